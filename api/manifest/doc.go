@@ -1,0 +1,38 @@
+// Package manifest reads and writes what an operator declares: models and functions as YAML (or JSON) documents.
+//
+//	kind: Model
+//	name: digits-svm
+//	version: "1"
+//	inputs:  [{name: input, dtype: float32, shape: [64]}]    # of one query; -1 = any
+//	outputs: [{name: output, dtype: int64, shape: []}]
+//	run: {command: [python, model.py]}
+//	---
+//	kind: Function
+//	name: digits
+//	models: [digits-svm]
+//	slo: 20ms
+//	default: -1
+//
+// # What it promises
+//
+// To the person who wrote the file: nothing is guessed and nothing is dropped. An unknown field, a field that is there
+// twice, a number without its unit, a null, an anchor or a tag is an error, and every error names the file, the line and
+// the column, the field, and what was expected. Up to [MaxErrors] are reported at once, so that a file is not mended one
+// run at a time.
+//
+// To the gateway: a [Set] that comes out of here has its defaults written out and is valid by itself. What it refers to
+// outside of itself (a model that is not in the set) is for the gateway to check.
+//
+// To scripts: decoding what [Set.YAML] or [Set.JSON] wrote gives the same set again.
+//
+// # What it never does
+//
+// It never follows a reference, reads a variable, or runs anything. It never takes more memory than a small multiple of
+// [MaxBytes]: aliases, the usual way to make a small file large, do not exist here.
+//
+// # Where to read next
+//
+// decode.go turns documents into specs; object.go has the strict readers of fields; json.go reads JSON with positions,
+// because YAML's own reader takes most of JSON but not all of it. The meaning of the fields is api's: spec_model.go and
+// spec_function.go.
+package manifest

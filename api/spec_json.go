@@ -1,0 +1,175 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The JSON form of a spec has the field names and the duration strings of the manifest, so that what an operator reads in a
+// status is what he may write in a file. Dir is left out here as it is there.
+
+type tensorJSON struct {
+	Name  string  `json:"name"`
+	DType string  `json:"dtype"`
+	Shape []int64 `json:"shape"`
+}
+
+type modelJSON struct {
+	Name     string       `json:"name"`
+	Version  string       `json:"version"`
+	Inputs   []tensorJSON `json:"inputs"`
+	Outputs  []tensorJSON `json:"outputs"`
+	Run      runJSON      `json:"run"`
+	Python   string       `json:"python,omitempty"`
+	Replicas replicasJSON `json:"replicas"`
+	Batching batchingJSON `json:"batching"`
+	Retry    *bool        `json:"retry,omitempty"`
+	Timeout  duration     `json:"timeout,omitempty"`
+	Queue    queueJSON    `json:"queue"`
+	Cache    string       `json:"cache,omitempty"`
+}
+
+type runJSON struct {
+	Command []string          `json:"command,omitempty"`
+	Image   string            `json:"image,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+}
+
+type replicasJSON struct {
+	Min int `json:"min"`
+	Max int `json:"max"`
+}
+
+type batchingJSON struct {
+	Policy    string   `json:"policy,omitempty"`
+	Max       int      `json:"max,omitempty"`
+	MaxBytes  int64    `json:"max_bytes,omitempty"`
+	Hold      duration `json:"hold,omitempty"`
+	Objective duration `json:"objective,omitempty"`
+	Pad       bool     `json:"pad,omitempty"`
+}
+
+type queueJSON struct {
+	Max int `json:"max,omitempty"`
+}
+
+type functionJSON struct {
+	Name      string          `json:"name"`
+	Models    []string        `json:"models"`
+	SLO       duration        `json:"slo,omitempty"`
+	Default   json.RawMessage `json:"default,omitempty"`
+	Policy    string          `json:"policy,omitempty"`
+	ColdStart duration        `json:"cold_start,omitempty"`
+}
+
+// duration is a time.Duration that JSON sees as "20ms".
+type duration time.Duration
+
+func (d duration) MarshalText() ([]byte, error) {
+	return []byte(time.Duration(d).String()), nil
+}
+
+func (d *duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = duration(v)
+	return err
+}
+
+// MarshalJSON writes the spec with the names of the manifest, without Dir.
+func (m ModelSpec) MarshalJSON() ([]byte, error) {
+	return json.Marshal(modelJSON{
+		Name:     m.Name,
+		Version:  m.Version,
+		Inputs:   tensorsToJSON(m.Inputs),
+		Outputs:  tensorsToJSON(m.Outputs),
+		Run:      runJSON(m.Run),
+		Python:   m.Python,
+		Replicas: replicasJSON(m.Replicas),
+		Batching: batchingJSON{
+			Policy: m.Batching.Policy, Max: m.Batching.Max, MaxBytes: m.Batching.MaxBytes,
+			Hold: duration(m.Batching.Hold), Objective: duration(m.Batching.Objective), Pad: m.Batching.Pad,
+		},
+		Retry:   m.Retry,
+		Timeout: duration(m.Timeout),
+		Queue:   queueJSON(m.Queue),
+		Cache:   m.Cache,
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. It ignores members that it does not know and validates nothing: it is for
+// the answers of a gateway. Manifests are read by the manifest package, which is strict.
+func (m *ModelSpec) UnmarshalJSON(data []byte) error {
+	var j modelJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	inputs, err := tensorsFromJSON(j.Inputs)
+	if err != nil {
+		return err
+	}
+	outputs, err := tensorsFromJSON(j.Outputs)
+	if err != nil {
+		return err
+	}
+	*m = ModelSpec{
+		Name: j.Name, Version: j.Version, Inputs: inputs, Outputs: outputs,
+		Run: RunSpec(j.Run), Python: j.Python, Replicas: ReplicaBounds(j.Replicas),
+		Batching: BatchingSpec{
+			Policy: j.Batching.Policy, Max: j.Batching.Max, MaxBytes: j.Batching.MaxBytes,
+			Hold: time.Duration(j.Batching.Hold), Objective: time.Duration(j.Batching.Objective), Pad: j.Batching.Pad,
+		},
+		Retry: j.Retry, Timeout: time.Duration(j.Timeout), Queue: QueueSpec(j.Queue), Cache: j.Cache,
+	}
+	return nil
+}
+
+// MarshalJSON writes the spec with the names of the manifest.
+func (f FunctionSpec) MarshalJSON() ([]byte, error) {
+	return json.Marshal(functionJSON{
+		Name: f.Name, Models: f.Models, SLO: duration(f.SLO), Default: f.Default, Policy: f.Policy, ColdStart: duration(f.ColdStart),
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote; see [ModelSpec.UnmarshalJSON].
+func (f *FunctionSpec) UnmarshalJSON(data []byte) error {
+	var j functionJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	if j.Default != nil {
+		// Encoders escape what they find in raw JSON; the canonical form undoes it.
+		canonical, err := CanonicalJSON(j.Default)
+		if err != nil {
+			return err
+		}
+		j.Default = canonical
+	}
+	*f = FunctionSpec{
+		Name: j.Name, Models: j.Models, SLO: time.Duration(j.SLO), Default: j.Default, Policy: j.Policy, ColdStart: time.Duration(j.ColdStart),
+	}
+	return nil
+}
+
+func tensorsToJSON(specs []TensorSpec) []tensorJSON {
+	out := make([]tensorJSON, len(specs))
+	for i, t := range specs {
+		shape := t.Shape
+		if shape == nil {
+			shape = []int64{}
+		}
+		out[i] = tensorJSON{t.Name, t.DType.String(), shape}
+	}
+	return out
+}
+
+func tensorsFromJSON(in []tensorJSON) ([]TensorSpec, error) {
+	var specs []TensorSpec
+	for _, t := range in {
+		dtype, err := ParseDType(t.DType)
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, TensorSpec{Name: t.Name, DType: dtype, Shape: t.Shape})
+	}
+	return specs, nil
+}

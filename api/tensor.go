@@ -1,0 +1,238 @@
+package api
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// DType is the element type of a tensor. The numbers are those of the worker protocol (api/spec/worker.md) and never change.
+type DType uint8
+
+// The element types. Names in YAML are numpy's ("float32"), names in the Open Inference Protocol are its own ("FP32").
+const (
+	InvalidDType DType = 0
+	Bool         DType = 1
+	Uint8        DType = 2
+	Uint16       DType = 3
+	Uint32       DType = 4
+	Uint64       DType = 5
+	Int8         DType = 6
+	Int16        DType = 7
+	Int32        DType = 8
+	Int64        DType = 9
+	Float16      DType = 10
+	Float32      DType = 11
+	Float64      DType = 12
+	Bytes        DType = 13
+)
+
+// MaxRank is the largest number of dimensions of one query's tensor; numpy stops at 64, no model we know of passes 8.
+const MaxRank = 16
+
+type dtypeInfo struct {
+	numpy, oip string
+	size       int
+}
+
+var dtypes = [...]dtypeInfo{
+	Bool: {"bool", "BOOL", 1}, Uint8: {"uint8", "UINT8", 1}, Uint16: {"uint16", "UINT16", 2}, Uint32: {"uint32", "UINT32", 4},
+	Uint64: {"uint64", "UINT64", 8}, Int8: {"int8", "INT8", 1}, Int16: {"int16", "INT16", 2}, Int32: {"int32", "INT32", 4},
+	Int64: {"int64", "INT64", 8}, Float16: {"float16", "FP16", 2}, Float32: {"float32", "FP32", 4}, Float64: {"float64", "FP64", 8},
+	Bytes: {"bytes", "BYTES", 0},
+}
+
+// Valid reports whether d is one of the element types.
+func (d DType) Valid() bool { return d > InvalidDType && int(d) < len(dtypes) }
+
+// Size is the number of bytes of one element, 0 for BYTES (whose elements vary) and for an invalid type.
+func (d DType) Size() int {
+	if !d.Valid() {
+		return 0
+	}
+	return dtypes[d].size
+}
+
+// String is numpy's name of the type, as YAML and messages use it.
+func (d DType) String() string {
+	if !d.Valid() {
+		return fmt.Sprintf("dtype(%d)", uint8(d))
+	}
+	return dtypes[d].numpy
+}
+
+// OIP is the Open Inference Protocol's name of the type.
+func (d DType) OIP() string {
+	if !d.Valid() {
+		return ""
+	}
+	return dtypes[d].oip
+}
+
+// ParseDType reads numpy's name of a type. "string" and "str" are UTF-8 BYTES.
+func ParseDType(s string) (DType, error) {
+	if s == "string" || s == "str" {
+		return Bytes, nil
+	}
+	for d := Bool; d.Valid(); d++ {
+		if dtypes[d].numpy == s {
+			return d, nil
+		}
+	}
+	return InvalidDType, fmt.Errorf("unknown dtype %q: expected one of %s", s, dtypeNames())
+}
+
+// ParseOIPDType reads the Open Inference Protocol's name of a type.
+func ParseOIPDType(s string) (DType, bool) {
+	for d := Bool; d.Valid(); d++ {
+		if dtypes[d].oip == s {
+			return d, true
+		}
+	}
+	return InvalidDType, false
+}
+
+func dtypeNames() string {
+	var names []string
+	for d := Bool; d.Valid(); d++ {
+		names = append(names, dtypes[d].numpy)
+	}
+	return strings.Join(names, ", ")
+}
+
+// TensorSpec declares one named input or output of a model, of one query: the batch dimension is never part of Shape.
+// A dimension of -1 may be anything.
+type TensorSpec struct {
+	Name  string
+	DType DType
+	Shape []int64
+}
+
+// Fixed reports whether every query's data has the same number of bytes: a numeric type and no -1 in the shape.
+func (t TensorSpec) Fixed() bool {
+	if t.DType == Bytes {
+		return false
+	}
+	for _, d := range t.Shape {
+		if d < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// ItemBytes is the number of bytes of one query's data when the tensor is Fixed, else 0. Validate has made sure that it
+// does not overflow.
+func (t TensorSpec) ItemBytes() int {
+	if !t.Fixed() {
+		return 0
+	}
+	n := int64(t.DType.Size())
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return int(n)
+}
+
+// MaxItemBytes bounds the data of one tensor of one query; HTTP bodies are bounded well below it.
+const MaxItemBytes = 1 << 30
+
+// Elements is the product of dims, or -1 if one of them is negative or the product passes [MaxItemBytes].
+func Elements(dims []int64) int64 {
+	n := int64(1)
+	for _, d := range dims {
+		if d < 0 {
+			return -1
+		}
+		if d != 0 && n > MaxItemBytes/d {
+			return -1
+		}
+		n *= d
+	}
+	return n
+}
+
+// FitsShape reports whether dims is an instance of the declared shape: the same rank and equal wherever the shape is not -1.
+func FitsShape(shape, dims []int64) bool {
+	if len(shape) != len(dims) {
+		return false
+	}
+	for i, d := range shape {
+		if dims[i] < 0 || d >= 0 && d != dims[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// String is the form used in messages: "float32[64]", "bytes[]", "float32[-1, 3]".
+func (t TensorSpec) String() string {
+	return t.DType.String() + ShapeString(t.Shape)
+}
+
+// ShapeString writes a shape as people do: "[2, 64]".
+func ShapeString(dims []int64) string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, d := range dims {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%d", d)
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// Signature is what a model takes and returns, for one query.
+type Signature struct {
+	Inputs  []TensorSpec
+	Outputs []TensorSpec
+}
+
+// Value is the raw data of one tensor of one query. The package essay says how the bytes are laid out.
+type Value struct {
+	Data []byte
+	// Dims are the actual dimensions where the declared tensor is not Fixed and has a rank; empty otherwise.
+	Dims []int64
+}
+
+// Float16 arithmetic is not in Go: a float16 is converted at the edges (JSON) by these two.
+
+// Float16ToFloat32 widens IEEE 754 binary16 bits; exact.
+func Float16ToFloat32(h uint16) float32 {
+	sign := uint32(h>>15) << 31
+	exp := uint32(h>>10) & 0x1f
+	man := uint32(h) & 0x3ff
+	switch {
+	case exp == 0x1f:
+		return math.Float32frombits(sign | 0x7f800000 | man<<13)
+	case exp != 0:
+		return math.Float32frombits(sign | (exp+112)<<23 | man<<13)
+	case man == 0:
+		return math.Float32frombits(sign)
+	}
+	f := float32(man) * (1.0 / (1 << 24)) // a subnormal counts units of 2^-24
+	if sign != 0 {
+		f = -f
+	}
+	return f
+}
+
+// Float64ToFloat16 rounds to nearest, ties to even, in one step: rounding to float32 on the way would round twice.
+func Float64ToFloat16(f float64) uint16 {
+	bits := math.Float64bits(f)
+	sign := uint16(bits>>48) & 0x8000
+	abs := math.Abs(f)
+	switch {
+	case math.IsNaN(f):
+		return sign | 0x7e00
+	case abs >= 65520: // halfway between the largest finite half and the next power of two
+		return sign | 0x7c00
+	case abs < 0x1p-14: // subnormal: units of 2^-24
+		return sign | uint16(math.RoundToEven(abs*0x1p24))
+	}
+	frac, exp := math.Frexp(abs) // abs = frac * 2^exp, frac in [0.5, 1)
+	man := math.RoundToEven(frac * 2048)
+	return sign | (uint16(exp+14)<<10 + uint16(man) - 1024) // man is 1024..2048: a carry moves into the exponent by itself
+}
