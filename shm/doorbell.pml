@@ -1,0 +1,183 @@
+/*
+ * doorbell.pml: the doorbell of section 3.1 of api/spec/worker.md, as a model for Spin (spinroot.com).
+ *
+ * Claims, for every interleaving and every delay of a store:
+ *   1. no lost wake-up: when nothing can move any more, everything that was put has been taken, and every frame read;
+ *   2. no descriptor is taken before it is whole;
+ *   3. no more than three bells are ever unread. Before it says the odd number n+2 the consumer reads the socket empty.
+ *      After that can still come: the bell for n-2 or older that the producer has decided on and not sent, the bell for n
+ *      where the stores of n+1 and n+2 are still on their way, and the bell for n+2.
+ *
+ * One direction is enough: the other is the same with the names exchanged, and the two share no word of memory. They do
+ * share the socket, and what the other direction may do to this one is to wake the consumer for nothing. The frames of
+ * this model do that.
+ *
+ * Memory. A store goes into the store buffer of the processor and reaches memory later, when a flusher process says so;
+ * a load reads memory at once, and so may overtake the stores before it. That is store buffering as x86 has it (TSO:
+ * Owens, Sarkar and Sewell, "A better x86 memory model", 2009). The producer is weaker than that, as arm64 is:
+ * descriptors and tails have a buffer each and only release keeps a tail behind the descriptors that it shows, so a
+ * later descriptor may overtake an earlier tail. A full fence waits until the own buffers are empty. System calls on
+ * the socket are given no power to order memory: the protocol does not lean on any.
+ *
+ * model.sh checks the model as it stands, and then once with each of these, which must be found to fail:
+ *   NO_FENCE_PRODUCER  step "ring?" without its fence
+ *   NO_FENCE_CONSUMER  step "sleep" without its fence
+ *   NO_RECHECK         step "sleep" without its second look at the ring
+ *   DRAIN_AFTER        the socket is read empty after "asleep" was said and the ring looked at, instead of before
+ *   NO_RELEASE         tail is stored without release
+ */
+
+#define PUTS   4	/* descriptors; enough for two sleeps with a run of puts in each */
+#define FRAMES 1	/* other frames on the socket: they wake the consumer when the ring is empty */
+
+/* Shared memory: what has reached it. */
+byte tail = 0;
+byte asleep = 0;		/* the counter that the specification calls sleep */
+bool whole[PUTS] = false;	/* descriptor i is there */
+
+/* Store buffers. */
+chan tailStores  = [PUTS] of { byte };
+chan dataStores  = [PUTS] of { byte };
+chan sleepStores = [4] of { byte };
+
+/* The socket. */
+mtype = { bell, frame };
+chan socket = [8] of { mtype };
+byte bellsUnread = 0;
+
+/* For the claims only: no process decides by these but their owner. */
+byte head = 0;			/* taken by the consumer */
+byte framesRead = 0;
+
+active proctype FlushData()
+{
+	byte i;
+end:	do
+	:: atomic { dataStores?i -> whole[i] = true }
+	od
+}
+
+active proctype FlushTail()
+{
+	byte v;
+end:	do
+#ifdef NO_RELEASE
+	:: atomic { tailStores?v -> tail = v }
+#else
+	/* Release: a tail waits for the descriptors that it shows. Descriptors go in order, so the last one decides. */
+	:: atomic { tailStores?[v] && whole[tail] -> tailStores?v; tail = v }
+#endif
+	od
+}
+
+active proctype FlushSleep()
+{
+	byte v;
+end:	do
+	:: atomic { sleepStores?v -> asleep = v }
+	od
+}
+
+active proctype Producer()
+{
+	byte put = 0, rung = 0, seen, frames = 0;
+
+	do
+	:: put < PUTS ->
+		do	/* a run of puts, one or more */
+		:: put < PUTS ->
+			dataStores!put;
+			put++;
+			tailStores!put;
+			if
+			:: skip
+			:: break
+			fi
+		:: else -> break
+		od;
+		/* ring? */
+#ifndef NO_FENCE_PRODUCER
+		empty(tailStores) && empty(dataStores);
+#endif
+		seen = asleep;
+		if
+		:: seen % 2 == 1 && seen != rung ->
+			rung = seen;
+			atomic {
+				socket!bell;
+				bellsUnread++;
+				assert(bellsUnread <= 3)
+			}
+		:: else
+		fi
+	:: frames < FRAMES ->
+		frames++;
+		socket!frame
+	:: put == PUTS && frames == FRAMES ->
+		break
+	od
+}
+
+inline readSocketEmpty()
+{
+	do
+	:: atomic { socket?bell -> bellsUnread-- }
+	:: atomic { socket?frame -> framesRead++ }
+	:: empty(socket) -> break
+	od
+}
+
+active proctype Consumer()
+{
+	byte mine = 0;		/* the private copy of the sleep counter */
+	byte seen;
+
+	do
+	:: 	/* take */
+		seen = tail;
+		if
+		:: seen != head ->
+			assert(whole[head]);
+			head++
+		:: else ->
+			/* sleep */
+#ifndef DRAIN_AFTER
+			readSocketEmpty();		/* 1 */
+#endif
+			mine++;				/* 2 */
+			sleepStores!mine;
+#ifndef NO_FENCE_CONSUMER
+			empty(sleepStores);		/* 3 */
+#endif
+#ifdef NO_RECHECK
+			seen = head;
+#else
+			seen = tail;			/* 4 */
+#endif
+			if
+			:: seen != head ->
+				mine++;
+				sleepStores!mine
+			:: else ->
+#ifdef DRAIN_AFTER
+				readSocketEmpty();
+#endif
+end_parked:			nempty(socket);		/* 5 */
+				mine++;
+				sleepStores!mine;
+				if	/* now, or at the next 1: a caller may do either */
+				:: readSocketEmpty()
+				:: skip
+				fi
+			fi
+		fi
+	od
+}
+
+/* When no other process can move, the consumer is parked: that must be because there is nothing left for it. */
+active proctype Monitor()
+{
+	timeout;
+	assert(head == PUTS);
+	assert(framesRead == FRAMES)
+}
