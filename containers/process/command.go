@@ -1,0 +1,115 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+// LaunchError says why a replica cannot be started until a person has changed something.
+type LaunchError struct {
+	// Message says what is wrong, where, and what to do.
+	Message string
+	Err     error
+}
+
+func (e *LaunchError) Error() string { return e.Message }
+func (e *LaunchError) Unwrap() error { return e.Err }
+
+// Permanent implements [containers.Permanent].
+func (e *LaunchError) Permanent() bool { return true }
+
+var _ containers.Permanent = (*LaunchError)(nil)
+
+func launchErrorf(cause error, format string, args ...any) *LaunchError {
+	return &LaunchError{Message: fmt.Sprintf(format, args...), Err: cause}
+}
+
+// resolve finds the program of a command. An absolute path is taken as it is; a relative one with a slash means a file below
+// dir; a bare name means an executable file in dir, else the first one in path. No shell, no current directory of the
+// gateway's, no relative entry of path is looked at.
+func resolve(dir, name, path string) (string, error) {
+	if err := checkDir(dir); err != nil {
+		return "", err
+	}
+	if filepath.IsAbs(name) {
+		return name, checkProgram(name)
+	}
+	here := filepath.Join(dir, name)
+	err := checkProgram(here)
+	if err == nil || strings.Contains(name, "/") {
+		return here, err
+	}
+	for _, entry := range filepath.SplitList(path) {
+		if !filepath.IsAbs(entry) {
+			continue
+		}
+		if found := filepath.Join(entry, name); checkProgram(found) == nil {
+			return found, nil
+		}
+	}
+	if errors.Is(err, os.ErrPermission) { // it is there, beside the model: say so rather than "not found"
+		return "", err
+	}
+	return "", launchErrorf(os.ErrNotExist, "command %q not found: it is neither an executable file in %s nor in one of the directories of PATH (%s)", name, dir, path)
+}
+
+func checkDir(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return launchErrorf(os.ErrInvalid, "working directory %q: expected an absolute path", dir)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return launchErrorf(err, "working directory %s does not exist: was the model's directory moved or deleted?", dir)
+	case err != nil:
+		return launchErrorf(err, "working directory %s cannot be used: %v", dir, err)
+	case !info.IsDir():
+		return launchErrorf(os.ErrInvalid, "working directory %s is not a directory", dir)
+	}
+	return nil
+}
+
+func checkProgram(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return launchErrorf(err, "command %s does not exist", path)
+	case err != nil:
+		return launchErrorf(err, "command %s cannot be used: %v", path, err)
+	case info.IsDir():
+		return launchErrorf(os.ErrNotExist, "command %s is a directory: expected a program", path)
+	case !info.Mode().IsRegular():
+		return launchErrorf(os.ErrInvalid, "command %s is not a regular file", path)
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS); err != nil {
+		return launchErrorf(os.ErrPermission, "command %s is not executable: chmod +x it, or name its interpreter first in the command", path)
+	}
+	return nil
+}
+
+// execError says what a failed exec means. The program was there and executable a moment ago.
+func execError(path string, step string, errno syscall.Errno) error {
+	if step != "exec" {
+		return fmt.Errorf("set the %s of %s: %w", step, path, errno)
+	}
+	switch errno {
+	case syscall.ENOENT, syscall.ENOTDIR:
+		return launchErrorf(errno, "command %s cannot be run: the interpreter that its first line (#!) names, or its dynamic loader, does not exist", path)
+	case syscall.ENOEXEC:
+		return launchErrorf(errno, "command %s cannot be run: it is neither a program for this machine nor a script that begins with #!", path)
+	case syscall.EACCES, syscall.EPERM:
+		return launchErrorf(errno, "command %s cannot be run: %v (the file, its interpreter or its directory forbids it, or the file system is mounted noexec)", path, errno)
+	case syscall.E2BIG:
+		return launchErrorf(errno, "command %s cannot be run: its arguments and environment are too large", path)
+	default:
+		return fmt.Errorf("command %s cannot be run: %w", path, errno)
+	}
+}

@@ -1,0 +1,48 @@
+// Package process runs replicas as processes of this host. It promises that a worker never outlives its gateway, however the
+// gateway ends, and that nothing which a worker has started outlives the worker.
+//
+// # The reaper
+//
+// Linux offers two means against orphans, and neither is enough alone. A parent-death signal is sent when the *thread* that
+// forked ends, which in a Go program is any time, and it covers a child but not the child's children. A process that closes
+// everything down at its own end needs to reach its own end, which SIGKILL and the out-of-memory killer deny it. So a small
+// process stands between the gateway and its workers: the reaper, which is this same program executed again.
+//
+//		gateway ══ socket pair ══ reaper (subreaper) ── worker (session, group, PDEATHSIG) ── its children
+//		   ╚═════ stdout, stderr of each worker: pipes, straight to the gateway ═══════╝
+//
+//	  - The reaper starts the workers when asked, on one locked thread that lives as long as itself, each with PDEATHSIG = SIGKILL.
+//	    If the reaper is killed, the workers die with it. The [Runtime] then looks for what they had started (below), reports
+//	    every replica as exited, and starts a new reaper with the next launch.
+//	  - The reaper is a child subreaper: whatever loses its parent below it, daemons included, becomes its child. It has one loop
+//	    that waits for all children, so nothing stays a zombie.
+//	  - The reaper watches its end of the socket pair. When the gateway's end closes, for whatever reason, it sends SIGTERM to all
+//	    that is below it, waits a second at most, kills what is left until nothing is, and exits. It disregards the signals that
+//	    terminals and service managers send to everyone, for it must be the last to go.
+//	  - When a worker's first process ends, its process group is killed before the process is reaped, while the group's number
+//	    cannot have been given to anyone else. Then go those of its descendants that have left the group: every process of a
+//	    launch carries the variable XEBEC_LAUNCH in its environment, and the reaper looks for it among its descendants.
+//
+// A descendant that has both left its group and overwritten its environment is missed when its worker ends, and ends with the
+// gateway. If gateway and reaper are killed at the same instant, workers die, but children that they have put into the
+// background do not. A process that hangs inside the kernel dies when the kernel lets it.
+//
+// # What a worker gets
+//
+// A session and a process group of its own; stdin from /dev/null; pipes for stdout and stderr; no other descriptor, whatever the
+// gateway or its parents have open; the environment of its launch over the variables that [Inherited] names; no_new_privs; no
+// core dumps (they would hold clients' data); the limits of its launch. Signals have their defaults.
+//
+// The command is executed as it is, without a shell. An absolute path is taken as such; a relative one with a slash is looked up
+// in the model's directory; a bare name in the model's directory first and then in PATH, as the worker sees it. argv[0] is
+// the resolved path. What can be found wrong before anything starts is a [*LaunchError] that says what to do. A command that
+// is a shell script should exec its last program: SIGTERM goes to the first process only, and when that ends, so does the rest.
+//
+// # For programs that embed it
+//
+// Call [MaybeReaper] first in main, before flags, logging and listeners, and in the TestMain of every test that starts a
+// Runtime. [New] refuses to work without. The program's package initialisation runs in the reaper too, so it should
+// start nothing.
+//
+// Start reading at [Runtime], then link.go (the gateway's side) and reaper.go (the other).
+package process

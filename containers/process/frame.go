@@ -1,0 +1,118 @@
+package process
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+)
+
+// The gateway and its reaper talk over a stream socket in frames: a little-endian u32 length and that many bytes of JSON. The
+// write ends of a launch's stdout and stderr travel as SCM_RIGHTS with the length. Strings that come from outside are
+// byte slices, because a path or an environment variable need not be UTF-8.
+
+const (
+	frameHeaderBytes = 4
+	// maxFrameBytes is well over what exec takes (arguments and environment: a quarter of the stack limit, usually
+	// 2 MiB), base64 included.
+	maxFrameBytes = 4 << 20
+)
+
+// op names a message.
+type op string
+
+const (
+	opLaunch op = "launch" // gateway → reaper, with two descriptors
+	opSignal op = "signal" // gateway → reaper
+
+	opHello   op = "hello"   // reaper → gateway, once
+	opStarted op = "started" // answers launch
+	opFailed  op = "failed"  // answers launch
+	opExited  op = "exited"  // after started, once
+)
+
+// request is what the gateway asks.
+type request struct {
+	Op op `json:"op"`
+	// ID names the launch.
+	ID uint64 `json:"id"`
+
+	Path   []byte   `json:"path,omitempty"`
+	Argv   [][]byte `json:"argv,omitempty"`
+	Dir    []byte   `json:"dir,omitempty"`
+	Env    [][]byte `json:"env,omitempty"`
+	Marker string   `json:"marker,omitempty"` // the value of markerName in Env
+
+	OpenFiles uint64 `json:"open_files,omitempty"`
+	DataBytes uint64 `json:"data_bytes,omitempty"`
+
+	// Kill: end the replica's whole group; else its first process gets SIGTERM.
+	Kill bool `json:"kill,omitempty"`
+}
+
+// reply is what the reaper tells.
+type reply struct {
+	Op  op     `json:"op"`
+	ID  uint64 `json:"id,omitempty"`
+	PID int    `json:"pid,omitempty"`
+	// Errno and Step say what failed, and at what.
+	Errno int    `json:"errno,omitempty"`
+	Step  string `json:"step,omitempty"`
+	// Status is what wait4 said.
+	Status uint32 `json:"status,omitempty"`
+}
+
+// appendFrame appends m as a frame.
+func appendFrame(dst []byte, m any) ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return dst, err
+	}
+	if len(body) > maxFrameBytes {
+		return dst, fmt.Errorf("command and environment take %d bytes: expected at most %d in all", len(body), maxFrameBytes)
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(body)))
+	return append(dst, body...), nil
+}
+
+// frameLen reads a frame's header.
+func frameLen(header [frameHeaderBytes]byte) (int, error) {
+	n := binary.LittleEndian.Uint32(header[:])
+	if n == 0 || n > maxFrameBytes {
+		return 0, fmt.Errorf("a frame of %d bytes: expected 1 to %d", n, maxFrameBytes)
+	}
+	return int(n), nil
+}
+
+func decodeRequest(body []byte) (request, error) {
+	var q request
+	if err := json.Unmarshal(body, &q); err != nil {
+		return q, err
+	}
+	switch q.Op {
+	case opLaunch:
+		if len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "" {
+			return q, fmt.Errorf("launch %d names no program, no arguments or no marker", q.ID)
+		}
+	case opSignal:
+	default:
+		return q, fmt.Errorf("unknown request %q", q.Op)
+	}
+	return q, nil
+}
+
+func decodeReply(body []byte) (reply, error) {
+	var p reply
+	if err := json.Unmarshal(body, &p); err != nil {
+		return p, err
+	}
+	switch p.Op {
+	case opStarted:
+		if p.PID <= 0 {
+			return p, fmt.Errorf("launch %d started as process %d", p.ID, p.PID)
+		}
+	case opHello, opFailed, opExited:
+	default:
+		return p, fmt.Errorf("unknown reply %q", p.Op)
+	}
+	return p, nil
+}

@@ -1,0 +1,56 @@
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFrames(t *testing.T) {
+	q := request{
+		Op: opLaunch, ID: 7, Path: []byte("/models/\xff/serve"), Argv: [][]byte{[]byte("serve"), []byte(""), []byte("\xfe")}, Dir: []byte("/models"),
+		Env: [][]byte{[]byte("A=1")}, Marker: "n-7", OpenFiles: 5, DataBytes: 1 << 40,
+	}
+	frame, err := appendFrame(nil, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := frameLen([frameHeaderBytes]byte(frame))
+	if err != nil || n != len(frame)-frameHeaderBytes {
+		t.Fatalf("length %d, %v", n, err)
+	}
+	got, err := decodeRequest(frame[frameHeaderBytes:])
+	if err != nil || !cmp.Equal(got, q) {
+		t.Errorf("request %+v, %v; expected %+v", got, err, q)
+	}
+	if _, err := appendFrame(nil, request{Path: bytes.Repeat([]byte("x"), maxFrameBytes)}); err == nil {
+		t.Error("a frame over the limit was made")
+	}
+	for _, header := range [][frameHeaderBytes]byte{{}, {0xff, 0xff, 0xff, 0xff}, {1, 0, 0x40, 0}} {
+		if n, err := frameLen(header); err == nil {
+			t.Errorf("header %x was taken for %d bytes", header, n)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if q, err := decodeRequest(body); err == nil {
+			if q.Op == opLaunch && (len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "") || q.Op != opLaunch && q.Op != opSignal {
+				t.Errorf("request %+v was let through", q)
+			}
+			again, err := json.Marshal(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if q2, err := decodeRequest(again); err != nil || q2.ID != q.ID || !bytes.Equal(q2.Path, q.Path) || len(q2.Env) != len(q.Env) {
+				t.Errorf("%+v came back as %+v, %v", q, q2, err)
+			}
+		}
+		if p, err := decodeReply(body); err == nil && p.Op == opStarted && p.PID <= 0 {
+			t.Errorf("reply %+v was let through", p)
+		}
+	})
+}

@@ -1,0 +1,410 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+const (
+	// helloWait is for the start of the reaper: the program's own start, on a machine that swaps.
+	helloWait = 10 * time.Second
+	// replyWait is for a launch: fork and exec from a slow disk. A reaper that takes longer is broken and is replaced.
+	replyWait = 30 * time.Second
+	// writeWait is for a request: the reaper reads all the time, unless it is stopped.
+	writeWait = 10 * time.Second
+	// closeWait is for the end of everything: the reaper's grace, and time to bury the dead.
+	closeWait = graceMillis*time.Millisecond + 5*time.Second
+	// sweepWait bounds the search for what a dead reaper's workers left behind.
+	sweepWait = 3 * time.Second
+	// lastWordsBytes is how much of a reaper's stderr is kept: the head of a crash says what it was.
+	lastWordsBytes = 2 << 10
+)
+
+// link is the gateway's side of one reaper, from its start to its end.
+type link struct {
+	nonce string // begins every marker of this reaper's launches
+	cmd   *exec.Cmd
+	conn  *net.UnixConn
+	words *lastWords
+
+	writing sync.Mutex // requests are written whole
+	hungUp  bool       // guarded by writing
+
+	mu        sync.Mutex
+	launches  uint64
+	instances map[uint64]*instance
+	closing   bool
+	gone      bool
+
+	// lost is closed when the reaper takes no more requests, done when it is gone, all its instances have exited and all
+	// goroutines have ended.
+	lost, done chan struct{}
+	finishing  sync.WaitGroup // only the reading goroutine adds
+}
+
+// startReaper runs this program again as a reaper.
+func startReaper(nonce string, env []string) (*link, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("start the reaper: socket pair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "reaper"), os.NewFile(uintptr(fds[1]), "reaper's end")
+	defer theirs.Close()
+	conn, err := net.FileConn(ours) // of a descriptor of its own
+	ours.Close()
+	if err != nil {
+		return nil, fmt.Errorf("start the reaper: socket pair: %w", err)
+	}
+	k := &link{
+		nonce: nonce, conn: conn.(*net.UnixConn), words: &lastWords{}, instances: map[uint64]*instance{},
+		lost: make(chan struct{}), done: make(chan struct{}),
+	}
+	// /proc/self/exe is this very program, even when its file has been replaced since. A session of its own keeps it
+	// from a terminal's signals, and "/" from holding a mounted file system.
+	k.cmd = &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{reaperName}, Dir: "/", Env: append(env, reaperEnv+"=1", "GOMAXPROCS=2"),
+		ExtraFiles: []*os.File{theirs}, Stderr: k.words, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		WaitDelay: time.Second,
+	}
+	if err := k.cmd.Start(); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("start the reaper: %w", err)
+	}
+	theirs.Close()
+	if err := k.hello(); err != nil {
+		conn.Close()
+		_ = k.cmd.Process.Kill()
+		_ = k.cmd.Wait()
+		return nil, fmt.Errorf("start the reaper: %w%s", err, k.words)
+	}
+	go k.read()
+	return k, nil
+}
+
+func (k *link) hello() error {
+	if err := k.conn.SetReadDeadline(time.Now().Add(helloWait)); err != nil {
+		return err
+	}
+	p, err := k.receive()
+	if err != nil {
+		return fmt.Errorf("it did not say hello: %w", err)
+	}
+	if p.Op != opHello {
+		return fmt.Errorf("it said %q: expected %q", p.Op, opHello)
+	}
+	return k.conn.SetReadDeadline(time.Time{})
+}
+
+func (k *link) receive() (reply, error) {
+	var header [frameHeaderBytes]byte
+	if _, err := io.ReadFull(k.conn, header[:]); err != nil {
+		return reply{}, err
+	}
+	n, err := frameLen(header)
+	if err != nil {
+		return reply{}, err
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(k.conn, body); err != nil {
+		return reply{}, err
+	}
+	return decodeReply(body)
+}
+
+// ask sends a request. A reaper that cannot be asked is of no use and is ended, and its workers with it.
+func (k *link) ask(q request, fds ...int) error {
+	frame, err := appendFrame(nil, q)
+	if err != nil {
+		return launchErrorf(err, "%v", err)
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	if k.hungUp {
+		return errRuntimeClosed
+	}
+	err = k.conn.SetWriteDeadline(time.Now().Add(writeWait))
+	if err == nil {
+		// The descriptors go with the header alone: a short write of the whole could not be told from one without them.
+		_, _, err = k.conn.WriteMsgUnix(frame[:frameHeaderBytes], rights, nil)
+	}
+	if err == nil {
+		_, err = k.conn.Write(frame[frameHeaderBytes:])
+	}
+	if err != nil {
+		_ = k.cmd.Process.Kill()
+		return fmt.Errorf("ask the reaper: %w", err)
+	}
+	return nil
+}
+
+// launch starts a replica and waits for the news.
+func (k *link) launch(ctx context.Context, environ []string, path string, l containers.Launch) (containers.Instance, error) {
+	in := &instance{link: k, path: path, answered: make(chan error, 1), exited: make(chan struct{})}
+	fds, err := in.openStreams(l)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.register(in); err != nil {
+		in.closeStreams()
+		closeAll(fds)
+		return nil, err
+	}
+	q, err := k.launchRequest(in, environ, l)
+	if err == nil {
+		err = k.ask(q, fds...)
+	}
+	closeAll(fds)
+	if err != nil {
+		k.forget(in)
+		return nil, err
+	}
+
+	late := time.NewTimer(replyWait)
+	defer late.Stop()
+	select {
+	case err = <-in.answered:
+	case <-ctx.Done():
+		_ = k.ask(request{Op: opSignal, ID: in.id, Kill: true}) // read after the launch
+		select {
+		case err = <-in.answered:
+		case <-late.C:
+			_ = k.cmd.Process.Kill()
+			err = <-in.answered
+		}
+		if err == nil {
+			<-in.exited
+			err = ctx.Err()
+		}
+	case <-late.C:
+		_ = k.cmd.Process.Kill()
+		if err = <-in.answered; err == nil {
+			<-in.exited
+			err = fmt.Errorf("the reaper did not answer within %v", replyWait)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+func (k *link) launchRequest(in *instance, environ []string, l containers.Launch) (request, error) {
+	marker := k.nonce + "-" + strconv.FormatUint(in.id, 10)
+	env, err := workerEnv(marker, environ, l.Env)
+	if err != nil {
+		return request{}, err
+	}
+	argv := append([]string{in.path}, l.Command[1:]...)
+	for _, arg := range argv {
+		if strings.ContainsRune(arg, 0) {
+			return request{}, launchErrorf(os.ErrInvalid, "argument %q of the command holds a zero byte", arg)
+		}
+	}
+	return request{
+		Op: opLaunch, ID: in.id, Path: []byte(in.path), Argv: toBytes(argv), Dir: []byte(l.Dir), Env: toBytes(env), Marker: marker,
+		OpenFiles: l.Limits.OpenFiles, DataBytes: l.Limits.DataBytes,
+	}, nil
+}
+
+func (k *link) register(in *instance) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.closing:
+		return errRuntimeClosed
+	case k.gone:
+		return errors.New("the reaper has just ended; the next attempt starts another")
+	}
+	k.launches++
+	in.id = k.launches
+	k.instances[in.id] = in
+	return nil
+}
+
+// forget drops an instance whose request was never sent whole. If the reaper got it all the same, it ends with it: ask has seen
+// to that.
+func (k *link) forget(in *instance) {
+	if k.take(in.id) != nil {
+		in.closeStreams()
+	}
+}
+
+// take removes an instance from the table and gives it to the caller.
+func (k *link) take(id uint64) *instance {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	in := k.instances[id]
+	delete(k.instances, id)
+	return in
+}
+
+// read is the link's goroutine: it hears the reaper to its end, and then cleans up.
+func (k *link) read() {
+	defer close(k.done)
+	var err error
+	for err == nil {
+		var p reply
+		if p, err = k.receive(); err == nil {
+			k.heard(p)
+		}
+	}
+	k.mu.Lock()
+	k.gone = true
+	closing := k.closing
+	k.mu.Unlock()
+	close(k.lost)
+	if !closing || !errors.Is(err, io.EOF) {
+		_ = k.cmd.Process.Kill() // whatever it is doing, it has no ear for us any more
+	}
+	reason := "the reaper has ended"
+	if err := k.cmd.Wait(); err != nil {
+		reason = fmt.Sprintf("the reaper has ended (%v)%s", err, k.words)
+		sweep(k.nonce + "-")
+	}
+	k.conn.Close()
+	k.abandon(reason)
+	k.finishing.Wait()
+}
+
+func (k *link) heard(p reply) {
+	switch p.Op {
+	case opStarted:
+		k.mu.Lock()
+		in := k.instances[p.ID]
+		k.mu.Unlock()
+		if in != nil && in.pid == 0 {
+			in.pid = p.PID
+			in.pump()
+			in.answered <- nil
+		}
+	case opFailed:
+		if in := k.take(p.ID); in != nil {
+			in.closeStreams()
+			in.answered <- execError(in.path, p.Step, syscall.Errno(p.Errno))
+		}
+	case opExited:
+		if in := k.take(p.ID); in != nil {
+			k.finish(in, exitOf(syscall.WaitStatus(p.Status)))
+		}
+	}
+}
+
+// abandon reports every instance that is left as gone, with the reaper that it hung on.
+func (k *link) abandon(reason string) {
+	k.mu.Lock()
+	left := k.instances
+	k.instances = map[uint64]*instance{}
+	k.mu.Unlock()
+	for _, in := range left {
+		if in.pid == 0 {
+			in.closeStreams()
+			in.answered <- errors.New(reason)
+			continue
+		}
+		k.finish(in, containers.Exit{Code: -1, At: time.Now(), Reason: "ended with its reaper: " + reason})
+	}
+}
+
+func (k *link) finish(in *instance, exit containers.Exit) {
+	k.finishing.Add(1)
+	go func() {
+		defer k.finishing.Done()
+		in.finish(exit)
+	}()
+}
+
+// close hangs up and waits until nothing is left.
+func (k *link) close() error {
+	k.mu.Lock()
+	k.closing = true
+	k.mu.Unlock()
+	k.writing.Lock()
+	k.hungUp = true
+	_ = k.conn.CloseWrite() // fails when the reaper is gone, which is what is wanted
+	k.writing.Unlock()
+	late := time.NewTimer(closeWait)
+	defer late.Stop()
+	select {
+	case <-k.done:
+		return nil
+	case <-late.C:
+		_ = k.cmd.Process.Kill()
+		<-k.done
+		return fmt.Errorf("the reaper had not ended every replica within %v and was killed: look for processes that hang in the kernel", closeWait)
+	}
+}
+
+// sweep ends what a dead reaper's workers have left. The workers themselves died with it (PDEATHSIG), their children may not
+// have; the marker in the environment finds them wherever they are.
+func sweep(prefix string) {
+	deadline := time.NewTimer(sweepWait)
+	defer deadline.Stop()
+	again := time.NewTicker(sweepMillis * time.Millisecond)
+	defer again.Stop()
+	for {
+		left := 0
+		for _, st := range processes() {
+			if !st.zombie && marked(st.pid, prefix) {
+				left++
+				signalExactly(st, unix.SIGKILL)
+			}
+		}
+		if left == 0 {
+			return
+		}
+		select {
+		case <-deadline.C:
+			return
+		case <-again.C:
+		}
+	}
+}
+
+// lastWords keeps the beginning of what a reaper writes to stderr.
+type lastWords struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (w *lastWords) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text = append(w.text, p[:min(len(p), lastWordsBytes-len(w.text))]...)
+	return len(p), nil
+}
+
+// String is empty, or continues a sentence.
+func (w *lastWords) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if text := strings.TrimSpace(string(w.text)); text != "" {
+		return "; it wrote: " + text
+	}
+	return ""
+}
+
+func toBytes(ss []string) [][]byte {
+	bs := make([][]byte, len(ss))
+	for i, s := range ss {
+		bs[i] = []byte(s)
+	}
+	return bs
+}

@@ -1,0 +1,139 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// markerName is the environment variable that marks every process of a launch, children and daemons included: they
+	// inherit it however they fork. It is how strays are told apart once they have left their process group.
+	markerName = "XEBEC_LAUNCH"
+	// maxEnvironBytes bounds how much of a process's environment is searched for the marker; exec takes no more.
+	maxEnvironBytes = 2 << 20
+)
+
+// stat is what /proc/PID/stat says of a process, as far as it matters here.
+type stat struct {
+	pid, ppid int
+	zombie    bool
+	// start is when it began, in ticks since boot: with the pid it names a process for good.
+	start uint64
+}
+
+// parseStat reads the content of /proc/PID/stat (proc_pid_stat(5)). The command name in parentheses may hold anything, also
+// parentheses and spaces, so the fields are counted from the last one.
+func parseStat(b []byte) (stat, bool) {
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 1 || end < open {
+		return stat{}, false
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(b[:open])))
+	if err != nil || pid <= 0 {
+		return stat{}, false
+	}
+	const fieldState, fieldParent, fieldStart = 0, 1, 19 // counted from the field after the name
+	fields := bytes.Fields(b[end+1:])
+	if len(fields) <= fieldStart {
+		return stat{}, false
+	}
+	ppid, err := strconv.Atoi(string(fields[fieldParent]))
+	if err != nil || ppid < 0 {
+		return stat{}, false
+	}
+	start, err := strconv.ParseUint(string(fields[fieldStart]), 10, 64)
+	if err != nil {
+		return stat{}, false
+	}
+	state := fields[fieldState][0]
+	return stat{pid: pid, ppid: ppid, start: start, zombie: state == 'Z' || state == 'X'}, true
+}
+
+func readStat(pid int) (stat, bool) {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return stat{}, false
+	}
+	return parseStat(b)
+}
+
+// processes lists every process that can be seen. A process that ends meanwhile is left out.
+func processes() []stat {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	var all []stat
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if st, ok := readStat(pid); ok {
+				all = append(all, st)
+			}
+		}
+	}
+	return all
+}
+
+// descendants picks from all the processes below root: children, their children, and so on. Order: parents first.
+func descendants(root int, all []stat) []stat {
+	children := make(map[int][]stat)
+	for _, st := range all {
+		children[st.ppid] = append(children[st.ppid], st)
+	}
+	var below []stat
+	seen := map[int]bool{root: true} // the list is no snapshot: pids that were used again could close a circle
+	for next := []int{root}; len(next) > 0; {
+		parent := next[0]
+		next = next[1:]
+		for _, st := range children[parent] {
+			if !seen[st.pid] {
+				seen[st.pid] = true
+				below = append(below, st)
+				next = append(next, st.pid)
+			}
+		}
+	}
+	return below
+}
+
+// marked reports whether the process was started with a marker that begins with prefix; a prefix that ends in a zero byte is
+// the whole marker.
+func marked(pid int, prefix string) bool {
+	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	env, err := io.ReadAll(io.LimitReader(f, maxEnvironBytes))
+	if err != nil {
+		return false
+	}
+	want := []byte(markerName + "=" + prefix)
+	return bytes.HasPrefix(env, want) || bytes.Contains(env, append([]byte{0}, want...))
+}
+
+// signalExactly sends sig to the process that st describes, and never to another one that has got its number since.
+func signalExactly(st stat, sig unix.Signal) {
+	fd, err := unix.PidfdOpen(st.pid, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or a sandbox that forbids it
+		if now, ok := readStat(st.pid); ok && now.start == st.start {
+			_ = unix.Kill(st.pid, sig)
+		}
+		return
+	}
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if now, ok := readStat(st.pid); ok && now.start == st.start {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+}

@@ -1,0 +1,125 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tail is the fields of /proc/PID/stat between the parent and the start time.
+const statTail = "1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0"
+
+func TestParseStat(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		want       stat
+		ok         bool
+	}{
+		{"plain", "12 (python) S 7 " + statTail + " 4711 99 99\n", stat{pid: 12, ppid: 7, start: 4711}, true},
+		{"a zombie", "12 (python) Z 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, start: 4711, zombie: true}, true},
+		{"a name that looks like fields", "12 (a) Z 1 (b) c) R 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, start: 4711}, true},
+		{"a name with a line's end", "12 (a\nb) R 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, start: 4711}, true},
+		{"empty", "", stat{}, false},
+		{"no name", "12 python S 7", stat{}, false},
+		{"cut short", "12 (python) S 7 1 1", stat{}, false},
+		{"no pid", "(python) S 7 " + statTail + " 4711", stat{}, false},
+		{"pid 0", "0 (python) S 7 " + statTail + " 4711", stat{}, false},
+		{"no parent", "12 (python) S x " + statTail + " 4711", stat{}, false},
+		{"no start", "12 (python) S 7 " + statTail + " -1", stat{}, false},
+		{"parentheses the wrong way", ") 12 (", stat{}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got, ok := parseStat([]byte(tc.text)); got != tc.want || ok != tc.ok {
+				t.Errorf("%+v, %v; expected %+v, %v", got, ok, tc.want, tc.ok)
+			}
+		})
+	}
+	if st, ok := readStat(os.Getpid()); !ok || st.pid != os.Getpid() || st.ppid != os.Getppid() || st.start == 0 || st.zombie {
+		t.Errorf("of this process: %+v, %v", st, ok)
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text []byte) {
+		st, ok := parseStat(text)
+		if ok && (st.pid <= 0 || st.ppid < 0) || !ok && st != (stat{}) {
+			t.Errorf("%+v, %v", st, ok)
+		}
+		// A process may call itself anything, and must not change what is read of it.
+		if !ok || strings.Count(string(text), ")") != 1 || strings.Count(string(text), "(") != 1 {
+			return
+		}
+		renamed := strings.Replace(string(text), "(", "() Z 1 (", 1)
+		if again, ok := parseStat([]byte(renamed)); !ok || again != st {
+			t.Errorf("%+v became %+v, %v by another name", st, again, ok)
+		}
+	})
+}
+
+func TestDescendants(t *testing.T) {
+	var all []stat
+	for _, p := range [][2]int{{1, 0}, {5, 1}, {6, 5}, {9, 6}, {7, 5}, {8, 1}, {20, 21}, {21, 20}, {5, 9}} { // the last: a circle
+		all = append(all, stat{pid: p[0], ppid: p[1]})
+	}
+	for root, want := range map[int]string{5: "[6 7 9]", 1: "[5 8 6 7 9]", 9: "[5 6 7]", 20: "[21]", 99: "[]"} {
+		pids := []int{}
+		for _, st := range descendants(root, all) {
+			pids = append(pids, st.pid)
+		}
+		if got := fmt.Sprint(pids); got != want {
+			t.Errorf("below %d: %s, expected %s", root, got, want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	dir, first, second := t.TempDir(), t.TempDir(), t.TempDir()
+	for path, mode := range map[string]os.FileMode{
+		filepath.Join(dir, "here"): 0o755, filepath.Join(dir, "both"): 0o755, filepath.Join(dir, "plain"): 0o644, filepath.Join(dir, "data"): 0o644,
+		filepath.Join(dir, "sub", "below"): 0o755, filepath.Join(dir, "python", "x"): 0o644,
+		filepath.Join(first, "both"): 0o755, filepath.Join(first, "twice"): 0o755, filepath.Join(second, "twice"): 0o755,
+		filepath.Join(second, "plain"): 0o755, filepath.Join(second, "python"): 0o755, filepath.Join(first, "second"): 0o644, filepath.Join(second, "second"): 0o755,
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := strings.Join([]string{"", ".", "sub", first, second}, ":") // relative entries count for nothing
+	for name, want := range map[string]string{
+		"here":                       filepath.Join(dir, "here"),
+		"both":                       filepath.Join(dir, "both"),
+		"twice":                      filepath.Join(first, "twice"),
+		"second":                     filepath.Join(second, "second"),
+		"plain":                      filepath.Join(second, "plain"),
+		"python":                     filepath.Join(second, "python"),
+		"sub/below":                  filepath.Join(dir, "sub", "below"),
+		"./here":                     filepath.Join(dir, "here"),
+		filepath.Join(first, "both"): filepath.Join(first, "both"),
+		"below":                      "not found",
+		"nothing":                    "not found",
+		"data":                       "not executable",
+		"./twice":                    "does not exist",
+		"sub":                        "not found",
+		"./sub":                      "is a directory",
+	} {
+		got, err := resolve(dir, name, path)
+		if err != nil {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: error %q, expected %q", name, err, want)
+			}
+		} else if got != want {
+			t.Errorf("%q: %s, expected %s", name, got, want)
+		}
+	}
+}
+
+func TestInherited(t *testing.T) {
+	got := Inherited([]string{"PATH=/bin", "PATHX=1", "LC_ALL=C", "LC=C", "OMP_NUM_THREADS=2", "HTTP_PROXY=http://user:pass@host", "broken", "=C:=x", "HOME="})
+	if want := []string{"PATH=/bin", "LC_ALL=C", "OMP_NUM_THREADS=2", "HOME="}; !slices.Equal(got, want) {
+		t.Errorf("inherited %q, expected %q", got, want)
+	}
+}

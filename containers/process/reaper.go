@@ -1,0 +1,364 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// reaperName is the reaper's argv[0], and what ps shows; reaperEnv is set for it too, so that nothing becomes a reaper
+	// by an accident of either.
+	reaperName = "xebec-reaper"
+	reaperEnv  = "XEBEC_REAPER"
+	// reaperFD is where the reaper finds its end of the socket.
+	reaperFD = 3
+	// graceMillis is what processes get between SIGTERM and SIGKILL when the gateway is gone. A worker notices by itself, by
+	// the hang-up of its own socket; nobody waits for its answers any more.
+	graceMillis = 1000
+	// sweepMillis is how often the reaper looks again for processes to kill: children of the killed become its own.
+	sweepMillis = 10
+	// strayPasses bounds the rounds against a dead replica's strays that fork as fast as they are killed. What is left
+	// ends with the gateway.
+	strayPasses = 16
+)
+
+// armed says that the program can become a reaper: MaybeReaper has been called.
+var armed atomic.Bool
+
+// MaybeReaper turns the process into a reaper, and never returns, when it was started as one by a [Runtime]. Otherwise it
+// does nothing. A program that uses a Runtime calls it before anything else: first in main, and first in TestMain. [New]
+// refuses to work in a program that has not.
+func MaybeReaper() {
+	armed.Store(true)
+	if len(os.Args) != 1 || os.Args[0] != reaperName || os.Getenv(reaperEnv) == "" {
+		return
+	}
+	if err := runReaper(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// reaper is the process that starts the workers, waits for them, and outlives the gateway by just enough to end them.
+type reaper struct {
+	null int // /dev/null, the workers' stdin
+
+	// mu is held over fork and over reap, so that no process in the tables can have been reaped: its number is its own.
+	mu       sync.Mutex
+	byID     map[uint64]*worker
+	byPID    map[int]*worker
+	launched uint64
+	ending   bool
+	// more is signalled when launched or ending changes.
+	more *sync.Cond
+	// empty is closed when the gateway is gone and no child is left.
+	empty chan struct{}
+}
+
+type worker struct {
+	id     uint64
+	pid    int // of the first process, of its group and of its session
+	marker string
+}
+
+// runReaper is the reaper's main: it returns when the gateway is gone and nothing is left below this process. The thread it
+// runs on starts all workers and lives as long as the process, which is what makes PDEATHSIG mean "when the reaper dies":
+// the kernel sends it when the *thread* that forked ends.
+func runReaper() error {
+	runtime.LockOSThread()
+	r := &reaper{byID: map[uint64]*worker{}, byPID: map[int]*worker{}, empty: make(chan struct{})}
+	r.more = sync.NewCond(&r.mu)
+	if err := r.becomeReaper(); err != nil {
+		return fmt.Errorf("reaper: %w", err)
+	}
+	go r.reapAll()
+	if err := r.send(reply{Op: opHello, PID: os.Getpid()}); err != nil {
+		return fmt.Errorf("reaper: hello: %w", err)
+	}
+	err := r.serve()
+	r.finish()
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		return nil
+	}
+	return fmt.Errorf("reaper: %w", err)
+}
+
+// becomeReaper sets what the workers inherit or what decides over their fate.
+func (r *reaper) becomeReaper() error {
+	// The end of the gateway is the end of the reaper, and nothing else is: a terminal's or a service manager's signals to
+	// everybody must not take it away before the workers. (Ignoring them would be inherited by the workers; handlers are not.)
+	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a subreaper: %w", err)
+	}
+	// Of this thread, and so of all that it forks: no set-user-id program gives a worker more rights than the gateway has.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil { // a core of a worker would hold clients' data
+		return fmt.Errorf("forbid core dumps: %w", err)
+	}
+	if name, err := unix.BytePtrFromString(reaperName); err == nil {
+		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) // only for ps
+	}
+	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /dev/null: %w", err)
+	}
+	r.null = null
+	return closeOnExec()
+}
+
+// closeOnExec marks every descriptor over stderr, those included that the gateway itself had inherited from who knows whom.
+func closeOnExec() error {
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list open descriptors: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("list open descriptors: %w", err)
+	}
+	for _, name := range names {
+		var fd int
+		if _, err := fmt.Sscan(name, &fd); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+// serve does what the gateway asks until it hangs up.
+func (r *reaper) serve() error {
+	for {
+		q, fds, err := r.receive()
+		if err != nil {
+			return err
+		}
+		switch q.Op {
+		case opLaunch:
+			if len(fds) != 2 {
+				err = fmt.Errorf("launch %d came with %d descriptors: expected 2", q.ID, len(fds))
+			} else {
+				r.launch(q, fds)
+			}
+		case opSignal:
+			r.signal(q)
+		}
+		closeAll(fds)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *reaper) launch(q request, fds []int) {
+	argv, env := toStrings(q.Argv), toStrings(q.Env)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, err := syscall.ForkExec(string(q.Path), argv, &syscall.ProcAttr{
+		Dir: string(q.Dir), Env: env,
+		Files: []uintptr{uintptr(r.null), uintptr(fds[0]), uintptr(fds[1])},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		r.answer(failure(q.ID, "exec", err))
+		return
+	}
+	// From here on there is a child to wait for, whatever is reported of it.
+	r.launched++
+	r.more.Signal()
+	if step, err := limit(pid, q); err != nil {
+		_ = unix.Kill(-pid, unix.SIGKILL)
+		r.answer(failure(q.ID, step, err))
+		return
+	}
+	w := &worker{id: q.ID, pid: pid, marker: q.Marker}
+	r.byID[w.id], r.byPID[w.pid] = w, w
+	r.answer(reply{Op: opStarted, ID: q.ID, PID: pid})
+}
+
+// limit sets the limits of a process that has just been started: they bind from its next system call on, before it has had
+// time to take anything.
+func limit(pid int, q request) (step string, err error) {
+	for _, l := range []struct {
+		step     string
+		resource int
+		value    uint64
+	}{{"limit of open files", unix.RLIMIT_NOFILE, q.OpenFiles}, {"limit of data", unix.RLIMIT_DATA, q.DataBytes}} {
+		if l.value == 0 {
+			continue
+		}
+		if err := unix.Prlimit(pid, l.resource, &unix.Rlimit{Cur: l.value, Max: l.value}, nil); err != nil {
+			return l.step, err
+		}
+	}
+	return "", nil
+}
+
+func (r *reaper) signal(q request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.byID[q.ID]
+	switch {
+	case w == nil: // gone; the news is on its way
+	case q.Kill:
+		_ = unix.Kill(-w.pid, unix.SIGKILL)
+	default:
+		_ = unix.Kill(w.pid, unix.SIGTERM)
+	}
+}
+
+// reapAll is the one place that waits for children: workers, and whatever was left to this process by those that ended
+// before their children.
+func (r *reaper) reapAll() {
+	for {
+		r.mu.Lock()
+		seen := r.launched
+		r.mu.Unlock()
+		pid, err := peekDead()
+		if err == nil {
+			r.reap(pid)
+			continue
+		}
+		// There is no child at all, so nobody below either: only a launch can change that.
+		r.mu.Lock()
+		for r.launched == seen && !r.ending {
+			r.more.Wait()
+		}
+		over := r.ending && r.launched == seen
+		r.mu.Unlock()
+		if over {
+			close(r.empty)
+			return
+		}
+	}
+}
+
+// siginfoChild is siginfo_t as waitid fills it (sigaction(2)). The empty array aligns pid as the union it lies in.
+type siginfoChild struct {
+	signo, errno, code int32
+	_                  [0]uintptr
+	pid                int32
+	_                  [128]byte // not less than the kernel writes
+}
+
+// peekDead waits for a child that has ended and leaves it unreaped, so that its number, its group's and its session's stay
+// taken. The error is ECHILD.
+func peekDead() (int, error) {
+	for {
+		var info siginfoChild
+		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return int(info.pid), err
+		}
+	}
+}
+
+// reap buries a child. With a worker go the rest of its group and the strays that left it.
+func (r *reaper) reap(pid int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.byPID[pid]
+	if w != nil {
+		_ = unix.Kill(-pid, unix.SIGKILL)
+		killStrays(w.marker)
+	}
+	var status unix.WaitStatus
+	got, err := unix.Wait4(pid, &status, unix.WNOHANG, nil)
+	if err != nil || got != pid || w == nil {
+		return // a failed exec's child, which ForkExec has waited for itself; or somebody's orphan
+	}
+	delete(r.byID, w.id)
+	delete(r.byPID, pid)
+	r.answer(reply{Op: opExited, ID: w.id, PID: pid, Status: uint32(status)})
+}
+
+// killStrays ends what a dead worker has left behind outside its group: daemons, by the marker in their environment. It looks
+// again until it finds no new one, for they may have forked meanwhile.
+func killStrays(marker string) {
+	killed := map[stat]bool{} // by pid and start: the dying can be seen for a while
+	for range strayPasses {
+		found := false
+		for _, st := range descendants(os.Getpid(), processes()) {
+			st.ppid = 0 // it changes when the parent dies
+			if !st.zombie && !killed[st] && marked(st.pid, marker+"\x00") {
+				killed[st], found = true, true
+				signalExactly(st, unix.SIGKILL)
+			}
+		}
+		if !found {
+			return
+		}
+	}
+}
+
+// finish ends everything below this process and returns when nothing is left.
+func (r *reaper) finish() {
+	r.mu.Lock()
+	r.ending = true
+	r.more.Signal()
+	r.mu.Unlock()
+	signalBelow(unix.SIGTERM)
+
+	grace := time.NewTimer(graceMillis * time.Millisecond)
+	defer grace.Stop()
+	select {
+	case <-r.empty:
+		return
+	case <-grace.C:
+	}
+	again := time.NewTicker(sweepMillis * time.Millisecond)
+	defer again.Stop()
+	for {
+		r.mu.Lock()
+		for pid := range r.byPID {
+			_ = unix.Kill(-pid, unix.SIGKILL)
+		}
+		r.mu.Unlock()
+		signalBelow(unix.SIGKILL)
+		select {
+		case <-r.empty:
+			return
+		case <-again.C:
+		}
+	}
+}
+
+func signalBelow(sig unix.Signal) {
+	for _, st := range descendants(os.Getpid(), processes()) {
+		if !st.zombie {
+			signalExactly(st, sig)
+		}
+	}
+}
+
+func failure(id uint64, step string, err error) reply {
+	p := reply{Op: opFailed, ID: id, Step: step}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		p.Errno = int(errno)
+	}
+	return p
+}
+
+func toStrings(bs [][]byte) []string {
+	s := make([]string, len(bs))
+	for i, b := range bs {
+		s[i] = string(b)
+	}
+	return s
+}

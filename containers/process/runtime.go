@@ -1,0 +1,99 @@
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+// Runtime starts replicas as processes of this host. It is a [containers.Runtime].
+type Runtime struct {
+	environ []string
+
+	mu     sync.Mutex
+	link   *link // to the present reaper, nil before the first launch and after a reaper's death
+	closed bool
+}
+
+var _ containers.Runtime = (*Runtime)(nil)
+
+var errRuntimeClosed = errors.New("processes can no longer be started: the gateway is stopping")
+
+// New returns a Runtime whose workers inherit from this process's environment what [Inherited] lets through. The reaper starts
+// with the first launch.
+func New() (*Runtime, error) {
+	if !armed.Load() {
+		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain), or a second copy of the program would run in the reaper's place")
+	}
+	return &Runtime{environ: os.Environ()}, nil
+}
+
+// Start implements [containers.Runtime]. An error that is a [*LaunchError] needs a person; any other may go away.
+func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.Instance, error) {
+	if len(l.Command) == 0 {
+		return nil, launchErrorf(os.ErrInvalid, "the command is empty: expected a program and its arguments")
+	}
+	// Everything that can be found wrong here is, before anything is started: the messages are better.
+	env, err := workerEnv("", r.environ, l.Env)
+	if err != nil {
+		return nil, err
+	}
+	path, err := resolve(l.Dir, l.Command[0], lookupEnv(env, "PATH"))
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	k, err := r.reaper()
+	if err != nil {
+		return nil, err
+	}
+	return k.launch(ctx, r.environ, path, l)
+}
+
+// reaper returns the link to a living reaper, started if there is none.
+func (r *Runtime) reaper() (*link, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errRuntimeClosed
+	}
+	if r.link != nil {
+		select {
+		case <-r.link.lost:
+			<-r.link.done // its workers first: they may hold what the next ones need
+			r.link = nil
+		default:
+			return r.link, nil
+		}
+	}
+	var nonce [8]byte
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return nil, fmt.Errorf("start the reaper: %w", err)
+	}
+	k, err := startReaper(hex.EncodeToString(nonce[:]), reaperEnviron(r.environ))
+	if err != nil {
+		return nil, err
+	}
+	r.link = k
+	return k, nil
+}
+
+// Close ends every replica: SIGTERM, a second, SIGKILL, down to the last descendant.
+func (r *Runtime) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	k := r.link
+	r.mu.Unlock()
+	if k == nil {
+		return nil
+	}
+	return k.close()
+}

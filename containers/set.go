@@ -1,0 +1,257 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+const (
+	// MaxReplicas bounds the replicas of one model version on one host; each is a process with segments of its own.
+	MaxReplicas = 1024
+	// DefaultGrace is how long a replica that is asked to end may take: a batch or two, and a flush.
+	DefaultGrace = 10 * time.Second
+	// DefaultReadyWithin bounds the time from start to ready: a large model on a cold disk takes minutes, and one that
+	// takes longer is taken for stuck.
+	DefaultReadyWithin = 10 * time.Minute
+	// failedAfter is the number of failures in a row after which a replica is called failed rather than restarting.
+	failedAfter = 3
+	// killWait is how long Close waits for a process that was sent SIGKILL. Only one that hangs in the kernel takes longer.
+	killWait = 10 * time.Second
+)
+
+// Config describes the replicas of one model version. Model, Runtime and Command are required.
+type Config struct {
+	Model   api.ModelID
+	Runtime Runtime
+	// Dir, Command, Env and Limits go into every [Launch].
+	Dir     string
+	Command []string
+	Env     []string
+	Limits  Limits
+	// Prepare is called before each launch with the launch's replica number and returns what to add to Env: the address
+	// of the gateway and a one-time token. Each Prepare that returned no error is followed by exactly one event Exited.
+	Prepare func(replica uint64) (env []string, err error)
+	// Event is told what happens to replicas, one call at a time and in order for one replica, several at a time for
+	// several. It may call the Set's methods other than Close, and must not block.
+	Event func(Event)
+	// NextReplica numbers the launches; nil counts from 1. Numbers never come twice.
+	NextReplica func() uint64
+	// Logs takes the output of all replicas; nil makes one, which Close closes.
+	Logs *Logs
+	// Zero values mean DefaultBackoff, DefaultGrace, DefaultReadyWithin and math/rand.
+	Backoff     Backoff
+	Grace       time.Duration
+	ReadyWithin time.Duration
+	Rand        func() float64
+}
+
+// EventKind says what happened.
+type EventKind uint8
+
+// Started comes when a replica's process runs (its worker may have connected before); Exited when it is gone, or could not be
+// started.
+const (
+	Started EventKind = iota + 1
+	Exited
+)
+
+// Event is something that happened to one replica.
+type Event struct {
+	Kind    EventKind
+	Replica uint64
+	PID     int // 0 in Exited when the replica never started
+	// Exit and the rest are set in Exited only. Reason is Exit in words, with the reason of a Kill.
+	Exit   Exit
+	Reason string
+	// Asked: the owner wanted it gone, and it is not restarted. Else Next is when the next attempt is made.
+	Asked bool
+	Next  time.Time
+}
+
+// Set keeps the wanted number of replicas of one model version running. See the package essay for its promises.
+type Set struct {
+	cfg      Config
+	logs     *Logs
+	ownsLogs bool
+
+	// hard is closed when graces are over: Close ran out of time.
+	hard     chan struct{}
+	hardOnce sync.Once
+	wg       sync.WaitGroup // slots
+
+	mu     sync.Mutex
+	slots  []*slot
+	last   uint64 // replica number, when the Set counts itself
+	closed bool
+}
+
+// NewSet returns a set without replicas; SetCount starts them.
+func NewSet(cfg Config) (*Set, error) {
+	if cfg.Runtime == nil {
+		return nil, fmt.Errorf("replicas of %s: no runtime to start them with", cfg.Model)
+	}
+	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
+		return nil, fmt.Errorf("replicas of %s: the command is empty: expected the program that serves the model and its arguments", cfg.Model)
+	}
+	if cfg.Backoff == (Backoff{}) {
+		cfg.Backoff = DefaultBackoff
+	}
+	if cfg.Grace <= 0 {
+		cfg.Grace = DefaultGrace
+	}
+	if cfg.ReadyWithin <= 0 {
+		cfg.ReadyWithin = DefaultReadyWithin
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Float64
+	}
+	if cfg.Prepare == nil {
+		cfg.Prepare = func(uint64) ([]string, error) { return nil, nil }
+	}
+	if cfg.Event == nil {
+		cfg.Event = func(Event) {}
+	}
+	s := &Set{cfg: cfg, logs: cfg.Logs, hard: make(chan struct{})}
+	if s.logs == nil {
+		s.logs, s.ownsLogs = NewLogs(), true
+	}
+	return s, nil
+}
+
+// Logs is where the replicas' output goes.
+func (s *Set) Logs() *Logs { return s.logs }
+
+// errClosed is what a closed Set answers.
+var errClosed = errors.New("the model version's replicas have been stopped")
+
+// SetCount changes how many replicas are wanted and returns at once. Replicas over the number are asked to end: first those
+// that do not run, then those that are not ready, then the youngest.
+func (s *Set) SetCount(n int) error {
+	if n < 0 || n > MaxReplicas {
+		return fmt.Errorf("%d replicas of %s: expected 0 to %d", n, s.cfg.Model, MaxReplicas)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	wanted := 0
+	for _, sl := range s.slots {
+		if !sl.stopped {
+			wanted++
+		}
+	}
+	for ; wanted > n; wanted-- {
+		s.leastUseful().stopLocked()
+	}
+	for ; wanted < n; wanted++ {
+		sl := newSlot(s)
+		s.slots = append(s.slots, sl)
+		s.wg.Add(1)
+		go sl.run()
+	}
+	return nil
+}
+
+// leastUseful picks the slot that is missed least; there is one that is not stopped.
+func (s *Set) leastUseful() *slot {
+	rank := func(st State) int {
+		switch st {
+		case Ready:
+			return 2
+		case Running, Starting:
+			return 1
+		}
+		return 0
+	}
+	var worst *slot
+	for _, sl := range s.slots {
+		if !sl.stopped && (worst == nil || rank(sl.state) < rank(worst.state) ||
+			rank(sl.state) == rank(worst.state) && !sl.since.Before(worst.since)) {
+			worst = sl
+		}
+	}
+	return worst
+}
+
+// MarkReady says that the replica's worker is ready to take batches. A replica that is gone, or is ending, is left alone.
+func (s *Set) MarkReady(replica uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl := s.find(replica)
+	if sl == nil || !sl.life.readyAt.IsZero() {
+		return
+	}
+	sl.life.readyAt = time.Now()
+	close(sl.life.ready)
+	if sl.state == Running {
+		sl.setState(Ready)
+	}
+}
+
+// Kill ends a replica at once: it hangs, or it broke the protocol. The reason is for people. It is restarted with back-off, as
+// after a crash. A replica that is gone is left alone.
+func (s *Set) Kill(replica uint64, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl := s.find(replica)
+	if sl == nil || sl.life.killed {
+		return
+	}
+	sl.life.killed, sl.life.killReason = true, reason
+	close(sl.life.kill)
+}
+
+func (s *Set) find(replica uint64) *slot {
+	for _, sl := range s.slots {
+		if sl.life != nil && sl.life.replica == replica {
+			return sl
+		}
+	}
+	return nil
+}
+
+// Close asks every replica to end, ends those that are left after the grace, or at once when ctx is done, and returns when all
+// are gone. The error names replicas that would not die.
+func (s *Set) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	for _, sl := range s.slots {
+		sl.stopLocked()
+	}
+	s.mu.Unlock()
+
+	gone := make(chan struct{})
+	go func() { s.wg.Wait(); close(gone) }()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		s.hardOnce.Do(func() { close(s.hard) })
+		timer := time.NewTimer(killWait)
+		defer timer.Stop()
+		select {
+		case <-gone:
+		case <-timer.C:
+			return s.stuck()
+		}
+	}
+	if s.ownsLogs {
+		s.logs.Close()
+	}
+	return nil
+}
+
+func (s *Set) stuck() error {
+	var errs []error
+	for _, st := range s.Status() {
+		errs = append(errs, fmt.Errorf("replica %d of %s (pid %d) has not ended %v after SIGKILL: it hangs in the kernel; look at its device or file system",
+			st.Replica, s.cfg.Model, st.PID, killWait))
+	}
+	return errors.Join(errs...)
+}

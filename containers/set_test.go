@@ -1,0 +1,362 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.count(1)
+		st := h.wantState(Running)
+		in := h.runtime.last()
+		if st.Replica != 1 || st.PID != in.pid || st.Restarts != 0 || st.LastExit != "" {
+			t.Errorf("status %+v", st)
+		}
+		if l := in.launch; l.Replica != 1 || l.Dir != "/models/digits" || !slices.Equal(l.Env, []string{"A=1", "TOKEN=1"}) || l.Model.Name != "digits" {
+			t.Errorf("launch %+v", l)
+		}
+		h.set.MarkReady(1)
+		h.wantState(Ready)
+
+		in.behave(true, false)
+		h.count(0)
+		if left := h.set.Status(); len(left) != 0 {
+			t.Errorf("left: %+v", left)
+		}
+		if ev := h.lastEvent(); ev.Kind != Exited || !ev.Asked || !ev.Next.IsZero() || !slices.Equal(in.asked(), []bool{true}) {
+			t.Errorf("event %+v after signals %v", ev, in.asked())
+		}
+		h.close()
+	})
+}
+
+func TestCrashLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.count(1)
+		const ms = time.Millisecond
+		for i, want := range []time.Duration{75 * ms, 150 * ms, 300 * ms, 600 * ms, 1200 * ms, 2400 * ms, 4800 * ms, 9600 * ms, 19200 * ms, 22500 * ms, 22500 * ms} {
+			replica := uint64(i + 1)
+			h.wantState(Running)
+			in := h.runtime.last()
+			io.WriteString(in.launch.Stdout, "hello\n")
+			io.WriteString(in.launch.Stderr, fmt.Sprintf("Traceback\nValueError: %d", replica))
+			in.end(Exit{Code: 1})
+			synctest.Wait()
+			state := BackingOff
+			if i+1 >= failedAfter {
+				state = Failed
+			}
+			st := h.wantState(state)
+			if got := time.Until(st.NextAttempt); got != want {
+				t.Fatalf("failure %d: next attempt in %v, expected %v", i+1, got, want)
+			}
+			lines := []string{"Traceback", fmt.Sprintf("ValueError: %d", replica)}
+			if st.LastExit != "exited with code 1" || !slices.Equal(st.LastExitLines, lines) || st.PID != 0 || st.Replica != replica || st.Restarts != i {
+				t.Errorf("status %+v", st)
+			}
+			if ev := h.lastEvent(); ev.Kind != Exited || ev.Asked || ev.Replica != replica || ev.Next != st.NextAttempt || ev.Exit.Code != 1 {
+				t.Errorf("event %+v", ev)
+			}
+			pass(want - 1)
+			if h.runtime.count() != i+1 {
+				t.Fatal("the next attempt came too early")
+			}
+			pass(1)
+		}
+
+		// A repaired model comes back, and after a healthy time begins anew.
+		st := h.wantState(Running)
+		h.set.MarkReady(st.Replica)
+		pass(30 * time.Second)
+		h.runtime.last().end(Exit{Code: -1, Signal: 11})
+		synctest.Wait()
+		st = h.wantState(BackingOff)
+		if got := time.Until(st.NextAttempt); got != 75*ms || !strings.Contains(st.LastExit, "SIGSEGV") {
+			t.Errorf("after a healthy time: next attempt in %v, last exit %q", got, st.LastExit)
+		}
+		h.close()
+	})
+}
+
+func TestExitZeroIsRestarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.count(1)
+		h.runtime.last().end(Exit{})
+		synctest.Wait()
+		if st := h.wantState(BackingOff); !strings.Contains(st.LastExit, "nobody asked") {
+			t.Errorf("last exit %q", st.LastExit)
+		}
+		pass(75 * time.Millisecond)
+		h.wantState(Running)
+		h.close()
+	})
+}
+
+func TestKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.count(1)
+		h.set.MarkReady(1)
+		h.set.Kill(1, "it broke the protocol")
+		h.set.Kill(1, "again")
+		synctest.Wait()
+		st := h.wantState(BackingOff)
+		if in := h.runtime.last(); st.LastExit != "killed: it broke the protocol" || !slices.Equal(in.asked(), []bool{false}) {
+			t.Errorf("last exit %q after signals %v", st.LastExit, in.asked())
+		}
+		pass(time.Second)
+		h.wantState(Running)
+		h.set.Kill(1, "late news of the dead one")
+		h.set.MarkReady(1)
+		synctest.Wait()
+		if st := h.wantState(Running); st.Replica != 2 {
+			t.Errorf("status %+v", st)
+		}
+		h.close()
+	})
+}
+
+// A worker that crashes hangs up first: the owner's Kill for that must not hide the crash.
+func TestKillOfOneThatCrashed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.count(1)
+		in := h.runtime.last()
+		in.behave(false, true)
+		h.set.Kill(1, "its connection broke")
+		synctest.Wait()
+		in.end(Exit{Code: -1, Signal: 11})
+		synctest.Wait()
+		st := h.wantState(BackingOff)
+		if !strings.HasPrefix(st.LastExit, "ended by SIGSEGV") || !strings.HasSuffix(st.LastExit, "(and was to be killed: its connection broke)") {
+			t.Errorf("last exit %q", st.LastExit)
+		}
+		h.close()
+	})
+}
+
+func TestGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, func(c *Config) { c.Grace = 5 * time.Second })
+		h.count(1)
+		in := h.runtime.last()
+		h.count(0)
+		h.wantState(Stopping)
+		pass(5*time.Second - 1)
+		h.wantState(Stopping)
+		if !slices.Equal(in.asked(), []bool{true}) {
+			t.Errorf("signals %v within the grace", in.asked())
+		}
+		pass(1)
+		if left := h.set.Status(); len(left) != 0 || !slices.Equal(in.asked(), []bool{true, false}) {
+			t.Errorf("after the grace: %+v, signals %v", left, in.asked())
+		}
+		h.close()
+	})
+}
+
+func TestKillCutsTheGraceShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.count(1)
+		h.count(0)
+		h.wantState(Stopping)
+		h.set.Kill(1, "it hangs")
+		synctest.Wait()
+		if left := h.set.Status(); len(left) != 0 {
+			t.Errorf("left: %+v", left)
+		}
+		h.close()
+	})
+}
+
+func TestNotReadyInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, func(c *Config) { c.ReadyWithin = time.Minute })
+		h.count(2)
+		h.set.MarkReady(2)
+		pass(time.Minute)
+		all := h.set.Status()
+		for _, st := range all {
+			if st.Replica == 2 && st.State != Ready || st.Replica == 1 && (st.State != BackingOff || !strings.Contains(st.LastExit, "not ready within 1m0s")) {
+				t.Errorf("status %+v", st)
+			}
+		}
+		h.close()
+	})
+}
+
+type permanentError struct{ error }
+
+func (permanentError) Permanent() bool { return true }
+
+func TestStartFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.runtime.fail = errors.New("no memory")
+		h.count(1)
+		st := h.wantState(BackingOff)
+		if got := time.Until(st.NextAttempt); got != 75*time.Millisecond || !strings.Contains(st.LastExit, "no memory") {
+			t.Errorf("a passing failure: next attempt in %v, %q", got, st.LastExit)
+		}
+		if ev := h.lastEvent(); ev.Kind != Exited || ev.PID != 0 {
+			t.Errorf("event %+v", ev)
+		}
+		h.runtime.mu.Lock()
+		h.runtime.fail = fmt.Errorf("wrapped: %w", permanentError{errors.New("command not found")})
+		h.runtime.mu.Unlock()
+		pass(75 * time.Millisecond)
+		st = h.wantState(Failed)
+		if got := time.Until(st.NextAttempt); got != 22500*time.Millisecond {
+			t.Errorf("a failure for people: next attempt in %v", got)
+		}
+		h.runtime.mu.Lock()
+		h.runtime.fail = nil
+		h.runtime.mu.Unlock()
+		pass(22500 * time.Millisecond)
+		h.wantState(Running)
+		h.close()
+	})
+}
+
+func TestPrepareFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, func(c *Config) {
+			c.Prepare = func(uint64) ([]string, error) { return nil, errors.New("no tokens left") }
+		})
+		h.count(1)
+		if st := h.wantState(BackingOff); !strings.Contains(st.LastExit, "no tokens left") || len(h.events) != 0 || h.runtime.count() != 0 {
+			t.Errorf("status %+v, %d events", st, len(h.events))
+		}
+		h.close()
+	})
+}
+
+// A worker may be connected before its start has been reported; one may be killed, or no longer wanted, by then.
+func TestNewsBeforeStartReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.runtime.onStart = func(l Launch) { h.set.MarkReady(l.Replica) }
+		h.count(1)
+		h.wantState(Ready)
+		h.close()
+
+		h = newHarness(t, nil)
+		h.runtime.onStart = func(l Launch) { h.set.Kill(l.Replica, "it spoke garbage") }
+		h.count(1)
+		if st := h.wantState(BackingOff); st.LastExit != "killed: it spoke garbage" {
+			t.Errorf("status %+v", st)
+		}
+		h.close()
+
+		h = newHarness(t, nil)
+		h.runtime.blocked = make(chan struct{})
+		h.count(1)
+		h.wantState(Starting)
+		h.count(0)
+		if left := h.set.Status(); len(left) != 0 {
+			t.Errorf("left: %+v", left)
+		}
+		h.close()
+	})
+}
+
+func TestScaleDownTakesTheLeastUseful(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		for range 4 { // one by one, so that their ages differ
+			h.count(len(h.set.Status()) + 1)
+			h.runtime.last().behave(true, false)
+			pass(time.Second)
+		}
+		h.set.MarkReady(1)
+		pass(time.Second)
+		h.set.MarkReady(2)
+		h.set.MarkReady(4)
+		h.runtime.mu.Lock()
+		fourth := h.runtime.launches[3]
+		h.runtime.mu.Unlock()
+		fourth.end(Exit{Code: 1})
+		synctest.Wait()
+		var left [][]uint64
+		for n := 3; n >= 1; n-- {
+			h.count(n)
+			var numbers []uint64
+			for _, st := range h.set.Status() {
+				numbers = append(numbers, st.Replica)
+			}
+			left = append(left, numbers)
+		}
+		if want := "[[1 2 3] [1 2] [1]]"; fmt.Sprint(left) != want {
+			t.Errorf("left %v, expected %s: first the one that is down, then the one not ready, then the youngest", left, want)
+		}
+		h.close()
+	})
+}
+
+func TestCloseTakesNoLongerThanItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, func(c *Config) { c.Grace = time.Hour })
+		h.count(3)
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := h.set.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took != 2*time.Second {
+			t.Errorf("Close took %v, expected 2s", took)
+		}
+		if err := h.set.SetCount(1); err == nil {
+			t.Error("SetCount after Close succeeded")
+		}
+		h.close()
+		if _, _, err := h.set.Logs().Follow(0).Next(t.Context()); err != io.EOF {
+			t.Errorf("logs after Close: %v, expected EOF", err)
+		}
+	})
+}
+
+func TestCloseNamesWhatWillNotDie(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.count(1)
+		in := h.runtime.last()
+		in.behave(false, true)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := h.set.Close(ctx); err == nil || !strings.Contains(err.Error(), "replica 1 of digits@1 (pid 1000)") {
+			t.Errorf("error %v: expected it to name the replica", err)
+		}
+		in.end(Exit{Code: -1, Signal: 9}) // the kernel lets go
+		h.close()
+	})
+}
+
+func TestBadConfig(t *testing.T) {
+	for _, cfg := range []Config{{Command: []string{"x"}}, {Runtime: &fakeRuntime{}}, {Runtime: &fakeRuntime{}, Command: []string{""}}} {
+		if _, err := NewSet(cfg); err == nil {
+			t.Errorf("config %+v was accepted", cfg)
+		}
+	}
+	set, err := NewSet(Config{Runtime: &fakeRuntime{}, Command: []string{"x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{-1, MaxReplicas + 1} {
+		if err := set.SetCount(n); err == nil {
+			t.Errorf("%d replicas were accepted", n)
+		}
+	}
+}

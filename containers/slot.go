@@ -1,0 +1,291 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// slot is the place of one wanted replica: a goroutine that launches it, waits for its end, waits, and launches it again.
+// Everything but set, ctx and cancel is guarded by set.mu.
+type slot struct {
+	set *Set
+	// ctx ends when the slot is to stop.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	stopped  bool
+	state    State
+	since    time.Time
+	replica  uint64
+	pid      int
+	restarts int
+	failures int // in a row
+	next     time.Time
+	life     *life // nil between launches
+
+	lastExit      string
+	lastExitAt    time.Time
+	lastExitLines []string
+}
+
+// life is one launch of a slot.
+type life struct {
+	replica uint64
+	ready   chan struct{} // closed by MarkReady
+	kill    chan struct{} // closed by Kill
+	// guarded by set.mu
+	readyAt    time.Time
+	killed     bool
+	killReason string
+}
+
+// outcome is how a launch ended.
+type outcome struct {
+	exit Exit
+	// prepared: the owner's Prepare succeeded, so it is owed an event.
+	prepared bool
+	// hopeless: only a person can mend it.
+	hopeless bool
+}
+
+func newSlot(s *Set) *slot {
+	sl := &slot{set: s, state: Starting, since: time.Now()}
+	sl.ctx, sl.cancel = context.WithCancel(context.Background())
+	return sl
+}
+
+func (sl *slot) setState(st State) {
+	sl.state, sl.since = st, time.Now()
+}
+
+func (sl *slot) stopLocked() {
+	sl.stopped = true
+	sl.cancel()
+}
+
+// run is the slot's goroutine.
+func (sl *slot) run() {
+	defer sl.set.wg.Done()
+	defer sl.set.remove(sl)
+	for sl.ctx.Err() == nil {
+		l := sl.begin()
+		delay := sl.end(l, sl.live(l))
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-sl.ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+func (s *Set) remove(sl *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.slots {
+		if s.slots[i] == sl {
+			s.slots = append(s.slots[:i], s.slots[i+1:]...)
+			return
+		}
+	}
+}
+
+// begin opens a new life under a new number.
+func (sl *slot) begin() *life {
+	s := sl.set
+	l := &life{ready: make(chan struct{}), kill: make(chan struct{})}
+	if s.cfg.NextReplica != nil {
+		l.replica = s.cfg.NextReplica()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cfg.NextReplica == nil {
+		s.last++
+		l.replica = s.last
+	}
+	if sl.replica != 0 {
+		sl.restarts++
+	}
+	sl.replica, sl.life, sl.next = l.replica, l, time.Time{}
+	sl.setState(Starting)
+	return l
+}
+
+// live launches the replica and returns when it is gone.
+func (sl *slot) live(l *life) outcome {
+	cfg := &sl.set.cfg
+	env, err := cfg.Prepare(l.replica)
+	if err != nil {
+		return outcome{exit: notStarted(fmt.Errorf("its launch could not be prepared: %w", err))}
+	}
+	stdout, stderr := sl.set.logs.Writer(l.replica, Stdout), sl.set.logs.Writer(l.replica, Stderr)
+	inst, err := cfg.Runtime.Start(sl.ctx, Launch{
+		Replica: l.replica, Model: cfg.Model, Dir: cfg.Dir, Command: cfg.Command,
+		Env: append(append([]string(nil), cfg.Env...), env...), Limits: cfg.Limits, Stdout: stdout, Stderr: stderr,
+	})
+	if err != nil {
+		var permanent Permanent
+		return outcome{
+			exit: notStarted(fmt.Errorf("it could not be started: %w", err)), prepared: true,
+			hopeless: errors.As(err, &permanent) && permanent.Permanent(),
+		}
+	}
+	sl.started(l, inst.PID())
+	sl.await(l, inst)
+	stdout.Close()
+	stderr.Close()
+	return outcome{exit: inst.Exit(), prepared: true}
+}
+
+func notStarted(err error) Exit {
+	return Exit{Code: -1, At: time.Now(), Reason: err.Error()}
+}
+
+func (sl *slot) started(l *life, pid int) {
+	s := sl.set
+	s.mu.Lock()
+	sl.pid = pid
+	sl.setState(Running)
+	if !l.readyAt.IsZero() { // its worker was faster than the news of its start
+		sl.setState(Ready)
+	}
+	s.mu.Unlock()
+	s.logs.Add(l.replica, System, fmt.Sprintf("replica %d of %s started, process %d", l.replica, s.cfg.Model, pid))
+	s.cfg.Event(Event{Kind: Started, Replica: l.replica, PID: pid})
+}
+
+// await returns when the replica is gone, of itself or because it was asked, killed, or not ready in time.
+func (sl *slot) await(l *life, inst Instance) {
+	late := time.NewTimer(sl.set.cfg.ReadyWithin)
+	defer late.Stop()
+	ready := l.ready
+	for {
+		select {
+		case <-inst.Exited():
+			return
+		case <-ready:
+			late.Stop()
+			ready = nil
+			continue
+		case <-late.C:
+			select {
+			case <-l.ready: // both had come
+				ready = nil
+				continue
+			default:
+			}
+			sl.set.Kill(l.replica, fmt.Sprintf("it was not ready within %v", sl.set.cfg.ReadyWithin))
+		case <-l.kill:
+		case <-sl.ctx.Done():
+			sl.stopping()
+			if sl.drained(l, inst) {
+				return
+			}
+		}
+		sl.stopping()
+		if err := inst.Signal(false); err != nil {
+			sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d: %v", l.replica, err))
+		}
+		<-inst.Exited()
+		return
+	}
+}
+
+func (sl *slot) stopping() {
+	sl.set.mu.Lock()
+	defer sl.set.mu.Unlock()
+	if sl.state != Stopping {
+		sl.setState(Stopping)
+	}
+}
+
+// drained asks the replica to end and reports whether it did within the grace.
+func (sl *slot) drained(l *life, inst Instance) bool {
+	if err := inst.Signal(true); err != nil {
+		sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d: %v", l.replica, err))
+	}
+	grace := time.NewTimer(sl.set.cfg.Grace)
+	defer grace.Stop()
+	select {
+	case <-inst.Exited():
+		return true
+	case <-grace.C:
+		sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d did not end within %v of SIGTERM and is killed", l.replica, sl.set.cfg.Grace))
+	case <-sl.set.hard:
+	case <-l.kill:
+	}
+	return false
+}
+
+// sigKill is SIGKILL's number.
+const sigKill = 9
+
+// end closes a life, tells the owner and returns the delay until the next one.
+func (sl *slot) end(l *life, out outcome) time.Duration {
+	s := sl.set
+	lines := stderrOf(s.logs, l.replica)
+
+	s.mu.Lock()
+	asked := sl.stopped
+	ev := Event{Kind: Exited, Replica: l.replica, PID: sl.pid, Exit: out.exit, Asked: asked, Reason: out.exit.String()}
+	switch {
+	case l.killed && out.exit.Signal == sigKill:
+		ev.Reason = "killed: " + l.killReason
+	case l.killed: // it was faster, and how it ended says more
+		ev.Reason += " (and was to be killed: " + l.killReason + ")"
+	case !asked && out.exit.Reason == "" && out.exit.Code == 0:
+		ev.Reason += ", though nobody asked it to"
+	}
+	sl.life, sl.pid = nil, 0
+	sl.lastExit, sl.lastExitAt, sl.lastExitLines = ev.Reason, out.exit.At, lines
+	var delay time.Duration
+	if asked {
+		sl.setState(Stopping)
+	} else {
+		delay = sl.failed(l, out)
+		ev.Next = sl.next
+	}
+	s.mu.Unlock()
+
+	what := fmt.Sprintf("replica %d of %s: %s", l.replica, s.cfg.Model, ev.Reason)
+	if !asked {
+		what += fmt.Sprintf("; next attempt in %v", delay.Round(time.Millisecond))
+	}
+	s.logs.Add(l.replica, System, what)
+	if out.prepared {
+		s.cfg.Event(ev)
+	}
+	return delay
+}
+
+// failed counts the failure and says when to try again. The caller holds set.mu.
+func (sl *slot) failed(l *life, out outcome) time.Duration {
+	cfg := &sl.set.cfg
+	var healthy, delay time.Duration
+	if !l.readyAt.IsZero() {
+		healthy = max(1, out.exit.At.Sub(l.readyAt))
+	}
+	u := cfg.Rand()
+	sl.failures, delay = cfg.Backoff.After(sl.failures, healthy, u)
+	sl.setState(BackingOff)
+	if out.hopeless {
+		half := cfg.Backoff.Max / 2
+		delay = half + time.Duration(u*float64(cfg.Backoff.Max-half))
+	}
+	if out.hopeless || sl.failures >= failedAfter {
+		sl.setState(Failed)
+	}
+	sl.next = time.Now().Add(delay)
+	return delay
+}
+
+// stderrOf returns the end of what a replica wrote to stderr.
+func stderrOf(logs *Logs, replica uint64) []string {
+	var text []string
+	for _, line := range logs.tail(lastLines, func(l *Line) bool { return l.Replica == replica && l.Stream == Stderr }) {
+		text = append(text, line.Text)
+	}
+	return text
+}
