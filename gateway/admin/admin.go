@@ -1,0 +1,367 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/route"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+// MaxBodyBytes is the largest body of any call; whoever sets up the server gives it this limit.
+const MaxBodyBytes = manifest.MaxBytes
+
+// handler answers one call: with a value to write as JSON, or an error. A nil value means that it has answered by itself.
+type handler func(ctx context.Context, c *app.RequestContext) (any, error)
+
+type handlers struct {
+	control   Control
+	followers atomic.Int32
+}
+
+// Register adds the routes to r. The server should have [MaxBodyBytes] as its limit, and sense clients that disconnect: if
+// it does not, a log follower that went away is noticed only at the next line.
+func Register(r route.IRoutes, control Control) {
+	h := &handlers{control: control}
+	r.POST("/v1/apply", guard(h.apply))
+	r.POST("/v1/deploy", guard(h.deploy))
+	r.GET("/v1/models", guard(h.models))
+	r.GET("/v1/models/:name", guard(h.model))
+	r.DELETE("/v1/models/:name", guard(h.deleteModel))
+	r.GET("/v1/models/:name/logs", guard(h.logs))
+	r.GET("/v1/functions", guard(h.functions))
+	r.GET("/v1/functions/:name", guard(h.function))
+	r.DELETE("/v1/functions/:name", guard(h.deleteFunction))
+	r.GET("/v1/describe/model/:name", guard(h.describeModel))
+	r.GET("/v1/describe/function/:name", guard(h.describeFunction))
+	r.GET("/v1/describe/gateway", guard(h.describeGateway))
+	r.GET("/v1/version", guard(h.version))
+}
+
+// NoRoute answers requests that no route takes, in the API's own error shape; it is for the server's NoRoute.
+func NoRoute(_ context.Context, c *app.RequestContext) {
+	writeError(c, api.Errorf(api.NotFound, "%s %.100q is not part of the admin API: see api/spec/openapi.yaml; functions are called on the function port", c.Method(), c.Path()))
+}
+
+func (h *handlers) apply(ctx context.Context, c *app.RequestContext) (any, error) {
+	q, err := query(c, "dry_run", "base")
+	if err != nil {
+		return nil, err
+	}
+	dryRun, err := q.boolean("dry_run")
+	if err != nil {
+		return nil, err
+	}
+	base := q["base"]
+	if base != "" {
+		if base, err = absolute("base", base); err != nil {
+			return nil, err
+		}
+	}
+	body, err := bodyOf(c, "application/yaml", "application/x-yaml", "text/yaml", "application/json")
+	if err != nil {
+		return nil, err
+	}
+	set, err := manifest.Decode("manifest", body)
+	if err != nil {
+		return nil, api.Errorf(api.InvalidArgument, "%w", err)
+	}
+	set.SetDir(base)
+	changes, err := h.control.Apply(ctx, set, dryRun)
+	if err != nil {
+		return nil, err
+	}
+	return api.Changes{Changes: notNil(changes), DryRun: dryRun}, nil
+}
+
+func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, error) {
+	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	body, err := bodyOf(c, "application/json")
+	if err != nil {
+		return nil, err
+	}
+	var request struct {
+		Dir string `json:"dir"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err = dec.Decode(&request); err != nil {
+		return nil, api.Errorf(api.InvalidArgument, `the body is not {"dir": "/absolute/path"}: %w`, err)
+	}
+	if _, err = dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, api.Errorf(api.InvalidArgument, `the body has more than one JSON value: expected {"dir": "/absolute/path"}`)
+	}
+	dir, err := absolute("dir", request.Dir)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := h.control.Deploy(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return api.Changes{Changes: notNil(changes)}, nil
+}
+
+func (h *handlers) models(ctx context.Context, c *app.RequestContext) (any, error) {
+	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	models, err := h.control.Models(ctx, "")
+	return api.ModelList{Models: notNil(models)}, err
+}
+
+func (h *handlers) model(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "model")
+	if err != nil {
+		return nil, err
+	}
+	models, err := h.control.Models(ctx, name)
+	return api.ModelList{Models: notNil(models)}, err
+}
+
+func (h *handlers) functions(ctx context.Context, c *app.RequestContext) (any, error) {
+	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	functions, err := h.control.Functions(ctx, "")
+	return api.FunctionList{Functions: notNil(functions)}, err
+}
+
+func (h *handlers) function(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "function")
+	if err != nil {
+		return nil, err
+	}
+	functions, err := h.control.Functions(ctx, name)
+	return api.FunctionList{Functions: notNil(functions)}, err
+}
+
+func (h *handlers) deleteModel(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "model", "version")
+	if err != nil {
+		return nil, err
+	}
+	id := api.ModelID{Name: name, Version: c.Query("version")}
+	if c.QueryArgs().Has("version") {
+		if err = api.CheckVersion(id.Version); err != nil {
+			return nil, api.Errorf(api.InvalidArgument, "%w", err)
+		}
+	}
+	changes, err := h.control.Delete(ctx, api.KindModel, id)
+	return api.Changes{Changes: notNil(changes)}, err
+}
+
+func (h *handlers) deleteFunction(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "function")
+	if err != nil {
+		return nil, err
+	}
+	changes, err := h.control.Delete(ctx, api.KindFunction, api.ModelID{Name: name})
+	return api.Changes{Changes: notNil(changes)}, err
+}
+
+func (h *handlers) describeModel(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "model")
+	if err != nil {
+		return nil, err
+	}
+	models, err := h.control.Models(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	functions, err := h.control.Functions(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	users := slices.DeleteFunc(functions, func(f api.FunctionStatus) bool {
+		return !slices.ContainsFunc(f.Spec.Models, func(ref string) bool {
+			id, err := api.ParseModelRef(ref)
+			return err == nil && id.Name == name
+		})
+	})
+	return api.ModelDescription{Models: notNil(models), Functions: notNil(users)}, nil
+}
+
+func (h *handlers) describeFunction(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "function")
+	if err != nil {
+		return nil, err
+	}
+	functions, err := h.control.Functions(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(functions) != 1 {
+		return nil, api.Errorf(api.NotFound, "no function %q", name)
+	}
+	d := api.FunctionDescription{Function: functions[0], Models: []api.ModelStatus{}}
+	for _, ref := range d.Function.Models {
+		id, err := api.ParseModelRef(ref)
+		if err != nil {
+			continue
+		}
+		versions, err := h.control.Models(ctx, id.Name)
+		var failed *api.Error
+		switch {
+		case errors.As(err, &failed) && failed.Code == api.NotFound: // deleted since we asked for the function
+		case err != nil:
+			return nil, err
+		}
+		for _, m := range versions {
+			if m.Spec.ID() == id {
+				d.Models = append(d.Models, m)
+			}
+		}
+	}
+	return d, nil
+}
+
+func (h *handlers) describeGateway(ctx context.Context, c *app.RequestContext) (any, error) {
+	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	return h.control.Gateway(ctx)
+}
+
+func (h *handlers) version(ctx context.Context, c *app.RequestContext) (any, error) {
+	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	status, err := h.control.Gateway(ctx)
+	return api.VersionInfo{Version: status.Version, GoVersion: status.GoVersion}, err
+}
+
+// nameOf checks the name in the path, and that the query string has no other parameters than those named.
+func nameOf(c *app.RequestContext, what string, parameters ...string) (string, error) {
+	if _, err := query(c, parameters...); err != nil {
+		return "", err
+	}
+	name := c.Param("name")
+	if err := api.CheckName(what, name); err != nil {
+		return "", api.Errorf(api.InvalidArgument, "%w", err)
+	}
+	return name, nil
+}
+
+// parameters are those of the query string.
+type parameters map[string]string
+
+// query refuses parameters that are not known or are there twice: a misspelt dry_run must not apply.
+func query(c *app.RequestContext, known ...string) (parameters, error) {
+	q := parameters{}
+	var err error
+	c.QueryArgs().VisitAll(func(key, value []byte) {
+		name := string(key)
+		switch _, twice := q[name]; {
+		case err != nil:
+		case !slices.Contains(known, name):
+			expected := "expected none"
+			if len(known) > 0 {
+				expected = "expected " + strings.Join(known, ", ")
+			}
+			err = api.Errorf(api.InvalidArgument, "no query parameter %.40q here: %s", name, expected)
+		case twice:
+			err = api.Errorf(api.InvalidArgument, "the query parameter %q is there twice", name)
+		}
+		q[name] = string(value)
+	})
+	return q, err
+}
+
+// boolean takes a parameter without a value for true.
+func (q parameters) boolean(name string) (bool, error) {
+	value, given := q[name]
+	switch {
+	case !given, value == "false", value == "0":
+		return false, nil
+	case value == "", value == "true", value == "1":
+		return true, nil
+	}
+	return false, api.Errorf(api.InvalidArgument, "the query parameter %s=%.40q: expected true or false", name, value)
+}
+
+func absolute(what, dir string) (string, error) {
+	switch {
+	case dir == "":
+		return "", api.Errorf(api.InvalidArgument, "%s is empty: expected the absolute path of a directory", what)
+	case !filepath.IsAbs(dir) || strings.IndexByte(dir, 0) >= 0 || len(dir) > api.MaxPathBytes:
+		return "", api.Errorf(api.InvalidArgument, "%s %.100q: expected the absolute path of a directory", what, dir)
+	}
+	return filepath.Clean(dir), nil
+}
+
+// bodyOf returns the body if it has one of the types. None of them is one that a page of a browser may send elsewhere unasked.
+func bodyOf(c *app.RequestContext, types ...string) ([]byte, error) {
+	given := string(c.ContentType())
+	mediaType, _, err := mime.ParseMediaType(given)
+	if err != nil || !slices.Contains(types, mediaType) {
+		return nil, api.Errorf(api.InvalidArgument, "Content-Type %.60q: expected %s", given, strings.Join(types, ", "))
+	}
+	body, err := c.Body()
+	if err != nil {
+		return nil, api.Errorf(api.InvalidArgument, "the body could not be read: %w", err)
+	}
+	if len(body) > MaxBodyBytes {
+		return nil, api.Errorf(api.TooLarge, "the body has %d bytes: expected at most %d", len(body), MaxBodyBytes)
+	}
+	return body, nil
+}
+
+// write answers with a value or an error.
+func write(c *app.RequestContext, value any, err error) {
+	if err != nil {
+		writeError(c, err)
+		return
+	}
+	if value == nil {
+		return
+	}
+	body, err := json.Marshal(value)
+	if err != nil {
+		writeError(c, fmt.Errorf("the answer cannot be written as JSON: %w", err))
+		return
+	}
+	writeJSON(c, 200, body)
+}
+
+func writeError(c *app.RequestContext, err error) {
+	code := api.Internal
+	var known *api.Error
+	if errors.As(err, &known) {
+		code = known.Code
+	}
+	writeErrorAs(c, code.HTTPStatus(), code.String(), err.Error())
+}
+
+func writeErrorAs(c *app.RequestContext, status int, code, message string) {
+	body, _ := json.Marshal(api.ErrorBody{Error: api.ErrorInfo{Code: code, Message: message}}) // two strings
+	writeJSON(c, status, body)
+}
+
+func writeJSON(c *app.RequestContext, status int, body []byte) {
+	c.Response.Header.Set("Cache-Control", "no-store")
+	c.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	c.Data(status, "application/json", append(body, '\n'))
+}
+
+// notNil makes an empty list [] in JSON, not null.
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

@@ -1,0 +1,143 @@
+package admin
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/common/hlog"
+	"go.uber.org/goleak"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+func TestMain(m *testing.M) {
+	hlog.SetLevel(hlog.LevelFatal) // it prints every route of every engine
+	// Hertz keeps one goroutine for the Date header, for the life of the program.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/hertz/pkg/protocol.UpdateServerDate.func1"))
+}
+
+var then = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// fake is a gateway with one model in two versions and one function. It keeps what it was told.
+type fake struct {
+	mu      sync.Mutex
+	applied *manifest.Set
+	dryRun  bool
+	dir     string
+	deleted []string
+	query   LogQuery
+	// err is what every method answers, when it is set.
+	err error
+	// lines is where Logs gets the lines to come from; logsErr is what it ends with.
+	lines   chan api.LogLine
+	logsErr error
+}
+
+func (f *fake) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api.Change, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applied, f.dryRun = set, dryRun
+	var changes []api.Change
+	for _, m := range set.Models {
+		changes = append(changes, api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created})
+	}
+	for _, fn := range set.Functions {
+		changes = append(changes, api.Change{Kind: api.KindFunction, Name: fn.Name, Action: api.Updated})
+	}
+	return changes, f.err
+}
+
+func (f *fake) Deploy(_ context.Context, dir string) ([]api.Change, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dir = dir
+	return []api.Change{{Kind: api.KindModel, Name: "digits-svm", Version: "1", Action: api.Unchanged}}, f.err
+}
+
+func model(version string) api.ModelStatus {
+	return api.ModelStatus{
+		Spec: api.ModelSpec{
+			Name: "digits-svm", Version: version,
+			Inputs:  []api.TensorSpec{{Name: "input", DType: api.Float32, Shape: []int64{64}}},
+			Outputs: []api.TensorSpec{{Name: "output", DType: api.Int64}},
+			Run:     api.RunSpec{Command: []string{"python", "model.py"}},
+		}.WithDefaults(),
+		State: api.ModelReady, Serving: version == "2", ServingVersion: "2", Created: then,
+		Replicas: []api.ReplicaStatus{{ID: 1, PID: 42, State: api.ReplicaReady, Since: then}},
+	}
+}
+
+func function() api.FunctionStatus {
+	return api.FunctionStatus{
+		Spec:  api.FunctionSpec{Name: "digits", Models: []string{"digits-svm"}}.WithDefaults(),
+		Ready: true, Models: []string{"digits-svm@2"}, Created: then,
+	}
+}
+
+func (f *fake) Models(_ context.Context, name string) ([]api.ModelStatus, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if name != "" && name != "digits-svm" {
+		return nil, api.Errorf(api.NotFound, "no model %q", name)
+	}
+	return []api.ModelStatus{model("1"), model("2")}, nil
+}
+
+func (f *fake) Functions(_ context.Context, name string) ([]api.FunctionStatus, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if name != "" && name != "digits" {
+		return nil, api.Errorf(api.NotFound, "no function %q", name)
+	}
+	all := []api.FunctionStatus{function()}
+	if name == "" {
+		other := function()
+		other.Spec.Name, other.Spec.Models = "other", []string{"another"}
+		all = append(all, other)
+	}
+	return all, nil
+}
+
+func (f *fake) Gateway(context.Context) (api.GatewayStatus, error) {
+	return api.GatewayStatus{Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Listen: "127.0.0.1:1337", Ready: true, Models: 2, Functions: 1}, f.err
+}
+
+func (f *fake) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api.Change, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deleted = append(f.deleted, string(kind)+" "+id.String())
+	return []api.Change{{Kind: kind, Name: id.Name, Version: id.Version, Action: api.Deleted}}, f.err
+}
+
+func (f *fake) Logs(ctx context.Context, q LogQuery, emit func(api.LogLine) error) error {
+	f.mu.Lock()
+	f.query = q
+	f.mu.Unlock()
+	if f.err != nil {
+		return f.err
+	}
+	for i := range min(q.Lines, 2) {
+		if err := emit(api.LogLine{Time: then, Version: "1", Replica: uint64(i + 1), Stream: "stdout", Text: "line"}); err != nil {
+			return err
+		}
+	}
+	for q.Follow {
+		select {
+		case line, more := <-f.lines:
+			if !more {
+				return f.logsErr
+			}
+			if err := emit(line); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return f.logsErr
+}

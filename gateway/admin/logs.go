@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+const (
+	// DefaultLogLines fills a screen or two.
+	DefaultLogLines = 100
+	// MaxLogLines is as many as are kept of a model version.
+	MaxLogLines = 1000
+	// MaxFollowers bounds the connections that stay open to follow logs: one for each terminal of a large team.
+	MaxFollowers = 32
+)
+
+// The types of an answer with logs: one JSON object a line, or text.
+const (
+	ndjson   = "application/x-ndjson"
+	textLogs = "text/plain; charset=utf-8"
+)
+
+// logs streams: each line is on its way before the next is waited for. With an Accept header that names application/x-ndjson
+// a line is a JSON object, else text.
+func (h *handlers) logs(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "model", "lines", "follow", "version")
+	if err != nil {
+		return nil, err
+	}
+	q, err := logQuery(c, name)
+	if err != nil {
+		return nil, err
+	}
+	if q.Follow {
+		if h.followers.Add(1) > MaxFollowers {
+			h.followers.Add(-1)
+			return nil, api.Errorf(api.Overloaded, "%d connections follow logs already: close one, or ask without follow", MaxFollowers)
+		}
+		defer h.followers.Add(-1)
+	}
+	s := &logStream{c: c, json: strings.Contains(string(c.Request.Header.Peek("Accept")), ndjson), flush: q.Follow}
+	err = h.control.Logs(ctx, q, s.emit)
+	switch {
+	case err == nil:
+		s.start() // an empty log is an empty body
+	case s.w == nil:
+		return nil, err
+	case !s.failed:
+		s.fail(err)
+	}
+	return nil, nil
+}
+
+func logQuery(c *app.RequestContext, model string) (LogQuery, error) {
+	lq := LogQuery{Model: model, Lines: DefaultLogLines}
+	q, err := query(c, "lines", "follow", "version")
+	if err != nil {
+		return lq, err
+	}
+	if lq.Follow, err = q.boolean("follow"); err != nil {
+		return lq, err
+	}
+	if lines, given := q["lines"]; given {
+		n, err := strconv.Atoi(lines)
+		if err != nil || n < 0 || n > MaxLogLines {
+			return lq, api.Errorf(api.InvalidArgument, "the query parameter lines=%.20q: expected 0 to %d", lines, MaxLogLines)
+		}
+		lq.Lines = n
+	}
+	if version, given := q["version"]; given {
+		if err := api.CheckVersion(version); err != nil {
+			return lq, api.Errorf(api.InvalidArgument, "%w", err)
+		}
+		lq.Version = version
+	}
+	return lq, nil
+}
+
+// logStream is an answer that has begun when its first line came: until then an error can still be a status.
+type logStream struct {
+	c      *app.RequestContext
+	w      network.ExtWriter
+	json   bool
+	flush  bool
+	failed bool
+	buf    bytes.Buffer
+}
+
+func (s *logStream) start() {
+	if s.w != nil {
+		return
+	}
+	s.c.SetStatusCode(200)
+	s.c.Response.Header.Set("Cache-Control", "no-store")
+	s.c.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	s.c.Response.Header.SetContentType(textLogs)
+	if s.json {
+		s.c.Response.Header.SetContentType(ndjson)
+	}
+	s.w = resp.NewChunkedBodyWriter(&s.c.Response, s.c.GetWriter())
+	s.c.Response.HijackWriter(s.w)
+}
+
+func (s *logStream) emit(line api.LogLine) error {
+	s.start()
+	s.buf.Reset()
+	if s.json {
+		if err := json.NewEncoder(&s.buf).Encode(line); err != nil {
+			return err
+		}
+	} else {
+		s.buf.WriteString(line.String() + "\n")
+	}
+	return s.send()
+}
+
+// fail ends a stream that has begun: the status is gone already.
+func (s *logStream) fail(err error) {
+	s.buf.Reset()
+	if s.json {
+		_ = json.NewEncoder(&s.buf).Encode(api.ErrorBody{Error: api.ErrorInfo{Code: api.Internal.String(), Message: err.Error()}}) // two strings, into memory
+	} else {
+		s.buf.WriteString("error: " + err.Error() + "\n")
+	}
+	_ = s.send() // the client that cannot be told is gone
+}
+
+func (s *logStream) send() error {
+	_, err := s.w.Write(s.buf.Bytes())
+	if err == nil && s.flush {
+		err = s.w.Flush()
+	}
+	s.failed = s.failed || err != nil
+	return err
+}

@@ -1,0 +1,156 @@
+package admin
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// openapi is what the tests read of the description.
+type openapi struct {
+	Servers    []struct{ URL string }
+	Paths      map[string]map[string]yaml.Node
+	Components struct {
+		Schemas map[string]struct {
+			Properties map[string]yaml.Node
+		}
+	}
+}
+
+func readOpenAPI(t *testing.T) (openapi, string) {
+	t.Helper()
+	text, err := os.ReadFile("../../api/spec/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc openapi
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc, string(text)
+}
+
+// operations are "METHOD /path/{parameter}" of the port.
+func (d openapi) operations(t *testing.T, port string) []string {
+	t.Helper()
+	var all []string
+	for path, item := range d.Paths {
+		servers := d.Servers
+		if own, ok := item["servers"]; ok {
+			if err := own.Decode(&servers); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.ContainsFunc(servers, func(s struct{ URL string }) bool { return strings.HasSuffix(s.URL, ":"+port) }) {
+			continue
+		}
+		for key := range item {
+			if slices.Contains([]string{"get", "post", "put", "delete", "patch", "head", "options"}, key) {
+				all = append(all, strings.ToUpper(key)+" "+path)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestEveryRouteIsDescribed(t *testing.T) {
+	doc, _ := readOpenAPI(t)
+	parameter := regexp.MustCompile(`:(\w+)`)
+	// These three are added by the composition, beside the admin API.
+	routes := []string{"GET /healthz", "GET /metrics", "GET /readyz"}
+	for _, r := range engine(&fake{}).Routes() {
+		routes = append(routes, r.Method+" "+parameter.ReplaceAllString(r.Path, "{$1}"))
+	}
+	slices.Sort(routes)
+	if diff := cmp.Diff(routes, doc.operations(t, "1338")); diff != "" {
+		t.Errorf("(-registered +described):\n%s", diff)
+	}
+}
+
+func TestEveryReferenceLeadsSomewhere(t *testing.T) {
+	_, text := readOpenAPI(t)
+	var root yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &root); err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	for _, m := range regexp.MustCompile(`\$ref: "#/([^"]+)"`).FindAllStringSubmatch(text, -1) {
+		used[m[1]] = true
+		if n := find(root.Content[0], strings.Split(m[1], "/")); n == nil {
+			t.Errorf("there is no %s", m[1])
+		}
+	}
+	for _, section := range []string{"schemas", "parameters", "responses", "requestBodies"} {
+		n := find(root.Content[0], []string{"components", section})
+		for i := 0; i < len(n.Content); i += 2 {
+			if name := "components/" + section + "/" + n.Content[i].Value; !used[name] {
+				t.Errorf("nothing refers to %s", name)
+			}
+		}
+	}
+}
+
+func find(n *yaml.Node, path []string) *yaml.Node {
+	if len(path) == 0 {
+		return n
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == path[0] {
+			return find(n.Content[i+1], path[1:])
+		}
+	}
+	return nil
+}
+
+// The structures that the API answers with have the members that are described.
+func TestEveryMemberIsDescribed(t *testing.T) {
+	doc, _ := readOpenAPI(t)
+	for _, v := range []any{
+		api.ModelStatus{}, api.ReplicaStatus{}, api.FunctionStatus{}, api.GatewayStatus{}, api.Profile{}, api.Condition{}, api.LogLine{},
+		api.Changes{}, api.ModelList{}, api.FunctionList{}, api.ModelDescription{}, api.FunctionDescription{}, api.VersionInfo{},
+	} {
+		typ := reflect.TypeOf(v)
+		var members, described []string
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			members = append(members, name)
+		}
+		schema, ok := doc.Components.Schemas[typ.Name()]
+		if !ok {
+			t.Errorf("%s is not described", typ.Name())
+			continue
+		}
+		for name := range schema.Properties {
+			described = append(described, name)
+		}
+		slices.Sort(members)
+		slices.Sort(described)
+		if diff := cmp.Diff(members, described); diff != "" {
+			t.Errorf("%s (-has +described):\n%s", typ.Name(), diff)
+		}
+	}
+}
+
+// Every code that a caller can see is in the table of codes, under its status.
+func TestEveryCodeIsDescribed(t *testing.T) {
+	_, text := readOpenAPI(t)
+	for code := range api.Codes {
+		if code == api.OK {
+			continue
+		}
+		row := regexp.MustCompile(fmt.Sprintf("\\| %d \\|[^\n]*`%s`", code.HTTPStatus(), code))
+		if !row.MatchString(text) {
+			t.Errorf("code %s with status %d is not in the table", code, code.HTTPStatus())
+		}
+	}
+}

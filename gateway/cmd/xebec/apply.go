@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+func (c *cli) applyCommand() *cobra.Command {
+	var (
+		files  []string
+		dryRun bool
+		format string
+		wait   waitOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE|DIR|-",
+		Short: "Declare models and functions",
+		Long: `Declare the models and functions of manifests (YAML or JSON). What is declared already and has not changed stays as it is.
+
+Relative paths in a manifest mean the directory that it lies in; of one that is read from stdin, the working directory.`,
+		Example: `  xebec apply -f models.yaml
+  xebec apply -f manifests/ --dry-run`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return usagef("apply needs -f FILE, -f DIR or -f - for stdin")
+			}
+			var all api.Changes
+			for _, file := range files {
+				changes, err := c.applyOne(cmd.Context(), file, dryRun)
+				if err != nil {
+					return err
+				}
+				all.Changes = append(all.Changes, changes.Changes...)
+				all.DryRun = dryRun
+			}
+			if err := c.printChanges(format, all); err != nil || dryRun {
+				return err
+			}
+			return c.waitFor(cmd.Context(), all.Changes, wait)
+		},
+	}
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "manifest, directory of manifests, or - for stdin; may be given several times")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
+	wait.flags(cmd, false)
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// applyOne sends one manifest, or those of one directory, which are applied together or not at all.
+func (c *cli) applyOne(ctx context.Context, file string, dryRun bool) (api.Changes, error) {
+	var changes api.Changes
+	set, base, err := c.loadManifest(file)
+	if err != nil {
+		return changes, err
+	}
+	body, err := set.JSON()
+	if err != nil {
+		return changes, err
+	}
+	q := url.Values{"base": {base}}
+	if dryRun {
+		q.Set("dry_run", "true")
+	}
+	err = c.call(ctx, http.MethodPost, "/v1/apply?"+q.Encode(), "application/json", body, &changes)
+	return changes, err
+}
+
+func (c *cli) loadManifest(file string) (set *manifest.Set, base string, err error) {
+	if file == "-" {
+		return c.stdinManifest()
+	}
+	if set, err = manifest.Load(file); err != nil {
+		return nil, "", err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, "", err
+	}
+	if !info.IsDir() {
+		file = filepath.Dir(file)
+	}
+	base, err = filepath.Abs(file)
+	return set, base, err
+}
+
+func (c *cli) stdinManifest() (set *manifest.Set, base string, err error) {
+	data, err := c.readInput("-", manifest.MaxBytes)
+	if err != nil {
+		return nil, "", err
+	}
+	if base, err = os.Getwd(); err != nil {
+		return nil, "", err
+	}
+	set, err = manifest.Decode("stdin", data)
+	return set, base, err
+}
+
+func (c *cli) deployCommand() *cobra.Command {
+	var (
+		format string
+		wait   waitOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "deploy DIR",
+		Short: "Declare a model directory and wait until it is served",
+		Long: `Declare the model of a model directory: a directory with a file ` + manifest.ModelFile + `, the model's code and its parameters. A function of
+the model's name is declared with it, unless there is one. The gateway must see the directory under the same path.`,
+		Example: "  xebec deploy ./digits-svm",
+		Args:    exactly("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			// Read it here first: the errors of a manifest are then about the path that was typed.
+			if _, err = manifest.LoadModelDir(args[0]); err != nil {
+				return err
+			}
+			body, err := json.Marshal(map[string]string{"dir": dir})
+			if err != nil {
+				return err
+			}
+			var changes api.Changes
+			if err := c.call(cmd.Context(), http.MethodPost, "/v1/deploy", "application/json", body, &changes); err != nil {
+				return err
+			}
+			if err := c.printChanges(format, changes); err != nil {
+				return err
+			}
+			return c.waitFor(cmd.Context(), changes.Changes, wait)
+		},
+	}
+	wait.flags(cmd, true)
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// printChanges writes a line for each change: "model digits-svm@1 created".
+func (c *cli) printChanges(format string, changes api.Changes) error {
+	if format != formatTable {
+		text, err := json.Marshal(changes)
+		if err != nil {
+			return err
+		}
+		return c.print(format, text)
+	}
+	note := ""
+	if changes.DryRun {
+		note = " (dry run)"
+	}
+	for _, ch := range changes.Changes {
+		if _, err := fmt.Fprintf(c.out, "%s %s%s\n", changeName(ch), ch.Action, note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func changeName(ch api.Change) string {
+	switch ch.Kind {
+	case api.KindModel:
+		return "model " + changeID(ch).String()
+	default:
+		return "function " + ch.Name
+	}
+}
+
+func changeID(ch api.Change) api.ModelID { return api.ModelID{Name: ch.Name, Version: ch.Version} }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+const (
+	// adminTimeout bounds calls to the admin port, which answers from memory.
+	adminTimeout = 30 * time.Second
+	// dialTimeout is far more than a machine that is there needs.
+	dialTimeout = 5 * time.Second
+	// maxAnswerBytes bounds what is read of an answer: 10,000 models take some 20 MB.
+	maxAnswerBytes = 256 << 20
+)
+
+func newHTTPClient() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext},
+		// An admin port redirects nobody; a server that does is something else.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// baseURL takes "host:port" as well as "http://host:port".
+func baseURL(flag, address string) (string, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Path != "" && u.Path != "/" || u.RawQuery != "" {
+		return "", usagef("%s %q: expected host:port, such as %s", flag, address, defaultAdmin)
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+// hostPort is an address without its scheme, for listening.
+func hostPort(flag, address string) (string, error) {
+	base, err := baseURL(flag, address)
+	if err != nil {
+		return "", err
+	}
+	_, host, _ := strings.Cut(base, "://")
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		return "", usagef("%s %q: expected host:port, such as %s", flag, address, defaultAdmin)
+	}
+	return host, nil
+}
+
+func (c *cli) get(ctx context.Context, path string, into any) error {
+	return c.call(ctx, http.MethodGet, path, "", nil, into)
+}
+
+// call speaks to the admin port and decodes its answer; into may be a *[]byte for the answer as it came.
+func (c *cli) call(ctx context.Context, method, path, contentType string, body []byte, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	res, err := c.send(ctx, method, path, contentType, "application/json", body)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	answer, err := readAnswer(res)
+	if err != nil {
+		return err
+	}
+	if raw, ok := into.(*[]byte); ok {
+		*raw = answer
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("the admin port at %s answers what this version of xebec does not understand: %w; are both of one version?", c.admin, err)
+	}
+	return nil
+}
+
+// send returns an answer with status 200; every other one is an error. The caller closes the body.
+func (c *cli) send(ctx context.Context, method, path, contentType, accept string, body []byte) (*http.Response, error) {
+	base, err := baseURL("--admin", c.admin)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	if body != nil {
+		req.Header.Set("Content-Type", contentType)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachable(ctx, err, "admin port", "--admin", c.admin)
+	}
+	if res.StatusCode == http.StatusOK {
+		return res, nil
+	}
+	defer res.Body.Close()
+	answer, err := readAnswer(res)
+	if err != nil {
+		return nil, err
+	}
+	var failed api.ErrorBody
+	if json.Unmarshal(answer, &failed) != nil || failed.Error.Message == "" {
+		return nil, fmt.Errorf("%s at %s does not answer like the admin port of a xebec gateway (%s): is --admin right?", method+" "+path, c.admin, res.Status)
+	}
+	return nil, &remoteError{failed.Error}
+}
+
+func readAnswer(res *http.Response) ([]byte, error) {
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the gateway's answer broke off: %w", err)
+	case len(answer) > maxAnswerBytes:
+		return nil, fmt.Errorf("the gateway's answer has more than %d bytes", maxAnswerBytes)
+	}
+	return answer, nil
+}
+
+// remoteError is an error that the gateway answered with.
+type remoteError struct{ api.ErrorInfo }
+
+func (e *remoteError) Error() string { return e.Message }
+
+// unreachable says what to do when there is no answer at all.
+func unreachable(ctx context.Context, err error, what, flag, address string) error {
+	var netError net.Error
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return context.Canceled
+	case errors.As(err, &netError) && netError.Timeout():
+		return fmt.Errorf("the gateway's %s at %s does not answer in time: %w", what, address, rootCause(err))
+	}
+	return fmt.Errorf("no gateway answers at %s (its %s): %w\nstart one with \"xebec serve\", or say with %s where it is", address, what, rootCause(err), flag)
+}
+
+// rootCause drops the layers that repeat method and URL.
+func rootCause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+func indented(text []byte) ([]byte, error) {
+	var out bytes.Buffer
+	if err := json.Indent(&out, bytes.TrimSpace(text), "", "  "); err != nil {
+		return nil, err
+	}
+	out.WriteByte('\n')
+	return out.Bytes(), nil
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+func (c *cli) deleteCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "delete model NAME[@VERSION] | delete function NAME",
+		Short: "Delete a model, one of its versions, or a function",
+		Long: `Delete a model with all its versions, one version of it, or a function. Queries that wait are answered first as far as their
+deadlines allow; replicas are drained.`,
+		Example: `  xebec delete function digits
+  xebec delete model digits-svm@2`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				if _, ok := kindArgument(args[0]); ok {
+					return nil
+				}
+			}
+			return usagef("delete what? Expected: model NAME, model NAME@VERSION or function NAME")
+		},
+		ValidArgsFunction: c.completeKindAndName("model", "function"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kind, _ := kindArgument(args[0])
+			path := "/v1/functions/" + args[1]
+			if kind == api.KindFunction {
+				if err := api.CheckName(strings.ToLower(string(kind)), args[1]); err != nil {
+					return usageError{err}
+				}
+			} else {
+				id, err := api.ParseModelRef(args[1])
+				if err != nil {
+					return usageError{err}
+				}
+				path = "/v1/models/" + id.Name
+				if id.Version != "" {
+					path += "?" + url.Values{"version": {id.Version}}.Encode()
+				}
+			}
+			var changes api.Changes
+			if err := c.call(cmd.Context(), http.MethodDelete, path, "", nil, &changes); err != nil {
+				return err
+			}
+			return c.printChanges(format, changes)
+		},
+	}
+	outputFlag(cmd, &format)
+	return cmd
+}

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+func (c *cli) describeCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "describe model|function NAME, or describe gateway",
+		Short: "Show how a model, a function or the gateway stands, and why",
+		Example: `  xebec describe model digits-svm
+  xebec describe function digits -o json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 1 && strings.EqualFold(args[0], "gateway"):
+				return nil
+			case len(args) == 2:
+				if _, ok := kindArgument(args[0]); ok {
+					return nil
+				}
+			}
+			return usagef("describe what? Expected: model NAME, function NAME or gateway")
+		},
+		ValidArgsFunction: c.completeKindAndName("model", "function", "gateway"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := "/v1/describe/gateway"
+			show := showGateway
+			if kind, ok := kindArgument(args[0]); ok {
+				what := strings.ToLower(string(kind))
+				if err := api.CheckName(what, args[1]); err != nil {
+					return usageError{err}
+				}
+				path = "/v1/describe/" + what + "/" + args[1]
+				show = showModel
+				if kind == api.KindFunction {
+					show = showFunction
+				}
+			}
+			return c.describe(cmd.Context(), path, format, show)
+		},
+	}
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// page is a description for people: aligned fields, indented by what they belong to.
+type page struct {
+	c *cli
+	w *tabwriter.Writer
+}
+
+func (c *cli) describe(ctx context.Context, path, format string, show func(*page, []byte) error) error {
+	var answer []byte
+	if err := c.call(ctx, "GET", path, "", nil, &answer); err != nil {
+		return err
+	}
+	if format != formatTable {
+		return c.print(format, answer)
+	}
+	var out bytes.Buffer
+	p := &page{c: c, w: tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)}
+	if err := show(p, answer); err != nil {
+		return fmt.Errorf("the admin port at %s answers what this version of xebec does not understand: %w; are both of one version?", c.admin, err)
+	}
+	if err := p.w.Flush(); err != nil {
+		return err
+	}
+	_, err := c.out.Write(out.Bytes())
+	return err
+}
+
+// field writes a line unless there is nothing to say.
+func (p *page) field(indent int, name, value string) {
+	if value != "" {
+		fmt.Fprintf(p.w, "%s%s:\t%s\n", strings.Repeat("  ", indent), name, value)
+	}
+}
+
+// text writes a value of several lines below its name.
+func (p *page) text(indent int, name string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	p.flush() // columns do not reach over free text
+	fmt.Fprintf(p.w, "%s%s:\n", strings.Repeat("  ", indent), name)
+	for _, line := range lines {
+		fmt.Fprintf(p.w, "%s%s\n", strings.Repeat("  ", indent+1), p.c.clean(strings.ReplaceAll(line, "\t", "    ")))
+	}
+	p.flush()
+}
+
+// flush ends the present columns. It writes to memory.
+func (p *page) flush() { _ = p.w.Flush() }
+
+func (p *page) since(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s ago)", t.Format(time.RFC3339), p.c.age(t))
+}
+
+func (p *page) conditions(indent int, all []api.Condition) {
+	lines := make([]string, 0, len(all))
+	for _, cond := range all {
+		line := fmt.Sprintf("%s is %s", cond.Type, cond.Status)
+		if cond.Reason != "" {
+			line += ", " + cond.Reason
+		}
+		if cond.Message != "" {
+			line += ": " + cond.Message
+		}
+		lines = append(lines, line)
+	}
+	p.text(indent, "Conditions", lines)
+}
+
+func (p *page) queries(indent int, byCode map[string]uint64) {
+	codes := make([]string, 0, len(byCode))
+	for code, n := range byCode {
+		if n > 0 {
+			codes = append(codes, fmt.Sprintf("%d %s", n, code))
+		}
+	}
+	slices.SortFunc(codes, func(a, b string) int {
+		_, a, _ = strings.Cut(a, " ")
+		_, b, _ = strings.Cut(b, " ")
+		return strings.Compare(a, b)
+	})
+	p.field(indent, "Queries", strings.Join(codes, ", "))
+}
+
+func showModel(p *page, answer []byte) error {
+	var d api.ModelDescription
+	if err := json.Unmarshal(answer, &d); err != nil {
+		return err
+	}
+	slices.SortStableFunc(d.Models, func(a, b api.ModelStatus) int { return api.CompareVersions(a.Spec.Version, b.Spec.Version) })
+	for i := range d.Models {
+		if i > 0 {
+			p.flush()
+			fmt.Fprintln(p.w)
+		}
+		p.model(&d.Models[i])
+	}
+	names := make([]string, len(d.Functions))
+	for i := range d.Functions {
+		names[i] = d.Functions[i].Spec.Name
+	}
+	p.field(0, "Functions", strings.Join(names, ", "))
+	return nil
+}
+
+func (p *page) model(m *api.ModelStatus) {
+	p.field(0, "Model", m.Spec.ID().String())
+	p.field(0, "State", fmt.Sprintf("%s, %d of %d replicas ready", m.State, m.ReadyReplicas(), m.Spec.Replicas.Min))
+	serving := yesNo(m.Serving)
+	if !m.Serving && m.ServingVersion != "" {
+		serving += ", version " + m.ServingVersion + " is"
+	}
+	p.field(0, "Serving", serving)
+	p.field(0, "Created", p.since(m.Created))
+	p.field(0, "Directory", m.Dir)
+	p.field(0, "Command", strings.Join(m.Spec.Run.Command, " "))
+	p.field(0, "Inputs", tensors(m.Spec.Inputs))
+	p.field(0, "Outputs", tensors(m.Spec.Outputs))
+	b := m.Spec.Batching
+	batching := fmt.Sprintf("%s, at most %d queries and %d bytes, hold %s", b.Policy, b.Max, b.MaxBytes, b.Hold)
+	if m.ObjectiveMicros > 0 {
+		batching += ", objective " + micros(m.ObjectiveMicros)
+	}
+	p.field(0, "Batching", batching)
+	p.field(0, "Queue", fmt.Sprintf("%d of at most %d queries", m.QueueDepth, m.Spec.Queue.Max))
+	p.queries(0, m.Queries)
+	p.conditions(0, m.Conditions)
+	for i := range m.Replicas {
+		p.replica(&m.Replicas[i])
+	}
+	lines := make([]string, len(m.Logs))
+	for i, line := range m.Logs {
+		lines[i] = line.String()
+	}
+	p.text(0, "Last output", lines)
+}
+
+func (p *page) replica(r *api.ReplicaStatus) {
+	p.flush()
+	fmt.Fprintf(p.w, "Replica %d:\n", r.ID)
+	p.field(1, "State", string(r.State)+" since "+p.since(r.Since))
+	p.field(1, "Next attempt", attempt(r.NextAttempt))
+	p.field(1, "Process", strings.TrimPrefix(fmt.Sprintf("%s, %d restarts", pid(r.PID), r.Restarts), "-, "))
+	binding := r.Binding
+	if binding != "" {
+		transport := "descriptors through the socket"
+		if r.Ring {
+			transport = "descriptors through shared memory"
+		}
+		binding += ", " + transport
+	}
+	p.field(1, "Binding", binding)
+	p.field(1, "Served", fmt.Sprintf("%d queries in %d batches; cap %d, %d queries outstanding", r.Queries, r.Batches, r.Cap, r.Outstanding))
+	if r.Profile.Samples > 0 {
+		p.field(1, "Evaluation", fmt.Sprintf("mean %s, P99 %s over %d batches", micros(r.Profile.MeanMicros), micros(r.Profile.P99Micros), r.Profile.Samples))
+	}
+	p.field(1, "Last exit", r.LastExit)
+	if r.LastError != "" {
+		name := "Last error"
+		if !r.LastErrorAt.IsZero() {
+			name += ", " + p.since(r.LastErrorAt)
+		}
+		p.text(1, name, strings.Split(strings.TrimRight(r.LastError, "\n"), "\n"))
+	}
+}
+
+func showFunction(p *page, answer []byte) error {
+	var d api.FunctionDescription
+	if err := json.Unmarshal(answer, &d); err != nil {
+		return err
+	}
+	f := &d.Function
+	p.field(0, "Function", f.Spec.Name)
+	p.field(0, "Ready", yesNo(f.Ready))
+	p.field(0, "Created", p.since(f.Created))
+	p.field(0, "Models", strings.Join(f.Spec.Models, ", "))
+	p.field(0, "SLO", f.Spec.SLO.String())
+	if f.Spec.ColdStart > 0 {
+		p.field(0, "Cold start", f.Spec.ColdStart.String())
+	}
+	p.field(0, "Policy", f.Spec.Policy)
+	output := string(f.Spec.Default)
+	if output == "" {
+		output = "none: a query without a prediction is an error"
+	}
+	p.field(0, "Default", output)
+	p.queries(0, f.Queries)
+	p.field(0, "Defaults given", fmt.Sprint(f.Defaults))
+	p.conditions(0, f.Conditions)
+	for i := range d.Models {
+		m := &d.Models[i]
+		p.field(0, "Answered by", fmt.Sprintf("%s, %s, %d of %d replicas ready", m.Spec.ID(), m.State, m.ReadyReplicas(), m.Spec.Replicas.Min))
+	}
+	return nil
+}
+
+func showGateway(p *page, answer []byte) error {
+	var g api.GatewayStatus
+	if err := json.Unmarshal(answer, &g); err != nil {
+		return err
+	}
+	p.field(0, "Version", g.Version+" ("+g.GoVersion+")")
+	p.field(0, "Process", fmt.Sprint(g.PID))
+	p.field(0, "Started", p.since(g.Started))
+	p.field(0, "Functions at", g.Listen)
+	p.field(0, "Admin at", g.Admin)
+	p.field(0, "Data in", g.DataDir)
+	ready := yesNo(g.Ready)
+	if g.Draining {
+		ready += ", stopping"
+	}
+	p.field(0, "Ready", ready)
+	p.field(0, "Has", fmt.Sprintf("%d models, %d functions, %d replicas", g.Models, g.Functions, g.Replicas))
+	p.field(0, "In flight", fmt.Sprintf("%d queries", g.Inflight))
+	p.conditions(0, g.Conditions)
+	return nil
+}
+
+// attempt is when the next process starts.
+func attempt(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339)
+}
+
+func tensors(specs []api.TensorSpec) string {
+	all := make([]string, len(specs))
+	for i, t := range specs {
+		all[i] = t.Name + " " + t.String()
+	}
+	return strings.Join(all, ", ")
+}

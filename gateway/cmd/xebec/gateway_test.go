@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+func TestMain(m *testing.M) {
+	// Hertz, which serve brings in, keeps one goroutine for the Date header.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/hertz/pkg/protocol.UpdateServerDate.func1"))
+}
+
+var then = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// fakeGateway answers both ports with what a gateway with two models would.
+type fakeGateway struct {
+	*httptest.Server
+	mu sync.Mutex
+	// requests are those that were not for reading, with their bodies.
+	requests []string
+	// polls counts how often the model "slow" was asked for: it is ready the third time.
+	polls int
+}
+
+func newFakeGateway(t *testing.T) *fakeGateway {
+	g := &fakeGateway{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/models", g.models)
+	mux.HandleFunc("GET /v1/models/{name}", g.models)
+	mux.HandleFunc("GET /v1/functions", g.functions)
+	mux.HandleFunc("GET /v1/functions/{name}", g.functions)
+	mux.HandleFunc("GET /v1/describe/model/{name}", g.describeModel)
+	mux.HandleFunc("GET /v1/describe/function/{name}", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.FunctionDescription{Function: digits(), Models: []api.ModelStatus{svm("2")}})
+	})
+	mux.HandleFunc("GET /v1/describe/gateway", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.GatewayStatus{Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Started: then, Listen: "127.0.0.1:1337", Admin: "127.0.0.1:1338", Ready: true, Models: 3, Functions: 1, Replicas: 2})
+	})
+	mux.HandleFunc("GET /v1/models/{name}/logs", logs)
+	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, r *http.Request) {
+		g.note(r)
+		dryRun := r.URL.Query().Get("dry_run") == "true"
+		answer(w, api.Changes{DryRun: dryRun, Changes: []api.Change{
+			{Kind: api.KindModel, Name: "slow", Version: "1", Action: api.Created}, {Kind: api.KindFunction, Name: "digits", Action: api.Unchanged},
+		}})
+	})
+	mux.HandleFunc("POST /v1/deploy", func(w http.ResponseWriter, r *http.Request) {
+		body := g.note(r)
+		name := "slow"
+		if strings.Contains(body, "/broken") {
+			name = "broken"
+		}
+		answer(w, api.Changes{Changes: []api.Change{{Kind: api.KindModel, Name: name, Version: "1", Action: api.Created}, {Kind: api.KindFunction, Name: name, Action: api.Created}}})
+	})
+	mux.HandleFunc("DELETE /v1/models/{name}", func(w http.ResponseWriter, r *http.Request) {
+		g.note(r)
+		if r.PathValue("name") == "digits-svm" {
+			refuse(w, api.Conflict, "function digits needs model digits-svm: delete it first")
+			return
+		}
+		answer(w, api.Changes{Changes: []api.Change{{Kind: api.KindModel, Name: r.PathValue("name"), Version: "1", Action: api.Deleted}}})
+	})
+	mux.HandleFunc("DELETE /v1/functions/{name}", func(w http.ResponseWriter, r *http.Request) {
+		g.note(r)
+		answer(w, api.Changes{Changes: []api.Change{{Kind: api.KindFunction, Name: r.PathValue("name"), Action: api.Deleted}}})
+	})
+	mux.HandleFunc("POST /{function}/predict", g.predict)
+	g.Server = httptest.NewServer(mux)
+	t.Cleanup(g.Close)
+	return g
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // a client that has gone fails its own test
+}
+
+func refuse(w http.ResponseWriter, code api.Code, message string) {
+	w.WriteHeader(code.HTTPStatus())
+	answer(w, api.ErrorBody{Error: api.ErrorInfo{Code: code.String(), Message: message}})
+}
+
+func (g *fakeGateway) note(r *http.Request) (body string) {
+	all, _ := io.ReadAll(r.Body)
+	body = string(all)
+	var short bytes.Buffer
+	if json.Compact(&short, all) == nil {
+		body = short.String()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	line := r.Method + " " + r.URL.String()
+	if ct := r.Header.Get("Content-Type"); ct != "" {
+		line += " (" + ct + ")"
+	}
+	if slo := r.Header.Get("Xebec-Slo-Ms"); slo != "" {
+		line += " slo=" + slo
+	}
+	g.requests = append(g.requests, strings.TrimSpace(line+" "+body))
+	return body
+}
+
+// take returns what was noted since the last time.
+func (g *fakeGateway) take() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := g.requests
+	g.requests = nil
+	return all
+}
+
+func svm(version string) api.ModelStatus {
+	m := api.ModelStatus{
+		Spec: api.ModelSpec{
+			Name: "digits-svm", Version: version,
+			Inputs:   []api.TensorSpec{{Name: "input", DType: api.Float32, Shape: []int64{64}}},
+			Outputs:  []api.TensorSpec{{Name: "output", DType: api.Int64}},
+			Run:      api.RunSpec{Command: []string{"python", "model.py"}},
+			Replicas: api.ReplicaBounds{Min: 1, Max: 2},
+		}.WithDefaults(),
+		Dir: "/models/digits-svm", State: api.ModelReady, Serving: version == "2", ServingVersion: "2", Created: then, QueueDepth: 3, ObjectiveMicros: 10000,
+		Queries:    map[string]uint64{"ok": 1200, "overloaded": 5, "deadline_exceeded": 2},
+		Conditions: []api.Condition{{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: "1 of 1 replicas are ready"}},
+		Replicas: []api.ReplicaStatus{{
+			ID: 4, PID: 4242, State: api.ReplicaReady, Since: then.Add(time.Minute), Restarts: 1, LastExit: "exit status 1 after 0.3 s",
+			LastError: "ValueError: shapes do not match\n  in predict", LastErrorAt: then.Add(30 * time.Minute), Binding: "xebec-python/0.1.0", Ring: true,
+			Cap: 64, Outstanding: 12, Batches: 300, Queries: 1207, Profile: api.Profile{Samples: 300, MeanMicros: 1250, P99Micros: 4100},
+		}},
+	}
+	return m
+}
+
+func simple(name string, state api.ModelState, replicas ...api.ReplicaStatus) api.ModelStatus {
+	m := svm("1")
+	m.Spec.Name, m.State, m.Replicas, m.Serving, m.Created, m.QueueDepth, m.Queries = name, state, replicas, true, then.Add(time.Hour), 0, nil
+	return m
+}
+
+func (g *fakeGateway) models(w http.ResponseWriter, r *http.Request) {
+	broken := simple("broken", api.ModelFailed, api.ReplicaStatus{ID: 9, State: api.ReplicaBackoff, Since: then.Add(time.Hour), Restarts: 3, LastExit: "exit status 1 after 0.3 s"})
+	broken.Logs = []api.LogLine{{Time: then, Version: "1", Replica: 8, Stream: "stderr", Text: "ModuleNotFoundError: No module named 'sklearn'"}}
+	switch name := r.PathValue("name"); name {
+	case "":
+		answer(w, api.ModelList{Models: []api.ModelStatus{simple("idle", api.ModelIdle), svm("2"), svm("1")}})
+	case "digits-svm":
+		answer(w, api.ModelList{Models: []api.ModelStatus{svm("1"), svm("2")}})
+	case "slow":
+		g.mu.Lock()
+		g.polls++
+		polls := g.polls
+		g.mu.Unlock()
+		state := api.ModelStarting
+		if polls%3 == 0 {
+			state = api.ModelReady
+		}
+		answer(w, api.ModelList{Models: []api.ModelStatus{simple("slow", state)}})
+	case "never":
+		answer(w, api.ModelList{Models: []api.ModelStatus{simple("never", api.ModelStarting)}})
+	case "broken":
+		answer(w, api.ModelList{Models: []api.ModelStatus{broken}})
+	default:
+		refuse(w, api.NotFound, fmt.Sprintf("no model %q", name))
+	}
+}
+
+func digits() api.FunctionStatus {
+	return api.FunctionStatus{
+		Spec:  api.FunctionSpec{Name: "digits", Models: []string{"digits-svm"}, SLO: 20 * time.Millisecond, Default: json.RawMessage("-1")}.WithDefaults(),
+		Ready: true, Models: []string{"digits-svm@2"}, Created: then, Queries: map[string]uint64{"ok": 1200, "deadline_exceeded": 7}, Defaults: 6,
+	}
+}
+
+func (g *fakeGateway) functions(w http.ResponseWriter, r *http.Request) {
+	switch name := r.PathValue("name"); name {
+	case "", "digits":
+		answer(w, api.FunctionList{Functions: []api.FunctionStatus{digits()}})
+	default:
+		refuse(w, api.NotFound, fmt.Sprintf("no function %q", name))
+	}
+}
+
+func (g *fakeGateway) describeModel(w http.ResponseWriter, r *http.Request) {
+	if name := r.PathValue("name"); name != "digits-svm" {
+		refuse(w, api.NotFound, fmt.Sprintf("no model %q", name))
+		return
+	}
+	m := svm("2")
+	m.Logs = []api.LogLine{{Time: then, Version: "2", Replica: 4, Stream: "stdout", Text: "loaded"}, {Time: then, Version: "2", Replica: 4, Stream: "stderr", Text: "\twarning: slow"}}
+	answer(w, api.ModelDescription{Models: []api.ModelStatus{m, svm("1")}, Functions: []api.FunctionStatus{digits()}})
+}
+
+func logs(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	write := func(v any) { _ = json.NewEncoder(w).Encode(v) }
+	switch r.PathValue("name") {
+	case "gone":
+		write(api.LogLine{Time: then, Version: "1", Replica: 1, Stream: "stdout", Text: "before"})
+		write(api.ErrorBody{Error: api.ErrorInfo{Code: "internal", Message: "the log is gone"}})
+	case "digits-svm":
+		write(api.LogLine{Time: then, Version: "1", Replica: 1, Stream: "stdout", Text: "asked for " + q.Encode()})
+		write(api.LogLine{Time: then, Version: "1", Replica: 2, Stream: "stderr", Text: "\x1b[31mred\x1b[0m"})
+	default:
+		refuse(w, api.NotFound, fmt.Sprintf("no model %q", r.PathValue("name")))
+	}
+}
+
+func (g *fakeGateway) predict(w http.ResponseWriter, r *http.Request) {
+	g.note(r)
+	const good = `{"query_id":1,"output":[1.50,2],"default":false,"confidence":1,"models":["digits-svm@2"]}`
+	const byDefault = `{"query_id":2,"output":-1,"default":true,"default_explanation":"no prediction arrived within the latency objective","confidence":0,"models":[]}`
+	const failed = `{"query_id":3,"error":"Query processing error","cause":"the model failed on this input","code":"model_error"}`
+	status, body := 200, ""
+	switch r.PathValue("function") {
+	case "digits":
+		body = good
+	case "late":
+		body = byDefault
+	case "batch":
+		body = `{"batch_predictions":[` + good + "," + byDefault + "," + failed + `]}`
+	case "failing":
+		status, body = 502, failed
+	case "strange":
+		status, body = 404, "<html>not a gateway</html>"
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+}

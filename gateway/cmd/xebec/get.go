@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+func (c *cli) getCommand() *cobra.Command {
+	var format string
+	kinds := []string{"models", "functions", "replicas"}
+	cmd := &cobra.Command{
+		Use:   "get models|functions|replicas [NAME]",
+		Short: "List models, functions or replicas",
+		Long: `List models, functions or replicas. The NAME of replicas is that of their model.
+
+With -o yaml or -o json, models and functions are printed as declarations, with their defaults written out, in the form that
+"xebec apply" takes. How they stand is printed by "xebec describe".`,
+		Example: `  xebec get models
+  xebec get functions digits -o yaml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usagef("get what? Expected %s, and a name or none", strings.Join(kinds, ", "))
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completeKindAndName(kinds...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := ""
+			if len(args) == 2 {
+				name = args[1]
+			}
+			if strings.EqualFold(args[0], "replicas") || strings.EqualFold(args[0], "replica") {
+				return c.getReplicas(cmd.Context(), name, format)
+			}
+			switch kind, _ := kindArgument(args[0]); kind {
+			case api.KindModel:
+				return c.getModels(cmd.Context(), name, format)
+			case api.KindFunction:
+				return c.getFunctions(cmd.Context(), name, format)
+			}
+			return usagef("get %s: expected %s", args[0], strings.Join(kinds, ", "))
+		},
+	}
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// models asks for all models, or for the versions of one.
+func (c *cli) models(ctx context.Context, name string) ([]api.ModelStatus, error) {
+	path := "/v1/models"
+	if name != "" {
+		if err := api.CheckName("model", name); err != nil {
+			return nil, usageError{err}
+		}
+		path += "/" + name
+	}
+	var list api.ModelList
+	err := c.get(ctx, path, &list)
+	slices.SortStableFunc(list.Models, func(a, b api.ModelStatus) int {
+		if a.Spec.Name != b.Spec.Name {
+			return strings.Compare(a.Spec.Name, b.Spec.Name)
+		}
+		return api.CompareVersions(a.Spec.Version, b.Spec.Version)
+	})
+	return list.Models, err
+}
+
+func (c *cli) getModels(ctx context.Context, name, format string) error {
+	models, err := c.models(ctx, name)
+	if err != nil {
+		return err
+	}
+	if format != formatTable {
+		set := &manifest.Set{}
+		for i := range models {
+			set.Models = append(set.Models, models[i].Spec)
+		}
+		return c.printSet(format, set)
+	}
+	return c.table("NAME\tVERSION\tSERVING\tSTATE\tREADY\tQUEUE\tOK\tFAILED\tAGE", len(models), "models", func(w io.Writer) {
+		for i := range models {
+			m := &models[i]
+			serving := ""
+			if m.Serving {
+				serving = "*"
+			}
+			ok, failed := counts(m.Queries)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%d\t%s\n", m.Spec.Name, m.Spec.Version, serving, m.State,
+				m.ReadyReplicas(), m.Spec.Replicas.Min, m.QueueDepth, ok, failed, c.age(m.Created))
+		}
+	})
+}
+
+func (c *cli) getFunctions(ctx context.Context, name, format string) error {
+	path := "/v1/functions"
+	if name != "" {
+		if err := api.CheckName("function", name); err != nil {
+			return usageError{err}
+		}
+		path += "/" + name
+	}
+	var list api.FunctionList
+	if err := c.get(ctx, path, &list); err != nil {
+		return err
+	}
+	functions := list.Functions
+	slices.SortStableFunc(functions, func(a, b api.FunctionStatus) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
+	if format != formatTable {
+		set := &manifest.Set{}
+		for i := range functions {
+			set.Functions = append(set.Functions, functions[i].Spec)
+		}
+		return c.printSet(format, set)
+	}
+	return c.table("NAME\tMODELS\tSLO\tREADY\tOK\tDEFAULTS\tFAILED\tAGE", len(functions), "functions", func(w io.Writer) {
+		for i := range functions {
+			f := &functions[i]
+			ok, failed := counts(f.Queries)
+			failed -= min(f.Defaults, failed) // a query that was given the default has an answer
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", f.Spec.Name, strings.Join(f.Spec.Models, ","), f.Spec.SLO,
+				yesNo(f.Ready), ok, f.Defaults, failed, c.age(f.Created))
+		}
+	})
+}
+
+// replica is a replica with the version that it serves.
+type replica struct {
+	Model   string `json:"model"`
+	Version string `json:"version"`
+	api.ReplicaStatus
+}
+
+func (c *cli) getReplicas(ctx context.Context, model, format string) error {
+	models, err := c.models(ctx, model)
+	if err != nil {
+		return err
+	}
+	all := []replica{}
+	for i := range models {
+		for _, r := range models[i].Replicas {
+			all = append(all, replica{models[i].Spec.Name, models[i].Spec.Version, r})
+		}
+	}
+	if format != formatTable {
+		text, err := json.Marshal(all)
+		if err != nil {
+			return err
+		}
+		return c.print(format, text)
+	}
+	return c.table("MODEL\tVERSION\tREPLICA\tPID\tSTATE\tSINCE\tRESTARTS\tCAP\tMEAN\tP99\tQUERIES", len(all), "replicas", func(w io.Writer) {
+		for _, r := range all {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%d\n", r.Model, r.Version, r.ID, pid(r.PID), r.State, c.age(r.Since),
+				r.Restarts, r.Cap, micros(r.Profile.MeanMicros), micros(r.Profile.P99Micros), r.Queries)
+		}
+	})
+}
+
+func (c *cli) printSet(format string, set *manifest.Set) error {
+	text, err := set.JSON()
+	if format == formatYAML {
+		text, err = set.YAML()
+	}
+	if err != nil {
+		return err
+	}
+	_, err = c.out.Write(text)
+	return err
+}
+
+// table writes aligned columns; of an empty one it says so on stderr, so that a script reads nothing.
+func (c *cli) table(head string, rows int, what string, write func(io.Writer)) error {
+	if rows == 0 {
+		fmt.Fprintf(c.err, "no %s\n", what)
+		return nil
+	}
+	w := tabwriter.NewWriter(c.out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, head)
+	write(w)
+	return w.Flush()
+}
+
+// counts sums queries that had a prediction and those that had none.
+func counts(byCode map[string]uint64) (ok, failed uint64) {
+	for code, n := range byCode {
+		if code == api.OK.String() {
+			ok += n
+		} else {
+			failed += n
+		}
+	}
+	return ok, failed
+}
+
+// age is how long ago t was, in the largest unit that says something.
+func (c *cli) age(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	d := max(c.now().Sub(t), 0)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
+}
+
+func micros(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return (time.Duration(n) * time.Microsecond).String()
+}
+
+func pid(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

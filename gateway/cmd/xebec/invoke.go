@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// maxInputBytes bounds what invoke reads; a gateway's own limit is lower unless it was told otherwise.
+const maxInputBytes = 1 << 30
+
+type invokeOptions struct {
+	input, inputFile, raw string
+	contentType           string
+	batch                 bool
+	slo                   time.Duration
+	format                string
+}
+
+func (c *cli) invokeCommand() *cobra.Command {
+	var o invokeOptions
+	cmd := &cobra.Command{
+		Use:   "invoke FUNCTION [--input JSON | --input-file FILE | --raw FILE]",
+		Short: "Call a function and print its output",
+		Long: `Call a function and print its output, one line of JSON for each query; with -o json or -o yaml the whole answer.
+
+A default output is an output: the command succeeds and says why on stderr.`,
+		Example: `  xebec invoke digits --input-file digit.json
+  xebec invoke digits --batch --input '[[0, 1.5], [2, 0]]' -o json
+  xebec invoke echo --raw picture.png`,
+		Args:              exactly("FUNCTION"),
+		ValidArgsFunction: c.completeName(api.KindFunction),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := api.CheckName("function", args[0]); err != nil {
+				return usageError{err}
+			}
+			body, contentType, err := c.invokeBody(cmd, &o)
+			if err != nil {
+				return err
+			}
+			return c.invoke(cmd.Context(), args[0], body, contentType, &o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.input, "input", "", "the input, as JSON")
+	flags.StringVar(&o.inputFile, "input-file", "", "file with the input as JSON, - for stdin")
+	flags.StringVar(&o.raw, "raw", "", "file that is the input as it is, - for stdin")
+	flags.StringVar(&o.contentType, "content-type", "application/octet-stream", "type of a raw input")
+	flags.BoolVar(&o.batch, "batch", false, "the input is a list of inputs, one for each query")
+	flags.DurationVar(&o.slo, "slo", 0, "latency objective for this call (default the function's own)")
+	outputFlag(cmd, &o.format)
+	return cmd
+}
+
+func (c *cli) invokeBody(cmd *cobra.Command, o *invokeOptions) (body []byte, contentType string, err error) {
+	given := 0
+	for _, name := range []string{"input", "input-file", "raw"} {
+		if cmd.Flags().Changed(name) {
+			given++
+		}
+	}
+	if given > 1 {
+		return nil, "", usagef("the input is given twice: expected one of --input, --input-file and --raw")
+	}
+	if o.batch && cmd.Flags().Changed("raw") {
+		return nil, "", usagef("a raw input is one query: --batch goes with --input and --input-file")
+	}
+	var input []byte
+	switch flags := cmd.Flags(); {
+	case flags.Changed("raw"):
+		body, err = c.readInput(o.raw, maxInputBytes)
+		return body, o.contentType, err
+	case flags.Changed("input-file"):
+		if input, err = c.readInput(o.inputFile, maxInputBytes); err != nil {
+			return nil, "", err
+		}
+	case flags.Changed("input"):
+		input = []byte(o.input)
+	default:
+		return nil, "", usagef("what is the input? Give --input JSON, --input-file FILE or --raw FILE")
+	}
+	if !json.Valid(input) {
+		return nil, "", usagef("the input is not JSON: %.60q; a string needs quotes of its own, as in --input '\"text\"'", input)
+	}
+	field := "input"
+	if o.batch {
+		field = "input_batch"
+		if trimmed := bytes.TrimSpace(input); trimmed[0] != '[' {
+			return nil, "", usagef("--batch: the input is not a list: expected [first, second, …]")
+		}
+	}
+	return fmt.Appendf(nil, "{%q:%s}", field, input), "application/json", nil
+}
+
+// prediction is what invoke reads of an answer of the native API.
+type prediction struct {
+	Output             json.RawMessage `json:"output"`
+	Default            bool            `json:"default"`
+	DefaultExplanation string          `json:"default_explanation"`
+	Error              string          `json:"error"`
+	Cause              string          `json:"cause"`
+	Code               string          `json:"code"`
+	BatchPredictions   []prediction    `json:"batch_predictions"`
+}
+
+func (c *cli) invoke(ctx context.Context, function string, body []byte, contentType string, o *invokeOptions) error {
+	base, err := baseURL("--server", c.server)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/"+function+"/predict", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", contentType)
+	if o.slo != 0 {
+		if o.slo < 0 || o.slo > api.MaxSLO {
+			return usagef("--slo %s: expected more than 0 and at most %s", o.slo, api.MaxSLO)
+		}
+		req.Header.Set("Xebec-Slo-Ms", strconv.FormatFloat(float64(o.slo)/1e6, 'f', -1, 64))
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return unreachable(ctx, err, "function port", "--server", c.server)
+	}
+	defer res.Body.Close()
+	text, err := readAnswer(res)
+	if err != nil {
+		return err
+	}
+	var answer prediction
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return fmt.Errorf("%s does not answer like the function port of a xebec gateway (%s): is --server right?", c.server, res.Status)
+	}
+	if o.format != formatTable {
+		if err := c.print(o.format, text); err != nil {
+			return err
+		}
+	}
+	return c.showAnswer(function, res, answer, o)
+}
+
+// showAnswer prints the outputs, notes what people should know, and fails if a query has.
+func (c *cli) showAnswer(function string, res *http.Response, answer prediction, o *invokeOptions) error {
+	all := answer.BatchPredictions
+	if all == nil {
+		all = []prediction{answer}
+	}
+	failed := 0
+	for i, p := range all {
+		which := ""
+		if answer.BatchPredictions != nil {
+			which = fmt.Sprintf(" %d", i)
+		}
+		if p.Output == nil {
+			failed++
+			if answer.BatchPredictions != nil {
+				fmt.Fprintf(c.err, "query%s: %s (%s)\n", which, p.Cause, p.Code)
+			}
+			if o.format == formatTable && answer.BatchPredictions != nil {
+				fmt.Fprintln(c.out, "null") // line i belongs to query i
+			}
+			continue
+		}
+		if p.Default {
+			fmt.Fprintf(c.err, "output%s is the function's default: %s\n", which, p.DefaultExplanation)
+		}
+		if o.format == formatTable {
+			if err := compact(c.out, p.Output); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case failed == 0 && res.StatusCode == http.StatusOK:
+		return nil
+	case answer.BatchPredictions != nil:
+		return fmt.Errorf("%d of %d queries of function %s have no output", failed, len(all), function)
+	case answer.Cause != "":
+		return fmt.Errorf("function %s: %s (%s)", function, answer.Cause, res.Status)
+	}
+	return fmt.Errorf("function %s: %s", function, res.Status)
+}
+
+func compact(w io.Writer, text []byte) error {
+	var line bytes.Buffer
+	if err := json.Compact(&line, text); err != nil {
+		return err
+	}
+	line.WriteByte('\n')
+	_, err := w.Write(line.Bytes())
+	return err
+}

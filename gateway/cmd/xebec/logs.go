@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/admin"
+)
+
+// maxLogLineBytes is far more than the gateway keeps of a line, escaped.
+const maxLogLineBytes = 1 << 20
+
+func (c *cli) logsCommand() *cobra.Command {
+	var (
+		follow bool
+		lines  int
+		format string
+	)
+	cmd := &cobra.Command{
+		Use:   "logs MODEL[@VERSION]",
+		Short: "Print what a model's replicas have written",
+		Long: `Print what the replicas of a model have written to stdout and stderr: when, version/replica, and the line. With -o json each
+line is a JSON object.`,
+		Example:           "  xebec logs digits-svm -f",
+		Args:              exactly("MODEL"),
+		ValidArgsFunction: c.completeName(api.KindModel),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := api.ParseModelRef(args[0])
+			switch {
+			case err != nil:
+				return usageError{err}
+			case format != "text" && format != formatJSON:
+				return usagef("-o %s: expected text or json", format)
+			case lines < 0 || lines > admin.MaxLogLines:
+				return usagef("-n %d: expected 0 to %d", lines, admin.MaxLogLines)
+			}
+			q := url.Values{"lines": {strconv.Itoa(lines)}}
+			if follow {
+				q.Set("follow", "true")
+			}
+			if id.Version != "" {
+				q.Set("version", id.Version)
+			}
+			return c.logs(cmd.Context(), "/v1/models/"+id.Name+"/logs?"+q.Encode(), format)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on printing lines as they come, until interrupted")
+	cmd.Flags().IntVarP(&lines, "lines", "n", admin.DefaultLogLines, "how many past lines to print")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "what to print: text, json (one object a line)")
+	return cmd
+}
+
+func (c *cli) logs(ctx context.Context, path, format string) error {
+	res, err := c.send(ctx, http.MethodGet, path, "", "application/x-ndjson", nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	scan := bufio.NewScanner(res.Body)
+	scan.Buffer(nil, maxLogLineBytes)
+	for scan.Scan() {
+		text := scan.Bytes()
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue
+		}
+		var line struct {
+			api.LogLine
+			Failed *api.ErrorInfo `json:"error"`
+		}
+		if err := json.Unmarshal(text, &line); err != nil {
+			return fmt.Errorf("the admin port at %s answers what this version of xebec does not understand: %w", c.admin, err)
+		}
+		if line.Failed != nil {
+			return &remoteError{*line.Failed}
+		}
+		out := string(text)
+		if format != formatJSON {
+			out = c.logText(line.LogLine)
+		}
+		if _, err := fmt.Fprintln(c.out, out); err != nil {
+			return err
+		}
+	}
+	switch err := scan.Err(); {
+	case ctx.Err() != nil: // interrupted: that is how following ends
+		return nil
+	case err != nil && !errors.Is(err, context.Canceled):
+		return fmt.Errorf("the gateway's answer broke off: %w", err)
+	}
+	return nil
+}
+
+// logText is a line in the zone of whoever reads it.
+func (c *cli) logText(line api.LogLine) string {
+	line.Time = line.Time.In(c.zone())
+	return c.clean(line.String())
+}
+
+// clean keeps a model's output from driving a person's terminal; files and pipes get it as it is.
+func (c *cli) clean(s string) string {
+	if !c.terminal() {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 {
+			return '·'
+		}
+		return r
+	}, s)
+}
+
+// terminal reports whether stdout is one.
+func (c *cli) terminal() bool {
+	f, ok := c.out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func (c *cli) zone() *time.Location { return c.now().Location() }

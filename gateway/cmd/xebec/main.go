@@ -1,0 +1,21 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/xebec-serving/xebec/containers/process"
+)
+
+func main() {
+	// The gateway starts this program a second time, as the reaper that outlives it.
+	process.MaybeReaper()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks for an orderly end, the second one ends the program as if it were not caught.
+	context.AfterFunc(ctx, stop)
+	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, now: time.Now, pollEvery: pollInterval}
+	os.Exit(c.run(ctx, os.Args[1:]))
+}

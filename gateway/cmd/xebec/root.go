@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+// The addresses of a gateway that was started without being told others.
+const (
+	defaultServer = "127.0.0.1:1337"
+	defaultAdmin  = "127.0.0.1:1338"
+)
+
+// Exit statuses.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// cli is what all commands share. Nothing in this package is global, so that tests run commands side by side.
+type cli struct {
+	in       io.Reader
+	out, err io.Writer
+	getenv   func(string) string
+
+	admin, server string
+	now           func() time.Time
+	pollEvery     time.Duration
+	http          *http.Client
+}
+
+// usageError is a command that was not understood.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run executes one command line and returns the exit status.
+func (c *cli) run(ctx context.Context, args []string) int {
+	c.http = newHTTPClient()
+	defer c.http.CloseIdleConnections()
+	root := c.root()
+	root.SetArgs(args)
+	root.SetIn(c.in)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var usage usageError
+	switch {
+	case errors.Is(err, errSilent):
+	case errors.As(err, &usage):
+		fmt.Fprintf(c.err, "xebec: %s\n", err)
+		return exitUsage
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(c.err, "xebec: interrupted")
+	default:
+		fmt.Fprintf(c.err, "xebec: %s\n", err)
+	}
+	return exitFailure
+}
+
+// errSilent fails a command that has said all there is to say.
+var errSilent = errors.New("failed")
+
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "xebec",
+		Short: "Serve machine-learning models as HTTP functions",
+		Long: `Xebec serves machine-learning models as HTTP functions.
+
+Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR" and call it with "xebec invoke NAME".`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("there is no command %q: %q lists them", args[0], "xebec help")
+			}
+			return cmd.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	root.PersistentFlags().StringVar(&c.admin, "admin", c.env("XEBEC_ADMIN", defaultAdmin), "address of the gateway's admin port (XEBEC_ADMIN)")
+	root.PersistentFlags().StringVar(&c.server, "server", c.env("XEBEC_SERVER", defaultServer), "address of the gateway's function port (XEBEC_SERVER)")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w: see %q", err, cmd.CommandPath()+" --help")
+	})
+	root.AddCommand(c.serveCommand(), c.applyCommand(), c.deployCommand(), c.invokeCommand(), c.getCommand(), c.describeCommand(),
+		c.deleteCommand(), c.logsCommand(), c.versionCommand())
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+func (c *cli) env(name, otherwise string) string {
+	if v := c.getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// exactly takes as many arguments as it has names, and says so in their words.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == len(names):
+			return nil
+		case len(names) == 0:
+			return usagef("%s takes no arguments but flags; got %q", cmd.CommandPath(), args[0])
+		}
+		return usagef("%s takes %s; got %d arguments", cmd.CommandPath(), strings.Join(names, " "), len(args))
+	}
+}
+
+// The output formats of -o.
+const (
+	formatTable = "table"
+	formatJSON  = "json"
+	formatYAML  = "yaml"
+)
+
+// outputFlag adds -o to a command.
+func outputFlag(cmd *cobra.Command, format *string) {
+	formats := []string{formatTable, formatJSON, formatYAML}
+	cmd.Flags().StringVarP(format, "output", "o", formatTable, "what to print: "+strings.Join(formats, ", "))
+	// The only error is a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	inner := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !slices.Contains(formats, *format) {
+			return usagef("-o %s: expected %s", *format, strings.Join(formats, ", "))
+		}
+		return inner(cmd, args)
+	}
+}
+
+// kindArgument reads "model", "models", "function" …; replicas and the gateway are no kinds of declarations.
+func kindArgument(s string) (api.Kind, bool) {
+	switch strings.ToLower(s) {
+	case "model", "models":
+		return api.KindModel, true
+	case "function", "functions":
+		return api.KindFunction, true
+	}
+	return "", false
+}
+
+// names completes the names of what the gateway has.
+func (c *cli) names(ctx context.Context, kind api.Kind) []string {
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	var all []string
+	switch kind {
+	case api.KindModel:
+		var list api.ModelList
+		if c.get(ctx, "/v1/models", &list) != nil {
+			return nil
+		}
+		for _, m := range list.Models {
+			all = append(all, m.Spec.Name)
+		}
+	case api.KindFunction:
+		var list api.FunctionList
+		if c.get(ctx, "/v1/functions", &list) != nil {
+			return nil
+		}
+		for _, f := range list.Functions {
+			all = append(all, f.Spec.Name)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// completionTimeout is how long a person waits for the Tab key.
+const completionTimeout = time.Second
+
+type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
+
+// completeName completes the only argument with names of a kind.
+func (c *cli) completeName(kind api.Kind) completion {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return c.names(cmd.Context(), kind), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeKindAndName completes first one of the kinds, then a name of it.
+func (c *cli) completeKindAndName(kinds ...string) completion {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		switch len(args) {
+		case 0:
+			return kinds, cobra.ShellCompDirectiveNoFileComp
+		case 1:
+			if args[0] == "replicas" {
+				args[0] = "models"
+			}
+			if kind, ok := kindArgument(args[0]); ok {
+				return c.names(cmd.Context(), kind), cobra.ShellCompDirectiveNoFileComp
+			}
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// readInput reads a file, or stdin for "-", up to a limit.
+func (c *cli) readInput(path string, limit int64) ([]byte, error) {
+	in := c.in
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	return data, nil
+}
+
+// print writes JSON as it is asked for.
+func (c *cli) print(format string, text []byte) error {
+	var err error
+	if format == formatYAML {
+		text, err = manifest.YAMLFromJSON(text)
+	} else {
+		text, err = indented(text)
+	}
+	if err != nil {
+		return fmt.Errorf("the gateway's answer cannot be printed: %w", err)
+	}
+	_, err = c.out.Write(text)
+	return err
+}

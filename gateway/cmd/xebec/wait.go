@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+const (
+	// pollInterval is how often a command that waits looks; what it waits for takes seconds.
+	pollInterval = 200 * time.Millisecond
+	// quietTime is how long a command may say nothing.
+	quietTime = time.Second
+)
+
+// waitOptions are the flags of commands that wait for replicas.
+type waitOptions struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (w *waitOptions) flags(cmd *cobra.Command, byDefault bool) {
+	cmd.Flags().BoolVar(&w.wait, "wait", byDefault, "wait until every declared model is ready, or has failed")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 2*time.Minute, "how long to wait")
+}
+
+// waitFor waits until the models that were declared are ready. It fails with the reason when one of them does.
+func (c *cli) waitFor(ctx context.Context, changes []api.Change, w waitOptions) error {
+	if !w.wait {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	p := progress{c: c, began: c.now()}
+	for _, ch := range changes {
+		if ch.Kind != api.KindModel || ch.Action == api.Deleted {
+			continue
+		}
+		if err := c.waitForModel(waiting, changeID(ch), &p); err != nil {
+			if ctx.Err() == nil && waiting.Err() != nil {
+				return fmt.Errorf("model %s is not ready after %s (--timeout); the gateway goes on: %q shows how it stands", changeID(ch), w.timeout, "xebec describe model "+ch.Name)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cli) waitForModel(ctx context.Context, id api.ModelID, p *progress) error {
+	tick := time.NewTicker(c.pollEvery)
+	defer tick.Stop()
+	for {
+		var list api.ModelList
+		if err := c.get(ctx, "/v1/models/"+id.Name, &list); err != nil {
+			return err
+		}
+		m := findVersion(list.Models, id)
+		if m == nil {
+			return fmt.Errorf("model %s was deleted while it was waited for", id)
+		}
+		p.report(fmt.Sprintf("model %s is %s, %d of %d replicas ready", id, m.State, m.ReadyReplicas(), m.Spec.Replicas.Min))
+		switch m.State {
+		case api.ModelReady, api.ModelIdle:
+			return nil
+		case api.ModelFailed:
+			return c.failure(m)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// failure tells why a model has no replica: how the last process ended, and the last lines that it wrote.
+func (c *cli) failure(m *api.ModelStatus) error {
+	const lastLines = 10
+	logs := m.Logs[max(0, len(m.Logs)-lastLines):]
+	for _, line := range logs {
+		fmt.Fprintln(c.err, c.logText(line))
+	}
+	reason := "no replica came up"
+	for _, r := range m.Replicas {
+		if r.LastExit != "" {
+			reason = r.LastExit
+		}
+	}
+	return fmt.Errorf("model %s has failed: %s; the gateway tries again: %q has the whole output", m.Spec.ID(), reason, "xebec logs "+m.Spec.Name)
+}
+
+func findVersion(models []api.ModelStatus, id api.ModelID) *api.ModelStatus {
+	for i := range models {
+		if models[i].Spec.ID() == id {
+			return &models[i]
+		}
+	}
+	return nil
+}
+
+// progress says on stderr what is waited for, once it takes more than a moment, and again when it changes.
+type progress struct {
+	c     *cli
+	began time.Time
+	said  string
+}
+
+func (p *progress) report(state string) {
+	if waited := p.c.now().Sub(p.began); state != p.said && waited >= quietTime {
+		p.said = state
+		fmt.Fprintf(p.c.err, "%s (after %s)\n", state, waited.Round(time.Second))
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+func waiting(g *fakeGateway, stderr *bytes.Buffer) *cli {
+	return &cli{err: stderr, out: stderr, admin: g.URL, now: time.Now, pollEvery: time.Millisecond, http: g.Client()}
+}
+
+func created(name string) []api.Change {
+	return []api.Change{{Kind: api.KindModel, Name: name, Version: "1", Action: api.Created}}
+}
+
+// Nothing is said in the first second; then each state once.
+func TestProgress(t *testing.T) {
+	var said bytes.Buffer
+	at := then
+	p := progress{c: &cli{err: &said, now: func() time.Time { return at }}, began: then}
+	for _, step := range []struct {
+		after time.Duration
+		state string
+	}{{0, "starting"}, {999 * time.Millisecond, "starting"}, {time.Second, "starting"}, {2 * time.Second, "starting"}, {3 * time.Second, "ready"}} {
+		at = then.Add(step.after)
+		p.report(step.state)
+	}
+	if diff := cmp.Diff("starting (after 1s)\nready (after 3s)\n", said.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWaitUntilReady(t *testing.T) {
+	g := newFakeGateway(t)
+	if err := waiting(g, &bytes.Buffer{}).waitFor(t.Context(), created("slow"), waitOptions{wait: true, timeout: time.Minute}); err != nil {
+		t.Error(err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.polls != 3 {
+		t.Errorf("asked %d times, want 3", g.polls)
+	}
+}
+
+func TestWaitGivesUp(t *testing.T) {
+	g := newFakeGateway(t)
+	err := waiting(g, &bytes.Buffer{}).waitFor(t.Context(), created("never"), waitOptions{wait: true, timeout: 10 * time.Millisecond})
+	if want := "model never@1 is not ready after 10ms (--timeout)"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q in it", err, want)
+	}
+}
+
+func TestWaitIsInterrupted(t *testing.T) {
+	g := newFakeGateway(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	err := waiting(g, &bytes.Buffer{}).waitFor(ctx, created("never"), waitOptions{wait: true, timeout: time.Minute})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for s, want := range map[string]int64{"1": 1, "64KiB": 64 << 10, "64MiB": 64 << 20, "1GiB": 1 << 30} {
+		if got, err := parseBytes(s); err != nil || got != want {
+			t.Errorf("%s: got %d, %v; want %d", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "0", "-1", "x", "1kB", "64 MiB", "2GiB", "9223372036854775807GiB", "MiB"} {
+		if got, err := parseBytes(s); err == nil {
+			t.Errorf("%q: got %d, want an error", s, got)
+		}
+	}
+}
+
+func TestAge(t *testing.T) {
+	c := &cli{now: func() time.Time { return then }}
+	for ago, want := range map[time.Duration]string{
+		-time.Second: "0s", 59 * time.Second: "59s", 61 * time.Second: "1m1s", 90 * time.Minute: "1h30m", 47 * time.Hour: "47h0m", 72 * time.Hour: "3d",
+	} {
+		if got := c.age(then.Add(-ago)); got != want {
+			t.Errorf("%s: got %q, want %q", ago, got, want)
+		}
+	}
+	if got := c.age(time.Time{}); got != "-" {
+		t.Errorf("never: got %q", got)
+	}
+}

@@ -1,0 +1,162 @@
+package obs
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/common/expfmt"
+	"github.com/xebec-serving/xebec/api"
+)
+
+// Snapshot is everything that a scrape shows, as the composition reads it.
+type Snapshot struct {
+	Version   string
+	Started   time.Time
+	Functions []FunctionSample
+	Models    []ModelSample
+}
+
+// FunctionSample is one function.
+type FunctionSample struct {
+	Name, Model string
+	Endpoint    Reading
+}
+
+// ModelSample is one model version.
+type ModelSample struct {
+	Name, Version string
+	Ready         int
+	Queued        int
+	InFlight      int
+	// Endpoint counts the requests that addressed the model itself.
+	Endpoint                         Reading
+	QueueTime, BatchSize, WorkerTime Histogram
+	Ended                            map[string]uint64
+	Batches, Retries, Kills          uint64
+	Restarts                         uint64
+}
+
+// Histogram is cumulative counts by upper bound.
+type Histogram struct {
+	Count   uint64
+	Sum     float64
+	Buckets map[float64]uint64
+}
+
+// Scrape renders metrics in Prometheus's text format.
+type Scrape struct {
+	registry *prometheus.Registry
+}
+
+// NewScrape reads from read at each scrape.
+func NewScrape(read func() Snapshot) *Scrape {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &collector{read: read})
+	return &Scrape{registry: r}
+}
+
+// Render returns the body and its content type.
+func (s *Scrape) Render() (body []byte, contentType string, err error) {
+	families, err := s.registry.Gather()
+	if err != nil {
+		return nil, "", fmt.Errorf("gather metrics: %w", err)
+	}
+	format := expfmt.NewFormat(expfmt.TypeTextPlain)
+	var b bytes.Buffer
+	enc := expfmt.NewEncoder(&b, format)
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			return nil, "", fmt.Errorf("render metrics: %w", err)
+		}
+	}
+	return b.Bytes(), string(format), nil
+}
+
+type collector struct{ read func() Snapshot }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("xebec_"+name, help, labels, nil)
+}
+
+var (
+	buildInfo      = desc("build_info", "The gateway's version; always 1.", "version", "goversion")
+	startTime      = desc("start_time_seconds", "When the gateway started, in unix time.")
+	fnRequests     = desc("function_requests_total", "Requests to functions, by how they ended (their first query that did not end in ok).", "function", "code")
+	fnQueries      = desc("function_queries_total", "Queries in requests to functions.", "function")
+	fnLatency      = desc("function_latency_seconds", "From the request's acceptance to its answer.", "function")
+	modelRequests  = desc("model_requests_total", "Requests that addressed the model itself (Open Inference Protocol), by how they ended.", "model", "version", "code")
+	modelLatency   = desc("model_latency_seconds", "From acceptance to answer, of requests that addressed the model itself.", "model", "version")
+	modelQueries   = desc("model_queries_total", "Queries that the model's queue took, by how they ended.", "model", "version", "code")
+	modelQueue     = desc("queue_seconds", "From a query's acceptance to the sending of its batch.", "model", "version")
+	modelBatch     = desc("batch_size", "Queries in a batch.", "model", "version")
+	modelWorker    = desc("worker_seconds", "Evaluation time of a batch, as the gateway sees it.", "model", "version")
+	modelBatches   = desc("batches_total", "Batches that came back.", "model", "version")
+	modelRetries   = desc("retries_total", "Queries that were lost with a replica and tried again.", "model", "version")
+	modelKills     = desc("kills_total", "Replicas killed because they hung.", "model", "version")
+	modelRestarts  = desc("replica_restarts_total", "Restarts of the replicas that exist now.", "model", "version")
+	modelReplicas  = desc("replicas_ready", "Connected replicas that take batches.", "model", "version")
+	modelQueued    = desc("queue_length", "Queries that wait.", "model", "version")
+	modelInFlight  = desc("in_flight", "Queries in batches that are with a replica.", "model", "version")
+	allDescriptors = []*prometheus.Desc{buildInfo, startTime, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
+		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight}
+)
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range allDescriptors {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	s := c.read()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	hist := func(d *prometheus.Desc, h Histogram, labels ...string) {
+		ch <- prometheus.MustNewConstHistogram(d, h.Count, h.Sum, h.Buckets, labels...)
+	}
+	requests := func(d *prometheus.Desc, r Reading, labels ...string) {
+		for code := range api.Codes {
+			if n := r.Codes[code]; n > 0 || code == api.OK {
+				count(d, n, append(labels[:len(labels):len(labels)], code.String())...)
+			}
+		}
+	}
+	gauge(buildInfo, 1, s.Version, runtime.Version())
+	gauge(startTime, float64(s.Started.UnixMilli())/1000)
+	for _, f := range s.Functions {
+		requests(fnRequests, f.Endpoint, f.Name)
+		count(fnQueries, f.Endpoint.Queries, f.Name)
+		hist(fnLatency, f.Endpoint.latency(), f.Name)
+	}
+	for _, m := range s.Models {
+		requests(modelRequests, m.Endpoint, m.Name, m.Version)
+		hist(modelLatency, m.Endpoint.latency(), m.Name, m.Version)
+		for code, n := range m.Ended {
+			count(modelQueries, n, m.Name, m.Version, code)
+		}
+		hist(modelQueue, m.QueueTime, m.Name, m.Version)
+		hist(modelBatch, m.BatchSize, m.Name, m.Version)
+		hist(modelWorker, m.WorkerTime, m.Name, m.Version)
+		count(modelBatches, m.Batches, m.Name, m.Version)
+		count(modelRetries, m.Retries, m.Name, m.Version)
+		count(modelKills, m.Kills, m.Name, m.Version)
+		count(modelRestarts, m.Restarts, m.Name, m.Version)
+		gauge(modelReplicas, float64(m.Ready), m.Name, m.Version)
+		gauge(modelQueued, float64(m.Queued), m.Name, m.Version)
+		gauge(modelInFlight, float64(m.InFlight), m.Name, m.Version)
+	}
+}
+
+func (r Reading) latency() Histogram {
+	return Histogram{Count: r.Count, Sum: r.Seconds, Buckets: r.Buckets}
+}

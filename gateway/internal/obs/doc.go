@@ -1,0 +1,6 @@
+// Package obs counts what the gateway does, cheaply, and shows it to Prometheus.
+//
+// The query path adds to striped counters: no lock, no map, no label look-up for a query. Prometheus's own library renders what
+// a scrape reads from them ([Collector]); the scheduler's histograms are read the same way. Names and units follow
+// Prometheus's conventions: seconds, bytes, _total.
+package obs

@@ -1,0 +1,347 @@
+package oip
+
+import (
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
+)
+
+// WholeBody is the JSON length of a request that came without the header Inference-Header-Content-Length.
+const WholeBody = -1
+
+// Output is one output that a request asks for.
+type Output struct {
+	// Index is the output's place in the signature.
+	Index int
+	// Binary asks for raw data behind the JSON instead of a "data" member.
+	Binary bool
+}
+
+// Request is one infer request. Slices alias the body or the request's own buffers and live until the next Parse, and no
+// longer than the body. One Request is reused for many bodies by one goroutine at a time.
+type Request struct {
+	// ID is the caller's "id", to be echoed; nil when there was none.
+	ID []byte
+	// Queries is n, the leading dimension of every input.
+	Queries int
+	// Batched is false when the inputs came in the declared shapes, without a leading dimension: one query, whose outputs
+	// have none either.
+	Batched bool
+	// Outputs are what to answer, in this order: those that were asked for, or all of the signature.
+	Outputs []Output
+	// TimeoutMicros is the request parameter "timeout", 0 when there was none.
+	TimeoutMicros int64
+
+	r     tensorjson.Reader
+	sig   *api.Signature
+	sink  tensorjson.Sink
+	limit int
+	rows  [][]api.Value
+	// tensors are the inputs in the order of the request, which is that of their binary data.
+	tensors []tensor
+	// first is the name of the input that decided Queries and Batched; empty before.
+	first string
+	seen  uint64
+	// binaryLen is the length of the binary part, binaryLeft what no input has claimed of it.
+	binaryLen, binaryLeft int
+	hasHeader             bool
+	members               member
+	// binaryDefault is binary_data_output; binaryChosen has the bit of each of Outputs that made its own choice.
+	binaryDefault bool
+	binaryChosen  uint64
+}
+
+// member is a set of members seen in an object, for duplicates.
+type member uint8
+
+const (
+	hasID member = 1 << iota
+	hasRequestParameters
+	hasInputs
+	hasOutputList
+)
+
+// Parse reads the body of an infer request for a model of that signature. jsonLen is the length of the JSON that the body
+// begins with, from the header, or [WholeBody]. Inputs are written to storage from sink, once for each query; a request
+// of more than maxQueries queries is refused before any is taken. On an error, an *api.Error, the request means nothing
+// and what the sink has given out is the caller's to take back.
+func (q *Request) Parse(body []byte, jsonLen int, sig *api.Signature, sink tensorjson.Sink, maxQueries int) error {
+	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros = nil, 0, false, q.Outputs[:0], 0
+	q.sig, q.sink, q.limit = sig, sink, maxQueries
+	q.rows, q.tensors, q.first, q.seen, q.members = q.rows[:0], q.tensors[:0], "", 0, 0
+	q.hasHeader, q.binaryDefault, q.binaryChosen = jsonLen != WholeBody, false, 0
+	if !q.hasHeader {
+		jsonLen = len(body)
+	}
+	if jsonLen < 0 || jsonLen > len(body) {
+		return api.Errorf(api.InvalidArgument, "Inference-Header-Content-Length is %d: expected 0 to %d, the length of the body", jsonLen, len(body))
+	}
+	if len(sig.Inputs) > tensorjson.MaxInputs || len(sig.Outputs) > tensorjson.MaxInputs {
+		return api.Errorf(api.Internal, "the signature has more than %d inputs or outputs", tensorjson.MaxInputs)
+	}
+	q.binaryLen = len(body) - jsonLen
+	q.binaryLeft = q.binaryLen
+	q.r.Reset(body[:jsonLen])
+	if err := q.envelope(); err != nil {
+		return err
+	}
+	if err := q.r.End(); err != nil {
+		return err
+	}
+	if err := q.complete(); err != nil {
+		return err
+	}
+	return q.binary(body[jsonLen:])
+}
+
+// envelope reads the request's object.
+func (q *Request) envelope() error {
+	r := &q.r
+	if err := r.Object(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		name, ok, err := r.Member(first)
+		if err != nil || !ok {
+			return err
+		}
+		switch string(name) {
+		case "id":
+			err = once(r, &q.members, hasID, "id")
+			if err == nil && !r.Null() {
+				q.ID, err = r.String()
+			}
+		case "parameters":
+			if err = once(r, &q.members, hasRequestParameters, "parameters"); err == nil {
+				err = q.requestParameters()
+			}
+		case "inputs":
+			if err = once(r, &q.members, hasInputs, "inputs"); err == nil {
+				err = q.inputs()
+			}
+		case "outputs":
+			if err = once(r, &q.members, hasOutputList, "outputs"); err == nil {
+				err = q.outputs()
+			}
+		default:
+			err = r.Skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// once refuses a member that was there before.
+func once(r *tensorjson.Reader, seen *member, bit member, name string) error {
+	if *seen&bit != 0 {
+		return r.Errorf("the member %q is there twice", name)
+	}
+	*seen |= bit
+	return nil
+}
+
+func (q *Request) requestParameters() error {
+	r := &q.r
+	r.Push("parameters")
+	if r.Null() {
+		r.Pop()
+		return nil
+	}
+	if err := r.Object(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		name, ok, err := r.Member(first)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "binary_data_output":
+			r.Push("binary_data_output")
+			q.binaryDefault, err = r.Bool()
+			r.Pop()
+		case "timeout":
+			r.Push("timeout")
+			if q.TimeoutMicros, err = r.Int64(); err == nil && q.TimeoutMicros < 0 {
+				err = r.Errorf("expected microseconds, 0 or more, found %d", q.TimeoutMicros)
+			}
+			r.Pop()
+		default:
+			err = r.Skip() // the protocol leaves other parameters to servers
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.Pop()
+	return nil
+}
+
+func (q *Request) outputs() error {
+	r := &q.r
+	r.Push("outputs")
+	if r.Null() {
+		r.Pop()
+		return nil
+	}
+	if err := r.Array(); err != nil {
+		return err
+	}
+	var seen uint64
+	for i := 0; ; i++ {
+		ok, err := r.Element(i == 0)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		r.PushIndex(i)
+		o, err := q.output()
+		if err != nil {
+			return err
+		}
+		if seen&(1<<o.Index) != 0 {
+			return r.Errorf("the output %q is there twice", q.sig.Outputs[o.Index].Name)
+		}
+		seen |= 1 << o.Index
+		q.Outputs = append(q.Outputs, o)
+		r.Pop()
+	}
+	r.Pop()
+	return nil
+}
+
+// output reads one object of "outputs".
+func (q *Request) output() (Output, error) {
+	r := &q.r
+	o := Output{Index: -1}
+	var seen member
+	if err := r.Object(); err != nil {
+		return o, err
+	}
+	for first := true; ; first = false {
+		name, ok, err := r.Member(first)
+		if err != nil {
+			return o, err
+		}
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "name":
+			if err = once(r, &seen, hasName, "name"); err != nil {
+				return o, err
+			}
+			r.Push("name")
+			if name, err = r.String(); err != nil {
+				return o, err
+			}
+			if o.Index = find(q.sig.Outputs, name, len(q.Outputs)); o.Index < 0 {
+				return o, r.Errorf("the model has no output %q: expected %s", printable(name), names(q.sig.Outputs))
+			}
+			r.Pop()
+		case "parameters":
+			if err = once(r, &seen, hasParameters, "parameters"); err == nil {
+				err = q.outputParameters(&o)
+			}
+		default:
+			err = r.Skip()
+		}
+		if err != nil {
+			return o, err
+		}
+	}
+	if o.Index < 0 {
+		return o, r.Errorf("the member \"name\" is missing")
+	}
+	return o, nil
+}
+
+// outputParameters reads the parameters of a requested output.
+func (q *Request) outputParameters(o *Output) error {
+	r := &q.r
+	r.Push("parameters")
+	if r.Null() {
+		r.Pop()
+		return nil
+	}
+	if err := r.Object(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		name, ok, err := r.Member(first)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "binary_data":
+			r.Push("binary_data")
+			o.Binary, err = r.Bool()
+			q.binaryChosen |= 1 << len(q.Outputs)
+			r.Pop()
+		case "classification":
+			err = unsupported(r, "the classification extension is not supported: take the output as it is")
+		case "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size":
+			err = unsupported(r, "shared memory regions are not supported: take the data from the response")
+		default:
+			err = r.Skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.Pop()
+	return nil
+}
+
+// complete sees to it that all inputs are there, and settles what is to be answered.
+func (q *Request) complete() error {
+	for i := range q.sig.Inputs {
+		if spec := &q.sig.Inputs[i]; q.seen&(1<<i) == 0 {
+			return q.r.Errorf("the input %q (%s %s) is missing", spec.Name, spec.DType.OIP(), batchShape(spec.Shape))
+		}
+	}
+	if q.Queries == 0 {
+		return q.r.Errorf("the model takes no inputs, so the protocol cannot say how many queries there are")
+	}
+	if len(q.Outputs) == 0 {
+		for i := range q.sig.Outputs {
+			q.Outputs = append(q.Outputs, Output{Index: i})
+		}
+	}
+	for i := range q.Outputs {
+		if q.binaryChosen&(1<<i) == 0 {
+			q.Outputs[i].Binary = q.binaryDefault
+		}
+	}
+	return nil
+}
+
+func unsupported(r *tensorjson.Reader, message string) error {
+	err := r.Errorf("%s", message)
+	if e, ok := err.(*api.Error); ok {
+		e.Code = api.Unsupported
+	}
+	return err
+}
+
+// find is the index of the spec of that name, -1 when there is none. Tensors mostly come in the order of the signature,
+// so the look-up begins at a hint.
+func find(specs []api.TensorSpec, name []byte, hint int) int {
+	if hint < len(specs) && specs[hint].Name == string(name) {
+		return hint
+	}
+	for i := range specs {
+		if specs[i].Name == string(name) {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,265 @@
+package oip
+
+import (
+	"encoding/binary"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
+)
+
+// AppendResponse appends the answer to req, whose n queries have outputs output(query, index in the signature). jsonLen is
+// 0 when the answer is JSON alone; otherwise it is the length of the JSON, to be set as Inference-Header-Content-Length,
+// and raw data follow it. Data in JSON are flat, floats with the fewest digits that read back, NaN and the infinities
+// null, BYTES as strings.
+//
+// Outputs of differing dimensions cannot be one tensor, nor can BYTES that are not UTF-8 be JSON: both are an *api.Error
+// with code InvalidArgument that says what to ask for instead. On an error the returned body is dst as it was.
+func AppendResponse(dst []byte, model, version string, req *Request, sig *api.Signature, n int, output func(query, tensor int) *api.Value) (body []byte, jsonLen int, err error) {
+	if n < 1 || !req.Batched && n != 1 {
+		return dst, 0, api.Errorf(api.Internal, "an answer of %d queries to a request of %d", n, req.Queries)
+	}
+	start := len(dst)
+	body = append(dst, `{"model_name":`...)
+	body = tensorjson.AppendString(body, model)
+	if version != "" {
+		body = append(body, `,"model_version":`...)
+		body = tensorjson.AppendString(body, version)
+	}
+	if req.ID != nil {
+		body = append(body, `,"id":`...)
+		body = tensorjson.AppendString(body, req.ID)
+	}
+	body = append(body, `,"outputs":[`...)
+	anyBinary := false
+	for k := range req.Outputs {
+		o := &req.Outputs[k]
+		if k > 0 {
+			body = append(body, ',')
+		}
+		c := column{spec: &sig.Outputs[o.Index], index: o.Index, n: n}
+		if err := c.measure(output); err != nil {
+			return dst, 0, err
+		}
+		body = c.appendHead(body, req.Batched)
+		if o.Binary {
+			anyBinary = true
+			body = append(body, `,"parameters":{"binary_data_size":`...)
+			body = strconv.AppendInt(body, c.binarySize, 10)
+			body = append(body, "}}"...)
+			continue
+		}
+		body = append(body, `,"data":[`...)
+		if body, err = c.appendJSON(body, output); err != nil {
+			return dst, 0, err
+		}
+		body = append(body, "]}"...)
+	}
+	body = append(body, "]}"...)
+	if !anyBinary {
+		return body, 0, nil
+	}
+	jsonLen = len(body) - start
+	for k := range req.Outputs {
+		if o := &req.Outputs[k]; o.Binary {
+			c := column{spec: &sig.Outputs[o.Index], index: o.Index, n: n}
+			body = c.appendBinary(body, output)
+		}
+	}
+	return body, jsonLen, nil
+}
+
+// column is one output of all queries.
+type column struct {
+	spec  *api.TensorSpec
+	index int
+	n     int
+	// dims are the dimensions of every query's value, elements their product.
+	dims       []int64
+	elements   int64
+	binarySize int64
+}
+
+// measure finds the dimensions that all queries share, and checks that the values hold what they say.
+func (c *column) measure(output func(query, tensor int) *api.Value) error {
+	c.dims = c.spec.Shape
+	for q := range c.n {
+		v := output(q, c.index)
+		if !c.spec.Fixed() && len(c.spec.Shape) > 0 {
+			if q == 0 {
+				c.dims = v.Dims
+			} else if !equal(c.dims, v.Dims) {
+				return api.Errorf(api.InvalidArgument, "output %q: query 0 has shape %s and query %d %s, which one tensor cannot hold: send the queries one by one",
+					c.spec.Name, api.ShapeString(c.dims), q, api.ShapeString(v.Dims))
+			}
+		}
+		if q == 0 {
+			c.elements = api.Elements(c.dims)
+		}
+		if c.elements < 0 || len(c.dims) != len(c.spec.Shape) || !c.holds(v) {
+			return api.Errorf(api.Internal, "output %q: the value of query %d does not fit its shape %s", c.spec.Name, q, api.ShapeString(c.dims))
+		}
+		c.binarySize += int64(len(v.Data))
+		if c.spec.DType == api.Bytes && len(c.dims) == 0 {
+			c.binarySize += 4
+		}
+	}
+	return nil
+}
+
+// holds reports whether a value's data are as long as its elements.
+func (c *column) holds(v *api.Value) bool {
+	if c.spec.DType != api.Bytes {
+		return int64(len(v.Data)) == c.elements*int64(c.spec.DType.Size())
+	}
+	if len(c.dims) == 0 {
+		return true
+	}
+	data := v.Data
+	for range c.elements {
+		if len(data) < 4 {
+			return false
+		}
+		size := uint64(binary.LittleEndian.Uint32(data))
+		if size > uint64(len(data)-4) {
+			return false
+		}
+		data = data[4+size:]
+	}
+	return len(data) == 0
+}
+
+func equal(a, b []int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *column) appendHead(dst []byte, batched bool) []byte {
+	dst = append(dst, `{"name":`...)
+	dst = tensorjson.AppendString(dst, c.spec.Name)
+	dst = append(dst, `,"datatype":"`...)
+	dst = append(dst, c.spec.DType.OIP()...)
+	dst = append(dst, `","shape":[`...)
+	if batched {
+		dst = strconv.AppendInt(dst, int64(c.n), 10)
+	}
+	for i, d := range c.dims {
+		if batched || i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, d, 10)
+	}
+	return append(dst, ']')
+}
+
+func (c *column) appendJSON(dst []byte, output func(query, tensor int) *api.Value) ([]byte, error) {
+	size := c.spec.DType.Size()
+	comma := false
+	for q := range c.n {
+		data := output(q, c.index).Data
+		for range c.elements {
+			if comma {
+				dst = append(dst, ',')
+			}
+			comma = true
+			if size > 0 {
+				dst = tensorjson.AppendElement(dst, c.spec.DType, data)
+				data = data[size:]
+				continue
+			}
+			item := data
+			if len(c.dims) > 0 {
+				n := 4 + int(binary.LittleEndian.Uint32(data))
+				item, data = data[4:n], data[n:]
+			}
+			if !utf8.Valid(item) {
+				return dst, api.Errorf(api.InvalidArgument, "output %q of query %d is not UTF-8, so JSON cannot hold it: ask for it with the parameter binary_data", c.spec.Name, q)
+			}
+			dst = tensorjson.AppendString(dst, item)
+		}
+	}
+	return dst, nil
+}
+
+func (c *column) appendBinary(dst []byte, output func(query, tensor int) *api.Value) []byte {
+	for q := range c.n {
+		v := output(q, c.index)
+		if c.spec.DType == api.Bytes && len(c.spec.Shape) == 0 {
+			dst = binary.LittleEndian.AppendUint32(dst, uint32(len(v.Data)))
+		}
+		dst = append(dst, v.Data...)
+	}
+	return dst
+}
+
+// AppendModelMetadata appends a model's metadata: its tensors with the batch dimension -1 before their declared shapes.
+func AppendModelMetadata(dst []byte, name string, versions []string, platform string, sig *api.Signature) []byte {
+	dst = append(dst, `{"name":`...)
+	dst = tensorjson.AppendString(dst, name)
+	dst = append(dst, `,"versions":`...)
+	dst = appendStrings(dst, versions)
+	dst = append(dst, `,"platform":`...)
+	dst = tensorjson.AppendString(dst, platform)
+	dst = append(dst, `,"inputs":`...)
+	dst = appendSpecs(dst, sig.Inputs)
+	dst = append(dst, `,"outputs":`...)
+	dst = appendSpecs(dst, sig.Outputs)
+	return append(dst, '}')
+}
+
+func appendSpecs(dst []byte, specs []api.TensorSpec) []byte {
+	dst = append(dst, '[')
+	for i := range specs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"name":`...)
+		dst = tensorjson.AppendString(dst, specs[i].Name)
+		dst = append(dst, `,"datatype":"`...)
+		dst = append(dst, specs[i].DType.OIP()...)
+		dst = append(dst, `","shape":[-1`...)
+		for _, d := range specs[i].Shape {
+			dst = append(dst, ',')
+			dst = strconv.AppendInt(dst, d, 10)
+		}
+		dst = append(dst, "]}"...)
+	}
+	return append(dst, ']')
+}
+
+// AppendServerMetadata appends the server's metadata.
+func AppendServerMetadata(dst []byte, name, version string, extensions []string) []byte {
+	dst = append(dst, `{"name":`...)
+	dst = tensorjson.AppendString(dst, name)
+	dst = append(dst, `,"version":`...)
+	dst = tensorjson.AppendString(dst, version)
+	dst = append(dst, `,"extensions":`...)
+	dst = appendStrings(dst, extensions)
+	return append(dst, '}')
+}
+
+func appendStrings(dst []byte, list []string) []byte {
+	dst = append(dst, '[')
+	for i, s := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = tensorjson.AppendString(dst, s)
+	}
+	return append(dst, ']')
+}
+
+// AppendError appends the protocol's error object.
+func AppendError(dst []byte, msg string) []byte {
+	dst = append(dst, `{"error":`...)
+	dst = tensorjson.AppendString(dst, msg)
+	return append(dst, '}')
+}

@@ -1,0 +1,191 @@
+package tensorjson
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"strconv"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// maxEmptyRows bounds the brackets that are written for a tensor without elements: its dimensions may claim any number of
+// empty rows without a byte of data to pay for them.
+const maxEmptyRows = 1024
+
+// AppendValue appends one query's value of a tensor as JSON: rank 0 as a scalar, else arrays nested as its dimensions
+// say. Floats have the fewest digits that read back as the same number of their type; NaN and the infinities, which JSON
+// lacks, are null. BYTES are base64 strings. A tensor without elements and more than 1,024 empty rows is []. A value
+// whose data contradict its spec is null: nothing of it can be told.
+func AppendValue(dst []byte, spec api.TensorSpec, v api.Value) []byte {
+	w, ok := newWriter(spec, v)
+	if !ok {
+		return append(dst, "null"...)
+	}
+	return w.level(dst, 0)
+}
+
+// AppendElement appends one numeric element as JSON, little-endian as it lies in a value's data.
+func AppendElement(dst []byte, dtype api.DType, data []byte) []byte {
+	switch dtype {
+	case api.Bool:
+		return strconv.AppendBool(dst, data[0] != 0)
+	case api.Uint8:
+		return strconv.AppendUint(dst, uint64(data[0]), 10)
+	case api.Uint16:
+		return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint16(data)), 10)
+	case api.Uint32:
+		return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(data)), 10)
+	case api.Uint64:
+		return strconv.AppendUint(dst, binary.LittleEndian.Uint64(data), 10)
+	case api.Int8:
+		return strconv.AppendInt(dst, int64(int8(data[0])), 10)
+	case api.Int16:
+		return strconv.AppendInt(dst, int64(int16(binary.LittleEndian.Uint16(data))), 10)
+	case api.Int32:
+		return strconv.AppendInt(dst, int64(int32(binary.LittleEndian.Uint32(data))), 10)
+	case api.Int64:
+		return strconv.AppendInt(dst, int64(binary.LittleEndian.Uint64(data)), 10)
+	case api.Float16:
+		return appendFloat16(dst, binary.LittleEndian.Uint16(data))
+	case api.Float32:
+		return appendFloat(dst, float64(math.Float32frombits(binary.LittleEndian.Uint32(data))), 32)
+	case api.Float64:
+		return appendFloat(dst, math.Float64frombits(binary.LittleEndian.Uint64(data)), 64)
+	}
+	return append(dst, "null"...)
+}
+
+// writer walks a value's data.
+type writer struct {
+	dtype api.DType
+	dims  []int64
+	data  []byte
+	// size is the bytes of an element, 0 for BYTES.
+	size int
+	// empty: there are no elements.
+	empty bool
+}
+
+func newWriter(spec api.TensorSpec, v api.Value) (w writer, ok bool) {
+	w = writer{dtype: spec.DType, dims: spec.Shape, data: v.Data, size: spec.DType.Size()}
+	if !spec.Fixed() && len(spec.Shape) > 0 {
+		w.dims = v.Dims
+	}
+	n := api.Elements(w.dims)
+	if n < 0 || len(w.dims) != len(spec.Shape) || !spec.DType.Valid() {
+		return w, false
+	}
+	if spec.DType == api.Bytes {
+		ok = len(w.dims) == 0 || checkElements(v.Data, n)
+	} else {
+		ok = int64(len(v.Data)) == n*int64(w.size)
+	}
+	if w.empty = n == 0; w.empty {
+		rows := int64(1)
+		for i, d := range w.dims {
+			if rows *= d; rows == 0 {
+				w.dims = w.dims[:i+1] // what lies below the empty level cannot be seen
+				break
+			}
+			if rows > maxEmptyRows {
+				w.dims = w.dims[i+1 : i+1]
+				break
+			}
+		}
+	}
+	return w, ok
+}
+
+// checkElements reports whether data are exactly n elements of BYTES, each led by its length.
+func checkElements(data []byte, n int64) bool {
+	for ; n > 0; n-- {
+		if len(data) < 4 {
+			return false
+		}
+		size := int(binary.LittleEndian.Uint32(data))
+		if size > len(data)-4 {
+			return false
+		}
+		data = data[4+size:]
+	}
+	return len(data) == 0
+}
+
+func (w *writer) level(dst []byte, k int) []byte {
+	if k == len(w.dims) {
+		if w.empty {
+			return append(dst, "[]"...)
+		}
+		return w.element(dst)
+	}
+	dst = append(dst, '[')
+	for i := int64(0); i < w.dims[k]; i++ {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = w.level(dst, k+1)
+	}
+	return append(dst, ']')
+}
+
+func (w *writer) element(dst []byte) []byte {
+	if w.dtype != api.Bytes {
+		dst = AppendElement(dst, w.dtype, w.data)
+		w.data = w.data[w.size:]
+		return dst
+	}
+	item := w.data
+	if len(w.dims) > 0 {
+		n := 4 + binary.LittleEndian.Uint32(item)
+		item, w.data = item[4:n], item[n:]
+	}
+	dst = append(dst, '"')
+	dst = base64.StdEncoding.AppendEncode(dst, item)
+	return append(dst, '"')
+}
+
+// appendFloat writes a float as ECMAScript does, which encoding/json follows: plain digits from 1e-6 to 1e21.
+func appendFloat(dst []byte, f float64, bitSize int) []byte {
+	exact := int64(exactInt)
+	if bitSize == 32 {
+		exact = 1 << 24 // beyond, the shortest digits are not the integer's own
+	}
+	if n := int64(f); float64(n) == f && n > -exact && n < exact && (n != 0 || !math.Signbit(f)) {
+		return strconv.AppendInt(dst, n, 10)
+	}
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return append(dst, "null"...)
+	}
+	abs, small, large := math.Abs(f), 1e-6, 1e21
+	if bitSize == 32 {
+		small, large = float64(float32(1e-6)), float64(float32(1e21))
+	}
+	if abs == 0 || abs >= small && abs < large {
+		return strconv.AppendFloat(dst, f, 'f', -1, bitSize)
+	}
+	start := len(dst)
+	dst = strconv.AppendFloat(dst, f, 'e', -1, bitSize)
+	if n := len(dst); n-start > 4 && dst[n-4] == 'e' && dst[n-3] == '-' && dst[n-2] == '0' {
+		dst[n-2] = dst[n-1] // e-09 is written e-9
+		dst = dst[:n-1]
+	}
+	return dst
+}
+
+// appendFloat16 writes a half with the fewest digits that read back as it: five always do.
+func appendFloat16(dst []byte, h uint16) []byte {
+	f := float64(api.Float16ToFloat32(h))
+	if n := int64(f); float64(n) == f && n > -2048 && n < 2048 || h&0x7c00 == 0x7c00 {
+		return appendFloat(dst, f, 64)
+	}
+	var buf [32]byte
+	for digits := 0; digits < 5; digits++ {
+		text := strconv.AppendFloat(buf[:0], f, 'e', digits, 64)
+		g, err := strconv.ParseFloat(view(text), 64)
+		if err == nil && api.Float64ToFloat16(g) == h {
+			return appendFloat(dst, g, 64) // g's shortest form is the text's digits
+		}
+	}
+	return appendFloat(dst, f, 64)
+}

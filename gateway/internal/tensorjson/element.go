@@ -1,0 +1,267 @@
+package tensorjson
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// run takes elements and the commas between them, at least one and at most limit, and stops before the comma or bracket
+// that follows. base is the index of the first, for messages; lead puts lengths before the elements of BYTES.
+func (r *Reader) run(dst []byte, dtype api.DType, lead bool, limit, base int) ([]byte, int, error) {
+	switch dtype {
+	case api.Float32:
+		return r.run32(dst, limit, base)
+	case api.Float64:
+		return r.run64(dst, limit, base)
+	}
+	var err error
+	for n := 0; ; {
+		if lead {
+			at := len(dst)
+			dst = append(dst, 0, 0, 0, 0)
+			r.PushIndex(base + n)
+			if dst, err = r.appendBytes(dst); err != nil {
+				return dst, n, err
+			}
+			r.Pop()
+			binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+		} else if dst, err = r.scalar(dst, dtype, base+n+1); err != nil {
+			return dst, n, err
+		}
+		n++
+		switch r.Peek() {
+		case ',':
+			if n == limit {
+				return dst, n, nil
+			}
+			r.pos++
+		case ']':
+			return dst, n, nil
+		default:
+			return dst, n, r.Expected("',' or ']'")
+		}
+	}
+}
+
+// run32 is run for float32, run64 for float64: the two that most models take. Both stay in this loop while numbers are
+// of the commonest form, and leave everything else, and every error, to scalar.
+func (r *Reader) run32(dst []byte, limit, base int) ([]byte, int, error) {
+	b := r.body
+	for n := 1; ; n++ {
+		i := r.pos
+		if i < len(b) && b[i] == ' ' {
+			i++
+		}
+		w, places, sign, next := quick(b, i)
+		// The conversion of w and the division each err by half a unit of their results, together by less than two.
+		f, sure := narrow(float64(w) / pow10Float[places&31])
+		if next > 0 && sure {
+			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(f)|uint32(sign>>32))
+			r.pos = next
+		} else {
+			var err error
+			if dst, err = r.scalar(dst, api.Float32, base+n); err != nil {
+				return dst, n, err
+			}
+		}
+		if next = r.pos; next < len(b) && b[next] == ',' && n < limit {
+			r.pos = next + 1
+			continue
+		}
+		if more, err := r.after(n == limit); err != nil || !more {
+			return dst, n, err
+		}
+	}
+}
+
+func (r *Reader) run64(dst []byte, limit, base int) ([]byte, int, error) {
+	b := r.body
+	for n := 1; ; n++ {
+		i := r.pos
+		if i < len(b) && b[i] == ' ' {
+			i++
+		}
+		w, places, sign, next := quick(b, i)
+		f := -1.0
+		if w <= exactInt {
+			f = float64(w) / pow10Float[places&31] // as in toFloat64
+		} else {
+			f = eiselLemire(w, -places)
+		}
+		if next > 0 && f >= 0 {
+			dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(f)|sign)
+			r.pos = next
+		} else {
+			var err error
+			if dst, err = r.scalar(dst, api.Float64, base+n); err != nil {
+				return dst, n, err
+			}
+		}
+		if next = r.pos; next < len(b) && b[next] == ',' && n < limit {
+			r.pos = next + 1
+			continue
+		}
+		if more, err := r.after(n == limit); err != nil || !more {
+			return dst, n, err
+		}
+	}
+}
+
+// after takes the comma behind an element. more is false, and nothing is taken, at a bracket, and at a comma if the run
+// is full.
+func (r *Reader) after(full bool) (more bool, err error) {
+	c := byte(0)
+	if r.pos < len(r.body) {
+		c = r.body[r.pos]
+	}
+	if c <= ' ' {
+		c = r.Peek()
+	}
+	switch {
+	case c == ',' && !full:
+		r.pos++
+		return true, nil
+	case c == ',' || c == ']':
+		return false, nil
+	}
+	return false, r.Expected("',' or ']'")
+}
+
+// scalar takes one element. place is 0 for a tensor of rank 0, else one more than its index in the array.
+func (r *Reader) scalar(dst []byte, dtype api.DType, place int) ([]byte, error) {
+	c := r.Peek()
+	switch dtype {
+	case api.Float32, api.Float64, api.Float16:
+		return r.float(dst, dtype, place)
+	case api.Bytes:
+		if place > 0 { // a batch of rank 0: elements without lengths
+			r.PushIndex(place - 1)
+			defer r.Pop()
+		}
+		return r.appendBytes(dst)
+	case api.Bool:
+		if c == 't' || c == 'f' {
+			v, err := r.Bool()
+			if v {
+				return append(dst, 1), err
+			}
+			return append(dst, 0), err
+		}
+	}
+	minus, mag, next, st := integer(r.body, r.pos)
+	if st == numSyntax {
+		return dst, r.notNumber(dtype, place)
+	}
+	if st == numFraction {
+		return dst, r.bad(place, "expected an integer for %s, found %s", dtype, clip(r.body[r.pos:next]))
+	}
+	limit, signed := intLimit(dtype)
+	switch {
+	case signed && minus && mag <= limit+1, minus && mag == 0:
+		mag = -mag
+	case minus, mag > limit, st == numRange:
+		st = numRange
+	}
+	if st == numRange {
+		return dst, r.outOfRange(next, dtype, place)
+	}
+	r.pos = next
+	switch dtype.Size() {
+	case 1:
+		return append(dst, byte(mag)), nil
+	case 2:
+		return binary.LittleEndian.AppendUint16(dst, uint16(mag)), nil
+	case 4:
+		return binary.LittleEndian.AppendUint32(dst, uint32(mag)), nil
+	case 8:
+		return binary.LittleEndian.AppendUint64(dst, mag), nil
+	}
+	return dst, api.Errorf(api.Internal, "no such element type: %s", dtype)
+}
+
+// intLimit is the largest value of an integer type; BOOL takes 0 and 1.
+func intLimit(d api.DType) (limit uint64, signed bool) {
+	switch d {
+	case api.Bool:
+		return 1, false
+	case api.Int8, api.Int16, api.Int32, api.Int64:
+		return 1<<(8*d.Size()-1) - 1, true
+	}
+	return math.MaxUint64 >> (64 - 8*d.Size()), false
+}
+
+func (r *Reader) float(dst []byte, dtype api.DType, place int) ([]byte, error) {
+	w, exp, next, flags := scan(r.body, r.pos)
+	text := r.body[r.pos:next]
+	var f64 float64
+	var f32 float32
+	var f16 uint16
+	ok := true
+	switch {
+	case flags&malformed != 0:
+		if f64, ok = r.token(); !ok {
+			return dst, r.notNumber(dtype, place)
+		}
+		f32, f16 = float32(f64), api.Float64ToFloat16(f64)
+		next = r.pos
+	case dtype == api.Float64:
+		f64, ok = toFloat64(w, exp, flags, text)
+	case dtype == api.Float32:
+		f32, ok = toFloat32(w, exp, flags, text)
+	default:
+		f16, ok = toFloat16(w, exp, flags, text)
+	}
+	if !ok {
+		return dst, r.outOfRange(next, dtype, place)
+	}
+	r.pos = next
+	switch dtype {
+	case api.Float64:
+		return binary.LittleEndian.AppendUint64(dst, math.Float64bits(f64)), nil
+	case api.Float32:
+		return binary.LittleEndian.AppendUint32(dst, math.Float32bits(f32)), nil
+	}
+	return binary.LittleEndian.AppendUint16(dst, f16), nil
+}
+
+// token takes NaN, Infinity or -Infinity where the dialect has them.
+func (r *Reader) token() (float64, bool) {
+	if !r.NonFinite {
+		return 0, false
+	}
+	for _, t := range nonFinite {
+		if hasPrefix(r.body, r.pos, t.text) {
+			r.pos += len(t.text)
+			return t.value, true
+		}
+	}
+	return 0, false
+}
+
+var nonFinite = []struct {
+	text  string
+	value float64
+}{{"NaN", math.NaN()}, {"Infinity", math.Inf(1)}, {"-Infinity", math.Inf(-1)}}
+
+// bad is an error at an element; place is as in scalar.
+func (r *Reader) bad(place int, format string, args ...any) error {
+	if place > 0 {
+		r.PushIndex(place - 1)
+	}
+	return r.Errorf(format, args...)
+}
+
+func (r *Reader) notNumber(dtype api.DType, place int) error {
+	for _, t := range nonFinite {
+		if hasPrefix(r.body, r.pos, t.text) {
+			return r.bad(place, "expected %s, found %s, which JSON does not have", one(dtype), t.text)
+		}
+	}
+	return r.bad(place, "expected %s, found %s", one(dtype), r.found())
+}
+
+func (r *Reader) outOfRange(next int, dtype api.DType, place int) error {
+	return r.bad(place, "%s is out of range for %s", clip(r.body[r.pos:next]), dtype)
+}

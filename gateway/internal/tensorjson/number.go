@@ -1,0 +1,478 @@
+package tensorjson
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"strconv"
+	"unsafe"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// Flags of a scanned number.
+const (
+	negative  uint8 = 1 << iota
+	long            // more significant digits than the 19 that a uint64 holds: w is not the number's
+	malformed       // not a number of JSON
+)
+
+// maxDigits is how many decimal digits always fit a uint64.
+const maxDigits = 19
+
+// maxExponent stops the accumulation of an exponent's digits: far beyond every type, far below an overflow.
+const maxExponent = 1 << 20
+
+var pow10Int = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
+
+// load8 reads eight bytes at i, with zeros, which are no digits, for those behind the end.
+func load8(b []byte, i int) uint64 {
+	if len(b)-i >= 8 {
+		return binary.LittleEndian.Uint64(b[i:])
+	}
+	return loadTail(b, i)
+}
+
+//go:noinline
+func loadTail(b []byte, i int) uint64 {
+	var v uint64
+	for k := len(b) - 1; k >= i; k-- {
+		v = v<<8 | uint64(b[k])
+	}
+	return v
+}
+
+// nonDigits marks with its top bit each of the eight bytes of x that is no digit, where x is the text XOR "00000000" so
+// that digits are 0 to 9. A carry of the addition can only mark bytes after a marked one: the first mark is right.
+func nonDigits(x uint64) uint64 { return ((x + lsb*0x76) | x) & msb }
+
+// eightDigits is the number that eight digits write: pairs, then fours, then all eight, each step one multiplication
+// (Lemire, "Number Parsing at a Gigabyte per Second", 2021, section 6).
+func eightDigits(x uint64) uint64 {
+	const mask = 0x000000ff000000ff
+	x = x*10 + x>>8
+	return ((x&mask)*(100+1000000<<32) + ((x>>16)&mask)*(1+10000<<32)) >> 32
+}
+
+// digits reads the digits at b[i], eight at a time, and appends them to w.
+func digits(b []byte, i int, w uint64) (uint64, int) {
+	for {
+		x := load8(b, i) ^ lsb*'0'
+		marks := nonDigits(x)
+		if marks == 0 {
+			w = w*1e8 + eightDigits(x)
+			i += 8
+			continue
+		}
+		n := bits.TrailingZeros64(marks) >> 3
+		// The digits move up, and zeros lead them.
+		return w*pow10Int[n&7] + eightDigits(x<<uint(64-8*n)), i + n
+	}
+}
+
+// scan reads a number of JSON at b[i]. Its value is ±w × 10^exp unless flags say long or malformed; next is the offset
+// after it. It reads eight digits at a time.
+func scan(b []byte, i int) (w uint64, exp, next int, flags uint8) {
+	start := i
+	if i < len(b) && b[i] == '-' {
+		flags = negative
+		i++
+	}
+	first := i
+	w, i = digits(b, i, 0)
+	count := i - first
+	if count == 0 || count > 1 && b[first] == '0' {
+		return 0, 0, start, malformed
+	}
+	if i < len(b) && b[i] == '.' {
+		i++
+		point := i
+		w, i = digits(b, i, w)
+		if i == point {
+			return 0, 0, start, malformed
+		}
+		exp = point - i
+		count += i - point
+	}
+	if count > maxDigits && significant(b[first:i]) > maxDigits {
+		flags |= long
+	}
+	if i < len(b) && b[i]|0x20 == 'e' {
+		e, end := scanExponent(b, i+1)
+		if end < 0 {
+			return 0, 0, start, malformed
+		}
+		exp += e
+		i = end
+	}
+	return w, exp, i, flags
+}
+
+// significant counts digits without leading zeros: 0.00392156862745098 has fifteen.
+func significant(text []byte) int {
+	i, n := 0, len(text)
+	for i < len(text) && (text[i] == '0' || text[i] == '.') {
+		i++
+	}
+	n -= i
+	for _, c := range text[i:] {
+		if c == '.' {
+			return n - 1
+		}
+	}
+	return n
+}
+
+// scanExponent reads what follows the 'e'; end is -1 when it is malformed.
+func scanExponent(b []byte, i int) (e, end int) {
+	minus := false
+	if i < len(b) && (b[i] == '-' || b[i] == '+') {
+		minus = b[i] == '-'
+		i++
+	}
+	first := i
+	for i < len(b) && b[i]-'0' <= 9 {
+		if e < maxExponent {
+			e = e*10 + int(b[i]-'0')
+		}
+		i++
+	}
+	if i == first {
+		return 0, -1
+	}
+	if minus {
+		e = -e
+	}
+	return e, i
+}
+
+// exactInt is how far float64 holds every integer; exactPow how far every power of ten.
+const (
+	exactInt = 1 << 53
+	exactPow = 22
+)
+
+var pow10Float = [32]float64{ // a power of two, so that an index needs no check once it is masked
+	1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+}
+
+// quickBytes is how much text quick wants ahead of it, so that it need not look for the end: a sign, eight digits, a
+// point, three times eight digits, and the byte that follows, rounded up.
+const quickBytes = 40
+
+// quick reads the number at b[i] if it is of the commonest form: up to eight digits, perhaps a point and more, no
+// exponent, nineteen digits in all. It is ±w / 10^places, places at most [maxDigits], with the sign as float64 has it. It
+// decides how fast tensors are read: the sign costs no branch, for signs are random, and digits are taken eight at a time.
+// next is -1 when the number is of another form, or none; scan then decides.
+func quick(b []byte, i int) (w uint64, places int, sign uint64, next int) {
+	if len(b)-i < quickBytes {
+		return 0, 0, 0, -1
+	}
+	minus := 0
+	if b[i] == '-' {
+		minus = 1
+	}
+	i += minus
+	first := i
+	w = uint64(b[i] - '0')
+	if w > 9 {
+		return 0, 0, 0, -1
+	}
+	if b[i+1] == '.' {
+		i++
+	} else {
+		x := binary.LittleEndian.Uint64(b[i:]) ^ lsb*'0'
+		marks := nonDigits(x)
+		n := bits.TrailingZeros64(marks) >> 3
+		if marks == 0 || w == 0 && n > 1 {
+			return 0, 0, 0, -1
+		}
+		w = eightDigits(x << uint(64-8*n))
+		i += n
+	}
+	if b[i] == '.' {
+		i++
+		point := i
+		x := binary.LittleEndian.Uint64(b[i:]) ^ lsb*'0'
+		marks := nonDigits(x)
+		if marks == 0 {
+			w = w*1e8 + eightDigits(x)
+			i += 8
+			x = binary.LittleEndian.Uint64(b[i:]) ^ lsb*'0'
+			if marks = nonDigits(x); marks == 0 {
+				w = w*1e8 + eightDigits(x)
+				i += 8
+				x = binary.LittleEndian.Uint64(b[i:]) ^ lsb*'0'
+				marks = nonDigits(x)
+			}
+		}
+		n := bits.TrailingZeros64(marks) >> 3
+		w = w*pow10Int[n&7] + eightDigits(x<<uint(64-8*n))
+		i += n
+		if places = i - point; places == 0 || i-first > maxDigits+1 {
+			return 0, 0, 0, -1
+		}
+	}
+	if b[i]|0x20 == 'e' {
+		return 0, 0, 0, -1
+	}
+	return w, places, uint64(minus) << 63, i
+}
+
+// toFloat64 rounds a scanned number to the nearest float64, ties to even, as strconv.ParseFloat(text, 64) does; ok is
+// false when it is beyond float64. Up to 53 bits and small exponents one exact operand meets another and the only
+// rounding is that of the operation (Clinger, "How to Read Floating Point Numbers Accurately", 1990); up to 19 digits
+// Eisel and Lemire's product decides nearly always; the rest is strconv's.
+func toFloat64(w uint64, exp int, flags uint8, text []byte) (f float64, ok bool) {
+	if flags&long == 0 {
+		switch {
+		case w <= exactInt && exp <= 0 && exp >= -exactPow:
+			f, ok = float64(w)/pow10Float[-exp], true
+		case w <= exactInt && exp > 0 && exp <= exactPow:
+			f, ok = float64(w)*pow10Float[exp], true
+		case w == 0:
+			ok = true
+		case exp >= minPow10 && exp <= maxPow10:
+			f = eiselLemire(w, exp)
+			ok = f >= 0
+		}
+		if ok {
+			if flags&negative != 0 {
+				f = -f
+			}
+			return f, true
+		}
+	}
+	f, err := strconv.ParseFloat(view(text), 64)
+	return f, err == nil
+}
+
+// view lends text to strconv, which keeps no part of it (its errors hold a copy).
+func view(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
+
+// eiselLemire is w × 10^exp, w not 0, rounded to the nearest float64, or -1 where 128 bits of the power do not decide. (Lemire, "Number Parsing at a Gigabyte per Second", 2021; the rounding and its guards as in Nigel Tao's
+// "The Eisel-Lemire ParseNumberF64 Algorithm", 2020.) Within the table's exponents there are neither subnormals nor
+// infinities.
+func eiselLemire(w uint64, exp int) float64 {
+	shift := bits.LeadingZeros64(w)
+	w <<= uint(shift)
+	// 217706 / 2^16 is log2(10) closely enough for every exponent of float64.
+	exp2 := uint64(217706*exp>>16+64+1023) - uint64(shift)
+	p := &pow10[exp-minPow10]
+	hi, lo := bits.Mul64(w, p[0])
+	if hi&0x1ff == 0x1ff && lo+w < w {
+		// What the low half of the power adds could carry into the bits that round: take it too.
+		hi2, lo2 := bits.Mul64(w, p[1])
+		sum, carry := bits.Add64(lo, hi2, 0)
+		hi += carry
+		if hi&0x1ff == 0x1ff && sum+1 == 0 && lo2+w < w {
+			return -1
+		}
+		lo = sum
+	}
+	top := hi >> 63
+	man := hi >> (top + 9) // 54 bits: one more than float64 has
+	exp2 -= 1 ^ top
+	if lo == 0 && hi&0x1ff == 0 && man&3 == 1 {
+		return -1 // perhaps a tie
+	}
+	man = (man + man&1) >> 1
+	if man>>53 != 0 {
+		man >>= 1
+		exp2++
+	}
+	return math.Float64frombits(exp2<<52 | man&(1<<52-1))
+}
+
+// narrow rounds to float32 a number of which d is an approximation, off by at most two units in d's last place; sure is
+// false where d does not tell. Rounding to float32 changes only at the ties between two float32s, where the low 29 bits of
+// a float64 are a one and zeros: unless such a tie lies within those two units (and two more, for safety), d and the
+// number are on the same side of all of them. The subnormals and the largest binade, whose ties lie elsewhere or round to
+// infinity, are left to others.
+func narrow(d float64) (f float32, sure bool) {
+	const tieBits, tie, margin = 1<<29 - 1, 1 << 28, 4
+	const lowest, binades = 1023 - 126, 253
+	u := math.Float64bits(d)
+	return float32(d), u&tieBits-(tie-margin) > 2*margin && (u>>52&0x7ff-lowest < binades || u<<1 == 0)
+}
+
+// toFloat32 rounds a scanned number to float32 as strconv.ParseFloat(text, 32) does.
+func toFloat32(w uint64, exp int, flags uint8, text []byte) (f float32, ok bool) {
+	if d, ok := toFloat64(w, exp, flags, text); ok {
+		if f, sure := narrow(d); sure {
+			return f, true
+		}
+	}
+	d, err := strconv.ParseFloat(view(text), 32)
+	return float32(d), err == nil
+}
+
+// toFloat16 rounds a scanned number to the nearest half, ties to even. As with float32 only a float64 that is itself a
+// tie between two halves can mislead; whether the number is exactly that tie, or lies beside it, is read off its digits.
+func toFloat16(w uint64, exp int, flags uint8, text []byte) (h uint16, ok bool) {
+	d, ok := toFloat64(w, exp, flags, text)
+	if !ok {
+		return 0, false
+	}
+	if tie16(d) && !(exp == 0 && flags&long == 0 && w <= exactInt) {
+		switch compareDecimal(text, d) {
+		case -1:
+			d = math.Nextafter(d, 0)
+		case +1:
+			d = math.Nextafter(d, math.Copysign(math.Inf(1), d))
+		}
+	}
+	h = api.Float64ToFloat16(d)
+	return h, h&0x7fff < 0x7c00
+}
+
+// tie16 reports whether d lies exactly between two neighbouring halves.
+func tie16(d float64) bool {
+	abs := math.Abs(d)
+	unit := 0x1p-24 // of the subnormals
+	if abs >= 0x1p-14 {
+		_, e := math.Frexp(abs)
+		unit = math.Ldexp(1, e-11)
+	}
+	n := abs / unit // exact: unit is a power of two
+	return n-math.Floor(n) == 0.5
+}
+
+// compareDecimal orders |text| and |d|, where d is a tie between halves: at most 5 digits before the point and 25 after.
+func compareDecimal(text []byte, d float64) int {
+	var buf [40]byte
+	exact := decimal(strconv.AppendFloat(buf[:0], math.Abs(d), 'f', 25, 64))
+	given := decimal(text)
+	if given.point != exact.point {
+		if given.point < exact.point {
+			return -1
+		}
+		return 1
+	}
+	for {
+		g, e := given.next(), exact.next()
+		switch {
+		case g < e:
+			return -1
+		case g > e:
+			return 1
+		case given.done() && exact.done():
+			return 0
+		}
+	}
+}
+
+// digitReader gives the significant digits of a number's text, one by one; its value is 0.d1d2d3… × 10^point.
+type digitReader struct {
+	text  []byte
+	point int
+}
+
+func decimal(text []byte) digitReader {
+	i := 0
+	if text[0] == '-' {
+		i++
+	}
+	point, fraction, leading := 0, false, true
+	first, end := i, len(text)
+	for ; i < len(text); i++ {
+		c := text[i]
+		if c == '.' {
+			fraction = true
+			continue
+		}
+		if c|0x20 == 'e' {
+			e, _ := scanExponent(text, i+1)
+			point += e
+			end = i
+			break
+		}
+		if leading && c == '0' {
+			first = i + 1
+			if fraction {
+				point--
+			}
+			continue
+		}
+		leading = false
+		if !fraction {
+			point++
+		}
+	}
+	return digitReader{text: text[min(first, end):end], point: point}
+}
+
+func (d *digitReader) next() byte {
+	if len(d.text) > 0 && d.text[0] == '.' {
+		d.text = d.text[1:]
+	}
+	if len(d.text) == 0 {
+		return '0'
+	}
+	c := d.text[0]
+	d.text = d.text[1:]
+	return c
+}
+
+func (d *digitReader) done() bool { return len(d.text) == 0 }
+
+// status says how an integer was read.
+type status uint8
+
+const (
+	numOK status = iota
+	numSyntax
+	numFraction
+	numRange
+)
+
+// integer reads an integral number at b[i]: sign, magnitude and the offset after it. 1.0 and 1e2 are integral.
+func integer(b []byte, i int) (minus bool, mag uint64, next int, st status) {
+	if len(b)-i >= 16 { // the commonest: up to seven digits, and room to read eight bytes
+		k := 0
+		if b[i] == '-' {
+			k = 1
+		}
+		first := i + k
+		x := binary.LittleEndian.Uint64(b[first:]) ^ lsb*'0'
+		n := bits.TrailingZeros64(nonDigits(x)) >> 3
+		if n > 0 && n < 8 && (n == 1 || b[first] != '0') && b[first+n] != '.' && b[first+n]|0x20 != 'e' {
+			return k == 1, eightDigits(x << uint(64-8*n)), first + n, numOK
+		}
+	}
+	w, exp, next, flags := scan(b, i)
+	switch {
+	case flags&malformed != 0:
+		return false, 0, i, numSyntax
+	case exp == 0 && flags&long == 0:
+		return flags&negative != 0, w, next, numOK
+	}
+	mag, st = integral(b[i:next])
+	return flags&negative != 0, mag, next, st
+}
+
+// integral is the magnitude of a number's text, digit by digit.
+func integral(text []byte) (mag uint64, st status) {
+	d := decimal(text)
+	for len(d.text) > 0 && (d.text[len(d.text)-1] == '0' || d.text[len(d.text)-1] == '.') {
+		d.text = d.text[:len(d.text)-1] // zeros at the end are those of the point, which stays
+	}
+	switch {
+	case len(d.text) == 0:
+		return 0, numOK
+	case d.point > 20: // a uint64 has twenty digits
+		return 0, numRange
+	}
+	for k := 0; k < d.point; k++ {
+		hi, lo := bits.Mul64(mag, 10)
+		sum, carry := bits.Add64(lo, uint64(d.next()-'0'), 0)
+		if hi != 0 || carry != 0 {
+			return 0, numRange
+		}
+		mag = sum
+	}
+	if !d.done() {
+		return 0, numFraction
+	}
+	return mag, numOK
+}

@@ -1,0 +1,370 @@
+package tensorjson
+
+import (
+	"math"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// MaxInputs is how many inputs a signature may declare; the worker protocol has the same bound.
+const MaxInputs = 64
+
+// MaxModels bounds the member "models": more than any function has candidates.
+const MaxModels = 64
+
+// Sink hands out storage for the inputs of queries.
+type Sink interface {
+	// Next returns the inputs of one more query: as many values as the signature declares inputs. Their Data and Dims are
+	// overwritten from the start (appended to [:0]), so that storage is reused. An error ends the parse and is returned
+	// as it is: the caller bounds the number of queries here.
+	Next() ([]api.Value, error)
+}
+
+// Members is a set of optional members of a request.
+type Members uint8
+
+// The optional members.
+const (
+	HasContext Members = 1 << iota
+	HasVersion
+	HasModels
+	HasMinConfidence
+	HasTTL
+	HasSalt
+)
+
+// Request is a native prediction request: {"input": X} or {"input_batch": [X, …]}, and optional members. Slices alias
+// the body or the request's own buffer, and live until the next Parse and no longer than the body. One Request is
+// reused for many bodies by one goroutine at a time.
+type Request struct {
+	// NonFinite accepts NaN, Infinity and -Infinity as float elements; Parse keeps it.
+	NonFinite bool
+
+	// Batch says that the request was an input_batch, and is to be answered as one, whatever the number of queries.
+	Batch bool
+	// Queries is how many inputs were taken from the sink, 1 or more.
+	Queries int
+	// Has tells which of the members below were there and not null.
+	Has Members
+	// Context is the string "context".
+	Context []byte
+	// Version is the string "version".
+	Version []byte
+	// Models are the strings of "models": the candidates to ask, as name or name@version.
+	Models [][]byte
+	// MinConfidence is "min_confidence", 0 to 1.
+	MinConfidence float64
+	// TTLMillis is "ttl_ms", not negative and finite.
+	TTLMillis float64
+	// Salt is "salt": a string's bytes, or an integer's decimal digits, so that 7 and "7" are the same salt.
+	Salt []byte
+
+	r Reader
+}
+
+// Parse reads a body whose inputs are declared by specs and writes them to storage from sink. One declared input is X
+// itself; several are an object of name to value, all of them required. On an error, which is an *api.Error with code
+// InvalidArgument or the sink's, the request means nothing, and what the sink has given out is the caller's to take back.
+func (q *Request) Parse(body []byte, inputs []api.TensorSpec, sink Sink) error {
+	r := &q.r
+	r.NonFinite = q.NonFinite
+	r.Reset(body)
+	q.Batch, q.Queries, q.Has = false, 0, 0
+	q.Context, q.Version, q.Models, q.Salt = nil, nil, q.Models[:0], nil
+	q.MinConfidence, q.TTLMillis = 0, 0
+	if len(inputs) > MaxInputs {
+		return api.Errorf(api.Internal, "the signature declares %d inputs: expected at most %d", len(inputs), MaxInputs)
+	}
+	if err := r.Object(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		name, ok, err := r.Member(first)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if err := q.member(name, inputs, sink); err != nil {
+			return err
+		}
+	}
+	if q.Queries == 0 {
+		return r.Errorf("expected a member \"input\" or \"input_batch\"")
+	}
+	return r.End()
+}
+
+func (q *Request) member(name []byte, inputs []api.TensorSpec, sink Sink) (err error) {
+	r := &q.r
+	switch string(name) {
+	case "input":
+		if err := q.onlyInput("input"); err != nil {
+			return err
+		}
+		r.Push("input")
+		if err := q.input(inputs, sink); err != nil {
+			return err
+		}
+		r.Pop()
+		return nil
+	case "input_batch":
+		if err := q.onlyInput("input_batch"); err != nil {
+			return err
+		}
+		r.Push("input_batch")
+		if err := q.batch(inputs, sink); err != nil {
+			return err
+		}
+		r.Pop()
+		return nil
+	case "context":
+		q.Context, err = q.text("context", HasContext)
+	case "version":
+		q.Version, err = q.text("version", HasVersion)
+	case "models":
+		err = q.models()
+	case "min_confidence":
+		q.MinConfidence, err = q.number("min_confidence", HasMinConfidence, 1)
+	case "ttl_ms":
+		q.TTLMillis, err = q.number("ttl_ms", HasTTL, math.MaxFloat64)
+	case "salt":
+		err = q.salt()
+	default:
+		return r.Skip()
+	}
+	return err
+}
+
+// onlyInput refuses a second member that holds inputs.
+func (q *Request) onlyInput(name string) error {
+	switch {
+	case q.Queries == 0:
+		return nil
+	case q.Batch == (name == "input_batch"):
+		return q.r.Errorf("the member %q is there twice", name)
+	}
+	return q.r.Errorf("expected one of \"input\" and \"input_batch\", found both")
+}
+
+func (q *Request) batch(inputs []api.TensorSpec, sink Sink) error {
+	r := &q.r
+	q.Batch = true
+	if err := r.Array(); err != nil {
+		return err
+	}
+	for {
+		ok, err := r.Element(q.Queries == 0)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		r.PushIndex(q.Queries)
+		if err := q.input(inputs, sink); err != nil {
+			return err
+		}
+		r.Pop()
+	}
+	if q.Queries == 0 {
+		return r.Errorf("expected one input or more, found an empty array")
+	}
+	return nil
+}
+
+// input reads one X.
+func (q *Request) input(inputs []api.TensorSpec, sink Sink) error {
+	values, err := sink.Next()
+	if err != nil {
+		return err
+	}
+	if len(values) != len(inputs) {
+		return api.Errorf(api.Internal, "storage for %d inputs: expected %d", len(values), len(inputs))
+	}
+	q.Queries++
+	if len(inputs) == 1 {
+		return q.r.Value(&values[0], &inputs[0])
+	}
+	return q.r.Record(values, inputs)
+}
+
+// Record takes an object of one query's values by the names of their specs: all of them, in any order, and no others.
+func (r *Reader) Record(values []api.Value, specs []api.TensorSpec) error {
+	if r.Peek() != '{' {
+		return r.Expected("an object of the inputs " + names(specs))
+	}
+	r.pos++
+	var seen uint64
+	// Members mostly come in the order of the signature: each look-up begins behind the last hit.
+	at := 0
+	for first := true; ; first = false {
+		name, ok, err := r.Member(first)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		i := find(specs, name, at)
+		if i < 0 {
+			return r.Errorf("unknown input %q: expected %s", clip(name), names(specs))
+		}
+		if seen&(1<<i) != 0 {
+			return r.Errorf("the input %q is there twice", specs[i].Name)
+		}
+		seen |= 1 << i
+		r.Push(specs[i].Name)
+		if err := r.Value(&values[i], &specs[i]); err != nil {
+			return err
+		}
+		r.Pop()
+		at = i + 1
+	}
+	for i := range specs {
+		if seen&(1<<i) == 0 {
+			return r.Errorf("the input %q (%s) is missing", specs[i].Name, specs[i].String())
+		}
+	}
+	return nil
+}
+
+// find is the index of the spec of that name, looked for from at round to at; -1 when there is none.
+func find(specs []api.TensorSpec, name []byte, at int) int {
+	for k := range specs {
+		i := at + k
+		if i >= len(specs) {
+			i -= len(specs)
+		}
+		if specs[i].Name == string(name) {
+			return i
+		}
+	}
+	return -1
+}
+
+func names(specs []api.TensorSpec) string {
+	var out []byte
+	for i := range specs {
+		if i > 0 {
+			out = append(out, ", "...)
+		}
+		out = AppendString(out, specs[i].Name)
+	}
+	return string(out)
+}
+
+// optional enters a member that may be null, which counts as absent, and may not be there twice.
+func (q *Request) optional(name string, bit Members) (present bool, err error) {
+	q.r.Push(name)
+	if q.Has&bit != 0 {
+		return false, q.r.Errorf("the member is there twice")
+	}
+	if q.r.Null() {
+		q.r.Pop()
+		return false, nil
+	}
+	q.Has |= bit
+	return true, nil
+}
+
+func (q *Request) text(name string, bit Members) ([]byte, error) {
+	present, err := q.optional(name, bit)
+	if err != nil || !present {
+		return nil, err
+	}
+	s, err := q.r.String()
+	if err != nil {
+		return nil, err
+	}
+	q.r.Pop()
+	return s, nil
+}
+
+func (q *Request) number(name string, bit Members, limit float64) (float64, error) {
+	present, err := q.optional(name, bit)
+	if err != nil || !present {
+		return 0, err
+	}
+	f, err := q.r.Float64()
+	if err != nil {
+		return 0, err
+	}
+	if f < 0 || f > limit {
+		if limit == math.MaxFloat64 {
+			return 0, q.r.Errorf("expected a number of 0 or more, found %v", f)
+		}
+		return 0, q.r.Errorf("expected a number from 0 to %v, found %v", limit, f)
+	}
+	q.r.Pop()
+	return f, nil
+}
+
+func (q *Request) models() error {
+	r := &q.r
+	present, err := q.optional("models", HasModels)
+	if err != nil || !present {
+		return err
+	}
+	if err := r.Array(); err != nil {
+		return err
+	}
+	for {
+		ok, err := r.Element(len(q.Models) == 0)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		r.PushIndex(len(q.Models))
+		if len(q.Models) == MaxModels {
+			return r.Errorf("too many models: expected at most %d", MaxModels)
+		}
+		s, err := r.String()
+		if err != nil {
+			return err
+		}
+		q.Models = append(q.Models, s)
+		r.Pop()
+	}
+	if len(q.Models) == 0 {
+		return r.Errorf("expected one model or more, found an empty array")
+	}
+	r.Pop()
+	return nil
+}
+
+func (q *Request) salt() error {
+	r := &q.r
+	present, err := q.optional("salt", HasSalt)
+	if err != nil || !present {
+		return err
+	}
+	if c := r.Peek(); c == '"' {
+		q.Salt, err = r.String()
+	} else {
+		start := r.pos
+		if _, exp, next, flags := scan(r.body, start); flags&malformed != 0 || exp != 0 || !plain(r.body[start:next]) {
+			return r.Expected("a string or an integer")
+		} else {
+			q.Salt, r.pos = r.body[start:next:next], next
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r.Pop()
+	return nil
+}
+
+// plain reports whether a number's text has digits and a sign only.
+func plain(text []byte) bool {
+	for _, c := range text {
+		if c != '-' && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}

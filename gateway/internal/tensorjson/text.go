@@ -1,0 +1,302 @@
+package tensorjson
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf16"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// stringSpan is a string literal between its quotes: body[start:end].
+type stringSpan struct {
+	start, end int
+	escaped    bool
+}
+
+const (
+	lsb = 0x0101010101010101
+	msb = 0x8080808080808080
+)
+
+// stopByte finds the first byte of eight that a plain run of an ASCII string does not contain: a quote, a backslash, a
+// control character or a byte of 0x80 and above. It is 8 when there is none. A borrow in the subtractions can only mark
+// bytes after a marked one, so the first is right.
+func stopByte(v uint64) int {
+	quote := v ^ lsb*'"'
+	slash := v ^ lsb*'\\'
+	marks := (quote-lsb)&^quote | (slash-lsb)&^slash | (v - lsb*0x20) | v
+	return bits.TrailingZeros64(marks&msb) / 8
+}
+
+// scanString takes a string literal and checks its grammar and that it is UTF-8; escapes are left as they are.
+func (r *Reader) scanString() (stringSpan, error) {
+	b := r.body
+	i := r.pos + 1 // the caller saw the opening quote
+	s := stringSpan{start: i}
+	ascii := true
+	for {
+		for i+8 <= len(b) {
+			n := stopByte(binary.LittleEndian.Uint64(b[i:]))
+			i += n
+			if n < 8 {
+				break
+			}
+		}
+		if i >= len(b) {
+			r.pos = len(b)
+			return s, r.Errorf("a string does not end: expected '\"'")
+		}
+		switch c := b[i]; {
+		case c == '"':
+			s.end = i
+			if !ascii && !utf8.Valid(b[s.start:s.end]) {
+				return s, r.Errorf("a string is not UTF-8: expected UTF-8, or bytes as {\"b64\": …}")
+			}
+			r.pos = i + 1
+			return s, nil
+		case c == '\\':
+			n := escapeLen(b, i)
+			if n == 0 {
+				r.pos = i
+				return s, r.Errorf("a string has a malformed escape: expected one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX")
+			}
+			s.escaped = true
+			i += n
+		case c < 0x20:
+			r.pos = i
+			return s, r.Errorf("a string has the control character 0x%02x: expected it escaped", c)
+		default:
+			ascii = ascii && c < 0x80
+			i++
+		}
+	}
+}
+
+// escapeLen is the length of the escape at b[i], 0 when it is malformed.
+func escapeLen(b []byte, i int) int {
+	if i+1 >= len(b) {
+		return 0
+	}
+	switch b[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if hex4(b, i+2) >= 0 {
+			return 6
+		}
+	}
+	return 0
+}
+
+// hex4 reads four hexadecimal digits, -1 when they are not there.
+func hex4(b []byte, i int) rune {
+	if i+4 > len(b) {
+		return -1
+	}
+	var v rune
+	for _, c := range b[i : i+4] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			c = (c | 0x20) - 'a' + 10
+		default:
+			return -1
+		}
+		v = v<<4 | rune(c)
+	}
+	return v
+}
+
+// String takes a string and returns its UTF-8 bytes, which alias the body or the reader's buffer until Reset.
+func (r *Reader) String() ([]byte, error) {
+	if r.Peek() != '"' {
+		return nil, r.Expected("a string")
+	}
+	s, err := r.scanString()
+	if err != nil {
+		return nil, err
+	}
+	if !s.escaped {
+		return r.body[s.start:s.end:s.end], nil
+	}
+	start := len(r.buf)
+	if r.buf, err = r.unescape(r.buf, s); err != nil {
+		return nil, err
+	}
+	return r.buf[start:len(r.buf):len(r.buf)], nil
+}
+
+// appendString takes a string and appends its UTF-8 bytes.
+func (r *Reader) appendString(dst []byte) ([]byte, error) {
+	s, err := r.scanString()
+	if err != nil {
+		return dst, err
+	}
+	if !s.escaped {
+		return append(dst, r.body[s.start:s.end]...), nil
+	}
+	return r.unescape(dst, s)
+}
+
+// unescape appends the decoded string. A surrogate without its other half has no UTF-8 and is an error.
+func (r *Reader) unescape(dst []byte, s stringSpan) ([]byte, error) {
+	text := r.body[s.start:s.end]
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c != '\\' {
+			n := i + 1
+			for n < len(text) && text[n] != '\\' {
+				n++
+			}
+			dst = append(dst, text[i:n]...)
+			i = n
+			continue
+		}
+		c = text[i+1] // the grammar was checked
+		i += 2
+		switch c {
+		case 'b':
+			c = '\b'
+		case 'f':
+			c = '\f'
+		case 'n':
+			c = '\n'
+		case 'r':
+			c = '\r'
+		case 't':
+			c = '\t'
+		case 'u':
+			v := hex4(text, i)
+			i += 4
+			if utf16.IsSurrogate(v) {
+				low := rune(-1)
+				if i+1 < len(text) && text[i] == '\\' && text[i+1] == 'u' {
+					low = hex4(text, i+2)
+				}
+				if v = utf16.DecodeRune(v, low); v == utf8.RuneError {
+					r.pos = s.start + i - 6
+					return dst, r.Errorf("a string has half a surrogate pair: expected \\uD8XX\\uDCXX")
+				}
+				i += 6
+			}
+			dst = utf8.AppendRune(dst, v)
+			continue
+		}
+		dst = append(dst, c)
+	}
+	return dst, nil
+}
+
+// appendBytes takes one element of a BYTES tensor: a string, whose UTF-8 bytes it is, or {"b64": "…"}.
+func (r *Reader) appendBytes(dst []byte) ([]byte, error) {
+	switch r.Peek() {
+	case '"':
+		return r.appendString(dst)
+	case '{':
+		return r.appendBase64(dst)
+	}
+	return dst, r.Expected("a string or {\"b64\": …}")
+}
+
+// appendBase64 takes {"b64": "…"}: the standard alphabet, padded or not.
+func (r *Reader) appendBase64(dst []byte) ([]byte, error) {
+	r.pos++
+	name, ok, err := r.Member(true)
+	if err != nil {
+		return dst, err
+	}
+	if !ok || string(name) != "b64" {
+		return dst, r.Errorf("expected a string or an object with the one member \"b64\"")
+	}
+	r.Peek()
+	at := r.pos
+	// An encoder may have escaped the slashes of the alphabet; String then decodes into the reader's buffer, which is
+	// given back at once, for a long batch would fill it.
+	kept := len(r.buf)
+	text, err := r.String()
+	r.buf = r.buf[:kept]
+	if err != nil {
+		return dst, err
+	}
+	encoding := base64.StdEncoding
+	if len(text)%4 != 0 {
+		encoding = base64.RawStdEncoding
+	}
+	dst, err = encoding.AppendDecode(dst, text)
+	if err != nil {
+		r.pos = at
+		return dst, r.Errorf("\"b64\" is not base64: expected the standard alphabet (A–Z a–z 0–9 + /)")
+	}
+	if _, ok, err = r.Member(false); err != nil {
+		return dst, err
+	}
+	if ok {
+		return dst, r.Errorf("expected an object with the one member \"b64\"")
+	}
+	return dst, nil
+}
+
+const hexDigits = "0123456789abcdef"
+
+// AppendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD, as encoding/json has it; '<', '>',
+// '&', U+2028 and U+2029 are left as they are: what is written here is JSON, not script in a page.
+func AppendString[S ~string | ~[]byte](dst []byte, s S) []byte {
+	// A slice begins like a string: with a pointer and a length. Both are only read.
+	text := *(*string)(unsafe.Pointer(&s))
+	return appendQuoted(dst, unsafe.Slice(unsafe.StringData(text), len(text)))
+}
+
+func appendQuoted(dst, s []byte) []byte {
+	dst = append(dst, '"')
+	start := 0 // of what is not yet appended
+	for i := 0; i < len(s); {
+		if len(s)-i >= 8 {
+			n := stopByte(binary.LittleEndian.Uint64(s[i:]))
+			if i += n; n == 8 {
+				continue
+			}
+		}
+		c := s[i]
+		switch {
+		case c >= utf8.RuneSelf:
+			_, n := utf8.DecodeRune(s[i:])
+			if n > 1 {
+				i += n
+				continue
+			}
+			dst = append(dst, s[start:i]...)
+			dst = append(dst, "\ufffd"...) // one for each byte that belongs to no rune
+		case c < 0x20 || c == '"' || c == '\\':
+			dst = append(dst, s[start:i]...)
+			dst = appendEscape(dst, c)
+		default:
+			i++
+			continue
+		}
+		i++
+		start = i
+	}
+	dst = append(dst, s[start:]...)
+	return append(dst, '"')
+}
+
+func appendEscape(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\b':
+		return append(dst, `\b`...)
+	case '\f':
+		return append(dst, `\f`...)
+	case '\n':
+		return append(dst, `\n`...)
+	case '\r':
+		return append(dst, `\r`...)
+	case '\t':
+		return append(dst, `\t`...)
+	}
+	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+}

@@ -1,0 +1,344 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"os"
+	"reflect"
+	"runtime"
+	"sort"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/gateway/admin"
+)
+
+// Apply declares everything in the set, or nothing.
+func (s *Server) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api.Change, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changes, err := s.judgeLocked(set)
+	if err != nil || dryRun {
+		return changes, err
+	}
+	var fresh []*deployment
+	for i := range set.Models {
+		if changes[i].Action != api.Created {
+			continue
+		}
+		d, err := s.deploy(set.Models[i])
+		if err != nil {
+			for _, d := range fresh {
+				s.retire(d)
+			}
+			return nil, api.Errorf(api.InvalidArgument, "%w", err)
+		}
+		fresh = append(fresh, d)
+	}
+	for _, d := range fresh {
+		s.models[d.spec.ID()] = d
+	}
+	for i, c := range changes {
+		switch {
+		case c.Kind == api.KindModel && c.Action == api.Updated:
+			s.updateLocked(s.models[set.Models[i].ID()], set.Models[i])
+		case c.Kind == api.KindFunction && c.Action != api.Unchanged:
+			spec := set.Functions[i-len(set.Models)]
+			if f := s.functions[spec.Name]; f != nil {
+				s.functions[spec.Name] = &function{spec: spec, created: f.created, stats: f.stats}
+			} else {
+				s.functions[spec.Name] = &function{spec: spec, created: time.Now(), stats: new(endpoint)}
+			}
+		}
+	}
+	s.configureLocked()
+	s.publishLocked()
+	var errs []error
+	for _, d := range fresh {
+		errs = append(errs, d.start())
+	}
+	return changes, errors.Join(errs...)
+}
+
+// judgeLocked says what each object of the set would become, or why the set cannot be.
+func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
+	var changes []api.Change
+	models := make(map[api.ModelID]*api.ModelSpec, len(s.models)+len(set.Models))
+	for id, d := range s.models {
+		models[id] = &d.spec
+	}
+	for i := range set.Models {
+		m := &set.Models[i]
+		c := api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created}
+		if m.Run.Image != "" {
+			return nil, api.Errorf(api.Unsupported, "model %s: run.image: this gateway runs processes only: use run.command", m.ID())
+		}
+		if d := s.models[m.ID()]; d != nil {
+			c.Action = api.Unchanged
+			if field := immutableDiffers(&d.spec, m); field != "" {
+				return nil, api.Errorf(api.Conflict, "model %s exists and has another %s: a version never changes; declare a new version, or delete this one first", m.ID(), field)
+			}
+			if !reflect.DeepEqual(d.spec, *m) {
+				c.Action = api.Updated
+			}
+		}
+		models[m.ID()] = m
+		changes = append(changes, c)
+	}
+	for i := range set.Functions {
+		f := &set.Functions[i]
+		if err := checkCandidates(f, models); err != nil {
+			return nil, err
+		}
+		c := api.Change{Kind: api.KindFunction, Name: f.Name, Action: api.Created}
+		if old := s.functions[f.Name]; old != nil {
+			c.Action = api.Updated
+			if reflect.DeepEqual(old.spec, *f) {
+				c.Action = api.Unchanged
+			}
+		}
+		changes = append(changes, c)
+	}
+	return changes, nil
+}
+
+func checkCandidates(f *api.FunctionSpec, models map[api.ModelID]*api.ModelSpec) error {
+	for _, ref := range f.Models {
+		id, err := api.ParseModelRef(ref)
+		if err != nil {
+			return api.Errorf(api.InvalidArgument, "function %s: %w", f.Name, err)
+		}
+		found := false
+		for other, m := range models {
+			if other.Name != id.Name || id.Version != "" && id.Version != other.Version {
+				continue
+			}
+			found = true
+			if err := f.CheckModel(m); err != nil {
+				return api.Errorf(api.InvalidArgument, "function %s, model %s: %w", f.Name, other, err)
+			}
+		}
+		if !found {
+			return api.Errorf(api.InvalidArgument, "function %s: there is no model %s: declare it in the same manifest or before", f.Name, ref)
+		}
+	}
+	return nil
+}
+
+// immutableDiffers names the first part of a version that was changed and may not be.
+func immutableDiffers(old, new *api.ModelSpec) string {
+	switch {
+	case !reflect.DeepEqual(old.Inputs, new.Inputs):
+		return "inputs"
+	case !reflect.DeepEqual(old.Outputs, new.Outputs):
+		return "outputs"
+	case !reflect.DeepEqual(old.Run, new.Run):
+		return "run"
+	case old.Python != new.Python:
+		return "python"
+	case old.Dir != new.Dir:
+		return "directory"
+	}
+	return ""
+}
+
+func (s *Server) updateLocked(d *deployment, spec api.ModelSpec) {
+	d.spec = spec
+	d.set.SetCount(spec.Replicas.Min)
+}
+
+// Deploy declares the model of a model directory and a function of its name, unless there is one.
+func (s *Server) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
+	set, err := loadModelDir(dir)
+	if err != nil {
+		return nil, api.Errorf(api.InvalidArgument, "%w", err)
+	}
+	s.mu.Lock()
+	for _, m := range set.Models {
+		declared := s.functions[m.Name] != nil
+		for _, f := range set.Functions {
+			declared = declared || f.Name == m.Name
+		}
+		if !declared {
+			set.Functions = append(set.Functions, implied(m.Name))
+		}
+	}
+	s.mu.Unlock()
+	return s.Apply(ctx, set, false)
+}
+
+// Delete removes a function, or versions of a model that no function needs.
+func (s *Server) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api.Change, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kind == api.KindFunction {
+		if s.functions[id.Name] == nil {
+			return nil, api.Errorf(api.NotFound, "no function %q", id.Name)
+		}
+		delete(s.functions, id.Name)
+		s.publishLocked()
+		for _, d := range s.models {
+			if q, ok := d.queues[id.Name]; ok {
+				d.lane.RemoveFunction(q)
+				delete(d.queues, id.Name)
+			}
+		}
+		s.configureLocked()
+		return []api.Change{{Kind: kind, Name: id.Name, Action: api.Deleted}}, nil
+	}
+	var gone []*deployment
+	left := 0
+	for other, d := range s.models {
+		switch {
+		case other.Name != id.Name:
+		case id.Version == "" || other.Version == id.Version:
+			gone = append(gone, d)
+		default:
+			left++
+		}
+	}
+	if len(gone) == 0 {
+		return nil, api.Errorf(api.NotFound, "no model %s", refString(id))
+	}
+	for name, f := range s.functions {
+		for _, ref := range f.spec.Models {
+			need, err := api.ParseModelRef(ref)
+			if err == nil && need.Name == id.Name && (left == 0 || need.Version != "" && (id.Version == "" || need.Version == id.Version)) {
+				return nil, api.Errorf(api.Conflict, "function %s needs model %s: delete the function first, or give it another model", name, ref)
+			}
+		}
+	}
+	sort.Slice(gone, func(i, j int) bool { return api.CompareVersions(gone[i].spec.Version, gone[j].spec.Version) < 0 })
+	var changes []api.Change
+	for _, d := range gone {
+		delete(s.models, d.spec.ID())
+		changes = append(changes, api.Change{Kind: kind, Name: d.spec.Name, Version: d.spec.Version, Action: api.Deleted})
+	}
+	s.publishLocked()
+	for _, d := range gone {
+		s.retire(d)
+	}
+	return changes, nil
+}
+
+func refString(id api.ModelID) string {
+	if id.Version == "" {
+		return id.Name
+	}
+	return id.String()
+}
+
+// Gateway describes the gateway itself.
+func (s *Server) Gateway(context.Context) (api.GatewayStatus, error) {
+	ready, why := s.ready()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := api.GatewayStatus{
+		Version: s.cfg.Version, GoVersion: runtime.Version(), PID: os.Getpid(), Started: s.started,
+		Listen: s.listen, Admin: s.admin, DataDir: s.cfg.DataDir, Ready: ready, Draining: s.draining.Load(),
+		Models: len(s.models), Functions: len(s.functions), Inflight: s.gw.Open(),
+	}
+	for _, d := range s.models {
+		g.Replicas += int(d.model.Ready.Load())
+	}
+	if !ready {
+		g.Conditions = append(g.Conditions, api.Condition{Type: "Ready", Status: api.ConditionFalse, Reason: "Waiting", Message: why})
+	}
+	return g, nil
+}
+
+// Logs hands out the last lines of a model's replicas, and with Follow those that come.
+func (s *Server) Logs(ctx context.Context, q admin.LogQuery, emit func(api.LogLine) error) error {
+	s.mu.Lock()
+	var of []*deployment
+	for id, d := range s.models {
+		if id.Name == q.Model && (q.Version == "" || q.Version == id.Version) {
+			of = append(of, d)
+		}
+	}
+	s.mu.Unlock()
+	if len(of) == 0 {
+		return api.Errorf(api.NotFound, "no model %s", refString(api.ModelID{Name: q.Model, Version: q.Version}))
+	}
+	lines := lastLines(of, q.Lines)
+	for _, l := range lines {
+		if err := emit(l); err != nil {
+			return err
+		}
+	}
+	if !q.Follow {
+		return nil
+	}
+	return follow(ctx, of, emit)
+}
+
+// lastLines merges the logs of several versions by time.
+func lastLines(of []*deployment, n int) []api.LogLine {
+	var all []api.LogLine
+	for _, d := range of {
+		for _, l := range d.logs.Tail(n) {
+			all = append(all, logLine(d.spec.Version, l))
+		}
+	}
+	sort.SliceStable(all, func(i, j int) bool { return all[i].Time.Before(all[j].Time) })
+	if len(all) > n {
+		all = all[len(all)-n:]
+	}
+	return all
+}
+
+func logLine(version string, l containers.Line) api.LogLine {
+	stream := l.Stream.String()
+	if l.Stream == containers.System {
+		stream = "gateway"
+	}
+	return api.LogLine{Time: l.At, Version: version, Replica: l.Replica, Stream: stream, Text: l.Text}
+}
+
+// follow reads each version's log in a goroutine and hands everything to emit, one line at a time.
+func follow(ctx context.Context, of []*deployment, emit func(api.LogLine) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines := make(chan []api.LogLine)
+	for _, d := range of {
+		go func() {
+			f := d.logs.Follow(0)
+			for {
+				got, lost, err := f.Next(ctx)
+				var out []api.LogLine
+				if lost > 0 {
+					out = append(out, api.LogLine{Time: time.Now(), Version: d.spec.Version, Stream: "gateway", Text: lostText(lost)})
+				}
+				for _, l := range got {
+					out = append(out, logLine(d.spec.Version, l))
+				}
+				select {
+				case lines <- out:
+				case <-ctx.Done():
+					return
+				}
+				if err != nil {
+					return
+				}
+			}
+		}()
+	}
+	for open := len(of); open > 0; {
+		select {
+		case out := <-lines:
+			if out == nil {
+				open--
+			}
+			for _, l := range out {
+				if err := emit(l); err != nil {
+					return err
+				}
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}

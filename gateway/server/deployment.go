@@ -1,0 +1,268 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/gateway"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/driver"
+	"github.com/xebec-serving/xebec/worker"
+	"go.uber.org/zap"
+)
+
+// deployment is one model version with everything that serves it. Its worker events come from pollers and must not block, so
+// its lock is held for moments only.
+type deployment struct {
+	s       *Server
+	spec    api.ModelSpec
+	created time.Time
+	lane    *driver.Lane
+	set     *containers.Set
+	logs    *containers.Logs
+	model   *gateway.Model
+	queues  map[string]int32 // sub-queue by function; guarded by Server.mu
+
+	objectiveNanos atomic.Int64 // what batches are to take at most
+
+	mu       sync.Mutex
+	launches map[uint64]*launch
+	failed   bool // no replica ever became ready and one has failed since
+}
+
+// launch is one start of a worker, from its token to its end.
+type launch struct {
+	token       string
+	worker      *worker.Replica // once it is connected and ready
+	ready       time.Time
+	lastError   string
+	lastErrorAt time.Time
+}
+
+// deploy makes the deployment of a spec that is valid. Nothing runs before start.
+func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
+	d := &deployment{s: s, spec: spec, created: time.Now(), logs: containers.NewLogs(), queues: map[string]int32{}, launches: map[uint64]*launch{}}
+	d.lane = driver.NewLane(laneConfig(spec, 0), s.clock)
+	direct := d.lane.AddFunction(1)
+	d.model = gateway.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
+	d.model.ColdStart = directColdStart
+	set, err := containers.NewSet(containers.Config{
+		Model: spec.ID(), Runtime: s.runtime, Dir: d.dir(), Command: s.command(spec), Env: environment(spec),
+		Prepare: d.prepare, Event: d.event, NextReplica: s.nextReplica, Logs: d.logs, Grace: s.cfg.DrainTimeout,
+	})
+	if err != nil {
+		d.lane.Close(api.ModelRemoved)
+		return nil, err
+	}
+	d.set = set
+	return d, nil
+}
+
+// directColdStart is how long requests that address a model may wait for its first replica.
+const directColdStart = 30 * time.Second
+
+func (d *deployment) start() error { return d.set.SetCount(d.spec.Replicas.Min) }
+
+// close ends the deployment: queries that wait are answered, those in flight come back first.
+func (d *deployment) close(ctx context.Context, code api.Code) error {
+	d.lane.Close(code)
+	err := d.set.Close(ctx)
+	d.logs.Close()
+	return err
+}
+
+// laneConfig turns a spec into the scheduler's terms. slo is the smallest among the model's functions, 0 when it has none.
+func laneConfig(spec api.ModelSpec, slo time.Duration) scheduler.Config {
+	c := scheduler.DefaultConfig()
+	c.MaxQueue = spec.Queue.Max
+	c.Retry = spec.Retries()
+	c.TimeoutNanos = int64(spec.Timeout)
+	b := &c.Batching
+	b.MaxBatch, b.MaxBatchBytes = spec.Batching.Max, int(spec.Batching.MaxBytes)
+	b.HoldNanos, b.Pad = int64(spec.Batching.Hold), spec.Batching.Pad
+	b.ObjectiveNanos = int64(spec.Batching.Objective)
+	if b.ObjectiveNanos == 0 {
+		b.ObjectiveNanos = int64(slo / 2)
+	}
+	switch spec.Batching.Policy {
+	case api.BatchFixed:
+		b.Policy = scheduler.Fixed
+	case api.BatchNone:
+		b.Policy = scheduler.None
+	default:
+		b.Policy = scheduler.AIMD
+	}
+	return c
+}
+
+func (d *deployment) dir() string {
+	if d.spec.Dir != "" {
+		return d.spec.Dir
+	}
+	return d.s.workDir
+}
+
+// command resolves "python" to the interpreter of the environment that the spec names, else to the gateway's own.
+func (s *Server) command(spec api.ModelSpec) []string {
+	cmd := append([]string(nil), spec.Run.Command...)
+	if cmd[0] != "python" && cmd[0] != "python3" {
+		return cmd
+	}
+	switch {
+	case spec.Python != "":
+		env := spec.Python
+		if !filepath.IsAbs(env) {
+			env = filepath.Join(spec.Dir, env)
+		}
+		cmd[0] = filepath.Join(env, "bin", "python")
+	case s.cfg.Python != "":
+		cmd[0] = s.cfg.Python
+	default:
+		cmd[0] = "python3"
+	}
+	return cmd
+}
+
+func environment(spec api.ModelSpec) []string {
+	var env []string
+	for name, value := range spec.Run.Env {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// prepare gives a launch its token.
+func (d *deployment) prepare(replica uint64) ([]string, error) {
+	token, env := d.s.hub.Expect(worker.Expectation{
+		Replica: replica, Model: d.spec.ID(), Signature: d.spec.Signature(),
+		Depth: scheduler.DefaultDepth, BatchHint: min(d.spec.Batching.Max, 256), Events: d,
+	})
+	d.mu.Lock()
+	d.launches[replica] = &launch{token: token}
+	d.mu.Unlock()
+	return env, nil
+}
+
+// event hears from the supervisor.
+func (d *deployment) event(e containers.Event) {
+	switch e.Kind {
+	case containers.Started:
+		d.s.log.Info("replica started", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", e.Replica), zap.Int("pid", e.PID))
+	case containers.Exited:
+		d.mu.Lock()
+		l := d.launches[e.Replica]
+		delete(d.launches, e.Replica)
+		if !e.Asked {
+			d.failed = true
+		}
+		d.mu.Unlock()
+		if l != nil {
+			d.s.hub.Forget(l.token)
+		}
+		if e.Asked {
+			d.s.log.Info("replica ended", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", e.Replica), zap.String("how", e.Reason))
+		} else {
+			d.s.log.Warn("replica ended by itself", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", e.Replica), zap.String("how", e.Reason), zap.Time("next_attempt", e.Next))
+		}
+		d.s.changed()
+	}
+}
+
+// link is what the scheduler sees of a worker.
+type link struct {
+	d *deployment
+	r *worker.Replica
+}
+
+func (l link) Send(b *api.Batch) error { return l.r.Send(b) }
+
+// Kill ends both the connection and the process: a worker that hangs does not notice the first.
+func (l link) Kill(reason string) {
+	l.r.Kill(reason)
+	go l.d.set.Kill(l.r.ID(), reason) // the caller holds a lane; the supervisor has locks of its own
+}
+
+// Ready makes a worker a replica.
+func (d *deployment) Ready(r *worker.Replica) {
+	d.mu.Lock()
+	if l := d.launches[r.ID()]; l != nil {
+		l.worker, l.ready = r, time.Now()
+	}
+	d.failed = false
+	d.mu.Unlock()
+	d.lane.AddReplica(scheduler.ReplicaID(r.ID()), link{d, r}, scheduler.DefaultDepth)
+	d.model.Ready.Add(1)
+	d.set.MarkReady(r.ID())
+	d.s.log.Info("replica ready", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", r.ID()), zap.Int("pid", r.PID()), zap.String("binding", r.Binding()), zap.Bool("ring", r.Ring()))
+	d.s.changed()
+}
+
+// Done passes a batch's end on.
+func (d *deployment) Done(r *worker.Replica, res *api.BatchResult) {
+	if res.Code != api.OK {
+		d.noteError(r, res)
+	}
+	d.lane.BatchDone(scheduler.ReplicaID(r.ID()), res)
+}
+
+// noteError keeps the worker's text for operators. A model that fails all the time must not fill the log: what is written there
+// is bounded by one line a second for each replica.
+func (d *deployment) noteError(r *worker.Replica, res *api.BatchResult) {
+	now := time.Now()
+	quiet := true
+	d.mu.Lock()
+	if l := d.launches[r.ID()]; l != nil {
+		quiet = now.Sub(l.lastErrorAt) < time.Second
+		if !quiet {
+			l.lastErrorAt = now
+		}
+		l.lastError = fmt.Sprintf("%s: %s", res.Code, res.Detail)
+	}
+	d.mu.Unlock()
+	if !quiet {
+		d.s.log.Warn("batch failed", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", r.ID()), zap.Stringer("code", res.Code), zap.String("worker_says", res.Detail))
+	}
+}
+
+// Leaving lets the worker go when nothing is outstanding.
+func (d *deployment) Leaving(r *worker.Replica, reason string) {
+	d.s.log.Info("replica leaving", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
+	d.lane.DrainReplica(scheduler.ReplicaID(r.ID()), r.Drain)
+}
+
+// Gone gives the worker's queries back and sees to it that its process ends too.
+func (d *deployment) Gone(r *worker.Replica, reason string, violation bool) {
+	d.mu.Lock()
+	l := d.launches[r.ID()]
+	wasReady := l != nil && l.worker == r
+	if wasReady {
+		l.worker = nil
+	}
+	d.mu.Unlock()
+	if wasReady {
+		d.model.Ready.Add(-1)
+		d.lane.ReplicaGone(scheduler.ReplicaID(r.ID()), r.Begun)
+	}
+	level := zap.InfoLevel
+	if violation {
+		level = zap.ErrorLevel
+	}
+	d.s.log.Log(level, "replica disconnected", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
+	if violation {
+		go d.set.Kill(r.ID(), reason)
+	} else {
+		// It is most likely ending, and its exit status says more than we could; what stays is ended all the same.
+		time.AfterFunc(lingerTime, func() { d.set.Kill(r.ID(), reason+", but its process went on") })
+	}
+	d.s.changed()
+}
+
+// lingerTime is how long a process may outlive its connection.
+const lingerTime = 5 * time.Second

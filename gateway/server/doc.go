@@ -1,0 +1,24 @@
+// Package server composes a gateway: it is the only package, besides the command over it, that knows everyone.
+//
+// [Run] is `xebec serve`: it listens, starts what the manifests declare, and takes everything down in order when its context
+// ends. A Go program that embeds the gateway calls it the same way.
+//
+// # What is joined here
+//
+// A deployment is one model version: its queue and batches (scheduler/driver), its supervised processes (containers), its
+// connected workers (worker) and its face on the query path (gateway.Model). The deployment passes events between them: a
+// worker that is ready becomes a replica of the queue; a worker that is gone gives its queries back and its process is ended; a
+// replica that hangs is killed on both sides. Functions resolve to deployments, and every change of what resolves to what
+// publishes a new table, which queries read without a lock.
+//
+// # Order of the end
+//
+// The listener closes, every accepted request is answered or the time to drain is over, queues are closed, workers are told to
+// drain and their processes end, and last the reaper. However the gateway ends, the reaper outlives it just long enough to end
+// every replica; nothing is left behind.
+//
+// # What it never does
+//
+// It is not on the query path: a query goes from package gateway to package driver to package worker and back without passing
+// here, but for the forwarding of events.
+package server

@@ -1,0 +1,174 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"go.uber.org/zap"
+)
+
+// endpoint is a function's counters; they outlive changes of its spec.
+type endpoint = obs.Endpoint
+
+// changed asks for the table to be published anew. It never blocks: pollers call it.
+func (s *Server) changed() {
+	select {
+	case s.refresh <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Server) keepPublishing(ctx context.Context) {
+	for {
+		select {
+		case <-s.refresh:
+			s.mu.Lock()
+			s.publishLocked()
+			s.mu.Unlock()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// publishLocked makes the table of what there is and puts it in place.
+func (s *Server) publishLocked() {
+	t := &gateway.Table{
+		Functions: make(map[string]*gateway.Function, len(s.functions)),
+		Models:    make(map[string]*gateway.Model), Versions: make(map[api.ModelID]*gateway.Model, len(s.models)),
+	}
+	for id, d := range s.models {
+		t.Versions[id] = d.model
+	}
+	for name, d := range s.servingLocked() {
+		t.Models[name] = d.model
+	}
+	for name, f := range s.functions {
+		d := s.resolveLocked(f.spec.Models[0])
+		if d == nil {
+			continue // Apply and Delete keep this from happening
+		}
+		t.Functions[name] = &gateway.Function{
+			Name: name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default,
+			Model: d.model, Queue: d.queueLocked(name), Stats: f.stats,
+		}
+	}
+	s.gw.Publish(t)
+}
+
+// queueLocked is the function's sub-queue at the deployment, made when it is first needed.
+func (d *deployment) queueLocked(function string) int32 {
+	q, ok := d.queues[function]
+	if !ok {
+		q = d.lane.AddFunction(1)
+		d.queues[function] = q
+	}
+	return q
+}
+
+// servingLocked is the version of each model that serves: the newest that has a replica, else the newest.
+func (s *Server) servingLocked() map[string]*deployment {
+	serving := make(map[string]*deployment)
+	for id, d := range s.models {
+		best := serving[id.Name]
+		if best == nil || d.beats(best) {
+			serving[id.Name] = d
+		}
+	}
+	return serving
+}
+
+func (d *deployment) beats(other *deployment) bool {
+	ready, otherReady := d.model.Ready.Load() > 0, other.model.Ready.Load() > 0
+	if ready != otherReady {
+		return ready
+	}
+	return api.CompareVersions(d.spec.Version, other.spec.Version) > 0
+}
+
+// resolveLocked finds the deployment that "name" or "name@version" means now.
+func (s *Server) resolveLocked(ref string) *deployment {
+	id, err := api.ParseModelRef(ref)
+	if err != nil {
+		return nil
+	}
+	if id.Version != "" {
+		return s.models[id]
+	}
+	var best *deployment
+	for other, d := range s.models {
+		if other.Name == id.Name && (best == nil || d.beats(best)) {
+			best = d
+		}
+	}
+	return best
+}
+
+// configureLocked gives every lane the objective that follows from the functions that use it.
+func (s *Server) configureLocked() {
+	slo := map[*deployment]time.Duration{}
+	for _, f := range s.functions {
+		for _, ref := range f.spec.Models {
+			id, err := api.ParseModelRef(ref)
+			if err != nil {
+				continue
+			}
+			for other, d := range s.models {
+				if other.Name == id.Name && (id.Version == "" || id.Version == other.Version) && (slo[d] == 0 || f.spec.SLO < slo[d]) {
+					slo[d] = f.spec.SLO
+				}
+			}
+		}
+	}
+	for _, d := range s.models {
+		c := laneConfig(d.spec, slo[d])
+		d.objectiveNanos.Store(c.Batching.ObjectiveNanos)
+		d.lane.Configure(c)
+	}
+}
+
+// ready is what /readyz says: every declared model that wants replicas has one, or has failed to get one.
+func (s *Server) ready() (bool, string) {
+	if s.draining.Load() {
+		return false, "the gateway is stopping"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var waiting []string
+	for id, d := range s.models {
+		if d.spec.Replicas.Min > 0 && d.model.Ready.Load() == 0 {
+			d.mu.Lock()
+			failed := d.failed
+			d.mu.Unlock()
+			if !failed {
+				waiting = append(waiting, id.String())
+			}
+		}
+	}
+	if len(waiting) == 0 {
+		return true, ""
+	}
+	sort.Strings(waiting)
+	if more := len(waiting) - 5; more > 0 {
+		return false, fmt.Sprintf("waiting for the first replica of %v and %d more", waiting[:5], more)
+	}
+	return false, fmt.Sprintf("waiting for the first replica of %v", waiting)
+}
+
+// retire ends a deployment that is no longer in any table, off the caller's path.
+func (s *Server) retire(d *deployment) {
+	s.ending.Add(1)
+	go func() {
+		defer s.ending.Done()
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
+		defer cancel()
+		if err := d.close(ctx, api.ModelRemoved); err != nil {
+			s.log.Error("model version did not end", zap.Stringer("model", d.spec.ID()), zap.Error(err))
+		}
+	}()
+}

@@ -1,0 +1,278 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/process"
+	"github.com/xebec-serving/xebec/gateway"
+	"github.com/xebec-serving/xebec/scheduler/driver"
+	"github.com/xebec-serving/xebec/worker"
+	"go.uber.org/zap"
+)
+
+// Config is how a gateway runs. Its zero value serves nothing on the default addresses.
+type Config struct {
+	// Listen and Admin are the addresses of the function port and the admin port; 127.0.0.1:1337 and 127.0.0.1:1338 when
+	// empty. The admin port must be a loopback address.
+	Listen, Admin string
+	// DataDir holds what the gateway keeps, and the socket that workers connect to; when empty nothing is kept and the
+	// socket has an abstract name, which vanishes with the gateway.
+	DataDir string
+	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty.
+	Python string
+	// Manifests are files or directories to apply at the start; in directories also the model directories below.
+	Manifests []string
+	// MaxBodyBytes bounds a request's body; 64 MiB when 0.
+	MaxBodyBytes int64
+	// LogLevel is debug, info, warn or error; info when empty. Ignored when Logger is set.
+	LogLevel string
+	Logger   *zap.Logger
+	// DrainTimeout bounds how long requests and replicas may take to finish when the gateway stops; 10 s when 0.
+	DrainTimeout time.Duration
+	// Version is the program's, for people.
+	Version string
+	// Poller and Reply choose between implementations that bench/ compares; empty means the faster.
+	Poller worker.Poller
+	Reply  gateway.ReplyMode
+	// Runtime runs replicas; processes when nil.
+	Runtime containers.Runtime
+	// Started is told the addresses once both ports listen.
+	Started func(listen, admin string)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:1337"
+	}
+	if c.Admin == "" {
+		c.Admin = "127.0.0.1:1338"
+	}
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = int64(gateway.DefaultLimits().BodyBytes)
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 10 * time.Second
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	return c
+}
+
+// Server is a running gateway.
+type Server struct {
+	cfg     Config
+	log     *zap.Logger
+	clock   *driver.Clock
+	runtime containers.Runtime
+	hub     *worker.Hub
+	gw      *gateway.Gateway
+	http    *gateway.HTTP
+	workDir string
+	started time.Time
+	listen  string
+	admin   string
+
+	replicas atomic.Uint64
+	draining atomic.Bool
+	refresh  chan struct{} // capacity 1: the table is to be published anew
+	ending   sync.WaitGroup
+
+	mu        sync.Mutex
+	models    map[api.ModelID]*deployment
+	functions map[string]*function
+}
+
+// function is a declared function with what it counts.
+type function struct {
+	spec    api.FunctionSpec
+	created time.Time
+	stats   *endpoint
+}
+
+// Run serves until ctx ends, then drains and takes everything down. It returns nil after an orderly end.
+func Run(ctx context.Context, cfg Config) error {
+	cfg = cfg.withDefaults()
+	if runtime.GOMAXPROCS(0) < 2 {
+		runtime.GOMAXPROCS(2) // with one P the poller and its work take turns: 5–15 ms at the 99th percentile
+	}
+	log, err := logger(cfg)
+	if err != nil {
+		return err
+	}
+	defer log.Sync()
+	s := &Server{cfg: cfg, log: log, started: time.Now(), refresh: make(chan struct{}, 1), models: map[api.ModelID]*deployment{}, functions: map[string]*function{}}
+	return s.run(ctx)
+}
+
+func (s *Server) run(ctx context.Context) (err error) {
+	cfg := s.cfg
+	set, err := loadAll(cfg.Manifests)
+	if err != nil {
+		return err
+	}
+	fn, admin, err := listeners(cfg)
+	if err != nil {
+		return err
+	}
+	defer fn.Close()
+	defer admin.Close()
+	s.listen, s.admin = fn.Addr().String(), admin.Addr().String()
+
+	socket, err := s.makeDataDir()
+	if err != nil {
+		return err
+	}
+	if s.workDir, err = os.Getwd(); err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	if s.runtime = cfg.Runtime; s.runtime == nil {
+		if s.runtime, err = process.New(); err != nil {
+			return err
+		}
+	}
+	defer func() { err = errors.Join(err, s.runtime.Close()) }()
+
+	s.clock = driver.NewClock()
+	defer s.clock.Close()
+	if s.hub, err = worker.Listen(worker.Config{Socket: socket, Now: s.clock.Now, Poller: cfg.Poller}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.hub.Close()) }()
+	s.gw = gateway.New(gateway.Config{Version: cfg.Version, Now: s.clock.Now, Ready: s.ready, Reply: cfg.Reply})
+	defer s.gw.Close()
+	limits := gateway.DefaultLimits()
+	limits.BodyBytes = int(cfg.MaxBodyBytes)
+	s.http = gateway.NewHTTP(s.gw, fn, limits)
+	adminHTTP := s.newAdmin(admin)
+
+	publishing, stopPublishing := context.WithCancel(context.Background())
+	var publisher sync.WaitGroup
+	publisher.Add(1)
+	go func() { defer publisher.Done(); s.keepPublishing(publishing) }()
+	defer publisher.Wait()
+	defer stopPublishing()
+
+	if _, err := s.Apply(ctx, set, false); err != nil {
+		return errors.Join(err, s.stop())
+	}
+	served := make(chan error, 2)
+	go func() { served <- s.http.Serve() }()
+	go func() { served <- adminHTTP.Run() }()
+	s.log.Info("serving", zap.String("functions", s.listen), zap.String("admin", s.admin), zap.Int("models", len(set.Models)), zap.String("version", cfg.Version))
+	if cfg.Started != nil {
+		cfg.Started(s.listen, s.admin)
+	}
+	select {
+	case <-ctx.Done():
+		s.log.Info("stopping: no new requests; those accepted are answered", zap.Duration("at_most", cfg.DrainTimeout))
+	case err = <-served:
+		err = fmt.Errorf("a port stopped serving: %w", err)
+	}
+	s.draining.Store(true)
+	drain, cancel := context.WithTimeout(context.Background(), cfg.DrainTimeout)
+	defer cancel()
+	if derr := s.http.Shutdown(drain); derr != nil {
+		s.log.Warn(derr.Error())
+	}
+	err = errors.Join(err, s.stop())
+	now, done := context.WithTimeout(context.Background(), time.Millisecond)
+	defer done()
+	adminHTTP.Shutdown(now)
+	s.log.Info("stopped")
+	return err
+}
+
+// stop ends every deployment at once.
+func (s *Server) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
+	defer cancel()
+	s.mu.Lock()
+	all := make([]*deployment, 0, len(s.models))
+	for _, d := range s.models {
+		all = append(all, d)
+	}
+	s.models = map[api.ModelID]*deployment{}
+	s.mu.Unlock()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, d := range all {
+		wg.Add(1)
+		go func() { defer wg.Done(); errs[i] = d.close(ctx, api.ShuttingDown) }()
+	}
+	wg.Wait()
+	s.ending.Wait()
+	return errors.Join(errs...)
+}
+
+func listeners(cfg Config) (fn, admin net.Listener, err error) {
+	host, _, err := net.SplitHostPort(cfg.Admin)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--admin %q: expected host:port: %w", cfg.Admin, err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, nil, fmt.Errorf("--admin %q: the admin port has no authentication yet and is served on loopback only: use 127.0.0.1, ::1 or localhost", cfg.Admin)
+	}
+	if fn, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return nil, nil, fmt.Errorf("listen on the function port: %w; is another gateway running? --listen chooses another address", err)
+	}
+	if admin, err = net.Listen("tcp", cfg.Admin); err != nil {
+		fn.Close()
+		return nil, nil, fmt.Errorf("listen on the admin port: %w; is another gateway running? --admin chooses another address", err)
+	}
+	return fn, admin, nil
+}
+
+// maxSocketPath is what fits sun_path with its final zero.
+const maxSocketPath = 107
+
+// makeDataDir returns the name of the workers' socket.
+func (s *Server) makeDataDir() (string, error) {
+	if s.cfg.DataDir == "" {
+		return fmt.Sprintf("@xebec-%d-%d", os.Getpid(), time.Now().UnixNano()), nil
+	}
+	dir, err := filepath.Abs(s.cfg.DataDir)
+	if err != nil {
+		return "", fmt.Errorf("--data-dir %s: %w", s.cfg.DataDir, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("--data-dir: %w", err)
+	}
+	socket := filepath.Join(dir, "worker.sock")
+	if len(socket) > maxSocketPath {
+		return "", fmt.Errorf("--data-dir %s: the socket in it has a path of %d bytes, but the system takes %d: choose a shorter directory", dir, len(socket), maxSocketPath)
+	}
+	return socket, nil
+}
+
+func logger(cfg Config) (*zap.Logger, error) {
+	if cfg.Logger != nil {
+		return cfg.Logger, nil
+	}
+	if cfg.LogLevel == "" {
+		cfg.LogLevel = "info"
+	}
+	level, err := zap.ParseAtomicLevel(cfg.LogLevel)
+	if err != nil {
+		return nil, fmt.Errorf("--log-level %q: expected debug, info, warn or error", cfg.LogLevel)
+	}
+	zc := zap.NewProductionConfig()
+	zc.Level = level
+	zc.Encoding = "console"
+	zc.EncoderConfig = zap.NewDevelopmentEncoderConfig()
+	zc.DisableCaller, zc.DisableStacktrace = true, true
+	return zc.Build()
+}
+
+func (s *Server) nextReplica() uint64 { return s.replicas.Add(1) }

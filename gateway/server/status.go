@@ -1,0 +1,213 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sort"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// describeLogLines is how many log lines a model's description ends with.
+const describeLogLines = 20
+
+// Models describes every version of every model, or those of one.
+func (s *Server) Models(_ context.Context, name string) ([]api.ModelStatus, error) {
+	s.mu.Lock()
+	var of []*deployment
+	for id, d := range s.models {
+		if name == "" || id.Name == name {
+			of = append(of, d)
+		}
+	}
+	serving := s.servingLocked()
+	s.mu.Unlock()
+	if name != "" && len(of) == 0 {
+		return nil, api.Errorf(api.NotFound, "no model %q", name)
+	}
+	sort.Slice(of, func(i, j int) bool {
+		a, b := of[i].spec.ID(), of[j].spec.ID()
+		return a.Name < b.Name || a.Name == b.Name && api.CompareVersions(a.Version, b.Version) < 0
+	})
+	out := make([]api.ModelStatus, 0, len(of))
+	for _, d := range of {
+		m := d.status()
+		m.Serving = serving[d.spec.Name] == d
+		m.ServingVersion = serving[d.spec.Name].spec.Version
+		if name != "" {
+			m.Logs = lastLines([]*deployment{d}, describeLogLines)
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+func (d *deployment) status() api.ModelStatus {
+	var snap scheduler.Snapshot
+	d.lane.Snapshot(&snap)
+	m := api.ModelStatus{
+		Spec: d.spec, Dir: d.spec.Dir, Created: d.created, Replicas: []api.ReplicaStatus{},
+		QueueDepth: snap.Queued + snap.Late + snap.Retrying, ObjectiveMicros: d.objectiveNanos.Load() / 1000, Queries: codes(snap.Counters.Ended[:]),
+	}
+	scheduled := map[uint64]scheduler.ReplicaSnapshot{}
+	for _, r := range snap.Replicas {
+		scheduled[uint64(r.ID)] = r
+	}
+	ready, reason := 0, ""
+	for _, st := range d.set.Status() {
+		r := d.replicaStatus(st, scheduled)
+		if r.State == api.ReplicaReady {
+			ready++
+		} else if st.LastExit != "" && reason == "" {
+			reason = st.LastExit
+			if n := len(st.LastExitLines); n > 0 {
+				reason += ": " + st.LastExitLines[n-1]
+			}
+		}
+		m.Replicas = append(m.Replicas, r)
+	}
+	d.mu.Lock()
+	failed := d.failed
+	d.mu.Unlock()
+	c := api.Condition{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: fmt.Sprintf("%d of %d replicas are ready", ready, d.spec.Replicas.Min)}
+	switch {
+	case d.spec.Replicas.Min == 0 && ready == 0:
+		m.State = api.ModelIdle
+		c.Status, c.Reason = api.ConditionFalse, "NoReplicaWanted"
+	case ready >= d.spec.Replicas.Min:
+		m.State = api.ModelReady
+	case ready > 0:
+		m.State = api.ModelDegraded
+		c.Status, c.Reason = api.ConditionFalse, "TooFewReplicas"
+	case failed:
+		m.State = api.ModelFailed
+		c.Status, c.Reason = api.ConditionFalse, "ReplicasFail"
+	default:
+		m.State = api.ModelStarting
+		c.Status, c.Reason = api.ConditionFalse, "Starting"
+	}
+	if reason != "" {
+		c.Message += "; " + reason
+	}
+	m.Conditions = []api.Condition{c}
+	return m
+}
+
+func (d *deployment) replicaStatus(st containers.Status, scheduled map[uint64]scheduler.ReplicaSnapshot) api.ReplicaStatus {
+	r := api.ReplicaStatus{ID: st.Replica, PID: st.PID, Since: st.Since, Restarts: st.Restarts, NextAttempt: st.NextAttempt, LastExit: st.LastExit}
+	r.State = api.ReplicaState(st.State.String()) // the two packages name the same states alike; a test holds them to it
+	d.mu.Lock()
+	if l := d.launches[st.Replica]; l != nil {
+		r.LastError, r.LastErrorAt = l.lastError, l.lastErrorAt
+		if l.worker != nil {
+			r.Binding, r.Ring = l.worker.Binding(), l.worker.Ring()
+			r.Batches, r.Queries = l.worker.Served()
+		}
+	}
+	d.mu.Unlock()
+	if s, ok := scheduled[st.Replica]; ok {
+		r.Cap, r.Outstanding = s.Cap, s.Queries
+		mean := 0.0
+		if r.Batches > 0 {
+			mean = s.InterceptNanos + s.SlopeNanos*float64(r.Queries)/float64(r.Batches)
+		}
+		r.Profile = api.Profile{Samples: s.Samples, MeanMicros: int64(mean / 1000), P99Micros: s.P99Nanos / 1000}
+	}
+	return r
+}
+
+// codes names what is not zero.
+func codes(counts []uint64) map[string]uint64 {
+	m := map[string]uint64{}
+	for c, n := range counts {
+		if n > 0 {
+			m[api.Code(c).String()] = n
+		}
+	}
+	return m
+}
+
+// Functions describes every function, or one.
+func (s *Server) Functions(_ context.Context, name string) ([]api.FunctionStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []api.FunctionStatus
+	for n, f := range s.functions {
+		if name != "" && name != n {
+			continue
+		}
+		read := f.stats.Read()
+		st := api.FunctionStatus{Spec: f.spec, Created: f.created, Queries: codes(read.Codes[:])}
+		if f.spec.Default != nil {
+			for c, n := range read.Codes {
+				if api.Code(c) != api.OK && api.Code(c) != api.InvalidArgument {
+					st.Defaults += n
+				}
+			}
+		}
+		c := api.Condition{Type: "Ready", Status: api.ConditionFalse, Reason: "NoReplica", Message: "no replica of its model is ready"}
+		if d := s.resolveLocked(f.spec.Models[0]); d != nil {
+			st.Models = []string{d.spec.ID().String()}
+			if st.Ready = d.model.Ready.Load() > 0; st.Ready {
+				c.Status, c.Reason, c.Message = api.ConditionTrue, "ReplicasReady", fmt.Sprintf("%d replicas of %s are ready", d.model.Ready.Load(), d.spec.ID())
+			}
+		}
+		st.Conditions = []api.Condition{c}
+		out = append(out, st)
+	}
+	if name != "" && len(out) == 0 {
+		return nil, api.Errorf(api.NotFound, "no function %q", name)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Spec.Name < out[j].Spec.Name })
+	return out, nil
+}
+
+func lostText(n uint64) string {
+	return fmt.Sprintf("%d lines came faster than they could be read and are lost here", n)
+}
+
+// Read shows the counters to a scrape.
+func (s *Server) Read() obs.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := obs.Snapshot{Started: s.started, Version: s.cfg.Version}
+	for name, f := range s.functions {
+		model := ""
+		if d := s.resolveLocked(f.spec.Models[0]); d != nil {
+			model = d.spec.Name
+		}
+		out.Functions = append(out.Functions, obs.FunctionSample{Name: name, Model: model, Endpoint: f.stats.Read()})
+	}
+	for _, d := range s.models {
+		m := obs.ModelSample{
+			Name: d.spec.Name, Version: d.spec.Version, Ready: int(d.model.Ready.Load()), Endpoint: d.model.Stats.Read(),
+			QueueTime: histogram(d.lane.QueueNanos(), 1e-9), BatchSize: histogram(d.lane.BatchSize(), 1), WorkerTime: histogram(d.lane.EvalNanos(), 1e-9),
+		}
+		var snap scheduler.Snapshot
+		d.lane.Snapshot(&snap)
+		m.Queued, m.InFlight = snap.Queued+snap.Late+snap.Retrying, snap.Held-snap.Queued-snap.Late-snap.Retrying
+		m.Ended = codes(snap.Counters.Ended[:])
+		m.Batches, m.Retries, m.Kills = snap.Counters.Batches, snap.Counters.Retries, snap.Counters.Kills
+		for _, st := range d.set.Status() {
+			m.Restarts += uint64(st.Restarts)
+		}
+		out.Models = append(out.Models, m)
+	}
+	return out
+}
+
+// histogram turns a lane's histogram into cumulative counts, in a unit that is scale times its own.
+func histogram(h interface {
+	Buckets(func(int64, uint64) bool)
+	Sum() int64
+}, scale float64) obs.Histogram {
+	out := obs.Histogram{Sum: float64(h.Sum()) * scale, Buckets: map[float64]uint64{}}
+	for bound, n := range h.Buckets {
+		out.Count += n
+		out.Buckets[float64(bound)*scale] = out.Count
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+package scheduler
+
+import "github.com/xebec-serving/xebec/api"
+
+const (
+	// hungMinNanos: no replica is taken for hung sooner, whatever its profile; a collector's pause or a page fault storm
+	// is not a hang.
+	hungMinNanos = int64(1e9)
+	// hungColdNanos is for replicas whose profile is not known and whose model sets no timeout.
+	hungColdNanos = int64(10e9)
+	// hungFactor times its P99 is more than a healthy replica takes.
+	hungFactor = 10
+)
+
+// Advance: time has passed. Queries whose deadline or life is over are answered and released, and replicas that have been
+// silent too long are to be killed. Call it at [Machine.NextWake] or later, and Ready after it.
+func (m *Machine) Advance(now api.Nanos) {
+	m.tick(now)
+	m.expireQueued()
+	for _, r := range m.replicas {
+		for _, fl := range r.flights {
+			if fl.due <= m.now {
+				m.expireFlight(fl)
+			}
+		}
+		if limit := m.hungNanos(r); len(r.flights) > 0 && !r.leaving && int64(m.now-r.oldestAt) >= limit {
+			m.killHung(r, limit)
+		}
+	}
+}
+
+// hungNanos is how long the replica's oldest batch may take.
+func (m *Machine) hungNanos(r *replica) int64 {
+	if m.cfg.TimeoutNanos == 0 && !r.profile.known() {
+		return hungColdNanos
+	}
+	return max(hungFactor*r.profile.p99Nanos, m.cfg.TimeoutNanos, hungMinNanos)
+}
+
+// expireFlight answers the queries of a batch whose deadline has passed. They stay in the batch, for a transport may be
+// writing their outputs, and are released with it.
+func (m *Machine) expireFlight(fl *flight) {
+	for _, it := range fl.items {
+		if !it.answered && it.Deadline <= m.now {
+			m.answer(it, api.DeadlineExceeded)
+		}
+	}
+	fl.due = fl.nextDue()
+}
+
+// expireQueued answers what waits beyond its deadline. A query that is worth evaluating all the same stays, behind those
+// whose callers still wait; one that was lost with a replica is not worth a batch of its own any more.
+func (m *Machine) expireQueued() {
+	if f := m.cursor; f != nil {
+		for n := m.ringLen(); n > 0; n-- {
+			next := f.next
+			for f.queue.first() <= m.now {
+				m.expireLive(m.takeLive(f))
+			}
+			f = next
+		}
+	}
+	for m.retries.first() <= m.now {
+		m.finish(m.takeFrom(&m.retries), api.DeadlineExceeded)
+	}
+	for m.late.first() <= m.now {
+		m.finish(m.takeFrom(&m.late), api.DeadlineExceeded)
+	}
+}
+
+func (m *Machine) ringLen() int {
+	n := 1
+	for f := m.cursor.next; f != m.cursor; f = f.next {
+		n++
+	}
+	return n
+}
+
+func (m *Machine) expireLive(it *Item) {
+	code := api.DeadlineExceeded
+	if m.ready == 0 && m.readySeenAt < it.acceptedAt {
+		code = api.NoReplica
+	}
+	if it.Expires <= m.now {
+		m.finish(it, code)
+		return
+	}
+	m.answer(it, code)
+	m.waitLate(it)
+}
+
+// NextWake is the time at which Advance (or, for a batch that is held back, Ready) has something to do if nothing else
+// happens before; Never when only an event can bring work. It costs a look at each function that has queries waiting and
+// at each outstanding batch.
+func (m *Machine) NextWake() api.Nanos {
+	at := min(m.earliest(), m.retries.first(), m.late.first(), m.holdUntil)
+	for _, r := range m.replicas {
+		for _, fl := range r.flights {
+			at = min(at, fl.due)
+		}
+		if len(r.flights) > 0 && !r.leaving {
+			at = min(at, r.oldestAt+api.Nanos(m.hungNanos(r)))
+		}
+	}
+	return at
+}

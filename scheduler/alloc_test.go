@@ -1,0 +1,20 @@
+//go:build !race
+
+package scheduler
+
+import "testing"
+
+// TestNoAllocation: a query costs no memory once the machine has seen as many at once. (The race detector allocates by
+// itself.)
+func TestNoAllocation(t *testing.T) {
+	for _, functions := range []int{1, 3} {
+		tn := newTurn(64, functions)
+		tn.mixed = true
+		for range 100 {
+			tn.run(t)
+		}
+		if n := testing.AllocsPerRun(100, func() { tn.run(t) }); n != 0 {
+			t.Errorf("%d functions: %v allocations in a turn of 64 queries", functions, n)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// turn is one full circle of queries through a machine: they arrive, are sent in batches, come back and are answered.
+type turn struct {
+	m     *Machine
+	acts  Actions
+	now   api.Nanos
+	items []Item
+	res   api.BatchResult
+	mixed bool // deadlines in no order
+}
+
+func newTurn(queries, functions int) *turn {
+	tn := &turn{m: New(Config{Batching: Batching{Policy: AIMD, MaxBatch: queries, ObjectiveNanos: 1e9}}), items: make([]Item, queries)}
+	for range functions {
+		tn.m.AddFunction(1)
+	}
+	for i := range tn.items {
+		tn.items[i].Function = int32(i % functions)
+		tn.items[i].Inputs = []api.Value{{Data: make([]byte, 64)}}
+	}
+	tn.m.ReplicaReady(0, 1, 2)
+	tn.m.ReplicaReady(0, 2, 2)
+	return tn
+}
+
+func (tn *turn) run(tb testing.TB) {
+	ended := 0
+	for i := range tn.items {
+		it := &tn.items[i]
+		it.Arrived, it.Deadline, it.Expires = tn.now, tn.now+20e6, tn.now+20e6
+		if tn.mixed {
+			it.Deadline += api.Nanos(i*7919%1000) * 1e4
+		}
+		tn.m.Arrive(tn.now, it)
+	}
+	tn.m.Ready(tn.now, &tn.acts)
+	for len(tn.acts.Dispatches) > 0 || len(tn.acts.Ends) > 0 {
+		ended += len(tn.acts.Ends)
+		tn.now += 1e4
+		for _, d := range tn.acts.Dispatches {
+			tn.res = api.BatchResult{ID: d.Batch.ID, EvalNanos: 1e4}
+			tn.m.BatchDone(tn.now, d.Replica, &tn.res)
+		}
+		if tn.m.NextWake() <= tn.now {
+			tn.m.Advance(tn.now)
+		}
+		tn.m.Ready(tn.now, &tn.acts)
+	}
+	if ended != len(tn.items) {
+		tb.Fatalf("%d of %d queries ended", ended, len(tn.items))
+	}
+}
+
+// BenchmarkQueries measures the core alone: one operation is one query from Arrive to its End.
+func BenchmarkQueries(b *testing.B) {
+	for _, c := range []struct {
+		queries, functions int
+		mixed              bool
+	}{{1, 1, false}, {32, 1, false}, {512, 1, false}, {512, 8, false}, {4096, 1, true}} {
+		name := fmt.Sprintf("%d at once, %d functions, mixed %v", c.queries, c.functions, c.mixed)
+		b.Run(name, func(b *testing.B) {
+			tn := newTurn(c.queries, c.functions)
+			tn.mixed = c.mixed
+			for range 2000 {
+				tn.run(b)
+				if tn.m.replicas[0].cap() >= c.queries {
+					break
+				}
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := 0; n < b.N; n += c.queries {
+				tn.run(b)
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "queries/s")
+		})
+	}
+}

@@ -1,0 +1,28 @@
+package scheduler
+
+import "math/bits"
+
+// Buckets is how many buckets the logarithmic scale has that latency profiles and the driver's histograms share: four
+// to each power of two, from 1 to 2^42, which for nanoseconds is 73 minutes.
+const Buckets = 4*bucketOctaves - 4
+
+const bucketOctaves = 42
+
+// Bucket is the bucket of v: the one whose BucketBound is the first at or above v. Values beyond the scale go into the
+// last bucket, and those below 1 into the first.
+func Bucket(v int64) int {
+	if v <= 4 {
+		return int(max(v, 1)) - 1
+	}
+	u := uint64(v - 1) // a bound belongs to its own bucket
+	octave := bits.Len64(u) - 1
+	return min(4*(octave-1)+int(u>>(octave-2))&3, Buckets-1)
+}
+
+// BucketBound is the largest value of bucket i: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, …
+func BucketBound(i int) int64 {
+	if i < 4 {
+		return int64(i + 1)
+	}
+	return int64(4+i%4+1) << (i/4 - 1)
+}

@@ -1,0 +1,110 @@
+package scheduler
+
+// Policy says how a replica's batch cap is found.
+type Policy uint8
+
+const (
+	// AIMD adds 2 to the cap after a full batch that took less than 90 % of the objective, and takes a tenth away after
+	// one that took longer than the objective (Crankshaw et al., Clipper, NSDI 2017, section 4.3.1).
+	AIMD Policy = iota
+	// Fixed always allows MaxBatch.
+	Fixed
+	// None sends queries one by one.
+	None
+)
+
+// String is the name that manifests and metrics use.
+func (p Policy) String() string {
+	switch p {
+	case AIMD:
+		return "aimd"
+	case Fixed:
+		return "fixed"
+	case None:
+		return "none"
+	}
+	return "unknown"
+}
+
+// Bounds and defaults. A value of Config that is 0 or negative where that means nothing takes the default; one beyond a
+// bound takes the bound.
+const (
+	// DefaultDepth is one batch in evaluation and one behind it, so that a busy replica never waits for a hand-over.
+	DefaultDepth = 2
+	// MaxDepth bounds what a dead replica takes with it, and stays below any ring's number of entries.
+	MaxDepth = 64
+	// DefaultMaxQueue is two seconds of work for a model at 8,000 queries/s: whoever queues longer has given up.
+	DefaultMaxQueue = 16384
+	// MaxMaxQueue keeps a queue's own memory (24 bytes an entry, and the item) below a few GiB.
+	MaxMaxQueue = 1 << 22
+	// DefaultMaxQueueBytes bounds what waiting inputs hold in memory; a count alone would let 16384 pictures of 600 KiB in.
+	DefaultMaxQueueBytes = 256 << 20
+	// DefaultMaxBatch is past the point where any model that we measured gains by a larger batch.
+	DefaultMaxBatch = 4096
+	// MaxMaxBatch bounds the tables that are made for a batch.
+	MaxMaxBatch = 1 << 16
+	// DefaultMaxBatchBytes lets one body of the HTTP limit (64 MiB) through.
+	DefaultMaxBatchBytes = 64 << 20
+	// MaxHoldNanos: holding a batch longer than 100 ms is a mistake in units.
+	MaxHoldNanos = int64(100e6)
+)
+
+// Batching says how batches are formed.
+type Batching struct {
+	Policy Policy
+	// MaxBatch is the most queries in a batch, MaxBatchBytes the most bytes of their inputs and contexts.
+	MaxBatch      int
+	MaxBatchBytes int
+	// HoldNanos is how long a batch that is not full waits for more queries, as Nagle's algorithm does. 0: not at all.
+	HoldNanos int64
+	// ObjectiveNanos is what the evaluation of a batch should take at most; AIMD steers by it. 0: no bound, and the cap
+	// is MaxBatch.
+	ObjectiveNanos int64
+	// Pad fills every batch to MaxBatch with copies of its last query, for models that take only full batches. The cap
+	// is then MaxBatch whatever the policy says.
+	Pad bool
+}
+
+// Config is how one model version is scheduled. It may be changed while queries are in flight.
+type Config struct {
+	// Depth is how many batches a replica holds at a time, where the replica does not say so itself.
+	Depth int
+	// MaxQueue and MaxQueueBytes bound what waits: a query that finds the queue full is refused with Overloaded.
+	MaxQueue      int
+	MaxQueueBytes int
+	Batching      Batching
+	// Retry allows queries that were begun on a replica that died to be tried once more.
+	Retry bool
+	// TimeoutNanos is how long a replica may go without answering, at least: it is taken for hung after
+	// max(10 × its P99, TimeoutNanos, 1 s). 0: 1 s, but 10 s while fewer than 16 of its batches have been seen, for
+	// the first calls of a model may compile or load something.
+	TimeoutNanos int64
+}
+
+// DefaultConfig is what a model version gets that declares nothing.
+func DefaultConfig() Config {
+	return Config{Retry: true}.normal()
+}
+
+// normal fills in defaults and applies bounds.
+func (c Config) normal() Config {
+	c.Depth = bounded(c.Depth, DefaultDepth, MaxDepth)
+	c.MaxQueue = bounded(c.MaxQueue, DefaultMaxQueue, MaxMaxQueue)
+	c.MaxQueueBytes = bounded(c.MaxQueueBytes, DefaultMaxQueueBytes, maxInt)
+	b := &c.Batching
+	b.MaxBatch = bounded(b.MaxBatch, DefaultMaxBatch, MaxMaxBatch)
+	b.MaxBatchBytes = bounded(b.MaxBatchBytes, DefaultMaxBatchBytes, maxInt)
+	b.HoldNanos = max(0, min(b.HoldNanos, MaxHoldNanos))
+	b.ObjectiveNanos = max(0, b.ObjectiveNanos)
+	c.TimeoutNanos = max(0, c.TimeoutNanos)
+	return c
+}
+
+const maxInt = int(^uint(0) >> 1)
+
+func bounded(v, byDefault, most int) int {
+	if v <= 0 {
+		return byDefault
+	}
+	return min(v, most)
+}

@@ -1,0 +1,81 @@
+package driver
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// loopback answers every batch before Send returns, as far as a lane can tell.
+type loopback struct {
+	l   *Lane
+	id  scheduler.ReplicaID
+	res api.BatchResult
+}
+
+func (r *loopback) Send(b *api.Batch) error {
+	r.res = api.BatchResult{ID: b.ID, EvalNanos: 1000}
+	r.l.BatchDone(r.id, &r.res)
+	return nil
+}
+
+func (r *loopback) Kill(string) {}
+
+// future is a pooled query with one waiter.
+type future struct {
+	scheduler.Item
+	done chan struct{}
+}
+
+func newFuture() *future {
+	f := &future{done: make(chan struct{}, 1)}
+	f.Owner = f
+	return f
+}
+
+func (f *future) Answered(*scheduler.Item, api.Code) {}
+func (f *future) Released(*scheduler.Item, api.Code) { f.done <- struct{}{} }
+
+func (f *future) call(c *Clock, l *Lane) {
+	now := c.Now()
+	f.Query = api.Query{Arrived: now, Deadline: now + hour, Expires: now + hour}
+	l.Submit(&f.Item)
+	<-f.done
+}
+
+func newLoopback(tb testing.TB) (*Clock, *Lane) {
+	c := NewClock()
+	tb.Cleanup(c.Close)
+	l := NewLane(scheduler.DefaultConfig(), c)
+	l.AddFunction(1)
+	l.AddReplica(1, &loopback{l: l, id: 1}, 0)
+	return c, l
+}
+
+// BenchmarkSubmit is one query from Submit until its waiter runs again.
+func BenchmarkSubmit(b *testing.B) {
+	b.Run("alone", func(b *testing.B) {
+		c, l := newLoopback(b)
+		f := newFuture()
+		b.ReportAllocs()
+		for b.Loop() {
+			f.call(c, l)
+		}
+	})
+	b.Run("64 at a time", func(b *testing.B) {
+		c, l := newLoopback(b)
+		var queries atomic.Int64
+		b.SetParallelism(32)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			f := newFuture()
+			for pb.Next() {
+				f.call(c, l)
+				queries.Add(1)
+			}
+		})
+		b.ReportMetric(float64(l.BatchSize().Sum())/float64(l.BatchSize().Count()), "queries/batch")
+	})
+}

@@ -1,0 +1,105 @@
+package driver
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// delivery is what a goroutine owes others once it has released the lane's lock.
+type delivery struct {
+	ends    []scheduler.End
+	kills   []kill
+	drained []func()
+}
+
+type kill struct {
+	replica Replica
+	reason  string
+}
+
+var deliveryPool = sync.Pool{New: func() any { return new(delivery) }}
+
+// act has the machine decide, sends the batches and collects the rest in d. The lock is held.
+func (l *Lane) act(now api.Nanos, d *delivery) {
+	for again := true; again; {
+		again = false
+		l.machine.Ready(now, &l.actions)
+		for _, a := range l.actions.Dispatches {
+			if err := l.replicas[a.Replica].Send(a.Batch); err != nil {
+				l.machine.SendFailed(now, a.Replica, a.Batch.ID, err)
+				again = true
+				continue
+			}
+			for _, q := range a.Batch.Queries {
+				l.queueNanos.observe(int64(now - q.Arrived))
+			}
+		}
+		for _, k := range l.actions.Kills {
+			d.kills = append(d.kills, kill{l.replicas[k.Replica].Replica, k.Reason})
+		}
+		for _, id := range l.actions.Drained {
+			d.takeDrained(l.replicas[id])
+		}
+		for _, e := range l.actions.Evaluated {
+			l.batchSize.observe(int64(e.Queries))
+			l.evalNanos.observe(e.EvalNanos)
+		}
+		d.ends = append(d.ends, l.actions.Ends...)
+	}
+	for _, id := range l.gone {
+		if a := l.replicas[id]; a != nil {
+			d.takeDrained(a)
+			delete(l.replicas, id)
+		}
+	}
+	l.gone = l.gone[:0]
+}
+
+func (d *delivery) takeDrained(a *attached) {
+	d.drained = append(d.drained, a.drained...)
+	a.drained, a.empty = nil, true
+}
+
+// The states of scheduler.Link.Handoff. A query that was answered at its deadline is released later, maybe by another
+// goroutine, maybe before the first has come to call Answered. Whoever is second calls Released.
+const (
+	handedNothing uint32 = iota
+	handedAnswer
+	handedRelease
+)
+
+// deliver pays what is owed. The lock is not held; owners may call the lane.
+func (d *delivery) deliver() {
+	for _, k := range d.kills {
+		k.replica.Kill(k.reason)
+	}
+	for i := range d.ends {
+		e := d.ends[i]
+		it, owner := e.Item, e.Item.Owner
+		switch e.Kind {
+		case scheduler.Both:
+			owner.Answered(it, e.Code)
+			owner.Released(it, e.Code)
+		case scheduler.AnswerOnly:
+			owner.Answered(it, e.Code)
+			if atomic.SwapUint32(&it.Link.Handoff, handedAnswer) == handedRelease {
+				owner.Released(it, it.Link.Final)
+			}
+		case scheduler.ReleaseOnly:
+			it.Link.Final = e.Code
+			if atomic.SwapUint32(&it.Link.Handoff, handedRelease) == handedAnswer {
+				owner.Released(it, e.Code)
+			}
+		}
+	}
+	for _, done := range d.drained {
+		done()
+	}
+	clear(d.kills)
+	clear(d.ends)
+	clear(d.drained)
+	d.kills, d.ends, d.drained = d.kills[:0], d.ends[:0], d.drained[:0]
+}

@@ -1,0 +1,153 @@
+package driver
+
+import (
+	"sync"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// maxRounds bounds how long one goroutine goes on working for others before it delivers the answers that it has
+// collected.
+const maxRounds = 8
+
+// report is a completion on its way to the machine.
+type report struct {
+	next    *report
+	at      api.Nanos
+	replica scheduler.ReplicaID
+	gone    bool
+	begun   func(batch uint64) bool
+	result  api.BatchResult
+}
+
+var reportPool = sync.Pool{New: func() any { return new(report) }}
+
+// BatchDone reports that a replica has answered a batch. It never waits for a lock; res is copied. The calling goroutine
+// may be the one that sends the next batches and delivers answers.
+func (l *Lane) BatchDone(id scheduler.ReplicaID, res *api.BatchResult) {
+	r := reportPool.Get().(*report)
+	r.at, r.replica, r.result = l.clock.Now(), id, *res
+	l.report(r)
+}
+
+// ReplicaGone reports that a replica has died or ended, after the last BatchDone for it; the transport touches none of
+// its batches any more. begun says whether the replica had begun a batch (nil: it had begun all). It is called for each
+// outstanding batch, soon and possibly on another goroutine, under the lane's lock: it must neither block nor call the
+// lane. ReplicaGone itself never waits for a lock.
+func (l *Lane) ReplicaGone(id scheduler.ReplicaID, begun func(batch uint64) bool) {
+	r := reportPool.Get().(*report)
+	r.at, r.replica, r.gone, r.begun = l.clock.Now(), id, true, begun
+	l.report(r)
+}
+
+func (l *Lane) report(r *report) {
+	for {
+		head := l.reports.Load()
+		r.next = head
+		if l.reports.CompareAndSwap(head, r) {
+			if head == nil {
+				l.work()
+			}
+			return
+		}
+	}
+}
+
+// advance is called by the clock when the lane's time has come.
+func (l *Lane) advance() {
+	l.due.Store(true)
+	l.work()
+}
+
+func (l *Lane) pending() bool {
+	return l.intake.Load() != nil || l.reports.Load() != nil || l.due.Load()
+}
+
+// work empties the inboxes unless somebody else is doing it.
+//
+// No input is lost: a goroutine puts its input into an inbox and then tries the lock. If it fails, somebody holds the lock
+// who has yet to release it and looks into the inboxes after that (see round); if it succeeds, it does so itself.
+func (l *Lane) work() {
+	if l.pending() && l.mu.TryLock() {
+		l.round(nil)
+	}
+}
+
+// round is entered with the lock held and leaves without it. It takes in all that is there, does op, sends batches, and
+// with the lock released calls the owners; until nothing is left in the inboxes that somebody might rely on it for.
+func (l *Lane) round(op func(now api.Nanos)) {
+	d := deliveryPool.Get().(*delivery)
+	for again := true; again; {
+		for i := 0; ; i++ {
+			l.takeIn(op, d)
+			op = nil
+			l.mu.Unlock()
+			if i == maxRounds-1 || !l.pending() || !l.mu.TryLock() {
+				break
+			}
+		}
+		d.deliver()
+		again = l.pending() && l.mu.TryLock()
+	}
+	deliveryPool.Put(d)
+}
+
+// takeIn feeds the machine with everything that is there and carries out what cannot wait. The lock is held.
+func (l *Lane) takeIn(op func(now api.Nanos), d *delivery) {
+	now := l.clock.Now()
+	l.takeReports()
+	l.takeItems(now)
+	if op != nil {
+		op(now)
+	}
+	if l.due.Swap(false) || l.wakeAt <= now {
+		l.machine.Advance(now)
+	}
+	l.act(now, d)
+
+	l.held.Store(int64(l.machine.Held()))
+	if at := l.machine.NextWake(); at != l.wakeAt {
+		l.wakeAt = at
+		l.wake.Store(int64(at))
+		l.clock.watch(l, at)
+	}
+}
+
+func (l *Lane) takeItems(now api.Nanos) {
+	var oldest *scheduler.Item
+	for it := l.intake.Swap(nil); it != nil; {
+		next := it.Link.Next
+		it.Link.Next = oldest
+		oldest = it
+		it = next
+	}
+	for oldest != nil {
+		it := oldest
+		oldest = it.Link.Next
+		it.Link = scheduler.Link{}
+		l.machine.Arrive(now, it)
+	}
+}
+
+func (l *Lane) takeReports() {
+	var oldest *report
+	for r := l.reports.Swap(nil); r != nil; {
+		next := r.next
+		r.next = oldest
+		oldest = r
+		r = next
+	}
+	for oldest != nil {
+		r := oldest
+		oldest = r.next
+		if r.gone {
+			l.machine.ReplicaGone(r.at, r.replica, r.begun)
+			l.gone = append(l.gone, r.replica)
+		} else {
+			l.machine.BatchDone(r.at, r.replica, &r.result)
+		}
+		*r = report{}
+		reportPool.Put(r)
+	}
+}

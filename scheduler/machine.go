@@ -1,0 +1,312 @@
+package scheduler
+
+import "github.com/xebec-serving/xebec/api"
+
+// Machine schedules the queries of one model version onto its replicas. See the package's essay for how it is driven.
+// It is not safe for concurrent use.
+type Machine struct {
+	cfg Config
+	now api.Nanos
+	seq uint64
+
+	functions []*function // nil where a function has been removed and its index is free
+	cursor    *function   // the round robin's place among the functions that have queries waiting; nil when none has
+	visiting  bool        // the function at the cursor has had its quantum for this visit
+	minWeight float64
+
+	live      int   // items in the functions' sub-queues
+	liveBytes int   // of their inputs
+	late      queue // answered items, by the time they expire
+	retries   queue // items that are to travel alone, by deadline
+	bytes     int   // of inputs of everything that waits
+	held      int   // accepted and not released
+	waitSince api.Nanos
+
+	replicas    []*replica
+	byID        map[ReplicaID]*replica
+	ready       int       // replicas that take batches
+	readySeenAt api.Nanos // when a replica last was ready, while none is
+	holdUntil   api.Nanos // when the batch that is held back is due
+	eagerNanos  int64     // pipelineEagerNanos, but for the test that measures it
+
+	closed    bool
+	closeCode api.Code
+
+	out      Actions
+	spare    []*flight
+	counters Counters
+}
+
+// function is one function's sub-queue at this model version.
+type function struct {
+	index      int32
+	weight     float64
+	plan       FunctionPlan
+	removed    bool
+	items      int // accepted and not released
+	queue      queue
+	deficit    float64
+	prev, next *function // ring of functions that have queries waiting
+}
+
+// Weights beyond these bounds would let one function have thousands of batches before another has one query.
+const (
+	minFunctionWeight = 0.01
+	maxFunctionWeight = 100
+)
+
+func (f *function) share() float64 {
+	w := f.weight
+	if f.plan.Weight != 0 {
+		w = f.plan.Weight
+	}
+	if !(w > 0) { // also NaN
+		return 1
+	}
+	return max(minFunctionWeight, min(w, maxFunctionWeight))
+}
+
+// New makes a machine without functions and replicas.
+func New(cfg Config) *Machine {
+	return &Machine{
+		cfg:         cfg.normal(),
+		minWeight:   1,
+		byID:        make(map[ReplicaID]*replica),
+		readySeenAt: -api.Never,
+		holdUntil:   api.Never,
+		eagerNanos:  pipelineEagerNanos,
+	}
+}
+
+// Config is the configuration in force, defaults filled in.
+func (m *Machine) Config() Config { return m.cfg }
+
+// Configure puts cfg in force. Batches in flight and queries that wait are left alone; replicas start with new batch
+// caps if cfg changes how those are found, and keep their profiles.
+func (m *Machine) Configure(now api.Nanos, cfg Config) {
+	m.tick(now)
+	cfg = cfg.normal()
+	old := m.cfg
+	m.cfg = cfg
+	if old.Batching == cfg.Batching {
+		return
+	}
+	hold := old.Batching
+	hold.HoldNanos, hold.MaxBatchBytes = cfg.Batching.HoldNanos, cfg.Batching.MaxBatchBytes
+	if hold == cfg.Batching {
+		return
+	}
+	for _, r := range m.replicas {
+		r.controller = newController(cfg.Batching)
+	}
+}
+
+// AddFunction attaches a function and returns its index, for [api.Query.Function]. Its queries get weight's part of each
+// batch while others wait too; 0 means 1, and weights are brought between 0.01 and 100.
+func (m *Machine) AddFunction(weight float64) int32 {
+	f := &function{weight: weight}
+	for i, old := range m.functions {
+		if old == nil {
+			f.index = int32(i)
+			m.functions[i] = f
+			m.reweigh()
+			return f.index
+		}
+	}
+	f.index = int32(len(m.functions))
+	m.functions = append(m.functions, f)
+	m.reweigh()
+	return f.index
+}
+
+// RemoveFunction detaches a function: new queries of it are refused with ModelRemoved, those that were accepted are
+// served. The index may be given out again once the last of them has been released.
+func (m *Machine) RemoveFunction(index int32) {
+	f := m.function(index)
+	if f == nil {
+		return
+	}
+	f.removed = true
+	m.forget(f)
+}
+
+func (m *Machine) function(index int32) *function {
+	if index < 0 || int(index) >= len(m.functions) {
+		return nil
+	}
+	return m.functions[index]
+}
+
+// forget frees the index of a removed function that has no query left.
+func (m *Machine) forget(f *function) {
+	if f.removed && f.items == 0 {
+		m.functions[f.index] = nil
+		m.reweigh()
+	}
+}
+
+func (m *Machine) reweigh() {
+	m.minWeight = maxFunctionWeight
+	for _, f := range m.functions {
+		if f != nil {
+			m.minWeight = min(m.minWeight, f.share())
+		}
+	}
+}
+
+// tick moves the machine's clock. Events may be stamped a little out of order (a completion carries the time at which it
+// was seen); the clock itself never goes back.
+func (m *Machine) tick(now api.Nanos) { m.now = max(m.now, now) }
+
+// Arrive hands a query over. The item is the machine's until an End of kind Both or ReleaseOnly names it, also when it
+// is refused: a refusal is an End like any other.
+func (m *Machine) Arrive(now api.Nanos, it *Item) {
+	m.tick(now)
+	it.seq = m.seq
+	m.seq++
+	it.acceptedAt = m.now
+	it.bytes = it.InputBytes()
+	it.place, it.answered, it.retried = nowhere, false, false
+	m.counters.Arrived++
+
+	if code := m.admit(it); code != api.OK {
+		m.counters.Ended[code]++
+		m.out.Ends = append(m.out.Ends, End{it, code, Both})
+		return
+	}
+	f := m.functions[it.Function]
+	f.items++
+	m.held++
+	m.enqueue(f, it)
+}
+
+// Cancel drops a query that still waits, because its caller has gone; it ends as Cancelled. A query in flight stays
+// where it is and ends with its batch. An item that is not here (any more) is left alone.
+func (m *Machine) Cancel(now api.Nanos, it *Item) {
+	m.tick(now)
+	switch it.place {
+	case queued:
+		f := m.functions[it.Function]
+		i := f.queue.find(it.Deadline, it)
+		if i < 0 {
+			return
+		}
+		f.queue.removeAt(i)
+		m.live--
+		m.liveBytes -= it.bytes
+		if f.queue.len() == 0 {
+			m.leaveRing(f)
+		}
+	case late:
+		m.late.removeAt(m.late.find(it.Expires, it))
+	case again:
+		m.retries.removeAt(m.retries.find(it.Deadline, it))
+	default:
+		return
+	}
+	m.bytes -= it.bytes
+	m.finish(it, api.Cancelled)
+}
+
+// Close answers everything that waits with code (ShuttingDown or ModelRemoved), and from now on every query that
+// arrives. Queries in flight end with their batches; those of a replica that dies end with code. A second Close only
+// changes the code.
+func (m *Machine) Close(now api.Nanos, code api.Code) {
+	m.tick(now)
+	m.closed, m.closeCode = true, code
+	for m.cursor != nil {
+		m.finish(m.takeLive(m.cursor), code)
+	}
+	for m.retries.len() > 0 {
+		m.finish(m.takeFrom(&m.retries), code)
+	}
+	for m.late.len() > 0 {
+		m.finish(m.takeFrom(&m.late), code)
+	}
+}
+
+// enqueue puts an item into its function's sub-queue.
+func (m *Machine) enqueue(f *function, it *Item) {
+	if m.live == 0 {
+		m.waitSince = m.now
+	}
+	it.place = queued
+	m.live++
+	m.liveBytes += it.bytes
+	m.bytes += it.bytes
+	if f.queue.len() == 0 {
+		m.joinRing(f)
+	}
+	f.queue.push(it.Deadline, it)
+}
+
+// takeLive takes the most urgent item out of f's sub-queue.
+func (m *Machine) takeLive(f *function) *Item {
+	it := f.queue.pop()
+	m.live--
+	m.liveBytes -= it.bytes
+	m.bytes -= it.bytes
+	if f.queue.len() == 0 {
+		m.leaveRing(f)
+	}
+	return it
+}
+
+// takeFrom takes the first item out of the late or the retry queue.
+func (m *Machine) takeFrom(q *queue) *Item {
+	it := q.pop()
+	m.bytes -= it.bytes
+	return it
+}
+
+// finish ends an accepted item that is in no queue and no batch any more.
+func (m *Machine) finish(it *Item, code api.Code) {
+	kind := Both
+	if it.answered {
+		kind = ReleaseOnly
+	} else {
+		m.counters.Ended[code]++
+	}
+	it.place = nowhere
+	m.held--
+	m.out.Ends = append(m.out.Ends, End{it, code, kind})
+	f := m.functions[it.Function]
+	f.items--
+	if f.removed {
+		m.forget(f)
+	}
+}
+
+// answer tells the caller of an item that stays.
+func (m *Machine) answer(it *Item, code api.Code) {
+	it.answered = true
+	m.counters.Ended[code]++
+	m.out.Ends = append(m.out.Ends, End{it, code, AnswerOnly})
+}
+
+// queuedItems is everything that waits.
+func (m *Machine) queuedItems() int { return m.live + m.late.len() + m.retries.len() }
+
+func (m *Machine) joinRing(f *function) {
+	if m.cursor == nil {
+		f.prev, f.next = f, f
+		m.cursor, m.visiting = f, false
+		return
+	}
+	// Behind all others: the cursor's predecessor is visited last.
+	f.next, f.prev = m.cursor, m.cursor.prev
+	f.prev.next, f.next.prev = f, f
+}
+
+func (m *Machine) leaveRing(f *function) {
+	f.deficit = 0 // a function that has nothing waiting saves nothing up
+	if m.cursor == f {
+		m.visiting = false
+		m.cursor = f.next
+		if f.next == f {
+			m.cursor = nil
+		}
+	}
+	f.prev.next, f.next.prev = f.next, f.prev
+	f.prev, f.next = nil, nil
+}

@@ -1,0 +1,532 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+	"pgregory.net/rapid"
+)
+
+// TestRandomLife throws everything at a machine and checks after every event that each accepted query is in exactly one
+// place, is answered exactly once and released exactly once after that, that no bound is passed, that no replica idles
+// while there is work, and that a second machine that sees the same events decides the same.
+func TestRandomLife(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"":              func(t *rapid.T) { w.check(t) },
+			"arrive":        w.arrive,
+			"arriveMany":    func(t *rapid.T) { w.arriveMany(t) },
+			"done":          w.done,
+			"doneOften":     w.done,
+			"replicaReady":  w.replicaReady,
+			"replicaGone":   w.replicaGone,
+			"replicaDrain":  w.replicaDrain,
+			"sendFailed":    w.sendFailed,
+			"advance":       w.advance,
+			"jump":          w.jump,
+			"cancel":        w.cancel,
+			"configure":     w.configure,
+			"plan":          w.plan,
+			"addFunction":   w.addFunction,
+			"dropFunction":  w.dropFunction,
+			"unknownEvents": w.unknownEvents,
+		})
+		w.finish(t)
+	})
+}
+
+// twin is a query of both machines; what is known of it is kept once.
+type twin struct {
+	name     string
+	items    [2]*Item
+	answered bool
+	released bool
+	batch    *flown
+}
+
+// flown is an outstanding batch.
+type flown struct {
+	id    uint64
+	twins []*twin
+}
+
+type fake struct {
+	id       ReplicaID
+	depth    int
+	out      []*flown
+	draining bool
+	killed   bool
+}
+
+type world struct {
+	m         [2]*Machine
+	acts      [2]Actions
+	now       api.Nanos
+	cfg       Config
+	twins     []*twin
+	byQuery   map[*api.Query]*twin
+	replicas  []*fake
+	lastID    ReplicaID
+	functions []int32
+	drained   map[ReplicaID]bool
+}
+
+func drawConfig(t *rapid.T) Config {
+	return Config{
+		Depth:         rapid.IntRange(0, 3).Draw(t, "depth"),
+		MaxQueue:      rapid.IntRange(1, 20).Draw(t, "maxQueue"),
+		MaxQueueBytes: rapid.IntRange(50, 2000).Draw(t, "maxQueueBytes"),
+		Batching: Batching{
+			Policy:         Policy(rapid.IntRange(0, 2).Draw(t, "policy")),
+			MaxBatch:       rapid.IntRange(1, 8).Draw(t, "maxBatch"),
+			MaxBatchBytes:  rapid.IntRange(20, 200).Draw(t, "maxBatchBytes"),
+			HoldNanos:      rapid.SampledFrom([]int64{0, 0, 1e6, 5e6}).Draw(t, "hold"),
+			ObjectiveNanos: rapid.SampledFrom([]int64{0, 1e6, 20e6}).Draw(t, "objective"),
+			Pad:            rapid.IntRange(0, 7).Draw(t, "pad") == 0,
+		},
+		Retry:        rapid.Bool().Draw(t, "retry"),
+		TimeoutNanos: rapid.SampledFrom([]int64{0, 2e9}).Draw(t, "timeout"),
+	}
+}
+
+func newWorld(t *rapid.T) *world {
+	cfg := drawConfig(t)
+	w := &world{m: [2]*Machine{New(cfg), New(cfg)}, cfg: cfg.normal(), byQuery: map[*api.Query]*twin{}, drained: map[ReplicaID]bool{}}
+	w.addFunction(t)
+	return w
+}
+
+func (w *world) both(event func(m *Machine)) {
+	event(w.m[0])
+	event(w.m[1])
+}
+
+func (w *world) addFunction(t *rapid.T) {
+	weight := rapid.SampledFrom([]float64{0, 0.1, 1, 3, 50}).Draw(t, "weight")
+	i := w.m[0].AddFunction(weight)
+	if j := w.m[1].AddFunction(weight); i != j {
+		t.Fatalf("function indexes differ: %d and %d", i, j)
+	}
+	w.functions = append(w.functions, i)
+}
+
+func (w *world) dropFunction(t *rapid.T) {
+	if len(w.functions) < 2 {
+		t.Skip()
+	}
+	i := rapid.IntRange(0, len(w.functions)-1).Draw(t, "function")
+	w.both(func(m *Machine) { m.RemoveFunction(w.functions[i]) })
+	w.functions = append(w.functions[:i], w.functions[i+1:]...)
+	w.settle(t)
+}
+
+func (w *world) arrive(t *rapid.T) {
+	w.arriveOne(t)
+	w.settle(t)
+}
+
+func (w *world) arriveMany(t *rapid.T) {
+	for range rapid.IntRange(1, 12).Draw(t, "count") {
+		w.arriveOne(t)
+	}
+	w.settle(t)
+}
+
+func (w *world) arriveOne(t *rapid.T) {
+	slo := api.Nanos(rapid.SampledFrom([]int64{0, 1e6, 5e6, 20e6, 20e6, 100e6, 5e9}).Draw(t, "slo"))
+	ttl := api.Nanos(rapid.SampledFrom([]int64{0, 0, 50e6, 1e9}).Draw(t, "ttl"))
+	bytes := rapid.IntRange(0, 60).Draw(t, "bytes")
+	function := rapid.SampledFrom(w.functions).Draw(t, "function")
+	tw := &twin{name: fmt.Sprintf("q%d", len(w.twins))}
+	for i := range w.m {
+		tw.items[i] = &Item{Query: api.Query{Function: function, Context: make([]byte, bytes), Arrived: w.now, Deadline: w.now + slo, Expires: w.now + max(slo, ttl)}}
+		w.byQuery[&tw.items[i].Query] = tw
+		before := w.m[i].queuedItems()
+		w.m[i].Arrive(w.now, tw.items[i])
+		if tw.items[i].place == queued && (w.m[i].queuedItems() > w.cfg.MaxQueue || w.m[i].bytes > w.cfg.MaxQueueBytes && before > 0 && w.m[i].queuedItems() > 1) {
+			t.Fatalf("%s was let in over the bounds: %d queries, %d bytes", tw.name, w.m[i].queuedItems(), w.m[i].bytes)
+		}
+	}
+	w.twins = append(w.twins, tw)
+}
+
+func (w *world) pickReplica(t *rapid.T, want func(r *fake) bool) *fake {
+	var list []*fake
+	for _, r := range w.replicas {
+		if want(r) {
+			list = append(list, r)
+		}
+	}
+	if len(list) == 0 {
+		t.Skip()
+	}
+	return rapid.SampledFrom(list).Draw(t, "replica")
+}
+
+func (w *world) done(t *rapid.T) {
+	r := w.pickReplica(t, func(r *fake) bool { return len(r.out) > 0 })
+	i := 0
+	if rapid.IntRange(0, 5).Draw(t, "outOfOrder") == 0 {
+		i = rapid.IntRange(0, len(r.out)-1).Draw(t, "batch")
+	}
+	w.now += api.Nanos(rapid.Int64Range(0, 8e6).Draw(t, "took"))
+	res := api.BatchResult{ID: r.out[i].id, Code: rapid.SampledFrom([]api.Code{api.OK, api.OK, api.OK, api.OK, api.ModelError, api.TooLarge}).Draw(t, "code"),
+		EvalNanos: rapid.Int64Range(0, 10e6).Draw(t, "eval")}
+	w.land(r, i)
+	stamp := w.now - api.Nanos(rapid.Int64Range(0, 1e6).Draw(t, "lag"))
+	w.both(func(m *Machine) { m.BatchDone(stamp, r.id, &res) })
+	w.settle(t)
+}
+
+// land takes a batch out of the air.
+func (w *world) land(r *fake, i int) {
+	for _, tw := range r.out[i].twins {
+		tw.batch = nil
+	}
+	r.out = append(r.out[:i], r.out[i+1:]...)
+}
+
+func (w *world) replicaReady(t *rapid.T) {
+	if len(w.replicas) >= 4 {
+		t.Skip()
+	}
+	w.lastID++
+	r := &fake{id: w.lastID, depth: rapid.IntRange(0, 3).Draw(t, "depth")}
+	w.both(func(m *Machine) { m.ReplicaReady(w.now, r.id, r.depth) })
+	if r.depth == 0 {
+		r.depth = w.cfg.Depth
+	}
+	w.replicas = append(w.replicas, r)
+	w.settle(t)
+}
+
+func (w *world) replicaGone(t *rapid.T) {
+	r := w.pickReplica(t, func(*fake) bool { return true })
+	begun := rapid.IntRange(0, len(r.out)).Draw(t, "begun")
+	var upTo uint64
+	if begun > 0 {
+		upTo = r.out[begun-1].id
+	}
+	for len(r.out) > 0 {
+		w.land(r, 0)
+	}
+	for i, other := range w.replicas {
+		if other == r {
+			w.replicas = append(w.replicas[:i], w.replicas[i+1:]...)
+			break
+		}
+	}
+	w.both(func(m *Machine) { m.ReplicaGone(w.now, r.id, func(id uint64) bool { return id <= upTo }) })
+	w.settle(t)
+	if r.draining && !w.drained[r.id] {
+		t.Fatalf("replica %d died while it drained, and was never said to be drained", r.id)
+	}
+}
+
+func (w *world) replicaDrain(t *rapid.T) {
+	r := w.pickReplica(t, func(r *fake) bool { return !r.draining })
+	r.draining = true
+	w.both(func(m *Machine) { m.ReplicaDrain(w.now, r.id) })
+	w.settle(t)
+}
+
+func (w *world) sendFailed(t *rapid.T) {
+	r := w.pickReplica(t, func(r *fake) bool { return len(r.out) > 0 })
+	i := len(r.out) - 1
+	id := r.out[i].id
+	err := rapid.SampledFrom([]error{api.Errorf(api.TooLarge, "too large"), errors.New("broken")}).Draw(t, "error")
+	w.land(r, i)
+	w.both(func(m *Machine) { m.SendFailed(w.now, r.id, id, err) })
+	w.settle(t)
+}
+
+func (w *world) advance(t *rapid.T) {
+	w.now += api.Nanos(rapid.Int64Range(0, 10e6).Draw(t, "pause"))
+	w.wake(t)
+}
+
+// jump goes to the moment at which the machine wants to be woken.
+func (w *world) jump(t *rapid.T) {
+	at := w.m[0].NextWake()
+	if at == api.Never {
+		t.Skip()
+	}
+	w.now = max(w.now, at)
+	w.wake(t)
+}
+
+func (w *world) wake(t *rapid.T) {
+	w.both(func(m *Machine) { m.Advance(w.now) })
+	w.settle(t)
+	for _, tw := range w.twins {
+		if !tw.answered && tw.items[0].Deadline <= w.now {
+			t.Fatalf("%s has had no answer at its deadline", tw.name)
+		}
+	}
+	if at := w.m[0].NextWake(); at <= w.now {
+		t.Fatalf("just advanced to %d and wants to be woken at %d", w.now, at)
+	}
+}
+
+func (w *world) cancel(t *rapid.T) {
+	if len(w.twins) == 0 {
+		t.Skip()
+	}
+	tw := w.twins[rapid.IntRange(max(0, len(w.twins)-20), len(w.twins)-1).Draw(t, "query")]
+	for i, m := range w.m {
+		m.Cancel(w.now, tw.items[i])
+	}
+	w.settle(t)
+	if tw.batch == nil && !tw.released {
+		t.Fatalf("%s was cancelled, is not in flight and was not released", tw.name)
+	}
+}
+
+func (w *world) configure(t *rapid.T) {
+	cfg := drawConfig(t)
+	w.both(func(m *Machine) { m.Configure(w.now, cfg) })
+	w.cfg = cfg.normal()
+	w.settle(t)
+}
+
+func (w *world) plan(t *rapid.T) {
+	var p Plan
+	for range rapid.IntRange(0, 4).Draw(t, "functions") {
+		p.Functions = append(p.Functions, FunctionPlan{
+			Weight: rapid.SampledFrom([]float64{0, 0.5, 1000}).Draw(t, "weight"),
+			Shed:   rapid.IntRange(0, 9).Draw(t, "shed") == 0,
+		})
+	}
+	for _, r := range w.replicas {
+		p.Replicas = append(p.Replicas, ReplicaPlan{ID: r.id, Cap: rapid.IntRange(0, 3).Draw(t, "cap"),
+			HoldNanos: rapid.SampledFrom([]int64{0, -1, 3e6}).Draw(t, "hold")})
+	}
+	w.both(func(m *Machine) { m.SetPlan(p) })
+	w.settle(t)
+}
+
+// unknownEvents are what a transport may say too late.
+func (w *world) unknownEvents(t *rapid.T) {
+	w.both(func(m *Machine) {
+		m.BatchDone(w.now, 9999, &api.BatchResult{ID: 1})
+		m.ReplicaGone(w.now, 9999, nil)
+		m.ReplicaDrain(w.now, 9999)
+		m.SendFailed(w.now, 9999, 1, errors.New("late"))
+		m.RemoveFunction(9999)
+		m.RemoveFunction(-1)
+		for _, r := range w.replicas {
+			m.BatchDone(w.now, r.id, &api.BatchResult{ID: 1 << 60})
+		}
+	})
+	w.settle(t)
+}
+
+// settle has both machines decide, compares them, and carries out what they want.
+func (w *world) settle(t *rapid.T) {
+	for i := range w.m {
+		w.m[i].Ready(w.now, &w.acts[i])
+	}
+	if a, b := w.describe(0), w.describe(1); a != b {
+		t.Fatalf("two machines with the same events differ:\n%s\n%s", a, b)
+	}
+	for _, d := range w.acts[0].Dispatches {
+		w.fly(t, d)
+	}
+	for _, k := range w.acts[0].Kills {
+		r := w.replica(k.Replica)
+		if r == nil || r.killed {
+			t.Fatalf("kill of replica %d, which is gone or was killed before", k.Replica)
+		}
+		r.killed = true
+	}
+	for _, e := range w.acts[0].Ends {
+		w.end(t, e)
+	}
+	for _, id := range w.acts[0].Drained {
+		if r := w.replica(id); w.drained[id] || r != nil && (!r.draining || len(r.out) > 0) {
+			t.Fatalf("replica %d said to be drained", id)
+		}
+		w.drained[id] = true
+	}
+}
+
+func (w *world) replica(id ReplicaID) *fake {
+	for _, r := range w.replicas {
+		if r.id == id {
+			return r
+		}
+	}
+	return nil
+}
+
+func (w *world) fly(t *rapid.T, d Dispatch) {
+	r := w.replica(d.Replica)
+	if r == nil || r.draining || r.killed {
+		t.Fatalf("batch for replica %d, which takes none", d.Replica)
+	}
+	fl := &flown{id: d.Batch.ID}
+	bytes := 0
+	for _, q := range d.Batch.Queries {
+		tw := w.byQuery[q]
+		if tw.batch != nil || tw.released {
+			t.Fatalf("%s is in two batches, or sent after its release", tw.name)
+		}
+		if !tw.items[0].answered && q.Deadline <= w.now || q.Expires <= w.now {
+			t.Fatalf("%s is sent after its time", tw.name)
+		}
+		if tw.items[0].retried && len(d.Batch.Queries) > 1 {
+			t.Fatalf("%s was lost before and travels with others", tw.name)
+		}
+		tw.batch = fl
+		fl.twins = append(fl.twins, tw)
+		bytes += q.InputBytes()
+	}
+	if len(r.out) > 0 && r.out[len(r.out)-1].id >= fl.id {
+		t.Fatalf("batch ids do not increase: %d after %d", fl.id, r.out[len(r.out)-1].id)
+	}
+	r.out = append(r.out, fl)
+	n, b := len(fl.twins), w.cfg.Batching
+	if n == 0 || n > b.MaxBatch || b.Policy == None && !b.Pad && n > 1 || n > 1 && bytes > b.MaxBatchBytes || len(r.out) > r.depth {
+		t.Fatalf("batch of %d queries and %d bytes, %d outstanding of %d, under %+v", n, bytes, len(r.out), r.depth, b)
+	}
+	if b.Pad && n+d.Batch.Pad != b.MaxBatch || !b.Pad && d.Batch.Pad != 0 {
+		t.Fatalf("batch of %d padded by %d to %d", n, d.Batch.Pad, b.MaxBatch)
+	}
+}
+
+func (w *world) end(t *rapid.T, e End) {
+	tw := w.byQuery[&e.Item.Query]
+	if answers := e.Kind != ReleaseOnly; answers == tw.answered {
+		t.Fatalf("%s: end %d, answered before: %v", tw.name, e.Kind, tw.answered)
+	}
+	tw.answered = true
+	if e.Kind == AnswerOnly {
+		return
+	}
+	if tw.released || tw.batch != nil {
+		t.Fatalf("%s released again, or out of a batch in flight", tw.name)
+	}
+	tw.released = true
+}
+
+func (w *world) describe(i int) string {
+	a := &w.acts[i]
+	var b strings.Builder
+	for _, d := range a.Dispatches {
+		fmt.Fprintf(&b, "send %d#%d+%d", d.Replica, d.Batch.ID, d.Batch.Pad)
+		for _, q := range d.Batch.Queries {
+			b.WriteString(" " + w.byQuery[q].name)
+		}
+	}
+	for _, e := range a.Ends {
+		fmt.Fprintf(&b, "; %d %s %s", e.Kind, e.Code, w.byQuery[&e.Item.Query].name)
+	}
+	fmt.Fprintf(&b, "; %v %v %v; wake %d", a.Kills, a.Drained, a.Evaluated, w.m[i].NextWake())
+	return b.String()
+}
+
+// check holds the books of the machine against those of the world.
+func (w *world) check(t *rapid.T) {
+	held, flying := 0, 0
+	for _, tw := range w.twins {
+		if !tw.released {
+			held++
+		}
+		if tw.batch != nil {
+			flying++
+		}
+	}
+	m := w.m[0]
+	if m.held != held || m.held != m.queuedItems()+flying {
+		t.Fatalf("held %d, should be %d: %d waiting and %d in flight", m.held, held, m.queuedItems(), flying)
+	}
+	live, bytes := 0, 0
+	for _, f := range m.functions {
+		if f == nil {
+			continue
+		}
+		live += f.queue.len()
+		for _, e := range f.queue.heap {
+			bytes += e.it.bytes
+		}
+		if (f.next != nil) != (f.queue.len() > 0) {
+			t.Fatalf("function %d has %d waiting and its place in the round robin is %v", f.index, f.queue.len(), f.next != nil)
+		}
+	}
+	if live != m.live || bytes != m.liveBytes {
+		t.Fatalf("%d live queries of %d bytes, counted %d of %d", live, bytes, m.live, m.liveBytes)
+	}
+	for _, q := range []*queue{&m.late, &m.retries} {
+		for _, e := range q.heap {
+			bytes += e.it.bytes
+		}
+	}
+	if bytes != m.bytes {
+		t.Fatalf("%d bytes wait, counted %d", bytes, m.bytes)
+	}
+	for _, r := range w.replicas {
+		if !r.draining && !r.killed && len(r.out) == 0 && m.queuedItems() > 0 && m.holdUntil <= w.now {
+			t.Fatalf("replica %d idles while %d queries wait", r.id, m.queuedItems())
+		}
+	}
+	var ended uint64
+	for _, n := range m.counters.Ended {
+		ended += n
+	}
+	unanswered := uint64(0)
+	for _, tw := range w.twins {
+		if !tw.answered {
+			unanswered++
+		}
+	}
+	if m.counters.Arrived != ended+unanswered {
+		t.Fatalf("%d arrived, %d ended, %d are unanswered", m.counters.Arrived, ended, unanswered)
+	}
+}
+
+// finish serves what is left with one good replica, or closes, and then everything must have come to its end.
+func (w *world) finish(t *rapid.T) {
+	if rapid.Bool().Draw(t, "close") {
+		w.both(func(m *Machine) { m.Close(w.now, api.ShuttingDown) })
+		w.settle(t)
+	}
+	if len(w.replicas) > 3 {
+		w.replicas[0].draining = true
+		w.both(func(m *Machine) { m.ReplicaDrain(w.now, w.replicas[0].id) })
+		w.settle(t)
+	}
+	w.lastID++
+	good := &fake{id: w.lastID, depth: 1}
+	w.replicas = append(w.replicas, good)
+	w.both(func(m *Machine) { m.ReplicaReady(w.now, good.id, 1) })
+	w.settle(t)
+	// Each turn ends a batch or (holding) lets time pass: nobody waits for more turns than there are queries.
+	for turns := 2*len(w.twins) + 10; w.m[0].Held() > 0; turns-- {
+		if turns == 0 {
+			t.Fatalf("%d queries do not come to an end", w.m[0].Held())
+		}
+		served := false
+		for _, r := range w.replicas {
+			if len(r.out) > 0 {
+				res := api.BatchResult{ID: r.out[0].id, EvalNanos: 1000}
+				w.land(r, 0)
+				w.both(func(m *Machine) { m.BatchDone(w.now, r.id, &res) })
+				w.settle(t)
+				served = true
+			}
+		}
+		if !served {
+			w.jump(t)
+		}
+		w.check(t)
+	}
+	for _, tw := range w.twins {
+		if !tw.answered || !tw.released {
+			t.Fatalf("%s: answered %v, released %v", tw.name, tw.answered, tw.released)
+		}
+	}
+}

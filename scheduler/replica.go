@@ -1,0 +1,308 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// replica is one running worker of the model version.
+type replica struct {
+	id         ReplicaID
+	depth      int
+	controller controller
+	profile    profile
+	plan       ReplicaPlan
+	nextBatch  uint64
+	flights    []*flight // outstanding, by batch id: the replica evaluates them in this order
+	// oldestAt is when flights[0] became the oldest outstanding batch, which is when its evaluation began, about.
+	oldestAt api.Nanos
+	probedAt api.Nanos
+	draining bool
+	drained  bool // said so
+	leaving  bool // killed or broken: waits to be reported gone
+}
+
+// flight is one outstanding batch. Flights are pooled in the machine with their slices.
+type flight struct {
+	batch api.Batch
+	items []*Item
+	due   api.Nanos // the earliest deadline of an item that has no answer yet; Never when all have
+	full  bool      // the cap let no more in
+	alone bool      // one query that was lost before
+}
+
+func (r *replica) open() bool { return !r.draining && !r.leaving }
+
+// cap is the most queries that the replica's next batch may have.
+func (r *replica) cap() int {
+	n := r.controller.cap()
+	if r.plan.Cap > 0 {
+		n = min(n, r.plan.Cap)
+	}
+	return n
+}
+
+// room reports whether another batch may be sent: nothing goes behind a query that has killed a replica before, lest it
+// take others with it.
+func (r *replica) room() bool {
+	n := len(r.flights)
+	return n == 0 || n < r.depth && !r.flights[n-1].alone
+}
+
+// remaining is how long the replica is expected to be busy with what it has.
+func (r *replica) remaining(now api.Nanos) int64 {
+	if len(r.flights) == 0 {
+		return 0
+	}
+	left := max(0, r.profile.predict(len(r.flights[0].items))-int64(now-r.oldestAt))
+	for _, fl := range r.flights[1:] {
+		left += r.profile.predict(len(fl.items))
+	}
+	return left
+}
+
+// ReplicaReady: a replica is connected and takes batches, depth of them at a time (0: as configured).
+func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
+	m.tick(now)
+	if m.byID[id] != nil {
+		return
+	}
+	if depth <= 0 {
+		depth = m.cfg.Depth
+	}
+	r := &replica{
+		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), nextBatch: 1, probedAt: m.now - probeNanos,
+	}
+	m.byID[id] = r
+	m.replicas = append(m.replicas, r)
+	m.ready++
+}
+
+// ReplicaDrain: the replica gets no new batches; [Actions.Drained] says when it holds none.
+func (m *Machine) ReplicaDrain(now api.Nanos, id ReplicaID) {
+	m.tick(now)
+	r := m.byID[id]
+	if r == nil || r.draining {
+		return
+	}
+	if r.open() {
+		m.notReady()
+	}
+	r.draining = true
+	m.sayDrained(r)
+}
+
+// notReady: one replica less takes batches.
+func (m *Machine) notReady() {
+	m.ready--
+	m.readySeenAt = m.now
+}
+
+func (m *Machine) sayDrained(r *replica) {
+	if r.draining && !r.drained && len(r.flights) == 0 {
+		r.drained = true
+		m.out.Drained = append(m.out.Drained, r.id)
+	}
+}
+
+// BatchDone: the replica has answered a batch, or failed on it as a whole. now is the time at which the answer was seen;
+// it may lie before that of earlier events. What is not outstanding is ignored.
+func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
+	m.tick(now)
+	r := m.byID[id]
+	if r == nil {
+		return
+	}
+	i := r.find(res.ID)
+	if i < 0 {
+		return
+	}
+	fl := r.remove(i)
+	evalNanos := int64(now - r.oldestAt)
+	if i > 0 { // answered out of order: its time in the queue of the worker is not known
+		evalNanos = res.EvalNanos
+	} else {
+		r.oldestAt = now
+		if res.EvalNanos > 0 {
+			evalNanos = min(evalNanos, res.EvalNanos)
+		}
+	}
+	evalNanos = max(evalNanos, 1)
+	n := len(fl.items)
+	if res.Code == api.OK {
+		// What a failed batch took says nothing about the next one.
+		r.profile.observe(m.now, n+fl.batch.Pad, evalNanos)
+		if !fl.alone {
+			r.controller.observe(n, fl.full, evalNanos)
+		}
+	}
+	m.counters.Batches++
+	m.out.Evaluated = append(m.out.Evaluated, Evaluated{id, n, evalNanos, res.Code})
+	for _, it := range fl.items {
+		m.finish(it, res.Code)
+	}
+	m.recycle(fl)
+	m.sayDrained(r)
+}
+
+// SendFailed: the transport did not take the batch of a Dispatch. If err is an *api.Error with code TooLarge, its queries
+// end with that code. With any other error the replica is broken: it gets no further batch, a Kill asks for its end, and
+// the queries wait again as if they had not been sent.
+func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err error) {
+	m.tick(now)
+	r := m.byID[id]
+	if r == nil {
+		return
+	}
+	i := r.find(batch)
+	if i < 0 {
+		return
+	}
+	fl := r.remove(i)
+	if i == 0 {
+		r.oldestAt = m.now
+	}
+	var e *api.Error
+	if errors.As(err, &e) && e.Code == api.TooLarge {
+		for _, it := range fl.items {
+			m.finish(it, api.TooLarge)
+		}
+	} else {
+		for _, it := range fl.items {
+			m.requeue(it)
+		}
+		m.kill(r, fmt.Sprintf("batch %d could not be sent: %v", batch, err))
+	}
+	m.recycle(fl)
+	m.sayDrained(r)
+}
+
+// ReplicaGone: the replica has died or was stopped. begun says of an outstanding batch whether the replica had begun it;
+// nil means that all had been. It is called during ReplicaGone only.
+func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint64) bool) {
+	m.tick(now)
+	r := m.byID[id]
+	if r == nil {
+		return
+	}
+	if r.open() {
+		m.notReady()
+	}
+	delete(m.byID, id)
+	for i, other := range m.replicas {
+		if other == r {
+			m.replicas = append(m.replicas[:i], m.replicas[i+1:]...)
+			break
+		}
+	}
+	for _, fl := range r.flights {
+		lost := begun == nil || begun(fl.batch.ID)
+		for _, it := range fl.items {
+			if lost {
+				m.retry(it)
+			} else {
+				m.requeue(it)
+			}
+		}
+		m.recycle(fl)
+	}
+	r.flights = nil
+	m.sayDrained(r)
+}
+
+// retry: an item was in a batch that a replica died on.
+func (m *Machine) retry(it *Item) {
+	// An answered query would only fill the cache: that is not worth a batch of its own.
+	if it.retried || it.answered || !m.cfg.Retry {
+		m.finish(it, api.ReplicaLost)
+		return
+	}
+	if m.closed {
+		m.finish(it, m.closeCode)
+		return
+	}
+	it.retried = true
+	m.counters.Retries++
+	m.waitAgain(it)
+}
+
+func (m *Machine) waitAgain(it *Item) {
+	it.place = again
+	m.bytes += it.bytes
+	m.retries.push(it.Deadline, it)
+}
+
+// requeue: an item comes back unharmed. It may stand above the bounds of the queue, for it was accepted once.
+func (m *Machine) requeue(it *Item) {
+	switch {
+	case m.closed:
+		m.finish(it, m.closeCode)
+	case it.retried && !it.answered:
+		m.waitAgain(it)
+	case it.retried:
+		m.finish(it, api.ReplicaLost)
+	case it.answered:
+		m.waitLate(it)
+	default:
+		m.enqueue(m.functions[it.Function], it)
+	}
+}
+
+// waitLate keeps an answered item for the sake of the cache.
+func (m *Machine) waitLate(it *Item) {
+	it.place = late
+	m.bytes += it.bytes
+	m.late.push(it.Expires, it)
+}
+
+func (r *replica) find(batch uint64) int {
+	for i, fl := range r.flights {
+		if fl.batch.ID == batch {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *replica) remove(i int) *flight {
+	fl := r.flights[i]
+	copy(r.flights[i:], r.flights[i+1:])
+	r.flights[len(r.flights)-1] = nil
+	r.flights = r.flights[:len(r.flights)-1]
+	return fl
+}
+
+func (m *Machine) kill(r *replica, reason string) {
+	if r.leaving {
+		return
+	}
+	if r.open() {
+		m.notReady()
+	}
+	r.leaving = true
+	m.counters.Kills++
+	m.out.Kills = append(m.out.Kills, Kill{r.id, reason})
+}
+
+func (m *Machine) killHung(r *replica, limitNanos int64) {
+	m.kill(r, fmt.Sprintf("batch %d with %d queries has had no answer for %d ms; the limit is %d ms",
+		r.flights[0].batch.ID, len(r.flights[0].items), int64(m.now-r.oldestAt)/1e6, limitNanos/1e6))
+}
+
+func (m *Machine) newFlight() *flight {
+	if n := len(m.spare); n > 0 {
+		fl := m.spare[n-1]
+		m.spare = m.spare[:n-1]
+		return fl
+	}
+	return &flight{}
+}
+
+func (m *Machine) recycle(fl *flight) {
+	clear(fl.items)
+	clear(fl.batch.Queries)
+	*fl = flight{items: fl.items[:0], batch: api.Batch{Queries: fl.batch.Queries[:0]}}
+	m.spare = append(m.spare, fl)
+}

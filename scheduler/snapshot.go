@@ -1,0 +1,123 @@
+package scheduler
+
+import "github.com/xebec-serving/xebec/api"
+
+// Codes is the number of codes that a query can end with or be refused with, for arrays indexed by code.
+const Codes = int(api.Internal) + 1
+
+// Counters only grow.
+type Counters struct {
+	// Arrived counts every query handed over. Ended counts answers by code: their sum is Arrived less what is unanswered.
+	Arrived uint64
+	Ended   [Codes]uint64
+	// Batches counts those that came back; Retries, queries lost with a replica and tried again.
+	Batches, Retries uint64
+	// Why queries were refused with Overloaded, and how many were let through as probes.
+	QueueFull, RefusedEarly, Shed, Probes uint64
+	// Kills counts replicas that were to be killed.
+	Kills uint64
+}
+
+// Snapshot is a machine's state for metrics, for people and for the epoch planner.
+type Snapshot struct {
+	Now api.Nanos
+	// Queued, Late and Retrying count what waits: in time, answered but worth evaluating, lost once. QueuedBytes is all
+	// of their inputs.
+	Queued, Late, Retrying, QueuedBytes int
+	// Held is what was accepted and not released: what waits and what is in flight.
+	Held   int
+	Closed bool
+	// NextWake is when the machine has something to do by itself.
+	NextWake  api.Nanos
+	Counters  Counters
+	Functions []FunctionSnapshot
+	Replicas  []ReplicaSnapshot
+}
+
+// FunctionSnapshot is one attached function; Index -1 marks a free index.
+type FunctionSnapshot struct {
+	Index    int32
+	Weight   float64
+	Queued   int
+	Earliest api.Nanos // the first deadline; Never when nothing waits
+	Shed     bool
+}
+
+// ReplicaState says what a replica is good for.
+type ReplicaState uint8
+
+const (
+	// Serving: takes batches.
+	Serving ReplicaState = iota
+	// Draining: finishes what it has.
+	Draining
+	// Leaving: was killed or is broken, and has not been reported gone yet.
+	Leaving
+)
+
+// String is the name for people and metrics.
+func (s ReplicaState) String() string {
+	switch s {
+	case Serving:
+		return "serving"
+	case Draining:
+		return "draining"
+	case Leaving:
+		return "leaving"
+	}
+	return "unknown"
+}
+
+// ReplicaSnapshot is one replica, in the order in which they became ready.
+type ReplicaSnapshot struct {
+	ID    ReplicaID
+	State ReplicaState
+	// Cap is the most queries of its next batch, Batches and Queries what is outstanding.
+	Cap, Batches, Queries int
+	// OldestAt is when its oldest outstanding batch was begun; Never when it has none.
+	OldestAt api.Nanos
+	// The latency profile: a batch of n is expected to take InterceptNanos + n × SlopeNanos.
+	Samples        uint64
+	InterceptNanos float64
+	SlopeNanos     float64
+	P99Nanos       int64
+}
+
+// Snapshot writes the machine's state into s, reusing its lists.
+func (m *Machine) Snapshot(s *Snapshot) {
+	functions, replicas := s.Functions[:0], s.Replicas[:0]
+	for i, f := range m.functions {
+		fs := FunctionSnapshot{Index: -1, Earliest: api.Never}
+		if f != nil {
+			fs = FunctionSnapshot{Index: int32(i), Weight: f.share(), Queued: f.queue.len(), Earliest: f.queue.first(), Shed: f.plan.Shed}
+		}
+		functions = append(functions, fs)
+	}
+	for _, r := range m.replicas {
+		rs := ReplicaSnapshot{
+			ID: r.id, Cap: r.cap(), Batches: len(r.flights), OldestAt: api.Never,
+			Samples: r.profile.samples, InterceptNanos: r.profile.intercept, SlopeNanos: r.profile.slope, P99Nanos: r.profile.p99Nanos,
+		}
+		switch {
+		case r.leaving:
+			rs.State = Leaving
+		case r.draining:
+			rs.State = Draining
+		}
+		for _, fl := range r.flights {
+			rs.Queries += len(fl.items)
+		}
+		if len(r.flights) > 0 {
+			rs.OldestAt = r.oldestAt
+		}
+		replicas = append(replicas, rs)
+	}
+	*s = Snapshot{
+		Now: m.now, Queued: m.live, Late: m.late.len(), Retrying: m.retries.len(), QueuedBytes: m.bytes,
+		Held: m.held, Closed: m.closed, NextWake: m.NextWake(), Counters: m.counters,
+		Functions: functions, Replicas: replicas,
+	}
+}
+
+// Held is the number of queries that were accepted and not released.
+func (m *Machine) Held() int { return m.held }

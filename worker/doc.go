@@ -1,0 +1,30 @@
+// Package worker is the gateway's side of its workers: it accepts them, hands them batches and brings back what they answer.
+//
+// A [Hub] listens on a unix socket. Whoever launches a worker first tells the hub what to expect ([Hub.Expect]): a one-time
+// token stands for one launch of one model version. A worker that connects with that token is greeted, gets two segments of
+// shared memory and becomes a [Replica]. The protocol is api/spec/worker.md; the codec is package wire; segments, rings and
+// slabs are package shm.
+//
+// # What a replica promises
+//
+// [Replica.Send] never blocks and never waits for the worker: it finds room in the slabs, writes the batch there once, puts
+// one descriptor and rings at most one bell. Where there is no room the batch waits inside the replica for larger segments,
+// which are handed over as soon as nothing else is under way. For each batch that Send took there is exactly one
+// [Events].Done, or one Gone for all that are left. Queries belong to the scheduler; the replica reads their inputs and
+// writes their outputs in between, and not after.
+//
+// # What it never does
+//
+// It trusts nothing that the worker wrote. A descriptor is copied once and judged against the replica's own table of
+// outstanding batches; free lists, cursors and sizes are its own; outputs are checked and copied out before anybody sees
+// them. The first protocol violation ends the worker ([Events].Gone says so) and nothing else. It starts no process and
+// stops none: package containers does, and the composition joins the two.
+//
+// # Who calls whom
+//
+// Everything from the worker is handled in one place, process, which runs wherever the socket is polled: inline in a
+// netpoll poller by default, because a goroutine switch for each wake was measured to cost a tenth of a small request, or in a
+// goroutine of the replica's own on the Go runtime's poller. Events are delivered there, so their receivers must not block.
+// The socket is read before the ring is found empty and sleep is declared, in the order that section 3.1 of the protocol
+// prescribes.
+package worker

@@ -1,0 +1,404 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker/wire"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// helloTimeout and readyTimeout are the protocol's: a connection that does not speak in time is closed.
+	helloTimeout = 10 * time.Second
+	readyTimeout = 60 * time.Second
+	// maxPendingHandshakes bounds connections that have not said HELLO; the socket is the user's own, so a burst of
+	// replicas starting at once is all that is expected.
+	maxPendingHandshakes = 256
+)
+
+// Poller says where a replica's socket is watched.
+type Poller string
+
+// The pollers. NetpollPoller handles answers inline in netpoll's poller; RuntimePoller in a goroutine of each replica.
+const (
+	NetpollPoller Poller = "netpoll"
+	RuntimePoller Poller = "runtime"
+)
+
+// Config is what a hub needs. Now and Socket are required.
+type Config struct {
+	// Socket is the path to listen on; the file is made with mode 0600 and removed on Close.
+	Socket string
+	// Now reads the gateway's monotonic clock.
+	Now func() api.Nanos
+	// Poller defaults to NetpollPoller.
+	Poller Poller
+	// MaxSegmentBytes bounds each segment of each replica; 1 GiB when 0. A batch that needs more is refused as TooLarge.
+	MaxSegmentBytes uint64
+}
+
+// Expectation is what a launch entitles a worker to.
+type Expectation struct {
+	Replica   uint64
+	Model     api.ModelID
+	Signature api.Signature
+	// Depth is how many batches may be outstanding, at least 1.
+	Depth int
+	// BatchHint is how many queries a typical large batch has: it sizes the first segments, and bounds nothing.
+	BatchHint int
+	Events    Events
+}
+
+// Events are told what becomes of a replica. They are called from pollers and must not block; for one replica never
+// concurrently, and nothing after Gone.
+type Events interface {
+	// Ready: the replica takes batches from now on.
+	Ready(r *Replica)
+	// Done reports one batch that Send took; res is the receiver's only until it returns.
+	Done(r *Replica, res *api.BatchResult)
+	// Leaving: the worker asked for no new batches; once nothing is outstanding, Drain should be called.
+	Leaving(r *Replica, reason string)
+	// Gone: the worker is away, whatever the cause; batches that were not reported Done never will be. A violation is a
+	// breach of the protocol.
+	Gone(r *Replica, reason string, violation bool)
+}
+
+// Hub accepts workers on a unix socket.
+type Hub struct {
+	cfg Config
+	ln  *net.UnixListener
+
+	mu       sync.Mutex
+	expected map[string]Expectation
+	live     map[*Replica]struct{}
+	greeting map[*net.UnixConn]struct{}
+	closed   bool
+
+	shaking chan struct{} // one token for each handshake under way
+	wg      sync.WaitGroup
+}
+
+// Listen starts accepting workers at cfg.Socket. A stale socket file of a gateway that died is replaced; one that answers
+// is not.
+func Listen(cfg Config) (*Hub, error) {
+	if cfg.Poller == "" {
+		cfg.Poller = NetpollPoller
+	}
+	if cfg.MaxSegmentBytes == 0 {
+		cfg.MaxSegmentBytes = 1 << 30
+	}
+	if c, err := net.Dial("unix", cfg.Socket); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("the worker socket %s is in use: another gateway runs with the same data directory; choose another --data-dir", cfg.Socket)
+	} else if errors.Is(err, unix.ECONNREFUSED) {
+		os.Remove(cfg.Socket)
+	}
+	old := unix.Umask(0o177) // the file must never exist with a wider mode, not even for a moment
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket, Net: "unix"})
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen for workers at %s: %w", cfg.Socket, err)
+	}
+	h := &Hub{cfg: cfg, ln: ln, expected: map[string]Expectation{}, live: map[*Replica]struct{}{}, greeting: map[*net.UnixConn]struct{}{}, shaking: make(chan struct{}, maxPendingHandshakes)}
+	h.wg.Add(1)
+	go h.accept()
+	return h, nil
+}
+
+// Expect makes a one-time token for a worker that is about to be launched, and returns the environment that tells it.
+func (h *Hub) Expect(e Expectation) (token string, env []string) {
+	var b [24]byte
+	rand.Read(b[:]) // never fails since Go 1.24
+	token = hex.EncodeToString(b[:])
+	h.mu.Lock()
+	h.expected[token] = e
+	h.mu.Unlock()
+	return token, []string{
+		"XEBEC_SOCKET=" + h.cfg.Socket, "XEBEC_TOKEN=" + token,
+		"XEBEC_MODEL=" + e.Model.Name, "XEBEC_VERSION=" + e.Model.Version,
+	}
+}
+
+// Forget withdraws a token whose worker ended before it connected. It reports whether the token was still unused.
+func (h *Hub) Forget(token string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, unused := h.expected[token]
+	delete(h.expected, token)
+	return unused
+}
+
+// Close stops accepting, ends every connection and waits until all are gone.
+func (h *Hub) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	var live []*Replica
+	for r := range h.live {
+		live = append(live, r)
+	}
+	for c := range h.greeting {
+		c.Close()
+	}
+	h.mu.Unlock()
+	err := h.ln.Close()
+	for _, r := range live {
+		r.Kill("the gateway is shutting down")
+	}
+	h.wg.Wait()
+	return err
+}
+
+func (h *Hub) accept() {
+	defer h.wg.Done()
+	for {
+		c, err := h.ln.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of descriptors, most likely: what frees one is somebody else's close, so do not spin meanwhile.
+			timer := time.NewTimer(50 * time.Millisecond)
+			<-timer.C
+			continue
+		}
+		select {
+		case h.shaking <- struct{}{}:
+		default:
+			c.Close()
+			continue
+		}
+		h.wg.Add(1)
+		go func() {
+			defer h.wg.Done()
+			h.track(c, true)
+			r, refusal := h.greet(c)
+			h.track(c, false)
+			<-h.shaking
+			if refusal != nil {
+				var m []byte
+				c.SetWriteDeadline(time.Now().Add(time.Second))
+				c.Write(refusal.Append(m))
+				c.Close()
+				return
+			}
+			if r != nil {
+				r.run()
+			}
+		}()
+	}
+}
+
+// track keeps the connections that are being greeted where Close finds them.
+func (h *Hub) track(c *net.UnixConn, on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !on {
+		delete(h.greeting, c)
+		return
+	}
+	h.greeting[c] = struct{}{}
+	if h.closed {
+		c.Close()
+	}
+}
+
+// greet takes a new connection through HELLO, WELCOME and SEGMENTS. It returns the replica, or what to refuse it with.
+func (h *Hub) greet(c *net.UnixConn) (*Replica, *wire.Refused) {
+	c.SetDeadline(time.Now().Add(helloTimeout))
+	var p wire.Parser
+	typ, payload, err := readFrame(c, &p)
+	if err != nil {
+		return nil, &wire.Refused{Code: wire.RefusedMalformed, Text: "expected HELLO"}
+	}
+	var hello wire.Hello
+	if typ != wire.TypeHello {
+		return nil, &wire.Refused{Code: wire.RefusedViolation, Text: "expected HELLO first"}
+	}
+	if err := hello.Decode(payload); err != nil {
+		return nil, &wire.Refused{Code: wire.RefusedMalformed, Text: err.Error()}
+	}
+	if hello.Major != wire.Major {
+		return nil, &wire.Refused{Code: wire.RefusedVersion, Text: fmt.Sprintf("protocol version %d.%d: this gateway speaks %d.%d", hello.Major, hello.Minor, wire.Major, wire.Minor)}
+	}
+	h.mu.Lock()
+	e, ok := h.expected[hello.Token]
+	if ok && !h.closed {
+		delete(h.expected, hello.Token)
+	}
+	closed := h.closed
+	h.mu.Unlock()
+	switch {
+	case closed:
+		return nil, &wire.Refused{Code: wire.RefusedToken, Text: "the gateway is shutting down"}
+	case !ok:
+		return nil, &wire.Refused{Code: wire.RefusedToken, Text: "the token is unknown or was used before"}
+	}
+
+	r := newReplica(h, e, hello, c)
+	if refusal := h.entitled(c, e, hello); refusal != nil {
+		r.abandon("refused: " + refusal.Text)
+		return nil, refusal
+	}
+	if err := r.start(c, &p); err != nil {
+		r.abandon(err.Error())
+		c.Close()
+		return nil, nil
+	}
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		r.abandon("the gateway is shutting down")
+		c.Close()
+		return nil, nil
+	}
+	h.live[r] = struct{}{}
+	h.mu.Unlock()
+	return r, nil
+}
+
+// entitled checks that the worker is the one that was launched, and can do what its model declares.
+func (h *Hub) entitled(c *net.UnixConn, e Expectation, hello wire.Hello) *wire.Refused {
+	if uid, err := peerUID(c); err != nil || uid != os.Getuid() {
+		return &wire.Refused{Code: wire.RefusedToken, Text: "the worker runs as another user than its launch"}
+	}
+	if hello.Model != e.Model.Name || hello.Version != e.Model.Version {
+		return &wire.Refused{Code: wire.RefusedModel, Text: fmt.Sprintf("the worker serves %s@%s, but was launched for %s", hello.Model, hello.Version, e.Model)}
+	}
+	if hello.Signature != nil {
+		if where := signatureDiffers(hello.Signature, &e.Signature); where != "" {
+			return &wire.Refused{Code: wire.RefusedSignature, Text: where}
+		}
+	}
+	return nil
+}
+
+func peerUID(c *net.UnixConn) (int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var cerr error
+	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return 0, err
+	}
+	if cerr != nil {
+		return 0, cerr
+	}
+	return int(cred.Uid), nil
+}
+
+func signatureDiffers(worker, declared *api.Signature) string {
+	for _, part := range []struct {
+		what             string
+		worker, declared []api.TensorSpec
+	}{{"input", worker.Inputs, declared.Inputs}, {"output", worker.Outputs, declared.Outputs}} {
+		if len(part.worker) != len(part.declared) {
+			return fmt.Sprintf("the worker declares %d %ss, xebec.yaml %d", len(part.worker), part.what, len(part.declared))
+		}
+		for i, d := range part.declared {
+			w := part.worker[i]
+			if w.Name != d.Name || w.String() != d.String() {
+				return fmt.Sprintf("%s %d: the worker declares %s %s, xebec.yaml %s %s", part.what, i, w.Name, w, d.Name, d)
+			}
+		}
+	}
+	return ""
+}
+
+// readFrame blocks for one frame; only the handshake reads this way.
+func readFrame(c *net.UnixConn, p *wire.Parser) (wire.Type, []byte, error) {
+	for {
+		typ, payload, ok, err := p.Next()
+		if err != nil || ok {
+			return typ, payload, err
+		}
+		n, err := c.Read(p.Space())
+		if err != nil {
+			return 0, nil, err
+		}
+		p.Advance(n)
+	}
+}
+
+// start sends WELCOME and the first SEGMENTS and waits for READY.
+func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
+	welcome := wire.Welcome{Major: wire.Major, Minor: wire.Minor, Mode: r.mode, Replica: r.exp.Replica, Model: r.exp.Model.Name, Version: r.exp.Model.Version, Signature: r.exp.Signature}
+	if _, err := c.Write(welcome.Append(nil)); err != nil {
+		return fmt.Errorf("send WELCOME: %w", err)
+	}
+	g, err := newGeneration(1, r.firstSizes())
+	if err != nil {
+		return err
+	}
+	r.gen = g
+	if _, _, err := c.WriteMsgUnix(g.frame(nil), unix.UnixRights(g.a.FD(), g.b.FD()), nil); err != nil {
+		return fmt.Errorf("send SEGMENTS: %w", err)
+	}
+	c.SetDeadline(time.Now().Add(readyTimeout))
+	typ, payload, err := readFrame(c, p)
+	if err != nil {
+		return fmt.Errorf("the worker went away, or was silent for %s, before it was ready: %w", readyTimeout, err)
+	}
+	var ready wire.Ready
+	if typ != wire.TypeReady {
+		return fmt.Errorf("protocol violation: expected READY")
+	}
+	if err := ready.Decode(payload); err != nil || ready.Generation != 1 {
+		return fmt.Errorf("protocol violation: expected READY of generation 1")
+	}
+	g.handedOver()
+	c.SetDeadline(time.Time{})
+	fd, err := dupNonblocking(c)
+	if err != nil {
+		return err
+	}
+	c.Close()
+	r.fd, r.parser = fd, p
+	return nil
+}
+
+// dupNonblocking takes the descriptor out of the Go runtime's poller, which would otherwise watch it too.
+func dupNonblocking(c *net.UnixConn) (int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var derr error
+	if err := raw.Control(func(f uintptr) { fd, derr = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 3) }); err != nil {
+		return -1, err
+	}
+	return fd, derr
+}
+
+// WaitEmpty blocks until no replica is connected, or ctx is done.
+func (h *Hub) WaitEmpty(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		n := len(h.live)
+		var gone <-chan struct{}
+		for r := range h.live {
+			gone = r.gone
+			break
+		}
+		h.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

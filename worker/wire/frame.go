@@ -1,0 +1,184 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Version of the protocol that this package speaks.
+const (
+	Major = 1
+	Minor = 0
+)
+
+// Type is the first byte of a frame.
+type Type uint8
+
+// The frames. A bell is the single byte TypeBell; all others have a header and a payload.
+const (
+	TypeBell     Type = 0x01
+	TypeHello    Type = 0x02
+	TypeWelcome  Type = 0x03
+	TypeSegments Type = 0x04
+	TypeReady    Type = 0x05
+	TypeRefused  Type = 0x06
+	TypeLeaving  Type = 0x07
+	TypeDrain    Type = 0x08
+	TypeRequest  Type = 0x10
+	TypeResponse Type = 0x11
+)
+
+// HeaderBytes leads every frame but the bell; MaxPayload bounds what follows. The largest message is HELLO with 128
+// tensors of rank 16: about 50 KB.
+const (
+	HeaderBytes = 8
+	MaxPayload  = 65536
+)
+
+// ErrMalformed is wrapped by every error of a frame, a message or a descriptor.
+var ErrMalformed = errors.New("malformed frame")
+
+// String is the frame's name in the specification.
+func (t Type) String() string {
+	switch t {
+	case TypeBell:
+		return "BELL"
+	case TypeHello:
+		return "HELLO"
+	case TypeWelcome:
+		return "WELCOME"
+	case TypeSegments:
+		return "SEGMENTS"
+	case TypeReady:
+		return "READY"
+	case TypeRefused:
+		return "REFUSED"
+	case TypeLeaving:
+		return "LEAVING"
+	case TypeDrain:
+		return "DRAIN"
+	case TypeRequest:
+		return "REQUEST"
+	case TypeResponse:
+		return "RESPONSE"
+	}
+	return fmt.Sprintf("type 0x%02x", uint8(t))
+}
+
+// framed reports whether t is a known type that has a header.
+func (t Type) framed() bool {
+	return t >= TypeHello && t <= TypeDrain || t == TypeRequest || t == TypeResponse
+}
+
+// AppendBell appends a bell.
+func AppendBell(dst []byte) []byte { return append(dst, byte(TypeBell)) }
+
+// AppendDrain appends a DRAIN frame.
+func AppendDrain(dst []byte) []byte { return endFrame(beginFrame(dst, TypeDrain)) }
+
+// beginFrame appends a header whose length endFrame fills in; the caller appends the payload in between.
+func beginFrame(dst []byte, t Type) (out []byte, start int) {
+	return append(dst, byte(t), 0, 0, 0, 0, 0, 0, 0), len(dst)
+}
+
+func endFrame(dst []byte, start int) []byte {
+	n := len(dst) - start - HeaderBytes
+	if n > MaxPayload {
+		panic(fmt.Sprintf("wire: %v has a payload of %d bytes, the limit is %d: check the signature with CheckSignature first",
+			Type(dst[start]), n, MaxPayload))
+	}
+	binary.LittleEndian.PutUint32(dst[start+4:], uint32(n))
+	return dst
+}
+
+// firstBufferBytes holds some fifty descriptor frames, or more unread bells than a socket keeps.
+const firstBufferBytes = 4096
+
+// Parser cuts a stream of bytes into frames. The zero value is ready. It is used in a cycle:
+//
+//	n, err := read(p.Space())
+//	p.Advance(n)
+//	for { t, payload, ok, err := p.Next(); … until !ok or err != nil }
+//
+// Its buffer never grows over one frame of the largest size. After an error it gives nothing but that error.
+type Parser struct {
+	buf        []byte
+	start, end int // buf[start:end] has been read and not yet taken
+	err        error
+}
+
+// Space is where the socket's next bytes go; never empty when Next was called until it gave nothing. It may move what
+// has been read: payloads that Next gave are invalid from here on.
+func (p *Parser) Space() []byte {
+	need := firstBufferBytes
+	if p.end-p.start >= HeaderBytes && p.buf[p.start] != byte(TypeBell) {
+		if length := binary.LittleEndian.Uint32(p.buf[p.start+4:]); length <= MaxPayload {
+			need = max(need, HeaderBytes+int(length))
+		}
+	}
+	switch {
+	case need > len(p.buf):
+		buf := make([]byte, need)
+		p.end = copy(buf, p.buf[p.start:p.end])
+		p.buf, p.start = buf, 0
+	case p.start > 0:
+		p.end = copy(p.buf, p.buf[p.start:p.end])
+		p.start = 0
+	}
+	return p.buf[p.end:]
+}
+
+// Advance says that n bytes were read into Space.
+func (p *Parser) Advance(n int) {
+	if n < 0 || n > len(p.buf)-p.end {
+		panic("wire: Parser.Advance over the end of Space")
+	}
+	p.end += n
+}
+
+// Buffered is the number of bytes read and not yet given out; after Next gave nothing they are the beginning of a frame.
+func (p *Parser) Buffered() int { return p.end - p.start }
+
+// Next gives the next whole frame. ok is false when the rest of it, or all of it, has not been read yet. The payload is
+// valid until the next Space. Bells are skipped.
+func (p *Parser) Next() (t Type, payload []byte, ok bool, err error) {
+	if p.err != nil {
+		return 0, nil, false, p.err
+	}
+	for p.start < p.end && p.buf[p.start] == byte(TypeBell) {
+		p.start++
+	}
+	have := p.buf[p.start:p.end]
+	if len(have) == 0 {
+		return 0, nil, false, nil
+	}
+	// The header is judged as early as it can be: a peer that speaks another protocol is not waited for.
+	t = Type(have[0])
+	if !t.framed() {
+		return 0, nil, false, p.fail("unknown frame type 0x%02x", have[0])
+	}
+	for _, reserved := range have[1:min(4, len(have))] {
+		if reserved != 0 {
+			return 0, nil, false, p.fail("%v: a reserved byte of the header is 0x%02x, expected 0", t, reserved)
+		}
+	}
+	if len(have) < HeaderBytes {
+		return 0, nil, false, nil
+	}
+	length := binary.LittleEndian.Uint32(have[4:])
+	if length > MaxPayload {
+		return 0, nil, false, p.fail("%v: payload of %d bytes, expected at most %d", t, length, MaxPayload)
+	}
+	if int(length) > len(have)-HeaderBytes {
+		return 0, nil, false, nil
+	}
+	end := HeaderBytes + int(length)
+	p.start += end
+	return t, have[HeaderBytes:end:end], true, nil
+}
+
+func (p *Parser) fail(format string, args ...any) error {
+	p.err = fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+	return p.err
+}
