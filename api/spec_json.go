@@ -169,7 +169,11 @@ func tensorsFromJSON(in []tensorJSON) ([]TensorSpec, error) {
 		if err != nil {
 			return nil, err
 		}
-		specs = append(specs, TensorSpec{Name: t.Name, DType: dtype, Shape: t.Shape})
+		spec := TensorSpec{Name: t.Name, DType: dtype}
+		if len(t.Shape) > 0 { // a scalar's shape is nil, so that equal specs are equal in memory
+			spec.Shape = t.Shape
+		}
+		specs = append(specs, spec)
 	}
 	return specs, nil
 }

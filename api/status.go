@@ -175,7 +175,7 @@ type LogLine struct {
 	Time    time.Time `json:"time"`
 	Version string    `json:"version,omitempty"`
 	Replica uint64    `json:"replica,omitempty"`
-	// Stream is "stdout", "stderr", or "system" for the gateway's own words.
+	// Stream is "stdout", "stderr", or "gateway" for what the gateway says of the replica.
 	Stream string `json:"stream"`
 	Text   string `json:"text"`
 }

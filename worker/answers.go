@@ -228,14 +228,12 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 		}
 		q.Outputs = q.Outputs[:n]
 		for s := range n {
-			data, dims, err := r.reader.Item(i, s, r.dims[:0])
+			v := &q.Outputs[s]
+			data, _, dims, err := r.reader.AppendItem(v.Data[:0], i, s, v.Dims[:0])
 			if err != nil {
 				return api.BadOutput, "the worker's output block does not hold: " + err.Error()
 			}
-			v := &q.Outputs[s]
-			v.Data = append(v.Data[:0], data...)
-			v.Dims = append(v.Dims[:0], dims...)
-			r.dims = dims[:0]
+			v.Data, v.Dims = data, dims
 		}
 		q.Confidence = math.NaN()
 		if flags&wire.FlagConfidences != 0 {

@@ -76,7 +76,7 @@ func parse(name string, data []byte) ([]*yaml.Node, error) {
 	for len(roots) <= MaxDocuments {
 		var doc yaml.Node
 		err := dec.Decode(&doc)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -140,7 +140,10 @@ func (d *decoder) plain(n *yaml.Node, depth int) bool {
 		seen := make(map[string]*yaml.Node, len(n.Content)/2)
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i]
-			if key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" && key.ShortTag() != "!!timestamp" {
+			if key.Kind == yaml.ScalarNode && key.ShortTag() == "!!merge" {
+				d.errorf(key, "", "merge keys (<<) are not supported: write the fields out")
+				ok = false
+			} else if key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" && key.ShortTag() != "!!timestamp" {
 				d.errorf(key, "", "the key %s: expected a string", describe(key))
 				ok = false
 			} else if first := seen[key.Value]; first != nil {

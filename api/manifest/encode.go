@@ -98,7 +98,7 @@ func YAMLFromJSON(text []byte) ([]byte, error) {
 }
 
 func quote(n *yaml.Node) {
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && !harmless.MatchString(n.Value) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && (!harmless.MatchString(n.Value) || oldBoolean.MatchString(n.Value)) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for _, child := range n.Content {
@@ -109,6 +109,9 @@ func quote(n *yaml.Node) {
 // harmless is text that reads the same in every style of YAML; everything else is put in double quotes, where the escapes
 // are those of JSON. (What would read as a number or a boolean is quoted by the writer itself.)
 var harmless = regexp.MustCompile(`^[A-Za-z0-9_./][A-Za-z0-9_./@-]*$`)
+
+// oldBoolean is what readers of YAML 1.1 take for true or false; ours does not, others do.
+var oldBoolean = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
 
 // blockFields are written one item a line; whatever else is a list or a mapping inside a document stays on its line.
 var blockFields = []string{"", "inputs", "outputs", "run", "env"}

@@ -96,10 +96,10 @@ func (d *decoder) tensors(o *object, name string) []api.TensorSpec {
 			return
 		}
 		spec := api.TensorSpec{Name: o.text("name")}
-		if n := o.get("dtype"); n != nil {
-			dtype, err := api.ParseDType(d.text(n, o.at("dtype")))
-			if err != nil && n.ShortTag() == "!!str" {
-				d.errorf(n, o.at("dtype"), "%s", err.Error())
+		if given := o.get("dtype"); given != nil {
+			dtype, err := api.ParseDType(d.text(given, o.at("dtype")))
+			if err != nil && given.ShortTag() == "!!str" {
+				d.errorf(given, o.at("dtype"), "%s", err.Error())
 			}
 			spec.DType = dtype
 		}

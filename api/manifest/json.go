@@ -59,8 +59,9 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 		_, err := r.dec.Token() // the closing bracket
 		return n, err
 	case json.Number:
-		n.Tag, n.Value = "!!int", token.String()
-		if bytes.ContainsAny([]byte(n.Value), ".eE") {
+		// YAML's own reading of the digits: it takes whole numbers beyond 64 bits for floats, and would otherwise write a tag.
+		n.Value = token.String()
+		if n.Tag = (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag(); n.Tag != "!!int" {
 			n.Tag = "!!float"
 		}
 	case string:

@@ -12,19 +12,17 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 )
 
-// maxManifestBytes bounds what is applied in one call; manifests of ten thousand models fit.
-const maxManifestBytes = 16 << 20
-
 // newAdmin makes the server of the admin port. It uses Hertz's standard transport: followed logs are streamed, and nothing here
 // is in a hurry.
 func (s *Server) newAdmin(ln net.Listener) *hertz.Hertz {
 	h := hertz.New(
 		hertz.WithListener(ln), hertz.WithHostPorts(ln.Addr().String()), hertz.WithTransport(standard.NewTransporter),
-		hertz.WithMaxRequestBodySize(maxManifestBytes), hertz.WithMaxHeaderBytes(64<<10), hertz.WithReadTimeout(30*time.Second),
+		hertz.WithMaxRequestBodySize(admin.MaxBodyBytes), hertz.WithMaxHeaderBytes(64<<10), hertz.WithReadTimeout(30*time.Second),
 		hertz.WithIdleTimeout(time.Minute), hertz.WithExitWaitTime(0), hertz.WithDisablePrintRoute(true), hertz.WithSenseClientDisconnection(true),
 	)
 	h.Name = "xebec"
 	admin.Register(h, s)
+	h.NoRoute(admin.NoRoute)
 	scrape := obs.NewScrape(s.Read)
 	h.GET("/metrics", func(_ context.Context, c *app.RequestContext) {
 		body, contentType, err := scrape.Render()

@@ -77,6 +77,9 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 		}
 		if d := s.models[m.ID()]; d != nil {
 			c.Action = api.Unchanged
+			if m.Dir == "" {
+				m.Dir = d.spec.Dir // a manifest that was printed says nothing of it
+			}
 			if field := immutableDiffers(&d.spec, m); field != "" {
 				return nil, api.Errorf(api.Conflict, "model %s exists and has another %s: a version never changes; declare a new version, or delete this one first", m.ID(), field)
 			}
@@ -138,8 +141,8 @@ func immutableDiffers(old, new *api.ModelSpec) string {
 		return "run"
 	case old.Python != new.Python:
 		return "python"
-	case old.Dir != new.Dir:
-		return "directory"
+	case new.Dir != "" && old.Dir != new.Dir:
+		return "directory (it was declared in " + old.Dir + ")"
 	}
 	return ""
 }

@@ -39,7 +39,7 @@ func AppendResponse(dst []byte, model, version string, req *Request, sig *api.Si
 			body = append(body, ',')
 		}
 		c := column{spec: &sig.Outputs[o.Index], index: o.Index, n: n}
-		if err := c.measure(output); err != nil {
+		if err = c.measure(output); err != nil {
 			return dst, 0, err
 		}
 		body = c.appendHead(body, req.Batched)

@@ -250,9 +250,9 @@ func toFloat64(w uint64, exp int, flags uint8, text []byte) (f float64, ok bool)
 // view lends text to strconv, which keeps no part of it (its errors hold a copy).
 func view(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
 
-// eiselLemire is w × 10^exp, w not 0, rounded to the nearest float64, or -1 where 128 bits of the power do not decide. (Lemire, "Number Parsing at a Gigabyte per Second", 2021; the rounding and its guards as in Nigel Tao's
-// "The Eisel-Lemire ParseNumberF64 Algorithm", 2020.) Within the table's exponents there are neither subnormals nor
-// infinities.
+// eiselLemire is w × 10^exp, w not 0, rounded to the nearest float64, or -1 where 128 bits of the power do not decide.
+// (Lemire, "Number Parsing at a Gigabyte per Second", 2021; the rounding and its guards as in Nigel Tao's "The
+// Eisel-Lemire ParseNumberF64 Algorithm", 2020.) Within the table's exponents there are neither subnormals nor infinities.
 func eiselLemire(w uint64, exp int) float64 {
 	shift := bits.LeadingZeros64(w)
 	w <<= uint(shift)

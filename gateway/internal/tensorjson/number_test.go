@@ -143,7 +143,7 @@ func TestFloatsAsStrconv(t *testing.T) {
 		}
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 20_000 {
+	for range 5_000 {
 		bits := rng.Uint64()
 		f := math.Float64frombits(bits)
 		if math.IsNaN(f) || math.IsInf(f, 0) {

@@ -100,25 +100,21 @@ func (q *Request) member(name []byte, inputs []api.TensorSpec, sink Sink) (err e
 	r := &q.r
 	switch string(name) {
 	case "input":
-		if err := q.onlyInput("input"); err != nil {
+		if err = q.onlyInput("input"); err != nil {
 			return err
 		}
 		r.Push("input")
-		if err := q.input(inputs, sink); err != nil {
-			return err
+		if err = q.input(inputs, sink); err == nil {
+			r.Pop()
 		}
-		r.Pop()
-		return nil
 	case "input_batch":
-		if err := q.onlyInput("input_batch"); err != nil {
+		if err = q.onlyInput("input_batch"); err != nil {
 			return err
 		}
 		r.Push("input_batch")
-		if err := q.batch(inputs, sink); err != nil {
-			return err
+		if err = q.batch(inputs, sink); err == nil {
+			r.Pop()
 		}
-		r.Pop()
-		return nil
 	case "context":
 		q.Context, err = q.text("context", HasContext)
 	case "version":

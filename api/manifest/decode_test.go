@@ -1,0 +1,262 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// example is the manifest of the package essay.
+const example = `kind: Model
+name: digits-svm
+version: "1"
+inputs:  [{name: input, dtype: float32, shape: [64]}]    # of one query; -1 = any
+outputs: [{name: output, dtype: int64, shape: []}]
+run: {command: [python, model.py]}
+replicas: {min: 1, max: 2}
+batching: {policy: aimd, max: 4096, hold: 0ms}
+---
+kind: Function
+name: digits
+models: [digits-svm]          # "name" = its serving version, "name@version" pins one
+slo: 20ms
+default: -1
+`
+
+func exampleSet() *Set {
+	m := api.ModelSpec{
+		Name: "digits-svm", Version: "1",
+		Inputs:   []api.TensorSpec{{Name: "input", DType: api.Float32, Shape: []int64{64}}},
+		Outputs:  []api.TensorSpec{{Name: "output", DType: api.Int64}},
+		Run:      api.RunSpec{Command: []string{"python", "model.py"}},
+		Replicas: api.ReplicaBounds{Min: 1, Max: 2},
+	}
+	f := api.FunctionSpec{Name: "digits", Models: []string{"digits-svm"}, SLO: 20 * time.Millisecond, Default: json.RawMessage("-1")}
+	return &Set{Models: []api.ModelSpec{m.WithDefaults()}, Functions: []api.FunctionSpec{f.WithDefaults()}}
+}
+
+func TestExample(t *testing.T) {
+	got, err := Decode("models.yaml", []byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(exampleSet(), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestExampleAsJSON(t *testing.T) {
+	text := `[
+  {"kind": "Model", "name": "digits-svm", "version": "1",
+   "inputs": [{"name": "input", "dtype": "float32", "shape": [64]}], "outputs": [{"name": "output", "dtype": "int64", "shape": []}],
+   "run": {"command": ["python", "model.py"]}, "replicas": {"min": 1, "max": 2}, "batching": {"policy": "aimd", "max": 4096, "hold": "0ms"}},
+  {"kind": "Function", "name": "digits", "models": ["digits-svm"], "slo": "20ms", "default": -1}
+]`
+	got, err := Decode("models.json", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(exampleSet(), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// modelWith is a model whose document ends in the given lines; they begin at line 6.
+func modelWith(lines string) string {
+	return `kind: Model
+name: m
+inputs: [{name: x, dtype: float32, shape: [2]}]
+outputs: [{name: y, dtype: int64, shape: []}]
+run: {command: [python, model.py]}
+` + lines
+}
+
+// functionWith is a function whose document ends in the given lines; they begin at line 4.
+func functionWith(lines string) string {
+	return "kind: Function\nname: f\nmodels: [m]\n" + lines
+}
+
+func TestFields(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		check      func(*Set) (got, want any)
+	}{
+		{"a version that looks like a number", modelWith("version: 1.10"), func(s *Set) (any, any) { return s.Models[0].Version, "1.10" }},
+		{"a version that looks like a date", modelWith("version: 2026-01-02"), func(s *Set) (any, any) { return s.Models[0].Version, "2026-01-02" }},
+		{"no version", modelWith(""), func(s *Set) (any, any) { return s.Models[0].Version, "1" }},
+		{"a model that may sleep", modelWith("replicas: {min: 0}"), func(s *Set) (any, any) { return s.Models[0].Replicas, api.ReplicaBounds{Min: 0, Max: 1} }},
+		{"only max", modelWith("replicas: {max: 4}"), func(s *Set) (any, any) { return s.Models[0].Replicas, api.ReplicaBounds{Min: 1, Max: 4} }},
+		{"only min", modelWith("replicas: {min: 4}"), func(s *Set) (any, any) { return s.Models[0].Replicas, api.ReplicaBounds{Min: 4, Max: 4} }},
+		{"no retry", modelWith("retry: false"), func(s *Set) (any, any) { return s.Models[0].Retries(), false }},
+		{"environment of numbers", strings.Replace(modelWith(""), "model.py]", "model.py, --port, 80], env: {OMP_NUM_THREADS: 1, A: 'x y'}", 1), func(s *Set) (any, any) {
+			return s.Models[0].Run, api.RunSpec{Command: []string{"python", "model.py", "--port", "80"}, Env: map[string]string{"OMP_NUM_THREADS": "1", "A": "x y"}}
+		}},
+		{"batching", modelWith("batching: {policy: fixed, max: 8, max_bytes: 0x100000, hold: 1.5ms, objective: 10ms, pad: true}"), func(s *Set) (any, any) {
+			return s.Models[0].Batching, api.BatchingSpec{Policy: "fixed", Max: 8, MaxBytes: 1 << 20, Hold: 1500 * time.Microsecond, Objective: 10 * time.Millisecond, Pad: true}
+		}},
+		{"the rest of a model", modelWith("python: .venv\ntimeout: 2m\nqueue: {max: 7}\ncache: on"), func(s *Set) (any, any) {
+			m := s.Models[0]
+			return []any{m.Python, m.Timeout, m.Queue.Max, m.Cache}, []any{".venv", 2 * time.Minute, 7, "on"}
+		}},
+		{"hold of plain zero", modelWith("batching: {hold: 0}"), func(s *Set) (any, any) { return s.Models[0].Batching.Hold, time.Duration(0) }},
+		{"strings are bytes", strings.Replace(modelWith(""), "int64", "string", 1), func(s *Set) (any, any) { return s.Models[0].Outputs[0].DType, api.Bytes }},
+		{"no SLO", functionWith(""), func(s *Set) (any, any) { return s.Functions[0].SLO, 100 * time.Millisecond }},
+		{"no default", functionWith(""), func(s *Set) (any, any) { return string(s.Functions[0].Default), "" }},
+		{"cold start", functionWith("cold_start: 5s"), func(s *Set) (any, any) { return s.Functions[0].ColdStart, 5 * time.Second }},
+		{"default text", functionWith("default: seven"), func(s *Set) (any, any) { return string(s.Functions[0].Default), `"seven"` }},
+		{"default date is text", functionWith("default: 2026-01-02"), func(s *Set) (any, any) { return string(s.Functions[0].Default), `"2026-01-02"` }},
+		{"default of YAML's own numbers", functionWith("default: [0x10, 1_000, .5, +3, 1e3, 18446744073709551615]"), func(s *Set) (any, any) {
+			return string(s.Functions[0].Default), "[16,1000,0.5,3,1e3,18446744073709551615]"
+		}},
+		{"default of every kind", functionWith("default: {b: true, a: [null, x, -1.50]}"), func(s *Set) (any, any) {
+			return string(s.Functions[0].Default), `{"a":[null,"x",-1.50],"b":true}`
+		}},
+		{"empty documents", "---\n# nothing\n---\n" + functionWith("") + "---\n", func(s *Set) (any, any) { return s.Len(), 1 }},
+		{"a list of documents", "- {kind: Function, name: a, models: [m]}\n- {kind: Function, name: b, models: [m]}\n", func(s *Set) (any, any) { return s.Len(), 2 }},
+		{"carriage returns", strings.ReplaceAll(functionWith("slo: 1s\n"), "\n", "\r\n"), func(s *Set) (any, any) { return s.Functions[0].SLO, time.Second }},
+		{"surrogates in JSON", `{"kind": "Function", "name": "f", "models": ["m"], "default": "\ud83d\ude00\u007f"}`, func(s *Set) (any, any) {
+			return string(s.Functions[0].Default), "\"😀\x7f\""
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set, err := Decode("f.yaml", []byte(c.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := c.check(set)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"unknown field", modelWith("replica: {min: 1}"), `f.yaml:6:1: replica: there is no such field: did you mean "replicas"?`},
+		{"unknown field of a part", modelWith("batching: {maxBytes: 1}"), `f.yaml:6:12: batching.maxBytes: there is no such field: did you mean "max_bytes"?`},
+		{"nothing near", modelWith("replicas: {most: 1}"), `f.yaml:6:12: replicas.most: there is no such field: expected one of min, max`},
+		{"unknown kind", "kind: Widget\nname: x", `f.yaml:1:7: kind: "Widget": expected Model or Function`},
+		{"no kind", "name: x", `f.yaml:1:1: kind: is missing: expected kind: Model or kind: Function`},
+		{"twice in a document", modelWith("name: n"), `f.yaml:6:1: "name" is there twice: first at 2:1`},
+		{"twice in a part", modelWith("replicas: {min: 1, min: 2}"), `f.yaml:6:20: "min" is there twice: first at 6:12`},
+		{"twice in JSON", `{"kind": "Function",` + "\n" + ` "kind": "Model"}`, `f.yaml:2:2: "kind" is there twice: first at 1:2`},
+		{"model twice", modelWith("") + "---\n" + modelWith(""), `f.yaml:8:7: name: model m@1 is declared twice: first at line 2`},
+		{"function twice", functionWith("") + "---\n" + functionWith(""), `f.yaml:6:7: name: function f is declared twice: first at line 2`},
+		{"shape of the wrong type", strings.Replace(modelWith(""), "[2]", "[2, x]", 1), `f.yaml:3:47: inputs[0].shape[1]: "x" is a string: expected a whole number`},
+		{"shape of a bad size", strings.Replace(modelWith(""), "[2]", "[2, -5]", 1), `f.yaml:3:47: inputs[0].shape[1]: -5 is not a dimension: expected -1 (any) or 0 and more`},
+		{"no shape", strings.Replace(modelWith(""), ", shape: [2]", "", 1), `f.yaml:3:10: inputs[0].shape: is missing: expected the dimensions of one query, [] for a single element`},
+		{"no dtype", strings.Replace(modelWith(""), "dtype: float32, ", "", 1), `f.yaml:3:10: inputs[0].dtype: is missing or unknown`},
+		{"OIP's name of a dtype", strings.Replace(modelWith(""), "float32", "FP32", 1), `f.yaml:3:27: inputs[0].dtype: unknown dtype "FP32": expected one of bool, uint8`},
+		{"inputs are a mapping", "kind: Model\nname: m\ninputs: {x: 1}", `f.yaml:3:9: inputs: is a mapping: expected a list`},
+		{"input is a string", "kind: Model\nname: m\ninputs: [x]", `f.yaml:3:10: inputs[0]: "x" is a string: expected a mapping of fields`},
+		{"missing field", "kind: Model\nname: m\n", `f.yaml:1:1: inputs: is empty: a model has at least one`},
+		{"name is a number", "kind: Function\nname: 12\nmodels: [m]", `f.yaml:2:7: name: 12 is a number: expected a string; put it in quotes if it is one`},
+		{"version is a boolean", modelWith("version: true"), `f.yaml:6:10: version: true is a boolean: expected a string`},
+		{"null", modelWith("python:"), `f.yaml:6:8: python: is null: give it a value or leave it out`},
+		{"empty", modelWith(`python: ""`), `f.yaml:6:9: python: is empty`},
+		{"no unit", functionWith("slo: 20"), `f.yaml:4:6: slo: 20 has no unit: expected a duration such as 20ms`},
+		{"no duration", functionWith("slo: soon"), `f.yaml:4:6: slo: "soon" is not a duration: expected a number and a unit`},
+		{"duration is a list", functionWith("slo: [1s]"), `f.yaml:4:6: slo: is a list: expected a duration such as 20ms`},
+		{"slo of zero", functionWith("slo: 0s"), `f.yaml:4:6: slo: 0s: expected more than 0`},
+		{"negative hold", modelWith("batching: {hold: -1ms}"), `f.yaml:6:18: batching.hold: -1ms: expected 0 or more`},
+		{"batching is a string", modelWith("batching: aimd"), `f.yaml:6:11: batching: "aimd" is a string: expected a mapping of fields`},
+		{"max of zero", modelWith("replicas: {max: 0}"), `f.yaml:6:17: replicas.max: 0: expected at least 1`},
+		{"not whole", modelWith("replicas: {max: 1.5}"), `f.yaml:6:17: replicas.max: 1.5 is a number: expected a whole number`},
+		{"over 64 bits", modelWith("queue: {max: 18446744073709551615}"), `f.yaml:6:14: queue.max: 18446744073709551615 does not fit 64 bits`},
+		{"retry", modelWith("retry: maybe"), `f.yaml:6:8: retry: "maybe" is a string: expected true or false`},
+		{"cache", modelWith("cache: true"), `f.yaml:6:8: cache: true is a boolean: expected off or on`},
+		{"environment", strings.Replace(modelWith(""), "model.py]", "model.py], env: [A]", 1), `run.env: is a list: expected a mapping of names to values`},
+		{"environment null", strings.Replace(modelWith(""), "model.py]", "model.py], env: {A: }", 1), `run.env.A: is null: expected a string`},
+		{"environment name", strings.Replace(modelWith(""), "model.py]", "model.py], env: {XEBEC_A: 1}", 1), `f.yaml:5:42: run.env.XEBEC_A: names that start with XEBEC_ are set by the gateway`},
+		{"image", strings.Replace(modelWith(""), "command: [python, model.py]", "image: x", 1), `f.yaml:5:14: run.image: containers are not supported by this version`},
+		{"default is not a number", functionWith("default: .nan"), `f.yaml:4:10: default: .nan: expected a number that JSON can carry`},
+		{"default null", functionWith("default: null"), `f.yaml:4:10: default: is null: give it a value or leave it out`},
+		{"default does not fit", modelWith("---\n") + functionWith("default: x"), `default: "x" is a string: expected a number (int64) (outputs of model m@1)`},
+		{"hold and SLO", modelWith("batching: {hold: 5ms}\n---\n") + functionWith("slo: 5ms"), `f.yaml:11:6: slo: 5ms is not more than batching.hold of model m@1, 5ms`},
+		{"alias", "kind: &k Function\nname: *k", `f.yaml:1:7: anchors (&k) are not supported`},
+		{"alias bomb", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", `anchors (&a) are not supported`},
+		{"merge", functionWith("<<: {slo: 1s}"), `f.yaml:4:1: merge keys (<<) are not supported: write the fields out`},
+		{"tag", functionWith("slo: !!str 20ms"), `f.yaml:4:6: tags (!!str) are not supported`},
+		{"key of a number", functionWith("default: {1: x}"), `f.yaml:4:11: the key 1 is a number: expected a string`},
+		{"deep", functionWith("default: " + strings.Repeat("[", 40) + strings.Repeat("]", 40)), `nests deeper than 32`},
+		{"deep JSON", `{"kind": "Function", "default": ` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`, `nests deeper than 32`},
+		{"a tab", "kind: Function\n\tname: f", `f.yaml:2:1: not YAML: found a tab character that violates indentation`},
+		{"an open bracket", "kind: Function\nmodels: [m\n", `not YAML: did not find expected ',' or ']'`},
+		{"not UTF-8", "kind: \xff", `f.yaml:1:1: not YAML: the file is not UTF-8 text`},
+		{"nothing", "# nothing\n", `f.yaml:1:1: declares nothing: expected documents with kind: Model`},
+		{"a string", "hello", `f.yaml:1:1: "hello" is a string: expected a mapping of fields`},
+		{"large", strings.Repeat("#", MaxBytes+1), `f.yaml: has 4194305 bytes: expected at most 4194304`},
+		{"many documents", strings.Repeat("- 1\n", MaxDocuments+1), `f.yaml:16385:3: is document 16385: expected at most 16384`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set, err := Decode("f.yaml", []byte(c.text))
+			if err == nil {
+				t.Fatalf("got %+v, want error %q", set, c.want)
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got  %q\nwant %q in it", err, c.want)
+			}
+			var errs Errors
+			if !errors.As(err, &errs) || len(errs) == 0 || len(errs) > MaxErrors {
+				t.Errorf("got %d errors of type %T", len(errs), err)
+			}
+		})
+	}
+}
+
+func TestSeveralErrors(t *testing.T) {
+	_, err := Decode("f.yaml", []byte("kind: Model\nname: 7\nretry: 1\nbatchin: {}\n---\nkind: Function\nname: F\nmodels: [m]\n"))
+	want := `f.yaml:2:7: name: 7 is a number: expected a string; put it in quotes if it is one
+f.yaml:3:8: retry: 1 is a number: expected true or false
+f.yaml:4:1: batchin: there is no such field: did you mean "batching"?
+f.yaml:7:7: name: function name "F": expected lower-case letters, digits and '-' (not first or last)`
+	if err == nil || err.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+	_, err = Decode("f.yaml", []byte(strings.Repeat("---\nkind: X\n", 100)))
+	var errs Errors
+	if !errors.As(err, &errs) || len(errs) != MaxErrors {
+		t.Errorf("got %d errors, want %d", len(errs), MaxErrors)
+	}
+}
+
+func TestModelFileNeedsNoKind(t *testing.T) {
+	text := strings.TrimPrefix(modelWith(""), "kind: Model\n")
+	if set, err := Decode("dir/xebec.yaml", []byte(text)); err != nil || len(set.Models) != 1 {
+		t.Errorf("got %v, %v", set, err)
+	}
+	if _, err := Decode("dir/model.yaml", []byte(text)); err == nil {
+		t.Error("a manifest of another name may leave out the kind")
+	}
+}
+
+func TestVersionsAreNotGuessed(t *testing.T) {
+	// With two versions in the set nobody can say here which one serves: the default is not judged.
+	text := modelWith("version: 1\n---\n") + strings.Replace(modelWith("version: 2\n---\n"), "int64", "bool", 1) + functionWith("default: 1\n")
+	if _, err := Decode("f.yaml", []byte(text)); err != nil {
+		t.Error(err)
+	}
+	_, err := Decode("f.yaml", []byte(strings.Replace(text, "models: [m]", "models: [m@2]", 1)))
+	if want := "default: 1 is a number: expected true or false (outputs of model m@2)"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q in it", err, want)
+	}
+}
+
+func TestTenThousandModels(t *testing.T) {
+	var b strings.Builder
+	for i := range 10_000 {
+		b.WriteString(strings.Replace(modelWith("---\n"), "name: m", fmt.Sprintf("name: m-%d", i), 1))
+	}
+	set, err := Decode("f.yaml", []byte(b.String()))
+	if err != nil || len(set.Models) != 10_000 {
+		t.Fatalf("got %v", err)
+	}
+}

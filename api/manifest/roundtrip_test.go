@@ -1,0 +1,274 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+func TestYAMLForPeople(t *testing.T) {
+	set := exampleSet()
+	set.Models[0].Run.Env = map[string]string{"OMP_NUM_THREADS": "1", "TEXT": "two words"}
+	got, err := set.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `kind: Model
+name: digits-svm
+version: "1"
+inputs:
+  - {name: input, dtype: float32, shape: [64]}
+outputs:
+  - {name: output, dtype: int64, shape: []}
+run:
+  command: [python, model.py]
+  env:
+    OMP_NUM_THREADS: "1"
+    TEXT: "two words"
+replicas: {min: 1, max: 2}
+batching: {policy: aimd, max: 4096, max_bytes: 67108864}
+retry: true
+timeout: 30s
+queue: {max: 16384}
+cache: "off"
+---
+kind: Function
+name: digits
+models: [digits-svm]
+slo: 20ms
+default: -1
+policy: single
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestYAMLFromJSON(t *testing.T) {
+	got, err := YAMLFromJSON([]byte(`{"b": {"n": 1.50, "list": [], "s": "1"}, "a": [{"x": null, "y": "two words"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `b:
+  "n": 1.50
+  list: []
+  s: "1"
+a:
+  - x: null
+    "y": "two words"
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := YAMLFromJSON([]byte("{")); err == nil {
+		t.Error("half a JSON text was taken")
+	}
+}
+
+// Decoding what was encoded gives the same set, for every valid set.
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		set := drawSet(t)
+		for _, m := range set.Models {
+			if err := m.Validate(); err != nil {
+				t.Fatalf("the generator drew a model that is not valid: %v", err)
+			}
+		}
+		for _, f := range set.Functions {
+			if err := f.Validate(); err != nil {
+				t.Fatalf("the generator drew a function that is not valid: %v", err)
+			}
+		}
+		yamlText, err := set.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		jsonText, err := set.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range [][]byte{yamlText, jsonText} {
+			got, err := Decode("set", text)
+			if err != nil {
+				t.Fatalf("%v in:\n%s", err, text)
+			}
+			if diff := cmp.Diff(set, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("(-want +got):\n%s\nof:\n%s", diff, text)
+			}
+		}
+	})
+}
+
+func drawSet(t *rapid.T) *Set {
+	set := &Set{}
+	for i := range rapid.IntRange(0, 3).Draw(t, "models") {
+		m := drawModel(t)
+		m.Version = []string{"1", "1.10", "2026-01-02"}[i%3] // different ids
+		set.Models = append(set.Models, m)
+	}
+	for i := range rapid.IntRange(0, 2).Draw(t, "functions") {
+		f := drawFunction(t)
+		f.Name = []string{"f", "0x1f"}[i]
+		set.Functions = append(set.Functions, f)
+	}
+	if set.Len() == 0 {
+		set.Functions = []api.FunctionSpec{drawFunction(t)}
+	}
+	return set
+}
+
+var (
+	name     = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,6}[a-z0-9])?`)
+	text     = rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"null", "~", "1e3", "yes", "0x1f", "- a", "a: b", "<<", "# c", " x ", "\u2028", "\u0085", "\x7f", "\ufeff", "😀", "'", `"`, "\r\n", "\t"})).Filter(func(s string) bool { return !strings.Contains(s, "\x00") })
+	duration = rapid.Int64Range(1, int64(time.Minute))
+)
+
+func drawTensors(t *rapid.T, label string) []api.TensorSpec {
+	var specs []api.TensorSpec
+	names := rapid.SliceOfNDistinct(text.Filter(func(s string) bool {
+		return s != "" && len(s) <= api.MaxTensorNameBytes && !strings.ContainsFunc(s, unicode.IsControl)
+	}), 1, 3, rapid.ID[string]).Draw(t, label)
+	for _, n := range names {
+		specs = append(specs, api.TensorSpec{
+			Name:  n,
+			DType: api.DType(rapid.IntRange(int(api.Bool), int(api.Bytes)).Draw(t, "dtype")),
+			Shape: rapid.SliceOfN(rapid.Int64Range(-1, 8), 0, 4).Draw(t, "shape"),
+		})
+	}
+	return specs
+}
+
+func drawModel(t *rapid.T) api.ModelSpec {
+	m := api.ModelSpec{
+		Name:    name.Draw(t, "name"),
+		Inputs:  drawTensors(t, "inputs"),
+		Outputs: drawTensors(t, "outputs"),
+		Run: api.RunSpec{
+			Command: append([]string{"python"}, rapid.SliceOfN(text, 0, 3).Draw(t, "arguments")...),
+			Env:     rapid.MapOfN(rapid.StringMatching(`[a-wA-W_][a-z0-9_]{0,5}`), text, 0, 3).Draw(t, "env"),
+		},
+		Python:  text.Draw(t, "python"),
+		Timeout: time.Duration(duration.Draw(t, "timeout")),
+		Cache:   rapid.SampledFrom([]string{"", api.CacheOn, api.CacheOff}).Draw(t, "cache"),
+	}
+	m.Replicas.Max = rapid.IntRange(1, api.MaxReplicas).Draw(t, "max")
+	m.Replicas.Min = rapid.IntRange(0, m.Replicas.Max).Draw(t, "min")
+	m.Queue.Max = rapid.IntRange(0, api.MaxQueue).Draw(t, "queue")
+	b := &m.Batching
+	b.Policy = rapid.SampledFrom([]string{api.BatchAIMD, api.BatchFixed, api.BatchNone}).Draw(t, "policy")
+	if b.Policy != api.BatchNone {
+		b.Max = rapid.IntRange(1, api.MaxBatch).Draw(t, "batch")
+	}
+	b.Pad = b.Policy == api.BatchFixed && rapid.Bool().Draw(t, "pad")
+	b.Hold = time.Duration(rapid.Int64Range(0, int64(time.Second)-1).Draw(t, "hold"))
+	if rapid.Bool().Draw(t, "has objective") {
+		b.Objective = b.Hold + time.Duration(duration.Draw(t, "objective"))
+	}
+	b.MaxBytes = rapid.SampledFrom([]int64{0, 1 << 20, api.MaxBatchBytes}).Draw(t, "bytes")
+	if rapid.Bool().Draw(t, "has retry") {
+		retry := rapid.Bool().Draw(t, "retry")
+		m.Retry = &retry
+	}
+	return m.WithDefaults()
+}
+
+func drawFunction(t *rapid.T) api.FunctionSpec {
+	f := api.FunctionSpec{
+		Name: "f" + name.Draw(t, "name"),
+		// A name that no drawn model has: whether a default fits a model is another test's matter.
+		Models:    []string{rapid.SampledFrom([]string{"other-model-of-the-set", "other-model-of-the-set@1.0"}).Draw(t, "model")},
+		SLO:       time.Duration(duration.Draw(t, "slo")),
+		ColdStart: time.Duration(rapid.Int64Range(0, int64(api.MaxColdStart)).Draw(t, "cold start")),
+	}
+	if rapid.Bool().Draw(t, "has default") {
+		raw, err := json.Marshal(drawJSON(t, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(raw, []byte("null")) {
+			f.Default = raw
+		}
+	}
+	return f.WithDefaults()
+}
+
+func drawJSON(t *rapid.T, depth int) any {
+	kinds := 5
+	if depth > 0 {
+		kinds = 7
+	}
+	switch rapid.IntRange(0, kinds-1).Draw(t, "kind of JSON") {
+	case 0:
+		return nil
+	case 1:
+		return rapid.Bool().Draw(t, "bool")
+	case 2:
+		return rapid.Int64().Draw(t, "int")
+	case 3:
+		return rapid.Float64().Draw(t, "float")
+	case 4:
+		return rapid.String().Draw(t, "string")
+	case 5:
+		list := make([]any, rapid.IntRange(0, 3).Draw(t, "length"))
+		for i := range list {
+			list[i] = drawJSON(t, depth-1)
+		}
+		return list
+	default:
+		object := map[string]any{}
+		for range rapid.IntRange(0, 3).Draw(t, "members") {
+			object[rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"<<", "null", "1", "2026-01-02", "y", "kind"})).Draw(t, "key")] = drawJSON(t, depth-1)
+		}
+		return object
+	}
+}
+
+// FuzzDecode holds two promises: the decoder takes no harm from any bytes, and whatever it accepts is valid and survives
+// being written and read again.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{example, `{"kind": "Function", "name": "f", "models": ["m"], "default": {"a": [1e3, "\ud83d\ude00"]}}`,
+		"- kind: Function\n  name: f\n  models: [m]\n  slo: 1.5s\n", "a: &a [x]\nb: *a\n", "kind: Function\n\tname: f\n", "? [a]\n: b\n", "%YAML 1.1\n---\nkind: Model\n...\n"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		set, err := Decode("f.yaml", data)
+		if err != nil {
+			if strings.TrimSpace(err.Error()) == "" {
+				t.Error("an error without words")
+			}
+			return
+		}
+		for _, m := range set.Models {
+			if err := m.Validate(); err != nil {
+				t.Errorf("accepted, but: %v", err)
+			}
+		}
+		for _, fn := range set.Functions {
+			if err := fn.Validate(); err != nil {
+				t.Errorf("accepted, but: %v", err)
+			}
+		}
+		for _, encode := range []func() ([]byte, error){set.YAML, set.JSON} {
+			text, err := encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Decode("again.yaml", text)
+			if err != nil {
+				t.Fatalf("%v in:\n%s", err, text)
+			}
+			if diff := cmp.Diff(set, again, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("(-first +again):\n%s", diff)
+			}
+		}
+	})
+}

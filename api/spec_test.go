@@ -1,0 +1,296 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func validModel() ModelSpec {
+	return ModelSpec{
+		Name:    "digits-svm",
+		Inputs:  []TensorSpec{{Name: "input", DType: Float32, Shape: []int64{64}}},
+		Outputs: []TensorSpec{{Name: "output", DType: Int64}},
+		Run:     RunSpec{Command: []string{"python", "model.py"}},
+	}
+}
+
+func validFunction() FunctionSpec {
+	return FunctionSpec{Name: "digits", Models: []string{"digits-svm"}, Default: json.RawMessage("-1")}
+}
+
+func TestModelDefaults(t *testing.T) {
+	got := validModel().WithDefaults()
+	want := validModel()
+	yes := true
+	want.Version = "1"
+	want.Replicas = ReplicaBounds{1, 1}
+	want.Batching = BatchingSpec{Policy: "aimd", Max: 4096, MaxBytes: 64 << 20}
+	want.Retry = &yes
+	want.Timeout = 30 * time.Second
+	want.Queue.Max = 16384
+	want.Cache = "off"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+	if err := got.Validate(); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(got, got.WithDefaults()); diff != "" {
+		t.Errorf("defaults twice (-once +twice):\n%s", diff)
+	}
+}
+
+func TestReplicaDefaults(t *testing.T) {
+	for _, c := range []struct{ in, want ReplicaBounds }{
+		{ReplicaBounds{}, ReplicaBounds{1, 1}},
+		{ReplicaBounds{0, 3}, ReplicaBounds{0, 3}},
+		{ReplicaBounds{2, 0}, ReplicaBounds{2, 2}},
+		{ReplicaBounds{2, 5}, ReplicaBounds{2, 5}},
+	} {
+		m := validModel()
+		m.Replicas = c.in
+		if got := m.WithDefaults().Replicas; got != c.want {
+			t.Errorf("%v: got %v, want %v", c.in, got, c.want)
+		}
+	}
+}
+
+func TestNoneMeansBatchesOfOne(t *testing.T) {
+	m := validModel()
+	m.Batching.Policy = BatchNone
+	m = m.WithDefaults()
+	if m.Batching.Max != 1 || m.Validate() != nil {
+		t.Errorf("max %d, %v", m.Batching.Max, m.Validate())
+	}
+}
+
+func TestModelValidation(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	for _, c := range []struct {
+		name string
+		spec func(*ModelSpec)
+		want string
+	}{
+		{"name", func(m *ModelSpec) { m.Name = "Digits" }, `name: model name "Digits": expected lower-case letters`},
+		{"version", func(m *ModelSpec) { m.Version = "-1" }, `version: version "-1": expected letters`},
+		{"no inputs", func(m *ModelSpec) { m.Inputs = nil }, "inputs: is empty"},
+		{"no outputs", func(m *ModelSpec) { m.Outputs = nil }, "outputs: is empty"},
+		{"many tensors", func(m *ModelSpec) { m.Inputs = make([]TensorSpec, 65) }, "inputs: has 65 tensors: expected at most 64"},
+		{"tensor name", func(m *ModelSpec) { m.Inputs[0].Name = "" }, "inputs[0].name: is empty"},
+		{"tensor name text", func(m *ModelSpec) { m.Inputs[0].Name = "a\nb" }, "inputs[0].name: \"a\\nb\": expected UTF-8 text"},
+		{"tensor name long", func(m *ModelSpec) { m.Inputs[0].Name = long }, "has 5000 bytes: expected at most 255"},
+		{"tensor name twice", func(m *ModelSpec) { m.Inputs = append(m.Inputs, m.Inputs[0]) }, `inputs[1].name: "input" is taken by inputs[0]`},
+		{"dtype", func(m *ModelSpec) { m.Outputs[0].DType = 99 }, "outputs[0].dtype: is missing or unknown: expected one of bool"},
+		{"dimension", func(m *ModelSpec) { m.Inputs[0].Shape = []int64{3, -5} }, "inputs[0].shape[1]: -5 is not a dimension: expected -1 (any) or 0 and more"},
+		{"large dimension", func(m *ModelSpec) { m.Inputs[0].Shape = []int64{1 << 40} }, "inputs[0].shape[0]: 1099511627776 is too large"},
+		{"overflow", func(m *ModelSpec) { m.Inputs[0].Shape = []int64{1 << 30, 1 << 30, 1 << 30} }, "inputs[0].shape: float32[1073741824, 1073741824, 1073741824] takes more than"},
+		{"overflow with -1", func(m *ModelSpec) { m.Inputs[0].Shape = []int64{-1, 1 << 30} }, "inputs[0].shape: float32[-1, 1073741824] takes more than"},
+		{"overflow with 0", func(m *ModelSpec) { m.Inputs[0].Shape = []int64{1 << 30, 1 << 30, 0} }, ""},
+		{"rank", func(m *ModelSpec) { m.Inputs[0].Shape = make([]int64, 17) }, "inputs[0].shape: has 17 dimensions: expected at most 16"},
+		{"total", func(m *ModelSpec) {
+			m.Outputs = []TensorSpec{{"a", Uint8, []int64{1 << 30}}, {"b", Uint8, []int64{1}}}
+		}, "outputs: take 1073741825 bytes a query together"},
+		{"no command", func(m *ModelSpec) { m.Run.Command = nil }, "run.command: is empty: expected the program"},
+		{"empty command", func(m *ModelSpec) { m.Run.Command = []string{""} }, "run.command[0]: is empty"},
+		{"NUL", func(m *ModelSpec) { m.Run.Command = []string{"a", "b\x00c"} }, `run.command[1]: "b\x00c": expected UTF-8 text without NUL`},
+		{"many arguments", func(m *ModelSpec) { m.Run.Command = strings.Split(strings.Repeat("a ", 300), " ") }, "run.command: has 301 arguments"},
+		{"image", func(m *ModelSpec) { m.Run = RunSpec{Image: "svm:1"} }, "run.image: containers are not supported by this version"},
+		{"environment name", func(m *ModelSpec) { m.Run.Env = map[string]string{"1A": ""} }, `run.env: "1A" is not the name of a variable`},
+		{"reserved environment", func(m *ModelSpec) { m.Run.Env = map[string]string{"XEBEC_TOKEN": "x"} }, "run.env.XEBEC_TOKEN: names that start with XEBEC_"},
+		{"environment value", func(m *ModelSpec) { m.Run.Env = map[string]string{"A": "\xff"} }, "run.env.A: the value is not UTF-8"},
+		{"run bytes", func(m *ModelSpec) { m.Run.Env = map[string]string{"A": strings.Repeat("x", 70000)} }, "run: command and environment take"},
+		{"python", func(m *ModelSpec) { m.Python = long }, "python: has 5000 bytes"},
+		{"min over max", func(m *ModelSpec) { m.Replicas = ReplicaBounds{3, 2} }, "replicas.min: 3 is more than replicas.max, 2"},
+		{"negative min", func(m *ModelSpec) { m.Replicas = ReplicaBounds{-1, 2} }, "replicas.min: -1: expected 0 to 1024"},
+		{"large max", func(m *ModelSpec) { m.Replicas = ReplicaBounds{1, 5000} }, "replicas.max: 5000: expected 1 to 1024"},
+		{"policy", func(m *ModelSpec) { m.Batching.Policy = "magic" }, `batching.policy: "magic": expected aimd, fixed or none`},
+		{"quantile", func(m *ModelSpec) { m.Batching.Policy = "quantile" }, `batching.policy: "quantile" is not in this version`},
+		{"fixed needs max", func(m *ModelSpec) { m.Batching = BatchingSpec{Policy: "fixed"} }, "batching.max: is missing"},
+		{"none has max 1", func(m *ModelSpec) { m.Batching = BatchingSpec{Policy: "none", Max: 8} }, "batching.max: 8: the policy"},
+		{"batch max", func(m *ModelSpec) { m.Batching.Max = 1 << 20 }, "batching.max: 1048576: expected 1 to 65536"},
+		{"batch bytes", func(m *ModelSpec) { m.Batching.MaxBytes = -1 }, "batching.max_bytes: -1: expected 1 to"},
+		{"batch bytes under a query", func(m *ModelSpec) { m.Batching.MaxBytes = 100 }, "batching.max_bytes: 100 is less than one query's inputs (256 bytes)"},
+		{"hold", func(m *ModelSpec) { m.Batching.Hold = 2 * time.Second }, "batching.hold: 2s: expected 0 to 1s"},
+		{"hold over objective", func(m *ModelSpec) {
+			m.Batching.Hold, m.Batching.Objective = 5*time.Millisecond, 5*time.Millisecond
+		}, "batching.hold: 5ms is not less than batching.objective, 5ms"},
+		{"objective", func(m *ModelSpec) { m.Batching.Objective = -1 }, "batching.objective: -1ns"},
+		{"pad", func(m *ModelSpec) { m.Batching.Pad = true }, "batching.pad: is only for the policy"},
+		{"timeout", func(m *ModelSpec) { m.Timeout = 2 * time.Hour }, "timeout: 2h0m0s: expected more than 0 and at most 1h0m0s"},
+		{"queue", func(m *ModelSpec) { m.Queue.Max = -3 }, "queue.max: -3: expected 1 to 1048576"},
+		{"cache", func(m *ModelSpec) { m.Cache = "yes" }, `cache: "yes": expected "off" or "on"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := validModel()
+			c.spec(&m)
+			checkError(t, m.WithDefaults().Validate(), c.want)
+		})
+	}
+}
+
+func TestFunctionValidation(t *testing.T) {
+	deep := strings.Repeat("[", 18) + strings.Repeat("]", 18)
+	for _, c := range []struct {
+		name string
+		spec func(*FunctionSpec)
+		want string
+	}{
+		{"valid", func(*FunctionSpec) {}, ""},
+		{"name", func(f *FunctionSpec) { f.Name = "" }, "name: function name is empty"},
+		{"reserved", func(f *FunctionSpec) { f.Name = "v2" }, `name: "v2" is reserved: expected a name other than v1, v2, healthz`},
+		{"no models", func(f *FunctionSpec) { f.Models = nil }, "models: is empty"},
+		{"two models", func(f *FunctionSpec) { f.Models = []string{"a", "b"} }, `models: has 2 candidates: the policy "single" takes one`},
+		{"twice", func(f *FunctionSpec) { f.Models = []string{"a", "a"} }, `models[1]: "a" is there twice`},
+		{"reference", func(f *FunctionSpec) { f.Models = []string{"a@"} }, `models[0]: version "" has 0 bytes`},
+		{"many", func(f *FunctionSpec) { f.Models = make([]string, 65) }, "models: has 65 candidates: expected at most 64"},
+		{"slo", func(f *FunctionSpec) { f.SLO = -time.Second }, "slo: -1s: expected more than 0 and at most 10m0s"},
+		{"default null", func(f *FunctionSpec) { f.Default = json.RawMessage(" null") }, "default: is null: leave the field out"},
+		{"default text", func(f *FunctionSpec) { f.Default = json.RawMessage("{") }, "default: is not JSON"},
+		{"default twice", func(f *FunctionSpec) { f.Default = json.RawMessage("1 2") }, "default: is more than one JSON value"},
+		{"default deep", func(f *FunctionSpec) { f.Default = json.RawMessage(deep) }, "default: nests deeper than 17"},
+		{"default large", func(f *FunctionSpec) { f.Default = json.RawMessage("1e999") }, "default: 1e999 is beyond the largest float64"},
+		{"default long", func(f *FunctionSpec) { f.Default = json.RawMessage(`"` + strings.Repeat("x", 70000) + `"`) }, "default: has 70002 bytes of JSON"},
+		{"policy", func(f *FunctionSpec) { f.Policy = "best" }, `policy: "best": expected "single"`},
+		{"later policy", func(f *FunctionSpec) { f.Policy = "exp3" }, `policy: "exp3" is not in this version: expected "single"`},
+		{"cold start", func(f *FunctionSpec) { f.ColdStart = time.Hour }, "cold_start: 1h0m0s: expected 0 to 10m0s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := validFunction()
+			c.spec(&f)
+			checkError(t, f.WithDefaults().Validate(), c.want)
+		})
+	}
+}
+
+func TestSeveralErrorsAtOnce(t *testing.T) {
+	m := validModel()
+	m.Name, m.Cache = "", "maybe"
+	var errs FieldErrors
+	if err := m.WithDefaults().Validate(); !errors.As(err, &errs) || len(errs) != 2 {
+		t.Fatalf("got %v, want two errors", err)
+	}
+	if want := "name: model name is empty\ncache: \"maybe\": expected \"off\" or \"on\""; errs.Error() != want {
+		t.Errorf("got %q, want %q", errs.Error(), want)
+	}
+}
+
+func TestDefaultFitsTheModel(t *testing.T) {
+	one := func(d DType, shape ...int64) []TensorSpec { return []TensorSpec{{"output", d, shape}} }
+	two := []TensorSpec{{"label", Int64, nil}, {"score", Float32, []int64{2}}}
+	for _, c := range []struct {
+		json    string
+		outputs []TensorSpec
+		want    string
+	}{
+		{"-1", one(Int64), ""},
+		{"9223372036854775807", one(Int64), ""},
+		{"9223372036854775808", one(Int64), "default: 9223372036854775808 is not a value of int64 (outputs of model digits-svm@1)"},
+		{"-1", one(Uint8), "default: -1 is not a value of uint8"},
+		{"1.5", one(Int32), "default: 1.5 is not a value of int32"},
+		{"1.5", one(Float16), ""},
+		{"70000", one(Float16), "default: 70000 is not a value of float16"},
+		{"1e39", one(Float32), "default: 1e39 is not a value of float32"},
+		{"true", one(Bool), ""},
+		{"1", one(Bool), "default: 1 is a number: expected true or false"},
+		{`"seven"`, one(Int64), `default: "seven" is a string: expected a number (int64)`},
+		{`"aGk="`, one(Bytes), ""},
+		{`"seven"`, one(Bytes), `default: "seven" is not base64: callers read outputs of dtype bytes as base64`},
+		{"7", one(Bytes), "default: 7 is a number: expected a string"},
+		{"[1, 2]", one(Float64, 2), ""},
+		{"[1, 2, 3]", one(Float64, 2), "default: has 3 elements: expected 2"},
+		{"[1, 2, 3]", one(Float64, -1), ""},
+		{"[[1], [true]]", one(Float64, -1, 1), "default[1][0]: true: expected a number (float64)"},
+		{"1", one(Float64, 2), "default: 1 is a number: expected an array of shape [2]"},
+		{`{"label": 1, "score": [0, 1]}`, two, ""},
+		{`{"label": 1, "score": [0, "x"]}`, two, `default.score[1]: "x" is a string`},
+		{`{"label": 1}`, two, `default: has no "score"`},
+		{`{"label": 1, "score": [0, 1], "more": 0}`, two, "default.more: is not an output"},
+		{"1", two, "default: 1 is a number: expected an object with a member for each of 2 outputs"},
+	} {
+		t.Run(c.json+" "+fmt.Sprint(c.outputs), func(t *testing.T) {
+			m := validModel()
+			m.Outputs = c.outputs
+			m = m.WithDefaults()
+			f := validFunction()
+			f.Default = json.RawMessage(c.json)
+			f = f.WithDefaults()
+			checkError(t, f.CheckModel(&m), c.want)
+		})
+	}
+}
+
+func TestHoldFitsTheFunction(t *testing.T) {
+	m := validModel().WithDefaults()
+	m.Batching.Hold = 20 * time.Millisecond
+	f := validFunction()
+	f.SLO = 20 * time.Millisecond
+	checkError(t, f.CheckModel(&m), "slo: 20ms is not more than batching.hold of model digits-svm@1, 20ms")
+}
+
+func TestSpecJSONRoundTrip(t *testing.T) {
+	m := validModel().WithDefaults()
+	m.Run.Env = map[string]string{"A": "<&>"}
+	m.Batching.Hold = 1500 * time.Microsecond
+	raw, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gotModel ModelSpec
+	if err = json.Unmarshal(raw, &gotModel); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(m, gotModel); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", raw, diff)
+	}
+
+	f := validFunction()
+	f.Default = json.RawMessage(`{"b": "<&>", "a": [1e5, 12345678901234567890]}`)
+	f = f.WithDefaults()
+	if want := `{"a":[1e5,12345678901234567890],"b":"<&>"}`; string(f.Default) != want {
+		t.Errorf("canonical default is %s, want %s", f.Default, want)
+	}
+	if raw, err = json.Marshal(f); err != nil {
+		t.Fatal(err)
+	}
+	var gotFunction FunctionSpec
+	if err = json.Unmarshal(raw, &gotFunction); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(f, gotFunction); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", raw, diff)
+	}
+}
+
+func TestLogLineText(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		line LogLine
+		want string
+	}{
+		{LogLine{at, "1", 7, "stdout", "hello"}, "2026-01-02T03:04:05Z 1/7: hello"},
+		{LogLine{at, "1", 7, "stderr", "oops"}, "2026-01-02T03:04:05Z 1/7 stderr: oops"},
+	} {
+		if got := c.line.String(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// checkError wants an error that contains the text, or none for "".
+func checkError(t *testing.T, err error, want string) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("got %q, want no error", err)
+	case want != "" && err == nil:
+		t.Errorf("got no error, want %q", want)
+	case want != "" && !strings.Contains(err.Error(), want):
+		t.Errorf("got %q, want %q in it", err, want)
+	}
+}

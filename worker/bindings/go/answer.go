@@ -1,0 +1,190 @@
+//go:build linux && (amd64 || arm64 || loong64 || ppc64le || riscv64)
+
+package xebec
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker/wire"
+)
+
+// handle answers one request with exactly one response. An error means that the gateway broke the protocol, or is gone.
+func (w *worker) handle(r *wire.Request) error {
+	res := wire.Response{Batch: r.Batch, Generation: r.Generation, Kind: r.Kind, Count: r.Count, OutOff: r.OutOff}
+	if r.Generation != w.gen.number {
+		return fmt.Errorf("xebec: the gateway sent batch %d for generation %d, mapped is %d", r.Batch, r.Generation, w.gen.number)
+	}
+	in, out, err := w.blocks(r)
+	if err != nil {
+		return err
+	}
+	switch r.Kind {
+	case wire.KindGrant, wire.KindDiscard:
+		return w.release(r, out)
+	}
+	if r.Batch <= w.last {
+		return fmt.Errorf("xebec: the gateway sent batch %d after batch %d", r.Batch, w.last)
+	}
+	w.last = r.Batch
+	switch r.Kind {
+	case wire.KindFeedback:
+		return w.feedbackBatch(r, &res, in, out)
+	case wire.KindAccuracy:
+		return w.accuracyBatch(&res, out)
+	}
+	return w.predictBatch(r, &res, in, out)
+}
+
+// blocks are the request's blocks, within their slabs: the worker must not read or write anything else on a gateway's mistake.
+func (w *worker) blocks(r *wire.Request) (in, out []byte, err error) {
+	a, b := w.gen.a.Bytes(), w.gen.b.Bytes()
+	if r.InOff > uint64(len(a)) || r.InLen > uint64(len(a))-r.InOff {
+		return nil, nil, fmt.Errorf("xebec: the gateway's batch %d has its input outside of the segment", r.Batch)
+	}
+	if r.OutCap > 0 && (r.OutOff < w.gen.slabB || r.OutOff > uint64(len(b)) || r.OutCap > uint64(len(b))-r.OutOff) {
+		return nil, nil, fmt.Errorf("xebec: the gateway's batch %d has its output outside of the slab", r.Batch)
+	}
+	in = a[r.InOff : r.InOff+r.InLen : r.InOff+r.InLen]
+	if r.OutCap > 0 {
+		out = b[r.OutOff : r.OutOff+r.OutCap : r.OutOff+r.OutCap]
+	}
+	return in, out, nil
+}
+
+func (w *worker) predictBatch(r *wire.Request, res *wire.Response, in, out []byte) error {
+	b := &w.batch
+	if err := b.begin(w.inputs, r, in); err != nil {
+		return err
+	}
+	if err := b.out.Begin(w.outputs, out, b.n); err != nil {
+		return fmt.Errorf("xebec: batch %d: %w", r.Batch, err)
+	}
+	b.predicting = true
+	if w.capabilities&wire.CapConfidences != 0 {
+		res.Flags = wire.FlagConfidences
+		b.fillConfidences()
+	}
+	start := time.Now()
+	err := w.call(w.predict, b)
+	res.WorkNanos = uint64(time.Since(start))
+	fault := b.end()
+	if err != nil {
+		return w.fail(res, wire.StatusModelError, err, out)
+	}
+	return w.finish(res, b, fault, out)
+}
+
+func (w *worker) feedbackBatch(r *wire.Request, res *wire.Response, in, out []byte) error {
+	if w.feedback == nil {
+		res.Status = wire.StatusUnsupported
+		return w.respond(res)
+	}
+	b := &w.batch
+	if err := b.begin(w.labelled, r, in); err != nil {
+		return err
+	}
+	b.labels = w.labelled.Sections()
+	start := time.Now()
+	err := w.call(w.feedback, b)
+	res.WorkNanos = uint64(time.Since(start))
+	b.end()
+	if err != nil {
+		return w.fail(res, wire.StatusModelError, err, out)
+	}
+	return w.respond(res)
+}
+
+// accuracySchema is the block that answers ACCURACY: one f64.
+var accuracySchema = wire.NewSchema([]api.TensorSpec{{DType: api.Float64}})
+
+func (w *worker) accuracyBatch(res *wire.Response, out []byte) error {
+	if w.accuracy == nil {
+		res.Status = wire.StatusUnsupported
+		return w.respond(res)
+	}
+	var accuracy float64
+	start := time.Now()
+	err := w.call(func(ctx context.Context, _ *Batch) (err error) {
+		accuracy, err = w.accuracy(ctx)
+		return err
+	}, nil)
+	res.WorkNanos = uint64(time.Since(start))
+	if err != nil {
+		return w.fail(res, wire.StatusModelError, err, out)
+	}
+	b := &w.batch
+	if err := b.out.Begin(accuracySchema, out, 1); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint64(b.out.Fixed(0), math.Float64bits(accuracy))
+	return w.finish(res, b, nil, out)
+}
+
+// finish answers with the outputs that b has built, in place or kept for a GRANT.
+func (w *worker) finish(res *wire.Response, b *Batch, fault error, out []byte) error {
+	n, kept, err := b.out.Finish()
+	if fault != nil {
+		err = fault // what was wrong first says more than what is missing for it
+	}
+	if err != nil {
+		res.Flags = 0
+		return w.fail(res, wire.StatusBadOutput, err, out)
+	}
+	if kept == nil {
+		res.OutLen = n
+		return w.respond(res)
+	}
+	w.kept[res.Batch] = &keptOutput{block: kept, response: *res}
+	res.Status, res.Flags, res.Need = wire.StatusNeedMore, 0, n
+	return w.respond(res)
+}
+
+// release answers GRANT with the outputs that were kept, or forgets them.
+func (w *worker) release(r *wire.Request, out []byte) error {
+	kept := w.kept[r.Batch]
+	if kept == nil {
+		return fmt.Errorf("xebec: the gateway sent %v for batch %d, which has not asked for more", r.Kind, r.Batch)
+	}
+	delete(w.kept, r.Batch)
+	res := kept.response
+	res.Generation, res.OutOff = r.Generation, r.OutOff
+	if r.Kind == wire.KindDiscard {
+		res.Flags = 0
+		return w.respond(&res)
+	}
+	if len(out) < len(kept.block) {
+		return fmt.Errorf("xebec: the gateway granted batch %d %d bytes, it had asked for %d", r.Batch, len(out), len(kept.block))
+	}
+	res.OutLen = uint64(copy(out, kept.block))
+	return w.respond(&res)
+}
+
+// fail answers with a text for the operator in place of outputs.
+func (w *worker) fail(res *wire.Response, status wire.Status, why error, out []byte) error {
+	text := wire.CutText(strings.ToValidUTF8(why.Error(), "�"), len(out))
+	res.Status, res.Flags = status, 0
+	res.OutLen = uint64(copy(out, text))
+	return w.respond(res)
+}
+
+// call runs the model's code; a panic in it is an error of its batch.
+func (w *worker) call(f func(context.Context, *Batch) error, b *Batch) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case misuse:
+			err = errors.New(string(p))
+		default:
+			err = fmt.Errorf("panic: %v\n\n%s", p, debug.Stack())
+		}
+	}()
+	return f(w.ctx, b)
+}

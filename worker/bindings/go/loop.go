@@ -1,0 +1,348 @@
+//go:build linux && (amd64 || arm64 || loong64 || ppc64le || riscv64)
+
+package xebec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/shm"
+	"github.com/xebec-serving/xebec/worker/wire"
+)
+
+// worker is one connection's state. Everything but the fields under mu belongs to the loop.
+//
+// Its states: connected (HELLO sent), welcomed, ready (a generation is mapped), draining. Each frame is legal in the
+// states that its handler says; anything else is an error of the gateway, at which Serve gives up.
+type worker struct {
+	config
+	predict  func(context.Context, *Batch) error
+	conn     *socket
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	finished chan struct{} // closed when the loop has ended
+
+	welcomed bool
+	ring     bool
+	contexts bool
+	sig      api.Signature
+	inputs   *wire.Schema // of PREDICT
+	labelled *wire.Schema // of FEEDBACK
+	outputs  *wire.Schema
+
+	gen      generation
+	draining bool
+	last     uint64 // the batch begun last
+	kept     map[uint64]*keptOutput
+	batch    Batch
+	frame    []byte // of a RESPONSE, without rings
+
+	mu      sync.Mutex
+	leaving leaveState
+	reason  string
+}
+
+// leaveState says how far a wish to leave has come: LEAVING is legal only once SEGMENTS has come.
+type leaveState uint8
+
+const (
+	leaveTooEarly leaveState = iota // before SEGMENTS, nobody asked
+	leaveWanted                     // before SEGMENTS, and someone asked
+	leavePossible                   // from SEGMENTS on
+	leaveSaid                       // said, or too late to say
+)
+
+// generation is a mapped pair of segments.
+type generation struct {
+	number   uint32
+	a, b     *shm.Segment
+	slabB    uint64 // where B's slab begins
+	entries  uint64
+	consumer *shm.Consumer
+	producer *shm.Producer
+}
+
+func (g *generation) close() error {
+	if g.a == nil {
+		return nil
+	}
+	err := errors.Join(g.a.Close(), g.b.Close())
+	*g = generation{number: g.number}
+	return err
+}
+
+// keptOutput is an answer that did not fit its grant, until GRANT or DISCARD.
+type keptOutput struct {
+	block    []byte
+	response wire.Response
+}
+
+// loop runs until the connection ends or the gateway has drained the worker.
+//
+// It follows section 3.1 of the protocol with one shortcut. Reading the socket empty before saying "asleep" (step 1) keeps unread
+// bells from piling up, and the read that ends a sleep takes the bell of that sleep. So it is done only after a sleep
+// that was called off because the ring had something after all. A bell that comes late all the same, as when a frame
+// ended the sleep, ends the next sleep for nothing; none is lost, for after every read the ring is looked at.
+func (w *worker) loop() error {
+	hello := wire.Hello{Major: wire.Major, Minor: wire.Minor, Capabilities: w.capabilities, Token: w.launch.Token, Model: w.launch.Model,
+		Version: w.launch.Version, Binding: "xebec-go/" + Version, Signature: w.signature}
+	if err := w.conn.send(hello.Append(nil)); err != nil {
+		return w.lastWord(err)
+	}
+	unread := false
+	for {
+		if err := w.takeRequests(); err != nil {
+			return w.lastWord(err)
+		}
+		if w.draining {
+			return nil
+		}
+		if unread {
+			unread = false
+			if err := w.read(unix.MSG_DONTWAIT); err != nil {
+				return w.lastWord(err)
+			}
+			continue // what was read may have been DRAIN or SEGMENTS
+		}
+		consumer := w.gen.consumer
+		if consumer != nil && !consumer.PrepareSleep() {
+			unread = true
+			continue
+		}
+		err := w.conn.recv(0)
+		if consumer != nil {
+			consumer.Wake()
+		}
+		if err == nil {
+			err = w.handleFrames()
+		}
+		if err != nil {
+			return w.lastWord(err)
+		}
+	}
+}
+
+// read takes what the socket has and handles it.
+func (w *worker) read(flags int) error {
+	if err := w.conn.recv(flags); err == unix.EAGAIN {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return w.handleFrames()
+}
+
+// lastWord looks for a REFUSED behind a connection that has failed: it says why.
+func (w *worker) lastWord(err error) error {
+	if !errors.Is(err, ErrGatewayGone) {
+		return err
+	}
+	for {
+		for {
+			t, payload, ok, perr := w.conn.parser.Next()
+			if !ok || perr != nil {
+				break
+			}
+			if t == wire.TypeRefused {
+				return refused(payload)
+			}
+		}
+		if w.conn.recv(unix.MSG_DONTWAIT) != nil {
+			return err
+		}
+	}
+}
+
+func refused(payload []byte) error {
+	var m wire.Refused
+	if err := m.Decode(payload); err != nil {
+		return fmt.Errorf("xebec: the gateway refused this worker: %w", err)
+	}
+	return &RefusedError{Code: m.Code, Text: m.Text}
+}
+
+func (w *worker) handleFrames() error {
+	for {
+		t, payload, ok, err := w.conn.parser.Next()
+		if err != nil {
+			return fmt.Errorf("xebec: from the gateway: %w", err)
+		}
+		if !ok {
+			return nil
+		}
+		if err := w.handleFrame(t, payload); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *worker) handleFrame(t wire.Type, payload []byte) error {
+	switch {
+	case t == wire.TypeRefused:
+		return refused(payload)
+	case t == wire.TypeWelcome && !w.welcomed:
+		return w.onWelcome(payload)
+	case t == wire.TypeSegments && w.welcomed && !w.draining:
+		return w.onSegments(payload)
+	case t == wire.TypeDrain && w.welcomed:
+		w.draining = true
+		w.mu.Lock()
+		w.leaving = leaveSaid
+		w.mu.Unlock()
+		return wire.DecodeDrain(payload)
+	case t == wire.TypeRequest && w.gen.a != nil && !w.ring:
+		var r wire.Request
+		if err := r.Decode(payload); err != nil {
+			return fmt.Errorf("xebec: from the gateway: %w", err)
+		}
+		return w.handle(&r)
+	}
+	return fmt.Errorf("xebec: the gateway sent %v where it has no meaning", t)
+}
+
+func (w *worker) onWelcome(payload []byte) error {
+	var m wire.Welcome
+	if err := m.Decode(payload); err != nil {
+		return fmt.Errorf("xebec: from the gateway: %w", err)
+	}
+	switch {
+	case m.Major != wire.Major:
+		return fmt.Errorf("xebec: the gateway speaks version %d of the protocol, this binding version %d: use one of its release", m.Major, wire.Major)
+	case m.Model != w.launch.Model || m.Version != w.launch.Version:
+		return fmt.Errorf("xebec: the gateway wants %s@%s, this worker was started for %s@%s", m.Model, m.Version, w.launch.Model, w.launch.Version)
+	}
+	w.welcomed = true
+	w.ring = m.Mode&wire.ModeRing != 0
+	w.contexts = m.Mode&wire.ModeContexts != 0
+	if w.ring && w.capabilities&wire.CapRing == 0 {
+		return errors.New("xebec: the gateway chose rings, which this worker said it has not")
+	}
+	w.sig = m.Signature
+	in := append([]api.TensorSpec{}, w.sig.Inputs...)
+	if w.contexts {
+		in = append(in, wire.BytesSection)
+	}
+	w.inputs = wire.NewSchema(in)
+	w.labelled = wire.NewSchema(append(in, wire.BytesSection))
+	out := append([]api.TensorSpec{}, w.sig.Outputs...)
+	if w.capabilities&wire.CapConfidences != 0 {
+		out = append(out, wire.ConfidenceSection)
+	}
+	w.outputs = wire.NewSchema(out)
+	return nil
+}
+
+func (w *worker) onSegments(payload []byte) error {
+	var m wire.Segments
+	if err := m.Decode(payload); err != nil {
+		return fmt.Errorf("xebec: from the gateway: %w", err)
+	}
+	fdA, fdB, err := w.conn.takePair()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fdA)
+	defer unix.Close(fdB)
+	if m.Generation <= w.gen.number {
+		return fmt.Errorf("xebec: the gateway sent segments of generation %d after those of %d", m.Generation, w.gen.number)
+	}
+	// No view of the old generation lives: predict has returned, and answers that wait for a GRANT are in private memory.
+	if err := w.gen.close(); err != nil {
+		return err
+	}
+	if err := w.gen.open(&m, fdA, fdB, w.ring); err != nil {
+		return fmt.Errorf("xebec: map generation %d: %w", m.Generation, err)
+	}
+	ready := wire.Ready{Generation: m.Generation}
+	if err := w.conn.send(ready.Append(nil)); err != nil {
+		return err
+	}
+	return w.mayLeave()
+}
+
+func (g *generation) open(m *wire.Segments, fdA, fdB int, ring bool) error {
+	entries := int(m.Entries)
+	a, err := shm.Open(fdA, shm.RoleA, m.Generation, entries, m.SizeA)
+	if err != nil {
+		return err
+	}
+	b, err := shm.Open(fdB, shm.RoleB, m.Generation, entries, m.SizeB)
+	if err != nil {
+		return errors.Join(err, a.Close())
+	}
+	*g = generation{number: m.Generation, a: a, b: b, slabB: shm.SlabOffset(entries), entries: uint64(entries)}
+	if ring {
+		g.consumer, g.producer = shm.NewConsumer(b, a), shm.NewProducer(b, a)
+	}
+	return nil
+}
+
+// leave says LEAVING, now or as soon as it is legal. Any goroutine may call it.
+func (w *worker) leave(reason string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch w.leaving {
+	case leaveTooEarly:
+		w.leaving, w.reason = leaveWanted, reason
+	case leavePossible:
+		w.leaving = leaveSaid
+		m := wire.Leaving{Reason: reason}
+		_ = w.conn.send(m.Append(nil)) // the loop notices a broken connection by itself
+	}
+}
+
+// mayLeave is called at the first SEGMENTS and after, from when on LEAVING is legal.
+func (w *worker) mayLeave() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch w.leaving {
+	case leaveTooEarly:
+		w.leaving = leavePossible
+	case leaveWanted:
+		w.leaving = leaveSaid
+		m := wire.Leaving{Reason: w.reason}
+		return w.conn.send(m.Append(nil))
+	}
+	return nil
+}
+
+// takeRequests handles the ring until it is empty.
+func (w *worker) takeRequests() error {
+	if w.gen.consumer == nil {
+		return nil
+	}
+	var d shm.Descriptor
+	for {
+		some, err := w.gen.consumer.Pop(&d, w.gen.entries)
+		if err != nil || !some {
+			return err
+		}
+		var r wire.Request
+		if err := r.Get((*[wire.DescriptorBytes]byte)(&d)); err != nil {
+			return fmt.Errorf("xebec: from the gateway: %w", err)
+		}
+		if err := w.handle(&r); err != nil {
+			return err
+		}
+	}
+}
+
+// respond sends one response, by ring or by socket.
+func (w *worker) respond(r *wire.Response) error {
+	if w.gen.producer == nil {
+		w.frame = r.Append(w.frame[:0])
+		return w.conn.send(w.frame)
+	}
+	var d shm.Descriptor
+	r.Put((*[wire.DescriptorBytes]byte)(&d))
+	w.gen.producer.Push(&d)
+	if w.gen.producer.MustRing() {
+		return w.conn.send(bell)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+//go:build linux && (amd64 || arm64 || loong64 || ppc64le || riscv64)
+
+package xebec
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker/wire"
+)
+
+// Version of this binding, told to the gateway for operators to see.
+const Version = "0.1.0"
+
+// Launch says where to connect and what to serve: what the gateway puts into the environment of the workers it starts.
+type Launch struct {
+	Socket  string // path of the gateway's unix socket; "@" begins an abstract name
+	Token   string // one-time token of this launch
+	Model   string
+	Version string
+}
+
+// launchFromEnv reads XEBEC_SOCKET, XEBEC_TOKEN, XEBEC_MODEL and XEBEC_VERSION.
+func launchFromEnv() (Launch, error) {
+	var l Launch
+	for _, v := range []struct {
+		name string
+		to   *string
+	}{{"XEBEC_SOCKET", &l.Socket}, {"XEBEC_TOKEN", &l.Token}, {"XEBEC_MODEL", &l.Model}, {"XEBEC_VERSION", &l.Version}} {
+		if *v.to = os.Getenv(v.name); *v.to == "" {
+			return l, fmt.Errorf("xebec: %s is not set: a worker is started by the gateway, which sets it; deploy the model with xebec deploy", v.name)
+		}
+	}
+	return l, nil
+}
+
+// Option changes what Serve does.
+type Option func(*config)
+
+type config struct {
+	launch       *Launch
+	feedback     func(context.Context, *Batch) error
+	accuracy     func(context.Context) (float64, error)
+	signature    *api.Signature
+	stop         context.Context
+	capabilities uint32
+	exit         func(code int) // os.Exit but in tests
+	grace        time.Duration  // goneGrace but in tests
+}
+
+// WithFeedback declares that the model learns from feedback: f gets the inputs of queries as predict got them, the context of
+// each when [WithContexts] is there, and the label of each as JSON text ([Batch.Label]). It sets no outputs.
+func WithFeedback(f func(ctx context.Context, b *Batch) error) Option {
+	return func(c *config) {
+		c.feedback = f
+		c.capabilities |= wire.CapFeedback
+	}
+}
+
+// WithAccuracy declares that the model can say how accurate it has been of late, from 0 to 1.
+func WithAccuracy(f func(ctx context.Context) (float64, error)) Option {
+	return func(c *config) {
+		c.accuracy = f
+		c.capabilities |= wire.CapAccuracy
+	}
+}
+
+// WithContexts asks for the context of each query (user, session …): [Batch.Context].
+func WithContexts() Option {
+	return func(c *config) { c.capabilities |= wire.CapContexts }
+}
+
+// WithConfidences declares that the model says how sure it is of each output: [Batch.Confidences].
+func WithConfidences() Option {
+	return func(c *config) { c.capabilities |= wire.CapConfidences }
+}
+
+// WithSignature declares what the program expects. The gateway refuses the worker unless the model is declared with
+// exactly the same names, types and shapes.
+func WithSignature(sig *api.Signature) Option {
+	return func(c *config) { c.signature = sig }
+}
+
+// WithLaunch takes the place of the environment variables.
+func WithLaunch(l Launch) Option {
+	return func(c *config) { c.launch = &l }
+}
+
+// WithStop makes the end of ctx do what SIGTERM does: the worker says that it leaves and drains.
+func WithStop(ctx context.Context) Option {
+	return func(c *config) { c.stop = ctx }
+}
+
+// WithSocketDescriptors makes the worker do without the shared rings: descriptors travel over the socket, as with
+// workers whose language has no memory fences. It is slower, and there for tests of the protocol.
+func WithSocketDescriptors() Option {
+	return func(c *config) { c.capabilities &^= wire.CapRing }
+}

@@ -1,0 +1,172 @@
+//go:build linux && (amd64 || arm64 || loong64 || ppc64le || riscv64)
+
+package xebec
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/worker/wire"
+)
+
+// socket is the connection to the gateway. recv and the parser belong to the loop, send may be called by anyone.
+//
+// It is a plain blocking descriptor, outside of the Go runtime's poller: the loop has nothing to do while it waits, and
+// a thread that sleeps in recvmsg is woken by the kernel directly.
+type socket struct {
+	fd     int
+	parser wire.Parser
+	fds    []int // descriptors that came and wait for their SEGMENTS
+
+	// What recvmsg is told, kept so that a wake costs no allocation.
+	msg unix.Msghdr
+	iov unix.Iovec
+	oob [128]byte
+
+	mu     sync.Mutex // one frame after the other
+	closed bool
+}
+
+// segmentDescriptors is how many descriptors come with SEGMENTS; more are never held.
+const segmentDescriptors = 2
+
+func dial(path string) (*socket, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("xebec: make a socket: %w", err)
+	}
+	for {
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil && err != unix.EISCONN { // connected before the signal came
+		unix.Close(fd)
+		return nil, fmt.Errorf("xebec: connect to the gateway at %s: %w: is it running?", path, err)
+	}
+	return &socket{fd: fd}, nil
+}
+
+// recv reads once, waiting for something to come unless flags have MSG_DONTWAIT, and gives it to the parser. It returns
+// unix.EAGAIN when nothing is there and ErrGatewayGone at the end.
+func (s *socket) recv(flags int) error {
+	space := s.parser.Space()
+	s.iov.Base = &space[0]
+	s.iov.SetLen(len(space))
+	for {
+		s.msg = unix.Msghdr{Iov: &s.iov, Control: &s.oob[0]}
+		s.msg.SetIovlen(1)
+		s.msg.SetControllen(len(s.oob))
+		n, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msg)), uintptr(flags|unix.MSG_CMSG_CLOEXEC))
+		switch {
+		case errno == unix.EINTR:
+			continue
+		case errno == unix.EAGAIN:
+			return unix.EAGAIN
+		case errno == unix.ECONNRESET:
+			return ErrGatewayGone
+		case errno != 0:
+			return fmt.Errorf("xebec: read from the gateway: %w", errno)
+		}
+		if s.msg.Controllen > 0 {
+			if err := s.takeDescriptors(); err != nil {
+				return err
+			}
+		}
+		if n == 0 {
+			return ErrGatewayGone
+		}
+		s.parser.Advance(int(n))
+		return nil
+	}
+}
+
+func (s *socket) takeDescriptors() error {
+	messages, err := unix.ParseSocketControlMessage(s.oob[:s.msg.Controllen])
+	if err != nil {
+		return fmt.Errorf("xebec: read the control message of the gateway: %w", err)
+	}
+	for i := range messages {
+		if messages[i].Header.Level != unix.SOL_SOCKET || messages[i].Header.Type != unix.SCM_RIGHTS {
+			continue
+		}
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return fmt.Errorf("xebec: read the descriptors of the gateway: %w", err)
+		}
+		s.fds = append(s.fds, fds...)
+	}
+	if len(s.fds) > segmentDescriptors || s.msg.Flags&unix.MSG_CTRUNC != 0 {
+		return fmt.Errorf("xebec: the gateway sent %d descriptors or more, expected %d with SEGMENTS", len(s.fds), segmentDescriptors)
+	}
+	return nil
+}
+
+// takePair gives the two descriptors of SEGMENTS to the caller, who closes them.
+func (s *socket) takePair() (a, b int, err error) {
+	if len(s.fds) != segmentDescriptors {
+		return 0, 0, fmt.Errorf("xebec: %d descriptors came with SEGMENTS, expected %d", len(s.fds), segmentDescriptors)
+	}
+	a, b = s.fds[0], s.fds[1]
+	s.fds = s.fds[:0]
+	return a, b, nil
+}
+
+// bell is sent as it is; a frame of one byte.
+var bell = wire.AppendBell(nil)
+
+// send writes a whole frame. A gateway that does not read makes it wait; one that is gone makes it fail.
+func (s *socket) send(frame []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(frame) > 0 {
+		if s.closed {
+			return ErrGatewayGone
+		}
+		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&frame[0])), uintptr(len(frame)), unix.MSG_NOSIGNAL, 0, 0)
+		switch {
+		case errno == unix.EINTR:
+			continue
+		case errno == unix.EPIPE || errno == unix.ECONNRESET:
+			return ErrGatewayGone
+		case errno != 0:
+			return fmt.Errorf("xebec: write to the gateway: %w", errno)
+		}
+		frame = frame[n:]
+	}
+	return nil
+}
+
+// waitHangUp returns when the connection has ended, from either side. It sleeps in poll without asking for data, so that
+// bells do not wake it.
+func (s *socket) waitHangUp() {
+	set := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLRDHUP}}
+	for {
+		n, err := unix.Poll(set, -1)
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// shutdown ends the connection but keeps the descriptor's number, which waitHangUp may still be using.
+func (s *socket) shutdown() {
+	_ = unix.Shutdown(s.fd, unix.SHUT_RDWR) // it may have ended already
+}
+
+// close is called when nobody waits for the socket any more.
+func (s *socket) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, fd := range s.fds {
+		unix.Close(fd)
+	}
+	s.fds = nil
+	unix.Close(s.fd)
+}
