@@ -112,8 +112,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer log.Sync()
-	s := &Server{cfg: cfg, log: log, started: time.Now(), refresh: make(chan struct{}, 1), models: map[api.ModelID]*deployment{}, functions: map[string]*function{}}
-	return s.run(ctx)
+	return newServer(cfg, log).run(ctx)
+}
+
+func newServer(cfg Config, log *zap.Logger) *Server {
+	return &Server{cfg: cfg, log: log, started: time.Now(), refresh: make(chan struct{}, 1), models: map[api.ModelID]*deployment{}, functions: map[string]*function{}}
 }
 
 func (s *Server) run(ctx context.Context) (err error) {

@@ -1,0 +1,324 @@
+package apptest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+const (
+	// patience is how long a condition may take to come true. It is far more than a busy machine needs: it is there so that
+	// a test that would wait for ever says what for.
+	patience = 90 * time.Second
+	// pollEvery is how often a condition is looked at.
+	pollEvery = 10 * time.Millisecond
+)
+
+// programs are the real ones, built once for all tests.
+var programs struct {
+	xebec  string
+	worker string // xebec-testworker
+	root   string // holds the programs and every test's directory
+	repo   string // the module's own folder
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) int {
+	if err := build(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(programs.root)
+	code := m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "goroutines of the tests themselves are left:", err)
+		return 1
+	}
+	return code
+}
+
+func build() error {
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	programs.repo = filepath.Join(here, "../../../..")
+	if err := sources(); err != nil {
+		return err
+	}
+	// Short: a socket's path has at most 107 bytes.
+	if programs.root, err = os.MkdirTemp("", "xebec-apptest-"); err != nil {
+		return err
+	}
+	programs.xebec = filepath.Join(programs.root, "xebec")
+	programs.worker = filepath.Join(programs.root, "xebec-testworker")
+	flags := []string{}
+	if raceDetector {
+		flags = []string{"-race"}
+	}
+	return errors.Join(compile(programs.xebec, "./gateway/cmd/xebec", flags), compile(programs.worker, "./worker/bindings/go/cmd/xebec-testworker", nil))
+}
+
+func compile(output, pkg string, flags []string) error {
+	tool := os.Getenv("GO")
+	if tool == "" {
+		tool = "go"
+	}
+	cmd := exec.Command(tool, slices.Concat([]string{"build"}, flags, []string{"-o", output, pkg})...)
+	cmd.Dir = programs.repo
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// sources looks at every file that the programs are made of. `go test` caches a result as long as the files that the test
+// itself has opened or looked at stay as they are; it knows nothing of what a compiler reads that the test starts.
+func sources() error {
+	for _, dir := range []string{"api", "shm", "scheduler", "worker", "containers", "gateway", "deploy/demo"} {
+		err := filepath.WalkDir(filepath.Join(programs.repo, dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !slices.Contains([]string{".go", ".py", ".c", ".yaml", ".txt"}, filepath.Ext(path)) {
+				return err
+			}
+			_, err = os.Stat(path)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err := os.Stat(filepath.Join(programs.repo, "go.mod"))
+	return err
+}
+
+// gateway is one `xebec serve` with everything below it.
+type gateway struct {
+	t         *testing.T
+	dir       string // its TMPDIR and working directory
+	functions string // host:port
+	admin     string
+	client    *http.Client
+
+	cmd    *exec.Cmd
+	log    string
+	exited chan struct{}
+	// closedBy is set by a test that ends the gateway itself.
+	ended bool
+}
+
+// serve starts a gateway with the arguments, waits until it is ready, and sees to it that it ends well with the test.
+func serve(t *testing.T, args ...string) *gateway {
+	t.Helper()
+	return serveIn(t, newDir(t), args...)
+}
+
+// serveIn starts a gateway in a directory that exists.
+func serveIn(t *testing.T, dir string, args ...string) *gateway {
+	t.Helper()
+	g := launch(t, dir, append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	g.await("the gateway's addresses", g.readAddresses)
+	g.await("readyz to turn 200", func(ctx context.Context) (bool, string) {
+		status, body := g.fetch(ctx, "http://"+g.functions+"/readyz")
+		return status == 200, body
+	})
+	return g
+}
+
+// launch runs `xebec serve` and returns at once.
+func launch(t *testing.T, dir string, args ...string) *gateway {
+	t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 256}
+	g := &gateway{t: t, dir: dir, client: &http.Client{Transport: transport}, exited: make(chan struct{})}
+	log, err := os.CreateTemp(dir, "gateway-*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	g.log = log.Name()
+	g.cmd = exec.Command(programs.xebec, append([]string{"serve"}, args...)...)
+	g.cmd.Dir = dir
+	g.cmd.Env = append(os.Environ(), "TMPDIR="+dir, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
+	g.cmd.Stdout, g.cmd.Stderr = log, log
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(g.exited)
+		_ = g.cmd.Wait() // the state says how it ended
+	}()
+	t.Cleanup(func() {
+		if !g.ended {
+			g.stop()
+		}
+		transport.CloseIdleConnections()
+		if t.Failed() {
+			t.Logf("the gateway's log ends with:\n%s", tail(g.logText(), 60))
+		}
+	})
+	return g
+}
+
+// newDir makes a directory with a short name that is gone after the test.
+func newDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(programs.root, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+var servingLine = regexp.MustCompile(`serving\s+\{"functions": "([^"]+)", "admin": "([^"]+)"`)
+
+func (g *gateway) readAddresses(context.Context) (bool, string) {
+	found := servingLine.FindStringSubmatch(g.logText())
+	if found == nil {
+		return false, g.logText()
+	}
+	g.functions, g.admin = found[1], found[2]
+	return true, ""
+}
+
+func (g *gateway) logText() string {
+	text, err := os.ReadFile(g.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// stop asks the gateway to end, and judges how it does: with status 0, without a data race, without leaving a process.
+func (g *gateway) stop() {
+	g.t.Helper()
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		g.t.Errorf("SIGTERM: %v", err)
+	}
+	g.gone(0)
+}
+
+// gone waits until the gateway and everything below it have ended. status -1 means SIGKILL.
+func (g *gateway) gone(status int) {
+	g.t.Helper()
+	g.ended = true
+	select {
+	case <-g.exited:
+	case <-time.After(patience):
+		g.t.Errorf("the gateway has not ended within %v", patience)
+		_ = g.cmd.Process.Kill()
+		<-g.exited
+	}
+	if got := g.cmd.ProcessState.ExitCode(); got != status {
+		g.t.Errorf("the gateway ended with %v: expected status %d\n%s", g.cmd.ProcessState, status, tail(g.logText(), 30))
+	}
+	if text := g.logText(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
+		g.t.Errorf("the gateway's log tells of a defect:\n%s", text)
+	}
+	if g.dir == "" {
+		return
+	}
+	err := poll(context.Background(), func(context.Context) (bool, string) {
+		left := processesOf(g.dir)
+		return len(left) == 0, fmt.Sprintf("%v", left)
+	})
+	if err != nil {
+		g.t.Errorf("processes are left after the gateway's end: %v", err)
+		for _, p := range processesOf(g.dir) { // ours, by their TMPDIR
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// await fails the test unless the condition comes true; the condition says how things stand. It ends early with the gateway.
+func (g *gateway) await(what string, condition func(context.Context) (bool, string)) {
+	g.t.Helper()
+	err := poll(g.t.Context(), func(ctx context.Context) (bool, string) {
+		ok, state := condition(ctx)
+		select {
+		case <-g.exited:
+			if !ok && !g.ended {
+				return true, "exited"
+			}
+		default:
+		}
+		return ok, state
+	})
+	if err != nil {
+		g.t.Fatalf("waited for %s: %v", what, err)
+	}
+	select {
+	case <-g.exited:
+		if !g.ended {
+			g.t.Fatalf("the gateway ended while the test waited for %s: %v\n%s", what, g.cmd.ProcessState, tail(g.logText(), 30))
+		}
+	default:
+	}
+}
+
+// poll looks at a condition until it is true.
+func poll(ctx context.Context, condition func(context.Context) (bool, string)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	state := "it was never looked at"
+	for {
+		ok, now := condition(ctx)
+		if ok {
+			return nil
+		}
+		if ctx.Err() == nil {
+			state = now
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("not within %v; last seen: %s", patience, state)
+		}
+	}
+}
+
+// bounded is the test's context with its patience.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// python is the interpreter with the binding and the demo's libraries.
+func python(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("XEBEC_TEST_PYTHON")
+	if path == "" {
+		path = filepath.Join(programs.repo, "build/venv/bin/python")
+	}
+	if out, err := exec.CommandContext(bounded(t), path, "-c", "import numpy, sklearn, joblib, xebec").CombinedOutput(); err != nil {
+		t.Fatalf("%s is not a Python with the worker binding and scikit-learn (%v: %s): `make demo` at the repository's root makes build/venv, and XEBEC_TEST_PYTHON names another one",
+			path, err, bytes.TrimSpace(out))
+	}
+	return path
+}
