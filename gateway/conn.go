@@ -75,7 +75,8 @@ func (h *HTTP) newTransporter(o *config.Options) network.Transporter {
 		})
 		return &connContext{context.Background(), cn}
 	}
-	return transporter{hertznet.NewTransporter(o)}
+	h.transport = hertznet.NewTransporter(o)
+	return transporter{h.transport}
 }
 
 func (t transporter) ListenAndServe(onData network.OnData) error {

@@ -14,8 +14,10 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
+	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/protocol/consts"
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/oip"
 )
 
 // Limits bound what a client can make the gateway hold.
@@ -39,6 +41,8 @@ type HTTP struct {
 	limits Limits
 	hertz  *server.Hertz
 	served chan struct{}
+	// transport is Hertz's, which it makes when it is made itself.
+	transport network.Transporter
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -99,7 +103,17 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 		c.nc.Close()
 	}
 	h.hertz.Shutdown(done)
-	return err
+	// A shutdown that overtakes the start finds nothing to stop: ask the transport until it has stopped.
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		h.transport.Shutdown(done)
+		select {
+		case <-h.served:
+			return err
+		case <-again.C:
+		}
+	}
 }
 
 func (h *HTTP) drain(ctx context.Context) error {
@@ -180,15 +194,14 @@ func (h *HTTP) infer(_ context.Context, c *app.RequestContext) {
 		h.failOIP(c, err)
 		return
 	}
-	slo := api.Nanos(directDeadline)
+	slo := api.Nanos(0)
 	if v := c.Request.Header.Peek("Xebec-Slo-Ms"); len(v) > 0 {
 		if slo, err = parseSLO(v); err != nil {
 			h.failOIP(c, err)
 			return
 		}
 	}
-	body := c.Request.Body()
-	jsonLen := len(body)
+	body, jsonLen := c.Request.Body(), oip.WholeBody
 	if v := c.Request.Header.Peek("Inference-Header-Content-Length"); len(v) > 0 {
 		if jsonLen, err = strconv.Atoi(string(v)); err != nil || jsonLen < 0 || jsonLen > len(body) {
 			h.failOIP(c, api.Errorf(api.InvalidArgument, "header Inference-Header-Content-Length: %q is not a length within the body of %d bytes", v, len(body)))
@@ -204,6 +217,12 @@ func (h *HTTP) infer(_ context.Context, c *app.RequestContext) {
 		cl.drop()
 		h.failOIP(c, err)
 		return
+	}
+	if slo == 0 {
+		cl.slo = directDeadline
+		if micros := cl.oip.TimeoutMicros; micros > 0 {
+			cl.slo = api.Nanos(min(micros, maxSLO.Microseconds()) * 1000)
+		}
 	}
 	h.answer(c, cl)
 }

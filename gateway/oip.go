@@ -9,7 +9,7 @@ import (
 )
 
 // directDeadline is the deadline of requests that address a model, which has no latency objective of its own.
-const directDeadline = 30 * time.Second
+const directDeadline = api.Nanos(30 * time.Second)
 
 // extensions are the parts of the Open Inference Protocol beyond its core that are served.
 var extensions = []string{"binary_tensor_data"}

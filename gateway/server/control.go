@@ -38,7 +38,7 @@ func (s *Server) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api
 		fresh = append(fresh, d)
 	}
 	for _, d := range fresh {
-		s.models[d.spec.ID()] = d
+		s.models[d.id] = d
 	}
 	for i, c := range changes {
 		switch {
@@ -67,7 +67,7 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 	var changes []api.Change
 	models := make(map[api.ModelID]*api.ModelSpec, len(s.models)+len(set.Models))
 	for id, d := range s.models {
-		models[id] = &d.spec
+		models[id] = d.spec()
 	}
 	for i := range set.Models {
 		m := &set.Models[i]
@@ -78,12 +78,12 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 		if d := s.models[m.ID()]; d != nil {
 			c.Action = api.Unchanged
 			if m.Dir == "" {
-				m.Dir = d.spec.Dir // a manifest that was printed says nothing of it
+				m.Dir = d.spec().Dir // a manifest that was printed says nothing of it
 			}
-			if field := immutableDiffers(&d.spec, m); field != "" {
+			if field := immutableDiffers(d.spec(), m); field != "" {
 				return nil, api.Errorf(api.Conflict, "model %s exists and has another %s: a version never changes; declare a new version, or delete this one first", m.ID(), field)
 			}
-			if !reflect.DeepEqual(d.spec, *m) {
+			if !reflect.DeepEqual(*d.spec(), *m) {
 				c.Action = api.Updated
 			}
 		}
@@ -148,7 +148,7 @@ func immutableDiffers(old, new *api.ModelSpec) string {
 }
 
 func (s *Server) updateLocked(d *deployment, spec api.ModelSpec) {
-	d.spec = spec
+	d.current.Store(&spec)
 	d.set.SetCount(spec.Replicas.Min)
 }
 
@@ -213,11 +213,11 @@ func (s *Server) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api
 			}
 		}
 	}
-	sort.Slice(gone, func(i, j int) bool { return api.CompareVersions(gone[i].spec.Version, gone[j].spec.Version) < 0 })
+	sort.Slice(gone, func(i, j int) bool { return api.CompareVersions(gone[i].id.Version, gone[j].id.Version) < 0 })
 	var changes []api.Change
 	for _, d := range gone {
-		delete(s.models, d.spec.ID())
-		changes = append(changes, api.Change{Kind: kind, Name: d.spec.Name, Version: d.spec.Version, Action: api.Deleted})
+		delete(s.models, d.id)
+		changes = append(changes, api.Change{Kind: kind, Name: d.id.Name, Version: d.id.Version, Action: api.Deleted})
 	}
 	s.publishLocked()
 	for _, d := range gone {
@@ -282,7 +282,7 @@ func lastLines(of []*deployment, n int) []api.LogLine {
 	var all []api.LogLine
 	for _, d := range of {
 		for _, l := range d.logs.Tail(n) {
-			all = append(all, logLine(d.spec.Version, l))
+			all = append(all, logLine(d.id.Version, l))
 		}
 	}
 	sort.SliceStable(all, func(i, j int) bool { return all[i].Time.Before(all[j].Time) })
@@ -312,10 +312,10 @@ func follow(ctx context.Context, of []*deployment, emit func(api.LogLine) error)
 				got, lost, err := f.Next(ctx)
 				var out []api.LogLine
 				if lost > 0 {
-					out = append(out, api.LogLine{Time: time.Now(), Version: d.spec.Version, Stream: "gateway", Text: lostText(lost)})
+					out = append(out, api.LogLine{Time: time.Now(), Version: d.id.Version, Stream: "gateway", Text: lostText(lost)})
 				}
 				for _, l := range got {
-					out = append(out, logLine(d.spec.Version, l))
+					out = append(out, logLine(d.id.Version, l))
 				}
 				select {
 				case lines <- out:

@@ -22,7 +22,8 @@ import (
 // its lock is held for moments only.
 type deployment struct {
 	s       *Server
-	spec    api.ModelSpec
+	id      api.ModelID
+	current atomic.Pointer[api.ModelSpec] // replaced when bounds and batching change
 	created time.Time
 	lane    *driver.Lane
 	set     *containers.Set
@@ -48,7 +49,8 @@ type launch struct {
 
 // deploy makes the deployment of a spec that is valid. Nothing runs before start.
 func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
-	d := &deployment{s: s, spec: spec, created: time.Now(), logs: containers.NewLogs(), queues: map[string]int32{}, launches: map[uint64]*launch{}}
+	d := &deployment{s: s, id: spec.ID(), created: time.Now(), logs: containers.NewLogs(), queues: map[string]int32{}, launches: map[uint64]*launch{}}
+	d.current.Store(&spec)
 	d.lane = driver.NewLane(laneConfig(spec, 0), s.clock)
 	direct := d.lane.AddFunction(1)
 	d.model = gateway.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
@@ -68,7 +70,9 @@ func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
 // directColdStart is how long requests that address a model may wait for its first replica.
 const directColdStart = 30 * time.Second
 
-func (d *deployment) start() error { return d.set.SetCount(d.spec.Replicas.Min) }
+func (d *deployment) spec() *api.ModelSpec { return d.current.Load() }
+
+func (d *deployment) start() error { return d.set.SetCount(d.spec().Replicas.Min) }
 
 // close ends the deployment: queries that wait are answered, those in flight come back first.
 func (d *deployment) close(ctx context.Context, code api.Code) error {
@@ -103,8 +107,8 @@ func laneConfig(spec api.ModelSpec, slo time.Duration) scheduler.Config {
 }
 
 func (d *deployment) dir() string {
-	if d.spec.Dir != "" {
-		return d.spec.Dir
+	if d.spec().Dir != "" {
+		return d.spec().Dir
 	}
 	return d.s.workDir
 }
@@ -141,8 +145,8 @@ func environment(spec api.ModelSpec) []string {
 // prepare gives a launch its token.
 func (d *deployment) prepare(replica uint64) ([]string, error) {
 	token, env := d.s.hub.Expect(worker.Expectation{
-		Replica: replica, Model: d.spec.ID(), Signature: d.spec.Signature(),
-		Depth: scheduler.DefaultDepth, BatchHint: min(d.spec.Batching.Max, 256), Events: d,
+		Replica: replica, Model: d.id, Signature: d.spec().Signature(),
+		Depth: scheduler.DefaultDepth, BatchHint: min(d.spec().Batching.Max, 256), Events: d,
 	})
 	d.mu.Lock()
 	d.launches[replica] = &launch{token: token}
@@ -154,7 +158,7 @@ func (d *deployment) prepare(replica uint64) ([]string, error) {
 func (d *deployment) event(e containers.Event) {
 	switch e.Kind {
 	case containers.Started:
-		d.s.log.Info("replica started", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", e.Replica), zap.Int("pid", e.PID))
+		d.s.log.Info("replica started", zap.Stringer("model", d.id), zap.Uint64("replica", e.Replica), zap.Int("pid", e.PID))
 	case containers.Exited:
 		d.mu.Lock()
 		l := d.launches[e.Replica]
@@ -167,9 +171,9 @@ func (d *deployment) event(e containers.Event) {
 			d.s.hub.Forget(l.token)
 		}
 		if e.Asked {
-			d.s.log.Info("replica ended", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", e.Replica), zap.String("how", e.Reason))
+			d.s.log.Info("replica ended", zap.Stringer("model", d.id), zap.Uint64("replica", e.Replica), zap.String("how", e.Reason))
 		} else {
-			d.s.log.Warn("replica ended by itself", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", e.Replica), zap.String("how", e.Reason), zap.Time("next_attempt", e.Next))
+			d.s.log.Warn("replica ended by itself", zap.Stringer("model", d.id), zap.Uint64("replica", e.Replica), zap.String("how", e.Reason), zap.Time("next_attempt", e.Next))
 		}
 		d.s.changed()
 	}
@@ -200,7 +204,7 @@ func (d *deployment) Ready(r *worker.Replica) {
 	d.lane.AddReplica(scheduler.ReplicaID(r.ID()), link{d, r}, scheduler.DefaultDepth)
 	d.model.Ready.Add(1)
 	d.set.MarkReady(r.ID())
-	d.s.log.Info("replica ready", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", r.ID()), zap.Int("pid", r.PID()), zap.String("binding", r.Binding()), zap.Bool("ring", r.Ring()))
+	d.s.log.Info("replica ready", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.Int("pid", r.PID()), zap.String("binding", r.Binding()), zap.Bool("ring", r.Ring()))
 	d.s.changed()
 }
 
@@ -227,13 +231,13 @@ func (d *deployment) noteError(r *worker.Replica, res *api.BatchResult) {
 	}
 	d.mu.Unlock()
 	if !quiet {
-		d.s.log.Warn("batch failed", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", r.ID()), zap.Stringer("code", res.Code), zap.String("worker_says", res.Detail))
+		d.s.log.Warn("batch failed", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.Stringer("code", res.Code), zap.String("worker_says", res.Detail))
 	}
 }
 
 // Leaving lets the worker go when nothing is outstanding.
 func (d *deployment) Leaving(r *worker.Replica, reason string) {
-	d.s.log.Info("replica leaving", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
+	d.s.log.Info("replica leaving", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
 	d.lane.DrainReplica(scheduler.ReplicaID(r.ID()), r.Drain)
 }
 
@@ -254,7 +258,7 @@ func (d *deployment) Gone(r *worker.Replica, reason string, violation bool) {
 	if violation {
 		level = zap.ErrorLevel
 	}
-	d.s.log.Log(level, "replica disconnected", zap.Stringer("model", d.spec.ID()), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
+	d.s.log.Log(level, "replica disconnected", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
 	if violation {
 		go d.set.Kill(r.ID(), reason)
 	} else {

@@ -88,7 +88,7 @@ func (d *deployment) beats(other *deployment) bool {
 	if ready != otherReady {
 		return ready
 	}
-	return api.CompareVersions(d.spec.Version, other.spec.Version) > 0
+	return api.CompareVersions(d.id.Version, other.id.Version) > 0
 }
 
 // resolveLocked finds the deployment that "name" or "name@version" means now.
@@ -126,7 +126,7 @@ func (s *Server) configureLocked() {
 		}
 	}
 	for _, d := range s.models {
-		c := laneConfig(d.spec, slo[d])
+		c := laneConfig(*d.spec(), slo[d])
 		d.objectiveNanos.Store(c.Batching.ObjectiveNanos)
 		d.lane.Configure(c)
 	}
@@ -141,7 +141,7 @@ func (s *Server) ready() (bool, string) {
 	defer s.mu.Unlock()
 	var waiting []string
 	for id, d := range s.models {
-		if d.spec.Replicas.Min > 0 && d.model.Ready.Load() == 0 {
+		if d.spec().Replicas.Min > 0 && d.model.Ready.Load() == 0 {
 			d.mu.Lock()
 			failed := d.failed
 			d.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *Server) retire(d *deployment) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 		defer cancel()
 		if err := d.close(ctx, api.ModelRemoved); err != nil {
-			s.log.Error("model version did not end", zap.Stringer("model", d.spec.ID()), zap.Error(err))
+			s.log.Error("model version did not end", zap.Stringer("model", d.id), zap.Error(err))
 		}
 	}()
 }

@@ -171,8 +171,10 @@ func (s *Server) run(ctx context.Context) (err error) {
 		return errors.Join(err, s.stop())
 	}
 	served := make(chan error, 2)
-	go func() { served <- s.http.Serve() }()
-	go func() { served <- adminHTTP.Run() }()
+	var serving sync.WaitGroup
+	serving.Add(2)
+	go func() { defer serving.Done(); served <- s.http.Serve() }()
+	go func() { defer serving.Done(); served <- adminHTTP.Run() }()
 	s.log.Info("serving", zap.String("functions", s.listen), zap.String("admin", s.admin), zap.Int("models", len(set.Models)), zap.String("version", cfg.Version))
 	if cfg.Started != nil {
 		cfg.Started(s.listen, s.admin)
@@ -193,6 +195,8 @@ func (s *Server) run(ctx context.Context) (err error) {
 	now, done := context.WithTimeout(context.Background(), time.Millisecond)
 	defer done()
 	adminHTTP.Shutdown(now)
+	admin.Close() // in case it had not begun to serve
+	serving.Wait()
 	s.log.Info("stopped")
 	return err
 }

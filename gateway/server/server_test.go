@@ -28,18 +28,11 @@ func TestMain(m *testing.M) {
 
 // idleRuntime runs replicas that never connect.
 type idleRuntime struct {
-	mu      sync.Mutex
-	started []containers.Launch
-	fail    error
+	launched chan containers.Launch
 }
 
 func (r *idleRuntime) Start(_ context.Context, l containers.Launch) (containers.Instance, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.started = append(r.started, l)
-	if r.fail != nil {
-		return nil, r.fail
-	}
+	r.launched <- l
 	return &idleInstance{gone: make(chan struct{})}, nil
 }
 
@@ -80,7 +73,7 @@ default: -1
 // started is a gateway over a runtime whose replicas never connect.
 func started(t *testing.T, cfg Config) (*Server, *idleRuntime, string) {
 	t.Helper()
-	rt := &idleRuntime{}
+	rt := &idleRuntime{launched: make(chan containers.Launch, 16)}
 	ctx, cancel := context.WithCancel(context.Background())
 	addr := make(chan string, 1)
 	done := make(chan error, 1)
@@ -144,10 +137,8 @@ func TestApplySaysWhatItDid(t *testing.T) {
 	if code(err) != api.Conflict || !strings.Contains(err.Error(), "another run") {
 		t.Errorf("a changed version is answered %v", err)
 	}
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	if len(rt.started) == 0 || rt.started[0].Command[0] != "/opt/python" || !strings.Contains(strings.Join(rt.started[0].Env, " "), "A=b") {
-		t.Errorf("launched %+v", rt.started)
+	if l := <-rt.launched; l.Command[0] != "/opt/python" || !strings.Contains(strings.Join(l.Env, " "), "A=b") {
+		t.Errorf("launched %+v", l)
 	}
 }
 

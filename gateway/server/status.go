@@ -29,14 +29,14 @@ func (s *Server) Models(_ context.Context, name string) ([]api.ModelStatus, erro
 		return nil, api.Errorf(api.NotFound, "no model %q", name)
 	}
 	sort.Slice(of, func(i, j int) bool {
-		a, b := of[i].spec.ID(), of[j].spec.ID()
+		a, b := of[i].id, of[j].id
 		return a.Name < b.Name || a.Name == b.Name && api.CompareVersions(a.Version, b.Version) < 0
 	})
 	out := make([]api.ModelStatus, 0, len(of))
 	for _, d := range of {
 		m := d.status()
-		m.Serving = serving[d.spec.Name] == d
-		m.ServingVersion = serving[d.spec.Name].spec.Version
+		m.Serving = serving[d.id.Name] == d
+		m.ServingVersion = serving[d.id.Name].id.Version
 		if name != "" {
 			m.Logs = lastLines([]*deployment{d}, describeLogLines)
 		}
@@ -49,7 +49,7 @@ func (d *deployment) status() api.ModelStatus {
 	var snap scheduler.Snapshot
 	d.lane.Snapshot(&snap)
 	m := api.ModelStatus{
-		Spec: d.spec, Dir: d.spec.Dir, Created: d.created, Replicas: []api.ReplicaStatus{},
+		Spec: *d.spec(), Dir: d.spec().Dir, Created: d.created, Replicas: []api.ReplicaStatus{},
 		QueueDepth: snap.Queued + snap.Late + snap.Retrying, ObjectiveMicros: d.objectiveNanos.Load() / 1000, Queries: codes(snap.Counters.Ended[:]),
 	}
 	scheduled := map[uint64]scheduler.ReplicaSnapshot{}
@@ -72,12 +72,12 @@ func (d *deployment) status() api.ModelStatus {
 	d.mu.Lock()
 	failed := d.failed
 	d.mu.Unlock()
-	c := api.Condition{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: fmt.Sprintf("%d of %d replicas are ready", ready, d.spec.Replicas.Min)}
+	c := api.Condition{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: fmt.Sprintf("%d of %d replicas are ready", ready, d.spec().Replicas.Min)}
 	switch {
-	case d.spec.Replicas.Min == 0 && ready == 0:
+	case d.spec().Replicas.Min == 0 && ready == 0:
 		m.State = api.ModelIdle
 		c.Status, c.Reason = api.ConditionFalse, "NoReplicaWanted"
-	case ready >= d.spec.Replicas.Min:
+	case ready >= d.spec().Replicas.Min:
 		m.State = api.ModelReady
 	case ready > 0:
 		m.State = api.ModelDegraded
@@ -150,9 +150,9 @@ func (s *Server) Functions(_ context.Context, name string) ([]api.FunctionStatus
 		}
 		c := api.Condition{Type: "Ready", Status: api.ConditionFalse, Reason: "NoReplica", Message: "no replica of its model is ready"}
 		if d := s.resolveLocked(f.spec.Models[0]); d != nil {
-			st.Models = []string{d.spec.ID().String()}
+			st.Models = []string{d.id.String()}
 			if st.Ready = d.model.Ready.Load() > 0; st.Ready {
-				c.Status, c.Reason, c.Message = api.ConditionTrue, "ReplicasReady", fmt.Sprintf("%d replicas of %s are ready", d.model.Ready.Load(), d.spec.ID())
+				c.Status, c.Reason, c.Message = api.ConditionTrue, "ReplicasReady", fmt.Sprintf("%d replicas of %s are ready", d.model.Ready.Load(), d.id)
 			}
 		}
 		st.Conditions = []api.Condition{c}
@@ -177,13 +177,13 @@ func (s *Server) Read() obs.Snapshot {
 	for name, f := range s.functions {
 		model := ""
 		if d := s.resolveLocked(f.spec.Models[0]); d != nil {
-			model = d.spec.Name
+			model = d.id.Name
 		}
 		out.Functions = append(out.Functions, obs.FunctionSample{Name: name, Model: model, Endpoint: f.stats.Read()})
 	}
 	for _, d := range s.models {
 		m := obs.ModelSample{
-			Name: d.spec.Name, Version: d.spec.Version, Ready: int(d.model.Ready.Load()), Endpoint: d.model.Stats.Read(),
+			Name: d.id.Name, Version: d.id.Version, Ready: int(d.model.Ready.Load()), Endpoint: d.model.Stats.Read(),
 			QueueTime: histogram(d.lane.QueueNanos(), 1e-9), BatchSize: histogram(d.lane.BatchSize(), 1), WorkerTime: histogram(d.lane.EvalNanos(), 1e-9),
 		}
 		var snap scheduler.Snapshot
