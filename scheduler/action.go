@@ -62,8 +62,3 @@ func (a *Actions) Reset() {
 	a.Dispatches, a.Kills, a.Ends = a.Dispatches[:0], a.Kills[:0], a.Ends[:0]
 	a.Drained, a.Evaluated = a.Drained[:0], a.Evaluated[:0]
 }
-
-// Empty reports whether there is nothing to do.
-func (a *Actions) Empty() bool {
-	return len(a.Dispatches)+len(a.Kills)+len(a.Ends)+len(a.Drained)+len(a.Evaluated) == 0
-}

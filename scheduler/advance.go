@@ -12,11 +12,10 @@ const (
 	hungFactor = 10
 )
 
-// Advance: time has passed. Queries whose deadline or life is over are answered and released, and replicas that have been
-// silent too long are to be killed. Call it at [Machine.NextWake] or later, and Ready after it.
+// Advance: time has passed. Queries in flight whose deadline is over are answered, and replicas that have been silent too
+// long are to be killed. Call it at [Machine.NextWake] or later, and Ready after it, which looks after what waits.
 func (m *Machine) Advance(now api.Nanos) {
 	m.tick(now)
-	m.expireQueued()
 	for _, r := range m.replicas {
 		for _, fl := range r.flights {
 			if fl.due <= m.now {

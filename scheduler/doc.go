@@ -50,8 +50,8 @@
 //
 //	a batch of n takes    clients   second batch at once     when full             as built
 //	2 ms + 10 µs × n            8     1.3k/s   6.07 ms      1.9k/s   4.13 ms      1.9k/s   4.13 ms
-//	                           64     9.7k/s   6.52 ms     13.6k/s   4.57 ms     13.6k/s   4.57 ms
-//	                          512    46.1k/s  10.35 ms     55.9k/s   8.34 ms     55.9k/s   8.34 ms
+//	                           64     9.6k/s   6.52 ms     13.6k/s   4.57 ms     13.6k/s   4.57 ms
+//	                          512    45.0k/s  10.59 ms     54.5k/s   8.54 ms     54.5k/s   8.54 ms
 //	200 µs + 2 µs × n          64    88.0k/s   0.64 ms    108.9k/s   0.48 ms    108.9k/s   0.48 ms
 //	50 µs + 1 µs × n           64     286k/s   0.18 ms      273k/s   0.17 ms      286k/s   0.18 ms
 //	5 µs + 0.5 µs × n          64     581k/s   0.07 ms      518k/s   0.07 ms      581k/s   0.07 ms

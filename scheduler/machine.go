@@ -81,8 +81,8 @@ func New(cfg Config) *Machine {
 // Config is the configuration in force, defaults filled in.
 func (m *Machine) Config() Config { return m.cfg }
 
-// Configure puts cfg in force. Batches in flight and queries that wait are left alone; replicas start with new batch
-// caps if cfg changes how those are found, and keep their profiles.
+// Configure puts cfg in force. Batches in flight and queries that wait are left alone. Replicas keep their depths and
+// profiles; their batch caps adapt to the new policy from where they are.
 func (m *Machine) Configure(now api.Nanos, cfg Config) {
 	m.tick(now)
 	cfg = cfg.normal()
@@ -97,7 +97,11 @@ func (m *Machine) Configure(now api.Nanos, cfg Config) {
 		return
 	}
 	for _, r := range m.replicas {
+		before := r.controller
 		r.controller = newController(cfg.Batching)
+		if now, ok := r.controller.(*aimd); ok {
+			now.size = min(before.cap(), now.max) // a better start than none
+		}
 	}
 }
 

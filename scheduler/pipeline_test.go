@@ -108,7 +108,7 @@ func TestSecondBatchWaits(t *testing.T) {
 			for _, rule := range rules {
 				s := &loop{fixedNanos: mod.fixed, eachNanos: mod.each, handNanos: 15_000, stepNanos: 4_000,
 					clients: clients, depth: rule.depth, eagerNanos: rule.eager}
-				rps, batch, ms := s.run(20_000)
+				rps, batch, ms := s.run(8_000)
 				perSecond = append(perSecond, rps)
 				fmt.Fprintf(&table, "  %s %6.0f/s %5.1f %6.3f ms", rule.name, rps, batch, ms)
 			}

@@ -72,7 +72,7 @@ func (p *profile) observe(now api.Nanos, n int, evalNanos int64) {
 		p.wasOutlier = beyond
 	}
 	keep := sampleDecay
-	if idle := int64(now-p.lastAt) - evalNanos; idle > 0 && p.samples > 0 {
+	if idle := int64(now-p.lastAt) - evalNanos; idle > 1e6 && p.samples > 0 {
 		keep *= math.Exp2(-float64(idle) / idleHalfLifeNanos)
 	}
 	p.samples++
@@ -117,7 +117,7 @@ func (p *profile) count(evalNanos int64) {
 
 // quantile is the upper bound of the bucket that holds the quantile q.
 func (p *profile) quantile(q float64) int64 {
-	above := uint32(float64(p.counted) * (1 - q))
+	above := min(uint32(float64(p.counted)*(1-q)), max(p.counted, 1)-1)
 	seen := uint32(0)
 	for i := Buckets - 1; i >= 0; i-- {
 		seen += p.counts[i]

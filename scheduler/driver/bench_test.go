@@ -1,8 +1,9 @@
 package driver
 
 import (
-	"sync/atomic"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/scheduler"
@@ -64,18 +65,30 @@ func BenchmarkSubmit(b *testing.B) {
 			f.call(c, l)
 		}
 	})
-	b.Run("64 at a time", func(b *testing.B) {
-		c, l := newLoopback(b)
-		var queries atomic.Int64
+	b.Run("64 at a time, a worker goroutine", func(b *testing.B) {
+		c := NewClock()
+		b.Cleanup(c.Close)
+		l := NewLane(scheduler.DefaultConfig(), c)
+		l.AddFunction(1)
+		quit := make(chan struct{})
+		var workers sync.WaitGroup
+		w := &worker{l: l, id: 1, batches: make(chan *api.Batch, 2), quit: quit,
+			pause: func() time.Duration { return 0 }, dies: func() bool { return false }}
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			w.run()
+		}()
+		l.AddReplica(1, w, 0)
 		b.SetParallelism(32)
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
-			f := newFuture()
-			for pb.Next() {
+			for f := newFuture(); pb.Next(); {
 				f.call(c, l)
-				queries.Add(1)
 			}
 		})
+		close(quit)
+		workers.Wait()
 		b.ReportMetric(float64(l.BatchSize().Sum())/float64(l.BatchSize().Count()), "queries/batch")
 	})
 }

@@ -34,7 +34,8 @@ func (l *Lane) BatchDone(id scheduler.ReplicaID, res *api.BatchResult) {
 // ReplicaGone reports that a replica has died or ended, after the last BatchDone for it; the transport touches none of
 // its batches any more. begun says whether the replica had begun a batch (nil: it had begun all). It is called for each
 // outstanding batch, soon and possibly on another goroutine, under the lane's lock: it must neither block nor call the
-// lane. ReplicaGone itself never waits for a lock.
+// lane, and must answer from memory of its own, not from a segment that is about to be unmapped. ReplicaGone itself never
+// waits for a lock.
 func (l *Lane) ReplicaGone(id scheduler.ReplicaID, begun func(batch uint64) bool) {
 	r := reportPool.Get().(*report)
 	r.at, r.replica, r.gone, r.begun = l.clock.Now(), id, true, begun

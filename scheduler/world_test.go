@@ -1,0 +1,218 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xebec-serving/xebec/api"
+	"pgregory.net/rapid"
+)
+
+// settle has both machines decide, compares them, and carries out what they want.
+func (w *world) settle(t *rapid.T) {
+	for i := range w.m {
+		w.m[i].Ready(w.now, &w.acts[i])
+	}
+	if a, b := w.describe(0), w.describe(1); a != b {
+		t.Fatalf("two machines with the same events differ:\n%s\n%s", a, b)
+	}
+	for _, d := range w.acts[0].Dispatches {
+		w.fly(t, d)
+	}
+	for _, k := range w.acts[0].Kills {
+		r := w.replica(k.Replica)
+		if r == nil || r.killed {
+			t.Fatalf("kill of replica %d, which is gone or was killed before", k.Replica)
+		}
+		r.killed = true
+	}
+	for _, e := range w.acts[0].Ends {
+		w.end(t, e)
+	}
+	for _, id := range w.acts[0].Drained {
+		if r := w.replica(id); w.drained[id] || r != nil && (!r.draining || len(r.out) > 0) {
+			t.Fatalf("replica %d said to be drained", id)
+		}
+		w.drained[id] = true
+	}
+}
+
+func (w *world) replica(id ReplicaID) *fake {
+	for _, r := range w.replicas {
+		if r.id == id {
+			return r
+		}
+	}
+	return nil
+}
+
+func (w *world) fly(t *rapid.T, d Dispatch) {
+	r := w.replica(d.Replica)
+	if r == nil || r.draining || r.killed {
+		t.Fatalf("batch for replica %d, which takes none", d.Replica)
+	}
+	fl := &flown{id: d.Batch.ID}
+	bytes := 0
+	for _, q := range d.Batch.Queries {
+		tw := w.byQuery[q]
+		if tw.batch != nil || tw.released {
+			t.Fatalf("%s is in two batches, or sent after its release", tw.name)
+		}
+		if !tw.items[0].answered && q.Deadline <= w.now || q.Expires <= w.now {
+			t.Fatalf("%s is sent after its time", tw.name)
+		}
+		if tw.lost > 0 && (len(d.Batch.Queries) > 1 || len(r.out) > 0) {
+			t.Fatalf("%s was lost before and does not travel alone", tw.name)
+		}
+		tw.batch = fl
+		fl.twins = append(fl.twins, tw)
+		bytes += q.InputBytes()
+	}
+	if len(r.out) > 0 && r.out[len(r.out)-1].id >= fl.id {
+		t.Fatalf("batch ids do not increase: %d after %d", fl.id, r.out[len(r.out)-1].id)
+	}
+	if len(r.out) > 0 && (r.out[0].twins[0].lost > 0 || w.m[0].retries.len() > 0) {
+		t.Fatalf("batch %d#%d is sent behind another while lost queries wait, or behind one", r.id, fl.id)
+	}
+	r.out = append(r.out, fl)
+	n, b := len(fl.twins), w.cfg.Batching
+	if n == 0 || n > b.MaxBatch || b.Policy == None && !b.Pad && n > 1 || n > 1 && bytes > b.MaxBatchBytes || len(r.out) > r.depth {
+		t.Fatalf("batch of %d queries and %d bytes, %d outstanding of %d, under %+v", n, bytes, len(r.out), r.depth, b)
+	}
+	if b.Pad && n+d.Batch.Pad != b.MaxBatch || !b.Pad && d.Batch.Pad != 0 {
+		t.Fatalf("batch of %d padded by %d to %d", n, d.Batch.Pad, b.MaxBatch)
+	}
+}
+
+func (w *world) end(t *rapid.T, e End) {
+	tw := w.byQuery[&e.Item.Query]
+	if answers := e.Kind != ReleaseOnly; answers == tw.answered {
+		t.Fatalf("%s: end %d, answered before: %v", tw.name, e.Kind, tw.answered)
+	}
+	tw.answered = true
+	if e.Kind == AnswerOnly {
+		return
+	}
+	if tw.released || tw.batch != nil {
+		t.Fatalf("%s released again, or out of a batch in flight", tw.name)
+	}
+	tw.released = true
+}
+
+func (w *world) describe(i int) string {
+	a := &w.acts[i]
+	var b strings.Builder
+	for _, d := range a.Dispatches {
+		fmt.Fprintf(&b, "send %d#%d+%d", d.Replica, d.Batch.ID, d.Batch.Pad)
+		for _, q := range d.Batch.Queries {
+			b.WriteString(" " + w.byQuery[q].name)
+		}
+	}
+	for _, e := range a.Ends {
+		fmt.Fprintf(&b, "; %d %s %s", e.Kind, e.Code, w.byQuery[&e.Item.Query].name)
+	}
+	fmt.Fprintf(&b, "; %v %v %v; wake %d", a.Kills, a.Drained, a.Evaluated, w.m[i].NextWake())
+	return b.String()
+}
+
+// check holds the books of the machine against those of the world.
+func (w *world) check(t *rapid.T) {
+	held, flying := 0, 0
+	for _, tw := range w.twins {
+		if !tw.released {
+			held++
+		}
+		if tw.batch != nil {
+			flying++
+		}
+	}
+	m := w.m[0]
+	if m.held != held || m.held != m.queuedItems()+flying {
+		t.Fatalf("held %d, should be %d: %d waiting and %d in flight", m.held, held, m.queuedItems(), flying)
+	}
+	live, bytes := 0, 0
+	for _, f := range m.functions {
+		if f == nil {
+			continue
+		}
+		live += f.queue.len()
+		for _, e := range f.queue.heap {
+			bytes += e.it.bytes
+		}
+		if (f.next != nil) != (f.queue.len() > 0) {
+			t.Fatalf("function %d has %d waiting and its place in the round robin is %v", f.index, f.queue.len(), f.next != nil)
+		}
+	}
+	if live != m.live || bytes != m.liveBytes {
+		t.Fatalf("%d live queries of %d bytes, counted %d of %d", live, bytes, m.live, m.liveBytes)
+	}
+	for _, q := range []*queue{&m.late, &m.retries} {
+		for _, e := range q.heap {
+			bytes += e.it.bytes
+		}
+	}
+	if bytes != m.bytes {
+		t.Fatalf("%d bytes wait, counted %d", bytes, m.bytes)
+	}
+	for _, r := range w.replicas {
+		if !r.draining && !r.killed && len(r.out) == 0 && m.queuedItems() > 0 && m.holdUntil <= w.now {
+			t.Fatalf("replica %d idles while %d queries wait", r.id, m.queuedItems())
+		}
+	}
+	var ended uint64
+	for _, n := range m.counters.Ended {
+		ended += n
+	}
+	unanswered := uint64(0)
+	for _, tw := range w.twins {
+		if !tw.answered {
+			unanswered++
+		}
+	}
+	if m.counters.Arrived != ended+unanswered {
+		t.Fatalf("%d arrived, %d ended, %d are unanswered", m.counters.Arrived, ended, unanswered)
+	}
+}
+
+// finish serves what is left with one good replica, or closes, and then everything must have come to its end.
+func (w *world) finish(t *rapid.T) {
+	if rapid.Bool().Draw(t, "close") {
+		w.both(func(m *Machine) { m.Close(w.now, api.ShuttingDown) })
+		w.settle(t)
+	}
+	if len(w.replicas) > 3 {
+		w.replicas[0].draining = true
+		w.both(func(m *Machine) { m.ReplicaDrain(w.now, w.replicas[0].id) })
+		w.settle(t)
+	}
+	w.lastID++
+	good := &fake{id: w.lastID, depth: 1}
+	w.replicas = append(w.replicas, good)
+	w.both(func(m *Machine) { m.ReplicaReady(w.now, good.id, 1) })
+	w.settle(t)
+	// Each turn ends a batch or (holding) lets time pass: nobody waits for more turns than there are queries.
+	for turns := 2*len(w.twins) + 10; w.m[0].Held() > 0; turns-- {
+		if turns == 0 {
+			t.Fatalf("%d queries do not come to an end", w.m[0].Held())
+		}
+		served := false
+		for _, r := range w.replicas {
+			if len(r.out) > 0 {
+				res := api.BatchResult{ID: r.out[0].id, EvalNanos: 1000}
+				w.land(r, 0)
+				w.both(func(m *Machine) { m.BatchDone(w.now, r.id, &res) })
+				w.settle(t)
+				served = true
+			}
+		}
+		if !served {
+			w.jump(t)
+		}
+		w.check(t)
+	}
+	for _, tw := range w.twins {
+		if !tw.answered || !tw.released {
+			t.Fatalf("%s: answered %v, released %v", tw.name, tw.answered, tw.released)
+		}
+	}
+}
