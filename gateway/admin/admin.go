@@ -48,6 +48,7 @@ func Register(r route.IRoutes, control Control) {
 	r.GET("/v1/describe/function/:name", guard(h.describeFunction))
 	r.GET("/v1/describe/gateway", guard(h.describeGateway))
 	r.GET("/v1/version", guard(h.version))
+	r.GET("/v1/profile/:name", guard(h.profile))
 }
 
 // NoRoute answers requests that no route takes, in the API's own error shape; it is for the server's NoRoute.

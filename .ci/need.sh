@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# need.sh go|cc|python|spin: succeeds silently when the tool is there, else says what is missing and how to get it.
+# `need.sh python` prints the interpreter that it chose.
+set -euo pipefail
+
+go_min=26       # go.mod: 1.26
+python_min=11   # numpy and scikit-learn in deploy/demo/requirements.txt: 3.11
+
+missing() {
+	echo "error: $1" >&2
+	echo "       $2" >&2
+	exit 1
+}
+
+case "${1:?usage: need.sh go|cc|python|spin}" in
+go)
+	go=${GO:-go}
+	command -v "$go" >/dev/null ||
+		missing "Go 1.$go_min or newer is needed, and there is no '$go' on the PATH." \
+			"Get it from https://go.dev/dl/ (unpack to /usr/local, add /usr/local/go/bin to the PATH)."
+	# Inside the module: a go command older than go.mod fetches the toolchain that go.mod names, where it may.
+	version=$("$go" env GOVERSION 2>/dev/null) || version=$("$go" version)
+	[[ $version =~ go1\.([0-9]+) ]] && ((BASH_REMATCH[1] >= go_min)) ||
+		missing "Go 1.$go_min or newer is needed; '$go' is ${version:-of an unknown version}." \
+			"Get it from https://go.dev/dl/, or set GO=/path/to/go."
+	;;
+cc)
+	command -v "${CC:-cc}" >/dev/null || command -v gcc >/dev/null ||
+		missing "a C compiler is needed (the race detector and the binding's C extension are built with it)." \
+			"Debian, Ubuntu: apt-get install gcc libc6-dev. Fedora: dnf install gcc. macOS: xcode-select --install."
+	;;
+python)
+	for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+		command -v "$candidate" >/dev/null || continue
+		found=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
+		if [[ ${found%%.*} == 3 ]] && ((${found#*.} >= python_min)); then
+			"$candidate" -c 'import venv, ensurepip' 2>/dev/null ||
+				missing "'$candidate' (Python $found) has no venv module." \
+					"Debian, Ubuntu: apt-get install python3-venv. Or name another interpreter: make PYTHON=/path/to/python3."
+			echo "$candidate"
+			exit 0
+		fi
+		seen="${seen:-}${seen:+, }$candidate is $found"
+	done
+	missing "Python 3.$python_min or newer is needed for the demo's numpy and scikit-learn (${seen:-there is no ${PYTHON:-python3} on the PATH})." \
+		"Debian, Ubuntu: apt-get install python3 python3-venv. Or name one: make PYTHON=/path/to/python3."
+	;;
+spin)
+	command -v spin >/dev/null ||
+		missing "the model checker spin is needed to check the doorbell (shm/doorbell.pml)." \
+			"Debian, Ubuntu: apt-get install spin. Elsewhere: https://spinroot.com."
+	;;
+*)
+	missing "need.sh knows go, cc, python and spin, not '$1'." "See .ci/need.sh."
+	;;
+esac

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# test.sh [STAGE…]: sets up what the tests need and runs them in stages; all stages run, also after a failure, and a summary
+# ends the output. Without arguments: every stage.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+go=${GO:-go}
+stages=() results=() failed=0
+
+stage() { # stage NAME FUNCTION
+	if [[ ${#only[@]} -gt 0 && " ${only[*]} " != *" $1 "* ]]; then return; fi
+	local began=$SECONDS verdict=ok
+	echo "==> test: $1"
+	"$2" </dev/null || { verdict=FAILED; failed=1; }
+	stages+=("$1")
+	results+=("$verdict, $((SECONDS - began)) s")
+	[[ $verdict == ok ]] || echo "==> test: $1 FAILED"
+}
+only=("$@")
+
+# What several stages need. Where it cannot be had the stages that use it fail with the same message.
+prepare() { (
+	set -e
+	.ci/need.sh cc
+	.ci/build.sh test
+	.ci/venv.sh
+	deploy/demo/train.sh
+); }
+
+# The import rules first: they take a second and explain most surprises.
+architecture() { "$go" test -count=1 . ; }
+
+# Every package under the race detector. The programs and the Python environment of the stage before are found through these.
+export XEBEC_BIN=$PWD/bin/xebec XEBEC_TEST_PYTHON=$PWD/build/venv/bin/python XEBEC_TEST_WORKER=$PWD/bin/xebec-testworker
+go_race() { "$go" test -race -timeout 15m ./...; }
+
+# The race detector allocates by itself, so tests that count allocations have Alloc in their names, live in files with
+# `//go:build !race` where they would fail under it, and have a pass of their own. One that finds none would prove nothing: it fails.
+allocations() {
+	local log status
+	log=$(mktemp)
+	"$go" test -count=1 -run Alloc -v ./... >"$log" 2>&1
+	status=$?
+	grep -E '^(--- |FAIL|panic|#)|\.go:[0-9]+:' "$log" || true
+	if ((status == 0)) && ! grep -q '^--- PASS: .*Alloc' "$log"; then
+		echo "error: no test with Alloc in its name ran" >&2
+		status=1
+	fi
+	rm -f "$log"
+	return $status
+}
+
+# The tests run every case on both engines: the C extension's ring, and frames on the socket.
+python_binding() { (cd worker/bindings/python && ../../../build/venv/bin/python -m pytest -q); }
+
+demo_models() { build/venv/bin/python -m pytest -q deploy/demo/tests; }
+
+# The doorbell as a Promela model, checked exhaustively for lost wake-ups.
+doorbell() {
+	if ! command -v spin >/dev/null && command -v apt-get >/dev/null && [[ $(id -u) == 0 ]]; then
+		echo '--- apt-get install spin'
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends spin >/dev/null
+	fi
+	.ci/need.sh spin && .ci/need.sh cc && shm/model.sh
+}
+
+stage prepare prepare
+stage architecture architecture
+stage go-race go_race
+stage allocations allocations
+stage python-binding python_binding
+stage demo demo_models
+stage doorbell-model doorbell
+
+echo
+echo 'Summary'
+for i in "${!stages[@]}"; do
+	printf '  %-16s %s\n' "${stages[i]}" "${results[i]}"
+done
+if ((failed)); then echo 'make test: FAILED'; else echo 'make test: ok'; fi
+exit $failed

@@ -1,0 +1,221 @@
+// Command compare measures what Xebec costs above a bare Hertz server: the whole path (HTTP, query, batch, ring, no-op worker
+// and back) against a handler that reads the same body and answers the same bytes.
+//
+// The two run as processes of their own, with the same number of Ps, and are measured in turn: one after the other is a pair, the
+// order alternates from pair to pair, and the ratio is taken within each pair, so that a machine that becomes slower meanwhile
+// slows both. What counts is the CPU time of the server's process by completed request, and the median latency with one client.
+// METHOD.md in bench/ says what the numbers mean and what they do not.
+//
+//	compare -pairs 5 -duration 4s
+//
+// It writes bench/results/<date>-path.json and .md, and exits with 1 when an answer was wrong. A missed target is in the report and
+// is no error: a measurement on a shared machine is not a test.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/loadgen"
+)
+
+type config struct {
+	xebec, floor, worker, python string
+	pairs                        int
+	warmup, duration             time.Duration
+	procs                        int
+	only                         *regexp.Regexp
+	out                          string
+
+	// Where a setting keeps generator and servers apart; nil elsewhere.
+	generatorCores, serverCores []int
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	cfg := config{}
+	flag.StringVar(&cfg.xebec, "xebec", "bin/xebec", "the gateway's program")
+	flag.StringVar(&cfg.floor, "floor", "bin/floor", "the floor's program")
+	flag.StringVar(&cfg.worker, "worker", "bin/xebec-testworker", "the compiled worker's program")
+	flag.StringVar(&cfg.python, "python", "build/venv/bin/python", "an interpreter with the Python binding; empty: leave the Python scenarios out")
+	flag.IntVar(&cfg.pairs, "pairs", 5, "pairs of runs in each scenario")
+	flag.DurationVar(&cfg.warmup, "warmup", time.Second, "before each run, not measured")
+	flag.DurationVar(&cfg.duration, "duration", 4*time.Second, "of each run")
+	flag.IntVar(&cfg.procs, "procs", 2, "GOMAXPROCS of both servers")
+	only := flag.String("only", "", "regular expression: scenarios to run")
+	flag.StringVar(&cfg.out, "out", "bench/results", "folder for the results; empty: print only")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: everything is a flag, see -help", flag.Arg(0))
+	}
+	if cfg.pairs < 1 || cfg.duration <= 0 || cfg.warmup < 0 || cfg.procs < 1 {
+		return errors.New("-pairs, -duration and -procs are at least 1, -warmup is not negative")
+	}
+	var err error
+	if cfg.only, err = regexp.Compile(*only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	for _, program := range []*string{&cfg.xebec, &cfg.floor, &cfg.worker, &cfg.python} {
+		if *program == "" {
+			continue
+		}
+		if *program, err = filepath.Abs(*program); err != nil {
+			return err
+		}
+		if _, err := os.Stat(*program); err != nil {
+			return fmt.Errorf("%w: `make bench` builds everything first", err)
+		}
+	}
+
+	report := &Report{When: time.Now(), Machine: machine.Here(), Pairs: cfg.pairs, WarmupSeconds: cfg.warmup.Seconds(), DurationSeconds: cfg.duration.Seconds(), Procs: cfg.procs}
+	dirty := measureAll(ctx, cfg, report)
+	if len(report.Scenarios) == 0 {
+		return errors.Join(dirty, errors.New("nothing was measured"))
+	}
+	fmt.Print("\n" + report.Markdown())
+	if cfg.out != "" {
+		if err := report.write(cfg.out); err != nil {
+			return errors.Join(dirty, err)
+		}
+	}
+	return dirty
+}
+
+// measureAll runs the scenarios, one setting after the other, so that one gateway runs at a time.
+func measureAll(ctx context.Context, cfg config, report *Report) error {
+	var dirty []error
+	for _, where := range settings {
+		if where.worker == python && cfg.python == "" {
+			continue
+		}
+		var chosen []scenario
+		for _, s := range scenarios {
+			if s.setting == where && cfg.only.MatchString(s.name) {
+				chosen = append(chosen, s)
+			}
+		}
+		if len(chosen) == 0 {
+			continue
+		}
+		cores, err := machine.Cores()
+		if err != nil {
+			return err
+		}
+		if where.apart && len(cores) < 2 {
+			fmt.Printf("==> left out, for want of a second core: %s\n", where)
+			continue
+		}
+		if err := measureSetting(ctx, cfg, where, cores, chosen, report); err != nil {
+			dirty = append(dirty, err)
+			if ctx.Err() != nil {
+				break
+			}
+		}
+	}
+	return errors.Join(dirty...)
+}
+
+func measureSetting(ctx context.Context, cfg config, where setting, cores []int, chosen []scenario, report *Report) error {
+	if where.apart {
+		cfg.generatorCores, cfg.serverCores = cores[:1], cores[1:]
+	}
+	xebec, err := startXebec(ctx, cfg, where)
+	if err != nil {
+		return err
+	}
+	defer xebec.stop()
+	var dirty []error
+	for _, s := range chosen {
+		m, err := measureScenario(ctx, cfg, s, xebec)
+		if err != nil {
+			dirty = append(dirty, fmt.Errorf("%s: %w", s.name, err))
+		}
+		if m != nil {
+			report.Scenarios = append(report.Scenarios, *m)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(dirty...)
+}
+
+// measureScenario returns a measurement, an error, or both: answers that were wrong spoil the numbers but are worth seeing.
+func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverProcess) (*Measurement, error) {
+	floor, err := startFloor(ctx, cfg, s, xebec)
+	if err != nil {
+		return nil, err
+	}
+	defer floor.stop()
+	m := &Measurement{Name: s.name, Connections: s.connections, Worker: string(s.setting.worker), Apart: s.setting.apart, MaxCPURatio: s.maxCPURatio, MaxP50Ratio: s.maxP50Ratio}
+	var dirty error
+	for i := range cfg.pairs {
+		var p Pair
+		order := []*serverProcess{floor, xebec}
+		if i%2 == 1 {
+			order[0], order[1] = order[1], order[0]
+		}
+		for _, server := range order {
+			sample, err := measureOnce(ctx, cfg, s, server)
+			if err != nil {
+				return nil, err
+			}
+			if sample.dirty != nil && dirty == nil {
+				dirty = fmt.Errorf("pair %d, %s: %w", i+1, server.name, sample.dirty)
+			}
+			if server == floor {
+				p.Floor = sample
+			} else {
+				p.Xebec = sample
+			}
+		}
+		m.Pairs = append(m.Pairs, p)
+		fmt.Printf("    %-28s pair %d: CPU %6.2f → %6.2f µs (%.2f ×)   p50 %7.1f → %7.1f µs (%.2f ×)   %7.0f → %7.0f rps\n", s.name, i+1,
+			p.Floor.CPUMicros, p.Xebec.CPUMicros, p.CPURatio(), p.Floor.P50Micros, p.Xebec.P50Micros, p.P50Ratio(), p.Floor.RPS, p.Xebec.RPS)
+	}
+	return m, dirty
+}
+
+func measureOnce(ctx context.Context, cfg config, s scenario, server *serverProcess) (Sample, error) {
+	var before, after time.Duration
+	var err error
+	result, runErr := loadgen.Run(ctx, loadgen.Options{
+		Addr:        server.addr,
+		Requests:    []loadgen.Request{{Wire: loadgen.Render(server.addr, "/noop/predict", s.contentType, s.body), Contains: []byte(`"output":0`)}},
+		Connections: s.connections,
+		CPUs:        cfg.generatorCores,
+		Warmup:      cfg.warmup,
+		Duration:    cfg.duration,
+		OnMeasure:   func() { before, err = server.cpu() },
+		OnEnd: func() {
+			var late error
+			after, late = server.cpu()
+			err = errors.Join(err, late)
+		},
+	})
+	if err := errors.Join(runErr, err); err != nil {
+		return Sample{}, fmt.Errorf("%s: %w%s", server.name, err, server.lastWords())
+	}
+	return Sample{
+		Completed: result.Completed, RPS: result.RPS, P50Micros: result.Latency.P50, P99Micros: result.Latency.P99,
+		CPUMicros: float64((after - before).Nanoseconds()) / 1e3 / float64(max(result.Completed, 1)),
+		dirty:     result.Clean(),
+	}, nil
+}

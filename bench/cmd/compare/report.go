@@ -1,0 +1,136 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/machine"
+)
+
+// Report is everything that was measured; its JSON form is kept in bench/results.
+type Report struct {
+	When            time.Time       `json:"when"`
+	Machine         machine.Machine `json:"machine"`
+	Pairs           int             `json:"pairs"`
+	WarmupSeconds   float64         `json:"warmup_seconds"`
+	DurationSeconds float64         `json:"duration_seconds"`
+	Procs           int             `json:"gomaxprocs"`
+	Scenarios       []Measurement   `json:"scenarios"`
+}
+
+// Measurement is one scenario.
+type Measurement struct {
+	Name        string  `json:"name"`
+	Worker      string  `json:"worker"`
+	Apart       bool    `json:"apart,omitempty"`
+	Connections int     `json:"connections"`
+	MaxCPURatio float64 `json:"target_cpu_ratio,omitempty"`
+	MaxP50Ratio float64 `json:"target_p50_ratio,omitempty"`
+	Pairs       []Pair  `json:"pairs"`
+}
+
+// Pair is two runs, one after the other.
+type Pair struct {
+	Floor Sample `json:"floor"`
+	Xebec Sample `json:"xebec"`
+}
+
+// Sample is one run against one server.
+type Sample struct {
+	Completed uint64  `json:"completed"`
+	RPS       float64 `json:"rps"`
+	// CPUMicros is user and system time of the server's process by completed request; a worker's time is not in it.
+	CPUMicros float64 `json:"cpu_us_per_request"`
+	P50Micros float64 `json:"p50_us"`
+	P99Micros float64 `json:"p99_us"`
+
+	dirty error
+}
+
+// CPURatio and P50Ratio are Xebec's share of the floor's.
+func (p Pair) CPURatio() float64 { return p.Xebec.CPUMicros / p.Floor.CPUMicros }
+func (p Pair) P50Ratio() float64 { return p.Xebec.P50Micros / p.Floor.P50Micros }
+
+// median of an even number of values is the mean of the middle two; of none, NaN.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
+
+func (m *Measurement) each(value func(Pair) float64) []float64 {
+	var out []float64
+	for _, p := range m.Pairs {
+		out = append(out, value(p))
+	}
+	return out
+}
+
+// spread is "median (least–most)".
+func spread(values []float64) string {
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", median(values), slices.Min(values), slices.Max(values))
+}
+
+// verdict compares the median ratio with its target.
+func verdict(ratio, target float64) string {
+	switch {
+	case target == 0:
+		return "–"
+	case ratio <= target:
+		return fmt.Sprintf("≤ %.2f: met", target)
+	}
+	return fmt.Sprintf("≤ %.2f: **missed**", target)
+}
+
+// Markdown is the report for people.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# The whole path against bare Hertz, %s\n\n%s\n\n", r.When.Format("2 January 2006"), r.Machine)
+	fmt.Fprintf(&b, "%d interleaved pairs of runs of %gs after %gs of warm-up, closed loop, GOMAXPROCS=%d for both servers; generator, server and worker share the machine, but where it says *apart*: there the generator has a core of its own.\n", r.Pairs, r.DurationSeconds, r.WarmupSeconds, r.Procs)
+	b.WriteString("Ratios are medians over pairs, least and most in brackets. CPU is the server process's, without the worker's. How: ../METHOD.md.\n\n")
+	b.WriteString("| load | CPU µs/request: floor | Xebec | × | target | p50 µs: floor | Xebec | × | target | p99 µs: floor | Xebec | requests/s: floor | Xebec |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for i := range r.Scenarios {
+		m := &r.Scenarios[i]
+		cpu, p50 := m.each(Pair.CPURatio), m.each(Pair.P50Ratio)
+		mid := func(value func(Pair) float64) float64 { return median(m.each(value)) }
+		fmt.Fprintf(&b, "| %s | %.2f | %.2f | %s | %s | %.0f | %.0f | %s | %s | %.0f | %.0f | %.0f | %.0f |\n", m.Name,
+			mid(func(p Pair) float64 { return p.Floor.CPUMicros }), mid(func(p Pair) float64 { return p.Xebec.CPUMicros }), spread(cpu), verdict(median(cpu), m.MaxCPURatio),
+			mid(func(p Pair) float64 { return p.Floor.P50Micros }), mid(func(p Pair) float64 { return p.Xebec.P50Micros }), spread(p50), verdict(median(p50), m.MaxP50Ratio),
+			mid(func(p Pair) float64 { return p.Floor.P99Micros }), mid(func(p Pair) float64 { return p.Xebec.P99Micros }),
+			mid(func(p Pair) float64 { return p.Floor.RPS }), mid(func(p Pair) float64 { return p.Xebec.RPS }))
+	}
+	return b.String()
+}
+
+// write keeps the report as <date>-path.json and .md; a second one of a day replaces the first.
+func (r *Report) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	base := filepath.Join(dir, r.When.Format("2006-01-02")+"-path")
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(base+".json", append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(base+".md", []byte(r.Markdown()), 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("\n==> written: %s.json and .md\n", base)
+	return nil
+}

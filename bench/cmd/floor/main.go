@@ -1,0 +1,79 @@
+// Command floor is the least that a Hertz server can do for a predict request: it reads the body and answers fixed bytes, the
+// ones that Xebec answers to the same request. What Xebec costs above it is what Xebec is.
+//
+// It uses the same transport (netpoll), the same number of Ps and the same limits as the gateway, so that nothing but the path
+// between the body and the answer differs. bench/cmd/compare starts it with an answer that it took from a running gateway.
+//
+//	floor -listen 127.0.0.1:18000 -answer answer.json
+//
+// answer.json: {"status": 200, "server": "xebec", "fields": [["Content-Type", "application/json"]], "body": "…base64…"}
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/hlog"
+	"github.com/cloudwego/hertz/pkg/network/netpoll"
+
+	"github.com/xebec-serving/xebec/bench/internal/answer"
+)
+
+// The gateway's limits, see DefaultLimits in gateway/http.go: a floor with other timeouts would arm other timers, and one that
+// keeps no large body would allocate it anew for each request.
+const (
+	maxBodyBytes   = 64 << 20
+	maxHeaderBytes = 64 << 10
+	readTimeout    = 30 * time.Second
+	writeTimeout   = 30 * time.Second
+	idleTimeout    = 3 * time.Minute
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "floor:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	listen := flag.String("listen", "127.0.0.1:18000", "address")
+	file := flag.String("answer", "", "file with the answer to give, see the command's comment")
+	flag.Parse()
+	data, err := os.ReadFile(*file)
+	if err != nil {
+		return fmt.Errorf("-answer: %w", err)
+	}
+	var fixed answer.Answer
+	if err := json.Unmarshal(data, &fixed); err != nil {
+		return fmt.Errorf("-answer %s: %w", *file, err)
+	}
+	// Netpoll panics when it cannot bind; a listener of our own says why instead.
+	listener, err := net.Listen("tcp", *listen)
+	if err != nil {
+		return err
+	}
+	hlog.SetLevel(hlog.LevelError)
+	h := server.New(server.WithListener(listener), server.WithTransport(netpoll.NewTransporter),
+		server.WithMaxRequestBodySize(maxBodyBytes), server.WithMaxKeepBodySize(maxBodyBytes), server.WithMaxHeaderBytes(maxHeaderBytes),
+		server.WithReadTimeout(readTimeout), server.WithWriteTimeout(writeTimeout), server.WithIdleTimeout(idleTimeout), server.WithKeepAliveTimeout(idleTimeout),
+		server.WithDisablePrintRoute(true), server.WithDisablePreParseMultipartForm(true), server.WithExitWaitTime(0))
+	h.Name = fixed.Server
+	h.POST("/*path", func(_ context.Context, c *app.RequestContext) {
+		_ = c.Request.Body() // in memory by now, as a predict handler needs it
+		c.Response.SetStatusCode(fixed.Status)
+		for _, f := range fixed.Fields {
+			c.Response.Header.Set(f[0], f[1])
+		}
+		c.Response.SetBody(fixed.Body)
+	})
+	h.Spin()
+	return nil
+}

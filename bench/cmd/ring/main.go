@@ -1,0 +1,98 @@
+// Command ring compares the ways in which a request can reach a compiled worker on the same host and its answer come back: a unix
+// stream socket with one write a message, the ring of package shm alone, and the whole transport that the gateway uses (package
+// worker and the Go binding, with all their checks).
+//
+// The callers are the same everywhere: goroutines that each send a request, wait for its answer, and send the next; 64 of them
+// for the rate, one for the latency. The worker is this program again, in a process of its own, and answers at once. Each round
+// runs all ways one after the other, in an order that rotates; ratios are taken within a round.
+//
+//	ring -rounds 5 -duration 1s
+//
+// It writes bench/results/<date>-ring.json and .md.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/machine"
+)
+
+func main() {
+	if os.Getenv(roleVariable) != "" {
+		if err := serveAsWorker(); err != nil {
+			fmt.Fprintln(os.Stderr, "ring worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "ring:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	rounds := flag.Int("rounds", 5, "rounds of each kind of call")
+	warmup := flag.Duration("warmup", 200*time.Millisecond, "before each run, not measured")
+	duration := flag.Duration("duration", time.Second, "of each run")
+	out := flag.String("out", "bench/results", "folder for the results; empty: print only")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: everything is a flag, see -help", flag.Arg(0))
+	}
+	if *rounds < 1 || *duration <= 0 || *warmup < 0 {
+		return errors.New("-rounds is at least 1, -duration more than 0, -warmup not negative")
+	}
+	report := &Report{When: time.Now(), Machine: machine.Here(), Rounds: *rounds, DurationSeconds: duration.Seconds()}
+	for _, load := range loads {
+		m := Measurement{Load: load}
+		for round := range *rounds {
+			samples := map[string]Sample{}
+			for i := range ways {
+				way := ways[(round+i)%len(ways)]
+				s, err := measure(ctx, way, load, *warmup, *duration)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", load, way.name, err)
+				}
+				samples[way.name] = s
+			}
+			m.Rounds = append(m.Rounds, samples)
+			fmt.Printf("    %-36s round %d:", load, round+1)
+			for _, way := range ways {
+				fmt.Printf("   %s %.1f k/s, p50 %.1f µs", way.name, samples[way.name].PerSecond/1e3, samples[way.name].P50Micros)
+			}
+			fmt.Println()
+		}
+		report.Loads = append(report.Loads, m)
+	}
+	fmt.Print("\n" + report.Markdown())
+	if *out == "" {
+		return nil
+	}
+	return report.write(*out)
+}
+
+// write keeps the report as <date>-ring.json and .md; a second one of a day replaces the first.
+func (r *Report) write(dir string) error {
+	base := filepath.Join(dir, r.When.Format("2006-01-02")+"-ring")
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(base+".json", append(data, '\n'), 0o644), os.WriteFile(base+".md", []byte(r.Markdown()), 0o644))
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n==> written: %s.json and .md\n", base)
+	return nil
+}

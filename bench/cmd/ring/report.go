@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/machine"
+)
+
+// Report is everything that was measured.
+type Report struct {
+	When            time.Time       `json:"when"`
+	Machine         machine.Machine `json:"machine"`
+	Rounds          int             `json:"rounds"`
+	DurationSeconds float64         `json:"duration_seconds"`
+	Loads           []Measurement   `json:"loads"`
+}
+
+// Measurement is one load: by round, what each way did.
+type Measurement struct {
+	Load   Load                `json:"load"`
+	Rounds []map[string]Sample `json:"rounds"`
+}
+
+// Sample is one run.
+type Sample struct {
+	PerSecond float64 `json:"calls_per_second"`
+	P50Micros float64 `json:"p50_us"`
+	P99Micros float64 `json:"p99_us"`
+}
+
+// target is what the project has accepted, as a ratio to the socket: calls a second at least, or p50 at most.
+func target(l Load) (perSecond, p50 float64) {
+	switch {
+	case l.InFlight == 1:
+		return 0, 0.8
+	case l.RequestBytes > 64<<10:
+		return 1.7, 0
+	}
+	return 2, 0
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
+
+func (m *Measurement) each(value func(map[string]Sample) float64) []float64 {
+	var out []float64
+	for _, round := range m.Rounds {
+		out = append(out, value(round))
+	}
+	return out
+}
+
+// Markdown is the report for people.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# The ring against a unix stream socket, %s\n\n%s\n\n", r.When.Format("2 January 2006"), r.Machine)
+	fmt.Fprintf(&b, "Go to a compiled Go worker in another process; %d rounds of %gs each, medians; × is the ratio to the socket within a round (least and most in brackets). ", r.Rounds, r.DurationSeconds)
+	b.WriteString("*socket*: one write a message. *ring*: package shm alone. *worker*: the gateway's transport with all its checks, and the Go binding. How: ../METHOD.md.\n\n")
+	b.WriteString("| calls | | socket | ring | × | worker | × | target for × |\n|---|---|---|---|---|---|---|---|\n")
+	for i := range r.Loads {
+		m := &r.Loads[i]
+		perSecond, p50 := target(m.Load)
+		value, unit, goal := func(s Sample) float64 { return s.PerSecond / 1e3 }, "thousands/s", fmt.Sprintf("≥ %.1f", perSecond)
+		if p50 > 0 {
+			value, unit, goal = func(s Sample) float64 { return s.P50Micros }, "p50, µs", fmt.Sprintf("≤ %.1f", p50)
+		}
+		of := func(way string) float64 {
+			return median(m.each(func(round map[string]Sample) float64 { return value(round[way]) }))
+		}
+		ratio := func(way string) string {
+			v := m.each(func(round map[string]Sample) float64 { return value(round[way]) / value(round["socket"]) })
+			return fmt.Sprintf("%.2f (%.2f–%.2f)", median(v), slices.Min(v), slices.Max(v))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %.1f | %.1f | %s | %.1f | %s | %s |\n", m.Load, unit, of("socket"), of("ring"), ratio("ring"), of("worker"), ratio("worker"), goal)
+	}
+	return b.String()
+}

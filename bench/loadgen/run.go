@@ -1,0 +1,153 @@
+package loadgen
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Run sends requests as the options say and returns what it saw. An error means that there is no result: bad options, no
+// connection, a server that keeps closing connections, or a cancelled context. Failed requests are part of the result.
+func Run(ctx context.Context, opts Options) (*Result, error) {
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	if opts.Threads == 0 {
+		opts.Threads = 1
+	}
+	if opts.Arrivals == "" {
+		opts.Arrivals = Poisson
+	}
+	addr, err := netip.ParseAddrPort(opts.Addr)
+	if err != nil { // names are not resolved: a run must not depend on a resolver
+		return nil, fmt.Errorf("load generator: address %q: expected an IP address and a port, such as 127.0.0.1:1337", opts.Addr)
+	}
+	loops := make([]*loop, opts.Threads)
+	for i := range loops {
+		l := &loop{opts: &opts, cpu: -1, addr: addr, epoll: -1, timer: -1, wake: -1, latency: newHistogram(), sendDelay: newHistogram(), errs: map[string]uint64{}}
+		if len(opts.CPUs) > 0 {
+			l.cpu = opts.CPUs[i%len(opts.CPUs)]
+		}
+		loops[i] = l
+		defer l.close()
+		if opts.Rate > 0 {
+			if l.schedule, err = NewSchedule(opts.Rate, opts.Arrivals, opts.Seed, i, opts.Threads); err != nil {
+				return nil, err
+			}
+		}
+		share := opts.Connections / opts.Threads
+		if i < opts.Connections%opts.Threads {
+			share++
+		}
+		if err := l.open(share); err != nil {
+			return nil, err
+		}
+	}
+	seconds, err := drive(ctx, &opts, loops)
+	if err != nil {
+		return nil, err
+	}
+	return collect(&opts, loops, seconds), nil
+}
+
+// drive runs the loops and calls the hooks; it returns how long the measured part was. All loops have ended when it returns.
+func drive(ctx context.Context, opts *Options, loops []*loop) (float64, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	start := time.Now()
+	var running sync.WaitGroup
+	for _, l := range loops {
+		l.start = start
+		l.measure = int64(opts.Warmup)
+		l.end = int64(opts.Warmup + opts.Duration)
+		l.giveUp = l.end + int64(graceAfterEnd)
+		running.Go(func() {
+			if err := l.run(); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(done)
+	}()
+	defer func() { // also when a hook panics: the descriptors are closed after this
+		for _, l := range loops {
+			l.cancel()
+		}
+		<-done
+	}()
+
+	// await returns when the clock of the run shows at.
+	await := func(at time.Duration) error {
+		timer := time.NewTimer(at - time.Since(start))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if err := await(opts.Warmup); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if opts.OnMeasure != nil {
+		opts.OnMeasure()
+	}
+	if err := await(opts.Warmup + opts.Duration); err != nil {
+		return 0, err
+	}
+	seconds := time.Since(began).Seconds()
+	if opts.OnEnd != nil {
+		opts.OnEnd()
+	}
+	select {
+	case <-done:
+		// A loop that failed has cancelled the context before it ended.
+		return seconds, context.Cause(ctx)
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// collect adds up what the loops saw. They have ended.
+func collect(opts *Options, loops []*loop, seconds float64) *Result {
+	r := &Result{Mode: "closed", Connections: opts.Connections, RateTarget: opts.Rate, Seconds: seconds, Status: map[int]uint64{}}
+	latency, sendDelay := newHistogram(), newHistogram()
+	for _, l := range loops {
+		latency.Merge(l.latency)
+		sendDelay.Merge(l.sendDelay)
+		r.Completed += l.completed
+		r.Defaults += l.defaults
+		r.Wrong += l.wrong
+		if r.FirstWrong == "" {
+			r.FirstWrong = l.firstWrong
+		}
+		r.Unanswered += uint64(l.out + l.behind.count)
+		r.Dropped += l.dropped
+		for status, n := range l.status {
+			if n > 0 {
+				r.Status[status] += n
+			}
+		}
+		for why, n := range l.errs {
+			if r.Errors == nil {
+				r.Errors = map[string]uint64{}
+			}
+			r.Errors[why] += n
+		}
+	}
+	r.RPS = float64(r.Completed) / seconds
+	r.Latency = distribution(latency)
+	if opts.Rate > 0 {
+		r.Mode = "open " + string(opts.Arrivals)
+		d := distribution(sendDelay)
+		r.SendDelay = &d
+	}
+	return r
+}

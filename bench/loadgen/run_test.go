@@ -1,0 +1,260 @@
+package loadgen
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve starts a server of Go's own; its address is what Options take.
+func serve(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+func post(addr, body string) Request {
+	return Request{Wire: Render(addr, "/noop/predict", "application/json", []byte(body))}
+}
+
+// allowedCPU is one that this process may run on.
+func allowedCPU(t *testing.T) int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := range 8 * len(set) * 8 {
+		if set.IsSet(cpu) {
+			return cpu
+		}
+	}
+	t.Fatal("no CPU is allowed")
+	return 0
+}
+
+func TestClosedLoopCountsAnswers(t *testing.T) {
+	var served atomic.Int64
+	addr := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		served.Add(1)
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Length", strconv.Itoa(len(body))) // Go's server would chunk a long one
+		w.Write(body)
+	})
+	// One small request and one that no socket buffer takes at once.
+	requests := []Request{post(addr, "small"), post(addr, strings.Repeat("large", 200_000))}
+	requests[0].Equals, requests[1].Contains = []byte("small"), []byte("elarge")
+	var hooks []string
+	r, err := Run(t.Context(), Options{
+		Addr: addr, Requests: requests, Connections: 5, Threads: 2, Duration: 200 * time.Millisecond, CPUs: []int{allowedCPU(t)},
+		OnMeasure: func() { hooks = append(hooks, "measure") }, OnEnd: func() { hooks = append(hooks, "end") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each connection sends at least once, however slow the machine is; with no warm-up that is counted.
+	if n := r.Status[200]; n < 5 || n > uint64(served.Load()) || len(r.Status) != 1 || r.Wrong+r.Defaults+r.Unanswered != 0 || len(r.Errors) > 0 {
+		t.Errorf("%d served: got %+v", served.Load(), r)
+	}
+	if r.Mode != "closed" || r.SendDelay != nil || r.Latency.P50 <= 0 || r.Latency.Max < r.Latency.P99 {
+		t.Errorf("got %+v", r)
+	}
+	if strings.Join(hooks, " ") != "measure end" {
+		t.Errorf("hooks: %q", hooks)
+	}
+}
+
+// An open loop sends exactly what its schedule says, however many connections it has.
+func TestOpenLoopSendsWhatIsDue(t *testing.T) {
+	const rate, warmup, duration = 3000, 50 * time.Millisecond, 200 * time.Millisecond
+	for _, arrivals := range []Arrivals{Poisson, Constant} {
+		var served atomic.Int64
+		addr := serve(t, func(http.ResponseWriter, *http.Request) { served.Add(1) })
+		r, err := Run(t.Context(), Options{
+			Addr: addr, Requests: []Request{post(addr, "x")}, Connections: 3, Threads: 2, Rate: rate, Arrivals: arrivals, Seed: 5,
+			Warmup: warmup, Duration: duration,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var due, measured int64
+		for part := range 2 {
+			for s := mustSchedule(t, rate, arrivals, 5, part, 2); s.Due() < int64(warmup+duration); {
+				due++
+				if s.Next() >= int64(warmup) {
+					measured++
+				}
+			}
+		}
+		if served.Load() != due || r.Status[200] != uint64(measured) || r.Clean() != nil || r.SendDelay == nil {
+			t.Errorf("%s: %d served, %d counted, want %d and %d; %v", arrivals, served.Load(), r.Status[200], due, measured, r.Clean())
+		}
+	}
+}
+
+// A request that waited for a free connection is charged for the wait: this is the correction for coordinated omission.
+func TestLatencyCountsFromDue(t *testing.T) {
+	l := &loop{opts: &Options{Requests: []Request{{Wire: []byte("x")}}}, measure: 0, end: 1e9, latency: newHistogram()}
+	c := &conn{due: 1e6, in: make([]byte, 10), resp: response{status: 200, headerBytes: 5, bodyBytes: 5}}
+	l.judge(c, 8e6)
+	if got := distribution(l.latency); got.P50 < 6990 || got.P50 > 7010 {
+		t.Errorf("sent late and answered 7 ms after it was due: got %v µs", got.P50)
+	}
+	// What was due in the warm-up is not counted, wherever its answer comes.
+	l.measure, c.due = 5e6, 4e6
+	l.judge(c, 9e6)
+	if l.latency.TotalCount() != 1 || l.completed != 2 {
+		t.Errorf("%d latencies, %d completed, want 1 and 2", l.latency.TotalCount(), l.completed)
+	}
+}
+
+func TestAnswersAreJudged(t *testing.T) {
+	var n atomic.Int64
+	addr := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch n.Add(1) % 4 {
+		case 0:
+			fmt.Fprint(w, `{"output":0,"default":false}`)
+		case 1:
+			fmt.Fprint(w, `{"output":-1,"default":true}`)
+		case 2:
+			fmt.Fprint(w, `{"output":7,"default":false}`)
+		case 3:
+			w.WriteHeader(503)
+		}
+	})
+	request := post(addr, "x")
+	request.Contains = []byte(`"output":0`)
+	r, err := Run(t.Context(), Options{Addr: addr, Requests: []Request{request}, Connections: 1, Rate: 1000, Arrivals: Constant, Duration: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Status[200] != 75 || r.Status[503] != 25 || r.Defaults != 25 || r.Wrong != 25 || r.FirstWrong != `{"output":7,"default":false}` {
+		t.Errorf("got %+v", r)
+	}
+	if err := r.Clean(); err == nil || !strings.Contains(err.Error(), "25 answers of status 503") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// raw answers each connection's requests with fixed bytes, then closes it.
+func raw(t *testing.T, perConnection int, answer string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer c.Close()
+				in := bufio.NewReader(c)
+				for range perConnection {
+					req, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					io.Copy(io.Discard, req.Body)
+					io.WriteString(c, answer)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		running.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// Connections that the server closes are opened anew; a request that was out on one is an error, not a silence.
+func TestClosedConnections(t *testing.T) {
+	const fine = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
+	for _, c := range []struct {
+		name, answer string
+		want         string // part of the only kind of error; "" for none
+	}{
+		{"announced", strings.Replace(fine, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1), ""},
+		{"in the middle of an answer", fine[:len(fine)-1], "closed the connection"},
+		{"garbage", "SSH-2.0-OpenSSH_9.2\r\n\r\n", "expected a response that starts with HTTP/1.1"},
+		{"too much", fine + "y", "bytes that nobody asked for"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			addr := raw(t, 1, c.answer)
+			r, err := Run(t.Context(), Options{Addr: addr, Requests: []Request{post(addr, "x")}, Connections: 4, Threads: 2, Rate: 500, Arrivals: Constant, Duration: 100 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			failed := uint64(0)
+			for why, n := range r.Errors {
+				if c.want == "" || !strings.Contains(why, c.want) && !strings.Contains(why, "reset") {
+					t.Errorf("%d × %s", n, why)
+				}
+				failed += n
+			}
+			if total := failed + r.Status[200]; total != 50 || (c.want == "") != (failed == 0) {
+				t.Errorf("%d errors and %d answers, want 50 together; %v", failed, r.Status[200], r.Errors)
+			}
+		})
+	}
+}
+
+func TestAServerThatClosesEverythingEndsTheRun(t *testing.T) {
+	addr := raw(t, 0, "")
+	_, err := Run(t.Context(), Options{Addr: addr, Requests: []Request{post(addr, "x")}, Connections: 1, Duration: time.Minute})
+	if err == nil || !strings.Contains(err.Error(), "closed more than") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCancelledRunEndsAtOnce(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	block := make(chan struct{})
+	defer close(block)
+	addr := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		select {
+		case <-block:
+		case <-r.Context().Done():
+		}
+	})
+	_, err := Run(ctx, Options{Addr: addr, Requests: []Request{post(addr, "x")}, Connections: 2, Threads: 2, Duration: time.Hour})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBadOptionsAreNamed(t *testing.T) {
+	_, err := Run(t.Context(), Options{Addr: "here", Threads: 3, Rate: -1})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, part := range []string{`address "here"`, "no requests", "0 connections", "3 threads", "duration", "rate -1"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not name %s", err, part)
+		}
+	}
+	if _, err := Run(t.Context(), Options{Addr: "localhost:80", Requests: []Request{{Wire: []byte("x")}}, Connections: 1, Duration: 1}); err == nil || !strings.Contains(err.Error(), "IP address") {
+		t.Errorf("a host name was accepted: %v", err)
+	}
+}

@@ -1,0 +1,108 @@
+package loadgen
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// Arrivals says how the gaps between the requests of an open loop are drawn.
+type Arrivals string
+
+// The ways of arrival.
+const (
+	// Poisson: independent callers; gaps are exponential. Bursts come by themselves.
+	Poisson Arrivals = "poisson"
+	// Constant: a metronome. Kinder than any real load.
+	Constant Arrivals = "constant"
+)
+
+// Schedule yields the times at which requests are due, in nanoseconds since the start of the run, never decreasing. It is
+// fixed by its arguments and knows nothing of how the server does: that is what makes the loop open.
+type Schedule struct {
+	gapNanos float64
+	dueNanos float64 // kept as a float, so that gaps that are no whole number of nanoseconds do not drift
+	random   *rand.Rand
+}
+
+// maxRate is beyond one machine; it keeps gaps above a hundred picoseconds.
+const maxRate = 1e10
+
+// NewSchedule returns the schedule of part number part of parts, which together are rate requests a second: a Poisson process
+// splits into Poisson processes of a part of the rate, a metronome into slower ones that are shifted against each other.
+func NewSchedule(rate float64, arrivals Arrivals, seed uint64, part, parts int) (*Schedule, error) {
+	if !(rate > 0) || rate > maxRate {
+		return nil, fmt.Errorf("rate %v: expected more than 0 and at most %g requests a second", rate, maxRate)
+	}
+	if parts < 1 || part < 0 || part >= parts {
+		return nil, fmt.Errorf("part %d of %d: expected 0 to %d", part, parts, parts-1)
+	}
+	s := &Schedule{gapNanos: 1e9 * float64(parts) / rate}
+	switch arrivals {
+	case Constant:
+		s.dueNanos = 1e9 * float64(part) / rate
+	case Poisson:
+		s.random = rand.New(rand.NewPCG(seed, uint64(part)))
+		s.advance()
+	default:
+		return nil, fmt.Errorf("arrivals %q: expected %q or %q", arrivals, Poisson, Constant)
+	}
+	return s, nil
+}
+
+// Due is when the next request is due.
+func (s *Schedule) Due() int64 {
+	if s.dueNanos >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(s.dueNanos)
+}
+
+// Next returns Due and moves on to the request after it.
+func (s *Schedule) Next() int64 {
+	due := s.Due()
+	s.advance()
+	return due
+}
+
+func (s *Schedule) advance() {
+	gap := s.gapNanos
+	if s.random != nil {
+		gap *= s.random.ExpFloat64()
+	}
+	s.dueNanos += gap
+}
+
+// backlog holds the due times of requests that no connection was free for, oldest first, in a ring that grows to its bound.
+type backlog struct {
+	ring  []int64
+	first int
+	count int
+}
+
+// maxBacklog is 8 MiB of due times: a server that is this far behind will not catch up within a run.
+const maxBacklog = 1 << 20
+
+// push reports false, and keeps nothing, when the backlog is full.
+func (b *backlog) push(due int64) bool {
+	if b.count == len(b.ring) {
+		if b.count == maxBacklog {
+			return false
+		}
+		grown := make([]int64, max(256, 2*len(b.ring)))
+		n := copy(grown, b.ring[b.first:])
+		copy(grown[n:], b.ring[:b.first])
+		b.ring, b.first = grown, 0
+	}
+	b.ring[(b.first+b.count)&(len(b.ring)-1)] = due
+	b.count++
+	return true
+}
+
+// pop must not be called on an empty backlog.
+func (b *backlog) pop() int64 {
+	due := b.ring[b.first]
+	b.first = (b.first + 1) & (len(b.ring) - 1)
+	b.count--
+	return due
+}

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# run.sh [FLAGS of compare…]: all measurements, one after the other; results go to bench/results. METHOD.md says what they mean.
+# BENCHTIME is how long each of the Go benchmarks runs (default 500ms).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+go=${GO:-go}
+
+for program in loadgen floor compare ring; do
+	echo "==> building bin/$program"
+	CGO_ENABLED=0 "$go" build -trimpath -o "bin/$program" "./bench/cmd/$program"
+done
+
+load=$(cut -d' ' -f1 /proc/loadavg)
+echo "==> load of the machine: $load (stop what else runs: ratios survive other work, but not well)"
+
+echo '==> the whole path against bare Hertz'
+bin/compare "$@"
+
+echo '==> the ring against a unix stream socket'
+bin/ring
+
+echo '==> benchmarks of the packages'
+results=bench/results/$(date +%F)-packages.txt
+"$go" test -run '^$' -bench . -benchmem -benchtime "${BENCHTIME:-500ms}" ./... | grep -v 'no test files' | grep -Ev '^(ok|PASS|\?)' | tee "$results"
+echo "==> written: $results"

@@ -1,0 +1,77 @@
+"""The demo as `make run` serves it: digits go in over HTTP and come out of trained models, through every layer."""
+
+import base64
+import importlib
+import json
+import subprocess
+import urllib.request
+
+import joblib
+import pytest
+import train
+
+# The caller's patience here, not the function's objective: other work on the machine must not decide what is tested.
+HEADERS = {"Content-Type": "application/json", "Xebec-Slo-Ms": "60000"}
+
+
+def predict(gateway, function, body, content_type="application/json"):
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://{gateway.functions}/{function}/predict", data, dict(HEADERS, **{"Content-Type": content_type}))
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)
+
+
+@pytest.fixture(scope="module")
+def held_out():
+    _, pixels, _, labels = train.split()
+    return pixels, labels
+
+
+@pytest.mark.parametrize("name", train.CLASSIFIERS)
+def test_served_answers_are_the_models(gateway, held_out, name):
+    """Each answer is what the model itself says, one by one and as a batch, as JSON and as raw float32."""
+    pixels, labels = held_out
+    count = 40
+    expected = joblib.load(train.MODELS / name / "digits.joblib").predict(pixels[:count]).tolist()
+    one_by_one = []
+    for row in pixels[:count]:
+        answer = predict(gateway, name, {"input": row.tolist()})
+        assert answer["default"] is False and answer["models"] == [f"{name}@1"], answer
+        one_by_one.append(answer["output"])
+    assert one_by_one == expected
+    batch = predict(gateway, name, {"input_batch": pixels[:count].tolist()})
+    assert [p["output"] for p in batch["batch_predictions"]] == expected
+    raw = [predict(gateway, name, row.astype("<f4").tobytes(), "application/octet-stream")["output"] for row in pixels[:5]]
+    assert raw == expected[:5]
+    assert sum(a == b for a, b in zip(one_by_one, labels)) >= 0.9 * count
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream"])
+@pytest.mark.parametrize("body", [b"hello", b"", bytes(range(256)) * 300], ids=["short", "empty", "long"])
+def test_echo_gives_back_every_byte(gateway, content_type, body):
+    answer = predict(gateway, "echo", body, content_type)
+    assert answer["default"] is False
+    assert base64.b64decode(answer["output"]) == body
+
+
+def test_noop_takes_any_length(gateway):
+    for length in (0, 1, 784, 100_000):
+        answer = predict(gateway, "noop", {"input": [1.5] * length})
+        assert answer["default"] is False and answer["output"] == 0
+
+
+def test_the_printed_commands_work(gateway):
+    """What try.py prints is what a stranger pastes first."""
+    try_it = importlib.import_module("try")
+    digit = json.loads(try_it.DIGIT.read_text())
+    first, *curls = try_it.commands(f"http://{gateway.functions}", digit)
+    for line in curls:
+        patient = line.replace("curl -s", "curl -sS -H 'Xebec-Slo-Ms: 60000'")
+        done = subprocess.run(["bash", "-c", f"{first}\n{patient}"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["default"] is False, answer
+        if "digits-" in line:
+            assert answer["output"] == digit["label"]
+        if "/echo/" in line:
+            assert base64.b64decode(answer["output"]) == b"hello"

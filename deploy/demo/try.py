@@ -1,0 +1,83 @@
+"""Prints commands to try against a running demo: try.py URL [PID]
+
+Waits for URL/readyz first. With PID it waits only as long as that process lives, and says nothing when it ends.
+Standard library only.
+"""
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+DIGIT = Path(__file__).parent / "models" / "digit.json"
+# Starting five Python workers takes seconds; after this long somebody should look at the gateway's own messages.
+WAIT_SECONDS = 120
+POLL_SECONDS = 0.2
+SHADES = " .:+#"
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def wait_until_ready(url, pid):
+    """True once /readyz answers 200; False when the process is gone or the time is up. What /readyz says is printed then."""
+    give_up = time.monotonic() + WAIT_SECONDS
+    said = "no answer"
+    while time.monotonic() < give_up:
+        if pid and not alive(pid):
+            return False
+        try:
+            with urllib.request.urlopen(url + "/readyz", timeout=2):
+                return True
+        except urllib.error.HTTPError as e:
+            said = e.read().decode("utf-8", "replace").strip() or f"status {e.code}"
+        except OSError as e:
+            said = str(e)
+        time.sleep(POLL_SECONDS)
+    print(f"==> still not ready after {WAIT_SECONDS} s. {url}/readyz says: {said}", file=sys.stderr)
+    return False
+
+
+def picture(pixels):
+    """The digit as eight lines of text: pixels are grey values from 0 to 16."""
+    rows = (pixels[i : i + 8] for i in range(0, 64, 8))
+    return ["".join(SHADES[min(int(p) * len(SHADES) // 17, len(SHADES) - 1)] * 2 for p in row) for row in rows]
+
+
+def commands(url, digit):
+    """Shell lines that can be pasted as they are, the first of which sets the digit."""
+    yield f"DIGIT='{json.dumps({'input': digit['pixels']}, separators=(',', ':'))}'"
+    for name in ("digits-svm", "digits-forest", "digits-logreg"):
+        yield f"curl -s {url}/{name}/predict -d \"$DIGIT\""
+    yield f"curl -s {url}/noop/predict -d '{{\"input\": [1, 2.5, -3]}}'"
+    yield f"curl -s {url}/echo/predict -H 'Content-Type: text/plain' -d 'hello'"
+
+
+def main():
+    url = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:1337"
+    pid = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    if not wait_until_ready(url, pid):
+        return 1
+    digit = json.loads(DIGIT.read_text())
+    print(f"\n==> Xebec is ready at {url}. A digit that the models have not seen (a {digit['label']}):\n")
+    for line in picture(digit["pixels"]):
+        print("      " + line)
+    print("\n==> Try, in another terminal:\n")
+    for line in commands(url, digit):
+        print("  " + line)
+    print("\n==> Ctrl-C stops everything.", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Codecs of numeric tensors with numpy: inputs are read-only views of the block, outputs are cast straight into it.
+
+This module imports numpy, and is imported only when a signature has a numeric tensor. The codecs' contract is
+:class:`xebec._bytes.Codec`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ._bytes import as_list, ragged_size, read_entries, write_entries
+from ._protocol import ProtocolError
+from ._tensors import BadOutput, TensorSpec, describe
+
+# ndarray(shape, dtype, buffer, offset) is one call where frombuffer needs a reshape after it: half the time. It keeps the
+# mapping alive by a reference but does not count as an exported buffer, so mappings are never closed, only let go of.
+_ndarray = np.ndarray
+
+
+def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
+    """value as an array that may be assigned to dtype under numpy's same_kind rule, or BadOutput."""
+    try:
+        array = np.asarray(value)
+    except Exception as e:  # objects bring their own __array__, which may fail in any way
+        raise BadOutput(f"{what}: {noun} is {describe(value)}, of which numpy makes no array: {e}") from e
+    if array.dtype == dtype or np.can_cast(array.dtype, dtype, "same_kind"):
+        return array
+    if not isinstance(value, _ndarray) and array.size == 0:
+        return array.astype(dtype, casting="unsafe")  # numpy calls [] float64
+    if array.dtype.kind in "iu" and dtype.kind in "iu" and not hasattr(value, "dtype"):
+        # Python's own ints have no width: they fit when their values do.
+        info = np.iinfo(dtype)
+        if info.min <= int(array.min()) and int(array.max()) <= info.max:
+            return array.astype(dtype, casting="unsafe")
+        raise BadOutput(f"{what}: {noun} has values outside the range of {dtype}")
+    hint = f"; convert it, for instance by .astype({str(dtype)!r})" if array.dtype.kind != "O" else ""
+    raise BadOutput(f"{what}: {noun} is {describe(value)}: {array.dtype} does not cast to {dtype}{hint}")
+
+
+class FixedArrays:
+    """A numeric tensor whose every item has one shape: one array of shape (n, *shape)."""
+
+    def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
+        self.spec, self.what = spec, what
+        self.dtype, self.shape = np.dtype(spec.dtype), spec.shape
+        self.item_bytes = self.dtype.itemsize * math.prod(spec.shape)
+
+    def read(self, buf: Any, at: int, length: int, n: int) -> Any:
+        if length != n * self.item_bytes:
+            raise ProtocolError(f"{self.what}: a section of {length} bytes, expected {n} × {self.item_bytes}")
+        return _ndarray((n, *self.shape), self.dtype, buf, at)
+
+    def prepare(self, value: Any, n: int) -> tuple[int, Any]:
+        if type(value) is not _ndarray or value.dtype != self.dtype:
+            value = castable(self.what, value, self.dtype, "the value")
+        if value.shape != (n, *self.shape):
+            self._wrong_shape(value, n)
+        return n * self.item_bytes, value
+
+    def _wrong_shape(self, value: Any, n: int) -> None:
+        want = (n, *self.shape)
+        text = f"{self.what}: predict returned an array of shape {value.shape}; expected {want}: {n} items of {self.spec}"
+        if value.size == math.prod(want):
+            text += f"; the number of elements is right, .reshape({want}) would do"
+        raise BadOutput(text)
+
+    def write(self, buf: Any, at: int, prepared: Any, n: int) -> None:
+        _ndarray(prepared.shape, self.dtype, buf, at)[...] = prepared
+
+
+class RaggedArrays:
+    """A numeric tensor with dimensions that differ between queries: a list of arrays."""
+
+    def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
+        self.spec, self.what = spec, what
+        self.dtype, self.rank = np.dtype(spec.dtype), len(spec.shape)
+        self._empty = tuple(max(d, 0) for d in spec.shape)
+
+    def read(self, buf: Any, at: int, length: int, n: int) -> list[Any]:
+        dtype, itemsize, fits = self.dtype, self.dtype.itemsize, self.spec.fits
+        items: list[Any] = []
+        for off, size, shape in zip(*read_entries(self.what, buf, at, length, n, self.rank)):
+            if not fits(shape) or size != math.prod(shape) * itemsize:
+                raise ProtocolError(
+                    f"{self.what}: item {len(items)} has the shape {list(shape)} and {size} bytes, expected one of {self.spec}"
+                )
+            items.append(_ndarray(shape, dtype, buf, at + off))
+        return items
+
+    def prepare(self, value: Any, n: int) -> tuple[int, Any]:
+        if isinstance(value, _ndarray) and value.ndim == self.rank + 1:
+            # A batch whose items happen to agree: judged once for all, and its rows are views.
+            value = castable(self.what, value, self.dtype, "the value")
+            arrays = list(value)
+            judged = arrays[:1]
+        else:
+            items = as_list(self.what, value, n)
+            arrays = judged = [self._item(item, i) for i, item in enumerate(items)]
+        if len(arrays) != n:
+            raise BadOutput(f"{self.what}: predict returned {len(arrays)} items for {n} queries; expected one for each")
+        for i, array in enumerate(judged):
+            if not self.spec.fits(array.shape):
+                raise BadOutput(f"{self.what}: item {i} has the shape {list(array.shape)}; expected {self.spec}")
+        sizes = [array.size * self.dtype.itemsize for array in arrays]
+        return ragged_size(sizes, n, self.rank), (sizes, arrays)
+
+    def _item(self, item: Any, i: int) -> Any:
+        array = castable(self.what, item, self.dtype, f"item {i}")
+        if array.shape == (0,) and not math.prod(self._empty) and not isinstance(item, _ndarray):
+            return array.reshape(self._empty)  # [] has no dimensions of its own: those declared
+        return array
+
+    def write(self, buf: Any, at: int, prepared: Any, n: int) -> None:
+        sizes, arrays = prepared
+        for place, array in zip(write_entries(buf, at, sizes, [a.shape for a in arrays], self.rank), arrays):
+            _ndarray(array.shape, self.dtype, buf, place)[...] = array

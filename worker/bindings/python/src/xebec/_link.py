@@ -1,0 +1,108 @@
+"""The way of descriptors, in two makes with one face: through the rings (the extension) or through the socket (pure Python).
+
+Both have ``next(midframe)``, ``take()`` and ``reply(...)`` as :mod:`xebec._ring` describes them. Over the socket a
+request comes as a frame, so ``next`` returns only bytes and ``take`` never has one.
+"""
+
+from __future__ import annotations
+
+import array
+import mmap
+import os
+import select
+import socket
+import sys
+from typing import Any, NamedTuple, Optional
+
+from . import _protocol as p
+
+RECEIVE_BYTES = 65_536  # one read takes a whole frame in the usual case; the parser joins the rest
+MAX_FDS = 8  # the protocol sends two; more than that is reported, not lost in silence
+_CONTROL_BYTES = socket.CMSG_SPACE(MAX_FDS * 4)
+_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)  # as enums, their "or" takes longer than the system call
+
+
+def ring_module() -> Any:
+    """The C extension, or None: it was not built, or the environment says XEBEC_PURE=1."""
+    if os.environ.get("XEBEC_PURE") == "1":
+        return None
+    try:
+        from . import _ring
+    except ImportError:
+        return None
+    return _ring
+
+
+class SocketLink:
+    """Descriptors as frames. Also how a worker hears WELCOME and SEGMENTS before it has a ring."""
+
+    def __init__(self, sock: socket.socket, wake: int) -> None:
+        self._sock, self._wake = sock, wake
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        self._poll.register(wake, select.POLLIN)
+
+    def next(self, midframe: bool) -> Optional[tuple[bytes, tuple[int, ...]]]:
+        """Waits; returns bytes and descriptors as read, or None when a signal came. Empty bytes: the peer hung up."""
+        for fd, _ in self._poll.poll():
+            if fd == self._wake:
+                os.read(fd, 64)
+                return None
+        try:
+            data, control, _, _ = self._sock.recvmsg(RECEIVE_BYTES, _CONTROL_BYTES, _FLAGS)
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:
+            return b"", ()
+        fds = array.array("i")
+        for level, kind, raw in control:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
+        return data, tuple(fds)
+
+    def take(self) -> None:
+        """Nothing: requests are frames here."""
+
+    def reply(self, *fields: int) -> None:
+        self._sock.sendall(p.response_frame(*fields))
+
+
+class Maps(NamedTuple):
+    """One generation of segments. Nobody closes the mappings: each is unmapped when the last view of it is gone, be it
+    the model's own, and an array over a closed mapping would read freed memory."""
+
+    generation: int
+    entries: int
+    a: Any
+    b: Any
+    size_a: int
+    size_b: int
+    slab: int
+
+
+def map_segments(m: p.Segments, fds: tuple[int, ...]) -> Maps:
+    """Maps A for reading and B for both, after checking that they are what SEGMENTS says. Closes the descriptors."""
+    try:
+        if len(fds) != 2:
+            raise p.ProtocolError(f"SEGMENTS came with {len(fds)} descriptors, expected 2")
+        for name, fd, size in (("A", fds[0], m.size_a), ("B", fds[1], m.size_b)):
+            actual = os.fstat(fd).st_size
+            if actual != size:
+                raise p.ProtocolError(f"segment {name} has {actual} bytes, SEGMENTS says {size}")
+        a = _map(fds[0], m.size_a, mmap.PROT_READ)
+        b = _map(fds[1], m.size_b, mmap.PROT_READ | mmap.PROT_WRITE)
+    except OSError as e:
+        raise p.ProtocolError(f"segments of {m.size_a} and {m.size_b} bytes that cannot be mapped: {e}") from e
+    finally:
+        for fd in fds:
+            os.close(fd)
+    p.check_control(a[:64], p.ROLE_A, m)
+    p.check_control(b[:64], p.ROLE_B, m)
+    return Maps(*m[:2], a, b, *m[2:], p.slab_offset(m.entries))
+
+
+def _map(fd: int, size: int, prot: int) -> mmap.mmap:
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(fd, size, mmap.MAP_SHARED, prot, trackfd=False)
+    # Before 3.13 a mapping keeps a duplicate of its descriptor, marked CLOEXEC, until it is unmapped.
+    return mmap.mmap(fd, size, mmap.MAP_SHARED, prot)

@@ -1,0 +1,399 @@
+/*
+ * xebec._ring: the descriptor rings of the worker protocol (api/spec/worker.md, section 3) and the wait for them.
+ *
+ * Python has no memory fences, and without them a sleeper can miss its wake-up. This file has the few steps that need
+ * them, and nothing else: what a descriptor means, and what frames mean, is decided in Python (_worker.py).
+ *
+ *     next(midframe)  waits; returns a request (9 integers), or (bytes, descriptors) as read from the socket, or None
+ *                     when a signal came. Empty bytes mean that the peer hung up.
+ *     take()          a request that is there, or None; never waits.
+ *     reply(...)      puts a response and rings when the peer sleeps.
+ *
+ * Order of every access: table 3.1 of the specification; the step's number stands beside the code. Segment A is mapped
+ * read-only: an atomic load that is not lock-free would write to it, hence the check below.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#if !defined(__linux__) || ATOMIC_LLONG_LOCK_FREE != 2 || ATOMIC_INT_LOCK_FREE != 2 || UINTPTR_MAX < UINT64_MAX || \
+    __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "xebec._ring needs Linux on a 64-bit little-endian machine with lock-free atomics; the worker runs without it too"
+#endif
+
+enum {
+    TAIL_OFFSET = 128,
+    HEAD_OFFSET = 256,
+    SLEEP_OFFSET = 384,
+    RING_OFFSET = 4096,
+    DESCRIPTOR_BYTES = 64,
+    MIN_ENTRIES = 16,
+    MAX_ENTRIES = 4096,
+    RECEIVE_BYTES = 65536, /* one read takes a whole frame in the usual case; the parser in Python joins the rest */
+    MAX_FDS = 8,           /* the protocol sends two; more than that is reported, not lost in silence */
+    REQUEST_FIELDS = 9,
+    RESPONSE_FIELDS = 10,
+};
+
+static const unsigned char BELL = 0x01;
+
+typedef struct {
+    uint64_t batch;
+    uint32_t generation;
+    uint16_t kind, flags;
+    uint32_t count, reserved1;
+    uint64_t in_off, in_len, out_off, out_cap;
+    uint32_t budget_micros, reserved2;
+} Request;
+
+typedef struct {
+    uint64_t batch;
+    uint32_t generation;
+    uint16_t kind, status;
+    uint32_t count, flags;
+    uint64_t out_off, out_len, need, work_nanos, reserved;
+} Response;
+
+_Static_assert(sizeof(Request) == DESCRIPTOR_BYTES && sizeof(Response) == DESCRIPTOR_BYTES, "descriptors are 64 bytes");
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer a, b;           /* the gateway's segment and the worker's own; held so that neither is unmapped */
+    int sock, wake;
+    uint64_t entries;
+    uint64_t taken, put;      /* own cursors; segment B has copies of them, for the gateway */
+    uint32_t sleep;           /* own sleep counter, likewise */
+    uint32_t rung;            /* the peer's sleep value last rung for; 0 is even, so never one */
+    unsigned char *received;
+    PyObject *violation;      /* the exception to raise when the gateway breaks the protocol */
+} Ring;
+
+static _Atomic uint64_t *cursor(Py_buffer *segment, size_t offset)
+{
+    return (_Atomic uint64_t *)((char *)segment->buf + offset);
+}
+
+static _Atomic uint32_t *sleeping(Py_buffer *segment)
+{
+    return (_Atomic uint32_t *)((char *)segment->buf + SLEEP_OFFSET);
+}
+
+static char *descriptor(Ring *r, Py_buffer *segment, uint64_t number)
+{
+    return (char *)segment->buf + RING_OFFSET + DESCRIPTOR_BYTES * (number & (r->entries - 1));
+}
+
+/* The consumer's "take": NULL without an exception when the ring is empty. */
+static PyObject *take(Ring *r)
+{
+    Request q;
+    uint64_t tail = atomic_load_explicit(cursor(&r->a, TAIL_OFFSET), memory_order_acquire);
+    if (tail == r->taken)
+        return NULL;
+    if (tail - r->taken > r->entries) /* unsigned: a tail that moved backwards is far ahead */
+        return PyErr_Format(r->violation, "the ring of requests shows %llu put and %llu taken, with room for %llu",
+                            (unsigned long long)tail, (unsigned long long)r->taken, (unsigned long long)r->entries);
+    memcpy(&q, descriptor(r, &r->a, r->taken), sizeof q);
+    r->taken++;
+    atomic_store_explicit(cursor(&r->b, HEAD_OFFSET), r->taken, memory_order_release);
+    if (q.flags || q.reserved1 || q.reserved2)
+        return PyErr_Format(r->violation, "request of batch %llu: reserved fields are not 0", (unsigned long long)q.batch);
+
+    PyObject *fields[REQUEST_FIELDS] = {
+        PyLong_FromUnsignedLongLong(q.batch),   PyLong_FromUnsignedLong(q.generation),   PyLong_FromUnsignedLong(q.kind),
+        PyLong_FromUnsignedLong(q.count),       PyLong_FromUnsignedLongLong(q.in_off),   PyLong_FromUnsignedLongLong(q.in_len),
+        PyLong_FromUnsignedLongLong(q.out_off), PyLong_FromUnsignedLongLong(q.out_cap), PyLong_FromUnsignedLong(q.budget_micros),
+    };
+    PyObject *request = PyTuple_New(REQUEST_FIELDS);
+    for (int i = 0; i < REQUEST_FIELDS; i++) {
+        if (request == NULL || fields[i] == NULL) {
+            for (int j = i; j < REQUEST_FIELDS; j++)
+                Py_XDECREF(fields[j]);
+            Py_XDECREF(request);
+            return PyErr_NoMemory();
+        }
+        PyTuple_SET_ITEM(request, i, fields[i]);
+    }
+    return request;
+}
+
+/* (bytes, descriptors) for Python; owns the descriptors until then, so a failure closes them. */
+static PyObject *socket_event(const unsigned char *data, Py_ssize_t n, const int *fds, int count)
+{
+    PyObject *list = PyTuple_New(count);
+    for (int i = 0; list != NULL && i < count; i++) {
+        PyObject *fd = PyLong_FromLong(fds[i]);
+        if (fd == NULL)
+            Py_CLEAR(list);
+        else
+            PyTuple_SET_ITEM(list, i, fd);
+    }
+    PyObject *event = list == NULL ? NULL : Py_BuildValue("(y#N)", (const char *)data, n, list);
+    if (event == NULL)
+        for (int i = 0; i < count; i++)
+            close(fds[i]);
+    return event;
+}
+
+/* Reads what the socket has, without waiting. NULL without an exception: nothing, or nothing but bells. */
+static PyObject *receive(Ring *r, int midframe)
+{
+    union {
+        char bytes[CMSG_SPACE(MAX_FDS * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {.iov_base = r->received, .iov_len = RECEIVE_BYTES};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    ssize_t n;
+    do
+        n = recvmsg(r->sock, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return NULL;
+    if (n < 0 && errno == ECONNRESET)
+        n = 0; /* a gateway that died with our bytes unread hangs up like any other */
+    if (n < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+
+    int fds[MAX_FDS], count = 0;
+    for (struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&message) : NULL; c != NULL; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        int held = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        if (held > MAX_FDS - count)
+            held = MAX_FDS - count;
+        memcpy(fds + count, CMSG_DATA(c), held * sizeof(int));
+        count += held;
+    }
+    /* A byte in the middle of a frame is the frame's, whatever it looks like. */
+    ssize_t bells = 0;
+    while (!midframe && count == 0 && bells < n && r->received[bells] == BELL)
+        bells++;
+    if (n > 0 && bells == n)
+        return NULL;
+    return socket_event(r->received + bells, n - bells, fds, count);
+}
+
+/* Steps 2 to 4 of "sleep": true when the ring is still empty, and the peer will ring for what it puts from now on. */
+static int park(Ring *r)
+{
+    atomic_store_explicit(sleeping(&r->b), ++r->sleep, memory_order_relaxed); /* 2: odd */
+    atomic_thread_fence(memory_order_seq_cst);                               /* 3 */
+    return atomic_load_explicit(cursor(&r->a, TAIL_OFFSET), memory_order_acquire) == r->taken; /* 4 */
+}
+
+static void awake(Ring *r)
+{
+    atomic_store_explicit(sleeping(&r->b), ++r->sleep, memory_order_release); /* even */
+}
+
+/*
+ * Waits until the socket is readable, for ever. 1 when a signal came instead, -1 with an exception. The wake descriptor is the one that
+ * Python's own signal handler writes to: without it a signal just before poll would not end it.
+ */
+static int wait_readable(Ring *r)
+{
+    struct pollfd watched[2] = {{.fd = r->sock, .events = POLLIN}, {.fd = r->wake, .events = POLLIN}};
+    int n, err;
+    Py_BEGIN_ALLOW_THREADS
+    n = poll(watched, 2, -1);
+    err = errno;
+    Py_END_ALLOW_THREADS
+    if (n < 0 && err != EINTR) {
+        errno = err;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    if (n < 0 || watched[1].revents) {
+        char drained[64];
+        while (read(r->wake, drained, sizeof drained) > 0)
+            ;
+        return 1;
+    }
+    return 0;
+}
+
+static PyObject *ring_next(PyObject *self, PyObject *arg)
+{
+    Ring *r = (Ring *)self;
+    int midframe = PyObject_IsTrue(arg);
+    PyObject *event = take(r);
+    while (event == NULL && !PyErr_Occurred()) {
+        event = receive(r, midframe); /* step 1: the socket is read empty before "asleep" is said */
+        if (event != NULL || PyErr_Occurred())
+            break;
+        if (park(r)) {
+            int interrupted = wait_readable(r); /* step 5 */
+            awake(r);
+            if (interrupted < 0 || (interrupted && PyErr_CheckSignals() < 0))
+                return NULL;
+            if (interrupted)
+                Py_RETURN_NONE;
+            event = receive(r, midframe);
+            if (event != NULL || PyErr_Occurred())
+                break;
+        } else {
+            awake(r);
+        }
+        event = take(r);
+    }
+    return event;
+}
+
+static PyObject *ring_take(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    PyObject *request = take((Ring *)self);
+    if (request == NULL && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return request;
+}
+
+/* Rings unless the peer is awake or was rung for already. A peer that is gone is noticed by the next read. */
+static int ring_bell(Ring *r)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    uint32_t s = atomic_load_explicit(sleeping(&r->a), memory_order_acquire);
+    if (!(s & 1) || s == r->rung)
+        return 0;
+    r->rung = s;
+    ssize_t n;
+    int err;
+    do {
+        Py_BEGIN_ALLOW_THREADS
+        n = send(r->sock, &BELL, 1, MSG_NOSIGNAL);
+        err = errno;
+        Py_END_ALLOW_THREADS
+    } while (n < 0 && err == EINTR);
+    if (n < 0 && err != EPIPE && err != ECONNRESET) {
+        errno = err;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *ring_reply(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    Ring *r = (Ring *)self;
+    unsigned long long f[RESPONSE_FIELDS];
+    if (n != RESPONSE_FIELDS)
+        return PyErr_Format(PyExc_TypeError, "reply takes %d integers, got %zd arguments", RESPONSE_FIELDS, n);
+    for (int i = 0; i < RESPONSE_FIELDS; i++) {
+        f[i] = PyLong_AsUnsignedLongLong(args[i]);
+        if (f[i] == (unsigned long long)-1 && PyErr_Occurred())
+            return NULL;
+    }
+    Response s = {
+        .batch = f[0], .generation = (uint32_t)f[1], .kind = (uint16_t)f[2], .status = (uint16_t)f[3], .count = (uint32_t)f[4],
+        .flags = (uint32_t)f[5], .out_off = f[6], .out_len = f[7], .need = f[8], .work_nanos = f[9],
+    };
+    memcpy(descriptor(r, &r->b, r->put), &s, sizeof s);
+    r->put++;
+    atomic_store_explicit(cursor(&r->b, TAIL_OFFSET), r->put, memory_order_release);
+    if (ring_bell(r) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Everything is set here and not in an __init__, so that there is no ring without segments. */
+static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *a, *b, *violation;
+    int sock, wake;
+    unsigned int entries;
+    static char *names[] = {"sock", "wake", "a", "b", "entries", "violation", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOOIO", names, &sock, &wake, &a, &b, &entries, &violation))
+        return NULL;
+    if (entries < MIN_ENTRIES || entries > MAX_ENTRIES || (entries & (entries - 1)))
+        return PyErr_Format(PyExc_ValueError, "%u entries: expected a power of two from %d to %d", entries, MIN_ENTRIES, MAX_ENTRIES);
+
+    Ring *r = (Ring *)type->tp_alloc(type, 0); /* zeroed: dealloc may run at any point from here on */
+    if (r == NULL)
+        return NULL;
+    r->sock = sock;
+    r->wake = wake;
+    r->entries = entries;
+    r->violation = violation;
+    Py_INCREF(violation);
+    Py_ssize_t least = RING_OFFSET + (Py_ssize_t)DESCRIPTOR_BYTES * entries;
+    if (PyObject_GetBuffer(a, &r->a, PyBUF_SIMPLE) < 0 || PyObject_GetBuffer(b, &r->b, PyBUF_WRITABLE) < 0)
+        goto fail;
+    if (r->a.len < least || r->b.len < least || (uintptr_t)r->a.buf % 8 || (uintptr_t)r->b.buf % 8) {
+        PyErr_Format(PyExc_ValueError, "a ring of %u entries needs segments of %zd aligned bytes or more", entries, least);
+        goto fail;
+    }
+    r->received = PyMem_Malloc(RECEIVE_BYTES);
+    if (r->received == NULL) {
+        PyErr_NoMemory();
+        goto fail;
+    }
+    return (PyObject *)r;
+fail:
+    Py_DECREF(r);
+    return NULL;
+}
+
+static void ring_dealloc(PyObject *self)
+{
+    Ring *r = (Ring *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (r->a.obj != NULL)
+        PyBuffer_Release(&r->a);
+    if (r->b.obj != NULL)
+        PyBuffer_Release(&r->b);
+    PyMem_Free(r->received);
+    Py_XDECREF(r->violation);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef ring_methods[] = {
+    {"next", ring_next, METH_O, "next(midframe): wait for a request, bytes on the socket, or a signal (None)."},
+    {"take", ring_take, METH_NOARGS, "take(): a request that is there, or None."},
+    {"reply", (PyCFunction)(void (*)(void))ring_reply, METH_FASTCALL, "reply(10 integers): put a response, ring when the peer sleeps."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot ring_slots[] = {
+    {Py_tp_doc, "The descriptor rings of one generation of segments. One thread at a time."},
+    {Py_tp_methods, ring_methods},
+    {Py_tp_new, ring_new},
+    {Py_tp_dealloc, ring_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec ring_spec = {
+    .name = "xebec._ring.Ring",
+    .basicsize = sizeof(Ring),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = ring_slots,
+};
+
+static int module_exec(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&ring_spec);
+    if (type == NULL || PyModule_AddObject(module, "Ring", type) < 0) {
+        Py_XDECREF(type);
+        return -1;
+    }
+    return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
+
+static struct PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT, .m_name = "xebec._ring", .m_doc = "The worker protocol's rings.", .m_size = 0, .m_slots = module_slots};
+
+PyMODINIT_FUNC PyInit__ring(void)
+{
+    return PyModuleDef_Init(&module_def);
+}

@@ -1,0 +1,298 @@
+"""The worker's state machine: what each frame and each request does. The order of a worker's life is section 1 of
+``api/spec/worker.md``; how descriptors come and go is :mod:`xebec._link`'s business.
+
+One thread, one loop. A request is answered before the next is looked at, so the only thing that outlives a request is
+the rendered output of a batch that answered NEED_MORE.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, NamedTuple, NoReturn, Optional
+
+from . import _protocol as p
+from ._blocks import Block, LaidOut
+from ._link import Maps, SocketLink, map_segments
+from ._model import Handlers, Model, cut, error_text
+from ._tensors import BadOutput
+
+VERSION = "0.1.0"
+BINDING = f"xebec-python/{VERSION}"
+
+EXIT_LOST = 1  # the gateway is gone, refused us or broke the protocol
+EXIT_TERMINATED = 128 + signal.SIGTERM  # a second SIGTERM: as a shell reports a process that the signal killed
+
+_clock = time.perf_counter_ns
+
+
+class Launch(NamedTuple):
+    """What the gateway's environment variables say."""
+
+    socket: str
+    token: str
+    model: str
+    version: str
+
+
+class _Kept(NamedTuple):
+    """The outputs of a batch that waits for GRANT or DISCARD. They are bytes of our own: the input block that they may
+    have been views of is the gateway's again, and the model may reuse its arrays."""
+
+    kind: int
+    queries: int
+    flags: int
+    work_nanos: int
+    block: bytearray
+
+
+class Worker:
+    def __init__(self, handlers: Handlers, launch: Launch, ring: Any) -> None:
+        self._handlers, self._launch, self._ring = handlers, launch, ring
+        self._model: Optional[Model] = None
+        self._mode = 0
+        self._maps: Optional[Maps] = None
+        self._kept: dict[int, _Kept] = {}
+        self._frames = p.Frames()
+        self._fds: list[int] = []
+        self._pid = os.getpid()
+        self._terms = 0
+        self._left = False
+
+    def run(self) -> None:
+        """Connects and serves until DRAIN. A gateway that is lost, that refuses or that breaks the protocol ends the process."""
+        self._wake, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        handlers = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        os.register_at_fork(after_in_child=lambda: self._forked(handlers))
+        try:
+            self._connect()
+            self._loop()
+        except p.ProtocolError as e:
+            self._die(f"the gateway broke the worker protocol: {e}")
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(EXIT_LOST)
+        self._sock.close()
+
+    def _connect(self) -> None:
+        path = self._launch.socket
+        try:
+            self._sock.connect("\0" + path[1:] if path.startswith("@") else path)
+        except OSError as e:
+            self._die(f"cannot connect to the gateway at XEBEC_SOCKET={path}: {e.strerror or e}. Is it still running?")
+        h = self._handlers
+        capabilities = (
+            (p.CAN_RING if self._ring else 0)
+            | (p.CAN_FEEDBACK if h.feedback else 0)
+            | (p.CAN_ACCURACY if h.accuracy else 0)
+            | (p.CAN_CONTEXTS if h.contexts else 0)
+            | (p.CAN_CONFIDENCES if h.confidences else 0)
+        )
+        hello = p.Hello(p.MAJOR, p.MINOR, capabilities, *self._launch[1:], BINDING, None)
+        self._sock.sendall(p.frame(p.HELLO, p.encode_hello(hello)))
+        self._link: Any = SocketLink(self._sock, self._wake)
+
+    def _loop(self) -> None:
+        """Until DRAIN. ``link.next`` returns a request's nine fields, or two things from the socket, or None."""
+        frames = self._frames
+        while True:
+            event = self._link.next(frames.midframe)
+            if event is None:
+                pass
+            elif len(event) == 9:
+                self._on_request(event)
+            elif self._on_bytes(*event):
+                return
+            if self._terms and not self._left:
+                self._left = True
+                self._sock.sendall(p.frame(p.LEAVING, p.encode_leaving("SIGTERM")))
+
+    def _on_bytes(self, data: bytes, fds: tuple[int, ...]) -> bool:
+        """Handles the frames that data completes. True after DRAIN, when all that was to be answered is."""
+        if not data:
+            os._exit(EXIT_LOST)
+        self._fds += fds
+        for kind, payload in self._frames.feed(data):
+            if kind == p.REQUEST and self._maps and not self._mode & p.CAN_RING:
+                self._on_request(p.decode_request(payload))
+            elif kind == p.WELCOME and not self._model:
+                self._on_welcome(p.decode_welcome(payload))
+            elif kind == p.SEGMENTS and self._model:
+                self._on_segments(p.decode_segments(payload))
+            elif kind == p.DRAIN and self._maps:
+                p.decode_drain(payload)
+                for request in iter(self._link.take, None):  # put before DRAIN was sent, so they are there
+                    self._on_request(request)
+                return True
+            elif kind == p.REFUSED:
+                code, text = p.decode_refused(payload)
+                self._die(f"the gateway refused this worker: {text} (code {code}, {p.REFUSED_WHY.get(code, 'unknown')})")
+            else:
+                raise p.ProtocolError(f"frame type 0x{kind:02x} is not expected here")
+        return False
+
+    def _on_welcome(self, m: p.Welcome) -> None:
+        if m.major != p.MAJOR:
+            raise p.ProtocolError(f"version {m.major}.{m.minor} of it; this binding speaks {p.MAJOR}.{p.MINOR}")
+        if m.mode & p.CAN_RING and not self._ring:
+            raise p.ProtocolError("WELCOME wants rings, which HELLO did not offer")
+        self._mode = m.mode
+        self._model = Model(self._handlers, m.signature, bool(m.mode & p.CAN_CONTEXTS))
+
+    def _on_segments(self, m: p.Segments) -> None:
+        if self._maps and m.generation <= self._maps.generation:
+            raise p.ProtocolError(f"SEGMENTS of generation {m.generation} after {self._maps.generation}")
+        fds, self._fds = tuple(self._fds), []
+        self._maps = maps = map_segments(m, fds)  # the old ones go when the last view of them goes
+        if self._mode & p.CAN_RING:
+            self._link = self._ring.Ring(self._sock.fileno(), self._wake, maps.a, maps.b, maps.entries, p.ProtocolError)
+        self._sock.sendall(p.frame(p.READY, p.encode_ready(m.generation)))
+
+    def _on_request(self, q: tuple[int, ...]) -> None:
+        """q: the nine fields of a request, as in _protocol.Request."""
+        batch, generation, kind, queries, in_off, in_len, out_off, out_cap, _ = q
+        maps = self._maps
+        assert maps is not None
+        p.check_request(kind, queries, in_off, out_off)
+        if kind == p.DISCARD:
+            kept = self._take_kept(batch, "DISCARD")
+            self._link.reply(batch, generation, kept.kind, p.OK, kept.queries, 0, out_off, 0, 0, 0)
+            return
+        if generation != maps.generation:
+            raise p.ProtocolError(f"a request of generation {generation}, while {maps.generation} is mapped")
+        if in_len and not maps.slab <= in_off <= in_off + in_len <= maps.size_a:
+            raise p.ProtocolError(f"batch {batch}: the input block at {in_off} with {in_len} bytes lies outside the slab of A")
+        if out_cap and not maps.slab <= out_off <= out_off + out_cap <= maps.size_b:
+            raise p.ProtocolError(f"batch {batch}: the output block at {out_off} with {out_cap} bytes lies outside the slab of B")
+        if kind == p.PREDICT:
+            self._predict(q)
+        elif kind == p.GRANT:
+            self._grant(q)
+        elif kind == p.FEEDBACK and self._handlers.feedback:
+            self._feedback(q)
+        elif kind == p.ACCURACY and self._handlers.accuracy:
+            self._accuracy(q)
+        else:
+            self._link.reply(batch, generation, kind, p.UNSUPPORTED, queries, 0, out_off, 0, 0, 0)
+
+    def _predict(self, q: tuple[int, ...]) -> None:
+        model, maps, queries = self._model, self._maps, q[3]
+        assert model is not None and maps is not None
+        arguments = model.arguments(model.predict_block.read(maps.a, q[4], q[5], queries), queries)
+        started = _clock()
+        try:
+            returned = self._handlers.predict(*arguments)
+        except BaseException as e:  # a library that calls sys.exit on bad input must not end the worker either
+            self._fail(q, p.MODEL_ERROR, error_text(e), _clock() - started)
+            return
+        work = _clock() - started
+        try:
+            block, values = model.results(returned)
+            laid_out = block.prepare(values, queries)
+        except BadOutput as e:
+            self._fail(q, p.BAD_OUTPUT, str(e), work)
+        except BaseException as e:  # an object's own length, iterator or conversion failed
+            self._fail(q, p.BAD_OUTPUT, error_text(e), work)
+        else:
+            self._put(q, block, laid_out, queries, p.FLAG_CONFIDENCES if block is model.confident_block else 0, work)
+
+    def _feedback(self, q: tuple[int, ...]) -> None:
+        model, maps, feedback = self._model, self._maps, self._handlers.feedback
+        assert model is not None and maps is not None and feedback is not None
+        values = model.feedback_block.read(maps.a, q[4], q[5], q[3])
+        started = _clock()
+        try:
+            feedback(*model.feedback_arguments(values, q[3]))  # a label that is nested too deeply fails here, too
+        except BaseException as e:
+            self._fail(q, p.MODEL_ERROR, error_text(e), _clock() - started)
+            return
+        self._link.reply(q[0], q[1], p.FEEDBACK, p.OK, q[3], 0, q[6], 0, 0, _clock() - started)
+
+    def _accuracy(self, q: tuple[int, ...]) -> None:
+        model, accuracy = self._model, self._handlers.accuracy
+        assert model is not None and accuracy is not None
+        started = _clock()
+        try:
+            value = accuracy()
+        except BaseException as e:
+            self._fail(q, p.MODEL_ERROR, error_text(e), _clock() - started)
+            return
+        work = _clock() - started
+        try:
+            laid_out = model.accuracy_block.prepare([[value]], 1)
+        except BadOutput as e:
+            self._fail(q, p.BAD_OUTPUT, str(e), work)
+        else:
+            self._put(q, model.accuracy_block, laid_out, 1, 0, work)
+
+    def _put(self, q: tuple[int, ...], block: Block, laid_out: LaidOut, n: int, flags: int, work: int) -> None:
+        """Writes an output block of n items into the grant and answers OK; or keeps it and answers NEED_MORE."""
+        batch, generation, kind, queries, _, _, out_off, out_cap, _ = q
+        size = laid_out[0]
+        assert self._maps is not None
+        try:
+            if size <= out_cap:
+                block.write(self._maps.b, out_off, laid_out, n)
+            else:
+                rendered = bytearray(size)
+                block.write(rendered, 0, laid_out, n)
+        except BaseException as e:  # a cast that overflows, where the model has told numpy to raise then
+            self._fail(q, p.BAD_OUTPUT, error_text(e), work)
+            return
+        if size <= out_cap:
+            self._link.reply(batch, generation, kind, p.OK, queries, flags, out_off, size, 0, work)
+        else:
+            self._kept[batch] = _Kept(kind, queries, flags, work, rendered)
+            self._link.reply(batch, generation, kind, p.NEED_MORE, queries, 0, out_off, 0, size, work)
+
+    def _grant(self, q: tuple[int, ...]) -> None:
+        batch, generation, _, _, _, _, out_off, out_cap, _ = q
+        kept, maps = self._take_kept(batch, "GRANT"), self._maps
+        assert maps is not None
+        size = len(kept.block)
+        if size > out_cap:
+            raise p.ProtocolError(f"GRANT for batch {batch} has {out_cap} bytes, NEED_MORE asked for {size}")
+        maps.b[out_off : out_off + size] = kept.block
+        self._link.reply(batch, generation, kept.kind, p.OK, kept.queries, kept.flags, out_off, size, 0, kept.work_nanos)
+
+    def _take_kept(self, batch: int, what: str) -> _Kept:
+        kept = self._kept.pop(batch, None)
+        if kept is None:
+            raise p.ProtocolError(f"{what} for batch {batch}, which did not ask for more")
+        return kept
+
+    def _fail(self, q: tuple[int, ...], status: int, text: str, work: int) -> None:
+        """Answers with a text for operators in place of sections."""
+        assert self._maps is not None
+        batch, generation, kind, queries, _, _, out_off, out_cap, _ = q
+        raw = cut(text, out_cap)
+        self._maps.b[out_off : out_off + len(raw)] = raw
+        self._link.reply(batch, generation, kind, status, queries, 0, out_off, len(raw), 0, work)
+
+    def _on_signal(self, signum: int, frame: object) -> None:
+        """SIGTERM, and SIGINT as a terminal sends it to the whole group: finish in order. A second one: at once."""
+        if os.getpid() != self._pid:  # a child between its fork and _forked
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+            return
+        self._terms += 1
+        if self._maps is None:
+            raise SystemExit(0)  # nothing was promised yet, and LEAVING is not legal yet
+        if self._terms > 1:
+            os._exit(EXIT_TERMINATED)
+
+    def _forked(self, handlers: dict[signal.Signals, Any]) -> None:
+        """In a child that the model forks: it must die of a SIGTERM as any process does, and the gateway must see our hang-up
+        even while the child lives."""
+        signal.set_wakeup_fd(-1)
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
+        self._sock.close()
+
+    def _die(self, message: str) -> NoReturn:
+        print(f"xebec: {message}", file=sys.stderr, flush=True)
+        os._exit(EXIT_LOST)

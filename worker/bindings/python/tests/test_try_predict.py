@@ -1,0 +1,55 @@
+"""try_predict: what an author learns without a gateway is what the gateway would say."""
+
+import numpy as np
+import pytest
+
+import xebec
+
+
+def test_predict_sees_what_it_will_see_when_served():
+    def predict(batch):
+        assert batch.dtype == np.float32 and batch.shape == (2, 3) and not batch.flags.writeable
+        return batch.sum(axis=1)
+
+    got = xebec.try_predict(predict, [[1, 2, 3], [4, 5, 6]], inputs="float32[3]", outputs="float64[]")
+    assert got.dtype == np.float64 and got.tolist() == [6, 15]
+
+
+def test_several_inputs_and_outputs():
+    def predict(batch):
+        return {"upper": [s.upper() for s in batch["text"]], "double": batch["x"] * 2}
+
+    got = xebec.try_predict(
+        predict,
+        {"x": [1, 2], "text": ["a", "b"]},
+        inputs={"x": "int64[]", "text": "string[]"},
+        outputs={"upper": "bytes[]", "double": "int64[]"},
+        text=True,
+    )
+    assert got["upper"] == [b"A", b"B"] and got["double"].tolist() == [2, 4]
+
+
+def test_contexts_and_confidences():
+    got = xebec.try_predict(
+        lambda batch, contexts: ([c + x for x, c in zip(batch, contexts)], [0.5]),
+        [b"x"], inputs="bytes[]", outputs="bytes[]", contexts=["ann:"], confidences=True,
+    )  # fmt: skip
+    assert got == ([b"ann:x"], [0.5])
+    nothing = xebec.try_predict(lambda b: (b, None), [b"x"], inputs="bytes[]", outputs="bytes[]", confidences=True)
+    assert nothing == ([b"x"], None)
+
+
+def test_what_is_wrong_is_said():
+    with pytest.raises(xebec.BadOutput, match=r"an array of shape \(1,\); expected \(2,\)"):
+        xebec.try_predict(lambda b: [1], [1, 2], inputs="int64[]", outputs="int64[]")
+    with pytest.raises(ZeroDivisionError):
+        xebec.try_predict(lambda b: 1 / 0, [1, 2], inputs="int64[]", outputs="int64[]")
+    with pytest.raises(TypeError, match=r"the batch has an array of shape \(2,\); expected \(2, 3\)"):
+        xebec.try_predict(len, [1, 2], inputs="int64[3]", outputs="int64[]")
+    with pytest.raises(TypeError, match=r"expected a dict with the keys \['a', 'b'\]"):
+        xebec.try_predict(len, [1, 2], inputs={"a": "int64[]", "b": "int64[]"}, outputs="int64[]")
+    with pytest.raises(TypeError, match=r"expected a dict with the keys \['a'\]"):
+        xebec.try_predict(len, {"b": [1]}, inputs={"a": "int64[]"}, outputs="int64[]")
+    for wrong in ("float33[2]", "float32", "int64[-2]", "int64[x]", "[]"):
+        with pytest.raises(ValueError, match="expected a type and a shape such as"):
+            xebec.try_predict(len, [1], inputs=wrong, outputs="int64[]")
