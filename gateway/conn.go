@@ -62,7 +62,11 @@ func (h *HTTP) newTransporter(o *config.Options) network.Transporter {
 		if err != nil {
 			return context.Background() // no descriptor left: answers are written by handlers
 		}
-		h.track(cn)
+		if !h.track(cn) {
+			cn.unref()
+			nc.Close()
+			return context.Background()
+		}
 		if d, ok := nc.(interface {
 			SetOnDisconnect(netpoll.OnDisconnect) error
 		}); ok {
@@ -130,6 +134,7 @@ func (c *conn) reply(cl *call) {
 	go func() {
 		c.Conn.WriteBinary(p[n:]) // bounded by the connection's write timeout
 		if err := c.Conn.Flush(); err != nil {
+			cl.wire = nil // netpoll may still refer to it: it must not carry another answer
 			c.nc.Close()
 		}
 		c.replied()

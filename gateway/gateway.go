@@ -11,9 +11,10 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Lane is where the queries of one model version go. Submit never blocks; the owner of the item is told the rest.
+// Lane is where the queries of one model version go. SubmitAll never blocks and does not keep the slice beyond the hand-over; the
+// owners of the items are told the rest.
 type Lane interface {
-	Submit(it *scheduler.Item)
+	SubmitAll(items []*scheduler.Item)
 	Cancel(it *scheduler.Item)
 }
 

@@ -35,7 +35,11 @@ type lane struct {
 	cancelled chan uint64
 }
 
-func (l *lane) Submit(it *scheduler.Item) { l.submit(it) }
+func (l *lane) SubmitAll(items []*scheduler.Item) {
+	for _, it := range append([]*scheduler.Item(nil), items...) {
+		l.submit(it)
+	}
+}
 
 func (l *lane) Cancel(it *scheduler.Item) {
 	if l.cancelled != nil {
@@ -64,6 +68,18 @@ type fixture struct {
 	lane *lane
 	addr string
 	fn   *Function
+
+	connections int // the limit, 0 for the default
+	once        sync.Once
+}
+
+// shutdown stops the gateway, once.
+func (f *fixture) shutdown(ctx context.Context) (err error) {
+	f.once.Do(func() {
+		err = f.h.Shutdown(ctx)
+		f.g.Close()
+	})
+	return err
 }
 
 var floats4 = api.Signature{
@@ -95,16 +111,17 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 	f.g.Publish(&Table{Functions: map[string]*Function{"f": f.fn}, Models: map[string]*Model{"m": m}, Versions: map[api.ModelID]*Model{m.ID: m}})
 	limits := DefaultLimits()
 	limits.BodyBytes = 4 << 20
+	if f.connections > 0 {
+		limits.Connections = f.connections
+	}
 	f.h = NewHTTP(f.g, ln, limits)
 	go f.h.Serve()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := f.h.Shutdown(ctx); err != nil {
+		if err := f.shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		<-f.h.served
-		f.g.Close()
 	})
 	return f
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -37,10 +38,11 @@ func DefaultLimits() Limits {
 
 // HTTP serves the function port. This file, and no other, touches Hertz's contexts.
 type HTTP struct {
-	g      *Gateway
-	limits Limits
-	hertz  *server.Hertz
-	served chan struct{}
+	g        *Gateway
+	limits   Limits
+	hertz    *server.Hertz
+	served   chan struct{}
+	draining atomic.Bool
 	// transport is Hertz's, which it makes when it is made itself.
 	transport network.Transporter
 
@@ -64,6 +66,7 @@ func NewHTTP(g *Gateway, ln net.Listener, limits Limits) *HTTP {
 	)
 	e := h.hertz
 	e.Name = "xebec"
+	e.Use(RefuseAmbiguousFraming)
 	e.POST("/:function/predict", h.predict)
 	e.GET("/v2", h.serverMetadata)
 	e.GET("/v2/health/live", h.live)
@@ -88,11 +91,18 @@ func (h *HTTP) Serve() error {
 	return h.hertz.Run()
 }
 
-// Shutdown stops accepting, waits until every call is answered or ctx is done, and closes the connections.
+// Shutdown stops accepting, waits until every accepted request is answered or ctx is done, and closes the connections. Answers
+// that are given meanwhile end their connection.
 func (h *HTTP) Shutdown(ctx context.Context) error {
+	h.draining.Store(true)
+	stopping, cancel := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		h.hertz.Shutdown(stopping) // the listener at once, then it waits for connections to be idle
+		h.stopTransport(stopping)
+	}()
 	err := h.drain(ctx)
-	done, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
 	h.mu.Lock()
 	var open []*conn
 	for c := range h.conns {
@@ -102,15 +112,21 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 	for _, c := range open {
 		c.nc.Close()
 	}
-	h.hertz.Shutdown(done)
-	// A shutdown that overtakes the start finds nothing to stop: ask the transport until it has stopped.
+	cancel()
+	<-stopped
+	<-h.served
+	return err
+}
+
+// stopTransport asks until it has stopped: a shutdown that overtakes the start finds nothing to stop.
+func (h *HTTP) stopTransport(ctx context.Context) {
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
 	for {
-		h.transport.Shutdown(done)
+		h.transport.Shutdown(ctx)
 		select {
 		case <-h.served:
-			return err
+			return
 		case <-again.C:
 		}
 	}
@@ -127,14 +143,15 @@ func (h *HTTP) drain(ctx context.Context) error {
 	return nil
 }
 
-func (h *HTTP) track(c *conn) {
+// track takes a new connection in, or reports that there are too many.
+func (h *HTTP) track(c *conn) bool {
 	h.mu.Lock()
-	n := len(h.conns)
-	h.conns[c] = struct{}{}
-	h.mu.Unlock()
-	if n >= h.limits.Connections {
-		c.nc.Close()
+	defer h.mu.Unlock()
+	if len(h.conns) >= h.limits.Connections {
+		return false
 	}
+	h.conns[c] = struct{}{}
+	return true
 }
 
 func (h *HTTP) untrack(c *conn) {
@@ -159,10 +176,6 @@ func (h *HTTP) predict(_ context.Context, c *app.RequestContext) {
 			return
 		}
 	}
-	if err := framing(c); err != nil {
-		h.fail(c, err, 0)
-		return
-	}
 	cl := g.newCall()
 	cl.arrived = g.cfg.Now()
 	cl.fn, cl.model, cl.queue, cl.stats, cl.slo = fn, fn.Model, fn.Queue, fn.Stats, slo
@@ -174,7 +187,7 @@ func (h *HTTP) predict(_ context.Context, c *app.RequestContext) {
 		err = cl.native.Parse(c.Request.Body(), fn.Model.Signature.Inputs, cl)
 	}
 	if err != nil {
-		fn.Stats.Observe(api.InvalidArgument, 0, 0)
+		fn.Stats.Refuse(api.InvalidArgument)
 		cl.drop()
 		h.failBody(c, err)
 		return
@@ -187,9 +200,6 @@ func (h *HTTP) predict(_ context.Context, c *app.RequestContext) {
 func (h *HTTP) infer(_ context.Context, c *app.RequestContext) {
 	g := h.g
 	m, err := h.model(c)
-	if err == nil {
-		err = framing(c)
-	}
 	if err != nil {
 		h.failOIP(c, err)
 		return
@@ -213,10 +223,15 @@ func (h *HTTP) infer(_ context.Context, c *app.RequestContext) {
 	cl.model, cl.queue, cl.stats, cl.slo = m, m.Direct, m.Stats, slo
 	cl.render = renderOIP
 	if err := cl.oip.Parse(body, jsonLen, &m.Signature, cl, g.cfg.MaxBatch); err != nil {
-		m.Stats.Observe(api.InvalidArgument, 0, 0)
+		m.Stats.Refuse(api.InvalidArgument)
 		cl.drop()
 		h.failOIP(c, err)
 		return
+	}
+	// The id is echoed when the answer is rendered, and the body is Hertz's again long before.
+	cl.text = append(cl.text[:0], cl.oip.ID...)
+	if cl.oip.ID != nil {
+		cl.oip.ID = cl.text
 	}
 	if slo == 0 {
 		cl.slo = directDeadline
@@ -234,7 +249,7 @@ func (h *HTTP) answer(c *app.RequestContext, cl *call) {
 	if ok {
 		cn.settle()
 	}
-	if ok && h.g.cfg.Reply == ReplyAsync && !c.Request.Header.ConnectionClose() && c.Request.Header.IsHTTP11() {
+	if ok && h.g.cfg.Reply == ReplyAsync && !h.draining.Load() && !c.Request.Header.ConnectionClose() && c.Request.Header.IsHTTP11() {
 		cl.conn = cn
 		c.Response.HijackWriter(hijacked{})
 		cn.expect(cl)
@@ -242,15 +257,15 @@ func (h *HTTP) answer(c *app.RequestContext, cl *call) {
 			cl.submit(0)
 			return
 		}
-		cl.submit(1)
+		cl.submit(handlerRef)
 		cl.giveBack()
-		cl.unref()
+		cl.unrefHandler()
 		return
 	}
 	if ok {
 		cn.call.Store(cl)
 	}
-	cl.submit(1)
+	cl.submit(handlerRef)
 	<-cl.done
 	if ok {
 		cn.call.Store(nil)
@@ -267,12 +282,12 @@ func (h *HTTP) answer(c *app.RequestContext, cl *call) {
 	if cl.borrowed {
 		cl.giveBack()
 	}
-	cl.unref()
+	cl.unrefHandler()
 }
 
-// framing refuses requests whose length two parsers could read differently: the seed of request smuggling. Hertz keeps only what
-// it understood, so the raw header lines are looked at.
-func framing(c *app.RequestContext) error {
+// RefuseAmbiguousFraming is a middleware that refuses requests whose length two parsers could read differently: the seed of
+// request smuggling. Hertz keeps only what it understood, so the raw header lines are looked at.
+func RefuseAmbiguousFraming(_ context.Context, c *app.RequestContext) {
 	lengths, encodings := 0, 0
 	for raw := c.Request.Header.RawHeaders(); len(raw) > 0; {
 		line := raw
@@ -289,10 +304,12 @@ func framing(c *app.RequestContext) error {
 		}
 	}
 	if lengths+encodings <= 1 {
-		return nil
+		return
 	}
-	c.Request.Header.SetConnectionClose(true)
-	return api.Errorf(api.InvalidArgument, "the request has %d Content-Length and %d Transfer-Encoding headers: send one of them, once", lengths, encodings)
+	e := api.Errorf(api.InvalidArgument, "the request has %d Content-Length and %d Transfer-Encoding headers: send one of them, once", lengths, encodings)
+	c.Response.SetConnectionClose()
+	answerJSON(c, e.Code.HTTPStatus(), appendError(nil, queryError, e))
+	c.Abort()
 }
 
 // hasName compares the start of a header line with a name in lower case.

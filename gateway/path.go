@@ -22,8 +22,9 @@ type call struct {
 	slo     api.Nanos
 
 	items   []*item
-	pending atomic.Int32 // queries that are not answered
-	refs    atomic.Int32 // unreleased queries, and one for the answer
+	batch   []*scheduler.Item // the same, as the scheduler takes them
+	pending atomic.Int32      // queries that are not answered
+	refs    atomic.Int32      // unreleased queries, and one for the answer
 
 	conn *conn         // writes the answer, or nil: then the handler waits for done
 	done chan struct{} // capacity 1
@@ -59,7 +60,10 @@ type item struct {
 }
 
 // newCall takes a call from the pool. It is the caller's until submit or drop.
-func (g *Gateway) newCall() *call { return g.calls.Get().(*call) }
+func (g *Gateway) newCall() *call {
+	g.open.Add(1)
+	return g.calls.Get().(*call)
+}
 
 // Next gives the dialects' parsers storage for one more query's inputs.
 func (c *call) Next() ([]api.Value, error) {
@@ -79,8 +83,8 @@ func (c *call) Next() ([]api.Value, error) {
 	return it.Inputs, nil
 }
 
-// submit hands the queries to the scheduler: deadline, ids, and off they go. The call is not the caller's any more, unless it
-// holds a reference of its own.
+// submit hands the queries to the scheduler: deadline, ids, and off they go, together. The call is not the caller's any more,
+// unless it holds a reference of its own.
 func (c *call) submit(own int32) {
 	g, n := c.g, len(c.items)
 	wait := c.slo
@@ -94,16 +98,16 @@ func (c *call) submit(own int32) {
 	seq := g.ids.take(n)
 	c.pending.Store(int32(n))
 	c.refs.Store(int32(n) + 1 + own)
-	g.open.Add(1)
-	items, lane := c.items, c.model.Lane
-	for i, it := range items {
+	c.batch = c.batch[:0]
+	for i, it := range c.items {
 		it.ID = g.ids.id(seq + uint64(i))
 		it.Function = c.queue
 		it.Arrived, it.Deadline = c.arrived, c.arrived+wait
 		it.Expires = it.Deadline
 		it.code = api.OK
-		lane.Submit(&it.Item)
+		c.batch = append(c.batch, &it.Item)
 	}
+	c.model.Lane.SubmitAll(c.batch)
 }
 
 // Answered counts one query as answered; the last one answers the call.
@@ -139,37 +143,34 @@ func (c *call) worst() api.Code {
 	return api.OK
 }
 
+// handlerRef is what a handler that waits adds to the references: far more than queries and the answer can, so that whoever lets
+// go last before it knows that the handler is waiting.
+const handlerRef = 1 << 20
+
 // unref lets go of the call; the last one returns it and its items to their pools.
 func (c *call) unref() {
 	switch c.refs.Add(-1) {
-	case 1:
-		if c.borrowed {
-			select {
-			case c.free <- struct{}{}:
-			default:
-			}
+	case handlerRef:
+		select {
+		case c.free <- struct{}{}:
+		default:
 		}
 	case 0:
-		open := c.g.open.Add(-1)
-		g := c.g
 		c.drop()
-		if open == 0 {
-			select {
-			case g.empty <- struct{}{}:
-			default:
-			}
-		}
 	}
 }
 
-// giveBack waits until nobody but the handler, which holds a reference, uses the borrowed body.
-func (c *call) giveBack() {
-	for c.refs.Load() > 1 {
-		<-c.free
+// unrefHandler lets go of the handler's reference.
+func (c *call) unrefHandler() {
+	if c.refs.Add(-handlerRef) == 0 {
+		c.drop()
 	}
-	select {
-	case <-c.free:
-	default:
+}
+
+// giveBack waits until nobody but the handler uses the borrowed body.
+func (c *call) giveBack() {
+	for c.refs.Load() != handlerRef {
+		<-c.free
 	}
 	c.items[0].Inputs[0].Data = c.own
 	c.own, c.borrowed = nil, false
@@ -177,6 +178,10 @@ func (c *call) giveBack() {
 
 // drop returns a call that was never submitted, or that nobody holds any more.
 func (c *call) drop() {
+	if c.borrowed { // never submitted
+		c.items[0].Inputs[0].Data = c.own
+		c.own, c.borrowed = nil, false
+	}
 	for i, it := range c.items {
 		it.call, it.Context = nil, nil
 		c.items[i] = nil
@@ -186,7 +191,14 @@ func (c *call) drop() {
 	c.fn, c.model, c.stats, c.render, c.conn = nil, nil, nil, nil, nil
 	c.binary, c.retryAfter, c.jsonLen = false, false, 0
 	c.native.Batch, c.native.Context = false, nil
-	c.g.calls.Put(c)
+	g := c.g
+	g.calls.Put(c)
+	if g.open.Add(-1) == 0 {
+		select {
+		case g.empty <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // cancel is called when the client went away: what is still queued need not be evaluated. The caller holds a reference.

@@ -8,6 +8,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 	hertz "github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/network/standard"
+	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/admin"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 )
@@ -21,6 +22,7 @@ func (s *Server) newAdmin(ln net.Listener) *hertz.Hertz {
 		hertz.WithIdleTimeout(time.Minute), hertz.WithExitWaitTime(0), hertz.WithDisablePrintRoute(true), hertz.WithSenseClientDisconnection(true),
 	)
 	h.Name = "xebec"
+	h.Use(gateway.RefuseAmbiguousFraming)
 	admin.Register(h, s)
 	h.NoRoute(admin.NoRoute)
 	scrape := obs.NewScrape(s.Read)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"sort"
 	"time"
 
@@ -19,6 +20,9 @@ import (
 func (s *Server) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api.Change, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stopping {
+		return nil, errStopping
+	}
 	changes, err := s.judgeLocked(set)
 	if err != nil || dryRun {
 		return changes, err
@@ -62,6 +66,8 @@ func (s *Server) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api
 	return changes, errors.Join(errs...)
 }
 
+var errStopping = api.Errorf(api.ShuttingDown, "the gateway is stopping: nothing can be changed any more")
+
 // judgeLocked says what each object of the set would become, or why the set cannot be.
 func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 	var changes []api.Change
@@ -71,15 +77,16 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 	}
 	for i := range set.Models {
 		m := &set.Models[i]
+		if slices.ContainsFunc(set.Models[:i], func(o api.ModelSpec) bool { return o.ID() == m.ID() }) {
+			return nil, api.Errorf(api.InvalidArgument, "model %s is declared twice", m.ID())
+		}
 		c := api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created}
 		if m.Run.Image != "" {
 			return nil, api.Errorf(api.Unsupported, "model %s: run.image: this gateway runs processes only: use run.command", m.ID())
 		}
 		if d := s.models[m.ID()]; d != nil {
 			c.Action = api.Unchanged
-			if m.Dir == "" {
-				m.Dir = d.spec().Dir // a manifest that was printed says nothing of it
-			}
+			m.Dir = d.spec().Dir // a manifest may be applied again from anywhere
 			if field := immutableDiffers(d.spec(), m); field != "" {
 				return nil, api.Errorf(api.Conflict, "model %s exists and has another %s: a version never changes; declare a new version, or delete this one first", m.ID(), field)
 			}
@@ -90,8 +97,13 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 		models[m.ID()] = m
 		changes = append(changes, c)
 	}
+	replaced := map[string]bool{}
 	for i := range set.Functions {
 		f := &set.Functions[i]
+		if replaced[f.Name] {
+			return nil, api.Errorf(api.InvalidArgument, "function %s is declared twice", f.Name)
+		}
+		replaced[f.Name] = true
 		if err := checkCandidates(f, models); err != nil {
 			return nil, err
 		}
@@ -103,6 +115,13 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 			}
 		}
 		changes = append(changes, c)
+	}
+	for name, f := range s.functions { // a new version must fit the functions that will use it
+		if !replaced[name] {
+			if err := checkCandidates(&f.spec, models); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return changes, nil
 }
@@ -141,8 +160,7 @@ func immutableDiffers(old, new *api.ModelSpec) string {
 		return "run"
 	case old.Python != new.Python:
 		return "python"
-	case new.Dir != "" && old.Dir != new.Dir:
-		return "directory (it was declared in " + old.Dir + ")"
+
 	}
 	return ""
 }
@@ -160,6 +178,10 @@ func (s *Server) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
 	}
 	s.mu.Lock()
 	for _, m := range set.Models {
+		if d := s.models[m.ID()]; d != nil && d.spec().Dir != m.Dir {
+			s.mu.Unlock()
+			return nil, api.Errorf(api.Conflict, "model %s exists and lies in %s: a version never changes; give this one another version, or delete that one first", m.ID(), d.spec().Dir)
+		}
 		declared := s.functions[m.Name] != nil
 		for _, f := range set.Functions {
 			declared = declared || f.Name == m.Name
@@ -176,6 +198,9 @@ func (s *Server) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
 func (s *Server) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api.Change, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stopping {
+		return nil, errStopping
+	}
 	if kind == api.KindFunction {
 		if s.functions[id.Name] == nil {
 			return nil, api.Errorf(api.NotFound, "no function %q", id.Name)

@@ -35,7 +35,10 @@ type deployment struct {
 
 	mu       sync.Mutex
 	launches map[uint64]*launch
-	failed   bool // no replica ever became ready and one has failed since
+	// connected has the workers that the lane has. It is apart from launches, for the news of a process's end and that of its
+	// connection's come in either order.
+	connected map[*worker.Replica]bool // whether it is leaving: it counts as ready no more
+	failed    bool                     // no replica ever became ready and one has failed since
 }
 
 // launch is one start of a worker, from its token to its end.
@@ -49,7 +52,7 @@ type launch struct {
 
 // deploy makes the deployment of a spec that is valid. Nothing runs before start.
 func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
-	d := &deployment{s: s, id: spec.ID(), created: time.Now(), logs: containers.NewLogs(), queues: map[string]int32{}, launches: map[uint64]*launch{}}
+	d := &deployment{s: s, id: spec.ID(), created: time.Now(), logs: containers.NewLogs(), queues: map[string]int32{}, launches: map[uint64]*launch{}, connected: map[*worker.Replica]bool{}}
 	d.current.Store(&spec)
 	d.lane = driver.NewLane(laneConfig(spec, 0), s.clock)
 	direct := d.lane.AddFunction(1)
@@ -199,6 +202,7 @@ func (d *deployment) Ready(r *worker.Replica) {
 	if l := d.launches[r.ID()]; l != nil {
 		l.worker, l.ready = r, time.Now()
 	}
+	d.connected[r] = false
 	d.failed = false
 	d.mu.Unlock()
 	d.lane.AddReplica(scheduler.ReplicaID(r.ID()), link{d, r}, scheduler.DefaultDepth)
@@ -235,23 +239,39 @@ func (d *deployment) noteError(r *worker.Replica, res *api.BatchResult) {
 	}
 }
 
-// Leaving lets the worker go when nothing is outstanding.
+// Leaving lets the worker go when nothing is outstanding, and ends it when it does not go then.
 func (d *deployment) Leaving(r *worker.Replica, reason string) {
+	d.mu.Lock()
+	leaving, known := d.connected[r]
+	if known {
+		d.connected[r] = true
+	}
+	d.mu.Unlock()
+	if !known || leaving {
+		return
+	}
+	d.model.Ready.Add(-1)
 	d.s.log.Info("replica leaving", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
-	d.lane.DrainReplica(scheduler.ReplicaID(r.ID()), r.Drain)
+	d.lane.DrainReplica(scheduler.ReplicaID(r.ID()), func() {
+		r.Drain()
+		time.AfterFunc(d.s.cfg.DrainTimeout, func() { d.set.Kill(r.ID(), "it asked to leave and stayed") })
+	})
+	d.s.changed()
 }
 
 // Gone gives the worker's queries back and sees to it that its process ends too.
 func (d *deployment) Gone(r *worker.Replica, reason string, violation bool) {
 	d.mu.Lock()
-	l := d.launches[r.ID()]
-	wasReady := l != nil && l.worker == r
-	if wasReady {
+	leaving, connected := d.connected[r]
+	delete(d.connected, r)
+	if l := d.launches[r.ID()]; l != nil {
 		l.worker = nil
 	}
 	d.mu.Unlock()
-	if wasReady {
-		d.model.Ready.Add(-1)
+	if connected {
+		if !leaving {
+			d.model.Ready.Add(-1)
+		}
 		d.lane.ReplicaGone(scheduler.ReplicaID(r.ID()), r.Begun)
 	}
 	level := zap.InfoLevel
@@ -263,10 +283,14 @@ func (d *deployment) Gone(r *worker.Replica, reason string, violation bool) {
 		go d.set.Kill(r.ID(), reason)
 	} else {
 		// It is most likely ending, and its exit status says more than we could; what stays is ended all the same.
-		time.AfterFunc(lingerTime, func() { d.set.Kill(r.ID(), reason+", but its process went on") })
+		linger := lingerTime
+		if leaving {
+			linger = max(linger, d.s.cfg.DrainTimeout)
+		}
+		time.AfterFunc(linger, func() { d.set.Kill(r.ID(), reason+", but its process went on") })
 	}
 	d.s.changed()
 }
 
-// lingerTime is how long a process may outlive its connection.
+// lingerTime is how long a process may outlive its connection; one that was drained has the time to drain.
 const lingerTime = 5 * time.Second

@@ -32,7 +32,17 @@ func loadAll(paths []string) (*manifest.Set, error) {
 	}
 	declared := map[string]bool{}
 	for _, f := range all.Functions {
+		if declared[f.Name] {
+			return nil, fmt.Errorf("--config: function %s is declared twice", f.Name)
+		}
 		declared[f.Name] = true
+	}
+	lies := map[api.ModelID]string{}
+	for _, m := range all.Models {
+		if other, twice := lies[m.ID()]; twice {
+			return nil, fmt.Errorf("--config: model %s is declared twice, in %s and in %s", m.ID(), other, m.Dir)
+		}
+		lies[m.ID()] = m.Dir
 	}
 	for _, m := range all.Models {
 		if fromModelDir(m) && !declared[m.Name] {

@@ -9,6 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/scheduler"
 	"go.uber.org/zap"
 )
 
@@ -160,13 +161,31 @@ func (s *Server) ready() (bool, string) {
 	return false, fmt.Sprintf("waiting for the first replica of %v", waiting)
 }
 
-// retire ends a deployment that is no longer in any table, off the caller's path.
+// settle waits until the deployment's replicas have answered what it had accepted, or ctx is done.
+func (d *deployment) settle(ctx context.Context) {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	var snap scheduler.Snapshot
+	for {
+		if d.lane.Snapshot(&snap); snap.Held == 0 {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// retire ends a deployment that is no longer in any table, off the caller's path: what it has accepted is answered first.
 func (s *Server) retire(d *deployment) {
 	s.ending.Add(1)
 	go func() {
 		defer s.ending.Done()
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 		defer cancel()
+		d.settle(ctx)
 		if err := d.close(ctx, api.ModelRemoved); err != nil {
 			s.log.Error("model version did not end", zap.Stringer("model", d.id), zap.Error(err))
 		}

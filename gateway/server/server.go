@@ -92,6 +92,7 @@ type Server struct {
 	mu        sync.Mutex
 	models    map[api.ModelID]*deployment
 	functions map[string]*function
+	stopping  bool // nothing is declared or deleted any more
 }
 
 // function is a declared function with what it counts.
@@ -107,11 +108,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if runtime.GOMAXPROCS(0) < 2 {
 		runtime.GOMAXPROCS(2) // with one P the poller and its work take turns: 5–15 ms at the 99th percentile
 	}
-	log, err := logger(cfg)
+	log, done, err := logger(cfg)
 	if err != nil {
 		return err
 	}
-	defer log.Sync()
+	defer done()
 	return newServer(cfg, log).run(ctx)
 }
 
@@ -183,7 +184,7 @@ func (s *Server) run(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		s.log.Info("stopping: no new requests; those accepted are answered", zap.Duration("at_most", cfg.DrainTimeout))
 	case err = <-served:
-		err = fmt.Errorf("a port stopped serving: %w", err)
+		err = fmt.Errorf("a port stopped serving: %v", err)
 	}
 	s.draining.Store(true)
 	drain, cancel := context.WithTimeout(context.Background(), cfg.DrainTimeout)
@@ -206,6 +207,7 @@ func (s *Server) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
 	s.mu.Lock()
+	s.stopping = true
 	all := make([]*deployment, 0, len(s.models))
 	for _, d := range s.models {
 		all = append(all, d)
@@ -261,25 +263,6 @@ func (s *Server) makeDataDir() (string, error) {
 		return "", fmt.Errorf("--data-dir %s: the socket in it has a path of %d bytes, but the system takes %d: choose a shorter directory", dir, len(socket), maxSocketPath)
 	}
 	return socket, nil
-}
-
-func logger(cfg Config) (*zap.Logger, error) {
-	if cfg.Logger != nil {
-		return cfg.Logger, nil
-	}
-	if cfg.LogLevel == "" {
-		cfg.LogLevel = "info"
-	}
-	level, err := zap.ParseAtomicLevel(cfg.LogLevel)
-	if err != nil {
-		return nil, fmt.Errorf("--log-level %q: expected debug, info, warn or error", cfg.LogLevel)
-	}
-	zc := zap.NewProductionConfig()
-	zc.Level = level
-	zc.Encoding = "console"
-	zc.EncoderConfig = zap.NewDevelopmentEncoderConfig()
-	zc.DisableCaller, zc.DisableStacktrace = true, true
-	return zc.Build()
 }
 
 func (s *Server) nextReplica() uint64 { return s.replicas.Add(1) }

@@ -171,6 +171,32 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 	}
 }
 
+func TestANewVersionMustFitTheFunctionsThatWillUseIt(t *testing.T) {
+	s, _, _ := started(t, Config{})
+	ctx := context.Background()
+	if _, err := s.Apply(ctx, decoded(t, model+fn), false); err != nil {
+		t.Fatal(err)
+	}
+	second := strings.Replace(strings.Replace(model, `version: "1"`, `version: "2"`, 1), "dtype: int64, shape: []", "dtype: float32, shape: [3]", 1)
+	if _, err := s.Apply(ctx, decoded(t, second), false); code(err) != api.InvalidArgument || !strings.Contains(err.Error(), "function f") {
+		t.Errorf("a version whose outputs contradict f's default: %v", err)
+	}
+}
+
+func TestTheSameModelInTwoPlacesIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for _, name := range []string{"a.yaml", "b.yaml"} {
+		paths = append(paths, filepath.Join(dir, name))
+		if err := os.WriteFile(paths[len(paths)-1], []byte(model), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := loadAll(paths); err == nil || !strings.Contains(err.Error(), "declared twice") {
+		t.Errorf("loadAll: %v", err)
+	}
+}
+
 func TestDeleteKeepsWhatFunctionsNeed(t *testing.T) {
 	s, _, _ := started(t, Config{})
 	ctx := context.Background()

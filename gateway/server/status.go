@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"sort"
 
 	"github.com/xebec-serving/xebec/api"
@@ -184,7 +185,7 @@ func (s *Server) Read() obs.Snapshot {
 	for _, d := range s.models {
 		m := obs.ModelSample{
 			Name: d.id.Name, Version: d.id.Version, Ready: int(d.model.Ready.Load()), Endpoint: d.model.Stats.Read(),
-			QueueTime: histogram(d.lane.QueueNanos(), 1e-9), BatchSize: histogram(d.lane.BatchSize(), 1), WorkerTime: histogram(d.lane.EvalNanos(), 1e-9),
+			QueueTime: histogram(d.lane.QueueNanos(), 1e-9, firstNanosLog2, lastNanosLog2), BatchSize: histogram(d.lane.BatchSize(), 1, firstSizeLog2, lastSizeLog2), WorkerTime: histogram(d.lane.EvalNanos(), 1e-9, firstNanosLog2, lastNanosLog2),
 		}
 		var snap scheduler.Snapshot
 		d.lane.Snapshot(&snap)
@@ -199,15 +200,29 @@ func (s *Server) Read() obs.Snapshot {
 	return out
 }
 
-// histogram turns a lane's histogram into cumulative counts, in a unit that is scale times its own.
+// The bounds of exported histograms are powers of two, always the same ones: series that come and go cannot be added up.
+const (
+	firstNanosLog2, lastNanosLog2 = 14, 36 // 16 µs to 69 s
+	firstSizeLog2, lastSizeLog2   = 0, 16  // 1 to 65,536 queries
+)
+
+// histogram turns a lane's histogram into cumulative counts at powers of two, in a unit that is scale times its own.
 func histogram(h interface {
 	Buckets(func(int64, uint64) bool)
 	Sum() int64
-}, scale float64) obs.Histogram {
-	out := obs.Histogram{Sum: float64(h.Sum()) * scale, Buckets: map[float64]uint64{}}
+}, scale float64, first, last int) obs.Histogram {
+	counts := make([]uint64, last+1)
+	out := obs.Histogram{Sum: float64(h.Sum()) * scale, Buckets: make(map[float64]uint64, last-first+1)}
 	for bound, n := range h.Buckets {
 		out.Count += n
-		out.Buckets[float64(bound)*scale] = out.Count
+		if p := bits.Len64(uint64(max(bound, 1) - 1)); p <= last {
+			counts[max(p, first)] += n
+		}
+	}
+	below := uint64(0)
+	for p := first; p <= last; p++ {
+		below += counts[p]
+		out.Buckets[float64(int64(1)<<p)*scale] = below
 	}
 	return out
 }

@@ -41,6 +41,11 @@ func (e *Endpoint) Observe(code api.Code, n int, took api.Nanos) {
 	s.buckets[bucket(took)].Add(1)
 }
 
+// Refuse counts one request that was refused before there was anything to time.
+func (e *Endpoint) Refuse(code api.Code) {
+	e.stripes[rand.Uint32()&(stripes-1)].codes[min(int(code), maxCodes-1)].Add(1)
+}
+
 func bucket(took api.Nanos) int {
 	micros := uint64(max(took, 0)) / 1000
 	return min(max(bits.Len64(micros)-firstBucketLog2Micros, 0), latencyBuckets)
