@@ -99,8 +99,13 @@ func (m *Machine) Configure(now api.Nanos, cfg Config) {
 	for _, r := range m.replicas {
 		before := r.controller
 		r.controller = newController(cfg.Batching)
-		if now, ok := r.controller.(*aimd); ok {
-			now.size = min(before.cap(), now.max) // a better start than none
+		now, steering := r.controller.(*aimd)
+		switch _, steered := before.(*aimd); {
+		case !steering:
+		case steered:
+			now.size = min(before.cap(), now.max) // what was learned is a better start than nothing
+		case r.profile.samples > 0: // its cap was never judged by a time, but its times are known
+			now.size = max(aimdStart, r.profile.within(now.objectiveNanos, now.max))
 		}
 	}
 }
