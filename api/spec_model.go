@@ -117,8 +117,8 @@ const (
 	MaxBatchBytes = 4 << 30
 	// MaxQueue bounds the memory of a queue that nobody drains.
 	MaxQueue = 1 << 20
-	// MaxHold is where holding a batch stops being a matter of throughput.
-	MaxHold = time.Second
+	// MaxHold is where holding a batch stops being a matter of throughput: a longer one is a mistake in units.
+	MaxHold = 100 * time.Millisecond
 	// MaxTimeout bounds how long a hung replica can stay.
 	MaxTimeout = time.Hour
 	// MaxArgs, MaxEnv and MaxRunBytes stay well below the kernel's limits for execve (128 KiB a string, 2 MiB together).

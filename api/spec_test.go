@@ -116,7 +116,7 @@ func TestModelValidation(t *testing.T) {
 		{"batch max", func(m *ModelSpec) { m.Batching.Max = 1 << 20 }, "batching.max: 1048576: expected 1 to 65536"},
 		{"batch bytes", func(m *ModelSpec) { m.Batching.MaxBytes = -1 }, "batching.max_bytes: -1: expected 1 to"},
 		{"batch bytes under a query", func(m *ModelSpec) { m.Batching.MaxBytes = 100 }, "batching.max_bytes: 100 is less than one query's inputs (256 bytes)"},
-		{"hold", func(m *ModelSpec) { m.Batching.Hold = 2 * time.Second }, "batching.hold: 2s: expected 0 to 1s"},
+		{"hold", func(m *ModelSpec) { m.Batching.Hold = 2 * time.Second }, "batching.hold: 2s: expected 0 to 100ms"},
 		{"hold over objective", func(m *ModelSpec) {
 			m.Batching.Hold, m.Batching.Objective = 5*time.Millisecond, 5*time.Millisecond
 		}, "batching.hold: 5ms is not less than batching.objective, 5ms"},

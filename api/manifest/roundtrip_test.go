@@ -169,7 +169,7 @@ func drawModel(t *rapid.T) api.ModelSpec {
 		b.Max = rapid.IntRange(1, api.MaxBatch).Draw(t, "batch")
 	}
 	b.Pad = b.Policy == api.BatchFixed && rapid.Bool().Draw(t, "pad")
-	b.Hold = time.Duration(rapid.Int64Range(0, int64(time.Second)-1).Draw(t, "hold"))
+	b.Hold = time.Duration(rapid.Int64Range(0, int64(api.MaxHold)).Draw(t, "hold"))
 	if rapid.Bool().Draw(t, "has objective") {
 		b.Objective = b.Hold + time.Duration(duration.Draw(t, "objective"))
 	}
