@@ -134,8 +134,8 @@ func (sl *slot) live(l *life) outcome {
 	}
 	sl.started(l, inst.PID())
 	sl.await(l, inst)
-	stdout.Close()
-	stderr.Close()
+	_ = stdout.Close() // the log's writers cannot fail
+	_ = stderr.Close()
 	return outcome{exit: inst.Exit(), prepared: true}
 }
 

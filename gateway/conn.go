@@ -70,9 +70,9 @@ func (h *HTTP) newTransporter(o *config.Options) network.Transporter {
 		if d, ok := nc.(interface {
 			SetOnDisconnect(netpoll.OnDisconnect) error
 		}); ok {
-			d.SetOnDisconnect(func(context.Context, netpoll.Connection) { cn.abandon() })
+			_ = d.SetOnDisconnect(func(context.Context, netpoll.Connection) { cn.abandon() })
 		}
-		nc.AddCloseCallback(func(netpoll.Connection) error {
+		_ = nc.AddCloseCallback(func(netpoll.Connection) error {
 			h.untrack(cn)
 			cn.unref()
 			return nil
@@ -132,7 +132,7 @@ func (c *conn) reply(cl *call) {
 	}
 	cl.refs.Add(1)
 	go func() {
-		c.Conn.WriteBinary(p[n:]) // bounded by the connection's write timeout
+		_, _ = c.Conn.WriteBinary(p[n:]) // Flush tells; bounded by the connection's write timeout
 		if err := c.Conn.Flush(); err != nil {
 			cl.wire = nil // netpoll may still refer to it: it must not carry another answer
 			c.nc.Close()

@@ -381,24 +381,20 @@ func TestAClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
 }
 
 func TestALargeRawBodyIsTheQuerysUntilItIsReleased(t *testing.T) {
-	type held struct {
-		it   *scheduler.Item
-		data string
-	}
 	items := make(chan *scheduler.Item, 8)
 	f := serve(t, bytesEcho, func(it *scheduler.Item) { items <- it }, withDefault("null"))
 	c, r := f.raw()
 	first, second := strings.Repeat("a", 2*borrowBytes), strings.Repeat("b", 2*borrowBytes)
 	io.WriteString(c, request("/f/predict", first, "Content-Type: text/plain\r\n")+request("/f/predict", second, "Content-Type: text/plain\r\n"))
-	late := held{it: <-items}
-	late.it.Owner.Answered(late.it, api.DeadlineExceeded) // the caller has its default, the batch goes on
+	late := <-items
+	late.Owner.Answered(late, api.DeadlineExceeded) // the caller has its default, the batch goes on
 	if _, body := readAnswer(t, r); !strings.Contains(body, `"default":true`) {
 		t.Fatalf("answer %s", body)
 	}
-	if string(late.it.Inputs[0].Data) != first {
+	if string(late.Inputs[0].Data) != first {
 		t.Fatal("the body was reused while the scheduler held it")
 	}
-	late.it.Owner.Released(late.it, api.OK)
+	late.Owner.Released(late, api.OK)
 	next := <-items
 	if string(next.Inputs[0].Data) != second {
 		t.Fatal("the second body is not the second one's")

@@ -99,7 +99,7 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		h.hertz.Shutdown(stopping) // the listener at once, then it waits for connections to be idle
+		_ = h.hertz.Shutdown(stopping) // the listener at once, then it waits for connections to be idle
 		h.stopTransport(stopping)
 	}()
 	err := h.drain(ctx)
@@ -123,7 +123,7 @@ func (h *HTTP) stopTransport(ctx context.Context) {
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
 	for {
-		h.transport.Shutdown(ctx)
+		_ = h.transport.Shutdown(ctx)
 		select {
 		case <-h.served:
 			return

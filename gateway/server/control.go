@@ -44,10 +44,11 @@ func (s *Server) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api
 	for _, d := range fresh {
 		s.models[d.id] = d
 	}
+	var errs []error
 	for i, c := range changes {
 		switch {
 		case c.Kind == api.KindModel && c.Action == api.Updated:
-			s.updateLocked(s.models[set.Models[i].ID()], set.Models[i])
+			errs = append(errs, s.updateLocked(s.models[set.Models[i].ID()], set.Models[i]))
 		case c.Kind == api.KindFunction && c.Action != api.Unchanged:
 			spec := set.Functions[i-len(set.Models)]
 			if f := s.functions[spec.Name]; f != nil {
@@ -59,7 +60,6 @@ func (s *Server) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api
 	}
 	s.configureLocked()
 	s.publishLocked()
-	var errs []error
 	for _, d := range fresh {
 		errs = append(errs, d.start())
 	}
@@ -165,9 +165,9 @@ func immutableDiffers(old, new *api.ModelSpec) string {
 	return ""
 }
 
-func (s *Server) updateLocked(d *deployment, spec api.ModelSpec) {
+func (s *Server) updateLocked(d *deployment, spec api.ModelSpec) error {
 	d.current.Store(&spec)
-	d.set.SetCount(spec.Replicas.Min)
+	return d.set.SetCount(spec.Replicas.Min)
 }
 
 // Deploy declares the model of a model directory and a function of its name, unless there is one.

@@ -92,7 +92,7 @@ func laneConfig(spec api.ModelSpec, slo time.Duration) scheduler.Config {
 	c.Retry = spec.Retries()
 	c.TimeoutNanos = int64(spec.Timeout)
 	b := &c.Batching
-	b.MaxBatch, b.MaxBatchBytes = spec.Batching.Max, int(spec.Batching.MaxBytes)
+	b.MaxBatch, b.MaxBatchBytes = min(spec.Batching.Max, fits(spec)), int(spec.Batching.MaxBytes)
 	b.HoldNanos, b.Pad = int64(spec.Batching.Hold), spec.Batching.Pad
 	b.ObjectiveNanos = int64(spec.Batching.Objective)
 	if b.ObjectiveNanos == 0 {
@@ -107,6 +107,23 @@ func laneConfig(spec api.ModelSpec, slo time.Duration) scheduler.Config {
 		b.Policy = scheduler.AIMD
 	}
 	return c
+}
+
+// maxBlockBytes bounds one batch's fixed inputs, and its fixed outputs: a quarter of the largest segment, so that a pipeline of two
+// fits whatever size classes round up to.
+const maxBlockBytes = worker.DefaultMaxSegmentBytes / 4
+
+// fits is how many queries of the model a batch may have for its fixed inputs and outputs to fit the segments.
+func fits(spec api.ModelSpec) int {
+	largest := int64(1)
+	for _, tensors := range [][]api.TensorSpec{spec.Inputs, spec.Outputs} {
+		per := int64(0)
+		for _, t := range tensors {
+			per += int64(t.ItemBytes())
+		}
+		largest = max(largest, per)
+	}
+	return int(max(maxBlockBytes/largest, 1))
 }
 
 func (d *deployment) dir() string {

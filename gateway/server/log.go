@@ -47,7 +47,7 @@ func newAsyncWriter(out io.Writer) *asyncWriter {
 	go func() {
 		defer close(w.done)
 		for line := range w.lines {
-			out.Write(line)
+			_, _ = out.Write(line) // there is nobody to tell
 		}
 	}()
 	return w

@@ -184,7 +184,7 @@ func (s *Server) run(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		s.log.Info("stopping: no new requests; those accepted are answered", zap.Duration("at_most", cfg.DrainTimeout))
 	case err = <-served:
-		err = fmt.Errorf("a port stopped serving: %v", err)
+		err = errors.Join(errors.New("a port stopped serving"), err)
 	}
 	s.draining.Store(true)
 	drain, cancel := context.WithTimeout(context.Background(), cfg.DrainTimeout)
@@ -195,8 +195,8 @@ func (s *Server) run(ctx context.Context) (err error) {
 	err = errors.Join(err, s.stop())
 	now, done := context.WithTimeout(context.Background(), time.Millisecond)
 	defer done()
-	adminHTTP.Shutdown(now)
-	admin.Close() // in case it had not begun to serve
+	_ = adminHTTP.Shutdown(now) // its followers are cut off; there is nothing to wait for
+	admin.Close()               // in case it had not begun to serve
 	serving.Wait()
 	s.log.Info("stopped")
 	return err

@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"errors"
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 )
@@ -326,7 +327,8 @@ func (q *Request) complete() error {
 
 func unsupported(r *tensorjson.Reader, message string) error {
 	err := r.Errorf("%s", message)
-	if e, ok := err.(*api.Error); ok {
+	var e *api.Error
+	if errors.As(err, &e) {
 		e.Code = api.Unsupported
 	}
 	return err

@@ -84,7 +84,7 @@ func (r *Reader) run64(dst []byte, limit, base int) ([]byte, int, error) {
 			i++
 		}
 		w, places, sign, next := quick(b, i)
-		f := -1.0
+		var f float64
 		if w <= exactInt {
 			f = float64(w) / pow10Float[places&31] // as in toFloat64
 		} else {
@@ -198,7 +198,7 @@ func (r *Reader) float(dst []byte, dtype api.DType, place int) ([]byte, error) {
 	var f64 float64
 	var f32 float32
 	var f16 uint16
-	ok := true
+	var ok bool
 	switch {
 	case flags&malformed != 0:
 		if f64, ok = r.token(); !ok {

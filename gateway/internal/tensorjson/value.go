@@ -236,7 +236,7 @@ func (t *tensor) level(k int) error {
 			if limit == 0 {
 				return r.Errorf("expected an empty array, found %s", r.found())
 			}
-			m := 0
+			var m int
 			var err error
 			if t.data, m, err = r.run(t.data, t.spec.DType, t.lead(), limit, 0); err != nil {
 				return err

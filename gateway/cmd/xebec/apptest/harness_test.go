@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,6 +28,8 @@ const (
 	patience = 90 * time.Second
 	// pollEvery is how often a condition is looked at.
 	pollEvery = 10 * time.Millisecond
+	// sideBySide is how many tests run at a time on a small machine, unless -parallel says so.
+	sideBySide = 4
 )
 
 // programs are the real ones, built once for all tests.
@@ -39,6 +42,10 @@ var programs struct {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// Most tests wait for processes most of the time.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) && runtime.GOMAXPROCS(0) < sideBySide {
+		_ = f.Value.Set(fmt.Sprint(sideBySide))
+	}
 	os.Exit(runAll(m))
 }
 
@@ -121,8 +128,7 @@ type gateway struct {
 	cmd    *exec.Cmd
 	log    string
 	exited chan struct{}
-	// closedBy is set by a test that ends the gateway itself.
-	ended bool
+	ended  bool // its end was awaited
 }
 
 // serve starts a gateway with the arguments, waits until it is ready, and sees to it that it ends well with the test.
@@ -235,7 +241,7 @@ func (g *gateway) gone(status int) {
 	if got := g.cmd.ProcessState.ExitCode(); got != status {
 		g.t.Errorf("the gateway ended with %v: expected status %d\n%s", g.cmd.ProcessState, status, tail(g.logText(), 30))
 	}
-	if text := g.logText(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
+	if text := g.logText(); defect.MatchString(text) {
 		g.t.Errorf("the gateway's log tells of a defect:\n%s", text)
 	}
 	if g.dir == "" {
@@ -252,6 +258,9 @@ func (g *gateway) gone(status int) {
 		}
 	}
 }
+
+// defect is what the Go runtime writes when the program is wrong, always at the beginning of a line.
+var defect = regexp.MustCompile(`(?m)^(WARNING: DATA RACE|panic: |fatal error: )`)
 
 // await fails the test unless the condition comes true; the condition says how things stand. It ends early with the gateway.
 func (g *gateway) await(what string, condition func(context.Context) (bool, string)) {

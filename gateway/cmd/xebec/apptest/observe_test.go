@@ -239,3 +239,14 @@ func writeFile(t *testing.T, dir, name, text string) {
 		t.Fatal(err)
 	}
 }
+
+// versionServes is the condition that a function's answers come from this version.
+func versionServes(g *gateway, function, version string) func(context.Context) (bool, string) {
+	return func(ctx context.Context) (bool, string) {
+		a, err := g.post(ctx, "/"+function+"/predict", "text/plain", []byte("who?"), "Xebec-Slo-Ms", patient)
+		if err != nil {
+			return false, err.Error()
+		}
+		return len(a.Models) == 1 && a.Models[0] == version, a.String()
+	}
+}

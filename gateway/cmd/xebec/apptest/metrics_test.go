@@ -1,0 +1,87 @@
+package apptest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// The metrics are Prometheus's text format, have every family that operators' dashboards use, count what happened, and do not
+// grow with what clients make up.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--config", manifest(t, testModel("m", nil), function("f", "m", "slo: 60s")))
+	const queries = 20
+	for i := range queries {
+		g.raw("f", fmt.Sprint(i))
+	}
+	g.raw("f", "error")
+	batch := g.json("/f/predict", `{"input_batch":["a","b","c"]}`)
+	if len(batch.Batch) != 3 || batch.Batch[2].text() != "c" {
+		t.Errorf("a batch was answered by %v", batch)
+	}
+	g.json("/v2/models/m/infer", `{"inputs":[{"name":"input","datatype":"BYTES","shape":[2],"data":["x","y"]}]}`)
+
+	m := g.metrics()
+	for family, kind := range map[string]string{
+		"build_info": "gauge", "start_time_seconds": "gauge",
+		"function_requests_total": "counter", "function_queries_total": "counter", "function_latency_seconds": "histogram",
+		"model_requests_total": "counter", "model_latency_seconds": "histogram", "model_queries_total": "counter",
+		"queue_seconds": "histogram", "batch_size": "histogram", "worker_seconds": "histogram",
+		"batches_total": "counter", "retries_total": "counter", "kills_total": "counter", "replica_restarts_total": "counter",
+		"replicas_ready": "gauge", "queue_length": "gauge", "in_flight": "gauge",
+	} {
+		if got := m.families["xebec_"+family]; got != kind {
+			t.Errorf("xebec_%s is a %q: expected a %s", family, got, kind)
+		}
+	}
+	for _, family := range []string{"go_goroutines", "process_resident_memory_bytes"} {
+		if m.families[family] == "" {
+			t.Errorf("there is no %s", family)
+		}
+	}
+	for sample, want := range map[string]float64{
+		`xebec_function_requests_total{code="ok",function="f"}`:               queries + 1,
+		`xebec_function_requests_total{code="model_error",function="f"}`:      1,
+		`xebec_function_queries_total{function="f"}`:                          queries + 4,
+		`xebec_function_latency_seconds_count{function="f"}`:                  queries + 2,
+		`xebec_model_requests_total{code="ok",model="m",version="1"}`:         1,
+		`xebec_model_queries_total{code="ok",model="m",version="1"}`:          queries + 5,
+		`xebec_model_queries_total{code="model_error",model="m",version="1"}`: 1,
+		`xebec_replicas_ready{model="m",version="1"}`:                         1,
+		`xebec_in_flight{model="m",version="1"}`:                              0,
+		`xebec_queue_length{model="m",version="1"}`:                           0,
+	} {
+		if got, there := m.samples[sample]; got != want || !there {
+			t.Errorf("%s is %v: expected %v", sample, got, want)
+		}
+	}
+	// Sequential requests: a query is a batch of its own, but for the two requests of several.
+	if n := m.of("batches_total", "m"); n < queries+3 || n > queries+6 {
+		t.Errorf("%v batches: expected %d to %d", n, queries+3, queries+6)
+	}
+
+	count := func(m metrics) (n int) {
+		for sample := range m.samples {
+			if strings.HasPrefix(sample, "xebec_") {
+				n++
+			}
+		}
+		return n
+	}
+	before := count(m)
+	for i := range 300 {
+		g.json(fmt.Sprintf("/made-up-%d/predict", i), `{"input":1}`)
+		g.json(fmt.Sprintf("/v2/models/made-up-%d/infer", i), `{}`)
+		g.json("/f/predict", `{"input":1}`, "Xebec-Context", fmt.Sprintf("made-up-%d", i))
+	}
+	m = g.metrics()
+	for sample := range m.samples {
+		if strings.Contains(sample, "made-up") {
+			t.Errorf("a client has made up %s", sample)
+		}
+	}
+	if after := count(m); after > before+1 { // invalid_argument is new, once
+		t.Errorf("%d samples became %d by requests that nobody answers", before, after)
+	}
+}
