@@ -21,5 +21,8 @@ bin/ring
 
 echo '==> benchmarks of the packages'
 results=bench/results/$(date +%F)-packages.txt
-"$go" test -run '^$' -bench . -benchmem -benchtime "${BENCHTIME:-500ms}" ./... | grep -v 'no test files' | grep -Ev '^(ok|PASS|\?)' | tee "$results"
+status=0
+"$go" test -run '^$' -bench . -benchmem -benchtime "${BENCHTIME:-500ms}" ./... | grep -v 'no test files' | grep -Ev '^(ok|PASS|\?)' | tee "$results" || status=$?
 echo "==> written: $results"
+if ((status)); then echo 'error: a benchmark failed; see above' >&2; fi
+exit $status

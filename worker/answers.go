@@ -12,11 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDetailBytes bounds the text of a worker's error that operators are shown.
-const maxDetailBytes = 8 << 10
+const (
+	// maxDetailBytes bounds the text of a worker's error that operators are shown.
+	maxDetailBytes = 8 << 10
+	// maxIdleBytes bounds what one wake reads without completing a frame. An honest worker has at most part of a frame
+	// and a bell or two on their way; one that floods its socket would keep the poller from everybody else.
+	maxIdleBytes = 2 * (wire.HeaderBytes + wire.MaxPayload)
+)
 
 // process handles everything that the worker has sent, in the order of section 3.1: read the socket empty, take what is in
-// the ring, say asleep, look once more. It reports whether the connection has ended.
+// the ring, say asleep, look once more. A sleep that is called off begins again at the socket: a bell may have come for it,
+// and bells that nobody reads pile up. It reports whether the connection has ended.
 func (r *Replica) process() (ended bool) {
 	r.rmu.Lock()
 	defer r.rmu.Unlock()
@@ -28,28 +34,32 @@ func (r *Replica) process() (ended bool) {
 		r.gen.consumer.Wake()
 		r.parked = false
 	}
-	eof := r.readSocket()
-	for ring && !r.dead {
-		g := r.gen // only this side of rmu replaces it
-		if !r.takeRing(g) || eof || r.dead {
+	for !r.dead {
+		eof := r.readSocket()
+		if ring && !r.dead {
+			r.takeRing(r.gen)
+		}
+		if eof {
+			r.dead = true
+		}
+		if r.dead || !ring {
 			break
 		}
-		if r.gen == g && g.consumer.PrepareSleep() {
+		if r.gen.consumer.PrepareSleep() {
 			r.parked = true
 			break
 		}
-	}
-	if eof {
-		r.dead = true
 	}
 	return r.dead
 }
 
 // readSocket reads what is there and handles its frames; it reports the end of the stream.
 func (r *Replica) readSocket() (eof bool) {
+	r.takeFrames() // the handshake may have read more than READY
+	idle := 0
 	for !r.dead {
 		space := r.parser.Space()
-		n, _, err := unix.Recvfrom(r.fd, space, unix.MSG_DONTWAIT)
+		n, err := receive(r.fd, space)
 		if err == unix.EINTR {
 			continue
 		}
@@ -60,25 +70,35 @@ func (r *Replica) readSocket() (eof bool) {
 			return true
 		}
 		r.parser.Advance(n)
-		for {
-			typ, payload, ok, err := r.parser.Next()
-			if err != nil {
-				r.violation("%v", err)
-				return false
-			}
-			if !ok {
-				break
-			}
-			r.frame(typ, payload)
-			if r.dead {
-				return false
-			}
+		if idle += n; r.takeFrames() {
+			idle = 0
 		}
-		if n < len(space) {
-			return false // a short read of a stream: it was empty
+		if idle > maxIdleBytes {
+			r.violation("%d bytes came at once, and no frame among them", idle)
+		}
+		// A short read of a stream means that it was empty, or that its end follows, or descriptors. A poller that fires as
+		// long as something is there tells; one that fires once for each arrival must be asked until there is nothing.
+		if n < len(space) && r.hub.cfg.Poller == NetpollPoller {
+			return false
 		}
 	}
 	return false
+}
+
+// takeFrames handles every whole frame that was read, and reports whether there was one.
+func (r *Replica) takeFrames() (some bool) {
+	for !r.dead {
+		typ, payload, ok, err := r.parser.Next()
+		if err != nil {
+			r.violation("%v", err)
+		}
+		if !ok || err != nil {
+			return some
+		}
+		some = true
+		r.frame(typ, payload)
+	}
+	return some
 }
 
 func (r *Replica) frame(typ wire.Type, payload []byte) {
@@ -99,6 +119,11 @@ func (r *Replica) frame(typ wire.Type, payload []byte) {
 			r.violation("%v", err)
 			return
 		}
+		if r.left {
+			r.violation("LEAVING for the second time")
+			return
+		}
+		r.left = true
 		r.exp.Events.Leaving(r, clean([]byte(m.Reason)))
 	case wire.TypeResponse:
 		if r.mode&wire.ModeRing != 0 || len(payload) != shm.DescriptorBytes {
@@ -111,10 +136,11 @@ func (r *Replica) frame(typ wire.Type, payload []byte) {
 	}
 }
 
-// takeRing handles every response in g's ring; it reports false after a violation or when segments changed.
-func (r *Replica) takeRing(g *generation) bool {
+// takeRing handles every response in g's ring, until it is empty or the worker is dead.
+func (r *Replica) takeRing(g *generation) {
 	var d shm.Descriptor
-	for {
+	for !r.dead {
+		// Counting and looking are one step: a Send in between, answered at once, would show more than was counted.
 		r.mu.Lock()
 		outstanding := 0
 		for i := range r.table {
@@ -122,19 +148,15 @@ func (r *Replica) takeRing(g *generation) bool {
 				outstanding++
 			}
 		}
-		r.mu.Unlock()
 		ok, err := g.consumer.Pop(&d, uint64(outstanding))
+		r.mu.Unlock()
 		if err != nil {
 			r.violation("%v", err)
-			return false
 		}
-		if !ok {
-			return true
+		if !ok || err != nil {
+			return
 		}
 		r.answer((*[64]byte)(&d))
-		if r.dead {
-			return false
-		}
 	}
 }
 
@@ -178,7 +200,8 @@ func (r *Replica) answer(d *[64]byte) {
 	r.lastDone = seen
 	r.mu.Unlock()
 
-	res := api.BatchResult{ID: resp.Batch, Code: api.OK, EvalNanos: int64(seen - from), WorkNanos: int64(min(resp.WorkNanos, math.MaxInt64))}
+	res := &r.result
+	*res = api.BatchResult{ID: resp.Batch, Code: api.OK, EvalNanos: int64(seen - from), WorkNanos: int64(min(resp.WorkNanos, math.MaxInt64))}
 	block := g.b.Bytes()[out.Off : out.Off+resp.OutLen]
 	switch {
 	case state == stateDiscard:
@@ -209,7 +232,7 @@ func (r *Replica) answer(d *[64]byte) {
 	r.mu.Unlock()
 	r.batches.Add(1)
 	r.queries.Add(uint64(len(batch.Queries)))
-	r.exp.Events.Done(r, &res)
+	r.exp.Events.Done(r, res)
 }
 
 // copyOut brings the outputs of a batch into the queries' own buffers. The block stays the worker's to scribble on, so
@@ -264,16 +287,18 @@ func clean(text []byte) string {
 // wantMoreLocked answers NEED_MORE: with a larger grant where there is room, with DISCARD where there never can be, else when
 // larger segments are in place.
 func (r *Replica) wantMoreLocked(e *entry, need uint64) {
-	e.need = need
-	r.outGuess = max(r.outGuess, float64(need)/float64(e.count)*1.1)
-	if shm.SlabOffset(ringEntries)+need > r.hub.cfg.MaxSegmentBytes {
+	if !r.hub.fitsSegment(need) {
 		r.putLocked(e, wire.KindDiscard, 0)
 		return
 	}
+	e.need = need
+	r.outGuess = max(r.outGuess, float64(need)/float64(e.count)*1.1)
+	g := e.gen
+	r.freeLocked(e) // NEED_MORE is a response: the blocks are the gateway's again
+	e.in, e.out = shm.Block{}, shm.Block{}
 	if r.next == nil {
-		if out, ok := e.gen.out.Alloc(need); ok {
-			e.gen.out.Free(e.out)
-			e.out = out
+		if out, ok := g.out.Alloc(need); ok {
+			e.gen, e.out = g, out
 			r.putLocked(e, wire.KindGrant, 0)
 			return
 		}
@@ -285,7 +310,7 @@ func (r *Replica) wantMoreLocked(e *entry, need uint64) {
 // growLocked gives waiting batches room once none is with the worker: in larger segments, or, when those in use cannot grow any
 // more, in these.
 func (r *Replica) growLocked() {
-	if r.next != nil || r.fd < 0 || r.why != "" {
+	if r.next != nil || r.growing || r.fd < 0 || r.why != "" {
 		return
 	}
 	waiting := false
@@ -316,14 +341,30 @@ func (r *Replica) growLocked() {
 		r.settleLocked(r.gen)
 		return
 	}
-	g, err := newGeneration(r.gen.number+1, sz)
-	if err != nil {
+	r.growing = true
+	r.hub.wg.Add(1)
+	go r.grow(r.gen.number+1, sz)
+}
+
+// grow makes segments and sends them. Their pages are touched one by one, which takes a second for a gigabyte: neither the lane nor
+// the poller can wait for that.
+func (r *Replica) grow(number uint32, sz sizes) {
+	defer r.hub.wg.Done()
+	g, err := newGeneration(number, sz)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.growing = false
+	switch {
+	case err != nil:
 		r.killLocked("no memory for larger segments: "+err.Error(), false)
-		return
+	case r.fd < 0 || r.why != "":
+		g.handedOver()
+		g.release()
+	default:
+		r.next = g
+		r.frames = g.frame(r.frames[:0])
+		r.writeLocked(r.frames, unix.UnixRights(g.a.FD(), g.b.FD()))
 	}
-	r.next = g
-	r.frames = g.frame(r.frames[:0])
-	r.writeLocked(r.frames, unix.UnixRights(g.a.FD(), g.b.FD()))
 }
 
 // adopt makes the next generation the current one and sends what waited for it.
@@ -348,8 +389,7 @@ func (r *Replica) settleLocked(g *generation) {
 			if !ok && i > 0 {
 				return
 			}
-			r.freeLocked(e)
-			e.gen, e.in, e.out = g, shm.Block{}, out
+			e.gen, e.out = g, out
 			if !ok { // alone and still too large
 				r.putLocked(e, wire.KindDiscard, 0)
 				continue

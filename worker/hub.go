@@ -12,18 +12,23 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/shm"
 	"github.com/xebec-serving/xebec/worker/wire"
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// helloTimeout and readyTimeout are the protocol's: a connection that does not speak in time is closed.
+// helloTimeout and readyTimeout are the protocol's: a connection that does not speak in time is closed. Tests shorten them.
+var (
 	helloTimeout = 10 * time.Second
 	readyTimeout = 60 * time.Second
-	// maxPendingHandshakes bounds connections that have not said HELLO; the socket is the user's own, so a burst of
-	// replicas starting at once is all that is expected.
-	maxPendingHandshakes = 256
 )
+
+// maxPendingHandshakes bounds connections that have not said HELLO; the socket is the user's own, so a burst of replicas
+// starting at once is all that is expected.
+const maxPendingHandshakes = 256
+
+// DefaultMaxSegmentBytes bounds a segment: sixteen of the largest request bodies.
+const DefaultMaxSegmentBytes = 1 << 30
 
 // Poller says where a replica's socket is watched.
 type Poller string
@@ -94,7 +99,7 @@ func Listen(cfg Config) (*Hub, error) {
 		cfg.Poller = NetpollPoller
 	}
 	if cfg.MaxSegmentBytes == 0 {
-		cfg.MaxSegmentBytes = 1 << 30
+		cfg.MaxSegmentBytes = DefaultMaxSegmentBytes
 	}
 	if c, err := net.Dial("unix", cfg.Socket); err == nil {
 		c.Close()
@@ -170,6 +175,10 @@ func (h *Hub) accept() {
 			<-timer.C
 			continue
 		}
+		if uid, err := peerUID(c); err != nil || uid != os.Getuid() {
+			c.Close() // before it costs anything: an abstract socket has no mode that would keep other users out
+			continue
+		}
 		select {
 		case h.shaking <- struct{}{}:
 		default:
@@ -180,13 +189,14 @@ func (h *Hub) accept() {
 		go func() {
 			defer h.wg.Done()
 			h.track(c, true)
-			r, refusal := h.greet(c)
+			said := sync.OnceFunc(func() { <-h.shaking })
+			r, refusal := h.greet(c, said)
 			h.track(c, false)
-			<-h.shaking
+			said()
 			if refusal != nil {
 				var m []byte
 				c.SetWriteDeadline(time.Now().Add(time.Second))
-				c.Write(refusal.Append(m))
+				_, _ = c.Write(refusal.Append(m)) // it is going away in any case
 				c.Close()
 				return
 			}
@@ -211,11 +221,13 @@ func (h *Hub) track(c *net.UnixConn, on bool) {
 	}
 }
 
-// greet takes a new connection through HELLO, WELCOME and SEGMENTS. It returns the replica, or what to refuse it with.
-func (h *Hub) greet(c *net.UnixConn) (*Replica, *wire.Refused) {
+// greet takes a new connection through HELLO, WELCOME and SEGMENTS, and calls said when HELLO is in. It returns the replica, or
+// what to refuse it with.
+func (h *Hub) greet(c *net.UnixConn, said func()) (*Replica, *wire.Refused) {
 	c.SetDeadline(time.Now().Add(helloTimeout))
 	var p wire.Parser
 	typ, payload, err := readFrame(c, &p)
+	said()
 	if err != nil {
 		return nil, &wire.Refused{Code: wire.RefusedMalformed, Text: "expected HELLO"}
 	}
@@ -244,19 +256,23 @@ func (h *Hub) greet(c *net.UnixConn) (*Replica, *wire.Refused) {
 	}
 
 	r := newReplica(h, e, hello, c)
-	if refusal := h.entitled(c, e, hello); refusal != nil {
-		r.abandon("refused: " + refusal.Text)
+	if refusal := h.entitled(e, hello); refusal != nil {
+		r.abandon("refused: "+refusal.Text, false)
 		return nil, refusal
 	}
 	if err := r.start(c, &p); err != nil {
-		r.abandon(err.Error())
+		breach := errors.Is(err, errViolation)
+		r.abandon(err.Error(), breach)
+		if breach {
+			return nil, &wire.Refused{Code: wire.RefusedViolation, Text: err.Error()}
+		}
 		c.Close()
 		return nil, nil
 	}
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
-		r.abandon("the gateway is shutting down")
+		r.abandon("the gateway is shutting down", false)
 		c.Close()
 		return nil, nil
 	}
@@ -266,10 +282,7 @@ func (h *Hub) greet(c *net.UnixConn) (*Replica, *wire.Refused) {
 }
 
 // entitled checks that the worker is the one that was launched, and can do what its model declares.
-func (h *Hub) entitled(c *net.UnixConn, e Expectation, hello wire.Hello) *wire.Refused {
-	if uid, err := peerUID(c); err != nil || uid != os.Getuid() {
-		return &wire.Refused{Code: wire.RefusedToken, Text: "the worker runs as another user than its launch"}
-	}
+func (h *Hub) entitled(e Expectation, hello wire.Hello) *wire.Refused {
 	if hello.Model != e.Model.Name || hello.Version != e.Model.Version {
 		return &wire.Refused{Code: wire.RefusedModel, Text: fmt.Sprintf("the worker serves %s@%s, but was launched for %s", hello.Model, hello.Version, e.Model)}
 	}
@@ -330,6 +343,15 @@ func readFrame(c *net.UnixConn, p *wire.Parser) (wire.Type, []byte, error) {
 	}
 }
 
+// errViolation is wrapped where a worker breaks the protocol before it is ready.
+var errViolation = errors.New("protocol violation")
+
+// fitsSegment reports whether the largest segment holds a block of n bytes. n may be what a worker claims.
+func (h *Hub) fitsSegment(n uint64) bool {
+	slab := shm.SlabOffset(ringEntries)
+	return slab <= h.cfg.MaxSegmentBytes && n <= h.cfg.MaxSegmentBytes && shm.BlockBytes(n) <= h.cfg.MaxSegmentBytes-slab
+}
+
 // start sends WELCOME and the first SEGMENTS and waits for READY.
 func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
 	welcome := wire.Welcome{Major: wire.Major, Minor: wire.Minor, Mode: r.mode, Replica: r.exp.Replica, Model: r.exp.Model.Name, Version: r.exp.Model.Version, Signature: r.exp.Signature}
@@ -346,15 +368,18 @@ func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
 	}
 	c.SetDeadline(time.Now().Add(readyTimeout))
 	typ, payload, err := readFrame(c, p)
+	if errors.Is(err, wire.ErrMalformed) {
+		return fmt.Errorf("%w: %w", errViolation, err)
+	}
 	if err != nil {
 		return fmt.Errorf("the worker went away, or was silent for %s, before it was ready: %w", readyTimeout, err)
 	}
 	var ready wire.Ready
 	if typ != wire.TypeReady {
-		return fmt.Errorf("protocol violation: expected READY")
+		return fmt.Errorf("%w: %v where READY was expected", errViolation, typ)
 	}
 	if err := ready.Decode(payload); err != nil || ready.Generation != 1 {
-		return fmt.Errorf("protocol violation: expected READY of generation 1")
+		return fmt.Errorf("%w: expected READY of generation 1", errViolation)
 	}
 	g.handedOver()
 	c.SetDeadline(time.Time{})

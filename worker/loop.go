@@ -40,8 +40,8 @@ func (r *Replica) runOnNetpoll() {
 		r.Kill("netpoll: " + err.Error())
 		return
 	}
-	r.process() // what came before the poller watches; a byte that stays unread fires it at once
-	loop.Serve(doorbell{r})
+	r.process()                 // what came before the poller watches; a byte that stays unread fires it at once
+	_ = loop.Serve(doorbell{r}) // ends with the worker's hang-up, which is no error
 }
 
 func (r *Replica) runOnRuntime() {
@@ -78,12 +78,15 @@ func (r *Replica) finish() {
 	r.mu.Lock()
 	r.begun = make(map[uint64]bool, len(r.table))
 	taken := r.gen.producer.PeerHead()
+	reading := false // a batch that the worker had not answered was passed
 	for i := range r.table {
 		e := &r.table[i]
 		switch {
 		case e.state == stateStashed || e.state == stateCopying:
 		case !r.Ring():
-			r.begun[e.id] = i == 0 // it reads frames ahead, so only the oldest is sure to have been begun
+			// It reads frames ahead, so of those without any answer only the oldest is sure to have been begun.
+			r.begun[e.id] = e.state != stateSent || !reading
+			reading = reading || e.state == stateSent
 		default:
 			r.begun[e.id] = e.gen != r.gen || e.state != stateSent || e.putAt <= taken
 		}
@@ -92,6 +95,7 @@ func (r *Replica) finish() {
 		unix.Close(r.fd)
 		r.fd = -1
 	}
+	breach = r.breach // the last answers may have been one
 	reason, next, gen := r.why, r.next, r.gen
 	r.next = nil
 	if reason == "" {

@@ -29,6 +29,7 @@ type Replica struct {
 	fd            int // -1 once closed
 	gen           *generation
 	next          *generation // sent, not yet READY
+	growing       bool        // larger segments are being made
 	table         []entry     // len is the number of outstanding batches, cap the depth
 	lastDone      api.Nanos   // when the previous answer was seen
 	maxIn, maxOut uint64      // the largest batch and grant that ever waited for room
@@ -38,18 +39,18 @@ type Replica struct {
 	frames        []byte // scratch for frames that are written
 
 	// rmu belongs to whoever handles what the worker sent: the poller, then finish.
-	rmu      sync.Mutex
-	parser   *wire.Parser
-	parked   bool
-	dead     bool
-	reader   wire.Reader
-	dims     []int64
-	recv     []byte
-	finished bool
+	rmu    sync.Mutex
+	parser *wire.Parser
+	parked bool
+	left   bool // LEAVING was said
+	dead   bool
+	reader wire.Reader
+	result api.BatchResult // what Done is shown
+	dims   []int64
+	recv   []byte
 
 	begun map[uint64]bool
 	gone  chan struct{}
-	stop  func() // ends the event loop; set before it runs
 
 	values inputValues // Send's scratch
 
@@ -180,19 +181,22 @@ func (v *inputValues) At(i, s int) *api.Value {
 func (r *Replica) Send(b *api.Batch) error {
 	r.values.queries, r.values.pad = b.Queries, b.Pad
 	size := r.inputs.Size(&r.values)
-	if shm.SlabOffset(ringEntries)+size > r.hub.cfg.MaxSegmentBytes {
+	if !r.hub.fitsSegment(size) {
 		return api.Errorf(api.TooLarge, "a batch of %d queries takes %d bytes: at most %d fit a segment", len(b.Queries), size, r.hub.cfg.MaxSegmentBytes)
 	}
 	count := r.values.Len()
+	if n, fixed := r.outputsConf.FixedSize(count); fixed && !r.hub.fitsSegment(n) {
+		return api.Errorf(api.TooLarge, "the outputs of a batch of %d queries take %d bytes: at most %d fit a segment", len(b.Queries), n, r.hub.cfg.MaxSegmentBytes)
+	}
 
 	r.mu.Lock()
 	if r.fd < 0 || r.why != "" {
 		r.mu.Unlock()
 		return api.Errorf(api.Unavailable, "the replica is gone")
 	}
-	if len(r.table) == cap(r.table) {
+	if n := len(r.table); n == cap(r.table) {
 		r.mu.Unlock()
-		return api.Errorf(api.Unavailable, "%d batches are outstanding already", len(r.table))
+		return api.Errorf(api.Unavailable, "%d batches are outstanding already", n)
 	}
 	r.table = append(r.table, entry{batch: b, id: b.ID, count: count, state: stateStashed, need: size})
 	e := &r.table[len(r.table)-1]
@@ -216,6 +220,7 @@ func (r *Replica) Send(b *api.Batch) error {
 	if err != nil {
 		r.freeLocked(e)
 		r.removeLocked(e)
+		r.growLocked() // others may have waited for this one
 		return api.Errorf(api.Internal, "write batch: %w", err)
 	}
 	r.putLocked(e, wire.KindPredict, size)
@@ -319,6 +324,16 @@ func send(fd int, p []byte) (int, error) {
 	return int(n), nil
 }
 
+// receive reads what is there, in the same way; 0 bytes and no error are the end of the stream. Descriptors that come with
+// the bytes are dropped by the kernel.
+func receive(fd int, p []byte) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
 func (r *Replica) find(id uint64) *entry {
 	for i := range r.table {
 		if r.table[i].id == id {
@@ -385,17 +400,17 @@ func (r *Replica) violation(format string, args ...any) {
 	if r.fd >= 0 {
 		m := wire.Refused{Code: wire.RefusedViolation, Text: text}
 		r.frames = m.Append(r.frames[:0])
-		unix.SendmsgN(r.fd, r.frames, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		_, _ = send(r.fd, r.frames) // a courtesy
 	}
 	r.killLocked(text, true)
 	r.mu.Unlock()
 }
 
 // abandon reports a worker that never became ready.
-func (r *Replica) abandon(reason string) {
+func (r *Replica) abandon(reason string, violation bool) {
 	if r.gen != nil {
 		r.gen.release()
 	}
-	r.exp.Events.Gone(r, reason, false)
+	r.exp.Events.Gone(r, reason, violation)
 	close(r.gone)
 }

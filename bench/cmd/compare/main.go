@@ -8,8 +8,8 @@
 //
 //	compare -pairs 5 -duration 4s
 //
-// It writes bench/results/<date>-path.json and .md, and exits with 1 when an answer was wrong. A missed target is in the report and
-// is no error: a measurement on a shared machine is not a test.
+// It writes bench/results/<date>-path.json and .md, and exits with 1 when an answer was wrong. A missed target is in the report,
+// together with a profile of the gateway, and is no error: a measurement on a shared machine is not a test.
 package main
 
 import (
@@ -190,26 +190,37 @@ func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverP
 		fmt.Printf("    %-28s pair %d: CPU %6.2f → %6.2f µs (%.2f ×)   p50 %7.1f → %7.1f µs (%.2f ×)   %7.0f → %7.0f rps\n", s.name, i+1,
 			p.Floor.CPUMicros, p.Xebec.CPUMicros, p.CPURatio(), p.Floor.P50Micros, p.Xebec.P50Micros, p.P50Ratio(), p.Floor.RPS, p.Xebec.RPS)
 	}
+	if m.missed() {
+		if m.Profile, err = profile(ctx, cfg, s, xebec); err != nil {
+			return m, errors.Join(dirty, fmt.Errorf("profile: %w", err))
+		}
+	}
 	return m, dirty
+}
+
+// load is the scenario's load on a server.
+func (s *scenario) load(cfg config, addr string) loadgen.Options {
+	return loadgen.Options{
+		Addr:        addr,
+		Requests:    []loadgen.Request{{Wire: loadgen.Render(addr, "/noop/predict", s.contentType, s.body), Contains: []byte(`"output":0`)}},
+		Connections: s.connections,
+		CPUs:        cfg.generatorCores,
+		Warmup:      cfg.warmup,
+		Duration:    cfg.duration,
+	}
 }
 
 func measureOnce(ctx context.Context, cfg config, s scenario, server *serverProcess) (Sample, error) {
 	var before, after time.Duration
 	var err error
-	result, runErr := loadgen.Run(ctx, loadgen.Options{
-		Addr:        server.addr,
-		Requests:    []loadgen.Request{{Wire: loadgen.Render(server.addr, "/noop/predict", s.contentType, s.body), Contains: []byte(`"output":0`)}},
-		Connections: s.connections,
-		CPUs:        cfg.generatorCores,
-		Warmup:      cfg.warmup,
-		Duration:    cfg.duration,
-		OnMeasure:   func() { before, err = server.cpu() },
-		OnEnd: func() {
-			var late error
-			after, late = server.cpu()
-			err = errors.Join(err, late)
-		},
-	})
+	opts := s.load(cfg, server.addr)
+	opts.OnMeasure = func() { before, err = server.cpu() }
+	opts.OnEnd = func() {
+		var late error
+		after, late = server.cpu()
+		err = errors.Join(err, late)
+	}
+	result, runErr := loadgen.Run(ctx, opts)
 	if err := errors.Join(runErr, err); err != nil {
 		return Sample{}, fmt.Errorf("%s: %w%s", server.name, err, server.lastWords())
 	}

@@ -33,6 +33,15 @@ type Measurement struct {
 	MaxCPURatio float64 `json:"target_cpu_ratio,omitempty"`
 	MaxP50Ratio float64 `json:"target_p50_ratio,omitempty"`
 	Pairs       []Pair  `json:"pairs"`
+	// Profile says where the gateway's CPU time went, where a target was missed.
+	Profile string `json:"profile,omitempty"`
+}
+
+func (m *Measurement) missed() bool {
+	over := func(ratio func(Pair) float64, target float64) bool {
+		return target > 0 && median(m.each(ratio)) > target
+	}
+	return over(Pair.CPURatio, m.MaxCPURatio) || over(Pair.P50Ratio, m.MaxP50Ratio)
 }
 
 // Pair is two runs, one after the other.
@@ -111,6 +120,11 @@ func (r *Report) Markdown() string {
 			mid(func(p Pair) float64 { return p.Floor.P50Micros }), mid(func(p Pair) float64 { return p.Xebec.P50Micros }), spread(p50), verdict(median(p50), m.MaxP50Ratio),
 			mid(func(p Pair) float64 { return p.Floor.P99Micros }), mid(func(p Pair) float64 { return p.Xebec.P99Micros }),
 			mid(func(p Pair) float64 { return p.Floor.RPS }), mid(func(p Pair) float64 { return p.Xebec.RPS }))
+	}
+	for i := range r.Scenarios {
+		if m := &r.Scenarios[i]; m.Profile != "" {
+			fmt.Fprintf(&b, "\n## Where the gateway's CPU time goes: %s\n\n```\n%s```\n", m.Name, m.Profile)
+		}
 	}
 	return b.String()
 }

@@ -30,17 +30,39 @@ func sample(cpu, p50 float64) Sample {
 func TestRatiosArePaired(t *testing.T) {
 	r := Report{When: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC), Pairs: 3, Scenarios: []Measurement{
 		{Name: "good", MaxCPURatio: 1.4, Pairs: []Pair{{sample(8, 100), sample(10, 110)}, {sample(16, 200), sample(20, 220)}, {sample(8, 100), sample(8, 90)}}},
-		{Name: "bad", MaxP50Ratio: 1.6, Pairs: []Pair{{sample(8, 100), sample(10, 170)}}},
+		{Name: "bad", MaxP50Ratio: 1.6, Profile: "10ms main.main\n", Pairs: []Pair{{sample(8, 100), sample(10, 170)}}},
 	}}
 	text := r.Markdown()
 	for _, want := range []string{
 		"# The whole path against bare Hertz, 2 January 2030",
 		"| good | 8.00 | 10.00 | 1.25 (1.00–1.25) | ≤ 1.40: met | 100 | 110 | 1.10 (0.90–1.10) | – |",
 		"| bad | 8.00 | 10.00 | 1.25 (1.25–1.25) | – | 100 | 170 | 1.70 (1.70–1.70) | ≤ 1.60: **missed** |",
+		"## Where the gateway's CPU time goes: bad\n\n```\n10ms main.main\n```\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
+	}
+}
+
+func TestMissed(t *testing.T) {
+	pairs := []Pair{{sample(10, 100), sample(15, 100)}}
+	for _, c := range []struct {
+		cpu, p50 float64
+		want     bool
+	}{{0, 0, false}, {1.5, 0, false}, {1.4, 0, true}, {0, 1, false}, {2, 0.9, true}} {
+		m := Measurement{Pairs: pairs, MaxCPURatio: c.cpu, MaxP50Ratio: c.p50}
+		if m.missed() != c.want {
+			t.Errorf("targets %v and %v: missed is %v", c.cpu, c.p50, !c.want)
+		}
+	}
+}
+
+func TestProfileWithoutItsHeading(t *testing.T) {
+	in := "File: xebec\nTime: 2030-01-02\nShowing top 1\n      flat  flat%   sum%        cum   cum%\n     90ms 45.00% 45.00%      100ms 50.00%  main.main\n\n"
+	want := "      flat  flat%   sum%        cum   cum%\n     90ms 45.00% 45.00%      100ms 50.00%  main.main\n"
+	if got := table(in); got != want {
+		t.Errorf("got %q", got)
 	}
 }
 

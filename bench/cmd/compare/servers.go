@@ -22,6 +22,7 @@ import (
 // serverProcess is a server under test.
 type serverProcess struct {
 	name, addr string
+	admin      string // of a gateway
 	cmd        *exec.Cmd
 	dir        string // removed with it
 	output     *tail
@@ -199,6 +200,7 @@ func startXebec(ctx context.Context, cfg config, where setting) (*serverProcess,
 	if err != nil {
 		return nil, err
 	}
+	s.admin = admin
 	if err := looksAtBodies(addr); err != nil {
 		s.stop()
 		return nil, err

@@ -164,13 +164,22 @@ func launch(t *testing.T, dir string, args ...string) *gateway {
 	g.cmd.Dir = dir
 	g.cmd.Env = append(os.Environ(), "TMPDIR="+dir, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	g.cmd.Stdout, g.cmd.Stderr = log, log
-	if err := g.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	// Should the tests be killed, by their own time limit for one, the gateway goes with them. The kernel sends this signal when
+	// the thread that started the process ends, so a goroutine keeps the thread until then.
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
 	go func() {
 		defer close(g.exited)
-		_ = g.cmd.Wait() // the state says how it ended
+		runtime.LockOSThread()
+		err := g.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = g.cmd.Wait() // the state says how it ended
+		}
 	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if !g.ended {
 			g.stop()

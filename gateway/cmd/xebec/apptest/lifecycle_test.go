@@ -112,7 +112,7 @@ func TestTermDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.await("the gateway to drain", func(ctx context.Context) (bool, string) {
-		status, body := g.fetch(ctx, "http://"+g.functions+"/readyz")
+		status, body := g.fetch(ctx, "http://"+g.admin+"/readyz")
 		return status == 503, body
 	})
 	release()

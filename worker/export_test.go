@@ -1,0 +1,19 @@
+package worker
+
+import (
+	"testing"
+	"time"
+)
+
+// ShortenHandshake gives connections less time to speak for the length of a test.
+func ShortenHandshake(tb testing.TB, hello, ready time.Duration) {
+	oldHello, oldReady := helloTimeout, readyTimeout
+	helloTimeout, readyTimeout = hello, ready
+	tb.Cleanup(func() { helloTimeout, readyTimeout = oldHello, oldReady })
+}
+
+// MaxIdleBytes is how much a worker may send at once without a frame.
+const MaxIdleBytes = maxIdleBytes
+
+// MaxDetailBytes bounds a worker's text.
+const MaxDetailBytes = maxDetailBytes

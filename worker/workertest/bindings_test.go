@@ -1,0 +1,242 @@
+package workertest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
+	"github.com/xebec-serving/xebec/worker/workertest"
+)
+
+// TestMain is also the worker of the Go binding in a process of its own: the test binary runs itself.
+func TestMain(m *testing.M) {
+	if os.Getenv("XEBEC_TOKEN") != "" {
+		if err := serve(os.Getenv, nil); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	// netpoll's pollers serve the whole process and are never ended.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait"))
+}
+
+const envSocketOnly = "XEBEC_CONFORMANCE_SOCKET_ONLY"
+
+func TestGoInProcess(t *testing.T) {
+	bothModes(t, func(env []string) func(testing.TB, []string) workertest.Process {
+		return func(tb testing.TB, launch []string) workertest.Process { return startInProcess(append(launch, env...)) }
+	}, workertest.Worker{InProcess: true})
+}
+
+func TestGoProcess(t *testing.T) {
+	bothModes(t, func(env []string) func(testing.TB, []string) workertest.Process {
+		return func(tb testing.TB, launch []string) workertest.Process {
+			// A program under the race detector sleeps for a second before it exits, unless it is told not to.
+			env := append([]string{"GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE")}, env...)
+			return workertest.StartProcess(tb, exec.Command("/proc/self/exe"), append(launch, env...))
+		}
+	}, workertest.Worker{})
+}
+
+func bothModes(t *testing.T, start func(env []string) func(testing.TB, []string) workertest.Process, w workertest.Worker) {
+	t.Run("ring", func(t *testing.T) {
+		w.Ring, w.Start = true, start(nil)
+		workertest.Run(t, w)
+	})
+	t.Run("socket", func(t *testing.T) {
+		w.Ring, w.Start = false, start([]string{envSocketOnly + "=1"})
+		workertest.Run(t, w)
+	})
+}
+
+// The command that other tests and benches use as a worker.
+func TestTestworker(t *testing.T) {
+	program := os.Getenv("XEBEC_TEST_WORKER")
+	if program == "" {
+		program = filepath.Join(t.TempDir(), "xebec-testworker")
+		build := exec.Command("go", "build", "-o", program, "./worker/bindings/go/cmd/xebec-testworker")
+		build.Dir = workertest.Root(t)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build xebec-testworker: %v\n%s", err, out)
+		}
+	}
+	for _, ring := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ring=%v", ring), func(t *testing.T) {
+			workertest.Run(t, workertest.Worker{Ring: ring, Plain: true, Start: func(tb testing.TB, launch []string) workertest.Process {
+				env := func(name string) string { return lookup(launch, name) }
+				flags := []string{"-mode", env(workertest.EnvModel)}
+				for flag, name := range map[string]string{"-contexts": workertest.EnvContexts, "-confidences": workertest.EnvConfidences} {
+					if env(name) == "1" {
+						flags = append(flags, flag)
+					}
+				}
+				if !ring {
+					flags = append(flags, "-no-ring")
+				}
+				return workertest.StartProcess(tb, exec.Command(program, flags...), launch)
+			}})
+		})
+	}
+}
+
+func TestPython(t *testing.T) {
+	root := workertest.Root(t)
+	python := os.Getenv("XEBEC_TEST_PYTHON")
+	if python == "" {
+		python = filepath.Join(root, "build/venv/bin/python")
+	}
+	if out, err := exec.Command(python, "-c", "import numpy, xebec").CombinedOutput(); err != nil {
+		t.Fatalf("%s cannot run the Python binding (%v): `make venv` makes an environment that can; XEBEC_TEST_PYTHON names another interpreter\n%s", python, err, out)
+	}
+	script := filepath.Join(root, "worker/workertest/testdata/model.py")
+	bothModes(t, func(env []string) func(testing.TB, []string) workertest.Process {
+		return func(tb testing.TB, launch []string) workertest.Process {
+			pure := "0"
+			if env != nil {
+				pure = "1"
+			}
+			return workertest.StartProcess(tb, exec.Command(python, script), append(launch, "XEBEC_PURE="+pure))
+		}
+	}, workertest.Worker{})
+}
+
+func lookup(env []string, name string) (value string) {
+	for _, entry := range env {
+		if len(entry) > len(name) && entry[:len(name)] == name && entry[len(name)] == '=' {
+			value = entry[len(name)+1:]
+		}
+	}
+	return value
+}
+
+// inProcess is a worker in this process.
+type inProcess struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error
+}
+
+func startInProcess(env []string) *inProcess {
+	ctx, stop := context.WithCancel(context.Background())
+	p := &inProcess{stop: stop, ended: make(chan struct{})}
+	go func() {
+		p.err = serve(func(name string) string { return lookup(env, name) }, ctx)
+		stop()
+		close(p.ended)
+	}()
+	return p
+}
+
+func (p *inProcess) PID() int { return os.Getpid() }
+
+func (p *inProcess) Signal(sig syscall.Signal) error {
+	if sig != syscall.SIGTERM {
+		return fmt.Errorf("%v would end the test", sig)
+	}
+	p.stop()
+	return nil
+}
+
+func (p *inProcess) Wait() error {
+	<-p.ended
+	return p.err
+}
+
+// serve is the conformance models for the Go binding.
+func serve(env func(string) string, stop context.Context) error {
+	predict, ok := map[string]func(*xebec.Batch) error{workertest.Echo: echo, workertest.Markers: markers, workertest.Wrong: wrong}[env(workertest.EnvModel)]
+	if !ok {
+		return fmt.Errorf("%s=%q: no such model", workertest.EnvModel, env(workertest.EnvModel))
+	}
+	options := []xebec.Option{xebec.WithLaunch(xebec.Launch{Socket: env("XEBEC_SOCKET"), Token: env("XEBEC_TOKEN"), Model: env("XEBEC_MODEL"), Version: env("XEBEC_VERSION")})}
+	if stop != nil {
+		options = append(options, xebec.WithStop(stop))
+	}
+	if env(envSocketOnly) == "1" {
+		options = append(options, xebec.WithSocketDescriptors())
+	}
+	if env(workertest.EnvContexts) == "1" {
+		options = append(options, xebec.WithContexts())
+	}
+	sure := env(workertest.EnvConfidences) == "1"
+	if sure {
+		options = append(options, xebec.WithConfidences())
+	}
+	return xebec.Serve(func(_ context.Context, b *xebec.Batch) error {
+		if sure {
+			for i := range b.Confidences() {
+				b.Confidences()[i] = 0.5
+			}
+		}
+		return predict(b)
+	}, options...)
+}
+
+func echo(b *xebec.Batch) error {
+	for s, in := range b.Signature().Inputs {
+		out := b.Signature().Outputs[s].Name
+		if in.Fixed() {
+			copy(b.OutputRaw(out), b.InputRaw(in.Name))
+			continue
+		}
+		for i := range b.Len() {
+			b.SetBytes(out, i, b.Bytes(in.Name, i), b.Dims(in.Name, i)...)
+		}
+	}
+	return nil
+}
+
+func markers(b *xebec.Batch) error {
+	for i := range b.Len() {
+		data := b.Bytes("in", i)
+		word, rest, _ := bytes.Cut(data, []byte(":"))
+		switch {
+		case bytes.HasPrefix(data, []byte("error")):
+			return errors.New("the marker error")
+		case bytes.HasPrefix(data, []byte("panic")):
+			panic("the marker panic")
+		case bytes.HasPrefix(data, []byte("bad")):
+			continue
+		case bytes.HasPrefix(data, []byte("die")):
+			os.Exit(3)
+		case string(word) == "big":
+			n, err := strconv.Atoi(string(rest))
+			if err != nil {
+				return err
+			}
+			copy(b.Reserve("out", i, n), bytes.Repeat([]byte{'x'}, n))
+			continue
+		case string(word) == "wait":
+			if _, err := os.ReadFile(string(rest)); err != nil {
+				return err
+			}
+		case bytes.HasPrefix(data, []byte("context")):
+			data = b.Context(i)
+		}
+		b.SetBytes("out", i, data)
+	}
+	return nil
+}
+
+func wrong(b *xebec.Batch) error {
+	switch xebec.Input[int32](b, "code")[0] {
+	case 0:
+		b.OutputRaw("out")
+	case 2:
+		b.SetBytes("out", 0, make([]byte, 12))
+	case 3:
+		b.SetBytes("out", 0, make([]byte, 16), 2, 2)
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package workertest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
+)
+
+// Model is the model version that every launch of the package is for.
+var Model = api.ModelID{Name: "conformance", Version: "1"}
+
+// Pollers are the ways to watch a replica's socket; suites run under each.
+var Pollers = []worker.Poller{worker.NetpollPoller, worker.RuntimePoller}
+
+// Gateway is a hub whose leftovers are looked for when the test ends.
+type Gateway struct {
+	tb     testing.TB
+	Hub    *worker.Hub
+	Socket string
+	closed bool
+}
+
+// NewGateway starts a hub for one test. maxSegmentBytes is worker.Config's.
+func NewGateway(tb testing.TB, poller worker.Poller, maxSegmentBytes uint64) *Gateway {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "xebec") // a socket's path has 107 bytes at most, and test names make long ones
+	if err != nil {
+		tb.Fatal(err)
+	}
+	before := leftovers(tb)
+	g := &Gateway{tb: tb, Socket: filepath.Join(dir, "w.sock")}
+	g.Hub, err = worker.Listen(worker.Config{Socket: g.Socket, Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		g.Close()
+		os.RemoveAll(dir)
+		if after := leftovers(tb); after != before {
+			tb.Errorf("left behind: %+v, before the test %+v", after, before)
+		}
+	})
+	return g
+}
+
+// Close ends the hub, which the end of the test does otherwise.
+func (g *Gateway) Close() {
+	g.tb.Helper()
+	if g.closed {
+		return
+	}
+	g.closed = true
+	if err := g.Hub.Close(); err != nil {
+		g.tb.Errorf("close the hub: %v", err)
+	}
+}
+
+var epoch = time.Now()
+
+// Now reads the monotonic clock, as the gateway's Config wants it.
+func Now() api.Nanos { return api.Nanos(time.Since(epoch)) }
+
+// holding is what this process holds of descriptors and segments.
+type holding struct{ FDs, Sockets, SegmentFDs, Mappings int }
+
+func leftovers(tb TB) (h holding) {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	h.FDs = len(fds)
+	for _, fd := range fds {
+		target, _ := os.Readlink("/proc/self/fd/" + fd.Name())
+		switch {
+		case strings.HasPrefix(target, "socket:"):
+			h.Sockets++
+		case strings.HasPrefix(target, "/memfd:xebec"):
+			h.SegmentFDs++
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	h.Mappings = strings.Count(string(maps), "/memfd:xebec")
+	return h
+}
+
+// Launch entitles one worker.
+type Launch struct {
+	Env       []string
+	Token     string
+	Signature api.Signature
+	Events    *Recorder
+}
+
+// Expect entitles one worker to connect.
+func (g *Gateway) Expect(sig api.Signature, depth int) *Launch {
+	l := &Launch{Signature: sig, Events: newRecorder()}
+	l.Token, l.Env = g.Hub.Expect(worker.Expectation{Replica: 1, Model: Model, Signature: sig, Depth: depth, BatchHint: 8, Events: l.Events})
+	return l
+}
+
+// Session is one replica and the accounts of what it was sent. It is used by one goroutine.
+type Session struct {
+	TB TB
+	*Launch
+	Replica *worker.Replica
+	sent    map[uint64]*api.Batch
+	last    uint64
+}
+
+// NewSession waits until the launched worker is ready.
+func NewSession(tb TB, l *Launch) *Session {
+	tb.Helper()
+	return &Session{TB: tb, Launch: l, Replica: l.Events.WaitReady(tb), sent: map[uint64]*api.Batch{}}
+}
+
+// NewBatch makes a batch of these queries, each a value for each input.
+func (s *Session) NewBatch(queries ...[]api.Value) *api.Batch {
+	s.last++
+	b := &api.Batch{ID: s.last}
+	for _, inputs := range queries {
+		b.Queries = append(b.Queries, &api.Query{Inputs: inputs, Deadline: api.Never})
+	}
+	return b
+}
+
+// TrySend sends a batch and keeps account of it.
+func (s *Session) TrySend(b *api.Batch) error {
+	err := s.Replica.Send(b)
+	if err == nil {
+		s.sent[b.ID] = b
+	}
+	return err
+}
+
+// Send sends a batch, which must be taken.
+func (s *Session) Send(queries ...[]api.Value) *api.Batch {
+	s.TB.Helper()
+	b := s.NewBatch(queries...)
+	if err := s.TrySend(b); err != nil {
+		s.TB.Fatalf("send batch %d: %v", b.ID, err)
+	}
+	return b
+}
+
+// Wait blocks until a batch is done.
+func (s *Session) Wait(b *api.Batch) api.BatchResult {
+	s.TB.Helper()
+	return s.Events.WaitDone(s.TB, b.ID)
+}
+
+// WantOK waits for a batch, which must have ended in OK.
+func (s *Session) WantOK(b *api.Batch) {
+	s.TB.Helper()
+	if res := s.Wait(b); res.Code != api.OK || res.Detail != "" {
+		s.TB.Fatalf("batch %d: %v %q, expected OK", b.ID, res.Code, res.Detail)
+	}
+}
+
+// WantCode waits for a batch, which must have ended in code with a text that has part in it.
+func (s *Session) WantCode(b *api.Batch, code api.Code, part string) {
+	s.TB.Helper()
+	if res := s.Wait(b); res.Code != code || !strings.Contains(res.Detail, part) {
+		s.TB.Fatalf("batch %d: %v %q, expected %v with %q", b.ID, res.Code, res.Detail, code, part)
+	}
+}
+
+// End waits until the replica is gone and settles the accounts: every batch that was taken is done or left.
+func (s *Session) End() End {
+	s.TB.Helper()
+	end := s.Events.WaitGone(s.TB)
+	s.Events.check(s.TB)
+	for id := range s.Events.done {
+		if s.sent[id] == nil {
+			s.TB.Errorf("batch %d was reported done and never taken", id)
+		}
+	}
+	if err := s.Replica.Send(s.NewBatch(make([]api.Value, len(s.Signature.Inputs)))); err == nil {
+		s.TB.Errorf("a replica that is gone took a batch")
+	}
+	return end
+}
+
+// Left reports the batches that were taken and never done, and of each whether the worker had begun it. Only after End.
+func (s *Session) Left() map[uint64]bool {
+	left := map[uint64]bool{}
+	for id := range s.sent {
+		if _, done := s.Events.Result(id); !done {
+			left[id] = s.Replica.Begun(id)
+		}
+	}
+	return left
+}
+
+// WantViolation waits for the end, which must be a protocol violation whose reason has part in it.
+func (s *Session) WantViolation(part string) {
+	s.TB.Helper()
+	if end := s.End(); !end.Violation || !strings.Contains(end.Reason, part) {
+		s.TB.Errorf("%+v: expected a violation with %q", end, part)
+	}
+}
+
+// Drain takes an idle worker through an orderly end.
+func (s *Session) Drain() {
+	s.TB.Helper()
+	s.Replica.Drain()
+	if end := s.End(); end.Violation {
+		s.TB.Errorf("drained: %+v", end)
+	}
+	if left := s.Left(); len(left) != 0 {
+		s.TB.Errorf("drained with batches left: %v", left)
+	}
+}
+
+// Spec parses "name dtype[shape]…" as tests write it: Spec("x", api.Float32, -1, 3).
+func Spec(name string, d api.DType, shape ...int64) api.TensorSpec {
+	return api.TensorSpec{Name: name, DType: d, Shape: shape}
+}
+
+// Text is the signature bytes[] → bytes[].
+func Text() api.Signature {
+	return api.Signature{Inputs: []api.TensorSpec{Spec("in", api.Bytes)}, Outputs: []api.TensorSpec{Spec("out", api.Bytes)}}
+}
+
+// Texts makes one query of each text.
+func Texts(texts ...string) (queries [][]api.Value) {
+	for _, text := range texts {
+		queries = append(queries, []api.Value{{Data: []byte(text)}})
+	}
+	return queries
+}
+
+// WantTexts compares the first output of each query.
+func (s *Session) WantTexts(b *api.Batch, texts ...string) {
+	s.TB.Helper()
+	s.WantOK(b)
+	for i, want := range texts {
+		if got := string(b.Queries[i].Outputs[0].Data); got != want {
+			s.TB.Errorf("batch %d, query %d: %s, expected %s", b.ID, i, brief(got), brief(want))
+		}
+	}
+}
+
+func brief(s string) string {
+	if len(s) > 60 {
+		return fmt.Sprintf("%q… (%d bytes)", s[:60], len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}

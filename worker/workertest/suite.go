@@ -1,0 +1,283 @@
+package workertest
+
+import (
+	"bytes"
+	"errors"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
+)
+
+// The models that a binding brings for the suite. The environment variable [EnvModel] names the one to serve.
+const (
+	// Echo copies input number i to output number i, whatever the signature. With confidences it answers 0.5 for each query.
+	Echo = "echo"
+	// Markers has the signature bytes[] → bytes[] and echoes, unless an input begins with
+	//
+	//	error      predict raises an exception whose text has "the marker error" in it
+	//	panic      predict ends in the worst way that its language has short of ending the process, with "the marker panic"
+	//	bad        that query's output is left out
+	//	die        the process exits, with status 3
+	//	big:N      the output is N times the byte 'x'
+	//	wait:PATH  predict reads the file PATH, a FIFO, to its end first, and then echoes
+	//	context    the output is the query's context
+	Markers = "markers"
+	// Wrong has the signature int32[] → float32[4]. The first query's input says what is wrong: 0 nothing (the answer is
+	// zeros), 1 there are too few outputs, 2 their shape, 3 their type or dimensions.
+	Wrong = "wrong"
+)
+
+// What the suite tells a worker beside the gateway's own variables.
+const (
+	EnvModel       = "XEBEC_CONFORMANCE_MODEL"
+	EnvContexts    = "XEBEC_CONFORMANCE_CONTEXTS"    // "1": ask for contexts
+	EnvConfidences = "XEBEC_CONFORMANCE_CONFIDENCES" // "1": return confidences
+)
+
+// Worker is one binding in one mode.
+type Worker struct {
+	// Ring says whether its descriptors go through the rings.
+	Ring bool
+	// InProcess says that it shares the test's process, and so cannot die alone: cases of death are not for it.
+	InProcess bool
+	// Plain says that its echo answers the first input only, and that it has neither the marker wait nor the model Wrong:
+	// cases that need them are not for it.
+	Plain bool
+	// Start launches it with these environment variables.
+	Start func(tb testing.TB, env []string) Process
+}
+
+// Process is a worker that was launched.
+type Process interface {
+	PID() int
+	// Signal sends a signal; where the worker shares the test's process, SIGTERM asks it to stop and others are errors.
+	Signal(sig syscall.Signal) error
+	// Wait blocks until the worker has ended; nil means in order. It may be called again.
+	Wait() error
+}
+
+// StartProcess starts cmd as a worker, with env added to its own, and ends it with the test.
+func StartProcess(tb testing.TB, cmd *exec.Cmd, env []string) Process {
+	tb.Helper()
+	p := &process{cmd: cmd, ended: make(chan struct{})}
+	cmd.Env = append(cmd.Environ(), env...)
+	cmd.Stderr = &p.stderr
+	if err := cmd.Start(); err != nil {
+		tb.Fatalf("start the worker %v: %v", cmd.Args, err)
+	}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	tb.Cleanup(func() {
+		_ = cmd.Process.Kill() // it has ended, unless the test failed
+		<-p.ended
+		if tb.Failed() {
+			tb.Logf("the worker %v said:\n%s", cmd.Args, p.stderr.Bytes())
+		}
+	})
+	return p
+}
+
+type process struct {
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	ended  chan struct{}
+	err    error
+}
+
+func (p *process) PID() int                        { return p.cmd.Process.Pid }
+func (p *process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
+func (p *process) Wait() error {
+	<-p.ended
+	return p.err
+}
+
+// Run takes one binding through the whole suite, under both pollers.
+func Run(t *testing.T, w Worker) {
+	for _, poller := range Pollers {
+		t.Run(string(poller), func(t *testing.T) {
+			for _, c := range cases {
+				if c.dies && w.InProcess || c.rich && w.Plain {
+					continue
+				}
+				t.Run(c.name, func(t *testing.T) { c.run(t, &suite{w, poller}) })
+			}
+		})
+	}
+}
+
+type suite struct {
+	Worker
+	poller worker.Poller
+}
+
+var cases = []struct {
+	name       string
+	dies, rich bool
+	run        func(*testing.T, *suite)
+}{
+	{name: "registration", run: testRegistration},
+	{name: "fixed", rich: true, run: testFixed},
+	{name: "ragged", rich: true, run: testRagged},
+	{name: "bytes", rich: true, run: testBytes},
+	{name: "golden", rich: true, run: testGolden},
+	{name: "texts", run: testTexts},
+	{name: "padding", run: testPadding},
+	{name: "contexts", run: testContexts},
+	{name: "confidences", run: testConfidences},
+	{name: "exceptions", run: testExceptions},
+	{name: "wrong outputs", rich: true, run: testWrongOutputs},
+	{name: "more room", run: testMoreRoom},
+	{name: "too large", run: testTooLarge},
+	{name: "two that just fit", run: testTwoThatJustFit},
+	{name: "growth", run: testGrowth},
+	{name: "pipeline", rich: true, run: testPipeline},
+	{name: "stop", run: testStop},
+	{name: "stop while busy", rich: true, run: testStopWhileBusy},
+	{name: "gateway gone", run: testGatewayGone},
+	{name: "killed in a batch", dies: true, rich: true, run: testKilled},
+	{name: "dies in a batch", dies: true, run: testDies},
+}
+
+// running is a worker that is ready.
+type running struct {
+	*Session
+	gateway *Gateway
+	process Process
+}
+
+// start launches a worker and waits until it is ready.
+func (su *suite) start(t *testing.T, sig api.Signature, depth int, maxSegmentBytes uint64, env ...string) *running {
+	t.Helper()
+	g := NewGateway(t, su.poller, maxSegmentBytes)
+	l := g.Expect(sig, depth)
+	p := su.Start(t, append(l.Env, env...))
+	return &running{NewSession(t, l), g, p}
+}
+
+func model(name string) string { return EnvModel + "=" + name }
+
+// stop takes an idle worker through an orderly end.
+func (r *running) stop() {
+	r.TB.Helper()
+	r.Drain()
+	if err := r.process.Wait(); err != nil {
+		r.TB.Errorf("the worker, when it was drained: %v", err)
+	}
+}
+
+func testRegistration(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 2, 0, model(Markers))
+	if got, want := r.Replica.PID(), r.process.PID(); got != want {
+		t.Errorf("process %d, expected %d", got, want)
+	}
+	if r.Replica.Ring() != su.Ring {
+		t.Errorf("rings: %v, expected %v: was the binding built without them?", r.Replica.Ring(), su.Ring)
+	}
+	if name, version, ok := strings.Cut(r.Replica.Binding(), "/"); !ok || !strings.HasPrefix(name, "xebec-") || version == "" {
+		t.Errorf("binding %q, expected xebec-LANGUAGE/VERSION", r.Replica.Binding())
+	}
+	if r.gateway.Hub.Forget(r.Token) {
+		t.Error("the token can be used again")
+	}
+	r.WantTexts(r.Send(Texts("a", "b")...), "a", "b")
+	r.WantTexts(r.Send(Texts("c")...), "c")
+	if batches, queries := r.Replica.Served(); batches != 2 || queries != 3 {
+		t.Errorf("%d batches and %d queries served, expected 2 and 3", batches, queries)
+	}
+	r.stop()
+}
+
+func testContexts(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 1, 0, model(Markers), EnvContexts+"=1")
+	for range 3 {
+		b := r.NewBatch(Texts("context", "plain", "context")...)
+		b.Queries[0].Context = []byte("user-17")
+		b.Queries[1].Context = []byte("not asked for")
+		if err := r.TrySend(b); err != nil {
+			t.Fatal(err)
+		}
+		r.WantTexts(b, "user-17", "plain", "")
+	}
+	r.stop()
+}
+
+func testConfidences(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 1, 0, model(Echo), EnvConfidences+"=1")
+	for range 3 {
+		b := r.Send(Texts("one", "two")...)
+		r.WantTexts(b, "one", "two")
+		for i, q := range b.Queries {
+			if q.Confidence != 0.5 {
+				t.Errorf("confidence of query %d: %v, expected 0.5", i, q.Confidence)
+			}
+		}
+	}
+	r.stop()
+}
+
+func testExceptions(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 2, 0, model(Markers))
+	for _, marker := range []string{"error", "panic"} {
+		failed, behind := r.Send(Texts("fine", marker)...), r.Send(Texts("behind")...)
+		r.WantCode(failed, api.ModelError, "the marker "+marker)
+		r.WantTexts(behind, "behind")
+		if text := r.Replica.LastError(); !strings.Contains(text, "the marker "+marker) {
+			t.Errorf("LastError %q", text)
+		}
+	}
+	r.WantCode(r.Send(Texts("fine", "bad")...), api.BadOutput, "")
+	r.WantTexts(r.Send(Texts("next")...), "next")
+	r.stop()
+}
+
+func testWrongOutputs(t *testing.T, su *suite) {
+	sig := api.Signature{Inputs: []api.TensorSpec{Spec("code", api.Int32)}, Outputs: []api.TensorSpec{Spec("out", api.Float32, 4)}}
+	r := su.start(t, sig, 1, 0, model(Wrong))
+	for code := range byte(4) {
+		query := []api.Value{{Data: []byte{code, 0, 0, 0}}}
+		res := r.Wait(r.Send(query, query))
+		if code == 0 && res.Code != api.OK || code != 0 && (res.Code != api.BadOutput || res.Detail == "") {
+			t.Errorf("code %d: %+v, expected OK for 0 and BadOutput with a text for others", code, res)
+		}
+		fine := r.Send([]api.Value{{Data: make([]byte, 4)}})
+		r.WantOK(fine)
+		if got := fine.Queries[0].Outputs[0].Data; !bytes.Equal(got, make([]byte, 16)) {
+			t.Errorf("after code %d: %x", code, got)
+		}
+	}
+	r.stop()
+}
+
+func testGatewayGone(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 1, 0, model(Markers))
+	r.WantTexts(r.Send(Texts("x")...), "x")
+	r.gateway.Close()
+	if end := r.End(); end.Violation {
+		t.Errorf("%+v", end)
+	}
+	if err := r.process.Wait(); err == nil {
+		t.Error("a worker that has lost its gateway ended as if in order")
+	}
+}
+
+func testDies(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 1, 0, model(Markers))
+	r.WantTexts(r.Send(Texts("x")...), "x")
+	b := r.Send(Texts("die")...)
+	if end := r.End(); end.Violation {
+		t.Errorf("%+v", end)
+	}
+	if left := r.Left(); len(left) != 1 || !left[b.ID] {
+		t.Errorf("left %v, expected batch %d, begun", left, b.ID)
+	}
+	var exit *exec.ExitError
+	if err := r.process.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
+		t.Errorf("%v, expected exit status 3", err)
+	}
+}

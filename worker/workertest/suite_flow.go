@@ -1,0 +1,203 @@
+package workertest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// gate is a FIFO that a worker's predict waits at.
+type gate struct {
+	t    *testing.T
+	path string
+	end  *os.File
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{t: t, path: filepath.Join(t.TempDir(), "gate")}
+	if err := syscall.Mkfifo(g.path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (g *gate) marker() string { return "wait:" + g.path }
+
+// reached blocks until predict is at the gate.
+func (g *gate) reached() {
+	g.t.Helper()
+	end, err := os.OpenFile(g.path, os.O_WRONLY, 0) // blocks until somebody reads
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.end = end
+}
+
+func (g *gate) open() { g.end.Close() }
+
+// A small grant is followed by a larger one where an answer does not fit: in these segments, and in larger ones.
+func testMoreRoom(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 2, 0, model(Markers))
+	for _, n := range []int{200_000, 10, 900_000, 5_000_000, 1} {
+		large, small := r.Send(Texts(fmt.Sprint("big:", n), "x")...), r.Send(Texts("behind")...)
+		r.WantTexts(large, strings.Repeat("x", n), "x")
+		r.WantTexts(small, "behind")
+	}
+	r.stop()
+}
+
+// What no segment can hold is TooLarge, in either direction, and nothing else suffers.
+func testTooLarge(t *testing.T, su *suite) {
+	const max = 2 << 20
+	r := su.start(t, Text(), 2, max, model(Markers))
+	for range 2 {
+		large, small := r.Send(Texts(fmt.Sprint("big:", max))...), r.Send(Texts("behind")...)
+		r.WantCode(large, api.TooLarge, "larger than a segment")
+		r.WantTexts(small, "behind")
+	}
+	var refused *api.Error
+	if err := r.TrySend(r.NewBatch(Texts(strings.Repeat("i", max))...)); !errors.As(err, &refused) || refused.Code != api.TooLarge {
+		t.Errorf("a batch that fits no segment: %v, expected TooLarge", err)
+	}
+	r.WantTexts(r.Send(Texts("next")...), "next")
+	r.stop()
+}
+
+// Two answers of which a segment holds one at a time: they come one after the other, and neither is too large.
+func testTwoThatJustFit(t *testing.T, su *suite) {
+	const max, n = 2 << 20, 1_900_000
+	r := su.start(t, Text(), 3, max, model(Markers))
+	for range 3 {
+		first, second := r.Send(Texts(fmt.Sprint("big:", n))...), r.Send(Texts(fmt.Sprint("big:", n))...)
+		third := r.Send(Texts(strings.Repeat("i", 1_500_000))...)
+		r.WantTexts(first, strings.Repeat("x", n))
+		r.WantTexts(second, strings.Repeat("x", n))
+		r.WantOK(third)
+	}
+	r.stop()
+}
+
+// Segments grow several times in the midst of traffic, for inputs and for outputs, with batches outstanding.
+func testGrowth(t *testing.T, su *suite) {
+	const depth = 3
+	r := su.start(t, Text(), depth, 0, model(Markers))
+	type sent struct {
+		b    *api.Batch
+		want string
+	}
+	var flying []sent
+	settle := func(keep int) {
+		for len(flying) > keep {
+			r.WantTexts(flying[0].b, flying[0].want, "tail")
+			flying = flying[1:]
+		}
+	}
+	for round := range 40 {
+		n := 1000 << (round / 3)
+		text, want := strings.Repeat("i", n), strings.Repeat("i", n)
+		if round%2 == 1 {
+			text, want = fmt.Sprint("big:", n), strings.Repeat("x", n)
+		}
+		settle(depth - 1)
+		flying = append(flying, sent{r.Send(Texts(text, "tail")...), want})
+		settle(round % depth)
+	}
+	settle(0)
+	r.stop()
+}
+
+// Depth batches are taken and no more; they are answered in order.
+func testPipeline(t *testing.T, su *suite) {
+	g := newGate(t)
+	r := su.start(t, Text(), 2, 0, model(Markers))
+	first, second := r.Send(Texts(g.marker())...), r.Send(Texts("behind")...)
+	g.reached()
+	var refused *api.Error
+	if err := r.TrySend(r.NewBatch(Texts("one too many")...)); !errors.As(err, &refused) || refused.Code != api.Unavailable {
+		t.Errorf("a third batch: %v, expected Unavailable", err)
+	}
+	if res, ok := r.Events.Result(second.ID); ok {
+		t.Errorf("the batch behind is done before the one in front: %+v", res)
+	}
+	g.open()
+	r.WantTexts(second, "behind")
+	if _, ok := r.Events.Result(first.ID); !ok {
+		t.Error("the batch behind is done before the one in front")
+	}
+	r.WantTexts(first, g.marker())
+	r.stop()
+}
+
+// SIGTERM makes a worker ask for leave; drained, it ends in order.
+func testStop(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 2, 0, model(Markers))
+	r.WantTexts(r.Send(Texts("x")...), "x")
+	r.terminate()
+	r.WantTexts(r.Send(Texts("not drained yet")...), "not drained yet")
+	r.stop()
+}
+
+func (r *running) terminate() {
+	r.TB.Helper()
+	if err := r.process.Signal(syscall.SIGTERM); err != nil {
+		r.TB.Fatalf("%v", err)
+	}
+	if reason := r.Events.WaitLeaving(r.TB); reason == "" {
+		r.TB.Errorf("LEAVING without a reason")
+	}
+}
+
+// SIGTERM in the midst of a batch: what the worker holds is answered before it goes.
+func testStopWhileBusy(t *testing.T, su *suite) {
+	g := newGate(t)
+	r := su.start(t, Text(), 2, 0, model(Markers))
+	first, second := r.Send(Texts(g.marker())...), r.Send(Texts("behind")...)
+	g.reached()
+	if err := r.process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	g.open()
+	r.Events.WaitLeaving(t)
+	r.Replica.Drain() // also while batches are outstanding: they were put before it
+	if end := r.End(); end.Violation {
+		t.Errorf("%+v", end)
+	}
+	r.TB = t
+	for b, want := range map[*api.Batch]string{first: g.marker(), second: "behind"} {
+		if res, ok := r.Events.Result(b.ID); !ok || res.Code != api.OK || string(b.Queries[0].Outputs[0].Data) != want {
+			t.Errorf("batch %d: %+v, %v", b.ID, res, ok)
+		}
+	}
+	if err := r.process.Wait(); err != nil {
+		t.Errorf("the worker: %v", err)
+	}
+}
+
+// A worker that is killed in a batch: that one was begun, the one behind it was not.
+func testKilled(t *testing.T, su *suite) {
+	g := newGate(t)
+	r := su.start(t, Text(), 2, 0, model(Markers))
+	r.WantTexts(r.Send(Texts("x")...), "x")
+	first, second := r.Send(Texts(g.marker())...), r.Send(Texts("behind")...)
+	g.reached()
+	if err := r.process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if end := r.End(); end.Violation {
+		t.Errorf("%+v", end)
+	}
+	g.open()
+	if left := r.Left(); len(left) != 2 || !left[first.ID] || left[second.ID] {
+		t.Errorf("left %v: expected batch %d begun and batch %d not", left, first.ID, second.ID)
+	}
+	if err := r.process.Wait(); err == nil {
+		t.Error("the worker ended well: expected the kill")
+	}
+}

@@ -1,0 +1,170 @@
+package workertest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// numeric are the types that have a size.
+var numeric = []api.DType{api.Bool, api.Uint8, api.Uint16, api.Uint32, api.Uint64, api.Int8, api.Int16, api.Int32, api.Int64, api.Float16, api.Float32, api.Float64}
+
+// echoes makes a signature whose every input comes back as an output.
+func echoes(inputs ...api.TensorSpec) (sig api.Signature) {
+	sig.Inputs = inputs
+	for i, spec := range inputs {
+		spec.Name = fmt.Sprintf("out%d", i)
+		sig.Outputs = append(sig.Outputs, spec)
+	}
+	return sig
+}
+
+// values makes the inputs of one query; seed varies elements, dimensions and lengths.
+func values(sig api.Signature, seed int) (row []api.Value) {
+	for s, spec := range sig.Inputs {
+		dims, n := make([]int64, len(spec.Shape)), 1
+		for j, d := range spec.Shape {
+			if dims[j] = d; d < 0 {
+				dims[j] = int64((seed + s + j) % 5) // 0 among them
+			}
+			n *= int(dims[j])
+		}
+		v := api.Value{Data: []byte{}}
+		for e := range n {
+			v.Data = appendNumber(v.Data, spec, seed+e)
+		}
+		if !spec.Fixed() {
+			v.Dims = dims
+		}
+		row = append(row, v)
+	}
+	return row
+}
+
+func appendNumber(data []byte, spec api.TensorSpec, k int) []byte {
+	if spec.DType == api.Bytes {
+		text := fmt.Appendf(nil, "%0*d\x00\xff", k%30, k)
+		if k%7 == 0 {
+			text = nil
+		}
+		if len(spec.Shape) == 0 {
+			return append(data, text...)
+		}
+		return append(binary.LittleEndian.AppendUint32(data, uint32(len(text))), text...)
+	}
+	number := fmt.Sprint(k % 100)
+	switch {
+	case spec.DType == api.Bool:
+		number = fmt.Sprint(k%2 == 0)
+	case spec.DType >= api.Float16:
+		number = fmt.Sprintf("-%d.25", k%100)
+	case spec.DType >= api.Int8 && k%3 == 0:
+		number = "-" + number
+	}
+	data, err := appendElement(data, spec.DType, number)
+	if err != nil {
+		panic(err) // an error of this file
+	}
+	return data
+}
+
+// echoed sends batches of several sizes through an echo and compares what comes back.
+func (su *suite) echoed(t *testing.T, inputs ...api.TensorSpec) {
+	t.Helper()
+	sig := echoes(inputs...)
+	r := su.start(t, sig, 2, 0, model(Echo))
+	for seed, count := range []int{1, 3, 17, 2} {
+		var rows Column
+		for i := range count {
+			rows = append(rows, values(sig, seed+i))
+		}
+		b := r.Send(rows...)
+		r.WantOK(b)
+		WantRows(t, b, rows)
+	}
+	r.stop()
+}
+
+func testFixed(t *testing.T, su *suite) {
+	var inputs []api.TensorSpec
+	for _, d := range numeric {
+		for _, shape := range [][]int64{{}, {3}, {2, 2}} {
+			inputs = append(inputs, Spec(fmt.Sprintf("%v_%d", d, len(shape)), d, shape...))
+		}
+	}
+	su.echoed(t, append(inputs, Spec("empty", api.Float32, 0))...)
+	su.echoed(t, Spec("only", api.Float32, 8))
+}
+
+func testRagged(t *testing.T, su *suite) {
+	var inputs []api.TensorSpec
+	for _, d := range numeric {
+		for _, shape := range [][]int64{{-1}, {-1, 2}, {2, -1, -1}} {
+			inputs = append(inputs, Spec(fmt.Sprintf("%v_%d", d, len(shape)), d, shape...))
+		}
+	}
+	su.echoed(t, inputs...)
+	su.echoed(t, Spec("only", api.Int16, -1))
+}
+
+func testBytes(t *testing.T, su *suite) {
+	su.echoed(t, Spec("only", api.Bytes, -1))
+	su.echoed(t, Spec("scalar", api.Bytes), Spec("two", api.Bytes, 2), Spec("any", api.Bytes, -1), Spec("pairs", api.Bytes, -1, 2),
+		Spec("n", api.Int32), Spec("boxes", api.Float32, -1, 4))
+}
+
+// The values of the golden vectors come through every binding as they are. Vectors of the same number of queries share a
+// worker, as so many inputs of one model.
+func testGolden(t *testing.T, su *suite) {
+	good, _ := GoldenBlocks(t)
+	inputs, rows := map[int][]api.TensorSpec{}, map[int]Column{}
+	for _, g := range good {
+		if rows[g.Count] == nil {
+			rows[g.Count] = make(Column, g.Count)
+		}
+		for s, spec := range g.Sections {
+			spec.Name = g.Name + "." + spec.Name
+			inputs[g.Count] = append(inputs[g.Count], spec)
+			for i := range g.Count {
+				rows[g.Count][i] = append(rows[g.Count][i], g.Rows[i][s])
+			}
+		}
+	}
+	for count, rows := range rows {
+		r := su.start(t, echoes(inputs[count]...), 1, 0, model(Echo))
+		b := r.Send(rows...)
+		r.WantOK(b)
+		WantRows(t, b, rows)
+		r.stop()
+	}
+}
+
+func testTexts(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 2, 0, model(Echo))
+	r.WantTexts(r.Send(Texts("")...), "")
+	many := make([]string, 500)
+	for i := range many {
+		many[i] = fmt.Sprint("text ", i, string(make([]byte, i)))
+	}
+	for range 2 {
+		r.WantTexts(r.Send(Texts(many...)...), many...)
+	}
+	r.stop()
+}
+
+// Padding is copies of the last query, whose outputs nobody sees.
+func testPadding(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 1, 0, model(Echo))
+	b := r.NewBatch(Texts("one", "two")...)
+	b.Pad = 6
+	if err := r.TrySend(b); err != nil {
+		t.Fatal(err)
+	}
+	r.WantTexts(b, "one", "two")
+	if batches, queries := r.Replica.Served(); batches != 1 || queries != 2 {
+		t.Errorf("%d batches and %d queries served, expected 1 and 2", batches, queries)
+	}
+	r.stop()
+}
