@@ -80,7 +80,7 @@ type home struct {
 
 var homes = []home{
 	{"github.com/cloudwego/hertz", []string{"gateway", "gateway/admin", "gateway/server", "bench/..."}, "HTTP ends in the gateway: nothing behind it sees a Hertz type"},
-	{"github.com/cloudwego/netpoll", []string{"worker", "gateway", "gateway/server", "bench/..."}, "sockets belong to worker, the listener to the gateway"},
+	{"github.com/cloudwego/netpoll", []string{"worker", "worker/workertest", "gateway", "gateway/server", "bench/..."}, "sockets belong to worker, the listener to the gateway"},
 	{"github.com/bytedance/sonic", []string{"gateway", "gateway/admin"}, "JSON of requests is the gateway's; elsewhere encoding/json is fast enough"},
 	{"github.com/prometheus", []string{"gateway/internal/obs/..."}, "metrics are counted in plain counters and shown by one package"},
 	{"go.yaml.in/yaml/v3", []string{"api/manifest", "gateway/cmd/..."}, "one YAML format, read and written in one place; the CLI prints it"},

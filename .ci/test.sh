@@ -64,6 +64,14 @@ doorbell() {
 	.ci/need.sh spin && .ci/need.sh cc && shm/model.sh
 }
 
+all=(prepare architecture go-race allocations python-binding demo doorbell-model)
+for name in "${only[@]}"; do
+	if [[ " ${all[*]} " != *" $name "* ]]; then
+		echo "error: there is no stage '$name'; the stages: ${all[*]}" >&2
+		exit 2
+	fi
+done
+
 stage prepare prepare
 stage architecture architecture
 stage go-race go_race

@@ -349,7 +349,7 @@ var errViolation = errors.New("protocol violation")
 // fitsSegment reports whether the largest segment holds a block of n bytes. n may be what a worker claims.
 func (h *Hub) fitsSegment(n uint64) bool {
 	slab := shm.SlabOffset(ringEntries)
-	return slab <= h.cfg.MaxSegmentBytes && n <= h.cfg.MaxSegmentBytes && shm.BlockBytes(n) <= h.cfg.MaxSegmentBytes-slab
+	return slab <= h.cfg.MaxSegmentBytes && n <= h.cfg.MaxSegmentBytes-slab
 }
 
 // start sends WELCOME and the first SEGMENTS and waits for READY.

@@ -51,7 +51,7 @@ func TestSecondAnswersThatContradict(t *testing.T) {
 		need   uint64
 		change func(res *wire.Response, first wire.Request)
 	}{
-		{"the first block after a GRANT", 64 << 10, func(res *wire.Response, first wire.Request) { res.OutOff = first.OutOff }},
+		{"another block than a GRANT's", 64 << 10, func(res *wire.Response, _ wire.Request) { res.OutOff += 64 }},
 		{"more than was granted", 64 << 10, func(res *wire.Response, _ wire.Request) { res.OutLen = math.MaxUint64 }},
 		{"kind GRANT", 64 << 10, func(res *wire.Response, _ wire.Request) { res.Kind = wire.KindGrant }},
 		{"the old generation", 6 << 20, func(res *wire.Response, first wire.Request) { res.Generation = first.Generation }},
@@ -70,9 +70,6 @@ func TestSecondAnswersThatContradict(t *testing.T) {
 				}
 				res := workertest.Answer(second)
 				c.change(&res, first)
-				if c.need == 64<<10 && res.OutOff == second.OutOff && c.name == "the first block after a GRANT" {
-					t.Fatal("the larger grant begins where the small one did: the case proves nothing")
-				}
 				st.w.Respond(res)
 				st.WantViolation("")
 				if left := st.Left(); len(left) != 1 || !left[b.ID] {

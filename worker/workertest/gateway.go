@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudwego/netpoll"
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/worker"
 )
@@ -33,6 +34,7 @@ func NewGateway(tb testing.TB, poller worker.Poller, maxSegmentBytes uint64) *Ga
 	if err != nil {
 		tb.Fatal(err)
 	}
+	netpoll.Initialize() // else its pollers open descriptors when they are first needed
 	before := leftovers(tb)
 	g := &Gateway{tb: tb, Socket: filepath.Join(dir, "w.sock")}
 	g.Hub, err = worker.Listen(worker.Config{Socket: g.Socket, Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes})
