@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=build/venv
-requirements=(deploy/demo/requirements.txt .ci/requirements-test.txt)
+requirements=(deploy/demo/requirements.txt .ci/requirements-test.txt gateway/cmd/xebec/apptest/requirements.txt)
 binding=worker/bindings/python
 
 python=$(.ci/need.sh python)

@@ -16,7 +16,7 @@ const maxLoad = 50_000
 func TestKilledWorkerCostsNoAnswer(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
-		testModel("m", []string{"-spin", "1ms"}, "replicas: {min: 2}"), function("f", "m", "slo: 60s")))
+		testModel("m", []string{"-spin", "5ms"}, "replicas: {min: 2}"), function("f", "m", "slo: 60s")))
 	l := g.startLoad("f", 8, maxLoad)
 	for range 6 { // a killed replica has nearly always begun something; once is enough, and each kill doubles the back-off
 		m := g.awaitReplicas("m", 2)

@@ -50,11 +50,11 @@ func TestMain(m *testing.M) {
 }
 
 func runAll(m *testing.M) int {
+	defer func() { os.RemoveAll(programs.root) }()
 	if err := build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(programs.root)
 	code := m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "goroutines of the tests themselves are left:", err)

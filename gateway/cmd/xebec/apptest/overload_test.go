@@ -1,8 +1,10 @@
 package apptest
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,6 +64,7 @@ func occupy(g *gateway, function, model string) (release func()) {
 		}
 	}
 	signal(syscall.SIGSTOP)
+	g.await("every thread of the worker to stop", func(context.Context) (bool, string) { return stopped(pid) })
 	resume := sync.OnceFunc(func() { signal(syscall.SIGCONT) })
 	g.t.Cleanup(resume)
 	var wg sync.WaitGroup
@@ -78,6 +81,24 @@ func occupy(g *gateway, function, model string) (release func()) {
 		resume()
 		wg.Wait()
 	}
+}
+
+// stopped reports whether no thread of a process runs.
+func stopped(pid int) (bool, string) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return false, fmt.Sprintf("no threads of %d (%v)", pid, err)
+	}
+	for _, file := range threads {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		if _, rest, ok := strings.Cut(string(stat), ") "); !ok || rest[0] != 'T' {
+			return false, string(stat)
+		}
+	}
+	return true, ""
 }
 
 // Large bodies that cannot be evaluated are refused by the bytes that wait, long before their number reaches a bound: the gateway's
