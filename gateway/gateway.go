@@ -104,7 +104,11 @@ func New(cfg Config) *Gateway {
 		cfg.Reply = ReplyAsync
 	}
 	g := &Gateway{cfg: cfg, empty: make(chan struct{}, 1), stop: make(chan struct{})}
-	g.calls.New = func() any { return &call{g: g, done: make(chan struct{}, 1), free: make(chan struct{}, 1)} }
+	g.calls.New = func() any {
+		c := &call{g: g, done: make(chan struct{}, 1), free: make(chan struct{}, 1)}
+		c.solo.Owner = &c.solo
+		return c
+	}
 	g.items.New = func() any { it := &item{}; it.Owner = it; return it }
 	g.ids.init()
 	g.table.Store(&Table{})

@@ -21,6 +21,7 @@ type call struct {
 	arrived api.Nanos
 	slo     api.Nanos
 
+	solo    item // the first query: most requests have no other
 	items   []*item
 	batch   []*scheduler.Item // the same, as the scheduler takes them
 	pending atomic.Int32      // queries that are not answered
@@ -70,7 +71,10 @@ func (c *call) Next() ([]api.Value, error) {
 	if len(c.items) >= c.g.cfg.MaxBatch {
 		return nil, api.Errorf(api.InvalidArgument, "more than %d inputs in one request: split it", c.g.cfg.MaxBatch)
 	}
-	it := c.g.items.Get().(*item)
+	it := &c.solo
+	if len(c.items) > 0 {
+		it = c.g.items.Get().(*item)
+	}
 	it.call = c
 	c.items = append(c.items, it)
 	n := len(c.model.Signature.Inputs)
@@ -185,7 +189,9 @@ func (c *call) drop() {
 	for i, it := range c.items {
 		it.call, it.Context = nil, nil
 		c.items[i] = nil
-		c.g.items.Put(it)
+		if i > 0 {
+			c.g.items.Put(it)
+		}
 	}
 	c.items = c.items[:0]
 	c.fn, c.model, c.stats, c.render, c.conn = nil, nil, nil, nil, nil

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"math/bits"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -239,7 +240,10 @@ func (r *Replica) waitingLocked() bool {
 
 // placeLocked finds room for a batch in both slabs, or changes nothing.
 func (r *Replica) placeLocked(e *entry, size uint64) bool {
-	in, ok := r.gen.in.Alloc(size)
+	in, ok := r.gen.in.Alloc(warmBytes(size))
+	if !ok {
+		in, ok = r.gen.in.Alloc(size)
+	}
 	if !ok {
 		return false
 	}
@@ -250,6 +254,18 @@ func (r *Replica) placeLocked(e *entry, size uint64) bool {
 	}
 	e.gen, e.in, e.out, e.state = r.gen, in, out, stateCopying
 	return true
+}
+
+// warmFrom is the size from which input blocks come in powers of two only.
+const warmFrom = 256 << 10
+
+// warmBytes rounds a large block up, so that batches of somewhat different sizes share the few blocks that are in the cache: a copy
+// into memory that was not touched lately costs several times as much.
+func warmBytes(size uint64) uint64 {
+	if size < warmFrom {
+		return size
+	}
+	return 1 << bits.Len64(size-1)
 }
 
 // grantBytes is how much room for outputs a batch is given at first.
