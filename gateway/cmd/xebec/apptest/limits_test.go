@@ -56,17 +56,22 @@ func TestMalformedRequests(t *testing.T) {
 		{"OIP, wrong shape", "/v2/models/m/infer", "application/json", strings.Replace(good, "[1,4]", "[1,5]", 1), 400, "input"},
 		{"OIP, absurd shape", "/v2/models/m/infer", "application/json", strings.Replace(good, "[1,4]", "[9223372036854775807,4]", 1), 400, ""},
 		{"OIP, deep", "/v2/models/m/infer", "application/json", `{"inputs":` + deep + `}`, 400, ""},
-		{"too large", "/m/predict", "application/json", `{"input":[` + strings.Repeat("1,", 40_000) + `1]}`, 413, ""},
-		{"too large, raw", "/m/predict", "application/octet-stream", strings.Repeat("x", 65<<10), 413, ""},
 	} {
-		// A refusal of the whole body closes the connection, which the client may notice while it still sends.
 		a, err := g.post(bounded(t), c.path, c.contentType, []byte(c.body))
 		if err != nil {
 			t.Errorf("%s: %v", c.what, err)
 			continue
 		}
-		if a.Status != c.status || !strings.Contains(string(a.Body), c.says) || c.status != 413 && a.Error == "" {
+		if a.Status != c.status || !strings.Contains(string(a.Body), c.says) || a.Error == "" {
 			t.Errorf("%s: answered by %v: expected %d and %q", c.what, a, c.status, c.says)
+		}
+	}
+	// A body over the limit is refused by its announced length, and the connection closed: a client that went on sending might see
+	// only the close, so this one sends nothing more.
+	for _, contentType := range []string{"application/json", "application/octet-stream"} {
+		head := fmt.Sprintf("POST /m/predict HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", contentType, 65<<10)
+		if status, closed := g.exchange(head); status != 413 || !closed {
+			t.Errorf("%s over the limit: status %d, closed %v: expected 413 and the end of the connection", contentType, status, closed)
 		}
 	}
 	for _, c := range [][2]string{{"Xebec-Slo-Ms", "soon"}, {"Xebec-Slo-Ms", "-1"}, {"Xebec-Slo-Ms", "NaN"}, {"Xebec-Slo-Ms", "1e300"}} {
