@@ -57,7 +57,7 @@ func FuzzHostileWorker(f *testing.F) {
 		if len(program) == 0 {
 			return
 		}
-		mode, caps := program[0], uint32(wire.CapContexts)
+		mode, caps := program[0], wire.CapContexts
 		if mode&1 != 0 {
 			caps |= wire.CapRing
 		}

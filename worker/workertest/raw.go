@@ -161,7 +161,8 @@ func (w *Raw) mapSegments(payload []byte) {
 		w.TB.Fatalf("SEGMENTS with %d descriptors: %v", len(w.fds), err)
 	}
 	w.unmap()
-	m, err := &w.Segments, error(nil)
+	m := &w.Segments
+	var err error
 	if w.A, err = shm.Open(w.fds[0], shm.RoleA, m.Generation, int(m.Entries), m.SizeA); err != nil {
 		w.TB.Fatalf("%v", err)
 	}

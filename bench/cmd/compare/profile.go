@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -38,8 +39,7 @@ func profile(ctx context.Context, cfg config, s scenario, xebec *serverProcess) 
 	data, err := fetchProfile(ctx, fmt.Sprintf("http://%s/v1/profile/cpu?seconds=%d", xebec.admin, profileSeconds))
 	if err != nil {
 		cancel()
-		<-done
-		return "", err
+		return "", errors.Join(err, <-done)
 	}
 	if err := <-done; err != nil {
 		return "", err

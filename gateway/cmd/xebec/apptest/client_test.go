@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -249,7 +250,8 @@ func (g *gateway) xebecIn(dir, stdin string, args ...string) result {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
 		g.t.Fatalf("%s: %v", cmd, err)
 	}
 	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}

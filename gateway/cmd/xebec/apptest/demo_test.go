@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -47,7 +48,8 @@ func heldOut(t *testing.T) digits {
 }
 
 func stderrOf(err error) string {
-	if exit, ok := err.(*exec.ExitError); ok {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
 		return "\n" + string(exit.Stderr)
 	}
 	return ""

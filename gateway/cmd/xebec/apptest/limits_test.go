@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -217,8 +218,8 @@ func TestSlowClients(t *testing.T) {
 }
 
 func isTimeout(err error) bool {
-	n, ok := err.(net.Error)
-	return ok && n.Timeout()
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
 }
 
 // What clients have asked for and no longer wait for is taken out of the queue, unevaluated, and counted.

@@ -117,7 +117,8 @@ func (g *gateway) scrape(ctx context.Context) (metrics, error) {
 				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
 			}
 			sort.Strings(labels)
-			at, value := "{"+strings.Join(labels, ",")+"}", 0.0
+			at := "{" + strings.Join(labels, ",") + "}"
+			var value float64
 			switch {
 			case sample.GetHistogram() != nil:
 				at, value = "_count"+at, float64(sample.GetHistogram().GetSampleCount())
