@@ -222,7 +222,7 @@ func (c *call) head() []byte {
 }
 
 func (c *call) contentType() string {
-	if c.binary || c.jsonLen > 0 {
+	if c.jsonLen > 0 {
 		return "application/octet-stream"
 	}
 	return "application/json"

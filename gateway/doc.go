@@ -4,7 +4,8 @@
 //
 // http.go is the only file that touches Hertz's contexts. A handler looks the function up in a table that is replaced as a whole
 // (a look-up takes no lock), lets the dialect parse the body straight into the pooled buffers of a call, and submits the
-// call's queries to the scheduler. Then it returns: nothing of Hertz's context or body is kept. path.go shows the rest on one
+// call's queries to the scheduler. Then it returns: nothing of Hertz's context or body is kept. (A large raw body is not copied:
+// its handler stays until the scheduler has released the query.) path.go shows the rest on one
 // screen: the last query to be answered renders the answer, and the connection writes it, from whatever goroutine that was
 // (conn.go). Requests that end their connection are answered by their own handler, which waits.
 //

@@ -46,8 +46,7 @@ type call struct {
 type answer struct {
 	status     int
 	out        []byte
-	binary     bool // out is not JSON
-	jsonLen    int  // length of the JSON before binary tensors, 0: none (Inference-Header-Content-Length)
+	jsonLen    int // length of the JSON before binary tensors, 0: none (Inference-Header-Content-Length)
 	retryAfter bool
 	code       api.Code
 	wire       []byte // head and body, when the completion side writes them
@@ -195,7 +194,7 @@ func (c *call) drop() {
 	}
 	c.items = c.items[:0]
 	c.fn, c.model, c.stats, c.render, c.conn = nil, nil, nil, nil, nil
-	c.binary, c.retryAfter, c.jsonLen = false, false, 0
+	c.retryAfter, c.jsonLen = false, 0
 	c.native.Batch, c.native.Context = false, nil
 	g := c.g
 	g.calls.Put(c)

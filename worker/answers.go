@@ -260,7 +260,7 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 		}
 		q.Confidence = math.NaN()
 		if flags&wire.FlagConfidences != 0 {
-			data, _, err := r.reader.Item(i, n, r.dims[:0])
+			data, _, err := r.reader.Item(i, n, nil)
 			if err != nil {
 				return api.BadOutput, "the worker's confidences do not hold: " + err.Error()
 			}

@@ -23,8 +23,8 @@
 // # Who calls whom
 //
 // Everything from the worker is handled in one place, process, which runs wherever the socket is polled: inline in a
-// netpoll poller by default, because a goroutine switch for each wake was measured to cost a tenth of a small request, or in a
-// goroutine of the replica's own on the Go runtime's poller. Events are delivered there, so their receivers must not block.
+// netpoll poller by default, which saves a goroutine switch for each wake, or in a goroutine of the replica's own on the Go
+// runtime's poller. Events are delivered there, so their receivers must not block.
 // The socket is read before the ring is found empty and sleep is declared, in the order that section 3.1 of the protocol
 // prescribes.
 package worker

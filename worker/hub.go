@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -194,9 +193,8 @@ func (h *Hub) accept() {
 			h.track(c, false)
 			said()
 			if refusal != nil {
-				var m []byte
 				c.SetWriteDeadline(time.Now().Add(time.Second))
-				_, _ = c.Write(refusal.Append(m)) // it is going away in any case
+				_, _ = c.Write(refusal.Append(nil)) // it is going away in any case
 				c.Close()
 				return
 			}
@@ -404,26 +402,4 @@ func dupNonblocking(c *net.UnixConn) (int, error) {
 		return -1, err
 	}
 	return fd, derr
-}
-
-// WaitEmpty blocks until no replica is connected, or ctx is done.
-func (h *Hub) WaitEmpty(ctx context.Context) error {
-	for {
-		h.mu.Lock()
-		n := len(h.live)
-		var gone <-chan struct{}
-		for r := range h.live {
-			gone = r.gone
-			break
-		}
-		h.mu.Unlock()
-		if n == 0 {
-			return nil
-		}
-		select {
-		case <-gone:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

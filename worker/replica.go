@@ -47,8 +47,6 @@ type Replica struct {
 	dead   bool
 	reader wire.Reader
 	result api.BatchResult // what Done is shown
-	dims   []int64
-	recv   []byte
 
 	begun map[uint64]bool
 	gone  chan struct{}
@@ -102,7 +100,7 @@ func newReplica(h *Hub, e Expectation, hello wire.Hello, c *net.UnixConn) *Repli
 	r := &Replica{hub: h, exp: e, hello: hello, mode: mode, fd: -1,
 		inputs: wire.NewSchema(specs), outputs: wire.NewSchema(outs),
 		outputsConf: wire.NewSchema(append(append([]api.TensorSpec(nil), outs...), api.TensorSpec{Name: "confidence", DType: api.Float64})),
-		table:       make([]entry, 0, min(e.Depth, ringEntries)), outGuess: 256, gone: make(chan struct{}), recv: make([]byte, 4096)}
+		table:       make([]entry, 0, min(e.Depth, ringEntries)), outGuess: 256, gone: make(chan struct{})}
 	_, r.fixedOut = r.outputs.FixedSize(1)
 	r.values.inputs = len(e.Signature.Inputs)
 	if raw, err := c.SyscallConn(); err == nil {

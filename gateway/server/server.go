@@ -42,7 +42,7 @@ type Config struct {
 	DrainTimeout time.Duration
 	// Version is the program's, for people.
 	Version string
-	// Poller and Reply choose between implementations that bench/ compares; empty means the faster.
+	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.
 	Poller worker.Poller
 	Reply  gateway.ReplyMode
 	// Runtime runs replicas; processes when nil.
