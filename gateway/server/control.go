@@ -6,7 +6,6 @@ import (
 	"os"
 	"reflect"
 	"runtime"
-	"slices"
 	"sort"
 	"time"
 
@@ -71,13 +70,11 @@ var errStopping = api.Errorf(api.ShuttingDown, "the gateway is stopping: nothing
 // judgeLocked says what each object of the set would become, or why the set cannot be.
 func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 	var changes []api.Change
-	models := make(map[api.ModelID]*api.ModelSpec, len(s.models)+len(set.Models))
-	for id, d := range s.models {
-		models[id] = d.spec()
-	}
+	models := make(map[string][]*api.ModelSpec, len(s.models)+len(set.Models)) // all versions by name, as they would be
+	declared := make(map[api.ModelID]bool, len(set.Models))
 	for i := range set.Models {
 		m := &set.Models[i]
-		if slices.ContainsFunc(set.Models[:i], func(o api.ModelSpec) bool { return o.ID() == m.ID() }) {
+		if declared[m.ID()] {
 			return nil, api.Errorf(api.InvalidArgument, "model %s is declared twice", m.ID())
 		}
 		c := api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created}
@@ -94,8 +91,14 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 				c.Action = api.Updated
 			}
 		}
-		models[m.ID()] = m
+		declared[m.ID()] = true
+		models[m.Name] = append(models[m.Name], m)
 		changes = append(changes, c)
+	}
+	for id, d := range s.models {
+		if !declared[id] {
+			models[id.Name] = append(models[id.Name], d.spec())
+		}
 	}
 	replaced := map[string]bool{}
 	for i := range set.Functions {
@@ -126,20 +129,20 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 	return changes, nil
 }
 
-func checkCandidates(f *api.FunctionSpec, models map[api.ModelID]*api.ModelSpec) error {
+func checkCandidates(f *api.FunctionSpec, models map[string][]*api.ModelSpec) error {
 	for _, ref := range f.Models {
 		id, err := api.ParseModelRef(ref)
 		if err != nil {
 			return api.Errorf(api.InvalidArgument, "function %s: %w", f.Name, err)
 		}
 		found := false
-		for other, m := range models {
-			if other.Name != id.Name || id.Version != "" && id.Version != other.Version {
+		for _, m := range models[id.Name] {
+			if id.Version != "" && id.Version != m.Version {
 				continue
 			}
 			found = true
 			if err := f.CheckModel(m); err != nil {
-				return api.Errorf(api.InvalidArgument, "function %s, model %s: %w", f.Name, other, err)
+				return api.Errorf(api.InvalidArgument, "function %s, model %s: %w", f.Name, m.ID(), err)
 			}
 		}
 		if !found {

@@ -46,11 +46,12 @@ func (s *Server) publishLocked() {
 	for id, d := range s.models {
 		t.Versions[id] = d.model
 	}
-	for name, d := range s.servingLocked() {
+	serving := s.servingLocked()
+	for name, d := range serving {
 		t.Models[name] = d.model
 	}
 	for name, f := range s.functions {
-		d := s.resolveLocked(f.spec.Models[0])
+		d := s.resolveLocked(serving, f.spec.Models[0])
 		if d == nil {
 			continue // Apply and Delete keep this from happening
 		}
@@ -92,8 +93,8 @@ func (d *deployment) beats(other *deployment) bool {
 	return api.CompareVersions(d.id.Version, other.id.Version) > 0
 }
 
-// resolveLocked finds the deployment that "name" or "name@version" means now.
-func (s *Server) resolveLocked(ref string) *deployment {
+// resolveLocked finds the deployment that "name" or "name@version" means, where serving says which versions serve.
+func (s *Server) resolveLocked(serving map[string]*deployment, ref string) *deployment {
 	id, err := api.ParseModelRef(ref)
 	if err != nil {
 		return nil
@@ -101,26 +102,24 @@ func (s *Server) resolveLocked(ref string) *deployment {
 	if id.Version != "" {
 		return s.models[id]
 	}
-	var best *deployment
-	for other, d := range s.models {
-		if other.Name == id.Name && (best == nil || d.beats(best)) {
-			best = d
-		}
-	}
-	return best
+	return serving[id.Name]
 }
 
 // configureLocked gives every lane the objective that follows from the functions that use it.
 func (s *Server) configureLocked() {
 	slo := map[*deployment]time.Duration{}
+	versions := make(map[string][]*deployment, len(s.models))
+	for id, d := range s.models {
+		versions[id.Name] = append(versions[id.Name], d)
+	}
 	for _, f := range s.functions {
 		for _, ref := range f.spec.Models {
 			id, err := api.ParseModelRef(ref)
 			if err != nil {
 				continue
 			}
-			for other, d := range s.models {
-				if other.Name == id.Name && (id.Version == "" || id.Version == other.Version) && (slo[d] == 0 || f.spec.SLO < slo[d]) {
+			for _, d := range versions[id.Name] {
+				if (id.Version == "" || id.Version == d.id.Version) && (slo[d] == 0 || f.spec.SLO < slo[d]) {
 					slo[d] = f.spec.SLO
 				}
 			}

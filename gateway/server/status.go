@@ -136,6 +136,7 @@ func (s *Server) Functions(_ context.Context, name string) ([]api.FunctionStatus
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []api.FunctionStatus
+	serving := s.servingLocked()
 	for n, f := range s.functions {
 		if name != "" && name != n {
 			continue
@@ -150,7 +151,7 @@ func (s *Server) Functions(_ context.Context, name string) ([]api.FunctionStatus
 			}
 		}
 		c := api.Condition{Type: "Ready", Status: api.ConditionFalse, Reason: "NoReplica", Message: "no replica of its model is ready"}
-		if d := s.resolveLocked(f.spec.Models[0]); d != nil {
+		if d := s.resolveLocked(serving, f.spec.Models[0]); d != nil {
 			st.Models = []string{d.id.String()}
 			if st.Ready = d.model.Ready.Load() > 0; st.Ready {
 				c.Status, c.Reason, c.Message = api.ConditionTrue, "ReplicasReady", fmt.Sprintf("%d replicas of %s are ready", d.model.Ready.Load(), d.id)
@@ -175,9 +176,10 @@ func (s *Server) Read() obs.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := obs.Snapshot{Started: s.started, Version: s.cfg.Version}
+	serving := s.servingLocked()
 	for name, f := range s.functions {
 		model := ""
-		if d := s.resolveLocked(f.spec.Models[0]); d != nil {
+		if d := s.resolveLocked(serving, f.spec.Models[0]); d != nil {
 			model = d.id.Name
 		}
 		out.Functions = append(out.Functions, obs.FunctionSample{Name: name, Model: model, Endpoint: f.stats.Read()})
