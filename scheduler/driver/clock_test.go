@@ -1,11 +1,15 @@
 package driver
 
 import (
+	"math/rand/v2"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/timer"
 )
 
 // eventually waits for a condition, yielding.
@@ -43,7 +47,9 @@ func TestClockSleepsWhileNobodyWaits(t *testing.T) {
 	}
 	eventually(asleep)
 	for _, l := range lanes {
-		eventually(func() bool { return !l.listed.Load() })
+		if l.sleeper.armed.Load() != int64(api.Never) || l.sleeper.listed.Load() {
+			t.Error("a lane that wants nothing is still in the wheel")
+		}
 	}
 }
 
@@ -64,6 +70,163 @@ func TestClockHearsEarlierWishes(t *testing.T) {
 		far.Cancel(&a.Item)
 		a.want(api.Cancelled, api.Cancelled)
 	}
+}
+
+// TestWishesThatMoveLater: a lane whose earliest deadline moves away, as under any steady load, tells the clock nothing. The
+// clock is not woken for it, nor is the lane put anywhere.
+func TestWishesThatMoveLater(t *testing.T) {
+	c, l := newTestLane(t, scheduler.DefaultConfig())
+	first := newTicket(t, c, 0, hour, 0)
+	l.Submit(&first.Item)
+	armed := int64(first.Deadline)
+	eventually(func() bool { return l.sleeper.armed.Load() == armed && c.until.Load() > 0 })
+	looks := c.looks.Load()
+	last := first
+	for range 100 {
+		k := newTicket(t, c, 0, hour, 0)
+		l.Submit(&k.Item)
+		l.Cancel(&last.Item)
+		last.want(api.Cancelled, api.Cancelled)
+		last = k
+		if l.sleeper.listed.Load() || l.sleeper.armed.Load() != armed || l.sleeper.wake.Load() <= armed {
+			t.Fatalf("wish %d, armed %d, listed %v: want a later wish, and the clock left alone",
+				l.sleeper.wake.Load(), l.sleeper.armed.Load(), l.sleeper.listed.Load())
+		}
+	}
+	if n := c.looks.Load(); n != looks {
+		t.Errorf("the clock woke %d times for wishes that moved later", n-looks)
+	}
+	l.Cancel(&last.Item)
+}
+
+// TestLook drives the clock by hand: a wish is put into the wheel when it is before what lies there, and nobody is roused
+// for a wish that has moved away.
+func TestLook(t *testing.T) {
+	const ms = api.Nanos(1e6)
+	c := &Clock{kick: make(chan struct{}, 1)}
+	wheel := timer.New[sleeper](tickNanos)
+	var s sleeper
+	roused := 0
+	s.init(func() { roused++ })
+	for _, step := range []struct {
+		name   string
+		wish   api.Nanos // 0: as before
+		joins  bool
+		look   api.Nanos
+		roused int
+		armed  api.Nanos
+	}{
+		{"the first", 10 * ms, true, 1 * ms, 0, 10 * ms},
+		{"moves later", 50 * ms, false, 2 * ms, 0, 10 * ms},
+		{"its old time comes", 0, false, 11 * ms, 0, 50 * ms},
+		{"moves earlier", 20 * ms, true, 12 * ms, 0, 20 * ms},
+		{"earlier, but seen too late", 13 * ms, true, 14 * ms, 1, 14*ms + 1},
+		{"somebody else is at work for it", 0, false, 14*ms + tickNanos, 2, 14*ms + tickNanos + 1},
+		{"moves later again", 30 * ms, false, 20 * ms, 2, 30 * ms},
+		{"wants nothing", api.Never, false, 29 * ms, 2, 30 * ms},
+		{"leaves", 0, false, 31 * ms, 2, api.Never},
+	} {
+		if step.wish != 0 {
+			c.watch(&s, step.wish)
+		}
+		if s.listed.Load() != step.joins {
+			t.Errorf("%s: joins: %v, want %v", step.name, !step.joins, step.joins)
+		}
+		c.look(wheel, step.look)
+		if armed := api.Nanos(s.armed.Load()); roused != step.roused || armed != step.armed || s.listed.Load() {
+			t.Errorf("%s: roused %d times, armed for %d, listed %v; want %d, %d and not listed",
+				step.name, roused, armed, s.listed.Load(), step.roused, step.armed)
+		}
+	}
+	if next := wheel.Next(); next != api.Never {
+		t.Errorf("the wheel is not empty: next at %d", next)
+	}
+}
+
+// TestNoLostWish drives the clock as fast as it goes, in a time that leaps from one deadline to the next, while a sleeper
+// changes its mind just when the clock puts it into the wheel or goes to sleep. A wish that is lost hangs the test.
+func TestNoLostWish(t *testing.T) {
+	c := &Clock{kick: make(chan struct{}, 1)}
+	var now, seen atomic.Int64
+	quit := make(chan struct{})
+	var driver sync.WaitGroup
+	driver.Go(func() {
+		wheel := timer.New[sleeper](tickNanos)
+		for {
+			c.look(wheel, api.Nanos(now.Load()))
+			next, early := c.settle(wheel)
+			switch {
+			case early:
+			case next != api.Never:
+				now.Store(int64(next))
+			default:
+				for kicked := false; !kicked; { // asleep, but quick to wake
+					select {
+					case <-c.kick:
+						kicked = true
+					case <-quit:
+						return
+					default:
+						runtime.Gosched()
+					}
+				}
+			}
+			c.until.Store(0)
+		}
+	})
+	var s sleeper
+	s.init(func() { seen.Store(s.wake.Load()) })
+	last := api.Nanos(0)
+	for i := range 5_000 {
+		if i%3 == 0 { // in the wheel, and away again
+			c.watch(&s, last+tickNanos)
+			c.watch(&s, api.Never)
+		}
+		last = max(last, api.Nanos(now.Load())) + api.Nanos(i%5)*tickNanos/3 + 1
+		c.watch(&s, last)
+		for spins := 0; seen.Load() != int64(last); spins++ {
+			if spins > 100 {
+				runtime.Gosched()
+			}
+		}
+		if i%2 == 0 {
+			c.watch(&s, api.Never)
+		}
+	}
+	c.watch(&s, api.Never)
+	close(quit)
+	driver.Wait()
+}
+
+// TestWishesThatMoveFreely: many goroutines change the wishes of sleepers to earlier and later times at random, and
+// then wait for the last one. A wish that the clock has missed hangs the test.
+func TestWishesThatMoveFreely(t *testing.T) {
+	c := NewClock()
+	defer c.Close()
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			roused := make(chan struct{}, 1)
+			var s sleeper
+			s.init(func() {
+				select {
+				case roused <- struct{}{}:
+				default:
+				}
+			})
+			for range 20 {
+				for range rand.IntN(20) {
+					c.watch(&s, c.Now()+api.Nanos(rand.Int64N(int64(hour))>>rand.IntN(40)))
+				}
+				at := c.Now() + api.Nanos(rand.Int64N(3e6))
+				c.watch(&s, at)
+				for <-roused; c.Now() < at; <-roused { // that was for an earlier wish
+				}
+				c.watch(&s, api.Never)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestClockIsMonotonicAndPositive(t *testing.T) {

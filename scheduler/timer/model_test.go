@@ -1,0 +1,177 @@
+package timer
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// judge runs a wheel beside a model that keeps its timers in one sorted list, and compares them at every step.
+type judge struct {
+	t interface {
+		Helper()
+		Fatalf(format string, args ...any)
+	}
+	w      *Wheel[int]
+	timers []Timer[int]
+
+	tick    int64
+	now     api.Nanos // the latest that Advance was told
+	reached int64     // the tick that it lies in
+	seq     int
+	set     []entry // what has not come due
+	due     []entry // what has, in the order in which it is to come out
+}
+
+type entry struct {
+	i    int // of the timer
+	at   api.Nanos
+	tick int64
+	seq  int
+}
+
+func newJudge(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}, tickNanos int64, timers int) *judge {
+	j := &judge{t: t, w: New[int](tickNanos), timers: make([]Timer[int], timers)}
+	j.tick = j.w.TickNanos()
+	for i := range j.timers {
+		j.timers[i].Of = new(int)
+		*j.timers[i].Of = i
+	}
+	return j
+}
+
+func (j *judge) forget(i int) (was bool) {
+	is := func(e entry) bool { return e.i == i }
+	n := len(j.set) + len(j.due)
+	j.set, j.due = slices.DeleteFunc(j.set, is), slices.DeleteFunc(j.due, is)
+	return len(j.set)+len(j.due) < n
+}
+
+func (j *judge) doSet(i int, at api.Nanos) {
+	j.t.Helper()
+	j.w.Set(&j.timers[i], at)
+	j.forget(i)
+	tick := j.reached
+	if at > 0 {
+		tick = max(tick, int64(at-1)/j.tick+1)
+	}
+	j.seq++
+	if tick <= int64(api.Never)/j.tick && at != api.Never {
+		j.set = append(j.set, entry{i, at, tick, j.seq})
+	}
+	j.check()
+}
+
+func (j *judge) doStop(i int) {
+	j.t.Helper()
+	if got, want := j.w.Stop(&j.timers[i]), j.forget(i); got != want {
+		j.t.Fatalf("Stop of timer %d says %v, want %v", i, got, want)
+	}
+	j.check()
+}
+
+func (j *judge) doAdvance(now api.Nanos) {
+	j.t.Helper()
+	j.w.Advance(now)
+	if target := int64(now) / j.tick; now >= 0 && target >= j.reached {
+		j.now, j.reached = max(j.now, now), target
+		slices.SortFunc(j.set, func(a, b entry) int { return cmp.Or(cmp.Compare(a.tick, b.tick), cmp.Compare(a.seq, b.seq)) })
+		n := 0
+		for n < len(j.set) && j.set[n].tick <= j.reached {
+			n++
+		}
+		j.due = append(j.due, j.set[:n]...)
+		j.set = slices.Delete(j.set, 0, n)
+	}
+	j.check()
+}
+
+// doPop takes one timer, and reports which, or -1.
+func (j *judge) doPop() int {
+	j.t.Helper()
+	got := j.w.Pop()
+	if len(j.due) == 0 {
+		if got != nil {
+			j.t.Fatalf("timer %d comes out at %d, want none", *got.Of, j.now)
+		}
+		return -1
+	}
+	want := j.due[0]
+	j.due = slices.Delete(j.due, 0, 1)
+	if got == nil {
+		j.t.Fatalf("nothing comes out, want timer %d", want.i)
+	}
+	if *got.Of != want.i {
+		j.t.Fatalf("timer %d for %d comes out, want timer %d for %d", *got.Of, got.at, want.i, want.at)
+	}
+	if want.at > j.now {
+		j.t.Fatalf("timer %d for %d comes out at %d, before its time", want.i, want.at, j.now)
+	}
+	j.check()
+	return want.i
+}
+
+// check compares what can be seen from outside.
+func (j *judge) check() {
+	j.t.Helper()
+	for i := range j.timers {
+		is := func(e entry) bool { return e.i == i }
+		want := slices.ContainsFunc(j.set, is) || slices.ContainsFunc(j.due, is)
+		if got := j.timers[i].IsSet(); got != want {
+			j.t.Fatalf("timer %d: IsSet says %v, want %v", i, got, want)
+		}
+	}
+	next := j.w.Next()
+	switch {
+	case len(j.due) > 0:
+		if want := api.Nanos(j.reached * j.tick); next != want {
+			j.t.Fatalf("with expired timers Next is %d, want %d", next, want)
+		}
+	case len(j.set) == 0:
+		if next != api.Never {
+			j.t.Fatalf("of an empty wheel Next is %d", next)
+		}
+	default:
+		first := slices.MinFunc(j.set, func(a, b entry) int { return cmp.Compare(a.tick, b.tick) }).tick
+		if next > api.Nanos(first*j.tick) {
+			j.t.Fatalf("Next is %d, but a timer expires at %d", next, first*j.tick)
+		}
+		if first/64 == j.reached/64 && next != api.Nanos(first*j.tick) {
+			j.t.Fatalf("Next is %d, want the tick of a near timer, %d", next, first*j.tick)
+		}
+		if first > j.reached && next <= api.Nanos(j.reached*j.tick) {
+			j.t.Fatalf("Next is %d and does not lead on from %d", next, j.reached*j.tick)
+		}
+	}
+}
+
+// finish follows Next to the end: nothing is left behind, and each timer comes out within a tick of its time, counted
+// from now if that had passed before.
+func (j *judge) finish() {
+	j.t.Helper()
+	for j.doPop() >= 0 {
+	}
+	began := j.now
+	for steps := 0; ; steps++ {
+		next := j.w.Next()
+		if next == api.Never {
+			break
+		}
+		if steps > (levels+1)*len(j.timers) {
+			j.t.Fatalf("%d looks were not enough to see the end of %d timers", steps, len(j.timers))
+		}
+		j.doAdvance(next)
+		for i := j.doPop(); i >= 0; i = j.doPop() {
+			if late := next - max(j.timers[i].at, began); int64(late) >= j.tick {
+				j.t.Fatalf("timer %d comes out %d ns late, with a tick of %d", i, late, j.tick)
+			}
+		}
+	}
+	if len(j.set) > 0 {
+		j.t.Fatalf("the wheel forgot %v", j.set)
+	}
+}
