@@ -1,0 +1,464 @@
+package scheduler
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
+
+const (
+	// quantileAbove is the part of all batches that may take longer than the line says: the line is the P99.
+	quantileAbove = 0.01
+	// quantileFree is how many samples may lie above the line while there are too few for a P99, from knownTail on: one
+	// pause shall not be the line.
+	quantileFree = 1.5
+	knownTail    = 8
+	// windowSamples is how many batches a controller remembers: enough that the P99 is not the largest of them.
+	windowSamples = 256
+	// rareSamples is what an octave of sizes keeps although they are older than others; 18 octaves have room for 14. No
+	// sample is kept longer than windowBatches.
+	rareSamples   = 12
+	windowBatches = 8192
+	// fitEvery is how many batches come between two fits, except while the cap moves.
+	fitEvery = 8
+	// recentSamples are compared with older ones to see whether the replica's speed has changed by more than
+	// speedChange. Where it has, more than half of the recent ones are of the new speed.
+	recentSamples = 16
+	speedChange   = 1.25
+	// pauseBatches in a row that take more than outlier times what the line says are no pause any more: the replica has
+	// become slower.
+	pauseBatches = 7
+	// maxSpare is how many pauses in short order are let pass.
+	maxSpare = 2
+	// quantileStep is the part of the last full batch by which a line may lead beyond what that batch proves.
+	quantileStep = 0.125
+	// quantileFall is what a cap keeps at least at one fit. A line whose slope is wrong shall see other sizes before it
+	// goes down all the way.
+	quantileFall = 0.75
+)
+
+// quantile finds the largest batch whose P99 is within the objective, by linear quantile regression of evaluation time
+// on batch size (Clipper, section 4.3.1). With the line 2.2 ms + 11 µs × n and an objective of 10 ms the cap is 709.
+//
+// What the line says beyond sizes that were seen is hardly believed: the cap never exceeds twice the last full batch, nor
+// what the line at that batch proves (see [aimd]) or an eighth more than it.
+//
+// Three things keep the line right when the replica does not keep still:
+//
+//   - A change of speed. Once the median of the recent samples has left the bulk of those of like size before them, all
+//     older samples are scaled to the new speed. Waiting for them to leave the window would take hundreds of batches:
+//     the P99 forgets nothing sooner.
+//   - A pause. Batches in a row beyond three times the line are one pause. One pause in a hundred batches does not count,
+//     for that is what the P99 lets pass; any other counts as one sample, of three times the median. While a pause lasts
+//     each of its batches takes a tenth of the cap, as with [aimd], and the next fit gives it back.
+//   - A steady load, with batches of one size. Samples of rare sizes are kept (see [window]); where there are none, the
+//     line keeps its shape and only its height moves.
+type quantile struct {
+	size, max      int
+	objectiveNanos float64
+	full           int // the last full batch
+	met            bool
+	moving         bool // the last fit moved the cap: fit at the next full batch
+	line           line
+	yardstick      line // the line as it was while the speed was steady
+	samples        window
+	sinceFit       int
+	pauses         int     // batches in a row that were beyond outlier times the line
+	spare          float64 // pauses that need not count
+	pauseRatios    [pauseBatches]float64
+}
+
+func newQuantile(b Batching) *quantile {
+	return &quantile{size: startSize, full: startSize, max: b.MaxBatch, objectiveNanos: float64(b.ObjectiveNanos), moving: true, spare: maxSpare}
+}
+
+// inherit takes over what old knows of the replica; it stays valid when the objective or the maximum is another.
+func (c *quantile) inherit(old *quantile) {
+	now := *c
+	*c = *old
+	c.max, c.objectiveNanos = now.max, now.objectiveNanos
+	c.size, c.full = min(c.size, c.max), min(c.full, c.max)
+	c.met, c.moving = false, true
+	if c.samples.count > 0 {
+		c.fit()
+	}
+}
+
+func (c *quantile) cap() int { return c.size }
+
+func (c *quantile) settled() bool { return c.met || c.size == c.max }
+
+func (c *quantile) observe(n int, full bool, evalNanos int64) {
+	if n < 1 {
+		return
+	}
+	n = min(n, c.max)
+	nanos := float64(max(evalNanos, 1))
+	c.sinceFit++
+	c.spare = min(maxSpare, c.spare+quantileAbove)
+	if c.samples.count >= knownSamples {
+		var counts bool
+		if nanos, counts = c.pause(n, nanos); !counts {
+			return
+		}
+	} else {
+		c.samples.drop(float64(n), outlier*nanos)
+	}
+	if full {
+		c.full = n
+	}
+	c.samples.add(n, nanos)
+	if c.sinceFit >= fitEvery || c.moving && full {
+		c.fit()
+	}
+}
+
+// pause looks whether a batch was held up. It returns the time that it counts for, and whether it counts at all.
+func (c *quantile) pause(n int, nanos float64) (float64, bool) {
+	ratio := nanos / c.line.at(float64(n))
+	if ratio <= outlier {
+		c.pauses = 0
+		return nanos, true
+	}
+	c.pauseRatios[c.pauses] = ratio
+	c.pauses++
+	level := c.samples.level(c.line)
+	if c.pauses == pauseBatches {
+		c.pauses = 0
+		slices.Sort(c.pauseRatios[:])
+		factor := c.pauseRatios[pauseBatches/2] / level
+		c.samples.scale(factor)
+		c.yardstick, c.line = c.yardstick.times(factor), c.line.times(factor)
+		c.sinceFit = fitEvery
+		return nanos, true
+	}
+	if nanos > c.objectiveNanos && n <= c.size {
+		c.size = max(1, c.size*9/10)
+	}
+	if c.pauses > 1 {
+		return 0, false
+	}
+	if c.spare >= 1 {
+		c.spare--
+		return 0, false
+	}
+	return outlier * level * c.line.at(float64(n)), true
+}
+
+func (c *quantile) fit() {
+	c.sinceFit = 0
+	c.samples.forget()
+	factor, steady := c.samples.follow(c.yardstick)
+	c.yardstick, c.line = c.yardstick.times(factor), c.line.times(factor)
+	var found bool
+	c.line, found = c.samples.fit(c.line)
+	if steady {
+		c.yardstick = c.line
+	}
+	c.move(found)
+}
+
+// move brings the cap to where the line meets the objective, as far as sizes that were seen allow. found: the line's
+// slope was found, not held.
+func (c *quantile) move(found bool) {
+	size, seen := float64(c.size), float64(c.full)
+	room := c.line.within(c.objectiveNanos)
+	if room < size {
+		c.met = true
+		next := max(room, quantileFall*size)
+		c.moving = next > room
+		c.size = whole(next)
+		return
+	}
+	most := min(2*seen, seen*c.objectiveNanos/c.line.at(seen))
+	if c.full >= c.size {
+		step := size + max(1, quantileStep*size)
+		if found {
+			most = max(most, step)
+		} else if c.samples.count >= knownTail && whole(most) == c.size && c.line.at(size) < aimdRest*c.objectiveNanos {
+			room, most = step, step // to see another size than this one: a cap of 1 proves nothing of 2
+		}
+	}
+	room = min(room, float64(c.max))
+	next := max(c.size, whole(min(room, most)))
+	if c.full >= c.size {
+		c.met = 4*whole(room) <= 5*next
+	}
+	c.moving = !c.met || 16*next > 17*c.size
+	c.size = min(next, c.max)
+}
+
+// whole is the number of queries in x, at least 1. What is missing from a whole number by rounding is forgiven.
+func whole(x float64) int { return max(1, int(x*(1+1e-6))) }
+
+// line is the time of a batch by its size, in nanoseconds. Neither part is negative.
+type line struct{ fixed, each float64 }
+
+func (l line) at(n float64) float64 { return max(1, l.fixed+l.each*n) }
+
+func (l line) times(factor float64) line {
+	return line{min(l.fixed*factor, math.MaxInt64), min(l.each*factor, math.MaxInt64)}
+}
+
+// within is the size at which the line reaches nanos.
+func (l line) within(nanos float64) float64 {
+	switch {
+	case l.fixed > nanos:
+		return 0
+	case l.each == 0:
+		return math.MaxInt32
+	}
+	return min(math.MaxInt32, (nanos-l.fixed)/l.each)
+}
+
+// window is the samples that a line is fitted to. Once it is full, each new sample replaces the oldest, but each octave of
+// sizes (1, 2–3, 4–7 …) keeps [rareSamples]: under a steady load of full batches the slope stays known by them.
+type window struct {
+	count     int
+	batches   uint64 // seen so far
+	size      [windowSamples]float64
+	nanos     [windowSamples]float64
+	batch     [windowSamples]uint64 // when
+	perOctave [octaves]int
+}
+
+const octaves = 18 // bits.Len of MaxMaxBatch, and 0
+
+func octave(size float64) int { return bits.Len(uint(size)) }
+
+func (w *window) add(n int, nanos float64) {
+	w.batches++
+	i := w.count
+	if i == windowSamples {
+		i = w.oldest()
+		w.perOctave[octave(w.size[i])]--
+	} else {
+		w.count++
+	}
+	w.size[i], w.nanos[i], w.batch[i] = float64(n), nanos, w.batches
+	w.perOctave[octave(w.size[i])]++
+}
+
+// oldest is the oldest sample of those whose octave has more than rareSamples.
+func (w *window) oldest() int {
+	oldest, at := uint64(math.MaxUint64), 0
+	for i, batch := range w.batch {
+		if batch < oldest && w.perOctave[octave(w.size[i])] > rareSamples {
+			oldest, at = batch, i
+		}
+	}
+	return at
+}
+
+// forget drops what is too old.
+func (w *window) forget() {
+	for i := w.count - 1; i >= 0; i-- {
+		if w.batches-w.batch[i] > windowBatches {
+			w.remove(i)
+		}
+	}
+}
+
+// drop drops batches that were no larger than size and took longer than nanos: a fresh replica's first batches load and
+// compile things.
+func (w *window) drop(size, nanos float64) {
+	for i := w.count - 1; i >= 0; i-- {
+		if w.size[i] <= size && w.nanos[i] > nanos {
+			w.remove(i)
+		}
+	}
+}
+
+func (w *window) remove(i int) {
+	w.perOctave[octave(w.size[i])]--
+	w.count--
+	w.size[i], w.nanos[i], w.batch[i] = w.size[w.count], w.nanos[w.count], w.batch[w.count]
+}
+
+// level is the median of the samples as multiples of the line.
+func (w *window) level(l line) float64 {
+	var ratios [windowSamples]float64
+	for i := range w.count {
+		ratios[i] = w.ratio(i, l)
+	}
+	slices.Sort(ratios[:w.count])
+	return ratios[w.count/2]
+}
+
+func (w *window) scale(factor float64) {
+	for i := range w.count {
+		w.scaleOne(i, factor)
+	}
+}
+
+func (w *window) scaleOne(i int, factor float64) {
+	w.nanos[i] = max(1, min(w.nanos[i]*factor, math.MaxInt64))
+}
+
+// follow looks whether the replica's speed has changed: whether the median of the recent samples, as multiples of the
+// line l, is beyond nine tenths of the older ones of like size, and beyond their median by more than speedChange. If so
+// it scales all older samples to the new speed. It returns the factor, 1 for no change, and whether nothing hints at one:
+// a line that was fitted to samples of two speeds has a slope that means nothing, and is no measure for others.
+func (w *window) follow(l line) (factor float64, steady bool) {
+	var ratios, sizes [recentSamples]float64
+	n := 0
+	for i := range w.count {
+		if w.recent(i) {
+			ratios[n], sizes[n] = w.ratio(i, l), w.size[i]
+			n++
+		}
+	}
+	if n < recentSamples {
+		return 1, true
+	}
+	slices.Sort(ratios[:])
+	slices.Sort(sizes[:])
+	like := sizes[recentSamples/2]
+	var space [windowSamples]float64
+	older := w.older(l, like, 2, space[:0])
+	if len(older) < recentSamples {
+		older = w.older(l, like, 8, space[:0])
+	}
+	if len(older) < recentSamples {
+		return 1, true
+	}
+	// More than half of the recent ones are at least as slow as slow, and more than half at least as quick as quick.
+	slow, quick := ratios[recentSamples/2-1], ratios[recentSamples/2]
+	slices.Sort(older)
+	before := older[len(older)/2]
+	now := before
+	switch {
+	case slow > before*speedChange && slow > older[len(older)*9/10]:
+		now = slow
+	case quick*speedChange < before && quick < older[len(older)/10]:
+		now = quick
+	default:
+		// Two of the recent ones that are beyond 98 % of the others are the hint.
+		return 1, ratios[recentSamples-2] <= older[len(older)*99/100] && ratios[1] >= older[len(older)/100]
+	}
+	factor = now / before
+	for i := range w.count {
+		// Of the recent samples some are from before the change: those that are nearer to what was.
+		r := w.ratio(i, l)
+		if !w.recent(i) || (r/before < now/r) == (factor > 1) {
+			w.scaleOne(i, factor)
+		}
+	}
+	return factor, false
+}
+
+// older appends the ratios of all samples that are not recent and whose sizes are like that size, up to spread.
+func (w *window) older(l line, like, spread float64, to []float64) []float64 {
+	for i := range w.count {
+		if !w.recent(i) && w.size[i]*spread >= like && w.size[i] <= like*spread {
+			to = append(to, w.ratio(i, l))
+		}
+	}
+	return to
+}
+
+// ratio is a sample's time as a multiple of what the line says.
+func (w *window) ratio(i int, l line) float64 { return w.nanos[i] / l.at(w.size[i]) }
+
+func (w *window) recent(i int) bool { return w.batches-w.batch[i] < recentSamples }
+
+// fit is the P99 line through the samples by linear quantile regression (Koenker and Bassett, Regression Quantiles,
+// Econometrica 46, 1978): of all lines with parts that are not negative, that with the least sum of
+//
+//	τ·r where a sample lies r above it, and (1-τ)·r where it lies r below it.
+//
+// The minimum is found exactly, but for rounding. For a given slope the best fixed part is known: the τ-quantile of what
+// is left of the samples without their slopes, which here is one of the three largest. What remains is a function of the
+// slope alone. It is convex, as the sum is convex in both (Boyd and Vandenberghe, Convex Optimization, 3.2.5), and the
+// sign of its derivative is known from those three: thirty bisections at most find its zero.
+//
+// Where all samples have about one size, the slope cannot be found: the line held keeps its shape, and found is false.
+func (w *window) fit(held line) (l line, found bool) {
+	least, most := w.size[0], w.size[0]
+	steepest, sum := 0.0, 0.0
+	for i, size := range w.size[:w.count] {
+		least, most = min(least, size), max(most, size)
+		steepest = max(steepest, w.nanos[i]/size)
+		sum += size
+	}
+	if most <= aimdSmall && most-least < 1 || most > aimdSmall && least > 0.75*most {
+		return w.raise(held), false
+	}
+	free := w.free()
+	low, high := 0.0, steepest
+	for i := 0; i < 30 && high-low > 1e-7*high; i++ {
+		mid := (low + high) / 2
+		if w.pull(mid, free, sum) > 0 {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	top := w.top(low)
+	return line{max(0, top[int(free)].rest), low}, true
+}
+
+// free is how many samples may lie above the line.
+func (w *window) free() float64 {
+	if w.count < knownTail {
+		return 0.5
+	}
+	return max(quantileFree, quantileAbove*float64(w.count))
+}
+
+// pull is the derivative of the sum by the slope, where the fixed part is the best one for that slope.
+func (w *window) pull(slope, free, sum float64) float64 {
+	top := w.top(slope)
+	whole := int(free)
+	pull := free / float64(w.count) * sum
+	for _, s := range top[:whole] {
+		if s.rest > 0 {
+			pull -= s.size
+		}
+	}
+	if top[whole].rest > 0 { // the line goes through it; else it goes through the origin
+		pull -= (free - float64(whole)) * top[whole].size
+	}
+	return pull
+}
+
+// rest is what remains of a sample without its slope.
+type rest struct{ rest, size float64 }
+
+// top is the three samples with the most left, or as many as there are, in falling order.
+func (w *window) top(slope float64) (top [3]rest) {
+	for i := range top {
+		top[i].rest = math.Inf(-1)
+	}
+	size, nanos := w.size[:w.count], w.nanos[:w.count]
+	least := top[2].rest
+	for i, n := range size {
+		r := nanos[i] - slope*n
+		if r <= least {
+			continue
+		}
+		top[2] = rest{r, n}
+		if r > top[1].rest {
+			top[1], top[2] = top[2], top[1]
+			if r > top[0].rest {
+				top[0], top[1] = top[1], top[0]
+			}
+		}
+		least = top[2].rest
+	}
+	return top
+}
+
+// raise moves the line l in its shape to the P99 of the samples. A line of which nothing is known goes through the origin:
+// so it errs to the safe side, for sizes above those seen.
+func (w *window) raise(l line) line {
+	if l.fixed+l.each == 0 {
+		l.each = 1
+	}
+	var ratios [windowSamples]float64
+	for i, size := range w.size[:w.count] {
+		ratios[i] = w.nanos[i] / (l.fixed + l.each*size)
+	}
+	slices.Sort(ratios[:w.count])
+	return l.times(ratios[w.count-1-int(w.free())])
+}
