@@ -52,6 +52,10 @@ type Actions struct {
 	// Drained lists replicas that were told to drain and hold nothing any more (or are gone). Said once per drain.
 	Drained   []ReplicaID
 	Evaluated []Evaluated
+	// EndTurn, when it is not 0, says that the machine's turn on its device is over and how long it was, in nanoseconds;
+	// WantTurn that it asks for one. Where both are set, the end comes first.
+	EndTurn  int64
+	WantTurn bool
 }
 
 // Reset empties the lists, keeping their memory but no pointer that they held.
@@ -61,4 +65,5 @@ func (a *Actions) Reset() {
 	clear(a.Ends)
 	a.Dispatches, a.Kills, a.Ends = a.Dispatches[:0], a.Kills[:0], a.Ends[:0]
 	a.Drained, a.Evaluated = a.Drained[:0], a.Evaluated[:0]
+	a.EndTurn, a.WantTurn = 0, false
 }

@@ -18,9 +18,7 @@ func (m *Machine) Advance(now api.Nanos) {
 	m.tick(now)
 	for _, r := range m.replicas {
 		for _, fl := range r.flights {
-			if fl.due <= m.now {
-				m.expireFlight(fl)
-			}
+			m.expireFlight(fl)
 		}
 		if limit := m.hungNanos(r); len(r.flights) > 0 && !r.leaving && int64(m.now-r.oldestAt) >= limit {
 			m.killHung(r, limit)
@@ -39,12 +37,9 @@ func (m *Machine) hungNanos(r *replica) int64 {
 // expireFlight answers the queries of a batch whose deadline has passed. They stay in the batch, for a transport may be
 // writing their outputs, and are released with it.
 func (m *Machine) expireFlight(fl *flight) {
-	for _, it := range fl.items {
-		if !it.answered && it.Deadline <= m.now {
-			m.answer(it, api.DeadlineExceeded)
-		}
+	for ; fl.due() <= m.now; fl.next++ {
+		m.answer(fl.items[fl.next], api.DeadlineExceeded)
 	}
-	fl.due = fl.nextDue()
 }
 
 // expireQueued answers what waits beyond its deadline. A query that is worth evaluating all the same stays, behind those
@@ -80,7 +75,12 @@ func (m *Machine) expireLive(it *Item) {
 	if m.ready == 0 && m.readySeenAt < it.acceptedAt {
 		code = api.NoReplica
 	}
-	if it.Expires <= m.now {
+	m.dropLive(it, code)
+}
+
+// dropLive answers a query that waited; one that is worth evaluating all the same waits on for that.
+func (m *Machine) dropLive(it *Item, code api.Code) {
+	if it.Expires <= max(m.now, it.Deadline) {
 		m.finish(it, code)
 		return
 	}
@@ -92,10 +92,10 @@ func (m *Machine) expireLive(it *Item) {
 // happens before; Never when only an event can bring work. It costs a look at each function that has queries waiting and
 // at each outstanding batch.
 func (m *Machine) NextWake() api.Nanos {
-	at := min(m.earliest(), m.retries.first(), m.late.first(), m.holdUntil)
+	at := min(m.earliest(), m.retries.first(), m.late.first(), m.holdUntil, m.followAt)
 	for _, r := range m.replicas {
 		for _, fl := range r.flights {
-			at = min(at, fl.due)
+			at = min(at, fl.due())
 		}
 		if len(r.flights) > 0 && !r.leaving {
 			at = min(at, r.oldestAt+api.Nanos(m.hungNanos(r)))

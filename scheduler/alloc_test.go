@@ -8,7 +8,7 @@ import "testing"
 // itself.)
 func TestNoAllocation(t *testing.T) {
 	for _, functions := range []int{1, 3} {
-		tn := newTurn(64, functions)
+		tn := newCircle(64, functions)
 		tn.mixed = true
 		for range 100 {
 			tn.run(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// turn is one full circle of queries through a machine: they arrive, are sent in batches, come back and are answered.
-type turn struct {
+// circle is one full circle of queries through a machine: they arrive, are sent in batches, come back and are answered.
+type circle struct {
 	m     *Machine
 	acts  Actions
 	now   api.Nanos
@@ -17,8 +17,8 @@ type turn struct {
 	mixed bool // deadlines in no order
 }
 
-func newTurn(queries, functions int) *turn {
-	tn := &turn{m: New(Config{Batching: Batching{Policy: AIMD, MaxBatch: queries, ObjectiveNanos: 1e9}}), items: make([]Item, queries)}
+func newCircle(queries, functions int) *circle {
+	tn := &circle{m: New(Config{Batching: Batching{Policy: AIMD, MaxBatch: queries, ObjectiveNanos: 1e9}}), items: make([]Item, queries)}
 	for range functions {
 		tn.m.AddFunction(1)
 	}
@@ -31,7 +31,7 @@ func newTurn(queries, functions int) *turn {
 	return tn
 }
 
-func (tn *turn) run(tb testing.TB) {
+func (tn *circle) run(tb testing.TB) {
 	ended := 0
 	for i := range tn.items {
 		it := &tn.items[i]
@@ -67,11 +67,11 @@ func BenchmarkQueries(b *testing.B) {
 	}{{1, 1, false}, {32, 1, false}, {512, 1, false}, {512, 8, false}, {4096, 1, true}} {
 		name := fmt.Sprintf("%d at once, %d functions, mixed %v", c.queries, c.functions, c.mixed)
 		b.Run(name, func(b *testing.B) {
-			tn := newTurn(c.queries, c.functions)
+			tn := newCircle(c.queries, c.functions)
 			tn.mixed = c.mixed
 			for range 2000 {
 				tn.run(b)
-				if tn.m.replicas[0].cap() >= c.queries {
+				if tn.m.replicas[0].controller.cap() >= c.queries {
 					break
 				}
 			}

@@ -48,3 +48,41 @@ func TestNoStarvation(t *testing.T) {
 }
 
 const hopeful = api.Nanos(2 * hopefulNanos)
+
+// TestNoStarvationByShares: where replicas have been given to functions, each function gets its share of its replica,
+// whatever goes on at the others. A and C have replica 1 to themselves, 50 to 1; B has replica 2.
+func TestNoStarvationByShares(t *testing.T) {
+	m := New(Config{Batching: Batching{Policy: Fixed, MaxBatch: 8}})
+	a, b, c := m.AddFunction(1), m.AddFunction(1), m.AddFunction(1)
+	m.ReplicaReady(0, 1, 1)
+	m.ReplicaReady(0, 2, 1)
+	m.SetPlan(Plan{Replicas: []ReplicaPlan{{ID: 1, Shares: []float64{50, 0, 1}}, {ID: 2, Shares: []float64{0, 1, 0}}}})
+	var acts Actions
+	waiting, at1, at2 := map[int32]int{}, map[int32]int{}, map[int32]int{}
+	for turn := 0; turn < 10_000; turn++ {
+		for _, f := range []int32{a, b, c} {
+			for ; waiting[f] < 16; waiting[f]++ {
+				m.Arrive(0, &Item{Query: api.Query{Function: f, Deadline: hopeful, Expires: hopeful}})
+			}
+		}
+		m.Ready(0, &acts)
+		done := append([]Dispatch(nil), acts.Dispatches...)
+		for _, d := range done {
+			served := at1
+			if d.Replica == 2 {
+				served = at2
+			}
+			for _, q := range d.Batch.Queries {
+				waiting[q.Function]--
+				served[q.Function]++
+			}
+			m.BatchDone(0, d.Replica, &api.BatchResult{ID: d.Batch.ID, EvalNanos: 1})
+		}
+	}
+	if ratio := float64(at1[a]) / float64(max(at1[c], 1)); ratio < 49 || ratio > 51 || at1[b] > 0 {
+		t.Errorf("replica 1 served %d, %d and %d queries of A, B and C, want 50 to none to 1", at1[a], at1[b], at1[c])
+	}
+	if at2[a]+at2[c] > 0 {
+		t.Errorf("replica 2 served %d and %d queries of A and C while B's waited", at2[a], at2[c])
+	}
+}

@@ -22,6 +22,7 @@ type Item struct {
 	place      place
 	answered   bool
 	retried    bool // lost once with a replica; travels in a batch of its own
+	probe      bool // let in against what a profile says, and evaluated against it too
 }
 
 // Link is what a driver needs in each item so that it allocates nothing: see package driver.

@@ -27,7 +27,12 @@ type Machine struct {
 	ready       int       // replicas that take batches
 	readySeenAt api.Nanos // when a replica last was ready, while none is
 	holdUntil   api.Nanos // when the batch that is held back is due
+	followAt    api.Nanos // when a busy replica is due to get its next batch
 	eagerNanos  int64     // pipelineEagerNanos, but for the test that measures it
+
+	rate      rate
+	execution Execution
+	turn      turn // on a device that it shares
 
 	closed    bool
 	closeCode api.Code
@@ -44,6 +49,10 @@ type function struct {
 	plan       FunctionPlan
 	removed    bool
 	items      int // accepted and not released
+	rate       rate
+	arrived    uint64
+	bytes      uint64  // of inputs of those that arrived
+	shedding   float64 // plan.Shed, added up: at 1 a query is refused
 	queue      queue
 	deficit    float64
 	prev, next *function // ring of functions that have queries waiting
@@ -63,8 +72,10 @@ func (f *function) share() float64 {
 	if !(w > 0) { // also NaN
 		return 1
 	}
-	return max(minFunctionWeight, min(w, maxFunctionWeight))
+	return clampWeight(w)
 }
+
+func clampWeight(w float64) float64 { return max(minFunctionWeight, min(w, maxFunctionWeight)) }
 
 // New makes a machine without functions and replicas.
 func New(cfg Config) *Machine {
@@ -74,6 +85,7 @@ func New(cfg Config) *Machine {
 		byID:        make(map[ReplicaID]*replica),
 		readySeenAt: -api.Never,
 		holdUntil:   api.Never,
+		followAt:    api.Never,
 		eagerNanos:  pipelineEagerNanos,
 	}
 }
@@ -97,16 +109,7 @@ func (m *Machine) Configure(now api.Nanos, cfg Config) {
 		return
 	}
 	for _, r := range m.replicas {
-		before := r.controller
-		r.controller = newController(cfg.Batching)
-		now, steering := r.controller.(*aimd)
-		switch _, steered := before.(*aimd); {
-		case !steering:
-		case steered:
-			now.size = min(before.cap(), now.max) // what was learned is a better start than nothing
-		case r.profile.samples > 0: // its cap was never judged by a time, but its times are known
-			now.size = max(aimdStart, r.profile.within(now.objectiveNanos, now.max))
-		}
+		m.remake(r)
 	}
 }
 
@@ -126,6 +129,14 @@ func (m *Machine) AddFunction(weight float64) int32 {
 	m.functions = append(m.functions, f)
 	m.reweigh()
 	return f.index
+}
+
+// Weigh changes the weight that a function was attached with.
+func (m *Machine) Weigh(index int32, weight float64) {
+	if f := m.function(index); f != nil {
+		f.weight = weight
+		m.reweigh()
+	}
 }
 
 // RemoveFunction detaches a function: new queries of it are refused with ModelRemoved, those that were accepted are
@@ -161,6 +172,19 @@ func (m *Machine) reweigh() {
 			m.minWeight = min(m.minWeight, f.share())
 		}
 	}
+	for _, r := range m.replicas {
+		r.minShare = maxFunctionWeight
+		for _, f := range m.functions {
+			if f != nil {
+				if share := r.shareOf(f); share > 0 {
+					r.minShare = min(r.minShare, share)
+				}
+			}
+		}
+		for len(r.deficits) < len(m.functions) {
+			r.deficits = append(r.deficits, 0)
+		}
+	}
 }
 
 // tick moves the machine's clock. Events may be stamped a little out of order (a completion carries the time at which it
@@ -175,8 +199,14 @@ func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	m.seq++
 	it.acceptedAt = m.now
 	it.bytes = it.InputBytes()
-	it.place, it.answered, it.retried = nowhere, false, false
+	it.place, it.answered, it.retried, it.probe = nowhere, false, false, false
 	m.counters.Arrived++
+	m.rate.count(m.now)
+	if f := m.function(it.Function); f != nil {
+		f.arrived++
+		f.rate.count(m.now)
+		f.bytes += uint64(it.bytes)
+	}
 
 	if code := m.admit(it); code != api.OK {
 		m.counters.Ended[code]++
@@ -309,11 +339,19 @@ func (m *Machine) joinRing(f *function) {
 
 func (m *Machine) leaveRing(f *function) {
 	f.deficit = 0 // a function that has nothing waiting saves nothing up
+	next := f.next
+	if next == f {
+		next = nil
+	}
 	if m.cursor == f {
-		m.visiting = false
-		m.cursor = f.next
-		if f.next == f {
-			m.cursor = nil
+		m.cursor, m.visiting = next, false
+	}
+	for _, r := range m.replicas {
+		if len(r.shares) > 0 {
+			r.deficits[f.index] = 0
+			if r.cursor == f {
+				r.cursor, r.visiting = next, false
+			}
 		}
 	}
 	f.prev.next, f.next.prev = f.next, f.prev

@@ -36,6 +36,7 @@ type profile struct {
 	p99Nanos   int64
 	sinceP99   uint32 // samples since p99Nanos was found
 	wasOutlier bool
+	spread     float64 // decayed mean square of how far off predictions were, as parts of them
 }
 
 func (p *profile) known() bool { return p.samples >= knownSamples }
@@ -44,6 +45,12 @@ func (p *profile) known() bool { return p.samples >= knownSamples }
 func (p *profile) predict(n int) int64 {
 	return int64(p.intercept + p.slope*float64(n))
 }
+
+// careful is predict with what it may be off by: 2.5 standard deviations, which for a normal distribution is one in a
+// hundred and sixty, and a half at most.
+func (p *profile) careful(n int) int64 { return int64(float64(p.predict(n)) * p.margin()) }
+
+func (p *profile) margin() float64 { return 1 + min(0.5, 2.5*math.Sqrt(p.spread)) }
 
 // within is the largest batch, up to most, that is expected to take no longer than nanos.
 func (p *profile) within(nanos int64, most int) int {
@@ -70,6 +77,9 @@ func (p *profile) observe(now api.Nanos, n int, evalNanos int64) {
 			y = most
 		}
 		p.wasOutlier = beyond
+	}
+	if off := y/max(1, p.intercept+p.slope*float64(n)) - 1; p.samples >= 2 {
+		p.spread += (1 - sampleDecay) * (off*off - p.spread)
 	}
 	keep := sampleDecay
 	if idle := int64(now-p.lastAt) - evalNanos; idle > 1e6 && p.samples > 0 {

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
@@ -30,6 +31,7 @@ func TestRandomLife(t *testing.T) {
 			"cancel":        w.cancel,
 			"configure":     w.configure,
 			"plan":          w.plan,
+			"grant":         w.grant,
 			"addFunction":   w.addFunction,
 			"dropFunction":  w.dropFunction,
 			"unknownEvents": w.unknownEvents,
@@ -73,6 +75,8 @@ type world struct {
 	lastID    ReplicaID
 	functions []int32
 	drained   map[ReplicaID]bool
+
+	wantsTurn, hasTurn bool
 }
 
 func drawConfig(t *rapid.T) Config {
@@ -81,13 +85,14 @@ func drawConfig(t *rapid.T) Config {
 		MaxQueue:      rapid.IntRange(1, 20).Draw(t, "maxQueue"),
 		MaxQueueBytes: rapid.IntRange(50, 2000).Draw(t, "maxQueueBytes"),
 		Batching: Batching{
-			Policy:         Policy(rapid.IntRange(0, 2).Draw(t, "policy")),
+			Policy:         Policy(rapid.IntRange(0, 3).Draw(t, "policy")),
 			MaxBatch:       rapid.IntRange(1, 8).Draw(t, "maxBatch"),
 			MaxBatchBytes:  rapid.IntRange(20, 200).Draw(t, "maxBatchBytes"),
 			HoldNanos:      rapid.SampledFrom([]int64{0, 0, 1e6, 5e6}).Draw(t, "hold"),
 			ObjectiveNanos: rapid.SampledFrom([]int64{0, 1e6, 20e6}).Draw(t, "objective"),
 			Pad:            rapid.IntRange(0, 7).Draw(t, "pad") == 0,
 		},
+		Shared:       rapid.IntRange(0, 3).Draw(t, "shared") == 0,
 		Retry:        rapid.Bool().Draw(t, "retry"),
 		TimeoutNanos: rapid.SampledFrom([]int64{0, 2e9}).Draw(t, "timeout"),
 	}
@@ -310,15 +315,32 @@ func (w *world) plan(t *rapid.T) {
 	for range rapid.IntRange(0, 4).Draw(t, "functions") {
 		p.Functions = append(p.Functions, FunctionPlan{
 			Weight: rapid.SampledFrom([]float64{0, 0.5, 1000}).Draw(t, "weight"),
-			Shed:   rapid.IntRange(0, 9).Draw(t, "shed") == 0,
+			Shed:   rapid.SampledFrom([]float64{0, 0, 0, 0.3, 1, 7, math.NaN(), -1}).Draw(t, "shed"),
 		})
 	}
 	for _, r := range w.replicas {
 		p.Replicas = append(p.Replicas, ReplicaPlan{ID: r.id, Cap: rapid.IntRange(0, 3).Draw(t, "cap"),
-			HoldNanos: rapid.SampledFrom([]int64{0, -1, 3e6}).Draw(t, "hold")})
+			HoldNanos:      rapid.SampledFrom([]int64{0, -1, 3e6}).Draw(t, "hold"),
+			ObjectiveNanos: rapid.SampledFrom([]int64{0, -1, 2e6}).Draw(t, "objective"),
+			Shares:         rapid.SliceOfN(rapid.SampledFrom([]float64{0, 1, 5, math.NaN(), -1, math.Inf(1)}), 0, 4).Draw(t, "shares")})
 	}
+	p.Execution = Execution(rapid.IntRange(0, 2).Draw(t, "execution"))
 	w.both(func(m *Machine) { m.SetPlan(p) })
 	w.settle(t)
+}
+
+// grant gives the machines the device that they want, for longer or shorter than a batch takes.
+func (w *world) grant(t *rapid.T) {
+	if !w.wantsTurn {
+		t.Skip()
+	}
+	w.giveTurn(rapid.SampledFrom([]int64{0, 1e6, 20e6}).Draw(t, "turn"))
+	w.settle(t)
+}
+
+func (w *world) giveTurn(nanos int64) {
+	w.wantsTurn, w.hasTurn = false, true
+	w.both(func(m *Machine) { m.TurnGranted(w.now, nanos) })
 }
 
 // unknownEvents are what a transport may say too late.

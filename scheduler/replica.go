@@ -12,8 +12,14 @@ type replica struct {
 	id         ReplicaID
 	depth      int
 	controller controller
+	aimNanos   int64 // the objective that the controller was made for
 	profile    profile
 	plan       ReplicaPlan
+	shares     []float64 // plan.Shares, in memory of its own
+	minShare   float64   // the least that any function has here
+	cursor     *function // the round robin's place, where it goes by shares; nil: at the machine's
+	visiting   bool
+	deficits   []float64 // of each function, where it goes by shares
 	nextBatch  uint64
 	flights    []*flight // outstanding, by batch id: the replica evaluates them in this order
 	// oldestAt is when flights[0] became the oldest outstanding batch, which is when its evaluation began, about.
@@ -28,15 +34,42 @@ type replica struct {
 type flight struct {
 	batch api.Batch
 	items []*Item
-	due   api.Nanos // the earliest deadline of an item that has no answer yet; Never when all have
-	full  bool      // the cap let no more in
-	alone bool      // one query that was lost before
+	// The first live of items had no answer when they were sent, and are in the order of their deadlines. Those before next
+	// have been answered since.
+	live, next int
+	full       bool // the cap let no more in
+	alone      bool // one query that was lost before
 }
 
 func (r *replica) open() bool { return !r.draining && !r.leaving }
 
-// cap is the most queries that the replica's next batch may have.
-func (r *replica) cap() int {
+// batching is how r's controller is to be made: as configured, but for an objective of the plan's.
+func (m *Machine) batching(r *replica) Batching {
+	b := m.cfg.Batching
+	if b.ObjectiveNanos > 0 && r.plan.ObjectiveNanos > 0 {
+		b.ObjectiveNanos = r.plan.ObjectiveNanos
+	}
+	return b
+}
+
+// aim gives r another controller where the plan has changed its objective; it goes on from what the one before it knew.
+func (m *Machine) aim(r *replica) {
+	if m.batching(r).ObjectiveNanos != r.aimNanos {
+		m.remake(r)
+	}
+}
+
+func (m *Machine) remake(r *replica) {
+	b, before := m.batching(r), r.controller
+	r.controller, r.aimNanos = newController(b), b.ObjectiveNanos
+	carryOver(before, r.controller, &r.profile)
+}
+
+// capOf is the most queries that r's next batch may have.
+func (m *Machine) capOf(r *replica) int {
+	if m.execution == Stream {
+		return 1
+	}
 	n := r.controller.cap()
 	if r.plan.Cap > 0 {
 		n = min(n, r.plan.Cap)
@@ -56,7 +89,10 @@ func (r *replica) remaining(now api.Nanos) int64 {
 	if len(r.flights) == 0 {
 		return 0
 	}
-	left := max(0, r.profile.predict(len(r.flights[0].items))-int64(now-r.oldestAt))
+	left := r.profile.predict(len(r.flights[0].items)) - int64(now-r.oldestAt)
+	if left < 0 {
+		left = -left // who is late by so much is likely to be late by as much again
+	}
 	for _, fl := range r.flights[1:] {
 		left += r.profile.predict(len(fl.items))
 	}
@@ -73,11 +109,12 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 		depth = m.cfg.Depth
 	}
 	r := &replica{
-		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), nextBatch: 1, probedAt: m.now - probeNanos,
+		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), aimNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos,
 	}
 	m.byID[id] = r
 	m.replicas = append(m.replicas, r)
 	m.ready++
+	m.reweigh()
 }
 
 // ReplicaDrain: the replica gets no new batches; [Actions.Drained] says when it holds none.

@@ -14,6 +14,9 @@ type Counters struct {
 	Batches, Retries uint64
 	// Why queries were refused with Overloaded, and how many were let through as probes.
 	QueueFull, RefusedEarly, Shed, Probes uint64
+	// PassedOver counts queries that waited and were answered with Overloaded before their deadlines, because they could not
+	// have been evaluated by them any more.
+	PassedOver uint64
 	// Kills counts replicas that were to be killed.
 	Kills uint64
 }
@@ -25,8 +28,9 @@ type Snapshot struct {
 	// of their inputs.
 	Queued, Late, Retrying, QueuedBytes int
 	// Held is what was accepted and not released: what waits and what is in flight.
-	Held   int
-	Closed bool
+	Held      int
+	Closed    bool
+	Execution Execution
 	// NextWake is when the machine has something to do by itself.
 	NextWake  api.Nanos
 	Counters  Counters
@@ -36,11 +40,16 @@ type Snapshot struct {
 
 // FunctionSnapshot is one attached function; Index -1 marks a free index.
 type FunctionSnapshot struct {
-	Index    int32
+	Index int32
+	// Weight is its share in force, Attached what it was attached with.
 	Weight   float64
+	Attached float64
 	Queued   int
 	Earliest api.Nanos // the first deadline; Never when nothing waits
-	Shed     bool
+	// Arrived counts its queries, also those that were refused, and ArrivedBytes their inputs; Shed is the part that the plan
+	// refuses.
+	Arrived, ArrivedBytes uint64
+	Shed                  float64
 }
 
 // ReplicaState says what a replica is good for.
@@ -74,6 +83,9 @@ type ReplicaSnapshot struct {
 	State ReplicaState
 	// Cap is the most queries of its next batch, Batches and Queries what is outstanding.
 	Cap, Batches, Queries int
+	// Learned is the cap that its controller allows, which a plan may lower; Settled says that it has met its limit.
+	Learned int
+	Settled bool
 	// OldestAt is when its oldest outstanding batch was begun; Never when it has none.
 	OldestAt api.Nanos
 	// The latency profile: a batch of n is expected to take InterceptNanos + n × SlopeNanos.
@@ -89,13 +101,13 @@ func (m *Machine) Snapshot(s *Snapshot) {
 	for i, f := range m.functions {
 		fs := FunctionSnapshot{Index: -1, Earliest: api.Never}
 		if f != nil {
-			fs = FunctionSnapshot{Index: int32(i), Weight: f.share(), Queued: f.queue.len(), Earliest: f.queue.first(), Shed: f.plan.Shed}
+			fs = FunctionSnapshot{Index: int32(i), Weight: f.share(), Attached: f.weight, Queued: f.queue.len(), Earliest: f.queue.first(), Arrived: f.arrived, ArrivedBytes: f.bytes, Shed: f.plan.Shed}
 		}
 		functions = append(functions, fs)
 	}
 	for _, r := range m.replicas {
 		rs := ReplicaSnapshot{
-			ID: r.id, Cap: r.cap(), Batches: len(r.flights), OldestAt: api.Never,
+			ID: r.id, Cap: m.capOf(r), Batches: len(r.flights), OldestAt: api.Never, Learned: r.controller.cap(), Settled: r.controller.settled(),
 			Samples: r.profile.samples, InterceptNanos: r.profile.intercept, SlopeNanos: r.profile.slope, P99Nanos: r.profile.p99Nanos,
 		}
 		switch {
@@ -114,7 +126,7 @@ func (m *Machine) Snapshot(s *Snapshot) {
 	}
 	*s = Snapshot{
 		Now: m.now, Queued: m.live, Late: m.late.len(), Retrying: m.retries.len(), QueuedBytes: m.bytes,
-		Held: m.held, Closed: m.closed, NextWake: m.NextWake(), Counters: m.counters,
+		Held: m.held, Closed: m.closed, Execution: m.execution, NextWake: m.NextWake(), Counters: m.counters,
 		Functions: functions, Replicas: replicas,
 	}
 }

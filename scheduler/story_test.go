@@ -76,7 +76,7 @@ func storyConfig(t *testing.T, d *datadriven.TestData, cfg Config) Config {
 		case "max-queue-bytes":
 			cfg.MaxQueueBytes = number(t, d, val)
 		case "policy":
-			cfg.Batching.Policy = map[string]Policy{"aimd": AIMD, "fixed": Fixed, "none": None}[val]
+			cfg.Batching.Policy = map[string]Policy{"aimd": AIMD, "fixed": Fixed, "none": None, "quantile": Quantile}[val]
 		case "max-batch":
 			cfg.Batching.MaxBatch = number(t, d, val)
 		case "max-batch-bytes":
@@ -87,6 +87,8 @@ func storyConfig(t *testing.T, d *datadriven.TestData, cfg Config) Config {
 			cfg.Batching.ObjectiveNanos = nanos(t, d, val)
 		case "pad":
 			cfg.Batching.Pad = true
+		case "shared":
+			cfg.Shared = true
 		case "no-retry":
 			cfg.Retry = false
 		case "timeout":
@@ -176,6 +178,8 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "close":
 		s.m.Close(s.now, code(t, d, words[0]))
+	case "grant":
+		s.m.TurnGranted(s.now, nanos(t, d, words[0]))
 	case "plan":
 		s.m.SetPlan(storyPlan(t, d))
 	case "train":
@@ -261,7 +265,7 @@ func (s *story) train(id ReplicaID, batches, n int, fixed, each, pause api.Nanos
 	for range batches {
 		size := n
 		if size == 0 {
-			size = s.m.byID[id].cap()
+			size = s.m.capOf(s.m.byID[id])
 		}
 		for range size {
 			s.trained++
@@ -272,7 +276,7 @@ func (s *story) train(id ReplicaID, batches, n int, fixed, each, pause api.Nanos
 		s.done(id, 0, api.OK)
 		s.ready()
 		s.now += pause
-		caps = append(caps, fmt.Sprint(s.m.byID[id].cap()))
+		caps = append(caps, fmt.Sprint(s.m.capOf(s.m.byID[id])))
 	}
 	return "caps " + strings.Join(caps, " ") + "\n"
 }
@@ -285,7 +289,7 @@ func storyPlan(t *testing.T, d *datadriven.TestData) Plan {
 			continue
 		}
 		get := func(key string) string {
-			for _, w := range f[2:] {
+			for _, w := range f[min(2, len(f)):] {
 				if k, v, _ := strings.Cut(w, "="); k == key {
 					return v
 				}
@@ -296,7 +300,7 @@ func storyPlan(t *testing.T, d *datadriven.TestData) Plan {
 		case "function":
 			var fp FunctionPlan
 			fp.Weight, _ = strconv.ParseFloat(get("weight"), 64)
-			fp.Shed = get("shed") == "true"
+			fp.Shed, _ = strconv.ParseFloat(get("shed"), 64)
 			for len(p.Functions) <= number(t, d, f[1]) {
 				p.Functions = append(p.Functions, FunctionPlan{})
 			}
@@ -307,7 +311,21 @@ func storyPlan(t *testing.T, d *datadriven.TestData) Plan {
 			if v := get("hold"); v != "" {
 				rp.HoldNanos = nanos(t, d, v)
 			}
+			if v := get("objective"); v != "" {
+				rp.ObjectiveNanos = nanos(t, d, v)
+			}
+			for _, v := range strings.FieldsFunc(get("shares"), func(r rune) bool { return r == ',' }) {
+				share, err := strconv.ParseFloat(v, 64)
+				if err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+				rp.Shares = append(rp.Shares, share)
+			}
 			p.Replicas = append(p.Replicas, rp)
+		case "execution":
+			p.Execution = map[string]Execution{"whole": Whole, "split": Split, "stream": Stream}[f[1]]
+		default:
+			d.Fatalf(t, "a plan has no %s", f[0])
 		}
 	}
 	return p
@@ -346,6 +364,12 @@ func (s *story) ready() string {
 	}
 	for _, e := range s.acts.Evaluated {
 		fmt.Fprintf(&b, "evaluated %d: %d in %s, %s\n", e.Replica, e.Queries, time.Duration(e.EvalNanos), e.Code)
+	}
+	if s.acts.EndTurn > 0 {
+		fmt.Fprintf(&b, "turn ends after %s\n", time.Duration(s.acts.EndTurn))
+	}
+	if s.acts.WantTurn {
+		b.WriteString("wants a turn\n")
 	}
 	if b.Len() == 0 {
 		return "nothing\n"

@@ -16,8 +16,23 @@ func (w *world) settle(t *rapid.T) {
 	if a, b := w.describe(0), w.describe(1); a != b {
 		t.Fatalf("two machines with the same events differ:\n%s\n%s", a, b)
 	}
+	if len(w.acts[0].Dispatches) > 0 && w.cfg.Shared && !w.hasTurn {
+		t.Fatal("batches are sent out of turn")
+	}
 	for _, d := range w.acts[0].Dispatches {
 		w.fly(t, d)
+	}
+	if w.acts[0].EndTurn > 0 {
+		if !w.hasTurn {
+			t.Fatal("a turn ends that was not granted")
+		}
+		w.hasTurn = false
+	}
+	if w.acts[0].WantTurn {
+		if w.hasTurn || w.wantsTurn {
+			t.Fatalf("wants a turn and has one (%v) or wants one already (%v)", w.hasTurn, w.wantsTurn)
+		}
+		w.wantsTurn = true
 	}
 	for _, k := range w.acts[0].Kills {
 		r := w.replica(k.Replica)
@@ -111,6 +126,7 @@ func (w *world) describe(i int) string {
 	for _, e := range a.Ends {
 		fmt.Fprintf(&b, "; %d %s %s", e.Kind, e.Code, w.byQuery[&e.Item.Query].name)
 	}
+	fmt.Fprintf(&b, "; turn %d %v", a.EndTurn, a.WantTurn)
 	fmt.Fprintf(&b, "; %v %v %v; wake %d", a.Kills, a.Drained, a.Evaluated, w.m[i].NextWake())
 	return b.String()
 }
@@ -154,8 +170,16 @@ func (w *world) check(t *rapid.T) {
 	if bytes != m.bytes {
 		t.Fatalf("%d bytes wait, counted %d", bytes, m.bytes)
 	}
+	flights := 0
 	for _, r := range w.replicas {
-		if !r.draining && !r.killed && len(r.out) == 0 && m.queuedItems() > 0 && m.holdUntil <= w.now {
+		flights += len(r.out)
+	}
+	if w.hasTurn && flights == 0 {
+		t.Fatal("the device is held for nothing")
+	}
+	for _, r := range w.replicas {
+		// Where the device is shared, waiting for a turn is no idling, and a turn that is nearly over begins nothing new.
+		if !r.draining && !r.killed && len(r.out) == 0 && m.queuedItems() > 0 && m.holdUntil <= w.now && (!w.cfg.Shared || !w.wantsTurn && flights == 0) {
 			t.Fatalf("replica %d idles while %d queries wait", r.id, m.queuedItems())
 		}
 	}
@@ -204,6 +228,11 @@ func (w *world) finish(t *rapid.T) {
 				w.settle(t)
 				served = true
 			}
+		}
+		if w.wantsTurn {
+			w.giveTurn(1e6)
+			w.settle(t)
+			served = true
 		}
 		if !served {
 			w.jump(t)
