@@ -1,0 +1,19 @@
+//go:build !race
+
+package planner
+
+import "testing"
+
+// TestPlanDoesNotAlloc: neither with room for everything nor with room for a third of it.
+func TestPlanDoesNotAlloc(t *testing.T) {
+	for _, overload := range []float64{0.05, 0.7, 3} {
+		in, p, out := city(200, overload), New(), &Output{}
+		p.Plan(in, out)
+		if n := testing.AllocsPerRun(100, func() {
+			in.Now += 10e6
+			p.Plan(in, out)
+		}); n > 0 {
+			t.Errorf("overload %v: %v allocations a plan", overload, n)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package planner
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// city is an Input of so many models with four replicas each and two functions a model: every tenth model is asked for four
+// times what others are, every fourth shares a device with three others, every seventh function has a budget, every third
+// is an ensemble; functions have one to four candidates among eight neighbours. overload multiplies all rates.
+func city(models int, overload float64) *Input {
+	rng := rand.New(rand.NewPCG(1, uint64(models)))
+	in := &Input{Now: 1e9, EpochNanos: 10e6, Devices: make([]Device, (models+15)/16)}
+	capacity := make([]float64, models)
+	for i := range models {
+		m := Model{Key: uint64(i + 1), Device: -1, Cost: rng.Float64(), MaxBatch: 256, HoldNanos: int64(rng.IntN(2)) * 1e6}
+		share := 4.0
+		if i%4 == 0 {
+			m.Device = int32(i / 16)
+			share = 1
+		}
+		a, s := 1e5+rng.Float64()*5e6, 1e3+rng.Float64()*1e5
+		b := 8 + rng.IntN(120)
+		for r := range 4 {
+			m.Replicas = append(m.Replicas, Replica{
+				ID: scheduler.ReplicaID(i*4 + r + 1), Cap: b, Settled: true, Samples: 1000, InterceptNanos: a, SlopeNanos: s, Outstanding: rng.IntN(8),
+			})
+		}
+		capacity[i] = share * float64(b) * 1e9 / (a + s*float64(b))
+		in.Models = append(in.Models, m)
+	}
+	for i := range 2 * models {
+		f := Function{Key: uint64(i + 1), Weight: 1 + float64(rng.IntN(3)), SLONanos: []int64{20e6, 50e6, 200e6}[rng.IntN(3)]}
+		first := i / 2
+		f.Rate = overload * capacity[first] * (0.1 + 0.2*rng.Float64())
+		if first%10 == 0 {
+			f.Rate *= 4
+		}
+		if i%3 == 0 {
+			f.Mode = All
+		}
+		for c := range 1 + rng.IntN(4) {
+			f.attach(in, i, first&^7+(first+c)%8, 1-0.2*float64(c)*rng.Float64())
+		}
+		if i%7 == 0 {
+			f.Budget = f.Rate * 0.5
+		}
+		in.Functions = append(in.Functions, f)
+	}
+	return in
+}
+
+// BenchmarkPlan: one plan. quiet: everything has room; mixed: a tenth of the models are overloaded, and those that their
+// functions could use take part in the sharing; crowded: everything is asked for three times over.
+func BenchmarkPlan(b *testing.B) {
+	for _, models := range []int{104, 1000, 4000} {
+		for _, load := range []struct {
+			name string
+			of   float64
+		}{{"quiet", 0.05}, {"mixed", 0.7}, {"crowded", 3}} {
+			b.Run(fmt.Sprintf("%dx%d/%s", models, 4*models, load.name), func(b *testing.B) {
+				in, p, out := city(models, load.of), New(), &Output{}
+				p.Plan(in, out)
+				b.ReportAllocs()
+				for b.Loop() {
+					in.Now += 10e6
+					p.Plan(in, out)
+				}
+			})
+		}
+	}
+}

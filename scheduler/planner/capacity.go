@@ -1,0 +1,187 @@
+package planner
+
+import "math"
+
+// knownSamples is how many batches must have been seen of a replica before its profile is believed, as in package
+// scheduler.
+const knownSamples = 16
+
+// device is what the planner works out about a device.
+type device struct {
+	// Of what its tenants can wait for each other: the least, whose it is, and the least of the others.
+	leastNanos, nextNanos float64
+	least                 int32
+	tenants               int
+}
+
+// look takes in what is known of the models: profiles, traffic, caps, capacities.
+func (p *Planner) look() {
+	in := p.in
+	p.models = resize(p.models, len(in.Models))
+	p.devices = resize(p.devices, len(in.Devices))
+	for i := range p.devices {
+		p.devices[i] = device{leastNanos: math.Inf(1), nextNanos: math.Inf(1), least: -1}
+	}
+	queues := 0
+	for i := range in.Models {
+		m, im := &p.models[i], &in.Models[i]
+		*m = model{memory: p.modelMemories.at(i, im.Key), resource: -1, queueAt: int32(queues), cost: number(im.Cost)}
+		queues += len(im.Queues)
+		m.lookAtQueues(im)
+		m.lookAtReplicas(im)
+		if m.known {
+			m.streaming = p.streams(m, im)
+		}
+		if d := p.deviceOf(im); d != nil {
+			p.lookAtTenant(d, int32(i), m)
+		}
+	}
+	p.queues = resize(p.queues, queues)
+	clear(p.queues)
+	for i := range in.Models {
+		m, im := &p.models[i], &in.Models[i]
+		if !m.known {
+			continue
+		}
+		m.resource = int32(i)
+		if d := p.deviceOf(im); d != nil {
+			m.resource = int32(len(in.Models)) + im.Device
+			m.deviceCap = p.capBeside(d, int32(i), m, im)
+		}
+		m.measure(im)
+	}
+}
+
+// deviceOf is the device that a model shares, nil if it shares none.
+func (p *Planner) deviceOf(im *Model) *device {
+	if im.Device < 0 || int(im.Device) >= len(p.devices) {
+		return nil
+	}
+	return &p.devices[im.Device]
+}
+
+// lookAtQueues adds up the traffic and finds the tightest objective of those that have any.
+func (m *model) lookAtQueues(im *Model) {
+	for i := range im.Queues {
+		q := &im.Queues[i]
+		rate := number(q.Rate)
+		if q.Free || rate == 0 && q.Queued <= 0 {
+			continue
+		}
+		m.arriving += rate
+		if q.SLONanos > 0 && (m.tightestNanos == 0 || q.SLONanos < m.tightestNanos) {
+			m.tightestNanos = q.SLONanos
+		}
+	}
+}
+
+// lookAtReplicas finds out whether enough is known of all replicas, and their mean profile.
+func (m *model) lookAtReplicas(im *Model) {
+	for i := range im.Replicas {
+		r := &im.Replicas[i]
+		a, s := number(r.InterceptNanos), number(r.SlopeNanos)
+		if r.Samples < knownSamples || !r.Settled || r.Cap < 1 || !(a+s > 0) {
+			return
+		}
+		m.intercept += a
+		m.slope += s
+		m.cap += min(r.Cap, 1<<30)
+	}
+	if n := len(im.Replicas); n > 0 {
+		m.known = true
+		m.intercept /= float64(n)
+		m.slope /= float64(n)
+		m.cap = max(1, m.cap/n)
+		if im.MaxBatch > 0 {
+			m.cap = min(m.cap, im.MaxBatch)
+		}
+	}
+}
+
+// evaluation is how long a batch of n takes.
+func (m *model) evaluation(n float64) float64 { return m.intercept + m.slope*n }
+
+// lookAtTenant takes in how long a tenant with traffic can wait for another's batch: half of its tightest objective, less
+// what its own batch takes, of as many queries as come in an epoch.
+func (p *Planner) lookAtTenant(d *device, i int32, m *model) {
+	d.tenants++
+	if m.arriving == 0 || m.tightestNanos == 0 {
+		return
+	}
+	can := float64(m.tightestNanos) / 2
+	if m.known {
+		can -= m.evaluation(max(1, min(float64(m.cap), m.arriving*p.epochNanos()/1e9)))
+	}
+	switch {
+	case can < d.leastNanos:
+		d.nextNanos, d.leastNanos, d.least = d.leastNanos, can, i
+	case can < d.nextNanos:
+		d.nextNanos = can
+	}
+}
+
+// capBeside is the largest batch of m that the other tenants of its device can wait for, at least 1; 0 where that is no
+// bound.
+func (p *Planner) capBeside(d *device, i int32, m *model, im *Model) int {
+	can := d.leastNanos
+	if d.least == i {
+		can = d.nextNanos
+	}
+	next := 0
+	if !im.Pinned && m.evaluation(float64(m.cap)) > can {
+		next = max(1, fits(can, m.intercept, m.slope))
+	}
+	if m.memory != nil {
+		next = steadyCap(m.memory.deviceCap, next)
+		m.memory.deviceCap = next
+	}
+	return next
+}
+
+// fits is the largest batch that takes no longer than nanos, 0 where not even one query does, and the largest int32 where
+// any does.
+func fits(nanos, intercept, slope float64) int {
+	n := (nanos - intercept) / slope
+	switch {
+	case !(n >= 1): // also NaN
+		return 0
+	case n >= math.MaxInt32:
+		return math.MaxInt32
+	}
+	return int(n)
+}
+
+// steadyCap is next, or last where that is no larger and not much smaller: what a bound allows changes with every batch
+// that is seen, and a new plan for that is not worth its while.
+func steadyCap(last, next int) int {
+	if last > 0 && last <= next && float64(next) <= 1.25*float64(last)+1 {
+		return last
+	}
+	return next
+}
+
+// measure finds the capacity: each replica does b queries in its time for b, the most that a batch may have.
+func (m *model) measure(im *Model) {
+	for i := range im.Replicas {
+		r := &im.Replicas[i]
+		b := r.Cap
+		if im.MaxBatch > 0 {
+			b = min(b, im.MaxBatch)
+		}
+		if m.deviceCap > 0 {
+			b = min(b, m.deviceCap)
+		}
+		if m.streaming {
+			b = 1
+		}
+		took := number(r.InterceptNanos) + number(r.SlopeNanos)*float64(b)
+		m.capacity += float64(b) * 1e9 / max(took, 1)
+	}
+	if m.deviceCap > 0 {
+		m.cap = min(m.cap, m.deviceCap)
+	}
+	if m.streaming {
+		m.cap = 1
+	}
+	m.use = 1 / m.capacity
+}

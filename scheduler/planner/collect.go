@@ -1,0 +1,193 @@
+package planner
+
+import (
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// Topology is what there is to plan for: it changes when somebody declares or deletes something, not from epoch to epoch.
+type Topology struct {
+	Functions []FunctionInfo
+	Models    []ModelInfo
+	Devices   []string
+}
+
+// FunctionInfo is a declared function.
+type FunctionInfo struct {
+	Key        uint64
+	Name       string
+	Weight     float64
+	SLONanos   int64
+	Budget     float64
+	Mode       Mode
+	Candidates []CandidateInfo
+}
+
+// CandidateInfo is a model version that a function may ask: an index of Topology.Models, and the function's sub-queue there.
+type CandidateInfo struct {
+	Model, Queue int32
+	Gain         float64
+}
+
+// ModelInfo is a declared model version.
+type ModelInfo struct {
+	Key       uint64
+	ID        api.ModelID
+	Cost      float64
+	Device    int32 // index of Topology.Devices; -1: none
+	HoldNanos int64
+	MaxBatch  int
+	Pinned    bool
+}
+
+// Collector turns snapshots of machines into the planner's input, epoch by epoch: it finds rates, leaves out what is not
+// awake, and numbers the rest. Its memory is reused. The order of calls in an epoch is Begin, Model for every model version
+// that is awake, Input.
+type Collector struct {
+	topology *Topology
+	in       Input
+	// Of the topology's functions and models: their index in this epoch's input, -1 when they are left out.
+	functionAt, modelAt []int32
+	// Of this epoch's input: the index in the topology.
+	Functions, Models []int32
+
+	owners  [][]int32 // of each model's sub-queues: the function of the topology, or directQueue
+	meters  [][]Meter // of each model's sub-queues
+	counted []Meter   // of each function: what count says
+	count   func(function int) uint64
+}
+
+// NewCollector makes a collector for a topology that nobody changes any more. count tells of a function of the topology what
+// its machines cannot: with mode One how many of its queries have been refused before they came to any machine, with mode
+// All how many have arrived; both since the start.
+func NewCollector(t *Topology, count func(function int) uint64) *Collector {
+	c := &Collector{
+		topology: t, functionAt: make([]int32, len(t.Functions)), modelAt: make([]int32, len(t.Models)),
+		owners: make([][]int32, len(t.Models)), meters: make([][]Meter, len(t.Models)),
+		counted: make([]Meter, len(t.Functions)), count: count,
+	}
+	for i, f := range t.Functions {
+		for _, cand := range f.Candidates {
+			own := c.owners[cand.Model]
+			for len(own) <= int(cand.Queue) {
+				own = append(own, directQueue)
+			}
+			own[cand.Queue] = int32(i)
+			c.owners[cand.Model] = own
+		}
+	}
+	for _, d := range t.Devices {
+		c.in.Devices = append(c.in.Devices, Device{Name: d})
+	}
+	return c
+}
+
+// directQueue marks a sub-queue of requests that address the model itself.
+const directQueue = -1
+
+// Begin starts an epoch.
+func (c *Collector) Begin(now api.Nanos, epochNanos int64) {
+	c.in.Now, c.in.EpochNanos = now, epochNanos
+	c.in.Functions, c.in.Models = c.in.Functions[:0], c.in.Models[:0]
+	c.Functions, c.Models = c.Functions[:0], c.Models[:0]
+	for i := range c.functionAt {
+		c.functionAt[i] = -1
+	}
+	for i := range c.modelAt {
+		c.modelAt[i] = -1
+	}
+}
+
+// Model takes in the snapshot of a model version of the topology that is awake; nothing of it is kept.
+func (c *Collector) Model(model int, s *scheduler.Snapshot) {
+	info := &c.topology.Models[model]
+	c.modelAt[model] = int32(len(c.in.Models))
+	c.Models = append(c.Models, int32(model))
+	m := extend(&c.in.Models)
+	*m = Model{
+		Key: info.Key, Cost: info.Cost, Device: info.Device, HoldNanos: info.HoldNanos, MaxBatch: info.MaxBatch, Pinned: info.Pinned,
+		Queues: m.Queues[:0], Replicas: m.Replicas[:0],
+	}
+	var bytes, arrived float64
+	meters := c.meters[model]
+	for len(meters) < len(s.Functions) {
+		meters = append(meters, Meter{})
+	}
+	c.meters[model] = meters
+	for i := range s.Functions {
+		f := &s.Functions[i]
+		q := Queue{Free: f.Index < 0, Function: directQueue}
+		if !q.Free {
+			q.Weight, q.Queued, q.Earliest = f.Attached, f.Queued, f.Earliest
+			q.Rate = meters[i].Observe(s.Now, f.Arrived)
+			if own := c.owners[model]; i < len(own) {
+				q.Function = own[i]
+			}
+			bytes += float64(f.ArrivedBytes)
+			arrived += float64(f.Arrived)
+		}
+		m.Queues = append(m.Queues, q)
+	}
+	if arrived > 0 {
+		m.InputBytes = int64(bytes / arrived)
+	}
+	for i := range s.Replicas {
+		r := &s.Replicas[i]
+		if r.State != scheduler.Serving {
+			continue
+		}
+		m.Replicas = append(m.Replicas, Replica{
+			ID: r.ID, Cap: r.Learned, Settled: r.Settled, Samples: r.Samples,
+			InterceptNanos: r.InterceptNanos, SlopeNanos: r.SlopeNanos, P99Nanos: r.P99Nanos, Outstanding: r.Queries,
+		})
+	}
+}
+
+// Input is what the epoch's plan is made from: the models that were taken in, and the functions that may ask any of them.
+// It is good until the next Begin.
+func (c *Collector) Input() *Input {
+	for i := range c.in.Models {
+		for q := range c.in.Models[i].Queues {
+			queue := &c.in.Models[i].Queues[q]
+			if f := queue.Function; f >= 0 {
+				queue.Function = c.function(f)
+				queue.SLONanos = c.topology.Functions[f].SLONanos
+				if fn := &c.in.Functions[queue.Function]; fn.Mode == One {
+					fn.Rate += queue.Rate
+				}
+			}
+		}
+	}
+	return &c.in
+}
+
+// function is the index of a function of the topology in the input, where it is put if it is not there yet.
+func (c *Collector) function(f int32) int32 {
+	if at := c.functionAt[f]; at >= 0 {
+		return at
+	}
+	at := int32(len(c.in.Functions))
+	c.functionAt[f] = at
+	c.Functions = append(c.Functions, f)
+	info := &c.topology.Functions[f]
+	fn := extend(&c.in.Functions)
+	*fn = Function{
+		Key: info.Key, Weight: info.Weight, Rate: c.counted[f].Observe(c.in.Now, c.count(int(f))), SLONanos: info.SLONanos, Budget: info.Budget, Mode: info.Mode,
+		Candidates: fn.Candidates[:0],
+	}
+	for _, cand := range info.Candidates {
+		fn.Candidates = append(fn.Candidates, Candidate{Model: c.modelAt[cand.Model], Queue: cand.Queue, Gain: cand.Gain})
+	}
+	return at
+}
+
+// extend adds an element to list, in memory that it had before if there is any.
+func extend[T any](list *[]T) *T {
+	if n := len(*list); n < cap(*list) {
+		*list = (*list)[:n+1]
+	} else {
+		var zero T
+		*list = append(*list, zero)
+	}
+	return &(*list)[len(*list)-1]
+}

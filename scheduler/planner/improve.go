@@ -1,0 +1,210 @@
+package planner
+
+// worthwhile is the part of a claimant's queries that a pass must have moved for another pass to be made.
+const worthwhile = 0.01
+
+// improve hands out what room is left for better answers: with mode One queries go from worse candidates to better ones, with
+// mode All more members evaluate them. Each resource's room is divided between those that could use it, and each claimant
+// then spends its shares as it gains most by them. It reports whether that was worthwhile.
+func (p *Planner) improve() bool {
+	p.touched = p.touched[:0]
+	wanting := p.wanting[:0]
+	for _, c := range p.wanting {
+		if p.want(&p.claimants[c]) {
+			wanting = append(wanting, c)
+		}
+	}
+	p.wanting = wanting
+	for _, at := range p.touched {
+		r := &p.loads[at]
+		r.touched = false
+		room := 1 - r.load
+		switch {
+		case room <= few:
+			r.level = 0
+		case r.claims <= room:
+			r.level = inf
+		default:
+			p.flows = p.flows[:0]
+			for i := r.first; i < r.end; i++ {
+				if en := &p.entries[i]; en.claim > 0 {
+					p.flows = append(p.flows, flow{en.weight, en.used, en.claim})
+				}
+			}
+			r.level = waterLevel(p.flows, room)
+		}
+	}
+	moved := false
+	for _, c := range wanting {
+		cl := &p.claimants[c]
+		for i := cl.first; i < cl.end; i++ {
+			if e := &p.edges[i]; e.entry >= 0 {
+				if en := &p.entries[e.entry]; en.claim > 0 {
+					en.share = given(p.loads[en.resource].level, en.weight, en.used, en.claim)
+				}
+			}
+		}
+		moved = p.spend(cl) > worthwhile*cl.rate || moved
+		for i := cl.first; i < cl.end; i++ {
+			if e := &p.edges[i]; e.entry >= 0 {
+				en := &p.entries[e.entry]
+				en.claim, en.share = 0, 0
+			}
+		}
+	}
+	return moved
+}
+
+// want claims, at each resource, what the claimant could use there for better answers; it reports whether it could use any.
+func (p *Planner) want(c *claimant) bool {
+	wants := false
+	for i := c.first; i < c.end; i++ {
+		e := &p.edges[i]
+		y := 0.0
+		if c.mode == All {
+			y = c.rate - e.x
+		} else {
+			for j := c.first; j < c.end; j++ {
+				if s := &p.edges[j]; s.gain < e.gain {
+					y += s.x
+					// From a slower candidate to a better one on the same device: that takes nothing.
+					wants = wants || e.entry >= 0 && s.entry == e.entry && s.x > 0 && s.use >= e.use
+				}
+			}
+		}
+		if y <= few*c.rate {
+			continue
+		}
+		if e.entry < 0 {
+			wants = true
+			continue
+		}
+		en := &p.entries[e.entry]
+		if 1-p.loads[en.resource].load <= few {
+			continue
+		}
+		wants = true
+		// Several candidates on one device: one of them is what it will be spent on, or with mode All, each.
+		claim := y * e.use
+		if c.mode == One {
+			claim = max(0, claim-en.claim)
+		}
+		en.claim += claim
+		p.touch(en.resource, claim)
+	}
+	return wants
+}
+
+// room is how much of edge e's resource the claimant may still take; +Inf where nothing is known of it.
+func (p *Planner) room(e *edge) float64 {
+	if e.entry < 0 {
+		return inf
+	}
+	return p.entries[e.entry].share
+}
+
+// add gives y queries/s to an edge, from the claimant's share of its resource.
+func (p *Planner) add(c *claimant, e *edge, y float64) {
+	used := c.take(e, y)
+	if e.entry >= 0 {
+		en := &p.entries[e.entry]
+		en.used += used
+		en.share -= used
+		p.loads[en.resource].load += used
+	}
+}
+
+// remove takes y queries/s from an edge; a share that others have no claim on grows by it.
+func (p *Planner) remove(c *claimant, e *edge, y float64) {
+	e.x = max(0, e.x-y)
+	c.left += y * e.cost
+	if e.entry >= 0 {
+		en := &p.entries[e.entry]
+		en.used = max(0, en.used-y*e.use)
+		p.loads[en.resource].load -= y * e.use
+	}
+}
+
+// spend spends a claimant's shares on better answers, and returns for how many queries/s.
+func (p *Planner) spend(c *claimant) float64 {
+	if c.mode == All {
+		return p.spendOnMembers(c)
+	}
+	moved := 0.0
+	for range 4 * (c.end - c.first) { // each step but the last uses up a candidate's queries, a share or the budget
+		y := p.upgrade(c)
+		if y == 0 {
+			break
+		}
+		moved += y
+	}
+	return moved
+}
+
+// spendOnMembers lets more candidates evaluate every query, the most efficient first. Of the noisy-or utility
+// 1 − Π(1 − gain) a further member gains what the others have left over times its own gain: the order is the same whoever
+// is in already.
+func (p *Planner) spendOnMembers(c *claimant) float64 {
+	moved := 0.0
+	for i := c.first; i < c.end; i++ {
+		e := &p.edges[i]
+		if e.gain == 0 && e.cost > 0 && c.budget < inf {
+			continue
+		}
+		y := c.affordable(c.rate-e.x, e.cost)
+		if e.entry >= 0 {
+			y = min(y, p.room(e)/e.use)
+		}
+		if y > few*c.rate {
+			p.add(c, e, y)
+			moved += y
+		}
+	}
+	return moved
+}
+
+// upgrade moves as many queries as it can from one candidate to a better one, and returns how many: the pair that gains most for what it takes
+// more. That is the greedy solution of the multiple-choice knapsack problem (Sinha and Zoltners, 1979), which walks along
+// the convex hull of the candidates by gain and use.
+func (p *Planner) upgrade(c *claimant) float64 {
+	var from, to *edge
+	var best, amount float64
+	for i := c.first; i < c.end; i++ {
+		s := &p.edges[i]
+		if s.x <= few*c.rate {
+			continue
+		}
+		for j := c.first; j < c.end; j++ {
+			t := &p.edges[j]
+			if t.gain <= s.gain {
+				continue
+			}
+			use := t.use
+			if s.entry == t.entry {
+				use -= s.use
+			}
+			y := s.x
+			if use > 0 && t.entry >= 0 {
+				y = min(y, p.room(t)/use)
+			}
+			y = c.affordable(y, t.cost-s.cost)
+			if y <= few*c.rate {
+				continue
+			}
+			e := efficiency(t.gain-s.gain, max(use, (t.cost-s.cost)/c.budget))
+			if from == nil || e > best || e == best && t.gain-s.gain > to.gain-from.gain {
+				from, to, best, amount = s, t, e, y
+			}
+		}
+	}
+	if from == nil {
+		return 0
+	}
+	same := from.entry == to.entry && to.entry >= 0
+	p.remove(c, from, amount)
+	if same {
+		p.entries[to.entry].share += amount * from.use
+	}
+	p.add(c, to, amount)
+	return amount
+}

@@ -1,0 +1,112 @@
+package planner
+
+import (
+	"math"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// functionMemory is what the planner remembers of a function from plan to plan.
+type functionMemory struct {
+	// refusing: the last plan refused a part of the queries.
+	refusing bool
+}
+
+// modelMemory is what the planner remembers of a model version from plan to plan: enough that no choice goes back and forth
+// with the noise of its estimates.
+type modelMemory struct {
+	seen   bool
+	lastAt api.Nanos
+	// held and busy are decayed means: of the queries that the machine holds, and of whether it holds any.
+	held, busy float64
+
+	streaming, splitting bool
+	streamed             uint32 // epochs in a row
+	holding              bool   // enough queries come for a hold
+	holdNanos            int64
+	deviceCap, tightCap  int
+	turnNanos            int64
+	// share is the decayed part of the replicas' time that the functions with tight objectives need; tight is how many
+	// replicas they have.
+	share    float64
+	tight    int
+	shareAt  api.Nanos
+	shedding []bool // direct sub-queues, by function index
+
+}
+
+// memoryNanos is the time constant of the decayed means: some fifty epochs.
+const memoryNanos = 500e6
+
+// decay is what is kept of a mean that was formed at lastAt; the first time nothing is.
+func (m *modelMemory) decay(now api.Nanos) float64 {
+	keep := 0.0
+	if m.seen {
+		keep = math.Exp(-max(0, float64(now)-float64(m.lastAt)) / memoryNanos)
+	}
+	m.seen, m.lastAt = true, now
+	return keep
+}
+
+// steady is next, or last where the two are so close (within a fifth) that a change is not worth a new plan.
+func steady[T int | int64](last, next T) T {
+	if last > 0 && next > 0 && float64(next) <= 1.2*float64(last) && float64(last) <= 1.2*float64(next) {
+		return last
+	}
+	return next
+}
+
+// memories are what is remembered, by key.
+type memories[T any] struct {
+	byKey map[uint64]*memory[T]
+	// lately has them by the index that their owners had in the last Input, where they mostly are again.
+	lately []*memory[T]
+	plans  uint64
+}
+
+type memory[T any] struct {
+	key    uint64
+	usedAt uint64 // the last plan that asked for it
+	of     T
+}
+
+// forgetPlans is after how many plans what nobody asked for is forgotten: ten seconds of epochs.
+const forgetPlans = 1024
+
+// begin starts a plan for n owners.
+func (m *memories[T]) begin(n int) {
+	if m.byKey == nil {
+		m.byKey = map[uint64]*memory[T]{}
+	}
+	m.lately = resize(m.lately, n)
+	if m.plans++; m.plans%forgetPlans != 0 {
+		return
+	}
+	for key, old := range m.byKey {
+		if m.plans-old.usedAt > forgetPlans {
+			delete(m.byKey, key)
+		}
+	}
+}
+
+// at is the memory of the owner with that index and key; nil for the key 0.
+func (m *memories[T]) at(i int, key uint64) *T {
+	if key == 0 {
+		return nil
+	}
+	mem := m.lately[i]
+	if mem == nil || mem.key != key {
+		if mem = m.byKey[key]; mem == nil {
+			mem = &memory[T]{key: key}
+			m.byKey[key] = mem
+		}
+		m.lately[i] = mem
+	}
+	// What was forgotten while it slept begins anew.
+	if mem.usedAt != 0 && m.plans-mem.usedAt > forgetPlans {
+		*mem = memory[T]{key: key}
+		m.byKey[key] = mem
+	}
+	mem.usedAt = m.plans
+	return &mem.of
+}

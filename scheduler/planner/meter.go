@@ -1,0 +1,51 @@
+package planner
+
+import (
+	"math"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// meterNanos is the time constant of a Meter: after so long a change has shown to 63 %.
+const meterNanos = 100e6
+
+// Meter finds a rate from a count that only grows, looked at whenever somebody looks. Its rate is the exponentially weighted
+// mean of the past, and does not depend on how often it is looked at: two looks at a steady rate find what one would. The
+// zero value is ready.
+type Meter struct {
+	started   bool
+	at        api.Nanos
+	total     uint64
+	weight    float64 // how much of the past has been seen, from 0 to 1
+	perSecond float64
+}
+
+// Observe takes in that the count is total at now, and returns the rate per second. The first look finds 0. A count below
+// the last one was started anew, from 0. At a time that is not later than the last one nothing is taken in: what was counted
+// shows at the next look.
+func (m *Meter) Observe(now api.Nanos, total uint64) (perSecond float64) {
+	if !m.started {
+		*m = Meter{started: true, at: now, total: total}
+		return 0
+	}
+	if now <= m.at {
+		// Should the clock have gone back for good, time goes on from here.
+		if m.at-now > meterNanos {
+			m.at = now
+		}
+		return m.perSecond
+	}
+	nanos := float64(now) - float64(m.at)
+	counted := total - m.total
+	if total < m.total {
+		counted = total
+	}
+	m.at, m.total = now, total
+
+	keep := math.Exp(-nanos / meterNanos)
+	// Of the mean over the time since the first look, this look has (1 − keep)/weight: all of it at first, so that a rate is
+	// not too low while little has been seen.
+	m.weight = 1 - keep*(1-m.weight)
+	m.perSecond += (1 - keep) / m.weight * (float64(counted)*1e9/nanos - m.perSecond)
+	return m.perSecond
+}

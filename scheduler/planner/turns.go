@@ -1,0 +1,42 @@
+package planner
+
+// planTurns divides each device's rounds between its tenants by the time that is planned for them. A tenant has at least
+// time for one batch: a turn is not cut off in the middle of it.
+func (p *Planner) planTurns() {
+	in := p.in
+	if len(in.Devices) == 0 {
+		return
+	}
+	for i := range in.Models {
+		im, m := &in.Models[i], &p.models[i]
+		if p.deviceOf(im) == nil {
+			continue
+		}
+		d := &p.out.Devices[im.Device]
+		t := Turn{Model: int32(i)}
+		if m.known {
+			t.Busy = m.planned * m.use
+		}
+		d.Busy += t.Busy
+		d.Turns = append(d.Turns, t)
+	}
+	for i := range p.out.Devices {
+		d := &p.out.Devices[i]
+		for j := range d.Turns {
+			t := &d.Turns[j]
+			m := &p.models[t.Model]
+			if !m.known {
+				continue
+			}
+			turn := 0.0
+			if d.Busy > 0 {
+				turn = p.epochNanos() * t.Busy / d.Busy
+			}
+			t.Nanos = max(1, nanos(max(turn, m.evaluation(float64(m.cap)))))
+			if mem := m.memory; mem != nil {
+				t.Nanos = steady(mem.turnNanos, t.Nanos)
+				mem.turnNanos = t.Nanos
+			}
+		}
+	}
+}
