@@ -13,6 +13,11 @@ type delivery struct {
 	ends    []scheduler.End
 	kills   []kill
 	drained []func()
+
+	// Of the lane's turn at its device. What two goroutines deliver may come in either order.
+	tenant   *Lane // nil: nothing
+	endTurn  int64
+	wantTurn bool
 }
 
 type kill struct {
@@ -48,6 +53,11 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 			l.evalNanos.observe(e.EvalNanos)
 		}
 		d.ends = append(d.ends, l.actions.Ends...)
+		if l.device != nil && (l.actions.EndTurn > 0 || l.actions.WantTurn) {
+			d.tenant = l
+			d.endTurn += l.actions.EndTurn
+			d.wantTurn = d.wantTurn || l.actions.WantTurn
+		}
 	}
 	for _, id := range l.gone {
 		if a := l.replicas[id]; a != nil {
@@ -72,13 +82,22 @@ const (
 )
 
 // deliver pays what is owed. The lock is not held; owners may call the lane.
-func (d *delivery) deliver() {
+func (d *delivery) deliver(l *Lane) {
+	if l, end, want := d.tenant, d.endTurn, d.wantTurn; l != nil {
+		d.tenant, d.endTurn, d.wantTurn = nil, 0, false
+		l.device.report(l, end, want)
+	}
 	for _, k := range d.kills {
 		k.replica.Kill(k.reason)
 	}
 	for i := range d.ends {
 		e := d.ends[i]
 		it, owner := e.Item, e.Item.Owner
+		if e.Kind != scheduler.ReleaseOnly && (e.Code == api.DeadlineExceeded || e.Code == api.NoReplica) {
+			if late := l.clock.Now() - it.Deadline; late >= 0 {
+				l.lateNanos.observeShared(int64(late))
+			}
+		}
 		switch e.Kind {
 		case scheduler.Both:
 			owner.Answered(it, e.Code)

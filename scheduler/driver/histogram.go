@@ -7,8 +7,8 @@ import (
 )
 
 // Histogram counts values on the scheduler's logarithmic scale ([scheduler.Bucket]): four buckets to each power of two.
-// One goroutine at a time writes (the holder of a lane's lock), any number read; a reader may see a value in the sum
-// that is not in the buckets yet.
+// One goroutine at a time writes (the holder of a lane's lock; but see observeShared), any number read; a reader may see a
+// value in the sum that is not in the buckets yet.
 type Histogram struct {
 	counts [scheduler.Buckets]atomic.Uint64
 	sum    atomic.Int64
@@ -19,6 +19,12 @@ func (h *Histogram) observe(v int64) {
 	c := &h.counts[scheduler.Bucket(v)]
 	c.Store(c.Load() + 1)
 	h.sum.Store(h.sum.Load() + v)
+}
+
+// observeShared adds v to a histogram that several goroutines write, all of them in this way.
+func (h *Histogram) observeShared(v int64) {
+	h.counts[scheduler.Bucket(v)].Add(1)
+	h.sum.Add(v)
 }
 
 // Buckets calls yield for every bucket that is not empty, in ascending order, with its inclusive upper bound and its own

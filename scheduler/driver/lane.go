@@ -26,10 +26,11 @@ type Replica interface {
 type Lane struct {
 	clock *Clock
 
-	// Three inboxes. The one who finds an inbox empty sees to it that it is emptied.
+	// Four inboxes. The one who finds an inbox empty sees to it that it is emptied.
 	intake  atomic.Pointer[scheduler.Item] // chained by Item.Link.Next, newest first
 	reports atomic.Pointer[report]         // chained by report.next, newest first
 	due     atomic.Bool                    // the clock's
+	turn    atomic.Int64                   // the device's: how long the turn is that has been granted, 0 when none has
 
 	held atomic.Int64 // queries that are waiting or in flight, as of the last round
 
@@ -40,12 +41,17 @@ type Lane struct {
 	actions  scheduler.Actions
 	wakeAt   api.Nanos // as the machine said last
 
-	// For the clock.
-	wake     atomic.Int64
-	listed   atomic.Bool
-	joinNext *Lane
+	sleeper sleeper // for the clock
 
-	queueNanos, evalNanos, batchSize Histogram
+	device *Device // shared with other lanes, or nil
+	tenant scheduler.TenantID
+
+	// For the planner.
+	stirred   atomic.Bool // has had queries since the planner looked last
+	epoch     atomic.Pointer[Epoch]
+	nextAwake *Lane
+
+	queueNanos, evalNanos, batchSize, lateNanos Histogram
 }
 
 // attached is a replica at this lane.
@@ -64,8 +70,19 @@ func NewLane(cfg scheduler.Config, clock *Clock) *Lane {
 		replicas: make(map[scheduler.ReplicaID]*attached),
 		wakeAt:   api.Never,
 	}
-	l.wake.Store(int64(api.Never))
+	l.sleeper.init(l.advance)
 	return l
+}
+
+// Share makes the lane a tenant of a device that it uses in turns with others: its configuration has Shared set. Leave ends
+// that. Both are called at most once, Share before anything else.
+func (l *Lane) Share(d *Device) { l.device, l.tenant = d, d.attach(l) }
+
+// Leave gives up the lane's place at its device, if it has one: when it holds no query and gets none any more.
+func (l *Lane) Leave() {
+	if l.device != nil {
+		l.device.detach(l)
+	}
 }
 
 // Submit hands a query over. The item is the lane's until its owner's Released is called, which may be before Submit
@@ -85,6 +102,9 @@ func (l *Lane) SubmitAll(items []*scheduler.Item) {
 
 // push puts a chain into the intake, from its newest item to its oldest.
 func (l *Lane) push(oldest, newest *scheduler.Item) {
+	if !l.stirred.Load() {
+		l.stir()
+	}
 	var head *scheduler.Item
 	for {
 		head = l.intake.Load()
@@ -118,6 +138,12 @@ func (l *Lane) AddFunction(weight float64) (index int32) {
 	l.mu.Lock()
 	l.round(func(api.Nanos) { index = l.machine.AddFunction(weight) })
 	return index
+}
+
+// Weigh changes the weight that a function was attached with.
+func (l *Lane) Weigh(index int32, weight float64) {
+	l.mu.Lock()
+	l.round(func(api.Nanos) { l.machine.Weigh(index, weight) })
 }
 
 // RemoveFunction detaches a function. Queries that were accepted are served; later ones end as ModelRemoved.
@@ -189,6 +215,10 @@ func (l *Lane) QueueNanos() *Histogram { return &l.queueNanos }
 
 // EvalNanos is how long batches took to be evaluated, without their time behind other batches, in nanoseconds.
 func (l *Lane) EvalNanos() *Histogram { return &l.evalNanos }
+
+// LateNanos is how long after their deadlines queries were answered because those had come, in nanoseconds: the clock's
+// tick, and how long a machine under load takes to get to the answers.
+func (l *Lane) LateNanos() *Histogram { return &l.lateNanos }
 
 // BatchSize is how many queries the batches had that came back.
 func (l *Lane) BatchSize() *Histogram { return &l.batchSize }

@@ -286,7 +286,7 @@ func TestReconfiguration(t *testing.T) {
 	l.Cancel(&waiting.Item)
 	waiting.want(api.Cancelled, api.Cancelled)
 
-	l.SetPlan(scheduler.Plan{Functions: []scheduler.FunctionPlan{{Shed: true}}})
+	l.SetPlan(scheduler.Plan{Functions: []scheduler.FunctionPlan{{Shed: 1}}})
 	k = newTicket(t, c, 0, hour, 0)
 	l.Submit(&k.Item)
 	k.want(api.Overloaded, api.Overloaded)

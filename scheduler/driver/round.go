@@ -62,7 +62,7 @@ func (l *Lane) advance() {
 }
 
 func (l *Lane) pending() bool {
-	return l.intake.Load() != nil || l.reports.Load() != nil || l.due.Load()
+	return l.intake.Load() != nil || l.reports.Load() != nil || l.due.Load() || l.turn.Load() != 0
 }
 
 // work empties the inboxes unless somebody else is doing it.
@@ -88,7 +88,7 @@ func (l *Lane) round(op func(now api.Nanos)) {
 				break
 			}
 		}
-		d.deliver()
+		d.deliver(l)
 		again = l.pending() && l.mu.TryLock()
 	}
 	deliveryPool.Put(d)
@@ -102,6 +102,9 @@ func (l *Lane) takeIn(op func(now api.Nanos), d *delivery) {
 	if op != nil {
 		op(now)
 	}
+	if nanos := l.turn.Swap(0); nanos != 0 {
+		l.machine.TurnGranted(now, nanos)
+	}
 	if l.due.Swap(false) || l.wakeAt <= now {
 		l.machine.Advance(now)
 	}
@@ -110,8 +113,7 @@ func (l *Lane) takeIn(op func(now api.Nanos), d *delivery) {
 	l.held.Store(int64(l.machine.Held()))
 	if at := l.machine.NextWake(); at != l.wakeAt {
 		l.wakeAt = at
-		l.wake.Store(int64(at))
-		l.clock.watch(l, at)
+		l.clock.watch(&l.sleeper, at)
 	}
 }
 

@@ -1,0 +1,71 @@
+package driver
+
+import (
+	"sync"
+
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// Device lets the lanes that share a device use it in turns: see [scheduler.Device].
+type Device struct {
+	mu     sync.Mutex
+	device scheduler.Device
+	lanes  map[scheduler.TenantID]*Lane
+}
+
+// NewDevice makes a device that nobody uses yet.
+func NewDevice() *Device { return &Device{lanes: make(map[scheduler.TenantID]*Lane)} }
+
+// attach makes the lane a tenant.
+func (d *Device) attach(l *Lane) scheduler.TenantID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	id := d.device.Attach()
+	d.lanes[id] = l
+	return id
+}
+
+// detach ends the tenancy, and the turn if the tenant has it.
+func (d *Device) detach(l *Lane) {
+	d.mu.Lock()
+	d.device.Detach(l.tenant)
+	delete(d.lanes, l.tenant)
+	d.hand()
+}
+
+// report passes on what a lane's machine says of its turn; a lane that has left is not listened to.
+func (d *Device) report(l *Lane, endNanos int64, want bool) {
+	d.mu.Lock()
+	id := l.tenant
+	if d.lanes[id] != l {
+		d.mu.Unlock()
+		return
+	}
+	if endNanos > 0 {
+		d.device.End(id, endNanos, want)
+	}
+	if want {
+		d.device.Want(id)
+	}
+	d.hand()
+}
+
+func (d *Device) setTurn(l *Lane, nanos int64) {
+	d.mu.Lock()
+	if d.lanes[l.tenant] == l {
+		d.device.SetTurn(l.tenant, nanos)
+	}
+	d.mu.Unlock()
+}
+
+// hand gives the device to whose turn it is. It is entered with the lock held and leaves without it, for the lane that is
+// told may report at once.
+func (d *Device) hand() {
+	id, nanos, ok := d.device.Next()
+	l := d.lanes[id]
+	d.mu.Unlock()
+	if ok {
+		l.turn.Store(nanos)
+		l.work()
+	}
+}

@@ -1,0 +1,373 @@
+package driver
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/planner"
+)
+
+const (
+	// DefaultEpoch is the design's planning period.
+	DefaultEpoch = 10 * time.Millisecond
+	// drowsyEpochs is how many epochs without a query a lane stays awake, so that what is known of its rate fades away
+	// instead of breaking off.
+	drowsyEpochs = 100
+	// maxPlanningShare bounds what planning costs: an epoch is stretched so that a plan takes at most one part in so many of
+	// it.
+	maxPlanningShare = 20
+)
+
+// Topology is what an epoch plans for, with the parts that carry the plans out. It is not changed once it is set.
+type Topology struct {
+	planner.Topology
+	Lanes   []*Lane   // of each model
+	Choices []*Choice // of each function
+	Devices []*Device // of each device
+}
+
+// Epoch makes plans: every period it takes snapshots of the lanes that are awake, has a plan made and puts it in force, off
+// the data path. While no lane has queries it sleeps, and the plans are withdrawn.
+type Epoch struct {
+	clock *Clock
+	nanos int64
+
+	awake atomic.Pointer[Lane] // lanes that have been stirred, chained by Lane.nextAwake
+	rouse chan struct{}
+	stop  chan struct{}
+	done  chan struct{}
+
+	next atomic.Pointer[Topology]
+
+	// PlanNanos is how long epochs took, from the first snapshot to the last change.
+	PlanNanos Histogram
+
+	mu      sync.Mutex // held while planning and by Report
+	now     *Topology
+	collect *planner.Collector
+	planner *planner.Planner
+	in      *planner.Input
+	out     planner.Output
+	lanes   []awakeLane // of each model of the topology
+	index   map[*Lane]int32
+	awakes  []int32 // those of them that are awake
+	ladders []int32 // functions with several candidates
+	status  EpochStatus
+	snap    scheduler.Snapshot
+}
+
+// awakeLane is what the epoch knows of a lane.
+type awakeLane struct {
+	awake   bool
+	drowsy  int // epochs without a query
+	planned planKeeper
+}
+
+// EpochStatus says how planning goes.
+type EpochStatus struct {
+	// Nanos is the period.
+	Nanos int64
+	// Epochs counts the plans that were made, LastNanos is what the last one took.
+	Epochs    uint64
+	LastNanos int64
+	LastAt    api.Nanos
+	// Awake is the number of model versions in the last plan; 0: asleep.
+	Awake int
+}
+
+// NewEpoch starts planning every period. Close ends it.
+func NewEpoch(clock *Clock, period time.Duration) *Epoch {
+	e := &Epoch{
+		clock: clock, nanos: int64(period), planner: planner.New(),
+		rouse: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	e.status.Nanos = e.nanos
+	go e.run()
+	return e
+}
+
+// Close stops planning; plans in force stay.
+func (e *Epoch) Close() {
+	close(e.stop)
+	<-e.done
+}
+
+// Set puts a topology in place of the one before; from the next epoch on it is planned for. Lanes that are in it no longer
+// lose their plans.
+func (e *Epoch) Set(t *Topology) {
+	for _, l := range t.Lanes {
+		l.epoch.Store(e)
+	}
+	e.next.Store(t)
+	e.kick()
+}
+
+func (e *Epoch) kick() {
+	select {
+	case e.rouse <- struct{}{}:
+	default:
+	}
+}
+
+// stir puts the lane on the epoch's list, once between two looks.
+func (l *Lane) stir() {
+	e := l.epoch.Load()
+	if e == nil || !l.stirred.CompareAndSwap(false, true) {
+		return
+	}
+	for {
+		head := e.awake.Load()
+		l.nextAwake = head
+		if e.awake.CompareAndSwap(head, l) {
+			if head == nil {
+				e.kick()
+			}
+			return
+		}
+	}
+}
+
+func (e *Epoch) run() {
+	defer close(e.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		pause := e.plan()
+		var passed <-chan time.Time
+		rouse := e.rouse
+		if pause > 0 {
+			timer.Reset(pause)
+			passed, rouse = timer.C, nil // no sooner for being asked
+		}
+		select {
+		case <-passed:
+		case <-rouse:
+		case <-e.stop:
+			return
+		}
+	}
+}
+
+// plan is one epoch. It returns how long to wait for the next one; 0: until somebody stirs.
+func (e *Epoch) plan() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	began := e.clock.Now()
+	if t := e.next.Load(); t != e.now {
+		e.install(t)
+	}
+	if e.now == nil {
+		return 0
+	}
+	e.collectStirred()
+	if !e.gather(began) {
+		return 0
+	}
+	e.in = e.collect.Input()
+	e.planner.Plan(e.in, &e.out)
+	e.apply()
+
+	took := int64(e.clock.Now() - began)
+	e.PlanNanos.observe(took)
+	e.status.Epochs++
+	e.status.LastNanos, e.status.LastAt = took, began
+	return time.Duration(max(e.nanos-took, maxPlanningShare*took, 1))
+}
+
+// install changes to a new topology. What was learned of rates starts anew, which takes about a tenth of a second.
+func (e *Epoch) install(t *Topology) {
+	old, oldIndex := e.lanes, e.index
+	e.lanes, e.index = make([]awakeLane, len(t.Lanes)), make(map[*Lane]int32, len(t.Lanes))
+	e.awakes, e.ladders = e.awakes[:0], e.ladders[:0]
+	for i, l := range t.Lanes {
+		e.index[l] = int32(i)
+		if was, ok := oldIndex[l]; ok {
+			e.lanes[i] = old[was]
+			delete(oldIndex, l)
+			if e.lanes[i].awake {
+				e.awakes = append(e.awakes, int32(i))
+			}
+		}
+	}
+	for f := range t.Functions {
+		if len(t.Functions[f].Candidates) > 1 {
+			e.ladders = append(e.ladders, int32(f))
+		}
+	}
+	for l, was := range oldIndex {
+		if old[was].planned.inForce {
+			l.SetPlan(scheduler.Plan{})
+		}
+	}
+	e.now = t
+	e.collect = planner.NewCollector(&t.Topology, func(f int) uint64 { return t.Choices[f].Refused() })
+	e.in = nil
+}
+
+// collectStirred wakes the lanes that had queries since the last epoch, and those that functions of theirs might ask.
+func (e *Epoch) collectStirred() {
+	for l := e.awake.Swap(nil); l != nil; {
+		next := l.nextAwake
+		l.nextAwake = nil
+		l.stirred.Store(false) // from now on it may be on the list again
+		if i, ok := e.index[l]; ok {
+			e.wake(i)
+		}
+		l = next
+	}
+	for _, f := range e.ladders {
+		cands := e.now.Functions[f].Candidates
+		stirred := false
+		for _, c := range cands {
+			stirred = stirred || e.lanes[c.Model].awake && e.lanes[c.Model].drowsy == 0
+		}
+		for _, c := range cands {
+			if stirred {
+				e.wake(c.Model)
+			}
+		}
+	}
+}
+
+func (e *Epoch) wake(i int32) {
+	lane := &e.lanes[i]
+	lane.drowsy = 0
+	if !lane.awake {
+		lane.awake = true
+		e.awakes = append(e.awakes, i)
+	}
+}
+
+// gather takes the snapshots; false: everything sleeps.
+func (e *Epoch) gather(now api.Nanos) bool {
+	e.collect.Begin(now, e.nanos)
+	awake := e.awakes[:0]
+	for _, i := range e.awakes {
+		lane := &e.lanes[i]
+		e.now.Lanes[i].Snapshot(&e.snap)
+		if e.snap.Held > 0 {
+			lane.drowsy = 0
+		}
+		if lane.drowsy++; lane.drowsy > drowsyEpochs {
+			e.retire(i)
+			continue
+		}
+		awake = append(awake, i)
+		e.collect.Model(int(i), &e.snap)
+	}
+	e.awakes = awake
+	e.status.Awake = len(awake)
+	return len(awake) > 0
+}
+
+// retire withdraws the plan of a lane that falls asleep.
+func (e *Epoch) retire(i int32) {
+	lane := &e.lanes[i]
+	lane.awake = false
+	if lane.planned.inForce {
+		e.now.Lanes[i].SetPlan(scheduler.Plan{})
+		lane.planned.inForce = false
+	}
+	for f := range e.now.Functions {
+		for _, c := range e.now.Functions[f].Candidates {
+			if c.Model == i {
+				e.now.Choices[f].Set(nil)
+			}
+		}
+	}
+}
+
+// apply puts the plan in force where it differs from the one before.
+func (e *Epoch) apply() {
+	for i := range e.out.Models {
+		at := e.collect.Models[i]
+		if lane := &e.lanes[at]; lane.planned.differs(&e.out.Models[i].Plan) {
+			e.now.Lanes[at].SetPlan(e.out.Models[i].Plan)
+		}
+	}
+	for i := range e.out.Functions {
+		e.now.Choices[e.collect.Functions[i]].Set(e.out.Functions[i].Evaluate)
+	}
+	for i := range e.out.Devices {
+		for _, turn := range e.out.Devices[i].Turns {
+			l := e.now.Lanes[e.collect.Models[turn.Model]]
+			e.now.Devices[i].setTurn(l, turn.Nanos)
+		}
+	}
+}
+
+// Report calls show with the last plan and what it was made from, for people: nothing of it may be kept. in is nil while
+// there is no plan; the indices of in and out are those of functions and models, which name the topology's.
+func (e *Epoch) Report(show func(status EpochStatus, t *Topology, functions, models []int32, in *planner.Input, out *planner.Output)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.now == nil || e.in == nil || e.status.Awake == 0 {
+		show(e.status, e.now, nil, nil, nil, nil)
+		return
+	}
+	show(e.status, e.now, e.collect.Functions, e.collect.Models, e.in, &e.out)
+}
+
+// planKeeper remembers the plan in force.
+type planKeeper struct {
+	inForce bool // a plan other than none
+	plan    scheduler.Plan
+	shares  []float64 // behind plan.Replicas[].Shares
+}
+
+// differs reports whether p is another plan than the one that was kept, and keeps it if so.
+func (k *planKeeper) differs(p *scheduler.Plan) bool {
+	none := p.Execution == scheduler.Whole
+	for i := range p.Functions {
+		none = none && p.Functions[i] == scheduler.FunctionPlan{}
+	}
+	for i := range p.Replicas {
+		r := &p.Replicas[i]
+		none = none && r.Cap == 0 && r.HoldNanos == 0 && r.ObjectiveNanos == 0 && len(r.Shares) == 0
+	}
+	if none {
+		was := k.inForce
+		k.inForce = false
+		return was
+	}
+	if k.inForce && k.same(p) {
+		return false
+	}
+	k.inForce = true
+	k.plan.Execution = p.Execution
+	k.plan.Functions = append(k.plan.Functions[:0], p.Functions...)
+	k.plan.Replicas, k.shares = k.plan.Replicas[:0], k.shares[:0]
+	for _, r := range p.Replicas {
+		from := len(k.shares)
+		k.shares = append(k.shares, r.Shares...)
+		r.Shares = k.shares[from:len(k.shares):len(k.shares)]
+		k.plan.Replicas = append(k.plan.Replicas, r)
+	}
+	return true
+}
+
+func (k *planKeeper) same(p *scheduler.Plan) bool {
+	if k.plan.Execution != p.Execution || len(k.plan.Functions) != len(p.Functions) || len(k.plan.Replicas) != len(p.Replicas) {
+		return false
+	}
+	for i := range p.Functions {
+		if k.plan.Functions[i] != p.Functions[i] {
+			return false
+		}
+	}
+	for i := range p.Replicas {
+		a, b := &k.plan.Replicas[i], &p.Replicas[i]
+		if a.ID != b.ID || a.Cap != b.Cap || a.HoldNanos != b.HoldNanos || a.ObjectiveNanos != b.ObjectiveNanos || len(a.Shares) != len(b.Shares) {
+			return false
+		}
+		for s := range a.Shares {
+			if a.Shares[s] != b.Shares[s] {
+				return false
+			}
+		}
+	}
+	return true
+}
