@@ -37,9 +37,11 @@ var rules = []rule{
 	{"shm/...", []string{"shm/..."}, false, "shared memory knows no models: it must be checkable, and reusable, on its own"},
 
 	{"scheduler", []string{"api"}, true, "the core is a state machine: events and now in, actions out; it is tested and simulated without a clock"},
+	{"scheduler/timer", []string{"api"}, true, "a data structure: it is told the time"},
+	{"scheduler/planner", []string{"api", "scheduler"}, true, "one snapshot in, one plan out"},
 	{"scheduler/autoscale/...", []string{"api"}, true, "one snapshot in, one decision out"},
-	{"scheduler/sim/...", []string{"api", "scheduler", "scheduler/autoscale"}, false, "the simulator drives the pure parts and nothing else"},
-	{"scheduler/driver/...", []string{"api", "scheduler", "scheduler/autoscale"}, false,
+	{"scheduler/sim/...", []string{"api", "scheduler", "scheduler/autoscale", "scheduler/planner", "scheduler/timer"}, true, "the simulator drives the pure parts and nothing else, under a clock of its own"},
+	{"scheduler/driver/...", []string{"api", "scheduler", "scheduler/autoscale", "scheduler/planner", "scheduler/timer"}, false,
 		"the driver gives the core goroutines and a clock; replicas reach it through its own interface, whatever carries them"},
 
 	{"worker/wire/...", []string{"api"}, true, "the codec is bytes in, values out: it is fuzzed without a socket"},

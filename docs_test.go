@@ -106,10 +106,10 @@ func TestDocsFields(t *testing.T) {
 	set := &manifest.Set{
 		Models: []api.ModelSpec{api.ModelSpec{
 			Name: "m", Inputs: []api.TensorSpec{{Name: "x", DType: api.Float32, Shape: []int64{2}}}, Outputs: []api.TensorSpec{{Name: "y", DType: api.Bytes}},
-			Run: api.RunSpec{Command: []string{"python"}, Env: map[string]string{"A": "b"}}, Python: ".venv",
+			Run: api.RunSpec{Command: []string{"python"}, Env: map[string]string{"A": "b"}}, Python: ".venv", Cost: 1, Device: "gpu0",
 			Batching: api.BatchingSpec{Policy: api.BatchFixed, Max: 8, Hold: time.Millisecond, Objective: time.Second, Pad: true},
 		}.WithDefaults()},
-		Functions: []api.FunctionSpec{api.FunctionSpec{Name: "f", Models: []string{"m"}, Default: json.RawMessage(`"eA=="`), ColdStart: time.Second}.WithDefaults()},
+		Functions: []api.FunctionSpec{api.FunctionSpec{Name: "f", Models: []string{"m"}, Default: json.RawMessage(`"eA=="`), ColdStart: time.Second, Budget: 1}.WithDefaults()},
 	}
 	text, err := set.JSON()
 	if err != nil {

@@ -2,7 +2,9 @@ package api
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -36,6 +38,21 @@ func (e *FieldErrors) check(path string, err error) {
 	if err != nil {
 		e.add(path, "%s", err.Error())
 	}
+}
+
+// checkNumber refuses what is not between low and high, and NaN with it. What says what the number is.
+func checkNumber(e *FieldErrors, path string, v, low, high float64, what string) {
+	if !(v >= low && v <= high) {
+		e.add(path, "%s: expected %s to %s (%s)", number(v), number(low), number(high), what)
+	}
+}
+
+// number writes 1000000000 rather than 1e+09 where that can be read.
+func number(v float64) string {
+	if math.Abs(v) >= 1e-6 && math.Abs(v) < 1e15 {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
 func (e FieldErrors) err() error {

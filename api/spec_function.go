@@ -18,15 +18,26 @@ type FunctionSpec struct {
 	// Default is the output that is given when there is no prediction: JSON as callers read it, nil for none. It is kept as
 	// text, so that no number loses digits, in the form of [CanonicalJSON].
 	Default json.RawMessage
-	// Policy is how an answer is made from the candidates' predictions: PolicySingle.
+	// Policy is how the candidates are chosen from: PolicySingle or PolicyPrefer.
 	Policy string
+	// Weight is the function's share against others where there is not enough for all: of a model's replicas, of a shared
+	// device.
+	Weight float64
+	// Budget is what the evaluations of the function's queries may cost per second, in the unit of [ModelSpec.Cost]; 0: any.
+	Budget float64
 	// ColdStart is how long a query may wait for the first replica of a model that has none: its deadline is then
 	// arrival + max(SLO, ColdStart).
 	ColdStart time.Duration
 }
 
-// PolicySingle asks one model and answers what it says.
-const PolicySingle = "single"
+// The policies.
+const (
+	// PolicySingle asks one model and answers what it says.
+	PolicySingle = "single"
+	// PolicyPrefer has candidates in order of preference: each query is answered by one of them, the first that capacity and
+	// the budget allow.
+	PolicyPrefer = "prefer"
+)
 
 // Defaults and limits of a function's spec.
 const (
@@ -39,10 +50,20 @@ const (
 	MaxModels = 64
 	// MaxDefaultBytes bounds a default output; it is written into every answer that has no prediction.
 	MaxDefaultBytes = 64 << 10
+	// DefaultWeight is that of a function which says nothing; MinWeight and MaxWeight keep the smallest share large enough
+	// to be served at all.
+	DefaultWeight = 1
+	MinWeight     = 0.01
+	MaxWeight     = 100
+	// MaxBudget pays for a thousand of the dearest evaluations a second; more is no bound but a slip of the keyboard.
+	MaxBudget = 1e12
 )
 
-// laterPolicies are the names that the design has and this version does not.
-var laterPolicies = []string{"exp3", "exp4", "epsilon-greedy", "ucb", "thompson", "split", "shadow"}
+// policies are those of this version, laterPolicies the names that the design has and this version does not.
+var (
+	policies      = fmt.Sprintf("%q (one model) or %q (candidates in order of preference)", PolicySingle, PolicyPrefer)
+	laterPolicies = []string{"exp3", "exp4", "epsilon-greedy", "ucb", "thompson", "split", "shadow"}
+)
 
 // WithDefaults returns a copy in which every field that has a default is set and the default output is in its canonical
 // form, if it is valid at all. It is idempotent.
@@ -52,6 +73,9 @@ func (f FunctionSpec) WithDefaults() FunctionSpec {
 	}
 	if f.Policy == "" {
 		f.Policy = PolicySingle
+	}
+	if f.Weight == 0 {
+		f.Weight = DefaultWeight
 	}
 	if f.Default != nil {
 		if canonical, err := CanonicalJSON(f.Default); err == nil {
@@ -74,12 +98,14 @@ func (f FunctionSpec) Validate() error {
 	}
 	f.validateDefault(&e)
 	switch {
-	case f.Policy == PolicySingle:
+	case f.Policy == PolicySingle, f.Policy == PolicyPrefer:
 	case slices.Contains(laterPolicies, f.Policy):
-		e.add("policy", "%q is not in this version: expected %q", f.Policy, PolicySingle)
+		e.add("policy", "%q is not in this version: expected %s", f.Policy, policies)
 	default:
-		e.add("policy", "%q: expected %q", f.Policy, PolicySingle)
+		e.add("policy", "%q: expected %s", f.Policy, policies)
 	}
+	checkNumber(&e, "weight", f.Weight, MinWeight, MaxWeight, "the share against other functions")
+	checkNumber(&e, "budget", f.Budget, 0, MaxBudget, "cost per second, 0 for no bound")
 	if f.ColdStart < 0 || f.ColdStart > MaxColdStart {
 		e.add("cold_start", "%s: expected 0 to %s", f.ColdStart, MaxColdStart)
 	}
@@ -94,7 +120,7 @@ func (f *FunctionSpec) validateModels(e *FieldErrors) {
 		e.add("models", "has %d candidates: expected at most %d", len(f.Models), MaxModels)
 		return
 	case len(f.Models) > 1 && f.Policy == PolicySingle:
-		e.add("models", "has %d candidates: the policy %q takes one", len(f.Models), PolicySingle)
+		e.add("models", "has %d candidates: the policy %q takes one; %q takes several, in order of preference", len(f.Models), PolicySingle, PolicyPrefer)
 	}
 	for i, ref := range f.Models {
 		at := fmt.Sprintf("models[%d]", i)
@@ -139,4 +165,41 @@ func (f *FunctionSpec) CheckModel(m *ModelSpec) error {
 		}
 	}
 	return e.err()
+}
+
+// CheckCandidates judges the candidates of a policy that takes several against each other: callers do not know which of
+// them is chosen, so all take the same inputs, by name, type, shape and order. candidates is indexed like f.Models and has
+// the versions that each may mean; one of which nothing is known may be empty. Whether a model fits the function is for
+// [FunctionSpec.CheckModel]. The error is nil or [FieldErrors] with paths of the function.
+func (f *FunctionSpec) CheckCandidates(candidates [][]*ModelSpec) error {
+	if len(f.Models) < 2 {
+		return nil // versions of one model may differ: the serving one's inputs are the function's
+	}
+	var e FieldErrors
+	var first *ModelSpec
+	for i, versions := range candidates {
+		for _, m := range versions {
+			if first == nil {
+				first = m
+			}
+			if diff := differs(first.Inputs, m.Inputs); diff != "" {
+				e.add(fmt.Sprintf("models[%d]", i), "model %s takes other inputs than %s: %s; expected the same inputs of all candidates", m.ID(), first.ID(), diff)
+				break
+			}
+		}
+	}
+	return e.err()
+}
+
+// differs says what is first different in b, or "".
+func differs(a, b []TensorSpec) string {
+	if len(a) != len(b) {
+		return fmt.Sprintf("%d tensors, not %d", len(b), len(a))
+	}
+	for i := range a {
+		if a[i].Name != b[i].Name || a[i].DType != b[i].DType || !slices.Equal(a[i].Shape, b[i].Shape) {
+			return fmt.Sprintf("%s %s, not %s %s", b[i].Name, b[i], a[i].Name, a[i])
+		}
+	}
+	return ""
 }

@@ -27,6 +27,8 @@ type modelJSON struct {
 	Timeout  duration     `json:"timeout,omitempty"`
 	Queue    queueJSON    `json:"queue"`
 	Cache    string       `json:"cache,omitempty"`
+	Cost     float64      `json:"cost,omitempty"`
+	Device   string       `json:"device,omitempty"`
 }
 
 type runJSON struct {
@@ -59,6 +61,8 @@ type functionJSON struct {
 	SLO       duration        `json:"slo,omitempty"`
 	Default   json.RawMessage `json:"default,omitempty"`
 	Policy    string          `json:"policy,omitempty"`
+	Weight    float64         `json:"weight,omitempty"`
+	Budget    float64         `json:"budget,omitempty"`
 	ColdStart duration        `json:"cold_start,omitempty"`
 }
 
@@ -93,6 +97,8 @@ func (m ModelSpec) MarshalJSON() ([]byte, error) {
 		Timeout: duration(m.Timeout),
 		Queue:   queueJSON(m.Queue),
 		Cache:   m.Cache,
+		Cost:    m.Cost,
+		Device:  m.Device,
 	})
 }
 
@@ -119,6 +125,7 @@ func (m *ModelSpec) UnmarshalJSON(data []byte) error {
 			Hold: time.Duration(j.Batching.Hold), Objective: time.Duration(j.Batching.Objective), Pad: j.Batching.Pad,
 		},
 		Retry: j.Retry, Timeout: time.Duration(j.Timeout), Queue: QueueSpec(j.Queue), Cache: j.Cache,
+		Cost: j.Cost, Device: j.Device,
 	}
 	return nil
 }
@@ -126,7 +133,8 @@ func (m *ModelSpec) UnmarshalJSON(data []byte) error {
 // MarshalJSON writes the spec with the names of the manifest.
 func (f FunctionSpec) MarshalJSON() ([]byte, error) {
 	return json.Marshal(functionJSON{
-		Name: f.Name, Models: f.Models, SLO: duration(f.SLO), Default: f.Default, Policy: f.Policy, ColdStart: duration(f.ColdStart),
+		Name: f.Name, Models: f.Models, SLO: duration(f.SLO), Default: f.Default, Policy: f.Policy,
+		Weight: f.Weight, Budget: f.Budget, ColdStart: duration(f.ColdStart),
 	})
 }
 
@@ -145,7 +153,8 @@ func (f *FunctionSpec) UnmarshalJSON(data []byte) error {
 		j.Default = canonical
 	}
 	*f = FunctionSpec{
-		Name: j.Name, Models: j.Models, SLO: time.Duration(j.SLO), Default: j.Default, Policy: j.Policy, ColdStart: time.Duration(j.ColdStart),
+		Name: j.Name, Models: j.Models, SLO: time.Duration(j.SLO), Default: j.Default, Policy: j.Policy,
+		Weight: j.Weight, Budget: j.Budget, ColdStart: time.Duration(j.ColdStart),
 	}
 	return nil
 }

@@ -33,6 +33,12 @@ type ModelSpec struct {
 	Queue   QueueSpec
 	// Cache is CacheOff or CacheOn.
 	Cache string
+	// Cost is what the evaluation of one query costs, in a unit of the operator's choosing; the budgets of functions are in
+	// the same one. 0: nothing.
+	Cost float64
+	// Device names a device that the model's replicas share with other models, so that they take turns on it; empty: none.
+	// Which devices there are is known to the gateway, not here.
+	Device string
 	// Dir is the directory that relative paths of the spec mean and in which the worker starts. It is no part of a manifest:
 	// whoever read the manifest knows where it lay.
 	Dir string
@@ -55,7 +61,7 @@ type ReplicaBounds struct {
 
 // BatchingSpec says how queries are put together.
 type BatchingSpec struct {
-	// Policy is BatchAIMD, BatchFixed or BatchNone.
+	// Policy is BatchAIMD, BatchQuantile, BatchFixed or BatchNone.
 	Policy string
 	// Max is the largest number of queries in a batch; for BatchFixed it is the size of a batch.
 	Max int
@@ -63,8 +69,8 @@ type BatchingSpec struct {
 	MaxBytes int64
 	// Hold is how long a batch that is not full may wait for more queries.
 	Hold time.Duration
-	// Objective is the evaluation time of a batch that AIMD aims at; 0 means half of the smallest SLO among the model's
-	// functions.
+	// Objective is the evaluation time of a batch that BatchAIMD and BatchQuantile aim at; 0 means two fifths of the smallest SLO
+	// among the model's functions.
 	Objective time.Duration
 	// Pad fills a fixed batch with copies of its last query, for models compiled for one batch size.
 	Pad bool
@@ -78,9 +84,12 @@ type QueueSpec struct {
 
 // The batching policies.
 const (
-	BatchAIMD  = "aimd"
-	BatchFixed = "fixed"
-	BatchNone  = "none"
+	// BatchAIMD raises the largest batch by a little while the objective is met, and lowers it by a part when it is missed.
+	BatchAIMD = "aimd"
+	// BatchQuantile takes the largest batch from a regression of the 99th percentile of evaluation times on batch sizes.
+	BatchQuantile = "quantile"
+	BatchFixed    = "fixed"
+	BatchNone     = "none"
 )
 
 // The settings of a model's prediction cache.
@@ -92,7 +101,8 @@ const (
 // Defaults of a model's spec.
 const (
 	DefaultVersion = "1"
-	// DefaultBatchMax lets AIMD find its own cap: on the linear models that we measured it settles below this.
+	// DefaultBatchMax lets AIMD and quantile regression find their own cap: on the linear models that we measured it settles
+	// below this.
 	DefaultBatchMax = 4096
 	// DefaultBatchBytes takes one request body of the default limit.
 	DefaultBatchBytes = 64 << 20
@@ -121,6 +131,8 @@ const (
 	MaxHold = 100 * time.Millisecond
 	// MaxTimeout bounds how long a hung replica can stay.
 	MaxTimeout = time.Hour
+	// MaxCost leaves room for any unit of money or energy, and keeps sums of costs exact enough to compare.
+	MaxCost = 1e9
 	// MaxArgs, MaxEnv and MaxRunBytes stay well below the kernel's limits for execve (128 KiB a string, 2 MiB together).
 	MaxArgs     = 256
 	MaxEnv      = 256
@@ -165,7 +177,7 @@ func (m ModelSpec) WithDefaults() ModelSpec {
 	}
 	if b.Max == 0 {
 		switch b.Policy {
-		case BatchAIMD:
+		case BatchAIMD, BatchQuantile:
 			b.Max = DefaultBatchMax
 		case BatchNone:
 			b.Max = 1
@@ -212,6 +224,10 @@ func (m ModelSpec) Validate() error {
 	}
 	if m.Cache != CacheOff && m.Cache != CacheOn {
 		e.add("cache", "%q: expected %q or %q", m.Cache, CacheOff, CacheOn)
+	}
+	checkNumber(&e, "cost", m.Cost, 0, MaxCost, "per evaluated query, 0 for none")
+	if m.Device != "" {
+		e.check("device", CheckName("device", m.Device))
 	}
 	validatePath(&e, "dir", m.Dir)
 	return e.err()
@@ -352,7 +368,7 @@ func (r *ReplicaBounds) validate(e *FieldErrors) {
 
 func (b *BatchingSpec) validate(e *FieldErrors) {
 	switch b.Policy {
-	case BatchAIMD:
+	case BatchAIMD, BatchQuantile:
 	case BatchFixed:
 		if b.Max == 0 {
 			e.add("batching.max", "is missing: the policy %q needs the size of its batches", BatchFixed)
@@ -361,10 +377,8 @@ func (b *BatchingSpec) validate(e *FieldErrors) {
 		if b.Max != 1 {
 			e.add("batching.max", "%d: the policy %q has batches of 1", b.Max, BatchNone)
 		}
-	case "quantile":
-		e.add("batching.policy", "%q is not in this version: expected aimd, fixed or none", b.Policy)
 	default:
-		e.add("batching.policy", "%q: expected aimd, fixed or none", b.Policy)
+		e.add("batching.policy", "%q: expected aimd, quantile, fixed or none", b.Policy)
 	}
 	if b.Max < 0 || b.Max > MaxBatch {
 		e.add("batching.max", "%d: expected 1 to %d queries", b.Max, MaxBatch)
@@ -376,7 +390,7 @@ func (b *BatchingSpec) validate(e *FieldErrors) {
 		e.add("batching.hold", "%s: expected 0 to %s", b.Hold, MaxHold)
 	}
 	if b.Objective < 0 || b.Objective > MaxTimeout {
-		e.add("batching.objective", "%s: expected 0 (half of the smallest SLO) to %s", b.Objective, MaxTimeout)
+		e.add("batching.objective", "%s: expected 0 (two fifths of the smallest SLO) to %s", b.Objective, MaxTimeout)
 	} else if b.Objective > 0 && b.Hold >= b.Objective {
 		e.add("batching.hold", "%s is not less than batching.objective, %s: every batch would be late", b.Hold, b.Objective)
 	}

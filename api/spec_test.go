@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -109,8 +110,9 @@ func TestModelValidation(t *testing.T) {
 		{"min over max", func(m *ModelSpec) { m.Replicas = ReplicaBounds{3, 2} }, "replicas.min: 3 is more than replicas.max, 2"},
 		{"negative min", func(m *ModelSpec) { m.Replicas = ReplicaBounds{-1, 2} }, "replicas.min: -1: expected 0 to 1024"},
 		{"large max", func(m *ModelSpec) { m.Replicas = ReplicaBounds{1, 5000} }, "replicas.max: 5000: expected 1 to 1024"},
-		{"policy", func(m *ModelSpec) { m.Batching.Policy = "magic" }, `batching.policy: "magic": expected aimd, fixed or none`},
-		{"quantile", func(m *ModelSpec) { m.Batching.Policy = "quantile" }, `batching.policy: "quantile" is not in this version`},
+		{"policy", func(m *ModelSpec) { m.Batching.Policy = "magic" }, `batching.policy: "magic": expected aimd, quantile, fixed or none`},
+		{"quantile", func(m *ModelSpec) { m.Batching.Policy = BatchQuantile }, ""},
+		{"quantile does not pad", func(m *ModelSpec) { m.Batching.Policy, m.Batching.Pad = BatchQuantile, true }, `batching.pad: is only for the policy "fixed"`},
 		{"fixed needs max", func(m *ModelSpec) { m.Batching = BatchingSpec{Policy: "fixed"} }, "batching.max: is missing"},
 		{"none has max 1", func(m *ModelSpec) { m.Batching = BatchingSpec{Policy: "none", Max: 8} }, "batching.max: 8: the policy"},
 		{"batch max", func(m *ModelSpec) { m.Batching.Max = 1 << 20 }, "batching.max: 1048576: expected 1 to 65536"},
@@ -125,6 +127,15 @@ func TestModelValidation(t *testing.T) {
 		{"timeout", func(m *ModelSpec) { m.Timeout = 2 * time.Hour }, "timeout: 2h0m0s: expected more than 0 and at most 1h0m0s"},
 		{"queue", func(m *ModelSpec) { m.Queue.Max = -3 }, "queue.max: -3: expected 1 to 1048576"},
 		{"cache", func(m *ModelSpec) { m.Cache = "yes" }, `cache: "yes": expected "off" or "on"`},
+		{"cost", func(m *ModelSpec) { m.Cost = 0.25 }, ""},
+		{"largest cost", func(m *ModelSpec) { m.Cost = MaxCost }, ""},
+		{"negative cost", func(m *ModelSpec) { m.Cost = -1 }, "cost: -1: expected 0 to 1000000000 (per evaluated query, 0 for none)"},
+		{"large cost", func(m *ModelSpec) { m.Cost = 2e9 }, "cost: 2000000000: expected 0 to 1000000000"},
+		{"cost that is no number", func(m *ModelSpec) { m.Cost = math.NaN() }, "cost: NaN: expected 0 to 1000000000"},
+		{"infinite cost", func(m *ModelSpec) { m.Cost = math.Inf(1) }, "cost: +Inf: expected 0 to 1000000000"},
+		{"device", func(m *ModelSpec) { m.Device = "gpu0" }, ""},
+		{"device of a bad name", func(m *ModelSpec) { m.Device = "/dev/nvidia0" }, `device: device name "/dev/nvidia0": expected lower-case letters`},
+		{"device of a long name", func(m *ModelSpec) { m.Device = long }, "has 5000 bytes: expected at most 63"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := validModel()
@@ -145,7 +156,11 @@ func TestFunctionValidation(t *testing.T) {
 		{"name", func(f *FunctionSpec) { f.Name = "" }, "name: function name is empty"},
 		{"reserved", func(f *FunctionSpec) { f.Name = "v2" }, `name: "v2" is reserved: expected a name other than v1, v2, healthz`},
 		{"no models", func(f *FunctionSpec) { f.Models = nil }, "models: is empty"},
-		{"two models", func(f *FunctionSpec) { f.Models = []string{"a", "b"} }, `models: has 2 candidates: the policy "single" takes one`},
+		{"two models", func(f *FunctionSpec) { f.Models = []string{"a", "b"} }, `models: has 2 candidates: the policy "single" takes one; "prefer" takes several, in order of preference`},
+		{"prefer", func(f *FunctionSpec) { f.Models, f.Policy = []string{"a", "b", "a@1"}, PolicyPrefer }, ""},
+		{"prefer of one", func(f *FunctionSpec) { f.Policy = PolicyPrefer }, ""},
+		{"prefer of none", func(f *FunctionSpec) { f.Models, f.Policy = nil, PolicyPrefer }, "models: is empty"},
+		{"prefer of the same twice", func(f *FunctionSpec) { f.Models, f.Policy = []string{"a", "b", "a"}, PolicyPrefer }, `models[2]: "a" is there twice`},
 		{"twice", func(f *FunctionSpec) { f.Models = []string{"a", "a"} }, `models[1]: "a" is there twice`},
 		{"reference", func(f *FunctionSpec) { f.Models = []string{"a@"} }, `models[0]: version "" has 0 bytes`},
 		{"many", func(f *FunctionSpec) { f.Models = make([]string, 65) }, "models: has 65 candidates: expected at most 64"},
@@ -156,8 +171,18 @@ func TestFunctionValidation(t *testing.T) {
 		{"default deep", func(f *FunctionSpec) { f.Default = json.RawMessage(deep) }, "default: nests deeper than 17"},
 		{"default large", func(f *FunctionSpec) { f.Default = json.RawMessage("1e999") }, "default: 1e999 is beyond the largest float64"},
 		{"default long", func(f *FunctionSpec) { f.Default = json.RawMessage(`"` + strings.Repeat("x", 70000) + `"`) }, "default: has 70002 bytes of JSON"},
-		{"policy", func(f *FunctionSpec) { f.Policy = "best" }, `policy: "best": expected "single"`},
-		{"later policy", func(f *FunctionSpec) { f.Policy = "exp3" }, `policy: "exp3" is not in this version: expected "single"`},
+		{"policy", func(f *FunctionSpec) { f.Policy = "best" }, `policy: "best": expected "single" (one model) or "prefer" (candidates in order of preference)`},
+		{"later policy", func(f *FunctionSpec) { f.Policy = "exp3" }, `policy: "exp3" is not in this version: expected "single" (one model) or "prefer" (candidates in order of preference)`},
+		{"weight", func(f *FunctionSpec) { f.Weight = 0.01 }, ""},
+		{"large weight", func(f *FunctionSpec) { f.Weight = 100.5 }, "weight: 100.5: expected 0.01 to 100 (the share against other functions)"},
+		{"small weight", func(f *FunctionSpec) { f.Weight = 0.001 }, "weight: 0.001: expected 0.01 to 100"},
+		{"negative weight", func(f *FunctionSpec) { f.Weight = -1 }, "weight: -1: expected 0.01 to 100"},
+		{"weight that is no number", func(f *FunctionSpec) { f.Weight = math.NaN() }, "weight: NaN: expected 0.01 to 100"},
+		{"budget", func(f *FunctionSpec) { f.Budget = MaxBudget }, ""},
+		{"negative budget", func(f *FunctionSpec) { f.Budget = -0.5 }, "budget: -0.5: expected 0 to 1000000000000 (cost per second, 0 for no bound)"},
+		{"infinite budget", func(f *FunctionSpec) { f.Budget = math.Inf(1) }, "budget: +Inf: expected 0 to 1000000000000"},
+		{"budget that is no number", func(f *FunctionSpec) { f.Budget = math.NaN() }, "budget: NaN: expected 0 to 1000000000000"},
+		{"budget of a mistaken unit", func(f *FunctionSpec) { f.Budget = 1e30 }, "budget: 1e+30: expected 0 to 1000000000000"},
 		{"cold start", func(f *FunctionSpec) { f.ColdStart = time.Hour }, "cold_start: 1h0m0s: expected 0 to 10m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -165,6 +190,29 @@ func TestFunctionValidation(t *testing.T) {
 			c.spec(&f)
 			checkError(t, f.WithDefaults().Validate(), c.want)
 		})
+	}
+}
+
+func TestFunctionDefaults(t *testing.T) {
+	got := validFunction().WithDefaults()
+	want := validFunction()
+	want.SLO, want.Policy, want.Weight = 100*time.Millisecond, PolicySingle, 1
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+	set := FunctionSpec{Name: "f", Models: []string{"a", "b"}, SLO: time.Second, Policy: PolicyPrefer, Weight: 2.5, Budget: 10}
+	for _, f := range []FunctionSpec{got, set} {
+		if diff := cmp.Diff(f, f.WithDefaults()); diff != "" {
+			t.Errorf("defaults of what has them (-before +after):\n%s", diff)
+		}
+	}
+}
+
+func TestQuantileFindsItsOwnCap(t *testing.T) {
+	m := validModel()
+	m.Batching.Policy = BatchQuantile
+	if m = m.WithDefaults(); m.Batching.Max != DefaultBatchMax {
+		t.Errorf("max %d, want %d", m.Batching.Max, DefaultBatchMax)
 	}
 }
 
@@ -233,10 +281,49 @@ func TestHoldFitsTheFunction(t *testing.T) {
 	checkError(t, f.CheckModel(&m), "slo: 20ms is not more than batching.hold of model digits-svm@1, 20ms")
 }
 
+func TestCandidatesTakeTheSameInputs(t *testing.T) {
+	variant := func(name string, change func(*ModelSpec)) *ModelSpec {
+		m := validModel()
+		m.Name = name
+		if change != nil {
+			change(&m)
+		}
+		m = m.WithDefaults()
+		return &m
+	}
+	a, b := variant("a", nil), variant("b", nil)
+	newer := variant("b", func(m *ModelSpec) { m.Version, m.Inputs = "2", []TensorSpec{{"input", Float32, []int64{65}}} })
+	for _, c := range []struct {
+		name       string
+		models     []string
+		candidates [][]*ModelSpec
+		want       string
+	}{
+		{"equal", []string{"a", "b"}, [][]*ModelSpec{{a}, {b}}, ""},
+		{"another output", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Outputs[0].DType = Float32 })}}, ""},
+		{"one candidate may change", []string{"b"}, [][]*ModelSpec{{b, newer}}, ""},
+		{"nothing is known", []string{"a", "b"}, [][]*ModelSpec{nil, nil}, ""},
+		{"only the second is known", []string{"a", "b"}, [][]*ModelSpec{nil, {b}}, ""},
+		{"shape", []string{"a", "b"}, [][]*ModelSpec{{a}, {b, newer}}, "models[1]: model b@2 takes other inputs than a@1: input float32[65], not input float32[64]; expected the same inputs of all candidates"},
+		{"versions of one candidate", []string{"b", "a"}, [][]*ModelSpec{{b, newer}, {a}}, "models[0]: model b@2 takes other inputs than b@1"},
+		{"type", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Inputs[0].DType = Float64 })}}, "models[1]: model c@1 takes other inputs than a@1: input float64[64], not input float32[64]"},
+		{"name", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Inputs[0].Name = "x" })}}, "x float32[64], not input float32[64]"},
+		{"number", []string{"x", "a", "c"}, [][]*ModelSpec{nil, {a}, {variant("c", func(m *ModelSpec) { m.Inputs = append(m.Inputs, TensorSpec{"y", Bool, nil}) })}}, "models[2]: model c@1 takes other inputs than a@1: 2 tensors, not 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := validFunction()
+			f.Models, f.Policy = c.models, PolicyPrefer
+			f = f.WithDefaults()
+			checkError(t, f.CheckCandidates(c.candidates), c.want)
+		})
+	}
+}
+
 func TestSpecJSONRoundTrip(t *testing.T) {
 	m := validModel().WithDefaults()
 	m.Run.Env = map[string]string{"A": "<&>"}
 	m.Batching.Hold = 1500 * time.Microsecond
+	m.Cost, m.Device = 0.1, "gpu0"
 	raw, err := json.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
@@ -251,6 +338,7 @@ func TestSpecJSONRoundTrip(t *testing.T) {
 
 	f := validFunction()
 	f.Default = json.RawMessage(`{"b": "<&>", "a": [1e5, 12345678901234567890]}`)
+	f.Weight, f.Budget = 0.3, 1e-7
 	f = f.WithDefaults()
 	if want := `{"a":[1e5,12345678901234567890],"b":"<&>"}`; string(f.Default) != want {
 		t.Errorf("canonical default is %s, want %s", f.Default, want)

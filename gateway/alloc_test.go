@@ -47,14 +47,14 @@ func newPath(tb testing.TB, body string) *path {
 	tb.Cleanup(g.Close)
 	m := NewModel(api.ModelID{Name: "m", Version: "1"}, floats4, instant{}, 0, new(obs.Endpoint))
 	m.Ready.Store(1)
-	return &path{g: g, fn: &Function{Name: "f", SLO: time.Second, Model: m, Stats: new(obs.Endpoint)}, body: []byte(body)}
+	return &path{g: g, fn: &Function{Name: "f", SLO: time.Second, Candidates: []Candidate{{Model: m}}, Stats: new(obs.Endpoint)}, body: []byte(body)}
 }
 
 func (p *path) predict(tb testing.TB) {
 	cl := p.g.newCall()
 	cl.arrived = p.g.cfg.Now()
-	cl.fn, cl.model, cl.queue, cl.stats, cl.slo, cl.render = p.fn, p.fn.Model, 0, p.fn.Stats, api.Nanos(p.fn.SLO), renderNative
-	if err := cl.native.Parse(p.body, p.fn.Model.Signature.Inputs, cl); err != nil {
+	cl.fn, cl.model, cl.queue, cl.stats, cl.slo, cl.render = p.fn, p.fn.Candidates[0].Model, 0, p.fn.Stats, api.Nanos(p.fn.SLO), renderNative
+	if err := cl.native.Parse(p.body, p.fn.Candidates[0].Model.Signature.Inputs, cl); err != nil {
 		tb.Fatal(err)
 	}
 	cl.submit(handlerRef)

@@ -46,10 +46,35 @@ type Function struct {
 	ColdStart time.Duration
 	// Default is the JSON of the default output; nil when the function has none.
 	Default []byte
-	// Model answers the function's queries, through sub-queue Queue of its lane.
+	// Candidates are the models that may answer the function's queries; all of them take the same inputs.
+	Candidates []Candidate
+	// Choice says which candidate the next query goes to; nil: to the first.
+	Choice Choice
+	Stats  *obs.Endpoint
+}
+
+// Candidate is a model that may answer a function's queries, through sub-queue Queue of its lane.
+type Candidate struct {
 	Model *Model
 	Queue int32
-	Stats *obs.Endpoint
+}
+
+// Choice is what the scheduler's plan says of a function.
+type Choice interface {
+	// Pick is the index of the candidate that the next request goes to; -1: it is to be refused.
+	Pick() int
+}
+
+// pick chooses the candidate for a request; refused: the plan has no place for it.
+func (f *Function) pick() (c Candidate, refused bool) {
+	if f.Choice == nil {
+		return f.Candidates[0], false
+	}
+	i := f.Choice.Pick()
+	if i < 0 || i >= len(f.Candidates) {
+		return f.Candidates[0], true
+	}
+	return f.Candidates[i], false
 }
 
 // Table is everything that can be asked for by name. A table is never changed: the composition publishes a new one.

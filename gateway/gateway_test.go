@@ -104,7 +104,7 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 	f.g = New(Config{Version: "test", Now: func() api.Nanos { return api.Nanos(time.Since(start)) + 1 }, MaxBatch: 8, Ready: func() (bool, string) { return true, "" }})
 	m := NewModel(api.ModelID{Name: "m", Version: "1"}, sig, f.lane, 0, new(obs.Endpoint))
 	m.Ready.Store(1)
-	f.fn = &Function{Name: "f", SLO: time.Minute, Model: m, Queue: 1, Stats: new(obs.Endpoint)}
+	f.fn = &Function{Name: "f", SLO: time.Minute, Candidates: []Candidate{{Model: m, Queue: 1}}, Stats: new(obs.Endpoint)}
 	for _, c := range change {
 		c(f)
 	}

@@ -178,13 +178,14 @@ func (h *HTTP) predict(_ context.Context, c *app.RequestContext) {
 	}
 	cl := g.newCall()
 	cl.arrived = g.cfg.Now()
-	cl.fn, cl.model, cl.queue, cl.stats, cl.slo = fn, fn.Model, fn.Queue, fn.Stats, slo
+	to, refused := fn.pick()
+	cl.fn, cl.model, cl.queue, cl.stats, cl.slo, cl.refused = fn, to.Model, to.Queue, fn.Stats, slo, refused
 	cl.render = renderNative
 	var err error
 	if isRaw(c.Request.Header.ContentType()) {
 		err = cl.rawInput(c.Request.Body())
 	} else {
-		err = cl.native.Parse(c.Request.Body(), fn.Model.Signature.Inputs, cl)
+		err = cl.native.Parse(c.Request.Body(), to.Model.Signature.Inputs, cl)
 	}
 	if err != nil {
 		fn.Stats.Refuse(api.InvalidArgument)

@@ -20,6 +20,7 @@ type call struct {
 	render  func(*call) // fills status, out and the headers; set by the dialect
 	arrived api.Nanos
 	slo     api.Nanos
+	refused bool // by the plan: nobody is asked
 
 	solo    item // the first query: most requests have no other
 	items   []*item
@@ -110,7 +111,20 @@ func (c *call) submit(own int32) {
 		it.code = api.OK
 		c.batch = append(c.batch, &it.Item)
 	}
+	if c.refused {
+		refuse(c.batch)
+		return
+	}
 	c.model.Lane.SubmitAll(c.batch)
+}
+
+// refuse ends queries for which the plan has no place as a scheduler would: each is answered, and released after that. With
+// the last of them the call may be gone, and the list with it.
+func refuse(items []*scheduler.Item) {
+	for _, it := range items {
+		it.Owner.Answered(it, api.Overloaded)
+		it.Owner.Released(it, api.Overloaded)
+	}
 }
 
 // Answered counts one query as answered; the last one answers the call.
@@ -194,7 +208,7 @@ func (c *call) drop() {
 	}
 	c.items = c.items[:0]
 	c.fn, c.model, c.stats, c.render, c.conn = nil, nil, nil, nil, nil
-	c.retryAfter, c.jsonLen = false, 0
+	c.retryAfter, c.refused, c.jsonLen = false, false, 0
 	c.native.Batch, c.native.Context = false, nil
 	g := c.g
 	g.calls.Put(c)

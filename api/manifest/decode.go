@@ -248,7 +248,8 @@ func (d *decoder) checkTogether() {
 	for i := range d.set.Functions {
 		f := &d.set.Functions[i]
 		d.positions = d.functionFields[i]
-		for _, ref := range f.Models {
+		candidates := make([][]*api.ModelSpec, len(f.Models))
+		for j, ref := range f.Models {
 			id, err := api.ParseModelRef(ref)
 			if err != nil {
 				continue
@@ -259,7 +260,9 @@ func (d *decoder) checkTogether() {
 			}
 			if len(versions) == 1 {
 				d.fieldErrors(f.CheckModel(versions[0]))
+				candidates[j] = versions
 			}
 		}
+		d.fieldErrors(f.CheckCandidates(candidates))
 	}
 }

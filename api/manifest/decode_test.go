@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,17 @@ func TestFields(t *testing.T) {
 			m := s.Models[0]
 			return []any{m.Python, m.Timeout, m.Queue.Max, m.Cache}, []any{".venv", 2 * time.Minute, 7, "on"}
 		}},
+		{"cost and device", modelWith("cost: 0.25\ndevice: gpu0"), func(s *Set) (any, any) { return []any{s.Models[0].Cost, s.Models[0].Device}, []any{0.25, "gpu0"} }},
+		{"cost of a whole number", modelWith("cost: 3"), func(s *Set) (any, any) { return s.Models[0].Cost, 3.0 }},
+		{"cost of YAML's own numbers", modelWith("cost: 1_000"), func(s *Set) (any, any) { return s.Models[0].Cost, 1000.0 }},
+		{"cost of nothing", modelWith("cost: 0"), func(s *Set) (any, any) { return s.Models[0].Cost, 0.0 }},
+		{"cost of minus nothing", modelWith("cost: -0.0"), func(s *Set) (any, any) { return math.Signbit(s.Models[0].Cost), false }},
+		{"quantile", modelWith("batching: {policy: quantile}"), func(s *Set) (any, any) { return s.Models[0].Batching.Max, api.DefaultBatchMax }},
+		{"prefer", functionWith("policy: prefer\nweight: 2\nbudget: 1e3"), func(s *Set) (any, any) {
+			f := s.Functions[0]
+			return []any{f.Policy, f.Weight, f.Budget}, []any{"prefer", 2.0, 1000.0}
+		}},
+		{"no weight and no budget", functionWith(""), func(s *Set) (any, any) { return []any{s.Functions[0].Weight, s.Functions[0].Budget}, []any{1.0, 0.0} }},
 		{"hold of plain zero", modelWith("batching: {hold: 0}"), func(s *Set) (any, any) { return s.Models[0].Batching.Hold, time.Duration(0) }},
 		{"strings are bytes", strings.Replace(modelWith(""), "int64", "string", 1), func(s *Set) (any, any) { return s.Models[0].Outputs[0].DType, api.Bytes }},
 		{"no SLO", functionWith(""), func(s *Set) (any, any) { return s.Functions[0].SLO, 100 * time.Millisecond }},
@@ -177,6 +189,32 @@ func TestErrors(t *testing.T) {
 		{"environment null", strings.Replace(modelWith(""), "model.py]", "model.py], env: {A: }", 1), `run.env.A: is null: expected a string`},
 		{"environment name", strings.Replace(modelWith(""), "model.py]", "model.py], env: {XEBEC_A: 1}", 1), `f.yaml:5:42: run.env.XEBEC_A: names that start with XEBEC_ are set by the gateway`},
 		{"image", strings.Replace(modelWith(""), "command: [python, model.py]", "image: x", 1), `f.yaml:5:14: run.image: containers are not supported by this version`},
+		{"negative cost", modelWith("cost: -0.5"), `f.yaml:6:7: cost: -0.5: expected 0 or more`},
+		{"large cost", modelWith("cost: 1e10"), `f.yaml:6:7: cost: 10000000000: expected 0 to 1000000000 (per evaluated query, 0 for none)`},
+		{"cost that is no number", modelWith("cost: .nan"), `f.yaml:6:7: cost: .nan: expected a finite number`},
+		{"infinite cost", modelWith("cost: .inf"), `f.yaml:6:7: cost: .inf: expected a finite number`},
+		{"cost beyond float64", modelWith("cost: 1e999"), `f.yaml:6:7: cost: 1e999 is beyond the largest float64`},
+		{"cost beyond float64 in JSON", `{"kind": "Model", "name": "m", "cost": 1e999}`, `f.yaml:1:40: cost: 1e999 is beyond the largest float64`},
+		{"cost with a unit", modelWith("cost: 3 EUR"), `f.yaml:6:7: cost: "3 EUR" is a string: expected a number`},
+		{"cost in quotes", modelWith(`cost: "3"`), `f.yaml:6:7: cost: "3" is a string: expected a number`},
+		{"cost is a list", modelWith("cost: [1]"), `f.yaml:6:7: cost: is a list: expected a number`},
+		{"cost is null", modelWith("cost:"), `f.yaml:6:6: cost: is null: give it a value or leave it out`},
+		{"cost of a function", functionWith("cost: 1"), `f.yaml:4:1: cost: there is no such field: expected one of kind, name, models, slo, default, policy, weight, budget, cold_start`},
+		{"device is a number", modelWith("device: 0"), `f.yaml:6:9: device: 0 is a number: expected a string`},
+		{"device is a path", modelWith("device: /dev/nvidia0"), `f.yaml:6:9: device: device name "/dev/nvidia0": expected lower-case letters`},
+		{"weight of zero", functionWith("weight: 0"), `f.yaml:4:9: weight: 0: expected more than 0`},
+		{"negative weight", functionWith("weight: -1"), `f.yaml:4:9: weight: -1: expected more than 0`},
+		{"large weight", functionWith("weight: 1000"), `f.yaml:4:9: weight: 1000: expected 0.01 to 100 (the share against other functions)`},
+		{"negative budget", functionWith("budget: -3"), `f.yaml:4:9: budget: -3: expected 0 or more`},
+		{"infinite budget", functionWith("budget: -.inf"), `f.yaml:4:9: budget: -.inf: expected a finite number`},
+		{"large budget", functionWith("budget: 1e13"), `f.yaml:4:9: budget: 10000000000000: expected 0 to 1000000000000 (cost per second, 0 for no bound)`},
+		{"unknown batching policy", modelWith("batching: {policy: quantiles}"), `f.yaml:6:20: batching.policy: "quantiles": expected aimd, quantile, fixed or none`},
+		{"several models of single", strings.Replace(functionWith(""), "[m]", "[m, n]", 1), `f.yaml:3:9: models: has 2 candidates: the policy "single" takes one; "prefer" takes several`},
+		{"later policy", functionWith("policy: exp4"), `f.yaml:4:9: policy: "exp4" is not in this version: expected "single" (one model) or "prefer" (candidates in order of preference)`},
+		{"candidates of other inputs", modelWith("---\n") + strings.NewReplacer("name: m", "name: n", "[2]", "[3]").Replace(modelWith("---\n")) + strings.Replace(functionWith("policy: prefer"), "[m]", "[m, n]", 1),
+			`f.yaml:15:13: models[1]: model n@1 takes other inputs than m@1: x float32[3], not x float32[2]; expected the same inputs of all candidates`},
+		{"a candidate's outputs do not fit the default", modelWith("---\n") + strings.NewReplacer("name: m", "name: n", "int64", "bool").Replace(modelWith("---\n")) + strings.Replace(functionWith("policy: prefer\ndefault: 1"), "[m]", "[m, n]", 1),
+			`f.yaml:17:10: default: 1 is a number: expected true or false (outputs of model n@1)`},
 		{"default is not a number", functionWith("default: .nan"), `f.yaml:4:10: default: .nan: expected a number that JSON can carry`},
 		{"default null", functionWith("default: null"), `f.yaml:4:10: default: is null: give it a value or leave it out`},
 		{"default does not fit", modelWith("---\n") + functionWith("default: x"), `default: "x" is a string: expected a number (int64) (outputs of model m@1)`},

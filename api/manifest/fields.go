@@ -48,6 +48,8 @@ func (d *decoder) model(o *object) api.ModelSpec {
 	m.Timeout = o.duration("timeout", true)
 	o.part("queue", func(o *object) { m.Queue.Max = o.count("max", 1) })
 	m.Cache = d.cache(o)
+	m.Cost = o.float("cost", false)
+	m.Device = o.text("device")
 	return m
 }
 
@@ -59,6 +61,8 @@ func (d *decoder) function(o *object) api.FunctionSpec {
 		f.Default = d.anyJSON(n, "default")
 	}
 	f.Policy = o.text("policy")
+	f.Weight = o.float("weight", true)
+	f.Budget = o.float("budget", false)
 	f.ColdStart = o.duration("cold_start", false)
 	return f
 }

@@ -1,7 +1,9 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,6 +135,38 @@ func (o *object) count(name string, low int64) int {
 		o.d.errorf(o.values[name], o.at(name), "%d is too large", v)
 	}
 	return int(v)
+}
+
+// float reads a number that is finite and not negative; positive refuses zero, where zero would silently become the default.
+func (o *object) float(name string, positive bool) float64 {
+	n := o.get(name)
+	if n == nil {
+		return 0
+	}
+	path := o.at(name)
+	// YAML takes a number beyond the largest float64 for text.
+	if _, err := strconv.ParseFloat(n.Value, 64); errors.Is(err, strconv.ErrRange) {
+		o.d.errorf(n, path, "%s is beyond the largest float64", clip(n.Value))
+		return 0
+	}
+	if tag := n.ShortTag(); n.Kind != yaml.ScalarNode || tag != "!!int" && tag != "!!float" {
+		o.d.errorf(n, path, "%s: expected a number", describe(n))
+		return 0
+	}
+	var v float64
+	err := n.Decode(&v)
+	switch {
+	case err != nil || math.IsNaN(v) || math.IsInf(v, 0):
+		o.d.errorf(n, path, "%s: expected a finite number", clip(n.Value))
+		return 0
+	case v < 0 || positive && v == 0:
+		low := "0 or more"
+		if positive {
+			low = "more than 0"
+		}
+		o.d.errorf(n, path, "%s: expected %s", clip(n.Value), low)
+	}
+	return v + 0 // no -0, which would not survive being written
 }
 
 func (o *object) boolean(name string) (v, given bool) {

@@ -47,6 +47,7 @@ models: [digits-svm]
 slo: 20ms
 default: -1
 policy: single
+weight: 1
 `
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -130,6 +131,9 @@ var (
 	name     = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,6}[a-z0-9])?`)
 	text     = rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"null", "~", "1e3", "yes", "0x1f", "- a", "a: b", "<<", "# c", " x ", "\u2028", "\u0085", "\x7f", "\ufeff", "😀", "'", `"`, "\r\n", "\t"})).Filter(func(s string) bool { return !strings.Contains(s, "\x00") })
 	duration = rapid.Int64Range(1, int64(time.Minute))
+	amount   = func(low, high float64) *rapid.Generator[float64] {
+		return rapid.OneOf(rapid.Float64Range(low, high), rapid.SampledFrom([]float64{low, high, 1, 0.1 + 0.2}))
+	}
 )
 
 func drawTensors(t *rapid.T, label string) []api.TensorSpec {
@@ -164,7 +168,7 @@ func drawModel(t *rapid.T) api.ModelSpec {
 	m.Replicas.Min = rapid.IntRange(0, m.Replicas.Max).Draw(t, "min")
 	m.Queue.Max = rapid.IntRange(0, api.MaxQueue).Draw(t, "queue")
 	b := &m.Batching
-	b.Policy = rapid.SampledFrom([]string{api.BatchAIMD, api.BatchFixed, api.BatchNone}).Draw(t, "policy")
+	b.Policy = rapid.SampledFrom([]string{api.BatchAIMD, api.BatchQuantile, api.BatchFixed, api.BatchNone}).Draw(t, "policy")
 	if b.Policy != api.BatchNone {
 		b.Max = rapid.IntRange(1, api.MaxBatch).Draw(t, "batch")
 	}
@@ -174,6 +178,10 @@ func drawModel(t *rapid.T) api.ModelSpec {
 		b.Objective = b.Hold + time.Duration(duration.Draw(t, "objective"))
 	}
 	b.MaxBytes = rapid.SampledFrom([]int64{0, 1 << 20, api.MaxBatchBytes}).Draw(t, "bytes")
+	m.Cost = amount(0, api.MaxCost).Draw(t, "cost")
+	if rapid.Bool().Draw(t, "has device") {
+		m.Device = name.Draw(t, "device")
+	}
 	if rapid.Bool().Draw(t, "has retry") {
 		retry := rapid.Bool().Draw(t, "retry")
 		m.Retry = &retry
@@ -185,9 +193,14 @@ func drawFunction(t *rapid.T) api.FunctionSpec {
 	f := api.FunctionSpec{
 		Name: "f" + name.Draw(t, "name"),
 		// A name that no drawn model has: whether a default fits a model is another test's matter.
-		Models:    []string{rapid.SampledFrom([]string{"other-model-of-the-set", "other-model-of-the-set@1.0"}).Draw(t, "model")},
+		Models:    rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"other-model-of-the-set", "other-model-of-the-set@1.0", "one-more-that-is-not-drawn"}), 1, 3, rapid.ID[string]).Draw(t, "models"),
+		Weight:    amount(api.MinWeight, api.MaxWeight).Draw(t, "weight"),
+		Budget:    amount(0, api.MaxBudget).Draw(t, "budget"),
 		SLO:       time.Duration(duration.Draw(t, "slo")),
 		ColdStart: time.Duration(rapid.Int64Range(0, int64(api.MaxColdStart)).Draw(t, "cold start")),
+	}
+	if len(f.Models) > 1 || rapid.Bool().Draw(t, "prefers") {
+		f.Policy = api.PolicyPrefer
 	}
 	if rapid.Bool().Draw(t, "has default") {
 		raw, err := json.Marshal(drawJSON(t, 3))

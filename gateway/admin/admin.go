@@ -47,6 +47,7 @@ func Register(r route.IRoutes, control Control) {
 	r.GET("/v1/describe/model/:name", guard(h.describeModel))
 	r.GET("/v1/describe/function/:name", guard(h.describeFunction))
 	r.GET("/v1/describe/gateway", guard(h.describeGateway))
+	r.GET("/v1/describe/scheduler", guard(h.describeScheduler))
 	r.GET("/v1/version", guard(h.version))
 	r.GET("/v1/profile/:name", guard(h.profile))
 }
@@ -236,6 +237,24 @@ func (h *handlers) describeGateway(ctx context.Context, c *app.RequestContext) (
 		return nil, err
 	}
 	return h.control.Gateway(ctx)
+}
+
+func (h *handlers) describeScheduler(ctx context.Context, c *app.RequestContext) (any, error) {
+	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	s, err := h.control.Scheduler(ctx)
+	s.Functions, s.Models, s.Devices = notNil(s.Functions), notNil(s.Models), notNil(s.Devices)
+	for i := range s.Functions {
+		s.Functions[i].Candidates = notNil(s.Functions[i].Candidates)
+	}
+	for i := range s.Models {
+		s.Models[i].Replicas = notNil(s.Models[i].Replicas)
+	}
+	for i := range s.Devices {
+		s.Devices[i].Tenants = notNil(s.Devices[i].Tenants)
+	}
+	return s, err
 }
 
 func (h *handlers) version(ctx context.Context, c *app.RequestContext) (any, error) {

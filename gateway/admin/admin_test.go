@@ -58,8 +58,10 @@ func TestAnswers(t *testing.T) {
 		{"DELETE", "/v1/models/digits-svm", "", nil, `{"changes":[{"kind":"Model","name":"digits-svm","action":"deleted"}]}`},
 		{"DELETE", "/v1/models/digits-svm?version=2", "", nil, `{"changes":[{"kind":"Model","name":"digits-svm","version":"2","action":"deleted"}]}`},
 		{"DELETE", "/v1/functions/digits", "", nil, `{"changes":[{"kind":"Function","name":"digits","action":"deleted"}]}`},
+		{"GET", "/v1/describe/scheduler", "", nil, `{"state":"awake","epoch_micros":10000,"epochs":12,"planned_at":"2026-01-02T03:04:05Z","plan_micros":40,"plan_p99_micros":90,"functions":[{"name":"digits","weight":1,"queries_per_second":100,"slo_micros":20000,"cost_per_second":0,"candidates":[{"model":"digits-svm@2","evaluated":1,"gain":1,"cost":0}],"refused":0},{"name":"new","weight":2,"queries_per_second":0,"slo_micros":0,"cost_per_second":0,"candidates":[],"refused":0}],` +
+			`"models":[{"model":"digits-svm@2","known":false,"capacity_per_second":0,"demand_per_second":0,"planned_per_second":0,"utilisation":0,"execution":"whole","hold_micros":0,"replicas":[]}],"devices":[]}`},
 		{"GET", "/v1/version", "", nil, `{"version":"v1.2.3","go_version":"go1.26"}`},
-		{"GET", "/v1/functions/digits", "", nil, `{"functions":[{"spec":{"name":"digits","models":["digits-svm"],"slo":"100ms","policy":"single"},"ready":true,"models":["digits-svm@2"],"created":"2026-01-02T03:04:05Z","defaults":0}]}`},
+		{"GET", "/v1/functions/digits", "", nil, `{"functions":[{"spec":{"name":"digits","models":["digits-svm"],"slo":"100ms","policy":"single","weight":1},"ready":true,"models":["digits-svm@2"],"created":"2026-01-02T03:04:05Z","defaults":0}]}`},
 	} {
 		t.Run(c.method+" "+c.path, func(t *testing.T) {
 			got := ask(engine(&fake{}), c.method, c.path, c.body, c.headers...)
@@ -144,6 +146,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"no route", "GET", "/v1/nothing", "", nil, 404, "not_found", `GET "/v1/nothing" is not part of the admin API`},
 		{"a function on the wrong port", "POST", "/digits/predict", "{}", []string{asJSON}, 404, "not_found", "functions are called on the function port"},
+		{"a parameter of the scheduler", "GET", "/v1/describe/scheduler?function=digits", "", nil, 400, "invalid_argument", `no query parameter "function" here: expected none`},
 		{"unknown model", "GET", "/v1/models/nobody", "", nil, 404, "not_found", `no model "nobody"`},
 		{"unknown function", "GET", "/v1/describe/function/nobody", "", nil, 404, "not_found", `no function "nobody"`},
 		{"bad name", "GET", "/v1/models/No", "", nil, 400, "invalid_argument", `model name "No": expected lower-case letters`},
@@ -203,6 +206,7 @@ func TestErrorsOfControl(t *testing.T) {
 			{"POST", "/v1/apply", document, asYAML}, {"POST", "/v1/deploy", `{"dir": "/x"}`, asJSON}, {"GET", "/v1/models", "", asJSON},
 			{"GET", "/v1/functions/digits", "", asJSON}, {"DELETE", "/v1/models/digits-svm", "", asJSON}, {"DELETE", "/v1/functions/digits", "", asJSON},
 			{"GET", "/v1/describe/model/digits-svm", "", asJSON}, {"GET", "/v1/describe/function/digits", "", asJSON}, {"GET", "/v1/describe/gateway", "", asJSON},
+			{"GET", "/v1/describe/scheduler", "", asJSON},
 			{"GET", "/v1/models/digits-svm/logs", "", asJSON}, {"GET", "/v1/version", "", asJSON},
 		} {
 			got := ask(e, r.method, r.path, r.body, r.header)

@@ -24,6 +24,9 @@ type Control interface {
 	Functions(ctx context.Context, name string) ([]api.FunctionStatus, error)
 	// Gateway describes the gateway itself.
 	Gateway(ctx context.Context) (api.GatewayStatus, error)
+	// Scheduler describes the plan in force and what it follows from, functions, models and devices by name. The caller owns
+	// what it gets.
+	Scheduler(ctx context.Context) (api.SchedulerStatus, error)
 	// Delete removes a function, all versions of a model, or with id.Version one of them; api.Conflict when functions still
 	// need it.
 	Delete(ctx context.Context, kind api.Kind, id api.ModelID) ([]api.Change, error)

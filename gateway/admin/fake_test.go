@@ -107,6 +107,14 @@ func (f *fake) Gateway(context.Context) (api.GatewayStatus, error) {
 	return api.GatewayStatus{Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Listen: "127.0.0.1:1337", Ready: true, Models: 2, Functions: 1}, f.err
 }
 
+func (f *fake) Scheduler(context.Context) (api.SchedulerStatus, error) {
+	return api.SchedulerStatus{
+		State: api.SchedulerAwake, EpochMicros: 10000, Epochs: 12, PlannedAt: then, PlanMicros: 40, PlanP99Micros: 90,
+		Functions: []api.FunctionPlanStatus{{Name: "digits", Weight: 1, QueriesPerSecond: 100, SLOMicros: 20000, Candidates: []api.CandidateStatus{{Model: "digits-svm@2", Evaluated: 1, Gain: 1}}}, {Name: "new", Weight: 2}},
+		Models:    []api.ModelPlanStatus{{Model: "digits-svm@2", Execution: "whole"}},
+	}, f.err
+}
+
 func (f *fake) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -118,6 +118,8 @@ func TestEveryMemberIsDescribed(t *testing.T) {
 	for _, v := range []any{
 		api.ModelStatus{}, api.ReplicaStatus{}, api.FunctionStatus{}, api.GatewayStatus{}, api.Profile{}, api.Condition{}, api.LogLine{},
 		api.Changes{}, api.ModelList{}, api.FunctionList{}, api.ModelDescription{}, api.FunctionDescription{}, api.VersionInfo{},
+		api.SchedulerStatus{}, api.FunctionPlanStatus{}, api.CandidateStatus{}, api.ModelPlanStatus{}, api.ReplicaPlanStatus{}, api.ShareStatus{},
+		api.DevicePlanStatus{}, api.TenantStatus{},
 	} {
 		typ := reflect.TypeOf(v)
 		var members, described []string

@@ -51,9 +51,12 @@ func (s *Server) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api
 		case c.Kind == api.KindFunction && c.Action != api.Unchanged:
 			spec := set.Functions[i-len(set.Models)]
 			if f := s.functions[spec.Name]; f != nil {
-				s.functions[spec.Name] = &function{spec: spec, created: f.created, stats: f.stats}
+				changed := *f
+				changed.spec = spec
+				s.functions[spec.Name] = &changed
+				s.weighLocked(spec)
 			} else {
-				s.functions[spec.Name] = &function{spec: spec, created: time.Now(), stats: new(endpoint)}
+				s.functions[spec.Name] = &function{spec: spec, created: time.Now(), stats: new(endpoint), key: s.keys.Add(1)}
 			}
 		}
 	}
@@ -80,6 +83,9 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 		c := api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created}
 		if m.Run.Image != "" {
 			return nil, api.Errorf(api.Unsupported, "model %s: run.image: this gateway runs processes only: use run.command", m.ID())
+		}
+		if m.Device != "" && s.devices[m.Device] == nil {
+			return nil, api.Errorf(api.InvalidArgument, "model %s: device: there is no device %q here: expected %s", m.ID(), m.Device, s.deviceNames())
 		}
 		if d := s.models[m.ID()]; d != nil {
 			c.Action = api.Unchanged
@@ -130,7 +136,8 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 }
 
 func checkCandidates(f *api.FunctionSpec, models map[string][]*api.ModelSpec) error {
-	for _, ref := range f.Models {
+	candidates := make([][]*api.ModelSpec, len(f.Models))
+	for i, ref := range f.Models {
 		id, err := api.ParseModelRef(ref)
 		if err != nil {
 			return api.Errorf(api.InvalidArgument, "function %s: %w", f.Name, err)
@@ -144,10 +151,14 @@ func checkCandidates(f *api.FunctionSpec, models map[string][]*api.ModelSpec) er
 			if err := f.CheckModel(m); err != nil {
 				return api.Errorf(api.InvalidArgument, "function %s, model %s: %w", f.Name, m.ID(), err)
 			}
+			candidates[i] = append(candidates[i], m)
 		}
 		if !found {
 			return api.Errorf(api.InvalidArgument, "function %s: there is no model %s: declare it in the same manifest or before", f.Name, ref)
 		}
+	}
+	if err := f.CheckCandidates(candidates); err != nil {
+		return api.Errorf(api.InvalidArgument, "function %s: %w", f.Name, err)
 	}
 	return nil
 }
@@ -163,7 +174,8 @@ func immutableDiffers(old, new *api.ModelSpec) string {
 		return "run"
 	case old.Python != new.Python:
 		return "python"
-
+	case old.Device != new.Device:
+		return "device"
 	}
 	return ""
 }

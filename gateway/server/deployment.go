@@ -25,6 +25,7 @@ type deployment struct {
 	id      api.ModelID
 	current atomic.Pointer[api.ModelSpec] // replaced when bounds and batching change
 	created time.Time
+	key     uint64
 	lane    *driver.Lane
 	set     *containers.Set
 	logs    *containers.Logs
@@ -52,9 +53,12 @@ type launch struct {
 
 // deploy makes the deployment of a spec that is valid. Nothing runs before start.
 func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
-	d := &deployment{s: s, id: spec.ID(), created: time.Now(), logs: containers.NewLogs(), queues: map[string]int32{}, launches: map[uint64]*launch{}, connected: map[*worker.Replica]bool{}}
+	d := &deployment{s: s, id: spec.ID(), created: time.Now(), key: s.keys.Add(1), logs: containers.NewLogs(), queues: map[string]int32{}, launches: map[uint64]*launch{}, connected: map[*worker.Replica]bool{}}
 	d.current.Store(&spec)
 	d.lane = driver.NewLane(laneConfig(spec, 0), s.clock)
+	if spec.Device != "" {
+		d.lane.Share(s.devices[spec.Device])
+	}
 	direct := d.lane.AddFunction(1)
 	d.model = gateway.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
 	d.model.ColdStart = directColdStart
@@ -64,6 +68,7 @@ func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
 	})
 	if err != nil {
 		d.lane.Close(api.ModelRemoved)
+		d.lane.Leave()
 		return nil, err
 	}
 	d.set = set
@@ -81,6 +86,7 @@ func (d *deployment) start() error { return d.set.SetCount(d.spec().Replicas.Min
 func (d *deployment) close(ctx context.Context, code api.Code) error {
 	d.lane.Close(code)
 	err := d.set.Close(ctx)
+	d.lane.Leave()
 	d.logs.Close()
 	return err
 }
@@ -90,19 +96,22 @@ func laneConfig(spec api.ModelSpec, slo time.Duration) scheduler.Config {
 	c := scheduler.DefaultConfig()
 	c.MaxQueue = spec.Queue.Max
 	c.Retry = spec.Retries()
+	c.Shared = spec.Device != ""
 	c.TimeoutNanos = int64(spec.Timeout)
 	b := &c.Batching
 	b.MaxBatch, b.MaxBatchBytes = min(spec.Batching.Max, fits(spec)), int(spec.Batching.MaxBytes)
 	b.HoldNanos, b.Pad = int64(spec.Batching.Hold), spec.Batching.Pad
 	b.ObjectiveNanos = int64(spec.Batching.Objective)
 	if b.ObjectiveNanos == 0 {
-		b.ObjectiveNanos = int64(slo / 2)
+		b.ObjectiveNanos = int64(slo * 2 / 5)
 	}
 	switch spec.Batching.Policy {
 	case api.BatchFixed:
 		b.Policy = scheduler.Fixed
 	case api.BatchNone:
 		b.Policy = scheduler.None
+	case api.BatchQuantile:
+		b.Policy = scheduler.Quantile
 	default:
 		b.Policy = scheduler.AIMD
 	}

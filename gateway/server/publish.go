@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/driver"
 	"go.uber.org/zap"
 )
 
@@ -51,24 +53,33 @@ func (s *Server) publishLocked() {
 		t.Models[name] = d.model
 	}
 	for name, f := range s.functions {
-		d := s.resolveLocked(serving, f.spec.Models[0])
-		if d == nil {
+		fn := &gateway.Function{Name: name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default, Stats: f.stats}
+		var lanes []*driver.Lane
+		for _, ref := range f.spec.Models {
+			if d := s.resolveLocked(serving, ref); d != nil {
+				fn.Candidates = append(fn.Candidates, gateway.Candidate{Model: d.model, Queue: d.queueLocked(f)})
+				lanes = append(lanes, d.lane)
+			}
+		}
+		if len(lanes) == 0 {
 			continue // Apply and Delete keep this from happening
 		}
-		t.Functions[name] = &gateway.Function{
-			Name: name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default,
-			Model: d.model, Queue: d.queueLocked(name), Stats: f.stats,
+		if !slices.Equal(lanes, f.lanes) {
+			f.lanes, f.choice = lanes, driver.NewChoice(len(lanes), lanes[0])
 		}
+		fn.Choice = f.choice
+		t.Functions[name] = fn
 	}
 	s.gw.Publish(t)
+	s.replanLocked(serving)
 }
 
 // queueLocked is the function's sub-queue at the deployment, made when it is first needed.
-func (d *deployment) queueLocked(function string) int32 {
-	q, ok := d.queues[function]
+func (d *deployment) queueLocked(f *function) int32 {
+	q, ok := d.queues[f.spec.Name]
 	if !ok {
-		q = d.lane.AddFunction(1)
-		d.queues[function] = q
+		q = d.lane.AddFunction(f.spec.Weight)
+		d.queues[f.spec.Name] = q
 	}
 	return q
 }

@@ -40,6 +40,11 @@ type Config struct {
 	Logger   *zap.Logger
 	// DrainTimeout bounds how long requests and replicas may take to finish when the gateway stops; 10 s when 0.
 	DrainTimeout time.Duration
+	// Epoch is how often the planner decides which models answer whom and how; 10 ms when 0, never when negative.
+	Epoch time.Duration
+	// Devices names the devices that models may share and then use in turns. Nil: the NVIDIA devices of this machine, as gpu0
+	// and so on.
+	Devices []string
 	// Version is the program's, for people.
 	Version string
 	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.
@@ -67,6 +72,12 @@ func (c Config) withDefaults() Config {
 	if c.Version == "" {
 		c.Version = "dev"
 	}
+	if c.Epoch == 0 {
+		c.Epoch = driver.DefaultEpoch
+	}
+	if c.Devices == nil {
+		c.Devices = nvidiaDevices()
+	}
 	return c
 }
 
@@ -85,6 +96,7 @@ type Server struct {
 	admin   string
 
 	replicas atomic.Uint64
+	keys     atomic.Uint64 // what the planner knows functions and models by
 	draining atomic.Bool
 	refresh  chan struct{} // capacity 1: the table is to be published anew
 	ending   sync.WaitGroup
@@ -92,6 +104,9 @@ type Server struct {
 	mu        sync.Mutex
 	models    map[api.ModelID]*deployment
 	functions map[string]*function
+	devices   map[string]*driver.Device
+	epoch     *driver.Epoch    // nil: planning is off
+	planned   *driver.Topology // what the epoch was told last
 	stopping  bool // nothing is declared or deleted any more
 }
 
@@ -100,6 +115,9 @@ type function struct {
 	spec    api.FunctionSpec
 	created time.Time
 	stats   *endpoint
+	key     uint64
+	choice  *driver.Choice // among its candidates; nil until it has any
+	lanes   []*driver.Lane // of the candidates that choice is for
 }
 
 // Run serves until ctx ends, then drains and takes everything down. It returns nil after an orderly end.
@@ -117,7 +135,14 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func newServer(cfg Config, log *zap.Logger) *Server {
-	return &Server{cfg: cfg, log: log, started: time.Now(), refresh: make(chan struct{}, 1), models: map[api.ModelID]*deployment{}, functions: map[string]*function{}}
+	s := &Server{
+		cfg: cfg, log: log, started: time.Now(), refresh: make(chan struct{}, 1),
+		models: map[api.ModelID]*deployment{}, functions: map[string]*function{}, devices: map[string]*driver.Device{},
+	}
+	for _, name := range cfg.Devices {
+		s.devices[name] = driver.NewDevice()
+	}
+	return s
 }
 
 func (s *Server) run(ctx context.Context) (err error) {
@@ -150,6 +175,10 @@ func (s *Server) run(ctx context.Context) (err error) {
 
 	s.clock = driver.NewClock()
 	defer s.clock.Close()
+	if cfg.Epoch > 0 {
+		s.epoch = driver.NewEpoch(s.clock, cfg.Epoch)
+		defer s.epoch.Close()
+	}
 	if s.hub, err = worker.Listen(worker.Config{Socket: socket, Now: s.clock.Now, Poller: cfg.Poller}); err != nil {
 		return err
 	}

@@ -151,10 +151,15 @@ func (s *Server) Functions(_ context.Context, name string) ([]api.FunctionStatus
 			}
 		}
 		c := api.Condition{Type: "Ready", Status: api.ConditionFalse, Reason: "NoReplica", Message: "no replica of its model is ready"}
-		if d := s.resolveLocked(serving, f.spec.Models[0]); d != nil {
-			st.Models = []string{d.id.String()}
-			if st.Ready = d.model.Ready.Load() > 0; st.Ready {
-				c.Status, c.Reason, c.Message = api.ConditionTrue, "ReplicasReady", fmt.Sprintf("%d replicas of %s are ready", d.model.Ready.Load(), d.id)
+		for _, ref := range f.spec.Models {
+			d := s.resolveLocked(serving, ref)
+			if d == nil {
+				continue
+			}
+			st.Models = append(st.Models, d.id.String())
+			if ready := d.model.Ready.Load(); ready > 0 && !st.Ready {
+				st.Ready = true
+				c.Status, c.Reason, c.Message = api.ConditionTrue, "ReplicasReady", fmt.Sprintf("%d replicas of %s are ready", ready, d.id)
 			}
 		}
 		st.Conditions = []api.Condition{c}
@@ -197,15 +202,60 @@ func (s *Server) Read() obs.Snapshot {
 		for _, st := range d.set.Status() {
 			m.Restarts += uint64(st.Restarts)
 		}
+		m.DeadlineLate = histogram(d.lane.LateNanos(), 1e-9, firstNanosLog2, lastNanosLog2)
 		out.Models = append(out.Models, m)
 	}
+	s.readPlan(&out)
 	return out
+}
+
+// readPlan adds what the last plan says. While the planner sleeps there is nothing to say.
+func (s *Server) readPlan(out *obs.Snapshot) {
+	if s.epoch == nil {
+		return
+	}
+	st, err := s.Scheduler(context.Background())
+	if err != nil {
+		return
+	}
+	out.Epochs, out.PlanTime = st.Epochs, histogram(&s.epoch.PlanNanos, 1e-9, firstPlanLog2, lastPlanLog2)
+	functions := make(map[string]*api.FunctionPlanStatus, len(st.Functions))
+	for i := range st.Functions {
+		functions[st.Functions[i].Name] = &st.Functions[i]
+	}
+	for i := range out.Functions {
+		f := &out.Functions[i]
+		p := functions[f.Name]
+		if p == nil {
+			continue
+		}
+		f.Refused, f.CostPerSecond = p.Refused, p.CostPerSecond
+		for _, c := range p.Candidates {
+			if id, err := api.ParseModelRef(c.Model); err == nil {
+				f.Planned = append(f.Planned, obs.PlannedSample{Model: id.Name, Version: id.Version, Part: c.Evaluated})
+			}
+		}
+	}
+	models := make(map[string]*api.ModelPlanStatus, len(st.Models))
+	for i := range st.Models {
+		models[st.Models[i].Model] = &st.Models[i]
+	}
+	for i := range out.Models {
+		m := &out.Models[i]
+		if p := models[m.Name+"@"+m.Version]; p != nil {
+			m.CapacityPerSecond, m.PlannedPerSecond = p.CapacityPerSecond, p.PlannedPerSecond
+		}
+	}
+	for _, d := range st.Devices {
+		out.Devices = append(out.Devices, obs.DeviceSample{Name: d.Name, Busy: d.Busy})
+	}
 }
 
 // The bounds of exported histograms are powers of two, always the same ones: series that come and go cannot be added up.
 const (
 	firstNanosLog2, lastNanosLog2 = 14, 36 // 16 µs to 69 s
 	firstSizeLog2, lastSizeLog2   = 0, 16  // 1 to 65,536 queries
+	firstPlanLog2, lastPlanLog2   = 10, 30 // 1 µs to 1.1 s
 )
 
 // histogram turns a lane's histogram into cumulative counts at powers of two, in a unit that is scale times its own.

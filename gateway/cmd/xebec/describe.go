@@ -18,25 +18,33 @@ import (
 func (c *cli) describeCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:   "describe model|function NAME, or describe gateway",
-		Short: "Show how a model, a function or the gateway stands, and why",
+		Use:   "describe model|function NAME, or describe gateway|scheduler",
+		Short: "Show how a model, a function, the gateway or the scheduler's plan stands, and why",
+		Long: `Show how a model, a function, the gateway or the scheduler's plan stands, and why.
+
+The plan is made anew every epoch ("xebec serve --epoch"): which models evaluate each function's queries, how their batches are
+made, and how models that share a device take turns. Each choice is followed by the reason for it.`,
 		Example: `  xebec describe model digits-svm
-  xebec describe function digits -o json`,
+  xebec describe function digits -o json
+  xebec describe scheduler`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
-			case len(args) == 1 && strings.EqualFold(args[0], "gateway"):
+			case len(args) == 1 && (strings.EqualFold(args[0], "gateway") || strings.EqualFold(args[0], "scheduler")):
 				return nil
 			case len(args) == 2:
 				if _, ok := kindArgument(args[0]); ok {
 					return nil
 				}
 			}
-			return usagef("describe what? Expected: model NAME, function NAME or gateway")
+			return usagef("describe what? Expected: model NAME, function NAME, gateway or scheduler")
 		},
-		ValidArgsFunction: c.completeKindAndName("model", "function", "gateway"),
+		ValidArgsFunction: c.completeKindAndName("model", "function", "gateway", "scheduler"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "/v1/describe/gateway"
 			show := showGateway
+			if strings.EqualFold(args[0], "scheduler") {
+				path, show = "/v1/describe/scheduler", showScheduler
+			}
 			if kind, ok := kindArgument(args[0]); ok {
 				what := strings.ToLower(string(kind))
 				if err := api.CheckName(what, args[1]); err != nil {
@@ -181,6 +189,10 @@ func (p *page) model(m *api.ModelStatus) {
 		batching += ", objective " + micros(m.ObjectiveMicros)
 	}
 	p.field(0, "Batching", batching)
+	if m.Spec.Cost > 0 {
+		p.field(0, "Cost", figure(m.Spec.Cost)+" a query")
+	}
+	p.field(0, "Device", m.Spec.Device)
 	p.field(0, "Queue", fmt.Sprintf("%d of at most %d queries", m.QueueDepth, m.Spec.Queue.Max))
 	p.queries(0, m.Queries)
 	p.conditions(0, m.Conditions)
@@ -238,6 +250,12 @@ func showFunction(p *page, answer []byte) error {
 		p.field(0, "Cold start", f.Spec.ColdStart.String())
 	}
 	p.field(0, "Policy", f.Spec.Policy)
+	if f.Spec.Weight != api.DefaultWeight && f.Spec.Weight > 0 {
+		p.field(0, "Weight", figure(f.Spec.Weight))
+	}
+	if f.Spec.Budget > 0 {
+		p.field(0, "Budget", figure(f.Spec.Budget)+" per second")
+	}
 	output := string(f.Spec.Default)
 	if output == "" {
 		output = "none: a query without a prediction is an error"

@@ -32,6 +32,8 @@ type fakeGateway struct {
 	requests []string
 	// polls counts how often the model "slow" was asked for: it is ready the third time.
 	polls int
+	// plans counts the questions for the plan: there is none at first.
+	plans int
 }
 
 func newFakeGateway(t *testing.T) *fakeGateway {
@@ -42,12 +44,18 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 	mux.HandleFunc("GET /v1/functions", g.functions)
 	mux.HandleFunc("GET /v1/functions/{name}", g.functions)
 	mux.HandleFunc("GET /v1/describe/model/{name}", g.describeModel)
-	mux.HandleFunc("GET /v1/describe/function/{name}", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, api.FunctionDescription{Function: digits(), Models: []api.ModelStatus{svm("2")}})
+	mux.HandleFunc("GET /v1/describe/function/{name}", func(w http.ResponseWriter, r *http.Request) {
+		d := api.FunctionDescription{Function: digits(), Models: []api.ModelStatus{svm("2")}}
+		if r.PathValue("name") == "ranked" {
+			d.Function.Spec = api.FunctionSpec{Name: "ranked", Models: []string{"digits-svm@2", "digits-svm@1"}, Policy: api.PolicyPrefer, Weight: 0.5, Budget: 40}.WithDefaults()
+			d.Models = append(d.Models, svm("1"))
+		}
+		answer(w, d)
 	})
 	mux.HandleFunc("GET /v1/describe/gateway", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, api.GatewayStatus{Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Started: then, Listen: "127.0.0.1:1337", Admin: "127.0.0.1:1338", Ready: true, Models: 3, Functions: 1, Replicas: 2})
 	})
+	mux.HandleFunc("GET /v1/describe/scheduler", func(w http.ResponseWriter, _ *http.Request) { answer(w, g.plan()) })
 	mux.HandleFunc("GET /v1/models/{name}/logs", logs)
 	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, r *http.Request) {
 		g.note(r)
@@ -139,6 +147,9 @@ func svm(version string) api.ModelStatus {
 			Cap: 64, Outstanding: 12, Batches: 300, Queries: 1207, Profile: api.Profile{Samples: 300, MeanMicros: 1250, P99Micros: 4100},
 		}},
 	}
+	if version == "2" {
+		m.Spec.Batching.Policy, m.Spec.Cost, m.Spec.Device = api.BatchQuantile, 0.05, "gpu0"
+	}
 	return m
 }
 
@@ -179,6 +190,41 @@ func digits() api.FunctionStatus {
 	return api.FunctionStatus{
 		Spec:  api.FunctionSpec{Name: "digits", Models: []string{"digits-svm"}, SLO: 20 * time.Millisecond, Default: json.RawMessage("-1")}.WithDefaults(),
 		Ready: true, Models: []string{"digits-svm@2"}, Created: then, Queries: map[string]uint64{"ok": 1200, "deadline_exceeded": 7}, Defaults: 6,
+	}
+}
+
+// plan is that of a gateway that was just started, then one of a gateway under load.
+func (g *fakeGateway) plan() api.SchedulerStatus {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.plans++
+	if g.plans == 1 {
+		return api.SchedulerStatus{State: api.SchedulerAsleep, EpochMicros: 10000}
+	}
+	return api.SchedulerStatus{
+		State: api.SchedulerAwake, EpochMicros: 10000, Epochs: 6500, PlannedAt: then.Add(64 * time.Minute), PlanMicros: 41, PlanP99Micros: 180,
+		Functions: []api.FunctionPlanStatus{
+			{Name: "digits", Weight: 2, QueriesPerSecond: 1234.56, SLOMicros: 20000, BudgetPerSecond: 40, CostPerSecond: 40, Refused: 0.03125, RefusedWhy: "no candidate has capacity left",
+				Candidates: []api.CandidateStatus{
+					{Model: "digits-nn@1", Evaluated: 0.648, Gain: 1, Cost: 0.05, Why: "the budget\nis spent"},
+					{Model: "digits-svm@2", Evaluated: 0.32075, Gain: 0.5, Why: "the capacity of the model"},
+				}},
+			{Name: "words", Weight: 1, QueriesPerSecond: 0.25, SLOMicros: 1000000, Candidates: []api.CandidateStatus{{Model: "words@1", Evaluated: 1, Gain: 1, Why: "the only candidate"}}},
+		},
+		Models: []api.ModelPlanStatus{
+			{Model: "digits-nn@1", Known: true, CapacityPerSecond: 1000, DemandPerSecond: 1234.56, PlannedPerSecond: 800, Utilisation: 0.8, DirectShed: 0.5, Device: "gpu0",
+				Execution: "whole", ExecutionWhy: "large batches pay", HoldMicros: 500, HoldWhy: "another query is expected within it",
+				Replicas: []api.ReplicaPlanStatus{
+					{ID: 4, CapLearned: 64, CapPlanned: 16, CapWhy: "a larger batch would make words@1 late", Shares: []api.ShareStatus{{Function: "digits", Share: 2}, {Share: 1}}},
+					{ID: 5, CapLearned: 48},
+				}},
+			{Model: "words@1", DemandPerSecond: 0.25, PlannedPerSecond: 0.25, Device: "gpu0", Execution: "stream", ExecutionWhy: "batching saves nothing", Replicas: []api.ReplicaPlanStatus{}},
+			{Model: "plain@1", Known: true, CapacityPerSecond: 1e6, Execution: "split", ExecutionWhy: "replicas are idle", Replicas: []api.ReplicaPlanStatus{}},
+		},
+		Devices: []api.DevicePlanStatus{
+			{Name: "gpu0", Busy: 1.25, Tenants: []api.TenantStatus{{Model: "digits-nn@1", TurnMicros: 7500, Share: 0.75}, {Model: "words@1", TurnMicros: 2500, Share: 0.25}}},
+			{Name: "gpu1", Tenants: []api.TenantStatus{}},
+		},
 	}
 }
 

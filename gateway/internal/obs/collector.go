@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,12 +19,34 @@ type Snapshot struct {
 	Started   time.Time
 	Functions []FunctionSample
 	Models    []ModelSample
+	Devices   []DeviceSample
+	// Epochs counts the scheduler's plans, PlanTime is how long they took in seconds.
+	Epochs   uint64
+	PlanTime Histogram
 }
 
 // FunctionSample is one function.
 type FunctionSample struct {
 	Name, Model string
 	Endpoint    Reading
+	// Planned has the function's candidates, Refused is the part of the queries that nobody evaluates.
+	Planned []PlannedSample
+	Refused float64
+	// CostPerSecond is what the evaluations are planned to cost, in the operator's unit.
+	CostPerSecond float64
+}
+
+// PlannedSample is the part of a function's queries, from 0 to 1, that a model version evaluates by plan.
+type PlannedSample struct {
+	Model, Version string
+	Part           float64
+}
+
+// DeviceSample is one shared device.
+type DeviceSample struct {
+	Name string
+	// Busy is the planned part of its time.
+	Busy float64
 }
 
 // ModelSample is one model version.
@@ -38,6 +61,11 @@ type ModelSample struct {
 	Ended                            map[string]uint64
 	Batches, Retries, Kills          uint64
 	Restarts                         uint64
+	// CapacityPerSecond is how many queries its replicas can evaluate, 0 while that is not known; PlannedPerSecond how many
+	// they are planned to.
+	CapacityPerSecond, PlannedPerSecond float64
+	// DeadlineLate is how long after their deadlines queries without a prediction were answered, in seconds.
+	DeadlineLate Histogram
 }
 
 // Histogram is cumulative counts by upper bound.
@@ -101,8 +129,18 @@ var (
 	modelReplicas  = desc("replicas_ready", "Connected replicas that take batches.", "model", "version")
 	modelQueued    = desc("queue_length", "Queries that wait.", "model", "version")
 	modelInFlight  = desc("in_flight", "Queries in batches that are with a replica.", "model", "version")
+	fnPlanned      = desc("function_planned_share", "The part of a function's queries that a model version evaluates by the plan in force.", "function", "model", "version")
+	fnRefused      = desc("function_refused_share", "The part of a function's queries that the plan in force refuses.", "function")
+	fnCost         = desc("function_cost_per_second", "What a function's evaluations cost by the plan in force, in the unit of the models' cost.", "function")
+	modelCapacity  = desc("model_capacity_queries_per_second", "Queries that the replicas can evaluate; 0 while that is not known.", "model", "version")
+	modelPlanned   = desc("model_planned_queries_per_second", "Queries that the replicas evaluate by the plan in force.", "model", "version")
+	modelLate      = desc("deadline_late_seconds", "How long after its deadline a query without a prediction was answered.", "model", "version")
+	deviceBusy     = desc("device_busy_ratio", "The part of a shared device's time that the plan in force uses.", "device")
+	schedEpochs    = desc("scheduler_epochs_total", "Plans that were made.")
+	schedPlan      = desc("scheduler_plan_seconds", "How long a plan took to make.")
 	allDescriptors = []*prometheus.Desc{buildInfo, startTime, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
-		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight}
+		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight,
+		fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan}
 )
 
 // Describe implements prometheus.Collector.
@@ -133,10 +171,20 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(buildInfo, 1, s.Version, runtime.Version())
 	gauge(startTime, float64(s.Started.UnixMilli())/1000)
+	count(schedEpochs, s.Epochs)
+	hist(schedPlan, s.PlanTime)
+	for _, d := range s.Devices {
+		gauge(deviceBusy, d.Busy, d.Name)
+	}
 	for _, f := range s.Functions {
 		requests(fnRequests, f.Endpoint, f.Name)
 		count(fnQueries, f.Endpoint.Queries, f.Name)
 		hist(fnLatency, f.Endpoint.latency(), f.Name)
+		for _, p := range addedUp(f.Planned) {
+			gauge(fnPlanned, p.Part, f.Name, p.Model, p.Version)
+		}
+		gauge(fnRefused, f.Refused, f.Name)
+		gauge(fnCost, f.CostPerSecond, f.Name)
 	}
 	for _, m := range s.Models {
 		requests(modelRequests, m.Endpoint, m.Name, m.Version)
@@ -154,7 +202,24 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(modelReplicas, float64(m.Ready), m.Name, m.Version)
 		gauge(modelQueued, float64(m.Queued), m.Name, m.Version)
 		gauge(modelInFlight, float64(m.InFlight), m.Name, m.Version)
+		gauge(modelCapacity, m.CapacityPerSecond, m.Name, m.Version)
+		gauge(modelPlanned, m.PlannedPerSecond, m.Name, m.Version)
+		hist(modelLate, m.DeadlineLate, m.Name, m.Version)
 	}
+}
+
+// addedUp has each model version once: two candidates may mean the same one, and a series that is there twice is no scrape.
+func addedUp(planned []PlannedSample) []PlannedSample {
+	var out []PlannedSample
+	for _, p := range planned {
+		same := func(o PlannedSample) bool { return o.Model == p.Model && o.Version == p.Version }
+		if i := slices.IndexFunc(out, same); i >= 0 {
+			out[i].Part += p.Part
+		} else {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func (r Reading) latency() Histogram {

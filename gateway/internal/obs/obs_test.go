@@ -63,26 +63,69 @@ func TestAScrapeIsPrometheusText(t *testing.T) {
 				QueueTime: Histogram{Count: 1, Sum: 0.1, Buckets: map[float64]uint64{0.05: 0, 0.2: 1}}}},
 		}
 	})
+	_, families := render(t, s)
+	for name, want := range map[string]string{
+		"xebec_function_requests_total": `label:{name:"code"  value:"ok"}`, "xebec_replicas_ready": `gauge:{value:2}`,
+		"xebec_queue_seconds": `sample_count:1`, "xebec_build_info": `value:"v1"`, "go_goroutines": "gauge",
+	} {
+		if got := families[name]; !strings.Contains(got, strings.Join(strings.Fields(want), " ")) {
+			t.Errorf("%s is %q, want %s in it", name, got, want)
+		}
+	}
+}
+
+// render scrapes once: the text, and what Prometheus reads in it, by the names of families.
+func render(t *testing.T, s *Scrape) (text string, families map[string]string) {
+	t.Helper()
 	body, contentType, err := s.Render()
 	if err != nil || !strings.HasPrefix(contentType, "text/plain") {
 		t.Fatalf("%s, %v", contentType, err)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(string(body)))
+	parsed, err := parser.TextToMetricFamilies(strings.NewReader(string(body)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{
-		"xebec_function_requests_total": `label:{name:"code"  value:"ok"}`, "xebec_replicas_ready": `gauge:{value:2}`,
-		"xebec_queue_seconds": `sample_count:1`, "xebec_build_info": `value:"v1"`, "go_goroutines": "gauge",
-	} {
-		f := families[name]
-		if f == nil {
-			t.Errorf("no family %s", name)
-			continue
+	families = map[string]string{}
+	for name, f := range parsed {
+		families[name] = strings.Join(strings.Fields(f.String()), " ")
+	}
+	return string(body), families
+}
+
+func TestAScrapeHasThePlan(t *testing.T) {
+	var fn, m Endpoint
+	late := Histogram{Count: 2, Sum: 0.002, Buckets: map[float64]uint64{0.001: 1, 0.004: 2}}
+	s := NewScrape(func() Snapshot {
+		return Snapshot{
+			Epochs: 7, PlanTime: Histogram{Count: 7, Sum: 0.0007, Buckets: map[float64]uint64{0.000128: 7}},
+			Functions: []FunctionSample{
+				// Two candidates that mean one version, as a name and the version that it stands for now do.
+				{Name: "f", Endpoint: fn.Read(), Planned: []PlannedSample{{"m", "1", 0.25}, {"n", "3", 0.125}, {"m", "1", 0.5}}, Refused: 0.125, CostPerSecond: 2.5},
+				{Name: "idle", Endpoint: fn.Read()},
+			},
+			Models:  []ModelSample{{Name: "m", Version: "1", Endpoint: m.Read(), CapacityPerSecond: 1000, PlannedPerSecond: 800, DeadlineLate: late}},
+			Devices: []DeviceSample{{Name: "gpu0", Busy: 0.75}},
 		}
-		if got := strings.Join(strings.Fields(f.String()), " "); !strings.Contains(got, strings.Join(strings.Fields(want), " ")) {
-			t.Errorf("%s is %s, want %s in it", name, got, want)
+	})
+	text, _ := render(t, s)
+	for _, line := range []string{
+		"xebec_scheduler_epochs_total 7",
+		`xebec_scheduler_plan_seconds_bucket{le="0.000128"} 7`,
+		"xebec_scheduler_plan_seconds_sum 0.0007",
+		`xebec_function_planned_share{function="f",model="m",version="1"} 0.75`,
+		`xebec_function_planned_share{function="f",model="n",version="3"} 0.125`,
+		`xebec_function_refused_share{function="f"} 0.125`,
+		`xebec_function_refused_share{function="idle"} 0`,
+		`xebec_function_cost_per_second{function="f"} 2.5`,
+		`xebec_model_capacity_queries_per_second{model="m",version="1"} 1000`,
+		`xebec_model_planned_queries_per_second{model="m",version="1"} 800`,
+		`xebec_deadline_late_seconds_bucket{model="m",version="1",le="0.001"} 1`,
+		`xebec_deadline_late_seconds_count{model="m",version="1"} 2`,
+		`xebec_device_busy_ratio{device="gpu0"} 0.75`,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("no line %s in\n%s", line, text)
 		}
 	}
 }

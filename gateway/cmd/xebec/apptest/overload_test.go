@@ -3,13 +3,16 @@ package apptest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -160,4 +163,215 @@ func peakMiB(t *testing.T, pid int) int {
 	}
 	t.Fatalf("no VmHWM in /proc/%d/status", pid)
 	return 0
+}
+
+// slow is a Python model that takes as long for a batch as its environment says, however many queries are in it.
+const slow = `
+import os
+import time
+
+import xebec
+
+def predict(batch):
+    time.sleep(float(os.environ["EVALUATION_SECONDS"]))
+    return batch
+
+xebec.serve(predict)
+`
+
+// slowModel writes a model that evaluates two queries in 20 ms: a hundred a second, whatever the machine. extra are more lines.
+func slowModel(t *testing.T, extra ...string) string {
+	t.Helper()
+	dir := newDir(t)
+	writeFile(t, dir, "model.py", slow)
+	writeFile(t, dir, "xebec.yaml", `
+kind: Model
+name: slow
+inputs:  [{name: input, dtype: bytes, shape: []}]
+outputs: [{name: output, dtype: bytes, shape: []}]
+run: {command: [python, model.py], env: {EVALUATION_SECONDS: "0.02"}}
+batching: {policy: fixed, max: 2}
+cache: off
+`+strings.Join(extra, "\n"))
+	return dir
+}
+
+// flood is an open loop: it goes on sending, whatever becomes of what it has sent.
+type flood struct {
+	load
+	done chan struct{}
+}
+
+// startFlood sends about a thousand requests a second with distinct raw inputs, to the functions in turn, until it is ended.
+func (g *gateway) startFlood(functions ...string) *flood {
+	const (
+		perTick  = 10
+		mostOut  = 1000  // a machine that cannot keep up sends less: descriptors are bounded
+		mostSent = 20000 // should nobody end it
+	)
+	f := &flood{load: load{g: g}, done: make(chan struct{})}
+	ctx := bounded(g.t)
+	var out atomic.Int64
+	send := func(n int64) {
+		defer out.Add(-1)
+		o := outcome{sent: fmt.Sprintf("input %d of the flood", n)}
+		o.answer, o.err = g.post(ctx, "/"+functions[n%int64(len(functions))]+"/predict", "text/plain", []byte(o.sent))
+		if o.err == nil && o.answer.predicted() {
+			f.good.Add(1)
+		}
+		f.mu.Lock()
+		f.all = append(f.all, o)
+		f.mu.Unlock()
+	}
+	f.wg.Go(func() {
+		tick := time.NewTicker(time.Second / 100)
+		defer tick.Stop()
+		for f.sent.Load() < mostSent {
+			for range perTick {
+				if out.Load() >= mostOut {
+					break
+				}
+				out.Add(1)
+				n := f.sent.Add(1)
+				f.wg.Go(func() { send(n) })
+			}
+			select {
+			case <-tick.C:
+			case <-f.done:
+				return
+			}
+		}
+	})
+	g.t.Cleanup(func() { f.end() })
+	return f
+}
+
+// end stops sending and returns what every request came to.
+func (f *flood) end() []outcome {
+	if f.stopped.CompareAndSwap(false, true) {
+		close(f.done)
+	}
+	f.wg.Wait()
+	return f.all
+}
+
+// refusals counts those that were told at once that there is too much to do, and checks how they were told.
+func refusals(t *testing.T, all []outcome) (refused, defaults int) {
+	t.Helper()
+	for _, o := range all {
+		switch a := o.answer; {
+		case a.Code == api.Overloaded.String():
+			refused++
+			if a.Status != 503 || a.Header.Get("Retry-After") == "" || a.Error == "" {
+				t.Errorf("%q was refused by %v, Retry-After %q: expected status 503, a Retry-After and an error", o.sent, a, a.Header.Get("Retry-After"))
+			}
+		case a.Default:
+			defaults++
+			if a.Status != 200 || a.text() != defaultText {
+				t.Errorf("%q got the default by %v", o.sent, a)
+			}
+		}
+	}
+	return refused, defaults
+}
+
+// accounted checks that the gateway counts the same ends as its clients: the requests to these functions by code.
+func accounted(g *gateway, want map[string]int, functions ...string) {
+	g.t.Helper()
+	g.await("the gateway's counters to agree with its clients", func(ctx context.Context) (bool, string) {
+		m, err := g.scrape(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		got := map[string]int{}
+		for sample, n := range m.samples {
+			for _, f := range functions {
+				if code, ok := strings.CutPrefix(sample, "xebec_function_requests_total{code="); ok && n > 0 && strings.HasSuffix(code, fmt.Sprintf(",function=%q}", f)) {
+					code, _, _ = strings.Cut(code, ",")
+					got[strings.Trim(code, `"`)] += int(n)
+				}
+			}
+		}
+		return maps.Equal(got, want), fmt.Sprintf("the gateway has %v, the clients %v", got, want)
+	})
+}
+
+// wellAgain waits until a function answers so many requests in a row, one after the other, by predictions.
+func wellAgain(g *gateway, function string) {
+	g.t.Helper()
+	const inARow = 10
+	n := 0
+	g.await(fmt.Sprintf("%s to answer %d requests in a row", function, inARow), func(ctx context.Context) (bool, string) {
+		for n = 0; n < inARow; n++ {
+			a, err := g.post(ctx, "/"+function+"/predict", "text/plain", []byte("after the flood"))
+			if err != nil || !a.predicted() {
+				return false, fmt.Sprintf("%d in a row, then %v %v", n, a, err)
+			}
+		}
+		return true, ""
+	})
+}
+
+// A flood of ten times what a model can evaluate, of queries that have all the time in the world: some are served and the others
+// refused for want of room, each is told so once and in no other way; and when the flood is over everything is as before.
+func TestFloodIsServedOrRefused(t *testing.T) {
+	t.Parallel()
+	const enough = 60
+	dir := slowModel(t, "queue: {max: 32}", function("f", "slow", "slo: 60s"))
+	g := serve(t, "--config", dir, "--python", python(t))
+	g.awaitReplicas("slow", 1)
+	f := g.startFlood("f")
+	f.served(enough)
+	all := f.end()
+	ends := judge(t, all, "ok", "overloaded")
+	if refused, _ := refusals(t, all); ends["ok"] < enough || refused == 0 || ends["ok"]+refused != int(f.sent.Load()) {
+		t.Errorf("%d requests ended in %v: expected at least %d predictions, some refusals, and nothing else", f.sent.Load(), ends, enough)
+	}
+	accounted(g, ends, "f")
+	wellAgain(g, "f")
+	t.Logf("%v", ends)
+}
+
+// The same where queries have half a second: what would end too late is refused on arrival, by what is known of the replica. A
+// function that asks for less than its share of the same model loses none of its queries. Where there is a default, callers get that
+// instead of a refusal, with the reason.
+//
+// That a query is admitted is no promise: on a machine that holds the worker up it may still run into its deadline. So the flood's
+// queries may, and the quiet function's have plenty of time.
+func TestFloodLeavesOthersTheirShare(t *testing.T) {
+	t.Parallel()
+	const enough = 25
+	dir := slowModel(t, function("f", "slow", "slo: 500ms"), function("d", "slow", "slo: 500ms", theDefault), function("quiet", "slow", "slo: 60s"))
+	g := serve(t, "--config", dir, "--python", python(t))
+	g.awaitReplicas("slow", 1)
+	// A profile is believed after 16 batches.
+	warm := g.startLoad("quiet", 1, 20)
+	warm.wg.Wait()
+
+	f := g.startFlood("f", "d")
+	f.served(1)
+	// One after the other: a third of the model is more than this asks for.
+	q := g.startLoad("quiet", 1, enough)
+	q.wg.Wait()
+	all := f.end()
+	if ends := judge(t, append(q.stop(), warm.stop()...), "ok"); ends["ok"] != enough+20 {
+		t.Errorf("beside the flood the quiet function's queries ended in %v: expected predictions only", ends)
+	}
+	ends := judge(t, all, "ok", "overloaded", "default", "deadline_exceeded")
+	refused, defaults := refusals(t, all)
+	if ends["ok"] == 0 || refused == 0 || defaults == 0 || ends["ok"]+refused+defaults+ends["deadline_exceeded"] != int(f.sent.Load()) {
+		t.Errorf("%d requests of the flood ended in %v: expected predictions, refusals and defaults", f.sent.Load(), ends)
+	}
+	reasons := map[string]int{}
+	for _, o := range all {
+		if o.answer.Default {
+			reasons[o.answer.DefaultExplanation]++
+		}
+	}
+	if n := reasons[api.Overloaded.Reason()]; n == 0 || n+reasons[api.DeadlineExceeded.Reason()] != defaults {
+		t.Errorf("the reasons of %d defaults are %v: expected %q, and no other but that of the deadline", defaults, reasons, api.Overloaded.Reason())
+	}
+	wellAgain(g, "f")
+	wellAgain(g, "d")
+	t.Logf("%v, defaults for %v", ends, reasons)
 }
