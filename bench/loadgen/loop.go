@@ -346,23 +346,36 @@ func (l *loop) answered(c *conn) error {
 	return l.goOn(c, now)
 }
 
-// judge counts an answer.
+// judge counts an answer and shows it to the hook.
 func (l *loop) judge(c *conn, now int64) {
 	if now >= l.measure && now < l.end {
 		l.completed++
 	}
-	if c.due < l.measure {
-		return
+	measured := c.due >= l.measure
+	if measured {
+		record(l.latency, now-c.due)
+		l.status[c.resp.status]++
 	}
-	record(l.latency, now-c.due)
-	l.status[c.resp.status]++
-	if c.resp.status != 200 {
-		return
+	a := Answered{Status: c.resp.status}
+	if c.resp.status == 200 && (measured || l.opts.OnAnswer != nil) {
+		body := c.in[c.resp.headerBytes:c.resp.size()]
+		a.Default = bytes.Contains(body[:min(len(body), readBytes)], defaultMark)
+		a.Wrong = !a.Default && !l.opts.Requests[c.req].accepts(body)
+		if measured {
+			l.count(a, body)
+		}
 	}
-	body := c.in[c.resp.headerBytes:c.resp.size()]
-	if bytes.Contains(body[:min(len(body), readBytes)], defaultMark) {
+	if l.opts.OnAnswer != nil {
+		a.Due, a.Done = l.start.Add(time.Duration(c.due)), l.start.Add(time.Duration(now))
+		l.opts.OnAnswer(a)
+	}
+}
+
+func (l *loop) count(a Answered, body []byte) {
+	if a.Default {
 		l.defaults++
-	} else if !l.opts.Requests[c.req].accepts(body) {
+	}
+	if a.Wrong {
 		if l.wrong == 0 {
 			l.firstWrong = string(body[:min(len(body), firstWrongMax)])
 		}

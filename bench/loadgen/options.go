@@ -52,6 +52,19 @@ type Options struct {
 	// OnMeasure and OnEnd are called, from another goroutine than the loops, when the measured part begins and when it ends:
 	// the place to read the server's CPU time. Either may be nil.
 	OnMeasure, OnEnd func()
+	// OnAnswer is called for every answer of the run, those to requests of the warm-up included, by the loop that got it: it must be
+	// quick, and with several threads safe for concurrent use. Requests that ended without an answer are in [Result.Errors] only. It
+	// may be nil.
+	OnAnswer func(Answered)
+}
+
+// Answered is what a hook sees of one answer.
+type Answered struct {
+	Due    time.Time // of a closed loop: when it was sent
+	Done   time.Time // the last byte of the answer is in
+	Status int
+	// Default: status 200 and a function's default output. Wrong: status 200 and not what the request expects.
+	Default, Wrong bool
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -140,9 +141,24 @@ func TestAnswersAreJudged(t *testing.T) {
 	})
 	request := post(addr, "x")
 	request.Contains = []byte(`"output":0`)
-	r, err := Run(t.Context(), Options{Addr: addr, Requests: []Request{request}, Connections: 1, Rate: 1000, Arrivals: Constant, Duration: 100 * time.Millisecond})
+	began := time.Now()
+	shown := map[string]int{}
+	r, err := Run(t.Context(), Options{
+		Addr: addr, Requests: []Request{request}, Connections: 1, Rate: 1000, Arrivals: Constant, Warmup: 100 * time.Millisecond, Duration: 100 * time.Millisecond,
+		OnAnswer: func(a Answered) {
+			shown[fmt.Sprintf("%d default %v wrong %v", a.Status, a.Default, a.Wrong)]++
+			if a.Due.Before(began) || a.Done.Before(a.Due) || a.Done.After(time.Now()) {
+				t.Errorf("due at %v, answered at %v: expected times of this run, in this order", a.Due, a.Done)
+			}
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	// The hook sees the warm-up too.
+	want := map[string]int{"200 default false wrong false": 50, "200 default true wrong false": 50, "200 default false wrong true": 50, "503 default false wrong false": 50}
+	if !maps.Equal(shown, want) {
+		t.Errorf("the hook saw %v: expected %v", shown, want)
 	}
 	if r.Status[200] != 75 || r.Status[503] != 25 || r.Defaults != 25 || r.Wrong != 25 || r.FirstWrong != `{"output":7,"default":false}` {
 		t.Errorf("got %+v", r)

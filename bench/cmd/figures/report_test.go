@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func sampleReport() *Report {
+	linear := points(1, 0.2, 2, 0.3, 8192, 10, 16384, 30)
+	kernel := points(1, 0.7, 32, 18, 64, 38)
+	profile := func(name, title string, p []ProfilePoint) Profile {
+		out := Profile{Model: name, Title: title, What: "something", Points: p, Line: fitLine(p)}
+		out.Largest, out.Beyond = largestWithin(p, objectiveMillis)
+		return out
+	}
+	aimd := strategy("aimd", 0, 20.5, 100000, 90000, 110000)
+	aimd.SettledSeconds, aimd.SettledCap, aimd.LateShare = 1.25, 2000, 0.013
+	slow := strategy("aimd", 0, 19, 1500, 1500, 1500)
+	slow.SettledSeconds, slow.SettledCap = 1, 30
+	delay := func(millis, qps, busy float64) Delay {
+		return Delay{HoldMillis: millis, Rounds: []DelaySample{{QPS: qps, MeanBatch: 2, P50Millis: 1, P99Millis: 2 + millis, CPUMicros: 10, Busy: busy}}}
+	}
+	return &Report{
+		When: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Rounds: 3, DurationSeconds: 0.7,
+		Profiles: []Profile{profile(linearSVM, "linear SVM", linear), profile(kernelSVM, "kernel SVM", kernel)},
+		Comparisons: []Comparison{
+			{linearSVM, "linear SVM", []Strategy{aimd, strategy("quantile", 0, 18, 90000, 90000, 90000), strategy("none", 0, 0.3, 2000, 2000, 2000), strategy("static 1000", 1000, 12, 80000, 90000, 100000), strategy("static 3000", 3000, 30, 120000)}},
+			{kernelSVM, "kernel SVM", []Strategy{slow, strategy("none", 0, 1, 1000, 1000, 1000), strategy("static 20", 20, 12, 2000, 2000, 2000)}},
+		},
+		Delays: []DelayCurve{
+			{linearSVM, "linear SVM", 5000, 90000, 15000, []Delay{delay(0, 14000, 0.9), delay(2, 15000, 0.15)}},
+			{rowByRow, "row by row", 40000, 90000, 15000, []Delay{delay(0, 15000, 0.3), delay(2, 15000, 0.2)}},
+		},
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	text := sampleReport().Markdown()
+	for _, want := range []string{
+		"| largest batches within 20 ms differ by 241× between linear and kernel SVM | 351× | 12288 against 35 queries |",
+		"| nearly 30,000 queries/s against 200 (150×) | 100000 against 1500 (67×) | AIMD |",
+		"| batching gains up to 26× (linear SVM) | 50× | target ≥ 26×: met |",
+		"| AIMD and quantile regression perform nearly identically | quantile/AIMD 0.90 (0.90–0.90) |",
+		"| 2 ms of delay: 3.3× the throughput (linear SVM) | 1.07× | the container is busy 15 % of the time instead of 90 %: 6.0× less |",
+		"| no gain where a batch has no fixed cost (Spark SVM) | 1.00× | the container is busy 20 % of the time instead of 30 %: 1.5× less |",
+		"| 32 | | 18.00 / 18.00 |",
+		"| linear SVM | aimd | 100000 (90000–110000) | 1 | 20.50 | 1.3 % | 50.0 (45.0–55.0) | 1.10 (1.00–1.25) | 1.2 s |",
+		"| linear SVM | best static 1000 | 90000 (80000–100000) |",
+		"kernel SVM, aimd: **missed**.",
+		"| linear SVM | 1000: 90000, 12.0 · 3000: 120000, 30.0 |",
+		"**linear SVM**: 15000 queries/s offered; one by one the container does 5000 at most, in batches of 512 90000.",
+		"| 2 | 15000 (15000–15000) | 2.0 | 1.00 | 4.00 (4.00–4.00) | 10.0 (10.0–10.0) | 15 % |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	for _, not := range []string{"linear SVM, aimd: **missed**", "NaN", "mean nothing", "| linear SVM | static 3000 |"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%q in\n%s", not, text)
+		}
+	}
+}
+
+// Any choice of figures has a report; a smoke test says that it is one.
+func TestMarkdownOfAPart(t *testing.T) {
+	whole := sampleReport()
+	for _, r := range []Report{{Profiles: whole.Profiles[:1]}, {Comparisons: whole.Comparisons[1:]}, {Delays: whole.Delays[1:], Quick: true}} {
+		text := r.Markdown()
+		if strings.Contains(text, "NaN") || strings.Contains(text, "mean nothing") != r.Quick {
+			t.Error(text)
+		}
+	}
+}
+
+func TestWriteKeepsReportAndFigures(t *testing.T) {
+	r, dir := sampleReport(), filepath.Join(t.TempDir(), "results")
+	if err := r.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "2026-11-21-figures.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again Report
+	if err := json.Unmarshal(data, &again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(*r, again); diff != "" {
+		t.Errorf("the JSON does not say the same:\n%s", diff)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "2026-11-21-figures.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, words := range map[string][]string{"3": {"linear SVM", "kernel SVM", "batch size"}, "4": {"aimd", "best static", "thousand queries/s"}, "5": {"row by row", "delay, ms"}} {
+		name := "2026-11-21-figure" + number + ".svg"
+		if !strings.Contains(string(text), "]("+name+")\n\n## Figure "+number) {
+			t.Errorf("the report does not show %s", name)
+		}
+		svg, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(svg) > 100<<10 {
+			t.Errorf("%s has %d bytes", name, len(svg))
+		}
+		letters := lettersOf(t, name, string(svg))
+		for _, w := range words {
+			if !strings.Contains(letters, w) {
+				t.Errorf("%s: no %q among %q", name, w, letters)
+			}
+		}
+	}
+}
+
+// lettersOf is the text of an SVG, which must be well-formed.
+func lettersOf(t *testing.T, name, svg string) string {
+	t.Helper()
+	var b strings.Builder
+	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return b.String()
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if c, ok := token.(xml.CharData); ok {
+			b.Write(c)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/driver"
+)
+
+// Figure 4: batching strategies under a load that never lets up.
+
+const (
+	// maxBatch is the gateway's default bound, which the fastest containers reach before the objective.
+	maxBatch = scheduler.DefaultMaxBatch
+	// pointWarmup comes before each measured run; a cap that adapts has settled long before.
+	pointWarmup = 100 * time.Millisecond
+)
+
+// adaptive are the policies that find a cap by themselves.
+var adaptive = []scheduler.Policy{scheduler.AIMD, scheduler.Quantile}
+
+func batching(policy scheduler.Policy, most int) scheduler.Config {
+	c := scheduler.DefaultConfig()
+	c.Batching.Policy, c.Batching.MaxBatch, c.Batching.ObjectiveNanos = policy, most, int64(objectiveMillis*1e6)
+	return c
+}
+
+// contender is one strategy with its lane, which keeps what it has learned from round to round.
+type contender struct {
+	lane   *driver.Lane
+	fixed  int // the cap of a static strategy: all of them share a lane
+	result Strategy
+	evals  []int64
+}
+
+func measureStrategies(ctx context.Context, cfg config, c *container) (Comparison, error) {
+	cmp := Comparison{Model: c.model.name, Title: c.model.title}
+	var all []*contender
+	around := 0
+	for _, policy := range adaptive {
+		s := &contender{lane: c.lane(batching(policy, maxBatch)), result: Strategy{Name: policy.String()}}
+		records, settled, err := c.saturate(ctx, s.lane, pointWarmup, cfg.settle, cfg.duration)
+		if err != nil {
+			return cmp, fmt.Errorf("%s: %w", s.result.Name, err)
+		}
+		var snapshot scheduler.Snapshot
+		s.lane.Snapshot(&snapshot)
+		s.result.SettledSeconds, s.result.SettledCap = settled.Seconds(), snapshot.Replicas[0].Cap
+		progress("%-10s %s: cap %d after %.1f s, %.0f queries/s", c.model.name, s.result.Name, s.result.SettledCap, settled.Seconds(), sampleOf(records).QPS)
+		around = max(around, s.result.SettledCap) // the machine's other work makes a cap smaller, never larger
+		all = append(all, s)
+	}
+	all = append(all, &contender{lane: c.lane(batching(scheduler.None, maxBatch)), result: Strategy{Name: scheduler.None.String()}})
+	static := c.lane(batching(scheduler.Fixed, 1))
+	for _, n := range staticSizes(around, cfg.statics, maxBatch) {
+		all = append(all, &contender{lane: static, fixed: n, result: Strategy{Name: fmt.Sprintf("static %d", n), Static: n}})
+	}
+	for round := range cfg.rounds {
+		for i := range all {
+			s := all[(i+round)%len(all)]
+			if s.fixed > 0 {
+				s.lane.Configure(batching(scheduler.Fixed, s.fixed))
+			}
+			records, _, err := c.saturate(ctx, s.lane, pointWarmup, 0, cfg.duration)
+			if err != nil {
+				return cmp, fmt.Errorf("%s: %w", s.result.Name, err)
+			}
+			s.result.Rounds = append(s.result.Rounds, sampleOf(records))
+			for _, r := range records {
+				s.evals = append(s.evals, r.evalNanos)
+			}
+		}
+	}
+	for _, s := range all {
+		s.result.judge(s.evals)
+		cmp.Strategies = append(cmp.Strategies, s.result)
+		progress("%-10s %-11s %9.0f queries/s, mean batch %7.1f, P99 %6.2f ms", c.model.name, s.result.Name,
+			median(s.result.each(throughput)), median(s.result.each(batchSize)), s.result.P99Millis)
+	}
+	return cmp, nil
+}
+
+// judge looks at the evaluation times of all rounds together: a round alone has too few batches for a P99.
+func (s *Strategy) judge(evals []int64) {
+	s.Batches, s.P99Millis = len(evals), quantile(evals, 0.99)/1e6
+	late := 0
+	for _, e := range evals {
+		if float64(e) > objectiveMillis*1e6 {
+			late++
+		}
+	}
+	s.LateShare = float64(late) / float64(max(len(evals), 1))
+}
+
+// sampleOf counts from the first batch that came back to the last, so that the ends of the window cut no batch in two.
+func sampleOf(records []batchRecord) Sample {
+	var s Sample
+	queries := 0
+	for _, r := range records {
+		queries += r.queries
+	}
+	n := len(records)
+	if n > 0 {
+		s.MeanBatch = float64(queries) / float64(n)
+	}
+	if n > 1 {
+		s.QPS = float64(queries-records[0].queries) / (float64(records[n-1].at-records[0].at) / 1e9)
+	}
+	return s
+}

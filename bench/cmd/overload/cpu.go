@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/machine"
+)
+
+// CPU is how many cores' time was used on average in a phase. Generator, gateway and workers share the machine.
+type CPU struct {
+	Generator float64 `json:"generator"` // this process
+	Gateway   float64 `json:"gateway"`
+	Workers   float64 `json:"workers"` // every process below the gateway
+	// Others is what the rest of the machine used, and what the host of a virtual one took away.
+	Others float64 `json:"others"`
+}
+
+// usage is what had been used at a moment.
+type usage struct {
+	at                                time.Time
+	generator, gateway, workers, busy time.Duration
+}
+
+func readUsage(gatewayPID int) (usage, error) {
+	u := usage{at: time.Now()}
+	var err error
+	if u.generator, err = machine.CPUTime(os.Getpid()); err != nil {
+		return u, err
+	}
+	if u.gateway, err = machine.CPUTime(gatewayPID); err != nil {
+		return u, err
+	}
+	parents, err := parentsOf()
+	if err != nil {
+		return u, err
+	}
+	for _, pid := range below(gatewayPID, parents) {
+		// One that has ended meanwhile is no worker that matters: those live as long as the gateway.
+		if used, err := machine.CPUTime(pid); err == nil {
+			u.workers += used
+		}
+	}
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return u, err
+	}
+	u.busy, err = busyTime(string(stat))
+	return u, err
+}
+
+// since is the average between two moments.
+func (u usage) since(before usage) CPU {
+	cores := func(used time.Duration) float64 { return used.Seconds() / u.at.Sub(before.at).Seconds() }
+	c := CPU{Generator: cores(u.generator - before.generator), Gateway: cores(u.gateway - before.gateway), Workers: cores(u.workers - before.workers)}
+	// The kernel's account of the machine is in ticks of 10 ms.
+	c.Others = max(0, cores(u.busy-before.busy)-c.Generator-c.Gateway-c.Workers)
+	return c
+}
+
+// parentsOf maps every process to its parent.
+func parentsOf() (map[int]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	parents := map[int]int{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue // it has ended
+		}
+		if parent, ok := parentOf(stat); ok {
+			parents[pid] = parent
+		}
+	}
+	return parents, nil
+}
+
+// parentOf reads the fourth field of /proc/PID/stat. The second, the name, may hold blanks and brackets.
+func parentOf(stat []byte) (int, bool) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 {
+		return 0, false
+	}
+	parent, err := strconv.Atoi(string(fields[1]))
+	return parent, err == nil
+}
+
+// below are the descendants of a process, by their parents.
+func below(pid int, parents map[int]int) []int {
+	var out []int
+	for child, parent := range parents {
+		if parent == pid && child != pid {
+			out = append(append(out, child), below(child, parents)...)
+		}
+	}
+	return out
+}
+
+// busyTime adds up what the first line of /proc/stat says of all cores: user, nice, system, (idle, iowait,) irq, softirq, steal.
+// Guests are in user already. A tick is 10 ms for every program (man 5 proc).
+func busyTime(stat string) (time.Duration, error) {
+	const tick = 10 * time.Millisecond
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return 0, fmt.Errorf("/proc/stat begins with %q: expected cpu and at least eight numbers", line)
+	}
+	var busy time.Duration
+	for i, f := range fields[1:9] {
+		const idle, iowait = 3, 4
+		if i == idle || i == iowait {
+			continue
+		}
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		busy += time.Duration(n) * tick
+	}
+	return busy, nil
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/machine"
+)
+
+// The targets. P99s are of what was accepted, and of the time that a refusal takes.
+const (
+	minGoodputRatio  = 0.95
+	maxRefusalMillis = 1.0
+	maxRecoverMillis = 1000
+	maxLateMillis    = 1.0
+	// maxMissed of what was admitted may be answered late or not at all: what is known of a replica is a guess.
+	maxMissed = 0.01
+)
+
+// Report is everything that was measured; its JSON form is kept in bench/results.
+type Report struct {
+	When            time.Time       `json:"when"`
+	Machine         machine.Machine `json:"machine"`
+	ObjectiveMillis float64         `json:"objective_ms"`
+	DurationSeconds float64         `json:"duration_seconds"`
+	CapacitySeconds float64         `json:"capacity_seconds"`
+	Clients         int             `json:"clients"` // of the closed loop that saturates
+	Rounds          []Round         `json:"rounds"`
+}
+
+// median of an even number of values is the mean of the middle two; of none, NaN.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
+
+// spread is "median (least–most)"; a single value stands alone.
+func spread(digits int, values []float64) string {
+	switch len(values) {
+	case 0:
+		return "–"
+	case 1:
+		return fmt.Sprintf("%.*f", digits, values[0])
+	}
+	return fmt.Sprintf("%.*f (%.*f–%.*f)", digits, median(values), digits, slices.Min(values), digits, slices.Max(values))
+}
+
+// of are the rounds of a setting, in their order.
+func (r *Report) of(setting string) []Round {
+	var out []Round
+	for _, round := range r.Rounds {
+		if round.Setting == setting {
+			out = append(out, round)
+		}
+	}
+	return out
+}
+
+func each(rounds []Round, value func(Round) float64) []float64 {
+	out := make([]float64, len(rounds))
+	for i, r := range rounds {
+		out[i] = value(r)
+	}
+	return out
+}
+
+// ratio is a part of a whole; of nothing, 0.
+func ratio(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return part / whole
+}
+
+// kept is the part of a stream's requests that had their prediction in time.
+func (l Load) kept() float64 {
+	return ratio(float64(l.InTime), float64(l.InTime+l.Late+l.Expired+l.Refused+l.Defaults+l.Others))
+}
+
+// missed is the part of what was admitted that was answered late, or not until the deadline.
+func (l Load) missed() float64 {
+	return ratio(float64(l.Late+l.Expired), float64(l.InTime+l.Late+l.Expired))
+}
+
+func verdict(ok bool) string {
+	if ok {
+		return "met"
+	}
+	return "**missed**"
+}
+
+// useful is which part of the workers' CPU time went into answers in time, by what such an answer takes at capacity. A machine that
+// gives the worker less time under overload lowers the goodput but not this.
+func (r Round) useful(o Overload) float64 {
+	work := ratio(r.CapacityBefore.CPU.Workers+r.CapacityAfter.CPU.Workers, r.CapacityBefore.Load.GoodputRPS+r.CapacityAfter.Load.GoodputRPS)
+	return ratio(o.Load.GoodputRPS*work, o.CPU.Workers)
+}
+
+// loads are all streams of a round.
+func (r Round) loads() []Load {
+	all := []Load{r.CapacityBefore.Load, r.CapacityAfter.Load, r.Fairness.Alone, r.Fairness.Beside, r.Fairness.Flood, r.Deadline.Stuck, r.Deadline.Flood}
+	for _, o := range r.Overloads {
+		all = append(all, o.Load)
+	}
+	return all
+}
+
+// unexpected says what came to an end that should not happen.
+func (r *Report) unexpected() error {
+	var all []error
+	for i, round := range r.Rounds {
+		for _, l := range round.loads() {
+			if l.Others > 0 {
+				all = append(all, fmt.Errorf("run %d, %s, %s at %.0f/s: %s", i+1, round.Setting, l.Function, l.OfferedRPS, l.OthersWhy))
+			}
+		}
+	}
+	return errors.Join(all...)
+}
+
+// Markdown is the report for people.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Overload, %s\n\n%s\n\n", r.When.Format("2 January 2006"), r.Machine)
+	fmt.Fprintf(&b, "One replica of a kernel SVM, an objective of %g ms, open loops of %gs with Poisson arrivals. Capacity is the goodput of a closed loop of %d clients for %gs, before the overload and after it; "+
+		"goodput is right predictions within the objective, as the client sees them, from when a request was due. Medians over rounds, least and most in brackets; latencies in ms. How: ../METHOD.md.\n\n",
+		r.ObjectiveMillis, r.DurationSeconds, r.Clients, r.CapacitySeconds)
+	b.WriteString("Generator, gateway and worker share the machine. The generator's own lateness is part of every latency, that of refusals above all, and is shown beside them (*sent late*).\n")
+	for _, s := range settings {
+		if rounds := r.of(s.Name); len(rounds) > 0 {
+			r.section(&b, s.Name, rounds)
+		}
+	}
+	if err := r.unexpected(); err != nil {
+		fmt.Fprintf(&b, "\n## What should not have happened\n\n```\n%v\n```\n", err)
+	}
+	return b.String()
+}
+
+func (r *Report) section(b *strings.Builder, name string, rounds []Round) {
+	last := func(round Round) Overload { return round.Overloads[len(round.Overloads)-1] }
+	goodput := each(rounds, func(x Round) float64 { return ratio(last(x).Load.GoodputRPS, x.CapacityRPS) })
+	accepted := each(rounds, func(x Round) float64 { return last(x).Load.Accepted.P99 })
+	missed := each(rounds, func(x Round) float64 { return last(x).Load.missed() })
+	refusals := each(rounds, func(x Round) float64 { return last(x).Load.Refusals.P99 })
+	recovered := !slices.ContainsFunc(rounds, func(x Round) bool { return !x.Recovery.Recovered })
+	recovery := each(rounds, func(x Round) float64 { return x.Recovery.AfterMillis })
+	quietKept := each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.kept(), x.Fairness.Alone.kept()) })
+	quietP99 := each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.Accepted.P99, x.Fairness.Alone.Accepted.P99) })
+	lateP99 := each(rounds, func(x Round) float64 { return x.Deadline.Client.P99 })
+
+	fmt.Fprintf(b, "\n## %s (%d rounds)\n\n", strings.ToUpper(name[:1])+name[1:], len(rounds))
+	fmt.Fprintf(b, "Capacity: %s queries/s.\n\n", spread(0, each(rounds, func(x Round) float64 { return x.CapacityRPS })))
+	fmt.Fprintf(b, "| what | measured | target | |\n|---|---|---|---|\n")
+	fmt.Fprintf(b, "| goodput at %g × capacity, of capacity | %s | ≥ %.2f | %s |\n", heaviest, spread(2, goodput), minGoodputRatio, verdict(median(goodput) >= minGoodputRatio))
+	fmt.Fprintf(b, "| part of the worker's CPU time there that answers in time | %s | – | |\n", spread(2, each(rounds, func(x Round) float64 { return x.useful(last(x)) })))
+	fmt.Fprintf(b, "| P99 of accepted there | %s | ≤ %g | %s |\n", spread(1, accepted), r.ObjectiveMillis, verdict(median(accepted) <= r.ObjectiveMillis))
+	fmt.Fprintf(b, "| admitted there, but late or expired | %s | ≤ %.2f | %s |\n", spread(3, missed), maxMissed, verdict(median(missed) <= maxMissed))
+	fmt.Fprintf(b, "| P99 of refusals there | %s | about %g | %s |\n", spread(2, refusals), maxRefusalMillis, verdict(median(refusals) <= 2*maxRefusalMillis))
+	if recovered {
+		fmt.Fprintf(b, "| well again after the flood, ms | %s | < %d | %s |\n", spread(0, recovery), maxRecoverMillis, verdict(median(recovery) < maxRecoverMillis))
+	} else {
+		fmt.Fprintf(b, "| well again after the flood | not always | < %d ms | %s |\n", maxRecoverMillis, verdict(false))
+	}
+	fmt.Fprintf(b, "| quiet function's answers in time beside the flood, of alone | %s | ≥ %.2f | %s |\n", spread(3, quietKept), minGoodputRatio, verdict(median(quietKept) >= minGoodputRatio))
+	fmt.Fprintf(b, "| its P99 beside the flood, × alone | %s | – | |\n", spread(1, quietP99))
+	fmt.Fprintf(b, "| P99 of how late defaults come under load | %s | about %g | %s |\n", spread(2, lateP99), maxLateMillis, verdict(median(lateP99) <= 2*maxLateMillis))
+
+	b.WriteString("\n| load | offered/s | goodput/s | of capacity | accepted P50 | P99 | late | expired | refused | refused P50 | P99 | sent late P99 | others |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	row := func(what string, load func(Round) Load) {
+		col := func(digits int, value func(Load) float64) string {
+			return spread(digits, each(rounds, func(x Round) float64 { return value(load(x)) }))
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", what,
+			col(0, func(l Load) float64 { return l.OfferedRPS }), col(0, func(l Load) float64 { return l.GoodputRPS }),
+			spread(2, each(rounds, func(x Round) float64 { return ratio(load(x).GoodputRPS, x.CapacityRPS) })),
+			col(1, func(l Load) float64 { return l.Accepted.P50 }), col(1, func(l Load) float64 { return l.Accepted.P99 }),
+			col(0, func(l Load) float64 { return float64(l.Late) }), col(0, func(l Load) float64 { return float64(l.Expired) }), col(0, func(l Load) float64 { return float64(l.Refused) }),
+			col(2, func(l Load) float64 { return l.Refusals.P50 }), col(2, func(l Load) float64 { return l.Refusals.P99 }),
+			col(2, func(l Load) float64 { return l.SendDelayP99 }), col(0, func(l Load) float64 { return float64(l.Others) }))
+	}
+	for i, factor := range overloads {
+		row(fmt.Sprintf("%g ×", factor), func(x Round) Load { return x.Overloads[i].Load })
+	}
+	row("quiet, alone", func(x Round) Load { return x.Fairness.Alone })
+	row("quiet, beside the flood", func(x Round) Load { return x.Fairness.Beside })
+	row("the flood beside it", func(x Round) Load { return x.Fairness.Flood })
+	row(fmt.Sprintf("%g × beside the stuck model", besideStuck), func(x Round) Load { return x.Deadline.Flood })
+
+	fmt.Fprintf(b, "\nDefaults of the stuck model, after their deadline: P50 %s, P99 %s, at most %s; %s came early. By the gateway's own histogram: P50 at most %s, P99 at most %s.\n",
+		spread(2, each(rounds, func(x Round) float64 { return x.Deadline.Client.P50 })), spread(2, lateP99),
+		spread(2, each(rounds, func(x Round) float64 { return x.Deadline.Client.Max })), spread(0, each(rounds, func(x Round) float64 { return float64(x.Deadline.Early) })),
+		lateBound(rounds, func(h *LateHistogram) float64 { return h.P50Millis }), lateBound(rounds, func(h *LateHistogram) float64 { return h.P99Millis }))
+
+	b.WriteString("\n| cores used | generator | gateway | workers | others |\n|---|---|---|---|---|\n")
+	cores := func(what string, cpu func(Round) CPU) {
+		col := func(value func(CPU) float64) string {
+			return spread(2, each(rounds, func(x Round) float64 { return value(cpu(x)) }))
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", what, col(func(c CPU) float64 { return c.Generator }), col(func(c CPU) float64 { return c.Gateway }),
+			col(func(c CPU) float64 { return c.Workers }), col(func(c CPU) float64 { return c.Others }))
+	}
+	cores("capacity, before", func(x Round) CPU { return x.CapacityBefore.CPU })
+	cores("capacity, after", func(x Round) CPU { return x.CapacityAfter.CPU })
+	for i, factor := range overloads {
+		cores(fmt.Sprintf("%g ×", factor), func(x Round) CPU { return x.Overloads[i].CPU })
+	}
+	cores("quiet, alone", func(x Round) CPU { return x.Fairness.AloneCPU })
+	cores("quiet and flood", func(x Round) CPU { return x.Fairness.BesideCPU })
+	cores("stuck and 2 ×", func(x Round) CPU { return x.Deadline.CPU })
+}
+
+// lateBound is a number of the gateway's own histogram, of the rounds that have one.
+func lateBound(rounds []Round, value func(*LateHistogram) float64) string {
+	var values []float64
+	for _, r := range rounds {
+		if r.Deadline.Gateway != nil {
+			values = append(values, value(r.Deadline.Gateway))
+		}
+	}
+	return spread(2, values)
+}
+
+// write keeps the report as <date>-overload.json and .md; a second one of a day replaces the first.
+func (r *Report) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	base := filepath.Join(dir, r.When.Format("2006-01-02")+"-overload")
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(base+".json", append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(base+".md", []byte(r.Markdown()), 0o644); err != nil {
+		return err
+	}
+	logf("==> written: %s.json and .md", base)
+	return nil
+}

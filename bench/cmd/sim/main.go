@@ -1,0 +1,94 @@
+// Command sim runs the scheduler against simulated replicas, callers and a virtual clock: the real machines, planner and
+// device turns, with nothing of their surroundings left to chance but what a seed decides.
+//
+//	sim -seed 42        one random world, with every promise of the scheduler checked; -v prints its transcript
+//	sim -seeds 5000     so many of them, from -seed on
+//	sim -compare        ours against Clipper's batching, a fixed tick and no batching, on the same traces
+//	sim -compare -only flood -o json
+//	sim -trace FILE     the queries of a recorded trace to one model, under each policy
+//
+// The same seed gives the same output, on any machine. A broken promise prints the end of the transcript and exits with 1.
+// -compare with -out DIR writes DATE-sim.md, DATE-sim.json and figures there.
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+
+	"github.com/xebec-serving/xebec/scheduler/sim"
+)
+
+type config struct {
+	seed, seeds uint64
+	verbose     bool
+	compare     bool
+	trace       string
+	only        *regexp.Regexp
+	format      string
+	out, date   string
+}
+
+func main() {
+	if err := run(os.Stdout, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "sim:", err)
+		os.Exit(1)
+	}
+}
+
+func run(w io.Writer, args []string) error {
+	cfg := config{}
+	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
+	flags.Uint64Var(&cfg.seed, "seed", 1, "of the world, or of the first one")
+	flags.Uint64Var(&cfg.seeds, "seeds", 1, "how many random worlds to run")
+	flags.BoolVar(&cfg.verbose, "v", false, "print the transcript of the random world")
+	flags.BoolVar(&cfg.compare, "compare", false, "compare policies in scenarios instead of running random worlds")
+	flags.StringVar(&cfg.trace, "trace", "", "compare policies under the queries of this trace")
+	only := flags.String("only", "", "of the scenarios, those whose name matches this expression")
+	flags.StringVar(&cfg.format, "o", "table", "what -compare prints: table or json")
+	flags.StringVar(&cfg.out, "out", "", "folder for the report and figures of -compare; empty: none")
+	flags.StringVar(&cfg.date, "date", "", "the date in the names of those files, such as 2026-11-21")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var err error
+	if cfg.only, err = regexp.Compile(*only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if cfg.format != "table" && cfg.format != "json" {
+		return fmt.Errorf("-o %s: expected table or json", cfg.format)
+	}
+	if cfg.out != "" && cfg.date == "" {
+		return errors.New("-out needs -date, for the names of the files")
+	}
+	out := bufio.NewWriter(w)
+	defer out.Flush()
+	switch {
+	case cfg.compare, cfg.trace != "":
+		return compare(out, &cfg)
+	default:
+		return random(out, &cfg)
+	}
+}
+
+// random runs random worlds. After the first one that breaks a promise it stops.
+func random(w *bufio.Writer, cfg *config) error {
+	for seed := cfg.seed; seed < cfg.seed+cfg.seeds; seed++ {
+		if cfg.verbose {
+			_, err := sim.Run(sim.Random(seed), w)
+			if err != nil {
+				return fmt.Errorf("seed %d: %w", seed, err)
+			}
+			continue
+		}
+		if err := sim.Replay(seed); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w, "%d random worlds from seed %d on: every promise was kept\n", cfg.seeds, cfg.seed)
+	return nil
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/sim"
+)
+
+const (
+	ms = int64(1e6)
+	// warmNanos is left out of every count: caps and profiles are learned meanwhile.
+	warmNanos = 2e9
+	// runNanos is how long queries come.
+	runNanos = 8e9
+	// ttlNanos: an answer that comes too late for its caller is worth computing for the cache for a second.
+	ttlNanos               = int64(1e9)
+	tightNanos, looseNanos = 20 * ms, 500 * ms
+)
+
+// scenario is a world that all policies are run in.
+type scenario struct {
+	name, what string
+	spec       sim.Spec
+	// capacity is how many queries per second the replicas can answer in time, by their specification, in batches of half
+	// the latency objective; 0: more than are offered.
+	capacity float64
+	// bursts are the ends of bursts after which the time to recover is measured, up to the next times.
+	bursts []burst
+	// quiet is the function whose latency beside the others is set against its latency alone; -1: none.
+	quiet int
+}
+
+type burst struct{ end, until api.Nanos }
+
+// modelSpec makes a model of n equal replicas whose batches should take half of the objective at most.
+func modelSpec(name string, n int, fixedNanos, eachNanos, sloNanos int64) sim.ModelSpec {
+	m := sim.ModelSpec{
+		Name: name, Device: -1, SLONanos: sloNanos,
+		Config: scheduler.Config{Retry: true, Batching: scheduler.Batching{Policy: scheduler.AIMD, ObjectiveNanos: sloNanos / 2}},
+	}
+	for range n {
+		m.Replicas = append(m.Replicas, sim.ReplicaSpec{FixedNanos: fixedNanos, EachNanos: eachNanos, Sigma: 0.05, StartNanos: 300 * ms})
+	}
+	return m
+}
+
+func functionSpec(name string, sloNanos int64, traffic ...sim.Traffic) sim.FunctionSpec {
+	return sim.FunctionSpec{
+		Name: name, Weight: 1, SLONanos: sloNanos, TTLNanos: ttlNanos, Bytes: 64,
+		Candidates: []sim.CandidateSpec{{Model: 0, Gain: 0.9}}, Traffic: traffic,
+	}
+}
+
+func steady(rate float64) sim.Traffic { return sim.Traffic{Shape: sim.Steady, Rate: rate} }
+
+// plain is one function on one model of two replicas that take 2 ms + 200 µs × n: 4,000 queries a second each, in batches
+// of 40.
+func plain(name, what string, traffic func(capacity float64) sim.Traffic) scenario {
+	m := modelSpec("model", 2, 2*ms, ms/5, tightNanos)
+	capacity := m.Capacity(tightNanos / 2)
+	return scenario{
+		name: name, what: what, capacity: capacity, quiet: -1,
+		spec: sim.Spec{Models: []sim.ModelSpec{m}, Functions: []sim.FunctionSpec{functionSpec("f", tightNanos, traffic(capacity))}},
+	}
+}
+
+// scenarios are what -compare runs, all with the same seed.
+func scenarios(seed uint64) []scenario {
+	list := []scenario{
+		plain("steady", "Poisson at 70 % of capacity", func(c float64) sim.Traffic { return steady(0.7 * c) }),
+		plain("bursty", "switches at random between 20 % and 200 % of capacity, 65 % on average", func(c float64) sim.Traffic {
+			return sim.Traffic{Shape: sim.Switching, Rate: 0.2 * c, Peak: 2 * c, Period: 400e6, Duty: 0.25}
+		}),
+		plain("daily", "a day in 3 s: from 10 % to 130 % of capacity and back", func(c float64) sim.Traffic {
+			return sim.Traffic{Shape: sim.Daily, Rate: 0.1 * c, Peak: 1.3 * c, Period: 3e9}
+		}),
+		plain("overload", "five times the capacity", func(c float64) sim.Traffic { return steady(5 * c) }),
+		recovery(), flood(), slowdown(), twoObjectives(), ladder(), sharedDevice(),
+	}
+	for i := range list {
+		list[i].spec.Seed, list[i].spec.Warm, list[i].spec.Duration = seed, warmNanos, runNanos
+	}
+	return list
+}
+
+func recovery() scenario {
+	s := plain("recovery", "60 % of capacity, with a second of 500 % in every three", func(c float64) sim.Traffic {
+		return sim.Traffic{Shape: sim.Square, Rate: 0.6 * c, Peak: 5 * c, Period: 3e9, Duty: 1.0 / 3}
+	})
+	s.bursts = []burst{{4e9, 6e9}, {7e9, runNanos}}
+	return s
+}
+
+func flood() scenario {
+	s := plain("flood", "one function at 500 % of capacity beside a quiet one at 5 %", func(c float64) sim.Traffic { return steady(0.05 * c) })
+	s.spec.Functions[0].Name = "quiet"
+	s.spec.Functions = append(s.spec.Functions, functionSpec("flood", tightNanos, steady(5*s.capacity)))
+	s.quiet = 0
+	return s
+}
+
+func slowdown() scenario {
+	m := modelSpec("model", 3, 2*ms, ms/5, tightNanos)
+	m.Replicas[0].Faults = []sim.Fault{{Kind: sim.Slow, AtNanos: 4e9, ForNanos: 2e9, Factor: 3}}
+	c := m.Capacity(tightNanos / 2)
+	return scenario{
+		name: "slowdown", what: "60 % of three replicas' capacity; one is three times as slow for 2 of 6 s", quiet: -1,
+		spec: sim.Spec{Models: []sim.ModelSpec{m}, Functions: []sim.FunctionSpec{functionSpec("f", tightNanos, steady(0.6*c))}},
+	}
+}
+
+// twoObjectives: batches cost 4 ms + 100 µs × n, so that large ones pay. In batches of 10 ms the four replicas make 24,000
+// queries a second, in batches of 250 ms 39,000.
+func twoObjectives() scenario {
+	m := modelSpec("model", 4, 4*ms, ms/10, tightNanos)
+	c := m.Capacity(tightNanos / 2)
+	return scenario{
+		name: "two-slos", what: "objectives of 20 ms (20 % of capacity) and 500 ms (90 %) on one model of four replicas", quiet: 0,
+		spec: sim.Spec{Models: []sim.ModelSpec{m}, Functions: []sim.FunctionSpec{
+			functionSpec("20ms", tightNanos, steady(0.2*c)), functionSpec("500ms", looseNanos, steady(0.9*c)),
+		}},
+	}
+}
+
+func ladder() scenario {
+	big := modelSpec("big", 2, 2*ms, ms/2, 50*ms)
+	small := modelSpec("small", 1, ms, ms/20, 50*ms)
+	all := big.Capacity(25*ms) + small.Capacity(25*ms)
+	f := functionSpec("f", 50*ms, steady(0.8*all))
+	f.Candidates = []sim.CandidateSpec{{Model: 0, Gain: 0.95}, {Model: 1, Gain: 0.8}}
+	return scenario{
+		name: "ladder", what: "80 % of what a large and a small model make together, five times what the large one makes", quiet: -1,
+		spec: sim.Spec{Models: []sim.ModelSpec{big, small}, Functions: []sim.FunctionSpec{f}},
+	}
+}
+
+// sharedDevice: the fast model has batches of up to 10 ms, the slow one of up to 50 ms.
+func sharedDevice() scenario {
+	fast, slow := modelSpec("fast", 1, ms, ms/20, tightNanos), modelSpec("slow", 1, 4*ms, 2*ms/5, 100*ms)
+	fast.Device, slow.Device = 0, 0
+	fast.Config.Shared, slow.Config.Shared = true, true
+	a := functionSpec("fast", tightNanos, steady(0.25*fast.Capacity(tightNanos/2)))
+	b := functionSpec("slow", 100*ms, steady(0.35*slow.Capacity(50*ms)))
+	b.Candidates = []sim.CandidateSpec{{Model: 1, Gain: 0.9}}
+	return scenario{
+		name: "device", what: "a model with an objective of 20 ms and one with 100 ms on one accelerator, 25 % and 35 % of it", quiet: 0,
+		spec: sim.Spec{Models: []sim.ModelSpec{fast, slow}, Functions: []sim.FunctionSpec{a, b}, Devices: 1},
+	}
+}
