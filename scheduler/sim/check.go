@@ -1,0 +1,429 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// books are what the world knows of an engine's queries by what it was told and told itself.
+type books struct {
+	m        *model
+	cfg      scheduler.Config // in force, defaults filled in
+	subs     []sub
+	plan     scheduler.Plan // in force, copied
+	waiting  int            // queries with the engine that are in no batch
+	bytes    int            // of them
+	retrying int            // of them: lost with a replica
+	// cameBack: queries have come back since the last look, which may fill a queue beyond its bounds.
+	cameBack               bool
+	lastWaiting, lastBytes int
+	idleSince              api.Nanos // a replica idles while queries wait; Never when not so
+	servings               []serving // in this decision
+	oldBound               []float64 // the largest of plans before, whose deficits live on
+}
+
+// sub is one function's sub-queue.
+type sub struct {
+	function *function
+	weight   float64 // as attached
+	live     int     // waiting, unanswered, never lost
+	passed   int     // queries of others that were sent since one of its own was, while some waited
+}
+
+func (b *books) init(m *model) {
+	b.m, b.idleSince = m, api.Never
+	b.cfg = scheduler.New(m.spec.Config).Config()
+	b.oldBound = make([]float64, len(b.subs))
+}
+
+func (b *books) attach(queue int32, f *function, weight float64) {
+	for len(b.subs) <= int(queue) {
+		b.subs = append(b.subs, sub{})
+	}
+	b.subs[queue] = sub{function: f, weight: weight}
+}
+
+func (q *query) live() bool { return q.waiting && !q.answered && !q.late && q.lost == 0 }
+
+// count adds a waiting query to the books, or takes it out of them.
+func (b *books) count(q *query, sign int) {
+	b.waiting += sign
+	b.bytes += sign * q.InputBytes()
+	if q.lost > 0 {
+		b.retrying += sign
+	}
+	if q.live() {
+		b.subs[q.Function].count(sign)
+	}
+}
+
+// count: who has nothing waiting does not starve, and begins anew behind all others.
+func (s *sub) count(sign int) {
+	if s.live += sign; s.live == 0 {
+		s.passed = 0
+	}
+}
+
+func (b *books) told(q *query) { b.count(q, 1) }
+
+// comesBack: the query's batch is no more, and the engine is about to be told so.
+func (b *books) comesBack(q *query) {
+	q.waiting = true
+	b.cameBack = true
+	b.count(q, 1)
+}
+
+func (b *books) leaves(q *query) {
+	if q.waiting {
+		b.count(q, -1)
+		q.waiting = false
+	}
+}
+
+// planned notes the plan that is in force from now on.
+func (b *books) planned(p *scheduler.Plan) {
+	for i := range b.subs {
+		b.oldBound[i] = max(b.oldBound[i], b.bound(i))
+		b.subs[i].passed = 0
+	}
+	b.plan = scheduler.Plan{Execution: p.Execution, Functions: slices.Clone(p.Functions), Replicas: slices.Clone(p.Replicas)}
+	for i := range b.plan.Replicas {
+		b.plan.Replicas[i].Shares = slices.Clone(b.plan.Replicas[i].Shares)
+	}
+}
+
+// same reports whether p is the plan in force.
+func (b *books) same(p *scheduler.Plan) bool {
+	return b.plan.Execution == p.Execution && slices.Equal(b.plan.Functions, p.Functions) &&
+		slices.EqualFunc(b.plan.Replicas, p.Replicas, func(x, y scheduler.ReplicaPlan) bool {
+			return x.ID == y.ID && x.Cap == y.Cap && x.HoldNanos == y.HoldNanos && slices.Equal(x.Shares, y.Shares)
+		})
+}
+
+func (b *books) replicaPlan(id scheduler.ReplicaID) scheduler.ReplicaPlan {
+	for i := range b.plan.Replicas {
+		if b.plan.Replicas[i].ID == id {
+			return b.plan.Replicas[i]
+		}
+	}
+	return scheduler.ReplicaPlan{}
+}
+
+// share is a sub-queue's weight by the plan, or as it was attached.
+func (b *books) share(i int) float64 {
+	w := b.subs[i].weight
+	if i < len(b.plan.Functions) && b.plan.Functions[i].Weight != 0 {
+		w = b.plan.Functions[i].Weight
+	}
+	if !(w > 0) {
+		w = 1
+	}
+	return clamp(w)
+}
+
+func clamp(w float64) float64 { return max(0.01, min(w, 100)) }
+
+// shareAt is its weight at a replica; 0: served there only while nobody else waits.
+func (b *books) shareAt(r *scheduler.ReplicaPlan, i int) float64 {
+	if len(r.Shares) == 0 {
+		return b.share(i)
+	}
+	if i >= len(r.Shares) || !(r.Shares[i] > 0) {
+		return 0
+	}
+	return clamp(r.Shares[i])
+}
+
+// bound is how many queries of others may be sent between two of sub-queue i that waits all the while: in a deficit round
+// robin each of the others has one visit, at which it spends its quantum (its share by the least share) and what was left of
+// the one before. Where replicas have shares of their own, it is that for each of them.
+func (b *books) bound(i int) float64 {
+	sum := b.boundAt(&scheduler.ReplicaPlan{}, i)
+	for j := range b.plan.Replicas {
+		if r := &b.plan.Replicas[j]; len(r.Shares) > 0 && b.shareAt(r, i) > 0 {
+			sum += b.boundAt(r, i)
+		}
+	}
+	return sum
+}
+
+func (b *books) boundAt(r *scheduler.ReplicaPlan, i int) float64 {
+	least := math.Inf(1)
+	for j := range b.subs {
+		if s := b.shareAt(r, j); s > 0 {
+			least = min(least, s)
+		}
+	}
+	sum := 1.0
+	for j := range b.subs {
+		if j != i {
+			sum += b.shareAt(r, j)/least + 1
+		}
+	}
+	return sum
+}
+
+// serving is which sub-queues the live queries of a batch were taken from.
+type serving struct {
+	replica scheduler.ReplicaID
+	of      map[int32]int
+	total   int
+}
+
+// serve looks at whom a batch has passed over, and whether anybody starves.
+func (w *world) serve(m *model, batch *serving) {
+	b := &m.books
+	rp := b.replicaPlan(batch.replica)
+	for i := range b.subs {
+		s := &b.subs[i]
+		switch {
+		case batch.of[int32(i)] > 0 || s.live == 0:
+			s.passed = 0
+		case b.shareAt(&rp, i) > 0:
+			s.passed += batch.total
+			if most := b.bound(i) + b.oldBound[i]; float64(s.passed) > most {
+				w.fail("m%d: function %d starves: %d of its queries wait while %d of others were sent; at most %.0f by the weights",
+					m.index, i, s.live, s.passed, most)
+			}
+		}
+	}
+}
+
+// checkDispatch holds a batch against everything that bounds it; nil when it breaks something.
+func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flight {
+	fl := &flight{id: d.Batch.ID}
+	if r == nil || r.killed || r.draining {
+		w.fail("m%d: batch for replica %d, which takes none", m.index, d.Replica)
+		return nil
+	}
+	bytes, live := 0, 0
+	served := map[int32]int{}
+	for _, aq := range d.Batch.Queries {
+		var q *query
+		if aq.ID < uint64(len(w.queries)) {
+			q = w.queries[aq.ID]
+		}
+		switch {
+		case q == nil || &q.Query != aq || q.model != m:
+			w.fail("m%d: query %d is sent, which was released or never given to this engine", m.index, aq.ID)
+			return nil
+		case q.flight != nil:
+			w.fail("m%d: query %d is in two batches", m.index, aq.ID)
+			return nil
+		case !q.answered && !q.late && q.Deadline <= w.now || q.Expires <= w.now:
+			w.fail("m%d: query %d is sent %v after its deadline, answered %v, expired %v ago", m.index, aq.ID, span(w.now-q.Deadline), q.answered, span(w.now-q.Expires))
+			return nil
+		case q.lost > 0 && (len(d.Batch.Queries) > 1 || len(r.flights) > 0):
+			w.fail("m%d: query %d was lost with a replica and does not travel alone", m.index, aq.ID)
+			return nil
+		}
+		if q.live() {
+			served[q.Function]++
+			live++
+		}
+		fl.alone = fl.alone || q.lost > 0
+		bytes += q.InputBytes()
+		m.books.leaves(q)
+		q.flight = fl
+		fl.queries = append(fl.queries, q)
+	}
+	if n := len(r.flights); n >= r.depth || n > 0 && (r.flights[n-1].id >= fl.id || r.flights[n-1].alone) {
+		w.fail("m%d: batch %d for replica %d, which holds %d of %d, the last one %d", m.index, fl.id, r.id, n, r.depth, r.flights[n-1].id)
+		return nil
+	}
+	if w.spec.Check && !w.checkSize(m, r, fl, bytes, d.Batch.Pad) {
+		return nil
+	}
+	if w.spec.Check && live > 0 {
+		m.books.servings = append(m.books.servings, serving{r.id, served, live})
+	}
+	return fl
+}
+
+// checkSize holds a batch's size against the configuration, the plan and what the controller allows.
+func (w *world) checkSize(m *model, r *replica, fl *flight, bytes, pad int) bool {
+	n, c := len(fl.queries), m.books.cfg.Batching
+	most := c.MaxBatch
+	if c.Policy == scheduler.None && !c.Pad || m.books.plan.Execution == scheduler.Stream {
+		most = 1
+	}
+	if planned := m.books.replicaPlan(r.id).Cap; planned > 0 {
+		most = min(most, planned)
+	}
+	for i := range m.snapshot.Replicas {
+		if s := &m.snapshot.Replicas[i]; s.ID == r.id {
+			most = min(most, s.Learned)
+		}
+	}
+	if n == 0 || n > most || n > 1 && bytes > c.MaxBatchBytes || c.Pad && n+pad != c.MaxBatch || !c.Pad && pad != 0 {
+		w.fail("m%d: batch %d for replica %d has %d queries (at most %d), %d B (at most %d), padded by %d", m.index, fl.id, r.id, n, most, bytes, c.MaxBatchBytes, pad)
+		return false
+	}
+	return true
+}
+
+// late notes the queries whose deadline has passed while they waited: they may be sent in the decision that answers them.
+func (b *books) late(ends []scheduler.End) {
+	for i := range ends {
+		if e := &ends[i]; e.Kind == scheduler.AnswerOnly {
+			if q, ok := e.Item.Owner.(*query); ok && q.live() {
+				b.subs[q.Function].count(-1)
+				q.late = true
+			}
+		}
+	}
+}
+
+// checkEnd holds an end against what the query has been through; nil when it breaks something.
+func (w *world) checkEnd(m *model, e *scheduler.End) *query {
+	q, ok := e.Item.Owner.(*query)
+	if !ok || q.model != m {
+		w.fail("m%d ends an item that it was never given", m.index)
+		return nil
+	}
+	switch {
+	case q.released:
+		w.fail("m%d: query %d ends again after its release, with %v", m.index, q.ID, e.Code)
+	case q.answered != (e.Kind == scheduler.ReleaseOnly):
+		w.fail("m%d: query %d: end of kind %d, answered before: %v", m.index, q.ID, e.Kind, q.answered)
+	case q.flight != nil && e.Kind != scheduler.AnswerOnly:
+		w.fail("m%d: query %d is released out of batch %d in flight", m.index, q.ID, q.flight.id)
+	case e.Code == api.OK && q.waiting && e.Kind != scheduler.ReleaseOnly:
+		w.fail("m%d: query %d is answered OK without having been evaluated", m.index, q.ID)
+	case e.Code == api.Overloaded && e.Kind != scheduler.ReleaseOnly && q.toldAt != w.now && (q.flight != nil && !q.late || w.now >= q.Deadline):
+		// Who was accepted may be turned away later, when it turns out that he would be late: but not for nothing.
+		w.fail("m%d: query %d is turned away %v after it came, in flight: %v, its deadline in %v", m.index, q.ID, span(w.now-q.toldAt), q.flight != nil, span(q.Deadline-w.now))
+	case e.Kind != scheduler.ReleaseOnly && w.now > max(q.Deadline, q.toldAt)+api.Nanos(w.lateNanos()+w.spec.JumpNanos):
+		w.fail("m%d: query %d is answered %v after its deadline, %v", m.index, q.ID, span(w.now-q.Deadline), e.Code)
+	default:
+		if e.Kind != scheduler.AnswerOnly {
+			m.books.leaves(q)
+		}
+		return q
+	}
+	return nil
+}
+
+// checkBooks looks at an engine that has nothing more to decide at this moment.
+func (w *world) checkBooks(m *model) {
+	if !w.spec.Check {
+		return
+	}
+	b := &m.books
+	grown := b.waiting > b.lastWaiting && b.waiting > b.cfg.MaxQueue || b.bytes > b.lastBytes && b.bytes > b.cfg.MaxQueueBytes && b.waiting > 1
+	if grown && !b.cameBack {
+		w.fail("m%d: %d queries of %d B wait: the queue takes %d of %d B", m.index, b.waiting, b.bytes, b.cfg.MaxQueue, b.cfg.MaxQueueBytes)
+	}
+	b.cameBack, b.lastWaiting, b.lastBytes = false, b.waiting, b.bytes
+
+	flying := 0
+	for _, p := range m.places {
+		if p.current != nil {
+			for _, fl := range p.current.flights {
+				flying += len(fl.queries)
+			}
+		}
+	}
+	m.engine.Snapshot(&m.snapshot)
+	s := &m.snapshot
+	if s.Held != b.waiting+flying || s.Queued+s.Late+s.Retrying != b.waiting || s.QueuedBytes != b.bytes {
+		w.fail("m%d holds %d queries: %d in time, %d late and %d retries wait, of %d B; it was given %d that wait, of %d B, and %d are in flight",
+			m.index, s.Held, s.Queued, s.Late, s.Retrying, s.QueuedBytes, b.waiting, b.bytes, flying)
+	}
+	w.checkDevice(m)
+	w.checkIdle(m)
+}
+
+// checkIdle: no replica idles while queries wait, but for holds and turns.
+func (w *world) checkIdle(m *model) {
+	b := &m.books
+	idle := b.waiting > 0 && (m.device == nil || m.device.holder == nil) && slices.ContainsFunc(m.places, func(p *place) bool {
+		r := p.current
+		return r != nil && !r.killed && !r.draining && len(r.flights) == 0 && b.isFor(r.id)
+	})
+	if !idle {
+		b.idleSince = api.Never
+		return
+	}
+	b.idleSince = min(b.idleSince, w.now)
+	hold := b.cfg.Batching.HoldNanos
+	for i := range b.plan.Replicas {
+		hold = max(hold, b.plan.Replicas[i].HoldNanos)
+	}
+	if hold > 0 && b.waiting > b.retrying {
+		hold = min(hold, scheduler.MaxHoldNanos) + w.lateNanos() + w.spec.JumpNanos
+	} else {
+		hold = 0
+	}
+	if w.now > b.idleSince+api.Nanos(hold) || hold == 0 {
+		w.fail("m%d: a replica has idled for %v while %d queries wait; it may for %v", m.index, span(w.now-b.idleSince), b.waiting, span(api.Nanos(hold)))
+	}
+}
+
+// isFor reports whether anybody who waits has a share of the replica. Where nobody has, guests may be left to the replicas that
+// are theirs.
+func (b *books) isFor(id scheduler.ReplicaID) bool {
+	rp := b.replicaPlan(id)
+	if len(rp.Shares) == 0 {
+		return true
+	}
+	for i := range b.subs {
+		if b.subs[i].live > 0 && b.shareAt(&rp, i) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// checkDevice: whoever has a shared device uses it, and nobody else does.
+func (w *world) checkDevice(m *model) {
+	d := m.device
+	if d == nil {
+		return
+	}
+	for _, other := range w.models {
+		if other.device == d && other != d.holder && other.outstanding() > 0 {
+			w.fail("d%d: m%d has %d batches there and no turn", d.index, other.index, other.outstanding())
+		}
+	}
+	if d.holder != nil && d.holder.outstanding() == 0 && !d.holder.isDirty {
+		w.fail("d%d: m%d has a turn and nothing in flight", d.index, d.holder.index)
+	}
+}
+
+func (m *model) outstanding() int {
+	n := 0
+	for _, p := range m.places {
+		if p.current != nil {
+			n += len(p.current.flights)
+		}
+	}
+	return n
+}
+
+// atTheEnd: nothing is lost, and the engines' own counts agree.
+func (w *world) atTheEnd() {
+	if w.open > 0 {
+		w.fail("%d queries were never released", w.open)
+		return
+	}
+	for _, c := range w.calls {
+		if c != nil {
+			w.fail("call %d to function %s was never answered", c.id, c.function.spec.Name)
+			return
+		}
+	}
+	for _, m := range w.models {
+		m.engine.Snapshot(&m.snapshot)
+		ended := uint64(0)
+		for _, n := range m.snapshot.Counters.Ended {
+			ended += n
+		}
+		if c := &m.snapshot.Counters; w.spec.Check && (m.snapshot.Held != 0 || c.Arrived != ended) {
+			w.fail("m%d has counted %d arrivals and %d ends, and holds %d", m.index, c.Arrived, ended, m.snapshot.Held)
+		}
+	}
+}

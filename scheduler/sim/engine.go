@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// Engine is what schedules the queries of one model version: the real machine, one of the baselines that it is compared
+// with, or one that was broken on purpose to see whether the checks notice.
+type Engine interface {
+	// AddFunction attaches a function and returns its sub-queue's index.
+	AddFunction(weight float64) int32
+	// Step tells what has happened. What in points to is the world's again when it returns, but for items and plans.
+	Step(now api.Nanos, in *Input)
+	// Ready moves all that was decided into a, as [scheduler.Machine.Ready] does.
+	Ready(now api.Nanos, a *scheduler.Actions)
+	NextWake() api.Nanos
+	Snapshot(s *scheduler.Snapshot)
+}
+
+// InputKind says which fields of an Input mean something.
+type InputKind uint8
+
+// One for each event of a [scheduler.Machine].
+const (
+	Arrive       InputKind = iota // Item
+	Cancel                        // Item
+	ReplicaReady                  // Replica, Depth
+	ReplicaDrain                  // Replica
+	ReplicaGone                   // Replica, Begun
+	BatchDone                     // Replica, Result
+	SendFailed                    // Replica, Result.ID, Err
+	Advance                       //
+	TurnGranted                   // Nanos
+	SetPlan                       // Plan
+)
+
+// Input is an event as an engine is told it.
+type Input struct {
+	Kind    InputKind
+	Item    *scheduler.Item
+	Replica scheduler.ReplicaID
+	Depth   int
+	Begun   func(batch uint64) bool
+	Result  api.BatchResult
+	Err     error
+	Nanos   int64
+	Plan    *scheduler.Plan
+}
+
+// machine is the real thing.
+type machine struct{ m *scheduler.Machine }
+
+// NewMachine is a [scheduler.Machine] as an Engine.
+func NewMachine(cfg scheduler.Config) Engine { return machine{scheduler.New(cfg)} }
+
+func (e machine) AddFunction(weight float64) int32          { return e.m.AddFunction(weight) }
+func (e machine) Ready(now api.Nanos, a *scheduler.Actions) { e.m.Ready(now, a) }
+func (e machine) NextWake() api.Nanos                       { return e.m.NextWake() }
+func (e machine) Snapshot(s *scheduler.Snapshot)            { e.m.Snapshot(s) }
+
+func (e machine) Step(now api.Nanos, in *Input) {
+	switch in.Kind {
+	case Arrive:
+		e.m.Arrive(now, in.Item)
+	case Cancel:
+		e.m.Cancel(now, in.Item)
+	case ReplicaReady:
+		e.m.ReplicaReady(now, in.Replica, in.Depth)
+	case ReplicaDrain:
+		e.m.ReplicaDrain(now, in.Replica)
+	case ReplicaGone:
+		e.m.ReplicaGone(now, in.Replica, in.Begun)
+	case BatchDone:
+		e.m.BatchDone(now, in.Replica, &in.Result)
+	case SendFailed:
+		e.m.SendFailed(now, in.Replica, in.Result.ID, in.Err)
+	case Advance:
+		e.m.Advance(now)
+	case TurnGranted:
+		e.m.TurnGranted(now, in.Nanos)
+	case SetPlan:
+		e.m.SetPlan(*in.Plan)
+	}
+}
+
+// String is the event as a transcript has it.
+func (in *Input) String() string {
+	switch in.Kind {
+	case Arrive:
+		q := &in.Item.Query
+		return fmt.Sprintf("arrive q%d f%d due in %v, %d B", q.ID, q.Function, span(q.Deadline-q.Arrived), q.InputBytes())
+	case Cancel:
+		return fmt.Sprintf("cancel q%d", in.Item.ID)
+	case ReplicaReady:
+		return fmt.Sprintf("ready r%d depth %d", in.Replica, in.Depth)
+	case ReplicaDrain:
+		return fmt.Sprintf("drain r%d", in.Replica)
+	case ReplicaGone:
+		return fmt.Sprintf("gone r%d", in.Replica)
+	case BatchDone:
+		return fmt.Sprintf("done r%d#%d %v in %v", in.Replica, in.Result.ID, in.Result.Code, span(api.Nanos(in.Result.EvalNanos)))
+	case SendFailed:
+		return fmt.Sprintf("send failed r%d#%d: %v", in.Replica, in.Result.ID, in.Err)
+	case Advance:
+		return "advance"
+	case TurnGranted:
+		return fmt.Sprintf("turn of %v", span(api.Nanos(in.Nanos)))
+	case SetPlan:
+		return fmt.Sprintf("plan %v %+v %+v", in.Plan.Execution, in.Plan.Functions, in.Plan.Replicas)
+	}
+	return "unknown event"
+}

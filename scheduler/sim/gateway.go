@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/planner"
+)
+
+// golden makes of a counter a sequence that fills the interval from 0 to 1 evenly at any length.
+const golden = 0.6180339887498949
+
+// call is what the gateway does with a request: it asks the models that the plan says, or refuses.
+func (w *world) call(f *function, client int) {
+	c := &call{id: uint64(len(w.calls)), function: f, at: w.now, deadline: w.now + api.Nanos(f.spec.SLONanos), client: client}
+	if f.spec.SLONanos == 0 {
+		c.deadline = w.now + 30e9
+	}
+	if f.spec.LateBy > 0 && w.rng.IntN(50) == 0 {
+		c.deadline = w.now - api.Nanos(w.rng.Int64N(f.spec.LateBy))
+	}
+	w.calls = append(w.calls, c)
+	f.stats.offered(w, c)
+
+	point := math.Mod(float64(f.counter)*golden, 1)
+	f.counter++
+	switch {
+	case f.parts == nil && f.spec.Mode == planner.One:
+		w.ask(c, f.favourite())
+	case f.parts == nil:
+		for i := range f.spec.Candidates {
+			w.ask(c, i)
+		}
+	case f.spec.Mode == planner.One:
+		for i, part := range f.parts {
+			if point -= part; point < 0 {
+				w.ask(c, i)
+				break
+			}
+		}
+	default:
+		for i, part := range f.parts {
+			if point < part {
+				w.ask(c, i)
+			}
+		}
+	}
+	if c.asked == 0 {
+		f.refused++
+		c.overload++
+		w.finish(c)
+		return
+	}
+	for _, q := range c.queries {
+		w.step(q.model, &Input{Kind: Arrive, Item: &q.Item})
+	}
+	if w.spec.CancelPart > 0 && w.rng.Float64() < w.spec.CancelPart {
+		w.agenda.push(event{at: w.now + api.Nanos(w.rng.Int64N(max(1, f.spec.SLONanos))), kind: callerLeaves, b: c.id})
+	}
+}
+
+// favourite is the candidate with the largest gain.
+func (f *function) favourite() int {
+	best := 0
+	for i, c := range f.spec.Candidates {
+		if c.Gain > f.spec.Candidates[best].Gain {
+			best = i
+		}
+	}
+	return best
+}
+
+// ask prepares a query to one of the function's candidates.
+func (w *world) ask(c *call, candidate int) {
+	f := c.function
+	m := w.models[f.spec.Candidates[candidate].Model]
+	q := &query{call: c, model: m, gain: f.spec.Candidates[candidate].Gain, toldAt: w.now, waiting: true}
+	q.Query = api.Query{
+		ID: uint64(len(w.queries)), Function: f.queues[candidate], Arrived: w.now, Deadline: c.deadline,
+		Expires: max(c.deadline, w.now+api.Nanos(f.spec.TTLNanos)),
+	}
+	if f.spec.Bytes > 0 {
+		q.Context = nothing[:min(f.spec.Bytes, len(nothing))]
+	}
+	q.Owner = q
+	w.queries = append(w.queries, q)
+	w.open++
+	c.queries = append(c.queries, q)
+	c.asked++
+	m.books.told(q)
+}
+
+// nothing is the input of every query: engines count its bytes and look no further.
+var nothing = make([]byte, 1<<20)
+
+// end delivers an answer, takes an item back, or both.
+func (w *world) end(m *model, e *scheduler.End) {
+	q := w.checkEnd(m, e)
+	if q == nil {
+		return
+	}
+	if e.Kind != scheduler.ReleaseOnly {
+		q.answered = true
+		c := q.call
+		c.answered++
+		switch e.Code {
+		case api.OK:
+			c.ok++
+			c.gain = max(c.gain, q.gain)
+		case api.Overloaded:
+			c.overload++
+		}
+		if c.answered == c.asked {
+			w.finish(c)
+		}
+	}
+	if e.Kind != scheduler.AnswerOnly {
+		q.released = true
+		w.queries[q.ID] = nil
+		w.open--
+	}
+}
+
+// finish ends a call: all models that were asked have answered.
+func (w *world) finish(c *call) {
+	c.function.stats.finished(w, c)
+	w.calls[c.id] = nil
+	if c.client >= 0 {
+		src := c.function.sources[c.client]
+		pause := api.Nanos(src.rng.ExpFloat64() * float64(src.ThinkNanos))
+		if c.ok == 0 && pause == 0 {
+			pause = 1e5 // who is refused does not come back in the same instant: the loop would not end
+		}
+		w.agenda.push(event{at: w.now + max(pause, 1), kind: clientSends, a: c.function.index, b: uint64(c.client)})
+	}
+}

@@ -1,0 +1,84 @@
+package sim
+
+import "github.com/xebec-serving/xebec/api"
+
+// eventKind says what comes to pass in the world when an event's time has come.
+type eventKind uint8
+
+const (
+	// queryArrives: source b of function a has a query.
+	queryArrives eventKind = iota
+	// clientSends: a client of the closed loop of source b of function a sends its next query.
+	clientSends
+	// callerLeaves: the caller of call b has gone.
+	callerLeaves
+	// answerSeen: the answer to batch b of a replica has been seen.
+	answerSeen
+	// replicaUp: a replica of place (a, b) has started.
+	replicaUp
+	// faultStrikes: fault b of a place.
+	faultStrikes
+	// deathSeen: the end of a replica has been seen.
+	deathSeen
+	// wake: the clock looks at engine a.
+	wake
+	// epochEnds: a plan is due.
+	epochEnds
+)
+
+// event is one entry of the world's only queue.
+type event struct {
+	at   api.Nanos
+	seq  uint64 // events of one moment happen in the order in which they were foreseen
+	kind eventKind
+	a    int
+	b    uint64
+	r    *replica
+}
+
+func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+
+// agenda is a binary heap of events, earliest first.
+type agenda struct {
+	heap []event
+	seq  uint64
+}
+
+func (g *agenda) push(e event) {
+	e.seq = g.seq
+	g.seq++
+	g.heap = append(g.heap, e)
+	h := g.heap
+	for i := len(h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !h[i].before(&h[parent]) {
+			break
+		}
+		h[i], h[parent] = h[parent], h[i]
+		i = parent
+	}
+}
+
+func (g *agenda) pop() event {
+	h := g.heap
+	first := h[0]
+	last := len(h) - 1
+	h[0] = h[last]
+	h[last] = event{}
+	h = h[:last]
+	g.heap = h
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= len(h) {
+			return first
+		}
+		if child+1 < len(h) && h[child+1].before(&h[child]) {
+			child++
+		}
+		if !h[child].before(&h[i]) {
+			return first
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}

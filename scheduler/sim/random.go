@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/planner"
+)
+
+// Random makes a short world out of a seed: models, replicas, functions and traffic as they may come, and every kind of bad
+// luck. All of its checks are on.
+func Random(seed uint64) *Spec {
+	g := gen{stream(seed, 7)}
+	s := &Spec{
+		Seed: seed, Policy: one(g, Planned, Planned, Unplanned, Wild), Check: true,
+		Duration:   api.Nanos(g.between(100e6, 500e6)),
+		EpochNanos: one(g, int64(0), 0, 1e6, 30e6),
+		LateNanos:  one(g, int64(0), 1, 5e6),
+		JumpNanos:  one(g, int64(0), 0, 0, 3e9),
+		Devices:    one(g, 0, 0, 1, 2),
+		CancelPart: one(g, 0.0, 0, 0.02, 0.2),
+		FailPart:   one(g, 0.0, 0, 0.01, 0.3),
+		RefusePart: one(g, 0.0, 0, 0, 0.01),
+	}
+	for i := range 1 + g.IntN(4) {
+		s.Models = append(s.Models, g.model(s, i))
+	}
+	for i := range 1 + g.IntN(5) {
+		s.Functions = append(s.Functions, g.function(s, i))
+	}
+	return s
+}
+
+// gen draws the parts of a world.
+type gen struct{ *rand.Rand }
+
+func one[T any](g gen, from ...T) T { return from[g.IntN(len(from))] }
+
+func (g gen) between(least, most int64) int64 { return least + g.Int64N(most-least+1) }
+
+func (g gen) model(s *Spec, i int) ModelSpec {
+	m := ModelSpec{
+		Name: fmt.Sprintf("m%d", i), Cost: one(g, 0.0, 1, 5), Device: -1,
+		Config: scheduler.Config{
+			Depth: one(g, 0, 0, 1, 3), MaxQueue: one(g, 0, 5, 50, 1000), MaxQueueBytes: one(g, 0, 0, 5000),
+			Retry: g.IntN(3) > 0, TimeoutNanos: one(g, int64(0), 0, 1500e6),
+			Batching: scheduler.Batching{
+				Policy: one(g, scheduler.AIMD, scheduler.AIMD, scheduler.AIMD, scheduler.Fixed, scheduler.None), MaxBatch: one(g, 0, 1, 7, 64),
+				MaxBatchBytes: one(g, 0, 0, 0, 300), HoldNanos: one(g, int64(0), 0, 0, 1e6, 3e6),
+				ObjectiveNanos: one(g, int64(0), 2e6, 10e6, 50e6), Pad: g.IntN(12) == 0,
+			},
+		},
+	}
+	if m.Config.Batching.Pad {
+		m.Config.Batching.MaxBatch = 8
+	}
+	if s.Devices > 0 && g.IntN(3) > 0 {
+		m.Device = g.IntN(s.Devices)
+		m.Config.Shared = true
+	}
+	fixed, each := g.between(0, 3e6), g.between(1e3, 500e3)
+	for range 1 + g.IntN(4) {
+		m.Replicas = append(m.Replicas, g.replica(s, fixed, each))
+	}
+	return m
+}
+
+func (g gen) replica(s *Spec, fixed, each int64) ReplicaSpec {
+	r := ReplicaSpec{
+		FixedNanos: fixed, EachNanos: each, Sigma: one(g, 0, 0.05, 0.5), StartNanos: g.between(1e6, 300e6),
+		AtNanos: one(g, 0, 0, g.between(0, int64(s.Duration))), Depth: one(g, 0, 0, 0, 1, 4),
+	}
+	if g.IntN(4) == 0 { // not all alike
+		r.FixedNanos, r.EachNanos = 2*fixed, 3*each
+	}
+	if g.IntN(4) == 0 {
+		r.StallEvery, r.StallNanos = 100e6, g.between(1e6, 50e6)
+	}
+	for g.IntN(3) == 0 && len(r.Faults) < 4 {
+		r.Faults = append(r.Faults, Fault{
+			Kind: one(g, Slow, Crash, Crash, Hang, Drain), AtNanos: g.between(0, int64(s.Duration)), ForNanos: g.between(1e6, 200e6), Factor: 3,
+		})
+	}
+	return r
+}
+
+func (g gen) function(s *Spec, i int) FunctionSpec {
+	f := FunctionSpec{
+		Name: fmt.Sprintf("f%d", i), Weight: one(g, 0, 1, 1, 0.1, 5, 100), SLONanos: one(g, int64(0), 2e6, 20e6, 20e6, 100e6, 1e9),
+		TTLNanos: one(g, int64(0), 0, 50e6, 1e9), Budget: one(g, 0.0, 0, 0, 500), Mode: one(g, planner.One, planner.One, planner.All),
+		Bytes: int(one(g, 0, 8, g.between(0, 400))), LateBy: one(g, int64(0), 0, 100e6),
+	}
+	from := g.IntN(len(s.Models))
+	for j := range 1 + g.IntN(len(s.Models)) {
+		f.Candidates = append(f.Candidates, CandidateSpec{Model: (from + j) % len(s.Models), Gain: g.Float64()})
+	}
+	for range 1 + g.IntN(2) {
+		f.Traffic = append(f.Traffic, g.traffic())
+	}
+	return f
+}
+
+func (g gen) traffic() Traffic {
+	t := Traffic{
+		Shape: one(g, Steady, Square, Switching, Daily, Closed, Recorded), Rate: float64(g.between(0, 1500)), Peak: float64(g.between(0, 8000)),
+		Period: api.Nanos(g.between(5e6, 300e6)), Duty: 0.1 + 0.8*g.Float64(),
+		Clients: 1 + g.IntN(40), ThinkNanos: one(g, int64(0), 1e6, 10e6),
+	}
+	if t.Shape == Recorded {
+		at := api.Nanos(0)
+		for range g.IntN(300) {
+			at += api.Nanos(one(g, 0, 0, g.between(0, 5e6)))
+			t.Times = append(t.Times, at)
+		}
+	}
+	return t
+}
+
+// plan is a plan as no planner would make it.
+func (g gen) plan(m *model) *scheduler.Plan {
+	p := &scheduler.Plan{Execution: one(g, scheduler.Whole, scheduler.Whole, scheduler.Split, scheduler.Stream)}
+	for range g.IntN(len(m.books.subs) + 2) {
+		p.Functions = append(p.Functions, scheduler.FunctionPlan{Weight: one(g, 0.0, 0, 0.5, 20, 1000), Shed: one(g, 0.0, 0, 0, 0.3, 1)})
+	}
+	for _, place := range m.places {
+		if place.current == nil || g.IntN(3) == 0 {
+			continue
+		}
+		r := scheduler.ReplicaPlan{ID: place.current.id, Cap: one(g, 0, 0, 1, 3, 20), HoldNanos: one(g, int64(0), 0, -1, 2e6)}
+		for range one(g, 0, g.IntN(len(m.books.subs)+2)) {
+			r.Shares = append(r.Shares, one(g, 0.0, 0, 1, 1, 30))
+		}
+		p.Replicas = append(p.Replicas, r)
+	}
+	return p
+}

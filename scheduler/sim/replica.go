@@ -1,0 +1,218 @@
+package sim
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// place is where one replica after the other of a model runs.
+type place struct {
+	spec    *ReplicaSpec
+	index   int
+	rng     *rand.Rand
+	current *replica
+	stallAt api.Nanos // the next pause
+}
+
+// replica is one process.
+type replica struct {
+	id       scheduler.ReplicaID
+	model    *model
+	place    *place
+	depth    int
+	flights  []*flight
+	freeAt   api.Nanos
+	hung     bool
+	killed   bool // by the engine
+	draining bool
+	died     bool
+	diedAt   api.Nanos
+}
+
+// flight is an outstanding batch.
+type flight struct {
+	id         uint64
+	queries    []*query
+	sentAt     api.Nanos
+	begin, end api.Nanos
+	code       api.Code
+	alone      bool
+}
+
+func (w *world) replicaUp(m *model, p *place) {
+	w.lastID++
+	r := &replica{id: w.lastID, model: m, place: p, depth: p.spec.Depth}
+	if r.depth == 0 {
+		r.depth = scheduler.New(m.spec.Config).Config().Depth
+	}
+	p.current = r
+	w.step(m, &Input{Kind: ReplicaReady, Replica: r.id, Depth: p.spec.Depth})
+}
+
+// strike has a fault befall whoever is at the place now.
+func (w *world) strike(m *model, p *place, f *Fault) {
+	r := p.current
+	if r == nil || r.died {
+		return
+	}
+	switch f.Kind {
+	case Crash:
+		w.die(r)
+	case Hang:
+		r.hung = true
+	case Drain:
+		if !r.draining {
+			r.draining = true
+			w.step(m, &Input{Kind: ReplicaDrain, Replica: r.id})
+		}
+	}
+}
+
+func (w *world) die(r *replica) {
+	if !r.died {
+		r.died, r.diedAt = true, w.now
+		w.agenda.push(event{at: w.now + deathNanos, kind: deathSeen, r: r})
+	}
+}
+
+func (w *world) deathSeen(r *replica) {
+	m := r.model
+	flights := r.flights
+	r.flights = nil
+	lost := map[uint64]bool{}
+	for _, fl := range flights {
+		begun := fl.begin <= r.diedAt
+		lost[fl.id] = begun
+		for _, q := range fl.queries {
+			q.flight = nil
+			if begun {
+				q.lost++
+			}
+			m.books.comesBack(q)
+		}
+	}
+	r.place.current = nil
+	w.agenda.push(event{at: w.now + api.Nanos(max(r.place.spec.StartNanos, 1)), kind: replicaUp, a: m.index, b: uint64(r.place.index)})
+	w.step(m, &Input{Kind: ReplicaGone, Replica: r.id, Begun: func(batch uint64) bool { return lost[batch] }})
+}
+
+func (w *world) kill(m *model, id scheduler.ReplicaID) {
+	r := m.find(id)
+	if r == nil || r.killed {
+		w.fail("m%d wants replica %d killed, which is gone or was killed before", m.index, id)
+		return
+	}
+	r.killed = true
+	w.die(r)
+}
+
+func (w *world) drained(m *model, id scheduler.ReplicaID) {
+	r := m.find(id)
+	if r == nil {
+		return // it died before
+	}
+	if !r.draining || len(r.flights) > 0 {
+		w.fail("m%d says that replica %d is drained: told to %v, %d batches outstanding", m.index, id, r.draining, len(r.flights))
+		return
+	}
+	w.die(r)
+}
+
+func (m *model) find(id scheduler.ReplicaID) *replica {
+	for _, p := range m.places {
+		if p.current != nil && p.current.id == id {
+			return p.current
+		}
+	}
+	return nil
+}
+
+var errBroken = errors.New("the transport is broken")
+
+// dispatch hands a batch to its replica and foresees when it will be answered.
+func (w *world) dispatch(m *model, d *scheduler.Dispatch) {
+	r := m.find(d.Replica)
+	fl := w.checkDispatch(m, r, d)
+	if fl == nil {
+		return
+	}
+	m.books.idleSince = api.Never // a hold begins anew with what waits now
+	if w.spec.RefusePart > 0 && w.rng.Float64() < w.spec.RefusePart {
+		err := errBroken
+		if w.rng.IntN(2) == 0 {
+			err = api.Errorf(api.TooLarge, "the batch does not fit")
+		}
+		for _, q := range fl.queries {
+			q.flight = nil
+			m.books.comesBack(q)
+		}
+		w.step(m, &Input{Kind: SendFailed, Replica: r.id, Result: api.BatchResult{ID: fl.id}, Err: err})
+		return
+	}
+	fl.sentAt = w.now
+	fl.begin = max(w.now+handNanos, r.freeAt)
+	if m.device != nil { // a device runs one tenant's batches after the other's, whoever takes turns
+		for other, at := range m.device.freeAt {
+			if other != m.index {
+				fl.begin = max(fl.begin, at)
+			}
+		}
+	}
+	eval := r.place.evaluate(fl.begin, len(fl.queries)+d.Batch.Pad)
+	fl.end = fl.begin + eval
+	r.freeAt = fl.end
+	if m.device != nil {
+		m.device.freeAt[m.index] = max(m.device.freeAt[m.index], fl.end)
+	}
+	if w.spec.FailPart > 0 && w.rng.Float64() < w.spec.FailPart {
+		fl.code = api.ModelError
+	}
+	r.flights = append(r.flights, fl)
+	w.result.busy(fl.begin, fl.end, len(fl.queries))
+	w.agenda.push(event{at: fl.end + handNanos, kind: answerSeen, r: r, b: fl.id})
+}
+
+func (w *world) answerSeen(r *replica, batch uint64) {
+	i := slices.IndexFunc(r.flights, func(fl *flight) bool { return fl.id == batch })
+	if i < 0 || r.died || r.hung {
+		return
+	}
+	fl := r.flights[i]
+	r.flights = slices.Delete(r.flights, i, i+1)
+	for _, q := range fl.queries {
+		q.flight = nil
+	}
+	w.step(r.model, &Input{Kind: BatchDone, Replica: r.id,
+		Result: api.BatchResult{ID: fl.id, Code: fl.code, EvalNanos: int64(w.now - fl.sentAt), WorkNanos: int64(fl.end - fl.begin)}})
+}
+
+// evaluate is how long a batch of n takes that begins at the given time.
+func (p *place) evaluate(at api.Nanos, n int) api.Nanos {
+	s := p.spec
+	nanos := float64(s.FixedNanos + int64(n)*s.EachNanos)
+	if s.Sigma > 0 {
+		nanos *= math.Exp(s.Sigma*p.rng.NormFloat64() - s.Sigma*s.Sigma/2)
+	}
+	for i := range s.Faults {
+		if f := &s.Faults[i]; f.Kind == Slow && int64(at) >= f.AtNanos && int64(at) < f.AtNanos+f.ForNanos {
+			nanos *= f.Factor
+		}
+	}
+	if s.StallEvery > 0 {
+		if p.stallAt == 0 {
+			p.stallAt = api.Nanos(p.rng.ExpFloat64() * float64(s.StallEvery))
+		}
+		if p.stallAt <= at+api.Nanos(nanos) { // a pause falls into it, or fell into the time before, when nobody noticed
+			if p.stallAt >= at {
+				nanos += float64(s.StallNanos)
+			}
+			p.stallAt = at + api.Nanos(nanos+p.rng.ExpFloat64()*float64(s.StallEvery))
+		}
+	}
+	return max(1, api.Nanos(nanos))
+}

@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// Shape is how a source's queries come.
+type Shape uint8
+
+const (
+	// Steady is a Poisson process of Rate queries per second.
+	Steady Shape = iota
+	// Square is a Poisson process of Peak during the first Duty of each Period and of Rate in the rest of it.
+	Square
+	// Switching is a Markov-modulated Poisson process of two states: Peak for Duty × Period on average, then Rate for
+	// (1 − Duty) × Period, both exponentially distributed.
+	Switching
+	// Daily is a Poisson process whose rate is a sinusoid between Rate and Peak, lowest at the start of each Period.
+	Daily
+	// Closed is Clients that send, wait for the answer, think for an exponential time of mean ThinkNanos, and send again.
+	Closed
+	// Recorded plays Times.
+	Recorded
+)
+
+// Traffic is one source of a function's queries.
+type Traffic struct {
+	Shape      Shape
+	Rate, Peak float64
+	Period     api.Nanos
+	Duty       float64
+	// From and Until bound the time in which it sends; Until 0: to the end of the run.
+	From, Until api.Nanos
+	Clients     int
+	ThinkNanos  int64
+	Times       []api.Nanos // in order
+}
+
+// source is a Traffic at work. It draws from a stream of its own, so that it sends the same whatever is done with it.
+type source struct {
+	Traffic
+	rng  *rand.Rand
+	next int // of Times
+	// of Switching:
+	high  bool
+	until api.Nanos
+}
+
+// after is when the first query after t comes, api.Never when there is none.
+func (s *source) after(t api.Nanos) api.Nanos {
+	t = max(t, s.From)
+	switch s.Shape {
+	case Recorded:
+		for s.next < len(s.Times) && s.Times[s.next] < t {
+			s.next++
+		}
+		if s.next == len(s.Times) {
+			return api.Never
+		}
+		s.next++
+		return s.Times[s.next-1]
+	case Switching:
+		t = s.switching(t)
+	case Square, Daily:
+		// Thinning: candidates come at the peak's rate, and one stays with the probability that its moment has.
+		most := max(s.Rate, s.Peak)
+		for {
+			t = add(t, s.pause(most))
+			if t == api.Never || s.rng.Float64()*most < s.rateAt(t) {
+				break
+			}
+		}
+	case Steady:
+		t = add(t, s.pause(s.Rate))
+	default:
+		return api.Never
+	}
+	if s.Until > 0 && t >= s.Until {
+		return api.Never
+	}
+	return t
+}
+
+// switching uses that an exponential pause forgets: at a switch it is drawn anew.
+func (s *source) switching(t api.Nanos) api.Nanos {
+	for {
+		for t >= s.until {
+			s.high = !s.high
+			part := s.Duty
+			if !s.high {
+				part = 1 - s.Duty
+			}
+			s.until = max(s.until, s.From) + 1 + api.Nanos(s.rng.ExpFloat64()*part*float64(s.Period))
+		}
+		rate := s.Rate
+		if s.high {
+			rate = s.Peak
+		}
+		if at := add(t, s.pause(rate)); at < s.until {
+			return at
+		}
+		t = s.until
+	}
+}
+
+func (s *source) rateAt(t api.Nanos) float64 {
+	phase := math.Mod(float64(t-s.From), float64(s.Period)) / float64(s.Period)
+	if s.Shape == Daily {
+		return s.Rate + (s.Peak-s.Rate)*(1-math.Cos(2*math.Pi*phase))/2
+	}
+	if phase < s.Duty {
+		return s.Peak
+	}
+	return s.Rate
+}
+
+// pause is exponentially distributed with mean 1/rate; at least 1 ns.
+func (s *source) pause(rate float64) api.Nanos {
+	if !(rate > 0) {
+		return api.Never
+	}
+	return 1 + api.Nanos(min(s.rng.ExpFloat64()/rate*1e9, 1e18))
+}
+
+func add(t, pause api.Nanos) api.Nanos {
+	if pause > api.Never-t {
+		return api.Never
+	}
+	return t + pause
+}

@@ -1,0 +1,386 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+const (
+	// handNanos is what handing a batch to a replica takes, and its answer back: a wake across cores, as measured.
+	handNanos = 30_000
+	// deathNanos is how long it takes to see that a process has ended.
+	deathNanos = 200_000
+	// patienceNanos is how long after the last query everything must have ended.
+	patienceNanos = 120e9
+	// restlessTurns is how many times an engine may decide something new at one moment.
+	restlessTurns = 100_000
+	// jumpsEvery: one wake in so many is late by up to Spec.JumpNanos.
+	jumpsEvery = 100
+)
+
+// world is a run of a Spec.
+type world struct {
+	spec      *Spec
+	rng       *rand.Rand // for accidents
+	now       api.Nanos
+	agenda    agenda
+	functions []*function
+	models    []*model
+	devices   []*device
+	dirty     []*model // engines that were told something since they were last asked what follows
+	queries   []*query // by id; nil when released
+	calls     []*call  // by id; nil when done
+	open      int      // queries that are not released
+	lastID    scheduler.ReplicaID
+	planning  *planning
+	result    Result
+	log       io.Writer // nil: no transcript
+	failed    error
+}
+
+// function is a function with its callers.
+type function struct {
+	spec    *FunctionSpec
+	index   int
+	sources []*source
+	queues  []int32 // of each candidate: its sub-queue
+	counter uint64
+	parts   []float64 // of each candidate, from the last plan; nil: no plan
+	refused uint64    // by plan, before they came to any engine
+	stats   *FunctionResult
+}
+
+// model is a model version with its engine.
+type model struct {
+	spec     *ModelSpec
+	index    int
+	engine   Engine
+	acts     scheduler.Actions
+	places   []*place
+	device   *device
+	tenant   scheduler.TenantID
+	isDirty  bool
+	wishAt   api.Nanos // when it is going to be woken, or somewhat later
+	wakeSeq  uint64
+	snapshot scheduler.Snapshot
+	books    books
+}
+
+// device is what several models share: one tenant's batches at a time run on it.
+type device struct {
+	index   int
+	arbiter scheduler.Device
+	models  map[scheduler.TenantID]*model
+	holder  *model      // who was granted a turn and has not ended it
+	freeAt  []api.Nanos // of each model of the world: until when its batches run
+}
+
+// call is a caller with one or more queries to models.
+type call struct {
+	id                            uint64
+	function                      *function
+	at, deadline                  api.Nanos
+	asked, answered, ok, overload int
+	client                        int // source of the closed loop; -1: nobody waits to send again
+	gain                          float64
+	queries                       []*query
+}
+
+// query is one item at one model.
+type query struct {
+	scheduler.Item
+	call     *call
+	model    *model
+	gain     float64
+	toldAt   api.Nanos
+	flight   *flight
+	waiting  bool // with the engine, in no batch
+	late     bool // about to be answered, or was, without having been evaluated
+	answered bool
+	released bool
+	lost     int // replicas that died on it
+}
+
+// Answered and Released make a query the owner of its item; the world reads an engine's ends itself.
+func (*query) Answered(*scheduler.Item, api.Code) {}
+
+// Released: see Answered.
+func (*query) Released(*scheduler.Item, api.Code) {}
+
+// Run runs a world to its end. The error says which promise was broken, or that the Spec makes no sense; log, if it is not
+// nil, gets a transcript.
+func Run(spec *Spec, log io.Writer) (*Result, error) {
+	w := &world{spec: spec, rng: stream(spec.Seed, 0), log: log}
+	if err := w.build(); err != nil {
+		return nil, err
+	}
+	limit := spec.Duration + patienceNanos
+	for w.failed == nil && len(w.agenda.heap) > 0 && (w.now < spec.Duration || w.open > 0) {
+		e := w.agenda.pop()
+		if e.at > limit {
+			w.fail("%d queries have not ended %v after the last one came", w.open, span(patienceNanos))
+			break
+		}
+		w.now = max(w.now, e.at)
+		w.happen(&e)
+		for w.failed == nil && len(w.agenda.heap) > 0 && w.agenda.heap[0].at <= w.now {
+			e = w.agenda.pop()
+			w.happen(&e)
+		}
+		w.settle()
+	}
+	if w.failed == nil {
+		w.atTheEnd()
+	}
+	w.result.End = w.now
+	return &w.result, w.failed
+}
+
+// stream is a stream of random numbers of its own.
+func stream(seed uint64, name uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15*(name+1)))
+}
+
+func (w *world) build() error {
+	s := w.spec
+	w.result = newResult(s)
+	for i := range s.Devices {
+		w.devices = append(w.devices, &device{index: i, models: map[scheduler.TenantID]*model{}, freeAt: make([]api.Nanos, len(s.Models))})
+	}
+	for i := range s.Models {
+		ms := &s.Models[i]
+		m := &model{spec: ms, index: i, wishAt: api.Never}
+		if ms.Device >= s.Devices {
+			return fmt.Errorf("model %s is on device %d of %d", ms.Name, ms.Device, s.Devices)
+		}
+		if ms.Device >= 0 {
+			m.device = w.devices[ms.Device]
+			m.tenant = m.device.arbiter.Attach()
+			m.device.models[m.tenant] = m
+		}
+		m.engine = s.engine(ms)
+		w.models = append(w.models, m)
+		for j := range ms.Replicas {
+			p := &place{spec: &ms.Replicas[j], index: j, rng: stream(s.Seed, uint64(1000+100*i+j))}
+			m.places = append(m.places, p)
+			w.agenda.push(event{at: api.Nanos(p.spec.AtNanos), kind: replicaUp, a: i, b: uint64(j)})
+			for k := range p.spec.Faults {
+				w.agenda.push(event{at: api.Nanos(p.spec.Faults[k].AtNanos), kind: faultStrikes, a: i, b: uint64(j)<<32 | uint64(k)})
+			}
+		}
+	}
+	for i := range s.Functions {
+		if err := w.addFunction(i); err != nil {
+			return err
+		}
+	}
+	for _, m := range w.models {
+		m.books.init(m)
+	}
+	if s.Policy == Planned || s.Policy == Wild {
+		w.planning = newPlanning(w)
+		w.agenda.push(event{at: api.Nanos(w.planning.epochNanos), kind: epochEnds})
+	}
+	return nil
+}
+
+func (w *world) addFunction(i int) error {
+	fs := &w.spec.Functions[i]
+	f := &function{spec: fs, index: i, stats: &w.result.Functions[i]}
+	if len(fs.Candidates) == 0 {
+		return fmt.Errorf("function %s has no candidates", fs.Name)
+	}
+	for _, c := range fs.Candidates {
+		if c.Model < 0 || c.Model >= len(w.models) {
+			return fmt.Errorf("function %s asks model %d of %d", fs.Name, c.Model, len(w.models))
+		}
+		m := w.models[c.Model]
+		q := m.engine.AddFunction(fs.Weight)
+		f.queues = append(f.queues, q)
+		m.books.attach(q, f, fs.Weight)
+	}
+	for j := range fs.Traffic {
+		src := &source{Traffic: fs.Traffic[j], rng: stream(w.spec.Seed, uint64(100_000+100*i+j))}
+		f.sources = append(f.sources, src)
+		if src.Shape == Closed {
+			for range src.Clients {
+				w.agenda.push(event{at: src.From, kind: clientSends, a: i, b: uint64(j)})
+			}
+			continue
+		}
+		w.foresee(f, j, 0)
+	}
+	w.functions = append(w.functions, f)
+	return nil
+}
+
+// foresee puts the next query of a source on the agenda.
+func (w *world) foresee(f *function, source int, after api.Nanos) {
+	if at := f.sources[source].after(after); at < w.spec.Duration {
+		w.agenda.push(event{at: at, kind: queryArrives, a: f.index, b: uint64(source)})
+	}
+}
+
+func (w *world) happen(e *event) {
+	switch e.kind {
+	case queryArrives:
+		f := w.functions[e.a]
+		w.call(f, -1)
+		w.foresee(f, int(e.b), w.now)
+	case clientSends:
+		f := w.functions[e.a]
+		if until := f.sources[e.b].Until; w.now < w.spec.Duration && (until == 0 || w.now < until) {
+			w.call(f, int(e.b))
+		}
+	case callerLeaves:
+		if c := w.calls[e.b]; c != nil {
+			for _, q := range c.queries {
+				if !q.released {
+					w.step(q.model, &Input{Kind: Cancel, Item: &q.Item})
+				}
+			}
+		}
+	case answerSeen:
+		w.answerSeen(e.r, e.b)
+	case replicaUp:
+		w.replicaUp(w.models[e.a], w.models[e.a].places[e.b])
+	case faultStrikes:
+		m := w.models[e.a]
+		p := m.places[e.b>>32]
+		w.strike(m, p, &p.spec.Faults[e.b&0xffffffff])
+	case deathSeen:
+		w.deathSeen(e.r)
+	case wake:
+		if m := w.models[e.a]; m.wakeSeq == e.b {
+			m.wishAt = api.Never
+			w.step(m, &Input{Kind: Advance})
+		}
+	case epochEnds:
+		w.planning.epoch()
+		w.agenda.push(event{at: w.now + api.Nanos(w.planning.epochNanos), kind: epochEnds})
+	}
+}
+
+// step tells an engine something.
+func (w *world) step(m *model, in *Input) {
+	if w.log != nil {
+		w.write(m, "  "+in.String())
+	}
+	m.engine.Step(w.now, in)
+	if !m.isDirty {
+		m.isDirty = true
+		w.dirty = append(w.dirty, m)
+	}
+}
+
+// settle asks the engines that were told something what follows, until nothing more does.
+func (w *world) settle() {
+	touched := 0
+	for turns := 0; touched < len(w.dirty) && w.failed == nil; turns++ {
+		if turns > restlessTurns {
+			w.fail("the engines do not come to rest: %d decisions at one moment", turns)
+			return
+		}
+		m := w.dirty[touched]
+		touched++
+		m.isDirty = false
+		m.engine.Ready(w.now, &m.acts)
+		w.carryOut(m)
+	}
+	for _, m := range w.dirty {
+		if w.failed == nil {
+			w.checkBooks(m)
+			w.arrangeWake(m)
+		}
+	}
+	w.dirty = w.dirty[:0]
+}
+
+// arrangeWake sees to it that the engine is woken when it wants to be, and not much later.
+func (w *world) arrangeWake(m *model) {
+	at := m.engine.NextWake()
+	if at >= m.wishAt {
+		return
+	}
+	m.wishAt = at
+	m.wakeSeq++
+	at = max(at, w.now) + api.Nanos(w.rng.Int64N(w.lateNanos()+1))
+	if w.spec.JumpNanos > 0 && w.rng.IntN(jumpsEvery) == 0 {
+		at += api.Nanos(w.rng.Int64N(w.spec.JumpNanos + 1))
+	}
+	w.agenda.push(event{at: at, kind: wake, a: m.index, b: m.wakeSeq})
+}
+
+func (w *world) lateNanos() int64 {
+	if w.spec.LateNanos > 0 {
+		return w.spec.LateNanos
+	}
+	return 1e6
+}
+
+// carryOut does what an engine wants, in the order of the fields of its actions.
+func (w *world) carryOut(m *model) {
+	a := &m.acts
+	if w.log != nil {
+		w.writeActions(m)
+	}
+	if w.spec.Check && len(a.Dispatches) > 0 {
+		m.engine.Snapshot(&m.snapshot) // as the batches were formed
+	}
+	m.books.late(a.Ends)
+	for i := range a.Dispatches {
+		w.dispatch(m, &a.Dispatches[i])
+	}
+	for _, k := range a.Kills {
+		w.kill(m, k.Replica)
+	}
+	for i := range a.Ends {
+		w.end(m, &a.Ends[i])
+	}
+	for i := range m.books.servings {
+		w.serve(m, &m.books.servings[i])
+	}
+	m.books.servings = m.books.servings[:0]
+	for _, id := range a.Drained {
+		w.drained(m, id)
+	}
+	if m.device != nil {
+		w.turns(m)
+	}
+}
+
+// turns does with the arbiter of a shared device what the machine's actions ask for.
+func (w *world) turns(m *model) {
+	d := m.device
+	switch {
+	case m.acts.EndTurn != 0:
+		d.holder = nil
+		d.arbiter.End(m.tenant, m.acts.EndTurn, m.acts.WantTurn)
+	case m.acts.WantTurn:
+		d.arbiter.Want(m.tenant)
+	default:
+		return
+	}
+	if id, nanos, ok := d.arbiter.Next(); ok {
+		d.holder = d.models[id]
+		w.step(d.holder, &Input{Kind: TurnGranted, Nanos: nanos})
+	}
+}
+
+func (w *world) write(m *model, text string) {
+	fmt.Fprintf(w.log, "%12v m%d %s\n", span(w.now), m.index, text)
+}
+
+// fail notes the first broken promise; the run ends.
+func (w *world) fail(format string, args ...any) {
+	if w.failed == nil {
+		w.failed = fmt.Errorf("at %v: %s", span(w.now), fmt.Sprintf(format, args...))
+		if w.log != nil {
+			fmt.Fprintf(w.log, "%12v !! %s\n", span(w.now), fmt.Sprintf(format, args...))
+		}
+	}
+}
