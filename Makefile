@@ -14,6 +14,8 @@ DATA      ?= build/demo-data
 LISTEN    ?= 127.0.0.1:1337
 ADMIN     ?= 127.0.0.1:1338
 BENCHARGS ?=
+SEED      ?=
+SEEDS     ?= 5000
 
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
@@ -27,7 +29,7 @@ export GO PYTHON
 help: ## list the targets
 	@echo 'Xebec: make <target>'
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo 'Variables: PYTHON=python3.12  FUZZTIME=20s  LISTEN=127.0.0.1:1337  ADMIN=127.0.0.1:1338  BENCHARGS="-pairs 5"'
+	@echo 'Variables: PYTHON=python3.12  FUZZTIME=20s  SEED=7  LISTEN=127.0.0.1:1337  ADMIN=127.0.0.1:1338  BENCHARGS="-pairs 5"'
 
 .PHONY: run
 run: build demo ## build everything, train the demo models and serve them at :1337
@@ -61,6 +63,11 @@ fuzz: need-go ## run every fuzz target for FUZZTIME each
 .PHONY: bench
 bench: build demo ## measure against the floors; results go to bench/results
 	@bench/run.sh $(BENCHARGS)
+
+.PHONY: sim
+sim: need-go ## simulate the scheduler: SEEDS random worlds, or one SEED with its transcript
+	@$(GO) build -o bin/sim ./bench/cmd/sim
+	@bin/sim $(if $(SEED),-seed $(SEED) -v,-seeds $(SEEDS))
 
 .PHONY: fmt
 fmt: need-go ## format the Go sources

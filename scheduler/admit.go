@@ -96,7 +96,7 @@ func (m *Machine) hopeless(f *function, it *Item) bool {
 			return false
 		}
 		busy := r.remaining(m.now) + int64(alone)*r.profile.predict(1)
-		mine := int64(float64(left)/r.profile.margin()) - busy
+		mine := int64(float64(left)/r.profile.margin) - busy
 		if mine <= 0 {
 			continue
 		}

@@ -43,7 +43,10 @@ func (m *Machine) dispatch() {
 		default:
 			r = m.pickBusy()
 		}
-		if r == nil || !m.feed(r) {
+		if r == nil {
+			break
+		}
+		if before := m.queuedItems(); !m.feed(r) && m.queuedItems() == before {
 			break
 		}
 	}
@@ -213,6 +216,9 @@ func (m *Machine) send(r *replica) bool {
 	if len(r.shares) > 0 {
 		m.fillOwn(&f, r)
 	}
+	if len(r.shares) > 0 && len(fl.items) == 0 {
+		f.limit = max(1, f.limit/guestPart)
+	}
 	f.guests = len(r.shares) > 0
 	m.fill(&f) // what the shares leave over is for everybody
 	for m.late.len() > 0 && f.fits(m.late.heap[0].it) {
@@ -226,6 +232,10 @@ func (m *Machine) send(r *replica) bool {
 	m.launch(r, fl)
 	return true
 }
+
+// guestPart: a batch of guests alone is at most one such part of the cap. Whoever the replica belongs to may come the next
+// moment.
+const guestPart = 4
 
 // filling is a batch that is being filled.
 type filling struct {
@@ -282,7 +292,7 @@ func (m *Machine) makesIt(f *filling, it *Item) verdict {
 		}
 		return inTime
 	}
-	fit := max(already+1, p.within(int64(float64(left)/p.margin()), n))
+	fit := max(already+1, p.within(int64(float64(left)/p.margin), n))
 	if f.guests || 2*fit >= n {
 		f.limit = fit
 		return inTime
@@ -337,7 +347,9 @@ func (m *Machine) fill(b *filling) {
 			if it == nil {
 				break
 			}
-			f.deficit--
+			if f.next != nil { // else it has nothing left, and owes nothing
+				f.deficit--
+			}
 			b.fl.add(it)
 		}
 		if f.next != nil && f.deficit < 1 {
@@ -373,7 +385,9 @@ func (m *Machine) fillOwn(b *filling, r *replica) {
 			if it == nil {
 				break
 			}
-			*deficit--
+			if f.next != nil {
+				*deficit--
+			}
 			b.fl.add(it)
 		}
 		if f.next != nil && *deficit < 1 {
@@ -389,6 +403,7 @@ func (fl *flight) add(it *Item) {
 
 func (m *Machine) launch(r *replica, fl *flight) {
 	fl.close()
+	m.turn.used = true
 	fl.batch.ID = r.nextBatch
 	r.nextBatch++
 	if m.cfg.Batching.Pad {

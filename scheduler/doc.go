@@ -56,16 +56,63 @@
 //	50 µs + 1 µs × n           64     286k/s   0.18 ms      273k/s   0.17 ms      286k/s   0.18 ms
 //	5 µs + 0.5 µs × n          64     581k/s   0.07 ms      518k/s   0.07 ms      581k/s   0.07 ms
 //
-// Under full load both fill the pipeline, and no replica ever waits for a hand-over.
+// Nor is it sent long before the replica is done (1 to 2 ms, where a batch takes longer than that): a batch that has been
+// sent cannot be overtaken. A function that floods would have one batch in evaluation and one behind it, and a query of
+// another function that comes then would wait for both and be evaluated in a third, which is 1.2 of a latency objective
+// where batches take two fifths of it: nothing that the round robin shares out could help it.
 //
-// # What is known of a replica
+// # How caps adapt
 //
-// Its cap adapts ([Policy]); its profile is a line through (batch size, evaluation time) by least squares with
-// exponential decay, and a decayed histogram for the P99. The profile chooses between replicas, tells when a silent one
-// is hung, and refuses queries early: one that would end after its deadline, by all that is known, is answered with
-// Overloaded on arrival instead of at its deadline, and does not delay others. It takes 16 batches before a profile is
-// believed, and a cap that has found its limit; and one query a second and replica is let through all the same, so that
-// a wrong profile heals.
+// A cap is to be the largest batch that is evaluated within the objective. Two controllers look for it. [AIMD] (Crankshaw
+// et al., Clipper, NSDI 2017, section 4.3.1) adds 2 after a full batch below 90 % of the objective, rests up to 100 %, and
+// takes a tenth after a miss. From 1 to 500 that is 250 batches, so it has a fast start, as TCP has (Jacobson 1988), but one
+// that need not overshoot: a batch costs T(n) = a + b·n with a ≥ 0, hence T(k·n) ≤ k·T(n), and what one batch took bounds
+// what a larger one can take. With 1 ms + 100 µs × n and 10 ms the caps are 2 4 8 16 32 64, then 64 × 9/7.4 = 77, 79, 81:
+// at 9.1 ms it rests. When the core is throttled to half its speed, six misses bring it to 45 and a seventh to 40; when it
+// is back, eight batches in a row at about half of the objective are no luck, and the cap goes where the slowest of
+// them proves. A pause is one miss, however long, and batches that were sent before a cap fell do not lower it again.
+//
+// [Quantile] draws the P99 line through (size, time) of the last 256 batches by linear quantile regression (Koenker and
+// Bassett, Econometrica 46, 1978) and allows what the line puts at the objective: 90 in the example, not 81; and where
+// times scatter by 5 %, 89 % of that, since then one batch in a hundred takes 12 % longer than the median. Its price is
+// 6.5 KiB a replica and microseconds a batch instead of nanoseconds, and a P99 forgets slowly. So it does not wait for
+// old samples to leave: when the median of the last 16 batches has left the bulk of those before, older times are scaled
+// to the new speed (about ten batches).
+//
+// Both say when they have settled: a cap that still grows says nothing of what the replica can do, and no query is
+// refused for it.
+//
+// # What is known of a replica, and who is refused
+//
+// Its cap adapts; its profile is a line through (batch size, evaluation time) by least squares with exponential decay,
+// how far off that line its times are (2.5 standard deviations are the margin), and a decayed histogram for the P99. The
+// profile chooses between replicas, tells when a silent one is hung, and refuses queries early: one that would end after
+// its deadline, by all that is known, is answered with Overloaded on arrival instead of at its deadline, and does not
+// delay others. Whole batches are counted, for under load those who come later fill them up; those of other functions
+// that will come meanwhile are counted too, as far as the weights let them go first. It takes 16 batches before a profile
+// is believed, and a cap that has found its limit; and one query a second and replica is let through all the same, so
+// that a wrong profile heals.
+//
+// When a batch is formed the profile is asked once more. A query that cannot make it any more, or not in a full batch while
+// others wait who can, is passed over and answered with Overloaded. This matters more than it seems: earliest deadline
+// first, by itself, collapses under overload, since the most urgent are those that will be late, they are evaluated for
+// nobody, and by then the next ones are just as late (3 % of the capacity was useful, in the simulator, at five times the
+// load; now 97 %). With less waiting than a batch holds, the batch is made smaller instead.
+//
+// # What a plan changes
+//
+// An epoch's [Plan] (package planner makes it, every 10 ms; none is needed) is looked up, never waited for:
+//
+//   - FunctionPlan.Weight replaces a function's weight; Shed refuses a part of what arrives, evenly spread.
+//   - ReplicaPlan.Shares give a replica to some functions, with a round robin of its own. Others are its guests: they are
+//     served when nobody with a share waits, or in places that are left over, if that is not too late for them.
+//   - ReplicaPlan.Cap, HoldNanos and ObjectiveNanos bound its batches, its holds and what its controller aims at.
+//   - Execution makes batches of what waits: whole ones, split between the replicas that are idle, or streamed one by one
+//     where a batch saves nothing.
+//
+// Model versions that share a device ([Config].Shared) send batches in their turns only. The machine asks for a turn
+// ([Actions].WantTurn), gets one (TurnGranted), begins batches as long as they are expected to end in it, and gives it
+// back when nothing is in flight. Turns are dealt by a [Device]: deficit round robin in time.
 //
 // # When a replica dies
 //
@@ -74,8 +121,9 @@
 // behind it; while any of them wait, no replica gets a second batch. Those that it had not begun wait again by their
 // deadlines, as if they had not been sent.
 //
-// # What is to come
+// # Reading
 //
-// The epoch planner, a pure function from snapshots to plans, will set shares, caps, holds and shedding: [Plan] is its
-// place, and honoured already. Quantile regression will be another controller beside AIMD.
+// machine.go and item.go are the nouns; admit.go who is let in; dispatch.go what is sent; batching.go and quantile.go how
+// large; plan.go, turn.go and device.go what a plan changes; replica.go and advance.go what goes wrong. Package timer has
+// the wheel that deadlines elsewhere wait in, package sim plays all of this under a virtual clock (make sim).
 package scheduler

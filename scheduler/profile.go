@@ -37,6 +37,7 @@ type profile struct {
 	sinceP99   uint32 // samples since p99Nanos was found
 	wasOutlier bool
 	spread     float64 // decayed mean square of how far off predictions were, as parts of them
+	margin     float64 // what a prediction is to be multiplied by to be careful
 }
 
 func (p *profile) known() bool { return p.samples >= knownSamples }
@@ -48,9 +49,7 @@ func (p *profile) predict(n int) int64 {
 
 // careful is predict with what it may be off by: 2.5 standard deviations, which for a normal distribution is one in a
 // hundred and sixty, and a half at most.
-func (p *profile) careful(n int) int64 { return int64(float64(p.predict(n)) * p.margin()) }
-
-func (p *profile) margin() float64 { return 1 + min(0.5, 2.5*math.Sqrt(p.spread)) }
+func (p *profile) careful(n int) int64 { return int64((p.intercept + p.slope*float64(n)) * p.margin) }
 
 // within is the largest batch, up to most, that is expected to take no longer than nanos.
 func (p *profile) within(nanos int64, most int) int {
@@ -81,6 +80,7 @@ func (p *profile) observe(now api.Nanos, n int, evalNanos int64) {
 	if off := y/max(1, p.intercept+p.slope*float64(n)) - 1; p.samples >= 2 {
 		p.spread += (1 - sampleDecay) * (off*off - p.spread)
 	}
+	p.margin = 1 + min(0.5, 2.5*math.Sqrt(p.spread))
 	keep := sampleDecay
 	if idle := int64(now-p.lastAt) - evalNanos; idle > 1e6 && p.samples > 0 {
 		keep *= math.Exp2(-float64(idle) / idleHalfLifeNanos)

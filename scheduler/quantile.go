@@ -163,6 +163,9 @@ func (c *quantile) fit() {
 func (c *quantile) move(found bool) {
 	size, seen := float64(c.size), float64(c.full)
 	room := c.line.within(c.objectiveNanos)
+	if room < 1 {
+		room = c.least()
+	}
 	if room < size {
 		c.met = true
 		next := max(room, quantileFall*size)
@@ -186,6 +189,15 @@ func (c *quantile) move(found bool) {
 	}
 	c.moving = !c.met || 16*next > 17*c.size
 	c.size = min(next, c.max)
+}
+
+// least is the cap where one batch in a hundred misses the objective whatever its size. Batches of one would still miss, and
+// a model whose batches have a fixed cost would do next to nothing. So the median decides: the batch that meets the objective
+// by it, but no more than the one whose fixed part is half of its time, for below that size a batch saves little by being
+// smaller.
+func (c *quantile) least() float64 {
+	median := c.line.times(c.samples.level(c.line))
+	return min(median.within(c.objectiveNanos), median.fixed/max(median.each, 1))
 }
 
 // whole is the number of queries in x, at least 1. What is missing from a whole number by rounding is forgiven.

@@ -216,3 +216,20 @@ func TestQuantileTakesOver(t *testing.T) {
 		t.Errorf("the cap is %d; 90 fit, and 80 were seen", got)
 	}
 }
+
+// TestQuantileWherePausesAreTheRule: where one batch in twenty is held up for longer than the objective, no cap keeps the
+// P99 within it. Batches of one would not either, and serve next to nothing.
+func TestQuantileWherePausesAreTheRule(t *testing.T) {
+	c := newQuantile(Batching{MaxBatch: 4096, ObjectiveNanos: 10e6})
+	for i := range 4000 {
+		n := c.cap()
+		nanos := int64(4e6) + int64(n)*20e3
+		if i%20 == 7 {
+			nanos += 8e6
+		}
+		c.observe(n, true, nanos)
+	}
+	if got := c.cap(); got < 100 || got > 320 {
+		t.Errorf("the cap is %d, want between 100 and the 300 whose median is within the objective", got)
+	}
+}

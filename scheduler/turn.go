@@ -6,6 +6,7 @@ import "github.com/xebec-serving/xebec/api"
 type turn struct {
 	wanted bool // asked for and not granted yet
 	held   bool
+	used   bool // a batch has been sent in it
 	// from is when the turn was granted, until when no further batch is begun in it.
 	from, until api.Nanos
 }
@@ -24,7 +25,7 @@ func (m *Machine) mayUse(r *replica) bool {
 		return true
 	}
 	if m.turn.held {
-		if m.inFlight() == 0 && m.now < m.turn.until {
+		if !m.turn.used || m.inFlight() == 0 && m.now < m.turn.until {
 			return true
 		}
 		n := min(m.live, m.capOf(r))
@@ -43,8 +44,10 @@ func (m *Machine) endTurn() {
 		return
 	}
 	m.out.EndTurn = max(1, int64(m.now-m.turn.from))
+	used := m.turn.used
 	m.turn = turn{}
-	if m.cfg.Shared && m.ready > 0 && m.queuedItems() > 0 && m.holdUntil == api.Never {
+	// A turn in which nothing could be sent would be no different if it came again before anything has changed.
+	if used && m.cfg.Shared && m.ready > 0 && m.queuedItems() > 0 && m.holdUntil == api.Never {
 		m.turn.wanted = true
 		m.out.WantTurn = true
 	}

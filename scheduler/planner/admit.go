@@ -245,7 +245,7 @@ func (p *Planner) shares(m *model, im *Model, plan *scheduler.Plan) {
 	plan.Functions = more(&p.out.functions, len(im.Queues))
 	for i := range im.Queues {
 		q, iq := &p.queues[int(m.queueAt)+i], &im.Queues[i]
-		if q.weight == 0 || iq.Free {
+		if q.allotted <= 0 || iq.Free { // what still waits of those who get nothing now is served as before
 			continue
 		}
 		weight := q.allotted / level

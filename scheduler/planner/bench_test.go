@@ -53,14 +53,14 @@ func city(models int, overload float64) *Input {
 	return in
 }
 
-// BenchmarkPlan: one plan. quiet: everything has room; mixed: a tenth of the models are overloaded, and those that their
-// functions could use take part in the sharing; crowded: everything is asked for three times over.
+// BenchmarkPlan: one plan. Of 1,000 models, quiet: 11 resources are overloaded, and 44 models take part in the sharing;
+// mixed: 50 and 207; busy: 138 and 471; crowded: 744 and 995.
 func BenchmarkPlan(b *testing.B) {
 	for _, models := range []int{104, 1000, 4000} {
 		for _, load := range []struct {
 			name string
 			of   float64
-		}{{"quiet", 0.05}, {"mixed", 0.7}, {"crowded", 3}} {
+		}{{"quiet", 0.05}, {"mixed", 0.3}, {"busy", 0.7}, {"crowded", 3}} {
 			b.Run(fmt.Sprintf("%dx%d/%s", models, 4*models, load.name), func(b *testing.B) {
 				in, p, out := city(models, load.of), New(), &Output{}
 				p.Plan(in, out)

@@ -26,6 +26,10 @@ func (p *Planner) look() {
 	for i := range in.Models {
 		m, im := &p.models[i], &in.Models[i]
 		*m = model{memory: p.modelMemories.at(i, im.Key), resource: -1, queueAt: int32(queues), cost: number(im.Cost)}
+		m.keep = p.keep(m.memory)
+		if m.memory != nil {
+			m.memory.lastAt = in.Now
+		}
 		queues += len(im.Queues)
 		m.lookAtQueues(im)
 		m.lookAtReplicas(im)
@@ -95,7 +99,22 @@ func (m *model) lookAtReplicas(im *Model) {
 		if im.MaxBatch > 0 {
 			m.cap = min(m.cap, im.MaxBatch)
 		}
+		if m.memory != nil {
+			m.intercept, m.slope = m.memory.smooth(m.keep, m.intercept, m.slope, m.cap)
+		}
 	}
+}
+
+// keep is what stays of a mean that was formed at the model's last plan; of none, nothing.
+func (p *Planner) keep(mem *modelMemory) float64 {
+	if mem == nil || mem.lastAt == 0 {
+		return 0
+	}
+	// Most models had their last plan at the same time.
+	if since := max(0, float64(p.in.Now)-float64(mem.lastAt)); since != p.since || p.kept == 0 {
+		p.since, p.kept = since, math.Exp(-since/memoryNanos)
+	}
+	return p.kept
 }
 
 // evaluation is how long a batch of n takes.

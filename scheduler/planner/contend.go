@@ -49,7 +49,7 @@ type entry struct {
 const rounds = 12
 
 // improvements is how often better answers are handed out: what one pass gives up, the next can use.
-const improvements = 3
+const improvements = 2
 
 // contend shares out the resources of every group in which one is wished for beyond its capacity: first an answer for every
 // query, then better ones. See the essay.

@@ -63,7 +63,7 @@ func (p *Planner) cover() {
 		}
 		still := p.active[:0]
 		for _, c := range p.active {
-			if p.accept(&p.claimants[c]) {
+			if p.accept(&p.claimants[c], mayTake) {
 				still = append(still, c)
 			} else {
 				p.claimants[c].waiting = false
@@ -203,13 +203,13 @@ func (p *Planner) takeBack(r *resource, at int32, time float64) {
 }
 
 // accept gives the claimant what the level allows of its claim; it reports whether it has more to claim elsewhere.
-func (p *Planner) accept(c *claimant) bool {
+func (p *Planner) accept(c *claimant, mayTake bool) bool {
 	if c.claimed > 0 {
 		e := &p.edges[c.next]
 		en := &p.entries[e.entry]
 		r := &p.loads[en.resource]
 		part := given(r.level, en.weight, en.used, en.claim)
-		if en.claim -= part; en.claim > few*c.claimed {
+		if en.claim -= part; mayTake && en.claim > few*c.claimed {
 			c.next++
 		}
 		en.claim = 0
@@ -218,6 +218,10 @@ func (p *Planner) accept(c *claimant) bool {
 		c.rest -= y
 		en.used += used
 		r.load += used
+	}
+	if !mayTake {
+		c.next++ // in every round, so that they end
+		c.afresh = false
 	}
 	return c.rest > few*c.rate && (c.next < c.end || c.afresh)
 }

@@ -1,3 +1,77 @@
-// Package planner makes the epoch's plan: from who asks, who answers and what is known of them, which models each function
-// evaluates, which replicas serve whom, how batches are executed and what is refused. It is a pure function of its Input.
+// Package planner makes the epoch's plan: a pure function from what is known (who asks how often, who answers how fast, what
+// it costs and gains) to which models each function evaluates, which replicas serve whom, how batches are executed and what
+// is refused. It is the epoch scheduler that Clipper's design document proposes ("Change batching to scheduling"). It
+// promises the epoch's driver a plan that never exceeds what there is, within a millisecond for a thousand models, without
+// an allocation; and people, that each number comes with its [Reason]. The data path never calls it: it looks plans up.
+//
+// # What is decided
+//
+// A resource is the time of a model's replicas, or that of a device which several models share; all of it is 1. A replica
+// with the cap b and the profile a + s·n does b/(a+s·b) queries per second, a model C, the sum of its replicas'; a query per
+// second takes 1/C of the model's resource. Function f, of weight w, has λ queries per second and candidates c with gains g,
+// costs k and the resource r(c). With x for the queries per second that candidate c gets of f, a plan keeps
+//
+//	Σ x/C  ≤ 1        over all f and c with r(c) = r, for every resource r
+//	Σ x·k  ≤ budget   over the candidates of f
+//	Σ x    ≤ λ        over the candidates of f with mode One; x ≤ λ for each with mode All
+//
+// and looks for a large
+//
+//	Σ w · λ · U,   U = Σ g·x/λ (One),   U = 1 − Π(1 − g·x/λ) (All, as if the members' errors were independent)
+//
+// but fairness comes first: an answer for every query of everybody before a better one for anybody, and each resource's
+// time by weighted max-min in between. Nothing is restricted by a model of which too little is known: fewer than 16 batches
+// of a replica, or a cap that still grows. Budgets hold all the same, for they need only rates and costs.
+//
+// # How
+//
+// If all wishes fit (the best candidate for One, all for All, as far as the budget goes), they are the plan. Otherwise, for
+// all that is connected with a resource that is wished for beyond its capacity:
+//
+//  1. Cover. Each function claims time for all its queries at its most efficient candidate: gain for the largest part that a
+//     query takes of any resource or of the budget, its dominant share (Ghodsi et al., Dominant Resource Fairness, NSDI
+//     2011). A resource with more claims than time keeps what lies below its water level, weighted max-min (Bertsekas and
+//     Gallager, Data Networks, section 6.5.2), and rejects the rest, also of what it kept in an earlier round; what is
+//     rejected is claimed at the function's next candidate. This is deferred acceptance (Gale and Shapley, 1962) with
+//     divisible places: in the end nobody is refused at a resource where somebody else has more for his weight, and nobody
+//     is refused while anything that he could use and afford has time left. A candidate with the largest gain, and without a
+//     sibling on its device, is claimed first as long as the wishes for its resource fit.
+//  2. Improve. What time is left is divided by the same water-filling among those who could use it, and each spends his part
+//     where it gains most: with One by moving queries to better candidates, the pair with the largest gain for what it takes
+//     more first, which is the greedy solution of the multiple-choice knapsack (Sinha and Zoltners, 1979); with All by
+//     adding members. Greedy is right there because U is submodular (Nemhauser, Wolsey and Fisher, 1978): a member gains its
+//     own gain times what the others leave over, so that the order of gain for use is the same whoever is in already, and
+//     the least useful member for its use is the first to go.
+//  3. Room that moved queries leave goes to those still refused, and to one more round of improvements.
+//
+// A worked example (testdata/example.txt runs it). One accelerator; of its time a query takes 1.25 ms on large, 0.5 ms on
+// medium, 0.125 ms on small. The ensemble label asks all three, with gains 0.9, 0.8 and 0.6, for 800 queries/s: 1.5 s each
+// second. Efficiency is 0.72, 1.6 and 4.8 for each ms. Cover gives small 800/s, 10 % of the time. Improve gives medium
+// 800/s, 40 %, and large the 50 % that are left: 400/s. Half of the answers have all three members. Now other asks small
+// alone, for 2,400/s: 30 %. Its answers come before label's third, and large keeps 20 %: 160/s.
+//
+// # From what is allotted to what is let through
+//
+// Rates are estimates, and queries come in bursts. The machine knows each query's deadline and refuses one by one what
+// would be late; so up to 1.5 times what is allotted is let through to it, and of more, 1.25 times: the rest is refused
+// before it is parsed ([FunctionPlan].Evaluate; direct sub-queues are shed by the machine). Budgets bound that too. The
+// machine's weights are set where those that it was attached with would not keep to the shares.
+//
+// # The rest of a plan
+//
+// Devices: turns in proportion to planned time, about an epoch a round, each at least one batch long (Shreedhar and
+// Varghese, 1995, in time); a batch is no longer than half of the tightest objective of the other tenants with traffic, less
+// their own evaluation. Replicas: where objectives differ threefold and a batch's fixed cost is that of four queries, the
+// functions in a hurry get their share of the replicas, in whole ones, and small batches. Execution: see [BatchesSaveNothing],
+// [LargeInputs], [SideBySide]. Holds: as long as another query is expected, up to the knee, where the fixed cost is half.
+//
+// # What it never does, and its limits
+//
+// It reads no clock, keeps nothing of an Input, and never waits. It starts and stops no replica. It knows no single query:
+// deadlines are the machine's business. Everything is an estimate that is an epoch old, and capacity is that of full
+// batches: what arrives in bursts gets less. Queries that wait already are not counted as demand. The greedy algorithm is
+// not the optimum, and with several candidates more capacity may even lower the total gain a little; the shares at each
+// resource are fair, not the sums over all of them: who can use two has a share of either. What is remembered (by Key, for a
+// few seconds' means and for thresholds with two sides) is there so that choices do not alternate with the noise; without
+// keys a plan follows from its Input alone.
 package planner

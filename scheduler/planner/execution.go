@@ -87,7 +87,7 @@ func (p *Planner) splits(m *model, im *Model, out *ModelPlan) bool {
 	splitting := m.memory != nil && m.memory.splitting
 	busiest, gain := 0.5, 1.0
 	if splitting {
-		busiest, gain = 0.6, 0.7
+		busiest, gain = 0.65, 0.7
 	}
 	splits := len(im.Replicas) >= 2 && p.deviceOf(im) == nil && out.Tight == 0 &&
 		m.admitted < busiest*m.capacity && m.slope*p.meanBatch(m, im)/2 > gain*m.intercept
@@ -110,13 +110,12 @@ func (p *Planner) meanBatch(m *model, im *Model) float64 {
 	if mem == nil {
 		return min(held, float64(m.cap))
 	}
-	keep := mem.decay(p.in.Now)
 	busy := 0.0
 	if held > 0 {
 		busy = 1
 	}
-	mem.held = keep*mem.held + (1-keep)*held
-	mem.busy = keep*mem.busy + (1-keep)*busy
+	mem.held = m.keep*mem.held + (1-m.keep)*held
+	mem.busy = m.keep*mem.busy + (1-m.keep)*busy
 	if mem.busy < 1e-6 {
 		return 0
 	}

@@ -1,8 +1,6 @@
 package planner
 
 import (
-	"math"
-
 	"github.com/xebec-serving/xebec/api"
 )
 
@@ -15,8 +13,9 @@ type functionMemory struct {
 // modelMemory is what the planner remembers of a model version from plan to plan: enough that no choice goes back and forth
 // with the noise of its estimates.
 type modelMemory struct {
-	seen   bool
-	lastAt api.Nanos
+	lastAt api.Nanos // of the last plan; 0: there was none
+	// intercept and slope are decayed means of the profile: what follows from them shall not change with each batch.
+	intercept, slope float64
 	// held and busy are decayed means: of the queries that the machine holds, and of whether it holds any.
 	held, busy float64
 
@@ -30,7 +29,6 @@ type modelMemory struct {
 	// replicas they have.
 	share    float64
 	tight    int
-	shareAt  api.Nanos
 	shedding []bool // direct sub-queues, by function index
 
 }
@@ -38,14 +36,16 @@ type modelMemory struct {
 // memoryNanos is the time constant of the decayed means: some fifty epochs.
 const memoryNanos = 500e6
 
-// decay is what is kept of a mean that was formed at lastAt; the first time nothing is.
-func (m *modelMemory) decay(now api.Nanos) float64 {
-	keep := 0.0
-	if m.seen {
-		keep = math.Exp(-max(0, float64(now)-float64(m.lastAt)) / memoryNanos)
+// smooth takes a profile into the decayed means, of which keep stays, and returns them. A profile that says twice as much,
+// or half, is another one: the means begin anew.
+func (m *modelMemory) smooth(keep, intercept, slope float64, n int) (float64, float64) {
+	now, before := intercept+slope*float64(n), m.intercept+m.slope*float64(n)
+	if now > 2*before || before > 2*now {
+		keep = 0
 	}
-	m.seen, m.lastAt = true, now
-	return keep
+	m.intercept = keep*m.intercept + (1-keep)*intercept
+	m.slope = keep*m.slope + (1-keep)*slope
+	return m.intercept, m.slope
 }
 
 // steady is next, or last where the two are so close (within a fifth) that a change is not worth a new plan.

@@ -3,7 +3,6 @@ package planner
 import (
 	"math"
 
-	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
@@ -137,7 +136,7 @@ func (p *Planner) dedicate(m *model, im *Model) dedication {
 	share := tight / (tight + loose) * float64(n)
 	d.tight = max(1, min(int(math.Ceil(share)), n-1))
 	if mem != nil {
-		d.tight = mem.steadyTight(share, d.tight, n, p.in.Now)
+		d.tight = mem.steadyTight(m.keep, share, d.tight, n)
 		d.tightCap = steadyCap(mem.tightCap, d.tightCap)
 		mem.tightCap = d.tightCap
 	}
@@ -154,13 +153,12 @@ func (m *modelMemory) shared() dedication {
 
 // steadyTight is how many of n replicas the tight functions have, where they need share of them now: what they had, unless
 // the mean of what they need is well beyond that.
-func (m *modelMemory) steadyTight(share float64, fresh, n int, now api.Nanos) int {
+func (m *modelMemory) steadyTight(keep, share float64, fresh, n int) int {
 	if m.tight == 0 {
-		m.tight, m.share, m.shareAt = fresh, share, now
+		m.tight, m.share = fresh, share
 		return fresh
 	}
-	keep := math.Exp(-max(0, float64(now)-float64(m.shareAt)) / memoryNanos)
-	m.share, m.shareAt = keep*m.share+(1-keep)*share, now
+	m.share = keep*m.share + (1-keep)*share
 	if m.share > 1.1*float64(m.tight) || m.share < 0.9*float64(m.tight-1) {
 		m.tight = int(math.Ceil(m.share))
 	}

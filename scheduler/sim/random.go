@@ -128,7 +128,7 @@ func (g gen) plan(m *model) *scheduler.Plan {
 		if place.current == nil || g.IntN(3) == 0 {
 			continue
 		}
-		r := scheduler.ReplicaPlan{ID: place.current.id, Cap: one(g, 0, 0, 1, 3, 20), HoldNanos: one(g, int64(0), 0, -1, 2e6)}
+		r := scheduler.ReplicaPlan{ID: place.current.id, Cap: one(g, 0, 0, 1, 3, 20), HoldNanos: one(g, int64(0), 0, -1, 2e6), ObjectiveNanos: one(g, int64(0), 0, 5e6, 100e6)}
 		for range one(g, 0, g.IntN(len(m.books.subs)+2)) {
 			r.Shares = append(r.Shares, one(g, 0.0, 0, 1, 1, 30))
 		}

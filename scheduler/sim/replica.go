@@ -143,15 +143,8 @@ func (w *world) dispatch(m *model, d *scheduler.Dispatch) {
 	}
 	m.books.idleSince = api.Never // a hold begins anew with what waits now
 	if w.spec.RefusePart > 0 && w.rng.Float64() < w.spec.RefusePart {
-		err := errBroken
-		if w.rng.IntN(2) == 0 {
-			err = api.Errorf(api.TooLarge, "the batch does not fit")
-		}
-		for _, q := range fl.queries {
-			q.flight = nil
-			m.books.comesBack(q)
-		}
-		w.step(m, &Input{Kind: SendFailed, Replica: r.id, Result: api.BatchResult{ID: fl.id}, Err: err})
+		r.flights = append(r.flights, fl)
+		m.failures = append(m.failures, failure{r, fl.id})
 		return
 	}
 	fl.sentAt = w.now
@@ -175,6 +168,26 @@ func (w *world) dispatch(m *model, d *scheduler.Dispatch) {
 	r.flights = append(r.flights, fl)
 	w.result.busy(fl.begin, fl.end, len(fl.queries))
 	w.agenda.push(event{at: fl.end + handNanos, kind: answerSeen, r: r, b: fl.id})
+}
+
+// failure is a batch that the transport did not take.
+type failure struct {
+	r     *replica
+	batch uint64
+}
+
+func (w *world) sendFailed(m *model, f failure) {
+	i := slices.IndexFunc(f.r.flights, func(fl *flight) bool { return fl.id == f.batch })
+	for _, q := range f.r.flights[i].queries {
+		q.flight = nil
+		m.books.comesBack(q)
+	}
+	f.r.flights = slices.Delete(f.r.flights, i, i+1)
+	err := errBroken
+	if w.rng.IntN(2) == 0 {
+		err = api.Errorf(api.TooLarge, "the batch does not fit")
+	}
+	w.step(m, &Input{Kind: SendFailed, Replica: f.r.id, Result: api.BatchResult{ID: f.batch}, Err: err})
 }
 
 func (w *world) answerSeen(r *replica, batch uint64) {

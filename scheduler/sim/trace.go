@@ -81,6 +81,9 @@ func (t Trace) add(words []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("length %q: %w", words[1], err)
 	}
+	if from+length > api.Nanos(maxTraceSpan) {
+		return 0, fmt.Errorf("it ends after %v: expected at most %v", span(from+length), maxTraceSpan)
+	}
 	n, err := strconv.Atoi(words[3])
 	if err != nil || n < 0 || n > maxTraceQueries {
 		return 0, fmt.Errorf("number %q: expected a whole number from 0 to %d", words[3], maxTraceQueries)

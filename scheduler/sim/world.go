@@ -61,6 +61,7 @@ type model struct {
 	engine   Engine
 	acts     scheduler.Actions
 	places   []*place
+	failures []failure // in this decision
 	device   *device
 	tenant   scheduler.TenantID
 	isDirty  bool
@@ -345,6 +346,10 @@ func (w *world) carryOut(m *model) {
 		w.serve(m, &m.books.servings[i])
 	}
 	m.books.servings = m.books.servings[:0]
+	for _, f := range m.failures {
+		w.sendFailed(m, f)
+	}
+	m.failures = m.failures[:0]
 	for _, id := range a.Drained {
 		w.drained(m, id)
 	}

@@ -1,0 +1,185 @@
+package planner
+
+import (
+	"math"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+func TestWaterLevel(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		room  float64
+		flows []flow
+		want  []float64
+	}{
+		{"who wants little has it", 100, []flow{{1, 0, 10}, {1, 0, 60}, {1, 0, 80}}, []float64{10, 45, 45}},
+		{"in proportion to weights", 100, []flow{{1, 0, 10}, {1, 0, 60}, {2, 0, 80}}, []float64{10, 30, 60}},
+		{"who has some already waits", 100, []flow{{1, 60, 100}, {1, 0, 100}}, []float64{20, 80}},
+		{"who has more than the level gets none", 10, []flow{{1, 60, 100}, {1, 0, 100}}, []float64{0, 10}},
+		{"nothing to give", 0, []flow{{1, 0, 10}}, []float64{0}},
+		{"weights far apart", 1, []flow{{0.01, 0, 10}, {100, 0, 10}}, []float64{1.0 / 10001, 10000.0 / 10001}},
+		{"wants far apart", 1, []flow{{1, 0, 1e-12}, {1, 0, 1e12}}, []float64{1e-12, 1}},
+	} {
+		level := waterLevel(c.flows, c.room)
+		for i, f := range c.flows {
+			if got := given(level, f.weight, f.has, f.wants); math.Abs(got-c.want[i]) > 1e-9 {
+				t.Errorf("%s: flow %d gets %v, want %v", c.name, i, got, c.want[i])
+			}
+		}
+	}
+}
+
+// TestPick: every candidate is picked for its part of the queries, nobody twice while others are picked for none.
+func TestPick(t *testing.T) {
+	for _, c := range []struct {
+		parts   []float64
+		most    int     // candidates for one query
+		nothing float64 // the part of the queries that nobody is picked for
+	}{
+		{[]float64{0.5, 0.25}, 1, 0.25},
+		{[]float64{0.25, 0.75}, 1, 0},
+		{[]float64{1, 0}, 1, 0},
+		{[]float64{1, 0.5, 0.25}, 2, 0},
+		{[]float64{0.6, 0.6}, 2, 0},
+		{[]float64{1, 1, 1}, 3, 0},
+		{[]float64{0, 0}, 0, 1},
+	} {
+		p := &FunctionPlan{Evaluate: c.parts}
+		const n = 10000
+		counts, nothing := make([]int, len(c.parts)), 0
+		var picked []int32
+		for i := range n {
+			if picked = p.Pick((float64(i)+0.5)/n, picked[:0]); len(picked) > c.most {
+				t.Fatalf("%v: %v are picked for one query", c.parts, picked)
+			}
+			if len(picked) == 0 {
+				nothing++
+			}
+			for _, candidate := range picked {
+				counts[candidate]++
+			}
+		}
+		for i, part := range c.parts {
+			if math.Abs(float64(counts[i])/n-part) > 2.0/n {
+				t.Errorf("%v: candidate %d is picked for %d of %d", c.parts, i, counts[i], n)
+			}
+		}
+		if math.Abs(float64(nothing)/n-c.nothing) > 2.0/n {
+			t.Errorf("%v: nobody is picked for %d of %d", c.parts, nothing, n)
+		}
+	}
+}
+
+func TestMeter(t *testing.T) {
+	const ms = api.Nanos(1e6)
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-6*max(want, 1) {
+			t.Errorf("%s: %v/s, want %v", what, got, want)
+		}
+	}
+	var m Meter
+	near("the first look", m.Observe(1000*ms, 500), 0)
+	near("the second look knows the rate", m.Observe(1010*ms, 510), 1000)
+	// However often one looks, a steady rate is that rate.
+	at, total := 1010*ms, uint64(510)
+	for _, step := range []api.Nanos{1, 3, 20, 7, 3000, 2} {
+		at, total = at+step*ms, total+uint64(step)
+		near("irregular looks", m.Observe(at, total), 1000)
+	}
+	// It stops: after one time constant 1/e of it is left.
+	near("nothing for 100 ms", m.Observe(at+100*ms, total), 1000/math.E)
+	at += 100 * ms
+	// A jump of the clock by an hour is an hour without queries.
+	if got := m.Observe(at+3600*1000*ms, total+10); got > 0.01 {
+		t.Errorf("an hour later: %v/s", got)
+	}
+	at, total = at+3600*1000*ms, total+10
+	// A clock that stands still, or goes back a little, says nothing; what was counted shows later.
+	before := m.perSecond
+	near("no time has passed", m.Observe(at, total+100), before)
+	near("time went back", m.Observe(at-5*ms, total+100), before)
+	if got := m.Observe(at+10*ms, total+100); !(got > 500 && got < 10000) {
+		t.Errorf("100 queries within 10 ms show as %v/s", got)
+	}
+	// A clock that went back for good, by an hour, goes on from there.
+	m.Observe(at-3600*1000*ms, total+100)
+	for i := range api.Nanos(200) {
+		at = (at - 3600*1000*ms + 10*ms*(i+1)) // one step for each look, from the new time on
+		total += 10
+		before = m.Observe(at, total+100)
+		at += 3600*1000*ms - 10*ms*(i+1)
+	}
+	near("after the clock went back", before, 1000)
+	// A counter that starts anew starts from 0.
+	var r Meter
+	r.Observe(0, 1_000_000)
+	r.Observe(100*ms, 1_000_100)
+	if got := r.Observe(200*ms, 100); got < 900 || got > 1100 {
+		t.Errorf("after the counter started anew: %v/s, want 1000 about", got)
+	}
+}
+
+func TestReasonsHaveTexts(t *testing.T) {
+	seen := map[string]Reason{}
+	for r := NoReason + 1; r < reasons; r++ {
+		text := r.String()
+		if other, twice := seen[text]; text == "" || twice {
+			t.Errorf("reason %d says %q, as reason %d does", r, text, other)
+		}
+		seen[text] = r
+	}
+	if reasons.String() != "unknown" {
+		t.Errorf("what is no reason says %q", reasons.String())
+	}
+}
+
+// TestMemoryIsForgotten: who has not been seen for long begins anew, and takes no memory meanwhile.
+func TestMemoryIsForgotten(t *testing.T) {
+	var m memories[int]
+	m.begin(2)
+	*m.at(0, 7), *m.at(1, 8) = 70, 80
+	if m.at(0, 0) != nil {
+		t.Error("something is remembered of who has no key")
+	}
+	m.begin(2)
+	if got := *m.at(1, 7); got != 70 {
+		t.Errorf("at another index it is %d, want 70", got)
+	}
+	for range 3 * forgetPlans {
+		m.begin(1)
+		m.at(0, 9)
+	}
+	if len(m.byKey) != 1 {
+		t.Errorf("%d are remembered, want 1", len(m.byKey))
+	}
+	m.begin(2)
+	if got := *m.at(0, 7); got != 0 {
+		t.Errorf("long after it is %d, want 0", got)
+	}
+}
+
+// TestWeightsKeepToTheShares: where the machine's weights are others than the functions', the plan sets those that lead to
+// what is allotted, for who is short; who is not keeps at least his own against them.
+func TestWeightsKeepToTheShares(t *testing.T) {
+	in := &Input{Now: 1e9, EpochNanos: 10e6, Models: []Model{{
+		Device: -1, MaxBatch: 10, Replicas: []Replica{{ID: 1, Cap: 10, Settled: true, Samples: 16, InterceptNanos: 5e6, SlopeNanos: 5e5}},
+	}}}
+	for i, f := range []Function{{Rate: 100}, {Rate: 2000, Weight: 2}, {Rate: 2000}} {
+		f.attach(in, i, 0, 1)
+		in.Functions = append(in.Functions, f)
+		in.Models[0].Queues[i].Weight = 1
+	}
+	out := &Output{}
+	New().Plan(in, out)
+	weights := out.Models[0].Plan.Functions
+	if len(weights) != 2 || weights[0].Weight != 0 || weights[1].Weight != 2 {
+		t.Errorf("the weights are %v, want those that are attached, but 2 for the second", weights)
+	}
+	// 1,000/s less 100, two parts to one.
+	if a, b := out.Functions[1].Allotted[0], out.Functions[2].Allotted[0]; math.Abs(a-600) > 1e-6 || math.Abs(b-300) > 1e-6 {
+		t.Errorf("%v and %v queries/s are allotted, want 600 and 300", a, b)
+	}
+}
