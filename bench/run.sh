@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
-for program in loadgen floor compare ring; do
+for program in loadgen floor compare ring figures sim overload; do
 	echo "==> building bin/$program"
 	CGO_ENABLED=0 "$go" build -trimpath -o "bin/$program" "./bench/cmd/$program"
 done
@@ -18,6 +18,15 @@ bin/compare "$@"
 
 echo '==> the ring against a unix stream socket'
 bin/ring
+
+echo "==> the paper's figures 3, 4 and 5 on scikit-learn containers"
+bin/figures
+
+echo '==> policies of scheduling compared in simulation'
+bin/sim -compare -out bench/results -date "$(date +%F)"
+
+echo '==> a gateway under overload'
+bin/overload
 
 echo '==> benchmarks of the packages'
 results=bench/results/$(date +%F)-packages.txt

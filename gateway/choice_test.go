@@ -57,6 +57,23 @@ func TestPlannedCandidates(t *testing.T) {
 	}
 }
 
+// TestCandidatesWithoutReplicas: whatever the plan says, a request goes to a candidate that has a replica if any has.
+func TestCandidatesWithoutReplicas(t *testing.T) {
+	first := NewModel(api.ModelID{Name: "a", Version: "1"}, floats4, nil, 0, new(obs.Endpoint))
+	second := NewModel(api.ModelID{Name: "b", Version: "1"}, floats4, nil, 0, new(obs.Endpoint))
+	f := &Function{Candidates: []Candidate{{Model: first}, {Model: second}}}
+	for _, c := range []struct {
+		first, second int32 // replicas
+		want          *Model
+	}{{1, 1, first}, {0, 1, second}, {0, 0, first}, {1, 0, first}} {
+		first.Ready.Store(c.first)
+		second.Ready.Store(c.second)
+		if got, refused := f.pick(); got.Model != c.want || refused {
+			t.Errorf("with %d and %d replicas %s is asked (refused: %v), want %s", c.first, c.second, got.Model.ID, refused, c.want.ID)
+		}
+	}
+}
+
 // TestRefusedByThePlan: with a default output a refused request is answered by it, every query of a batch, and a borrowed
 // body is given back.
 func TestRefusedByThePlan(t *testing.T) {

@@ -65,14 +65,22 @@ type Choice interface {
 	Pick() int
 }
 
-// pick chooses the candidate for a request; refused: the plan has no place for it.
+// pick chooses the candidate for a request; refused: the plan has no place for it. A candidate without a replica is passed
+// over for the first one that has any: the plan follows only some milliseconds later.
 func (f *Function) pick() (c Candidate, refused bool) {
-	if f.Choice == nil {
-		return f.Candidates[0], false
+	i := 0
+	if f.Choice != nil {
+		i = f.Choice.Pick()
 	}
-	i := f.Choice.Pick()
 	if i < 0 || i >= len(f.Candidates) {
 		return f.Candidates[0], true
+	}
+	if len(f.Candidates) > 1 && f.Candidates[i].Model.Ready.Load() == 0 {
+		for _, other := range f.Candidates {
+			if other.Model.Ready.Load() > 0 {
+				return other, false
+			}
+		}
 	}
 	return f.Candidates[i], false
 }

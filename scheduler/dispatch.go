@@ -108,21 +108,45 @@ func (m *Machine) fills(r *replica) bool {
 }
 
 // pickIdle is the replica without work that would be done first with what waits; the one that was ready first, of equals.
-// One that has been given to other functions comes last: it helps out rather than idle.
+// One that is too slow for the most urgent query comes after those that are not, and one that has been given to other
+// functions last: it helps out rather than idle.
 func (m *Machine) pickIdle() *replica {
 	var best *replica
 	var bestNanos int64
-	var bestOwn bool
+	var bestRank int
+	urgent := m.earliest()
 	for _, r := range m.replicas {
 		if !r.open() || len(r.flights) > 0 {
 			continue
 		}
-		nanos, own := r.profile.predict(min(m.live, m.capOf(r))), m.hasShare(r)
-		if best == nil || own && !bestOwn || own == bestOwn && nanos < bestNanos {
-			best, bestNanos, bestOwn = r, nanos, own
+		nanos, rank := r.profile.predict(min(m.live, m.capOf(r))), 0
+		if r.makes(m.now, urgent) {
+			rank++
+		}
+		if m.hasShare(r) {
+			rank += 2
+		}
+		if best == nil || rank > bestRank || rank == bestRank && nanos < bestNanos {
+			best, bestNanos, bestRank = r, nanos, rank
 		}
 	}
 	return best
+}
+
+// makes reports whether, by all that is known, r would answer a query by its deadline if it were the next that it gets.
+func (r *replica) makes(now, deadline api.Nanos) bool {
+	left := int64(deadline - now)
+	return left >= hopefulNanos || !r.profile.known() || r.remaining(now)+r.profile.predict(1) <= left
+}
+
+// madeElsewhere reports whether another replica than r would answer a query by its deadline.
+func (m *Machine) madeElsewhere(r *replica, deadline api.Nanos) bool {
+	for _, other := range m.replicas {
+		if other != r && other.open() && other.makes(m.now, deadline) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasShare reports whether a function with queries waiting has a share of r.
@@ -205,7 +229,8 @@ func (m *Machine) sendAlone(r *replica) {
 // (Shreedhar and Varghese, 1995; every query costs 1), then late ones. It reports whether anybody was left to be sent.
 func (m *Machine) send(r *replica) bool {
 	fl := m.newFlight()
-	f := filling{fl: fl, limit: m.capOf(r), maxBytes: m.cfg.Batching.MaxBatchBytes}
+	m.filled++
+	f := filling{fl: fl, seq: m.filled, limit: m.capOf(r), maxBytes: m.cfg.Batching.MaxBatchBytes}
 	if m.execution == Split && len(r.flights) == 0 && m.live > 0 {
 		idle := m.idle()
 		f.limit = min(f.limit, (m.live+idle-1)/idle)
@@ -213,6 +238,7 @@ func (m *Machine) send(r *replica) bool {
 	if r.profile.known() {
 		f.replica, f.startsAt = r, m.now+api.Nanos(r.remaining(m.now))
 	}
+	start, visiting := m.cursor, m.visiting
 	if len(r.shares) > 0 {
 		m.fillOwn(&f, r)
 	}
@@ -221,10 +247,17 @@ func (m *Machine) send(r *replica) bool {
 	}
 	f.guests = len(r.shares) > 0
 	m.fill(&f) // what the shares leave over is for everybody
+	for _, it := range m.aside {
+		m.enqueue(m.functions[it.Function], it)
+	}
+	m.aside = m.aside[:0]
 	for m.late.len() > 0 && f.fits(m.late.heap[0].it) {
 		fl.add(m.takeFrom(&m.late))
 	}
 	if len(fl.items) == 0 {
+		if start != nil && start.next != nil {
+			m.cursor, m.visiting = start, visiting // nobody has had a turn
+		}
 		m.recycle(fl)
 		return false
 	}
@@ -233,6 +266,9 @@ func (m *Machine) send(r *replica) bool {
 	return true
 }
 
+// maxAside bounds how many queries that are too urgent for a slow replica are passed by when it looks for one that is not.
+const maxAside = 64
+
 // guestPart: a batch of guests alone is at most one such part of the cap. Whoever the replica belongs to may come the next
 // moment.
 const guestPart = 4
@@ -240,6 +276,7 @@ const guestPart = 4
 // filling is a batch that is being filled.
 type filling struct {
 	fl              *flight
+	seq             uint64
 	limit, maxBytes int
 	bytes           int
 	full            bool
@@ -285,6 +322,17 @@ func (m *Machine) makesIt(f *filling, it *Item) verdict {
 	case f.guests && already > 0:
 		return elsewhere
 	case left < p.predict(already+1):
+		switch {
+		case already > 0:
+			return tooLate
+		case m.now-f.replica.sentAt >= probeNanos:
+			// By what is known of it the replica is too slow for anybody. Unless it is asked now and then it stays so.
+			f.limit = 1
+			m.counters.Probes++
+			return inTime
+		case m.madeElsewhere(f.replica, it.Deadline):
+			return stepAside
+		}
 		return tooLate
 	case !f.guests && already+m.live > f.limit:
 		if left < p.predict(n) {
@@ -309,7 +357,8 @@ type verdict uint8
 const (
 	inTime    verdict = iota
 	tooLate           // it is to be answered
-	elsewhere         // it waits on
+	stepAside         // it waits on for another replica, and lets others pass
+	elsewhere         // it waits on, and the batch is closed
 )
 
 // next is the query of function fn that is to be added, nil when the batch is full or fn has none left. Those that will not
@@ -323,6 +372,12 @@ func (m *Machine) next(b *filling, fn *function) *Item {
 				return nil
 			}
 			return m.takeLive(fn)
+		case stepAside:
+			if fn.queue.len() == 1 || len(m.aside) == maxAside {
+				fn.skippedBy = b.seq // it keeps its place in the round
+				return nil
+			}
+			m.aside = append(m.aside, m.takeLive(fn))
 		case elsewhere:
 			b.full = true
 			return nil
@@ -336,11 +391,19 @@ func (m *Machine) next(b *filling, fn *function) *Item {
 
 // fill goes round the functions that have queries waiting, by their weights.
 func (m *Machine) fill(b *filling) {
-	for m.cursor != nil && !b.full && len(b.fl.items) < b.limit {
+	for skipped := 0; m.cursor != nil && !b.full && len(b.fl.items) < b.limit; {
 		f := m.cursor
+		if f.skippedBy == b.seq {
+			if skipped++; skipped > m.ringLen() {
+				return
+			}
+			m.cursor, m.visiting = f.next, false
+			continue
+		}
+		skipped = 0
 		if !m.visiting {
 			m.visiting = true
-			f.deficit += f.share() / m.minWeight // at least 1: every visit serves someone
+			f.deficit = spend(f.deficit, f.share()/m.minWeight)
 		}
 		for f.deficit >= 1 {
 			it := m.next(b, f)
@@ -358,11 +421,15 @@ func (m *Machine) fill(b *filling) {
 	}
 }
 
+// spend is what a function may spend at a visit: its quantum, at least 1, so that every visit serves someone, and what was
+// left of the last one, which is less than 1 unless it was passed by in the middle of it.
+func spend(left, quantum float64) float64 { return min(left+quantum, quantum+1) }
+
 // fillOwn goes round those of them that have a share of r, by these shares. It has a place and deficits of r's own: a batch
 // for a replica where others have shares would move the common place past a function before it has spent its quantum, it
 // would get another one with each visit, and whoever comes behind it here would wait for ever.
 func (m *Machine) fillOwn(b *filling, r *replica) {
-	for !b.full && len(b.fl.items) < b.limit && m.hasShare(r) {
+	for skipped := 0; !b.full && len(b.fl.items) < b.limit && m.hasShare(r); {
 		if r.cursor == nil {
 			r.cursor, r.visiting = m.cursor, false
 		}
@@ -371,14 +438,18 @@ func (m *Machine) fillOwn(b *filling, r *replica) {
 			return
 		}
 		share := r.shareOf(f)
-		if share == 0 {
+		if share == 0 || f.skippedBy == b.seq {
+			if skipped++; skipped > m.ringLen() {
+				return
+			}
 			r.cursor, r.visiting = f.next, false
 			continue
 		}
+		skipped = 0
 		deficit := &r.deficits[f.index]
 		if !r.visiting {
 			r.visiting = true
-			*deficit += share / r.minShare
+			*deficit = spend(*deficit, share/r.minShare)
 		}
 		for *deficit >= 1 {
 			it := m.next(b, f)
@@ -404,6 +475,7 @@ func (fl *flight) add(it *Item) {
 func (m *Machine) launch(r *replica, fl *flight) {
 	fl.close()
 	m.turn.used = true
+	r.sentAt = m.now
 	fl.batch.ID = r.nextBatch
 	r.nextBatch++
 	if m.cfg.Batching.Pad {

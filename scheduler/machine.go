@@ -14,12 +14,14 @@ type Machine struct {
 	visiting  bool        // the function at the cursor has had its quantum for this visit
 	minWeight float64
 
-	live      int   // items in the functions' sub-queues
-	liveBytes int   // of their inputs
-	late      queue // answered items, by the time they expire
-	retries   queue // items that are to travel alone, by deadline
-	bytes     int   // of inputs of everything that waits
-	held      int   // accepted and not released
+	filled    uint64  // batches that were begun to be filled
+	aside     []*Item // of the batch that is being filled: too urgent for its replica, not for another
+	live      int     // items in the functions' sub-queues
+	liveBytes int     // of their inputs
+	late      queue   // answered items, by the time they expire
+	retries   queue   // items that are to travel alone, by deadline
+	bytes     int     // of inputs of everything that waits
+	held      int     // accepted and not released
 	waitSince api.Nanos
 
 	replicas    []*replica
@@ -52,6 +54,7 @@ type function struct {
 	rate       rate
 	arrived    uint64
 	bytes      uint64  // of inputs of those that arrived
+	skippedBy  uint64  // the batch that it has nothing for
 	shedding   float64 // plan.Shed, added up: at 1 a query is refused
 	queue      queue
 	deficit    float64

@@ -68,23 +68,24 @@ func (p *profile) observe(now api.Nanos, n int, evalNanos int64) {
 	evalNanos = max(evalNanos, 1)
 	p.count(evalNanos)
 
-	y := float64(evalNanos)
-	if p.known() {
-		most := outlier * max(1, p.intercept+p.slope*float64(n))
-		beyond := y > most
-		if beyond && !p.wasOutlier {
-			y = most
-		}
-		p.wasOutlier = beyond
-	}
-	if off := y/max(1, p.intercept+p.slope*float64(n)) - 1; p.samples >= 2 {
-		p.spread += (1 - sampleDecay) * (off*off - p.spread)
-	}
-	p.margin = 1 + min(0.5, 2.5*math.Sqrt(p.spread))
 	keep := sampleDecay
 	if idle := int64(now-p.lastAt) - evalNanos; idle > 1e6 && p.samples > 0 {
 		keep *= math.Exp2(-float64(idle) / idleHalfLifeNanos)
 	}
+	y, single := float64(evalNanos), false
+	if p.known() {
+		most := outlier * max(1, p.intercept+p.slope*float64(n))
+		beyond := y > most
+		if single = beyond && !p.wasOutlier; single {
+			y = most
+		}
+		p.wasOutlier = beyond
+	}
+	if p.samples >= 2 && !single {
+		off := y/max(1, p.intercept+p.slope*float64(n)) - 1
+		p.spread = keep*p.spread + (1-keep)*off*off
+	}
+	p.margin = 1 + min(0.5, 2.5*math.Sqrt(p.spread))
 	p.samples++
 	p.lastAt = now
 	x := float64(n)

@@ -25,6 +25,7 @@ type replica struct {
 	// oldestAt is when flights[0] became the oldest outstanding batch, which is when its evaluation began, about.
 	oldestAt api.Nanos
 	probedAt api.Nanos
+	sentAt   api.Nanos // when it got its last batch
 	draining bool
 	drained  bool // said so
 	leaving  bool // killed or broken: waits to be reported gone
@@ -109,7 +110,7 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 		depth = m.cfg.Depth
 	}
 	r := &replica{
-		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), aimNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos,
+		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), aimNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos, sentAt: m.now - probeNanos,
 	}
 	m.byID[id] = r
 	m.replicas = append(m.replicas, r)

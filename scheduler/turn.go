@@ -19,13 +19,20 @@ func (m *Machine) TurnGranted(now api.Nanos, nanos int64) {
 }
 
 // mayUse reports whether a batch for r may be sent now as far as a shared device is concerned, and asks for a turn if not.
-// In a turn the first batch always may, and others as long as they are expected to end within it.
+// In a turn the first batch always may; further ones if they are full and expected to end within it. What does not fill a
+// batch waits for the next turn, which comes at once if nobody else wants the device, and grows meanwhile if somebody does:
+// serving each query as it comes would use up the turn in small batches.
 func (m *Machine) mayUse(r *replica) bool {
 	if !m.cfg.Shared {
 		return true
 	}
 	if m.turn.held {
-		if !m.turn.used || m.inFlight() == 0 && m.now < m.turn.until {
+		switch {
+		case !m.turn.used:
+			return true
+		case !m.fills(r):
+			return false
+		case m.inFlight() == 0 && m.now < m.turn.until:
 			return true
 		}
 		n := min(m.live, m.capOf(r))

@@ -11,6 +11,10 @@
 // replica that hangs is killed on both sides. Functions resolve to deployments, and every change of what resolves to what
 // publishes a new table, which queries read without a lock.
 //
+// The same change tells the scheduler's epoch what there is to plan for: plan.go lists functions with their candidates, models
+// with their costs and devices, in terms of package planner, and plan_status.go says in words what was planned and why. Which
+// devices exist is fixed at the start; a model that names another is refused.
+//
 // # Order of the end
 //
 // The listener closes, every accepted request is answered or the time to drain is over, queues are closed, workers are told to
@@ -20,5 +24,5 @@
 // # What it never does
 //
 // It is not on the query path: a query goes from package gateway to package driver to package worker and back without passing
-// here, but for the forwarding of events.
+// here, but for the forwarding of events. And it makes no plans.
 package server

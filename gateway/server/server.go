@@ -107,7 +107,7 @@ type Server struct {
 	devices   map[string]*driver.Device
 	epoch     *driver.Epoch    // nil: planning is off
 	planned   *driver.Topology // what the epoch was told last
-	stopping  bool // nothing is declared or deleted any more
+	stopping  bool             // nothing is declared or deleted any more
 }
 
 // function is a declared function with what it counts.

@@ -1,6 +1,6 @@
-// Package driver puts the scheduler to work: goroutines, a lock and a clock around the pure [scheduler.Machine]. It
-// promises its users that every query submitted to a [Lane] is answered exactly once and released exactly once, on some
-// goroutine, without allocating memory for it.
+// Package driver puts the scheduler to work: goroutines, locks and a clock around the pure [scheduler.Machine],
+// [scheduler.Device] and [planner.Planner]. It promises its users that every query submitted to a [Lane] is answered
+// exactly once and released exactly once, on some goroutine, without allocating memory for it.
 //
 // # How a lane works
 //
@@ -17,7 +17,8 @@
 // # What the callers owe
 //
 //   - The composition: one [Clock] for the process, closed last. AddFunction before queries of that function,
-//     AddReplica when a worker is ready, ReplicaGone exactly once when it has ended, whatever the reason.
+//     AddReplica when a worker is ready, ReplicaGone exactly once when it has ended, whatever the reason. With planning,
+//     one [Epoch], which is told of every change of what is declared, and closed before the clock.
 //   - The gateway, as owner of items: the callbacks Answered and Released run on whatever goroutine delivers, and others
 //     wait for their answers behind them: they must not block. They may call the lane again. An item goes back into its
 //     pool when it has been released and no Cancel of it is under way.
@@ -26,12 +27,25 @@
 //
 // # Time
 //
-// Deadlines, holds and hung replicas are noticed by the clock's goroutine, up to about 1 ms late. It sleeps while no lane
-// holds a query, and until the earliest deadline otherwise: a few wake-ups per latency objective and lane. A result that
-// arrives between the deadline and that notice is still given to the caller.
+// Deadlines, holds and hung replicas are noticed by the clock's goroutine, up to a quarter of a millisecond late, to which
+// Go's runtime and the operating system add what they need. It sleeps while no lane holds a query, and until the earliest
+// deadline otherwise: a few wake-ups per latency objective and lane. Lanes wait in a timing wheel, so that their number
+// costs nothing. A result that arrives between the deadline and that notice is still given to the caller. [Timers] are for
+// deadlines that are not a lane's.
+//
+// # Epochs
+//
+// An [Epoch] is one goroutine that makes a plan every period, off the data path: it takes snapshots of the lanes that are
+// awake, has [planner.Planner] make a plan and puts in force what differs from the last one. A lane wakes with a query and
+// falls asleep after a hundred epochs without any; while all sleep, so does the epoch. A plan is read in three places: by
+// the lane's machine, by [Choice.Pick] for each request of a function that has several candidates, and by the [Device]
+// that lanes share. Where no plan is in force everybody does what the zero plan says.
+//
+// A [Device] hands turns to lanes. It is called by a lane that holds no lock, and calls the lane whose turn it is in the
+// same way.
 //
 // # Reading
 //
-// lane.go is what others call, round.go how the work is done, deliver.go how it is paid out, clock.go the time. The
-// policies are all in package scheduler.
+// lane.go is what others call, round.go how the work is done, deliver.go how it is paid out, clock.go and timers.go the
+// time; epoch.go, choice.go and device.go what goes beyond one lane. The policies are all in packages scheduler and planner.
 package driver

@@ -158,7 +158,24 @@ func (c *Collector) Input() *Input {
 			}
 		}
 	}
+	for i := range c.in.Functions {
+		c.leaveOut(&c.in.Functions[i])
+	}
 	return &c.in
+}
+
+// leaveOut leaves out the candidates that have no replica, where another one has any.
+func (c *Collector) leaveOut(f *Function) {
+	serving := func(cand *Candidate) bool { return cand.Model >= 0 && len(c.in.Models[cand.Model].Replicas) > 0 }
+	anybody := false
+	for i := range f.Candidates {
+		anybody = anybody || serving(&f.Candidates[i])
+	}
+	for i := range f.Candidates {
+		if anybody && !serving(&f.Candidates[i]) {
+			f.Candidates[i].Model = -1
+		}
+	}
 }
 
 // function is the index of a function of the topology in the input, where it is put if it is not there yet.

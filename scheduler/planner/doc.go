@@ -33,8 +33,8 @@
 //     2011). A resource with more claims than time keeps what lies below its water level, weighted max-min (Bertsekas and
 //     Gallager, Data Networks, section 6.5.2), and rejects the rest, also of what it kept in an earlier round; what is
 //     rejected is claimed at the function's next candidate. This is deferred acceptance (Gale and Shapley, 1962) with
-//     divisible places: in the end nobody is refused at a resource where somebody else has more for his weight, and nobody
-//     is refused while anything that he could use and afford has time left. A candidate with the largest gain, and without a
+//     divisible places: in the end nobody is refused at a resource where somebody else has more for his weight (but for what
+//     the bound on rounds leaves), and nobody is refused while anything that he could use and afford has time left. A candidate with the largest gain, and without a
 //     sibling on its device, is claimed first as long as the wishes for its resource fit.
 //  2. Improve. What time is left is divided by the same water-filling among those who could use it, and each spends his part
 //     where it gains most: with One by moving queries to better candidates, the pair with the largest gain for what it takes

@@ -1,8 +1,6 @@
 package planner
 
-import (
-	"github.com/xebec-serving/xebec/api"
-)
+import "github.com/xebec-serving/xebec/api"
 
 // functionMemory is what the planner remembers of a function from plan to plan.
 type functionMemory struct {
@@ -24,13 +22,13 @@ type modelMemory struct {
 	holding              bool   // enough queries come for a hold
 	holdNanos            int64
 	deviceCap, tightCap  int
+	floored              bool // deviceCap is larger than neighbours can wait for, or the device would be too busy
 	turnNanos            int64
 	// share is the decayed part of the replicas' time that the functions with tight objectives need; tight is how many
 	// replicas they have.
 	share    float64
 	tight    int
 	shedding []bool // direct sub-queues, by function index
-
 }
 
 // memoryNanos is the time constant of the decayed means: some fifty epochs.

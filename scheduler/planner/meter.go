@@ -6,12 +6,18 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// meterNanos is the time constant of a Meter: after so long a change has shown to 63 %.
-const meterNanos = 100e6
+const (
+	// meterNanos is the time constant of a Meter: after so long a change has shown to 63 %.
+	meterNanos = 100e6
+	// A rate falls four times as fast as it rises where that is no chance: when less than half of what was expected has come,
+	// and that was at least clearMeter queries. Nobody shall be refused for a burst that is over.
+	fallFactor = 4
+	clearMeter = 20
+)
 
 // Meter finds a rate from a count that only grows, looked at whenever somebody looks. Its rate is the exponentially weighted
-// mean of the past, and does not depend on how often it is looked at: two looks at a steady rate find what one would. The
-// zero value is ready.
+// mean of the past, and does not depend on how often it is looked at: two looks at a steady rate find what one would. When a
+// flood ends it falls faster. The zero value is ready.
 type Meter struct {
 	started   bool
 	at        api.Nanos
@@ -43,6 +49,9 @@ func (m *Meter) Observe(now api.Nanos, total uint64) (perSecond float64) {
 	m.at, m.total = now, total
 
 	keep := math.Exp(-nanos / meterNanos)
+	if expected := m.perSecond * nanos / 1e9; expected >= clearMeter && float64(counted) < expected/2 {
+		keep = math.Exp(-fallFactor * nanos / meterNanos)
+	}
 	// Of the mean over the time since the first look, this look has (1 − keep)/weight: all of it at first, so that a rate is
 	// not too low while little has been seen.
 	m.weight = 1 - keep*(1-m.weight)

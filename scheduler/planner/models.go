@@ -11,6 +11,10 @@ func (p *Planner) planModels() {
 	for i := range p.in.Models {
 		m, im, out := &p.models[i], &p.in.Models[i], &p.out.Models[i]
 		out.Known, out.Capacity, out.Demand, out.Planned = m.known, m.capacity, m.wished, m.planned
+		out.Usable = 0
+		if m.known {
+			out.Usable = 1 / m.use
+		}
 		p.shares(m, im, &out.Plan)
 		d := p.dedicate(m, im)
 		out.Tight, out.LooseObjectiveNanos = d.tight, d.looseNanos

@@ -40,6 +40,9 @@ type FunctionPlan struct {
 // ModelPlan is the plan of one model version's machine, and the numbers behind it.
 type ModelPlan struct {
 	Plan scheduler.Plan
+	// Usable is the part of Capacity that is planned with, in queries per second: all of it, but for candidates that others
+	// can stand in for.
+	Usable float64
 	// Capacity is how many queries per second its replicas can evaluate, 0 while nothing is known. Demand is what would be
 	// asked of it if every function had its wish, Planned what this plan asks of it.
 	Capacity, Demand, Planned float64

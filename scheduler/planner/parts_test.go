@@ -89,9 +89,12 @@ func TestMeter(t *testing.T) {
 		at, total = at+step*ms, total+uint64(step)
 		near("irregular looks", m.Observe(at, total), 1000)
 	}
-	// It stops: after one time constant 1/e of it is left.
-	near("nothing for 100 ms", m.Observe(at+100*ms, total), 1000/math.E)
-	at += 100 * ms
+	// It stops: a rate that is seen to have fallen falls with a quarter of the time constant.
+	near("nothing for 25 ms", m.Observe(at+25*ms, total), 1000/math.E)
+	at += 25 * ms
+	// What may be chance is not taken for that: of 368/s 9 are expected in 25 ms.
+	near("nothing for 25 ms more", m.Observe(at+25*ms, total), 1000/math.E*math.Exp(-0.25))
+	at += 25 * ms
 	// A jump of the clock by an hour is an hour without queries.
 	if got := m.Observe(at+3600*1000*ms, total+10); got > 0.01 {
 		t.Errorf("an hour later: %v/s", got)

@@ -46,6 +46,8 @@ type model struct {
 	resource  int32 // what its evaluations use up: itself, or its device; -1 while nothing is known
 	contended bool  // the resource is full, or connected with one that is
 	known     bool
+	profiled  bool // its profiles are believed; known: its caps too
+	ladder    bool // a function has it among others and asks one of them
 	streaming bool
 
 	memory           *modelMemory // nil: none
@@ -54,6 +56,7 @@ type model struct {
 	intercept, slope float64 // means over its replicas
 	arriving         float64 // queries/s at its sub-queues
 	tightestNanos    int64   // the smallest objective of a sub-queue with traffic; 0: none
+	devicePart       float64 // of its device's time, in batches of its cap
 	deviceCap        int     // so that neighbours do not wait for too long; 0: no bound
 	cap              int     // of a batch, mean over its replicas
 	queueAt          int32   // its first in Planner.queues
@@ -146,7 +149,7 @@ func nanos(v float64) int64 {
 	return int64(min(v, math.MaxInt64/4))
 }
 
-// epochSeconds is how long the plan is in force; 10 ms where the Input has nothing sensible.
+// epochNanos is how long the plan is in force; 10 ms where the Input has nothing sensible.
 func (p *Planner) epochNanos() float64 {
 	if n := p.in.EpochNanos; n > 0 && n <= 60e9 {
 		return float64(n)

@@ -80,7 +80,7 @@ func uses(in *Input, out *Output) []float64 {
 	used := make([]float64, len(in.Models)+len(in.Devices))
 	for i := range in.Models {
 		if m := &out.Models[i]; m.Known {
-			used[resourceOf(in, i)] += m.Planned / m.Capacity
+			used[resourceOf(in, i)] += m.Planned / m.Usable
 		}
 	}
 	return used
@@ -237,7 +237,7 @@ func checkFairness(t fataler, in *Input, out *Output) {
 	for i := range in.Functions {
 		for c, x := range out.Functions[i].Allotted {
 			if m := int(in.Functions[i].Candidates[c].Model); m >= 0 && out.Models[m].Known {
-				shares[resourceOf(in, m)][i] += x / out.Models[m].Capacity / weightOf(in.Functions[i].Weight)
+				shares[resourceOf(in, m)][i] += x / out.Models[m].Usable / weightOf(in.Functions[i].Weight)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ const (
 	Budget
 	// NoGain: its answers are worth nothing, and the function's budget is for others.
 	NoGain
-	// NoSuchModel: the candidate names a model that is not there.
+	// NoSuchModel: the candidate names a model that is not there, or one without a replica while others have one.
 	NoSuchModel
 	// NoCandidates: the function has no candidate that is there.
 	NoCandidates
@@ -80,7 +80,7 @@ var reasonTexts = [reasons]string{
 	DeviceTime:         "its share of the device's time",
 	Budget:             "what the budget affords",
 	NoGain:             "no gain, and the budget is for others",
-	NoSuchModel:        "no such model",
+	NoSuchModel:        "it has no replica",
 	NoCandidates:       "no candidate is there",
 	Unknown:            "too little is known of the replicas",
 	Pinned:             "batches of a fixed kind",

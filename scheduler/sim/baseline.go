@@ -114,10 +114,9 @@ type basicReplica struct {
 }
 
 type basicFlight struct {
-	batch  api.Batch
-	tasks  []*task
-	sentAt api.Nanos
-	full   bool
+	batch api.Batch
+	tasks []*task
+	full  bool
 }
 
 // taskHeap has unanswered tasks by deadline.
@@ -337,7 +336,7 @@ func (e *baseline) send(r *basicReplica) bool {
 	if e.rules.perReplica {
 		queue = &r.queue
 	}
-	fl := &basicFlight{sentAt: e.now}
+	fl := &basicFlight{}
 	most := min(r.size, e.rules.maxBatch)
 	for len(fl.tasks) < most {
 		t := queue.pop()

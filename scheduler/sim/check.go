@@ -10,7 +10,6 @@ import (
 
 // books are what the world knows of an engine's queries by what it was told and told itself.
 type books struct {
-	m        *model
 	cfg      scheduler.Config // in force, defaults filled in
 	subs     []sub
 	plan     scheduler.Plan // in force, copied
@@ -27,23 +26,22 @@ type books struct {
 
 // sub is one function's sub-queue.
 type sub struct {
-	function *function
-	weight   float64 // as attached
-	live     int     // waiting, unanswered, never lost
-	passed   int     // queries of others that were sent since one of its own was, while some waited
+	weight float64 // as attached
+	live   int     // waiting, unanswered, never lost
+	passed int     // queries of others that were sent since one of its own was, while some waited
 }
 
-func (b *books) init(m *model) {
-	b.m, b.idleSince = m, api.Never
-	b.cfg = scheduler.New(m.spec.Config).Config()
+func (b *books) init(cfg scheduler.Config) {
+	b.idleSince = api.Never
+	b.cfg = scheduler.New(cfg).Config()
 	b.oldBound = make([]float64, len(b.subs))
 }
 
-func (b *books) attach(queue int32, f *function, weight float64) {
+func (b *books) attach(queue int32, weight float64) {
 	for len(b.subs) <= int(queue) {
 		b.subs = append(b.subs, sub{})
 	}
-	b.subs[queue] = sub{function: f, weight: weight}
+	b.subs[queue] = sub{weight: weight}
 }
 
 func (q *query) live() bool { return q.waiting && !q.answered && !q.late && q.lost == 0 }
@@ -182,6 +180,8 @@ func (w *world) serve(m *model, batch *serving) {
 		s := &b.subs[i]
 		switch {
 		case batch.of[int32(i)] > 0 || s.live == 0:
+			s.passed = 0
+		case m.tooSlow(w.now, batch.replica, i): // they wait for another replica, and then for a turn of their own
 			s.passed = 0
 		case b.shareAt(&rp, i) > 0:
 			s.passed += batch.total
@@ -343,7 +343,7 @@ func (w *world) checkIdle(m *model) {
 	b := &m.books
 	idle := b.waiting > 0 && (m.device == nil || m.device.holder == nil) && slices.ContainsFunc(m.places, func(p *place) bool {
 		r := p.current
-		return r != nil && !r.killed && !r.draining && len(r.flights) == 0 && b.isFor(r.id)
+		return r != nil && !r.killed && !r.draining && len(r.flights) == 0 && b.isFor(r.id) && (b.retrying > 0 || m.isQuickEnough(w.now, r.id))
 	})
 	if !idle {
 		b.idleSince = api.Never
@@ -362,6 +362,38 @@ func (w *world) checkIdle(m *model) {
 	if w.now > b.idleSince+api.Nanos(hold) || hold == 0 {
 		w.fail("m%d: a replica has idled for %v while %d queries wait; it may for %v", m.index, span(w.now-b.idleSince), b.waiting, span(api.Nanos(hold)))
 	}
+}
+
+// tooSlow reports whether by its profile a replica would be too late for the most urgent query of sub-queue i, which may
+// then wait for another one.
+func (m *model) tooSlow(now api.Nanos, id scheduler.ReplicaID, i int) bool {
+	s := &m.snapshot
+	if i >= len(s.Functions) {
+		return false
+	}
+	for j := range s.Replicas {
+		if r := &s.Replicas[j]; r.ID == id {
+			// What it holds already, and this query. How long it will go on being late is its own guess.
+			needs := float64(r.Batches+1)*r.InterceptNanos + float64(r.Queries+1)*r.SlopeNanos
+			if r.OldestAt != api.Never {
+				needs += max(0, float64(now-r.OldestAt))
+			}
+			return r.Samples >= 16 && float64(s.Functions[i].Earliest-now) < needs
+		}
+	}
+	return false
+}
+
+// isQuickEnough reports whether the replica is not too slow for somebody who waits, or nobody waits in time.
+func (m *model) isQuickEnough(now api.Nanos, id scheduler.ReplicaID) bool {
+	quick, live := false, false
+	for i := range m.books.subs {
+		if m.books.subs[i].live > 0 {
+			live = true
+			quick = quick || !m.tooSlow(now, id, i)
+		}
+	}
+	return quick || !live
 }
 
 // isFor reports whether anybody who waits has a share of the replica. Where nobody has, guests may be left to the replicas that

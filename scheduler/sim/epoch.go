@@ -96,6 +96,9 @@ func (p *planning) epoch() {
 func (w *world) setPlan(m *model, p *scheduler.Plan) {
 	if !m.books.same(p) {
 		m.books.planned(p)
+		if w.now >= w.spec.Warm && w.now < w.spec.Duration {
+			w.result.PlanChanges++
+		}
 		w.step(m, &Input{Kind: SetPlan, Plan: p})
 	}
 }

@@ -16,6 +16,9 @@ type Result struct {
 	// BusyNanos is the time that replicas spent on batches, Batches how many those were, Evaluated how many queries.
 	BusyNanos          int64
 	Batches, Evaluated int64
+	// PlanChanges is how many times a model's plan became another one: a plan that goes back and forth costs its functions
+	// what they wait for meanwhile.
+	PlanChanges int64
 	// End is when the last query had ended.
 	End api.Nanos
 

@@ -180,7 +180,7 @@ func (w *world) build() error {
 		}
 	}
 	for _, m := range w.models {
-		m.books.init(m)
+		m.books.init(m.spec.Config)
 	}
 	if s.Policy == Planned || s.Policy == Wild {
 		w.planning = newPlanning(w)
@@ -202,7 +202,7 @@ func (w *world) addFunction(i int) error {
 		m := w.models[c.Model]
 		q := m.engine.AddFunction(fs.Weight)
 		f.queues = append(f.queues, q)
-		m.books.attach(q, f, fs.Weight)
+		m.books.attach(q, fs.Weight)
 	}
 	for j := range fs.Traffic {
 		src := &source{Traffic: fs.Traffic[j], rng: stream(w.spec.Seed, uint64(100_000+100*i+j))}

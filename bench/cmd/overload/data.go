@@ -55,11 +55,11 @@ func parseData(queries, answers []byte) (*data, error) {
 	return d, nil
 }
 
-// requests to a function. The stuck one has no right answer.
-func (d *data) requests(addr, function string) []loadgen.Request {
+// requests to a function, with more lines in their headers. The stuck one has no right answer.
+func (d *data) requests(addr, function string, fields ...string) []loadgen.Request {
 	out := make([]loadgen.Request, len(d.rows))
 	for i, row := range d.rows {
-		out[i] = loadgen.Request{Wire: loadgen.Render(addr, "/"+function+"/predict", rawType, row), Contains: d.wants[i]}
+		out[i] = loadgen.Request{Wire: loadgen.Render(addr, "/"+function+"/predict", rawType, row, fields...), Contains: d.wants[i]}
 	}
 	return out
 }

@@ -19,6 +19,8 @@ type stream struct {
 	clients  int     // connections
 	duration time.Duration
 	seed     uint64
+	// fields are more lines of the requests' headers.
+	fields []string
 }
 
 // played is what came of streams that ran side by side. Times count from before the first of them began.
@@ -51,7 +53,7 @@ func (b *bench) play(ctx context.Context, streams ...stream) (*played, error) {
 		h.trace = make(trace, 0, int(s.rate*s.duration.Seconds()*1.2)) // a closed loop has no rate: it grows
 		running.Go(func() {
 			h.result, errs[i] = loadgen.Run(ctx, loadgen.Options{
-				Addr: b.gateway.addr, Requests: b.data.requests(b.gateway.addr, s.function), Connections: s.clients,
+				Addr: b.gateway.addr, Requests: b.data.requests(b.gateway.addr, s.function, s.fields...), Connections: s.clients,
 				Rate: s.rate, Seed: s.seed, Duration: s.duration,
 				OnMeasure: func() { h.begin = time.Since(began) },
 				OnEnd:     func() { h.end = time.Since(began) },
@@ -77,11 +79,15 @@ type Load struct {
 	// GoodputRPS are right outputs within the objective, by the second.
 	GoodputRPS float64 `json:"goodput_rps"`
 
-	InTime   int `json:"in_time"`
-	Late     int `json:"late"`
-	Expired  int `json:"expired"` // 504: admitted, and not answered until the deadline
-	Refused  int `json:"refused"`
-	Defaults int `json:"defaults"`
+	InTime  int `json:"in_time"`
+	Late    int `json:"late"`
+	Expired int `json:"expired"` // 504: admitted, and not answered until the deadline
+	Refused int `json:"refused"`
+	// SteadyLost are those of them that had no prediction in time, and came after the load was new; SteadyAll had whatever answer.
+	SteadyLost int `json:"steady_lost"`
+	SteadyAll  int `json:"steady_all"`
+	Defaults   int `json:"defaults"`
+
 	// Others should be none: other statuses, wrong outputs, requests without an answer, requests never sent; and why.
 	Others    int    `json:"others"`
 	OthersWhy string `json:"others_why,omitempty"`
@@ -115,6 +121,8 @@ func (h *heard) load() Load {
 		InTime:     h.trace.count(inTime), Late: h.trace.count(late), Expired: h.trace.count(expired), Refused: h.trace.count(refused), Defaults: h.trace.count(defaulted),
 		Accepted: latencyOf(steady.millis(inTime, late)), Refusals: latencyOf(steady.millis(refused)),
 	}
+	l.SteadyAll = len(steady)
+	l.SteadyLost = l.SteadyAll - steady.count(inTime)
 	l.Others, l.OthersWhy = others(h.trace, h.result)
 	if h.result.SendDelay != nil {
 		l.SendDelayP99 = h.result.SendDelay.P99 / 1e3

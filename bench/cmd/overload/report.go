@@ -91,6 +91,11 @@ func (l Load) kept() float64 {
 	return ratio(float64(l.InTime), float64(l.InTime+l.Late+l.Expired+l.Refused+l.Defaults+l.Others))
 }
 
+// keptSteady is the same without the load's first moments.
+func (l Load) keptSteady() float64 {
+	return ratio(float64(l.SteadyAll-l.SteadyLost), float64(l.SteadyAll))
+}
+
 // missed is the part of what was admitted that was answered late, or not until the deadline.
 func (l Load) missed() float64 {
 	return ratio(float64(l.Late+l.Expired), float64(l.InTime+l.Late+l.Expired))
@@ -160,6 +165,7 @@ func (r *Report) section(b *strings.Builder, name string, rounds []Round) {
 	recovered := !slices.ContainsFunc(rounds, func(x Round) bool { return !x.Recovery.Recovered })
 	recovery := each(rounds, func(x Round) float64 { return x.Recovery.AfterMillis })
 	quietKept := each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.kept(), x.Fairness.Alone.kept()) })
+	quietSteady := each(rounds, func(x Round) float64 { return x.Fairness.Beside.keptSteady() })
 	quietP99 := each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.Accepted.P99, x.Fairness.Alone.Accepted.P99) })
 	lateP99 := each(rounds, func(x Round) float64 { return x.Deadline.Client.P99 })
 
@@ -177,6 +183,7 @@ func (r *Report) section(b *strings.Builder, name string, rounds []Round) {
 		fmt.Fprintf(b, "| well again after the flood | not always | < %d ms | %s |\n", maxRecoverMillis, verdict(false))
 	}
 	fmt.Fprintf(b, "| quiet function's answers in time beside the flood, of alone | %s | ≥ %.2f | %s |\n", spread(3, quietKept), minGoodputRatio, verdict(median(quietKept) >= minGoodputRatio))
+	fmt.Fprintf(b, "| of them after the first moments of the flood | %s | ≥ %.2f | %s |\n", spread(3, quietSteady), minGoodputRatio, verdict(median(quietSteady) >= minGoodputRatio))
 	fmt.Fprintf(b, "| its P99 beside the flood, × alone | %s | – | |\n", spread(1, quietP99))
 	fmt.Fprintf(b, "| P99 of how late defaults come under load | %s | about %g | %s |\n", spread(2, lateP99), maxLateMillis, verdict(median(lateP99) <= 2*maxLateMillis))
 

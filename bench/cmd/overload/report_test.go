@@ -21,10 +21,10 @@ func sample(setting string, capacity float64) Round {
 	for _, factor := range overloads {
 		r.Overloads = append(r.Overloads, Overload{factor, Load{
 			Function: flood, OfferedRPS: factor * capacity, GoodputRPS: 0.98 * capacity, InTime: 980, Refused: 4000, Accepted: Latency{40, 49, 50}, Refusals: Latency{0.1, 0.4, 2},
-		}, CPU{Workers: 0.5}})
+		}, CPU{Workers: 0.5}, nil})
 	}
 	r.Fairness.Alone = Load{Function: quiet, InTime: 200, Accepted: Latency{2, 5, 6}}
-	r.Fairness.Beside = Load{Function: quiet, InTime: 199, Refused: 1, Accepted: Latency{20, 40, 45}}
+	r.Fairness.Beside = Load{Function: quiet, InTime: 199, Refused: 1, SteadyAll: 150, Accepted: Latency{20, 40, 45}}
 	r.Deadline.Client = Latency{0.3, 0.9, 1.5}
 	return r
 }
@@ -56,12 +56,12 @@ func TestReportSaysWhatWasMetAndWhatMissed(t *testing.T) {
 	last := &bad.Overloads[len(overloads)-1].Load
 	last.GoodputRPS, last.Accepted.P99, last.Expired, last.Refusals.P99, last.Others, last.OthersWhy = 900, 51, 100, 20, 7, "7 of status 502"
 	bad.Recovery.Recovered = false
-	bad.Fairness.Beside.Refused = 100
+	bad.Fairness.Beside.Refused, bad.Fairness.Beside.SteadyLost = 100, 30
 	bad.Deadline.Client.P99 = 9
 	report.Rounds = []Round{bad}
 	text = report.Markdown()
-	if n := strings.Count(text, "**missed**"); n != 7 {
-		t.Errorf("%d targets are said to be missed, want all 7:\n%s", n, text)
+	if n := strings.Count(text, "**missed**"); n != 8 {
+		t.Errorf("%d targets are said to be missed, want all 8:\n%s", n, text)
 	}
 	if err := report.unexpected(); err == nil || !strings.Contains(err.Error(), "7 of status 502") || !strings.Contains(text, "7 of status 502") {
 		t.Errorf("the wrong answers are not named (%v):\n%s", err, text)
@@ -118,7 +118,7 @@ func TestLoad(t *testing.T) {
 		},
 	}
 	want := Load{
-		Function: flood, OfferedRPS: 100, GoodputRPS: 2 / 0.8, InTime: 3, Late: 2, Expired: 1, Refused: 1, Others: 3, OthersWhy: "1 the server closed the connection, 2 of status 502",
+		Function: flood, OfferedRPS: 100, GoodputRPS: 2 / 0.8, InTime: 3, Late: 2, Expired: 1, Refused: 1, SteadyLost: 3, SteadyAll: 5, Others: 3, OthersWhy: "1 the server closed the connection, 2 of status 502",
 		Accepted: Latency{40, 60, 60}, Refusals: Latency{1, 1, 1}, SendDelayP99: 1.5,
 	}
 	if diff := cmp.Diff(want, h.load()); diff != "" {

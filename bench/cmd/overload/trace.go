@@ -70,6 +70,37 @@ func (t trace) count(e end) int {
 	return n
 }
 
+// Window is what came in a tenth of a second.
+type Window struct {
+	AtMillis float64 `json:"at_ms"` // since the load began
+	InTime   int     `json:"in_time"`
+	Missed   int     `json:"missed"` // late or expired
+	Refused  int     `json:"refused"`
+}
+
+// windows is the course of a load from its beginning to its end, in whole windows.
+func (t trace) windows(begin, end time.Duration) []Window {
+	out := make([]Window, 0, (end-begin)/calm+1)
+	for at := begin; at+calm <= end; at += calm {
+		out = append(out, Window{AtMillis: float64(at-begin) / 1e6})
+	}
+	for _, a := range t {
+		i := int((a.done - begin) / calm)
+		if a.done < begin || i >= len(out) {
+			continue
+		}
+		switch a.end {
+		case inTime:
+			out[i].InTime++
+		case late, expired:
+			out[i].Missed++
+		case refused:
+			out[i].Refused++
+		}
+	}
+	return out
+}
+
 // millis are the latencies of the answers that came to one of the ends, in milliseconds, rising.
 func (t trace) millis(ends ...end) []float64 {
 	var out []float64

@@ -63,6 +63,18 @@ func TestTraceIsCutByAnswer(t *testing.T) {
 	}
 }
 
+func TestWindows(t *testing.T) {
+	all := trace{
+		{0, 99 * ms, inTime}, // before the load
+		{100 * ms, 100 * ms, inTime}, {110 * ms, 199 * ms, late}, {120 * ms, 200 * ms, expired}, {130 * ms, 200 * ms, refused}, {130 * ms, 349 * ms, inTime}, {140 * ms, 349 * ms, defaulted},
+		{300 * ms, 401 * ms, inTime}, // after the last window
+	}
+	want := []Window{{0, 1, 1, 0}, {100, 0, 1, 1}, {200, 1, 0, 0}}
+	if diff := cmp.Diff(want, all.windows(100*ms, 402*ms)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // every is answers at a steady pace.
 func every(gap, from, to time.Duration, e end) trace {
 	var t trace

@@ -34,6 +34,8 @@ type row struct {
 	SecondsPerThousand float64 `json:"replica_seconds_per_1000_good"`
 	MeanBatch          float64 `json:"mean_batch"`
 	MeanGain           float64 `json:"mean_gain"`
+	// PlansPerSecond is how often a model's plan became another one.
+	PlansPerSecond float64 `json:"plan_changes_per_second"`
 	// RecoveryMillis is the longest time after a burst until nothing was refused or missed; -1: no bursts here.
 	RecoveryMillis float64 `json:"recovery_ms"`
 	// Functions has the same of each function, where there are several.
@@ -164,6 +166,7 @@ func runOne(s *scenario, p sim.Policy) (row, error) {
 		r.SecondsPerThousand = float64(result.BusyNanos) / 1e9 / float64(t.Good) * 1000
 		r.MeanGain = t.Gain / float64(t.Good)
 	}
+	r.PlansPerSecond = float64(result.PlanChanges) / seconds
 	r.MeanBatch = ratio(result.Evaluated, result.Batches)
 	for _, b := range s.bursts {
 		r.RecoveryMillis = max(r.RecoveryMillis, float64(t.Recovery(b.end, b.until))/1e6)

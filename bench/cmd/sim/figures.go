@@ -113,6 +113,7 @@ func timeline(s *scenario, rows []row) *plot.Plot {
 		}
 		addLine(p, r.Policy, line)
 	}
+	p.X.Max *= 1.2 // room for the legend
 	return p
 }
 

@@ -66,13 +66,12 @@ func run(w io.Writer, args []string) error {
 		return errors.New("-out needs -date, for the names of the files")
 	}
 	out := bufio.NewWriter(w)
-	defer out.Flush()
-	switch {
-	case cfg.compare, cfg.trace != "":
-		return compare(out, &cfg)
-	default:
-		return random(out, &cfg)
+	if cfg.compare || cfg.trace != "" {
+		err = compare(out, &cfg)
+	} else {
+		err = random(out, &cfg)
 	}
+	return errors.Join(err, out.Flush())
 }
 
 // random runs random worlds. After the first one that breaks a promise it stops.

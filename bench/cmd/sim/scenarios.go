@@ -76,11 +76,31 @@ func scenarios(seed uint64) []scenario {
 		}),
 		plain("overload", "five times the capacity", func(c float64) sim.Traffic { return steady(5 * c) }),
 		recovery(), flood(), slowdown(), twoObjectives(), ladder(), sharedDevice(),
+		noisy(plain("noisy", "five times the capacity, replicas that are noisy: 20 % jitter, pauses of 20 ms twice a second", func(c float64) sim.Traffic {
+			return steady(5 * c)
+		})),
+		noisy(renamed(sharedDevice(), "noisy-device")),
 	}
 	for i := range list {
 		list[i].spec.Seed, list[i].spec.Warm, list[i].spec.Duration = seed, warmNanos, runNanos
 	}
 	return list
+}
+
+// noisy gives the replicas of a scenario what collectors and neighbours do to them.
+func noisy(s scenario) scenario {
+	for i := range s.spec.Models {
+		for j := range s.spec.Models[i].Replicas {
+			r := &s.spec.Models[i].Replicas[j]
+			r.Sigma, r.StallEvery, r.StallNanos = 0.2, 500*ms, 20*ms
+		}
+	}
+	return s
+}
+
+func renamed(s scenario, name string) scenario {
+	s.name, s.what = name, "the same with noisy replicas: 20 % jitter, pauses of 20 ms twice a second"
+	return s
 }
 
 func recovery() scenario {

@@ -43,6 +43,9 @@ func writeFunctions(w io.Writer, s *scenario, rows []row) {
 		if len(s.spec.Functions[0].Candidates) > 1 {
 			parts = append(parts, fmt.Sprintf("mean gain of the answers %.3f", r.MeanGain))
 		}
+		if r.PlansPerSecond >= 1 {
+			parts = append(parts, fmt.Sprintf("%.0f plan changes a second", r.PlansPerSecond))
+		}
 		if len(parts) > 0 {
 			any = true
 			fmt.Fprintf(w, "- %v: %s\n", r.Policy, strings.Join(parts, "; "))
