@@ -55,7 +55,8 @@ func (s *Server) topologyLocked(serving map[string]*deployment) *driver.Topology
 		spec := d.spec()
 		info := planner.ModelInfo{
 			Key: d.key, ID: d.id, Cost: spec.Cost, Device: -1, HoldNanos: int64(spec.Batching.Hold), MaxBatch: spec.Batching.Max,
-			Pinned: spec.Batching.Pad || spec.Batching.Policy == api.BatchFixed || spec.Batching.Policy == api.BatchNone,
+			FixedObjective: spec.Batching.Objective > 0,
+			Pinned:         spec.Batching.Pad || spec.Batching.Policy == api.BatchFixed || spec.Batching.Policy == api.BatchNone,
 		}
 		if i, ok := devices[spec.Device]; ok {
 			info.Device = i

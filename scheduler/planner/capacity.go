@@ -160,7 +160,7 @@ func (p *Planner) keep(mem *modelMemory) float64 {
 // evaluation is how long a batch of n takes.
 func (m *model) evaluation(n float64) float64 { return m.intercept + m.slope*n }
 
-// lookAtTenant takes in how long a tenant with traffic can wait for another's batch: half of its tightest objective, less
+// lookAtTenant takes in how long a tenant with traffic can wait for another's batch: three quarters of its tightest objective, less
 // what its own batch takes, of as many queries as come in an epoch.
 func (p *Planner) lookAtTenant(d *device, i int32, m *model) {
 	d.tenants++
@@ -171,7 +171,7 @@ func (p *Planner) lookAtTenant(d *device, i int32, m *model) {
 	if m.arriving == 0 || m.tightestNanos == 0 {
 		return
 	}
-	can := float64(m.tightestNanos) / 2
+	can := float64(m.tightestNanos) * 3 / 4
 	if m.known {
 		can -= m.evaluation(max(1, min(float64(m.cap), m.arriving*p.epochNanos()/1e9)))
 	}

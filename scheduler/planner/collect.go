@@ -38,6 +38,8 @@ type ModelInfo struct {
 	HoldNanos int64
 	MaxBatch  int
 	Pinned    bool
+	// FixedObjective: see [Model].
+	FixedObjective bool
 }
 
 // Collector turns snapshots of machines into the planner's input, epoch by epoch: it finds rates, leaves out what is not
@@ -105,7 +107,8 @@ func (c *Collector) Model(model int, s *scheduler.Snapshot) {
 	c.Models = append(c.Models, int32(model))
 	m := extend(&c.in.Models)
 	*m = Model{
-		Key: info.Key, Cost: info.Cost, Device: info.Device, HoldNanos: info.HoldNanos, MaxBatch: info.MaxBatch, Pinned: info.Pinned,
+		Key: info.Key, Cost: info.Cost, Device: info.Device, HoldNanos: info.HoldNanos, MaxBatch: info.MaxBatch,
+		Pinned: info.Pinned, FixedObjective: info.FixedObjective,
 		Queues: m.Queues[:0], Replicas: m.Replicas[:0],
 	}
 	var bytes, arrived float64

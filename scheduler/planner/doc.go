@@ -54,16 +54,19 @@
 //
 // Rates are estimates, and queries come in bursts. The machine knows each query's deadline and refuses one by one what
 // would be late; so up to 1.5 times what is allotted is let through to it, and of more, 1.25 times: the rest is refused
-// before it is parsed ([FunctionPlan].Evaluate; direct sub-queues are shed by the machine). Budgets bound that too. The
+// before any machine sees it ([FunctionPlan].Evaluate; direct sub-queues are shed by the machine). Budgets bound that too. The
 // machine's weights are set where those that it was attached with would not keep to the shares.
 //
 // # The rest of a plan
 //
-// Devices: turns in proportion to planned time, about an epoch a round, each at least one batch long (Shreedhar and
-// Varghese, 1995, in time); a batch is no longer than half of the tightest objective of the other tenants with traffic, less
-// their own evaluation. Replicas: where objectives differ threefold and a batch's fixed cost is that of four queries, the
-// functions in a hurry get their share of the replicas, in whole ones, and small batches. Execution: see [BatchesSaveNothing],
-// [LargeInputs], [SideBySide]. Holds: as long as another query is expected, up to the knee, where the fixed cost is half.
+// Ladders: a model that others can stand in for is planned with nine tenths of its capacity, for estimates are off by some
+// percent, and a model that is asked for more than it can do answers at the deadlines, if at all. Devices: where a device is
+// busy, turns in proportion to planned time, about an epoch a round, each at least one batch long (Shreedhar and Varghese,
+// 1995, in time); a batch is no longer than three quarters of the tightest objective of the other tenants with traffic, less
+// their own evaluation, unless the device would be too busy with batches so small. Replicas: where objectives differ
+// threefold and a batch's fixed cost is that of four queries, the functions in a hurry get their share of the replicas, in
+// whole ones, and the others may take longer over their batches. Execution: see [BatchesSaveNothing], [LargeInputs],
+// [SideBySide]. Holds: as long as another query is expected, up to the knee, where the fixed cost is half.
 //
 // # What it never does, and its limits
 //

@@ -64,6 +64,8 @@ type Model struct {
 	MaxBatch  int
 	// InputBytes is the mean size of a query's inputs; 0: unknown.
 	InputBytes int64
+	// FixedObjective: what a batch is to take at most was configured, and does not follow from the functions'.
+	FixedObjective bool
 	// Pinned models (padded or of a fixed size, or sent one by one) keep their caps and execution whatever would pay.
 	Pinned   bool
 	Queues   []Queue

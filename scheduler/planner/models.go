@@ -75,7 +75,7 @@ func (p *Planner) groupShares(im *Model, plan *scheduler.Plan, d dedication, tig
 type dedication struct {
 	tight, tightCap int
 	boundNanos      int64 // objectives below it are tight
-	looseNanos      int64 // half of the smallest that is not; 0: none
+	looseNanos      int64 // two fifths of the smallest that is not, as an objective is by default; 0: none
 }
 
 func (d dedication) isTight(q *Queue) bool { return q.SLONanos > 0 && q.SLONanos < d.boundNanos }
@@ -119,8 +119,8 @@ func (p *Planner) dedicate(m *model, im *Model) dedication {
 			continue
 		}
 		loose += rate
-		if q.SLONanos > 0 && (d.looseNanos == 0 || q.SLONanos/2 < d.looseNanos) {
-			d.looseNanos = q.SLONanos / 2
+		if aim := q.SLONanos * 2 / 5; aim > 0 && !im.FixedObjective && (d.looseNanos == 0 || aim < d.looseNanos) {
+			d.looseNanos = aim
 		}
 	}
 	d.tightCap = min(m.cap, fits(float64(m.tightestNanos)/2, m.intercept, m.slope))

@@ -42,7 +42,7 @@ one; replicas, callers and the clock are simulated (scheduler/sim says how). All
   after they came. **clipper-drops** is the same, but drops what is late.
 * **tick-10ms**: one queue, batches formed every 10 ms. **single**: one query at a time.
 
-*of possible*: answers in time, of what was offered or of the capacity where that is less; capacity is that of batches which take half of the objective. *missed*,
+*of possible*: answers in time, of what was offered or of the capacity where that is less; capacity is that of batches which take two fifths of the objective. *missed*,
 *refused* and *dropped* (turned away before the deadline) are parts of what was offered. p50 and p99 are of what was accepted and not dropped; "missed" says that so many had no
 answer in time. *replica s/1000* is the replicas' time for 1,000 answers in time. *recovery* is the time after a burst until nothing is refused or missed.
 The first two seconds of each run, in which caps and profiles are learned, do not count.

@@ -21,7 +21,7 @@ const (
 type scenario struct {
 	name, what string
 	spec       sim.Spec
-	// capacity is how many queries per second the replicas can answer in time, by their specification, in batches of half
+	// capacity is how many queries per second the replicas can answer in time, by their specification, in batches of two fifths
 	// the latency objective; 0: more than are offered.
 	capacity float64
 	// bursts are the ends of bursts after which the time to recover is measured, up to the next times.
@@ -32,11 +32,11 @@ type scenario struct {
 
 type burst struct{ end, until api.Nanos }
 
-// modelSpec makes a model of n equal replicas whose batches should take half of the objective at most.
+// modelSpec makes a model of n equal replicas whose batches should take two fifths of the objective at most.
 func modelSpec(name string, n int, fixedNanos, eachNanos, sloNanos int64) sim.ModelSpec {
 	m := sim.ModelSpec{
 		Name: name, Device: -1, SLONanos: sloNanos,
-		Config: scheduler.Config{Retry: true, Batching: scheduler.Batching{Policy: scheduler.AIMD, ObjectiveNanos: sloNanos / 2}},
+		Config: scheduler.Config{Retry: true, Batching: scheduler.Batching{Policy: scheduler.AIMD, ObjectiveNanos: sloNanos * 2 / 5}},
 	}
 	for range n {
 		m.Replicas = append(m.Replicas, sim.ReplicaSpec{FixedNanos: fixedNanos, EachNanos: eachNanos, Sigma: 0.05, StartNanos: 300 * ms})
@@ -57,7 +57,7 @@ func steady(rate float64) sim.Traffic { return sim.Traffic{Shape: sim.Steady, Ra
 // of 40.
 func plain(name, what string, traffic func(capacity float64) sim.Traffic) scenario {
 	m := modelSpec("model", 2, 2*ms, ms/5, tightNanos)
-	capacity := m.Capacity(tightNanos / 2)
+	capacity := m.Capacity(tightNanos * 2 / 5)
 	return scenario{
 		name: name, what: what, capacity: capacity, quiet: -1,
 		spec: sim.Spec{Models: []sim.ModelSpec{m}, Functions: []sim.FunctionSpec{functionSpec("f", tightNanos, traffic(capacity))}},
@@ -122,18 +122,18 @@ func flood() scenario {
 func slowdown() scenario {
 	m := modelSpec("model", 3, 2*ms, ms/5, tightNanos)
 	m.Replicas[0].Faults = []sim.Fault{{Kind: sim.Slow, AtNanos: 4e9, ForNanos: 2e9, Factor: 3}}
-	c := m.Capacity(tightNanos / 2)
+	c := m.Capacity(tightNanos * 2 / 5)
 	return scenario{
 		name: "slowdown", what: "60 % of three replicas' capacity; one is three times as slow for 2 of 6 s", quiet: -1,
 		spec: sim.Spec{Models: []sim.ModelSpec{m}, Functions: []sim.FunctionSpec{functionSpec("f", tightNanos, steady(0.6*c))}},
 	}
 }
 
-// twoObjectives: batches cost 4 ms + 100 µs × n, so that large ones pay. In batches of 10 ms the four replicas make 24,000
+// twoObjectives: batches cost 4 ms + 100 µs × n, so that large ones pay. In batches of 8 ms the four replicas make 20,000
 // queries a second, in batches of 250 ms 39,000.
 func twoObjectives() scenario {
 	m := modelSpec("model", 4, 4*ms, ms/10, tightNanos)
-	c := m.Capacity(tightNanos / 2)
+	c := m.Capacity(tightNanos * 2 / 5)
 	return scenario{
 		name: "two-slos", what: "objectives of 20 ms (20 % of capacity) and 500 ms (90 %) on one model of four replicas", quiet: 0,
 		spec: sim.Spec{Models: []sim.ModelSpec{m}, Functions: []sim.FunctionSpec{
@@ -154,13 +154,13 @@ func ladder() scenario {
 	}
 }
 
-// sharedDevice: the fast model has batches of up to 10 ms, the slow one of up to 50 ms.
+// sharedDevice: the fast model has batches of up to 8 ms, the slow one of up to 40 ms.
 func sharedDevice() scenario {
 	fast, slow := modelSpec("fast", 1, ms, ms/20, tightNanos), modelSpec("slow", 1, 4*ms, 2*ms/5, 100*ms)
 	fast.Device, slow.Device = 0, 0
 	fast.Config.Shared, slow.Config.Shared = true, true
-	a := functionSpec("fast", tightNanos, steady(0.25*fast.Capacity(tightNanos/2)))
-	b := functionSpec("slow", 100*ms, steady(0.35*slow.Capacity(50*ms)))
+	a := functionSpec("fast", tightNanos, steady(0.25*fast.Capacity(tightNanos*2/5)))
+	b := functionSpec("slow", 100*ms, steady(0.35*slow.Capacity(40*ms)))
 	b.Candidates = []sim.CandidateSpec{{Model: 1, Gain: 0.9}}
 	return scenario{
 		name: "device", what: "a model with an objective of 20 ms and one with 100 ms on one accelerator, 25 % and 35 % of it", quiet: 0,
