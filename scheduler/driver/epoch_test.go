@@ -142,3 +142,45 @@ func TestPlansAreKeptAndCompared(t *testing.T) {
 		t.Error("going back to no plan is a change, once")
 	}
 }
+
+// TestAPlanIsApplied: turns come to the devices, parts to the choices, and plans to the lanes.
+func TestAPlanIsApplied(t *testing.T) {
+	c := NewClock()
+	t.Cleanup(c.Close)
+	dev := NewDevice()
+	l := NewLane(scheduler.Config{Shared: true}, c)
+	l.Share(dev)
+	l.AddFunction(1)
+	ch := NewChoice(1, l)
+	top := topology(l, ch, 0, 0)
+	top.Topology.Devices, top.Devices, top.Topology.Models[0].Device = []string{"gpu0"}, []*Device{dev}, 0
+	e := &Epoch{clock: c, now: top, lanes: make([]awakeLane, 1), collect: planner.NewCollector(&top.Topology, func(int) uint64 { return 0 })}
+	var snap scheduler.Snapshot
+	l.Snapshot(&snap)
+	e.collect.Begin(1, 1e7)
+	e.collect.Model(0, &snap)
+	e.out = planner.Output{
+		Functions: []planner.FunctionPlan{{Evaluate: []float64{0.5}}},
+		Models:    []planner.ModelPlan{{Plan: scheduler.Plan{Execution: scheduler.Stream}}},
+		Devices:   []planner.DevicePlan{{Turns: []planner.Turn{{Model: 0, Nanos: 7e6}}}},
+	}
+	e.collect.Input()
+	e.collect.Functions = []int32{0}
+	e.apply()
+	dev.device.Want(l.tenant)
+	if _, nanos, ok := dev.device.Next(); !ok || nanos != 7e6 {
+		t.Errorf("the turn is %d ns long (%v), want 7 ms", nanos, ok)
+	}
+	if l.Snapshot(&snap); snap.Execution != scheduler.Stream {
+		t.Errorf("the lane's execution is %v", snap.Execution)
+	}
+	refused := 0
+	for range 10 {
+		if ch.Pick() < 0 {
+			refused++
+		}
+	}
+	if refused != 5 {
+		t.Errorf("%d of 10 queries are refused, want 5", refused)
+	}
+}

@@ -1,0 +1,138 @@
+package apptest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// plan is what describe scheduler says now.
+func (g *gateway) plan() (st api.SchedulerStatus) {
+	g.t.Helper()
+	if err := json.Unmarshal([]byte(g.must("describe", "scheduler", "-o", "json")), &st); err != nil {
+		g.t.Fatal(err)
+	}
+	return st
+}
+
+// A budget that affords a part of the queries of a ladder's first candidate: the second answers the others, and describe says
+// why. Without the budget the first answers everything again; and when it has no replica, the second does.
+func TestLadder(t *testing.T) {
+	t.Parallel()
+	ladder := func(extra ...string) string {
+		return function("f", "dear, cheap", append(extra, "policy: prefer", "slo: 60s")...)
+	}
+	g := serve(t, "--config", manifest(t, testModel("dear", nil, "cost: 1"), testModel("cheap", nil), ladder("budget: 5")))
+	g.awaitReplicas("dear", 1)
+	g.awaitReplicas("cheap", 1)
+	l := g.startLoad("f", 4, 1<<30)
+	by := func(model string) func(context.Context) (bool, string) {
+		return func(context.Context) (bool, string) {
+			a := g.raw("f", "whose answer is this?")
+			return a.predicted() && len(a.Models) == 1 && a.Models[0] == model, a.String()
+		}
+	}
+	g.await("an answer of the cheap model", by("cheap@1"))
+	g.await("the plan to show the budget", func(context.Context) (bool, string) {
+		for _, f := range g.plan().Functions {
+			if f.Name != "f" || len(f.Candidates) != 2 {
+				continue
+			}
+			dear, cheap := f.Candidates[0], f.Candidates[1]
+			if f.CostPerSecond > f.BudgetPerSecond*1.000001 {
+				t.Errorf("the plan costs %v of %v", f.CostPerSecond, f.BudgetPerSecond)
+			}
+			return strings.Contains(dear.Why, "budget") && dear.Evaluated < 1 && cheap.Evaluated > 0, fmt.Sprintf("%+v", f)
+		}
+		return false, "the function is not in it"
+	})
+	if text := g.must("describe", "scheduler"); !strings.Contains(text, "dear@1") || !strings.Contains(text, "budget") {
+		t.Errorf("describe scheduler says\n%s", text)
+	}
+	judge(t, l.stop(), "ok")
+
+	file := filepath.Join(newDir(t), "f.yaml")
+	if err := os.WriteFile(file, []byte(ladder()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.must("apply", "-f", file)
+	g.await("an answer of the dear model", by("dear@1"))
+	if err := os.WriteFile(file, []byte(testModel("dear", nil, "cost: 1", "replicas: {min: 0, max: 1}")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.must("apply", "-f", file)
+	g.await("an answer of the cheap model, for the dear one has no replica", by("cheap@1"))
+}
+
+// A budget without a second candidate refuses what it does not afford, and nothing but that.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--config", manifest(t, testModel("m", nil, "cost: 2"), function("f", "m", "slo: 60s", "budget: 20"), function("g", "m", "slo: 60s", "budget: 20", theDefault)))
+	l := g.startLoad("f", 4, 1<<30)
+	g.await("a query that the budget does not afford", func(context.Context) (bool, string) {
+		a := g.raw("f", "is this one afforded?")
+		return a.Status == 503 && a.Code == "overloaded" && a.Header.Get("Retry-After") != "", a.String()
+	})
+	ends := judge(t, l.stop(), "ok", "overloaded")
+	if ends["ok"] == 0 {
+		t.Errorf("the ends are %v: expected that some are afforded", ends)
+	}
+	l = g.startLoad("g", 4, 1<<30)
+	g.await("a default for what the budget does not afford", func(context.Context) (bool, string) {
+		a := g.raw("g", "is this one afforded?")
+		return a.Default && a.text() == defaultText, a.String()
+	})
+	l.stop()
+}
+
+// Two models on one device, by turns, answer everything; and a device that the gateway does not have is refused.
+func TestSharedDevice(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--device", "gpu0,gpu1", "--config", manifest(t,
+		testModel("a", nil, "device: gpu0"), testModel("b", []string{"-spin", "1ms"}, "device: gpu0"), function("a", "a", "slo: 60s"), function("b", "b", "slo: 60s")))
+	la, lb := g.startLoad("a", 4, 1<<30), g.startLoad("b", 4, 1<<30)
+	la.served(200)
+	lb.served(200)
+	g.await("both in the plan, on their device", func(context.Context) (bool, string) {
+		st := g.plan()
+		for _, d := range st.Devices {
+			if d.Name == "gpu0" && len(d.Tenants) == 2 {
+				return true, ""
+			}
+		}
+		return false, fmt.Sprintf("%+v", st.Devices)
+	})
+	judge(t, la.stop(), "ok")
+	judge(t, lb.stop(), "ok")
+
+	file := filepath.Join(newDir(t), "c.yaml")
+	if err := os.WriteFile(file, []byte(testModel("c", nil, "device: gpu7")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.xebec("apply", "-f", file).wants(t, "a device that is not there", 1, "", `model c@1: device: there is no device "gpu7" here: expected one of gpu0, gpu1`)
+	g.must("delete", "function", "a")
+	g.must("delete", "model", "a")
+	lb = g.startLoad("b", 4, 1<<30)
+	lb.served(50)
+	judge(t, lb.stop(), "ok")
+}
+
+// Without planning everything is served, and describe says that it is off.
+func TestPlanningOff(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--epoch", "0", "--config", manifest(t, testModel("m", nil), function("f", "m", "slo: 60s")))
+	l := g.startLoad("f", 4, 200)
+	l.wg.Wait()
+	if ends := judge(t, l.stop(), "ok"); ends["ok"] != 200 {
+		t.Errorf("the ends are %v", ends)
+	}
+	if st := g.plan(); st.State != api.SchedulerOff || st.Epochs != 0 {
+		t.Errorf("describe scheduler says %+v", st)
+	}
+}
