@@ -37,7 +37,8 @@ func carryOver(before, now controller, p *profile) {
 		}
 	}
 	start := startSize
-	most, objectiveNanos := 0, int64(0)
+	var most int
+	var objectiveNanos int64
 	switch c := now.(type) {
 	case *aimd:
 		most, objectiveNanos = c.max, c.objectiveNanos

@@ -123,7 +123,8 @@
 //
 // # Reading
 //
-// machine.go and item.go are the nouns; admit.go who is let in; dispatch.go what is sent; batching.go and quantile.go how
-// large; plan.go, turn.go and device.go what a plan changes; replica.go and advance.go what goes wrong. Package timer has
-// the wheel that deadlines elsewhere wait in, package sim plays all of this under a virtual clock (make sim).
+// machine.go and item.go are the nouns; admit.go who is let in; dispatch.go what is sent when and where, fill.go with whom;
+// batching.go and quantile.go how large; plan.go, turn.go and device.go what a plan changes; replica.go and advance.go what
+// goes wrong. Package timer has the wheel that deadlines elsewhere wait in, package sim plays all of this under a virtual
+// clock (make sim).
 package scheduler

@@ -10,8 +10,7 @@ type Machine struct {
 	seq uint64
 
 	functions []*function // nil where a function has been removed and its index is free
-	cursor    *function   // the round robin's place among the functions that have queries waiting; nil when none has
-	visiting  bool        // the function at the cursor has had its quantum for this visit
+	round                 // the round robin's place among them
 	minWeight float64
 
 	filled    uint64  // batches that were begun to be filled
@@ -332,7 +331,7 @@ func (m *Machine) queuedItems() int { return m.live + m.late.len() + m.retries.l
 func (m *Machine) joinRing(f *function) {
 	if m.cursor == nil {
 		f.prev, f.next = f, f
-		m.cursor, m.visiting = f, false
+		m.round = round{cursor: f}
 		return
 	}
 	// Behind all others: the cursor's predecessor is visited last.
@@ -347,13 +346,13 @@ func (m *Machine) leaveRing(f *function) {
 		next = nil
 	}
 	if m.cursor == f {
-		m.cursor, m.visiting = next, false
+		m.round = round{cursor: next}
 	}
 	for _, r := range m.replicas {
 		if len(r.shares) > 0 {
 			r.deficits[f.index] = 0
 			if r.cursor == f {
-				r.cursor, r.visiting = next, false
+				r.round = round{cursor: next}
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func (m *Machine) SetPlan(p Plan) {
 	}
 	for _, r := range m.replicas {
 		if len(r.shares) == 0 {
-			r.cursor, r.visiting = nil, false // from now on its place would not be kept
+			r.round = round{} // from now on its place would not be kept
 		}
 		m.aim(r)
 	}

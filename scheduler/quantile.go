@@ -338,7 +338,7 @@ func (w *window) follow(l line) (factor float64, steady bool) {
 	slow, quick := ratios[recentSamples/2-1], ratios[recentSamples/2]
 	slices.Sort(older)
 	before := older[len(older)/2]
-	now := before
+	var now float64
 	switch {
 	case slow > before*speedChange && slow > older[len(older)*9/10]:
 		now = slow

@@ -17,8 +17,7 @@ type replica struct {
 	plan       ReplicaPlan
 	shares     []float64 // plan.Shares, in memory of its own
 	minShare   float64   // the least that any function has here
-	cursor     *function // the round robin's place, where it goes by shares; nil: at the machine's
-	visiting   bool
+	round                // the round robin's place, where it goes by shares; nowhere: at the machine's
 	deficits   []float64 // of each function, where it goes by shares
 	nextBatch  uint64
 	flights    []*flight // outstanding, by batch id: the replica evaluates them in this order

@@ -39,7 +39,7 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 				continue
 			}
 			for _, q := range a.Batch.Queries {
-				l.queueNanos.observe(int64(now - q.Arrived))
+				l.measured().queueNanos.observe(int64(now - q.Arrived))
 			}
 		}
 		for _, k := range l.actions.Kills {
@@ -49,8 +49,8 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 			d.takeDrained(l.replicas[id])
 		}
 		for _, e := range l.actions.Evaluated {
-			l.batchSize.observe(int64(e.Queries))
-			l.evalNanos.observe(e.EvalNanos)
+			l.measured().batchSize.observe(int64(e.Queries))
+			l.measured().evalNanos.observe(e.EvalNanos)
 		}
 		d.ends = append(d.ends, l.actions.Ends...)
 		if l.device != nil && (l.actions.EndTurn > 0 || l.actions.WantTurn) {
@@ -95,7 +95,7 @@ func (d *delivery) deliver(l *Lane) {
 		it, owner := e.Item, e.Item.Owner
 		if e.Kind != scheduler.ReleaseOnly && (e.Code == api.DeadlineExceeded || e.Code == api.NoReplica) {
 			if late := l.clock.Now() - it.Deadline; late >= 0 {
-				l.lateNanos.observeShared(int64(late))
+				l.measured().lateNanos.observeShared(int64(late))
 			}
 		}
 		switch e.Kind {

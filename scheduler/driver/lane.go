@@ -51,7 +51,7 @@ type Lane struct {
 	epoch     atomic.Pointer[Epoch]
 	nextAwake *Lane
 
-	queueNanos, evalNanos, batchSize, lateNanos Histogram
+	measurements atomic.Pointer[measurements] // nil until there is something to measure
 }
 
 // attached is a replica at this lane.
@@ -209,16 +209,37 @@ func (l *Lane) Snapshot(s *scheduler.Snapshot) {
 	l.round(func(api.Nanos) { l.machine.Snapshot(s) })
 }
 
+// measurements are a lane's histograms, 5 KiB: of ten thousand lanes most never see a query.
+type measurements struct{ queueNanos, evalNanos, batchSize, lateNanos Histogram }
+
+// nothingMeasured is what is read of a lane without any.
+var nothingMeasured measurements
+
+func (l *Lane) measured() *measurements {
+	if m := l.measurements.Load(); m != nil {
+		return m
+	}
+	l.measurements.CompareAndSwap(nil, new(measurements))
+	return l.measurements.Load()
+}
+
+func (l *Lane) measuredSoFar() *measurements {
+	if m := l.measurements.Load(); m != nil {
+		return m
+	}
+	return &nothingMeasured
+}
+
 // QueueNanos is how long queries waited from Arrived to the sending of their batch, in nanoseconds; a query that is sent
 // twice counts twice.
-func (l *Lane) QueueNanos() *Histogram { return &l.queueNanos }
+func (l *Lane) QueueNanos() *Histogram { return &l.measuredSoFar().queueNanos }
 
 // EvalNanos is how long batches took to be evaluated, without their time behind other batches, in nanoseconds.
-func (l *Lane) EvalNanos() *Histogram { return &l.evalNanos }
+func (l *Lane) EvalNanos() *Histogram { return &l.measuredSoFar().evalNanos }
 
 // LateNanos is how long after their deadlines queries were answered because those had come, in nanoseconds: the clock's
 // tick, and how long a machine under load takes to get to the answers.
-func (l *Lane) LateNanos() *Histogram { return &l.lateNanos }
+func (l *Lane) LateNanos() *Histogram { return &l.measuredSoFar().lateNanos }
 
 // BatchSize is how many queries the batches had that came back.
-func (l *Lane) BatchSize() *Histogram { return &l.batchSize }
+func (l *Lane) BatchSize() *Histogram { return &l.measuredSoFar().batchSize }

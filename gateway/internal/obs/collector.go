@@ -159,7 +159,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
+	// A histogram is shown from its first value on: of ten thousand models most never see a query, and a scrape is to be
+	// read in one go.
 	hist := func(d *prometheus.Desc, h Histogram, labels ...string) {
+		if h.Count == 0 {
+			return
+		}
 		ch <- prometheus.MustNewConstHistogram(d, h.Count, h.Sum, h.Buckets, labels...)
 	}
 	requests := func(d *prometheus.Desc, r Reading, labels ...string) {

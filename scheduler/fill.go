@@ -1,0 +1,228 @@
+package scheduler
+
+import "github.com/xebec-serving/xebec/api"
+
+// send fills a batch for r and sends it: queries in time first, shared out between the functions by deficit round robin
+// (Shreedhar and Varghese, 1995; every query costs 1), then late ones. It reports whether anybody was left to be sent.
+func (m *Machine) send(r *replica) bool {
+	fl := m.newFlight()
+	m.filled++
+	f := filling{fl: fl, seq: m.filled, limit: m.capOf(r), maxBytes: m.cfg.Batching.MaxBatchBytes}
+	if m.execution == Split && len(r.flights) == 0 && m.live > 0 {
+		idle := m.idle()
+		f.limit = min(f.limit, (m.live+idle-1)/idle)
+	}
+	if r.profile.known() {
+		f.replica, f.startsAt = r, m.now+api.Nanos(r.remaining(m.now))
+	}
+	start := m.round
+	if len(r.shares) > 0 {
+		m.fill(&f, r)
+	}
+	if len(r.shares) > 0 && len(fl.items) == 0 {
+		f.limit = max(1, f.limit/guestPart)
+	}
+	f.guests = len(r.shares) > 0
+	m.fill(&f, nil) // what the shares leave over is for everybody
+	for _, it := range m.aside {
+		m.enqueue(m.functions[it.Function], it)
+	}
+	m.aside = m.aside[:0]
+	for m.late.len() > 0 && f.fits(m.late.heap[0].it) {
+		fl.add(m.takeFrom(&m.late))
+	}
+	if len(fl.items) == 0 {
+		if start.cursor != nil && start.cursor.next != nil {
+			m.round = start // nobody has had a turn
+		}
+		m.recycle(fl)
+		return false
+	}
+	fl.full = len(fl.items) == r.controller.cap()
+	m.launch(r, fl)
+	return true
+}
+
+// maxAside bounds how many queries that are too urgent for a slow replica are passed by when it looks for one that is not.
+const maxAside = 64
+
+// guestPart: a batch of guests alone is at most one such part of the cap. Whoever the replica belongs to may come the next
+// moment.
+const guestPart = 4
+
+// filling is a batch that is being filled.
+type filling struct {
+	fl              *flight
+	seq             uint64
+	limit, maxBytes int
+	bytes           int
+	full            bool
+	// What is known of when it will be evaluated: nil: nothing.
+	replica  *replica
+	startsAt api.Nanos
+	// guests: what is added now has no share of the replica.
+	guests bool
+}
+
+// fits reports whether it may be added, and counts it if so. The first one always fits.
+func (f *filling) fits(it *Item) bool {
+	n := len(f.fl.items)
+	f.full = f.full || n >= f.limit || n > 0 && f.bytes+it.bytes > f.maxBytes
+	if !f.full {
+		f.bytes += it.bytes
+	}
+	return !f.full
+}
+
+// makesIt judges the most urgent query of a sub-queue by when the batch would end. If it would be late, then
+//
+//   - if it would be late even alone, it is passed over;
+//   - if more wait than the batch has places, it is passed over too: somebody has to be, and a query that will be late is of
+//     no use to anybody. Without this a replica that has fallen behind serves nobody but those whose time is up, and stays
+//     behind;
+//   - else the batch is made smaller, so that it is in time; but not by more than half, for what the others wait is paid for
+//     in smaller batches too.
+//
+// A guest, who has no share of the replica, does not join a batch that is too long for him, and is not passed over for it; a
+// batch of guests is as small as the first of them needs.
+func (m *Machine) makesIt(f *filling, it *Item) verdict {
+	if f.replica == nil || it.probe {
+		return inTime
+	}
+	p := &f.replica.profile
+	left := int64(it.Deadline - f.startsAt)
+	already := len(f.fl.items)
+	n := min(f.limit, already+m.live)
+	switch {
+	case left >= hopefulNanos || left >= p.careful(n):
+		return inTime
+	case f.guests && already > 0:
+		return elsewhere
+	case left < p.predict(already+1):
+		switch {
+		case already > 0:
+			return tooLate
+		case m.now-f.replica.sentAt >= probeNanos:
+			// By what is known of it the replica is too slow for anybody. Unless it is asked now and then it stays so.
+			f.limit = 1
+			m.counters.Probes++
+			return inTime
+		case m.madeElsewhere(f.replica, it.Deadline):
+			return stepAside
+		}
+		return tooLate
+	case !f.guests && already+m.live > f.limit:
+		if left < p.predict(n) {
+			return tooLate
+		}
+		return inTime
+	}
+	fit := max(already+1, p.within(int64(float64(left)/p.margin), n))
+	if f.guests || 2*fit >= n {
+		f.limit = fit
+		return inTime
+	}
+	if left < p.predict(n) {
+		return tooLate
+	}
+	return inTime
+}
+
+// verdict is what makesIt finds.
+type verdict uint8
+
+const (
+	inTime    verdict = iota
+	tooLate           // it is to be answered
+	stepAside         // it waits on for another replica, and lets others pass
+	elsewhere         // it waits on, and the batch is closed
+)
+
+// next is the query of function fn that is to be added, nil when the batch is full or fn has none left. Those that will not
+// make it are answered on the way.
+func (m *Machine) next(b *filling, fn *function) *Item {
+	for fn.next != nil {
+		it := fn.queue.heap[0].it
+		switch m.makesIt(b, it) {
+		case inTime:
+			if !b.fits(it) {
+				return nil
+			}
+			return m.takeLive(fn)
+		case stepAside:
+			if fn.queue.len() == 1 || len(m.aside) == maxAside {
+				fn.skippedBy = b.seq // it keeps its place in the round
+				return nil
+			}
+			m.aside = append(m.aside, m.takeLive(fn))
+		case elsewhere:
+			b.full = true
+			return nil
+		case tooLate:
+			m.counters.PassedOver++
+			m.dropLive(m.takeLive(fn), api.Overloaded)
+		}
+	}
+	return nil
+}
+
+// fill goes round the functions that have queries waiting: by their shares of replica r, leaving out those that have none,
+// or where r is nil by their weights.
+//
+// By shares it has a place and deficits of r's own: a batch for a replica where others have shares would move the common
+// place past a function before it has spent its quantum, it would get another one with each visit, and whoever comes behind
+// it here would wait for ever.
+func (m *Machine) fill(b *filling, r *replica) {
+	p := &m.round
+	if r != nil {
+		p = &r.round
+	}
+	for skipped := 0; !b.full && len(b.fl.items) < b.limit; {
+		if p.cursor == nil {
+			*p = round{cursor: m.cursor}
+		}
+		f := p.cursor
+		if f == nil {
+			return
+		}
+		share, least, deficit := f.share(), m.minWeight, &f.deficit
+		if r != nil {
+			share, least, deficit = r.shareOf(f), r.minShare, &r.deficits[f.index]
+		}
+		if share == 0 || f.skippedBy == b.seq {
+			if skipped++; skipped > m.ringLen() {
+				return
+			}
+			*p = round{cursor: f.next}
+			continue
+		}
+		skipped = 0
+		if !p.visiting {
+			p.visiting = true
+			*deficit = spend(*deficit, share/least)
+		}
+		for *deficit >= 1 {
+			it := m.next(b, f)
+			if it == nil {
+				break
+			}
+			if f.next != nil { // else it has nothing left, and owes nothing
+				*deficit--
+			}
+			b.fl.add(it)
+		}
+		if f.next != nil && *deficit < 1 {
+			*p = round{cursor: f.next}
+		}
+	}
+}
+
+// round is a place in the round of the functions that have queries waiting.
+type round struct {
+	cursor   *function // whose turn it is; nil when nobody waits
+	visiting bool      // it has had its quantum for this visit
+}
+
+// spend is what a function may spend at a visit: its quantum, at least 1, so that every visit serves someone, and what was
+// left of the last one, which is less than 1 unless it was passed by in the middle of it.
+func spend(left, quantum float64) float64 { return min(left+quantum, quantum+1) }
