@@ -6,15 +6,19 @@ import "github.com/xebec-serving/xebec/scheduler"
 // it, before anything is spent on it. More than shedAbove times the allotment begins the latter, and what is then let
 // through is admitOver times the allotment, so that a machine that does better than expected has something to do. Since a
 // demand of just admitOver sheds nothing, shedding ends there and does not alternate.
+//
+// Below leastShed queries per second nothing is shed: to refuse them one by one costs next to nothing, and a rate that is
+// found from so few comes in lumps. A client that asks a slow model one query after the other is no flood.
 const (
 	shedAbove = 1.5
 	admitOver = 1.25
+	leastShed = 1000
 )
 
 // admission is how much of a demand is let through where that much is allotted, and whether any is shed.
 func admission(demand, allotted float64, shedding bool) (admitted float64, sheds bool) {
 	switch {
-	case demand <= admitOver*allotted, demand <= shedAbove*allotted && !shedding:
+	case demand < leastShed, demand <= admitOver*allotted, demand <= shedAbove*allotted && !shedding:
 		return demand, false
 	}
 	return admitOver * allotted, true

@@ -17,14 +17,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
-	"path/filepath"
 	"regexp"
-	"syscall"
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/program"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
@@ -40,14 +38,7 @@ type config struct {
 	generatorCores, serverCores []int
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "compare:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("compare", run) }
 
 func run(ctx context.Context) error {
 	cfg := config{}
@@ -61,9 +52,8 @@ func run(ctx context.Context) error {
 	flag.IntVar(&cfg.procs, "procs", 2, "GOMAXPROCS of both servers")
 	only := flag.String("only", "", "regular expression: scenarios to run")
 	flag.StringVar(&cfg.out, "out", "bench/results", "folder for the results; empty: print only")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: everything is a flag, see -help", flag.Arg(0))
+	if err := program.ParseFlags(); err != nil {
+		return err
 	}
 	if cfg.pairs < 1 || cfg.duration <= 0 || cfg.warmup < 0 || cfg.procs < 1 {
 		return errors.New("-pairs, -duration and -procs are at least 1, -warmup is not negative")
@@ -72,19 +62,11 @@ func run(ctx context.Context) error {
 	if cfg.only, err = regexp.Compile(*only); err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	for _, program := range []*string{&cfg.xebec, &cfg.floor, &cfg.worker, &cfg.python} {
-		if *program == "" {
-			continue
-		}
-		if *program, err = filepath.Abs(*program); err != nil {
-			return err
-		}
-		if _, err := os.Stat(*program); err != nil {
-			return fmt.Errorf("%w: `make bench` builds everything first", err)
-		}
+	if err := program.Resolve("`make bench` builds everything first", &cfg.xebec, &cfg.floor, &cfg.worker, &cfg.python); err != nil {
+		return err
 	}
 
-	report := &Report{When: time.Now(), Machine: machine.Here(), Pairs: cfg.pairs, WarmupSeconds: cfg.warmup.Seconds(), DurationSeconds: cfg.duration.Seconds(), Procs: cfg.procs}
+	report := &Report{Taken: results.Now(), Pairs: cfg.pairs, WarmupSeconds: cfg.warmup.Seconds(), DurationSeconds: cfg.duration.Seconds(), Procs: cfg.procs}
 	dirty := measureAll(ctx, cfg, report)
 	if len(report.Scenarios) == 0 {
 		return errors.Join(dirty, errors.New("nothing was measured"))
@@ -140,7 +122,7 @@ func measureSetting(ctx context.Context, cfg config, where setting, cores []int,
 	if err != nil {
 		return err
 	}
-	defer xebec.stop()
+	defer xebec.Stop()
 	var dirty []error
 	for _, s := range chosen {
 		m, err := measureScenario(ctx, cfg, s, xebec)
@@ -163,7 +145,7 @@ func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverP
 	if err != nil {
 		return nil, err
 	}
-	defer floor.stop()
+	defer floor.Stop()
 	m := &Measurement{Name: s.name, Connections: s.connections, Worker: string(s.setting.worker), Apart: s.setting.apart, MaxCPURatio: s.maxCPURatio, MaxP50Ratio: s.maxP50Ratio}
 	var dirty error
 	for i := range cfg.pairs {
@@ -178,7 +160,7 @@ func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverP
 				return nil, err
 			}
 			if sample.dirty != nil && dirty == nil {
-				dirty = fmt.Errorf("pair %d, %s: %w", i+1, server.name, sample.dirty)
+				dirty = fmt.Errorf("pair %d, %s: %w", i+1, server.Name, sample.dirty)
 			}
 			if server == floor {
 				p.Floor = sample
@@ -214,15 +196,15 @@ func measureOnce(ctx context.Context, cfg config, s scenario, server *serverProc
 	var before, after time.Duration
 	var err error
 	opts := s.load(cfg, server.addr)
-	opts.OnMeasure = func() { before, err = server.cpu() }
+	opts.OnMeasure = func() { before, err = server.CPU() }
 	opts.OnEnd = func() {
 		var late error
-		after, late = server.cpu()
+		after, late = server.CPU()
 		err = errors.Join(err, late)
 	}
 	result, runErr := loadgen.Run(ctx, opts)
 	if err := errors.Join(runErr, err); err != nil {
-		return Sample{}, fmt.Errorf("%s: %w%s", server.name, err, server.lastWords())
+		return Sample{}, fmt.Errorf("%s: %w%s", server.Name, err, server.LastWords())
 	}
 	return Sample{
 		Completed: result.Completed, RPS: result.RPS, P50Micros: result.Latency.P50, P99Micros: result.Latency.P99,

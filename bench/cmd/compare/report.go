@@ -1,27 +1,20 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"math"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
-	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 // Report is everything that was measured; its JSON form is kept in bench/results.
 type Report struct {
-	When            time.Time       `json:"when"`
-	Machine         machine.Machine `json:"machine"`
-	Pairs           int             `json:"pairs"`
-	WarmupSeconds   float64         `json:"warmup_seconds"`
-	DurationSeconds float64         `json:"duration_seconds"`
-	Procs           int             `json:"gomaxprocs"`
-	Scenarios       []Measurement   `json:"scenarios"`
+	results.Taken
+	Pairs           int           `json:"pairs"`
+	WarmupSeconds   float64       `json:"warmup_seconds"`
+	DurationSeconds float64       `json:"duration_seconds"`
+	Procs           int           `json:"gomaxprocs"`
+	Scenarios       []Measurement `json:"scenarios"`
 }
 
 // Measurement is one scenario.
@@ -39,7 +32,7 @@ type Measurement struct {
 
 func (m *Measurement) missed() bool {
 	over := func(ratio func(Pair) float64, target float64) bool {
-		return target > 0 && median(m.each(ratio)) > target
+		return target > 0 && results.Median(results.Each(m.Pairs, ratio)) > target
 	}
 	return over(Pair.CPURatio, m.MaxCPURatio) || over(Pair.P50Ratio, m.MaxP50Ratio)
 }
@@ -66,58 +59,29 @@ type Sample struct {
 func (p Pair) CPURatio() float64 { return p.Xebec.CPUMicros / p.Floor.CPUMicros }
 func (p Pair) P50Ratio() float64 { return p.Xebec.P50Micros / p.Floor.P50Micros }
 
-// median of an even number of values is the mean of the middle two; of none, NaN.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return (sorted[n/2-1] + sorted[n/2]) / 2
-}
-
-func (m *Measurement) each(value func(Pair) float64) []float64 {
-	var out []float64
-	for _, p := range m.Pairs {
-		out = append(out, value(p))
-	}
-	return out
-}
-
-// spread is "median (least–most)".
-func spread(values []float64) string {
-	return fmt.Sprintf("%.2f (%.2f–%.2f)", median(values), slices.Min(values), slices.Max(values))
-}
-
 // verdict compares the median ratio with its target.
 func verdict(ratio, target float64) string {
-	switch {
-	case target == 0:
+	if target == 0 {
 		return "–"
-	case ratio <= target:
-		return fmt.Sprintf("≤ %.2f: met", target)
 	}
-	return fmt.Sprintf("≤ %.2f: **missed**", target)
+	return fmt.Sprintf("≤ %.2f: %s", target, results.Verdict(ratio <= target))
 }
 
 // Markdown is the report for people.
 func (r *Report) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# The whole path against bare Hertz, %s\n\n%s\n\n", r.When.Format("2 January 2006"), r.Machine)
+	b.WriteString(r.Heading("The whole path against bare Hertz"))
 	fmt.Fprintf(&b, "%d interleaved pairs of runs of %gs after %gs of warm-up, closed loop, GOMAXPROCS=%d for both servers; generator, server and worker share the machine, but where it says *apart*: there the generator has a core of its own.\n", r.Pairs, r.DurationSeconds, r.WarmupSeconds, r.Procs)
 	b.WriteString("Ratios are medians over pairs, least and most in brackets. CPU is the server process's, without the worker's. How: ../METHOD.md.\n\n")
 	b.WriteString("| load | CPU µs/request: floor | Xebec | × | target | p50 µs: floor | Xebec | × | target | p99 µs: floor | Xebec | requests/s: floor | Xebec |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Scenarios {
 		m := &r.Scenarios[i]
-		cpu, p50 := m.each(Pair.CPURatio), m.each(Pair.P50Ratio)
-		mid := func(value func(Pair) float64) float64 { return median(m.each(value)) }
+		cpu, p50 := results.Each(m.Pairs, Pair.CPURatio), results.Each(m.Pairs, Pair.P50Ratio)
+		mid := func(value func(Pair) float64) float64 { return results.Median(results.Each(m.Pairs, value)) }
 		fmt.Fprintf(&b, "| %s | %.2f | %.2f | %s | %s | %.0f | %.0f | %s | %s | %.0f | %.0f | %.0f | %.0f |\n", m.Name,
-			mid(func(p Pair) float64 { return p.Floor.CPUMicros }), mid(func(p Pair) float64 { return p.Xebec.CPUMicros }), spread(cpu), verdict(median(cpu), m.MaxCPURatio),
-			mid(func(p Pair) float64 { return p.Floor.P50Micros }), mid(func(p Pair) float64 { return p.Xebec.P50Micros }), spread(p50), verdict(median(p50), m.MaxP50Ratio),
+			mid(func(p Pair) float64 { return p.Floor.CPUMicros }), mid(func(p Pair) float64 { return p.Xebec.CPUMicros }), results.Spread(2, cpu), verdict(results.Median(cpu), m.MaxCPURatio),
+			mid(func(p Pair) float64 { return p.Floor.P50Micros }), mid(func(p Pair) float64 { return p.Xebec.P50Micros }), results.Spread(2, p50), verdict(results.Median(p50), m.MaxP50Ratio),
 			mid(func(p Pair) float64 { return p.Floor.P99Micros }), mid(func(p Pair) float64 { return p.Xebec.P99Micros }),
 			mid(func(p Pair) float64 { return p.Floor.RPS }), mid(func(p Pair) float64 { return p.Xebec.RPS }))
 	}
@@ -131,18 +95,8 @@ func (r *Report) Markdown() string {
 
 // write keeps the report as <date>-path.json and .md; a second one of a day replaces the first.
 func (r *Report) write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	base := filepath.Join(dir, r.When.Format("2006-01-02")+"-path")
-	data, err := json.MarshalIndent(r, "", "  ")
+	base, err := results.Write(dir, r.Name("path"), r, r.Markdown())
 	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(base+".json", append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	if err := os.WriteFile(base+".md", []byte(r.Markdown()), 0o644); err != nil {
 		return err
 	}
 	fmt.Printf("\n==> written: %s.json and .md\n", base)

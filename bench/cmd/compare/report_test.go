@@ -1,26 +1,12 @@
 package main
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"time"
-)
 
-func TestMedian(t *testing.T) {
-	for _, c := range []struct {
-		in   []float64
-		want float64
-	}{{[]float64{3}, 3}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 2, 3}, 2.5}, {[]float64{1, 1, 100}, 1}} {
-		in := append([]float64(nil), c.in...)
-		if got := median(in); got != c.want {
-			t.Errorf("median of %v: got %v, want %v", c.in, got, c.want)
-		}
-	}
-	if !math.IsNaN(median(nil)) {
-		t.Error("the median of nothing is a number")
-	}
-}
+	"github.com/xebec-serving/xebec/bench/internal/results"
+)
 
 func sample(cpu, p50 float64) Sample {
 	return Sample{CPUMicros: cpu, P50Micros: p50, P99Micros: 2 * p50, RPS: 1e6 / cpu}
@@ -28,7 +14,7 @@ func sample(cpu, p50 float64) Sample {
 
 // The ratio is taken within each pair: a machine that is twice as slow in the second pair changes nothing.
 func TestRatiosArePaired(t *testing.T) {
-	r := Report{When: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC), Pairs: 3, Scenarios: []Measurement{
+	r := Report{Taken: results.Taken{When: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC)}, Pairs: 3, Scenarios: []Measurement{
 		{Name: "good", MaxCPURatio: 1.4, Pairs: []Pair{{sample(8, 100), sample(10, 110)}, {sample(16, 200), sample(20, 220)}, {sample(8, 100), sample(8, 90)}}},
 		{Name: "bad", MaxP50Ratio: 1.6, Profile: "10ms main.main\n", Pairs: []Pair{{sample(8, 100), sample(10, 170)}}},
 	}}
@@ -76,15 +62,5 @@ func TestScenariosAreWhatTheySay(t *testing.T) {
 			t.Errorf("two scenarios are called %q", s.name)
 		}
 		names[s.name] = true
-	}
-}
-
-func TestTailKeepsTheEnd(t *testing.T) {
-	var b tail
-	b.Write([]byte("start"))
-	b.Write([]byte(strings.Repeat("x", tailBytes)))
-	b.Write([]byte("end"))
-	if s := b.String(); len(s) != tailBytes || !strings.HasSuffix(s, "xend") || strings.Contains(s, "start") {
-		t.Errorf("kept %d bytes that end in %q", len(s), s[len(s)-4:])
 	}
 }

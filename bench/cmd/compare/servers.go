@@ -6,128 +6,32 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/answer"
-	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/server"
 )
 
 // serverProcess is a server under test.
 type serverProcess struct {
-	name, addr string
-	admin      string // of a gateway
-	cmd        *exec.Cmd
-	dir        string // removed with it
-	output     *tail
-	exited     chan struct{}
+	*server.Process
+	addr  string
+	admin string // of a gateway
+	dir   string // its folder
 }
 
-const (
-	// readyWithin is generous: a Python worker imports numpy on a busy machine.
-	readyWithin = 60 * time.Second
-	pollEvery   = 20 * time.Millisecond
-	stopWithin  = 15 * time.Second
-	// tailBytes of a server's output are kept for the error message.
-	tailBytes = 4 << 10
-)
-
-func (s *serverProcess) cpu() (time.Duration, error) { return machine.CPUTime(s.cmd.Process.Pid) }
-
-func (s *serverProcess) lastWords() string {
-	if words := s.output.String(); words != "" {
-		return "\nlast words of " + s.name + ":\n" + words
-	}
-	return ""
-}
-
-// stop ends the server, gently first, and removes its folder.
-func (s *serverProcess) stop() {
-	s.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-s.exited:
-	case <-time.After(stopWithin):
-		s.cmd.Process.Kill()
-		<-s.exited
-	}
-	os.RemoveAll(s.dir)
-}
-
-// tail keeps the last bytes that were written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if extra := len(t.buf) - tailBytes; extra > 0 {
-		t.buf = append(t.buf[:0], t.buf[extra:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.buf)
-}
-
-// freeAddr is an address that was free a moment ago.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
-// start runs a program and waits until it answers url with status 200; dir belongs to it from then on, also when it fails.
+// start runs a program in dir, which belongs to it from then on, also when it fails, and waits until it is ready.
 func start(ctx context.Context, cfg config, name, addr, dir string, ready func() error, program string, args ...string) (*serverProcess, error) {
-	s := &serverProcess{name: name, addr: addr, dir: dir, output: &tail{}, exited: make(chan struct{})}
-	s.cmd = exec.Command(program, args...)
-	s.cmd.Dir = dir
-	s.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", cfg.procs))
-	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
-	// A Ctrl-C is for this program, which then stops the servers; a terminal would send it to all of them at once.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := machine.OnCores(cfg.serverCores, s.cmd.Start); err != nil {
-		os.RemoveAll(dir)
-		return nil, fmt.Errorf("start %s: %w", name, err)
+	p, err := server.Start(ctx, server.Options{
+		Name: name, Program: program, Args: args, Folder: dir, Env: []string{fmt.Sprintf("GOMAXPROCS=%d", cfg.procs)}, Cores: cfg.serverCores, Ready: ready,
+	})
+	if err != nil {
+		return nil, err
 	}
-	go func() {
-		s.cmd.Wait()
-		close(s.exited)
-	}()
-	giveUp := time.After(readyWithin)
-	poll := time.NewTicker(pollEvery)
-	defer poll.Stop()
-	err := errors.New("not asked yet")
-	for err != nil {
-		select {
-		case <-poll.C:
-			err = ready()
-			continue
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-s.exited:
-			err = errors.New("it ended")
-		case <-giveUp:
-			err = fmt.Errorf("not ready after %s: %w", readyWithin, err)
-		}
-		s.stop()
-		return nil, fmt.Errorf("start %s: %w%s", name, err, s.lastWords())
-	}
-	return s, nil
+	return &serverProcess{Process: p, addr: addr, dir: dir}, nil
 }
 
 // The function's objective is far above any latency here, so that the floor is not compared with default answers of a machine
@@ -175,8 +79,8 @@ func startXebec(ctx context.Context, cfg config, where setting) (*serverProcess,
 	for name, text := range files {
 		err = errors.Join(err, os.WriteFile(filepath.Join(models, name), []byte(text), 0o644))
 	}
-	addr, err1 := freeAddr()
-	admin, err2 := freeAddr()
+	addr, err1 := server.FreeAddr()
+	admin, err2 := server.FreeAddr()
 	if err := errors.Join(err, err1, err2); err != nil {
 		os.RemoveAll(dir)
 		return nil, err
@@ -202,7 +106,7 @@ func startXebec(ctx context.Context, cfg config, where setting) (*serverProcess,
 	}
 	s.admin = admin
 	if err := looksAtBodies(addr); err != nil {
-		s.stop()
+		s.Stop()
 		return nil, err
 	}
 	return s, nil
@@ -246,7 +150,7 @@ func startFloor(ctx context.Context, cfg config, s scenario, xebec *serverProces
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		return nil, err
 	}
-	addr, err := freeAddr()
+	addr, err := server.FreeAddr()
 	if err != nil {
 		return nil, err
 	}

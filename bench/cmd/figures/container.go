@@ -1,17 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/server"
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/containers/process"
 	"github.com/xebec-serving/xebec/scheduler"
@@ -26,8 +27,6 @@ const (
 	batchHint = 256
 	// stopWithin is how long a container may take to end.
 	stopWithin = 10 * time.Second
-	// keptWords is how much of a container's output is kept for an error message.
-	keptWords = 4 << 10
 )
 
 // rig is what containers share: a hub, a runtime and a clock, put together as gateway/server does, without HTTP.
@@ -74,7 +73,7 @@ type container struct {
 	id       scheduler.ReplicaID
 	instance containers.Instance
 	replica  *worker.Replica
-	output   tail
+	output   server.Tail
 	ready    chan *worker.Replica
 	gone     chan struct{} // closed when it is lost; why says how
 	why      string
@@ -124,9 +123,9 @@ func (r *rig) start(ctx context.Context, python string, m model) (*container, er
 	case <-c.gone:
 		err = c.failure()
 	case <-instance.Exited():
-		err = fmt.Errorf("container %s: %s before it was ready%s", m.name, instance.Exit(), c.output.words())
+		err = fmt.Errorf("container %s: %s before it was ready%s", m.name, instance.Exit(), c.words())
 	case <-timer.C:
-		err = fmt.Errorf("container %s: not ready after %s%s", m.name, readyWithin, c.output.words())
+		err = fmt.Errorf("container %s: not ready after %s%s", m.name, readyWithin, c.words())
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -152,7 +151,7 @@ func (c *container) end(asked bool) error {
 	case <-c.instance.Exited():
 		return nil
 	case <-timer.C:
-		return errors.Join(fmt.Errorf("container %s: did not end within %s%s", c.model.name, stopWithin, c.output.words()), c.instance.Signal(false))
+		return errors.Join(fmt.Errorf("container %s: did not end within %s%s", c.model.name, stopWithin, c.words()), c.instance.Signal(false))
 	}
 }
 
@@ -233,7 +232,7 @@ func (c *container) failure() error {
 	c.mu.Unlock()
 	select {
 	case <-c.gone:
-		return errors.Join(fault, fmt.Errorf("container %s is gone: %s%s", c.model.name, c.why, c.output.words()))
+		return errors.Join(fault, fmt.Errorf("container %s is gone: %s%s", c.model.name, c.why, c.words()))
 	default:
 		return fault
 	}
@@ -280,25 +279,11 @@ func (c *container) evaluate(ctx context.Context, queries []*api.Query) (evalNan
 	}
 }
 
-// tail keeps the end of what a container writes.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	t.text = t.text[max(0, len(t.text)-keptWords):]
-	return len(p), nil
-}
-
-func (t *tail) words() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.text) == 0 {
+// words are the last that the container wrote, for the end of an error message; empty when it was silent.
+func (c *container) words() string {
+	words := strings.TrimSpace(c.output.String())
+	if words == "" {
 		return ""
 	}
-	return "; it said:\n" + string(bytes.TrimSpace(t.text))
+	return "; it said:\n" + words
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"math"
 	"slices"
+
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 // line is a latency profile: a batch of n takes Fixed + n × PerQuery milliseconds.
@@ -122,7 +124,7 @@ func bestStatic(all []Strategy, objectiveMillis float64) *Strategy {
 		if s.Static == 0 || s.P99Millis > objectiveMillis {
 			continue
 		}
-		if best == nil || median(s.each(throughput)) > median(best.each(throughput)) {
+		if best == nil || results.Median(results.Each(s.Rounds, throughput)) > results.Median(results.Each(best.Rounds, throughput)) {
 			best = s
 		}
 	}
@@ -138,27 +140,9 @@ func ratios(a, b *Strategy) []float64 {
 	return out
 }
 
-// median of an even number of values is the mean of the middle two; of none, NaN.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return (sorted[n/2-1] + sorted[n/2]) / 2
-}
-
-// quantile is the nearest rank: the smallest value that at least the part q of all do not exceed; NaN of none.
-func quantile[T int64 | float64](values []T, q float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	rank := int(math.Ceil(q*float64(len(sorted)))) - 1
-	return float64(sorted[min(max(rank, 0), len(sorted)-1)])
+// quantile is that of values in any order.
+func quantile(values []int64, q float64) float64 {
+	return results.Quantile(slices.Sorted(slices.Values(values)), q)
 }
 
 func mean(values []int64) float64 {

@@ -16,14 +16,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/program"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/containers/process"
 )
 
@@ -44,12 +42,7 @@ type config struct {
 
 func main() {
 	process.MaybeReaper()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "figures:", err)
-		os.Exit(1)
-	}
+	program.Main("figures", run)
 }
 
 func run(ctx context.Context) error {
@@ -62,9 +55,8 @@ func run(ctx context.Context) error {
 	flag.IntVar(&cfg.rounds, "rounds", 3, "rounds of figures 4 and 5; each runs everything once, in an order that rotates")
 	quick := flag.Bool("quick", false, "a smoke test of half a minute, whose numbers mean nothing: 50 ms a point, one round, caps that have not settled")
 	flag.StringVar(&cfg.out, "out", "bench/results", "folder for the results; empty: print only")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: everything is a flag, see -help", flag.Arg(0))
+	if err := program.ParseFlags(); err != nil {
+		return err
 	}
 	if cfg.rounds < 1 || cfg.duration <= 0 {
 		return errors.New("-rounds is at least 1, -duration more than 0")
@@ -81,16 +73,10 @@ func run(ctx context.Context) error {
 	if *quick {
 		cfg.duration, cfg.rounds, cfg.statics, cfg.settle, cfg.repetitions = 50*time.Millisecond, 1, 3, 150*time.Millisecond, 3
 	}
-	var err error
-	for _, path := range []*string{&cfg.python, &cfg.models} {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return err
-		}
-		if _, err := os.Stat(*path); err != nil {
-			return fmt.Errorf("%w: run from the repository's root; `make demo` makes the Python environment", err)
-		}
+	if err := program.Resolve("run from the repository's root; `make demo` makes the Python environment", &cfg.python, &cfg.models); err != nil {
+		return err
 	}
-	report := &Report{When: time.Now(), Machine: machine.Here(), Quick: *quick, Rounds: cfg.rounds, DurationSeconds: cfg.duration.Seconds()}
+	report := &Report{Taken: results.Now(), Quick: *quick, Rounds: cfg.rounds, DurationSeconds: cfg.duration.Seconds()}
 	if err := train(ctx, cfg.python, cfg.models); err != nil {
 		return err
 	}

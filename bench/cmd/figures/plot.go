@@ -10,6 +10,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 // The figures, arranged as in the paper: panels side by side.
@@ -136,7 +138,7 @@ func (r *Report) figure4() ([]byte, error) {
 			if s == best {
 				names[len(names)-1] = "best static"
 			}
-			qps, p99 = append(qps, median(s.each(throughput))/1e3), append(p99, s.P99Millis)
+			qps, p99 = append(qps, results.Median(results.Each(s.Rounds, throughput))/1e3), append(p99, s.P99Millis)
 		}
 		for k, of := range []struct {
 			what   string

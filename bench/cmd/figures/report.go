@@ -1,28 +1,24 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 // Report is everything that was measured; its JSON form is kept in bench/results.
 type Report struct {
-	When            time.Time       `json:"when"`
-	Machine         machine.Machine `json:"machine"`
-	Quick           bool            `json:"quick,omitempty"`
-	Rounds          int             `json:"rounds"`
-	DurationSeconds float64         `json:"duration_seconds"`
-	Profiles        []Profile       `json:"figure3,omitempty"`
-	Comparisons     []Comparison    `json:"figure4,omitempty"`
-	Delays          []DelayCurve    `json:"figure5,omitempty"`
+	results.Taken
+	Quick           bool         `json:"quick,omitempty"`
+	Rounds          int          `json:"rounds"`
+	DurationSeconds float64      `json:"duration_seconds"`
+	Profiles        []Profile    `json:"figure3,omitempty"`
+	Comparisons     []Comparison `json:"figure4,omitempty"`
+	Delays          []DelayCurve `json:"figure5,omitempty"`
 }
 
 // Profile is one container's panel in figure 3.
@@ -76,20 +72,17 @@ type Sample struct {
 func throughput(s Sample) float64 { return s.QPS }
 func batchSize(s Sample) float64  { return s.MeanBatch }
 
-func (s *Strategy) each(value func(Sample) float64) []float64 {
-	var out []float64
-	for _, r := range s.Rounds {
-		out = append(out, value(r))
-	}
-	return out
+func (c *Comparison) named(name string) *Strategy {
+	return find(c.Strategies, func(s Strategy) bool { return s.Name == name })
 }
 
-func (c *Comparison) named(name string) *Strategy {
-	i := slices.IndexFunc(c.Strategies, func(s Strategy) bool { return s.Name == name })
+// find is the first that is so, or nil.
+func find[T any](all []T, so func(T) bool) *T {
+	i := slices.IndexFunc(all, so)
 	if i < 0 {
 		return nil
 	}
-	return &c.Strategies[i]
+	return &all[i]
 }
 
 // DelayCurve is one model in figure 5.
@@ -121,36 +114,18 @@ type DelaySample struct {
 	Refused bool `json:"refused,omitempty"`
 }
 
-func (d *Delay) median(value func(DelaySample) float64) float64 { return median(d.each(value)) }
-
-func (d *Delay) each(value func(DelaySample) float64) []float64 {
-	var out []float64
-	for _, r := range d.Rounds {
-		out = append(out, value(r))
-	}
-	return out
+func (d *Delay) median(value func(DelaySample) float64) float64 {
+	return results.Median(results.Each(d.Rounds, value))
 }
 
 func (d *DelayCurve) at(holdMillis float64) *Delay {
-	i := slices.IndexFunc(d.Delays, func(x Delay) bool { return x.HoldMillis == holdMillis })
-	if i < 0 {
-		return nil
-	}
-	return &d.Delays[i]
-}
-
-// spread is "median (least–most)".
-func spread(format string, values []float64) string {
-	if len(values) == 0 {
-		return "–"
-	}
-	return fmt.Sprintf(format+" ("+format+"–"+format+")", median(values), slices.Min(values), slices.Max(values))
+	return find(d.Delays, func(x Delay) bool { return x.HoldMillis == holdMillis })
 }
 
 // Markdown is the report for people.
 func (r *Report) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# The paper's figures 3, 4 and 5 on scikit-learn containers, %s\n\n%s\n\n", r.When.Format("2 January 2006"), r.Machine)
+	b.WriteString(r.Heading("The paper's figures 3, 4 and 5 on scikit-learn containers"))
 	if r.Quick {
 		b.WriteString("**A smoke test (`-quick`): the numbers mean nothing.**\n\n")
 	}
@@ -164,19 +139,11 @@ func (r *Report) Markdown() string {
 }
 
 func (r *Report) profile(name string) *Profile {
-	i := slices.IndexFunc(r.Profiles, func(p Profile) bool { return p.Model == name })
-	if i < 0 {
-		return nil
-	}
-	return &r.Profiles[i]
+	return find(r.Profiles, func(p Profile) bool { return p.Model == name })
 }
 
 func (r *Report) comparison(name string) *Comparison {
-	i := slices.IndexFunc(r.Comparisons, func(c Comparison) bool { return c.Model == name })
-	if i < 0 {
-		return nil
-	}
-	return &r.Comparisons[i]
+	return find(r.Comparisons, func(c Comparison) bool { return c.Model == name })
 }
 
 // besidePaper sets what the paper's text says beside what was measured here.
@@ -189,21 +156,21 @@ func (r *Report) besidePaper(b *strings.Builder) {
 	}
 	l, k := r.comparison(linearSVM), r.comparison(kernelSVM)
 	if l != nil && k != nil {
-		lq, kq := median(l.named("aimd").each(throughput)), median(k.named("aimd").each(throughput))
+		lq, kq := results.Median(results.Each(l.named("aimd").Rounds, throughput)), results.Median(results.Each(k.named("aimd").Rounds, throughput))
 		fmt.Fprintf(b, "| nearly 30,000 queries/s against 200 (150×) | %.0f against %.0f (%.0f×) | AIMD |\n", lq, kq, lq/kq)
 	}
 	if l != nil {
-		gain := median(ratios(l.named("aimd"), l.named("none")))
-		fmt.Fprintf(b, "| batching gains up to 26× (linear SVM) | %.0f× | target ≥ 26×: %s |\n", gain, met(gain >= 26))
+		gain := results.Median(ratios(l.named("aimd"), l.named("none")))
+		fmt.Fprintf(b, "| batching gains up to 26× (linear SVM) | %.0f× | target ≥ 26×: %s |\n", gain, results.Verdict(gain >= 26))
 	}
 	var equal []float64
 	for i := range r.Comparisons {
 		if q := r.Comparisons[i].named("quantile"); q != nil {
-			equal = append(equal, median(ratios(q, r.Comparisons[i].named("aimd"))))
+			equal = append(equal, results.Median(ratios(q, r.Comparisons[i].named("aimd"))))
 		}
 	}
 	if len(equal) > 0 {
-		fmt.Fprintf(b, "| AIMD and quantile regression perform nearly identically | quantile/AIMD %s | median, least and most of the containers |\n", spread("%.2f", equal))
+		fmt.Fprintf(b, "| AIMD and quantile regression perform nearly identically | quantile/AIMD %s | median, least and most of the containers |\n", results.Spread(2, equal))
 	}
 	for i := range r.Delays {
 		d := &r.Delays[i]
@@ -228,13 +195,6 @@ func bound(beyond bool, v float64) string {
 		return fmt.Sprintf("> %.0f", v)
 	}
 	return fmt.Sprintf("%.0f", v)
-}
-
-func met(ok bool) string {
-	if ok {
-		return "met"
-	}
-	return "**missed**"
 }
 
 func (r *Report) profiles(b *strings.Builder) {
@@ -293,11 +253,11 @@ func (r *Report) comparisons(b *strings.Builder) {
 			if s.SettledCap > 0 {
 				settled = fmt.Sprintf("%.1f s", s.SettledSeconds)
 				if best != nil {
-					toBest = spread("%.2f", ratios(s, best))
+					toBest = results.Spread(2, ratios(s, best))
 				}
 			}
-			fmt.Fprintf(b, "| %s | %s | %s | %.0f | %.2f | %.1f %% | %s | %s | %s |\n", c.Title, name, spread("%.0f", s.each(throughput)), median(s.each(batchSize)),
-				s.P99Millis, 100*s.LateShare, spread("%.1f", ratios(s, none)), toBest, settled)
+			fmt.Fprintf(b, "| %s | %s | %s | %.0f | %.2f | %.1f %% | %s | %s | %s |\n", c.Title, name, results.Spread(0, results.Each(s.Rounds, throughput)), results.Median(results.Each(s.Rounds, batchSize)),
+				s.P99Millis, 100*s.LateShare, results.Spread(1, ratios(s, none)), toBest, settled)
 		}
 		if best == nil {
 			fmt.Fprintf(b, "| %s | no static cap was within 20 ms at P99 | | | | | | | |\n", c.Title)
@@ -311,7 +271,7 @@ func (r *Report) comparisons(b *strings.Builder) {
 			continue
 		}
 		for j := range c.Strategies {
-			if s := &c.Strategies[j]; s.SettledCap > 0 && median(ratios(s, best)) < 0.95 {
+			if s := &c.Strategies[j]; s.SettledCap > 0 && results.Median(ratios(s, best)) < 0.95 {
 				fmt.Fprintf(b, " %s, %s: **missed**.", c.Title, s.Name)
 			}
 		}
@@ -321,7 +281,7 @@ func (r *Report) comparisons(b *strings.Builder) {
 		var all []string
 		for _, s := range c.Strategies {
 			if s.Static > 0 {
-				all = append(all, fmt.Sprintf("%d: %.0f, %.1f", s.Static, median(s.each(throughput)), s.P99Millis))
+				all = append(all, fmt.Sprintf("%d: %.0f, %.1f", s.Static, results.Median(results.Each(s.Rounds, throughput)), s.P99Millis))
 			}
 		}
 		fmt.Fprintf(b, "| %s | %s |\n", c.Title, strings.Join(all, " · "))
@@ -344,11 +304,11 @@ func (r *Report) delays(b *strings.Builder) {
 				kept = " (not all)"
 			}
 			fmt.Fprintf(b, "| %g | %s%s | %.1f | %.2f | %s | %s | %.0f %% |\n", x.HoldMillis,
-				spread("%.0f", x.each(func(s DelaySample) float64 { return s.QPS })), kept,
+				results.Spread(0, results.Each(x.Rounds, func(s DelaySample) float64 { return s.QPS })), kept,
 				x.median(func(s DelaySample) float64 { return s.MeanBatch }),
 				x.median(func(s DelaySample) float64 { return s.P50Millis }),
-				spread("%.2f", x.each(func(s DelaySample) float64 { return s.P99Millis })),
-				spread("%.1f", x.each(func(s DelaySample) float64 { return s.CPUMicros })),
+				results.Spread(2, results.Each(x.Rounds, func(s DelaySample) float64 { return s.P99Millis })),
+				results.Spread(1, results.Each(x.Rounds, func(s DelaySample) float64 { return s.CPUMicros })),
 				100*x.median(func(s DelaySample) float64 { return s.Busy }))
 		}
 	}
@@ -375,16 +335,8 @@ func (r *Report) differences(b *strings.Builder) {
 
 // write keeps the report as <date>-figures.json and .md, and the figures as .svg; a second one of a day replaces the first.
 func (r *Report) write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	base := filepath.Join(dir, r.When.Format("2006-01-02")+"-figure")
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
 	text := r.Markdown()
-	var errs []error
+	figures := map[string][]byte{} // by their files' names
 	for _, f := range []struct {
 		number string
 		draw   func() ([]byte, error)
@@ -397,12 +349,19 @@ func (r *Report) write(dir string) error {
 		if err != nil {
 			return fmt.Errorf("figure %s: %w", f.number, err)
 		}
-		errs = append(errs, os.WriteFile(base+f.number+".svg", svg, 0o644))
-		text = strings.Replace(text, "\n## Figure "+f.number, fmt.Sprintf("\n![figure %s](%s)\n\n## Figure %s", f.number, filepath.Base(base)+f.number+".svg", f.number), 1)
+		name := r.Name("figure"+f.number) + ".svg"
+		figures[name] = svg
+		text = strings.Replace(text, "\n## Figure "+f.number, fmt.Sprintf("\n![figure %s](%s)\n\n## Figure %s", f.number, name, f.number), 1)
 	}
-	if err := errors.Join(append(errs, os.WriteFile(base+"s.json", append(data, '\n'), 0o644), os.WriteFile(base+"s.md", []byte(text), 0o644))...); err != nil {
+	base, err := results.Write(dir, r.Name("figures"), r, text)
+	for name, svg := range figures {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), svg, 0o644)
+		}
+	}
+	if err != nil {
 		return err
 	}
-	fmt.Printf("\n==> written: %ss.json, .md and figures\n", base)
+	fmt.Printf("\n==> written: %s.json, .md and figures\n", base)
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 func sampleReport() *Report {
@@ -30,7 +32,7 @@ func sampleReport() *Report {
 		return Delay{HoldMillis: millis, Rounds: []DelaySample{{QPS: qps, MeanBatch: 2, P50Millis: 1, P99Millis: 2 + millis, CPUMicros: 10, Busy: busy}}}
 	}
 	return &Report{
-		When: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Rounds: 3, DurationSeconds: 0.7,
+		Taken: results.Taken{When: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}, Rounds: 3, DurationSeconds: 0.7,
 		Profiles: []Profile{profile(linearSVM, "linear SVM", linear), profile(kernelSVM, "kernel SVM", kernel)},
 		Comparisons: []Comparison{
 			{linearSVM, "linear SVM", []Strategy{aimd, strategy("quantile", 0, 18, 90000, 90000, 90000), strategy("none", 0, 0.3, 2000, 2000, 2000), strategy("static 1000", 1000, 12, 80000, 90000, 100000), strategy("static 3000", 3000, 30, 120000)}},

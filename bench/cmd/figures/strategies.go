@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
@@ -77,7 +78,7 @@ func measureStrategies(ctx context.Context, cfg config, c *container) (Compariso
 		s.result.judge(s.evals)
 		cmp.Strategies = append(cmp.Strategies, s.result)
 		progress("%-10s %-11s %9.0f queries/s, mean batch %7.1f, P99 %6.2f ms", c.model.name, s.result.Name,
-			median(s.result.each(throughput)), median(s.result.each(batchSize)), s.result.P99Millis)
+			results.Median(results.Each(s.result.Rounds, throughput)), results.Median(results.Each(s.result.Rounds, batchSize)), s.result.P99Millis)
 	}
 	return cmp, nil
 }

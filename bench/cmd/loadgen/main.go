@@ -15,20 +15,15 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/signal"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/program"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "loadgen:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("loadgen", run) }
 
-func run() error {
+func run(ctx context.Context) error {
 	target := flag.String("url", "http://127.0.0.1:1337/noop/predict", "where to send requests; the host is an IP address and a port")
 	data := flag.String("data", "", "body")
 	file := flag.String("file", "", "file with the body")
@@ -44,9 +39,8 @@ func run() error {
 	flag.Uint64Var(&opts.Seed, "seed", 1, "of Poisson arrivals")
 	flag.DurationVar(&opts.Warmup, "warmup", 2*time.Second, "sent but not counted")
 	flag.DurationVar(&opts.Duration, "duration", 10*time.Second, "measured, after the warm-up")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: everything is a flag, see -help", flag.Arg(0))
+	if err := program.ParseFlags(); err != nil {
+		return err
 	}
 	opts.Arrivals = loadgen.Arrivals(*arrivals)
 
@@ -70,8 +64,6 @@ func run() error {
 	}
 	opts.Addr, opts.Requests = u.Host, []loadgen.Request{request}
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	result, err := loadgen.Run(ctx, opts)
 	if err != nil {
 		return err

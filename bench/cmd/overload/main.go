@@ -20,14 +20,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
-	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/program"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 type config struct {
@@ -40,14 +37,7 @@ type config struct {
 	settings                   []setting
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "overload:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("overload", run) }
 
 func run(ctx context.Context) error {
 	cfg := config{capacity: 2 * time.Second, flood: 3 * time.Second, clients: []int{8, 16, 24, 32, 48, 64}}
@@ -59,9 +49,8 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&cfg.duration, "duration", 4*time.Second, "of each open loop")
 	planner := flag.String("planner", "both", "settings to play: on, off or both")
 	quick := flag.Bool("quick", false, "one round of short phases, less than half a minute in all: to see that it works")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: everything is a flag, see -help", flag.Arg(0))
+	if err := program.ParseFlags(); err != nil {
+		return err
 	}
 	if *quick {
 		cfg.rounds, cfg.duration, cfg.capacity, cfg.flood, cfg.clients = 1, 600*time.Millisecond, 400*time.Millisecond, 700*time.Millisecond, []int{16, 32}
@@ -77,21 +66,15 @@ func run(ctx context.Context) error {
 	if cfg.rounds < 1 || cfg.duration < 500*time.Millisecond {
 		return errors.New("-rounds is at least 1, -duration at least 500ms")
 	}
-	for _, path := range []*string{&cfg.xebec, &cfg.python, &cfg.models} {
-		var err error
-		if *path, err = filepath.Abs(*path); err != nil {
-			return err
-		}
-		if _, err := os.Stat(*path); err != nil {
-			return fmt.Errorf("%w: `make build demo` at the repository's root builds what is missing", err)
-		}
+	if err := program.Resolve("`make build demo` at the repository's root builds what is missing", &cfg.xebec, &cfg.python, &cfg.models); err != nil {
+		return err
 	}
 	data, err := prepare(ctx, cfg)
 	if err != nil {
 		return err
 	}
 
-	report := &Report{When: time.Now(), Machine: machine.Here(), DurationSeconds: cfg.duration.Seconds(), CapacitySeconds: cfg.capacity.Seconds(), ObjectiveMillis: objective.Seconds() * 1e3}
+	report := &Report{Taken: results.Now(), DurationSeconds: cfg.duration.Seconds(), CapacitySeconds: cfg.capacity.Seconds(), ObjectiveMillis: objective.Seconds() * 1e3}
 	b := &bench{cfg: cfg, data: data}
 	failed := measure(ctx, b, report)
 	if len(report.Rounds) == 0 {
@@ -130,7 +113,7 @@ func (b *bench) start(ctx context.Context, s setting) (*Round, error) {
 	if b.gateway, err = startGateway(ctx, b.cfg, s, b.data); err != nil {
 		return nil, err
 	}
-	defer b.gateway.stop()
+	defer b.gateway.Stop()
 	if b.clients == 0 {
 		if err := b.calibrate(ctx); err != nil {
 			return nil, err

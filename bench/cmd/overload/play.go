@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
@@ -41,7 +42,7 @@ type heard struct {
 func (b *bench) play(ctx context.Context, streams ...stream) (*played, error) {
 	p := &played{streams: make([]heard, len(streams))}
 	errs := make([]error, len(streams))
-	before, err := readUsage(b.gateway.cmd.Process.Pid)
+	before, err := readUsage(b.gateway.PID())
 	if err != nil {
 		return nil, err
 	}
@@ -64,9 +65,9 @@ func (b *bench) play(ctx context.Context, streams ...stream) (*played, error) {
 		})
 	}
 	running.Wait()
-	after, err := readUsage(b.gateway.cmd.Process.Pid)
+	after, err := readUsage(b.gateway.PID())
 	if err := errors.Join(append(errs, err)...); err != nil {
-		return nil, fmt.Errorf("%w\nlast words of the gateway:\n%s", err, b.gateway.output)
+		return nil, fmt.Errorf("%w%s", err, b.gateway.LastWords())
 	}
 	p.cpu = after.since(before)
 	return p, nil
@@ -106,7 +107,10 @@ type Latency struct {
 }
 
 func latencyOf(rising []float64) Latency {
-	return Latency{quantile(rising, 0.5), quantile(rising, 0.99), quantile(rising, 1)}
+	if len(rising) == 0 {
+		return Latency{}
+	}
+	return Latency{results.Quantile(rising, 0.5), results.Quantile(rising, 0.99), results.Quantile(rising, 1)}
 }
 
 // ramp is what is not looked at when a load begins: at most a fifth.

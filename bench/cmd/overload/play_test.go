@@ -4,13 +4,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/xebec-serving/xebec/bench/internal/server"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,25 +36,22 @@ func TestPlayKeepsStreamsApart(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	process := exec.Command("cat") // its CPU time is read
-	in, err := process.StdinPipe()
+	// Its CPU time is read, and its last words.
+	process, err := server.Start(t.Context(), server.Options{
+		Name: "the gateway", Program: "/bin/sh", Args: []string{"-c", "echo I am ill; exec sleep 600"}, Ready: func() error { return nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
+	defer process.Stop()
+	for !strings.Contains(process.LastWords(), "I am ill") {
+		runtime.Gosched()
 	}
-	defer func() {
-		in.Close()
-		if err := process.Wait(); err != nil {
-			t.Error(err)
-		}
-	}()
 	data, err := parseData(make([]byte, rowBytes), make([]byte, answerBytes))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{data: data, gateway: &gateway{addr: s.Listener.Addr().String(), cmd: process, output: &tail{}}}
+	b := &bench{data: data, gateway: &gateway{Process: process, addr: s.Listener.Addr().String()}}
 	p, err := b.play(t.Context(), b.open(flood, 1000, 100*ms), b.open(stuck, 500, 200*ms))
 	if err != nil {
 		t.Fatal(err)
@@ -77,21 +76,7 @@ func TestPlayKeepsStreamsApart(t *testing.T) {
 
 	// A server that is gone is an error that shows what it said last.
 	s.Close()
-	io.WriteString(b.gateway.output, "I am ill")
 	if _, err := b.play(t.Context(), b.closed(1, 10*ms)); err == nil || !strings.Contains(err.Error(), "I am ill") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestTailKeepsTheEnd(t *testing.T) {
-	w := &tail{}
-	for range 3 {
-		if n, err := w.Write(make([]byte, tailBytes-1)); n != tailBytes-1 || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	io.WriteString(w, "the end")
-	if s := w.String(); len(s) != tailBytes || !strings.HasSuffix(s, "the end") {
-		t.Errorf("%d bytes are kept, want %d with the end", len(s), tailBytes)
 	}
 }

@@ -1,17 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 // The targets. P99s are of what was accepted, and of the time that a refusal takes.
@@ -26,37 +21,20 @@ const (
 
 // Report is everything that was measured; its JSON form is kept in bench/results.
 type Report struct {
-	When            time.Time       `json:"when"`
-	Machine         machine.Machine `json:"machine"`
-	ObjectiveMillis float64         `json:"objective_ms"`
-	DurationSeconds float64         `json:"duration_seconds"`
-	CapacitySeconds float64         `json:"capacity_seconds"`
-	Clients         int             `json:"clients"` // of the closed loop that saturates
-	Rounds          []Round         `json:"rounds"`
+	results.Taken
+	ObjectiveMillis float64 `json:"objective_ms"`
+	DurationSeconds float64 `json:"duration_seconds"`
+	CapacitySeconds float64 `json:"capacity_seconds"`
+	Clients         int     `json:"clients"` // of the closed loop that saturates
+	Rounds          []Round `json:"rounds"`
 }
 
-// median of an even number of values is the mean of the middle two; of none, NaN.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return (sorted[n/2-1] + sorted[n/2]) / 2
-}
-
-// spread is "median (least–most)"; a single value stands alone.
+// spread is results.Spread, but a single value stands alone: that of one round.
 func spread(digits int, values []float64) string {
-	switch len(values) {
-	case 0:
-		return "–"
-	case 1:
+	if len(values) == 1 {
 		return fmt.Sprintf("%.*f", digits, values[0])
 	}
-	return fmt.Sprintf("%.*f (%.*f–%.*f)", digits, median(values), digits, slices.Min(values), digits, slices.Max(values))
+	return results.Spread(digits, values)
 }
 
 // of are the rounds of a setting, in their order.
@@ -66,14 +44,6 @@ func (r *Report) of(setting string) []Round {
 		if round.Setting == setting {
 			out = append(out, round)
 		}
-	}
-	return out
-}
-
-func each(rounds []Round, value func(Round) float64) []float64 {
-	out := make([]float64, len(rounds))
-	for i, r := range rounds {
-		out[i] = value(r)
 	}
 	return out
 }
@@ -99,13 +69,6 @@ func (l Load) keptSteady() float64 {
 // missed is the part of what was admitted that was answered late, or not until the deadline.
 func (l Load) missed() float64 {
 	return ratio(float64(l.Late+l.Expired), float64(l.InTime+l.Late+l.Expired))
-}
-
-func verdict(ok bool) string {
-	if ok {
-		return "met"
-	}
-	return "**missed**"
 }
 
 // useful is which part of the workers' CPU time went into answers in time, by what such an answer takes at capacity. A machine that
@@ -140,7 +103,7 @@ func (r *Report) unexpected() error {
 // Markdown is the report for people.
 func (r *Report) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Overload, %s\n\n%s\n\n", r.When.Format("2 January 2006"), r.Machine)
+	b.WriteString(r.Heading("Overload"))
 	fmt.Fprintf(&b, "One replica of a kernel SVM, an objective of %g ms, open loops of %gs with Poisson arrivals. Capacity is the goodput of a closed loop of %d clients for %gs, before the overload and after it; "+
 		"goodput is right predictions within the objective, as the client sees them, from when a request was due. Medians over rounds, least and most in brackets; latencies in ms. How: ../METHOD.md.\n\n",
 		r.ObjectiveMillis, r.DurationSeconds, r.Clients, r.CapacitySeconds)
@@ -158,43 +121,43 @@ func (r *Report) Markdown() string {
 
 func (r *Report) section(b *strings.Builder, name string, rounds []Round) {
 	last := func(round Round) Overload { return round.Overloads[len(round.Overloads)-1] }
-	goodput := each(rounds, func(x Round) float64 { return ratio(last(x).Load.GoodputRPS, x.CapacityRPS) })
-	accepted := each(rounds, func(x Round) float64 { return last(x).Load.Accepted.P99 })
-	missed := each(rounds, func(x Round) float64 { return last(x).Load.missed() })
-	refusals := each(rounds, func(x Round) float64 { return last(x).Load.Refusals.P99 })
+	goodput := results.Each(rounds, func(x Round) float64 { return ratio(last(x).Load.GoodputRPS, x.CapacityRPS) })
+	accepted := results.Each(rounds, func(x Round) float64 { return last(x).Load.Accepted.P99 })
+	missed := results.Each(rounds, func(x Round) float64 { return last(x).Load.missed() })
+	refusals := results.Each(rounds, func(x Round) float64 { return last(x).Load.Refusals.P99 })
 	recovered := !slices.ContainsFunc(rounds, func(x Round) bool { return !x.Recovery.Recovered })
-	recovery := each(rounds, func(x Round) float64 { return x.Recovery.AfterMillis })
-	quietKept := each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.kept(), x.Fairness.Alone.kept()) })
-	quietSteady := each(rounds, func(x Round) float64 { return x.Fairness.Beside.keptSteady() })
-	quietP99 := each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.Accepted.P99, x.Fairness.Alone.Accepted.P99) })
-	lateP99 := each(rounds, func(x Round) float64 { return x.Deadline.Client.P99 })
+	recovery := results.Each(rounds, func(x Round) float64 { return x.Recovery.AfterMillis })
+	quietKept := results.Each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.kept(), x.Fairness.Alone.kept()) })
+	quietSteady := results.Each(rounds, func(x Round) float64 { return x.Fairness.Beside.keptSteady() })
+	quietP99 := results.Each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.Accepted.P99, x.Fairness.Alone.Accepted.P99) })
+	lateP99 := results.Each(rounds, func(x Round) float64 { return x.Deadline.Client.P99 })
 
 	fmt.Fprintf(b, "\n## %s (%d rounds)\n\n", strings.ToUpper(name[:1])+name[1:], len(rounds))
-	fmt.Fprintf(b, "Capacity: %s queries/s.\n\n", spread(0, each(rounds, func(x Round) float64 { return x.CapacityRPS })))
+	fmt.Fprintf(b, "Capacity: %s queries/s.\n\n", spread(0, results.Each(rounds, func(x Round) float64 { return x.CapacityRPS })))
 	fmt.Fprintf(b, "| what | measured | target | |\n|---|---|---|---|\n")
-	fmt.Fprintf(b, "| goodput at %g × capacity, of capacity | %s | ≥ %.2f | %s |\n", heaviest, spread(2, goodput), minGoodputRatio, verdict(median(goodput) >= minGoodputRatio))
-	fmt.Fprintf(b, "| part of the worker's CPU time there that answers in time | %s | – | |\n", spread(2, each(rounds, func(x Round) float64 { return x.useful(last(x)) })))
-	fmt.Fprintf(b, "| P99 of accepted there | %s | ≤ %g | %s |\n", spread(1, accepted), r.ObjectiveMillis, verdict(median(accepted) <= r.ObjectiveMillis))
-	fmt.Fprintf(b, "| admitted there, but late or expired | %s | ≤ %.2f | %s |\n", spread(3, missed), maxMissed, verdict(median(missed) <= maxMissed))
-	fmt.Fprintf(b, "| P99 of refusals there | %s | about %g | %s |\n", spread(2, refusals), maxRefusalMillis, verdict(median(refusals) <= 2*maxRefusalMillis))
+	fmt.Fprintf(b, "| goodput at %g × capacity, of capacity | %s | ≥ %.2f | %s |\n", heaviest, spread(2, goodput), minGoodputRatio, results.Verdict(results.Median(goodput) >= minGoodputRatio))
+	fmt.Fprintf(b, "| part of the worker's CPU time there that answers in time | %s | – | |\n", spread(2, results.Each(rounds, func(x Round) float64 { return x.useful(last(x)) })))
+	fmt.Fprintf(b, "| P99 of accepted there | %s | ≤ %g | %s |\n", spread(1, accepted), r.ObjectiveMillis, results.Verdict(results.Median(accepted) <= r.ObjectiveMillis))
+	fmt.Fprintf(b, "| admitted there, but late or expired | %s | ≤ %.2f | %s |\n", spread(3, missed), maxMissed, results.Verdict(results.Median(missed) <= maxMissed))
+	fmt.Fprintf(b, "| P99 of refusals there | %s | about %g | %s |\n", spread(2, refusals), maxRefusalMillis, results.Verdict(results.Median(refusals) <= 2*maxRefusalMillis))
 	if recovered {
-		fmt.Fprintf(b, "| well again after the flood, ms | %s | < %d | %s |\n", spread(0, recovery), maxRecoverMillis, verdict(median(recovery) < maxRecoverMillis))
+		fmt.Fprintf(b, "| well again after the flood, ms | %s | < %d | %s |\n", spread(0, recovery), maxRecoverMillis, results.Verdict(results.Median(recovery) < maxRecoverMillis))
 	} else {
-		fmt.Fprintf(b, "| well again after the flood | not always | < %d ms | %s |\n", maxRecoverMillis, verdict(false))
+		fmt.Fprintf(b, "| well again after the flood | not always | < %d ms | %s |\n", maxRecoverMillis, results.Verdict(false))
 	}
-	fmt.Fprintf(b, "| quiet function's answers in time beside the flood, of alone | %s | ≥ %.2f | %s |\n", spread(3, quietKept), minGoodputRatio, verdict(median(quietKept) >= minGoodputRatio))
-	fmt.Fprintf(b, "| of them after the first moments of the flood | %s | ≥ %.2f | %s |\n", spread(3, quietSteady), minGoodputRatio, verdict(median(quietSteady) >= minGoodputRatio))
+	fmt.Fprintf(b, "| quiet function's answers in time beside the flood, of alone | %s | ≥ %.2f | %s |\n", spread(3, quietKept), minGoodputRatio, results.Verdict(results.Median(quietKept) >= minGoodputRatio))
+	fmt.Fprintf(b, "| of them after the first moments of the flood | %s | ≥ %.2f | %s |\n", spread(3, quietSteady), minGoodputRatio, results.Verdict(results.Median(quietSteady) >= minGoodputRatio))
 	fmt.Fprintf(b, "| its P99 beside the flood, × alone | %s | – | |\n", spread(1, quietP99))
-	fmt.Fprintf(b, "| P99 of how late defaults come under load | %s | about %g | %s |\n", spread(2, lateP99), maxLateMillis, verdict(median(lateP99) <= 2*maxLateMillis))
+	fmt.Fprintf(b, "| P99 of how late defaults come under load | %s | about %g | %s |\n", spread(2, lateP99), maxLateMillis, results.Verdict(results.Median(lateP99) <= 2*maxLateMillis))
 
 	b.WriteString("\n| load | offered/s | goodput/s | of capacity | accepted P50 | P99 | late | expired | refused | refused P50 | P99 | sent late P99 | others |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	row := func(what string, load func(Round) Load) {
 		col := func(digits int, value func(Load) float64) string {
-			return spread(digits, each(rounds, func(x Round) float64 { return value(load(x)) }))
+			return spread(digits, results.Each(rounds, func(x Round) float64 { return value(load(x)) }))
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", what,
 			col(0, func(l Load) float64 { return l.OfferedRPS }), col(0, func(l Load) float64 { return l.GoodputRPS }),
-			spread(2, each(rounds, func(x Round) float64 { return ratio(load(x).GoodputRPS, x.CapacityRPS) })),
+			spread(2, results.Each(rounds, func(x Round) float64 { return ratio(load(x).GoodputRPS, x.CapacityRPS) })),
 			col(1, func(l Load) float64 { return l.Accepted.P50 }), col(1, func(l Load) float64 { return l.Accepted.P99 }),
 			col(0, func(l Load) float64 { return float64(l.Late) }), col(0, func(l Load) float64 { return float64(l.Expired) }), col(0, func(l Load) float64 { return float64(l.Refused) }),
 			col(2, func(l Load) float64 { return l.Refusals.P50 }), col(2, func(l Load) float64 { return l.Refusals.P99 }),
@@ -209,14 +172,14 @@ func (r *Report) section(b *strings.Builder, name string, rounds []Round) {
 	row(fmt.Sprintf("%g × beside the stuck model", besideStuck), func(x Round) Load { return x.Deadline.Flood })
 
 	fmt.Fprintf(b, "\nDefaults of the stuck model, after their deadline: P50 %s, P99 %s, at most %s; %s came early. By the gateway's own histogram: P50 at most %s, P99 at most %s.\n",
-		spread(2, each(rounds, func(x Round) float64 { return x.Deadline.Client.P50 })), spread(2, lateP99),
-		spread(2, each(rounds, func(x Round) float64 { return x.Deadline.Client.Max })), spread(0, each(rounds, func(x Round) float64 { return float64(x.Deadline.Early) })),
+		spread(2, results.Each(rounds, func(x Round) float64 { return x.Deadline.Client.P50 })), spread(2, lateP99),
+		spread(2, results.Each(rounds, func(x Round) float64 { return x.Deadline.Client.Max })), spread(0, results.Each(rounds, func(x Round) float64 { return float64(x.Deadline.Early) })),
 		lateBound(rounds, func(h *LateHistogram) float64 { return h.P50Millis }), lateBound(rounds, func(h *LateHistogram) float64 { return h.P99Millis }))
 
 	b.WriteString("\n| cores used | generator | gateway | workers | others |\n|---|---|---|---|---|\n")
 	cores := func(what string, cpu func(Round) CPU) {
 		col := func(value func(CPU) float64) string {
-			return spread(2, each(rounds, func(x Round) float64 { return value(cpu(x)) }))
+			return spread(2, results.Each(rounds, func(x Round) float64 { return value(cpu(x)) }))
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", what, col(func(c CPU) float64 { return c.Generator }), col(func(c CPU) float64 { return c.Gateway }),
 			col(func(c CPU) float64 { return c.Workers }), col(func(c CPU) float64 { return c.Others }))
@@ -244,18 +207,8 @@ func lateBound(rounds []Round, value func(*LateHistogram) float64) string {
 
 // write keeps the report as <date>-overload.json and .md; a second one of a day replaces the first.
 func (r *Report) write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	base := filepath.Join(dir, r.When.Format("2006-01-02")+"-overload")
-	data, err := json.MarshalIndent(r, "", "  ")
+	base, err := results.Write(dir, r.Name("overload"), r, r.Markdown())
 	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(base+".json", append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	if err := os.WriteFile(base+".md", []byte(r.Markdown()), 0o644); err != nil {
 		return err
 	}
 	logf("==> written: %s.json and .md", base)

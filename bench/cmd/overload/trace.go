@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -111,16 +110,6 @@ func (t trace) millis(ends ...end) []float64 {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// quantile is the smallest of rising values that at least a part p of them does not exceed: of 1 to 100, 0.99 is 99. Of none
-// it is 0.
-func quantile(rising []float64, p float64) float64 {
-	if len(rising) == 0 {
-		return 0
-	}
-	at := int(math.Ceil(p*float64(len(rising)))) - 1
-	return rising[min(max(at, 0), len(rising)-1)]
 }
 
 // calm is how long everything must go well for the flood to count as over.

@@ -33,22 +33,6 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestQuantile(t *testing.T) {
-	var hundred []float64
-	for i := range 100 {
-		hundred = append(hundred, float64(i+1))
-	}
-	for _, c := range []struct {
-		values []float64
-		p      float64
-		want   float64
-	}{{nil, 0.5, 0}, {[]float64{7}, 0, 7}, {[]float64{7}, 1, 7}, {hundred, 0.5, 50}, {hundred, 0.99, 99}, {hundred, 1, 100}, {[]float64{1, 2}, 0.99, 2}} {
-		if got := quantile(c.values, c.p); got != c.want {
-			t.Errorf("%v of %d values: got %v, want %v", c.p, len(c.values), got, c.want)
-		}
-	}
-}
-
 func TestTraceIsCutByAnswer(t *testing.T) {
 	all := trace{{0, 10 * ms, inTime}, {5 * ms, 6 * ms, refused}, {0, 70 * ms, late}, {15 * ms, 20 * ms, inTime}}
 	part := all.between(10*ms, 70*ms)

@@ -13,17 +13,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
 
-	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/program"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 func main() {
@@ -34,12 +31,7 @@ func main() {
 		}
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "ring:", err)
-		os.Exit(1)
-	}
+	program.Main("ring", run)
 }
 
 func run(ctx context.Context) error {
@@ -47,14 +39,13 @@ func run(ctx context.Context) error {
 	warmup := flag.Duration("warmup", 200*time.Millisecond, "before each run, not measured")
 	duration := flag.Duration("duration", time.Second, "of each run")
 	out := flag.String("out", "bench/results", "folder for the results; empty: print only")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: everything is a flag, see -help", flag.Arg(0))
+	if err := program.ParseFlags(); err != nil {
+		return err
 	}
 	if *rounds < 1 || *duration <= 0 || *warmup < 0 {
 		return errors.New("-rounds is at least 1, -duration more than 0, -warmup not negative")
 	}
-	report := &Report{When: time.Now(), Machine: machine.Here(), Rounds: *rounds, DurationSeconds: duration.Seconds()}
+	report := &Report{Taken: results.Now(), Rounds: *rounds, DurationSeconds: duration.Seconds()}
 	for _, load := range loads {
 		m := Measurement{Load: load}
 		for round := range *rounds {
@@ -85,11 +76,7 @@ func run(ctx context.Context) error {
 
 // write keeps the report as <date>-ring.json and .md; a second one of a day replaces the first.
 func (r *Report) write(dir string) error {
-	base := filepath.Join(dir, r.When.Format("2006-01-02")+"-ring")
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(base+".json", append(data, '\n'), 0o644), os.WriteFile(base+".md", []byte(r.Markdown()), 0o644))
-	}
+	base, err := results.Write(dir, r.Name("ring"), r, r.Markdown())
 	if err != nil {
 		return err
 	}

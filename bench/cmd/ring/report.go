@@ -2,20 +2,17 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
-	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 // Report is everything that was measured.
 type Report struct {
-	When            time.Time       `json:"when"`
-	Machine         machine.Machine `json:"machine"`
-	Rounds          int             `json:"rounds"`
-	DurationSeconds float64         `json:"duration_seconds"`
-	Loads           []Measurement   `json:"loads"`
+	results.Taken
+	Rounds          int           `json:"rounds"`
+	DurationSeconds float64       `json:"duration_seconds"`
+	Loads           []Measurement `json:"loads"`
 }
 
 // Measurement is one load: by round, what each way did.
@@ -42,27 +39,10 @@ func target(l Load) (perSecond, p50 float64) {
 	return 2, 0
 }
 
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return (sorted[n/2-1] + sorted[n/2]) / 2
-}
-
-func (m *Measurement) each(value func(map[string]Sample) float64) []float64 {
-	var out []float64
-	for _, round := range m.Rounds {
-		out = append(out, value(round))
-	}
-	return out
-}
-
 // Markdown is the report for people.
 func (r *Report) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# The ring against a unix stream socket, %s\n\n%s\n\n", r.When.Format("2 January 2006"), r.Machine)
+	b.WriteString(r.Heading("The ring against a unix stream socket"))
 	fmt.Fprintf(&b, "Go to a compiled Go worker in another process; %d rounds of %gs each, medians; × is the ratio to the socket within a round (least and most in brackets). ", r.Rounds, r.DurationSeconds)
 	b.WriteString("*socket*: one write a message. *ring*: package shm alone. *worker*: the gateway's transport with all its checks, and the Go binding. How: ../METHOD.md.\n\n")
 	b.WriteString("| calls | | socket | ring | × | worker | × | target for × |\n|---|---|---|---|---|---|---|---|\n")
@@ -74,11 +54,10 @@ func (r *Report) Markdown() string {
 			value, unit, goal = func(s Sample) float64 { return s.P50Micros }, "p50, µs", fmt.Sprintf("≤ %.1f", p50)
 		}
 		of := func(way string) float64 {
-			return median(m.each(func(round map[string]Sample) float64 { return value(round[way]) }))
+			return results.Median(results.Each(m.Rounds, func(round map[string]Sample) float64 { return value(round[way]) }))
 		}
 		ratio := func(way string) string {
-			v := m.each(func(round map[string]Sample) float64 { return value(round[way]) / value(round["socket"]) })
-			return fmt.Sprintf("%.2f (%.2f–%.2f)", median(v), slices.Min(v), slices.Max(v))
+			return results.Spread(2, results.Each(m.Rounds, func(round map[string]Sample) float64 { return value(round[way]) / value(round["socket"]) }))
 		}
 		fmt.Fprintf(&b, "| %s | %s | %.1f | %.1f | %s | %.1f | %s | %s |\n", m.Load, unit, of("socket"), of("ring"), ratio("ring"), of("worker"), ratio("worker"), goal)
 	}

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 // writeReport writes DATE-sim.md, DATE-sim.json and the figures into the folder of -out.
@@ -23,14 +23,8 @@ func writeReport(cfg *config, list []scenario, rows []row) error {
 	for _, name := range figures {
 		fmt.Fprintf(&b, "![%s](%s)\n\n", strings.TrimSuffix(name, ".svg"), name)
 	}
-	if err := os.WriteFile(filepath.Join(cfg.out, cfg.date+"-sim.md"), []byte(b.String()), 0o644); err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(rows, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(cfg.out, cfg.date+"-sim.json"), append(data, '\n'), 0o644)
+	_, err = results.Write(cfg.out, cfg.date+"-sim", rows, b.String())
+	return err
 }
 
 const preface = `Made by ` + "`bin/sim -compare`" + `; the same seed gives the same numbers on any machine, for time is simulated. The scheduler is the real
