@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
@@ -15,6 +16,11 @@ import (
 type script chan int
 
 func (s script) Pick() int { return <-s }
+
+func (s script) Refuse(queries int) { refusedQueries.Add(int64(queries)) }
+
+// refusedQueries is what scripts were told.
+var refusedQueries atomic.Int64
 
 // TestPlannedCandidates: each request goes to the candidate that the plan has chosen, and one for which it has no place is
 // refused without anybody being asked.
@@ -80,7 +86,11 @@ func TestRefusedByThePlan(t *testing.T) {
 	picks := make(script, 1)
 	f := serve(t, floats4, func(it *scheduler.Item) { t.Error("a refused query was evaluated") }, withDefault("-1"), func(f *fixture) { f.fn.Choice = picks })
 	picks <- -1
+	before := refusedQueries.Load()
 	status, _, body := f.post("/f/predict", "application/json", `{"input_batch":[[1,2,3,4],[5,6,7,8]]}`)
+	if n := refusedQueries.Load() - before; n != 2 {
+		t.Errorf("%d queries were counted as refused, want 2", n)
+	}
 	var got struct {
 		Predictions []struct {
 			Output  int  `json:"output"`

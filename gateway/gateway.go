@@ -63,6 +63,8 @@ type Candidate struct {
 type Choice interface {
 	// Pick is the index of the candidate that the next request goes to; -1: it is to be refused.
 	Pick() int
+	// Refuse is told how many queries were.
+	Refuse(queries int)
 }
 
 // pick chooses the candidate for a request; refused: the plan has no place for it. A candidate without a replica is passed

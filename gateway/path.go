@@ -112,6 +112,7 @@ func (c *call) submit(own int32) {
 		c.batch = append(c.batch, &it.Item)
 	}
 	if c.refused {
+		c.fn.Choice.Refuse(n)
 		refuse(c.batch)
 		return
 	}

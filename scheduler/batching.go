@@ -54,7 +54,7 @@ func carryOver(before, now controller, p *profile) {
 	}
 	switch c := now.(type) {
 	case *aimd:
-		c.size = start
+		c.size, c.carried = start, before.settled()
 	case *quantile:
 		c.size, c.full = start, start
 	}
@@ -109,6 +109,7 @@ type aimd struct {
 	size, max      int
 	objectiveNanos int64
 	met            bool    // the fast start is over
+	carried        bool    // the controller before it had settled: what is known of the replica is good enough to plan with
 	missed         bool    // the batch before this one missed
 	quick          int     // full batches in a row that prove a larger cap
 	worst          float64 // the largest share of the objective that one of them took
@@ -119,7 +120,7 @@ type aimd struct {
 
 func (c *aimd) cap() int { return c.size }
 
-func (c *aimd) settled() bool { return c.met || c.size == c.max }
+func (c *aimd) settled() bool { return c.met || c.carried || c.size == c.max }
 
 func (c *aimd) observe(n int, full bool, evalNanos int64) {
 	if n < 1 || n > c.size {

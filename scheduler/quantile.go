@@ -58,6 +58,7 @@ type quantile struct {
 	objectiveNanos float64
 	full           int // the last full batch
 	met            bool
+	carried        bool // the controller before it had settled
 	moving         bool // the last fit moved the cap: fit at the next full batch
 	line           line
 	yardstick      line // the line as it was while the speed was steady
@@ -78,6 +79,7 @@ func (c *quantile) inherit(old *quantile) {
 	*c = *old
 	c.max, c.objectiveNanos = now.max, now.objectiveNanos
 	c.size, c.full = min(c.size, c.max), min(c.full, c.max)
+	c.carried = c.settled()
 	c.met, c.moving = false, true
 	if c.samples.count > 0 {
 		c.fit()
@@ -86,7 +88,7 @@ func (c *quantile) inherit(old *quantile) {
 
 func (c *quantile) cap() int { return c.size }
 
-func (c *quantile) settled() bool { return c.met || c.size == c.max }
+func (c *quantile) settled() bool { return c.met || c.carried || c.size == c.max }
 
 func (c *quantile) observe(n int, full bool, evalNanos int64) {
 	if n < 1 {

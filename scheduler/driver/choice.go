@@ -36,11 +36,15 @@ func (c *Choice) Pick() int {
 			return i
 		}
 	}
-	c.refused.Add(1)
+	return -1
+}
+
+// Refuse counts n queries that were refused because Pick said so: the planner is to know of them, for no lane does.
+func (c *Choice) Refuse(n int) {
+	c.refused.Add(uint64(n))
 	if c.wake != nil {
 		c.wake.stir()
 	}
-	return -1
 }
 
 // Set puts parts in force: for each candidate the part of the queries that goes to it. nil means that all go to the first.
@@ -63,5 +67,5 @@ func (c *Choice) Set(parts []float64) {
 	c.planned.Store(true)
 }
 
-// Refused is how many queries Pick has refused.
+// Refused is how many queries have been refused.
 func (c *Choice) Refused() uint64 { return c.refused.Load() }

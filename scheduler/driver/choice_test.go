@@ -29,6 +29,7 @@ func TestChoiceKeepsToItsParts(t *testing.T) {
 			i := ch.Pick()
 			if i < 0 {
 				i = 3
+				ch.Refuse(2)
 			}
 			got[i]++
 		}
@@ -38,8 +39,8 @@ func TestChoiceKeepsToItsParts(t *testing.T) {
 				break
 			}
 		}
-		if int(ch.Refused()) != got[3] {
-			t.Errorf("parts %v: %d refused, counted %d", c.parts, got[3], ch.Refused())
+		if int(ch.Refused()) != 2*got[3] {
+			t.Errorf("parts %v: %d requests of two queries were refused, counted %d", c.parts, got[3], ch.Refused())
 		}
 		ch.Set(nil)
 		if i := ch.Pick(); i != 0 {
@@ -59,6 +60,7 @@ func TestRefusalsWakeThePlanner(t *testing.T) {
 	if ch.Pick() != -1 {
 		t.Fatal("not refused")
 	}
+	ch.Refuse(1)
 	select {
 	case <-e.rouse:
 	default:
@@ -67,7 +69,7 @@ func TestRefusalsWakeThePlanner(t *testing.T) {
 	if e.awake.Load() != l || !l.stirred.Load() {
 		t.Error("the lane is not on the epoch's list")
 	}
-	ch.Pick() // once is enough
+	ch.Refuse(1) // once is enough
 	if l.nextAwake != nil {
 		t.Error("the lane is on the list twice")
 	}

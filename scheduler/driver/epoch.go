@@ -16,9 +16,10 @@ const (
 	// drowsyEpochs is how many epochs without a query a lane stays awake, so that what is known of its rate fades away
 	// instead of breaking off.
 	drowsyEpochs = 100
-	// maxPlanningShare bounds what planning costs: an epoch is stretched so that a plan takes at most one part in so many of
-	// it.
+	// maxPlanningShare bounds what planning costs: an epoch is stretched so that making a plan takes at most one part in so
+	// many of it, but to no more than maxStretch times its length. Waiting for lanes that are at work does not count.
 	maxPlanningShare = 20
+	maxStretch       = 10
 )
 
 // Topology is what an epoch plans for, with the parts that carry the plans out. It is not changed once it is set.
@@ -53,8 +54,9 @@ type Epoch struct {
 	out     planner.Output
 	lanes   []awakeLane // of each model of the topology
 	index   map[*Lane]int32
-	awakes  []int32 // those of them that are awake
-	ladders []int32 // functions with several candidates
+	awakes  []int32   // those of them that are awake
+	ladders []int32   // functions with several candidates
+	askers  [][]int32 // of each lane: the functions that may ask it
 	status  EpochStatus
 	snap    scheduler.Snapshot
 }
@@ -166,15 +168,17 @@ func (e *Epoch) plan() time.Duration {
 	if !e.gather(began) {
 		return 0
 	}
+	planning := e.clock.Now()
 	e.in = e.collect.Input()
 	e.planner.Plan(e.in, &e.out)
+	planned := int64(e.clock.Now() - planning)
 	e.apply()
 
 	took := int64(e.clock.Now() - began)
 	e.PlanNanos.observe(took)
 	e.status.Epochs++
 	e.status.LastNanos, e.status.LastAt = took, began
-	return time.Duration(max(e.nanos-took, maxPlanningShare*took, 1))
+	return time.Duration(max(e.nanos-took, min(maxPlanningShare*planned, maxStretch*e.nanos), 1))
 }
 
 // install changes to a new topology. What was learned of rates starts anew, which takes about a tenth of a second.
@@ -192,9 +196,13 @@ func (e *Epoch) install(t *Topology) {
 			}
 		}
 	}
+	e.askers = make([][]int32, len(t.Lanes))
 	for f := range t.Functions {
 		if len(t.Functions[f].Candidates) > 1 {
 			e.ladders = append(e.ladders, int32(f))
+		}
+		for _, c := range t.Functions[f].Candidates {
+			e.askers[c.Model] = append(e.askers[c.Model], int32(f))
 		}
 	}
 	for l, was := range oldIndex {
@@ -271,12 +279,8 @@ func (e *Epoch) retire(i int32) {
 		e.now.Lanes[i].SetPlan(scheduler.Plan{})
 		lane.planned.inForce = false
 	}
-	for f := range e.now.Functions {
-		for _, c := range e.now.Functions[f].Candidates {
-			if c.Model == i {
-				e.now.Choices[f].Set(nil)
-			}
-		}
+	for _, f := range e.askers[i] {
+		e.now.Choices[f].Set(nil)
 	}
 }
 

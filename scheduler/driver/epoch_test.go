@@ -68,6 +68,7 @@ func TestABudgetIsKept(t *testing.T) {
 	c, l, ch, e := planned(t, 1, 1)
 	refused := func() bool {
 		if ch.Pick() < 0 {
+			ch.Refuse(1)
 			return true
 		}
 		ask(t, c, l)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/resultstest"
 )
 
 func sampleReport() *Report {
@@ -47,7 +47,7 @@ func sampleReport() *Report {
 
 func TestMarkdown(t *testing.T) {
 	text := sampleReport().Markdown()
-	for _, want := range []string{
+	resultstest.Contains(t, text,
 		"| largest batches within 20 ms differ by 241× between linear and kernel SVM | 351× | 12288 against 35 queries |",
 		"| nearly 30,000 queries/s against 200 (150×) | 100000 against 1500 (67×) | AIMD |",
 		"| batching gains up to 26× (linear SVM) | 50× | target ≥ 26×: met |",
@@ -61,11 +61,7 @@ func TestMarkdown(t *testing.T) {
 		"| linear SVM | 1000: 90000, 12.0 · 3000: 120000, 30.0 |",
 		"**linear SVM**: 15000 queries/s offered; one by one the container does 5000 at most, in batches of 512 90000.",
 		"| 2 | 15000 (15000–15000) | 2.0 | 1.00 | 4.00 (4.00–4.00) | 10.0 (10.0–10.0) | 15 % |",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
+	)
 	for _, not := range []string{"linear SVM, aimd: **missed**", "NaN", "mean nothing", "| linear SVM | static 3000 |"} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q in\n%s", not, text)
@@ -89,15 +85,7 @@ func TestWriteKeepsReportAndFigures(t *testing.T) {
 	if err := r.write(dir); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "2026-11-21-figures.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var again Report
-	if err := json.Unmarshal(data, &again); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(*r, again); diff != "" {
+	if diff := cmp.Diff(r, resultstest.Read[Report](t, dir, "2026-11-21-figures")); diff != "" {
 		t.Errorf("the JSON does not say the same:\n%s", diff)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "2026-11-21-figures.md"))

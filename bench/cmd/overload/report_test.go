@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/resultstest"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
@@ -32,7 +30,7 @@ func sample(setting string, capacity float64) Round {
 func TestReportSaysWhatWasMetAndWhatMissed(t *testing.T) {
 	report := &Report{Taken: results.Taken{When: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)}, ObjectiveMillis: 50, Rounds: []Round{sample("planner off", 1000), sample("planner off", 1200), sample("planner on", 1100)}}
 	text := report.Markdown()
-	for _, line := range []string{
+	resultstest.Contains(t, text,
 		"# Overload, 21 November 2026",
 		"## Planner off (2 rounds)\n\nCapacity: 1100 (1000–1200) queries/s.",
 		"| goodput at 5 × capacity, of capacity | 0.98 (0.98–0.98) | ≥ 0.95 | met |",
@@ -43,11 +41,7 @@ func TestReportSaysWhatWasMetAndWhatMissed(t *testing.T) {
 		"| quiet function's answers in time beside the flood, of alone | 0.995 | ≥ 0.95 | met |",
 		"| its P99 beside the flood, × alone | 8.0 | – | |",
 		"| 5 × | 5500 | 1078 | 0.98 | 40.0 | 49.0 | 0 | 0 | 4000 | 0.10 | 0.40 | 0.00 | 0 |",
-	} {
-		if !strings.Contains(text, line) {
-			t.Errorf("no %q in\n%s", line, text)
-		}
-	}
+	)
 	if strings.Contains(text, "missed**") || strings.Contains(text, "should not have happened") || report.unexpected() != nil {
 		t.Errorf("something is said to be wrong (%v):\n%s", report.unexpected(), text)
 	}
@@ -75,15 +69,8 @@ func TestReportIsKept(t *testing.T) {
 	if err := report.write(dir); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "2026-11-21-overload.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var back Report
-	if err := json.Unmarshal(text, &back); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(report, &back, cmp.AllowUnexported(LateHistogram{}, bucket{})); diff != "" {
+	back := resultstest.Read[Report](t, dir, "2026-11-21-overload")
+	if diff := cmp.Diff(report, back, cmp.AllowUnexported(LateHistogram{}, bucket{})); diff != "" {
 		t.Error(diff)
 	}
 }
