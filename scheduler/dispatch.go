@@ -42,7 +42,7 @@ func (m *Machine) dispatch() {
 		if r == nil {
 			break
 		}
-		if before := m.queuedItems(); !m.feed(r) && m.queuedItems() == before {
+		if before := m.queuedItems(); !m.feed(r) && m.queuedItems() == before && !m.hasTurnedAway(r) {
 			break
 		}
 	}
@@ -112,7 +112,7 @@ func (m *Machine) pickIdle() *replica {
 	var bestRank int
 	urgent := m.earliest()
 	for _, r := range m.replicas {
-		if !r.open() || len(r.flights) > 0 {
+		if !r.open() || len(r.flights) > 0 || m.hasTurnedAway(r) {
 			continue
 		}
 		nanos, rank := r.profile.predict(min(m.live, m.capOf(r))), 0
@@ -127,6 +127,11 @@ func (m *Machine) pickIdle() *replica {
 		}
 	}
 	return best
+}
+
+// hasTurnedAway reports whether all who wait are too urgent for r, as it has found out already.
+func (m *Machine) hasTurnedAway(r *replica) bool {
+	return r.turnedAway == m.news && m.late.len() == 0 && m.retries.len() == 0 && m.now-r.sentAt < probeNanos
 }
 
 // makes reports whether, by all that is known, r would answer a query by its deadline if it were the next that it gets.
@@ -178,7 +183,7 @@ func (m *Machine) pickBusy() *replica {
 	var best *replica
 	var bestNanos int64
 	for _, r := range m.replicas {
-		if !r.open() || !r.room() {
+		if !r.open() || !r.room() || m.hasTurnedAway(r) {
 			continue
 		}
 		if !m.fills(r) && !m.eager(r) {

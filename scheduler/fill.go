@@ -24,9 +24,11 @@ func (m *Machine) send(r *replica) bool {
 	}
 	f.guests = len(r.shares) > 0
 	m.fill(&f, nil) // what the shares leave over is for everybody
+	since := m.waitSince
 	for _, it := range m.aside {
 		m.enqueue(m.functions[it.Function], it)
 	}
+	clear(m.aside)
 	m.aside = m.aside[:0]
 	for m.late.len() > 0 && f.fits(m.late.heap[0].it) {
 		fl.add(m.takeFrom(&m.late))
@@ -34,6 +36,10 @@ func (m *Machine) send(r *replica) bool {
 	if len(fl.items) == 0 {
 		if start.cursor != nil && start.cursor.next != nil {
 			m.round = start // nobody has had a turn
+		}
+		m.waitSince = since
+		if m.queuedItems() > 0 {
+			r.turnedAway, m.turnedAway = m.news, true
 		}
 		m.recycle(fl)
 		return false

@@ -13,15 +13,17 @@ type Machine struct {
 	round                 // the round robin's place among them
 	minWeight float64
 
-	filled    uint64  // batches that were begun to be filled
-	aside     []*Item // of the batch that is being filled: too urgent for its replica, not for another
-	live      int     // items in the functions' sub-queues
-	liveBytes int     // of their inputs
-	late      queue   // answered items, by the time they expire
-	retries   queue   // items that are to travel alone, by deadline
-	bytes     int     // of inputs of everything that waits
-	held      int     // accepted and not released
-	waitSince api.Nanos
+	news       uint64  // grows when something happens that may change who is too urgent for whom
+	turnedAway bool    // a replica has turned everybody away since the last news
+	filled     uint64  // batches that were begun to be filled
+	aside      []*Item // of the batch that is being filled: too urgent for its replica, not for another
+	live       int     // items in the functions' sub-queues
+	liveBytes  int     // of their inputs
+	late       queue   // answered items, by the time they expire
+	retries    queue   // items that are to travel alone, by deadline
+	bytes      int     // of inputs of everything that waits
+	held       int     // accepted and not released
+	waitSince  api.Nanos
 
 	replicas    []*replica
 	byID        map[ReplicaID]*replica
@@ -99,6 +101,7 @@ func (m *Machine) Config() Config { return m.cfg }
 // profiles; their batch caps adapt to the new policy from where they are.
 func (m *Machine) Configure(now api.Nanos, cfg Config) {
 	m.tick(now)
+	m.change()
 	cfg = cfg.normal()
 	old := m.cfg
 	m.cfg = cfg
@@ -204,6 +207,9 @@ func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	it.place, it.answered, it.retried, it.probe = nowhere, false, false, false
 	m.counters.Arrived++
 	m.rate.count(m.now)
+	if m.turnedAway {
+		m.welcome(it)
+	}
 	if f := m.function(it.Function); f != nil {
 		f.arrived++
 		f.rate.count(m.now)
@@ -221,10 +227,27 @@ func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	m.enqueue(f, it)
 }
 
+// change notes that something has happened on which it depends who is too urgent for which replica.
+func (m *Machine) change() {
+	m.news++
+	m.turnedAway = false
+}
+
+// welcome: a query has come that a replica which has turned away all others may be quick enough for.
+func (m *Machine) welcome(it *Item) {
+	for _, r := range m.replicas {
+		if r.turnedAway == m.news && r.makes(m.now, it.Deadline) {
+			m.change()
+			return
+		}
+	}
+}
+
 // Cancel drops a query that still waits, because its caller has gone; it ends as Cancelled. A query in flight stays
 // where it is and ends with its batch. An item that is not here (any more) is left alone.
 func (m *Machine) Cancel(now api.Nanos, it *Item) {
 	m.tick(now)
+	m.change()
 	switch it.place {
 	case queued:
 		f := m.functions[it.Function]

@@ -64,6 +64,7 @@ type ReplicaPlan struct {
 // SetPlan puts p in force in place of the plan before it. Nothing of p is kept; functions and replicas that join later
 // run without a plan until the next one.
 func (m *Machine) SetPlan(p Plan) {
+	m.change()
 	for i, f := range m.functions {
 		if f == nil {
 			continue

@@ -25,9 +25,12 @@ type replica struct {
 	oldestAt api.Nanos
 	probedAt api.Nanos
 	sentAt   api.Nanos // when it got its last batch
-	draining bool
-	drained  bool // said so
-	leaving  bool // killed or broken: waits to be reported gone
+	// turnedAway is Machine.news as of when all who waited were too urgent for it: until there is news, it need not be asked
+	// again.
+	turnedAway uint64
+	draining   bool
+	drained    bool // said so
+	leaving    bool // killed or broken: waits to be reported gone
 }
 
 // flight is one outstanding batch. Flights are pooled in the machine with their slices.
@@ -102,6 +105,7 @@ func (r *replica) remaining(now api.Nanos) int64 {
 // ReplicaReady: a replica is connected and takes batches, depth of them at a time (0: as configured).
 func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 	m.tick(now)
+	m.change()
 	if m.byID[id] != nil {
 		return
 	}
@@ -109,7 +113,7 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 		depth = m.cfg.Depth
 	}
 	r := &replica{
-		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), aimNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos, sentAt: m.now - probeNanos,
+		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), aimNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos, sentAt: m.now - probeNanos, turnedAway: m.news - 1,
 	}
 	m.byID[id] = r
 	m.replicas = append(m.replicas, r)
@@ -120,6 +124,7 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 // ReplicaDrain: the replica gets no new batches; [Actions.Drained] says when it holds none.
 func (m *Machine) ReplicaDrain(now api.Nanos, id ReplicaID) {
 	m.tick(now)
+	m.change()
 	r := m.byID[id]
 	if r == nil || r.draining {
 		return
@@ -148,6 +153,7 @@ func (m *Machine) sayDrained(r *replica) {
 // it may lie before that of earlier events. What is not outstanding is ignored.
 func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	m.tick(now)
+	m.change()
 	r := m.byID[id]
 	if r == nil {
 		return
@@ -189,6 +195,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 // the queries wait again as if they had not been sent.
 func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err error) {
 	m.tick(now)
+	m.change()
 	r := m.byID[id]
 	if r == nil {
 		return
@@ -220,6 +227,7 @@ func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err erro
 // nil means that all had been. It is called during ReplicaGone only.
 func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint64) bool) {
 	m.tick(now)
+	m.change()
 	r := m.byID[id]
 	if r == nil {
 		return

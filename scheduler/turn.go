@@ -15,6 +15,7 @@ type turn struct {
 // and says when it has ended ([Actions.EndTurn]): when nothing is in flight and nothing is sent any more.
 func (m *Machine) TurnGranted(now api.Nanos, nanos int64) {
 	m.tick(now)
+	m.change()
 	m.turn = turn{held: true, from: m.now, until: m.now + api.Nanos(max(nanos, 1))}
 }
 

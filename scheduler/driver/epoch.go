@@ -190,6 +190,7 @@ func (e *Epoch) install(t *Topology) {
 		e.index[l] = int32(i)
 		if was, ok := oldIndex[l]; ok {
 			e.lanes[i] = old[was]
+			e.lanes[i].planned.plan = scheduler.Plan{} // indices may mean other functions now: say it again
 			delete(oldIndex, l)
 			if e.lanes[i].awake {
 				e.awakes = append(e.awakes, int32(i))
