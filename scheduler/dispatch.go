@@ -61,11 +61,14 @@ func (m *Machine) feed(r *replica) bool {
 	if !m.mayUse(r) {
 		return false
 	}
-	if alone {
-		m.sendAlone(r)
+	if !alone && m.send(r) {
 		return true
 	}
-	return m.send(r)
+	if m.retries.len() == 0 || len(r.flights) > 0 {
+		return false
+	}
+	m.sendAlone(r) // the most urgent, or all others are too urgent for r
+	return true
 }
 
 // earliest is the first deadline of all sub-queues.

@@ -202,7 +202,7 @@ func (m *Machine) fill(b *filling, r *replica) {
 			*p = round{cursor: f.next}
 			continue
 		}
-		skipped = 0
+		before, visiting, already := *deficit, p.visiting, len(b.fl.items)
 		if !p.visiting {
 			p.visiting = true
 			*deficit = spend(*deficit, share/least)
@@ -217,7 +217,13 @@ func (m *Machine) fill(b *filling, r *replica) {
 			}
 			b.fl.add(it)
 		}
-		if f.next != nil && *deficit < 1 {
+		switch {
+		case len(b.fl.items) > already:
+			skipped = 0
+		case f.next != nil && f.skippedBy == b.seq: // it was not its turn, then
+			*deficit, p.visiting = before, visiting
+		}
+		if f.next != nil && *deficit < 1 && f.skippedBy != b.seq {
 			*p = round{cursor: f.next}
 		}
 	}
