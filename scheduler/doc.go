@@ -101,7 +101,8 @@
 //
 // # What a plan changes
 //
-// An epoch's [Plan] (package planner makes it, every 10 ms; none is needed) is looked up, never waited for:
+// An epoch's [Plan] is looked up, never waited for, and none is needed. Package planner makes one every 10 ms: its essay has
+// the objective as a formula, a worked example that a test runs, and the sources. A plan may change:
 //
 //   - FunctionPlan.Weight replaces a function's weight; Shed refuses a part of what arrives, evenly spread.
 //   - ReplicaPlan.Shares give a replica to some functions, with a round robin of its own. Others are its guests: they are
