@@ -132,10 +132,15 @@ func bestStatic(all []Strategy, objectiveMillis float64) *Strategy {
 }
 
 // ratios are a's values over b's, round by round.
-func ratios(a, b *Strategy) []float64 {
+func ratios(a, b *Strategy) []float64 { return over(a.Rounds, b.Rounds) }
+
+// finals are the same of their final rounds.
+func finals(a, b *Strategy) []float64 { return over(a.Finals, b.Finals) }
+
+func over(a, b []Sample) []float64 {
 	var out []float64
-	for i := range min(len(a.Rounds), len(b.Rounds)) {
-		out = append(out, a.Rounds[i].QPS/b.Rounds[i].QPS)
+	for i := range min(len(a), len(b)) {
+		out = append(out, a[i].QPS/b[i].QPS)
 	}
 	return out
 }

@@ -31,12 +31,17 @@ func sampleReport() *Report {
 	delay := func(millis, qps, busy float64) Delay {
 		return Delay{HoldMillis: millis, Rounds: []DelaySample{{QPS: qps, MeanBatch: 2, P50Millis: 1, P99Millis: 2 + millis, CPUMicros: 10, Busy: busy}}}
 	}
+	for _, s := range []*Strategy{&aimd, &slow} {
+		s.Finals = s.Rounds
+	}
+	quick, slight := strategy("static 1000", 1000, 12, 80000, 90000, 100000), strategy("static 20", 20, 12, 2000, 2000, 2000)
+	quick.Finals, slight.Finals = quick.Rounds, slight.Rounds
 	return &Report{
 		Taken: results.Taken{When: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}, Rounds: 3, DurationSeconds: 0.7,
 		Profiles: []Profile{profile(linearSVM, "linear SVM", linear), profile(kernelSVM, "kernel SVM", kernel)},
 		Comparisons: []Comparison{
-			{linearSVM, "linear SVM", []Strategy{aimd, strategy("quantile", 0, 18, 90000, 90000, 90000), strategy("none", 0, 0.3, 2000, 2000, 2000), strategy("static 1000", 1000, 12, 80000, 90000, 100000), strategy("static 3000", 3000, 30, 120000)}},
-			{kernelSVM, "kernel SVM", []Strategy{slow, strategy("none", 0, 1, 1000, 1000, 1000), strategy("static 20", 20, 12, 2000, 2000, 2000)}},
+			{linearSVM, "linear SVM", []Strategy{aimd, strategy("quantile", 0, 18, 90000, 90000, 90000), strategy("none", 0, 0.3, 2000, 2000, 2000), quick, strategy("static 3000", 3000, 30, 120000)}},
+			{kernelSVM, "kernel SVM", []Strategy{slow, strategy("none", 0, 1, 1000, 1000, 1000), slight}},
 		},
 		Delays: []DelayCurve{
 			{linearSVM, "linear SVM", 5000, 90000, 15000, []Delay{delay(0, 14000, 0.9), delay(2, 15000, 0.15)}},

@@ -58,29 +58,65 @@ func measureStrategies(ctx context.Context, cfg config, c *container) (Compariso
 	for _, n := range staticSizes(around, cfg.statics, maxBatch) {
 		all = append(all, &contender{lane: static, fixed: n, result: Strategy{Name: fmt.Sprintf("static %d", n), Static: n}})
 	}
-	for round := range cfg.rounds {
-		for i := range all {
-			s := all[(i+round)%len(all)]
+	play := func(round int, among []*contender, keep func(s *contender, records []batchRecord)) error {
+		for i := range among {
+			s := among[(i+round)%len(among)]
 			if s.fixed > 0 {
 				s.lane.Configure(batching(scheduler.Fixed, s.fixed))
 			}
 			records, _, err := c.saturate(ctx, s.lane, pointWarmup, 0, cfg.duration)
 			if err != nil {
-				return cmp, fmt.Errorf("%s: %w", s.result.Name, err)
+				return fmt.Errorf("%s: %w", s.result.Name, err)
 			}
+			keep(s, records)
+		}
+		return nil
+	}
+	for round := range cfg.rounds {
+		err := play(round, all, func(s *contender, records []batchRecord) {
 			s.result.Rounds = append(s.result.Rounds, sampleOf(records))
 			for _, r := range records {
 				s.evals = append(s.evals, r.evalNanos)
 			}
+		})
+		if err != nil {
+			return cmp, err
 		}
 	}
 	for _, s := range all {
 		s.result.judge(s.evals)
+	}
+	last := finalists(all)
+	for round := range cfg.rounds {
+		err := play(round, last, func(s *contender, records []batchRecord) {
+			s.result.Finals = append(s.result.Finals, sampleOf(records))
+		})
+		if err != nil {
+			return cmp, err
+		}
+	}
+	for _, s := range all {
 		cmp.Strategies = append(cmp.Strategies, s.result)
 		progress("%-10s %-11s %9.0f queries/s, mean batch %7.1f, P99 %6.2f ms", c.model.name, s.result.Name,
 			results.Median(results.Each(s.result.Rounds, throughput)), results.Median(results.Each(s.result.Rounds, batchSize)), s.result.P99Millis)
 	}
 	return cmp, nil
+}
+
+// finalists are the adaptive strategies and the best static one, if there is one.
+func finalists(all []*contender) []*contender {
+	var out []*contender
+	judged := make([]Strategy, len(all))
+	for i, s := range all {
+		judged[i] = s.result
+	}
+	best := bestStatic(judged, objectiveMillis)
+	for i, s := range all {
+		if s.result.SettledCap > 0 || best == &judged[i] {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // judge looks at the evaluation times of all rounds together: a round alone has too few batches for a P99.
