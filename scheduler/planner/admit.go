@@ -10,8 +10,8 @@ import "github.com/xebec-serving/xebec/scheduler"
 // Below leastShed queries per second nothing is shed: to refuse them one by one costs next to nothing, and a rate that is
 // found from so few comes in lumps. A client that asks a slow model one query after the other is no flood.
 const (
-	shedAbove = 1.5
-	admitOver = 1.25
+	shedAbove = 3
+	admitOver = 2.5
 	leastShed = 1000
 )
 

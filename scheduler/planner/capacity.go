@@ -183,8 +183,8 @@ func (p *Planner) lookAtTenant(d *device, i int32, m *model) {
 	}
 }
 
-// deviceBusy is the part of a device's time from which on it counts as busy: then its tenants' turns are planned. Below it,
-// batches are not made so small for the sake of others that they bring it there: small batches take more of its time.
+// deviceBusy is the part of a device's time up to which batches are not made so small for the sake of others that they bring
+// it there: small batches take more of its time.
 const deviceBusy = 0.8
 
 // capBeside is the largest batch of m that the other tenants of its device can wait for, at least 1; 0 where that is no

@@ -53,10 +53,11 @@
 // # From what is allotted to what is let through
 //
 // Rates are estimates, and queries come in bursts. The machine knows each query's deadline and refuses one by one what
-// would be late; so up to 1.5 times what is allotted is let through to it, and of more (and of at least 1,000 queries/s, for
-// fewer cost nothing to refuse and come in lumps), 1.25 times: the rest is refused
-// before any machine sees it ([FunctionPlan].Evaluate; direct sub-queues are shed by the machine). Budgets bound that too. The
-// machine's weights are set where those that it was attached with would not keep to the shares.
+// would be late; so up to 3 times what is allotted is let through to it, and of more (and of at least 1,000 queries/s, for
+// fewer cost nothing to refuse and come in lumps), 2.5 times: the rest is refused before any machine sees it
+// ([FunctionPlan].Evaluate; direct sub-queues are shed by the machine). With 1.25 times a machine that had just dropped what a
+// pause made late had too little to go on with. Budgets bound that too. The machine's weights are set where those that it was
+// attached with would not keep to the shares.
 //
 // # The rest of a plan
 //

@@ -1,8 +1,11 @@
 package planner
 
-// planTurns divides each busy device's rounds between its tenants by the time that is planned for them. A tenant has at
-// least time for one batch: a turn is not cut off in the middle of it. On a device that has time left for everybody the
-// length of turns decides nothing but who waits for whom, and all have the same.
+// deviceFull is the part of a device's time from which on there is none left.
+const deviceFull = 0.99
+
+// planTurns divides the rounds of a device that is full between its tenants by the time that is planned for them. A tenant
+// has at least time for one batch: a turn is not cut off in the middle of it. On a device that has time left for everybody
+// the length of turns decides nothing but who waits for whom, and all have the same.
 func (p *Planner) planTurns() {
 	in := p.in
 	if len(in.Devices) == 0 {
@@ -26,7 +29,7 @@ func (p *Planner) planTurns() {
 		for j := range d.Turns {
 			t := &d.Turns[j]
 			m := &p.models[t.Model]
-			if !m.known || d.Busy < deviceBusy {
+			if !m.known || d.Busy < deviceFull {
 				continue
 			}
 			turn := 0.0
