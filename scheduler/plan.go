@@ -112,7 +112,7 @@ func (m *Machine) forgive() {
 	}
 }
 
-// shareAt is f's weight at replica r; 0: only what nobody else wants.
+// shareOf is f's weight at replica r; 0: only what nobody else wants.
 func (r *replica) shareOf(f *function) float64 {
 	if len(r.shares) == 0 {
 		return f.share()

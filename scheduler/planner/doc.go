@@ -63,7 +63,7 @@
 //
 // Ladders: a model that others can stand in for is planned with nine tenths of its capacity, for estimates are off by some
 // percent, and a model that is asked for more than it can do answers at the deadlines, if at all. Devices: where a device is
-// busy, turns in proportion to planned time, about an epoch a round, each at least one batch long (Shreedhar and Varghese,
+// full, turns in proportion to planned time, about an epoch a round, each at least one batch long (Shreedhar and Varghese,
 // 1995, in time); a batch is no longer than three quarters of the tightest objective of the other tenants with traffic, less
 // their own evaluation, unless the device would be too busy with batches so small. Replicas: where objectives differ
 // threefold and a batch's fixed cost is that of four queries, the functions in a hurry get their share of the replicas, in
