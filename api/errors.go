@@ -28,6 +28,8 @@ const (
 	Cancelled
 	// ModelRemoved: the model version was deleted while the query waited.
 	ModelRemoved
+	// LowConfidence: there is a prediction, less sure than the caller wants; the function's default was given.
+	LowConfidence
 
 	// InvalidArgument: the request is malformed or does not fit the signature.
 	InvalidArgument
@@ -39,6 +41,8 @@ const (
 	Unavailable
 	// Unsupported: the protocol has it, this server does not.
 	Unsupported
+	// Gone: it was there, and is forgotten.
+	Gone
 	// Internal: a defect of ours.
 	Internal
 
@@ -63,11 +67,13 @@ var codeInfo = [codeCount]struct {
 	ShuttingDown:     {"shutting_down", 503, "the gateway is shutting down"},
 	Cancelled:        {"cancelled", 499, "the caller went away"},
 	ModelRemoved:     {"model_removed", 503, "the model was removed while the query waited"},
+	LowConfidence:    {"low_confidence", 503, "the prediction is less sure than was asked for"},
 	InvalidArgument:  {"invalid_argument", 400, ""},
 	NotFound:         {"not_found", 404, ""},
 	Conflict:         {"conflict", 409, ""},
 	Unavailable:      {"unavailable", 503, ""},
 	Unsupported:      {"unsupported", 501, ""},
+	Gone:             {"gone", 410, ""},
 	Internal:         {"internal", 500, ""},
 }
 

@@ -56,14 +56,17 @@ type queueJSON struct {
 }
 
 type functionJSON struct {
-	Name      string          `json:"name"`
-	Models    []string        `json:"models"`
-	SLO       duration        `json:"slo,omitempty"`
-	Default   json.RawMessage `json:"default,omitempty"`
-	Policy    string          `json:"policy,omitempty"`
-	Weight    float64         `json:"weight,omitempty"`
-	Budget    float64         `json:"budget,omitempty"`
-	ColdStart duration        `json:"cold_start,omitempty"`
+	Name          string             `json:"name"`
+	Models        []string           `json:"models"`
+	SLO           duration           `json:"slo,omitempty"`
+	Default       json.RawMessage    `json:"default,omitempty"`
+	Policy        *PolicySpec        `json:"policy,omitempty"`
+	Loss          *LossSpec          `json:"loss,omitempty"`
+	MinConfidence float64            `json:"min_confidence,omitempty"`
+	Shadow        map[string]float64 `json:"shadow,omitempty"`
+	Weight        float64            `json:"weight,omitempty"`
+	Budget        float64            `json:"budget,omitempty"`
+	ColdStart     duration           `json:"cold_start,omitempty"`
 }
 
 // duration is a time.Duration that JSON sees as "20ms".
@@ -132,10 +135,17 @@ func (m *ModelSpec) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON writes the spec with the names of the manifest.
 func (f FunctionSpec) MarshalJSON() ([]byte, error) {
-	return json.Marshal(functionJSON{
-		Name: f.Name, Models: f.Models, SLO: duration(f.SLO), Default: f.Default, Policy: f.Policy,
+	j := functionJSON{
+		Name: f.Name, Models: f.Models, SLO: duration(f.SLO), Default: f.Default, MinConfidence: f.MinConfidence, Shadow: f.Shadow,
 		Weight: f.Weight, Budget: f.Budget, ColdStart: duration(f.ColdStart),
-	})
+	}
+	if f.Policy.Name != "" || f.Policy.Params != nil {
+		j.Policy = &f.Policy
+	}
+	if f.Loss != (LossSpec{}) {
+		j.Loss = &f.Loss
+	}
+	return json.Marshal(j)
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote; see [ModelSpec.UnmarshalJSON].
@@ -153,8 +163,14 @@ func (f *FunctionSpec) UnmarshalJSON(data []byte) error {
 		j.Default = canonical
 	}
 	*f = FunctionSpec{
-		Name: j.Name, Models: j.Models, SLO: time.Duration(j.SLO), Default: j.Default, Policy: j.Policy,
+		Name: j.Name, Models: j.Models, SLO: time.Duration(j.SLO), Default: j.Default, MinConfidence: j.MinConfidence, Shadow: j.Shadow,
 		Weight: j.Weight, Budget: j.Budget, ColdStart: time.Duration(j.ColdStart),
+	}
+	if j.Policy != nil {
+		f.Policy = *j.Policy
+	}
+	if j.Loss != nil {
+		f.Loss = *j.Loss
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type ModelSpec struct {
 	// max(10 × its P99, Timeout, 1 s).
 	Timeout time.Duration
 	Queue   QueueSpec
-	// Cache is CacheOff or CacheOn.
+	// Cache is CacheOn, or CacheOff for a model whose outputs are not a function of its inputs alone.
 	Cache string
 	// Cost is what the evaluation of one query costs, in a unit of the operator's choosing; the budgets of functions are in
 	// the same one. 0: nothing.
@@ -197,7 +197,7 @@ func (m ModelSpec) WithDefaults() ModelSpec {
 		m.Queue.Max = DefaultQueueMax
 	}
 	if m.Cache == "" {
-		m.Cache = CacheOff
+		m.Cache = CacheOn
 	}
 	return m
 }

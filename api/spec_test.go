@@ -35,7 +35,7 @@ func TestModelDefaults(t *testing.T) {
 	want.Retry = &yes
 	want.Timeout = 30 * time.Second
 	want.Queue.Max = 16384
-	want.Cache = "off"
+	want.Cache = "on"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
@@ -156,11 +156,11 @@ func TestFunctionValidation(t *testing.T) {
 		{"name", func(f *FunctionSpec) { f.Name = "" }, "name: function name is empty"},
 		{"reserved", func(f *FunctionSpec) { f.Name = "v2" }, `name: "v2" is reserved: expected a name other than v1, v2, healthz`},
 		{"no models", func(f *FunctionSpec) { f.Models = nil }, "models: is empty"},
-		{"two models", func(f *FunctionSpec) { f.Models = []string{"a", "b"} }, `models: has 2 candidates: the policy "single" takes one; "prefer" takes several, in order of preference`},
-		{"prefer", func(f *FunctionSpec) { f.Models, f.Policy = []string{"a", "b", "a@1"}, PolicyPrefer }, ""},
-		{"prefer of one", func(f *FunctionSpec) { f.Policy = PolicyPrefer }, ""},
-		{"prefer of none", func(f *FunctionSpec) { f.Models, f.Policy = nil, PolicyPrefer }, "models: is empty"},
-		{"prefer of the same twice", func(f *FunctionSpec) { f.Models, f.Policy = []string{"a", "b", "a"}, PolicyPrefer }, `models[2]: "a" is there twice`},
+		{"two models", func(f *FunctionSpec) { f.Models = []string{"a", "b"} }, `models: has 2 candidates: the policy "single" takes one; all others take several`},
+		{"prefer", func(f *FunctionSpec) { f.Models, f.Policy.Name = []string{"a", "b", "a@1"}, PolicyPrefer }, ""},
+		{"prefer of one", func(f *FunctionSpec) { f.Policy.Name = PolicyPrefer }, ""},
+		{"prefer of none", func(f *FunctionSpec) { f.Models, f.Policy.Name = nil, PolicyPrefer }, "models: is empty"},
+		{"prefer of the same twice", func(f *FunctionSpec) { f.Models, f.Policy.Name = []string{"a", "b", "a"}, PolicyPrefer }, `models[2]: "a" is there twice`},
 		{"twice", func(f *FunctionSpec) { f.Models = []string{"a", "a"} }, `models[1]: "a" is there twice`},
 		{"reference", func(f *FunctionSpec) { f.Models = []string{"a@"} }, `models[0]: version "" has 0 bytes`},
 		{"many", func(f *FunctionSpec) { f.Models = make([]string, 65) }, "models: has 65 candidates: expected at most 64"},
@@ -171,8 +171,41 @@ func TestFunctionValidation(t *testing.T) {
 		{"default deep", func(f *FunctionSpec) { f.Default = json.RawMessage(deep) }, "default: nests deeper than 17"},
 		{"default large", func(f *FunctionSpec) { f.Default = json.RawMessage("1e999") }, "default: 1e999 is beyond the largest float64"},
 		{"default long", func(f *FunctionSpec) { f.Default = json.RawMessage(`"` + strings.Repeat("x", 70000) + `"`) }, "default: has 70002 bytes of JSON"},
-		{"policy", func(f *FunctionSpec) { f.Policy = "best" }, `policy: "best": expected "single" (one model) or "prefer" (candidates in order of preference)`},
-		{"later policy", func(f *FunctionSpec) { f.Policy = "exp3" }, `policy: "exp3" is not in this version: expected "single" (one model) or "prefer" (candidates in order of preference)`},
+		{"any policy", func(f *FunctionSpec) { f.Models, f.Policy.Name = []string{"a", "b"}, "one-of-their-own" }, ""},
+		{"name of a policy", func(f *FunctionSpec) { f.Policy.Name = "Exp3" }, `policy: policy name "Exp3": expected lower-case letters`},
+		{"many parameters", func(f *FunctionSpec) {
+			f.Policy.Params = map[string]any{}
+			for i := range MaxPolicyParams + 1 {
+				f.Policy.Params[fmt.Sprintf("p%d", i)] = true
+			}
+		}, "policy: has 17 parameters: expected at most 16"},
+		{"name of a parameter", func(f *FunctionSpec) { f.Policy.Params = map[string]any{"eta[1]": 1.0} }, `policy: "eta[1]" is not the name of a parameter`},
+		{"parameter that is no number", func(f *FunctionSpec) { f.Policy.Params = map[string]any{"eta": math.NaN()} }, "policy.eta: NaN: expected a finite number"},
+		{"parameter of text", func(f *FunctionSpec) { f.Policy.Params = map[string]any{"by": "a\x01"} }, `policy.by: "a\x01": expected at most 256 bytes of UTF-8 text without control characters`},
+		{"parameter of a strange type", func(f *FunctionSpec) { f.Policy.Params = map[string]any{"eta": 1} }, "policy.eta: int: expected a number, true or false"},
+		{"parameter of infinite numbers", func(f *FunctionSpec) {
+			f.Policy.Params = map[string]any{"weights": map[string]float64{"a@1": math.Inf(1)}}
+		}, "policy.weights.a@1: +Inf: expected a finite number"},
+		{"parameter of no models", func(f *FunctionSpec) { f.Policy.Params = map[string]any{"weights": map[string]float64{"a@": 1}} }, `policy.weights: version "" has 0 bytes`},
+		{"loss", func(f *FunctionSpec) { f.Loss.Kind = "hinge" }, `loss.kind: "hinge": expected zero-one, absolute or squared`},
+		{"small scale", func(f *FunctionSpec) { f.Loss.Scale = 1e-13 }, "loss.scale: 1e-13: expected 1e-12 to 1000000000000 (the difference that is as wrong as can be)"},
+		{"negative tolerance", func(f *FunctionSpec) { f.Loss = LossSpec{Kind: LossSquared, Tolerance: -1} }, "loss.tolerance: -1: expected 1e-12 to"},
+		{"scale that is no number", func(f *FunctionSpec) { f.Loss.Scale = math.NaN() }, "loss.scale: NaN"},
+		{"tolerance of zero-one", func(f *FunctionSpec) { f.Loss = LossSpec{Kind: LossZeroOne, Tolerance: 1} }, `loss.tolerance: is only for the kinds "absolute" and "squared"`},
+		{"confidence", func(f *FunctionSpec) { f.MinConfidence = 1 }, ""},
+		{"confidence that is no number", func(f *FunctionSpec) { f.MinConfidence = math.NaN() }, "min_confidence: NaN: expected 0 to 1"},
+		{"confidence without a default", func(f *FunctionSpec) { f.Default, f.MinConfidence = nil, 0.5 }, "min_confidence: needs a default output"},
+		{"shadow", func(f *FunctionSpec) { f.Shadow = map[string]float64{"digits-svm@2": 0.05, "other": 1} }, ""},
+		{"shadow of more than all", func(f *FunctionSpec) { f.Shadow = map[string]float64{"other": 1.01} }, "shadow.other: 1.01: expected more than 0 and at most 1 (the part of the queries that ask it)"},
+		{"shadow that is no number", func(f *FunctionSpec) { f.Shadow = map[string]float64{"other": math.NaN()} }, "shadow.other: NaN: expected more than 0"},
+		{"shadow of a candidate", func(f *FunctionSpec) { f.Shadow = map[string]float64{"digits-svm": 0.1} }, "shadow.digits-svm: is a candidate too"},
+		{"shadow of no model", func(f *FunctionSpec) { f.Shadow = map[string]float64{"Other": 0.1} }, `shadow: model name "Other"`},
+		{"many shadows", func(f *FunctionSpec) {
+			f.Shadow = map[string]float64{}
+			for i := range MaxShadow + 1 {
+				f.Shadow[fmt.Sprintf("m%d", i)] = 0.1
+			}
+		}, "shadow: has 9 models: expected at most 8"},
 		{"weight", func(f *FunctionSpec) { f.Weight = 0.01 }, ""},
 		{"large weight", func(f *FunctionSpec) { f.Weight = 100.5 }, "weight: 100.5: expected 0.01 to 100 (the share against other functions)"},
 		{"small weight", func(f *FunctionSpec) { f.Weight = 0.001 }, "weight: 0.001: expected 0.01 to 100"},
@@ -196,11 +229,11 @@ func TestFunctionValidation(t *testing.T) {
 func TestFunctionDefaults(t *testing.T) {
 	got := validFunction().WithDefaults()
 	want := validFunction()
-	want.SLO, want.Policy, want.Weight = 100*time.Millisecond, PolicySingle, 1
+	want.SLO, want.Policy.Name, want.Weight = 100*time.Millisecond, PolicySingle, 1
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
-	set := FunctionSpec{Name: "f", Models: []string{"a", "b"}, SLO: time.Second, Policy: PolicyPrefer, Weight: 2.5, Budget: 10}
+	set := FunctionSpec{Name: "f", Models: []string{"a", "b"}, SLO: time.Second, Policy: PolicySpec{Name: PolicyPrefer}, Weight: 2.5, Budget: 10}
 	for _, f := range []FunctionSpec{got, set} {
 		if diff := cmp.Diff(f, f.WithDefaults()); diff != "" {
 			t.Errorf("defaults of what has them (-before +after):\n%s", diff)
@@ -281,7 +314,7 @@ func TestHoldFitsTheFunction(t *testing.T) {
 	checkError(t, f.CheckModel(&m), "slo: 20ms is not more than batching.hold of model digits-svm@1, 20ms")
 }
 
-func TestCandidatesTakeTheSameInputs(t *testing.T) {
+func TestCandidatesHaveTheSameSignature(t *testing.T) {
 	variant := func(name string, change func(*ModelSpec)) *ModelSpec {
 		m := validModel()
 		m.Name = name
@@ -292,6 +325,9 @@ func TestCandidatesTakeTheSameInputs(t *testing.T) {
 		return &m
 	}
 	a, b := variant("a", nil), variant("b", nil)
+	two := func(name, first, second string) *ModelSpec {
+		return variant(name, func(m *ModelSpec) { m.Outputs = []TensorSpec{{first, Int64, nil}, {second, Float32, nil}} })
+	}
 	newer := variant("b", func(m *ModelSpec) { m.Version, m.Inputs = "2", []TensorSpec{{"input", Float32, []int64{65}}} })
 	for _, c := range []struct {
 		name       string
@@ -300,11 +336,15 @@ func TestCandidatesTakeTheSameInputs(t *testing.T) {
 		want       string
 	}{
 		{"equal", []string{"a", "b"}, [][]*ModelSpec{{a}, {b}}, ""},
-		{"another output", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Outputs[0].DType = Float32 })}}, ""},
+		{"another output", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Outputs[0].DType = Float32 })}}, "models[1]: model c@1 has other outputs than a@1: float32[], not int64[]; expected the same outputs"},
+		{"another shape of the output", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Outputs[0].Shape = []int64{1} })}}, "models[1]: model c@1 has other outputs than a@1: int64[1], not int64[]"},
+		{"another name of the only output", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Outputs[0].Name = "label" })}}, ""},
+		{"two outputs", []string{"a", "c"}, [][]*ModelSpec{{a}, {two("c", "output", "score")}}, "model c@1 has other outputs than a@1: 2 tensors, not 1"},
+		{"names of two outputs", []string{"c", "d"}, [][]*ModelSpec{{two("c", "output", "score")}, {two("d", "output", "sure")}}, "models[1]: model d@1 has other outputs than c@1: sure float32[], not score float32[]"},
 		{"one candidate may change", []string{"b"}, [][]*ModelSpec{{b, newer}}, ""},
 		{"nothing is known", []string{"a", "b"}, [][]*ModelSpec{nil, nil}, ""},
 		{"only the second is known", []string{"a", "b"}, [][]*ModelSpec{nil, {b}}, ""},
-		{"shape", []string{"a", "b"}, [][]*ModelSpec{{a}, {b, newer}}, "models[1]: model b@2 takes other inputs than a@1: input float32[65], not input float32[64]; expected the same inputs of all candidates"},
+		{"shape", []string{"a", "b"}, [][]*ModelSpec{{a}, {b, newer}}, "models[1]: model b@2 takes other inputs than a@1: input float32[65], not input float32[64]; expected the same inputs of all models of a function"},
 		{"versions of one candidate", []string{"b", "a"}, [][]*ModelSpec{{b, newer}, {a}}, "models[0]: model b@2 takes other inputs than b@1"},
 		{"type", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Inputs[0].DType = Float64 })}}, "models[1]: model c@1 takes other inputs than a@1: input float64[64], not input float32[64]"},
 		{"name", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Inputs[0].Name = "x" })}}, "x float32[64], not input float32[64]"},
@@ -312,7 +352,7 @@ func TestCandidatesTakeTheSameInputs(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := validFunction()
-			f.Models, f.Policy = c.models, PolicyPrefer
+			f.Models, f.Policy.Name = c.models, PolicyPrefer
 			f = f.WithDefaults()
 			checkError(t, f.CheckCandidates(c.candidates), c.want)
 		})
@@ -339,6 +379,8 @@ func TestSpecJSONRoundTrip(t *testing.T) {
 	f := validFunction()
 	f.Default = json.RawMessage(`{"b": "<&>", "a": [1e5, 12345678901234567890]}`)
 	f.Weight, f.Budget = 0.3, 1e-7
+	f.Policy = PolicySpec{Name: PolicySplit, Params: map[string]any{"weights": map[string]float64{"a": 0.5}, "sticky": true, "by": "user", "eta": 1e-9}}
+	f.Loss, f.MinConfidence, f.Shadow = LossSpec{Kind: LossSquared, Scale: 3}, 0.25, map[string]float64{"b@1": 0.125}
 	f = f.WithDefaults()
 	if want := `{"a":[1e5,12345678901234567890],"b":"<&>"}`; string(f.Default) != want {
 		t.Errorf("canonical default is %s, want %s", f.Default, want)

@@ -80,7 +80,10 @@ type ModelStatus struct {
 	Replicas       []ReplicaStatus `json:"replicas"`
 	QueueDepth     int             `json:"queue_depth"`
 	// ObjectiveMicros is the evaluation time of a batch that is aimed at now.
-	ObjectiveMicros int64 `json:"objective_micros,omitempty"`
+	ObjectiveMicros int64             `json:"objective_micros,omitempty"`
+	Cache           *ModelCacheStatus `json:"cache,omitempty"`
+	// Accuracy is what the model says of itself, from 0 to 1; missing where it says nothing.
+	Accuracy *float64 `json:"accuracy,omitempty"`
 	// Queries counts queries by the name of their code, since the gateway started.
 	Queries    map[string]uint64 `json:"queries,omitempty"`
 	Conditions []Condition       `json:"conditions,omitempty"`
@@ -145,6 +148,8 @@ type FunctionStatus struct {
 	// Queries counts its queries by the name of their code, since the gateway started; Defaults those answered by the default.
 	Queries    map[string]uint64 `json:"queries,omitempty"`
 	Defaults   uint64            `json:"defaults"`
+	Policy     *PolicyStatus     `json:"policy,omitempty"`
+	Shadow     *ShadowStatus     `json:"shadow,omitempty"`
 	Conditions []Condition       `json:"conditions,omitempty"`
 }
 
@@ -166,8 +171,11 @@ type GatewayStatus struct {
 	Functions int  `json:"functions"`
 	Replicas  int  `json:"replicas"`
 	// Inflight is the number of queries that are being answered.
-	Inflight   int         `json:"inflight"`
-	Conditions []Condition `json:"conditions,omitempty"`
+	Inflight int `json:"inflight"`
+	// Cache is the prediction cache, missing when it is off, Store where what is learned is kept, missing when nowhere.
+	Cache      *CacheStatus `json:"cache,omitempty"`
+	Store      *StoreStatus `json:"store,omitempty"`
+	Conditions []Condition  `json:"conditions,omitempty"`
 }
 
 // LogLine is one line of a replica's output, or of what the gateway says about it.
@@ -265,5 +273,18 @@ type ErrorBody struct {
 // ErrorInfo is the code's name and the message.
 type ErrorInfo struct {
 	Code    string `json:"code"`
+	Message string `json:"message"`
+	// Problems are what the message says, one by one, where declarations were refused for what they declare.
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// Problem is one thing that is wrong in a declaration.
+type Problem struct {
+	Kind Kind   `json:"kind"`
+	Name string `json:"name"`
+	// Version is empty for functions.
+	Version string `json:"version,omitempty"`
+	// Path is the field, as in [FieldError]; empty when it is about the whole object.
+	Path    string `json:"path,omitempty"`
 	Message string `json:"message"`
 }

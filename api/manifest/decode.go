@@ -8,7 +8,6 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -114,7 +113,7 @@ type decoder struct {
 
 func (d *decoder) errorf(n *yaml.Node, path, format string, args ...any) {
 	if len(d.errs) < MaxErrors {
-		d.errs = append(d.errs, &Error{d.file, n.Line, n.Column, path, fmt.Sprintf(format, args...)})
+		d.errs = append(d.errs, &Error{File: d.file, Line: n.Line, Column: n.Column, Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -180,11 +179,13 @@ func (d *decoder) document(root *yaml.Node) {
 		d.finish(o, before, spec.Validate)
 		d.once("model "+spec.ID().String(), before)
 		d.set.Models = append(d.set.Models, spec)
+		d.set.models = append(d.set.models, remember(d.file, api.KindModel, d.positions))
 	case api.KindFunction:
 		spec := d.function(o).WithDefaults()
 		d.finish(o, before, spec.Validate)
 		d.once("function "+spec.Name, before)
 		d.set.Functions = append(d.set.Functions, spec)
+		d.set.functions = append(d.set.functions, remember(d.file, api.KindFunction, d.positions))
 		d.functionFields = append(d.functionFields, d.positions)
 	default:
 		if kind != "" {
@@ -230,7 +231,7 @@ func (d *decoder) position(path string) *yaml.Node {
 		if n := d.positions[path]; n != nil {
 			return n
 		}
-		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+		path = around(path)
 	}
 }
 
@@ -248,8 +249,9 @@ func (d *decoder) checkTogether() {
 	for i := range d.set.Functions {
 		f := &d.set.Functions[i]
 		d.positions = d.functionFields[i]
-		candidates := make([][]*api.ModelSpec, len(f.Models))
-		for j, ref := range f.Models {
+		refs := f.Refs()
+		candidates := make([][]*api.ModelSpec, len(refs))
+		for j, ref := range refs {
 			id, err := api.ParseModelRef(ref)
 			if err != nil {
 				continue
@@ -259,7 +261,9 @@ func (d *decoder) checkTogether() {
 				versions = slices.DeleteFunc(slices.Clone(versions), func(m *api.ModelSpec) bool { return m.Version != id.Version })
 			}
 			if len(versions) == 1 {
-				d.fieldErrors(f.CheckModel(versions[0]))
+				if j < len(f.Models) {
+					d.fieldErrors(f.CheckModel(versions[0]))
+				}
 				candidates[j] = versions
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -48,7 +49,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(exampleSet(), got); diff != "" {
+	if diff := cmp.Diff(exampleSet(), got, cmpopts.IgnoreUnexported(Set{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -64,7 +65,7 @@ func TestExampleAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(exampleSet(), got); diff != "" {
+	if diff := cmp.Diff(exampleSet(), got, cmpopts.IgnoreUnexported(Set{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -114,11 +115,26 @@ func TestFields(t *testing.T) {
 		{"quantile", modelWith("batching: {policy: quantile}"), func(s *Set) (any, any) { return s.Models[0].Batching.Max, api.DefaultBatchMax }},
 		{"prefer", functionWith("policy: prefer\nweight: 2\nbudget: 1e3"), func(s *Set) (any, any) {
 			f := s.Functions[0]
-			return []any{f.Policy, f.Weight, f.Budget}, []any{"prefer", 2.0, 1000.0}
+			return []any{f.Policy.Name, f.Weight, f.Budget}, []any{"prefer", 2.0, 1000.0}
 		}},
 		{"no weight and no budget", functionWith(""), func(s *Set) (any, any) { return []any{s.Functions[0].Weight, s.Functions[0].Budget}, []any{1.0, 0.0} }},
 		{"hold of plain zero", modelWith("batching: {hold: 0}"), func(s *Set) (any, any) { return s.Models[0].Batching.Hold, time.Duration(0) }},
 		{"strings are bytes", strings.Replace(modelWith(""), "int64", "string", 1), func(s *Set) (any, any) { return s.Models[0].Outputs[0].DType, api.Bytes }},
+		{"a policy by its name", functionWith("policy: exp3"), func(s *Set) (any, any) { return s.Functions[0].Policy, api.PolicySpec{Name: "exp3"} }},
+		{"a policy without parameters", functionWith("policy: {name: exp3}"), func(s *Set) (any, any) { return s.Functions[0].Policy, api.PolicySpec{Name: "exp3"} }},
+		{"parameters of every kind", functionWith("policy: {name: split, eta: 1, floor: -.5, sticky: true, by: user, weights: {m: 0.9, n@2.5: 1}, none: {}}"), func(s *Set) (any, any) {
+			return s.Functions[0].Policy, api.PolicySpec{Name: "split", Params: map[string]any{
+				"eta": 1.0, "floor": -0.5, "sticky": true, "by": "user", "weights": map[string]float64{"m": 0.9, "n@2.5": 1}, "none": map[string]float64{},
+			}}
+		}},
+		{"no loss", functionWith(""), func(s *Set) (any, any) { return s.Functions[0].Loss, api.LossSpec{} }},
+		{"a loss by its kind", functionWith("loss: squared"), func(s *Set) (any, any) { return s.Functions[0].Loss, api.LossSpec{Kind: "squared"} }},
+		{"a loss", functionWith("loss: {kind: absolute, scale: 10, tolerance: 0.5}"), func(s *Set) (any, any) {
+			return s.Functions[0].Loss, api.LossSpec{Kind: "absolute", Scale: 10, Tolerance: 0.5}
+		}},
+		{"a scale alone", functionWith("loss: {scale: 10}"), func(s *Set) (any, any) { return s.Functions[0].Loss, api.LossSpec{Scale: 10} }},
+		{"confidence", functionWith("default: 1\nmin_confidence: 0.6"), func(s *Set) (any, any) { return s.Functions[0].MinConfidence, 0.6 }},
+		{"shadow", functionWith("shadow: {n: 0.05, m@2: 1}"), func(s *Set) (any, any) { return s.Functions[0].Shadow, map[string]float64{"n": 0.05, "m@2": 1} }},
 		{"no SLO", functionWith(""), func(s *Set) (any, any) { return s.Functions[0].SLO, 100 * time.Millisecond }},
 		{"no default", functionWith(""), func(s *Set) (any, any) { return string(s.Functions[0].Default), "" }},
 		{"cold start", functionWith("cold_start: 5s"), func(s *Set) (any, any) { return s.Functions[0].ColdStart, 5 * time.Second }},
@@ -199,7 +215,7 @@ func TestErrors(t *testing.T) {
 		{"cost in quotes", modelWith(`cost: "3"`), `f.yaml:6:7: cost: "3" is a string: expected a number`},
 		{"cost is a list", modelWith("cost: [1]"), `f.yaml:6:7: cost: is a list: expected a number`},
 		{"cost is null", modelWith("cost:"), `f.yaml:6:6: cost: is null: give it a value or leave it out`},
-		{"cost of a function", functionWith("cost: 1"), `f.yaml:4:1: cost: there is no such field: expected one of kind, name, models, slo, default, policy, weight, budget, cold_start`},
+		{"cost of a function", functionWith("cost: 1"), `f.yaml:4:1: cost: there is no such field: expected one of kind, name, models, slo, default, policy, loss, min_confidence, shadow, weight, budget, cold_start`},
 		{"device is a number", modelWith("device: 0"), `f.yaml:6:9: device: 0 is a number: expected a string`},
 		{"device is a path", modelWith("device: /dev/nvidia0"), `f.yaml:6:9: device: device name "/dev/nvidia0": expected lower-case letters`},
 		{"weight of zero", functionWith("weight: 0"), `f.yaml:4:9: weight: 0: expected more than 0`},
@@ -209,10 +225,32 @@ func TestErrors(t *testing.T) {
 		{"infinite budget", functionWith("budget: -.inf"), `f.yaml:4:9: budget: -.inf: expected a finite number`},
 		{"large budget", functionWith("budget: 1e13"), `f.yaml:4:9: budget: 10000000000000: expected 0 to 1000000000000 (cost per second, 0 for no bound)`},
 		{"unknown batching policy", modelWith("batching: {policy: quantiles}"), `f.yaml:6:20: batching.policy: "quantiles": expected aimd, quantile, fixed or none`},
-		{"several models of single", strings.Replace(functionWith(""), "[m]", "[m, n]", 1), `f.yaml:3:9: models: has 2 candidates: the policy "single" takes one; "prefer" takes several`},
-		{"later policy", functionWith("policy: exp4"), `f.yaml:4:9: policy: "exp4" is not in this version: expected "single" (one model) or "prefer" (candidates in order of preference)`},
+		{"several models of single", strings.Replace(functionWith(""), "[m]", "[m, n]", 1), `f.yaml:3:9: models: has 2 candidates: the policy "single" takes one; all others take several`},
+		{"policy of a bad name", functionWith("policy: Exp3"), `f.yaml:4:9: policy: policy name "Exp3": expected lower-case letters`},
+		{"policy is a number", functionWith("policy: 3"), `f.yaml:4:9: policy: 3 is a number: expected a string`},
+		{"policy is a list", functionWith("policy: [exp3]"), `f.yaml:4:9: policy: is a list: expected a string`},
+		{"policy without a name", functionWith("policy: {eta: 0.1}"), `f.yaml:4:9: policy.name: is missing: expected the name of a policy`},
+		{"parameter is null", functionWith("policy: {name: exp3, eta: }"), `f.yaml:4:27: policy.eta: is null`},
+		{"parameter is a list", functionWith("policy: {name: exp3, eta: [1]}"), `f.yaml:4:27: policy.eta: is a list: expected a number, true or false, a string, or a mapping of models to numbers`},
+		{"parameter that is no number", functionWith("policy: {name: exp3, eta: .inf}"), `f.yaml:4:27: policy.eta: .inf: expected a finite number`},
+		{"parameter beyond float64", functionWith("policy: {name: exp3, eta: 1e999}"), `f.yaml:4:27: policy.eta: 1e999 is beyond the largest float64`},
+		{"parameter of a bad name", functionWith("policy: {name: exp3, eta.x: 1}"), `f.yaml:4:9: policy: "eta.x" is not the name of a parameter`},
+		{"parameter of text in numbers", functionWith("policy: {name: split, weights: {m: much}}"), `f.yaml:4:36: policy.weights.m: "much" is a string: expected a number`},
+		{"parameter of what is no model", functionWith("policy: {name: split, weights: {M: 1}}"), `f.yaml:4:32: policy.weights: model name "M"`},
+		{"loss", functionWith("loss: much"), `f.yaml:4:7: loss.kind: "much": expected zero-one, absolute or squared`},
+		{"scale of zero-one", functionWith("loss: {kind: zero-one, scale: 2}"), `f.yaml:4:31: loss.scale: is only for the kinds "absolute" and "squared"`},
+		{"scale of zero", functionWith("loss: {kind: squared, scale: 0}"), `f.yaml:4:30: loss.scale: 0: expected more than 0`},
+		{"field of a loss", functionWith("loss: {kinds: squared}"), `f.yaml:4:8: loss.kinds: there is no such field: did you mean "kind"?`},
+		{"loss of a label", strings.Replace(modelWith("---\n"), "int64", "bool", 1) + functionWith("loss: absolute"), `f.yaml:10:7: loss: absolute needs one output of numbers: model m@1 has bool[]`},
+		{"confidence over 1", functionWith("default: 1\nmin_confidence: 1.5"), `f.yaml:5:17: min_confidence: 1.5: expected 0 to 1`},
+		{"confidence without a default", functionWith("min_confidence: 0.5"), `f.yaml:4:17: min_confidence: needs a default output`},
+		{"shadow is a list", functionWith("shadow: [n]"), `f.yaml:4:9: shadow: is a list: expected a mapping of models to numbers`},
+		{"shadow of zero", functionWith("shadow: {n@1.5: 0}"), `f.yaml:4:17: shadow.n@1.5: 0: expected more than 0 and at most 1`},
+		{"shadow of a candidate", functionWith("shadow: {m: 0.5}"), `f.yaml:4:13: shadow.m: is a candidate too`},
+		{"shadow of other outputs", modelWith("---\n") + strings.NewReplacer("name: m", "name: n", "int64", "float32").Replace(modelWith("---\n")) + functionWith("shadow: {n: 0.1}"),
+			`f.yaml:16:13: shadow.n: model n@1 has other outputs than m@1: float32[], not int64[]`},
 		{"candidates of other inputs", modelWith("---\n") + strings.NewReplacer("name: m", "name: n", "[2]", "[3]").Replace(modelWith("---\n")) + strings.Replace(functionWith("policy: prefer"), "[m]", "[m, n]", 1),
-			`f.yaml:15:13: models[1]: model n@1 takes other inputs than m@1: x float32[3], not x float32[2]; expected the same inputs of all candidates`},
+			`f.yaml:15:13: models[1]: model n@1 takes other inputs than m@1: x float32[3], not x float32[2]; expected the same inputs of all models of a function`},
 		{"a candidate's outputs do not fit the default", modelWith("---\n") + strings.NewReplacer("name: m", "name: n", "int64", "bool").Replace(modelWith("---\n")) + strings.Replace(functionWith("policy: prefer\ndefault: 1"), "[m]", "[m, n]", 1),
 			`f.yaml:17:10: default: 1 is a number: expected true or false (outputs of model n@1)`},
 		{"default is not a number", functionWith("default: .nan"), `f.yaml:4:10: default: .nan: expected a number that JSON can carry`},

@@ -12,6 +12,15 @@
 //	models: [digits-svm]
 //	slo: 20ms
 //	default: -1
+//	---
+//	kind: Function
+//	name: digits-of-three
+//	models: [digits-svm, digits-logreg, digits-forest]
+//	policy: {name: exp4, eta: 0.1}                           # or its name alone
+//	loss: zero-one                                           # or {kind: absolute, scale: 10, tolerance: 1}
+//	shadow: {digits-nn: 0.05}                                # sees one query in twenty, answers none
+//	default: -1
+//	min_confidence: 0.6
 //
 // # What it promises
 //
@@ -21,7 +30,9 @@
 // run at a time.
 //
 // To the gateway: a [Set] that comes out of here has its defaults written out and is valid by itself. What it refers to
-// outside of itself (a model that is not in the set) is for the gateway to check.
+// outside of itself (a model that is not in the set, a policy's parameters) is for the gateway to check; the set remembers
+// where its fields were written, so that what the gateway refuses is refused with the line too ([Set.Refuse]), and a tool
+// that sent a set there finds the lines of the files it had read ([Set.Relocate]).
 //
 // To scripts: decoding what [Set.YAML] or [Set.JSON] wrote gives the same set again.
 //
@@ -33,6 +44,6 @@
 // # Where to read next
 //
 // decode.go turns documents into specs; object.go has the strict readers of fields; json.go reads JSON with positions,
-// because YAML's own reader takes most of JSON but not all of it. The meaning of the fields is api's: spec_model.go and
-// spec_function.go.
+// because YAML's own reader takes most of JSON but not all of it. The meaning of the fields is api's: spec_model.go,
+// spec_function.go and spec_policy.go.
 package manifest

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/xebec-serving/xebec/api"
 )
 
 // MaxErrors is how many errors are reported of one file: more than fit a screen help nobody.
@@ -16,19 +18,31 @@ type Error struct {
 	File string
 	// Line and Column count from 1. A file that cannot be read at all has Line 0.
 	Line, Column int
+	// Kind, Name and Version are those of the object, where the error does not come from reading the file, which shows it.
+	Kind          api.Kind
+	Name, Version string
 	// Path is the field, "inputs[0].shape[1]"; empty when it is about the file or a document.
 	Path    string
 	Message string
 }
 
-// Error is "file:line:column: path: message".
+// Error is "file:line:column: function name: path: message", less what is not known.
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(e.File)
-	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d:%d", e.Line, e.Column)
+	if e.File != "" {
+		b.WriteString(e.File)
+		if e.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", e.Line, e.Column)
+		}
+		b.WriteString(": ")
 	}
-	b.WriteString(": ")
+	if e.Name != "" {
+		b.WriteString(strings.ToLower(string(e.Kind)) + " " + e.Name)
+		if e.Version != "" {
+			b.WriteString("@" + e.Version)
+		}
+		b.WriteString(": ")
+	}
 	if e.Path != "" {
 		b.WriteString(e.Path)
 		b.WriteString(": ")
@@ -54,6 +68,18 @@ func (e Errors) Unwrap() []error {
 	all := make([]error, len(e))
 	for i, one := range e {
 		all[i] = one
+	}
+	return all
+}
+
+// Problems are the errors as a gateway answers them to whoever sent the manifest: without positions, which are those of the
+// text that was sent, but with the objects, so that the sender can find them in the text it had. Errors in reading are none.
+func (e Errors) Problems() []api.Problem {
+	var all []api.Problem
+	for _, one := range e {
+		if one.Name != "" {
+			all = append(all, api.Problem{Kind: one.Kind, Name: one.Name, Version: one.Version, Path: one.Path, Message: one.Message})
+		}
 	}
 	return all
 }

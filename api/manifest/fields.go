@@ -60,7 +60,10 @@ func (d *decoder) function(o *object) api.FunctionSpec {
 	if n := o.get("default"); n != nil {
 		f.Default = d.anyJSON(n, "default")
 	}
-	f.Policy = o.text("policy")
+	f.Policy = d.policy(o)
+	f.Loss = d.loss(o)
+	f.MinConfidence = o.float("min_confidence", false)
+	f.Shadow = d.numbers(o, "shadow")
 	f.Weight = o.float("weight", true)
 	f.Budget = o.float("budget", false)
 	f.ColdStart = o.duration("cold_start", false)

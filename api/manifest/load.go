@@ -101,26 +101,24 @@ func loadFile(path string) (*Set, error) {
 	return set, nil
 }
 
-// merge adds the objects of a file; origin remembers where each was declared.
+// merge adds the objects of a file, if none of them is there yet; origin remembers where each was declared.
 func (s *Set) merge(from *Set, file string, origin map[string]string) Errors {
 	var errs Errors
-	claim := func(what string) bool {
+	claim := func(what string) {
 		if first, twice := origin[what]; twice {
 			errs = append(errs, &Error{File: file, Message: fmt.Sprintf("%s is declared twice: first in %s", what, first)})
-			return false
+			return
 		}
 		origin[what] = file
-		return true
 	}
 	for i := range from.Models {
-		if claim("model " + from.Models[i].ID().String()) {
-			s.Models = append(s.Models, from.Models[i])
-		}
+		claim("model " + from.Models[i].ID().String())
 	}
 	for i := range from.Functions {
-		if claim("function " + from.Functions[i].Name) {
-			s.Functions = append(s.Functions, from.Functions[i])
-		}
+		claim("function " + from.Functions[i].Name)
+	}
+	if len(errs) == 0 {
+		s.Append(from)
 	}
 	return errs
 }

@@ -144,29 +144,39 @@ func (o *object) float(name string, positive bool) float64 {
 		return 0
 	}
 	path := o.at(name)
-	// YAML takes a number beyond the largest float64 for text.
-	if _, err := strconv.ParseFloat(n.Value, 64); errors.Is(err, strconv.ErrRange) {
-		o.d.errorf(n, path, "%s is beyond the largest float64", clip(n.Value))
-		return 0
-	}
-	if tag := n.ShortTag(); n.Kind != yaml.ScalarNode || tag != "!!int" && tag != "!!float" {
-		o.d.errorf(n, path, "%s: expected a number", describe(n))
-		return 0
-	}
-	var v float64
-	err := n.Decode(&v)
-	switch {
-	case err != nil || math.IsNaN(v) || math.IsInf(v, 0):
-		o.d.errorf(n, path, "%s: expected a finite number", clip(n.Value))
-		return 0
-	case v < 0 || positive && v == 0:
+	v, ok := o.d.finite(n, path)
+	if ok && (v < 0 || positive && v == 0) {
 		low := "0 or more"
 		if positive {
 			low = "more than 0"
 		}
 		o.d.errorf(n, path, "%s: expected %s", clip(n.Value), low)
 	}
-	return v + 0 // no -0, which would not survive being written
+	return v
+}
+
+// finite reads a number of either sign.
+func (d *decoder) finite(n *yaml.Node, path string) (float64, bool) {
+	if beyondFloat(n) {
+		d.errorf(n, path, "%s is beyond the largest float64", clip(n.Value))
+		return 0, false
+	}
+	if tag := n.ShortTag(); n.Kind != yaml.ScalarNode || tag != "!!int" && tag != "!!float" {
+		d.errorf(n, path, "%s: expected a number", describe(n))
+		return 0, false
+	}
+	var v float64
+	if err := n.Decode(&v); err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		d.errorf(n, path, "%s: expected a finite number", clip(n.Value))
+		return 0, false
+	}
+	return v + 0, true // no -0, which would not survive being written
+}
+
+// beyondFloat finds the numbers that YAML takes for text, for they are beyond the largest float64.
+func beyondFloat(n *yaml.Node) bool {
+	_, err := strconv.ParseFloat(n.Value, 64)
+	return n.Kind == yaml.ScalarNode && errors.Is(err, strconv.ErrRange)
 }
 
 func (o *object) boolean(name string) (v, given bool) {
@@ -284,7 +294,7 @@ func nearest(s string, names []string) string {
 		if strings.EqualFold(s, name) || strings.EqualFold(strings.ReplaceAll(s, "-", "_"), name) {
 			return name
 		}
-		if d := edits(s, name); d < distance && d < len(name)-1 {
+		if d := edits(s, name); d < distance && 2*d < len(name) {
 			best, distance = name, d
 		}
 	}

@@ -39,7 +39,7 @@ batching: {policy: aimd, max: 4096, max_bytes: 67108864}
 retry: true
 timeout: 30s
 queue: {max: 16384}
-cache: "off"
+cache: "on"
 ---
 kind: Function
 name: digits
@@ -102,7 +102,7 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v in:\n%s", err, text)
 			}
-			if diff := cmp.Diff(set, got, cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(set, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Set{})); diff != "" {
 				t.Fatalf("(-want +got):\n%s\nof:\n%s", diff, text)
 			}
 		}
@@ -199,8 +199,18 @@ func drawFunction(t *rapid.T) api.FunctionSpec {
 		SLO:       time.Duration(duration.Draw(t, "slo")),
 		ColdStart: time.Duration(rapid.Int64Range(0, int64(api.MaxColdStart)).Draw(t, "cold start")),
 	}
-	if len(f.Models) > 1 || rapid.Bool().Draw(t, "prefers") {
-		f.Policy = api.PolicyPrefer
+	if len(f.Models) > 1 || rapid.Bool().Draw(t, "has policy") {
+		f.Policy = drawPolicy(t)
+	}
+	f.Loss.Kind = rapid.SampledFrom([]string{"", api.LossZeroOne, api.LossAbsolute, api.LossSquared}).Draw(t, "loss")
+	if f.Loss.Kind != api.LossZeroOne && rapid.Bool().Draw(t, "has scale") {
+		f.Loss.Scale, f.Loss.Tolerance = amount(1e-9, 1e9).Draw(t, "scale"), amount(1e-9, 1e9).Draw(t, "tolerance")
+	}
+	for _, ref := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"shadow", "shadow@1.0", "other-model-of-the-set@2"}), 0, 3, rapid.ID[string]).Draw(t, "shadow") {
+		if f.Shadow == nil {
+			f.Shadow = map[string]float64{}
+		}
+		f.Shadow[ref] = amount(1e-6, 1).Draw(t, "part")
 	}
 	if rapid.Bool().Draw(t, "has default") {
 		raw, err := json.Marshal(drawJSON(t, 3))
@@ -209,9 +219,34 @@ func drawFunction(t *rapid.T) api.FunctionSpec {
 		}
 		if !bytes.Equal(raw, []byte("null")) {
 			f.Default = raw
+			f.MinConfidence = amount(0, 1).Draw(t, "confidence")
 		}
 	}
 	return f.WithDefaults()
+}
+
+func drawPolicy(t *rapid.T) api.PolicySpec {
+	p := api.PolicySpec{Name: rapid.SampledFrom([]string{api.PolicyPrefer, api.PolicyExp3, api.PolicyEpsilonGreedy, "my-own", "1e3"}).Draw(t, "policy")}
+	for range rapid.IntRange(0, 4).Draw(t, "parameters") {
+		if p.Params == nil {
+			p.Params = map[string]any{}
+		}
+		var v any
+		switch rapid.IntRange(0, 3).Draw(t, "kind of parameter") {
+		case 0:
+			v = rapid.OneOf(rapid.Float64Range(-1e300, 1e300), rapid.SampledFrom([]float64{0, 1, -1, 1e21, 5e-324})).Draw(t, "number") + 0
+		case 1:
+			v = rapid.Bool().Draw(t, "bool")
+		case 2:
+			v = text.Filter(func(s string) bool {
+				return s != "" && len(s) <= api.MaxPolicyTextBytes && !strings.ContainsFunc(s, unicode.IsControl)
+			}).Draw(t, "text")
+		default:
+			v = rapid.MapOfN(rapid.SampledFrom([]string{"a", "b@1.10", "c@2026-01-02", "null", "1"}), rapid.Float64Range(0.001, 10), 0, 3).Draw(t, "numbers")
+		}
+		p.Params[rapid.SampledFrom([]string{"eta", "n", "y", "null", "floor_2", "models"}).Draw(t, "parameter")] = v
+	}
+	return p
 }
 
 func drawJSON(t *rapid.T, depth int) any {
@@ -249,7 +284,8 @@ func drawJSON(t *rapid.T, depth int) any {
 // being written and read again.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{example, `{"kind": "Function", "name": "f", "models": ["m"], "default": {"a": [1e3, "\ud83d\ude00"]}}`,
-		"- kind: Function\n  name: f\n  models: [m]\n  slo: 1.5s\n", "a: &a [x]\nb: *a\n", "kind: Function\n\tname: f\n", "? [a]\n: b\n", "%YAML 1.1\n---\nkind: Model\n...\n"} {
+		"- kind: Function\n  name: f\n  models: [m]\n  slo: 1.5s\n", "a: &a [x]\nb: *a\n", "kind: Function\n\tname: f\n", "? [a]\n: b\n", "%YAML 1.1\n---\nkind: Model\n...\n",
+		"kind: Function\nname: f\nmodels: [m, n]\npolicy: {name: split, weights: {m: 0.9, n: .1}, sticky: true, by: x}\nloss: {scale: 2}\nshadow: {o@1: 0.5}\ndefault: 1\nmin_confidence: 0.5\n"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -279,7 +315,7 @@ func FuzzDecode(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%v in:\n%s", err, text)
 			}
-			if diff := cmp.Diff(set, again, cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(set, again, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Set{})); diff != "" {
 				t.Fatalf("(-first +again):\n%s", diff)
 			}
 		}
