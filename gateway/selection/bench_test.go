@@ -1,0 +1,70 @@
+package selection
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+// beat is one query and its feedback, in memory that is used again, as the gateway's is.
+type beat struct {
+	p        Policy
+	q        Query
+	out      Selection
+	c        Combining
+	f        Feedback
+	r        random
+	nobodies int
+}
+
+func newBeat(t testing.TB, name string, candidates, width int) *beat {
+	p, s := newPolicy(t, name, nil, candidates)
+	b := &beat{p: p, r: 1}
+	b.q = Query{State: s, Allowed: All(candidates), Limits: make([]float64, candidates)}
+	b.c = Combining{State: s, Selected: All(candidates), Width: width, Known: All(candidates), Tolerance: 1,
+		Values: make([]float64, candidates*width), Out: make([]float64, width)}
+	b.f = Feedback{State: s, Selected: 1, P: make([]float64, candidates), Losses: make([]float64, candidates), Delta: make([]float64, len(s.V))}
+	for i := range candidates {
+		s.Row(i)[SlotCount], s.Row(i)[SlotLoss] = 100, float64(i)
+		b.q.Limits[i] = 0.9
+		b.c.Answers = append(b.c.Answers, Answer{i, uint64(i % 3), math.NaN()})
+		b.f.P[i] = 0.5
+		if p.Mode() == One && i > 0 {
+			b.f.Losses[i] = math.NaN()
+		}
+	}
+	return b
+}
+
+func (b *beat) selectOnce() {
+	b.q.Seed = b.r.next()
+	b.p.Select(&b.q, &b.out)
+	if b.out.Ask == 0 {
+		b.nobodies++
+	}
+}
+
+func (b *beat) combineOnce() { b.p.Combine(&b.c) }
+
+func (b *beat) observeOnce() {
+	clear(b.f.Delta)
+	b.p.Observe(&b.f)
+}
+
+func BenchmarkPolicies(b *testing.B) {
+	for _, name := range Names() {
+		for _, n := range []int{2, 5, 64} {
+			beat := newBeat(b, name, n, 0)
+			for _, step := range []struct {
+				name string
+				run  func()
+			}{{"select", beat.selectOnce}, {"combine", beat.combineOnce}, {"observe", beat.observeOnce}} {
+				b.Run(fmt.Sprintf("%s/%d/%s", name, n, step.name), func(b *testing.B) {
+					for b.Loop() {
+						step.run()
+					}
+				})
+			}
+		}
+	}
+}

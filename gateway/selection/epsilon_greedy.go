@@ -1,0 +1,57 @@
+package selection
+
+func init() {
+	Register(Definition{
+		Name: "epsilon-greedy",
+		Doc:  "asks the candidate with the lowest mean loss, and now and then any",
+		Parameters: []Parameter{
+			{"epsilon", Number, 0.1, 0, 1, "the part of the queries that is spread evenly over all candidates"},
+			memoryParameter(500),
+		},
+		Make: func(v Values) (Policy, error) {
+			return &epsilonGreedy{Counting{Memory: memoryOf(v)}, "epsilon-greedy", v.Number("epsilon")}, nil
+		},
+	})
+}
+
+// epsilonGreedy is the simplest of the policies that explore (Sutton and Barto, Reinforcement learning, section 2.2). Its mean
+// losses are as if each candidate had been right once more than it has: one that is little known is tried.
+type epsilonGreedy struct {
+	Counting
+	named
+	epsilon float64
+}
+
+func (p *epsilonGreedy) Select(q *Query, out *Selection) {
+	var wish Vector
+	p.probabilities(q.State, q.Allowed, &wish)
+	Draw(q, &wish, out)
+}
+
+func (p *epsilonGreedy) Shares(s State, allowed Set, dst []float64) {
+	var wish Vector
+	p.probabilities(s, allowed, &wish)
+	copy(dst, wish[:])
+}
+
+// probabilities are (1−ε) for the best ones together, and ε for all together.
+func (p *epsilonGreedy) probabilities(s State, allowed Set, dst *Vector) {
+	best, least := Set(0), 0.0
+	for t := allowed; t != 0; t &= t - 1 {
+		i := t.First()
+		count, loss := told(s.Row(i))
+		switch mean := loss / (count + 1); {
+		case best == 0 || mean < least:
+			best, least = Set(0).With(i), mean
+		case mean == least:
+			best = best.With(i)
+		}
+	}
+	for t := allowed; t != 0; t &= t - 1 {
+		i := t.First()
+		dst[i] = p.epsilon / float64(allowed.Len())
+		if best.Has(i) {
+			dst[i] += (1 - p.epsilon) / float64(best.Len())
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package selection
+
+// slotWeight is the log-weight of a candidate's row in the policies with weights, which have weightSlots slots.
+const (
+	slotWeight  = OwnSlots
+	weightSlots = OwnSlots + 1
+)
+
+func init() {
+	Register(Definition{
+		Name: "exp3",
+		Doc:  "asks one candidate, the more often the better it has been; learns from the loss of the one that was asked",
+		Parameters: []Parameter{
+			{"eta", Number, 0.06, 1e-6, 10, "how far a loss moves a weight"},
+			{"gamma", Number, 0.03, 1e-6, 1, "the part of the queries that is spread evenly over all candidates"},
+			{"floor", Number, 0.01, 1e-6, 1, "what the weights of all that have fallen behind come to at the least, where the best has 1"},
+		},
+		Make: func(v Values) (Policy, error) {
+			return &exp3{named: "exp3", eta: v.Number("eta"), gamma: v.Number("gamma"),
+				depth: depthOf(len(v.Candidates), v.Number("floor"))}, nil
+		},
+	})
+}
+
+// exp3 is the paper's single model selection policy (section 5.1; Auer, Cesa-Bianchi, Freund and Schapire, The nonstochastic
+// multiarmed bandit problem, 2002): s ← s·exp(−η·L/p) for the candidate that was asked, with the p by which it was. It adds
+// the part γ of even exploration, as Auer and others do, and the bound on lags (weights.go).
+type exp3 struct {
+	AsksOne
+	named
+	eta, gamma, depth float64
+}
+
+func (*exp3) Learns() bool { return true }
+func (*exp3) Slots() int   { return weightSlots }
+
+func (p *exp3) Join(s State, i int) {
+	joinCounts(s, i)
+	joinWeights(s, slotWeight, i, p.depth)
+}
+
+func (p *exp3) Descend(global, s State) {
+	descendCounts(global, s)
+	descendWeights(global, s, slotWeight, p.depth)
+}
+
+func (p *exp3) Select(q *Query, out *Selection) {
+	var wish Vector
+	p.probabilities(q.State, q.Allowed, &wish)
+	Draw(q, &wish, out)
+}
+
+// probabilities are p = (1−γ)·s/Σs + γ/K over the allowed candidates, K of them.
+func (p *exp3) probabilities(s State, allowed Set, dst *Vector) {
+	var lag Vector
+	lags(s, slotWeight, p.depth, &lag)
+	shares(allowed, &lag, dst)
+	k := float64(allowed.Len())
+	for t := allowed; t != 0; t &= t - 1 {
+		i := t.First()
+		dst[i] = (1-p.gamma)*dst[i] + p.gamma/k
+	}
+}
+
+func (p *exp3) Shares(s State, allowed Set, dst []float64) {
+	var wish Vector
+	p.probabilities(s, allowed, &wish)
+	copy(dst, wish[:])
+}
+
+// Weights are s/Σs: the probabilities without the even part.
+func (p *exp3) Weights(s State, dst []float64) {
+	var lag, w Vector
+	lags(s, slotWeight, p.depth, &lag)
+	shares(All(s.Candidates()), &lag, &w)
+	copy(dst, w[:])
+}
+
+func (p *exp3) Observe(f *Feedback) {
+	CountLosses(f, ownMemory, false)
+	if f.Selected.Len() != 1 {
+		return // it asks one: p would mean something else
+	}
+	i := f.Selected.First()
+	loss, ok := f.Loss(i)
+	if !ok || i >= len(f.P) || !(f.P[i] > 0) {
+		return
+	}
+	f.row(i)[slotWeight] = lower(f.State.Row(i)[slotWeight], bestOf(f.State, slotWeight), p.eta*loss/min(f.P[i], 1), p.depth)
+}

@@ -1,0 +1,173 @@
+package selection
+
+func init() {
+	Register(Definition{
+		Name: "exp4",
+		Doc:  "asks all candidates and combines their answers by weights; learns from the loss of each",
+		Parameters: []Parameter{
+			{"eta", Number, 0.1, 1e-6, 10, "how far a loss moves a weight"},
+			{"floor", Number, 1.0, 1e-6, MaxCandidates, "what the weights of all that have fallen behind come to at the least, where the best has 1; above 1 they may outvote it"},
+			{"first", Whole, 0.0, 0, MaxCandidates, "how many are asked at first, the heaviest ones, and the others only when these disagree; 0: all at once"},
+			{"enough", Number, 0.9, 0, 1, "the confidence of the first ones' answer with which the others are not asked; at least min_confidence"},
+			{"explore", Number, 0.02, 0, 1, "the part of the queries of which all are asked at once, whatever first says, so that a candidate that has become better is found"},
+		},
+		Make: func(v Values) (Policy, error) {
+			return &exp4{named: "exp4", eta: v.Number("eta"), depth: depthOf(len(v.Candidates), v.Number("floor")),
+				first: int(v.Number("first")), enough: v.Number("enough"), explore: v.Number("explore")}, nil
+		},
+	})
+}
+
+// exp4 is the paper's ensemble policy (section 5.2): every candidate is asked, the answer is the weighted vote or the weighted
+// average, and each weight falls by that candidate's own loss, s ← s·exp(−η·L). It adds the bound on lags (weights.go), by which
+// an ensemble stays one: without it the best candidate would in the end outweigh all others together, and the vote be its own.
+type exp4 struct {
+	named
+	eta, depth      float64
+	first           int
+	enough, explore float64
+}
+
+func (*exp4) Mode() Mode   { return Several }
+func (*exp4) Learns() bool { return true }
+func (*exp4) Slots() int   { return weightSlots }
+func (*exp4) Init(s State) { clear(s.V) }
+
+func (p *exp4) Join(s State, i int) {
+	joinCounts(s, i)
+	joinWeights(s, slotWeight, i, p.depth)
+}
+
+func (p *exp4) Descend(global, s State) {
+	descendCounts(global, s)
+	descendWeights(global, s, slotWeight, p.depth)
+}
+
+// Select asks all that are allowed. With `first` it asks the heaviest ones, and when their answers are in, and not sure
+// enough, the rest: the paper's "select again".
+func (p *exp4) Select(q *Query, out *Selection) {
+	out.Ask = 0
+	switch {
+	case q.Asked != 0:
+		if p.first > 0 && q.Confidence < max(p.enough, q.MinConfidence) {
+			out.Ask = q.Allowed &^ q.Asked
+		}
+	case p.first == 0 || p.first >= q.Allowed.Len():
+		out.Ask = q.Allowed
+	default:
+		out.Ask = p.heaviest(q.State, q.Allowed)
+		if r := random(q.Seed); r.unit() < p.explore {
+			out.Ask = q.Allowed
+		}
+	}
+	for t := out.Ask; t != 0; t &= t - 1 {
+		out.P[t.First()] = 1
+	}
+}
+
+// heaviest are the first candidates to be asked.
+func (p *exp4) heaviest(s State, allowed Set) Set {
+	var lag Vector
+	lags(s, slotWeight, p.depth, &lag)
+	for i := range lag {
+		lag[i] = -lag[i]
+	}
+	chosen := Set(0)
+	for range min(p.first, allowed.Len()) {
+		chosen = chosen.With(highest(allowed&^chosen, &lag))
+	}
+	return chosen
+}
+
+// Shares are 1 for those that are always asked. The others are asked when the first ones disagree, which happens at most as
+// often as one of them is wrong: the sum of their losses bounds it.
+func (p *exp4) Shares(s State, allowed Set, dst []float64) {
+	clear(dst)
+	first, rest := allowed, 0.0
+	if p.first > 0 && p.first < allowed.Len() {
+		first = p.heaviest(s, allowed)
+		rest = p.explore
+		mean := pooled(s, allowed)
+		for t := first; t != 0; t &= t - 1 {
+			count, loss := told(s.Row(t.First()))
+			rest += (loss + mean) / (count + 1)
+		}
+	}
+	for t := allowed; t != 0; t &= t - 1 {
+		dst[t.First()] = min(rest, 1)
+	}
+	for t := first; t != 0; t &= t - 1 {
+		dst[t.First()] = 1
+	}
+}
+
+// mostGain is what the best member of an ensemble is worth: less than 1, so that others still add something to it in the plan's
+// 1 − Π(1 − gain).
+const mostGain = 0.9
+
+// Gains are in proportion to the weights.
+func (p *exp4) Gains(s State, dst []float64) {
+	var w Vector
+	p.weights(s, &w)
+	most := w[highest(All(s.Candidates()), &w)]
+	for i := range dst {
+		dst[i] = mostGain * w[i] / most
+	}
+}
+
+func (p *exp4) weights(s State, dst *Vector) {
+	var lag Vector
+	lags(s, slotWeight, p.depth, &lag)
+	shares(All(s.Candidates()), &lag, dst)
+}
+
+// Weights are what each candidate's word counts for; they sum to 1.
+func (p *exp4) Weights(s State, dst []float64) {
+	var w Vector
+	p.weights(s, &w)
+	copy(dst, w[:])
+}
+
+func (p *exp4) Combine(c *Combining) {
+	var w Vector
+	p.weights(c.State, &w)
+	Vote(c, &w)
+}
+
+// Observe lowers each weight by its candidate's loss. A candidate that was not asked, or has not answered, is charged its mean
+// loss, as the paper puts the mean in place of a missing prediction: otherwise whoever is asked less would gain on the
+// others by it.
+func (p *exp4) Observe(f *Feedback) {
+	CountLosses(f, ownMemory, false)
+	n := f.State.Candidates()
+	var w, charge Vector
+	p.weights(f.State, &w)
+	sum, told := 0.0, 0.0
+	for i := range n {
+		if loss, ok := f.Loss(i); ok {
+			sum, told = sum+w[i]*loss, told+w[i]
+		}
+	}
+	if told == 0 {
+		return
+	}
+	best := bestOf(f.State, slotWeight)
+	next := best - absurd
+	for i := range n {
+		loss, ok := f.Loss(i)
+		if !ok {
+			loss = MeanLoss(f.State, i)
+		}
+		if loss != loss {
+			loss = sum / told // of which nothing is known: as those who answered, by weight
+		}
+		charge[i] = p.eta * loss
+		if lw := f.State.Row(i)[slotWeight]; known(lw) {
+			next = max(next, lw-charge[i])
+		}
+	}
+	// The bound is that of the best after it has fallen as well.
+	for i := range n {
+		f.row(i)[slotWeight] = lower(f.State.Row(i)[slotWeight], next, charge[i], p.depth)
+	}
+}

@@ -1,0 +1,102 @@
+package selection
+
+import (
+	"math"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+func init() {
+	Register(Definition{
+		Name: "split",
+		Doc:  "divides the queries by fixed weights; the queries of one context always go to the same candidate",
+		Parameters: []Parameter{
+			{"weights", Weights, nil, 0, 1e9, "each candidate's part, relative to the sum; all the same by default, 0 for one that is not named"},
+		},
+		Make: func(v Values) (Policy, error) {
+			p := &split{named: "split"}
+			sum := 0.0
+			given := v.Weights("weights")
+			for i, ref := range v.Candidates {
+				p.key[i], p.weight[i] = hashOf(ref), 1
+				if given != nil {
+					p.weight[i] = given[i]
+				}
+				sum += p.weight[i]
+			}
+			if sum == 0 {
+				return nil, api.FieldErrors{{Path: "policy.weights", Message: "all are 0: expected one at least that is above 0, or nobody would be asked"}}
+			}
+			return p, nil
+		},
+	})
+}
+
+// split compares candidates in production: it learns nothing from feedback, but counts each candidate's losses, which is what
+// people compare. A weight of 0 means never, also when all others are away.
+type split struct {
+	AsksOne
+	named
+	weight Vector
+	key    [MaxCandidates]uint64 // hashes of the candidates' names, so that their order does not matter
+}
+
+// Learns is true: what is learned is the record, for those who read it.
+func (*split) Learns() bool { return true }
+
+func (*split) Observe(f *Feedback) { CountLosses(f, ownMemory, false) }
+
+func (p *split) Select(q *Query, out *Selection) {
+	within := *q
+	for t := within.Allowed; t != 0; t &= t - 1 {
+		if i := t.First(); p.weight[i] == 0 {
+			within.Allowed = within.Allowed.Without(i)
+		}
+	}
+	if !q.HasContext {
+		Draw(&within, &p.weight, out)
+		return
+	}
+	// Weighted rendezvous hashing (Thaler and Ravishankar, 1998; the logarithm as in Schindelhauer and Schomaker, Weighted
+	// distributed hash tables, SPAA 2005): each candidate has an exponentially distributed time for each context, with its weight
+	// as the rate, and the earliest wins. That happens with a probability in proportion to the weight, and a weight that
+	// grows takes contexts from the others and moves none between them.
+	var rank Vector
+	for t := within.Allowed; t != 0; t &= t - 1 {
+		i := t.First()
+		rank[i] = math.Log(unit(mix(q.Sticky^p.key[i]))) / p.weight[i]
+	}
+	within.Seed = mix(q.Sticky) // who has to give way to a limit is the context's fate too, not the query's
+	Best(&within, &rank, out)
+}
+
+func (p *split) Shares(_ State, allowed Set, dst []float64) {
+	clear(dst)
+	sum := 0.0
+	for t := allowed; t != 0; t &= t - 1 {
+		sum += p.weight[t.First()]
+	}
+	for t := allowed; t != 0 && sum > 0; t &= t - 1 {
+		i := t.First()
+		dst[i] = p.weight[i] / sum
+	}
+}
+
+// Gains are 1 less the mean losses, and 0 for those that are never asked.
+func (p *split) Gains(s State, dst []float64) {
+	rightness(s, dst)
+	for i := range dst {
+		if p.weight[i] == 0 {
+			dst[i] = 0
+		}
+	}
+}
+
+// hashOf is FNV-1a, mixed.
+func hashOf(s string) uint64 {
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 0x100000001b3
+	}
+	return mix(h)
+}
