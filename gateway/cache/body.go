@@ -1,0 +1,159 @@
+package cache
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// valueBytes is what stands before a value's dimensions: its lengths.
+const valueBytes = 8
+
+// encodedBytes is the length of values in a body.
+func encodedBytes(values []api.Value) int {
+	n := 0
+	for i := range values {
+		n += valueBytes + 8*len(values[i].Dims) + len(values[i].Data)
+	}
+	return n
+}
+
+// cursor walks through the body of a chain.
+type cursor struct {
+	pool *pool
+	part []byte // what is left of the block at hand
+	next uint32 // the block after it
+}
+
+// begin is a cursor at the beginning of an entry's body.
+func (p *pool) begin(e *head) cursor { return cursor{p, e.body[:], e.next} }
+
+// resume is a cursor n bytes into a body, given the block in which byte n-1 lies (the first one where n is 0).
+func (p *pool) resume(first, last uint32, n int) cursor {
+	if first == last {
+		e := p.at(first)
+		return cursor{p, e.body[n:], e.next}
+	}
+	t := p.tailAt(last)
+	return cursor{p, t.body[n-headBody-(blocksFor(n)-2)*tailBody:], t.next}
+}
+
+func (c *cursor) advance() {
+	t := c.pool.tailAt(c.next)
+	c.part, c.next = t.body[:], t.next
+}
+
+func (c *cursor) write(b []byte) {
+	for {
+		n := copy(c.part, b)
+		c.part, b = c.part[n:], b[n:]
+		if len(b) == 0 {
+			return
+		}
+		c.advance()
+	}
+}
+
+func (c *cursor) read(b []byte) {
+	for {
+		n := copy(b, c.part)
+		c.part, b = c.part[n:], b[n:]
+		if len(b) == 0 {
+			return
+		}
+		c.advance()
+	}
+}
+
+// equal reports whether b comes next, and moves past it if so.
+func (c *cursor) equal(b []byte) bool {
+	for {
+		n := min(len(b), len(c.part))
+		if !bytes.Equal(b[:n], c.part[:n]) {
+			return false
+		}
+		c.part, b = c.part[n:], b[n:]
+		if len(b) == 0 {
+			return true
+		}
+		c.advance()
+	}
+}
+
+func lengths(v *api.Value) (b [valueBytes]byte) {
+	binary.LittleEndian.PutUint32(b[:], uint32(len(v.Data)))
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(v.Dims)))
+	return b
+}
+
+func (c *cursor) writeValues(values []api.Value) {
+	for i := range values {
+		v := &values[i]
+		b := lengths(v)
+		c.write(b[:])
+		for _, dim := range v.Dims {
+			binary.LittleEndian.PutUint64(b[:], uint64(dim))
+			c.write(b[:])
+		}
+		c.write(v.Data)
+	}
+}
+
+func (c *cursor) equalValues(values []api.Value) bool {
+	for i := range values {
+		v := &values[i]
+		b := lengths(v)
+		if !c.equal(b[:]) {
+			return false
+		}
+		for _, dim := range v.Dims {
+			binary.LittleEndian.PutUint64(b[:], uint64(dim))
+			if !c.equal(b[:]) {
+				return false
+			}
+		}
+		if !c.equal(v.Data) {
+			return false
+		}
+	}
+	return true
+}
+
+// readValues reads n values into dst, whose buffers are used again.
+func (c *cursor) readValues(dst []api.Value, n int) []api.Value {
+	dst = resize(dst, n)
+	var b [valueBytes]byte
+	for i := range dst {
+		v := &dst[i]
+		c.read(b[:])
+		data, dims := int(binary.LittleEndian.Uint32(b[:])), int(binary.LittleEndian.Uint32(b[4:]))
+		v.Dims = slices.Grow(v.Dims[:0], dims)[:dims]
+		for j := range v.Dims {
+			c.read(b[:])
+			v.Dims[j] = int64(binary.LittleEndian.Uint64(b[:]))
+		}
+		v.Data = slices.Grow(v.Data[:0], data)[:data]
+		c.read(v.Data)
+	}
+	return dst
+}
+
+// copyValues copies values into dst, whose buffers are used again.
+func copyValues(dst, values []api.Value) []api.Value {
+	dst = resize(dst, len(values))
+	for i := range dst {
+		dst[i].Data = append(dst[i].Data[:0], values[i].Data...)
+		dst[i].Dims = append(dst[i].Dims[:0], values[i].Dims...)
+	}
+	return dst
+}
+
+// resize makes dst n values long; those between its length and its capacity keep their buffers.
+func resize(dst []api.Value, n int) []api.Value {
+	if n <= cap(dst) {
+		return dst[:n]
+	}
+	return slices.Grow(dst[:cap(dst)], n-cap(dst))[:n]
+}

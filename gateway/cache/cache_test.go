@@ -1,0 +1,489 @@
+package cache
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// one is an input, or an output, of one value.
+func one(s string) []api.Value { return []api.Value{{Data: []byte(s)}} }
+
+// asker is a waiter that writes down what it is told.
+type asker struct {
+	Waiter
+	told []string
+}
+
+func newAsker() *asker {
+	a := &asker{}
+	a.Owner = a
+	return a
+}
+
+func (a *asker) Filled(w *Waiter) {
+	a.told = append(a.told, fmt.Sprintf("filled %s %v", w.Outputs[0].Data, w.Confidence))
+}
+
+func (a *asker) Failed(_ *Waiter, code api.Code) { a.told = append(a.told, "failed "+code.String()) }
+
+func (a *asker) request(m *Model, salt string, inputs []api.Value) Outcome {
+	return m.Request(m.Key([]byte(salt), inputs), []byte(salt), inputs, &a.Waiter)
+}
+
+// put fills an input that is not there.
+func put(t *testing.T, m *Model, in, out string) {
+	t.Helper()
+	a := newAsker()
+	if o := a.request(m, "", one(in)); o != Lead {
+		t.Fatalf("%s: got %v", in, o)
+	}
+	a.Fill(one(out), math.NaN())
+}
+
+// got asks for an input, and fails the flight if that led one.
+func got(m *Model, in string) string {
+	a := newAsker()
+	o := a.request(m, "", one(in))
+	switch o {
+	case Hit:
+		return string(a.Outputs[0].Data)
+	case Lead:
+		a.Fail(api.Cancelled)
+	case Wait:
+		a.Cancel()
+	}
+	return "-" + o.String()
+}
+
+func small(t *testing.T) *Cache {
+	c := newCache(64<<10, 1, 1)
+	t.Cleanup(func() { c.check(t) })
+	return c
+}
+
+func TestAHitHasWhatWasFilled(t *testing.T) {
+	m := small(t).Model()
+	in := []api.Value{{Data: []byte("abc"), Dims: []int64{3}}, {Data: bytes.Repeat([]byte{7}, 1000)}, {Dims: []int64{0, 4}}}
+	out := []api.Value{{Data: bytes.Repeat([]byte{9}, 300), Dims: []int64{2, 150}}, {Data: []byte{}}}
+	a := newAsker()
+	if o := a.request(m, "salt", in); o != Lead {
+		t.Fatalf("got %v", o)
+	}
+	a.Fill(out, 0.25)
+	a.Outputs = []api.Value{{Data: make([]byte, 400)}, {Data: []byte("old"), Dims: []int64{1}}, {Data: []byte("more")}}
+	buffer := &a.Outputs[0].Data[0]
+	if o := a.request(m, "salt", in); o != Hit || !equalValues(a.Outputs, out) || a.Confidence != 0.25 {
+		t.Fatalf("got %v: %v, %v", o, a.Outputs, a.Confidence)
+	}
+	if &a.Outputs[0].Data[0] != buffer {
+		t.Error("the caller's buffer was not used")
+	}
+	b := newAsker()
+	if !m.Fetch(m.Key([]byte("salt"), in), []byte("salt"), in, &b.Waiter) || !equalValues(b.Outputs, out) {
+		t.Errorf("fetch found %v", b.Outputs)
+	}
+	if got, want := m.Stats(), (ModelStats{Hits: 1, Misses: 1}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestWhatTheModelDoesNotSayStaysNaN(t *testing.T) {
+	m := small(t).Model()
+	put(t, m, "in", "out")
+	a := newAsker()
+	if o := a.request(m, "", one("in")); o != Hit || !math.IsNaN(a.Confidence) {
+		t.Errorf("got %v with confidence %v", o, a.Confidence)
+	}
+}
+
+// TestACollisionNeverAnswers: every key is one and the same, and still nobody gets another's prediction.
+func TestACollisionNeverAnswers(t *testing.T) {
+	c := small(t)
+	c.disguise = func(Key) Key { return Key{} }
+	m, other := c.Model(), c.Model()
+	put(t, m, "in", "out")
+	for _, v := range []struct {
+		name, salt string
+		in         []api.Value
+	}{
+		{"other bytes", "", one("im")},
+		{"fewer bytes", "", one("i")},
+		{"more bytes", "", one("in ")},
+		{"other salt", "s", one("in")},
+		{"bytes moved into the salt", "i", one("n")},
+		{"dimensions", "", []api.Value{{Data: []byte("in"), Dims: []int64{2}}}},
+		{"two values", "", []api.Value{{Data: []byte("i")}, {Data: []byte("n")}}},
+		{"an empty value more", "", []api.Value{{Data: []byte("in")}, {}}},
+		{"nothing", "", nil},
+	} {
+		a := newAsker()
+		before := c.Stats().Collisions
+		if o := a.request(m, v.salt, v.in); o != Bypass {
+			t.Errorf("%s: got %v %v", v.name, o, a.Outputs)
+		}
+		if m.Fetch(Key{}, []byte(v.salt), v.in, &a.Waiter) {
+			t.Errorf("%s: fetched %v", v.name, a.Outputs)
+		}
+		if n := c.Stats().Collisions - before; n != 2 {
+			t.Errorf("%s: %d collisions counted", v.name, n)
+		}
+	}
+	if got := got(other, "in"); got != "-lead" {
+		t.Errorf("another model got %s", got)
+	}
+	put(t, other, "in", "its own")
+	if a, b := got(m, "in"), got(other, "in"); a != "out" || b != "its own" {
+		t.Errorf("got %s and %s", a, b)
+	}
+	// Nor does anybody wait for another's flight.
+	m3 := c.Model()
+	leader, a := newAsker(), newAsker()
+	leader.request(m3, "", one("first"))
+	if o := a.request(m3, "", one("second")); o != Bypass {
+		t.Errorf("beside a flight with the same key: %v", o)
+	}
+	leader.Fail(api.Cancelled)
+}
+
+func TestWhoWaitsIsToldOnce(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(*asker)
+		want string
+		then string
+	}{
+		{"filled", func(a *asker) { a.Fill(one("out"), 0.5) }, "filled out 0.5", "out"},
+		{"failed", func(a *asker) { a.Fail(api.ReplicaLost) }, "failed replica_lost", "-lead"},
+		{"too large to keep", func(a *asker) { a.Fill(one(strings.Repeat("x", 1<<20)), 1) }, "filled " + strings.Repeat("x", 1<<20) + " 1", "-lead"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := small(t).Model()
+			leader := newAsker()
+			leader.request(m, "", one("in"))
+			var waiters []*asker
+			for range 5 {
+				a := newAsker()
+				if o := a.request(m, "", one("in")); o != Wait {
+					t.Fatalf("got %v", o)
+				}
+				waiters = append(waiters, a)
+			}
+			for _, i := range []int{0, 2, 4} { // first, middle, last
+				if !waiters[i].Cancel() {
+					t.Errorf("waiter %d could not cancel", i)
+				}
+			}
+			if leader.Cancel() {
+				t.Error("the leader could cancel what others wait for")
+			}
+			c.end(leader)
+			for i, a := range waiters {
+				if i%2 == 0 && len(a.told) != 0 || i%2 == 1 && (len(a.told) != 1 || a.told[0] != c.want) {
+					t.Errorf("waiter %d was told %.40q", i, a.told)
+				}
+				if a.Cancel() {
+					t.Errorf("waiter %d could cancel afterwards", i)
+				}
+			}
+			if len(leader.told) != 0 {
+				t.Errorf("the leader was told %q", leader.told)
+			}
+			if got := got(m, "in"); got != c.then {
+				t.Errorf("afterwards: got %s, want %s", got, c.then)
+			}
+		})
+	}
+}
+
+// retry asks again as soon as it is told that there is no prediction.
+type retry struct {
+	Waiter
+	model *Model
+	now   Outcome
+	told  int
+}
+
+func (*retry) Filled(*Waiter) {}
+func (r *retry) Failed(w *Waiter, _ api.Code) {
+	r.told++
+	r.now = r.model.Request(r.model.Key(nil, one("in")), nil, one("in"), w)
+}
+
+func TestAfterAFailureOneOfTheWaitersLeads(t *testing.T) {
+	m := small(t).Model()
+	leader := newAsker()
+	leader.request(m, "", one("in"))
+	var rs []*retry
+	for range 3 {
+		r := &retry{model: m}
+		r.Owner = r
+		m.Request(m.Key(nil, one("in")), nil, one("in"), &r.Waiter)
+		rs = append(rs, r)
+	}
+	leader.Fail(api.ReplicaLost)
+	if rs[0].now != Lead || rs[1].now != Wait || rs[2].now != Wait {
+		t.Fatalf("got %v, %v, %v", rs[0].now, rs[1].now, rs[2].now)
+	}
+	rs[0].Fill(one("out"), 1)
+	for i, r := range rs {
+		if r.told != 1 || i > 0 && string(r.Outputs[0].Data) != "out" {
+			t.Errorf("waiter %d was told %d times that it failed, has %v", i, r.told, r.Outputs)
+		}
+	}
+}
+
+func TestDrop(t *testing.T) {
+	c := small(t)
+	m, other := c.Model(), c.Model()
+	for i := range 50 {
+		put(t, m, fmt.Sprint("in ", i), "old")
+		put(t, other, fmt.Sprint("in ", i), "other")
+	}
+	leader, waiter := newAsker(), newAsker()
+	leader.request(m, "", one("late"))
+	waiter.request(m, "", one("late"))
+	m.Drop()
+	if st := c.Stats(); st.Entries != 50 || st.Pending != 1 {
+		t.Errorf("after the drop: %+v", st)
+	}
+	if got := got(m, "in 1"); got != "-bypass" {
+		t.Errorf("a dropped model says %s", got)
+	}
+	if a := newAsker(); m.Fetch(m.Key(nil, one("in 1")), nil, one("in 1"), &a.Waiter) {
+		t.Error("something was fetched of a dropped model")
+	}
+	leader.Fill(one("out"), 1)
+	if len(waiter.told) != 1 || waiter.told[0] != "filled out 1" {
+		t.Errorf("who waited for a dropped model was told %q", waiter.told)
+	}
+	if st := c.Stats(); st.Entries != 50 || st.Pending != 0 {
+		t.Errorf("after its last flight: %+v", st)
+	}
+	m.Drop() // of a model that is gone already: nothing
+	fresh := c.Model()
+	if got := got(fresh, "in 1"); got != "-lead" {
+		t.Errorf("a model that came after it: %s", got)
+	}
+	if got := got(other, "in 1"); got != "other" {
+		t.Errorf("its neighbour: %s", got)
+	}
+}
+
+func TestWhatIsTooLarge(t *testing.T) {
+	c := small(t)
+	m := c.Model()
+	fits := c.maxEntryBytes - valueBytes
+	for _, v := range []struct {
+		name string
+		in   []api.Value
+		want Outcome
+	}{
+		{"as large as can be", one(strings.Repeat("x", fits)), Lead},
+		{"a byte more", one(strings.Repeat("x", fits+1)), Bypass},
+		{"too many values", make([]api.Value, maxValues+1), Bypass},
+	} {
+		a := newAsker()
+		if o := a.request(m, "", v.in); o != v.want {
+			t.Errorf("%s: got %v, want %v", v.name, o, v.want)
+		} else if o == Lead {
+			a.Fail(api.Cancelled)
+		}
+		if m.Fetch(m.Key(nil, v.in), nil, v.in, &a.Waiter) {
+			t.Errorf("%s: fetched", v.name)
+		}
+	}
+	if got, want := m.Stats(), (ModelStats{Misses: 1, Bypassed: 2}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	// An output with too many values, or one that makes the entry too large, is not kept.
+	for i, out := range [][]api.Value{make([]api.Value, maxValues+1), one("xx")} {
+		a := newAsker()
+		in := one(strings.Repeat("y", fits-1))
+		if o := a.request(m, "", in); o != Lead {
+			t.Fatalf("got %v", o)
+		}
+		a.Fill(out, 1)
+		if m.Fetch(m.Key(nil, in), nil, in, &a.Waiter) {
+			t.Errorf("output %d was kept", i)
+		}
+	}
+}
+
+func TestFlightsAreBounded(t *testing.T) {
+	c := small(t)
+	m := c.Model()
+	s := &c.shards[0]
+	var flights []*asker
+	for i := range s.flyingMost {
+		a := newAsker()
+		if o := a.request(m, "", one(fmt.Sprint(i))); o != Lead {
+			t.Fatalf("flight %d: %v", i, o)
+		}
+		flights = append(flights, a)
+	}
+	if got := got(m, "one more"); got != "-bypass" {
+		t.Errorf("one more than there may be: %s", got)
+	}
+	if got := got(m, "0"); got != "-wait" {
+		t.Errorf("but to wait for one is possible: %s", got)
+	}
+	for _, a := range flights {
+		a.Fail(api.Cancelled)
+	}
+	large := strings.Repeat("x", c.maxEntryBytes-valueBytes)
+	for i := range 3 {
+		a := newAsker()
+		o := a.request(m, "", one(fmt.Sprint(i)+large[1:]))
+		if want := []Outcome{Lead, Lead, Bypass}[i]; o != want {
+			t.Errorf("of a quarter of the shard each, flight %d: %v, want %v", i, o, want)
+		}
+		if o == Lead {
+			defer a.Fail(api.Cancelled)
+		}
+	}
+}
+
+func TestACacheWithoutRoomKeepsNothing(t *testing.T) {
+	for _, n := range []int64{-1, 0, 1, 300, 700} {
+		c := New(n)
+		m := c.Model()
+		for _, in := range [][]api.Value{nil, one(""), one("in")} {
+			a := newAsker()
+			if o := a.request(m, "", in); o != Bypass {
+				t.Errorf("%d bytes: got %v", n, o)
+			}
+			if m.Fetch(Key{}, nil, in, &a.Waiter) {
+				t.Errorf("%d bytes: fetched", n)
+			}
+		}
+		m.Drop()
+		if st := c.Stats(); st != (Stats{}) {
+			t.Errorf("%d bytes: %+v", n, st)
+		}
+	}
+}
+
+// TestTheBoundHoldsBytes: whatever the sizes are, neither what is kept nor the memory taken for it passes the bound, and little is
+// lost to it.
+func TestTheBoundHoldsBytes(t *testing.T) {
+	for _, maxBytes := range []int64{10 << 10, 100_000, 1 << 20, 3 << 20} {
+		c := newCache(maxBytes, 1, 1)
+		m := c.Model()
+		for i := range 10_000 {
+			n := []int{0, 30, 300, 2000}[i*7%4]
+			put(t, m, fmt.Sprint(i, strings.Repeat("x", min(n, c.maxEntryBytes/2))), "out")
+			if st := c.Stats(); st.Bytes > maxBytes || st.HeldBytes > maxBytes || st.MaxBytes > maxBytes {
+				t.Fatalf("%d bytes, entry %d: %+v", maxBytes, i, st)
+			}
+		}
+		c.check(t)
+		st := c.Stats()
+		if st.Evicted == 0 || st.Bytes < maxBytes*8/10 || st.HeldBytes < maxBytes*9/10 {
+			t.Errorf("%d bytes: at the end %+v", maxBytes, st)
+		}
+	}
+}
+
+func TestShardsAndSizes(t *testing.T) {
+	for _, mebibytes := range []int64{1, 4, 32, 64, 256, 4096} {
+		c := New(mebibytes << 20)
+		st := c.Stats()
+		if n := len(c.shards); n < 1 || n > maxShards || n&(n-1) != 0 || n > 1 && st.MaxBytes/int64(n) < minShardBytes-shardBytes-blockBytes {
+			t.Errorf("%d MiB in %d shards", mebibytes, n)
+		}
+		if st.MaxBytes > mebibytes<<20 || st.MaxBytes < mebibytes<<20*99/100 {
+			t.Errorf("%d MiB became %d bytes", mebibytes, st.MaxBytes)
+		}
+		if st.HeldBytes > st.MaxBytes/20 {
+			t.Errorf("%d MiB: an empty cache holds %d bytes", mebibytes, st.HeldBytes)
+		}
+		m := c.Model()
+		put(t, m, "in", "out")
+		if got := got(m, "in"); got != "out" {
+			t.Errorf("%d MiB: got %s", mebibytes, got)
+		}
+	}
+	if c := New(64 << 20); c.maxEntryBytes < 600<<10 {
+		t.Errorf("a picture of 600 KiB does not fit: at most %d bytes", c.maxEntryBytes)
+	}
+}
+
+func TestMisuseIsNotSilent(t *testing.T) {
+	m := small(t).Model()
+	done := newAsker()
+	done.request(m, "", one("in"))
+	done.Fill(one("out"), 1)
+	leader := newAsker()
+	leader.request(m, "", one("other"))
+	for name, misuse := range map[string]func(){
+		"filled twice":       func() { done.Fill(one("out"), 1) },
+		"failed after":       func() { done.Fail(api.Cancelled) },
+		"asked while it led": func() { leader.request(m, "", one("third")) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: nothing happened", name)
+				}
+			}()
+			misuse()
+		}()
+	}
+	leader.Fail(api.Cancelled)
+	if newAsker().Cancel() {
+		t.Error("a waiter that never asked could cancel")
+	}
+}
+
+// TestTheHandStops: where everything was used, an eviction passes over so many and no more, and then takes one all the same.
+func TestTheHandStops(t *testing.T) {
+	c := small(t)
+	m := c.Model()
+	s := &c.shards[0]
+	n := s.capacity
+	if n < 3*maxHandSteps {
+		t.Fatalf("only %d blocks", n)
+	}
+	for i := range n {
+		put(t, m, fmt.Sprint(i), "out")
+	}
+	for range maxUses {
+		for i := range n {
+			if got := got(m, fmt.Sprint(i)); got != "out" {
+				t.Fatalf("%d: %s", i, got)
+			}
+		}
+	}
+	put(t, m, "one more", "out")
+	if got := s.queues[protected].blocks; got != maxHandSteps {
+		t.Errorf("the hand passed over %d, want %d", got, maxHandSteps)
+	}
+	if st := c.Stats(); st.Evicted != 1 || st.Entries != n {
+		t.Errorf("%+v", st)
+	}
+	if a, b := got(m, fmt.Sprint(maxHandSteps)), got(m, fmt.Sprint(maxHandSteps+1)); a == "out" || b != "out" {
+		t.Errorf("the hand stopped at %q, and behind it there is %q", a, b)
+	}
+}
+
+func TestSerialsAreNotUsedAgain(t *testing.T) {
+	c := small(t)
+	c.serials.Store(math.MaxUint32)
+	defer func() {
+		if recover() == nil {
+			t.Error("a model got a serial that another one had")
+		}
+	}()
+	c.Model()
+}
+
+func TestOutcomesHaveNames(t *testing.T) {
+	if got := fmt.Sprint(Bypass, Hit, Lead, Wait, Outcome(9)); got != "bypass hit lead wait outcome(9)" {
+		t.Error(got)
+	}
+}

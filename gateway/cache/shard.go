@@ -1,0 +1,226 @@
+package cache
+
+import (
+	"math/bits"
+	"sync"
+	"unsafe"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// shard is one part of a cache, with a lock of its own. Nothing under the lock waits or calls out; what is done there is bounded
+// by the largest entry and by maxHandSteps.
+type shard struct {
+	mu sync.Mutex
+	pool
+	index []uint32 // slot → first entry, others by sameSlot; as many slots as a power of two
+	eviction
+
+	flights    []flight
+	freeFlight uint32 // number plus 1 of a flight that nobody has, others by its entry
+	flying     int    // flights that somebody has
+	flyingMost int
+	// flyingBlocks is what pending entries hold, which nobody can evict.
+	flyingBlocks, flyingBlocksMost int
+
+	fixedBytes int64 // of what is there however little is kept: index, memory of the evicted, flights
+	counts     shardCounts
+
+	_ [64]byte // so that the next shard's lock is on another cache line
+}
+
+const shardBytes = int64(unsafe.Sizeof(shard{}))
+
+// shardCounts is what a shard counts under its lock.
+type shardCounts struct {
+	entries, evicted, collisions uint64
+}
+
+// flight is an evaluation that is under way: a pending entry and who waits for it.
+type flight struct {
+	entry, last   uint32 // first and last block of the entry
+	first, newest *Waiter
+}
+
+const (
+	flightBytes  = 24
+	flightBlocks = 16 // one flight for so many blocks of a shard, at most maxFlights
+	maxFlights   = 4096
+	slotBytes    = 4 // of the index, and of the memory of the evicted
+)
+
+// init lays out the shard within so many bytes. It returns false if not even one entry fits.
+func (s *shard) init(maxBytes int64) bool {
+	maxBytes = max(maxBytes, 0)
+	// A slot in each of the two tables for every two to four blocks: chains in the index are that long, on the average, when
+	// every entry is as small as can be.
+	slots := 1 << max(bits.Len64(uint64(maxBytes)/(2*(blockBytes+slotBytes)))-1, 0)
+	s.flyingMost = min(maxFlights, int(maxBytes/blockBytes/flightBlocks)+1)
+	s.fixedBytes = int64(2*slots*slotBytes + s.flyingMost*flightBytes)
+	capacity := (maxBytes - s.fixedBytes) / blockBytes
+	if capacity < 1+entryShare { // block 0 is none
+		return false
+	}
+	s.pool.init(int(min(capacity-1, 1<<31)))
+	s.index, s.traces = make([]uint32, slots), make([]uint32, slots)
+	s.flights = make([]flight, 0, s.flyingMost)
+	s.quota = s.capacity / probationShare
+	s.flyingBlocksMost = max(s.capacity/2, 1)
+	return true
+}
+
+// slot is where an entry of a model is found in the index. The serial is mixed in, for the models of an ensemble are asked with
+// one and the same key.
+func (s *shard) slot(k Key, model uint32) *uint32 {
+	return &s.index[(k.Hi+uint64(model)*0x9e3779b97f4a7c15)&uint64(len(s.index)-1)]
+}
+
+// find returns the entry of this key and model, nil where there is none.
+func (s *shard) find(k Key, model uint32) (uint32, *head) {
+	for i := *s.slot(k, model); i != 0; {
+		e := s.at(i)
+		if e.key == k && e.model == model {
+			return i, e
+		}
+		i = e.sameSlot
+	}
+	return 0, nil
+}
+
+// same reports whether an entry is of this very input, and returns a cursor at its outputs.
+func (s *shard) same(e *head, salt []byte, inputs []api.Value, n int) (cursor, bool) {
+	c := s.begin(e)
+	if int(e.inputBytes) != n || int(e.saltBytes) != len(salt) || int(e.inputs) != len(inputs) {
+		return c, false
+	}
+	return c, c.equal(salt) && c.equalValues(inputs)
+}
+
+// begun makes a pending entry for an input of n bytes, and w its leader. It returns false where there is no room.
+func (s *shard) begun(k Key, m *Model, salt []byte, inputs []api.Value, n int, w *Waiter) bool {
+	blocks := blocksFor(n)
+	if s.flying == s.flyingMost || s.flyingBlocks+blocks > s.flyingBlocksMost || !s.room(blocks) {
+		return false
+	}
+	first, last := s.take(blocks)
+	s.flying++
+	s.flyingBlocks += blocks
+	f := s.freeFlight
+	if f == 0 {
+		s.flights = append(s.flights, flight{})
+		f = uint32(len(s.flights))
+	} else {
+		s.freeFlight = s.flights[f-1].entry
+	}
+	s.flights[f-1] = flight{entry: first, last: last}
+
+	e, slot := s.at(first), s.slot(k, m.serial)
+	next := e.next
+	*e = head{
+		next: next, sameSlot: *slot, key: k, model: m.serial, flight: f,
+		inputBytes: uint32(n), saltBytes: uint32(len(salt)), inputs: uint8(len(inputs)),
+	}
+	*slot = first
+	c := s.begin(e)
+	c.write(salt)
+	c.writeValues(inputs)
+	w.model, w.shard, w.flight, w.is = m, s, f, leading
+	return true
+}
+
+// landed ends a flight, and returns its entry and who waits for it. The waiters are not waiting any more: who cancels one of them
+// is told that it is too late. What becomes of the entry is the caller's to say.
+func (s *shard) landed(w *Waiter) (flight, *head) {
+	f := s.flights[w.flight-1]
+	s.flights[w.flight-1] = flight{entry: s.freeFlight}
+	s.freeFlight = w.flight
+	e := s.at(f.entry)
+	s.flying--
+	s.flyingBlocks -= blocksFor(int(e.inputBytes))
+	e.flight = 0
+	w.is = idle
+	for x := f.first; x != nil; x = x.next {
+		x.is = idle
+	}
+	return f, e
+}
+
+// keep adds the outputs of a flight that has landed to its entry, which then may be found and evicted as any other. It returns
+// false where they are too large, or where there is no room for them.
+func (s *shard) keep(f flight, e *head, outputs []api.Value, confidence float64, maxBytes int) bool {
+	in, out := int(e.inputBytes), encodedBytes(outputs)
+	if len(outputs) > maxValues || in+out > maxBytes {
+		return false
+	}
+	have := blocksFor(in)
+	if more := blocksFor(in+out) - have; more > 0 {
+		if !s.room(more) {
+			return false
+		}
+		first, _ := s.take(more)
+		s.at(f.last).next = first
+	}
+	c := s.resume(f.entry, f.last, in)
+	c.writeValues(outputs)
+	e.outputBytes, e.outputs, e.confidence = uint32(out), uint8(len(outputs)), confidence
+	s.admit(f.entry, e)
+	s.counts.entries++
+	return true
+}
+
+// forget takes an entry that is in no queue out of the index, and its blocks back.
+func (s *shard) forget(i uint32, e *head) {
+	at := s.slot(e.key, e.model)
+	for *at != i {
+		at = &s.at(*at).sameSlot
+	}
+	*at = e.sameSlot
+	s.give(i, e.blocks())
+}
+
+// room evicts until n blocks can be taken; false if that is not possible now.
+func (s *shard) room(n int) bool {
+	for s.spare() < n {
+		if !s.evict() {
+			return false
+		}
+	}
+	return true
+}
+
+// evict drops the entry that is worth least; false if there is none.
+func (s *shard) evict() bool {
+	i, e := s.victim()
+	if e == nil {
+		return false
+	}
+	s.counts.evicted++
+	s.counts.entries--
+	s.forget(i, e)
+	return true
+}
+
+// sweep drops the entries of a model in some slots of the index from one on, and returns the slot to go on with, 0 at the end.
+// Pending entries are left to whoever lands them.
+func (s *shard) sweep(model uint32, from, slots int) int {
+	to := min(from+slots, len(s.index))
+	for slot := from; slot < to; slot++ {
+		for i := s.index[slot]; i != 0; {
+			e := s.at(i)
+			next := e.sameSlot
+			if e.model == model && e.flight == 0 {
+				s.unlink(e)
+				s.counts.entries--
+				s.forget(i, e)
+			}
+			i = next
+		}
+	}
+	if to == len(s.index) {
+		return 0
+	}
+	return to
+}
+
+// blocks is the length of the entry's chain.
+func (e *head) blocks() int { return blocksFor(int(e.inputBytes + e.outputBytes)) }
