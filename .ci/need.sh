@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# need.sh go|cc|python|spin: succeeds silently when the tool is there, else says what is missing and how to get it.
+# need.sh go|cc|python|spin|redis: succeeds silently when the tool is there, else says what is missing and how to get it.
 # `need.sh python` prints the interpreter that it chose.
 set -euo pipefail
 
@@ -12,7 +12,7 @@ missing() {
 	exit 1
 }
 
-case "${1:?usage: need.sh go|cc|python|spin}" in
+case "${1:?usage: need.sh go|cc|python|spin|redis}" in
 go)
 	go=${GO:-go}
 	command -v "$go" >/dev/null ||
@@ -50,7 +50,12 @@ spin)
 		missing "the model checker spin is needed to check the doorbell (shm/doorbell.pml)." \
 			"Debian, Ubuntu: apt-get install spin. Elsewhere: https://spinroot.com."
 	;;
+redis)
+	command -v redis-server >/dev/null ||
+		missing "redis-server 5 or newer is needed: the Go tests start it, kill it and start it again." \
+			"Debian, Ubuntu: apt-get install redis-server. Fedora: dnf install redis. Elsewhere: https://redis.io. It need not run."
+	;;
 *)
-	missing "need.sh knows go, cc, python and spin, not '$1'." "See .ci/need.sh."
+	missing "need.sh knows go, cc, python, spin and redis, not '$1'." "See .ci/need.sh."
 	;;
 esac

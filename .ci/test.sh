@@ -19,13 +19,19 @@ stage() { # stage NAME FUNCTION
 only=("$@")
 
 # What several stages need. Where it cannot be had the stages that use it fail with the same message.
-prepare() { (
-	set -e
-	.ci/need.sh cc
-	.ci/build.sh test
-	.ci/venv.sh
-	deploy/demo/train.sh
-); }
+# Joined, for a stage is called where bash does not heed `set -e`.
+prepare() {
+	.ci/need.sh cc && redis_server && .ci/build.sh test && .ci/venv.sh && deploy/demo/train.sh
+}
+
+# The Go tests start servers of their own.
+redis_server() {
+	if ! command -v redis-server >/dev/null && command -v apt-get >/dev/null && [[ $(id -u) == 0 ]]; then
+		echo '--- apt-get install redis-server'
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends redis-server >/dev/null
+	fi
+	.ci/need.sh redis
+}
 
 # The import rules first: they take a second and explain most surprises.
 architecture() { "$go" test -count=1 . ; }

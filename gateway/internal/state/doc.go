@@ -1,0 +1,66 @@
+// Package state keeps what selection policies have learned in a store that outlives the gateway: a file (bbolt), or a Redis
+// server, which several gateways may share.
+//
+// # What it promises
+//
+// A [Store] keeps, by function, policy and context, a set of named numbers, each of which is the sum of what its writers have added. It
+// does not know what the numbers mean, and never decides between two writers' values: it only adds, so that gateways which share a
+// server come to the same sums whatever the order of their updates. Sums are float64 arithmetic, and come back to the last bit.
+//
+// A number that the store has not seen starts at the Base of the update that mentions it first. Of two gateways that both begin
+// with a guess of their own, the first one's is taken, and of the other one only what it has learned.
+//
+// An update is counted at most once, however often it is sent, and so exactly once by a caller who sends it until it is answered. An
+// opened store is a writer with a random name of 128 bits. The store keeps, for each state, each writer's last sequence number,
+// in the same atomic step as the numbers, and does not apply an update whose number is not higher: its answer had been lost.
+//
+// # The caller's duties
+//
+// One goroutine calls Merge; any number may Load beside it. After an error the caller sends the same updates again, with the same
+// sequence numbers, when it sees fit: this package does not retry, does not queue and does not log. A [*RefusedError] is the
+// exception: it names the updates that will never be taken, for they, or what lies under their keys, make no sense; all others of
+// the call were done. Whoever forgets a function sends no more updates for it, the unanswered ones included.
+//
+// # In a file
+//
+// [OpenFile] keeps states in a bbolt file, which one process at a time may hold; whoever comes second is told who holds it. The
+// bucket "xebec" has the format's version, "policy" a bucket for each function, and there lies one record for each policy and
+// context, in the encoding at the head of record.go. Merge is one transaction, on the disk before it returns. Since there is one
+// writer at a time, a record names only the last one; the number matters where a commit failed after it had reached the disk.
+//
+// A file that was cut off or overwritten is an error, not the end of the gateway. bbolt's pages have no check sums, so records
+// have: a number that was changed on the disk is refused, never used. What is lost with a page that bbolt can still walk around
+// looks as if it had never been.
+//
+// # In Redis
+//
+// [OpenRedis] keeps each state in a hash, xebec:policy:FUNCTION:POLICY:CONTEXT. Function and policy are escaped as in URLs, so
+// that names cannot run into each other; a context may be any bytes and stands last as it is. The hash has "n:NAME" for each number
+// and "w:WRITER" for each writer's last sequence number and when that was, by the server's clock. xebec:format is the version
+// of all this; a server with another one is left alone.
+//
+// An update is one run of a script (merge.lua), which checks everything before it writes anything. Runs go in pipelines
+// of 128 states. The first call of a pipeline carries the script's text and the others its hash: a server that was restarted needs
+// no second round trip. Two updates of one state are never in the same pipeline, or the first might fail, the second not, and the
+// first be taken for a repetition when it is sent again.
+//
+// A server that is away, full, loading or stopped is an error after two seconds for a connection and one for an answer at most,
+// again for each pipeline, or when the context ends. Errors say what the server said and what to do, and show no password; the
+// library's own log is switched off, for it prints what it also returns.
+//
+// Forget walks through all names of the database with SCAN and drops the function's with UNLINK, in small steps, so that
+// others are served meanwhile. The alternative, an index of each function's contexts, would cost every Merge a write.
+//
+// # Limits
+//
+// A state has at most 4096 fields (64 candidates with 64 numbers), names are bounded, and numbers are finite: an infinite one would
+// stay for ever. What is read is held to the same bounds. A writer that was not heard of for a day, or before 256 others, is
+// forgotten, and would count twice what it sends again after that.
+//
+// What a Redis server has answered is as durable as its own settings make it (replication; appendonly, whose usual
+// appendfsync, everysec, may answer two seconds before it writes). After a restart without a file it is empty, and numbers start
+// at Base again. Where it evicts keys (maxmemory-policy) states go one by one in the
+// same way. Redis 5 or newer is needed; Redis Cluster is not supported, for the format's key lies in one slot only.
+//
+// Package redistest runs real servers for tests, here and elsewhere.
+package state

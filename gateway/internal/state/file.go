@@ -1,0 +1,339 @@
+package state
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+const (
+	// fileLockTimeout is how long the file may be held by a gateway that is about to end.
+	fileLockTimeout = time.Second
+	fileFormat      = "1"
+)
+
+// The buckets at the file's root. What else a gateway will keep in it gets buckets of its own beside them.
+var (
+	metaBucket   = []byte("xebec")
+	formatKey    = []byte("format")
+	policyBucket = []byte("policy") // a bucket for each function, and in it a record for each policy and context
+)
+
+// fileStore is a Store in a bbolt file, as the essay in doc.go describes.
+type fileStore struct {
+	path    string
+	db      *bolt.DB
+	file    *os.File // db's
+	writer  [16]byte
+	damaged atomic.Pointer[error] // what was found, once something was
+}
+
+// OpenFile opens the store in the file at path, and makes it where there is none; its folder must be there. The file is held by
+// one process at a time. A file that is damaged, that another program has made or that has a newer format is left as it is.
+func OpenFile(path string) (Store, error) {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	f := &fileStore{path: path}
+	rand.Read(f.writer[:])
+	if err := f.guard(f.open); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *fileStore) open() error {
+	options := &bolt.Options{
+		Timeout:      fileLockTimeout,
+		FreelistType: bolt.FreelistMapType,
+		// With the list of free pages in the file. Without it bbolt would gather them at the start, in a goroutine of its own whose panic
+		// over a damaged file nobody can catch.
+		NoFreelistSync: false,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			var err error
+			f.file, err = os.OpenFile(name, flag, mode)
+			return f.file, err
+		},
+	}
+	db, err := bolt.Open(f.path, 0o600, options)
+	if err != nil {
+		return err
+	}
+	f.db = db
+	return db.Update(func(tx *bolt.Tx) error {
+		info, err := f.file.Stat()
+		if err != nil {
+			return err
+		}
+		// A file that was cut off is noticed here, and not when the first missing page is read.
+		if info.Size() < tx.Size() {
+			return fmt.Errorf("%w: it has %d bytes of %d", bolterrors.ErrInvalid, info.Size(), tx.Size())
+		}
+		return f.checkFormat(tx)
+	})
+}
+
+// checkFormat makes a new file ours, and refuses a file that is not.
+func (f *fileStore) checkFormat(tx *bolt.Tx) error {
+	if meta := tx.Bucket(metaBucket); meta != nil {
+		if found := string(meta.Get(formatKey)); found != fileFormat {
+			return fmt.Errorf("the file has format %.20q, and this program reads and writes format %q: use the program that wrote it, or another file", found, fileFormat)
+		}
+		return nil
+	}
+	if name, _ := tx.Cursor().First(); name != nil {
+		return errors.New("it is a bbolt file that another program has made: name another file")
+	}
+	meta, err := tx.CreateBucket(metaBucket)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.CreateBucket(policyBucket); err != nil {
+		return err
+	}
+	return meta.Put(formatKey, []byte(fileFormat))
+}
+
+func (f *fileStore) Shared() bool { return false }
+func (f *fileStore) Name() string { return f.path }
+
+// Close gives the file back. Calls that are under way end first.
+func (f *fileStore) Close() error {
+	switch {
+	case f.damaged.Load() != nil && f.file != nil:
+		// bbolt may hold its own locks for ever, and its memory map the file's: the map stays until the process ends.
+		err := syscall.Flock(int(f.file.Fd()), syscall.LOCK_UN)
+		return errors.Join(err, f.file.Close())
+	case f.db != nil:
+		return f.db.Close()
+	}
+	return nil
+}
+
+// fileKey is the key of a record in its function's bucket: the length of the policy's name, the name, the context.
+func fileKey(k Key) []byte {
+	key := binary.AppendUvarint(make([]byte, 0, 2+len(k.Policy)+len(k.Context)), uint64(len(k.Policy)))
+	return append(append(key, k.Policy...), k.Context...)
+}
+
+func (f *fileStore) Merge(ctx context.Context, updates []Update) ([][]Total, error) {
+	var results [][]Total
+	var refused refusals
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%s: given up by the caller: %w", f.path, err)
+	}
+	err := f.guard(func() error {
+		return f.db.Update(func(tx *bolt.Tx) error {
+			results, refused = make([][]Total, len(updates)), nil
+			for i := range updates {
+				totals, reason, err := f.mergeOne(tx, &updates[i])
+				if err != nil {
+					return err
+				}
+				if reason != "" {
+					refused.add(i, updates[i].Key, reason)
+				}
+				results[i] = totals
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, refused.err()
+}
+
+// mergeOne applies one update. It returns the state's totals, or why the update is refused.
+func (f *fileStore) mergeOne(tx *bolt.Tx, u *Update) ([]Total, string, error) {
+	if err := u.check(); err != nil {
+		return nil, err.Error(), nil
+	}
+	function, err := tx.Bucket(policyBucket).CreateBucketIfNotExists([]byte(u.Key.Function))
+	if err != nil {
+		return nil, "", err
+	}
+	key := fileKey(u.Key)
+	r, err := decodeRecord(key, function.Get(key))
+	if err != nil {
+		return nil, damagedRecord(err), nil
+	}
+	changed, reason := r.apply(f.writer, u)
+	if reason != "" {
+		return nil, reason, nil
+	}
+	if changed {
+		if err := function.Put(key, appendRecord(nil, key, &r)); err != nil {
+			return nil, "", err
+		}
+	}
+	return r.fields, "", nil
+}
+
+func damagedRecord(err error) string {
+	return fmt.Sprintf("its record in the file is damaged (%v): delete the function's learned state, or restore the file from a copy", err)
+}
+
+func (f *fileStore) Load(ctx context.Context, keys []Key) ([][]Total, error) {
+	var results [][]Total
+	var refused refusals
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%s: given up by the caller: %w", f.path, err)
+	}
+	err := f.guard(func() error {
+		return f.db.View(func(tx *bolt.Tx) error {
+			results, refused = make([][]Total, len(keys)), nil
+			policies := tx.Bucket(policyBucket)
+			for i, k := range keys {
+				if err := k.check(); err != nil {
+					refused.add(i, k, err.Error())
+					continue
+				}
+				results[i] = []Total{}
+				function := policies.Bucket([]byte(k.Function))
+				if function == nil {
+					continue
+				}
+				key := fileKey(k)
+				r, err := decodeRecord(key, function.Get(key))
+				if err != nil {
+					refused.add(i, k, damagedRecord(err))
+					results[i] = nil
+				} else {
+					results[i] = r.fields
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, refused.err()
+}
+
+func (f *fileStore) Forget(ctx context.Context, function string) error {
+	if function == "" {
+		return errors.New("no function is named whose state is to be dropped")
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: given up by the caller: %w", f.path, err)
+	}
+	return f.guard(func() error {
+		return f.db.Update(func(tx *bolt.Tx) error {
+			err := tx.Bucket(policyBucket).DeleteBucket([]byte(function))
+			if errors.Is(err, bolterrors.ErrBucketNotFound) {
+				return nil
+			}
+			return err
+		})
+	})
+}
+
+// guard runs op, which uses the file, and makes readable what goes wrong. bbolt panics over pages that make no sense, and the
+// memory map faults where the file has been cut off: both are errors here, not the end of the gateway. After such a one the file is
+// used no more, for bbolt may have left its locks taken.
+func (f *fileStore) guard(op func() error) (err error) {
+	if found := f.damaged.Load(); found != nil {
+		return *found
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = f.damage(fmt.Errorf("%v", p))
+			f.damaged.Store(&err)
+		}
+	}()
+	return f.explain(op())
+}
+
+func (f *fileStore) damage(cause error) error {
+	return fmt.Errorf("%s is damaged, or no store of this program: restore it from a copy, or move it away to begin anew (what was learned is lost then): %w", f.path, cause)
+}
+
+// explain says where an error is from and what to do about it. The cause stays wrapped.
+func (f *fileStore) explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("%s is held by %s, and one gateway at a time may hold it: end that one, or use another file or a Redis server: %w", f.path, lockHolder(f.path), err)
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch),
+		strings.Contains(err.Error(), "file size too small"): // of one page or so; bbolt has no name for it
+		return f.damage(err)
+	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
+		return fmt.Errorf("%s: the store is closed: %w", f.path, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s cannot be made: its folder is not there: %w", f.path, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%s: the disk is full: make room: %w", f.path, err)
+	case errors.Is(err, syscall.EISDIR):
+		return fmt.Errorf("%s is a folder: name a file in it: %w", f.path, err)
+	}
+	return fmt.Errorf("%s: %w", f.path, err)
+}
+
+// lockHolder says which process holds the file, as far as the kernel tells.
+func lockHolder(path string) string {
+	const unknown = "another process"
+	info, err := os.Stat(path)
+	if err != nil {
+		return unknown
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return unknown
+	}
+	locks, err := os.Open("/proc/locks")
+	if err != nil {
+		return unknown
+	}
+	defer locks.Close()
+	pid := findLock(locks, stat.Ino)
+	if pid <= 0 {
+		return unknown
+	}
+	name, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
+	if err != nil {
+		return fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(name)))
+}
+
+// findLock returns the process that holds an exclusive flock on the inode, by the table in /proc/locks; 0 where there is none, or
+// one that this process cannot see. Lines look like
+//
+//	1: FLOCK  ADVISORY  WRITE 4242 fd:01:1835061 0 EOF
+//
+// and those with "->" behind the number are waiting. Devices are not compared: layered file systems show another one there than
+// to stat.
+func findLock(locks io.Reader, inode uint64) int {
+	suffix := ":" + strconv.FormatUint(inode, 10)
+	for lines := bufio.NewScanner(locks); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 || fields[1] != "FLOCK" || fields[3] != "WRITE" || !strings.HasSuffix(fields[5], suffix) {
+			continue
+		}
+		if pid, err := strconv.Atoi(fields[4]); err == nil && pid > 0 {
+			return pid
+		}
+	}
+	return 0
+}

@@ -1,0 +1,136 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A place is where a kind of store keeps its states, for one test. Each open is a new writer; a place that is not shared has one
+// at a time.
+type place struct {
+	shared bool
+	open   func() Store
+}
+
+// eachPlace runs a test on an empty file and on an empty Redis server.
+func eachPlace(t *testing.T, test func(t *testing.T, p place)) {
+	t.Run("file", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "state.db")
+		test(t, place{false, func() Store { return mustOpen(t, path) }})
+	})
+	t.Run("redis", func(t *testing.T) {
+		server := redistest.Start(t, redistest.Config{})
+		test(t, place{true, func() Store { return mustOpen(t, server.URL()) }})
+	})
+}
+
+// mustOpen opens a store that is closed when the test ends, if it has not been before.
+func mustOpen(t testing.TB, where string) Store {
+	t.Helper()
+	s, err := Open(where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// short bounds each call of a test generously: none is expected to come near it.
+func short(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func merge(t testing.TB, s Store, updates ...Update) [][]Total {
+	t.Helper()
+	totals, err := s.Merge(short(t), updates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(totals) != len(updates) {
+		t.Fatalf("Merge of %d updates returned %d states", len(updates), len(totals))
+	}
+	return totals
+}
+
+func load(t testing.TB, s Store, k Key) []Total {
+	t.Helper()
+	totals, err := s.Load(short(t), []Key{k})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(totals) != 1 || totals[0] == nil {
+		t.Fatalf("Load of one key returned %v", totals)
+	}
+	return totals[0]
+}
+
+// add is an update of one field, n, which begins at 0.
+func add(k Key, seq uint64, delta float64) Update {
+	return Update{Key: k, Fields: []Field{{Name: "n", Delta: delta}}, Seq: seq}
+}
+
+func wantTotals(t testing.TB, got []Total, want ...Total) {
+	t.Helper()
+	if got == nil {
+		t.Fatalf("got nil, want %v", want)
+	}
+	if len(got) != len(want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+	}
+}
+
+// wantError checks that an error says all of parts.
+func wantError(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error: want one that says %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error is %q: want it to say %q", err, part)
+		}
+	}
+}
+
+// wantRefused checks that exactly the update or key at index was refused, for a reason that contains part.
+func wantRefused(t testing.TB, err error, index int, part string) {
+	t.Helper()
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		t.Fatalf("the error is %v: want a RefusedError", err)
+	}
+	if len(refused.Refused) != 1 || refused.Refused[0].Index != index {
+		t.Fatalf("refused is %v: want only index %d", refused.Refused, index)
+	}
+	wantError(t, err, part)
+}
+
+// raw is a client beside the store, which looks at keys and spoils them.
+func raw(t testing.TB, server *redistest.Server) *redis.Client {
+	t.Helper()
+	options, err := redis.ParseURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { client.Close() })
+	return client
+}

@@ -1,0 +1,356 @@
+package state
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	redisFormat    = "1"
+	redisFormatKey = "xebec:format"
+	redisPrefix    = "xebec:policy:"
+	numberPrefix   = "n:"
+
+	redisDialTimeout = 2 * time.Second
+	// redisTimeout bounds the write of a pipeline, and the wait for its answers.
+	redisTimeout = time.Second
+	// redisPool is one connection for the writer, and some for those who load at the same time.
+	redisPool = 4
+	// redisPipeline is how many states one pipeline holds: enough to make the round trip cheap, and few enough that a second is
+	// plenty for it, however large they are.
+	redisPipeline = 128
+	// redisScan is how many keys the server looks at in one step of Forget, and redisUnlink how many it drops in one.
+	redisScan   = 1000
+	redisUnlink = 200
+
+	// A writer's sequence number is remembered for a day, and a state remembers this many writers: whoever sends an update again
+	// after so long, or after so many others have come, counts it twice.
+	writerMemorySeconds = 24 * 60 * 60
+	writersRemembered   = 256
+)
+
+//go:embed merge.lua
+var mergeSource string
+
+// mergeScript goes with its text in the first call of each pipeline, and by its hash in the others.
+var mergeScript = redis.NewScript(mergeSource)
+
+// The library prints what it also returns as an error; this package returns, and its caller logs.
+func init() { redis.SetLogger(silence{}) }
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// redisStore is a Store in a Redis server, as the essay in doc.go describes.
+type redisStore struct {
+	client *redis.Client
+	name   string
+	writer string // 128 random bits in hexadecimal
+}
+
+// OpenRedis opens the store in the Redis server that url names: redis://[user:password@]host[:port][/db], or rediss:// for TLS
+// with the system's certificates. It does not contact the server, which may come later: only a URL that cannot be right is
+// an error. Whatever else is wrong, password included, the first Merge or Load says.
+func OpenRedis(url string) (Store, error) {
+	options, name, err := parseRedisURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return openRedis(options, name), nil
+}
+
+func openRedis(options *redis.Options, name string) *redisStore {
+	options.Protocol = 2
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = redisDialTimeout, redisTimeout, redisTimeout
+	options.PoolTimeout = redisTimeout
+	options.ContextTimeoutEnabled = true
+	// Whoever calls sends again, with the same sequence numbers, when it sees fit.
+	options.MaxRetries, options.DialerRetries = -1, 1
+	options.PoolSize, options.PipelinePoolSize = redisPool, -1
+	options.DisableIdentity = true
+	// A server that wants a password says so to a short command; over a long one it breaks the connection off.
+	options.OnConnect = func(ctx context.Context, c *redis.Conn) error { return c.Ping(ctx).Err() }
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	var id [16]byte
+	rand.Read(id[:])
+	return &redisStore{redis.NewClient(options), name, hex.EncodeToString(id[:])}
+}
+
+// parseRedisURL reads a URL. Its errors repeat nothing of it but the scheme, for a password may stand wherever a mistyped URL
+// has put it.
+func parseRedisURL(where string) (*redis.Options, string, error) {
+	const expected = "expected redis://[user:password@]host[:port][/db] or rediss://…; characters like / : @ % in a password are written as %2F %3A %40 %25"
+	u, err := url.Parse(where)
+	if err != nil {
+		return nil, "", errors.New("the Redis URL cannot be read: " + expected)
+	}
+	if u.Scheme != "redis" && u.Scheme != "rediss" {
+		return nil, "", errors.New("the Redis URL has an unknown scheme: " + expected)
+	}
+	if u.Hostname() == "" {
+		return nil, "", errors.New("the Redis URL names no host: " + expected)
+	}
+	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return nil, "", errors.New("the Redis URL has parameters, and none are taken: " + expected)
+	}
+	port := u.Port()
+	if port == "" {
+		port = "6379"
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return nil, "", errors.New("the Redis URL's port is no number from 1 to 65535: " + expected)
+	}
+	db := 0
+	if path := strings.TrimPrefix(u.Path, "/"); path != "" {
+		n, err := strconv.ParseUint(path, 10, 16)
+		if err != nil {
+			return nil, "", errors.New("the Redis URL's database is no number from 0 to 65535: " + expected)
+		}
+		db = int(n)
+	}
+	options := &redis.Options{Addr: net.JoinHostPort(u.Hostname(), port), DB: db}
+	if u.User != nil {
+		options.Username = u.User.Username()
+		options.Password, _ = u.User.Password()
+	}
+	if u.Scheme == "rediss" {
+		options.TLSConfig = &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
+	}
+	return options, fmt.Sprintf("%s://%s/%d", u.Scheme, options.Addr, db), nil
+}
+
+func (r *redisStore) Shared() bool { return true }
+func (r *redisStore) Name() string { return r.name }
+func (r *redisStore) Close() error { return r.client.Close() }
+
+// redisKey is where a state lies. Function and policy are escaped, so that the colons behind them are the first ones there
+// are; the context stands last and as it is.
+func redisKey(k Key) string { return functionPrefix(k.Function) + escape(k.Policy) + ":" + k.Context }
+
+func functionPrefix(function string) string { return redisPrefix + escape(function) + ":" }
+
+// escape leaves DNS names as they are, and writes as %XX whatever else could end a name or mean something in a pattern.
+func escape(name string) string {
+	plain := func(c byte) bool {
+		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_'
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; plain(c) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// A call is one run of the script.
+type call struct {
+	index int // of the result
+	key   Key
+	args  []any // ARGV from 5 on
+}
+
+func (r *redisStore) Merge(ctx context.Context, updates []Update) ([][]Total, error) {
+	results := make([][]Total, len(updates))
+	var refused refusals
+	round := make([]call, 0, min(len(updates), redisPipeline))
+	inRound := make(map[Key]struct{}, cap(round))
+	flush := func() error {
+		err := r.run(ctx, round, results, &refused)
+		round = round[:0]
+		clear(inRound)
+		return err
+	}
+	for i := range updates {
+		u := &updates[i]
+		if err := u.check(); err != nil {
+			refused.add(i, u.Key, err.Error())
+			continue
+		}
+		// Two updates of one state never go together: if the first one failed and the second did not, the first, sent again,
+		// would be taken for one that has been applied.
+		if _, again := inRound[u.Key]; again || len(round) == redisPipeline {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
+		inRound[u.Key] = struct{}{}
+		round = append(round, call{i, u.Key, r.mergeArgs(u)})
+	}
+	if err := flush(); err != nil {
+		return nil, err
+	}
+	return results, refused.err()
+}
+
+func (r *redisStore) mergeArgs(u *Update) []any {
+	args := make([]any, 0, 2+3*len(u.Fields))
+	args = append(args, "w:"+r.writer, fmt.Sprintf("%020d", u.Seq))
+	for i := range u.Fields {
+		f := &u.Fields[i]
+		args = append(args, numberPrefix+f.Name, formatNumber(f.Base), formatNumber(f.Delta))
+	}
+	return args
+}
+
+// formatNumber writes the shortest text that is read back as the same number.
+func formatNumber(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
+func (r *redisStore) Load(ctx context.Context, keys []Key) ([][]Total, error) {
+	results := make([][]Total, len(keys))
+	var refused refusals
+	round := make([]call, 0, min(len(keys), redisPipeline))
+	for i, k := range keys {
+		if err := k.check(); err != nil {
+			refused.add(i, k, err.Error())
+		} else {
+			round = append(round, call{i, k, []any{"", ""}})
+		}
+		if len(round) == redisPipeline || i == len(keys)-1 {
+			if err := r.run(ctx, round, results, &refused); err != nil {
+				return nil, err
+			}
+			round = round[:0]
+		}
+	}
+	return results, refused.err()
+}
+
+// run makes the calls in one pipeline, puts what they return into results, and what is wrong with a single state into refused.
+// The error is about the server: some calls may have been done.
+func (r *redisStore) run(ctx context.Context, calls []call, results [][]Total, refused *refusals) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	pipe := r.client.Pipeline()
+	answers := make([]*redis.Cmd, len(calls))
+	for i, c := range calls {
+		keys := []string{redisKey(c.key), redisFormatKey}
+		args := append(make([]any, 0, 4+len(c.args)), redisFormat, maxFields, writersRemembered, writerMemorySeconds)
+		args = append(args, c.args...)
+		if i == 0 {
+			// With its text: a server that has been restarted does not know the hash. What follows finds it.
+			answers[i] = mergeScript.Eval(ctx, pipe, keys, args...)
+		} else {
+			answers[i] = mergeScript.EvalSha(ctx, pipe, keys, args...)
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return r.explain(err)
+	}
+	for i, c := range calls {
+		totals, reason, err := r.judge(answers[i].Val())
+		if err != nil {
+			return err
+		}
+		if reason != "" {
+			refused.add(c.index, c.key, reason)
+		} else {
+			results[c.index] = totals
+		}
+	}
+	return nil
+}
+
+// judge reads what the script answered: a state, or the reason why it was refused, or what is wrong with the whole store.
+func (r *redisStore) judge(answer any) ([]Total, string, error) {
+	unreadable := fmt.Errorf("%s: the script's answer cannot be read: is there a proxy, or a server that is not Redis, in between?", r.name)
+	list, ok := answer.([]any)
+	if !ok || len(list) == 0 || len(list) > 1+2*maxFields {
+		return nil, "", unreadable
+	}
+	texts := make([]string, len(list))
+	for i := range list {
+		if texts[i], ok = list[i].(string); !ok {
+			return nil, "", unreadable
+		}
+	}
+	detail := ""
+	if len(texts) > 1 {
+		detail = texts[1]
+	}
+	switch texts[0] {
+	case "ok":
+	case "format":
+		return nil, "", r.wrongFormat(detail)
+	case "kind":
+		return nil, fmt.Sprintf("what lies there is a %s, not a hash: somebody else uses our names; delete the key, or use another database", detail), nil
+	case "long":
+		return nil, fmt.Sprintf("what lies there has %s fields, more than any state has: delete the function's learned state", detail), nil
+	case "number":
+		return nil, fmt.Sprintf("its field %q is not what this program writes: delete the function's learned state", detail), nil
+	case "sum":
+		return nil, reasonOverflow(strings.TrimPrefix(detail, numberPrefix)), nil
+	case "many":
+		n, _ := strconv.Atoi(detail)
+		return nil, reasonTooMany(n), nil
+	default:
+		return nil, "", unreadable
+	}
+	if len(texts)%2 == 0 {
+		return nil, "", unreadable
+	}
+	totals := make([]Total, 0, len(texts)/2)
+	for i := 1; i < len(texts); i += 2 {
+		name, isNumber := strings.CutPrefix(texts[i], numberPrefix)
+		x, err := strconv.ParseFloat(texts[i+1], 64)
+		if !isNumber || err != nil || !finite(x) {
+			return nil, "", unreadable
+		}
+		totals = append(totals, Total{name, x})
+	}
+	sortTotals(totals)
+	return totals, "", nil
+}
+
+func (r *redisStore) wrongFormat(found string) error {
+	return fmt.Errorf("%s: the learned state there has format %.20q, and this program reads and writes format %q: use the program that wrote it, or another database (the number that ends the URL)", r.name, found, redisFormat)
+}
+
+// Forget walks through the names that there are, in steps, so that the server serves others meanwhile. No index of a
+// function's contexts is kept for it, which every Merge would pay for.
+func (r *redisStore) Forget(ctx context.Context, function string) error {
+	if function == "" {
+		return errors.New("no function is named whose state is to be dropped")
+	}
+	format, err := r.client.Get(ctx, redisFormatKey).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return r.explain(err)
+	}
+	if err == nil && format != redisFormat {
+		return r.wrongFormat(format)
+	}
+	var cursor uint64
+	for {
+		keys, next, err := r.client.Scan(ctx, cursor, functionPrefix(function)+"*", redisScan).Result()
+		if err != nil {
+			return r.explain(err)
+		}
+		for piece := range slices.Chunk(keys, redisUnlink) {
+			if err := r.client.Unlink(ctx, piece...).Err(); err != nil {
+				return r.explain(err)
+			}
+		}
+		if next == 0 {
+			return nil
+		}
+		cursor = next
+	}
+}
