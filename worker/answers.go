@@ -124,6 +124,9 @@ func (r *Replica) frame(typ wire.Type, payload []byte) {
 			return
 		}
 		r.left = true
+		r.mu.Lock()
+		r.quiesceLocked()
+		r.mu.Unlock()
 		r.exp.Events.Leaving(r, clean([]byte(m.Reason)))
 	case wire.TypeResponse:
 		if r.mode&wire.ModeRing != 0 || len(payload) != shm.DescriptorBytes {
@@ -179,10 +182,17 @@ func (r *Replica) answer(d *[64]byte) {
 	if e.state == stateDiscard {
 		wantOff, wantCap = 0, 0
 	}
-	if resp.Generation != e.gen.number || resp.Kind != wire.KindPredict || int(resp.Count) != e.count && e.state != stateDiscard || resp.OutOff != wantOff || resp.OutLen > wantCap {
+	if resp.Generation != e.gen.number || resp.Kind != e.kind || int(resp.Count) != e.count && e.state != stateDiscard || resp.OutOff != wantOff || resp.OutLen > wantCap {
 		r.mu.Unlock()
 		r.violation("a response that contradicts its request")
 		return
+	}
+	if e.kind != wire.KindPredict {
+		r.answerAside(e, &resp, seen)
+		return
+	}
+	if r.asides != nil && resp.Batch < r.asides.id {
+		r.asides.turnAt = seen
 	}
 	if resp.Status == wire.StatusNeedMore {
 		if e.state != stateSent || resp.Need <= e.out.Cap {
@@ -201,7 +211,7 @@ func (r *Replica) answer(d *[64]byte) {
 	r.mu.Unlock()
 
 	res := &r.result
-	*res = api.BatchResult{ID: resp.Batch, Code: api.OK, EvalNanos: int64(seen - from), WorkNanos: int64(min(resp.WorkNanos, math.MaxInt64))}
+	*res = api.BatchResult{ID: batch.ID, Code: api.OK, EvalNanos: int64(seen - from), WorkNanos: int64(min(resp.WorkNanos, math.MaxInt64))}
 	block := g.b.Bytes()[out.Off : out.Off+resp.OutLen]
 	switch {
 	case state == stateDiscard:
@@ -233,6 +243,7 @@ func (r *Replica) answer(d *[64]byte) {
 	r.batches.Add(1)
 	r.queries.Add(uint64(len(batch.Queries)))
 	r.exp.Events.Done(r, res)
+	r.turnAside() // now that the scheduler has had the chance to send another batch
 }
 
 // copyOut brings the outputs of a batch into the queries' own buffers. The block stays the worker's to scribble on, so
@@ -264,7 +275,10 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 			if err != nil {
 				return api.BadOutput, "the worker's confidences do not hold: " + err.Error()
 			}
-			q.Confidence = math.Float64frombits(binary.LittleEndian.Uint64(data))
+			// What is no probability says nothing, as NaN does: one query's nonsense is no reason to lose its batch.
+			if sure := math.Float64frombits(binary.LittleEndian.Uint64(data)); sure >= 0 && sure <= 1 {
+				q.Confidence = sure
+			}
 		}
 	}
 	return api.OK, ""
@@ -319,7 +333,7 @@ func (r *Replica) growLocked() {
 		switch e.state {
 		case stateStashed:
 			r.maxIn = max(r.maxIn, e.need)
-			r.maxOut = max(r.maxOut, r.grantBytes(e.count))
+			r.maxOut = max(r.maxOut, r.grantBytes(e))
 		case stateWanting:
 			r.maxOut = max(r.maxOut, e.need)
 		default:
@@ -332,7 +346,7 @@ func (r *Replica) growLocked() {
 	}
 	room := func(have int, largest uint64) uint64 {
 		// The largest batch so far, as often as the pipeline is deep, and a quarter for what size classes round away.
-		n := roundSegment(shm.SlabOffset(ringEntries) + largest*uint64(cap(r.table))*5/4)
+		n := roundSegment(shm.SlabOffset(ringEntries) + largest*uint64(r.depth)*5/4)
 		return min(max(n, uint64(have)), r.hub.cfg.MaxSegmentBytes)
 	}
 	haveA, haveB := len(r.gen.a.Bytes()), len(r.gen.b.Bytes())
@@ -357,7 +371,7 @@ func (r *Replica) grow(number uint32, sz sizes) {
 	switch {
 	case err != nil:
 		r.killLocked("no memory for larger segments: "+err.Error(), false)
-	case r.fd < 0 || r.why != "":
+	case r.fd < 0 || r.why != "" || !r.waitingLocked(r.table):
 		g.handedOver()
 		g.release()
 	default:
@@ -399,12 +413,27 @@ func (r *Replica) settleLocked(g *generation) {
 			if !r.placeLocked(e, e.need) {
 				return
 			}
-			v := inputValues{queries: e.batch.Queries, pad: e.batch.Pad, inputs: r.values.inputs}
-			if _, err := r.inputs.Write(g.a.Bytes()[e.in.Off:e.in.Off+e.need], &v); err != nil {
+			if err := r.layOutLocked(e, g.a.Bytes()[e.in.Off:e.in.Off+e.need]); err != nil {
 				r.killLocked("write batch: "+err.Error(), false)
 				return
 			}
-			r.putLocked(e, wire.KindPredict, e.need)
+			r.putLocked(e, e.kind, e.need)
 		}
 	}
+}
+
+// layOutLocked writes the payload of a batch that waited into its block.
+func (r *Replica) layOutLocked(e *entry, dst []byte) error {
+	switch e.kind {
+	case wire.KindAccuracy:
+		return nil
+	case wire.KindFeedback:
+		a := r.asides
+		a.show(&a.values, r, &a.current)
+		_, err := a.labelled.Write(dst, &a.values)
+		return err
+	}
+	v := inputValues{queries: e.batch.Queries, pad: e.batch.Pad, inputs: r.values.inputs}
+	_, err := r.inputs.Write(dst, &v)
+	return err
 }

@@ -39,9 +39,9 @@ func (l *load) Gone(*worker.Replica, string, bool) { close(l.gone) }
 type launcher func(tb testing.TB, socket, token string, env []string) (ended func())
 
 // inThisProcess launches a worker of the Go binding as a goroutine.
-func inThisProcess(ring bool) launcher {
+func inThisProcess(ring bool, more ...xebec.Option) launcher {
 	return func(tb testing.TB, socket, token string, _ []string) func() {
-		options := []xebec.Option{xebec.WithLaunch(xebec.Launch{Socket: socket, Token: token, Model: workertest.Model.Name, Version: workertest.Model.Version})}
+		options := append([]xebec.Option{xebec.WithLaunch(xebec.Launch{Socket: socket, Token: token, Model: workertest.Model.Name, Version: workertest.Model.Version})}, more...)
 		if !ring {
 			options = append(options, xebec.WithSocketDescriptors())
 		}

@@ -13,6 +13,24 @@
 // [Events].Done, or one Gone for all that are left. Queries belong to the scheduler; the replica reads their inputs and
 // writes their outputs in between, and not after.
 //
+// # Beside predictions
+//
+// A worker may say that its model learns from labels, and that it knows how accurate it is ([Replica.Capabilities]).
+// [Replica.Feedback] and [Replica.Accuracy] ask it to: an aside, in the words of feedback.go. They may be called from anywhere,
+// never block, and tell of their end once, at the latest when the worker is gone. Asides have a queue of their own, which is
+// bounded: sixteen feedback batches, of which the oldest gives way, and one question for the accuracy. One aside at a time is
+// with the worker, in a place of its own beside the depth, so that Send is refused nothing for its sake.
+//
+// Predictions come first. An aside is sent when the worker has no prediction, after the scheduler has had the chance to send
+// another; or behind predictions, when it has waited long enough for feedback to take a tenth of the worker's time at most. A
+// prediction that comes while the model learns waits, for the model has one thread. Its wait is not counted: the
+// evaluation time that Done reports begins when the answer before it was seen, of whatever kind that was, so the scheduler's
+// profile stays that of predict. Two things it does not know: that a worker is busy learning when it estimates how
+// long a query will wait, and, where models take turns on a device, that feedback uses the device out of turn.
+//
+// A worker that does not come back from an aside in [Expectation].FeedbackTimeout is ended, as one that hangs. The scheduler
+// may find the same sooner, by its own rule, where a prediction waits behind the aside.
+//
 // # What it never does
 //
 // It trusts nothing that the worker wrote. A descriptor is copied once and judged against the replica's own table of

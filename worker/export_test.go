@@ -15,5 +15,11 @@ func ShortenHandshake(tb testing.TB, hello, ready time.Duration) {
 // MaxIdleBytes is how much a worker may send at once without a frame.
 const MaxIdleBytes = maxIdleBytes
 
+// MaxFeedbackWaiting is how many feedback batches wait at a replica.
+const MaxFeedbackWaiting = maxFeedbackWaiting
+
+// AsideOverdue is what the timer of feedback does.
+func (r *Replica) AsideOverdue() { r.asideOverdue() }
+
 // MaxDetailBytes bounds a worker's text.
 const MaxDetailBytes = maxDetailBytes

@@ -32,6 +32,8 @@ const (
 	opHalfClose        // it closes its half
 	opSettle           // it waits until the gateway has handled what it did, if that can be seen
 	opDrain            // the gateway says DRAIN
+	opFeedback         // the gateway has feedback, of as many queries as the next byte says
+	opAccuracy         // the gateway asks for the accuracy
 	opCount
 )
 
@@ -49,6 +51,9 @@ func FuzzHostileWorker(f *testing.F) {
 			{opSend, 1, opTake, opBlock, 0, 0xff, opAnswer, opSend, 1, opTake, opBlock, 8, 0xfe, opText, opLeaving, opDrain},
 			{opWrite, 8, 7, 0, 0, 0, 2, 0, 0, 0, opWrite, 2, 0, 0, opSleep, 7, opFDs, opBell, opHalfClose},
 			append([]byte{opSend, 1, opTake, opPush}, make([]byte, 64)...),
+			{opFeedback, 2, opAccuracy, opSend, 1, opTake, opAnswer, opTake, opAnswer, opFeedback, 1, opTake, opText, opTake, opAnswer},
+			{opAccuracy, opTake, opBlock, 64, 0xff, opAnswer, opFeedback, 0, opTake, opMore, 20, opSend, 1},
+			{opSend, 1, opFeedback, 1, opTake, opMore, 23, opTake, opAnswer, opReady, 2, opTake, opLie, 2, 1, opDrain},
 		} {
 			f.Add(append([]byte{mode}, program...))
 		}
@@ -57,7 +62,7 @@ func FuzzHostileWorker(f *testing.F) {
 		if len(program) == 0 {
 			return
 		}
-		mode, caps := program[0], wire.CapContexts
+		mode, caps := program[0], wire.CapContexts|wire.CapFeedback|wire.CapAccuracy
 		if mode&1 != 0 {
 			caps |= wire.CapRing
 		}
@@ -85,6 +90,8 @@ type hostile struct {
 	s       *workertest.Session
 	taken   []wire.Request
 	last    wire.Response
+	// asked says that the gateway had more than batches: their numbers are no longer those on the wire.
+	asked bool
 	// unclear says that what was answered since may not be seen: it may have become part of a frame, or lie behind a tail.
 	unclear bool
 }
@@ -143,9 +150,19 @@ func (h *hostile) step(op byte) {
 	case opText:
 		h.answer(func(res *wire.Response) { res.Status = wire.StatusModelError + wire.Status(h.byte()%2) })
 	case opSettle:
-		if !h.unclear && h.last.Batch != 0 && h.last.Status != wire.StatusNeedMore {
+		if !h.unclear && !h.asked && h.last.Batch != 0 && h.last.Status != wire.StatusNeedMore {
 			h.s.Events.WaitDoneOrGone(h.s.TB, h.last.Batch)
 		}
+	case opFeedback:
+		h.asked = true
+		var pairs []string
+		for i := range int(h.byte()%8) + 1 {
+			pairs = append(pairs, string(make([]byte, i*100)), "1")
+		}
+		h.s.FeedbackTexts(pairs...)
+	case opAccuracy:
+		h.asked = true
+		h.s.Accuracy()
 	case opDrain:
 		h.s.Replica.Drain()
 	default:
@@ -207,6 +224,16 @@ func (h *hostile) answer(change func(*wire.Response)) {
 	h.taken = slices.Delete(h.taken, 0, 1)
 	if req.Generation != h.w.Segments.Generation {
 		return // its block is unmapped
+	}
+	if req.Kind == wire.KindFeedback || req.Kind == wire.KindAccuracy {
+		res := workertest.Answer(req)
+		if req.Kind == wire.KindAccuracy {
+			res = h.w.Accuracy(req, 0.5)
+		}
+		change(&res)
+		h.last = res
+		h.w.Respond(res)
+		return
 	}
 	rows := make(workertest.Column, req.Count)
 	for i := range rows {

@@ -59,7 +59,10 @@ type Expectation struct {
 	Depth int
 	// BatchHint is how many queries a typical large batch has: it sizes the first segments, and bounds nothing.
 	BatchHint int
-	Events    Events
+	// FeedbackTimeout is how long the worker may be busy with a feedback batch, or with the question how accurate it is, before
+	// it is taken for hung and ended; DefaultFeedbackTimeout when 0. Time that predictions in front of it take does not count.
+	FeedbackTimeout time.Duration
+	Events          Events
 }
 
 // Events are told what becomes of a replica. They are called from pollers and must not block; for one replica never

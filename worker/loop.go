@@ -2,11 +2,15 @@ package worker
 
 import (
 	"context"
+	"math"
 	"net"
 	"os"
 
 	"github.com/cloudwego/netpoll"
 	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker/wire"
 )
 
 // run reports the replica ready and handles its socket until it ends. It returns when the worker is gone.
@@ -68,6 +72,7 @@ func (r *Replica) finish() {
 	r.rmu.Lock()
 	r.mu.Lock()
 	breach := r.breach
+	r.quiesceLocked()
 	r.mu.Unlock()
 	if !breach {
 		// Answers that were given before the worker went are answers: the hang-up may overtake the bell for them.
@@ -78,17 +83,21 @@ func (r *Replica) finish() {
 	r.mu.Lock()
 	r.begun = make(map[uint64]bool, len(r.table))
 	taken := r.gen.producer.PeerHead()
-	reading := false // a batch that the worker had not answered was passed
+	first := uint64(math.MaxUint64) // of those that the worker has not answered at all
+	for i := range r.table {
+		if e := &r.table[i]; e.state == stateSent {
+			first = min(first, e.id)
+		}
+	}
 	for i := range r.table {
 		e := &r.table[i]
 		switch {
-		case e.state == stateStashed || e.state == stateCopying:
+		case e.kind != wire.KindPredict || e.state == stateStashed || e.state == stateCopying:
 		case !r.Ring():
 			// It reads frames ahead, so of those without any answer only the oldest is sure to have been begun.
-			r.begun[e.id] = e.state != stateSent || !reading
-			reading = reading || e.state == stateSent
+			r.begun[e.batch.ID] = e.state != stateSent || e.id == first
 		default:
-			r.begun[e.id] = e.gen != r.gen || e.state != stateSent || e.putAt <= taken
+			r.begun[e.batch.ID] = e.gen != r.gen || e.state != stateSent || e.putAt <= taken
 		}
 	}
 	if r.fd >= 0 {
@@ -102,6 +111,7 @@ func (r *Replica) finish() {
 		reason = "the worker closed its connection"
 	}
 	r.why = reason
+	lost := r.abandonAsidesLocked()
 	r.table = r.table[:0]
 	r.mu.Unlock()
 	r.rmu.Unlock()
@@ -113,6 +123,9 @@ func (r *Replica) finish() {
 	r.hub.mu.Lock()
 	delete(r.hub.live, r)
 	r.hub.mu.Unlock()
+	for i := range lost {
+		lost[i].end(math.NaN(), api.ReplicaLost)
+	}
 	r.exp.Events.Gone(r, reason, breach)
 	close(r.gone)
 }

@@ -57,14 +57,14 @@ func newStage(t *testing.T, poller worker.Poller, capabilities uint32, sig api.S
 }
 
 // serveEcho is an honest worker of the Go binding, in this process.
-func serveEcho(socket, token string) error {
+func serveEcho(socket, token string, options ...xebec.Option) error {
 	return xebec.Serve(func(_ context.Context, b *xebec.Batch) error {
 		in, out := b.Signature().Inputs[0].Name, b.Signature().Outputs[0].Name
 		for i := range b.Len() {
 			b.SetBytes(out, i, b.Bytes(in, i))
 		}
 		return nil
-	}, xebec.WithLaunch(xebec.Launch{Socket: socket, Token: token, Model: workertest.Model.Name, Version: workertest.Model.Version}))
+	}, append(options, xebec.WithLaunch(xebec.Launch{Socket: socket, Token: token, Model: workertest.Model.Name, Version: workertest.Model.Version}))...)
 }
 
 // unaffected shows that the honest worker still serves, and ends it.

@@ -208,5 +208,6 @@ func (e *gatewayEvents) Done(_ *worker.Replica, res *api.BatchResult) {
 func (e *gatewayEvents) Leaving(*worker.Replica, string) {}
 
 func (e *gatewayEvents) Gone(_ *worker.Replica, reason string, _ bool) {
+	at("drained") // a drained worker may be quicker than the part
 	playing{}.Fatalf("the worker went first: %s", reason)
 }

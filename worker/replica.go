@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"net"
 	"sync"
@@ -14,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replica is one connected worker. Send and Kill may be called from anywhere; Send by one caller at a time.
+// Replica is one connected worker. Its methods may be called from anywhere; Send by one caller at a time.
 type Replica struct {
 	hub   *Hub
 	exp   Expectation
@@ -31,7 +32,8 @@ type Replica struct {
 	gen           *generation
 	next          *generation // sent, not yet READY
 	growing       bool        // larger segments are being made
-	table         []entry     // len is the number of outstanding batches, cap the depth
+	table         []entry     // what is outstanding: at most depth predictions, and one aside
+	lastID        uint64      // the number of the last batch that was put
 	lastDone      api.Nanos   // when the previous answer was seen
 	maxIn, maxOut uint64      // the largest batch and grant that ever waited for room
 	outGuess      float64     // bytes of output per query, where outputs are ragged
@@ -52,6 +54,8 @@ type Replica struct {
 	gone  chan struct{}
 
 	values inputValues // Send's scratch
+	depth  int         // how many predictions may be outstanding
+	asides *asides     // nil where the worker takes none
 
 	batches, queries atomic.Uint64
 	lastError        atomic.Pointer[string]
@@ -59,8 +63,9 @@ type Replica struct {
 
 // entry is one outstanding batch in the gateway's own table: what a response is judged by.
 type entry struct {
-	batch   *api.Batch
-	id      uint64
+	kind    wire.Kind  // PREDICT, or that of the aside which has its turn
+	batch   *api.Batch // nil for ACCURACY
+	id      uint64     // its number on the wire; 0 until it is put
 	count   int
 	gen     *generation // whose blocks it holds; nil while it waits for larger segments
 	in, out shm.Block
@@ -97,10 +102,16 @@ func newReplica(h *Hub, e Expectation, hello wire.Hello, c *net.UnixConn) *Repli
 		specs = append(specs, api.TensorSpec{Name: "context", DType: api.Bytes})
 	}
 	outs := e.Signature.Outputs
+	beside, depth := newAsides(e, hello.Capabilities, specs), min(e.Depth, ringEntries)
+	entries := depth
+	if beside != nil {
+		depth = min(depth, ringEntries-1)
+		entries = depth + 1
+	}
 	r := &Replica{hub: h, exp: e, hello: hello, mode: mode, fd: -1,
 		inputs: wire.NewSchema(specs), outputs: wire.NewSchema(outs),
 		outputsConf: wire.NewSchema(append(append([]api.TensorSpec(nil), outs...), api.TensorSpec{Name: "confidence", DType: api.Float64})),
-		table:       make([]entry, 0, min(e.Depth, ringEntries)), outGuess: 256, gone: make(chan struct{})}
+		table:       make([]entry, 0, entries), depth: depth, asides: beside, outGuess: 256, gone: make(chan struct{})}
 	_, r.fixedOut = r.outputs.FixedSize(1)
 	r.values.inputs = len(e.Signature.Inputs)
 	if raw, err := c.SyscallConn(); err == nil {
@@ -150,7 +161,7 @@ func (r *Replica) firstSizes() sizes {
 		perOut = n / uint64(hint)
 	}
 	first := func(per uint64) uint64 {
-		n := roundSegment(shm.SlabOffset(ringEntries) + per*uint64(hint)*uint64(cap(r.table))*5/4)
+		n := roundSegment(shm.SlabOffset(ringEntries) + per*uint64(hint)*uint64(r.depth)*5/4)
 		return min(max(n, firstSegmentMin), firstSegmentMax, r.hub.cfg.MaxSegmentBytes)
 	}
 	return sizes{a: first(perIn), b: first(perOut)}
@@ -193,13 +204,17 @@ func (r *Replica) Send(b *api.Batch) error {
 		r.mu.Unlock()
 		return api.Errorf(api.Unavailable, "the replica is gone")
 	}
-	if n := len(r.table); n == cap(r.table) {
+	n := len(r.table)
+	if r.asides != nil && r.asides.current.kind != 0 {
+		n--
+	}
+	if n == r.depth {
 		r.mu.Unlock()
 		return api.Errorf(api.Unavailable, "%d batches are outstanding already", n)
 	}
-	r.table = append(r.table, entry{batch: b, id: b.ID, count: count, state: stateStashed, need: size})
+	r.table = append(r.table, entry{kind: wire.KindPredict, batch: b, count: count, state: stateStashed, need: size})
 	e := &r.table[len(r.table)-1]
-	if r.next != nil || r.waitingLocked() || !r.placeLocked(e, size) {
+	if r.next != nil || r.waitingLocked(r.table[:len(r.table)-1]) || !r.placeLocked(e, size) {
 		r.growLocked()
 		r.mu.Unlock()
 		return nil
@@ -212,24 +227,38 @@ func (r *Replica) Send(b *api.Batch) error {
 	g.release()
 
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e = r.find(b.ID); e == nil || e.state != stateCopying {
-		return nil // the worker went meanwhile: Gone reports the batch
-	}
-	if err != nil {
+	e = r.copied(b)
+	switch {
+	case e == nil: // the worker went meanwhile: Gone reports the batch
+		err = nil
+	case err != nil:
 		r.freeLocked(e)
 		r.removeLocked(e)
 		r.growLocked() // others may have waited for this one
+		r.mu.Unlock()
+		r.turnAside()
 		return api.Errorf(api.Internal, "write batch: %w", err)
+	default:
+		r.putLocked(e, wire.KindPredict, size)
 	}
-	r.putLocked(e, wire.KindPredict, size)
+	r.mu.Unlock()
+	return err
+}
+
+// copied is the entry of a prediction whose payload has just been written, nil when it is there no more.
+func (r *Replica) copied(b *api.Batch) *entry {
+	for i := range r.table {
+		if e := &r.table[i]; e.batch == b && e.state == stateCopying && e.kind == wire.KindPredict {
+			return e
+		}
+	}
 	return nil
 }
 
-// waitingLocked reports whether a batch waits for larger segments: those after it must not overtake it for ever.
-func (r *Replica) waitingLocked() bool {
-	for i := range r.table[:max(len(r.table)-1, 0)] {
-		if s := r.table[i].state; s == stateStashed || s == stateWanting {
+// waitingLocked reports whether one of these batches waits for larger segments: those after it must not overtake it for ever.
+func (r *Replica) waitingLocked(table []entry) bool {
+	for i := range table {
+		if s := table[i].state; s == stateStashed || s == stateWanting {
 			return true
 		}
 	}
@@ -238,16 +267,21 @@ func (r *Replica) waitingLocked() bool {
 
 // placeLocked finds room for a batch in both slabs, or changes nothing.
 func (r *Replica) placeLocked(e *entry, size uint64) bool {
-	in, ok := r.gen.in.Alloc(warmBytes(size))
-	if !ok {
-		in, ok = r.gen.in.Alloc(size)
+	var in shm.Block
+	if size > 0 { // ACCURACY has no input
+		var ok bool
+		if in, ok = r.gen.in.Alloc(warmBytes(size)); !ok {
+			in, ok = r.gen.in.Alloc(size)
+		}
+		if !ok {
+			return false
+		}
 	}
+	out, ok := r.gen.out.Alloc(r.grantBytes(e))
 	if !ok {
-		return false
-	}
-	out, ok := r.gen.out.Alloc(r.grantBytes(e.count))
-	if !ok {
-		r.gen.in.Free(in)
+		if size > 0 {
+			r.gen.in.Free(in)
+		}
 		return false
 	}
 	e.gen, e.in, e.out, e.state = r.gen, in, out, stateCopying
@@ -267,10 +301,13 @@ func warmBytes(size uint64) uint64 {
 }
 
 // grantBytes is how much room for outputs a batch is given at first.
-func (r *Replica) grantBytes(count int) uint64 {
-	n, fixed := r.outputsConf.FixedSize(count)
+func (r *Replica) grantBytes(e *entry) uint64 {
+	if e.kind != wire.KindPredict {
+		return minGrant
+	}
+	n, fixed := r.outputsConf.FixedSize(e.count)
 	if !fixed {
-		n = uint64(float64(count)*(r.outGuess+64)) + 1024
+		n = uint64(float64(e.count)*(r.outGuess+64)) + 1024
 		n = min(n, r.hub.cfg.MaxSegmentBytes/4)
 	}
 	return max(n, minGrant)
@@ -279,6 +316,14 @@ func (r *Replica) grantBytes(count int) uint64 {
 // putLocked hands the entry's request to the worker.
 func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 	now := r.hub.cfg.Now()
+	if e.id == 0 {
+		// The protocol numbers what is put, asides too. Where there are none that is the batch's own number.
+		r.lastID++
+		if kind == wire.KindPredict {
+			r.lastID = max(r.lastID, e.batch.ID)
+		}
+		e.id = r.lastID
+	}
 	req := wire.Request{Batch: e.id, Generation: e.gen.number, Kind: kind, Count: uint32(e.count), OutOff: e.out.Off, OutCap: e.out.Cap}
 	switch kind {
 	case wire.KindPredict:
@@ -287,6 +332,10 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 			req.BudgetMicros = uint32(min(int64(first-now)/1000, 1<<32-1))
 		}
 		e.state, e.sent = stateSent, now
+	case wire.KindFeedback, wire.KindAccuracy:
+		req.InOff, req.InLen = e.in.Off, inLen
+		e.state, e.sent = stateSent, now
+		r.timeAsideLocked(e)
 	case wire.KindGrant:
 		e.state = stateGranted
 	case wire.KindDiscard:
@@ -348,6 +397,7 @@ func receive(fd int, p []byte) (int, error) {
 	return int(n), nil
 }
 
+// find is the entry with this number on the wire; one that has none yet is never sought.
 func (r *Replica) find(id uint64) *entry {
 	for i := range r.table {
 		if r.table[i].id == id {
@@ -401,9 +451,15 @@ func (r *Replica) killLocked(reason string, breach bool) {
 // Drain tells the worker that nothing more will come: it answers what it holds and exits.
 func (r *Replica) Drain() {
 	r.mu.Lock()
+	r.quiesceLocked()
+	var lost aside
+	if e := r.findAside(); e != nil && e.state == stateStashed {
+		lost = r.endAsideLocked(e)
+	}
 	r.frames = wire.AppendDrain(r.frames[:0])
 	r.writeLocked(r.frames, nil)
 	r.mu.Unlock()
+	lost.end(math.NaN(), api.ReplicaLost)
 }
 
 // violation ends the worker at its first breach of the protocol. Called with rmu held.

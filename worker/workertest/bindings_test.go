@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -76,7 +77,7 @@ func TestTestworker(t *testing.T) {
 			workertest.Run(t, workertest.Worker{Ring: ring, Plain: true, Start: func(tb testing.TB, launch []string) workertest.Process {
 				env := func(name string) string { return lookup(launch, name) }
 				flags := []string{"-mode", env(workertest.EnvModel)}
-				for flag, name := range map[string]string{"-contexts": workertest.EnvContexts, "-confidences": workertest.EnvConfidences} {
+				for flag, name := range map[string]string{"-contexts": workertest.EnvContexts, "-confidences": workertest.EnvConfidences, "-feedback": workertest.EnvFeedback, "-accuracy": workertest.EnvFeedback} {
 					if env(name) == "1" {
 						flags = append(flags, flag)
 					}
@@ -155,7 +156,8 @@ func (p *inProcess) Wait() error {
 
 // serve is the conformance models for the Go binding.
 func serve(env func(string) string, stop context.Context) error {
-	predict, ok := map[string]func(*xebec.Batch) error{workertest.Echo: echo, workertest.Markers: markers, workertest.Wrong: wrong}[env(workertest.EnvModel)]
+	var m marked
+	predict, ok := map[string]func(*xebec.Batch) error{workertest.Echo: echo, workertest.Markers: m.predict, workertest.Wrong: wrong}[env(workertest.EnvModel)]
 	if !ok {
 		return fmt.Errorf("%s=%q: no such model", workertest.EnvModel, env(workertest.EnvModel))
 	}
@@ -168,6 +170,9 @@ func serve(env func(string) string, stop context.Context) error {
 	}
 	if env(workertest.EnvContexts) == "1" {
 		options = append(options, xebec.WithContexts())
+	}
+	if env(workertest.EnvFeedback) == "1" {
+		options = append(options, xebec.WithFeedback(m.learn), xebec.WithAccuracy(m.accuracy))
 	}
 	sure := env(workertest.EnvConfidences) == "1"
 	if sure {
@@ -197,7 +202,44 @@ func echo(b *xebec.Batch) error {
 	return nil
 }
 
-func markers(b *xebec.Batch) error {
+// marked is the model that markers tell what to do.
+type marked struct {
+	told          string
+	labels, right int
+}
+
+func (m *marked) learn(_ context.Context, b *xebec.Batch) error {
+	var told []string
+	for i := range b.Len() {
+		label := string(b.Label(i))
+		if text, err := strconv.Unquote(label); err == nil {
+			if text == "panic" {
+				panic("the label panic")
+			}
+			if path, ok := strings.CutPrefix(text, "wait:"); ok {
+				if _, err := os.ReadFile(path); err != nil {
+					return err
+				}
+			}
+		}
+		m.labels++
+		if label == "true" {
+			m.right++
+		}
+		told = append(told, fmt.Sprintf("%s/%s/%s", b.Bytes("in", i), b.Context(i), label))
+	}
+	m.told = strings.Join(told, ";")
+	return nil
+}
+
+func (m *marked) accuracy(context.Context) (float64, error) {
+	if m.labels == 0 {
+		return 0, errors.New("no feedback yet")
+	}
+	return float64(m.right) / float64(m.labels), nil
+}
+
+func (m *marked) predict(b *xebec.Batch) error {
 	for i := range b.Len() {
 		data := b.Bytes("in", i)
 		word, rest, _ := bytes.Cut(data, []byte(":"))
@@ -223,6 +265,8 @@ func markers(b *xebec.Batch) error {
 			}
 		case bytes.HasPrefix(data, []byte("context")):
 			data = b.Context(i)
+		case string(data) == "told":
+			data = []byte(m.told)
 		}
 		b.SetBytes("out", i, data)
 	}

@@ -9,8 +9,9 @@
 // as it is asked to, and gives its test the socket, the segments and the cursors to do worse.
 //
 // [Gateway] and [Session] are what both need: a hub, one replica's life, and the accounts. Each batch that Send took is
-// reported done once or is left when the replica is gone; events never overlap; after Gone comes nothing; no descriptor, no
-// mapping and no connection outlives the hub. Every session is checked for that, whatever else its test is about.
+// reported done once or is left when the replica is gone; feedback and questions for the accuracy ([Told]) end once; events
+// never overlap; after Gone comes nothing; no descriptor, no mapping and no connection outlives the hub. Every session is
+// checked for that, whatever else its test is about.
 //
 // The package never sleeps to wait for something, measures no time, and skips nothing: what cannot run fails with what to
 // install. The protocol is api/spec/worker.md; the gateway's side is package worker, bindings live in worker/bindings.

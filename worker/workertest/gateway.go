@@ -34,7 +34,12 @@ func NewGateway(tb testing.TB, poller worker.Poller, maxSegmentBytes uint64) *Ga
 	if err != nil {
 		tb.Fatal(err)
 	}
-	netpoll.Initialize() // else its pollers open descriptors when they are first needed
+	// Pollers open descriptors when they are first needed, netpoll's as well as the runtime's.
+	netpoll.Initialize()
+	if r, w, err := os.Pipe(); err == nil {
+		r.Close()
+		w.Close()
+	}
 	before := leftovers(tb)
 	g := &Gateway{tb: tb, Socket: filepath.Join(dir, "w.sock")}
 	g.Hub, err = worker.Listen(worker.Config{Socket: g.Socket, Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes})
@@ -104,8 +109,14 @@ type Launch struct {
 
 // Expect entitles one worker to connect.
 func (g *Gateway) Expect(sig api.Signature, depth int) *Launch {
-	l := &Launch{Signature: sig, Events: newRecorder()}
-	l.Token, l.Env = g.Hub.Expect(worker.Expectation{Replica: 1, Model: Model, Signature: sig, Depth: depth, BatchHint: 8, Events: l.Events})
+	return Expect(g.Hub, worker.Expectation{Signature: sig, Depth: depth})
+}
+
+// Expect entitles one worker to connect to a hub, to serve [Model] with what e says of signature, depth and times.
+func Expect(hub *worker.Hub, e worker.Expectation) *Launch {
+	l := &Launch{Signature: e.Signature, Events: newRecorder()}
+	e.Replica, e.Model, e.BatchHint, e.Events = 1, Model, 8, l.Events
+	l.Token, l.Env = hub.Expect(e)
 	return l
 }
 
@@ -116,6 +127,7 @@ type Session struct {
 	Replica *worker.Replica
 	sent    map[uint64]*api.Batch
 	last    uint64
+	told    []*Told
 }
 
 // NewSession waits until the launched worker is ready.
@@ -184,6 +196,14 @@ func (s *Session) End() End {
 		if s.sent[id] == nil {
 			s.TB.Errorf("batch %d was reported done and never taken", id)
 		}
+	}
+	for _, t := range s.told {
+		if t.Wait(); t.times.Load() != 1 {
+			s.TB.Errorf("feedback or a question for the accuracy ended %d times", t.times.Load())
+		}
+	}
+	if code := s.Feedback(s.NewBatch(make([]api.Value, len(s.Signature.Inputs))), "1").Wait(); code == api.OK {
+		s.TB.Errorf("a replica that is gone took feedback")
 	}
 	if err := s.Replica.Send(s.NewBatch(make([]api.Value, len(s.Signature.Inputs)))); err == nil {
 		s.TB.Errorf("a replica that is gone took a batch")

@@ -3,7 +3,9 @@ package workertest
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"net"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -239,7 +241,24 @@ func (w *Raw) Next() wire.Request {
 
 // Answer is the response that belongs to a request: OK without a block, to be changed.
 func Answer(req wire.Request) wire.Response {
-	return wire.Response{Batch: req.Batch, Generation: req.Generation, Kind: wire.KindPredict, Count: req.Count, OutOff: req.OutOff}
+	kind := req.Kind
+	if kind == wire.KindGrant || kind == wire.KindDiscard {
+		kind = wire.KindPredict
+	}
+	return wire.Response{Batch: req.Batch, Generation: req.Generation, Kind: kind, Count: req.Count, OutOff: req.OutOff}
+}
+
+// Accuracy writes the answer to ACCURACY into the block that req grants and gives the response for it.
+func (w *Raw) Accuracy(req wire.Request, value float64) wire.Response {
+	w.TB.Helper()
+	row := []api.Value{{Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(value))}}
+	n, err := wire.NewSchema([]api.TensorSpec{{DType: api.Float64}}).Write(w.Granted(req), Column{row})
+	if err != nil {
+		w.TB.Fatalf("%v", err)
+	}
+	res := Answer(req)
+	res.OutLen = n
+	return res
 }
 
 // Respond sends a response as the mode has it, and rings where it must.
@@ -293,16 +312,23 @@ func (w *Raw) Granted(req wire.Request) []byte {
 	return w.B.Bytes()[req.OutOff : req.OutOff+req.OutCap]
 }
 
-// Inputs reads a request's inputs out.
+// Inputs reads a request's inputs out, behind them the context where the worker is given contexts, and the label where the
+// request is for FEEDBACK.
 func (w *Raw) Inputs(req wire.Request) (rows Column) {
 	w.TB.Helper()
 	var r wire.Reader
-	sig := w.Welcome.Signature
-	if err := wire.NewSchema(sig.Inputs).Open(&r, w.A.Bytes()[req.InOff:req.InOff+req.InLen], int(req.Count)); err != nil {
+	sections := slices.Clone(w.Welcome.Signature.Inputs)
+	if w.Welcome.Mode&wire.ModeContexts != 0 {
+		sections = append(sections, wire.BytesSection)
+	}
+	if req.Kind == wire.KindFeedback {
+		sections = append(sections, wire.BytesSection)
+	}
+	if err := wire.NewSchema(sections).Open(&r, w.A.Bytes()[req.InOff:req.InOff+req.InLen], int(req.Count)); err != nil {
 		w.TB.Fatalf("%v", err)
 	}
 	for i := range int(req.Count) {
-		row := make([]api.Value, len(sig.Inputs))
+		row := make([]api.Value, len(sections))
 		for s := range row {
 			_, data, dims, err := r.AppendItem(nil, i, s, nil)
 			if err != nil {

@@ -25,6 +25,10 @@ const (
 	//	big:N      the output is N times the byte 'x'
 	//	wait:PATH  predict reads the file PATH, a FIFO, to its end first, and then echoes
 	//	context    the output is the query's context
+	//	told       the output is what the last feedback batch said, INPUT/CONTEXT/LABEL for each query, joined by ';'
+	//
+	// With [EnvFeedback] it learns: its accuracy is the share of true among all labels, an error with "no feedback yet" in it
+	// before the first. The label "panic" is as the marker, with "the label panic", and "wait:PATH" as well.
 	Markers = "markers"
 	// Wrong has the signature int32[] → float32[4]. The first query's input says what is wrong: 0 nothing (the answer is
 	// zeros), 1 there are too few outputs, 2 their shape, 3 their type or dimensions.
@@ -36,6 +40,7 @@ const (
 	EnvModel       = "XEBEC_CONFORMANCE_MODEL"
 	EnvContexts    = "XEBEC_CONFORMANCE_CONTEXTS"    // "1": ask for contexts
 	EnvConfidences = "XEBEC_CONFORMANCE_CONFIDENCES" // "1": return confidences
+	EnvFeedback    = "XEBEC_CONFORMANCE_FEEDBACK"    // "1": take feedback and tell the accuracy
 )
 
 // Worker is one binding in one mode.
@@ -44,8 +49,8 @@ type Worker struct {
 	Ring bool
 	// InProcess says that it shares the test's process, and so cannot die alone: cases of death are not for it.
 	InProcess bool
-	// Plain says that its echo answers the first input only, and that it has neither the marker wait nor the model Wrong:
-	// cases that need them are not for it.
+	// Plain says that its echo answers the first input only, and that it has neither the markers wait and told nor the model
+	// Wrong: cases that need them are not for it.
 	Plain bool
 	// Start launches it with these environment variables.
 	Start func(tb testing.TB, env []string) Process
@@ -130,6 +135,12 @@ var cases = []struct {
 	{name: "padding", run: testPadding},
 	{name: "contexts", run: testContexts},
 	{name: "confidences", run: testConfidences},
+	{name: "capabilities", run: testCapabilities},
+	{name: "feedback", run: testFeedback},
+	{name: "feedback values", rich: true, run: testFeedbackValues},
+	{name: "feedback among predictions", run: testFeedbackAmongPredictions},
+	{name: "stop in feedback", rich: true, run: testStopInFeedback},
+	{name: "killed in feedback", dies: true, rich: true, run: testKilledInFeedback},
 	{name: "exceptions", run: testExceptions},
 	{name: "wrong outputs", rich: true, run: testWrongOutputs},
 	{name: "more room", run: testMoreRoom},

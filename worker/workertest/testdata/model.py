@@ -1,11 +1,16 @@
 """The models of the conformance suite, as workertest.Echo, Markers and Wrong describe them, for the Python binding."""
 
+import json
 import os
 
 import xebec
 
 CONTEXTS = os.environ.get("XEBEC_CONFORMANCE_CONTEXTS") == "1"
 CONFIDENCES = os.environ.get("XEBEC_CONFORMANCE_CONFIDENCES") == "1"
+FEEDBACK = os.environ.get("XEBEC_CONFORMANCE_FEEDBACK") == "1"
+
+told = b""
+labels_seen = [0, 0]  # right, all
 
 
 def echo(batch):
@@ -32,8 +37,32 @@ def markers(batch, contexts=None):
                 gate.read()
         elif data.startswith(b"context"):
             data = contexts[i]
+        elif data == b"told":
+            data = told
         out.append(data)
     return out
+
+
+def feedback(batch, labels, contexts=None):
+    global told
+    said = []
+    for i, label in enumerate(labels):
+        if label == "panic":
+            raise SystemExit("the label panic")
+        if isinstance(label, str) and label.startswith("wait:"):
+            with open(label[5:], "rb") as gate:
+                gate.read()
+        labels_seen[0] += label is True
+        labels_seen[1] += 1
+        text = json.dumps(label, separators=(",", ":"), ensure_ascii=False).encode()
+        said.append(b"/".join((bytes(batch[i]), contexts[i] if contexts else b"", text)))
+    told = b";".join(said)
+
+
+def accuracy():
+    if not labels_seen[1]:
+        raise ValueError("no feedback yet")
+    return labels_seen[0] / labels_seen[1]
 
 
 def wrong(batch):
@@ -57,4 +86,10 @@ def sure(batch, *contexts):
     return outputs, [0.5] * len(outputs)
 
 
-xebec.serve(sure if CONFIDENCES else predict, contexts=CONTEXTS, confidences=CONFIDENCES)
+xebec.serve(
+    sure if CONFIDENCES else predict,
+    contexts=CONTEXTS,
+    confidences=CONFIDENCES,
+    feedback=feedback if FEEDBACK else None,
+    accuracy=accuracy if FEEDBACK else None,
+)

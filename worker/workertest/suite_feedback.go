@@ -1,0 +1,151 @@
+package workertest
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
+)
+
+// What a worker does not declare it is not asked for.
+func testCapabilities(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 1, 0, model(Markers))
+	if got := r.Replica.Capabilities(); got != (worker.Capabilities{}) {
+		t.Errorf("%+v, expected none", got)
+	}
+	r.FeedbackTexts("x", "true").Want(api.Unsupported)
+	if a := r.Accuracy(); a.Wait() != api.Unsupported || !math.IsNaN(a.value) {
+		t.Errorf("accuracy %v, %v", a.value, a.code)
+	}
+	r.stop()
+	r = su.start(t, Text(), 1, 0, model(Markers), EnvFeedback+"=1", EnvContexts+"=1", EnvConfidences+"=1")
+	if got, want := r.Replica.Capabilities(), (worker.Capabilities{Feedback: true, Accuracy: true, Contexts: true, Confidences: true}); got != want {
+		t.Errorf("%+v, expected %+v", got, want)
+	}
+	r.stop()
+}
+
+// A model learns, says how good it is, and fails at either without harm.
+func testFeedback(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")
+	r.Accuracy().Want(api.ModelError)
+	if text := r.Replica.LastError(); !strings.HasPrefix(text, "accuracy: ") || !strings.Contains(text, "no feedback yet") {
+		t.Errorf("LastError %q", text)
+	}
+	r.FeedbackTexts("a", "true", "b", "false", "c", `"true"`).Want(api.OK)
+	r.FeedbackTexts("d", "true").Want(api.OK)
+	r.Accuracy().WantValue(0.5)
+	r.FeedbackTexts("e", `"panic"`).Want(api.ModelError)
+	if text := r.Replica.LastError(); !strings.HasPrefix(text, "feedback: ") || !strings.Contains(text, "the label panic") {
+		t.Errorf("LastError %q", text)
+	}
+	r.WantTexts(r.Send(Texts("still here")...), "still here")
+	r.Accuracy().WantValue(0.5)
+	r.Feedback(r.NewBatch(Texts("one", "two")...), "true").Want(api.InvalidArgument)
+	r.Feedback(r.NewBatch()).Want(api.InvalidArgument)
+	if got, want := r.Replica.FeedbackCounts(), (worker.FeedbackCounts{Batches: 2, Labels: 4, Failed: 1}); got != want {
+		t.Errorf("%+v, expected %+v", got, want)
+	}
+	if batches, queries := r.Replica.Served(); batches != 1 || queries != 1 {
+		t.Errorf("%d batches and %d queries served, expected 1 and 1: feedback is none of them", batches, queries)
+	}
+	r.stop()
+}
+
+// Inputs, contexts and labels come as they were given, also where segments must grow for them.
+func testFeedbackValues(t *testing.T, su *suite) {
+	const max = 8 << 20
+	r := su.start(t, Text(), 2, max, model(Markers), EnvFeedback+"=1", EnvContexts+"=1")
+	b := r.NewBatch(Texts("one", "", "three")...)
+	b.Queries[0].Context, b.Queries[2].Context = []byte("user-17"), []byte("ü")
+	r.Feedback(b, `{"a":[1,2.5]}`, "null", `"größer"`).Want(api.OK)
+	r.WantTexts(r.Send(Texts("told")...), `one/user-17/{"a":[1,2.5]};//null;three/ü/"größer"`)
+	large := strings.Repeat("x", 3<<20)
+	told := r.FeedbackTexts(large, "1")
+	r.WantTexts(r.Send(Texts("while segments grow")...), "while segments grow")
+	told.Want(api.OK)
+	r.WantTexts(r.Send(Texts("told")...), large+"//1")
+	r.FeedbackTexts(strings.Repeat("x", max), "1").Want(api.TooLarge)
+	r.FeedbackTexts("small", "2").Want(api.OK)
+	r.WantTexts(r.Send(Texts("told")...), "small//2")
+	r.stop()
+}
+
+// Feedback among predictions: each comes back as itself, whatever the order.
+func testFeedbackAmongPredictions(t *testing.T, su *suite) {
+	const depth = 3
+	r := su.start(t, Text(), depth, 0, model(Markers), EnvFeedback+"=1")
+	var flying []*api.Batch
+	var told []*Told
+	for i := range 60 {
+		if len(flying) == depth {
+			r.WantTexts(flying[0], string(flying[0].Queries[0].Inputs[0].Data))
+			flying = flying[1:]
+		}
+		flying = append(flying, r.Send(Texts(fmt.Sprint("text ", i))...))
+		if i%4 == 0 {
+			told = append(told, r.FeedbackTexts(fmt.Sprint("label ", i), "true"))
+		}
+		if i%20 == 0 {
+			r.Accuracy().Wait()
+		}
+	}
+	for _, b := range flying {
+		r.WantTexts(b, string(b.Queries[0].Inputs[0].Data))
+	}
+	for _, t := range told {
+		t.Want(api.OK)
+	}
+	r.Accuracy().WantValue(1)
+	r.stop()
+}
+
+// SIGTERM in the midst of feedback: what the worker has it ends, what waits is lost.
+func testStopInFeedback(t *testing.T, su *suite) {
+	g := newGate(t)
+	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")
+	first, second := r.FeedbackTexts("x", fmt.Sprintf("%q", g.marker())), r.FeedbackTexts("y", "true")
+	g.reached()
+	if err := r.process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r.Replica.Drain()
+	g.open()
+	first.Want(api.OK)
+	if end := r.End(); end.Violation {
+		t.Errorf("%+v", end)
+	}
+	second.Want(api.ReplicaLost)
+	if err := r.process.Wait(); err != nil {
+		t.Errorf("the worker: %v", err)
+	}
+}
+
+// A worker that is killed in feedback had begun none of the predictions behind it.
+func testKilledInFeedback(t *testing.T, su *suite) {
+	g := newGate(t)
+	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")
+	told := []*Told{r.FeedbackTexts("x", fmt.Sprintf("%q", g.marker())), r.FeedbackTexts("y", "true"), r.Accuracy()}
+	g.reached()
+	first, second := r.Send(Texts("one")...), r.Send(Texts("two")...)
+	if err := r.process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if end := r.End(); end.Violation {
+		t.Errorf("%+v", end)
+	}
+	g.open()
+	for _, t := range told {
+		t.Want(api.ReplicaLost)
+	}
+	if left := r.Left(); len(left) != 2 || left[first.ID] || left[second.ID] {
+		t.Errorf("left %v: expected both, neither begun", left)
+	}
+	if err := r.process.Wait(); err == nil {
+		t.Error("the worker ended well: expected the kill")
+	}
+}

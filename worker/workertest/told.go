@@ -1,0 +1,91 @@
+package workertest
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// Told is one feedback batch, or one question for the accuracy, and what became of it. End looks that each ended once.
+type Told struct {
+	tb    TB
+	times atomic.Int32
+	ended chan struct{}
+	code  api.Code
+	value float64
+}
+
+func (s *Session) tell() (*Told, func(float64, api.Code)) {
+	t := &Told{tb: s.TB, ended: make(chan struct{})}
+	s.told = append(s.told, t)
+	return t, func(value float64, code api.Code) {
+		if t.times.Add(1) == 1 {
+			t.value, t.code = value, code
+			close(t.ended)
+		}
+	}
+}
+
+// Feedback gives the replica labels, one for each query of b.
+func (s *Session) Feedback(b *api.Batch, labels ...string) *Told {
+	t, done := s.tell()
+	raw := make([][]byte, len(labels))
+	for i, label := range labels {
+		raw[i] = []byte(label)
+	}
+	s.Replica.Feedback(b, raw, func(code api.Code) { done(0, code) })
+	return t
+}
+
+// FeedbackTexts gives the replica labels for texts that it may have been asked: text, label, text, label …
+func (s *Session) FeedbackTexts(pairs ...string) *Told {
+	var texts, labels []string
+	for i := 0; i < len(pairs); i += 2 {
+		texts, labels = append(texts, pairs[i]), append(labels, pairs[i+1])
+	}
+	b := &api.Batch{}
+	for _, inputs := range Texts(texts...) {
+		b.Queries = append(b.Queries, &api.Query{Inputs: inputs})
+	}
+	return s.Feedback(b, labels...)
+}
+
+// Accuracy asks the replica for its accuracy.
+func (s *Session) Accuracy() *Told {
+	t, done := s.tell()
+	s.Replica.Accuracy(done)
+	return t
+}
+
+// Wait blocks until it has ended, and says how.
+func (t *Told) Wait() api.Code {
+	t.tb.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-t.ended:
+	case <-timer.C:
+		t.tb.Fatalf("waiting for the end of feedback or of a question for the accuracy: nothing came for %v", patience)
+	}
+	return t.code
+}
+
+// Want waits for an end in code.
+func (t *Told) Want(code api.Code) {
+	t.tb.Helper()
+	if got := t.Wait(); got != code {
+		t.tb.Fatalf("feedback or a question for the accuracy ended in %v, expected %v", got, code)
+	}
+}
+
+// WantValue waits for an accuracy.
+func (t *Told) WantValue(value float64) {
+	t.tb.Helper()
+	if t.Want(api.OK); t.value != value {
+		t.tb.Fatalf("the accuracy is %v, expected %v", t.value, value)
+	}
+}
+
+// Ended reports whether it has ended.
+func (t *Told) Ended() bool { return t.times.Load() > 0 }
