@@ -2,7 +2,11 @@
 
 package driver
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/xebec-serving/xebec/scheduler/planner"
+)
 
 // TestNoAllocation: a query through a lane costs no memory. (The race detector allocates by itself.)
 func TestNoAllocation(t *testing.T) {
@@ -13,5 +17,29 @@ func TestNoAllocation(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(1000, func() { f.call(c, l) }); n != 0 {
 		t.Errorf("%v allocations for a query", n)
+	}
+}
+
+// TestChoiceDoesNotAlloc: neither the readers of a plan nor who puts it in force.
+func TestChoiceDoesNotAlloc(t *testing.T) {
+	one, all, shares := NewChoice(planner.One, 3, nil), NewChoice(planner.All, 3, nil), NewChoice(planner.Shares, 3, nil)
+	p := &planner.FunctionPlan{Evaluate: []float64{0.5, 0.2, 0.2}, Limits: []float64{0.5, 0.2, 1}, Refused: 0.1}
+	dst := make([]float64, 3)
+	gains := []float64{0.5, 0.2, 0.1}
+	if n := testing.AllocsPerRun(1000, func() {
+		for _, c := range []*Choice{one, all, shares} {
+			c.Set(p)
+			c.SetGains(gains)
+			c.Refuse(1)
+			c.Planned(dst)
+		}
+		one.Pick()
+		all.Arrived(1)
+		all.Members()
+		shares.Wish(1)
+		shares.Refusing()
+		shares.Limits(dst)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

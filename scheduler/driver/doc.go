@@ -38,7 +38,10 @@
 // An [Epoch] is one goroutine that makes a plan every period, off the data path: it takes snapshots of the lanes that are
 // awake, has [planner.Planner] make a plan and puts in force what differs from the last one. A lane wakes with a query and
 // falls asleep after a hundred epochs without any; while all sleep, so does the epoch. A plan is read in three places: by
-// the lane's machine, by [Choice.Pick] for each request of a function, and by the [Device] that lanes share. Where no plan is in force everybody does what the zero plan says.
+// the lane's machine, by the [Choice] of a function for each of its queries (which candidate, which members of an ensemble, how
+// much of what a policy wishes, or nobody), and by the [Device] that lanes share. Where no plan is in force everybody does
+// what the zero plan says. In the other direction a Choice carries what only the query path and the policy know: who arrived
+// and was refused, whom the policy would have asked, what answers are worth.
 //
 // A [Device] hands turns to lanes. It is called by a lane that holds no lock, and calls the lane whose turn it is in the
 // same way.

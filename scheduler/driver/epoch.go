@@ -64,7 +64,8 @@ type Epoch struct {
 // awakeLane is what the epoch knows of a lane.
 type awakeLane struct {
 	awake   bool
-	drowsy  int // epochs without a query
+	held    bool // it had queries at the last look
+	drowsy  int  // epochs without a query
 	planned planKeeper
 }
 
@@ -212,7 +213,7 @@ func (e *Epoch) install(t *Topology) {
 		}
 	}
 	e.now = t
-	e.collect = planner.NewCollector(&t.Topology, func(f int) uint64 { return t.Choices[f].Refused() })
+	e.collect = planner.NewCollector(&t.Topology, choices(t.Choices))
 	e.in = nil
 }
 
@@ -231,7 +232,8 @@ func (e *Epoch) collectStirred() {
 		cands := e.now.Functions[f].Candidates
 		stirred := false
 		for _, c := range cands {
-			stirred = stirred || e.lanes[c.Model].awake && e.lanes[c.Model].drowsy == 0
+			lane := &e.lanes[c.Model]
+			stirred = stirred || lane.awake && (lane.drowsy == 0 || lane.held) // who sleeps beside one that is held up is not asked
 		}
 		for _, c := range cands {
 			if stirred {
@@ -257,7 +259,7 @@ func (e *Epoch) gather(now api.Nanos) bool {
 	for _, i := range e.awakes {
 		lane := &e.lanes[i]
 		e.now.Lanes[i].Snapshot(&e.snap)
-		if e.snap.Held > 0 {
+		if lane.held = e.snap.Held > 0; lane.held {
 			lane.drowsy = 0
 		}
 		if lane.drowsy++; lane.drowsy > drowsyEpochs {
@@ -294,7 +296,7 @@ func (e *Epoch) apply() {
 		}
 	}
 	for i := range e.out.Functions {
-		e.now.Choices[e.collect.Functions[i]].Set(e.out.Functions[i].Evaluate)
+		e.now.Choices[e.collect.Functions[i]].Set(&e.out.Functions[i])
 	}
 	for i := range e.out.Devices {
 		for _, turn := range e.out.Devices[i].Turns {
@@ -303,6 +305,15 @@ func (e *Epoch) apply() {
 		}
 	}
 }
+
+// choices tell the planner what was counted at them, and what policies have said to them.
+type choices []*Choice
+
+func (c choices) Counted(function int) uint64 { return c[function].counted() }
+
+func (c choices) Gain(function, candidate int) (float64, bool) { return c[function].gain(candidate) }
+
+func (c choices) Wished(function, candidate int) uint64 { return c[function].wished[candidate].Load() }
 
 // Report calls show with the last plan and what it was made from, for people: nothing of it may be kept. in is nil while
 // there is no plan; the indices of in and out are those of functions and models, which name the topology's.

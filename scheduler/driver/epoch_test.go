@@ -18,7 +18,7 @@ func planned(t *testing.T, cost, budget float64) (*Clock, *Lane, *Choice, *Epoch
 	l.AddReplica(1, &loopback{l: l, id: 1}, 0)
 	e := NewEpoch(c, time.Millisecond)
 	t.Cleanup(e.Close)
-	ch := NewChoice(1, l)
+	ch := NewChoice(planner.One, 1, l)
 	e.Set(topology(l, ch, cost, budget))
 	return c, l, ch, e
 }
@@ -84,7 +84,7 @@ func TestABudgetIsKept(t *testing.T) {
 		}
 	})
 	e.Set(topology(l, ch, 1, 0))
-	eventually(func() bool { return !refused() && !ch.planned.Load() })
+	eventually(func() bool { return !refused() && ch.planned.Load() == nil })
 }
 
 // TestALaneThatLeavesLosesItsPlan, for nobody will change it any more.
@@ -152,10 +152,10 @@ func TestAPlanIsApplied(t *testing.T) {
 	l := NewLane(scheduler.Config{Shared: true}, c)
 	l.Share(dev)
 	l.AddFunction(1)
-	ch := NewChoice(1, l)
+	ch := NewChoice(planner.One, 1, l)
 	top := topology(l, ch, 0, 0)
 	top.Topology.Devices, top.Devices, top.Topology.Models[0].Device = []string{"gpu0"}, []*Device{dev}, 0
-	e := &Epoch{clock: c, now: top, lanes: make([]awakeLane, 1), collect: planner.NewCollector(&top.Topology, func(int) uint64 { return 0 })}
+	e := &Epoch{clock: c, now: top, lanes: make([]awakeLane, 1), collect: planner.NewCollector(&top.Topology, choices(top.Choices))}
 	var snap scheduler.Snapshot
 	l.Snapshot(&snap)
 	e.collect.Begin(1, 1e7)

@@ -1,6 +1,10 @@
 package planner
 
-import "github.com/xebec-serving/xebec/scheduler"
+import (
+	"math"
+
+	"github.com/xebec-serving/xebec/scheduler"
+)
 
 // What is asked beyond what is allotted is refused one by one, by the machine, which knows each deadline; what is far beyond
 // it, before anything is spent on it. More than shedAbove times the allotment begins the latter, and what is then let
@@ -38,7 +42,7 @@ func (p *Planner) settle() {
 		x := p.out.Functions[c.function].Allotted
 		clear(x)
 		for j := c.first; j < c.end; j++ {
-			x[p.edges[j].candidate] = p.edges[j].x
+			x[p.edges[j].candidate] += p.edges[j].x
 		}
 	}
 }
@@ -56,9 +60,12 @@ func (p *Planner) admitFunctions() {
 	}
 	for i := range in.Functions {
 		f, w, fp := &in.Functions[i], &p.wishes[i], &p.out.Functions[i]
-		if w.rate == 0 || !w.contended && !w.limited {
+		switch {
+		case f.Background:
+			// See leftovers.
+		case w.rate == 0 || !w.contended && !w.limited:
 			p.asWished(f, w, fp)
-		} else {
+		default:
 			p.admitFunction(f, w, fp)
 		}
 	}
@@ -96,25 +103,31 @@ func (m *modelMemory) setSheds(i int, sheds bool) {
 func (p *Planner) asWished(f *Function, w *wish, fp *FunctionPlan) {
 	for c := range f.Candidates {
 		m, ok := p.modelOf(&f.Candidates[c])
+		part := 1.0
 		switch {
 		case !ok:
 			fp.Why[c] = NoSuchModel
 			continue
 		case f.Mode == All:
 			fp.Why[c] = Member
+		case f.Mode == Shares:
+			fp.Why[c] = Wished
+			part = w.shareOf(&f.Candidates[c])
 		case c == w.best:
 			fp.Why[c] = Best
 		default:
 			fp.Why[c] = NotNeeded
 			continue
 		}
-		fp.Evaluate[c] = 1
-		m.planned += w.rate
-		m.admitted += w.rate
-		fp.CostPerSecond += w.rate * m.cost
+		fp.Evaluate[c] = part
+		m.planned += part * w.rate
+		m.admitted += part * w.rate
+		fp.CostPerSecond += part * w.rate * m.cost
 	}
 	if w.best < 0 {
 		fp.Refused, fp.RefusedWhy = 1, NoCandidates
+	} else if f.Mode == Shares {
+		p.limit(f, w, fp)
 	}
 	if w.memory != nil {
 		w.memory.refusing = false
@@ -130,7 +143,7 @@ func (p *Planner) admitFunction(f *Function, w *wish, fp *FunctionPlan) {
 		}
 	}
 	over, full := 1.0, w.rate-served <= few*w.rate
-	if !full && served > 0 {
+	if !full && served > 0 && !f.Background {
 		admitted, refusing := admission(w.rate, served, w.memory != nil && w.memory.refusing)
 		over = admitted / served
 		if cost > 0 && cost*over > w.budget {
@@ -154,7 +167,7 @@ func (p *Planner) admitFunction(f *Function, w *wish, fp *FunctionPlan) {
 		m.planned += x
 		m.admitted += part * w.rate
 		fp.CostPerSecond += part * w.rate * m.cost
-		if q := p.queueOf(&f.Candidates[c]); m.contended && q >= 0 {
+		if q := p.queueOf(&f.Candidates[c]); m.contended && q >= 0 && !f.Background {
 			pq := &p.queues[q]
 			pq.allotted += x
 			pq.admitted += part * w.rate
@@ -162,7 +175,7 @@ func (p *Planner) admitFunction(f *Function, w *wish, fp *FunctionPlan) {
 			pq.short = pq.short || !full
 		}
 	}
-	if f.Mode == One && sum > 1 { // by rounding
+	if f.Mode.one() && sum > 1 { // by rounding
 		for c := range fp.Evaluate {
 			fp.Evaluate[c] /= sum
 		}
@@ -170,7 +183,56 @@ func (p *Planner) admitFunction(f *Function, w *wish, fp *FunctionPlan) {
 	if fp.Refused = 1 - sum; fp.Refused <= few {
 		fp.Refused = 0
 	}
+	if f.Mode == Shares {
+		p.limit(f, w, fp)
+	}
 	p.explain(f, w, fp)
+}
+
+// limitGive: limits that would all be above 1 less it are none.
+const limitGive = 0.01
+
+// notHere is the limit of a candidate that gets what is wished, where others get more than that.
+const notHere = 0.999
+
+// limit finds by how much the policy of a function with mode Shares is to be held back at each candidate: with the part s
+// that it wishes and the part e of what is not refused, e/s, at most 1. Only who is to get more than is wished has 1.
+//
+// Wishes of 0.5, 0.2 and 0.3 that are to become 0.1, 0.2 and 0.7: the limits are 0.2, 0.999 and 1.
+func (p *Planner) limit(f *Function, w *wish, fp *FunctionPlan) {
+	sum := 0.0
+	for _, part := range fp.Evaluate {
+		sum += part
+	}
+	if sum <= few {
+		return
+	}
+	at := len(p.out.limits)
+	limits := more(&p.out.limits, len(f.Candidates))
+	limited, moved := false, false
+	for c := range f.Candidates {
+		if _, ok := p.modelOf(&f.Candidates[c]); !ok {
+			limited = true
+			continue
+		}
+		share, part := w.shareOf(&f.Candidates[c]), fp.Evaluate[c]/sum
+		limits[c] = 1
+		if part < share*(1-1e-6) {
+			limits[c] = part / share
+			limited = limited || limits[c] < 1-limitGive
+		}
+		moved = moved || part > share*(1+1e-6)+1e-6
+	}
+	if !limited {
+		p.out.limits = p.out.limits[:at]
+		return
+	}
+	for c := range limits {
+		if moved && limits[c] == 1 && fp.Evaluate[c]/sum <= w.shareOf(&f.Candidates[c])*(1+1e-6)+1e-6 {
+			limits[c] = notHere
+		}
+	}
+	fp.Limits = limits
 }
 
 // explain finds what each candidate's part is bounded by.
@@ -193,6 +255,12 @@ func (p *Planner) explain(f *Function, w *wish, fp *FunctionPlan) {
 		case f.Mode == One && part == 0 && fp.Refused == 0 && c != best:
 			fp.Why[c] = NotNeeded
 			continue
+		case f.Mode == Shares && math.Abs(part-w.shareOf(&f.Candidates[c])) <= 1e-6:
+			fp.Why[c] = Wished
+			continue
+		case f.Mode == Shares && part > w.shareOf(&f.Candidates[c]):
+			fp.Why[c] = StandsIn
+			continue
 		}
 		bound := p.bound(f, w, m, cost)
 		switch {
@@ -214,8 +282,14 @@ func (p *Planner) explain(f *Function, w *wish, fp *FunctionPlan) {
 
 // bound is what keeps f from more evaluations by m.
 func (p *Planner) bound(f *Function, w *wish, m *model, cost float64) Reason {
+	full := 1 - 1e-6
+	if f.Mode == All && m.resource >= 0 {
+		full -= p.loads[m.resource].slack
+	}
 	switch {
-	case m.resource >= 0 && p.loads[m.resource].load >= 1-1e-6 && m.contended:
+	case f.Background && !(w.budget < inf && cost >= w.budget*(1-1e-6)):
+		return Leftover
+	case m.resource >= 0 && m.contended && p.loads[m.resource].load >= full:
 		if int(m.resource) >= len(p.in.Models) {
 			return DeviceTime
 		}

@@ -8,6 +8,15 @@ import "testing"
 func TestPlanDoesNotAlloc(t *testing.T) {
 	for _, overload := range []float64{0.05, 0.7, 3} {
 		in, p, out := city(200, overload), New(), &Output{}
+		for i := range in.Functions {
+			f := &in.Functions[i]
+			if f.Background = i%11 == 0; i%3 == 1 {
+				f.Mode = Shares
+			}
+			for c := range f.Candidates {
+				f.Candidates[c].Share = 1 / float64(c+1)
+			}
+		}
 		p.Plan(in, out)
 		if n := testing.AllocsPerRun(100, func() {
 			in.Now += 10e6

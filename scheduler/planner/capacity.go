@@ -14,6 +14,8 @@ type device struct {
 	tenants               int
 	// busy is the part of its time that its tenants with traffic take in batches as large as their caps allow.
 	busy float64
+	// unknown is what of that is taken by tenants of whom too little is known to plan with.
+	unknown float64
 }
 
 // look takes in what is known of the models: profiles, traffic, caps, capacities.
@@ -27,18 +29,19 @@ func (p *Planner) look() {
 	queues := 0
 	for i := range in.Models {
 		m, im := &p.models[i], &in.Models[i]
-		*m = model{memory: p.modelMemories.at(i, im.Key), resource: -1, queueAt: int32(queues), cost: number(im.Cost)}
+		*m = model{memory: p.modelMemories.at(i, im.Key), resource: -1, device: -1, queueAt: int32(queues), cost: number(im.Cost)}
 		m.keep = p.keep(m.memory)
 		if m.memory != nil {
 			m.memory.lastAt = in.Now
 		}
 		queues += len(im.Queues)
-		m.lookAtQueues(im)
+		p.lookAtQueues(m, im)
 		m.lookAtReplicas(im)
 		if m.known {
 			m.streaming = p.streams(m, im)
 		}
 		if d := p.deviceOf(im); d != nil {
+			m.device = int32(len(in.Models)) + im.Device
 			p.lookAtTenant(d, int32(i), m)
 		}
 	}
@@ -54,11 +57,14 @@ func (p *Planner) look() {
 			m.known = m.known || m.deviceCap > 0 && m.deviceCap <= m.cap
 		}
 		if !m.known {
+			if d != nil {
+				d.unknown += m.devicePart
+			}
 			continue
 		}
 		m.resource = int32(i)
 		if d != nil {
-			m.resource = int32(len(in.Models)) + im.Device
+			m.resource = m.device
 		}
 		m.measure(im)
 	}
@@ -74,7 +80,7 @@ const ladderPart = 0.9
 func (p *Planner) lookAtLadders() {
 	for i := range p.in.Functions {
 		f := &p.in.Functions[i]
-		if f.Mode != One || len(f.Candidates) < 2 {
+		if f.Mode == All || f.Background || len(f.Candidates) < 2 {
 			continue
 		}
 		last := math.Inf(1)
@@ -99,12 +105,13 @@ func (p *Planner) deviceOf(im *Model) *device {
 	return &p.devices[im.Device]
 }
 
-// lookAtQueues adds up the traffic and finds the tightest objective of those that have any.
-func (m *model) lookAtQueues(im *Model) {
+// lookAtQueues adds up the traffic and finds the tightest objective of those that have any. Nobody waits for what is in the
+// background.
+func (p *Planner) lookAtQueues(m *model, im *Model) {
 	for i := range im.Queues {
 		q := &im.Queues[i]
 		rate := number(q.Rate)
-		if q.Free || rate == 0 && q.Queued <= 0 {
+		if q.Free || rate == 0 && q.Queued <= 0 || p.isBackground(q) {
 			continue
 		}
 		m.arriving += rate

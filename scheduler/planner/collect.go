@@ -14,19 +14,35 @@ type Topology struct {
 
 // FunctionInfo is a declared function.
 type FunctionInfo struct {
-	Key        uint64
-	Name       string
-	Weight     float64
-	SLONanos   int64
-	Budget     float64
-	Mode       Mode
+	Key      uint64
+	Name     string
+	Weight   float64
+	SLONanos int64
+	Budget   float64
+	Mode     Mode
+	// Background: see [Function].
+	Background bool
 	Candidates []CandidateInfo
 }
 
 // CandidateInfo is a model version that a function may ask: an index of Topology.Models, and the function's sub-queue there.
 type CandidateInfo struct {
 	Model, Queue int32
-	Gain         float64
+	// Gain is what its answers are worth until a policy says something else.
+	Gain float64
+}
+
+// Wishes tell of the topology's functions what no machine can: they are asked in each epoch, of those functions that are
+// awake.
+type Wishes interface {
+	// Counted is, with the modes One and Shares, how many of the function's queries have been refused before they came to
+	// any machine, with mode All how many have arrived; both since the start.
+	Counted(function int) uint64
+	// Gain is what the policy says that an answer of the candidate is worth; ok is false where it says nothing, and what is
+	// declared stays in force.
+	Gain(function, candidate int) (gain float64, ok bool)
+	// Wished is, with mode Shares, how many queries the policy would have given the candidate, since the start.
+	Wished(function, candidate int) uint64
 }
 
 // ModelInfo is a declared model version.
@@ -53,22 +69,24 @@ type Collector struct {
 	// Of this epoch's input: the index in the topology.
 	Functions, Models []int32
 
-	owners  [][]int32 // of each model's sub-queues: the function of the topology, or directQueue
-	meters  [][]Meter // of each model's sub-queues
-	counted []Meter   // of each function: what count says
-	count   func(function int) uint64
+	owners  [][]int32    // of each model's sub-queues: the function of the topology, or directQueue
+	meters  [][]Meter    // of each model's sub-queues
+	counted []Meter      // of each function: what Wishes.Counted says
+	shares  []shareMeter // of each function; those of mode Shares are in use
+	wishes  Wishes
 }
 
-// NewCollector makes a collector for a topology that nobody changes any more. count tells of a function of the topology what
-// its machines cannot: with mode One how many of its queries have been refused before they came to any machine, with mode
-// All how many have arrived; both since the start.
-func NewCollector(t *Topology, count func(function int) uint64) *Collector {
+// NewCollector makes a collector for a topology that nobody changes any more.
+func NewCollector(t *Topology, wishes Wishes) *Collector {
 	c := &Collector{
 		topology: t, functionAt: make([]int32, len(t.Functions)), modelAt: make([]int32, len(t.Models)),
 		owners: make([][]int32, len(t.Models)), meters: make([][]Meter, len(t.Models)),
-		counted: make([]Meter, len(t.Functions)), count: count,
+		counted: make([]Meter, len(t.Functions)), shares: make([]shareMeter, len(t.Functions)), wishes: wishes,
 	}
 	for i, f := range t.Functions {
+		if f.Mode == Shares {
+			c.shares[i].init(len(f.Candidates))
+		}
 		for _, cand := range f.Candidates {
 			own := c.owners[cand.Model]
 			for len(own) <= int(cand.Queue) {
@@ -155,7 +173,7 @@ func (c *Collector) Input() *Input {
 			if f := queue.Function; f >= 0 {
 				queue.Function = c.function(f)
 				queue.SLONanos = c.topology.Functions[f].SLONanos
-				if fn := &c.in.Functions[queue.Function]; fn.Mode == One {
+				if fn := &c.in.Functions[queue.Function]; fn.Mode.one() {
 					fn.Rate += queue.Rate
 				}
 			}
@@ -192,11 +210,17 @@ func (c *Collector) function(f int32) int32 {
 	info := &c.topology.Functions[f]
 	fn := extend(&c.in.Functions)
 	*fn = Function{
-		Key: info.Key, Weight: info.Weight, Rate: c.counted[f].Observe(c.in.Now, c.count(int(f))), SLONanos: info.SLONanos, Budget: info.Budget, Mode: info.Mode,
-		Candidates: fn.Candidates[:0],
+		Key: info.Key, Weight: info.Weight, Rate: c.counted[f].Observe(c.in.Now, c.wishes.Counted(int(f))), SLONanos: info.SLONanos, Budget: info.Budget,
+		Mode: info.Mode, Background: info.Background, Candidates: fn.Candidates[:0],
 	}
-	for _, cand := range info.Candidates {
+	for i, cand := range info.Candidates {
+		if gain, ok := c.wishes.Gain(int(f), i); ok {
+			cand.Gain = gain
+		}
 		fn.Candidates = append(fn.Candidates, Candidate{Model: c.modelAt[cand.Model], Queue: cand.Queue, Gain: cand.Gain})
+	}
+	if fn.Mode == Shares {
+		c.shares[f].observe(c.in.Now, c.wishes, int(f), fn.Candidates)
 	}
 	return at
 }

@@ -1,11 +1,28 @@
 package planner
 
 import (
+	"math"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/scheduler"
 )
+
+// wishes are what a test says.
+type wishes struct {
+	counted uint64
+	gains   map[int]float64 // by candidate
+	wished  []uint64        // by candidate
+}
+
+func (w *wishes) Counted(int) uint64 { return w.counted }
+
+func (w *wishes) Gain(_, candidate int) (float64, bool) {
+	gain, ok := w.gains[candidate]
+	return gain, ok
+}
+
+func (w *wishes) Wished(_, candidate int) uint64 { return w.wished[candidate] }
 
 // TestCollector: what sleeps is left out, a candidate without a replica stands back while another has one, and rates come
 // from counts.
@@ -17,8 +34,8 @@ func TestCollector(t *testing.T) {
 		},
 		Models: []ModelInfo{{Key: 10, Device: -1}, {Key: 11, Device: -1, Cost: 3}, {Key: 12, Device: 0}}, Devices: []string{"gpu0"},
 	}
-	refused := uint64(0)
-	c := NewCollector(top, func(f int) uint64 { return refused })
+	told := wishes{gains: map[int]float64{}}
+	c := NewCollector(top, &told)
 	snapshot := func(now api.Nanos, arrived uint64, replicas ...scheduler.ReplicaSnapshot) *scheduler.Snapshot {
 		return &scheduler.Snapshot{Now: now, Replicas: replicas, Functions: []scheduler.FunctionSnapshot{
 			{Index: 0}, {Index: 1, Attached: 2, Queued: 7, Arrived: arrived, ArrivedBytes: 100 * arrived}, {Index: -1},
@@ -30,7 +47,7 @@ func TestCollector(t *testing.T) {
 		c.Begin(now, 10e6)
 		c.Model(1, snapshot(now, 10*epoch))
 		c.Model(2, snapshot(now, 30*epoch, scheduler.ReplicaSnapshot{ID: 5, Learned: 8, Settled: true}, scheduler.ReplicaSnapshot{ID: 6, State: scheduler.Draining}))
-		refused += 20
+		told.counted += 20
 		in = c.Input()
 	}
 	if len(in.Models) != 2 || len(in.Functions) != 1 || c.Functions[0] != 1 || c.Models[0] != 1 || c.Models[1] != 2 {
@@ -49,5 +66,66 @@ func TestCollector(t *testing.T) {
 	}
 	if q := m.Queues; q[0].Function != -1 || q[1].Function != 0 || q[1].SLONanos != 20e6 || q[1].Queued != 7 || !q[2].Free {
 		t.Errorf("its sub-queues are %+v", q)
+	}
+}
+
+// TestCollectorHearsThePolicy: gains are the declared ones until a policy says others, shares are what it has wished lately,
+// and how many queries there are follows from the mode: with Shares those that came to a machine or were refused, so that
+// answers from a cache count for nothing; with All those that arrived.
+func TestCollectorHearsThePolicy(t *testing.T) {
+	for _, mode := range []Mode{Shares, All} {
+		top := &Topology{
+			Functions: []FunctionInfo{{Key: 1, Mode: mode, Background: true, Candidates: []CandidateInfo{{Model: 0, Gain: 0.6}, {Model: 1, Gain: 0.2}}}},
+			Models:    []ModelInfo{{Key: 10, Device: -1}, {Key: 11, Device: -1}},
+		}
+		told := &wishes{gains: map[int]float64{}, wished: make([]uint64, 2)}
+		c := NewCollector(top, told)
+		epochs := uint64(0)
+		run := func(times int, first, second, counted uint64) Function {
+			var in *Input
+			for range times {
+				epochs++
+				now := api.Nanos(epochs) * 10e6
+				c.Begin(now, 10e6)
+				for m := range 2 {
+					c.Model(m, &scheduler.Snapshot{Now: now, Functions: []scheduler.FunctionSnapshot{{Index: 0, Arrived: 3 * epochs}}})
+				}
+				in = c.Input()
+				told.wished[0] += first
+				told.wished[1] += second
+				told.counted += counted
+			}
+			return in.Functions[0]
+		}
+		near := func(what string, got, want float64) {
+			t.Helper()
+			if math.Abs(got-want) > 0.05*want {
+				t.Errorf("mode %d, %s: %v, want %v", mode, what, got, want)
+			}
+		}
+		f := run(1, 40, 10, 5)
+		near("the gain that is declared", f.Candidates[0].Gain, 0.6)
+		if !f.Background || f.Mode != mode {
+			t.Errorf("the function is %+v", f)
+		}
+		if mode == Shares {
+			near("a share before anything is known", f.Candidates[0].Share, 0.75)
+		}
+		f = run(100, 40, 10, 5)
+		near("the rate", f.Rate, map[Mode]float64{Shares: 600 + 500, All: 500}[mode])
+		if mode == All {
+			told.gains[1] = 0.9
+			f = run(1, 0, 0, 0)
+			near("the gain that is not told", f.Candidates[0].Gain, 0.6)
+			near("the gain that is told", f.Candidates[1].Gain, 0.9)
+			continue
+		}
+		near("the first share", f.Candidates[0].Share, 0.8)
+		near("the second share", f.Candidates[1].Share, 0.2)
+		f = run(500, 5, 45, 5)
+		near("the first share after the policy has changed its mind", f.Candidates[0].Share, 0.1)
+		told.wished[0], told.wished[1] = 0, 0 // counted anew
+		f = run(500, 25, 25, 5)
+		near("the first share after counting anew", f.Candidates[0].Share, 0.5)
 	}
 }

@@ -31,6 +31,7 @@ type edge struct {
 	cost      float64
 	gain      float64
 	x         float64 // queries/s, given so far
+	most      float64 // queries/s that it takes at most; +Inf but for what a policy wishes, see asWishedEdges
 	// efficiency is the gain for the largest part that a query/s takes of anything.
 	efficiency float64
 }
@@ -56,6 +57,11 @@ const improvements = 2
 func (p *Planner) contend() {
 	p.group()
 	p.gather()
+	p.share()
+}
+
+// share divides the resources between the claimants.
+func (p *Planner) share() {
 	p.placeEntries()
 	p.cover()
 	p.wanting = p.wanting[:0]
@@ -87,7 +93,7 @@ func (p *Planner) group() {
 	for i := range p.in.Functions {
 		root := int32(-1)
 		p.wishes[i].root = root
-		if p.wishes[i].rate == 0 {
+		if p.wishes[i].rate == 0 || p.in.Functions[i].Background {
 			continue
 		}
 		for c := range p.in.Functions[i].Candidates {
@@ -105,7 +111,7 @@ func (p *Planner) group() {
 		p.wishes[i].root = root
 	}
 	for i := range p.loads {
-		if p.loads[i].wished > 1 {
+		if p.loads[i].short() {
 			p.full[p.root(int32(i))] = true
 		}
 	}
@@ -141,7 +147,7 @@ func (p *Planner) gather() {
 				continue
 			}
 			first := int32(len(p.edges))
-			p.edges = append(p.edges, edge{entry: m.resource, use: m.use, gain: 1, efficiency: inf})
+			p.edges = append(p.edges, edge{entry: m.resource, use: m.use, gain: 1, efficiency: inf, most: inf})
 			p.claimants = append(p.claimants, claimant{
 				first: first, end: first + 1, next: first, function: -1, queue: m.queueAt + int32(q),
 				weight: weightOf(iq.Weight), rate: rate, rest: rate, left: inf, budget: inf,
@@ -150,7 +156,7 @@ func (p *Planner) gather() {
 	}
 	for i := range in.Functions {
 		f, w := &in.Functions[i], &p.wishes[i]
-		if w.root >= 0 && p.full[p.root(w.root)] {
+		if w.root >= 0 && !f.Background && p.full[p.root(w.root)] {
 			w.contended = true
 			p.claimants = append(p.claimants, p.claimantOf(f, w, int32(i)))
 		}
@@ -163,27 +169,79 @@ func (p *Planner) gather() {
 func (p *Planner) claimantOf(f *Function, w *wish, function int32) claimant {
 	first := int32(len(p.edges))
 	for c := range f.Candidates {
-		if m, ok := p.modelOf(&f.Candidates[c]); ok {
-			e := edge{entry: -1, candidate: int32(c), cost: m.cost, gain: gainOf(f.Candidates[c].Gain)}
-			if function >= 0 && m.contended {
-				e.entry, e.use = m.resource, m.use
-			}
-			e.efficiency = efficiency(e.gain, max(e.use, e.cost/w.budget))
-			p.edges = append(p.edges, e)
-			at := len(p.edges) - 1
-			for ; at > int(first) && precedes(&e, &p.edges[at-1]); at-- {
-				p.edges[at] = p.edges[at-1]
-			}
-			p.edges[at] = e
+		m, ok := p.modelOf(&f.Candidates[c])
+		if !ok || f.Background && !p.spare(m) {
+			continue
 		}
+		e := edge{entry: -1, candidate: int32(c), cost: m.cost, gain: gainOf(f.Candidates[c].Gain), most: inf}
+		if function >= 0 && (m.contended || f.Background) {
+			e.entry, e.use = m.resource, m.use
+		}
+		e.efficiency = efficiency(e.gain, max(e.use, e.cost/w.budget))
+		p.edges = append(p.edges, e)
+		p.sortLast(int(first))
 	}
-	if function >= 0 && f.Mode == One && w.budget == inf {
+	switch {
+	case f.Mode == Shares:
+		p.asWishedEdges(f, w, int(first), function >= 0 && w.budget == inf)
+	case function >= 0 && f.Mode == One && w.budget == inf && !f.Background:
 		p.wishFirst(p.edges[first:], int32(w.best))
 	}
 	return claimant{
 		first: first, end: int32(len(p.edges)), next: first, function: function, queue: -1, mode: f.Mode,
 		weight: w.weight, rate: w.rate, rest: w.rate, left: w.budget, budget: w.budget,
 	}
+}
+
+// sortLast moves the last edge, of those from first on, before the ones that it precedes.
+func (p *Planner) sortLast(first int) {
+	at := len(p.edges) - 1
+	e := p.edges[at]
+	for ; at > first && precedes(&e, &p.edges[at-1]); at-- {
+		p.edges[at] = p.edges[at-1]
+	}
+	p.edges[at] = e
+}
+
+// wishGain is the gain of a query that is answered by the candidate that the policy wishes for it: more than of any other.
+const wishGain = 2
+
+// asWishedEdges adds to the edges of f, from first on, a second one for each candidate that the policy wishes: it takes no
+// more than that, and counts for more than one without a bound. So what has no room where it is wished goes where it gains
+// most for its use, as with mode One, and what room is left brings it back. If before is true, wishes that leave room for
+// those of everybody are claimed before anything else; not so, for the reason that wishFirst has, where another candidate is
+// on the same device. The other wishes come last.
+func (p *Planner) asWishedEdges(f *Function, w *wish, first int, before bool) {
+	for c := range f.Candidates {
+		at := first
+		for at < len(p.edges) && p.edges[at].candidate != int32(c) {
+			at++
+		}
+		if at == len(p.edges) {
+			continue // it is not there
+		}
+		e := p.edges[at]
+		if e.most = w.rate * w.shareOf(&f.Candidates[c]); e.most <= 0 {
+			continue
+		}
+		e.gain = wishGain
+		e.efficiency = -max(e.use, e.cost/w.budget) // behind all others, what takes least of anything first
+		if before && !(e.entry >= 0 && (p.loads[e.entry].wished > p.loads[e.entry].size || siblings(p.edges[first:], &e))) {
+			e.efficiency = inf
+		}
+		p.edges = append(p.edges, e)
+		p.sortLast(first)
+	}
+}
+
+// siblings reports whether any of the edges is of another candidate on the same device as e's.
+func siblings(edges []edge, e *edge) bool {
+	for i := range edges {
+		if edges[i].entry == e.entry && edges[i].candidate != e.candidate {
+			return true
+		}
+	}
+	return false
 }
 
 // wishFirst puts the candidate with the largest gain before the others if there is room for everybody who wishes for its

@@ -118,7 +118,7 @@ func (p *Planner) claim(c *claimant) {
 	}
 	for ; c.next < c.end && c.rest > few*c.rate; c.next++ {
 		e := &p.edges[c.next]
-		y := c.affordable(c.rest, e.cost)
+		y := c.affordable(min(c.rest, e.most-e.x), e.cost)
 		if y <= few*c.rate {
 			continue
 		}
@@ -151,7 +151,7 @@ func (p *Planner) touch(at int32, claim float64) {
 func (p *Planner) level(r *resource, mayTake bool) {
 	r.touched = false
 	r.level = inf
-	if r.load+r.claims <= 1 {
+	if r.load+r.claims <= r.size {
 		return
 	}
 	entries := p.entries[r.first:r.end]
@@ -166,10 +166,10 @@ func (p *Planner) level(r *resource, mayTake bool) {
 		}
 	}
 	if !mayTake {
-		r.level = waterLevel(p.flows, 1-r.load)
+		r.level = waterLevel(p.flows, r.size-r.load)
 		return
 	}
-	r.level = waterLevel(p.flows, 1)
+	r.level = waterLevel(p.flows, r.size)
 	for i := range entries {
 		if en := &entries[i]; en.used > r.level*en.weight {
 			p.takeBack(r, r.first+int32(i), en.used-r.level*en.weight)

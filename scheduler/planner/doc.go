@@ -13,11 +13,12 @@
 //
 //	Σ x/C  ≤ 1        over all f and c with r(c) = r, for every resource r
 //	Σ x·k  ≤ budget   over the candidates of f
-//	Σ x    ≤ λ        over the candidates of f with mode One; x ≤ λ for each with mode All
+//	Σ x    ≤ λ        over the candidates of f with mode One or Shares; x ≤ λ for each with mode All
 //
 // and looks for a large
 //
-//	Σ w · λ · U,   U = Σ g·x/λ (One),   U = 1 − Π(1 − g·x/λ) (All, as if the members' errors were independent)
+//	Σ w · λ · U,   U = Σ g·x/λ (One),   U = 1 − Π(1 − g·x/λ) (All, as if the members' errors were independent),
+//	               U = Σ (2·v + g·(x − v))/λ with v = min(x, s·λ) (Shares: a policy wishes the part s of the queries for c)
 //
 // but fairness comes first: an answer for every query of everybody before a better one for anybody, and each resource's
 // time by weighted max-min in between. Nothing is restricted by a model of which too little is known: fewer than 16 batches
@@ -25,8 +26,8 @@
 //
 // # How
 //
-// If all wishes fit (the best candidate for One, all for All, as far as the budget goes), they are the plan. Otherwise, for
-// all that is connected with a resource that is wished for beyond its capacity:
+// If all wishes fit (the best candidate for One, all for All, the policy's shares for Shares, as far as the budget goes), they
+// are the plan. Otherwise, for all that is connected with a resource that is wished for beyond its capacity:
 //
 //  1. Cover. Each function claims time for all its queries at its most efficient candidate: gain for the largest part that a
 //     query takes of any resource or of the budget, its dominant share (Ghodsi et al., Dominant Resource Fairness, NSDI
@@ -34,21 +35,37 @@
 //     Gallager, Data Networks, section 6.5.2), and rejects the rest, also of what it kept in an earlier round; what is
 //     rejected is claimed at the function's next candidate. This is deferred acceptance (Gale and Shapley, 1962) with
 //     divisible places: in the end nobody is refused at a resource where somebody else has more for his weight (but for what
-//     the bound on rounds leaves), and nobody is refused while anything that he could use and afford has time left. A candidate with the largest gain, and without a
-//     sibling on its device, is claimed first as long as the wishes for its resource fit.
+//     the bound on rounds leaves), and nobody is refused while anything that he could use and afford has time left. The
+//     candidate with the largest gain, with Shares each for the part that is wished, is claimed first as long as the wishes
+//     for its resource fit and it has no sibling on its device.
 //  2. Improve. What time is left is divided by the same water-filling among those who could use it, and each spends his part
 //     where it gains most: with One by moving queries to better candidates, the pair with the largest gain for what it takes
-//     more first, which is the greedy solution of the multiple-choice knapsack (Sinha and Zoltners, 1979); with All by
-//     adding members. Greedy is right there because U is submodular (Nemhauser, Wolsey and Fisher, 1978): a member gains its
-//     own gain times what the others leave over, so that the order of gain for use is the same whoever is in already, and
-//     the least useful member for its use is the first to go.
+//     more first, which is the greedy solution of the multiple-choice knapsack (Sinha and Zoltners, 1979); with Shares in the
+//     same way, where an answer as wished counts for more than any gain; with All by adding members. Greedy is right there
+//     because U is submodular (Nemhauser, Wolsey and Fisher, 1978): a member gains its own gain times what the others leave
+//     over, so that the order of gain for use is the same whoever is in already, and the least useful member for its use is
+//     the first to go. Members are added up to nine tenths of a model and three quarters of a device, and what is unknown
+//     there counts as taken: an answer waits for the slowest member, so one that is full makes all of them late.
 //  3. Room that moved queries leave goes to those still refused, and to one more round of improvements.
 //
 // A worked example (testdata/example.txt runs it). One accelerator; of its time a query takes 1.25 ms on large, 0.5 ms on
 // medium, 0.125 ms on small. The ensemble label asks all three, with gains 0.9, 0.8 and 0.6, for 800 queries/s: 1.5 s each
 // second. Efficiency is 0.72, 1.6 and 4.8 for each ms. Cover gives small 800/s, 10 % of the time. Improve gives medium
-// 800/s, 40 %, and large the 50 % that are left: 400/s. Half of the answers have all three members. Now other asks small
-// alone, for 2,400/s: 30 %. Its answers come before label's third, and large keeps 20 %: 160/s.
+// 800/s, 40 %, and large what is left of three quarters, 25 %: 200/s. A quarter of the answers have all three members. Now
+// other asks small alone, for 1,200/s: 15 %. Its answers come before label's third, and large keeps 10 %: 80/s.
+//
+// Another one, of shares (testdata/shares.txt). A policy wishes 70 % of 2,000 queries/s for new, 20 % for old and 10 % for
+// spare, with gains 0.9, 0.8 and 0.5; each does 1,000/s, and 900 are planned where others can stand in. New gets 900 of its
+// 1,400, and old, where they gain most, the other 500: [FunctionPlan].Evaluate is 45 %, 45 % and 10 %. Limits, by which the
+// policy is held back, is 0.643, 1 and 0.999: what limits hold back goes to who has 1. Gains and wishes are a policy's to
+// say, in every epoch; see [Wishes].
+//
+// # In the background
+//
+// The queries of functions with Background (shadows: nobody waits for their answers) are planned when everything else is, and
+// get what is left of four fifths of each resource, by the same steps. What others are allotted is the same with them and
+// without, and nothing beyond what they are allotted themselves is let through to a machine. A weight would not do for
+// that: the smallest there is has a part of a full device all the same (testdata/shadow.txt).
 //
 // # From what is allotted to what is let through
 //

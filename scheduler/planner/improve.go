@@ -18,20 +18,9 @@ func (p *Planner) improve() bool {
 	for _, at := range p.touched {
 		r := &p.loads[at]
 		r.touched = false
-		room := 1 - r.load
-		switch {
-		case room <= few:
-			r.level = 0
-		case r.claims <= room:
-			r.level = inf
-		default:
-			p.flows = p.flows[:0]
-			for i := r.first; i < r.end; i++ {
-				if en := &p.entries[i]; en.claim > 0 {
-					p.flows = append(p.flows, flow{en.weight, en.used, en.claim})
-				}
-			}
-			r.level = waterLevel(p.flows, room)
+		r.level = p.levelFor(r, r.size-r.load)
+		if r.memberLevel = r.level; r.slack > 0 {
+			r.memberLevel = p.levelFor(r, r.size-r.slack-r.load)
 		}
 	}
 	moved := false
@@ -40,7 +29,11 @@ func (p *Planner) improve() bool {
 		for i := cl.first; i < cl.end; i++ {
 			if e := &p.edges[i]; e.entry >= 0 {
 				if en := &p.entries[e.entry]; en.claim > 0 {
-					en.share = given(p.loads[en.resource].level, en.weight, en.used, en.claim)
+					level := p.loads[en.resource].level
+					if cl.mode == All {
+						level = p.loads[en.resource].memberLevel
+					}
+					en.share = given(level, en.weight, en.used, en.claim)
 				}
 			}
 		}
@@ -53,6 +46,23 @@ func (p *Planner) improve() bool {
 		}
 	}
 	return moved
+}
+
+// levelFor is the level up to which the claims at r may be filled with so much room.
+func (p *Planner) levelFor(r *resource, room float64) float64 {
+	switch {
+	case room <= few:
+		return 0
+	case r.claims <= room:
+		return inf
+	}
+	p.flows = p.flows[:0]
+	for i := r.first; i < r.end; i++ {
+		if en := &p.entries[i]; en.claim > 0 {
+			p.flows = append(p.flows, flow{en.weight, en.used, en.claim})
+		}
+	}
+	return waterLevel(p.flows, room)
 }
 
 // want claims, at each resource, what the claimant could use there for better answers; it reports whether it could use any.
@@ -68,11 +78,11 @@ func (p *Planner) want(c *claimant) bool {
 				if s := &p.edges[j]; s.gain < e.gain {
 					y += s.x
 					// From a slower candidate to a better one on the same device: that takes nothing.
-					wants = wants || e.entry >= 0 && s.entry == e.entry && s.x > 0 && s.use >= e.use
+					wants = wants || e.entry >= 0 && s.entry == e.entry && s.x > 0 && s.use >= e.use && e.x < e.most
 				}
 			}
 		}
-		if y <= few*c.rate {
+		if y = min(y, e.most-e.x); y <= few*c.rate {
 			continue
 		}
 		if e.entry < 0 {
@@ -80,13 +90,17 @@ func (p *Planner) want(c *claimant) bool {
 			continue
 		}
 		en := &p.entries[e.entry]
-		if 1-p.loads[en.resource].load <= few {
+		room := p.loads[en.resource].size - p.loads[en.resource].load
+		if c.mode == All {
+			room -= p.loads[en.resource].slack
+		}
+		if room <= few {
 			continue
 		}
 		wants = true
 		// Several candidates on one device: one of them is what it will be spent on, or with mode All, each.
 		claim := y * e.use
-		if c.mode == One {
+		if c.mode.one() {
 			claim = max(0, claim-en.claim)
 		}
 		en.claim += claim
@@ -183,7 +197,7 @@ func (p *Planner) upgrade(c *claimant) float64 {
 			if s.entry == t.entry {
 				use -= s.use
 			}
-			y := s.x
+			y := min(s.x, t.most-t.x)
 			if use > 0 && t.entry >= 0 {
 				y = min(y, p.room(t)/use)
 			}

@@ -24,7 +24,13 @@ const (
 	One Mode = iota
 	// All: each query is evaluated by as many candidates as can be afforded, for an ensemble.
 	All
+	// Shares: each query is answered by one of the candidates, as a policy divides them (a bandit, or a split between
+	// versions): Candidate.Share is what it wishes, and the plan departs from that only where there is not enough.
+	Shares
 )
+
+// one reports whether a query is evaluated by one candidate only.
+func (m Mode) one() bool { return m != All }
 
 // Function is one function with its candidate models.
 type Function struct {
@@ -38,8 +44,11 @@ type Function struct {
 	// SLONanos is its latency objective; 0: none.
 	SLONanos int64
 	// Budget is what its evaluations may cost per second, in the unit of Model.Cost; 0: no bound.
-	Budget     float64
-	Mode       Mode
+	Budget float64
+	Mode   Mode
+	// Background functions get what all others leave over, and nobody else's plan is another one because of them: they are
+	// for the shadow of a model, whose answers nobody waits for. Weight divides what is left between several of them.
+	Background bool
 	Candidates []Candidate
 }
 
@@ -49,6 +58,10 @@ type Candidate struct {
 	Model, Queue int32
 	// Gain is how much an answer of this model is worth, from 0 to 1: the selection policy's weight.
 	Gain float64
+	// Share is the part of the function's queries that the policy would have this model answer, for the mode Shares. What
+	// the shares of the candidates that are there add up to is taken for all queries; where they are all 0, the gains stand
+	// in for them.
+	Share float64
 }
 
 // Model is one model version.

@@ -58,3 +58,50 @@ func (m *Meter) Observe(now api.Nanos, total uint64) (perSecond float64) {
 	m.perSecond += (1 - keep) / m.weight * (float64(counted)*1e9/nanos - m.perSecond)
 	return m.perSecond
 }
+
+// shareNanos is the time constant of what is known of a policy's wishes. They change as the policy learns, which is slow, and
+// of few queries a shorter time would show what chance did.
+const shareNanos = 1e9
+
+// shareMeter finds what parts of a function's queries a policy wishes for each candidate, from counts that only grow, of
+// which it keeps decayed sums.
+type shareMeter struct {
+	started bool
+	at      api.Nanos
+	totals  []uint64
+	sums    []float64
+}
+
+func (m *shareMeter) init(candidates int) {
+	m.totals, m.sums = make([]uint64, candidates), make([]float64, candidates)
+}
+
+// observe takes in what has been wished and writes the shares. As if one query had been divided by the gains before the
+// first was counted, nobody's share is 0 whose gain is not, and those of few queries are not all or nothing.
+func (m *shareMeter) observe(now api.Nanos, wishes Wishes, function int, candidates []Candidate) {
+	keep := 1.0
+	if m.started && now > m.at {
+		keep = math.Exp(-(float64(now) - float64(m.at)) / shareNanos)
+	}
+	gains, sum := 0.0, 0.0
+	for i := range candidates {
+		total := wishes.Wished(function, i)
+		counted := total - m.totals[i]
+		if total < m.totals[i] {
+			counted = total
+		}
+		if m.totals[i] = total; m.started {
+			m.sums[i] = keep*m.sums[i] + float64(counted)
+		}
+		sum += m.sums[i]
+		gains += gainOf(candidates[i].Gain)
+	}
+	m.started, m.at = true, now
+	for i := range candidates {
+		prior := 1 / float64(len(candidates))
+		if gains > 0 {
+			prior = gainOf(candidates[i].Gain) / gains
+		}
+		candidates[i].Share = (m.sums[i] + prior) / (sum + 1)
+	}
+}

@@ -111,7 +111,7 @@ func (p *Planner) dedicate(m *model, im *Model) dedication {
 	for i := range im.Queues {
 		q := &im.Queues[i]
 		rate := number(q.Rate)
-		if q.Free || rate == 0 {
+		if q.Free || rate == 0 || p.isBackground(q) {
 			continue
 		}
 		if d.isTight(q) {

@@ -12,6 +12,7 @@ type Output struct {
 
 	// The lists above lie in these, one behind the other, so that writing a plan walks through little memory.
 	parts, allotted []float64
+	limits          []float64
 	why             []Reason
 	functions       []scheduler.FunctionPlan
 	replicas        []scheduler.ReplicaPlan
@@ -21,9 +22,13 @@ type Output struct {
 // FunctionPlan says which models a function's queries are evaluated by until the next plan.
 type FunctionPlan struct {
 	// Evaluate has for each candidate, in the Input's order, the part of the function's queries that it is asked for, from 0
-	// to 1. With mode One the parts are of different queries and their sum is at most 1; with mode All a query may be in
-	// several. What is in no part is refused at once. See Pick for which query is in which part.
+	// to 1. With the modes One and Shares the parts are of different queries and their sum is at most 1; with mode All a
+	// query may be in several. What is in no part is refused at once. See Pick for which query is in which part.
 	Evaluate []float64
+	// Limits has for each candidate of a function with mode Shares which part of what the policy wishes for it there is room
+	// for, from 0 to 1, of the queries that are not refused. What is held back by it goes to those who have 1. nil: there is
+	// room for what is wished, though a part of all queries may be refused.
+	Limits []float64
 	// Allotted has for each candidate how many of the function's queries per second the plan has room for. Where that is
 	// less than what arrives, Evaluate lets some more through: the machine's admission control, which sees each deadline,
 	// chooses among them.
@@ -81,6 +86,7 @@ func (o *Output) reset(in *Input) {
 		n += len(in.Functions[i].Candidates)
 	}
 	o.parts, o.allotted, o.why = resize(o.parts, n), resize(o.allotted, n), resize(o.why, n)
+	o.limits = o.limits[:0]
 	clear(o.parts)
 	clear(o.allotted)
 	clear(o.why)

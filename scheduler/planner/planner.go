@@ -21,6 +21,7 @@ type Planner struct {
 
 	// What contends for full resources, rebuilt for each plan. See contend.go.
 	wishes    []wish     // by function
+	behind    bool       // there are functions in the background
 	loads     []resource // by resource
 	parent    []int32    // union-find over resources
 	full      []bool     // by root: a resource of the group is wished for beyond its capacity
@@ -57,6 +58,7 @@ type model struct {
 	arriving         float64 // queries/s at its sub-queues
 	tightestNanos    int64   // the smallest objective of a sub-queue with traffic; 0: none
 	devicePart       float64 // of its device's time, in batches of its cap
+	device           int32   // index in Planner.loads of its device; -1: it has none
 	deviceCap        int     // so that neighbours do not wait for too long; 0: no bound
 	cap              int     // of a batch, mean over its replicas
 	queueAt          int32   // its first in Planner.queues
@@ -76,6 +78,10 @@ func New() *Planner { return &Planner{} }
 // The same Inputs in the same order always lead to the same plans.
 func (p *Planner) Plan(in *Input, out *Output) {
 	p.in, p.out = in, out
+	p.behind = false
+	for i := range in.Functions {
+		p.behind = p.behind || in.Functions[i].Background
+	}
 	out.reset(in)
 	p.functionMemories.begin(len(in.Functions))
 	p.modelMemories.begin(len(in.Models))
@@ -85,6 +91,9 @@ func (p *Planner) Plan(in *Input, out *Output) {
 		p.contend()
 	}
 	p.admitFunctions()
+	if p.behind {
+		p.leftovers()
+	}
 	p.planModels()
 	p.planTurns()
 	p.in, p.out = nil, nil

@@ -36,7 +36,8 @@ func town(t *rapid.T) *Input {
 	for i := range rapid.IntRange(1, 7).Draw(t, "functions") {
 		f := Function{
 			Key: uint64(i + 1), Weight: weights(t), Rate: rates(t), SLONanos: rapid.SampledFrom([]int64{0, 10e6, 50e6, 1e9}).Draw(t, "slo"),
-			Mode: rapid.SampledFrom([]Mode{One, All}).Draw(t, "mode"), Budget: rapid.SampledFrom([]float64{0, 0, 0, 1, 100, 1e4}).Draw(t, "budget"),
+			Mode: rapid.SampledFrom([]Mode{One, All, Shares}).Draw(t, "mode"), Background: rapid.IntRange(0, 5).Draw(t, "background") == 0,
+			Budget: rapid.SampledFrom([]float64{0, 0, 0, 1, 100, 1e4}).Draw(t, "budget"),
 		}
 		if f.SLONanos == 0 {
 			f.SLONanos = 20e6
@@ -44,6 +45,7 @@ func town(t *rapid.T) *Input {
 		order := rapid.Permutation(indices(len(in.Models))).Draw(t, "order")
 		for _, m := range order[:rapid.IntRange(1, min(4, len(order))).Draw(t, "candidates")] {
 			f.attach(in, i, m, rapid.SampledFrom([]float64{0, 0.1, 0.5, 0.5, 0.8, 0.9, 1}).Draw(t, "gain"))
+			f.Candidates[len(f.Candidates)-1].Share = rapid.SampledFrom([]float64{0, 1e-4, 0.1, 0.25, 0.25, 0.5}).Draw(t, "share")
 		}
 		in.Functions = append(in.Functions, f)
 	}
@@ -81,6 +83,20 @@ func uses(in *Input, out *Output) []float64 {
 	for i := range in.Models {
 		if m := &out.Models[i]; m.Known {
 			used[resourceOf(in, i)] += m.Planned / m.Usable
+		}
+	}
+	return used
+}
+
+// usesOf adds up what the plan uses of each resource for some functions.
+func usesOf(in *Input, out *Output, who func(f *Function) bool) []float64 {
+	used := make([]float64, len(in.Models)+len(in.Devices))
+	for i := range in.Functions {
+		f := &in.Functions[i]
+		for c := range f.Candidates {
+			if m := int(f.Candidates[c].Model); who(f) && m >= 0 && m < len(in.Models) && out.Models[m].Known {
+				used[resourceOf(in, m)] += out.Functions[i].Allotted[c] / out.Models[m].Usable
+			}
 		}
 	}
 	return used
@@ -128,9 +144,10 @@ func checkNumbers(t fataler, in *Input, out *Output) {
 			}
 			sum += part
 		}
-		if in.Functions[i].Mode == One {
+		if in.Functions[i].Mode.one() {
 			ok("the sum of the parts", sum, 1+1e-12)
 		}
+		checkLimits(t, &in.Functions[i], f)
 		ok("what is refused", f.Refused, 1)
 		if got := max(0, 1-sum); math.Abs(got-f.Refused) > tolerance {
 			t.Fatalf("function %d refuses %v, and the parts %v leave %v", i, f.Refused, f.Evaluate, got)
@@ -169,10 +186,60 @@ func checkNumbers(t fataler, in *Input, out *Output) {
 	}
 }
 
+// checkLimits: who does as the limits say, and gives what they hold back to those who have 1, comes to the parts.
+func checkLimits(t fataler, f *Function, p *FunctionPlan) {
+	if p.Limits == nil {
+		return
+	}
+	shares, parts, moves := 0.0, 0.0, 0.0
+	for c := range f.Candidates {
+		if p.Why[c] != NoSuchModel {
+			shares += byShare.of(&f.Candidates[c])
+		}
+		parts += p.Evaluate[c]
+	}
+	if f.Mode != Shares || len(p.Limits) != len(f.Candidates) || parts <= 0 {
+		t.Fatalf("limits %v for %d candidates of mode %d", p.Limits, len(f.Candidates), f.Mode)
+	}
+	if shares == 0 {
+		return // by gain
+	}
+	for c, limit := range p.Limits {
+		if !(limit >= 0 && limit <= 1) {
+			t.Fatalf("the limits are %v", p.Limits)
+		}
+		share, part := byShare.of(&f.Candidates[c])/shares, p.Evaluate[c]/parts
+		if p.Why[c] == NoSuchModel {
+			share = 0
+		}
+		if limit < 1 && math.Abs(limit*share-part) > 0.002 || limit == 1 && part < share-0.002 {
+			t.Fatalf("wishes %+v, limits %v and parts %v: candidate %d would get %v, want %v", f.Candidates, p.Limits, p.Evaluate, c, limit*share, part)
+		}
+		if limit == 1 {
+			moves += part - share
+		}
+	}
+	for c, limit := range p.Limits {
+		if share := byShare.of(&f.Candidates[c]) / shares; limit < 1 && p.Why[c] != NoSuchModel {
+			moves -= share - p.Evaluate[c]/parts
+		}
+	}
+	if math.Abs(moves) > 0.01 {
+		t.Fatalf("wishes %+v, limits %v and parts %v: %v are moved from nowhere", f.Candidates, p.Limits, p.Evaluate, moves)
+	}
+}
+
 func checkBounds(t fataler, in *Input, out *Output) {
 	for r, used := range uses(in, out) {
 		if used > 1+tolerance {
 			t.Fatalf("%v of resource %d is planned (%d models)", used, r, len(in.Models))
+		}
+	}
+	if background := usesOf(in, out, func(f *Function) bool { return f.Background }); true {
+		for r, used := range uses(in, out) {
+			if background[r] > tolerance && used > backgroundPart+tolerance {
+				t.Fatalf("%v of resource %d is planned, %v of it for the background (%d models)", used, r, background[r], len(in.Models))
+			}
 		}
 	}
 	for i := range out.Functions {
@@ -218,13 +285,30 @@ func checkConservation(t fataler, in *Input, out *Output) {
 			if m < 0 || m >= len(in.Models) {
 				continue
 			}
-			free := !out.Models[m].Known || used[resourceOf(in, m)] < 1-tolerance
+			full := 1.0
+			if f.Background {
+				full = backgroundPart
+			}
+			free := !out.Models[m].Known || used[resourceOf(in, m)] < full-tolerance
+			if f.Background && unknownAt(in, out, resourceOf(in, m)) {
+				free = false // that counts, but not among what is used
+			}
 			affordable := number(f.Budget) == 0 || number(in.Models[m].Cost) == 0 || cost < f.Budget*(1-tolerance)
 			if free && affordable {
 				t.Fatalf("function %d: %v of %v queries/s are served, and model %d has room (%v used)\n%+v\n%+v", i, served(in, out, i), rate, m, used[resourceOf(in, m)], in, out)
 			}
 		}
 	}
+}
+
+// unknownAt reports whether too little is known of any model that uses a resource.
+func unknownAt(in *Input, out *Output, resource int) bool {
+	for m := range in.Models {
+		if !out.Models[m].Known && resourceOf(in, m) == resource {
+			return true
+		}
+	}
+	return false
 }
 
 // checkFairness: who is refused has, at every resource that he could use and afford, no less for his weight than anybody
@@ -243,7 +327,7 @@ func checkFairness(t fataler, in *Input, out *Output) {
 	}
 	for i := range in.Functions {
 		f := &in.Functions[i]
-		if f.Rate-served(in, out, i) <= tolerance*f.Rate || f.Budget > 0 {
+		if f.Rate-served(in, out, i) <= tolerance*f.Rate || f.Budget > 0 || f.Background {
 			continue
 		}
 		for _, c := range f.Candidates {

@@ -17,12 +17,18 @@ const (
 	Fallback
 	// NotNeeded: better candidates take everything.
 	NotNeeded
+	// Wished: the part that the policy wishes.
+	Wished
+	// StandsIn: beyond what the policy wishes, it takes what others have no room for.
+	StandsIn
 	// Capacity: its replicas can do no more, and this is the function's share.
 	Capacity
 	// DeviceTime: the device that it shares has no more time, and this is the function's share.
 	DeviceTime
 	// Budget: the function's budget affords no more.
 	Budget
+	// Leftover: what others leave over; the function is in the background.
+	Leftover
 	// NoGain: its answers are worth nothing, and the function's budget is for others.
 	NoGain
 	// NoSuchModel: the candidate names a model that is not there, or one without a replica while others have one.
@@ -76,9 +82,12 @@ var reasonTexts = [reasons]string{
 	Member:             "a member of every answer",
 	Fallback:           "takes what better candidates have no room for",
 	NotNeeded:          "better candidates take everything",
+	Wished:             "as the policy wishes",
+	StandsIn:           "takes what others have no room for",
 	Capacity:           "its share of what the replicas can do",
 	DeviceTime:         "its share of the device's time",
 	Budget:             "what the budget affords",
+	Leftover:           "what other functions leave over",
 	NoGain:             "no gain, and the budget is for others",
 	NoSuchModel:        "it has no replica",
 	NoCandidates:       "no candidate is there",

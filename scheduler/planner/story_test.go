@@ -128,7 +128,11 @@ func (s *story) function(t *testing.T, d *datadriven.TestData) {
 		}
 		for _, val := range arg.Vals {
 			name, gain, _ := strings.Cut(val, ":")
+			gain, share, wished := strings.Cut(gain, "/")
 			f.attach(&s.in, len(s.in.Functions), s.find(t, d, s.models, name), number64(t, gain))
+			if wished {
+				f.Candidates[len(f.Candidates)-1].Share = number64(t, share)
+			}
 		}
 	}
 	s.in.Functions = append(s.in.Functions, f)
@@ -146,6 +150,10 @@ func (f *Function) set(t *testing.T, d *datadriven.TestData, key string, vals []
 		f.SLONanos = int64(nanosOf(t, vals[0]))
 	case "all":
 		f.Mode = All
+	case "shares":
+		f.Mode = Shares
+	case "background":
+		f.Background = true
 	default:
 		t.Fatalf("%s: unknown argument %s", d.Pos, key)
 	}
@@ -261,6 +269,12 @@ func (s *story) showFunction(b *strings.Builder, i int) {
 	}
 	if p.Refused > 0 {
 		fmt.Fprintf(b, "; refused %s (%v)", percent(p.Refused), p.RefusedWhy)
+	}
+	for c, limit := range p.Limits {
+		if c == 0 {
+			b.WriteString("; limits")
+		}
+		fmt.Fprintf(b, " %.3g", limit)
 	}
 	if p.CostPerSecond > 0 {
 		fmt.Fprintf(b, "; costs %.4g/s", p.CostPerSecond)

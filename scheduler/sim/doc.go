@@ -35,6 +35,10 @@
 // has some waiting there are no more of others than deficit round robin allows by the weights; a plan keeps to parts,
 // budgets and shapes.
 //
+// Functions ask one model, all of several, or one by a policy's shares, as package planner's modes say, and some are in the
+// background. An ensemble is answered at its deadline with what is there. ensemble_test.go shows what becomes of them under
+// overload.
+//
 // broken_test.go breaks engines in each of these ways and expects to be told.
 //
 // # What it does not show

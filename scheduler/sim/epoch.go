@@ -31,6 +31,7 @@ func newPlanning(w *world) *planning {
 	for i, f := range w.functions {
 		info := planner.FunctionInfo{
 			Key: uint64(i + 1), Name: f.spec.Name, Weight: f.spec.Weight, SLONanos: f.spec.SLONanos, Budget: f.spec.Budget, Mode: f.spec.Mode,
+			Background: f.spec.Background,
 		}
 		for j, c := range f.spec.Candidates {
 			info.Candidates = append(info.Candidates, planner.CandidateInfo{Model: int32(c.Model), Queue: f.queues[j], Gain: c.Gain})
@@ -47,13 +48,25 @@ func newPlanning(w *world) *planning {
 	for i := range w.devices {
 		t.Devices = append(t.Devices, fmt.Sprintf("d%d", i))
 	}
-	p.collector = planner.NewCollector(t, func(function int) uint64 {
-		if f := w.functions[function]; f.spec.Mode == planner.One {
-			return f.refused
-		}
-		return w.functions[function].counter
-	})
+	p.collector = planner.NewCollector(t, policies{w})
 	return p
+}
+
+// policies tell the planner what the gateway and its policies would.
+type policies struct{ *world }
+
+func (p policies) Counted(function int) uint64 {
+	if f := p.functions[function]; f.spec.Mode != planner.All {
+		return f.refused
+	}
+	return p.functions[function].counter
+}
+
+// Gain is what was specified, for nothing is learned here.
+func (policies) Gain(int, int) (float64, bool) { return 0, false }
+
+func (p policies) Wished(function, candidate int) uint64 {
+	return p.functions[function].wished[candidate]
 }
 
 // epoch makes a plan from the engines' snapshots and puts it in force.
@@ -79,7 +92,11 @@ func (p *planning) epoch() {
 	}
 	for i := range p.out.Functions {
 		f := w.functions[p.collector.Functions[i]]
-		f.parts = append(f.parts[:0], p.out.Functions[i].Evaluate...)
+		plan := &p.out.Functions[i]
+		f.parts, f.refuse = append(f.parts[:0], plan.Evaluate...), plan.Refused
+		if f.limits = nil; plan.Limits != nil {
+			f.limits = append([]float64(nil), plan.Limits...)
+		}
 	}
 	for i := range p.out.Models {
 		w.setPlan(w.models[p.collector.Models[i]], &p.out.Models[i].Plan)
@@ -126,8 +143,13 @@ func (w *world) checkPlan(in *planner.Input, out *planner.Output) {
 				cost += part * f.Rate * in.Models[at].Cost
 			}
 		}
-		if f.Mode == planner.One && sum > 1+1e-6 {
+		if f.Mode != planner.All && sum > 1+1e-6 {
 			w.fail("plan: function %d asks for %v of its queries, parts %v", i, sum, p.Evaluate)
+		}
+		for _, limit := range p.Limits {
+			if !(limit >= 0 && limit <= 1) || f.Mode != planner.Shares || len(p.Limits) != len(f.Candidates) {
+				w.fail("plan: function %d has the limits %v, for %d candidates", i, p.Limits, len(f.Candidates))
+			}
 		}
 		if f.Budget > 0 && cost > f.Budget*(1+1e-6) {
 			w.fail("plan: function %d would cost %v a second, its budget is %v", i, cost, f.Budget)

@@ -13,7 +13,7 @@ const golden = 0.6180339887498949
 
 // call is what the gateway does with a request: it asks the models that the plan says, or refuses.
 func (w *world) call(f *function, client int) {
-	c := &call{id: uint64(len(w.calls)), function: f, at: w.now, deadline: w.now + api.Nanos(f.spec.SLONanos), client: client}
+	c := &call{id: uint64(len(w.calls)), function: f, at: w.now, deadline: w.now + api.Nanos(f.spec.SLONanos), client: client, lacks: 1}
 	if f.spec.SLONanos == 0 {
 		c.deadline = w.now + 30e9
 	}
@@ -26,24 +26,21 @@ func (w *world) call(f *function, client int) {
 	point := math.Mod(float64(f.counter)*golden, 1)
 	f.counter++
 	switch {
+	case f.spec.Mode == planner.Shares:
+		if i := f.select1(point); i >= 0 {
+			w.ask(c, i)
+		}
 	case f.parts == nil && f.spec.Mode == planner.One:
 		w.ask(c, f.favourite())
 	case f.parts == nil:
 		for i := range f.spec.Candidates {
 			w.ask(c, i)
 		}
-	case f.spec.Mode == planner.One:
-		for i, part := range f.parts {
-			if point -= part; point < 0 {
-				w.ask(c, i)
-				break
-			}
-		}
 	default:
-		for i, part := range f.parts {
-			if point < part {
-				w.ask(c, i)
-			}
+		plan := planner.FunctionPlan{Evaluate: f.parts}
+		f.picked = plan.Pick(point, f.picked[:0])
+		for _, i := range f.picked {
+			w.ask(c, int(i))
 		}
 	}
 	if c.asked == 0 {
@@ -71,11 +68,58 @@ func (f *function) favourite() int {
 	return best
 }
 
+// select1 is what a policy with mode Shares does: it draws a candidate by its shares, and where the plan's limits hold that
+// back, one of those that are not limited. -1: the query, with the point of its own, is refused.
+func (f *function) select1(point float64) int {
+	wish, chance, other := f.draw(nil), f.rng.Float64(), f.draw(f.limits) // as many numbers for each query, whatever the plan
+	f.wished[wish]++
+	switch {
+	case f.refuse > 0 && point >= 1-f.refuse:
+		return -1
+	case f.limits != nil && chance >= f.limits[wish] && other >= 0:
+		return other
+	}
+	return wish
+}
+
+// draw draws a candidate by the shares, of those that have the limit 1 where there are limits; -1: nobody has.
+func (f *function) draw(limits []float64) int {
+	u, sum, last := f.rng.Float64(), 0.0, -1
+	weigh := func(i int) float64 {
+		if limits != nil && limits[i] < 1 {
+			return 0
+		}
+		return f.share(i)
+	}
+	for i := range f.spec.Candidates {
+		sum += weigh(i)
+	}
+	for i := range f.spec.Candidates {
+		if w := weigh(i); w > 0 {
+			last = i
+			if u -= w / sum; u < 0 {
+				break
+			}
+		}
+	}
+	return last
+}
+
+// share is how often the policy would ask candidate i: as specified, but all the same where nothing is.
+func (f *function) share(i int) float64 {
+	for _, c := range f.spec.Candidates {
+		if c.Share > 0 {
+			return f.spec.Candidates[i].Share
+		}
+	}
+	return 1
+}
+
 // ask prepares a query to one of the function's candidates.
 func (w *world) ask(c *call, candidate int) {
 	f := c.function
 	m := w.models[f.spec.Candidates[candidate].Model]
-	q := &query{call: c, model: m, gain: f.spec.Candidates[candidate].Gain, toldAt: w.now, waiting: true}
+	q := &query{call: c, model: m, candidate: candidate, toldAt: w.now, waiting: true}
 	q.Query = api.Query{
 		ID: uint64(len(w.queries)), Function: f.queues[candidate], Arrived: w.now, Deadline: c.deadline,
 		Expires: max(c.deadline, w.now+api.Nanos(f.spec.TTLNanos)),
@@ -107,7 +151,11 @@ func (w *world) end(m *model, e *scheduler.End) {
 		switch e.Code {
 		case api.OK:
 			c.ok++
-			c.gain = max(c.gain, q.gain)
+			if w.now <= c.deadline {
+				c.inTime++
+				c.lacks *= 1 - c.function.spec.Candidates[q.candidate].Gain
+				c.function.stats.answered(w, c, q.candidate)
+			}
 		case api.Overloaded:
 			c.overload++
 		}

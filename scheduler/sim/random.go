@@ -89,12 +89,12 @@ func (g gen) replica(s *Spec, fixed, each int64) ReplicaSpec {
 func (g gen) function(s *Spec, i int) FunctionSpec {
 	f := FunctionSpec{
 		Name: fmt.Sprintf("f%d", i), Weight: one(g, 0, 1, 1, 0.1, 5, 100), SLONanos: one(g, int64(0), 2e6, 20e6, 20e6, 100e6, 1e9),
-		TTLNanos: one(g, int64(0), 0, 50e6, 1e9), Budget: one(g, 0.0, 0, 0, 500), Mode: one(g, planner.One, planner.One, planner.All),
+		TTLNanos: one(g, int64(0), 0, 50e6, 1e9), Budget: one(g, 0.0, 0, 0, 500), Mode: one(g, planner.One, planner.All, planner.Shares), Background: g.IntN(6) == 0,
 		Bytes: int(one(g, 0, 8, g.between(0, 400))), LateBy: one(g, int64(0), 0, 100e6),
 	}
 	from := g.IntN(len(s.Models))
 	for j := range 1 + g.IntN(len(s.Models)) {
-		f.Candidates = append(f.Candidates, CandidateSpec{Model: (from + j) % len(s.Models), Gain: g.Float64()})
+		f.Candidates = append(f.Candidates, CandidateSpec{Model: (from + j) % len(s.Models), Gain: g.Float64(), Share: one(g, 0, g.Float64())})
 	}
 	for range 1 + g.IntN(2) {
 		f.Traffic = append(f.Traffic, g.traffic())

@@ -32,8 +32,10 @@ type FunctionResult struct {
 	// deadline, because they would have missed it, or missed: late, lost or failed. Partial are the Good ones whose ensemble
 	// was not complete.
 	Offered, Good, Refused, Dropped, Missed, Partial int64
-	// Gain is the sum of the gains of the Good ones: of each the largest among the models that answered.
-	Gain float64
+	// Gain is the sum of what the Good ones were worth: of each 1 − Π(1 − gain) over the models that answered in time, as if
+	// their errors were independent. Answers counts those of the Good and of others by candidate.
+	Gain    float64
+	Answers []int64
 	// Latencies are those of the Good, in nanoseconds, in the order in which they ended.
 	Latencies []int64
 	// Series has the run in slots of SlotNanos, by when calls came; from the start, warm-up included.
@@ -46,7 +48,7 @@ type Slot struct{ Offered, Good, Refused, Missed int32 }
 func newResult(s *Spec) Result {
 	r := Result{warm: s.Warm, until: s.Duration}
 	for i := range s.Functions {
-		r.Functions = append(r.Functions, FunctionResult{Name: s.Functions[i].Name, Series: make([]Slot, int(s.Duration/SlotNanos)+1)})
+		r.Functions = append(r.Functions, FunctionResult{Name: s.Functions[i].Name, Series: make([]Slot, int(s.Duration/SlotNanos)+1), Answers: make([]int64, len(s.Functions[i].Candidates))})
 	}
 	return r
 }
@@ -66,17 +68,26 @@ func (f *FunctionResult) offered(w *world, c *call) {
 	}
 }
 
+// answered: one of a call's models has answered in time.
+func (f *FunctionResult) answered(w *world, c *call, candidate int) {
+	if c.at >= w.spec.Warm {
+		f.Answers[candidate]++
+	}
+}
+
+// finished: all models that a call asked have answered, or ended. The gateway combines what there is at the deadline, however
+// late it is seen that others are missing.
 func (f *FunctionResult) finished(w *world, c *call) {
 	slot := &f.Series[c.at/SlotNanos]
 	counts := c.at >= w.spec.Warm
 	switch {
-	case c.ok > 0 && w.now <= c.deadline:
+	case c.inTime > 0:
 		slot.Good++
 		if counts {
 			f.Good++
-			f.Gain += c.gain
-			f.Latencies = append(f.Latencies, int64(w.now-c.at))
-			if c.ok < c.asked {
+			f.Gain += 1 - c.lacks
+			f.Latencies = append(f.Latencies, int64(min(w.now, c.deadline)-c.at))
+			if c.inTime < c.asked {
 				f.Partial++
 			}
 		}
@@ -126,6 +137,7 @@ func (r *Result) Total() FunctionResult {
 		t.Dropped += f.Dropped
 		t.Partial += f.Partial
 		t.Gain += f.Gain
+		t.Answers = append(t.Answers, f.Answers...)
 		t.Latencies = append(t.Latencies, f.Latencies...)
 		for len(t.Series) < len(f.Series) {
 			t.Series = append(t.Series, Slot{})

@@ -174,13 +174,14 @@ func TestParts(t *testing.T) {
 		Functions: []FunctionSpec{
 			{Name: "one", Candidates: []CandidateSpec{{Model: 0}, {Model: 1}}},
 			{Name: "all", Candidates: []CandidateSpec{{Model: 0}, {Model: 1}}, Mode: planner.All},
+			{Name: "shares", Candidates: []CandidateSpec{{Model: 0, Share: 3}, {Model: 1, Share: 1}}, Mode: planner.Shares},
 		},
 	}
 	w := &world{spec: s, rng: stream(1, 0)}
 	if err := w.build(); err != nil {
 		t.Fatal(err)
 	}
-	for i, f := range w.functions {
+	for _, f := range w.functions[:2] {
 		f.parts = []float64{0.25, 0.5}
 		asked := [2]int{}
 		for range 1000 {
@@ -191,9 +192,26 @@ func TestParts(t *testing.T) {
 				}
 			}
 		}
-		refused := [2]uint64{250, 500}[i]
-		if math.Abs(float64(asked[0])-250) > 3 || math.Abs(float64(asked[1])-500) > 3 || math.Abs(float64(f.refused)-float64(refused)) > 3 {
+		if math.Abs(float64(asked[0])-250) > 3 || math.Abs(float64(asked[1])-500) > 3 || math.Abs(float64(f.refused)-250) > 3 {
 			t.Errorf("%s: asked %v, refused %d of 1000", f.spec.Name, asked, f.refused)
+		}
+	}
+	// A policy wishes three quarters and one quarter. The plan has no place for a fifth of the queries, and of those of the
+	// first candidate room for a third.
+	f := w.functions[2]
+	f.parts, f.refuse, f.limits = []float64{0.2, 0.6}, 0.2, []float64{1.0 / 3, 1}
+	asked := [2]int{}
+	const n = 20000
+	for range n {
+		w.call(f, -1)
+		if c := w.calls[len(w.calls)-1]; c != nil {
+			asked[c.queries[0].model.index]++
+		}
+	}
+	for i, got := range []float64{float64(asked[0]), float64(asked[1]), float64(f.refused), float64(f.wished[0])} {
+		if want := n * []float64{0.2, 0.6, 0.2, 0.75}[i]; math.Abs(got-want) > 0.02*n {
+			t.Errorf("shares: asked %v, refused %d, wished %v of %d", asked, f.refused, f.wished, n)
+			break
 		}
 	}
 }

@@ -37,9 +37,11 @@ type FunctionSpec struct {
 	Weight   float64
 	SLONanos int64
 	// TTLNanos is how long an answer is worth computing for its own sake, from arrival; less than the SLO means the SLO.
-	TTLNanos   int64
-	Budget     float64
-	Mode       planner.Mode
+	TTLNanos int64
+	Budget   float64
+	Mode     planner.Mode
+	// Background: nobody waits for it, see planner.Function.
+	Background bool
 	Candidates []CandidateSpec
 	Traffic    []Traffic
 	// Bytes is the size of a query's input.
@@ -52,6 +54,8 @@ type FunctionSpec struct {
 type CandidateSpec struct {
 	Model int
 	Gain  float64
+	// Share is how often the policy of a function with mode Shares would ask it, against the others'; all 0: equally often.
+	Share float64
 }
 
 // ModelSpec is a model version with its replicas.

@@ -50,7 +50,12 @@ type function struct {
 	queues  []int32 // of each candidate: its sub-queue
 	counter uint64
 	parts   []float64 // of each candidate, from the last plan; nil: no plan
+	refuse  float64   // the part that the last plan refuses
+	limits  []float64 // of each candidate, from the last plan, for the mode Shares; nil: none
 	refused uint64    // by plan, before they came to any engine
+	wished  []uint64  // of each candidate: how many queries the policy would have given it
+	picked  []int32
+	rng     *rand.Rand // the policy's
 	stats   *FunctionResult
 }
 
@@ -86,24 +91,25 @@ type call struct {
 	function                      *function
 	at, deadline                  api.Nanos
 	asked, answered, ok, overload int
-	client                        int // source of the closed loop; -1: nobody waits to send again
-	gain                          float64
+	client                        int     // source of the closed loop; -1: nobody waits to send again
+	inTime                        int     // of those that are ok
+	lacks                         float64 // how much the answers in time leave to be wished: Π(1 − gain)
 	queries                       []*query
 }
 
 // query is one item at one model.
 type query struct {
 	scheduler.Item
-	call     *call
-	model    *model
-	gain     float64
-	toldAt   api.Nanos
-	flight   *flight
-	waiting  bool // with the engine, in no batch
-	late     bool // about to be answered, or was, without having been evaluated
-	answered bool
-	released bool
-	lost     int // replicas that died on it
+	call      *call
+	model     *model
+	candidate int // of its function
+	toldAt    api.Nanos
+	flight    *flight
+	waiting   bool // with the engine, in no batch
+	late      bool // about to be answered, or was, without having been evaluated
+	answered  bool
+	released  bool
+	lost      int // replicas that died on it
 }
 
 // Answered and Released make a query the owner of its item; the world reads an engine's ends itself.
@@ -191,7 +197,9 @@ func (w *world) build() error {
 
 func (w *world) addFunction(i int) error {
 	fs := &w.spec.Functions[i]
-	f := &function{spec: fs, index: i, stats: &w.result.Functions[i]}
+	f := &function{
+		spec: fs, index: i, stats: &w.result.Functions[i], rng: stream(w.spec.Seed, uint64(200_000+i)), wished: make([]uint64, len(fs.Candidates)),
+	}
 	if len(fs.Candidates) == 0 {
 		return fmt.Errorf("function %s has no candidates", fs.Name)
 	}
