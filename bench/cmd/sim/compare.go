@@ -33,7 +33,10 @@ type row struct {
 	// SecondsPerThousand is the replicas' time for 1,000 good answers, MeanBatch the queries of a batch.
 	SecondsPerThousand float64 `json:"replica_seconds_per_1000_good"`
 	MeanBatch          float64 `json:"mean_batch"`
-	MeanGain           float64 `json:"mean_gain"`
+	// MeanGain is what an answer in time is worth, 1 − Π(1 − gain) over the models that took part, and MembersPerAnswer how many
+	// those were.
+	MeanGain         float64 `json:"mean_gain"`
+	MembersPerAnswer float64 `json:"members_per_answer"`
 	// PlansPerSecond is how often a model's plan became another one.
 	PlansPerSecond float64 `json:"plan_changes_per_second"`
 	// RecoveryMillis is the longest time after a burst until nothing was refused or missed; -1: no bursts here.
@@ -165,6 +168,9 @@ func runOne(s *scenario, p sim.Policy) (row, error) {
 	if t.Good > 0 {
 		r.SecondsPerThousand = float64(result.BusyNanos) / 1e9 / float64(t.Good) * 1000
 		r.MeanGain = t.Gain / float64(t.Good)
+		for _, n := range t.Answers {
+			r.MembersPerAnswer += float64(n) / float64(t.Good)
+		}
 	}
 	r.PlansPerSecond = float64(result.PlanChanges) / seconds
 	r.MeanBatch = ratio(result.Evaluated, result.Batches)

@@ -30,7 +30,8 @@ func writeReport(cfg *config, list []scenario, rows []row) error {
 const preface = `Made by ` + "`bin/sim -compare`" + `; the same seed gives the same numbers on any machine, for time is simulated. The scheduler is the real
 one; replicas, callers and the clock are simulated (scheduler/sim says how). All policies get the same queries.
 
-* **planned**: ours, with the epoch planner. **unplanned**: ours without it: a function of several models asks the best one.
+* **planned**: ours, with the epoch planner. **unplanned**: ours without it: a function of several models asks the best one, an ensemble all of them, a policy
+  whom it likes. An ensemble is answered at its deadline with what is there.
 * **clipper**: the batching of the paper (NSDI 2017, section 4.3): a queue for each replica, first in first out, queries dealt out in turn, one batch at a time,
   a cap by additive increase and multiplicative decrease against the objective, no early refusal. Late queries are still evaluated, for the cache, for a second
   after they came. **clipper-drops** is the same, but drops what is late.
@@ -39,5 +40,6 @@ one; replicas, callers and the clock are simulated (scheduler/sim says how). All
 *of possible*: answers in time, of what was offered or of the capacity where that is less; capacity is that of batches which take two fifths of the objective. *missed*,
 *refused* and *dropped* (turned away before the deadline) are parts of what was offered. p50 and p99 are of what was accepted and not dropped; "missed" says that so many had no
 answer in time. *replica s/1000* is the replicas' time for 1,000 answers in time. *recovery* is the time after a burst until nothing is refused or missed.
+*mean gain* is what an answer in time is worth: 1 less the product of (1 − gain) over the models that took part, as if their errors were independent.
 The first two seconds of each run, in which caps and profiles are learned, do not count.
 `

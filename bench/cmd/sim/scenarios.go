@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/planner"
 	"github.com/xebec-serving/xebec/scheduler/sim"
 )
 
@@ -80,6 +83,7 @@ func scenarios(seed uint64) []scenario {
 			return steady(5 * c)
 		})),
 		noisy(renamed(sharedDevice(), "noisy-device")),
+		ensemble(0.5), ensemble(1), ensemble(2), ensemble(3), bandit(), shadowed(),
 	}
 	for i := range list {
 		list[i].spec.Seed, list[i].spec.Warm, list[i].spec.Duration = seed, warmNanos, runNanos
@@ -165,5 +169,54 @@ func sharedDevice() scenario {
 	return scenario{
 		name: "device", what: "a model with an objective of 20 ms and one with 100 ms on one accelerator, 25 % and 35 % of it", quiet: 0,
 		spec: sim.Spec{Models: []sim.ModelSpec{fast, slow}, Functions: []sim.FunctionSpec{a, b}, Devices: 1},
+	}
+}
+
+// ensemble: batches of 10 ms of the four members give 2,000, 9,000, 23,750 and 98,000 queries a second; 1,507 full answers take
+// all of the device's time.
+func ensemble(load float64) scenario {
+	s := scenario{
+		name: fmt.Sprintf("ensemble-%gx", load), quiet: -1,
+		what: fmt.Sprintf("four models on one accelerator, all asked for each answer; %g times what it does with all four", load),
+		spec: sim.Spec{Devices: 1},
+	}
+	f := functionSpec("f", 100*ms, steady(load*1507))
+	f.Mode, f.Candidates = planner.All, nil
+	for i, m := range []struct {
+		name        string
+		fixed, each int64
+		gain        float64
+	}{{"large", 2 * ms, 2 * ms / 5, 0.8}, {"medium", ms, ms / 10, 0.75}, {"small", ms / 2, ms / 25, 0.7}, {"tiny", ms / 5, ms / 100, 0.6}} {
+		spec := modelSpec(m.name, 1, m.fixed, m.each, 100*ms)
+		spec.Device, spec.Config.Shared, spec.Config.Batching.ObjectiveNanos = 0, true, 10*ms
+		s.spec.Models = append(s.spec.Models, spec)
+		f.Candidates = append(f.Candidates, sim.CandidateSpec{Model: i, Gain: m.gain})
+	}
+	s.spec.Functions = []sim.FunctionSpec{f}
+	return s
+}
+
+// bandit: of 18,400 queries a second 16,600 are wished for a model that does 3,700.
+func bandit() scenario {
+	s := ladder()
+	s.name, s.what = "bandit", "80 % of what a large and a small model make together, 90 % of it wished for the large one, 4.5 times what it makes"
+	f := &s.spec.Functions[0]
+	f.Mode = planner.Shares
+	f.Candidates[0].Share, f.Candidates[1].Share = 0.9, 0.1
+	return s
+}
+
+// shadowed: 95 % of a model's capacity, and a shadow of a fifth of that on the same accelerator.
+func shadowed() scenario {
+	live, tried := modelSpec("live", 1, ms, ms/20, 50*ms), modelSpec("tried", 1, ms, ms/20, 50*ms)
+	live.Device, tried.Device = 0, 0
+	live.Config.Shared, tried.Config.Shared = true, true
+	rate := 0.95 * live.Capacity(20*ms)
+	a, b := functionSpec("live", 50*ms, steady(rate)), functionSpec("shadow", 50*ms, steady(0.2*rate))
+	b.Candidates = []sim.CandidateSpec{{Model: 1, Gain: 0.9}}
+	b.Mode, b.Background, b.Weight = planner.All, true, 0.01
+	return scenario{
+		name: "shadow", what: "95 % of an accelerator, and the shadow of a fifth of it on another model there", quiet: 0,
+		spec: sim.Spec{Models: []sim.ModelSpec{live, tried}, Functions: []sim.FunctionSpec{a, b}, Devices: 1},
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
 // writeTables writes a table for each scenario, in Markdown that reads well as text.
@@ -42,6 +44,9 @@ func writeFunctions(w io.Writer, s *scenario, rows []row) {
 		}
 		if len(s.spec.Functions[0].Candidates) > 1 {
 			parts = append(parts, fmt.Sprintf("mean gain of the answers %.3f", r.MeanGain))
+		}
+		if s.spec.Functions[0].Mode == planner.All {
+			parts = append(parts, fmt.Sprintf("%.2f members in an answer", r.MembersPerAnswer))
 		}
 		if r.PlansPerSecond >= 1 {
 			parts = append(parts, fmt.Sprintf("%.0f plan changes a second", r.PlansPerSecond))
