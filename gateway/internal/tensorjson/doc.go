@@ -10,7 +10,8 @@
 //
 // [Reader] is the scanner: it walks one text front to back and is asked for what the caller expects (a member, a string,
 // a tensor). [Request] is the native dialect on top of it, {"input": X} or {"input_batch": [X, …]}; package oip builds
-// the Open Inference Protocol from the same reader. A tensor is nested arrays or one flat array in row-major order, a
+// the Open Inference Protocol from the same reader. [Feedback] reads what apps say of predictions afterwards; a label has the
+// form of an answer, so its BYTES are base64. A tensor is nested arrays or one flat array in row-major order, a
 // BYTES element is a string (its UTF-8) or {"b64": "…"}. Storage comes from the caller's [Sink] and is reused by
 // appending to what is there; the sink is also where the number of queries is bounded. The length of a body is bounded
 // by who reads it: an element costs two bytes of text and gives at most eight of data, so memory is bounded with it.
@@ -30,6 +31,6 @@
 // It starts nothing, waits for nothing, knows no HTTP and no model beyond the specs it is handed, and keeps no reference
 // to a body after the next one.
 //
-// Where to read next: request.go for the dialect, value.go for how shapes are matched, number.go for how decimals become
-// floats, and why that is right.
+// Where to read next: request.go and feedback.go for the dialect, value.go for how shapes are matched, number.go for how
+// decimals become floats, and why that is right.
 package tensorjson

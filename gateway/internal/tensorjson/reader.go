@@ -33,6 +33,9 @@ type Reader struct {
 	// old memory and stays valid until Reset.
 	buf []byte
 
+	// base64 makes strings that are elements of BYTES base64, as in answers.
+	base64 bool
+
 	// given is the shape that Column was told, as a spec; here because in a local it would be allocated.
 	given api.TensorSpec
 
@@ -207,6 +210,20 @@ func (r *Reader) Int64() (int64, error) {
 		return int64(-mag), nil
 	}
 	return int64(mag), nil
+}
+
+// uint64 takes a number that is integral, not negative, and fits.
+func (r *Reader) uint64() (uint64, error) {
+	r.Peek()
+	negative, mag, next, st := integer(r.body, r.pos)
+	switch {
+	case st == numSyntax:
+		return 0, r.Expected("an integer")
+	case st != numOK || negative && mag > 0:
+		return 0, r.Errorf("expected an integer from 0 to %d, found %s", uint64(math.MaxUint64), clip(r.body[r.pos:next]))
+	}
+	r.pos = next
+	return mag, nil
 }
 
 // End checks that nothing but white space follows.

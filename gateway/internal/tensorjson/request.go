@@ -188,8 +188,13 @@ func (q *Request) input(inputs []api.TensorSpec, sink Sink) error {
 
 // Record takes an object of one query's values by the names of their specs: all of them, in any order, and no others.
 func (r *Reader) Record(values []api.Value, specs []api.TensorSpec) error {
+	return r.record(values, specs, "input")
+}
+
+// record is Record for messages that call a value what it is.
+func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string) error {
 	if r.Peek() != '{' {
-		return r.Expected("an object of the inputs " + names(specs))
+		return r.Expected("an object of the " + what + "s " + names(specs))
 	}
 	r.pos++
 	var seen uint64
@@ -205,10 +210,10 @@ func (r *Reader) Record(values []api.Value, specs []api.TensorSpec) error {
 		}
 		i := find(specs, name, at)
 		if i < 0 {
-			return r.Errorf("unknown input %q: expected %s", clip(name), names(specs))
+			return r.Errorf("unknown %s %q: expected %s", what, clip(name), names(specs))
 		}
 		if seen&(1<<i) != 0 {
-			return r.Errorf("the input %q is there twice", specs[i].Name)
+			return r.Errorf("the %s %q is there twice", what, specs[i].Name)
 		}
 		seen |= 1 << i
 		r.Push(specs[i].Name)
@@ -220,7 +225,7 @@ func (r *Reader) Record(values []api.Value, specs []api.TensorSpec) error {
 	}
 	for i := range specs {
 		if seen&(1<<i) == 0 {
-			return r.Errorf("the input %q (%s) is missing", specs[i].Name, specs[i].String())
+			return r.Errorf("the %s %q (%s) is missing", what, specs[i].Name, specs[i].String())
 		}
 	}
 	return nil
@@ -338,21 +343,25 @@ func (q *Request) salt() error {
 	if err != nil || !present {
 		return err
 	}
-	if c := r.Peek(); c == '"' {
-		q.Salt, err = r.String()
-	} else {
-		start := r.pos
-		if _, exp, next, flags := scan(r.body, start); flags&malformed != 0 || exp != 0 || !plain(r.body[start:next]) {
-			return r.Expected("a string or an integer")
-		} else {
-			q.Salt, r.pos = r.body[start:next:next], next
-		}
-	}
-	if err != nil {
+	if q.Salt, err = r.word(); err != nil {
 		return err
 	}
 	r.Pop()
 	return nil
+}
+
+// word takes a string's bytes, or an integer's decimal digits, so that 7 and "7" are the same word.
+func (r *Reader) word() ([]byte, error) {
+	if r.Peek() == '"' {
+		return r.String()
+	}
+	start := r.pos
+	_, exp, next, flags := scan(r.body, start)
+	if flags&malformed != 0 || exp != 0 || !plain(r.body[start:next]) {
+		return nil, r.Expected("a string or an integer")
+	}
+	r.pos = next
+	return r.body[start:next:next], nil
 }
 
 // plain reports whether a number's text has digits and a sign only.

@@ -192,10 +192,12 @@ func (r *Reader) unescape(dst []byte, s stringSpan) ([]byte, error) {
 
 // appendBytes takes one element of a BYTES tensor: a string, whose UTF-8 bytes it is, or {"b64": "…"}.
 func (r *Reader) appendBytes(dst []byte) ([]byte, error) {
-	switch r.Peek() {
-	case '"':
+	switch c := r.Peek(); {
+	case c == '"' && r.base64:
+		return r.appendEncoded(dst, "a string")
+	case c == '"':
 		return r.appendString(dst)
-	case '{':
+	case c == '{':
 		return r.appendBase64(dst)
 	}
 	return dst, r.Expected("a string or {\"b64\": …}")
@@ -211,6 +213,20 @@ func (r *Reader) appendBase64(dst []byte) ([]byte, error) {
 	if !ok || string(name) != "b64" {
 		return dst, r.Errorf("expected a string or an object with the one member \"b64\"")
 	}
+	if dst, err = r.appendEncoded(dst, "\"b64\""); err != nil {
+		return dst, err
+	}
+	if _, ok, err = r.Member(false); err != nil {
+		return dst, err
+	}
+	if ok {
+		return dst, r.Errorf("expected an object with the one member \"b64\"")
+	}
+	return dst, nil
+}
+
+// appendEncoded takes a string of base64; what is it in messages.
+func (r *Reader) appendEncoded(dst []byte, what string) ([]byte, error) {
 	r.Peek()
 	at := r.pos
 	// An encoder may have escaped the slashes of the alphabet; String then decodes into the reader's buffer, which is
@@ -225,16 +241,9 @@ func (r *Reader) appendBase64(dst []byte) ([]byte, error) {
 	if len(text)%4 != 0 {
 		encoding = base64.RawStdEncoding
 	}
-	dst, err = encoding.AppendDecode(dst, text)
-	if err != nil {
+	if dst, err = encoding.AppendDecode(dst, text); err != nil {
 		r.pos = at
-		return dst, r.Errorf("\"b64\" is not base64: expected the standard alphabet (A–Z a–z 0–9 + /)")
-	}
-	if _, ok, err = r.Member(false); err != nil {
-		return dst, err
-	}
-	if ok {
-		return dst, r.Errorf("expected an object with the one member \"b64\"")
+		return dst, r.Errorf("%s is not base64: expected the standard alphabet (A–Z a–z 0–9 + /)", what)
 	}
 	return dst, nil
 }

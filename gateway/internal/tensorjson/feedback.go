@@ -1,0 +1,280 @@
+package tensorjson
+
+import "github.com/xebec-serving/xebec/api"
+
+// FeedbackMembers is a set of members of one feedback.
+type FeedbackMembers uint8
+
+// The members of a feedback. The first two name the prediction, exactly one of them is there; the next three say how good it
+// was, exactly one of them is there.
+const (
+	FeedbackQueryID FeedbackMembers = 1 << iota
+	FeedbackInput
+	FeedbackLabel
+	FeedbackCorrect
+	FeedbackLoss
+	FeedbackContext
+
+	feedbackNames    = FeedbackQueryID | FeedbackInput
+	feedbackVerdicts = FeedbackLabel | FeedbackCorrect | FeedbackLoss
+)
+
+// FeedbackItem is what an app has to say of one prediction. Slices alias the body or the request's own buffer.
+type FeedbackItem struct {
+	Has FeedbackMembers
+	// QueryID names the prediction, Input is the place of the item's input among those that the sink gave out, from 0.
+	QueryID uint64
+	Input   int
+	// Label is what was right, as the JSON text that was sent; [Feedback.ParseLabel] reads it.
+	Label []byte
+	// Correct says whether the answer was, Loss, from 0 to 1, how wrong it was.
+	Correct bool
+	Loss    float64
+	// Context is the string "context", or Clipper's "uid": a string, or an integer's decimal digits.
+	Context []byte
+
+	labelAt int
+}
+
+// Feedback is a native feedback request: the members of one feedback, or {"feedback_batch": [{…}, …]}. Slices live until the
+// next Parse and no longer than the body. One Feedback is reused for many bodies by one goroutine at a time.
+type Feedback struct {
+	// Batch says that the request was a feedback_batch, and is to be answered as one, however many items it has.
+	Batch bool
+	// Items are 1 or more.
+	Items []FeedbackItem
+
+	r      Reader
+	inputs []api.TensorSpec
+	sink   Sink
+	given  int // inputs that the sink has given out
+	most   int
+}
+
+// Parse reads a body of at most most items. Inputs are declared by specs and written to storage from sink, as in
+// [Request.Parse]; labels are checked to be JSON and read later, for only then is it known what they are labels of. On an
+// error, which is an *api.Error with code InvalidArgument or the sink's, the request means nothing, and what the sink has given
+// out is the caller's to take back.
+func (f *Feedback) Parse(body []byte, inputs []api.TensorSpec, sink Sink, most int) error {
+	if len(inputs) > MaxInputs {
+		return api.Errorf(api.Internal, "the signature declares %d inputs: expected at most %d", len(inputs), MaxInputs)
+	}
+	r := &f.r
+	r.Reset(body)
+	f.Batch, f.Items, f.given = false, f.Items[:0], 0
+	f.inputs, f.sink, f.most = inputs, sink, most
+	err := f.top()
+	f.inputs, f.sink = nil, nil
+	if err != nil {
+		return err
+	}
+	return r.End()
+}
+
+// top reads the request's object, which is a feedback itself unless it has a batch of them.
+func (f *Feedback) top() error {
+	r := &f.r
+	if err := r.Object(); err != nil {
+		return err
+	}
+	var it FeedbackItem
+	for first := true; ; first = false {
+		name, ok, err := r.Member(first)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if string(name) == "feedback_batch" {
+			if f.Batch {
+				return r.Errorf("the member %q is there twice", name)
+			}
+			r.Push("feedback_batch")
+			if err := f.batch(); err != nil {
+				return err
+			}
+			r.Pop()
+		} else if err := f.member(&it, name); err != nil {
+			return err
+		}
+		if f.Batch && it.Has != 0 {
+			return r.Errorf("expected \"feedback_batch\" or the members of one feedback, found both")
+		}
+	}
+	if f.Batch {
+		return nil
+	}
+	return f.add(&it)
+}
+
+func (f *Feedback) batch() error {
+	r := &f.r
+	f.Batch = true
+	if err := r.Array(); err != nil {
+		return err
+	}
+	for {
+		ok, err := r.Element(len(f.Items) == 0)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		r.PushIndex(len(f.Items))
+		if err := f.item(); err != nil {
+			return err
+		}
+		r.Pop()
+	}
+	if len(f.Items) == 0 {
+		return r.Errorf("expected one feedback or more, found an empty array")
+	}
+	return nil
+}
+
+func (f *Feedback) item() error {
+	r := &f.r
+	if len(f.Items) == f.most {
+		return r.Errorf("more than %d feedbacks in one request: split it", f.most)
+	}
+	if err := r.Object(); err != nil {
+		return err
+	}
+	var it FeedbackItem
+	for first := true; ; first = false {
+		name, ok, err := r.Member(first)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return f.add(&it)
+		}
+		if err := f.member(&it, name); err != nil {
+			return err
+		}
+	}
+}
+
+// add takes an item that says which prediction it is about, and how good that was, once each.
+func (f *Feedback) add(it *FeedbackItem) error {
+	switch it.Has & feedbackNames {
+	case FeedbackQueryID, FeedbackInput:
+	case 0:
+		return f.r.Errorf("expected a member \"query_id\" or \"input\": which prediction is it about?")
+	default:
+		return f.r.Errorf("expected one of \"query_id\" and \"input\", found both")
+	}
+	switch it.Has & feedbackVerdicts {
+	case FeedbackLabel, FeedbackCorrect, FeedbackLoss:
+	case 0:
+		return f.r.Errorf("expected a member \"label\", \"correct\" or \"loss\": how good was the prediction?")
+	default:
+		return f.r.Errorf("expected one of \"label\", \"correct\" and \"loss\", found several")
+	}
+	f.Items = append(f.Items, *it)
+	return nil
+}
+
+func (f *Feedback) member(it *FeedbackItem, name []byte) (err error) {
+	var present bool
+	r := &f.r
+	switch string(name) {
+	case "query_id":
+		if present, err = f.enter(it, "query_id", FeedbackQueryID); present {
+			it.QueryID, err = r.uint64()
+		}
+	case "input":
+		if present, err = f.enter(it, "input", FeedbackInput); present {
+			err = f.input(it)
+		}
+	case "label":
+		if present, err = f.enter(it, "label", FeedbackLabel); present {
+			r.Peek()
+			it.labelAt = r.pos
+			err = r.Skip()
+			it.Label = r.body[it.labelAt:r.pos:r.pos]
+		}
+	case "correct":
+		if present, err = f.enter(it, "correct", FeedbackCorrect); present {
+			it.Correct, err = r.Bool()
+		}
+	case "loss":
+		if present, err = f.enter(it, "loss", FeedbackLoss); present {
+			if it.Loss, err = r.Float64(); err == nil && !(it.Loss >= 0 && it.Loss <= 1) {
+				err = r.Errorf("expected a number from 0 to 1, found %v", it.Loss)
+			}
+		}
+	case "context":
+		if present, err = f.enter(it, "context", FeedbackContext); present {
+			it.Context, err = r.String()
+		}
+	case "uid":
+		if present, err = f.enter(it, "uid", FeedbackContext); present {
+			it.Context, err = r.word()
+		}
+	default:
+		return r.Skip()
+	}
+	if present && err == nil {
+		r.Pop()
+	}
+	return err
+}
+
+// enter enters a member that may be null, which counts as absent, and may not be there twice, under any of its names.
+func (f *Feedback) enter(it *FeedbackItem, name string, bit FeedbackMembers) (present bool, err error) {
+	f.r.Push(name)
+	if it.Has&bit != 0 {
+		return false, f.r.Errorf("the member is there twice")
+	}
+	if f.r.Null() {
+		f.r.Pop()
+		return false, nil
+	}
+	it.Has |= bit
+	return true, nil
+}
+
+func (f *Feedback) input(it *FeedbackItem) error {
+	values, err := f.sink.Next()
+	if err != nil {
+		return err
+	}
+	if len(values) != len(f.inputs) {
+		return api.Errorf(api.Internal, "storage for %d inputs: expected %d", len(values), len(f.inputs))
+	}
+	it.Input = f.given
+	f.given++
+	if len(f.inputs) == 1 {
+		return f.r.Value(&values[0], &f.inputs[0])
+	}
+	return f.r.Record(values, f.inputs)
+}
+
+// ParseLabel reads the label of item i, which has one, into values: as many as there are outputs, their Data and Dims
+// overwritten from the start. A label has the JSON form of an answer's output, as [AppendValue] writes it (BYTES as base64);
+// the label of several outputs is an object of name to value, all of them required. The error is an *api.Error with code
+// InvalidArgument.
+func (f *Feedback) ParseLabel(i int, outputs []api.TensorSpec, values []api.Value) error {
+	if len(values) != len(outputs) || len(outputs) > MaxInputs {
+		return api.Errorf(api.Internal, "storage for %d outputs of %d", len(values), len(outputs))
+	}
+	r := &f.r
+	r.depth, r.pos = 0, f.Items[i].labelAt
+	if f.Batch {
+		r.Push("feedback_batch")
+		r.PushIndex(i)
+	}
+	r.Push("label")
+	r.base64 = true
+	var err error
+	if len(outputs) == 1 {
+		err = r.Value(&values[0], &outputs[0])
+	} else {
+		err = r.record(values, outputs, "output")
+	}
+	r.base64 = false
+	return err
+}
