@@ -19,6 +19,13 @@ func (s script) Pick() int { return <-s }
 
 func (s script) Refuse(queries int) { refusedQueries.Add(int64(queries)) }
 
+// What the plan says of functions that select.
+func (s script) Members() uint64            { panic("asked for members") }
+func (s script) Arrived(int)                { panic("told of arrivals") }
+func (s script) Limits([]float64) []float64 { panic("asked for limits") }
+func (s script) Refusing() bool             { panic("asked whether to refuse") }
+func (s script) Wish(int)                   { panic("told of a wish") }
+
 // refusedQueries is what scripts were told.
 var refusedQueries atomic.Int64
 

@@ -127,7 +127,7 @@ func (c *conn) reply(cl *call) {
 		n = int(sent)
 	}
 	if n == len(p) || errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR {
-		c.replied() // or the client is away, which netpoll notices by itself
+		c.replied(cl) // or the client is away, which netpoll notices by itself
 		return
 	}
 	cl.refs.Add(1)
@@ -137,12 +137,15 @@ func (c *conn) reply(cl *call) {
 			cl.wire = nil // netpoll may still refer to it: it must not carry another answer
 			c.nc.Close()
 		}
-		c.replied()
+		c.replied(cl)
 		cl.unref()
 	}()
 }
 
-func (c *conn) replied() {
+func (c *conn) replied(cl *call) {
+	if !cl.lent { // else its handler leaves
+		cl.leave()
+	}
 	c.call.Store(nil)
 	if c.state.Swap(connIdle) == connAwaited {
 		c.wake <- struct{}{}

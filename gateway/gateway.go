@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
 // Lane is where the queries of one model version go. SubmitAll never blocks and does not keep the slice beyond the hand-over; the
@@ -28,6 +31,15 @@ type Model struct {
 	// Ready counts the connected replicas. With none, queries may wait ColdStart for the first one.
 	Ready     atomic.Int32
 	ColdStart time.Duration
+	// Down says that no replica is ready and none is about to be.
+	Down atomic.Bool
+	// Cache keeps its predictions; nil: it has none.
+	Cache *cache.Model
+	// Contextual models see their callers' contexts, which are then a part of what is looked up in the cache. Teachable ones learn
+	// from labels, which Teach hands to every replica and Teach does not keep; what they predict changes, so it is not cached. Both follow from what their workers
+	// say of themselves.
+	Contextual, Teachable atomic.Bool
+	Teach                 func(inputs []api.Value, context, label []byte)
 	// Stats are the model's own requests (not those through functions).
 	Stats *obs.Endpoint
 
@@ -39,18 +51,34 @@ func NewModel(id api.ModelID, sig api.Signature, lane Lane, direct int32, stats 
 	return &Model{ID: id, Signature: sig, Lane: lane, Direct: direct, Stats: stats, label: []byte(`"` + id.String() + `"`)}
 }
 
-// Function is one HTTP function as the query path sees it; immutable once published.
+// Function is one HTTP function as the query path sees it; immutable once published. What it counts and learns outlives it.
 type Function struct {
 	Name      string
 	SLO       time.Duration
 	ColdStart time.Duration
 	// Default is the JSON of the default output; nil when the function has none.
 	Default []byte
-	// Candidates are the models that may answer the function's queries; all of them take the same inputs.
+	// MinConfidence is what an answer needs for not being replaced by Default; 0: nothing.
+	MinConfidence float64
+	// Candidates are the models that may answer the function's queries; all of them have the same signature.
 	Candidates []Candidate
-	// Choice says which candidate the next query goes to; nil: to the first.
+	// Choice says what the plan has room for; nil: everything.
 	Choice Choice
-	Stats  *obs.Endpoint
+	// Selects: Selector chooses for each query whom to ask, one or, with Mode Several, any number. Otherwise Choice picks a
+	// candidate for each request. Selector is told of feedback either way.
+	Selects  bool
+	Mode     selection.Mode
+	Selector Selector
+	// Loss is how far a numeric prediction is from a label.
+	Loss selection.Loss
+	// Averages are for functions whose numeric outputs are averaged; nil: outputs are labels.
+	Averages *Averages
+	// Shadows are asked too, for a part of the queries, and compared.
+	Shadows []Shadow
+	Stats   *obs.Endpoint
+	// Learning counts feedback and who took part, Losses what feedback has said of each candidate.
+	Learning *obs.Learning
+	Losses   []obs.Loss
 }
 
 // Candidate is a model that may answer a function's queries, through sub-queue Queue of its lane.
@@ -59,17 +87,45 @@ type Candidate struct {
 	Queue int32
 }
 
-// Choice is what the scheduler's plan says of a function.
+// Shadow is a model that sees a part of a function's queries and answers none.
+type Shadow struct {
+	Candidate
+	Part float64 // of the queries, from 0 to 1
+	// Choice has the model as its only member; nil: no limits.
+	Choice Choice
+}
+
+// Selector is a policy with what it has learned: *learned.Function is one.
+type Selector interface {
+	Select(context []byte, q *selection.Query, out *selection.Selection)
+	Combine(context []byte, c *selection.Combining)
+	Observe(context []byte, f *selection.Feedback)
+}
+
+// Choice is what the scheduler's plan says of a function: *driver.Choice is one. Which methods are called follows from how the
+// function's models are chosen.
 type Choice interface {
-	// Pick is the index of the candidate that the next request goes to; -1: it is to be refused.
+	// Pick is the index of the candidate that the next request goes to; -1: it is to be refused. For functions that do not select.
 	Pick() int
 	// Refuse is told how many queries were.
 	Refuse(queries int)
+	// Members are the candidates that the next query may ask, for policies that ask several. Arrived is told how many queries have
+	// come that need any.
+	Members() uint64
+	Arrived(queries int)
+	// Limits writes to dst what part of the policy's wish for each candidate there is room for, and returns it; nil: all. Refusing says
+	// that the next query is to be refused. Wish is told whom the policy would have asked. For policies that ask one.
+	Limits(dst []float64) []float64
+	Refusing() bool
+	Wish(candidate int)
 }
 
-// pick chooses the candidate for a request; refused: the plan has no place for it. A candidate without a replica is passed
-// over for the first one that has any: the plan follows only some milliseconds later.
+// pick chooses the candidate for a request of a function that does not select; refused: the plan has no place for it. A
+// candidate without a replica is passed over for the first one that has any: the plan follows only some milliseconds later.
 func (f *Function) pick() (c Candidate, refused bool) {
+	if f.Selects {
+		return f.Candidates[0], false
+	}
 	i := 0
 	if f.Choice != nil {
 		i = f.Choice.Pick()
@@ -85,6 +141,61 @@ func (f *Function) pick() (c Candidate, refused bool) {
 		}
 	}
 	return f.Candidates[i], false
+}
+
+// allowed are the candidates of only (0: of all) that have replicas; if none has, those that may get one in time.
+func (f *Function) allowed(only selection.Set) (ready selection.Set) {
+	if only == 0 {
+		only = selection.All(len(f.Candidates))
+	}
+	coming := selection.Set(0)
+	for rest := only; rest != 0; rest &= rest - 1 {
+		i := rest.First()
+		switch m := f.Candidates[i].Model; {
+		case m.Ready.Load() > 0:
+			ready = ready.With(i)
+		case !m.Down.Load() || !f.hurried():
+			coming = coming.With(i)
+		}
+	}
+	if ready == 0 {
+		return coming
+	}
+	return ready
+}
+
+// hurried functions have an answer to give at once where there is nobody to ask, and nothing to wait for.
+func (f *Function) hurried() bool { return f.Default != nil && f.ColdStart == 0 }
+
+// index is the candidate that the model is.
+func (f *Function) index(m *Model) int {
+	for i := range f.Candidates {
+		if f.Candidates[i].Model == m {
+			return i
+		}
+	}
+	return 0
+}
+
+// keepInputs reports whether a candidate learns from labels, and needs inputs for that.
+func (f *Function) keepInputs() bool {
+	for i := range f.Candidates {
+		if f.Candidates[i].Model.Teachable.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// down reports whether the model has no replica and is about to get none.
+func (m *Model) down() bool { return m.Ready.Load() == 0 && m.Down.Load() }
+
+// cached is the model's cache, nil where its predictions are not to be kept.
+func (m *Model) cached() *cache.Model {
+	if m.Cache == nil || m.Teachable.Load() {
+		return nil
+	}
+	return m.Cache
 }
 
 // Table is everything that can be asked for by name. A table is never changed: the composition publishes a new one.
@@ -105,6 +216,12 @@ type Config struct {
 	Ready func() (bool, string)
 	// Reply chooses who writes answers; the zero value is ReplyAsync.
 	Reply ReplyMode
+	// Cache is that of the models; a small one when nil.
+	Cache *cache.Cache
+	// Timers end what waits for another query's evaluation; needed where a model has a cache.
+	Timers *driver.Timers
+	// Joins is how many of the last queries feedback can be joined with: DefaultJoins when 0, none when negative.
+	Joins int
 }
 
 // ReplyMode says who writes an answer to its connection.
@@ -119,15 +236,18 @@ const (
 
 // Gateway holds the table and the ids of queries.
 type Gateway struct {
-	cfg   Config
-	table atomic.Pointer[Table]
-	ids   queryIDs
-	calls sync.Pool
-	items sync.Pool
-	date  atomic.Pointer[[]byte] // the head of an answer up to its content type, with today's Date
-	open  atomic.Int64           // calls that are not finished
-	empty chan struct{}          // told when open reaches 0 while draining
-	stop  chan struct{}
+	cfg     Config
+	table   atomic.Pointer[Table]
+	ids     queryIDs
+	calls   sync.Pool
+	items   sync.Pool
+	members sync.Pool
+	joins   *joins
+	asking  atomic.Int32           // feedback that waits for predictions
+	date    atomic.Pointer[[]byte] // the head of an answer up to its content type, with today's Date
+	open    atomic.Int64           // calls whose callers wait
+	empty   chan struct{}          // told when open reaches 0 while draining
+	stop    chan struct{}
 }
 
 // New makes a gateway with an empty table.
@@ -141,11 +261,19 @@ func New(cfg Config) *Gateway {
 	g := &Gateway{cfg: cfg, empty: make(chan struct{}, 1), stop: make(chan struct{})}
 	g.calls.New = func() any {
 		c := &call{g: g, done: make(chan struct{}, 1), free: make(chan struct{}, 1)}
-		c.solo.Owner = &c.solo
+		c.solo.solo.init()
 		return c
 	}
-	g.items.New = func() any { it := &item{}; it.Owner = it; return it }
+	g.items.New = func() any { it := &item{}; it.solo.init(); return it }
+	g.members.New = func() any { m := &member{}; m.init(); return m }
 	g.ids.init()
+	if cfg.Cache == nil {
+		g.cfg.Cache = cache.New(0)
+	}
+	if cfg.Joins == 0 {
+		cfg.Joins = DefaultJoins
+	}
+	g.joins = newJoins(cfg.Joins, &g.ids)
 	g.table.Store(&Table{})
 	g.stampDate(time.Now())
 	go g.keepDate()
@@ -154,6 +282,9 @@ func New(cfg Config) *Gateway {
 
 // Publish replaces the table. Queries under way keep what they were given.
 func (g *Gateway) Publish(t *Table) { g.table.Store(t) }
+
+// Forget drops what is remembered of the queries of a function that is no more.
+func (g *Gateway) Forget(function string) { g.joins.forget(function) }
 
 // Open is the number of requests that are not answered.
 func (g *Gateway) Open() int { return int(g.open.Load()) }

@@ -68,6 +68,8 @@ func NewHTTP(g *Gateway, ln net.Listener, limits Limits) *HTTP {
 	e.Name = "xebec"
 	e.Use(RefuseAmbiguousFraming)
 	e.POST("/:function/predict", h.predict)
+	e.POST("/:function/feedback", h.feedback)
+	e.POST("/:function/update", h.feedback) // Clipper's name
 	e.GET("/v2", h.serverMetadata)
 	e.GET("/v2/health/live", h.live)
 	e.GET("/v2/health/ready", h.ready)
@@ -183,9 +185,13 @@ func (h *HTTP) predict(_ context.Context, c *app.RequestContext) {
 	cl.render = renderNative
 	var err error
 	if isRaw(c.Request.Header.ContentType()) {
+		cl.native.Has = 0
 		err = cl.rawInput(c.Request.Body())
 	} else {
 		err = cl.native.Parse(c.Request.Body(), to.Model.Signature.Inputs, cl)
+	}
+	if err == nil {
+		err = cl.options(c.Request.Header.Peek("Xebec-Context"))
 	}
 	if err != nil {
 		fn.Stats.Refuse(api.InvalidArgument)
@@ -193,8 +199,29 @@ func (h *HTTP) predict(_ context.Context, c *app.RequestContext) {
 		h.failBody(c, err)
 		return
 	}
-	cl.context(c.Request.Header.Peek("Xebec-Context"))
 	h.answer(c, cl)
+}
+
+// feedback is POST /{function}/feedback.
+func (h *HTTP) feedback(_ context.Context, c *app.RequestContext) {
+	fn := h.g.table.Load().Functions[c.Param("function")]
+	if fn == nil {
+		h.fail(c, api.Errorf(api.NotFound, "no function %q: `xebec get functions` lists those that exist", c.Param("function")), 0)
+		return
+	}
+	f := feedbackCalls.Get().(*feedbackCall)
+	defer feedbackCalls.Put(f)
+	status, err := h.g.feedback(fn, c.Request.Body(), c.Request.Header.Peek("Xebec-Context"), f)
+	if err != nil {
+		if asError(err).Code == api.InvalidArgument {
+			fn.Learning.Refused.Add(1)
+			h.failBody(c, err)
+			return
+		}
+		h.fail(c, err, 0)
+		return
+	}
+	answerJSON(c, status, f.out)
 }
 
 // infer is POST /v2/models/{model}[/versions/{version}]/infer.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
+	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
 // maxSLO bounds what a request may ask for: queries that wait longer are no queries but jobs.
@@ -62,8 +63,8 @@ func (c *call) rawInput(body []byte) error {
 			return err
 		}
 	}
-	if n >= borrowBytes {
-		c.own, c.borrowed = v.Data[:0], true
+	if n >= borrowBytes && !(c.fn != nil && (c.fn.Selects || len(c.fn.Shadows) > 0)) { // others than the answer's may be late with it
+		c.own, c.borrowed, c.lent = v.Data[:0], true, true
 		v.Data = body
 		return nil
 	}
@@ -91,19 +92,104 @@ func rawDims(dims []int64, spec api.TensorSpec, n int) ([]int64, error) {
 	return dims, nil
 }
 
-// context gives every query the caller's context: the header's, or else the body's.
-func (c *call) context(header []byte) {
-	ctx := c.native.Context
-	if len(header) > 0 {
-		ctx = header
+// MaxContextBytes bounds a caller's context: it is a name, not a document.
+const MaxContextBytes = 256
+
+// options takes what a request says of its queries beside their inputs: the context (the header's, or else the body's), who may
+// be asked, how sure and how long they are to be.
+func (c *call) options(contextHeader []byte) error {
+	r, fn := &c.native, c.fn
+	ctx := r.Context
+	if len(contextHeader) > 0 {
+		ctx = contextHeader
 	}
-	if len(ctx) == 0 {
+	if len(ctx) > MaxContextBytes {
+		return api.Errorf(api.InvalidArgument, "the context has %d bytes: expected at most %d; it names a user or a session", len(ctx), MaxContextBytes)
+	}
+	c.keep(ctx, r.Salt)
+	c.minConfidence = fn.MinConfidence
+	if r.Has == 0 {
+		return nil
+	}
+	if r.Has&tensorjson.HasMinConfidence != 0 {
+		if c.minConfidence = r.MinConfidence; fn.Default == nil && c.minConfidence > 0 {
+			return api.Errorf(api.InvalidArgument, "min_confidence: function %s has no default output to give instead", fn.Name)
+		}
+	}
+	if r.Has&tensorjson.HasTTL != 0 {
+		c.ttl = api.Nanos(min(r.TTLMillis*1e6, float64(maxSLO)))
+	}
+	if r.Has&(tensorjson.HasModels|tensorjson.HasVersion) != 0 {
+		return c.restrict()
+	}
+	return nil
+}
+
+// keep copies context and salt: the body is Hertz's again before they are needed last.
+func (c *call) keep(context, salt []byte) {
+	if len(context)+len(salt) == 0 { // as a call for which nothing is kept
+		c.context, c.salt, c.contextSalt = nil, nil, nil
 		return
 	}
-	c.text = append(c.text[:0], ctx...)
-	for _, it := range c.items {
-		it.Context = c.text
+	n, m := len(context), len(context)+len(salt)
+	c.text = append(append(append(c.text[:0], context...), salt...), byte(n), byte(n>>8))
+	c.context, c.salt, c.contextSalt = c.text[:n:n], c.text[n:m:m], c.text
+}
+
+// restrict reads which candidates a request allows.
+func (c *call) restrict() error {
+	fn, r := c.fn, &c.native
+	only := selection.All(len(fn.Candidates))
+	if r.Has&tensorjson.HasModels != 0 {
+		only = 0
+		for _, name := range r.Models {
+			found := false
+			for i := range fn.Candidates {
+				id := &fn.Candidates[i].Model.ID
+				if string(name) == id.Name || string(name) == id.String() {
+					only, found = only.With(i), true
+				}
+			}
+			if !found {
+				return api.Errorf(api.InvalidArgument, "models: %q is no candidate of function %s: expected some of %s", name, fn.Name, fn.candidateNames())
+			}
+		}
 	}
+	if r.Has&tensorjson.HasVersion != 0 {
+		for i := range fn.Candidates {
+			if string(r.Version) != fn.Candidates[i].Model.ID.Version {
+				only = only.Without(i)
+			}
+		}
+		if only == 0 {
+			return api.Errorf(api.InvalidArgument, "version: no candidate of function %s has the version %q: expected one of %s", fn.Name, r.Version, fn.candidateNames())
+		}
+	}
+	c.only = only
+	if !fn.Selects && !only.Has(fn.index(c.model)) {
+		to := fn.Candidates[fn.allowedOr(only).First()]
+		c.model, c.queue = to.Model, to.Queue
+	}
+	return nil
+}
+
+// allowedOr is allowed, or where nobody is, only.
+func (f *Function) allowedOr(only selection.Set) selection.Set {
+	if a := f.allowed(only); a != 0 {
+		return a
+	}
+	return only
+}
+
+func (f *Function) candidateNames() string {
+	var b []byte
+	for i := range f.Candidates {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, f.Candidates[i].Model.ID.String()...)
+	}
+	return string(b)
 }
 
 // renderNative writes Clipper's answer, extended by confidence and models.
@@ -139,34 +225,86 @@ func (c *call) appendPrediction(out []byte, it *item, batch bool) []byte {
 	switch {
 	case it.code == api.OK:
 		out = append(out, `{"query_id":`...)
-		out = strconv.AppendUint(out, it.ID, 10)
+		out = strconv.AppendUint(out, it.id, 10)
 		out = append(out, `,"output":`...)
 		out = c.appendOutputs(out, it)
 		out = append(out, `,"default":false,"confidence":`...)
-		if conf := it.Confidence; conf >= 0 && conf <= 1 {
-			out = strconv.AppendFloat(out, conf, 'g', -1, 64)
-		} else {
-			out = append(out, '1') // one model, and it agrees with itself
-		}
-		out = append(out, `,"models":[`...)
-		out = append(out, c.model.label...)
-		return append(out, `]}`...)
+		out = appendConfidence(out, it.confidence)
+		return append(c.appendMembers(out, it), '}')
 	case c.fn.Default != nil:
 		out = append(out, `{"query_id":`...)
-		out = strconv.AppendUint(out, it.ID, 10)
+		out = strconv.AppendUint(out, it.id, 10)
 		out = append(out, `,"output":`...)
 		out = append(out, c.fn.Default...)
 		out = append(out, `,"default":true,"default_explanation":"`...)
-		out = append(out, it.code.Reason()...)
-		return append(out, `","confidence":0,"models":[]}`...)
+		if it.code == api.LowConfidence {
+			out = append(out, "confidence "...)
+			out = strconv.AppendFloat(out, it.confidence, 'f', 2, 64)
+			out = append(out, " below "...)
+			out = strconv.AppendFloat(out, c.minConfidence, 'f', 2, 64)
+			out = append(out, `","confidence":`...)
+			out = appendConfidence(out, it.confidence)
+		} else {
+			out = append(out, it.code.Reason()...)
+			out = append(out, `","confidence":0`...)
+		}
+		return append(c.appendMembers(out, it), '}')
 	case batch:
 		out = append(out, `{"query_id":`...)
-		out = strconv.AppendUint(out, it.ID, 10)
+		out = strconv.AppendUint(out, it.id, 10)
 		out = append(out, ',')
 		return append(appendCode(out, it.code), '}')
 	default:
 		return append(appendCode(append(out, '{'), it.code), '}')
 	}
+}
+
+func appendConfidence(out []byte, conf float64) []byte {
+	if conf >= 0 && conf <= 1 {
+		return strconv.AppendFloat(out, conf, 'g', -1, 64)
+	}
+	return append(out, '1') // one model, and it agrees with itself
+}
+
+// appendMembers names the models that took part; those that did not in time, or failed; and those that the plan had no room for.
+func (c *call) appendMembers(out []byte, it *item) []byte {
+	if !c.fn.Selects { // the usual case, and one model
+		out = append(out, `,"models":[`...)
+		if it.arrived != 0 {
+			out = append(out, c.model.label...)
+		}
+		return append(out, ']')
+	}
+	out = c.appendModels(out, `,"models":[`, it.arrived)
+	if rest := it.asked &^ it.arrived; rest != 0 {
+		late := selection.Set(0)
+		for _, m := range it.all() {
+			if m.code == api.DeadlineExceeded || m.code == api.Overloaded || m.code == api.NoReplica {
+				late = late.With(m.candidate)
+			}
+		}
+		if late &= rest; late != 0 {
+			out = c.appendModels(out, `,"late":[`, late)
+		}
+		if rest &^= late; rest != 0 {
+			out = c.appendModels(out, `,"failed":[`, rest)
+		}
+	}
+	if it.dropped != 0 {
+		out = c.appendModels(out, `,"dropped":[`, it.dropped)
+	}
+	return out
+}
+
+func (c *call) appendModels(out []byte, begin string, set selection.Set) []byte {
+	out = append(out, begin...)
+	for rest := set; rest != 0; rest &= rest - 1 {
+		if rest != set {
+			out = append(out, ',')
+		}
+		out = append(out, c.fn.Candidates[rest.First()].Model.label...)
+	}
+	return append(out, ']')
 }
 
 // appendCode explains a query that ended without an output.
@@ -182,7 +320,7 @@ func appendCode(out []byte, code api.Code) []byte {
 func (c *call) appendOutputs(out []byte, it *item) []byte {
 	specs := c.model.Signature.Outputs
 	if len(specs) == 1 {
-		return tensorjson.AppendValue(out, specs[0], it.Outputs[0])
+		return tensorjson.AppendValue(out, specs[0], it.outputs[0])
 	}
 	out = append(out, '{')
 	for s := range specs {
@@ -191,7 +329,7 @@ func (c *call) appendOutputs(out []byte, it *item) []byte {
 		}
 		out = tensorjson.AppendString(out, specs[s].Name)
 		out = append(out, ':')
-		out = tensorjson.AppendValue(out, specs[s], it.Outputs[s])
+		out = tensorjson.AppendValue(out, specs[s], it.outputs[s])
 	}
 	return append(out, '}')
 }

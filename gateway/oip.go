@@ -34,7 +34,7 @@ func renderOIP(c *call) {
 	c.out, c.jsonLen = body, jsonLen
 }
 
-func (c *call) output(query, tensor int) *api.Value { return &c.items[query].Outputs[tensor] }
+func (c *call) output(query, tensor int) *api.Value { return &c.items[query].outputs[tensor] }
 
 func appendServerMetadata(dst []byte, version string) []byte {
 	return oip.AppendServerMetadata(dst, "xebec", version, extensions)

@@ -7,13 +7,16 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/internal/oip"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
+	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// call is one request: one query or several to one model, and their common answer.
+// call is one request: one query or several to one function or one model, and their common answer.
 type call struct {
-	g       *Gateway
-	fn      *Function // nil when the request addresses a model
+	g  *Gateway
+	fn *Function // nil when the request addresses a model
+	// model, with its sub-queue queue, is whose signature the inputs have; and who is asked, where the function's policy does
+	// not choose for each query.
 	model   *Model
 	queue   int32
 	stats   *obs.Endpoint
@@ -22,11 +25,20 @@ type call struct {
 	slo     api.Nanos
 	refused bool // by the plan: nobody is asked
 
+	// What a request may say of its queries.
+	only          selection.Set // candidates that may be asked; 0: all
+	minConfidence float64
+	ttl           api.Nanos // from arrival, 0: until the deadline
+	// context and salt lie in text, one behind the other and with the context's length behind them: contextSalt is all of it.
+	context, salt, contextSalt []byte
+
 	solo    item // the first query: most requests have no other
 	items   []*item
-	batch   []*scheduler.Item // the same, as the scheduler takes them
-	pending atomic.Int32      // queries that are not answered
-	refs    atomic.Int32      // unreleased queries, and one for the answer
+	batch   []*scheduler.Item // members on their way to a lane
+	pending atomic.Int32      // queries that are not answered, and one while they are being submitted
+	refs    atomic.Int32      // unreleased members, one for the answer, and one while queries are being submitted
+	asked   atomic.Bool       // all have been submitted: cancel may look at them
+	left    atomic.Bool       // whoever drains waits for it no more
 
 	conn *conn         // writes the answer, or nil: then the handler waits for done
 	done chan struct{} // capacity 1
@@ -34,13 +46,15 @@ type call struct {
 	// A large raw body is borrowed from Hertz: the handler stays until the scheduler is done with it (free is told), and own
 	// is the query's buffer meanwhile.
 	borrowed bool
+	lent     bool // it was borrowed, at any time
 	own      []byte
 	free     chan struct{} // capacity 1
 
 	answer
-	native tensorjson.Request
-	oip    oip.Request
-	text   []byte // scratch of the dialects
+	learning *learning // the call is feedback: its predictions are not for a caller
+	native   tensorjson.Request
+	oip      oip.Request
+	text     []byte // scratch of the dialects
 }
 
 // answer is what a dialect renders.
@@ -53,17 +67,12 @@ type answer struct {
 	wire       []byte // head and body, when the completion side writes them
 }
 
-// item is one query of a call.
-type item struct {
-	scheduler.Item
-	call *call
-	code api.Code
-}
-
 // newCall takes a call from the pool. It is the caller's until submit or drop.
 func (g *Gateway) newCall() *call {
 	g.open.Add(1)
-	return g.calls.Get().(*call)
+	c := g.calls.Get().(*call)
+	c.left.Store(false)
+	return c
 }
 
 // Next gives the dialects' parsers storage for one more query's inputs.
@@ -78,69 +87,99 @@ func (c *call) Next() ([]api.Value, error) {
 	it.call = c
 	c.items = append(c.items, it)
 	n := len(c.model.Signature.Inputs)
-	if cap(it.Inputs) < n {
+	if cap(it.inputs) < n {
 		grown := make([]api.Value, n)
-		copy(grown, it.Inputs[:cap(it.Inputs)]) // keep the buffers
-		it.Inputs = grown
+		copy(grown, it.inputs[:cap(it.inputs)]) // keep the buffers
+		it.inputs = grown
 	}
-	it.Inputs = it.Inputs[:n]
-	return it.Inputs, nil
+	it.inputs = it.inputs[:n]
+	return it.inputs, nil
 }
 
-// submit hands the queries to the scheduler: deadline, ids, and off they go, together. The call is not the caller's any more,
-// unless it holds a reference of its own.
+// submit is the way of a request's queries: each chooses whom it asks, looks in their caches, and goes to their schedulers for
+// the rest. What comes back settles it (query.go). The call is not the caller's any more, unless it holds a reference of its own.
 func (c *call) submit(own int32) {
 	g, n := c.g, len(c.items)
-	wait := c.slo
-	if c.model.Ready.Load() == 0 {
-		cold := c.model.ColdStart
-		if c.fn != nil {
-			cold = c.fn.ColdStart
-		}
-		wait = max(wait, api.Nanos(cold))
-	}
+	c.pending.Store(int32(n) + 1)
+	c.refs.Store(2 + own)
 	seq := g.ids.take(n)
-	c.pending.Store(int32(n))
-	c.refs.Store(int32(n) + 1 + own)
-	c.batch = c.batch[:0]
-	for i, it := range c.items {
-		it.ID = g.ids.id(seq + uint64(i))
-		it.Function = c.queue
-		it.Arrived, it.Deadline = c.arrived, c.arrived+wait
-		it.Expires = it.Deadline
-		it.code = api.OK
-		c.batch = append(c.batch, &it.Item)
-	}
 	if c.refused {
 		c.fn.Choice.Refuse(n)
-		refuse(c.batch)
+	}
+	needed := 0
+	for i, it := range c.items {
+		it.begin(g.ids.id(seq + uint64(i)))
+		it.choose()
+		if it.needsLane() {
+			needed++
+		}
+	}
+	if fn := c.fn; needed > 0 && fn != nil && fn.Selects && fn.Choice != nil {
+		c.tellPlan(needed)
+	}
+	c.dispatch()
+	c.asked.Store(true)
+	for _, it := range c.items {
+		it.ended()
+	}
+	c.answered()
+	c.unref()
+}
+
+// tellPlan lets the next plan know what was wished for, as far as the caches had not got it.
+func (c *call) tellPlan(needed int) {
+	choice := c.fn.Choice
+	if c.fn.Mode == selection.Several {
+		choice.Arrived(needed)
 		return
 	}
-	c.model.Lane.SubmitAll(c.batch)
-}
-
-// refuse ends queries for which the plan has no place as a scheduler would: each is answered, and released after that. With
-// the last of them the call may be gone, and the list with it.
-func refuse(items []*scheduler.Item) {
-	for _, it := range items {
-		it.Owner.Answered(it, api.Overloaded)
-		it.Owner.Released(it, api.Overloaded)
+	for _, it := range c.items {
+		if len(it.members) > 0 && it.members[0].evaluated {
+			choice.Wish(it.wish)
+		}
 	}
 }
 
-// Answered counts one query as answered; the last one answers the call.
-func (it *item) Answered(_ *scheduler.Item, code api.Code) {
-	it.code = code
-	if it.call.pending.Add(-1) == 0 {
-		it.call.finish()
+// dispatch hands the members that need it to their lanes, those of one lane together: they are likely to share a batch.
+func (c *call) dispatch() {
+	width := 1
+	if c.fn != nil {
+		width = len(c.fn.Candidates) + len(c.fn.Shadows)
+	}
+	for candidate := range width {
+		batch := c.batch[:0]
+		var lane Lane
+		for _, it := range c.items {
+			if it.next == len(it.members) || it.members[it.next].candidate != candidate {
+				continue
+			}
+			if m := it.members[it.next]; m.evaluated {
+				batch, lane = append(batch, &m.Item), m.model.Lane
+			}
+			it.next++
+		}
+		c.batch = batch
+		if len(batch) > 0 {
+			c.refs.Add(int32(len(batch)))
+			lane.SubmitAll(batch)
+		}
 	}
 }
 
-// Released counts one query as free of the scheduler.
-func (it *item) Released(*scheduler.Item, api.Code) { it.call.unref() }
+// answered counts one query as answered, and at last the submitting of all; the last one answers the call.
+func (c *call) answered() {
+	if c.pending.Add(-1) == 0 {
+		c.finish()
+	}
+}
 
 // finish renders the answer and sends it on its way. It runs wherever the last query was answered.
 func (c *call) finish() {
+	if c.learning != nil {
+		c.learn()
+		c.unref()
+		return
+	}
 	c.render(c)
 	c.stats.Observe(c.code, len(c.items), c.g.cfg.Now()-c.arrived)
 	if c.conn != nil {
@@ -180,6 +219,7 @@ func (c *call) unref() {
 
 // unrefHandler lets go of the handler's reference.
 func (c *call) unrefHandler() {
+	c.leave()
 	if c.refs.Add(-handlerRef) == 0 {
 		c.drop()
 	}
@@ -190,18 +230,19 @@ func (c *call) giveBack() {
 	for c.refs.Load() != handlerRef {
 		<-c.free
 	}
-	c.items[0].Inputs[0].Data = c.own
+	c.items[0].inputs[0].Data = c.own
 	c.own, c.borrowed = nil, false
 }
 
 // drop returns a call that was never submitted, or that nobody holds any more.
 func (c *call) drop() {
 	if c.borrowed { // never submitted
-		c.items[0].Inputs[0].Data = c.own
+		c.items[0].inputs[0].Data = c.own
 		c.own, c.borrowed = nil, false
 	}
+	c.leave()
 	for i, it := range c.items {
-		it.call, it.Context = nil, nil
+		it.drop()
 		c.items[i] = nil
 		if i > 0 {
 			c.g.items.Put(it)
@@ -210,10 +251,20 @@ func (c *call) drop() {
 	c.items = c.items[:0]
 	c.fn, c.model, c.stats, c.render, c.conn = nil, nil, nil, nil, nil
 	c.retryAfter, c.refused, c.jsonLen = false, false, 0
-	c.native.Batch, c.native.Context = false, nil
-	g := c.g
-	g.calls.Put(c)
-	if g.open.Add(-1) == 0 {
+	c.only, c.minConfidence, c.ttl, c.context, c.salt, c.contextSalt, c.learning = 0, 0, 0, nil, nil, nil, nil
+	c.asked.Store(false)
+	c.native.Batch, c.native.Context, c.native.Salt = false, nil, nil
+	c.lent = false
+	c.g.calls.Put(c)
+}
+
+// leave says that nothing is owed to the caller any more: stragglers, shadows and what goes on for the cache keep nobody from
+// shutting down.
+func (c *call) leave() {
+	if c.left.Swap(true) {
+		return
+	}
+	if g := c.g; g.open.Add(-1) == 0 {
 		select {
 		case g.empty <- struct{}{}:
 		default:
@@ -221,11 +272,18 @@ func (c *call) drop() {
 	}
 }
 
-// cancel is called when the client went away: what is still queued need not be evaluated. The caller holds a reference.
+// cancel is called when the client went away: what is still queued need not be evaluated. The caller holds a reference. Members
+// that were asked later, and those that wait for somebody else's evaluation, end by themselves.
 func (c *call) cancel() {
-	lane := c.model.Lane
+	if !c.asked.Load() {
+		return
+	}
 	for _, it := range c.items {
-		lane.Cancel(&it.Item)
+		for _, m := range it.members {
+			if m.evaluated {
+				m.model.Lane.Cancel(&m.Item)
+			}
+		}
 	}
 }
 

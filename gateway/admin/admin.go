@@ -190,7 +190,7 @@ func (h *handlers) describeModel(ctx context.Context, c *app.RequestContext) (an
 		return nil, err
 	}
 	users := slices.DeleteFunc(functions, func(f api.FunctionStatus) bool {
-		return !slices.ContainsFunc(f.Spec.Models, func(ref string) bool {
+		return !slices.ContainsFunc(f.Spec.Refs(), func(ref string) bool {
 			id, err := api.ParseModelRef(ref)
 			return err == nil && id.Name == name
 		})
@@ -364,11 +364,20 @@ func writeError(c *app.RequestContext, err error) {
 	if errors.As(err, &known) {
 		code = known.Code
 	}
-	writeErrorAs(c, code.HTTPStatus(), code.String(), err.Error())
+	info := api.ErrorInfo{Code: code.String(), Message: err.Error()}
+	var declared manifest.Errors
+	if errors.As(err, &declared) {
+		info.Problems = declared.Problems()
+	}
+	writeErrorInfo(c, code.HTTPStatus(), info)
 }
 
 func writeErrorAs(c *app.RequestContext, status int, code, message string) {
-	body, _ := json.Marshal(api.ErrorBody{Error: api.ErrorInfo{Code: code, Message: message}}) // two strings
+	writeErrorInfo(c, status, api.ErrorInfo{Code: code, Message: message})
+}
+
+func writeErrorInfo(c *app.RequestContext, status int, info api.ErrorInfo) {
+	body, _ := json.Marshal(api.ErrorBody{Error: info}) // nothing but strings
 	writeJSON(c, status, body)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
 )
 
 const document = "kind: Function\nname: digits\nmodels: [digits-svm]\nslo: 20ms\n"
@@ -199,6 +201,10 @@ func TestErrorsOfControl(t *testing.T) {
 	}{
 		{api.Errorf(api.Conflict, "function digits needs it"), 409, api.ErrorInfo{Code: "conflict", Message: "function digits needs it"}},
 		{fmt.Errorf("apply: %w", api.Errorf(api.Unavailable, "stopping")), 503, api.ErrorInfo{Code: "unavailable", Message: "apply: stopping"}},
+		{
+			api.Errorf(api.InvalidArgument, "%w", manifest.Errors{{File: "manifest", Line: 3, Column: 4, Kind: api.KindFunction, Name: "f", Path: "policy.eta", Message: "2: expected 0 to 1"}}), 400,
+			api.ErrorInfo{Code: "invalid_argument", Message: "manifest:3:4: function f: policy.eta: 2: expected 0 to 1", Problems: []api.Problem{{Kind: api.KindFunction, Name: "f", Path: "policy.eta", Message: "2: expected 0 to 1"}}},
+		},
 		{errors.New("disk full"), 500, api.ErrorInfo{Code: "internal", Message: "disk full"}},
 	} {
 		e := engine(&fake{err: c.err})
@@ -211,7 +217,7 @@ func TestErrorsOfControl(t *testing.T) {
 		} {
 			got := ask(e, r.method, r.path, r.body, r.header)
 			var body api.ErrorBody
-			if err := json.Unmarshal(got.Body.Bytes(), &body); err != nil || got.Code != c.status || body.Error != c.want {
+			if err := json.Unmarshal(got.Body.Bytes(), &body); err != nil || got.Code != c.status || !reflect.DeepEqual(body.Error, c.want) {
 				t.Errorf("%s %s: got %d %s, want %d %+v", r.method, r.path, got.Code, got.Body, c.status, c.want)
 			}
 		}

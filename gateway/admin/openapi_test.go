@@ -119,7 +119,8 @@ func TestEveryMemberIsDescribed(t *testing.T) {
 		api.ModelStatus{}, api.ReplicaStatus{}, api.FunctionStatus{}, api.GatewayStatus{}, api.Profile{}, api.Condition{}, api.LogLine{},
 		api.Changes{}, api.ModelList{}, api.FunctionList{}, api.ModelDescription{}, api.FunctionDescription{}, api.VersionInfo{},
 		api.SchedulerStatus{}, api.FunctionPlanStatus{}, api.CandidateStatus{}, api.ModelPlanStatus{}, api.ReplicaPlanStatus{}, api.ShareStatus{},
-		api.DevicePlanStatus{}, api.TenantStatus{},
+		api.DevicePlanStatus{}, api.TenantStatus{}, api.Problem{}, api.PolicyStatus{}, api.CandidateLearning{}, api.ContextStatus{}, api.FeedbackStatus{},
+		api.StoreStatus{}, api.ShadowStatus{}, api.ShadowModelStatus{}, api.ModelCacheStatus{}, api.CacheStatus{},
 	} {
 		typ := reflect.TypeOf(v)
 		var members, described []string

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"runtime"
@@ -50,14 +51,14 @@ func (s *Server) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api
 			errs = append(errs, s.updateLocked(s.models[set.Models[i].ID()], set.Models[i]))
 		case c.Kind == api.KindFunction && c.Action != api.Unchanged:
 			spec := set.Functions[i-len(set.Models)]
-			if f := s.functions[spec.Name]; f != nil {
-				changed := *f
-				changed.spec = spec
-				s.functions[spec.Name] = &changed
+			f := &function{created: time.Now(), stats: new(endpoint), key: s.keys.Add(1)}
+			if old := s.functions[spec.Name]; old != nil {
+				*f = *old
 				s.weighLocked(spec)
-			} else {
-				s.functions[spec.Name] = &function{spec: spec, created: time.Now(), stats: new(endpoint), key: s.keys.Add(1)}
 			}
+			f.spec = spec
+			s.functions[spec.Name] = f
+			errs = append(errs, s.declareLocked(f))
 		}
 	}
 	s.configureLocked()
@@ -78,20 +79,20 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 	for i := range set.Models {
 		m := &set.Models[i]
 		if declared[m.ID()] {
-			return nil, api.Errorf(api.InvalidArgument, "model %s is declared twice", m.ID())
+			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, errors.New("is declared twice"))
 		}
 		c := api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created}
 		if m.Run.Image != "" {
-			return nil, api.Errorf(api.Unsupported, "model %s: run.image: this gateway runs processes only: use run.command", m.ID())
+			return nil, refuse(set, api.KindModel, i, api.Unsupported, api.FieldErrors{{Path: "run.image", Message: "this gateway runs processes only: use run.command"}})
 		}
 		if m.Device != "" && s.devices[m.Device] == nil {
-			return nil, api.Errorf(api.InvalidArgument, "model %s: device: there is no device %q here: expected %s", m.ID(), m.Device, s.deviceNames())
+			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, api.FieldErrors{{Path: "device", Message: fmt.Sprintf("there is no device %q here: expected %s", m.Device, s.deviceNames())}})
 		}
 		if d := s.models[m.ID()]; d != nil {
 			c.Action = api.Unchanged
 			m.Dir = d.spec().Dir // a manifest may be applied again from anywhere
 			if field := immutableDiffers(d.spec(), m); field != "" {
-				return nil, api.Errorf(api.Conflict, "model %s exists and has another %s: a version never changes; declare a new version, or delete this one first", m.ID(), field)
+				return nil, refuse(set, api.KindModel, i, api.Conflict, api.FieldErrors{{Path: field, Message: "the version exists and has another " + field + ": a version never changes; declare a new version, or delete this one first"}})
 			}
 			if !reflect.DeepEqual(*d.spec(), *m) {
 				c.Action = api.Updated
@@ -110,11 +111,14 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 	for i := range set.Functions {
 		f := &set.Functions[i]
 		if replaced[f.Name] {
-			return nil, api.Errorf(api.InvalidArgument, "function %s is declared twice", f.Name)
+			return nil, refuse(set, api.KindFunction, i, api.InvalidArgument, errors.New("is declared twice"))
 		}
 		replaced[f.Name] = true
 		if err := checkCandidates(f, models); err != nil {
-			return nil, err
+			return nil, refuse(set, api.KindFunction, i, api.InvalidArgument, err)
+		}
+		if _, err := policyOf(f); err != nil {
+			return nil, refuse(set, api.KindFunction, i, api.InvalidArgument, err)
 		}
 		c := api.Change{Kind: api.KindFunction, Name: f.Name, Action: api.Created}
 		if old := s.functions[f.Name]; old != nil {
@@ -128,37 +132,52 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 	for name, f := range s.functions { // a new version must fit the functions that will use it
 		if !replaced[name] {
 			if err := checkCandidates(&f.spec, models); err != nil {
-				return nil, err
+				return nil, api.Errorf(api.InvalidArgument, "function %s: %w", name, err)
 			}
 		}
 	}
 	return changes, nil
 }
 
+// refuse says what is wrong with object i of the set, and where it was written.
+func refuse(set *manifest.Set, kind api.Kind, i int, code api.Code, err error) error {
+	return api.Errorf(code, "%w", set.Refuse(kind, i, err))
+}
+
+// checkCandidates judges a function against all versions that its models may mean. The error is nil or api.FieldErrors.
 func checkCandidates(f *api.FunctionSpec, models map[string][]*api.ModelSpec) error {
-	candidates := make([][]*api.ModelSpec, len(f.Models))
-	for i, ref := range f.Models {
+	var errs api.FieldErrors
+	refs := f.Refs()
+	candidates := make([][]*api.ModelSpec, len(refs))
+	for i, ref := range refs {
+		at := fmt.Sprintf("models[%d]", i)
+		if i >= len(f.Models) {
+			at = "shadow." + ref
+		}
 		id, err := api.ParseModelRef(ref)
 		if err != nil {
-			return api.Errorf(api.InvalidArgument, "function %s: %w", f.Name, err)
+			return api.FieldErrors{{Path: at, Message: err.Error()}}
 		}
-		found := false
 		for _, m := range models[id.Name] {
 			if id.Version != "" && id.Version != m.Version {
 				continue
 			}
-			found = true
-			if err := f.CheckModel(m); err != nil {
-				return api.Errorf(api.InvalidArgument, "function %s, model %s: %w", f.Name, m.ID(), err)
-			}
 			candidates[i] = append(candidates[i], m)
+			var found api.FieldErrors
+			if i < len(f.Models) && errors.As(f.CheckModel(m), &found) {
+				errs = append(errs, found...)
+			}
 		}
-		if !found {
-			return api.Errorf(api.InvalidArgument, "function %s: there is no model %s: declare it in the same manifest or before", f.Name, ref)
+		if candidates[i] == nil {
+			errs = append(errs, api.FieldError{Path: at, Message: fmt.Sprintf("there is no model %s: declare it in the same manifest or before", ref)})
 		}
 	}
-	if err := f.CheckCandidates(candidates); err != nil {
-		return api.Errorf(api.InvalidArgument, "function %s: %w", f.Name, err)
+	var found api.FieldErrors
+	if errors.As(f.CheckCandidates(candidates), &found) {
+		errs = append(errs, found...)
+	}
+	if len(errs) > 0 {
+		return errs
 	}
 	return nil
 }
@@ -222,13 +241,10 @@ func (s *Server) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api
 		}
 		delete(s.functions, id.Name)
 		s.publishLocked()
-		for _, d := range s.models {
-			if q, ok := d.queues[id.Name]; ok {
-				d.lane.RemoveFunction(q)
-				delete(d.queues, id.Name)
-			}
-		}
+		s.removeQueuesLocked(id.Name)
 		s.configureLocked()
+		s.learned.Forget(id.Name)
+		s.gw.Forget(id.Name)
 		return []api.Change{{Kind: kind, Name: id.Name, Action: api.Deleted}}, nil
 	}
 	var gone []*deployment
@@ -246,7 +262,7 @@ func (s *Server) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api
 		return nil, api.Errorf(api.NotFound, "no model %s", refString(id))
 	}
 	for name, f := range s.functions {
-		for _, ref := range f.spec.Models {
+		for _, ref := range f.spec.Refs() {
 			need, err := api.ParseModelRef(ref)
 			if err == nil && need.Name == id.Name && (left == 0 || need.Version != "" && (id.Version == "" || need.Version == id.Version)) {
 				return nil, api.Errorf(api.Conflict, "function %s needs model %s: delete the function first, or give it another model", name, ref)
@@ -281,7 +297,14 @@ func (s *Server) Gateway(context.Context) (api.GatewayStatus, error) {
 	g := api.GatewayStatus{
 		Version: s.cfg.Version, GoVersion: runtime.Version(), PID: os.Getpid(), Started: s.started,
 		Listen: s.listen, Admin: s.admin, DataDir: s.cfg.DataDir, Ready: ready, Draining: s.draining.Load(),
-		Models: len(s.models), Functions: len(s.functions), Inflight: s.gw.Open(),
+		Models: len(s.models), Functions: len(s.functions), Inflight: s.gw.Open(), Store: s.storeStatus(),
+	}
+	if s.cfg.CacheBytes > 0 {
+		c := s.cache.Stats()
+		g.Cache = &api.CacheStatus{
+			Entries: c.Entries, Pending: c.Pending, Bytes: c.Bytes, HeldBytes: c.HeldBytes, MaxBytes: c.MaxBytes,
+			Evicted: c.Evicted, Collisions: c.Collisions,
+		}
 	}
 	for _, d := range s.models {
 		g.Replicas += int(d.model.Ready.Load())

@@ -40,6 +40,9 @@ type deployment struct {
 	// connection's come in either order.
 	connected map[*worker.Replica]bool // whether it is leaving: it counts as ready no more
 	failed    bool                     // no replica ever became ready and one has failed since
+	failures  int                      // launches that ended by themselves since a replica was ready last
+
+	lessons lessons
 }
 
 // launch is one start of a worker, from its token to its end.
@@ -62,6 +65,10 @@ func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
 	direct := d.lane.AddFunction(1)
 	d.model = gateway.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
 	d.model.ColdStart = directColdStart
+	if spec.Cache == api.CacheOn {
+		d.model.Cache = s.cache.Model()
+	}
+	d.model.Teach = d.teach
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: s.runtime, Dir: d.dir(), Command: s.command(spec), Env: environment(spec),
 		Prepare: d.prepare, Event: d.event, NextReplica: s.nextReplica, Logs: d.logs, Grace: s.cfg.DrainTimeout,
@@ -88,6 +95,9 @@ func (d *deployment) close(ctx context.Context, code api.Code) error {
 	err := d.set.Close(ctx)
 	d.lane.Leave()
 	d.logs.Close()
+	if d.model.Cache != nil {
+		d.model.Cache.Drop()
+	}
 	return err
 }
 
@@ -175,12 +185,21 @@ func environment(spec api.ModelSpec) []string {
 func (d *deployment) prepare(replica uint64) ([]string, error) {
 	token, env := d.s.hub.Expect(worker.Expectation{
 		Replica: replica, Model: d.id, Signature: d.spec().Signature(),
-		Depth: scheduler.DefaultDepth, BatchHint: min(d.spec().Batching.Max, 256), Events: d,
+		Depth: scheduler.DefaultDepth, BatchHint: min(d.spec().Batching.Max, 256), Events: d, FeedbackTimeout: d.spec().Timeout,
 	})
 	d.mu.Lock()
 	d.launches[replica] = &launch{token: token}
+	d.seeDownLocked()
 	d.mu.Unlock()
 	return env, nil
+}
+
+// crashLoop is how many launches in a row may fail until nobody is told to wait for the next one.
+const crashLoop = 3
+
+// seeDownLocked says whether waiting for a replica makes sense: one is starting, and has not failed to again and again.
+func (d *deployment) seeDownLocked() {
+	d.model.Down.Store(d.failures >= crashLoop || d.failures > 0 && len(d.launches) == 0)
 }
 
 // event hears from the supervisor.
@@ -194,7 +213,9 @@ func (d *deployment) event(e containers.Event) {
 		delete(d.launches, e.Replica)
 		if !e.Asked {
 			d.failed = true
+			d.failures++
 		}
+		d.seeDownLocked()
 		d.mu.Unlock()
 		if l != nil {
 			d.s.hub.Forget(l.token)
@@ -229,8 +250,12 @@ func (d *deployment) Ready(r *worker.Replica) {
 		l.worker, l.ready = r, time.Now()
 	}
 	d.connected[r] = false
-	d.failed = false
+	d.failed, d.failures = false, 0
+	d.seeDownLocked()
 	d.mu.Unlock()
+	can := r.Capabilities()
+	d.model.Contextual.Store(can.Contexts)
+	d.model.Teachable.Store(can.Feedback)
 	d.lane.AddReplica(scheduler.ReplicaID(r.ID()), link{d, r}, scheduler.DefaultDepth)
 	d.model.Ready.Add(1)
 	d.set.MarkReady(r.ID())

@@ -27,8 +27,7 @@ func loadAll(paths []string) (*manifest.Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		all.Models = append(all.Models, set.Models...)
-		all.Functions = append(all.Functions, set.Functions...)
+		all.Append(set)
 	}
 	declared := map[string]bool{}
 	for _, f := range all.Functions {
@@ -112,8 +111,7 @@ func loadPath(path string) (*manifest.Set, error) {
 			errs = append(errs, err)
 			continue
 		}
-		all.Models = append(all.Models, set.Models...)
-		all.Functions = append(all.Functions, set.Functions...)
+		all.Append(set)
 	}
 	if len(dirs) == 0 && !plain {
 		errs = append(errs, fmt.Errorf("--config %s: has neither manifests (*.yaml, *.yml, *.json) nor model directories (with a %s)", path, modelFile))

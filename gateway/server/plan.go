@@ -67,7 +67,7 @@ func (s *Server) topologyLocked(serving map[string]*deployment) *driver.Topology
 	for _, name := range sortedNames(s.functions) {
 		f := s.functions[name]
 		info := planner.FunctionInfo{
-			Key: f.key, Name: name, Weight: f.spec.Weight, SLONanos: int64(f.spec.SLO), Budget: f.spec.Budget, Mode: planner.One,
+			Key: f.key, Name: name, Weight: f.spec.Weight, SLONanos: int64(f.spec.SLO), Budget: f.spec.Budget, Mode: f.mode(),
 		}
 		for i, ref := range f.spec.Models {
 			if d := s.resolveLocked(serving, ref); d != nil {
@@ -79,6 +79,7 @@ func (s *Server) topologyLocked(serving map[string]*deployment) *driver.Topology
 		if len(info.Candidates) > 0 {
 			t.Functions = append(t.Functions, info)
 			t.Choices = append(t.Choices, f.choice)
+			s.planShadowsLocked(t, f, at, serving)
 		}
 	}
 	return t

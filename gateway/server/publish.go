@@ -53,7 +53,10 @@ func (s *Server) publishLocked() {
 		t.Models[name] = d.model
 	}
 	for name, f := range s.functions {
-		fn := &gateway.Function{Name: name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default, Stats: f.stats}
+		fn := &gateway.Function{
+			Name: name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default, MinConfidence: f.spec.MinConfidence,
+			Selects: f.selects(), Mode: f.policy.Mode(), Selector: f.learned, Stats: f.stats, Learning: f.learning, Losses: f.losses,
+		}
 		var lanes []*driver.Lane
 		for _, ref := range f.spec.Models {
 			if d := s.resolveLocked(serving, ref); d != nil {
@@ -61,13 +64,16 @@ func (s *Server) publishLocked() {
 				lanes = append(lanes, d.lane)
 			}
 		}
-		if len(lanes) == 0 {
+		if len(lanes) != len(f.spec.Models) {
 			continue // Apply and Delete keep this from happening
 		}
 		if !slices.Equal(lanes, f.lanes) {
-			f.lanes, f.choice = lanes, driver.NewChoice(len(lanes), lanes[0])
+			f.lanes, f.choice = lanes, driver.NewChoice(f.mode(), len(lanes), lanes[0])
 		}
 		fn.Choice = f.choice
+		fn.Loss, fn.Averages = f.lossOf(fn.Candidates[0].Model.Signature)
+		f.averages = fn.Averages
+		fn.Shadows = s.shadowsLocked(f, serving)
 		t.Functions[name] = fn
 	}
 	s.gw.Publish(t)
@@ -76,10 +82,14 @@ func (s *Server) publishLocked() {
 
 // queueLocked is the function's sub-queue at the deployment, made when it is first needed.
 func (d *deployment) queueLocked(f *function) int32 {
-	q, ok := d.queues[f.spec.Name]
+	return d.subQueueLocked(f.spec.Name, f.spec.Weight)
+}
+
+func (d *deployment) subQueueLocked(name string, weight float64) int32 {
+	q, ok := d.queues[name]
 	if !ok {
-		q = d.lane.AddFunction(f.spec.Weight)
-		d.queues[f.spec.Name] = q
+		q = d.lane.AddFunction(weight)
+		d.queues[name] = q
 	}
 	return q
 }
@@ -124,7 +134,7 @@ func (s *Server) configureLocked() {
 		versions[id.Name] = append(versions[id.Name], d)
 	}
 	for _, f := range s.functions {
-		for _, ref := range f.spec.Models {
+		for _, ref := range f.spec.Refs() {
 			id, err := api.ParseModelRef(ref)
 			if err != nil {
 				continue

@@ -16,10 +16,18 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/containers/process"
 	"github.com/xebec-serving/xebec/gateway"
+	"github.com/xebec-serving/xebec/gateway/cache"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/internal/state"
+	"github.com/xebec-serving/xebec/gateway/learned"
+	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 	"github.com/xebec-serving/xebec/worker"
 	"go.uber.org/zap"
 )
+
+// DefaultCacheBytes holds a million answers of small models, and leaves a small machine most of its memory.
+const DefaultCacheBytes = 256 << 20
 
 // Config is how a gateway runs. Its zero value serves nothing on the default addresses.
 type Config struct {
@@ -45,6 +53,16 @@ type Config struct {
 	// Devices names the devices that models may share and then use in turns. Nil: the NVIDIA devices of this machine, as gpu0
 	// and so on.
 	Devices []string
+	// CacheBytes bounds the prediction cache, everything in it counted; 256 MiB when 0, no cache when negative.
+	CacheBytes int64
+	// Store is where what policies learn is kept: a file, or redis://[USER:PASSWORD@]HOST:PORT[/DB], which several gateways may
+	// share. Empty: the file state.db in DataDir, or nowhere without one.
+	Store string
+	// FeedbackWindow is how many of the last queries feedback can be joined with; 65,536 when 0, none when negative.
+	FeedbackWindow int
+	// Contexts is how many contexts of each function have their policy state in memory, the others wait in the store; 16,384
+	// when 0.
+	Contexts int
 	// Version is the program's, for people.
 	Version string
 	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.
@@ -78,6 +96,15 @@ func (c Config) withDefaults() Config {
 	if c.Devices == nil {
 		c.Devices = nvidiaDevices()
 	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = DefaultCacheBytes
+	}
+	if c.FeedbackWindow == 0 {
+		c.FeedbackWindow = gateway.DefaultJoins
+	}
+	if c.Contexts == 0 {
+		c.Contexts = learned.DefaultContexts
+	}
 	return c
 }
 
@@ -107,10 +134,13 @@ type Server struct {
 	devices   map[string]*driver.Device
 	epoch     *driver.Epoch    // nil: planning is off
 	planned   *driver.Topology // what the epoch was told last
-	stopping  bool             // nothing is declared or deleted any more
+	cache     *cache.Cache
+	learned   *learned.Table
+	store     state.Store // nil: what is learned is lost with the gateway
+	stopping  bool        // nothing is declared or deleted any more
 }
 
-// function is a declared function with what it counts.
+// function is a declared function with what it counts and has learned.
 type function struct {
 	spec    api.FunctionSpec
 	created time.Time
@@ -118,6 +148,21 @@ type function struct {
 	key     uint64
 	choice  *driver.Choice // among its candidates; nil until it has any
 	lanes   []*driver.Lane // of the candidates that choice is for
+
+	policy   selection.Policy
+	learned  *learned.Function
+	learning *obs.Learning
+	declared []string // the candidates that losses and averages are of
+	losses   []obs.Loss
+	averages *gateway.Averages // nil: outputs are labels
+	shadows  map[string]*shadow
+}
+
+// shadow is a model that sees a part of a function's queries. For the planner it is a function of its own, with the least weight.
+type shadow struct {
+	key    uint64
+	choice *driver.Choice
+	lane   *driver.Lane // that choice is for
 }
 
 // Run serves until ctx ends, then drains and takes everything down. It returns nil after an orderly end.
@@ -183,7 +228,15 @@ func (s *Server) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.hub.Close()) }()
-	s.gw = gateway.New(gateway.Config{Version: cfg.Version, Now: s.clock.Now, Ready: s.ready, Reply: cfg.Reply})
+	if err := s.openStore(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.closeStore()) }()
+	s.cache = cache.New(cfg.CacheBytes)
+	s.gw = gateway.New(gateway.Config{
+		Version: cfg.Version, Now: s.clock.Now, Ready: s.ready, Reply: cfg.Reply,
+		Cache: s.cache, Timers: driver.NewTimers(s.clock), Joins: cfg.FeedbackWindow,
+	})
 	defer s.gw.Close()
 	limits := gateway.DefaultLimits()
 	limits.BodyBytes = int(cfg.MaxBodyBytes)
@@ -192,8 +245,9 @@ func (s *Server) run(ctx context.Context) (err error) {
 
 	publishing, stopPublishing := context.WithCancel(context.Background())
 	var publisher sync.WaitGroup
-	publisher.Add(1)
+	publisher.Add(2)
 	go func() { defer publisher.Done(); s.keepPublishing(publishing) }()
+	go func() { defer publisher.Done(); s.keepGains(publishing) }()
 	defer publisher.Wait()
 	defer stopPublishing()
 

@@ -16,7 +16,7 @@ import (
 const describeLogLines = 20
 
 // Models describes every version of every model, or those of one.
-func (s *Server) Models(_ context.Context, name string) ([]api.ModelStatus, error) {
+func (s *Server) Models(ctx context.Context, name string) ([]api.ModelStatus, error) {
 	s.mu.Lock()
 	var of []*deployment
 	for id, d := range s.models {
@@ -40,6 +40,7 @@ func (s *Server) Models(_ context.Context, name string) ([]api.ModelStatus, erro
 		m.ServingVersion = serving[d.id.Name].id.Version
 		if name != "" {
 			m.Logs = lastLines([]*deployment{d}, describeLogLines)
+			m.Accuracy = d.accuracy(ctx)
 		}
 		out = append(out, m)
 	}
@@ -73,6 +74,7 @@ func (d *deployment) status() api.ModelStatus {
 	d.mu.Lock()
 	failed := d.failed
 	d.mu.Unlock()
+	m.Cache = d.cacheStatus()
 	c := api.Condition{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: fmt.Sprintf("%d of %d replicas are ready", ready, d.spec().Replicas.Min)}
 	switch {
 	case d.spec().Replicas.Min == 0 && ready == 0:
@@ -150,6 +152,11 @@ func (s *Server) Functions(_ context.Context, name string) ([]api.FunctionStatus
 				}
 			}
 		}
+		contexts := 0
+		if name != "" {
+			contexts = api.MaxStatusContexts
+		}
+		st.Policy, st.Shadow = s.policyStatusLocked(f, serving, contexts), s.shadowStatusLocked(f, serving)
 		c := api.Condition{Type: "Ready", Status: api.ConditionFalse, Reason: "NoReplica", Message: "no replica of its model is ready"}
 		for _, ref := range f.spec.Models {
 			d := s.resolveLocked(serving, ref)
@@ -187,7 +194,9 @@ func (s *Server) Read() obs.Snapshot {
 		if d := s.resolveLocked(serving, f.spec.Models[0]); d != nil {
 			model = d.id.Name
 		}
-		out.Functions = append(out.Functions, obs.FunctionSample{Name: name, Model: model, Endpoint: f.stats.Read()})
+		sample := obs.FunctionSample{Name: name, Model: model, Endpoint: f.stats.Read()}
+		f.readLearning(&sample)
+		out.Functions = append(out.Functions, sample)
 	}
 	for _, d := range s.models {
 		m := obs.ModelSample{
@@ -202,9 +211,14 @@ func (s *Server) Read() obs.Snapshot {
 		for _, st := range d.set.Status() {
 			m.Restarts += uint64(st.Restarts)
 		}
+		if c := d.model.Cache; c != nil {
+			st := c.Stats()
+			m.Cache = map[string]uint64{"hit": st.Hits, "miss": st.Misses, "coalesced": st.Coalesced, "bypass": st.Bypassed}
+		}
 		m.DeadlineLate = histogram(d.lane.LateNanos(), 1e-9, firstNanosLog2, lastNanosLog2)
 		out.Models = append(out.Models, m)
 	}
+	s.readState(&out)
 	s.readPlan(&out)
 	return out
 }

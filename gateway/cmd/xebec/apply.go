@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -73,6 +74,11 @@ func (c *cli) applyOne(ctx context.Context, file string, dryRun bool) (api.Chang
 		q.Set("dry_run", "true")
 	}
 	err = c.call(ctx, http.MethodPost, "/v1/apply?"+q.Encode(), "application/json", body, &changes)
+	var refused *remoteError
+	if errors.As(err, &refused) && len(refused.Problems) > 0 {
+		// The gateway knows the lines of what it was sent, which nobody else has seen.
+		err = set.Relocate(refused.Problems)
+	}
 	return changes, err
 }
 

@@ -23,7 +23,10 @@ func (c *cli) describeCommand() *cobra.Command {
 		Long: `Show how a model, a function, the gateway or the scheduler's plan stands, and why.
 
 The plan is made anew every epoch ("xebec serve --epoch"): which models evaluate each function's queries, how their batches are
-made, and how models that share a device take turns. Each choice is followed by the reason for it.`,
+made, and how models that share a device take turns. Each choice is followed by the reason for it.
+
+Of a function it shows what its policy has learned of each candidate, over all contexts and for some of those in memory: the
+part of the queries that ask it, what its answer counts, the losses that it was told and their mean.`,
 		Example: `  xebec describe model digits-svm
   xebec describe function digits -o json
   xebec describe scheduler`,
@@ -193,6 +196,7 @@ func (p *page) model(m *api.ModelStatus) {
 		p.field(0, "Cost", figure(m.Spec.Cost)+" a query")
 	}
 	p.field(0, "Device", m.Spec.Device)
+	p.cache(m)
 	p.field(0, "Queue", fmt.Sprintf("%d of at most %d queries", m.QueueDepth, m.Spec.Queue.Max))
 	p.queries(0, m.Queries)
 	p.conditions(0, m.Conditions)
@@ -249,7 +253,7 @@ func showFunction(p *page, answer []byte) error {
 	if f.Spec.ColdStart > 0 {
 		p.field(0, "Cold start", f.Spec.ColdStart.String())
 	}
-	p.field(0, "Policy", f.Spec.Policy)
+	p.declared(&f.Spec)
 	if f.Spec.Weight != api.DefaultWeight && f.Spec.Weight > 0 {
 		p.field(0, "Weight", figure(f.Spec.Weight))
 	}
@@ -263,11 +267,14 @@ func showFunction(p *page, answer []byte) error {
 	p.field(0, "Default", output)
 	p.queries(0, f.Queries)
 	p.field(0, "Defaults given", fmt.Sprint(f.Defaults))
+	p.learning(f.Policy)
+	p.shadow(f.Shadow)
 	p.conditions(0, f.Conditions)
 	for i := range d.Models {
 		m := &d.Models[i]
 		p.field(0, "Answered by", fmt.Sprintf("%s, %s, %d of %d replicas ready", m.Spec.ID(), m.State, m.ReadyReplicas(), m.Spec.Replicas.Min))
 	}
+	p.learned(f.Policy)
 	return nil
 }
 
@@ -289,6 +296,8 @@ func showGateway(p *page, answer []byte) error {
 	p.field(0, "Ready", ready)
 	p.field(0, "Has", fmt.Sprintf("%d models, %d functions, %d replicas", g.Models, g.Functions, g.Replicas))
 	p.field(0, "In flight", fmt.Sprintf("%d queries", g.Inflight))
+	p.caches(g.Cache)
+	p.store("Learned in", g.Store)
 	p.conditions(0, g.Conditions)
 	return nil
 }

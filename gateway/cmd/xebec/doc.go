@@ -1,9 +1,10 @@
 // Command xebec is the gateway and the tool to drive it.
 //
-//	xebec serve            run a gateway
-//	xebec deploy DIR       declare a model directory, and wait until it is served
-//	xebec apply -f FILE    declare models and functions
-//	xebec invoke FUNCTION  call a function
+//	xebec serve              run a gateway
+//	xebec deploy DIR         declare a model directory, and wait until it is served
+//	xebec apply -f FILE      declare models and functions
+//	xebec invoke FUNCTION    call a function
+//	xebec feedback FUNCTION  say how good its predictions were
 //	xebec get, describe, logs, delete, version, completion
 //
 // # What it promises

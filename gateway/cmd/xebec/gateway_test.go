@@ -47,19 +47,32 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 	mux.HandleFunc("GET /v1/describe/function/{name}", func(w http.ResponseWriter, r *http.Request) {
 		d := api.FunctionDescription{Function: digits(), Models: []api.ModelStatus{svm("2")}}
 		if r.PathValue("name") == "ranked" {
-			d.Function.Spec = api.FunctionSpec{Name: "ranked", Models: []string{"digits-svm@2", "digits-svm@1"}, Policy: api.PolicyPrefer, Weight: 0.5, Budget: 40}.WithDefaults()
+			d.Function.Spec = api.FunctionSpec{Name: "ranked", Models: []string{"digits-svm@2", "digits-svm@1"}, Policy: api.PolicySpec{Name: api.PolicyPrefer}, Weight: 0.5, Budget: 40}.WithDefaults()
 			d.Models = append(d.Models, svm("1"))
+		}
+		if r.PathValue("name") == "learning" {
+			d.Function = learning()
 		}
 		answer(w, d)
 	})
 	mux.HandleFunc("GET /v1/describe/gateway", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, api.GatewayStatus{Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Started: then, Listen: "127.0.0.1:1337", Admin: "127.0.0.1:1338", Ready: true, Models: 3, Functions: 1, Replicas: 2})
+		answer(w, api.GatewayStatus{
+			Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Started: then, Listen: "127.0.0.1:1337", Admin: "127.0.0.1:1338", Ready: true, Models: 3, Functions: 1, Replicas: 2,
+			Cache: &api.CacheStatus{Entries: 12345, Pending: 3, Bytes: 3 << 20, HeldBytes: 4 << 20, MaxBytes: 256 << 20, Evicted: 7}, Store: &api.StoreStatus{Name: "/data/state.db", LastSuccess: then.Add(64 * time.Minute)},
+		})
 	})
 	mux.HandleFunc("GET /v1/describe/scheduler", func(w http.ResponseWriter, _ *http.Request) { answer(w, g.plan()) })
 	mux.HandleFunc("GET /v1/models/{name}/logs", logs)
 	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, r *http.Request) {
 		g.note(r)
 		dryRun := r.URL.Query().Get("dry_run") == "true"
+		if strings.Contains(r.URL.Query().Get("base"), "refused") {
+			w.WriteHeader(http.StatusBadRequest)
+			answer(w, api.ErrorBody{Error: api.ErrorInfo{Code: "invalid_argument", Message: "manifest:1:1: …", Problems: []api.Problem{
+				{Kind: api.KindFunction, Name: "digits", Path: "policy.eta", Message: "2: expected 0 to 1"}, {Kind: api.KindFunction, Name: "digits", Path: "models[1]", Message: "there is no model b"},
+			}}})
+			return
+		}
 		answer(w, api.Changes{DryRun: dryRun, Changes: []api.Change{
 			{Kind: api.KindModel, Name: "slow", Version: "1", Action: api.Created}, {Kind: api.KindFunction, Name: "digits", Action: api.Unchanged},
 		}})
@@ -85,6 +98,7 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 		answer(w, api.Changes{Changes: []api.Change{{Kind: api.KindFunction, Name: r.PathValue("name"), Action: api.Deleted}}})
 	})
 	mux.HandleFunc("POST /{function}/predict", g.predict)
+	mux.HandleFunc("POST /{function}/feedback", g.feedback)
 	g.Server = httptest.NewServer(mux)
 	t.Cleanup(g.Close)
 	return g
@@ -115,6 +129,9 @@ func (g *fakeGateway) note(r *http.Request) (body string) {
 	}
 	if slo := r.Header.Get("Xebec-Slo-Ms"); slo != "" {
 		line += " slo=" + slo
+	}
+	if context := r.Header.Get("Xebec-Context"); context != "" {
+		line += " context=" + context
 	}
 	g.requests = append(g.requests, strings.TrimSpace(line+" "+body))
 	return body
@@ -148,6 +165,8 @@ func svm(version string) api.ModelStatus {
 		}},
 	}
 	if version == "2" {
+		accuracy := 0.9325
+		m.Accuracy, m.Cache = &accuracy, &api.ModelCacheStatus{On: true, Hits: 600, Misses: 300, Coalesced: 100, Bypassed: 2}
 		m.Spec.Batching.Policy, m.Spec.Cost, m.Spec.Device = api.BatchQuantile, 0.05, "gpu0"
 	}
 	return m
@@ -186,11 +205,71 @@ func (g *fakeGateway) models(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// feedback counts what has an even query id, and has forgotten the others.
+func (g *fakeGateway) feedback(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		QueryID uint64 `json:"query_id"`
+		Batch   []struct {
+			QueryID uint64 `json:"query_id"`
+		} `json:"feedback_batch"`
+	}
+	if err := json.Unmarshal([]byte(g.note(r)), &body); err != nil || r.PathValue("function") == "strange" {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "<html>not a gateway</html>")
+		return
+	}
+	const forgotten = "the query was answered too long ago"
+	if body.Batch == nil {
+		if body.QueryID%2 == 1 {
+			w.WriteHeader(http.StatusGone)
+			answer(w, map[string]string{"error": "Query processing error", "cause": forgotten, "code": "gone"})
+			return
+		}
+		answer(w, map[string]any{"query_id": body.QueryID, "status": "counted"})
+		return
+	}
+	results := make([]map[string]any, len(body.Batch))
+	for i, it := range body.Batch {
+		if r.PathValue("function") == "full" && it.QueryID >= 2*feedbackItems {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			answer(w, map[string]string{"error": "Query processing error", "cause": "the gateway is shutting down", "code": "shutting_down"})
+			return
+		}
+		results[i] = map[string]any{"query_id": it.QueryID, "status": []string{"counted", "late", "duplicate"}[it.QueryID%3]}
+		if it.QueryID%3 == 1 {
+			results[i]["cause"] = forgotten
+		}
+	}
+	answer(w, map[string]any{"feedback_results": results})
+}
+
 func digits() api.FunctionStatus {
 	return api.FunctionStatus{
 		Spec:  api.FunctionSpec{Name: "digits", Models: []string{"digits-svm"}, SLO: 20 * time.Millisecond, Default: json.RawMessage("-1")}.WithDefaults(),
 		Ready: true, Models: []string{"digits-svm@2"}, Created: then, Queries: map[string]uint64{"ok": 1200, "deadline_exceeded": 7}, Defaults: 6,
 	}
+}
+
+// learning is a function with a policy that learns.
+func learning() api.FunctionStatus {
+	f := digits()
+	f.Spec = api.FunctionSpec{
+		Name: "learning", Models: []string{"digits-svm", "digits-nn@1"}, Default: json.RawMessage("-1"), MinConfidence: 0.6, Shadow: map[string]float64{"digits-svm@3": 0.05},
+		Policy: api.PolicySpec{Name: api.PolicyExp4, Params: map[string]any{"eta": 0.1}}, Loss: api.LossSpec{Kind: api.LossAbsolute, Scale: 10},
+	}.WithDefaults()
+	f.Models = append(f.Models, "digits-nn@1")
+	f.Policy = &api.PolicyStatus{
+		Name: "exp4", Mode: api.PolicyAsksSeveral, Learns: true, ContextsInMemory: 17, Late: 12, Dropped: 3,
+		Candidates: []api.CandidateLearning{
+			{Ref: "digits-svm", Model: "digits-svm@2", Share: 1, Weight: 0.71875, Count: 1200, MeanLoss: 0.0525, Mean: []float64{4.5}},
+			{Ref: "digits-nn@1", Model: "digits-nn@1", Share: 0.64, Weight: 0.28125, Count: 768, MeanLoss: 0.25, Mean: []float64{1, 2, 3, 4, 5}},
+		},
+		Contexts: []api.ContextStatus{{Context: "user\t17", Candidates: []api.CandidateLearning{{Ref: "digits-svm", Model: "digits-svm@2", Share: 1, Weight: 0.5}, {Ref: "digits-nn@1", Share: 1, Weight: 0.5, Count: 2, MeanLoss: 1}}}},
+		Feedback: api.FeedbackStatus{Counted: 1200, Duplicate: 3, Late: 2, Unknown: 1, Refused: 4, Nothing: 5, Asked: 6, Taught: 7},
+		Store:    &api.StoreStatus{Name: "redis://127.0.0.1:6379/0", Shared: true, Away: true, Pending: 40, Lost: 2, LastSuccess: then.Add(time.Hour), LastError: "dial tcp:\nconnection refused", LastErrorAt: then.Add(64 * time.Minute)},
+	}
+	f.Shadow = &api.ShadowStatus{Models: []api.ShadowModelStatus{{Ref: "digits-svm@3", Model: "digits-svm@3", Part: 0.05}}, Same: 50, Different: 4, Failed: 1, Dropped: 2}
+	return f
 }
 
 // plan is that of a gateway that was just started, then one of a gateway under load.

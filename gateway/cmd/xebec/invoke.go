@@ -22,7 +22,10 @@ type invokeOptions struct {
 	input, inputFile, raw string
 	contentType           string
 	batch                 bool
-	slo                   time.Duration
+	slo, ttl              time.Duration
+	context, salt         string
+	models                []string
+	minConfidence         float64
 	format                string
 }
 
@@ -36,6 +39,7 @@ func (c *cli) invokeCommand() *cobra.Command {
 A default output is an output: the command succeeds and says why on stderr.`,
 		Example: `  xebec invoke digits --input-file digit.json
   xebec invoke digits --batch --input '[[0, 1.5], [2, 0]]' -o json
+  xebec invoke digits --input-file digit.json --context user-17 --min-confidence 0.6
   xebec invoke echo --raw picture.png`,
 		Args:              exactly("FUNCTION"),
 		ValidArgsFunction: c.completeName(api.KindFunction),
@@ -47,7 +51,7 @@ A default output is an output: the command succeeds and says why on stderr.`,
 			if err != nil {
 				return err
 			}
-			return c.invoke(cmd.Context(), args[0], body, contentType, &o)
+			return c.invoke(cmd, args[0], body, contentType, &o)
 		},
 	}
 	flags := cmd.Flags()
@@ -57,6 +61,11 @@ A default output is an output: the command succeeds and says why on stderr.`,
 	flags.StringVar(&o.contentType, "content-type", "application/octet-stream", "type of a raw input")
 	flags.BoolVar(&o.batch, "batch", false, "the input is a list of inputs, one for each query")
 	flags.DurationVar(&o.slo, "slo", 0, "latency objective for this call (default the function's own)")
+	flags.StringVar(&o.context, "context", "", "whom the call is for, such as a user: what was learned for this context selects the models")
+	flags.StringSliceVar(&o.models, "models", nil, "candidates that may be asked, as name or name@version, several with commas (default all)")
+	flags.Float64Var(&o.minConfidence, "min-confidence", 0, "an answer of less confidence, from 0 to 1, becomes the default output (default the function's own)")
+	flags.StringVar(&o.salt, "salt", "", "part of the key in the prediction cache: calls of another salt are answered apart")
+	flags.DurationVar(&o.ttl, "ttl", 0, "how long a query is worth evaluating for the cache when its caller has been answered")
 	outputFlag(cmd, &o.format)
 	return cmd
 }
@@ -77,6 +86,11 @@ func (c *cli) invokeBody(cmd *cobra.Command, o *invokeOptions) (body []byte, con
 	var input []byte
 	switch flags := cmd.Flags(); {
 	case flags.Changed("raw"):
+		for _, name := range []string{"models", "min-confidence", "salt", "ttl"} {
+			if flags.Changed(name) {
+				return nil, "", usagef("--%s goes with --input and --input-file: a raw input has no place for it", name)
+			}
+		}
 		body, err = c.readInput(o.raw, maxInputBytes)
 		return body, o.contentType, err
 	case flags.Changed("input-file"):
@@ -98,7 +112,39 @@ func (c *cli) invokeBody(cmd *cobra.Command, o *invokeOptions) (body []byte, con
 			return nil, "", usagef("--batch: the input is not a list: expected [first, second, …]")
 		}
 	}
-	return fmt.Appendf(nil, "{%q:%s}", field, input), "application/json", nil
+	options, err := o.members(cmd)
+	if err != nil {
+		return nil, "", err
+	}
+	return fmt.Appendf(nil, "{%q:%s%s}", field, input, options), "application/json", nil
+}
+
+// members are what a request says beside its input, each with a comma before it.
+func (o *invokeOptions) members(cmd *cobra.Command) ([]byte, error) {
+	var all []byte
+	for _, m := range []struct {
+		flag, name string
+		value      any
+	}{
+		{"context", "context", o.context}, {"models", "models", o.models}, {"min-confidence", "min_confidence", o.minConfidence},
+		{"salt", "salt", o.salt}, {"ttl", "ttl_ms", float64(o.ttl) / 1e6},
+	} {
+		if !cmd.Flags().Changed(m.flag) {
+			continue
+		}
+		switch {
+		case m.flag == "min-confidence" && !(o.minConfidence >= 0 && o.minConfidence <= 1):
+			return nil, usagef("--min-confidence %v: expected 0 to 1", o.minConfidence)
+		case m.flag == "ttl" && o.ttl < 0:
+			return nil, usagef("--ttl %s: expected 0 or more", o.ttl)
+		}
+		value, err := json.Marshal(m.value)
+		if err != nil {
+			return nil, usagef("--%s: %w", m.flag, err)
+		}
+		all = fmt.Appendf(all, ",%q:%s", m.name, value)
+	}
+	return all, nil
 }
 
 // prediction is what invoke reads of an answer of the native API.
@@ -112,34 +158,24 @@ type prediction struct {
 	BatchPredictions   []prediction    `json:"batch_predictions"`
 }
 
-func (c *cli) invoke(ctx context.Context, function string, body []byte, contentType string, o *invokeOptions) error {
-	base, err := baseURL("--server", c.server)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/"+function+"/predict", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", contentType)
+func (c *cli) invoke(cmd *cobra.Command, function string, body []byte, contentType string, o *invokeOptions) error {
+	header := http.Header{"Content-Type": {contentType}}
 	if o.slo != 0 {
 		if o.slo < 0 || o.slo > api.MaxSLO {
 			return usagef("--slo %s: expected more than 0 and at most %s", o.slo, api.MaxSLO)
 		}
-		req.Header.Set("Xebec-Slo-Ms", strconv.FormatFloat(float64(o.slo)/1e6, 'f', -1, 64))
+		header.Set("Xebec-Slo-Ms", strconv.FormatFloat(float64(o.slo)/1e6, 'f', -1, 64))
 	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return unreachable(ctx, err, "function port", "--server", c.server)
+	if cmd.Flags().Changed("raw") && o.context != "" {
+		header.Set(contextHeader, o.context)
 	}
-	defer res.Body.Close()
-	text, err := readAnswer(res)
+	res, text, err := c.ask(cmd.Context(), "/"+function+"/predict", body, header)
 	if err != nil {
 		return err
 	}
 	var answer prediction
 	if err := json.Unmarshal(text, &answer); err != nil {
-		return fmt.Errorf("%s does not answer like the function port of a xebec gateway (%s): is --server right?", c.server, res.Status)
+		return c.strange(res)
 	}
 	if o.format != formatTable {
 		if err := c.print(o.format, text); err != nil {
@@ -147,6 +183,34 @@ func (c *cli) invoke(ctx context.Context, function string, body []byte, contentT
 		}
 	}
 	return c.showAnswer(function, res, answer, o)
+}
+
+// contextHeader names the caller's context where the body has no place for it.
+const contextHeader = "Xebec-Context"
+
+// ask sends a body to the function port and reads the answer, whatever its status.
+func (c *cli) ask(ctx context.Context, path string, body []byte, header http.Header) (*http.Response, []byte, error) {
+	base, err := baseURL("--server", c.server)
+	if err != nil {
+		return nil, nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header = header
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, nil, unreachable(ctx, err, "function port", "--server", c.server)
+	}
+	defer res.Body.Close()
+	text, err := readAnswer(res)
+	return res, text, err
+}
+
+// strange is the error for an answer that is not one of ours.
+func (c *cli) strange(res *http.Response) error {
+	return fmt.Errorf("%s does not answer like the function port of a xebec gateway (%s): is --server right?", c.server, res.Status)
 }
 
 // showAnswer prints the outputs, notes what people should know, and fails if a query has.

@@ -99,7 +99,7 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w: see %q", err, cmd.CommandPath()+" --help")
 	})
-	root.AddCommand(c.serveCommand(), c.applyCommand(), c.deployCommand(), c.invokeCommand(), c.getCommand(), c.describeCommand(),
+	root.AddCommand(c.serveCommand(), c.applyCommand(), c.deployCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
 		c.deleteCommand(), c.logsCommand(), c.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root

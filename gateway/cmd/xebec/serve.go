@@ -11,12 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway"
+	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/server"
 )
 
 func (c *cli) serveCommand() *cobra.Command {
 	cfg := server.Config{Version: buildVersion().Version}
-	maxBody, epoch := "64MiB", defaultEpoch
+	maxBody, cache, epoch := "64MiB", "256MiB", defaultEpoch
 	cmd := &cobra.Command{
 		Use:   "serve [--config FILE|DIR]",
 		Short: "Run a gateway",
@@ -25,14 +27,18 @@ func (c *cli) serveCommand() *cobra.Command {
 --config names manifests to apply at the start: a file, or a directory with manifests and model directories. It may be given
 several times. The gateway runs until it gets SIGTERM or SIGINT; it then answers what it has accepted, and stops its replicas.
 
-Models that name the same --device take turns on it.`,
+Models that name the same --device take turns on it.
+
+What selection policies learn from feedback is kept in --store, or with --data-dir in its file state.db. The address of a Redis
+server that asks for a password is better given in XEBEC_STORE than on the command line, which other users can read.`,
 		Example: `  xebec serve --config models/
   xebec serve --listen 0.0.0.0:1337 --data-dir /var/lib/xebec --config /etc/xebec
-  xebec serve --config models/ --device gpu0,gpu1`,
+  xebec serve --config models/ --device gpu0,gpu1
+  xebec serve --config models/ --store redis://127.0.0.1:6379 --cache 1GiB`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if cfg.MaxBodyBytes, err = parseBytes(maxBody); err != nil {
+			if cfg.MaxBodyBytes, err = parseBytes(maxBody, 1, math.MaxInt32); err != nil {
 				return usagef("--max-body %s: %w", maxBody, err)
 			}
 			if cfg.Listen, err = hostPort("--listen", cfg.Listen); err != nil {
@@ -50,6 +56,24 @@ Models that name the same --device take turns on it.`,
 			if err = checkDevices(cfg.Devices); err != nil {
 				return err
 			}
+			if cfg.CacheBytes, err = parseBytes(cache, 0, maxCacheBytes); err != nil {
+				return usagef("--cache %s: %w", cache, err)
+			}
+			if cfg.CacheBytes == 0 {
+				cfg.CacheBytes = -1
+			}
+			if cfg.FeedbackWindow < 0 || cfg.FeedbackWindow > maxFeedbackWindow {
+				return usagef("--feedback-window %d: expected 1 to %d queries, or 0 for no feedback by query id", cfg.FeedbackWindow, maxFeedbackWindow)
+			}
+			if cfg.FeedbackWindow == 0 {
+				cfg.FeedbackWindow = -1
+			}
+			if cfg.Contexts < 1 || cfg.Contexts > maxContexts {
+				return usagef("--contexts %d: expected 1 to %d", cfg.Contexts, maxContexts)
+			}
+			if !cmd.Flags().Changed("store") {
+				cfg.Store = c.getenv("XEBEC_STORE")
+			}
 			return server.Run(cmd.Context(), cfg)
 		},
 	}
@@ -63,8 +87,19 @@ Models that name the same --device take turns on it.`,
 	flags.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long requests and replicas may take to finish when the gateway stops")
 	flags.DurationVar(&epoch, "epoch", epoch, "how often to plan which models answer whom and how; 0 turns planning off")
 	flags.StringSliceVar(&cfg.Devices, "device", nil, "name of a device that models may share, several with commas (default the NVIDIA devices of this machine, as gpu0 and so on)")
+	flags.StringVar(&cache, "cache", cache, "memory for the prediction cache, in bytes or with KiB, MiB, GiB; 0 turns it off")
+	flags.StringVar(&cfg.Store, "store", "", "where what policies learn is kept: a file, or redis://HOST:PORT, which gateways may share (XEBEC_STORE) (default state.db in --data-dir, nowhere without one)")
+	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", gateway.DefaultJoins, "how many of the last queries feedback may be about by their ids; 0 for none")
+	flags.IntVar(&cfg.Contexts, "contexts", learned.DefaultContexts, "how many contexts of each function have what was learned in memory")
 	return cmd
 }
+
+// Bounds of flags: beyond them is a slip of the keyboard. A remembered query takes some hundred bytes, a context in memory too.
+const (
+	maxCacheBytes     = 1 << 40
+	maxFeedbackWindow = 1 << 24
+	maxContexts       = 1 << 22
+)
 
 // What --epoch may be, beside 0: with shorter ones planning costs more than it gains, with longer ones a plan is about a load
 // that is gone.
@@ -98,7 +133,7 @@ func checkDevices(names []string) error {
 }
 
 // parseBytes reads "65536", "64KiB", "64MiB", "1GiB".
-func parseBytes(s string) (int64, error) {
+func parseBytes(s string, low, high int64) (int64, error) {
 	number, unit := s, int64(1)
 	for suffix, factor := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
 		if rest, ok := strings.CutSuffix(s, suffix); ok {
@@ -106,8 +141,8 @@ func parseBytes(s string) (int64, error) {
 		}
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 1 || n > math.MaxInt32/unit {
-		return 0, fmt.Errorf("expected 1 to %d bytes, such as 64MiB", math.MaxInt32)
+	if err != nil || n < low || n > high/unit {
+		return 0, fmt.Errorf("expected %d to %d bytes, such as 64MiB", low, high)
 	}
 	return n * unit, nil
 }

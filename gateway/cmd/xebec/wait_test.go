@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -70,12 +71,12 @@ func TestWaitIsInterrupted(t *testing.T) {
 
 func TestParseBytes(t *testing.T) {
 	for s, want := range map[string]int64{"1": 1, "64KiB": 64 << 10, "64MiB": 64 << 20, "1GiB": 1 << 30} {
-		if got, err := parseBytes(s); err != nil || got != want {
+		if got, err := parseBytes(s, 1, math.MaxInt32); err != nil || got != want {
 			t.Errorf("%s: got %d, %v; want %d", s, got, err, want)
 		}
 	}
 	for _, s := range []string{"", "0", "-1", "x", "1kB", "64 MiB", "2GiB", "9223372036854775807GiB", "MiB"} {
-		if got, err := parseBytes(s); err == nil {
+		if got, err := parseBytes(s, 1, math.MaxInt32); err == nil {
 			t.Errorf("%q: got %d, want an error", s, got)
 		}
 	}

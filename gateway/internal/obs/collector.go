@@ -20,6 +20,8 @@ type Snapshot struct {
 	Functions []FunctionSample
 	Models    []ModelSample
 	Devices   []DeviceSample
+	Cache     CacheSample
+	State     StateSample
 	// Epochs counts the scheduler's plans, PlanTime is how long they took in seconds.
 	Epochs   uint64
 	PlanTime Histogram
@@ -34,6 +36,30 @@ type FunctionSample struct {
 	Refused float64
 	// CostPerSecond is what the evaluations are planned to cost, in the operator's unit.
 	CostPerSecond float64
+	Learning      *Learning
+	Candidates    []CandidateSample
+}
+
+// CandidateSample is what a policy thinks of one of a function's candidates, and what feedback has said of it.
+type CandidateSample struct {
+	Ref     string
+	Share   float64
+	Losses  uint64
+	LossSum float64
+}
+
+// CacheSample is the prediction cache.
+type CacheSample struct {
+	Bytes, MaxBytes     int64
+	Entries             int
+	Evicted, Collisions uint64
+}
+
+// StateSample is what policies have learned, in memory and on its way to the store. Kept: there is a store.
+type StateSample struct {
+	Kept, Away            bool
+	Contexts, Pending     int64
+	Lost, Errors, Evicted uint64
 }
 
 // PlannedSample is the part of a function's queries, from 0 to 1, that a model version evaluates by plan.
@@ -56,7 +82,9 @@ type ModelSample struct {
 	Queued        int
 	InFlight      int
 	// Endpoint counts the requests that addressed the model itself.
-	Endpoint                         Reading
+	Endpoint Reading
+	// Cache counts queries by what the prediction cache had of them; nil: the model has none.
+	Cache                            map[string]uint64
 	QueueTime, BatchSize, WorkerTime Histogram
 	Ended                            map[string]uint64
 	Batches, Retries, Kills          uint64
@@ -138,9 +166,30 @@ var (
 	deviceBusy     = desc("device_busy_ratio", "The part of a shared device's time that the plan in force uses.", "device")
 	schedEpochs    = desc("scheduler_epochs_total", "Plans that were made.")
 	schedPlan      = desc("scheduler_plan_seconds", "How long a plan took to make.")
+	fnFeedback     = desc("feedback_total", "Feedback, by what became of it.", "function", "outcome")
+	fnShare        = desc("policy_share", "The part of a function's queries that its policy asks a candidate for, over all contexts.", "function", "candidate")
+	fnLosses       = desc("feedback_losses_total", "Losses that feedback has told of a candidate's predictions.", "function", "candidate")
+	fnLossSum      = desc("feedback_loss_sum", "Sum of these losses, each from 0 to 1.", "function", "candidate")
+	fnLate         = desc("ensemble_late_total", "Members of ensembles without a prediction when the answer was due.", "function")
+	fnDropped      = desc("ensemble_dropped_total", "Members of ensembles that were not asked, for the plan had no room.", "function")
+	fnShadow       = desc("shadow_predictions_total", "Predictions of shadow models, compared with the answer.", "function", "outcome")
+	modelCache     = desc("cache_requests_total", "Queries, by what the prediction cache had of them.", "model", "version", "outcome")
+	cacheBytes     = desc("cache_bytes", "Memory of the prediction cache in use.")
+	cacheMaxBytes  = desc("cache_max_bytes", "Its bound.")
+	cacheEntries   = desc("cache_entries", "Predictions in the cache.")
+	cacheEvicted   = desc("cache_evicted_total", "Predictions that made room for others.")
+	cacheCollided  = desc("cache_collisions_total", "Look-ups that found another input under the same key; they were not answered by it.")
+	stateContexts  = desc("policy_contexts", "Contexts whose policy state is in memory.")
+	stateEvicted   = desc("policy_contexts_evicted_total", "Contexts that had to leave memory.")
+	statePending   = desc("policy_pending_states", "Policy states with changes that the store has not confirmed.")
+	stateLost      = desc("policy_lost_updates_total", "Changes that will never be written, for too many waited.")
+	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
+	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
 	allDescriptors = []*prometheus.Desc{buildInfo, startTime, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight,
-		fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan}
+		fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
+		fnFeedback, fnShare, fnLosses, fnLossSum, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
+		stateContexts, stateEvicted, statePending, stateLost, stateErrors, stateAway}
 )
 
 // Describe implements prometheus.Collector.
@@ -190,6 +239,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(fnRefused, f.Refused, f.Name)
 		gauge(fnCost, f.CostPerSecond, f.Name)
+		f.learning(ch)
 	}
 	for _, m := range s.Models {
 		requests(modelRequests, m.Endpoint, m.Name, m.Version)
@@ -210,6 +260,61 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(modelCapacity, m.CapacityPerSecond, m.Name, m.Version)
 		gauge(modelPlanned, m.PlannedPerSecond, m.Name, m.Version)
 		hist(modelLate, m.DeadlineLate, m.Name, m.Version)
+		for outcome, n := range m.Cache {
+			if n > 0 { // of ten thousand models most never see a query
+				count(modelCache, n, m.Name, m.Version, outcome)
+			}
+		}
+	}
+	gauge(cacheBytes, float64(s.Cache.Bytes))
+	gauge(cacheMaxBytes, float64(s.Cache.MaxBytes))
+	gauge(cacheEntries, float64(s.Cache.Entries))
+	count(cacheEvicted, s.Cache.Evicted)
+	count(cacheCollided, s.Cache.Collisions)
+	gauge(stateContexts, float64(s.State.Contexts))
+	count(stateEvicted, s.State.Evicted)
+	if s.State.Kept {
+		away := 0.0
+		if s.State.Away {
+			away = 1
+		}
+		gauge(stateAway, away)
+		gauge(statePending, float64(s.State.Pending))
+		count(stateLost, s.State.Lost)
+		count(stateErrors, s.State.Errors)
+	}
+}
+
+// learning shows what a function has been told, from the first feedback on: of ten thousand functions most never get any.
+func (f *FunctionSample) learning(ch chan<- prometheus.Metric) {
+	l := f.Learning
+	if l == nil {
+		return
+	}
+	nonzero := func(d *prometheus.Desc, v float64, labels ...string) {
+		if v > 0 {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{f.Name}, labels...)...)
+		}
+	}
+	for outcome, n := range map[string]uint64{
+		"counted": l.Counted.Load(), "duplicate": l.Duplicates.Load(), "late": l.TooLate.Load(), "unknown": l.Unknown.Load(), "refused": l.Refused.Load(),
+		"nothing_to_learn": l.Nothing.Load(), "models_asked": l.Asked.Load(), "models_taught": l.Taught.Load(),
+	} {
+		nonzero(fnFeedback, float64(n), outcome)
+	}
+	for outcome, n := range map[string]uint64{
+		"same": l.ShadowsSame.Load(), "different": l.ShadowsOther.Load(), "failed": l.ShadowsFailed.Load(), "dropped": l.ShadowsDropped.Load(),
+	} {
+		nonzero(fnShadow, float64(n), outcome)
+	}
+	nonzero(fnLate, float64(l.Late.Load()))
+	nonzero(fnDropped, float64(l.Dropped.Load()))
+	for _, c := range f.Candidates {
+		nonzero(fnLosses, float64(c.Losses), c.Ref)
+		nonzero(fnLossSum, c.LossSum, c.Ref)
+		if len(f.Candidates) > 1 {
+			ch <- prometheus.MustNewConstMetric(fnShare, prometheus.GaugeValue, c.Share, f.Name, c.Ref)
+		}
 	}
 }
 

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// declared writes what a function's declaration says of how its models are chosen from and judged.
+func (p *page) declared(f *api.FunctionSpec) {
+	p.field(0, "Policy", f.Policy.String())
+	if l := f.Loss; l != (api.LossSpec{}) {
+		var parts []string
+		if l.Kind != "" {
+			parts = append(parts, l.Kind)
+		}
+		if l.Scale > 0 {
+			parts = append(parts, "scale "+figure(l.Scale))
+		}
+		if l.Tolerance > 0 {
+			parts = append(parts, "tolerance "+figure(l.Tolerance))
+		}
+		p.field(0, "Loss", strings.Join(parts, ", "))
+	}
+	if f.MinConfidence > 0 {
+		p.field(0, "Confidence", "at least "+figure(f.MinConfidence)+", or else the default")
+	}
+}
+
+// learning writes what a policy does with feedback, and below, in the page's last tables, what it has learned.
+func (p *page) learning(s *api.PolicyStatus) {
+	if s == nil {
+		return
+	}
+	if s.Mode == api.PolicyAsksSeveral {
+		p.field(0, "Missing", fmt.Sprintf("%d predictions were late, %d had no room in the plan", s.Late, s.Dropped))
+	}
+	p.field(0, "Feedback", feedbackText(s.Feedback))
+	if !s.Learns {
+		return
+	}
+	p.field(0, "Contexts", fmt.Sprintf("%d in memory", s.ContextsInMemory))
+	p.store("Learned in", s.Store)
+}
+
+func feedbackText(f api.FeedbackStatus) string {
+	parts := []string{fmt.Sprintf("%d counted", f.Counted)}
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{
+		{f.Duplicate, "duplicate"}, {f.Late, "late"}, {f.Unknown, "unknown"}, {f.Refused, "refused"}, {f.Nothing, "about no candidate"},
+		{f.Asked, "models asked for it"}, {f.Taught, "labels handed to models"},
+	} {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// store writes where what is learned is kept, and what has not got there.
+func (p *page) store(name string, s *api.StoreStatus) {
+	if s == nil {
+		p.field(0, name, "memory only: it is lost when the gateway ends")
+		return
+	}
+	text := s.Name
+	if s.Shared {
+		text += ", which other gateways may share"
+	}
+	text += fmt.Sprintf("; %d states wait to be written", s.Pending)
+	if s.Lost > 0 {
+		text += fmt.Sprintf(", %d updates are lost", s.Lost)
+	}
+	p.field(0, name, p.why(text))
+	switch {
+	case s.Away && !s.LastSuccess.IsZero():
+		p.field(0, "Store", p.why("away: "+s.LastError+"; last heard of "+p.since(s.LastSuccess)))
+	case s.Away:
+		p.field(0, "Store", p.why("away: "+s.LastError))
+	default:
+		p.field(0, "Last written", p.since(s.LastSuccess))
+	}
+}
+
+func (p *page) shadow(s *api.ShadowStatus) {
+	if s == nil {
+		return
+	}
+	parts := make([]string, len(s.Models))
+	for i, m := range s.Models {
+		parts[i] = m.Ref
+		if m.Model != "" && m.Model != m.Ref {
+			parts[i] += " (" + m.Model + ")"
+		}
+		parts[i] += " sees " + percent(m.Part)
+	}
+	p.field(0, "Shadow", fmt.Sprintf("%s; %d agreed with the answer, %d did not, %d failed, %d had no room", strings.Join(parts, ", "), s.Same, s.Different, s.Failed, s.Dropped))
+}
+
+// learned writes the tables of what a policy has learned of its candidates, over all contexts and for each.
+func (p *page) learned(s *api.PolicyStatus) {
+	if s == nil {
+		return
+	}
+	rows := p.candidates(nil, "(all)", s.Candidates)
+	for i := range s.Contexts {
+		rows = p.candidates(rows, p.why(s.Contexts[i].Context), s.Contexts[i].Candidates)
+	}
+	p.table("CONTEXT\tCANDIDATE\tVERSION\tSHARE\tWEIGHT\tLOSSES\tMEAN LOSS\tMEAN ANSWER", rows)
+}
+
+func (p *page) candidates(rows [][]string, context string, all []api.CandidateLearning) [][]string {
+	for _, c := range all {
+		version, loss, mean := "-", "-", "-"
+		if _, v, ok := strings.Cut(c.Model, "@"); ok {
+			version = v
+		}
+		if c.Count > 0 {
+			loss = figure(c.MeanLoss)
+		}
+		if len(c.Mean) > 0 {
+			mean = means(c.Mean)
+		}
+		rows = append(rows, []string{context, c.Ref, version, percent(c.Share), figure(c.Weight), figure(c.Count), loss, mean})
+	}
+	return rows
+}
+
+// means are the first of a running average's elements.
+func means(all []float64) string {
+	const most = 4
+	parts := make([]string, 0, most+1)
+	for i, v := range all {
+		if i == most {
+			parts = append(parts, fmt.Sprintf("… %d in all", len(all)))
+			break
+		}
+		parts = append(parts, figure(v))
+	}
+	return strings.Join(parts, " ")
+}
+
+// cache writes how the prediction cache serves a model.
+func (p *page) cache(m *api.ModelStatus) {
+	c := m.Cache
+	switch {
+	case m.Spec.Cache != api.CacheOn:
+		p.field(0, "Cache", m.Spec.Cache)
+	case c == nil || !c.On:
+		p.field(0, "Cache", "off, though declared on: the gateway has none, or the model learns from labels")
+	default:
+		text := fmt.Sprintf("on, %d hits, %d misses, %d waited for an identical query", c.Hits, c.Misses, c.Coalesced)
+		if all := c.Hits + c.Misses + c.Coalesced; all > 0 {
+			text += ": " + percent(float64(c.Hits+c.Coalesced)/float64(all)) + " not evaluated"
+		}
+		if c.Bypassed > 0 {
+			text += fmt.Sprintf("; %d found no room", c.Bypassed)
+		}
+		p.field(0, "Cache", text)
+	}
+	if m.Accuracy != nil {
+		p.field(0, "Accuracy", percent(*m.Accuracy)+", says the model")
+	}
+}
+
+// caches writes what the gateway's prediction cache holds.
+func (p *page) caches(c *api.CacheStatus) {
+	if c == nil {
+		p.field(0, "Cache", "off")
+		return
+	}
+	text := fmt.Sprintf("%d predictions in %s of %s, %d evicted", c.Entries, bytesText(c.Bytes), bytesText(c.MaxBytes), c.Evicted)
+	if c.Collisions > 0 {
+		text += fmt.Sprintf(", %d collisions", c.Collisions)
+	}
+	p.field(0, "Cache", text)
+}
+
+// bytesText writes a size as people do.
+func bytesText(n int64) string {
+	const kibi = 1024
+	switch {
+	case n < kibi:
+		return strconv.FormatInt(n, 10) + " B"
+	case n < kibi*kibi:
+		return figure(float64(n)/kibi) + " KiB"
+	case n < kibi*kibi*kibi:
+		return figure(float64(n)/kibi/kibi) + " MiB"
+	}
+	return figure(float64(n)/kibi/kibi/kibi) + " GiB"
+}

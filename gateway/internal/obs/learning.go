@@ -1,0 +1,40 @@
+package obs
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// Learning counts what a function learns from, and who took part in its answers. They are counted seldom enough to need no
+// stripes, but for Late and Dropped under overload, when there is time.
+type Learning struct {
+	// Feedback by what became of it. Nothing: it was taken, and says nothing of any model.
+	Counted, Duplicates, TooLate, Unknown, Refused, Nothing atomic.Uint64
+	// Asked counts models that were asked for the sake of feedback; Taught counts labels that were handed to models.
+	Asked, Taught atomic.Uint64
+	// Late counts ensemble members without a prediction at the deadline, Dropped those for which the plan had no room.
+	Late, Dropped atomic.Uint64
+	// Shadows by what became of their predictions.
+	ShadowsSame, ShadowsOther, ShadowsFailed, ShadowsDropped atomic.Uint64
+}
+
+// Loss adds up what feedback has said of one candidate's predictions.
+type Loss struct {
+	count, sum atomic.Uint64 // sum is the bits of a float64
+}
+
+// Observe takes in one loss, from 0 to 1.
+func (l *Loss) Observe(loss float64) {
+	l.count.Add(1)
+	for {
+		was := l.sum.Load()
+		if l.sum.CompareAndSwap(was, math.Float64bits(math.Float64frombits(was)+loss)) {
+			return
+		}
+	}
+}
+
+// Read returns how many losses there were, and their sum.
+func (l *Loss) Read() (count uint64, sum float64) {
+	return l.count.Load(), math.Float64frombits(l.sum.Load())
+}

@@ -1,0 +1,193 @@
+package learned
+
+import (
+	"math"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/xebec-serving/xebec/gateway/selection"
+)
+
+// Function is what one function has learned, as its policy and its candidates are declared. Any number of goroutines may use
+// it. A declaration that replaces it leaves it usable for the queries that began with it: they see what was known then, in
+// the old order of candidates, and what they observe goes to the candidates that are still there.
+type Function struct {
+	states *states
+	policy selection.Policy
+	learns bool
+	sticky uint64 // the seed of contexts' numbers
+}
+
+func (t *Table) newFunction(name string, p selection.Policy, st *states) *Function {
+	return &Function{states: st, policy: p, learns: p.Learns(), sticky: xxh3.HashString(name)}
+}
+
+// Policy is the function's policy.
+func (f *Function) Policy() selection.Policy { return f.policy }
+
+// Candidates are the refs of the candidates, in the order of their indices; not to be changed.
+func (f *Function) Candidates() []string { return f.states.layout.refs }
+
+// hasState reports whether a context has a state of its own. One that is longer than contexts may be has not: it is served
+// from the global state.
+func (f *Function) hasState(context []byte) bool {
+	return f.learns && len(context) > 0 && len(context) <= MaxContextBytes
+}
+
+// view is a state under its lock.
+type view struct {
+	shard  *shard
+	global *global
+	state  selection.State
+}
+
+func (v *view) close() {
+	if v.shard != nil {
+		v.shard.mu.Unlock()
+	} else {
+		v.global.mu.RUnlock()
+	}
+}
+
+// open locks the context's state, or the global one, for reading.
+func (f *Function) open(context []byte) view {
+	st := f.states
+	if f.hasState(context) {
+		hash := st.table.hash(context)
+		s := st.shardOf(hash)
+		s.mu.Lock()
+		var i int32
+		if s.moved {
+			i = s.find(context, hash)
+		} else {
+			i = st.touch(s, context, hash, f.policy)
+		}
+		if i != none {
+			return view{shard: s, state: s.state(i)}
+		}
+		s.mu.Unlock()
+	}
+	return f.openGlobal()
+}
+
+func (f *Function) openGlobal() view {
+	g := &f.states.global
+	if f.learns && f.states.table.refreshes {
+		f.states.table.mark(f.states.lineage, inUse)
+	}
+	g.mu.RLock()
+	return view{global: g, state: f.states.layout.state(g.value)}
+}
+
+// Select lets the policy choose for a query of a context; an empty one means none. It sets q.State, q.Sticky and
+// q.HasContext; q.State means nothing afterwards. It allocates no memory for a context that is known, or for one that takes
+// another's place.
+func (f *Function) Select(context []byte, q *selection.Query, out *selection.Selection) {
+	q.HasContext = len(context) > 0
+	q.Sticky = 0
+	if q.HasContext {
+		// Seeded by the function, so that two functions do not split the same contexts alike, and by nothing else: every
+		// gateway must find the same number, also after a restart.
+		q.Sticky = xxh3.HashSeed(context, f.sticky)
+	}
+	v := f.open(context)
+	q.State = v.state
+	f.policy.Select(q, out)
+	v.close()
+	q.State = selection.State{}
+}
+
+// Combine lets the policy make one answer of those that have come. It sets c.State, which means nothing afterwards.
+func (f *Function) Combine(context []byte, c *selection.Combining) {
+	v := f.open(context)
+	c.State = v.state
+	f.policy.Combine(c)
+	v.close()
+	c.State = selection.State{}
+}
+
+// Observe lets the policy learn from feedback, once for the context's state, if it has one, and once for the global one: an
+// estimate that is unbiased for the one is so for the other. It uses fb.State and fb.Delta, which mean nothing afterwards.
+func (f *Function) Observe(context []byte, fb *selection.Feedback) {
+	if !f.learns {
+		return
+	}
+	if f.hasState(context) {
+		f.observeContext(context, f.states.table.hash(context), fb)
+	}
+	f.observeGlobal(fb)
+	fb.State, fb.Delta = selection.State{}, nil
+}
+
+func (f *Function) observeContext(context []byte, hash xxh3.Uint128, fb *selection.Feedback) {
+	s := f.states.shardOf(hash)
+	s.mu.Lock()
+	if s.moved {
+		s.mu.Unlock()
+		if next := f.states.next.Load(); next != nil {
+			next.observeContext(context, hash, f.translate(fb, next))
+		}
+		return
+	}
+	i := f.states.touch(s, context, hash, f.policy)
+	fb.State, fb.Delta = s.state(i), s.delta()
+	f.policy.Observe(fb)
+	f.states.learn(s, i, fb.Delta)
+	s.mu.Unlock()
+}
+
+func (f *Function) observeGlobal(fb *selection.Feedback) {
+	g := &f.states.global
+	g.mu.Lock()
+	if g.moved {
+		g.mu.Unlock()
+		if next := f.states.next.Load(); next != nil {
+			next.observeGlobal(f.translate(fb, next))
+		}
+		return
+	}
+	if g.scratch == nil {
+		g.scratch = make([]float64, len(g.value))
+	}
+	clear(g.scratch)
+	fb.State, fb.Delta = f.states.layout.state(g.value), g.scratch
+	f.policy.Observe(fb)
+	f.states.learnGlobal(g.scratch)
+	g.mu.Unlock()
+}
+
+// translate says feedback in the indices of another declaration. What is known of candidates that it has not is left out.
+func (f *Function) translate(fb *selection.Feedback, to *Function) *selection.Feedback {
+	n := len(to.Candidates())
+	out := &selection.Feedback{P: make([]float64, n), Losses: make([]float64, n)}
+	for i, o := range origins(to.Candidates(), f.Candidates()) {
+		out.Losses[i] = math.NaN()
+		if !o.same {
+			continue
+		}
+		if fb.Selected.Has(o.row) {
+			out.Selected = out.Selected.With(i)
+		}
+		if o.row < len(fb.P) {
+			out.P[i] = fb.P[o.row]
+		}
+		if o.row < len(fb.Losses) {
+			out.Losses[i] = fb.Losses[o.row]
+		}
+	}
+	return out
+}
+
+// Gains writes what each candidate's answer is worth beside the others', over all contexts. dst has a place for each.
+func (f *Function) Gains(dst []float64) {
+	v := f.openGlobal()
+	f.policy.Gains(v.state, dst)
+	v.close()
+}
+
+// Shares writes the part of the queries without a context that would ask each candidate. dst has a place for each.
+func (f *Function) Shares(dst []float64) {
+	v := f.openGlobal()
+	f.policy.Shares(v.state, selection.All(len(f.Candidates())), dst)
+	v.close()
+}

@@ -1,0 +1,162 @@
+package learned
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/xebec-serving/xebec/gateway/internal/state"
+)
+
+// maxLoads is how many calls for wanted states are made before it is looked whether something else is due.
+const maxLoads = 16
+
+// load reads states that queries have come for, of one function after the other.
+func (t *Table) load(func() time.Time) error {
+	w := &t.writer
+	for range maxLoads {
+		if len(w.load) == 0 {
+			return nil
+		}
+		lin := w.load[0]
+		w.load = w.load[1:]
+		lin.loading = false
+		wishes, more := t.wanted(lin, w.wishGroup)
+		if more {
+			w.loadFor(lin)
+		}
+		if len(wishes) == 0 {
+			continue
+		}
+		if err := t.read(wishes); err != nil {
+			w.wishGroup = max(1, len(wishes)/2)
+			w.loadFor(lin)
+			return err
+		}
+		w.wishGroup = min(2*w.wishGroup, maxGroup)
+		w.count(&w.stats.Loads, len(wishes))
+	}
+	return nil
+}
+
+// loadFor puts a lineage behind those that are to be read for, once.
+func (w *writer) loadFor(lin *lineage) {
+	if !lin.loading {
+		lin.loading = true
+		w.load = append(w.load, lin)
+	}
+}
+
+// wanted lists up to n states that are to be read. more: it must be asked again.
+func (t *Table) wanted(lin *lineage, n int) (wishes []wish, more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held(lin) {
+		return nil, true
+	}
+	lin.marks.And(^toLoad)
+	st := lin.now
+	if st == nil {
+		return nil, false
+	}
+	st.global.mu.RLock()
+	if st.global.wanted {
+		wishes = append(wishes, wish{lin, "", loaded})
+	}
+	st.global.mu.RUnlock()
+	if shards := st.shards.Load(); shards != nil {
+		for i := range *shards {
+			s := &(*shards)[i]
+			s.mu.Lock()
+			for at := s.wantHead; at != none && len(wishes) < n; at = s.entries[at].back {
+				wishes = append(wishes, wish{lin, string(s.context(&s.entries[at])), loaded})
+			}
+			s.mu.Unlock()
+		}
+	}
+	return wishes, len(wishes) >= n
+}
+
+// read reads states and takes in what comes. Nothing is sent meanwhile, so that what comes is not older than what is known.
+func (t *Table) read(wishes []wish) error {
+	asked := make([]state.Key, len(wishes))
+	for i, wi := range wishes {
+		asked[i] = state.Key{Function: wi.lineage.function, Policy: wi.lineage.policy, Context: wi.context}
+	}
+	answers, _, err := t.call(len(asked), func(ctx context.Context) ([][]state.Total, error) { return t.store.Load(ctx, asked) })
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, wi := range wishes {
+		if st := wi.lineage.now; st != nil {
+			st.arrive([]byte(wi.context), answers[i], wi.why)
+		}
+	}
+	return nil
+}
+
+// refresh reads again, when it is time, the states that were used since it did so last, for what other gateways have added.
+func (t *Table) refresh(clock func() time.Time) error {
+	w := &t.writer
+	began := clock()
+	if !due(w.refreshAt, began) {
+		return nil
+	}
+	w.refreshAt = time.Time{}
+	err := t.readUsed()
+	if pause := maxRefreshShare * clock().Sub(began); pause > t.cfg.Refresh {
+		w.refreshAt = clock().Add(pause)
+	}
+	return err
+}
+
+func (t *Table) readUsed() error {
+	w := &t.writer
+	used := w.used
+	w.used = nil
+	var wishes []wish
+	for _, lin := range used {
+		lin.marks.And(^inUse)
+		t.mu.Lock()
+		if st := lin.now; st != nil {
+			wishes = st.used(wishes)
+		}
+		t.mu.Unlock()
+	}
+	for group := range slices.Chunk(wishes, maxGroup) {
+		if err := t.read(group); err != nil {
+			return err // those that are still in use come again
+		}
+		w.count(&w.stats.Refreshes, len(group))
+	}
+	return nil
+}
+
+// used adds the states that were used since it was called last, but for those with updates of their own, whose answers bring
+// the same.
+func (st *states) used(wishes []wish) []wish {
+	g := &st.global
+	g.mu.RLock()
+	if !g.open && !g.wanted {
+		wishes = append(wishes, wish{st.lineage, "", refreshed})
+	}
+	g.mu.RUnlock()
+	shards := st.shards.Load()
+	if shards == nil {
+		return wishes
+	}
+	for i := range *shards {
+		s := &(*shards)[i]
+		s.mu.Lock()
+		for at := s.newest; at != none && s.entries[at].seen == s.round; at = s.entries[at].older {
+			if e := &s.entries[at]; e.record == none && e.is&wanted == 0 {
+				wishes = append(wishes, wish{st.lineage, string(s.context(e)), refreshed})
+			}
+		}
+		s.round++
+		s.mu.Unlock()
+	}
+	return wishes
+}

@@ -1,0 +1,363 @@
+package learned
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/xebec-serving/xebec/gateway/selection"
+)
+
+const (
+	maxShards = 16
+	// minShardContexts is below which it is not worth dividing further: a shard evicts by itself, and small ones would evict
+	// long before the function's bound is reached.
+	minShardContexts = 64
+)
+
+// none ends lists of entries and records.
+const none int32 = -1
+
+// What is true of an entry.
+const (
+	// live: the entry is in the index.
+	live uint8 = 1 << iota
+	// resident: it counts among the contexts in memory. One that is live and not resident has been evicted, and stays until
+	// the store has what was learned.
+	resident
+	// virgin: nothing was learned of this context, so it follows the function's global state.
+	virgin
+	// wanted: the store has not been asked yet.
+	wanted
+	// whole: the store is known to have every number.
+	whole
+)
+
+// entry is one context. It has no pointers: what it refers to are indices in its shard.
+type entry struct {
+	hash         xxh3.Uint128
+	next         int32 // in its bucket, or among the free ones
+	newer, older int32 // among the resident ones
+	ahead, back  int32 // among the wanted ones
+	record       int32
+	key          int32
+	keyBytes     uint16
+	is           uint8
+	seen         uint32 // the shard's round when it was used last
+	version      uint32 // of the global state that a virgin one descends from
+}
+
+// record is an entry's ledger, while it has one.
+type record struct {
+	entry int32
+	next  int32 // among those to be sent, or among the free ones
+	// flying: an update is under way. queued: it is among those to be sent.
+	flying, queued bool
+}
+
+// shard is the contexts of a function whose hashes begin alike.
+type shard struct {
+	mu sync.Mutex
+	// moved: the candidates have changed, and the contexts have gone to another layout. What lies here is left as it was,
+	// for those who only read.
+	moved    bool
+	room     int // contexts
+	layout   *layout
+	entries  []entry
+	freed    int32
+	buckets  []int32
+	count    int // live
+	resident int
+	newest   int32
+	oldest   int32
+	wantHead int32
+	wantTail int32
+	round    uint32
+
+	values  floats
+	ledgers floats
+	keys    keys
+	scratch []float64
+
+	records   []record
+	freedRec  int32
+	sendHead  int32
+	sendTail  int32
+	ledgerLen int // records in use
+
+	_ [64]byte // the next shard's lock lies on another cache line
+}
+
+func (s *shard) init(l *layout, room int) {
+	s.layout, s.room = l, room
+	s.values.width, s.ledgers.width = l.width(), ledgerVectors*l.width()
+	s.freed, s.newest, s.oldest, s.wantHead, s.wantTail = none, none, none, none, none
+	s.freedRec, s.sendHead, s.sendTail = none, none, none
+}
+
+func (s *shard) value(e int32) []float64 { return s.values.at(e) }
+
+func (s *shard) ledger(r int32) ledger { return ledgerIn(s.ledgers.at(r)) }
+
+func (s *shard) context(e *entry) []byte { return s.keys.at(e.key, int(e.keyBytes)) }
+
+// find returns the context's entry, resident or not, or none.
+func (s *shard) find(context []byte, hash xxh3.Uint128) int32 {
+	if len(s.buckets) == 0 {
+		return none
+	}
+	for i := s.buckets[int(hash.Lo)&(len(s.buckets)-1)]; i != none; i = s.entries[i].next {
+		e := &s.entries[i]
+		if e.hash == hash && bytes.Equal(s.context(e), context) {
+			return i
+		}
+	}
+	return none
+}
+
+// insert makes an entry that is resident and nothing else; its value is not written. The caller has made room.
+func (s *shard) insert(context []byte, hash xxh3.Uint128) int32 {
+	i := s.freed
+	if i != none {
+		s.freed = s.entries[i].next
+	} else {
+		i = int32(len(s.entries))
+		s.entries = append(s.entries, entry{})
+		s.values.grow(len(s.entries))
+	}
+	if s.count == len(s.buckets) {
+		s.rehash()
+	}
+	s.count++
+	bucket := &s.buckets[int(hash.Lo)&(len(s.buckets)-1)]
+	s.entries[i] = entry{
+		hash: hash, next: *bucket, newer: none, older: none, ahead: none, back: none, record: none,
+		key: s.keys.put(context), keyBytes: uint16(len(context)), is: live,
+	}
+	*bucket = i
+	s.enter(i)
+	return i
+}
+
+func (s *shard) rehash() {
+	s.buckets = make([]int32, max(16, 2*len(s.buckets)))
+	for i := range s.buckets {
+		s.buckets[i] = none
+	}
+	for i := range s.entries {
+		if e := &s.entries[i]; e.is&live != 0 {
+			bucket := &s.buckets[int(e.hash.Lo)&(len(s.buckets)-1)]
+			e.next, *bucket = *bucket, int32(i)
+		}
+	}
+}
+
+// remove takes an entry that is neither resident nor has a record out of the index.
+func (s *shard) remove(i int32) {
+	e := &s.entries[i]
+	at := &s.buckets[int(e.hash.Lo)&(len(s.buckets)-1)]
+	for *at != i {
+		at = &s.entries[*at].next
+	}
+	*at = e.next
+	s.keys.drop(e.key, int(e.keyBytes))
+	s.unwant(i)
+	e.is, e.next = 0, s.freed
+	s.freed = i
+	s.count--
+}
+
+// enter makes an entry the most recently used one.
+func (s *shard) enter(i int32) {
+	e := &s.entries[i]
+	e.is |= resident
+	e.seen = s.round
+	e.older, e.newer = s.newest, none
+	if s.newest != none {
+		s.entries[s.newest].newer = i
+	} else {
+		s.oldest = i
+	}
+	s.newest = i
+	s.resident++
+}
+
+func (s *shard) leave(i int32) {
+	e := &s.entries[i]
+	if e.newer != none {
+		s.entries[e.newer].older = e.older
+	} else {
+		s.newest = e.older
+	}
+	if e.older != none {
+		s.entries[e.older].newer = e.newer
+	} else {
+		s.oldest = e.newer
+	}
+	e.is &^= resident
+	s.resident--
+}
+
+// evict makes the least recently used context leave. What it has learned and not sent keeps it in the index.
+func (s *shard) evict() {
+	i := s.oldest
+	s.leave(i)
+	if s.entries[i].record == none {
+		s.remove(i)
+	}
+}
+
+// use makes an entry that was found the most recently used one. Where it had been evicted, the caller has made room.
+func (s *shard) use(i int32) {
+	if i == s.newest {
+		s.entries[i].seen = s.round
+		return
+	}
+	if s.entries[i].is&resident != 0 {
+		s.leave(i)
+	}
+	s.enter(i)
+}
+
+// want puts an entry at the end of those that the store is to be asked for.
+func (s *shard) want(i int32) {
+	e := &s.entries[i]
+	e.is |= wanted
+	e.back, e.ahead = none, s.wantTail
+	if s.wantTail != none {
+		s.entries[s.wantTail].back = i
+	} else {
+		s.wantHead = i
+	}
+	s.wantTail = i
+}
+
+func (s *shard) unwant(i int32) {
+	e := &s.entries[i]
+	if e.is&wanted == 0 {
+		return
+	}
+	e.is &^= wanted
+	if e.ahead != none {
+		s.entries[e.ahead].back = e.back
+	} else {
+		s.wantHead = e.back
+	}
+	if e.back != none {
+		s.entries[e.back].ahead = e.ahead
+	} else {
+		s.wantTail = e.ahead
+	}
+}
+
+// begin opens a ledger for an entry that has none.
+func (s *shard) begin(i int32) int32 {
+	r := s.freedRec
+	if r != none {
+		s.freedRec = s.records[r].next
+	} else {
+		r = int32(len(s.records))
+		s.records = append(s.records, record{})
+		s.ledgers.grow(len(s.records))
+	}
+	s.records[r] = record{entry: i, next: none}
+	s.entries[i].record = r
+	s.ledger(r).open(s.value(i))
+	s.ledgerLen++
+	return r
+}
+
+// end closes an entry's ledger, which is settled, and drops the entry if it had been evicted.
+func (s *shard) end(i int32) {
+	e := &s.entries[i]
+	s.records[e.record].next = s.freedRec
+	s.freedRec = e.record
+	e.record = none
+	s.ledgerLen--
+	if e.is&resident == 0 {
+		s.remove(i)
+	}
+}
+
+// queue puts a record among those to be sent; it reports whether it was not there.
+func (s *shard) queue(r int32) bool {
+	rec := &s.records[r]
+	if rec.queued || rec.flying {
+		return false
+	}
+	rec.queued, rec.next = true, none
+	if s.sendTail != none {
+		s.records[s.sendTail].next = r
+	} else {
+		s.sendHead = r
+	}
+	s.sendTail = r
+	return true
+}
+
+// unqueue takes the first of those to be sent, or none.
+func (s *shard) unqueue() int32 {
+	r := s.sendHead
+	if r == none {
+		return none
+	}
+	s.sendHead = s.records[r].next
+	if s.sendHead == none {
+		s.sendTail = none
+	}
+	s.records[r].queued, s.records[r].next = false, none
+	return r
+}
+
+// delta is zeroed memory for a policy to write into, valid under the lock.
+func (s *shard) delta() []float64 {
+	if s.scratch == nil {
+		s.scratch = make([]float64, s.layout.width())
+	}
+	clear(s.scratch)
+	return s.scratch
+}
+
+// adoptAll takes over the contexts of a shard of another layout, in the order of their use. Nobody has put anything here: who
+// looks for a context comes here only when it has moved.
+func (s *shard) adoptAll(old *shard, c *composer) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range old.entries {
+		if old.entries[i].is&(live|resident) == live {
+			s.adopt(old, int32(i), c)
+		}
+	}
+	for i := old.oldest; i != none; i = old.entries[i].newer {
+		s.adopt(old, i, c)
+	}
+	old.moved = true
+}
+
+func (s *shard) adopt(old *shard, i int32, c *composer) {
+	was := &old.entries[i]
+	at := s.insert(old.context(was), was.hash)
+	e := &s.entries[at]
+	e.is |= was.is & virgin
+	if was.is&wanted != 0 {
+		s.want(at)
+	}
+	c.compose(s.value(at), old.layout.state(old.value(i)))
+	if was.record != none {
+		r := s.begin(at)
+		s.ledger(r).adopt(c, s.value(at), old.layout, old.ledger(was.record))
+		s.records[r].flying = old.records[was.record].flying
+		if old.records[was.record].queued {
+			s.queue(r)
+		}
+	}
+	if was.is&resident == 0 {
+		s.leave(at)
+	}
+}
+
+// state is what a policy sees of an entry.
+func (s *shard) state(i int32) selection.State { return s.layout.state(s.value(i)) }

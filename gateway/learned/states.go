@@ -1,0 +1,311 @@
+package learned
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/xebec-serving/xebec/gateway/internal/state"
+	"github.com/xebec-serving/xebec/gateway/selection"
+)
+
+// lineage is a function under one policy, whatever its candidates are from time to time. The store's keys are the same for
+// all of it.
+type lineage struct {
+	function, policy string
+	// now are the states at present; nil when the function was deleted or has another policy. Guarded by Table.mu.
+	now *states
+	// marks are what the writer has been told and not yet looked at.
+	marks atomic.Uint32
+
+	loading bool         // among those to be read for; the writer's
+	pending atomic.Int64 // states with a ledger
+}
+
+// What the writer is told of a lineage.
+const (
+	toSend uint32 = 1 << iota // something was learned
+	toLoad                    // a state is wanted
+	inUse                     // a query came
+)
+
+// states is what a function has learned, with one layout of candidates.
+type states struct {
+	table   *Table
+	lineage *lineage
+	layout  *layout
+	global  global
+
+	// shards are made with the first context: of ten thousand functions, most have none.
+	shards atomic.Pointer[[]shard]
+	making sync.Mutex
+
+	// next is where those go on who find that their state has moved; nil where nothing goes on.
+	next atomic.Pointer[Function]
+}
+
+// global is a function's state over all contexts.
+type global struct {
+	mu      sync.RWMutex
+	moved   bool
+	version atomic.Uint32 // changes with the value; written under the lock
+	value   []float64
+	scratch []float64
+	memory  []float64 // the ledger's, from the first delta on
+	open    bool      // there is a ledger
+	record
+	wanted, whole bool
+}
+
+func (g *global) ledger() ledger { return ledgerIn(g.memory) }
+
+func newStates(t *Table, lin *lineage, l *layout) *states {
+	st := &states{table: t, lineage: lin, layout: l}
+	st.global.value = make([]float64, l.width())
+	l.policy.Init(l.state(st.global.value))
+	return st
+}
+
+// shardOf returns the shard of a hash. Shards are made when there are none yet.
+func (st *states) shardOf(hash xxh3.Uint128) *shard {
+	p := st.shards.Load()
+	if p == nil {
+		p = st.makeShards(false)
+	}
+	shards := *p
+	return &shards[int(hash.Hi)&(len(shards)-1)]
+}
+
+func (st *states) makeShards(moved bool) *[]shard {
+	st.making.Lock()
+	defer st.making.Unlock()
+	if p := st.shards.Load(); p != nil {
+		return p
+	}
+	n := shardsFor(st.table.cfg.Contexts)
+	if moved {
+		n = 1 // who comes now is told to go on: one is enough for that
+	}
+	shards := make([]shard, n)
+	for i := range shards {
+		room := st.table.cfg.Contexts / n
+		if i < st.table.cfg.Contexts%n {
+			room++
+		}
+		shards[i].init(st.layout, room)
+		shards[i].moved = moved
+	}
+	st.shards.Store(&shards)
+	return &shards
+}
+
+// shardsFor is the largest power of two that leaves each shard enough contexts.
+func shardsFor(contexts int) int {
+	n := min(max(contexts/minShardContexts, 1), maxShards)
+	return 1 << (bits.Len(uint(n)) - 1)
+}
+
+// adopt takes over the states of the layout before. Those who come meanwhile find each state either there, or moved and here.
+// Table.mu is held.
+func (st *states) adopt(old *states) {
+	c := st.layout.composer(old.layout.refs)
+	st.global.adopt(&old.global, c, old.layout)
+	from := *old.makeShards(true)
+	if len(from) != shardsFor(st.table.cfg.Contexts) {
+		return // made a moment ago: there were no contexts
+	}
+	to := *st.makeShards(false)
+	for i := range from {
+		to[i].adoptAll(&from[i], c)
+	}
+}
+
+func (g *global) adopt(old *global, c *composer, l *layout) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.compose(g.value, l.state(old.value))
+	g.wanted = old.wanted
+	g.version.Store(1) // contexts without a state of their own start with 0, and descend anew
+	if old.open {
+		g.memory = make([]float64, ledgerVectors*len(g.value))
+		g.open, g.record = true, old.record
+		g.ledger().adopt(c, g.value, l, old.ledger())
+	}
+	old.moved = true
+}
+
+// touch returns the context's entry in its shard, which is locked: it is found or made, and is the most recently used one.
+func (st *states) touch(s *shard, context []byte, hash xxh3.Uint128, p selection.Policy) int32 {
+	t := st.table
+	i := s.find(context, hash)
+	if i == none || s.entries[i].is&resident == 0 {
+		if s.resident >= s.room {
+			s.evict()
+			t.evicted.Add(1)
+		} else {
+			t.contexts.Add(1)
+		}
+	}
+	if i == none {
+		i = s.insert(context, hash)
+		s.entries[i].is |= virgin
+		if t.store != nil {
+			s.want(i)
+			t.mark(st.lineage, toLoad)
+		}
+		st.descend(s, i, p)
+	} else {
+		s.use(i)
+		if e := &s.entries[i]; e.is&virgin != 0 && e.version != st.global.version.Load() {
+			st.descend(s, i, p)
+		}
+	}
+	if t.refreshes {
+		t.mark(st.lineage, inUse)
+	}
+	return i
+}
+
+// descend writes what a context starts with.
+func (st *states) descend(s *shard, i int32, p selection.Policy) {
+	g := &st.global
+	g.mu.RLock()
+	p.Descend(st.layout.state(g.value), s.state(i))
+	s.entries[i].version = g.version.Load()
+	g.mu.RUnlock()
+}
+
+// learn adds a policy's delta to an entry of a locked shard.
+func (st *states) learn(s *shard, i int32, delta []float64) {
+	value := s.value(i)
+	if !st.table.addable(value, delta) {
+		return
+	}
+	e := &s.entries[i]
+	if st.table.store != nil && e.record == none {
+		if st.table.admit() {
+			s.begin(i)
+			st.lineage.pending.Add(1)
+		} else {
+			st.table.lost.Add(1)
+		}
+	}
+	e.is &^= virgin
+	add(value, delta)
+	if e.record == none {
+		return
+	}
+	add(s.ledger(e.record).delta, delta)
+	// What the store has must be known before anything is added to it: the rows that it has not are inherited from those that
+	// it has.
+	if e.is&wanted == 0 && s.queue(e.record) {
+		st.table.mark(st.lineage, toSend)
+	}
+}
+
+// learnGlobal is learn for the global state, which is locked for writing.
+func (st *states) learnGlobal(delta []float64) {
+	g := &st.global
+	if !st.table.addable(g.value, delta) {
+		return
+	}
+	if st.table.store != nil && !g.open {
+		if g.memory == nil {
+			g.memory = make([]float64, ledgerVectors*len(g.value))
+		}
+		g.open = true
+		g.ledger().open(g.value)
+		st.table.pending.Add(1) // one for each function: not bounded
+		st.lineage.pending.Add(1)
+	}
+	add(g.value, delta)
+	g.version.Add(1)
+	if !g.open {
+		return
+	}
+	add(g.ledger().delta, delta)
+	if !g.wanted && !g.flying && !g.queued {
+		g.queued = true
+		st.table.mark(st.lineage, toSend)
+	}
+}
+
+// arrive takes in what the store has of a context's state, or, where context is empty, of the global one. Table.mu is held.
+func (st *states) arrive(context []byte, totals []state.Total, why arrival) {
+	if len(context) == 0 {
+		st.arriveGlobal(totals, why)
+		return
+	}
+	if st.shards.Load() == nil {
+		return
+	}
+	hash := st.table.hash(context)
+	s := st.shardOf(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.find(context, hash)
+	if i == none {
+		return // evicted meanwhile: it will be asked for again
+	}
+	e := &s.entries[i]
+	h := holding{value: s.value(i), wanted: e.is&wanted != 0}
+	if e.record != none {
+		h.ledger, h.flying = s.ledger(e.record), &s.records[e.record].flying
+	}
+	taken, some, isWhole := st.layout.arrive(h, totals, why)
+	s.unwant(i)
+	if !taken {
+		return
+	}
+	e.is &^= whole
+	if isWhole {
+		e.is |= whole
+	}
+	if some {
+		e.is &^= virgin
+	}
+	switch {
+	case e.record == none:
+	case h.ledger.settled() && !s.records[e.record].queued:
+		st.closed()
+		s.end(i)
+	case s.queue(e.record):
+		st.table.mark(st.lineage, toSend)
+	}
+}
+
+func (st *states) arriveGlobal(totals []state.Total, why arrival) {
+	g := &st.global
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := holding{value: g.value, wanted: g.wanted}
+	if g.open {
+		h.ledger, h.flying = g.ledger(), &g.flying
+	}
+	taken, _, isWhole := st.layout.arrive(h, totals, why)
+	g.wanted = false
+	if !taken {
+		return
+	}
+	g.whole = isWhole
+	g.version.Add(1)
+	switch {
+	case !g.open:
+	case h.ledger.settled() && !g.queued:
+		st.closed()
+		g.open = false
+	case !g.flying && !g.queued:
+		g.queued = true
+		st.table.mark(st.lineage, toSend)
+	}
+}
+
+// closed counts a ledger that has been closed.
+func (st *states) closed() {
+	st.table.pending.Add(-1)
+	st.lineage.pending.Add(-1)
+}

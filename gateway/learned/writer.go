@@ -1,0 +1,434 @@
+package learned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/xebec-serving/xebec/gateway/internal/state"
+)
+
+const (
+	// minBackoff and maxBackoff bound the pause after a failed call.
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// callTimeout ends a call of a store that has no time limit of its own.
+	callTimeout = 10 * time.Second
+	// maxGroup is how many states one call is about: enough that round trips do not count, and few enough that the store
+	// is not held up by one.
+	maxGroup = 512
+	// pieceRecords is how many states of a shard are collected under one hold of its lock, which queries wait for.
+	pieceRecords = 32
+	// maxRefreshShare bounds what refreshing costs: so many times what it took passes before the next.
+	maxRefreshShare = 10
+	// closeAttempts is how often the last flush is tried.
+	closeAttempts = 3
+)
+
+// flight is an update that is under way: it is sent as it is until the store has answered.
+type flight struct {
+	lineage *lineage
+	update  state.Update
+}
+
+// wish is a state that is to be read.
+type wish struct {
+	lineage *lineage
+	context string
+	why     arrival
+}
+
+// writer speaks with the store. But for what mu and Table.mu guard it belongs to one goroutine.
+type writer struct {
+	kick  chan struct{}
+	stop  chan struct{}
+	done  chan struct{}
+	close sync.Once
+	// calls is done when the store shall not be waited for any longer.
+	calls  context.Context
+	cancel context.CancelFunc
+
+	send, load, used []*lineage // marked, and not yet looked at
+	flights          []flight
+	seq              uint64
+	// group and wishGroup are how many states the next call is about. They shrink when a call fails, so that a store which is
+	// too slow for many gets fewer, and grow again.
+	group, wishGroup int
+
+	flushAt, refreshAt, retryAt time.Time
+	backoff                     time.Duration
+	minBackoff, maxBackoff      time.Duration // as the constants, but for tests
+	refusalLogged               time.Time
+
+	mu    sync.Mutex
+	stats Stats
+}
+
+func (w *writer) init() {
+	w.kick, w.stop, w.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	w.calls, w.cancel = context.WithCancel(context.Background())
+	w.group, w.wishGroup = maxGroup, maxGroup
+	w.minBackoff, w.maxBackoff = minBackoff, maxBackoff
+	// Increases from table to table over one store, too. In microseconds it is a whole number of a float64, which is what Redis
+	// scripts count in.
+	w.seq = uint64(time.Now().UnixMicro())
+}
+
+func (t *Table) run() {
+	w := &t.writer
+	defer close(w.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.kick:
+		case <-timer.C:
+		case <-w.stop:
+			return
+		}
+		timer.Stop()
+		if wake := t.step(time.Now); !wake.IsZero() {
+			timer.Reset(time.Until(wake))
+		}
+	}
+}
+
+// duties are what a step consists of.
+var duties = [...]func(t *Table, clock func() time.Time) error{(*Table).drop, (*Table).load, (*Table).flush, (*Table).refresh}
+
+// step does what is due and returns when something will be; zero: when somebody kicks.
+func (t *Table) step(clock func() time.Time) time.Time {
+	w := &t.writer
+	now := clock()
+	t.takeNotes()
+	if now.Before(w.retryAt) {
+		return w.retryAt
+	}
+	if w.flushAt.IsZero() && len(w.send)+len(w.flights) > 0 {
+		w.flushAt = now.Add(t.cfg.Flush)
+	}
+	if w.refreshAt.IsZero() && len(w.used) > 0 {
+		w.refreshAt = now.Add(t.cfg.Refresh)
+	}
+	for _, duty := range duties {
+		if err := duty(t, clock); err != nil {
+			w.backoff = min(max(2*w.backoff, w.minBackoff), w.maxBackoff)
+			// Gateways that lost the same store do not come back all at once.
+			w.retryAt = clock().Add(w.backoff - rand.N(w.backoff/4))
+			if len(w.flights) > 0 {
+				w.flushAt = w.retryAt
+			}
+			return w.retryAt
+		}
+	}
+	switch {
+	case len(w.load) > 0:
+		return now
+	case w.flushAt.IsZero() || !w.refreshAt.IsZero() && w.refreshAt.Before(w.flushAt):
+		return w.refreshAt
+	}
+	return w.flushAt
+}
+
+func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
+
+// takeNotes sorts what the writer was told since it looked last.
+func (t *Table) takeNotes() {
+	w := &t.writer
+	t.inbox.mu.Lock()
+	notes := t.inbox.notes
+	t.inbox.notes = nil
+	t.inbox.mu.Unlock()
+	for _, n := range notes {
+		switch n.what {
+		case toSend:
+			w.send = append(w.send, n.lineage)
+		case toLoad:
+			w.loadFor(n.lineage)
+		case inUse:
+			w.used = append(w.used, n.lineage)
+		}
+	}
+}
+
+// call asks the store about so many states, and counts how it went. What the store refuses is in refused, by index, and has no
+// answer; the error is one of the whole call.
+func (t *Table) call(states int, ask func(ctx context.Context) ([][]state.Total, error)) (answers [][]state.Total, refused []state.Refusal, err error) {
+	w := &t.writer
+	ctx, cancel := context.WithTimeout(w.calls, callTimeout)
+	answers, err = ask(ctx)
+	cancel()
+	var refusal *state.RefusedError
+	if errors.As(err, &refusal) {
+		refused, err = refusal.Refused, nil
+	}
+	if err == nil && len(answers) != states {
+		err = fmt.Errorf("the store answered with %d states: expected the %d that it was asked about", len(answers), states)
+	}
+	now := time.Now()
+	w.mu.Lock()
+	was := w.stats.Away
+	w.stats.Away = err != nil
+	w.stats.Refused += int64(len(refused))
+	switch {
+	case err != nil:
+		w.stats.Errors++
+		w.stats.LastError, w.stats.LastErrorAt = err.Error(), now
+	case len(refused) > 0:
+		w.stats.LastError, w.stats.LastErrorAt = refusal.Error(), now
+		w.stats.LastSuccess = now
+	default:
+		w.stats.LastSuccess = now
+	}
+	w.mu.Unlock()
+	t.logCall(was, err, refusal, now)
+	if err == nil {
+		w.backoff = 0
+	}
+	return answers, refused, err
+}
+
+// refusalLogPause keeps a state that is refused with every flush from filling the log.
+const refusalLogPause = time.Minute
+
+func (t *Table) logCall(wasAway bool, err error, refusal *state.RefusedError, now time.Time) {
+	store, pending := zap.String("store", t.store.Name()), zap.Int64("pending_states", t.pending.Load())
+	switch {
+	case err != nil && !wasAway:
+		t.cfg.Log.Warn("the store of policy states does not answer: serving goes on with what is known here, and what is learned waits", store, pending, zap.Error(err))
+	case err == nil && wasAway:
+		t.cfg.Log.Info("the store of policy states answers again", store, pending)
+	}
+	if w := &t.writer; refusal != nil && now.Sub(w.refusalLogged) > refusalLogPause {
+		w.refusalLogged = now
+		t.cfg.Log.Warn("the store refuses a policy state: what is learned for it is kept in memory only", store, zap.Error(refusal))
+	}
+}
+
+func (w *writer) count(what *int64, n int) {
+	w.mu.Lock()
+	*what += int64(n)
+	w.mu.Unlock()
+}
+
+// drop has the store forget functions that were deleted.
+func (t *Table) drop(func() time.Time) error {
+	for {
+		t.mu.Lock()
+		if len(t.forgets) == 0 {
+			t.mu.Unlock()
+			return nil
+		}
+		function := t.forgets[0]
+		t.mu.Unlock()
+		_, _, err := t.call(0, func(ctx context.Context) ([][]state.Total, error) { return nil, t.store.Forget(ctx, function) })
+		t.mu.Lock()
+		if err == nil {
+			t.forgets = slices.Delete(t.forgets, 0, 1)
+		}
+		t.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// held reports whether the store must not be asked about a function's states: it still has those of a function of this name
+// that was deleted. Table.mu is held.
+func (t *Table) held(l *lineage) bool { return slices.Contains(t.forgets, l.function) }
+
+// flush sends what was learned, when it is time: first what failed before, then what is new.
+func (t *Table) flush(clock func() time.Time) error {
+	w := &t.writer
+	if !due(w.flushAt, clock()) {
+		return nil
+	}
+	w.flushAt = time.Time{}
+	t.collect()
+	return t.sendAll()
+}
+
+func (t *Table) sendAll() error {
+	w := &t.writer
+	for {
+		// Of what has been deleted meanwhile nothing is sent.
+		t.mu.Lock()
+		w.flights = slices.DeleteFunc(w.flights, func(f flight) bool { return f.lineage.now == nil })
+		t.mu.Unlock()
+		if len(w.flights) == 0 {
+			return nil
+		}
+		group := w.flights[:min(w.group, len(w.flights))]
+		if err := t.merge(group); err != nil {
+			w.group = max(1, len(group)/2)
+			return err
+		}
+		w.flights = slices.Delete(w.flights, 0, len(group))
+		w.group = min(2*w.group, maxGroup)
+	}
+}
+
+// merge sends updates and takes in the answers. What the store refuses, and will refuse for ever, stays in memory: should
+// somebody mend what lies in the store by deleting it, the next update of the state brings all that is known here.
+func (t *Table) merge(group []flight) error {
+	updates := make([]state.Update, len(group))
+	for i, f := range group {
+		updates[i] = f.update
+	}
+	answers, refused, err := t.call(len(group), func(ctx context.Context) ([][]state.Total, error) { return t.store.Merge(ctx, updates) })
+	if err != nil {
+		return err
+	}
+	t.lost.Add(int64(len(refused)))
+	t.writer.count(&t.writer.stats.Flushes, 1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, f := range group {
+		if st := f.lineage.now; st != nil {
+			st.arrive([]byte(f.update.Key.Context), answers[i], merged)
+		}
+	}
+	return nil
+}
+
+// collect makes updates of what was learned and has no update under way.
+func (t *Table) collect() {
+	w := &t.writer
+	marked := w.send
+	w.send = nil
+	for _, lin := range marked {
+		t.mu.Lock()
+		if t.held(lin) {
+			w.send = append(w.send, lin)
+		} else {
+			lin.marks.And(^toSend)
+			if lin.now != nil {
+				lin.now.collect(w)
+			}
+		}
+		t.mu.Unlock()
+	}
+}
+
+func (st *states) collect(w *writer) {
+	st.collectGlobal(w)
+	shards := st.shards.Load()
+	if shards == nil {
+		return
+	}
+	for i := range *shards {
+		for s := &(*shards)[i]; st.collectPiece(s, w); {
+		}
+	}
+}
+
+func (st *states) collectGlobal(w *writer) {
+	g := &st.global
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.queued {
+		return
+	}
+	g.queued = false
+	led := g.ledger()
+	led.depart()
+	if led.settled() {
+		st.closed()
+		g.open = false
+		return
+	}
+	g.flying = true
+	w.fly(st, "", led, g.whole)
+}
+
+// collectPiece reports whether there is more.
+func (st *states) collectPiece(s *shard, w *writer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range pieceRecords {
+		r := s.unqueue()
+		if r == none {
+			return false
+		}
+		rec := &s.records[r]
+		led := s.ledger(r)
+		led.depart()
+		if led.settled() { // what was learned has cancelled out
+			st.closed()
+			s.end(rec.entry)
+			continue
+		}
+		rec.flying = true
+		e := &s.entries[rec.entry]
+		w.fly(st, string(s.context(e)), led, e.is&whole != 0)
+	}
+	return true
+}
+
+func (w *writer) fly(st *states, context string, led ledger, storeHasAll bool) {
+	w.seq++
+	w.flights = append(w.flights, flight{st.lineage, state.Update{
+		Key:    state.Key{Function: st.lineage.function, Policy: st.lineage.policy, Context: context},
+		Fields: st.layout.update(led, !storeHasAll),
+		Seq:    w.seq,
+	}})
+}
+
+// Close writes what is left and ends the table's goroutine. It waits for the store no longer than ctx allows, and says how
+// many states could not be written. The table can still be used afterwards, in memory only.
+func (t *Table) Close(ctx context.Context) error {
+	if t.store == nil {
+		return nil
+	}
+	w := &t.writer
+	w.close.Do(func() { close(w.stop) })
+	release := context.AfterFunc(ctx, w.cancel)
+	defer release()
+	<-w.done
+	return t.lastFlush(ctx)
+}
+
+// lastFlush tries a few times; the goroutine has ended.
+func (t *Table) lastFlush(ctx context.Context) error {
+	w := &t.writer
+	var err error
+	for attempt := range closeAttempts {
+		if attempt > 0 {
+			select {
+			case <-time.After(w.minBackoff):
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			err = errors.Join(err, ctx.Err())
+			break
+		}
+		t.takeNotes()
+		err = t.drop(time.Now)
+		for err == nil && len(w.load) > 0 {
+			err = t.load(time.Now)
+		}
+		t.takeNotes() // what has been read can be written
+		t.collect()
+		if err = errors.Join(err, t.sendAll()); err == nil && t.pending.Load() == 0 {
+			return nil
+		}
+	}
+	t.mu.Lock()
+	forgets := len(t.forgets)
+	t.mu.Unlock()
+	pending := t.pending.Load()
+	switch {
+	case pending == 0 && forgets == 0:
+		return nil
+	case err == nil:
+		err = errors.New("feedback still comes in")
+	}
+	return fmt.Errorf("not written to %s: what was learned for %d states, and that %d functions are deleted: %w", t.store.Name(), pending, forgets, err)
+}

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
+)
+
+const (
+	// maxLessons bounds the labels that wait for a model that learns by itself; when there are more the oldest give way.
+	maxLessons = 1024
+	// maxTaught bounds the labels that it is handed at once.
+	maxTaught = 256
+)
+
+// lessons are labels on their way to a model's replicas: while one batch is being learned, the next one gathers.
+type lessons struct {
+	mu      sync.Mutex
+	queries []*api.Query
+	labels  [][]byte
+	busy    int // replicas that are at the batch before
+}
+
+// teach hands a label to every replica: each learns by itself, and would know only its part. It keeps copies and never blocks.
+func (d *deployment) teach(inputs []api.Value, context, label []byte) {
+	q := &api.Query{Context: bytes.Clone(context), Inputs: make([]api.Value, len(inputs))}
+	for i, v := range inputs {
+		q.Inputs[i] = api.Value{Data: bytes.Clone(v.Data), Dims: slices.Clone(v.Dims)}
+	}
+	l := &d.lessons
+	l.mu.Lock()
+	if len(l.queries) == maxLessons {
+		l.queries, l.labels = slices.Delete(l.queries, 0, 1), slices.Delete(l.labels, 0, 1)
+	}
+	l.queries, l.labels = append(l.queries, q), append(l.labels, bytes.Clone(label))
+	idle := l.busy == 0
+	l.mu.Unlock()
+	if idle {
+		d.teachNext()
+	}
+}
+
+// teachNext hands what has gathered to the replicas, unless they are at it.
+func (d *deployment) teachNext() {
+	replicas := d.learners()
+	l := &d.lessons
+	l.mu.Lock()
+	n := min(len(l.queries), maxTaught)
+	if l.busy > 0 || n == 0 || len(replicas) == 0 {
+		l.mu.Unlock()
+		return
+	}
+	b, labels := &api.Batch{Queries: slices.Clone(l.queries[:n])}, slices.Clone(l.labels[:n])
+	l.queries, l.labels = slices.Delete(l.queries, 0, n), slices.Delete(l.labels, 0, n)
+	l.busy = len(replicas)
+	l.mu.Unlock()
+	for _, r := range replicas {
+		r.Feedback(b, labels, func(code api.Code) {
+			if code == api.ModelError || code == api.BadOutput {
+				d.noteError(r, &api.BatchResult{Code: code, Detail: r.LastError()})
+			}
+			l.mu.Lock()
+			l.busy--
+			more := l.busy == 0 && len(l.queries) > 0
+			l.mu.Unlock()
+			if more {
+				go d.teachNext() // the caller may be a poller, or this function
+			}
+		})
+	}
+}
+
+// learners are the replicas that take labels.
+func (d *deployment) learners() []*worker.Replica {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []*worker.Replica
+	for r := range d.connected {
+		if r.Capabilities().Feedback {
+			out = append(out, r)
+		}
+	}
+	return out
+}
