@@ -256,6 +256,10 @@ func (d *deployment) Ready(r *worker.Replica) {
 	can := r.Capabilities()
 	d.model.Contextual.Store(can.Contexts)
 	d.model.Teachable.Store(can.Feedback)
+	d.model.Told.Store(true)
+	if can.Feedback {
+		go d.teachNext() // what has gathered while there was none
+	}
 	d.lane.AddReplica(scheduler.ReplicaID(r.ID()), link{d, r}, scheduler.DefaultDepth)
 	d.model.Ready.Add(1)
 	d.set.MarkReady(r.ID())

@@ -15,11 +15,16 @@
 // with their costs and devices, in terms of package planner, and plan_status.go says in words what was planned and why. Which
 // devices exist is fixed at the start; a model that names another is refused.
 //
+// A function has its policy (package selection) with what that has learned (package learned), which outlive changes of its
+// declaration; learn.go opens the store they are kept in, gives functions their policies, losses and shadows, and tells the
+// planner what policies think of their candidates. teach.go hands labels to the replicas of models that learn by themselves.
+// All models share one prediction cache; a version that is deleted takes its entries with it.
+//
 // # Order of the end
 //
 // The listener closes, every accepted request is answered or the time to drain is over, queues are closed, workers are told to
-// drain and their processes end, and last the reaper. However the gateway ends, the reaper outlives it just long enough to end
-// every replica; nothing is left behind.
+// drain and their processes end, what was learned is written to the store, as far as it answers, and last the reaper ends.
+// However the gateway ends, the reaper outlives it just long enough to end every replica; nothing is left behind.
 //
 // # What it never does
 //

@@ -27,6 +27,9 @@ type prediction struct {
 	DefaultExplanation string          `json:"default_explanation"`
 	Confidence         float64         `json:"confidence"`
 	Models             []string        `json:"models"`
+	Late               []string        `json:"late"`
+	Failed             []string        `json:"failed"`
+	Dropped            []string        `json:"dropped"`
 	Error              string          `json:"error"`
 	Cause              string          `json:"cause"`
 	Code               string          `json:"code"`

@@ -5,22 +5,25 @@
 //
 // To operators: every row of the design's table of bad input and bad luck that one gateway can meet has a test here that
 // causes it. Workers are killed, hang, raise, return nonsense and speak garbage; bodies are too large, malformed and
-// smuggled; the gateway is killed with SIGKILL under load, and told to end while it works. To authors of models: the demo
-// answers held-out digits rightly in every dialect, the Open Inference Protocol through its own public client included.
+// smuggled; the gateway is killed with SIGKILL under load, and told to end while it works; members of ensembles stop, and the
+// Redis server that keeps what was learned is killed, stopped and started again. To authors of models: the demo
+// answers held-out digits rightly in every dialect, the Open Inference Protocol through its own public client included; what
+// a model says of its confidence and its accuracy, and what it is taught, arrives. To authors of apps: functions get better by
+// feedback, for each user apart.
 //
 // After each test the gateway must end with status 0 on SIGTERM, must have reported no data race, and must leave no process
 // behind: every process of a gateway carries the test's own TMPDIR in its environment, and is found by that.
 //
 // # What they never do
 //
-// They import nothing of the program but its nouns (package api), reach into no process, judge no time and sleep for nothing:
-// whatever is waited for is a condition, polled until the patience of the test is over.
+// They import nothing of the program but its nouns (package api) and the Redis server for tests (redistest), reach into no
+// process, judge no time and sleep for nothing: whatever is waited for is a condition, polled until the patience of the test is over.
 //
 // # What they need
 //
 // The Python environment of `make demo`: build/venv, or the interpreter that XEBEC_TEST_PYTHON names, with the worker binding,
-// scikit-learn, the trained models, and what requirements.txt here lists. Under `go test -race` the gateway too is built with
-// the race detector.
+// scikit-learn, the trained models, and what requirements.txt here lists; and redis-server. Under `go test -race` the gateway too
+// is built with the race detector.
 //
 // # Where to read next
 //

@@ -103,7 +103,7 @@ func TestReaperKilled(t *testing.T) {
 func TestTermDrains(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
-		testModel("m", nil, "batching: {policy: none}", "timeout: 10m"), function("f", "m", "slo: 60s")), "--drain-timeout", "60s")
+		testModel("m", nil, "batching: {policy: none}", "timeout: 10m", "cache: off"), function("f", "m", "slo: 60s")), "--drain-timeout", "60s")
 	release := occupy(g, "f", "m") // two queries, and
 	const waiting = 10
 	l := g.startLoad("f", waiting, waiting)

@@ -226,7 +226,7 @@ func isTimeout(err error) bool {
 func TestClientsThatLeaveAreForgotten(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
-		testModel("m", nil, "batching: {policy: none}", "timeout: 10m"), function("f", "m", "slo: 60s")))
+		testModel("m", nil, "batching: {policy: none}", "timeout: 10m", "cache: off"), function("f", "m", "slo: 60s")))
 	release := occupy(g, "f", "m")
 	const clients = 20
 	leave, cancel := context.WithCancel(bounded(t))

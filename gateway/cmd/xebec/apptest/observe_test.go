@@ -251,3 +251,9 @@ func versionServes(g *gateway, function, version string) func(context.Context) (
 		return len(a.Models) == 1 && a.Models[0] == version, a.String()
 	}
 }
+
+// decode reads JSON that the gateway has written.
+func decode[T any](text string) (v T, err error) {
+	err = json.Unmarshal([]byte(text), &v)
+	return v, err
+}

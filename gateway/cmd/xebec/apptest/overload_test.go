@@ -23,7 +23,7 @@ func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	const room = 16
 	g := serve(t, "--config", manifest(t,
-		testModel("m", nil, "batching: {policy: none}", "timeout: 10m", fmt.Sprintf("queue: {max: %d}", room)),
+		testModel("m", nil, "batching: {policy: none}", "timeout: 10m", "cache: off", fmt.Sprintf("queue: {max: %d}", room)),
 		function("f", "m", "slo: 60s"), function("g", "m", "slo: 60s", theDefault)))
 	release := occupy(g, "f", "m")
 	waiting := g.startLoad("f", room, room)
@@ -108,7 +108,7 @@ func stopped(pid int) (bool, string) {
 // memory stays bounded.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	g := serve(t, "--config", manifest(t, testModel("m", nil, "batching: {policy: none}", "timeout: 10m"), function("f", "m", "slo: 60s")))
+	g := serve(t, "--config", manifest(t, testModel("m", nil, "batching: {policy: none}", "timeout: 10m", "cache: off"), function("f", "m", "slo: 60s")))
 	release := occupy(g, "f", "m")
 	// 384 MiB want in; what waits may hold 256 MiB (scheduler.DefaultMaxQueueBytes).
 	const clients, bodyBytes = 48, 8 << 20
