@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
-for program in loadgen floor compare ring figures sim overload; do
+for program in loadgen floor compare ring figures sim overload learning cache; do
 	echo "==> building bin/$program"
 	CGO_ENABLED=0 "$go" build -trimpath -o "bin/$program" "./bench/cmd/$program"
 done
@@ -27,6 +27,12 @@ bin/sim -compare -out bench/results -date "$(date +%F)"
 
 echo '==> a gateway under overload'
 bin/overload
+
+echo "==> the paper's figures 7 to 10: learning from feedback"
+bin/learning
+
+echo '==> the prediction cache beside another one'
+bin/cache
 
 echo '==> benchmarks of the packages'
 results=bench/results/$(date +%F)-packages.txt

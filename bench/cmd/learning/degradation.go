@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Degradation is figure 8.
+type Degradation struct {
+	Queries int `json:"queries"`
+	// From and Until are the queries, counted from 0, between which the best model is a bad one.
+	From     int       `json:"degraded_from"`
+	Until    int       `json:"degraded_until"`
+	Degraded string    `json:"degraded_model"`
+	Models   []Trained `json:"models"`
+	Statics  []Run     `json:"statics"`
+	Policies []Run     `json:"policies"`
+}
+
+// Run is one static choice, or one policy, over the whole sequence.
+type Run struct {
+	Name  string  `json:"name"`
+	Error float64 `json:"error"`
+	// Curve is the error so far.
+	Curve []Point `json:"cumulative_error"`
+	// Phases are the error rates before, while and after the best model was bad.
+	Phases [3]float64 `json:"error_by_phase"`
+	// Best is the part of the queries of each window that the best model was chosen for, of policies that choose one.
+	Best    []Point `json:"share_of_best,omitempty"`
+	Seconds float64 `json:"seconds,omitempty"`
+}
+
+// The axis of figure 8.
+const (
+	curveEvery  = 100
+	shareWindow = 250
+)
+
+// switching are the policies that figure 8 compares; the paper has the first two.
+var switching = []string{"exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"}
+
+// sequence is which image is asked when: real images in an order that a seed decides.
+func sequence(queries, images int, seed uint64) []int {
+	draw := rand.New(rand.NewPCG(seed, 8))
+	out := make([]int, queries)
+	for i := range out {
+		out[i] = draw.IntN(images)
+	}
+	return out
+}
+
+func (d *Degradation) bad(query int) bool { return query >= d.From && query < d.Until }
+
+// run makes the numbers of a sequence of rights and wrongs.
+func (d *Degradation) run(name string, wrong []bool) Run {
+	r := Run{Name: name, Error: errorRate(wrong), Curve: cumulative(wrong, curveEvery)}
+	for i, part := range [][]bool{wrong[:d.From], wrong[d.From:d.Until], wrong[d.Until:]} {
+		r.Phases[i] = errorRate(part)
+	}
+	return r
+}
+
+// bestStatic is the static choice with the fewest errors.
+func (d *Degradation) bestStatic() Run {
+	return slices.MinFunc(d.Statics, func(a, b Run) int { return compare(a.Error, b.Error) })
+}
+
+func measureDegradation(ctx context.Context, cfg config) (*Degradation, error) {
+	e, err := load(cfg.models, "figure8")
+	if err != nil {
+		return nil, err
+	}
+	best := slices.MinFunc(e.Models, func(a, b Trained) int { return compare(a.Error, b.Error) }).Name
+	degraded, err := e.numbers(best + ".degraded")
+	if err != nil {
+		return nil, err
+	}
+	d := &Degradation{Queries: cfg.scaled(20_000), Degraded: best, Models: e.Models}
+	d.From, d.Until = d.Queries/4, d.Queries/2
+	images := sequence(d.Queries, e.Queries, 1)
+	says := func(model string, query int) int64 {
+		if model == best && d.bad(query) {
+			return degraded[images[query]]
+		}
+		return e.answers[model][images[query]]
+	}
+	for _, m := range e.Models {
+		wrong := make([]bool, d.Queries)
+		for i := range wrong {
+			wrong[i] = says(m.Name, i) != e.labels[images[i]]
+		}
+		d.Statics = append(d.Statics, d.run(m.Name, wrong))
+	}
+	g, err := startGateway(ctx, cfg, func(folder string, m *manifestText) {
+		for _, name := range e.names() {
+			var env []string
+			if name == best {
+				env = []string{"DEGRADED_WHILE=" + folder + "/" + switchFile}
+			}
+			m.model(cfg, e, name, false, env...)
+		}
+		for _, p := range switching {
+			m.function(p, e.names(), p, patient)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer g.Stop()
+	for _, policy := range switching {
+		r, err := d.play(ctx, g, e, images, policy, says)
+		if err != nil {
+			return nil, fmt.Errorf("figure 8, %s: %w", policy, err)
+		}
+		d.Policies = append(d.Policies, *r)
+		progress("%s: error %.4f in %.0f s; best static choice %s %.4f", policy, r.Error, r.Seconds, d.bestStatic().Name, d.bestStatic().Error)
+	}
+	return d, nil
+}
+
+// play asks one function the whole sequence, one query after the other, each with its feedback before the next.
+func (d *Degradation) play(ctx context.Context, g *gateway, e *experiment, images []int, function string, says func(string, int) int64) (*Run, error) {
+	c := newClient(g.addr, 1)
+	defer c.close()
+	begin := time.Now()
+	wrong, chosen := make([]bool, d.Queries), make([]bool, d.Queries)
+	single := true
+	for i := range wrong {
+		if i == d.From || i == d.Until || i == 0 {
+			if err := g.degrade(d.bad(i)); err != nil {
+				return nil, err
+			}
+		}
+		got, err := c.predict(ctx, function, e.rows[images[i]], "")
+		if err != nil {
+			return nil, err
+		}
+		if got.Default || len(got.Models) == 0 {
+			return nil, fmt.Errorf("query %d: a default output (%s)", i, got.Explanation)
+		}
+		if !slices.ContainsFunc(got.Models, func(m string) bool { return says(m, i) == got.Output }) {
+			return nil, fmt.Errorf("query %d: output %d, which is not what %v say of it", i, got.Output, got.Models)
+		}
+		label := e.labels[images[i]]
+		wrong[i] = got.Output != label
+		chosen[i] = got.Models[0] == d.Degraded
+		single = single && len(got.Models) == 1
+		if err := c.feedback(ctx, function, got.QueryID, label); err != nil {
+			return nil, err
+		}
+	}
+	r := d.run(function, wrong)
+	if single {
+		r.Best = windows(chosen, shareWindow)
+	}
+	r.Seconds = time.Since(begin).Seconds()
+	return &r, nil
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// manifestText is the declarations of one part. The gateway reads them from a folder of its own, for models differ in what is only
+// known here, where the trainer's files and the switches are.
+type manifestText struct{ strings.Builder }
+
+// noAnswer is every function's default output: no digit.
+const noAnswer = -1
+
+// model declares one of the experiment's. Its environment has the variables of model.py, "NAME=value" each.
+func (m *manifestText) model(cfg config, e *experiment, name string, cached bool, env ...string) {
+	env = append([]string{"LEARNED=" + filepath.Join(e.dir, e.name+"."+name+".joblib"), "OMP_NUM_THREADS=1"}, env...)
+	slices.Sort(env)
+	m.next("Model", name)
+	fmt.Fprintf(m, "version: \"1\"\ninputs:  [{name: pixels, dtype: uint8, shape: [%d]}]\noutputs: [{name: digit, dtype: int64, shape: []}]\n", e.Pixels)
+	fmt.Fprintf(m, "run:\n  command: [python, %q]\n  env:\n", filepath.Join(cfg.models, "learning", "model.py"))
+	for _, entry := range env {
+		key, value, _ := strings.Cut(entry, "=")
+		fmt.Fprintf(m, "    %s: %q\n", key, value)
+	}
+	m.WriteString("cache: " + map[bool]string{true: "on", false: "off"}[cached] + "\n")
+}
+
+// function declares one; policy is in YAML, a name or a mapping.
+func (m *manifestText) function(name string, models []string, policy, slo string) {
+	m.next("Function", name)
+	fmt.Fprintf(m, "models: [%s]\npolicy: %s\nslo: %s\ndefault: %d\n", strings.Join(models, ", "), policy, slo, noAnswer)
+}
+
+func (m *manifestText) next(kind, name string) {
+	if m.Len() > 0 {
+		m.WriteString("---\n")
+	}
+	fmt.Fprintf(m, "kind: %s\nname: %s\n", kind, name)
+}

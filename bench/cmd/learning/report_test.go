@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/resultstest"
+)
+
+var five = []Trained{{"a", "a model", 0.2}, {"b", "another", 0.1}, {"c", "a third", 0.3}, {"d", "a fourth", 0.3}, {"e", "a fifth", 0.3}}
+
+func sampleReport() *Report {
+	d := &Degradation{Queries: 1000, From: 250, Until: 500, Degraded: "b", Models: five}
+	sequence := func(before, bad, after int) []bool { // errors of one in so many
+		wrong := make([]bool, 1000)
+		for i := range wrong {
+			every := after
+			if i < 500 {
+				every = bad
+			}
+			if i < 250 {
+				every = before
+			}
+			wrong[i] = i%every == 0
+		}
+		return wrong
+	}
+	d.Statics = []Run{d.run("a", sequence(5, 5, 5)), d.run("b", sequence(10, 1, 10))}
+	d.Policies = []Run{d.run("exp3", sequence(10, 5, 10)), d.run("exp4", sequence(5, 2, 5)), d.run("ucb1", sequence(5, 5, 2))}
+	d.Policies[0].Best = []Point{{250, 0.9}, {500, 0.3}, {750, 0.4}, {1000, 0.8}}
+	d.Policies[2].Best = []Point{{250, 0.4}, {500, 0.1}, {750, 0.1}, {1000, 0.1}}
+	s := &Stragglers{OfferedQPS: 60, Share: 0.02}
+	for _, members := range []int{1, 16} {
+		s.Points = append(s.Points,
+			StragglerPoint{Members: members, Mitigated: true, Queries: 300, Latency: Latency{5, 4, 20.5}, Missing: 0.05, MissingP99: 0.25, Accuracy: 0.9, Defaults: 0.01},
+			StragglerPoint{Members: members, Queries: 300, Latency: Latency{25, 6, 70}, Accuracy: 0.91})
+	}
+	return &Report{
+		Taken:   results.Taken{When: time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)},
+		Seconds: []Took{{"7", 12.3}},
+		Ensembles: []Ensembles{{Title: "some digits", Queries: 100, Models: five, Policies: []EnsemblePolicy{
+			{Name: "equal weights", Error: 0.08, Groups: []Group{{3, 0.1, 0.5, 0.6}, {4, 0.4, 0.05, 0.8}, {5, 0.5, 0.02, 1}}},
+			{Name: "exp4", Error: 0.1, Missing: 3},
+		}}},
+		Degradation: d,
+		Stragglers:  s,
+		Personal: &Personal{Users: 64, FeedbackPerUser: 20, Groups: 8, Models: five, Global: 0.35, Reported: 0.25, Best: 0.2, Policies: []PersonalRun{
+			{Name: "exp4, by user", Context: true, Error: 0.29, Late: 0.22, Curve: []Point{{0, 0.4}, {5, 0.3}, {10, 0.24}, {15, 0.2}}},
+			{Name: "exp4, one for all", Error: 0.4, Late: 0.4, Curve: []Point{{0, 0.4}, {5, 0.4}, {10, 0.4}, {15, 0.4}}},
+		}},
+		Caching: &Caching{Models: five[:4], Images: 3000, Joins: []CacheRound{{1000, 3000}, {1000, 2000}, {2000, 8000}}, Whole: []CacheRound{{100, 150}}},
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	text := sampleReport().Markdown()
+	resultstest.Contains(t, text,
+		"| some digits, equal weights: 8.0 % against 10.0 %, 20 % fewer | holds |",
+		"| some digits: 2.0 % wrong in the 50 % where all five agree, 14.0 % in the others | holds |",
+		"| 8: exp3 ends with a lower error than any static choice | 12.5 % against 20.0 % (a) | holds |",
+		"| 8: exp4 ends with a lower error than any static choice | 27.5 % against 20.0 % (a) | **does not hold** |",
+		"| P99 70 ms without, 20.5 ms with | holds |",
+		"| 25.0 % errors against 35.0 % | holds |",
+		"| exp4, by user, second half of the feedback: 22.0 % against 25.0 % | holds |",
+		"| feedback alone: 3.0 times (1000 to 3000/s) | holds |",
+		"| queries with their feedback: 1.5 times (100 to 150/s) | holds |",
+		"| exp4 | 10.00 % (3 predictions were missing) | 1.00× |",
+		"| 4 of 5 | 40.0 % | 5.0 % | 0.80 |",
+		"| b | 32.50 % | 10.0 % | 100.0 % | 10.0 % |  |",
+		"| exp4 | 27.50 % | 20.0 % | 50.0 % | 20.0 % | **missed** |",
+		"exp3: left after 250 queries, back after 500 queries; ucb1: 40 % of the queries had it when it became bad.",
+		"| 16 | by 20 ms | 300 | 5.0 | 4.0 | 20.5 | 5.0 % | 25 % | 0.0 % | 90.0 % | 1.0 % |",
+		"| 10 | 24.0 % | 40.0 % |",
+		"exp4, by user is below the global model after 5, and below the reported group's after 10 of feedback",
+		"| feedback alone | 1000 (1000–2000) | 3000 (2000–8000) | 3.00 (2.00–4.00) |",
+		"Taken in: 7 12 s.",
+	)
+	for _, not := range []string{"NaN", "mean nothing", "Inf"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%q in\n%s", not, text)
+		}
+	}
+}
+
+// Any choice of parts has a report; a smoke test says that it is one.
+func TestMarkdownOfAPart(t *testing.T) {
+	whole := sampleReport()
+	for _, r := range []Report{{Ensembles: whole.Ensembles, Quick: true}, {Degradation: whole.Degradation}, {Stragglers: whole.Stragglers}, {Personal: whole.Personal}, {Caching: whole.Caching}} {
+		text := r.Markdown()
+		if r.empty() || strings.Contains(text, "NaN") || strings.Contains(text, "mean nothing") != r.Quick || strings.Count(text, "\n## ") != 2 {
+			t.Error(text)
+		}
+	}
+	if r := (&Report{}); !r.empty() {
+		t.Error("a report of nothing is not empty")
+	}
+}
+
+func TestNoAmountOfFeedback(t *testing.T) {
+	r := PersonalRun{Curve: []Point{{0, 0.1}, {5, 0.4}}}
+	if got := r.below(0.2); got != "no amount" { // a first lucky window does not count
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWriteKeepsReportAndFigures(t *testing.T) {
+	r, dir := sampleReport(), filepath.Join(t.TempDir(), "results")
+	if err := r.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r, resultstest.Read[Report](t, dir, "2030-01-02-learning")); diff != "" {
+		t.Errorf("the JSON does not say the same:\n%s", diff)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "2030-01-02-learning.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, words := range map[string][]string{
+		"7": {"best single", "all agree | not", "4+ agree", "some digits"}, "8": {"exp3", "static choices", "ucb1"}, "9": {"waits for all, P99", "members", "accuracy"}, "10": {"global model", "exp4, by user"},
+	} {
+		name := "2030-01-02-figure" + number + ".svg"
+		if !strings.Contains(string(text), "]("+name+")\n\n## Figure "+number+":") {
+			t.Errorf("the report does not show %s", name)
+		}
+		svg, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		letters := lettersOf(t, name, string(svg))
+		for _, w := range words {
+			if !strings.Contains(letters, w) {
+				t.Errorf("%s: no %q among %q", name, w, letters)
+			}
+		}
+	}
+}
+
+// lettersOf is the text of an SVG, which must be well-formed.
+func lettersOf(t *testing.T, name, svg string) string {
+	t.Helper()
+	var b strings.Builder
+	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return b.String()
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if c, ok := token.(xml.CharData); ok {
+			b.Write(c)
+		}
+	}
+}
