@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
 // The pages for people are checked against the code: what they show must be accepted, and what they name must exist. Sessions
@@ -90,13 +92,60 @@ func blocksOf(t *testing.T, kinds ...string) []block {
 	return all
 }
 
-// TestDocsManifests: every YAML block is a manifest that the gateway would take.
+// TestDocsManifests: every YAML block is a manifest that the gateway would take, with policies that it has.
 func TestDocsManifests(t *testing.T) {
 	for _, b := range blocksOf(t, "yaml") {
-		if _, err := manifest.Decode(manifest.ModelFile, []byte(b.text)); err != nil {
+		set, err := manifest.Decode(manifest.ModelFile, []byte(b.text))
+		if err != nil {
 			t.Errorf("%s: %v", b.at(), err)
+			continue
+		}
+		for i := range set.Functions {
+			f := &set.Functions[i]
+			if _, err := selection.New(f.Policy.Name, f.Policy.Params, f.Models); err != nil {
+				t.Errorf("%s: function %s: %v", b.at(), f.Name, err)
+			}
 		}
 	}
+}
+
+var parameterRow = regexp.MustCompile("(?m)^\\| `[a-z0-9-]+` \\| `[a-z_]+` \\| .*$")
+
+// TestDocsPolicies: the operating guide's table of parameters is that of the policies, word for word.
+func TestDocsPolicies(t *testing.T) {
+	_, page, ok := strings.Cut(read(t, operatingPage), "\n### Parameters of policies\n")
+	if !ok {
+		t.Fatalf("%s: expected a section \"Parameters of policies\"", operatingPage)
+	}
+	page, _, _ = strings.Cut(page, "\n### ")
+	documented := parameterRow.FindAllString(page, -1)
+	var want []string
+	for _, name := range selection.Names() {
+		if !strings.Contains(read(t, operatingPage), "| `"+name+"` |") {
+			t.Errorf("%s: the policy %s has no row", operatingPage, name)
+		}
+		for _, p := range selection.Parameters(name) {
+			want = append(want, fmt.Sprintf("| `%s` | `%s` | %s | %s–%s | %s |", name, p.Name, plain(p.Default), plain(p.Low), plain(p.High), p.Doc))
+		}
+	}
+	for _, row := range want {
+		if !slices.Contains(documented, row) {
+			t.Errorf("%s: expected the row %s", operatingPage, row)
+		}
+	}
+	for _, row := range documented {
+		if !slices.Contains(want, row) {
+			t.Errorf("%s: there is no such parameter: %s", operatingPage, row)
+		}
+	}
+}
+
+// plain is a number as people write it.
+func plain(v any) string {
+	if f, ok := v.(float64); ok {
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	return "–"
 }
 
 var modelField = regexp.MustCompile("(?m)^\\| `([a-z_.`, \\[\\]]+)` \\|")
@@ -109,7 +158,10 @@ func TestDocsFields(t *testing.T) {
 			Run: api.RunSpec{Command: []string{"python"}, Env: map[string]string{"A": "b"}}, Python: ".venv", Cost: 1, Device: "gpu0",
 			Batching: api.BatchingSpec{Policy: api.BatchFixed, Max: 8, Hold: time.Millisecond, Objective: time.Second, Pad: true},
 		}.WithDefaults()},
-		Functions: []api.FunctionSpec{api.FunctionSpec{Name: "f", Models: []string{"m"}, Default: json.RawMessage(`"eA=="`), ColdStart: time.Second, Budget: 1}.WithDefaults()},
+		Functions: []api.FunctionSpec{api.FunctionSpec{
+			Name: "f", Models: []string{"m"}, Default: json.RawMessage(`"eA=="`), ColdStart: time.Second, Budget: 1,
+			Loss: api.LossSpec{Kind: api.LossAbsolute, Scale: 2, Tolerance: 1}, MinConfidence: 0.5, Shadow: map[string]float64{"n": 0.1},
+		}.WithDefaults()},
 	}
 	text, err := set.JSON()
 	if err != nil {
@@ -145,6 +197,14 @@ func TestDocsFields(t *testing.T) {
 			t.Errorf("%s: there is no field %q", modelsPage, name)
 		}
 	}
+	for _, row := range []string{
+		fmt.Sprintf("| `cache` | `%s` |", set.Models[0].Cache), fmt.Sprintf("| `policy` | `%s` |", set.Functions[0].Policy.Name),
+		fmt.Sprintf("| `slo` | `%dms` |", set.Functions[0].SLO.Milliseconds()), fmt.Sprintf("| `weight` | %g |", set.Functions[0].Weight),
+	} {
+		if !strings.Contains(page, "\n"+row) {
+			t.Errorf("%s: expected a row that begins with %s", modelsPage, row)
+		}
+	}
 }
 
 // collectFields gathers the names of fields: groups by their members, tensors by those of the inputs, which stand for both.
@@ -152,7 +212,7 @@ func collectFields(has map[string]bool, path string, o map[string]any) {
 	for name, v := range o {
 		switch v := v.(type) {
 		case map[string]any:
-			if name == "env" {
+			if name == "env" || name == "shadow" { // the keys are the author's
 				has[path+name] = true
 			} else {
 				collectFields(has, path+name+".", v)
@@ -436,14 +496,15 @@ func TestDocsCodes(t *testing.T) {
 	}
 }
 
-// TestDocsModel: the model on the front page is the demo's, and Python compiles every program that the guides show.
+// TestDocsModel: the model and the function on the front page are the demo's, and Python compiles every program that the guides
+// show.
 func TestDocsModel(t *testing.T) {
 	dir := t.TempDir()
 	var programs []string
-	same := 0
-	for i, b := range blocksOf(t, "python") {
+	same := map[string]int{}
+	for i, b := range blocksOf(t, "python", "yaml") {
 		if source, ok := strings.CutPrefix(b.before, "<!-- same as: "); ok {
-			same++
+			same[b.kind]++
 			source = strings.TrimSuffix(source, " -->")
 			if read(t, source) != b.text {
 				t.Errorf("%s differs from %s", b.at(), source)
@@ -452,14 +513,17 @@ func TestDocsModel(t *testing.T) {
 				t.Errorf("%s has %d lines: ten were promised", b.at(), n)
 			}
 		}
+		if b.kind != "python" {
+			continue
+		}
 		name := filepath.Join(dir, fmt.Sprintf("block%d.py", i))
 		if err := os.WriteFile(name, []byte(b.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		programs = append(programs, name)
 	}
-	if same == 0 {
-		t.Errorf("%s: expected a block under a line <!-- same as: FILE -->", readmePage)
+	if same["python"] == 0 || same["yaml"] == 0 {
+		t.Errorf("%s: expected blocks of Python and of YAML under a line <!-- same as: FILE -->", readmePage)
 	}
 	python := os.Getenv("XEBEC_TEST_PYTHON")
 	if python == "" {

@@ -6,10 +6,11 @@
 //
 // # The words
 //
-// A function is what an app calls: a named HTTP endpoint with an input type, a latency objective (SLO), candidate models,
-// a policy that selects among them and learns from feedback, and a default output. A model is a named predictor, a version one immutable release of it, and [ModelID] names the pair.
-// A replica is one running worker that serves one model version. A [Query] is one input on its way to one prediction by
-// one model version; a [Batch] is queries that share one call of the model's predict.
+// A function is what an app calls: a named HTTP endpoint with an input type, a latency objective (SLO), candidate models, a
+// [PolicySpec] that selects among them and learns from feedback, a [LossSpec] that says how labels are compared, and a default
+// output. A model is a named predictor, a version one immutable release of it, and [ModelID] names the pair. A replica is one
+// running worker that serves one model version. A [Query] is one input on its way to one prediction by one model version; a
+// [Batch] is queries that share one call of the model's predict.
 //
 // # Data
 //

@@ -65,7 +65,7 @@ type FeedbackStatus struct {
 	Duplicate uint64 `json:"duplicate"`
 	Late      uint64 `json:"late"`
 	Unknown   uint64 `json:"unknown"`
-	// Refused was malformed, or of a wrong type; Nothing was in order and says nothing of any candidate.
+	// Refused was malformed, of a wrong type, or more than could wait; Nothing was in order and says nothing of any candidate.
 	Refused uint64 `json:"refused"`
 	Nothing uint64 `json:"nothing"`
 	// Asked counts models that were asked for the sake of feedback, Taught labels that were handed to models.

@@ -1,20 +1,38 @@
-// Package gateway answers HTTP: it turns requests of several dialects into queries, and their ends into answers.
+// Package gateway answers HTTP: it turns requests of several dialects into queries, asks models, makes one answer of what they
+// say, and takes feedback.
 //
 // # The way of a request
 //
 // http.go is the only file that touches Hertz's contexts. A handler looks the function up in a table that is replaced as a
-// whole (a look-up takes no lock), asks the function's [Choice] which of its candidates this request goes to, lets the dialect
-// parse the body straight into the pooled buffers of a call, and submits the call's queries to that candidate's scheduler (or
-// refuses them, where the plan has no place for them). Then it returns: nothing of Hertz's context or body is kept. (A large
-// raw body is not copied: its handler stays until the scheduler has released the query.) path.go shows the rest on one screen:
-// the last query to be answered renders the answer, and the connection writes it, from whatever goroutine that was (conn.go).
-// Requests that end their connection are answered by their own handler, which waits.
+// whole (a look-up takes no lock), lets the dialect parse the body straight into the pooled buffers of a call, and submits the
+// call's queries. Then it returns: nothing of Hertz's context or body is kept. (A large raw body of a query that asks one
+// model is not copied: its handler stays until the scheduler has released the query.) path.go shows it on one screen: each
+// query chooses whom it asks, looks in their caches, and goes to their schedulers for the rest, members of one scheduler
+// together; the last query to be settled renders the answer, and the connection writes it, from whatever goroutine that was
+// (conn.go). Requests that end their connection are answered by their own handler, which waits.
+//
+// # The way of a query
+//
+// query.go. Functions with `single` or `prefer` have had their candidate picked by the plan ([Choice]) before the body was
+// parsed; for others a [Selector] chooses, for each query, among those that have replicas and that the plan has room for. Each
+// model that is asked is a member of the query. A member ends by a hit in its model's cache, by another query's evaluation of
+// the same input (its own deadline is an alarm then), or by its lane, which ends it at its deadline whatever happens. The last
+// member to end settles the query: combine.go makes the answer, with a confidence, or asks the policy once more whom to ask.
+// So there is no timer for ensembles, and a straggler is a member that its lane has ended. Shadows are members that nobody
+// waits for.
+//
+// # Feedback
+//
+// join.go remembers the last queries, by id, with what each model said and with which probability it was asked. feedback.go
+// joins feedback with them, or, by input and for ensembles, has the models asked off the caller's path; learn.go makes losses
+// of it, which the selector observes, and hands labels to models that learn by themselves. Each query's feedback counts once.
 //
 // # Ownership
 //
-// A [call] and its items are pooled and have counted owners: the scheduler holds each item until it is released, the answer
-// holds the call until it is written. Whoever lets go last returns them to the pool. After its deadline a call is answered and
-// may still be inside a batch; its buffers are not touched until the scheduler is done with them.
+// A [call], its items (queries) and their members are pooled and have counted owners: a scheduler holds each member until it
+// is released, one that waits for another query's evaluation holds the call, the answer holds it until it is written. Whoever
+// lets go last returns them to the pool. After its deadline a call is answered and may still be inside a batch; its buffers
+// are not touched until the scheduler is done with them.
 //
 // # Dialects
 //
@@ -25,6 +43,12 @@
 // # What it never does
 //
 // It knows no worker, no process and no segment: a model is a signature and a [Lane] to submit queries to. It starts nothing
-// and decides nothing about batches, nor about which candidate is asked: a [Choice] is a plan that others make. The composition
-// is package server.
+// and decides nothing about batches; what a policy decides is package selection's, what it has learned package learned's, and
+// a [Choice] is a plan that others make. It never waits for a store. The composition is package server.
+//
+// # Limits
+//
+// What is remembered of a query costs some 200 bytes, and it is forgotten after DefaultJoins others. Feedback by id must come
+// to the gateway that answered. Outputs that are neither labels nor one tensor of at most MaxAveraged numbers are compared,
+// not averaged.
 package gateway

@@ -57,8 +57,9 @@ def picture(pixels):
 def commands(url, digit):
     """Shell lines that can be pasted as they are, the first of which sets the digit."""
     yield f"DIGIT='{json.dumps({'input': digit['pixels']}, separators=(',', ':'))}'"
-    for name in ("digits-svm", "digits-forest", "digits-logreg"):
+    for name in ("digits-svm", "digits-forest", "digits-logreg", "digits"):
         yield f"curl -s {url}/{name}/predict -d \"$DIGIT\""
+    yield f"curl -s {url}/digits/feedback -d \"${{DIGIT%\\}}}},\\\"label\\\":{digit['label']}}}\""
     yield f"curl -s {url}/noop/predict -d '{{\"input\": [1, 2.5, -3]}}'"
     yield f"curl -s {url}/echo/predict -H 'Content-Type: text/plain' -d 'hello'"
 

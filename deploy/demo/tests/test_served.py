@@ -16,7 +16,11 @@ HEADERS = {"Content-Type": "application/json", "Xebec-Slo-Ms": "60000"}
 
 def predict(gateway, function, body, content_type="application/json"):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://{gateway.functions}/{function}/predict", data, dict(HEADERS, **{"Content-Type": content_type}))
+    return post(gateway, f"{function}/predict", data, content_type)
+
+
+def post(gateway, path, data, content_type="application/json"):
+    request = urllib.request.Request(f"http://{gateway.functions}/{path}", data, dict(HEADERS, **{"Content-Type": content_type}))
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
 
@@ -70,8 +74,50 @@ def test_the_printed_commands_work(gateway):
         done = subprocess.run(["bash", "-c", f"{first}\n{patient}"], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
+        if "/feedback" in line:
+            assert answer == {"status": "pending"}
+            continue
         assert answer["default"] is False, answer
-        if "digits-" in line:
+        if "/digits" in line:
             assert answer["output"] == digit["label"]
         if "/echo/" in line:
             assert base64.b64decode(answer["output"]) == b"hello"
+
+
+def test_digits_learns_what_its_models_are_worth(gateway, held_out):
+    """All three models take part in each answer, and after labels each has been told what it got wrong: what the model itself
+    says of the same digits."""
+    pixels, labels = held_out
+    count = 60
+    wrong = {}
+    for name in train.CLASSIFIERS:
+        predicted = joblib.load(train.MODELS / name / "digits.joblib").predict(pixels[:count])
+        wrong[name] = int((predicted != labels[:count]).sum())
+    before = losses(gateway)
+    right = 0
+    for row, label in zip(pixels[:count], labels[:count].tolist()):
+        answer = predict(gateway, "digits", {"input": row.tolist()})
+        assert sorted(answer["models"]) == sorted(f"{name}@1" for name in train.CLASSIFIERS), answer
+        assert answer["confidence"] >= 0.5 or answer["default"], answer
+        right += answer["output"] == label
+        feedback = json.dumps({"query_id": answer["query_id"], "label": label})
+        for status in ("counted", "duplicate"):
+            assert post(gateway, "digits/feedback", feedback.encode())["status"] == status
+    assert right >= 0.9 * count
+    after = losses(gateway)
+    for name in train.CLASSIFIERS:
+        assert after[name][0] - before[name][0] == count
+        assert after[name][1] - before[name][1] == wrong[name]
+
+
+def losses(gateway):
+    """How many losses each candidate of `digits` was told, and their sum, by the metrics."""
+    with urllib.request.urlopen(f"http://{gateway.admin}/metrics", timeout=60) as response:
+        text = response.read().decode()
+    found = {name: [0.0, 0.0] for name in train.CLASSIFIERS}
+    for line in text.splitlines():
+        for at, family in enumerate(("xebec_feedback_losses_total", "xebec_feedback_loss_sum")):
+            for name in found:
+                if line.startswith(f'{family}{{candidate="{name}",function="digits"}}'):
+                    found[name][at] = float(line.split()[-1])
+    return found

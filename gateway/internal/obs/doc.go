@@ -3,4 +3,8 @@
 // The query path adds to striped counters: no lock, no map, no label look-up for a query. Prometheus's own library renders what
 // a scrape reads from them ([Collector]); the scheduler's histograms are read the same way. Names and units follow
 // Prometheus's conventions: seconds, bytes, _total.
+//
+// What happens seldom, feedback ([Learning], [Loss]), is counted by plain atomics; the cache and the policies' states count
+// for themselves and are read at a scrape. Rows of functions that have had no feedback are left out: of ten thousand most
+// never get any.
 package obs
