@@ -137,6 +137,7 @@ func (p *path) select3(tb testing.TB, policy string, keeps bool) {
 		m.Ready.Store(1)
 		if keeps {
 			m.Cache = p.g.cfg.Cache.Model()
+			m.Told.Store(true)
 		}
 		p.fn.Candidates = append(p.fn.Candidates, Candidate{Model: m})
 	}

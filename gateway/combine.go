@@ -147,7 +147,8 @@ func (it *item) askMore(fn *Function) bool {
 	it.waiting.Store(1)
 	for rest := ask; rest != 0; rest &= rest - 1 {
 		i := rest.First()
-		it.add(&it.more, fn.Candidates[i].Model, fn.Candidates[i].Queue, i)
+		m := it.add(&it.more, fn.Candidates[i].Model, fn.Candidates[i].Queue, i)
+		m.Deadline, m.Expires = it.members[0].Deadline, it.members[0].Expires // it is the query's, whatever became of the model since
 	}
 	s.all = append(append(s.all[:0], it.members...), it.more...)
 	for _, m := range it.more {
@@ -156,7 +157,7 @@ func (it *item) askMore(fn *Function) bool {
 	for _, m := range it.more {
 		if m.evaluated {
 			c.refs.Add(1)
-			it.submit(m)
+			m.submit()
 		}
 	}
 	it.ended()
@@ -171,7 +172,7 @@ func (it *item) fillValues(fn *Function) {
 	s.values, s.out = slices.Grow(s.values[:0], n*a.width)[:n*a.width], slices.Grow(s.out[:0], a.width)[:a.width]
 	c.Width, c.Values, c.Out, c.Tolerance = a.width, s.values, s.out, math.Float64frombits(a.tolerance.Load())
 	for _, m := range it.all() {
-		if m.code == api.OK && !m.shadow {
+		if !m.shadow && m.code == api.OK {
 			readNumbers(s.values[m.candidate*a.width:][:a.width], a.dtype, m.Outputs[0].Data)
 			c.Known = c.Known.With(m.candidate)
 		}
@@ -260,7 +261,7 @@ func (a *Averages) add(i int, row []float64) {
 	a.count[i] = min(a.count[i]+1, averagedOver)
 	mean := a.mean[i*a.width:][:a.width]
 	for j, v := range row {
-		mean[j] += (v - mean[j]) / a.count[i]
+		mean[j] += v/a.count[i] - mean[j]/a.count[i] // the difference itself may be too large for a number
 	}
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -182,10 +183,18 @@ func (g *Gateway) learn(fn *Function, fb *tensorjson.FeedbackItem, inputs *call,
 		f.joined.inputs = append(f.joined.inputs, asked.inputs...)
 	}
 	of := f.joined.fn // as it was when the query was answered
+	if l.kind == labelled && !sameSpecs(of.Candidates[0].Model.Signature.Outputs, fn.Candidates[0].Model.Signature.Outputs) {
+		return late // the label is one of other outputs
+	}
 	if !of.teach(&f.joined, l, &f.numbers) {
 		return nothing
 	}
 	return counted
+}
+
+// sameSpecs reports whether labels of the one are labels of the other.
+func sameSpecs(a, b []api.TensorSpec) bool {
+	return slices.EqualFunc(a, b, func(a, b api.TensorSpec) bool { return a.DType == b.DType && slices.Equal(a.Shape, b.Shape) })
 }
 
 // joinsByInput functions have asked one candidate by chance: feedback is for that one, and asking another would teach something
@@ -206,9 +215,7 @@ func (g *Gateway) ask(fn *Function, of *item, l *lesson) outcome {
 		panic(err) // one is never too many
 	}
 	c.items[0].inputs, of.inputs = of.inputs, c.items[0].inputs
-	if len(l.context) > 0 {
-		c.keep(l.context, nil)
-	}
+	c.keep(l.context, nil)
 	c.learning = learnings.Get().(*learning)
 	c.learning.take(l)
 	c.leave() // nobody waits for it

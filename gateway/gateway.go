@@ -35,8 +35,10 @@ type Model struct {
 	Down atomic.Bool
 	// Cache keeps its predictions; nil: it has none.
 	Cache *cache.Model
+	// Told: a worker has said what the model can do. Until then nothing is cached, for it may see contexts.
+	Told atomic.Bool
 	// Contextual models see their callers' contexts, which are then a part of what is looked up in the cache. Teachable ones learn
-	// from labels, which Teach hands to every replica and Teach does not keep; what they predict changes, so it is not cached. Both follow from what their workers
+	// from labels, which Teach hands to every replica; what they predict changes, so it is not cached. Both follow from what their workers
 	// say of themselves.
 	Contextual, Teachable atomic.Bool
 	Teach                 func(inputs []api.Value, context, label []byte)
@@ -192,7 +194,7 @@ func (m *Model) down() bool { return m.Ready.Load() == 0 && m.Down.Load() }
 
 // cached is the model's cache, nil where its predictions are not to be kept.
 func (m *Model) cached() *cache.Model {
-	if m.Cache == nil || m.Teachable.Load() {
+	if m.Cache == nil || !m.Told.Load() || m.Teachable.Load() {
 		return nil
 	}
 	return m.Cache

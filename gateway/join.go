@@ -51,6 +51,7 @@ type join struct {
 // past is the part of a query that does not vary in size.
 type past struct {
 	asked, arrived, agreed selection.Set
+	given                  bool // the answer was what models said, not the default
 	contextBytes           int
 	values, inputs         bool // they are kept
 }
@@ -101,11 +102,14 @@ func (j *joins) put(it *item) {
 	s := &j.slots[it.id&uint64(len(j.slots)-1)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.fn != nil && (s.id-it.id)&(1<<sequenceBits-1) < 1<<(sequenceBits-1) {
+		return // it was answered so late that a newer one has its place
+	}
 	j.kept.Add(-s.inputBytes)
 	s.id, s.fn, s.used, s.inputBytes = it.id, fn, false, 0
-	s.past = past{asked: it.asked, arrived: it.arrived, agreed: it.agreed, contextBytes: len(c.context)}
-	if s.packed == nil {
-		s.packed = s.inline[:0]
+	s.past = past{asked: it.asked, arrived: it.arrived, agreed: it.agreed, given: it.code == api.OK, contextBytes: len(c.context)}
+	if s.packed == nil || cap(s.packed) > keptValueBytes {
+		s.packed = s.inline[:0] // what was large is seldom so again
 	}
 	b := append(slices.Grow(s.packed[:0], len(c.context)+16*it.asked.Len()), c.context...)
 	le := binary.LittleEndian
@@ -137,9 +141,24 @@ func (j *joins) put(it *item) {
 	}
 	s.packed = b
 	if fn.Selects && fn.Mode == selection.One {
-		s.digest = it.keyOf(true)
+		s.digest = it.digest()
 		j.byInput[s.digest.Lo&uint64(len(j.byInput)-1)].Store(it.id)
 	}
+}
+
+// digest is what feedback by input finds the query by: its context and its inputs.
+func (it *item) digest() cache.Key {
+	c := it.call
+	if len(c.salt) == 0 {
+		return it.keyOf(true)
+	}
+	var b [MaxContextBytes + 2]byte
+	n := copy(b[:], c.context)
+	b[n], b[n+1] = byte(n), byte(n>>8)
+	if n == 0 {
+		return c.g.cfg.Cache.Key(nil, it.inputs)
+	}
+	return c.g.cfg.Cache.Key(b[:n+2], it.inputs)
 }
 
 // predicted is the data of a candidate's prediction.
@@ -152,7 +171,17 @@ func (it *item) predicted(candidate int) []byte {
 
 // keepInputs appends what models learn from, if there is room for it.
 func (j *joins) keepInputs(s *join, b []byte, inputs []api.Value) []byte {
-	from, le := len(b), binary.LittleEndian
+	n := 0
+	for i := range inputs {
+		n += 4 + len(inputs[i].Data) + 1 + 8*len(inputs[i].Dims)
+	}
+	if j.kept.Add(int64(n)) > keptInputBytes {
+		j.kept.Add(-int64(n))
+		return b
+	}
+	s.inputs, s.inputBytes = true, int64(n)
+	b = slices.Grow(b, n)
+	le := binary.LittleEndian
 	for i := range inputs {
 		b = le.AppendUint32(b, uint32(len(inputs[i].Data)))
 		b = append(b, inputs[i].Data...)
@@ -161,12 +190,6 @@ func (j *joins) keepInputs(s *join, b []byte, inputs []api.Value) []byte {
 			b = le.AppendUint64(b, uint64(d))
 		}
 	}
-	n := int64(len(b) - from)
-	if j.kept.Add(n) > keptInputBytes {
-		j.kept.Add(-n)
-		return b[:from]
-	}
-	s.inputs, s.inputBytes = true, n
 	return b
 }
 
@@ -243,6 +266,7 @@ func (to *joined) copy(s *join) {
 	to.packed = append(to.packed[:0], s.packed...)
 	b, le := to.packed, binary.LittleEndian
 	to.context, b = b[:s.contextBytes:s.contextBytes], b[s.contextBytes:]
+	clear(to.data[:])
 	for rest := s.asked; rest != 0; rest &= rest - 1 {
 		i := rest.First()
 		to.p[i], to.class[i], b = math.Float64frombits(le.Uint64(b)), le.Uint64(b[8:]), b[16:]

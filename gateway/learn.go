@@ -94,6 +94,8 @@ func (fn *Function) lossOf(j *joined, i int, l *lesson, scratch *[2][]float64) f
 			readNumbers(scratch[k], a.dtype, data)
 		}
 		return fn.Loss.Of(scratch[0], scratch[1])
+	case !j.given: // nobody's prediction was judged
+		return math.NaN()
 	case j.agreed.Has(i):
 		return l.loss
 	case l.kind == judged && l.loss == 0 && fn.Averages == nil:
@@ -136,9 +138,8 @@ func (c *call) learn() {
 		j.arrived = j.arrived.With(m.candidate)
 		j.class[m.candidate], j.data[m.candidate] = outputClass(m.Outputs), m.Outputs[0].Data
 	}
-	it.arrived = j.arrived
-	if l.kind != labelled {
-		j.agreed = it.wouldAgree(fn)
+	if l.kind != labelled && j.arrived != 0 {
+		it.wouldAnswer(fn, j)
 	}
 	if fn.teach(j, &l.lesson, &l.numbers) {
 		fn.Learning.Counted.Add(1)
@@ -151,11 +152,11 @@ func (c *call) learn() {
 	c.g.asking.Add(-1)
 }
 
-// wouldAgree are the members that agree with the answer that a caller would have been given.
-func (it *item) wouldAgree(fn *Function) selection.Set {
-	if !fn.Selects {
-		return it.arrived
+// wouldAnswer finds whose prediction a caller would have been given, if any.
+func (it *item) wouldAnswer(fn *Function, j *joined) {
+	j.agreed, j.given = j.arrived, true
+	if fn.Selects {
+		it.combine(fn)
+		j.agreed, j.given = it.agreed, !(it.confidence < fn.MinConfidence)
 	}
-	it.combine(fn)
-	return it.agreed
 }

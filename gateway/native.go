@@ -279,7 +279,7 @@ func (c *call) appendMembers(out []byte, it *item) []byte {
 	if rest := it.asked &^ it.arrived; rest != 0 {
 		late := selection.Set(0)
 		for _, m := range it.all() {
-			if m.code == api.DeadlineExceeded || m.code == api.Overloaded || m.code == api.NoReplica {
+			if !m.shadow && (m.code == api.DeadlineExceeded || m.code == api.Overloaded || m.code == api.NoReplica) {
 				late = late.With(m.candidate)
 			}
 		}

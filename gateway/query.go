@@ -23,7 +23,6 @@ type item struct {
 	more    []*member // those that were asked when the first answers were in
 	next    int       // the first of members that dispatch has not looked at
 	waiting atomic.Int32
-	one     [1]*scheduler.Item
 
 	// What became of it.
 	code       api.Code
@@ -52,18 +51,20 @@ type member struct {
 	wait    cache.Waiter
 	leads   bool
 	retried bool
+	one     [1]*scheduler.Item
 	alarm   driver.Alarm
 	alarmed atomic.Uint32
 }
 
 func (m *member) init() { m.Item.Owner, m.alarm.Owner = m, m }
 
-// The states of member.alarmed. Whoever finds the alarm stopped in time, or else its ring, lets go of the reference to the call
-// that a waiting member holds.
+// The states of member.alarmed. A member that waits at the cache holds a reference to its call; it is let go of by the last that
+// has anything to do with the member: the cache's callback, the alarm's ring, or whoever finds the alarm stopped in time.
 const (
 	alarmUnset uint32 = iota
 	alarmSet
-	alarmOver // the member has ended, or is about to ask again
+	alarmRung // the cache's callback is still to come
+	alarmOver // it has come, or the member is about to ask again
 )
 
 // begin makes the item a query that asks nobody yet.
@@ -116,8 +117,10 @@ func (it *item) chooseByPolicy(fn *Function) {
 	if fn.Choice != nil && c.learning == nil {
 		if fn.Mode == selection.Several {
 			planned := selection.Set(fn.Choice.Members())
-			it.dropped = allowed &^ planned
-			allowed &= planned
+			if planned == 0 || allowed&planned != 0 { // else it counts on those that have lost their replicas since
+				it.dropped = allowed &^ planned
+				allowed &= planned
+			}
 		} else {
 			refusing = fn.Choice.Refusing()
 			q.Limits = fn.Choice.Limits(s.limits[:len(fn.Candidates)])
@@ -274,7 +277,7 @@ func (m *member) lookUp() {
 // request asks the cache with a reference to the call that is let go of when the answer is there. False: the member must be
 // evaluated, and the reference is still the caller's.
 func (m *member) request(handle *cache.Model) bool {
-	m.wait.Owner, m.wait.Outputs = m, m.Outputs
+	m.wait.Owner, m.wait.Outputs, m.wait.Until = m, m.Outputs, m.Deadline
 	switch handle.Request(m.item.key(m.model), m.item.saltFor(m.model), m.item.inputs, &m.wait) {
 	case cache.Hit:
 		m.took()
@@ -315,24 +318,22 @@ func (m *member) Failed(_ *cache.Waiter, code api.Code) {
 		m.end(api.DeadlineExceeded) // its ring lets go of the call
 		return
 	}
-	m.retried = true
+	m.retried = code != api.Cancelled // another caller has left: nobody's time was short
 	m.alarmed.Store(alarmUnset)
 	handle := m.model.cached()
 	if handle != nil && m.request(handle) {
 		return
 	}
-	m.item.submit(m) // with the reference that it has
+	m.submit() // with the reference that it has
 }
 
 // waited ends a member that waited for somebody else's evaluation.
 func (m *member) waited(code api.Code) {
 	was := m.alarmed.Swap(alarmOver)
 	c := m.item.call
-	if was == alarmSet && !c.g.cfg.Timers.Stop(&m.alarm) {
-		was = alarmUnset // its ring lets go of the call
-	}
+	last := was == alarmRung || was == alarmSet && c.g.cfg.Timers.Stop(&m.alarm)
 	m.end(code)
-	if was == alarmSet {
+	if last {
 		c.unref()
 	}
 }
@@ -342,6 +343,8 @@ func (m *member) Ring(*driver.Alarm) {
 	c := m.item.call
 	if m.wait.Cancel() {
 		m.end(api.DeadlineExceeded)
+	} else if m.alarmed.CompareAndSwap(alarmSet, alarmRung) || m.alarmed.CompareAndSwap(alarmUnset, alarmRung) {
+		return // the cache is about to call
 	}
 	c.unref()
 }
@@ -382,9 +385,9 @@ func (it *item) ended() {
 }
 
 // submit hands a single member to its lane, with a reference to the call that the caller has taken.
-func (it *item) submit(m *member) {
-	it.one[0] = &m.Item
-	m.model.Lane.SubmitAll(it.one[:])
+func (m *member) submit() {
+	m.one[0] = &m.Item
+	m.model.Lane.SubmitAll(m.one[:])
 }
 
 // settle makes the answer of what has come, or asks for more.

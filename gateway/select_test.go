@@ -333,10 +333,12 @@ func TestCachedPredictions(t *testing.T) {
 func cached(f *fixture) {
 	for _, cand := range f.fn.Candidates {
 		cand.Model.Cache = f.g.cfg.Cache.Model()
+		cand.Model.Told.Store(true)
 	}
 }
 
-// TestCoalescedQueries: equal queries share an evaluation, and each has its own deadline.
+// TestCoalescedQueries: equal queries share an evaluation, and each has its own deadline. Who is in more of a hurry than the one
+// that is being evaluated does not wait behind it.
 func TestCoalescedQueries(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached, withDefault("-1"))
@@ -346,7 +348,7 @@ func TestCoalescedQueries(t *testing.T) {
 	}
 	var asking sync.WaitGroup
 	run := func(sloMillis string) { asking.Add(1); go func() { defer asking.Done(); ask(sloMillis) }() }
-	run("60000")
+	run("10") // nobody tells this one that its time is up: the lane is the test's
 	leader := <-items
 	run("20")
 	if got := <-answers; !got.Default || got.Explanation != api.DeadlineExceeded.Reason() {
@@ -364,6 +366,18 @@ func TestCoalescedQueries(t *testing.T) {
 	if len(items) != 0 {
 		t.Error("it was evaluated more than once")
 	}
+	c.fn.Candidates[0].Model.Cache.Drop()
+	c.fn.Candidates[0].Model.Cache = c.cache.Model()
+	run("60000")
+	leader = <-items
+	run("30000")
+	hurried := <-items
+	sum(hurried)
+	if got := <-answers; got.Output != 10 {
+		t.Errorf("who was in a hurry is answered %+v", got)
+	}
+	sum(leader)
+	asking.Wait()
 }
 
 // waitCoalesced polls until so many queries have waited for another's evaluation.

@@ -104,7 +104,7 @@ type Outcome uint8
 
 const (
 	// Bypass: the cache has nothing to do with this query, and the caller evaluates it. The input is too large, too much is in
-	// flight, the model was dropped, or another input with the same key is there.
+	// flight, the model was dropped, another input with the same key is there, or a query that has more time is being evaluated.
 	Bypass Outcome = iota
 	// Hit: the prediction is in the waiter.
 	Hit
@@ -169,6 +169,9 @@ func (s *shard) request(m *Model, k Key, salt []byte, inputs []api.Value, n int,
 		return Bypass
 	}
 	if e.flight != 0 {
+		if w.Until < s.flights[e.flight-1].until {
+			return Bypass
+		}
 		s.follow(e.flight, w)
 		return Wait
 	}

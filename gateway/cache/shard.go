@@ -40,10 +40,11 @@ type shardCounts struct {
 type flight struct {
 	entry, last   uint32 // first and last block of the entry
 	first, newest *Waiter
+	until         api.Nanos // of the leader
 }
 
 const (
-	flightBytes  = 24
+	flightBytes  = 32
 	flightBlocks = 16 // one flight for so many blocks of a shard, at most maxFlights
 	maxFlights   = 4096
 	slotBytes    = 4 // of the index, and of the memory of the evicted
@@ -112,7 +113,7 @@ func (s *shard) begun(k Key, m *Model, salt []byte, inputs []api.Value, n int, w
 	} else {
 		s.freeFlight = s.flights[f-1].entry
 	}
-	s.flights[f-1] = flight{entry: first, last: last}
+	s.flights[f-1] = flight{entry: first, last: last, until: w.Until}
 
 	e, slot := s.at(first), s.slot(k, m.serial)
 	next := e.next
