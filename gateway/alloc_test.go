@@ -138,6 +138,7 @@ func (p *path) select3(tb testing.TB, policy string, keeps bool) {
 		if keeps {
 			m.Cache = p.g.cfg.Cache.Model()
 			m.Told.Store(true)
+			m.CacheOn.Store(true)
 		}
 		p.fn.Candidates = append(p.fn.Candidates, Candidate{Model: m})
 	}

@@ -33,8 +33,9 @@ type Model struct {
 	ColdStart time.Duration
 	// Down says that no replica is ready and none is about to be.
 	Down atomic.Bool
-	// Cache keeps its predictions; nil: it has none.
-	Cache *cache.Model
+	// Cache keeps its predictions, while CacheOn; nil: it has none.
+	Cache   *cache.Model
+	CacheOn atomic.Bool
 	// Told: a worker has said what the model can do. Until then nothing is cached, for it may see contexts.
 	Told atomic.Bool
 	// Contextual models see their callers' contexts, which are then a part of what is looked up in the cache. Teachable ones learn
@@ -124,55 +125,55 @@ type Choice interface {
 
 // pick chooses the candidate for a request of a function that does not select; refused: the plan has no place for it. A
 // candidate without a replica is passed over for the first one that has any: the plan follows only some milliseconds later.
-func (f *Function) pick() (c Candidate, refused bool) {
-	if f.Selects {
-		return f.Candidates[0], false
+func (fn *Function) pick() (c Candidate, refused bool) {
+	if fn.Selects {
+		return fn.Candidates[0], false
 	}
 	i := 0
-	if f.Choice != nil {
-		i = f.Choice.Pick()
+	if fn.Choice != nil {
+		i = fn.Choice.Pick()
 	}
-	if i < 0 || i >= len(f.Candidates) {
-		return f.Candidates[0], true
+	if i < 0 || i >= len(fn.Candidates) {
+		return fn.Candidates[0], true
 	}
-	if len(f.Candidates) > 1 && f.Candidates[i].Model.Ready.Load() == 0 {
-		for _, other := range f.Candidates {
+	if len(fn.Candidates) > 1 && fn.Candidates[i].Model.Ready.Load() == 0 {
+		for _, other := range fn.Candidates {
 			if other.Model.Ready.Load() > 0 {
 				return other, false
 			}
 		}
 	}
-	return f.Candidates[i], false
+	return fn.Candidates[i], false
 }
 
-// allowed are the candidates of only (0: of all) that have replicas; if none has, those that may get one in time.
-func (f *Function) allowed(only selection.Set) (ready selection.Set) {
+// allowed are the candidates of only (0: of all) that have replicas; if none has (ready is false), those that may get one in time.
+func (fn *Function) allowed(only selection.Set) (allowed selection.Set, ready bool) {
 	if only == 0 {
-		only = selection.All(len(f.Candidates))
+		only = selection.All(len(fn.Candidates))
 	}
-	coming := selection.Set(0)
+	serving, coming := selection.Set(0), selection.Set(0)
 	for rest := only; rest != 0; rest &= rest - 1 {
 		i := rest.First()
-		switch m := f.Candidates[i].Model; {
+		switch m := fn.Candidates[i].Model; {
 		case m.Ready.Load() > 0:
-			ready = ready.With(i)
-		case !m.Down.Load() || !f.hurried():
+			serving = serving.With(i)
+		case !m.Down.Load() || !fn.hurried():
 			coming = coming.With(i)
 		}
 	}
-	if ready == 0 {
-		return coming
+	if serving == 0 {
+		return coming, false
 	}
-	return ready
+	return serving, true
 }
 
 // hurried functions have an answer to give at once where there is nobody to ask, and nothing to wait for.
-func (f *Function) hurried() bool { return f.Default != nil && f.ColdStart == 0 }
+func (fn *Function) hurried() bool { return fn.Default != nil && fn.ColdStart == 0 }
 
 // index is the candidate that the model is.
-func (f *Function) index(m *Model) int {
-	for i := range f.Candidates {
-		if f.Candidates[i].Model == m {
+func (fn *Function) index(m *Model) int {
+	for i := range fn.Candidates {
+		if fn.Candidates[i].Model == m {
 			return i
 		}
 	}
@@ -180,9 +181,9 @@ func (f *Function) index(m *Model) int {
 }
 
 // keepInputs reports whether a candidate learns from labels, and needs inputs for that.
-func (f *Function) keepInputs() bool {
-	for i := range f.Candidates {
-		if f.Candidates[i].Model.Teachable.Load() {
+func (fn *Function) keepInputs() bool {
+	for i := range fn.Candidates {
+		if fn.Candidates[i].Model.Teachable.Load() {
 			return true
 		}
 	}
@@ -194,7 +195,7 @@ func (m *Model) down() bool { return m.Ready.Load() == 0 && m.Down.Load() }
 
 // cached is the model's cache, nil where its predictions are not to be kept.
 func (m *Model) cached() *cache.Model {
-	if m.Cache == nil || !m.Told.Load() || m.Teachable.Load() {
+	if m.Cache == nil || !m.CacheOn.Load() || !m.Told.Load() || m.Teachable.Load() {
 		return nil
 	}
 	return m.Cache

@@ -22,7 +22,7 @@ const DefaultJoins = 1 << 16
 const keptInputBytes = 64 << 20
 
 // keptValueBytes bounds what is kept of one query's numeric predictions, to compute losses from.
-const keptValueBytes = 4 << 10
+const keptValueBytes = 1 << 10
 
 // joins remembers what the last queries were answered by, so that feedback finds it. It is a ring: a query's place follows from its
 // id, and what comes round takes the place of what was there.
@@ -108,7 +108,7 @@ func (j *joins) put(it *item) {
 	j.kept.Add(-s.inputBytes)
 	s.id, s.fn, s.used, s.inputBytes = it.id, fn, false, 0
 	s.past = past{asked: it.asked, arrived: it.arrived, agreed: it.agreed, given: it.code == api.OK, contextBytes: len(c.context)}
-	if s.packed == nil || cap(s.packed) > keptValueBytes {
+	if s.packed == nil || cap(s.packed) > 4*keptValueBytes {
 		s.packed = s.inline[:0] // what was large is seldom so again
 	}
 	b := append(slices.Grow(s.packed[:0], len(c.context)+16*it.asked.Len()), c.context...)

@@ -174,20 +174,20 @@ func (c *call) restrict() error {
 }
 
 // allowedOr is allowed, or where nobody is, only.
-func (f *Function) allowedOr(only selection.Set) selection.Set {
-	if a := f.allowed(only); a != 0 {
+func (fn *Function) allowedOr(only selection.Set) selection.Set {
+	if a, _ := fn.allowed(only); a != 0 {
 		return a
 	}
 	return only
 }
 
-func (f *Function) candidateNames() string {
+func (fn *Function) candidateNames() string {
 	var b []byte
-	for i := range f.Candidates {
+	for i := range fn.Candidates {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(b, f.Candidates[i].Model.ID.String()...)
+		b = append(b, fn.Candidates[i].Model.ID.String()...)
 	}
 	return string(b)
 }

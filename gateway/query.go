@@ -24,6 +24,8 @@ type item struct {
 	next    int       // the first of members that dispatch has not looked at
 	waiting atomic.Int32
 
+	cold bool // nobody who could be asked has a replica: it may wait for the first one
+
 	// What became of it.
 	code       api.Code
 	outputs    []api.Value
@@ -58,13 +60,13 @@ type member struct {
 
 func (m *member) init() { m.Item.Owner, m.alarm.Owner = m, m }
 
-// The states of member.alarmed. A member that waits at the cache holds a reference to its call; it is let go of by the last that
-// has anything to do with the member: the cache's callback, the alarm's ring, or whoever finds the alarm stopped in time.
+// The states of member.alarmed. A member that waits at the cache holds two references to its call: one until the cache has called
+// back, or was told not to; one until its alarm has rung, or was stopped in time.
 const (
 	alarmUnset uint32 = iota
 	alarmSet
-	alarmRung // the cache's callback is still to come
-	alarmOver // it has come, or the member is about to ask again
+	alarmOver  // the cache has called back
+	alarmAgain // it has, before the alarm was set, and the member is to be evaluated after all
 )
 
 // begin makes the item a query that asks nobody yet.
@@ -74,7 +76,7 @@ func (it *item) begin(id uint64) {
 	it.members, it.more, it.next = it.members[:0], it.more[:0], 0
 	it.asked, it.arrived, it.dropped, it.agreed = 0, 0, 0, 0
 	it.code, it.outputs, it.confidence = api.OK, nil, math.NaN()
-	it.keyed = [2]bool{}
+	it.keyed, it.cold = [2]bool{}, true
 }
 
 // choose decides whom the query asks.
@@ -106,7 +108,8 @@ func (it *item) choose() {
 // chooseByPolicy asks the function's policy, within what the plan has room for.
 func (it *item) chooseByPolicy(fn *Function) {
 	c := it.call
-	allowed := fn.allowed(c.only)
+	allowed, ready := fn.allowed(c.only)
+	it.cold = !ready
 	if allowed == 0 {
 		it.code = api.NoReplica
 		return
@@ -190,7 +193,7 @@ func (it *item) add(to *[]*member, model *Model, queue int32, candidate int) *me
 		m = c.g.members.Get().(*member)
 	}
 	wait := c.slo
-	if model.Ready.Load() == 0 {
+	if model.Ready.Load() == 0 && it.cold {
 		cold := model.ColdStart
 		if c.fn != nil {
 			cold = c.fn.ColdStart
@@ -267,7 +270,7 @@ func (m *member) lookUp() {
 		m.evaluated = true
 		return
 	}
-	m.item.call.refs.Add(1) // for a waiting member
+	m.item.call.refs.Add(1)
 	if !m.request(handle) {
 		m.evaluated = true
 		m.item.call.refs.Add(-1) // never the last one
@@ -275,21 +278,31 @@ func (m *member) lookUp() {
 }
 
 // request asks the cache with a reference to the call that is let go of when the answer is there. False: the member must be
-// evaluated, and the reference is still the caller's.
+// evaluated, and the reference is still the caller's, who has another one.
 func (m *member) request(handle *cache.Model) bool {
 	m.wait.Owner, m.wait.Outputs, m.wait.Until = m, m.Outputs, m.Deadline
+	c := m.item.call
 	switch handle.Request(m.item.key(m.model), m.item.saltFor(m.model), m.item.inputs, &m.wait) {
 	case cache.Hit:
 		m.took()
 		m.end(api.OK)
-		m.item.call.unref()
+		c.unref()
 		return true
 	case cache.Wait:
-		m.item.call.g.cfg.Timers.Set(&m.alarm, m.Deadline)
-		if !m.alarmed.CompareAndSwap(alarmUnset, alarmSet) && m.item.call.g.cfg.Timers.Stop(&m.alarm) {
-			m.item.call.unref()
+		c.refs.Add(1) // the alarm's
+		c.g.cfg.Timers.Set(&m.alarm, m.Deadline)
+		if m.alarmed.CompareAndSwap(alarmUnset, alarmSet) {
+			return true
 		}
-		return true
+		stopped := c.g.cfg.Timers.Stop(&m.alarm)
+		if stopped {
+			c.unref()
+		}
+		if m.alarmed.Load() != alarmAgain || !stopped {
+			return m.alarmed.Load() != alarmAgain
+		}
+		m.alarmed.Store(alarmUnset)
+		return m.request(handle)
 	case cache.Lead:
 		m.leads = true
 	}
@@ -306,36 +319,40 @@ func (m *member) Filled(*cache.Waiter) {
 }
 
 // Failed is called by the cache: somebody else's evaluation has failed. Where that was for want of time, which this query may
-// have more of, it asks for itself, once.
+// have more of, or because that caller has left, it asks for itself; for want of time only once.
 func (m *member) Failed(_ *cache.Waiter, code api.Code) {
 	c := m.item.call
-	again := code == api.Overloaded || code == api.DeadlineExceeded || code == api.Cancelled
-	if !again || m.retried || !m.alarmed.CompareAndSwap(alarmSet, alarmOver) {
+	c.refs.Add(1)
+	defer c.unref()
+	if again := code == api.Overloaded || code == api.DeadlineExceeded || code == api.Cancelled; !again || m.retried {
 		m.waited(code)
 		return
 	}
-	if !c.g.cfg.Timers.Stop(&m.alarm) {
-		m.end(api.DeadlineExceeded) // its ring lets go of the call
+	m.retried = code != api.Cancelled
+	if m.alarmed.CompareAndSwap(alarmUnset, alarmAgain) {
+		return // request sees it
+	}
+	m.alarmed.Store(alarmOver)
+	if !c.g.cfg.Timers.Stop(&m.alarm) { // it rings, or has
+		m.end(api.DeadlineExceeded)
+		c.unref()
 		return
 	}
-	m.retried = code != api.Cancelled // another caller has left: nobody's time was short
+	c.unref() // the alarm's
 	m.alarmed.Store(alarmUnset)
-	handle := m.model.cached()
-	if handle != nil && m.request(handle) {
-		return
+	if handle := m.model.cached(); handle == nil || !m.request(handle) {
+		m.submit() // with the reference that it has
 	}
-	m.submit() // with the reference that it has
 }
 
 // waited ends a member that waited for somebody else's evaluation.
 func (m *member) waited(code api.Code) {
-	was := m.alarmed.Swap(alarmOver)
 	c := m.item.call
-	last := was == alarmRung || was == alarmSet && c.g.cfg.Timers.Stop(&m.alarm)
-	m.end(code)
-	if last {
-		c.unref()
+	if m.alarmed.Swap(alarmOver) == alarmSet && c.g.cfg.Timers.Stop(&m.alarm) {
+		c.unref() // never the last one
 	}
+	m.end(code)
+	c.unref()
 }
 
 // Ring is the deadline of a member that waits for somebody else's evaluation.
@@ -343,8 +360,7 @@ func (m *member) Ring(*driver.Alarm) {
 	c := m.item.call
 	if m.wait.Cancel() {
 		m.end(api.DeadlineExceeded)
-	} else if m.alarmed.CompareAndSwap(alarmSet, alarmRung) || m.alarmed.CompareAndSwap(alarmUnset, alarmRung) {
-		return // the cache is about to call
+		c.unref()
 	}
 	c.unref()
 }

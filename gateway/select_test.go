@@ -334,6 +334,7 @@ func cached(f *fixture) {
 	for _, cand := range f.fn.Candidates {
 		cand.Model.Cache = f.g.cfg.Cache.Model()
 		cand.Model.Told.Store(true)
+		cand.Model.CacheOn.Store(true)
 	}
 }
 
@@ -343,11 +344,12 @@ func TestCoalescedQueries(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached, withDefault("-1"))
 	answers := make(chan prediction, 10)
-	ask := func(sloMillis string) {
-		answers <- c.ask(input, "Xebec-Slo-Ms", sloMillis)
-	}
 	var asking sync.WaitGroup
-	run := func(sloMillis string) { asking.Add(1); go func() { defer asking.Done(); ask(sloMillis) }() }
+	body := input
+	run := func(sloMillis string) {
+		asking.Add(1)
+		go func(body string) { defer asking.Done(); answers <- c.ask(body, "Xebec-Slo-Ms", sloMillis) }(body)
+	}
 	run("10") // nobody tells this one that its time is up: the lane is the test's
 	leader := <-items
 	run("20")
@@ -366,8 +368,7 @@ func TestCoalescedQueries(t *testing.T) {
 	if len(items) != 0 {
 		t.Error("it was evaluated more than once")
 	}
-	c.fn.Candidates[0].Model.Cache.Drop()
-	c.fn.Candidates[0].Model.Cache = c.cache.Model()
+	body = `{"input":[1,2,3,4],"salt":"another"}`
 	run("60000")
 	leader = <-items
 	run("30000")
@@ -633,7 +634,7 @@ func TestLabelsAreForwarded(t *testing.T) {
 	type taught struct{ input, context, label string }
 	got := make(chan taught, 4)
 	teach := func(inputs []api.Value, context, label []byte) {
-		got <- taught{fmt.Sprint(inputs[0].Data[:4]), string(context), string(label)}
+		got <- taught{fmt.Sprintf("%v", inputs[0].Data[:4]), string(context), string(label)}
 	}
 	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(1), says(1)}, func(f *fixture) {
 		f.fn.Candidates[1].Model.Teach = teach

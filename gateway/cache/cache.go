@@ -24,6 +24,10 @@ const (
 	stripes       = 8       // of a model's counters; a power of two
 )
 
+// hurry is how much sooner than its leader a query must want the prediction to evaluate it by itself: queries of one latency
+// objective that come at the same time differ by less.
+const hurry = api.Nanos(5e6)
+
 // Cache keeps predictions of all model versions in a bounded memory. All methods may be called from any goroutine.
 type Cache struct {
 	shards        []shard // as many as a power of two; none: nothing is kept
@@ -169,7 +173,7 @@ func (s *shard) request(m *Model, k Key, salt []byte, inputs []api.Value, n int,
 		return Bypass
 	}
 	if e.flight != 0 {
-		if w.Until < s.flights[e.flight-1].until {
+		if s.flights[e.flight-1].until-w.Until > hurry {
 			return Bypass
 		}
 		s.follow(e.flight, w)

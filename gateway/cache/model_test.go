@@ -211,7 +211,7 @@ func TestAgainstAMap(t *testing.T) {
 
 func (m *machine) request(t *rapid.T, model int, inputs []api.Value, salt []byte) {
 	m.serial++
-	q := &query{serial: m.serial, input: fmt.Sprint(m.models[model].serial, salt, inputs)}
+	q := &query{serial: m.serial, input: fmt.Sprint(m.models[model].serial, string(salt), inputs)}
 	q.Owner = q
 	mm := m.models[model]
 	k := mm.Key(salt, inputs)

@@ -21,8 +21,8 @@ type Waiter struct {
 	// Outputs are the caller's and are used again; those of a leader are not touched.
 	Outputs    []api.Value
 	Confidence float64
-	// Until is when the caller wants the prediction. Who wants it sooner than the one that leads does not wait behind it: the
-	// leader's evaluation may have to give way to more urgent ones.
+	// Until is when the caller wants the prediction. Who wants it more than 5 ms sooner than the one that leads does not wait
+	// behind it: the leader's evaluation may have to give way to more urgent ones.
 	Until api.Nanos
 
 	model *Model

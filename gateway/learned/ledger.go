@@ -66,15 +66,6 @@ func isZero(v []float64) bool {
 	return true
 }
 
-func finite(v []float64) bool {
-	for _, x := range v {
-		if !isFinite(x) {
-			return false
-		}
-	}
-	return true
-}
-
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 func add(v, delta []float64) {

@@ -25,7 +25,7 @@ func Vote(c *Combining, weights *Vector) {
 	if total == 0 { // no policy of ours: all are floored
 		weights, total = &even, float64(c.Selected.Len())
 	}
-	support := 0.0
+	var support float64
 	if c.Width > 0 {
 		support = c.average(weights)
 	} else {

@@ -201,6 +201,7 @@ func immutableDiffers(old, new *api.ModelSpec) string {
 
 func (s *Server) updateLocked(d *deployment, spec api.ModelSpec) error {
 	d.current.Store(&spec)
+	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
 	return d.set.SetCount(spec.Replicas.Min)
 }
 

@@ -65,9 +65,8 @@ func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
 	direct := d.lane.AddFunction(1)
 	d.model = gateway.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
 	d.model.ColdStart = directColdStart
-	if spec.Cache == api.CacheOn {
-		d.model.Cache = s.cache.Model()
-	}
+	d.model.Cache = s.cache.Model()
+	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
 	d.model.Teach = d.teach
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: s.runtime, Dir: d.dir(), Command: s.command(spec), Env: environment(spec),
@@ -95,9 +94,7 @@ func (d *deployment) close(ctx context.Context, code api.Code) error {
 	err := d.set.Close(ctx)
 	d.lane.Leave()
 	d.logs.Close()
-	if d.model.Cache != nil {
-		d.model.Cache.Drop()
-	}
+	d.model.Cache.Drop()
 	return err
 }
 

@@ -211,10 +211,8 @@ func (s *Server) Read() obs.Snapshot {
 		for _, st := range d.set.Status() {
 			m.Restarts += uint64(st.Restarts)
 		}
-		if c := d.model.Cache; c != nil {
-			st := c.Stats()
-			m.Cache = map[string]uint64{"hit": st.Hits, "miss": st.Misses, "coalesced": st.Coalesced, "bypass": st.Bypassed}
-		}
+		st := d.model.Cache.Stats()
+		m.Cache = map[string]uint64{"hit": st.Hits, "miss": st.Misses, "coalesced": st.Coalesced, "bypass": st.Bypassed}
 		m.DeadlineLate = histogram(d.lane.LateNanos(), 1e-9, firstNanosLog2, lastNanosLog2)
 		out.Models = append(out.Models, m)
 	}

@@ -91,13 +91,9 @@ func (s *Server) shadowStatusLocked(f *function, serving map[string]*deployment)
 
 // cacheStatus is how the cache serves the version.
 func (d *deployment) cacheStatus() *api.ModelCacheStatus {
-	c := d.model.Cache
-	if c == nil {
-		return &api.ModelCacheStatus{}
-	}
-	st := c.Stats()
+	st := d.model.Cache.Stats()
 	return &api.ModelCacheStatus{
-		On: d.s.cfg.CacheBytes > 0 && !d.model.Teachable.Load(), Hits: st.Hits, Misses: st.Misses, Coalesced: st.Coalesced, Bypassed: st.Bypassed,
+		On: d.s.cfg.CacheBytes > 0 && d.model.CacheOn.Load() && !d.model.Teachable.Load(), Hits: st.Hits, Misses: st.Misses, Coalesced: st.Coalesced, Bypassed: st.Bypassed,
 	}
 }
 

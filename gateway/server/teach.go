@@ -11,9 +11,11 @@ import (
 
 const (
 	// maxLessons bounds the labels that wait for a model that learns by itself; when there are more the oldest give way.
-	maxLessons = 1024
-	// maxTaught bounds the labels that it is handed at once.
-	maxTaught = 256
+	maxLessons     = 1024
+	maxLessonBytes = 64 << 20 // of inputs and labels that wait
+	// maxTaught bounds the labels that it is handed at once, maxTaughtBytes their inputs but for the first one's.
+	maxTaught      = 256
+	maxTaughtBytes = 8 << 20
 )
 
 // lessons are labels on their way to a model's replicas: while one batch is being learned, the next one gathers.
@@ -21,6 +23,7 @@ type lessons struct {
 	mu      sync.Mutex
 	queries []*api.Query
 	labels  [][]byte
+	bytes   int
 	busy    int // replicas that are at the batch before
 }
 
@@ -32,10 +35,11 @@ func (d *deployment) teach(inputs []api.Value, context, label []byte) {
 	}
 	l := &d.lessons
 	l.mu.Lock()
-	if len(l.queries) == maxLessons {
-		l.queries, l.labels = slices.Delete(l.queries, 0, 1), slices.Delete(l.labels, 0, 1)
-	}
 	l.queries, l.labels = append(l.queries, q), append(l.labels, bytes.Clone(label))
+	l.bytes += l.size(len(l.queries) - 1)
+	for len(l.queries) > maxLessons || len(l.queries) > 1 && l.bytes > maxLessonBytes {
+		l.drop(1)
+	}
 	idle := l.busy == 0
 	l.mu.Unlock()
 	if idle {
@@ -48,18 +52,22 @@ func (d *deployment) teachNext() {
 	replicas := d.learners()
 	l := &d.lessons
 	l.mu.Lock()
-	n := min(len(l.queries), maxTaught)
+	n, size := 0, 0
+	for n < min(len(l.queries), maxTaught) && (n == 0 || size+l.size(n) <= maxTaughtBytes) {
+		size += l.size(n)
+		n++
+	}
 	if l.busy > 0 || n == 0 || len(replicas) == 0 {
 		l.mu.Unlock()
 		return
 	}
 	b, labels := &api.Batch{Queries: slices.Clone(l.queries[:n])}, slices.Clone(l.labels[:n])
-	l.queries, l.labels = slices.Delete(l.queries, 0, n), slices.Delete(l.labels, 0, n)
+	l.drop(n)
 	l.busy = len(replicas)
 	l.mu.Unlock()
 	for _, r := range replicas {
 		r.Feedback(b, labels, func(code api.Code) {
-			if code == api.ModelError || code == api.BadOutput {
+			if code == api.ModelError || code == api.BadOutput || code == api.TooLarge {
 				d.noteError(r, &api.BatchResult{Code: code, Detail: r.LastError()})
 			}
 			l.mu.Lock()
@@ -71,6 +79,17 @@ func (d *deployment) teachNext() {
 			}
 		})
 	}
+}
+
+// size is what lesson i takes.
+func (l *lessons) size(i int) int { return l.queries[i].InputBytes() + len(l.labels[i]) }
+
+// drop takes the first n lessons off.
+func (l *lessons) drop(n int) {
+	for i := range n {
+		l.bytes -= l.size(i)
+	}
+	l.queries, l.labels = slices.Delete(l.queries, 0, n), slices.Delete(l.labels, 0, n)
 }
 
 // learners are the replicas that take labels.

@@ -14,11 +14,10 @@ import (
 // epoch uses.
 type town struct {
 	*Epoch
-	t       *testing.T
-	top     *Topology
-	snaps   []scheduler.Snapshot
-	at      api.Nanos
-	devices int
+	t     *testing.T
+	top   *Topology
+	snaps []scheduler.Snapshot
+	at    api.Nanos
 }
 
 // each is what a query takes of a replica of every model, so that a replica does 1,000 in a second.

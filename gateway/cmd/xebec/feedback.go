@@ -169,11 +169,11 @@ func (c *cli) feed(ctx context.Context, function string, body []byte, header htt
 		return nil, err
 	}
 	var failed prediction
-	switch taken := res.StatusCode == http.StatusOK || res.StatusCode == http.StatusAccepted; {
+	switch taken := res.code == http.StatusOK || res.code == http.StatusAccepted; {
 	case json.Unmarshal(text, &failed) != nil, !taken && failed.Cause == "":
 		return nil, c.strange(res)
 	case !taken:
-		return nil, fmt.Errorf("function %s: %s (%s)", function, failed.Cause, res.Status)
+		return nil, fmt.Errorf("function %s: %s (%s)", function, failed.Cause, res.text)
 	}
 	return text, nil
 }

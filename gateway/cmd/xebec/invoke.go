@@ -189,32 +189,38 @@ func (c *cli) invoke(cmd *cobra.Command, function string, body []byte, contentTy
 const contextHeader = "Xebec-Context"
 
 // ask sends a body to the function port and reads the answer, whatever its status.
-func (c *cli) ask(ctx context.Context, path string, body []byte, header http.Header) (*http.Response, []byte, error) {
+func (c *cli) ask(ctx context.Context, path string, body []byte, header http.Header) (status, []byte, error) {
 	base, err := baseURL("--server", c.server)
 	if err != nil {
-		return nil, nil, err
+		return status{}, nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return status{}, nil, err
 	}
 	req.Header = header
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, nil, unreachable(ctx, err, "function port", "--server", c.server)
+		return status{}, nil, unreachable(ctx, err, "function port", "--server", c.server)
 	}
 	defer res.Body.Close()
 	text, err := readAnswer(res)
-	return res, text, err
+	return status{res.StatusCode, res.Status}, text, err
+}
+
+// status is how the function port answered.
+type status struct {
+	code int
+	text string
 }
 
 // strange is the error for an answer that is not one of ours.
-func (c *cli) strange(res *http.Response) error {
-	return fmt.Errorf("%s does not answer like the function port of a xebec gateway (%s): is --server right?", c.server, res.Status)
+func (c *cli) strange(res status) error {
+	return fmt.Errorf("%s does not answer like the function port of a xebec gateway (%s): is --server right?", c.server, res.text)
 }
 
 // showAnswer prints the outputs, notes what people should know, and fails if a query has.
-func (c *cli) showAnswer(function string, res *http.Response, answer prediction, o *invokeOptions) error {
+func (c *cli) showAnswer(function string, res status, answer prediction, o *invokeOptions) error {
 	all := answer.BatchPredictions
 	if all == nil {
 		all = []prediction{answer}
@@ -245,14 +251,14 @@ func (c *cli) showAnswer(function string, res *http.Response, answer prediction,
 		}
 	}
 	switch {
-	case failed == 0 && res.StatusCode == http.StatusOK:
+	case failed == 0 && res.code == http.StatusOK:
 		return nil
 	case answer.BatchPredictions != nil:
 		return fmt.Errorf("%d of %d queries of function %s have no output", failed, len(all), function)
 	case answer.Cause != "":
-		return fmt.Errorf("function %s: %s (%s)", function, answer.Cause, res.Status)
+		return fmt.Errorf("function %s: %s (%s)", function, answer.Cause, res.text)
 	}
-	return fmt.Errorf("function %s: %s", function, res.Status)
+	return fmt.Errorf("function %s: %s", function, res.text)
 }
 
 func compact(w io.Writer, text []byte) error {

@@ -83,7 +83,7 @@ type ModelSample struct {
 	InFlight      int
 	// Endpoint counts the requests that addressed the model itself.
 	Endpoint Reading
-	// Cache counts queries by what the prediction cache had of them; nil: the model has none.
+	// Cache counts queries by what the prediction cache had of them.
 	Cache                            map[string]uint64
 	QueueTime, BatchSize, WorkerTime Histogram
 	Ended                            map[string]uint64

@@ -53,8 +53,7 @@ func OpenFile(path string) (Store, error) {
 	f := &fileStore{path: path}
 	rand.Read(f.writer[:])
 	if err := f.guard(f.open); err != nil {
-		f.Close()
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }

@@ -180,7 +180,7 @@ func (s *Server) start() error {
 	s.cmd, s.gone = cmd, gone
 	if err := s.ready(); err != nil {
 		s.Kill()
-		return fmt.Errorf("%w\n%s", err, s.log.String())
+		return fmt.Errorf("%w; it said:\n%s", err, s.log.String())
 	}
 	return nil
 }
@@ -193,11 +193,11 @@ func (s *Server) ready() error {
 		}
 		select {
 		case <-s.gone:
-			return errors.New("redis-server ended at once; it said:")
+			return errors.New("redis-server ended at once")
 		default:
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("redis-server does not answer after %v: %w; it said:", readyTimeout, err)
+			return fmt.Errorf("redis-server does not answer after %v: %w", readyTimeout, err)
 		}
 		time.Sleep(pollInterval)
 	}

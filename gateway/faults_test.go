@@ -13,10 +13,11 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
 // say gives feedback without HTTP; a panic is the test's failure and not the program's.
-func (c *crowd) say(fn *Function, body string) (status int, err error, out string) {
+func (c *crowd) say(fn *Function, body string) (out string) {
 	c.t.Helper()
 	defer func() {
 		if r := recover(); r != nil {
@@ -24,19 +25,21 @@ func (c *crowd) say(fn *Function, body string) (status int, err error, out strin
 		}
 	}()
 	f := feedbackCalls.Get().(*feedbackCall)
-	status, err = c.g.feedback(fn, []byte(body), nil, f)
-	return status, err, string(f.out)
+	if _, err := c.g.feedback(fn, []byte(body), nil, f); err != nil {
+		return err.Error()
+	}
+	return string(f.out)
 }
 
-// TestReviewFeedbackByInputWithoutContext: a bandit's query that had no context is found by its input.
-func TestReviewFeedbackByInputWithoutContext(t *testing.T) {
+// TestFeedbackByInputWithoutContext: a bandit's query that had no context is found by its input.
+func TestFeedbackByInputWithoutContext(t *testing.T) {
 	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(1), says(1)})
 	c.ask(input)
 	c.feed(`{"input":[1,2,3,4],"label":1}`, 200, `"counted"`)
 }
 
-// TestReviewFeedbackAfterTheOutputsChanged: a query that was answered by an earlier version with other outputs is no reason to fall over.
-func TestReviewFeedbackAfterTheOutputsChanged(t *testing.T) {
+// TestFeedbackAfterTheOutputsChanged: a query that was answered by an earlier version with other outputs is no reason to fall over.
+func TestFeedbackAfterTheOutputsChanged(t *testing.T) {
 	wide := api.Signature{Inputs: floats4.Inputs, Outputs: []api.TensorSpec{{Name: "output", DType: api.Float64, Shape: []int64{4}}}}
 	c := gather(t, "exp4", nil, wide, []func(*scheduler.Item){func(it *scheduler.Item) {
 		end(it, api.OK, appendNumbers(nil, api.Float64, []float64{1, 2, 3, 4}))
@@ -55,8 +58,8 @@ func TestReviewFeedbackAfterTheOutputsChanged(t *testing.T) {
 	c.say(&next, fmt.Sprintf(`{"query_id":%d,"label":1.5}`, p.QueryID))
 }
 
-// TestReviewOfAnotherFunctionsPredictions: what was copied for one feedback is not another's.
-func TestReviewOfAnotherFunctionsPredictions(t *testing.T) {
+// TestOfAnotherFunctionsPredictions: what was copied for one feedback is not another's.
+func TestOfAnotherFunctionsPredictions(t *testing.T) {
 	large := api.Signature{Inputs: floats4.Inputs, Outputs: []api.TensorSpec{{Name: "output", DType: api.Float64, Shape: []int64{1000}}}}
 	c := gather(t, "exp4", nil, large, []func(*scheduler.Item){func(it *scheduler.Item) {
 		end(it, api.OK, appendNumbers(nil, api.Float64, make([]float64, 1000)))
@@ -82,8 +85,8 @@ func TestReviewOfAnotherFunctionsPredictions(t *testing.T) {
 	}
 }
 
-// TestReviewStaleEndToEnd is the same by HTTP alone: function g with one float, then f with many.
-func TestReviewStaleEndToEnd(t *testing.T) {
+// TestStaleEndToEnd is the same by HTTP alone: function g with one float, then f with many.
+func TestStaleEndToEnd(t *testing.T) {
 	large := api.Signature{Inputs: floats4.Inputs, Outputs: []api.TensorSpec{{Name: "output", DType: api.Float64, Shape: []int64{1000}}}}
 	c := gather(t, "exp4", nil, large, []func(*scheduler.Item){func(it *scheduler.Item) {
 		end(it, api.OK, appendNumbers(nil, api.Float64, make([]float64, 1000)))
@@ -117,8 +120,8 @@ func TestReviewStaleEndToEnd(t *testing.T) {
 	c.g.feedback(c.fn, []byte(fmt.Sprintf(`{"query_id":%d,"label":%s}`, b, label)), nil, f)
 }
 
-// TestReviewVerdictByInputWithEverybodyDown: nobody can be asked, and that is all.
-func TestReviewVerdictByInputWithEverybodyDown(t *testing.T) {
+// TestVerdictByInputWithEverybodyDown: nobody can be asked, and that is all.
+func TestVerdictByInputWithEverybodyDown(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(1)}, withDefault("-1"), func(f *fixture) {
 		for _, cand := range f.fn.Candidates {
 			cand.Model.Ready.Store(0)
@@ -131,8 +134,8 @@ func TestReviewVerdictByInputWithEverybodyDown(t *testing.T) {
 	}
 }
 
-// TestReviewVerdictByInputWithEverybodyDownHTTP: and the caller is answered.
-func TestReviewVerdictByInputWithEverybodyDownHTTP(t *testing.T) {
+// TestVerdictByInputWithEverybodyDownHTTP: and the caller is answered.
+func TestVerdictByInputWithEverybodyDownHTTP(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(1)}, withDefault("-1"), func(f *fixture) {
 		for _, cand := range f.fn.Candidates {
 			cand.Model.Ready.Store(0)
@@ -147,9 +150,9 @@ func TestReviewVerdictByInputWithEverybodyDownHTTP(t *testing.T) {
 	}
 }
 
-// TestReviewContextsBeforeTheFirstReplica: what one user's context has led to is not another's, also before the model has said
+// TestContextsBeforeTheFirstReplica: what one user's context has led to is not another's, also before the model has said
 // that it sees contexts.
-func TestReviewContextsBeforeTheFirstReplica(t *testing.T) {
+func TestContextsBeforeTheFirstReplica(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached, func(f *fixture) {
 		f.fn.Candidates[0].Model.Ready.Store(0)
@@ -197,8 +200,8 @@ func TestReviewContextsBeforeTheFirstReplica(t *testing.T) {
 	}
 }
 
-// TestReviewTwoLeadersThatLeave: whose client is still there is not told that it has left.
-func TestReviewTwoLeadersThatLeave(t *testing.T) {
+// TestTwoLeadersThatLeave: whose client is still there is not told that it has left.
+func TestTwoLeadersThatLeave(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached)
 	type result struct {
@@ -217,15 +220,7 @@ func TestReviewTwoLeadersThatLeave(t *testing.T) {
 		}
 	}
 	second := <-items // one of the others has it now
-	deadline := time.After(5 * time.Second)
-	for c.fn.Candidates[0].Model.Cache.Stats().Coalesced < 3 {
-		select {
-		case <-deadline:
-			t.Fatal("the third does not wait")
-		default:
-			time.Sleep(time.Millisecond)
-		}
-	}
+	poll(t, func() bool { return c.fn.Candidates[0].Model.Cache.Stats().Coalesced >= 3 })
 	end(second, api.Cancelled)
 	cancelled := 0
 	for n := 0; n < 3; {
@@ -244,8 +239,8 @@ func TestReviewTwoLeadersThatLeave(t *testing.T) {
 	}
 }
 
-// TestReviewJoinsForgetLargeInputs: what is not kept takes no memory.
-func TestReviewJoinsForgetLargeInputs(t *testing.T) {
+// TestJoinsForgetLargeInputs: what is not kept takes no memory.
+func TestJoinsForgetLargeInputs(t *testing.T) {
 	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(1), says(1)}, func(f *fixture) {
 		f.fn.Candidates[0].Model.Teachable.Store(true)
 		f.g.joins = newJoins(512, &f.g.ids)
@@ -272,15 +267,15 @@ func TestReviewJoinsForgetLargeInputs(t *testing.T) {
 	cl.drop()
 }
 
-// TestReviewVerdictOnADefault: that the default output was right says nothing of models whose answer was not given.
-func TestReviewVerdictOnADefault(t *testing.T) {
+// TestVerdictOnADefault: that the default output was right says nothing of models whose answer was not given.
+func TestVerdictOnADefault(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2), says(3), says(3), says(4)}, withDefault("-1"),
 		func(f *fixture) { f.fn.MinConfidence = 0.6 })
 	got := c.ask(input)
 	if !got.Default {
 		t.Fatal(got)
 	}
-	_, _, out := c.say(c.fn, fmt.Sprintf(`{"query_id":%d,"correct":true}`, got.QueryID))
+	out := c.say(c.fn, fmt.Sprintf(`{"query_id":%d,"correct":true}`, got.QueryID))
 	for i := range 5 {
 		if n, sum := c.fn.Losses[i].Read(); n != 0 {
 			t.Errorf("candidate %d is credited with a loss of %v for a default output (%s)", i, sum, out)
@@ -288,8 +283,8 @@ func TestReviewVerdictOnADefault(t *testing.T) {
 	}
 }
 
-// TestReviewShadowsCodeIsNotRead (with -race): a shadow that ends while the answer is made is not looked at.
-func TestReviewShadowsCodeIsNotRead(t *testing.T) {
+// TestShadowsCodeIsNotRead (with -race): a shadow that ends while the answer is made is not looked at.
+func TestShadowsCodeIsNotRead(t *testing.T) {
 	var done sync.WaitGroup
 	c := gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){saysFloat(1), fails(api.DeadlineExceeded)}, func(f *fixture) {
 		m := NewModel(api.ModelID{Name: "new", Version: "2"}, floatsOut, &lane{submit: func(it *scheduler.Item) {
@@ -305,8 +300,8 @@ func TestReviewShadowsCodeIsNotRead(t *testing.T) {
 	done.Wait()
 }
 
-// TestReviewTwoMembersAskAgain (with -race): members of one query that ask for themselves at the same time do not share memory.
-func TestReviewTwoMembersAskAgain(t *testing.T) {
+// TestTwoMembersAskAgain (with -race): members of one query that ask for themselves at the same time do not share memory.
+func TestTwoMembersAskAgain(t *testing.T) {
 	type got struct {
 		lane int
 		it   *scheduler.Item
@@ -328,9 +323,7 @@ func TestReviewTwoMembersAskAgain(t *testing.T) {
 		}
 		go post()
 		for i := range c.fn.Candidates {
-			for c.fn.Candidates[i].Model.Cache.Stats().Coalesced < uint64(n+1) {
-				time.Sleep(100 * time.Microsecond)
-			}
+			poll(t, func() bool { return c.fn.Candidates[i].Model.Cache.Stats().Coalesced >= uint64(n+1) })
 		}
 		start := make(chan struct{})
 		for _, l := range lead {
@@ -356,21 +349,40 @@ func TestReviewTwoMembersAskAgain(t *testing.T) {
 	}
 }
 
-// slowOwner is a waiter that takes its time when it is told.
+// poll looks until it is so.
+func poll(t *testing.T, so func() bool) {
+	t.Helper()
+	look, late := time.NewTicker(time.Millisecond), time.After(30*time.Second)
+	defer look.Stop()
+	for !so() {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatal("it did not come to that within 30 s")
+		}
+	}
+}
+
+// ringer is told of an alarm.
+type ringer func()
+
+func (r ringer) Ring(*driver.Alarm) { r() }
+
+// slowOwner lets a test hold up a waiter that is told.
 type slowOwner struct{ hold chan struct{} }
 
 func (s *slowOwner) Filled(*cache.Waiter)           { <-s.hold }
 func (s *slowOwner) Failed(*cache.Waiter, api.Code) { <-s.hold }
 
-// TestReviewShadowsAlarmAndFill: a shadow that waits for another's evaluation, whose deadline comes while those before it are being told.
-func TestReviewShadowsAlarmAndFill(t *testing.T) {
+// TestShadowsAlarmAndFill: a shadow that waits for another's evaluation, whose deadline comes while those before it are being told.
+func TestShadowsAlarmAndFill(t *testing.T) {
 	var shadow *Model
 	held := make(chan *scheduler.Item, 1)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)}, func(f *fixture) {
 		shadow = NewModel(api.ModelID{Name: "new", Version: "2"}, floats4, &lane{submit: func(it *scheduler.Item) { held <- it }}, 0, new(obs.Endpoint))
 		shadow.Cache = f.g.cfg.Cache.Model()
 		shadow.Told.Store(true)
-		shadow.Told.Store(true)
+		shadow.CacheOn.Store(true)
 		shadow.Ready.Store(1)
 		f.fn.Shadows = []Shadow{{Candidate: Candidate{Model: shadow, Queue: 3}, Part: 1}}
 	})
@@ -393,15 +405,19 @@ func TestReviewShadowsAlarmAndFill(t *testing.T) {
 		defer func() { panicked <- recover() }()
 		leader.Fill([]api.Value{{Data: int64Bytes(1)}}, 1)
 	}()
-	time.Sleep(600 * time.Millisecond) // its deadline comes
+	rung := make(chan struct{})
+	var later driver.Alarm
+	later.Owner = ringer(func() { close(rung) })
+	c.g.cfg.Timers.Set(&later, c.g.cfg.Now()+api.Nanos(400*time.Millisecond))
+	<-rung // after its deadline
 	close(owner.hold)
 	if p := <-panicked; p != nil {
 		t.Errorf("panics: %v", p)
 	}
 }
 
-// TestReviewSecondStepKeepsTheDeadline: a model that has lost its replicas since the query came does not keep the others' answer.
-func TestReviewSecondStepKeepsTheDeadline(t *testing.T) {
+// TestSecondStepKeepsTheDeadline: a model that has lost its replicas since the query came does not keep the others' answer.
+func TestSecondStepKeepsTheDeadline(t *testing.T) {
 	var third atomic.Pointer[Model]
 	deadline := make(chan time.Duration, 1)
 	c := gather(t, "exp4", map[string]any{"first": 2.0, "explore": 0.0}, floats4, []func(*scheduler.Item){says(1), func(it *scheduler.Item) {
@@ -420,8 +436,8 @@ func TestReviewSecondStepKeepsTheDeadline(t *testing.T) {
 	}
 }
 
-// TestReviewHurriedFollower: who has 20 ms does not wait behind a query that has ten minutes.
-func TestReviewHurriedFollower(t *testing.T) {
+// TestHurriedFollower: who has 20 ms does not wait behind a query that has ten minutes.
+func TestHurriedFollower(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) {
 		if it.Deadline-it.Arrived > api.Nanos(time.Minute) {
@@ -430,10 +446,15 @@ func TestReviewHurriedFollower(t *testing.T) {
 			sum(it)
 		}
 	}}, cached, withDefault("-1"), func(f *fixture) { f.fn.SLO = 100 * time.Millisecond })
-	go c.ask(input, "Xebec-Slo-Ms", "600000")
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		c.post("/f/predict", "application/json", input, "Xebec-Slo-Ms", "600000")
+	}()
 	it := <-items
 	if got := c.ask(input); got.Default {
 		t.Errorf("a query with 100 ms is answered %+v: it waited for one with ten minutes", got)
 	}
 	sum(it)
+	<-asked
 }
