@@ -47,7 +47,9 @@ type member struct {
 	candidate int
 	shadow    bool // its answer is compared, not given
 	evaluated bool // it goes, or went, to its lane
-	code      api.Code
+	// contextual models see contexts: predictions for one are not for another.
+	contextual bool
+	code       api.Code
 
 	// Where the model has a cache: wait is its place there. As a leader it evaluates what others may be waiting for.
 	wait    cache.Waiter
@@ -177,7 +179,8 @@ func (it *item) takeDropped(fn *Function) {
 	for rest := it.dropped; rest != 0; rest &= rest - 1 {
 		i := rest.First()
 		m := fn.Candidates[i].Model
-		if handle := m.cached(); handle != nil && handle.Fetch(it.key(m), it.saltFor(m), it.inputs, &it.scratch.peek) {
+		contextual := m.Contextual.Load()
+		if handle := m.cached(); handle != nil && handle.Fetch(it.keyOf(contextual), it.saltFor(contextual), it.inputs, &it.scratch.peek) {
 			it.asked = it.asked.With(i)
 			it.dropped = it.dropped.Without(i)
 			it.scratch.selection.P[i] = 1
@@ -201,7 +204,7 @@ func (it *item) add(to *[]*member, model *Model, queue int32, candidate int) *me
 		wait = max(wait, api.Nanos(cold))
 	}
 	m.item, m.model, m.candidate, m.shadow = it, model, candidate, false
-	m.code, m.leads, m.retried, m.evaluated = api.OK, false, false, false
+	m.code, m.leads, m.retried, m.evaluated, m.contextual = api.OK, false, false, false, model.Contextual.Load()
 	m.alarmed.Store(alarmUnset)
 	m.ID, m.Function, m.Inputs, m.Context = it.id, queue, it.inputs, c.context
 	m.Arrived, m.Deadline = c.arrived, c.arrived+wait
@@ -241,24 +244,21 @@ func (it *item) needsLane() bool {
 }
 
 // saltFor is what distinguishes equal inputs: what the caller says, and for models that see it the context.
-func (it *item) saltFor(m *Model) []byte {
-	if m.Contextual.Load() {
+func (it *item) saltFor(contextual bool) []byte {
+	if contextual {
 		return it.call.contextSalt
 	}
 	return it.call.salt
 }
 
-// key is where the caches look for the query.
-func (it *item) key(m *Model) cache.Key { return it.keyOf(m.Contextual.Load()) }
-
+// keyOf is where the caches look for the query.
 func (it *item) keyOf(contextual bool) cache.Key {
-	c, i := it.call, 0
-	salt := c.salt
+	i := 0
 	if contextual {
-		i, salt = 1, c.contextSalt
+		i = 1
 	}
 	if !it.keyed[i] {
-		it.keys[i], it.keyed[i] = c.g.cfg.Cache.Key(salt, it.inputs), true
+		it.keys[i], it.keyed[i] = it.call.g.cfg.Cache.Key(it.saltFor(contextual), it.inputs), true
 	}
 	return it.keys[i]
 }
@@ -282,7 +282,7 @@ func (m *member) lookUp() {
 func (m *member) request(handle *cache.Model) bool {
 	m.wait.Owner, m.wait.Outputs, m.wait.Until = m, m.Outputs, m.Deadline
 	c := m.item.call
-	switch handle.Request(m.item.key(m.model), m.item.saltFor(m.model), m.item.inputs, &m.wait) {
+	switch handle.Request(m.item.keyOf(m.contextual), m.item.saltFor(m.contextual), m.item.inputs, &m.wait) {
 	case cache.Hit:
 		m.took()
 		m.end(api.OK)
@@ -298,8 +298,11 @@ func (m *member) request(handle *cache.Model) bool {
 		if stopped {
 			c.unref()
 		}
-		if m.alarmed.Load() != alarmAgain || !stopped {
-			return m.alarmed.Load() != alarmAgain
+		if m.alarmed.Load() == alarmOver {
+			return true
+		}
+		if !stopped { // its time is up, and the lane will say so
+			return false
 		}
 		m.alarmed.Store(alarmUnset)
 		return m.request(handle)

@@ -17,8 +17,12 @@ import (
 // until waits for a condition that a goroutine of the table's brings about.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
+	look, late := time.NewTicker(time.Millisecond), time.After(30*time.Second)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-late:
 			t.Fatalf("waited in vain: %s", what)
 		}
 	}
