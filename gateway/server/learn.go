@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// gainsEvery is how often the planner is told what functions have learned of their candidates.
-	gainsEvery = 200 * time.Millisecond
 	// closeStoreWithin bounds how long the end waits for a store that takes the last deltas.
 	closeStoreWithin = 5 * time.Second
 	stateFile        = "state.db"
@@ -157,35 +155,20 @@ func (s *Server) planShadowsLocked(t *driver.Topology, f *function, at map[*depl
 			Key: sh.key, Name: shadowName(f.spec.Name), Weight: api.MinWeight, SLONanos: int64(f.spec.SLO), Mode: planner.All, Background: true,
 			Candidates: []planner.CandidateInfo{{Model: at[d], Queue: d.shadowQueueLocked(f), Gain: shadowGain}},
 		})
-		t.Choices = append(t.Choices, sh.choice)
+		t.Choices, t.Gains = append(t.Choices, sh.choice), append(t.Gains, nil)
 	}
+}
+
+// gains is who tells the planner what the function has learned of its candidates: under overload the least useful goes first.
+func (f *function) gains() func([]float64) {
+	if !f.selects() {
+		return nil
+	}
+	return f.learned.Gains
 }
 
 // shadowGain is what a shadow's answer is worth beside those that are given.
 const shadowGain = 0.01
-
-// keepGains tells the planner what functions have learned of their candidates: under overload the least useful goes first.
-func (s *Server) keepGains(ctx context.Context) {
-	tick := time.NewTicker(gainsEvery)
-	defer tick.Stop()
-	var gains [selection.MaxCandidates]float64
-	for {
-		select {
-		case <-tick.C:
-			s.mu.Lock()
-			for _, f := range s.functions {
-				if f.selects() && f.choice != nil {
-					dst := gains[:len(f.spec.Models)]
-					f.learned.Gains(dst)
-					f.choice.SetGains(dst)
-				}
-			}
-			s.mu.Unlock()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
 
 // removeQueuesLocked detaches a function that is no more from every model.
 func (s *Server) removeQueuesLocked(name string) {

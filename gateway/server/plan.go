@@ -78,7 +78,7 @@ func (s *Server) topologyLocked(serving map[string]*deployment) *driver.Topology
 		}
 		if len(info.Candidates) > 0 {
 			t.Functions = append(t.Functions, info)
-			t.Choices = append(t.Choices, f.choice)
+			t.Choices, t.Gains = append(t.Choices, f.choice), append(t.Gains, f.gains())
 			s.planShadowsLocked(t, f, at, serving)
 		}
 	}

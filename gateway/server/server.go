@@ -245,9 +245,8 @@ func (s *Server) run(ctx context.Context) (err error) {
 
 	publishing, stopPublishing := context.WithCancel(context.Background())
 	var publisher sync.WaitGroup
-	publisher.Add(2)
+	publisher.Add(1)
 	go func() { defer publisher.Done(); s.keepPublishing(publishing) }()
-	go func() { defer publisher.Done(); s.keepGains(publishing) }()
 	defer publisher.Wait()
 	defer stopPublishing()
 

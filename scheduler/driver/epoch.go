@@ -19,7 +19,9 @@ const (
 	// maxPlanningShare bounds what planning costs: an epoch is stretched so that making a plan takes at most one part in so
 	// many of it, but to no more than maxStretch times its length. Waiting for lanes that are at work does not count.
 	maxPlanningShare = 20
-	maxStretch       = 10
+	// gainsEpochs is how many epochs policies are asked once in: what they have learned changes slowly beside a rate.
+	gainsEpochs = 16
+	maxStretch  = 10
 )
 
 // Topology is what an epoch plans for, with the parts that carry the plans out. It is not changed once it is set.
@@ -28,6 +30,9 @@ type Topology struct {
 	Lanes   []*Lane   // of each model
 	Choices []*Choice // of each function
 	Devices []*Device // of each device
+	// Gains writes what each function's policy finds an answer of each candidate worth, see [Choice.SetGains]; nil, and nil
+	// for a function: what is declared. Called by the epoch for functions that have traffic, every gainsEpochs epochs.
+	Gains []func(gains []float64)
 }
 
 // Epoch makes plans: every period it takes snapshots of the lanes that are awake, has a plan made and puts it in force, off
@@ -59,6 +64,7 @@ type Epoch struct {
 	askers  [][]int32 // of each lane: the functions that may ask it
 	status  EpochStatus
 	snap    scheduler.Snapshot
+	gains   [64]float64 // as many as a function has candidates at most
 }
 
 // awakeLane is what the epoch knows of a lane.
@@ -171,6 +177,9 @@ func (e *Epoch) plan() time.Duration {
 	}
 	planning := e.clock.Now()
 	e.in = e.collect.Input()
+	if e.status.Epochs%gainsEpochs == 0 {
+		e.askGains()
+	}
 	e.planner.Plan(e.in, &e.out)
 	planned := int64(e.clock.Now() - planning)
 	e.apply()
@@ -180,6 +189,20 @@ func (e *Epoch) plan() time.Duration {
 	e.status.Epochs++
 	e.status.LastNanos, e.status.LastAt = took, began
 	return time.Duration(max(e.nanos-took, min(maxPlanningShare*planned, maxStretch*e.nanos), 1))
+}
+
+// askGains hears from policies what they have learned, for the plans after this one.
+func (e *Epoch) askGains() {
+	if e.now.Gains == nil {
+		return
+	}
+	for _, f := range e.collect.Functions {
+		ask := e.now.Gains[f]
+		if n := len(e.now.Functions[f].Candidates); ask != nil && n <= len(e.gains) {
+			ask(e.gains[:n])
+			e.now.Choices[f].SetGains(e.gains[:n])
+		}
+	}
 }
 
 // install changes to a new topology. What was learned of rates starts anew, which takes about a tenth of a second.

@@ -290,3 +290,23 @@ func TestMembersAreAwakeTogether(t *testing.T) {
 	k.want(api.ModelRemoved, api.ModelRemoved)
 	eventually(func() bool { return status(e).Awake == 0 })
 }
+
+// TestPoliciesAreAskedForGains: what policies have learned is heard by the epoch, of functions that have traffic and no others.
+func TestPoliciesAreAskedForGains(t *testing.T) {
+	two := planner.FunctionInfo{Mode: planner.All, Candidates: make([]planner.CandidateInfo, 2)}
+	top := &Topology{
+		Topology: planner.Topology{Functions: []planner.FunctionInfo{two, two, two}},
+		Choices:  []*Choice{NewChoice(planner.All, 2, nil), NewChoice(planner.All, 2, nil), NewChoice(planner.All, 2, nil)},
+	}
+	e := &Epoch{now: top, collect: &planner.Collector{Functions: []int32{0, 2}}}
+	e.askGains() // nobody has anything to say
+	says := func(gains []float64) { copy(gains, []float64{0.25, 0.75}) }
+	top.Gains = []func([]float64){says, func([]float64) { t.Error("a function without traffic was asked") }, nil}
+	e.askGains()
+	if g, ok := top.Choices[0].gain(1); g != 0.75 || !ok {
+		t.Errorf("the second candidate's gain is %v (%v), want 0.75", g, ok)
+	}
+	if g, ok := top.Choices[2].gain(1); ok {
+		t.Errorf("a function whose policy says nothing has the gain %v", g)
+	}
+}
