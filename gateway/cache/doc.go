@@ -19,7 +19,8 @@
 //   - No query is answered with another's prediction. A key is 128 bits of a hash, and says only where to look: salt, dimensions and
 //     bytes are compared, and an input that is not the same is a collision, which bypasses the cache. (Clipper compared 64 bits
 //     of hash and nothing else.)
-//   - An input is evaluated once at a time for each model. Everybody who asks meanwhile gets that answer.
+//   - An input is evaluated once at a time for each model. Everybody who asks meanwhile gets that answer, but for those who want it
+//     more than 5 ms sooner than the leader ([Waiter.Until]): they bypass the cache.
 //   - Every waiter ends once: by its owner being called, or by a Cancel that returned true.
 //   - A prediction that failed or was lost leaves nothing behind: the next who asks leads. (In Clipper such an entry stayed for
 //     ever.) One that comes after everybody's deadline is kept all the same.
