@@ -9,8 +9,9 @@
 // A function is what an app calls: a named HTTP endpoint with an input type, a latency objective (SLO), candidate models, a
 // [PolicySpec] that selects among them and learns from feedback, a [LossSpec] that says how labels are compared, and a default
 // output. A model is a named predictor, a version one immutable release of it, and [ModelID] names the pair. A replica is one
-// running worker that serves one model version. A [Query] is one input on its way to one prediction by one model version; a
-// [Batch] is queries that share one call of the model's predict.
+// running worker that serves one model version. A model's traffic ([TrafficSpec]) is which of its versions are loaded and which of
+// them answer; [VersionStatus] is where one of them is in its life. A [Query] is one input on its way to one prediction by one
+// model version; a [Batch] is queries that share one call of the model's predict.
 //
 // # Data
 //

@@ -12,7 +12,8 @@ import (
 // FunctionSpec declares what an app calls: a named HTTP endpoint over one or several candidate models.
 type FunctionSpec struct {
 	Name string
-	// Models are the candidates: "name" means the model's serving version, "name@version" pins one.
+	// Models are the candidates: "name" means the model's serving version, "name@version" pins one, "name@label" means the one that the
+	// model's [TrafficSpec] gives that label.
 	Models []string
 	// SLO is the latency objective: the longest that a caller waits for its answer.
 	SLO time.Duration
@@ -36,6 +37,8 @@ type FunctionSpec struct {
 	// ColdStart is how long a query may wait for the first replica of a model that has none: its deadline is then
 	// arrival + max(SLO, ColdStart).
 	ColdStart time.Duration
+	// Log is what the inference log takes of the function's queries; nil: nothing.
+	Log *LogSpec
 }
 
 // Defaults and limits of a function's spec.
@@ -102,6 +105,7 @@ func (f FunctionSpec) Validate() error {
 	if f.ColdStart < 0 || f.ColdStart > MaxColdStart {
 		e.add("cold_start", "%s: expected 0 to %s", f.ColdStart, MaxColdStart)
 	}
+	f.Log.validate(&e)
 	return e.err()
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // The JSON form of a spec has the field names and the duration strings of the manifest, so that what an operator reads in a
-// status is what he may write in a file. Dir is left out here as it is there.
+// status is what he may write in a file.
 
 type tensorJSON struct {
 	Name  string  `json:"name"`
@@ -15,20 +15,37 @@ type tensorJSON struct {
 }
 
 type modelJSON struct {
-	Name     string       `json:"name"`
-	Version  string       `json:"version"`
-	Inputs   []tensorJSON `json:"inputs"`
-	Outputs  []tensorJSON `json:"outputs"`
-	Run      runJSON      `json:"run"`
-	Python   string       `json:"python,omitempty"`
-	Replicas replicasJSON `json:"replicas"`
-	Batching batchingJSON `json:"batching"`
-	Retry    *bool        `json:"retry,omitempty"`
-	Timeout  duration     `json:"timeout,omitempty"`
-	Queue    queueJSON    `json:"queue"`
-	Cache    string       `json:"cache,omitempty"`
-	Cost     float64      `json:"cost,omitempty"`
-	Device   string       `json:"device,omitempty"`
+	Name     string        `json:"name"`
+	Version  string        `json:"version"`
+	Inputs   []tensorJSON  `json:"inputs"`
+	Outputs  []tensorJSON  `json:"outputs"`
+	Run      runJSON       `json:"run"`
+	Python   string        `json:"python,omitempty"`
+	Replicas replicasJSON  `json:"replicas"`
+	Batching batchingJSON  `json:"batching"`
+	Retry    *bool         `json:"retry,omitempty"`
+	Timeout  duration      `json:"timeout,omitempty"`
+	Queue    queueJSON     `json:"queue"`
+	Cache    string        `json:"cache,omitempty"`
+	Cost     float64       `json:"cost,omitempty"`
+	Device   string        `json:"device,omitempty"`
+	Warmup   *warmupJSON   `json:"warmup,omitempty"`
+	Validate *validateJSON `json:"validate,omitempty"`
+	Dir      string        `json:"dir,omitempty"`
+}
+
+type warmupJSON struct {
+	Queries string `json:"queries"`
+	Repeat  int    `json:"repeat,omitempty"`
+}
+
+type validateJSON struct {
+	Queries       string  `json:"queries"`
+	Expect        string  `json:"expect,omitempty"`
+	MinAccuracy   float64 `json:"min_accuracy,omitempty"`
+	MaxDifference float64 `json:"max_difference,omitempty"`
+	Tolerance     float64 `json:"tolerance,omitempty"`
+	Extremes      *bool   `json:"extremes,omitempty"`
 }
 
 type runJSON struct {
@@ -67,6 +84,11 @@ type functionJSON struct {
 	Weight        float64            `json:"weight,omitempty"`
 	Budget        float64            `json:"budget,omitempty"`
 	ColdStart     duration           `json:"cold_start,omitempty"`
+	Log           *logJSON           `json:"log,omitempty"`
+}
+
+type logJSON struct {
+	Sample float64 `json:"sample"`
 }
 
 // duration is a time.Duration that JSON sees as "20ms".
@@ -82,7 +104,7 @@ func (d *duration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// MarshalJSON writes the spec with the names of the manifest, without Dir.
+// MarshalJSON writes the spec with the names of the manifest.
 func (m ModelSpec) MarshalJSON() ([]byte, error) {
 	return json.Marshal(modelJSON{
 		Name:     m.Name,
@@ -96,12 +118,15 @@ func (m ModelSpec) MarshalJSON() ([]byte, error) {
 			Policy: m.Batching.Policy, Max: m.Batching.Max, MaxBytes: m.Batching.MaxBytes,
 			Hold: duration(m.Batching.Hold), Objective: duration(m.Batching.Objective), Pad: m.Batching.Pad,
 		},
-		Retry:   m.Retry,
-		Timeout: duration(m.Timeout),
-		Queue:   queueJSON(m.Queue),
-		Cache:   m.Cache,
-		Cost:    m.Cost,
-		Device:  m.Device,
+		Retry:    m.Retry,
+		Timeout:  duration(m.Timeout),
+		Queue:    queueJSON(m.Queue),
+		Cache:    m.Cache,
+		Cost:     m.Cost,
+		Device:   m.Device,
+		Warmup:   (*warmupJSON)(m.Warmup),
+		Validate: (*validateJSON)(m.Validation),
+		Dir:      m.Dir,
 	})
 }
 
@@ -128,7 +153,7 @@ func (m *ModelSpec) UnmarshalJSON(data []byte) error {
 			Hold: time.Duration(j.Batching.Hold), Objective: time.Duration(j.Batching.Objective), Pad: j.Batching.Pad,
 		},
 		Retry: j.Retry, Timeout: time.Duration(j.Timeout), Queue: QueueSpec(j.Queue), Cache: j.Cache,
-		Cost: j.Cost, Device: j.Device,
+		Cost: j.Cost, Device: j.Device, Warmup: (*WarmupSpec)(j.Warmup), Validation: (*ValidateSpec)(j.Validate), Dir: j.Dir,
 	}
 	return nil
 }
@@ -137,7 +162,7 @@ func (m *ModelSpec) UnmarshalJSON(data []byte) error {
 func (f FunctionSpec) MarshalJSON() ([]byte, error) {
 	j := functionJSON{
 		Name: f.Name, Models: f.Models, SLO: duration(f.SLO), Default: f.Default, MinConfidence: f.MinConfidence, Shadow: f.Shadow,
-		Weight: f.Weight, Budget: f.Budget, ColdStart: duration(f.ColdStart),
+		Weight: f.Weight, Budget: f.Budget, ColdStart: duration(f.ColdStart), Log: (*logJSON)(f.Log),
 	}
 	if f.Policy.Name != "" || f.Policy.Params != nil {
 		j.Policy = &f.Policy
@@ -164,7 +189,7 @@ func (f *FunctionSpec) UnmarshalJSON(data []byte) error {
 	}
 	*f = FunctionSpec{
 		Name: j.Name, Models: j.Models, SLO: time.Duration(j.SLO), Default: j.Default, MinConfidence: j.MinConfidence, Shadow: j.Shadow,
-		Weight: j.Weight, Budget: j.Budget, ColdStart: time.Duration(j.ColdStart),
+		Weight: j.Weight, Budget: j.Budget, ColdStart: time.Duration(j.ColdStart), Log: (*LogSpec)(j.Log),
 	}
 	if j.Policy != nil {
 		f.Policy = *j.Policy

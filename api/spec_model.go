@@ -2,7 +2,9 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -39,8 +41,12 @@ type ModelSpec struct {
 	// Device names a device that the model's replicas share with other models, so that they take turns on it; empty: none.
 	// Which devices there are is known to the gateway, not here.
 	Device string
-	// Dir is the directory that relative paths of the spec mean and in which the worker starts. It is no part of a manifest:
-	// whoever read the manifest knows where it lay.
+	// Warmup and Validation are what a replica, and a version, must have done before it gets traffic; nil: nothing.
+	Warmup     *WarmupSpec
+	Validation *ValidateSpec // "validate" in a manifest
+	// Dir is the directory that relative paths of the spec mean and in which the worker starts. A manifest that does not say
+	// it means the directory that it lies in, and one that says a relative path means that it is relative to there: the
+	// manifest package knows.
 	Dir string
 }
 
@@ -147,6 +153,30 @@ func (m *ModelSpec) ID() ModelID { return ModelID{Name: m.Name, Version: m.Versi
 // Signature is what the model takes and returns. It shares the spec's slices.
 func (m *ModelSpec) Signature() Signature { return Signature{Inputs: m.Inputs, Outputs: m.Outputs} }
 
+// Fixed names the first field in which another spec of the same version differs that may not: what it takes and returns, and what runs. It
+// is empty where the other one only treats the version differently.
+func (m *ModelSpec) Fixed(other *ModelSpec) string {
+	switch {
+	case !sameTensors(m.Inputs, other.Inputs):
+		return "inputs"
+	case !sameTensors(m.Outputs, other.Outputs):
+		return "outputs"
+	case !slices.Equal(m.Run.Command, other.Run.Command) || m.Run.Image != other.Run.Image || !maps.Equal(m.Run.Env, other.Run.Env):
+		return "run"
+	case m.Python != other.Python:
+		return "python"
+	case m.Device != other.Device:
+		return "device"
+	}
+	return ""
+}
+
+func sameTensors(a, b []TensorSpec) bool {
+	return slices.EqualFunc(a, b, func(x, y TensorSpec) bool {
+		return x.Name == y.Name && x.DType == y.DType && slices.Equal(x.Shape, y.Shape)
+	})
+}
+
 // Retries reports whether a query that a dead replica had begun may be tried once more.
 func (m *ModelSpec) Retries() bool { return m.Retry == nil || *m.Retry }
 
@@ -199,6 +229,7 @@ func (m ModelSpec) WithDefaults() ModelSpec {
 	if m.Cache == "" {
 		m.Cache = CacheOn
 	}
+	m.Warmup, m.Validation = m.Warmup.withDefaults(), m.Validation.withDefaults()
 	return m
 }
 
@@ -229,6 +260,8 @@ func (m ModelSpec) Validate() error {
 	if m.Device != "" {
 		e.check("device", CheckName("device", m.Device))
 	}
+	m.Warmup.validate(&e)
+	m.Validation.validate(&e)
 	validatePath(&e, "dir", m.Dir)
 	return e.err()
 }

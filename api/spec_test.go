@@ -364,6 +364,9 @@ func TestSpecJSONRoundTrip(t *testing.T) {
 	m.Run.Env = map[string]string{"A": "<&>"}
 	m.Batching.Hold = 1500 * time.Microsecond
 	m.Cost, m.Device = 0.1, "gpu0"
+	no := false
+	m.Warmup, m.Dir = &WarmupSpec{"warmup.jsonl", 2}, "/models/digits-svm"
+	m.Validation = &ValidateSpec{Queries: "holdout.jsonl.zst", Expect: ExpectLabels, MinAccuracy: 0.9, Tolerance: 1e-3, Extremes: &no}
 	raw, err := json.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +381,7 @@ func TestSpecJSONRoundTrip(t *testing.T) {
 
 	f := validFunction()
 	f.Default = json.RawMessage(`{"b": "<&>", "a": [1e5, 12345678901234567890]}`)
-	f.Weight, f.Budget = 0.3, 1e-7
+	f.Weight, f.Budget, f.Log = 0.3, 1e-7, &LogSpec{0.1}
 	f.Policy = PolicySpec{Name: PolicySplit, Params: map[string]any{"weights": map[string]float64{"a": 0.5}, "sticky": true, "by": "user", "eta": 1e-9}}
 	f.Loss, f.MinConfidence, f.Shadow = LossSpec{Kind: LossSquared, Scale: 3}, 0.25, map[string]float64{"b@1": 0.125}
 	f = f.WithDefaults()

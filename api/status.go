@@ -86,6 +86,8 @@ type ModelStatus struct {
 	Accuracy *float64 `json:"accuracy,omitempty"`
 	// Queries counts queries by the name of their code, since the gateway started.
 	Queries    map[string]uint64 `json:"queries,omitempty"`
+	Rate       RateStatus        `json:"rate"`
+	Version    VersionStatus     `json:"lifecycle"`
 	Conditions []Condition       `json:"conditions,omitempty"`
 	// Logs are the last lines of its replicas; only where one model is asked for.
 	Logs []LogLine `json:"logs,omitempty"`
@@ -148,6 +150,7 @@ type FunctionStatus struct {
 	// Queries counts its queries by the name of their code, since the gateway started; Defaults those answered by the default.
 	Queries    map[string]uint64 `json:"queries,omitempty"`
 	Defaults   uint64            `json:"defaults"`
+	Rate       RateStatus        `json:"rate"`
 	Policy     *PolicyStatus     `json:"policy,omitempty"`
 	Shadow     *ShadowStatus     `json:"shadow,omitempty"`
 	Conditions []Condition       `json:"conditions,omitempty"`
@@ -173,9 +176,12 @@ type GatewayStatus struct {
 	// Inflight is the number of queries that are being answered.
 	Inflight int `json:"inflight"`
 	// Cache is the prediction cache, missing when it is off, Store where what is learned is kept, missing when nowhere.
-	Cache      *CacheStatus `json:"cache,omitempty"`
-	Store      *StoreStatus `json:"store,omitempty"`
-	Conditions []Condition  `json:"conditions,omitempty"`
+	Cache *CacheStatus `json:"cache,omitempty"`
+	Store *StoreStatus `json:"store,omitempty"`
+	// Sources are where model versions come from, Revision the store's, as this gateway has it.
+	Sources    []SourceStatus `json:"sources,omitempty"`
+	Revision   uint64         `json:"revision,omitempty"`
+	Conditions []Condition    `json:"conditions,omitempty"`
 }
 
 // LogLine is one line of a replica's output, or of what the gateway says about it.
@@ -204,6 +210,8 @@ type Kind string
 const (
 	KindModel    Kind = "Model"
 	KindFunction Kind = "Function"
+	// KindTraffic is how a model's queries are divided between its versions; its name is the model's.
+	KindTraffic Kind = "Traffic"
 )
 
 // Action is what applying a declaration did, or would do.
@@ -221,7 +229,7 @@ const (
 type Change struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"`
-	// Version is empty for functions.
+	// Version is empty for all kinds but models.
 	Version string `json:"version,omitempty"`
 	Action  Action `json:"action"`
 }
@@ -247,7 +255,8 @@ type FunctionList struct {
 
 // ModelDescription is a model with what depends on it.
 type ModelDescription struct {
-	Models []ModelStatus `json:"models"`
+	Models  []ModelStatus  `json:"models"`
+	Traffic *TrafficStatus `json:"traffic,omitempty"`
 	// Functions are those that name the model.
 	Functions []FunctionStatus `json:"functions"`
 }
@@ -282,7 +291,7 @@ type ErrorInfo struct {
 type Problem struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"`
-	// Version is empty for functions.
+	// Version is empty for all kinds but models.
 	Version string `json:"version,omitempty"`
 	// Path is the field, as in [FieldError]; empty when it is about the whole object.
 	Path    string `json:"path,omitempty"`

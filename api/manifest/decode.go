@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -17,19 +16,22 @@ import (
 
 // Limits of a manifest.
 const (
-	// MaxBytes holds 10,000 declared models with room to spare. The reader takes up to 100 bytes of memory for each.
-	MaxBytes = 4 << 20
+	// MaxBytes holds 10,000 models with their defaults written out, as tools send and export them: some 500 bytes each as YAML, 900 as JSON.
+	// The reader takes up to 100 bytes of memory for each byte of the worst text there is, about 30 of one like that.
+	MaxBytes = 12 << 20
 	// MaxDocuments bounds the specs that come out of one manifest.
 	MaxDocuments = 16384
 	// MaxDepth is more than the deepest field that has a meaning (a default output of the largest rank).
 	MaxDepth = 32
 )
 
+const expectedKinds = "kind: Model, kind: Function or kind: Traffic"
+
 // ModelFile is the file that makes a directory a model directory. In it, and only there, a document without kind is a Model.
 const ModelFile = "xebec.yaml"
 
 // Decode reads the documents of one manifest, YAML or JSON; a list at the top is a list of documents. The name is that of
-// the file, for messages. Models have no Dir yet. The error is [Errors].
+// the file, for messages. Models have the Dir that is written, which may be none or relative: see [Set.SetDir]. The error is [Errors].
 func Decode(name string, data []byte) (*Set, error) {
 	if len(data) > MaxBytes {
 		return nil, Errors{{File: name, Message: fmt.Sprintf("has %d bytes: expected at most %d", len(data), MaxBytes)}}
@@ -53,7 +55,7 @@ func Decode(name string, data []byte) (*Set, error) {
 		return nil, d.errs
 	}
 	if d.set.Len() == 0 {
-		return nil, Errors{{File: name, Line: 1, Column: 1, Message: "declares nothing: expected documents with kind: Model or kind: Function"}}
+		return nil, Errors{{File: name, Line: 1, Column: 1, Message: "declares nothing: expected documents with " + expectedKinds}}
 	}
 	return &d.set, nil
 }
@@ -104,9 +106,11 @@ type decoder struct {
 	kindless bool
 	errs     Errors
 	set      Set
-	// positions are those of the present document's fields; functionFields keeps them for each function of the set.
+	// positions are those of the present document's fields; functionFields and trafficFields keep them for each function and each model's
+	// traffic of the set.
 	positions      map[string]*yaml.Node
 	functionFields []map[string]*yaml.Node
+	trafficFields  []map[string]*yaml.Node
 	// lines is where each object was declared.
 	lines map[string]int
 }
@@ -168,7 +172,7 @@ func (d *decoder) document(root *yaml.Node) {
 	kind := o.text("kind")
 	if kind == "" && len(d.errs) == before {
 		if !d.kindless {
-			d.errorf(root, "kind", "is missing: expected kind: Model or kind: Function")
+			d.errorf(root, "kind", "is missing: expected "+expectedKinds)
 			return
 		}
 		kind = string(api.KindModel)
@@ -187,9 +191,16 @@ func (d *decoder) document(root *yaml.Node) {
 		d.set.Functions = append(d.set.Functions, spec)
 		d.set.functions = append(d.set.functions, remember(d.file, api.KindFunction, d.positions))
 		d.functionFields = append(d.functionFields, d.positions)
+	case api.KindTraffic:
+		spec := d.traffic(o).WithDefaults()
+		d.finish(o, before, spec.Validate)
+		d.once("traffic "+spec.Model, before)
+		d.set.Traffic = append(d.set.Traffic, spec)
+		d.set.traffic = append(d.set.traffic, remember(d.file, api.KindTraffic, d.positions))
+		d.trafficFields = append(d.trafficFields, d.positions)
 	default:
 		if kind != "" {
-			d.errorf(d.position("kind"), "kind", "%q: expected Model or Function", clip(kind))
+			d.errorf(d.position("kind"), "kind", "%q: expected Model, Function or Traffic", clip(kind))
 		}
 	}
 }
@@ -235,8 +246,9 @@ func (d *decoder) position(path string) *yaml.Node {
 	}
 }
 
-// checkTogether judges functions against the models that the same manifest declares. A name without a version is judged
-// only where the manifest has one version of it; what it means otherwise, the gateway knows.
+// checkTogether judges functions and traffic against the models that the same manifest declares. A name without a version is judged
+// only where the manifest has one version of it, and a label only where it declares that too; what they mean otherwise, the
+// gateway knows.
 func (d *decoder) checkTogether() {
 	if len(d.errs) > 0 {
 		return
@@ -245,6 +257,13 @@ func (d *decoder) checkTogether() {
 	for i := range d.set.Models {
 		m := &d.set.Models[i]
 		byName[m.Name] = append(byName[m.Name], m)
+	}
+	labels := make(map[string]map[string]string, len(d.set.Traffic))
+	for i := range d.set.Traffic {
+		t := &d.set.Traffic[i]
+		labels[t.Model] = t.Labels
+		d.positions = d.trafficFields[i]
+		d.checkLabels(t, byName[t.Model])
 	}
 	for i := range d.set.Functions {
 		f := &d.set.Functions[i]
@@ -256,10 +275,7 @@ func (d *decoder) checkTogether() {
 			if err != nil {
 				continue
 			}
-			versions := byName[id.Name]
-			if id.Version != "" {
-				versions = slices.DeleteFunc(slices.Clone(versions), func(m *api.ModelSpec) bool { return m.Version != id.Version })
-			}
+			versions := meant(byName[id.Name], id.Version, labels[id.Name])
 			if len(versions) == 1 {
 				if j < len(f.Models) {
 					d.fieldErrors(f.CheckModel(versions[0]))
@@ -269,4 +285,30 @@ func (d *decoder) checkTogether() {
 		}
 		d.fieldErrors(f.CheckCandidates(candidates))
 	}
+}
+
+// meant are the versions that a reference means: all, where it names none; else the one of that name, or of that label.
+func meant(versions []*api.ModelSpec, named string, labels map[string]string) []*api.ModelSpec {
+	if named == "" {
+		return versions
+	}
+	for _, name := range []string{named, labels[named]} {
+		for i, m := range versions {
+			if m.Version == name {
+				return versions[i : i+1]
+			}
+		}
+	}
+	return nil
+}
+
+// checkLabels refuses a label that one of the model's versions has for its name: the version would be meant.
+func (d *decoder) checkLabels(t *api.TrafficSpec, versions []*api.ModelSpec) {
+	var errs api.FieldErrors
+	for _, m := range versions {
+		if _, is := t.Labels[m.Version]; is {
+			errs = append(errs, api.FieldError{Path: "labels." + m.Version, Message: fmt.Sprintf("model %s has this name: expected a label that no version has for its name", m.ID())})
+		}
+	}
+	d.fieldErrors(errs)
 }

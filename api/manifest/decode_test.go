@@ -171,8 +171,8 @@ func TestErrors(t *testing.T) {
 		{"unknown field", modelWith("replica: {min: 1}"), `f.yaml:6:1: replica: there is no such field: did you mean "replicas"?`},
 		{"unknown field of a part", modelWith("batching: {maxBytes: 1}"), `f.yaml:6:12: batching.maxBytes: there is no such field: did you mean "max_bytes"?`},
 		{"nothing near", modelWith("replicas: {most: 1}"), `f.yaml:6:12: replicas.most: there is no such field: expected one of min, max`},
-		{"unknown kind", "kind: Widget\nname: x", `f.yaml:1:7: kind: "Widget": expected Model or Function`},
-		{"no kind", "name: x", `f.yaml:1:1: kind: is missing: expected kind: Model or kind: Function`},
+		{"unknown kind", "kind: Widget\nname: x", `f.yaml:1:7: kind: "Widget": expected Model, Function or Traffic`},
+		{"no kind", "name: x", `f.yaml:1:1: kind: is missing: expected kind: Model, kind: Function or kind: Traffic`},
 		{"twice in a document", modelWith("name: n"), `f.yaml:6:1: "name" is there twice: first at 2:1`},
 		{"twice in a part", modelWith("replicas: {min: 1, min: 2}"), `f.yaml:6:20: "min" is there twice: first at 6:12`},
 		{"twice in JSON", `{"kind": "Function",` + "\n" + ` "kind": "Model"}`, `f.yaml:2:2: "kind" is there twice: first at 1:2`},
@@ -269,7 +269,7 @@ func TestErrors(t *testing.T) {
 		{"not UTF-8", "kind: \xff", `f.yaml:1:1: not YAML: the file is not UTF-8 text`},
 		{"nothing", "# nothing\n", `f.yaml:1:1: declares nothing: expected documents with kind: Model`},
 		{"a string", "hello", `f.yaml:1:1: "hello" is a string: expected a mapping of fields`},
-		{"large", strings.Repeat("#", MaxBytes+1), `f.yaml: has 4194305 bytes: expected at most 4194304`},
+		{"large", strings.Repeat("#", MaxBytes+1), `f.yaml: has 12582913 bytes: expected at most 12582912`},
 		{"many documents", strings.Repeat("- 1\n", MaxDocuments+1), `f.yaml:16385:3: is document 16385: expected at most 16384`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

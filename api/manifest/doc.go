@@ -1,4 +1,5 @@
-// Package manifest reads and writes what an operator declares: models and functions as YAML (or JSON) documents.
+// Package manifest reads and writes what an operator declares: models, functions and how models' queries are divided between
+// their versions, as YAML (or JSON) documents.
 //
 //	kind: Model
 //	name: digits-svm
@@ -6,6 +7,8 @@
 //	inputs:  [{name: input, dtype: float32, shape: [64]}]    # of one query; -1 = any
 //	outputs: [{name: output, dtype: int64, shape: []}]
 //	run: {command: [python, model.py]}
+//	warmup: {queries: warmup.jsonl}                          # before it gets traffic
+//	validate: {queries: holdout.jsonl, min_accuracy: 0.9}
 //	---
 //	kind: Function
 //	name: digits
@@ -21,6 +24,14 @@
 //	shadow: {digits-nn: 0.05}                                # sees one query in twenty, answers none
 //	default: -1
 //	min_confidence: 0.6
+//	log: {sample: 0.1}                                       # one query in ten, for the inference log
+//	---
+//	kind: Traffic
+//	name: digits-svm                                         # the model's
+//	versions: {latest: 2}                                    # or all, or {specific: ["1", "2"]}
+//	serving: "1"
+//	split: {version: "2", percent: 10}                       # or a rollout: {version: "2", policy: exp3}
+//	labels: {stable: "1", canary: "2"}                       # digits-svm@canary is digits-svm@2
 //
 // # What it promises
 //
@@ -34,7 +45,8 @@
 // where its fields were written, so that what the gateway refuses is refused with the line too ([Set.Refuse]), and a tool
 // that sent a set there finds the lines of the files it had read ([Set.Relocate]).
 //
-// To scripts: decoding what [Set.YAML] or [Set.JSON] wrote gives the same set again.
+// To scripts: decoding what [Set.YAML] or [Set.JSON] wrote gives the same set again, models' directories included, from wherever
+// in the file system.
 //
 // # What it never does
 //
@@ -45,5 +57,5 @@
 //
 // decode.go turns documents into specs; object.go has the strict readers of fields; json.go reads JSON with positions,
 // because YAML's own reader takes most of JSON but not all of it. The meaning of the fields is api's: spec_model.go,
-// spec_function.go and spec_policy.go.
+// spec_quality.go, spec_function.go, spec_policy.go and spec_traffic.go.
 package manifest

@@ -13,11 +13,15 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// YAML writes the set as a stream of documents, models first.
+// YAML writes the set as a stream of documents: models, functions, traffic. The models' directories are in it, so that it means the same
+// wherever it lies.
 func (s *Set) YAML() ([]byte, error) {
 	docs, err := s.documents()
 	if err != nil {
 		return nil, err
+	}
+	if len(docs) == 0 {
+		return nil, nil
 	}
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
@@ -39,7 +43,7 @@ func (s *Set) YAML() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// JSON writes the set as a list of documents, models first.
+// JSON writes the set as a list of documents; see [Set.YAML].
 func (s *Set) JSON() ([]byte, error) {
 	docs, err := s.documents()
 	if err != nil {
@@ -72,6 +76,11 @@ func (s *Set) documents() ([][]byte, error) {
 	}
 	for i := range s.Functions {
 		if err := add(api.KindFunction, s.Functions[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range s.Traffic {
+		if err := add(api.KindTraffic, s.Traffic[i]); err != nil {
 			return nil, err
 		}
 	}

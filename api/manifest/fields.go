@@ -14,7 +14,7 @@ import (
 func (d *decoder) model(o *object) api.ModelSpec {
 	m := api.ModelSpec{
 		Name:    o.text("name"),
-		Version: d.version(o),
+		Version: d.version(o, "version"),
 		Inputs:  d.tensors(o, "inputs"),
 		Outputs: d.tensors(o, "outputs"),
 	}
@@ -50,6 +50,8 @@ func (d *decoder) model(o *object) api.ModelSpec {
 	m.Cache = d.cache(o)
 	m.Cost = o.float("cost", false)
 	m.Device = o.text("device")
+	d.quality(o, &m)
+	m.Dir = o.text("dir")
 	return m
 }
 
@@ -67,20 +69,25 @@ func (d *decoder) function(o *object) api.FunctionSpec {
 	f.Weight = o.float("weight", true)
 	f.Budget = o.float("budget", false)
 	f.ColdStart = o.duration("cold_start", false)
+	f.Log = d.log(o)
 	return f
 }
 
 // version takes 1 and 1.10 as well as "1" and "1.10": what was written is the version.
-func (d *decoder) version(o *object) string {
-	n := o.get("version")
+func (d *decoder) version(o *object, name string) string {
+	n := o.get(name)
 	if n == nil {
 		return ""
 	}
+	return d.versionText(n, o.at(name))
+}
+
+func (d *decoder) versionText(n *yaml.Node, path string) string {
 	switch {
-	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!bool":
-		d.errorf(n, "version", "%s: expected a string", describe(n))
+	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!bool" || n.ShortTag() == "!!null":
+		d.errorf(n, path, "%s: expected a string", describe(n))
 	case n.Value == "":
-		d.errorf(n, "version", "is empty: give it a value or leave it out")
+		d.errorf(n, path, "is empty: give it a value or leave it out")
 	}
 	return n.Value
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // Load reads a manifest, or all manifests that lie in a directory (*.yaml, *.yml, *.json; not those in folders below), as
-// one set. Models get the directory that their file lies in as their Dir, as an absolute path.
+// one set. Models get the directory that their file lies in as their Dir, as an absolute path; one that a manifest gives them is
+// relative to there.
 func Load(path string) (*Set, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -56,7 +57,7 @@ func Load(path string) (*Set, error) {
 	return &all, nil
 }
 
-// LoadModelDir reads the xebec.yaml of a model directory: exactly one model, and functions if it declares any.
+// LoadModelDir reads the xebec.yaml of a model directory: exactly one model, and functions and traffic if it declares any.
 func LoadModelDir(dir string) (*Set, error) {
 	path := filepath.Join(dir, ModelFile)
 	info, err := os.Stat(dir)
@@ -116,6 +117,9 @@ func (s *Set) merge(from *Set, file string, origin map[string]string) Errors {
 	}
 	for i := range from.Functions {
 		claim("function " + from.Functions[i].Name)
+	}
+	for i := range from.Traffic {
+		claim("traffic " + from.Traffic[i].Model)
 	}
 	if len(errs) == 0 {
 		s.Append(from)

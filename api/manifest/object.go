@@ -45,7 +45,9 @@ func (o *object) at(name string) string {
 
 // get returns the field's node, nil when it is not there or is null, which is reported.
 func (o *object) get(name string) *yaml.Node {
-	o.known = append(o.known, name)
+	if !slices.Contains(o.known, name) { // some are looked at before they are read
+		o.known = append(o.known, name)
+	}
 	n := o.values[name]
 	if n == nil {
 		return nil

@@ -89,6 +89,11 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatalf("the generator drew a function that is not valid: %v", err)
 			}
 		}
+		for _, traffic := range set.Traffic {
+			if err := traffic.Validate(); err != nil {
+				t.Fatalf("the generator drew traffic that is not valid: %v", err)
+			}
+		}
 		yamlText, err := set.YAML()
 		if err != nil {
 			t.Fatal(err)
@@ -120,6 +125,11 @@ func drawSet(t *rapid.T) *Set {
 		f := drawFunction(t)
 		f.Name = []string{"f", "0x1f"}[i]
 		set.Functions = append(set.Functions, f)
+	}
+	for i := range rapid.IntRange(0, 2).Draw(t, "traffic") {
+		traffic := drawTraffic(t)
+		traffic.Model = []string{"other-model-of-the-set", "1e3"}[i]
+		set.Traffic = append(set.Traffic, traffic)
 	}
 	if set.Len() == 0 {
 		set.Functions = []api.FunctionSpec{drawFunction(t)}
@@ -186,7 +196,32 @@ func drawModel(t *rapid.T) api.ModelSpec {
 		retry := rapid.Bool().Draw(t, "retry")
 		m.Retry = &retry
 	}
+	if rapid.Bool().Draw(t, "has dir") {
+		m.Dir = rapid.OneOf(text, rapid.SampledFrom([]string{"/models/m", "models/m", ".", "..", "/"})).Draw(t, "dir")
+	}
+	drawQuality(t, &m)
 	return m.WithDefaults()
+}
+
+func drawQuality(t *rapid.T, m *api.ModelSpec) {
+	file := text.Filter(func(s string) bool { return s != "" && !strings.HasPrefix(s, "/") && !strings.Contains(s, "..") })
+	if rapid.Bool().Draw(t, "has warm-up") {
+		m.Warmup = &api.WarmupSpec{Queries: file.Draw(t, "warm-up"), Repeat: rapid.IntRange(0, api.MaxWarmupRepeat).Draw(t, "repeat")}
+	}
+	if rapid.Bool().Draw(t, "has validation") {
+		v := &api.ValidateSpec{Queries: file.Draw(t, "queries"), Expect: rapid.SampledFrom([]string{"", api.ExpectLabels, api.ExpectServing}).Draw(t, "expect")}
+		if v.Expect == api.ExpectServing {
+			v.MaxDifference = amount(0, 1).Draw(t, "difference")
+		} else {
+			v.MinAccuracy = amount(0, 1).Draw(t, "accuracy")
+		}
+		v.Tolerance = amount(0, api.MaxTolerance).Draw(t, "tolerance")
+		if rapid.Bool().Draw(t, "has extremes") {
+			extremes := rapid.Bool().Draw(t, "extremes")
+			v.Extremes = &extremes
+		}
+		m.Validation = v
+	}
 }
 
 func drawFunction(t *rapid.T) api.FunctionSpec {
@@ -222,7 +257,63 @@ func drawFunction(t *rapid.T) api.FunctionSpec {
 			f.MinConfidence = amount(0, 1).Draw(t, "confidence")
 		}
 	}
+	if rapid.Bool().Draw(t, "has log") {
+		f.Log = &api.LogSpec{Sample: amount(0, 1).Draw(t, "sample")}
+	}
 	return f.WithDefaults()
+}
+
+func drawTraffic(t *rapid.T) api.TrafficSpec {
+	// No label is among the versions; some of these read like something else in YAML.
+	version := rapid.SampledFrom([]string{"1", "007", "1.10", "0x1f", "1e3", "2026-01-02", "true", "null", "no", "V", "0"})
+	share := func(what string) *api.VersionShare {
+		if !rapid.Bool().Draw(t, "has "+what) {
+			return nil
+		}
+		return &api.VersionShare{Version: version.Draw(t, what), Percent: amount(1e-6, 100).Draw(t, "percent")}
+	}
+	spec := api.TrafficSpec{
+		Model: name.Draw(t, "name"), Transition: rapid.SampledFrom([]string{"", api.TransitionAvailability, api.TransitionResources}).Draw(t, "transition"),
+		Split: share("split"), Shadow: share("shadow"),
+	}
+	switch rapid.IntRange(0, 3).Draw(t, "versions") {
+	case 1:
+		spec.Versions.All = true
+	case 2:
+		spec.Versions.Latest = rapid.IntRange(1, api.MaxLatest).Draw(t, "latest")
+	case 3:
+		spec.Versions.Specific = rapid.SliceOfNDistinct(version, 1, 4, rapid.ID[string]).Draw(t, "specific")
+	}
+	if spec.Split == nil && rapid.Bool().Draw(t, "has rollout") {
+		spec.Rollout = drawRollout(t, version)
+	}
+	for _, label := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"stable", "canary", "y", "n", "e-3", "off"}), 0, 4, rapid.ID[string]).Draw(t, "labels") {
+		if spec.Labels == nil {
+			spec.Labels = map[string]string{}
+		}
+		spec.Labels[label] = version.Draw(t, "labelled")
+	}
+	if rapid.Bool().Draw(t, "has rollback") {
+		spec.Rollback = &api.RollbackSpec{From: "10", To: rapid.SampledFrom([]string{"9", "1.10", "null", "0"}).Draw(t, "to"), Reason: text.Filter(func(s string) bool {
+			return len(s) <= api.MaxReasonBytes && !strings.ContainsFunc(s, unicode.IsControl)
+		}).Draw(t, "reason")}
+	}
+	if rapid.Bool().Draw(t, "has serving") {
+		spec.Serving = "the-serving-one"
+	}
+	return spec.WithDefaults()
+}
+
+func drawRollout(t *rapid.T, version *rapid.Generator[string]) *api.RolloutSpec {
+	r := &api.RolloutSpec{Version: version.Draw(t, "rolled out"), Guard: api.GuardSpec{
+		MinFeedback: rapid.IntRange(0, api.MaxMinFeedback).Draw(t, "feedback"), MaxErrorIncrease: amount(0, 1).Draw(t, "errors"),
+		MaxP99Increase: amount(0, api.MaxP99Factor).Draw(t, "latency"),
+	}}
+	if rapid.Bool().Draw(t, "has policy") {
+		r.Policy = drawPolicy(t)
+		r.Policy.Name = rapid.SampledFrom(api.RolloutPolicies).Draw(t, "rollout policy")
+	}
+	return r
 }
 
 func drawPolicy(t *rapid.T) api.PolicySpec {
@@ -285,7 +376,10 @@ func drawJSON(t *rapid.T, depth int) any {
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{example, `{"kind": "Function", "name": "f", "models": ["m"], "default": {"a": [1e3, "\ud83d\ude00"]}}`,
 		"- kind: Function\n  name: f\n  models: [m]\n  slo: 1.5s\n", "a: &a [x]\nb: *a\n", "kind: Function\n\tname: f\n", "? [a]\n: b\n", "%YAML 1.1\n---\nkind: Model\n...\n",
-		"kind: Function\nname: f\nmodels: [m, n]\npolicy: {name: split, weights: {m: 0.9, n: .1}, sticky: true, by: x}\nloss: {scale: 2}\nshadow: {o@1: 0.5}\ndefault: 1\nmin_confidence: 0.5\n"} {
+		"kind: Function\nname: f\nmodels: [m, n]\npolicy: {name: split, weights: {m: 0.9, n: .1}, sticky: true, by: x}\nloss: {scale: 2}\nshadow: {o@1: 0.5}\ndefault: 1\nmin_confidence: 0.5\n",
+		"kind: Traffic\nname: m\nversions: all\nrollout: {version: 4, policy: {name: exp3, eta: .1}, guard: {min_feedback: 0x10}}\nlabels: {stable: 1.10, y: 2026-01-02}\n",
+		`[{"kind": "Traffic", "name": "m", "versions": {"specific": ["1", "2"]}, "split": {"version": "2", "percent": 1e1}, "rollback": {"from": "3", "to": "1", "reason": "\u007d"}}]`,
+		modelWith("warmup: {queries: w.jsonl}\nvalidate: {queries: v.jsonl, expect: serving, max_difference: 5e-2, extremes: no}\ndir: ../x\n---\n") + functionWith("log: {sample: .5}\n")} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -303,6 +397,11 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, fn := range set.Functions {
 			if err := fn.Validate(); err != nil {
+				t.Errorf("accepted, but: %v", err)
+			}
+		}
+		for _, traffic := range set.Traffic {
+			if err := traffic.Validate(); err != nil {
 				t.Errorf("accepted, but: %v", err)
 			}
 		}

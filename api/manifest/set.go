@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,17 +13,18 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Set is what one or several manifests declare. Every spec has its defaults and is valid by itself; no model version and no
-// function is there twice.
+// Set is what one or several manifests declare. Every spec has its defaults and is valid by itself; no model version, no
+// function and no model's traffic is there twice.
 //
 // A set that was decoded remembers where its fields were written, so that whoever judges it later can still name the line:
 // see [Set.Refuse]. Specs may be appended to the lists; of those nothing is remembered.
 type Set struct {
 	Models    []api.ModelSpec
 	Functions []api.FunctionSpec
+	Traffic   []api.TrafficSpec
 
-	// models and functions are indexed like the lists, and may be shorter.
-	models, functions []source
+	// models, functions and traffic are indexed like the lists, and may be shorter.
+	models, functions, traffic []source
 }
 
 // source is where one object was written: its fields by path, "" for the document itself.
@@ -37,21 +39,46 @@ type place struct {
 }
 
 // Len is the number of objects in the set.
-func (s *Set) Len() int { return len(s.Models) + len(s.Functions) }
+func (s *Set) Len() int { return len(s.Models) + len(s.Functions) + len(s.Traffic) }
 
-// SetDir says in which directory the models were declared: what relative paths in their specs mean.
+// SetDir says in which directory the models were declared: what relative paths in their specs mean, where a model has no dir
+// of its own. A relative one is joined to it, an absolute one stays. With an empty dir nothing is changed; see
+// [Set.CheckDirs].
 func (s *Set) SetDir(dir string) {
-	for i := range s.Models {
-		s.Models[i].Dir = dir
+	if dir == "" {
+		return
 	}
+	for i := range s.Models {
+		if m := &s.Models[i]; !filepath.IsAbs(m.Dir) {
+			m.Dir = filepath.Join(dir, m.Dir)
+		}
+	}
+}
+
+// CheckDirs refuses the models whose dir is relative to nobody knows what: those of a manifest that came without the directory
+// that it lay in. A model without any dir passes. The error is nil or [Errors].
+func (s *Set) CheckDirs() error {
+	var errs Errors
+	for i := range s.Models {
+		if dir := s.Models[i].Dir; dir != "" && !filepath.IsAbs(dir) && len(errs) < MaxErrors {
+			const what = "%q is relative, and the directory of the manifest is not known: expected an absolute path"
+			errs = append(errs, s.refuse(api.KindModel, i, api.FieldError{Path: "dir", Message: fmt.Sprintf(what, clip(dir))}))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs
 }
 
 // Append adds the objects of another set, with what is remembered of them. Whether they are there already is for the caller.
 func (s *Set) Append(from *Set) {
 	s.models = append(padded(s.models, len(s.Models)), padded(from.models, len(from.Models))...)
 	s.functions = append(padded(s.functions, len(s.Functions)), padded(from.functions, len(from.Functions))...)
+	s.traffic = append(padded(s.traffic, len(s.Traffic)), padded(from.traffic, len(from.Traffic))...)
 	s.Models = append(s.Models, from.Models...)
 	s.Functions = append(s.Functions, from.Functions...)
+	s.Traffic = append(s.Traffic, from.Traffic...)
 }
 
 // padded makes the list as long as its specs; those without a source get an empty one.
@@ -71,8 +98,11 @@ func (s *Set) Locate(kind api.Kind, i int, path string) string {
 
 func (s *Set) find(kind api.Kind, i int, path string) (string, *place) {
 	list := s.models
-	if kind == api.KindFunction {
+	switch kind {
+	case api.KindFunction:
 		list = s.functions
+	case api.KindTraffic:
+		list = s.traffic
 	}
 	if i < 0 || i >= len(list) {
 		return "", nil
@@ -94,8 +124,11 @@ func around(path string) string { return path[:max(0, strings.LastIndexAny(path,
 
 // Index finds an object of the set by its name, and a model by its version too; -1 when it is not there.
 func (s *Set) Index(kind api.Kind, name, version string) int {
-	if kind == api.KindFunction {
+	switch kind {
+	case api.KindFunction:
 		return slices.IndexFunc(s.Functions, func(f api.FunctionSpec) bool { return f.Name == name })
+	case api.KindTraffic:
+		return slices.IndexFunc(s.Traffic, func(t api.TrafficSpec) bool { return t.Model == name })
 	}
 	return slices.IndexFunc(s.Models, func(m api.ModelSpec) bool { return m.Name == name && m.Version == version })
 }
@@ -110,23 +143,29 @@ func (s *Set) Refuse(kind api.Kind, i int, err error) error {
 	if !errors.As(err, &fields) {
 		fields = api.FieldErrors{{Message: err.Error()}}
 	}
-	name, version := s.name(kind, i)
 	errs := make(Errors, 0, len(fields))
 	for _, f := range fields[:min(len(fields), MaxErrors)] {
-		e := &Error{Kind: kind, Name: name, Version: version, Path: f.Path, Message: f.Message}
-		file, at := s.find(kind, i, f.Path)
-		if e.File = file; at != nil {
-			e.Line, e.Column = int(at.line), int(at.column)
-		}
-		errs = append(errs, e)
+		errs = append(errs, s.refuse(kind, i, f))
 	}
 	return errs
+}
+
+func (s *Set) refuse(kind api.Kind, i int, f api.FieldError) *Error {
+	name, version := s.name(kind, i)
+	e := &Error{Kind: kind, Name: name, Version: version, Path: f.Path, Message: f.Message}
+	file, at := s.find(kind, i, f.Path)
+	if e.File = file; at != nil {
+		e.Line, e.Column = int(at.line), int(at.column)
+	}
+	return e
 }
 
 func (s *Set) name(kind api.Kind, i int) (name, version string) {
 	switch {
 	case kind == api.KindFunction && i >= 0 && i < len(s.Functions):
 		name = s.Functions[i].Name
+	case kind == api.KindTraffic && i >= 0 && i < len(s.Traffic):
+		name = s.Traffic[i].Model
 	case kind == api.KindModel && i >= 0 && i < len(s.Models):
 		name, version = s.Models[i].Name, s.Models[i].Version
 	}

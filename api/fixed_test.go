@@ -1,0 +1,38 @@
+package api
+
+import "testing"
+
+// TestFixed: a version's signature and what runs never change; how it is treated may.
+func TestFixed(t *testing.T) {
+	base := ModelSpec{
+		Name: "m", Version: "1", Inputs: []TensorSpec{{"x", Float32, []int64{4}}}, Outputs: []TensorSpec{{"y", Int64, nil}},
+		Run: RunSpec{Command: []string{"a", "b"}, Env: map[string]string{"A": "b"}}, Python: ".venv", Device: "gpu0",
+	}
+	for _, c := range []struct {
+		want   string
+		change func(*ModelSpec)
+	}{
+		{"inputs", func(m *ModelSpec) { m.Inputs = []TensorSpec{{"x", Float32, []int64{5}}} }},
+		{"inputs", func(m *ModelSpec) { m.Inputs = []TensorSpec{{"z", Float32, []int64{4}}}; m.Device = "" }},
+		{"outputs", func(m *ModelSpec) { m.Outputs = []TensorSpec{{"y", Int32, nil}} }},
+		{"outputs", func(m *ModelSpec) { m.Outputs = append(m.Outputs, TensorSpec{Name: "z"}) }},
+		{"run", func(m *ModelSpec) { m.Run.Command = []string{"a"} }},
+		{"run", func(m *ModelSpec) { m.Run.Env = map[string]string{"A": "c"} }},
+		{"run", func(m *ModelSpec) { m.Run.Image = "i" }},
+		{"python", func(m *ModelSpec) { m.Python = "" }},
+		{"device", func(m *ModelSpec) { m.Device = "gpu1" }},
+		{"", func(m *ModelSpec) {
+			m.Replicas.Max = 9
+			m.Cost = 3
+			m.Validation = &ValidateSpec{Queries: "q"}
+			m.Dir = "/elsewhere"
+		}},
+		{"", func(m *ModelSpec) { m.Outputs = []TensorSpec{{"y", Int64, []int64{}}} }},
+	} {
+		other := base
+		c.change(&other)
+		if got := base.Fixed(&other); got != c.want {
+			t.Errorf("%+v: %q may not differ, expected %q", other, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package api
+
+import "strings"
+
+// WarmupSpec has queries that a new version must have answered before it gets traffic. What it answers is not looked at.
+type WarmupSpec struct {
+	// Queries is a file of recorded queries, relative to the model's directory: one JSON object a line, {"input": …} as callers write it,
+	// plain or, with a name that ends in .zst, compressed. The replicas that the version is loaded with evaluate them, Repeat times each (1 when
+	// 0); those that come later are not warmed up.
+	Queries string
+	Repeat  int
+}
+
+// ValidateSpec is what a new version must prove before it gets traffic.
+type ValidateSpec struct {
+	// Queries is a file as in [WarmupSpec]; its lines may have a "label" beside the "input".
+	Queries string
+	// Expect is what the answers are compared with: ExpectLabels, those in the file (the default), or ExpectServing, what the version that
+	// serves answers to the same queries (the first version has none to be compared with, and passes).
+	Expect string
+	// MinAccuracy is the least part of the queries that must be answered as expected, from 0 to 1; for ExpectLabels.
+	MinAccuracy float64
+	// MaxDifference is the largest part of the queries that may be answered otherwise than by the serving version, from 0 to 1; for
+	// ExpectServing.
+	MaxDifference float64
+	// Tolerance is how far two floating-point elements may be apart, absolutely or as a part of the expected one, and count as equal.
+	Tolerance float64
+	// Extremes says whether the version must also survive extreme and malformed inputs, which may be refused, but must not end or hang a
+	// replica; nil means true.
+	Extremes *bool
+}
+
+// The values of ValidateSpec.Expect.
+const (
+	ExpectLabels  = "labels"
+	ExpectServing = "serving"
+)
+
+// LogSpec says which part of a function's queries the inference log takes, with their answers and feedback.
+type LogSpec struct {
+	// Sample is from 0 to 1.
+	Sample float64
+}
+
+// Limits of these.
+const (
+	MaxWarmupRepeat = 1000
+	MaxTolerance    = 1e12
+)
+
+// withDefaults returns a copy, nil for nil.
+func (w *WarmupSpec) withDefaults() *WarmupSpec {
+	if w == nil {
+		return nil
+	}
+	c := *w
+	if c.Repeat == 0 {
+		c.Repeat = 1
+	}
+	return &c
+}
+
+// withDefaults returns a copy, nil for nil.
+func (v *ValidateSpec) withDefaults() *ValidateSpec {
+	if v == nil {
+		return nil
+	}
+	c := *v
+	if c.Expect == "" {
+		c.Expect = ExpectLabels
+	}
+	if c.Extremes == nil {
+		yes := true
+		c.Extremes = &yes
+	}
+	return &c
+}
+
+// TriesExtremes reports whether the version must survive extreme and malformed inputs.
+func (v *ValidateSpec) TriesExtremes() bool { return v.Extremes == nil || *v.Extremes }
+
+func (w *WarmupSpec) validate(e *FieldErrors) {
+	if w == nil {
+		return
+	}
+	validateQueries(e, "warmup.queries", w.Queries)
+	if w.Repeat < 0 || w.Repeat > MaxWarmupRepeat {
+		e.add("warmup.repeat", "%d: expected 1 to %d", w.Repeat, MaxWarmupRepeat)
+	}
+}
+
+func (v *ValidateSpec) validate(e *FieldErrors) {
+	if v == nil {
+		return
+	}
+	validateQueries(e, "validate.queries", v.Queries)
+	switch v.Expect {
+	case ExpectLabels:
+		if v.MaxDifference != 0 {
+			e.add("validate.max_difference", "is only for expect: %s; with %s it is min_accuracy", ExpectServing, ExpectLabels)
+		}
+	case ExpectServing:
+		if v.MinAccuracy != 0 {
+			e.add("validate.min_accuracy", "is only for expect: %s; with %s it is max_difference", ExpectLabels, ExpectServing)
+		}
+	default:
+		e.add("validate.expect", "%q: expected %s or %s", v.Expect, ExpectLabels, ExpectServing)
+	}
+	checkNumber(e, "validate.min_accuracy", v.MinAccuracy, 0, 1, "the part of the queries that must be answered as expected")
+	checkNumber(e, "validate.max_difference", v.MaxDifference, 0, 1, "the part of the queries that may be answered otherwise")
+	checkNumber(e, "validate.tolerance", v.Tolerance, 0, MaxTolerance, "the difference up to which numbers agree")
+}
+
+// validateQueries judges the name of a file of queries. It lies in the model's directory: a version is what is in there, and whoever may
+// only write there must not have the gateway read other files.
+func validateQueries(e *FieldErrors, at, path string) {
+	before := len(*e)
+	validatePath(e, at, path)
+	switch {
+	case len(*e) > before:
+	case path == "":
+		e.add(at, "is missing: expected a file in the model's directory, one JSON object a line, such as queries.jsonl")
+	case strings.HasPrefix(path, "/"):
+		e.add(at, "%.60q is an absolute path: expected one relative to the model's directory", path)
+	default:
+		for part := range strings.SplitSeq(path, "/") {
+			if part == ".." {
+				e.add(at, "%.60q leaves the model's directory: expected a path without ..", path)
+				return
+			}
+		}
+	}
+}
+
+func (l *LogSpec) validate(e *FieldErrors) {
+	if l != nil {
+		checkNumber(e, "log.sample", l.Sample, 0, 1, "the part of the queries that the inference log takes")
+	}
+}

@@ -1,0 +1,287 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// TrafficSpec says which versions of a model are to be loaded, and which of them answer. A model without one has the zero
+// value's: what its source aspires to is loaded, and the newest version that may serve answers.
+type TrafficSpec struct {
+	// Model is the model's name; in a manifest the field is "name".
+	Model string
+	// Versions says which of the versions that there are the operator wants to be loaded.
+	Versions VersionPolicy
+	// Transition is TransitionAvailability, or TransitionResources for a model of which two versions cannot be loaded at a time.
+	Transition string
+	// Serving pins the version that answers; empty: the newest that may, and that is not named by Split, Shadow or Rollout.
+	Serving string
+	// Split gives another version a part of the live answers, the same callers' contexts always.
+	Split *VersionShare
+	// Shadow asks another version too, for a part of the queries: its answers are compared and counted, and given to nobody.
+	Shadow *VersionShare
+	// Rollout lets feedback move the answers to another version.
+	Rollout *RolloutSpec
+	// Labels are other names for versions: "stable" in "digits@stable".
+	Labels map[string]string
+	// Rollback is there after a rollback, until it is over.
+	Rollback *RollbackSpec
+}
+
+// VersionPolicy chooses versions. At most one of its fields is set; none means what the source that declares them aspires to:
+// the newest of a directory of models, all of what was applied.
+type VersionPolicy struct {
+	// Latest is how many of the newest versions.
+	Latest int
+	All    bool
+	// Specific names them.
+	Specific []string
+}
+
+// VersionShare is a version and its part of a model's queries, in percent, more than 0 and at most 100.
+type VersionShare struct {
+	Version string
+	Percent float64
+}
+
+// RolloutSpec is a learned roll-out: a selection policy of those that ask one candidate moves the answers between the serving
+// version and this one by what feedback says of them, within Guard. It ends in a promotion or in a retreat.
+type RolloutSpec struct {
+	Version string
+	Policy  PolicySpec
+	Guard   GuardSpec
+}
+
+// GuardSpec is what a version that is rolled out may not do. A field that is 0 has its default.
+type GuardSpec struct {
+	// MinFeedback is how many answers of each of the two versions must have been judged before anything is concluded.
+	MinFeedback int
+	// MaxErrorIncrease is how much higher the new version's mean loss, and its part of failed queries, may be: 0.02 is two in a hundred.
+	MaxErrorIncrease float64
+	// MaxP99Increase is how much longer its 99th percentile may be, as a part of the serving version's: 0.5 is half as long again.
+	MaxP99Increase float64
+}
+
+// RollbackSpec remembers a rollback: versions newer than To and not newer than From are not loaded, unless a function names them, and To
+// answers, until a version newer than From may serve, or one is promoted.
+type RollbackSpec struct {
+	From, To string
+	// Reason is for people: who or what found the version bad.
+	Reason string
+}
+
+// The ways from one version to the next (TensorFlow-Serving's aspired versions policies).
+const (
+	// TransitionAvailability loads the new version before the old one is unloaded.
+	TransitionAvailability = "availability"
+	// TransitionResources unloads the old one first: meanwhile nobody answers.
+	TransitionResources = "resources"
+)
+
+// Defaults and limits of a traffic spec.
+const (
+	DefaultMinFeedback      = 200
+	DefaultMaxErrorIncrease = 0.02
+	DefaultMaxP99Increase   = 0.5
+	// MaxMinFeedback bounds how long a roll-out can go without a conclusion: more feedback tells nothing that this does not.
+	MaxMinFeedback = 1e9
+	// MaxP99Factor is where a latency guard guards nothing any more.
+	MaxP99Factor = 1000
+	// MaxLabels and MaxSpecific bound what a person can have an overview of.
+	MaxLabels   = 64
+	MaxSpecific = 64
+	// MaxLatest is more versions of one model than anybody keeps: beyond it, all of them are meant.
+	MaxLatest = 10_000
+	// MaxReasonBytes bounds a rollback's reason.
+	MaxReasonBytes = 1024
+)
+
+// RolloutPolicies are the policies that a roll-out can have: those that ask one candidate for each query.
+var RolloutPolicies = []string{PolicyExp3, PolicyEpsilonGreedy, PolicyUCB1, PolicyThompson, PolicySplit}
+
+// WithDefaults returns a copy in which every field that has a default is set. It changes nothing that is set, and it is
+// idempotent.
+func (t TrafficSpec) WithDefaults() TrafficSpec {
+	if t.Transition == "" {
+		t.Transition = TransitionAvailability
+	}
+	if t.Rollout != nil {
+		r := *t.Rollout // the caller's stays as it is
+		if r.Policy.Name == "" {
+			r.Policy.Name = PolicyExp3
+		}
+		if r.Guard.MinFeedback == 0 {
+			r.Guard.MinFeedback = DefaultMinFeedback
+		}
+		if r.Guard.MaxErrorIncrease == 0 {
+			r.Guard.MaxErrorIncrease = DefaultMaxErrorIncrease
+		}
+		if r.Guard.MaxP99Increase == 0 {
+			r.Guard.MaxP99Increase = DefaultMaxP99Increase
+		}
+		t.Rollout = &r
+	}
+	return t
+}
+
+// Validate judges a spec that has its defaults. The error is nil or [FieldErrors] with everything that is wrong. Which versions there are
+// is known to the gateway, not here.
+func (t TrafficSpec) Validate() error {
+	var e FieldErrors
+	e.check("name", CheckName("model", t.Model))
+	t.Versions.validate(&e)
+	if t.Transition != TransitionAvailability && t.Transition != TransitionResources {
+		e.add("transition", "%q: expected %s or %s", t.Transition, TransitionAvailability, TransitionResources)
+	}
+	if t.Serving != "" {
+		e.check("serving", CheckVersion(t.Serving))
+	}
+	t.Split.validate(&e, "split", t.Serving)
+	t.Shadow.validate(&e, "shadow", t.Serving)
+	t.Rollout.validate(&e, t.Serving)
+	if t.Split != nil && t.Rollout != nil {
+		e.add("rollout", "is there beside split, and both give answers to another version: leave one of them out")
+	}
+	t.validateLabels(&e)
+	t.Rollback.validate(&e)
+	return e.err()
+}
+
+func (p *VersionPolicy) validate(e *FieldErrors) {
+	kinds := 0
+	for _, is := range []bool{p.All, p.Latest != 0, len(p.Specific) > 0} {
+		if is {
+			kinds++
+		}
+	}
+	if kinds > 1 {
+		e.add("versions", "has more than one of all, latest and specific: expected one of them")
+	}
+	if p.Latest < 0 || p.Latest > MaxLatest {
+		e.add("versions.latest", "%d: expected 1 to %d, or versions: all", p.Latest, MaxLatest)
+	}
+	if len(p.Specific) > MaxSpecific {
+		e.add("versions.specific", "has %d versions: expected at most %d", len(p.Specific), MaxSpecific)
+		return
+	}
+	for i, v := range p.Specific {
+		at := fmt.Sprintf("versions.specific[%d]", i)
+		checkNamedVersion(e, at, v)
+		if slices.Contains(p.Specific[:i], v) {
+			e.add(at, "%q is there twice", v)
+		}
+	}
+}
+
+// checkNamedVersion judges a field that must name a version.
+func checkNamedVersion(e *FieldErrors, at, version string) {
+	if version == "" {
+		e.add(at, "is missing: expected a version of the model")
+		return
+	}
+	e.check(at, CheckVersion(version))
+}
+
+// checkOtherVersion judges one that must not be the serving one.
+func checkOtherVersion(e *FieldErrors, at, version, serving string) {
+	checkNamedVersion(e, at, version)
+	if version != "" && version == serving {
+		e.add(at, "%q is the serving version: expected another one", version)
+	}
+}
+
+func (s *VersionShare) validate(e *FieldErrors, at, serving string) {
+	if s == nil {
+		return
+	}
+	checkOtherVersion(e, at+".version", s.Version, serving)
+	if !(s.Percent > 0 && s.Percent <= 100) { // NaN too
+		e.add(at+".percent", "%s: expected more than 0 and at most 100 (percent of the queries)", number(s.Percent))
+	}
+}
+
+func (r *RolloutSpec) validate(e *FieldErrors, serving string) {
+	if r == nil {
+		return
+	}
+	checkOtherVersion(e, "rollout.version", r.Version, serving)
+	if !slices.Contains(RolloutPolicies, r.Policy.Name) {
+		e.add("rollout.policy", "%.40q: expected one that asks one version for each query: %s", r.Policy.Name, strings.Join(RolloutPolicies, ", "))
+	} else {
+		var policy FieldErrors
+		r.Policy.validate(&policy)
+		for _, f := range policy {
+			e.add("rollout."+f.Path, "%s", f.Message)
+		}
+	}
+	g := r.Guard
+	if g.MinFeedback < 1 || g.MinFeedback > MaxMinFeedback {
+		e.add("rollout.guard.min_feedback", "%d: expected 1 to %d (judged answers of each of the two versions)", g.MinFeedback, int64(MaxMinFeedback))
+	}
+	if !(g.MaxErrorIncrease > 0 && g.MaxErrorIncrease <= 1) {
+		e.add("rollout.guard.max_error_increase", "%s: expected more than 0 and at most 1 (a mean loss, and a part of the queries)", number(g.MaxErrorIncrease))
+	}
+	if !(g.MaxP99Increase > 0 && g.MaxP99Increase <= MaxP99Factor) {
+		e.add("rollout.guard.max_p99_increase", "%s: expected more than 0 and at most %d (a part of the serving version's 99th percentile)", number(g.MaxP99Increase), MaxP99Factor)
+	}
+}
+
+// validateLabels keeps labels and versions apart: "digits@canary" must not mean two things, and a label must not look like a number.
+func (t *TrafficSpec) validateLabels(e *FieldErrors) {
+	if len(t.Labels) > MaxLabels {
+		e.add("labels", "has %d labels: expected at most %d", len(t.Labels), MaxLabels)
+		return
+	}
+	named := t.named()
+	for _, label := range slices.Sorted(maps.Keys(t.Labels)) {
+		if err := CheckName("label", label); err != nil {
+			e.add("labels", "%s", err.Error())
+			continue
+		}
+		at := "labels." + label
+		if label[0] < 'a' {
+			e.add(at, "starts with a digit, as versions do: expected a letter first")
+		}
+		checkNamedVersion(e, at, t.Labels[label])
+		if slices.Contains(named, label) {
+			e.add(at, "is the name of a version too: expected a label that no version has for its name")
+		}
+	}
+}
+
+// named are the versions that the spec names, some more than once.
+func (t *TrafficSpec) named() []string {
+	all := append(slices.Clone(t.Versions.Specific), t.Serving)
+	for _, s := range []*VersionShare{t.Split, t.Shadow} {
+		if s != nil {
+			all = append(all, s.Version)
+		}
+	}
+	if t.Rollout != nil {
+		all = append(all, t.Rollout.Version)
+	}
+	if t.Rollback != nil {
+		all = append(all, t.Rollback.From, t.Rollback.To)
+	}
+	return slices.AppendSeq(all, maps.Values(t.Labels))
+}
+
+func (r *RollbackSpec) validate(e *FieldErrors) {
+	if r == nil {
+		return
+	}
+	before := len(*e)
+	checkNamedVersion(e, "rollback.from", r.From)
+	checkNamedVersion(e, "rollback.to", r.To)
+	if len(*e) == before && CompareVersions(r.From, r.To) <= 0 {
+		e.add("rollback.to", "%q is not older than %q: a rollback goes from a version to an older one", r.To, r.From)
+	}
+	switch {
+	case len(r.Reason) > MaxReasonBytes:
+		e.add("rollback.reason", "has %d bytes: expected at most %d", len(r.Reason), MaxReasonBytes)
+	case !plainText(r.Reason):
+		e.add("rollback.reason", "%.60q: expected UTF-8 text without control characters", r.Reason)
+	}
+}
