@@ -1,0 +1,317 @@
+package registry
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+	"pgregory.net/rapid"
+)
+
+// maybe draws one of the versions, or a name that need not be there, or none.
+func maybe(t *rapid.T, label string, names []string) string {
+	if rapid.IntRange(0, 2).Draw(t, label+"?") > 0 {
+		return ""
+	}
+	return rapid.SampledFrom(append([]string{"77"}, names...)).Draw(t, label)
+}
+
+// anyTraffic draws a spec, sensible or not.
+func anyTraffic(t *rapid.T, names []string) api.TrafficSpec {
+	s := api.TrafficSpec{Model: "digits", Transition: rapid.SampledFrom([]string{"", api.TransitionAvailability, api.TransitionResources}).Draw(t, "transition")}
+	switch rapid.IntRange(0, 3).Draw(t, "policy") {
+	case 1:
+		s.Versions.Latest = rapid.IntRange(1, 3).Draw(t, "latest")
+	case 2:
+		s.Versions.All = true
+	case 3:
+		s.Versions.Specific = rapid.SliceOfN(rapid.SampledFrom(append([]string{"77"}, names...)), 1, 3).Draw(t, "specific")
+	}
+	s.Serving = maybe(t, "serving", names)
+	if v := maybe(t, "split", names); v != "" {
+		s.Split = &api.VersionShare{Version: v, Percent: 10}
+	}
+	if v := maybe(t, "shadow", names); v != "" {
+		s.Shadow = &api.VersionShare{Version: v, Percent: 10}
+	}
+	if v := maybe(t, "rollout", names); v != "" {
+		s.Rollout = &api.RolloutSpec{Version: v}
+	}
+	if from, to := maybe(t, "from", names), maybe(t, "to", names); from != "" && to != "" {
+		s.Rollback = &api.RollbackSpec{From: from, To: to}
+	}
+	s.Labels = map[string]string{}
+	for _, l := range []string{labelStable, labelCanary} {
+		if v := maybe(t, l, names); v != "" {
+			s.Labels[l] = v
+		}
+	}
+	return s
+}
+
+// TestAnyModel: whatever a model looks like, however it came to that, the decisions fit each other.
+func TestAnyModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &Model{}
+		names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"1", "01", "2", "3", "10", "a", "b2"}), 0, 5, rapid.ID[string]).Draw(t, "names")
+		for _, n := range names {
+			m.Versions = append(m.Versions, Version{
+				Name: n, State: State(rapid.IntRange(0, int(Rejected)).Draw(t, "state")), Named: rapid.IntRange(0, 4).Draw(t, "named") == 0,
+				Gone: rapid.IntRange(0, 4).Draw(t, "gone") == 0, Troubled: rapid.Bool().Draw(t, "troubled"), Resumable: rapid.Bool().Draw(t, "resumable"),
+			})
+		}
+		spec := anyTraffic(t, names)
+		m.Traffic, m.Default, m.Serving = &spec, api.VersionPolicy{Latest: rapid.IntRange(0, 2).Draw(t, "default")}, maybe(t, "now", names)
+
+		aspired := Aspired(m)
+		state := map[string]Version{}
+		for _, x := range m.Versions {
+			state[x.Name] = x
+			if aspired[x.Name] && x.Gone {
+				t.Errorf("%s is aspired and gone", x.Name)
+			}
+		}
+		for _, a := range Next(m) {
+			x, want := state[a.Version], aspired[a.Version]
+			legal := map[Do]bool{Load: want && x.State == Declared, Resume: want && x.State == Draining && x.Resumable, Unload: !want && x.State.loaded()}
+			if !legal[a.Do] {
+				t.Errorf("%v of %+v, aspired %v", a, x, want)
+			}
+		}
+		checkServing(t, m, aspired, state)
+
+		shuffled := *m
+		shuffled.Versions = rapid.Permutation(m.Versions).Draw(t, "order")
+		if Serving(&shuffled) != Serving(m) || !slices.Equal(Next(&shuffled), Next(m)) {
+			t.Errorf("the order of the versions matters: %s and %v, %s and %v", Serving(m), Next(m), Serving(&shuffled), Next(&shuffled))
+		}
+	})
+}
+
+func checkServing(t *rapid.T, m *Model, aspired map[string]bool, state map[string]Version) {
+	s := Serving(m)
+	again := *m
+	again.Serving = s
+	if twice := Serving(&again); twice != s {
+		t.Errorf("serving is %q, then %q", s, twice)
+	}
+	if pin := state[m.Traffic.Serving]; pin.State == Available && !pin.Gone && s != pin.Name {
+		t.Errorf("%s serves, and %s is pinned and available", s, pin.Name)
+	}
+	for _, x := range m.Versions {
+		switch {
+		case s == "" && (x.State == Available || aspired[x.Name] && x.State != Rejected):
+			t.Errorf("nobody serves, and there is %+v", x)
+		case s != "" && state[s].State == Rejected:
+			t.Errorf("%s serves, and is rejected", s)
+		}
+	}
+}
+
+// life is a world in which anything happens, and what must hold after everything that does.
+type life struct {
+	*world
+	next int
+}
+
+func (l *life) names() []string {
+	var names []string
+	for _, x := range l.m.Versions {
+		names = append(names, x.Name)
+	}
+	return names
+}
+
+func (l *life) happen(t *rapid.T, resources bool) {
+	pick := func(ok func(x *Version) bool) *Version {
+		var fit []*Version
+		for i := range l.m.Versions {
+			if ok(&l.m.Versions[i]) {
+				fit = append(fit, &l.m.Versions[i])
+			}
+		}
+		if len(fit) == 0 {
+			return nil
+		}
+		return rapid.SampledFrom(fit).Draw(t, "version")
+	}
+	in := func(states ...State) func(*Version) bool {
+		return func(x *Version) bool { return slices.Contains(states, x.State) }
+	}
+	step := func(x *Version, s State) {
+		if x != nil {
+			l.to(x.Name, s)
+		}
+	}
+	switch rapid.IntRange(0, 12).Draw(t, "event") {
+	case 0, 1:
+		l.next++
+		l.declare(strconv.Itoa(l.next))
+	case 2, 3:
+		step(pick(in(Loading)), Validating)
+	case 4, 5:
+		step(pick(in(Validating)), Available)
+	case 6:
+		step(pick(in(Loading, Validating)), Rejected)
+	case 7:
+		step(pick(in(Validating)), Loading)
+	case 8, 9:
+		step(pick(in(Draining)), Declared)
+	case 10:
+		if x := pick(in(Available, Loading)); x != nil {
+			x.Troubled = !x.Troubled
+		}
+	case 11:
+		if x := pick(func(x *Version) bool { return !x.Gone }); x != nil {
+			x.Gone = rapid.Bool().Draw(t, "delete")
+			x.Named = !x.Gone && rapid.Bool().Draw(t, "named")
+		}
+	case 12:
+		l.command(t, resources)
+	}
+}
+
+func (l *life) command(t *rapid.T, resources bool) {
+	next, err := l.t, error(nil)
+	switch rapid.IntRange(0, 2).Draw(t, "command") {
+	case 0:
+		next = anyTraffic(t, l.names())
+	case 1:
+		next, err = Promote(l.t, &l.m, maybe(t, "promote", l.names()))
+	case 2:
+		next, err = Rollback(l.t, &l.m, maybe(t, "to", l.names()), maybe(t, "previous", l.names()), "bad")
+	}
+	if err != nil {
+		return
+	}
+	next.Transition = api.TransitionAvailability
+	if resources {
+		next.Transition = api.TransitionResources
+	}
+	l.t = next
+}
+
+// running counts the versions that take memory, and those of them that nobody wants.
+func (l *life) running() (all, unwanted, unwantedLoaded int) {
+	aspired := Aspired(&l.m)
+	for _, x := range l.m.Versions {
+		if x.State.loaded() || x.State == Draining {
+			all++
+			if !aspired[x.Name] {
+				unwanted++
+				if x.State != Draining {
+					unwantedLoaded++
+				}
+			}
+		}
+	}
+	return all, unwanted, unwantedLoaded
+}
+
+// TestAvailability: whatever happens, in whatever order, with a driver that is stopped between any two steps, once something serves something
+// always does, while anything is wanted; at most one version is loaded that is not wanted; and when all goes well in the end, what is
+// wanted is what is loaded.
+func TestAvailability(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := &life{world: newWorld(api.TrafficSpec{})}
+		l.m.Default = rapid.SampledFrom([]api.VersionPolicy{{}, {All: true}, {Latest: 1}, {Latest: 2}}).Draw(t, "default")
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			was := l.serving() != nil && l.serving().State == Available
+			l.happen(t, false)
+			l.reconcile(rapid.IntRange(0, 2).Draw(t, "steps before it stopped"))
+			l.reconcile(-1)
+			if x := l.serving(); was && (x == nil || x.State != Available) && len(Aspired(&l.m)) > 0 {
+				t.Fatalf("nobody serves any more:\n%s%v", l, l.log)
+			}
+			if _, _, n := l.running(); n > 1 {
+				t.Fatalf("%d versions are loaded that are not wanted:\n%s", n, l)
+			}
+		}
+		l.converge(t)
+	})
+}
+
+// TestResources: nothing is loaded while something runs that is not wanted; and with one version wanted at a time never two run.
+func TestResources(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := &life{world: newWorld(api.TrafficSpec{Transition: api.TransitionResources})}
+		simple := rapid.Bool().Draw(t, "one version at a time")
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			if before := l.t; simple {
+				l.happen(t, true)
+				if t := l.t; len(Targets(&t)) > 0 || t.Versions.All || len(t.Versions.Specific) > 0 || t.Versions.Latest > 1 || t.Rollback != nil && !newer(t.Rollback.From, t.Rollback.To) {
+					l.t = before
+				}
+				for i := range l.m.Versions {
+					l.m.Versions[i].Named = false
+				}
+			} else {
+				l.happen(t, true)
+			}
+			for _, a := range Next(&l.m) {
+				if _, unwanted, _ := l.running(); a.Do == Load && unwanted > 0 {
+					t.Fatalf("%v, and something runs that is not wanted:\n%s", a, l)
+				}
+			}
+			l.reconcile(-1)
+			if all, _, _ := l.running(); simple && all > 1 {
+				t.Fatalf("%d versions run:\n%s%v", all, l, l.log)
+			}
+		}
+		l.converge(t)
+	})
+}
+
+// converge lets everything that was begun go well.
+func (l *life) converge(t *rapid.T) {
+	l.steps = 0
+	for range 4*len(l.m.Versions) + 4 {
+		for _, n := range l.names() {
+			x := l.find(n)
+			x.Troubled = false
+			switch x.State {
+			case Loading:
+				l.to(n, Validating)
+			case Validating:
+				l.to(n, Available)
+			case Draining:
+				l.to(n, Declared)
+			}
+		}
+		l.reconcile(-1)
+	}
+	if most := 2 * (len(l.m.Versions) + l.next); l.steps > most {
+		t.Fatalf("%d steps, with %d versions", l.steps, len(l.m.Versions))
+	}
+	aspired := Aspired(&l.m)
+	for i, x := range l.m.Versions {
+		if x.State == Rejected {
+			continue
+		}
+		if got := x.State == Available; got != aspired[x.Name] && !(got && l.stays(i)) {
+			t.Fatalf("version %s is %s, aspired %v:\n%s%+v", x.Name, x.State, aspired[x.Name], l, l.t)
+		}
+		if excluded(&l.t, x.Name) && x.State == Available && aspired[x.Name] && !x.Named && x.Name != l.t.Serving && !slices.Contains(Targets(&l.t), x.Name) {
+			t.Fatalf("version %s was rolled back, and is loaded:\n%s%+v", x.Name, l, l.t)
+		}
+	}
+}
+
+// stays says whether a version that is not wanted serves because what should cannot: what was asked for by name failed or is not there, or nothing
+// that the policy wants is available.
+func (l *life) stays(i int) bool {
+	v := look(&l.m)
+	if l.m.Versions[i].Name != l.m.Serving || v.at >= 0 {
+		return false
+	}
+	if v.wish != "" {
+		return true
+	}
+	for k, x := range l.m.Versions {
+		if v.wants[k] == eligible && x.State == Available && !v.target(x.Name) {
+			return false
+		}
+	}
+	return true
+}

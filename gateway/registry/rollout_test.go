@@ -1,0 +1,216 @@
+package registry
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+	"pgregory.net/rapid"
+)
+
+// arm is one with so many judged answers of which so many were wrong, and nothing else known.
+func arm(wrong, judged uint64) Arm {
+	return Arm{Queries: judged, Feedback: judged, LossSum: float64(wrong), LossSquares: float64(wrong)}
+}
+
+func (a Arm) failed(n uint64) Arm { a.Failed = n; return a }
+func (a Arm) timed(n uint64, p99 float64) Arm {
+	a.Timed, a.P99 = n, p99
+	return a
+}
+
+func TestJudge(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, c := range []struct {
+		why      string
+		guard    api.GuardSpec
+		old, new Arm
+		want     Verdict
+		reason   string
+	}{
+		{"nothing is known", api.GuardSpec{}, Arm{}, Arm{}, Undecided, "judged answers: 0 against 0 of the serving version, of 200 that are needed of each"},
+		{"much worse", api.GuardSpec{}, arm(36, 900), arm(78, 250), Retreat, "mean loss 0.312 over 250 answers against 0.04 over 900: +0.272 (at least +0.182), allowed +0.02"},
+		{"much worse, not enough feedback", api.GuardSpec{}, arm(36, 900), arm(60, 199), Undecided, "judged answers: 199 against 900"},
+		{"a small guard needs thirty all the same", api.GuardSpec{MinFeedback: 10}, arm(0, 900), arm(29, 29), Undecided, "mean loss 1 over 29"},
+		{"thirty will do", api.GuardSpec{MinFeedback: 10}, arm(0, 900), arm(30, 30), Retreat, "mean loss 1 over 30"},
+		{"worse, perhaps by less than is allowed", api.GuardSpec{MaxErrorIncrease: 0.3}, arm(36, 900), arm(78, 250), Undecided, "(at most +0.362), allowed +0.3"},
+		{"worse by less than is allowed, for certain", api.GuardSpec{MaxErrorIncrease: 0.3}, arm(3600, 90000), arm(7800, 25000), Advance, "(at most +0.281), allowed +0.3"},
+		{"better", api.GuardSpec{}, arm(270, 900), arm(10, 250), Advance, "mean loss 0.04 over 250 answers against 0.3 over 900: -0.260 (at most"},
+		{"as good, and few answers", api.GuardSpec{}, arm(90, 900), arm(25, 250), Undecided, "(at most"},
+		{"as good, and many", api.GuardSpec{}, arm(450, 4500), arm(450, 4500), Advance, "allowed +0.02"},
+		{"without any error, 200 of each are not quite certainty", api.GuardSpec{}, arm(0, 200), arm(0, 200), Undecided, "(at most +0.021)"},
+		{"nor are 200 of each that are all half wrong", api.GuardSpec{}, Arm{200, 0, 200, 100, 50, 0, 0}, Arm{200, 0, 200, 100, 50, 0, 0}, Undecided, "(at most +0.021)"},
+		{"the worked example", api.GuardSpec{}, arm(0, 900), arm(0, 250), Advance, "(at most +0.012)"},
+		{"better, and nothing known of the old one", api.GuardSpec{}, arm(0, 10), arm(0, 500), Undecided, "500 against 10"},
+
+		{"it fails, without any feedback", api.GuardSpec{}, Arm{Queries: 900}, Arm{Queries: 50, Failed: 20}, Retreat, "failed part 0.4 over 50 queries against 0 over 900"},
+		{"it fails, of too few", api.GuardSpec{}, Arm{Queries: 900}, Arm{Queries: 49, Failed: 49}, Undecided, "judged answers"},
+		{"better where it answers, but it may fail more", api.GuardSpec{}, arm(270, 900), arm(10, 250).failed(4), Undecided, "failed part 0.016"},
+
+		{"slow", api.GuardSpec{}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(2000, 0.020), Retreat, "p99 20 ms over 2000 answers against 10 ms over 2000, allowed 15 ms"},
+		{"slow, of few answers", api.GuardSpec{}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(199, 0.200), Advance, "mean loss"},
+		{"slow, perhaps by chance", api.GuardSpec{}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(200, 0.020), Undecided, "which may be chance"},
+		{"slower, within the guard", api.GuardSpec{MaxP99Increase: 2}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(2000, 0.029), Advance, "mean loss"},
+		{"no percentile", api.GuardSpec{}, arm(0, 900).timed(2000, 0), arm(0, 900).timed(2000, 1), Advance, "mean loss"},
+		{"no number", api.GuardSpec{}, arm(0, 900).timed(2000, 1), arm(0, 900).timed(2000, nan), Advance, "mean loss"},
+		{"for ever", api.GuardSpec{}, arm(0, 900).timed(2000, inf), arm(0, 900).timed(2000, inf), Advance, "mean loss"},
+
+		{"losses that are no numbers", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: nan, LossSquares: nan}, Undecided, "judged answers: 0 against 900"},
+		{"nor infinite", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: inf, LossSquares: inf}, Undecided, "judged answers: 0 against 900"},
+		{"nor more than there are answers", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: 901, LossSquares: 900}, Undecided, "judged answers: 0 against 900"},
+		{"squares that do not fit their sum", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: 450, LossSquares: 0}, Retreat, "+0.500"},
+		{"more failures than queries", api.GuardSpec{}, Arm{Queries: 900}, Arm{Queries: 60, Failed: 1e9}, Retreat, "failed part 1 over 60"},
+		{"a guard that is no guard has the defaults", api.GuardSpec{MinFeedback: -5, MaxErrorIncrease: nan, MaxP99Increase: -1}, arm(36, 900), arm(78, 250), Retreat, "allowed +0.02"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			got, reason := Judge(c.guard, c.old, c.new)
+			if got != c.want || !strings.Contains(reason, c.reason) {
+				t.Errorf("%s: %s; want %s: …%s…", got, reason, c.want, c.reason)
+			}
+		})
+	}
+}
+
+// simulate lets two versions be judged, one answer of each after the other, with a look after each ten, until the verdict or the end.
+func simulate(r *rand.Rand, oldWrong, newWrong float64, answers int) (Verdict, int) {
+	var old, new Arm
+	add := func(a *Arm, wrong float64) {
+		a.Queries++
+		a.Feedback++
+		if r.Float64() < wrong {
+			a.LossSum++
+			a.LossSquares++
+		}
+	}
+	for n := 1; n <= answers; n++ {
+		add(&old, oldWrong)
+		add(&new, newWrong)
+		if n%10 == 0 {
+			if v, _ := Judge(api.GuardSpec{}, old, new); v != Undecided {
+				return v, n
+			}
+		}
+	}
+	return Undecided, answers
+}
+
+// TestJudgeBearsManyLooks: a version as good as the old one is retreated from in fewer than one of a hundred roll-outs, although it is
+// looked at five hundred times; one that is clearly worse is never promoted, and is found out soon.
+func TestJudgeBearsManyLooks(t *testing.T) {
+	const runs = 200
+	for _, wrong := range []float64{0, 0.01, 0.05, 0.1, 0.3, 0.5} {
+		verdicts := map[Verdict]int{}
+		for seed := range uint64(runs) {
+			v, _ := simulate(rand.New(rand.NewPCG(seed, 1)), wrong, wrong, 5000)
+			verdicts[v]++
+		}
+		t.Logf("both wrong in %.2f: %v", wrong, verdicts)
+		if verdicts[Retreat] > runs/100 {
+			t.Errorf("both wrong in %.2f: %d of %d roll-outs retreated", wrong, verdicts[Retreat], runs)
+		}
+	}
+	for _, c := range []struct{ old, new float64 }{{0, 0.1}, {0.05, 0.3}, {0.1, 0.5}, {0.3, 0.6}} {
+		latest := 0
+		for seed := range uint64(runs) {
+			v, n := simulate(rand.New(rand.NewPCG(seed, 2)), c.old, c.new, 5000)
+			if v != Retreat {
+				t.Errorf("wrong in %.2f instead of %.2f: %s after %d answers", c.new, c.old, v, n)
+			}
+			latest = max(latest, n)
+		}
+		t.Logf("wrong in %.2f instead of %.2f: found out after %d answers at the latest", c.new, c.old, latest)
+		if latest > 1000 {
+			t.Errorf("wrong in %.2f instead of %.2f: found out after %d answers only", c.new, c.old, latest)
+		}
+	}
+}
+
+// TestJudgeDoesNotPromoteByLuck: a version that is worse by twice what is allowed is promoted in fewer than one of a hundred roll-outs.
+func TestJudgeDoesNotPromoteByLuck(t *testing.T) {
+	const runs = 200
+	promoted := 0
+	for seed := range uint64(runs) {
+		if v, _ := simulate(rand.New(rand.NewPCG(seed, 4)), 0.05, 0.09, 5000); v == Advance {
+			promoted++
+		}
+	}
+	if promoted > runs/100 {
+		t.Errorf("%d of %d roll-outs promoted", promoted, runs)
+	}
+}
+
+// TestP99MarginCoversChance: two samples of the same latencies, with an exponential tail, do not trip the guard.
+func TestP99MarginCoversChance(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 3))
+	p99 := func(n int) float64 { // the (0.99·n)th of n sorted ones, by the spacings of exponential order statistics
+		sum := 0.0
+		for k := n; k > n/100; k-- {
+			sum += r.ExpFloat64() / float64(k)
+		}
+		return sum
+	}
+	retreats := 0
+	for range 2000 {
+		a, b := arm(0, 900).timed(200, p99(200)), arm(0, 900).timed(200, p99(200))
+		if v, _ := Judge(api.GuardSpec{MaxP99Increase: 0.1}, a, b); v == Retreat {
+			retreats++
+		}
+	}
+	if retreats > 20 {
+		t.Errorf("%d of 2000 looks at equal latencies retreat", retreats)
+	}
+}
+
+// TestJudgeAnything: whatever is counted, the verdict follows the rules that can be said simply, and the reason is a line.
+func TestJudgeAnything(t *testing.T) {
+	anything := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1000), rapid.SampledFrom([]float64{0, math.NaN(), math.Inf(1), math.Inf(-1), -1}))
+	counts := rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(0, 1000))
+	arms := rapid.Custom(func(t *rapid.T) Arm {
+		return Arm{counts.Draw(t, "queries"), counts.Draw(t, "failed"), counts.Draw(t, "feedback"), anything.Draw(t, "sum"), anything.Draw(t, "squares"), anything.Draw(t, "p99"), counts.Draw(t, "timed")}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		g := api.GuardSpec{MinFeedback: rapid.IntRange(-1, 500).Draw(t, "min"), MaxErrorIncrease: anything.Draw(t, "error"), MaxP99Increase: anything.Draw(t, "latency")}
+		old, new := arms.Draw(t, "old"), arms.Draw(t, "new")
+		v, reason := Judge(g, old, new)
+		need := uint64(guarded(g).MinFeedback)
+		if v == Advance && (old.Feedback < need || new.Feedback < need) {
+			t.Errorf("promoted without feedback: %s", reason)
+		}
+		if v == Retreat && new.Queries < minQueries && new.Feedback < minJudged && new.Timed < minTimed {
+			t.Errorf("retreats from what is not known: %s", reason)
+		}
+		if reason == "" || strings.Contains(reason, "NaN") || strings.Contains(reason, "\n") {
+			t.Errorf("reason %q", reason)
+		}
+		feedback, queries := counts.Draw(t, "f"), counts.Draw(t, "q")
+		c := Cap(g, feedback, queries)
+		if !(c >= firstCap && c <= 1) || queries < math.MaxUint64 && feedback < math.MaxUint64 && Cap(g, feedback+1, queries+1) < c {
+			t.Errorf("cap %v", c)
+		}
+	})
+}
+
+func TestCap(t *testing.T) {
+	for _, c := range []struct {
+		guard             api.GuardSpec
+		feedback, queries uint64
+		want              float64
+	}{
+		{api.GuardSpec{}, 0, 1e6, 0.05},
+		{api.GuardSpec{}, 49, 1e6, 0.05},
+		{api.GuardSpec{}, 50, 1e6, 0.1},
+		{api.GuardSpec{}, 249, 1e6, 0.8},
+		{api.GuardSpec{}, 250, 1e6, 1},
+		{api.GuardSpec{}, math.MaxUint64, math.MaxUint64, 1},
+		{api.GuardSpec{}, 1e6, 50, 0.1},
+		{api.GuardSpec{MinFeedback: 1}, 19, 19, 0.05},
+		{api.GuardSpec{MinFeedback: 1}, 20, 20, 0.1},
+		{api.GuardSpec{MinFeedback: 4000}, 1000, 1000, 0.1},
+	} {
+		if got := Cap(c.guard, c.feedback, c.queries); got != c.want {
+			t.Errorf("%+v after %d of %d: %v, want %v", c.guard, c.feedback, c.queries, got, c.want)
+		}
+	}
+}

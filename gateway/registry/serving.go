@@ -1,0 +1,111 @@
+package registry
+
+// Serving is the version that is to answer what no rule gives to another: an available one wherever there is one that may, else the one
+// that queries are to wait for; empty only where there is nothing. What it prefers is said in the package comment, "Who serves". Asked
+// again with its answer as m.Serving, it answers the same.
+func Serving(m *Model) string {
+	if i := look(m).serving(); i >= 0 {
+		return m.Versions[i].Name
+	}
+	return ""
+}
+
+// serving is the index of the version that is to answer, -1 where there is none.
+func (v *view) serving() int {
+	// cold: nothing serves, so that nobody loses anything by waiting for the right one.
+	cold := true
+	for i := range v.Versions {
+		if x := &v.Versions[i]; x.Name == v.Serving && x.State == Available {
+			cold = false
+		}
+	}
+	best, highest := -1, nobody
+	for i := range v.Versions {
+		r := v.rank(i, cold)
+		if r > highest || r == highest && r > nobody && newer(v.Versions[i].Name, v.Versions[best].Name) {
+			best, highest = i, r
+		}
+	}
+	return best
+}
+
+// The ranks of those that could answer, lowest first; of equals the newest answers.
+const (
+	nobody = iota
+	// kept out by a rollback, and what rules try out: better than nothing.
+	outTroubled
+	out
+	tryAwaited
+	tryTroubled
+	try
+	// named by a function or a label only: the policy does not want it to answer for the model.
+	namedAwaited
+	namedTroubled
+	namedReady
+	// to be waited for.
+	awaitedTroubled
+	awaited
+	wishAwaited
+	// available without a replica, and not wanted any more, serving, wanted.
+	leavingTroubled
+	servingTroubled
+	troubled
+	// available; not wanted any more, serving, wanted.
+	leaving
+	serving
+	ready
+	// the one that was asked for by name, while nothing serves: a start is no reason to answer from another.
+	wishFirst
+	// serving, while the one that was asked for is not available.
+	servingMeanwhile
+	wishReady
+)
+
+func (v *view) rank(i int, cold bool) int {
+	x := &v.Versions[i]
+	switch {
+	case x.State == Available:
+		return v.rankAvailable(i)
+	case v.wants[i] == unwanted || x.State == Rejected:
+		return nobody
+	case i == v.at && cold && !x.Troubled:
+		return wishFirst
+	case i == v.at:
+		return wishAwaited
+	case v.target(x.Name):
+		return tryAwaited
+	case v.wants[i] == named:
+		return namedAwaited
+	case x.Troubled:
+		return awaitedTroubled
+	}
+	return awaited
+}
+
+func (v *view) rankAvailable(i int) int {
+	x := &v.Versions[i]
+	either := func(untroubled, troubled int) int {
+		if x.Troubled {
+			return troubled
+		}
+		return untroubled
+	}
+	kept := v.excluded(x.Name)
+	switch {
+	case i == v.at:
+		return wishReady
+	case x.Name == v.Serving && v.wish != "" && !x.Troubled && (v.at >= 0 || !kept):
+		return servingMeanwhile
+	case v.wants[i] == eligible && !v.target(x.Name):
+		return either(ready, troubled)
+	case x.Name == v.Serving:
+		return either(serving, servingTroubled)
+	case v.target(x.Name):
+		return either(try, tryTroubled)
+	case kept:
+		return either(out, outTroubled)
+	case v.wants[i] == named:
+		return either(namedReady, namedTroubled)
+	}
+	return either(leaving, leavingTroubled)
+}

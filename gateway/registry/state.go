@@ -1,0 +1,71 @@
+package registry
+
+import (
+	"strconv"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// states has of each state its name, its phase as users read it, and the states that may follow.
+var states = [...]struct {
+	name  string
+	phase api.VersionPhase
+	next  []State
+}{
+	Declared: {"Declared", api.PhaseDeclared, []State{Loading}},
+	// Rejected: the load was given up. Declared: it was unloaded before anything ran.
+	Loading: {"Loading", api.PhaseLoading, []State{Validating, Draining, Rejected, Declared}},
+	// Loading again: its replica died before it was through.
+	Validating: {"Validating", api.PhaseValidating, []State{Available, Rejected, Draining, Loading}},
+	// A version that has lost all its replicas stays available and is troubled: it has passed, and queries wait for its next replica.
+	Available: {"Available", api.PhaseAvailable, []State{Draining}},
+	// Available again: it is wanted again, and its replicas are there still.
+	Draining: {"Draining", api.PhaseDraining, []State{Declared, Available}},
+	// Only when it is declared anew: what has failed once is not tried over and over.
+	Rejected: {"Rejected", api.PhaseRejected, []State{Declared}},
+}
+
+// String is the state's name, for logs and messages.
+func (s State) String() string {
+	if int(s) >= len(states) {
+		return "State(" + strconv.Itoa(int(s)) + ")"
+	}
+	return states[s].name
+}
+
+// Next says whether a version may go from this state to that one. To stay is no step.
+func (s State) Next(to State) bool {
+	if int(s) >= len(states) {
+		return false
+	}
+	for _, n := range states[s].next {
+		if n == to {
+			return true
+		}
+	}
+	return false
+}
+
+// Phase is the state as users read it.
+func (s State) Phase() api.VersionPhase {
+	if int(s) >= len(states) {
+		return api.PhaseDeclared
+	}
+	return states[s].phase
+}
+
+// loaded says whether something of a version runs, or is about to, that Unload would end.
+func (s State) loaded() bool { return s == Loading || s == Validating || s == Available }
+
+// String is the step's name, for logs and messages.
+func (d Do) String() string {
+	switch d {
+	case Load:
+		return "load"
+	case Unload:
+		return "unload"
+	case Resume:
+		return "resume"
+	}
+	return "Do(" + strconv.Itoa(int(d)) + ")"
+}

@@ -1,0 +1,126 @@
+package registry
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/xebec-serving/xebec/api"
+)
+
+// TestStories runs the transcripts in testdata: what happens on the left of the line of dashes; on the right what is done about it, and how
+// the model stands then.
+func TestStories(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no stories in testdata (%v)", err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			w := newWorld(api.TrafficSpec{})
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+				w.log = nil
+				if d.Cmd == "new" {
+					w = newWorld(api.TrafficSpec{})
+					w.m.Default.Latest = 1
+					if d.HasArg("all") {
+						w.m.Default = api.VersionPolicy{All: true}
+					}
+				} else if err := w.do(t, d); err != nil {
+					return "refused: " + err.Error() + "\n"
+				}
+				w.reconcile(-1)
+				return strings.Join(append(w.log, w.String()), "\n")
+			})
+		})
+	}
+}
+
+func (w *world) do(t *testing.T, d *datadriven.TestData) error {
+	var names []string
+	for _, a := range d.CmdArgs {
+		if len(a.Vals) == 0 {
+			names = append(names, a.Key)
+		}
+	}
+	value := func(key string) (s string) {
+		d.MaybeScanArgs(t, key, &s)
+		return s
+	}
+	switch d.Cmd {
+	case "declare":
+		w.declare(names...)
+	case "delete":
+		for _, n := range names {
+			w.find(n).Gone = true
+		}
+	case "traffic": // a manifest's fields, as JSON
+		next := api.TrafficSpec{}
+		if err := json.Unmarshal([]byte(d.Input), &next); err != nil {
+			t.Fatalf("%s: %v", d.Pos, err)
+		}
+		next.Model = "digits"
+		w.t = next
+	case "promote":
+		next, err := Promote(w.t, &w.m, strings.Join(names, ""))
+		if err != nil {
+			return err
+		}
+		w.show(next)
+	case "rollback":
+		next, err := Rollback(w.t, &w.m, strings.Join(names, ""), value("previous"), value("reason"))
+		if err != nil {
+			return err
+		}
+		w.show(next)
+	case "over":
+		w.log = append(w.log, map[bool]string{true: "the rollback is over", false: "the rollback holds"}[Over(&w.m)])
+	default:
+		return w.happen(t, d, names)
+	}
+	return nil
+}
+
+// happen is what versions do by themselves.
+func (w *world) happen(t *testing.T, d *datadriven.TestData, names []string) error {
+	defer func() {
+		if r := recover(); r != nil {
+			t.Fatalf("%s: %v\n%s", d.Pos, r, w)
+		}
+	}()
+	for _, n := range names {
+		switch d.Cmd {
+		case "ready":
+			w.to(n, Validating)
+		case "pass":
+			w.to(n, Available)
+		case "up": // both at once
+			w.to(n, Validating)
+			w.to(n, Available)
+		case "fail":
+			w.to(n, Rejected)
+		case "drained":
+			w.to(n, Declared)
+		case "lost":
+			w.find(n).Troubled = true
+		case "back":
+			w.find(n).Troubled = false
+		case "name":
+			w.find(n).Named = true
+		default:
+			t.Fatalf("%s: unknown command %s", d.Pos, d.Cmd)
+		}
+	}
+	return nil
+}
+
+func (w *world) show(next api.TrafficSpec) {
+	w.t = next
+	data, err := json.Marshal(next)
+	if err != nil {
+		panic(err)
+	}
+	w.log = append(w.log, string(data))
+}

@@ -1,0 +1,195 @@
+package watch
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// believed is what the model of a version holds for true.
+type believed struct {
+	// there: the directory is; marked: with a marker in it; text: its manifest's kind, max and venv.
+	there, marked bool
+	kind          kindOfManifest
+	max           int
+	venv          bool
+	// changed: something of the tree was since the last scan; manifestChanged: the manifest was.
+	changed, manifestChanged bool
+	// same: the number of scans in a row that saw the same, while waiting; sameManifest: once taken.
+	same, sameManifest int
+	missed             int
+
+	taken     bool
+	takenMax  int
+	takenVenv bool
+}
+
+type kindOfManifest int
+
+const (
+	noManifest kindOfManifest = iota
+	broken
+	valid
+)
+
+func (b *believed) touch(manifest bool) {
+	b.changed = true
+	b.manifestChanged = b.manifestChanged || manifest
+}
+
+// scan is what a look at the version comes to; it is false when the version is forgotten.
+func (b *believed) scan() bool {
+	if !b.there {
+		b.missed++
+		if !b.taken || b.missed >= 2 {
+			return false
+		}
+		return true
+	}
+	b.missed = 0
+	if b.marked {
+		b.same, b.sameManifest, b.changed, b.manifestChanged = 0, 0, false, false
+		return true
+	}
+	if b.changed {
+		b.same = 0
+	}
+	if b.manifestChanged {
+		b.sameManifest = 0
+	}
+	b.changed, b.manifestChanged = false, false
+	b.same++
+	b.sameManifest++
+	switch {
+	case b.kind != valid:
+	case !b.taken && b.same >= 2:
+		b.taken, b.takenMax, b.takenVenv = true, b.max, b.venv
+		b.sameManifest = 2
+	case b.taken && b.sameManifest >= 2 && b.venv == b.takenVenv:
+		b.takenMax = b.max
+	}
+	return true
+}
+
+// TestAgainstModel: whatever is done to the versions of a directory, each look reports what the rules of the package's essay say.
+func TestAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp("", "watch")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		d := newDisk(t, dir)
+		w := New(Config{Dir: dir})
+		if rapid.Bool().Draw(t, "trust times") { // what was read before it was read is old enough to be trusted
+			w.now = func() time.Time { return time.Now().Add(time.Hour) }
+		}
+		d.mkdir("digits")
+		w.Scan()
+		world := map[string]*believed{}
+		for i := range rapid.IntRange(1, 40).Draw(t, "steps") {
+			name := rapid.SampledFrom([]string{"1", "2", "10"}).Draw(t, "version")
+			b := world[name]
+			path := "digits/" + name
+			switch op := rapid.SampledFrom([]string{"scan", "scan", "scan", "scan", "mkdir", "manifest", "manifest", "break", "lose", "mark", "unmark", "file", "remove", "deploy", "away"}).Draw(t, "do"); {
+			case op == "scan":
+				for v, b := range world {
+					if !b.scan() {
+						if b.there {
+							t.Fatal("a version that is there was forgotten")
+						}
+						delete(world, v)
+					}
+				}
+				expect(t, d, w.Scan(), world)
+			case op == "deploy" && (b == nil || !b.there):
+				max := rapid.IntRange(1, 9).Draw(t, "max")
+				d.version("digits", name, fmt.Sprintf("batching: {max: %d}", max))
+				b = enter(world, name)
+				b.kind, b.max, b.venv = valid, max, false
+			case op == "mkdir" && (b == nil || !b.there):
+				d.mkdir(path)
+				b = enter(world, name)
+				b.kind = noManifest
+			case b == nil || !b.there:
+			case op == "manifest":
+				b.kind, b.max, b.venv = valid, rapid.IntRange(1, 9).Draw(t, "max"), rapid.Bool().Draw(t, "venv")
+				more := []string{fmt.Sprintf("batching: {max: %d}", b.max)}
+				if b.venv {
+					more = append(more, "python: venv")
+				}
+				d.write(path+"/xebec.yaml", manifestOf("digits", name, more...))
+				b.touch(true)
+			case op == "break":
+				d.write(path+"/xebec.yaml", "name: [")
+				b.kind = broken
+				b.touch(true)
+			case op == "lose" && b.kind != noManifest:
+				d.remove(path + "/xebec.yaml")
+				b.kind = noManifest
+				b.touch(true)
+			case op == "file":
+				d.write(path+"/weights", fmt.Sprint(i))
+				b.touch(false)
+			case op == "mark":
+				d.write(path+"/.incomplete", "")
+				b.marked = true
+				b.touch(false)
+			case op == "unmark" && b.marked:
+				d.remove(path + "/.incomplete")
+				b.marked = false
+				b.touch(false)
+			case op == "remove", op == "away":
+				if op == "remove" {
+					d.remove(path)
+				} else {
+					d.move(path, fmt.Sprintf("digits/.away%d", i))
+				}
+				b.there = false
+			}
+		}
+	})
+}
+
+// enter makes a version's directory there, which may be missed or known from before.
+func enter(world map[string]*believed, name string) *believed {
+	b := world[name]
+	if b == nil {
+		b = &believed{}
+		world[name] = b
+	}
+	b.there, b.marked = true, false
+	b.touch(true)
+	return b
+}
+
+func expect(t *rapid.T, d *disk, r Report, world map[string]*believed) {
+	t.Helper()
+	var want strings.Builder
+	for _, v := range slices.SortedFunc(maps.Keys(world), func(a, b string) int { return len(a)*10 + int(a[0]) - len(b)*10 - int(b[0]) }) {
+		if b := world[v]; b.taken {
+			fmt.Fprintf(&want, " %s(max %d, venv %t)", v, b.takenMax, b.takenVenv)
+		}
+	}
+	var got strings.Builder
+	for _, m := range r.Models["digits"] {
+		fmt.Fprintf(&got, " %s(max %d, venv %t)", m.Version, m.Batching.Max, m.Python != "")
+	}
+	if got.String() != want.String() {
+		t.Fatalf("reported%s, expected%s\n%s", got.String(), want.String(), d.describe(r))
+	}
+	for v, b := range world {
+		// What is wrong and has stayed so is said, and nothing else is.
+		wrong := b.there && !b.marked && (!b.taken && b.same >= 2 && b.kind != valid || b.taken && b.sameManifest >= 2 && (b.kind != valid || b.venv != b.takenVenv))
+		said := slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Version == v })
+		if wrong && !said || said && !wrong && !b.taken {
+			t.Fatalf("version %s: a problem: %t, expected %t\n%s", v, said, wrong, d.describe(r))
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package watch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+// model is a directory of versions.
+type model struct {
+	name, path string
+	link       bool
+	listing    listing
+	seen       int // the last scan that saw it
+	missed     int // scans in a row that did not
+	problem    string
+	// lost: the directory is empty since it is one of another file system.
+	lost     bool
+	versions map[string]*version
+	// taken finds the version that was taken from a directory.
+	taken map[identity]*version
+}
+
+// passedOver reports whether a name is none of a model's or a version's: hidden, a copy under way, or the file system's own.
+func passedOver(name string) bool {
+	if strings.HasPrefix(name, ".") || name == "lost+found" {
+		return true
+	}
+	for _, end := range []string{"~", ".tmp", ".part", ".partial", ".swp"} {
+		if strings.HasSuffix(name, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// scanRoot looks at everything, unless the directory itself has nothing to say.
+func (w *Watcher) scanRoot() {
+	s, err := stat(w.dir)
+	if err == nil && !s.isDir() {
+		w.say(&w.problem, "%s: is a file: expected a directory of models (NAME/VERSION/%s)", w.dir, manifest.ModelFile)
+		return
+	}
+	if err == nil {
+		err = w.list(&w.root, w.dir, s, w.checkName)
+	}
+	if err != nil {
+		w.say(&w.problem, "%s: %s; what was found there before stays as it is: mount, create or make it readable", w.dir, reason(err))
+		return
+	}
+	if w.root.total == 0 && w.filled {
+		w.say(&w.problem, "%s: is empty, and was not before, as a disk is that is not mounted; what was found there stays as it is: "+
+			"mount it, or, if it is meant to be empty, put a file named .empty there", w.dir)
+		return
+	}
+	w.say(&w.problem, "")
+	w.filled = w.filled || w.root.total > 0
+	for _, e := range w.root.entries {
+		m := w.models[e.name]
+		if m == nil {
+			m = &model{name: e.name, path: filepath.Join(w.dir, e.name), versions: map[string]*version{}, taken: map[identity]*version{}}
+			w.models[e.name] = m
+		}
+		m.link = e.link
+		if w.scanModel(m) {
+			m.seen, m.missed = w.scans, 0
+		}
+	}
+	for name, m := range w.models {
+		if m.seen == w.scans {
+			continue
+		}
+		if m.missed++; m.missed < 2 && len(m.versions) > 0 {
+			continue
+		}
+		for _, v := range m.versions {
+			w.drop(m, v)
+		}
+		delete(w.models, name)
+		w.dirty = w.dirty || m.problem != "" || len(m.listing.problems) > 0
+	}
+}
+
+// scanModel looks at a model's versions; it is false when there is no such directory.
+func (w *Watcher) scanModel(m *model) bool {
+	s, err := stat(m.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && m.link:
+		w.say(&m.problem, "%s: is a link that points to nothing; what was found there before stays as it is: mend the link, or remove it", m.path)
+		return true
+	case errors.Is(err, fs.ErrNotExist), err == nil && !s.isDir():
+		return false
+	case err == nil:
+		before := m.listing.stamp
+		err = w.list(&m.listing, m.path, s, w.checkVersion)
+		if err == nil {
+			m.lost = m.listing.total == 0 && len(m.versions) > 0 && (m.lost || before.dev != s.dev)
+		}
+		if err == nil && m.lost {
+			w.say(&m.problem, "%s: is empty, and another file system than before; what was found there stays as it is: "+
+				"mount it, or remove the directory", m.path)
+			return true
+		}
+	}
+	if err != nil {
+		w.say(&m.problem, "%s: %s; what was found there before stays as it is: make the directory readable, or remove it", m.path, reason(err))
+		return true
+	}
+	w.say(&m.problem, "")
+	for _, e := range m.listing.entries {
+		v := m.versions[e.name]
+		if v == nil {
+			if w.count >= w.most {
+				w.over++
+				continue
+			}
+			v = &version{name: e.name, path: filepath.Join(m.path, e.name)}
+			v.file = filepath.Join(v.path, manifest.ModelFile)
+			m.versions[e.name] = v
+			w.count++
+		}
+		v.link = e.link
+		if w.look(m, v) {
+			v.seen, v.missed = w.scans, 0
+		}
+	}
+	for _, v := range m.versions {
+		if v.seen == w.scans {
+			continue
+		}
+		m.release(v)
+		if v.missed++; v.missed >= 2 || v.spec == nil {
+			w.drop(m, v)
+		}
+	}
+	return true
+}
+
+// drop forgets a version.
+func (w *Watcher) drop(m *model, v *version) {
+	m.release(v)
+	delete(m.versions, v.name)
+	w.count--
+	w.dirty = w.dirty || v.spec != nil || v.problem != ""
+}
+
+// checkName judges an entry of the directory itself, checkVersion one of a model's: whether it is to be looked at, and what is wrong
+// with it otherwise, if anything is.
+func (w *Watcher) checkName(path string, e entry) (bool, Problem) {
+	return checkEntry(path, e, api.CheckName("model", e.name))
+}
+
+func (w *Watcher) checkVersion(path string, e entry) (bool, Problem) {
+	keep, p := checkEntry(path, e, api.CheckVersion(e.name))
+	p.Name = filepath.Base(path)
+	return keep, p
+}
+
+func checkEntry(path string, e entry, err error) (bool, Problem) {
+	switch {
+	case passedOver(e.name):
+		return false, Problem{}
+	case e.name == manifest.ModelFile && !e.dir:
+		return false, Problem{Message: fmt.Sprintf("%s: lies too high to be a version: expected NAME/VERSION/%s below the directory that is watched",
+			filepath.Join(path, e.name), manifest.ModelFile)}
+	case !e.dir && !e.link:
+		return false, Problem{} // somebody's README
+	case err != nil:
+		return false, Problem{Message: fmt.Sprintf("%s: %v; rename the directory, or hide it behind a dot", filepath.Join(path, printable(e.name)), err)}
+	}
+	return true, Problem{}
+}
+
+// printable bounds and cleans a name that nobody has checked.
+func printable(name string) string {
+	if clean := strings.ToValidUTF8(name, "?"); len(clean) <= 80 {
+		return clean
+	}
+	return strings.ToValidUTF8(name[:80], "?") + "…"
+}
+
+// build makes a report of what is known.
+func (w *Watcher) build() Report {
+	r := Report{Models: map[string][]api.ModelSpec{}, Complete: w.problem == ""}
+	var problems []Problem
+	if w.problem != "" {
+		problems = append(problems, Problem{Message: w.problem})
+	}
+	if w.over > 0 {
+		text := fmt.Sprintf("%s: has %d version directories beyond the %d that are looked at: remove old ones", w.dir, w.over, w.most)
+		problems = append(problems, Problem{Message: text})
+	}
+	problems = append(problems, w.root.problems...)
+	functions := map[string][]claim{}
+	for _, name := range slices.Sorted(maps.Keys(w.models)) {
+		m := w.models[name]
+		if m.problem != "" {
+			problems = append(problems, Problem{Name: name, Message: m.problem})
+		}
+		problems = append(problems, m.listing.problems...)
+		versions := slices.SortedFunc(maps.Values(m.versions), func(a, b *version) int {
+			return cmp.Or(api.CompareVersions(a.name, b.name), strings.Compare(a.name, b.name))
+		})
+		for _, v := range versions {
+			if v.problem != "" {
+				problems = append(problems, Problem{Name: name, Version: v.name, Message: v.problem})
+			}
+			if v.spec != nil {
+				r.Models[name] = append(r.Models[name], *v.spec)
+				claims(functions, m, v)
+			}
+		}
+	}
+	r.Functions, problems = w.settle(functions, problems)
+	if n := len(problems); n > MaxProblems {
+		problems = append(problems[:MaxProblems:MaxProblems], Problem{Message: fmt.Sprintf("%s: has %d more problems", w.dir, n-MaxProblems)})
+	}
+	r.Problems = problems
+	return r
+}
+
+// claim is a model's declaration of a function, by its newest version that has one.
+type claim struct {
+	model *model
+	by    *version
+	spec  *api.FunctionSpec
+}
+
+// claims adds a version's functions; versions come oldest first.
+func claims(all map[string][]claim, m *model, v *version) {
+	for i := range v.functions {
+		f := &v.functions[i]
+		list := all[f.Name]
+		if n := len(list); n > 0 && list[n-1].model == m {
+			list = list[:n-1]
+		}
+		all[f.Name] = append(list, claim{m, v, f})
+	}
+}
+
+// settle gives each function to one model: to the one that had it, else to the first by name.
+func (w *Watcher) settle(all map[string][]claim, problems []Problem) ([]api.FunctionSpec, []Problem) {
+	var functions []api.FunctionSpec
+	owners := make(map[string]string, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list := all[name]
+		won := max(0, slices.IndexFunc(list, func(c claim) bool { return c.model.name == w.owners[name] }))
+		owners[name] = list[won].model.name
+		functions = append(functions, *list[won].spec)
+		for i, c := range list {
+			if i != won {
+				problems = append(problems, Problem{Name: c.model.name, Version: c.by.name,
+					Message: fmt.Sprintf("%s: function %s is declared in %s already, by another model: rename one of them", c.by.file, name, list[won].by.file)})
+			}
+		}
+	}
+	w.owners = owners
+	return functions, problems
+}

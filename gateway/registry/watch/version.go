@@ -1,0 +1,241 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"syscall"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+// incompleteFile keeps a version waiting for as long as it lies in its directory.
+const incompleteFile = ".incomplete"
+
+// version is a version's directory. It waits until it has looked the same twice and its manifest is valid; then it has a spec, and
+// keeps one until the directory is gone.
+type version struct {
+	name, path, file string // file is the path of its manifest
+	link             bool
+	seen, missed     int
+	identity         identity // the directory's
+
+	// settled: judged, at judgedNanos, and to be judged again only when one of the stamps is another.
+	settled     bool
+	judgedNanos int64
+	dir, yaml   stamp
+	// printed: print is the fingerprint of the last look.
+	printed bool
+	print   uint64
+	// content is the hash of the manifest that was judged last, if one was, and verdict what was wrong with it.
+	decoded bool
+	content uint64
+	verdict string
+
+	spec      *api.ModelSpec // nil: it waits; never changed, but replaced
+	functions []api.FunctionSpec
+	problem   string
+}
+
+// look looks at one version; it is false when there is no such directory.
+func (w *Watcher) look(m *model, v *version) bool {
+	dir, err := stat(v.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && v.link:
+		w.say(&v.problem, "%s: is a link that points to nothing: mend the link, or remove it%s", v.path, v.stays())
+		v.settled, v.printed = false, false
+		return true
+	case errors.Is(err, fs.ErrNotExist), err == nil && !dir.isDir():
+		return false
+	case err != nil:
+		w.say(&v.problem, "%s: %s: make the directory readable, or remove it%s", v.path, reason(err), v.stays())
+		v.settled, v.printed = false, false
+		return true
+	}
+	m.located(v, dir.identity)
+	yaml, _ := stat(v.file)
+	if v.settled && dir == v.dir && yaml == v.yaml && !recent(v.judgedNanos, dir) && !recent(v.judgedNanos, yaml) {
+		return true
+	}
+	v.settled, v.dir, v.yaml = false, dir, yaml
+	if _, err := os.Lstat(filepath.Join(v.path, incompleteFile)); err == nil {
+		v.printed = false
+		if v.spec == nil {
+			w.say(&v.problem, "")
+		}
+		return true
+	}
+	if !w.steady(v, dir, yaml) {
+		return true
+	}
+	v.settled = w.judge(m, v)
+	v.judgedNanos = w.nowNanos
+	return true
+}
+
+// stays is what a message says of a version that was taken.
+func (v *version) stays() string {
+	if v.spec == nil {
+		return ""
+	}
+	return "; what was taken from it stays as it is"
+}
+
+// located notes which directory the path leads to, and that it is this version's.
+func (m *model) located(v *version, at identity) {
+	if v.identity != at {
+		m.release(v)
+		v.identity = at
+	}
+	if v.spec != nil && m.taken[at] == nil {
+		m.taken[at] = v
+	}
+}
+
+// release gives a version's directory up: its inode may become another one's.
+func (m *model) release(v *version) {
+	if m.taken[v.identity] == v {
+		delete(m.taken, v.identity)
+	}
+}
+
+// steady reports whether a version looks as it did the last time: its tree while it waits, its manifest once it was taken.
+func (w *Watcher) steady(v *version, dir, yaml stamp) bool {
+	var t tree
+	if v.spec != nil {
+		w.mix(&t, manifestTarget, yaml)
+	} else {
+		var err error
+		if t, err = w.fingerprint(v, dir, yaml); err != nil {
+			v.printed = false
+			w.say(&v.problem, "%s: %s: make the directory readable, or remove it", v.path, reason(err))
+			return false
+		}
+	}
+	same := v.printed && v.print == t.print
+	if !same && w.scans == 1 && !t.cut && t.newestNanos <= w.nowNanos-int64(quietFor) {
+		same = true
+	}
+	if !same && v.spec == nil {
+		w.say(&v.problem, "") // it is being worked on
+	}
+	v.printed, v.print = true, t.print
+	return same
+}
+
+// judge reads the manifest, takes the version or says why not. It is false when that must be looked into again although nothing of the
+// version changes.
+func (w *Watcher) judge(m *model, v *version) bool {
+	if u := m.taken[v.identity]; u != nil && u != v {
+		w.say(&v.problem, "%s: is the same directory as %s: expected one of its own for each version", v.path, u.path)
+		return false
+	}
+	data, now, err := readManifest(v.path)
+	if err == nil && now != v.yaml {
+		v.printed = false // it was replaced meanwhile
+		return false
+	}
+	if err != nil {
+		w.say(&v.problem, "%s: %s%s", v.file, reason(err), v.stays())
+		return true
+	}
+	if content := maphash.Bytes(w.seed, data); !v.decoded || v.content != content {
+		v.decoded, v.content, v.verdict = true, content, ""
+		if err := w.accept(m, v, data); err != nil {
+			v.verdict = err.Error() + v.stays()
+		}
+	}
+	w.say(&v.problem, "%s", v.verdict)
+	return true
+}
+
+// accept makes a manifest the version's, if it may be.
+func (w *Watcher) accept(m *model, v *version, data []byte) error {
+	spec, functions, err := decode(m.name, v, data)
+	if err != nil {
+		return err
+	}
+	if v.spec != nil {
+		if field := v.spec.Fixed(spec); field != "" {
+			return fmt.Errorf("%s: %s is another than when the version was taken: a version never changes; "+
+				"undo the change and give it to a new version", v.file, field)
+		}
+	}
+	if v.spec == nil || !reflect.DeepEqual(v.spec, spec) || !reflect.DeepEqual(v.functions, functions) {
+		v.spec, v.functions = spec, functions
+		w.dirty = true
+	}
+	m.located(v, v.identity)
+	return nil
+}
+
+// readManifest reads the xebec.yaml of a directory, following no link out of it and waiting for no pipe, and says what was read.
+func readManifest(dir string) ([]byte, stamp, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(manifest.ModelFile, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, stamp{}, errors.New("is missing: a version's directory has one")
+	}
+	if err != nil {
+		return nil, stamp{}, fmt.Errorf("%w: expected a file in the version's directory", reason(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	if info.IsDir() {
+		return nil, stamp{}, errors.New("is a directory: expected a file, the manifest")
+	}
+	if !info.Mode().IsRegular() {
+		return nil, stamp{}, errors.New("is a pipe, a socket or a device: expected a file, the manifest")
+	}
+	var s stamp
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		s = stampOf(st)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxBytes+1))
+	return data, s, err
+}
+
+// decode reads a version's manifest. Its path says what it is; the manifest may say the same.
+func decode(name string, v *version, data []byte) (*api.ModelSpec, []api.FunctionSpec, error) {
+	set, err := manifest.Decode(v.file, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(set.Models) != 1 {
+		return nil, nil, fmt.Errorf("%s: declares %d models: expected one", v.file, len(set.Models))
+	}
+	if len(set.Traffic) > 0 {
+		return nil, nil, fmt.Errorf("%s: declares traffic, which is no part of a version: move it to a manifest of its own and apply that",
+			set.Locate(api.KindTraffic, 0, ""))
+	}
+	spec := &set.Models[0]
+	at := func(field string) string { return set.Locate(api.KindModel, 0, field) }
+	if spec.Name != name {
+		return nil, nil, fmt.Errorf("%s: name: %q, but the directory is that of model %q: expected the same name", at("name"), spec.Name, name)
+	}
+	if at("version") == at("") {
+		spec.Version = v.name // the manifest does not say, and its default means nothing here
+	}
+	if spec.Version != v.name {
+		return nil, nil, fmt.Errorf("%s: version: %q, but the directory is that of version %q: expected the same version, or none",
+			at("version"), spec.Version, v.name)
+	}
+	if spec.Dir != "" {
+		return nil, nil, fmt.Errorf("%s: dir: a version of a watched directory lies where it is found: leave the field out", at("dir"))
+	}
+	spec.Dir = v.path
+	return spec, set.Functions, nil
+}

@@ -1,0 +1,302 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// after looks n times.
+func after(w *Watcher, n int) (r Report) {
+	for range n {
+		r = w.Scan()
+	}
+	return r
+}
+
+// TestRoot: what a directory that is not there, or empty all at once, has to say.
+func TestRoot(t *testing.T) {
+	d := newDisk(t, filepath.Join(t.TempDir(), "models"))
+	w := New(Config{Dir: d.dir})
+	expect := func(when string, n int, want ...string) {
+		t.Helper()
+		got := d.describe(after(w, n))
+		for _, part := range want {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s: got\n%s\nexpected %q", when, got, part)
+			}
+		}
+	}
+	is := func(when string, n int, want string) {
+		t.Helper()
+		if got := d.describe(after(w, n)); got != want {
+			t.Errorf("%s: got\n%s\nexpected\n%s", when, got, want)
+		}
+	}
+	expect("before it is there", 2, "problem -: DIR: no such file or directory; ", "not complete")
+	d.mkdir("")
+	is("empty from the beginning", 2, "nothing\n")
+	d.version("digits", "3")
+	is("with a version", 2, "digits: 3\n")
+
+	away := d.dir + ".away"
+	d.check(os.Rename(d.dir, away))
+	expect("gone", 3, "digits: 3\n", "no such file or directory", "not complete")
+	d.check(os.WriteFile(d.dir, nil, 0o600))
+	expect("a file", 3, "digits: 3\n", "is a file: expected a directory", "not complete")
+	d.check(os.Remove(d.dir))
+	d.mkdir("")
+	expect("a mount point without its disk", 3, "digits: 3\n", "DIR: is empty, and was not before", "not complete")
+	d.check(os.Remove(d.dir))
+	d.check(os.Rename(away, d.dir))
+	is("back", 1, "digits: 3\n")
+	is("and still", 2, "digits: 3\n")
+
+	d.remove("digits")
+	expect("all removed", 3, "digits: 3\n", "is empty", "put a file named .empty there")
+	d.write(".empty", "")
+	is("as it is meant", 2, "nothing\n")
+}
+
+// TestModelDirectory: one model's directory that says nothing, and what it had.
+func TestModelDirectory(t *testing.T) {
+	d, w := newFixture(t)
+	d.version("digits", "3")
+	d.version("other", "1")
+	after(w, 2)
+	d.move("digits", ".digits")
+	d.link("digits", "digits") // to itself
+	if got := d.describe(after(w, 3)); !strings.HasPrefix(got, "digits: 3\nother: 1\nproblem digits: DIR/digits: too many levels of symbolic links; what was found there before stays") || strings.Contains(got, "not complete") {
+		t.Errorf("unreadable: %s", got)
+	}
+	d.remove("digits")
+	d.mkdir("digits")
+	w.models["digits"].listing.stamp.dev++ // what was there was on another disk
+	if got := d.describe(after(w, 3)); !strings.HasPrefix(got, "digits: 3\nother: 1\nproblem digits: DIR/digits: is empty, and another file system than before") {
+		t.Errorf("not mounted: %s", got)
+	}
+	d.remove("digits")
+	d.move(".digits", "digits")
+	if got := d.describe(after(w, 2)); got != "digits: 3\nother: 1\n" {
+		t.Errorf("mounted: %s", got)
+	}
+	d.remove("digits/3")
+	if got := d.describe(after(w, 2)); got != "other: 1\n" {
+		t.Errorf("its only version removed: %s", got)
+	}
+}
+
+// TestQuiet: the first scan takes what nobody has touched for long, and no later one does.
+func TestQuiet(t *testing.T) {
+	d, w := newFixture(t)
+	d.version("digits", "3")
+	w.now = func() time.Time { return time.Now().Add(quietFor - time.Minute) }
+	if got := d.describe(w.Scan()); got != "nothing\n" {
+		t.Errorf("just written: %s", got)
+	}
+	w = New(Config{Dir: d.dir})
+	w.now = func() time.Time { return time.Now().Add(quietFor + time.Second) }
+	if got := d.describe(w.Scan()); got != "digits: 3\n" {
+		t.Errorf("written long ago: %s", got)
+	}
+	d.version("digits", "4")
+	if got := d.describe(w.Scan()); got != "digits: 3\n" {
+		t.Errorf("another, in the second scan: %s", got)
+	}
+	d.version("digits", "5")
+	d.write("digits/5/.incomplete", "")
+	w = New(Config{Dir: d.dir})
+	w.now = func() time.Time { return time.Now().Add(quietFor + time.Second) }
+	if got := d.describe(w.Scan()); got != "digits: 3 4\n" {
+		t.Errorf("with a marker: %s", got)
+	}
+}
+
+// TestMany: ten thousand versions, found, and found unchanged without being read again.
+func TestMany(t *testing.T) {
+	d, w := newFixture(t)
+	const models, versions = 100, 100
+	for m := range models {
+		name := fmt.Sprintf("m%02d", m)
+		for v := range versions {
+			dir := fmt.Sprintf("%s/%d", name, v)
+			d.check(os.MkdirAll(d.path(dir), 0o755))
+			d.check(os.WriteFile(d.path(dir+"/xebec.yaml"), []byte(manifestOf(name, fmt.Sprint(v))), 0o644))
+		}
+	}
+	w.now = func() time.Time { return time.Now().Add(time.Minute) }
+	r := w.Scan() // at once: nobody has touched them for a minute
+	total := 0
+	for _, list := range r.Models {
+		total += len(list)
+	}
+	if total != models*versions || len(r.Problems) > 0 || !r.Complete {
+		t.Fatalf("found %d versions, %d problems", total, len(r.Problems))
+	}
+	reads := 0
+	for _, m := range w.models {
+		for _, v := range m.versions {
+			v.print, v.printed = 0, false
+		}
+	}
+	if _, changed := w.scan(); changed {
+		t.Error("changed, and nothing has")
+	}
+	for _, m := range w.models {
+		for _, v := range m.versions {
+			if v.printed {
+				reads++
+			}
+		}
+	}
+	if reads > 0 {
+		t.Errorf("%d unchanged versions were looked into again", reads)
+	}
+	d.write("m42/7/xebec.yaml", manifestOf("m42", "7", "cost: 3"))
+	after(w, 2)
+	if got := w.last.Models["m42"][7]; got.Version != "7" || got.Cost != 3 {
+		t.Errorf("a change among many: %s costs %v", got.ID(), got.Cost)
+	}
+}
+
+// TestBounds: directories that are too large are looked at in part, and said to be.
+func TestBounds(t *testing.T) {
+	d, w := newFixture(t)
+	w.most = 3
+	for v := range 5 {
+		d.version("digits", fmt.Sprint(v))
+	}
+	want := "digits: 0 1 2\nproblem -: DIR: has 2 version directories beyond the 3 that are looked at: remove old ones\n"
+	if got := d.describe(after(w, 2)); got != want {
+		t.Errorf("got %s", got)
+	}
+	d.remove("digits/1")
+	if got := d.describe(after(w, 4)); got != "digits: 0 2 3\nproblem -: DIR: has 1 version directories beyond the 3 that are looked at: remove old ones\n" {
+		t.Errorf("after one is gone: %s", got)
+	}
+}
+
+func TestProblemsAreBounded(t *testing.T) {
+	d, w := newFixture(t)
+	for i := range MaxProblems + 44 {
+		d.check(os.MkdirAll(d.path(fmt.Sprintf("digits/%d", i)), 0o755))
+	}
+	d.check(os.WriteFile(d.path("digits/7/xebec.yaml"), []byte("name: "+strings.Repeat("ä", maxProblemBytes)), 0o644))
+	r := after(w, 2)
+	if len(r.Problems) != MaxProblems+1 || r.Problems[MaxProblems].Message != d.dir+": has 44 more problems" {
+		t.Errorf("%d problems, the last one %s", len(r.Problems), r.Problems[len(r.Problems)-1])
+	}
+	for _, p := range r.Problems {
+		if len(p.Message) > maxProblemBytes+len("…") {
+			t.Errorf("a problem of %d bytes", len(p.Message))
+		}
+	}
+}
+
+// TestTree: what of a version's directory is compared.
+func TestTree(t *testing.T) {
+	d, w := newFixture(t)
+	deep := "digits/3" + strings.Repeat("/d", MaxTreeDepth-1)
+	d.mkdir(deep)
+	d.write("digits/3/xebec.yaml", manifestOf("digits", "3"))
+	w.Scan()
+	d.write(deep+"/weights", "in the deepest folder that is looked at")
+	if got := d.describe(w.Scan()); got != "nothing\n" {
+		t.Errorf("a change at depth %d: %s", MaxTreeDepth, got)
+	}
+	if got := d.describe(w.Scan()); got != "digits: 3\n" {
+		t.Errorf("unchanged: %s", got)
+	}
+
+	d.mkdir(".4/d")
+	for i := range MaxTreeEntries + 10 {
+		d.check(os.WriteFile(d.path(fmt.Sprintf(".4/d/%d", i)), nil, 0o600))
+	}
+	d.write(".4/xebec.yaml", manifestOf("digits", "4"))
+	d.move(".4", "digits/4")
+	v := &version{path: d.path("digits/4")}
+	tree, err := w.fingerprint(v, stamp{}, stamp{})
+	if err != nil || !tree.cut || tree.left != -1 {
+		t.Errorf("a large directory: %+v, %v", tree, err)
+	}
+	if got := d.describe(after(w, 2)); got != "digits: 3 4\n" {
+		t.Errorf("a large version: %s", got)
+	}
+}
+
+// TestRun: it reports at once, then only what is new, logs problems as they come and go, and stops.
+func TestRun(t *testing.T) {
+	d, _ := newFixture(t)
+	core, logs := observer.New(zap.InfoLevel)
+	w := New(Config{Dir: d.dir, Every: time.Millisecond, Log: zap.New(core)})
+	ctx, stop := context.WithCancel(t.Context())
+	reports := make(chan string)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx, func(r Report) {
+			select {
+			case reports <- d.describe(r):
+			case <-ctx.Done():
+			}
+		})
+	}()
+	next := func(want string) {
+		t.Helper()
+		select {
+		case got := <-reports:
+			if got != want {
+				t.Errorf("got %s, expected %s", got, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("no report, expected %s", want)
+		}
+	}
+	next("nothing\n")
+	d.version("digits", "3")
+	next("digits: 3\n")
+	d.mkdir("digits/-")
+	wrong := "problem digits: DIR/digits/-: version \"-\": expected letters, digits, '.', '_' and '-', starting with a letter or digit; rename the directory, or hide it behind a dot\n"
+	next("digits: 3\n" + wrong)
+	d.remove("digits/-")
+	next("digits: 3\n")
+	stop()
+	<-done
+	var said []string
+	for _, e := range logs.All() {
+		said = append(said, e.Level.String()+" "+e.Message)
+	}
+	if got := strings.Join(said, ", "); got != "warn watched models: problem, info watched models: problem is over" {
+		t.Errorf("logged %s", got)
+	}
+}
+
+func BenchmarkScanUnchanged10k(b *testing.B) {
+	d := newDisk(b, b.TempDir())
+	for m := range 1000 {
+		name := fmt.Sprintf("m%03d", m)
+		for v := range 10 {
+			dir := fmt.Sprintf("%s/%d", name, v)
+			d.check(os.MkdirAll(d.path(dir), 0o755))
+			d.check(os.WriteFile(d.path(dir+"/xebec.yaml"), []byte(manifestOf(name, fmt.Sprint(v))), 0o644))
+		}
+	}
+	w := New(Config{Dir: d.dir})
+	w.now = func() time.Time { return time.Now().Add(time.Minute) }
+	start := time.Now()
+	w.Scan()
+	first := time.Since(start)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for b.Loop() {
+		w.Scan()
+	}
+	b.ReportMetric(float64(first.Milliseconds()), "first-ms")
+}

@@ -1,0 +1,136 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// world is a driver that does what the package comment asks of one, with replicas that tests let be ready, pass, fail and die.
+type world struct {
+	m     Model
+	t     api.TrafficSpec
+	steps int // taken so far
+	log   []string
+}
+
+func newWorld(t api.TrafficSpec) *world {
+	w := &world{t: t}
+	w.t.Model = "digits"
+	w.m.Traffic = &w.t
+	return w
+}
+
+func (w *world) find(name string) *Version {
+	for i := range w.m.Versions {
+		if w.m.Versions[i].Name == name {
+			return &w.m.Versions[i]
+		}
+	}
+	return nil
+}
+
+func (w *world) declare(names ...string) {
+	for _, name := range names {
+		switch x := w.find(name); {
+		case x == nil:
+			w.m.Versions = append(w.m.Versions, Version{Name: name})
+		case x.State == Rejected:
+			w.to(name, Declared)
+			x.Gone = false
+		default:
+			x.Gone = false
+		}
+	}
+}
+
+// to makes a legal step, and fails loudly on one that is not.
+func (w *world) to(name string, s State) {
+	x := w.find(name)
+	if x == nil || !x.State.Next(s) {
+		panic(fmt.Sprintf("version %s: illegal step to %s: %+v", name, s, x))
+	}
+	if x.State == Available {
+		x.Resumable = s == Draining
+	} else if s != Available {
+		x.Resumable = false
+	}
+	if s == Draining || s == Declared || s == Rejected {
+		x.Troubled = false
+	}
+	x.State = s
+}
+
+// reconcile does the duties until there is nothing to do; only the first n steps, if n is not negative, as if the driver had been stopped.
+func (w *world) reconcile(n int) {
+	for range 100 {
+		w.publish()
+		w.m.Versions = slices.DeleteFunc(w.m.Versions, func(x Version) bool { return x.Gone && (x.State == Declared || x.State == Rejected) })
+		actions := Next(&w.m)
+		if len(actions) == 0 {
+			return
+		}
+		for _, a := range actions {
+			if n == 0 {
+				return
+			}
+			n--
+			w.take(a)
+		}
+	}
+	panic(fmt.Sprintf("no end of steps: %+v", w.m))
+}
+
+func (w *world) publish() {
+	if s := Serving(&w.m); s != w.m.Serving {
+		w.log = append(w.log, fmt.Sprintf("serving %s → %s", orNobody(w.m.Serving), orNobody(s)))
+		w.m.Serving = s
+	}
+}
+
+func (w *world) take(a Action) {
+	w.log = append(w.log, a.Do.String()+" "+a.Version)
+	w.steps++
+	switch a.Do {
+	case Load:
+		w.to(a.Version, Loading)
+	case Unload:
+		w.to(a.Version, Draining)
+	case Resume:
+		if !w.find(a.Version).Resumable {
+			panic("resumed what is not resumable: " + a.Version)
+		}
+		w.to(a.Version, Available)
+	}
+}
+
+func (w *world) serving() *Version { return w.find(w.m.Serving) }
+
+func orNobody(s string) string {
+	if s == "" {
+		return "nobody"
+	}
+	return s
+}
+
+// String is one line for each version, the newest first, with what is to be known of it.
+func (w *world) String() string {
+	aspired := Aspired(&w.m)
+	var b strings.Builder
+	for _, i := range look(&w.m).newestFirst() {
+		x := w.m.Versions[i]
+		fmt.Fprintf(&b, "%s %s", x.Name, x.State.Phase())
+		for _, f := range []struct {
+			is   bool
+			word string
+		}{{aspired[x.Name], "aspired"}, {x.Gone, "gone"}, {x.Troubled, "troubled"}, {x.Named, "named"}, {x.Name == w.m.Serving, "serving"}} {
+			if f.is {
+				b.WriteString(", " + f.word)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
