@@ -37,3 +37,48 @@ func BenchmarkMerge(b *testing.B) {
 		}
 	}
 }
+
+// benchPlaces are a file, and a Redis server in memory.
+func benchPlaces(b *testing.B, run func(b *testing.B, s Backend)) {
+	b.Run("file", func(b *testing.B) { run(b, mustOpen(b, filepath.Join(b.TempDir(), "state.db"))) })
+	b.Run("redis", func(b *testing.B) { run(b, mustOpen(b, redistest.Start(b, redistest.Config{}).URL())) })
+}
+
+// BenchmarkCommit is the cost of a commit of 1 or of 1,000 objects of 500 bytes with an event each.
+func BenchmarkCommit(b *testing.B) {
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
+			benchPlaces(b, func(b *testing.B, s Backend) {
+				c := Commit{}
+				for i := range n {
+					c.Put = append(c.Put, Object{ObjectKey: ObjectKey{"Model", fmt.Sprintf("model-%d@1", i)}, Data: make([]byte, 500)})
+					c.Events = append(c.Events, event(fmt.Sprintf("model-%d", i), `{"who":"ann"}`))
+				}
+				for b.Loop() {
+					c.ID = randomID()
+					c.Base = commit(b, s, c)
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkChanges is the cost of asking for news where there are none, and of reading all, of a store of 10,000 objects.
+func BenchmarkChanges(b *testing.B) {
+	for _, since := range []uint64{1, 0} {
+		b.Run(map[uint64]string{1: "none", 0: "all"}[since], func(b *testing.B) {
+			benchPlaces(b, func(b *testing.B, s Backend) {
+				c := Commit{ID: randomID()}
+				for i := range 10_000 {
+					c.Put = append(c.Put, Object{ObjectKey: ObjectKey{"Model", fmt.Sprintf("model-%d@1", i)}, Data: make([]byte, 500)})
+				}
+				commit(b, s, c)
+				for b.Loop() {
+					if _, err := s.Changes(context.Background(), since); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}

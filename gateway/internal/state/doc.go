@@ -1,7 +1,25 @@
-// Package state keeps what selection policies have learned in a store that outlives the gateway: a file (bbolt), or a Redis
-// server, which several gateways may share.
+// Package state keeps what is declared (models, functions, traffic rules, and the history of their changes) and what selection policies
+// have learned in a store that outlives the gateway: a file (bbolt), or a Redis server, which several gateways may share. [Open] returns
+// a [Backend], which is both an [Objects] and a [Store].
 //
-// # What it promises
+// # What it promises of what is declared
+//
+// [Objects] are documents by kind and name, whose meaning is not this package's. All of a store share one revision. A [Commit] is made for
+// a revision, whole or not at all, and raises it by one: of two gateways that commit for the same revision one is told that it is stale
+// ([*StaleError]), and has changed nothing. What Commit has acknowledged is on the disk, or as durable as the Redis server's settings make it.
+//
+// A commit is made at most once, however often it is sent under its ID, and the store remembers the last 2,048. Where the answer of a Redis
+// server is lost, Commit asks again by itself for about three seconds, and then says that it does not know ([*UnknownError]): the same
+// commit, sent again when the server is back, tells. A commit that was given up may still arrive at a server that had hung, as long as
+// nobody else has committed.
+//
+// Changes shows the store as it was at one moment, and no commit by half. Who follows it by what it was answered last misses nothing; where
+// the store cannot say what has changed it returns all there is, and says that this is all. That is so also where a server has lost commits,
+// because an older replica became the primary or it was started again empty: the opened store remembers which commit made the revisions
+// it has shown, and sees that they are gone even when others have made as many again. Whether to believe such a server is the caller's
+// to decide: the revision has then gone back, unless others have been quick.
+//
+// # What it promises of what is learned
 //
 // A [Store] keeps, by function, policy and context, a set of named numbers, each of which is the sum of what its writers have added. It
 // does not know what the numbers mean, and never decides between two writers' values: it only adds, so that gateways which share a
@@ -28,9 +46,17 @@
 // context, in the encoding at the head of record.go. Merge is one transaction, on the disk before it returns. Since there is one
 // writer at a time, a record names only the last one; the number matters where a commit failed after it had reached the disk.
 //
+// Objects, the history and the last commits lie in buckets of their own, as object_record.go has it. Nobody writes to the file beside the
+// process that holds it, so what was deleted is remembered in memory only, and news are found by walking through all objects.
+//
+// The file's format is 2. A file of format 1, which had no objects, is brought up in the transaction that opens it; a newer one is refused
+// and left as it is. Each format has its step to the next one in file_format.go.
+//
 // A file that was cut off or overwritten is an error, not the end of the gateway. bbolt's pages have no check sums, so records
 // have: a number that was changed on the disk is refused, never used. What is lost with a page that bbolt can still walk around
-// looks as if it had never been.
+// looks as if it had never been; of objects their number is known, so that a lost one is missed. bbolt believes its pages, and one
+// wrong bit may send it in circles, or over pages in use; so file_check.go looks at their structure before bbolt follows it. A disk
+// that is full refuses commits, and what was acknowledged stays.
 //
 // # In Redis
 //
@@ -44,6 +70,12 @@
 // no second round trip. Two updates of one state are never in the same pipeline, or the first might fail, the second not, and the
 // first be taken for a repetition when it is sent again.
 //
+// Objects lie under eight keys, xebec:objects:*, which objects.lua explains, with a format of their own, 1. That script does all but one
+// thing: it checks the whole before it writes anything, tries all commands that it will need on nothing, and reads in pages of 1,000. The
+// exception is the question whether there is news, an MGET of two keys, for gateways ask it several times a second. What was deleted
+// stays known by name for the last 100,000. The numbers of entries in all keys are compared at each run: keys that a server has evicted are
+// an error, and not objects that were deleted.
+//
 // A server that is away, full, loading or stopped is an error after two seconds for a connection and one for an answer at most,
 // again for each pipeline, or when the context ends. Errors say what the server said and what to do, and show no password; the
 // library's own log is switched off, for it prints what it also returns.
@@ -53,14 +85,18 @@
 //
 // # Limits
 //
+// Of objects: the constants beside [MaxObjects]. A commit that would go beyond them is refused ([ErrTooMany]); of the history the oldest
+// events give way, beyond a number or a size.
+//
 // A state has at most 4096 fields (64 candidates with 64 numbers), names are bounded, and numbers are finite: an infinite one would
 // stay for ever. What is read is held to the same bounds. A writer that was not heard of for a day, or before 256 others, is
 // forgotten, and would count twice what it sends again after that.
 //
 // What a Redis server has answered is as durable as its own settings make it (replication; appendonly, whose usual
 // appendfsync, everysec, may answer two seconds before it writes). After a restart without a file it is empty, and numbers start
-// at Base again. Where it evicts keys (maxmemory-policy) states go one by one in the
-// same way. Redis 5 or newer is needed; Redis Cluster is not supported, for the format's key lies in one slot only.
+// at Base again. Where it evicts keys (maxmemory-policy) states go one by one in the same way, and of objects all are refused from the
+// first missing key on: noeviction is the setting for such a server. Redis 5 or newer is needed; Redis Cluster is not supported, for
+// the format's key lies in one slot only.
 //
 // Package redistest runs real servers for tests, here and elsewhere.
 package state

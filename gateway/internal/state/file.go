@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -25,32 +26,33 @@ import (
 const (
 	// fileLockTimeout is how long the file may be held by a gateway that is about to end.
 	fileLockTimeout = time.Second
-	fileFormat      = "1"
 )
 
-// The buckets at the file's root. What else a gateway will keep in it gets buckets of its own beside them.
-var (
-	metaBucket   = []byte("xebec")
-	formatKey    = []byte("format")
-	policyBucket = []byte("policy") // a bucket for each function, and in it a record for each policy and context
-)
+// policyBucket has a bucket for each function, and in it a record for each policy and context.
+var policyBucket = []byte("policy")
 
-// fileStore is a Store in a bbolt file, as the essay in doc.go describes.
+// fileStore is a Backend in a bbolt file, as the essay in doc.go describes.
 type fileStore struct {
 	path    string
 	db      *bolt.DB
 	file    *os.File // db's
 	writer  [16]byte
 	damaged atomic.Pointer[error] // what was found, once something was
+	limits  objectLimits
+
+	// declared makes a commit and what is remembered of it one step for those who ask for changes.
+	declared sync.RWMutex
+	deleted  tombstones
 }
 
 // OpenFile opens the store in the file at path, and makes it where there is none; its folder must be there. The file is held by
-// one process at a time. A file that is damaged, that another program has made or that has a newer format is left as it is.
-func OpenFile(path string) (Store, error) {
+// one process at a time. A file of an older format is brought to the present one. A file that is damaged, that another program has
+// made or that has a newer format is left as it is.
+func OpenFile(path string) (Backend, error) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	f := &fileStore{path: path}
+	f := &fileStore{path: path, limits: defaultLimits}
 	rand.Read(f.writer[:])
 	if err := f.guard(f.open); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -85,29 +87,19 @@ func (f *fileStore) open() error {
 		if info.Size() < tx.Size() {
 			return fmt.Errorf("%w: it has %d bytes of %d", bolterrors.ErrInvalid, info.Size(), tx.Size())
 		}
-		return f.checkFormat(tx)
-	})
-}
-
-// checkFormat makes a new file ours, and refuses a file that is not.
-func (f *fileStore) checkFormat(tx *bolt.Tx) error {
-	if meta := tx.Bucket(metaBucket); meta != nil {
-		if found := string(meta.Get(formatKey)); found != fileFormat {
-			return fmt.Errorf("the file has format %.20q, and this program reads and writes format %q: use the program that wrote it, or another file", found, fileFormat)
+		if err := checkPages(f.file, db.Info().PageSize); err != nil {
+			return err
 		}
+		if err := bringToFormat(tx); err != nil {
+			return err
+		}
+		head, err := readHead(tx)
+		if err != nil {
+			return err
+		}
+		f.deleted.start(head.revision)
 		return nil
-	}
-	if name, _ := tx.Cursor().First(); name != nil {
-		return errors.New("it is a bbolt file that another program has made: name another file")
-	}
-	meta, err := tx.CreateBucket(metaBucket)
-	if err != nil {
-		return err
-	}
-	if _, err := tx.CreateBucket(policyBucket); err != nil {
-		return err
-	}
-	return meta.Put(formatKey, []byte(fileFormat))
+	})
 }
 
 func (f *fileStore) Shared() bool { return false }
@@ -264,17 +256,19 @@ func (f *fileStore) guard(op func() error) (err error) {
 }
 
 func (f *fileStore) damage(cause error) error {
-	return fmt.Errorf("%s is damaged, or no store of this program: restore it from a copy, or move it away to begin anew (what was learned is lost then): %w", f.path, cause)
+	return fmt.Errorf("%s is damaged, or no store of this program: restore it from a copy, or move it away to begin anew (what is declared and what was learned are lost then): %w", f.path, cause)
 }
 
 // explain says where an error is from and what to do about it. The cause stays wrapped.
 func (f *fileStore) explain(err error) error {
+	var damaged damagedError
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%s is held by %s, and one gateway at a time may hold it: end that one, or use another file or a Redis server: %w", f.path, lockHolder(f.path), err)
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch),
+	case errors.As(err, &damaged),
+		errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch),
 		strings.Contains(err.Error(), "file size too small"): // of one page or so; bbolt has no name for it
 		return f.damage(err)
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
@@ -283,6 +277,8 @@ func (f *fileStore) explain(err error) error {
 		return fmt.Errorf("%s cannot be made: its folder is not there: %w", f.path, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("%s: the disk is full: make room: %w", f.path, err)
+	case errors.Is(err, syscall.EFBIG), strings.Contains(err.Error(), syscall.EFBIG.Error()): // bbolt does not wrap it
+		return fmt.Errorf("%s: the file may not grow any more: raise the limit on file sizes (ulimit -f): %w", f.path, err)
 	case errors.Is(err, syscall.EISDIR):
 		return fmt.Errorf("%s is a folder: name a file in it: %w", f.path, err)
 	}

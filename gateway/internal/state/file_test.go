@@ -73,7 +73,7 @@ func TestFilesThatCannotBeOpened(t *testing.T) {
 		{write("text", strings.Repeat("this is no database\n", 10000)), "is damaged, or no store"},
 		{write("short", "x"), "is damaged, or no store"},
 		{bucket("foreign", "users", "ann", "1"), "another program has made"},
-		{bucket("newer", "xebec", "format", "2"), `format "2"`},
+		{bucket("newer", "xebec", "format", "3"), `format "3"`},
 		{bucket("strange", "xebec", "other", "1"), `format ""`},
 	} {
 		before, _ := os.ReadFile(c.path)

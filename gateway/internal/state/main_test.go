@@ -3,6 +3,9 @@ package state
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,29 +17,54 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if what, path, found := strings.Cut(os.Getenv(childVariable), "="); found {
+		if err := children[what](path); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// childVariable tells a test's program, run again by a test, which of its children it is, and the path it works on: "name=path".
+const childVariable = "XEBEC_STATE_TEST_CHILD"
+
+var children = map[string]func(path string) error{"limit": fullByLimit, "disk": fullByDisk, "commits": commitForEver}
+
+func child(t *testing.T, what, path string) *exec.Cmd {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), childVariable+"="+what+"="+path)
+	return cmd
+}
 
 // A place is where a kind of store keeps its states, for one test. Each open is a new writer; a place that is not shared has one
 // at a time.
 type place struct {
 	shared bool
-	open   func() Store
+	open   func() Backend
 }
 
 // eachPlace runs a test on an empty file and on an empty Redis server.
 func eachPlace(t *testing.T, test func(t *testing.T, p place)) {
 	t.Run("file", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "state.db")
-		test(t, place{false, func() Store { return mustOpen(t, path) }})
+		test(t, place{false, func() Backend { return mustOpen(t, path) }})
 	})
 	t.Run("redis", func(t *testing.T) {
 		server := redistest.Start(t, redistest.Config{})
-		test(t, place{true, func() Store { return mustOpen(t, server.URL()) }})
+		test(t, place{true, func() Backend { return mustOpen(t, server.URL()) }})
 	})
 }
 
 // mustOpen opens a store that is closed when the test ends, if it has not been before.
-func mustOpen(t testing.TB, where string) Store {
+func mustOpen(t testing.TB, where string) Backend {
 	t.Helper()
 	s, err := Open(where)
 	if err != nil {

@@ -56,17 +56,19 @@ type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// redisStore is a Store in a Redis server, as the essay in doc.go describes.
+// redisStore is a Backend in a Redis server, as the essay in doc.go describes.
 type redisStore struct {
 	client *redis.Client
 	name   string
 	writer string // 128 random bits in hexadecimal
+	known  lineage
+	limits objectLimits
 }
 
 // OpenRedis opens the store in the Redis server that url names: redis://[user:password@]host[:port][/db], or rediss:// for TLS
 // with the system's certificates. It does not contact the server, which may come later: only a URL that cannot be right is
-// an error. Whatever else is wrong, password included, the first Merge or Load says.
-func OpenRedis(url string) (Store, error) {
+// an error. Whatever else is wrong, password included, the first call says.
+func OpenRedis(url string) (Backend, error) {
 	options, name, err := parseRedisURL(url)
 	if err != nil {
 		return nil, err
@@ -88,7 +90,7 @@ func openRedis(options *redis.Options, name string) *redisStore {
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	var id [16]byte
 	rand.Read(id[:])
-	return &redisStore{redis.NewClient(options), name, hex.EncodeToString(id[:])}
+	return &redisStore{client: redis.NewClient(options), name: name, writer: hex.EncodeToString(id[:]), limits: defaultLimits}
 }
 
 // parseRedisURL reads a URL. Its errors repeat nothing of it but the scheme, for a password may stand wherever a mistyped URL

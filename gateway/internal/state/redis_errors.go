@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const noPermission = "the user in the URL may not do this: it needs PING, EVAL, EVALSHA, GET, SET, TYPE, TIME, HLEN, HGETALL, HSET, HDEL, SCAN and UNLINK on xebec:*"
+const noPermission = "the user in the URL may not do this: it needs PING, EVAL, EVALSHA, GET, MGET, SET, TYPE, TIME, SCAN, UNLINK, " +
+	"HLEN, HGET, HGETALL, HEXISTS, HSET, HDEL, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANK, ZREM, ZREMRANGEBYRANK, ZREVRANGEBYLEX and ZSCORE on xebec:*"
 
 // remedies say what to do about errors that a Redis server answers, by a part of each. Most stand at the beginning, but older
 // servers put another text before what happened in a script.

@@ -46,63 +46,6 @@ func TestTwoWritersConverge(t *testing.T) {
 	wantTotals(t, merge(t, two, Update{Key: someKey, Seq: 1000})[0], Total{"n", 213})
 }
 
-// lossy is a proxy before a server that loses what the server answers, when it is told to.
-type lossy struct {
-	listener net.Listener
-	lose     chan struct{} // holds one token: the next answer is lost, and its connection with it
-}
-
-func startLossy(t *testing.T, server string, listener net.Listener) *lossy {
-	p := &lossy{listener, make(chan struct{}, 1)}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			upstream, err := net.Dial("tcp", server)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go p.pass(client, upstream, false)
-			go p.pass(upstream, client, true)
-		}
-	}()
-	return p
-}
-
-func mustListen(t *testing.T) net.Listener {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return listener
-}
-
-func (p *lossy) pass(from, to net.Conn, answers bool) {
-	defer from.Close()
-	defer to.Close()
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		if answers {
-			select {
-			case <-p.lose:
-				return
-			default:
-			}
-		}
-		if _, err := to.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
-}
-
 func TestLostAnswerIsCountedOnce(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	proxy := startLossy(t, server.Addr(), mustListen(t))

@@ -86,7 +86,7 @@ func (k Key) String() string {
 
 // Open opens the store that where names: a URL that begins with redis:// or rediss:// is a Redis server's ([OpenRedis]),
 // anything else without "://" the path of a file ([OpenFile]).
-func Open(where string) (Store, error) {
+func Open(where string) (Backend, error) {
 	switch {
 	case strings.HasPrefix(where, "redis://"), strings.HasPrefix(where, "rediss://"):
 		return OpenRedis(where)

@@ -1,0 +1,130 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	maxKindBytes = 64
+	// maxObjectNameBytes holds a model's name and its version, subjects alike.
+	maxObjectNameBytes = 512
+)
+
+// objectLimits are the bounds that tests make smaller, to reach them.
+type objectLimits struct {
+	objects      int
+	events       int
+	historyBytes int
+	// tombstones is how many deleted objects are remembered, for those who ask what has changed since.
+	tombstones int
+	// page is how many objects or events a server is asked for at once.
+	page int
+	// commits is how many commits are remembered by their ID.
+	commits int
+}
+
+var defaultLimits = objectLimits{
+	objects: MaxObjects, events: MaxEvents, historyBytes: MaxHistoryBytes,
+	tombstones: 100_000,
+	commits:    2048, // twice what is promised
+	page:       redisPage,
+}
+
+func tooManyObjects(n, limit int) error {
+	return fmt.Errorf("there would be %d objects, and %d are taken at most: delete what is not needed any more: %w", n, limit, ErrTooMany)
+}
+
+// check says what is wrong with a commit, whatever the store holds.
+func (c *Commit) check() error {
+	if c.ID == [16]byte{} {
+		return errors.New("the change has no ID: expected a random one, or it would be taken for the last one without")
+	}
+	if n := len(c.Put) + len(c.Delete); n > MaxObjects {
+		return fmt.Errorf("the change is of %d objects, and %d are taken at most: %w", n, MaxObjects, ErrTooMany)
+	}
+	if len(c.Events) > MaxEvents {
+		return fmt.Errorf("the change has %d events, and %d are kept at most: %w", len(c.Events), MaxEvents, ErrTooMany)
+	}
+	seen := make(map[ObjectKey]struct{}, len(c.Put)+len(c.Delete))
+	once := func(k ObjectKey) error {
+		if err := k.check(); err != nil {
+			return err
+		}
+		if _, again := seen[k]; again {
+			return fmt.Errorf("%s is twice in the change: expected once", k)
+		}
+		seen[k] = struct{}{}
+		return nil
+	}
+	total := 0
+	for i := range c.Put {
+		o := &c.Put[i]
+		if err := once(o.ObjectKey); err != nil {
+			return err
+		}
+		if len(o.Data) == 0 {
+			return fmt.Errorf("%s has no data: expected some, or that it is deleted", o.ObjectKey)
+		}
+		if len(o.Data) > MaxObjectBytes {
+			return fmt.Errorf("%s has %d bytes, and %d are taken at most: %w", o.ObjectKey, len(o.Data), MaxObjectBytes, ErrTooMany)
+		}
+		total += len(o.Kind) + len(o.Name) + len(o.Data)
+	}
+	for _, k := range c.Delete {
+		if err := once(k); err != nil {
+			return err
+		}
+		total += len(k.Kind) + len(k.Name)
+	}
+	for i := range c.Events {
+		e := &c.Events[i]
+		if err := e.check(); err != nil {
+			return err
+		}
+		total += len(e.Subject) + len(e.Data)
+	}
+	if total > MaxCommitBytes {
+		return fmt.Errorf("the change has %d bytes, and %d are taken at most: make it in parts: %w", total, MaxCommitBytes, ErrTooMany)
+	}
+	return nil
+}
+
+func (k ObjectKey) check() error {
+	switch {
+	case !isKind(k.Kind):
+		return fmt.Errorf("an object is of kind %.80q: expected 1 to %d letters and digits", k.Kind, maxKindBytes)
+	case k.Name == "":
+		return fmt.Errorf("an object of kind %s has no name: expected one", k.Kind)
+	case len(k.Name) > maxObjectNameBytes:
+		return fmt.Errorf("the name of an object of kind %s has %d bytes: expected at most %d", k.Kind, len(k.Name), maxObjectNameBytes)
+	}
+	return nil
+}
+
+// isKind holds kinds to what needs no escaping in a key, in any store.
+func isKind(kind string) bool {
+	for i := range len(kind) {
+		if c := kind[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') {
+			return false
+		}
+	}
+	return 0 < len(kind) && len(kind) <= maxKindBytes
+}
+
+func (e *Event) check() error {
+	if e.Subject == "" || len(e.Subject) > maxObjectNameBytes {
+		return fmt.Errorf("an event's subject has %d bytes: expected 1 to %d", len(e.Subject), maxObjectNameBytes)
+	}
+	if len(e.Data) > MaxObjectBytes {
+		return fmt.Errorf("an event of %q has %d bytes, and %d are taken at most: %w", e.Subject, len(e.Data), MaxObjectBytes, ErrTooMany)
+	}
+	if !time.Unix(0, e.At.UnixNano()).Equal(e.At) {
+		return fmt.Errorf("an event of %q was at %v: expected a time from 1678 to 2262", e.Subject, e.At)
+	}
+	return nil
+}
+
+// String is the key as an operator reads it.
+func (k ObjectKey) String() string { return fmt.Sprintf("%s %q", k.Kind, k.Name) }
