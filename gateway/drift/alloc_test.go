@@ -1,0 +1,18 @@
+//go:build !race
+
+package drift
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func TestObserveAllocatesNothing(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	watch := NewWatch(world{}.baseline(r, 1000))
+	in, out := (world{}).query(r)
+	// Beyond a window, so that windows change places meanwhile.
+	if n := testing.AllocsPerRun(2*windowQueries, func() { watch.Observe(in, out) }); n != 0 {
+		t.Errorf("%g allocations", n)
+	}
+}

@@ -1,0 +1,302 @@
+package drift
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+const (
+	// maxElements and maxFeatures bound what is looked at of a tensor, and of all inputs or outputs.
+	maxElements = 64
+	maxFeatures = 256
+	// maxMeanElements is how many elements of a tensor of open shape are read for their mean: 1,024 take about a microsecond.
+	maxMeanElements = 1024
+	// maxLabels and maxLabelBytes are where outputs stop being labels and are numbers, or texts.
+	maxLabels     = 64
+	maxLabelBytes = 64
+)
+
+// A measure is what a feature looks at in a tensor.
+type measure uint8
+
+const (
+	anElement measure = iota // the element at offset, a number
+	elementCount
+	elementMean
+	byteLength   // the mean length of BYTES elements
+	integerLabel // the element at offset, one of a few
+	textLabel    // a BYTES of rank 0, one of a few
+)
+
+// feature is one figure of a query and the distribution that it had when the version was validated.
+type feature struct {
+	measure measure
+	output  bool
+	tensor  int // of the inputs or outputs
+	dtype   api.DType
+	rank    int
+	// elements is the number of a tensor's elements where its shape is fixed, else -1; offset is an element's, in bytes.
+	elements int64
+	offset   int
+	name     string
+
+	// edges divide numbers: bin i has those of which i edges are not above. One more bin has what is no finite number.
+	edges []float64
+	// integers or texts give labels their bins; one more bin has all others.
+	integers map[int64]int
+	texts    map[string]int
+	labels   []string
+
+	validated []uint32 // by bin
+	mean      float64  // of finite numbers
+}
+
+// features lists what is to be looked at in some tensors.
+func features(tensors []api.TensorSpec, output bool) []*feature {
+	var all []*feature
+	perTensor := max(1, min(maxElements, maxFeatures/max(1, len(tensors))))
+	for i, t := range tensors {
+		f := feature{output: output, tensor: i, dtype: t.DType, rank: len(t.Shape), elements: api.Elements(t.Shape), name: t.Name}
+		add := func(m measure, name string) {
+			f := f
+			f.measure, f.name = m, name
+			all = append(all, &f)
+		}
+		switch {
+		case t.DType == api.Bytes && len(t.Shape) == 0:
+			add(byteLength, t.Name+" (length)")
+		case t.DType == api.Bytes:
+			if f.elements < 0 {
+				add(elementCount, t.Name+" (elements)")
+			}
+			add(byteLength, t.Name+" (mean length)")
+		case f.elements < 0:
+			add(elementCount, t.Name+" (elements)")
+			add(elementMean, t.Name+" (mean)")
+		default:
+			n := min(int64(perTensor), f.elements)
+			for e := range n {
+				index := e * f.elements / n
+				f.offset = int(index) * t.DType.Size()
+				add(anElement, elementName(t, index))
+			}
+		}
+	}
+	return all
+}
+
+// elementName is "x", "x[3]" or "x[0,3]".
+func elementName(t api.TensorSpec, index int64) string {
+	if len(t.Shape) == 0 {
+		return t.Name
+	}
+	at := make([]string, len(t.Shape))
+	for d, size := range slices.Backward(t.Shape) {
+		at[d] = strconv.FormatInt(index%size, 10)
+		index /= size
+	}
+	return t.Name + "[" + strings.Join(at, ",") + "]"
+}
+
+// of is the feature's tensor in a query; what is not there is empty.
+func (f *feature) of(inputs, outputs []api.Value) (v api.Value) {
+	all := inputs
+	if f.output {
+		all = outputs
+	}
+	if f.tensor < len(all) {
+		v = all[f.tensor]
+	}
+	return v
+}
+
+// bin is where a query belongs, with the number that it stands for: NaN for labels.
+func (f *feature) bin(v api.Value) (bin int, number float64) {
+	other := len(f.validated) - 1
+	switch f.measure {
+	case integerLabel:
+		if i, ok := f.integer(v); ok {
+			if b, ok := f.integers[i]; ok {
+				return b, math.NaN()
+			}
+		}
+		return other, math.NaN()
+	case textLabel:
+		if b, ok := f.texts[string(v.Data)]; ok {
+			return b, math.NaN()
+		}
+		return other, math.NaN()
+	}
+	x := f.number(v)
+	if !finite(x) {
+		return other, math.NaN()
+	}
+	return f.below(x), x
+}
+
+// below counts the edges that are not above x.
+func (f *feature) below(x float64) int {
+	low, high := 0, len(f.edges)
+	for low < high {
+		if middle := (low + high) / 2; f.edges[middle] <= x {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// number is the feature as a number, NaN where the data is not what the tensor declares.
+func (f *feature) number(v api.Value) float64 {
+	if f.measure == anElement {
+		return element(f.dtype, v.Data, f.offset)
+	}
+	n := f.elements
+	if n < 0 {
+		if n = api.Elements(v.Dims); len(v.Dims) != f.rank {
+			n = -1
+		}
+	}
+	if n < 0 {
+		return math.NaN()
+	}
+	switch f.measure {
+	case elementCount:
+		return float64(n)
+	case elementMean:
+		return f.average(v.Data, n)
+	}
+	switch { // byteLength: elements of a rank are led by their lengths, of four bytes each
+	case f.rank == 0:
+		return float64(len(v.Data))
+	case n == 0:
+		return 0
+	case int64(len(v.Data)) < 4*n:
+		return math.NaN()
+	}
+	return float64(int64(len(v.Data))-4*n) / float64(n)
+}
+
+// average is the mean of evenly chosen elements; that of none is 0.
+func (f *feature) average(data []byte, n int64) float64 {
+	size := int64(f.dtype.Size())
+	if n*size != int64(len(data)) {
+		return math.NaN()
+	}
+	if n == 0 {
+		return 0
+	}
+	read := min(n, maxMeanElements)
+	sum := 0.0
+	for i := range read {
+		sum += element(f.dtype, data, int(i*n/read*size))
+	}
+	return sum / float64(read)
+}
+
+// element reads a number at an offset.
+func element(d api.DType, data []byte, offset int) float64 {
+	size := d.Size()
+	if size == 0 || offset < 0 || offset+size > len(data) {
+		return math.NaN()
+	}
+	data = data[offset : offset+size]
+	switch d {
+	case api.Float32:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(data)))
+	case api.Float64:
+		return math.Float64frombits(binary.LittleEndian.Uint64(data))
+	case api.Float16:
+		return float64(api.Float16ToFloat32(binary.LittleEndian.Uint16(data)))
+	case api.Uint64:
+		return float64(binary.LittleEndian.Uint64(data))
+	}
+	return float64(whole(d, data))
+}
+
+// whole reads an integer or boolean; one of 64 bits without a sign as if it had one, which tells labels apart just as well.
+func whole(d api.DType, data []byte) int64 {
+	switch d {
+	case api.Bool, api.Uint8:
+		return int64(data[0])
+	case api.Int8:
+		return int64(int8(data[0]))
+	case api.Uint16:
+		return int64(binary.LittleEndian.Uint16(data))
+	case api.Int16:
+		return int64(int16(binary.LittleEndian.Uint16(data)))
+	case api.Uint32:
+		return int64(binary.LittleEndian.Uint32(data))
+	case api.Int32:
+		return int64(int32(binary.LittleEndian.Uint32(data)))
+	}
+	return int64(binary.LittleEndian.Uint64(data))
+}
+
+func (f *feature) integer(v api.Value) (int64, bool) {
+	size := f.dtype.Size()
+	if f.offset+size > len(v.Data) {
+		return 0, false
+	}
+	return whole(f.dtype, v.Data[f.offset:]), true
+}
+
+// integerText is a label as people read it.
+func (f *feature) integerText(i int64) string {
+	switch f.dtype {
+	case api.Bool:
+		return strconv.FormatBool(i != 0)
+	case api.Uint64:
+		return strconv.FormatUint(uint64(i), 10)
+	}
+	return strconv.FormatInt(i, 10)
+}
+
+// text is a label as people read it: quoted where it has what a terminal would take for more than text.
+func text(s string) string {
+	if utf8.ValidString(s) && s != "" && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// summary is the mean of numbers, or the most frequent label, and what part of it all is not like that.
+func (f *feature) summary(bins []uint32, mean float64) string {
+	total, most := uint64(0), 0
+	for b, n := range bins {
+		total += uint64(n)
+		if n > bins[most] {
+			most = b
+		}
+	}
+	other := len(bins) - 1
+	part := func(b int) string {
+		return strconv.FormatFloat(100*float64(bins[b])/float64(max(1, total)), 'g', 3, 64) + "%"
+	}
+	if f.labels != nil {
+		label := "others"
+		if most < other {
+			label = f.labels[most]
+		}
+		return fmt.Sprintf("%s (%s)", label, part(most))
+	}
+	switch number := strconv.FormatFloat(mean, 'g', 4, 64); {
+	case uint64(bins[other]) == total:
+		return "not finite"
+	case bins[other] > 0:
+		return fmt.Sprintf("%s (%s not finite)", number, part(other))
+	default:
+		return number
+	}
+}

@@ -1,0 +1,264 @@
+package quality
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
+)
+
+// Limits of a file of recorded queries.
+const (
+	// MaxCases and MaxBytes are the defaults of [ReadCases]: more queries tell little that these do not, and all are held in memory.
+	MaxCases = 100_000
+	MaxBytes = 256 << 20
+	// MaxLineBytes is the default limit of a request's body.
+	MaxLineBytes = 64 << 20
+	// maxWindowBytes is what zstd's own decoder takes unless it is told otherwise.
+	maxWindowBytes = 128 << 20
+)
+
+// Case is one recorded query.
+type Case struct {
+	// Line is where it stands in its file, from 1.
+	Line   int
+	Inputs []api.Value
+	// Label is what is right, as many values as the model has outputs; nil: the file does not say.
+	Label []api.Value
+}
+
+// ReadCases reads a file of recorded queries for models of a signature: a JSON object a line, {"input": …} or {"input": …, "label": …},
+// as a caller writes them; lines of white space are passed over. A file whose name ends in .zst is decompressed. At most most queries
+// ([MaxCases] when 0) and maxBytes bytes of text, and as many of tensors ([MaxBytes] when 0), are taken; a file with more is an error, as is
+// one with none. Errors begin with "path:line: " where they are about a line, and with "path: " otherwise.
+func ReadCases(path string, sig api.Signature, most int, maxBytes int64) ([]Case, error) {
+	// A pipe is opened without waiting for who writes into it, and refused.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fileError(path, err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: is a directory, a pipe or a device: expected a file of queries", path)
+	}
+	if !strings.HasSuffix(path, ".zst") {
+		return readCases(path, f, sig, most, maxBytes)
+	}
+	return readCompressed(path, f, sig, most, maxBytes)
+}
+
+// fileError drops the name of the system call.
+func fileError(path string, err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+func readCompressed(path string, from io.Reader, sig api.Signature, most int, maxBytes int64) ([]Case, error) {
+	z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer z.Close()
+	return readCases(path, z, sig, most, maxBytes)
+}
+
+// reader reads the lines of one file.
+type reader struct {
+	path     string
+	sig      api.Signature
+	lines    *bufio.Reader
+	long     []byte // a line that does not fit the buffer of lines
+	at       int    // the line
+	left     int64  // bytes of text that may still come
+	dataLeft int64  // bytes of tensors
+	maxBytes int64
+
+	members  tensorjson.Reader
+	request  tensorjson.Request
+	feedback tensorjson.Feedback
+	inputs   []api.Value // scratch, as is label
+	label    []api.Value
+}
+
+// Next is the parsers' storage: one query a line.
+func (r *reader) Next() ([]api.Value, error) { return r.inputs, nil }
+
+func readCases(path string, from io.Reader, sig api.Signature, most int, maxBytes int64) ([]Case, error) {
+	if most <= 0 {
+		most = MaxCases
+	}
+	if maxBytes <= 0 {
+		maxBytes = MaxBytes
+	}
+	r := &reader{
+		path: path, sig: sig, lines: bufio.NewReaderSize(from, 64<<10), left: maxBytes, dataLeft: maxBytes, maxBytes: maxBytes,
+		inputs: make([]api.Value, len(sig.Inputs)), label: make([]api.Value, len(sig.Outputs)),
+	}
+	var cases []Case
+	for {
+		line, err := r.line()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(bytes.TrimLeft(line, " \t\r")) == 0 {
+			continue
+		}
+		if len(cases) == most {
+			return nil, r.errorf("is a query more than the %d that a file may have: leave some out", most)
+		}
+		c, err := r.parse(line)
+		if err != nil {
+			return nil, err
+		}
+		cases = append(cases, c)
+	}
+	if len(cases) == 0 {
+		return nil, fmt.Errorf("%s: has no queries: expected lines of {\"input\": …}", path)
+	}
+	return cases, nil
+}
+
+func (r *reader) errorf(format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %w", r.path, r.at, fmt.Errorf(format, args...))
+}
+
+// line is the next one without its end, valid until the one after; io.EOF when there is none.
+func (r *reader) line() ([]byte, error) {
+	r.at++
+	r.long = r.long[:0]
+	for {
+		part, err := r.lines.ReadSlice('\n')
+		if r.left -= int64(len(part)); r.left < 0 {
+			return nil, fmt.Errorf("%s: has more than %d bytes of text: leave some queries out", r.path, r.maxBytes)
+		}
+		if len(r.long)+len(part) > MaxLineBytes {
+			return nil, r.errorf("has more than %d bytes: no request may be as long", MaxLineBytes)
+		}
+		if len(r.long) > 0 || err == bufio.ErrBufferFull {
+			r.long = append(r.long, part...)
+			part = r.long
+		}
+		switch {
+		case err == bufio.ErrBufferFull:
+			continue
+		case err == nil:
+			return part[:len(part)-1], nil
+		case err == io.EOF && len(part) > 0:
+			return part, nil
+		case err == io.EOF:
+			return nil, io.EOF
+		case err == io.ErrUnexpectedEOF:
+			return nil, r.errorf("the compressed file ends in the middle: copy it again")
+		}
+		return nil, fmt.Errorf("%s:%d: cannot be read: %w", r.path, r.at, err)
+	}
+}
+
+// parse reads a line as what a caller would have sent: feedback when it has a label, a request otherwise.
+func (r *reader) parse(line []byte) (Case, error) {
+	labelled, err := r.outline(line)
+	if err == nil {
+		if labelled {
+			if err = r.feedback.Parse(line, r.sig.Inputs, r, 1); err == nil {
+				err = r.feedback.ParseLabel(0, r.sig.Outputs, r.label)
+			}
+		} else {
+			err = r.request.Parse(line, r.sig.Inputs, r)
+		}
+	}
+	if err != nil {
+		return Case{}, r.errorf("%w", err)
+	}
+	c := Case{Line: r.at}
+	if c.Inputs, err = r.keep(r.inputs); err == nil && labelled {
+		c.Label, err = r.keep(r.label)
+	}
+	return c, err
+}
+
+// outline holds a line to the two members that it may have.
+func (r *reader) outline(line []byte) (labelled bool, err error) {
+	m := &r.members
+	m.Reset(line)
+	if err := m.Object(); err != nil {
+		return false, err
+	}
+	var input, label bool
+	for first := true; ; first = false {
+		name, ok, err := m.Member(first)
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "input":
+			if input {
+				return false, m.Errorf("the member \"input\" is there twice")
+			}
+			input = true
+		case "label":
+			if label {
+				return false, m.Errorf("the member \"label\" is there twice")
+			}
+			label = true
+			if m.Null() { // as in feedback: not there
+				continue
+			}
+			labelled = true
+		default:
+			return false, m.Errorf("the member %.40q is neither \"input\" nor \"label\", and a recorded query has no other", name)
+		}
+		if err := m.Skip(); err != nil {
+			return false, err
+		}
+	}
+	if !input {
+		return false, m.Errorf("expected a member \"input\"")
+	}
+	return labelled, m.End()
+}
+
+// keep copies values out of the scratch, without the room that they grew into.
+func (r *reader) keep(values []api.Value) ([]api.Value, error) {
+	size := 0
+	for i := range values {
+		size += len(values[i].Data)
+	}
+	if r.dataLeft -= int64(size); r.dataLeft < 0 {
+		return nil, r.errorf("the queries up to here take more than %d bytes as tensors: leave some out", r.maxBytes)
+	}
+	all := make([]byte, 0, size)
+	kept := make([]api.Value, len(values))
+	for i := range values {
+		at := len(all)
+		all = append(all, values[i].Data...)
+		kept[i].Data = all[at:len(all):len(all)]
+		if len(values[i].Dims) > 0 {
+			kept[i].Dims = slices.Clone(values[i].Dims)
+		}
+	}
+	return kept, nil
+}

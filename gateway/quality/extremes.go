@@ -1,0 +1,299 @@
+package quality
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// Limits of extreme inputs.
+const (
+	// MaxExtremes is how many there are at most: validation should take seconds.
+	MaxExtremes = 256
+	// longBytes is what an input takes whose size is open and which is to be long.
+	longBytes = 1 << 20
+	// maxExtremeBytes bounds the inputs of one: a larger request is not let in by default; maxExtremesBytes those of all together.
+	maxExtremeBytes  = 64 << 20
+	maxExtremesBytes = 256 << 20
+)
+
+// Extreme is an input at an end of what a signature allows.
+type Extreme struct {
+	// Name says what is extreme: "NaN", or "image: NaN" where other inputs are zeros.
+	Name string
+	// Inputs may share memory with others': they are for reading.
+	Inputs []api.Value
+}
+
+// fill is what the elements of an extreme tensor are.
+type fill uint8
+
+const (
+	zeros fill = iota
+	largest
+	lowest
+	denormal
+	infinity
+	minusInfinity
+	notANumber
+	notABool
+	longText
+	brokenText
+	nulText
+	fills
+)
+
+var fillNames = [fills]string{
+	"zeros and empty strings", "largest", "lowest", "denormal", "Inf", "-Inf", "NaN",
+	"neither true nor false", "long strings", "invalid UTF-8", "NUL characters",
+}
+
+// extent is what the open dimensions of an extreme tensor are.
+type extent uint8
+
+const (
+	ones extent = iota
+	none
+	longFirst
+	longLast
+	extents
+)
+
+var extentNames = [extents]string{"size 1", "size 0", "large", "large in the last open dimension"}
+
+// Extremes are inputs at the ends of what a signature allows a caller to send: numbers, strings, and sizes of open dimensions, first
+// of all inputs at once, then of each while the others are zeros. Every one fits the signature. An input of fixed size beyond
+// 64 MiB has none, and there are fewer where all together would pass 256 MiB.
+func Extremes(sig api.Signature) []Extreme {
+	g := &generator{sig: sig, left: maxExtremesBytes}
+	// rawBody: the one input can be the body as it is, of which no byte is looked at.
+	rawBody := len(sig.Inputs) == 1 && open(sig.Inputs[0].Shape) <= 1
+	for which := -1; which < len(sig.Inputs); which++ {
+		if which >= 0 && len(sig.Inputs) == 1 {
+			break
+		}
+		for f := range fills {
+			if (which < 0 || f != zeros) && (f != notABool || rawBody) {
+				g.add(which, f, ones)
+			}
+		}
+		for e := none; e < extents; e++ {
+			g.add(which, zeros, e)
+		}
+	}
+	return g.list
+}
+
+type generator struct {
+	sig  api.Signature
+	list []Extreme
+	left int64
+}
+
+// add makes one input, or all with which < 0, extreme, and the others zeros; nothing when that means nothing to any of them.
+func (g *generator) add(which int, f fill, e extent) {
+	if len(g.list) == MaxExtremes {
+		return
+	}
+	x := Extreme{Name: fillNames[f], Inputs: make([]api.Value, len(g.sig.Inputs))}
+	if e != ones {
+		x.Name = extentNames[e]
+	}
+	if which >= 0 {
+		x.Name = g.sig.Inputs[which].Name + ": " + x.Name
+	}
+	var size int64
+	means := f == zeros && e == ones
+	for i := range g.sig.Inputs {
+		spec := &g.sig.Inputs[i]
+		of, ext := zeros, ones
+		if (which < 0 || i == which) && applies(spec, f, e) {
+			of, ext, means = f, e, true
+		}
+		dims := dimsOf(spec, ext)
+		if api.Elements(dims) < 0 {
+			return // sizes of 0 can hide such shapes from who declares them, and no caller gets one in
+		}
+		if size += bytesOf(spec, dims, of); size > maxExtremeBytes || size > g.left {
+			return
+		}
+		x.Inputs[i] = valueOf(spec, dims, of)
+	}
+	if means {
+		g.list = append(g.list, x)
+		g.left -= size
+	}
+}
+
+// open is the number of dimensions that may be anything.
+func open(shape []int64) (n int) {
+	for _, d := range shape {
+		if d < 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// applies reports whether a tensor can be extreme in this way, and differ by it from zeros of size 1.
+func applies(spec *api.TensorSpec, f fill, e extent) bool {
+	n := open(spec.Shape)
+	switch {
+	case e == longLast:
+		return n > 1 && long(spec) > 1
+	case e == longFirst:
+		return n > 0 && long(spec) > 1
+	case e == none:
+		return n > 0
+	case f == zeros:
+		return true
+	case api.Elements(dimsOf(spec, ones)) == 0:
+		return false
+	case f >= longText:
+		return spec.DType == api.Bytes
+	}
+	return pattern(spec.DType, f) != nil
+}
+
+// long is the size of a large open dimension where the others are 1.
+func long(spec *api.TensorSpec) int64 {
+	rest := int64(spec.DType.Size())
+	if spec.DType == api.Bytes {
+		rest = 4 // the length that leads an element
+	}
+	for _, d := range spec.Shape {
+		if d > longBytes/rest {
+			return 1
+		}
+		rest *= max(1, d)
+	}
+	return longBytes / rest
+}
+
+func dimsOf(spec *api.TensorSpec, e extent) []int64 {
+	dims := slices.Clone(spec.Shape)
+	at := slices.Index(dims, -1)
+	for i, d := range dims {
+		if d >= 0 {
+			continue
+		}
+		dims[i] = 1
+		if e == none {
+			dims[i] = 0
+		} else if e == longLast {
+			at = i
+		}
+	}
+	if e == longFirst || e == longLast {
+		dims[at] = long(spec)
+	}
+	return dims
+}
+
+// textOf is what each of n elements of BYTES is.
+func textOf(n int64, f fill) []byte {
+	switch f {
+	case longText:
+		return bytes.Repeat([]byte("x"), int(max(1, longBytes/n)))
+	case brokenText:
+		return []byte("\xff\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80") // no such byte, an overlong '/', a surrogate, beyond Unicode
+	case nulText:
+		return make([]byte, 16)
+	}
+	return nil
+}
+
+func bytesOf(spec *api.TensorSpec, dims []int64, f fill) int64 {
+	n := api.Elements(dims)
+	if spec.DType != api.Bytes {
+		return n * int64(spec.DType.Size())
+	}
+	if n == 0 {
+		return 0
+	}
+	return n * int64(4+len(textOf(n, f)))
+}
+
+func valueOf(spec *api.TensorSpec, dims []int64, f fill) api.Value {
+	var v api.Value
+	if !spec.Fixed() && len(dims) > 0 {
+		v.Dims = dims
+	}
+	n := api.Elements(dims)
+	if n == 0 {
+		return v
+	}
+	element := pattern(spec.DType, f)
+	if spec.DType == api.Bytes {
+		if element = textOf(n, f); len(dims) > 0 {
+			element = append(binary.LittleEndian.AppendUint32(nil, uint32(len(element))), element...)
+		}
+	}
+	if element == nil {
+		element = make([]byte, spec.DType.Size())
+	}
+	v.Data = bytes.Repeat(element, int(n))
+	return v
+}
+
+// pattern is one numeric element; nil where the type has no such value, or it is zero.
+func pattern(d api.DType, f fill) []byte {
+	switch d {
+	case api.Float16, api.Float32, api.Float64:
+		return floatPattern(d, f)
+	case api.Bool:
+		switch f {
+		case largest:
+			return []byte{1}
+		case notABool:
+			return []byte{0xff}
+		}
+	case api.Int8, api.Int16, api.Int32, api.Int64:
+		p := bytes.Repeat([]byte{0xff}, d.Size())
+		switch f {
+		case largest:
+			p[len(p)-1] = 0x7f
+			return p
+		case lowest:
+			clear(p)
+			p[len(p)-1] = 0x80
+			return p
+		}
+	case api.Uint8, api.Uint16, api.Uint32, api.Uint64:
+		if f == largest {
+			return bytes.Repeat([]byte{0xff}, d.Size())
+		}
+	}
+	return nil
+}
+
+func floatPattern(d api.DType, f fill) []byte {
+	var x float64
+	switch f {
+	case largest, lowest:
+		x = map[api.DType]float64{api.Float16: 65504, api.Float32: math.MaxFloat32, api.Float64: math.MaxFloat64}[d]
+		if f == lowest {
+			x = -x
+		}
+	case denormal:
+		x = map[api.DType]float64{api.Float16: 0x1p-24, api.Float32: math.SmallestNonzeroFloat32, api.Float64: math.SmallestNonzeroFloat64}[d]
+	case infinity:
+		x = math.Inf(1)
+	case minusInfinity:
+		x = math.Inf(-1)
+	case notANumber:
+		x = math.NaN()
+	default:
+		return nil
+	}
+	switch d {
+	case api.Float16:
+		return binary.LittleEndian.AppendUint16(nil, api.Float64ToFloat16(x))
+	case api.Float32:
+		return binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(x)))
+	}
+	return binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))
+}

@@ -1,0 +1,210 @@
+package quality
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
+)
+
+// Answer is how the evaluation of one query by one version ended.
+type Answer struct {
+	// Code is api.OK when there are Outputs.
+	Code    api.Code
+	Outputs []api.Value
+}
+
+const (
+	// maxExamples is how many lines a reason shows, maxShownBytes how much of an output.
+	maxExamples   = 3
+	maxShownBytes = 120
+)
+
+// Judge compares the answers of a new version with what v expects of them: the labels of the cases, or the answers of the serving version.
+// answers and serving are indexed like cases; a missing one counts as failed. Without any answers of a serving version (nil, because there
+// is none) there is nothing to compare with, and the version passes if it answers anything. outputs are the new version's; expect is what
+// the status says it was compared with, "labels" or the serving version's "name@version".
+//
+// The counts, Passed, Expect and Reason of the result are set; the rest is the caller's.
+func Judge(v *api.ValidateSpec, outputs []api.TensorSpec, cases []Case, answers, serving []Answer, expect string) api.ValidationStatus {
+	j := judge{v: v, outputs: outputs, s: api.ValidationStatus{Expect: expect}}
+	withServing := v.Expect == api.ExpectServing
+	if !withServing && expect == "" {
+		j.s.Expect = api.ExpectLabels
+	}
+	for i := range cases {
+		c := &cases[i]
+		got := answerAt(answers, i)
+		if got.Code != api.OK {
+			j.s.Failed++
+		}
+		if !withServing {
+			if c.Label != nil {
+				j.compare(c, got, c.Label)
+			}
+		} else if other := answerAt(serving, i); other.Code == api.OK {
+			j.compare(c, got, other.Outputs)
+		}
+	}
+	j.s.Reason = j.reason(withServing, len(cases), serving == nil)
+	j.s.Passed = j.s.Reason == ""
+	return j.s
+}
+
+func answerAt(answers []Answer, i int) Answer {
+	if i < len(answers) {
+		return answers[i]
+	}
+	return Answer{Code: api.Cancelled}
+}
+
+type judge struct {
+	v        *api.ValidateSpec
+	outputs  []api.TensorSpec
+	s        api.ValidationStatus
+	examples []string
+}
+
+func (j *judge) compare(c *Case, got Answer, want []api.Value) {
+	j.s.Queries++
+	if got.Code == api.OK && Same(j.outputs, got.Outputs, want, j.v.Tolerance) {
+		j.s.Matched++
+		return
+	}
+	if len(j.examples) == maxExamples {
+		return
+	}
+	came := "no answer (" + got.Code.String() + ")"
+	if got.Code == api.OK {
+		came = show(j.outputs, got.Outputs)
+	}
+	j.examples = append(j.examples, fmt.Sprintf("%s:%d: expected %s, got %s", j.v.Queries, c.Line, show(j.outputs, want), came))
+}
+
+// reason says why the version does not pass; empty: it does.
+func (j *judge) reason(withServing bool, cases int, alone bool) string {
+	s := &j.s
+	switch {
+	case cases == 0:
+		return fmt.Sprintf("%s: has no queries: nothing is proven; put some there, or take validate out", j.v.Queries)
+	case s.Failed == cases:
+		return j.withExamples(fmt.Sprintf("answered none of %d queries", cases))
+	case withServing && alone:
+		return ""
+	case withServing && s.Queries == 0:
+		return fmt.Sprintf("%s, which it was to be compared with, answered none of %d queries: expect labels, or take validate out", s.Expect, cases)
+	case withServing:
+		part := float64(s.Queries-s.Matched) / float64(s.Queries)
+		if !(part <= j.v.MaxDifference) {
+			return j.withExamples(fmt.Sprintf("answered %d of %d queries otherwise than %s (%s), %d of all without an answer: expected at most max_difference %s",
+				s.Queries-s.Matched, s.Queries, s.Expect, number(part), s.Failed, number(j.v.MaxDifference)))
+		}
+	case s.Queries == 0:
+		return fmt.Sprintf("%s: has no labels in %d queries to compare answers with: add them, or expect what is serving", j.v.Queries, cases)
+	default:
+		if part := float64(s.Matched) / float64(s.Queries); !(part >= j.v.MinAccuracy) {
+			return j.withExamples(fmt.Sprintf("answered %d of %d queries as labelled (%s), %d of all without an answer: expected at least min_accuracy %s",
+				s.Matched, s.Queries, number(part), s.Failed, number(j.v.MinAccuracy)))
+		}
+	}
+	return ""
+}
+
+func (j *judge) withExamples(reason string) string {
+	return strings.Join(append([]string{reason}, j.examples...), "; ")
+}
+
+// number has as many digits as it needs to tell it from a threshold.
+func number(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+// show writes outputs for people: text as text, everything else as callers read it.
+func show(specs []api.TensorSpec, values []api.Value) string {
+	if len(values) != len(specs) {
+		return fmt.Sprintf("%d outputs", len(values))
+	}
+	var b []byte
+	for i := range specs {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		if len(specs) > 1 {
+			b = append(b, specs[i].Name+": "...)
+		}
+		if data := values[i].Data; specs[i].DType == api.Bytes && len(specs[i].Shape) == 0 && utf8.Valid(data) {
+			b = strconv.AppendQuote(b, string(data[:min(len(data), maxShownBytes)]))
+		} else if len(data) > 64*maxShownBytes {
+			b = fmt.Appendf(b, "%s of %d bytes", specs[i], len(data))
+		} else {
+			b = tensorjson.AppendValue(b, specs[i], values[i])
+		}
+	}
+	if len(b) > maxShownBytes {
+		return strings.ToValidUTF8(string(b[:maxShownBytes]), "") + "…"
+	}
+	return string(b)
+}
+
+// Same reports whether two versions' outputs are the same: of one shape, floating-point elements no further apart than
+// tolerance·max(1, |b|), everything else exactly equal. NaN is the same as NaN, and an infinity as itself only.
+func Same(specs []api.TensorSpec, a, b []api.Value, tolerance float64) bool {
+	if len(a) != len(specs) || len(b) != len(specs) {
+		return false
+	}
+	for i := range specs {
+		if !specs[i].Fixed() && !slices.Equal(a[i].Dims, b[i].Dims) {
+			return false
+		}
+		if !sameData(specs[i].DType, a[i].Data, b[i].Data, tolerance) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameData(d api.DType, a, b []byte, tolerance float64) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	size := d.Size()
+	if len(a) != len(b) || size == 0 || len(a)%size != 0 {
+		return false
+	}
+	var element func([]byte) float64
+	switch d {
+	case api.Float16:
+		element = func(p []byte) float64 { return float64(api.Float16ToFloat32(binary.LittleEndian.Uint16(p))) }
+	case api.Float32:
+		element = func(p []byte) float64 { return float64(math.Float32frombits(binary.LittleEndian.Uint32(p))) }
+	case api.Float64:
+		element = func(p []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(p)) }
+	default:
+		return false
+	}
+	for at := 0; at < len(a); at += size {
+		if !near(element(a[at:]), element(b[at:]), tolerance) {
+			return false
+		}
+	}
+	return true
+}
+
+func near(a, b, tolerance float64) bool {
+	switch {
+	case a == b, a != a && b != b:
+		return true
+	case math.IsInf(a, 0), math.IsInf(b, 0): // else an infinite b would be near everything
+		return false
+	}
+	apart := math.Abs(a - b)
+	if math.IsInf(apart, 0) { // of the two, halves can still be subtracted
+		return math.Abs(a/2-b/2) <= tolerance*math.Abs(b/2)
+	}
+	return apart <= tolerance*max(1, math.Abs(b))
+}
