@@ -1,0 +1,33 @@
+//go:build !race
+
+package inferlog
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+// A query that is logged costs no memory, the flush of its block included.
+func TestAddAllocatesNothing(t *testing.T) {
+	l := mustOpen(t, Config{Dir: t.TempDir(), BlockBytes: 16 << 10, Flush: time.Hour, FileBytes: 1 << 30, MaxBytes: 8 << 30})
+	s := l.Function("digits", digitsIn, digitsOut, 1)
+	r, f := query(7), &Feedback{ID: 7, Kind: FeedbackLabel, Label: []byte("7")}
+	for range 10_000 {
+		s.Add(r) // every block gets its memory, the file is begun
+	}
+	mustFlush(t, l)
+	written := l.Stats().WrittenBytes
+	if n := testing.AllocsPerRun(20_000, func() {
+		if s.Sampled(r.ID) {
+			s.Add(r)
+			s.Feedback(f)
+		}
+		runtime.Gosched() // AllocsPerRun leaves one processor, which the writer needs too
+	}); n != 0 {
+		t.Errorf("%v allocations a query", n)
+	}
+	if l.Stats().WrittenBytes == written {
+		t.Error("nothing was written meanwhile")
+	}
+}

@@ -1,0 +1,91 @@
+package inferlog
+
+import (
+	"fmt"
+	"math/rand"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// benchRecords are queries of n bytes of input, as random as those of models are at worst.
+func benchRecords(n int) (*Schema, []*Record) {
+	s := &Schema{Function: "digits", Inputs: []api.TensorSpec{{Name: "x", DType: api.Uint8, Shape: []int64{int64(n)}}}, Outputs: digitsOut}
+	random := rand.New(rand.NewSource(1))
+	var all []*Record
+	for i := range uint64(DefaultBlockBytes / n) {
+		r := query(i)
+		data := make([]byte, n)
+		random.Read(data)
+		r.Inputs = []api.Value{{Data: data}}
+		all = append(all, r)
+	}
+	return s, all
+}
+
+// BenchmarkAdd is what the query path pays while the writer keeps up: nothing is dropped.
+func BenchmarkAdd(b *testing.B) {
+	for _, n := range []int{40, 3 << 10} {
+		b.Run(fmt.Sprint(n, "B"), func(b *testing.B) {
+			l := mustOpen(b, manual(b.TempDir()))
+			schema, records := benchRecords(n)
+			s := l.Function(schema.Function, schema.Inputs, schema.Outputs, 1)
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			for i := range b.N {
+				s.Add(records[i%len(records)])
+				if i%len(records) == 0 {
+					b.StopTimer()
+					mustFlush(b, l)
+					b.StartTimer()
+				}
+			}
+			if d := l.Stats().Dropped.Total(); d > 0 {
+				b.Fatalf("%d were dropped", d)
+			}
+		})
+	}
+}
+
+// BenchmarkAddTooFast is what the query path pays when there are more queries than the writer can take: most are dropped.
+func BenchmarkAddTooFast(b *testing.B) {
+	for _, n := range []int{40, 3 << 10} {
+		b.Run(fmt.Sprint(n, "B"), func(b *testing.B) {
+			l := mustOpen(b, Config{Dir: b.TempDir()})
+			schema, records := benchRecords(n)
+			s := l.Function(schema.Function, schema.Inputs, schema.Outputs, 1)
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					s.Add(records[i%len(records)])
+				}
+			})
+			b.ReportMetric(float64(l.Stats().Dropped.Busy)/float64(b.N), "dropped/op")
+		})
+	}
+}
+
+// BenchmarkWriter is what a query costs the writer's goroutine: compression, checksum and the write.
+func BenchmarkWriter(b *testing.B) {
+	for _, n := range []int{40, 3 << 10} {
+		b.Run(fmt.Sprint(n, "B"), func(b *testing.B) {
+			l := mustOpen(b, manual(b.TempDir()))
+			schema, records := benchRecords(n)
+			s := l.Function(schema.Function, schema.Inputs, schema.Outputs, 1)
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			for i := 0; i < b.N; {
+				b.StopTimer()
+				for _, r := range records {
+					s.Add(r)
+				}
+				i += len(records)
+				b.StartTimer()
+				mustFlush(b, l)
+			}
+			stats := l.Stats()
+			b.ReportMetric(float64(stats.WrittenBytes)/float64(stats.RawBytes), "written/raw")
+		})
+	}
+}

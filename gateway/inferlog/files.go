@@ -1,0 +1,149 @@
+package inferlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	filePrefix = "xebec-"
+	fileSuffix = ".xlog"
+	fileTime   = "20060102T150405.000000"
+	// maxFiles bounds how many files are kept, however small they are: each start of a gateway begins one.
+	maxFiles = 1024
+)
+
+// fileName is "xebec-20261122T034500.123456-000001.xlog".
+func fileName(begun time.Time, number uint64) string {
+	return fmt.Sprintf("%s%s-%06d%s", filePrefix, begun.UTC().Format(fileTime), number, fileSuffix)
+}
+
+// parseFileName reads what fileName wrote; everything else is somebody else's file, and left alone.
+func parseFileName(name string) (begun time.Time, number uint64, ok bool) {
+	middle, found := strings.CutPrefix(name, filePrefix)
+	if middle, ok = strings.CutSuffix(middle, fileSuffix); !found || !ok || len(middle) < len(fileTime)+2 {
+		return begun, 0, false
+	}
+	begun, err := time.Parse(fileTime, middle[:len(fileTime)])
+	if err != nil || middle[len(fileTime)] != '-' {
+		return begun, 0, false
+	}
+	number, err = strconv.ParseUint(middle[len(fileTime)+1:], 10, 64)
+	return begun, number, err == nil && fileName(begun, number) == name
+}
+
+// kept is a file of ours in the directory.
+type kept struct {
+	name   string
+	bytes  int64
+	begun  time.Time
+	number uint64
+}
+
+// listFiles returns the files of ours, the oldest first.
+func listFiles(dir string) ([]kept, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []kept
+	for _, e := range entries {
+		begun, number, ok := parseFileName(e.Name())
+		if !ok || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, kept{e.Name(), info.Size(), begun, number})
+	}
+	slices.SortFunc(all, func(a, b kept) int {
+		if c := a.begun.Compare(b.begun); c != 0 {
+			return c
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	return all, nil
+}
+
+// lockDir makes the directory and locks it against other gateways; the lock goes with the process, however that ends.
+func lockDir(path string) (*os.File, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("the inference log's directory cannot be made: %w", err)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("the inference log's directory cannot be read: %w", err)
+	}
+	info, err := dir.Stat()
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no directory", path)
+	}
+	if err == nil {
+		err = lock(dir)
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+func lock(dir *os.File) error {
+	for {
+		err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil, errors.Is(err, syscall.ENOLCK), errors.Is(err, syscall.ENOTSUP): // a file system without locks
+			return nil
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return fmt.Errorf("another gateway keeps its inference log in %s: give each one a directory of its own", dir.Name())
+		default:
+			return fmt.Errorf("the inference log's directory %s cannot be locked: %w", dir.Name(), err)
+		}
+	}
+}
+
+// file is what the writer needs of a file.
+type file interface {
+	io.WriteCloser
+	Truncate(size int64) error
+}
+
+// createFile makes a file that was not there, for its owner alone.
+func createFile(path string) (file, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// makeRoom removes the oldest files until those that are left, and room more bytes, are within the bounds. It returns what is left.
+func makeRoom(dir string, files []kept, maxBytes, room int64) ([]kept, error) {
+	total := room
+	for _, f := range files {
+		total += f.bytes
+	}
+	for len(files) > 0 && (total > maxBytes || len(files) >= maxFiles) {
+		if err := os.Remove(filepath.Join(dir, files[0].name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return files, err
+		}
+		total -= files[0].bytes
+		files = files[1:]
+	}
+	return files, nil
+}

@@ -1,0 +1,95 @@
+package inferlog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+// Bounds of what is written, which the reader holds files to.
+const (
+	// MaxRecordBytes bounds one encoded record, with the schema before it: an image of 600 KB is logged, a video is not.
+	MaxRecordBytes = 1 << 20
+	// maxBlockBytes bounds a frame's raw bytes. A record larger than Config.BlockBytes has a frame of its own.
+	maxBlockBytes = MaxRecordBytes
+	// maxStoredBytes bounds a frame's stored bytes: zstd adds little to what it cannot compress.
+	maxStoredBytes = maxBlockBytes + maxBlockBytes/64 + 1024
+
+	maxTensors    = 64
+	maxModels     = 64
+	maxNameBytes  = 256 // of a tensor
+	maxFrameTypes = 1 << 14
+)
+
+const (
+	formatVersion    = 1
+	fileHeaderBytes  = 28
+	frameHeaderBytes = 24
+	frameRecords     = 1 // the only kind of frame
+
+	entrySchema   = 1
+	entryQuery    = 2
+	entryFeedback = 3
+
+	flagDefault = 1
+	flagOutputs = 2
+)
+
+var (
+	fileMagic  = [8]byte{'x', 'e', 'b', 'e', 'c', 'l', 'o', 'g'}
+	frameMagic = [4]byte{'X', 'L', 'F', '1'}
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+func appendFileHeader(dst []byte, begunMicros int64) []byte {
+	start := len(dst)
+	dst = append(dst, fileMagic[:]...)
+	dst = binary.LittleEndian.AppendUint32(dst, formatVersion)
+	dst = binary.LittleEndian.AppendUint32(dst, 0)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(begunMicros))
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
+}
+
+// checkFileHeader returns why a file that begins with head cannot be read, nil when it can.
+func checkFileHeader(head []byte) error {
+	switch {
+	case len(head) < fileHeaderBytes:
+		return fmt.Errorf("the file has %d bytes: expected a header of %d", len(head), fileHeaderBytes)
+	case [8]byte(head) != fileMagic:
+		return fmt.Errorf("the file does not begin as an inference log does: expected one that `xebec serve --inference-log` wrote")
+	case binary.LittleEndian.Uint32(head[8:]) != formatVersion:
+		return fmt.Errorf("the file has format %d: this program reads format %d; use the version of xebec that wrote it, or a newer one",
+			binary.LittleEndian.Uint32(head[8:]), formatVersion)
+	case crc32.Checksum(head[:fileHeaderBytes-4], castagnoli) != binary.LittleEndian.Uint32(head[fileHeaderBytes-4:]):
+		return fmt.Errorf("the file's header is damaged")
+	}
+	return nil
+}
+
+// frameHeader is what stands before a frame's stored bytes.
+type frameHeader struct {
+	rawBytes, storedBytes int
+	crc                   uint32
+}
+
+// putFrameHeader writes the header of stored into dst, which has frameHeaderBytes.
+func putFrameHeader(dst, stored []byte, rawBytes int) {
+	copy(dst, frameMagic[:])
+	copy(dst[4:8], []byte{frameRecords, 0, 0, 0})
+	binary.LittleEndian.PutUint32(dst[8:], uint32(rawBytes))
+	binary.LittleEndian.PutUint32(dst[12:], uint32(len(stored)))
+	binary.LittleEndian.PutUint32(dst[16:], crc32.Checksum(stored, castagnoli))
+	binary.LittleEndian.PutUint32(dst[20:], crc32.Checksum(dst[:20], castagnoli))
+}
+
+// parseFrameHeader reads a header of frameHeaderBytes; false: there is none, or it is damaged.
+func parseFrameHeader(head []byte) (h frameHeader, ok bool) {
+	if [4]byte(head) != frameMagic || crc32.Checksum(head[:20], castagnoli) != binary.LittleEndian.Uint32(head[20:]) {
+		return h, false
+	}
+	raw, stored := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
+	if head[4] != frameRecords || raw > maxBlockBytes || stored > maxStoredBytes {
+		return h, false
+	}
+	return frameHeader{rawBytes: int(raw), storedBytes: int(stored), crc: binary.LittleEndian.Uint32(head[16:])}, true
+}

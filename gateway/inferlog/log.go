@@ -1,0 +1,396 @@
+package inferlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// Config says where the log is kept and how much of it.
+type Config struct {
+	// Dir is created with mode 0700 if it is not there.
+	Dir string
+	// MaxBytes bounds all files of the directory together, 1 GiB when 0 and 8 MiB at least; FileBytes bounds one of them, 64 MiB when 0 and
+	// a quarter of MaxBytes at most.
+	MaxBytes, FileBytes int64
+	// BlockBytes is how much is compressed and written at a time, 256 KiB when 0 and 1 MiB at most; Blocks how many such parts may be in
+	// memory, the one that is being filled included, 8 when 0.
+	BlockBytes, Blocks int
+	// Flush is how long a record may wait in memory, 1 s when 0.
+	Flush time.Duration
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// Log is told when the log cannot be written and when it can again; nil: nobody is.
+	Log *zap.Logger
+}
+
+// Defaults and limits of a Config.
+const (
+	DefaultMaxBytes   = 1 << 30
+	DefaultFileBytes  = 64 << 20
+	DefaultBlockBytes = 256 << 10
+	DefaultBlocks     = 8
+	DefaultFlush      = time.Second
+
+	// MinMaxBytes leaves room for several files of the largest frames.
+	MinMaxBytes = 8 << 20
+)
+
+// maxFunctions bounds the names that Function remembers; beyond it some are forgotten, and get a new stream when they are asked for again.
+const maxFunctions = 1 << 14
+
+func (c Config) withDefaults() (Config, error) {
+	set := func(v *int64, otherwise int64) {
+		if *v == 0 {
+			*v = otherwise
+		}
+	}
+	set(&c.MaxBytes, DefaultMaxBytes)
+	set(&c.FileBytes, DefaultFileBytes)
+	c.FileBytes = min(c.FileBytes, c.MaxBytes/4)
+	if c.BlockBytes == 0 {
+		c.BlockBytes = DefaultBlockBytes
+	}
+	if c.Blocks == 0 {
+		c.Blocks = DefaultBlocks
+	}
+	if c.Flush == 0 {
+		c.Flush = DefaultFlush
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	switch {
+	case c.Dir == "":
+		return c, errors.New("the inference log has no directory")
+	case c.MaxBytes < MinMaxBytes:
+		return c, fmt.Errorf("the inference log may take %d bytes: expected %d or more", c.MaxBytes, MinMaxBytes)
+	case c.FileBytes < 0 || c.Flush < 0:
+		return c, errors.New("the inference log has a negative bound")
+	case c.BlockBytes < 1024 || c.BlockBytes > maxBlockBytes:
+		return c, fmt.Errorf("the inference log has blocks of %d bytes: expected 1024 to %d", c.BlockBytes, maxBlockBytes)
+	case c.Blocks < 2 || c.Blocks > 1024:
+		return c, fmt.Errorf("the inference log has %d blocks: expected 2 to 1024", c.Blocks)
+	}
+	return c, nil
+}
+
+// Log is an inference log that is being written. Its methods may be called by any number of goroutines.
+type Log struct {
+	cfg Config
+	dir *os.File // held open for its lock
+
+	mu      sync.Mutex
+	current *block // being filled; nil: the next record takes a free one
+	blocks  uint64 // blocks begun
+	closed  bool
+	streams map[string]*Stream // by function
+	ids     uint64             // streams so far
+
+	free, full chan *block // each has room for all blocks: sending never waits
+	flushes    chan chan struct{}
+	stop       chan struct{}
+	stopped    chan struct{}
+
+	records, feedbacks, rawBytes, writtenBytes atomic.Uint64
+	dropped                                    [dropReasons]atomic.Uint64
+	files, kept                                atomic.Int64
+	failed                                     atomic.Pointer[failure]
+
+	w writer
+}
+
+// block is records on their way to the writer.
+type block struct {
+	buf                []byte
+	queries, feedbacks int
+}
+
+// dropReason is why a record was not logged.
+type dropReason int
+
+const (
+	dropBusy dropReason = iota
+	dropTooLarge
+	dropUnfit
+	dropWrite
+	dropClosed
+	dropReasons
+)
+
+// failure is why the log cannot be written.
+type failure struct{ message string }
+
+// Stats are counts since Open. Queries and feedback count alike as records in Dropped.
+type Stats struct {
+	// Records and Feedback are how many are in files, RawBytes what they took before compression, WrittenBytes after.
+	Records, Feedback      uint64
+	RawBytes, WrittenBytes uint64
+	Dropped                Dropped
+	// Files and KeptBytes are what lies in the directory.
+	Files     int
+	KeptBytes int64
+	// Away says that the files cannot be written now, LastError why they could not the last time; empty: they always could.
+	Away      bool
+	LastError string
+}
+
+// Dropped counts records that were not logged, by reason.
+type Dropped struct {
+	// Busy: the writer was behind. TooLarge: the record takes more than MaxRecordBytes. Unfit: it contradicts its stream. Write: it could
+	// not be written. Closed: it came after Close.
+	Busy, TooLarge, Unfit, Write, Closed uint64
+}
+
+// Total is how many were dropped for any reason.
+func (d Dropped) Total() uint64 { return d.Busy + d.TooLarge + d.Unfit + d.Write + d.Closed }
+
+// Open begins to log into a directory, which no other gateway may log into at the same time. Files are created when there is something to
+// write: a disk that is full now is no error.
+func Open(cfg Config) (*Log, error) { return open(cfg, createFile) }
+
+func open(cfg Config, create func(string) (file, error)) (*Log, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{
+		cfg: cfg, dir: dir, streams: map[string]*Stream{},
+		free: make(chan *block, cfg.Blocks), full: make(chan *block, cfg.Blocks),
+		flushes: make(chan chan struct{}), stop: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	for range cfg.Blocks {
+		l.free <- &block{}
+	}
+	if err := l.w.init(l, create); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	go l.run()
+	return l, nil
+}
+
+// Close writes what is in memory and ends the log. When ctx ends before that, its error is returned, and what was left may be lost; the
+// writer still ends as soon as the disk lets it.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	first := !l.closed
+	l.closed = true
+	l.seal()
+	l.mu.Unlock()
+	if first {
+		close(l.stop)
+	}
+	select {
+	case <-l.stopped:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the inference log in %s could not be written to its end: %w", l.cfg.Dir, ctx.Err())
+	}
+}
+
+// Flush returns when what was added before has been written, or dropped for want of a disk; or when ctx ends.
+func (l *Log) Flush(ctx context.Context) error {
+	l.mu.Lock()
+	l.seal()
+	l.mu.Unlock()
+	done := make(chan struct{})
+	select {
+	case l.flushes <- done:
+	case <-l.stopped:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+	case <-l.stopped:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// Stats returns the counts.
+func (l *Log) Stats() Stats {
+	s := Stats{
+		Records: l.records.Load(), Feedback: l.feedbacks.Load(), RawBytes: l.rawBytes.Load(), WrittenBytes: l.writtenBytes.Load(),
+		Dropped: Dropped{
+			Busy: l.dropped[dropBusy].Load(), TooLarge: l.dropped[dropTooLarge].Load(), Unfit: l.dropped[dropUnfit].Load(),
+			Write: l.dropped[dropWrite].Load(), Closed: l.dropped[dropClosed].Load(),
+		},
+		Files: int(l.files.Load()), KeptBytes: l.kept.Load(), Away: l.w.away.Load(),
+	}
+	if f := l.failed.Load(); f != nil {
+		s.LastError = f.message
+	}
+	return s
+}
+
+// Stream takes the records of one function with one signature. A nil Stream logs nothing.
+type Stream struct {
+	log    *Log
+	id     uint64
+	schema Schema
+	// schemaBytes is the size of the encoded schema, threshold the part of the hashes of ids that are sampled; all are where sample is 1.
+	schemaBytes int
+	threshold   uint64
+	always      bool
+	// seen is the last block that has the schema; under the log's mutex.
+	seen uint64
+}
+
+// Function returns the stream of a function, the same one until the specs or the sample (from 0 to 1) change. The specs are the caller's
+// still.
+func (l *Log) Function(name string, inputs, outputs []api.TensorSpec, sample float64) *Stream {
+	if !(sample > 0) { // NaN is equal to nothing
+		sample = 0
+	}
+	schema := Schema{Function: name, Sample: min(sample, 1), Inputs: inputs, Outputs: outputs}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.streams[name]; s != nil && s.schema.equal(&schema) {
+		return s
+	}
+	for other := range l.streams {
+		if len(l.streams) < maxFunctions {
+			break
+		}
+		delete(l.streams, other)
+	}
+	schema.Inputs, schema.Outputs = cloneSpecs(inputs), cloneSpecs(outputs)
+	l.ids++
+	s := &Stream{log: l, id: l.ids, schema: schema, always: sample >= 1}
+	s.schemaBytes = len(appendSchema(nil, s.id, &s.schema))
+	if sample > 0 && sample < 1 {
+		s.threshold = uint64(math.Ldexp(sample, 64))
+	}
+	l.streams[name] = s
+	return s
+}
+
+func cloneSpecs(specs []api.TensorSpec) []api.TensorSpec {
+	specs = slices.Clone(specs)
+	for i := range specs {
+		specs[i].Shape = slices.Clone(specs[i].Shape)
+	}
+	return specs
+}
+
+// Sampled reports whether a query is to be logged, and the feedback on it. The answer depends on the id and the sample alone; a query
+// that a smaller sample takes is taken by every larger one.
+func (s *Stream) Sampled(queryID uint64) bool {
+	return s != nil && (s.always || mix(queryID) < s.threshold)
+}
+
+// mix is the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): ids are consecutive, and their hashes are as good as drawn by
+// chance.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Add logs a query. It copies what it needs, and neither waits nor fails: a record for which there is no room is dropped and counted.
+// Whether the query is sampled is for the caller to ask.
+func (s *Stream) Add(r *Record) {
+	if s == nil {
+		return
+	}
+	l := s.log
+	if len(r.Inputs) != len(s.schema.Inputs) || len(r.Outputs) != 0 && len(r.Outputs) != len(s.schema.Outputs) || len(r.Models) > maxModels {
+		l.dropped[dropUnfit].Add(1)
+		return
+	}
+	size := r.size()
+	l.mu.Lock()
+	if b := s.room(size); b != nil {
+		b.buf = appendRecord(b.buf, s.id, r)
+		b.queries++
+	}
+	l.mu.Unlock()
+}
+
+// Feedback logs a feedback on a query that was [Stream.Sampled], as Add does.
+func (s *Stream) Feedback(f *Feedback) {
+	if s == nil {
+		return
+	}
+	l := s.log
+	if f.Kind < FeedbackLabel || f.Kind > FeedbackLoss {
+		l.dropped[dropUnfit].Add(1)
+		return
+	}
+	size := f.size()
+	l.mu.Lock()
+	if b := s.room(size); b != nil {
+		b.buf = appendFeedback(b.buf, s.id, f)
+		b.feedbacks++
+	}
+	l.mu.Unlock()
+}
+
+// room returns a block with room for size bytes in which the stream's schema stands, or nil, and then the record is counted as dropped.
+// The caller holds the mutex.
+func (s *Stream) room(size int) *block {
+	l := s.log
+	if l.closed {
+		l.dropped[dropClosed].Add(1)
+		return nil
+	}
+	if size > MaxRecordBytes || size+s.schemaBytes > MaxRecordBytes {
+		l.dropped[dropTooLarge].Add(1)
+		return nil
+	}
+	need := size
+	if s.seen != l.blocks {
+		need += s.schemaBytes
+	}
+	if l.current != nil && len(l.current.buf)+need > l.cfg.BlockBytes {
+		l.seal()
+	}
+	if l.current == nil {
+		select {
+		case l.current = <-l.free:
+		default:
+			l.dropped[dropBusy].Add(1)
+			return nil
+		}
+		l.blocks++
+		if l.current.buf == nil {
+			l.current.buf = make([]byte, 0, l.cfg.BlockBytes)
+		}
+	}
+	b := l.current
+	if s.seen != l.blocks {
+		b.buf = appendSchema(b.buf, s.id, &s.schema)
+		s.seen = l.blocks
+	}
+	return b
+}
+
+// seal hands the current block to the writer. The caller holds the mutex.
+func (l *Log) seal() {
+	if l.current != nil {
+		l.full <- l.current
+		l.current = nil
+	}
+}

@@ -1,0 +1,188 @@
+package inferlog
+
+import (
+	"errors"
+	"io/fs"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// sampleFile is a file of three frames, of queries 0 to 2, 3 to 5 and 6 to 8, and where the frames begin; its end comes last.
+func sampleFile(t testing.TB) (text []byte, frames []int) {
+	t.Helper()
+	dir := t.TempDir()
+	l := mustOpen(t, manual(dir))
+	s := l.Function("digits", digitsIn, digitsOut, 1)
+	for id := range uint64(9) {
+		s.Add(query(id))
+		if id%3 == 2 {
+			s.Feedback(&Feedback{ID: id, Kind: FeedbackLabel, Label: []byte("7")})
+			frames = append(frames, int(max(l.Stats().KeptBytes, fileHeaderBytes)))
+			mustFlush(t, l)
+		}
+	}
+	mustClose(t, l)
+	text, err := os.ReadFile(filepath.Join(dir, names(t, dir)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text, append(frames, len(text))
+}
+
+// readBytes reads a file of this text.
+func readBytes(t testing.TB, text []byte) (ids []uint64, sum Summary, err error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sum, err = Read([]string{path}, func(e *Entry) error {
+		if e.Kind == KindQuery {
+			ids = append(ids, e.Record.ID)
+		}
+		return nil
+	})
+	return ids, sum, err
+}
+
+func join(parts ...[]byte) []byte {
+	var all []byte
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+func flip(text []byte, at int) []byte {
+	text = join(text)
+	text[at] ^= 0x10
+	return text
+}
+
+func TestDamage(t *testing.T) {
+	text, at := sampleFile(t)
+	header, first, second, third := text[:at[0]], text[at[0]:at[1]], text[at[1]:at[2]], text[at[2]:]
+	garbage := []byte(strings.Repeat("XLF1 and then nothing of the kind. ", 50))
+	for _, c := range []struct {
+		name string
+		text []byte
+		want string // the queries that are read
+		note string // what is said of the rest; empty: there is none
+	}{
+		{"nothing", text, "012345678", ""},
+		{"a frame is missing", join(header, first, third), "012678", ""},
+		{"only the header", header, "", ""},
+		{"cut off in a frame", text[:len(text)-1], "012345", "cut off: it has"},
+		{"cut off in a frame's header", text[:at[2]+10], "012345", "cut off"},
+		{"a flipped bit", flip(text, at[1]+frameHeaderBytes+5), "012678", "its checksum is wrong"},
+		{"a flipped bit in a frame's header", flip(text, at[1]+9), "012678", "there is no frame"},
+		{"a frame torn in the middle", join(header, first, second[:len(second)/2], third), "012678", "its checksum is wrong"},
+		{"garbage between frames", join(header, first, garbage, second, third), "012345678", "there is no frame"},
+		{"garbage at the end", join(text, garbage), "012345678", "there is no frame"},
+		{"a frame that claims another length", join(header, first, frameOf(t, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
+		{"a frame of something else", join(header, first, frameOf(t, []byte("abc"), 3), third), "012678", "entries are malformed"},
+		{"a bomb", join(header, first, frameOf(t, make([]byte, 8<<20), 1<<20), third), "012678", "cannot be decompressed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ids, sum, err := readBytes(t, c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, id := range ids {
+				got += string(rune('0' + id))
+			}
+			notes := strings.Join(sum.Notes, "\n")
+			if got != c.want || (c.note == "") != (sum.Damaged == 0) || !strings.Contains(notes, c.note) {
+				t.Errorf("read %q, want %q; notes: %s", got, c.want, notes)
+			}
+			if sum.FileBytes != int64(len(c.text)) {
+				t.Errorf("%d of %d bytes are accounted for", sum.FileBytes, len(c.text))
+			}
+		})
+	}
+}
+
+// frameOf is a frame that holds raw, and says that it holds so many bytes.
+func frameOf(t testing.TB, raw []byte, rawBytes int) []byte {
+	t.Helper()
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := encoder.EncodeAll(raw, make([]byte, frameHeaderBytes))
+	putFrameHeader(frame, frame[frameHeaderBytes:], rawBytes)
+	return frame
+}
+
+// Whatever happens to some bytes, frames that it did not touch are read.
+func TestRandomDamage(t *testing.T) {
+	text, at := sampleFile(t)
+	random := rand.New(rand.NewSource(1))
+	for range 2000 {
+		damaged := join(text)
+		from := at[0] + random.Intn(len(text)-at[0])
+		to := min(from+1+random.Intn(40), len(text))
+		random.Read(damaged[from:to])
+		ids, sum, err := readBytes(t, damaged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []uint64
+		for f := range 3 {
+			if touched := from < at[f+1] && to > at[f]; !touched || string(damaged[at[f]:at[f+1]]) == string(text[at[f]:at[f+1]]) {
+				want = append(want, uint64(3*f), uint64(3*f+1), uint64(3*f+2))
+			}
+		}
+		if len(ids) != len(want) || len(want) < 9 && sum.Damaged == 0 {
+			t.Fatalf("bytes %d to %d overwritten, frames at %v: read %v, want %v: %v", from, to, at, ids, want, sum.Notes)
+		}
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	text, _ := sampleFile(t)
+	newer := join(text)
+	newer[8] = 2
+	for _, c := range []struct {
+		name string
+		text []byte
+		want string
+	}{
+		{"another kind of file", []byte("{\"input\": [1, 2, 3]}\n{\"input\": [1, 2, 3]}\n"), "does not begin as an inference log"},
+		{"a short one", []byte("hello"), "expected a header"},
+		{"empty", nil, "within its header"},
+		{"only begun", text[:20], "within its header"},
+		{"a newer format", newer, "has format 2: this program reads format 1"},
+		{"a damaged header", flip(text, 17), "header is damaged"},
+	} {
+		if _, _, err := readBytes(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+	if _, err := Read([]string{filepath.Join(t.TempDir(), "none")}, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a path that is not there: %v", err)
+	}
+	if _, err := Read([]string{os.DevNull}, nil); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") {
+		t.Errorf("a device: %v", err)
+	}
+	dir := t.TempDir()
+	for i, content := range [][]byte{text, nil, text[:20]} { // within a directory, what a killed gateway leaves is no error
+		if err := os.WriteFile(filepath.Join(dir, fileName(then, uint64(i))), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := errors.New("enough")
+	sum, err := Read([]string{dir, dir}, func(*Entry) error { return nil })
+	if err != nil || sum.Queries != 18 || sum.Damaged != 4 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	if _, err := Read([]string{dir}, func(*Entry) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("the callback's error is lost: %v", err)
+	}
+}

@@ -1,0 +1,183 @@
+package inferlog
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// Record is one query of a function and how it was answered. All of it is the caller's again when [Stream.Add] returns.
+type Record struct {
+	// ID is the query's id, AtMicros when it arrived (Unix time), TookMicros how long its caller waited for the answer.
+	ID         uint64
+	AtMicros   int64
+	TookMicros int64
+	// Code is how it ended; Default says that the caller got the function's default output.
+	Code    api.Code
+	Default bool
+	// Confidence is from 0 to 1, NaN where there is none.
+	Confidence float64
+	// Context is whom the query was for; may be empty.
+	Context []byte
+	// Models are those whose answers counted, 64 at most.
+	Models []api.ModelID
+	// Inputs are in the order of the stream's specs. Outputs are as well, or there are none: the query had no prediction.
+	Inputs, Outputs []api.Value
+}
+
+// FeedbackKind is what a [Feedback] says.
+type FeedbackKind uint8
+
+// The kinds of feedback, as in the gateway's API.
+const (
+	// FeedbackLabel: Label is what would have been right.
+	FeedbackLabel FeedbackKind = 1
+	// FeedbackCorrect: the answer was right (Loss 0) or wrong (Loss 1).
+	FeedbackCorrect FeedbackKind = 2
+	// FeedbackLoss: Loss, from 0 to 1, is how wrong the answer was.
+	FeedbackLoss FeedbackKind = 3
+)
+
+// Feedback is what was said of one query's answer. All of it is the caller's again when [Stream.Feedback] returns.
+type Feedback struct {
+	// ID is the query's, AtMicros when the feedback came (Unix time).
+	ID       uint64
+	AtMicros int64
+	Kind     FeedbackKind
+	// Label is JSON, in the form of an answer's output.
+	Label   []byte
+	Loss    float64
+	Context []byte
+}
+
+// Schema is what a frame says of a function: the types of its queries.
+type Schema struct {
+	Function string
+	// Sample is which part of the function's queries was logged, from 0 to 1.
+	Sample          float64
+	Inputs, Outputs []api.TensorSpec
+}
+
+func (s *Schema) equal(o *Schema) bool {
+	same := func(a, b api.TensorSpec) bool {
+		return a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape)
+	}
+	return s.Function == o.Function && s.Sample == o.Sample && slices.EqualFunc(s.Inputs, o.Inputs, same) && slices.EqualFunc(s.Outputs, o.Outputs, same)
+}
+
+// Bounds of the encoded forms, to know before the mutex whether a block has room.
+const (
+	varintBytes = binary.MaxVarintLen64
+	// headBytes are an entry's length, kind and stream, and whatever else has a fixed size.
+	headBytes = 4 + 1 + varintBytes + 8 + 8 + varintBytes + 2 + 8 + 2*varintBytes
+)
+
+// size is at least the encoded size of the record.
+func (r *Record) size() int {
+	n := headBytes + len(r.Context)
+	for i := range r.Models {
+		n += len(r.Models[i].Name) + len(r.Models[i].Version) + 2*varintBytes
+	}
+	return n + valuesSize(r.Inputs) + valuesSize(r.Outputs)
+}
+
+func valuesSize(values []api.Value) int {
+	n := 0
+	for i := range values {
+		n += len(values[i].Data) + varintBytes*(2+len(values[i].Dims))
+	}
+	return n
+}
+
+func (f *Feedback) size() int { return headBytes + len(f.Label) + len(f.Context) }
+
+// appendSchema encodes a stream's schema as an entry.
+func appendSchema(dst []byte, stream uint64, s *Schema) []byte {
+	dst, at := beginEntry(dst, entrySchema, stream)
+	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(s.Sample))
+	dst = appendText(dst, s.Function)
+	dst = appendSpecs(dst, s.Inputs)
+	dst = appendSpecs(dst, s.Outputs)
+	return endEntry(dst, at)
+}
+
+func appendSpecs(dst []byte, specs []api.TensorSpec) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(specs)))
+	for i := range specs {
+		dst = appendText(dst, specs[i].Name)
+		dst = append(dst, byte(specs[i].DType))
+		dst = binary.AppendUvarint(dst, uint64(len(specs[i].Shape)))
+		for _, d := range specs[i].Shape {
+			dst = binary.AppendVarint(dst, d)
+		}
+	}
+	return dst
+}
+
+// appendRecord encodes a query as an entry.
+func appendRecord(dst []byte, stream uint64, r *Record) []byte {
+	dst, at := beginEntry(dst, entryQuery, stream)
+	dst = binary.LittleEndian.AppendUint64(dst, r.ID)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.AtMicros))
+	dst = binary.AppendUvarint(dst, uint64(max(r.TookMicros, 0)))
+	flags := byte(0)
+	if r.Default {
+		flags |= flagDefault
+	}
+	if len(r.Outputs) > 0 {
+		flags |= flagOutputs
+	}
+	dst = append(dst, byte(r.Code), flags)
+	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(r.Confidence))
+	dst = appendText(dst, r.Context)
+	dst = binary.AppendUvarint(dst, uint64(len(r.Models)))
+	for i := range r.Models {
+		dst = appendText(dst, r.Models[i].Name)
+		dst = appendText(dst, r.Models[i].Version)
+	}
+	dst = appendValues(dst, r.Inputs)
+	dst = appendValues(dst, r.Outputs)
+	return endEntry(dst, at)
+}
+
+func appendValues(dst []byte, values []api.Value) []byte {
+	for i := range values {
+		v := &values[i]
+		dst = binary.AppendUvarint(dst, uint64(len(v.Dims)))
+		for _, d := range v.Dims {
+			dst = binary.AppendUvarint(dst, uint64(d))
+		}
+		dst = appendText(dst, v.Data)
+	}
+	return dst
+}
+
+// appendFeedback encodes a feedback as an entry.
+func appendFeedback(dst []byte, stream uint64, f *Feedback) []byte {
+	dst, at := beginEntry(dst, entryFeedback, stream)
+	dst = binary.LittleEndian.AppendUint64(dst, f.ID)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(f.AtMicros))
+	dst = append(dst, byte(f.Kind))
+	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(f.Loss))
+	dst = appendText(dst, f.Label)
+	dst = appendText(dst, f.Context)
+	return endEntry(dst, at)
+}
+
+func beginEntry(dst []byte, kind byte, stream uint64) (out []byte, at int) {
+	at = len(dst)
+	dst = append(dst, 0, 0, 0, 0, kind)
+	return binary.AppendUvarint(dst, stream), at
+}
+
+func endEntry(dst []byte, at int) []byte {
+	binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	return dst
+}
+
+func appendText[T ~string | ~[]byte](dst []byte, s T) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...)
+}

@@ -1,0 +1,227 @@
+package inferlog
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"go.uber.org/zap"
+)
+
+// retryAfter is how long the writer leaves a disk alone that it could not write to.
+const retryAfter = 3 * time.Second
+
+// writer turns blocks into files. All of it but away belongs to the goroutine that runs [Log.run].
+type writer struct {
+	log     *Log
+	create  func(path string) (file, error)
+	encoder *zstd.Encoder
+	frame   []byte
+
+	file      file // nil: none is open
+	path      string
+	size      int64
+	older     int64 // bytes of the other files
+	lastBegun time.Time
+	number    uint64
+
+	away  atomic.Bool
+	since time.Time // when it went away, or was tried the last time
+}
+
+func (w *writer) init(l *Log, create func(string) (file, error)) error {
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
+		zstd.WithWindowSize(maxBlockBytes), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return fmt.Errorf("the inference log's compression does not start: %w", err)
+	}
+	files, err := listFiles(l.cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("the inference log's directory cannot be read: %w", err)
+	}
+	w.log, w.create, w.encoder = l, create, encoder
+	w.count(files)
+	return nil
+}
+
+// count notes what lies in the directory, the file that is open left out.
+func (w *writer) count(files []kept) {
+	w.older = 0
+	for _, f := range files {
+		w.older += f.bytes
+		w.number = max(w.number, f.number)
+		if f.begun.After(w.lastBegun) {
+			w.lastBegun = f.begun
+		}
+	}
+	w.log.files.Store(int64(len(files)))
+	w.log.kept.Store(w.older)
+}
+
+// run is the goroutine that writes.
+func (l *Log) run() {
+	defer close(l.stopped)
+	defer l.dir.Close()
+	tick := time.NewTicker(l.cfg.Flush)
+	defer tick.Stop()
+	for {
+		select {
+		case b := <-l.full:
+			l.w.write(b)
+		case <-tick.C:
+			l.mu.Lock()
+			l.seal()
+			l.mu.Unlock()
+		case done := <-l.flushes:
+			l.drain()
+			close(done)
+		case <-l.stop:
+			l.drain()
+			l.w.end()
+			return
+		}
+	}
+}
+
+// drain writes the blocks that are waiting.
+func (l *Log) drain() {
+	for {
+		select {
+		case b := <-l.full:
+			l.w.write(b)
+		default:
+			return
+		}
+	}
+}
+
+// write writes a block as one frame and gives it back; where that cannot be done, its records are dropped.
+func (w *writer) write(b *block) {
+	l := w.log
+	if err := w.append(b); err != nil {
+		l.dropped[dropWrite].Add(uint64(b.queries + b.feedbacks))
+	} else {
+		l.records.Add(uint64(b.queries))
+		l.feedbacks.Add(uint64(b.feedbacks))
+		l.rawBytes.Add(uint64(len(b.buf)))
+	}
+	b.buf, b.queries, b.feedbacks = b.buf[:0], 0, 0
+	l.free <- b
+}
+
+// errAway is why nothing is written while the disk is left alone.
+var errAway = fmt.Errorf("the disk is left alone for %s", retryAfter)
+
+func (w *writer) append(b *block) error {
+	now := w.log.cfg.Now()
+	if w.away.Load() && now.Sub(w.since) < retryAfter && !now.Before(w.since) {
+		return errAway
+	}
+	if cap(w.frame) == 0 {
+		w.frame = make([]byte, frameHeaderBytes, frameHeaderBytes+w.log.cfg.BlockBytes)
+	}
+	w.frame = w.encoder.EncodeAll(b.buf, w.frame[:frameHeaderBytes])
+	putFrameHeader(w.frame, w.frame[frameHeaderBytes:], len(b.buf))
+	n := int64(len(w.frame))
+	if w.file != nil && w.size+n > w.log.cfg.FileBytes {
+		w.end()
+	}
+	if w.file == nil {
+		if err := w.begin(now, n); err != nil {
+			return w.fail(now, err)
+		}
+	}
+	wrote, err := w.file.Write(w.frame)
+	if err != nil {
+		w.abandon(wrote > 0)
+		return w.fail(now, err)
+	}
+	w.size += n
+	w.log.writtenBytes.Add(uint64(n))
+	w.log.kept.Store(w.older + w.size)
+	if w.away.CompareAndSwap(true, false) {
+		lost := w.log.dropped[dropWrite].Load()
+		w.log.cfg.Log.Info("the inference log is written again", zap.String("dir", w.log.cfg.Dir), zap.Uint64("records_lost", lost))
+	}
+	return nil
+}
+
+// begin opens a new file for a frame of n bytes, and makes room for it.
+func (w *writer) begin(now time.Time, n int64) error {
+	dir := w.log.cfg.Dir
+	files, err := listFiles(dir)
+	if err != nil {
+		return err
+	}
+	files, err = makeRoom(dir, files, w.log.cfg.MaxBytes, max(w.log.cfg.FileBytes, fileHeaderBytes+n))
+	w.count(files)
+	if err != nil {
+		return err
+	}
+	begun := now.UTC().Truncate(time.Microsecond)
+	if !begun.After(w.lastBegun) { // the clock was set back: names must sort as files were written
+		begun = w.lastBegun.Add(time.Microsecond)
+	}
+	w.number++
+	w.path = filepath.Join(dir, fileName(begun, w.number))
+	if w.file, err = w.create(w.path); err != nil {
+		w.file = nil
+		return err
+	}
+	w.size, w.lastBegun = 0, begun
+	w.log.files.Add(1)
+	head := appendFileHeader(nil, begun.UnixMicro())
+	if wrote, err := w.file.Write(head); err != nil {
+		w.abandon(wrote > 0)
+		return err
+	}
+	w.size = int64(len(head))
+	w.log.writtenBytes.Add(uint64(len(head)))
+	return nil
+}
+
+// abandon closes a file that could not be written; torn: part of a frame is at its end. Without it the file can be read as if nothing had
+// happened, and with it too, but for a note.
+func (w *writer) abandon(torn bool) {
+	if torn {
+		_ = w.file.Truncate(w.size) // the reader skips what cannot be cut off
+	}
+	_ = w.file.Close()             // what failed has been said
+	if w.size <= fileHeaderBytes { // nothing is in it: a disk that stays full must not fill with empty files
+		if os.Remove(w.path) == nil {
+			w.log.files.Add(-1)
+			w.size = 0
+		}
+	}
+	w.older += w.size
+	w.file, w.size = nil, 0
+	w.log.kept.Store(w.older)
+}
+
+// end closes the current file, which is as it should be.
+func (w *writer) end() {
+	if w.file == nil {
+		return
+	}
+	if err := w.file.Close(); err != nil {
+		_ = w.fail(w.log.cfg.Now(), err)
+	}
+	w.older += w.size
+	w.file, w.size = nil, 0
+}
+
+// fail notes that the log is away, and says so if it was not.
+func (w *writer) fail(now time.Time, err error) error {
+	l := w.log
+	err = fmt.Errorf("the inference log in %s cannot be written: %w", l.cfg.Dir, err)
+	l.failed.Store(&failure{err.Error()})
+	w.since = now
+	if w.away.CompareAndSwap(false, true) {
+		l.cfg.Log.Warn("queries are served, but not logged: the inference log cannot be written; free space on its disk, or check its directory",
+			zap.String("dir", l.cfg.Dir), zap.Error(err))
+	}
+	return err
+}
