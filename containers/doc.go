@@ -21,6 +21,9 @@
 //     begins anew. After three failures in a row, or one that a person has to mend, such as a command that does not exist,
 //     its state is Failed. It is still tried again, so that a repaired model comes back by itself.
 //   - A replica that runs but is not ready within ReadyWithin is taken for stuck, and killed.
+//   - A launch of which the owner says so is quiet: it has the lowest CPU priority until it is ready, so that its loading does not slow down
+//     what serves, where the runtime can do that and take it back. After half of ReadyWithin it is raised all the same, for
+//     a busy machine gives it next to nothing. If it cannot be raised, its owner hears NotRaised, and later launches are not quiet.
 //   - A replica that is no longer wanted is asked first (SIGTERM) and killed after the grace. Close returns when all are gone.
 //
 // It never logs and never blocks its owner: SetCount, MarkReady and Kill return at once. One goroutine a replica does all the

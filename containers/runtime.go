@@ -22,6 +22,9 @@ type Launch struct {
 	// a short list of harmless variables of its own, and Env wins over those too.
 	Env    []string
 	Limits Limits
+	// Quiet asks that the replica starts at the lowest CPU priority, so that its loading takes no time from those that serve.
+	// An Instance that grants it is a [Raiser]; a runtime that cannot starts the replica at the gateway's own priority.
+	Quiet bool
 	// Stdout and Stderr take the worker's output. Each is written by one goroutine at a time, and not after Exited has
 	// been closed; a Write must not block. Nil means that the stream is thrown away.
 	Stdout, Stderr io.Writer
@@ -55,6 +58,13 @@ type Instance interface {
 	// Signal asks the replica to end (term: it may finish what it holds) or ends it, with every process that it has
 	// started. It returns nil when the replica is gone already.
 	Signal(term bool) error
+}
+
+// Raiser is an Instance that can have been started quietly.
+type Raiser interface {
+	// Raise gives the replica, with all that it has started, the gateway's own CPU priority and returns when it has it, or
+	// why it cannot have it. It returns nil for a replica that was not started quietly, and for one that ends meanwhile.
+	Raise() error
 }
 
 // Exit is how a replica ended.

@@ -40,6 +40,9 @@ type Config struct {
 	// Event is told what happens to replicas, one call at a time and in order for one replica, several at a time for
 	// several. It may call the Set's methods other than Close, and must not block.
 	Event func(Event)
+	// Quiet is asked before each launch whether other replicas serve, of whatever model: the launch is then [Launch.Quiet] until
+	// the replica is ready. It must not block. Nil: no launch is.
+	Quiet func() bool
 	// NextReplica numbers the launches; nil counts from 1. Numbers never come twice.
 	NextReplica func() uint64
 	// Logs takes the output of all replicas; nil makes one, which Close closes.
@@ -55,10 +58,12 @@ type Config struct {
 type EventKind uint8
 
 // Started comes when a replica's process runs (its worker may have connected before); Exited when it is gone, or could not be
-// started.
+// started. NotRaised comes between them, at most once, when a replica that was started quietly cannot be given its full
+// priority: it serves, and is slow beside others until it is started anew. No launch of the Set is quiet after that.
 const (
 	Started EventKind = iota + 1
 	Exited
+	NotRaised
 )
 
 // Event is something that happened to one replica.
@@ -66,9 +71,9 @@ type Event struct {
 	Kind    EventKind
 	Replica uint64
 	PID     int // 0 in Exited when the replica never started
-	// Exit and the rest are set in Exited only. Reason is Exit in words, with the reason of a Kill.
-	Exit   Exit
+	// Reason is Exit in words, with the reason of a Kill; in NotRaised it says why. Exit and the rest are set in Exited only.
 	Reason string
+	Exit   Exit
 	// Asked: the owner wanted it gone, and it is not restarted. Else Next is when the next attempt is made.
 	Asked bool
 	Next  time.Time
@@ -89,6 +94,7 @@ type Set struct {
 	slots  []*slot
 	last   uint64 // replica number, when the Set counts itself
 	closed bool
+	loud   bool // a replica could not be raised: none is quiet any more
 }
 
 // NewSet returns a set without replicas; SetCount starts them.
@@ -180,7 +186,8 @@ func (s *Set) leastUseful() *slot {
 	return worst
 }
 
-// MarkReady says that the replica's worker is ready to take batches. A replica that is gone, or is ending, is left alone.
+// MarkReady says that the replica's worker is ready to take batches. If it was started quietly, it is now given its full priority,
+// which is done within moments and not waited for. A replica that is gone, or is ending, is left alone.
 func (s *Set) MarkReady(replica uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

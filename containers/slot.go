@@ -20,6 +20,7 @@ type slot struct {
 	since    time.Time
 	replica  uint64
 	pid      int
+	quiet    bool
 	restarts int
 	failures int // in a row
 	next     time.Time
@@ -120,10 +121,11 @@ func (sl *slot) live(l *life) outcome {
 	if err != nil {
 		return outcome{exit: notStarted(fmt.Errorf("its launch could not be prepared: %w", err))}
 	}
+	quiet := sl.set.wantsQuiet()
 	stdout, stderr := sl.set.logs.Writer(l.replica, Stdout), sl.set.logs.Writer(l.replica, Stderr)
 	inst, err := cfg.Runtime.Start(sl.ctx, Launch{
 		Replica: l.replica, Model: cfg.Model, Dir: cfg.Dir, Command: cfg.Command,
-		Env: append(append([]string(nil), cfg.Env...), env...), Limits: cfg.Limits, Stdout: stdout, Stderr: stderr,
+		Env: append(append([]string(nil), cfg.Env...), env...), Limits: cfg.Limits, Quiet: quiet, Stdout: stdout, Stderr: stderr,
 	})
 	if err != nil {
 		var permanent Permanent
@@ -132,8 +134,12 @@ func (sl *slot) live(l *life) outcome {
 			hopeless: errors.As(err, &permanent) && permanent.Permanent(),
 		}
 	}
-	sl.started(l, inst.PID())
-	sl.await(l, inst)
+	raiser, can := inst.(Raiser)
+	if !quiet || !can {
+		raiser = nil
+	}
+	sl.started(l, inst.PID(), raiser != nil)
+	sl.await(l, inst, raiser)
 	_ = stdout.Close() // the log's writers cannot fail
 	_ = stderr.Close()
 	return outcome{exit: inst.Exit(), prepared: true}
@@ -143,10 +149,10 @@ func notStarted(err error) Exit {
 	return Exit{Code: -1, At: time.Now(), Reason: err.Error()}
 }
 
-func (sl *slot) started(l *life, pid int) {
+func (sl *slot) started(l *life, pid int, quiet bool) {
 	s := sl.set
 	s.mu.Lock()
-	sl.pid = pid
+	sl.pid, sl.quiet = pid, quiet
 	sl.setState(Running)
 	if !l.readyAt.IsZero() { // its worker was faster than the news of its start
 		sl.setState(Ready)
@@ -156,10 +162,21 @@ func (sl *slot) started(l *life, pid int) {
 	s.cfg.Event(Event{Kind: Started, Replica: l.replica, PID: pid})
 }
 
-// await returns when the replica is gone, of itself or because it was asked, killed, or not ready in time.
-func (sl *slot) await(l *life, inst Instance) {
-	late := time.NewTimer(sl.set.cfg.ReadyWithin)
+// await returns when the replica is gone, of itself or because it was asked, killed, or not ready in time. A replica with a raiser is
+// raised when it is ready, or when half of its time is over: on a machine without a moment to spare the lowest priority may be
+// none at all, and to be quiet must not be what makes it late.
+func (sl *slot) await(l *life, inst Instance, raiser Raiser) {
+	late, half := time.NewTimer(sl.set.cfg.ReadyWithin), time.NewTimer(sl.set.cfg.ReadyWithin/2)
 	defer late.Stop()
+	defer half.Stop()
+	raised := make(chan error, 1)
+	raise := func() {
+		half.Stop()
+		if raiser != nil {
+			go func(r Raiser) { raised <- r.Raise() }(raiser) // it ends with the instance
+		}
+		raiser = nil
+	}
 	ready := l.ready
 	for {
 		select {
@@ -167,11 +184,23 @@ func (sl *slot) await(l *life, inst Instance) {
 			return
 		case <-ready:
 			late.Stop()
+			raise()
 			ready = nil
+			continue
+		case <-half.C:
+			if raiser != nil {
+				sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d was not ready within %v of loading quietly and gets full priority",
+					l.replica, sl.set.cfg.ReadyWithin/2))
+			}
+			raise()
+			continue
+		case err := <-raised:
+			sl.raised(l, err)
 			continue
 		case <-late.C:
 			select {
 			case <-l.ready: // both had come
+				raise()
 				ready = nil
 				continue
 			default:
@@ -191,6 +220,31 @@ func (sl *slot) await(l *life, inst Instance) {
 		<-inst.Exited()
 		return
 	}
+}
+
+// wantsQuiet asks the owner whether a launch is to be quiet.
+func (s *Set) wantsQuiet() bool {
+	s.mu.Lock()
+	loud := s.loud
+	s.mu.Unlock()
+	return !loud && s.cfg.Quiet != nil && s.cfg.Quiet()
+}
+
+// raised hears how raising the replica went. One that cannot be raised goes on: slow answers are better than none, and the owner
+// may think otherwise.
+func (sl *slot) raised(l *life, err error) {
+	s := sl.set
+	s.mu.Lock()
+	sl.quiet = err != nil
+	s.loud = s.loud || err != nil
+	pid := sl.pid
+	s.mu.Unlock()
+	if err == nil {
+		return
+	}
+	reason := fmt.Sprintf("it was started quietly and stays at the lowest CPU priority until it is started anew: %v", err)
+	s.logs.Add(l.replica, System, fmt.Sprintf("replica %d: %s", l.replica, reason))
+	s.cfg.Event(Event{Kind: NotRaised, Replica: l.replica, PID: pid, Reason: reason})
 }
 
 func (sl *slot) stopping() {
@@ -238,7 +292,7 @@ func (sl *slot) end(l *life, out outcome) time.Duration {
 	case !asked && out.exit.Reason == "" && out.exit.Code == 0:
 		ev.Reason += ", though nobody asked it to"
 	}
-	sl.life, sl.pid = nil, 0
+	sl.life, sl.pid, sl.quiet = nil, 0, false
 	sl.lastExit, sl.lastExitAt, sl.lastExitLines = ev.Reason, out.exit.At, lines
 	var delay time.Duration
 	if asked {

@@ -42,6 +42,8 @@ type Status struct {
 	State   State
 	// Since is when State began.
 	Since time.Time
+	// Quiet: it runs at the lowest priority, because it is not ready yet or cannot be raised.
+	Quiet bool
 	// Restarts counts the launches after the first.
 	Restarts int
 	// NextAttempt is set in BackingOff and Failed.
@@ -62,7 +64,7 @@ func (s *Set) Status() []Status {
 	all := make([]Status, 0, len(s.slots))
 	for _, sl := range s.slots {
 		all = append(all, Status{
-			Replica: sl.replica, PID: sl.pid, State: sl.state, Since: sl.since, Restarts: sl.restarts, NextAttempt: sl.next,
+			Replica: sl.replica, PID: sl.pid, State: sl.state, Since: sl.since, Quiet: sl.quiet, Restarts: sl.restarts, NextAttempt: sl.next,
 			LastExit: sl.lastExit, LastExitAt: sl.lastExitAt, LastExitLines: sl.lastExitLines,
 		})
 	}

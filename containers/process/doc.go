@@ -11,7 +11,7 @@
 //		gateway ══ socket pair ══ reaper (subreaper) ── worker (session, group, PDEATHSIG) ── its children
 //		   ╚═════ stdout, stderr of each worker: pipes, straight to the gateway ═══════╝
 //
-//	  - The reaper starts the workers when asked, on one locked thread that lives as long as itself, each with PDEATHSIG = SIGKILL.
+//	  - The reaper starts the workers when asked, on locked threads that live as long as itself, each with PDEATHSIG = SIGKILL.
 //	    If the reaper is killed, the workers die with it. The [Runtime] then looks for what they had started (below), reports
 //	    every replica as exited, and starts a new reaper with the next launch.
 //	  - The reaper is a child subreaper: whatever loses its parent below it, daemons included, becomes its child. It has one loop
@@ -38,11 +38,23 @@
 // the resolved path. What can be found wrong before anything starts is a [*LaunchError] that says what to do. A command that
 // is a shell script should exec its last program: SIGTERM goes to the first process only, and when that ends, so does the rest.
 //
+// # Quiet launches
+//
+// A replica that loads while others serve should take only the time that they leave over. A launch that is [containers.Launch].Quiet
+// starts at the lowest CPU priority (niceness 19, and that of its session's autogroup), by a thread of the reaper's that is itself
+// low, so that nothing of it ever is not. It stays so until the instance is raised: then the reaper gives every thread of its
+// process group, and of its processes that have left the group, the gateway's own priority, and looks again until it finds none
+// that is still low, for threads may be made meanwhile. Nothing else of it changes, and a launch that is not quiet is not touched.
+//
+// To raise a thread takes CAP_SYS_NICE or a fitting RLIMIT_NICE. The reaper tries that on a thread of its own when it starts, and
+// where it may not, no thread is ever lowered: a replica that serves at the lowest priority would be worse. [Runtime.Quiet] says
+// so, for the log. Input and output are not held back, but that the kernel's I/O schedulers follow niceness where they know it.
+//
 // # For programs that embed it
 //
 // Call [MaybeReaper] first in main, before flags, logging and listeners, and in the TestMain of every test that starts a
 // Runtime. [New] refuses to work without. The program's package initialisation runs in the reaper too, so it should
 // start nothing.
 //
-// Start reading at [Runtime], then link.go (the gateway's side) and reaper.go (the other).
+// Start reading at [Runtime], then link.go (the gateway's side), reaper.go (the other) and priority.go.
 package process

@@ -23,10 +23,12 @@ type op string
 const (
 	opLaunch op = "launch" // gateway → reaper, with two descriptors
 	opSignal op = "signal" // gateway → reaper
+	opRaise  op = "raise"  // gateway → reaper
 
 	opHello   op = "hello"   // reaper → gateway, once
 	opStarted op = "started" // answers launch
 	opFailed  op = "failed"  // answers launch
+	opRaised  op = "raised"  // answers raise, unless the replica ends meanwhile
 	opExited  op = "exited"  // after started, once
 )
 
@@ -44,6 +46,8 @@ type request struct {
 
 	OpenFiles uint64 `json:"open_files,omitempty"`
 	DataBytes uint64 `json:"data_bytes,omitempty"`
+	// Quiet: start it at the lowest priority, if that can be taken back.
+	Quiet bool `json:"quiet,omitempty"`
 
 	// Kill: end the replica's whole group; else its first process gets SIGTERM.
 	Kill bool `json:"kill,omitempty"`
@@ -54,7 +58,9 @@ type reply struct {
 	Op  op     `json:"op"`
 	ID  uint64 `json:"id,omitempty"`
 	PID int    `json:"pid,omitempty"`
-	// Errno and Step say what failed, and at what.
+	// Quiet: it was started at the lowest priority.
+	Quiet bool `json:"quiet,omitempty"`
+	// Errno and Step say what failed, and at what; with hello, why no replica can be quiet.
 	Errno int    `json:"errno,omitempty"`
 	Step  string `json:"step,omitempty"`
 	// Status is what wait4 said.
@@ -93,7 +99,7 @@ func decodeRequest(body []byte) (request, error) {
 		if len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "" {
 			return q, fmt.Errorf("launch %d names no program, no arguments or no marker", q.ID)
 		}
-	case opSignal:
+	case opSignal, opRaise:
 	default:
 		return q, fmt.Errorf("unknown request %q", q.Op)
 	}
@@ -110,7 +116,7 @@ func decodeReply(body []byte) (reply, error) {
 		if p.PID <= 0 {
 			return p, fmt.Errorf("launch %d started as process %d", p.ID, p.PID)
 		}
-	case opHello, opFailed, opExited:
+	case opHello, opFailed, opRaised, opExited:
 	default:
 		return p, fmt.Errorf("unknown reply %q", p.Op)
 	}

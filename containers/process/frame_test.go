@@ -11,7 +11,7 @@ import (
 func TestFrames(t *testing.T) {
 	q := request{
 		Op: opLaunch, ID: 7, Path: []byte("/models/\xff/serve"), Argv: [][]byte{[]byte("serve"), []byte(""), []byte("\xfe")}, Dir: []byte("/models"),
-		Env: [][]byte{[]byte("A=1")}, Marker: "n-7", OpenFiles: 5, DataBytes: 1 << 40,
+		Env: [][]byte{[]byte("A=1")}, Marker: "n-7", OpenFiles: 5, DataBytes: 1 << 40, Quiet: true,
 	}
 	frame, err := appendFrame(nil, q)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestFrames(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if q, err := decodeRequest(body); err == nil {
-			if q.Op == opLaunch && (len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "") || q.Op != opLaunch && q.Op != opSignal {
+			if q.Op == opLaunch && (len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "") || q.Op != opLaunch && q.Op != opSignal && q.Op != opRaise {
 				t.Errorf("request %+v was let through", q)
 			}
 			again, err := json.Marshal(q)

@@ -20,6 +20,8 @@ const (
 	// drainWait is how long the output of a replica that is gone is still read. Its pipe is at its end at once, unless some
 	// process that was not found holds it open.
 	drainWait = 500 * time.Millisecond
+	// raiseWait is for a replica to be raised: longer than the reaper tries.
+	raiseWait = 10 * time.Second
 )
 
 // instance is one launch. It is a [containers.Instance].
@@ -27,11 +29,15 @@ type instance struct {
 	link *link
 	id   uint64
 	path string
-	// pid and exit are written by the link's reading goroutine, before answered and before exited.
-	pid  int
-	exit containers.Exit
+	// pid, quiet, raiseErr and exit are written by the link's reading goroutine: the first two before answered, the others before
+	// raised and exited.
+	pid      int
+	quiet    bool
+	raiseErr error
+	exit     containers.Exit
 
 	answered chan error // one value: the answer to the launch
+	raised   chan struct{}
 	exited   chan struct{}
 
 	streams []outputStream
@@ -60,6 +66,34 @@ func (in *instance) Signal(term bool) error {
 	}
 	if err := in.link.ask(request{Op: opSignal, ID: in.id, Kill: !term}); err != nil && !errors.Is(err, errRuntimeClosed) {
 		return fmt.Errorf("signal process %d: %w", in.pid, err)
+	}
+	return nil
+}
+
+// Raise implements [containers.Raiser].
+func (in *instance) Raise() error {
+	if !in.quiet {
+		return nil
+	}
+	select {
+	case <-in.exited:
+		return nil
+	case <-in.link.lost:
+		return nil
+	default:
+	}
+	if err := in.link.ask(request{Op: opRaise, ID: in.id}); err != nil && !errors.Is(err, errRuntimeClosed) {
+		return fmt.Errorf("raise the priority of process %d: %w", in.pid, err)
+	}
+	late := time.NewTimer(raiseWait)
+	defer late.Stop()
+	select {
+	case <-in.raised:
+		return in.raiseErr
+	case <-in.exited:
+	case <-in.link.lost: // it goes with its reaper
+	case <-late.C:
+		return fmt.Errorf("raise the priority of process %d: the reaper did not answer within %v", in.pid, raiseWait)
 	}
 	return nil
 }
@@ -95,6 +129,19 @@ func (in *instance) openPipe(to io.Writer) (writeEnd int, err error) {
 	}
 	in.streams = append(in.streams, outputStream{file: os.NewFile(uintptr(p[0]), "worker output"), to: to})
 	return p[1], nil
+}
+
+// heardRaised takes the reaper's answer; a second one changes nothing.
+func (in *instance) heardRaised(p reply) {
+	select {
+	case <-in.raised:
+		return
+	default:
+	}
+	if p.Errno != 0 {
+		in.raiseErr = fmt.Errorf("%s of process %d: %w", p.Step, in.pid, syscall.Errno(p.Errno))
+	}
+	close(in.raised)
 }
 
 func (in *instance) closeStreams() {

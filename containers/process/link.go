@@ -40,6 +40,8 @@ type link struct {
 	cmd   *exec.Cmd
 	conn  *net.UnixConn
 	words *lastWords
+	// loud says why the reaper can start no replica quietly, nil when it can.
+	loud error
 
 	writing sync.Mutex // requests are written whole
 	hungUp  bool       // guarded by writing
@@ -106,6 +108,9 @@ func (k *link) hello() error {
 	if p.Op != opHello {
 		return fmt.Errorf("it said %q: expected %q", p.Op, opHello)
 	}
+	if p.Errno != 0 {
+		k.loud = fmt.Errorf("%s: %w", p.Step, syscall.Errno(p.Errno))
+	}
 	return k.conn.SetReadDeadline(time.Time{})
 }
 
@@ -157,7 +162,7 @@ func (k *link) ask(q request, fds ...int) error {
 
 // launch starts a replica and waits for the news.
 func (k *link) launch(ctx context.Context, environ []string, path string, l containers.Launch) (containers.Instance, error) {
-	in := &instance{link: k, path: path, answered: make(chan error, 1), exited: make(chan struct{})}
+	in := &instance{link: k, path: path, answered: make(chan error, 1), raised: make(chan struct{}), exited: make(chan struct{})}
 	fds, err := in.openStreams(l)
 	if err != nil {
 		return nil, err
@@ -220,7 +225,7 @@ func (k *link) launchRequest(in *instance, environ []string, l containers.Launch
 	}
 	return request{
 		Op: opLaunch, ID: in.id, Path: []byte(in.path), Argv: toBytes(argv), Dir: []byte(l.Dir), Env: toBytes(env), Marker: marker,
-		OpenFiles: l.Limits.OpenFiles, DataBytes: l.Limits.DataBytes,
+		OpenFiles: l.Limits.OpenFiles, DataBytes: l.Limits.DataBytes, Quiet: l.Quiet,
 	}, nil
 }
 
@@ -291,9 +296,16 @@ func (k *link) heard(p reply) {
 		in := k.instances[p.ID]
 		k.mu.Unlock()
 		if in != nil && in.pid == 0 {
-			in.pid = p.PID
+			in.pid, in.quiet = p.PID, p.Quiet
 			in.pump()
 			in.answered <- nil
+		}
+	case opRaised:
+		k.mu.Lock()
+		in := k.instances[p.ID]
+		k.mu.Unlock()
+		if in != nil {
+			in.heardRaised(p)
 		}
 	case opFailed:
 		if in := k.take(p.ID); in != nil {

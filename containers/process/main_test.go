@@ -31,7 +31,13 @@ const modeEnv = "XEBEC_TEST_MODE"
 // noRaceSleep keeps the race detector from holding up the end of every child process by a second.
 const noRaceSleep = "atexit_sleep_ms=0"
 
+// sureEnv makes a reaper believe that it may raise replicas. Its name is one of those that a reaper inherits.
+const sureEnv = "LC_XEBEC_TEST_SURE"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(sureEnv) != "" {
+		tryRaise = func(int) error { return nil }
+	}
 	MaybeReaper()
 	if mode := os.Getenv(modeEnv); mode != "" {
 		act(mode)
@@ -90,6 +96,12 @@ func act(mode string) {
 		fmt.Println("daemon", spawn("stubborn", true))
 	case "gateway":
 		actGateway()
+	case "threads": // makes threads all the time
+		actThreads()
+	case "unprivileged": // gives up the right to raise, and goes on as the next
+		actUnprivileged()
+	case "quiet gateway": // has a quiet replica
+		actQuietGateway()
 	default:
 		fatal(fmt.Errorf("unknown mode %q", mode))
 	}

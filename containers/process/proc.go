@@ -21,8 +21,10 @@ const (
 
 // stat is what /proc/PID/stat says of a process, as far as it matters here.
 type stat struct {
-	pid, ppid int
-	zombie    bool
+	pid, ppid, pgrp int
+	zombie          bool
+	// nice is the thread's niceness: of a process, that of its first thread.
+	nice int
 	// start is when it began, in ticks since boot: with the pid it names a process for good.
 	start uint64
 }
@@ -38,7 +40,7 @@ func parseStat(b []byte) (stat, bool) {
 	if err != nil || pid <= 0 {
 		return stat{}, false
 	}
-	const fieldState, fieldParent, fieldStart = 0, 1, 19 // counted from the field after the name
+	const fieldState, fieldParent, fieldGroup, fieldNice, fieldStart = 0, 1, 2, 16, 19 // counted from the field after the name
 	fields := bytes.Fields(b[end+1:])
 	if len(fields) <= fieldStart {
 		return stat{}, false
@@ -47,12 +49,20 @@ func parseStat(b []byte) (stat, bool) {
 	if err != nil || ppid < 0 {
 		return stat{}, false
 	}
+	pgrp, err := strconv.Atoi(string(fields[fieldGroup]))
+	if err != nil {
+		return stat{}, false
+	}
+	nice, err := strconv.Atoi(string(fields[fieldNice]))
+	if err != nil {
+		return stat{}, false
+	}
 	start, err := strconv.ParseUint(string(fields[fieldStart]), 10, 64)
 	if err != nil {
 		return stat{}, false
 	}
 	state := fields[fieldState][0]
-	return stat{pid: pid, ppid: ppid, start: start, zombie: state == 'Z' || state == 'X'}, true
+	return stat{pid: pid, ppid: ppid, pgrp: pgrp, nice: nice, start: start, zombie: state == 'Z' || state == 'X'}, true
 }
 
 func readStat(pid int) (stat, bool) {

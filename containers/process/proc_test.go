@@ -11,7 +11,7 @@ import (
 )
 
 // tail is the fields of /proc/PID/stat between the parent and the start time.
-const statTail = "1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0"
+const statTail = "1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 5 1 0"
 
 func TestParseStat(t *testing.T) {
 	for _, tc := range []struct {
@@ -19,10 +19,10 @@ func TestParseStat(t *testing.T) {
 		want       stat
 		ok         bool
 	}{
-		{"plain", "12 (python) S 7 " + statTail + " 4711 99 99\n", stat{pid: 12, ppid: 7, start: 4711}, true},
-		{"a zombie", "12 (python) Z 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, start: 4711, zombie: true}, true},
-		{"a name that looks like fields", "12 (a) Z 1 (b) c) R 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, start: 4711}, true},
-		{"a name with a line's end", "12 (a\nb) R 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, start: 4711}, true},
+		{"plain", "12 (python) S 7 " + statTail + " 4711 99 99\n", stat{pid: 12, ppid: 7, pgrp: 1, nice: 5, start: 4711}, true},
+		{"a zombie", "12 (python) Z 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, pgrp: 1, nice: 5, start: 4711, zombie: true}, true},
+		{"a name that looks like fields", "12 (a) Z 1 (b) c) R 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, pgrp: 1, nice: 5, start: 4711}, true},
+		{"a name with a line's end", "12 (a\nb) R 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, pgrp: 1, nice: 5, start: 4711}, true},
 		{"empty", "", stat{}, false},
 		{"no name", "12 python S 7", stat{}, false},
 		{"cut short", "12 (python) S 7 1 1", stat{}, false},

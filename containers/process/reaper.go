@@ -54,6 +54,10 @@ func MaybeReaper() {
 // reaper is the process that starts the workers, waits for them, and outlives the gateway by just enough to end them.
 type reaper struct {
 	null int // /dev/null, the workers' stdin
+	// nice is this process's own niceness, which is the gateway's; cannotRaise says why a higher one could not be taken back.
+	nice        int
+	cannotRaise error
+	quietly     chan<- func() // the thread that starts quiet workers; nil: none is quiet
 
 	// mu is held over fork and over reap, so that no process in the tables can have been reaped: its number is its own.
 	mu       sync.Mutex
@@ -71,11 +75,14 @@ type worker struct {
 	id     uint64
 	pid    int // of the first process, of its group and of its session
 	marker string
+	// low: it was started at the lowest priority. autogroup is /proc/PID/autogroup if that was lowered and is still, else -1.
+	low       bool
+	autogroup int
 }
 
 // runReaper is the reaper's main: it returns when the gateway is gone and nothing is left below this process. The thread it
-// runs on starts all workers and lives as long as the process, which is what makes PDEATHSIG mean "when the reaper dies":
-// the kernel sends it when the *thread* that forked ends.
+// runs on starts all workers but quiet ones (see quietThread) and lives as long as the process, which is what makes PDEATHSIG
+// mean "when the reaper dies": the kernel sends it when the *thread* that forked ends.
 func runReaper() error {
 	runtime.LockOSThread()
 	r := &reaper{byID: map[uint64]*worker{}, byPID: map[int]*worker{}, empty: make(chan struct{})}
@@ -84,7 +91,7 @@ func runReaper() error {
 		return fmt.Errorf("reaper: %w", err)
 	}
 	go r.reapAll()
-	if err := r.send(reply{Op: opHello, PID: os.Getpid()}); err != nil {
+	if err := r.send(r.hello()); err != nil {
 		return fmt.Errorf("reaper: hello: %w", err)
 	}
 	err := r.serve()
@@ -118,7 +125,18 @@ func (r *reaper) becomeReaper() error {
 		return fmt.Errorf("open /dev/null: %w", err)
 	}
 	r.null = null
+	r.seePriority()
 	return closeOnExec()
+}
+
+// hello says that the reaper is there, and why no replica can be quiet, if that is so.
+func (r *reaper) hello() reply {
+	if r.cannotRaise != nil {
+		p := failure(0, "take a lower CPU priority back", r.cannotRaise)
+		p.Op, p.PID = opHello, os.Getpid()
+		return p
+	}
+	return reply{Op: opHello, PID: os.Getpid()}
 }
 
 // closeOnExec marks every descriptor over stderr, those included that the gateway itself had inherited from who knows whom.
@@ -157,6 +175,8 @@ func (r *reaper) serve() error {
 			}
 		case opSignal:
 			r.signal(q)
+		case opRaise:
+			r.raise(q.ID)
 		}
 		closeAll(fds)
 		if err != nil {
@@ -169,11 +189,11 @@ func (r *reaper) launch(q request, fds []int) {
 	argv, env := toStrings(q.Argv), toStrings(q.Env)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pid, err := syscall.ForkExec(string(q.Path), argv, &syscall.ProcAttr{
+	pid, err := r.fork(string(q.Path), argv, &syscall.ProcAttr{
 		Dir: string(q.Dir), Env: env,
 		Files: []uintptr{uintptr(r.null), uintptr(fds[0]), uintptr(fds[1])},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	})
+	}, q.Quiet)
 	if err != nil {
 		r.answer(failure(q.ID, "exec", err))
 		return
@@ -186,9 +206,12 @@ func (r *reaper) launch(q request, fds []int) {
 		r.answer(failure(q.ID, step, err))
 		return
 	}
-	w := &worker{id: q.ID, pid: pid, marker: q.Marker}
+	w := &worker{id: q.ID, pid: pid, marker: q.Marker, autogroup: -1}
+	if q.Quiet {
+		r.hush(w)
+	}
 	r.byID[w.id], r.byPID[w.pid] = w, w
-	r.answer(reply{Op: opStarted, ID: q.ID, PID: pid})
+	r.answer(reply{Op: opStarted, ID: q.ID, PID: pid, Quiet: w.low || w.autogroup >= 0})
 }
 
 // limit sets the limits of a process that has just been started: they bind from its next system call on, before it has had
@@ -284,6 +307,7 @@ func (r *reaper) reap(pid int) {
 	}
 	delete(r.byID, w.id)
 	delete(r.byPID, pid)
+	w.closeAutogroup()
 	r.answer(reply{Op: opExited, ID: w.id, PID: pid, Status: uint32(status)})
 }
 
@@ -294,7 +318,7 @@ func killStrays(marker string) {
 	for range strayPasses {
 		found := false
 		for _, st := range descendants(os.Getpid(), processes()) {
-			st.ppid = 0 // it changes when the parent dies
+			st.ppid, st.pgrp, st.nice = 0, 0, 0 // what can change meanwhile
 			if !st.zombie && !killed[st] && marked(st.pid, marker+"\x00") {
 				killed[st], found = true, true
 				signalExactly(st, unix.SIGKILL)

@@ -58,6 +58,20 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	return k.launch(ctx, r.environ, path, l)
 }
 
+// Quiet says whether launches that ask for it start quietly: nil, or why their priority stays the gateway's own (where the kernel
+// groups processes by session, that of their group is lowered all the same). It starts the reaper, which tries.
+func (r *Runtime) Quiet() error {
+	k, err := r.reaper()
+	if err != nil {
+		return err
+	}
+	if k.loud != nil {
+		return fmt.Errorf("replicas load at the priority of those that serve, which their loading slows down: this process is not allowed to %w. "+
+			"Give it the capability CAP_SYS_NICE, or a limit of niceness that covers its own (systemd: LimitNICE=+0; ulimit -e 20)", k.loud)
+	}
+	return nil
+}
+
 // reaper returns the link to a living reaper, started if there is none.
 func (r *Runtime) reaper() (*link, error) {
 	r.mu.Lock()

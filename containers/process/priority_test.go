@@ -1,0 +1,368 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+// quietly is a launch of one of the modes that asks to be quiet.
+func quietly(replica uint64, mode string, out *output) containers.Launch {
+	l := launch(replica, mode, out)
+	l.Quiet = true
+	return l
+}
+
+// raise has an instance raised.
+func raise(t *testing.T, in containers.Instance) error {
+	t.Helper()
+	raiser, ok := in.(containers.Raiser)
+	if !ok {
+		t.Fatal("an instance of this package is no containers.Raiser")
+	}
+	return raiser.Raise()
+}
+
+// own is this process's niceness, which is that of all that is not quiet.
+func own(t *testing.T) int {
+	t.Helper()
+	n, err := niceness(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// expected is the niceness of quiet processes: the lowest, or where that could not be taken back this process's own.
+func expected(t *testing.T, r *Runtime) int {
+	t.Helper()
+	if err := r.Quiet(); err != nil {
+		t.Logf("quiet launches are not, and that is tested: %v", err)
+		return own(t)
+	}
+	return lowest
+}
+
+func checkNice(t *testing.T, what string, pid, want int) {
+	t.Helper()
+	all := threads(pid)
+	if len(all) == 0 {
+		t.Errorf("%s: process %d has no threads", what, pid)
+	}
+	for _, th := range all {
+		if th.nice != want {
+			t.Errorf("%s: thread %d of process %d has niceness %d, expected %d", what, th.pid, pid, th.nice, want)
+		}
+	}
+}
+
+// groupNice is the niceness of the process's scheduling group. Hosts without groups, and processes in this process's own, have none.
+func groupNice(pid int) (nice int, ok bool) {
+	line, err := os.ReadFile(autogroupPath(strconv.Itoa(pid)))
+	ours, err2 := os.ReadFile(autogroupPath("self"))
+	if err != nil || err2 != nil || len(line) == 0 || bytes.Equal(groupName(line), groupName(ours)) {
+		return 0, false
+	}
+	_, text, _ := strings.Cut(string(line), "nice ")
+	nice, err = strconv.Atoi(strings.TrimSpace(text))
+	return nice, err == nil
+}
+
+func checkGroup(t *testing.T, what string, pid, want int) {
+	t.Helper()
+	if nice, ok := groupNice(pid); ok && nice != want {
+		t.Errorf("%s: the session of process %d has niceness %d, expected %d", what, pid, nice, want)
+	}
+}
+
+// A quiet worker is, with its threads, its children and those that have left its group; raised, all of them have the gateway's own
+// priority.
+func TestQuietFamily(t *testing.T) {
+	r := newRuntime(t)
+	low := expected(t, r)
+	out := newOutput()
+	in := start(t, r, quietly(1, "family", out))
+	all := append(family(t, out.until(t, "ready")), watch(t, "worker", in.PID()))
+	if len(all) != 4 {
+		t.Fatalf("%d processes, expected 4", len(all))
+	}
+	for _, w := range all {
+		checkNice(t, "quiet "+w.name, w.pid, low)
+	}
+	checkGroup(t, "quiet", in.PID(), lowest)
+	if err := raise(t, in); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range all {
+		checkNice(t, "raised "+w.name, w.pid, own(t))
+	}
+	checkGroup(t, "raised", in.PID(), 0)
+	if err := raise(t, in); err != nil {
+		t.Errorf("raised again: %v", err)
+	}
+}
+
+func TestNotQuiet(t *testing.T) {
+	r := newRuntime(t)
+	out := newOutput()
+	in := start(t, r, launch(1, "sleep", out))
+	out.until(t, "ready")
+	checkNice(t, "not quiet", in.PID(), own(t))
+	checkGroup(t, "not quiet", in.PID(), 0)
+	if err := raise(t, in); err != nil {
+		t.Error(err)
+	}
+	low := 0
+	for _, th := range threads(reaperOf(t, r)) {
+		if th.nice != own(t) {
+			low++
+		}
+	}
+	if low > 1 {
+		t.Errorf("%d threads of the reaper are low, expected the one that starts quiet workers", low)
+	}
+	checkNice(t, "this process", os.Getpid(), own(t))
+}
+
+// actThreads makes threads by threads, in chains: each is made by one that its maker left behind, and inherits from it.
+func actThreads() {
+	for i := range 4 {
+		go chain(i)
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+func chain(i int) {
+	runtime.LockOSThread() // for good: the thread ends with the goroutine
+	go chain(i)
+	for range 100 {
+		unix.Gettid()
+	}
+}
+
+// Threads that are made while the worker is raised are raised too.
+func TestRaiseBesideNewThreads(t *testing.T) {
+	r := newRuntime(t)
+	out := newOutput()
+	in := start(t, r, quietly(1, "threads", out))
+	out.until(t, "ready")
+	if err := raise(t, in); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		checkNice(t, "raised", in.PID(), own(t))
+	}
+}
+
+// A worker that ends while it is quiet, or while it is being raised, is no error of raising; its reaper goes on.
+func TestQuietAndGone(t *testing.T) {
+	r := newRuntime(t)
+	low := expected(t, r)
+	for i := range 20 {
+		out := newOutput()
+		in := start(t, r, quietly(uint64(i), "sleep", out))
+		out.until(t, "ready")
+		checkNice(t, "quiet", in.PID(), low)
+		raised := make(chan error, 1)
+		if i%2 == 0 {
+			go func() { raised <- in.(containers.Raiser).Raise() }()
+		}
+		if err := unix.Kill(in.PID(), unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if exit := waitExit(t, in); exit.Signal != int(syscall.SIGKILL) {
+			t.Errorf("exit %+v", exit)
+		}
+		if i%2 != 0 {
+			raised <- raise(t, in)
+		}
+		if err := <-raised; err != nil {
+			t.Errorf("raise one that has ended: %v", err)
+		}
+	}
+	noZombies(t, reaperOf(t, r))
+	// Nothing stays open for those that are gone.
+	fds, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(reaperOf(t, r)), "fd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if target, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(reaperOf(t, r)), "fd", fd.Name())); err == nil && strings.HasSuffix(target, "/autogroup") {
+			t.Errorf("the reaper still has %s open", target)
+		}
+	}
+}
+
+func TestRaiseWithItsReaperKilled(t *testing.T) {
+	r := newRuntime(t)
+	out := newOutput()
+	in := start(t, r, quietly(1, "sleep", out))
+	out.until(t, "ready")
+	if err := unix.Kill(reaperOf(t, r), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitExit(t, in)
+	if err := raise(t, in); err != nil {
+		t.Errorf("raise one that went with its reaper: %v", err)
+	}
+}
+
+// A Set raises when it is told that the replica is ready.
+func TestSupervisedQuiet(t *testing.T) {
+	r := newRuntime(t)
+	low := expected(t, r)
+	events := make(chan containers.Event, 100)
+	set, err := containers.NewSet(containers.Config{
+		Runtime: r, Dir: "/", Command: []string{"/bin/sh", "-c", "echo up; sleep 1000 & wait"},
+		Quiet: func() bool { return true }, Event: func(ev containers.Event) { events <- ev },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close(t.Context())
+	if err := set.SetCount(1); err != nil {
+		t.Fatal(err)
+	}
+	ev := next(t, events, containers.Started)
+	waitLine(t, set, "up")
+	checkNice(t, "not ready", ev.PID, low)
+	set.MarkReady(ev.Replica)
+	waitRaised(t, set)
+	checkNice(t, "ready", ev.PID, own(t))
+	checkGroup(t, "ready", ev.PID, 0)
+	if err := set.SetCount(0); err != nil {
+		t.Fatal(err)
+	}
+	next(t, events, containers.Exited)
+}
+
+// waitRaised waits until the set's only replica is not quiet any more.
+func waitRaised(t *testing.T, set *containers.Set) {
+	t.Helper()
+	for set.Status()[0].Quiet {
+		if t.Context().Err() != nil {
+			t.Fatal("it was not raised")
+		}
+		runtime.Gosched()
+	}
+}
+
+// actUnprivileged gives up the right to raise.
+func actUnprivileged() {
+	runtime.LockOSThread() // capabilities are a thread's, and exec takes the calling one's
+	if err := unix.Setrlimit(unix.RLIMIT_NICE, &unix.Rlimit{}); err != nil {
+		fatal(err)
+	}
+	for _, capability := range []uintptr{unix.CAP_SYS_NICE, unix.CAP_SYS_ADMIN} {
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // who may not has none to give up
+	}
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, modeEnv+"=") })
+	fatal(syscall.Exec("/proc/self/exe", os.Args, append(env, modeEnv+"=quiet gateway")))
+}
+
+// actQuietGateway supervises a quiet replica, says it is ready, and prints what came of it.
+func actQuietGateway() {
+	r, err := New()
+	if err != nil {
+		fatal(err)
+	}
+	if err := r.Quiet(); err != nil {
+		fmt.Println("loud:", err)
+	}
+	events := make(chan containers.Event, 100)
+	set, err := containers.NewSet(containers.Config{
+		Runtime: r, Dir: "/", Command: []string{"/bin/sleep", "1000"}, Quiet: func() bool { return true }, Event: func(ev containers.Event) { events <- ev },
+	})
+	if err != nil {
+		fatal(err)
+	}
+	if err := set.SetCount(1); err != nil {
+		fatal(err)
+	}
+	ev := <-events
+	report := func(what string) {
+		nice := -1
+		for _, th := range threads(ev.PID) {
+			nice = max(nice, th.nice)
+		}
+		group, _ := groupNice(ev.PID)
+		fmt.Println(what+":", nice, group)
+	}
+	report("loading")
+	set.MarkReady(ev.Replica)
+	for set.Status()[0].Quiet && len(events) == 0 {
+		runtime.Gosched()
+	}
+	report("ready")
+	if len(events) > 0 {
+		ev := <-events
+		fmt.Println("event:", ev.Kind == containers.NotRaised, ev.Reason)
+	}
+	if err := set.Close(context.Background()); err != nil {
+		fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		fatal(err)
+	}
+}
+
+// unprivileged runs a gateway without the right to raise, and returns what it printed by the first word of its lines.
+func unprivileged(t *testing.T, env ...string) map[string]string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), self())
+	cmd.Env = append(append(os.Environ(), modeEnv+"=unprivileged"), env...)
+	cmd.Stderr = os.Stderr
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	said := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		said[name] = value
+	}
+	return said
+}
+
+// Without the right to raise threads none is lowered, and the reason is there to be told. A session's group may be lowered all the
+// same, for it can be raised without.
+func TestQuietWithoutTheRight(t *testing.T) {
+	said := unprivileged(t)
+	if !strings.Contains(said["loud"], "CAP_SYS_NICE") || !strings.Contains(said["loud"], "LimitNICE") {
+		t.Errorf("it said %q: expected what is missing", said["loud"])
+	}
+	if nice, _, _ := strings.Cut(said["loading"], " "); nice != strconv.Itoa(own(t)) {
+		t.Errorf("niceness %q while it loaded, expected %d", nice, own(t))
+	}
+	if want := fmt.Sprintf("%d 0", own(t)); said["ready"] != want {
+		t.Errorf("niceness %q when it was ready, expected %s", said["ready"], want)
+	}
+	if said["event"] != "" {
+		t.Errorf("event %s: expected none", said["event"])
+	}
+}
+
+// A replica that cannot be raised after all is reported.
+func TestRaiseFails(t *testing.T) {
+	said := unprivileged(t, sureEnv+"=1")
+	if nice, _, _ := strings.Cut(said["loading"], " "); nice != strconv.Itoa(lowest) {
+		t.Errorf("niceness %q while it loaded, expected %d", nice, lowest)
+	}
+	if !strings.HasPrefix(said["event"], "true it was started quietly") || !strings.Contains(said["event"], "raise the CPU priority of process") {
+		t.Errorf("event %q: expected NotRaised with the reason", said["event"])
+	}
+}

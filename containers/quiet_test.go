@@ -1,0 +1,203 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// raisable is an instance that can have been started quietly.
+type raisable struct {
+	*fakeInstance
+	runtime *raisingRuntime
+}
+
+func (in *raisable) Raise() error {
+	in.runtime.mu.Lock()
+	in.runtime.raised = append(in.runtime.raised, in.launch.Replica)
+	in.runtime.mu.Unlock()
+	if in.runtime.slow != nil {
+		select {
+		case <-in.runtime.slow:
+		case <-in.exited:
+			return nil
+		}
+	}
+	return in.runtime.cannot
+}
+
+// raisingRuntime grants quiet launches.
+type raisingRuntime struct {
+	fakeRuntime
+	raised []uint64
+	cannot error
+	slow   chan struct{} // when set, Raise waits for it
+}
+
+func (r *raisingRuntime) Start(ctx context.Context, l Launch) (Instance, error) {
+	in, err := r.fakeRuntime.Start(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	return &raisable{in.(*fakeInstance), r}, nil
+}
+
+// replicas are those that were raised, in order.
+func (r *raisingRuntime) replicas() []uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.raised)
+}
+
+// newQuietHarness has launches that are quiet while *quiet is set.
+func newQuietHarness(t *testing.T, quiet *bool) (*harness, *raisingRuntime) {
+	r := &raisingRuntime{}
+	h := newHarness(t, func(c *Config) {
+		c.Runtime = r
+		c.Quiet = func() bool { return *quiet }
+		c.ReadyWithin = time.Minute
+	})
+	h.runtime = &r.fakeRuntime
+	return h, r
+}
+
+func TestQuietUntilReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := true
+		h, r := newQuietHarness(t, &quiet)
+		h.count(1)
+		if st := h.wantState(Running); !st.Quiet || !h.runtime.last().launch.Quiet || len(r.replicas()) != 0 {
+			t.Errorf("status %+v, raised %v: expected a quiet replica", st, r.replicas())
+		}
+		h.set.MarkReady(1)
+		synctest.Wait()
+		if st := h.wantState(Ready); st.Quiet || !slices.Equal(r.replicas(), []uint64{1}) {
+			t.Errorf("status %+v, raised %v: expected a replica that was raised once", st, r.replicas())
+		}
+		pass(time.Hour)
+
+		// The owner is asked anew for the one that takes its place.
+		quiet = false
+		h.runtime.last().end(Exit{Code: 1})
+		pass(time.Second)
+		if st := h.wantState(Running); st.Quiet || h.runtime.last().launch.Quiet {
+			t.Errorf("status %+v: expected a launch that is not quiet", st)
+		}
+		h.set.MarkReady(2)
+		pass(time.Minute)
+		if got := r.replicas(); !slices.Equal(got, []uint64{1}) {
+			t.Errorf("raised %v: expected the quiet one alone", got)
+		}
+		h.close()
+	})
+}
+
+func TestQuietForHalfOfItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := true
+		h, r := newQuietHarness(t, &quiet)
+		h.count(1)
+		pass(30*time.Second - 1)
+		h.wantState(Running)
+		if got := r.replicas(); len(got) != 0 {
+			t.Errorf("raised %v before half of its time", got)
+		}
+		pass(1)
+		if st := h.wantState(Running); st.Quiet || !slices.Equal(r.replicas(), []uint64{1}) {
+			t.Errorf("status %+v, raised %v: expected it to be raised before it is ready", st, r.replicas())
+		}
+		h.set.MarkReady(1)
+		pass(time.Minute)
+		h.wantState(Ready)
+		if got := r.replicas(); len(got) != 1 {
+			t.Errorf("raised %v: expected once", got)
+		}
+		h.close()
+	})
+}
+
+func TestNotRaised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := true
+		h, r := newQuietHarness(t, &quiet)
+		r.cannot = errors.New("operation not permitted")
+		h.count(1)
+		h.set.MarkReady(1)
+		synctest.Wait()
+		if st := h.wantState(Ready); !st.Quiet {
+			t.Errorf("status %+v: expected it to be called quiet still", st)
+		}
+		ev := h.lastEvent()
+		if ev.Kind != NotRaised || ev.Replica != 1 || ev.PID != 1000 || !strings.HasSuffix(ev.Reason, "operation not permitted") {
+			t.Errorf("event %+v", ev)
+		}
+		lines := h.set.Logs().tail(1, func(*Line) bool { return true })
+		if len(lines) != 1 || !strings.Contains(lines[0].Text, "stays at the lowest CPU priority") {
+			t.Errorf("log %+v", lines)
+		}
+		h.runtime.last().end(Exit{Code: 1})
+		pass(time.Second)
+		if st := h.wantState(Running); st.Quiet || h.runtime.last().launch.Quiet {
+			t.Errorf("status %+v: expected no quiet launch after one that could not be raised", st)
+		}
+		h.close()
+	})
+}
+
+// A replica that crashes while it is quiet, or while it is being raised, is like any other that crashes.
+func TestQuietAndGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := true
+		h, r := newQuietHarness(t, &quiet)
+		h.count(1)
+		h.runtime.last().end(Exit{Code: 1})
+		synctest.Wait()
+		if st := h.wantState(BackingOff); st.Quiet {
+			t.Errorf("status %+v", st)
+		}
+		pass(75 * time.Millisecond)
+
+		r.slow = make(chan struct{})
+		h.wantState(Running)
+		h.set.MarkReady(2)
+		synctest.Wait()
+		if st := h.wantState(Ready); !st.Quiet {
+			t.Errorf("status %+v: it is still being raised", st)
+		}
+		h.runtime.last().end(Exit{Code: 1})
+		synctest.Wait()
+		if st := h.wantState(BackingOff); st.Quiet {
+			t.Errorf("status %+v", st)
+		}
+		pass(time.Second)
+
+		// A kill does not wait for a raise.
+		h.set.MarkReady(3)
+		synctest.Wait()
+		h.set.Kill(3, "it hangs")
+		synctest.Wait()
+		if st := h.wantState(Failed); st.LastExit != "killed: it hangs" || !slices.Equal(r.replicas(), []uint64{2, 3}) {
+			t.Errorf("status %+v, raised %v", st, r.replicas())
+		}
+		h.close()
+	})
+}
+
+// Where the runtime cannot do it, quiet launches are as others.
+func TestQuietWithoutRaiser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, func(c *Config) { c.Quiet = func() bool { return true } })
+		h.count(1)
+		if st := h.wantState(Running); st.Quiet {
+			t.Errorf("status %+v", st)
+		}
+		h.set.MarkReady(1)
+		synctest.Wait()
+		h.wantState(Ready)
+		h.close()
+	})
+}
