@@ -22,6 +22,7 @@ type Snapshot struct {
 	Devices   []DeviceSample
 	Cache     CacheSample
 	State     StateSample
+	Lifecycle LifecycleSample
 	// Epochs counts the scheduler's plans, PlanTime is how long they took in seconds.
 	Epochs   uint64
 	PlanTime Histogram
@@ -194,8 +195,10 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range allDescriptors {
-		ch <- d
+	for _, list := range [][]*prometheus.Desc{allDescriptors, lifecycleDescriptors} {
+		for _, d := range list {
+			ch <- d
+		}
 	}
 }
 
@@ -266,6 +269,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
+	s.Lifecycle.collect(gauge, count, ch)
 	gauge(cacheBytes, float64(s.Cache.Bytes))
 	gauge(cacheMaxBytes, float64(s.Cache.MaxBytes))
 	gauge(cacheEntries, float64(s.Cache.Entries))

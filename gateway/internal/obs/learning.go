@@ -20,21 +20,31 @@ type Learning struct {
 
 // Loss adds up what feedback has said of one candidate's predictions.
 type Loss struct {
-	count, sum atomic.Uint64 // sum is the bits of a float64
+	count atomic.Uint64
+	sum   Sum
 }
 
 // Observe takes in one loss, from 0 to 1.
 func (l *Loss) Observe(loss float64) {
 	l.count.Add(1)
+	l.sum.Add(loss)
+}
+
+// Read returns how many losses there were, and their sum.
+func (l *Loss) Read() (count uint64, sum float64) { return l.count.Load(), l.sum.Load() }
+
+// Sum is a sum that many add to.
+type Sum struct{ bits atomic.Uint64 }
+
+// Add adds.
+func (s *Sum) Add(x float64) {
 	for {
-		was := l.sum.Load()
-		if l.sum.CompareAndSwap(was, math.Float64bits(math.Float64frombits(was)+loss)) {
+		was := s.bits.Load()
+		if s.bits.CompareAndSwap(was, math.Float64bits(math.Float64frombits(was)+x)) {
 			return
 		}
 	}
 }
 
-// Read returns how many losses there were, and their sum.
-func (l *Loss) Read() (count uint64, sum float64) {
-	return l.count.Load(), math.Float64frombits(l.sum.Load())
-}
+// Load is the sum now.
+func (s *Sum) Load() float64 { return math.Float64frombits(s.bits.Load()) }

@@ -1,0 +1,91 @@
+package obs
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// LifecycleSample is where versions are in their lives, and what became of what was declared.
+type LifecycleSample struct {
+	// Phases counts versions by phase.
+	Phases map[string]int
+	// Outcomes counts what warm-up, validation and roll-outs came to: "validated", "rejected", "rolled_out", "retreated".
+	Outcomes map[string]uint64
+	// Revision is the store's, as this gateway has it.
+	Revision uint64
+	Arms     []ArmSample
+	Drift    []DriftSample
+	// Log is the inference log; nil: none is kept.
+	Log *InferenceLogSample
+}
+
+// ArmSample is one version that a traffic rule has to do with.
+type ArmSample struct {
+	Model, Version, Rule      string
+	Share                     float64
+	Queries, Failed, Feedback uint64
+	LossSum                   float64
+	// Same and Different are of shadows.
+	Same, Different uint64
+}
+
+// DriftSample is how far what a version serves is from what it was validated with.
+type DriftSample struct {
+	Model, Version string
+	Input, Output  float64
+}
+
+// InferenceLogSample counts the inference log's records.
+type InferenceLogSample struct {
+	Records, Dropped, RawBytes, WrittenBytes uint64
+}
+
+var (
+	lifePhases   = desc("model_versions", "Model versions, by the phase of their lives.", "phase")
+	lifeOutcomes = desc("version_outcomes_total", "What warm-up and validation, and learned roll-outs, came to.", "outcome")
+	lifeRevision = desc("store_revision", "The revision of what is declared, as this gateway has it.")
+	armShare     = desc("traffic_share", "The part of a model's queries that a traffic rule gives a version.", "model", "version", "rule")
+	armQueries   = desc("traffic_queries_total", "Queries that a version answered under a traffic rule, since the rule was set.", "model", "version", "rule")
+	armFailed    = desc("traffic_failed_total", "Those of them that had no answer.", "model", "version", "rule")
+	armFeedback  = desc("traffic_feedback_total", "Those of them that feedback has judged.", "model", "version", "rule")
+	armLoss      = desc("traffic_loss_sum", "Sum of the losses that it told, each from 0 to 1.", "model", "version", "rule")
+	armCompared  = desc("traffic_compared_total", "Answers of a shadow, by whether they were the serving version's.", "model", "version", "outcome")
+	driftIndex   = desc("model_drift", "Population stability index of what is served against what was validated, the largest of the inputs and of the outputs.", "model", "version", "of")
+	logRecords   = desc("inference_log_records_total", "Records of the inference log.")
+	logDropped   = desc("inference_log_dropped_total", "Records that were dropped: the writer could not keep up, the disk is full, or they were too large.")
+	logRaw       = desc("inference_log_raw_bytes_total", "Bytes of records before compression.")
+	logWritten   = desc("inference_log_written_bytes_total", "Bytes written.")
+
+	lifecycleDescriptors = []*prometheus.Desc{
+		lifePhases, lifeOutcomes, lifeRevision, armShare, armQueries, armFailed, armFeedback, armLoss, armCompared, driftIndex,
+		logRecords, logDropped, logRaw, logWritten,
+	}
+)
+
+func (l *LifecycleSample) collect(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string), ch chan<- prometheus.Metric) {
+	for phase, n := range l.Phases {
+		gauge(lifePhases, float64(n), phase)
+	}
+	for outcome, n := range l.Outcomes {
+		count(lifeOutcomes, n, outcome)
+	}
+	gauge(lifeRevision, float64(l.Revision))
+	for _, a := range l.Arms {
+		gauge(armShare, a.Share, a.Model, a.Version, a.Rule)
+		count(armQueries, a.Queries, a.Model, a.Version, a.Rule)
+		count(armFailed, a.Failed, a.Model, a.Version, a.Rule)
+		count(armFeedback, a.Feedback, a.Model, a.Version, a.Rule)
+		ch <- prometheus.MustNewConstMetric(armLoss, prometheus.CounterValue, a.LossSum, a.Model, a.Version, a.Rule)
+		if a.Rule == "shadow" {
+			count(armCompared, a.Same, a.Model, a.Version, "same")
+			count(armCompared, a.Different, a.Model, a.Version, "different")
+		}
+	}
+	for _, d := range l.Drift {
+		gauge(driftIndex, d.Input, d.Model, d.Version, "input")
+		gauge(driftIndex, d.Output, d.Model, d.Version, "output")
+	}
+	if x := l.Log; x != nil {
+		count(logRecords, x.Records)
+		count(logDropped, x.Dropped)
+		count(logRaw, x.RawBytes)
+		count(logWritten, x.WrittenBytes)
+	}
+}
