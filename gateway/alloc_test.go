@@ -105,7 +105,7 @@ func TestAllocsOfSelecting(t *testing.T) {
 			round := func() {
 				p.text = strconv.AppendUint(append(p.text[:0], `{"query_id":`...), p.predict(t), 10)
 				p.text = append(p.text, `,"label":0,"context":"ann"}`...)
-				if _, err := p.g.feedback(p.fn, p.text, nil, f); err != nil {
+				if _, err := p.g.feed(p.fn, p.text, nil, f); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -81,8 +81,8 @@ func TestCandidatesWithoutReplicas(t *testing.T) {
 	}{{1, 1, first}, {0, 1, second}, {0, 0, first}, {1, 0, first}} {
 		first.Ready.Store(c.first)
 		second.Ready.Store(c.second)
-		if got, refused := f.pick(); got.Model != c.want || refused {
-			t.Errorf("with %d and %d replicas %s is asked (refused: %v), want %s", c.first, c.second, got.Model.ID, refused, c.want.ID)
+		if i, refused := f.pick(); f.Candidates[i].Model != c.want || refused {
+			t.Errorf("with %d and %d replicas candidate %d is asked (refused: %v), want %s", c.first, c.second, i, refused, c.want.ID)
 		}
 	}
 }

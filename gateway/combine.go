@@ -139,6 +139,11 @@ func (it *item) askMore(fn *Function) bool {
 	}
 	fn.Selector.Select(c.context, q, &s.selection)
 	ask := s.selection.Ask & q.Allowed
+	for rest := ask; rest != 0; rest &= rest - 1 {
+		if m, _ := c.target(rest.First()); m.Closed.Load() { // it is being unloaded meanwhile
+			ask = ask.Without(rest.First())
+		}
+	}
 	if ask == 0 {
 		return false
 	}
@@ -147,7 +152,8 @@ func (it *item) askMore(fn *Function) bool {
 	it.waiting.Store(1)
 	for rest := ask; rest != 0; rest &= rest - 1 {
 		i := rest.First()
-		m := it.add(&it.more, fn.Candidates[i].Model, fn.Candidates[i].Queue, i)
+		model, queue := c.target(i)
+		m := it.add(&it.more, model, queue, i)
 		m.Deadline, m.Expires = it.members[0].Deadline, it.members[0].Expires // it is the query's, whatever became of the model since
 	}
 	s.all = append(append(s.all[:0], it.members...), it.more...)

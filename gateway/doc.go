@@ -21,6 +21,17 @@
 // So there is no timer for ensembles, and a straggler is a member that its lane has ended. Shadows are members that nobody
 // waits for.
 //
+// # Versions and traffic rules
+//
+// A candidate is a model by its name, and the table says which version that is. route.go: where a rule divides the model's answers, it is
+// asked once for a call, so that the call's queries share a version and a batch; by a hash of the context, by chance, or by a policy that learns.
+// A tee adds the other version as a member that nobody waits for, and compares. What a rule counts outlives the tables that it is in, and
+// feedback that joins a query tells the rule which of the two versions it is about. A [Model] that is Closed is asked by nobody but
+// [Gateway.Ask], which is how a version is validated before it serves.
+//
+// A table is replaced while requests are under way that have looked at the one before. grace.go counts them so that [Gateway.Quiesce] can say
+// when the queries of the last of them are in their lanes; a request pays two atomic additions for it, and never waits.
+//
 // # Feedback
 //
 // join.go remembers the last queries, by id, with what each model said and with which probability it was asked. feedback.go
@@ -48,7 +59,8 @@
 //
 // # Limits
 //
-// What is remembered of a query costs some 200 bytes, and it is forgotten after DefaultJoins others. Feedback by id must come
+// Which queries go to the inference log (log.go) follows from their ids, so that their feedback does too; for drift a model is shown
+// one query a millisecond at most. What is remembered of a query costs some 200 bytes, and it is forgotten after DefaultJoins others. Feedback by id must come
 // to the gateway that answered. Outputs that are neither labels nor one tensor of at most MaxAveraged numbers are compared,
 // not averaged.
 package gateway

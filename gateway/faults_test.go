@@ -25,7 +25,7 @@ func (c *crowd) say(fn *Function, body string) (out string) {
 		}
 	}()
 	f := feedbackCalls.Get().(*feedbackCall)
-	if _, err := c.g.feedback(fn, []byte(body), nil, f); err != nil {
+	if _, err := c.g.feed(fn, []byte(body), nil, f); err != nil {
 		return err.Error()
 	}
 	return string(f.out)
@@ -79,7 +79,7 @@ func TestOfAnotherFunctionsPredictions(t *testing.T) {
 			t.Errorf("panics: %v", r)
 		}
 	}()
-	_, err := c.g.feedback(c.fn, []byte(fmt.Sprintf(`{"query_id":%d,"label":%s}`, p.QueryID, label)), nil, f)
+	_, err := c.g.feed(c.fn, []byte(fmt.Sprintf(`{"query_id":%d,"label":%s}`, p.QueryID, label)), nil, f)
 	if n, _ := c.fn.Losses[0].Read(); n != 0 {
 		t.Errorf("a prediction that was not kept was judged (%v)", err)
 	}
@@ -109,7 +109,7 @@ func TestStaleEndToEnd(t *testing.T) {
 	a, b := id("/g/predict"), id("/f/predict")
 	c.say(small, fmt.Sprintf(`{"query_id":%d,"label":1}`, a))
 	f := feedbackCalls.Get().(*feedbackCall)
-	if _, err := c.g.feedback(small, []byte(fmt.Sprintf(`{"query_id":%d,"label":1}`, id("/g/predict"))), nil, f); err != nil {
+	if _, err := c.g.feed(small, []byte(fmt.Sprintf(`{"query_id":%d,"label":1}`, id("/g/predict"))), nil, f); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
@@ -117,7 +117,7 @@ func TestStaleEndToEnd(t *testing.T) {
 			t.Errorf("panics: %v", r)
 		}
 	}()
-	c.g.feedback(c.fn, []byte(fmt.Sprintf(`{"query_id":%d,"label":%s}`, b, label)), nil, f)
+	c.g.feed(c.fn, []byte(fmt.Sprintf(`{"query_id":%d,"label":%s}`, b, label)), nil, f)
 }
 
 // TestVerdictByInputWithEverybodyDown: nobody can be asked, and that is all.
@@ -237,6 +237,13 @@ func TestTwoLeadersThatLeave(t *testing.T) {
 	if cancelled != 2 {
 		t.Errorf("%d queries are answered as cancelled, 2 clients have left", cancelled)
 	}
+}
+
+// feed is a request of feedback.
+func (g *Gateway) feed(fn *Function, body, context []byte, f *feedbackCall) (int, error) {
+	inputs := g.newCall()
+	defer inputs.drop()
+	return g.feedback(fn, inputs, body, context, f)
 }
 
 // TestJoinsForgetLargeInputs: what is not kept takes no memory.

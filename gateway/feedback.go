@@ -54,9 +54,7 @@ type feedbackCall struct {
 var feedbackCalls = sync.Pool{New: func() any { return new(feedbackCall) }}
 
 // feedback takes a body of feedback and renders the answer to it.
-func (g *Gateway) feedback(fn *Function, body, contextHeader []byte, f *feedbackCall) (status int, err error) {
-	inputs := g.newCall() // where inputs are parsed to
-	defer inputs.drop()
+func (g *Gateway) feedback(fn *Function, inputs *call, body, contextHeader []byte, f *feedbackCall) (status int, err error) {
 	outputs := fn.Candidates[0].Model.Signature.Outputs
 	inputs.model = fn.Candidates[0].Model
 	if err := f.parsed.Parse(body, inputs.model.Signature.Inputs, inputs, g.cfg.MaxBatch); err != nil {
@@ -98,6 +96,9 @@ func (g *Gateway) feedback(fn *Function, body, contextHeader []byte, f *feedback
 		}
 		became := g.learn(fn, item, inputs, &l, f)
 		fn.count(became)
+		if fn.Log != nil && became == counted {
+			fn.log(f.joined.id, &l)
+		}
 		if !f.parsed.Batch {
 			return f.answer(became)
 		}
@@ -208,14 +209,14 @@ func (g *Gateway) ask(fn *Function, of *item, l *lesson) outcome {
 		return busy
 	}
 	c := g.newCall()
-	to, _ := fn.pick()
-	c.fn, c.model, c.queue, c.stats = fn, to.Model, to.Queue, fn.Stats
-	c.arrived, c.slo = g.cfg.Now(), max(api.Nanos(fn.SLO), learnWithin)
+	c.begin(fn, max(api.Nanos(fn.SLO), learnWithin))
+	c.refused = false
 	if _, err := c.Next(); err != nil {
 		panic(err) // one is never too many
 	}
 	c.items[0].inputs, of.inputs = of.inputs, c.items[0].inputs
 	c.keep(l.context, nil)
+	c.route()
 	c.learning = learnings.Get().(*learning)
 	c.learning.take(l)
 	c.leave() // nobody waits for it

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/cache"
+	"github.com/xebec-serving/xebec/gateway/drift"
+	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"
@@ -33,6 +36,8 @@ type Model struct {
 	ColdStart time.Duration
 	// Down says that no replica is ready and none is about to be.
 	Down atomic.Bool
+	// Closed versions answer nobody: they are not loaded, or have not shown yet that they may be asked.
+	Closed atomic.Bool
 	// Cache keeps its predictions, while CacheOn; nil: it has none.
 	Cache   *cache.Model
 	CacheOn atomic.Bool
@@ -45,8 +50,11 @@ type Model struct {
 	Teach                 func(inputs []api.Value, context, label []byte)
 	// Stats are the model's own requests (not those through functions).
 	Stats *obs.Endpoint
+	// Drift compares what is served with what was validated; nil: there is nothing to compare with.
+	Drift atomic.Pointer[drift.Watch]
 
-	label []byte // `"name@version"`, as answers name it
+	label   []byte       // `"name@version"`, as answers name it
+	drifted atomic.Int64 // when Drift was shown a query last
 }
 
 // NewModel makes a model; the caller may still set what is exported before it is published in a table.
@@ -76,18 +84,25 @@ type Function struct {
 	Loss selection.Loss
 	// Averages are for functions whose numeric outputs are averaged; nil: outputs are labels.
 	Averages *Averages
-	// Shadows are asked too, for a part of the queries, and compared.
+	// Shadows are asked too, for a part of the queries, and compared; and so are Tees, with the candidate that each belongs to.
 	Shadows []Shadow
-	Stats   *obs.Endpoint
+	Tees    []Tee
+	// Log takes a sample of the queries; nil: none.
+	Log   *inferlog.Stream
+	Stats *obs.Endpoint
 	// Learning counts feedback and who took part, Losses what feedback has said of each candidate.
 	Learning *obs.Learning
 	Losses   []obs.Loss
+
+	ruled selection.Set // candidates with a Route
 }
 
 // Candidate is a model that may answer a function's queries, through sub-queue Queue of its lane.
 type Candidate struct {
 	Model *Model
 	Queue int32
+	// Route gives some of the candidate's queries to another version; nil: none.
+	Route *Route
 }
 
 // Shadow is a model that sees a part of a function's queries and answers none.
@@ -125,36 +140,46 @@ type Choice interface {
 
 // pick chooses the candidate for a request of a function that does not select; refused: the plan has no place for it. A
 // candidate without a replica is passed over for the first one that has any: the plan follows only some milliseconds later.
-func (fn *Function) pick() (c Candidate, refused bool) {
+func (fn *Function) pick() (candidate int, refused bool) {
 	if fn.Selects {
-		return fn.Candidates[0], false
+		return 0, false
 	}
 	i := 0
 	if fn.Choice != nil {
 		i = fn.Choice.Pick()
 	}
 	if i < 0 || i >= len(fn.Candidates) {
-		return fn.Candidates[0], true
+		return 0, true
 	}
-	if len(fn.Candidates) > 1 && fn.Candidates[i].Model.Ready.Load() == 0 {
-		for _, other := range fn.Candidates {
-			if other.Model.Ready.Load() > 0 {
+	if len(fn.Candidates) > 1 && !fn.Candidates[i].ready() {
+		for other := range fn.Candidates {
+			if fn.Candidates[other].ready() {
 				return other, false
 			}
 		}
 	}
-	return fn.Candidates[i], false
+	return i, false
 }
 
-// allowed are the candidates of only (0: of all) that have replicas; if none has (ready is false), those that may get one in time.
-func (fn *Function) allowed(only selection.Set) (allowed selection.Set, ready bool) {
+// ready reports whether a version that the candidate stands for has a replica.
+func (c *Candidate) ready() bool {
+	return c.Model.serves() || c.Route != nil && c.Route.Model.serves()
+}
+
+// serves reports whether a query would be evaluated at once.
+func (m *Model) serves() bool { return m.Ready.Load() > 0 && !m.Closed.Load() }
+
+// allowed are the candidates that the call may ask and that have replicas; if none has (ready is false), those that may get one in time.
+func (c *call) allowed() (allowed selection.Set, ready bool) {
+	fn, only := c.fn, c.only
 	if only == 0 {
 		only = selection.All(len(fn.Candidates))
 	}
 	serving, coming := selection.Set(0), selection.Set(0)
 	for rest := only; rest != 0; rest &= rest - 1 {
 		i := rest.First()
-		switch m := fn.Candidates[i].Model; {
+		switch m, _ := c.target(i); {
+		case m.Closed.Load():
 		case m.Ready.Load() > 0:
 			serving = serving.With(i)
 		case !m.Down.Load() || !fn.hurried():
@@ -170,20 +195,11 @@ func (fn *Function) allowed(only selection.Set) (allowed selection.Set, ready bo
 // hurried functions have an answer to give at once where there is nobody to ask, and nothing to wait for.
 func (fn *Function) hurried() bool { return fn.Default != nil && fn.ColdStart == 0 }
 
-// index is the candidate that the model is.
-func (fn *Function) index(m *Model) int {
-	for i := range fn.Candidates {
-		if fn.Candidates[i].Model == m {
-			return i
-		}
-	}
-	return 0
-}
-
 // keepInputs reports whether a candidate learns from labels, and needs inputs for that.
 func (fn *Function) keepInputs() bool {
 	for i := range fn.Candidates {
-		if fn.Candidates[i].Model.Teachable.Load() {
+		c := &fn.Candidates[i]
+		if c.Model.Teachable.Load() || c.Route != nil && c.Route.Model.Teachable.Load() {
 			return true
 		}
 	}
@@ -204,9 +220,24 @@ func (m *Model) cached() *cache.Model {
 // Table is everything that can be asked for by name. A table is never changed: the composition publishes a new one.
 type Table struct {
 	Functions map[string]*Function
-	// Models maps a name to its serving version, Versions every version by its id.
+	// Models maps a name to its serving version, Versions every version by its id; labels are versions there too.
 	Models   map[string]*Model
 	Versions map[api.ModelID]*Model
+	// Routes and Tees are the rules of models that are addressed by name, by that name.
+	Routes map[string]*Route
+	Tees   map[string][]Tee
+}
+
+// seal computes what follows from the rest of a table.
+func (t *Table) seal() {
+	for _, fn := range t.Functions {
+		fn.ruled = 0
+		for i := range fn.Candidates {
+			if fn.Candidates[i].Route != nil {
+				fn.ruled = fn.ruled.With(i)
+			}
+		}
+	}
 }
 
 // Config is what a gateway needs to know.
@@ -248,6 +279,7 @@ type Gateway struct {
 	joins   *joins
 	asking  atomic.Int32           // feedback that waits for predictions
 	date    atomic.Pointer[[]byte] // the head of an answer up to its content type, with today's Date
+	calm    grace                  // of those who look at the table
 	open    atomic.Int64           // calls whose callers wait
 	empty   chan struct{}          // told when open reaches 0 while draining
 	stop    chan struct{}
@@ -262,6 +294,7 @@ func New(cfg Config) *Gateway {
 		cfg.Reply = ReplyAsync
 	}
 	g := &Gateway{cfg: cfg, empty: make(chan struct{}, 1), stop: make(chan struct{})}
+	g.calm.init()
 	g.calls.New = func() any {
 		c := &call{g: g, done: make(chan struct{}, 1), free: make(chan struct{}, 1)}
 		c.solo.solo.init()
@@ -283,8 +316,15 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// Publish replaces the table. Queries under way keep what they were given.
-func (g *Gateway) Publish(t *Table) { g.table.Store(t) }
+// Publish replaces the table. Queries under way keep what they were given, until Quiesce says that they have ended.
+func (g *Gateway) Publish(t *Table) {
+	t.seal()
+	g.table.Store(t)
+	g.calm.next()
+}
+
+// Quiesce returns when the queries of every request that may have seen a table before the present one are in their lanes, or ctx ends.
+func (g *Gateway) Quiesce(ctx context.Context) error { return g.calm.wait(ctx) }
 
 // Forget drops what is remembered of the queries of a function that is no more.
 func (g *Gateway) Forget(function string) { g.joins.forget(function) }

@@ -139,7 +139,7 @@ func (h *HTTP) drain(ctx context.Context) error {
 		select {
 		case <-h.g.empty:
 		case <-ctx.Done():
-			return fmt.Errorf("%d requests were not answered when the time to drain was over", h.g.open.Load())
+			return fmt.Errorf("%d requests were not answered when the time to drain was over", h.g.Open())
 		}
 	}
 	return nil
@@ -165,8 +165,10 @@ func (h *HTTP) untrack(c *conn) {
 // predict is POST /{function}/predict.
 func (h *HTTP) predict(_ context.Context, c *app.RequestContext) {
 	g := h.g
+	cl := g.newCall()
 	fn := g.table.Load().Functions[c.Param("function")]
 	if fn == nil {
+		cl.drop()
 		h.fail(c, api.Errorf(api.NotFound, "no function %q: `xebec get functions` lists those that exist", c.Param("function")), 0)
 		return
 	}
@@ -174,21 +176,18 @@ func (h *HTTP) predict(_ context.Context, c *app.RequestContext) {
 	if v := c.Request.Header.Peek("Xebec-Slo-Ms"); len(v) > 0 {
 		var err error
 		if slo, err = parseSLO(v); err != nil {
+			cl.drop()
 			h.fail(c, err, 0)
 			return
 		}
 	}
-	cl := g.newCall()
-	cl.arrived = g.cfg.Now()
-	to, refused := fn.pick()
-	cl.fn, cl.model, cl.queue, cl.stats, cl.slo, cl.refused = fn, to.Model, to.Queue, fn.Stats, slo, refused
-	cl.render = renderNative
+	cl.begin(fn, slo)
 	var err error
 	if isRaw(c.Request.Header.ContentType()) {
 		cl.native.Has = 0
 		err = cl.rawInput(c.Request.Body())
 	} else {
-		err = cl.native.Parse(c.Request.Body(), to.Model.Signature.Inputs, cl)
+		err = cl.native.Parse(c.Request.Body(), cl.model.Signature.Inputs, cl)
 	}
 	if err == nil {
 		err = cl.options(c.Request.Header.Peek("Xebec-Context"))
@@ -199,11 +198,14 @@ func (h *HTTP) predict(_ context.Context, c *app.RequestContext) {
 		h.failBody(c, err)
 		return
 	}
+	cl.route()
 	h.answer(c, cl)
 }
 
 // feedback is POST /{function}/feedback.
 func (h *HTTP) feedback(_ context.Context, c *app.RequestContext) {
+	inputs := h.g.newCall() // where inputs are parsed to
+	defer inputs.drop()
 	fn := h.g.table.Load().Functions[c.Param("function")]
 	if fn == nil {
 		h.fail(c, api.Errorf(api.NotFound, "no function %q: `xebec get functions` lists those that exist", c.Param("function")), 0)
@@ -211,7 +213,7 @@ func (h *HTTP) feedback(_ context.Context, c *app.RequestContext) {
 	}
 	f := feedbackCalls.Get().(*feedbackCall)
 	defer feedbackCalls.Put(f)
-	status, err := h.g.feedback(fn, c.Request.Body(), c.Request.Header.Peek("Xebec-Context"), f)
+	status, err := h.g.feedback(fn, inputs, c.Request.Body(), c.Request.Header.Peek("Xebec-Context"), f)
 	if err != nil {
 		if asError(err).Code == api.InvalidArgument {
 			fn.Learning.Refused.Add(1)
@@ -227,26 +229,25 @@ func (h *HTTP) feedback(_ context.Context, c *app.RequestContext) {
 // infer is POST /v2/models/{model}[/versions/{version}]/infer.
 func (h *HTTP) infer(_ context.Context, c *app.RequestContext) {
 	g := h.g
-	m, err := h.model(c)
+	cl := g.newCall()
+	m, err := h.address(c, cl)
+	slo := api.Nanos(0)
+	if v := c.Request.Header.Peek("Xebec-Slo-Ms"); err == nil && len(v) > 0 {
+		slo, err = parseSLO(v)
+	}
 	if err != nil {
+		cl.drop()
 		h.failOIP(c, err)
 		return
-	}
-	slo := api.Nanos(0)
-	if v := c.Request.Header.Peek("Xebec-Slo-Ms"); len(v) > 0 {
-		if slo, err = parseSLO(v); err != nil {
-			h.failOIP(c, err)
-			return
-		}
 	}
 	body, jsonLen := c.Request.Body(), oip.WholeBody
 	if v := c.Request.Header.Peek("Inference-Header-Content-Length"); len(v) > 0 {
 		if jsonLen, err = strconv.Atoi(string(v)); err != nil || jsonLen < 0 || jsonLen > len(body) {
+			cl.drop()
 			h.failOIP(c, api.Errorf(api.InvalidArgument, "header Inference-Header-Content-Length: %q is not a length within the body of %d bytes", v, len(body)))
 			return
 		}
 	}
-	cl := g.newCall()
 	cl.arrived = g.cfg.Now()
 	cl.model, cl.queue, cl.stats, cl.slo = m, m.Direct, m.Stats, slo
 	cl.render = renderOIP
@@ -361,8 +362,8 @@ func parseSLO(v []byte) (api.Nanos, error) {
 	return api.Nanos(ms * 1e6), nil
 }
 
-func (h *HTTP) model(c *app.RequestContext) (*Model, error) {
-	t, name, version := h.g.table.Load(), c.Param("model"), c.Param("version")
+func (t *Table) model(c *app.RequestContext) (*Model, error) {
+	name, version := c.Param("model"), c.Param("version")
 	m := t.Models[name]
 	if version != "" {
 		m = t.Versions[api.ModelID{Name: name, Version: version}]
@@ -376,22 +377,41 @@ func (h *HTTP) model(c *app.RequestContext) (*Model, error) {
 	return m, nil
 }
 
+// address finds the version that a request addresses: by its version or label, or by the model's rules.
+func (h *HTTP) address(c *app.RequestContext, cl *call) (*Model, error) {
+	t := h.g.table.Load()
+	m, err := t.model(c)
+	if err != nil || c.Param("version") != "" {
+		return m, err
+	}
+	cl.direct = t.Tees[m.ID.Name]
+	if r := t.Routes[m.ID.Name]; r != nil {
+		cl.arm = &r.Rule.Serving
+		if other, _ := cl.decide(m, r); other {
+			cl.arm, cl.direct = &r.Rule.Other, nil
+			return r.Model, nil
+		}
+	}
+	return m, nil
+}
+
 func (h *HTTP) serverMetadata(_ context.Context, c *app.RequestContext) {
 	answerJSON(c, 200, appendServerMetadata(nil, h.g.cfg.Version))
 }
 
 func (h *HTTP) modelMetadata(_ context.Context, c *app.RequestContext) {
-	m, err := h.model(c)
+	t := h.g.table.Load()
+	m, err := t.model(c)
 	if err != nil {
 		h.failOIP(c, err)
 		return
 	}
-	answerJSON(c, 200, appendModelMetadata(nil, m, h.g.table.Load()))
+	answerJSON(c, 200, appendModelMetadata(nil, m, t))
 }
 
 func (h *HTTP) modelReady(_ context.Context, c *app.RequestContext) {
-	m, err := h.model(c)
-	if err == nil && m.Ready.Load() == 0 {
+	m, err := h.g.table.Load().model(c)
+	if err == nil && !m.serves() {
 		err = api.Errorf(api.Unavailable, "model %s has no replica that is ready", m.ID)
 	}
 	if err != nil {

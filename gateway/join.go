@@ -44,14 +44,15 @@ type join struct {
 	past
 	digest     cache.Key
 	inputBytes int64
-	packed     []byte   // context; p and class of each that was asked; predictions of each that arrived; inputs
+	packed     []byte   // context; p and class of each that was asked; p of each with a rule; predictions of each that arrived; inputs
 	inline     [64]byte // packed's memory, where it suffices
 }
 
 // past is the part of a query that does not vary in size.
 type past struct {
 	asked, arrived, agreed selection.Set
-	given                  bool // the answer was what models said, not the default
+	ruled, other           selection.Set // candidates with a traffic rule, and those of them whose other version was asked
+	given                  bool          // the answer was what models said, not the default
 	contextBytes           int
 	values, inputs         bool // they are kept
 }
@@ -60,8 +61,10 @@ type past struct {
 type joined struct {
 	past
 	fn      *Function
+	id      uint64
 	context []byte
 	p       [selection.MaxCandidates]float64
+	ruleP   [selection.MaxCandidates]float64 // how likely the version was that was asked, for those in ruled
 	class   [selection.MaxCandidates]uint64
 	data    [selection.MaxCandidates][]byte // the prediction of each that arrived, where values are kept
 	inputs  []api.Value
@@ -107,11 +110,14 @@ func (j *joins) put(it *item) {
 	}
 	j.kept.Add(-s.inputBytes)
 	s.id, s.fn, s.used, s.inputBytes = it.id, fn, false, 0
-	s.past = past{asked: it.asked, arrived: it.arrived, agreed: it.agreed, given: it.code == api.OK, contextBytes: len(c.context)}
+	s.past = past{
+		asked: it.asked, arrived: it.arrived, agreed: it.agreed, given: it.code == api.OK, contextBytes: len(c.context),
+		ruled: c.rules.ruled & it.asked &^ c.forced, other: c.rules.other & it.asked,
+	}
 	if s.packed == nil || cap(s.packed) > 4*keptValueBytes {
 		s.packed = s.inline[:0] // what was large is seldom so again
 	}
-	b := append(slices.Grow(s.packed[:0], len(c.context)+16*it.asked.Len()), c.context...)
+	b := append(slices.Grow(s.packed[:0], len(c.context)+16*it.asked.Len()+8*s.ruled.Len()), c.context...)
 	le := binary.LittleEndian
 	answer, size := uint64(0), 0
 	if it.arrived != 0 {
@@ -128,6 +134,9 @@ func (j *joins) put(it *item) {
 		}
 		b = le.AppendUint64(b, math.Float64bits(p))
 		b = le.AppendUint64(b, class)
+	}
+	for rest := s.ruled; rest != 0; rest &= rest - 1 {
+		b = le.AppendUint64(b, math.Float64bits(c.rules.p[rest.First()]))
 	}
 	if a := fn.Averages; a != nil {
 		size = a.width * a.dtype.Size()
@@ -262,7 +271,7 @@ func (j *joins) forget(function string) {
 
 // copy unpacks a join.
 func (to *joined) copy(s *join) {
-	to.past, to.fn = s.past, s.fn
+	to.past, to.fn, to.id = s.past, s.fn, s.id
 	to.packed = append(to.packed[:0], s.packed...)
 	b, le := to.packed, binary.LittleEndian
 	to.context, b = b[:s.contextBytes:s.contextBytes], b[s.contextBytes:]
@@ -270,6 +279,9 @@ func (to *joined) copy(s *join) {
 	for rest := s.asked; rest != 0; rest &= rest - 1 {
 		i := rest.First()
 		to.p[i], to.class[i], b = math.Float64frombits(le.Uint64(b)), le.Uint64(b[8:]), b[16:]
+	}
+	for rest := s.ruled; rest != 0; rest &= rest - 1 {
+		to.ruleP[rest.First()], b = math.Float64frombits(le.Uint64(b)), b[8:]
 	}
 	if s.values {
 		a := s.fn.Averages

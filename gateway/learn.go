@@ -60,6 +60,11 @@ func (fn *Function) teach(j *joined, l *lesson, scratch *[2][]float64) bool {
 	if !known {
 		return false
 	}
+	for rest := j.ruled; rest != 0; rest &= rest - 1 {
+		if i := rest.First(); !math.IsNaN(losses[i]) {
+			fn.Candidates[i].Route.Rule.learn(j.other.Has(i), j.ruleP[i], losses[i])
+		}
+	}
 	f := feedbacks.Get().(*feedback)
 	f.p, f.losses = j.p, losses
 	f.Feedback = selection.Feedback{Selected: j.asked, P: f.p[:], Losses: f.losses[:]}
@@ -114,10 +119,17 @@ func zeroOne(right bool) float64 {
 // forward hands a label to the models that learn by themselves.
 func (fn *Function) forward(inputs []api.Value, context, label []byte) {
 	for i := range fn.Candidates {
-		if m := fn.Candidates[i].Model; m.Teachable.Load() && m.Teach != nil {
-			m.Teach(inputs, context, label)
-			fn.Learning.Taught.Add(1)
+		fn.forwardTo(fn.Candidates[i].Model, inputs, context, label)
+		if r := fn.Candidates[i].Route; r != nil {
+			fn.forwardTo(r.Model, inputs, context, label)
 		}
+	}
+}
+
+func (fn *Function) forwardTo(m *Model, inputs []api.Value, context, label []byte) {
+	if m.Teachable.Load() && m.Teach != nil {
+		m.Teach(inputs, context, label)
+		fn.Learning.Taught.Add(1)
 	}
 }
 
@@ -127,6 +139,7 @@ func (c *call) learn() {
 	j := &l.joined
 	j.past = past{}
 	j.context, j.inputs = c.context, it.inputs
+	j.ruled, j.other, j.ruleP = c.rules.ruled&it.asked, c.rules.other&it.asked, c.rules.p
 	for _, m := range it.members {
 		j.asked, j.p[m.candidate] = j.asked.With(m.candidate), 1
 		if m.evaluated {

@@ -63,7 +63,7 @@ func (c *call) rawInput(body []byte) error {
 			return err
 		}
 	}
-	if n >= borrowBytes && !(c.fn != nil && (c.fn.Selects || len(c.fn.Shadows) > 0)) { // others than the answer's may be late with it
+	if n >= borrowBytes && !(c.fn != nil && (c.fn.Selects || len(c.fn.Shadows)+len(c.fn.Tees) > 0)) { // others than the answer's may be late with it
 		c.own, c.borrowed, c.lent = v.Data[:0], true, true
 		v.Data = body
 		return nil
@@ -145,8 +145,7 @@ func (c *call) restrict() error {
 		for _, name := range r.Models {
 			found := false
 			for i := range fn.Candidates {
-				id := &fn.Candidates[i].Model.ID
-				if string(name) == id.Name || string(name) == id.String() {
+				if c.names(i, name) {
 					only, found = only.With(i), true
 				}
 			}
@@ -157,7 +156,12 @@ func (c *call) restrict() error {
 	}
 	if r.Has&tensorjson.HasVersion != 0 {
 		for i := range fn.Candidates {
-			if string(r.Version) != fn.Candidates[i].Model.ID.Version {
+			switch of := &fn.Candidates[i]; {
+			case string(r.Version) == of.Model.ID.Version:
+				c.force(i, false)
+			case of.Route != nil && string(r.Version) == of.Route.Model.ID.Version:
+				c.force(i, true)
+			default:
 				only = only.Without(i)
 			}
 		}
@@ -166,19 +170,38 @@ func (c *call) restrict() error {
 		}
 	}
 	c.only = only
-	if !fn.Selects && !only.Has(fn.index(c.model)) {
-		to := fn.Candidates[fn.allowedOr(only).First()]
-		c.model, c.queue = to.Model, to.Queue
+	if !fn.Selects && !only.Has(c.candidate) {
+		a, _ := c.allowed()
+		if a == 0 {
+			a = only
+		}
+		c.candidate = a.First()
+		c.model, c.queue = c.target(c.candidate)
 	}
 	return nil
 }
 
-// allowedOr is allowed, or where nobody is, only.
-func (fn *Function) allowedOr(only selection.Set) selection.Set {
-	if a, _ := fn.allowed(only); a != 0 {
-		return a
+// names reports whether a request that says "name" or "name@version" means the candidate, and if so keeps which version.
+func (c *call) names(i int, name []byte) bool {
+	of := &c.fn.Candidates[i]
+	switch {
+	case string(name) == of.Model.ID.Name:
+		return true
+	case string(name) == of.Model.ID.String():
+		c.force(i, false)
+		return true
+	case of.Route != nil && string(name) == of.Route.Model.ID.String():
+		c.force(i, true)
+		return true
 	}
-	return only
+	return false
+}
+
+// force makes the request ask one of the candidate's versions, whatever the rule says.
+func (c *call) force(i int, other bool) {
+	if c.forced = c.forced.With(i); other {
+		c.forcedOther = c.forcedOther.With(i)
+	}
 }
 
 func (fn *Function) candidateNames() string {
@@ -302,7 +325,8 @@ func (c *call) appendModels(out []byte, begin string, set selection.Set) []byte 
 		if rest != set {
 			out = append(out, ',')
 		}
-		out = append(out, c.fn.Candidates[rest.First()].Model.label...)
+		m, _ := c.target(rest.First())
+		out = append(out, m.label...)
 	}
 	return append(out, ']')
 }

@@ -42,8 +42,8 @@ func appendServerMetadata(dst []byte, version string) []byte {
 
 func appendModelMetadata(dst []byte, m *Model, t *Table) []byte {
 	var versions []string
-	for id := range t.Versions {
-		if id.Name == m.ID.Name {
+	for id, v := range t.Versions {
+		if id.Name == m.ID.Name && id == v.ID { // and no label
 			versions = append(versions, id.Version)
 		}
 	}

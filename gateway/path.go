@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/internal/oip"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
@@ -23,7 +24,17 @@ type call struct {
 	render  func(*call) // fills status, out and the headers; set by the dialect
 	arrived api.Nanos
 	slo     api.Nanos
-	refused bool // by the plan: nobody is asked
+	refused bool   // by the plan: nobody is asked
+	turn    uint32 // of the gateway's grace, while looking
+	looking bool
+	// candidate is the one that model is, or is the other version of.
+	candidate   int
+	rules       rules
+	forced      selection.Set // candidates whose version the request names; forcedOther: that is the other one
+	forcedOther selection.Set
+	direct      []Tee // of a request that addresses a model
+	arm         *Arm
+	unlisted    bool // the gateway's own: neither the cache nor shadows see it
 
 	// What a request may say of its queries.
 	only          selection.Set // candidates that may be asked; 0: all
@@ -39,6 +50,7 @@ type call struct {
 	refs    atomic.Int32      // unreleased members, one for the answer, and one while queries are being submitted
 	asked   atomic.Bool       // all have been submitted: cancel may look at them
 	left    atomic.Bool       // whoever drains waits for it no more
+	cold    bool              // it waits for a model's first replica, and asks nobody else
 
 	conn *conn         // writes the answer, or nil: then the handler waits for done
 	done chan struct{} // capacity 1
@@ -51,7 +63,8 @@ type call struct {
 	free     chan struct{} // capacity 1
 
 	answer
-	learning *learning // the call is feedback: its predictions are not for a caller
+	record   inferlog.Record // for the inference log; its memory is kept
+	learning *learning       // the call is feedback: its predictions are not for a caller
 	native   tensorjson.Request
 	oip      oip.Request
 	text     []byte // scratch of the dialects
@@ -70,9 +83,20 @@ type answer struct {
 // newCall takes a call from the pool. It is the caller's until submit or drop.
 func (g *Gateway) newCall() *call {
 	g.open.Add(1)
+	turn := g.calm.enter()
 	c := g.calls.Get().(*call)
+	c.turn, c.looking = turn, true
 	c.left.Store(false)
 	return c
+}
+
+// begin makes the call one of a function, to a candidate that the plan picks.
+func (c *call) begin(fn *Function, slo api.Nanos) {
+	c.arrived = c.g.cfg.Now()
+	i, refused := fn.pick()
+	c.candidate, c.refused = i, refused
+	c.fn, c.stats, c.slo, c.render = fn, fn.Stats, slo, renderNative
+	c.model, c.queue = fn.Candidates[i].Model, fn.Candidates[i].Queue
 }
 
 // Next gives the dialects' parsers storage for one more query's inputs.
@@ -118,6 +142,7 @@ func (c *call) submit(own int32) {
 		c.tellPlan(needed)
 	}
 	c.dispatch()
+	c.look()
 	c.asked.Store(true)
 	for _, it := range c.items {
 		it.ended()
@@ -142,9 +167,9 @@ func (c *call) tellPlan(needed int) {
 
 // dispatch hands the members that need it to their lanes, those of one lane together: they are likely to share a batch.
 func (c *call) dispatch() {
-	width := 1
+	width := 1 + len(c.direct)
 	if c.fn != nil {
-		width = len(c.fn.Candidates) + len(c.fn.Shadows)
+		width = len(c.fn.Candidates) + len(c.fn.Shadows) + len(c.fn.Tees)
 	}
 	for candidate := range width {
 		batch := c.batch[:0]
@@ -181,7 +206,11 @@ func (c *call) finish() {
 		return
 	}
 	c.render(c)
-	c.stats.Observe(c.code, len(c.items), c.g.cfg.Now()-c.arrived)
+	took := c.g.cfg.Now() - c.arrived
+	c.stats.Observe(c.code, len(c.items), took)
+	if c.fn != nil && c.fn.Log != nil {
+		c.log(took)
+	}
 	if c.conn != nil {
 		c.conn.reply(c)
 	} else {
@@ -240,6 +269,7 @@ func (c *call) drop() {
 		c.items[0].inputs[0].Data = c.own
 		c.own, c.borrowed = nil, false
 	}
+	c.look()
 	c.leave()
 	for i, it := range c.items {
 		it.drop()
@@ -252,10 +282,19 @@ func (c *call) drop() {
 	c.fn, c.model, c.stats, c.render, c.conn = nil, nil, nil, nil, nil
 	c.retryAfter, c.refused, c.jsonLen = false, false, 0
 	c.only, c.minConfidence, c.ttl, c.context, c.salt, c.contextSalt, c.learning = 0, 0, 0, nil, nil, nil, nil
+	c.rules.ruled, c.rules.other, c.forced, c.forcedOther, c.direct, c.arm, c.unlisted = 0, 0, 0, 0, nil, nil, false
 	c.asked.Store(false)
 	c.native.Batch, c.native.Context, c.native.Salt = false, nil, nil
 	c.lent = false
 	c.g.calls.Put(c)
+}
+
+// look ends the time in which the call acts on the table that it has seen.
+func (c *call) look() {
+	if c.looking {
+		c.looking = false
+		c.g.calm.leave(c.turn)
+	}
 }
 
 // leave says that nothing is owed to the caller any more: stragglers, shadows and what goes on for the cache keep nobody from

@@ -18,6 +18,7 @@ type item struct {
 	id     uint64
 	inputs []api.Value
 
+	teed    bool      // a member is one that a rule compares
 	solo    member    // the first one to be asked: most queries ask no other
 	members []*member // in the order of candidates, then shadows; not changed once they have been submitted
 	more    []*member // those that were asked when the first answers were in
@@ -50,6 +51,7 @@ type member struct {
 	// contextual models see contexts: predictions for one are not for another.
 	contextual bool
 	code       api.Code
+	arm        *Arm // whose record it goes to; may be nil
 
 	// Where the model has a cache: wait is its place there. As a leader it evaluates what others may be waiting for.
 	wait    cache.Waiter
@@ -78,7 +80,7 @@ func (it *item) begin(id uint64) {
 	it.members, it.more, it.next = it.members[:0], it.more[:0], 0
 	it.asked, it.arrived, it.dropped, it.agreed = 0, 0, 0, 0
 	it.code, it.outputs, it.confidence = api.OK, nil, math.NaN()
-	it.keyed, it.cold = [2]bool{}, true
+	it.keyed, it.cold, it.teed = [2]bool{}, true, false
 }
 
 // choose decides whom the query asks.
@@ -88,6 +90,8 @@ func (it *item) choose() {
 	switch {
 	case c.refused:
 		it.code = api.Overloaded
+	case c.model.Closed.Load() && (fn == nil || !fn.Selects) && !c.unlisted:
+		it.code = api.NoReplica
 	case fn == nil:
 		it.asked = 1
 		it.add(&it.members, c.model, c.queue, 0)
@@ -96,21 +100,26 @@ func (it *item) choose() {
 			it.code = api.NoReplica
 			return
 		}
-		i := fn.index(c.model)
-		it.asked = it.asked.With(i)
-		it.add(&it.members, c.model, c.queue, i)
+		it.asked = it.asked.With(c.candidate)
+		it.add(&it.members, c.model, c.queue, c.candidate)
 	default:
 		it.chooseByPolicy(fn)
 	}
-	if fn != nil && it.code == api.OK {
+	if it.code != api.OK {
+		return
+	}
+	if fn != nil {
 		it.addShadows(fn)
+	}
+	if len(c.direct) > 0 || fn != nil && len(fn.Tees) > 0 {
+		it.tees()
 	}
 }
 
 // chooseByPolicy asks the function's policy, within what the plan has room for.
 func (it *item) chooseByPolicy(fn *Function) {
 	c := it.call
-	allowed, ready := fn.allowed(c.only)
+	allowed, ready := c.allowed()
 	it.cold = !ready
 	if allowed == 0 {
 		it.code = api.NoReplica
@@ -157,7 +166,8 @@ func (it *item) chooseByPolicy(fn *Function) {
 	}
 	for rest := it.asked; rest != 0; rest &= rest - 1 {
 		i := rest.First()
-		it.add(&it.members, fn.Candidates[i].Model, fn.Candidates[i].Queue, i)
+		model, queue := c.target(i)
+		it.add(&it.members, model, queue, i)
 	}
 }
 
@@ -178,7 +188,7 @@ func (s *scratch) choose(fn *Function, context []byte) (wish int) {
 func (it *item) takeDropped(fn *Function) {
 	for rest := it.dropped; rest != 0; rest &= rest - 1 {
 		i := rest.First()
-		m := fn.Candidates[i].Model
+		m, _ := it.call.target(i)
 		contextual := m.Contextual.Load()
 		if handle := m.cached(); handle != nil && handle.Fetch(it.keyOf(contextual), it.saltFor(contextual), it.inputs, &it.scratch.peek) {
 			it.asked = it.asked.With(i)
@@ -203,7 +213,10 @@ func (it *item) add(to *[]*member, model *Model, queue int32, candidate int) *me
 		}
 		wait = max(wait, api.Nanos(cold))
 	}
-	m.item, m.model, m.candidate, m.shadow = it, model, candidate, false
+	m.item, m.model, m.candidate, m.shadow, m.arm = it, model, candidate, false, nil
+	if c.rules.ruled != 0 || c.arm != nil {
+		m.arm = c.armOf(candidate)
+	}
 	m.code, m.leads, m.retried, m.evaluated, m.contextual = api.OK, false, false, false, model.Contextual.Load()
 	m.alarmed.Store(alarmUnset)
 	m.ID, m.Function, m.Inputs, m.Context = it.id, queue, it.inputs, c.context
@@ -218,7 +231,7 @@ func (it *item) add(to *[]*member, model *Model, queue int32, candidate int) *me
 func (it *item) addShadows(fn *Function) {
 	for i := range fn.Shadows {
 		sh := &fn.Shadows[i]
-		if it.call.learning != nil || sh.Candidate.Model.Ready.Load() == 0 || rand.Float64() >= sh.Part {
+		if it.call.learning != nil || !sh.Candidate.Model.serves() || rand.Float64() >= sh.Part {
 			continue
 		}
 		if sh.Choice != nil {
@@ -266,7 +279,7 @@ func (it *item) keyOf(contextual bool) cache.Key {
 // lookUp asks the model's cache. What is neither there nor being evaluated goes to the lane.
 func (m *member) lookUp() {
 	handle := m.model.cached()
-	if handle == nil {
+	if handle == nil || m.item.call.unlisted {
 		m.evaluated = true
 		return
 	}
@@ -343,9 +356,15 @@ func (m *member) Failed(_ *cache.Waiter, code api.Code) {
 	}
 	c.unref() // the alarm's
 	m.alarmed.Store(alarmUnset)
-	if handle := m.model.cached(); handle == nil || !m.request(handle) {
-		m.submit() // with the reference that it has
+	if handle := m.model.cached(); handle != nil && m.request(handle) {
+		return
 	}
+	if m.model.Closed.Load() { // it is being unloaded meanwhile
+		m.end(api.NoReplica)
+		c.unref()
+		return
+	}
+	m.submit() // with the reference that it has
 }
 
 // waited ends a member that waited for somebody else's evaluation.
@@ -391,6 +410,12 @@ func (m *member) Released(_ *scheduler.Item, final api.Code) {
 // end is how a member ended for its query.
 func (m *member) end(code api.Code) {
 	m.code = code
+	if m.arm != nil {
+		m.arm.observe(code, m.evaluated, m.item.call.g.cfg.Now()-m.item.call.arrived)
+	}
+	if code == api.OK && m.model.Drift.Load() != nil {
+		m.watchDrift()
+	}
 	if !m.shadow {
 		m.item.ended()
 	}
@@ -439,7 +464,7 @@ func (it *item) settle() {
 func (it *item) compareShadows(fn *Function) {
 	for _, m := range it.members {
 		switch {
-		case !m.shadow:
+		case !m.shadow || m.candidate >= len(fn.Candidates)+len(fn.Shadows):
 		case m.code != api.OK:
 			fn.Learning.ShadowsFailed.Add(1)
 		case it.arrived == 0: // there is nothing to compare with
@@ -455,6 +480,9 @@ func (it *item) compareShadows(fn *Function) {
 func (it *item) drop() {
 	if fn := it.call.fn; fn != nil && len(fn.Shadows) > 0 && it.call.asked.Load() {
 		it.compareShadows(fn)
+	}
+	if it.teed && it.call.asked.Load() {
+		it.compareTees()
 	}
 	for i, m := range it.members {
 		m.drop(it)
@@ -472,7 +500,7 @@ func (it *item) drop() {
 
 func (m *member) drop(it *item) {
 	g := it.call.g
-	m.item, m.model, m.Inputs, m.Context = nil, nil, nil, nil
+	m.item, m.model, m.arm, m.Inputs, m.Context = nil, nil, nil, nil, nil
 	if m != &it.solo {
 		g.members.Put(m)
 	}
