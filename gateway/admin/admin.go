@@ -28,22 +28,32 @@ type handler func(ctx context.Context, c *app.RequestContext) (any, error)
 
 type handlers struct {
 	control   Control
+	options   Options
 	followers atomic.Int32
 }
 
 // Register adds the routes to r. The server should have [MaxBodyBytes] as its limit, and sense clients that disconnect: if
 // it does not, a log follower that went away is noticed only at the next line.
-func Register(r route.IRoutes, control Control) {
-	h := &handlers{control: control}
-	r.POST("/v1/apply", guard(h.apply))
-	r.POST("/v1/deploy", guard(h.deploy))
+func Register(r route.IRoutes, control Control, o Options) {
+	h := &handlers{control: control, options: o}
+	guard := h.guard
+	r.POST("/v1/apply", guard(h.audited("apply", h.apply)))
+	r.POST("/v1/deploy", guard(h.audited("deploy", h.deploy)))
 	r.GET("/v1/models", guard(h.models))
 	r.GET("/v1/models/:name", guard(h.model))
-	r.DELETE("/v1/models/:name", guard(h.deleteModel))
+	r.DELETE("/v1/models/:name", guard(h.audited("delete", h.deleteModel)))
 	r.GET("/v1/models/:name/logs", guard(h.logs))
+	r.POST("/v1/models/:name/promote", guard(h.audited("promote", h.promote)))
+	r.POST("/v1/models/:name/rollback", guard(h.audited("rollback", h.rollback)))
 	r.GET("/v1/functions", guard(h.functions))
 	r.GET("/v1/functions/:name", guard(h.function))
-	r.DELETE("/v1/functions/:name", guard(h.deleteFunction))
+	r.DELETE("/v1/functions/:name", guard(h.audited("delete", h.deleteFunction)))
+	r.GET("/v1/traffic", guard(h.traffics))
+	r.GET("/v1/traffic/:name", guard(h.traffic))
+	r.DELETE("/v1/traffic/:name", guard(h.audited("delete", h.deleteTraffic)))
+	r.GET("/v1/history", guard(h.history))
+	r.GET("/v1/history/:name", guard(h.historyOf))
+	r.GET("/v1/export", guard(h.export))
 	r.GET("/v1/describe/model/:name", guard(h.describeModel))
 	r.GET("/v1/describe/function/:name", guard(h.describeFunction))
 	r.GET("/v1/describe/gateway", guard(h.describeGateway))
@@ -81,6 +91,10 @@ func (h *handlers) apply(ctx context.Context, c *app.RequestContext) (any, error
 		return nil, api.Errorf(api.InvalidArgument, "%w", err)
 	}
 	set.SetDir(base)
+	if err := set.CheckDirs(); err != nil {
+		return nil, api.Errorf(api.InvalidArgument, "%w", err)
+	}
+	about(c, dryRun, namesOf(set)...)
 	changes, err := h.control.Apply(ctx, set, dryRun)
 	if err != nil {
 		return nil, err
@@ -92,25 +106,17 @@ func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, erro
 	if _, err := query(c); err != nil {
 		return nil, err
 	}
-	body, err := bodyOf(c, "application/json")
-	if err != nil {
-		return nil, err
-	}
 	var request struct {
 		Dir string `json:"dir"`
 	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err = dec.Decode(&request); err != nil {
-		return nil, api.Errorf(api.InvalidArgument, `the body is not {"dir": "/absolute/path"}: %w`, err)
-	}
-	if _, err = dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, api.Errorf(api.InvalidArgument, `the body has more than one JSON value: expected {"dir": "/absolute/path"}`)
+	if err := jsonBody(c, &request, `{"dir": "/absolute/path"}`); err != nil {
+		return nil, err
 	}
 	dir, err := absolute("dir", request.Dir)
 	if err != nil {
 		return nil, err
 	}
+	about(c, false, dir)
 	changes, err := h.control.Deploy(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -163,6 +169,7 @@ func (h *handlers) deleteModel(ctx context.Context, c *app.RequestContext) (any,
 			return nil, api.Errorf(api.InvalidArgument, "%w", err)
 		}
 	}
+	about(c, false, objectName(api.KindModel, id.Name, id.Version))
 	changes, err := h.control.Delete(ctx, api.KindModel, id)
 	return api.Changes{Changes: notNil(changes)}, err
 }
@@ -172,6 +179,7 @@ func (h *handlers) deleteFunction(ctx context.Context, c *app.RequestContext) (a
 	if err != nil {
 		return nil, err
 	}
+	about(c, false, objectName(api.KindFunction, name, ""))
 	changes, err := h.control.Delete(ctx, api.KindFunction, api.ModelID{Name: name})
 	return api.Changes{Changes: notNil(changes)}, err
 }
@@ -195,7 +203,8 @@ func (h *handlers) describeModel(ctx context.Context, c *app.RequestContext) (an
 			return err == nil && id.Name == name
 		})
 	})
-	return api.ModelDescription{Models: notNil(models), Functions: notNil(users)}, nil
+	traffic, err := h.trafficOf(ctx, name)
+	return api.ModelDescription{Models: notNil(models), Traffic: traffic, Functions: notNil(users)}, err
 }
 
 func (h *handlers) describeFunction(ctx context.Context, c *app.RequestContext) (any, error) {
@@ -217,10 +226,7 @@ func (h *handlers) describeFunction(ctx context.Context, c *app.RequestContext) 
 			continue
 		}
 		versions, err := h.control.Models(ctx, id.Name)
-		var failed *api.Error
-		switch {
-		case errors.As(err, &failed) && failed.Code == api.NotFound: // deleted since we asked for the function
-		case err != nil:
+		if err != nil && !isNotFound(err) { // it may have been deleted since we asked for the function
 			return nil, err
 		}
 		for _, m := range versions {
@@ -339,6 +345,28 @@ func bodyOf(c *app.RequestContext, types ...string) ([]byte, error) {
 		return nil, api.Errorf(api.TooLarge, "the body has %d bytes: expected at most %d", len(body), MaxBodyBytes)
 	}
 	return body, nil
+}
+
+// jsonBody reads a body of one JSON object into request; example is for people.
+func jsonBody(c *app.RequestContext, request any, example string) error {
+	body, err := bodyOf(c, "application/json")
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err = dec.Decode(request); err != nil {
+		return api.Errorf(api.InvalidArgument, `the body is not %s: %w`, example, err)
+	}
+	if _, err = dec.Token(); !errors.Is(err, io.EOF) {
+		return api.Errorf(api.InvalidArgument, `the body has more than one JSON value: expected %s`, example)
+	}
+	return nil
+}
+
+func isNotFound(err error) bool {
+	var failed *api.Error
+	return errors.As(err, &failed) && failed.Code == api.NotFound
 }
 
 // write answers with a value or an error.

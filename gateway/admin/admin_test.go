@@ -21,9 +21,11 @@ import (
 const document = "kind: Function\nname: digits\nmodels: [digits-svm]\nslo: 20ms\n"
 
 // engine is the admin API over a control, without a network.
-func engine(c Control) *route.Engine {
+func engine(c Control) *route.Engine { return engineWith(c, Options{}) }
+
+func engineWith(c Control, o Options) *route.Engine {
 	e := route.NewEngine(config.NewOptions(nil))
-	Register(e, c)
+	Register(e, c, o)
 	e.NoRoute(NoRoute)
 	return e
 }
@@ -60,10 +62,15 @@ func TestAnswers(t *testing.T) {
 		{"DELETE", "/v1/models/digits-svm", "", nil, `{"changes":[{"kind":"Model","name":"digits-svm","action":"deleted"}]}`},
 		{"DELETE", "/v1/models/digits-svm?version=2", "", nil, `{"changes":[{"kind":"Model","name":"digits-svm","version":"2","action":"deleted"}]}`},
 		{"DELETE", "/v1/functions/digits", "", nil, `{"changes":[{"kind":"Function","name":"digits","action":"deleted"}]}`},
+		{"DELETE", "/v1/traffic/digits-svm", "", nil, `{"changes":[{"kind":"Traffic","name":"digits-svm","action":"deleted"}]}`},
+		{"POST", "/v1/models/digits-svm/promote", "{}", []string{asJSON}, `{"changes":[{"kind":"Traffic","name":"digits-svm","action":"updated"}]}`},
+		{"POST", "/v1/models/digits-svm/rollback", `{"to": "1", "reason": "wrong sevens"}`, []string{asJSON}, `{"changes":[{"kind":"Traffic","name":"digits-svm","version":"1","action":"updated"}]}`},
+		{"GET", "/v1/history", "", nil, `{"events":[{"revision":7,"time":"2026-01-02T03:04:05Z","by":"ann@laptop (127.0.0.1)","action":"promoted","kind":"Traffic","name":"digits-svm","version":"2"}]}`},
+		{"GET", "/v1/history/nobody?limit=1", "", nil, `{"events":[]}`},
 		{"GET", "/v1/describe/scheduler", "", nil, `{"state":"awake","epoch_micros":10000,"epochs":12,"planned_at":"2026-01-02T03:04:05Z","plan_micros":40,"plan_p99_micros":90,"functions":[{"name":"digits","weight":1,"queries_per_second":100,"slo_micros":20000,"cost_per_second":0,"candidates":[{"model":"digits-svm@2","evaluated":1,"gain":1,"cost":0}],"refused":0},{"name":"new","weight":2,"queries_per_second":0,"slo_micros":0,"cost_per_second":0,"candidates":[],"refused":0}],` +
 			`"models":[{"model":"digits-svm@2","known":false,"capacity_per_second":0,"demand_per_second":0,"planned_per_second":0,"utilisation":0,"execution":"whole","hold_micros":0,"replicas":[]}],"devices":[]}`},
 		{"GET", "/v1/version", "", nil, `{"version":"v1.2.3","go_version":"go1.26"}`},
-		{"GET", "/v1/functions/digits", "", nil, `{"functions":[{"spec":{"name":"digits","models":["digits-svm"],"slo":"100ms","policy":"single","weight":1},"ready":true,"models":["digits-svm@2"],"created":"2026-01-02T03:04:05Z","defaults":0}]}`},
+		{"GET", "/v1/functions/digits", "", nil, `{"functions":[{"spec":{"name":"digits","models":["digits-svm"],"slo":"100ms","policy":"single","weight":1},"ready":true,"models":["digits-svm@2"],"created":"2026-01-02T03:04:05Z","defaults":0,"rate":{"queries_per_second":0,"p50_ms":0,"p99_ms":0}}]}`},
 	} {
 		t.Run(c.method+" "+c.path, func(t *testing.T) {
 			got := ask(engine(&fake{}), c.method, c.path, c.body, c.headers...)
@@ -92,6 +99,21 @@ func TestWhatControlIsTold(t *testing.T) {
 	ask(e, "DELETE", "/v1/functions/digits", "")
 	if diff := cmp.Diff([]string{"Model digits-svm@2", "Function digits@"}, f.deleted); diff != "" {
 		t.Errorf("delete (-want +got):\n%s", diff)
+	}
+	ask(e, "DELETE", "/v1/traffic/digits-svm", "")
+	ask(e, "POST", "/v1/models/digits-svm/promote", `{"version": "2"}`, asJSON)
+	ask(e, "POST", "/v1/models/digits-svm/promote", `{}`, asJSON)
+	ask(e, "POST", "/v1/models/digits-svm/rollback", `{"reason": " wrong sevens "}`, asJSON)
+	ask(e, "GET", "/v1/history", "")
+	ask(e, "GET", "/v1/history/digits-svm?limit=1000", "")
+	if diff := cmp.Diff("Traffic digits-svm@", f.deleted[2]); diff != "" {
+		t.Errorf("delete (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"promote digits-svm@2", "promote digits-svm@", "rollback digits-svm@ wrong sevens"}, f.moved); diff != "" {
+		t.Errorf("promote and rollback (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{" 50", "digits-svm 1000"}, f.asked); diff != "" {
+		t.Errorf("history (-want +got):\n%s", diff)
 	}
 }
 
@@ -124,13 +146,20 @@ func TestDescriptions(t *testing.T) {
 	}
 	var m api.ModelDescription
 	decode("/v1/describe/model/digits-svm", &m)
-	if len(m.Models) != 2 || len(m.Functions) != 1 || m.Functions[0].Spec.Name != "digits" {
+	if len(m.Models) != 2 || len(m.Functions) != 1 || m.Functions[0].Spec.Name != "digits" || m.Traffic == nil || m.Traffic.Serving != "2" {
 		t.Errorf("got %+v", m)
 	}
 	var f api.FunctionDescription
 	decode("/v1/describe/function/digits", &f)
 	if len(f.Models) != 1 || f.Models[0].Spec.Version != "2" || f.Function.Spec.Name != "digits" {
 		t.Errorf("got %+v", f)
+	}
+	for _, path := range []string{"/v1/traffic", "/v1/traffic/digits-svm"} {
+		var list api.TrafficList
+		decode(path, &list)
+		if diff := cmp.Diff([]api.TrafficStatus{traffic()}, list.Traffic); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
 	}
 	var g api.GatewayStatus
 	decode("/v1/describe/gateway", &g)
@@ -158,17 +187,31 @@ func TestRefusals(t *testing.T) {
 		{"parameter twice", "POST", "/v1/apply?dry_run=false&dry_run=true", document, []string{asYAML}, 400, "invalid_argument", `the query parameter "dry_run" is there twice`},
 		{"bad boolean", "POST", "/v1/apply?dry_run=maybe", document, []string{asYAML}, 400, "invalid_argument", `dry_run="maybe": expected true or false`},
 		{"relative base", "POST", "/v1/apply?base=here", document, []string{asYAML}, 400, "invalid_argument", `base "here": expected the absolute path`},
-		{"bad manifest", "POST", "/v1/apply", "kind: Widget", []string{asYAML}, 400, "invalid_argument", `manifest:1:7: kind: "Widget": expected Model or Function`},
+		{"bad manifest", "POST", "/v1/apply", "kind: Widget", []string{asYAML}, 400, "invalid_argument", `manifest:1:7: kind: "Widget": expected Model, Function or Traffic`},
 		{"no content type", "POST", "/v1/apply", document, nil, 400, "invalid_argument", `Content-Type "": expected application/yaml`},
 		{"text", "POST", "/v1/apply", document, []string{"Content-Type: text/plain"}, 400, "invalid_argument", `Content-Type "text/plain": expected application/yaml`},
 		{"a form", "POST", "/v1/deploy", "dir=/x", []string{"Content-Type: application/x-www-form-urlencoded"}, 400, "invalid_argument", `expected application/json`},
-		{"large", "POST", "/v1/apply", strings.Repeat("#", MaxBodyBytes+1), []string{asYAML}, 413, "too_large", "the body has 4194305 bytes: expected at most 4194304"},
+		{"large", "POST", "/v1/apply", strings.Repeat("#", MaxBodyBytes+1), []string{asYAML}, 413, "too_large", "the body has 12582913 bytes: expected at most 12582912"},
 		{"not JSON", "POST", "/v1/deploy", "{", []string{asJSON}, 400, "invalid_argument", `the body is not {"dir": "/absolute/path"}`},
 		{"unknown member", "POST", "/v1/deploy", `{"dir": "/x", "version": 1}`, []string{asJSON}, 400, "invalid_argument", `unknown field "version"`},
 		{"two values", "POST", "/v1/deploy", `{"dir": "/x"} {}`, []string{asJSON}, 400, "invalid_argument", `more than one JSON value`},
 		{"relative directory", "POST", "/v1/deploy", `{"dir": "x"}`, []string{asJSON}, 400, "invalid_argument", `dir "x": expected the absolute path of a directory`},
 		{"no directory", "POST", "/v1/deploy", `{}`, []string{asJSON}, 400, "invalid_argument", `dir is empty`},
 		{"too many lines", "GET", "/v1/models/m/logs?lines=9999", "", nil, 400, "invalid_argument", `lines="9999": expected 0 to 1000`},
+		{"traffic of nobody", "GET", "/v1/traffic/nobody", "", nil, 404, "not_found", `no model "nobody"`},
+		{"promote without a type", "POST", "/v1/models/m/promote", "{}", nil, 400, "invalid_argument", "expected application/json"},
+		{"promote without a body", "POST", "/v1/models/m/promote", "", []string{asJSON}, 400, "invalid_argument", `the body is not {} or {"version": "4"}`},
+		{"promote to nothing", "POST", "/v1/models/m/promote", `{"version": ""}`, []string{asJSON}, 400, "invalid_argument", `version: version "" has 0 bytes`},
+		{"promote misspelt", "POST", "/v1/models/m/promote", `{"to": "3"}`, []string{asJSON}, 400, "invalid_argument", `unknown field "to"`},
+		{"a bad version", "POST", "/v1/models/m/rollback", `{"to": "a b"}`, []string{asJSON}, 400, "invalid_argument", `to: version "a b"`},
+		{"a reason of two lines", "POST", "/v1/models/m/rollback", `{"reason": "a\nb"}`, []string{asJSON}, 400, "invalid_argument", `reason "a\nb": expected one line of at most 1024 bytes`},
+		{"no history", "GET", "/v1/history?limit=0", "", nil, 400, "invalid_argument", `limit="0": expected 1 to 1000`},
+		{"too much history", "GET", "/v1/history/m?limit=1001", "", nil, 400, "invalid_argument", `limit="1001": expected 1 to 1000`},
+		{"a part of the export", "GET", "/v1/export?name=m", "", nil, 400, "invalid_argument", `no query parameter "name" here: expected none`},
+		{"a user with a bell", "GET", "/v1/models", "", []string{"Xebec-User: a\ab"}, 400, "invalid_argument", "the header Xebec-User"},
+		{"a long user", "GET", "/v1/models", "", []string{"Xebec-User: " + strings.Repeat("x", 129)}, 400, "invalid_argument", "expected at most 128 bytes of printable text"},
+		{"a user that turns the line round", "GET", "/v1/models", "", []string{"Xebec-User: a\u202eb"}, 400, "invalid_argument", "the header Xebec-User"},
+		{"two users", "GET", "/v1/models", "", []string{"Xebec-User: a", "Xebec-User: b"}, 400, "invalid_argument", "the header Xebec-User is there 2 times"},
 		{"foreign host", "GET", "/v1/models", "", []string{"Host: evil.example:1338"}, 403, "forbidden", "the Host header is not a loopback name or address"},
 		{"no host", "GET", "/v1/models", "", []string{"Host: "}, 403, "forbidden", "the Host header"},
 		{"foreign origin", "DELETE", "/v1/models/digits-svm", "", []string{"Origin: http://evil.example"}, 403, "forbidden", "a page of another origin"},
@@ -186,7 +229,7 @@ func TestRefusals(t *testing.T) {
 			if got.Code != c.status || body.Error.Code != c.code || !strings.Contains(body.Error.Message, c.message) {
 				t.Errorf("got %d %+v\nwant %d %s with %q", got.Code, body.Error, c.status, c.code, c.message)
 			}
-			if f.applied != nil || f.dir != "" || f.deleted != nil {
+			if f.applied != nil || f.dir != "" || f.deleted != nil || f.moved != nil || f.asked != nil {
 				t.Error("the gateway was told of it all the same")
 			}
 		})
@@ -214,6 +257,8 @@ func TestErrorsOfControl(t *testing.T) {
 			{"GET", "/v1/describe/model/digits-svm", "", asJSON}, {"GET", "/v1/describe/function/digits", "", asJSON}, {"GET", "/v1/describe/gateway", "", asJSON},
 			{"GET", "/v1/describe/scheduler", "", asJSON},
 			{"GET", "/v1/models/digits-svm/logs", "", asJSON}, {"GET", "/v1/version", "", asJSON},
+			{"GET", "/v1/traffic", "", asJSON}, {"DELETE", "/v1/traffic/m", "", asJSON}, {"POST", "/v1/models/m/promote", "{}", asJSON}, {"POST", "/v1/models/m/rollback", "{}", asJSON},
+			{"GET", "/v1/history", "", asJSON}, {"GET", "/v1/export", "", asJSON},
 		} {
 			got := ask(e, r.method, r.path, r.body, r.header)
 			var body api.ErrorBody
@@ -236,8 +281,12 @@ func TestWhoMayCall(t *testing.T) {
 		{"localhost.evil.example", "", "", false}, {"0.0.0.0:1338", "", "", false}, {"192.168.0.1:1338", "", "", false}, {"", "", "", false},
 		{"127.0.0.1.evil.example:1338", "", "", false}, {"localhost:1338", "file://", "", false}, {"localhost:1338", "%", "", false},
 	} {
-		if why := foreign(c.host, c.origin, c.site); (why == "") != c.ok {
+		if why := foreign(c.host, c.origin, c.site, false); (why == "") != c.ok {
 			t.Errorf("Host %q, Origin %q, Sec-Fetch-Site %q: %q", c.host, c.origin, c.site, why)
+		}
+		// Beyond loopback every Host is taken, and pages of others are refused all the same.
+		if why := foreign(c.host, c.origin, c.site, true); (why == "") != (c.ok || c.origin == "" && c.site == "") {
+			t.Errorf("any Host, %q, Origin %q, Sec-Fetch-Site %q: %q", c.host, c.origin, c.site, why)
 		}
 	}
 }

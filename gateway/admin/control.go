@@ -30,6 +30,22 @@ type Control interface {
 	// Delete removes a function, all versions of a model, or with id.Version one of them; api.Conflict when functions still
 	// need it.
 	Delete(ctx context.Context, kind api.Kind, id api.ModelID) ([]api.Change, error)
+	// Traffic returns how the queries of models are divided between their versions: of all models that have a rule, or of the one of that
+	// name, which need not have any; api.NotFound when there is no such model. Rules are declared by Apply, and deleted by Delete with
+	// api.KindTraffic.
+	Traffic(ctx context.Context, model string) ([]api.TrafficStatus, error)
+	// Promote makes a version the one that serves, and ends the model's split, shadow, rollout and rollback. An empty version means that of
+	// the rollout, split or shadow there is, else the newest one.
+	Promote(ctx context.Context, model, version string) ([]api.Change, error)
+	// Rollback makes an older version serve, and keeps the one that serves now from being loaded until a newer one than that is. An empty
+	// version means the one that served before, else the next older one. reason is for people and may be empty.
+	Rollback(ctx context.Context, model, to, reason string) ([]api.Change, error)
+	// History returns the last changes of what is declared, newest first, at most limit; of one model or function, or with an empty name of
+	// all.
+	History(ctx context.Context, name string, limit int) ([]api.HistoryEvent, error)
+	// Export returns everything that is declared and kept, so that to apply it brings it back. Models that a watched directory declares
+	// are not in it.
+	Export(ctx context.Context) (*manifest.Set, error)
 	// Logs hands the last q.Lines lines of a model's replicas to emit, oldest first, and with q.Follow goes on until ctx ends
 	// or emit fails. It returns emit's error, and nil when ctx ended it or the gateway stops. emit is called from Logs' own goroutine only; it
 	// writes to the client and may block, and Logs drops lines rather than hold up a replica meanwhile.
@@ -45,4 +61,36 @@ type LogQuery struct {
 	Lines int
 	// Follow asks for the lines to come as well.
 	Follow bool
+}
+
+// Caller is who asks, as far as is known: the context of every method but Logs carries one.
+type Caller struct {
+	// Name is what the caller calls itself (the header Xebec-User), or what the token that it came with is called.
+	Name string
+	// Address is where the connection came from.
+	Address string
+}
+
+// String is the caller as the history has it.
+func (c Caller) String() string {
+	switch {
+	case c.Name == "":
+		return c.Address
+	case c.Address == "":
+		return c.Name
+	}
+	return c.Name + " (" + c.Address + ")"
+}
+
+type callerKey struct{}
+
+// WithCaller returns a context that says who asks.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// CallerOf is who asks; the zero Caller where nobody has said so.
+func CallerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +30,12 @@ type fake struct {
 	dir     string
 	deleted []string
 	query   LogQuery
+	// moved are calls of Promote and Rollback, asked those of History; caller is who the last call came from.
+	moved  []string
+	asked  []string
+	caller Caller
+	// nothing is what there is to export.
+	nothing bool
 	// err is what every method answers, when it is set.
 	err error
 	// lines is where Logs gets the lines to come from; logsErr is what it ends with.
@@ -36,16 +43,19 @@ type fake struct {
 	logsErr error
 }
 
-func (f *fake) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api.Change, error) {
+func (f *fake) Apply(ctx context.Context, set *manifest.Set, dryRun bool) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.applied, f.dryRun = set, dryRun
+	f.applied, f.dryRun, f.caller = set, dryRun, CallerOf(ctx)
 	var changes []api.Change
 	for _, m := range set.Models {
 		changes = append(changes, api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created})
 	}
 	for _, fn := range set.Functions {
 		changes = append(changes, api.Change{Kind: api.KindFunction, Name: fn.Name, Action: api.Updated})
+	}
+	for i := range set.Traffic {
+		changes = append(changes, api.Change{Kind: api.KindTraffic, Name: set.Traffic[i].Model, Action: api.Updated})
 	}
 	return changes, f.err
 }
@@ -120,6 +130,58 @@ func (f *fake) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api.C
 	defer f.mu.Unlock()
 	f.deleted = append(f.deleted, string(kind)+" "+id.String())
 	return []api.Change{{Kind: kind, Name: id.Name, Version: id.Version, Action: api.Deleted}}, f.err
+}
+
+func traffic() api.TrafficStatus {
+	return api.TrafficStatus{
+		Spec:     api.TrafficSpec{Model: "digits-svm", Serving: "2", Split: &api.VersionShare{Version: "1", Percent: 10}},
+		Declared: true, Serving: "2", Arms: []api.ArmStatus{{Version: "2", Rule: "serving", Share: 0.9}, {Version: "1", Rule: "split", Share: 0.1}},
+	}
+}
+
+func (f *fake) Traffic(_ context.Context, name string) ([]api.TrafficStatus, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if name != "" && name != "digits-svm" {
+		return nil, api.Errorf(api.NotFound, "no model %q", name)
+	}
+	return []api.TrafficStatus{traffic()}, nil
+}
+
+func (f *fake) move(ctx context.Context, what, model, version string) ([]api.Change, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.moved, f.caller = append(f.moved, what), CallerOf(ctx)
+	return []api.Change{{Kind: api.KindTraffic, Name: model, Version: version, Action: api.Updated}}, f.err
+}
+
+func (f *fake) Promote(ctx context.Context, model, version string) ([]api.Change, error) {
+	return f.move(ctx, "promote "+model+"@"+version, model, version)
+}
+
+func (f *fake) Rollback(ctx context.Context, model, to, reason string) ([]api.Change, error) {
+	return f.move(ctx, "rollback "+model+"@"+to+" "+reason, model, to)
+}
+
+func (f *fake) History(_ context.Context, name string, limit int) ([]api.HistoryEvent, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, fmt.Sprintf("%s %d", name, limit))
+	if f.err != nil || name == "nobody" {
+		return nil, f.err
+	}
+	return []api.HistoryEvent{{Revision: 7, Time: then, By: "ann@laptop (127.0.0.1)", Action: "promoted", Kind: api.KindTraffic, Name: "digits-svm", Version: "2"}}, nil
+}
+
+func (f *fake) Export(context.Context) (*manifest.Set, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if f.nothing {
+		return &manifest.Set{}, nil
+	}
+	return &manifest.Set{Functions: []api.FunctionSpec{function().Spec}}, nil
 }
 
 func (f *fake) Logs(ctx context.Context, q LogQuery, emit func(api.LogLine) error) error {

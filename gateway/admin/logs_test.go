@@ -25,7 +25,7 @@ func serve(t *testing.T, c Control) string {
 		t.Fatal(err)
 	}
 	h := server.New(server.WithListener(ln), server.WithTransport(standard.NewTransporter), server.WithSenseClientDisconnection(true), server.WithExitWaitTime(0), server.WithMaxRequestBodySize(MaxBodyBytes))
-	Register(h, c)
+	Register(h, c, Options{})
 	done := make(chan error, 1)
 	go func() { done <- h.Run() }()
 	t.Cleanup(func() {

@@ -121,6 +121,8 @@ func TestEveryMemberIsDescribed(t *testing.T) {
 		api.SchedulerStatus{}, api.FunctionPlanStatus{}, api.CandidateStatus{}, api.ModelPlanStatus{}, api.ReplicaPlanStatus{}, api.ShareStatus{},
 		api.DevicePlanStatus{}, api.TenantStatus{}, api.Problem{}, api.PolicyStatus{}, api.CandidateLearning{}, api.ContextStatus{}, api.FeedbackStatus{},
 		api.StoreStatus{}, api.ShadowStatus{}, api.ShadowModelStatus{}, api.ModelCacheStatus{}, api.CacheStatus{},
+		api.VersionStatus{}, api.ValidationStatus{}, api.DriftStatus{}, api.FeatureDrift{}, api.TrafficStatus{}, api.ComparedStatus{}, api.ArmStatus{},
+		api.RolloutStatus{}, api.SourceStatus{}, api.HistoryEvent{}, api.History{}, api.TrafficList{}, api.RateStatus{},
 	} {
 		typ := reflect.TypeOf(v)
 		var members, described []string

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,8 +26,8 @@ func (c *cli) applyCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIR|-",
-		Short: "Declare models and functions",
-		Long: `Declare the models and functions of manifests (YAML or JSON). What is declared already and has not changed stays as it is.
+		Short: "Declare models, functions and traffic rules",
+		Long: `Declare the models, functions and traffic rules of manifests (YAML or JSON). What is declared already and has not changed stays as it is.
 
 Relative paths in a manifest mean the directory that it lies in; of one that is read from stdin, the working directory.`,
 		Example: `  xebec apply -f models.yaml
@@ -65,15 +66,23 @@ func (c *cli) applyOne(ctx context.Context, file string, dryRun bool) (api.Chang
 	if err != nil {
 		return changes, err
 	}
+	return c.applySet(ctx, set, base, dryRun)
+}
+
+// applySet sends a set; base is what its relative paths mean, empty where it has none.
+func (c *cli) applySet(ctx context.Context, set *manifest.Set, base string, dryRun bool) (changes api.Changes, err error) {
 	body, err := set.JSON()
 	if err != nil {
 		return changes, err
 	}
-	q := url.Values{"base": {base}}
+	q := url.Values{}
+	if base != "" {
+		q.Set("base", base)
+	}
 	if dryRun {
 		q.Set("dry_run", "true")
 	}
-	err = c.call(ctx, http.MethodPost, "/v1/apply?"+q.Encode(), "application/json", body, &changes)
+	err = c.call(ctx, http.MethodPost, strings.TrimSuffix("/v1/apply?"+q.Encode(), "?"), "application/json", body, &changes)
 	var refused *remoteError
 	if errors.As(err, &refused) && len(refused.Problems) > 0 {
 		// The gateway knows the lines of what it was sent, which nobody else has seen.
@@ -174,12 +183,10 @@ func (c *cli) printChanges(format string, changes api.Changes) error {
 }
 
 func changeName(ch api.Change) string {
-	switch ch.Kind {
-	case api.KindModel:
-		return "model " + changeID(ch).String()
-	default:
-		return "function " + ch.Name
+	if ch.Version == "" {
+		return strings.ToLower(string(ch.Kind)) + " " + ch.Name
 	}
+	return strings.ToLower(string(ch.Kind)) + " " + changeID(ch).String()
 }
 
 func changeID(ch api.Change) api.ModelID { return api.ModelID{Name: ch.Name, Version: ch.Version} }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
@@ -95,13 +96,16 @@ func (c *cli) send(ctx context.Context, method, path, contentType, accept string
 	if err != nil {
 		return nil, err
 	}
+	if err = c.identify(req); err != nil {
+		return nil, err
+	}
 	req.Header.Set("Accept", accept)
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable(ctx, err, "admin port", "--admin", c.admin)
+		return nil, unreachable(ctx, notTrusted(err, c.ca), "admin port", "--admin", c.admin)
 	}
 	if res.StatusCode == http.StatusOK {
 		return res, nil
@@ -113,6 +117,9 @@ func (c *cli) send(ctx context.Context, method, path, contentType, accept string
 	}
 	var failed api.ErrorBody
 	if json.Unmarshal(answer, &failed) != nil || failed.Error.Message == "" {
+		if bytes.HasPrefix(answer, []byte("Client sent an HTTP request to an HTTPS server")) {
+			return nil, fmt.Errorf("the admin port at %s speaks TLS: say --admin https://%s", c.admin, strings.TrimPrefix(base, "http://"))
+		}
 		return nil, fmt.Errorf("%s at %s does not answer like the admin port of a xebec gateway (%s): is --admin right?", method+" "+path, c.admin, res.Status)
 	}
 	return nil, &remoteError{failed.Error}
@@ -137,9 +144,14 @@ func (e *remoteError) Error() string { return e.Message }
 // unreachable says what to do when there is no answer at all.
 func unreachable(ctx context.Context, err error, what, flag, address string) error {
 	var netError net.Error
+	var untrusted *untrustedError
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return context.Canceled
+	case errors.As(err, &untrusted):
+		return untrusted
+	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && flag == "--admin" && !strings.HasPrefix(address, "https://"):
+		return fmt.Errorf("the %s at %s closed the connection without an answer: does it speak TLS? then say %s https://%s", what, address, flag, strings.TrimPrefix(address, "http://"))
 	case errors.As(err, &netError) && netError.Timeout():
 		return fmt.Errorf("the gateway's %s at %s does not answer in time: %w", what, address, rootCause(err))
 	}

@@ -13,29 +13,34 @@ import (
 func (c *cli) deleteCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:   "delete model NAME[@VERSION] | delete function NAME",
-		Short: "Delete a model, one of its versions, or a function",
+		Use:   "delete model NAME[@VERSION] | delete function NAME | delete traffic MODEL",
+		Short: "Delete a model, one of its versions, a function, or a model's traffic rule",
 		Long: `Delete a model with all its versions, one version of it, or a function. Queries that wait are answered first as far as their
-deadlines allow; replicas are drained.`,
+deadlines allow; replicas are drained. A model without a traffic rule is answered by the newest version that may serve.`,
 		Example: `  xebec delete function digits
-  xebec delete model digits-svm@2`,
+  xebec delete model digits-svm@2
+  xebec delete traffic digits-svm`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 2 {
 				if _, ok := kindArgument(args[0]); ok {
 					return nil
 				}
 			}
-			return usagef("delete what? Expected: model NAME, model NAME@VERSION or function NAME")
+			return usagef("delete what? Expected: model NAME, model NAME@VERSION, function NAME or traffic MODEL")
 		},
-		ValidArgsFunction: c.completeKindAndName("model", "function"),
+		ValidArgsFunction: c.completeKindAndName("model", "function", "traffic"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kind, _ := kindArgument(args[0])
 			path := "/v1/functions/" + args[1]
-			if kind == api.KindFunction {
+			switch kind {
+			case api.KindTraffic:
+				path = "/v1/traffic/" + args[1]
+				fallthrough
+			case api.KindFunction:
 				if err := api.CheckName(strings.ToLower(string(kind)), args[1]); err != nil {
 					return usageError{err}
 				}
-			} else {
+			default:
 				id, err := api.ParseModelRef(args[1])
 				if err != nil {
 					return usageError{err}

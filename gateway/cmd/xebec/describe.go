@@ -22,6 +22,9 @@ func (c *cli) describeCommand() *cobra.Command {
 		Short: "Show how a model, a function, the gateway or the scheduler's plan stands, and why",
 		Long: `Show how a model, a function, the gateway or the scheduler's plan stands, and why.
 
+Of a model it shows where each version is in its life and why, what its validation came to, how far what is served has moved from what
+was validated, and how queries are divided between the versions.
+
 The plan is made anew every epoch ("xebec serve --epoch"): which models evaluate each function's queries, how their batches are
 made, and how models that share a device take turns. Each choice is followed by the reason for it.
 
@@ -35,7 +38,7 @@ part of the queries that ask it, what its answer counts, the losses that it was 
 			case len(args) == 1 && (strings.EqualFold(args[0], "gateway") || strings.EqualFold(args[0], "scheduler")):
 				return nil
 			case len(args) == 2:
-				if _, ok := kindArgument(args[0]); ok {
+				if kind, ok := kindArgument(args[0]); ok && kind != api.KindTraffic {
 					return nil
 				}
 			}
@@ -80,10 +83,20 @@ func (c *cli) describe(ctx context.Context, path, format string, show func(*page
 	if format != formatTable {
 		return c.print(format, answer)
 	}
+	return c.page(func(p *page) error {
+		if err := show(p, answer); err != nil {
+			return fmt.Errorf("the admin port at %s answers what this version of xebec does not understand: %w; are both of one version?", c.admin, err)
+		}
+		return nil
+	})
+}
+
+// page writes what show puts on it, or nothing when that fails.
+func (c *cli) page(show func(*page) error) error {
 	var out bytes.Buffer
 	p := &page{c: c, w: tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)}
-	if err := show(p, answer); err != nil {
-		return fmt.Errorf("the admin port at %s answers what this version of xebec does not understand: %w; are both of one version?", c.admin, err)
+	if err := show(p); err != nil {
+		return err
 	}
 	if err := p.w.Flush(); err != nil {
 		return err
@@ -170,11 +183,18 @@ func showModel(p *page, answer []byte) error {
 		names[i] = d.Functions[i].Spec.Name
 	}
 	p.field(0, "Functions", strings.Join(names, ", "))
+	if d.Traffic != nil {
+		p.flush()
+		fmt.Fprintln(p.w, "\nTraffic:")
+		p.traffic(1, d.Traffic)
+		p.arms(d.Traffic)
+	}
 	return nil
 }
 
 func (p *page) model(m *api.ModelStatus) {
 	p.field(0, "Model", m.Spec.ID().String())
+	p.lifecycle(&m.Version)
 	p.field(0, "State", fmt.Sprintf("%s, %d of %d replicas ready", m.State, m.ReadyReplicas(), m.Spec.Replicas.Min))
 	serving := yesNo(m.Serving)
 	if !m.Serving && m.ServingVersion != "" {
@@ -297,7 +317,11 @@ func showGateway(p *page, answer []byte) error {
 	p.field(0, "Has", fmt.Sprintf("%d models, %d functions, %d replicas", g.Models, g.Functions, g.Replicas))
 	p.field(0, "In flight", fmt.Sprintf("%d queries", g.Inflight))
 	p.caches(g.Cache)
-	p.store("Learned in", g.Store)
+	p.store("Store", g.Store)
+	if g.Revision > 0 {
+		p.field(0, "Declared", fmt.Sprintf("revision %d of the store", g.Revision))
+	}
+	p.sources(g.Sources)
 	p.conditions(0, g.Conditions)
 	return nil
 }

@@ -2,7 +2,10 @@
 //
 //	xebec serve              run a gateway
 //	xebec deploy DIR         declare a model directory, and wait until it is served
-//	xebec apply -f FILE      declare models and functions
+//	xebec apply -f FILE      declare models, functions and traffic rules
+//	xebec traffic MODEL      divide a model's queries between its versions
+//	xebec promote, rollback  make a version serve, or an older one again
+//	xebec history, export    who changed what when; everything that is declared
 //	xebec invoke FUNCTION    call a function
 //	xebec feedback FUNCTION  say how good its predictions were
 //	xebec get, describe, logs, delete, version, completion
@@ -18,10 +21,11 @@
 // # What it never does
 //
 // All commands but serve speak HTTP to a gateway that runs, and touch nothing else: no state of the gateway's own, no worker.
-// They never start a gateway by themselves.
+// They never start a gateway by themselves. A token is sent over TLS, or to this machine, and nowhere else; it is read from a file that
+// nobody else can read, never from the command line.
 //
 // # Where to read next
 //
-// root.go has the commands' common ground, client.go the HTTP side; each command has its file. What serve runs is package
+// root.go has the commands' common ground, client.go the HTTP side, identify.go what proves who asks; each command has its file. What serve runs is package
 // gateway/server.
 package main

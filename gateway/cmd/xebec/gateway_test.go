@@ -32,6 +32,8 @@ type fakeGateway struct {
 	requests []string
 	// polls counts how often the model "slow" was asked for: it is ready the third time.
 	polls int
+	// asks counts how often the traffic of the model "slow" was asked for: version 1 serves from the third time on.
+	asks int
 	// plans counts the questions for the plan: there is none at first.
 	plans int
 }
@@ -58,13 +60,20 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 	mux.HandleFunc("GET /v1/describe/gateway", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, api.GatewayStatus{
 			Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Started: then, Listen: "127.0.0.1:1337", Admin: "127.0.0.1:1338", Ready: true, Models: 3, Functions: 1, Replicas: 2,
+			Revision: 42, Sources: []api.SourceStatus{{Name: "apply", Models: 2}, {Name: "/models", Models: 1, Problems: []string{"digits/5/xebec.yaml:3:1: inputs is missing", "words/1: no file xebec.yaml yet"}}},
 			Cache: &api.CacheStatus{Entries: 12345, Pending: 3, Bytes: 3 << 20, HeldBytes: 4 << 20, MaxBytes: 256 << 20, Evicted: 7}, Store: &api.StoreStatus{Name: "/data/state.db", LastSuccess: then.Add(64 * time.Minute)},
 		})
 	})
 	mux.HandleFunc("GET /v1/describe/scheduler", func(w http.ResponseWriter, _ *http.Request) { answer(w, g.plan()) })
 	mux.HandleFunc("GET /v1/models/{name}/logs", logs)
+	g.lifecycle(mux)
 	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, r *http.Request) {
-		g.note(r)
+		if body := g.note(r); strings.Contains(body, `"kind":"Traffic"`) {
+			_, name, _ := strings.Cut(body, `"name":"`)
+			name, _, _ = strings.Cut(name, `"`)
+			answer(w, api.Changes{Changes: []api.Change{{Kind: api.KindTraffic, Name: name, Action: api.Updated}}})
+			return
+		}
 		dryRun := r.URL.Query().Get("dry_run") == "true"
 		if strings.Contains(r.URL.Query().Get("base"), "refused") {
 			w.WriteHeader(http.StatusBadRequest)
@@ -164,7 +173,11 @@ func svm(version string) api.ModelStatus {
 			Cap: 64, Outstanding: 12, Batches: 300, Queries: 1207, Profile: api.Profile{Samples: 300, MeanMicros: 1250, P99Micros: 4100},
 		}},
 	}
+	m.Version = api.VersionStatus{Phase: api.PhaseAvailable, Since: then.Add(time.Minute), Aspired: true, Source: "apply"}
 	if version == "2" {
+		m.Version.Labels = []string{"stable"}
+		m.Version.Validation = &api.ValidationStatus{Passed: true, At: then.Add(50 * time.Second), TookMS: 800, WarmedUp: 20, Queries: 400, Matched: 390, Failed: 1, Expect: "labels", Extremes: 12, Refused: 3}
+		m.Version.Drift = &api.DriftStatus{Validated: 400, Served: 5000, Input: 0.31, Output: 0.02, Features: []api.FeatureDrift{{Name: "input[3]", PSI: 0.31, Validated: "0.25", Served: "0.75"}, {Name: "output", PSI: 0.02}}}
 		accuracy := 0.9325
 		m.Accuracy, m.Cache = &accuracy, &api.ModelCacheStatus{On: true, Hits: 600, Misses: 300, Coalesced: 100, Bypassed: 2}
 		m.Spec.Batching.Policy, m.Spec.Cost, m.Spec.Device = api.BatchQuantile, 0.05, "gpu0"
@@ -175,6 +188,10 @@ func svm(version string) api.ModelStatus {
 func simple(name string, state api.ModelState, replicas ...api.ReplicaStatus) api.ModelStatus {
 	m := svm("1")
 	m.Spec.Name, m.State, m.Replicas, m.Serving, m.Created, m.QueueDepth, m.Queries = name, state, replicas, true, then.Add(time.Hour), 0, nil
+	m.Version = api.VersionStatus{Phase: api.PhaseLoading, Aspired: true, Source: "/models"}
+	if state == api.ModelReady {
+		m.Version.Phase = api.PhaseAvailable
+	}
 	return m
 }
 
@@ -196,8 +213,17 @@ func (g *fakeGateway) models(w http.ResponseWriter, r *http.Request) {
 			state = api.ModelReady
 		}
 		answer(w, api.ModelList{Models: []api.ModelStatus{simple("slow", state)}})
+	case "plain":
+		answer(w, api.ModelList{Models: []api.ModelStatus{simple("plain", api.ModelReady)}})
 	case "never":
 		answer(w, api.ModelList{Models: []api.ModelStatus{simple("never", api.ModelStarting)}})
+	case "rejected":
+		m := simple("rejected", api.ModelIdle)
+		m.Version = api.VersionStatus{
+			Phase: api.PhaseRejected, Since: then.Add(time.Hour), Aspired: true, Source: "/models", Reason: "accuracy 0.5 is below min_accuracy 0.9",
+			Validation: &api.ValidationStatus{Queries: 10, Matched: 5, Expect: "labels", Reason: "accuracy 0.5 is below\nmin_accuracy 0.9"},
+		}
+		answer(w, api.ModelList{Models: []api.ModelStatus{m}})
 	case "broken":
 		answer(w, api.ModelList{Models: []api.ModelStatus{broken}})
 	default:
@@ -317,13 +343,24 @@ func (g *fakeGateway) functions(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *fakeGateway) describeModel(w http.ResponseWriter, r *http.Request) {
-	if name := r.PathValue("name"); name != "digits-svm" {
+	switch name := r.PathValue("name"); name {
+	case "digits-svm":
+	case "rejected":
+		m := simple("rejected", api.ModelIdle)
+		m.Version = api.VersionStatus{
+			Phase: api.PhaseRejected, Since: then.Add(time.Hour), Source: "/models", Reason: "accuracy 0.5 is below min_accuracy 0.9",
+			Validation: &api.ValidationStatus{Queries: 10, Matched: 5, Expect: "labels", Reason: "accuracy 0.5 is below\nmin_accuracy 0.9"},
+		}
+		answer(w, api.ModelDescription{Models: []api.ModelStatus{m}, Functions: []api.FunctionStatus{}})
+		return
+	default:
 		refuse(w, api.NotFound, fmt.Sprintf("no model %q", name))
 		return
 	}
 	m := svm("2")
 	m.Logs = []api.LogLine{{Time: then, Version: "2", Replica: 4, Stream: "stdout", Text: "loaded"}, {Time: then, Version: "2", Replica: 4, Stream: "stderr", Text: "\twarning: slow"}}
-	answer(w, api.ModelDescription{Models: []api.ModelStatus{m, svm("1")}, Functions: []api.FunctionStatus{digits()}})
+	t := dividedTraffic()
+	answer(w, api.ModelDescription{Models: []api.ModelStatus{m, svm("1")}, Traffic: &t, Functions: []api.FunctionStatus{digits()}})
 }
 
 func logs(w http.ResponseWriter, r *http.Request) {

@@ -19,13 +19,16 @@ import (
 
 func (c *cli) getCommand() *cobra.Command {
 	var format string
-	kinds := []string{"models", "functions", "replicas"}
+	kinds := []string{"models", "functions", "replicas", "traffic"}
 	cmd := &cobra.Command{
-		Use:   "get models|functions|replicas [NAME]",
-		Short: "List models, functions or replicas",
-		Long: `List models, functions or replicas. The NAME of replicas is that of their model.
+		Use:   "get models|functions|replicas|traffic [NAME]",
+		Short: "List models, functions, replicas or traffic rules",
+		Long: `List models, functions, replicas or traffic rules. The NAME of replicas and of a traffic rule is that of their model.
 
-With -o yaml or -o json, models and functions are printed as declarations, with their defaults written out, in the form that
+PHASE is where a version is in its life: declared, loading, validating, available, draining or rejected. SHARE is the part of its model's
+queries that it answers; * is the version that serves.
+
+With -o yaml or -o json, models, functions and traffic rules are printed as declarations, with their defaults written out, in the form that
 "xebec apply" takes. How they stand is printed by "xebec describe".`,
 		Example: `  xebec get models
   xebec get functions digits -o yaml`,
@@ -49,6 +52,8 @@ With -o yaml or -o json, models and functions are printed as declarations, with 
 				return c.getModels(cmd.Context(), name, format)
 			case api.KindFunction:
 				return c.getFunctions(cmd.Context(), name, format)
+			case api.KindTraffic:
+				return c.getTraffic(cmd.Context(), name, format)
 			}
 			return usagef("get %s: expected %s", args[0], strings.Join(kinds, ", "))
 		},
@@ -89,7 +94,12 @@ func (c *cli) getModels(ctx context.Context, name, format string) error {
 		}
 		return c.printSet(format, set)
 	}
-	return c.table("NAME\tVERSION\tSERVING\tSTATE\tREADY\tQUEUE\tOK\tFAILED\tAGE", len(models), "models", func(w io.Writer) {
+	traffic, err := c.traffic(ctx, name)
+	if err != nil {
+		return err
+	}
+	shares := sharesOf(traffic)
+	return c.table("NAME\tVERSION\tPHASE\tSERVING\tSHARE\tSTATE\tREADY\tQUEUE\tOK\tFAILED\tAGE", len(models), "models", func(w io.Writer) {
 		for i := range models {
 			m := &models[i]
 			serving := ""
@@ -97,7 +107,7 @@ func (c *cli) getModels(ctx context.Context, name, format string) error {
 				serving = "*"
 			}
 			ok, failed := counts(m.Queries)
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%d\t%s\n", m.Spec.Name, m.Spec.Version, serving, m.State,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%d\t%s\n", m.Spec.Name, m.Spec.Version, orDash(string(m.Version.Phase)), serving, shares.of(m), m.State,
 				m.ReadyReplicas(), m.Spec.Replicas.Min, m.QueueDepth, ok, failed, c.age(m.Created))
 		}
 	})
@@ -169,6 +179,9 @@ func (c *cli) getReplicas(ctx context.Context, model, format string) error {
 }
 
 func (c *cli) printSet(format string, set *manifest.Set) error {
+	if format == formatYAML && set.Len() == 0 {
+		return nil // a stream of no documents
+	}
 	text, err := set.JSON()
 	if format == formatYAML {
 		text, err = set.YAML()

@@ -37,9 +37,12 @@ type cli struct {
 	getenv   func(string) string
 
 	admin, server string
+	// tokenFile and ca are files: with the admin port's token, and with the certificates that a port with TLS is known by.
+	tokenFile, ca string
 	now           func() time.Time
 	pollEvery     time.Duration
 	http          *http.Client
+	credentials   credentials
 }
 
 // usageError is a command that was not understood.
@@ -50,6 +53,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // run executes one command line and returns the exit status.
 func (c *cli) run(ctx context.Context, args []string) int {
 	c.http = newHTTPClient()
+	c.credentials.user = c.whoAsks()
 	defer c.http.CloseIdleConnections()
 	root := c.root()
 	root.SetArgs(args)
@@ -96,11 +100,15 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 	}
 	root.PersistentFlags().StringVar(&c.admin, "admin", c.env("XEBEC_ADMIN", defaultAdmin), "address of the gateway's admin port (XEBEC_ADMIN)")
 	root.PersistentFlags().StringVar(&c.server, "server", c.env("XEBEC_SERVER", defaultServer), "address of the gateway's function port (XEBEC_SERVER)")
+	root.PersistentFlags().StringVar(&c.tokenFile, "token-file", c.env("XEBEC_TOKEN_FILE", ""), "file with the token that the admin port asks for (XEBEC_TOKEN_FILE)")
+	root.PersistentFlags().StringVar(&c.ca, "ca", c.env("XEBEC_CA", ""), "file with the certificates to trust in an https:// address, instead of the system's (XEBEC_CA)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w: see %q", err, cmd.CommandPath()+" --help")
 	})
 	root.AddCommand(c.serveCommand(), c.applyCommand(), c.deployCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
-		c.deleteCommand(), c.logsCommand(), c.versionCommand())
+		c.deleteCommand(), c.logsCommand(), c.trafficCommand(), c.promoteCommand(), c.rollbackCommand(), c.historyCommand(), c.exportCommand(),
+		c.topCommand(), c.replayCommand(),
+		c.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }
@@ -154,6 +162,8 @@ func kindArgument(s string) (api.Kind, bool) {
 		return api.KindModel, true
 	case "function", "functions":
 		return api.KindFunction, true
+	case "traffic":
+		return api.KindTraffic, true
 	}
 	return "", false
 }
@@ -164,6 +174,14 @@ func (c *cli) names(ctx context.Context, kind api.Kind) []string {
 	defer cancel()
 	var all []string
 	switch kind {
+	case api.KindTraffic:
+		var list api.TrafficList
+		if c.get(ctx, "/v1/traffic", &list) != nil {
+			return nil
+		}
+		for i := range list.Traffic {
+			all = append(all, list.Traffic[i].Spec.Model)
+		}
 	case api.KindModel:
 		var list api.ModelList
 		if c.get(ctx, "/v1/models", &list) != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,29 +13,37 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway"
+	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/server"
 )
 
 func (c *cli) serveCommand() *cobra.Command {
 	cfg := server.Config{Version: buildVersion().Version}
-	maxBody, cache, epoch := "64MiB", "256MiB", defaultEpoch
+	maxBody, cache, epoch, logBytes := "64MiB", "256MiB", defaultEpoch, "1GiB"
 	cmd := &cobra.Command{
 		Use:   "serve [--config FILE|DIR]",
 		Short: "Run a gateway",
 		Long: `Run a gateway: functions on --listen, the admin API and metrics on --admin.
 
 --config names manifests to apply at the start: a file, or a directory with manifests and model directories. It may be given
-several times. The gateway runs until it gets SIGTERM or SIGINT; it then answers what it has accepted, and stops its replicas.
+several times. --models names a directory that is watched: a version of a model is what lies in NAME/VERSION below it, and of each
+model the newest is served, unless its traffic rules say otherwise. The gateway runs until it gets SIGTERM or SIGINT; it then
+answers what it has accepted, and stops its replicas.
 
 Models that name the same --device take turns on it.
 
-What selection policies learn from feedback is kept in --store, or with --data-dir in its file state.db. The address of a Redis
-server that asks for a password is better given in XEBEC_STORE than on the command line, which other users can read.`,
+What is declared, who declared it, and what selection policies learn from feedback is kept in --store, else in the file state.db of
+--data-dir, and is there again after a restart. The address of a Redis server that asks for a password is better given in XEBEC_STORE
+than on the command line, which other users can read. --data-dir none keeps nothing.
+
+The admin port is served on other addresses than loopback only with TLS and to callers with a token: --admin-token-file,
+--admin-cert and --admin-key.`,
 		Example: `  xebec serve --config models/
   xebec serve --listen 0.0.0.0:1337 --data-dir /var/lib/xebec --config /etc/xebec
   xebec serve --config models/ --device gpu0,gpu1
-  xebec serve --config models/ --store redis://127.0.0.1:6379 --cache 1GiB`,
+  xebec serve --config models/ --store redis://127.0.0.1:6379 --cache 1GiB
+  xebec serve --models /srv/models --inference-log /var/log/xebec`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -71,8 +80,23 @@ server that asks for a password is better given in XEBEC_STORE than on the comma
 			if cfg.Contexts < 1 || cfg.Contexts > maxContexts {
 				return usagef("--contexts %d: expected 1 to %d", cfg.Contexts, maxContexts)
 			}
+			if cmd.Flags().Changed("token-file") || cmd.Flags().Changed("ca") {
+				return usagef("--token-file and --ca are for commands that call a gateway: serve takes --admin-token-file, --admin-cert and --admin-key")
+			}
 			if !cmd.Flags().Changed("store") {
 				cfg.Store = c.getenv("XEBEC_STORE")
+			}
+			if cfg.InferenceLogBytes, err = parseBytes(logBytes, minLogBytes, maxLogBytes); err != nil {
+				return usagef("--inference-log-max %s: %w", logBytes, err)
+			}
+			if cfg.ModelsEvery < minModelsEvery || cfg.ModelsEvery > maxModelsEvery {
+				return usagef("--models-interval %s: expected %s to %s", cfg.ModelsEvery, minModelsEvery, maxModelsEvery)
+			}
+			if !cmd.Flags().Changed("data-dir") {
+				cfg.DataDir = c.defaultDataDir()
+			}
+			if cfg.DataDir == noDataDir {
+				cfg.DataDir = ""
 			}
 			return server.Run(cmd.Context(), cfg)
 		},
@@ -80,7 +104,14 @@ server that asks for a password is better given in XEBEC_STORE than on the comma
 	flags := cmd.Flags()
 	flags.StringArrayVar(&cfg.Manifests, "config", nil, "manifest, or directory of manifests and model directories, to apply at the start")
 	flags.StringVar(&cfg.Listen, "listen", defaultServer, "address of the function port")
-	flags.StringVar(&cfg.DataDir, "data-dir", "", "directory for the gateway's own files; without one nothing is kept")
+	flags.StringVar(&cfg.DataDir, "data-dir", "", `directory for the gateway's own files, or "none" to keep nothing (XEBEC_DATA_DIR) (default xebec in $XDG_STATE_HOME or ~/.local/state)`)
+	flags.StringArrayVar(&cfg.Models, "models", nil, "directory to watch for models, in NAME/VERSION; may be given several times")
+	flags.DurationVar(&cfg.ModelsEvery, "models-interval", time.Second, "how often to look at them")
+	flags.StringVar(&cfg.InferenceLog, "inference-log", "", "directory for the inference log of functions that declare one; none is kept without")
+	flags.StringVar(&logBytes, "inference-log-max", logBytes, "bound of the inference log, in bytes or with KiB, MiB, GiB")
+	flags.StringVar(&cfg.AdminTokenFile, "admin-token-file", "", "file with the tokens that the admin port asks for, one a line, TOKEN or NAME:TOKEN; mode 0600")
+	flags.StringVar(&cfg.AdminCert, "admin-cert", "", "certificate of the admin port, PEM")
+	flags.StringVar(&cfg.AdminKey, "admin-key", "", "its key, PEM")
 	flags.StringVar(&cfg.Python, "python", "", `interpreter that "python" means in commands of models that name no environment (default python3)`)
 	flags.StringVar(&cfg.LogLevel, "log-level", "info", "least severe log entries to write: debug, info, warn, error")
 	flags.StringVar(&maxBody, "max-body", maxBody, "largest request body, in bytes or with KiB, MiB, GiB")
@@ -88,7 +119,7 @@ server that asks for a password is better given in XEBEC_STORE than on the comma
 	flags.DurationVar(&epoch, "epoch", epoch, "how often to plan which models answer whom and how; 0 turns planning off")
 	flags.StringSliceVar(&cfg.Devices, "device", nil, "name of a device that models may share, several with commas (default the NVIDIA devices of this machine, as gpu0 and so on)")
 	flags.StringVar(&cache, "cache", cache, "memory for the prediction cache, in bytes or with KiB, MiB, GiB; 0 turns it off")
-	flags.StringVar(&cfg.Store, "store", "", "where what policies learn is kept: a file, or redis://HOST:PORT, which gateways may share (XEBEC_STORE) (default state.db in --data-dir, nowhere without one)")
+	flags.StringVar(&cfg.Store, "store", "", "where what is declared and learned is kept: a file, or redis://HOST:PORT, which gateways may share (XEBEC_STORE) (default state.db in --data-dir)")
 	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", gateway.DefaultJoins, "how many of the last queries feedback may be about by their ids; 0 for none")
 	flags.IntVar(&cfg.Contexts, "contexts", learned.DefaultContexts, "how many contexts of each function have what was learned in memory")
 	return cmd
@@ -99,7 +130,29 @@ const (
 	maxCacheBytes     = 1 << 40
 	maxFeedbackWindow = 1 << 24
 	maxContexts       = 1 << 22
+	minLogBytes       = inferlog.MinMaxBytes
+	maxLogBytes       = 1 << 50
+	minModelsEvery    = 10 * time.Millisecond
+	maxModelsEvery    = time.Hour
 )
+
+// noDataDir is what --data-dir is called where nothing is to be kept.
+const noDataDir = "none"
+
+// defaultDataDir is where a gateway keeps its files unless it is told: where the XDG base directory specification puts a program's
+// state. Where there is no home nothing is kept.
+func (c *cli) defaultDataDir() string {
+	if dir := c.getenv("XEBEC_DATA_DIR"); dir != "" {
+		return dir
+	}
+	if dir := c.getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "xebec")
+	}
+	if home := c.getenv("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "xebec")
+	}
+	return ""
+}
 
 // What --epoch may be, beside 0: with shorter ones planning costs more than it gains, with longer ones a plan is about a load
 // that is gone.
@@ -141,7 +194,7 @@ func parseBytes(s string, low, high int64) (int64, error) {
 		}
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < low || n > high/unit {
+	if err != nil || n < 0 || n > high/unit || n*unit < low {
 		return 0, fmt.Errorf("expected %d to %d bytes, such as 64MiB", low, high)
 	}
 	return n * unit, nil

@@ -1,0 +1,103 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"go.uber.org/zap"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+const (
+	// maxAuditNames and maxAuditErrorBytes keep a line that tells of thousands of objects a line.
+	maxAuditNames      = 50
+	maxAuditErrorBytes = 500
+	// aboutKey is where a handler leaves what its call is about.
+	aboutKey = "xebec.about"
+)
+
+// subject is what a call is about.
+type subject struct {
+	what   []string
+	dryRun bool
+}
+
+// about notes, for the audit, what a call would change; a dry run changes nothing, and is not told of.
+func about(c *app.RequestContext, dryRun bool, what ...string) {
+	c.Set(aboutKey, subject{what, dryRun})
+}
+
+// audited writes a line about each call of next: who asked for what from where, and what became of it. Also a call that was refused gets
+// one, for what was tried is of interest when it is asked who broke something.
+func (h *handlers) audited(action string, next handler) handler {
+	if h.options.Log == nil {
+		return next
+	}
+	log := h.options.Log.Named("audit")
+	return func(ctx context.Context, c *app.RequestContext) (any, error) {
+		value, err := next(ctx, c)
+		of, _ := c.Value(aboutKey).(subject)
+		if of.dryRun {
+			return value, err
+		}
+		caller := CallerOf(ctx)
+		fields := []zap.Field{
+			zap.String("user", caller.Name), zap.String("address", caller.Address), zap.String("action", action), zap.Strings("what", few(of.what)),
+		}
+		if err != nil {
+			code := api.Internal
+			var known *api.Error
+			if errors.As(err, &known) {
+				code = known.Code
+			}
+			message := err.Error()
+			if len(message) > maxAuditErrorBytes {
+				message = strings.ToValidUTF8(message[:maxAuditErrorBytes], "") + "…"
+			}
+			log.Warn("refused or failed", append(fields, zap.String("outcome", code.String()), zap.String("error", message))...)
+			return value, err
+		}
+		changes, _ := value.(api.Changes)
+		became := make([]string, len(changes.Changes))
+		for i, ch := range changes.Changes {
+			became[i] = objectName(ch.Kind, ch.Name, ch.Version) + " " + string(ch.Action)
+		}
+		log.Info("changed", append(fields, zap.String("outcome", api.OK.String()), zap.Strings("changes", few(became)))...)
+		return value, nil
+	}
+}
+
+func few(all []string) []string {
+	if len(all) <= maxAuditNames {
+		return all
+	}
+	return append(all[:maxAuditNames:maxAuditNames], fmt.Sprintf("… and %d more", len(all)-maxAuditNames))
+}
+
+// objectName is "Model digits@3", "Function digits".
+func objectName(kind api.Kind, name, version string) string {
+	if version != "" {
+		name += "@" + version
+	}
+	return string(kind) + " " + name
+}
+
+// namesOf are the names of a set's objects.
+func namesOf(set *manifest.Set) []string {
+	all := make([]string, 0, set.Len())
+	for i := range set.Models {
+		all = append(all, objectName(api.KindModel, set.Models[i].Name, set.Models[i].Version))
+	}
+	for i := range set.Functions {
+		all = append(all, objectName(api.KindFunction, set.Functions[i].Name, ""))
+	}
+	for i := range set.Traffic {
+		all = append(all, objectName(api.KindTraffic, set.Traffic[i].Model, ""))
+	}
+	return all
+}

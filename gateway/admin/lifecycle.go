@@ -1,0 +1,168 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+const (
+	// DefaultHistory fills a screen or two.
+	DefaultHistory = 50
+	// MaxHistory bounds what one answer has to hold.
+	MaxHistory = 1000
+)
+
+func (h *handlers) traffics(ctx context.Context, c *app.RequestContext) (any, error) {
+	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	all, err := h.control.Traffic(ctx, "")
+	return api.TrafficList{Traffic: notNil(all)}, err
+}
+
+func (h *handlers) traffic(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "model")
+	if err != nil {
+		return nil, err
+	}
+	one, err := h.control.Traffic(ctx, name)
+	return api.TrafficList{Traffic: notNil(one)}, err
+}
+
+// trafficOf is a model's traffic for a description of it; nil when the model has gone since.
+func (h *handlers) trafficOf(ctx context.Context, model string) (*api.TrafficStatus, error) {
+	one, err := h.control.Traffic(ctx, model)
+	switch {
+	case err != nil && !isNotFound(err):
+		return nil, err
+	case err != nil || len(one) == 0:
+		return nil, nil
+	}
+	return &one[0], nil
+}
+
+func (h *handlers) deleteTraffic(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "model")
+	if err != nil {
+		return nil, err
+	}
+	about(c, false, objectName(api.KindTraffic, name, ""))
+	changes, err := h.control.Delete(ctx, api.KindTraffic, api.ModelID{Name: name})
+	return api.Changes{Changes: notNil(changes)}, err
+}
+
+func (h *handlers) promote(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "model")
+	if err != nil {
+		return nil, err
+	}
+	var request struct {
+		Version *string `json:"version"`
+	}
+	if err = jsonBody(c, &request, `{} or {"version": "4"}`); err != nil {
+		return nil, err
+	}
+	version, err := optionalVersion("version", request.Version)
+	if err != nil {
+		return nil, err
+	}
+	about(c, false, objectName(api.KindModel, name, version))
+	changes, err := h.control.Promote(ctx, name, version)
+	return api.Changes{Changes: notNil(changes)}, err
+}
+
+func (h *handlers) rollback(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "model")
+	if err != nil {
+		return nil, err
+	}
+	var request struct {
+		To     *string `json:"to"`
+		Reason string  `json:"reason"`
+	}
+	if err = jsonBody(c, &request, `{} or {"to": "3", "reason": "…"}`); err != nil {
+		return nil, err
+	}
+	to, err := optionalVersion("to", request.To)
+	if err != nil {
+		return nil, err
+	}
+	reason := strings.TrimSpace(request.Reason)
+	if len(reason) > api.MaxReasonBytes || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
+		return nil, api.Errorf(api.InvalidArgument, "reason %.60q: expected one line of at most %d bytes", reason, api.MaxReasonBytes)
+	}
+	about(c, false, strings.TrimSuffix(fmt.Sprintf("%s: %s", objectName(api.KindModel, name, to), reason), ": "))
+	changes, err := h.control.Rollback(ctx, name, to, reason)
+	return api.Changes{Changes: notNil(changes)}, err
+}
+
+// optionalVersion checks a version that may be left out, but not be empty: whoever sends "" has lost it on the way.
+func optionalVersion(field string, given *string) (string, error) {
+	if given == nil {
+		return "", nil
+	}
+	if err := api.CheckVersion(*given); err != nil {
+		return "", api.Errorf(api.InvalidArgument, "%s: %w", field, err)
+	}
+	return *given, nil
+}
+
+func (h *handlers) history(ctx context.Context, c *app.RequestContext) (any, error) {
+	return h.events(ctx, c, "")
+}
+
+func (h *handlers) historyOf(ctx context.Context, c *app.RequestContext) (any, error) {
+	name, err := nameOf(c, "model or function", "limit")
+	if err != nil {
+		return nil, err
+	}
+	return h.events(ctx, c, name)
+}
+
+func (h *handlers) events(ctx context.Context, c *app.RequestContext, name string) (any, error) {
+	q, err := query(c, "limit")
+	if err != nil {
+		return nil, err
+	}
+	limit := DefaultHistory
+	if given, ok := q["limit"]; ok {
+		if limit, err = strconv.Atoi(given); err != nil || limit < 1 || limit > MaxHistory {
+			return nil, api.Errorf(api.InvalidArgument, "the query parameter limit=%.20q: expected 1 to %d", given, MaxHistory)
+		}
+	}
+	events, err := h.control.History(ctx, name, limit)
+	return api.History{Events: notNil(events)}, err
+}
+
+// export answers everything that is declared as YAML, or as JSON where the Accept header names that.
+func (h *handlers) export(ctx context.Context, c *app.RequestContext) (any, error) {
+	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	set, err := h.control.Export(ctx)
+	if err != nil {
+		return nil, err
+	}
+	encode, contentType := set.YAML, "application/yaml"
+	if strings.Contains(string(c.Request.Header.Peek("Accept")), "application/json") {
+		encode, contentType = set.JSON, "application/json"
+	}
+	body := []byte("# Nothing is declared.\n") // the one set that has no YAML
+	if set.Len() > 0 || contentType != "application/yaml" {
+		if body, err = encode(); err != nil {
+			return nil, fmt.Errorf("what is declared cannot be written: %w", err)
+		}
+	}
+	c.Response.Header.Set("Cache-Control", "no-store")
+	c.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	c.Data(200, contentType, body)
+	return nil, nil
+}

@@ -1,0 +1,104 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+// What is exported is what apply takes, in either form.
+func TestExportCanBeApplied(t *testing.T) {
+	f := &fake{}
+	e := engine(f)
+	for accept, contentType := range map[string]string{"": "application/yaml", "application/yaml": "application/yaml", "application/json": "application/json"} {
+		got := ask(e, "GET", "/v1/export", "", "Accept: "+accept)
+		if ct := string(got.Header().ContentType()); got.Code != 200 || ct != contentType {
+			t.Fatalf("Accept %q: %d %s", accept, got.Code, ct)
+		}
+		set, err := manifest.Decode("export", got.Body.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]api.FunctionSpec{function().Spec}, set.Functions); diff != "" {
+			t.Errorf("Accept %q (-want +got):\n%s", accept, diff)
+		}
+		if again := ask(e, "POST", "/v1/apply", got.Body.String(), "Content-Type: "+contentType); again.Code != 200 || f.applied.Functions[0].Name != "digits" {
+			t.Errorf("it is not taken back: %d %s", again.Code, again.Body)
+		}
+	}
+}
+
+func TestExportOfNothing(t *testing.T) {
+	e := engine(&fake{nothing: true})
+	for accept, want := range map[string]string{"": "# Nothing is declared.\n", "application/json": "[]\n"} {
+		if got := ask(e, "GET", "/v1/export", "", "Accept: "+accept); got.Code != 200 || got.Body.String() != want {
+			t.Errorf("Accept %q: got %d %q, want %q", accept, got.Code, got.Body, want)
+		}
+	}
+}
+
+func TestWhoAsks(t *testing.T) {
+	for header, want := range map[string]string{"": "0.0.0.0", "Xebec-User: ann@laptop": "ann@laptop (0.0.0.0)", "Xebec-User: Ännchen @ Köln ": "Ännchen @ Köln (0.0.0.0)"} {
+		f := &fake{}
+		ask(engine(f), "POST", "/v1/models/m/promote", "{}", asJSON, header)
+		if got := f.caller.String(); got != want {
+			t.Errorf("%s: got %q, want %q", header, got, want)
+		}
+	}
+}
+
+// Every change leaves one line, also one that was refused; questions and dry runs leave none.
+func TestAudit(t *testing.T) {
+	core, lines := observer.New(zap.DebugLevel)
+	const who = "Xebec-User: ann@laptop"
+	f := &fake{}
+	e := engineWith(f, Options{Log: zap.New(core)})
+	many := strings.Builder{}
+	for i := range maxAuditNames + 2 {
+		fmt.Fprintf(&many, "---\n%s", strings.Replace(document, "digits", fmt.Sprintf("f%d", i), 1))
+	}
+	for _, c := range []struct {
+		method, path, body, header string
+		err                        error
+		want                       string
+	}{
+		{"GET", "/v1/models", "", asJSON, nil, ""},
+		{"GET", "/v1/export", "", asJSON, nil, ""},
+		{"POST", "/v1/apply?dry_run=true", document, asYAML, nil, ""},
+		{"POST", "/v1/apply?dry_run=true", document, asYAML, errors.New("no"), ""},
+		{"POST", "/v1/apply", document, asYAML, nil, "info audit changed user=ann@laptop address=0.0.0.0 action=apply what=[Function digits] outcome=ok changes=[Function digits updated]"},
+		{"POST", "/v1/apply", many.String(), asYAML, nil, "… and 2 more] outcome=ok changes=[Function f0 updated"},
+		{"POST", "/v1/apply", document, asYAML, api.Errorf(api.Conflict, "somebody else was first"), "warn audit refused or failed user=ann@laptop address=0.0.0.0 action=apply what=[Function digits] outcome=conflict error=somebody else was first"},
+		{"POST", "/v1/apply", "kind: Widget", asYAML, nil, "action=apply what=[] outcome=invalid_argument error=manifest:1:7"},
+		{"POST", "/v1/apply", document, asYAML, errors.New(strings.Repeat("ä", 300)), "error=" + strings.Repeat("ä", 250) + "…"},
+		{"POST", "/v1/deploy", `{"dir": "/models/digits"}`, asJSON, nil, "action=deploy what=[/models/digits] outcome=ok changes=[Model digits-svm@1 unchanged]"},
+		{"DELETE", "/v1/models/m?version=2", "", asJSON, nil, "action=delete what=[Model m@2] outcome=ok changes=[Model m@2 deleted]"},
+		{"DELETE", "/v1/functions/digits", "", asJSON, nil, "action=delete what=[Function digits] outcome=ok"},
+		{"DELETE", "/v1/traffic/m", "", asJSON, nil, "action=delete what=[Traffic m] outcome=ok"},
+		{"POST", "/v1/models/m/promote", `{"version": "4"}`, asJSON, nil, "action=promote what=[Model m@4] outcome=ok changes=[Traffic m@4 updated]"},
+		{"POST", "/v1/models/m/rollback", `{"reason": "wrong sevens"}`, asJSON, nil, "action=rollback what=[Model m: wrong sevens] outcome=ok"},
+	} {
+		f.err = c.err
+		ask(e, c.method, c.path, c.body, c.header, who)
+		var got []string
+		for _, entry := range lines.TakeAll() {
+			line := fmt.Sprintf("%s %s %s", entry.Level, entry.LoggerName, entry.Message)
+			fields := entry.ContextMap()
+			for _, field := range entry.Context {
+				line += fmt.Sprintf(" %s=%v", field.Key, fields[field.Key])
+			}
+			got = append(got, line)
+		}
+		if len(got) > 1 || (c.want == "") != (len(got) == 0) || c.want != "" && !strings.Contains(got[0], c.want) {
+			t.Errorf("%s %s: got %q\nwant %q in it", c.method, c.path, got, c.want)
+		}
+	}
+}

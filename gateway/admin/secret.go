@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+)
+
+// settled is how old a file's last change must be before its time says that nothing has changed since: two changes within one tick of the
+// file system's clock have the same time.
+const settled = 2 * time.Second
+
+// secretFile is a small file that is read again when it changes. It is not safe for several goroutines at once.
+type secretFile struct {
+	path string
+	// what names it in errors, "token file"; maxBytes bounds it.
+	what     string
+	maxBytes int64
+	// forbidden are the permission bits that it must not have, mend what chmod is to be told when it has one.
+	forbidden os.FileMode
+	mend      string
+	now       func() time.Time
+
+	seen os.FileInfo // as it was when it was read last; nil: read it again
+}
+
+// changed reports whether the file is another than it was, or may be.
+func (f *secretFile) changed() bool {
+	if f.seen == nil {
+		return true
+	}
+	info, err := os.Stat(f.path)
+	return err != nil || !os.SameFile(info, f.seen) || !info.ModTime().Equal(f.seen.ModTime()) || info.Size() != f.seen.Size() ||
+		info.Mode() != f.seen.Mode() || owner(info) != owner(f.seen)
+}
+
+// read returns the file's content. What is checked and what is read is the same open file, whatever becomes of its name meanwhile.
+func (f *secretFile) read() ([]byte, error) {
+	f.seen = nil
+	// Without O_NONBLOCK a named pipe would hold up whoever opens it.
+	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the %s cannot be opened: %w", f.what, err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("the %s cannot be looked at: %w", f.what, err)
+	}
+	if err := f.check(info); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, f.maxBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the %s cannot be read: %w", f.what, err)
+	case int64(len(data)) > f.maxBytes:
+		return nil, fmt.Errorf("the %s %s has more than %d bytes: is it the right file?", f.what, f.path, f.maxBytes)
+	}
+	if f.now().Sub(info.ModTime()) > settled {
+		f.seen = info
+	}
+	return data, nil
+}
+
+func (f *secretFile) check(info os.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("the %s %s is not a regular file", f.what, f.path)
+	}
+	if uid, own := owner(info), os.Geteuid(); uid != own && uid != 0 {
+		return fmt.Errorf("the %s %s belongs to user %d, who could change it: it must belong to user %d, who runs this program, or to root: chown it",
+			f.what, f.path, uid, own)
+	}
+	if open := info.Mode().Perm() & f.forbidden; open != 0 {
+		return fmt.Errorf("the %s %s has mode %04o, which lets others at it: chmod %s %s", f.what, f.path, info.Mode().Perm(), f.mend, f.path)
+	}
+	return nil
+}
+
+// owner is the user that a file belongs to.
+func owner(info os.FileInfo) int {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Uid)
+	}
+	return -1
+}

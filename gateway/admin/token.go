@@ -1,0 +1,198 @@
+package admin
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Limits of token files.
+const (
+	// MinTokenBytes is what cannot be guessed, if it is random: 16 characters of base64 have 96 bits.
+	MinTokenBytes = 16
+	// MaxTokenBytes is more than any issuer's token has, and less than a header may.
+	MaxTokenBytes = 4096
+	// maxTokens and maxTokenFileBytes bound what one request is compared with.
+	maxTokens         = 256
+	maxTokenFileBytes = 64 << 10
+	maxTokenNameBytes = 64
+)
+
+// everyRefusal is how often refused requests are logged at most: whoever guesses tokens does not fill the disk.
+const everyRefusal = time.Second
+
+// Tokens are those of a token file, one a line: TOKEN or NAME:TOKEN. Empty lines and those that begin with # are no tokens. The file must be
+// a regular one that belongs to the user who runs the program, or to root, and that nobody else has any permission on. It is looked at for
+// every request, so that a token is given, renewed or taken back without a restart; while the file is gone or is not what it should be,
+// nobody is let in. Any number of goroutines may use it.
+type Tokens struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	file  secretFile
+	known []token
+	err   error // of the last reading
+
+	refused, untold uint64
+	toldAt          time.Time
+}
+
+// token is what is kept of one: its hash, so that neither a core dump nor the time that a comparison takes tells it.
+type token struct {
+	name string
+	hash [sha256.Size]byte
+}
+
+// OpenTokens reads the tokens of a file.
+func OpenTokens(path string) (*Tokens, error) { return openTokens(path, time.Now) }
+
+func openTokens(path string, now func() time.Time) (*Tokens, error) {
+	t := &Tokens{now: now, file: tokenFile(path, now)}
+	t.load()
+	if t.err != nil {
+		return nil, t.err
+	}
+	return t, nil
+}
+
+func tokenFile(path string, now func() time.Time) secretFile {
+	return secretFile{path: path, what: "token file", maxBytes: maxTokenFileBytes, forbidden: 0o077, mend: "600", now: now}
+}
+
+// ReadToken returns the first token of a file, for a client to show. The file is held to the same rules as a gateway's.
+func ReadToken(path string) (string, error) {
+	file := tokenFile(path, time.Now)
+	data, err := file.read()
+	if err != nil {
+		return "", err
+	}
+	first := ""
+	err = eachToken(path, data, func(_, secret string) {
+		if first == "" {
+			first = secret
+		}
+	})
+	return first, err
+}
+
+func (t *Tokens) load() {
+	data, err := t.file.read()
+	t.known, t.err = nil, err
+	if err != nil {
+		return
+	}
+	t.err = eachToken(t.file.path, data, func(name, secret string) {
+		t.known = append(t.known, token{name: name, hash: sha256.Sum256([]byte(secret))})
+	})
+	if t.err != nil {
+		t.known = nil
+	}
+}
+
+// eachToken calls do for each line with a token. No error has any part of a token in it.
+func eachToken(path string, data []byte, do func(name, secret string)) error {
+	seen := map[string]int{}
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		text := strings.TrimSpace(string(line))
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		name, secret, named := strings.Cut(text, ":")
+		if !named {
+			name, secret = "", text
+		}
+		secret = strings.TrimSpace(secret)
+		switch {
+		case named && (name == "" || len(name) > maxTokenNameBytes || strings.Trim(name, nameCharacters) != ""):
+			return fmt.Errorf("the token file %s, line %d: the name before the colon: expected 1 to %d letters, digits and ._@-", path, number, maxTokenNameBytes)
+		case len(secret) < MinTokenBytes || len(secret) > MaxTokenBytes:
+			return fmt.Errorf("the token file %s, line %d: the token has %d bytes: expected %d to %d; openssl rand -base64 32 makes one",
+				path, number, len(secret), MinTokenBytes, MaxTokenBytes)
+		case strings.Trim(strings.TrimRight(secret, "="), tokenCharacters) != "":
+			return fmt.Errorf("the token file %s, line %d: the token has characters that a header does not take: expected letters, digits and -._~+/, and = at its end",
+				path, number)
+		case seen[secret] > 0:
+			return fmt.Errorf("the token file %s: lines %d and %d have the same token: leave one out", path, seen[secret], number)
+		case len(seen) == maxTokens:
+			return fmt.Errorf("the token file %s has more than %d tokens", path, maxTokens)
+		}
+		seen[secret] = number
+		do(name, secret)
+	}
+	if len(seen) == 0 {
+		return fmt.Errorf("the token file %s has no token in it: expected one a line, TOKEN or NAME:TOKEN; openssl rand -base64 32 makes one", path)
+	}
+	return nil
+}
+
+// The characters of tokens are those of RFC 6750, section 2.1 (b64token).
+const (
+	alphanumeric    = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	tokenCharacters = alphanumeric + "-._~+/"
+	nameCharacters  = alphanumeric + "-._@"
+)
+
+// errNoToken is what is wrong with a request that shows none.
+var errNoToken = errors.New("this admin port asks for a token: send \"Authorization: Bearer TOKEN\", with xebec --token-file FILE or XEBEC_TOKEN_FILE")
+
+// errWrongToken does not say what is wrong with it.
+var errWrongToken = errors.New("the token is not one of this gateway's, or is one no longer: see --token-file")
+
+// errNoTokens hides from callers what is wrong with the file; the log has it.
+var errNoTokens = errors.New("nobody is let in, for the gateway's token file is not what it should be: the gateway's log says why")
+
+// Check judges the value of an Authorization header. It returns the name of the token, which may be empty, or what to tell the caller;
+// detail is for the log, and nil where there is nothing more to say.
+func (t *Tokens) Check(authorization string) (name string, refusal, detail error) {
+	secret, ok := bearer(authorization)
+	hash := sha256.Sum256([]byte(secret))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.file.changed() {
+		t.load()
+	}
+	if t.err != nil {
+		return "", errNoTokens, t.err
+	}
+	if !ok {
+		return "", errNoToken, nil
+	}
+	found := 0
+	for i := range t.known {
+		// All are compared, so that the time says nothing of which one it was.
+		same := subtle.ConstantTimeCompare(hash[:], t.known[i].hash[:])
+		found = subtle.ConstantTimeSelect(same, i+1, found)
+	}
+	if found == 0 {
+		return "", errWrongToken, nil
+	}
+	return t.known[found-1].name, nil, nil
+}
+
+// bearer takes the token out of "Bearer TOKEN"; the scheme's case does not matter (RFC 9110, section 11.1).
+func bearer(authorization string) (string, bool) {
+	scheme, secret, ok := strings.Cut(authorization, " ")
+	secret = strings.TrimSpace(secret)
+	return secret, ok && strings.EqualFold(scheme, "Bearer") && secret != "" && len(secret) <= MaxTokenBytes
+}
+
+// refuse counts a refused request. It says whether it is to be logged, how many were refused since one was, and how many ever.
+func (t *Tokens) refuse() (tell bool, since, ever uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refused++
+	t.untold++
+	since = t.untold
+	now := t.now()
+	if tell = t.toldAt.IsZero() || now.Sub(t.toldAt) >= everyRefusal; tell {
+		t.toldAt, t.untold = now, 0
+	}
+	return tell, since, t.refused
+}

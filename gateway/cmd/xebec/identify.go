@@ -1,0 +1,130 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/xebec-serving/xebec/gateway/admin"
+)
+
+// maxCABytes bounds a file of certificates; the largest that systems have is a quarter of it.
+const maxCABytes = 1 << 20
+
+// credentials are what a gateway beyond loopback asks for, read when the first request is made: completion and serve make none.
+type credentials struct {
+	once  sync.Once
+	token string
+	user  string
+	err   error
+}
+
+// identify adds to a request for the admin port who asks, and the token.
+func (c *cli) identify(req *http.Request) error {
+	c.credentials.once.Do(c.readCredentials)
+	if c.credentials.err != nil {
+		return c.credentials.err
+	}
+	if c.credentials.user != "" {
+		req.Header.Set("Xebec-User", c.credentials.user)
+	}
+	if c.credentials.token == "" {
+		return nil
+	}
+	if req.URL.Scheme != "https" && !loopbackHost(req.URL.Hostname()) {
+		return usagef("--token-file is not used with http://%s: everybody between here and there could read the token: say --admin https://%s", req.URL.Host, req.URL.Host)
+	}
+	req.Header.Set("Authorization", "Bearer "+c.credentials.token)
+	return nil
+}
+
+func (c *cli) readCredentials() {
+	if c.tokenFile != "" {
+		token, err := admin.ReadToken(c.tokenFile)
+		if err != nil {
+			c.credentials.err = fmt.Errorf("--token-file: %w", err)
+			return
+		}
+		c.credentials.token = token
+	}
+	if c.ca != "" {
+		c.credentials.err = c.trust()
+	}
+}
+
+// whoAsks is how this program says who runs it.
+func (c *cli) whoAsks() string {
+	host, _ := os.Hostname() // a machine without a name has users all the same
+	user := c.env("USER", c.env("LOGNAME", ""))
+	if user == "" {
+		user = fmt.Sprintf("uid%d", os.Getuid())
+	}
+	return callerName(user, host)
+}
+
+// trust makes the certificates of --ca the ones by which TLS ports are known.
+func (c *cli) trust() error {
+	text, err := c.readInput(c.ca, maxCABytes)
+	if err != nil {
+		return fmt.Errorf("--ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return fmt.Errorf("--ca %s: there is no certificate in it: expected PEM, -----BEGIN CERTIFICATE-----", c.ca)
+	}
+	transport, ok := c.http.Transport.(*http.Transport)
+	if !ok {
+		return fmt.Errorf("--ca cannot be used with a transport of type %T", c.http.Transport)
+	}
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return nil
+}
+
+// callerName is "user@host" in plain ASCII, as long as the header Xebec-User may be.
+func callerName(user, host string) string {
+	const most = 64 // of each of them
+	plain := func(s string) string {
+		s = strings.Map(func(r rune) rune {
+			if r <= ' ' || r >= 0x7f {
+				return '_'
+			}
+			return r
+		}, strings.TrimSpace(s))
+		return s[:min(len(s), most-1)]
+	}
+	user, host = plain(user), plain(host)
+	if host == "" {
+		return user
+	}
+	return user + "@" + host
+}
+
+// loopbackHost reports whether what is sent to a host stays on this machine.
+func loopbackHost(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// untrustedError is about a certificate.
+type untrustedError struct{ error }
+
+// notTrusted says what to do about a certificate that is not taken.
+func notTrusted(err error, ca string) error {
+	var verification *tls.CertificateVerificationError
+	var header tls.RecordHeaderError
+	switch {
+	case errors.As(err, &verification) && ca == "":
+		return &untrustedError{fmt.Errorf("the gateway's certificate is not taken: %w: --ca FILE names the certificates to trust", verification.Err)}
+	case errors.As(err, &verification):
+		return &untrustedError{fmt.Errorf("the gateway's certificate is not taken: %w: is --ca %s right?", verification.Err, ca)}
+	case errors.As(err, &header):
+		return &untrustedError{fmt.Errorf("there is no TLS at this address: %w: is it http:// instead of https://?", header)}
+	}
+	return err
+}

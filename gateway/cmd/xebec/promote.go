@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+func (c *cli) promoteCommand() *cobra.Command {
+	var (
+		format string
+		wait   waitOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "promote MODEL[@VERSION]",
+		Short: "Make a version of a model the one that serves",
+		Long: `Make a version of a model the one that serves, and end the model's split, shadow, roll-out and rollback. Without a VERSION it is that
+of the roll-out, split or shadow there is, else the newest one.`,
+		Example: `  xebec promote digits
+  xebec promote digits@4 --wait`,
+		Args:              exactly("MODEL[@VERSION]"),
+		ValidArgsFunction: c.completeVersion,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := api.ParseModelRef(args[0])
+			if err != nil {
+				return usageError{err}
+			}
+			request := map[string]string{}
+			if id.Version != "" {
+				request["version"] = id.Version
+			}
+			return c.move(cmd.Context(), id, "promote", request, format, wait)
+		},
+	}
+	wait.servingFlags(cmd)
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+func (c *cli) rollbackCommand() *cobra.Command {
+	var (
+		format, to, reason string
+		wait               waitOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "rollback MODEL",
+		Short: "Make an older version of a model serve again",
+		Long: `Make an older version of a model serve: that of --to, else the one that served before. The version that serves now, and those between
+the two, are not loaded again until a version that is newer may serve, or one is promoted.`,
+		Example: `  xebec rollback digits
+  xebec rollback digits --to 3 --reason 'takes sevens for ones' --wait`,
+		Args:              exactly("MODEL"),
+		ValidArgsFunction: c.completeName(api.KindModel),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := api.CheckName("model", args[0]); err != nil {
+				return usageError{err}
+			}
+			request := map[string]string{}
+			if cmd.Flags().Changed("to") {
+				if err := api.CheckVersion(to); err != nil {
+					return usagef("--to: %w", err)
+				}
+				request["to"] = to
+			}
+			if reason != "" {
+				request["reason"] = reason
+			}
+			return c.move(cmd.Context(), api.ModelID{Name: args[0], Version: to}, "rollback", request, format, wait)
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "version that is to serve")
+	cmd.Flags().StringVar(&reason, "reason", "", "what is wrong with the version that serves, for people who read the history")
+	wait.servingFlags(cmd)
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+func (w *waitOptions) servingFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the version serves, or cannot")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 2*time.Minute, "how long to wait")
+}
+
+// completeVersion completes MODEL, and then MODEL@VERSION.
+func (c *cli) completeVersion(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	all := c.names(cmd.Context(), api.KindModel)
+	id, err := api.ParseModelRef(typed)
+	if name := id.Name; err == nil || len(typed) > 0 && typed[len(typed)-1] == '@' {
+		if err != nil {
+			name = typed[:len(typed)-1]
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		models, err := c.models(ctx, name)
+		for i := range models {
+			if err == nil {
+				all = append(all, models[i].Spec.ID().String())
+			}
+		}
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
+// move asks for a promotion or a rollback to id's version; an empty one is for the gateway to choose.
+func (c *cli) move(ctx context.Context, id api.ModelID, what string, request map[string]string, format string, wait waitOptions) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	var changes api.Changes
+	if err := c.call(ctx, http.MethodPost, "/v1/models/"+id.Name+"/"+what, "application/json", body, &changes); err != nil {
+		return err
+	}
+	if err := c.printChanges(format, changes); err != nil || !wait.wait {
+		return err
+	}
+	for _, ch := range changes.Changes {
+		if ch.Name == id.Name && ch.Version != "" && id.Version == "" {
+			id.Version = ch.Version
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait.timeout)
+	defer cancel()
+	err = c.waitUntilItServes(waiting, &id, &progress{c: c, began: c.now()})
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		return fmt.Errorf("model %s does not serve after %s (--timeout); the gateway goes on: %q shows how it stands",
+			strings.TrimSuffix(id.String(), "@"), wait.timeout, "xebec describe model "+id.Name)
+	}
+	return err
+}
+
+// waitUntilItServes waits until a model's traffic goes to a version; where none is named, to the one that its rule names by then, which
+// it fills in.
+func (c *cli) waitUntilItServes(ctx context.Context, id *api.ModelID, p *progress) error {
+	tick := time.NewTicker(c.pollEvery)
+	defer tick.Stop()
+	for {
+		t, err := c.trafficOf(ctx, id.Name)
+		if err != nil {
+			return err
+		}
+		if id.Version == "" {
+			id.Version = t.Spec.Serving
+			if id.Version == "" && t.Spec.Rollback != nil {
+				id.Version = t.Spec.Rollback.To
+			}
+		}
+		if id.Version == "" {
+			id.Version = t.Serving
+		}
+		if may, err := c.judge(ctx, *id, p); err != nil || may && t.Serving == id.Version {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// judge says whether a version may serve, and tells how it stands. It fails when the version never will by itself.
+func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (may bool, err error) {
+	if id.Version == "" {
+		p.report(fmt.Sprintf("no version of model %s may serve yet", id.Name))
+		return false, nil
+	}
+	models, err := c.models(ctx, id.Name)
+	if err != nil {
+		return false, err
+	}
+	m := findVersion(models, id)
+	if m == nil {
+		return false, fmt.Errorf("there is no model %s, or no more", id)
+	}
+	phase := m.Version.Phase
+	if phase == "" {
+		phase = api.VersionPhase(m.State)
+	}
+	p.report(fmt.Sprintf("model %s is %s, %d of %d replicas ready", id, phase, m.ReadyReplicas(), m.Spec.Replicas.Min))
+	switch {
+	case phase == api.PhaseRejected:
+		reason := m.Version.Reason
+		if reason == "" {
+			reason = "it did not pass its validation"
+		}
+		return false, errors.New(c.clean(fmt.Sprintf("model %s cannot serve: %s; %q has the details", id, reason, "xebec describe model "+id.Name)))
+	case m.State == api.ModelFailed:
+		return false, c.failure(m)
+	}
+	return phase == api.PhaseAvailable || m.State == api.ModelReady && m.Version.Phase == "", nil
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+func (c *cli) trafficCommand() *cobra.Command {
+	var (
+		edit   trafficEdit
+		format string
+	)
+	cmd := &cobra.Command{
+		Use:   "traffic MODEL",
+		Short: "Show, or change, how a model's queries are divided between its versions",
+		Long: `Show how a model's queries are divided between its versions, and with flags, change it. What no flag names stays as it is.
+
+  --serving  pins the version that answers; "newest" lets it be the newest that may
+  --split    gives another version a part of the answers, in percent, the same contexts always
+  --shadow   asks another version too, for a part of the queries, and compares its answers; nobody is given them
+  --rollout  lets feedback move the answers to another version, within a guard that takes them back
+  --label    gives a version another name: digits@canary; "canary=" takes it away
+
+"xebec promote" and "xebec rollback" end what is under way.`,
+		Example: `  xebec traffic digits
+  xebec traffic digits --serving 3 --split 4=10
+  xebec traffic digits --rollout 4 --min-feedback 500
+  xebec traffic digits --label canary=4 --clear split`,
+		Args:              exactly("MODEL"),
+		ValidArgsFunction: c.completeName(api.KindModel),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := api.CheckName("model", args[0]); err != nil {
+				return usageError{err}
+			}
+			edit.given = cmd.Flags().Changed
+			if !edit.any() {
+				return c.showTraffic(cmd.Context(), args[0], format)
+			}
+			return c.changeTraffic(cmd.Context(), args[0], format, &edit)
+		},
+	}
+	edit.flags(cmd)
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// trafficEdit is what the flags say of a spec; given reports whether a flag is there.
+type trafficEdit struct {
+	serving, split, shadow, rollout, policy, transition string
+	minFeedback, latest                                 int
+	maxErrorIncrease, maxP99Increase                    float64
+	all                                                 bool
+	specific, labels, clear                             []string
+
+	given func(flag string) bool
+}
+
+// The flags of a roll-out, beside --rollout.
+var rolloutFlags = []string{"policy", "min-feedback", "max-error-increase", "max-p99-increase"}
+
+// clearable are the parts that --clear takes, each with what removes it.
+var clearable = map[string]func(*api.TrafficSpec){
+	"split":    func(t *api.TrafficSpec) { t.Split = nil },
+	"shadow":   func(t *api.TrafficSpec) { t.Shadow = nil },
+	"rollout":  func(t *api.TrafficSpec) { t.Rollout = nil },
+	"serving":  func(t *api.TrafficSpec) { t.Serving = "" },
+	"labels":   func(t *api.TrafficSpec) { t.Labels = nil },
+	"rollback": func(t *api.TrafficSpec) { t.Rollback = nil },
+	"versions": func(t *api.TrafficSpec) { t.Versions = api.VersionPolicy{} },
+}
+
+func (e *trafficEdit) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&e.serving, "serving", "", `version that answers, or "newest"`)
+	f.StringVar(&e.split, "split", "", "VERSION=PERCENT of the answers")
+	f.StringVar(&e.shadow, "shadow", "", "VERSION=PERCENT of the queries, to compare")
+	f.StringVar(&e.rollout, "rollout", "", "version that feedback may move the answers to")
+	f.StringVar(&e.policy, "policy", api.PolicyExp3, "how a roll-out chooses: "+strings.Join(api.RolloutPolicies, ", "))
+	f.IntVar(&e.minFeedback, "min-feedback", api.DefaultMinFeedback, "judged answers of each version before a roll-out is concluded")
+	f.Float64Var(&e.maxErrorIncrease, "max-error-increase", api.DefaultMaxErrorIncrease, "how much higher the new version's mean loss and part of failures may be")
+	f.Float64Var(&e.maxP99Increase, "max-p99-increase", api.DefaultMaxP99Increase, "how much longer its 99th percentile may be: 0.5 is half as long again")
+	f.StringArrayVar(&e.labels, "label", nil, "LABEL=VERSION, or LABEL= to remove it; may be given several times")
+	f.IntVar(&e.latest, "latest", 0, "load this many of the newest versions")
+	f.BoolVar(&e.all, "all", false, "load all versions")
+	f.StringSliceVar(&e.specific, "specific", nil, "load these versions: 3,4")
+	f.StringVar(&e.transition, "transition", "", "availability: load the new version first; resources: unload the old one first")
+	parts := slices.Sorted(maps.Keys(clearable))
+	f.StringArrayVar(&e.clear, "clear", nil, "remove a part of the rule: "+strings.Join(parts, ", ")+"; may be given several times")
+	for flag, words := range map[string][]string{
+		"clear": parts, "policy": api.RolloutPolicies, "transition": {api.TransitionAvailability, api.TransitionResources}, "serving": {"newest"},
+	} {
+		// The only error is a flag that does not exist.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+func (e *trafficEdit) any() bool {
+	others := []string{"serving", "split", "shadow", "rollout", "label", "latest", "all", "specific", "transition", "clear"}
+	return slices.ContainsFunc(slices.Concat(rolloutFlags, others), e.given)
+}
+
+// apply changes what the flags name, and nothing else.
+func (e *trafficEdit) apply(t *api.TrafficSpec) error {
+	for _, part := range e.clear {
+		remove, ok := clearable[part]
+		switch {
+		case !ok:
+			return usagef("--clear %s: expected %s", part, strings.Join(slices.Sorted(maps.Keys(clearable)), ", "))
+		case e.given(part):
+			return usagef("--clear %s and --%s contradict each other", part, part)
+		}
+		remove(t)
+	}
+	if e.given("serving") {
+		switch t.Serving = e.serving; e.serving {
+		case "newest":
+			t.Serving = ""
+		case "":
+			return usagef("--serving is empty: expected a version or newest")
+		}
+	}
+	if e.given("transition") {
+		t.Transition = e.transition
+	}
+	for _, share := range []struct {
+		flag, value string
+		of          **api.VersionShare
+	}{{"split", e.split, &t.Split}, {"shadow", e.shadow, &t.Shadow}} {
+		if !e.given(share.flag) {
+			continue
+		}
+		parsed, err := parseShare(share.flag, share.value)
+		if err != nil {
+			return err
+		}
+		*share.of = parsed
+	}
+	if err := e.applyRollout(t); err != nil {
+		return err
+	}
+	if err := e.applyVersions(t); err != nil {
+		return err
+	}
+	return e.applyLabels(t)
+}
+
+// parseShare reads "4=10": ten percent for version 4.
+func parseShare(flag, value string) (*api.VersionShare, error) {
+	version, percent, ok := strings.Cut(value, "=")
+	p, err := strconv.ParseFloat(strings.TrimSuffix(percent, "%"), 64)
+	if !ok || version == "" || err != nil {
+		return nil, usagef("--%s %q: expected VERSION=PERCENT, such as 4=10", flag, value)
+	}
+	return &api.VersionShare{Version: version, Percent: p}, nil
+}
+
+func (e *trafficEdit) applyRollout(t *api.TrafficSpec) error {
+	of := slices.IndexFunc(rolloutFlags, e.given)
+	if !e.given("rollout") {
+		if of < 0 {
+			return nil
+		}
+		if t.Rollout == nil {
+			return usagef("--%s is about a roll-out, and there is none: say --rollout VERSION", rolloutFlags[of])
+		}
+	}
+	r := api.RolloutSpec{}
+	if t.Rollout != nil {
+		r = *t.Rollout
+	}
+	if e.given("rollout") {
+		r.Version = e.rollout
+	}
+	if e.given("policy") && e.policy != r.Policy.Name {
+		r.Policy = api.PolicySpec{Name: e.policy}
+	}
+	if e.given("min-feedback") {
+		r.Guard.MinFeedback = e.minFeedback
+	}
+	if e.given("max-error-increase") {
+		r.Guard.MaxErrorIncrease = e.maxErrorIncrease
+	}
+	if e.given("max-p99-increase") {
+		r.Guard.MaxP99Increase = e.maxP99Increase
+	}
+	for i, zero := range []bool{e.policy == "", e.minFeedback == 0, e.maxErrorIncrease == 0, e.maxP99Increase == 0} {
+		if zero {
+			return usagef("--%s is empty: leave it out for its default", rolloutFlags[i])
+		}
+	}
+	t.Rollout = &r
+	return nil
+}
+
+func (e *trafficEdit) applyVersions(t *api.TrafficSpec) error {
+	var given []string
+	for _, flag := range []string{"latest", "all", "specific"} {
+		if e.given(flag) {
+			given = append(given, "--"+flag)
+		}
+	}
+	switch {
+	case len(given) == 0:
+		return nil
+	case len(given) > 1:
+		return usagef("%s say different things: expected one of them", strings.Join(given, " and "))
+	case e.given("latest") && e.latest == 0, e.given("all") && !e.all, e.given("specific") && len(e.specific) == 0:
+		return usagef("%s names no version: --clear versions leaves it to where the model comes from", given[0])
+	}
+	t.Versions = api.VersionPolicy{Latest: e.latest, All: e.all, Specific: e.specific}
+	return nil
+}
+
+func (e *trafficEdit) applyLabels(t *api.TrafficSpec) error {
+	if len(e.labels) == 0 {
+		return nil
+	}
+	if t.Labels = maps.Clone(t.Labels); t.Labels == nil {
+		t.Labels = map[string]string{}
+	}
+	for _, given := range e.labels {
+		label, version, ok := strings.Cut(given, "=")
+		if !ok || label == "" {
+			return usagef("--label %q: expected LABEL=VERSION, such as canary=4, or LABEL= to remove it", given)
+		}
+		if t.Labels[label] = version; version == "" {
+			delete(t.Labels, label)
+		}
+	}
+	if len(t.Labels) == 0 {
+		t.Labels = nil
+	}
+	return nil
+}
+
+// traffic asks for the rules of all models that have one, or for how one model stands.
+func (c *cli) traffic(ctx context.Context, model string) ([]api.TrafficStatus, error) {
+	path := "/v1/traffic"
+	if model != "" {
+		if err := api.CheckName("model", model); err != nil {
+			return nil, usageError{err}
+		}
+		path += "/" + model
+	}
+	var list api.TrafficList
+	err := c.get(ctx, path, &list)
+	slices.SortStableFunc(list.Traffic, func(a, b api.TrafficStatus) int { return strings.Compare(a.Spec.Model, b.Spec.Model) })
+	return list.Traffic, err
+}
+
+// trafficOf asks for one model's.
+func (c *cli) trafficOf(ctx context.Context, model string) (*api.TrafficStatus, error) {
+	all, err := c.traffic(ctx, model)
+	if err == nil && len(all) != 1 {
+		err = fmt.Errorf("the admin port at %s answers with %d traffic rules of model %s: expected one; are both of one version?", c.admin, len(all), model)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &all[0], nil
+}
+
+func (c *cli) changeTraffic(ctx context.Context, model, format string, e *trafficEdit) error {
+	now, err := c.trafficOf(ctx, model)
+	if err != nil {
+		return err
+	}
+	spec := now.Spec
+	spec.Model = model
+	if err := e.apply(&spec); err != nil {
+		return err
+	}
+	// The gateway judges it too; here the errors are about what was typed.
+	if spec = spec.WithDefaults(); spec.Validate() != nil {
+		return usageError{spec.Validate()}
+	}
+	changes, err := c.applySet(ctx, &manifest.Set{Traffic: []api.TrafficSpec{spec}}, "", false)
+	if err != nil {
+		return err
+	}
+	return c.printChanges(format, changes)
+}
+
+func (c *cli) showTraffic(ctx context.Context, model, format string) error {
+	t, err := c.trafficOf(ctx, model)
+	if err != nil {
+		return err
+	}
+	if format != formatTable {
+		text, err := json.Marshal(t)
+		if err != nil {
+			return err
+		}
+		return c.print(format, text)
+	}
+	return c.page(func(p *page) error {
+		p.field(0, "Model", model)
+		p.traffic(0, t)
+		p.arms(t)
+		return nil
+	})
+}
+
+func (c *cli) getTraffic(ctx context.Context, model, format string) error {
+	all, err := c.traffic(ctx, model)
+	if err != nil {
+		return err
+	}
+	if format != formatTable {
+		set := &manifest.Set{}
+		for i := range all {
+			set.Traffic = append(set.Traffic, all[i].Spec)
+		}
+		return c.printSet(format, set)
+	}
+	return c.table("MODEL\tSERVING\tRULE\tVERSIONS\tLABELS", len(all), "traffic rules", func(w io.Writer) {
+		for i := range all {
+			t := &all[i]
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Spec.Model, orDash(t.Serving), orDash(strings.Join(rules(&t.Spec), "; ")),
+				orDash(versionsText(t.Spec.Versions)), orDash(labelsText(t.Spec.Labels)))
+		}
+	})
+}
