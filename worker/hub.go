@@ -103,9 +103,13 @@ func Listen(cfg Config) (*Hub, error) {
 	if cfg.MaxSegmentBytes == 0 {
 		cfg.MaxSegmentBytes = DefaultMaxSegmentBytes
 	}
-	if c, err := net.Dial("unix", cfg.Socket); err == nil {
+	if c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: cfg.Socket, Net: "unix"}); err == nil {
+		holder := "another gateway"
+		if cred, err := peer(c); err == nil { // that of whoever listens
+			holder = fmt.Sprintf("another gateway, process %d,", cred.Pid)
+		}
 		c.Close()
-		return nil, fmt.Errorf("the worker socket %s is in use: another gateway runs with the same data directory; choose another --data-dir", cfg.Socket)
+		return nil, fmt.Errorf("the worker socket %s is in use: %s runs with the same data directory; choose another --data-dir", cfg.Socket, holder)
 	} else if errors.Is(err, unix.ECONNREFUSED) {
 		os.Remove(cfg.Socket)
 	}
@@ -113,7 +117,7 @@ func Listen(cfg Config) (*Hub, error) {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket, Net: "unix"})
 	unix.Umask(old)
 	if err != nil {
-		return nil, fmt.Errorf("listen for workers at %s: %w", cfg.Socket, err)
+		return nil, fmt.Errorf("listen for workers at %s: %w; --data-dir chooses another directory", cfg.Socket, err)
 	}
 	h := &Hub{cfg: cfg, ln: ln, expected: map[string]Expectation{}, live: map[*Replica]struct{}{}, greeting: map[*net.UnixConn]struct{}{}, shaking: make(chan struct{}, maxPendingHandshakes)}
 	h.wg.Add(1)
@@ -296,19 +300,24 @@ func (h *Hub) entitled(e Expectation, hello wire.Hello) *wire.Refused {
 }
 
 func peerUID(c *net.UnixConn) (int, error) {
-	raw, err := c.SyscallConn()
+	cred, err := peer(c)
 	if err != nil {
 		return 0, err
 	}
-	var cred *unix.Ucred
+	return int(cred.Uid), nil
+}
+
+// peer is the process at the other end.
+func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
 	var cerr error
 	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, err
+		return nil, err
 	}
-	if cerr != nil {
-		return 0, cerr
-	}
-	return int(cred.Uid), nil
+	return cred, cerr
 }
 
 func signatureDiffers(worker, declared *api.Signature) string {

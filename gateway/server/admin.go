@@ -2,11 +2,12 @@ package server
 
 import (
 	"context"
-	"net"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	hertz "github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/config"
+	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/network/standard"
 	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/admin"
@@ -14,34 +15,44 @@ import (
 )
 
 // newAdmin makes the server of the admin port. It uses Hertz's standard transport: followed logs are streamed, and nothing here
-// is in a hurry.
-func (s *Server) newAdmin(ln net.Listener) *hertz.Hertz {
-	h := hertz.New(
+// is in a hurry. Where a token is asked for, only /healthz does without one: it says nothing but that somebody is there.
+func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
+	options := ln.security.options(s.log)
+	settings := []config.Option{
 		hertz.WithListener(ln), hertz.WithHostPorts(ln.Addr().String()), hertz.WithTransport(standard.NewTransporter),
-		hertz.WithMaxRequestBodySize(admin.MaxBodyBytes), hertz.WithMaxHeaderBytes(64<<10), hertz.WithReadTimeout(30*time.Second),
+		hertz.WithMaxRequestBodySize(admin.MaxBodyBytes), hertz.WithMaxHeaderBytes(64 << 10), hertz.WithReadTimeout(ln.readTimeout),
 		hertz.WithIdleTimeout(time.Minute), hertz.WithExitWaitTime(0), hertz.WithDisablePrintRoute(true), hertz.WithSenseClientDisconnection(true),
-	)
+	}
+	// Hertz itself bounds every request of a connection but the first.
+	settings = append(settings, hertz.WithOnConnect(func(ctx context.Context, conn network.Conn) context.Context {
+		_ = conn.SetReadTimeout(ln.readTimeout) // a connection that is gone is seen by whoever reads it
+		return ctx
+	}))
+	if c := ln.security.certificate; c != nil {
+		settings = append(settings, hertz.WithTLS(c.TLS()))
+	}
+	h := hertz.New(settings...)
 	h.Name = "xebec"
 	h.Use(gateway.RefuseAmbiguousFraming)
-	admin.Register(h, s)
+	admin.Register(h, s, options)
 	h.NoRoute(admin.NoRoute)
 	scrape := obs.NewScrape(s.Read)
-	h.GET("/metrics", func(_ context.Context, c *app.RequestContext) {
+	h.GET("/metrics", options.Guard(func(_ context.Context, c *app.RequestContext) {
 		body, contentType, err := scrape.Render()
 		if err != nil {
 			c.String(500, "%v", err)
 			return
 		}
 		c.Data(200, contentType, body)
-	})
+	}))
 	h.GET("/healthz", func(_ context.Context, c *app.RequestContext) { c.JSON(200, map[string]bool{"live": true}) })
-	h.GET("/readyz", func(_ context.Context, c *app.RequestContext) {
+	h.GET("/readyz", options.Guard(func(_ context.Context, c *app.RequestContext) {
 		ok, why := s.ready()
 		status := 200
 		if !ok {
 			status = 503
 		}
 		c.JSON(status, map[string]any{"ready": ok, "reason": why})
-	})
+	}))
 	return h
 }

@@ -7,67 +7,17 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/gateway/admin"
+	"github.com/xebec-serving/xebec/gateway/registry"
 )
-
-// Apply declares everything in the set, or nothing.
-func (s *Server) Apply(_ context.Context, set *manifest.Set, dryRun bool) ([]api.Change, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return nil, errStopping
-	}
-	changes, err := s.judgeLocked(set)
-	if err != nil || dryRun {
-		return changes, err
-	}
-	var fresh []*deployment
-	for i := range set.Models {
-		if changes[i].Action != api.Created {
-			continue
-		}
-		d, err := s.deploy(set.Models[i])
-		if err != nil {
-			for _, d := range fresh {
-				s.retire(d)
-			}
-			return nil, api.Errorf(api.InvalidArgument, "%w", err)
-		}
-		fresh = append(fresh, d)
-	}
-	for _, d := range fresh {
-		s.models[d.id] = d
-	}
-	var errs []error
-	for i, c := range changes {
-		switch {
-		case c.Kind == api.KindModel && c.Action == api.Updated:
-			errs = append(errs, s.updateLocked(s.models[set.Models[i].ID()], set.Models[i]))
-		case c.Kind == api.KindFunction && c.Action != api.Unchanged:
-			spec := set.Functions[i-len(set.Models)]
-			f := &function{created: time.Now(), stats: new(endpoint), key: s.keys.Add(1)}
-			if old := s.functions[spec.Name]; old != nil {
-				*f = *old
-				s.weighLocked(spec)
-			}
-			f.spec = spec
-			s.functions[spec.Name] = f
-			errs = append(errs, s.declareLocked(f))
-		}
-	}
-	s.configureLocked()
-	s.publishLocked()
-	for _, d := range fresh {
-		errs = append(errs, d.start())
-	}
-	return changes, errors.Join(errs...)
-}
 
 var errStopping = api.Errorf(api.ShuttingDown, "the gateway is stopping: nothing can be changed any more")
 
@@ -88,13 +38,16 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 		if m.Device != "" && s.devices[m.Device] == nil {
 			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, api.FieldErrors{{Path: "device", Message: fmt.Sprintf("there is no device %q here: expected %s", m.Device, s.deviceNames())}})
 		}
+		if f := s.families[m.Name]; f != nil && f.source != sourceApply && len(f.versions) > 0 {
+			return nil, refuse(set, api.KindModel, i, api.Conflict, fmt.Errorf("the model comes from the watched directory %s: put the version there, or give this model another name", f.source))
+		}
 		if d := s.models[m.ID()]; d != nil {
 			c.Action = api.Unchanged
 			m.Dir = d.spec().Dir // a manifest may be applied again from anywhere
-			if field := immutableDiffers(d.spec(), m); field != "" {
+			if field := d.spec().Fixed(m); field != "" {
 				return nil, refuse(set, api.KindModel, i, api.Conflict, api.FieldErrors{{Path: field, Message: "the version exists and has another " + field + ": a version never changes; declare a new version, or delete this one first"}})
 			}
-			if !reflect.DeepEqual(*d.spec(), *m) {
+			if !reflect.DeepEqual(*d.spec(), *m) || d.life.state == registry.Rejected { // its files may have been mended
 				c.Action = api.Updated
 			}
 		}
@@ -107,6 +60,15 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 			models[id.Name] = append(models[id.Name], d.spec())
 		}
 	}
+	traffic := map[string]*api.TrafficSpec{} // by model, as it would be
+	for name, f := range s.families {
+		if f.traffic != nil {
+			traffic[name] = f.traffic
+		}
+	}
+	for i := range set.Traffic {
+		traffic[set.Traffic[i].Model] = &set.Traffic[i]
+	}
 	replaced := map[string]bool{}
 	for i := range set.Functions {
 		f := &set.Functions[i]
@@ -114,14 +76,14 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 			return nil, refuse(set, api.KindFunction, i, api.InvalidArgument, errors.New("is declared twice"))
 		}
 		replaced[f.Name] = true
-		if err := checkCandidates(f, models); err != nil {
+		if err := checkCandidates(f, models, traffic); err != nil {
 			return nil, refuse(set, api.KindFunction, i, api.InvalidArgument, err)
 		}
 		if _, err := policyOf(f); err != nil {
 			return nil, refuse(set, api.KindFunction, i, api.InvalidArgument, err)
 		}
 		c := api.Change{Kind: api.KindFunction, Name: f.Name, Action: api.Created}
-		if old := s.functions[f.Name]; old != nil {
+		if old := s.functions[f.Name]; old != nil && old.source == sourceApply {
 			c.Action = api.Updated
 			if reflect.DeepEqual(old.spec, *f) {
 				c.Action = api.Unchanged
@@ -129,14 +91,50 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 		}
 		changes = append(changes, c)
 	}
-	for name, f := range s.functions { // a new version must fit the functions that will use it
-		if !replaced[name] {
-			if err := checkCandidates(&f.spec, models); err != nil {
-				return nil, api.Errorf(api.InvalidArgument, "function %s: %w", name, err)
-			}
+	changes, err := s.judgeTrafficLocked(set, changes, models) // first: it knows of labels that functions name
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]bool{} // models of which the set says something
+	for i := range set.Models {
+		named[set.Models[i].Name] = true
+	}
+	for i := range set.Traffic {
+		named[set.Traffic[i].Model] = true
+	}
+	return changes, s.judgeOthersLocked(named, replaced, models, traffic)
+}
+
+// judgeOthersLocked judges what is not declared anew against what is: models of the names in named are as in models now. What was wrong
+// before is nobody's fault now.
+func (s *Server) judgeOthersLocked(named, replaced map[string]bool, models map[string][]*api.ModelSpec, traffic map[string]*api.TrafficSpec) error {
+	before := s.declaredLocked()
+	for name := range named {
+		t := before.traffic[name]
+		if t == nil || t != traffic[name] || checkTraffic(t, before.models[name]) != nil {
+			continue
+		}
+		if err := checkTraffic(t, models[name]); err != nil {
+			return api.Errorf(api.InvalidArgument, "traffic of %s: %w", name, err)
 		}
 	}
-	return changes, nil
+	for name, f := range s.functions {
+		if replaced[name] || !usesAny(&f.spec, named) || checkCandidates(&f.spec, before.models, before.traffic) != nil {
+			continue
+		}
+		if err := checkCandidates(&f.spec, models, traffic); err != nil {
+			return api.Errorf(api.InvalidArgument, "function %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// usesAny reports whether the function names one of the models.
+func usesAny(f *api.FunctionSpec, models map[string]bool) bool {
+	return slices.ContainsFunc(f.Refs(), func(ref string) bool {
+		name, _, _ := strings.Cut(ref, "@")
+		return models[name]
+	})
 }
 
 // refuse says what is wrong with object i of the set, and where it was written.
@@ -145,7 +143,7 @@ func refuse(set *manifest.Set, kind api.Kind, i int, code api.Code, err error) e
 }
 
 // checkCandidates judges a function against all versions that its models may mean. The error is nil or api.FieldErrors.
-func checkCandidates(f *api.FunctionSpec, models map[string][]*api.ModelSpec) error {
+func checkCandidates(f *api.FunctionSpec, models map[string][]*api.ModelSpec, traffic map[string]*api.TrafficSpec) error {
 	var errs api.FieldErrors
 	refs := f.Refs()
 	candidates := make([][]*api.ModelSpec, len(refs))
@@ -158,8 +156,9 @@ func checkCandidates(f *api.FunctionSpec, models map[string][]*api.ModelSpec) er
 		if err != nil {
 			return api.FieldErrors{{Path: at, Message: err.Error()}}
 		}
+		version := versionOf(id, models[id.Name], traffic[id.Name])
 		for _, m := range models[id.Name] {
-			if id.Version != "" && id.Version != m.Version {
+			if version != "" && version != m.Version {
 				continue
 			}
 			candidates[i] = append(candidates[i], m)
@@ -182,27 +181,39 @@ func checkCandidates(f *api.FunctionSpec, models map[string][]*api.ModelSpec) er
 	return nil
 }
 
-// immutableDiffers names the first part of a version that was changed and may not be.
-func immutableDiffers(old, new *api.ModelSpec) string {
-	switch {
-	case !reflect.DeepEqual(old.Inputs, new.Inputs):
-		return "inputs"
-	case !reflect.DeepEqual(old.Outputs, new.Outputs):
-		return "outputs"
-	case !reflect.DeepEqual(old.Run, new.Run):
-		return "run"
-	case old.Python != new.Python:
-		return "python"
-	case old.Device != new.Device:
-		return "device"
+// versionOf is the version that a reference names, by its name or by a label; empty where it names none.
+func versionOf(id api.ModelID, models []*api.ModelSpec, traffic *api.TrafficSpec) string {
+	if id.Version == "" || traffic == nil {
+		return id.Version
 	}
-	return ""
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = m.Version
+	}
+	if v, ok := registry.Resolve(traffic, names, id.Version); ok {
+		return v
+	}
+	return id.Version
 }
 
+// updateLocked gives a version what may change of its spec. One that was rejected is tried again: it has been declared anew.
 func (s *Server) updateLocked(d *deployment, spec api.ModelSpec) error {
+	was := d.spec()
 	d.current.Store(&spec)
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
-	return d.set.SetCount(spec.Replicas.Min)
+	s.touchLocked(d.id.Name)
+	switch d.life.state {
+	case registry.Loading, registry.Available:
+		return d.set.SetCount(d.wanted())
+	case registry.Validating:
+		if !reflect.DeepEqual(was.Warmup, spec.Warmup) || !reflect.DeepEqual(was.Validation, spec.Validation) {
+			s.qualify(d) // by what is declared now
+		}
+		return d.set.SetCount(d.wanted())
+	case registry.Rejected:
+		d.life.anew = true
+	}
+	return nil
 }
 
 // Deploy declares the model of a model directory and a function of its name, unless there is one.
@@ -217,7 +228,7 @@ func (s *Server) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
 			s.mu.Unlock()
 			return nil, api.Errorf(api.Conflict, "model %s exists and lies in %s: a version never changes; give this one another version, or delete that one first", m.ID(), d.spec().Dir)
 		}
-		declared := s.functions[m.Name] != nil
+		declared := s.functions[m.Name] != nil && s.functions[m.Name].source == sourceApply
 		for _, f := range set.Functions {
 			declared = declared || f.Name == m.Name
 		}
@@ -227,60 +238,6 @@ func (s *Server) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
 	}
 	s.mu.Unlock()
 	return s.Apply(ctx, set, false)
-}
-
-// Delete removes a function, or versions of a model that no function needs.
-func (s *Server) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api.Change, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return nil, errStopping
-	}
-	if kind == api.KindFunction {
-		if s.functions[id.Name] == nil {
-			return nil, api.Errorf(api.NotFound, "no function %q", id.Name)
-		}
-		delete(s.functions, id.Name)
-		s.publishLocked()
-		s.removeQueuesLocked(id.Name)
-		s.configureLocked()
-		s.learned.Forget(id.Name)
-		s.gw.Forget(id.Name)
-		return []api.Change{{Kind: kind, Name: id.Name, Action: api.Deleted}}, nil
-	}
-	var gone []*deployment
-	left := 0
-	for other, d := range s.models {
-		switch {
-		case other.Name != id.Name:
-		case id.Version == "" || other.Version == id.Version:
-			gone = append(gone, d)
-		default:
-			left++
-		}
-	}
-	if len(gone) == 0 {
-		return nil, api.Errorf(api.NotFound, "no model %s", refString(id))
-	}
-	for name, f := range s.functions {
-		for _, ref := range f.spec.Refs() {
-			need, err := api.ParseModelRef(ref)
-			if err == nil && need.Name == id.Name && (left == 0 || need.Version != "" && (id.Version == "" || need.Version == id.Version)) {
-				return nil, api.Errorf(api.Conflict, "function %s needs model %s: delete the function first, or give it another model", name, ref)
-			}
-		}
-	}
-	sort.Slice(gone, func(i, j int) bool { return api.CompareVersions(gone[i].id.Version, gone[j].id.Version) < 0 })
-	var changes []api.Change
-	for _, d := range gone {
-		delete(s.models, d.id)
-		changes = append(changes, api.Change{Kind: kind, Name: d.id.Name, Version: d.id.Version, Action: api.Deleted})
-	}
-	s.publishLocked()
-	for _, d := range gone {
-		s.retire(d)
-	}
-	return changes, nil
 }
 
 func refString(id api.ModelID) string {
@@ -299,6 +256,7 @@ func (s *Server) Gateway(context.Context) (api.GatewayStatus, error) {
 		Version: s.cfg.Version, GoVersion: runtime.Version(), PID: os.Getpid(), Started: s.started,
 		Listen: s.listen, Admin: s.admin, DataDir: s.cfg.DataDir, Ready: ready, Draining: s.draining.Load(),
 		Models: len(s.models), Functions: len(s.functions), Inflight: s.gw.Open(), Store: s.storeStatus(),
+		Sources: s.sourcesLocked(), Revision: s.revision,
 	}
 	if s.cfg.CacheBytes > 0 {
 		c := s.cache.Stats()

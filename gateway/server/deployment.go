@@ -33,6 +33,9 @@ type deployment struct {
 	queues  map[string]int32 // sub-queue by function; guarded by Server.mu
 
 	objectiveNanos atomic.Int64 // what batches are to take at most
+	quiet          atomic.Bool  // its replicas start at the lowest priority: others serve
+	life           life
+	rate           rate // of its queries, as it is shown
 
 	mu       sync.Mutex
 	launches map[uint64]*launch
@@ -68,9 +71,10 @@ func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
 	d.model.Cache = s.cache.Model()
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
 	d.model.Teach = d.teach
+	d.model.Closed.Store(true) // nothing runs
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: s.runtime, Dir: d.dir(), Command: s.command(spec), Env: environment(spec),
-		Prepare: d.prepare, Event: d.event, NextReplica: s.nextReplica, Logs: d.logs, Grace: s.cfg.DrainTimeout,
+		Prepare: d.prepare, Event: d.event, NextReplica: s.nextReplica, Logs: d.logs, Grace: s.cfg.DrainTimeout, Quiet: d.quiet.Load,
 	})
 	if err != nil {
 		d.lane.Close(api.ModelRemoved)
@@ -85,8 +89,6 @@ func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
 const directColdStart = 30 * time.Second
 
 func (d *deployment) spec() *api.ModelSpec { return d.current.Load() }
-
-func (d *deployment) start() error { return d.set.SetCount(d.spec().Replicas.Min) }
 
 // close ends the deployment: queries that wait are answered, those in flight come back first.
 func (d *deployment) close(ctx context.Context, code api.Code) error {
@@ -204,6 +206,8 @@ func (d *deployment) event(e containers.Event) {
 	switch e.Kind {
 	case containers.Started:
 		d.s.log.Info("replica started", zap.Stringer("model", d.id), zap.Uint64("replica", e.Replica), zap.Int("pid", e.PID))
+	case containers.NotRaised:
+		d.s.log.Warn("a replica that was loaded quietly has kept the lowest priority: restart it", zap.Stringer("model", d.id), zap.Uint64("replica", e.Replica), zap.String("reason", e.Reason))
 	case containers.Exited:
 		d.mu.Lock()
 		l := d.launches[e.Replica]
@@ -222,7 +226,7 @@ func (d *deployment) event(e containers.Event) {
 		} else {
 			d.s.log.Warn("replica ended by itself", zap.Stringer("model", d.id), zap.Uint64("replica", e.Replica), zap.String("how", e.Reason), zap.Time("next_attempt", e.Next))
 		}
-		d.s.changed()
+		d.s.noted(d.id.Name)
 	}
 }
 
@@ -261,7 +265,7 @@ func (d *deployment) Ready(r *worker.Replica) {
 	d.model.Ready.Add(1)
 	d.set.MarkReady(r.ID())
 	d.s.log.Info("replica ready", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.Int("pid", r.PID()), zap.String("binding", r.Binding()), zap.Bool("ring", r.Ring()))
-	d.s.changed()
+	d.s.noted(d.id.Name)
 }
 
 // Done passes a batch's end on.
@@ -308,7 +312,7 @@ func (d *deployment) Leaving(r *worker.Replica, reason string) {
 		r.Drain()
 		time.AfterFunc(d.s.cfg.DrainTimeout, func() { d.set.Kill(r.ID(), "it asked to leave and stayed") })
 	})
-	d.s.changed()
+	d.s.noted(d.id.Name)
 }
 
 // Gone gives the worker's queries back and sees to it that its process ends too.
@@ -341,7 +345,7 @@ func (d *deployment) Gone(r *worker.Replica, reason string, violation bool) {
 		}
 		time.AfterFunc(linger, func() { d.set.Kill(r.ID(), reason+", but its process went on") })
 	}
-	d.s.changed()
+	d.s.noted(d.id.Name)
 }
 
 // lingerTime is how long a process may outlive its connection; one that was drained has the time to drain.

@@ -11,6 +11,23 @@
 // replica that hangs is killed on both sides. Functions resolve to deployments, and every change of what resolves to what
 // publishes a new table, which queries read without a lock.
 //
+// A family is all versions of one model with its traffic rules (family.go). Whatever happens to one of them, it is looked at: what has
+// happened moves versions on in their lives, package registry says who serves and what the next steps are, the table is published, and
+// only then the steps are taken, so that traffic leaves a version before its replicas do. A version that is to be unloaded is drained when
+// [gateway.Gateway.Quiesce] says that no request can have it in mind any more. qualify.go has a version answer its warm-up and validation queries
+// (package quality judges them) before its place in the table is opened; rules.go and traffic.go put splits, shadows and roll-outs into
+// the table, and end roll-outs about which there is a verdict.
+//
+// # How what is declared changes
+//
+// declare.go: a change is judged against all there is, committed to the store for the revision that it was judged against, and then
+// installed in memory, which cannot fail. The lock declaring is held over all three, the lock mu never while the store is asked. Where another
+// gateway was faster, its change is taken in (sync.go) and the judgement is made again; a change of the same object is a conflict for
+// the caller. A change that the store has not taken has not happened. Watched directories (sources.go) go past the store: what they have is
+// installed as it is, and what cannot be is a problem that is shown.
+//
+// A store that comes back with an older memory is told again what it has lost; one that is away is waited for, while everything serves.
+//
 // The same change tells the scheduler's epoch what there is to plan for: plan.go lists functions with their candidates, models
 // with their costs and devices, in terms of package planner, and plan_status.go says in words what was planned and why. Which
 // devices exist is fixed at the start; a model that names another is refused.
@@ -29,5 +46,11 @@
 // # What it never does
 //
 // It is not on the query path: a query goes from package gateway to package driver to package worker and back without passing
-// here, but for the forwarding of events. And it makes no plans.
+// here, but for the forwarding of events. It makes no plans, and decides nothing about versions that package registry decides. It unloads
+// nothing because a store, a directory or another gateway cannot be seen. And it keeps nothing of what a gateway has counted or validated:
+// that begins anew with each start.
+//
+// # Where to read next
+//
+// server.go for the order of start and end, family.go for the life of a version, declare.go for a change, publish.go for the table.
 package server

@@ -31,10 +31,11 @@ func (s *Server) openStore() error {
 		where = filepath.Join(s.cfg.DataDir, stateFile)
 	}
 	if where != "" {
-		var err error
-		if s.store, err = state.Open(where); err != nil {
+		store, err := state.Open(where)
+		if err != nil {
 			return fmt.Errorf("--store: %w", err)
 		}
+		s.store, s.objects = store, store
 	}
 	s.learned = learned.New(learned.Config{Store: s.store, Contexts: s.cfg.Contexts, Log: s.log})
 	return nil
@@ -118,10 +119,10 @@ func (f *function) lossOf(sig api.Signature) (loss selection.Loss, averages *gat
 }
 
 // shadowsLocked are the shadows as the query path sees them.
-func (s *Server) shadowsLocked(f *function, serving map[string]*deployment) []gateway.Shadow {
+func (s *Server) shadowsLocked(f *function) []gateway.Shadow {
 	var out []gateway.Shadow
 	for _, ref := range sortedNames(f.shadows) {
-		d := s.resolveLocked(serving, ref)
+		d := s.resolveLocked(ref)
 		if d == nil {
 			continue
 		}
@@ -145,9 +146,9 @@ func (d *deployment) shadowQueueLocked(f *function) int32 {
 func shadowName(function string) string { return function + " (shadow)" }
 
 // planShadowsLocked adds the function's shadows to what is planned for.
-func (s *Server) planShadowsLocked(t *driver.Topology, f *function, at map[*deployment]int32, serving map[string]*deployment) {
+func (s *Server) planShadowsLocked(t *driver.Topology, f *function, at map[*deployment]int32) {
 	for _, ref := range sortedNames(f.shadows) {
-		d, sh := s.resolveLocked(serving, ref), f.shadows[ref]
+		d, sh := s.resolveLocked(ref), f.shadows[ref]
 		if d == nil || sh.choice == nil {
 			continue
 		}
@@ -170,12 +171,18 @@ func (f *function) gains() func([]float64) {
 // shadowGain is what a shadow's answer is worth beside those that are given.
 const shadowGain = 0.01
 
-// removeQueuesLocked detaches a function that is no more from every model.
-func (s *Server) removeQueuesLocked(name string) {
+// orphan is a sub-queue whose function is no more.
+type orphan struct {
+	d     *deployment
+	queue int32
+}
+
+// detachLocked takes a function that is no more from every model. Its queues are removed once no table has them.
+func (s *Server) detachLocked(name string) {
 	for _, d := range s.models {
 		for _, n := range []string{name, shadowName(name)} {
 			if q, ok := d.queues[n]; ok {
-				d.lane.RemoveFunction(q)
+				s.orphans = append(s.orphans, orphan{d, q})
 				delete(d.queues, n)
 			}
 		}

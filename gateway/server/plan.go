@@ -18,11 +18,11 @@ import (
 const preferGain = 0.9
 
 // replanLocked tells the epoch what there is to plan for, if that has changed.
-func (s *Server) replanLocked(serving map[string]*deployment) {
+func (s *Server) replanLocked() {
 	if s.epoch == nil {
 		return
 	}
-	t := s.topologyLocked(serving)
+	t := s.topologyLocked()
 	if s.planned != nil && slices.Equal(t.Lanes, s.planned.Lanes) && slices.Equal(t.Choices, s.planned.Choices) && reflect.DeepEqual(t.Topology, s.planned.Topology) {
 		return
 	}
@@ -31,7 +31,7 @@ func (s *Server) replanLocked(serving map[string]*deployment) {
 }
 
 // topologyLocked lists functions, models and devices in an order that depends on nothing but their names.
-func (s *Server) topologyLocked(serving map[string]*deployment) *driver.Topology {
+func (s *Server) topologyLocked() *driver.Topology {
 	t := &driver.Topology{}
 	at := make(map[*deployment]int32, len(s.models))
 	devices := make(map[string]int32, len(s.devices))
@@ -70,7 +70,7 @@ func (s *Server) topologyLocked(serving map[string]*deployment) *driver.Topology
 			Key: f.key, Name: name, Weight: f.spec.Weight, SLONanos: int64(f.spec.SLO), Budget: f.spec.Budget, Mode: f.mode(),
 		}
 		for i, ref := range f.spec.Models {
-			if d := s.resolveLocked(serving, ref); d != nil {
+			if d := s.resolveLocked(ref); d != nil {
 				info.Candidates = append(info.Candidates, planner.CandidateInfo{
 					Model: at[d], Queue: d.queueLocked(f), Gain: math.Pow(preferGain, float64(i)),
 				})
@@ -79,7 +79,8 @@ func (s *Server) topologyLocked(serving map[string]*deployment) *driver.Topology
 		if len(info.Candidates) > 0 {
 			t.Functions = append(t.Functions, info)
 			t.Choices, t.Gains = append(t.Choices, f.choice), append(t.Gains, f.gains())
-			s.planShadowsLocked(t, f, at, serving)
+			s.planShadowsLocked(t, f, at)
+			s.planRulesLocked(t, f, at)
 		}
 	}
 	return t

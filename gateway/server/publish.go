@@ -10,6 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/registry"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 	"go.uber.org/zap"
@@ -31,7 +32,9 @@ func (s *Server) keepPublishing(ctx context.Context) {
 		select {
 		case <-s.refresh:
 			s.mu.Lock()
-			s.publishLocked()
+			s.notesLocked()
+			s.stepAllLocked()
+			s.opened = s.opened || s.readLocked() && len(s.waitingLocked()) == 0
 			s.mu.Unlock()
 		case <-ctx.Done():
 			return
@@ -44,13 +47,16 @@ func (s *Server) publishLocked() {
 	t := &gateway.Table{
 		Functions: make(map[string]*gateway.Function, len(s.functions)),
 		Models:    make(map[string]*gateway.Model), Versions: make(map[api.ModelID]*gateway.Model, len(s.models)),
+		Routes: map[string]*gateway.Route{}, Tees: map[string][]gateway.Tee{},
 	}
 	for id, d := range s.models {
 		t.Versions[id] = d.model
 	}
-	serving := s.servingLocked()
-	for name, d := range serving {
-		t.Models[name] = d.model
+	for name, f := range s.families {
+		if d := f.answering(); d != nil {
+			t.Models[name] = d.model
+		}
+		s.publishRulesLocked(t, f)
 	}
 	for name, f := range s.functions {
 		fn := &gateway.Function{
@@ -59,8 +65,10 @@ func (s *Server) publishLocked() {
 		}
 		var lanes []*driver.Lane
 		for _, ref := range f.spec.Models {
-			if d := s.resolveLocked(serving, ref); d != nil {
-				fn.Candidates = append(fn.Candidates, gateway.Candidate{Model: d.model, Queue: d.queueLocked(f)})
+			if d := s.resolveLocked(ref); d != nil {
+				c := gateway.Candidate{Model: d.model, Queue: d.queueLocked(f)}
+				s.ruledLocked(f, fn, &c, ref)
+				fn.Candidates = append(fn.Candidates, c)
 				lanes = append(lanes, d.lane)
 			}
 		}
@@ -73,11 +81,12 @@ func (s *Server) publishLocked() {
 		fn.Choice = f.choice
 		fn.Loss, fn.Averages = f.lossOf(fn.Candidates[0].Model.Signature)
 		f.averages = fn.Averages
-		fn.Shadows = s.shadowsLocked(f, serving)
+		fn.Shadows = s.shadowsLocked(f)
+		fn.Log = s.logOf(f, fn.Candidates[0].Model.Signature)
 		t.Functions[name] = fn
 	}
 	s.gw.Publish(t)
-	s.replanLocked(serving)
+	s.replanLocked()
 }
 
 // queueLocked is the function's sub-queue at the deployment, made when it is first needed.
@@ -94,36 +103,23 @@ func (d *deployment) subQueueLocked(name string, weight float64) int32 {
 	return q
 }
 
-// servingLocked is the version of each model that serves: the newest that has a replica, else the newest.
-func (s *Server) servingLocked() map[string]*deployment {
-	serving := make(map[string]*deployment)
-	for id, d := range s.models {
-		best := serving[id.Name]
-		if best == nil || d.beats(best) {
-			serving[id.Name] = d
-		}
-	}
-	return serving
-}
-
-func (d *deployment) beats(other *deployment) bool {
-	ready, otherReady := d.model.Ready.Load() > 0, other.model.Ready.Load() > 0
-	if ready != otherReady {
-		return ready
-	}
-	return api.CompareVersions(d.id.Version, other.id.Version) > 0
-}
-
-// resolveLocked finds the deployment that "name" or "name@version" means, where serving says which versions serve.
-func (s *Server) resolveLocked(serving map[string]*deployment, ref string) *deployment {
+// resolveLocked finds the deployment that "name", "name@version" or "name@label" means.
+func (s *Server) resolveLocked(ref string) *deployment {
 	id, err := api.ParseModelRef(ref)
 	if err != nil {
 		return nil
 	}
-	if id.Version != "" {
-		return s.models[id]
+	f := s.families[id.Name]
+	switch {
+	case f == nil:
+		return nil
+	case id.Version == "":
+		return f.answering()
 	}
-	return serving[id.Name]
+	if d := f.versions[id.Version]; d != nil || f.traffic == nil {
+		return d
+	}
+	return f.versions[f.traffic.Labels[id.Version]]
 }
 
 // configureLocked gives every lane the objective that follows from the functions that use it.
@@ -153,24 +149,18 @@ func (s *Server) configureLocked() {
 	}
 }
 
-// ready is what /readyz says: every declared model that wants replicas has one, or has failed to get one.
+// ready is what /readyz says: every model that wants replicas has a version that may answer, or has failed to get one, and so has every
+// version that a function names.
 func (s *Server) ready() (bool, string) {
 	if s.draining.Load() {
 		return false, "the gateway is stopping"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var waiting []string
-	for id, d := range s.models {
-		if d.spec().Replicas.Min > 0 && d.model.Ready.Load() == 0 {
-			d.mu.Lock()
-			failed := d.failed
-			d.mu.Unlock()
-			if !failed {
-				waiting = append(waiting, id.String())
-			}
-		}
+	if !s.readLocked() {
+		return false, "a watched directory of models has not been read yet"
 	}
+	waiting := s.waitingLocked()
 	if len(waiting) == 0 {
 		return true, ""
 	}
@@ -179,6 +169,34 @@ func (s *Server) ready() (bool, string) {
 		return false, fmt.Sprintf("waiting for the first replica of %v and %d more", waiting[:5], more)
 	}
 	return false, fmt.Sprintf("waiting for the first replica of %v", waiting)
+}
+
+// waitingLocked are the versions that are to answer, and cannot yet.
+func (s *Server) waitingLocked() (waiting []string) {
+	for _, f := range s.families {
+		for v, d := range f.versions {
+			if (v == f.serving || s.named[d.id]) && d.comingLocked() {
+				waiting = append(waiting, d.id.String())
+			}
+		}
+	}
+	return waiting
+}
+
+// comingLocked reports whether the version is to answer, cannot yet, and has not failed to.
+func (d *deployment) comingLocked() bool {
+	switch d.life.state {
+	case registry.Loading, registry.Validating:
+	case registry.Available:
+		if d.spec().Replicas.Min == 0 || d.model.Ready.Load() > 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.failed
 }
 
 // settle waits until the deployment's replicas have answered what it had accepted, or ctx is done.
@@ -203,9 +221,10 @@ func (s *Server) retire(d *deployment) {
 	s.ending.Add(1)
 	go func() {
 		defer s.ending.Done()
-		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
+		s.awaitPublished()
+		ctx, cancel := s.patience()
 		defer cancel()
-		d.settle(ctx)
+		s.awaitIdle(ctx, d) // what takes longer ends as "model removed"
 		if err := d.close(ctx, api.ModelRemoved); err != nil {
 			s.log.Error("model version did not end", zap.Stringer("model", d.id), zap.Error(err))
 		}

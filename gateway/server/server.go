@@ -8,18 +8,22 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/containers/process"
 	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/cache"
+	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/learned"
+	"github.com/xebec-serving/xebec/gateway/registry/watch"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 	"github.com/xebec-serving/xebec/worker"
@@ -32,7 +36,7 @@ const DefaultCacheBytes = 256 << 20
 // Config is how a gateway runs. Its zero value serves nothing on the default addresses.
 type Config struct {
 	// Listen and Admin are the addresses of the function port and the admin port; 127.0.0.1:1337 and 127.0.0.1:1338 when
-	// empty. The admin port must be a loopback address.
+	// empty. On other addresses than loopback the admin port needs AdminTokenFile and TLS.
 	Listen, Admin string
 	// DataDir holds what the gateway keeps, and the socket that workers connect to; when empty nothing is kept and the
 	// socket has an abstract name, which vanishes with the gateway.
@@ -55,7 +59,7 @@ type Config struct {
 	Devices []string
 	// CacheBytes bounds the prediction cache, everything in it counted; 256 MiB when 0, no cache when negative.
 	CacheBytes int64
-	// Store is where what policies learn is kept: a file, or redis://[USER:PASSWORD@]HOST:PORT[/DB], which several gateways may
+	// Store is where what is declared and what policies learn is kept: a file, or redis://[USER:PASSWORD@]HOST:PORT[/DB], which several gateways may
 	// share. Empty: the file state.db in DataDir, or nowhere without one.
 	Store string
 	// FeedbackWindow is how many of the last queries feedback can be joined with; 65,536 when 0, none when negative.
@@ -63,6 +67,16 @@ type Config struct {
 	// Contexts is how many contexts of each function have their policy state in memory, the others wait in the store; 16,384
 	// when 0.
 	Contexts int
+	// Models are directories that are watched for model directories NAME/VERSION, looked at every ModelsEvery (1 s when 0).
+	Models      []string
+	ModelsEvery time.Duration
+	// InferenceLog is the directory of the inference log; empty: none is kept, whatever functions declare. InferenceLogBytes bounds it; 1 GiB
+	// when 0.
+	InferenceLog      string
+	InferenceLogBytes int64
+	// AdminTokenFile has the tokens that the admin port asks for, AdminCert and AdminKey are its certificate and key in PEM: all three are
+	// needed where Admin is not a loopback address.
+	AdminTokenFile, AdminCert, AdminKey string
 	// Version is the program's, for people.
 	Version string
 	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.
@@ -128,9 +142,38 @@ type Server struct {
 	refresh  chan struct{} // capacity 1: the table is to be published anew
 	ending   sync.WaitGroup
 
+	identity string          // of this gateway, for the history
+	life     context.Context // ends when the gateway begins to stop
+	endLife  context.CancelFunc
+	watching []*watched
+	notes    struct {
+		sync.Mutex
+		models map[string]bool
+	}
+	inferences *inferlog.Log // nil: none
+
+	qualified, rejected, rolledOut, retreated atomic.Uint64
+
+	// declaring is held while what is declared is changed, also while the store is asked; before mu.
+	declaring sync.Mutex
+	objects   state.Backend // nil: what is declared is lost with the gateway
+	synced    atomic.Bool   // the store has been read
+	unsaved   *manifest.Set // what --config declares, until the store takes it
+
 	mu        sync.Mutex
 	models    map[api.ModelID]*deployment
+	families  map[string]*family
+	touched   map[string]bool      // families that something has happened to
+	named     map[api.ModelID]bool // versions that functions name
 	functions map[string]*function
+	orphans   []orphan                   // queues of functions that were deleted, until the next table is published
+	revision  uint64                     // of the store, as it is known here
+	revisions map[state.ObjectKey]uint64 // of each object there
+	lost      map[state.ObjectKey]bool   // objects that the store had taken, and has no more
+	events    []api.HistoryEvent
+	troubles  map[state.ObjectKey]string        // objects of the store that are not in force
+	misfits   map[state.ObjectKey]api.ModelSpec // models of the store whose names are a watched directory's
+	opened    bool                              // the first models are there: what is loaded from now on is loaded quietly
 	devices   map[string]*driver.Device
 	epoch     *driver.Epoch    // nil: planning is off
 	planned   *driver.Topology // what the epoch was told last
@@ -143,8 +186,10 @@ type Server struct {
 // function is a declared function with what it counts and has learned.
 type function struct {
 	spec    api.FunctionSpec
+	source  string // as a family's
 	created time.Time
 	stats   *endpoint
+	rate    *rate // as it is shown
 	key     uint64
 	choice  *driver.Choice // among its candidates; nil until it has any
 	lanes   []*driver.Lane // of the candidates that choice is for
@@ -183,6 +228,16 @@ func newServer(cfg Config, log *zap.Logger) *Server {
 	s := &Server{
 		cfg: cfg, log: log, started: time.Now(), refresh: make(chan struct{}, 1),
 		models: map[api.ModelID]*deployment{}, functions: map[string]*function{}, devices: map[string]*driver.Device{},
+		families: map[string]*family{}, touched: map[string]bool{}, named: map[api.ModelID]bool{}, troubles: map[state.ObjectKey]string{}, misfits: map[state.ObjectKey]api.ModelSpec{},
+		revisions: map[state.ObjectKey]uint64{}, lost: map[state.ObjectKey]bool{},
+	}
+	s.notes.models = map[string]bool{}
+	s.life, s.endLife = context.WithCancel(context.Background())
+	for _, dir := range cfg.Models {
+		if abs, err := filepath.Abs(dir); err == nil {
+			dir = abs
+		}
+		s.watching = append(s.watching, &watched{dir: dir, watcher: watch.New(watch.Config{Dir: dir, Every: cfg.ModelsEvery, Log: log})})
 	}
 	for _, name := range cfg.Devices {
 		s.devices[name] = driver.NewDevice()
@@ -203,6 +258,10 @@ func (s *Server) run(ctx context.Context) (err error) {
 	defer fn.Close()
 	defer admin.Close()
 	s.listen, s.admin = fn.Addr().String(), admin.Addr().String()
+	if s.identity, err = os.Hostname(); err != nil {
+		s.identity = "unknown"
+	}
+	s.identity = fmt.Sprintf("%s, process %d, %s", s.identity, os.Getpid(), s.admin)
 
 	socket, err := s.makeDataDir()
 	if err != nil {
@@ -212,8 +271,13 @@ func (s *Server) run(ctx context.Context) (err error) {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
 	if s.runtime = cfg.Runtime; s.runtime == nil {
-		if s.runtime, err = process.New(); err != nil {
+		processes, err := process.New()
+		if err != nil {
 			return err
+		}
+		s.runtime = processes
+		if err := processes.Quiet(); err != nil {
+			s.log.Warn("replicas that are loaded while others serve have the same priority as these", zap.Error(err))
 		}
 	}
 	defer func() { err = errors.Join(err, s.runtime.Close()) }()
@@ -232,6 +296,10 @@ func (s *Server) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.closeStore()) }()
+	if err := s.openInferenceLog(); err != nil {
+		return err
+	}
+	defer s.closeInferenceLog()
 	s.cache = cache.New(cfg.CacheBytes)
 	s.gw = gateway.New(gateway.Config{
 		Version: cfg.Version, Now: s.clock.Now, Ready: s.ready, Reply: cfg.Reply,
@@ -250,8 +318,14 @@ func (s *Server) run(ctx context.Context) (err error) {
 	defer publisher.Wait()
 	defer stopPublishing()
 
-	if _, err := s.Apply(ctx, set, false); err != nil {
+	if err := s.begin(ctx, set); err != nil {
 		return errors.Join(err, s.stop())
+	}
+	debug.FreeOSMemory() // what reading ten thousand declarations took is not needed again
+	s.watchModels(s.life)
+	s.background(func() { s.supervise(s.life) })
+	if s.objects != nil && s.objects.Shared() {
+		s.background(func() { s.keepInSync(s.life) })
 	}
 	served := make(chan error, 2)
 	var serving sync.WaitGroup
@@ -288,14 +362,19 @@ func (s *Server) run(ctx context.Context) (err error) {
 func (s *Server) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
+	s.endLife()
 	s.mu.Lock()
 	s.stopping = true
+	s.mu.Unlock()
+	s.declaring.Lock() // a change that is being stored comes to its end first; the store bounds how long that takes
+	s.mu.Lock()
 	all := make([]*deployment, 0, len(s.models))
 	for _, d := range s.models {
 		all = append(all, d)
 	}
-	s.models = map[api.ModelID]*deployment{}
+	s.models, s.families = map[api.ModelID]*deployment{}, map[string]*family{}
 	s.mu.Unlock()
+	s.declaring.Unlock()
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, d := range all {
@@ -307,20 +386,17 @@ func (s *Server) stop() error {
 	return errors.Join(errs...)
 }
 
-func listeners(cfg Config) (fn, admin net.Listener, err error) {
-	host, _, err := net.SplitHostPort(cfg.Admin)
+func listeners(cfg Config) (fn net.Listener, admin *adminListener, err error) {
+	secure, err := cfg.adminSecurity()
 	if err != nil {
-		return nil, nil, fmt.Errorf("--admin %q: expected host:port: %w", cfg.Admin, err)
-	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, nil, fmt.Errorf("--admin %q: the admin port has no authentication yet and is served on loopback only: use 127.0.0.1, ::1 or localhost", cfg.Admin)
+		return nil, nil, err
 	}
 	if fn, err = net.Listen("tcp", cfg.Listen); err != nil {
 		return nil, nil, fmt.Errorf("listen on the function port: %w; is another gateway running? --listen chooses another address", err)
 	}
-	if admin, err = net.Listen("tcp", cfg.Admin); err != nil {
+	if admin, err = secure.listen(cfg.Admin); err != nil {
 		fn.Close()
-		return nil, nil, fmt.Errorf("listen on the admin port: %w; is another gateway running? --admin chooses another address", err)
+		return nil, nil, err
 	}
 	return fn, admin, nil
 }

@@ -294,13 +294,6 @@ func TestConfigDirectories(t *testing.T) {
 	}
 }
 
-func TestAdminIsOnLoopbackOnly(t *testing.T) {
-	err := Run(context.Background(), Config{Listen: "127.0.0.1:0", Admin: "0.0.0.0:0", Logger: zap.NewNop(), Runtime: &idleRuntime{}})
-	if err == nil || !strings.Contains(err.Error(), "loopback only") {
-		t.Errorf("Run: %v", err)
-	}
-}
-
 func TestStatesHaveTheSameNamesHereAndThere(t *testing.T) {
 	for state, want := range map[containers.State]api.ReplicaState{
 		containers.Starting: api.ReplicaStarting, containers.Running: api.ReplicaRunning, containers.Ready: api.ReplicaReady,

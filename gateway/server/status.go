@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"sort"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
@@ -24,7 +25,7 @@ func (s *Server) Models(ctx context.Context, name string) ([]api.ModelStatus, er
 			of = append(of, d)
 		}
 	}
-	serving := s.servingLocked()
+
 	s.mu.Unlock()
 	if name != "" && len(of) == 0 {
 		return nil, api.Errorf(api.NotFound, "no model %q", name)
@@ -36,8 +37,19 @@ func (s *Server) Models(ctx context.Context, name string) ([]api.ModelStatus, er
 	out := make([]api.ModelStatus, 0, len(of))
 	for _, d := range of {
 		m := d.status()
-		m.Serving = serving[d.id.Name] == d
-		m.ServingVersion = serving[d.id.Name].id.Version
+		s.mu.Lock()
+		if f := s.families[d.id.Name]; f != nil {
+			m.ServingVersion = f.inForce()
+			m.Serving = m.ServingVersion == d.id.Version
+			m.Version = d.versionStatusLocked(f)
+			m.State = stateOf(&m.Version, &m)
+			if m.Version.Reason != "" {
+				m.Conditions = append(m.Conditions, api.Condition{
+					Type: "Serving", Status: api.ConditionFalse, Reason: string(m.Version.Phase), Message: m.Version.Reason, Since: m.Version.Since,
+				})
+			}
+		}
+		s.mu.Unlock()
 		if name != "" {
 			m.Logs = lastLines([]*deployment{d}, describeLogLines)
 			m.Accuracy = d.accuracy(ctx)
@@ -54,6 +66,7 @@ func (d *deployment) status() api.ModelStatus {
 		Spec: *d.spec(), Dir: d.spec().Dir, Created: d.created, Replicas: []api.ReplicaStatus{},
 		QueueDepth: snap.Queued + snap.Late + snap.Retrying, ObjectiveMicros: d.objectiveNanos.Load() / 1000, Queries: codes(snap.Counters.Ended[:]),
 	}
+	m.Rate = d.modelRate(snap.Counters.Ended[api.OK])
 	scheduled := map[uint64]scheduler.ReplicaSnapshot{}
 	for _, r := range snap.Replicas {
 		scheduled[uint64(r.ID)] = r
@@ -138,13 +151,12 @@ func (s *Server) Functions(_ context.Context, name string) ([]api.FunctionStatus
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []api.FunctionStatus
-	serving := s.servingLocked()
 	for n, f := range s.functions {
 		if name != "" && name != n {
 			continue
 		}
 		read := f.stats.Read()
-		st := api.FunctionStatus{Spec: f.spec, Created: f.created, Queries: codes(read.Codes[:])}
+		st := api.FunctionStatus{Spec: f.spec, Created: f.created, Queries: codes(read.Codes[:]), Rate: f.rate.look(read, time.Now())}
 		if f.spec.Default != nil {
 			for c, n := range read.Codes {
 				if api.Code(c) != api.OK && api.Code(c) != api.InvalidArgument {
@@ -156,10 +168,10 @@ func (s *Server) Functions(_ context.Context, name string) ([]api.FunctionStatus
 		if name != "" {
 			contexts = api.MaxStatusContexts
 		}
-		st.Policy, st.Shadow = s.policyStatusLocked(f, serving, contexts), s.shadowStatusLocked(f, serving)
+		st.Policy, st.Shadow = s.policyStatusLocked(f, contexts), s.shadowStatusLocked(f)
 		c := api.Condition{Type: "Ready", Status: api.ConditionFalse, Reason: "NoReplica", Message: "no replica of its model is ready"}
 		for _, ref := range f.spec.Models {
-			d := s.resolveLocked(serving, ref)
+			d := s.resolveLocked(ref)
 			if d == nil {
 				continue
 			}
@@ -188,10 +200,10 @@ func (s *Server) Read() obs.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := obs.Snapshot{Started: s.started, Version: s.cfg.Version}
-	serving := s.servingLocked()
+
 	for name, f := range s.functions {
 		model := ""
-		if d := s.resolveLocked(serving, f.spec.Models[0]); d != nil {
+		if d := s.resolveLocked(f.spec.Models[0]); d != nil {
 			model = d.id.Name
 		}
 		sample := obs.FunctionSample{Name: name, Model: model, Endpoint: f.stats.Read()}
@@ -217,6 +229,7 @@ func (s *Server) Read() obs.Snapshot {
 		out.Models = append(out.Models, m)
 	}
 	s.readState(&out)
+	s.readLifecycleLocked(&out.Lifecycle)
 	s.readPlan(&out)
 	return out
 }

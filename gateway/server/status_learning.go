@@ -13,7 +13,7 @@ import (
 )
 
 // policyStatusLocked is what a function's policy does and has learned; contexts bounds how many are shown.
-func (s *Server) policyStatusLocked(f *function, serving map[string]*deployment, contexts int) *api.PolicyStatus {
+func (s *Server) policyStatusLocked(f *function, contexts int) *api.PolicyStatus {
 	report := f.learned.Report(contexts)
 	st := &api.PolicyStatus{
 		Name: f.spec.Policy.Name, Mode: api.PolicyAsksOne, Learns: f.policy.Learns(), Feedback: feedbackStatus(f.learning),
@@ -22,7 +22,7 @@ func (s *Server) policyStatusLocked(f *function, serving map[string]*deployment,
 	if f.policy.Mode() == selection.Several {
 		st.Mode = api.PolicyAsksSeveral
 	}
-	st.Candidates = s.candidatesLocked(f, report.Global, serving)
+	st.Candidates = s.candidatesLocked(f, report.Global)
 	for i := range st.Candidates {
 		c := &st.Candidates[i]
 		if !st.Learns { // what feedback says of fixed policies is counted, and changes nothing
@@ -35,17 +35,17 @@ func (s *Server) policyStatusLocked(f *function, serving map[string]*deployment,
 	}
 	for _, c := range report.Contexts {
 		if c.Own {
-			st.Contexts = append(st.Contexts, api.ContextStatus{Context: c.Context, Candidates: s.candidatesLocked(f, c.Rows, serving)})
+			st.Contexts = append(st.Contexts, api.ContextStatus{Context: c.Context, Candidates: s.candidatesLocked(f, c.Rows)})
 		}
 	}
 	return st
 }
 
-func (s *Server) candidatesLocked(f *function, rows []learned.Row, serving map[string]*deployment) []api.CandidateLearning {
+func (s *Server) candidatesLocked(f *function, rows []learned.Row) []api.CandidateLearning {
 	out := make([]api.CandidateLearning, 0, len(rows))
 	for _, r := range rows {
 		c := api.CandidateLearning{Ref: r.Ref, Share: r.Share, Weight: r.Weight, Count: r.Count, MeanLoss: r.Loss}
-		if d := s.resolveLocked(serving, r.Ref); d != nil {
+		if d := s.resolveLocked(r.Ref); d != nil {
 			c.Model = d.id.String()
 		}
 		out = append(out, c)
@@ -73,7 +73,7 @@ func (s *Server) storeStatus() *api.StoreStatus {
 }
 
 // shadowStatusLocked is nil for functions without shadows.
-func (s *Server) shadowStatusLocked(f *function, serving map[string]*deployment) *api.ShadowStatus {
+func (s *Server) shadowStatusLocked(f *function) *api.ShadowStatus {
 	if len(f.shadows) == 0 {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (s *Server) shadowStatusLocked(f *function, serving map[string]*deployment)
 	st := &api.ShadowStatus{Same: l.ShadowsSame.Load(), Different: l.ShadowsOther.Load(), Failed: l.ShadowsFailed.Load(), Dropped: l.ShadowsDropped.Load()}
 	for _, ref := range sortedNames(f.shadows) {
 		m := api.ShadowModelStatus{Ref: ref, Part: f.spec.Shadow[ref]}
-		if d := s.resolveLocked(serving, ref); d != nil {
+		if d := s.resolveLocked(ref); d != nil {
 			m.Model = d.id.String()
 		}
 		st.Models = append(st.Models, m)

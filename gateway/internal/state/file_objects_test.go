@@ -360,8 +360,11 @@ func fillUp(dir, want string, makeRoom func() error) error {
 	}
 	check := func() error {
 		c, err := s.Changes(ctx, 0)
-		if err != nil || show(c) != show(acknowledged) {
-			return fmt.Errorf("revision %d with %d objects is there (%v), want %d with %d", c.Revision, len(c.Objects), err, acknowledged.Revision, len(acknowledged.Objects))
+		if err != nil {
+			return err
+		}
+		if show(c) != show(acknowledged) {
+			return fmt.Errorf("revision %d with %d objects is there, want %d with %d", c.Revision, len(c.Objects), acknowledged.Revision, len(acknowledged.Objects))
 		}
 		return nil
 	}

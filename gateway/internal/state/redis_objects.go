@@ -172,7 +172,7 @@ func (r *redisStore) Commit(ctx context.Context, c *Commit) (uint64, error) {
 // attempt sends a commit once. Where the error is not the script's or the server's answer, sent says that the commit may have been made.
 func (r *redisStore) attempt(ctx context.Context, client *redis.Client, args []any) (revision uint64, sent bool, err error) {
 	conn := client.Conn()
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	// What fails here has failed before anything was sent: an address where nobody listens, a wrong password, a connection that has died
 	// meanwhile.
 	if err := conn.Ping(ctx).Err(); err != nil {

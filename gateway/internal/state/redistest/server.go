@@ -214,10 +214,13 @@ func (s *Server) ping() error {
 	if s.config.Password != "" {
 		fmt.Fprintf(conn, "AUTH %s\r\n", s.config.Password)
 	}
-	fmt.Fprint(conn, "CONFIG GET dir\r\n")
+	fmt.Fprint(conn, "CONFIG GET dir\r\nDBSIZE\r\n") // the first is answered while the server still reads its file, the second is not
+	ours := false
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		switch line := lines.Text(); {
 		case line == s.dir:
+			ours = true
+		case ours && strings.HasPrefix(line, ":"):
 			return nil
 		case strings.HasPrefix(line, "-"):
 			return errors.New(line)

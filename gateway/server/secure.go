@@ -1,0 +1,99 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/xebec-serving/xebec/gateway/admin"
+)
+
+// security is how the admin port is reached. Whoever reaches it can run programs, so the rules are few and have no exceptions: on a
+// loopback address, programs of this machine; anywhere else, whoever has a token, over TLS.
+type security struct {
+	loopback    bool
+	tokens      *admin.Tokens      // nil: none is asked for, on loopback only
+	certificate *admin.Certificate // nil: plain HTTP, on loopback only
+}
+
+// adminSecurity judges the address and reads the files. What it refuses it says with what is to be added.
+func (c Config) adminSecurity() (*security, error) {
+	host, _, err := net.SplitHostPort(c.Admin)
+	if err != nil {
+		return nil, fmt.Errorf("--admin %q: expected host:port: %w", c.Admin, err)
+	}
+	s := &security{loopback: isLoopback(host)}
+	if (c.AdminCert == "") != (c.AdminKey == "") {
+		return nil, errors.New("--admin-cert and --admin-key belong together: give both, or neither")
+	}
+	if missing := c.missing(); len(missing) > 0 && !s.loopback {
+		return nil, fmt.Errorf("--admin %q is not a loopback address: whoever reaches the admin port can run programs here, "+
+			"so it is served there with TLS to callers with a token only: add %s, or use 127.0.0.1, ::1 or localhost", c.Admin, strings.Join(missing, " and "))
+	}
+	if c.AdminTokenFile != "" {
+		if s.tokens, err = admin.OpenTokens(c.AdminTokenFile); err != nil {
+			return nil, fmt.Errorf("--admin-token-file: %w", err)
+		}
+	}
+	if c.AdminCert != "" {
+		if s.certificate, err = admin.OpenCertificate(c.AdminCert, c.AdminKey); err != nil {
+			return nil, fmt.Errorf("--admin-cert, --admin-key: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// missing are the flags that an address which is not loopback needs beside those that are there.
+func (c Config) missing() []string {
+	var flags []string
+	if c.AdminTokenFile == "" {
+		flags = append(flags, "--admin-token-file FILE (one token a line, mode 0600; openssl rand -base64 32 makes a token)")
+	}
+	if c.AdminCert == "" {
+		flags = append(flags, "--admin-cert FILE --admin-key FILE (PEM)")
+	}
+	return flags
+}
+
+// isLoopback reports whether nobody but this machine reaches an address of this host part. An empty one is every address there is.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// adminListener is the admin port with the rules by which it is reached: nothing listens there without them.
+type adminListener struct {
+	net.Listener
+	security *security
+	// readTimeout is how long a request, and a handshake, may take to arrive.
+	readTimeout time.Duration
+}
+
+// adminReadTimeout is enough for the largest manifest over a slow line.
+const adminReadTimeout = 30 * time.Second
+
+// listen opens the admin port.
+func (s *security) listen(address string) (*adminListener, error) {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on the admin port: %w; is another gateway running? --admin chooses another address", err)
+	}
+	// What "localhost" means is a matter of /etc/hosts.
+	if at, ok := ln.Addr().(*net.TCPAddr); s.loopback && (!ok || !at.IP.IsLoopback()) {
+		ln.Close()
+		return nil, fmt.Errorf("--admin %q means %s on this machine, which is not a loopback address: use 127.0.0.1", address, ln.Addr())
+	}
+	return &adminListener{ln, s, adminReadTimeout}, nil
+}
+
+// options are those of the admin API.
+func (s *security) options(log *zap.Logger) admin.Options {
+	if s.certificate != nil {
+		s.certificate.Log = log
+	}
+	return admin.Options{Log: log, Tokens: s.tokens, AnyHost: !s.loopback}
+}
