@@ -9,7 +9,9 @@
 // Redis server that keeps what was learned is killed, stopped and started again. To authors of models: the demo
 // answers held-out digits rightly in every dialect, the Open Inference Protocol through its own public client included; what
 // a model says of its confidence and its accuracy, and what it is taught, arrives. To authors of apps: functions get better by
-// feedback, for each user apart.
+// feedback, for each user apart. Versions roll out, are validated, split, shadowed, learned about and rolled back under load without
+// a failed query; what was declared is there after SIGKILL, a full disk, a damaged file, a Redis that was killed, emptied or
+// replaced by an older replica; two gateways that share one agree.
 //
 // After each test the gateway must end with status 0 on SIGTERM, must have reported no data race, and must leave no process
 // behind: every process of a gateway carries the test's own TMPDIR in its environment, and is found by that.

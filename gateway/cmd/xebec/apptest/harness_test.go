@@ -141,16 +141,28 @@ func serve(t *testing.T, args ...string) *gateway {
 func serveIn(t *testing.T, dir string, args ...string) *gateway {
 	t.Helper()
 	g := launch(t, dir, append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	g.ready()
+	return g
+}
+
+// ready waits until a gateway that was launched serves.
+func (g *gateway) ready() {
+	g.t.Helper()
 	g.await("the gateway's addresses", g.readAddresses)
 	g.await("readyz to turn 200", func(ctx context.Context) (bool, string) {
 		status, body := g.fetch(ctx, "http://"+g.functions+"/readyz")
 		return status == 200, body
 	})
-	return g
 }
 
-// launch runs `xebec serve` and returns at once.
+// launch runs `xebec serve` and returns at once. It keeps nothing unless the arguments say where.
 func launch(t *testing.T, dir string, args ...string) *gateway {
+	t.Helper()
+	return launchWith(t, dir, nil, args...)
+}
+
+// launchWith is launch with more in the environment.
+func launchWith(t *testing.T, dir string, env []string, args ...string) *gateway {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 256}
 	g := &gateway{t: t, dir: dir, client: &http.Client{Transport: transport}, exited: make(chan struct{})}
@@ -162,7 +174,8 @@ func launch(t *testing.T, dir string, args ...string) *gateway {
 	g.log = log.Name()
 	g.cmd = exec.Command(programs.xebec, append([]string{"serve"}, args...)...)
 	g.cmd.Dir = dir
-	g.cmd.Env = append(os.Environ(), "TMPDIR="+dir, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
+	g.cmd.Env = append(os.Environ(), "XEBEC_DATA_DIR=none", "TMPDIR="+dir, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
+	g.cmd.Env = append(g.cmd.Env, env...)
 	g.cmd.Stdout, g.cmd.Stderr = log, log
 	// Should the tests be killed, by their own time limit for one, the gateway goes with them. The kernel sends this signal when
 	// the thread that started the process ends, so a goroutine keeps the thread until then.

@@ -1,0 +1,326 @@
+package apptest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
+)
+
+// declarer declares one function after the other, over model m and each with its twin, and notes what the gateway says.
+type declarer struct {
+	mu       sync.Mutex
+	taken    []string
+	refused  []string          // "nothing was changed"
+	unknown  []string          // 503, and it may have been changed
+	messages map[string]string // of those that were not taken
+	stopped  atomic.Bool
+	done     chan struct{}
+}
+
+func (g *gateway) keepDeclaring(prefix string) *declarer {
+	d := &declarer{messages: map[string]string{}, done: make(chan struct{})}
+	ctx := bounded(g.t)
+	go func() {
+		defer close(d.done)
+		for i := 0; !d.stopped.Load(); i++ {
+			name := fmt.Sprintf("%s-%d", prefix, i)
+			status, answer, err := g.applyHTTP(ctx, function(name, "m", "slo: 60s")+function(twin(name), "m"))
+			d.mu.Lock()
+			switch {
+			case err == nil && status == 200:
+				d.taken = append(d.taken, name)
+			case err == nil && status == 503 && strings.Contains(answer, "nothing was changed"):
+				d.refused = append(d.refused, name)
+				d.messages[name] = answer
+			case err == nil && status == 503 && strings.Contains(answer, "not known") && strings.Contains(answer, "apply the same again"):
+				d.unknown = append(d.unknown, name)
+				d.messages[name] = answer
+			default:
+				g.t.Errorf("apply of %s is answered by %d %s %v", name, status, answer, err)
+				d.mu.Unlock()
+				return
+			}
+			d.mu.Unlock()
+		}
+	}()
+	g.t.Cleanup(d.stop)
+	return d
+}
+
+func (d *declarer) stop() {
+	d.stopped.Store(true)
+	<-d.done
+}
+
+func (d *declarer) counts() (taken, not int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.taken), len(d.refused) + len(d.unknown)
+}
+
+// goesOn waits until more is taken, or not taken.
+func (d *declarer) goesOn(g *gateway, taken bool) {
+	g.t.Helper()
+	yes, no := d.counts()
+	g.await(fmt.Sprintf("applies to end with taken %v", taken), func(context.Context) (bool, string) {
+		y, n := d.counts()
+		return taken && y > yes+1 || !taken && n > no, fmt.Sprintf("%d taken, %d not", y, n)
+	})
+}
+
+// check compares what was answered with what a gateway has.
+func (d *declarer) check(g *gateway) {
+	g.t.Helper()
+	all := exported(bounded(g.t), g)
+	has := func(name string) bool { return strings.Contains(all, "name: "+name+"\n") }
+	for _, name := range d.taken {
+		if !has(name) {
+			g.t.Errorf("function %s was acknowledged, and is not there", name)
+		}
+	}
+	for _, name := range d.refused {
+		if has(name) || has(twin(name)) {
+			g.t.Errorf("function %s is there, and was answered by %s", name, d.messages[name])
+		}
+	}
+	for _, name := range append(d.taken, d.unknown...) {
+		if has(name) != has(twin(name)) {
+			g.t.Errorf("of function %s and its twin one is there, and one is not", name)
+		}
+	}
+}
+
+// The Redis server is killed, and stopped, while functions are declared and asked. Whatever is declared meanwhile is refused with what to do, or it
+// is said that nobody knows; no query fails; and afterwards everything that was acknowledged is there, and nothing that was refused.
+func TestApplyWhileRedisFails(t *testing.T) {
+	t.Parallel()
+	s, a, b := pair(t)
+	a.apply(number("m", "echo", "cache: off"), function("f", "m", "slo: 60s"))
+	b.await("the function", answers(b, "f", 7, "m@1"))
+	asking := []func(){a.keepAsking("f"), b.keepAsking("f")}
+	d := a.keepDeclaring("x")
+	for what, fault := range map[string]struct{ begin, end func() }{"killed": {s.Kill, s.Restart}, "stopped": {s.Pause, s.Resume}} {
+		d.goesOn(a, true)
+		fault.begin()
+		d.goesOn(a, false)
+		d.goesOn(a, false)
+		a.xebec("apply", "-f", manifest(t, function("late", "m"))).wants(t, what, 1, "", s.Addr())
+		if text := a.must("describe", "function", "f"); !strings.Contains(text, "m@1") {
+			t.Errorf("%s: describe says\n%s", what, text)
+		}
+		fault.end()
+		d.goesOn(a, true)
+	}
+	d.stop()
+	for _, stop := range asking {
+		stop()
+	}
+	a.must("apply", "-f", manifest(t, function("late", "m", "slo: 60s")))
+	awaitSame(a, b)
+	third := serve(t, "--store", s.URL())
+	awaitSame(a, third)
+	for _, g := range []*gateway{a, b, third} {
+		d.check(g)
+	}
+	yes, no := d.counts()
+	t.Logf("%d applies were taken, %d were not (%d of them with an unknown end)", yes, no, len(d.unknown))
+	seen := map[string]bool{}
+	for _, m := range d.messages {
+		if i := strings.Index(m, s.Addr()); i < 0 {
+			t.Errorf("an apply is answered by %s: expected that it says which store", m)
+		} else if !seen[m] && len(seen) < 4 {
+			seen[m] = true
+			t.Log(m)
+		}
+	}
+}
+
+// A Redis server that keeps nothing is started again, and is empty: nothing that serves is disturbed, the gateways bring back what was
+// declared, and one that comes later finds it.
+func TestRedisLosesEverything(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Config{})
+	a, b := serve(t, "--store", s.URL()), serve(t, "--store", s.URL())
+	a.apply(number("m", "echo", "cache: off"), version(number("m", "noop"), "2"), traffic("m", `serving: "1"`, `labels: {stable: "1"}`), function("f", "m", "slo: 60s"))
+	b.await("the function", answers(b, "f", 7, "m@1"))
+	all := awaitSame(a, b)
+	asking := []func(){a.keepAsking("f"), b.keepAsking("f")}
+	s.Restart()
+	third := serve(t, "--store", s.URL())
+	third.await("the store to have everything again", func(ctx context.Context) (bool, string) {
+		now := exported(ctx, third)
+		return now == all, now
+	})
+	if now := awaitSame(a, b, third); now != all {
+		t.Errorf("before there was\n%s\nand afterwards there is\n%s", all, now)
+	}
+	third.await("the third gateway to serve", answers(third, "f", 7, "m@1"))
+	a.must("apply", "-f", manifest(t, function("g", "m@stable", "slo: 60s")))
+	b.await("a new function", answers(b, "g", 7, "m@1"))
+	for _, stop := range asking {
+		stop()
+	}
+	if events := a.history("m"); len(events) == 0 || !strings.Contains(events[0].Action+events[0].Detail, "restored") {
+		t.Errorf("the history says %+v: expected that the model was restored", events)
+	}
+}
+
+// command sends one command to a Redis server and returns the first line of the answer.
+func command(t *testing.T, s *redistest.Server, text string) string {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(bounded(t), "tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "%s\r\n", text); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(answer)
+}
+
+// replicate makes one server a replica of another one, and waits until it has what that has.
+func replicate(t *testing.T, g *gateway, primary, replica *redistest.Server) {
+	t.Helper()
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	if answer := command(t, replica, "REPLICAOF "+host+" "+port); !strings.HasPrefix(answer, "+OK") {
+		t.Fatal(answer)
+	}
+	g.await("the replica to be up", func(context.Context) (bool, string) {
+		n := command(t, primary, "WAIT 1 100")
+		return n == ":1", n
+	})
+}
+
+// The primary that the gateways write to becomes a replica while functions are declared, for another server was promoted: applies are
+// refused with what to do, what is written to the new primary shows, and when the old one is the primary again everything goes on with
+// everything that was acknowledged by either.
+func TestRedisFailsOver(t *testing.T) {
+	t.Parallel()
+	s, a, b := pair(t)
+	other := redistest.Start(t, redistest.Config{AppendOnly: true})
+	a.apply(number("m", "echo", "cache: off"), function("f", "m", "slo: 60s"))
+	b.await("the function", answers(b, "f", 7, "m@1"))
+	asking := []func(){a.keepAsking("f"), b.keepAsking("f")}
+	d := a.keepDeclaring("x")
+	d.goesOn(a, true)
+	replicate(t, a, s, other)
+	d.goesOn(a, true)
+	// With async replication what was acknowledged in the last moment may be lost: the switch waits for the replica, as operators do who can.
+	d.stop()
+	a.await("the replica to have everything", func(context.Context) (bool, string) {
+		n := command(t, s, "WAIT 1 100")
+		return n == ":1", n
+	})
+	if answer := command(t, other, "REPLICAOF NO ONE"); !strings.HasPrefix(answer, "+OK") {
+		t.Fatal(answer)
+	}
+	replicate(t, a, other, s)
+	r := a.xebec("apply", "-f", manifest(t, function("refused", "m")))
+	if r.wants(t, "apply while the store is a replica", 1, "", "it is a replica: name the primary"); !strings.Contains(r.err, "nothing was changed") {
+		t.Errorf("apply says %s", r.err)
+	}
+	c := serve(t, "--store", other.URL())
+	c.must("apply", "-f", manifest(t, function("new", "m", "slo: 60s")), "--wait")
+	a.await("what is declared at the new primary", answers(a, "new", 7, "m@1"))
+	d.check(c)
+
+	if answer := command(t, s, "REPLICAOF NO ONE"); !strings.HasPrefix(answer, "+OK") {
+		t.Fatal(answer)
+	}
+	again := a.keepDeclaring("y")
+	again.goesOn(a, true)
+	again.stop()
+	for _, stop := range asking {
+		stop()
+	}
+	all := awaitSame(a, b)
+	d.check(b)
+	again.check(b)
+	if !strings.Contains(all, "name: new\n") || strings.Contains(all, "name: refused\n") {
+		t.Errorf("in the end there is\n%s", all)
+	}
+}
+
+// A replica that had not heard of the last changes takes the primary's place: what was acknowledged and is lost there goes on serving, and is
+// stored again by the gateways that know it; the history says so.
+func TestOlderReplicaTakesOver(t *testing.T) {
+	t.Parallel()
+	s, a, b := pair(t)
+	other := redistest.Start(t, redistest.Config{AppendOnly: true})
+	a.apply(number("m", "noop"), function("f", "m", "slo: 60s"))
+	replicate(t, a, s, other)
+	if answer := command(t, other, "REPLICAOF NO ONE"); !strings.HasPrefix(answer, "+OK") { // it hears of nothing from here on
+		t.Fatal(answer)
+	}
+	a.apply(version(number("m", "echo", "cache: off"), "2"), traffic("m", `serving: "2"`, `labels: {stable: "2"}`), function("f", "m", "slo: 59s"), function("g", "m@stable", "slo: 60s"))
+	b.await("the last changes", answers(b, "g", 7, "m@2"))
+	a.await("version 2", answers(a, "g", 7, "m@2"))
+	all := awaitSame(a, b)
+	asking := []func(){a.keepAsking("f"), a.keepAsking("g"), b.keepAsking("f"), b.keepAsking("g")}
+	replicate(t, a, other, s) // the server at the gateways' address has now what the replica had
+	if answer := command(t, s, "REPLICAOF NO ONE"); !strings.HasPrefix(answer, "+OK") {
+		t.Fatal(answer)
+	}
+	third := serve(t, "--store", s.URL())
+	third.await("what was lost to be in the store again", func(ctx context.Context) (bool, string) {
+		now := exported(ctx, third)
+		return now == all, now
+	})
+	if now := awaitSame(a, b, third); now != all {
+		t.Errorf("before there was\n%s\nand afterwards there is\n%s", all, now)
+	}
+	third.await("version 2 at a gateway that came later", answers(third, "g", 7, "m@2"))
+	a.must("apply", "-f", manifest(t, function("h", "m", "slo: 60s")))
+	b.await("a new function", answers(b, "h", 7, "m@2"))
+	for _, stop := range asking {
+		stop()
+	}
+	if text := strings.Join(steps(third.history("m")), ", "); !strings.Contains(text, "restored m@2") || strings.Contains(text, "restored m@1") {
+		t.Errorf("the history says: %s", text)
+	}
+}
+
+// A gateway that starts while its Redis server is away serves what --config declares. When the server comes, that is stored, and what lay there
+// before is there too.
+func TestGatewayStartsBeforeRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Config{AppendOnly: true})
+	first := serve(t, "--store", s.URL())
+	first.apply(number("old", "noop"), function("before", "old", "slo: 60s"))
+	first.stop()
+	s.Kill()
+	g := serve(t, "--store", s.URL(), "--config", manifest(t, number("m", "echo"), function("f", "m", "slo: 60s")))
+	if a := g.ask("f", 5, ""); a.number() != 5 {
+		t.Errorf("without its store the gateway answers %v", a)
+	}
+	r := g.xebec("apply", "-f", manifest(t, function("refused", "m")))
+	if r.wants(t, "apply without a store", 1, "", "nothing was changed"); !strings.Contains(g.logText(), "the store does not answer") {
+		t.Errorf("the log says\n%s", g.logText())
+	}
+	s.Restart()
+	g.await("what lay in the store", answers(g, "before", 0, "old@1"))
+	other := serve(t, "--store", s.URL())
+	other.await("what --config declares to be in the store", answers(other, "f", 5+2, "m@1"))
+	all := awaitSame(g, other)
+	for _, name := range []string{"f", "m", "old", "before"} {
+		if !strings.Contains(all, "name: "+name+"\n") {
+			t.Errorf("%s is not there:\n%s", name, all)
+		}
+	}
+	if events := other.history("f"); len(events) != 1 || !strings.HasPrefix(events[0].By, "--config") {
+		t.Errorf("the history of what --config declares is %+v", events)
+	}
+	g.must("apply", "-f", manifest(t, function("later", "m", "slo: 60s")))
+}

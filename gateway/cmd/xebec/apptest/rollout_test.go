@@ -1,0 +1,423 @@
+package apptest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// versionStatus asks the admin API for one version of a model.
+func (g *gateway) versionStatus(ctx context.Context, ref string) (api.ModelStatus, error) {
+	id, err := api.ParseModelRef(ref)
+	if err != nil {
+		return api.ModelStatus{}, err
+	}
+	status, body := g.fetch(ctx, "http://"+g.admin+"/v1/models/"+id.Name)
+	var list api.ModelList
+	if status != 200 {
+		return api.ModelStatus{}, fmt.Errorf("%d %s", status, body)
+	}
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		return api.ModelStatus{}, err
+	}
+	for _, m := range list.Models {
+		if m.Spec.ID() == id {
+			return m, nil
+		}
+	}
+	return api.ModelStatus{}, fmt.Errorf("there is no %s among %d versions", ref, len(list.Models))
+}
+
+// version is a model's version, "name@version", as it stands now.
+func (g *gateway) version(ref string) api.ModelStatus {
+	g.t.Helper()
+	m, err := g.versionStatus(bounded(g.t), ref)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return m
+}
+
+// awaitVersion waits until a version is as the test wants it.
+func (g *gateway) awaitVersion(ref, what string, condition func(api.ModelStatus) bool) api.ModelStatus {
+	g.t.Helper()
+	var last api.ModelStatus
+	g.await(fmt.Sprintf("%s: %s", ref, what), func(ctx context.Context) (bool, string) {
+		m, err := g.versionStatus(ctx, ref)
+		if err != nil {
+			return false, err.Error()
+		}
+		last = m
+		return condition(m), fmt.Sprintf("%+v", m)
+	})
+	return last
+}
+
+// awaitPhase waits until a version is there in its life.
+func (g *gateway) awaitPhase(ref string, phase api.VersionPhase) api.ModelStatus {
+	g.t.Helper()
+	return g.awaitVersion(ref, "phase "+string(phase), func(m api.ModelStatus) bool { return m.Version.Phase == phase })
+}
+
+// awaitServing waits until a model's name means this version, "name@version".
+func (g *gateway) awaitServing(ref string) api.ModelStatus {
+	g.t.Helper()
+	return g.awaitVersion(ref, "it serves", func(m api.ModelStatus) bool { return m.Serving && m.Version.Phase == api.PhaseAvailable })
+}
+
+// awaitNoProcess waits until nothing of a version runs: what it was may be left as a zombie for a moment, which counts as nothing.
+func (g *gateway) awaitNoProcess(ref string) {
+	g.t.Helper()
+	g.await("no process of "+ref, func(context.Context) (bool, string) {
+		left := g.workersOf(ref)
+		return len(left) == 0, fmt.Sprint(left)
+	})
+}
+
+// workersOf are the processes of a version, by the environment that the gateway gives them.
+func (g *gateway) workersOf(ref string) (found []process) {
+	name, version, _ := strings.Cut(ref, "@")
+	for _, p := range processesOf(g.dir) {
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+		text := "\x00" + string(environ)
+		if err == nil && strings.Contains(text, "\x00XEBEC_MODEL="+name+"\x00") && strings.Contains(text, "\x00XEBEC_VERSION="+version+"\x00") {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// traffic is a manifest of a model's rules.
+func traffic(model string, lines ...string) string {
+	return fmt.Sprintf("\n---\nkind: Traffic\nname: %s\n%s\n", model, strings.Join(lines, "\n"))
+}
+
+// trafficOf is how a model's queries are divided now.
+func (g *gateway) trafficOf(ctx context.Context, model string) (t api.TrafficStatus, err error) {
+	status, body := g.fetch(ctx, "http://"+g.admin+"/v1/traffic/"+model)
+	if status != 200 {
+		return t, fmt.Errorf("%d %s", status, body)
+	}
+	list, err := decode[api.TrafficList](body)
+	if err == nil && len(list.Traffic) != 1 {
+		err = fmt.Errorf("%d traffic rules of %s", len(list.Traffic), model)
+	}
+	if err != nil {
+		return t, err
+	}
+	return list.Traffic[0], nil
+}
+
+// awaitTraffic waits until a model's traffic is as the test wants it.
+func (g *gateway) awaitTraffic(model, what string, condition func(api.TrafficStatus) bool) api.TrafficStatus {
+	g.t.Helper()
+	var last api.TrafficStatus
+	g.await(fmt.Sprintf("traffic of %s: %s", model, what), func(ctx context.Context) (bool, string) {
+		t, err := g.trafficOf(ctx, model)
+		if err != nil {
+			return false, err.Error()
+		}
+		last = t
+		return condition(t), toJSON(g.t, t)
+	})
+	return last
+}
+
+// uncached are lines of a model whose answers are not remembered.
+const uncached = "cache: off"
+
+// crowd is some clients, each a load of its own, so that what one of them sees is in the order in which it happened.
+type crowd []*load
+
+func (g *gateway) startCrowd(function string, clients int, headers ...string) (all crowd) {
+	for range clients {
+		all = append(all, g.startLoad(function, 1, maxLoad, headers...))
+	}
+	return all
+}
+
+// served waits until every client has had n more answers.
+func (c crowd) served(n int64) {
+	c[0].g.t.Helper()
+	for _, l := range c {
+		l.served(n)
+	}
+}
+
+// judge ends the clients and checks that every request of each was answered, by the versions in this order and by no other, each client
+// having seen all of them.
+func (c crowd) judge(t *testing.T, versions ...string) {
+	t.Helper()
+	n := 0
+	for _, l := range c {
+		all := l.stop()
+		n += len(all)
+		judge(t, all, "ok")
+		var seen []string
+		for _, o := range all {
+			if models := o.answer.Models; len(models) != 1 {
+				t.Errorf("%q is answered by %v: expected one version", o.sent, models)
+			} else if len(seen) == 0 || seen[len(seen)-1] != models[0] {
+				seen = append(seen, models[0])
+			}
+		}
+		if !slices.Equal(seen, versions) {
+			t.Errorf("a client was answered by %v: expected %v, one after the other", seen, versions)
+		}
+	}
+	t.Logf("%d requests", n)
+}
+
+// Under load a new version takes over when it is ready, a rollback brings the old one back and unloads the new one, and a version that
+// is newer than the bad one ends the rollback: no query fails, and no client goes back to a version that it had left.
+func TestRollOutAndBackUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := testModel("m", nil, uncached)
+	f := function("f", "m", "slo: 60s")
+	g := serve(t, "--config", manifest(t, m, f))
+	clients := g.startCrowd("f", 6)
+	clients.served(50)
+	g.apply(version(m, "2"))
+	g.awaitServing("m@2")
+	clients.served(50)
+	if one := g.version("m@1"); one.Version.Phase != api.PhaseAvailable || !one.Version.Aspired || one.Serving || one.ServingVersion != "2" {
+		t.Errorf("beside the new version the old one is %+v: expected that it stays available", one.Version)
+	}
+	if text := g.must("describe", "model", "m"); strings.Count(text, "available since") != 2 {
+		t.Errorf("describe does not show two versions that are available:\n%s", text)
+	}
+
+	if out := g.must("rollback", "m", "--reason", "it was a test", "--wait"); !strings.Contains(out, "m") {
+		t.Errorf("rollback says %q", out)
+	}
+	g.awaitServing("m@1")
+	two := g.awaitPhase("m@2", api.PhaseDeclared)
+	g.awaitNoProcess("m@2")
+	if two.Version.Aspired || len(g.version("m@2").Replicas) > 0 {
+		t.Errorf("the version that was rolled back is %+v with replicas %+v", two.Version, two.Replicas)
+	}
+	clients.served(50)
+	rule := g.awaitTraffic("m", "the rollback", func(t api.TrafficStatus) bool { return t.Spec.Rollback != nil })
+	if b := rule.Spec.Rollback; b.From != "2" || b.To != "1" || b.Reason != "it was a test" {
+		t.Errorf("the rollback is %+v", b)
+	}
+	// What was applied is applied again, and does not bring the bad version back.
+	if out := g.must("apply", "-f", manifest(t, m, version(m, "2"), f)); strings.Contains(out, "created") || strings.Contains(out, "updated") {
+		t.Errorf("applied again:\n%s", out)
+	}
+	if phase := g.version("m@2").Version.Phase; phase != api.PhaseDeclared {
+		t.Errorf("applied again the bad version is %s", phase)
+	}
+
+	g.apply(version(m, "3"))
+	g.awaitServing("m@3")
+	clients.served(50)
+	clients.judge(t, "m@1", "m@2", "m@1", "m@3")
+	if phase := g.version("m@2").Version.Phase; phase != api.PhaseDeclared {
+		t.Errorf("when a newer version serves the bad one is %s: expected that it is still not loaded", phase)
+	}
+	history := g.must("history", "m")
+	for _, says := range []string{"rolled back", "it was a test", "m@3", "created"} {
+		if !strings.Contains(history, says) {
+			t.Errorf("the history does not say %q:\n%s", says, history)
+		}
+	}
+	g.xebec("rollback", "m", "--to", "9").wants(t, "rollback to nothing", 1, "", `"9"`)
+}
+
+// A version whose process ends at once, and one that never says that it is ready, leave the old one serving; what is wrong is told; they
+// can be removed; and a version that works takes over although a bad one was there.
+func TestVersionThatNeverComesUp(t *testing.T) {
+	t.Parallel()
+	m := testModel("m", nil, uncached)
+	ends := strings.Replace(version(m, "2"), programs.worker, "/bin/false", 1)
+	hangs := strings.Replace(version(m, "3"), "command: [", `command: [sh, -c, "exec sleep 86400", `, 1)
+	g := serve(t, "--config", manifest(t, m, function("f", "m", "slo: 60s")))
+	clients := g.startCrowd("f", 4)
+
+	g.xebec("apply", "-f", manifest(t, ends), "--wait").wants(t, "apply what ends", 1, "m@2 created", "m@2 has failed: exited with code 1")
+	two := g.awaitVersion("m@2", "it fails", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
+	if two.Version.Phase != api.PhaseLoading || two.Serving || !strings.Contains(lastExits(two), "exited with code 1") {
+		t.Errorf("a version whose process ends is %s, %+v, %q", two.Version.Phase, two.Serving, lastExits(two))
+	}
+	g.xebec("describe", "model", "m").wants(t, "describe", 0, "exited with code 1", "")
+	g.xebec("promote", "m@2", "--wait").wants(t, "promote what ends", 1, "traffic m@2", "m@2 has failed: exited with code 1")
+	clients.served(20)
+	g.must("delete", "model", "m@2")
+
+	g.must("apply", "-f", manifest(t, hangs))
+	three := g.awaitVersion("m@3", "it is being started", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 && m.Replicas[0].PID > 0 })
+	if three.Version.Phase != api.PhaseLoading || three.State != api.ModelStarting || three.Serving {
+		t.Errorf("a version that hangs is %s, %s", three.Version.Phase, three.State)
+	}
+	g.xebec("promote", "m@3", "--wait", "--timeout", "1s").wants(t, "promote what hangs", 1, "traffic m@3", "m@3 does not serve after 1s")
+	clients.served(20)
+	g.must("delete", "model", "m@3")
+	g.awaitNoProcess("m@3")
+
+	g.apply(version(m, "4"))
+	g.awaitServing("m@4")
+	clients.served(20)
+	clients.judge(t, "m@1", "m@4")
+}
+
+// Under transition: resources the old version is unloaded first. That there are never two at a time is told by a lock that a second
+// process would not get. Queries wait meanwhile, as long as the function's cold start allows, and are answered.
+func TestTransitionResources(t *testing.T) {
+	t.Parallel()
+	lock := filepath.Join(newDir(t), "lock")
+	alone := fmt.Sprintf(`command: [sh, -c, 'exec 9>%s; flock -n 9 || exit 9; exec "$@"', sh, `, lock)
+	m := strings.Replace(testModel("m", nil, uncached), "command: [", alone, 1)
+	g := serve(t, "--config", manifest(t, m, traffic("m", "transition: resources"), function("f", "m", "slo: 1s", "cold_start: 60s")))
+	clients := g.startCrowd("f", 4)
+	clients.served(50)
+	for _, v := range []string{"2", "3"} {
+		g.must("apply", "-f", manifest(t, version(m, v)))
+		g.awaitServing("m@" + v)
+		clients.served(50)
+	}
+	g.must("rollback", "m", "--wait")
+	g.awaitServing("m@2")
+	clients.served(50)
+	clients.judge(t, "m@1", "m@2", "m@3", "m@2")
+	for _, v := range []string{"1", "3"} {
+		if phase := g.version("m@" + v).Version.Phase; phase != api.PhaseDeclared {
+			t.Errorf("version %s is %s: expected that it is not loaded", v, phase)
+		}
+	}
+	if log := g.logText(); strings.Contains(log, "exited with code 9") {
+		t.Errorf("two versions were there at a time:\n%s", log)
+	}
+	if two := g.version("m@2"); restarts(two) > 0 || two.ReadyReplicas() != 1 {
+		t.Errorf("the version that serves has %d restarts", restarts(two))
+	}
+}
+
+// Under transition: resources, whoever waits for a version that never comes up does not keep the old one from being loaded again.
+func TestTransitionResourcesBack(t *testing.T) {
+	t.Parallel()
+	m := testModel("m", nil, uncached)
+	g := serve(t, "--config", manifest(t, m, traffic("m", "transition: resources"), function("f", "m", "slo: 1s", "cold_start: 10m")))
+	const waiting = 5
+	g.must("apply", "-f", manifest(t, strings.Replace(version(m, "2"), programs.worker, "/bin/false", 1)))
+	g.awaitVersion("m@2", "it fails", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
+	g.awaitPhase("m@1", api.PhaseDeclared)
+	ctx, leave := context.WithCancel(bounded(t))
+	var asking sync.WaitGroup
+	for range waiting {
+		asking.Go(func() {
+			if a, err := g.post(ctx, "/f/predict", "text/plain", []byte("hello")); err == nil && a.Code != api.NoReplica.String() && !(a.predicted() && a.Models[0] == "m@1") {
+				t.Errorf("a query that waited is answered by %v", a)
+			}
+		})
+	}
+	defer asking.Wait()
+	defer leave()
+	g.awaitVersion("m@2", "queries wait for it", func(m api.ModelStatus) bool { return m.QueueDepth == waiting })
+	g.must("rollback", "m")
+	g.awaitServing("m@1")
+	g.await("version 1 to answer", versionServes(g, "f", "m@1"))
+	g.awaitPhase("m@2", api.PhaseDeclared)
+}
+
+// What the old version has accepted is answered by it before its process ends, however slow it is, while the new one answers what comes.
+func TestDrainingVersionAnswers(t *testing.T) {
+	t.Parallel()
+	m := testModel("m", nil, uncached, "timeout: 10m", "batching: {policy: none}")
+	g := serve(t, "--drain-timeout", "60s", "--config", manifest(t, m, traffic("m", "versions: {latest: 1}"), function("f", "m", "slo: 60s")))
+	release := stall(g, "m")
+	const slow = 8
+	answers := make(chan answer, slow)
+	ctx := bounded(t)
+	var asking sync.WaitGroup
+	for i := range slow {
+		asking.Go(func() {
+			a, err := g.post(ctx, "/f/predict", "text/plain", fmt.Appendf(nil, "spin:%dms", 200+i))
+			if err != nil {
+				t.Errorf("a slow query: %v", err)
+			}
+			answers <- a
+		})
+	}
+	g.await("the slow queries to be with version 1", func(ctx context.Context) (bool, string) {
+		one, err := g.versionStatus(ctx, "m@1")
+		return err == nil && one.QueueDepth >= slow-2, fmt.Sprint(one.QueueDepth, err) // two have left the queue for the worker
+	})
+	g.apply(version(m, "2"))
+	g.awaitServing("m@2")
+	one := g.awaitPhase("m@1", api.PhaseDraining)
+	for range 20 {
+		if a := g.raw("f", "quick"); !a.predicted() || a.Models[0] != "m@2" {
+			t.Errorf("while the old version drains a query is answered by %v", a)
+		}
+	}
+	if len(answers) > 0 || len(g.workersOf("m@1")) == 0 || one.ReadyReplicas() != 1 {
+		t.Errorf("while it drains the old version has answered %d, and has %d processes: expected that it waits", len(answers), len(g.workersOf("m@1")))
+	}
+	release()
+	for range slow {
+		if a := <-answers; !a.predicted() || a.Models[0] != "m@1" || !strings.HasPrefix(a.text(), "spin:") {
+			t.Errorf("a slow query is answered by %v: expected version 1", a)
+		}
+	}
+	asking.Wait()
+	g.awaitPhase("m@1", api.PhaseDeclared)
+	g.awaitNoProcess("m@1")
+}
+
+// A new version takes over when all its replicas are ready, not before; and one that may sleep is woken to be validated, and sleeps again.
+func TestVersionTakesOverWithAllReplicas(t *testing.T) {
+	t.Parallel()
+	// One replica of version 2 gets the place, and begins; whoever comes later waits for the gate.
+	dir := newDir(t)
+	first, gate := filepath.Join(dir, "first"), filepath.Join(dir, "gate")
+	second := fmt.Sprintf(`command: [sh, -c, 'mkdir %s 2>/dev/null || while [ ! -e %s ]; do sleep 0.05; done; exec "$@"', sh, `, first, gate)
+	m := testModel("m", nil, uncached, "replicas: {min: 2}")
+	g := serve(t, "--config", manifest(t, m, function("f", "m", "slo: 60s")))
+	clients := g.startCrowd("f", 2)
+	g.must("apply", "-f", manifest(t, strings.Replace(version(m, "2"), "command: [", second, 1)))
+	two := g.awaitVersion("m@2", "one replica", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 })
+	clients.served(50)
+	if two = g.version("m@2"); two.Version.Phase != api.PhaseLoading || two.Serving || two.ReadyReplicas() != 1 {
+		t.Errorf("with one replica of two version 2 is %s, serving %v", two.Version.Phase, two.Serving)
+	}
+	writeFile(t, dir, "gate", "")
+	if two = g.awaitServing("m@2"); two.ReadyReplicas() != 2 {
+		t.Errorf("version 2 took over with %d replicas", two.ReadyReplicas())
+	}
+	clients.served(20)
+	clients.judge(t, "m@1", "m@2")
+
+	// version is of the model's own directory, in which its queries lie.
+	writeFile(t, dir, "queries.jsonl", `{"input":3,"label":3}`+"\n")
+	writeFile(t, dir, "sleeper.yaml", number("s", "echo", "replicas: {min: 0}", "validate: {queries: queries.jsonl, min_accuracy: 1}"))
+	g.must("apply", "-f", filepath.Join(dir, "sleeper.yaml"))
+	s := g.awaitVersion("s@1", "it was validated and sleeps again", func(m api.ModelStatus) bool {
+		return m.Version.Phase == api.PhaseAvailable && len(m.Replicas) == 0
+	})
+	if v := s.Version.Validation; v == nil || !v.Passed || v.Queries != 1 || v.Matched != 1 || v.Extremes == 0 || !s.Serving || s.State != api.ModelIdle {
+		t.Errorf("the version that may sleep is %s, %s, validation %+v", s.Version.Phase, s.State, v)
+	}
+	g.awaitNoProcess("s@1")
+}
+
+// stallProcess stops a worker until release.
+func stallProcess(g *gateway, pid int) (release func()) {
+	g.t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		g.t.Fatalf("stop worker %d: %v", pid, err)
+	}
+	g.await("every thread of the worker to stop", func(context.Context) (bool, string) { return stopped(pid) })
+	release = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // it may have been killed meanwhile
+	g.t.Cleanup(release)
+	return release
+}
