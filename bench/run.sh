@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
-for program in loadgen floor compare ring figures sim overload learning cache; do
+for program in loadgen floor compare ring figures sim overload learning cache lifecycle; do
 	echo "==> building bin/$program"
 	CGO_ENABLED=0 "$go" build -trimpath -o "bin/$program" "./bench/cmd/$program"
 done
@@ -33,6 +33,9 @@ bin/learning
 
 echo '==> the prediction cache beside another one'
 bin/cache
+
+echo '==> the life cycle: roll-outs under load, many models, the inference log'
+bin/lifecycle
 
 echo '==> benchmarks of the packages'
 results=bench/results/$(date +%F)-packages.txt

@@ -49,7 +49,7 @@ type Process struct {
 func Start(ctx context.Context, o Options) (*Process, error) {
 	p := &Process{Name: o.Name, cmd: exec.Command(o.Program, o.Args...), folder: o.Folder, exited: make(chan struct{})}
 	p.cmd.Dir = o.Folder
-	p.cmd.Env = append(os.Environ(), o.Env...)
+	p.cmd.Env = append(append(os.Environ(), "XEBEC_DATA_DIR=none"), o.Env...) // unless its flags or variables say otherwise
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	// A Ctrl-C is for this program, which then stops the servers; a terminal would send it to all of them at once.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/server"
+)
+
+const (
+	// The targets of part c for ten thousand, and of part d for a thousand.
+	maxResidentMegabytes = 150
+	maxStartSeconds      = 3
+	maxApplySeconds      = 5
+)
+
+// Declared is one start of a gateway with many models of which none runs.
+type Declared struct {
+	Models int `json:"models"`
+	// From is "manifests" or "store after kill -9".
+	From         string  `json:"from"`
+	StartSeconds float64 `json:"start_seconds"` // until /readyz said 200
+	// Megabytes are resident when it was ready, and after it was left alone.
+	ReadyMegabytes   float64 `json:"ready_mb"`
+	SettledMegabytes float64 `json:"settled_mb"`
+	SettleSeconds    float64 `json:"settle_seconds"`
+}
+
+// sleeper is a model that runs only when it is asked.
+func sleeper(b *strings.Builder, name string) {
+	fmt.Fprintf(b, `---
+kind: Model
+name: %s
+version: "1"
+inputs:  [{name: input, dtype: float32, shape: [64]}]
+outputs: [{name: output, dtype: int64, shape: []}]
+run: {command: [python, model.py]}
+replicas: {min: 0, max: 1}
+`, name)
+}
+
+func sleepers(n int, prefix string) string {
+	var b strings.Builder
+	for i := range n {
+		sleeper(&b, fmt.Sprintf("%s%05d", prefix, i))
+	}
+	return b.String()
+}
+
+func measureDeclared(ctx context.Context, cfg config, report *Report) error {
+	for round := range cfg.rounds {
+		logf("    round %d of %d", round+1, cfg.rounds)
+		if err := declareOnce(ctx, cfg, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// declareOnce starts a gateway from a manifest, kills it, and starts it from what it has kept.
+func declareOnce(ctx context.Context, cfg config, report *Report) error {
+	folder, err := newFolder()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	file := filepath.Join(folder, "many.yaml")
+	if err := os.WriteFile(file, []byte(sleepers(cfg.declared, "m")), 0o644); err != nil {
+		return err
+	}
+	for _, from := range []struct {
+		name string
+		args []string
+	}{{"manifests", []string{"--config", file}}, {"store after kill -9", nil}} {
+		g, err := start(ctx, cfg, folder, from.args...)
+		if err != nil {
+			return fmt.Errorf("from %s: %w", from.name, err)
+		}
+		d, err := look(ctx, cfg, g)
+		if err != nil {
+			g.Stop()
+			return fmt.Errorf("from %s: %w", from.name, err)
+		}
+		d.From = from.name
+		report.Declared = append(report.Declared, *d)
+		logf("        from %s: ready after %.2f s, %.0f MB, later %.0f MB", d.From, d.StartSeconds, d.ReadyMegabytes, d.SettledMegabytes)
+		if err := g.kill(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look measures a gateway that has just started. Only then is it asked how many models it has: the answer takes memory.
+func look(ctx context.Context, cfg config, g *gateway) (*Declared, error) {
+	d := &Declared{StartSeconds: g.startSeconds, SettleSeconds: cfg.settle.Seconds()}
+	var err error
+	if d.ReadyMegabytes, err = residentMegabytes(g.PID()); err != nil {
+		return nil, err
+	}
+	wait := time.NewTimer(cfg.settle)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if d.SettledMegabytes, err = residentMegabytes(g.PID()); err != nil {
+		return nil, err
+	}
+	if d.Models, err = g.models(ctx); err != nil {
+		return nil, err
+	}
+	if d.Models != cfg.declared {
+		return nil, fmt.Errorf("%d models are declared: expected %d", d.Models, cfg.declared)
+	}
+	return d, nil
+}
+
+// Applied is how long it took to declare many models.
+type Applied struct {
+	Store  string `json:"store"`
+	How    string `json:"how"` // "one manifest" or "one by one"
+	Models int    `json:"models"`
+	// Seconds until the last apply had returned; AgainSeconds are of the same once more, which changes nothing.
+	Seconds      float64 `json:"seconds"`
+	AgainSeconds float64 `json:"again_seconds"`
+}
+
+func measureApply(ctx context.Context, cfg config, report *Report) error {
+	redisProgram, err := exec.LookPath(cfg.redis)
+	if err != nil {
+		return fmt.Errorf("-redis: %w", err)
+	}
+	for round := range cfg.rounds {
+		logf("    round %d of %d", round+1, cfg.rounds)
+		for _, s := range []struct{ name, fsync string }{{"bbolt", ""}, {"Redis, appendfsync everysec", "everysec"}, {"Redis, appendfsync always", "always"}} {
+			for _, how := range []string{"one manifest", "one by one"} {
+				a, err := applyOnce(ctx, cfg, redisProgram, s.fsync, how)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", s.name, how, err)
+				}
+				a.Store = s.name
+				report.Applied = append(report.Applied, *a)
+				logf("        %s, %s: %.2f s, again %.2f s", a.Store, a.How, a.Seconds, a.AgainSeconds)
+			}
+		}
+	}
+	return nil
+}
+
+// applyOnce declares the models to a gateway with an empty store.
+func applyOnce(ctx context.Context, cfg config, redisProgram, fsync, how string) (*Applied, error) {
+	folder, err := newFolder()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	var args []string
+	if fsync != "" {
+		redis, addr, err := startRedis(ctx, redisProgram, folder, fsync)
+		if err != nil {
+			return nil, err
+		}
+		defer redis.Stop()
+		args = []string{"--store", "redis://" + addr}
+	}
+	g, err := start(ctx, cfg, folder, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer g.Stop()
+	manifests := []string{sleepers(cfg.applied, "m")}
+	if how == "one by one" {
+		manifests = manifests[:0]
+		for i := range cfg.applied {
+			var b strings.Builder
+			sleeper(&b, fmt.Sprintf("m%05d", i))
+			manifests = append(manifests, b.String())
+		}
+	}
+	a := &Applied{How: how, Models: cfg.applied}
+	for _, seconds := range []*float64{&a.Seconds, &a.AgainSeconds} {
+		began := time.Now()
+		for _, m := range manifests {
+			if err := g.apply(ctx, m); err != nil {
+				return nil, fmt.Errorf("%w%s", err, g.LastWords())
+			}
+		}
+		*seconds = time.Since(began).Seconds()
+	}
+	// Acknowledged means kept: after kill -9 all of them are there. (Redis has not been killed.)
+	if err := g.kill(); err != nil {
+		return nil, err
+	}
+	again, err := start(ctx, cfg, folder, args...)
+	if err != nil {
+		return nil, fmt.Errorf("after kill -9: %w", err)
+	}
+	defer again.Stop()
+	if n, err := again.models(ctx); err != nil || n != cfg.applied {
+		return nil, fmt.Errorf("after kill -9 there are %d models (%w): expected %d", n, err, cfg.applied)
+	}
+	return a, nil
+}
+
+// startRedis runs a Redis server with its files in a folder.
+func startRedis(ctx context.Context, program, folder, fsync string) (*server.Process, string, error) {
+	addr, err := server.FreeAddr()
+	if err != nil {
+		return nil, "", err
+	}
+	host, port, _ := strings.Cut(addr, ":")
+	p, err := server.Start(ctx, server.Options{
+		Name: "redis", Program: program,
+		Args:  []string{"--bind", host, "--port", port, "--dir", folder, "--save", "", "--appendonly", "yes", "--appendfsync", fsync},
+		Ready: func() error { return ping(addr) },
+	})
+	return p, addr, err
+}

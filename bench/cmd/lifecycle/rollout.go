@@ -1,0 +1,375 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/loadgen"
+)
+
+const (
+	// openPart of a closed loop's throughput is the rate of the open loop.
+	openPart = 0.7
+	// openConnections are far more than are ever out in an open loop.
+	openConnections = 256
+	// after is how long after the other version has begun to serve a change still lasts: the one before ends meanwhile.
+	after = time.Second
+	// pollServing is how often the gateway is asked who serves.
+	pollServing = 50 * time.Millisecond
+	// changeWithin is more than a model needs to load beside a saturated machine.
+	changeWithin = 10 * time.Minute
+	// maxP99Ratio is the target.
+	maxP99Ratio = 1.5
+)
+
+// workload is a model whose versions replace each other.
+type workload struct {
+	name string
+	// manifest is the Model of a version; body is a query, sent with contentType.
+	manifest    func(version int) string
+	contentType string
+	body        []byte
+}
+
+const (
+	modelName = "changing" // the function's name too
+	demoModel = "digits-svm"
+)
+
+// workloads are a scikit-learn model, whose load takes seconds of CPU, and a compiled worker, which starts at once.
+func workloads(cfg config) ([]workload, error) {
+	if _, err := os.Stat(filepath.Join(cfg.demo, demoModel, "digits.joblib")); err != nil {
+		return nil, fmt.Errorf("%w: `make demo` trains it", err)
+	}
+	return workloadsOf(cfg)
+}
+
+func workloadsOf(cfg config) ([]workload, error) {
+	dir := filepath.Join(cfg.demo, demoModel)
+	command, err := json.Marshal([]string{cfg.worker, "-mode", "noop"})
+	if err != nil {
+		return nil, err
+	}
+	return []workload{
+		{"scikit-learn SVM", func(version int) string {
+			return fmt.Sprintf(`kind: Model
+name: %s
+version: "%d"
+dir: %q
+inputs:  [{name: input, dtype: float32, shape: [64]}]
+outputs: [{name: output, dtype: int64, shape: []}]
+run: {command: [python, model.py], env: {OMP_NUM_THREADS: "1"}}
+cache: off
+`, modelName, version, dir)
+		}, rawType, make([]byte, 64*4)},
+		{"compiled no-op", func(version int) string {
+			return fmt.Sprintf(`kind: Model
+name: %s
+version: "%d"
+inputs:  [{name: input, dtype: float32, shape: [-1]}]
+outputs: [{name: output, dtype: int64, shape: []}]
+run: {command: %s}
+cache: off
+`, modelName, version, command)
+		}, rawType, make([]byte, 64*4)},
+	}, nil
+}
+
+// declarations beside the models: with latest: 1 a roll-out unloads the version before, and a rollback has to load it again.
+const declarations = `---
+kind: Function
+name: changing
+models: [changing]
+slo: 50ms
+---
+kind: Traffic
+name: changing
+versions: {latest: 1}
+`
+
+// Rollout is a workload's changes under one load.
+type Rollout struct {
+	Workload string `json:"workload"`
+	Load     string `json:"load"` // "closed" or "open"
+	// RateRPS is the open loop's, or what the closed loop reached in quiet seconds.
+	RateRPS float64  `json:"rate_rps"`
+	Changes []Change `json:"changes"`
+}
+
+// Change is one roll-out or rollback.
+type Change struct {
+	Kind         string  `json:"kind"` // "roll-out" or "rollback"
+	QuietP99     float64 `json:"quiet_p99_ms"`
+	P99          float64 `json:"p99_ms"`
+	P50          float64 `json:"p50_ms"`
+	QuietP50     float64 `json:"quiet_p50_ms"`
+	Queries      int     `json:"queries"`
+	Failed       uint64  `json:"failed"`
+	FailedWhy    string  `json:"failed_why,omitempty"`
+	ServeSeconds float64 `json:"serve_seconds"` // from the request for the change until the other version served
+}
+
+func (c *Change) ratio() float64 { return c.P99 / c.QuietP99 }
+
+func measureRollouts(ctx context.Context, cfg config, report *Report) error {
+	all, err := workloads(cfg)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, w := range all {
+		if err := w.measure(ctx, cfg, report); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", w.name, err))
+		}
+	}
+	return failed
+}
+
+// measure plays all changes of a workload against one gateway.
+func (w *workload) measure(ctx context.Context, cfg config, report *Report) error {
+	folder, err := newFolder()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	g, err := start(ctx, cfg, folder)
+	if err != nil {
+		return err
+	}
+	defer g.Stop()
+	if err := g.apply(ctx, w.manifest(1)+declarations); err != nil {
+		return err
+	}
+	p := &player{cfg: cfg, g: g, w: w, version: 1}
+	if err := p.until(ctx, "1"); err != nil {
+		return err
+	}
+	warm, err := p.settled(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if warm.failed > 0 {
+		return fmt.Errorf("queries failed before any change: %s", warm.why)
+	}
+	for _, load := range []string{"closed", "open"} {
+		r := Rollout{Workload: w.name, Load: load, RateRPS: warm.rps}
+		rate := 0.0
+		if load == "open" {
+			rate = openPart * warm.rps
+			r.RateRPS = rate
+		}
+		for i := range cfg.rounds {
+			logf("    %s, %s loop (%.0f/s), round %d of %d", w.name, load, r.RateRPS, i+1, cfg.rounds)
+			pair, err := p.outAndBack(ctx, rate)
+			r.Changes = append(r.Changes, pair...)
+			if err != nil {
+				report.Rollouts = append(report.Rollouts, r)
+				return err
+			}
+		}
+		report.Rollouts = append(report.Rollouts, r)
+	}
+	return nil
+}
+
+// player asks a gateway and changes it meanwhile.
+type player struct {
+	cfg     config
+	g       *gateway
+	w       *workload
+	version int // the newest that was declared; 1 serves between changes
+	seed    uint64
+}
+
+// outAndBack rolls a new version out and the first one back.
+func (p *player) outAndBack(ctx context.Context, rate float64) ([]Change, error) {
+	p.version++
+	next := fmt.Sprint(p.version)
+	out, err := p.change(ctx, rate, "roll-out", next, func() error { return p.g.apply(ctx, p.w.manifest(p.version)) })
+	if err != nil {
+		return nil, err
+	}
+	back, err := p.change(ctx, rate, "rollback", "1", func() error {
+		return p.g.ask(ctx, "POST", "/v1/models/"+modelName+"/rollback", jsonType, `{"to": "1", "reason": "measured"}`, nil)
+	})
+	if err != nil {
+		return []Change{*out}, err
+	}
+	return []Change{*out, *back}, nil
+}
+
+// change plays a quiet window, asks for the change, and plays on until the version serves and a little longer.
+func (p *player) change(ctx context.Context, rate float64, kind, version string, ask func() error) (*Change, error) {
+	quiet, err := p.settled(ctx, rate)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, changeWithin)
+	defer cancel()
+	began := time.Now()
+	done := make(chan error, 1)
+	var serves atomic.Int64 // when it did, in nanoseconds since began
+	go func() {
+		err := ask()
+		if err == nil {
+			err = p.until(ctx, version)
+		}
+		serves.Store(max(1, int64(time.Since(began))))
+		done <- err
+	}()
+	c := &Change{Kind: kind, Failed: quiet.failed, FailedWhy: quiet.why}
+	c.QuietP50, c.QuietP99 = quiet.answers.quantiles()
+	var all answers
+	for {
+		// A run of the generator has a fixed length: one follows the other, as the quiet ones do.
+		at := serves.Load()
+		if at != 0 && time.Since(began) > time.Duration(at)+after {
+			all = all.until(began.Add(time.Duration(at) + after))
+			break
+		}
+		run, err := p.play(ctx, rate)
+		if err != nil {
+			return nil, errors.Join(err, ctx.Err())
+		}
+		all = append(all, run.answers...)
+		c.Failed += run.failed
+		if run.why != "" {
+			c.FailedWhy = run.why
+		}
+	}
+	if err := <-done; err != nil {
+		return nil, fmt.Errorf("%s to version %s: %w%s", kind, version, err, p.g.LastWords())
+	}
+	c.Queries, c.ServeSeconds = len(all), time.Duration(serves.Load()).Seconds()
+	c.P50, c.P99 = all.quantiles()
+	logf("        %-8s to version %-3s after %5.2f s, P99 %6.2f → %6.2f ms (%.2f ×), %d failed of %d", kind, version, c.ServeSeconds, c.QuietP99, c.P99, c.ratio(), c.Failed, c.Queries)
+	return c, nil
+}
+
+// until waits for a version to serve.
+func (p *player) until(ctx context.Context, version string) error {
+	poll := time.NewTicker(pollServing)
+	defer poll.Stop()
+	for {
+		now, err := p.g.serving(ctx, modelName)
+		if err != nil {
+			return err
+		}
+		if now == version {
+			return nil
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return fmt.Errorf("version %q serves, not %q: %w", now, version, ctx.Err())
+		}
+	}
+}
+
+// played is what one run of the generator saw.
+type played struct {
+	answers answers // right ones
+	rps     float64
+	failed  uint64
+	why     string
+}
+
+// one is when an answer came and how long it took.
+type one struct {
+	done   time.Time
+	millis float64
+}
+
+type answers []one
+
+// until are those that came before a moment.
+func (a answers) until(end time.Time) answers {
+	var in answers
+	for _, x := range a {
+		if x.done.Before(end) {
+			in = append(in, x)
+		}
+	}
+	return in
+}
+
+// quantiles are the median and the 99th percentile; of none, NaN.
+func (a answers) quantiles() (p50, p99 float64) {
+	millis := make([]float64, len(a))
+	for i := range a {
+		millis[i] = a[i].millis
+	}
+	slices.Sort(millis)
+	return results.Quantile(millis, 0.5), results.Quantile(millis, 0.99)
+}
+
+// settled plays two windows and returns the second: in the first the gateway learns what a new replica can do, and the one before it
+// comes to its end. Failures count in both.
+func (p *player) settled(ctx context.Context, rate float64) (*played, error) {
+	first, err := p.play(ctx, rate)
+	if err != nil {
+		return nil, err
+	}
+	second, err := p.play(ctx, rate)
+	if err != nil {
+		return nil, err
+	}
+	second.failed += first.failed
+	if second.why == "" {
+		second.why = first.why
+	}
+	return second, nil
+}
+
+// play runs the generator for a window: with rate 0 a closed loop. The callers are patient: what a change costs is to be seen in
+// the latencies, and what fails has failed.
+func (p *player) play(ctx context.Context, rate float64) (*played, error) {
+	p.seed++
+	out := &played{}
+	connections := p.cfg.connections
+	if rate > 0 {
+		connections = openConnections
+	}
+	result, err := loadgen.Run(ctx, loadgen.Options{
+		Addr: p.g.addr, Connections: connections, Rate: rate, Seed: p.seed, Duration: p.cfg.window,
+		Requests: []loadgen.Request{{
+			Wire: loadgen.Render(p.g.addr, "/"+modelName+"/predict", p.w.contentType, p.w.body, "Xebec-Slo-Ms: 60000"), Contains: []byte(`"output":`),
+		}},
+		OnAnswer: func(a loadgen.Answered) {
+			if a.Status == 200 && !a.Default && !a.Wrong {
+				out.answers = append(out.answers, one{a.Done, a.Done.Sub(a.Due).Seconds() * 1e3})
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, p.g.LastWords())
+	}
+	out.rps = result.RPS
+	out.failed = failures(result)
+	if err := result.Clean(); err != nil {
+		out.why = err.Error()
+	}
+	return out, nil
+}
+
+// failures counts the requests that did not get a right answer.
+func failures(r *loadgen.Result) uint64 {
+	n := r.Defaults + r.Wrong + r.Unanswered + r.Dropped
+	for status, count := range r.Status {
+		if status != 200 {
+			n += count
+		}
+	}
+	for _, count := range r.Errors {
+		n += count
+	}
+	return n
+}
