@@ -106,6 +106,16 @@ func TestDocsManifests(t *testing.T) {
 				t.Errorf("%s: function %s: %v", b.at(), f.Name, err)
 			}
 		}
+		for i := range set.Traffic {
+			x := set.Traffic[i].Rollout
+			if x == nil {
+				continue
+			}
+			arms := []string{set.Traffic[i].Model + "@old", set.Traffic[i].Model + "@" + x.Version}
+			if _, err := selection.New(x.Policy.Name, x.Policy.Params, arms); err != nil {
+				t.Errorf("%s: roll-out of %s: %v", b.at(), set.Traffic[i].Model, err)
+			}
+		}
 	}
 }
 
@@ -148,21 +158,84 @@ func plain(v any) string {
 	return "–"
 }
 
-var modelField = regexp.MustCompile("(?m)^\\| `([a-z_.`, \\[\\]]+)` \\|")
+var modelField = regexp.MustCompile("(?m)^\\| `([a-z0-9_.`, \\[\\]]+)` \\|")
 
-// TestDocsFields: the reference in the author's guide has every field that a manifest can have, and no other.
+// TestDocsFields: the reference in the author's guide has every field that a model or a function can have, and no other; and so has
+// that in the operating guide of traffic rules.
 func TestDocsFields(t *testing.T) {
-	set := &manifest.Set{
-		Models: []api.ModelSpec{api.ModelSpec{
-			Name: "m", Inputs: []api.TensorSpec{{Name: "x", DType: api.Float32, Shape: []int64{2}}}, Outputs: []api.TensorSpec{{Name: "y", DType: api.Bytes}},
-			Run: api.RunSpec{Command: []string{"python"}, Env: map[string]string{"A": "b"}}, Python: ".venv", Cost: 1, Device: "gpu0",
-			Batching: api.BatchingSpec{Policy: api.BatchFixed, Max: 8, Hold: time.Millisecond, Objective: time.Second, Pad: true},
-		}.WithDefaults()},
-		Functions: []api.FunctionSpec{api.FunctionSpec{
-			Name: "f", Models: []string{"m"}, Default: json.RawMessage(`"eA=="`), ColdStart: time.Second, Budget: 1,
-			Loss: api.LossSpec{Kind: api.LossAbsolute, Scale: 2, Tolerance: 1}, MinConfidence: 0.5, Shadow: map[string]float64{"n": 0.1},
-		}.WithDefaults()},
+	set := everyField()
+	models, _, ok := strings.Cut(read(t, modelsPage), "\n## Types and shapes")
+	if !ok {
+		t.Fatalf("%s: expected a section \"Types and shapes\" after the reference of the fields", modelsPage)
 	}
+	has := fieldsOf(t, &manifest.Set{Models: set.Models, Functions: set.Functions}, "env", "shadow")
+	has["run.image"] = true // known, and refused
+	compareFields(t, modelsPage, models, has)
+
+	_, rules, ok := strings.Cut(read(t, operatingPage), "\n### Traffic rules\n")
+	if !ok {
+		t.Fatalf("%s: expected a section \"Traffic rules\" with the reference of their fields", operatingPage)
+	}
+	rules, _, _ = strings.Cut(rules, "\n### ")
+	compareFields(t, operatingPage, rules, fieldsOf(t, &manifest.Set{Traffic: set.Traffic}, "labels"))
+
+	m, f, v := &set.Models[0], &set.Functions[0], set.Models[0].Validation
+	for _, row := range []string{
+		fmt.Sprintf("| `cache` | `%s` |", m.Cache), fmt.Sprintf("| `policy` | `%s` |", f.Policy.Name),
+		fmt.Sprintf("| `slo` | `%dms` |", f.SLO.Milliseconds()), fmt.Sprintf("| `weight` | %g |", f.Weight),
+		fmt.Sprintf("| `validate.expect` | `%s` |", v.Expect), fmt.Sprintf("| `warmup.repeat` | %d |", m.Warmup.Repeat),
+	} {
+		if !strings.Contains(models, "\n"+row) {
+			t.Errorf("%s: expected a row that begins with %s", modelsPage, row)
+		}
+	}
+	r := set.Traffic[1].Rollout
+	for _, row := range []string{
+		fmt.Sprintf("| `transition` | `%s` |", set.Traffic[0].Transition), fmt.Sprintf("| `rollout.policy` | `%s` |", r.Policy.Name),
+		fmt.Sprintf("| `rollout.guard.min_feedback` | %d |", r.Guard.MinFeedback),
+		fmt.Sprintf("| `rollout.guard.max_error_increase` | %g |", r.Guard.MaxErrorIncrease),
+		fmt.Sprintf("| `rollout.guard.max_p99_increase` | %g |", r.Guard.MaxP99Increase),
+	} {
+		if !strings.Contains(rules, "\n"+row) {
+			t.Errorf("%s: expected a row that begins with %s", operatingPage, row)
+		}
+	}
+}
+
+// everyField is a set in which every field has a value, the defaults where there are any. What cannot stand beside something else has an
+// object of its own.
+func everyField() *manifest.Set {
+	model := api.ModelSpec{
+		Name: "m", Inputs: []api.TensorSpec{{Name: "x", DType: api.Float32, Shape: []int64{2}}}, Outputs: []api.TensorSpec{{Name: "y", DType: api.Bytes}},
+		Run: api.RunSpec{Command: []string{"python"}, Env: map[string]string{"A": "b"}}, Python: ".venv", Cost: 1, Device: "gpu0", Dir: "/models/m",
+		Batching: api.BatchingSpec{Policy: api.BatchFixed, Max: 8, Hold: time.Millisecond, Objective: time.Second, Pad: true},
+		Warmup:   &api.WarmupSpec{Queries: "w.jsonl"}, Validation: &api.ValidateSpec{Queries: "v.jsonl", MinAccuracy: 0.9, Tolerance: 0.001},
+	}
+	other := model
+	other.Version = "2"
+	other.Validation = &api.ValidateSpec{Queries: "v.jsonl", Expect: api.ExpectServing, MaxDifference: 0.05}
+	function := api.FunctionSpec{
+		Name: "f", Models: []string{"m"}, Default: json.RawMessage(`"eA=="`), ColdStart: time.Second, Budget: 1,
+		Loss: api.LossSpec{Kind: api.LossAbsolute, Scale: 2, Tolerance: 1}, MinConfidence: 0.5, Shadow: map[string]float64{"n": 0.1},
+		Log: &api.LogSpec{Sample: 0.1},
+	}
+	return &manifest.Set{
+		Models: []api.ModelSpec{model.WithDefaults(), other.WithDefaults()}, Functions: []api.FunctionSpec{function.WithDefaults()},
+		Traffic: []api.TrafficSpec{
+			api.TrafficSpec{
+				Model: "m", Versions: api.VersionPolicy{Latest: 2}, Serving: "3", Split: &api.VersionShare{Version: "4", Percent: 10},
+				Shadow: &api.VersionShare{Version: "4", Percent: 5}, Labels: map[string]string{"canary": "4"},
+				Rollback: &api.RollbackSpec{From: "5", To: "3", Reason: "slow"},
+			}.WithDefaults(),
+			api.TrafficSpec{Model: "n", Versions: api.VersionPolicy{Specific: []string{"3"}}, Rollout: &api.RolloutSpec{Version: "4"}}.WithDefaults(),
+			api.TrafficSpec{Model: "o", Versions: api.VersionPolicy{All: true}}.WithDefaults(),
+		},
+	}
+}
+
+// fieldsOf are the fields that a set has when it is written. Of those that authors name the keys are the author's.
+func fieldsOf(t *testing.T, set *manifest.Set, authors ...string) map[string]bool {
+	t.Helper()
 	text, err := set.JSON()
 	if err != nil {
 		t.Fatal(err)
@@ -171,16 +244,16 @@ func TestDocsFields(t *testing.T) {
 	if err := json.Unmarshal(text, &objects); err != nil {
 		t.Fatal(err)
 	}
-	has := map[string]bool{"run.image": true} // known, and refused
+	has := map[string]bool{}
 	for _, o := range objects {
 		delete(o, "kind")
-		collectFields(has, "", o)
+		collectFields(has, "", o, authors)
 	}
-	page := read(t, modelsPage)
-	reference, _, ok := strings.Cut(page, "\n## Types and shapes")
-	if !ok {
-		t.Fatalf("%s: expected a section \"Types and shapes\" after the reference of the fields", modelsPage)
-	}
+	return has
+}
+
+func compareFields(t *testing.T, page, reference string, has map[string]bool) {
+	t.Helper()
 	documented := map[string]bool{}
 	for _, row := range modelField.FindAllStringSubmatch(reference, -1) {
 		for _, name := range strings.Split(strings.ReplaceAll(row[1], "`", ""), ",") {
@@ -189,38 +262,30 @@ func TestDocsFields(t *testing.T) {
 	}
 	for name := range has {
 		if !documented[name] {
-			t.Errorf("%s: the field %q has no row", modelsPage, name)
+			t.Errorf("%s: the field %q has no row", page, name)
 		}
 	}
 	for name := range documented {
 		if !has[name] {
-			t.Errorf("%s: there is no field %q", modelsPage, name)
-		}
-	}
-	for _, row := range []string{
-		fmt.Sprintf("| `cache` | `%s` |", set.Models[0].Cache), fmt.Sprintf("| `policy` | `%s` |", set.Functions[0].Policy.Name),
-		fmt.Sprintf("| `slo` | `%dms` |", set.Functions[0].SLO.Milliseconds()), fmt.Sprintf("| `weight` | %g |", set.Functions[0].Weight),
-	} {
-		if !strings.Contains(page, "\n"+row) {
-			t.Errorf("%s: expected a row that begins with %s", modelsPage, row)
+			t.Errorf("%s: there is no field %q", page, name)
 		}
 	}
 }
 
 // collectFields gathers the names of fields: groups by their members, tensors by those of the inputs, which stand for both.
-func collectFields(has map[string]bool, path string, o map[string]any) {
+func collectFields(has map[string]bool, path string, o map[string]any, authors []string) {
 	for name, v := range o {
 		switch v := v.(type) {
 		case map[string]any:
-			if name == "env" || name == "shadow" { // the keys are the author's
+			if slices.Contains(authors, name) {
 				has[path+name] = true
 			} else {
-				collectFields(has, path+name+".", v)
+				collectFields(has, path+name+".", v, authors)
 			}
 		case []any:
 			has[path+name] = true
 			if first, ok := v[0].(map[string]any); ok && name == "inputs" {
-				collectFields(has, name+"[].", first)
+				collectFields(has, name+"[].", first, authors)
 			}
 		default:
 			has[path+name] = true
@@ -328,8 +393,9 @@ func TestDocsCommands(t *testing.T) {
 
 	_, help := shell(t, bin, "xebec serve --help")
 	var flags, documented []string
+	ofAll := []string{"help", "server", "token-file", "ca"} // of all commands; all but the first mean nothing to serve
 	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(help, -1) {
-		if m[1] != "help" && m[1] != "server" { // of all commands; the second means nothing to serve
+		if !slices.Contains(ofAll, m[1]) {
 			flags = append(flags, m[1])
 		}
 	}

@@ -140,11 +140,14 @@ type HistoryEvent struct {
 	// By is who asked for it, as far as they have said; Gateway is which gateway took it.
 	By      string `json:"by"`
 	Gateway string `json:"gateway,omitempty"`
-	// Action is what was done: "created", "updated", "deleted", "promoted", "rolled back", "retreated".
+	// Action is what was done: "created", "updated", "deleted", "promoted", "rolled back", "retreated", "restored" (the
+	// store had lost it, and a gateway has put it back).
 	Action  string `json:"action"`
 	Kind    Kind   `json:"kind"`
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
+	// Before is, of a promotion and what takes one back, the version that served before.
+	Before string `json:"before,omitempty"`
 	// Detail is one line for people: which fields changed.
 	Detail string `json:"detail,omitempty"`
 }

@@ -180,10 +180,10 @@ func dimsOf(spec *api.TensorSpec, e extent) []int64 {
 		if d >= 0 {
 			continue
 		}
-		dims[i] = 1
-		if e == none {
+		switch dims[i] = 1; e {
+		case none:
 			dims[i] = 0
-		} else if e == longLast {
+		case longLast:
 			at = i
 		}
 	}

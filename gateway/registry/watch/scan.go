@@ -213,6 +213,7 @@ func (w *Watcher) build() Report {
 			if v.problem != "" {
 				problems = append(problems, Problem{Name: name, Version: v.name, Message: v.problem})
 			}
+			r.Settling = r.Settling || v.spec == nil && v.printed && !v.settled
 			if v.spec != nil {
 				r.Models[name] = append(r.Models[name], *v.spec)
 				claims(functions, m, v)

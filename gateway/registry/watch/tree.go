@@ -37,7 +37,8 @@ func stat(path string) (stamp, error) {
 			return stampOf(&st), nil
 		case syscall.EINTR:
 		default:
-			errno, _ := err.(syscall.Errno)
+			var errno syscall.Errno
+			errors.As(err, &errno)
 			return stamp{err: errno}, &fs.PathError{Op: "stat", Path: path, Err: err}
 		}
 	}

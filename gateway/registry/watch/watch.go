@@ -59,6 +59,8 @@ type Report struct {
 	// Complete says that the directory could be read. Otherwise the rest is what it had when it could be, and nothing may be concluded from
 	// what is missing.
 	Complete bool
+	// Settling says that there are versions which have been seen and will be judged at one of the next looks.
+	Settling bool
 }
 
 // Problem is one thing in the directory that is not as it should be.
