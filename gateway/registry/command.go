@@ -103,7 +103,7 @@ func Rollback(t api.TrafficSpec, m *Model, to, previous, reason string) (api.Tra
 		return t, err
 	}
 	if newer(to, from) {
-		return t, api.Errorf(api.Conflict, "%s@%s is newer than version %s, which serves: to move forward, promote it (xebec promote %s %s)",
+		return t, api.Errorf(api.Conflict, "%s@%s is newer than version %s, which serves: to move forward, promote it (xebec promote %s@%s)",
 			t.Model, to, from, t.Model, to)
 	}
 	bad := worst(&t, m, from, to)
@@ -146,7 +146,7 @@ func last(t *api.TrafficSpec, m *Model, from, previous string) (string, error) {
 			return previous, nil
 		default:
 			return "", api.Errorf(api.Conflict,
-				"%s@%s, which served before, is newer than version %s, which serves: name the version to roll back to, or promote that one (xebec promote %s %s); there are %s",
+				"%s@%s, which served before, is newer than version %s, which serves: name the version to roll back to, or promote that one (xebec promote %s@%s); there are %s",
 				t.Model, previous, from, t.Model, previous, listed(m))
 		}
 	}

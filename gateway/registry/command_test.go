@@ -116,7 +116,7 @@ func TestRollback(t *testing.T) {
 
 		{"nothing serves", "3 rejected", api.TrafficSpec{}, "", "", api.TrafficSpec{}, api.Conflict, "no version of model digits serves, so that there is nothing to roll back from: there are version 3 (rejected) only"},
 		{"nothing is older", "3 available serving, 4 declared", api.TrafficSpec{}, "", "", api.TrafficSpec{}, api.Conflict, "there is no version of model digits older than 3, which serves, to roll back to: there are versions 4 and 3"},
-		{"to a newer one", "3 available serving, 4 declared", api.TrafficSpec{}, "4", "", api.TrafficSpec{}, api.Conflict, "xebec promote digits 4"},
+		{"to a newer one", "3 available serving, 4 declared", api.TrafficSpec{}, "4", "", api.TrafficSpec{}, api.Conflict, "xebec promote digits@4"},
 		{"the one before is newer", "2 available, 3 available serving, 4 available troubled", api.TrafficSpec{Serving: "3"}, "", "4", api.TrafficSpec{}, api.Conflict, "name the version to roll back to"},
 		{"to itself, the newest", "3 available serving", api.TrafficSpec{}, "3", "", api.TrafficSpec{}, api.Conflict, "digits@3 serves already"},
 		{"to itself, when what is tried out is older", "2 available, 3 available serving, 5 loading", split("2"), "3", "", api.TrafficSpec{}, api.Conflict, "no newer version"},

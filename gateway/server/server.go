@@ -414,7 +414,7 @@ func (s *Server) makeDataDir() (string, error) {
 		return "", fmt.Errorf("--data-dir %s: %w", s.cfg.DataDir, err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("--data-dir: %w", err)
+		return "", fmt.Errorf("--data-dir %s: %w: name a directory that can be made, or none to keep nothing", dir, err)
 	}
 	socket := filepath.Join(dir, "worker.sock")
 	if len(socket) > maxSocketPath {
