@@ -50,7 +50,6 @@ type call struct {
 	refs    atomic.Int32      // unreleased members, one for the answer, and one while queries are being submitted
 	asked   atomic.Bool       // all have been submitted: cancel may look at them
 	left    atomic.Bool       // whoever drains waits for it no more
-	cold    bool              // it waits for a model's first replica, and asks nobody else
 
 	conn *conn         // writes the answer, or nil: then the handler waits for done
 	done chan struct{} // capacity 1

@@ -385,9 +385,10 @@ func TestVersionTakesOverWithAllReplicas(t *testing.T) {
 	g := serve(t, "--config", manifest(t, m, function("f", "m", "slo: 60s")))
 	clients := g.startCrowd("f", 2)
 	g.must("apply", "-f", manifest(t, strings.Replace(version(m, "2"), "command: [", second, 1)))
-	two := g.awaitVersion("m@2", "one replica", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 })
+	g.awaitVersion("m@2", "one replica", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 })
 	clients.served(50)
-	if two = g.version("m@2"); two.Version.Phase != api.PhaseLoading || two.Serving || two.ReadyReplicas() != 1 {
+	two := g.version("m@2")
+	if two.Version.Phase != api.PhaseLoading || two.Serving || two.ReadyReplicas() != 1 {
 		t.Errorf("with one replica of two version 2 is %s, serving %v", two.Version.Phase, two.Serving)
 	}
 	writeFile(t, dir, "gate", "")
