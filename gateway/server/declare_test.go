@@ -99,11 +99,11 @@ func TestWhatConfigDeclaresIsStoredAtLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := trouble(s, func() error { return errors.New("gone again") })
-	if err := s.resync(context.Background(), nil); err == nil {
+	if err := s.resync(context.Background()); err == nil {
 		t.Fatal("the store takes nothing, and nobody says so")
 	}
 	b.before = nil
-	if err := s.resync(context.Background(), nil); err != nil {
+	if err := s.resync(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	c, err := b.Changes(context.Background(), 0)

@@ -144,7 +144,7 @@ func TestARejectedVersionThatIsDeclaredAgainElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.resync(ctx, nil); err != nil {
+	if err := s.resync(ctx); err != nil {
 		t.Fatal(err)
 	}
 	until(t, s, "1 is available", stateIs(s, "1", registry.Available))

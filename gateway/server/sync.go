@@ -308,7 +308,7 @@ func (s *Server) begin(ctx context.Context, set *manifest.Set) error {
 			within, cancel = context.WithTimeout(ctx, firstSync)
 			defer cancel()
 		}
-		err := s.resync(within, nil)
+		err := s.resync(within)
 		if err != nil && !s.objects.Shared() {
 			return fmt.Errorf("--store: %w", err)
 		}
@@ -352,11 +352,11 @@ func (s *Server) applyConfig(ctx context.Context, set *manifest.Set) error {
 }
 
 // resync is catchUp with its lock.
-func (s *Server) resync(ctx context.Context, theirs map[state.ObjectKey]uint64) error {
+func (s *Server) resync(ctx context.Context) error {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
 	if s.unsaved == nil {
-		if err := s.catchUp(ctx, theirs); err != nil {
+		if err := s.catchUp(ctx, nil); err != nil {
 			return err
 		}
 		s.retryMisfits()
@@ -433,7 +433,7 @@ func (s *Server) keepInSync(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		err := s.resync(ctx, nil)
+		err := s.resync(ctx)
 		switch {
 		case err == nil && away:
 			s.log.Info("the store answers again")
