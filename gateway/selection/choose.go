@@ -31,7 +31,7 @@ func Draw(q *Query, wish *Vector, out *Selection) {
 			break
 		}
 	}
-	out.Ask, out.P[last] = Set(0).With(last), p[last]/sum
+	out.Ask, out.P[last] = Set(0).With(last), min(p[last]/sum, 1) // sums in two orders differ in their last bit
 }
 
 // within writes wishes as far as the limits let them, and returns their sum.

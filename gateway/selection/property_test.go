@@ -80,6 +80,27 @@ func TestSelectSurvivesAnyState(t *testing.T) {
 	})
 }
 
+// TestDrawCertainty: where all that may be asked is held back by the others' limits, the one that is left is certain, and not a
+// rounding error more.
+func TestDrawCertainty(t *testing.T) {
+	for n := 2; n <= MaxCandidates; n++ {
+		limits := make([]float64, n)
+		limits[n/2] = 1
+		for seed := range uint64(200) {
+			var wish Vector
+			r := random(seed)
+			for i := range n {
+				wish[i] = r.unit()
+			}
+			var out Selection
+			Draw(&Query{Allowed: All(n), Limits: limits, Seed: seed}, &wish, &out)
+			if p := out.P[n/2]; out.Ask != Set(0).With(n/2) || !(p > 0.999 && p <= 1) {
+				t.Fatalf("of %d: asked %b, p %v", n, out.Ask, p)
+			}
+		}
+	}
+}
+
 // TestSharesAndGains: shares are parts, of all queries together in mode One, and gains are from 0 to 1.
 func TestSharesAndGains(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
