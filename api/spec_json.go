@@ -15,23 +15,27 @@ type tensorJSON struct {
 }
 
 type modelJSON struct {
-	Name     string        `json:"name"`
-	Version  string        `json:"version"`
-	Inputs   []tensorJSON  `json:"inputs"`
-	Outputs  []tensorJSON  `json:"outputs"`
-	Run      runJSON       `json:"run"`
-	Python   string        `json:"python,omitempty"`
-	Replicas replicasJSON  `json:"replicas"`
-	Batching batchingJSON  `json:"batching"`
-	Retry    *bool         `json:"retry,omitempty"`
-	Timeout  duration      `json:"timeout,omitempty"`
-	Queue    queueJSON     `json:"queue"`
-	Cache    string        `json:"cache,omitempty"`
-	Cost     float64       `json:"cost,omitempty"`
-	Device   string        `json:"device,omitempty"`
-	Warmup   *warmupJSON   `json:"warmup,omitempty"`
-	Validate *validateJSON `json:"validate,omitempty"`
-	Dir      string        `json:"dir,omitempty"`
+	Name      string        `json:"name"`
+	Version   string        `json:"version"`
+	Inputs    []tensorJSON  `json:"inputs"`
+	Outputs   []tensorJSON  `json:"outputs"`
+	Run       runJSON       `json:"run"`
+	Python    string        `json:"python,omitempty"`
+	Preload   []string      `json:"preload,omitempty"`
+	Replicas  replicasJSON  `json:"replicas"`
+	Resources resourcesJSON `json:"resources,omitzero"`
+	Limits    limitsJSON    `json:"limits,omitzero"`
+	Expect    []expectJSON  `json:"expect,omitempty"`
+	Batching  batchingJSON  `json:"batching"`
+	Retry     *bool         `json:"retry,omitempty"`
+	Timeout   duration      `json:"timeout,omitempty"`
+	Queue     queueJSON     `json:"queue"`
+	Cache     string        `json:"cache,omitempty"`
+	Cost      float64       `json:"cost,omitempty"`
+	Device    string        `json:"device,omitempty"`
+	Warmup    *warmupJSON   `json:"warmup,omitempty"`
+	Validate  *validateJSON `json:"validate,omitempty"`
+	Dir       string        `json:"dir,omitempty"`
 }
 
 type warmupJSON struct {
@@ -55,8 +59,44 @@ type runJSON struct {
 }
 
 type replicasJSON struct {
-	Min int `json:"min"`
-	Max int `json:"max"`
+	Min         int      `json:"min"`
+	Max         int      `json:"max"`
+	Initial     int      `json:"initial,omitempty"`
+	Idle        duration `json:"idle,omitempty"`
+	Window      duration `json:"window,omitempty"`
+	Delay       duration `json:"delay,omitempty"`
+	Utilization float64  `json:"utilization,omitempty"`
+	Up          float64  `json:"up,omitempty"`
+	Down        float64  `json:"down,omitempty"`
+}
+
+type resourcesJSON struct {
+	CPU         float64 `json:"cpu,omitempty"`
+	MemoryBytes size    `json:"memory,omitempty"`
+	GPU         int     `json:"gpu,omitempty"`
+}
+
+type limitsJSON struct {
+	CPU         float64 `json:"cpu,omitempty"`
+	MemoryBytes size    `json:"memory,omitempty"`
+	PIDs        int     `json:"pids,omitempty"`
+}
+
+type expectJSON struct {
+	Rate float64 `json:"rate"`
+	From string  `json:"from"`
+	To   string  `json:"to"`
+}
+
+func convertAll[To, From any](in []From, convert func(From) To) []To {
+	if in == nil {
+		return nil
+	}
+	out := make([]To, len(in))
+	for i := range in {
+		out[i] = convert(in[i])
+	}
+	return out
 }
 
 type batchingJSON struct {
@@ -91,6 +131,31 @@ type logJSON struct {
 	Sample float64 `json:"sample"`
 }
 
+func replicasToJSON(r ReplicaBounds) replicasJSON {
+	return replicasJSON{
+		Min: r.Min, Max: r.Max, Initial: r.Initial, Idle: duration(r.Idle), Window: duration(r.Window), Delay: duration(r.Delay),
+		Utilization: r.Utilization, Up: r.Up, Down: r.Down,
+	}
+}
+
+func (j replicasJSON) bounds() ReplicaBounds {
+	return ReplicaBounds{
+		Min: j.Min, Max: j.Max, Initial: j.Initial, Idle: time.Duration(j.Idle), Window: time.Duration(j.Window), Delay: time.Duration(j.Delay),
+		Utilization: j.Utilization, Up: j.Up, Down: j.Down,
+	}
+}
+
+// size is a number of bytes that JSON sees as "512MiB".
+type size int64
+
+func (n size) MarshalText() ([]byte, error) { return []byte(FormatBytes(int64(n))), nil }
+
+func (n *size) UnmarshalText(text []byte) error {
+	v, err := ParseBytes(string(text))
+	*n = size(v)
+	return err
+}
+
 // duration is a time.Duration that JSON sees as "20ms".
 type duration time.Duration
 
@@ -107,13 +172,17 @@ func (d *duration) UnmarshalText(text []byte) error {
 // MarshalJSON writes the spec with the names of the manifest.
 func (m ModelSpec) MarshalJSON() ([]byte, error) {
 	return json.Marshal(modelJSON{
-		Name:     m.Name,
-		Version:  m.Version,
-		Inputs:   tensorsToJSON(m.Inputs),
-		Outputs:  tensorsToJSON(m.Outputs),
-		Run:      runJSON(m.Run),
-		Python:   m.Python,
-		Replicas: replicasJSON(m.Replicas),
+		Name:      m.Name,
+		Version:   m.Version,
+		Inputs:    tensorsToJSON(m.Inputs),
+		Outputs:   tensorsToJSON(m.Outputs),
+		Run:       runJSON(m.Run),
+		Python:    m.Python,
+		Preload:   m.Preload,
+		Replicas:  replicasToJSON(m.Replicas),
+		Resources: resourcesJSON{m.Resources.CPU, size(m.Resources.MemoryBytes), m.Resources.GPU},
+		Limits:    limitsJSON{m.Limits.CPU, size(m.Limits.MemoryBytes), m.Limits.PIDs},
+		Expect:    convertAll(m.Expect, func(x ExpectSpec) expectJSON { return expectJSON(x) }),
 		Batching: batchingJSON{
 			Policy: m.Batching.Policy, Max: m.Batching.Max, MaxBytes: m.Batching.MaxBytes,
 			Hold: duration(m.Batching.Hold), Objective: duration(m.Batching.Objective), Pad: m.Batching.Pad,
@@ -147,7 +216,10 @@ func (m *ModelSpec) UnmarshalJSON(data []byte) error {
 	}
 	*m = ModelSpec{
 		Name: j.Name, Version: j.Version, Inputs: inputs, Outputs: outputs,
-		Run: RunSpec(j.Run), Python: j.Python, Replicas: ReplicaBounds(j.Replicas),
+		Run: RunSpec(j.Run), Python: j.Python, Preload: j.Preload, Replicas: j.Replicas.bounds(),
+		Resources: ResourceSpec{j.Resources.CPU, int64(j.Resources.MemoryBytes), j.Resources.GPU},
+		Limits:    LimitSpec{j.Limits.CPU, int64(j.Limits.MemoryBytes), j.Limits.PIDs},
+		Expect:    convertAll(j.Expect, func(x expectJSON) ExpectSpec { return ExpectSpec(x) }),
 		Batching: BatchingSpec{
 			Policy: j.Batching.Policy, Max: j.Batching.Max, MaxBytes: j.Batching.MaxBytes,
 			Hold: time.Duration(j.Batching.Hold), Objective: time.Duration(j.Batching.Objective), Pad: j.Batching.Pad,

@@ -24,8 +24,16 @@ type ModelSpec struct {
 	Run     RunSpec
 	// Python is the virtual environment whose interpreter "python" means in the command; relative to Dir. Empty: the
 	// gateway's own.
-	Python   string
+	Python string
+	// Preload has the modules that a zygote of that environment has imported before the worker is forked from it; empty: each worker is an
+	// interpreter that starts from nothing.
+	Preload  []string
 	Replicas ReplicaBounds
+	// Resources is what a replica takes, Limits what it may take at most.
+	Resources ResourceSpec
+	Limits    LimitSpec
+	// Expect are hints of what is to come.
+	Expect   []ExpectSpec
 	Batching BatchingSpec
 	// Retry says whether a query that a dead replica had begun may be tried once more; nil means true.
 	Retry *bool
@@ -52,17 +60,13 @@ type ModelSpec struct {
 
 // RunSpec says how a worker is started.
 type RunSpec struct {
-	// Command is the program and its arguments, never passed through a shell.
+	// Command is the program and its arguments, never passed through a shell. With an Image it takes the place of the image's own
+	// command, and may be missing.
 	Command []string
-	// Image is a container image.
+	// Image is a container image; empty: the command runs as a process of the gateway's host.
 	Image string
 	// Env is added to the worker's environment.
 	Env map[string]string
-}
-
-// ReplicaBounds are the fewest and the most replicas that a model version may have.
-type ReplicaBounds struct {
-	Min, Max int
 }
 
 // BatchingSpec says how queries are put together.
@@ -167,6 +171,12 @@ func (m *ModelSpec) Fixed(other *ModelSpec) string {
 		return "python"
 	case m.Device != other.Device:
 		return "device"
+	case !slices.Equal(m.Preload, other.Preload):
+		return "preload"
+	case m.Limits != other.Limits:
+		return "limits"
+	case m.Resources.GPU != other.Resources.GPU:
+		return "resources.gpu"
 	}
 	return ""
 }
@@ -195,12 +205,7 @@ func (m ModelSpec) WithDefaults() ModelSpec {
 	if m.Version == "" {
 		m.Version = DefaultVersion
 	}
-	switch r := &m.Replicas; {
-	case *r == ReplicaBounds{}:
-		*r = ReplicaBounds{Min: 1, Max: 1}
-	case r.Max == 0:
-		r.Max = r.Min
-	}
+	m.Replicas = m.Replicas.withDefaults()
 	b := &m.Batching
 	if b.Policy == "" {
 		b.Policy = BatchAIMD
@@ -242,7 +247,11 @@ func (m ModelSpec) Validate() error {
 	validateTensors(&e, "outputs", m.Outputs)
 	m.Run.validate(&e)
 	validatePath(&e, "python", m.Python)
+	validatePreload(&e, m.Preload, &m.Run)
 	m.Replicas.validate(&e)
+	m.Resources.validate(&e, m.Device)
+	m.Limits.validate(&e, &m.Resources)
+	validateExpect(&e, m.Expect)
 	m.Batching.validate(&e)
 	if inputs && m.Batching.MaxBytes > 0 && m.FixedInputBytes() > m.Batching.MaxBytes {
 		e.add("batching.max_bytes", "%d is less than one query's inputs (%d bytes): no batch could hold a query", m.Batching.MaxBytes, m.FixedInputBytes())
@@ -352,12 +361,14 @@ func validateTensor(e *FieldErrors, at string, t TensorSpec) int64 {
 func (r *RunSpec) validate(e *FieldErrors) {
 	switch {
 	case r.Image != "":
-		e.add("run.image", "containers are not supported by this version: expected run.command (a process)")
+		e.check("run.image", checkImage(r.Image))
 	case len(r.Command) == 0:
 		e.add("run.command", "is empty: expected the program that serves the model and its arguments, such as [python, model.py]")
-	case r.Command[0] == "":
+	}
+	if len(r.Command) > 0 && r.Command[0] == "" {
 		e.add("run.command[0]", "is empty: expected a program")
-	case len(r.Command) > MaxArgs:
+	}
+	if len(r.Command) > MaxArgs {
 		e.add("run.command", "has %d arguments: expected at most %d", len(r.Command), MaxArgs)
 	}
 	total := 0
@@ -385,17 +396,6 @@ func (r *RunSpec) validate(e *FieldErrors) {
 	}
 	if total > MaxRunBytes {
 		e.add("run", "command and environment take %d bytes: expected at most %d", total, MaxRunBytes)
-	}
-}
-
-func (r *ReplicaBounds) validate(e *FieldErrors) {
-	if r.Min < 0 || r.Min > MaxReplicas {
-		e.add("replicas.min", "%d: expected 0 to %d", r.Min, MaxReplicas)
-	}
-	if r.Max < 1 || r.Max > MaxReplicas {
-		e.add("replicas.max", "%d: expected 1 to %d", r.Max, MaxReplicas)
-	} else if r.Min > r.Max {
-		e.add("replicas.min", "%d is more than replicas.max, %d", r.Min, r.Max)
 	}
 }
 
@@ -439,6 +439,23 @@ func validatePath(e *FieldErrors, path, s string) {
 	case !execText(s):
 		e.add(path, "%q: expected UTF-8 text without NUL", s)
 	}
+}
+
+// maxImageBytes is what registries take: 255 for a name, 128 for a tag, a digest and a host's name.
+const maxImageBytes = 512
+
+// checkImage says what keeps a string from being a reference to a container image. The engine says more.
+func checkImage(s string) error {
+	if len(s) > maxImageBytes {
+		return fmt.Errorf("has %d bytes: expected at most %d", len(s), maxImageBytes)
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || i > 0 && strings.IndexByte("._-/:@+", c) >= 0) {
+			return fmt.Errorf("%q is not the name of an image: expected one such as digits:3 or registry.example.com/team/digits:3", s)
+		}
+	}
+	return nil
 }
 
 // execText reports whether s can be handed to a program: no NUL ends it early, and JSON and YAML can carry it.

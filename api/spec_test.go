@@ -25,12 +25,19 @@ func validFunction() FunctionSpec {
 	return FunctionSpec{Name: "digits", Models: []string{"digits-svm"}, Default: json.RawMessage("-1")}
 }
 
+// bounds are replica bounds with the defaults written out.
+func bounds(least, most int) ReplicaBounds {
+	return ReplicaBounds{
+		Min: least, Max: most, Idle: 5 * time.Minute, Window: time.Minute, Delay: 30 * time.Second, Utilization: 0.7, Up: 10, Down: 2,
+	}
+}
+
 func TestModelDefaults(t *testing.T) {
 	got := validModel().WithDefaults()
 	want := validModel()
 	yes := true
 	want.Version = "1"
-	want.Replicas = ReplicaBounds{1, 1}
+	want.Replicas = bounds(1, 1)
 	want.Batching = BatchingSpec{Policy: "aimd", Max: 4096, MaxBytes: 64 << 20}
 	want.Retry = &yes
 	want.Timeout = 30 * time.Second
@@ -49,10 +56,10 @@ func TestModelDefaults(t *testing.T) {
 
 func TestReplicaDefaults(t *testing.T) {
 	for _, c := range []struct{ in, want ReplicaBounds }{
-		{ReplicaBounds{}, ReplicaBounds{1, 1}},
-		{ReplicaBounds{0, 3}, ReplicaBounds{0, 3}},
-		{ReplicaBounds{2, 0}, ReplicaBounds{2, 2}},
-		{ReplicaBounds{2, 5}, ReplicaBounds{2, 5}},
+		{ReplicaBounds{}, bounds(1, 1)},
+		{ReplicaBounds{Max: 3}, bounds(0, 3)},
+		{ReplicaBounds{Min: 2}, bounds(2, 2)},
+		{ReplicaBounds{Min: 2, Max: 5}, bounds(2, 5)},
 	} {
 		m := validModel()
 		m.Replicas = c.in
@@ -101,15 +108,35 @@ func TestModelValidation(t *testing.T) {
 		{"empty command", func(m *ModelSpec) { m.Run.Command = []string{""} }, "run.command[0]: is empty"},
 		{"NUL", func(m *ModelSpec) { m.Run.Command = []string{"a", "b\x00c"} }, `run.command[1]: "b\x00c": expected UTF-8 text without NUL`},
 		{"many arguments", func(m *ModelSpec) { m.Run.Command = strings.Split(strings.Repeat("a ", 300), " ") }, "run.command: has 301 arguments"},
-		{"image", func(m *ModelSpec) { m.Run = RunSpec{Image: "svm:1"} }, "run.image: containers are not supported by this version"},
+		{"image", func(m *ModelSpec) { m.Run = RunSpec{Image: "registry.example.com:5000/team/svm:1"} }, ""},
+		{"image and command", func(m *ModelSpec) { m.Run.Image = "svm@sha256:0123" }, ""},
+		{"image that is an option", func(m *ModelSpec) { m.Run = RunSpec{Image: "--privileged"} }, `run.image: "--privileged" is not the name of an image`},
+		{"initial", func(m *ModelSpec) { m.Replicas = ReplicaBounds{Min: 2, Max: 4, Initial: 5} }, "replicas.initial: 5: expected replicas.min, 2, to replicas.max, 4"},
+		{"utilization", func(m *ModelSpec) { m.Replicas.Utilization = 70 }, "replicas.utilization: 70: expected 0.05 to 1"},
+		{"resources", func(m *ModelSpec) {
+			m.Resources, m.Limits = ResourceSpec{CPU: 0.5, MemoryBytes: 1 << 30, GPU: 1}, LimitSpec{CPU: 2, MemoryBytes: 2 << 30, PIDs: 64}
+		}, ""},
+		{"resources over limits", func(m *ModelSpec) { m.Resources.MemoryBytes, m.Limits.MemoryBytes = 2<<30, 1<<30 }, "resources.memory: 2147483648 bytes are more than limits.memory"},
+		{"limit that nothing starts in", func(m *ModelSpec) { m.Limits.MemoryBytes = 1000 }, "limits.memory: 1000 bytes: expected 16777216"},
+		{"gpu and device", func(m *ModelSpec) { m.Resources.GPU, m.Device = 1, "gpu0" }, "resources.gpu: the model shares the device gpu0"},
+		{"hint by day", func(m *ModelSpec) { m.Expect = []ExpectSpec{{Rate: 100, From: "22:00", To: "02:00"}} }, ""},
+		{"hint by date", func(m *ModelSpec) {
+			m.Expect = []ExpectSpec{{Rate: 100, From: "2026-01-31T08:00:00Z", To: "2026-01-31T09:00:00Z"}}
+		}, ""},
+		{"hint of two kinds", func(m *ModelSpec) { m.Expect = []ExpectSpec{{Rate: 100, From: "08:00", To: "2026-01-31T09:00:00Z"}} }, `expect[0].from: "08:00": expected two times of day`},
+		{"hint that never holds", func(m *ModelSpec) { m.Expect = []ExpectSpec{{Rate: 100, From: "08:00", To: "08:00"}} }, "expect[0].to"},
+		{"preload", func(m *ModelSpec) { m.Preload = []string{"numpy", "sklearn.svm"} }, ""},
+		{"preload of a bad name", func(m *ModelSpec) { m.Preload = []string{"os; import sys"} }, "preload[0]:"},
+		{"preload of what is not Python", func(m *ModelSpec) { m.Preload, m.Run.Command = []string{"numpy"}, []string{"./svm"} }, "preload: is for commands that begin with python"},
+		{"preload and interpreter options", func(m *ModelSpec) { m.Preload, m.Run.Command = []string{"numpy"}, []string{"python", "-O", "model.py"} }, "preload: expected a command"},
 		{"environment name", func(m *ModelSpec) { m.Run.Env = map[string]string{"1A": ""} }, `run.env: "1A" is not the name of a variable`},
 		{"reserved environment", func(m *ModelSpec) { m.Run.Env = map[string]string{"XEBEC_TOKEN": "x"} }, "run.env.XEBEC_TOKEN: names that start with XEBEC_"},
 		{"environment value", func(m *ModelSpec) { m.Run.Env = map[string]string{"A": "\xff"} }, "run.env.A: the value is not UTF-8"},
 		{"run bytes", func(m *ModelSpec) { m.Run.Env = map[string]string{"A": strings.Repeat("x", 70000)} }, "run: command and environment take"},
 		{"python", func(m *ModelSpec) { m.Python = long }, "python: has 5000 bytes"},
-		{"min over max", func(m *ModelSpec) { m.Replicas = ReplicaBounds{3, 2} }, "replicas.min: 3 is more than replicas.max, 2"},
-		{"negative min", func(m *ModelSpec) { m.Replicas = ReplicaBounds{-1, 2} }, "replicas.min: -1: expected 0 to 1024"},
-		{"large max", func(m *ModelSpec) { m.Replicas = ReplicaBounds{1, 5000} }, "replicas.max: 5000: expected 1 to 1024"},
+		{"min over max", func(m *ModelSpec) { m.Replicas = bounds(3, 2) }, "replicas.min: 3 is more than replicas.max, 2"},
+		{"negative min", func(m *ModelSpec) { m.Replicas = bounds(-1, 2) }, "replicas.min: -1: expected 0 to 1024"},
+		{"large max", func(m *ModelSpec) { m.Replicas = bounds(1, 5000) }, "replicas.max: 5000: expected 1 to 1024"},
 		{"policy", func(m *ModelSpec) { m.Batching.Policy = "magic" }, `batching.policy: "magic": expected aimd, quantile, fixed or none`},
 		{"quantile", func(m *ModelSpec) { m.Batching.Policy = BatchQuantile }, ""},
 		{"quantile does not pad", func(m *ModelSpec) { m.Batching.Policy, m.Batching.Pad = BatchQuantile, true }, `batching.pad: is only for the policy "fixed"`},

@@ -18,6 +18,12 @@ type Launch struct {
 	// Command is the program and its arguments, as it goes to exec: no shell sees it. How a program that is not an
 	// absolute path is looked up is the runtime's to say.
 	Command []string
+	// Image is a container image; empty: the command runs as a process of this host. With an image Command takes the place of what
+	// the image would run, and may be empty.
+	Image string
+	// Preload has Python modules that the process is to have imported before it runs Command, whose first word is a Python interpreter. A
+	// runtime that can forks such a launch from a zygote; one that cannot starts it as any other.
+	Preload []string
 	// Env is the worker's environment, "NAME=value" each; a later entry wins. Beyond it a runtime passes on no more than
 	// a short list of harmless variables of its own, and Env wins over those too.
 	Env    []string
@@ -36,6 +42,11 @@ type Limits struct {
 	OpenFiles uint64
 	// DataBytes is how much private writable memory one process may map. Shared memory does not count.
 	DataBytes uint64
+	// CPUMillis is how much processor time the replica, with all that it has started, may take: 1500 is one core and a half. MemoryBytes
+	// is what it may hold, PIDs how many processes and threads it may have.
+	CPUMillis   int64
+	MemoryBytes int64
+	PIDs        int
 }
 
 // Runtime starts replicas. It is called from many goroutines.

@@ -85,6 +85,11 @@ func functionWith(lines string) string {
 	return "kind: Function\nname: f\nmodels: [m]\n" + lines
 }
 
+// bounds are replica bounds with the defaults written out.
+func bounds(least, most int) api.ReplicaBounds {
+	return api.ModelSpec{Replicas: api.ReplicaBounds{Min: least, Max: most}}.WithDefaults().Replicas
+}
+
 func TestFields(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
@@ -93,9 +98,26 @@ func TestFields(t *testing.T) {
 		{"a version that looks like a number", modelWith("version: 1.10"), func(s *Set) (any, any) { return s.Models[0].Version, "1.10" }},
 		{"a version that looks like a date", modelWith("version: 2026-01-02"), func(s *Set) (any, any) { return s.Models[0].Version, "2026-01-02" }},
 		{"no version", modelWith(""), func(s *Set) (any, any) { return s.Models[0].Version, "1" }},
-		{"a model that may sleep", modelWith("replicas: {min: 0}"), func(s *Set) (any, any) { return s.Models[0].Replicas, api.ReplicaBounds{Min: 0, Max: 1} }},
-		{"only max", modelWith("replicas: {max: 4}"), func(s *Set) (any, any) { return s.Models[0].Replicas, api.ReplicaBounds{Min: 1, Max: 4} }},
-		{"only min", modelWith("replicas: {min: 4}"), func(s *Set) (any, any) { return s.Models[0].Replicas, api.ReplicaBounds{Min: 4, Max: 4} }},
+		{"a model that may sleep", modelWith("replicas: {min: 0}"), func(s *Set) (any, any) { return s.Models[0].Replicas, bounds(0, 1) }},
+		{"only max", modelWith("replicas: {max: 4}"), func(s *Set) (any, any) { return s.Models[0].Replicas, bounds(1, 4) }},
+		{"only min", modelWith("replicas: {min: 4}"), func(s *Set) (any, any) { return s.Models[0].Replicas, bounds(4, 4) }},
+		{"how it scales", modelWith("replicas: {min: 0, max: 4, initial: 1, idle: 90s, window: 30s, delay: 10s, utilization: 0.5, up: 4, down: 3}"), func(s *Set) (any, any) {
+			return s.Models[0].Replicas, api.ReplicaBounds{Max: 4, Initial: 1, Idle: 90 * time.Second, Window: 30 * time.Second, Delay: 10 * time.Second, Utilization: 0.5, Up: 4, Down: 3}
+		}},
+		{"resources", modelWith("resources: {cpu: 0.5, memory: 512MiB, gpu: 1}"), func(s *Set) (any, any) {
+			return s.Models[0].Resources, api.ResourceSpec{CPU: 0.5, MemoryBytes: 512 << 20, GPU: 1}
+		}},
+		{"limits", modelWith("limits: {cpu: 2, memory: 1000000000, pids: 100}"), func(s *Set) (any, any) {
+			return s.Models[0].Limits, api.LimitSpec{CPU: 2, MemoryBytes: 1e9, PIDs: 100}
+		}},
+		{"preload", modelWith("preload: [numpy, sklearn.svm]"), func(s *Set) (any, any) { return s.Models[0].Preload, []string{"numpy", "sklearn.svm"} }},
+		{"a hint", modelWith("expect: {rate: 500, from: 08:00, to: \"18:00\"}"), func(s *Set) (any, any) {
+			return s.Models[0].Expect, []api.ExpectSpec{{Rate: 500, From: "08:00", To: "18:00"}}
+		}},
+		{"hints", modelWith("expect: [{rate: 5, from: 2026-01-31T08:00:00Z, to: 2026-01-31T09:00:00Z}, {rate: 1, from: 10:00, to: 11:00}]"), func(s *Set) (any, any) {
+			return s.Models[0].Expect, []api.ExpectSpec{{Rate: 5, From: "2026-01-31T08:00:00Z", To: "2026-01-31T09:00:00Z"}, {Rate: 1, From: "10:00", To: "11:00"}}
+		}},
+		{"an image", strings.Replace(modelWith(""), "command: [python, model.py]", "image: registry.example.com/svm:1", 1), func(s *Set) (any, any) { return s.Models[0].Run, api.RunSpec{Image: "registry.example.com/svm:1"} }},
 		{"no retry", modelWith("retry: false"), func(s *Set) (any, any) { return s.Models[0].Retries(), false }},
 		{"environment of numbers", strings.Replace(modelWith(""), "model.py]", "model.py, --port, 80], env: {OMP_NUM_THREADS: 1, A: 'x y'}", 1), func(s *Set) (any, any) {
 			return s.Models[0].Run, api.RunSpec{Command: []string{"python", "model.py", "--port", "80"}, Env: map[string]string{"OMP_NUM_THREADS": "1", "A": "x y"}}
@@ -204,7 +226,12 @@ func TestErrors(t *testing.T) {
 		{"environment", strings.Replace(modelWith(""), "model.py]", "model.py], env: [A]", 1), `run.env: is a list: expected a mapping of names to values`},
 		{"environment null", strings.Replace(modelWith(""), "model.py]", "model.py], env: {A: }", 1), `run.env.A: is null: expected a string`},
 		{"environment name", strings.Replace(modelWith(""), "model.py]", "model.py], env: {XEBEC_A: 1}", 1), `f.yaml:5:42: run.env.XEBEC_A: names that start with XEBEC_ are set by the gateway`},
-		{"image", strings.Replace(modelWith(""), "command: [python, model.py]", "image: x", 1), `f.yaml:5:14: run.image: containers are not supported by this version`},
+		{"image", strings.Replace(modelWith(""), "command: [python, model.py]", "image: x y", 1), `f.yaml:5:14: run.image: "x y" is not the name of an image`},
+		{"memory without a unit that there is", modelWith("resources: {memory: 512MB}"), `f.yaml:6:21: resources.memory: "512MB" is not a number of bytes`},
+		{"no limit by zero", modelWith("limits: {memory: 0}"), `f.yaml:6:18: limits.memory: 0: expected more than 0`},
+		{"idle of nothing", modelWith("replicas: {idle: 0}"), `f.yaml:6:18: replicas.idle: 0: expected more than 0`},
+		{"a hint that never holds", modelWith("expect: {rate: 5, from: 10:00, to: 10:00}"), `expect[0].to: "10:00" is also from`},
+		{"a hint without a rate", modelWith("expect: [{from: 10:00, to: 11:00}]"), `expect[0].rate: 0: expected`},
 		{"negative cost", modelWith("cost: -0.5"), `f.yaml:6:7: cost: -0.5: expected 0 or more`},
 		{"large cost", modelWith("cost: 1e10"), `f.yaml:6:7: cost: 10000000000: expected 0 to 1000000000 (per evaluated query, 0 for none)`},
 		{"cost that is no number", modelWith("cost: .nan"), `f.yaml:6:7: cost: .nan: expected a finite number`},

@@ -25,7 +25,11 @@ func (d *decoder) model(o *object) api.ModelSpec {
 	})
 	m.Python = o.text("python")
 	o.part("replicas", func(o *object) {
-		m.Replicas = api.ReplicaBounds{Min: o.count("min", 0), Max: o.count("max", 1)}
+		m.Replicas = api.ReplicaBounds{
+			Min: o.count("min", 0), Max: o.count("max", 1), Initial: o.count("initial", 0),
+			Idle: o.duration("idle", true), Window: o.duration("window", true), Delay: o.duration("delay", true),
+			Utilization: o.float("utilization", true), Up: o.float("up", true), Down: o.float("down", true),
+		}
 		// A spec cannot tell "min: 0" from no min; here it can.
 		switch _, given := o.values["min"]; {
 		case !given && m.Replicas.Max > 0:
@@ -34,6 +38,14 @@ func (d *decoder) model(o *object) api.ModelSpec {
 			m.Replicas.Max = 1
 		}
 	})
+	o.part("resources", func(o *object) {
+		m.Resources = api.ResourceSpec{CPU: o.float("cpu", false), MemoryBytes: o.bytes("memory"), GPU: o.count("gpu", 0)}
+	})
+	o.part("limits", func(o *object) {
+		m.Limits = api.LimitSpec{CPU: o.float("cpu", true), MemoryBytes: o.bytes("memory"), PIDs: o.count("pids", 1)}
+	})
+	o.list("preload", func(n *yaml.Node, path string) { m.Preload = append(m.Preload, d.text(n, path)) })
+	m.Expect = d.expect(o)
 	o.part("batching", func(o *object) {
 		m.Batching.Policy = o.text("policy")
 		m.Batching.Max = o.count("max", 1)
@@ -53,6 +65,37 @@ func (d *decoder) model(o *object) api.ModelSpec {
 	d.quality(o, &m)
 	m.Dir = o.text("dir")
 	return m
+}
+
+// expect takes one hint or a list of them.
+func (d *decoder) expect(o *object) (hints []api.ExpectSpec) {
+	one := func(n *yaml.Node, path string) {
+		o := d.object(n, path)
+		if o == nil {
+			return
+		}
+		hints = append(hints, api.ExpectSpec{Rate: o.float("rate", true), From: d.moment(o, "from"), To: d.moment(o, "to")})
+		o.done()
+	}
+	if n := o.get("expect"); n != nil && n.Kind == yaml.MappingNode {
+		one(n, o.at("expect")+"[0]")
+		return hints
+	}
+	o.list("expect", one)
+	return hints
+}
+
+// moment takes "08:00" and an RFC 3339 time with and without quotes, as it was written.
+func (d *decoder) moment(o *object, name string) string {
+	n := o.get(name)
+	if n == nil {
+		return ""
+	}
+	if n.Kind != yaml.ScalarNode {
+		d.errorf(n, o.at(name), "%s: expected a time of day such as \"08:00\", or a moment such as 2026-01-31T08:00:00Z", describe(n))
+		return ""
+	}
+	return n.Value
 }
 
 func (d *decoder) function(o *object) api.FunctionSpec {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/xebec-serving/xebec/api"
 )
 
 // object reads the fields of one mapping. Each reader asks for one field; done reports the fields that nobody asked for.
@@ -221,6 +223,26 @@ func (o *object) duration(name string, positive bool) time.Duration {
 }
 
 // list calls each for every item of a sequence.
+// bytes reads "512MiB", or a plain number of bytes.
+func (o *object) bytes(name string) int64 {
+	n := o.get(name)
+	if n == nil {
+		return 0
+	}
+	if n.Kind != yaml.ScalarNode {
+		o.d.errorf(n, o.at(name), "%s: expected a number of bytes such as 512MiB", describe(n))
+		return 0
+	}
+	v, err := api.ParseBytes(n.Value)
+	switch {
+	case err != nil:
+		o.d.errorf(n, o.at(name), "%s", err.Error())
+	case v == 0:
+		o.d.errorf(n, o.at(name), "%s: expected more than 0", clip(n.Value))
+	}
+	return v
+}
+
 func (o *object) list(name string, each func(n *yaml.Node, path string)) {
 	n := o.get(name)
 	if n == nil {

@@ -1,0 +1,272 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ReplicaBounds say how many replicas a model version has: never fewer than Min or more than Max, and in between what its queries need.
+// With Min 0 a model sleeps when nobody has asked it for Idle, and the next query wakes it.
+type ReplicaBounds struct {
+	Min, Max int
+	// Initial is what the version is loaded with; 0: Min.
+	Initial int
+	// Idle is how long a model with Min 0 keeps its last replica without a query.
+	Idle time.Duration
+	// Window is how far back the autoscaler looks for what is needed; a tenth of it is where it looks for a rush ("panic window").
+	Window time.Duration
+	// Delay is how long less must have been needed before a replica goes.
+	Delay time.Duration
+	// Utilization is the part of what a replica can serve within the objective that is planned with, more than 0 and at most 1.
+	Utilization float64
+	// Up is how many times the ready replicas may be asked for at once, at least; Down is the part, 1/Down of them, that must stay.
+	Up, Down float64
+}
+
+// Defaults and limits of ReplicaBounds.
+const (
+	// DefaultIdle: a model that is asked every few minutes stays; one that is asked twice a day costs nothing most of the time.
+	DefaultIdle = 5 * time.Minute
+	// DefaultScaleWindow is as long as the autoscaler of Knative looks back, which operators are used to.
+	DefaultScaleWindow = time.Minute
+	// DefaultScaleDelay: a replica that is started again costs more than one that idles for that long.
+	DefaultScaleDelay = 30 * time.Second
+	// DefaultUtilization leaves room for what comes in bunches.
+	DefaultUtilization = 0.7
+	DefaultScaleUp     = 10
+	DefaultScaleDown   = 2
+
+	MaxIdle        = 30 * 24 * time.Hour
+	MinScaleWindow = time.Second
+	MaxScaleWindow = time.Hour
+	MaxScaleFactor = 1000
+)
+
+func (r ReplicaBounds) withDefaults() ReplicaBounds {
+	switch {
+	case r.Min == 0 && r.Max == 0:
+		r.Min, r.Max = 1, 1
+	case r.Max == 0:
+		r.Max = r.Min
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&r.Idle, DefaultIdle)
+	def(&r.Window, DefaultScaleWindow)
+	def(&r.Delay, DefaultScaleDelay)
+	if r.Utilization == 0 {
+		r.Utilization = DefaultUtilization
+	}
+	if r.Up == 0 {
+		r.Up = DefaultScaleUp
+	}
+	if r.Down == 0 {
+		r.Down = DefaultScaleDown
+	}
+	return r
+}
+
+// Scales reports whether the number of replicas is for the autoscaler to say.
+func (r *ReplicaBounds) Scales() bool { return r.Min < r.Max || r.Min == 0 }
+
+// First is how many replicas a version is loaded with.
+func (r *ReplicaBounds) First() int { return max(r.Min, r.Initial) }
+
+func (r *ReplicaBounds) validate(e *FieldErrors) {
+	if r.Min < 0 || r.Min > MaxReplicas {
+		e.add("replicas.min", "%d: expected 0 to %d", r.Min, MaxReplicas)
+	}
+	if r.Max < 1 || r.Max > MaxReplicas {
+		e.add("replicas.max", "%d: expected 1 to %d", r.Max, MaxReplicas)
+	} else if r.Min > r.Max {
+		e.add("replicas.min", "%d is more than replicas.max, %d", r.Min, r.Max)
+	}
+	if r.Initial != 0 && (r.Initial < r.Min || r.Initial > r.Max) {
+		e.add("replicas.initial", "%d: expected replicas.min, %d, to replicas.max, %d", r.Initial, r.Min, r.Max)
+	}
+	if r.Idle <= 0 || r.Idle > MaxIdle {
+		e.add("replicas.idle", "%s: expected more than 0 and at most %s", r.Idle, MaxIdle)
+	}
+	if r.Window < MinScaleWindow || r.Window > MaxScaleWindow {
+		e.add("replicas.window", "%s: expected %s to %s", r.Window, MinScaleWindow, MaxScaleWindow)
+	}
+	if r.Delay < 0 || r.Delay > MaxScaleWindow {
+		e.add("replicas.delay", "%s: expected 0 to %s", r.Delay, MaxScaleWindow)
+	}
+	checkNumber(e, "replicas.utilization", r.Utilization, 0.05, 1, "the part of a replica's capacity that is planned with")
+	checkNumber(e, "replicas.up", r.Up, 1, MaxScaleFactor, "how many times the ready replicas may be asked for at once")
+	checkNumber(e, "replicas.down", r.Down, 1, MaxScaleFactor, "the replicas that may be left at once are the ready ones by this")
+}
+
+// ResourceSpec is what one replica takes of a node. What is declared is where planning starts; what replicas are seen to take replaces it.
+type ResourceSpec struct {
+	// CPU is in cores, 0.5 is half a core; MemoryBytes is what it holds when it is loaded.
+	CPU         float64
+	MemoryBytes int64
+	// GPU is how many whole GPUs it gets for itself. A model with a Device shares that one in turns, and wants none here.
+	GPU int
+}
+
+// LimitSpec is what one replica may take at most; 0: no limit. Where a limit cannot be enforced, the model's description says so.
+type LimitSpec struct {
+	CPU         float64
+	MemoryBytes int64
+	// PIDs is how many processes and threads it may have.
+	PIDs int
+}
+
+// Limits of ResourceSpec and LimitSpec: slips of the keyboard.
+const (
+	MaxCPU         = 4096
+	MaxMemoryBytes = 64 << 40
+	MaxGPU         = 64
+	MaxPIDs        = 1 << 20
+	// MinLimitCPU and MinLimitMemoryBytes are the least that an interpreter starts in at all, MinLimitPIDs the least that a library with
+	// threads does.
+	MinLimitCPU         = 0.01
+	MinLimitMemoryBytes = 16 << 20
+	MinLimitPIDs        = 8
+)
+
+func (r *ResourceSpec) validate(e *FieldErrors, device string) {
+	checkNumber(e, "resources.cpu", r.CPU, 0, MaxCPU, "cores")
+	if r.MemoryBytes < 0 || r.MemoryBytes > MaxMemoryBytes {
+		e.add("resources.memory", "%d bytes: expected 0 to %d", r.MemoryBytes, int64(MaxMemoryBytes))
+	}
+	if r.GPU < 0 || r.GPU > MaxGPU {
+		e.add("resources.gpu", "%d: expected 0 to %d whole GPUs", r.GPU, MaxGPU)
+	}
+	if r.GPU > 0 && device != "" {
+		e.add("resources.gpu", "the model shares the device %s in turns: it cannot have GPUs for itself too", device)
+	}
+}
+
+func (l *LimitSpec) validate(e *FieldErrors, r *ResourceSpec) {
+	if l.CPU != 0 {
+		checkNumber(e, "limits.cpu", l.CPU, MinLimitCPU, MaxCPU, "cores")
+	}
+	if l.MemoryBytes != 0 && (l.MemoryBytes < MinLimitMemoryBytes || l.MemoryBytes > MaxMemoryBytes) {
+		e.add("limits.memory", "%d bytes: expected %d to %d, 0 for no limit", l.MemoryBytes, int64(MinLimitMemoryBytes), int64(MaxMemoryBytes))
+	}
+	if l.PIDs != 0 && (l.PIDs < MinLimitPIDs || l.PIDs > MaxPIDs) {
+		e.add("limits.pids", "%d: expected %d to %d processes and threads, 0 for no limit", l.PIDs, MinLimitPIDs, MaxPIDs)
+	}
+	if l.CPU > 0 && r.CPU > l.CPU {
+		e.add("resources.cpu", "%g is more than limits.cpu, %g", r.CPU, l.CPU)
+	}
+	if l.MemoryBytes > 0 && r.MemoryBytes > l.MemoryBytes {
+		e.add("resources.memory", "%d bytes are more than limits.memory, %d", r.MemoryBytes, l.MemoryBytes)
+	}
+}
+
+// ExpectSpec is an operator's hint: from From until To so many queries a second are to be expected, and replicas for them are to be there
+// before they come.
+type ExpectSpec struct {
+	Rate float64
+	// From and To are times of day, "08:00" in the gateway's time zone, every day, or both moments in time in RFC 3339. A time of day To
+	// before From is on the next day.
+	From, To string
+}
+
+// MaxExpect bounds a model's hints; MaxExpectRate the rate of one.
+const (
+	MaxExpect     = 16
+	MaxExpectRate = 1e9
+)
+
+// timeOfDay reads "08:00" as minutes since midnight; -1: it is something else.
+func timeOfDay(s string) int {
+	t, err := time.Parse("15:04", s)
+	if err != nil || len(s) != len("15:04") {
+		return -1
+	}
+	return t.Hour()*60 + t.Minute()
+}
+
+// At reports whether the hint holds at a time, by the time zone that the time is in.
+func (x *ExpectSpec) At(now time.Time) bool {
+	if from, to := timeOfDay(x.From), timeOfDay(x.To); from >= 0 && to >= 0 {
+		at := now.Hour()*60 + now.Minute()
+		if from <= to {
+			return at >= from && at < to
+		}
+		return at >= from || at < to
+	}
+	from, err1 := time.Parse(time.RFC3339, x.From)
+	to, err2 := time.Parse(time.RFC3339, x.To)
+	return err1 == nil && err2 == nil && !now.Before(from) && now.Before(to)
+}
+
+func (x *ExpectSpec) validate(e *FieldErrors, at string) {
+	checkNumber(e, at+".rate", x.Rate, 1e-6, MaxExpectRate, "queries per second")
+	from, to := timeOfDay(x.From), timeOfDay(x.To)
+	if from >= 0 && to >= 0 {
+		if from == to {
+			e.add(at+".to", "%q is also from: expected another time of day", x.To)
+		}
+		return
+	}
+	first, err1 := time.Parse(time.RFC3339, x.From)
+	last, err2 := time.Parse(time.RFC3339, x.To)
+	const want = `expected two times of day, "08:00" and "18:30", or two moments, "2026-01-31T08:00:00Z"`
+	switch {
+	case err1 != nil:
+		e.add(at+".from", "%q: %s", x.From, want)
+	case err2 != nil:
+		e.add(at+".to", "%q: %s", x.To, want)
+	case !first.Before(last):
+		e.add(at+".to", "%s is not after from, %s", x.To, x.From)
+	}
+}
+
+func validateExpect(e *FieldErrors, hints []ExpectSpec) {
+	if len(hints) > MaxExpect {
+		e.add("expect", "has %d hints: expected at most %d", len(hints), MaxExpect)
+		return
+	}
+	for i := range hints {
+		hints[i].validate(e, fmt.Sprintf("expect[%d]", i))
+	}
+}
+
+// MaxPreload bounds the modules that a zygote imports for a model.
+const MaxPreload = 64
+
+func validatePreload(e *FieldErrors, modules []string, run *RunSpec) {
+	if len(modules) == 0 {
+		return
+	}
+	if len(modules) > MaxPreload {
+		e.add("preload", "has %d modules: expected at most %d", len(modules), MaxPreload)
+		return
+	}
+	for i, m := range modules {
+		if !moduleName(m) {
+			e.add(fmt.Sprintf("preload[%d]", i), "%q is not the name of a Python module: expected one such as numpy or sklearn.svm", m)
+		}
+	}
+	switch {
+	case run.Image != "":
+		e.add("preload", "is for processes: a container starts with an interpreter of its own; take preload or run.image away")
+	case len(run.Command) > 0 && run.Command[0] != "python" && run.Command[0] != "python3":
+		e.add("preload", "is for commands that begin with python, not %q: a process that has imported the modules runs the rest of the command", run.Command[0])
+	case len(run.Command) == 1 || len(run.Command) > 1 && strings.HasPrefix(run.Command[1], "-") && run.Command[1] != "-m":
+		e.add("preload", "expected a command [python, FILE, …] or [python, -m, MODULE, …]: options of the interpreter cannot be given to one that runs already")
+	}
+}
+
+func moduleName(s string) bool {
+	if s == "" || len(s) > MaxTensorNameBytes {
+		return false
+	}
+	for _, part := range strings.Split(s, ".") {
+		if !envName(part) {
+			return false
+		}
+	}
+	return true
+}
