@@ -9,11 +9,14 @@ type Backoff struct {
 	First, Max time.Duration
 	// Healthy is how long a replica must have been ready for its end to count as the first failure again.
 	Healthy time.Duration
+	// After LongAfter failures in a row nobody is about to mend it, and the delay is Long; 0: it never is.
+	LongAfter int
+	Long      time.Duration
 }
 
-// DefaultBackoff restarts nearly at once the first time, for a crash may be a single bad batch, and every half minute in the
-// long run: often enough for a person who has just repaired the model, and no load to speak of.
-var DefaultBackoff = Backoff{First: 100 * time.Millisecond, Max: 30 * time.Second, Healthy: 30 * time.Second}
+// DefaultBackoff restarts nearly at once the first time, for a crash may be a single bad batch, then every half minute, often enough for a
+// person who has just repaired the model, and after some minutes of that every five.
+var DefaultBackoff = Backoff{First: 100 * time.Millisecond, Max: 30 * time.Second, Healthy: 30 * time.Second, LongAfter: 15, Long: 5 * time.Minute}
 
 // After is the arithmetic of a failure: of how many failures in a row this is now the last, and the delay until the next
 // attempt. failures is how many there were before, healthy how long the replica was ready (0: never), u a number drawn
@@ -31,6 +34,9 @@ func (b Backoff) After(failures int, healthy time.Duration, u float64) (int, tim
 		delay *= 2
 	}
 	delay = min(delay, b.Max)
+	if b.LongAfter > 0 && failures >= b.LongAfter {
+		delay = b.Long
+	}
 	half := delay / 2
 	return failures + 1, half + time.Duration(u*float64(delay-half))
 }

@@ -31,6 +31,9 @@ func TestBackoff(t *testing.T) {
 		{"healthy, then a crash", b, 4, 30 * time.Second, 0.5, 1, 75 * ms},
 		{"never ready, where any readiness is enough", Backoff{First: 100 * ms, Max: time.Second}, 2, 0, 0, 3, 200 * ms},
 		{"ready, where any readiness is enough", Backoff{First: 100 * ms, Max: time.Second}, 2, 1, 0, 1, 50 * ms},
+		{"long in vain", Backoff{First: 100 * ms, Max: time.Second, LongAfter: 4, Long: time.Minute}, 4, 0, 0.5, 5, 45 * time.Second},
+		{"not yet long", Backoff{First: 100 * ms, Max: time.Second, LongAfter: 4, Long: time.Minute}, 3, 0, 0.5, 4, 600 * ms},
+		{"long, but healthy in between", Backoff{First: 100 * ms, Max: time.Second, Healthy: time.Second, LongAfter: 4, Long: time.Minute}, 40, time.Second, 0.5, 1, 75 * ms},
 		{"a first delay over the most", Backoff{First: time.Minute, Max: time.Second}, 3, 0, 0, 4, 500 * ms},
 		{"a most that cannot be doubled to", Backoff{First: 1, Max: 1<<63 - 1}, 70, 0, 0, 71, (1<<63 - 1) / 2},
 	} {
@@ -51,7 +54,7 @@ func TestBackoffBounds(t *testing.T) {
 		healthy := time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "healthy"))
 		u := rapid.Float64Range(0, 0.999999).Draw(t, "u")
 		count, delay := b.After(failures, healthy, u)
-		if count < 1 || count > failures+1 || delay < b.First/2 || delay > b.Max {
+		if count < 1 || count > failures+1 || delay < b.First/2 || delay > b.Long {
 			t.Fatalf("%d failures, delay %v", count, delay)
 		}
 		if _, longer := b.After(failures+1, healthy, u); longer < delay {

@@ -25,13 +25,15 @@ const (
 	killWait = 10 * time.Second
 )
 
-// Config describes the replicas of one model version. Model, Runtime and Command are required.
+// Config describes the replicas of one model version. Model and Runtime are required, and a Command or an Image.
 type Config struct {
 	Model   api.ModelID
 	Runtime Runtime
-	// Dir, Command, Env and Limits go into every [Launch].
+	// Dir, Command, Image, Preload, Env and Limits go into every [Launch].
 	Dir     string
 	Command []string
+	Image   string
+	Preload []string
 	Env     []string
 	Limits  Limits
 	// Prepare is called before each launch with the launch's replica number and returns what to add to Env: the address
@@ -95,6 +97,10 @@ type Set struct {
 	last   uint64 // replica number, when the Set counts itself
 	closed bool
 	loud   bool // a replica could not be raised: none is quiet any more
+	// What is known of failures outlives the slots that they happened to: a model that crashes is not started at once again because nobody
+	// wanted it for a moment.
+	failures int // in a row, of the slot that failed last
+	next     time.Time
 }
 
 // NewSet returns a set without replicas; SetCount starts them.
@@ -102,7 +108,7 @@ func NewSet(cfg Config) (*Set, error) {
 	if cfg.Runtime == nil {
 		return nil, fmt.Errorf("replicas of %s: no runtime to start them with", cfg.Model)
 	}
-	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
+	if cfg.Image == "" && (len(cfg.Command) == 0 || cfg.Command[0] == "") {
 		return nil, fmt.Errorf("replicas of %s: the command is empty: expected the program that serves the model and its arguments", cfg.Model)
 	}
 	if cfg.Backoff == (Backoff{}) {
@@ -128,6 +134,13 @@ func NewSet(cfg Config) (*Set, error) {
 		s.logs, s.ownsLogs = NewLogs(), true
 	}
 	return s, nil
+}
+
+// Len is how many replicas there are, in whatever state; those that are ending take their room until they are gone.
+func (s *Set) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.slots)
 }
 
 // Logs is where the replicas' output goes.
@@ -158,11 +171,33 @@ func (s *Set) SetCount(n int) error {
 	}
 	for ; wanted < n; wanted++ {
 		sl := newSlot(s)
+		s.inheritLocked(sl)
 		s.slots = append(s.slots, sl)
 		s.wg.Add(1)
 		go sl.run()
 	}
 	return nil
+}
+
+// inheritLocked has a new slot go on where the one before it has failed, unless that is long ago or others are well.
+func (s *Set) inheritLocked(sl *slot) {
+	for _, other := range s.slots {
+		if other.state == Ready {
+			return
+		}
+	}
+	if s.failures == 0 || time.Since(s.next) > s.cfg.Backoff.Max {
+		s.failures = 0
+		return
+	}
+	sl.failures = s.failures
+	if time.Now().Before(s.next) {
+		sl.next = s.next
+		sl.setState(BackingOff)
+		if s.failures >= failedAfter {
+			sl.setState(Failed)
+		}
+	}
 }
 
 // leastUseful picks the slot that is missed least; there is one that is not stopped.

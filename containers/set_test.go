@@ -360,3 +360,44 @@ func TestBadConfig(t *testing.T) {
 		}
 	}
 }
+
+// A model that crashes is not started at once again because nobody has wanted it for a moment.
+func TestFailuresOutliveSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.count(1)
+		for range 4 { // 75, 150, 300 ms, and 600 that have just begun
+			h.runtime.last().end(Exit{Code: 1})
+			synctest.Wait()
+			if h.only().State != Failed || h.runtime.count() < 4 {
+				pass(time.Until(h.only().NextAttempt))
+				synctest.Wait()
+			}
+		}
+		started := h.runtime.count()
+		h.count(0)
+		h.count(1)
+		st := h.wantState(Failed)
+		if left := time.Until(st.NextAttempt); left <= 0 || left > 600*time.Millisecond {
+			t.Errorf("the next attempt is in %v: expected what was left of 600 ms", left)
+		}
+		if h.runtime.count() != started {
+			t.Error("it was started at once")
+		}
+		pass(time.Until(st.NextAttempt))
+		synctest.Wait()
+		h.wantState(Running)
+		if h.runtime.count() != started+1 {
+			t.Errorf("%d launches, expected %d", h.runtime.count(), started+1)
+		}
+
+		// It is well for long enough, sleeps, and is woken at once.
+		h.set.MarkReady(h.runtime.last().launch.Replica)
+		pass(time.Minute)
+		h.runtime.last().behave(true, false)
+		h.count(0)
+		h.count(1)
+		h.wantState(Running)
+		h.close()
+	})
+}

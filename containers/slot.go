@@ -70,15 +70,25 @@ func (sl *slot) stopLocked() {
 func (sl *slot) run() {
 	defer sl.set.wg.Done()
 	defer sl.set.remove(sl)
+	sl.set.mu.Lock()
+	next := sl.next
+	sl.set.mu.Unlock()
+	if !next.IsZero() {
+		sl.pause(time.Until(next))
+	}
 	for sl.ctx.Err() == nil {
 		l := sl.begin()
-		delay := sl.end(l, sl.live(l))
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-sl.ctx.Done():
-			timer.Stop()
-		}
+		sl.pause(sl.end(l, sl.live(l)))
+	}
+}
+
+// pause returns when the delay is over or nobody wants the slot any more.
+func (sl *slot) pause(delay time.Duration) {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-sl.ctx.Done():
 	}
 }
 
@@ -124,7 +134,7 @@ func (sl *slot) live(l *life) outcome {
 	quiet := sl.set.wantsQuiet()
 	stdout, stderr := sl.set.logs.Writer(l.replica, Stdout), sl.set.logs.Writer(l.replica, Stderr)
 	inst, err := cfg.Runtime.Start(sl.ctx, Launch{
-		Replica: l.replica, Model: cfg.Model, Dir: cfg.Dir, Command: cfg.Command,
+		Replica: l.replica, Model: cfg.Model, Dir: cfg.Dir, Command: cfg.Command, Image: cfg.Image, Preload: cfg.Preload,
 		Env: append(append([]string(nil), cfg.Env...), env...), Limits: cfg.Limits, Quiet: quiet, Stdout: stdout, Stderr: stderr,
 	})
 	if err != nil {
@@ -297,6 +307,9 @@ func (sl *slot) end(l *life, out outcome) time.Duration {
 	var delay time.Duration
 	if asked {
 		sl.setState(Stopping)
+		if !l.readyAt.IsZero() && out.exit.At.Sub(l.readyAt) >= s.cfg.Backoff.Healthy {
+			s.failures = 0
+		}
 	} else {
 		delay = sl.failed(l, out)
 		ev.Next = sl.next
@@ -332,6 +345,7 @@ func (sl *slot) failed(l *life, out outcome) time.Duration {
 		sl.setState(Failed)
 	}
 	sl.next = time.Now().Add(delay)
+	sl.set.failures, sl.set.next = sl.failures, sl.next
 	return delay
 }
 
