@@ -1,0 +1,105 @@
+package autoscale
+
+import (
+	"math"
+	"testing"
+)
+
+// TestTrials: when what replicas were seen to do counts for more than their profile, which says 1,000 queries/s each. Four are ready.
+func TestTrials(t *testing.T) {
+	// Each second 2,000 come, of which 400 are refused: the four serve 400 each.
+	usual := func(in *Sample, second int) {
+		in.Ready, in.InFlight, in.Queued = 4, 8, 5
+		in.Arrived = uint64(second) * 2000
+		in.Refused = uint64(second) * 400
+	}
+	for _, c := range []struct {
+		name   string
+		change func(c *capacity, in *Sample, second int)
+		needed float64
+		want   float64 // measured; 0: nothing is learned
+	}{
+		{"busy and too slow", nil, 3, 400},
+		{"busy, and the queue never empties", func(_ *capacity, in *Sample, second int) {
+			in.Refused = 0
+			in.Queued = 5 + 400*second
+			in.Arrived = uint64(second) * 2000
+		}, 3, 400},
+		{"nothing is known but that", func(c *capacity, _ *Sample, _ int) { c.profiled = 0 }, 3, 400},
+		{"the profile says that there are too few", nil, 5, 0},
+		{"the replicas are idle", func(_ *capacity, in *Sample, _ int) { in.InFlight = 3 }, 3, 0},
+		{"no query can be answered in time, and the queue empties", func(c *capacity, in *Sample, _ int) { c.fits, in.Queued = false, 0 }, 3, 0},
+		{"less than one in a hundred is refused, and the queue empties", func(_ *capacity, in *Sample, second int) {
+			in.Refused, in.Queued = uint64(second)*19, 0
+		}, 3, 0},
+		{"the number of replicas changes", func(_ *capacity, in *Sample, second int) { in.Ready = 4 + second%2 }, 3, 0},
+		{"one pause of three seconds", func(_ *capacity, in *Sample, second int) {
+			in.Refused, in.Queued = uint64(min(second, 3))*400, 0
+		}, 3, 0},
+		{"nine of ten are refused: no more than half of that is believed at once", func(_ *capacity, in *Sample, second int) {
+			in.Refused = uint64(second) * 1800
+		}, 3, 250},
+		{"they serve as much as the profile says", func(_ *capacity, in *Sample, second int) {
+			in.Arrived, in.Refused = uint64(second)*5000, uint64(second)*500
+		}, 3, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := capacity{profiled: 1000, fits: true}
+			cfg := Config{}.sane()
+			var before Sample
+			for second := range 12 {
+				in := Sample{}
+				usual(&in, second)
+				if c.change != nil {
+					c.change(&k, &in, second)
+				}
+				if second > 0 {
+					k.observe(&in, &cfg, grown(in.Arrived, before.Arrived), grown(in.Refused, before.Refused), 1e9, c.needed)
+				}
+				before = in
+			}
+			if math.Abs(k.measured-c.want) > 0.01*c.want {
+				t.Errorf("%v measured, expected %v", k.measured, c.want)
+			}
+		})
+	}
+}
+
+// TestDoubtEnds: what was measured is worth nothing once the profile says less, also when that says more again later.
+func TestDoubtEnds(t *testing.T) {
+	cfg := Config{}.sane()
+	k := capacity{profiled: 1000, measured: 400, fits: true}
+	if got := k.full(); got != 400 {
+		t.Errorf("%v, expected what was measured, 400", got)
+	}
+	var in Sample
+	k.profiled = 390
+	k.observe(&in, &cfg, 0, 0, 1e9, 1)
+	k.profiled = 1000
+	if got := k.full(); got != 1000 {
+		t.Errorf("%v, expected the profile's 1,000", got)
+	}
+	k.measured = 400
+	k.observe(&in, &cfg, 0, 0, 60*60e9, 1)
+	if got := k.full(); math.Abs(got-800) > 1 {
+		t.Errorf("%v after sixty stable windows, expected twice 400", got)
+	}
+}
+
+// TestNonsenseIsNoProfile: what cannot be leaves what is known as it is.
+func TestNonsenseIsNoProfile(t *testing.T) {
+	cfg := Config{}.sane()
+	in := Sample{Known: true, SlopeNanos: 1e6, Cap: 20}
+	var k capacity
+	k.learn(&in, &cfg, 0)
+	for _, v := range []float64{math.Inf(1), math.NaN(), -1} {
+		in.SlopeNanos = v
+		k.learn(&in, &cfg, 10e9)
+		in.SlopeNanos, in.InterceptNanos = 1e6, v
+		k.learn(&in, &cfg, 10e9)
+		in.InterceptNanos = 0
+	}
+	if k.profiled != 1000 || k.batchNanos != 20e6 {
+		t.Errorf("%+v, expected 1,000 in 20 ms as before", k)
+	}
+}

@@ -1,0 +1,83 @@
+// Package autoscale decides how many replicas a model version has: a pure function from what one tick sees of it, and what the ticks before
+// saw, to a number with a [Reason]. A [Scaler] promises whoever runs replicas a number within the operator's bounds, whatever it is told, in
+// half a microsecond and without an allocation; and people, that a load which does not change leads to a number which does not either. It
+// reads no clock, starts and stops nothing, and knows no other model: whether there is room for a replica is for placement to say.
+//
+// Ask it every 100 ms to 10 s, evenly or not, and at once when a query comes for a model that sleeps. A tick that is given up, or whose data
+// are missing, is no harm: say Unknown.
+//
+// # What is needed
+//
+// Not as many replicas as keep some concurrency, which says little where one batch takes forty queries as easily as four, but as many as
+// serve what arrives within the latency objective by what is known of them. A batch of n takes a + b·n. A query waits for one batch at most
+// and is evaluated in the next, so a batch may take two fifths of the objective (batching in package scheduler aims at the same), and a
+// replica serves
+//
+//	n/(a + b·n) queries per second, n the largest with a + b·n ≤ 2/5 of the objective, at most the cap.
+//
+// Utilization of that is planned with: 70 %, for what comes in bunches. With 5 ms + 1 ms × n and an objective of 100 ms that is n = 35 in
+// 40 ms, 875 queries/s, of which 612 are planned with. 5,000 queries/s need 8.2 replicas: nine. capacity.go smooths that over a tenth of the
+// stable window, and remembers it while there is no replica to ask.
+//
+// What arrives is looked at in six ways, and the largest need counts (demand.go, with the numbers of an example):
+//
+//   - Rate: the mean of the stable window.
+//   - Rush: what came for certain in the panic window, a tenth of it, or the last third of that, or within the objective if that is longer:
+//     the count less three standard deviations of one that is due to chance. A step shows within two or three seconds, noise does not.
+//   - Burst: what came in the last sixtieth of the stable window has to be served in that time and what the objective leaves beside one batch,
+//     but with all that replicas can do, not with what is planned with. An arrival curve against a service curve (Cruz, A Calculus for
+//     Network Delay, 1991), as InferLine's tuner has it for windows of many lengths (Crankshaw et al., SoCC 2020, section 5).
+//   - Trend: the rate that there will be when a replica that is ordered now is ready, if in each of four quarters more came than in the one
+//     before. INFaaS, too, counts the time of loading in (Romero et al., ATC 2021).
+//   - Backlog: what stands in the queue is to be worked off within the objective, or within a start if that takes longer.
+//   - Expected: what an operator's hint says is to come.
+//
+// A profile can be wrong. When there have been enough replicas by it for two trials of a twentieth of the stable window, and they were busy,
+// and queries were refused or never stopped waiting all the same, then what they served is what they can: it is planned with from then on,
+// if it is less, until the profile itself says so, and doubles each 60 stable windows to be tried again. Of queries that no replica could
+// answer in time, however idle, nothing is learned.
+//
+// While there is no profile (a model's first replica needs 16 batches to show one) there are as many replicas as there were, half as many
+// again each time that those which are ready are all busy and the queue has not emptied or queries were refused; and fewer, if fewer hold a
+// query in the mean.
+//
+// # From what is needed to what is asked for
+//
+//   - More is asked for at once, as soon as replicas would be used by a hundredth more than planned. Never more than Up times those that are
+//     ready. What starts already counts, for a decision is a total.
+//   - Fewer are asked for when less has been needed for the whole delay (at least a panic window), by a band: two standard deviations of the
+//     number of queries in the stable window, 5 % to 30 %. In a panic window no less than 1/Down stays of the most that was asked for.
+//   - A panic begins when what rushes in needs twice what is ready, and ends when that has not been so for a stable window. It takes nothing
+//     away. When it ends, what is needed is what the rules above say, for they look at arrivals, which replicas cannot thin out.
+//   - A scaler that has just begun takes nothing away that it found until it has looked for a stable window.
+//   - With nothing asked for, a query (or a hint) asks for what is needed at once, one replica at least. With Min 0, the last replica goes
+//     when nothing waits or is in flight and no query has come for Idle; the start of the scaler counts as one.
+//   - Unknown changes nothing, and bounds come before everything.
+//
+// What the field knows as pain is told in testdata/pains.txt: the collapse when a panic ends (knative/serving issues 3153 and 9121), averages
+// thinned out by new replicas that then go again (ray issue 18925), a delay shorter than what is looked back at (ray issue 26455), and a rate
+// at the threshold between two numbers.
+//
+// # What is remembered
+//
+// Sixty buckets of a sixtieth of the stable window (window.go), two maxima over time, a profile: about 1 KiB for each version, whatever comes.
+// What came between two ticks counts as spread evenly between them, so that limits and windows do not depend on ticks, but bursts shorter
+// than a tick do not show. A tick counts for 15 s at most: after a gap, what was known before is better than nothing. Clocks that go back
+// stand still, and a counter that goes back has begun at zero.
+//
+// # Limits
+//
+// Replicas are taken for equal and for independent: those that share a core or a device make each other slower, their profiles show it, and
+// more are asked for, up to Max. It is placement that keeps them apart. A rush is answered when it is there; before it, only a hint helps. And
+// a model that is asked a few times a minute, each for seconds, is more chance than rate: its number moves now and then.
+//
+// # Knative
+//
+// [Knative] decides by the rules of Knative's autoscaler, for comparison in simulations: windows of concurrency, a target, a panic. A
+// scaler's windows, panic, limits and delay are of its school; what differs is what is counted, and all that follows from it.
+//
+// # Reading
+//
+// sample.go is what goes in and out; scaler.go a decision from top to bottom; demand.go what is needed; capacity.go what a replica can do;
+// window.go what came; knative.go the baseline. testdata has the stories: panic.txt first.
+package autoscale
