@@ -1,0 +1,21 @@
+//go:build !race
+
+package placement
+
+import "testing"
+
+// TestPlanDoesNotAlloc: neither with room for everything nor with room for half of it, nor when a third is evicted for another.
+func TestPlanDoesNotAlloc(t *testing.T) {
+	for _, nodes := range []int{1, 16} {
+		for _, room := range []float64{1.5, 0.5} {
+			in, p, out := city(200, nodes, room), New(), &Output{}
+			for _, change := range []func(){func() {}, func() { settled(in, out) }, func() { awoken(in) }} {
+				change()
+				p.Plan(in, out)
+				if n := testing.AllocsPerRun(20, func() { p.Plan(in, out) }); n > 0 {
+					t.Errorf("%d nodes with room for %g of what is wanted: %v allocations a plan", nodes, room, n)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package placement
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// problem is what is wrong with a plan, of what every plan promises; "": nothing. The amounts must be sane.
+func problem(in *Input, out *Output) string {
+	nodes := len(in.Nodes)
+	if len(out.Placed) != nodes*len(in.Models) || len(out.Granted) != len(in.Models) || len(out.Short) != len(in.Models) || len(out.Free) != nodes {
+		return fmt.Sprintf("the output has the wrong size: %+v", out)
+	}
+	used, fixed, started, idle := make([]amounts, nodes), make([]amounts, nodes), make([]amounts, nodes), make([]bool, nodes)
+	room := amounts{}
+	for i := range in.Models {
+		m := &in.Models[i]
+		takes, sum := amountsOf(m.Takes), 0
+		for j := range nodes {
+			placed, had := int(out.Placed[i*nodes+j]), 0
+			if j < len(m.Placed) {
+				had = max(0, int(m.Placed[j]))
+			}
+			sum += placed
+			used[j].add(&takes, float64(placed))
+			switch {
+			case placed < 0:
+				return fmt.Sprintf("model %d has %d replicas on node %d", i, placed, j)
+			case m.Fixed && placed != had:
+				return fmt.Sprintf("model %d is fixed, and has %d replicas on node %d instead of %d", i, placed, j, had)
+			case m.Fixed:
+				fixed[j].add(&takes, float64(placed))
+			case placed > had:
+				started[j].add(&takes, 1)
+			}
+			idle[j] = idle[j] || placed > 0
+		}
+		wanted := max(0, min(m.Wanted, maxReplicas))
+		switch {
+		case int(out.Granted[i]) != sum:
+			return fmt.Sprintf("model %d is granted %d replicas and has %d", i, out.Granted[i], sum)
+		case sum > wanted && !m.Fixed:
+			return fmt.Sprintf("model %d wants %d replicas and gets %d", i, wanted, sum)
+		case (out.Short[i] == NotShort) != (sum >= wanted):
+			return fmt.Sprintf("model %d gets %d of %d: %v", i, sum, wanted, out.Short[i])
+		}
+	}
+	for j := range nodes {
+		budget := amountsOf(in.Nodes[j].Budget)
+		for d := range budget {
+			free := budget[d] - used[j][d]
+			room[d] = free
+			if got := amountsOf(out.Free[j]); math.Abs(got[d]-max(0, free)) > 1 {
+				return fmt.Sprintf("node %d has %v of %v free, and %v is said", j, free, Dimension(d+1), got[d])
+			}
+			if started[j][d] > 0 && free < 0 {
+				return fmt.Sprintf("something is started on node %d, which has %v of %v and is to have %v", j, budget[d], Dimension(d+1), used[j][d])
+			}
+			if used[j][d] > budget[d]*(1+overdraft) && used[j][d] > fixed[j][d] {
+				return fmt.Sprintf("node %d has %v of %v and keeps %v", j, budget[d], Dimension(d+1), used[j][d])
+			}
+		}
+		for i := range in.Models {
+			takes, none := amountsOf(in.Models[i].Takes), amounts{}
+			if !in.Models[i].Fixed && out.Short[i] != NotShort && takes.fits(&none, &room) {
+				return fmt.Sprintf("model %d lacks a replica (%v), and node %d has room for it: %+v", i, out.Short[i], j, out.Free[j])
+			}
+		}
+	}
+	return ""
+}
+
+// again is what is planned when what was planned runs.
+func again(in *Input, out *Output) *Output {
+	next := *in
+	next.Models = slices.Clone(in.Models)
+	for i := range next.Models {
+		next.Models[i].Placed = nil
+	}
+	settled(&next, out)
+	after := &Output{}
+	New().Plan(&next, after)
+	return after
+}
+
+// inUse is a model that was asked for just now, of a plan's Now.
+func inUse(key int, now api.Nanos, takes Resources, wanted int) Model {
+	return Model{Key: uint64(key), Takes: takes, Wanted: wanted, Rate: 1, LastUsed: now}
+}
