@@ -1,0 +1,235 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// limits is what control groups allow; 0: they do not bind.
+type limits struct {
+	cpuMillis   int64
+	cpuFrom     string // the file
+	memoryBytes int64
+	memoryFrom  string
+}
+
+const (
+	// maxFileBytes bounds what is read of a file: a mountinfo of thousands of containers is some hundred KiB.
+	maxFileBytes = 4 << 20
+	// maxDepth bounds how many groups are looked at, one in the other.
+	maxDepth = 64
+	// unlimited is what version 1 says where there is no limit, rounded down to pages of up to 64 KiB.
+	unlimited = math.MaxInt64 &^ 0xffff
+)
+
+// limitsOf are the least that the control groups of this process allow. A machine without control groups has none, and an error says only
+// that there are some which cannot be understood.
+func limitsOf(root fs.FS) (limits, error) {
+	var l limits
+	own, err := readSmall(root, "proc/self/cgroup")
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err != nil {
+		return l, fmt.Errorf("which control group this process is in could not be read: %w", err)
+	}
+	mounts, err := readSmall(root, "proc/self/mountinfo")
+	if err != nil {
+		return l, fmt.Errorf("where control groups are mounted could not be read: %w", err)
+	}
+	hierarchies := parseMounts(mounts)
+	for _, g := range parseGroups(own) {
+		for _, h := range hierarchies {
+			if h.holds(g.controller) {
+				l.look(root, h, g)
+			}
+		}
+	}
+	return l, nil
+}
+
+// group is a line of /proc/PID/cgroup, one for each controller that matters.
+type group struct {
+	controller string // "": all of version 2
+	path       string
+}
+
+// parseGroups reads /proc/PID/cgroup (cgroups(7)): "hierarchy:controllers:path" on each line, of version 2 "0::path".
+func parseGroups(text []byte) (groups []group) {
+	for line := range bytes.Lines(text) {
+		fields := strings.SplitN(strings.TrimRight(string(line), "\n"), ":", 3)
+		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") {
+			continue
+		}
+		if fields[0] == "0" && fields[1] == "" {
+			groups = append(groups, group{"", fields[2]})
+		}
+		for c := range strings.SplitSeq(fields[1], ",") {
+			if c == "cpu" || c == "memory" {
+				groups = append(groups, group{c, fields[2]})
+			}
+		}
+	}
+	return groups
+}
+
+// hierarchy is where a tree of control groups is mounted.
+type hierarchy struct {
+	v2    bool
+	cpu   bool
+	mem   bool
+	root  string // the group that is seen at point
+	point string
+}
+
+func (h *hierarchy) holds(controller string) bool {
+	switch controller {
+	case "cpu":
+		return h.cpu
+	case "memory":
+		return h.mem
+	}
+	return h.v2
+}
+
+// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)): "id parent major:minor root point options fields… - type source super".
+func parseMounts(text []byte) (found []hierarchy) {
+	for line := range bytes.Lines(text) {
+		before, after, ok := strings.Cut(strings.TrimRight(string(line), "\n"), " - ")
+		fields, rest := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(rest) < 1 {
+			continue
+		}
+		h := hierarchy{root: unescape(fields[3]), point: unescape(fields[4]), v2: rest[0] == "cgroup2"}
+		if !h.v2 && rest[0] != "cgroup" || !strings.HasPrefix(h.root, "/") || !strings.HasPrefix(h.point, "/") {
+			continue
+		}
+		if !h.v2 && len(rest) > 2 {
+			for option := range strings.SplitSeq(rest[2], ",") {
+				h.cpu, h.mem = h.cpu || option == "cpu", h.mem || option == "memory"
+			}
+		}
+		if h.v2 || h.cpu || h.mem {
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+// unescape undoes what the kernel does to blanks in paths: three octal digits after a backslash.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// look takes the limits of the group and of all above it, up to where the hierarchy is mounted.
+func (l *limits) look(root fs.FS, h hierarchy, g group) {
+	below, ok := strings.CutPrefix(g.path, strings.TrimSuffix(h.root, "/"))
+	if !ok || below != "" && !strings.HasPrefix(below, "/") || strings.HasPrefix(below, "/..") {
+		below = "/" // the group is not in the part of the hierarchy that can be seen: take what is seen of it
+	}
+	point := path.Clean(h.point)
+	for range maxDepth {
+		below = path.Clean("/" + below)
+		dir := strings.TrimPrefix(path.Join(point, below), "/")
+		if h.v2 {
+			l.lookV2(root, dir)
+		} else {
+			l.lookV1(root, dir, g.controller)
+		}
+		if below == "/" {
+			return
+		}
+		below = path.Dir(below)
+	}
+}
+
+func (l *limits) lookV2(root fs.FS, dir string) {
+	if text, err := readSmall(root, dir+"/cpu.max"); err == nil {
+		l.cpu(parseCPUMax(text), dir+"/cpu.max")
+	}
+	for _, name := range []string{"/memory.max", "/memory.high"} { // above high it is throttled, to death or nearly
+		if text, err := readSmall(root, dir+name); err == nil {
+			l.memory(parseLimit(text), dir+name)
+		}
+	}
+}
+
+func (l *limits) lookV1(root fs.FS, dir, controller string) {
+	if controller == "memory" {
+		if text, err := readSmall(root, dir+"/memory.limit_in_bytes"); err == nil {
+			l.memory(parseLimit(text), dir+"/memory.limit_in_bytes")
+		}
+		return
+	}
+	quota, err := readSmall(root, dir+"/cpu.cfs_quota_us")
+	period, err2 := readSmall(root, dir+"/cpu.cfs_period_us")
+	if err == nil && err2 == nil {
+		l.cpu(parseCPUMax([]byte(string(quota)+" "+string(period))), dir+"/cpu.cfs_quota_us")
+	}
+}
+
+func (l *limits) cpu(millis int64, file string) {
+	if millis > 0 && (l.cpuMillis == 0 || millis < l.cpuMillis) {
+		l.cpuMillis, l.cpuFrom = millis, "/"+file
+	}
+}
+
+func (l *limits) memory(n int64, file string) {
+	if n > 0 && (l.memoryBytes == 0 || n < l.memoryBytes) {
+		l.memoryBytes, l.memoryFrom = n, "/"+file
+	}
+}
+
+// parseCPUMax reads "quota period" in microseconds; without a limit the quota is max or negative, and the answer 0.
+func parseCPUMax(text []byte) (millis int64) {
+	fields := strings.Fields(string(text))
+	if len(fields) != 2 {
+		return 0
+	}
+	quota, err := strconv.ParseInt(fields[0], 10, 64)
+	period, err2 := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil || err2 != nil || quota <= 0 || period <= 0 || quota > math.MaxInt64/1000 {
+		return 0
+	}
+	return max(1, quota*1000/period)
+}
+
+// parseLimit reads a number of bytes; 0: there is no limit.
+func parseLimit(text []byte) int64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || n <= 0 || n >= unlimited { // max of version 2 is no number
+		return 0
+	}
+	return n
+}
+
+// readSmall reads a file of the kernel's.
+func readSmall(root fs.FS, name string) ([]byte, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return io.ReadAll(io.LimitReader(f, maxFileBytes))
+}

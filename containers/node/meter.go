@@ -1,0 +1,281 @@
+package node
+
+import (
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+const (
+	// MaxProcesses is how many processes of the machine are looked at in one reading; what is beyond them counts as not there. Default
+	// limits of Linux allow a machine 32,768.
+	MaxProcesses = 32768
+	// MaxRollups is how many processes are walked through for their memory in one reading: see the package's essay.
+	MaxRollups = 256
+	// tick is the unit of the kernel's process times, USER_HZ, which is 100 wherever Go runs.
+	tick = 10 * time.Millisecond
+	// minInterval is how long ago the reading before must be for CPU time to be worked out anew: ten ticks.
+	minInterval = 10 * tick
+	// maxStatBytes and maxStatusBytes are more than the kernel writes; names are bounded there.
+	maxStatBytes   = 4 << 10
+	maxStatusBytes = 16 << 10
+)
+
+// Usage is what one replica takes: the process that was asked for, and those that it started and that are in its session still.
+type Usage struct {
+	// MemoryBytes is what they hold; 0: there is no such process any more, or it could not be read.
+	MemoryBytes int64
+	// CPUMillis is how many thousandths of a core they used since the reading before; 0 at the first one.
+	CPUMillis int64
+	// Processes is how many they are.
+	Processes int
+}
+
+// Meter reads what replicas take. The zero value is ready. It is not safe for concurrent use.
+type Meter struct {
+	proc  string // "": /proc
+	known map[int]*process
+	round uint64
+	next  int // of all replicas' processes, the one whose memory is read first in the next reading
+	// Of the reading that is made.
+	all   []stat
+	at    map[int]int32 // index in all, by pid
+	owner []int32       // index in pids, by index in all; -1: nobody's
+	buf   []byte
+	sums  []sum
+}
+
+// process is what is remembered of a replica's process.
+type process struct {
+	start  uint64
+	ticks  uint64 // up to which its time has been counted
+	round  uint64 // of the last reading that it was seen in
+	memory int64  // as measured last; 0: never
+	// Of a replica's first process: when CPU time was last worked out, and what it was.
+	since     time.Time
+	cpuMillis int64
+}
+
+type sum struct {
+	root  *process // nil: there is no such process
+	again bool     // it was there in the reading before
+	ticks uint64
+	due   bool // CPU time is to be worked out
+}
+
+// Read says what the replicas with these first processes take, in the same order, in dst's memory. It reads the processes
+// of the machine once, however many replicas there are.
+func (m *Meter) Read(now time.Time, pids []int, dst []Usage) []Usage {
+	dst = dst[:0]
+	for range pids {
+		dst = append(dst, Usage{})
+	}
+	if m.known == nil {
+		m.known, m.at = map[int]*process{}, map[int]int32{}
+	}
+	if len(pids) == 0 {
+		clear(m.known)
+		return dst
+	}
+	m.round++
+	m.list()
+	m.assign(pids)
+	m.begin(now, pids)
+	m.measure(dst)
+	for i := range pids {
+		s := &m.sums[i]
+		if s.root == nil {
+			continue
+		}
+		if elapsed := now.Sub(s.root.since); s.due {
+			s.root.cpuMillis = int64(min(float64(s.ticks)*float64(tick)*1000/float64(elapsed), math.MaxInt32))
+			s.root.since = now
+		}
+		dst[i].CPUMillis = s.root.cpuMillis
+	}
+	for pid, p := range m.known {
+		if p.round != m.round {
+			delete(m.known, pid)
+		}
+	}
+	for i, pid := range pids { // who is asked for twice has the same twice
+		if at, ok := m.at[pid]; ok && m.owner[at] >= 0 && pids[m.owner[at]] == pid {
+			dst[i] = dst[m.owner[at]]
+		}
+	}
+	return dst
+}
+
+// list reads what processes there are.
+func (m *Meter) list() {
+	m.all = m.all[:0]
+	clear(m.at)
+	root := m.proc
+	if root == "" {
+		root = "/proc"
+	}
+	dir, err := os.Open(root)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	for len(m.all) < MaxProcesses {
+		names, err := dir.Readdirnames(512)
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err != nil || pid <= 0 || len(m.all) == MaxProcesses {
+				continue
+			}
+			st, ok := parseStat(m.read(name, "stat", maxStatBytes))
+			if _, twice := m.at[pid]; ok && !twice && st.pid == pid {
+				m.at[pid] = int32(len(m.all))
+				m.all = append(m.all, st)
+			}
+		}
+		if err != nil {
+			return // io.EOF, or there is no more to be had
+		}
+	}
+}
+
+// assign finds out whose each process is: that of the nearest of its ancestors that is a replica's first process, as long as they are in one
+// session; of one whose ancestors have gone, that of the replica that leads its session.
+func (m *Meter) assign(pids []int) {
+	m.owner = m.owner[:0]
+	for range m.all {
+		m.owner = append(m.owner, -1)
+	}
+	for i, pid := range pids {
+		if at, ok := m.at[pid]; ok && m.owner[at] < 0 {
+			m.owner[at] = int32(i)
+		}
+	}
+	const maxAncestors = 64 // the list is no snapshot: pids that were used again could close a circle
+	for i := range m.all {
+		at := int32(i)
+		session := m.all[i].session
+		for range maxAncestors {
+			if m.owner[at] >= 0 {
+				break
+			}
+			parent, ok := m.at[m.all[at].ppid]
+			if !ok || m.all[parent].session != session || m.all[parent].start > m.all[at].start { // whoever is younger than his child has its parent's number
+				break
+			}
+			at = parent
+		}
+		if m.owner[at] < 0 {
+			leader, ok := m.at[session]
+			if !ok || m.all[leader].session != session || m.all[leader].start > m.all[at].start {
+				continue
+			}
+			at = leader
+		}
+		m.owner[i] = m.owner[at]
+	}
+}
+
+// begin looks up what is remembered of the replicas' first processes.
+func (m *Meter) begin(now time.Time, pids []int) {
+	m.sums = m.sums[:0]
+	for i, pid := range pids {
+		var s sum
+		at, ok := m.at[pid]
+		if ok && m.owner[at] == int32(i) && !m.all[at].zombie {
+			p := m.known[pid]
+			s.again = p != nil && p.start == m.all[at].start && !p.since.IsZero()
+			if !s.again {
+				p = &process{start: m.all[at].start, since: now}
+				m.known[pid] = p
+			}
+			s.root, s.due = p, s.again && now.Sub(p.since) >= minInterval
+		}
+		m.sums = append(m.sums, s)
+	}
+}
+
+// measure adds up what the processes take.
+func (m *Meter) measure(dst []Usage) {
+	ours := 0
+	for i := range m.all {
+		if m.owner[i] >= 0 && m.sums[m.owner[i]].root != nil {
+			ours++
+		}
+	}
+	if m.next >= ours {
+		m.next = 0
+	}
+	nth := 0
+	for i := range m.all {
+		st := &m.all[i]
+		if m.owner[i] < 0 || m.sums[m.owner[i]].root == nil {
+			continue
+		}
+		s, u := &m.sums[m.owner[i]], &dst[m.owner[i]]
+		p := m.known[st.pid]
+		if p == nil || p.start != st.start {
+			p = &process{start: st.start}
+			m.known[st.pid] = p // if its replica was there before, all of its time is new
+		}
+		if s.due && st.ticks > p.ticks {
+			s.ticks += st.ticks - p.ticks
+		}
+		if s.due || !s.again {
+			p.ticks = st.ticks
+		}
+		p.round = m.round
+		if turn := (nth - m.next + ours) % ours; turn < MaxRollups || p.memory == 0 {
+			if n, ok := m.memory(st.pid, turn < MaxRollups); ok && !st.zombie {
+				p.memory = n
+			}
+		}
+		nth++
+		u.Processes++
+		if !st.zombie {
+			u.MemoryBytes += min(p.memory, math.MaxInt64-u.MemoryBytes)
+		}
+	}
+	m.next += MaxRollups
+}
+
+// memory reads what a process holds.
+func (m *Meter) memory(pid int, thoroughly bool) (int64, bool) {
+	name := strconv.Itoa(pid)
+	if thoroughly {
+		if n, ok := memoryOf(m.read(name, "smaps_rollup", maxStatusBytes), nil); ok {
+			return n, true
+		}
+	}
+	return memoryOf(nil, m.read(name, "status", maxStatusBytes))
+}
+
+// read is the content of a file of a process, until the next call; nothing if it cannot be read.
+func (m *Meter) read(pid, name string, most int) []byte {
+	root := m.proc
+	if root == "" {
+		root = "/proc"
+	}
+	f, err := os.Open(filepath.Join(root, pid, name))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if len(m.buf) < most {
+		m.buf = make([]byte, most)
+	}
+	n := 0
+	for n < most {
+		k, err := f.Read(m.buf[n:most])
+		n += k
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil
+		}
+	}
+	return m.buf[:n]
+}
