@@ -86,7 +86,7 @@ type Exit struct {
 	Signal int
 	// At is when the runtime learned of it.
 	At time.Time
-	// Reason is set where Code and Signal do not tell: the replica could not be started, or was lost sight of.
+	// Reason is set where Code and Signal do not tell: the replica could not be started, was lost sight of, or ended at one of its limits.
 	Reason string
 }
 

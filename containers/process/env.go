@@ -25,14 +25,19 @@ func Inherited(environ []string) []string {
 	var kept []string
 	for _, entry := range environ {
 		name, _, ok := strings.Cut(entry, "=")
-		if ok && slices.ContainsFunc(inherited, func(pattern string) bool {
-			prefix, wild := strings.CutSuffix(pattern, "*")
-			return name == pattern || wild && strings.HasPrefix(name, prefix)
-		}) {
+		if ok && matches(inherited, name) {
 			kept = append(kept, entry)
 		}
 	}
 	return kept
+}
+
+// matches reports whether a name is one of those, or begins as one that ends in '*'.
+func matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		prefix, wild := strings.CutSuffix(pattern, "*")
+		return name == pattern || wild && strings.HasPrefix(name, prefix)
+	})
 }
 
 // reaperEnviron is the reaper's own environment: a worker's, and the settings of the Go runtime, for it is this program.

@@ -4,30 +4,35 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+
+	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
 // The gateway and its reaper talk over a stream socket in frames: a little-endian u32 length and that many bytes of JSON. The
-// write ends of a launch's stdout and stderr travel as SCM_RIGHTS with the length. Strings that come from outside are
-// byte slices, because a path or an environment variable need not be UTF-8.
+// write ends of a launch's stdout and stderr travel as SCM_RIGHTS with the length, and what else a request comes with. Strings that
+// come from outside are byte slices, because a path or an environment variable need not be UTF-8.
 
 const (
 	frameHeaderBytes = 4
 	// maxFrameBytes is well over what exec takes (arguments and environment: a quarter of the stack limit, usually
 	// 2 MiB), base64 included.
 	maxFrameBytes = 4 << 20
+	// maxFrameFDs is a zygote's: stdout, stderr and its end of a socket pair.
+	maxFrameFDs = 3
 )
 
 // op names a message.
 type op string
 
 const (
-	opLaunch op = "launch" // gateway → reaper, with two descriptors
+	opLaunch op = "launch" // gateway → reaper, with two descriptors, three for a zygote
+	opAdopt  op = "adopt"  // gateway → reaper, with one descriptor: where the forked process waits for its adoption
 	opSignal op = "signal" // gateway → reaper
 	opRaise  op = "raise"  // gateway → reaper
 
 	opHello   op = "hello"   // reaper → gateway, once
-	opStarted op = "started" // answers launch
-	opFailed  op = "failed"  // answers launch
+	opStarted op = "started" // answers launch and adopt
+	opFailed  op = "failed"  // answers launch and adopt
 	opRaised  op = "raised"  // answers raise, unless the replica ends meanwhile
 	opExited  op = "exited"  // after started, once
 )
@@ -43,9 +48,13 @@ type request struct {
 	Dir    []byte   `json:"dir,omitempty"`
 	Env    [][]byte `json:"env,omitempty"`
 	Marker string   `json:"marker,omitempty"` // the value of markerName in Env
+	// PID is the process to adopt.
+	PID int `json:"pid,omitempty"`
 
 	OpenFiles uint64 `json:"open_files,omitempty"`
 	DataBytes uint64 `json:"data_bytes,omitempty"`
+	// Groups is where the replica's limits are, if it has such that need one.
+	Groups cgroup.Places `json:"groups,omitempty"`
 	// Quiet: start it at the lowest priority, if that can be taken back.
 	Quiet bool `json:"quiet,omitempty"`
 
@@ -98,6 +107,10 @@ func decodeRequest(body []byte) (request, error) {
 	case opLaunch:
 		if len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "" {
 			return q, fmt.Errorf("launch %d names no program, no arguments or no marker", q.ID)
+		}
+	case opAdopt:
+		if q.PID <= 0 || q.Marker == "" {
+			return q, fmt.Errorf("adoption %d names process %d and the marker %q", q.ID, q.PID, q.Marker)
 		}
 	case opSignal, opRaise:
 	default:

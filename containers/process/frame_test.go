@@ -35,10 +35,24 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+func TestDecodeAdopt(t *testing.T) {
+	for body, ok := range map[string]bool{
+		`{"op":"adopt","id":1,"pid":5,"marker":"n-1"}`:  true,
+		`{"op":"adopt","id":1,"pid":0,"marker":"n-1"}`:  false,
+		`{"op":"adopt","id":1,"pid":-5,"marker":"n-1"}`: false,
+		`{"op":"adopt","id":1,"pid":5}`:                 false,
+	} {
+		if q, err := decodeRequest([]byte(body)); (err == nil) != ok {
+			t.Errorf("%s: request %+v, error %v", body, q, err)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if q, err := decodeRequest(body); err == nil {
-			if q.Op == opLaunch && (len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "") || q.Op != opLaunch && q.Op != opSignal && q.Op != opRaise {
+			if q.Op == opLaunch && (len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "") || q.Op == opAdopt && (q.PID <= 0 || q.Marker == "") ||
+				q.Op != opLaunch && q.Op != opAdopt && q.Op != opSignal && q.Op != opRaise {
 				t.Errorf("request %+v was let through", q)
 			}
 			again, err := json.Marshal(q)

@@ -6,12 +6,14 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
 const (
@@ -35,6 +37,13 @@ type instance struct {
 	quiet    bool
 	raiseErr error
 	exit     containers.Exit
+
+	// limits are those of its processes, and what its cgroup, which may be nil, was made for; hushed: the group was made with the least share
+	// of processors. killed is set when the owner has asked for the end.
+	limits containers.Limits
+	group  *cgroup.Group
+	hushed bool
+	killed atomic.Bool
 
 	answered chan error // one value: the answer to the launch
 	raised   chan struct{}
@@ -64,6 +73,9 @@ func (in *instance) Signal(term bool) error {
 		return nil
 	default:
 	}
+	if !term {
+		in.killed.Store(true)
+	}
 	if err := in.link.ask(request{Op: opSignal, ID: in.id, Kill: !term}); err != nil && !errors.Is(err, errRuntimeClosed) {
 		return fmt.Errorf("signal process %d: %w", in.pid, err)
 	}
@@ -72,6 +84,11 @@ func (in *instance) Signal(term bool) error {
 
 // Raise implements [containers.Raiser].
 func (in *instance) Raise() error {
+	if in.hushed {
+		if err := in.group.Hush(false); err != nil {
+			return err
+		}
+	}
 	if !in.quiet {
 		return nil
 	}
@@ -169,13 +186,32 @@ func (in *instance) pump() {
 	}
 }
 
-// finish lets the output run dry and reports the exit.
+// places is where the processes of the instance are to be, nil for one without a cgroup.
+func (in *instance) places() cgroup.Places {
+	if in.group == nil {
+		return nil
+	}
+	return in.group.Places()
+}
+
+// ungroup removes the cgroup, with what is left in it.
+func (in *instance) ungroup() {
+	if in.group != nil {
+		in.group.Remove()
+	}
+}
+
+// finish lets the output run dry, removes the cgroup and reports the exit.
 func (in *instance) finish(exit containers.Exit) {
 	deadline := time.Now().Add(drainWait)
 	for _, s := range in.streams {
 		_ = s.file.SetReadDeadline(deadline)
 	}
 	in.pumping.Wait()
+	if in.group != nil {
+		exit = explain(exit, in.group.Events(), in.limits, in.killed.Load())
+		in.ungroup()
+	}
 	in.exit = exit
 	close(in.exited)
 }

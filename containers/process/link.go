@@ -8,7 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
 const (
@@ -42,6 +43,8 @@ type link struct {
 	words *lastWords
 	// loud says why the reaper can start no replica quietly, nil when it can.
 	loud error
+	// confined makes the cgroup of a launch, nil if it needs none, and says which limits its processes get themselves.
+	confined func(containers.Launch) (*cgroup.Group, containers.Limits, error)
 
 	writing sync.Mutex // requests are written whole
 	hungUp  bool       // guarded by writing
@@ -160,28 +163,48 @@ func (k *link) ask(q request, fds ...int) error {
 	return nil
 }
 
-// launch starts a replica and waits for the news.
-func (k *link) launch(ctx context.Context, environ []string, path string, l containers.Launch) (containers.Instance, error) {
-	in := &instance{link: k, path: path, answered: make(chan error, 1), raised: make(chan struct{}), exited: make(chan struct{})}
-	fds, err := in.openStreams(l)
+// launch starts a replica and waits for the news. The descriptors of more, which stay the caller's, are the process's own from 3 on.
+func (k *link) launch(ctx context.Context, environ []string, path string, l containers.Launch, more ...int) (*instance, error) {
+	in, fds, err := k.open(path, l)
 	if err != nil {
-		return nil, err
-	}
-	if err := k.register(in); err != nil {
-		in.closeStreams()
-		closeAll(fds)
 		return nil, err
 	}
 	q, err := k.launchRequest(in, environ, l)
 	if err == nil {
-		err = k.ask(q, fds...)
+		err = k.ask(q, append(slices.Clone(fds), more...)...)
 	}
 	closeAll(fds)
 	if err != nil {
 		k.forget(in)
 		return nil, err
 	}
+	return k.await(ctx, in)
+}
 
+// open makes an instance, with its cgroup and with its output's write ends, which the caller closes.
+func (k *link) open(path string, l containers.Launch) (in *instance, writeEnds []int, err error) {
+	in = &instance{link: k, path: path, answered: make(chan error, 1), raised: make(chan struct{}), exited: make(chan struct{})}
+	if in.group, in.limits, err = k.confined(l); err != nil {
+		return nil, nil, err
+	}
+	in.hushed = l.Quiet && in.group != nil
+	writeEnds, err = in.openStreams(l)
+	if err == nil {
+		if err = k.register(in); err != nil {
+			in.closeStreams()
+			closeAll(writeEnds)
+		}
+	}
+	if err != nil {
+		in.ungroup()
+		return nil, nil, err
+	}
+	return in, writeEnds, nil
+}
+
+// await waits for the answer to a launch or an adoption.
+func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
+	var err error
 	late := time.NewTimer(replyWait)
 	defer late.Stop()
 	select {
@@ -206,13 +229,17 @@ func (k *link) launch(ctx context.Context, environ []string, path string, l cont
 		}
 	}
 	if err != nil {
+		in.ungroup()
 		return nil, err
+	}
+	if in.group != nil {
+		in.group.Started()
 	}
 	return in, nil
 }
 
 func (k *link) launchRequest(in *instance, environ []string, l containers.Launch) (request, error) {
-	marker := k.nonce + "-" + strconv.FormatUint(in.id, 10)
+	marker := fmt.Sprintf("%s-%020d", k.nonce, in.id) // all of one length, so that one can be written over another
 	env, err := workerEnv(marker, environ, l.Env)
 	if err != nil {
 		return request{}, err
@@ -225,7 +252,7 @@ func (k *link) launchRequest(in *instance, environ []string, l containers.Launch
 	}
 	return request{
 		Op: opLaunch, ID: in.id, Path: []byte(in.path), Argv: toBytes(argv), Dir: []byte(l.Dir), Env: toBytes(env), Marker: marker,
-		OpenFiles: l.Limits.OpenFiles, DataBytes: l.Limits.DataBytes, Quiet: l.Quiet,
+		OpenFiles: in.limits.OpenFiles, DataBytes: in.limits.DataBytes, Groups: in.places(), Quiet: l.Quiet,
 	}, nil
 }
 
@@ -250,6 +277,7 @@ func (k *link) forget(in *instance) {
 	if k.take(in.id) != nil {
 		in.closeStreams()
 	}
+	in.ungroup()
 }
 
 // take removes an instance from the table and gives it to the caller.

@@ -96,10 +96,14 @@ func act(mode string) {
 		fmt.Println("daemon", spawn("stubborn", true))
 	case "gateway":
 		actGateway()
+	case "python gateway":
+		actPythonGateway()
 	case "threads": // makes threads all the time
 		actThreads()
 	case "unprivileged": // gives up the right to raise, and goes on as the next
 		actUnprivileged()
+	case "limited gateway": // has a replica with limits
+		actLimitedGateway()
 	case "quiet gateway": // has a quiet replica
 		actQuietGateway()
 	default:

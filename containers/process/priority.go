@@ -2,6 +2,8 @@ package process
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -10,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
 // A replica that loads beside others that serve is to take the time that they leave over. Linux has two priorities for that, and which
@@ -76,17 +80,28 @@ func quietThread() (chan<- func(), error) {
 	return work, <-result
 }
 
-// fork starts a worker, on the quiet thread if it is to be quiet and can be.
-func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, quiet bool) (pid int, err error) {
-	if !quiet || r.quietly == nil {
-		return syscall.ForkExec(path, argv, attr)
+// fork starts a worker in its cgroup, on the quiet thread if it is to be quiet and can be.
+func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, q request) (pid int, err error) {
+	start := func() {
+		pid, err = q.Groups.Fork(func(dir int) (int, error) {
+			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = dir >= 0, dir
+			return syscall.ForkExec(path, argv, attr)
+		})
 	}
-	done := make(chan struct{})
-	r.quietly <- func() {
-		pid, err = syscall.ForkExec(path, argv, attr)
-		close(done)
+	if !q.Quiet || r.quietly == nil {
+		start()
+	} else {
+		done := make(chan struct{})
+		r.quietly <- func() {
+			start()
+			close(done)
+		}
+		<-done
 	}
-	<-done
+	if errors.Is(err, cgroup.ErrStuck) { // a reaper that starts workers in each other's cgroups is worse than none
+		fmt.Fprintln(os.Stderr, "reaper:", err)
+		os.Exit(1)
+	}
 	return pid, err
 }
 

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
 const (
@@ -78,6 +80,7 @@ type worker struct {
 	// low: it was started at the lowest priority. autogroup is /proc/PID/autogroup if that was lowered and is still, else -1.
 	low       bool
 	autogroup int
+	groups    cgroup.Places
 }
 
 // runReaper is the reaper's main: it returns when the gateway is gone and nothing is left below this process. The thread it
@@ -168,10 +171,16 @@ func (r *reaper) serve() error {
 		}
 		switch q.Op {
 		case opLaunch:
-			if len(fds) != 2 {
-				err = fmt.Errorf("launch %d came with %d descriptors: expected 2", q.ID, len(fds))
+			if len(fds) != 2 && len(fds) != 3 {
+				err = fmt.Errorf("launch %d came with %d descriptors: expected 2 or 3", q.ID, len(fds))
 			} else {
 				r.launch(q, fds)
+			}
+		case opAdopt:
+			if len(fds) != 1 {
+				err = fmt.Errorf("adoption %d came with %d descriptors: expected 1", q.ID, len(fds))
+			} else {
+				r.adopt(q, fds[0])
 			}
 		case opSignal:
 			r.signal(q)
@@ -187,13 +196,16 @@ func (r *reaper) serve() error {
 
 func (r *reaper) launch(q request, fds []int) {
 	argv, env := toStrings(q.Argv), toStrings(q.Env)
+	files := []uintptr{uintptr(r.null)}
+	for _, fd := range fds {
+		files = append(files, uintptr(fd))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pid, err := r.fork(string(q.Path), argv, &syscall.ProcAttr{
-		Dir: string(q.Dir), Env: env,
-		Files: []uintptr{uintptr(r.null), uintptr(fds[0]), uintptr(fds[1])},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	}, q.Quiet)
+		Dir: string(q.Dir), Env: env, Files: files,
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}, q)
 	if err != nil {
 		r.answer(failure(q.ID, "exec", err))
 		return
@@ -201,12 +213,12 @@ func (r *reaper) launch(q request, fds []int) {
 	// From here on there is a child to wait for, whatever is reported of it.
 	r.launched++
 	r.more.Signal()
-	if step, err := limit(pid, q); err != nil {
+	if step, err := confine(pid, q); err != nil {
 		_ = unix.Kill(-pid, unix.SIGKILL)
 		r.answer(failure(q.ID, step, err))
 		return
 	}
-	w := &worker{id: q.ID, pid: pid, marker: q.Marker, autogroup: -1}
+	w := &worker{id: q.ID, pid: pid, marker: q.Marker, autogroup: -1, groups: q.Groups}
 	if q.Quiet {
 		r.hush(w)
 	}
@@ -214,9 +226,12 @@ func (r *reaper) launch(q request, fds []int) {
 	r.answer(reply{Op: opStarted, ID: q.ID, PID: pid, Quiet: w.low || w.autogroup >= 0})
 }
 
-// limit sets the limits of a process that has just been started: they bind from its next system call on, before it has had
-// time to take anything.
-func limit(pid int, q request) (step string, err error) {
+// confine puts a process that has just been started into its launch's cgroup, if it has one and the process is not there yet, and sets the
+// limits that are a process's own: they bind from its next system call on, before it has had time to take anything.
+func confine(pid int, q request) (step string, err error) {
+	if err := q.Groups.Add(pid); err != nil {
+		return "cgroup", err
+	}
 	for _, l := range []struct {
 		step     string
 		resource int
@@ -239,10 +254,16 @@ func (r *reaper) signal(q request) {
 	switch {
 	case w == nil: // gone; the news is on its way
 	case q.Kill:
-		_ = unix.Kill(-w.pid, unix.SIGKILL)
+		w.kill()
 	default:
 		_ = unix.Kill(w.pid, unix.SIGTERM)
 	}
+}
+
+// kill ends a worker, its process group and, if it has one, all that is in its cgroup. The caller holds r.mu.
+func (w *worker) kill() {
+	_ = unix.Kill(-w.pid, unix.SIGKILL)
+	w.groups.Kill()
 }
 
 // reapAll is the one place that waits for children: workers, and whatever was left to this process by those that ended
@@ -297,7 +318,7 @@ func (r *reaper) reap(pid int) {
 	defer r.mu.Unlock()
 	w := r.byPID[pid]
 	if w != nil {
-		_ = unix.Kill(-pid, unix.SIGKILL)
+		w.kill()
 		killStrays(w.marker)
 	}
 	var status unix.WaitStatus
@@ -335,7 +356,12 @@ func (r *reaper) finish() {
 	r.mu.Lock()
 	r.ending = true
 	r.more.Signal()
+	var groups cgroup.Places
+	for _, w := range r.byID {
+		groups = append(groups, w.groups...)
+	}
 	r.mu.Unlock()
+	defer groups.Remove() // else it waits for the next gateway
 	signalBelow(unix.SIGTERM)
 
 	grace := time.NewTimer(graceMillis * time.Millisecond)
@@ -349,8 +375,8 @@ func (r *reaper) finish() {
 	defer again.Stop()
 	for {
 		r.mu.Lock()
-		for pid := range r.byPID {
-			_ = unix.Kill(-pid, unix.SIGKILL)
+		for _, w := range r.byPID {
+			w.kill()
 		}
 		r.mu.Unlock()
 		signalBelow(unix.SIGKILL)

@@ -36,7 +36,7 @@ func (r *reaper) receive() (request, []int, error) {
 }
 
 func receiveHeader(header []byte) (fds []int, err error) {
-	oob := make([]byte, unix.CmsgSpace(2*4))
+	oob := make([]byte, unix.CmsgSpace(maxFrameFDs*4))
 	for got := 0; got < len(header); {
 		n, oobn, _, _, err := unix.Recvmsg(reaperFD, header[got:], oob, unix.MSG_CMSG_CLOEXEC)
 		switch {

@@ -10,15 +10,24 @@ import (
 	"sync"
 
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
 // Runtime starts replicas as processes of this host. It is a [containers.Runtime].
 type Runtime struct {
 	environ []string
+	zygotes *zygotes
+	root    string // of /proc and /sys, for cgroups
+
+	limiting sync.Mutex
+	manager  *cgroup.Manager // nil before the first launch with limits that need it
 
 	mu     sync.Mutex
 	link   *link // to the present reaper, nil before the first launch and after a reaper's death
 	closed bool
+	// wanted is what Preload was called with last, until preload has seen to it; preloading: it runs.
+	wanted     []containers.Launch
+	preloading bool
 }
 
 var _ containers.Runtime = (*Runtime)(nil)
@@ -31,7 +40,8 @@ func New() (*Runtime, error) {
 	if !armed.Load() {
 		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain), or a second copy of the program would run in the reaper's place")
 	}
-	return &Runtime{environ: os.Environ()}, nil
+	environ := os.Environ()
+	return &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/"}, nil
 }
 
 // Start implements [containers.Runtime]. An error that is a [*LaunchError] needs a person; any other may go away.
@@ -55,7 +65,14 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	if err != nil {
 		return nil, err
 	}
-	return k.launch(ctx, r.environ, path, l)
+	in, err := r.fork(ctx, k, path, l)
+	if in == nil && err == nil {
+		in, err = k.launch(ctx, r.environ, path, l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return in, nil
 }
 
 // Quiet says whether launches that ask for it start quietly: nil, or why their priority stays the gateway's own (where the kernel
@@ -96,6 +113,7 @@ func (r *Runtime) reaper() (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.confined = r.confined
 	r.link = k
 	return k, nil
 }
@@ -106,8 +124,16 @@ func (r *Runtime) Close() error {
 	r.closed = true
 	k := r.link
 	r.mu.Unlock()
-	if k == nil {
-		return nil
+	r.zygotes.close()
+	var err error
+	if k != nil {
+		err = k.close()
 	}
-	return k.close()
+	r.zygotes.running.Wait()
+	r.limiting.Lock()
+	defer r.limiting.Unlock()
+	if r.manager != nil {
+		r.manager.Close()
+	}
+	return err
 }

@@ -9,7 +9,8 @@ no thread, and imports numpy only for a model with a numeric tensor.
 
 Where to read next: ``_serve`` (what an author calls), ``_worker`` (the state machine of ``api/spec/worker.md``), ``_link`` and
 ``_ring.c`` (how descriptors come and go), ``_blocks`` (how tensors lie in shared memory; ``_arrays``, ``_views`` and ``_bytes``
-are its codecs), ``_model`` (values to arguments, results to values), ``_protocol`` (bytes of frames and descriptors).
+are its codecs), ``_model`` (values to arguments, results to values), ``_protocol`` (bytes of frames and descriptors). ``_zygote``
+stands apart: the process that workers are forked from.
 """
 
 from ._serve import serve, try_predict

@@ -1,0 +1,164 @@
+package cgroup
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mount is a place where a hierarchy of cgroups can be seen: a line of /proc/PID/mountinfo.
+type mount struct {
+	// root is the cgroup that is seen at point.
+	root, point string
+	unified     bool
+	controllers []string // of version 1
+}
+
+// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)) and keeps what is a hierarchy of cgroups.
+//
+//	35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+func parseMounts(b []byte) []mount {
+	var all []mount
+	for line := range bytes.Lines(b) {
+		place, kind, ok := strings.Cut(string(line), " - ") // optional fields come before
+		before, after := strings.Fields(place), strings.Fields(kind)
+		const fieldRoot, fieldPoint, fieldType, fieldOptions = 3, 4, 0, 2
+		if !ok || len(before) <= fieldPoint || len(after) <= fieldOptions {
+			continue
+		}
+		m := mount{root: unescape(before[fieldRoot]), point: unescape(before[fieldPoint])}
+		switch after[fieldType] {
+		case "cgroup2":
+			m.unified = true
+		case "cgroup":
+			m.controllers = strings.Split(after[fieldOptions], ",")
+		default:
+			continue
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// unescape undoes mountinfo's octal escapes: "\040" is a space.
+func unescape(s string) string {
+	var out []byte
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out = append(out, byte(n))
+				i += 3
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
+
+// unified is the key of version 2 in what parseMembership returns: it has no controllers of its own there.
+const unified = ""
+
+// parseMembership reads /proc/PID/cgroup (cgroups(7)): the path of the process's cgroup by controller, as seen from the process's
+// root of cgroups.
+//
+//	4:memory:/system.slice/xebec.service
+//	0::/system.slice/xebec.service
+func parseMembership(b []byte) map[string]string {
+	paths := map[string]string{}
+	for line := range bytes.Lines(b) {
+		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3) // a path may hold colons
+		if len(fields) != 3 || !path.IsAbs(fields[2]) {
+			continue
+		}
+		for controller := range strings.SplitSeq(fields[1], ",") {
+			paths[controller] = fields[2]
+		}
+	}
+	return paths
+}
+
+// dirOf is where a cgroup is seen through a mount. It is not when the mount shows another part of the hierarchy, or when the cgroup
+// lies outside of the process's namespace ("/../x").
+func (m mount) dirOf(cgroup string) (string, bool) {
+	if strings.Contains(cgroup+"/", "/../") {
+		return "", false
+	}
+	below, ok := strings.CutPrefix(strings.TrimSuffix(cgroup, "/")+"/", strings.TrimSuffix(m.root, "/")+"/")
+	return path.Join(m.point, below), ok
+}
+
+// findOwn returns the directory of the process's own cgroup in the hierarchy that has the controller, and whether that is version 2.
+// A controller that is mounted as version 1 is not in version 2.
+func findOwn(mounts []mount, paths map[string]string, r Resource) (dir string, isUnified bool, err error) {
+	key := unified
+	if slices.ContainsFunc(mounts, func(m mount) bool { return slices.Contains(m.controllers, string(r)) }) {
+		key = string(r)
+	}
+	cgroup, member := paths[key]
+	seen := false
+	for _, m := range mounts {
+		if m.unified != (key == unified) || !m.unified && !slices.Contains(m.controllers, string(r)) {
+			continue
+		}
+		seen = true
+		if dir, ok := m.dirOf(cgroup); member && ok {
+			return dir, m.unified, nil
+		}
+	}
+	if !seen {
+		return "", false, fmt.Errorf("no cgroup hierarchy with the controller %s is mounted: mount cgroup2 at /sys/fs/cgroup", r)
+	}
+	return "", false, fmt.Errorf("the gateway's own cgroup (%q) cannot be seen below /sys/fs/cgroup: the mount shows another part of the hierarchy; "+
+		"in a container, let it have a cgroup namespace of its own (docker run --cgroupns=private)", cgroup)
+}
+
+// parseStart reads when a process began, in ticks since boot, from /proc/PID/stat (proc_pid_stat(5)). The command's name may hold
+// anything, so the fields are counted from its last parenthesis.
+func parseStart(b []byte) (uint64, bool) {
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	const fieldStart = 19
+	if len(fields) <= fieldStart {
+		return 0, false
+	}
+	start, err := strconv.ParseUint(string(fields[fieldStart]), 10, 64)
+	return start, err == nil
+}
+
+// parseParent reads the parent's pid from /proc/PID/stat.
+func parseParent(b []byte) (int, bool) {
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) < 2 {
+		return 0, false
+	}
+	parent, err := strconv.Atoi(string(fields[1]))
+	return parent, err == nil
+}
+
+// parsePIDs reads cgroup.procs. Processes that are not in this process's pid namespace are listed as 0, and left in.
+func parsePIDs(b []byte) []int {
+	var pids []int
+	for line := range bytes.Lines(b) {
+		if pid, err := strconv.Atoi(string(bytes.TrimSpace(line))); err == nil && pid >= 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// parseCount reads a number from a file of "name value" lines, 0 if it is not there.
+func parseCount(b []byte, name string) int {
+	for line := range bytes.Lines(b) {
+		fields := strings.Fields(string(line))
+		if len(fields) == 2 && fields[0] == name {
+			n, err := strconv.Atoi(fields[1])
+			if err == nil && n > 0 {
+				return n
+			}
+		}
+	}
+	return 0
+}

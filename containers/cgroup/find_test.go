@@ -1,0 +1,116 @@
+package cgroup
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	apart = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+39 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+`
+	apartPaths = "8:pids:/\n4:memory:/system.slice/xebec.service\n1:cpu,cpuacct:/system.slice\n0::/system.slice\n"
+	together   = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+)
+
+func TestFindOwn(t *testing.T) {
+	for _, tc := range []struct {
+		name, mounts, paths string
+		resource            Resource
+		dir                 string
+		unified             bool
+		err                 string
+	}{
+		{"apart", apart, apartPaths, Memory, "/sys/fs/cgroup/memory/system.slice/xebec.service", false, ""},
+		{"in the first cgroup", apart, apartPaths, PIDs, "/sys/fs/cgroup/pids", false, ""},
+		{"two controllers in one", apart, apartPaths, CPU, "/sys/fs/cgroup/cpu,cpuacct/system.slice", false, ""},
+		{"version 2", together, "0::/system.slice/xebec.service\n", Memory, "/sys/fs/cgroup/system.slice/xebec.service", true, ""},
+		{"colons", together, "0::/a:b/c\n", CPU, "/sys/fs/cgroup/a:b/c", true, ""},
+		{"what is not apart is in version 2", "41 31 0:38 / /cg2 rw - cgroup2 none rw\n35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n",
+			"4:memory:/m\n0::/u\n", PIDs, "/cg2/u", true, ""},
+		{"a container without a namespace of its own", "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n", "4:memory:/docker/abc\n",
+			Memory, "/sys/fs/cgroup/memory", false, ""},
+		{"below the root of the mount", "35 31 0:32 /docker/abc /m rw - cgroup cgroup rw,memory\n", "4:memory:/docker/abc/x\n", Memory, "/m/x", false, ""},
+		{"a name that begins the same", "35 31 0:32 /docker/abc /m rw - cgroup cgroup rw,memory\n", "4:memory:/docker/abcd\n", Memory, "", false, "another part of the hierarchy"},
+		{"another mount shows it", "35 31 0:32 /x /m rw - cgroup cgroup rw,memory\n36 31 0:32 / /n rw - cgroup cgroup rw,memory\n", "4:memory:/y\n", Memory, "/n/y", false, ""},
+		{"outside of the namespace", together, "0::/../other\n", Memory, "", false, "--cgroupns=private"},
+		{"a space", `30 23 0:26 / /my\040cgroups rw - cgroup2 cgroup2 rw` + "\n", "0::/x\n", Memory, "/my cgroups/x", true, ""},
+		{"nothing is mounted", "31 23 0:28 / / rw - ext4 /dev/vda rw\n", "0::/\n", Memory, "", false, "mount cgroup2"},
+		{"only others are", "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "4:memory:/\n", PIDs, "", false, "controller pids is mounted"},
+		{"no membership", together, "", Memory, "", false, "cannot be seen"},
+		{"nonsense", "- -\n1 2 3 - cgroup2\n\n::\n", "x\n:::\n1:memory:relative\n", Memory, "", false, "is mounted"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, isUnified, err := findOwn(parseMounts([]byte(tc.mounts)), parseMembership([]byte(tc.paths)), tc.resource)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("%q and error %v: expected an error with %q", dir, err, tc.err)
+				}
+				return
+			}
+			if err != nil || dir != tc.dir || isUnified != tc.unified {
+				t.Errorf("%q, version 2 %v, error %v: expected %q, %v", dir, isUnified, err, tc.dir, tc.unified)
+			}
+		})
+	}
+}
+
+func TestParseProc(t *testing.T) {
+	const stat = "42 (a) b) (c) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 1000 10\n"
+	if start, ok := parseStart([]byte(stat)); !ok || start != 12345 {
+		t.Errorf("start %d, %v: expected 12345", start, ok)
+	}
+	if parent, ok := parseParent([]byte(stat)); !ok || parent != 7 {
+		t.Errorf("parent %d, %v: expected 7", parent, ok)
+	}
+	for _, short := range []string{"", ")", "42 (x) S", "42 (x) S x 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 x"} {
+		if start, ok := parseStart([]byte(short)); ok {
+			t.Errorf("start %d of %q", start, short)
+		}
+		if parent, ok := parseParent([]byte(short)); ok {
+			t.Errorf("parent %d of %q", parent, short)
+		}
+	}
+	if pids := parsePIDs([]byte("12\n0\nx\n-3\n7")); !slices.Equal(pids, []int{12, 0, 7}) {
+		t.Errorf("pids %v", pids)
+	}
+	events := []byte("low 0\noom 3\noom_kill 2\nbroken\nmax x\n")
+	if oom, kills, none := parseCount(events, "oom"), parseCount(events, "oom_kill"), parseCount(events, "max"); oom != 3 || kills != 2 || none != 0 {
+		t.Errorf("counts %d, %d and %d: expected 3, 2 and 0", oom, kills, none)
+	}
+}
+
+func TestParseName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"xebec-12-345": true, "xebec-12": false, "xebec-12-": false, "xebec--345": false, "xebec-0-1": false, "xebec--1-1": false, "xebec-1-2-3": false,
+		"xebec-x-1": false, "user.slice": false, "": false,
+	} {
+		if pid, start, ok := parseName(name); ok != want || ok && (pid != 12 || start != 345) {
+			t.Errorf("%q: %d, %d, %v: expected %v", name, pid, start, ok, want)
+		}
+	}
+}
+
+// Whatever stands in /proc, no cgroup is looked for outside of a mount.
+func FuzzFindOwn(f *testing.F) {
+	f.Add([]byte(apart), []byte(apartPaths))
+	f.Add([]byte(together), []byte("0::/../x\n"))
+	f.Add([]byte(`30 23 0:26 /a\040b /c\011d rw - cgroup2 cgroup2 rw`), []byte("0::/a b/c/..\n"))
+	f.Fuzz(func(t *testing.T, mountinfo, membership []byte) {
+		mounts, paths := parseMounts(mountinfo), parseMembership(membership)
+		for _, r := range resources {
+			dir, _, err := findOwn(mounts, paths, r)
+			if err == nil && !slices.ContainsFunc(mounts, func(m mount) bool {
+				point := path.Clean(m.point)
+				return dir == point || strings.HasPrefix(dir, strings.TrimSuffix(point, "/")+"/")
+			}) {
+				t.Errorf("%q is below no mount of %+v", dir, mounts)
+			}
+		}
+	})
+}

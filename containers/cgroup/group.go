@@ -1,0 +1,275 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+const (
+	// periodMicros is the period over which processor time is limited: the kernel's default. A limit of 1500 thousandths is 150 ms of
+	// processor time in each 100 ms.
+	periodMicros = 100_000
+	// minQuotaMicros is the least that the kernel takes.
+	minQuotaMicros = 1_000
+	// chargeBytes is what the kernel may charge to a cgroup of version 1 at once (64 pages): one that has come nearer to its limit has met it.
+	chargeBytes = 64 * 4096
+	// nameBytes bounds the part of a group's name that is for people.
+	nameBytes = 64
+	// normalShares is the weight of a cgroup of version 1 that nobody has changed, normalWeight of version 2. The others are what a
+	// thread of niceness 19 weighs against one of niceness 0: 15 to 1024.
+	normalShares, quietShares = 1024, 15
+	normalWeight, quietWeight = 100, 1
+	maxShares                 = 262_144
+)
+
+// created numbers the groups of this process.
+var created atomic.Uint64
+
+// Group is a replica's cgroup, in each hierarchy that limits it one.
+type Group struct {
+	manager *Manager
+	limits  containers.Limits
+	parts   []part
+	places  Places
+	weighed bool
+	removed sync.Once
+}
+
+// part is a group's directory in one hierarchy.
+type part struct {
+	hierarchy hierarchy
+	dir       string
+}
+
+// Create makes a group with those of the limits that can be enforced: limits of CPUMillis, MemoryBytes and PIDs; those that are 0
+// or that [Manager.Able] excuses are left out. Name is for people who look at cgroups; a number makes it unique. The error says what
+// could not be set, and nothing is left of the group then.
+func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) {
+	g := &Group{manager: m, limits: limits}
+	own := label(name) + "-" + strconv.FormatUint(created.Add(1), 10)
+	for _, h := range m.hierarchies {
+		limited := false
+		for _, r := range h.resources {
+			limited = limited || wants(limits, r)
+		}
+		if !limited {
+			continue
+		}
+		p := part{hierarchy: h, dir: path.Join(h.base, own)}
+		err := m.mkdir(h.base) // another Manager of this process may have removed it
+		if err == nil {
+			err = m.files.mkdir(p.dir)
+		}
+		if err != nil {
+			g.Remove()
+			return nil, fmt.Errorf("make the replica's cgroup: %w", refusal(h.base, h.unified, err))
+		}
+		g.parts = append(g.parts, p)
+		if err := g.limit(p); err != nil {
+			g.Remove()
+			return nil, err
+		}
+		place := Place{Dir: filepath.Join(m.root, p.dir), Unified: h.unified}
+		if h.leavable {
+			place.Home = filepath.Join(m.root, h.own)
+		}
+		g.places = append(g.places, place)
+	}
+	g.weighed = true
+	g.weigh(1)
+	return g, nil
+}
+
+// wants reports whether there is a limit of a resource.
+func wants(l containers.Limits, r Resource) bool {
+	switch r {
+	case Memory:
+		return l.MemoryBytes > 0
+	case PIDs:
+		return l.PIDs > 0
+	default:
+		return l.CPUMillis > 0
+	}
+}
+
+// label makes a name fit for a directory.
+func label(name string) string {
+	safe := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("@_-", r) {
+			return r
+		}
+		return '_'
+	}, name)
+	if safe == "" {
+		return "replica"
+	}
+	return safe[:min(len(safe), nameBytes)]
+}
+
+// setting is a value for a file of a cgroup. Optional: kernels have it or not, by version and configuration.
+type setting struct {
+	file, value string
+	optional    bool
+}
+
+// limit sets the limits of one part.
+func (g *Group) limit(p part) error {
+	for _, r := range p.hierarchy.resources {
+		if !wants(g.limits, r) {
+			continue
+		}
+		for _, s := range settings(g.limits, r, p.hierarchy) {
+			err := g.manager.files.write(path.Join(p.dir, s.file), s.value)
+			switch {
+			case err == nil || s.optional && errors.Is(err, fs.ErrNotExist):
+			case errors.Is(err, syscall.EINVAL) && s.file == "cpu.cfs_quota_us":
+				// Version 1 takes no quota over that of a cgroup above, which then binds the replica already.
+			default:
+				return fmt.Errorf("set limits.%s of a replica to %s in %s: %w", r, s.value, path.Join(p.dir, s.file), err)
+			}
+		}
+	}
+	return nil
+}
+
+func settings(l containers.Limits, r Resource, h hierarchy) []setting {
+	memory, pids := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.PIDs)
+	quota := strconv.FormatInt(max(minQuotaMicros, l.CPUMillis*periodMicros/1000), 10)
+	period := strconv.Itoa(periodMicros)
+	switch {
+	case r == Memory && h.unified:
+		// Swap would let a replica grow on, and make it slow. When one process of a replica has to go, all go: half a replica is none.
+		return []setting{{"memory.max", memory, false}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
+	case r == Memory:
+		// Without accounting of swap there is no limit for both together; then the kernel is to swap last.
+		return []setting{{"memory.limit_in_bytes", memory, false}, {"memory.memsw.limit_in_bytes", memory, true}, {"memory.swappiness", "0", true}}
+	case r == PIDs && h.leavable:
+		return []setting{{"pids.max", strconv.Itoa(l.PIDs + 1), false}} // until Started: the thread that forks counts too
+	case r == PIDs:
+		return []setting{{"pids.max", pids, false}}
+	case h.unified:
+		return []setting{{"cpu.max", quota + " " + period, false}}
+	default:
+		return []setting{{"cpu.cfs_period_us", period, false}, {"cpu.cfs_quota_us", quota, false}}
+	}
+}
+
+// Places is where the group's processes are put.
+func (g *Group) Places() Places { return g.places }
+
+// Started is called when the first process is in the group and whoever forked it is out of it again.
+func (g *Group) Started() {
+	for _, p := range g.parts {
+		for _, r := range p.hierarchy.resources {
+			if r != PIDs || !p.hierarchy.leavable || !wants(g.limits, r) {
+				continue
+			}
+			// It fails when the replica has ended, and one process too many would be no harm.
+			_ = g.manager.files.write(path.Join(p.dir, "pids.max"), strconv.Itoa(g.limits.PIDs))
+		}
+	}
+}
+
+// Hush gives the group the least share of processors that others want too, or takes that back. A group without a limit of processor
+// time has no share of its own, and is left alone.
+func (g *Group) Hush(quiet bool) error {
+	for _, p := range g.parts {
+		for _, r := range p.hierarchy.resources {
+			if r != CPU {
+				continue
+			}
+			file, value := "cpu.shares", normalShares
+			if quiet {
+				value = quietShares
+			}
+			if p.hierarchy.unified {
+				file, value = "cpu.weight", normalWeight
+				if quiet {
+					value = quietWeight
+				}
+			}
+			if err := g.manager.files.write(path.Join(p.dir, file), strconv.Itoa(value)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("change the CPU share of a replica: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// weigh keeps the share of the directory of all groups in step with their number, so that limited replicas get no less than if each
+// stood beside the gateway by itself. Of version 1 only: in version 2 the gateway stands among them.
+func (g *Group) weigh(by int) {
+	m := g.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range g.parts {
+		base := p.hierarchy.base
+		for _, r := range p.hierarchy.resources {
+			if r == CPU && !p.hierarchy.unified {
+				m.shared[base] += by
+				_ = m.files.write(path.Join(base, "cpu.shares"), strconv.Itoa(min(maxShares, normalShares*max(1, m.shared[base]))))
+			}
+		}
+	}
+}
+
+// Events is what has happened to a group.
+type Events struct {
+	// OOMKills is how many of its processes the kernel has killed for memory. OverLimit: the group had reached its own limit; else the
+	// host, or a cgroup above, had no more.
+	OOMKills  int
+	OverLimit bool
+	// PIDsRefused is how often a process or thread was refused because there were too many.
+	PIDsRefused int
+}
+
+// Events reads what has happened to the group so far. What cannot be read has not happened.
+func (g *Group) Events() Events {
+	var ev Events
+	read := func(dir, file string) []byte {
+		b, _ := g.manager.files.read(path.Join(dir, file))
+		return b
+	}
+	for _, p := range g.parts {
+		for _, r := range p.hierarchy.resources {
+			switch {
+			case !wants(g.limits, r):
+			case r == Memory && p.hierarchy.unified:
+				b := read(p.dir, "memory.events")
+				ev.OOMKills, ev.OverLimit = parseCount(b, "oom_kill"), parseCount(b, "oom") > 0
+			case r == Memory:
+				ev.OOMKills = parseCount(read(p.dir, "memory.oom_control"), "oom_kill")
+				// Its counts of failed charges (memory.failcnt) are not kept by every kernel.
+				peak, err := strconv.ParseInt(strings.TrimSpace(string(read(p.dir, "memory.max_usage_in_bytes"))), 10, 64)
+				ev.OverLimit = err == nil && peak > g.limits.MemoryBytes-chargeBytes
+			case r == PIDs:
+				ev.PIDsRefused = parseCount(read(p.dir, "pids.events"), "max")
+			}
+		}
+	}
+	return ev
+}
+
+// Remove ends what is left in the group and removes it. It waits, two seconds at most, until its processes have ended; one that hangs in
+// the kernel keeps it, and the next gateway removes it.
+func (g *Group) Remove() {
+	g.removed.Do(func() {
+		g.places.Kill()
+		for _, p := range g.parts {
+			_ = g.manager.remove(p.dir)
+		}
+		if g.weighed {
+			g.weigh(-1)
+		}
+	})
+}

@@ -1,0 +1,421 @@
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+// These tests run on whatever the machine allows. Where it allows no groups, they hold the package to what it says then.
+
+// patience bounds every wait of these tests. It is never waited out unless something is broken.
+const patience = 30 * time.Second
+
+func openHost(t *testing.T) *Manager {
+	t.Helper()
+	m := Open("/")
+	t.Cleanup(m.Close)
+	for _, r := range resources {
+		if err := m.Able(r); err != nil {
+			t.Logf("not to be limited here: %v", err)
+		}
+	}
+	return m
+}
+
+// forked starts a program in places, from a thread of its own that lives on as long as the test, and returns its pid.
+func forked(t *testing.T, places Places, argv ...string) int {
+	t.Helper()
+	type result struct {
+		pid int
+		err error
+	}
+	results, over := make(chan result), make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		pid, err := places.Fork(func(dir int) (int, error) {
+			return syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{
+				Env: os.Environ(), Sys: &syscall.SysProcAttr{UseCgroupFD: dir >= 0, CgroupFD: dir, Pdeathsig: syscall.SIGKILL, Setsid: true},
+			})
+		})
+		results <- result{pid, err}
+		<-over
+		runtime.UnlockOSThread()
+	}()
+	res := <-results
+	if res.err != nil {
+		close(over)
+		<-ended
+		t.Fatal(res.err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-res.pid, syscall.SIGKILL)
+		_, _ = syscall.Wait4(res.pid, nil, 0, nil)
+		close(over)
+		<-ended
+	})
+	return res.pid
+}
+
+// inGroup reports whether a process is listed in a place.
+func inGroup(p Place, pid int) bool {
+	b, _ := os.ReadFile(filepath.Join(p.Dir, "cgroup.procs"))
+	for _, listed := range parsePIDs(b) {
+		if listed == pid {
+			return true
+		}
+	}
+	return false
+}
+
+// until waits for a condition that another process brings about.
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for !condition() {
+		select {
+		case <-again.C:
+		case <-late.C:
+			t.Fatalf("%s has not come about", what)
+		}
+	}
+}
+
+func value(t *testing.T, dir, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// A group has the limits that were asked for, and those alone that can be enforced; a process starts in it, and it goes.
+func TestHostGroup(t *testing.T) {
+	m := openHost(t)
+	g, err := m.Create("test", containers.Limits{CPUMillis: 500, MemoryBytes: 64 << 20, PIDs: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Remove()
+	limited := map[Resource]bool{}
+	for _, p := range g.parts {
+		for _, r := range p.hierarchy.resources {
+			limited[r] = true
+			var got, want string
+			switch {
+			case r == Memory && p.hierarchy.unified:
+				got, want = value(t, p.dir, "memory.max"), "67108864"
+			case r == Memory:
+				got, want = value(t, p.dir, "memory.limit_in_bytes"), "67108864"
+			case r == CPU && p.hierarchy.unified:
+				got, want = value(t, p.dir, "cpu.max"), "50000 100000"
+			case r == CPU:
+				got, want = value(t, p.dir, "cpu.cfs_quota_us")+" "+value(t, p.dir, "cpu.cfs_period_us"), "50000 100000"
+			case p.hierarchy.leavable:
+				got, want = value(t, p.dir, "pids.max"), "21"
+			default:
+				got, want = value(t, p.dir, "pids.max"), "20"
+			}
+			if got != want {
+				t.Errorf("%s is limited to %q, expected %q", r, got, want)
+			}
+		}
+	}
+	for _, r := range resources {
+		if limited[r] != (m.Able(r) == nil) {
+			t.Errorf("%s: limited %v, and the reason why not is %v", r, limited[r], m.Able(r))
+		}
+	}
+	pid := forked(t, g.Places(), "/bin/sleep", "1000")
+	g.Started()
+	for _, p := range g.parts {
+		for _, r := range p.hierarchy.resources {
+			if r == PIDs && value(t, p.dir, "pids.max") != "20" {
+				t.Errorf("pids.max is %s after the start", value(t, p.dir, "pids.max"))
+			}
+		}
+	}
+	for _, p := range g.Places() {
+		if !inGroup(p, pid) {
+			t.Errorf("process %d was not started in %s", pid, p.Dir)
+		}
+		if inGroup(p, os.Getpid()) {
+			t.Errorf("this process is in %s", p.Dir)
+		}
+		b, _ := os.ReadFile(filepath.Join(p.Dir, "tasks")) // of version 1: the thread that forked has gone home
+		if tids := parsePIDs(b); !p.Unified && len(tids) != 1 {
+			t.Errorf("threads %v in %s, expected one", tids, p.Dir)
+		}
+	}
+	if err := g.Places().Add(pid); err != nil { // it is there already
+		t.Error(err)
+	}
+	if ev := g.Events(); ev != (Events{}) {
+		t.Errorf("events %+v before anything has happened", ev)
+	}
+	g.Remove()
+	for _, p := range g.Places() {
+		if _, err := os.Stat(p.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s after its removal: %v", p.Dir, err)
+		}
+	}
+	g.Remove()
+}
+
+// A process that another one has forked is put into the group.
+func TestHostAdd(t *testing.T) {
+	m := openHost(t)
+	g, err := m.Create("test", containers.Limits{CPUMillis: 500, MemoryBytes: 64 << 20, PIDs: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Remove()
+	pid := forked(t, nil, "/bin/sleep", "1000")
+	if err := g.Places().Add(pid); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range g.Places() {
+		if !inGroup(p, pid) {
+			t.Errorf("process %d is not in %s", pid, p.Dir)
+		}
+	}
+	const nobody = 1<<22 + 1 // over the highest pid
+	if err := g.Places().Add(nobody); err != nil {
+		t.Errorf("one that has ended: %v", err)
+	}
+	if err := (Places{{Dir: filepath.Join(t.TempDir(), "gone")}}).Add(pid); err == nil {
+		t.Error("no error where there is no group")
+	}
+}
+
+// Processes that fork all the time, in sessions of their own, are gone when the group is. Killing must keep up with them also where it
+// can only read the list.
+func TestHostKillForkers(t *testing.T) {
+	m := openHost(t)
+	g, err := m.Create("test", containers.Limits{CPUMillis: 1000, MemoryBytes: 256 << 20, PIDs: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Remove()
+	pid := forked(t, g.Places(), "/bin/sh", "-c", `i=0; while [ $i -lt 8 ]; do i=$((i+1)); setsid sh -c 'while :; do sleep 0.001 & wait $!; done' & done; wait`)
+	if len(g.Places()) == 0 {
+		g.Places().Kill() // nothing is in no group
+		if err := syscall.Kill(pid, 0); err != nil {
+			t.Errorf("a process outside: %v", err)
+		}
+		return
+	}
+	p := g.Places()[0]
+	until(t, "the forkers' start", func() bool { return len(p.pids()) > 8 })
+	p.killListed(g.Places())
+	until(t, "their end", func() bool { return len(p.pids()) == 0 })
+	g.Remove()
+	if _, err := os.Stat(p.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s after its removal: %v", p.Dir, err)
+	}
+}
+
+// unifiedDir makes a cgroup of version 2 below this process's own, with no controllers. Where the machine has none to make, it returns
+// a directory that is not there.
+func unifiedDir(t *testing.T) (dir string, real bool) {
+	t.Helper()
+	none := filepath.Join(t.TempDir(), "none")
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return none, false
+	}
+	membership, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return none, false
+	}
+	own, isUnified, err := findOwn(parseMounts(mountinfo), parseMembership(membership), "no such controller")
+	if err != nil || !isUnified {
+		return none, false
+	}
+	dir = path.Join(own, "xebec-test-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Logf("no cgroup of version 2 can be made here: %v", err)
+		return none, false
+	}
+	t.Cleanup(func() {
+		m := &Manager{files: host("/"), root: "/"}
+		if err := m.remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, true
+}
+
+// In version 2 a child is born in its group, and the kernel kills the whole group at once.
+func TestHostUnified(t *testing.T) {
+	dir, real := unifiedDir(t)
+	ps := Places{{Dir: dir, Unified: true}}
+	pid := forked(t, ps, "/bin/sh", "-c", `setsid sleep 1000 & setsid sleep 1000 & wait`)
+	if !real { // it starts all the same, and it shows when it is put there
+		if err := ps.Add(pid); err == nil {
+			t.Error("no error where there is no group")
+		}
+		return
+	}
+	if !inGroup(ps[0], pid) {
+		if err := ps.Add(pid); err != nil { // a sandbox without clone3
+			t.Fatal(err)
+		}
+	} else {
+		until(t, "its children's start", func() bool { return len(ps[0].pids()) == 3 })
+	}
+	ps.Kill()
+	until(t, "the group's end", func() bool { return len(ps[0].pids()) == 0 })
+	ps.Remove()
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s after its removal: %v", dir, err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil { // for the cleanup
+		t.Fatal(err)
+	}
+}
+
+// What a gateway has left behind that was killed with its reaper: groups, and what still runs in them.
+func TestHostLeft(t *testing.T) {
+	m := openHost(t)
+	for _, h := range m.hierarchies {
+		left := path.Join(h.own, "xebec-"+strconv.Itoa(os.Getpid())+"-1") // this pid, of another time
+		for _, dir := range []string{left, left + "/m-1"} {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := Place{Dir: left + "/m-1", Unified: h.unified}
+		pid := forked(t, nil, "/bin/sleep", "1000")
+		if err := (Places{p}).Add(pid); err != nil {
+			t.Fatal(err)
+		}
+		openHost(t)
+		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v, expected it to be gone", left, err)
+		}
+		until(t, "the end of what was left", func() bool {
+			b, _ := os.ReadFile(path.Join("/proc", strconv.Itoa(pid), "stat"))
+			return strings.Contains(string(b), ") Z ")
+		})
+	}
+	if len(m.hierarchies) == 0 {
+		for _, r := range resources {
+			if m.Able(r) == nil {
+				t.Errorf("%s can be limited, but nowhere", r)
+			}
+		}
+	}
+}
+
+// Groups that have a limit of processor time weigh together what they would weigh beside the gateway.
+func TestHostWeight(t *testing.T) {
+	m := openHost(t)
+	var groups []*Group
+	for range 3 {
+		g, err := m.Create("test", containers.Limits{CPUMillis: 500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Remove()
+		groups = append(groups, g)
+	}
+	check := func(shares string) {
+		t.Helper()
+		for _, p := range groups[0].parts {
+			if p.hierarchy.unified {
+				continue
+			}
+			if got := value(t, p.hierarchy.base, "cpu.shares"); got != shares {
+				t.Errorf("the groups weigh %s, expected %s", got, shares)
+			}
+		}
+	}
+	check("3072")
+	groups[2].Remove()
+	check("2048")
+	if err := groups[0].Hush(true); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range groups[0].parts {
+		file, want := "cpu.shares", "15"
+		if p.hierarchy.unified {
+			file, want = "cpu.weight", "1"
+		}
+		if got := value(t, p.dir, file); got != want {
+			t.Errorf("a quiet group weighs %s, expected %s", got, want)
+		}
+	}
+	if (m.Able(CPU) == nil) != (len(groups[0].parts) == 1) {
+		t.Errorf("%d parts, and the reason why not is %v", len(groups[0].parts), m.Able(CPU))
+	}
+}
+
+// A machine that shows no /proc has a reason for each resource, and groups that are nowhere.
+func TestNoProc(t *testing.T) {
+	m := Open(t.TempDir())
+	defer m.Close()
+	for _, r := range resources {
+		if err := m.Able(r); err == nil || !strings.Contains(err.Error(), "/proc/self/mountinfo") {
+			t.Errorf("%s: %v, expected it to name the file", r, err)
+		}
+	}
+	g, err := m.Create("m", allLimits)
+	if err != nil || len(g.Places()) != 0 {
+		t.Fatalf("group %+v, error %v", g, err)
+	}
+	pid := forked(t, g.Places(), "/bin/sh", "-c", "sleep 1000")
+	if err := g.Places().Add(pid); err != nil {
+		t.Error(err)
+	}
+	g.Remove()
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Errorf("a process outside of all groups: %v", err)
+	}
+}
+
+// A program that cannot be executed says so, and the thread has come back.
+func TestForkFails(t *testing.T) {
+	m := openHost(t)
+	g, err := m.Create("test", containers.Limits{PIDs: 20, MemoryBytes: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Remove()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, program := range []string{"/no/such/program", "/etc/passwd"} {
+		_, err = g.Places().Fork(func(dir int) (int, error) {
+			return syscall.ForkExec(program, []string{program}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{UseCgroupFD: dir >= 0, CgroupFD: dir}})
+		})
+		if !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.EACCES) {
+			t.Errorf("%s: %v", program, err)
+		}
+	}
+	for _, p := range g.Places() {
+		f, err := os.Open(filepath.Join(p.Dir, "cgroup.procs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if scan := bufio.NewScanner(f); scan.Scan() {
+			t.Errorf("process %s is in %s", scan.Text(), p.Dir)
+		}
+		f.Close()
+	}
+}

@@ -1,0 +1,309 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+// Resource is what a limit is about, by the name of the kernel's controller.
+type Resource string
+
+// The resources, and all of them.
+const (
+	Memory Resource = "memory"
+	PIDs   Resource = "pids"
+	CPU    Resource = "cpu"
+)
+
+var resources = []Resource{Memory, PIDs, CPU}
+
+const (
+	// prefix begins the name of what a gateway makes: "xebec-<pid>-<start>", by which the next one tells whether it lives.
+	prefix = "xebec-"
+	// leaf is the gateway's own cgroup, where version 2 makes it move out of its groups' way. A group's name ends in a number.
+	leaf = "gateway"
+	// moveTries bounds how often the gateway's processes are moved: each time some may have forked meanwhile.
+	moveTries = 16
+)
+
+// hierarchy is where groups are made for some of the resources: in base, which is in the gateway's own cgroup.
+type hierarchy struct {
+	unified   bool
+	own, base string
+	resources []Resource
+	// leavable: a thread that has entered a group can come back to own. Of version 1 only.
+	leavable bool
+}
+
+// Manager makes groups in the gateway's own cgroup. Its methods may be called from many goroutines.
+type Manager struct {
+	files files
+	root  string // of files, for those who open them on their own
+	name  string // of every base
+	pid   int
+
+	hierarchies []hierarchy
+	why         map[Resource]error // why there is no hierarchy
+
+	mu sync.Mutex
+	// shared counts the groups that share the weight of a base of version 1.
+	shared map[string]int
+}
+
+// Open finds out where groups can be made, for which resources, and makes the directory for them; Able tells. It removes what gateways
+// that have died have left there. Root is "/"; below another one, /proc and /sys are looked for there.
+func Open(root string) *Manager { return open(host(root), root, os.Getpid()) }
+
+func open(f files, root string, pid int) *Manager {
+	m := &Manager{files: f, root: root, pid: pid, why: map[Resource]error{}, shared: map[string]int{}}
+	mounts, err := f.read("/proc/self/mountinfo")
+	var membership []byte
+	if err == nil {
+		membership, err = f.read("/proc/self/cgroup")
+	}
+	var start uint64
+	if err == nil {
+		start, err = m.started(pid)
+	}
+	if err != nil {
+		for _, r := range resources {
+			m.why[r] = fmt.Errorf("cgroups cannot be looked for: %w", err)
+		}
+		return m
+	}
+	m.name = prefix + strconv.Itoa(pid) + "-" + strconv.FormatUint(start, 10)
+	m.find(parseMounts(mounts), parseMembership(membership))
+	kept := m.hierarchies[:0]
+	for _, h := range m.hierarchies {
+		m.removeLeft(h.own)
+		if m.prepare(&h); len(h.resources) > 0 {
+			kept = append(kept, h)
+		}
+	}
+	m.hierarchies = kept
+	return m
+}
+
+// started says when a living process began.
+func (m *Manager) started(pid int) (uint64, error) {
+	b, err := m.files.read(path.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, err
+	}
+	start, ok := parseStart(b)
+	if !ok {
+		return 0, fmt.Errorf("/proc/%d/stat is not as expected: %.60q", pid, b)
+	}
+	return start, nil
+}
+
+// find sorts the resources by the directory in which their groups will be.
+func (m *Manager) find(mounts []mount, paths map[string]string) {
+	for _, r := range resources {
+		dir, isUnified, err := findOwn(mounts, paths, r)
+		if err != nil {
+			m.why[r] = err
+			continue
+		}
+		if isUnified { // another Manager of this process may have moved it
+			dir = strings.TrimSuffix(dir, "/"+m.name+"/"+leaf)
+		}
+		i := slices.IndexFunc(m.hierarchies, func(h hierarchy) bool { return h.own == dir })
+		if i < 0 {
+			i = len(m.hierarchies)
+			m.hierarchies = append(m.hierarchies, hierarchy{unified: isUnified, own: dir, base: path.Join(dir, m.name)})
+		}
+		m.hierarchies[i].resources = append(m.hierarchies[i].resources, r)
+	}
+}
+
+// prepare makes a hierarchy's base, and drops the resources that cannot be limited there.
+func (m *Manager) prepare(h *hierarchy) {
+	if err := m.mkdir(h.base); err != nil {
+		for _, r := range h.resources {
+			m.why[r] = refusal(h.own, h.unified, err)
+		}
+		h.resources = nil
+		return
+	}
+	h.leavable = !h.unified && m.files.write(path.Join(h.own, "tasks"), "") == nil
+	able := h.resources[:0]
+	for _, r := range h.resources {
+		err := m.delegate(h, r)
+		if file := settings(containers.Limits{}, r, *h)[0].file; err == nil && m.files.write(path.Join(h.base, file), "") != nil {
+			err = fmt.Errorf("this kernel's cgroups have no %s: it was built without that, or has it switched off on its command line", file)
+		}
+		if err != nil {
+			m.why[r] = err
+		} else {
+			able = append(able, r)
+		}
+	}
+	if h.resources = able; len(able) == 0 {
+		_ = m.files.rmdir(h.base) // stays if another Manager of this process, or the gateway itself, is in it
+	}
+}
+
+func (m *Manager) mkdir(dir string) error {
+	if err := m.files.mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// ownUnit is what to do where the gateway's cgroup is somebody else's.
+const ownUnit = "start the gateway in a cgroup of its own: as a systemd service with Delegate=yes, or by systemd-run --user --scope -p Delegate=yes"
+
+// refusal says why no cgroup can be made in dir.
+func refusal(dir string, isUnified bool, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission) && !isUnified:
+		return fmt.Errorf("the gateway may not make cgroups in %s: run it as root, or in a cgroup of this hierarchy (version 1) that belongs to its user with the files tasks and cgroup.procs", dir)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%s is mounted read-only: in a container, set the limit of the container itself, or give it a writable cgroup file system", dir)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the gateway may not make cgroups in %s: %s", dir, ownUnit)
+	case errors.Is(err, syscall.EAGAIN):
+		return fmt.Errorf("%s may have no more cgroups below it: raise its cgroup.max.descendants and cgroup.max.depth", dir)
+	default:
+		return fmt.Errorf("no cgroup can be made in %s: %w", dir, err)
+	}
+}
+
+// delegate hands a controller down to the groups: own must have it, and give it to base, which gives it to them. In version 1 every
+// cgroup has those of its hierarchy.
+func (m *Manager) delegate(h *hierarchy, r Resource) error {
+	if !h.unified {
+		return nil
+	}
+	has, err := m.has(h.own, "cgroup.controllers", r)
+	if err != nil {
+		return refusal(h.own, h.unified, err)
+	}
+	if !has {
+		return fmt.Errorf("the controller %s is not handed down to the gateway's cgroup %s: %s", r, h.own, ownUnit)
+	}
+	err = m.enable(h.own, r)
+	if errors.Is(err, syscall.EBUSY) { // no cgroup but the first has both processes and limited children
+		if err := m.moveAside(h); err != nil {
+			return err
+		}
+		err = m.enable(h.own, r)
+	}
+	if err == nil {
+		err = m.enable(h.base, r)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("the gateway may not change %s/cgroup.subtree_control: %s", h.own, ownUnit)
+	}
+	if err != nil {
+		return fmt.Errorf("the controller %s cannot be handed down in %s: %w", r, h.own, err)
+	}
+	return nil
+}
+
+// has reports whether a file of controllers names one.
+func (m *Manager) has(dir, file string, r Resource) (bool, error) {
+	b, err := m.files.read(path.Join(dir, file))
+	return slices.Contains(strings.Fields(string(b)), string(r)), err
+}
+
+func (m *Manager) enable(dir string, r Resource) error {
+	if on, err := m.has(dir, "cgroup.subtree_control", r); on || err != nil {
+		return err
+	}
+	return m.files.write(path.Join(dir, "cgroup.subtree_control"), "+"+string(r))
+}
+
+// moveAside moves the gateway, with what it has started, from its own cgroup into a leaf of it, as systemd asks of who manages a
+// delegated cgroup. If anybody else is in there, nothing is moved.
+func (m *Manager) moveAside(h *hierarchy) error {
+	target := path.Join(h.base, leaf)
+	for range moveTries {
+		b, err := m.files.read(path.Join(h.own, "cgroup.procs"))
+		if err != nil {
+			return refusal(h.own, h.unified, err)
+		}
+		pids := parsePIDs(b)
+		if len(pids) == 0 {
+			return nil
+		}
+		if err := m.allOurs(h.own, pids); err != nil {
+			return err
+		}
+		if err := m.mkdir(target); err != nil {
+			return refusal(h.base, h.unified, err)
+		}
+		for _, pid := range pids {
+			err := m.files.write(path.Join(target, "cgroup.procs"), strconv.Itoa(pid))
+			if err != nil && !errors.Is(err, syscall.ESRCH) { // that one has ended
+				return fmt.Errorf("the gateway cannot move from %s to %s, out of the way of limited replicas: %w", h.own, target, err)
+			}
+		}
+	}
+	return fmt.Errorf("the gateway's processes in %s fork faster than they can be moved out of the way of limited replicas", h.own)
+}
+
+// allOurs says which processes in the gateway's own cgroup are neither the gateway nor below it.
+func (m *Manager) allOurs(own string, pids []int) error {
+	var strangers []string
+	for _, pid := range pids {
+		if !m.below(pid) {
+			name, _ := m.files.read(path.Join("/proc", strconv.Itoa(pid), "comm"))
+			strangers = append(strangers, strings.TrimSpace(strconv.Itoa(pid)+" "+strings.TrimSpace(string(name))))
+		}
+	}
+	if len(strangers) == 0 {
+		return nil
+	}
+	const shown = 3
+	list := strings.Join(strangers[:min(shown, len(strangers))], ", ")
+	if len(strangers) > shown {
+		list += fmt.Sprintf(" and %d more", len(strangers)-shown)
+	}
+	return fmt.Errorf("the gateway's cgroup %s also holds processes that are not the gateway's (%s), and version 2 of cgroups lets none that holds processes have limited children: %s",
+		own, list, ownUnit)
+}
+
+// below reports whether a process is the gateway or below it. One that has ended meanwhile is in nobody's way.
+func (m *Manager) below(pid int) bool {
+	const deep = 100
+	for range deep {
+		if pid == m.pid {
+			return true
+		}
+		if pid <= 1 { // 0 is a process of another namespace
+			return false
+		}
+		b, err := m.files.read(path.Join("/proc", strconv.Itoa(pid), "stat"))
+		if err != nil {
+			return true
+		}
+		parent, ok := parseParent(b)
+		if !ok {
+			return false
+		}
+		pid = parent
+	}
+	return false
+}
+
+// Able says whether a resource can be limited: nil, or why not and what to do, a clause without a full stop.
+func (m *Manager) Able(r Resource) error { return m.why[r] }
+
+// Close removes what is left of the groups and their directories. A cgroup that the gateway itself has moved to stays while it runs.
+func (m *Manager) Close() {
+	for _, h := range m.hierarchies {
+		_ = m.files.rmdir(h.base)
+	}
+}

@@ -1,0 +1,392 @@
+package cgroup
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+// tree is a hierarchy of version 2 that follows its rules: controllers are handed down, and no cgroup but the first holds processes and
+// hands controllers down.
+type tree struct {
+	proc   map[string]string // the files of /proc
+	groups map[string]*node
+	denied map[string]syscall.Errno // by path: what writing, or making something there, answers
+}
+
+type node struct {
+	on     []string // subtree_control
+	pids   []int
+	values map[string]string
+}
+
+const mountPoint = "/sys/fs/cgroup"
+
+// start is when each process of the tree began: ten times its pid.
+func start(pid int) string { return strconv.Itoa(pid * 10) }
+
+// newTree has a gateway in own, beside the other processes; parents maps a process to its parent.
+func newTree(own string, gateway int, inOwn []int, parents map[int]int) *tree {
+	tr := &tree{proc: map[string]string{"/proc/self/mountinfo": together}, groups: map[string]*node{}, denied: map[string]syscall.Errno{}}
+	tr.groups[mountPoint] = &node{on: []string{"cpu", "memory", "pids"}, values: map[string]string{}}
+	dir := mountPoint
+	for name := range strings.SplitSeq(strings.Trim(own, "/"), "/") {
+		dir = path.Join(dir, name)
+		_ = tr.mkdir(dir)
+		tr.groups[dir].on = []string{"cpu", "memory", "pids"}
+	}
+	tr.groups[dir].on = nil
+	for pid, parent := range parents {
+		tr.proc[path.Join("/proc", strconv.Itoa(pid), "stat")] = strconv.Itoa(pid) + " (p) S " + strconv.Itoa(parent) + strings.Repeat(" 0", 17) + " " + start(pid) + " 0"
+		tr.proc[path.Join("/proc", strconv.Itoa(pid), "comm")] = "program" + strconv.Itoa(pid) + "\n"
+	}
+	tr.groups[dir].pids = slices.Clone(inOwn)
+	tr.see(gateway)
+	return tr
+}
+
+// see makes /proc/self that of a process.
+func (tr *tree) see(pid int) {
+	for dir, n := range tr.groups {
+		if slices.Contains(n.pids, pid) {
+			tr.proc["/proc/self/cgroup"] = "0::" + strings.TrimPrefix(dir, mountPoint) + "\n"
+		}
+	}
+}
+
+// controllers are those that the cgroup above hands down.
+func (tr *tree) controllers(dir string) []string {
+	if dir == mountPoint {
+		return []string{"cpu", "memory", "pids"}
+	}
+	return tr.groups[path.Dir(dir)].on
+}
+
+func (tr *tree) read(p string) ([]byte, error) {
+	if content, ok := tr.proc[p]; ok {
+		return []byte(content), nil
+	}
+	n := tr.groups[path.Dir(p)]
+	if n == nil {
+		return nil, fs.ErrNotExist
+	}
+	switch path.Base(p) {
+	case "cgroup.controllers":
+		return []byte(strings.Join(tr.controllers(path.Dir(p)), " ") + "\n"), nil
+	case "cgroup.subtree_control":
+		return []byte(strings.Join(n.on, " ") + "\n"), nil
+	case "cgroup.procs":
+		var lines string
+		for _, pid := range n.pids {
+			lines += strconv.Itoa(pid) + "\n"
+		}
+		return []byte(lines), nil
+	}
+	if value, ok := n.values[path.Base(p)]; ok {
+		return []byte(value), nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (tr *tree) write(p, s string) error {
+	if errno := tr.denied[p]; errno != 0 {
+		return errno
+	}
+	dir, file := path.Split(p)
+	dir = path.Clean(dir)
+	n := tr.groups[dir]
+	controller, _, _ := strings.Cut(file, ".")
+	switch {
+	case n == nil:
+		return fs.ErrNotExist
+	case file == "cgroup.subtree_control":
+		name := strings.TrimPrefix(s, "+")
+		if !slices.Contains(tr.controllers(dir), name) {
+			return syscall.ENOENT
+		}
+		if dir != mountPoint && len(n.pids) > 0 {
+			return syscall.EBUSY
+		}
+		n.on = append(n.on, name)
+	case file == "cgroup.procs":
+		pid, _ := strconv.Atoi(s)
+		if dir != mountPoint && len(n.on) > 0 {
+			return syscall.EBUSY
+		}
+		for _, other := range tr.groups {
+			other.pids = slices.DeleteFunc(other.pids, func(p int) bool { return p == pid })
+		}
+		n.pids = append(n.pids, pid)
+	case dir != mountPoint && slices.Contains(tr.controllers(dir), controller) && file != "memory.swap.max": // swap is not accounted here
+		if s != "" {
+			n.values[file] = s
+		}
+	default:
+		return fs.ErrNotExist
+	}
+	return nil
+}
+
+func (tr *tree) mkdir(p string) error {
+	switch {
+	case tr.denied[path.Dir(p)] != 0:
+		return tr.denied[path.Dir(p)]
+	case tr.groups[p] != nil:
+		return fs.ErrExist
+	case tr.groups[path.Dir(p)] == nil:
+		return fs.ErrNotExist
+	}
+	tr.groups[p] = &node{values: map[string]string{}}
+	return nil
+}
+
+func (tr *tree) rmdir(p string) error {
+	names, err := tr.list(p)
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 || len(tr.groups[p].pids) > 0 {
+		return syscall.EBUSY
+	}
+	delete(tr.groups, p)
+	return nil
+}
+
+func (tr *tree) list(p string) ([]string, error) {
+	if tr.groups[p] == nil {
+		return nil, fs.ErrNotExist
+	}
+	var names []string
+	for dir := range tr.groups {
+		if dir != p && path.Dir(dir) == p {
+			names = append(names, path.Base(dir))
+		}
+	}
+	return names, nil
+}
+
+const (
+	service = "/system.slice/xebec.service"
+	ownDir  = mountPoint + service
+	// gatewayPID is the gateway of these tests, and baseDir where it makes its groups.
+	gatewayPID = 100
+	baseDir    = ownDir + "/xebec-100-1000"
+)
+
+// openTree opens a Manager over a tree. Its files have no counterpart on the host, where Kill looks.
+func openTree(t *testing.T, tr *tree) *Manager { return open(tr, t.TempDir(), gatewayPID) }
+
+func checkAble(t *testing.T, m *Manager, want map[Resource]string) {
+	t.Helper()
+	for _, r := range resources {
+		err := m.Able(r)
+		if want[r] == "" && err != nil || want[r] != "" && (err == nil || !strings.Contains(err.Error(), want[r])) {
+			t.Errorf("%s: %v, expected %q", r, err, want[r])
+		}
+	}
+}
+
+var allLimits = containers.Limits{CPUMillis: 1500, MemoryBytes: 512 << 20, PIDs: 100}
+
+// A gateway that is alone in its cgroup moves into a leaf, with what it has started, and its groups have all the controllers.
+func TestUnifiedAlone(t *testing.T) {
+	tr := newTree(service, gatewayPID, []int{gatewayPID, 101, 102}, map[int]int{gatewayPID: 1, 101: gatewayPID, 102: 101})
+	m := openTree(t, tr)
+	checkAble(t, m, nil)
+	if pids := tr.groups[baseDir+"/gateway"].pids; !slices.Equal(pids, []int{gatewayPID, 101, 102}) {
+		t.Errorf("in the leaf: %v", pids)
+	}
+	g, err := m.Create("digits@1/x", allLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := g.Places()
+	if len(places) != 1 || !places[0].Unified || places[0].Home != "" || !strings.HasPrefix(path.Base(places[0].Dir), "digits@1_x-") {
+		t.Fatalf("places %+v", places)
+	}
+	values := tr.groups[g.parts[0].dir].values
+	for file, want := range map[string]string{"memory.max": "536870912", "memory.oom.group": "1", "pids.max": "100", "cpu.max": "150000 100000"} {
+		if values[file] != want {
+			t.Errorf("%s is %q, expected %q", file, values[file], want)
+		}
+	}
+	if err := g.Hush(true); err != nil || values["cpu.weight"] != "1" {
+		t.Errorf("hushed: weight %q, error %v", values["cpu.weight"], err)
+	}
+	if err := g.Hush(false); err != nil || values["cpu.weight"] != "100" {
+		t.Errorf("not hushed: weight %q, error %v", values["cpu.weight"], err)
+	}
+	g.Started()
+	values["memory.events"], values["pids.events"] = "low 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 1\n", "max 4\n"
+	if ev := g.Events(); ev != (Events{OOMKills: 3, OverLimit: true, PIDsRefused: 4}) {
+		t.Errorf("events %+v", ev)
+	}
+	values["memory.events"] = "oom 0\noom_kill 1\n"
+	if ev := g.Events(); ev.OverLimit {
+		t.Errorf("events %+v: it was not over its own limit", ev)
+	}
+	if values["pids.max"] != "100" {
+		t.Errorf("pids.max is %q after the start", values["pids.max"])
+	}
+	tr.groups[g.parts[0].dir+"/its own"] = &node{} // a replica that is root makes cgroups too
+	g.Remove()
+	if tr.groups[g.parts[0].dir] != nil {
+		t.Error("the group is still there")
+	}
+	if err := g.Hush(true); err != nil {
+		t.Errorf("after its end: %v", err)
+	}
+
+	// A second Manager of the same process finds it where it has moved to.
+	tr.see(gatewayPID)
+	second := openTree(t, tr)
+	checkAble(t, second, nil)
+	if second.hierarchies[0].base != baseDir {
+		t.Errorf("the second makes its groups in %s", second.hierarchies[0].base)
+	}
+}
+
+// Limits that are not set make no group, and no limit in one.
+func TestUnifiedSomeLimits(t *testing.T) {
+	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
+	m := openTree(t, tr)
+	g, err := m.Create("", containers.Limits{OpenFiles: 10, DataBytes: 10})
+	if err != nil || len(g.Places()) != 0 || len(g.parts) != 0 {
+		t.Errorf("group %+v, error %v: expected one that is nowhere", g, err)
+	}
+	g, err = m.Create("", containers.Limits{CPUMillis: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := tr.groups[g.parts[0].dir].values
+	if len(values) != 1 || values["cpu.max"] != "1000 100000" { // the least that the kernel takes
+		t.Errorf("values %v", values)
+	}
+}
+
+func TestUnifiedRefused(t *testing.T) {
+	alone := map[int]int{gatewayPID: 1}
+	all := func(s string) map[Resource]string { return map[Resource]string{Memory: s, PIDs: s, CPU: s} }
+	for _, tc := range []struct {
+		name    string
+		parents map[int]int
+		change  func(*tree)
+		want    map[Resource]string
+	}{
+		{"a shell beside it", map[int]int{gatewayPID: 50, 50: 1, 60: 1}, nil, all("(50 program50, 60 program60)")},
+		{"many beside it", map[int]int{gatewayPID: 50, 50: 1, 51: 1, 52: 1, 53: 1, 54: 1}, nil, all("52 program52 and 2 more")},
+		{"read-only", alone, func(tr *tree) { tr.denied[ownDir] = syscall.EROFS }, all("read-only")},
+		{"not its own", alone, func(tr *tree) { tr.denied[ownDir] = syscall.EACCES }, all("Delegate=yes")},
+		{"controls not its own", alone, func(tr *tree) { tr.denied[ownDir+"/cgroup.subtree_control"] = syscall.EACCES }, all("may not change")},
+		{"too many", alone, func(tr *tree) { tr.denied[ownDir] = syscall.EAGAIN }, all("cgroup.max.descendants")},
+		{"a threaded one", alone, func(tr *tree) { tr.denied[ownDir+"/cgroup.subtree_control"] = syscall.EOPNOTSUPP }, all("not supported")},
+		{"no processor time", alone, func(tr *tree) { tr.groups[path.Dir(ownDir)].on = []string{"memory", "pids"} },
+			map[Resource]string{CPU: "the controller cpu is not handed down"}},
+		{"a kernel without", alone, func(tr *tree) { tr.denied[baseDir+"/cpu.max"] = syscall.ENOENT }, map[Resource]string{CPU: "have no cpu.max"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var pids []int
+			for pid := range tc.parents {
+				pids = append(pids, pid)
+			}
+			slices.Sort(pids)
+			tr := newTree(service, gatewayPID, pids, tc.parents)
+			if tc.change != nil {
+				tc.change(tr)
+			}
+			m := openTree(t, tr)
+			checkAble(t, m, tc.want)
+			if len(tc.want) == len(resources) && !slices.Equal(tr.groups[ownDir].pids, pids) {
+				t.Errorf("in the gateway's cgroup: %v, expected %v as before", tr.groups[ownDir].pids, pids)
+			}
+			g, err := m.Create("m", allLimits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(g.Places()); (n == 0) != (len(tc.want) == len(resources)) {
+				t.Errorf("the group is in %d places", n)
+			}
+			for _, p := range g.parts {
+				if value := tr.groups[p.dir].values["cpu.max"]; value != "" && tc.want[CPU] != "" {
+					t.Errorf("cpu.max is %q", value)
+				}
+			}
+		})
+	}
+}
+
+// A limit that the kernel does not take is an error, and leaves no group behind.
+func TestUnifiedCreateFails(t *testing.T) {
+	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
+	m := openTree(t, tr)
+	next := path.Join(baseDir, "m-"+strconv.FormatUint(created.Load()+1, 10))
+	tr.denied[next+"/pids.max"] = syscall.EINVAL
+	if g, err := m.Create("m", allLimits); err == nil || !strings.Contains(err.Error(), "limits.pids") || !strings.Contains(err.Error(), next) {
+		t.Errorf("group %+v, error %v: expected one that names the limit and the file", g, err)
+	}
+	if tr.groups[next] != nil {
+		t.Error("the group is still there")
+	}
+	tr.denied[baseDir] = syscall.EAGAIN
+	if _, err := m.Create("m", allLimits); err == nil || !strings.Contains(err.Error(), "cgroup.max.descendants") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// What gateways have left that are gone is removed, and nothing else.
+func TestUnifiedLeft(t *testing.T) {
+	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1, 70: 1, 71: 1})
+	for _, dir := range []string{
+		"xebec-69-690", "xebec-69-690/m-1", "xebec-69-690/m-1/deep", "xebec-69-690/gateway", // gone
+		"xebec-70-1", "xebec-70-1/m-1", // its pid has been given to another
+		"xebec-71-710", "xebec-71-710/m-1", // it lives
+		"xebec-68-680", "xebec-68-680/gateway", // somebody is still in its leaf
+		"xebec-tools", "other",
+	} {
+		if err := tr.mkdir(path.Join(ownDir, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr.groups[ownDir+"/xebec-68-680/gateway"].pids = []int{72}
+	openTree(t, tr)
+	names, _ := tr.list(ownDir)
+	slices.Sort(names)
+	if want := []string{"other", "xebec-100-1000", "xebec-68-680", "xebec-71-710", "xebec-tools"}; !slices.Equal(names, want) {
+		t.Errorf("left: %v, expected %v", names, want)
+	}
+	if tr.groups[ownDir+"/xebec-71-710/m-1"] == nil {
+		t.Error("the group of a gateway that lives is gone")
+	}
+}
+
+// Groups whose processes hang, or are of another namespace, hold a gateway up once.
+func TestUnifiedLeftStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
+		for _, dir := range []string{"xebec-69-690", "xebec-69-690/m-1", "xebec-69-690/m-2", "xebec-69-690/m-3", "xebec-69-690/m-4"} {
+			if err := tr.mkdir(path.Join(ownDir, dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"m-1", "m-2", "m-3"} {
+			tr.groups[path.Join(ownDir, "xebec-69-690", name)].pids = []int{0}
+		}
+		began := time.Now()
+		m := openTree(t, tr)
+		if took := time.Since(began); took != removeWait { // of the bubble's clock
+			t.Errorf("it took %v, expected %v", took, removeWait)
+		}
+		checkAble(t, m, nil)
+		if names, _ := tr.list(ownDir + "/xebec-69-690"); len(names) != 3 {
+			t.Errorf("left: %v, expected those that hang", names)
+		}
+	})
+}

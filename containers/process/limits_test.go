@@ -1,0 +1,379 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/cgroup"
+)
+
+// These tests run on whatever the machine allows: where it does not let this process make cgroups, they hold the Runtime to what it
+// says that it does instead.
+
+// eat holds more and more, up to 1 GiB; then, which no limit should let happen, it ends with code 0.
+const eat = `rm -f pipe; mkfifo pipe; head -c 2147483648 /dev/zero >pipe & exec tail -c 1073741824 pipe >/dev/null`
+
+// able reports whether a resource can be limited here.
+func able(r *Runtime, resource cgroup.Resource) bool { return r.cgroups().Able(resource) == nil }
+
+// groupDirs are the directories of an instance's cgroup.
+func groupDirs(in containers.Instance) []string {
+	var dirs []string
+	for _, p := range in.(*instance).places() {
+		dirs = append(dirs, p.Dir)
+	}
+	return dirs
+}
+
+func checkRemoved(t *testing.T, dirs []string) {
+	t.Helper()
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s after the end of its replica: %v", dir, err)
+		}
+	}
+}
+
+// file reads a file of an instance's cgroup, from whichever hierarchy has it.
+func file(t *testing.T, in containers.Instance, name string) string {
+	t.Helper()
+	for _, dir := range groupDirs(in) {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			return string(b)
+		}
+	}
+	return ""
+}
+
+// until waits for a condition that another process brings about.
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	again := time.NewTicker(sweepMillis * time.Millisecond)
+	defer again.Stop()
+	for !condition() {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			t.Fatalf("%s has not come about", what)
+		}
+	}
+}
+
+// A replica that takes more memory than it may is ended and says why; its neighbour, with the same limit, notices nothing.
+func TestMemoryLimit(t *testing.T) {
+	r := newRuntime(t)
+	limits := containers.Limits{MemoryBytes: 64 << 20}
+	out := newOutput()
+	neighbour := shell(t, `trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done`, out)
+	neighbour.Limits = limits
+	beside := start(t, r, neighbour)
+	out.until(t, "ready")
+
+	eater := shell(t, eat, newOutput())
+	eater.Limits = limits
+	in := start(t, r, eater)
+	dirs := groupDirs(in)
+	exit := waitExit(t, in)
+	sentences := r.Unenforced(limits)
+	if able(r, cgroup.Memory) {
+		want := "ended by SIGKILL: it took more than its memory limit of 64MiB (limits.memory); raise it, or find out what the model holds"
+		if exit.Signal != int(syscall.SIGKILL) || exit.Reason != want || len(sentences) != 0 || len(dirs) == 0 {
+			t.Errorf("exit %+v in %q, unenforced %q: expected %q", exit, dirs, sentences, want)
+		}
+	} else if exit.Signal != 0 || exit.Code != 1 || exit.Reason != "" || len(sentences) != 1 || !strings.Contains(sentences[0], "64MiB") {
+		t.Errorf("exit %+v, unenforced %q: expected the program's own code 1", exit, sentences)
+	}
+	checkRemoved(t, dirs)
+
+	dirs = groupDirs(beside)
+	if err := beside.Signal(true); err != nil {
+		t.Fatal(err)
+	}
+	if exit := waitExit(t, beside); exit.Code != 7 || exit.Reason != "" {
+		t.Errorf("the neighbour: exit %+v, expected its own code 7", exit)
+	}
+	checkRemoved(t, dirs)
+}
+
+// When a process of the replica's own was killed for memory, the replica's end says so too.
+func TestMemoryLimitOfAChild(t *testing.T) {
+	r := newRuntime(t)
+	l := shell(t, `sh -c "$1"; exit 5`, newOutput(), eat)
+	l.Limits = containers.Limits{MemoryBytes: 64 << 20}
+	in := start(t, r, l)
+	together := slices.ContainsFunc(in.(*instance).places(), func(p cgroup.Place) bool { return p.Unified })
+	exit := waitExit(t, in)
+	switch {
+	case !able(r, cgroup.Memory):
+		if exit.String() != "exited with code 5" {
+			t.Errorf("exit %v", exit)
+		}
+	case together: // version 2 ends all of it
+		if !strings.HasPrefix(exit.Reason, "ended by SIGKILL: it took more than its memory limit of 64MiB") {
+			t.Errorf("exit %v", exit)
+		}
+	case exit.Code != 5 || !strings.HasPrefix(exit.Reason, "exited with code 5, after the kernel had killed 1 of its processes for memory: its limit is 64MiB"):
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+// A replica with limits that is killed by its owner, or by anybody, was not killed for memory.
+func TestOtherKills(t *testing.T) {
+	r := newRuntime(t)
+	for replica, kill := range []func(containers.Instance) error{
+		func(in containers.Instance) error { return in.Signal(false) },
+		func(in containers.Instance) error { return unix.Kill(in.PID(), unix.SIGKILL) },
+	} {
+		out := newOutput()
+		l := shell(t, `echo ready; exec sleep 1000`, out)
+		l.Limits = containers.Limits{MemoryBytes: 64 << 20, PIDs: 20, CPUMillis: 1000}
+		in := start(t, r, l)
+		out.until(t, "ready")
+		if err := kill(in); err != nil {
+			t.Fatal(err)
+		}
+		if exit := waitExit(t, in); exit.Signal != int(syscall.SIGKILL) || exit.Reason != "" {
+			t.Errorf("kill %d: exit %+v, expected no reason beside the signal", replica, exit)
+		}
+	}
+}
+
+// A fork bomb whose processes are in sessions of their own, without the launch's mark in their environment: it stops at its limit, does
+// not disturb others, and nothing is left of it.
+func TestForkBomb(t *testing.T) {
+	const limit, most = 40, 150 // most is for the machine's sake, if there is no limit
+	r := newRuntime(t)
+	out := newOutput()
+	bomb := shell(t, `(i=0; while [ $i -lt $1 ]; do env -i setsid sleep 1000 & i=$((i+1)); done; exit 1) 2>/dev/null; echo full; exec sleep 1000`, out, strconv.Itoa(most))
+	bomb.Limits = containers.Limits{PIDs: limit}
+	in := start(t, r, bomb)
+	out.until(t, "full")
+	reaper := reaperOf(t, r)
+	all := descendants(reaper, processes())
+	if !able(r, cgroup.PIDs) {
+		if len(all) <= limit || len(r.Unenforced(bomb.Limits)) != 1 {
+			t.Errorf("%d processes, unenforced %q: expected the limit to be said to be none", len(all), r.Unenforced(bomb.Limits))
+		}
+		return // the strays end with the Runtime
+	}
+	if len(all) < limit/2 || len(all) > limit {
+		t.Errorf("%d processes, expected up to %d", len(all), limit)
+	}
+	if max := strings.TrimSpace(file(t, in, "pids.max")); max != strconv.Itoa(limit) || in.(*instance).group.Events().PIDsRefused == 0 {
+		t.Errorf("limit %s, events %+v", max, in.(*instance).group.Events())
+	}
+	// Another replica forks as it likes meanwhile.
+	other := shell(t, `for i in 1 2 3 4 5 6 7 8; do sleep 0.001 & done; wait; exit 3`, newOutput())
+	other.Limits = bomb.Limits
+	if exit := waitExit(t, start(t, r, other)); exit.Code != 3 || exit.Reason != "" {
+		t.Errorf("another replica: exit %+v, expected code 3", exit)
+	}
+	var watches []watched
+	for _, st := range all {
+		watches = append(watches, watch(t, "part of the bomb", st.pid))
+	}
+	dirs := groupDirs(in)
+	if err := in.Signal(false); err != nil {
+		t.Fatal(err)
+	}
+	waitExit(t, in)
+	waitGone(t, watches...)
+	checkRemoved(t, dirs)
+	noZombies(t, reaper)
+}
+
+// A replica that ends by itself because it could not fork says what kept it, and takes its strays with it.
+func TestForkRefused(t *testing.T) {
+	r := newRuntime(t)
+	l := shell(t, `i=0; while [ $i -lt 60 ]; do env -i setsid sleep 1000 & i=$((i+1)); done; exit 4`, newOutput())
+	l.Limits = containers.Limits{PIDs: 30}
+	exit := waitExit(t, start(t, r, l))
+	if !able(r, cgroup.PIDs) {
+		if exit.Code != 4 {
+			t.Errorf("exit %+v", exit)
+		}
+		return
+	}
+	if exit.Code != 2 || !strings.Contains(exit.Reason, "new processes or threads had been refused") || !strings.Contains(exit.Reason, "30 (limits.pids)") {
+		t.Errorf("exit %+v: expected the shell's code 2, and the limit", exit)
+	}
+	noZombies(t, reaperOf(t, r))
+}
+
+// A limit of processor time is in force: the kernel counts that it has held the replica back. A quiet one has the least share until
+// it is raised.
+func TestCPULimit(t *testing.T) {
+	r := newRuntime(t)
+	out := newOutput()
+	l := shell(t, `echo ready; while :; do :; done`, out)
+	l.Limits = containers.Limits{CPUMillis: 100}
+	l.Quiet = true
+	in := start(t, r, l)
+	out.until(t, "ready")
+	if !able(r, cgroup.CPU) {
+		if sentences := r.Unenforced(l.Limits); len(sentences) != 1 || !strings.HasPrefix(sentences[0], "limits.cpu (0.1) is not enforced") {
+			t.Errorf("unenforced %q", sentences)
+		}
+		return
+	}
+	share := func() string { return strings.TrimSpace(file(t, in, "cpu.shares") + file(t, in, "cpu.weight")) }
+	low, normal := "15", "1024"
+	if in.(*instance).places()[0].Unified {
+		low, normal = "1", "100"
+	}
+	if got := share(); got != low {
+		t.Errorf("quiet: a share of %s, expected %s", got, low)
+	}
+	if err := raise(t, in); err != nil {
+		t.Fatal(err)
+	}
+	if got := share(); got != normal {
+		t.Errorf("raised: a share of %s, expected %s", got, normal)
+	}
+	until(t, "the replica's being held back", func() bool {
+		for line := range strings.Lines(file(t, in, "cpu.stat")) {
+			if n, ok := strings.CutPrefix(strings.TrimSpace(line), "nr_throttled "); ok && n != "0" {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// A replica without such limits has no cgroup, and the Runtime has not even looked for any.
+func TestNoLimitsNoGroups(t *testing.T) {
+	r := newRuntime(t)
+	l := shell(t, `exit 3`, newOutput())
+	l.Limits = containers.Limits{OpenFiles: 100, DataBytes: 1 << 30}
+	in := start(t, r, l)
+	if exit := waitExit(t, in); exit.Code != 3 || in.(*instance).group != nil || r.manager != nil {
+		t.Errorf("exit %+v, group %+v, manager %+v: expected none", exit, in.(*instance).group, r.manager)
+	}
+	if sentences := r.Unenforced(l.Limits); sentences != nil || r.manager != nil {
+		t.Errorf("unenforced %q, manager %+v", sentences, r.manager)
+	}
+}
+
+// Where there are no cgroups at all, each limit has its sentence, memory is bounded process by process, and replicas start.
+func TestWithoutCgroups(t *testing.T) {
+	r := newRuntime(t)
+	r.root = t.TempDir()
+	limits := containers.Limits{MemoryBytes: 1 << 30, PIDs: 100, CPUMillis: 1500}
+	sentences := r.Unenforced(limits)
+	if len(sentences) != 3 {
+		t.Fatalf("unenforced %q: expected three sentences", sentences)
+	}
+	for i, want := range [][]string{
+		{"limits.memory (1GiB) does not bind a replica as a whole: ", "may map that much private writable memory", "shared memory and files do not."},
+		{"limits.pids (100) is not enforced", "/proc/self/mountinfo"},
+		{"limits.cpu (1.5) is not enforced", "/proc/self/mountinfo"},
+	} {
+		for _, part := range want {
+			if !strings.Contains(sentences[i], part) || !strings.HasSuffix(sentences[i], ".") {
+				t.Errorf("sentence %q: expected it to hold %q", sentences[i], part)
+			}
+		}
+	}
+	for _, tc := range []struct{ data, want uint64 }{{0, 1 << 30}, {2 << 30, 1 << 30}, {1 << 29, 1 << 29}} {
+		out := newOutput()
+		l := shell(t, `echo ready; exec sleep 1000`, out)
+		l.Limits, l.Quiet = limits, true
+		l.Limits.DataBytes = tc.data
+		in := start(t, r, l)
+		out.until(t, "ready")
+		var got unix.Rlimit
+		if err := unix.Prlimit(in.PID(), unix.RLIMIT_DATA, nil, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Max != tc.want || got.Cur != tc.want {
+			t.Errorf("a limit of data %+v, expected %d", got, tc.want)
+		}
+		if err := raise(t, in); err != nil {
+			t.Error(err)
+		}
+		if err := in.Signal(false); err != nil {
+			t.Fatal(err)
+		}
+		if exit := waitExit(t, in); exit.Signal != int(syscall.SIGKILL) || exit.Reason != "" {
+			t.Errorf("exit %+v", exit)
+		}
+	}
+	eater := shell(t, eat, newOutput())
+	eater.Limits.MemoryBytes = 64 << 20
+	if exit := waitExit(t, start(t, r, eater)); exit.Code != 1 || exit.Signal != 0 {
+		t.Errorf("exit %+v of one that takes more than it may map, expected the program's own code 1", exit)
+	}
+}
+
+// A replica that does not end when it is asked is killed after the grace, with all that is in its group.
+func TestSupervisedStubborn(t *testing.T) {
+	r := newRuntime(t)
+	events := make(chan containers.Event, 100)
+	set, err := containers.NewSet(containers.Config{
+		Model: api.ModelID{Name: "m", Version: "1"}, Runtime: r, Dir: t.TempDir(),
+		Command: []string{"/bin/sh", "-c", `trap '' TERM; env -i setsid sleep 1000 & echo up; while :; do sleep 0.01; done`},
+		Limits:  containers.Limits{PIDs: 20}, Grace: 20 * time.Millisecond, Event: func(ev containers.Event) { events <- ev },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close(t.Context())
+	if err := set.SetCount(1); err != nil {
+		t.Fatal(err)
+	}
+	waitLine(t, set, "up")
+	if err := set.SetCount(0); err != nil {
+		t.Fatal(err)
+	}
+	if ev := next(t, events, containers.Exited); !ev.Asked || ev.Exit.Signal != int(syscall.SIGKILL) {
+		t.Errorf("event %+v: expected it to be killed", ev)
+	}
+	if able(r, cgroup.PIDs) { // else the stray stays until the Runtime ends
+		noZombies(t, reaperOf(t, r))
+	}
+}
+
+func TestExplain(t *testing.T) {
+	limits := containers.Limits{MemoryBytes: 512 << 20, PIDs: 100}
+	kill := containers.Exit{Code: -1, Signal: int(syscall.SIGKILL)}
+	for _, tc := range []struct {
+		name   string
+		exit   containers.Exit
+		ev     cgroup.Events
+		killed bool
+		want   string
+	}{
+		{"over its limit", kill, cgroup.Events{OOMKills: 1, OverLimit: true}, false,
+			"ended by SIGKILL: it took more than its memory limit of 512MiB (limits.memory); raise it, or find out what the model holds"},
+		{"within its limit", kill, cgroup.Events{OOMKills: 1}, false,
+			"ended by SIGKILL: the host, or a cgroup around the gateway, ran out of memory, while the replica was within its memory limit of 512MiB (limits.memory); run fewer replicas, or give the host more"},
+		{"killed by its owner", kill, cgroup.Events{OOMKills: 1, OverLimit: true, PIDsRefused: 1}, true, kill.String()},
+		{"killed by somebody", kill, cgroup.Events{}, false, kill.String()},
+		{"a child", containers.Exit{Code: 1}, cgroup.Events{OOMKills: 2, OverLimit: true}, false,
+			"exited with code 1, after the kernel had killed 2 of its processes for memory: its limit is 512MiB (limits.memory); raise it, or find out what the model holds"},
+		{"too many", containers.Exit{Code: 1}, cgroup.Events{PIDsRefused: 3}, false,
+			"exited with code 1, after new processes or threads had been refused 3 times: its limit is 100 (limits.pids)"},
+		{"well", containers.Exit{}, cgroup.Events{OOMKills: 1, PIDsRefused: 3}, false, "exited with code 0"},
+		{"lost", containers.Exit{Code: -1, Reason: "ended with its reaper"}, cgroup.Events{OOMKills: 1}, false, "ended with its reaper"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := explain(tc.exit, tc.ev, limits, tc.killed).String(); got != tc.want {
+				t.Errorf("%q, expected %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,301 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+const (
+	// zygoteModule is what Python runs as a zygote. It is part of the worker binding; its docstring specifies the messages.
+	zygoteModule = "xebec._zygote"
+	// maxForkBytes is what a zygote reads as one request, maxForkAnswer more than it ever says at once.
+	maxForkBytes  = 64 << 10
+	maxForkAnswer = 64 << 10
+	// importWait is for the imports: minutes on a cold disk. What takes longer is stuck.
+	importWait = 5 * time.Minute
+	// forkWait is for a fork, which takes milliseconds. A zygote that takes longer has been swapped out or hangs: its launch is then
+	// faster without it.
+	forkWait = 5 * time.Second
+)
+
+// perLaunch are the variables that differ between launches of one model: they are set in the forked process, and a zygote does not see
+// them. A name that ends in '*' is a prefix. Which devices are visible is read when the first of them is opened, and a zygote
+// that has opened one does not fork.
+var perLaunch = []string{"XEBEC_*", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
+
+// zygoteSpec is all that a zygote depends on: launches whose specs are equal are forked from the same.
+type zygoteSpec struct {
+	path    string // of the interpreter
+	preload []string
+	env     []string // without perLaunch, sorted
+}
+
+// specOf returns the spec of the zygote that a launch can be forked from; false: it starts as any other. path is the program that
+// its command means.
+func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
+	words := l.Command[1:]
+	switch {
+	case len(l.Preload) == 0 || len(words) == 0:
+		return zygoteSpec{}, false
+	case words[0] == "-m":
+		if len(words) == 1 {
+			return zygoteSpec{}, false
+		}
+	case words[0] == "" || strings.HasPrefix(words[0], "-"): // the interpreter's options are for one that starts
+		return zygoteSpec{}, false
+	}
+	s := zygoteSpec{path: path, preload: slices.Clone(l.Preload)}
+	for _, entry := range l.Env {
+		if name, _, _ := strings.Cut(entry, "="); !matches(perLaunch, name) {
+			s.env = append(s.env, entry)
+		}
+	}
+	slices.SortStableFunc(s.env, func(a, b string) int { // stable: of doubles the last one wins
+		nameA, _, _ := strings.Cut(a, "=")
+		nameB, _, _ := strings.Cut(b, "=")
+		return strings.Compare(nameA, nameB)
+	})
+	return s, true
+}
+
+func (s zygoteSpec) key() string {
+	all := slices.Concat([]string{s.path}, s.preload, []string{""}, s.env) // no module's name is empty, and none of them holds a zero byte
+	return strings.Join(all, "\x00")
+}
+
+// zygote is one process that has imported modules and forks. Its goroutine is run; everyone else waits for ready first.
+type zygote struct {
+	link   *link
+	born   time.Time
+	cancel context.CancelFunc // ends it
+	// broken says that it is of no use any more, and ends it.
+	broken func(error)
+
+	// ready is closed when it can fork, or never will: err says why. in, conn and since are set before that if it can.
+	ready chan struct{}
+	err   error
+	in    *instance
+	conn  *net.UnixConn
+	since time.Time
+	words *lastWords
+
+	hurried sync.Once
+	hurry   chan struct{} // closed when somebody waits for it who is not to be quiet
+
+	turn chan struct{} // holds one value while a fork is under way
+}
+
+// forkRequest is what a zygote is asked; stdout, stderr and the descriptor to wait at go with it.
+type forkRequest struct {
+	Argv   [][]byte `json:"argv"`
+	Dir    []byte   `json:"dir"`
+	Env    [][]byte `json:"env"`
+	Marker string   `json:"marker"`
+}
+
+// forkAnswer is what a zygote says.
+type forkAnswer struct {
+	Ready bool   `json:"ready"`
+	PID   int    `json:"pid"`
+	Error string `json:"error"`
+	Stale string `json:"stale"`
+}
+
+// errStale means that the zygote has ended for what it has imported is no longer what is installed.
+var errStale = errors.New("its zygote was out of date")
+
+// run is the zygote's goroutine, from start to end, which comes with ctx at the latest. It returns why it ended.
+func (z *zygote) run(ctx context.Context, environ []string, s zygoteSpec) error {
+	err := z.start(ctx, environ, s)
+	if err != nil {
+		err = errors.New("its zygote could not be started: " + err.Error()) // not wrapped: later launches are told too
+	}
+	z.err = err
+	if err != nil {
+		z.broken(err) // before anyone can hear of it and try again
+	}
+	close(z.ready)
+	if z.in != nil {
+		if err == nil {
+			select {
+			case <-z.in.Exited():
+			case <-ctx.Done():
+			}
+		}
+		_ = z.in.Signal(false)
+		<-z.in.Exited()
+		z.conn.Close()
+	}
+	if err == nil {
+		err = fmt.Errorf("its zygote has ended (%v)%s", z.in.Exit(), z.words)
+	}
+	return err
+}
+
+// start starts the process and waits until it can fork. It imports quietly, as replicas load, until somebody is in a hurry: on a busy
+// machine an import of two seconds was seen to take 27 at the lowest priority. It has full priority before it forks.
+func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket pair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "zygote's end")
+	defer theirs.Close()
+	ours := os.NewFile(uintptr(fds[0]), "zygote")
+	conn, err := net.FileConn(ours) // of a descriptor of its own
+	ours.Close()
+	if err != nil {
+		return fmt.Errorf("socket pair: %w", err)
+	}
+	z.conn = conn.(*net.UnixConn)
+	command := append([]string{s.path, "-m", zygoteModule}, s.preload...)
+	in, err := z.link.launch(ctx, environ, s.path, containers.Launch{
+		Dir: "/", Command: command, Env: s.env, Quiet: true, Stdout: z.words, Stderr: z.words,
+	}, int(theirs.Fd()))
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	z.in = in
+	theirs.Close() // so that its end is heard
+	go func() {
+		select {
+		case <-z.hurry:
+			_ = in.Raise() // asked again below
+		case <-z.ready:
+		}
+	}()
+	answer, err := z.hear(ctx, importWait)
+	if err != nil {
+		return err
+	}
+	if !answer.Ready {
+		return errors.New("it did not say that it is ready")
+	}
+	if err := in.Raise(); err != nil {
+		return err
+	}
+	z.since = time.Now()
+	return nil
+}
+
+// hear reads one message. An error that the zygote tells is an error.
+func (z *zygote) hear(ctx context.Context, wait time.Duration) (forkAnswer, error) {
+	if err := z.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return forkAnswer{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { z.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	buf := make([]byte, maxForkAnswer)
+	n, err := z.conn.Read(buf)
+	switch {
+	case ctx.Err() != nil:
+		return forkAnswer{}, ctx.Err()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return forkAnswer{}, fmt.Errorf("it did not answer within %v", wait)
+	case err != nil: // it has hung up: how it ended says more, and its last words are complete then
+		_ = z.in.Signal(false)
+		<-z.in.Exited()
+		return forkAnswer{}, fmt.Errorf("it ended (%v)%s", z.in.Exit(), z.words)
+	}
+	var a forkAnswer
+	if err := json.Unmarshal(buf[:n], &a); err != nil {
+		return forkAnswer{}, fmt.Errorf("it did not answer in JSON: %w", err)
+	}
+	switch {
+	case a.Stale != "":
+		return a, fmt.Errorf("%w: %s", errStale, a.Stale)
+	case a.Error != "":
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+// fork starts a launch by a fork. The zygote forks, the reaper adopts what it is told to be the child, and lets it go on. Until then
+// the forked process waits at the read end of a pipe, and ends when nobody holds the other any more.
+func (z *zygote) fork(ctx context.Context, environ []string, path string, l containers.Launch) (*instance, error) {
+	in, fds, err := z.link.open(path, l)
+	if err != nil {
+		return nil, err
+	}
+	q, goOn, err := z.child(ctx, in, environ, l, fds)
+	closeAll(fds)
+	if err == nil {
+		err = z.link.ask(q, goOn)
+		unix.Close(goOn)
+	}
+	if err != nil {
+		z.link.forget(in)
+		return nil, err
+	}
+	return z.link.await(ctx, in)
+}
+
+// child forks, and returns the request to adopt the child and the descriptor that comes with it, the caller's to close.
+func (z *zygote) child(ctx context.Context, in *instance, environ []string, l containers.Launch, outputs []int) (q request, goOn int, err error) {
+	q, err = z.link.launchRequest(in, environ, l)
+	if err != nil {
+		return q, -1, err
+	}
+	body, err := json.Marshal(forkRequest{Argv: q.Argv[1:], Dir: q.Dir, Env: q.Env, Marker: q.Marker})
+	if err != nil {
+		return q, -1, err
+	}
+	if len(body) > maxForkBytes {
+		return q, -1, fmt.Errorf("command and environment take %d bytes: a zygote takes at most %d", len(body), maxForkBytes)
+	}
+	var gate [2]int
+	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {
+		return q, -1, err
+	}
+	answer, err := z.ask(ctx, body, outputs[0], outputs[1], gate[0])
+	unix.Close(gate[0])
+	if err == nil && answer.PID <= 0 {
+		err = fmt.Errorf("its zygote told process %d", answer.PID)
+	}
+	if err != nil {
+		unix.Close(gate[1])
+		return q, -1, err
+	}
+	q.Op, q.PID = opAdopt, answer.PID
+	q.Path, q.Argv, q.Dir, q.Env = nil, nil, nil, nil
+	return q, gate[1], nil
+}
+
+// ask has one request answered. A zygote that has begun a fork is waited for whatever ctx says, or its answer would be the next one's.
+// One that does not answer is ended; one that says why it could not fork goes on.
+func (z *zygote) ask(ctx context.Context, body []byte, fds ...int) (forkAnswer, error) {
+	select {
+	case z.turn <- struct{}{}:
+	case <-ctx.Done():
+		return forkAnswer{}, ctx.Err()
+	}
+	defer func() { <-z.turn }()
+	err := z.conn.SetWriteDeadline(time.Now().Add(forkWait))
+	if err == nil {
+		_, _, err = z.conn.WriteMsgUnix(body, unix.UnixRights(fds...), nil)
+	}
+	var answer forkAnswer
+	if err == nil {
+		answer, err = z.hear(context.Background(), forkWait)
+	}
+	if err != nil {
+		err = fmt.Errorf("its zygote did not fork: %w", err)
+		if answer.Error == "" {
+			z.broken(err)
+		}
+	}
+	return answer, err
+}

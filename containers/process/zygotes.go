@@ -1,0 +1,266 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+const (
+	// maxZygotes bounds the zygotes of a host: each holds its libraries' memory (50 to 500 MiB) whether or not anything is forked
+	// from it. Models with the same environment share one, and few hosts have more than a handful of environments.
+	maxZygotes = 8
+	// maxRemembered bounds what is remembered of zygotes that do not run: when they failed, and when they may be tried again.
+	maxRemembered = 64
+	// zygoteIdle is how long a zygote must have had nothing to do before it makes room for another: nine environments that take turns
+	// would otherwise have each launch wait for a zygote of its own.
+	zygoteIdle = time.Minute
+	// zygoteWait is how old a zygote is, while it imports, when launches stop waiting for it. Until then a process of its own would not be
+	// faster: it would import the same from the beginning.
+	zygoteWait = 30 * time.Second
+)
+
+// zygoteBackoff is how soon a zygote that failed is tried again, by the launch that is next to want it: a crash is tried again soon,
+// and modules that cannot be imported are seen to be repaired within minutes.
+var zygoteBackoff = containers.Backoff{First: time.Second, Max: 5 * time.Minute, Healthy: time.Minute}
+
+// zygotes are a Runtime's zygotes: at most one for each spec. It decides which there are; what one does is in zygote.go.
+type zygotes struct {
+	environ []string
+	// wait and backoff are zygoteWait and zygoteBackoff, but in tests.
+	wait    time.Duration
+	backoff containers.Backoff
+
+	mu      sync.Mutex
+	byKey   map[string]*place
+	closed  bool
+	running sync.WaitGroup // their goroutines
+}
+
+// place is what there is for one spec: a zygote, or the memory of one that failed.
+type place struct {
+	spec   zygoteSpec
+	zygote *zygote // nil: none runs
+	// wanted: launches from it are to come. users wait for it or fork from it now; used is when the last of them was done.
+	wanted bool
+	users  int
+	used   time.Time
+	// failures in a row; err is the last, and until next no other attempt is made.
+	failures int
+	err      error
+	next     time.Time
+}
+
+func newZygotes(environ []string) *zygotes {
+	return &zygotes{environ: environ, wait: zygoteWait, backoff: zygoteBackoff, byKey: map[string]*place{}}
+}
+
+// fork starts a launch by a fork of the spec's zygote, which is started if there is none.
+func (zs *zygotes) fork(ctx context.Context, k *link, s zygoteSpec, path string, l containers.Launch) (*instance, error) {
+	zs.mu.Lock()
+	p, err := zs.hold(k, s, time.Now())
+	if err != nil {
+		zs.mu.Unlock()
+		return nil, err
+	}
+	z := p.zygote
+	p.users++
+	zs.mu.Unlock()
+	defer func() {
+		zs.mu.Lock()
+		defer zs.mu.Unlock()
+		p.users--
+		p.used = time.Now()
+	}()
+	if !l.Quiet {
+		z.hurried.Do(func() { close(z.hurry) })
+	}
+	if err := zs.await(ctx, z); err != nil {
+		return nil, err
+	}
+	return z.fork(ctx, zs.environ, path, l)
+}
+
+// await returns when the zygote can fork, or says why nobody should wait for that.
+func (zs *zygotes) await(ctx context.Context, z *zygote) (err error) {
+	late := time.NewTimer(time.Until(z.born.Add(zs.wait)))
+	defer late.Stop()
+	select {
+	case <-z.ready:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-late.C:
+		err = fmt.Errorf("its zygote has been importing for %v", zs.wait)
+	}
+	select {
+	case <-z.ready: // that, whatever else
+		err = z.err
+	default:
+	}
+	return err
+}
+
+// hold returns the place of a spec with a zygote in it, which may not be ready yet. The caller holds zs.mu.
+func (zs *zygotes) hold(k *link, s zygoteSpec, now time.Time) (*place, error) {
+	if zs.closed {
+		return nil, errRuntimeClosed
+	}
+	key := s.key()
+	p := zs.byKey[key]
+	if p == nil {
+		p = &place{spec: s}
+	}
+	if p.zygote != nil && p.zygote.link != k { // its reaper is gone, and it too
+		zs.end(p, p.zygote, errors.New("its zygote has ended with its reaper"))
+	}
+	if p.zygote != nil {
+		return p, nil
+	}
+	if now.Before(p.next) {
+		return nil, fmt.Errorf("%w; the next attempt may be made in %v", p.err, p.next.Sub(now).Round(time.Second))
+	}
+	if !zs.makeRoom(now) {
+		return nil, fmt.Errorf("there are %d zygotes, and none of them has been idle for %v", maxZygotes, zygoteIdle)
+	}
+	zs.byKey[key] = p
+	p.used = now
+	zs.forget(p)
+	zs.start(k, p, now)
+	return p, nil
+}
+
+// count is how many zygotes there are. The caller holds zs.mu.
+func (zs *zygotes) count() (n int) {
+	for _, p := range zs.byKey {
+		if p.zygote != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// makeRoom ends a zygote if there are as many as there may be: the one that has been idle longest, first of those that no launch is
+// to come from. The caller holds zs.mu.
+func (zs *zygotes) makeRoom(now time.Time) bool {
+	if zs.count() < maxZygotes {
+		return true
+	}
+	var worst *place
+	for _, p := range zs.byKey {
+		if p.zygote == nil || p.users > 0 || now.Sub(p.used) < zygoteIdle {
+			continue
+		}
+		if worst == nil || worst.wanted && !p.wanted || worst.wanted == p.wanted && p.used.Before(worst.used) {
+			worst = p
+		}
+	}
+	if worst == nil {
+		return false
+	}
+	zs.end(worst, worst.zygote, nil)
+	return true
+}
+
+// forget drops the place that was used longest ago, of those without a zygote, when there are too many. The caller holds zs.mu.
+func (zs *zygotes) forget(but *place) {
+	if len(zs.byKey) <= maxRemembered {
+		return
+	}
+	var oldest *place
+	for _, p := range zs.byKey {
+		if p != but && p.zygote == nil && (oldest == nil || p.used.Before(oldest.used)) {
+			oldest = p
+		}
+	}
+	delete(zs.byKey, oldest.spec.key()) // there is one: at most maxZygotes have a zygote
+}
+
+// start starts a place's zygote. The caller holds zs.mu.
+func (zs *zygotes) start(k *link, p *place, now time.Time) {
+	ctx, cancel := context.WithCancel(context.Background())
+	z := &zygote{link: k, born: now, cancel: cancel, ready: make(chan struct{}), words: &lastWords{}, turn: make(chan struct{}, 1), hurry: make(chan struct{})}
+	z.broken = func(err error) {
+		zs.mu.Lock()
+		defer zs.mu.Unlock()
+		zs.end(p, z, err)
+	}
+	p.zygote = z
+	zs.running.Go(func() {
+		z.broken(z.run(ctx, zs.environ, p.spec))
+	})
+}
+
+// end ends a zygote, and takes it out of its place if it is still there: because of an error, which counts as a failure, or because
+// it is not needed. The caller holds zs.mu.
+func (zs *zygotes) end(p *place, z *zygote, err error) {
+	z.cancel()
+	if p.zygote != z {
+		return
+	}
+	p.zygote = nil
+	if err == nil {
+		p.failures, p.next = 0, time.Time{}
+		return
+	}
+	now := time.Now()
+	var healthy, delay time.Duration
+	select {
+	case <-z.ready:
+		if z.err == nil {
+			healthy = max(1, now.Sub(z.since))
+		}
+	default:
+	}
+	p.failures, delay = zs.backoff.After(p.failures, healthy, rand.Float64())
+	p.err, p.next = err, now.Add(delay)
+	if healthy >= zs.backoff.Healthy {
+		p.next = now // whatever it was, another will do for as long
+	}
+}
+
+// want says which zygotes are needed: those that are not there are started while there is room, those that nobody needs are ended, and
+// what is remembered of them is forgotten.
+func (zs *zygotes) want(k *link, specs []zygoteSpec) {
+	zs.mu.Lock()
+	defer zs.mu.Unlock()
+	wanted := make(map[string]bool, len(specs))
+	for _, s := range specs {
+		wanted[s.key()] = true
+	}
+	for key, p := range zs.byKey {
+		p.wanted = wanted[key]
+		if p.wanted || p.users > 0 { // one in use is ended by the next call, or makes room
+			continue
+		}
+		if p.zygote != nil {
+			zs.end(p, p.zygote, nil)
+		}
+		delete(zs.byKey, key)
+	}
+	now := time.Now()
+	for _, s := range specs {
+		if p := zs.byKey[s.key()]; (p == nil || p.zygote == nil) && zs.count() >= maxZygotes {
+			continue // the first launch makes room
+		}
+		if p, err := zs.hold(k, s, now); err == nil { // a launch will say why not
+			p.wanted = true
+		}
+	}
+}
+
+// close ends all zygotes. They are gone when running is done, for which their link may have to be closed.
+func (zs *zygotes) close() {
+	zs.mu.Lock()
+	zs.closed = true
+	for _, p := range zs.byKey {
+		if p.zygote != nil {
+			zs.end(p, p.zygote, nil)
+		}
+	}
+	zs.mu.Unlock()
+}

@@ -1,0 +1,451 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+// aged is longer than any rule about zygotes looks back.
+const aged = 2 * time.Hour
+
+// age has the only zygote have been ready, and idle, for long.
+func age(t *testing.T, r *Runtime) *zygote {
+	t.Helper()
+	z := theZygote(t, r)
+	r.zygotes.mu.Lock()
+	defer r.zygotes.mu.Unlock()
+	z.since = z.since.Add(-aged)
+	for _, p := range r.zygotes.byKey {
+		p.used = p.used.Add(-aged)
+	}
+	return z
+}
+
+// unforgiving is a Runtime that does not try a zygote again while the test runs, unless it was well for a while.
+func unforgiving(t *testing.T) *Runtime {
+	r := newRuntime(t)
+	r.zygotes.backoff = containers.Backoff{First: aged, Max: aged, Healthy: zygoteBackoff.Healthy}
+	return r
+}
+
+// run starts a launch that tells whether it is forked, and returns its output.
+func run(t *testing.T, r *Runtime, l containers.Launch) []string {
+	t.Helper()
+	out := newOutput()
+	l.Stdout, l.Stderr = out, out
+	if exit := waitExit(t, start(t, r, l)); exit.Code != 0 {
+		t.Errorf("exit %+v", exit)
+	}
+	return out.all()
+}
+
+// checkAlone checks that a launch was started as a process of its own, and that its output begins with the reason.
+func checkAlone(t *testing.T, lines []string, reasons ...string) {
+	t.Helper()
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "xebec: this replica is not forked") || lines[1] != "alone" {
+		t.Errorf("output %q: expected why it is not forked, and that it runs", lines)
+		return
+	}
+	for _, reason := range reasons {
+		if !strings.Contains(lines[0], reason) {
+			t.Errorf("reason %q: expected %q in it", lines[0], reason)
+		}
+	}
+}
+
+func checkForked(t *testing.T, lines []string) {
+	t.Helper()
+	if !slices.Equal(lines, []string{"forked"}) {
+		t.Errorf("output %q: expected it to be forked", lines)
+	}
+}
+
+func TestZygotesThatCannotBe(t *testing.T) {
+	m := newModels(t, map[string]string{
+		"tale":    tale["tale"],
+		"broken":  "import nothing_of_this_name\n",
+		"raises":  "raise RuntimeError('on the way')\n",
+		"exits":   "raise SystemExit(0)\n",
+		"ends":    "import os, sys\nprint('last words', file=sys.stderr, flush=True)\nos._exit(3)\n",
+		"thread":  "import threading\nt = threading.Thread(target=threading.Event().wait, name='worker of thread', daemon=True)\nt.start()\n",
+		"opens":   "f = open(__file__)\n",
+		"listens": "import socket\ns = socket.socket()\n",
+	})
+	r := unforgiving(t)
+	for module, reasons := range map[string][]string{
+		"no_such_module": {"import no_such_module: ModuleNotFoundError: No module named 'no_such_module'"},
+		"broken":         {"import broken: ModuleNotFoundError: No module named 'nothing_of_this_name'"},
+		"raises":         {"import raises: RuntimeError: on the way"},
+		"exits":          {"import exits: SystemExit: 0"},
+		"ends":           {"exited with code 3", "it wrote: last words"},
+		"thread":         {"1 threads (worker of thread)"},
+		"opens":          {"left " + m.dir + "/lib/opens.py open"},
+		"listens":        {"left socket:"},
+	} {
+		t.Run(module, func(t *testing.T) {
+			l := m.launch(t, []string{"tale", module}, tell, nil)
+			checkAlone(t, run(t, r, l), reasons...)
+			// The next one does not try again so soon, and says the same.
+			checkAlone(t, run(t, r, l), append(reasons, "the next attempt may be made in")...)
+			spec, _ := r.specOf(l)
+			r.zygotes.mu.Lock()
+			defer r.zygotes.mu.Unlock()
+			if p := r.zygotes.byKey[spec.key()]; p == nil || p.failures != 1 {
+				t.Errorf("place %+v: expected one failure", p)
+			}
+		})
+	}
+	t.Run("no Python", func(t *testing.T) {
+		l := m.launch(t, []string{"tale"}, "echo alone", nil)
+		l.Command[0] = "/bin/sh"
+		checkAlone(t, run(t, r, l), "could not be started", zygoteModule)
+	})
+	t.Run("too much to ask", func(t *testing.T) {
+		l := m.launch(t, []string{"tale"}, tell, nil, strings.Repeat("x", maxForkBytes))
+		checkAlone(t, run(t, r, l), "a zygote takes at most 65536")
+	})
+	if n := zygoteCount(r); n != 1 {
+		t.Errorf("%d zygotes, expected the last one", n)
+	}
+}
+
+// What asks for no zygote, or cannot be forked, starts in silence as it always did.
+func TestLaunchesWithoutZygotes(t *testing.T) {
+	m := newModels(t, tale)
+	r := newRuntime(t)
+	l := m.launch(t, nil, tell, nil)
+	if lines := run(t, r, l); !slices.Equal(lines, []string{"alone"}) {
+		t.Errorf("output %q", lines)
+	}
+	l.Preload = []string{"tale"}
+	for _, command := range [][]string{{m.python}, {m.python, "-m"}, {m.python, "-u", "model.py"}, {m.python, ""}} {
+		l.Command = command
+		if _, ok := specOf(m.python, l); ok {
+			t.Errorf("command %q is to be forked", command)
+		}
+	}
+}
+
+// A broken module that has been repaired is seen when the time of the next attempt has come.
+func TestZygoteIsTriedAgain(t *testing.T) {
+	m := newModels(t, map[string]string{"tale": "raise RuntimeError\n"})
+	r := newRuntime(t)
+	l := m.launch(t, []string{"tale"}, "print('alone')\n", nil)
+	checkAlone(t, run(t, r, l), "RuntimeError")
+	m.write(t, "lib/tale.py", tale["tale"])
+	r.zygotes.mu.Lock()
+	for _, p := range r.zygotes.byKey {
+		if wait := time.Until(p.next); wait > zygoteBackoff.First {
+			t.Errorf("the next attempt is in %v, expected %v at most", wait, zygoteBackoff.First)
+		}
+		p.next = time.Now()
+	}
+	r.zygotes.mu.Unlock()
+	if err := os.WriteFile(filepath.Join(l.Dir, "model.py"), []byte(tell), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	checkForked(t, run(t, r, l))
+}
+
+// gate is a module whose import takes until the test says so.
+const gate = "open('%s').read()\n"
+
+func gated(t *testing.T) (m models, open func()) {
+	t.Helper()
+	m = newModels(t, tale)
+	fifo := filepath.Join(m.dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.write(t, "lib/gate.py", fmt.Sprintf(gate, fifo))
+	return m, func() {
+		f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for the reader
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		f.Close()
+	}
+}
+
+func TestSlowImport(t *testing.T) {
+	m, open := gated(t)
+	r := newRuntime(t)
+	r.zygotes.wait = time.Millisecond
+	l := m.launch(t, []string{"tale", "gate"}, tell, nil)
+	checkAlone(t, run(t, r, l), "has been importing for 1ms")
+	open()
+	theZygote(t, r)
+	checkForked(t, run(t, r, l))
+}
+
+func TestLaunchWaitsForImport(t *testing.T) {
+	m, open := gated(t)
+	r := newRuntime(t)
+	l := m.launch(t, []string{"tale", "gate"}, tell, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() {
+		_, err := r.Start(ctx, l)
+		result <- err
+	}()
+	waitUntil(t, "the launch waits", func() bool { return zygoteCount(r) == 1 })
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, expected %v", err, context.Canceled)
+	}
+	out := newOutput()
+	l.Stdout, l.Stderr = out, out
+	started := make(chan error, 1)
+	go func() {
+		in, err := r.Start(t.Context(), l)
+		if err == nil {
+			<-in.Exited()
+		}
+		started <- err
+	}()
+	open()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	checkForked(t, out.all())
+}
+
+// A zygote imports quietly, until a launch waits for it that is not quiet.
+func TestImportIsQuiet(t *testing.T) {
+	m, open := gated(t)
+	r := newRuntime(t)
+	low := expected(t, r)
+	quiet := m.launch(t, []string{"gate", "tale"}, tell, newOutput())
+	r.Preload([]containers.Launch{quiet})
+	pid := func() int { // of the zygote, once it runs
+		below := descendants(reaperOf(t, r), processes())
+		if len(below) != 1 {
+			return 0
+		}
+		return below[0].pid
+	}
+	waitUntil(t, "the zygote runs", func() bool { return pid() != 0 })
+	checkNice(t, "the importing zygote", pid(), low)
+	quiet.Quiet = true
+	done := make(chan struct{}, 2)
+	for _, l := range []containers.Launch{quiet, m.launch(t, quiet.Preload, tell, newOutput())} {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			in, err := r.Start(t.Context(), l)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-in.Exited()
+		}()
+	}
+	waitUntil(t, "the zygote has been raised", func() bool {
+		return !slices.ContainsFunc(threads(pid()), func(s stat) bool { return s.nice != own(t) })
+	})
+	open()
+	<-done
+	<-done
+}
+
+// A Runtime can be closed while a zygote imports and a launch waits for it.
+func TestCloseWhileImporting(t *testing.T) {
+	m, _ := gated(t)
+	r, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := m.launch(t, []string{"gate"}, tell, newOutput())
+	result := make(chan error, 1)
+	go func() {
+		_, err := r.Start(context.Background(), l)
+		result <- err
+	}()
+	waitUntil(t, "the launch waits", func() bool { return zygoteCount(r) == 1 })
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; !errors.Is(err, errRuntimeClosed) {
+		t.Errorf("error %v, expected %v", err, errRuntimeClosed)
+	}
+	r.Preload([]containers.Launch{l})
+	if n := zygoteCount(r); n != 0 {
+		t.Errorf("%d zygotes after Close", n)
+	}
+}
+
+// Packages that were installed after the imports are not mixed with those that were there before.
+func TestStaleZygote(t *testing.T) {
+	m := newModels(t, tale)
+	r := unforgiving(t)
+	l := m.launch(t, []string{"tale"}, tell, nil)
+	checkForked(t, run(t, r, l))
+	first := age(t, r)
+	m.write(t, "lib/installed.py", "")
+	checkForked(t, run(t, r, l))
+	second := theZygote(t, r)
+	if second == first {
+		t.Error("the zygote is the same")
+	}
+	waitExit(t, first.in)
+	// Where that goes on and on, launches are not held up by it.
+	m.write(t, "lib/again.py", "")
+	checkAlone(t, run(t, r, l), "out of date", "packages have been installed")
+}
+
+// Launches that differ only in what is set for each share a zygote, and see their own.
+func TestPerLaunchVariables(t *testing.T) {
+	t.Setenv("CUDA_VISIBLE_DEVICES", "gateway's")
+	m := newModels(t, tale)
+	r := newRuntime(t)
+	base := m.launch(t, []string{"tale"}, "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'], os.environ.get('XEBEC_GPUS'), flush=True)\nos.system('echo $CUDA_VISIBLE_DEVICES')\n", nil)
+	for _, gpu := range []string{"0", "1", ""} {
+		l, want := base, []string{"gateway's None", "gateway's"}
+		if gpu != "" {
+			l.Env = append(slices.Clone(l.Env), "CUDA_VISIBLE_DEVICES="+gpu, "XEBEC_GPUS="+gpu)
+			want = []string{gpu + " " + gpu, gpu}
+		}
+		if lines := run(t, r, l); !slices.Equal(lines, want) {
+			t.Errorf("output %q, expected %q", lines, want)
+		}
+	}
+	theZygote(t, r)
+	// What an import sets stays set.
+	m.write(t, "lib/sets.py", "import os\nos.environ['SET'] = 'by import'\nos.environ['HOME'] = '/nowhere'\n")
+	l := m.launch(t, []string{"sets"}, "import os\nprint(os.environ['SET'], os.environ['HOME'])\n", nil)
+	if lines := run(t, r, l); !slices.Equal(lines, []string{"by import /nowhere"}) {
+		t.Errorf("output %q", lines)
+	}
+}
+
+// variant is a launch with an environment of its own, and so a zygote of its own.
+func (m models) variant(t *testing.T, i int) containers.Launch {
+	t.Helper()
+	l := m.launch(t, []string{"tale"}, tell, nil)
+	l.Env = append(l.Env, fmt.Sprintf("VARIANT=%d", i))
+	return l
+}
+
+func zygoteOf(r *Runtime, l containers.Launch) *zygote {
+	spec, _ := r.specOf(l)
+	r.zygotes.mu.Lock()
+	defer r.zygotes.mu.Unlock()
+	if p := r.zygotes.byKey[spec.key()]; p != nil {
+		return p.zygote
+	}
+	return nil
+}
+
+func TestOnlySoManyZygotes(t *testing.T) {
+	m := newModels(t, tale)
+	r := newRuntime(t)
+	var all []containers.Launch
+	for i := range maxZygotes {
+		all = append(all, m.variant(t, i))
+		checkForked(t, run(t, r, all[i]))
+	}
+	idle := func(i int, d time.Duration) {
+		spec, _ := r.specOf(all[i])
+		r.zygotes.mu.Lock()
+		defer r.zygotes.mu.Unlock()
+		r.zygotes.byKey[spec.key()].used = time.Now().Add(-d)
+	}
+	for i := range all {
+		idle(i, -aged) // used later than now: none is idle, however slow this machine is
+	}
+	more := m.variant(t, maxZygotes)
+	checkAlone(t, run(t, r, more), "there are 8 zygotes, and none of them has been idle for 1m0s")
+	idle(2, aged)
+	idle(5, 2*aged)
+	longest := zygoteOf(r, all[5])
+	checkForked(t, run(t, r, more))
+	waitExit(t, longest.in)
+	if zygoteOf(r, all[5]) != nil || zygoteOf(r, all[2]) == nil || zygoteCount(r) != maxZygotes {
+		t.Error("not the one that was idle longest has made room")
+	}
+	// One that launches are to come from goes last.
+	r.Preload(append([]containers.Launch{more}, all...))
+	waitUntil(t, "Preload is done", func() bool { return preloaded(r) })
+	if zygoteOf(r, all[5]) != nil || zygoteCount(r) != maxZygotes {
+		t.Error("Preload has ended one zygote for another")
+	}
+	r.zygotes.mu.Lock()
+	spec, _ := r.specOf(all[3])
+	r.zygotes.byKey[spec.key()].wanted = false
+	r.zygotes.mu.Unlock()
+	idle(2, 2*aged)
+	idle(3, aged)
+	checkForked(t, run(t, r, all[5]))
+	if zygoteOf(r, all[3]) != nil || zygoteOf(r, all[2]) == nil {
+		t.Error("one that is wanted has made room before one that is not")
+	}
+	r.Preload(nil)
+	waitUntil(t, "no zygote is left", func() bool { return zygoteCount(r) == 0 })
+}
+
+func preloaded(r *Runtime) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.preloading
+}
+
+// What is remembered of zygotes that failed is bounded.
+func TestFailuresAreForgotten(t *testing.T) {
+	zs := newZygotes(nil)
+	now := time.Now()
+	for i := range 3 * maxRemembered {
+		p := &place{spec: zygoteSpec{path: fmt.Sprint(i)}, used: now.Add(time.Duration(i) * time.Second)}
+		zs.byKey[p.spec.key()] = p
+		zs.forget(p)
+		if len(zs.byKey) > maxRemembered || zs.byKey[p.spec.key()] != p {
+			t.Fatalf("%d places, the newest is there: %t", len(zs.byKey), zs.byKey[p.spec.key()] == p)
+		}
+	}
+	for i := range 2 * maxRemembered {
+		if zs.byKey[zygoteSpec{path: fmt.Sprint(i)}.key()] != nil {
+			t.Errorf("place %d is remembered, younger ones are not", i)
+		}
+	}
+}
+
+func TestPreload(t *testing.T) {
+	m := newModels(t, tale)
+	r := unforgiving(t)
+	one, two := m.variant(t, 1), m.variant(t, 2)
+	broken := m.variant(t, 3)
+	broken.Command = []string{"/no/such/python", "model.py"}
+	plain := m.launch(t, nil, tell, nil)
+	r.Preload([]containers.Launch{plain, broken, one})
+	waitUntil(t, "there is a zygote", func() bool { return zygoteCount(r) == 1 })
+	first := theZygote(t, r)
+	r.Preload([]containers.Launch{one, one})
+	waitUntil(t, "Preload is done", func() bool { return preloaded(r) })
+	if theZygote(t, r) != first {
+		t.Error("the zygote was replaced by one of the same kind")
+	}
+	r.Preload([]containers.Launch{two})
+	waitUntil(t, "the zygote is another", func() bool { return zygoteOf(r, two) != nil })
+	waitExit(t, first.in)
+	second := theZygote(t, r)
+	checkForked(t, run(t, r, two))
+	if theZygote(t, r) != second {
+		t.Error("the launch did not use the zygote that was there")
+	}
+	// An end of its own does not keep it away: it is tried again by the next launch.
+	if err := unix.Kill(second.in.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "the zygote is gone", func() bool { return zygoteCount(r) == 0 })
+	checkAlone(t, run(t, r, two), "its zygote has ended (ended by SIGKILL")
+}

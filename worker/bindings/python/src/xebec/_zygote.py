@@ -1,0 +1,388 @@
+"""The zygote: ``python -m xebec._zygote MODULE…`` imports the modules once, and then forks a worker whenever the gateway asks for
+one. A worker that took seconds to import its libraries is there in milliseconds, and shares their memory until it writes to it.
+
+The gateway starts it with one end of a SOCK_SEQPACKET pair as descriptor 3, and every message is one JSON object: the
+zygote says {"ready": true}, or {"error": why} and ends. Then it takes requests, one at a time:
+
+    {"argv": […], "dir": …, "env": […], "marker": …}   with three descriptors: stdout, stderr, go
+    {"pid": N} | {"error": why} | {"stale": why}        the answer; a stale zygote ends
+
+argv is [FILE, …] or [-m, MODULE, …]. Texts that need not be UTF-8 (argv, dir, env) are base64, as Go writes bytes. The end of the
+socket ends the zygote. Nothing is unpickled, and no one else can ask.
+
+**Whose child the worker is.** The zygote forks twice and the process between ends at once, so the worker becomes the child of the
+subreaper that the zygote hangs on. It does nothing until a byte comes through *go*, which says that it has been adopted
+there: its limits hold, its end will be seen. An end of file instead says that nobody wants it, and it ends.
+
+**What is refused.** A forked process has only the thread that forked, and it shares open files with its parent. So a zygote
+whose imports have left files open (a GPU's among them) does not fork, nor one whose imports have started threads, with one
+exception that needs no list of names: a library that knows about forks ends its threads when one is made, as OpenBLAS
+does, whose pool numpy and scipy start when they are imported. The zygote therefore makes one fork for nothing and
+counts afterwards. The gateway then starts its workers as processes of their own.
+
+**What a worker sees** is what the script would have seen in an interpreter of its own: ``__main__``, ``sys.argv``, ``sys.path[0]``,
+directory, environment, exit codes, tracebacks. Two things differ, and cannot be helped: workers of one zygote have the same
+seed of hash(), and a module that has been imported is not looked for in the model's directory any more.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+import builtins
+import ctypes
+import gc
+import importlib
+import importlib.machinery
+import io
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+import types
+import warnings
+from typing import Any, NamedTuple, Optional
+
+from ._link import ring_module
+
+CONTROL_FD = 3
+MAX_REQUEST_BYTES = 65_536  # the gateway starts what does not fit as a process of its own
+MAX_TEXT = 4_000  # of a message, in characters
+EXIT_NOT_LAUNCHED = 2
+EXIT_ORPHANED = 1  # nobody has adopted this worker, or the one who did is gone
+SETTLE_SECONDS = 1.0  # a thread that was joined is still listed for a moment
+MARKER = b"XEBEC_LAUNCH"
+
+_PR_SET_PDEATHSIG = 1
+_CONTROL_BYTES = socket.CMSG_SPACE(3 * 4)
+
+
+class Request(NamedTuple):
+    argv: list[str]
+    dir: bytes
+    env: dict[bytes, bytes]
+    marker: bytes
+
+
+def parse(data: bytes) -> Request:
+    """Raises ValueError or KeyError for what the gateway does not send."""
+    fields = json.loads(data)
+    env = dict(base64.b64decode(entry).partition(b"=")[::2] for entry in fields["env"])
+    argv = [os.fsdecode(base64.b64decode(word)) for word in fields["argv"]]
+    if not argv or argv == ["-m"]:
+        raise ValueError("names nothing to run")
+    return Request(argv, base64.b64decode(fields["dir"]), env, fields["marker"].encode())
+
+
+def main() -> None:
+    sock = _control()
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # where this process was started; a worker puts its model's in this place
+    zygote = Zygote(sock)
+    try:
+        before = descriptors()
+        load(sys.argv[1:])
+        why = opened(before) or lasting_threads()
+    except Unfit as e:
+        why = str(e)
+    if why:
+        zygote.say(error=why)
+        raise SystemExit(1)
+    argv = zygote.serve()
+    if argv:
+        run(argv)
+
+
+def _control() -> socket.socket:
+    try:
+        sock = socket.socket(fileno=CONTROL_FD)
+    except OSError:
+        print("xebec: a zygote is started by the gateway, for models whose xebec.yaml has `preload`", file=sys.stderr)
+        raise SystemExit(EXIT_NOT_LAUNCHED) from None
+    sock.set_inheritable(False)
+    return sock
+
+
+class Unfit(Exception):
+    """This process cannot be a zygote; the text says why."""
+
+
+def load(modules: list[str]) -> None:
+    """Imports what models list, and what the binding itself imports when it serves."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except BaseException as e:  # SystemExit too: a module that ends its process must not end this one in silence
+            raise Unfit(f"import {name}: {type(e).__name__}: {e}"[:MAX_TEXT]) from e
+    ring_module()
+    if "numpy" in sys.modules:
+        importlib.import_module("xebec._arrays")
+
+
+def descriptors() -> dict[int, str]:
+    """What is open, but for the listing itself."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink("/proc/self/fd/" + name)
+        except OSError:
+            pass  # the listing's own, closed by now
+    return found
+
+
+def opened(before: dict[int, str]) -> Optional[str]:
+    """Says which files the imports have left open. Workers would share a file's position, and a GPU's context cannot be forked
+    at all; to close them would leave the library with a number that soon names another file."""
+    new = [target for fd, target in descriptors().items() if before.get(fd) != target]
+    if not new:
+        return None
+    gpu = any(target.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri")) for target in new)
+    why = "a GPU that has been opened cannot be used by forked processes" if gpu else "forked processes would share it"
+    return f"the imports have left {new[0]} open ({len(new)} in all): {why}. Import the module that does so in the model, not in `preload`"
+
+
+def tasks() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def lasting_threads() -> Optional[str]:
+    """Says that the imports have started threads which do not end for a fork."""
+    if tasks() == 1:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 warns of what is being found out here
+        pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    end = time.monotonic() + SETTLE_SECONDS
+    while tasks() > 1 and time.monotonic() < end:
+        time.sleep(0.001)
+    left = tasks() - 1
+    if not left:
+        return None
+    names = [t.name for t in threading.enumerate() if t is not threading.current_thread()]
+    which = f" ({', '.join(names)})" if names else ""
+    return f"the imports have started {left} threads{which}, which forked processes would be without. Import the module that does so in the model, not in `preload`"
+
+
+class Zygote:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._reaper = os.getppid()
+        self._env = dict(os.environb)  # as it was before the imports
+        self._libc = ctypes.CDLL(None)
+        self._arguments, self._environment = strings_of_this_process()
+        self._places: dict[str, int] = {}
+
+    def say(self, **fields: Any) -> None:
+        self._sock.send(json.dumps(fields).encode())
+
+    def serve(self) -> Optional[list[str]]:
+        """Says that it is ready, and forks until the gateway hangs up. Returns a second time in each worker, with what it is to run."""
+        self._places = module_directories()
+        gc.collect()
+        gc.freeze()  # a collection in a worker does not write to, and so copy, what was here before it
+        self._flush()
+        self.say(ready=True)
+        while True:
+            data, control, flags, _ = self._sock.recvmsg(MAX_REQUEST_BYTES, _CONTROL_BYTES, socket.MSG_CMSG_CLOEXEC)
+            fds = array.array("i")
+            for level, kind, raw in control:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
+            if not data:
+                return None
+            try:
+                if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(fds) != 3:
+                    raise ValueError(f"has more than {MAX_REQUEST_BYTES} bytes, or {len(fds)} descriptors in place of 3")
+                request = parse(data)
+            except (ValueError, KeyError, TypeError, AttributeError) as e:
+                self.say(error=f"a request that {e!r}"[:MAX_TEXT])
+                return None
+            if module_directories() != self._places:
+                self.say(stale="packages have been installed or removed since it was started")
+                return None
+            if self._fork(request, fds):
+                return request.argv
+            for fd in fds:
+                os.close(fd)
+
+    def _flush(self) -> None:
+        """What is left in a buffer would be written by every worker."""
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):
+                pass  # closed, or replaced, by an import
+        self._libc.fflush(None)
+
+    def _fork(self, request: Request, fds: array.array[int]) -> bool:
+        """True in the worker, when it has been adopted. What goes wrong before that, the worker says through a pipe."""
+        reader, writer = os.pipe()
+        try:
+            between = os.fork()
+        except OSError as e:
+            os.close(reader)
+            os.close(writer)
+            self.say(error=f"fork: {e.strerror}")
+            return False
+        if between:
+            os.close(writer)
+            with open(reader, "rb") as pipe:
+                said = pipe.read(MAX_REQUEST_BYTES)  # to its end: the worker has closed it, or both are gone
+            os.waitpid(between, 0)
+            self._sock.send(said or b'{"error": "the forked process ended at once"}')
+            return False
+        try:
+            self._rename(request)  # first of all: whoever is marked as the zygote's ends with it
+            if os.fork():
+                os._exit(0)
+            self._sock.close()
+            os.close(reader)
+            self._become(request, fds)
+            said = json.dumps({"pid": os.getpid()}).encode()
+        except BaseException as e:
+            os.write(writer, json.dumps({"error": f"{type(e).__name__}: {e}"[:MAX_TEXT]}).encode())
+            os._exit(1)
+        os.write(writer, said)
+        os.close(writer)
+        self._await_adoption(fds[2])
+        reseed()
+        return True
+
+    def _rename(self, request: Request) -> None:
+        """Writes the worker's marker over the zygote's where the kernel shows a process's first environment, and its command where
+        it shows that: strays are told by the one, people read the other."""
+        start, size = self._environment
+        shown = b"\0" + ctypes.string_at(start, size)
+        at = shown.find(b"\0" + MARKER + b"=")
+        end = shown.find(b"\0", at + 1)
+        entry = MARKER + b"=" + request.marker
+        if at < 0 or end - at - 1 != len(entry):
+            raise ValueError(f"this process was not started with a {MARKER.decode()} of the length of {request.marker!r}")
+        ctypes.memmove(start + at, entry, len(entry))
+        start, size = self._arguments
+        words = [sys.executable, *request.argv]
+        shown = b"\0".join(os.fsencode(word) for word in words)[: size - 1]
+        ctypes.memmove(start, shown.ljust(size, b"\0"), size)
+
+    def _become(self, request: Request, fds: array.array[int]) -> None:
+        os.setsid()
+        os.dup2(fds[0], 1)
+        os.dup2(fds[1], 2)
+        os.chdir(request.dir)
+        for name in self._env.keys() - request.env.keys():
+            os.environb.pop(name, None)
+        for name, value in request.env.items():
+            if self._env.get(name) != value:  # else it is what the imports have made of it
+                os.environb[name] = value
+
+    def _await_adoption(self, go: int) -> None:
+        if not os.read(go, 1):
+            os._exit(EXIT_ORPHANED)
+        for fd in descriptors():
+            if fd > 2:
+                os.close(fd)
+        # Not earlier: the process between was the parent, and its end would have been sent. Not unchecked: the reaper may be gone.
+        if self._libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0) or os.getppid() != self._reaper:
+            os._exit(EXIT_ORPHANED)
+
+
+def strings_of_this_process() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where the arguments and the environment lie that this process was started with: address and length of each."""
+    with open("/proc/self/stat", "rb") as f:
+        fields = f.read().rpartition(b")")[2].split()
+    arg_start, arg_end, env_start, env_end = map(int, fields[45:49])
+    return (arg_start, arg_end - arg_start), (env_start, env_end - env_start)
+
+
+def module_directories() -> dict[str, int]:
+    """When each directory that modules come from was last changed: a package that is installed or removed changes its own."""
+    found = {}
+    for place in sys.path:
+        try:
+            found[place] = os.stat(place).st_mtime_ns
+        except OSError:
+            pass  # not every entry is there
+    return found
+
+
+def reseed() -> None:
+    """Gives generators that would go on from where the zygote stood numbers of their own. Python's random does so itself."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.seed()
+
+
+def run(argv: list[str]) -> None:
+    """Runs ``[FILE, …]`` or ``[-m, MODULE, …]`` as ``python`` would, in this process. What the model raises is the interpreter's
+    to deal with, as it is there; only that the traceback begins in the model."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[:] = [sys.executable, *argv]
+    try:
+        _run(argv, main)
+    except BaseException:
+        hook = sys.excepthook  # the model's own, if it has set one
+
+        def excepthook(kind: type[BaseException], error: BaseException, trace: Optional[types.TracebackType]) -> None:
+            own = frames_of_model(trace)
+            hook(kind, error.with_traceback(own), own)
+
+        sys.excepthook = excepthook
+        raise
+
+
+def _run(argv: list[str], main: types.ModuleType) -> None:
+    if argv[0] == "-m":
+        sys.argv[:] = ["-m", *argv[2:]]
+        _put_first(os.getcwd())
+        runpy._run_module_as_main(argv[1])  # type: ignore[attr-defined]  # what `python -m` itself calls
+        return
+    sys.argv[:] = argv
+    path = os.path.join(os.getcwd(), argv[0])
+    if pkgutil.get_importer(path) is not None:  # a directory, or an archive, with a __main__.py
+        sys.path.insert(0, os.path.abspath(path))
+        runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
+        return
+    _put_first(os.path.dirname(os.path.realpath(path)))
+    try:
+        with io.open_code(path) as f:
+            code = pkgutil.read_code(f)
+        if code is None:  # not compiled
+            with io.open_code(path) as f:
+                source = f.read()
+    except OSError as e:
+        print(f"{sys.executable}: can't open file {path!r}: [Errno {e.errno}] {e.strerror}", file=sys.stderr)
+        raise SystemExit(2) from None
+    main.__dict__.update(__file__=path, __cached__=None, __loader__=importlib.machinery.SourceFileLoader("__main__", path))
+    exec(code or compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def frames_of_model(trace: Optional[types.TracebackType]) -> Optional[types.TracebackType]:
+    """What comes after this module's own frames."""
+    own = trace
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == __file__:
+            own = trace.tb_next
+        trace = trace.tb_next
+    return own
+
+
+def _put_first(place: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, place)
+
+
+if __name__ == "__main__":
+    main()
