@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# need.sh go|cc|python|spin|redis: succeeds silently when the tool is there, else says what is missing and how to get it.
+# need.sh go|cc|python|spin|redis|docker: succeeds silently when the tool is there, else says what is missing and how to get it.
 # `need.sh python` prints the interpreter that it chose.
 set -euo pipefail
 
@@ -12,7 +12,7 @@ missing() {
 	exit 1
 }
 
-case "${1:?usage: need.sh go|cc|python|spin|redis}" in
+case "${1:?usage: need.sh go|cc|python|spin|redis|docker}" in
 go)
 	go=${GO:-go}
 	command -v "$go" >/dev/null ||
@@ -55,7 +55,12 @@ redis)
 		missing "redis-server 5 or newer is needed: the Go tests start it, kill it and start it again." \
 			"Debian, Ubuntu: apt-get install redis-server. Fedora: dnf install redis. Elsewhere: https://redis.io. It need not run."
 	;;
+docker)
+	command -v dockerd >/dev/null && command -v docker >/dev/null && command -v debootstrap >/dev/null ||
+		missing "dockerd and docker (20.10 or newer) and debootstrap are needed: the Go tests run replicas in containers of an engine of their own." \
+			"Debian, Ubuntu: apt-get install docker.io debootstrap (and docker-cli, where there is one). It need not run."
+	;;
 *)
-	missing "need.sh knows go, cc, python, spin and redis, not '$1'." "See .ci/need.sh."
+	missing "need.sh knows go, cc, python, spin, redis and docker, not '$1'." "See .ci/need.sh."
 	;;
 esac

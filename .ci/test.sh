@@ -33,6 +33,29 @@ redis_server() {
 	.ci/need.sh redis
 }
 
+# A Docker engine of the tests' own, and the ready-made images on it. An engine that is named in XEBEC_TEST_DOCKER is used as it is.
+# Where none can be had, the summary says what was not tested.
+engine='' untested=''
+docker_engine() {
+	if [[ -z ${XEBEC_TEST_DOCKER:-} ]]; then
+		.ci/need.sh docker || { no_docker 'no dockerd, docker or debootstrap'; return 0; }
+		engine=$(mktemp -d /tmp/xdk.XXXXXX)
+		XEBEC_TEST_DOCKER=$(.ci/docker.sh start "$engine") || { no_docker 'dockerd does not run here'; return 0; }
+		export XEBEC_TEST_DOCKER
+	elif [[ $XEBEC_TEST_DOCKER == none ]]; then
+		no_docker 'XEBEC_TEST_DOCKER=none'
+		return 0
+	fi
+	DOCKER_HOST=$XEBEC_TEST_DOCKER containers/images/build.sh --base debootstrap --tag test && export XEBEC_TEST_IMAGES=test
+}
+no_docker() {
+	export XEBEC_TEST_DOCKER=none
+	untested="replicas in containers were NOT TESTED: no Docker engine ($1)"
+	echo "==> $untested" >&2
+}
+stop_engine() { [[ -z $engine ]] || .ci/docker.sh stop "$engine"; }
+trap stop_engine EXIT
+
 # The import rules first: they take a second and explain most surprises.
 architecture() { "$go" test -count=1 . ; }
 
@@ -70,7 +93,7 @@ doorbell() {
 	.ci/need.sh spin && .ci/need.sh cc && shm/model.sh
 }
 
-all=(prepare architecture go-race allocations python-binding demo doorbell-model)
+all=(prepare architecture docker go-race allocations python-binding demo doorbell-model)
 for name in "${only[@]}"; do
 	if [[ " ${all[*]} " != *" $name "* ]]; then
 		echo "error: there is no stage '$name'; the stages: ${all[*]}" >&2
@@ -80,6 +103,7 @@ done
 
 stage prepare prepare
 stage architecture architecture
+stage docker docker_engine
 stage go-race go_race
 stage allocations allocations
 stage python-binding python_binding
@@ -91,5 +115,6 @@ echo 'Summary'
 for i in "${!stages[@]}"; do
 	printf '  %-16s %s\n' "${stages[i]}" "${results[i]}"
 done
+if [[ -n $untested ]]; then printf '\n  !!!  %s  !!!\n\n' "$untested"; fi
 if ((failed)); then echo 'make test: FAILED'; else echo 'make test: ok'; fi
 exit $failed

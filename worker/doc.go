@@ -5,6 +5,14 @@
 // shared memory and becomes a [Replica]. The protocol is api/spec/worker.md; the codec is package wire; segments, rings and
 // slabs are package shm.
 //
+// # Doors
+//
+// The main socket takes the gateway's own user only. A worker in a container is another user, in another name space, and should
+// see nothing of the gateway but what is its own. [Hub.ExpectAtDoor] makes a door: a socket for one launch, of mode 0666 in a
+// directory of mode 0700, so that only who can enter the directory, or has the socket mounted, reaches it. Whoever comes is greeted, whatever its
+// user, one after the other; the launch's token is good there alone, and the first HELLO that shows it closes the door and removes
+// it. So does Forget, and Close; what a gateway that was killed has left goes when the next one listens. At most 256 are open.
+//
 // # What a replica promises
 //
 // [Replica.Send] never blocks and never waits for the worker: it finds room in the slabs, writes the batch there once, puts

@@ -23,3 +23,6 @@ func (r *Replica) AsideOverdue() { r.asideOverdue() }
 
 // MaxDetailBytes bounds a worker's text.
 const MaxDetailBytes = maxDetailBytes
+
+// MaxDoors bounds the doors that are open at once.
+const MaxDoors = maxDoors

@@ -26,6 +26,10 @@ var (
 // starting at once is all that is expected.
 const maxPendingHandshakes = 256
 
+// acceptPause is waited when a connection cannot be accepted, most likely for want of descriptors: what frees one is somebody
+// else's close, so it does not spin meanwhile.
+const acceptPause = 50 * time.Millisecond
+
 // DefaultMaxSegmentBytes bounds a segment: sixteen of the largest request bodies.
 const DefaultMaxSegmentBytes = 1 << 30
 
@@ -42,6 +46,10 @@ const (
 type Config struct {
 	// Socket is the path to listen on; the file is made with mode 0600 and removed on Close.
 	Socket string
+	// Doors is a directory for the sockets of workers that run in containers ([Hub.ExpectAtDoor]): made with mode 0700, and this
+	// hub's alone, as Socket is. Its path should be short, for 11 bytes are added and a socket's path has 107 at most. Empty:
+	// there are none.
+	Doors string
 	// Now reads the gateway's monotonic clock.
 	Now func() api.Nanos
 	// Poller defaults to NetpollPoller.
@@ -86,6 +94,7 @@ type Hub struct {
 
 	mu       sync.Mutex
 	expected map[string]Expectation
+	doors    map[string]*door // by token, those that are open
 	live     map[*Replica]struct{}
 	greeting map[*net.UnixConn]struct{}
 	closed   bool
@@ -119,7 +128,11 @@ func Listen(cfg Config) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for workers at %s: %w; --data-dir chooses another directory", cfg.Socket, err)
 	}
-	h := &Hub{cfg: cfg, ln: ln, expected: map[string]Expectation{}, live: map[*Replica]struct{}{}, greeting: map[*net.UnixConn]struct{}{}, shaking: make(chan struct{}, maxPendingHandshakes)}
+	if err := openDoors(cfg.Doors); err != nil { // now that no other gateway has them
+		_ = ln.Close()
+		return nil, err
+	}
+	h := &Hub{cfg: cfg, ln: ln, expected: map[string]Expectation{}, doors: map[string]*door{}, live: map[*Replica]struct{}{}, greeting: map[*net.UnixConn]struct{}{}, shaking: make(chan struct{}, maxPendingHandshakes)}
 	h.wg.Add(1)
 	go h.accept()
 	return h, nil
@@ -127,25 +140,42 @@ func Listen(cfg Config) (*Hub, error) {
 
 // Expect makes a one-time token for a worker that is about to be launched, and returns the environment that tells it.
 func (h *Hub) Expect(e Expectation) (token string, env []string) {
-	var b [24]byte
-	rand.Read(b[:]) // never fails since Go 1.24
-	token = hex.EncodeToString(b[:])
+	token = newToken()
 	h.mu.Lock()
 	h.expected[token] = e
 	h.mu.Unlock()
-	return token, []string{
-		"XEBEC_SOCKET=" + h.cfg.Socket, "XEBEC_TOKEN=" + token,
-		"XEBEC_MODEL=" + e.Model.Name, "XEBEC_VERSION=" + e.Model.Version,
-	}
+	return token, launchEnv(h.cfg.Socket, token, e.Model)
 }
 
-// Forget withdraws a token whose worker ended before it connected. It reports whether the token was still unused.
+func newToken() string {
+	var b [24]byte
+	rand.Read(b[:]) // never fails since Go 1.24
+	return hex.EncodeToString(b[:])
+}
+
+func launchEnv(socket, token string, model api.ModelID) []string {
+	return []string{"XEBEC_SOCKET=" + socket, "XEBEC_TOKEN=" + token, "XEBEC_MODEL=" + model.Name, "XEBEC_VERSION=" + model.Version}
+}
+
+// Forget withdraws a token whose worker ended before it connected, and closes its door if it has one. It reports whether the
+// token was still unused.
 func (h *Hub) Forget(token string) bool {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	_, unused := h.expected[token]
-	delete(h.expected, token)
+	d := h.spendLocked(token)
+	h.mu.Unlock()
+	if d != nil {
+		d.close()
+	}
 	return unused
+}
+
+// spendLocked takes a token out of use and returns its door, which the caller closes when it has let go of h.mu; nil without one.
+func (h *Hub) spendLocked(token string) *door {
+	d := h.doors[token]
+	delete(h.expected, token)
+	delete(h.doors, token)
+	return d
 }
 
 // Close stops accepting, ends every connection and waits until all are gone.
@@ -159,8 +189,13 @@ func (h *Hub) Close() error {
 	for c := range h.greeting {
 		c.Close()
 	}
+	doors := h.doors
+	h.doors = map[string]*door{}
 	h.mu.Unlock()
 	err := h.ln.Close()
+	for _, d := range doors {
+		d.close()
+	}
 	for _, r := range live {
 		r.Kill("the gateway is shutting down")
 	}
@@ -176,8 +211,7 @@ func (h *Hub) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// Out of descriptors, most likely: what frees one is somebody else's close, so do not spin meanwhile.
-			timer := time.NewTimer(50 * time.Millisecond)
+			timer := time.NewTimer(acceptPause)
 			<-timer.C
 			continue
 		}
@@ -194,21 +228,26 @@ func (h *Hub) accept() {
 		h.wg.Add(1)
 		go func() {
 			defer h.wg.Done()
-			h.track(c, true)
-			said := sync.OnceFunc(func() { <-h.shaking })
-			r, refusal := h.greet(c, said)
-			h.track(c, false)
-			said()
-			if refusal != nil {
-				c.SetWriteDeadline(time.Now().Add(time.Second))
-				_, _ = c.Write(refusal.Append(nil)) // it is going away in any case
-				c.Close()
-				return
-			}
-			if r != nil {
-				r.run()
-			}
+			h.receive(c, nil, sync.OnceFunc(func() { <-h.shaking }))
 		}()
+	}
+}
+
+// receive greets a connection that came to a door, or to the main socket where d is nil, and serves it until it ends if its worker
+// is welcome. It calls said when HELLO is in, or never will be.
+func (h *Hub) receive(c *net.UnixConn, d *door, said func()) {
+	h.track(c, true)
+	r, refusal := h.greet(c, d, said)
+	h.track(c, false)
+	said()
+	if refusal != nil {
+		c.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = c.Write(refusal.Append(nil)) // it is going away in any case
+		c.Close()
+		return
+	}
+	if r != nil {
+		r.run()
 	}
 }
 
@@ -228,7 +267,7 @@ func (h *Hub) track(c *net.UnixConn, on bool) {
 
 // greet takes a new connection through HELLO, WELCOME and SEGMENTS, and calls said when HELLO is in. It returns the replica, or
 // what to refuse it with.
-func (h *Hub) greet(c *net.UnixConn, said func()) (*Replica, *wire.Refused) {
+func (h *Hub) greet(c *net.UnixConn, d *door, said func()) (*Replica, *wire.Refused) {
 	c.SetDeadline(time.Now().Add(helloTimeout))
 	var p wire.Parser
 	typ, payload, err := readFrame(c, &p)
@@ -248,8 +287,9 @@ func (h *Hub) greet(c *net.UnixConn, said func()) (*Replica, *wire.Refused) {
 	}
 	h.mu.Lock()
 	e, ok := h.expected[hello.Token]
+	ok = ok && h.doors[hello.Token] == d // a token is good where it was given out for
 	if ok && !h.closed {
-		delete(h.expected, hello.Token)
+		h.spendLocked(hello.Token)
 	}
 	closed := h.closed
 	h.mu.Unlock()
@@ -260,6 +300,9 @@ func (h *Hub) greet(c *net.UnixConn, said func()) (*Replica, *wire.Refused) {
 		return nil, &wire.Refused{Code: wire.RefusedToken, Text: "the token is unknown or was used before"}
 	}
 
+	if d != nil {
+		d.close() // it has served its purpose
+	}
 	r := newReplica(h, e, hello, c)
 	if refusal := h.entitled(e, hello); refusal != nil {
 		r.abandon("refused: "+refusal.Text, false)

@@ -120,6 +120,18 @@ func Expect(hub *worker.Hub, e worker.Expectation) *Launch {
 	return l
 }
 
+// ExpectAtDoor is [Expect] for a worker that comes through a door of its own.
+func ExpectAtDoor(tb testing.TB, hub *worker.Hub, e worker.Expectation) *Launch {
+	tb.Helper()
+	l := &Launch{Signature: e.Signature, Events: newRecorder()}
+	e.Replica, e.Model, e.BatchHint, e.Events = 1, Model, 8, l.Events
+	var err error
+	if l.Token, l.Env, err = hub.ExpectAtDoor(e); err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
 // Session is one replica and the accounts of what it was sent. It is used by one goroutine.
 type Session struct {
 	TB TB

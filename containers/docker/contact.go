@@ -1,0 +1,99 @@
+package docker
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"go.uber.org/zap"
+)
+
+// sweepWithin bounds the removal of orphans at one contact: what is left then goes at the next.
+const sweepWithin = time.Minute
+
+// isGone says whether an error means that a container is not there, or is just being removed.
+func isGone(err error) bool {
+	return cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "removal of container")
+}
+
+// contact makes sure that the engine answers, and, when it is heard of for the first time or again, that containers which nobody
+// wants are gone.
+func (r *Runtime) contact(ctx context.Context) error {
+	if r.elsewhere != nil {
+		return r.elsewhere
+	}
+	select {
+	case r.contacting <- struct{}{}:
+		defer func() { <-r.contacting }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	r.mu.Lock()
+	fresh := r.fresh
+	r.fresh = true // what fails from here on takes it back
+	r.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	call, done := context.WithTimeout(ctx, callWithin)
+	defer done()
+	if _, err := r.engine.Ping(call, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+		r.lostContact()
+		return r.unreachable(err)
+	}
+	if err := r.sweep(ctx); err != nil { // replicas can start all the same
+		r.lostContact()
+		r.log.Warn("containers that nobody wants may be left", zap.String("engine", r.host), zap.Error(err))
+	}
+	return ctx.Err()
+}
+
+// lostContact has the next contact look anew.
+func (r *Runtime) lostContact() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fresh = false
+}
+
+// Sweep removes containers that gateways which are gone have left behind, this one's own earlier lives above all. Start does it
+// at its first contact; a gateway that may start no container for long calls Sweep. It says so when the engine is not there.
+func (r *Runtime) Sweep(ctx context.Context) error { return r.contact(ctx) }
+
+// sweep removes the containers that have our labels and nobody who wants them. Others it does not touch.
+func (r *Runtime) sweep(ctx context.Context) error {
+	ctx, done := context.WithTimeout(ctx, sweepWithin)
+	defer done()
+	list, err := r.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelGateway)})
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, c := range list.Items {
+		o, ours := ownerOf(c.Labels)
+		ended := c.State == container.StateExited || c.State == container.StateDead
+		if !ours || r.knows(c.Names) || !r.me.abandoned(o, ended, startOf) {
+			continue
+		}
+		if err := r.remove(ctx, c.ID); err != nil {
+			failed = err
+			continue
+		}
+		r.log.Info("removed a container that its gateway had left behind", zap.String("container", strings.Join(c.Names, " ")), zap.String("model", c.Labels[labelModel]),
+			zap.String("gateway", o.id), zap.Int("gateway_pid", o.pid))
+	}
+	return failed
+}
+
+func (r *Runtime) knows(names []string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range names {
+		if _, ok := r.known[strings.TrimPrefix(name, "/")]; ok {
+			return true
+		}
+	}
+	return false
+}

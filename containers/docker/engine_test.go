@@ -1,0 +1,190 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/moby/moby/client"
+
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/worker/workertest"
+)
+
+// envPart has the test binary play a gateway that is killed.
+const envPart = "XEBEC_DOCKER_TEST_PART"
+
+// play starts a container and says its name; it is then killed.
+func play(string) int {
+	r, err := New(Config{Host: os.Getenv("PART_HOST"), Owner: "victim"})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	in, err := r.Start(context.Background(), containers.Launch{Replica: 1, Command: []string{"/stray", "deaf"}, Image: os.Getenv("PART_IMAGE"), Env: []string{"XEBEC_SOCKET=" + os.Getenv("PART_SOCKET")}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println(in.(*instance).name)
+	<-in.Exited()
+	return 0
+}
+
+// listen makes a socket at which nobody answers.
+func listen(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return path
+}
+
+// ownEngine is an engine that a test may kill, and its directory.
+func ownEngine(t *testing.T, flags ...string) (host, dir string) {
+	t.Helper()
+	needEngine(t)
+	host, stop, err := startEngine(flags...)
+	if err != nil {
+		if os.Getenv(envEngine) != "" && os.Getuid() != 0 { // somebody else's engine is used, and it is not to be killed
+			t.Skipf("no engine that may be killed: %v", err)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return host, filepath.Dir(strings.TrimPrefix(host, "unix://"))
+}
+
+// An engine that is killed takes no replica's connection with it. While it is away a replica serves on, and what is started fails with
+// the engine's name; when it is back it has ended the replicas, which is said, and new ones start.
+func TestEngineKilled(t *testing.T) {
+	host, dir := ownEngine(t, "--init-path=/no/such/docker-init")
+	g := newRig(t, host)
+	in := g.start([]string{"/worker"}, nil)
+	s := workertest.NewSession(t, in.worker)
+	s.WantTexts(s.Send(workertest.Texts("before")...), "before")
+	dies := g.start([]string{"/stray", "deaf"}, nil)
+	dies.wantOutput(t, "deaf")
+	info, err := g.engine.ContainerInspect(t.Context(), in.id, client.ContainerInspectOptions{})
+	if err != nil || info.Container.HostConfig.Init == nil || *info.Container.HostConfig.Init {
+		t.Errorf("an init that the engine does not have is in front (%v)", err)
+	}
+
+	kill(t, host)
+	s.WantTexts(s.Send(workertest.Texts("without", "the engine")...), "without", "the engine")
+	l, _ := g.launch([]string{"/worker"}, nil)
+	if _, err := g.r.Start(t.Context(), l); err == nil || !strings.Contains(err.Error(), host) {
+		t.Errorf("started without an engine: %v", err)
+	}
+	select {
+	case <-in.Exited():
+		t.Errorf("said to have ended while it serves: %+v", in.Exit())
+	default:
+	}
+	if err := dies.Signal(false); err != nil { // the kernel is asked
+		t.Errorf("kill while the engine is away: %v", err)
+	}
+	if exit := dies.wantExit(t); !strings.Contains(exit.String(), host+" went away while it ran, and it has ended since") {
+		t.Errorf("%+v", exit)
+	}
+
+	if _, err := engineIn(dir, "--init-path=/no/such/docker-init"); err != nil {
+		t.Fatal(err)
+	}
+	exit := in.wantExit(t)
+	if !strings.Contains(exit.String(), "the Docker engine at "+host+" went away while it ran") {
+		t.Errorf("%+v", exit)
+	}
+	s.End()
+	again := g.start([]string{"/worker"}, nil)
+	r := workertest.NewSession(t, again.worker)
+	r.WantTexts(r.Send(workertest.Texts("after")...), "after")
+	if left := g.containers(labelGateway); len(left) != 1 {
+		t.Errorf("containers: %v, expected the new one", left)
+	}
+	again.Signal(false)
+	again.wantExit(t)
+	r.End()
+}
+
+// With live-restore, containers outlive their engine: the replica goes on, its output too, and the kill that could not be sent is.
+func TestEngineReplaced(t *testing.T) {
+	host, dir := ownEngine(t, "--live-restore")
+	g := newRig(t, host)
+	in := g.start([]string{"/worker"}, nil)
+	s := workertest.NewSession(t, in.worker)
+	counts := g.start([]string{"/stray", "count"}, nil)
+	counts.wantOutput(t, "count 3\n")
+	kill(t, host)
+	s.WantTexts(s.Send(workertest.Texts("without")...), "without")
+	if _, err := engineIn(dir, "--live-restore"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the news that the engine was away", func() bool { return strings.Contains(counts.err.String(), "was away") })
+	seen := len(counts.out.String())
+	until(t, "output after the engine's return", func() bool { return len(counts.out.String()) > seen })
+	s.WantTexts(s.Send(workertest.Texts("after")...), "after")
+	for _, i := range []*started{in, counts} {
+		if err := i.Signal(false); err != nil {
+			t.Error(err)
+		}
+		if exit := i.wantExit(t); exit.Signal != int(syscall.SIGKILL) {
+			t.Errorf("%+v", exit)
+		}
+	}
+	s.End()
+}
+
+// A Runtime that is closed while the engine is away ends its replicas all the same.
+func TestCloseWithoutEngine(t *testing.T) {
+	host, dir := ownEngine(t)
+	g := newRig(t, host)
+	r := g.r
+	in := g.start([]string{"/stray", "deaf"}, nil)
+	in.wantOutput(t, "deaf")
+	kill(t, host)
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if exit := in.wantExit(t); !strings.Contains(exit.String(), "went away") {
+		t.Errorf("%+v", exit)
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", in.PID())); err == nil {
+		t.Error("its process still runs")
+	}
+	if _, err := engineIn(dir); err != nil {
+		t.Fatal(err)
+	}
+	next := g.runtime("the next gateway")
+	if err := next.Sweep(t.Context()); err != nil { // this process lives, and its name is another's: nothing is touched
+		t.Fatal(err)
+	}
+	mine := g.runtime(t.Name())
+	if err := mine.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := g.containers(labelGateway); len(left) != 0 {
+		t.Errorf("containers are left: %v", left)
+	}
+}
+
+// kill ends an engine without a word, its containerd with it.
+func kill(t *testing.T, host string) {
+	t.Helper()
+	pid := enginePID(t, host)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the engine's end", func() bool {
+		_, lives := startOf(pid)
+		return !lives
+	})
+}

@@ -1,0 +1,65 @@
+package docker
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+// LaunchError says why a replica cannot be started until a person has changed something.
+type LaunchError struct {
+	// Message says what is wrong, where, and what to do.
+	Message string
+	Err     error
+}
+
+func (e *LaunchError) Error() string { return e.Message }
+func (e *LaunchError) Unwrap() error { return e.Err }
+
+// Permanent implements [containers.Permanent].
+func (e *LaunchError) Permanent() bool { return true }
+
+var _ containers.Permanent = (*LaunchError)(nil)
+
+func launchErrorf(cause error, format string, args ...any) *LaunchError {
+	return &LaunchError{Message: fmt.Sprintf(format, args...), Err: cause}
+}
+
+var errClosed = errors.New("containers can no longer be started: the gateway is stopping")
+
+// said is what the engine answered, without what every answer begins with.
+func said(err error) string {
+	return strings.TrimPrefix(err.Error(), "Error response from daemon: ")
+}
+
+// unreachable is an error of the engine's connection, in words that say what to do. It may go away.
+func (r *Runtime) unreachable(err error) error {
+	return fmt.Errorf("the Docker engine at %s does not answer: %w. Is it running (systemctl status docker), and may this user use its socket (group docker)? "+
+		"DOCKER_HOST names another", r.host, err)
+}
+
+// refused turns what the engine said to a request into an error: permanent where the request itself is at fault.
+func (r *Runtime) refused(what, image string, err error) error {
+	text := said(err)
+	switch {
+	case client.IsErrConnectionFailed(err):
+		r.lostContact()
+		return r.unreachable(err)
+	case strings.Contains(text, "could not select device driver"):
+		return launchErrorf(err, "%s of image %s: %s. The engine cannot give it GPUs: install the NVIDIA container toolkit and restart the engine", what, image, text)
+	case strings.Contains(text, "bind source path does not exist"):
+		return launchErrorf(err, "%s of image %s: %s. The engine must see the gateway's data directory and the model's directory under the paths "+
+			"that the gateway has for them: a gateway that itself runs in a container needs both mounted at the same place", what, image, text)
+	case strings.Contains(strings.ToLower(text), "no command specified"):
+		return launchErrorf(err, "the image %s does not say what to run, and xebec.yaml has no command: give one of them a command", image)
+	case cerrdefs.IsInvalidArgument(err), strings.Contains(text, "exec: "): // the last is how runc speaks of a program that it cannot run
+		return launchErrorf(err, "%s of image %s: the Docker engine says: %s", what, image, text)
+	default:
+		return fmt.Errorf("%s of image %s: the Docker engine at %s says: %w", what, image, r.host, err)
+	}
+}

@@ -1,0 +1,104 @@
+package docker
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// The labels of every container that this package makes. They say whose it is, so that another gateway, or the next one, can tell
+// whether anybody still wants it.
+const (
+	labelGateway = "io.xebec.gateway" // Config.Owner
+	labelBoot    = "io.xebec.gateway.boot"
+	labelPIDs    = "io.xebec.gateway.pidns"
+	labelPID     = "io.xebec.gateway.pid"
+	labelStart   = "io.xebec.gateway.start"
+	labelModel   = "io.xebec.model"
+	labelVersion = "io.xebec.version"
+	labelReplica = "io.xebec.replica"
+)
+
+// owner names one life of one gateway: a process is named for good by the boot of its machine, its PID name space, its number and
+// its start.
+type owner struct {
+	id    string
+	boot  string
+	pids  string // the PID name space, as /proc/self/ns/pid names it
+	pid   int
+	start uint64 // in ticks since boot
+}
+
+// self is this process as an owner.
+func self(id string) (owner, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return owner{}, fmt.Errorf("tell this gateway's containers from others': %w", err)
+	}
+	pids, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return owner{}, fmt.Errorf("tell this gateway's containers from others': %w", err)
+	}
+	start, ok := startOf(os.Getpid())
+	if !ok {
+		return owner{}, fmt.Errorf("tell this gateway's containers from others': /proc/%d/stat cannot be read", os.Getpid())
+	}
+	return owner{id: id, boot: strings.TrimSpace(string(boot)), pids: pids, pid: os.Getpid(), start: start}, nil
+}
+
+// startOf is when a process of this PID name space began; false where there is none, or only its remains.
+func startOf(pid int) (ticks uint64, ok bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false
+	}
+	return parseStart(b)
+}
+
+// parseStart reads /proc/PID/stat (proc_pid_stat(5)). The name in parentheses may hold parentheses and spaces, so fields are counted
+// from its end.
+func parseStart(stat []byte) (ticks uint64, ok bool) {
+	const fieldState, fieldStart = 0, 19
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= fieldStart || bytes.ContainsAny(fields[fieldState], "ZX") {
+		return 0, false
+	}
+	ticks, err := strconv.ParseUint(string(fields[fieldStart]), 10, 64)
+	return ticks, err == nil
+}
+
+func (o owner) labels() map[string]string {
+	return map[string]string{
+		labelGateway: o.id, labelBoot: o.boot, labelPIDs: o.pids, labelPID: strconv.Itoa(o.pid), labelStart: strconv.FormatUint(o.start, 10),
+	}
+}
+
+// ownerOf reads a container's labels; false where they are not what labels writes, and so the container is not one of ours.
+func ownerOf(labels map[string]string) (owner, bool) {
+	pid, err := strconv.Atoi(labels[labelPID])
+	if err != nil {
+		return owner{}, false
+	}
+	start, err := strconv.ParseUint(labels[labelStart], 10, 64)
+	if err != nil {
+		return owner{}, false
+	}
+	o := owner{id: labels[labelGateway], boot: labels[labelBoot], pids: labels[labelPIDs], pid: pid, start: start}
+	return o, o.id != "" && o.boot != "" && o.pids != ""
+}
+
+// abandoned says whether a container that the gateway o does not know, and whose labels name the owner of, is nobody's. starts tells
+// when a process began. A process in another PID name space cannot be seen: its containers are abandoned if it bore this gateway's
+// own name and they have ended, as a container does whose gateway is gone and whose worker is honest.
+func (o owner) abandoned(of owner, ended bool, starts func(pid int) (uint64, bool)) bool {
+	switch {
+	case of == o, of.boot != o.boot:
+		return true
+	case of.pids != o.pids:
+		return of.id == o.id && ended
+	}
+	start, lives := starts(of.pid)
+	return !lives || start != of.start
+}

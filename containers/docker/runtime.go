@@ -1,0 +1,322 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"go.uber.org/zap"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+const (
+	// defaultHost is where the engine listens unless DOCKER_HOST says otherwise.
+	defaultHost = "unix:///var/run/docker.sock"
+	// maxCreates bounds containers that are being created and started at once: it is work for the disk and the kernel, which
+	// more at a time only slow down.
+	maxCreates = 4
+	// callWithin bounds a request to the engine; createWithin those that set up a container, which a slow disk draws out.
+	callWithin   = 15 * time.Second
+	createWithin = time.Minute
+	// closeGrace is how long replicas have to end by themselves when the Runtime is closed, closeWait how long Close waits for those
+	// that it has killed.
+	closeGrace = time.Second
+	closeWait  = 15 * time.Second
+	// recursiveFrom is the engine's API version from which a read-only mount covers what is mounted below it.
+	recursiveMajor, recursiveMinor = 1, 44
+)
+
+// Config is what a Runtime needs. Owner is required.
+type Config struct {
+	// Host is the engine's socket, "unix:///path"; DOCKER_HOST when empty, and else unix:///var/run/docker.sock.
+	Host string
+	// Owner names the gateway, for its containers' labels: the same whenever it starts, and no other gateway's on this engine.
+	Owner string
+	// Logger is told what becomes of the engine and of containers that nobody wants; nil: nobody is.
+	Logger *zap.Logger
+}
+
+// Runtime starts replicas as containers of a Docker engine on this host. It is a [containers.Runtime].
+type Runtime struct {
+	host string // as people write it
+	// elsewhere is why the engine that the environment names cannot be used.
+	elsewhere error
+	me        owner
+	log       *zap.Logger
+	engine    *client.Client
+
+	// starting ends when the Runtime is closed, life when it gives up on the replicas that are left.
+	starting, life       context.Context
+	stopStarts, giveUp   context.CancelFunc
+	creates              chan struct{} // one token for each container that is being set up
+	contacting           chan struct{} // held by whoever makes contact
+	launches, supervised sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	fresh     bool // the engine answered, orphans are gone, and nothing has failed since
+	noInit    bool // this engine has no init to put in front
+	known     map[string]struct{}
+	instances map[*instance]struct{}
+	pulls     map[string]chan struct{} // by image, closed at the pull's end
+}
+
+var _ containers.Runtime = (*Runtime)(nil)
+
+// New returns a Runtime. It does not speak to the engine, which need not run yet.
+func New(cfg Config) (*Runtime, error) {
+	host := cfg.Host
+	var elsewhere error
+	if host == "" {
+		host = cmp.Or(os.Getenv(client.EnvOverrideHost), defaultHost)
+	}
+	if socket, ok := strings.CutPrefix(host, "unix://"); !ok || !filepath.IsAbs(socket) {
+		elsewhere = launchErrorf(os.ErrInvalid, "the Docker engine %s: expected unix:///path of an engine on this host, for replicas exchange batches with the gateway through memory that both map", host)
+		if cfg.Host != "" {
+			return nil, elsewhere
+		}
+		host = defaultHost // DOCKER_HOST is set for other programs, too: it is wrong only where an image is to be run
+	}
+	if cfg.Owner == "" {
+		return nil, errors.New("docker.Config.Owner is empty: expected a name that no other gateway on this engine has")
+	}
+	me, err := self(cfg.Owner)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := client.New(client.WithHost(host), client.WithUserAgent("xebec"))
+	if err != nil {
+		return nil, fmt.Errorf("the Docker engine %s: %w", host, err)
+	}
+	r := &Runtime{
+		host: host, elsewhere: elsewhere, me: me, log: cfg.Logger, engine: engine,
+		creates: make(chan struct{}, maxCreates), contacting: make(chan struct{}, 1),
+		known: map[string]struct{}{}, instances: map[*instance]struct{}{}, pulls: map[string]chan struct{}{},
+	}
+	if r.log == nil {
+		r.log = zap.NewNop()
+	}
+	r.starting, r.stopStarts = context.WithCancel(context.Background())
+	r.life, r.giveUp = context.WithCancel(context.Background())
+	return r, nil
+}
+
+// Start implements [containers.Runtime]. An error that is a [*LaunchError] needs a person; any other may go away. An image that is not
+// there is pulled first, which l.Stderr hears of.
+func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.Instance, error) {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil, errClosed
+	}
+	r.launches.Add(1)
+	r.mu.Unlock()
+	defer r.launches.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.starting, cancel)()
+
+	in, err := r.start(ctx, l)
+	if err != nil && r.starting.Err() != nil {
+		return nil, errClosed
+	}
+	if err != nil {
+		return nil, err // and not an interface that holds a nil instance
+	}
+	return in, nil
+}
+
+func (r *Runtime) start(ctx context.Context, l containers.Launch) (*instance, error) {
+	s, err := newSpec(l)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.contact(ctx); err != nil {
+		return nil, err
+	}
+	img, err := r.image(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.setImage(img.user, img.volumes); err != nil {
+		return nil, err
+	}
+	s.labels = r.me.labels()
+	maps.Copy(s.labels, map[string]string{labelModel: l.Model.Name, labelVersion: l.Model.Version, labelReplica: strconv.FormatUint(l.Replica, 10)})
+	s.recursive = atLeast(r.engine.ClientVersion(), recursiveMajor, recursiveMinor)
+
+	select {
+	case r.creates <- struct{}{}:
+		defer func() { <-r.creates }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	r.mu.Lock()
+	s.init = !r.noInit
+	r.mu.Unlock()
+	in, err := r.launch(ctx, s)
+	if err != nil && s.init && strings.Contains(err.Error(), "docker-init") {
+		r.log.Warn("the Docker engine has no init for its containers: zombies of replicas are not reaped", zap.String("engine", r.host), zap.Error(err))
+		r.mu.Lock()
+		r.noInit = true
+		r.mu.Unlock()
+		s.init = false
+		in, err = r.launch(ctx, s)
+	}
+	return in, err
+}
+
+var notInName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// launch makes the container and starts it. Whatever goes wrong, no container is left.
+func (r *Runtime) launch(ctx context.Context, s *spec) (_ *instance, err error) {
+	l := s.launch
+	s.name = containerName(l)
+	r.know(s.name)
+	in := &instance{r: r, name: s.name, launch: l, exited: make(chan struct{}), killing: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			in.closeOutput()
+			r.discard(s.name)
+		}
+	}()
+	// A request that is given up may have been heard all the same: each has the time that it needs, and ctx is looked at in between.
+	calls, done := context.WithTimeout(context.WithoutCancel(ctx), createWithin)
+	defer done()
+	created, err := r.engine.ContainerCreate(calls, s.options())
+	if err != nil {
+		return nil, r.refused("create a container", l.Image, err)
+	}
+	in.id = created.ID
+	if err := in.attach(calls); err != nil {
+		return nil, r.refused("take the output of a container", l.Image, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if _, err := r.engine.ContainerStart(calls, in.id, client.ContainerStartOptions{}); err != nil {
+		return nil, r.refused("start a container", l.Image, err)
+	}
+	info, err := r.engine.ContainerInspect(calls, in.id, client.ContainerInspectOptions{})
+	if err != nil {
+		return nil, r.refused("look at a container", l.Image, err)
+	}
+	if info.Container.State != nil {
+		in.setPID(info.Container.State.Pid)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.instances[in] = struct{}{}
+	r.supervised.Add(1)
+	go in.supervise()
+	return in, nil
+}
+
+// containerName is unique, and begins with what a person looks for.
+func containerName(l containers.Launch) string {
+	var b [4]byte
+	rand.Read(b[:]) // never fails since Go 1.24
+	return fmt.Sprintf("xebec-%s-%s-%d-%s", notInName.ReplaceAllString(l.Model.Name, "_"), notInName.ReplaceAllString(l.Model.Version, "_"), l.Replica, hex.EncodeToString(b[:]))
+}
+
+func (r *Runtime) know(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known[name] = struct{}{}
+}
+
+// discard removes a container, running or not, if it is there. Where that fails nobody knows the container any more, and it is
+// removed as an orphan at the next contact.
+func (r *Runtime) discard(name string) {
+	ctx, done := context.WithTimeout(context.Background(), callWithin)
+	defer done()
+	err := r.remove(ctx, name)
+	r.mu.Lock()
+	delete(r.known, name)
+	r.fresh = r.fresh && err == nil
+	r.mu.Unlock()
+	if err != nil {
+		r.log.Warn("a container is left, and is removed when the Docker engine is heard of again", zap.String("container", name), zap.Error(err))
+	}
+}
+
+func (r *Runtime) remove(ctx context.Context, container string) error {
+	_, err := r.engine.ContainerRemove(ctx, container, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if err == nil || isGone(err) {
+		return nil
+	}
+	return err
+}
+
+// Close ends every replica: SIGTERM, a second, SIGKILL. It returns when their containers are removed.
+func (r *Runtime) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.stopStarts()
+	r.launches.Wait()
+	defer r.giveUp()
+
+	gone := make(chan struct{})
+	go func() { r.supervised.Wait(); close(gone) }()
+	var err error
+	if !r.endAll(true, gone, closeGrace) && !r.endAll(false, gone, closeWait) {
+		r.mu.Lock()
+		err = fmt.Errorf("%d containers may still run, for the Docker engine at %s has not ended them within %v: docker ps --filter label=%s shows them, "+
+			"and this gateway removes them when it starts again", len(r.instances), r.host, closeWait, labelGateway)
+		r.mu.Unlock()
+		r.giveUp()
+		<-gone
+	}
+	return errors.Join(err, r.engine.Close())
+}
+
+// endAll signals what runs and reports whether all is gone in time.
+func (r *Runtime) endAll(term bool, gone <-chan struct{}, within time.Duration) bool {
+	r.mu.Lock()
+	for in := range r.instances {
+		go func() { _ = in.Signal(term) }() // it ends with its request, and what it cannot do is told below
+	}
+	r.mu.Unlock()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-gone:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// atLeast compares an API version such as "1.41".
+func atLeast(version string, major, minor int) bool {
+	a, b, _ := strings.Cut(version, ".")
+	x, err1 := strconv.Atoi(a)
+	y, err2 := strconv.Atoi(b)
+	return err1 == nil && err2 == nil && (x > major || x == major && y >= minor)
+}
+
+// stateOf is a container's state, never nil.
+func stateOf(info client.ContainerInspectResult) container.State {
+	if info.Container.State == nil {
+		return container.State{}
+	}
+	return *info.Container.State
+}

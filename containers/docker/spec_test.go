@@ -1,0 +1,276 @@
+package docker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/api/types/jsonstream"
+	"pgregory.net/rapid"
+
+	"github.com/xebec-serving/xebec/containers"
+)
+
+func TestUserOf(t *testing.T) {
+	for image, want := range map[string]string{
+		"": nobody, "0": nobody, "0:0": nobody, "0:5": nobody, "root": nobody, "app": nobody, "app:app": nobody, "1000:app": nobody, "-1": nobody, "1000:-1": nobody, ":": nobody,
+		"1000": "1000:1000", "1000:100": "1000:100", "1001:0": "1001:0", "01000": "1000:1000",
+	} {
+		if user, uid, gid := userOf(image); user != want || fmt.Sprintf("%d:%d", uid, gid) != want {
+			t.Errorf("%q: %s (%d, %d), expected %s", image, user, uid, gid, want)
+		}
+	}
+}
+
+// Nobody runs as root, whatever an image says.
+func TestUserIsNeverRoot(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		image := rapid.OneOf(rapid.String(), rapid.StringMatching(`[0-9+-]{0,4}(:[0-9a-z+-]{0,4})?`)).Draw(t, "user")
+		if _, uid, _ := userOf(image); uid <= 0 {
+			t.Fatalf("%q runs as %d", image, uid)
+		}
+	})
+}
+
+func TestExitOf(t *testing.T) {
+	limited := containers.Launch{Image: "img", Command: []string{"python"}, Limits: containers.Limits{MemoryBytes: 256 << 20}}
+	for _, c := range []struct {
+		code   int
+		oom    bool
+		asked  bool
+		launch containers.Launch
+		signal int
+		want   string
+	}{
+		{code: 0, want: "exited with code 0"},
+		{code: 1, want: "exited with code 1"},
+		{code: 143, signal: 15, want: "ended by SIGTERM (asked to end)"},
+		{code: 139, signal: 11, want: "ended by SIGSEGV (an invalid memory access in native code)"},
+		{code: 255, want: "exited with code 255"},
+		{code: 137, oom: true, launch: limited, signal: 9, want: "killed by the kernel, for it had used up its memory of 256 MiB (limits.memory)"},
+		{code: 137, oom: true, signal: 9, want: "killed by the kernel, for memory had run out"},
+		{code: 137, launch: limited, signal: 9, want: "ended by SIGKILL (killed from outside: the kernel does this when memory runs out); it may have 256 MiB (limits.memory)"},
+		{code: 137, launch: limited, asked: true, signal: 9, want: "ended by SIGKILL (killed from outside: the kernel does this when memory runs out)"},
+		{code: 1, oom: true, launch: limited, want: "exited with code 1, after one of its processes had been killed for using up its memory of 256 MiB (limits.memory)"},
+		{code: 127, launch: limited, want: `exited with code 127: is there a program "python" in the image img?`},
+	} {
+		in := &instance{launch: c.launch}
+		in.asked.Store(c.asked)
+		if exit := in.exitOf(c.code, c.oom); exit.String() != c.want || exit.Signal != c.signal {
+			t.Errorf("code %d: %q, signal %d; expected %q, %d", c.code, exit, exit.Signal, c.want, c.signal)
+		}
+	}
+}
+
+func TestAbandoned(t *testing.T) {
+	me := owner{id: "me", boot: "b", pids: "pid:[1]", pid: 10, start: 100}
+	starts := func(pid int) (uint64, bool) { return uint64(pid * 10), pid < 50 }
+	change := func(f func(*owner)) owner { o := me; f(&o); return o }
+	for name, c := range map[string]struct {
+		o    owner
+		want bool // while it runs
+	}{
+		"mine, and not known":                   {me, true},
+		"of an earlier boot":                    {change(func(o *owner) { o.id, o.boot = "other", "a" }), true},
+		"of another that lives":                 {change(func(o *owner) { o.id, o.pid, o.start = "other", 20, 200 }), false},
+		"of another in this process":            {change(func(o *owner) { o.id = "other" }), false},
+		"of another whose number has a new one": {change(func(o *owner) { o.id, o.pid, o.start = "other", 20, 150 }), true},
+		"of another that is gone":               {change(func(o *owner) { o.id, o.pid, o.start = "other", 60, 600 }), true},
+		"of my earlier life":                    {change(func(o *owner) { o.pid, o.start = 60, 90 }), true},
+		"of my name, which lives":               {change(func(o *owner) { o.pid, o.start = 20, 200 }), false},
+		"in another name space":                 {change(func(o *owner) { o.id, o.pids, o.pid = "other", "pid:[2]", 60 }), false},
+		"in another name space, my name":        {change(func(o *owner) { o.pids = "pid:[2]" }), false},
+	} {
+		if got := me.abandoned(c.o, false, starts); got != c.want {
+			t.Errorf("%s: abandoned %v", name, got)
+		}
+		ended := c.want || strings.HasSuffix(name, "my name") // that it has ended counts where nothing else tells
+		if got := me.abandoned(c.o, true, starts); got != ended {
+			t.Errorf("%s, ended: abandoned %v", name, got)
+		}
+		back, ok := ownerOf(c.o.labels())
+		if !ok || back != c.o {
+			t.Errorf("%s: %+v came back as %+v", name, c.o, back)
+		}
+	}
+	for _, labels := range []map[string]string{nil, {labelGateway: "x"}, {labelGateway: "x", labelPID: "1", labelStart: "2"}} {
+		if o, ok := ownerOf(labels); ok {
+			t.Errorf("%v is taken for ours: %+v", labels, o)
+		}
+	}
+}
+
+func TestParseStart(t *testing.T) {
+	rest := strings.Repeat("0 ", 18) + "4711 0 0"
+	for stat, want := range map[string]uint64{
+		"1 (xebec) S " + rest: 4711, "1 (a) b) (c) R " + rest: 4711, "1 (dead) Z " + rest: 0, "1 (dead) X " + rest: 0, "": 0, "1 (short) S 1 2": 0,
+	} {
+		if got, ok := parseStart([]byte(stat)); got != want || ok != (want != 0) {
+			t.Errorf("%q: %d, %v", stat, got, ok)
+		}
+	}
+	if start, ok := startOf(os.Getpid()); !ok || start == 0 {
+		t.Error("this process cannot be seen")
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for part, cfg := range map[string]Config{
+		"through memory that both map": {Host: "tcp://127.0.0.1:2375", Owner: "x"},
+		"unix:///path":                 {Host: "unix://docker.sock", Owner: "x"},
+		"Owner":                        {Host: "unix:///x"},
+	} {
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%+v: %v, expected %q", cfg, err, part)
+		}
+	}
+	for env, want := range map[string]string{"": defaultHost, "unix:///elsewhere/docker.sock": "unix:///elsewhere/docker.sock"} {
+		t.Setenv("DOCKER_HOST", env)
+		r, err := New(Config{Owner: "x"})
+		if err != nil || r.host != want {
+			t.Fatalf("%v: %v, expected %s", r, err, want)
+		}
+		r.Close()
+	}
+	t.Setenv("DOCKER_HOST", "ssh://elsewhere") // fatal to launches, and not to a gateway that runs no images
+	r, err := New(Config{Owner: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, err = r.Start(t.Context(), containers.Launch{Image: "x", Env: []string{"XEBEC_SOCKET=" + listen(t, t.TempDir())}})
+	var permanent *LaunchError
+	if !errors.As(err, &permanent) || !strings.Contains(err.Error(), "ssh://elsewhere") {
+		t.Errorf("%v", err)
+	}
+}
+
+// The rights that a mode gives to owner, group and others.
+func TestGrants(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	for _, c := range []struct {
+		mode     os.FileMode
+		uid, gid int
+		want     bool
+	}{
+		{0o600, uid, gid, true}, {0o600, uid + 1, gid, false}, {0o640, uid + 1, gid, true}, {0o640, uid + 1, gid + 1, false},
+		{0o604, uid + 1, gid + 1, true}, {0o004, uid, gid, false}, {0o604, uid + 1, gid, false},
+	} {
+		os.Chmod(file, c.mode)
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := grants(file, info, c.uid, c.gid, 0o4); got != c.want {
+			t.Errorf("mode %o for %d:%d: %v", c.mode, c.uid-uid, c.gid-gid, got)
+		}
+	}
+}
+
+// fakeEngine answers as a handler does: for what a real engine without a registry cannot show.
+func fakeEngine(t *testing.T, handle http.HandlerFunc) *Runtime {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "xdk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ln, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/_ping"):
+			w.Header().Set("Api-Version", "1.41")
+		case strings.HasSuffix(r.URL.Path, "/containers/json"):
+			fmt.Fprint(w, "[]")
+		default:
+			handle(w, r)
+		}
+	})}
+	go server.Serve(ln)
+	t.Cleanup(func() { server.Close() })
+	r, err := New(Config{Host: "unix://" + filepath.Join(dir, "s"), Owner: t.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// A pull says how far it is, and an image that came is used.
+func TestPull(t *testing.T) {
+	pulled := false
+	r := fakeEngine(t, func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/images/create"):
+			if image := req.URL.Query().Get("fromImage") + ":" + req.URL.Query().Get("tag"); image != "registry.example.org/team/model:1.2" {
+				t.Errorf("pulled %s", image)
+			}
+			pulled = true
+			for _, m := range []string{
+				`{"status":"Pulling from team/model","id":"1.2"}`, `{"status":"Pulling fs layer","id":"aa"}`, `{"status":"Downloading","id":"aa","progressDetail":{"current":1048576,"total":8388608}}`,
+				`{"status":"Already exists","id":"bb"}`, `{"status":"Download complete","id":"aa"}`, `{"status":"Pull complete","id":"aa"}`, `{"status":"Status: Downloaded newer image"}`,
+			} {
+				fmt.Fprintln(w, m)
+			}
+		case pulled:
+			json.NewEncoder(w).Encode(map[string]any{"Config": map[string]any{"User": "7"}})
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	var log collected
+	img, err := r.image(t.Context(), containers.Launch{Image: "registry.example.org/team/model:1.2", Stderr: &log})
+	if err != nil || img.user != "7" {
+		t.Errorf("%+v, %v", img, err)
+	}
+	if got := log.String(); !strings.HasPrefix(got, "pulling registry.example.org/team/model:1.2: it is not on this host\n") || !strings.Contains(got, "\npulled registry.example.org/team/model:1.2 in ") {
+		t.Errorf("said %q", got)
+	}
+}
+
+// What a pull's messages come to.
+func TestProgress(t *testing.T) {
+	r := fakeEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, `{"errorDetail":{"code":401,"message":"unauthorized: a password is wanted"},"error":"unauthorized"}`)
+	})
+	err := r.pull(t.Context(), containers.Launch{Image: "private"})
+	if err == nil || !strings.Contains(err.Error(), "a password is wanted") || !strings.Contains(err.Error(), "docker login") {
+		t.Errorf("%v", err)
+	}
+	r = fakeEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"status":"Downloading","id":"aa","progressDetail":{"current":1,"total":2}}`+"\n{")
+		panic(http.ErrAbortHandler) // the engine goes away in the middle
+	})
+	if err := r.pull(t.Context(), containers.Launch{Image: "cut"}); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("%v", err)
+	}
+
+	var p progress
+	for _, m := range []string{
+		`{"status":"Pulling from team/model","id":"1.2"}`, `{"status":"Pulling fs layer","id":"aa"}`, `{"status":"Pulling fs layer","id":"bb"}`, `{"status":"Already exists","id":"cc"}`,
+		`{"status":"Downloading","id":"aa","progressDetail":{"current":3145728,"total":8388608}}`, `{"status":"Downloading","id":"bb","progressDetail":{"current":1048576,"total":1048576}}`,
+		`{"status":"Pull complete","id":"bb"}`,
+	} {
+		var message jsonstream.Message
+		if err := json.Unmarshal([]byte(m), &message); err != nil {
+			t.Fatal(err)
+		}
+		p.heard(message)
+	}
+	if got := p.String(); got != "2 of 3 layers, 4 of 9 MiB" {
+		t.Errorf("%s", got)
+	}
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# build.sh [--base IMAGE --build IMAGE | --base debootstrap] [--packages "numpy …"] [--tag TAG]
+# builds xebec-python:TAG and xebec-echo:TAG (TAG is latest unless given) on the engine that DOCKER_HOST names.
+#
+# By default the base images come from a registry. --base debootstrap makes them from Debian's packages instead, where no registry
+# can be reached: it needs root, debootstrap and a Debian mirror (MIRROR=http://…), and a minute or two. What it made is kept in
+# build/images and used again; SUITE=bookworm chooses the release.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+base='' build='' packages=numpy tag=latest
+while (($#)); do
+	case $1 in
+	--base) base=$2 ;;
+	--build) build=$2 ;;
+	--packages) packages=$2 ;;
+	--tag) tag=$2 ;;
+	*) sed -n '2,3s/^# //p' "$0" >&2; exit 2 ;;
+	esac
+	shift 2
+done
+
+# debootstrapped makes two file systems: base has Python and numpy, build a C compiler and Python's headers on top of that.
+debootstrapped() {
+	local suite=${SUITE:-bookworm} out=$PWD/build/images
+	out=$out/$suite-$(dpkg --print-architecture)
+	if [[ ! -f $out/build.tar ]]; then
+		[[ $(id -u) == 0 ]] || { echo 'error: debootstrap needs root' >&2; exit 1; }
+		command -v debootstrap >/dev/null || { echo 'error: there is no debootstrap (Debian, Ubuntu: apt-get install debootstrap)' >&2; exit 1; }
+		mkdir -p "$out"
+		echo "==> debootstrap $suite: Python and numpy (a minute; its log is $out/log)"
+		debootstrap --variant=minbase --include=python3,python3-numpy "$suite" "$root" "${MIRROR:-http://deb.debian.org/debian}" >"$out/log" 2>&1 ||
+			{ tail -5 "$out/log" >&2; exit 1; }
+		pack "$root" "$out/base.tar"
+		echo '==> a C compiler, for the binding'
+		chroot "$root" env DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends gcc libc6-dev libpython3-dev >>"$out/log" 2>&1 ||
+			{ tail -5 "$out/log" >&2; exit 1; }
+		pack "$root" "$out/build.tar" # last: its presence says that all went well
+	fi
+	base=xebec-base:$suite build=xebec-build:$suite packages=''
+	docker import "$out/base.tar" "$base" >/dev/null
+	docker import "$out/build.tar" "$build" >/dev/null
+	# No registry, no network: what the builder runs needs none, and the classic builder needs no image of its own.
+	export DOCKER_BUILDKIT=0
+	offline=(--network none)
+}
+
+pack() { # pack ROOT FILE: without devices, caches and translations
+	tar -C "$1" --exclude=./dev --exclude=./proc --exclude=./sys --exclude='./var/cache/apt/*' --exclude='./var/lib/apt/lists/*' \
+		--exclude='./usr/share/man/*' --exclude='./usr/share/locale/*' --exclude='./usr/share/info/*' -cf "$2.part" .
+	mv "$2.part" "$2"
+}
+
+root=$(mktemp -d) context=$(mktemp -d)
+trap 'rm -rf "$root" "$context"' EXIT
+offline=()
+if [[ $base == debootstrap ]]; then debootstrapped; fi
+
+echo "==> xebec-python:$tag"
+image() { docker build --quiet "${offline[@]}" "$@" 2>&1 >/dev/null | { grep -vE '^(DEPRECATED: The legacy|  +BuildKit is|  +environment-variable|$)' >&2 || true; }; }
+image ${base:+--build-arg "BASE=$base"} ${build:+--build-arg "BUILD=$build"} --build-arg "PACKAGES=$packages" \
+	--file containers/images/python/Dockerfile --tag "xebec-python:$tag" worker/bindings/python
+
+echo "==> xebec-echo:$tag"
+CGO_ENABLED=0 "${GO:-go}" build -trimpath -o "$context/echo" ./worker/bindings/go/examples/echo
+image --file containers/images/go/Dockerfile --tag "xebec-echo:$tag" "$context"
