@@ -57,7 +57,7 @@ func (it *item) combine(fn *Function) bool {
 			continue
 		}
 		it.arrived = it.arrived.With(m.candidate)
-		c.Answers = append(c.Answers, selection.Answer{Candidate: m.candidate, Class: it.class(m), Confidence: m.Confidence})
+		c.Answers = append(c.Answers, selection.Answer{Candidate: m.candidate, Class: it.class(m), Confidence: m.Result().Confidence})
 	}
 	s.answers = c.Answers
 	if it.arrived == 0 {
@@ -67,7 +67,7 @@ func (it *item) combine(fn *Function) bool {
 	}
 	if it.asked.Len() == 1 && fn.Mode == selection.One {
 		m := it.members[0]
-		it.outputs, it.confidence, it.agreed = m.Outputs, m.Confidence, it.arrived
+		it.outputs, it.confidence, it.agreed = m.Result().Outputs, m.Result().Confidence, it.arrived
 		return false
 	}
 	if fn.Averages != nil {
@@ -83,7 +83,7 @@ func (it *item) combine(fn *Function) bool {
 	it.confidence, it.agreed = c.Confidence, c.Agreed
 	switch {
 	case c.Winner >= 0:
-		it.outputs = it.of(c.Winner).Outputs
+		it.outputs = it.of(c.Winner).Result().Outputs
 	case fn.Averages != nil:
 		v := &s.output[0]
 		v.Dims = v.Dims[:0]
@@ -114,7 +114,7 @@ func (it *item) of(candidate int) *member {
 // class is the index of the first member with the same outputs.
 func (it *item) class(m *member) uint64 {
 	for i, other := range it.all() {
-		if other == m || !other.shadow && other.code == api.OK && sameOutputs(other.Outputs, m.Outputs) {
+		if other == m || !other.shadow && other.code == api.OK && sameOutputs(other.Result().Outputs, m.Result().Outputs) {
 			return uint64(i)
 		}
 	}
@@ -179,7 +179,7 @@ func (it *item) fillValues(fn *Function) {
 	c.Width, c.Values, c.Out, c.Tolerance = a.width, s.values, s.out, math.Float64frombits(a.tolerance.Load())
 	for _, m := range it.all() {
 		if !m.shadow && m.code == api.OK {
-			readNumbers(s.values[m.candidate*a.width:][:a.width], a.dtype, m.Outputs[0].Data)
+			readNumbers(s.values[m.candidate*a.width:][:a.width], a.dtype, m.Result().Outputs[0].Data)
 			c.Known = c.Known.With(m.candidate)
 		}
 	}

@@ -31,6 +31,11 @@ type Model struct {
 	Lane      Lane
 	// Direct is the sub-queue of requests that address the model itself.
 	Direct int32
+	// Wake asks for a replica where there is none, for somebody wants an answer; nil: nobody can be asked. It is called for each such query
+	// and must not block.
+	Wake func()
+	// Asleep: it has no replica because nobody asks it, and whoever does wakes it.
+	Asleep atomic.Bool
 	// Ready counts the connected replicas. With none, queries may wait ColdStart for the first one.
 	Ready     atomic.Int32
 	ColdStart time.Duration
@@ -152,6 +157,7 @@ func (fn *Function) pick() (candidate int, refused bool) {
 		return 0, true
 	}
 	if len(fn.Candidates) > 1 && !fn.Candidates[i].ready() {
+		fn.Candidates[i].Model.wake() // for those who come later
 		for other := range fn.Candidates {
 			if fn.Candidates[other].ready() {
 				return other, false
@@ -175,16 +181,27 @@ func (c *call) allowed() (allowed selection.Set, ready bool) {
 	if only == 0 {
 		only = selection.All(len(fn.Candidates))
 	}
-	serving, coming := selection.Set(0), selection.Set(0)
+	serving, coming, missed := selection.Set(0), selection.Set(0), selection.Set(0)
 	for rest := only; rest != 0; rest &= rest - 1 {
 		i := rest.First()
-		switch m, _ := c.target(i); {
+		m, _ := c.target(i)
+		if m.Ready.Load() == 0 {
+			missed = missed.With(i)
+		}
+		switch {
 		case m.Closed.Load():
 		case m.Ready.Load() > 0:
 			serving = serving.With(i)
 		case !m.Down.Load() || !fn.hurried():
 			coming = coming.With(i)
 		}
+	}
+	if serving == 0 {
+		missed &^= coming // who of them is asked is woken then
+	}
+	for rest := missed; rest != 0; rest &= rest - 1 {
+		m, _ := c.target(rest.First())
+		m.wake() // whoever answers now
 	}
 	if serving == 0 {
 		return coming, false
@@ -194,6 +211,39 @@ func (c *call) allowed() (allowed selection.Set, ready bool) {
 
 // hurried functions have an answer to give at once where there is nobody to ask, and nothing to wait for.
 func (fn *Function) hurried() bool { return fn.Default != nil && fn.ColdStart == 0 }
+
+// wake asks for a replica where there is none.
+func (m *Model) wake() {
+	if m.Wake != nil && !m.Closed.Load() {
+		m.Wake()
+	}
+}
+
+// miss asks for a replica where there is none. It is called when the query is in the lane: whoever takes the last replica away, or lets the
+// model be woken, looks there afterwards, so that one of the two sees the other. What is in the cache needs none.
+func (m *Model) miss() {
+	if m.Ready.Load() == 0 {
+		m.wake()
+	}
+}
+
+// awake reports whether a query would be evaluated at once, and sees to it that later ones are.
+func (m *Model) awake() bool {
+	m.miss()
+	return m.serves()
+}
+
+// DefaultColdStart is how long a query waits for a model that sleeps where its function says nothing, and has no default to answer with
+// sooner: what an interpreter with large libraries takes to start.
+const DefaultColdStart = 10 * time.Second
+
+// coldStart is how long a query of the function may wait for the model's first replica.
+func (fn *Function) coldStart(m *Model) time.Duration {
+	if fn.ColdStart > 0 || fn.Default != nil || m.Down.Load() {
+		return fn.ColdStart
+	}
+	return DefaultColdStart
+}
 
 // keepInputs reports whether a candidate learns from labels, and needs inputs for that.
 func (fn *Function) keepInputs() bool {

@@ -411,7 +411,7 @@ func (h *HTTP) modelMetadata(_ context.Context, c *app.RequestContext) {
 
 func (h *HTTP) modelReady(_ context.Context, c *app.RequestContext) {
 	m, err := h.g.table.Load().model(c)
-	if err == nil && !m.serves() {
+	if err == nil && !m.serves() && (m.Closed.Load() || !m.Asleep.Load()) {
 		err = api.Errorf(api.Unavailable, "model %s has no replica that is ready", m.ID)
 	}
 	if err != nil {

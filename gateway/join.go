@@ -129,7 +129,7 @@ func (j *joins) put(it *item) {
 		if fn.Selects {
 			p = it.scratch.selection.P[i]
 			if it.arrived.Has(i) && (fn.Averages != nil || !it.agreed.Has(i)) {
-				class = outputClass(it.of(i).Outputs)
+				class = outputClass(it.of(i).Result().Outputs)
 			}
 		}
 		b = le.AppendUint64(b, math.Float64bits(p))
@@ -173,7 +173,7 @@ func (it *item) digest() cache.Key {
 // predicted is the data of a candidate's prediction.
 func (it *item) predicted(candidate int) []byte {
 	if m := it.of(candidate); m != nil {
-		return m.Outputs[0].Data
+		return m.Result().Outputs[0].Data
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (c *call) learn() {
 			continue
 		}
 		j.arrived = j.arrived.With(m.candidate)
-		j.class[m.candidate], j.data[m.candidate] = outputClass(m.Outputs), m.Outputs[0].Data
+		j.class[m.candidate], j.data[m.candidate] = outputClass(m.Result().Outputs), m.Result().Outputs[0].Data
 	}
 	if l.kind != labelled && j.arrived != 0 {
 		it.wouldAnswer(fn, j)

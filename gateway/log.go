@@ -59,6 +59,6 @@ const driftEvery = api.Nanos(time.Millisecond)
 func (m *member) watchDrift() {
 	now, last := int64(m.item.call.g.cfg.Now()), m.model.drifted.Load()
 	if now-last >= int64(driftEvery) && !m.item.call.unlisted && m.model.drifted.CompareAndSwap(last, now) {
-		m.model.Drift.Load().Observe(m.Inputs, m.Outputs)
+		m.model.Drift.Load().Observe(m.Inputs, m.Result().Outputs)
 	}
 }

@@ -172,20 +172,21 @@ func (c *call) dispatch() {
 	}
 	for candidate := range width {
 		batch := c.batch[:0]
-		var lane Lane
+		var model *Model
 		for _, it := range c.items {
 			if it.next == len(it.members) || it.members[it.next].candidate != candidate {
 				continue
 			}
 			if m := it.members[it.next]; m.evaluated {
-				batch, lane = append(batch, &m.Item), m.model.Lane
+				batch, model = append(batch, &m.Item), m.model
 			}
 			it.next++
 		}
 		c.batch = batch
 		if len(batch) > 0 {
 			c.refs.Add(int32(len(batch)))
-			lane.SubmitAll(batch)
+			model.Lane.SubmitAll(batch)
+			model.miss()
 		}
 	}
 }

@@ -97,6 +97,7 @@ func (it *item) choose() {
 		it.add(&it.members, c.model, c.queue, 0)
 	case !fn.Selects:
 		if c.model.down() && fn.hurried() {
+			c.model.wake()
 			it.code = api.NoReplica
 			return
 		}
@@ -205,13 +206,21 @@ func (it *item) add(to *[]*member, model *Model, queue int32, candidate int) *me
 	if len(it.members)+len(it.more) > 0 {
 		m = c.g.members.Get().(*member)
 	}
-	wait := c.slo
-	if model.Ready.Load() == 0 && it.cold {
-		cold := model.ColdStart
-		if c.fn != nil {
-			cold = c.fn.ColdStart
+	wait, keep := c.slo, c.ttl
+	if model.Ready.Load() == 0 {
+		if it.cold {
+			cold := model.ColdStart
+			switch {
+			case c.fn != nil:
+				cold = c.fn.coldStart(model)
+			case model.Down.Load():
+				cold = 0
+			}
+			wait = max(wait, api.Nanos(cold))
 		}
-		wait = max(wait, api.Nanos(cold))
+		if model.CacheOn.Load() { // for those who ask the same later, although this caller has his default
+			keep = max(keep, api.Nanos(DefaultColdStart))
+		}
 	}
 	m.item, m.model, m.candidate, m.shadow, m.arm = it, model, candidate, false, nil
 	if c.rules.ruled != 0 || c.arm != nil {
@@ -221,7 +230,7 @@ func (it *item) add(to *[]*member, model *Model, queue int32, candidate int) *me
 	m.alarmed.Store(alarmUnset)
 	m.ID, m.Function, m.Inputs, m.Context = it.id, queue, it.inputs, c.context
 	m.Arrived, m.Deadline = c.arrived, c.arrived+wait
-	m.Expires = max(m.Deadline, c.arrived+c.ttl)
+	m.Expires = max(m.Deadline, c.arrived+keep)
 	*to = append(*to, m)
 	it.waiting.Add(1)
 	return m
@@ -231,7 +240,7 @@ func (it *item) add(to *[]*member, model *Model, queue int32, candidate int) *me
 func (it *item) addShadows(fn *Function) {
 	for i := range fn.Shadows {
 		sh := &fn.Shadows[i]
-		if it.call.learning != nil || !sh.Candidate.Model.serves() || rand.Float64() >= sh.Part {
+		if it.call.learning != nil || rand.Float64() >= sh.Part || !sh.Candidate.Model.awake() {
 			continue
 		}
 		if sh.Choice != nil {
@@ -326,7 +335,7 @@ func (m *member) request(handle *cache.Model) bool {
 }
 
 // took makes what the cache has copied the member's outputs.
-func (m *member) took() { m.Outputs, m.Confidence = m.wait.Outputs, m.wait.Confidence }
+func (m *member) took() { m.SetResult(m.wait.Outputs, m.wait.Confidence) }
 
 // Filled is called by the cache: somebody else's evaluation has come.
 func (m *member) Filled(*cache.Waiter) {
@@ -387,24 +396,37 @@ func (m *member) Ring(*driver.Alarm) {
 	c.unref()
 }
 
-// Answered is called by the lane.
-func (m *member) Answered(_ *scheduler.Item, code api.Code) { m.end(code) }
+// Answered is called by the lane. Whoever waits for the same has his answer now, too: the release may be a while off, where a
+// replica that is late still has the query.
+func (m *member) Answered(_ *scheduler.Item, code api.Code) {
+	m.end(code)
+	if m.leads && code == api.OK {
+		m.fill()
+	}
+}
 
 // Released is called by the lane: the outputs are not touched any more, and whoever waits for the same gets them, also when
 // they are too late for this query.
 func (m *member) Released(_ *scheduler.Item, final api.Code) {
-	if m.leads {
+	switch {
+	case !m.leads:
+	case final == api.OK:
+		m.fill()
+	default:
 		m.leads = false
-		if final == api.OK {
-			m.wait.Fill(m.Outputs, m.Confidence)
-		} else {
-			m.wait.Fail(final)
-		}
+		m.wait.Fail(final)
 	}
 	if m.shadow {
 		m.code = final
 	}
 	m.item.call.unref()
+}
+
+// fill gives what the model said to the cache, and to whoever waits for it.
+func (m *member) fill() {
+	m.leads = false
+	r := m.Result()
+	m.wait.Fill(r.Outputs, r.Confidence)
 }
 
 // end is how a member ended for its query.
@@ -430,8 +452,10 @@ func (it *item) ended() {
 
 // submit hands a single member to its lane, with a reference to the call that the caller has taken.
 func (m *member) submit() {
+	model := m.model // the member may be released at once
 	m.one[0] = &m.Item
-	m.model.Lane.SubmitAll(m.one[:])
+	model.Lane.SubmitAll(m.one[:])
+	model.miss()
 }
 
 // settle makes the answer of what has come, or asks for more.
@@ -447,7 +471,7 @@ func (it *item) settle() {
 	default:
 		m := it.members[0]
 		if it.code = m.code; m.code == api.OK { // else the outputs may be being written
-			it.outputs, it.confidence = m.Outputs, m.Confidence
+			it.outputs, it.confidence = m.Result().Outputs, m.Result().Confidence
 			it.arrived, it.agreed = it.asked, it.asked
 		}
 	}
@@ -468,7 +492,7 @@ func (it *item) compareShadows(fn *Function) {
 		case m.code != api.OK:
 			fn.Learning.ShadowsFailed.Add(1)
 		case it.arrived == 0: // there is nothing to compare with
-		case fn.Averages.same(it.outputs, m.Outputs):
+		case fn.Averages.same(it.outputs, m.Result().Outputs):
 			fn.Learning.ShadowsSame.Add(1)
 		default:
 			fn.Learning.ShadowsOther.Add(1)

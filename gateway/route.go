@@ -103,10 +103,11 @@ func (c *call) route() {
 
 // decide reports whether the other version is asked, and how likely that was. Where only one of the two has a replica it is that one.
 func (c *call) decide(serving *Model, r *Route) (other bool, p float64) {
-	if !r.Model.serves() {
+	theirs, ours := r.Model.awake(), serving.awake()
+	if !theirs {
 		return false, 1
 	}
-	if !serving.serves() {
+	if !ours {
 		return true, 1
 	}
 	rule := r.Rule
@@ -201,7 +202,7 @@ func (it *item) tees() {
 	}
 	for i := range list {
 		t := &list[i]
-		if !it.asked.Has(t.Of) || !t.Model.serves() || c.fn != nil && c.rules.other.Has(t.Of) || rand.Float64() >= t.Part {
+		if !it.asked.Has(t.Of) || c.fn != nil && c.rules.other.Has(t.Of) || rand.Float64() >= t.Part || !t.Model.awake() {
 			continue
 		}
 		m := it.add(&it.members, t.Model, t.Queue, width+i)
@@ -232,7 +233,7 @@ func (it *item) compareTees() {
 		case of == nil || of.code != api.OK: // there is nothing to compare with
 		case m.code != api.OK:
 			t.Seen.Failed.Add(1)
-		case averages.same(of.Outputs, m.Outputs):
+		case averages.same(of.Result().Outputs, m.Result().Outputs):
 			t.Seen.Same.Add(1)
 		default:
 			t.Seen.Different.Add(1)

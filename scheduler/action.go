@@ -7,6 +7,8 @@ import "github.com/xebec-serving/xebec/api"
 type Dispatch struct {
 	Replica ReplicaID
 	Batch   *api.Batch
+	// Hedge: all of its queries are in another replica's batch too, which is late.
+	Hedge bool
 }
 
 // EndKind says which of an owner's two calls are due.
@@ -15,7 +17,8 @@ type EndKind uint8
 const (
 	// Both: Answered and then Released, with the same code.
 	Both EndKind = iota
-	// AnswerOnly: Answered. The query stays (in flight, or queued until it expires) and its ReleaseOnly comes later.
+	// AnswerOnly: Answered. The query stays (in flight, with OK on a second replica, or queued until it expires) and its
+	// ReleaseOnly comes later.
 	AnswerOnly
 	// ReleaseOnly: Released, for a query that was answered before.
 	ReleaseOnly

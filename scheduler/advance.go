@@ -38,7 +38,13 @@ func (m *Machine) hungNanos(r *replica) int64 {
 // writing their outputs, and are released with it.
 func (m *Machine) expireFlight(fl *flight) {
 	for ; fl.due() <= m.now; fl.next++ {
-		m.answer(fl.items[fl.next], api.DeadlineExceeded)
+		it := fl.items[fl.next]
+		if it.of != nil {
+			it = it.of
+		}
+		if !it.answered { // else by its other batch
+			m.answer(it, api.DeadlineExceeded)
+		}
 	}
 }
 
@@ -88,11 +94,11 @@ func (m *Machine) dropLive(it *Item, code api.Code) {
 	m.waitLate(it)
 }
 
-// NextWake is the time at which Advance (or, for a batch that is held back, Ready) has something to do if nothing else
+// NextWake is the time at which Advance (or, for a batch that is held back or late, Ready) has something to do if nothing else
 // happens before; Never when only an event can bring work. It costs a look at each function that has queries waiting and
 // at each outstanding batch.
 func (m *Machine) NextWake() api.Nanos {
-	at := min(m.earliest(), m.retries.first(), m.late.first(), m.holdUntil, m.followAt)
+	at := min(m.earliest(), m.retries.first(), m.late.first(), m.holdUntil, m.followAt, m.hedging.dueAt)
 	for _, r := range m.replicas {
 		for _, fl := range r.flights {
 			at = min(at, fl.due())

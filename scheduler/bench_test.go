@@ -18,7 +18,7 @@ type circle struct {
 }
 
 func newCircle(queries, functions int) *circle {
-	tn := &circle{m: New(Config{Batching: Batching{Policy: AIMD, MaxBatch: queries, ObjectiveNanos: 1e9}}), items: make([]Item, queries)}
+	tn := &circle{m: New(Config{Retry: true, Hedge: true, Batching: Batching{Policy: AIMD, MaxBatch: queries, ObjectiveNanos: 1e9}}), items: make([]Item, queries)}
 	for range functions {
 		tn.m.AddFunction(1)
 	}

@@ -84,6 +84,9 @@ type Config struct {
 	Shared bool
 	// Retry allows queries that were begun on a replica that died to be tried once more.
 	Retry bool
+	// Hedge allows queries in a batch that is late to be sent to a second replica, whose answer counts if it comes first.
+	// Without Retry it means nothing: such a model must not see a query twice.
+	Hedge bool
 	// TimeoutNanos is how long a replica may go without answering, at least: it is taken for hung after
 	// max(10 × its P99, TimeoutNanos, 1 s). 0: 1 s, but 10 s while fewer than 16 of its batches have been seen, for
 	// the first calls of a model may compile or load something.
@@ -92,7 +95,7 @@ type Config struct {
 
 // DefaultConfig is what a model version gets that declares nothing.
 func DefaultConfig() Config {
-	return Config{Retry: true}.normal()
+	return Config{Retry: true, Hedge: true}.normal()
 }
 
 // normal fills in defaults and applies bounds.
@@ -106,6 +109,7 @@ func (c Config) normal() Config {
 	b.HoldNanos = max(0, min(b.HoldNanos, MaxHoldNanos))
 	b.ObjectiveNanos = max(0, b.ObjectiveNanos)
 	c.TimeoutNanos = max(0, c.TimeoutNanos)
+	c.Hedge = c.Hedge && c.Retry
 	return c
 }
 

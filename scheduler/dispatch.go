@@ -20,7 +20,8 @@ const pipelineShortNanos = 1_000_000
 const holdSlackNanos = 2_000_000
 
 // Ready decides what follows from the events so far: overdue queries that wait are answered, batches are formed for
-// every replica that has room, and all actions decided since the last call are moved into a, which is emptied first. The
+// every replica that has room, what is late is sent to a second one, and all actions decided since the last call are moved
+// into a, which is emptied first. The
 // machine takes over the memory of a's lists, so that two Actions that take turns never grow once they are large enough.
 //
 // Feed all events that are at hand before calling Ready: queries that arrive together shall travel together.
@@ -28,6 +29,7 @@ func (m *Machine) Ready(now api.Nanos, a *Actions) {
 	m.tick(now)
 	m.expireQueued()
 	m.dispatch()
+	m.hedge()
 	a.Reset()
 	*a, m.out = m.out, *a
 }
@@ -247,7 +249,7 @@ func (m *Machine) launch(r *replica, fl *flight) {
 		r.oldestAt = m.now
 	}
 	r.flights = append(r.flights, fl)
-	m.out.Dispatches = append(m.out.Dispatches, Dispatch{r.id, &fl.batch})
+	m.out.Dispatches = append(m.out.Dispatches, Dispatch{r.id, &fl.batch, fl.hedge})
 }
 
 // close settles the order of the batch. Queries come out of a sub-queue by deadline: only where functions with different

@@ -36,6 +36,7 @@ type Machine struct {
 	rate      rate
 	execution Execution
 	turn      turn // on a device that it shares
+	hedging   hedging
 
 	closed    bool
 	closeCode api.Code
@@ -91,6 +92,7 @@ func New(cfg Config) *Machine {
 		holdUntil:   api.Never,
 		followAt:    api.Never,
 		eagerNanos:  pipelineEagerNanos,
+		hedging:     hedging{tokens: HedgeBurst, dueAt: api.Never},
 	}
 }
 
@@ -204,7 +206,7 @@ func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	m.seq++
 	it.acceptedAt = m.now
 	it.bytes = it.InputBytes()
-	it.place, it.answered, it.retried, it.probe = nowhere, false, false, false
+	it.place, it.answered, it.retried, it.probe, it.hedged, it.winner = nowhere, false, false, false, false, nil
 	m.counters.Arrived++
 	m.rate.count(m.now)
 	if m.turnedAway {

@@ -26,6 +26,7 @@ func TestRandomLife(t *testing.T) {
 			"replicaGone":   w.replicaGone,
 			"replicaDrain":  w.replicaDrain,
 			"sendFailed":    w.sendFailed,
+			"practise":      w.practise,
 			"advance":       w.advance,
 			"jump":          w.jump,
 			"cancel":        w.cancel,
@@ -48,12 +49,26 @@ type twin struct {
 	released bool
 	lost     int // times that a replica died on it
 	batch    *flown
+	second   *flown // where it was sent while it was in the first
+	sent2    bool
+	best     rank // which of the two has evaluated it first
 }
+
+// rank tells a query's two batches apart.
+type rank uint8
+
+const (
+	neither rank = iota
+	first
+	second
+)
 
 // flown is an outstanding batch.
 type flown struct {
 	id    uint64
 	twins []*twin
+	alone bool // a query that was lost
+	hedge bool
 }
 
 type fake struct {
@@ -93,13 +108,15 @@ func drawConfig(t *rapid.T) Config {
 			Pad:            rapid.IntRange(0, 7).Draw(t, "pad") == 0,
 		},
 		Shared:       rapid.IntRange(0, 3).Draw(t, "shared") == 0,
-		Retry:        rapid.Bool().Draw(t, "retry"),
+		Retry:        rapid.IntRange(0, 3).Draw(t, "retry") > 0,
+		Hedge:        rapid.IntRange(0, 7).Draw(t, "hedge") > 0,
 		TimeoutNanos: rapid.SampledFrom([]int64{0, 2e9}).Draw(t, "timeout"),
 	}
 }
 
-func newWorld(t *rapid.T) *world {
-	cfg := drawConfig(t)
+func newWorld(t *rapid.T) *world { return newWorldOf(t, drawConfig(t)) }
+
+func newWorldOf(t *rapid.T, cfg Config) *world {
 	w := &world{m: [2]*Machine{New(cfg), New(cfg)}, cfg: cfg.normal(), byQuery: map[*api.Query]*twin{}, drained: map[ReplicaID]bool{}}
 	w.addFunction(t)
 	return w
@@ -145,7 +162,10 @@ func (w *world) arriveOne(t *rapid.T) {
 	slo := api.Nanos(rapid.SampledFrom([]int64{0, 1e6, 5e6, 20e6, 20e6, 100e6, 5e9}).Draw(t, "slo"))
 	ttl := api.Nanos(rapid.SampledFrom([]int64{0, 0, 50e6, 1e9}).Draw(t, "ttl"))
 	bytes := rapid.IntRange(0, 60).Draw(t, "bytes")
-	function := rapid.SampledFrom(w.functions).Draw(t, "function")
+	w.arriveWith(t, rapid.SampledFrom(w.functions).Draw(t, "function"), slo, ttl, bytes)
+}
+
+func (w *world) arriveWith(t *rapid.T, function int32, slo, ttl api.Nanos, bytes int) {
 	tw := &twin{name: fmt.Sprintf("q%d", len(w.twins))}
 	for i := range w.m {
 		tw.items[i] = &Item{Query: api.Query{Function: function, Context: make([]byte, bytes), Arrived: w.now, Deadline: w.now + slo, Expires: w.now + max(slo, ttl)}}
@@ -181,16 +201,24 @@ func (w *world) done(t *rapid.T) {
 	w.now += api.Nanos(rapid.Int64Range(0, 8e6).Draw(t, "took"))
 	res := api.BatchResult{ID: r.out[i].id, Code: rapid.SampledFrom([]api.Code{api.OK, api.OK, api.OK, api.OK, api.ModelError, api.TooLarge}).Draw(t, "code"),
 		EvalNanos: rapid.Int64Range(0, 10e6).Draw(t, "eval")}
-	w.land(r, i)
+	w.land(r, i, res.Code)
 	stamp := w.now - api.Nanos(rapid.Int64Range(0, 1e6).Draw(t, "lag"))
 	w.both(func(m *Machine) { m.BatchDone(stamp, r.id, &res) })
 	w.settle(t)
 }
 
-// land takes a batch out of the air.
-func (w *world) land(r *fake, i int) {
+// land takes a batch out of the air, and notes who has evaluated its queries.
+func (w *world) land(r *fake, i int, c api.Code) {
 	for _, tw := range r.out[i].twins {
-		tw.batch = nil
+		from := second
+		if r.out[i].hedge {
+			tw.second = nil
+		} else {
+			tw.batch, from = nil, first
+		}
+		if c == api.OK && tw.best == neither {
+			tw.best = from
+		}
 	}
 	r.out = append(r.out[:i], r.out[i+1:]...)
 }
@@ -221,7 +249,7 @@ func (w *world) replicaGone(t *rapid.T) {
 		if r.out[0].id <= upTo {
 			lost = append(lost, r.out[0].twins...)
 		}
-		w.land(r, 0)
+		w.land(r, 0, api.ReplicaLost)
 	}
 	for i, other := range w.replicas {
 		if other == r {
@@ -235,7 +263,7 @@ func (w *world) replicaGone(t *rapid.T) {
 	}
 	w.settle(t)
 	for _, tw := range lost {
-		if !tw.released && (tw.lost > 1 || !w.cfg.Retry) {
+		if !tw.released && tw.batch == nil && tw.second == nil && (tw.lost > 1 || !w.cfg.Retry) {
 			t.Fatalf("%s was lost %d times (retry %v) and lives on", tw.name, tw.lost, w.cfg.Retry)
 		}
 	}
@@ -256,13 +284,32 @@ func (w *world) sendFailed(t *rapid.T) {
 	i := len(r.out) - 1
 	id := r.out[i].id
 	err := rapid.SampledFrom([]error{api.Errorf(api.TooLarge, "too large"), errors.New("broken")}).Draw(t, "error")
-	w.land(r, i)
+	w.land(r, i, api.TooLarge)
 	w.both(func(m *Machine) { m.SendFailed(w.now, r.id, id, err) })
 	w.settle(t)
 }
 
 func (w *world) advance(t *rapid.T) {
 	w.now += api.Nanos(rapid.Int64Range(0, 10e6).Draw(t, "pause"))
+	w.wake(t)
+}
+
+// practise has the replicas evaluate single queries, so that it is known how long they take.
+func (w *world) practise(t *rapid.T) {
+	for range knownSamples {
+		for range w.replicas {
+			w.arriveWith(t, w.functions[0], 5e9, 0, 8)
+			w.settle(t)
+		}
+		w.now += 1e6
+		for _, r := range w.replicas {
+			if len(r.out) > 0 {
+				res := api.BatchResult{ID: r.out[0].id, EvalNanos: 1e6}
+				w.land(r, 0, api.OK)
+				w.both(func(m *Machine) { m.BatchDone(w.now, r.id, &res) })
+			}
+		}
+	}
 	w.wake(t)
 }
 
@@ -298,7 +345,7 @@ func (w *world) cancel(t *rapid.T) {
 		m.Cancel(w.now, tw.items[i])
 	}
 	w.settle(t)
-	if tw.batch == nil && !tw.released {
+	if tw.batch == nil && tw.second == nil && !tw.released {
 		t.Fatalf("%s was cancelled, is not in flight and was not released", tw.name)
 	}
 }

@@ -42,6 +42,8 @@ type flight struct {
 	live, next int
 	full       bool // the cap let no more in
 	alone      bool // one query that was lost before
+	hedge      bool // its items are twins of another batch's
+	hedged     bool // twins of its items have been sent
 }
 
 func (r *replica) open() bool { return !r.draining && !r.leaving }
@@ -183,10 +185,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	}
 	m.counters.Batches++
 	m.out.Evaluated = append(m.out.Evaluated, Evaluated{id, n, evalNanos, res.Code})
-	for _, it := range fl.items {
-		m.finish(it, res.Code)
-	}
-	m.recycle(fl)
+	m.land(fl, evaluated, res.Code)
 	m.sayDrained(r)
 }
 
@@ -210,16 +209,11 @@ func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err erro
 	}
 	var e *api.Error
 	if errors.As(err, &e) && e.Code == api.TooLarge {
-		for _, it := range fl.items {
-			m.finish(it, api.TooLarge)
-		}
+		m.land(fl, evaluated, api.TooLarge)
 	} else {
-		for _, it := range fl.items {
-			m.requeue(it)
-		}
+		m.land(fl, unharmed, api.OK)
 		m.kill(r, fmt.Sprintf("batch %d could not be sent: %v", batch, err))
 	}
-	m.recycle(fl)
 	m.sayDrained(r)
 }
 
@@ -243,15 +237,11 @@ func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint
 		}
 	}
 	for _, fl := range r.flights {
-		lost := begun == nil || begun(fl.batch.ID)
-		for _, it := range fl.items {
-			if lost {
-				m.retry(it)
-			} else {
-				m.requeue(it)
-			}
+		how := unharmed
+		if begun == nil || begun(fl.batch.ID) {
+			how = lost
 		}
-		m.recycle(fl)
+		m.land(fl, how, api.ReplicaLost)
 	}
 	r.flights = nil
 	m.sayDrained(r)

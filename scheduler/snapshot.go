@@ -19,6 +19,8 @@ type Counters struct {
 	PassedOver uint64
 	// Kills counts replicas that were to be killed.
 	Kills uint64
+	// Hedged counts queries that were sent to a second replica, HedgeWins those that it answered first.
+	Hedged, HedgeWins uint64
 }
 
 // Snapshot is a machine's state for metrics, for people and for the epoch planner.

@@ -56,10 +56,18 @@ type sentBatch struct {
 }
 
 func newStory(t *testing.T, d *datadriven.TestData) *story {
-	return &story{
+	s := &story{
 		m:     New(storyConfig(t, d, Config{Retry: true})),
 		items: map[string]*Item{}, names: map[*api.Query]string{}, sent: map[ReplicaID][]sentBatch{},
 	}
+	if d.HasArg("pair") { // of replicas of which enough is known: the first takes 3 ms for a batch, the second 2 ms
+		s.m.AddFunction(1)
+		for i, took := range []api.Nanos{3e6, 2e6} {
+			s.m.ReplicaReady(s.now, ReplicaID(i+1), 0)
+			s.train(ReplicaID(i+1), knownSamples, 1, took, 0, 0)
+		}
+	}
+	return s
 }
 
 func storyConfig(t *testing.T, d *datadriven.TestData, cfg Config) Config {
@@ -91,6 +99,9 @@ func storyConfig(t *testing.T, d *datadriven.TestData, cfg Config) Config {
 			cfg.Shared = true
 		case "no-retry":
 			cfg.Retry = false
+		case "hedge":
+			cfg.Hedge = true
+		case "pair":
 		case "timeout":
 			cfg.TimeoutNanos = nanos(t, d, val)
 		default:
@@ -336,11 +347,16 @@ func (s *story) ready() string {
 	s.m.Ready(s.now, &s.acts)
 	var b strings.Builder
 	for _, a := range s.acts.Dispatches {
+		verb := "send"
+		if a.Hedge {
+			verb = "hedge"
+			s.nameTwins()
+		}
 		var names []string
 		for _, q := range a.Batch.Queries {
 			names = append(names, s.names[q])
 		}
-		fmt.Fprintf(&b, "send %d#%d: %s", a.Replica, a.Batch.ID, collapse(names))
+		fmt.Fprintf(&b, "%s %d#%d: %s", verb, a.Replica, a.Batch.ID, collapse(names))
 		if a.Batch.Pad > 0 {
 			fmt.Fprintf(&b, " +%d", a.Batch.Pad)
 		}
@@ -355,7 +371,11 @@ func (s *story) ready() string {
 		e := s.acts.Ends[i]
 		var names []string
 		for ; i < len(s.acts.Ends) && s.acts.Ends[i].Kind == e.Kind && s.acts.Ends[i].Code == e.Code; i++ {
-			names = append(names, s.names[&s.acts.Ends[i].Item.Query])
+			name := s.names[&s.acts.Ends[i].Item.Query]
+			if e.Code == api.OK {
+				name = s.names[s.acts.Ends[i].Item.Result()]
+			}
+			names = append(names, name)
 		}
 		fmt.Fprintf(&b, "%s %s: %s\n", verbs[e.Kind], e.Code, collapse(names))
 	}
@@ -375,6 +395,15 @@ func (s *story) ready() string {
 		return "nothing\n"
 	}
 	return b.String()
+}
+
+// nameTwins names those that were sent twice: 'q has the inputs of q.
+func (s *story) nameTwins() {
+	for name, it := range s.items {
+		if it.twin != nil {
+			s.names[&it.twin.Query] = "'" + name
+		}
+	}
 }
 
 // collapse writes runs such as q1 q2 q3 as q1-3.
@@ -416,6 +445,9 @@ func (s *story) state() string {
 		b.WriteString(", no wake\n")
 	} else {
 		fmt.Fprintf(&b, ", wake in %s\n", time.Duration(snap.NextWake-s.now))
+	}
+	if c := &snap.Counters; c.Hedged > 0 {
+		fmt.Fprintf(&b, "%d sent twice, %d of them won\n", c.Hedged, c.HedgeWins)
 	}
 	for _, r := range snap.Replicas {
 		fmt.Fprintf(&b, "replica %d %s: cap %d, %d batches of %d queries, %d samples, %.0f µs + %.0f µs n, p99 %.1f ms\n", r.ID, r.State, r.Cap,

@@ -12,6 +12,11 @@ import (
 func (w *world) settle(t *rapid.T) {
 	for i := range w.m {
 		w.m[i].Ready(w.now, &w.acts[i])
+		for _, d := range w.acts[i].Dispatches {
+			if d.Hedge {
+				w.know(i)
+			}
+		}
 	}
 	if a, b := w.describe(0), w.describe(1); a != b {
 		t.Fatalf("two machines with the same events differ:\n%s\n%s", a, b)
@@ -52,6 +57,15 @@ func (w *world) settle(t *rapid.T) {
 	}
 }
 
+// know finds out which queries a machine's twins are of.
+func (w *world) know(i int) {
+	for _, tw := range w.twins {
+		if copied := tw.items[i].twin; copied != nil {
+			w.byQuery[&copied.Query] = tw
+		}
+	}
+}
+
 func (w *world) replica(id ReplicaID) *fake {
 	for _, r := range w.replicas {
 		if r.id == id {
@@ -66,13 +80,26 @@ func (w *world) fly(t *rapid.T, d Dispatch) {
 	if r == nil || r.draining || r.killed {
 		t.Fatalf("batch for replica %d, which takes none", d.Replica)
 	}
-	fl := &flown{id: d.Batch.ID}
+	fl := &flown{id: d.Batch.ID, hedge: d.Hedge}
 	bytes := 0
+	if d.Hedge && (!w.cfg.Hedge || w.cfg.Shared || len(r.out) > 0 || w.m[0].live > 0 || w.m[0].retries.len() > 0) {
+		t.Fatalf("queries are sent twice: allowed %v, shared %v, behind %d batches; %d others wait", w.cfg.Hedge, w.cfg.Shared, len(r.out), w.m[0].live+w.m[0].retries.len())
+	}
 	for _, q := range d.Batch.Queries {
 		tw := w.byQuery[q]
-		if tw.batch != nil || tw.released {
+		if d.Hedge {
+			if q == &tw.items[0].Query || tw.batch == nil || tw.batch.alone || tw.batch.hedge || tw.sent2 || tw.answered || tw.lost > 0 || q.Deadline <= w.now {
+				t.Fatalf("%s is sent twice: in a batch %v, before %v, answered %v, lost %d times", tw.name, tw.batch != nil, tw.sent2, tw.answered, tw.lost)
+			}
+			tw.sent2, tw.second = true, fl
+			fl.twins = append(fl.twins, tw)
+			bytes += q.InputBytes()
+			continue
+		}
+		if tw.batch != nil || tw.second != nil || tw.released || q != &tw.items[0].Query {
 			t.Fatalf("%s is in two batches, or sent after its release", tw.name)
 		}
+		fl.alone = fl.alone || tw.lost > 0
 		if !tw.items[0].answered && q.Deadline <= w.now || q.Expires <= w.now {
 			t.Fatalf("%s is sent after its time", tw.name)
 		}
@@ -86,7 +113,7 @@ func (w *world) fly(t *rapid.T, d Dispatch) {
 	if len(r.out) > 0 && r.out[len(r.out)-1].id >= fl.id {
 		t.Fatalf("batch ids do not increase: %d after %d", fl.id, r.out[len(r.out)-1].id)
 	}
-	if len(r.out) > 0 && (r.out[0].twins[0].lost > 0 || w.m[0].retries.len() > 0) {
+	if len(r.out) > 0 && (r.out[len(r.out)-1].alone || w.m[0].retries.len() > 0) {
 		t.Fatalf("batch %d#%d is sent behind another while lost queries wait, or behind one", r.id, fl.id)
 	}
 	r.out = append(r.out, fl)
@@ -105,10 +132,13 @@ func (w *world) end(t *rapid.T, e End) {
 		t.Fatalf("%s: end %d, answered before: %v", tw.name, e.Kind, tw.answered)
 	}
 	tw.answered = true
+	if e.Code == api.OK && (tw.best == neither || (tw.best == first) != (e.Item.Result() == &e.Item.Query)) {
+		t.Fatalf("%s ends OK with outputs of the wrong batch: %d was the first", tw.name, tw.best)
+	}
 	if e.Kind == AnswerOnly {
 		return
 	}
-	if tw.released || tw.batch != nil {
+	if tw.released || tw.batch != nil || tw.second != nil {
 		t.Fatalf("%s released again, or out of a batch in flight", tw.name)
 	}
 	tw.released = true
@@ -138,11 +168,14 @@ func (w *world) check(t *rapid.T) {
 		if !tw.released {
 			held++
 		}
-		if tw.batch != nil {
+		if tw.batch != nil || tw.second != nil {
 			flying++
 		}
 	}
 	m := w.m[0]
+	if c := &m.counters; float64(c.Hedged) > HedgePart*float64(c.Arrived)+HedgeBurst || c.HedgeWins > c.Hedged {
+		t.Fatalf("%d of %d queries were sent twice, %d of them won", c.Hedged, c.Arrived, c.HedgeWins)
+	}
 	if m.held != held || m.held != m.queuedItems()+flying {
 		t.Fatalf("held %d, should be %d: %d waiting and %d in flight", m.held, held, m.queuedItems(), flying)
 	}
@@ -223,7 +256,7 @@ func (w *world) finish(t *rapid.T) {
 		for _, r := range w.replicas {
 			if len(r.out) > 0 {
 				res := api.BatchResult{ID: r.out[0].id, EvalNanos: 1000}
-				w.land(r, 0)
+				w.land(r, 0, api.OK)
 				w.both(func(m *Machine) { m.BatchDone(w.now, r.id, &res) })
 				w.settle(t)
 				served = true

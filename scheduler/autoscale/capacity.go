@@ -105,8 +105,9 @@ func (c *capacity) keepsUp(in *Sample) bool {
 	return float64(in.Queued) <= c.batch*float64(in.Ready)
 }
 
-// observe looks whether the replicas keep up with what came in the last nanos, and measures what they do when they should and do not:
-// enough of them were ready by the profile (or there is none), they were busy, and queries were refused or more waited all the time than their next batches.
+// observe looks whether the replicas keep up with what came in the last nanos, and measures what they do when they should and do not: enough of
+// them were ready by the profile (or there is none), they were busy, and queries were refused or more waited all the time than their next
+// batches.
 func (c *capacity) observe(in *Sample, cfg *Config, arrived, refused float64, nanos int64, needed float64) {
 	if c.measured > 0 && nanos > 0 {
 		c.measured *= math.Exp2(float64(nanos) / float64(doubtWindows*cfg.WindowNanos))

@@ -25,6 +25,7 @@ func TestTrials(t *testing.T) {
 			in.Queued = 5 + 400*second
 			in.Arrived = uint64(second) * 2000
 		}, 3, 400},
+		{"busy, and no more waits than the next batches take", func(c *capacity, in *Sample, _ int) { c.batch, in.Refused, in.Queued = 20, 0, 60 }, 3, 0},
 		{"nothing is known but that", func(c *capacity, _ *Sample, _ int) { c.profiled = 0 }, 3, 400},
 		{"the profile says that there are too few", nil, 5, 0},
 		{"the replicas are idle", func(_ *capacity, in *Sample, _ int) { in.InFlight = 3 }, 3, 0},
@@ -83,6 +84,32 @@ func TestDoubtEnds(t *testing.T) {
 	k.observe(&in, &cfg, 0, 0, 60*60e9, 1)
 	if got := k.full(); math.Abs(got-800) > 1 {
 		t.Errorf("%v after sixty stable windows, expected twice 400", got)
+	}
+}
+
+// TestProfilesAreSmoothed: over a tenth of the stable window at first, over all of it in time; and one that says that queries cost nothing
+// does not outweigh a minute of others.
+func TestProfilesAreSmoothed(t *testing.T) {
+	cfg := Config{}.sane()
+	in := Sample{Known: true, SlopeNanos: 1e6, Cap: 20}
+	var k capacity
+	k.learn(&in, &cfg, 0) // 1,000 queries/s
+	in.SlopeNanos = 2e6
+	k.learn(&in, &cfg, 2e9)
+	if got := 1e9 / k.profiled; math.Abs(got-1.25e6) > 1 {
+		t.Errorf("%v ns for a query after 2 s of twice as much, expected a quarter more", got)
+	}
+	for range 60 {
+		k.learn(&in, &cfg, 1e9)
+	}
+	settled := k.profiled
+	if math.Abs(settled-500) > 20 {
+		t.Errorf("%v queries/s after a minute of 500", settled)
+	}
+	in.SlopeNanos, in.InterceptNanos, in.Cap = 0, 1, maxBatch
+	k.learn(&in, &cfg, 1e9)
+	if k.profiled > 1.02*settled {
+		t.Errorf("%v queries/s after a second in which queries cost nothing, expected hardly more than %v", k.profiled, settled)
 	}
 }
 

@@ -132,8 +132,8 @@ func (s *Scaler) demand(in *Sample, cfg *Config) (urgent, all need) {
 		urgent.raise(rate/full, rate, Backlog)
 	}
 
-	// The mean of the stable window is not thrown about by chance, but it goes on for that long when nobody comes any more: by no more than
-	// was needed at most within the delay, by the panic window's mean and by all else.
+	// The mean of the stable window is not thrown about by chance, but for as long as that it goes on when nobody comes any more. So it counts
+	// for no more than was needed within the delay at some time, by the mean of a panic window or by anything else.
 	count, nanos := s.window.last(rushBuckets)
 	lately := count / seconds(max(nanos, s.window.lengthNanos))
 	s.delayed.put(max(planned(max(lately, ahead, expected(in))), urgent.replicas))
@@ -146,9 +146,9 @@ func (s *Scaler) demand(in *Sample, cfg *Config) (urgent, all need) {
 	return urgent, all
 }
 
-// guess is what is needed of replicas of which nobody knows what they do. As many as there are, or were asked for; half as many again when
-// they are busy and in two slots never held as much as waited, or refused a part; one for each query that is held, in the mean and at the
-// utilization that is planned with, if that is less.
+// guess is what is needed of replicas of which nobody knows what they do. As many as there are, or were asked for; half as many again when they
+// are busy and in two slots never held as much as waited, or refused a part; one for each query that is held, in the mean and at the utilization
+// that is planned with, if that is less.
 func (s *Scaler) guess(in *Sample, cfg *Config, current int) need {
 	mean, rush, _ := s.rates(in)
 	n := need{replicas: min(float64(current), s.held/cfg.Utilization), rate: max(mean, rush), reason: Rate}

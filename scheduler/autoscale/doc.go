@@ -15,13 +15,17 @@
 //
 //	n/(a + b·n) queries per second, n the largest with a + b·n ≤ 2/5 of the objective, at most the cap.
 //
-// Utilization of that is planned with: 70 %, for what comes in bunches. With 5 ms + 1 ms × n and an objective of 100 ms that is n = 35 in
-// 40 ms, 875 queries/s, of which 612 are planned with. 5,000 queries/s need 8.2 replicas: nine. capacity.go smooths that over a tenth of the
-// stable window, and remembers it while there is no replica to ask.
+// With 5 ms + 1 ms × n and an objective of 100 ms that is n = 35 in 40 ms, 875 queries/s. capacity.go smooths that over the stable window,
+// over a tenth of it at first, and remembers it while there is no replica to ask.
+//
+// Utilization of that, 70 %, is planned with where there are up to four replicas; the rest is for what comes in bunches. Where there are more,
+// one stands in for the other: what is spare grows with the square root of what comes (config.go), and is at least half of the rest, as
+// load may grow. 5,000 queries/s are the work of 5.7 replicas that are always busy, and need 7.4: eight, of which 71 % are used.
 //
 // What arrives is looked at in six ways, and the largest need counts (demand.go, with the numbers of an example):
 //
-//   - Rate: the mean of the stable window.
+//   - Rate: the mean of the stable window, but no more than was needed at some time within the delay. So when less comes, less is asked for as
+//     soon as the delay allows it, and not when the mean has followed as well.
 //   - Rush: what came for certain in the panic window, a tenth of it, or the last third of that, or within the objective if that is longer:
 //     the count less three standard deviations of one that is due to chance. A step shows within two or three seconds, noise does not.
 //   - Burst: what came in the last sixtieth of the stable window has to be served in that time and what the objective leaves beside one batch,
@@ -32,14 +36,14 @@
 //   - Backlog: what stands in the queue is to be worked off within the objective, or within a start if that takes longer.
 //   - Expected: what an operator's hint says is to come.
 //
-// A profile can be wrong. When there have been enough replicas by it for two trials of a twentieth of the stable window, and they were busy,
-// and queries were refused or never stopped waiting all the same, then what they served is what they can: it is planned with from then on,
-// if it is less, until the profile itself says so, and doubles each 60 stable windows to be tried again. Of queries that no replica could
-// answer in time, however idle, nothing is learned.
+// A profile can be wrong. When there have been enough replicas by it for two trials of a twentieth of the stable window, and they were busy, and
+// queries were refused, or more waited all the time than their next batches take, then what they served is what they can: it is planned with from
+// then on, if it is less, until the profile itself says so, and doubles each 60 stable windows to be tried again. Of queries that no replica
+// could answer in time, however idle, nothing is learned.
 //
-// While there is no profile (a model's first replica needs 16 batches to show one) there are as many replicas as there were, half as many
-// again each time that those which are ready are all busy and the queue has not emptied or queries were refused; and fewer, if fewer hold a
-// query in the mean.
+// While there is no profile (a model's first replica needs 16 batches to show one) there are as many replicas as there were, half as many again
+// each time that those which are ready are all busy and more wait than they hold, or queries were refused; and fewer, if fewer hold a query in
+// the mean.
 //
 // # From what is needed to what is asked for
 //

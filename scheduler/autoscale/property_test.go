@@ -164,11 +164,12 @@ func TestConstantRate(t *testing.T) {
 		settled := w.sample.Wanted
 		w.tell = func(d Decision, before int) {
 			if d.Replicas != before {
-				t.Fatalf("at %v: %d, %s, after %d; %v were needed", time.Duration(w.now-worldBegins), d.Replicas, d.Reason, before, rate/planned)
+				t.Fatalf("at %v: %d, %s, after %d, for %v queries/s of %v each", time.Duration(w.now-worldBegins), d.Replicas, d.Reason, before, rate, w.each)
 			}
 		}
 		w.run(5 * time.Minute)
-		needed := rate / planned
+		cfg := w.sample.Config.sane()
+		needed := cfg.planned(rate / w.each)
 		least := max(1, w.sample.Config.Min, replicas(needed*0.999/(1+overdraft)))
 		most := max(least, replicas(needed*1.001*(1+w.scaler.(*Scaler).band())+0.02))
 		if settled < least || settled > most {

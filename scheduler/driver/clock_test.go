@@ -64,7 +64,7 @@ func TestClockHearsEarlierWishes(t *testing.T) {
 		a := newTicket(t, c, 0, hour, 0)
 		far.Submit(&a.Item)
 		eventually(func() bool { until := c.until.Load(); return until > 0 && until <= int64(a.Deadline) })
-		b := newTicket(t, c, 0, 1e6, 0)
+		b := newTicket(t, c, 0, 2e7, 0)
 		near.Submit(&b.Item)
 		b.want(api.NoReplica, api.NoReplica)
 		far.Cancel(&a.Item)

@@ -38,6 +38,9 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 				again = true
 				continue
 			}
+			if a.Hedge {
+				continue // they have waited for a replica once, and been counted
+			}
 			for _, q := range a.Batch.Queries {
 				l.measured().queueNanos.observe(int64(now - q.Arrived))
 			}

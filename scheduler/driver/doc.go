@@ -29,7 +29,8 @@
 //
 // Deadlines, holds and hung replicas are noticed by the clock's goroutine, up to a quarter of a millisecond late, to which
 // Go's runtime and the operating system add what they need. It sleeps while no lane holds a query, and until the earliest
-// deadline otherwise: a few wake-ups per latency objective and lane. Lanes wait in a timing wheel, so that their number
+// deadline otherwise: a few wake-ups per latency objective and lane; and while one replica works and another idles, until the
+// first would be late, which is a wake-up every millisecond at most. Lanes wait in a timing wheel, so that their number
 // costs nothing. A result that arrives between the deadline and that notice is still given to the caller. [Timers] are for
 // deadlines that are not a lane's.
 //

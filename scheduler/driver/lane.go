@@ -124,6 +124,9 @@ func (l *Lane) push(oldest, newest *scheduler.Item) {
 	l.work()
 }
 
+// Held is how many queries are waiting or in flight, as of a moment ago. It takes no lock.
+func (l *Lane) Held() int64 { return l.held.Load() }
+
 // Cancel says that the query's caller has gone: if it still waits, it ends as Cancelled; if it is in flight, it ends
 // with its batch. Cancel takes the lane's lock for a moment. The owner must not submit the item again, for another query,
 // before Cancel has returned; that the item has been released meanwhile does no harm.

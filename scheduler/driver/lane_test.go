@@ -386,7 +386,7 @@ func TestExactlyOnce(t *testing.T) {
 				<-k.answered
 				<-k.released
 				codes[k.code].Add(1)
-				if k.final == api.OK && k.Confidence != float64(g) {
+				if k.final == api.OK && k.Result().Confidence != float64(g) {
 					t.Errorf("query of %d got the output of %v", g, k.Confidence)
 				}
 			}

@@ -22,6 +22,8 @@ type books struct {
 	idleSince              api.Nanos // a replica idles while queries wait; Never when not so
 	servings               []serving // in this decision
 	oldBound               []float64 // the largest of plans before, whose deficits live on
+	arrived, hedged        int       // queries that have come, and that were sent twice
+	hedges                 bool      // some are, in this decision
 }
 
 // sub is one function's sub-queue.
@@ -65,7 +67,10 @@ func (s *sub) count(sign int) {
 	}
 }
 
-func (b *books) told(q *query) { b.count(q, 1) }
+func (b *books) told(q *query) {
+	b.arrived++
+	b.count(q, 1)
+}
 
 // comesBack: the query's batch is no more, and the engine is about to be told so.
 func (b *books) comesBack(q *query) {
@@ -200,6 +205,9 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 		w.fail("m%d: batch for replica %d, which takes none", m.index, d.Replica)
 		return nil
 	}
+	if d.Hedge {
+		return w.checkHedge(m, r, d)
+	}
 	bytes, live := 0, 0
 	served := map[int32]int{}
 	for _, aq := range d.Batch.Queries {
@@ -211,7 +219,7 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 		case q == nil || &q.Query != aq || q.model != m:
 			w.fail("m%d: query %d is sent, which was released or never given to this engine", m.index, aq.ID)
 			return nil
-		case q.flight != nil:
+		case q.flight != nil || q.twin != nil:
 			w.fail("m%d: query %d is in two batches", m.index, aq.ID)
 			return nil
 		case !q.answered && !q.late && q.Deadline <= w.now || q.Expires <= w.now:
@@ -292,6 +300,10 @@ func (w *world) checkEnd(m *model, e *scheduler.End) *query {
 		w.fail("m%d: query %d: end of kind %d, answered before: %v", m.index, q.ID, e.Kind, q.answered)
 	case q.flight != nil && e.Kind != scheduler.AnswerOnly:
 		w.fail("m%d: query %d is released out of batch %d in flight", m.index, q.ID, q.flight.id)
+	case q.twin != nil && e.Kind != scheduler.AnswerOnly:
+		w.fail("m%d: query %d is released out of batch %d in flight, where it was sent a second time", m.index, q.ID, q.twin.id)
+	case e.Code == api.OK && (q.answer == nil || e.Item.Result() != q.answer) && !q.waiting:
+		w.fail("m%d: query %d ends OK with outputs that no replica gave it, or that came second", m.index, q.ID)
 	case e.Code == api.OK && q.waiting && e.Kind != scheduler.ReleaseOnly:
 		w.fail("m%d: query %d is answered OK without having been evaluated", m.index, q.ID)
 	case e.Code == api.Overloaded && e.Kind != scheduler.ReleaseOnly && q.toldAt != w.now && (q.flight != nil && !q.late || w.now >= q.Deadline):
@@ -324,7 +336,7 @@ func (w *world) checkBooks(m *model) {
 	for _, p := range m.places {
 		if p.current != nil {
 			for _, fl := range p.current.flights {
-				flying += len(fl.queries)
+				flying += fl.flying()
 			}
 		}
 	}

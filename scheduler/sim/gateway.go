@@ -46,11 +46,16 @@ func (w *world) call(f *function, client int) {
 	if c.asked == 0 {
 		f.refused++
 		c.overload++
+		if s := w.models[f.spec.Candidates[f.favourite()].Model].scaling; s != nil {
+			s.refuses(w.now)
+		}
 		w.finish(c)
 		return
 	}
+	w.allowForStart(c)
 	for _, q := range c.queries {
 		w.step(q.model, &Input{Kind: Arrive, Item: &q.Item})
+		w.wakeUp(q.model)
 	}
 	if w.spec.CancelPart > 0 && w.rng.Float64() < w.spec.CancelPart {
 		w.agenda.push(event{at: w.now + api.Nanos(w.rng.Int64N(max(1, f.spec.SLONanos))), kind: callerLeaves, b: c.id})

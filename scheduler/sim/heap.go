@@ -14,7 +14,7 @@ const (
 	callerLeaves
 	// answerSeen: the answer to batch b of a replica has been seen.
 	answerSeen
-	// replicaUp: a replica of place (a, b) has started.
+	// replicaUp: a replica of a place has started.
 	replicaUp
 	// faultStrikes: fault b of a place.
 	faultStrikes
@@ -24,6 +24,10 @@ const (
 	wake
 	// epochEnds: a plan is due.
 	epochEnds
+	// scaleTick: it is time to look how many replicas model a needs.
+	scaleTick
+	// secondEnds: the series of all models that are scaled get a point.
+	secondEnds
 )
 
 // event is one entry of the world's only queue.
@@ -34,6 +38,7 @@ type event struct {
 	a    int
 	b    uint64
 	r    *replica
+	p    *place
 }
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/autoscale"
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
@@ -45,7 +46,7 @@ func (g gen) model(s *Spec, i int) ModelSpec {
 		Name: fmt.Sprintf("m%d", i), Cost: one(g, 0.0, 1, 5), Device: -1,
 		Config: scheduler.Config{
 			Depth: one(g, 0, 0, 1, 3), MaxQueue: one(g, 0, 5, 50, 1000), MaxQueueBytes: one(g, 0, 0, 5000),
-			Retry: g.IntN(3) > 0, TimeoutNanos: one(g, int64(0), 0, 1500e6),
+			Retry: g.IntN(3) > 0, Hedge: true, TimeoutNanos: one(g, int64(0), 0, 1500e6),
 			Batching: scheduler.Batching{
 				Policy: one(g, scheduler.AIMD, scheduler.AIMD, scheduler.AIMD, scheduler.Fixed, scheduler.None), MaxBatch: one(g, 0, 1, 7, 64),
 				MaxBatchBytes: one(g, 0, 0, 0, 300), HoldNanos: one(g, int64(0), 0, 0, 1e6, 3e6),
@@ -61,10 +62,63 @@ func (g gen) model(s *Spec, i int) ModelSpec {
 		m.Config.Shared = true
 	}
 	fixed, each := g.between(0, 3e6), g.between(1e3, 500e3)
+	if g.IntN(3) == 0 {
+		m.Scale = g.scale(s, i, g.replica(s, fixed, each))
+		return m
+	}
 	for range 1 + g.IntN(4) {
 		m.Replicas = append(m.Replicas, g.replica(s, fixed, each))
 	}
+	if g.IntN(3) == 0 {
+		g.lapse(s, &m)
+	}
 	return m
+}
+
+// lapse has a model of several replicas that are steady, so that they are known well, until one of them is late as never before.
+func (g gen) lapse(s *Spec, m *ModelSpec) {
+	steady := m.Replicas[0]
+	steady.Sigma, steady.AtNanos, steady.StallEvery, steady.Faults = one(g, 0, 0.05), 0, 0, nil
+	m.Replicas = append(m.Replicas[:0], steady, steady, steady)
+	for range 1 + g.IntN(3) {
+		r := &m.Replicas[g.IntN(len(m.Replicas))]
+		r.Faults = append(r.Faults[:len(r.Faults):len(r.Faults)], Fault{
+			Kind: one(g, Slow, Slow, Hang), AtNanos: g.between(int64(s.Duration)/3, int64(s.Duration)), ForNanos: g.between(1e6, 50e6), Factor: 30,
+		})
+	}
+}
+
+// scale has a model's replicas come and go.
+func (g gen) scale(s *Spec, model int, r ReplicaSpec) *ScaleSpec {
+	most := 1 + g.IntN(5)
+	c := &ScaleSpec{
+		Bounds: autoscale.Config{
+			Min: min(most, g.IntN(3)), Max: most, IdleNanos: g.between(0, 100e6), WindowNanos: int64(api.MinScaleWindow), DelayNanos: g.between(0, 200e6),
+			Utilization: one(g, 0.1, 0.7, 1), Up: one(g, 1.0, 2, 100), Down: one(g, 1.0, 2, 100),
+		},
+		TickNanos: g.between(1e6, 60e6), Replica: r, StartSigma: one(g, 0, 0.5), Initial: g.IntN(most + 1),
+		UnknownPart: one(g, 0.0, 0, 0.3), FailPart: one(g, 0.0, 0, 0.3),
+	}
+	c.Scaler = func() Scaler { return autoscale.New() }
+	if g.IntN(2) == 0 {
+		c.Scaler = func() Scaler { return restless{gen{stream(s.Seed, uint64(400_000+model))}} }
+	}
+	return c
+}
+
+// restless wants whatever a scaler may want, and soon something else.
+type restless struct{ gen }
+
+func (r restless) Decide(s *autoscale.Sample) autoscale.Decision {
+	least := s.Config.Min
+	if isAsked(s) {
+		least = max(least, 1)
+	}
+	n := least + r.IntN(s.Config.Max-least+1)
+	if s.Unknown {
+		n = max(s.Wanted, s.Config.Min)
+	}
+	return autoscale.Decision{Replicas: n}
 }
 
 func (g gen) replica(s *Spec, fixed, each int64) ReplicaSpec {
@@ -90,7 +144,7 @@ func (g gen) function(s *Spec, i int) FunctionSpec {
 	f := FunctionSpec{
 		Name: fmt.Sprintf("f%d", i), Weight: one(g, 0, 1, 1, 0.1, 5, 100), SLONanos: one(g, int64(0), 2e6, 20e6, 20e6, 100e6, 1e9),
 		TTLNanos: one(g, int64(0), 0, 50e6, 1e9), Budget: one(g, 0.0, 0, 0, 500), Mode: one(g, planner.One, planner.All, planner.Shares), Background: g.IntN(6) == 0,
-		Bytes: int(one(g, 0, 8, g.between(0, 400))), LateBy: one(g, int64(0), 0, 100e6),
+		ColdStartNanos: one(g, int64(0), 0, 50e6, 500e6), Bytes: int(one(g, 0, 8, g.between(0, 400))), LateBy: one(g, int64(0), 0, 100e6),
 	}
 	from := g.IntN(len(s.Models))
 	for j := range 1 + g.IntN(len(s.Models)) {
@@ -104,7 +158,7 @@ func (g gen) function(s *Spec, i int) FunctionSpec {
 
 func (g gen) traffic() Traffic {
 	t := Traffic{
-		Shape: one(g, Steady, Square, Switching, Daily, Closed, Recorded), Rate: float64(g.between(0, 1500)), Peak: float64(g.between(0, 8000)),
+		Shape: one(g, Steady, Square, Switching, Daily, Closed, Recorded, Ramp), Rate: float64(g.between(0, 1500)), Peak: float64(g.between(0, 8000)),
 		Period: api.Nanos(g.between(5e6, 300e6)), Duty: 0.1 + 0.8*g.Float64(),
 		Clients: 1 + g.IntN(40), ThinkNanos: one(g, int64(0), 1e6, 10e6),
 	}

@@ -13,10 +13,11 @@ import (
 // place is where one replica after the other of a model runs.
 type place struct {
 	spec    *ReplicaSpec
-	index   int
+	model   *model
 	rng     *rand.Rand
 	current *replica
 	stallAt api.Nanos // the next pause
+	tenure            // of a model that is scaled
 }
 
 // replica is one process.
@@ -42,9 +43,14 @@ type flight struct {
 	begin, end api.Nanos
 	code       api.Code
 	alone      bool
+	hedge      bool // its queries are in another batch too
 }
 
-func (w *world) replicaUp(m *model, p *place) {
+func (w *world) replicaUp(p *place) {
+	m := p.model
+	if m.scaling != nil && !w.hasStarted(p) {
+		return
+	}
 	w.lastID++
 	r := &replica{id: w.lastID, model: m, place: p, depth: p.spec.Depth}
 	if r.depth == 0 {
@@ -54,12 +60,12 @@ func (w *world) replicaUp(m *model, p *place) {
 	w.step(m, &Input{Kind: ReplicaReady, Replica: r.id, Depth: p.spec.Depth})
 }
 
-// strike has a fault befall whoever is at the place now.
+// strike has a fault befall whoever is at the place now, if there is one.
 func (w *world) strike(m *model, p *place, f *Fault) {
-	r := p.current
-	if r == nil || r.died {
+	if p == nil || p.current == nil || p.current.died {
 		return
 	}
+	r := p.current
 	switch f.Kind {
 	case Crash:
 		w.die(r)
@@ -84,21 +90,32 @@ func (w *world) deathSeen(r *replica) {
 	m := r.model
 	flights := r.flights
 	r.flights = nil
-	lost := map[uint64]bool{}
+	begunBy := map[uint64]bool{}
 	for _, fl := range flights {
 		begun := fl.begin <= r.diedAt
-		lost[fl.id] = begun
-		for _, q := range fl.queries {
-			q.flight = nil
-			if begun {
-				q.lost++
-			}
-			m.books.comesBack(q)
+		begunBy[fl.id] = begun
+		how := untouched
+		if begun {
+			how = lost
 		}
+		m.land(fl, how)
 	}
 	r.place.current = nil
-	w.agenda.push(event{at: w.now + api.Nanos(max(r.place.spec.StartNanos, 1)), kind: replicaUp, a: m.index, b: uint64(r.place.index)})
-	w.step(m, &Input{Kind: ReplicaGone, Replica: r.id, Begun: func(batch uint64) bool { return lost[batch] }})
+	if r.place.leaving {
+		m.scaling.vacate(w, r.place)
+	} else {
+		w.start(r.place)
+	}
+	w.step(m, &Input{Kind: ReplicaGone, Replica: r.id, Begun: func(batch uint64) bool { return begunBy[batch] }})
+}
+
+// start foresees when the place's next replica will be there.
+func (w *world) start(p *place) {
+	nanos := p.spec.StartNanos
+	if p.model.scaling != nil {
+		p.beganAt, nanos = w.now, p.startNanos()
+	}
+	w.agenda.push(event{at: w.now + api.Nanos(max(nanos, 1)), kind: replicaUp, p: p})
 }
 
 func (w *world) kill(m *model, id scheduler.ReplicaID) {
@@ -178,10 +195,7 @@ type failure struct {
 
 func (w *world) sendFailed(m *model, f failure) {
 	i := slices.IndexFunc(f.r.flights, func(fl *flight) bool { return fl.id == f.batch })
-	for _, q := range f.r.flights[i].queries {
-		q.flight = nil
-		m.books.comesBack(q)
-	}
+	m.land(f.r.flights[i], untouched)
 	f.r.flights = slices.Delete(f.r.flights, i, i+1)
 	err := errBroken
 	if w.rng.IntN(2) == 0 {
@@ -197,9 +211,7 @@ func (w *world) answerSeen(r *replica, batch uint64) {
 	}
 	fl := r.flights[i]
 	r.flights = slices.Delete(r.flights, i, i+1)
-	for _, q := range fl.queries {
-		q.flight = nil
-	}
+	r.model.land(fl, evaluated)
 	w.step(r.model, &Input{Kind: BatchDone, Replica: r.id,
 		Result: api.BatchResult{ID: fl.id, Code: fl.code, EvalNanos: int64(w.now - fl.sentAt), WorkNanos: int64(fl.end - fl.begin)}})
 }

@@ -16,6 +16,8 @@ type Result struct {
 	// BusyNanos is the time that replicas spent on batches, Batches how many those were, Evaluated how many queries.
 	BusyNanos          int64
 	Batches, Evaluated int64
+	// Scales has what scaling did and took, for each model; nothing for those that are not scaled. Warm does not matter there.
+	Scales []ScaleResult
 	// PlanChanges is how many times a model's plan became another one: a plan that goes back and forth costs its functions
 	// what they wait for meanwhile.
 	PlanChanges int64
@@ -32,6 +34,8 @@ type FunctionResult struct {
 	// deadline, because they would have missed it, or missed: late, lost or failed. Partial are the Good ones whose ensemble
 	// was not complete.
 	Offered, Good, Refused, Dropped, Missed, Partial int64
+	// Slow are the Good ones that took longer than the objective, which they may where they had to wait for a replica to start.
+	Slow int64
 	// Gain is the sum of what the Good ones were worth: of each 1 − Π(1 − gain) over the models that answered in time, as if
 	// their errors were independent. Answers counts those of the Good and of others by candidate.
 	Gain    float64
@@ -42,11 +46,15 @@ type FunctionResult struct {
 	Series []Slot
 }
 
-// Slot counts calls by how they ended; those that were dropped are among the Missed.
-type Slot struct{ Offered, Good, Refused, Missed int32 }
+// Slot counts calls by how they ended; those that were dropped are among the Missed, those that were slow among the Good.
+type Slot struct{ Offered, Good, Refused, Missed, Slow int32 }
+
+// Late is how many had no answer within the objective.
+func (s *Slot) Late() int64 { return int64(s.Refused) + int64(s.Missed) + int64(s.Slow) }
 
 func newResult(s *Spec) Result {
 	r := Result{warm: s.Warm, until: s.Duration}
+	r.Scales = make([]ScaleResult, len(s.Models))
 	for i := range s.Functions {
 		r.Functions = append(r.Functions, FunctionResult{Name: s.Functions[i].Name, Series: make([]Slot, int(s.Duration/SlotNanos)+1), Answers: make([]int64, len(s.Functions[i].Candidates))})
 	}
@@ -83,8 +91,15 @@ func (f *FunctionResult) finished(w *world, c *call) {
 	switch {
 	case c.inTime > 0:
 		slot.Good++
+		slow := c.function.spec.SLONanos > 0 && min(w.now, c.deadline) > c.at+api.Nanos(c.function.spec.SLONanos)
+		if slow {
+			slot.Slow++
+		}
 		if counts {
 			f.Good++
+			if slow {
+				f.Slow++
+			}
 			f.Gain += 1 - c.lacks
 			f.Latencies = append(f.Latencies, int64(min(w.now, c.deadline)-c.at))
 			if c.inTime < c.asked {
@@ -136,6 +151,7 @@ func (r *Result) Total() FunctionResult {
 		t.Missed += f.Missed
 		t.Dropped += f.Dropped
 		t.Partial += f.Partial
+		t.Slow += f.Slow
 		t.Gain += f.Gain
 		t.Answers = append(t.Answers, f.Answers...)
 		t.Latencies = append(t.Latencies, f.Latencies...)
@@ -147,6 +163,7 @@ func (r *Result) Total() FunctionResult {
 			t.Series[j].Good += s.Good
 			t.Series[j].Refused += s.Refused
 			t.Series[j].Missed += s.Missed
+			t.Series[j].Slow += s.Slow
 		}
 	}
 	return t

@@ -36,6 +36,8 @@ type FunctionSpec struct {
 	Name     string
 	Weight   float64
 	SLONanos int64
+	// ColdStartNanos is how long a query may wait, at least, where no model that it asks has a replica.
+	ColdStartNanos int64
 	// TTLNanos is how long an answer is worth computing for its own sake, from arrival; less than the SLO means the SLO.
 	TTLNanos int64
 	Budget   float64
@@ -65,6 +67,8 @@ type ModelSpec struct {
 	Cost     float64
 	Device   int // -1: none
 	Replicas []ReplicaSpec
+	// Scale has the replicas follow the queries; there are no Replicas then.
+	Scale *ScaleSpec
 	// SLONanos is the smallest objective of its functions, for baselines that steer by it.
 	SLONanos int64
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 
@@ -24,6 +25,9 @@ const (
 	Closed
 	// Recorded plays Times.
 	Recorded
+	// Ramp is a Poisson process whose rate rises evenly from Rate to Peak in the first Duty of each Period, and falls back in the
+	// rest of it.
+	Ramp
 )
 
 // Traffic is one source of a function's queries.
@@ -37,6 +41,41 @@ type Traffic struct {
 	Clients     int
 	ThinkNanos  int64
 	Times       []api.Nanos // in order
+}
+
+// check says what makes no sense in it.
+func (t *Traffic) check() error {
+	periodic := t.Shape == Square || t.Shape == Switching || t.Shape == Daily || t.Shape == Ramp
+	switch {
+	case !(t.Rate >= 0 && t.Peak >= 0) || math.IsInf(t.Rate, 0) || math.IsInf(t.Peak, 0):
+		return fmt.Errorf("rates of %v and %v queries per second: expected 0 or more", t.Rate, t.Peak)
+	case periodic && t.Period <= 0:
+		return fmt.Errorf("a period of %v: expected more than 0", span(t.Period))
+	case periodic && t.Shape != Daily && !(t.Duty > 0 && t.Duty <= 1):
+		return fmt.Errorf("a duty of %v: expected more than 0 and at most 1, the part of the period", t.Duty)
+	case t.From < 0 || t.Until < 0:
+		return fmt.Errorf("it goes from %v to %v: expected 0 or more", span(t.From), span(t.Until))
+	}
+	return nil
+}
+
+// expected is how many queries it sends in a run of that length, about; of clients that wait for their answers it does not know.
+func (t *Traffic) expected(duration api.Nanos) float64 {
+	if t.Until > 0 {
+		duration = min(duration, t.Until)
+	}
+	seconds := max(0, float64(duration-t.From)) / 1e9
+	switch t.Shape {
+	case Recorded:
+		return float64(len(t.Times))
+	case Square, Switching:
+		return seconds * (t.Duty*t.Peak + (1-t.Duty)*t.Rate)
+	case Daily, Ramp:
+		return seconds * (t.Rate + t.Peak) / 2
+	case Steady:
+		return seconds * t.Rate
+	}
+	return 0
 }
 
 // source is a Traffic at work. It draws from a stream of its own, so that it sends the same whatever is done with it.
@@ -64,7 +103,7 @@ func (s *source) after(t api.Nanos) api.Nanos {
 		return s.Times[s.next-1]
 	case Switching:
 		t = s.switching(t)
-	case Square, Daily:
+	case Square, Daily, Ramp:
 		// Thinning: candidates come at the peak's rate, and one stays with the probability that its moment has.
 		most := max(s.Rate, s.Peak)
 		for {
@@ -111,7 +150,12 @@ func (s *source) rateAt(t api.Nanos) float64 {
 	if s.Shape == Daily {
 		return s.Rate + (s.Peak-s.Rate)*(1-math.Cos(2*math.Pi*phase))/2
 	}
-	if phase < s.Duty {
+	switch {
+	case s.Shape == Ramp && phase < s.Duty:
+		return s.Rate + (s.Peak-s.Rate)*phase/s.Duty
+	case s.Shape == Ramp:
+		return s.Peak - (s.Peak-s.Rate)*(phase-s.Duty)/(1-s.Duty)
+	case phase < s.Duty:
 		return s.Peak
 	}
 	return s.Rate

@@ -47,7 +47,11 @@ func (w *world) writeActions(m *model) {
 	for i := range a.Dispatches {
 		d := &a.Dispatches[i]
 		var b strings.Builder
-		fmt.Fprintf(&b, "> send r%d#%d:", d.Replica, d.Batch.ID)
+		verb := "send"
+		if d.Hedge {
+			verb = "hedge"
+		}
+		fmt.Fprintf(&b, "> %s r%d#%d:", verb, d.Replica, d.Batch.ID)
 		for _, q := range d.Batch.Queries {
 			fmt.Fprintf(&b, " q%d", q.ID)
 		}

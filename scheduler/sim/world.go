@@ -74,6 +74,7 @@ type model struct {
 	wakeSeq  uint64
 	snapshot scheduler.Snapshot
 	books    books
+	scaling  *scaling // nil: its replicas are as many as were specified
 }
 
 // device is what several models share: one tenant's batches at a time run on it.
@@ -110,6 +111,7 @@ type query struct {
 	answered  bool
 	released  bool
 	lost      int // replicas that died on it
+	double
 }
 
 // Answered and Released make a query the owner of its item; the world reads an engine's ends itself.
@@ -144,6 +146,7 @@ func Run(spec *Spec, log io.Writer) (*Result, error) {
 		w.atTheEnd()
 	}
 	w.result.End = w.now
+	w.sumUpScaling()
 	return &w.result, w.failed
 }
 
@@ -172,9 +175,9 @@ func (w *world) build() error {
 		m.engine = s.engine(ms)
 		w.models = append(w.models, m)
 		for j := range ms.Replicas {
-			p := &place{spec: &ms.Replicas[j], index: j, rng: stream(s.Seed, uint64(1000+100*i+j))}
+			p := &place{spec: &ms.Replicas[j], model: m, rng: stream(s.Seed, uint64(1000+100*i+j))}
 			m.places = append(m.places, p)
-			w.agenda.push(event{at: api.Nanos(p.spec.AtNanos), kind: replicaUp, a: i, b: uint64(j)})
+			w.agenda.push(event{at: api.Nanos(p.spec.AtNanos), kind: replicaUp, p: p})
 			for k := range p.spec.Faults {
 				w.agenda.push(event{at: api.Nanos(p.spec.Faults[k].AtNanos), kind: faultStrikes, a: i, b: uint64(j)<<32 | uint64(k)})
 			}
@@ -187,6 +190,9 @@ func (w *world) build() error {
 	}
 	for _, m := range w.models {
 		m.books.init(m.spec.Config)
+		if err := w.addScaling(m); err != nil {
+			return err
+		}
 	}
 	if s.Policy == Planned || s.Policy == Wild {
 		w.planning = newPlanning(w)
@@ -256,9 +262,13 @@ func (w *world) happen(e *event) {
 	case answerSeen:
 		w.answerSeen(e.r, e.b)
 	case replicaUp:
-		w.replicaUp(w.models[e.a], w.models[e.a].places[e.b])
+		w.replicaUp(e.p)
 	case faultStrikes:
 		m := w.models[e.a]
+		if m.scaling != nil {
+			w.strike(m, m.scaling.oldest(m), &m.scaling.spec.Replica.Faults[e.b])
+			return
+		}
 		p := m.places[e.b>>32]
 		w.strike(m, p, &p.spec.Faults[e.b&0xffffffff])
 	case deathSeen:
@@ -271,6 +281,12 @@ func (w *world) happen(e *event) {
 	case epochEnds:
 		w.planning.epoch()
 		w.agenda.push(event{at: w.now + api.Nanos(w.planning.epochNanos), kind: epochEnds})
+	case scaleTick:
+		w.look(w.models[e.a], false)
+		w.agenda.push(event{at: w.now + api.Nanos(w.models[e.a].scaling.tickNanos), kind: scaleTick, a: e.a})
+	case secondEnds:
+		w.notePoints()
+		w.agenda.push(event{at: w.now + pointNanos, kind: secondEnds})
 	}
 }
 
@@ -350,6 +366,7 @@ func (w *world) carryOut(m *model) {
 	for i := range a.Ends {
 		w.end(m, &a.Ends[i])
 	}
+	w.checkHedged(m)
 	for i := range m.books.servings {
 		w.serve(m, &m.books.servings[i])
 	}

@@ -1,0 +1,149 @@
+package sim
+
+import (
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// double is what the world knows of a query that was sent twice.
+type double struct {
+	twin   *flight // the second batch, until it comes back
+	hedged bool    // there has been one
+	owed   bool    // its own batch has failed it, and it is to wait again if the second one does too
+	// answer is whose outputs answer it: the query's own or its twin's, whichever was evaluated first; nil: neither was.
+	answer  *api.Query
+	twinned *api.Query
+}
+
+// outcome is how a batch has ended.
+type outcome uint8
+
+const (
+	evaluated outcome = iota // with its code
+	untouched                // the transport did not take it, or its replica died before it had begun
+	lost                     // its replica died on it
+)
+
+// land takes a batch out of the air. Its queries wait again if their replica has failed them, once nothing of them is in the
+// air any more.
+func (m *model) land(fl *flight, how outcome) {
+	for _, q := range fl.queries {
+		ok, own := how == evaluated && fl.code == api.OK, &q.Query
+		if fl.hedge {
+			q.twin, own = nil, q.twinned
+		} else {
+			q.flight, q.owed = nil, how != evaluated
+		}
+		if how == lost {
+			q.lost++
+		}
+		if ok && q.answer == nil {
+			q.answer = own
+		}
+		if q.owed && q.flight == nil && q.twin == nil {
+			if q.owed = false; q.answer == nil {
+				m.books.comesBack(q)
+			}
+		}
+	}
+}
+
+// flying counts the queries that a batch in the air keeps with the engine: those that are in two batches once.
+func (fl *flight) flying() int {
+	if !fl.hedge {
+		return len(fl.queries)
+	}
+	n := 0
+	for _, q := range fl.queries {
+		if q.flight == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// checkHedge holds a batch of queries that are in another batch already against everything that allows it; nil when it breaks
+// something.
+func (w *world) checkHedge(m *model, r *replica, d *scheduler.Dispatch) *flight {
+	fl := &flight{id: d.Batch.ID, hedge: true}
+	if c := &m.books.cfg; !c.Hedge || c.Shared || len(r.flights) > 0 {
+		w.fail("m%d: batch %d for replica %d hedges: allowed %v, on a shared device %v, %d batches before it", m.index, fl.id, r.id, c.Hedge, c.Shared, len(r.flights))
+		return nil
+	}
+	var first *flight
+	bytes := 0
+	for _, aq := range d.Batch.Queries {
+		var q *query
+		if aq.ID < uint64(len(w.queries)) {
+			q = w.queries[aq.ID]
+		}
+		switch {
+		case q == nil || &q.Query == aq || q.model != m:
+			w.fail("m%d: query %d is hedged, which was released or never given to this engine, or is no twin", m.index, aq.ID)
+			return nil
+		case q.flight == nil || q.flight.alone || q.hedged || q.answered || q.lost > 0 || q.Deadline <= w.now:
+			w.fail("m%d: query %d is hedged: in a batch %v, sent twice before %v, answered %v, lost %d times, due in %v",
+				m.index, aq.ID, q.flight != nil, q.hedged, q.answered, q.lost, span(q.Deadline-w.now))
+			return nil
+		case first != nil && q.flight != first:
+			w.fail("m%d: the batch that hedges query %d has queries of another one", m.index, aq.ID)
+			return nil
+		case aq.InputBytes() != q.InputBytes() || aq.Deadline != q.Deadline || aq.Function != q.Function:
+			w.fail("m%d: query %d is hedged by another query", m.index, aq.ID)
+			return nil
+		}
+		first, bytes = q.flight, bytes+q.InputBytes()
+		q.twin, q.twinned, q.hedged = fl, aq, true
+		fl.queries = append(fl.queries, q)
+	}
+	m.books.hedged += len(fl.queries)
+	if most := scheduler.HedgePart*float64(m.books.arrived) + scheduler.HedgeBurst; float64(m.books.hedged) > most {
+		w.fail("m%d: %d of %d queries were sent twice: at most %.0f may be", m.index, m.books.hedged, m.books.arrived, most)
+		return nil
+	}
+	m.books.hedges = true
+	if w.spec.Check && (!w.checkLate(m, first) || !w.checkSize(m, r, fl, bytes, d.Batch.Pad)) {
+		return nil
+	}
+	return fl
+}
+
+// checkLate: the replica that has the batch is later than nearly always.
+func (w *world) checkLate(m *model, fl *flight) bool {
+	for _, p := range m.places {
+		if p.current == nil {
+			continue
+		}
+		for _, other := range p.current.flights {
+			if other != fl {
+				continue
+			}
+			for i := range m.snapshot.Replicas {
+				if s := &m.snapshot.Replicas[i]; s.ID == p.current.id {
+					since, least := int64(w.now-s.OldestAt), max(s.P99Nanos, 1e6)
+					if since < least {
+						w.fail("m%d: batch %d of replica %d is hedged after %v: it is late after %v", m.index, fl.id, s.ID, span(api.Nanos(since)), span(api.Nanos(least)))
+					}
+					return since >= least
+				}
+			}
+		}
+	}
+	w.fail("m%d: batch %d is hedged, which no replica has", m.index, fl.id)
+	return false
+}
+
+// checkHedged: queries were sent twice only while nobody waited who could have had their place.
+func (w *world) checkHedged(m *model) {
+	if !m.books.hedges {
+		return
+	}
+	m.books.hedges = false
+	live := 0
+	for i := range m.books.subs {
+		live += m.books.subs[i].live
+	}
+	if live+m.books.retrying > 0 {
+		w.fail("m%d sends queries twice while %d others wait", m.index, live+m.books.retrying)
+	}
+}
