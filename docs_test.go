@@ -169,7 +169,6 @@ func TestDocsFields(t *testing.T) {
 		t.Fatalf("%s: expected a section \"Types and shapes\" after the reference of the fields", modelsPage)
 	}
 	has := fieldsOf(t, &manifest.Set{Models: set.Models, Functions: set.Functions}, "env", "shadow")
-	has["run.image"] = true // known, and refused
 	compareFields(t, modelsPage, models, has)
 
 	_, rules, ok := strings.Cut(read(t, operatingPage), "\n### Traffic rules\n")
@@ -184,6 +183,9 @@ func TestDocsFields(t *testing.T) {
 		fmt.Sprintf("| `cache` | `%s` |", m.Cache), fmt.Sprintf("| `policy` | `%s` |", f.Policy.Name),
 		fmt.Sprintf("| `slo` | `%dms` |", f.SLO.Milliseconds()), fmt.Sprintf("| `weight` | %g |", f.Weight),
 		fmt.Sprintf("| `validate.expect` | `%s` |", v.Expect), fmt.Sprintf("| `warmup.repeat` | %d |", m.Warmup.Repeat),
+		fmt.Sprintf("| `replicas.idle` | `%gm` |", m.Replicas.Idle.Minutes()), fmt.Sprintf("| `replicas.window` | `%gm` |", m.Replicas.Window.Minutes()),
+		fmt.Sprintf("| `replicas.delay` | `%gs` |", m.Replicas.Delay.Seconds()), fmt.Sprintf("| `replicas.utilization` | %g |", m.Replicas.Utilization),
+		fmt.Sprintf("| `replicas.up` | %g |", m.Replicas.Up), fmt.Sprintf("| `replicas.down` | %g |", m.Replicas.Down),
 	} {
 		if !strings.Contains(models, "\n"+row) {
 			t.Errorf("%s: expected a row that begins with %s", modelsPage, row)
@@ -210,9 +212,14 @@ func everyField() *manifest.Set {
 		Run: api.RunSpec{Command: []string{"python"}, Env: map[string]string{"A": "b"}}, Python: ".venv", Cost: 1, Device: "gpu0", Dir: "/models/m",
 		Batching: api.BatchingSpec{Policy: api.BatchFixed, Max: 8, Hold: time.Millisecond, Objective: time.Second, Pad: true},
 		Warmup:   &api.WarmupSpec{Queries: "w.jsonl"}, Validation: &api.ValidateSpec{Queries: "v.jsonl", MinAccuracy: 0.9, Tolerance: 0.001},
+		Preload: []string{"numpy"}, Replicas: api.ReplicaBounds{Min: 1, Max: 3, Initial: 2},
+		Resources: api.ResourceSpec{CPU: 0.5, MemoryBytes: 1 << 30}, Limits: api.LimitSpec{CPU: 1, MemoryBytes: 2 << 30, PIDs: 64},
+		Expect: []api.ExpectSpec{{Rate: 1, From: "08:00", To: "18:00"}},
 	}
 	other := model
 	other.Version = "2"
+	other.Run, other.Python, other.Preload = api.RunSpec{Image: "m:2"}, "", nil
+	other.Device, other.Resources.GPU = "", 1
 	other.Validation = &api.ValidateSpec{Queries: "v.jsonl", Expect: api.ExpectServing, MaxDifference: 0.05}
 	function := api.FunctionSpec{
 		Name: "f", Models: []string{"m"}, Default: json.RawMessage(`"eA=="`), ColdStart: time.Second, Budget: 1,

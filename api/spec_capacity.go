@@ -18,7 +18,8 @@ type ReplicaBounds struct {
 	Window time.Duration
 	// Delay is how long less must have been needed before a replica goes.
 	Delay time.Duration
-	// Utilization is the part of what a replica can serve within the objective that is planned with, more than 0 and at most 1.
+	// Utilization is the part of what a replica can serve within the objective that is planned with, more than 0 and at most 1, for up to
+	// four replicas. More of them need less in reserve together: see package autoscale.
 	Utilization float64
 	// Up is how many times the ready replicas may be asked for at once, at least; Down is the part, 1/Down of them, that must stay.
 	Up, Down float64

@@ -79,6 +79,9 @@ type ModelStatus struct {
 	Created        time.Time       `json:"created,omitzero"`
 	Replicas       []ReplicaStatus `json:"replicas"`
 	QueueDepth     int             `json:"queue_depth"`
+	Capacity       *CapacityStatus `json:"capacity,omitempty"`
+	// Hedges is missing where no query was sent to a second replica.
+	Hedges *HedgeStatus `json:"hedges,omitempty"`
 	// ObjectiveMicros is the evaluation time of a batch that is aimed at now.
 	ObjectiveMicros int64             `json:"objective_micros,omitempty"`
 	Cache           *ModelCacheStatus `json:"cache,omitempty"`
@@ -137,6 +140,9 @@ type Profile struct {
 	Samples    uint64 `json:"samples"`
 	MeanMicros int64  `json:"mean_micros"`
 	P99Micros  int64  `json:"p99_micros"`
+	// A batch of n is expected to take InterceptMicros + n × SlopeMicros.
+	InterceptMicros float64 `json:"intercept_micros"`
+	SlopeMicros     float64 `json:"slope_micros"`
 }
 
 // FunctionStatus is a function as it stands.
@@ -178,6 +184,8 @@ type GatewayStatus struct {
 	// Cache is the prediction cache, missing when it is off, Store where what is learned is kept, missing when nowhere.
 	Cache *CacheStatus `json:"cache,omitempty"`
 	Store *StoreStatus `json:"store,omitempty"`
+	// Node is what the machine has for replicas.
+	Node *NodeStatus `json:"node,omitempty"`
 	// Sources are where model versions come from, Revision the store's, as this gateway has it.
 	Sources    []SourceStatus `json:"sources,omitempty"`
 	Revision   uint64         `json:"revision,omitempty"`

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
-for program in loadgen floor compare ring figures sim overload learning cache lifecycle; do
+for program in loadgen floor compare ring figures sim overload learning cache lifecycle capacity; do
 	echo "==> building bin/$program"
 	CGO_ENABLED=0 "$go" build -trimpath -o "bin/$program" "./bench/cmd/$program"
 done
@@ -36,6 +36,9 @@ bin/cache
 
 echo '==> the life cycle: roll-outs under load, many models, the inference log'
 bin/lifecycle
+
+echo '==> capacity: cold starts, models that sleep, a step in the load'
+bin/capacity ${DOCKER_HOST:+-docker "$DOCKER_HOST"}
 
 echo '==> benchmarks of the packages'
 results=bench/results/$(date +%F)-packages.txt

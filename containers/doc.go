@@ -1,9 +1,11 @@
 // Package containers is how replicas run: the vocabulary that the ways of running them share, and the supervisor that keeps the
-// wanted number of them alive. The ways themselves are below it: process runs them as processes of this host.
+// wanted number of them alive. The ways themselves are below it: process runs them as processes of this host, which may be
+// forked from a zygote and limited by package cgroup, docker in containers of its engine. Package node says what the host has for
+// them, and what they take of it.
 //
 // # The vocabulary
 //
-// A [Runtime] turns a [Launch] (a command, a directory, an environment) into an [Instance]: something that has ended or has not,
+// A [Runtime] turns a [Launch] (a command or an image, a directory, an environment, limits) into an [Instance]: something that has ended or has not,
 // says how it ended, and can be asked or made to end. Nothing here knows the worker protocol: that a process runs does not mean
 // that its worker is connected, and only the owner of the connection can tell.
 //
@@ -17,9 +19,11 @@
 //   - Before a launch the owner is asked to Prepare it (the one-time token is made there). Each launch that was prepared ends in
 //     exactly one event Exited, with at most one Started before it, in order.
 //   - A replica that ends is started again, also one that exits with 0, unless nobody wants it any more. The delay doubles with
-//     each failure in a row, from 100 ms to 30 s, half of it by lot ([Backoff]); a replica that was ready for half a minute
-//     begins anew. After three failures in a row, or one that a person has to mend, such as a command that does not exist,
-//     its state is Failed. It is still tried again, so that a repaired model comes back by itself.
+//     each failure in a row, from 100 ms to 30 s, half of it by lot ([Backoff]), and is five minutes after fifteen of them; a
+//     replica that was ready for half a minute begins anew. After three failures in a row, or one that a person has to mend, such
+//     as a command that does not exist, its state is Failed. It is still tried again, so that a repaired model comes back by itself.
+//   - What is known of failures outlives the replicas: a model that crashes, and that nobody wanted for a moment, goes on with
+//     the delay that it had.
 //   - A replica that runs but is not ready within ReadyWithin is taken for stuck, and killed.
 //   - A launch of which the owner says so is quiet: it has the lowest CPU priority until it is ready, so that its loading does not slow down
 //     what serves, where the runtime can do that and take it back. After half of ReadyWithin it is raised all the same, for

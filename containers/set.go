@@ -136,11 +136,18 @@ func NewSet(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// Len is how many replicas there are, in whatever state; those that are ending take their room until they are gone.
+// Len is how many replicas there are, in whatever state; those that are ending take their room until they are gone, which they are when
+// their event Exited comes.
 func (s *Set) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.slots)
+	n := 0
+	for _, sl := range s.slots {
+		if !sl.stopped || sl.life != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // Logs is where the replicas' output goes.

@@ -401,3 +401,62 @@ func TestFailuresOutliveSlots(t *testing.T) {
 		h.close()
 	})
 }
+
+// Whoever hears that a replica has ended finds its room free.
+func TestLenWhenOneHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h *harness
+		var left []int
+		h = newHarness(t, func(c *Config) {
+			told := c.Event
+			c.Event = func(ev Event) {
+				told(ev)
+				if ev.Kind == Exited {
+					left = append(left, h.set.Len())
+				}
+			}
+		})
+		h.count(1)
+		h.count(2)
+		h.runtime.last().behave(true, false) // the younger one is to end
+		h.count(1)
+		h.runtime.launches[0].end(Exit{Code: 1})
+		synctest.Wait()
+		h.count(0) // it waits for its next attempt
+		if n := h.set.Len(); n != 0 {
+			t.Errorf("%d left", n)
+		}
+		if len(left) != 2 || left[0] != 1 || left[1] != 1 {
+			t.Errorf("%v were left when one had ended: expected 1, and 1 that is started again", left)
+		}
+		h.close()
+	})
+}
+
+// However often a crashing model is put to sleep and woken, it is started no more often than if it were left alone.
+func TestSleepIsNoWayRoundTheBackoff(t *testing.T) {
+	launches := func(t *testing.T, toggle bool) (n int) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarness(t, nil)
+			h.runtime.onStart = func(Launch) { n++ }
+			h.count(1)
+			for range 6000 { // ten minutes
+				if in := h.runtime.last(); in.launch.Replica > 0 {
+					in.end(Exit{Code: 1})
+					synctest.Wait()
+				}
+				if toggle {
+					h.count(0)
+					h.count(1)
+				}
+				pass(100 * time.Millisecond)
+			}
+			h.close()
+		})
+		return n
+	}
+	alone, woken := launches(t, false), launches(t, true)
+	if woken > alone+1 {
+		t.Errorf("%d launches, and %d where nobody lets it sleep", woken, alone)
+	}
+}

@@ -21,6 +21,14 @@
 // So there is no timer for ensembles, and a straggler is a member that its lane has ended. Shadows are members that nobody
 // waits for.
 //
+// # Models without a replica
+//
+// A query that needs a replica where there is none goes to the lane all the same, and [Model].Wake is called, which does not block; so
+// for a candidate of a policy, a shadow or a tee that is missed. What the cache answers wakes nobody. The query waits for the longer of its
+// objective and the function's ColdStart. A function without a default that says nothing of it waits for [DefaultColdStart], unless
+// the model's starts fail: it has nothing else to answer. One with a default answers that at its objective, and what it asked is
+// evaluated behind it, for the cache.
+//
 // # Versions and traffic rules
 //
 // A candidate is a model by its name, and the table says which version that is. route.go: where a rule divides the model's answers, it is
@@ -53,8 +61,8 @@
 //
 // # What it never does
 //
-// It knows no worker, no process and no segment: a model is a signature and a [Lane] to submit queries to. It starts nothing
-// and decides nothing about batches; what a policy decides is package selection's, what it has learned package learned's, and
+// It knows no worker, no process and no segment: a model is a signature and a [Lane] to submit queries to. It starts nothing,
+// Wake asks somebody who does, and decides nothing about batches; what a policy decides is package selection's, what it has learned package learned's, and
 // a [Choice] is a plan that others make. It never waits for a store. The composition is package server.
 //
 // # Limits

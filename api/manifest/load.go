@@ -99,6 +99,11 @@ func loadFile(path string) (*Set, error) {
 		return nil, fileError(path, err)
 	}
 	set.SetDir(dir)
+	for i := range set.Models { // a model directory is one, for an image too
+		if m := &set.Models[i]; m.Dir == "" && filepath.Base(path) == ModelFile {
+			m.Dir = dir
+		}
+	}
 	return set, nil
 }
 

@@ -42,14 +42,14 @@ type place struct {
 func (s *Set) Len() int { return len(s.Models) + len(s.Functions) + len(s.Traffic) }
 
 // SetDir says in which directory the models were declared: what relative paths in their specs mean, where a model has no dir
-// of its own. A relative one is joined to it, an absolute one stays. With an empty dir nothing is changed; see
-// [Set.CheckDirs].
+// of its own. A relative one is joined to it, an absolute one stays. A model with an image and without a dir keeps to what is in the image: it
+// is not shown what happens to lie beside a manifest. With an empty dir nothing is changed; see [Set.CheckDirs].
 func (s *Set) SetDir(dir string) {
 	if dir == "" {
 		return
 	}
 	for i := range s.Models {
-		if m := &s.Models[i]; !filepath.IsAbs(m.Dir) {
+		if m := &s.Models[i]; !filepath.IsAbs(m.Dir) && (m.Dir != "" || m.Run.Image == "") {
 			m.Dir = filepath.Join(dir, m.Dir)
 		}
 	}

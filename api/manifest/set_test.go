@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -137,5 +138,28 @@ func TestPositionsOfSeveralFiles(t *testing.T) {
 	want := []string{"first ", "f 1.yaml:4:6", "g 2.yaml:5:6", "between ", "f 1.yaml:4:6", "g 2.yaml:5:6"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A container sees a directory that was named, or a model directory, and not what happens to lie beside a manifest.
+func TestDirOfImages(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	image := strings.Replace(modelWith(""), "command: [python, model.py]", "image: x", 1)
+	for _, c := range []struct{ name, text, want string }{
+		{"m.yaml", image, ""},
+		{"n.yaml", image + "\ndir: sub", filepath.Join(dir, "sub")},
+		{ModelFile, image, dir},
+	} {
+		set, err := Load(write(c.name, c.text))
+		if err != nil || set.Models[0].Dir != c.want {
+			t.Errorf("%s: %q, %v, expected %q", c.name, set.Models[0].Dir, err, c.want)
+		}
 	}
 }

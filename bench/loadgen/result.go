@@ -83,6 +83,20 @@ func (r *Result) Clean() error {
 	return fmt.Errorf("the run is not clean: %s", strings.Join(bad, "; "))
 }
 
+// Failed counts the requests that did not get a right answer.
+func (r *Result) Failed() uint64 {
+	n := r.Defaults + r.Wrong + r.Unanswered + r.Dropped
+	for status, count := range r.Status {
+		if status != 200 {
+			n += count
+		}
+	}
+	for _, count := range r.Errors {
+		n += count
+	}
+	return n
+}
+
 func sortedStatus(m map[int]uint64) []int {
 	var keys []int
 	for k := range m {

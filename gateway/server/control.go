@@ -17,6 +17,7 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/gateway/admin"
 	"github.com/xebec-serving/xebec/gateway/registry"
+	"go.uber.org/zap"
 )
 
 var errStopping = api.Errorf(api.ShuttingDown, "the gateway is stopping: nothing can be changed any more")
@@ -32,9 +33,6 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, errors.New("is declared twice"))
 		}
 		c := api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created}
-		if m.Run.Image != "" {
-			return nil, refuse(set, api.KindModel, i, api.Unsupported, api.FieldErrors{{Path: "run.image", Message: "this gateway runs processes only: use run.command"}})
-		}
 		if m.Device != "" && s.devices[m.Device] == nil {
 			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, api.FieldErrors{{Path: "device", Message: fmt.Sprintf("there is no device %q here: expected %s", m.Device, s.deviceNames())}})
 		}
@@ -50,6 +48,12 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 			if !reflect.DeepEqual(*d.spec(), *m) || d.life.state == registry.Rejected { // its files may have been mended
 				c.Action = api.Updated
 			}
+		}
+		if err := s.capacity.fits(m); err != nil && c.Action != api.Unchanged {
+			if s.serving.Load() {
+				return nil, refuse(set, api.KindModel, i, api.InvalidArgument, err)
+			}
+			s.log.Error("a model cannot run here, and is declared all the same: at the start what serves goes first", zap.Stringer("model", m.ID()), zap.Error(err))
 		}
 		declared[m.ID()] = true
 		models[m.Name] = append(models[m.Name], m)
@@ -203,13 +207,15 @@ func (s *Server) updateLocked(d *deployment, spec api.ModelSpec) error {
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
 	s.touchLocked(d.id.Name)
 	switch d.life.state {
-	case registry.Loading, registry.Available:
-		return d.set.SetCount(d.wanted())
+	case registry.Loading:
+		s.capacity.load(d, d.wanted())
+	case registry.Available:
+		s.capacity.rebound(d)
 	case registry.Validating:
 		if !reflect.DeepEqual(was.Warmup, spec.Warmup) || !reflect.DeepEqual(was.Validation, spec.Validation) {
 			s.qualify(d) // by what is declared now
 		}
-		return d.set.SetCount(d.wanted())
+		s.capacity.load(d, d.wanted())
 	case registry.Rejected:
 		d.life.anew = true
 	}
@@ -256,7 +262,7 @@ func (s *Server) Gateway(context.Context) (api.GatewayStatus, error) {
 		Version: s.cfg.Version, GoVersion: runtime.Version(), PID: os.Getpid(), Started: s.started,
 		Listen: s.listen, Admin: s.admin, DataDir: s.cfg.DataDir, Ready: ready, Draining: s.draining.Load(),
 		Models: len(s.models), Functions: len(s.functions), Inflight: s.gw.Open(), Store: s.storeStatus(),
-		Sources: s.sourcesLocked(), Revision: s.revision,
+		Sources: s.sourcesLocked(), Revision: s.revision, Node: s.capacity.node(),
 	}
 	if s.cfg.CacheBytes > 0 {
 		c := s.cache.Stats()

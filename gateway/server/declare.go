@@ -114,6 +114,8 @@ func (s *Server) settleLocked() {
 	s.reconsiderLocked()
 	s.nameLocked()
 	s.configureLocked()
+	s.preloadLocked()
+	s.sweepLocked()
 	s.stepAllLocked()
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/autoscale"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 	"github.com/xebec-serving/xebec/worker"
 	"go.uber.org/zap"
@@ -32,10 +34,25 @@ type deployment struct {
 	model   *gateway.Model
 	queues  map[string]int32 // sub-queue by function; guarded by Server.mu
 
-	objectiveNanos atomic.Int64 // what batches are to take at most
-	quiet          atomic.Bool  // its replicas start at the lowest priority: others serve
-	life           life
-	rate           rate // of its queries, as it is shown
+	objectiveNanos atomic.Int64                     // what batches are to take at most
+	sloNanos       atomic.Int64                     // the smallest objective of its functions; 0: it has none
+	weightBits     atomic.Uint64                    // of its functions, the largest
+	choices        atomic.Pointer[[]*driver.Choice] // of the functions whose first candidate it is
+
+	// Of capacity: scaled versions have as many replicas as their queries need, asked is how many that is now, waking that it has been
+	// called, full that it wants one, there is no room, and every tick looks whether there is; scaler and lastUsage are capacity's own.
+	scaled, waking, full atomic.Bool
+	asked                atomic.Int32
+	scaler               *autoscale.Scaler
+	lastUsage            usage
+	away, awaySeen       uint64 // of turnedAway: so far, and what the choices said last
+	cold                 coldStarts
+	preloads             string       // which zygote its replicas fork from; empty: none
+	lastReady            atomic.Int64 // api.Nanos of when a replica became ready last
+
+	quiet atomic.Bool // its replicas start at the lowest priority: others serve
+	life  life
+	rate  rate // of its queries, as it is shown
 
 	mu       sync.Mutex
 	launches map[uint64]*launch
@@ -51,6 +68,7 @@ type deployment struct {
 // launch is one start of a worker, from its token to its end.
 type launch struct {
 	token       string
+	began       time.Time
 	worker      *worker.Replica // once it is connected and ready
 	ready       time.Time
 	lastError   string
@@ -61,6 +79,7 @@ type launch struct {
 func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
 	d := &deployment{s: s, id: spec.ID(), created: time.Now(), key: s.keys.Add(1), logs: containers.NewLogs(), queues: map[string]int32{}, launches: map[uint64]*launch{}, connected: map[*worker.Replica]bool{}}
 	d.current.Store(&spec)
+	d.preloads = s.preloadKind(&spec)
 	d.lane = driver.NewLane(laneConfig(spec, 0), s.clock)
 	if spec.Device != "" {
 		d.lane.Share(s.devices[spec.Device])
@@ -72,8 +91,10 @@ func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
 	d.model.Teach = d.teach
 	d.model.Closed.Store(true) // nothing runs
+	d.model.Wake = d.wake
 	set, err := containers.NewSet(containers.Config{
-		Model: spec.ID(), Runtime: s.runtime, Dir: d.dir(), Command: s.command(spec), Env: environment(spec),
+		Model: spec.ID(), Runtime: s.runtime, Dir: d.dir(), Command: s.command(spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(spec),
+		Limits:  limits(&spec),
 		Prepare: d.prepare, Event: d.event, NextReplica: s.nextReplica, Logs: d.logs, Grace: s.cfg.DrainTimeout, Quiet: d.quiet.Load,
 	})
 	if err != nil {
@@ -88,11 +109,33 @@ func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
 // directColdStart is how long requests that address a model may wait for its first replica.
 const directColdStart = 30 * time.Second
 
+// weight is the version's share where there is not enough room for all: that of the weightiest of its functions.
+func (d *deployment) weight() float64 { return math.Float64frombits(d.weightBits.Load()) }
+
+func (d *deployment) readyAt() api.Nanos { return api.Nanos(d.lastReady.Load()) }
+
+// turnedAway counts the queries that no lane has seen, for the plan had no place for them. It only grows, although choices begin anew with 0.
+// Its caller holds capacity.mu.
+func (d *deployment) turnedAway() uint64 {
+	now := uint64(0)
+	if choices := d.choices.Load(); choices != nil {
+		for _, c := range *choices {
+			now += c.Refused()
+		}
+	}
+	if now > d.awaySeen {
+		d.away += now - d.awaySeen
+	}
+	d.awaySeen = now
+	return d.away
+}
+
 func (d *deployment) spec() *api.ModelSpec { return d.current.Load() }
 
 // close ends the deployment: queries that wait are answered, those in flight come back first.
 func (d *deployment) close(ctx context.Context, code api.Code) error {
 	d.lane.Close(code)
+	d.s.capacity.release(d)
 	err := d.set.Close(ctx)
 	d.lane.Leave()
 	d.logs.Close()
@@ -145,7 +188,7 @@ func fits(spec api.ModelSpec) int {
 }
 
 func (d *deployment) dir() string {
-	if d.spec().Dir != "" {
+	if d.spec().Dir != "" || d.spec().Run.Image != "" { // a container sees nothing of the gateway's own directory
 		return d.spec().Dir
 	}
 	return d.s.workDir
@@ -154,7 +197,7 @@ func (d *deployment) dir() string {
 // command resolves "python" to the interpreter of the environment that the spec names, else to the gateway's own.
 func (s *Server) command(spec api.ModelSpec) []string {
 	cmd := append([]string(nil), spec.Run.Command...)
-	if cmd[0] != "python" && cmd[0] != "python3" {
+	if spec.Run.Image != "" || cmd[0] != "python" && cmd[0] != "python3" {
 		return cmd
 	}
 	switch {
@@ -182,12 +225,23 @@ func environment(spec api.ModelSpec) []string {
 
 // prepare gives a launch its token.
 func (d *deployment) prepare(replica uint64) ([]string, error) {
-	token, env := d.s.hub.Expect(worker.Expectation{
+	token, env, err := d.expect(worker.Expectation{
 		Replica: replica, Model: d.id, Signature: d.spec().Signature(),
 		Depth: scheduler.DefaultDepth, BatchHint: min(d.spec().Batching.Max, 256), Events: d, FeedbackTimeout: d.spec().Timeout,
 	})
+	if err != nil {
+		return nil, err
+	}
+	if n := d.spec().Resources.GPU; n > 0 {
+		gpus, err := d.s.capacity.takeGPUs(replica, n)
+		if err != nil {
+			d.s.hub.Forget(token)
+			return nil, err
+		}
+		env = append(env, gpus...)
+	}
 	d.mu.Lock()
-	d.launches[replica] = &launch{token: token}
+	d.launches[replica] = &launch{token: token, began: time.Now()}
 	d.seeDownLocked()
 	d.mu.Unlock()
 	return env, nil
@@ -196,9 +250,16 @@ func (d *deployment) prepare(replica uint64) ([]string, error) {
 // crashLoop is how many launches in a row may fail until nobody is told to wait for the next one.
 const crashLoop = 3
 
-// seeDownLocked says whether waiting for a replica makes sense: one is starting, and has not failed to again and again.
+// seeDownLocked says whether waiting for a replica makes sense: one is starting, or would for whoever asks, and has not failed to again and
+// again.
 func (d *deployment) seeDownLocked() {
-	d.model.Down.Store(d.failures >= crashLoop || d.failures > 0 && len(d.launches) == 0)
+	d.model.Down.Store(d.failures >= crashLoop || d.failures > 0 && len(d.launches) == 0 && d.asked.Load() > 0)
+}
+
+func (d *deployment) seeDown() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seeDownLocked()
 }
 
 // event hears from the supervisor.
@@ -221,6 +282,11 @@ func (d *deployment) event(e containers.Event) {
 		if l != nil {
 			d.s.hub.Forget(l.token)
 		}
+		if l != nil && l.worker != nil && e.PID == 0 {
+			l.worker.Kill("its launch has failed") // it was faster than the news of its start, and its supervisor knows nothing of it
+		}
+		d.s.capacity.freeGPUs(e.Replica)
+		d.s.capacity.left(d)
 		if e.Asked {
 			d.s.log.Info("replica ended", zap.Stringer("model", d.id), zap.Uint64("replica", e.Replica), zap.String("how", e.Reason))
 		} else {
@@ -249,8 +315,10 @@ func (d *deployment) Ready(r *worker.Replica) {
 	d.mu.Lock()
 	if l := d.launches[r.ID()]; l != nil {
 		l.worker, l.ready = r, time.Now()
+		d.cold.started(l.ready.Sub(l.began), d.quiet.Load())
 	}
 	d.connected[r] = false
+	d.lastReady.Store(int64(d.s.clock.Now()))
 	d.failed, d.failures = false, 0
 	d.seeDownLocked()
 	d.mu.Unlock()
@@ -260,6 +328,9 @@ func (d *deployment) Ready(r *worker.Replica) {
 	d.model.Told.Store(true)
 	if can.Feedback {
 		go d.teachNext() // what has gathered while there was none
+	}
+	if d.lane.Held() == 0 {
+		d.cold.missedNobody()
 	}
 	d.lane.AddReplica(scheduler.ReplicaID(r.ID()), link{d, r}, scheduler.DefaultDepth)
 	d.model.Ready.Add(1)
@@ -272,6 +343,8 @@ func (d *deployment) Ready(r *worker.Replica) {
 func (d *deployment) Done(r *worker.Replica, res *api.BatchResult) {
 	if res.Code != api.OK {
 		d.noteError(r, res)
+	} else {
+		d.cold.answered(d.s.clock.Now())
 	}
 	d.lane.BatchDone(scheduler.ReplicaID(r.ID()), res)
 }
@@ -329,6 +402,7 @@ func (d *deployment) Gone(r *worker.Replica, reason string, violation bool) {
 			d.model.Ready.Add(-1)
 		}
 		d.lane.ReplicaGone(scheduler.ReplicaID(r.ID()), r.Begun)
+		d.s.capacity.left(d)
 	}
 	level := zap.InfoLevel
 	if violation {

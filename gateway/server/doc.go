@@ -5,7 +5,7 @@
 //
 // # What is joined here
 //
-// A deployment is one model version: its queue and batches (scheduler/driver), its supervised processes (containers), its
+// A deployment is one model version: its queue and batches (scheduler/driver), its supervised replicas (containers), its
 // connected workers (worker) and its face on the query path (gateway.Model). The deployment passes events between them: a
 // worker that is ready becomes a replica of the queue; a worker that is gone gives its queries back and its process is ended; a
 // replica that hangs is killed on both sides. Functions resolve to deployments, and every change of what resolves to what
@@ -28,6 +28,17 @@
 //
 // A store that comes back with an older memory is told again what it has lost; one that is away is waited for, while everything serves.
 //
+// # How many replicas there are
+//
+// capacity.go is the only place that says so. While a version loads it has what its life asks for; while it serves, package autoscale says
+// what its queries need, every 250 ms, and at once when a query has found no replica ([gateway.Model].Wake); package placement says who gets
+// how many of that where not all fits. First less is carried out, then more, as far as what is ending has left room. The capacity has a lock
+// of its own, and its goroutine never takes the server's under it: a model wakes while a table is published. usage.go measures what
+// replicas take and knows what the machine has (package node); cold.go how long those waited who woke a version; runtimes.go sends a launch
+// to processes or to containers, gives the latter a door, and tells which zygotes are to be there.
+//
+// # What the planner is told
+//
 // The same change tells the scheduler's epoch what there is to plan for: plan.go lists functions with their candidates, models
 // with their costs and devices, in terms of package planner, and plan_status.go says in words what was planned and why. Which
 // devices exist is fixed at the start; a model that names another is refused.
@@ -46,11 +57,13 @@
 // # What it never does
 //
 // It is not on the query path: a query goes from package gateway to package driver to package worker and back without passing
-// here, but for the forwarding of events. It makes no plans, and decides nothing about versions that package registry decides. It unloads
+// here, but for the forwarding of events, and for Wake, which does not block. It makes no plans, and decides nothing about versions or
+// numbers of replicas that packages registry, autoscale and placement decide. It unloads
 // nothing because a store, a directory or another gateway cannot be seen. And it keeps nothing of what a gateway has counted or validated:
 // that begins anew with each start.
 //
 // # Where to read next
 //
-// server.go for the order of start and end, family.go for the life of a version, declare.go for a change, publish.go for the table.
+// server.go for the order of start and end, family.go for the life of a version, declare.go for a change, publish.go for the table,
+// capacity.go for replicas.
 package server

@@ -256,6 +256,9 @@ func (s *Server) observeLocked(f *family, d *deployment) {
 // else serves, or where others fail.
 func (d *deployment) loaded(f *family) bool {
 	ready, wanted := int(d.model.Ready.Load()), d.wanted()
+	if granted := int(d.asked.Load()); granted > 0 {
+		wanted = min(wanted, granted) // there is no room for more
+	}
 	if wanted == 0 || ready >= wanted {
 		return true
 	}
@@ -281,7 +284,7 @@ func (d *deployment) qualifies() bool { return d.spec().Warmup != nil || d.spec(
 
 // wanted is how many replicas the version is to have while it is loaded. One that may sleep is woken to be validated.
 func (d *deployment) wanted() int {
-	n := d.spec().Replicas.Min
+	n := d.spec().Replicas.First()
 	if n == 0 && d.qualifies() && d.life.state != registry.Available {
 		return 1
 	}
@@ -296,10 +299,7 @@ func (s *Server) loadLocked(f *family, d *deployment) {
 	d.mu.Lock()
 	d.failed, d.failures = false, 0
 	d.mu.Unlock()
-	if err := d.set.SetCount(d.wanted()); err != nil {
-		s.log.Error("replicas cannot be started", zap.Stringer("model", d.id), zap.Error(err))
-		d.life.reason = err.Error()
-	}
+	s.capacity.load(d, d.wanted())
 }
 
 // moveLocked makes a step in a version's life.
@@ -315,9 +315,7 @@ func (s *Server) moveLocked(d *deployment, to registry.State, reason string) {
 	d.model.Closed.Store(to == registry.Declared || to == registry.Rejected || (to == registry.Loading || to == registry.Validating) && d.qualifies())
 	if to == registry.Available {
 		d.quiet.Store(false) // a replica that is lost now is missed
-		if n := d.wanted(); n == 0 {
-			_ = d.set.SetCount(0) // it was awake to be validated
-		}
+		s.capacity.serve(d)
 	}
 	s.log.Debug("version", zap.Stringer("model", d.id), zap.Stringer("state", to), zap.String("reason", reason))
 }
@@ -351,7 +349,7 @@ func (s *Server) drain(d *deployment, hopeless bool) {
 			return
 		}
 		d.life.stopping = true
-		_ = d.set.SetCount(0)
+		s.capacity.release(d)
 		s.touchLocked(d.id.Name)
 		s.changed()
 	})
@@ -379,7 +377,7 @@ func (s *Server) awaitIdle(ctx context.Context, d *deployment) {
 func (s *Server) rejectLocked(d *deployment, reason string) {
 	s.moveLocked(d, registry.Rejected, reason)
 	d.life.stopping = true
-	_ = d.set.SetCount(0)
+	s.capacity.release(d)
 	s.touchLocked(d.id.Name)
 	s.log.Error("version rejected: it will not serve", zap.Stringer("model", d.id), zap.String("reason", reason))
 }

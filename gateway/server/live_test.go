@@ -46,9 +46,13 @@ func (r *liveRuntime) Close() error { return nil }
 
 // deploymentOf is whose launch a replica is.
 func (r *liveRuntime) deploymentOf(replica uint64) *deployment {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	for _, d := range r.s.models {
+	var all []*deployment
+	r.s.capacity.mu.Lock()
+	for d := range r.s.capacity.seats { // deleted ones, too
+		all = append(all, d)
+	}
+	r.s.capacity.mu.Unlock()
+	for _, d := range all {
 		d.mu.Lock()
 		l := d.launches[replica]
 		d.mu.Unlock()

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"time"
@@ -58,6 +59,7 @@ func (s *Server) publishLocked() {
 		}
 		s.publishRulesLocked(t, f)
 	}
+	first := map[*deployment][]*driver.Choice{}
 	for name, f := range s.functions {
 		fn := &gateway.Function{
 			Name: name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default, MinConfidence: f.spec.MinConfidence,
@@ -79,11 +81,24 @@ func (s *Server) publishLocked() {
 			f.lanes, f.choice = lanes, driver.NewChoice(f.mode(), len(lanes), lanes[0])
 		}
 		fn.Choice = f.choice
+		if d := s.resolveLocked(f.spec.Models[0]); d != nil {
+			first[d] = append(first[d], f.choice)
+		}
 		fn.Loss, fn.Averages = f.lossOf(fn.Candidates[0].Model.Signature)
 		f.averages = fn.Averages
 		fn.Shadows = s.shadowsLocked(f)
 		fn.Log = s.logOf(f, fn.Candidates[0].Model.Signature)
 		t.Functions[name] = fn
+	}
+	for _, d := range s.models {
+		old, choices := d.choices.Load(), first[d]
+		switch {
+		case choices == nil:
+			d.choices.Store(nil)
+		case old == nil || !slices.Equal(*old, choices):
+			kept := choices // what stays the same is not kept anew: of ten thousand models nearly all do
+			d.choices.Store(&kept)
+		}
 	}
 	s.gw.Publish(t)
 	s.replanLocked()
@@ -124,7 +139,7 @@ func (s *Server) resolveLocked(ref string) *deployment {
 
 // configureLocked gives every lane the objective that follows from the functions that use it.
 func (s *Server) configureLocked() {
-	slo := map[*deployment]time.Duration{}
+	slo, weight := map[*deployment]time.Duration{}, map[*deployment]float64{}
 	versions := make(map[string][]*deployment, len(s.models))
 	for id, d := range s.models {
 		versions[id.Name] = append(versions[id.Name], d)
@@ -139,11 +154,16 @@ func (s *Server) configureLocked() {
 				if (id.Version == "" || id.Version == d.id.Version) && (slo[d] == 0 || f.spec.SLO < slo[d]) {
 					slo[d] = f.spec.SLO
 				}
+				if id.Version == "" || id.Version == d.id.Version {
+					weight[d] = max(weight[d], f.spec.Weight)
+				}
 			}
 		}
 	}
 	for _, d := range s.models {
 		c := laneConfig(*d.spec(), slo[d])
+		d.sloNanos.Store(int64(slo[d]))
+		d.weightBits.Store(math.Float64bits(weight[d]))
 		d.objectiveNanos.Store(c.Batching.ObjectiveNanos)
 		d.lane.Configure(c)
 	}
@@ -187,8 +207,11 @@ func (s *Server) waitingLocked() (waiting []string) {
 func (d *deployment) comingLocked() bool {
 	switch d.life.state {
 	case registry.Loading, registry.Validating:
+		if d.asked.Load() == 0 {
+			return false // there is no room
+		}
 	case registry.Available:
-		if d.spec().Replicas.Min == 0 || d.model.Ready.Load() > 0 {
+		if d.asked.Load() == 0 || d.model.Ready.Load() > 0 {
 			return false
 		}
 	default:
@@ -205,7 +228,8 @@ func (d *deployment) settle(ctx context.Context) {
 	defer look.Stop()
 	var snap scheduler.Snapshot
 	for {
-		if d.lane.Snapshot(&snap); snap.Held == 0 {
+		// Whoever has had his answer already is not waited for, where nobody evaluates his query for its own sake.
+		if d.lane.Snapshot(&snap); snap.Held == 0 || snap.Held == snap.Late && len(snap.Replicas) == 0 {
 			return
 		}
 		select {

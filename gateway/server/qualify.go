@@ -24,7 +24,7 @@ func (s *Server) qualify(d *deployment) {
 	attempt := d.life.qualifying
 	var serving *deployment
 	if f := s.families[d.id.Name]; f.serving != d.id.Version {
-		if other := f.versions[f.serving]; other != nil && other.life.state == registry.Available && other.model.Ready.Load() > 0 {
+		if other := f.versions[f.serving]; other != nil && other.life.state == registry.Available && other.answers() {
 			serving = other
 		}
 	}

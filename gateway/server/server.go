@@ -16,7 +16,6 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/containers"
-	"github.com/xebec-serving/xebec/containers/process"
 	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
@@ -82,7 +81,12 @@ type Config struct {
 	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.
 	Poller worker.Poller
 	Reply  gateway.ReplyMode
-	// Runtime runs replicas; processes when nil.
+	// NodeCPU and NodeMemoryBytes are what this machine has for replicas, in cores and bytes; 0: what is found.
+	NodeCPU         float64
+	NodeMemoryBytes int64
+	// Docker is this host's container engine, unix:///PATH. Empty: as DOCKER_HOST says, else the usual socket.
+	Docker string
+	// Runtime runs replicas; processes, and containers for those with an image, when nil.
 	Runtime containers.Runtime
 	// Started is told the addresses once both ports listen.
 	Started func(listen, admin string)
@@ -139,6 +143,7 @@ type Server struct {
 	replicas atomic.Uint64
 	keys     atomic.Uint64 // what the planner knows functions and models by
 	draining atomic.Bool
+	serving  atomic.Bool   // the ports are open
 	refresh  chan struct{} // capacity 1: the table is to be published anew
 	ending   sync.WaitGroup
 
@@ -151,6 +156,7 @@ type Server struct {
 		models map[string]bool
 	}
 	inferences *inferlog.Log // nil: none
+	capacity   *capacity
 
 	qualified, rejected, rolledOut, retreated atomic.Uint64
 
@@ -173,6 +179,8 @@ type Server struct {
 	events    []api.HistoryEvent
 	troubles  map[state.ObjectKey]string        // objects of the store that are not in force
 	misfits   map[state.ObjectKey]api.ModelSpec // models of the store whose names are a watched directory's
+	swept     bool                              // containers of an earlier life have been looked for
+	preloads  map[string]bool                   // the zygotes that were asked for
 	opened    bool                              // the first models are there: what is loaded from now on is loaded quietly
 	devices   map[string]*driver.Device
 	epoch     *driver.Epoch    // nil: planning is off
@@ -271,24 +279,25 @@ func (s *Server) run(ctx context.Context) (err error) {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
 	if s.runtime = cfg.Runtime; s.runtime == nil {
-		processes, err := process.New()
-		if err != nil {
+		if s.runtime, err = s.newRuntimes(); err != nil {
 			return err
-		}
-		s.runtime = processes
-		if err := processes.Quiet(); err != nil {
-			s.log.Warn("replicas that are loaded while others serve have the same priority as these", zap.Error(err))
 		}
 	}
 	defer func() { err = errors.Join(err, s.runtime.Close()) }()
 
 	s.clock = driver.NewClock()
 	defer s.clock.Close()
+	s.capacity = newCapacity(s)
 	if cfg.Epoch > 0 {
 		s.epoch = driver.NewEpoch(s.clock, cfg.Epoch)
 		defer s.epoch.Close()
 	}
-	if s.hub, err = worker.Listen(worker.Config{Socket: socket, Now: s.clock.Now, Poller: cfg.Poller}); err != nil {
+	doors, removeDoors, err := s.doors()
+	if err != nil {
+		return fmt.Errorf("make a directory for the sockets of containers: %w", err)
+	}
+	defer removeDoors()
+	if s.hub, err = worker.Listen(worker.Config{Socket: socket, Doors: doors, Now: s.clock.Now, Poller: cfg.Poller}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.hub.Close()) }()
@@ -324,9 +333,11 @@ func (s *Server) run(ctx context.Context) (err error) {
 	debug.FreeOSMemory() // what reading ten thousand declarations took is not needed again
 	s.watchModels(s.life)
 	s.background(func() { s.supervise(s.life) })
+	s.background(func() { s.capacity.run(s.life) })
 	if s.objects != nil && s.objects.Shared() {
 		s.background(func() { s.keepInSync(s.life) })
 	}
+	s.serving.Store(true)
 	served := make(chan error, 2)
 	var serving sync.WaitGroup
 	serving.Add(2)

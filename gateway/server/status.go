@@ -66,6 +66,9 @@ func (d *deployment) status() api.ModelStatus {
 		Spec: *d.spec(), Dir: d.spec().Dir, Created: d.created, Replicas: []api.ReplicaStatus{},
 		QueueDepth: snap.Queued + snap.Late + snap.Retrying, ObjectiveMicros: d.objectiveNanos.Load() / 1000, Queries: codes(snap.Counters.Ended[:]),
 	}
+	if n := snap.Counters.Hedged; n > 0 {
+		m.Hedges = &api.HedgeStatus{Hedged: n, Wins: snap.Counters.HedgeWins}
+	}
 	m.Rate = d.modelRate(snap.Counters.Ended[api.OK])
 	scheduled := map[uint64]scheduler.ReplicaSnapshot{}
 	for _, r := range snap.Replicas {
@@ -85,15 +88,19 @@ func (d *deployment) status() api.ModelStatus {
 		m.Replicas = append(m.Replicas, r)
 	}
 	d.mu.Lock()
-	failed := d.failed
+	failed, failures := d.failed, d.failures
 	d.mu.Unlock()
-	m.Cache = d.cacheStatus()
-	c := api.Condition{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: fmt.Sprintf("%d of %d replicas are ready", ready, d.spec().Replicas.Min)}
+	m.Cache, m.Capacity = d.cacheStatus(), d.s.capacity.status(d)
+	wanted := m.Capacity.Wanted
+	c := api.Condition{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: fmt.Sprintf("%d of %d replicas are ready", ready, wanted)}
 	switch {
-	case d.spec().Replicas.Min == 0 && ready == 0:
+	case wanted == 0 && ready == 0 && failures < crashLoop:
 		m.State = api.ModelIdle
 		c.Status, c.Reason = api.ConditionFalse, "NoReplicaWanted"
-	case ready >= d.spec().Replicas.Min:
+	case wanted > 0 && m.Capacity.Granted == 0:
+		m.State = api.ModelDegraded
+		c.Status, c.Reason, reason = api.ConditionFalse, "NoRoom", m.Capacity.ShortWhy
+	case ready > 0 && ready >= d.spec().Replicas.Min:
 		m.State = api.ModelReady
 	case ready > 0:
 		m.State = api.ModelDegraded
@@ -104,12 +111,29 @@ func (d *deployment) status() api.ModelStatus {
 	default:
 		m.State = api.ModelStarting
 		c.Status, c.Reason = api.ConditionFalse, "Starting"
+		if reason == "" {
+			reason = silent(m.Replicas)
+		}
 	}
 	if reason != "" {
 		c.Message += "; " + reason
 	}
 	m.Conditions = []api.Condition{c}
 	return m
+}
+
+// silentAfter is when it is worth saying that a process runs and its worker has not connected. Large models load for longer.
+const silentAfter = 10 * time.Second
+
+// silent says so, of the replica that has been running longest.
+func silent(replicas []api.ReplicaStatus) string {
+	for _, r := range replicas {
+		if ran := time.Since(r.Since); r.State == api.ReplicaRunning && ran >= silentAfter {
+			return fmt.Sprintf("replica %d runs for %v and its worker has not connected: it loads, or does not come to its xebec.serve; it is ended and started again after %v",
+				r.ID, ran.Round(time.Second), containers.DefaultReadyWithin)
+		}
+	}
+	return ""
 }
 
 func (d *deployment) replicaStatus(st containers.Status, scheduled map[uint64]scheduler.ReplicaSnapshot) api.ReplicaStatus {
@@ -130,7 +154,9 @@ func (d *deployment) replicaStatus(st containers.Status, scheduled map[uint64]sc
 		if r.Batches > 0 {
 			mean = s.InterceptNanos + s.SlopeNanos*float64(r.Queries)/float64(r.Batches)
 		}
-		r.Profile = api.Profile{Samples: s.Samples, MeanMicros: int64(mean / 1000), P99Micros: s.P99Nanos / 1000}
+		r.Profile = api.Profile{
+			Samples: s.Samples, MeanMicros: int64(mean / 1000), P99Micros: s.P99Nanos / 1000, InterceptMicros: s.InterceptNanos / 1000, SlopeMicros: s.SlopeNanos / 1000,
+		}
 	}
 	return r
 }
@@ -219,6 +245,7 @@ func (s *Server) Read() obs.Snapshot {
 		d.lane.Snapshot(&snap)
 		m.Queued, m.InFlight = snap.Queued+snap.Late+snap.Retrying, snap.Held-snap.Queued-snap.Late-snap.Retrying
 		m.Ended = codes(snap.Counters.Ended[:])
+		m.Hedged, m.HedgeWins = snap.Counters.Hedged, snap.Counters.HedgeWins
 		m.Batches, m.Retries, m.Kills = snap.Counters.Batches, snap.Counters.Retries, snap.Counters.Kills
 		for _, st := range d.set.Status() {
 			m.Restarts += uint64(st.Restarts)
@@ -230,6 +257,12 @@ func (s *Server) Read() obs.Snapshot {
 	}
 	s.readState(&out)
 	s.readLifecycleLocked(&out.Lifecycle)
+	s.capacity.read(&out.Capacity)
+	for id, d := range s.models {
+		if h := d.cold.histogram(); h.Count > 0 {
+			out.Capacity.ColdStarts = append(out.Capacity.ColdStarts, obs.ColdStartSample{Name: id.Name, Version: id.Version, Waits: h})
+		}
+	}
 	s.readPlan(&out)
 	return out
 }

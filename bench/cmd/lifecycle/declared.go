@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/server"
 )
 
@@ -64,7 +65,7 @@ func measureDeclared(ctx context.Context, cfg config, report *Report) error {
 
 // declareOnce starts a gateway from a manifest, kills it, and starts it from what it has kept.
 func declareOnce(ctx context.Context, cfg config, report *Report) error {
-	folder, err := newFolder()
+	folder, err := gateway.NewFolder()
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func declareOnce(ctx context.Context, cfg config, report *Report) error {
 		name string
 		args []string
 	}{{"manifests", []string{"--config", file}}, {"store after kill -9", nil}} {
-		g, err := start(ctx, cfg, folder, from.args...)
+		g, err := gateway.Start(ctx, cfg.programs(), folder, from.args...)
 		if err != nil {
 			return fmt.Errorf("from %s: %w", from.name, err)
 		}
@@ -89,7 +90,7 @@ func declareOnce(ctx context.Context, cfg config, report *Report) error {
 		d.From = from.name
 		report.Declared = append(report.Declared, *d)
 		logf("        from %s: ready after %.2f s, %.0f MB, later %.0f MB", d.From, d.StartSeconds, d.ReadyMegabytes, d.SettledMegabytes)
-		if err := g.kill(); err != nil {
+		if err := g.Kill(); err != nil {
 			return err
 		}
 	}
@@ -97,10 +98,10 @@ func declareOnce(ctx context.Context, cfg config, report *Report) error {
 }
 
 // look measures a gateway that has just started. Only then is it asked how many models it has: the answer takes memory.
-func look(ctx context.Context, cfg config, g *gateway) (*Declared, error) {
-	d := &Declared{StartSeconds: g.startSeconds, SettleSeconds: cfg.settle.Seconds()}
+func look(ctx context.Context, cfg config, g *gateway.Gateway) (*Declared, error) {
+	d := &Declared{StartSeconds: g.StartSeconds, SettleSeconds: cfg.settle.Seconds()}
 	var err error
-	if d.ReadyMegabytes, err = residentMegabytes(g.PID()); err != nil {
+	if d.ReadyMegabytes, err = g.ResidentMegabytes(); err != nil {
 		return nil, err
 	}
 	wait := time.NewTimer(cfg.settle)
@@ -110,10 +111,10 @@ func look(ctx context.Context, cfg config, g *gateway) (*Declared, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if d.SettledMegabytes, err = residentMegabytes(g.PID()); err != nil {
+	if d.SettledMegabytes, err = g.ResidentMegabytes(); err != nil {
 		return nil, err
 	}
-	if d.Models, err = g.models(ctx); err != nil {
+	if d.Models, err = g.Models(ctx); err != nil {
 		return nil, err
 	}
 	if d.Models != cfg.declared {
@@ -156,7 +157,7 @@ func measureApply(ctx context.Context, cfg config, report *Report) error {
 
 // applyOnce declares the models to a gateway with an empty store.
 func applyOnce(ctx context.Context, cfg config, redisProgram, fsync, how string) (*Applied, error) {
-	folder, err := newFolder()
+	folder, err := gateway.NewFolder()
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func applyOnce(ctx context.Context, cfg config, redisProgram, fsync, how string)
 		defer redis.Stop()
 		args = []string{"--store", "redis://" + addr}
 	}
-	g, err := start(ctx, cfg, folder, args...)
+	g, err := gateway.Start(ctx, cfg.programs(), folder, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -188,22 +189,22 @@ func applyOnce(ctx context.Context, cfg config, redisProgram, fsync, how string)
 	for _, seconds := range []*float64{&a.Seconds, &a.AgainSeconds} {
 		began := time.Now()
 		for _, m := range manifests {
-			if err := g.apply(ctx, m); err != nil {
+			if err := g.Apply(ctx, m); err != nil {
 				return nil, fmt.Errorf("%w%s", err, g.LastWords())
 			}
 		}
 		*seconds = time.Since(began).Seconds()
 	}
 	// Acknowledged means kept: after kill -9 all of them are there. (Redis has not been killed.)
-	if err := g.kill(); err != nil {
+	if err := g.Kill(); err != nil {
 		return nil, err
 	}
-	again, err := start(ctx, cfg, folder, args...)
+	again, err := gateway.Start(ctx, cfg.programs(), folder, args...)
 	if err != nil {
 		return nil, fmt.Errorf("after kill -9: %w", err)
 	}
 	defer again.Stop()
-	if n, err := again.models(ctx); err != nil || n != cfg.applied {
+	if n, err := again.Models(ctx); err != nil || n != cfg.applied {
 		return nil, fmt.Errorf("after kill -9 there are %d models (%w): expected %d", n, err, cfg.applied)
 	}
 	return a, nil

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
@@ -63,7 +64,7 @@ var loggedBodies = []struct {
 const loggedConnections = 64
 
 func measureLogging(ctx context.Context, cfg config, report *Report) error {
-	folder, err := newFolder()
+	folder, err := gateway.NewFolder()
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func measureLogging(ctx context.Context, cfg config, report *Report) error {
 	if err := os.WriteFile(file, fmt.Appendf(nil, loggingManifest, command), 0o644); err != nil {
 		return err
 	}
-	g, err := start(ctx, cfg, folder, "--config", file, "--inference-log", logs)
+	g, err := gateway.Start(ctx, cfg.programs(), folder, "--config", file, "--inference-log", logs)
 	if err != nil {
 		return err
 	}
@@ -86,13 +87,13 @@ func measureLogging(ctx context.Context, cfg config, report *Report) error {
 		before := sizeOf(logs)
 		run := func(function string) (float64, uint64, error) {
 			r, err := loadgen.Run(ctx, loadgen.Options{
-				Addr: g.addr, Connections: loggedConnections, Warmup: cfg.window / 5, Duration: cfg.window,
-				Requests: []loadgen.Request{{Wire: loadgen.Render(g.addr, "/"+function+"/predict", b.contentType, b.body), Contains: []byte(`"output":0`)}},
+				Addr: g.Addr, Connections: loggedConnections, Warmup: cfg.window / 5, Duration: cfg.window,
+				Requests: []loadgen.Request{{Wire: loadgen.Render(g.Addr, "/"+function+"/predict", b.contentType, b.body), Contains: []byte(`"output":0`)}},
 			})
 			if err != nil {
 				return 0, 0, fmt.Errorf("%s: %w%s", function, err, g.LastWords())
 			}
-			return r.RPS, failures(r), nil
+			return r.RPS, r.Failed(), nil
 		}
 		for i := range cfg.rounds {
 			p := LoggedPair{}

@@ -30,6 +30,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/program"
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
@@ -45,6 +46,10 @@ type config struct {
 	connections                 int
 	declared, applied           int
 	benchtime                   time.Duration
+}
+
+func (c *config) programs() gateway.Programs {
+	return gateway.Programs{Xebec: c.xebec, Python: c.python}
 }
 
 type part struct {

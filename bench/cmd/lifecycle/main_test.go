@@ -9,46 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/bench/internal/gobench"
 	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/internal/resultstest"
-	"github.com/xebec-serving/xebec/bench/loadgen"
 )
-
-func TestParseBenchmarks(t *testing.T) {
-	const text = `goos: linux
-BenchmarkLookup/models=10/quiet-2         	 8289357	        30.50 ns/op	       0 B/op	       0 allocs/op
-BenchmarkLookup/models=10/quiet-2         	 5600745	        38.28 ns/op	       0 B/op	       0 allocs/op
-BenchmarkLookup/models=10/changing 	 3831386	        70.61 ns/op	       8 B/op	       1 allocs/op
-BenchmarkOther/models=10-2 	 3831386	        70.61 ns/op	       8 B/op	       1 allocs/op
-PASS
-`
-	got, err := parseBenchmarks(text)
-	want := []Lookup{
-		{Name: "models=10/quiet", Nanos: []float64{30.5, 38.28}, Bytes: []float64{0, 0}, Allocs: []float64{0, 0}},
-		{Name: "models=10/changing", Nanos: []float64{70.61}, Bytes: []float64{8}, Allocs: []float64{1}},
-	}
-	if err != nil || !cmp.Equal(got, want) {
-		t.Errorf("%v\n%s", err, cmp.Diff(want, got))
-	}
-	if _, err := parseBenchmarks("PASS\n"); err == nil || !strings.Contains(err.Error(), lookupBenchmark) {
-		t.Errorf("no benchmarks: error %v, expected one that names what is missing", err)
-	}
-}
-
-func TestParseResident(t *testing.T) {
-	got, err := parseResident("Name:\txebec\nVmHWM:\t  999 kB\nVmRSS:\t  146485 kB\nThreads:\t9\n")
-	if err != nil || math.Abs(got-150.00064) > 1e-9 {
-		t.Errorf("%v MB, %v: expected 150.00064", got, err)
-	}
-	for _, bad := range []string{"", "VmRSS: much kB\n"} {
-		if _, err := parseResident(bad); err == nil {
-			t.Errorf("%q: expected an error", bad)
-		}
-	}
-}
 
 func TestAnswers(t *testing.T) {
 	begin := time.Unix(1000, 0)
@@ -65,18 +30,6 @@ func TestAnswers(t *testing.T) {
 	}
 	if p50, _ := answers(nil).quantiles(); !math.IsNaN(p50) {
 		t.Errorf("P50 %v of none", p50)
-	}
-}
-
-func TestFailures(t *testing.T) {
-	r := &loadgen.Result{
-		Status: map[int]uint64{200: 100, 503: 2, 504: 3}, Defaults: 5, Wrong: 7, Unanswered: 11, Dropped: 13, Errors: map[string]uint64{"reset": 17, "refused": 19},
-	}
-	if got := failures(r); got != 77 {
-		t.Errorf("%d failures, expected 77", got)
-	}
-	if got := failures(&loadgen.Result{Status: map[int]uint64{200: 100}}); got != 0 {
-		t.Errorf("%d failures of a clean run", got)
 	}
 }
 
@@ -109,33 +62,6 @@ func workloadOf(t *testing.T, cfg config, i int) workload {
 	return all[i]
 }
 
-func TestAdminClient(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/v1/traffic/changing":
-			_, _ = w.Write([]byte(`{"traffic": [{"serving": "2"}]}`))
-		case r.URL.Path == "/v1/models":
-			_, _ = w.Write([]byte(`{"models": [{}, {}, {}]}`))
-		case r.URL.Path == "/v1/apply" && r.Header.Get("Content-Type") == "application/yaml":
-			w.WriteHeader(http.StatusConflict)
-			_, _ = w.Write([]byte(`{"error": "somebody else was faster"}`))
-		default:
-			w.WriteHeader(http.StatusNotFound)
-		}
-	}))
-	defer s.Close()
-	g := &gateway{admin: strings.TrimPrefix(s.URL, "http://"), client: s.Client()}
-	if v, err := g.serving(t.Context(), "changing"); err != nil || v != "2" {
-		t.Errorf("serving %q, %v", v, err)
-	}
-	if n, err := g.models(t.Context()); err != nil || n != 3 {
-		t.Errorf("%d models, %v", n, err)
-	}
-	if err := g.apply(t.Context(), "kind: Model\n"); err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), "somebody else") {
-		t.Errorf("apply: %v, expected the status and the text", err)
-	}
-}
-
 func TestPing(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
@@ -151,7 +77,7 @@ func testReport() *Report {
 			{Kind: "roll-out", QuietP99: 10, P99: 12, ServeSeconds: 3}, {Kind: "rollback", QuietP99: 10, P99: 20, ServeSeconds: 2},
 			{Kind: "roll-out", QuietP99: 10, P99: 14, ServeSeconds: 5, Failed: 3, FailedWhy: "3 of status 503"}, {Kind: "rollback", QuietP99: 10, P99: 30, ServeSeconds: 2},
 		}}},
-		Lookups:  []Lookup{{Name: "models=10/quiet", Nanos: []float64{30, 32}, Bytes: []float64{0, 0}, Allocs: []float64{0, 0}}},
+		Lookups:  []gobench.Benchmark{{Name: "models=10/quiet", Nanos: []float64{30, 32}, Bytes: []float64{0, 0}, Allocs: []float64{0, 0}}},
 		Declared: []Declared{{Models: 10_000, From: "manifests", StartSeconds: 2, ReadyMegabytes: 200, SettledMegabytes: 160}, {Models: 10_000, From: "store after kill -9", StartSeconds: 4, SettledMegabytes: 100}},
 		Applied:  []Applied{{Store: "bbolt", How: "one manifest", Models: 1000, Seconds: 1}, {Store: "bbolt", How: "one by one", Models: 1000, Seconds: 6}},
 		Logged:   []Logged{{Name: "40 B JSON", Pairs: []LoggedPair{{PlainRPS: 1000, LoggedRPS: 950}}, LogBytes: 2e6}, {Name: "3 KiB binary", Pairs: []LoggedPair{{PlainRPS: 1000, LoggedRPS: 850, Failed: 1}}}},

@@ -6,20 +6,21 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/xebec-serving/xebec/bench/internal/gobench"
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 // Report is everything that was measured; its JSON form is kept in bench/results.
 type Report struct {
 	results.Taken
-	Rounds        int        `json:"rounds"`
-	WindowSeconds float64    `json:"window_seconds"`
-	Connections   int        `json:"connections"`
-	Rollouts      []Rollout  `json:"rollouts,omitempty"`
-	Lookups       []Lookup   `json:"lookups,omitempty"`
-	Declared      []Declared `json:"declared,omitempty"`
-	Applied       []Applied  `json:"applied,omitempty"`
-	Logged        []Logged   `json:"logged,omitempty"`
+	Rounds        int                 `json:"rounds"`
+	WindowSeconds float64             `json:"window_seconds"`
+	Connections   int                 `json:"connections"`
+	Rollouts      []Rollout           `json:"rollouts,omitempty"`
+	Lookups       []gobench.Benchmark `json:"lookups,omitempty"`
+	Declared      []Declared          `json:"declared,omitempty"`
+	Applied       []Applied           `json:"applied,omitempty"`
+	Logged        []Logged            `json:"logged,omitempty"`
 }
 
 func (r *Report) empty() bool {

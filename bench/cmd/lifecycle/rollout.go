@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
@@ -28,6 +29,11 @@ const (
 	changeWithin = 10 * time.Minute
 	// maxP99Ratio is the target.
 	maxP99Ratio = 1.5
+)
+
+const (
+	jsonType = "application/json"
+	rawType  = "application/octet-stream"
 )
 
 // workload is a model whose versions replace each other.
@@ -135,17 +141,17 @@ func measureRollouts(ctx context.Context, cfg config, report *Report) error {
 
 // measure plays all changes of a workload against one gateway.
 func (w *workload) measure(ctx context.Context, cfg config, report *Report) error {
-	folder, err := newFolder()
+	folder, err := gateway.NewFolder()
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	g, err := start(ctx, cfg, folder)
+	g, err := gateway.Start(ctx, cfg.programs(), folder)
 	if err != nil {
 		return err
 	}
 	defer g.Stop()
-	if err := g.apply(ctx, w.manifest(1)+declarations); err != nil {
+	if err := g.Apply(ctx, w.manifest(1)+declarations); err != nil {
 		return err
 	}
 	p := &player{cfg: cfg, g: g, w: w, version: 1}
@@ -183,7 +189,7 @@ func (w *workload) measure(ctx context.Context, cfg config, report *Report) erro
 // player asks a gateway and changes it meanwhile.
 type player struct {
 	cfg     config
-	g       *gateway
+	g       *gateway.Gateway
 	w       *workload
 	version int // the newest that was declared; 1 serves between changes
 	seed    uint64
@@ -193,12 +199,12 @@ type player struct {
 func (p *player) outAndBack(ctx context.Context, rate float64) ([]Change, error) {
 	p.version++
 	next := fmt.Sprint(p.version)
-	out, err := p.change(ctx, rate, "roll-out", next, func() error { return p.g.apply(ctx, p.w.manifest(p.version)) })
+	out, err := p.change(ctx, rate, "roll-out", next, func() error { return p.g.Apply(ctx, p.w.manifest(p.version)) })
 	if err != nil {
 		return nil, err
 	}
 	back, err := p.change(ctx, rate, "rollback", "1", func() error {
-		return p.g.ask(ctx, "POST", "/v1/models/"+modelName+"/rollback", jsonType, `{"to": "1", "reason": "measured"}`, nil)
+		return p.g.Ask(ctx, "POST", "/v1/models/"+modelName+"/rollback", jsonType, `{"to": "1", "reason": "measured"}`, nil)
 	})
 	if err != nil {
 		return []Change{*out}, err
@@ -259,7 +265,7 @@ func (p *player) until(ctx context.Context, version string) error {
 	poll := time.NewTicker(pollServing)
 	defer poll.Stop()
 	for {
-		now, err := p.g.serving(ctx, modelName)
+		now, err := p.g.Serving(ctx, modelName)
 		if err != nil {
 			return err
 		}
@@ -339,9 +345,9 @@ func (p *player) play(ctx context.Context, rate float64) (*played, error) {
 		connections = openConnections
 	}
 	result, err := loadgen.Run(ctx, loadgen.Options{
-		Addr: p.g.addr, Connections: connections, Rate: rate, Seed: p.seed, Duration: p.cfg.window,
+		Addr: p.g.Addr, Connections: connections, Rate: rate, Seed: p.seed, Duration: p.cfg.window,
 		Requests: []loadgen.Request{{
-			Wire: loadgen.Render(p.g.addr, "/"+modelName+"/predict", p.w.contentType, p.w.body, "Xebec-Slo-Ms: 60000"), Contains: []byte(`"output":`),
+			Wire: loadgen.Render(p.g.Addr, "/"+modelName+"/predict", p.w.contentType, p.w.body, "Xebec-Slo-Ms: 60000"), Contains: []byte(`"output":`),
 		}},
 		OnAnswer: func(a loadgen.Answered) {
 			if a.Status == 200 && !a.Default && !a.Wrong {
@@ -353,23 +359,9 @@ func (p *player) play(ctx context.Context, rate float64) (*played, error) {
 		return nil, fmt.Errorf("%w%s", err, p.g.LastWords())
 	}
 	out.rps = result.RPS
-	out.failed = failures(result)
+	out.failed = result.Failed()
 	if err := result.Clean(); err != nil {
 		out.why = err.Error()
 	}
 	return out, nil
-}
-
-// failures counts the requests that did not get a right answer.
-func failures(r *loadgen.Result) uint64 {
-	n := r.Defaults + r.Wrong + r.Unanswered + r.Dropped
-	for status, count := range r.Status {
-		if status != 200 {
-			n += count
-		}
-	}
-	for _, count := range r.Errors {
-		n += count
-	}
-	return n
 }

@@ -5,10 +5,11 @@
 //	sim -seeds 5000     so many of them, from -seed on
 //	sim -compare        ours against Clipper's batching, a fixed tick and no batching, on the same traces
 //	sim -compare -only flood -o json
+//	sim -scale          our autoscaler against Knative's rules, on the same traces, with five seeds or -seeds
 //	sim -trace FILE     the queries of a recorded trace to one model, under each policy
 //
 // The same seed gives the same output, on any machine. A broken promise prints the end of the transcript and exits with 1.
-// -compare with -out DIR writes DATE-sim.md, DATE-sim.json and figures there.
+// -compare with -out DIR writes DATE-sim.md, DATE-sim.json and figures there, -scale writes DATE-autoscale.md and so on.
 package main
 
 import (
@@ -27,6 +28,7 @@ type config struct {
 	seed, seeds uint64
 	verbose     bool
 	compare     bool
+	scale       bool
 	trace       string
 	only        *regexp.Regexp
 	format      string
@@ -44,13 +46,14 @@ func run(w io.Writer, args []string) error {
 	cfg := config{}
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
 	flags.Uint64Var(&cfg.seed, "seed", 1, "of the world, or of the first one")
-	flags.Uint64Var(&cfg.seeds, "seeds", 1, "how many random worlds to run")
+	flags.Uint64Var(&cfg.seeds, "seeds", 0, "how many random worlds to run (0: one), or with how many seeds to compare scalers (0: five)")
 	flags.BoolVar(&cfg.verbose, "v", false, "print the transcript of the random world")
 	flags.BoolVar(&cfg.compare, "compare", false, "compare policies in scenarios instead of running random worlds")
+	flags.BoolVar(&cfg.scale, "scale", false, "compare autoscalers under traces of traffic")
 	flags.StringVar(&cfg.trace, "trace", "", "compare policies under the queries of this trace")
-	only := flags.String("only", "", "of the scenarios, those whose name matches this expression")
-	flags.StringVar(&cfg.format, "o", "table", "what -compare prints: table or json")
-	flags.StringVar(&cfg.out, "out", "", "folder for the report and figures of -compare; empty: none")
+	only := flags.String("only", "", "of the scenarios or traces, those whose name matches this expression")
+	flags.StringVar(&cfg.format, "o", "table", "what -compare and -scale print: table or json")
+	flags.StringVar(&cfg.out, "out", "", "folder for the report and figures of -compare and -scale; empty: none")
 	flags.StringVar(&cfg.date, "date", "", "the date in the names of those files, such as 2026-11-21")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -66,9 +69,13 @@ func run(w io.Writer, args []string) error {
 		return errors.New("-out needs -date, for the names of the files")
 	}
 	out := bufio.NewWriter(w)
-	if cfg.compare || cfg.trace != "" {
+	switch {
+	case cfg.scale:
+		err = compareScalers(out, &cfg)
+	case cfg.compare || cfg.trace != "":
 		err = compare(out, &cfg)
-	} else {
+	default:
+		cfg.seeds = max(cfg.seeds, 1)
 		err = random(out, &cfg)
 	}
 	return errors.Join(err, out.Flush())

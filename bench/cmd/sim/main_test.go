@@ -2,10 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/xebec-serving/xebec/scheduler/autoscale"
+	"github.com/xebec-serving/xebec/scheduler/sim"
 )
 
 func output(t *testing.T, args ...string) string {
@@ -63,9 +68,63 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// TestScale: the same seeds give the same table, every scaler gets the same queries, and the report has its files.
+func TestScale(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"-scale", "-only", "^step-quick$", "-seeds", "1", "-o", "json"}
+	first := output(t, append(args, "-out", dir, "-date", "2026-01-02")...)
+	if again := output(t, args...); again != first {
+		t.Error("two comparisons with one seed differ")
+	}
+	var rows []scaleRow
+	if err := json.Unmarshal([]byte(first), &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != len(contenders) {
+		t.Fatalf("%d rows for %d scalers", len(rows), len(contenders))
+	}
+	for _, r := range rows {
+		offered := r.Load * r.ReplicaSeconds
+		if r.ReplicaSeconds < 5000 || r.ColdStarts != 1 || r.RecoverySeconds <= 0 || r.Peak < 10 || math.Abs(offered/(rows[0].Load*rows[0].ReplicaSeconds)-1) > 1e-9 {
+			t.Errorf("%s: %+v", r.Scaler, r.scaleRun)
+		}
+	}
+	for _, name := range []string{"2026-01-02-autoscale.md", "2026-01-02-autoscale.json", "2026-01-02-autoscale-step-quick.svg"} {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || len(data) < 500 {
+			t.Errorf("%s: %d bytes, %v", name, len(data), err)
+		}
+	}
+	table := output(t, "-scale", "-only", "^step-quick$", "-seeds", "1", "-seed", "2")
+	same := fmt.Sprintf("| %.0f |", rows[0].Missed)
+	if !strings.Contains(table, "## step-quick") || !strings.Contains(table, "xebec against knative-rate") || strings.Contains(table, same) {
+		t.Errorf("with another seed: %s", table)
+	}
+}
+
+// always wants one number of replicas.
+type always int
+
+func (n always) Decide(*autoscale.Sample) autoscale.Decision {
+	return autoscale.Decision{Replicas: int(n)}
+}
+
+// TestWhatAReplicaServes measures what the traces, and Knative's target, are made of.
+func TestWhatAReplicaServes(t *testing.T) {
+	const n = 4
+	tr := trace{duration: 2 * minute, initial: n, traffic: func(c float64) []sim.Traffic { return []sim.Traffic{steady(2 * n * c)} }}
+	f := tr.forecast(&contender{scaler: func() sim.Scaler { return always(n) }}, 1)
+	r, err := f.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := float64(r.Offered-r.Missed) / n / 120; math.Abs(got-replicaServes) > 0.3 {
+		t.Errorf("a replica that has twice as much as it can do serves %.2f queries a second within the objective, expected %v", got, replicaServes)
+	}
+}
+
 func TestBadArguments(t *testing.T) {
 	for _, args := range [][]string{
-		{"-only", "("}, {"-o", "yaml"}, {"-compare", "-out", t.TempDir()}, {"-trace", "nowhere"}, {"-trace", "main.go"},
+		{"-scale", "-o", "yaml"}, {"-scale", "-out", t.TempDir()}, {"-scale", "-only", "nothing"}, {"-only", "("}, {"-o", "yaml"}, {"-compare", "-out", t.TempDir()}, {"-trace", "nowhere"}, {"-trace", "main.go"},
 	} {
 		var b strings.Builder
 		if err := run(&b, args); err == nil {

@@ -195,7 +195,7 @@ func showModel(p *page, answer []byte) error {
 func (p *page) model(m *api.ModelStatus) {
 	p.field(0, "Model", m.Spec.ID().String())
 	p.lifecycle(&m.Version)
-	p.field(0, "State", fmt.Sprintf("%s, %d of %d replicas ready", m.State, m.ReadyReplicas(), m.Spec.Replicas.Min))
+	p.field(0, "State", fmt.Sprintf("%s, %s", m.State, readyOf(m)))
 	serving := yesNo(m.Serving)
 	if !m.Serving && m.ServingVersion != "" {
 		serving += ", version " + m.ServingVersion + " is"
@@ -203,7 +203,9 @@ func (p *page) model(m *api.ModelStatus) {
 	p.field(0, "Serving", serving)
 	p.field(0, "Created", p.since(m.Created))
 	p.field(0, "Directory", m.Dir)
+	p.field(0, "Image", m.Spec.Run.Image)
 	p.field(0, "Command", strings.Join(m.Spec.Run.Command, " "))
+	p.capacity(m)
 	p.field(0, "Inputs", tensors(m.Spec.Inputs))
 	p.field(0, "Outputs", tensors(m.Spec.Outputs))
 	b := m.Spec.Batching
@@ -292,7 +294,7 @@ func showFunction(p *page, answer []byte) error {
 	p.conditions(0, f.Conditions)
 	for i := range d.Models {
 		m := &d.Models[i]
-		p.field(0, "Answered by", fmt.Sprintf("%s, %s, %d of %d replicas ready", m.Spec.ID(), m.State, m.ReadyReplicas(), m.Spec.Replicas.Min))
+		p.field(0, "Answered by", fmt.Sprintf("%s, %s, %s", m.Spec.ID(), m.State, readyOf(m)))
 	}
 	p.learned(f.Policy)
 	return nil
@@ -315,6 +317,7 @@ func showGateway(p *page, answer []byte) error {
 	}
 	p.field(0, "Ready", ready)
 	p.field(0, "Has", fmt.Sprintf("%d models, %d functions, %d replicas", g.Models, g.Functions, g.Replicas))
+	p.node(g.Node)
 	p.field(0, "In flight", fmt.Sprintf("%d queries", g.Inflight))
 	p.caches(g.Cache)
 	p.store("Store", g.Store)

@@ -8,6 +8,8 @@
 //	xebec history, export    who changed what when; everything that is declared
 //	xebec invoke FUNCTION    call a function
 //	xebec feedback FUNCTION  say how good its predictions were
+//	xebec scale MODEL        change the bounds of a model's replicas
+//	xebec plan               say how many replicas a model needs
 //	xebec get, describe, logs, delete, version, completion
 //
 // # What it promises

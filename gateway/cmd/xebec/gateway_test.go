@@ -59,6 +59,9 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 	})
 	mux.HandleFunc("GET /v1/describe/gateway", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, api.GatewayStatus{
+			Node: &api.NodeStatus{
+				Budget: api.ResourceStatus{CPU: 4, MemoryBytes: 8 << 30, GPU: 1}, Free: api.ResourceStatus{CPU: 1.5, MemoryBytes: 2 << 30}, From: "what the machine has", Awake: 2,
+			},
 			Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Started: then, Listen: "127.0.0.1:1337", Admin: "127.0.0.1:1338", Ready: true, Models: 3, Functions: 1, Replicas: 2,
 			Revision: 42, Sources: []api.SourceStatus{{Name: "apply", Models: 2}, {Name: "/models", Models: 1, Problems: []string{"digits/5/xebec.yaml:3:1: inputs is missing", "words/1: no file xebec.yaml yet"}}},
 			Cache: &api.CacheStatus{Entries: 12345, Pending: 3, Bytes: 3 << 20, HeldBytes: 4 << 20, MaxBytes: 256 << 20, Evicted: 7}, Store: &api.StoreStatus{Name: "/data/state.db", LastSuccess: then.Add(64 * time.Minute)},
@@ -165,12 +168,18 @@ func svm(version string) api.ModelStatus {
 			Replicas: api.ReplicaBounds{Min: 1, Max: 2},
 		}.WithDefaults(),
 		Dir: "/models/digits-svm", State: api.ModelReady, Serving: version == "2", ServingVersion: "2", Created: then, QueueDepth: 3, ObjectiveMicros: 10000,
-		Queries:    map[string]uint64{"ok": 1200, "overloaded": 5, "deadline_exceeded": 2},
+		Queries: map[string]uint64{"ok": 1200, "overloaded": 5, "deadline_exceeded": 2},
+		Capacity: &api.CapacityStatus{
+			Wanted: 2, Granted: 1, ShortWhy: "there is no room", Reason: "rate", Rate: 640, PerReplica: 350, Panic: true, Measured: true, UsedCPU: 0.4, StartMS: 41.5,
+			Takes: api.ResourceStatus{CPU: 1, MemoryBytes: 300 << 20}, ColdStarts: &api.ColdStartStatus{Count: 3, LastMS: 40, P50MS: 42, P99MS: 61},
+			Unenforced: []string{"limits.pids (64) is not enforced."},
+		},
+		Hedges:     &api.HedgeStatus{Hedged: 7, Wins: 6},
 		Conditions: []api.Condition{{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: "1 of 1 replicas are ready"}},
 		Replicas: []api.ReplicaStatus{{
 			ID: 4, PID: 4242, State: api.ReplicaReady, Since: then.Add(time.Minute), Restarts: 1, LastExit: "exit status 1 after 0.3 s",
 			LastError: "ValueError: shapes do not match\n  in predict", LastErrorAt: then.Add(30 * time.Minute), Binding: "xebec-python/0.1.0", Ring: true,
-			Cap: 64, Outstanding: 12, Batches: 300, Queries: 1207, Profile: api.Profile{Samples: 300, MeanMicros: 1250, P99Micros: 4100},
+			Cap: 64, Outstanding: 12, Batches: 300, Queries: 1207, Profile: api.Profile{Samples: 300, MeanMicros: 1250, P99Micros: 4100, InterceptMicros: 450, SlopeMicros: 200},
 		}},
 	}
 	m.Version = api.VersionStatus{Phase: api.PhaseAvailable, Since: then.Add(time.Minute), Aspired: true, Source: "apply"}

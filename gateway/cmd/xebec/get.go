@@ -108,7 +108,7 @@ func (c *cli) getModels(ctx context.Context, name, format string) error {
 			}
 			ok, failed := counts(m.Queries)
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%d\t%s\n", m.Spec.Name, m.Spec.Version, orDash(string(m.Version.Phase)), serving, shares.of(m), m.State,
-				m.ReadyReplicas(), m.Spec.Replicas.Min, m.QueueDepth, ok, failed, c.age(m.Created))
+				m.ReadyReplicas(), wantedReplicas(m), m.QueueDepth, ok, failed, c.age(m.Created))
 		}
 	})
 }

@@ -187,7 +187,7 @@ func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (may bool,
 	if phase == "" {
 		phase = api.VersionPhase(m.State)
 	}
-	p.report(fmt.Sprintf("model %s is %s, %d of %d replicas ready", id, phase, m.ReadyReplicas(), m.Spec.Replicas.Min))
+	p.report(fmt.Sprintf("model %s is %s, %s", id, phase, readyOf(m)))
 	switch {
 	case phase == api.PhaseRejected:
 		reason := m.Version.Reason

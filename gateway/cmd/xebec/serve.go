@@ -5,8 +5,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +18,7 @@ import (
 
 func (c *cli) serveCommand() *cobra.Command {
 	cfg := server.Config{Version: buildVersion().Version}
+	nodeMemory := ""
 	maxBody, cache, epoch, logBytes := "64MiB", "256MiB", defaultEpoch, "1GiB"
 	cmd := &cobra.Command{
 		Use:   "serve [--config FILE|DIR]",
@@ -80,6 +79,14 @@ The admin port is served on other addresses than loopback only with TLS and to c
 			if cfg.Contexts < 1 || cfg.Contexts > maxContexts {
 				return usagef("--contexts %d: expected 1 to %d", cfg.Contexts, maxContexts)
 			}
+			if cfg.NodeCPU < 0 || cfg.NodeCPU > api.MaxCPU {
+				return usagef("--node-cpu %g: expected 0 (what is found) to %d cores", cfg.NodeCPU, api.MaxCPU)
+			}
+			if nodeMemory != "" {
+				if cfg.NodeMemoryBytes, err = parseBytes(nodeMemory, 1<<20, api.MaxMemoryBytes); err != nil {
+					return usagef("--node-memory %s: %w", nodeMemory, err)
+				}
+			}
 			if cmd.Flags().Changed("token-file") || cmd.Flags().Changed("ca") {
 				return usagef("--token-file and --ca are for commands that call a gateway: serve takes --admin-token-file, --admin-cert and --admin-key")
 			}
@@ -118,6 +125,9 @@ The admin port is served on other addresses than loopback only with TLS and to c
 	flags.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long requests and replicas may take to finish when the gateway stops")
 	flags.DurationVar(&epoch, "epoch", epoch, "how often to plan which models answer whom and how; 0 turns planning off")
 	flags.StringSliceVar(&cfg.Devices, "device", nil, "name of a device that models may share, several with commas (default the NVIDIA devices of this machine, as gpu0 and so on)")
+	flags.Float64Var(&cfg.NodeCPU, "node-cpu", 0, "cores that this machine has for replicas (default what is found)")
+	flags.StringVar(&nodeMemory, "node-memory", "", "memory that it has for replicas, in bytes or with KiB, MiB, GiB (default what is found)")
+	flags.StringVar(&cfg.Docker, "docker", "", "Docker engine of this host for models with an image: unix:///PATH (default DOCKER_HOST, else unix:///var/run/docker.sock)")
 	flags.StringVar(&cache, "cache", cache, "memory for the prediction cache, in bytes or with KiB, MiB, GiB; 0 turns it off")
 	flags.StringVar(&cfg.Store, "store", "", "where what is declared and learned is kept: a file, or redis://HOST:PORT, which gateways may share (XEBEC_STORE) (default state.db in --data-dir)")
 	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", gateway.DefaultJoins, "how many of the last queries feedback may be about by their ids; 0 for none")
@@ -185,17 +195,11 @@ func checkDevices(names []string) error {
 	return nil
 }
 
-// parseBytes reads "65536", "64KiB", "64MiB", "1GiB".
+// parseBytes reads "65536", "64KiB", "64MiB", "1GiB", within bounds.
 func parseBytes(s string, low, high int64) (int64, error) {
-	number, unit := s, int64(1)
-	for suffix, factor := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
-		if rest, ok := strings.CutSuffix(s, suffix); ok {
-			number, unit = rest, factor
-		}
-	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 || n > high/unit || n*unit < low {
+	n, err := api.ParseBytes(s)
+	if err != nil || n < low || n > high {
 		return 0, fmt.Errorf("expected %d to %d bytes, such as 64MiB", low, high)
 	}
-	return n * unit, nil
+	return n, nil
 }

@@ -62,7 +62,7 @@ func (c *cli) waitForModel(ctx context.Context, id api.ModelID, p *progress) err
 		if m == nil {
 			return fmt.Errorf("model %s was deleted while it was waited for", id)
 		}
-		p.report(fmt.Sprintf("model %s is %s, %d of %d replicas ready", id, m.State, m.ReadyReplicas(), m.Spec.Replicas.Min))
+		p.report(fmt.Sprintf("model %s is %s, %s", id, m.State, readyOf(m)))
 		switch m.State {
 		case api.ModelReady, api.ModelIdle:
 			return nil

@@ -22,6 +22,7 @@ type Snapshot struct {
 	Devices   []DeviceSample
 	Cache     CacheSample
 	State     StateSample
+	Capacity  CapacitySample
 	Lifecycle LifecycleSample
 	// Epochs counts the scheduler's plans, PlanTime is how long they took in seconds.
 	Epochs   uint64
@@ -89,7 +90,9 @@ type ModelSample struct {
 	QueueTime, BatchSize, WorkerTime Histogram
 	Ended                            map[string]uint64
 	Batches, Retries, Kills          uint64
-	Restarts                         uint64
+	// Hedged counts queries that were sent to a second replica, HedgeWins those of them that this one answered first.
+	Hedged, HedgeWins uint64
+	Restarts          uint64
 	// CapacityPerSecond is how many queries its replicas can evaluate, 0 while that is not known; PlannedPerSecond how many
 	// they are planned to.
 	CapacityPerSecond, PlannedPerSecond float64
@@ -154,6 +157,8 @@ var (
 	modelBatches   = desc("batches_total", "Batches that came back.", "model", "version")
 	modelRetries   = desc("retries_total", "Queries that were lost with a replica and tried again.", "model", "version")
 	modelKills     = desc("kills_total", "Replicas killed because they hung.", "model", "version")
+	modelHedged    = desc("hedged_queries_total", "Queries that were sent to a second replica, because the first one was late beyond its own profile.", "model", "version")
+	modelHedgeWins = desc("hedge_wins_total", "Those of them that the second replica answered first.", "model", "version")
 	modelRestarts  = desc("replica_restarts_total", "Restarts of the replicas that exist now.", "model", "version")
 	modelReplicas  = desc("replicas_ready", "Connected replicas that take batches.", "model", "version")
 	modelQueued    = desc("queue_length", "Queries that wait.", "model", "version")
@@ -188,14 +193,14 @@ var (
 	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
 	allDescriptors = []*prometheus.Desc{buildInfo, startTime, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight,
-		fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
+		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLosses, fnLossSum, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
 		stateContexts, stateEvicted, statePending, stateLost, stateErrors, stateAway}
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, list := range [][]*prometheus.Desc{allDescriptors, lifecycleDescriptors} {
+	for _, list := range [][]*prometheus.Desc{allDescriptors, lifecycleDescriptors, capacityDescriptors} {
 		for _, d := range list {
 			ch <- d
 		}
@@ -256,6 +261,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		count(modelBatches, m.Batches, m.Name, m.Version)
 		count(modelRetries, m.Retries, m.Name, m.Version)
 		count(modelKills, m.Kills, m.Name, m.Version)
+		count(modelHedged, m.Hedged, m.Name, m.Version)
+		count(modelHedgeWins, m.HedgeWins, m.Name, m.Version)
 		count(modelRestarts, m.Restarts, m.Name, m.Version)
 		gauge(modelReplicas, float64(m.Ready), m.Name, m.Version)
 		gauge(modelQueued, float64(m.Queued), m.Name, m.Version)
@@ -270,6 +277,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	s.Lifecycle.collect(gauge, count, ch)
+	s.Capacity.collect(gauge, hist)
 	gauge(cacheBytes, float64(s.Cache.Bytes))
 	gauge(cacheMaxBytes, float64(s.Cache.MaxBytes))
 	gauge(cacheEntries, float64(s.Cache.Entries))

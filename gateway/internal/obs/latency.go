@@ -43,6 +43,23 @@ func (l *Latency) Quantile(q float64) float64 {
 	return quantile(counts[:], n, q, latencySubBits)
 }
 
+// Histogram has cumulative counts at bounds in seconds, which ascend, right to a sixteenth; its sum is for the caller to know.
+func (l *Latency) Histogram(bounds []float64) Histogram {
+	h := Histogram{Buckets: make(map[float64]uint64, len(bounds))}
+	b := 0
+	for i := range l.buckets {
+		for b < len(bounds) && lowerNanos(i, latencySubBits) >= bounds[b]*1e9 {
+			h.Buckets[bounds[b]] = h.Count
+			b++
+		}
+		h.Count += l.buckets[i].Load()
+	}
+	for ; b < len(bounds); b++ {
+		h.Buckets[bounds[b]] = h.Count
+	}
+	return h
+}
+
 // Reset forgets everything. Of what is observed at the same time some may be forgotten too.
 func (l *Latency) Reset() {
 	for i := range l.buckets {

@@ -82,7 +82,7 @@ func TestManifestErrors(t *testing.T) {
 		{"unknown model", good + function("f", "nobody"), "no model nobody"},
 		{"default of a wrong type", good + function("f", "m", "default: 7"), "default"},
 		{"twice", good + good, "m@1"},
-		{"an image", strings.Replace(good, "command: [", "image: x, command: [", 1), "image"},
+		{"no image's name", strings.Replace(good, "command: [", `image: "a b", command: [`, 1), "run.image"},
 	} {
 		file := manifest(t, c.text)
 		r := g.xebec("apply", "-f", file)

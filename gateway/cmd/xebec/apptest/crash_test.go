@@ -59,6 +59,9 @@ func TestKilledOnlyWorkerRecovers(t *testing.T) {
 
 func kill(t *testing.T, pid int) {
 	t.Helper()
+	if pid <= 0 { // which would mean everybody in this process's group
+		t.Fatalf("kill worker %d: there is no such process", pid)
+	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("kill worker %d: %v", pid, err)
 	}

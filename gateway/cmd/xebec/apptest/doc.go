@@ -11,7 +11,12 @@
 // a model says of its confidence and its accuracy, and what it is taught, arrives. To authors of apps: functions get better by
 // feedback, for each user apart. Versions roll out, are validated, split, shadowed, learned about and rolled back under load without
 // a failed query; what was declared is there after SIGKILL, a full disk, a damaged file, a Redis that was killed, emptied or
-// replaced by an older replica; two gateways that share one agree.
+// replaced by an older replica; two gateways that share one agree. Models run in containers as they do in processes, through the loss of their
+// image, their memory, their engine and their gateway.
+//
+// To operators again: models sleep, wake, and have as many replicas as their queries need; what they may take at most holds; those that cannot
+// start, crash, eat, fork or stay are told apart from their neighbours, who notice nothing. Zygotes, the reaper and the gateway are killed
+// while models wake.
 //
 // After each test the gateway must end with status 0 on SIGTERM, must have reported no data race, and must leave no process
 // behind: every process of a gateway carries the test's own TMPDIR in its environment, and is found by that.
@@ -24,7 +29,9 @@
 // # What they need
 //
 // The Python environment of `make demo`: build/venv, or the interpreter that XEBEC_TEST_PYTHON names, with the worker binding,
-// scikit-learn, the trained models, and what requirements.txt here lists; and redis-server. Under `go test -race` the gateway too
+// scikit-learn, the trained models, and what requirements.txt here lists; and redis-server. For models in containers the Docker engine that
+// XEBEC_TEST_DOCKER names, else dockerd and root to start one; where there is none (XEBEC_TEST_DOCKER=none) these tests are skipped, which
+// .ci/test.sh says. Engines that are killed are always the tests' own. Under `go test -race` the gateway too
 // is built with the race detector.
 //
 // # Where to read next

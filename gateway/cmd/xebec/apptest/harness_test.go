@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -343,13 +344,24 @@ func bounded(t *testing.T) context.Context {
 // python is the interpreter with the binding and the demo's libraries.
 func python(t *testing.T) string {
 	t.Helper()
+	path, err := checkedPython()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// checkedPython imports the libraries once: that takes seconds on a busy machine.
+var checkedPython = sync.OnceValues(func() (string, error) {
 	path := os.Getenv("XEBEC_TEST_PYTHON")
 	if path == "" {
 		path = filepath.Join(programs.repo, "build/venv/bin/python")
 	}
-	if out, err := exec.CommandContext(bounded(t), path, "-c", "import numpy, sklearn, joblib, xebec").CombinedOutput(); err != nil {
-		t.Fatalf("%s is not a Python with the worker binding and scikit-learn (%v: %s): `make demo` at the repository's root makes build/venv, and XEBEC_TEST_PYTHON names another one",
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, path, "-c", "import numpy, sklearn, joblib, xebec").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s is not a Python with the worker binding and scikit-learn (%w: %s): `make demo` at the repository's root makes build/venv, and XEBEC_TEST_PYTHON names another one",
 			path, err, bytes.TrimSpace(out))
 	}
-	return path
-}
+	return path, nil
+})

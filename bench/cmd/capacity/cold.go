@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
+)
+
+const (
+	// The targets, for a scikit-learn model that is forked from a zygote.
+	maxColdP50 = 100
+	maxColdP99 = 250
+
+	coldModel = "cold" // the function's name too
+	// idle is how long a model is kept without a query: short, so that it sleeps again soon.
+	idle = "200ms"
+	// warmups are the first starts, which do not count: a zygote has yet to import what it preloads.
+	warmups = 2
+	// demoModel is the scikit-learn model.
+	demoModel = "digits-svm"
+)
+
+// preload is what the scikit-learn model imports.
+const preload = "[numpy, sklearn.svm, joblib]"
+
+// ColdStart is what the starts of one model took.
+type ColdStart struct {
+	Name string `json:"name"`
+	// Bounded says that the targets are about this one.
+	Bounded bool `json:"bounded"`
+	// Millis are by the client's clock, from the query until its answer, in the order in which they were asked.
+	Millis []float64 `json:"ms"`
+	// GatewayMillis are the gateway's own: from the query that found no replica to the first answer.
+	GatewayMillis []float64 `json:"gateway_ms"`
+	// StartMillis are what the gateway says that a start takes, from the launch until the replica is ready: a running mean, read after each.
+	StartMillis []float64 `json:"start_ms"`
+	// Splits are where the time went, if the model's program told.
+	Splits []Split `json:"splits,omitempty"`
+	// NotMeasured is why, where it was not.
+	NotMeasured string `json:"not_measured,omitempty"`
+}
+
+// Split is where the time of one cold start went, in milliseconds.
+type Split struct {
+	// UntilRuns: from the query until the first line of the model's program: the gateway notices, places and launches; the fork, or the
+	// interpreter's start.
+	UntilRuns float64 `json:"until_runs"`
+	// Loads: what the program imports, and its parameters.
+	Loads float64 `json:"loads"`
+	// UntilAnswer: the worker connects and registers, evaluates the query, and the answer goes back.
+	UntilAnswer float64 `json:"until_answer"`
+}
+
+// sleepy is a model whose starts are measured.
+type sleepy struct {
+	name     string
+	starts   int
+	bounded  bool
+	manifest string
+	body     []byte
+	args     []string // of the gateway
+	marks    string   // file in which the model's program says when it began and when it had loaded; empty: it does not
+	// optional: what cannot be started is no error.
+	optional bool
+}
+
+// digitFunction is for models that take the picture of a digit.
+const digitFunction = `
+inputs:  [{name: input, dtype: float32, shape: [64]}]
+outputs: [{name: output, dtype: int64, shape: []}]
+replicas: {min: 0, max: 1, idle: ` + idle + `}
+cache: off
+---
+kind: Function
+name: ` + coldModel + `
+models: [` + coldModel + `]
+slo: 1s
+`
+
+func coldManifest(format string, args ...any) string {
+	return "kind: Model\nname: " + coldModel + "\nversion: \"1\"\n" + fmt.Sprintf(format, args...) + digitFunction
+}
+
+// markedProgram is the demo's program, which also says when it began and when it had loaded.
+const markedProgram = `import time
+began = time.time_ns()
+import os
+import joblib
+import xebec
+
+classifier = joblib.load("digits.joblib")
+with open(os.environ["MARKS"], "w") as f:
+    f.write(f"{began} {time.time_ns()}")
+xebec.serve(lambda batch: classifier.predict(batch))
+`
+
+// sleepies are the models of part a. Their files are in the demo's folder, in the repository, and in a folder of the measurement's own.
+func sleepies(cfg config, folder string, digit []byte) ([]sleepy, error) {
+	svm := filepath.Join(cfg.demo, demoModel)
+	marked, marks := filepath.Join(folder, "marked"), filepath.Join(folder, "marks")
+	parameters, err := os.ReadFile(filepath.Join(svm, "digits.joblib"))
+	if err != nil {
+		return nil, fmt.Errorf("%w: `make demo` trains it", err)
+	}
+	if err := errors.Join(os.Mkdir(marked, 0o755), os.WriteFile(filepath.Join(marked, "digits.joblib"), parameters, 0o644),
+		os.WriteFile(filepath.Join(marked, "model.py"), []byte(markedProgram), 0o644)); err != nil {
+		return nil, err
+	}
+	command, err := json.Marshal([]string{cfg.worker, "-mode", "noop"})
+	if err != nil {
+		return nil, err
+	}
+	python := func(dir, env string) string {
+		return coldManifest("dir: %q\nrun: {command: [python, model.py], env: {OMP_NUM_THREADS: \"1\"%s}}\n", dir, env)
+	}
+	env := fmt.Sprintf(", MARKS: %q", marks)
+	forked := func(manifest string) string { return "preload: " + preload + "\n" + manifest }
+	image := func(dir string) string { return coldManifest("dir: %q\nrun: {image: %q}\n", dir, cfg.image) }
+	engine := []string{"--docker", cfg.docker}
+	few := func(n int) int { return max(2, n) }
+	return []sleepy{
+		{name: "scikit-learn, from a zygote", starts: cfg.starts, bounded: true, manifest: forked(python(svm, "")), body: digit},
+		{name: "the same, and its program tells when", starts: few(cfg.starts / 10), manifest: forked(python(marked, env)), body: digit, marks: marks},
+		{name: "scikit-learn, without a zygote", starts: few(cfg.starts / 10), manifest: python(svm, ""), body: digit},
+		{name: "the same, and its program tells when", starts: few(cfg.starts / 40), manifest: python(marked, env), body: digit, marks: marks},
+		{name: "compiled worker", starts: few(cfg.starts / 4), manifest: coldManifest("run: {command: %s}\n", command), body: digit},
+		{name: "scikit-learn in a container", starts: few(cfg.starts / 20), manifest: image(svm), body: digit, args: engine, optional: true},
+		{name: "numpy alone in a container", starts: few(cfg.starts / 20), manifest: image(cfg.waiting()), body: digit, args: engine, optional: true},
+	}, nil
+}
+
+// digitBody is a query with the demo's picture, which is of a 0.
+func digitBody(cfg config) ([]byte, error) {
+	file := filepath.Join(cfg.demo, "digit.json")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: `make demo` makes it", err)
+	}
+	var digit struct {
+		Label  int       `json:"label"`
+		Pixels []float64 `json:"pixels"`
+	}
+	if err := json.Unmarshal(text, &digit); err != nil || digit.Label != 0 || len(digit.Pixels) != 64 {
+		return nil, fmt.Errorf("%s has no picture of a 0 with 64 pixels: `make demo` makes it anew (%w)", file, err)
+	}
+	return json.Marshal(map[string]any{"input": digit.Pixels})
+}
+
+func measureColdStarts(ctx context.Context, cfg config, report *Report) error {
+	digit, err := digitBody(cfg)
+	if err != nil {
+		return err
+	}
+	folder, err := gateway.NewFolder()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	models, err := sleepies(cfg, folder, digit)
+	if err != nil {
+		return err
+	}
+	for _, m := range models {
+		logf("    %s: %d starts", m.name, m.starts)
+		c := &ColdStart{Name: m.name, Bounded: m.bounded}
+		if m.optional && cfg.docker == "" {
+			c.NotMeasured = "no container engine was given (-docker)"
+		} else if err := m.measure(ctx, cfg, c); err != nil {
+			if !m.optional || ctx.Err() != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+			*c = ColdStart{Name: m.name, NotMeasured: cell(err.Error())}
+		}
+		report.ColdStarts = append(report.ColdStarts, *c)
+		if c.NotMeasured != "" {
+			logf("        not measured: %s", c.NotMeasured)
+		} else {
+			q := quantilesOf(c.Millis)
+			logf("        p50 %.1f ms, p90 %.1f ms, the longest %.1f ms", q(0.5), q(0.9), q(1))
+		}
+	}
+	return nil
+}
+
+// measure wakes the model again and again, in a gateway of its own.
+func (m *sleepy) measure(ctx context.Context, cfg config, c *ColdStart) error {
+	folder, err := gateway.NewFolder()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	g, err := gateway.Start(ctx, cfg.programs(), folder, m.args...)
+	if err != nil {
+		return err
+	}
+	defer g.Stop()
+	if err := g.Apply(ctx, m.manifest); err != nil {
+		return err
+	}
+	a := newAsker(g)
+	defer a.close()
+	for i := range warmups + m.starts {
+		if err := asleep(ctx, g, coldModel); err != nil {
+			return err
+		}
+		q, err := a.function(ctx, coldModel, m.body)
+		if err != nil {
+			return fmt.Errorf("start %d: %w%s", i+1, err, lastOfModel(ctx, g))
+		}
+		if i < warmups {
+			continue
+		}
+		c.Millis = append(c.Millis, q.millis())
+		now, err := g.Model(ctx, coldModel)
+		if err != nil {
+			return err
+		}
+		if now.Capacity == nil || now.Capacity.ColdStarts == nil {
+			return fmt.Errorf("start %d: the gateway says nothing of a cold start", i+1)
+		}
+		c.GatewayMillis = append(c.GatewayMillis, now.Capacity.ColdStarts.LastMS)
+		c.StartMillis = append(c.StartMillis, now.Capacity.StartMS)
+		if m.marks != "" {
+			s, err := readSplit(m.marks, q)
+			if err != nil {
+				return err
+			}
+			c.Splits = append(c.Splits, s)
+		}
+	}
+	return nil
+}
+
+// asleep waits until a model has no replica, and nobody wants it one.
+func asleep(ctx context.Context, g *gateway.Gateway, model string) error {
+	return until(ctx, pollEvery, asleepWithin, "model "+model+" sleeps", func(ctx context.Context) (bool, error) {
+		now, err := g.Model(ctx, model)
+		return err == nil && len(now.Replicas) == 0 && (now.Capacity == nil || now.Capacity.Wanted == 0), err
+	})
+}
+
+// readSplit sets what the model's program has noted beside what the client saw. Both clocks are this machine's.
+func readSplit(file string, q *asked) (Split, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Split{}, err
+	}
+	var began, loaded int64
+	if _, err := fmt.Sscan(string(text), &began, &loaded); err != nil {
+		return Split{}, fmt.Errorf("%s: %q: expected two times: %w", file, text, err)
+	}
+	sent, answered := q.began.UnixNano(), q.done.UnixNano()
+	if began < sent || loaded < began || answered < loaded {
+		return Split{}, fmt.Errorf("%s: %d and %d are not between the query, %d, and its answer, %d", file, began, loaded, sent, answered)
+	}
+	ms := func(from, to int64) float64 { return float64(to-from) / 1e6 }
+	return Split{UntilRuns: ms(sent, began), Loads: ms(began, loaded), UntilAnswer: ms(loaded, answered)}, nil
+}
+
+// lastOfModel is what is known of a start that failed, for the end of an error message.
+func lastOfModel(ctx context.Context, g *gateway.Gateway) string {
+	now, err := g.Model(ctx, coldModel)
+	if err != nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, r := range now.Replicas {
+		if r.LastExit != "" {
+			fmt.Fprintf(&b, "; replica: %s", r.LastExit)
+		}
+	}
+	for _, line := range slices.Backward(now.Logs) {
+		if line.Stream == "stderr" {
+			fmt.Fprintf(&b, "; its last line: %s", line.Text)
+			break
+		}
+	}
+	return b.String()
+}
+
+// cell makes a text fit for a cell of a table.
+func cell(text string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(text, "|", "/")), " ")
+}

@@ -1,0 +1,81 @@
+package gobench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Benchmark is one benchmark, or one of the parts of one, with what every run of it said.
+type Benchmark struct {
+	// Name is without "Benchmark" and without the number of processors: "Plan/1000x4000/busy".
+	Name   string    `json:"name"`
+	Nanos  []float64 `json:"ns"`
+	Bytes  []float64 `json:"bytes"`
+	Allocs []float64 `json:"allocs"`
+}
+
+// Options say what to run.
+type Options struct {
+	Go      string // the Go tool
+	Root    string // of the module
+	Package string // "./scheduler/planner"
+	// Pattern is -bench: regular expressions for the parts of a name, with slashes between them.
+	Pattern   string
+	Benchtime time.Duration // of each run
+	Runs      int
+}
+
+// Run runs the benchmarks, and fails when there are none. The compiler's complaints go to stderr.
+func Run(ctx context.Context, o Options) ([]Benchmark, error) {
+	cmd := exec.CommandContext(ctx, o.Go, "test", "-run", "^$", "-bench", o.Pattern, "-benchmem", "-benchtime", o.Benchtime.String(), "-count", strconv.Itoa(o.Runs), o.Package)
+	cmd.Dir = o.Root
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", cmd, err, text.String())
+	}
+	all, err := parse(text.String())
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("%s has no benchmark %s, or it printed nothing", o.Package, o.Pattern)
+	}
+	return all, err
+}
+
+// line is one of `go test -bench -benchmem`: the name, the processors, the count, and numbers with their units, of which a benchmark
+// may have added some.
+var line = regexp.MustCompile(`^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(\S+) ns/op\s+(?:.*\s)?(\S+) B/op\s+(\S+) allocs/op`)
+
+// parse gathers the runs of each benchmark, in the order in which they came first.
+func parse(text string) ([]Benchmark, error) {
+	var all []Benchmark
+	at := map[string]int{}
+	for l := range strings.Lines(text) {
+		m := line.FindStringSubmatch(l)
+		if m == nil {
+			continue
+		}
+		var numbers [3]float64
+		for i := range numbers {
+			var err error
+			if numbers[i], err = strconv.ParseFloat(m[2+i], 64); err != nil {
+				return nil, fmt.Errorf("benchmark %q: %w", strings.TrimSpace(l), err)
+			}
+		}
+		i, known := at[m[1]]
+		if !known {
+			i = len(all)
+			at[m[1]] = i
+			all = append(all, Benchmark{Name: m[1]})
+		}
+		b := &all[i]
+		b.Nanos, b.Bytes, b.Allocs = append(b.Nanos, numbers[0]), append(b.Bytes, numbers[1]), append(b.Allocs, numbers[2])
+	}
+	return all, nil
+}

@@ -1,0 +1,266 @@
+package apptest
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// neighbour is a model that runs as a process, and nobody's business: whatever else happens, it answers.
+func neighbour() string {
+	return testModel("neighbour", nil, uncached) + function("neighbour", "neighbour", "slo: 60s")
+}
+
+// nowhere is an image that no engine has: nothing listens where its registry would be.
+const nowhere = "127.0.0.1:9/xebec/nowhere:1"
+
+// wantsFailed waits until a model in a container has failed, checks that its description says why, and that its function (f and the
+// model's name) answers by the default meanwhile.
+func (g *gateway) wantsFailed(name string, says ...string) {
+	g.t.Helper()
+	m := g.awaitModel(name, "it fails", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
+	text := g.must("describe", "model", name)
+	for _, s := range says {
+		if !strings.Contains(lastExits(m), s) || !strings.Contains(text, s) {
+			g.t.Errorf("%s: the last exit is %q: expected %q in it, and in\n%s", name, lastExits(m), s, text)
+		}
+	}
+	g.wantsDefault(name)
+}
+
+// wantsDefault asks the function of a model that has no replica. While one is starting the query may wait for it, until its deadline.
+func (g *gateway) wantsDefault(name string) {
+	g.t.Helper()
+	a := g.raw("f-"+name, "hello")
+	if !a.Default || a.text() != defaultText || a.DefaultExplanation != api.NoReplica.Reason() && a.DefaultExplanation != api.DeadlineExceeded.Reason() {
+		g.t.Errorf("%s: its function answers %v: expected the default, because %q", name, a, api.NoReplica.Reason())
+	}
+}
+
+// defaulted is a function of a model that has a default.
+func defaulted(name string) string { return function("f-"+name, name, "slo: 1s", theDefault) }
+
+// An image that is nowhere, a program that ends at once, one that there is not in the image, and one that says nothing to the gateway: what
+// is declared is taken, describe says what is wrong and what to do, the default answers, and the model beside them does not notice.
+func imagesThatCannotServe(t *testing.T, e *engine) {
+	g := e.serve(t, "--config", manifest(t, neighbour()))
+	l := g.startLoad("neighbour", 2, maxLoad)
+	out := g.must("apply", "-f", manifest(t,
+		imageModel(t, "nowhere", nowhere, "", uncached), defaulted("nowhere"),
+		imageModel(t, "ends", e.image, "/unruly, ends", uncached), defaulted("ends"),
+		imageModel(t, "missing", e.image, "/no/such/program", uncached), defaulted("missing"),
+		imageModel(t, "mute", e.image, "/unruly, mute", uncached), defaulted("mute")))
+	if !strings.Contains(out, "model nowhere@1 created") {
+		t.Errorf("apply says\n%s", out)
+	}
+	g.wantsFailed("nowhere", "the image "+nowhere+" is not on this host", e.address, "docker pull "+nowhere, "docker load")
+	g.wantsFailed("ends", "exited with code 1")
+	g.wantsFailed("missing", "/no/such/program", e.image)
+	g.xebec("describe", "model", "ends").wants(t, "describe", 0, "no weights in sight", "")
+	g.xebec("apply", "-f", manifest(t, version(imageModel(t, "nowhere", nowhere, "", uncached), "2")), "--wait").
+		wants(t, "apply and wait", 1, "nowhere@2 created", "the image "+nowhere+" is not on this host")
+
+	m := g.awaitModel("mute", "it runs", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 && m.Replicas[0].State == api.ReplicaRunning })
+	if m.State != api.ModelStarting || restarts(m) > 0 {
+		t.Errorf("the model whose program says nothing is %s, with %d restarts", m.State, restarts(m))
+	}
+	g.wantsDefault("mute")
+	g.must("delete", "function", "f-mute")
+	g.must("delete", "model", "mute")
+	e.awaitContainers(g, "mute", 0)
+	l.served(20)
+	judge(t, l.stop(), "ok")
+	if restarts(g.model("neighbour")) > 0 {
+		t.Error("the neighbour was started again")
+	}
+}
+
+// A model whose image is loaded after it was declared comes up by itself.
+func imageAppears(t *testing.T, e *engine) {
+	late := fmt.Sprintf("127.0.0.1:9/%s-late", strings.Replace(e.image, ":", ":at-", 1))
+	g := e.serve(t, "--config", manifest(t, imageModel(t, "late", late, "", uncached), defaulted("late")))
+	g.wantsFailed("late", late)
+	t.Cleanup(func() { e.docker(t, "rmi", late) })
+	e.docker(t, "tag", e.image, late)
+	g.awaitReplicas("late", 1)
+	if a := g.raw("f-late", "hello"); !a.predicted() || a.text() != "hello" {
+		t.Errorf("when its image is there the model answers %v", a)
+	}
+}
+
+// A model that takes more memory than it may is killed, which costs its own query and is told by the limit's name. One that starts processes
+// without end is refused more at its limit. Neither disturbs the model beside it, and both answer again.
+func containerLimits(t *testing.T, e *engine) {
+	g := e.serve(t, "--config", manifest(t, neighbour(),
+		imageModel(t, "eats", e.image, "/unruly", "retry: false", "limits: {memory: 128MiB}", uncached), function("eats", "eats", "slo: 60s", theDefault),
+		imageModel(t, "bomb", e.image, "/unruly", "retry: false", "limits: {pids: 64}", uncached), function("bomb", "bomb", "slo: 60s", theDefault)))
+	l := g.startLoad("neighbour", 2, maxLoad)
+	if a := g.raw("eats", "eat"); !a.Default || a.DefaultExplanation != api.ReplicaLost.Reason() {
+		t.Errorf("the query that takes the memory is answered by %v: expected the default, because %q", a, api.ReplicaLost.Reason())
+	}
+	m := g.awaitModel("eats", "it is back", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 && restarts(m) == 1 })
+	if exit := lastExits(m); !strings.Contains(exit, "128 MiB") || !strings.Contains(exit, "limits.memory") {
+		t.Errorf("the last exit is %q: expected the limit and its name", exit)
+	}
+	if text := g.must("describe", "model", "eats"); !strings.Contains(text, "limits.memory") {
+		t.Errorf("describe does not name the limit:\n%s", text)
+	}
+	if a := g.raw("eats", "bread"); a.text() != "bread" {
+		t.Errorf("afterwards the model answers %v", a)
+	}
+
+	// At the limit it may be the worker itself that is refused a thread, which ends it, and everything with it.
+	a := g.raw("bomb", "bomb")
+	if !strings.Contains(a.text(), "resource temporarily unavailable") && a.DefaultExplanation != api.ReplicaLost.Reason() {
+		t.Errorf("the fork bomb is answered by %v, %q", a, a.text())
+	}
+	t.Logf("the fork bomb: %q, %q", a.text(), a.DefaultExplanation)
+	g.await("the model to answer again", func(ctx context.Context) (bool, string) {
+		a, err := g.post(ctx, "/bomb/predict", "text/plain", []byte("hello"))
+		return err == nil && a.predicted() && a.text() == "hello", a.String()
+	})
+	g.must("delete", "function", "bomb")
+	g.must("delete", "model", "bomb")
+	e.awaitContainers(g, "bomb", 0) // nor its processes
+	l.served(20)
+	judge(t, l.stop(), "ok")
+}
+
+// A program that does not end when it is asked to is killed after the drain timeout, be it that its model is deleted or that the gateway stops.
+func containerStays(t *testing.T, e *engine) {
+	g := e.serve(t, "--drain-timeout", "1s", "--config", manifest(t,
+		imageModel(t, "a", e.image, "/unruly, stays"), imageModel(t, "b", e.image, "/unruly, stays"),
+		function("a", "a", "slo: 60s"), function("b", "b", "slo: 60s")))
+	for _, name := range []string{"a", "b"} {
+		if a := g.raw(name, "hello"); !a.predicted() {
+			t.Errorf("%s answers %v", name, a)
+		}
+	}
+	g.must("delete", "function", "a")
+	g.must("delete", "model", "a")
+	e.awaitContainers(g, "a", 0)
+	if a := g.raw("b", "hello"); !a.predicted() {
+		t.Errorf("the other one answers %v", a)
+	}
+}
+
+// A gateway that was killed leaves containers behind, running or not. The next one on its data directory removes them, starts its own, and
+// leaves alone what is somebody else's.
+func gatewayOfContainersKilled(t *testing.T, e *engine) {
+	args := []string{"--data-dir", newDir(t), "--drain-timeout", "1s"}
+	g := e.serve(t, args...)
+	g.apply(imageModel(t, "stays", e.image, "/unruly, stays"), imageModel(t, "ends", e.image, ""), function("f", "stays", "slo: 60s"), function("g", "ends", "slo: 60s"))
+	foreign := []string{
+		e.docker(t, "create", "--network", "none", e.image),
+		e.docker(t, "create", "--network", "none", "--label", labelGatewayPID+"=1", "--label", labelModel+"=stays", e.image),
+		e.docker(t, "run", "--detach", "--network", "none", "--entrypoint", "/unruly", "--label", "io.xebec.gateway=somebody", e.image, "mute"),
+	}
+	t.Cleanup(func() { e.docker(t, append([]string{"rm", "--force"}, foreign...)...) })
+	kill(t, g.cmd.Process.Pid)
+	g.gone(-1)
+	if left := e.containers(t, g, "stays"); len(left) != 1 {
+		t.Fatalf("of the model that stays there is %v after its gateway was killed: expected one", left)
+	}
+	next := e.serve(t, args...)
+	for _, name := range []string{"f", "g"} {
+		if a := next.raw(name, "hello"); !a.predicted() || a.text() != "hello" {
+			t.Errorf("after the restart %s answers %v", name, a)
+		}
+	}
+	next.await("the killed gateway's containers to be removed", func(context.Context) (bool, string) {
+		left := e.containers(t, g, "")
+		return len(left) == 0, fmt.Sprint(left)
+	})
+	for i, id := range foreign {
+		if state := e.docker(t, "inspect", "--format", "{{.State.Status}}", id); state != []string{"created", "created", "running"}[i] {
+			t.Errorf("a container of somebody else's is %s", state)
+		}
+	}
+}
+
+// The engine is killed while models in containers serve. They serve on; one that ends meanwhile says that the engine is away, and the default
+// answers; new ones can be declared; a model that runs as a process does not notice. When the engine is back all of them serve.
+func TestEngineKilled(t *testing.T) {
+	t.Parallel()
+	e := ownEngine(t)
+	g := e.serve(t, "--config", manifest(t, neighbour(),
+		imageModel(t, "lives", e.image, "", uncached), defaulted("lives"), imageModel(t, "dies", e.image, "", uncached), defaulted("dies")))
+	l := g.startLoad("neighbour", 2, maxLoad)
+	g.awaitReplicas("lives", 1) // their workers may be ready before the engine has said that they were started
+	g.awaitReplicas("dies", 1)
+	e.kill(t)
+	for _, name := range []string{"lives", "dies"} {
+		if a := g.raw("f-"+name, "hello"); !a.predicted() {
+			t.Errorf("without its engine %s answers %v", name, a)
+		}
+	}
+	kill(t, g.model("dies").Replicas[0].PID)
+	g.must("apply", "-f", manifest(t, imageModel(t, "new", e.image, "", uncached), defaulted("new")))
+	g.wantsFailed("dies", "the Docker engine at "+e.address)
+	g.wantsFailed("new", "the Docker engine at "+e.address+" does not answer", "systemctl status docker", "DOCKER_HOST")
+	if a := g.raw("f-lives", "hello again"); !a.predicted() || a.text() != "hello again" {
+		t.Errorf("without its engine the model that lives answers %v", a)
+	}
+	l.served(20)
+
+	if err := e.start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lives", "dies", "new"} {
+		g.awaitModel(name, "a container of the engine that is back", func(m api.ModelStatus) bool {
+			return m.ReadyReplicas() == 1 && (restarts(m) > 0 || name == "new")
+		})
+		if a := g.raw("f-"+name, "back"); !a.predicted() || a.text() != "back" {
+			t.Errorf("when the engine is back %s answers %v", name, a)
+		}
+		e.awaitContainers(g, name, 1)
+	}
+	g.awaitLog("lives", "the Docker engine at "+e.address+" went away while it ran")
+	l.served(20)
+	judge(t, l.stop(), "ok")
+}
+
+// Where there is no engine, models in containers can be declared. Describe says where one was looked for and what to do, queries get the
+// default, or 503, and everything else is as it was.
+func TestNoEngine(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	named, byEnv := "unix://"+filepath.Join(dir, "a.sock"), "unix://"+filepath.Join(dir, "b.sock")
+	for _, c := range []struct {
+		what string
+		env  []string
+		args []string
+		says []string
+	}{
+		{"a flag", []string{"DOCKER_HOST=" + byEnv}, []string{"--docker", named}, []string{"the Docker engine at " + named + " does not answer", "systemctl status docker"}},
+		{"the environment", []string{"DOCKER_HOST=" + byEnv}, nil, []string{"the Docker engine at " + byEnv + " does not answer", "DOCKER_HOST"}},
+		{"another host", []string{"DOCKER_HOST=tcp://192.0.2.1:2375"}, nil, []string{"tcp://192.0.2.1:2375", "expected unix:///path of an engine on this host"}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			g := launchWith(t, newDir(t), c.env, append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, c.args...)...)
+			g.ready()
+			g.apply(neighbour())
+			l := g.startLoad("neighbour", 1, maxLoad)
+			g.must("apply", "-f", manifest(t, imageModel(t, "m", nowhere, "", uncached), defaulted("m"), function("bare", "m", "slo: 100ms")))
+			g.wantsFailed("m", c.says...)
+			if a := g.raw("bare", "hello"); a.Status != 503 || a.Code != api.NoReplica.String() {
+				t.Errorf("a function without a default answers %v: expected 503", a)
+			}
+			l.served(20)
+			judge(t, l.stop(), "ok")
+			g.must("delete", "function", "f-m")
+			g.must("delete", "function", "bare")
+			g.must("delete", "model", "m")
+		})
+	}
+	g := launch(t, newDir(t), "--docker", "tcp://192.0.2.1:2375")
+	g.gone(1)
+	if text := g.logText(); !strings.Contains(text, "expected unix:///path") {
+		t.Errorf("serve --docker tcp:// says\n%s", text)
+	}
+}

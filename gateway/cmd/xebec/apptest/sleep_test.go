@@ -1,0 +1,340 @@
+package apptest
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// svm is a manifest of a scikit-learn classifier that sleeps after a second: which side of a line two numbers are on.
+func svm(t *testing.T) string {
+	t.Helper()
+	dir := newDir(t)
+	writeFile(t, dir, "svm.py", `
+import joblib
+import numpy
+import xebec
+from sklearn.svm import SVC
+
+corners = numpy.array([[-1, -1], [-2, -1], [1, 1], [2, 1]])
+joblib.dump(SVC(kernel="linear").fit(corners, [0, 0, 1, 1]), "svm.joblib")
+classifier = joblib.load("svm.joblib")
+xebec.serve(lambda batch: classifier.predict(batch))
+`)
+	return fmt.Sprintf(`
+kind: Model
+name: svm
+version: "1"
+dir: %s
+inputs:  [{name: input, dtype: float32, shape: [2]}]
+outputs: [{name: output, dtype: int64, shape: []}]
+run: {command: [python, svm.py], env: {OMP_NUM_THREADS: "1"}}
+preload: [numpy, sklearn.svm, joblib]
+replicas: {min: 0, max: 2, idle: 1s}
+cache: off
+`, dir)
+}
+
+// A Python model with large libraries has no process until somebody asks for it, through a function or by its own name; he is answered by a worker that was
+// forked from the zygote; when nobody has asked for a second it has no process again. Of all that describe and the metrics tell.
+func TestScaleToZeroAndBack(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--python", python(t), "--config", manifest(t, svm(t), function("f", "svm", "slo: 1s", "cold_start: 60s")))
+	if m := g.awaitAsleep("svm"); len(g.running("svm.py")) != 0 {
+		t.Errorf("before the first query there is %v, state %s", g.running("svm.py"), m.State)
+	}
+	g.awaitRunning(zygoteProgram, 1)
+	g.describes("svm", "idle, 0 of 0 replicas ready", "0 to 2, none after 1s without a query", "numpy, sklearn.svm, joblib")
+
+	for i, ask := range []struct{ path, body, says string }{
+		{"/f/predict", `{"input":[1,1]}`, `"output":1`},
+		{"/v2/models/svm/infer", `{"inputs":[{"name":"input","datatype":"FP32","shape":[1,2],"data":[2,2]}]}`, `"data":[1]`},
+		{"/f/predict", `{"input_batch":[[-2,-2],[3,1]]}`, `"output":0`},
+	} {
+		headers := []string{"Xebec-Slo-Ms", patient}
+		if i == 0 {
+			headers = nil // what the function declares is enough
+		}
+		a := g.json(ask.path, ask.body, headers...)
+		if text := strings.Join(strings.Fields(string(a.Body)), ""); a.Status != 200 || !strings.Contains(text, ask.says) {
+			t.Errorf("asleep, %s is answered by %v: expected %s", ask.path, a, ask.says)
+		}
+		for _, p := range g.running("svm.py") {
+			wantsForked(t, p)
+		}
+		if wanted := g.metrics().of("model_replicas_wanted", "svm"); wanted > 1 {
+			t.Errorf("after one query %v replicas are wanted: expected 1, or 0 when its second is over", wanted)
+		}
+		g.awaitRunning("svm.py", 0)
+		m := g.awaitAsleep("svm")
+		if c := m.Capacity.ColdStarts; c == nil || c.Count != uint64(i+1) || c.LastMS <= 0 || c.P50MS <= 0 || c.P99MS < c.P50MS || m.Capacity.StartMS <= 0 {
+			t.Errorf("after %d cold starts the capacity is %s", i+1, toJSON(t, m.Capacity))
+		}
+		if n := g.metrics().of("cold_start_seconds_count", "svm"); n != float64(i+1) {
+			t.Errorf("xebec_cold_start_seconds counts %v: expected %d", n, i+1)
+		}
+	}
+	g.describes("svm", "idle, 0 of 0 replicas ready", "a replica takes ", "; 3 cold starts: P50 ")
+	d, err := decode[api.ModelDescription](g.must("describe", "model", "svm", "-o", "json"))
+	if err != nil || len(d.Models) != 1 || d.Models[0].Capacity == nil || d.Models[0].Capacity.ColdStarts == nil || d.Models[0].Capacity.ColdStarts.Count != 3 {
+		t.Errorf("describe -o json: %v, %s", err, toJSON(t, d))
+	}
+	if family := g.metrics().families["xebec_cold_start_seconds"]; family != "histogram" {
+		t.Errorf("xebec_cold_start_seconds is a %q", family)
+	}
+}
+
+// A function with a default answers with it at its objective, and says why, while its model takes its time to wake. What was asked meanwhile
+// is evaluated all the same, as long as its caller has said that it is worth that, and whoever asks it next has it from the cache.
+func TestDefaultWhileItWakes(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(newDir(t), "gate")
+	g := serve(t, "--config", manifest(t, gated(testModel("m", nil, sleepy), gate), function("f", "m", "slo: 200ms", theDefault)))
+	wantsDefault := func(what string, a answer) {
+		t.Helper()
+		if !a.Default || a.text() != defaultText || a.DefaultExplanation != api.NoReplica.Reason() {
+			t.Errorf("%s is answered by %v: expected the default, because %q", what, a, api.NoReplica.Reason())
+		}
+	}
+	g.awaitAsleep("m")
+	wantsDefault("the first query", g.raw("f", "first"))
+	open(t, gate)
+	g.awaitModel("m", "an answer to the first query, or a replica", func(m api.ModelStatus) bool { return m.Capacity.StartMS > 0 })
+	if a := g.raw("f", "second", "Xebec-Slo-Ms", patient); !a.predicted() || a.text() != "second" {
+		t.Errorf("awake it answers %v", a)
+	}
+
+	// Now it is known that what it answers may be remembered.
+	g.awaitAsleep("m")
+	shut(t, gate)
+	batches := g.metrics().of("batches_total", "m")
+	wantsDefault("a query while it wakes again", g.json("/f/predict", `{"input":"late","ttl_ms":60000}`))
+	open(t, gate)
+	g.awaitMetric(batches+1, "batches_total", "m")
+	hits, _, _ := g.cacheMetrics("m")
+	if a := g.raw("f", "late"); !a.predicted() || a.text() != "late" {
+		t.Errorf("the same again is answered by %v", a)
+	}
+	if now, _, _ := g.cacheMetrics("m"); now != hits+1 {
+		t.Errorf("the cache has %v hits, it had %v: expected one more", now, hits)
+	}
+	// What is remembered needs no replica, and wakes none.
+	g.awaitAsleep("m")
+	if a := g.raw("f", "late"); !a.predicted() || a.text() != "late" {
+		t.Errorf("asleep, what is remembered is answered by %v", a)
+	}
+}
+
+// Fifty models of one environment sleep, and share a zygote. All are asked at once: nobody is refused, and each answers for itself.
+func TestFiftyModelsWakeAtOnce(t *testing.T) {
+	t.Parallel()
+	const models = 50
+	dir := newDir(t)
+	var all strings.Builder
+	for i := range models {
+		name := fmt.Sprintf("m%d", i)
+		all.WriteString(pythonModel(t, dir, name, `
+import os
+import numpy
+import xebec
+
+name = os.environb[b"XEBEC_MODEL"]
+xebec.serve(lambda batch: [name + b":" + query for query in batch])
+`, "preload: [numpy]", "replicas: {min: 0, max: 1}", uncached))
+		all.WriteString(function(name, name, "slo: 60s"))
+	}
+	g := serve(t, "--python", python(t), "--config", manifest(t, all.String()))
+	g.awaitRunning(zygoteProgram, 1)
+	if early := g.running(".py"); len(early) > 0 {
+		t.Errorf("before the first query there is %v", early)
+	}
+	var wg sync.WaitGroup
+	ctx := bounded(t)
+	for i := range models {
+		for range 2 {
+			wg.Go(func() {
+				name := fmt.Sprintf("m%d", i)
+				a, err := g.post(ctx, "/"+name+"/predict", "text/plain", []byte("hello"))
+				if err != nil || !a.predicted() || a.text() != name+":hello" {
+					t.Errorf("%s is answered by %v %v", name, a, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	g.awaitRunning(zygoteProgram, 1)
+	for _, p := range g.awaitRunning(".py", models) {
+		wantsForked(t, p)
+	}
+	if st := g.itself(); st.Replicas != models || st.Node == nil || st.Node.Awake != models {
+		t.Errorf("the gateway has %d replicas, node %+v", st.Replicas, st.Node)
+	}
+	g.xebec("describe", "gateway").wants(t, "describe gateway", 0, fmt.Sprintf("%d model versions", models), "")
+}
+
+// An operator's hint that holds now wakes a model without any query; when the hint is taken away it sleeps again.
+func TestHintWakesAModel(t *testing.T) {
+	t.Parallel()
+	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	declared := func(hint string) string {
+		return testModel("m", nil, sleepy, hint) + function("f", "m", "slo: 60s")
+	}
+	g := serve(t, "--config", manifest(t, declared(fmt.Sprintf("expect: [{rate: 10, from: %q, to: %q}]", at(time.Hour), at(2*time.Hour)))))
+	g.awaitAsleep("m")
+	g.apply(declared(fmt.Sprintf("expect: [{rate: 10, from: %q, to: %q}]", at(-time.Minute), at(time.Hour))))
+	m := g.awaitReplicas("m", 1)
+	if m.Capacity.Wanted != 1 || m.Capacity.Reason == "" || m.Capacity.ColdStarts != nil || len(m.Queries) != 0 {
+		t.Errorf("awake by a hint it has capacity %s, queries %v", toJSON(t, m.Capacity), m.Queries)
+	}
+	g.describes("m", "1 of 1 replicas ready")
+	g.apply(declared("expect: []"))
+	g.awaitAsleep("m")
+	g.awaitNoProcess("m@1")
+}
+
+// A gateway that is killed, or told to end, while twenty models wake at once leaves no process: no zygote, no worker that was being forked. Who
+// was accepted by one that was told to end is answered.
+func TestEndWhileForking(t *testing.T) {
+	t.Parallel()
+	const models = 20
+	for how, status := range map[syscall.Signal]int{syscall.SIGKILL: -1, syscall.SIGTERM: 0} {
+		t.Run(how.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := newDir(t)
+			var all strings.Builder
+			for i := range models {
+				name := fmt.Sprintf("m%d", i)
+				all.WriteString(pythonModel(t, dir, name, "import numpy, xebec\nxebec.serve(lambda batch: batch)\n", "preload: [numpy]", "replicas: {min: 0, max: 1}", uncached))
+				all.WriteString(function(name, name, "slo: 60s"))
+			}
+			g := serve(t, "--python", python(t), "--config", manifest(t, all.String()))
+			g.awaitRunning(zygoteProgram, 1)
+			var wg sync.WaitGroup
+			ctx := bounded(t)
+			for i := range models {
+				wg.Go(func() {
+					a, err := g.post(ctx, fmt.Sprintf("/m%d/predict", i), "text/plain", []byte("hello"))
+					if err == nil && !a.predicted() && a.Code != api.ShuttingDown.String() {
+						t.Errorf("a query is answered by %v", a)
+					}
+				})
+			}
+			g.await("some of them to run", func(context.Context) (bool, string) {
+				found := g.running(".py")
+				return len(found) >= 3, fmt.Sprint(found)
+			})
+			if err := g.cmd.Process.Signal(how); err != nil {
+				t.Fatal(err)
+			}
+			g.gone(status)
+			wg.Wait()
+		})
+	}
+}
+
+// A zygote that hangs delays one launch, which then does without it; the next one does not wait.
+func TestZygoteThatHangs(t *testing.T) {
+	t.Parallel()
+	m := pythonModel(t, newDir(t), "plain", "import xebec\nxebec.serve(lambda batch: batch)\n", "preload: [json]", sleepy, uncached)
+	g := serve(t, "--python", python(t), "--config", manifest(t, m, function("f", "plain", "slo: 60s")))
+	if a := g.raw("f", "forked"); !a.predicted() {
+		t.Errorf("it answers %v", a)
+	}
+	zygote := g.awaitRunning(zygoteProgram, 1)[0]
+	g.awaitAsleep("plain")
+	stallProcess(g, zygote.pid)
+	for _, text := range []string{"while its zygote hangs", "afterwards"} {
+		if a := g.raw("f", text); !a.predicted() || a.text() != text {
+			t.Errorf("%s it answers %v", text, a)
+		}
+		g.awaitAsleep("plain")
+	}
+	g.xebec("logs", "plain").wants(t, "logs", 0, "its zygote did not fork: it did not answer within", "")
+	for _, p := range g.running(zygoteProgram) {
+		if p.pid == zygote.pid {
+			t.Errorf("the zygote that hung is still there: %v", p)
+		}
+	}
+}
+
+// Two replicas that were forked from one zygote draw different random numbers. Whoever kills the zygote disturbs no replica, and models wake
+// as before; whoever kills the gateway ends the zygote too.
+func TestZygotes(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	draw := pythonModel(t, dir, "draw", `
+import random
+import numpy
+import xebec
+
+with open("draws", "a") as f:
+    print(random.random(), numpy.random.random(), numpy.random.default_rng().random(), file=f)
+xebec.serve(lambda batch: batch)
+`, "preload: [numpy, random]", "replicas: {min: 2, window: 1s, delay: 1s}", uncached)
+	g := serve(t, "--python", python(t), "--config", manifest(t, draw, function("f", "draw", "slo: 60s")))
+	before := g.awaitReplicas("draw", 2)
+	for _, p := range g.awaitRunning("draw.py", 2) {
+		wantsForked(t, p)
+	}
+	if drawn := lines(t, filepath.Join(dir, "draws")); len(drawn) != 6 || drawn[0] == drawn[3] || drawn[1] == drawn[4] || drawn[2] == drawn[5] {
+		t.Errorf("two replicas draw %v: expected three numbers each, all different", drawn)
+	}
+
+	s := g.startStream("f", 50)
+	s.served(10)
+	kill(t, g.awaitRunning(zygoteProgram, 1)[0].pid)
+	g.await("the zygote to be gone", func(context.Context) (bool, string) {
+		left := g.running(zygoteProgram)
+		return len(left) == 0, fmt.Sprint(left)
+	})
+	s.served(50)
+	judge(t, s.end(), "ok")
+	for i, r := range g.awaitReplicas("draw", 2).Replicas {
+		if r.PID != before.Replicas[i].PID || r.Restarts != 0 {
+			t.Errorf("after the end of the zygote replica %d is process %d, %d restarts: it was %d", i, r.PID, r.Restarts, before.Replicas[i].PID)
+		}
+	}
+	g.must("scale", "draw", "--min", "0", "--idle", "1s")
+	// A launch tries for a new zygote, a second after the end of the last one at the latest.
+	const wakes = 5
+	for i := 1; ; i++ {
+		g.awaitAsleep("draw")
+		if a := g.raw("f", fmt.Sprint("wake ", i)); !a.predicted() {
+			t.Errorf("after the end of its zygote the model is woken and answers %v", a)
+		}
+		if len(g.running(zygoteProgram)) > 0 {
+			break
+		}
+		if i == wakes {
+			t.Fatalf("after %d launches there is no new zygote", wakes)
+		}
+	}
+	// The end of the reaper is theirs and the zygote's too, and a new one starts what is needed.
+	for _, p := range g.running("xebec-reaper") {
+		kill(t, p.pid)
+	}
+	if a := g.raw("f", "hello"); !a.predicted() {
+		t.Errorf("after the end of the reaper it answers %v", a)
+	}
+	kill(t, g.cmd.Process.Pid)
+	g.gone(-1)
+}
+
+// A module that cannot be imported costs nothing but the quick start: the model serves, and its log says why it started slowly.
+func TestPreloadThatFails(t *testing.T) {
+	t.Parallel()
+	m := pythonModel(t, newDir(t), "plain", "import xebec\nxebec.serve(lambda batch: batch)\n", "preload: [no_such_module]", sleepy)
+	g := serve(t, "--python", python(t), "--config", manifest(t, m, function("f", "plain", "slo: 60s")))
+	if a := g.raw("f", "hello"); !a.predicted() || a.text() != "hello" {
+		t.Errorf("it answers %v", a)
+	}
+	g.describes("plain", "not forked from a zygote", "ModuleNotFoundError: No module named 'no_such_module'")
+	g.xebec("logs", "plain").wants(t, "logs", 0, "no_such_module", "")
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// wantedReplicas is how many replicas a version is to have now.
+func wantedReplicas(m *api.ModelStatus) int {
+	if m.Capacity != nil {
+		return m.Capacity.Wanted
+	}
+	return m.Spec.Replicas.Min
+}
+
+// readyOf is "2 of 3 replicas ready".
+func readyOf(m *api.ModelStatus) string {
+	return fmt.Sprintf("%d of %d replicas ready", m.ReadyReplicas(), wantedReplicas(m))
+}
+
+// capacity says how many replicas a version has, why, and what they take.
+func (p *page) capacity(m *api.ModelStatus) {
+	c := m.Capacity
+	if c == nil {
+		return
+	}
+	b := &m.Spec.Replicas
+	bounds := fmt.Sprintf("%d to %d", b.Min, b.Max)
+	if b.Min == b.Max {
+		bounds = fmt.Sprint(b.Min)
+	}
+	if b.Min == 0 {
+		bounds += fmt.Sprintf(", none after %s without a query", b.Idle)
+	}
+	p.field(0, "Replicas", bounds)
+	wanted := fmt.Sprint(c.Wanted)
+	if c.Reason != "" {
+		wanted += ": " + c.Reason
+		if c.Rate > 0 && c.PerReplica > 0 {
+			wanted += fmt.Sprintf(" (%s queries/s, %s for each replica)", figure(c.Rate), figure(c.PerReplica))
+		}
+		if c.Panic {
+			wanted += ", in a rush"
+		}
+	}
+	p.field(0, "Wanted", wanted)
+	if c.Granted < c.Wanted {
+		p.field(0, "Granted", fmt.Sprintf("%d: %s", c.Granted, c.ShortWhy))
+	}
+	p.field(0, "Takes", takes(c))
+	p.field(0, "Limits", limitsText(&m.Spec.Limits))
+	p.text(0, "Not enforced", c.Unenforced)
+	if len(m.Spec.Preload) > 0 {
+		p.field(0, "Preload", strings.Join(m.Spec.Preload, ", "))
+	}
+	start := ""
+	if c.StartMS > 0 {
+		start = fmt.Sprintf("a replica takes %s", millis(c.StartMS))
+	}
+	if s := c.ColdStarts; s != nil {
+		start += fmt.Sprintf("; %d cold starts: P50 %s, P99 %s, the last one %s", s.Count, millis(s.P50MS), millis(s.P99MS), millis(s.LastMS))
+	}
+	p.field(0, "Start", start)
+	if h := m.Hedges; h != nil {
+		p.field(0, "Hedged", fmt.Sprintf("%d queries went to a second replica too, which was first %d times", h.Hedged, h.Wins))
+	}
+}
+
+// takes is what is planned with for one replica, empty where that is nothing.
+func takes(c *api.CapacityStatus) string {
+	var parts []string
+	if c.Takes.CPU > 0 {
+		parts = append(parts, figure(c.Takes.CPU)+" cores")
+	}
+	if c.Takes.MemoryBytes > 0 {
+		measured := ""
+		if c.Measured {
+			measured = ", as measured"
+		}
+		parts = append(parts, fmt.Sprintf("%d MiB of memory%s", c.Takes.MemoryBytes>>20, measured))
+	}
+	if c.Takes.GPU > 0 {
+		parts = append(parts, fmt.Sprintf("%d GPUs", c.Takes.GPU))
+	}
+	if c.UsedCPU > 0 {
+		parts = append(parts, figure(c.UsedCPU)+" cores used lately")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func limitsText(l *api.LimitSpec) string {
+	var parts []string
+	if l.CPU > 0 {
+		parts = append(parts, figure(l.CPU)+" cores")
+	}
+	if l.MemoryBytes > 0 {
+		parts = append(parts, api.FormatBytes(l.MemoryBytes)+" of memory")
+	}
+	if l.PIDs > 0 {
+		parts = append(parts, fmt.Sprintf("%d processes and threads", l.PIDs))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// node is what the gateway's machine has for replicas.
+func (p *page) node(n *api.NodeStatus) {
+	if n == nil {
+		return
+	}
+	text := fmt.Sprintf("%s of %s cores free, %d of %d MiB of memory", figure(n.Free.CPU), figure(n.Budget.CPU), n.Free.MemoryBytes>>20, n.Budget.MemoryBytes>>20)
+	if n.Budget.GPU > 0 {
+		text += fmt.Sprintf(", %d of %d GPUs", n.Free.GPU, n.Budget.GPU)
+	}
+	if n.From != "" {
+		text += " (" + n.From + ")"
+	}
+	p.field(0, "Node", text)
+	p.field(0, "Awake", fmt.Sprintf("%d model versions", n.Awake))
+}

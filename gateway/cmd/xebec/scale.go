@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+func (c *cli) scaleCommand() *cobra.Command {
+	var (
+		edit   scaleEdit
+		format string
+	)
+	cmd := &cobra.Command{
+		Use:   "scale MODEL[@VERSION]",
+		Short: "Change between which bounds a model's replicas follow its queries",
+		Long: `Change the bounds of a model version's replicas; without a version, of the one that serves. What no flag names stays as it is.
+
+With --min below --max the number of replicas follows the queries. With --min 0 a model that nobody has asked for --idle has none: the
+next query starts one and waits for it. --replicas N is --min N --max N.`,
+		Example: `  xebec scale digits --min 0 --max 4 --idle 10m
+  xebec scale digits@3 --replicas 2
+  xebec scale digits --min 2            # keep at least two, from now on`,
+		Args:              exactly("MODEL[@VERSION]"),
+		ValidArgsFunction: c.completeName(api.KindModel),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			edit.given = cmd.Flags().Changed
+			return c.scale(cmd.Context(), args[0], format, &edit)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&edit.min, "min", 0, "the fewest replicas; 0: the model may sleep")
+	f.IntVar(&edit.max, "max", 0, "the most")
+	f.IntVar(&edit.replicas, "replicas", 0, "so many, always")
+	f.DurationVar(&edit.idle, "idle", 0, "how long a model with --min 0 keeps its last replica without a query")
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// scaleEdit is what the flags say; given reports whether a flag is there.
+type scaleEdit struct {
+	min, max, replicas int
+	idle               time.Duration
+	given              func(flag string) bool
+}
+
+func (e *scaleEdit) apply(r *api.ReplicaBounds) error {
+	switch {
+	case e.given("replicas") && (e.given("min") || e.given("max")):
+		return usagef("--replicas is --min and --max at once: give it alone, or those two")
+	case !e.given("replicas") && !e.given("min") && !e.given("max") && !e.given("idle"):
+		return usagef("nothing to change: give --min, --max, --replicas or --idle")
+	case e.given("replicas"):
+		if e.replicas < 1 {
+			return usagef("--replicas %d: expected 1 to %d; for a model that may sleep: --min 0", e.replicas, api.MaxReplicas)
+		}
+		r.Min, r.Max = e.replicas, e.replicas
+	}
+	if e.given("min") {
+		r.Min = e.min
+	}
+	if e.given("max") {
+		if r.Max = e.max; r.Max < 1 {
+			return usagef("--max %d: expected 1 to %d", e.max, api.MaxReplicas)
+		}
+	}
+	if e.given("min") && !e.given("max") && r.Max < r.Min {
+		r.Max = r.Min
+	}
+	if e.given("max") && !e.given("min") && r.Min > r.Max {
+		return usagef("--max %d is less than replicas.min, %d: give --min too", r.Max, r.Min)
+	}
+	if r.Initial != 0 {
+		r.Initial = min(max(r.Initial, r.Min), r.Max)
+	}
+	if e.given("idle") {
+		r.Idle = e.idle
+	}
+	return nil
+}
+
+func (c *cli) scale(ctx context.Context, ref, format string, edit *scaleEdit) error {
+	id, err := api.ParseModelRef(ref)
+	if err != nil {
+		return usageError{err}
+	}
+	models, err := c.models(ctx, id.Name)
+	if err != nil {
+		return err
+	}
+	m := served(models)
+	if id.Version != "" {
+		m = findVersion(models, id)
+	}
+	if m == nil {
+		return fmt.Errorf("model %s is not declared: %q lists what is", ref, "xebec get models")
+	}
+	spec := m.Spec
+	if err := edit.apply(&spec.Replicas); err != nil {
+		return err
+	}
+	if spec.Dir == "" {
+		spec.Dir = m.Dir
+	}
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	changes, err := c.applySet(ctx, &manifest.Set{Models: []api.ModelSpec{spec}}, "", false)
+	if err != nil {
+		return err
+	}
+	return c.printChanges(format, changes)
+}
+
+// served is the version that answers; else the newest.
+func served(models []api.ModelStatus) *api.ModelStatus {
+	var newest *api.ModelStatus
+	for i := range models {
+		m := &models[i]
+		if m.Serving {
+			return m
+		}
+		if newest == nil || api.CompareVersions(m.Spec.Version, newest.Spec.Version) > 0 {
+			newest = m
+		}
+	}
+	return newest
+}

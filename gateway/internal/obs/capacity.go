@@ -1,0 +1,54 @@
+package obs
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// CapacitySample is what the node has for replicas, and who is to have how many.
+type CapacitySample struct {
+	CPU, MemoryBytes, GPUs             float64
+	FreeCPU, FreeMemoryBytes, FreeGPUs float64
+	// Models are those that are awake, ColdStarts those that have ever been woken.
+	Models     []ModelCapacitySample
+	ColdStarts []ColdStartSample
+}
+
+// ModelCapacitySample is how many replicas a version wants and gets.
+type ModelCapacitySample struct {
+	Name, Version   string
+	Wanted, Granted int
+}
+
+// ColdStartSample is how long those waited who woke a version.
+type ColdStartSample struct {
+	Name, Version string
+	Waits         Histogram // in seconds, by ColdStartBounds
+}
+
+var (
+	nodeBudget   = desc("node_budget", "What the node has for replicas: cores, bytes of memory, GPUs.", "resource")
+	nodeFree     = desc("node_free", "What of it is not taken; negative where more is taken than there is.", "resource")
+	modelWanted  = desc("model_replicas_wanted", "Replicas that a version's queries need, within its bounds.", "model", "version")
+	modelGranted = desc("model_replicas_granted", "Replicas that it is to have, as far as there is room.", "model", "version")
+	modelCold    = desc("cold_start_seconds", "From the first query that found no replica of a version that slept to the first answer after it.", "model", "version")
+
+	capacityDescriptors = []*prometheus.Desc{nodeBudget, nodeFree, modelWanted, modelGranted, modelCold}
+)
+
+// ColdStartBounds are the buckets of cold starts in seconds: from a zygote's fork to a large framework on a cold disk.
+var ColdStartBounds = []float64{0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
+
+func (c *CapacitySample) collect(gauge func(*prometheus.Desc, float64, ...string), hist func(*prometheus.Desc, Histogram, ...string)) {
+	for _, r := range []struct {
+		name         string
+		budget, free float64
+	}{{"cpu", c.CPU, c.FreeCPU}, {"memory_bytes", c.MemoryBytes, c.FreeMemoryBytes}, {"gpu", c.GPUs, c.FreeGPUs}} {
+		gauge(nodeBudget, r.budget, r.name)
+		gauge(nodeFree, r.free, r.name)
+	}
+	for _, m := range c.Models {
+		gauge(modelWanted, float64(m.Wanted), m.Name, m.Version)
+		gauge(modelGranted, float64(m.Granted), m.Name, m.Version)
+	}
+	for _, m := range c.ColdStarts {
+		hist(modelCold, m.Waits, m.Name, m.Version)
+	}
+}

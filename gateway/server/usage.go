@@ -1,0 +1,237 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers/node"
+	"github.com/xebec-serving/xebec/scheduler/placement"
+	"go.uber.org/zap"
+)
+
+// measureEvery is how often it is looked at what replicas take. A look costs about a tenth of a millisecond for each process.
+const measureEvery = 5 * time.Second
+
+// usage is what one replica of a version was seen to take.
+type usage struct {
+	memoryBytes int64 // the most that one of them held; 0: not measured yet
+	cpuMillis   int64 // the mean lately
+	replicas    int   // that it was seen in
+	grown       bool  // one of them had been at work for a while: it may take less than was declared
+}
+
+// budget is what the node has for replicas.
+type budget struct {
+	placement.Resources
+	from string // where that is known from, for people
+}
+
+// gpu is one of the node's GPUs, which a replica has for itself.
+type gpu struct {
+	index int
+	user  uint64 // the launch; 0: free
+}
+
+// detectBudget is what the machine has, or what the operator says.
+func detectBudget(cfg Config, log *zap.Logger) (budget, []gpu) {
+	var b budget
+	found, err := node.Detect()
+	if err != nil {
+		log.Warn("what this machine has could not be found out: say it with --node-cpu and --node-memory, or every replica is taken to fit", zap.Error(err))
+	}
+	b.CPUMillis, b.MemoryBytes, b.from = found.CPUMillis, found.MemoryBytes, found.From
+	if cfg.NodeCPU > 0 {
+		b.CPUMillis = int64(cfg.NodeCPU * 1000)
+	}
+	if cfg.NodeMemoryBytes > 0 {
+		b.MemoryBytes = cfg.NodeMemoryBytes
+	}
+	if cfg.NodeCPU > 0 || cfg.NodeMemoryBytes > 0 {
+		b.from += "; as --node-cpu and --node-memory say"
+	}
+	const plenty = 1 << 50 // what is not known does not bind
+	if b.CPUMillis == 0 {
+		b.CPUMillis = plenty
+	}
+	if b.MemoryBytes == 0 {
+		b.MemoryBytes = plenty
+	}
+	var gpus []gpu
+	for _, i := range found.GPUs {
+		gpus = append(gpus, gpu{index: i})
+	}
+	b.GPUs = int64(len(gpus))
+	return b, gpus
+}
+
+// resourcesOf is what a spec says that a replica takes.
+func resourcesOf(r *api.ResourceSpec) placement.Resources {
+	return placement.Resources{CPUMillis: int64(r.CPU * 1000), MemoryBytes: r.MemoryBytes, GPUs: int64(r.GPU)}
+}
+
+// memoryMargin is what is planned with beyond the most that was measured: a thirty-second part.
+const memoryMargin = 32
+
+// takesNow is what is planned with for a replica of the version: memory as measured, once it has been, the rest as declared. Cores are not
+// replaced by what is used of them: a replica that idles now will want them when it is asked, and a busy one on a full machine shows no
+// more than it gets.
+func (c *capacity) takesNow(st *seat) placement.Resources {
+	t := resourcesOf(&st.d.spec().Resources)
+	if m := st.takes.memoryBytes; m > t.MemoryBytes || m > 0 && st.takes.grown {
+		t.MemoryBytes = min(m+m/memoryMargin, c.budget.MemoryBytes) // it has run here, so it can
+	}
+	return t
+}
+
+// measure looks at what replicas take.
+func (c *capacity) measure() {
+	c.mu.Lock()
+	var pids []int
+	var of []*seat
+	grown := map[*seat]bool{}
+	for _, st := range c.order {
+		theirs, old := st.d.pids()
+		for _, pid := range theirs {
+			pids, of = append(pids, pid), append(of, st)
+		}
+		grown[st] = old
+	}
+	c.mu.Unlock()
+	if len(pids) == 0 {
+		return
+	}
+	c.usages = c.meter.Read(time.Now(), pids, c.usages)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sums := map[*seat]usage{}
+	for i := range pids {
+		u := c.usages[i]
+		if u.MemoryBytes <= 0 {
+			continue // it has ended meanwhile
+		}
+		sum := sums[of[i]]
+		sum.memoryBytes = max(sum.memoryBytes, u.MemoryBytes)
+		sum.cpuMillis += u.CPUMillis
+		sum.replicas++
+		sums[of[i]] = sum
+	}
+	for st, sum := range sums {
+		if c.seats[st.d] != st {
+			continue
+		}
+		sum.cpuMillis /= int64(sum.replicas)
+		sum.grown = st.takes.grown || grown[st]
+		sum.memoryBytes = max(sum.memoryBytes, st.takes.memoryBytes-st.takes.memoryBytes/memoryMargin) // it goes up at once, and down slowly
+		st.takes = sum
+	}
+}
+
+// A replica that has been ready for so long and has answered so many batches takes what it takes; before, it may still fill its memory.
+const (
+	grownAfter   = 30 * time.Second
+	grownBatches = knownBatches
+)
+
+// pids are the processes of the version's replicas that are ready: what one takes that is still loading says nothing. grown: one of them has
+// been at work for a while.
+func (d *deployment) pids() (pids []int, grown bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.launches {
+		if l.worker != nil && l.worker.PID() > 0 {
+			pids = append(pids, l.worker.PID())
+			batches, _ := l.worker.Served()
+			grown = grown || batches >= grownBatches && time.Since(l.ready) >= grownAfter
+		}
+	}
+	return pids, grown
+}
+
+// whyShort says in words why a version has fewer replicas than it wants.
+func (c *capacity) whyShort(st *seat) string {
+	takes := c.takesNow(st)
+	switch st.short {
+	case placement.NotShort:
+		return ""
+	case placement.NeverFits:
+		return fmt.Sprintf("one replica takes %s, more than the node has (%s)", resourcesText(takes), resourcesText(c.budget.Resources))
+	case placement.Outgrown:
+		return fmt.Sprintf("what runs takes more than the node has (%s), and its replicas (%s each) were the least useful", resourcesText(c.budget.Resources), resourcesText(takes))
+	case placement.Evicted:
+		return fmt.Sprintf("others have a better claim to the room that its replicas took (%s each; the node has %s)", resourcesText(takes), resourcesText(c.budget.Resources))
+	default:
+		free := placement.Resources{}
+		if len(c.out.Free) > 0 {
+			free = c.out.Free[0]
+			free.CPUMillis, free.MemoryBytes, free.GPUs = max(0, free.CPUMillis), max(0, free.MemoryBytes), max(0, free.GPUs)
+		}
+		return fmt.Sprintf("there is no room: one replica takes %s, the node has %s, of which %s is free", resourcesText(takes), resourcesText(c.budget.Resources), resourcesText(free))
+	}
+}
+
+func resourcesText(r placement.Resources) string {
+	var parts []string
+	if r.CPUMillis != 0 {
+		parts = append(parts, fmt.Sprintf("%g cores", float64(r.CPUMillis)/1000))
+	}
+	if r.MemoryBytes != 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB of memory", r.MemoryBytes>>20))
+	}
+	if r.GPUs != 0 {
+		parts = append(parts, fmt.Sprintf("%d GPUs", r.GPUs))
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// takeGPUs gives a launch GPUs of its own. They are there, for the placement counts them; at the end of another replica they may be a
+// moment late.
+func (c *capacity) takeGPUs(launch uint64, n int) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var free []int
+	for i := range c.gpus {
+		if c.gpus[i].user == 0 {
+			free = append(free, i)
+		}
+	}
+	if len(free) < n {
+		return nil, fmt.Errorf("%d GPUs are free, %d are wanted: the replica that had them is still ending", len(free), n)
+	}
+	var indices []string
+	for _, i := range free[:n] {
+		c.gpus[i].user = launch
+		indices = append(indices, fmt.Sprint(c.gpus[i].index))
+	}
+	list := strings.Join(indices, ",")
+	return []string{"CUDA_VISIBLE_DEVICES=" + list, "XEBEC_GPUS=" + list}, nil
+}
+
+func (c *capacity) freeGPUs(launch uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.gpus {
+		if c.gpus[i].user == launch {
+			c.gpus[i].user = 0
+		}
+	}
+}
+
+// fits says why a replica of the spec could not run here even if nothing else did; nil: it could.
+func (c *capacity) fits(m *api.ModelSpec) error {
+	takes := resourcesOf(&m.Resources)
+	has := c.budget.Resources
+	switch {
+	case takes.GPUs > has.GPUs:
+		return api.FieldErrors{{Path: "resources.gpu", Message: fmt.Sprintf("a replica takes %d GPUs, this node has %d", takes.GPUs, has.GPUs)}}
+	case takes.MemoryBytes > has.MemoryBytes:
+		return api.FieldErrors{{Path: "resources.memory", Message: fmt.Sprintf("a replica takes %s, this node has %d MiB for replicas (%s): declare less, or serve it where there is more", api.FormatBytes(takes.MemoryBytes), has.MemoryBytes>>20, c.budget.from)}}
+	case takes.CPUMillis > has.CPUMillis:
+		return api.FieldErrors{{Path: "resources.cpu", Message: fmt.Sprintf("a replica takes %g cores, this node has %g (%s): declare less, or serve it where there are more", m.Resources.CPU, float64(has.CPUMillis)/1000, c.budget.from)}}
+	}
+	return nil
+}
