@@ -373,8 +373,12 @@ func (g *Gateway) Publish(t *Table) {
 	g.calm.next()
 }
 
-// Quiesce returns when the queries of every request that may have seen a table before the present one are in their lanes, or ctx ends.
-func (g *Gateway) Quiesce(ctx context.Context) error { return g.calm.wait(ctx) }
+// Quiesce returns when the queries of every request that had begun before it was called are in their lanes, or ctx ends: those that come
+// later see the table that is in force now, or a later one.
+func (g *Gateway) Quiesce(ctx context.Context) error {
+	g.calm.next()
+	return g.calm.wait(ctx)
+}
 
 // Forget drops what is remembered of the queries of a function that is no more.
 func (g *Gateway) Forget(function string) { g.joins.forget(function) }

@@ -194,6 +194,15 @@ func (c *capacity) serve(d *deployment) {
 		}
 		st = c.seatLocked(d)
 	}
+	if st.fixed && d.spec().Replicas.First() == 0 && !c.awaitedLocked(d) { // it was awake to show that it may be asked
+		c.endLocked(st)
+		d.seeDown()
+		d.model.Asleep.Store(true)
+		if c.awaitedLocked(d) { // somebody has come while this was decided
+			d.wake()
+		}
+		return
+	}
 	st.fixed, st.last = false, c.s.clock.Now()
 	st.want = max(st.want, d.spec().Replicas.First())
 	c.placeLocked()
@@ -232,16 +241,20 @@ func (c *capacity) release(d *deployment) {
 	delete(c.hinted, d)
 	d.asked.Store(0)
 	d.full.Store(false)
-	st := c.seats[d]
-	if st == nil {
-		return
+	if st := c.seats[d]; st != nil {
+		c.endLocked(st)
+		c.placeLocked() // for those who had no room
 	}
+}
+
+// endLocked takes a version's replicas and its seat.
+func (c *capacity) endLocked(st *seat) {
 	c.leaveLocked(st)
-	_ = d.set.SetCount(0) // fails when the set is closed, which is what is wanted
-	if d.set.Len() > 0 {
-		c.ending[d] = c.takesNow(st)
+	st.d.asked.Store(0)
+	_ = st.d.set.SetCount(0) // fails when the set is closed, which is what is wanted
+	if st.d.set.Len() > 0 {
+		c.ending[st.d] = c.takesNow(st)
 	}
-	c.placeLocked() // for those who had no room
 }
 
 // tick decides for every version that is awake, and for those that are expected to be.

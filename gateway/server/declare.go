@@ -111,6 +111,7 @@ func (s *Server) changeHeld(ctx context.Context, dryRun bool, plan func() (*edit
 
 // settleLocked lets everything follow what is declared now.
 func (s *Server) settleLocked() {
+	s.outdated = true
 	s.reconsiderLocked()
 	s.nameLocked()
 	s.configureLocked()

@@ -59,10 +59,10 @@ func (s *Server) owner() (string, error) {
 	case err == nil && len(known) > 0 && len(known) <= maxOwnerBytes:
 		return string(bytes.TrimSpace(known)), nil
 	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("read the name of this gateway's containers: %w", err)
+		return "", fmt.Errorf("--data-dir %s: read the name of this gateway's containers: %w", s.cfg.DataDir, err)
 	}
 	if err := os.WriteFile(file, []byte(fresh+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("keep the name of this gateway's containers: %w", err)
+		return "", fmt.Errorf("--data-dir %s: keep the name of this gateway's containers: %w: name a directory that can be written to", s.cfg.DataDir, err)
 	}
 	return fresh, nil
 }

@@ -172,6 +172,7 @@ type Server struct {
 	touched   map[string]bool      // families that something has happened to
 	named     map[api.ModelID]bool // versions that functions name
 	functions map[string]*function
+	outdated  bool                       // the table in force is not what would be published now
 	orphans   []orphan                   // queues of functions that were deleted, until the next table is published
 	revision  uint64                     // of the store, as it is known here
 	revisions map[state.ObjectKey]uint64 // of each object there

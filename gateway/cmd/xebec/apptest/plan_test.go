@@ -63,11 +63,15 @@ func TestLadder(t *testing.T) {
 	}
 	g.must("apply", "-f", file)
 	g.await("an answer of the dear model", by("dear@1"))
-	if err := os.WriteFile(file, []byte(testModel("dear", nil, "cost: 1", "replicas: {min: 0, max: 1}")), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(testModel("dear", nil, "cost: 1", "replicas: {min: 0, max: 1, idle: 100ms, window: 1s}")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	g.must("apply", "-f", file)
-	g.await("an answer of the cheap model, for the dear one has no replica", by("cheap@1"))
+	g.awaitAsleep("dear")
+	if ok, last := by("cheap@1")(t.Context()); !ok {
+		t.Errorf("the dear model sleeps, and the function answers %s: expected the cheap one", last)
+	}
+	g.await("an answer of the dear model, which that has woken", by("dear@1"))
 }
 
 // A budget without a second candidate refuses what it does not afford, and nothing but that.

@@ -102,9 +102,7 @@ func TestRulesOfWatchedModelsSurviveKill(t *testing.T) {
 		t.Errorf("before the kill the history was\n%s\nand after it\n%s", history, now)
 	}
 	for _, f := range []string{"m", "f", "labelled"} {
-		if a := g.ask(f, 7, ""); a.number() != 7 || len(a.Models) != 1 || a.Models[0] != "m@1" {
-			t.Errorf("after the kill %s answers %v: expected version 1", f, a)
-		}
+		g.await("version 1 from "+f+" after the kill", answers(g, f, 7, "m@1"))
 	}
 	g.awaitPhase("m@2", api.PhaseDeclared)
 	watchable(t, models, "m", "3", "noop")
