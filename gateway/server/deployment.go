@@ -343,7 +343,7 @@ func (d *deployment) Ready(r *worker.Replica) {
 func (d *deployment) Done(r *worker.Replica, res *api.BatchResult) {
 	if res.Code != api.OK {
 		d.noteError(r, res)
-	} else {
+	} else if d.cold.calledAt.Load() != 0 { // as it is for hardly any batch
 		d.cold.answered(d.s.clock.Now())
 	}
 	d.lane.BatchDone(scheduler.ReplicaID(r.ID()), res)
