@@ -129,7 +129,7 @@ func planObjective(o *planOptions, q *capacity.Question, m *api.ModelStatus, fun
 // planProfile is the mean over the replicas that have shown enough.
 func planProfile(m *api.ModelStatus) (capacity.Profile, error) {
 	var p capacity.Profile
-	n, most := 0.0, uint64(0) // most: batches
+	n, most, single := 0.0, uint64(0), m.Spec.Batching.Max > 1 // most: batches; single: of one query all of them, although larger ones may come
 	for i := range m.Replicas {
 		r := &m.Replicas[i].Profile
 		most = max(most, r.Samples)
@@ -137,6 +137,7 @@ func planProfile(m *api.ModelStatus) (capacity.Profile, error) {
 			n++
 			p.FixedNanos += r.InterceptMicros * 1e3
 			p.EachNanos += r.SlopeMicros * 1e3
+			single = single && r.SlopeMicros == 0 && m.Replicas[i].Queries <= m.Replicas[i].Batches
 		}
 	}
 	switch {
@@ -145,6 +146,10 @@ func planProfile(m *api.ModelStatus) (capacity.Profile, error) {
 	case n == 0:
 		return p, fmt.Errorf("model %s has no profile yet: its replicas have evaluated %d batches, and it takes %d; send it some queries (\"xebec replay\", \"xebec invoke\"), "+
 			"or say what a batch takes, as --profile 2ms+0.1ms", m.Spec.ID(), most, planSamples)
+	}
+	if single {
+		return p, fmt.Errorf("all batches of model %s have had one query, so that nobody knows what larger ones take: send it several at a time (\"xebec replay\", a request with \"input_batch\"), "+
+			"or say what a batch takes, as --profile 2ms+0.1ms", m.Spec.ID())
 	}
 	p.FixedNanos /= n
 	p.EachNanos /= n

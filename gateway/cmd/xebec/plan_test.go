@@ -139,9 +139,10 @@ func TestPlanProfile(t *testing.T) {
 		{"none", nil, capacity.Profile{}, "has no profile yet: its replicas have evaluated 0 batches"},
 		{"too few", []api.ReplicaStatus{replica(15, 1000, 100)}, capacity.Profile{}, "have evaluated 15 batches, and it takes 16"},
 		{"an old gateway", []api.ReplicaStatus{replica(100, 0, 0)}, capacity.Profile{}, "of an older version"},
+		{"only batches of one", []api.ReplicaStatus{replica(100, 700, 0)}, capacity.Profile{FixedNanos: 700e3}, "all batches of model @ have had one query"},
 		{"nonsense", []api.ReplicaStatus{replica(100, -5, 1)}, capacity.Profile{}, "of an older version"},
 	} {
-		p, err := planProfile(&api.ModelStatus{Replicas: c.replicas})
+		p, err := planProfile(&api.ModelStatus{Spec: api.ModelSpec{Batching: api.BatchingSpec{Max: 64}}, Replicas: c.replicas})
 		if p != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %+v, %v", c.name, p, err)
 		}
