@@ -46,8 +46,10 @@ docker_engine() {
 		no_docker 'XEBEC_TEST_DOCKER=none'
 		return 0
 	fi
-	DOCKER_HOST=$XEBEC_TEST_DOCKER containers/images/build.sh --base debootstrap --tag test && export XEBEC_TEST_IMAGES=test
+	images || { echo '==> once more: a mirror may have stumbled' >&2; images; } || return 1
+	export XEBEC_TEST_IMAGES=test
 }
+images() { DOCKER_HOST=$XEBEC_TEST_DOCKER containers/images/build.sh --base debootstrap --tag test; }
 no_docker() {
 	export XEBEC_TEST_DOCKER=none
 	untested="replicas in containers were NOT TESTED: no Docker engine ($1)"
