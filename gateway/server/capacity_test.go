@@ -91,22 +91,27 @@ func TestManyWakeAtOnce(t *testing.T) {
 
 // TestFallbackWakesThePreferred: a candidate that sleeps is passed over for one that does not, and woken for those who come later.
 func TestFallbackWakesThePreferred(t *testing.T) {
-	s, _, addr := alive(t, Config{})
-	mustApply(t, s, sleeper("best", "replicas: {min: 0, max: 1}"), sleeper("other"), `{kind: Function, name: f, models: [best, other], policy: prefer, slo: 1s}
-`)
-	until(t, s, "the other to run", func() bool { return s.models[api.ModelID{Name: "other", Version: "1"}].model.Ready.Load() == 1 })
-	if code, body := ask(t, addr, "f"); code != http.StatusOK || !strings.Contains(body, "other") {
-		t.Fatalf("%d %s", code, body)
-	}
-	until(t, s, "the best one to be woken", func() bool { return s.models[api.ModelID{Name: "best", Version: "1"}].model.Ready.Load() == 1 })
-	for late := time.Now().Add(patienceOfTests); ; { // a plan or two later
-		code, body := ask(t, addr, "f")
-		if code == http.StatusOK && strings.Contains(body, "best") {
-			return
-		}
-		if code != http.StatusOK || time.Now().After(late) {
-			t.Fatalf("%d %s", code, body)
-		}
+	const both = `{kind: Function, name: f, models: [best, other], policy: prefer, slo: 1s}`
+	best, other := api.ModelID{Name: "best", Version: "1"}, api.ModelID{Name: "other", Version: "1"}
+	for _, connects := range []bool{false, true} {
+		t.Run(fmt.Sprintf("connects %v", connects), func(t *testing.T) {
+			s, rt, addr := alive(t, Config{})
+			rt.mu.Lock()
+			rt.dumb[best] = !connects
+			rt.mu.Unlock()
+			mustApply(t, s, sleeper("best", "replicas: {min: 0, max: 1}"), sleeper("other"), both)
+			until(t, s, "the other to run", func() bool { return s.models[other].model.Ready.Load() == 1 })
+			code, body := ask(t, addr, "f")
+			if code != http.StatusOK || !connects && !strings.Contains(body, "other") { // else the best one may have been fast enough
+				t.Fatalf("%d %s", code, body)
+			}
+			until(t, s, "the best one to be started", func() bool { return running(s, "best") == 1 })
+			for late := time.Now().Add(patienceOfTests); connects && !strings.Contains(body, "best"); { // a plan or two later
+				if code, body = ask(t, addr, "f"); code != http.StatusOK || time.Now().After(late) {
+					t.Fatalf("%d %s", code, body)
+				}
+			}
+		})
 	}
 }
 
