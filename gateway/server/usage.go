@@ -223,14 +223,13 @@ func (c *capacity) freeGPUs(launch uint64) {
 
 // fits says why a replica of the spec could not run here even if nothing else did; nil: it could.
 func (c *capacity) fits(m *api.ModelSpec) error {
-	takes := resourcesOf(&m.Resources)
-	has := c.budget.Resources
-	switch {
-	case takes.GPUs > has.GPUs:
+	takes, has := resourcesOf(&m.Resources), c.budget.Resources
+	switch _, lacks := placement.Fits(takes, c.nodes); lacks {
+	case placement.GPUs:
 		return api.FieldErrors{{Path: "resources.gpu", Message: fmt.Sprintf("a replica takes %d GPUs, this node has %d", takes.GPUs, has.GPUs)}}
-	case takes.MemoryBytes > has.MemoryBytes:
+	case placement.Memory:
 		return api.FieldErrors{{Path: "resources.memory", Message: fmt.Sprintf("a replica takes %s, this node has %d MiB for replicas (%s): declare less, or serve it where there is more", api.FormatBytes(takes.MemoryBytes), has.MemoryBytes>>20, c.budget.from)}}
-	case takes.CPUMillis > has.CPUMillis:
+	case placement.CPU:
 		return api.FieldErrors{{Path: "resources.cpu", Message: fmt.Sprintf("a replica takes %g cores, this node has %g (%s): declare less, or serve it where there are more", m.Resources.CPU, float64(has.CPUMillis)/1000, c.budget.from)}}
 	}
 	return nil

@@ -49,9 +49,6 @@ type Scaler struct {
 // New makes a scaler that has seen nothing.
 func New() *Scaler { return &Scaler{} }
 
-// Reset forgets everything, as New.
-func (s *Scaler) Reset() { *s = Scaler{} }
-
 // Decide says how many replicas there are to be. It may be asked at any time, and at once when a query comes for a model that sleeps.
 // Whatever a sample says, the decision is within Min and Max, and every number in it is finite and not negative.
 func (s *Scaler) Decide(in *Sample) Decision {

@@ -272,18 +272,6 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
-// TestReset: after it nothing is left of what was seen.
-func TestReset(t *testing.T) {
-	w := newWorld(New())
-	w.rate = func() float64 { return 10000 }
-	w.run(time.Minute)
-	s := w.scaler.(*Scaler)
-	s.Reset()
-	if *s != *New() {
-		t.Errorf("something is left: %+v", *s)
-	}
-}
-
 // TestSize: a thousand models are a megabyte or so.
 func TestSize(t *testing.T) {
 	if n := unsafe.Sizeof(Scaler{}); n > 1280 {
