@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestParseStat(t *testing.T) {
@@ -39,7 +41,11 @@ func TestParseStat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, ok := parseStat(text); !ok || st.pid != os.Getpid() || st.ppid != os.Getppid() || st.session <= 0 || st.start == 0 || st.zombie {
+	session, err := unix.Getsid(0) // 0 where the leader is outside of this PID namespace
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, ok := parseStat(text); !ok || st.pid != os.Getpid() || st.ppid != os.Getppid() || st.session != session || st.start == 0 || st.zombie {
 		t.Errorf("of this process: %+v, %v", st, ok)
 	}
 }
