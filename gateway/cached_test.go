@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -40,6 +41,67 @@ func TestCachedPredictions(t *testing.T) {
 	c.ask(`{"input":[1,2,3,4],"context":"bob"}`)
 	if len(evaluated) != 2 {
 		t.Error("what a model that learns has said was kept")
+	}
+}
+
+// TestTheFirstPredictionIsKept: who wakes a model asks before anybody knows whether the answer may be kept. It is, if the worker
+// says so, and by what it says: also where it came too late for the one who asked.
+func TestTheFirstPredictionIsKept(t *testing.T) {
+	for _, tc := range []struct {
+		name                  string
+		contextual, teachable bool
+		late                  bool
+		next                  string
+		hit                   bool
+	}{
+		{name: "nothing special", next: `{"input":[1,2,3,4],"context":"bob"}`, hit: true},
+		{name: "late", late: true, next: `{"input":[1,2,3,4],"context":"ann"}`, hit: true},
+		{name: "sees contexts, the same", contextual: true, next: `{"input":[1,2,3,4],"context":"ann"}`, hit: true},
+		{name: "sees contexts, another", contextual: true, next: `{"input":[1,2,3,4],"context":"bob"}`},
+		{name: "learns", teachable: true, next: `{"input":[1,2,3,4],"context":"ann"}`},
+		{name: "another input", next: `{"input":[1,2,3,5],"context":"ann"}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			items := make(chan *scheduler.Item, 10)
+			c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached, withDefault("-1"), func(f *fixture) {
+				f.fn.Candidates[0].Model.Told.Store(false)
+				f.fn.ColdStart = time.Minute
+			})
+			ask := func(body string) (answer chan prediction) {
+				answer = make(chan prediction, 1)
+				go func() { answer <- c.ask(body, "Xebec-Slo-Ms", "60000") }()
+				return answer
+			}
+			first := ask(`{"input":[1,2,3,4],"context":"ann"}`)
+			it := <-items
+			m := c.fn.Candidates[0].Model
+			m.Contextual.Store(tc.contextual)
+			m.Teachable.Store(tc.teachable)
+			m.Told.Store(true)
+			if tc.late {
+				it.Owner.Answered(it, api.DeadlineExceeded)
+				if got := <-first; !got.Default {
+					t.Errorf("answered %+v", got)
+				}
+				it.SetResult([]api.Value{{Data: int64Bytes(11)}}, math.NaN())
+				it.Owner.Released(it, api.OK)
+			} else {
+				says(11)(it)
+				<-first
+			}
+			next := ask(tc.next)
+			select {
+			case it := <-items:
+				if says(22)(it); tc.hit {
+					t.Error("it was evaluated again")
+				}
+				<-next
+			case got := <-next:
+				if !tc.hit || got.Output != 11 {
+					t.Errorf("answered %+v", got)
+				}
+			}
+		})
 	}
 }
 

@@ -50,6 +50,7 @@ type member struct {
 	evaluated bool // it goes, or went, to its lane
 	// contextual models see contexts: predictions for one are not for another.
 	contextual bool
+	early      bool // no worker had said whether the prediction may be kept
 	code       api.Code
 	arm        *Arm // whose record it goes to; may be nil
 
@@ -226,7 +227,7 @@ func (it *item) add(to *[]*member, model *Model, queue int32, candidate int) *me
 	if c.rules.ruled != 0 || c.arm != nil {
 		m.arm = c.armOf(candidate)
 	}
-	m.code, m.leads, m.retried, m.evaluated, m.contextual = api.OK, false, false, false, model.Contextual.Load()
+	m.code, m.leads, m.early, m.retried, m.evaluated, m.contextual = api.OK, false, false, false, false, model.Contextual.Load()
 	m.alarmed.Store(alarmUnset)
 	m.ID, m.Function, m.Inputs, m.Context = it.id, queue, it.inputs, c.context
 	m.Arrived, m.Deadline = c.arrived, c.arrived+wait
@@ -290,6 +291,7 @@ func (m *member) lookUp() {
 	handle := m.model.cached()
 	if handle == nil || m.item.call.unlisted {
 		m.evaluated = true
+		m.early = handle == nil && !m.item.call.unlisted && !m.model.Told.Load()
 		return
 	}
 	m.item.call.refs.Add(1)
@@ -409,6 +411,8 @@ func (m *member) Answered(_ *scheduler.Item, code api.Code) {
 // they are too late for this query.
 func (m *member) Released(_ *scheduler.Item, final api.Code) {
 	switch {
+	case m.early && final == api.OK:
+		m.keep()
 	case !m.leads:
 	case final == api.OK:
 		m.fill()
@@ -427,6 +431,18 @@ func (m *member) fill() {
 	m.leads = false
 	r := m.Result()
 	m.wait.Fill(r.Outputs, r.Confidence)
+}
+
+// keep gives the cache what the first worker of a version has said, when that may be kept: a model that sleeps is asked before
+// anybody knows.
+func (m *member) keep() {
+	handle := m.model.cached()
+	if handle == nil {
+		return
+	}
+	salt := m.item.saltFor(m.model.Contextual.Load())
+	r := m.Result()
+	handle.Keep(handle.Key(salt, m.item.inputs), salt, m.item.inputs, r.Outputs, r.Confidence)
 }
 
 // end is how a member ended for its query.

@@ -208,6 +208,26 @@ func (m *Model) Fetch(k Key, salt []byte, inputs []api.Value, w *Waiter) bool {
 	return true
 }
 
+// Keep takes a prediction of which nobody knew, when its query began, whether it may be kept. An entry that is there, or is being
+// evaluated, stays as it is. Nothing of what is given is kept, and it is counted nowhere.
+func (m *Model) Keep(k Key, salt []byte, inputs, outputs []api.Value, confidence float64) {
+	c := m.cache
+	n := len(salt) + encodedBytes(inputs)
+	if n > c.maxEntryBytes || len(inputs) > maxValues || m.dropped.Load() {
+		return
+	}
+	s := c.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var w Waiter // leads for no longer than the lock is held, so that nobody waits behind it
+	if _, e := s.find(k, m.serial); e != nil || !s.begun(k, m, salt, inputs, n, &w) {
+		return
+	}
+	if f, e := s.landed(&w); m.dropped.Load() || !s.keep(f, e, outputs, confidence, c.maxEntryBytes) {
+		s.forget(f.entry, e)
+	}
+}
+
 func (c *Cache) shard(k Key) *shard { return &c.shards[k.Lo>>c.shardShift] }
 
 // Stats is what a cache holds and has done. Counts are since it was made.

@@ -92,6 +92,36 @@ func TestAHitHasWhatWasFilled(t *testing.T) {
 	}
 }
 
+// TestKeep: what nobody has led for is kept, unless there is something already.
+func TestKeep(t *testing.T) {
+	c := small(t)
+	m := c.Model()
+	keep := func(in, out string) { m.Keep(m.Key(nil, one(in)), nil, one(in), one(out), math.NaN()) }
+	keep("a", "first")
+	keep("a", "second")
+	if g := got(m, "a"); g != "first" {
+		t.Errorf("kept %q", g)
+	}
+	leader, follower := newAsker(), newAsker()
+	if a, b := leader.request(m, "", one("b")), follower.request(m, "", one("b")); a != Lead || b != Wait {
+		t.Fatalf("got %v and %v", a, b)
+	}
+	keep("b", "of a third")
+	leader.Fill(one("of the leader"), math.NaN())
+	if len(follower.told) != 1 || got(m, "b") != "of the leader" {
+		t.Errorf("who waits is told %v, and %q is kept", follower.told, got(m, "b"))
+	}
+	keep("c", strings.Repeat("x", 64<<10))
+	if g := got(m, "c"); g != "-lead" {
+		t.Errorf("too large, and kept: %.20q", g)
+	}
+	m.Drop()
+	keep("d", "of a model that was dropped")
+	if st := c.Stats(); st.Pending != 0 || st.Entries != 0 {
+		t.Errorf("left over: %+v", st)
+	}
+}
+
 func TestWhatTheModelDoesNotSayStaysNaN(t *testing.T) {
 	m := small(t).Model()
 	put(t, m, "in", "out")

@@ -8,8 +8,8 @@
 // It starts the real xebec, with real workers and a real redis-server, and has five parts:
 //
 //	a  a roll-out and a rollback while queries come, in a closed loop that saturates and in an open one at 70 % of that: failed
-//	   queries, P99 against quiet seconds before, and how long until the other version serves; of a scikit-learn model and of a
-//	   compiled worker that answers 0
+//	   queries, P99 against quiet seconds before, and how long until the other version serves; of a scikit-learn model, of
+//	   the same from a zygote, and of a compiled worker that answers 0
 //	b  the look-up of who serves, while tables are published all the time (BenchmarkLookup of package gateway, run by `go test`)
 //	c  10,000 declared models, none of which runs: memory, and the time from the start until it is ready, from manifests and from the
 //	   store after kill -9

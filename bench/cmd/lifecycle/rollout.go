@@ -50,7 +50,8 @@ const (
 	demoModel = "digits-svm"
 )
 
-// workloads are a scikit-learn model, whose load takes seconds of CPU, and a compiled worker, which starts at once.
+// workloads are a scikit-learn model, whose load takes seconds of CPU, the same forked from a zygote that has imported its libraries, and
+// a compiled worker, which starts at once.
 func workloads(cfg config) ([]workload, error) {
 	if _, err := os.Stat(filepath.Join(cfg.demo, demoModel, "digits.joblib")); err != nil {
 		return nil, fmt.Errorf("%w: `make demo` trains it", err)
@@ -64,8 +65,8 @@ func workloadsOf(cfg config) ([]workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []workload{
-		{"scikit-learn SVM", func(version int) string {
+	classifier := func(more string) func(version int) string {
+		return func(version int) string {
 			return fmt.Sprintf(`kind: Model
 name: %s
 version: "%d"
@@ -74,8 +75,13 @@ inputs:  [{name: input, dtype: float32, shape: [64]}]
 outputs: [{name: output, dtype: int64, shape: []}]
 run: {command: [python, model.py], env: {OMP_NUM_THREADS: "1"}}
 cache: off
-`, modelName, version, dir)
-		}, rawType, make([]byte, 64*4)},
+%s`, modelName, version, dir, more)
+		}
+	}
+	body := make([]byte, 64*4)
+	return []workload{
+		{"scikit-learn SVM", classifier(""), rawType, body},
+		{"the same, from a zygote", classifier("preload: [numpy, joblib, sklearn.svm]\n"), rawType, body},
 		{"compiled no-op", func(version int) string {
 			return fmt.Sprintf(`kind: Model
 name: %s
@@ -85,7 +91,7 @@ outputs: [{name: output, dtype: int64, shape: []}]
 run: {command: %s}
 cache: off
 `, modelName, version, command)
-		}, rawType, make([]byte, 64*4)},
+		}, rawType, body},
 	}, nil
 }
 

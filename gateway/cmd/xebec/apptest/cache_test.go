@@ -20,6 +20,15 @@ func (g *gateway) cacheMetrics(model string) (hits, misses, coalesced float64) {
 	return of("hit"), of("miss"), of("coalesced")
 }
 
+// awaitEntries waits until the cache has so many predictions.
+func (g *gateway) awaitEntries(n float64) {
+	g.t.Helper()
+	g.await(fmt.Sprintf("%v predictions in the cache", n), func(ctx context.Context) (bool, string) {
+		m, err := g.scrape(ctx)
+		return err == nil && m.samples["xebec_cache_entries{}"] == n, fmt.Sprint(m.samples["xebec_cache_entries{}"], err)
+	})
+}
+
 // The same input is evaluated once, for one function and for another, and again where the caller wants it apart; identical queries that
 // come while the first is being evaluated wait for it, each until its own deadline. The metrics and describe count all that.
 func TestCache(t *testing.T) {
