@@ -217,11 +217,14 @@ func (g *fakeGateway) models(w http.ResponseWriter, r *http.Request) {
 		g.polls++
 		polls := g.polls
 		g.mu.Unlock()
-		state := api.ModelStarting
-		if polls%3 == 0 {
-			state = api.ModelReady
+		m := simple("slow", api.ModelStarting)
+		if polls%3 == 2 { // its replicas are ready, and it is validated
+			m = simple("slow", api.ModelReady)
+			m.Version.Phase = api.PhaseValidating
+		} else if polls%3 == 0 {
+			m = simple("slow", api.ModelReady)
 		}
-		answer(w, api.ModelList{Models: []api.ModelStatus{simple("slow", state)}})
+		answer(w, api.ModelList{Models: []api.ModelStatus{m}})
 	case "plain":
 		answer(w, api.ModelList{Models: []api.ModelStatus{simple("plain", api.ModelReady)}})
 	case "never":

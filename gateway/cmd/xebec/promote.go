@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -158,7 +157,9 @@ func (c *cli) waitUntilItServes(ctx context.Context, id *api.ModelID, p *progres
 		if id.Version == "" {
 			id.Version = t.Serving
 		}
-		if may, err := c.judge(ctx, *id, p); err != nil || may && t.Serving == id.Version {
+		if id.Version == "" {
+			p.report(fmt.Sprintf("no version of model %s may serve yet", id.Name))
+		} else if _, may, err := c.judge(ctx, *id, p); err != nil || may && t.Serving == id.Version {
 			return err
 		}
 		select {
@@ -167,36 +168,4 @@ func (c *cli) waitUntilItServes(ctx context.Context, id *api.ModelID, p *progres
 			return ctx.Err()
 		}
 	}
-}
-
-// judge says whether a version may serve, and tells how it stands. It fails when the version never will by itself.
-func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (may bool, err error) {
-	if id.Version == "" {
-		p.report(fmt.Sprintf("no version of model %s may serve yet", id.Name))
-		return false, nil
-	}
-	models, err := c.models(ctx, id.Name)
-	if err != nil {
-		return false, err
-	}
-	m := findVersion(models, id)
-	if m == nil {
-		return false, fmt.Errorf("there is no model %s, or no more", id)
-	}
-	phase := m.Version.Phase
-	if phase == "" {
-		phase = api.VersionPhase(m.State)
-	}
-	p.report(fmt.Sprintf("model %s is %s, %s", id, phase, readyOf(m)))
-	switch {
-	case phase == api.PhaseRejected:
-		reason := m.Version.Reason
-		if reason == "" {
-			reason = "it did not pass its validation"
-		}
-		return false, errors.New(c.clean(fmt.Sprintf("model %s cannot serve: %s; %q has the details", id, reason, "xebec describe model "+id.Name)))
-	case m.State == api.ModelFailed:
-		return false, c.failure(m)
-	}
-	return phase == api.PhaseAvailable || m.State == api.ModelReady && m.Version.Phase == "", nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -50,24 +51,18 @@ func (c *cli) waitFor(ctx context.Context, changes []api.Change, w waitOptions) 
 	return nil
 }
 
+// waitForModel waits until a version has its replicas and may serve: where it is validated, until it has passed. A version that nobody
+// wants loaded, such as one older than the newest, is waited for no longer.
 func (c *cli) waitForModel(ctx context.Context, id api.ModelID, p *progress) error {
 	tick := time.NewTicker(c.pollEvery)
 	defer tick.Stop()
 	for {
-		var list api.ModelList
-		if err := c.get(ctx, "/v1/models/"+id.Name, &list); err != nil {
+		m, may, err := c.judge(ctx, id, p)
+		if err != nil {
 			return err
 		}
-		m := findVersion(list.Models, id)
-		if m == nil {
-			return fmt.Errorf("model %s was deleted while it was waited for", id)
-		}
-		p.report(fmt.Sprintf("model %s is %s, %s", id, m.State, readyOf(m)))
-		switch m.State {
-		case api.ModelReady, api.ModelIdle:
+		if may && (m.State == api.ModelReady || m.State == api.ModelIdle) || m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired {
 			return nil
-		case api.ModelFailed:
-			return c.failure(m)
 		}
 		select {
 		case <-tick.C:
@@ -75,6 +70,30 @@ func (c *cli) waitForModel(ctx context.Context, id api.ModelID, p *progress) err
 			return ctx.Err()
 		}
 	}
+}
+
+// judge says whether a version may serve, and tells how it stands. It fails when the version never will by itself.
+func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (m *api.ModelStatus, may bool, err error) {
+	models, err := c.models(ctx, id.Name)
+	if err != nil {
+		return nil, false, err
+	}
+	m = findVersion(models, id)
+	if m == nil {
+		return nil, false, fmt.Errorf("there is no model %s, or no more", id)
+	}
+	p.report(fmt.Sprintf("model %s is %s, %s", id, m.Version.Phase, readyOf(m)))
+	switch {
+	case m.Version.Phase == api.PhaseRejected:
+		reason := m.Version.Reason
+		if reason == "" {
+			reason = "it did not pass its validation"
+		}
+		return nil, false, errors.New(c.clean(fmt.Sprintf("model %s cannot serve: %s; %q has the details", id, reason, "xebec describe model "+id.Name)))
+	case m.State == api.ModelFailed:
+		return nil, false, c.failure(m)
+	}
+	return m, m.Version.Phase == api.PhaseAvailable, nil
 }
 
 // failure tells why a model has no replica: how the last process ended, and the last lines that it wrote.

@@ -93,7 +93,8 @@ batching: {policy: fixed, max: 2}
 cache: off
 device: gpu0
 `)
-	ensemble := function("f", "wrong, slow, cheap", "slo: 1s", "policy: {name: exp4, eta: 0.5}", theDefault)
+	// Where the two others are late, what the wrong one says alone is not believed.
+	ensemble := function("f", "wrong, slow, cheap", "slo: 1s", "policy: {name: exp4, eta: 0.5}", "min_confidence: 0.5", theDefault)
 	g := serve(t, "--config", slowModel(t, "device: gpu0"), "--config", wrong, "--config", manifest(t, testModel("cheap", nil), ensemble), "--device", "gpu0", "--python", python(t))
 	for i := range 40 {
 		input := fmt.Sprintf("labelled %d", i)

@@ -66,7 +66,7 @@ func TestValidation(t *testing.T) {
 	wrong := func(lines ...string) string {
 		return version(number("m", "noop", append(lines, uncached, in)...), "3")
 	}
-	g.xebec("apply", "-f", manifest(t, wrong(labels)), "--wait").wants(t, "apply what is wrong", 1, "m@3 created", "")
+	g.xebec("apply", "-f", manifest(t, wrong(labels)), "--wait").wants(t, "apply what is wrong", 1, "m@3 created", "m@3 cannot serve: answered 0 of 20 queries as labelled")
 	three := g.rejected("m@3", "answered 0 of 20 queries as labelled (0)", "min_accuracy 0.9", "queries.jsonl:1: expected 1, got 0", "queries.jsonl:2: ", "queries.jsonl:3: ")
 	if strings.Contains(three.Version.Reason, "queries.jsonl:4") {
 		t.Errorf("the reason shows more than three lines: %s", three.Version.Reason)
