@@ -4,7 +4,8 @@
 #
 # By default the base images come from a registry. --base debootstrap makes them from Debian's packages instead, where no registry
 # can be reached: it needs root, debootstrap and a Debian mirror (MIRROR=http://…), and a minute or two. What it made is kept in
-# build/images and used again; SUITE=bookworm chooses the release.
+# build/images and used again; SUITE=bookworm chooses the release. Numpy is Debian's then; other packages are wheels that pip gets
+# here and not in the container, which has no network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -37,7 +38,9 @@ debootstrapped() {
 			{ tail -5 "$out/log" >&2; exit 1; }
 		pack "$root" "$out/build.tar" # last: its presence says that all went well
 	fi
-	base=xebec-base:$suite build=xebec-build:$suite packages=''
+	base=xebec-base:$suite build=xebec-build:$suite
+	if [[ $packages != numpy ]]; then wheels=$packages; fi
+	packages=''
 	docker import "$out/base.tar" "$base" >/dev/null
 	docker import "$out/build.tar" "$build" >/dev/null
 	# No registry, no network: what the builder runs needs none, and the classic builder needs no image of its own.
@@ -53,13 +56,24 @@ pack() { # pack ROOT FILE: without devices, caches and translations
 
 root=$(mktemp -d) context=$(mktemp -d)
 trap 'rm -rf "$root" "$context"' EXIT
-offline=()
+offline=() wheels=''
 if [[ $base == debootstrap ]]; then debootstrapped; fi
 
 echo "==> xebec-python:$tag"
 image() { docker build --quiet "${offline[@]}" "$@" 2>&1 >/dev/null | { grep -vE '^(DEPRECATED: The legacy|  +BuildKit is|  +environment-variable|$)' >&2 || true; }; }
 image ${base:+--build-arg "BASE=$base"} ${build:+--build-arg "BUILD=$build"} --build-arg "PACKAGES=$packages" \
 	--file containers/images/python/Dockerfile --tag "xebec-python:$tag" worker/bindings/python
+
+if [[ -n $wheels ]]; then
+	echo "==> xebec-python:$tag: $wheels"
+	version=$(docker run --rm --network none --entrypoint python3 "xebec-python:$tag" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	# Where the binding lies, which is looked in before Debian's packages.
+	read -ra names <<<"$wheels"
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --only-binary=:all: --python-version "$version" --target "$context/xebec" "${names[@]}"
+	printf 'FROM xebec-python:%s\nCOPY xebec /usr/local/lib/xebec\n' "$tag" >"$context/Dockerfile"
+	image --file "$context/Dockerfile" --tag "xebec-python:$tag" "$context"
+	rm -r "$context/xebec" "$context/Dockerfile"
+fi
 
 echo "==> xebec-echo:$tag"
 CGO_ENABLED=0 "${GO:-go}" build -trimpath -o "$context/echo" ./worker/bindings/go/examples/echo
