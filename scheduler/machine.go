@@ -26,12 +26,12 @@ type Machine struct {
 	waitSince  api.Nanos
 
 	replicas    []*replica
-	byID        map[ReplicaID]*replica
-	ready       int       // replicas that take batches
-	readySeenAt api.Nanos // when a replica last was ready, while none is
-	holdUntil   api.Nanos // when the batch that is held back is due
-	followAt    api.Nanos // when a busy replica is due to get its next batch
-	eagerNanos  int64     // pipelineEagerNanos, but for the test that measures it
+	byID        map[ReplicaID]*replica // nil while there is none
+	ready       int                    // replicas that take batches
+	readySeenAt api.Nanos              // when a replica last was ready, while none is
+	holdUntil   api.Nanos              // when the batch that is held back is due
+	followAt    api.Nanos              // when a busy replica is due to get its next batch
+	eagerNanos  int64                  // pipelineEagerNanos, but for the test that measures it
 
 	rate      rate
 	execution Execution
@@ -87,7 +87,6 @@ func New(cfg Config) *Machine {
 	return &Machine{
 		cfg:         cfg.normal(),
 		minWeight:   1,
-		byID:        make(map[ReplicaID]*replica),
 		readySeenAt: -api.Never,
 		holdUntil:   api.Never,
 		followAt:    api.Never,
@@ -191,6 +190,25 @@ func (m *Machine) reweigh() {
 		for len(r.deficits) < len(m.functions) {
 			r.deficits = append(r.deficits, 0)
 		}
+	}
+}
+
+// Release gives back the memory that only batches and queues need, of a machine that has no replicas and holds nothing: it may sleep for
+// days, and one of ten thousand that each had a rush once. It changes nothing else; what is needed again is made again. It is called
+// when the actions of the last Ready have been carried out.
+func (m *Machine) Release() {
+	if len(m.replicas) > 0 || m.held > 0 {
+		return
+	}
+	m.spare, m.aside, m.replicas, m.byID = nil, nil, nil, nil
+	m.late.heap, m.retries.heap = nil, nil
+	for _, f := range m.functions {
+		if f != nil {
+			f.queue.heap = nil
+		}
+	}
+	if o := &m.out; len(o.Dispatches)+len(o.Kills)+len(o.Ends)+len(o.Drained)+len(o.Evaluated) == 0 {
+		*o = Actions{EndTurn: o.EndTurn, WantTurn: o.WantTurn}
 	}
 }
 

@@ -117,6 +117,9 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 	r := &replica{
 		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), aimNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos, sentAt: m.now - probeNanos, turnedAway: m.news - 1,
 	}
+	if m.byID == nil {
+		m.byID = make(map[ReplicaID]*replica)
+	}
 	m.byID[id] = r
 	m.replicas = append(m.replicas, r)
 	m.ready++

@@ -66,7 +66,7 @@ type Model struct {
 	cache   *Cache
 	serial  uint32
 	dropped atomic.Bool
-	counts  [stripes]modelCounts
+	counts  atomic.Pointer[[stripes]modelCounts] // nil until the first request: half a KiB that most of ten thousand models never need
 }
 
 // modelCounts is one stripe of a model's counters, on a cache line of its own.
@@ -83,6 +83,15 @@ func (c *Cache) Model() *Model {
 		panic("cache: there were 2^32 model versions in one process: start a new one")
 	}
 	return &Model{cache: c, serial: serial}
+}
+
+// counted has the model's counters.
+func (m *Model) counted() *[stripes]modelCounts {
+	if all := m.counts.Load(); all != nil {
+		return all
+	}
+	m.counts.CompareAndSwap(nil, new([stripes]modelCounts)) // of several that try at once one succeeds, and all of them count there
+	return m.counts.Load()
 }
 
 // Drop forgets everything of the model. From the call on nothing of it is found or kept: requests bypass the cache, and flights
@@ -133,7 +142,7 @@ var outcomes = [...]string{Bypass: "bypass", Hit: "hit", Lead: "lead", Wait: "wa
 // is given is compared and copied, and not kept. The waiter must be idle.
 func (m *Model) Request(k Key, salt []byte, inputs []api.Value, w *Waiter) Outcome {
 	c := m.cache
-	counts := &m.counts[k.Lo&(stripes-1)]
+	counts := &m.counted()[k.Lo&(stripes-1)]
 	if w.is != idle {
 		panic("cache: Request with a waiter that leads or waits: one waiter is one query, until that has ended")
 	}
@@ -268,8 +277,12 @@ type ModelStats struct {
 // Stats adds up the model's counters.
 func (m *Model) Stats() ModelStats {
 	var t ModelStats
-	for i := range m.counts {
-		c := &m.counts[i]
+	all := m.counts.Load()
+	if all == nil {
+		return t
+	}
+	for i := range all {
+		c := &all[i]
 		t.Hits += c.hits.Load()
 		t.Misses += c.misses.Load()
 		t.Coalesced += c.coalesced.Load()

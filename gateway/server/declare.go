@@ -92,9 +92,9 @@ func (s *Server) changeHeld(ctx context.Context, dryRun bool, plan func() (*edit
 		}
 		if revision > 0 {
 			s.revision = revision
-			for _, o := range objectsOf(&e.put) {
-				s.revisions[o.ObjectKey] = revision
-				delete(s.lost, o.ObjectKey)
+			for _, k := range keysOf(&e.put) {
+				s.revisions[k] = revision
+				delete(s.lost, k)
 			}
 			for _, k := range e.drop {
 				delete(s.revisions, k)
@@ -125,11 +125,7 @@ func conflict(e *edit, theirs map[state.ObjectKey]uint64) error {
 	if len(theirs) == 0 {
 		return nil
 	}
-	keys := e.drop
-	for _, o := range objectsOf(&e.put) {
-		keys = append(keys, o.ObjectKey)
-	}
-	for _, k := range keys {
+	for _, k := range append(keysOf(&e.put), e.drop...) {
 		if revision, ok := theirs[k]; ok {
 			return api.Errorf(api.Conflict, "%s %s was changed through another gateway at the same time (revision %d of the store): nothing was changed here; look at `xebec history %s`, and apply again", strings.ToLower(k.Kind), k.Name, revision, subjectOf(k))
 		}
@@ -183,24 +179,40 @@ func (s *Server) revisionNow() uint64 {
 	return s.revision
 }
 
+// keysOf are where the store keeps the objects of a set.
+func keysOf(set *manifest.Set) []state.ObjectKey {
+	out := make([]state.ObjectKey, 0, set.Len())
+	for i := range set.Models {
+		out = append(out, state.ObjectKey{Kind: string(api.KindModel), Name: set.Models[i].ID().String()})
+	}
+	for i := range set.Functions {
+		out = append(out, state.ObjectKey{Kind: string(api.KindFunction), Name: set.Functions[i].Name})
+	}
+	for i := range set.Traffic {
+		out = append(out, state.ObjectKey{Kind: string(api.KindTraffic), Name: set.Traffic[i].Model})
+	}
+	return out
+}
+
 // objectsOf is a set as the store keeps it.
 func objectsOf(set *manifest.Set) []state.Object {
-	var out []state.Object
-	add := func(kind api.Kind, name string, one manifest.Set) {
+	keys := keysOf(set)
+	out := make([]state.Object, 0, len(keys))
+	add := func(one manifest.Set) {
 		data, err := one.JSON()
 		if err != nil {
 			panic(err) // specs that were judged can be written
 		}
-		out = append(out, state.Object{ObjectKey: state.ObjectKey{Kind: string(kind), Name: name}, Data: data})
+		out = append(out, state.Object{ObjectKey: keys[len(out)], Data: data})
 	}
-	for _, m := range set.Models {
-		add(api.KindModel, m.ID().String(), manifest.Set{Models: []api.ModelSpec{m}})
+	for i := range set.Models {
+		add(manifest.Set{Models: set.Models[i : i+1]})
 	}
-	for _, f := range set.Functions {
-		add(api.KindFunction, f.Name, manifest.Set{Functions: []api.FunctionSpec{f}})
+	for i := range set.Functions {
+		add(manifest.Set{Functions: set.Functions[i : i+1]})
 	}
-	for _, t := range set.Traffic {
-		add(api.KindTraffic, t.Model, manifest.Set{Traffic: []api.TrafficSpec{t}})
+	for i := range set.Traffic {
+		add(manifest.Set{Traffic: set.Traffic[i : i+1]})
 	}
 	return out
 }
@@ -222,18 +234,18 @@ func (s *Server) planApplyLocked(ctx context.Context, set *manifest.Set) (*edit,
 		case c.Action == api.Unchanged:
 			continue
 		case at < 0:
-			spec := set.Models[i]
+			spec := &set.Models[i]
 			if c.Action == api.Created {
-				d, err := s.deploy(spec)
+				d, err := s.deployLocked(*spec)
 				if err != nil {
 					s.discard(e)
 					return nil, api.Errorf(api.InvalidArgument, "%w", err)
 				}
 				e.fresh = append(e.fresh, d)
 			} else {
-				detail = differences(s.models[spec.ID()].spec(), &spec)
+				detail = differences(s.models[spec.ID()].spec(), spec)
 			}
-			e.put.Models = append(e.put.Models, spec)
+			e.put.Models = append(e.put.Models, *spec)
 		case at < len(set.Functions):
 			if old := s.functions[c.Name]; old != nil && c.Action == api.Updated {
 				detail = differences(&old.spec, &set.Functions[at])

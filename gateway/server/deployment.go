@@ -75,9 +75,10 @@ type launch struct {
 	lastErrorAt time.Time
 }
 
-// deploy makes the deployment of a spec that is valid. Nothing runs before start.
-func (s *Server) deploy(spec api.ModelSpec) (*deployment, error) {
-	d := &deployment{s: s, id: spec.ID(), created: time.Now(), key: s.keys.Add(1), logs: containers.NewLogs(), queues: map[string]int32{}, launches: map[uint64]*launch{}, connected: map[*worker.Replica]bool{}}
+// deployLocked makes the deployment of a spec that is valid. Nothing runs before start.
+func (s *Server) deployLocked(spec api.ModelSpec) (*deployment, error) {
+	spec = s.compactLocked(spec)
+	d := &deployment{s: s, id: spec.ID(), created: time.Now(), key: s.keys.Add(1), logs: containers.NewLogs()}
 	d.current.Store(&spec)
 	d.preloads = s.preloadKind(&spec)
 	d.lane = driver.NewLane(laneConfig(spec, 0), s.clock)
@@ -241,6 +242,9 @@ func (d *deployment) prepare(replica uint64) ([]string, error) {
 		env = append(env, gpus...)
 	}
 	d.mu.Lock()
+	if d.launches == nil {
+		d.launches = map[uint64]*launch{}
+	}
 	d.launches[replica] = &launch{token: token, began: time.Now()}
 	d.seeDownLocked()
 	d.mu.Unlock()
@@ -316,6 +320,9 @@ func (d *deployment) Ready(r *worker.Replica) {
 	if l := d.launches[r.ID()]; l != nil {
 		l.worker, l.ready = r, time.Now()
 		d.cold.started(l.ready.Sub(l.began), d.quiet.Load())
+	}
+	if d.connected == nil {
+		d.connected = map[*worker.Replica]bool{}
 	}
 	d.connected[r] = false
 	d.lastReady.Store(int64(d.s.clock.Now()))

@@ -113,6 +113,9 @@ func (d *deployment) subQueueLocked(name string, weight float64) int32 {
 	q, ok := d.queues[name]
 	if !ok {
 		q = d.lane.AddFunction(weight)
+		if d.queues == nil {
+			d.queues = map[string]int32{}
+		}
 		d.queues[name] = q
 	}
 	return q

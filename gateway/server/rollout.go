@@ -84,9 +84,12 @@ func (s *Server) judgeRollouts() (over []ending) {
 	defer s.mu.Unlock()
 	for name, f := range s.families {
 		r := f.rules.live
-		if x := f.spec().Rollout; x != nil && f.versions[x.Version] != nil && f.versions[x.Version].life.state == registry.Rejected {
-			over = append(over, ending{model: name, version: x.Version, reason: f.versions[x.Version].life.reason})
-			continue
+		if f.traffic != nil && f.traffic.Rollout != nil {
+			version := f.traffic.Rollout.Version
+			if d := f.versions[version]; d != nil && d.life.state == registry.Rejected {
+				over = append(over, ending{model: name, version: version, reason: d.life.reason})
+				continue
+			}
 		}
 		if r == nil || r.learned == nil {
 			continue

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,6 +170,7 @@ type Server struct {
 	families  map[string]*family
 	touched   map[string]bool      // families that something has happened to
 	named     map[api.ModelID]bool // versions that functions name
+	alike     api.ModelSpec        // the last one that was deployed: see compactLocked
 	functions map[string]*function
 	outdated  bool                       // the table in force is not what would be published now
 	orphans   []orphan                   // queues of functions that were deleted, until the next table is published
@@ -331,10 +331,12 @@ func (s *Server) run(ctx context.Context) (err error) {
 	if err := s.begin(ctx, set); err != nil {
 		return errors.Join(err, s.stop())
 	}
-	debug.FreeOSMemory() // what reading ten thousand declarations took is not needed again
+	declared := len(set.Models) // the set itself is not needed any more, and goes with what reading it took
+	giveBack()
 	s.watchModels(s.life)
 	s.background(func() { s.supervise(s.life) })
 	s.background(func() { s.capacity.run(s.life) })
+	s.background(func() { s.tidyUp(s.life) })
 	if s.objects != nil && s.objects.Shared() {
 		s.background(func() { s.keepInSync(s.life) })
 	}
@@ -344,7 +346,7 @@ func (s *Server) run(ctx context.Context) (err error) {
 	serving.Add(2)
 	go func() { defer serving.Done(); served <- s.http.Serve() }()
 	go func() { defer serving.Done(); served <- adminHTTP.Run() }()
-	s.log.Info("serving", zap.String("functions", s.listen), zap.String("admin", s.admin), zap.Int("models", len(set.Models)), zap.String("version", cfg.Version))
+	s.log.Info("serving", zap.String("functions", s.listen), zap.String("admin", s.admin), zap.Int("models", declared), zap.String("version", cfg.Version))
 	if cfg.Started != nil {
 		cfg.Started(s.listen, s.admin)
 	}

@@ -194,7 +194,7 @@ func (s *Server) deployWatchedLocked(spec *api.ModelSpec, all *declared) (*deplo
 			return nil, fmt.Errorf("model %s in %s does not fit the traffic rules of its model: %w", spec.ID(), spec.Dir, err)
 		}
 	}
-	d, err := s.deploy(*spec)
+	d, err := s.deployLocked(*spec)
 	if err == nil {
 		all.models[spec.Name] = after
 	}

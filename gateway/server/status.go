@@ -9,6 +9,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/scheduler"
 )
@@ -236,12 +237,12 @@ func (s *Server) Read() obs.Snapshot {
 		f.readLearning(&sample)
 		out.Functions = append(out.Functions, sample)
 	}
+	var snap scheduler.Snapshot
 	for _, d := range s.models {
 		m := obs.ModelSample{
 			Name: d.id.Name, Version: d.id.Version, Ready: int(d.model.Ready.Load()), Endpoint: d.model.Stats.Read(),
 			QueueTime: histogram(d.lane.QueueNanos(), 1e-9, firstNanosLog2, lastNanosLog2), BatchSize: histogram(d.lane.BatchSize(), 1, firstSizeLog2, lastSizeLog2), WorkerTime: histogram(d.lane.EvalNanos(), 1e-9, firstNanosLog2, lastNanosLog2),
 		}
-		var snap scheduler.Snapshot
 		d.lane.Snapshot(&snap)
 		m.Queued, m.InFlight = snap.Queued+snap.Late+snap.Retrying, snap.Held-snap.Queued-snap.Late-snap.Retrying
 		m.Ended = codes(snap.Counters.Ended[:])
@@ -250,8 +251,9 @@ func (s *Server) Read() obs.Snapshot {
 		for _, st := range d.set.Status() {
 			m.Restarts += uint64(st.Restarts)
 		}
-		st := d.model.Cache.Stats()
-		m.Cache = map[string]uint64{"hit": st.Hits, "miss": st.Misses, "coalesced": st.Coalesced, "bypass": st.Bypassed}
+		if st := d.model.Cache.Stats(); st != (cache.ModelStats{}) {
+			m.Cache = map[string]uint64{"hit": st.Hits, "miss": st.Misses, "coalesced": st.Coalesced, "bypass": st.Bypassed}
+		}
 		m.DeadlineLate = histogram(d.lane.LateNanos(), 1e-9, firstNanosLog2, lastNanosLog2)
 		out.Models = append(out.Models, m)
 	}
@@ -319,8 +321,12 @@ const (
 // histogram turns a lane's histogram into cumulative counts at powers of two, in a unit that is scale times its own.
 func histogram(h interface {
 	Buckets(func(int64, uint64) bool)
+	Count() uint64
 	Sum() int64
 }, scale float64, first, last int) obs.Histogram {
+	if h.Count() == 0 {
+		return obs.Histogram{} // which is not shown: of ten thousand models most never see a query
+	}
 	counts := make([]uint64, last+1)
 	out := obs.Histogram{Sum: float64(h.Sum()) * scale, Buckets: make(map[float64]uint64, last-first+1)}
 	for bound, n := range h.Buckets {

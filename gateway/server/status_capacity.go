@@ -40,6 +40,13 @@ func (c *capacity) node() *api.NodeStatus {
 	return out
 }
 
+// awake is how many versions have replicas, or want some.
+func (c *capacity) awake() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.seats)
+}
+
 // limits are a spec's, as the runtimes know them.
 func limits(m *api.ModelSpec) containers.Limits {
 	return containers.Limits{CPUMillis: int64(m.Limits.CPU * 1000), MemoryBytes: m.Limits.MemoryBytes, PIDs: m.Limits.PIDs}

@@ -54,6 +54,7 @@ func (s *Server) catchUp(ctx context.Context, theirs map[state.ObjectKey]uint64)
 		objects, absent = s.completeLocked(changes)
 	}
 	put, drop, problems := decodeObjects(objects)
+	s.sweepBefore(len(put.Models))
 	s.takeOverLocked(put, append(drop, absent...), problems)
 	for _, o := range objects {
 		delete(s.lost, o.ObjectKey)
@@ -149,24 +150,13 @@ func decodeObjects(objects []state.Object) (put manifest.Set, drop []state.Objec
 			problems[o.ObjectKey] = fmt.Sprintf("%s %s in the store cannot be read by this program, and is passed over: %v", strings.ToLower(o.Kind), o.Name, err)
 			continue
 		}
-		if keyOf(set) != o.ObjectKey {
+		if keysOf(set)[0] != o.ObjectKey {
 			problems[o.ObjectKey] = fmt.Sprintf("%s %s in the store declares something else, and is passed over: somebody else writes there", strings.ToLower(o.Kind), o.Name)
 			continue
 		}
 		put.Append(set)
 	}
 	return put, drop, problems
-}
-
-// keyOf is where the store keeps the only object of a set.
-func keyOf(set *manifest.Set) state.ObjectKey {
-	switch {
-	case len(set.Models) > 0:
-		return state.ObjectKey{Kind: string(api.KindModel), Name: set.Models[0].ID().String()}
-	case len(set.Functions) > 0:
-		return state.ObjectKey{Kind: string(api.KindFunction), Name: set.Functions[0].Name}
-	}
-	return state.ObjectKey{Kind: string(api.KindTraffic), Name: set.Traffic[0].Model}
 }
 
 // absentLocked are the objects that are declared here and that the store, as it is now, has not.
@@ -219,7 +209,7 @@ func (s *Server) takeOverLocked(put manifest.Set, drop []state.ObjectKey, proble
 			s.retire(d)
 		}
 		if s.models[spec.ID()] == nil {
-			d, err := s.deploy(spec)
+			d, err := s.deployLocked(spec)
 			if err != nil {
 				problems[key] = err.Error()
 				continue
@@ -301,6 +291,7 @@ func (s *Server) dropLocked(k state.ObjectKey) {
 // --config declares is served without it, and made durable when it comes.
 func (s *Server) begin(ctx context.Context, set *manifest.Set) error {
 	ctx = asConfig(ctx)
+	s.sweepBefore(len(set.Models))
 	if s.objects != nil {
 		within := ctx
 		if s.objects.Shared() { // a file answers, however large it is

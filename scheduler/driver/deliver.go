@@ -68,6 +68,10 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 			delete(l.replicas, id)
 		}
 	}
+	if len(l.gone) > 0 && len(l.replicas) == 0 { // most versions sleep most of the time
+		l.gone, l.replicas, l.actions = nil, nil, scheduler.Actions{}
+		l.machine.Release()
+	}
 	l.gone = l.gone[:0]
 }
 

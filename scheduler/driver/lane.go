@@ -36,8 +36,8 @@ type Lane struct {
 
 	mu       sync.Mutex
 	machine  *scheduler.Machine
-	replicas map[scheduler.ReplicaID]*attached
-	gone     []scheduler.ReplicaID // reported gone in this round
+	replicas map[scheduler.ReplicaID]*attached // nil while there is none
+	gone     []scheduler.ReplicaID             // reported gone in this round
 	actions  scheduler.Actions
 	wakeAt   api.Nanos // as the machine said last
 
@@ -65,10 +65,9 @@ type attached struct {
 // goroutine and no time.
 func NewLane(cfg scheduler.Config, clock *Clock) *Lane {
 	l := &Lane{
-		clock:    clock,
-		machine:  scheduler.New(cfg),
-		replicas: make(map[scheduler.ReplicaID]*attached),
-		wakeAt:   api.Never,
+		clock:   clock,
+		machine: scheduler.New(cfg),
+		wakeAt:  api.Never,
 	}
 	l.sleeper.init(l.advance)
 	return l
@@ -173,6 +172,9 @@ func (l *Lane) AddReplica(id scheduler.ReplicaID, r Replica, depth int) {
 	l.mu.Lock()
 	l.round(func(now api.Nanos) {
 		if l.replicas[id] == nil {
+			if l.replicas == nil {
+				l.replicas = make(map[scheduler.ReplicaID]*attached)
+			}
 			l.replicas[id] = &attached{Replica: r}
 			l.machine.ReplicaReady(now, id, depth)
 		}

@@ -117,6 +117,11 @@ func (r *Reading) sumUp() {
 	}
 }
 
+// Empty reports whether nothing has been counted.
+func (r *Reading) Empty() bool {
+	return r.Queries == 0 && r.Count == 0 && r.Codes == [maxCodes]uint64{}
+}
+
 // Since is what came after an earlier reading of the same endpoint. Where something has become less, the earlier reading is of another
 // one of the same name, and everything is new.
 func (r Reading) Since(earlier Reading) Reading {

@@ -1,0 +1,45 @@
+package scheduler
+
+import (
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// TestAMachineThatSleepsKeepsNoBuffers: a model that has had a rush, and then sleeps, holds no more than one that never had any; and
+// when it wakes it is as before.
+func TestAMachineThatSleepsKeepsNoBuffers(t *testing.T) {
+	c := newClinic(0, func(_ ReplicaID, n int) int64 { return 1e6 + int64(n)*1e4 })
+	rush := func(id ReplicaID) {
+		clear(c.ended)
+		for range 5000 { // before anybody is awake
+			c.m.Arrive(c.now, &Item{Query: api.Query{Arrived: c.now, Deadline: c.now + 60e9, Expires: c.now + 60e9}})
+		}
+		c.settle()
+		c.m.Release() // nothing of it may go while queries wait
+		c.m.ReplicaReady(c.now, id, 2)
+		c.settle()
+		c.until(c.now + 60e9)
+		if c.ended[api.OK] != 5000 {
+			t.Fatalf("%d of 5000 queries were answered: %v", c.ended[api.OK], c.ended)
+		}
+	}
+	for id := ReplicaID(1); id <= 2; id++ {
+		rush(id)
+		c.m.Release()
+		if len(c.m.replicas) != 1 || c.m.byID[id] == nil {
+			t.Fatal("the machine has forgotten a replica that it has")
+		}
+		c.m.ReplicaGone(c.now, id, nil)
+		c.settle()
+		c.m.Release()
+		kept := cap(c.m.spare) + cap(c.m.aside) + cap(c.m.late.heap) + cap(c.m.retries.heap) + cap(c.m.functions[0].queue.heap) +
+			cap(c.m.out.Ends) + cap(c.m.out.Dispatches) + cap(c.m.out.Evaluated) + cap(c.m.out.Drained) + cap(c.m.out.Kills)
+		if kept > 0 || c.m.replicas != nil || c.m.byID != nil {
+			t.Errorf("after replica %d has gone there is room for %d elements in lists that nobody needs", id, kept)
+		}
+		if c.m.counters.Ended[api.OK] != 5000*uint64(id) || c.m.function(0) == nil {
+			t.Error("the machine has forgotten what it has counted, or its function")
+		}
+	}
+}
