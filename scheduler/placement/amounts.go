@@ -33,13 +33,35 @@ func (a *amounts) add(b *amounts, n float64) {
 	a[2] += b[2] * n
 }
 
-// within reports whether a is no more than room in each dimension that it takes anything of: a model without GPUs may run
-// where GPUs are overdrawn.
+// within reports whether a, which is what a model needs, is no more than room.
 func (a *amounts) within(room *amounts) bool {
-	return (a[0] <= room[0] || a[0] == 0) && (a[1] <= room[1] || a[1] == 0) && (a[2] <= room[2] || a[2] == 0)
+	return signs(room[0]-a[0], room[1]-a[1], room[2]-a[2]) >= 0
 }
 
-// fits reports whether used and a together are within limit, in each dimension that a takes anything of.
+// fits reports whether used and a, which is what a model needs, are together within limit.
 func (a *amounts) fits(used, limit *amounts) bool {
-	return (used[0]+a[0] <= limit[0] || a[0] == 0) && (used[1]+a[1] <= limit[1] || a[1] == 0) && (used[2]+a[2] <= limit[2] || a[2] == 0)
+	return signs(limit[0]-(used[0]+a[0]), limit[1]-(used[1]+a[1]), limit[2]-(used[2]+a[2])) >= 0
+}
+
+// signs is negative where any of them is. One branch is guessed better than three, of which each may decide.
+func signs(a, b, c float64) int64 {
+	return int64(math.Float64bits(a) | math.Float64bits(b) | math.Float64bits(c))
+}
+
+// needed is a with -Inf where it is 0: who takes nothing of something has room also where that is overdrawn.
+func (a *amounts) needed() amounts { return amounts{need(a[0]), need(a[1]), need(a[2])} }
+
+func need(takes float64) float64 {
+	if takes == 0 {
+		return math.Inf(-1)
+	}
+	return takes
+}
+
+// part is the part of all that takes is; 0 of nothing.
+func part(takes, all float64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return takes / all
 }

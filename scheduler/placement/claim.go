@@ -1,9 +1,6 @@
 package placement
 
-import (
-	"cmp"
-	"math"
-)
+import "math"
 
 // claim is a model's claim to its next replica. The smaller order is, then tie, the better it is.
 type claim struct {
@@ -28,6 +25,11 @@ const orderBits = 60
 // claim is the model's claim to one more replica than it has been granted, to be judged as one that runs already or not.
 func (p *Planner) claim(i int32, granted int32, runs bool) claim {
 	m := &p.models[i]
+	return claim{order: m.rank(granted, runs), tie: ^math.Float64bits(m.useful / float64(granted+1)), model: i}
+}
+
+// rank is the order of that claim. It is no smaller for a model's next replica.
+func (m *model) rank(granted int32, runs bool) uint64 {
 	k := granted + 1
 	kind := further
 	switch {
@@ -50,46 +52,5 @@ func (p *Planner) claim(i int32, granted int32, runs bool) claim {
 		}
 		within = math.Float64bits(level) >> (63 - orderBits)
 	}
-	return claim{order: kind<<orderBits | within, tie: ^math.Float64bits(m.useful / float64(k)), model: i}
-}
-
-// compare is negative where a is better than b. Of equal claims that with more queries for the replica is better, then that of the model that
-// was used last.
-func (p *Planner) compare(a, b *claim) int {
-	if a.order != b.order {
-		return cmp.Compare(a.order, b.order)
-	}
-	if a.tie != b.tie {
-		return cmp.Compare(a.tie, b.tie)
-	}
-	x, y := &p.in.Models[a.model], &p.in.Models[b.model]
-	return cmp.Or(cmp.Compare(y.LastUsed, x.LastUsed), cmp.Compare(x.Key, y.Key), cmp.Compare(a.model, b.model))
-}
-
-// better is compare(a, b) < 0, for the heap: most claims differ in their order.
-func (p *Planner) better(a, b *claim) bool {
-	return a.order < b.order || a.order == b.order && p.compare(a, b) < 0
-}
-
-// sink puts the heap's claim at its place.
-func (p *Planner) sink(at int) {
-	h := p.heap
-	moved := h[at]
-	for {
-		child := 2*at + 1
-		if child >= len(h) {
-			break
-		}
-		for next := child + 1; next < min(2*at+3, len(h)); next++ {
-			if p.better(&h[next], &h[child]) {
-				child = next
-			}
-		}
-		if !p.better(&h[child], &moved) {
-			break
-		}
-		h[at] = h[child]
-		at = child
-	}
-	h[at] = moved
+	return kind<<orderBits | within
 }

@@ -16,18 +16,16 @@ package placement
 // there are only so many. So it is planned again until nothing changes.
 func (p *Planner) contend() {
 	p.sorted, p.changed = false, false
-	p.settleBest()
-	p.heap = p.heap[:0]
+	p.unsettle()
+	t := &p.contest
+	t.models, t.claims = p.in.Models, t.claims[:0]
 	for i := range p.models {
-		if m := &p.models[i]; !m.closed && m.granted < m.wanted && (m.left > 0 || !m.never) {
-			p.heap = append(p.heap, p.claim(int32(i), m.granted, m.left > 0))
+		if m := &p.models[i]; !m.closed && m.granted < m.wanted && (m.left > 0 || !m.never && p.hasRoom(m)) {
+			t.claims = append(t.claims, p.claim(int32(i), m.granted, m.left > 0))
 		}
 	}
-	for at := len(p.heap)/2 - 1; at >= 0; at-- {
-		p.sink(at)
-	}
-	for len(p.heap) > 0 {
-		i := p.heap[0].model
+	for c := t.start(); c != nil; c = t.play() {
+		i := c.model
 		m := &p.models[i]
 		refused := false
 		if m.left == 0 {
@@ -37,24 +35,41 @@ func (p *Planner) contend() {
 			p.evict(int(i))
 		}
 		if refused || m.granted == m.wanted {
-			last := len(p.heap) - 1
-			p.heap[0] = p.heap[last]
-			if p.heap = p.heap[:last]; last == 0 {
-				return
-			}
+			*c = out
 		} else {
-			p.heap[0] = p.claim(i, m.granted, m.left > 0)
+			*c = p.claim(i, m.granted, m.left > 0)
 		}
-		p.sink(0)
 	}
 }
 
-// settleBest settles what runs with a better claim than anything that would have to be started: there is room for all of
+// hasRoom reports whether what is settled leaves room for one more of what would have to be started: who has none now gets none later. In a
+// plan that is planned again, all who lack something have been refused before, and only where something is not settled yet there can be more
+// room than there was then.
+func (p *Planner) hasRoom(m *model) bool {
+	for j := range p.nodes {
+		if n := &p.nodes[j]; (n.unsettled > 0 || !p.again) && m.needs.within(&n.room) {
+			return true
+		}
+	}
+	return false
+}
+
+// exact is up to where all whole numbers are float64: beyond it, what is taken away of a sum may leave another one than what was there before.
+const exact = 1 << 53
+
+// unsettle leaves settled what runs with a better claim than anything that would have to be started: there is room for all of
 // that, so that its order does not matter, and mostly it is nearly everything.
-func (p *Planner) settleBest() {
+func (p *Planner) unsettle() {
 	best := uint64(0)
 	if !p.overdrawn() {
 		best = ^best
+	}
+	inexact := false
+	for j := range p.nodes {
+		p.nodes[j].unsettled = 0
+		for _, used := range p.nodes[j].used {
+			inexact = inexact || used > exact
+		}
 	}
 	for i := range p.models {
 		m := &p.models[i]
@@ -62,66 +77,53 @@ func (p *Planner) settleBest() {
 		case m.closed:
 		case m.takes == (amounts{}):
 			p.settleFree(i)
-		case m.left < m.wanted && !m.never:
-			best = min(best, p.claim(int32(i), m.left, false).order)
+		case m.granted < m.wanted && !m.never:
+			best = min(best, m.rank(m.granted, false))
 		}
 	}
 	for i := range p.models {
 		m := &p.models[i]
-		if m.closed {
-			continue
+		if m.closed || m.granted == 0 || m.rank(m.granted-1, true) < best {
+			continue // and the claims to those before it are no worse
 		}
 		count := int32(0)
-		for count < m.left && p.claim(int32(i), count, true).order < best {
+		for m.rank(count, true) < best {
 			count++
 		}
-		if count == m.left {
-			p.settleAll(i, p.row(i))
-			m.granted, m.left = count, 0
-			continue
+		row, left := p.placed(i), p.row(i)
+		for _, j := range p.holding(row) {
+			p.nodes[j].used.add(&m.takes, -float64(row[j]))
+			p.nodes[j].unsettled++
 		}
+		copy(left, row)
+		clear(row)
+		m.granted, m.left = 0, m.granted
 		for range count {
 			p.stay(i)
 		}
 	}
-}
-
-// resume makes what was planned run.
-func (p *Planner) resume() {
+	if inexact {
+		p.count()
+	}
 	for j := range p.nodes {
-		p.nodes[j].reset()
+		p.nodes[j].countRoom()
 	}
-	nodes := len(p.nodes)
-	for i := range p.models {
-		m, placed := &p.models[i], p.out.Placed[i*nodes:(i+1)*nodes]
-		if m.closed {
-			for j, count := range placed {
-				p.nodes[j].used.add(&m.takes, float64(count))
-			}
-			continue
-		}
-		copy(p.row(i), placed)
-		clear(placed)
-		m.left, m.granted = m.granted, 0
-	}
-	p.countFree()
 }
 
 // settleFree grants all that is wanted of what takes nothing.
 func (p *Planner) settleFree(i int) {
-	m, row := &p.models[i], p.row(i)
-	p.settleAll(i, row)
-	if lack := m.wanted - m.left; lack > 0 && len(p.nodes) > 0 {
+	m := &p.models[i]
+	m.closed = true
+	if lack := m.wanted - m.granted; lack > 0 && len(p.nodes) > 0 {
 		at := 0
 		for j := range p.nodes {
 			if p.before(j, at) {
 				at = j
 			}
 		}
-		p.out.Placed[i*len(p.nodes)+at] += lack
-		m.left += lack
+		p.placed(i)[at] += lack
+		m.granted += lack
 	}
-	m.granted, m.left, m.closed = m.left, 0, true
 }
 
 // stay settles one of a model's replicas where it runs: on the node with the most to spare among those where it is not likely to be
@@ -129,24 +131,31 @@ func (p *Planner) settleFree(i int) {
 func (p *Planner) stay(i int) bool {
 	m, row := &p.models[i], p.row(i)
 	at, most, safe := -1, 0.0, false
-	for j, left := range row {
+	for _, j := range p.holding(row) {
 		n := &p.nodes[j]
-		if left == 0 || !m.takes.fits(&n.used, &n.limit) {
+		if !m.needs.fits(&n.used, &n.limit) {
 			continue
 		}
-		slack, stays := n.slack(&n.free, nil), left > p.going(i, j)
-		if at < 0 || stays && !safe || stays == safe && (slack > most || slack == most && p.before(j, at)) {
-			at, most, safe = j, slack, stays
+		stays := row[j] > p.going(i, int(j))
+		if at < 0 || stays && !safe || stays == safe && (n.spare > most || n.spare == most && p.before(int(j), at)) {
+			at, most, safe = int(j), n.spare, stays
 		}
 	}
 	if at < 0 {
 		return false
 	}
 	n := &p.nodes[at]
-	n.used.add(&m.takes, 1)
+	n.settle(&m.takes)
 	if !safe { // its room was counted as free
-		n.free.add(&m.takes, -1)
-		p.doomed[i*len(p.nodes)+at]--
+		n.take(&m.takes, 1)
+	}
+	if p.sorted {
+		v := p.place(i, at)
+		if !safe {
+			v.goes--
+		} else if v.stays--; v.stays == 0 {
+			p.weaken(n)
+		}
 	}
 	row[at]--
 	m.left--
@@ -158,11 +167,15 @@ func (p *Planner) stay(i int) bool {
 func (p *Planner) evict(i int) {
 	p.changed = true
 	m, row := &p.models[i], p.row(i)
-	for j, left := range row {
-		if left > 0 {
-			p.nodes[j].free.add(&m.takes, float64(left-p.going(i, j)))
-			row[j] = 0
+	for _, j := range p.holding(row) {
+		n, going := &p.nodes[j], int32(0)
+		if p.sorted {
+			v := p.place(i, int(j))
+			going, v.stays, v.goes = v.goes, 0, 0
+			p.weaken(n)
 		}
+		n.take(&m.takes, -float64(row[j]-going))
+		row[j] = 0
 	}
 	m.left = 0
 }
@@ -171,33 +184,19 @@ func (p *Planner) evict(i int) {
 // for it is worth least. It reports false where better claims have left no room.
 func (p *Planner) start(i int) bool {
 	m := &p.models[i]
-	at, least := -1, 0.0
-	room, rooms := -1, 0
-	for j := range p.nodes {
-		n := &p.nodes[j]
-		if !m.takes.fits(&n.used, &n.budget) {
-			continue
-		}
-		room = j
-		rooms++
-		if !m.takes.within(&n.free) {
-			continue
-		}
-		if unfit := n.unfit(&n.free, &m.takes); at < 0 || unfit < least || unfit == least && p.before(j, at) {
-			at, least = j, unfit
-		}
-	}
-	if at < 0 && rooms > 1 {
-		at = p.leastLoss(m)
-	} else if at < 0 {
-		at = room
-	}
-	if at < 0 {
+	rooms, free := p.rooms(m)
+	if len(rooms) == 0 {
 		return false
 	}
+	var at int
+	if free {
+		at = p.bestFit(m, rooms)
+	} else {
+		at = p.leastLoss(m, rooms)
+	}
 	n := &p.nodes[at]
-	n.used.add(&m.takes, 1)
-	n.free.add(&m.takes, -1)
+	n.settle(&m.takes)
+	n.take(&m.takes, 1)
 	n.started, p.changed = true, true
 	for d := range m.takes {
 		if m.takes[d] > 0 {
@@ -210,5 +209,5 @@ func (p *Planner) start(i int) bool {
 
 func (p *Planner) grant(i, at int) {
 	p.models[i].granted++
-	p.out.Placed[i*len(p.nodes)+at]++
+	p.placed(i)[at]++
 }

@@ -71,9 +71,10 @@ func (d Dimension) String() string {
 // is no node. It is for refusing a model when it is declared, rather than each time it is wanted.
 func Fits(takes Resources, nodes []Node) (ok bool, lacks Dimension) {
 	need, closest := amountsOf(takes), 0.0
+	needs := need.needed()
 	for i := range nodes {
 		budget := amountsOf(nodes[i].Budget)
-		if need.within(&budget) {
+		if needs.within(&budget) {
 			return true, NoDimension
 		}
 		worst, in := 0.0, NoDimension

@@ -1,0 +1,187 @@
+package placement
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestTournament: what comes out is what comes out of sorting, whoever has how many claims, and whatever of them is equal.
+func TestTournament(t *testing.T) {
+	var contest tournament
+	rapid.Check(t, func(t *rapid.T) {
+		var all [][]claim // by model, the best first
+		contest.models, contest.claims = nil, contest.claims[:0]
+		for i := range rapid.IntRange(0, 40).Draw(t, "models") {
+			contest.models = append(contest.models, Model{Key: rapid.Uint64Range(0, 3).Draw(t, "key"), LastUsed: now})
+			var claims []claim
+			for range rapid.IntRange(1, 5).Draw(t, "claims") {
+				claims = append(claims, claim{order: rapid.Uint64Range(0, 5).Draw(t, "order") << 59, tie: rapid.SampledFrom([]uint64{0, 1, 1 << 63, math.MaxUint64}).Draw(t, "tie"), model: int32(i)})
+			}
+			slices.SortFunc(claims, func(a, b claim) int { return contest.compare(&a, &b) })
+			contest.claims, all = append(contest.claims, claims[0]), append(all, claims)
+		}
+		want := slices.Concat(all...)
+		slices.SortFunc(want, func(a, b claim) int { return contest.compare(&a, &b) })
+		var got []claim
+		next := make([]int, len(all))
+		for c := contest.start(); c != nil; c = contest.play() {
+			got = append(got, *c)
+			i := c.model
+			if next[i]++; next[i] < len(all[i]) {
+				*c = all[i][next[i]]
+			} else {
+				*c = out
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%v, and sorted %v", got, want)
+		}
+	})
+}
+
+// looked is a planner that has looked at an input, and packs it or divides it.
+func looked(in *Input) *Planner {
+	p := New()
+	p.in, p.out = in, &Output{}
+	n, m := len(in.Nodes), len(in.Models)
+	p.left, p.where, p.out.Placed = make([]int32, n*m), make([]int32, n), make([]int32, n*m)
+	p.lookAtNodes()
+	p.lookAtModels()
+	p.free()
+	p.shrink()
+	return p
+}
+
+// TestBestFit: the node that a replica goes to is the best of all that have room, and what fills it puts each of the others where
+// it would have gone alone.
+func TestBestFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := town(t)
+		if rapid.Bool().Draw(t, "alike") { // small models on large nodes: of most nodes it can be seen that they are no better
+			for j := range in.Nodes {
+				b := &in.Nodes[j].Budget
+				b.CPUMillis, b.MemoryBytes = b.CPUMillis+300, b.MemoryBytes+300
+			}
+		}
+		p := looked(in)
+		for i := range p.models {
+			m := &p.models[i]
+			for m.granted < m.wanted && m.takes != (amounts{}) {
+				var fit []int
+				for j := range p.nodes {
+					if n := &p.nodes[j]; roomFor(m, &n.free) {
+						fit = append(fit, j)
+					}
+				}
+				rooms, free := p.rooms(m)
+				if free != (len(fit) > 0) {
+					t.Fatalf("model %d fits on %v, and has room: %v of %v", i, fit, free, rooms)
+				}
+				if !free {
+					break
+				}
+				best := slices.MinFunc(fit, func(a, b int) int {
+					return cmp.Or(cmp.Compare(p.nodes[a].unfit(&m.takes), p.nodes[b].unfit(&m.takes)), cmp.Compare(p.nodes[a].key, p.nodes[b].key))
+				})
+				at := p.bestFit(m, rooms)
+				if at != best {
+					t.Fatalf("model %d goes to node %d, and fits best on %d", i, at, best)
+				}
+				before := m.wanted
+				m.wanted = m.granted + 1
+				m.granted += p.fill(m, &p.nodes[at])
+				m.wanted = before
+				rooms, free = p.rooms(m)
+				if !free || m.granted == m.wanted || !roomFor(m, &p.nodes[at].free) {
+					continue
+				}
+				if then := p.bestFit(m, rooms); then != at {
+					t.Fatalf("one of model %d went to node %d, which has room for the next, and that fits better on %d", i, at, then)
+				}
+			}
+		}
+	})
+}
+
+// TestLeastLoss: where something has to go, it is the least on the node that is chosen, whichever is looked at first.
+func TestLeastLoss(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := looked(town(t))
+		p.unsettle()
+		p.sort()
+		for i := range p.models {
+			m := &p.models[i]
+			rooms, _ := p.rooms(m)
+			if len(rooms) < 2 {
+				continue
+			}
+			ranks := make([]int32, len(p.nodes))
+			for _, j := range rooms {
+				ranks[j] = p.victims(m, &p.nodes[j], p.ranks, false)
+			}
+			best := slices.MinFunc(rooms, func(a, b int32) int {
+				x, y := &p.nodes[a], &p.nodes[b]
+				return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(x.unfit(&m.takes), y.unfit(&m.takes)), cmp.Compare(x.key, y.key))
+			})
+			if at := p.leastLoss(m, rooms); at != int(best) {
+				t.Fatalf("for model %d something goes on node %d, where the last is of rank %d, and on node %d it would be %d", i, at, ranks[at], best, ranks[best])
+			}
+		}
+	})
+}
+
+// TestManyNodes: what every plan promises, of more models and nodes than a town has, with room for less than all: planned on what was planned,
+// nothing changes.
+func TestManyNodes(t *testing.T) {
+	p, out := New(), &Output{}
+	for nodes := 2; nodes <= 20; nodes++ {
+		for _, room := range []float64{0.3, 0.5, 0.9, 1, 1.1} {
+			in := city(10*nodes, nodes, room)
+			for _, change := range []func(){func() {}, func() { awoken(in) }} {
+				change()
+				p.Plan(in, out)
+				if wrong := problem(in, out); wrong != "" {
+					t.Fatalf("%d nodes with room for %g of what is wanted: %s", nodes, room, wrong)
+				}
+				if after := again(in, out); !slices.Equal(out.Placed, after.Placed) {
+					t.Fatalf("%d nodes with room for %g of what is wanted: %v, and planned on that %v", nodes, room, out.Placed, after.Placed)
+				}
+				settled(in, out)
+			}
+		}
+	}
+}
+
+// roomFor reports the same as amounts.within, in the long way.
+func roomFor(m *model, room *amounts) bool {
+	for d, takes := range m.takes {
+		if takes > 0 && takes > room[d] {
+			return false
+		}
+	}
+	return true
+}
+
+// TestHugeHidesNothing: what small replicas take is not lost in the rounding of a sum that a huge one was part of: it has gone, and what
+// would take its place does not fit beside them.
+func TestHugeHidesNothing(t *testing.T) {
+	const huge = 1 << 62
+	in, out := &Input{Now: now, Nodes: []Node{{Key: 1, Budget: Resources{MemoryBytes: huge}}}}, &Output{}
+	idle := inUse(1, now-2*IdleNanos, Resources{MemoryBytes: huge}, 1)
+	idle.Placed = []int32{1}
+	waits := inUse(2, now, Resources{MemoryBytes: huge - 300<<10}, 1)
+	in.Models = append(in.Models, idle, waits)
+	for i := range 1000 { // of which 500 bytes each make no difference to 2^62
+		m := inUse(i+3, now, Resources{MemoryBytes: 100}, 5)
+		m.Min, m.Placed = 5, []int32{5}
+		in.Models = append(in.Models, m)
+	}
+	New().Plan(in, out)
+	if out.Granted[1] != 0 || out.Short[1] == NotShort {
+		t.Fatalf("a replica of %d bytes is started on a node of %d, beside 1,000 models with 500 each", waits.Takes.MemoryBytes, huge)
+	}
+}

@@ -1,0 +1,93 @@
+package placement
+
+import (
+	"cmp"
+	"math/bits"
+)
+
+// tournament says who of many has the best claim, again and again, each time after the winner has come back with another one. It is a
+// tree of losers (Knuth, The Art of Computer Programming 3, section 5.4.1): every inner node remembers who lost there, so that a winner's next
+// claim meets only those who lost on his way up. That is one comparison a level, ten among 1,000 models, where a heap has two. How one
+// ends nobody can guess, and for a processor a wrong guess costs more than the comparison: so the two are exchanged by arithmetic, without a branch.
+type tournament struct {
+	models []Model // for claims that are equal but for who has them
+	claims []claim // one of each who takes part
+	losers []int32 // by inner node, their root is 1; who stands at 0 has won
+}
+
+// out is the claim of who has no other. It is worse than all there are.
+var out = claim{order: 1<<64 - 1, tie: 1<<64 - 1}
+
+// start begins with claims, and returns the best.
+func (t *tournament) start() *claim {
+	t.losers = resize(t.losers, len(t.claims))
+	for i := range t.losers {
+		t.losers[i] = -1
+	}
+	for i := range t.claims {
+		t.climb(int32(i))
+	}
+	return t.best()
+}
+
+// climb lets one who has come wait where nobody is yet, or play there.
+func (t *tournament) climb(who int32) {
+	for at := (int(who) + len(t.claims)) / 2; at > 0; at /= 2 {
+		other := t.losers[at]
+		if other < 0 {
+			t.losers[at] = who
+			return
+		}
+		if t.compare(&t.claims[other], &t.claims[who]) < 0 {
+			t.losers[at], who = who, other
+		}
+	}
+	t.losers[0] = who
+}
+
+// best is the best claim, or nil where nobody has one any more.
+func (t *tournament) best() *claim {
+	if len(t.losers) == 0 {
+		return nil
+	}
+	if c := &t.claims[t.losers[0]]; c.order != out.order {
+		return c
+	}
+	return nil
+}
+
+// play returns the best claim after its owner has changed the one that was it.
+func (t *tournament) play() *claim {
+	claims, losers := t.claims, t.losers
+	who := losers[0]
+	order, tie := claims[who].order, claims[who].tie
+	for at := (uint(who) + uint(len(losers))) / 2; at > 0; at /= 2 {
+		other := losers[at]
+		c := &claims[other]
+		_, wins := bits.Sub64(c.tie, tie, 0)
+		_, wins = bits.Sub64(c.order, order, wins) // 1: c is the better one
+		if c.tie == tie && c.order == order && t.compare(c, &claims[who]) < 0 {
+			wins = 1
+		}
+		both := (other ^ who) & -int32(wins) // exchanges the two, or is 0
+		losers[at] = other ^ both
+		who ^= both
+		order ^= (order ^ c.order) & -wins
+		tie ^= (tie ^ c.tie) & -wins
+	}
+	losers[0] = who
+	return t.best()
+}
+
+// compare is negative where a is better than b. Of equal claims that with more queries for the replica is better, then that of the model that
+// was used last.
+func (t *tournament) compare(a, b *claim) int {
+	if a.order != b.order {
+		return cmp.Compare(a.order, b.order)
+	}
+	if a.tie != b.tie {
+		return cmp.Compare(a.tie, b.tie)
+	}
+	x, y := &t.models[a.model], &t.models[b.model]
+	return cmp.Or(cmp.Compare(y.LastUsed, x.LastUsed), cmp.Compare(x.Key, y.Key), cmp.Compare(a.model, b.model))
+}
