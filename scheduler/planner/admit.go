@@ -39,7 +39,8 @@ func (p *Planner) settle() {
 			q.short = c.rest > few*c.rate
 			continue
 		}
-		x := p.out.Functions[c.function].Allotted
+		w := &p.wishes[c.function]
+		x := p.out.allotted[w.first:w.end]
 		clear(x)
 		for j := c.first; j < c.end; j++ {
 			x[p.edges[j].candidate] += p.edges[j].x
@@ -49,33 +50,44 @@ func (p *Planner) settle() {
 
 // admitFunctions turns what functions are allotted into the parts that are evaluated.
 func (p *Planner) admitFunctions() {
-	in := p.in
-	for i := range in.Models {
-		m, im := &p.models[i], &in.Models[i]
-		for q := range im.Queues {
-			if iq := &im.Queues[q]; isDirect(iq) {
-				p.admitDirect(m, im, q, number(iq.Rate))
-			}
-		}
+	for _, d := range p.direct {
+		p.admitDirect(&p.models[d.model], int(d.queue), number(p.in.Models[d.model].Queues[d.queue].Rate))
 	}
-	for i := range in.Functions {
-		f, w, fp := &in.Functions[i], &p.wishes[i], &p.out.Functions[i]
-		switch {
-		case f.Background:
+	for i := range p.wishes {
+		switch w := &p.wishes[i]; {
+		case w.background:
 			// See leftovers.
-		case w.rate == 0 || !w.contended && !w.limited:
-			p.asWished(f, w, fp)
+		case w.rate == 0 || !w.contended && !w.limited || p.hasWish(w):
+			p.asWished(i, w)
 		default:
-			p.admitFunction(f, w, fp)
+			p.admitFunction(i, w)
 		}
 	}
 }
 
+// hasWish reports whether a function that contends is allotted what it wished for. Those of mode Shares, and those that are
+// limited, are not looked at.
+func (p *Planner) hasWish(w *wish) bool {
+	x, most := p.out.allotted[w.first:w.end], w.rate*(1-hair)
+	switch {
+	case w.limited || w.best < 0 || w.mode == Shares:
+		return false
+	case w.mode == One:
+		return x[w.best] >= most
+	}
+	for c := range x {
+		if x[c] < most {
+			return false
+		}
+	}
+	return true
+}
+
 // admitDirect finds how much of a direct sub-queue's traffic is let through.
-func (p *Planner) admitDirect(m *model, im *Model, i int, rate float64) {
-	q := &p.queues[int(m.queueAt)+i]
-	if !m.contended {
-		q.allotted = rate
+func (p *Planner) admitDirect(m *model, i int, rate float64) {
+	q := &queue{allotted: rate}
+	if m.contended {
+		q = &p.queues[int(m.queueAt)+i]
 	}
 	m.planned += q.allotted
 	var sheds bool
@@ -100,79 +112,91 @@ func (m *modelMemory) setSheds(i int, sheds bool) {
 
 // asWished is the plan of a function that has its wish. One that nobody has called has it too: its first query is evaluated
 // as if it were alone.
-func (p *Planner) asWished(f *Function, w *wish, fp *FunctionPlan) {
-	for c := range f.Candidates {
-		m, ok := p.modelOf(&f.Candidates[c])
-		part := 1.0
-		switch {
-		case !ok:
-			fp.Why[c] = NoSuchModel
-			continue
-		case f.Mode == All:
-			fp.Why[c] = Member
-		case f.Mode == Shares:
-			fp.Why[c] = Wished
-			part = w.shareOf(&f.Candidates[c])
-		case c == w.best:
-			fp.Why[c] = Best
-		default:
-			fp.Why[c] = NotNeeded
+func (p *Planner) asWished(i int, w *wish) {
+	fp := p.out.begin(i, w)
+	candidates, parts, why := p.candidates[w.first:w.end], p.out.parts[w.first:w.end], p.out.why[w.first:w.end]
+	cost := 0.0
+	for c := range candidates {
+		if candidates[c].model < 0 {
+			why[c] = NoSuchModel
 			continue
 		}
-		fp.Evaluate[c] = part
+		part := 1.0
+		switch {
+		case w.mode == All:
+			why[c] = Member
+		case w.mode == Shares:
+			why[c] = Wished
+			part = w.shareOf(&p.in.Functions[i].Candidates[c])
+		case c == int(w.best):
+			why[c] = Best
+		default:
+			why[c] = NotNeeded
+			continue
+		}
+		m := &p.models[candidates[c].model]
+		parts[c] = part
 		m.planned += part * w.rate
 		m.admitted += part * w.rate
-		fp.CostPerSecond += part * w.rate * m.cost
+		cost += part * w.rate * m.cost
+		if !w.contended || !m.contended {
+			continue
+		}
+		if q := p.queueOf(&p.in.Functions[i].Candidates[c]); q != nil {
+			q.allotted += part * w.rate
+			q.admitted += part * w.rate
+			q.weight = w.weight
+		}
 	}
+	fp.CostPerSecond = cost
 	if w.best < 0 {
 		fp.Refused, fp.RefusedWhy = 1, NoCandidates
-	} else if f.Mode == Shares {
-		p.limit(f, w, fp)
-	}
-	if w.memory != nil {
-		w.memory.refusing = false
+	} else if w.mode == Shares {
+		p.limit(&p.in.Functions[i], w, fp)
 	}
 }
 
-func (p *Planner) admitFunction(f *Function, w *wish, fp *FunctionPlan) {
+func (p *Planner) admitFunction(i int, w *wish) {
+	f, fp, candidates := &p.in.Functions[i], p.out.begin(i, w), p.candidates[w.first:w.end]
 	served, cost := 0.0, 0.0
 	for c, x := range fp.Allotted {
 		if x > 0 {
 			served += x
-			cost += x * p.models[f.Candidates[c].Model].cost
+			cost += x * p.models[candidates[c].model].cost
 		}
 	}
 	over, full := 1.0, w.rate-served <= few*w.rate
-	if !full && served > 0 && !f.Background {
-		admitted, refusing := admission(w.rate, served, w.memory != nil && w.memory.refusing)
+	if !full && served > 0 && !w.background {
+		memory, plan := p.functionMemories.at(i, f.Key), p.functionMemories.plans
+		admitted, refuses := admission(w.rate, served, memory != nil && memory.refusedIn > 0 && memory.refusedIn == plan-1)
 		over = admitted / served
 		if cost > 0 && cost*over > w.budget {
 			over = max(1, w.budget/cost)
 		}
-		if w.memory != nil {
-			w.memory.refusing = refusing
+		if memory != nil && refuses {
+			memory.refusedIn = plan
 		}
-	} else if w.memory != nil {
-		w.memory.refusing = false
 	}
 	sum := 0.0
 	for c, x := range fp.Allotted {
-		m, ok := p.modelOf(&f.Candidates[c])
-		if !ok {
+		if candidates[c].model < 0 {
 			continue
 		}
+		m := &p.models[candidates[c].model]
 		part := min(1, x*over/w.rate)
 		fp.Evaluate[c] = part
 		sum += part
 		m.planned += x
 		m.admitted += part * w.rate
 		fp.CostPerSecond += part * w.rate * m.cost
-		if q := p.queueOf(&f.Candidates[c]); m.contended && q >= 0 && !f.Background {
-			pq := &p.queues[q]
-			pq.allotted += x
-			pq.admitted += part * w.rate
-			pq.weight = w.weight
-			pq.short = pq.short || !full
+		if !m.contended || w.background {
+			continue
+		}
+		if q := p.queueOf(&f.Candidates[c]); q != nil {
+			q.allotted += x
+			q.admitted += part * w.rate
+			q.weight = w.weight
+			q.short = q.short || !full
 		}
 	}
 	if f.Mode.one() && sum > 1 { // by rounding
@@ -183,10 +207,10 @@ func (p *Planner) admitFunction(f *Function, w *wish, fp *FunctionPlan) {
 	if fp.Refused = 1 - sum; fp.Refused <= few {
 		fp.Refused = 0
 	}
-	if f.Mode == Shares {
+	if w.mode == Shares {
 		p.limit(f, w, fp)
 	}
-	p.explain(f, w, fp)
+	p.explain(f, w, fp, candidates)
 }
 
 // limitGive: limits that would all be above 1 less it are none.
@@ -211,7 +235,7 @@ func (p *Planner) limit(f *Function, w *wish, fp *FunctionPlan) {
 	limits := more(&p.out.limits, len(f.Candidates))
 	limited, moved := false, false
 	for c := range f.Candidates {
-		if _, ok := p.modelOf(&f.Candidates[c]); !ok {
+		if p.candidates[int(w.first)+c].model < 0 {
 			limited = true
 			continue
 		}
@@ -236,14 +260,14 @@ func (p *Planner) limit(f *Function, w *wish, fp *FunctionPlan) {
 }
 
 // explain finds what each candidate's part is bounded by.
-func (p *Planner) explain(f *Function, w *wish, fp *FunctionPlan) {
-	best, any, cost := w.best, NoCandidates, fp.CostPerSecond
-	for c := range f.Candidates {
-		m, ok := p.modelOf(&f.Candidates[c])
-		if !ok {
+func (p *Planner) explain(f *Function, w *wish, fp *FunctionPlan, candidates []candidate) {
+	best, any, cost := int(w.best), NoCandidates, fp.CostPerSecond
+	for c := range candidates {
+		if candidates[c].model < 0 {
 			fp.Why[c] = NoSuchModel
 			continue
 		}
+		m := &p.models[candidates[c].model]
 		part := fp.Allotted[c] / w.rate
 		switch {
 		case f.Mode == All && part >= 1-few:
@@ -264,7 +288,7 @@ func (p *Planner) explain(f *Function, w *wish, fp *FunctionPlan) {
 		}
 		bound := p.bound(f, w, m, cost)
 		switch {
-		case f.Mode == All && gainOf(f.Candidates[c].Gain) == 0 && bound == Budget:
+		case f.Mode == All && candidates[c].gain == 0 && bound == Budget:
 			fp.Why[c] = NoGain
 		case f.Mode == One && part > 0 && c != best:
 			fp.Why[c] = Fallback

@@ -24,78 +24,58 @@ func (p *Planner) look() {
 	p.models = resize(p.models, len(in.Models))
 	p.devices = resize(p.devices, len(in.Devices))
 	for i := range p.devices {
-		p.devices[i] = device{leastNanos: math.Inf(1), nextNanos: math.Inf(1), least: -1}
+		p.devices[i] = device{leastNanos: inf, nextNanos: inf, least: -1}
 	}
-	queues := 0
+	p.tenants, p.direct = p.tenants[:0], p.direct[:0]
 	for i := range in.Models {
 		m, im := &p.models[i], &in.Models[i]
-		*m = model{memory: p.modelMemories.at(i, im.Key), resource: -1, device: -1, queueAt: int32(queues), cost: number(im.Cost)}
-		m.keep = p.keep(m.memory)
+		*m = model{
+			memory: p.modelMemories.at(i, im.Key), resource: -1, device: -1, queueAt: -1, cost: number(im.Cost),
+			ladder: p.ladders[i],
+		}
 		if m.memory != nil {
+			m.keep = p.keep(m.memory)
 			m.memory.lastAt = in.Now
 		}
-		queues += len(im.Queues)
-		p.lookAtQueues(m, im)
+		p.lookAtQueues(m, im, int32(i))
 		m.lookAtReplicas(im)
 		if m.known {
 			m.streaming = p.streams(m, im)
 		}
 		if d := p.deviceOf(im); d != nil {
 			m.device = int32(len(in.Models)) + im.Device
+			p.tenants = append(p.tenants, int32(i))
 			p.lookAtTenant(d, int32(i), m)
+		} else if m.known {
+			m.resource = int32(i)
+			m.measure(im)
 		}
 	}
-	p.lookAtLadders()
-	p.queues = resize(p.queues, queues)
-	clear(p.queues)
-	for i := range in.Models {
-		m, im := &p.models[i], &in.Models[i]
-		d := p.deviceOf(im)
-		if d != nil && m.profiled {
-			m.deviceCap = p.capBeside(d, int32(i), m, im)
-			// A cap that its controller still raises says nothing of what the model can do; one that is bounded here does.
-			m.known = m.known || m.deviceCap > 0 && m.deviceCap <= m.cap
-		}
-		if !m.known {
-			if d != nil {
-				d.unknown += m.devicePart
-			}
-			continue
-		}
-		m.resource = int32(i)
-		if d != nil {
-			m.resource = m.device
-		}
-		m.measure(im)
+	for _, i := range p.tenants {
+		p.lookBeside(i, &p.models[i], &in.Models[i])
 	}
+}
+
+// lookBeside finds what a model can do beside the other tenants of its device.
+func (p *Planner) lookBeside(i int32, m *model, im *Model) {
+	d := p.deviceOf(im)
+	if m.profiled {
+		m.deviceCap = p.capBeside(d, i, m, im)
+		// A cap that its controller still raises says nothing of what the model can do; one that is bounded here does.
+		m.known = m.known || m.deviceCap > 0 && m.deviceCap <= m.cap
+	}
+	if !m.known {
+		d.unknown += m.devicePart
+		return
+	}
+	m.resource = m.device
+	m.measure(im)
 }
 
 // ladderPart is the part of a model's capacity that is planned with where its queries could go elsewhere. Estimates are off
 // by some percent, and a model that is asked for more than it can do has its queue filled up to the deadlines: better
 // that the next candidate has a few queries more.
 const ladderPart = 0.9
-
-// lookAtLadders marks the models that functions may ask one of among others, but for the last of each, which has nobody to
-// stand in for it.
-func (p *Planner) lookAtLadders() {
-	for i := range p.in.Functions {
-		f := &p.in.Functions[i]
-		if f.Mode == All || f.Background || len(f.Candidates) < 2 {
-			continue
-		}
-		last := math.Inf(1)
-		for c := range f.Candidates {
-			if _, ok := p.modelOf(&f.Candidates[c]); ok {
-				last = min(last, f.Candidates[c].Gain)
-			}
-		}
-		for c := range f.Candidates {
-			if m, ok := p.modelOf(&f.Candidates[c]); ok && f.Candidates[c].Gain > last {
-				m.ladder = true
-			}
-		}
-	}
-}
 
 // deviceOf is the device that a model shares, nil if it shares none.
 func (p *Planner) deviceOf(im *Model) *device {
@@ -105,18 +85,28 @@ func (p *Planner) deviceOf(im *Model) *device {
 	return &p.devices[im.Device]
 }
 
-// lookAtQueues adds up the traffic and finds the tightest objective of those that have any. Nobody waits for what is in the
+// lookAtQueues adds up the traffic, and finds the objectives of those that have any. Nobody waits for what is in the
 // background.
-func (p *Planner) lookAtQueues(m *model, im *Model) {
+func (p *Planner) lookAtQueues(m *model, im *Model, index int32) {
 	for i := range im.Queues {
 		q := &im.Queues[i]
+		m.held += float64(max(0, q.Queued))
+		if isDirect(q) {
+			p.direct = append(p.direct, direct{model: index, queue: int32(i), following: -1})
+		}
 		rate := number(q.Rate)
 		if q.Free || rate == 0 && q.Queued <= 0 || p.isBackground(q) {
 			continue
 		}
 		m.arriving += rate
-		if q.SLONanos > 0 && (m.tightestNanos == 0 || q.SLONanos < m.tightestNanos) {
-			m.tightestNanos = q.SLONanos
+		slo := q.SLONanos
+		if slo <= 0 {
+			m.loosestNanos = math.MaxInt64
+			continue
+		}
+		m.loosestNanos = max(m.loosestNanos, slo)
+		if m.tightestNanos == 0 || slo < m.tightestNanos {
+			m.tightestNanos = slo
 		}
 	}
 }

@@ -139,7 +139,7 @@ func (c *Collector) Model(model int, s *scheduler.Snapshot) {
 		f := &s.Functions[i]
 		q := Queue{Free: f.Index < 0, Function: directQueue}
 		if !q.Free {
-			q.Weight, q.Queued, q.Earliest = f.Attached, f.Queued, f.Earliest
+			q.Weight, q.Queued = f.Attached, f.Queued
 			q.Rate = meters[i].Observe(s.Now, f.Arrived)
 			if own := c.owners[model]; i < len(own) {
 				q.Function = own[i]
@@ -159,7 +159,7 @@ func (c *Collector) Model(model int, s *scheduler.Snapshot) {
 		}
 		m.Replicas = append(m.Replicas, Replica{
 			ID: r.ID, Cap: r.Learned, Settled: r.Settled, Samples: r.Samples,
-			InterceptNanos: r.InterceptNanos, SlopeNanos: r.SlopeNanos, P99Nanos: r.P99Nanos, Outstanding: r.Queries,
+			InterceptNanos: r.InterceptNanos, SlopeNanos: r.SlopeNanos, Outstanding: r.Queries,
 		})
 	}
 }

@@ -15,17 +15,21 @@ type claimant struct {
 	mode       Mode
 	weight     float64
 	rate       float64
+	little     float64 // of rate: it does not count
 	rest       float64 // of rate: nobody answers these yet
 	left       float64 // of the budget; +Inf where there is none
 	budget     float64
 	claimed    float64 // time of the resource, in this round
+	asks       float64 // the same in queries/s
 	waiting    bool    // among the active
 	afresh     bool    // to begin at its first edge again
+	siblings   bool    // two of its candidates are on one device
 }
 
 // edge is one candidate of a claimant.
 type edge struct {
-	entry     int32 // of the resource that an evaluation uses; -1: none that is known
+	entry     int32 // at resource
+	resource  int32 // that an evaluation uses; -1: none that is known
 	candidate int32
 	use       float64 // of the resource, of all of it, for one query/s
 	cost      float64
@@ -52,12 +56,26 @@ const rounds = 12
 // improvements is how often better answers are handed out: what one pass gives up, the next can use.
 const improvements = 2
 
-// contend shares out the resources of every group in which one is wished for beyond its capacity: first an answer for every
-// query, then better ones. See the essay.
+// group is what is connected with a resource that is wished for beyond its capacity: resources, connected by functions that
+// could use either. Groups share nothing.
+type group struct {
+	full     bool  // a resource of it is wished for beyond its capacity
+	function int32 // the first that contends here; -1: none
+	direct   int32 // the first direct sub-queue; -1: none
+}
+
+// contend shares out the resources of every group in which one is wished for beyond its capacity, group by group: first an
+// answer for every query, then better ones. See the essay.
 func (p *Planner) contend() {
 	p.group()
 	p.gather()
-	p.share()
+	for i := range p.groups {
+		if g := &p.groups[i]; g.function >= 0 || g.direct >= 0 {
+			p.claimantsOf(g)
+			p.share()
+			p.settle()
+		}
+	}
 }
 
 // share divides the resources between the claimants.
@@ -79,40 +97,44 @@ func (p *Planner) share() {
 			break
 		}
 	}
-	p.settle()
 }
 
 // group finds which resources are connected by functions that could use either, and marks the groups that hold an
 // overloaded one. What could not be full, whoever asked for it, connects nothing.
 func (p *Planner) group() {
-	n := len(p.loads)
-	p.parent, p.full = resize(p.parent, n), resize(p.full, n)
+	n := len(p.asked)
+	p.parent, p.groups = resize(p.parent, n), resize(p.groups, n)
 	for i := range p.parent {
-		p.parent[i], p.full[i] = int32(i), false
+		p.loads[i] = resource{size: 1, slack: p.asked[i].slack, cut: inf, holder: -1}
+		p.parent[i], p.groups[i] = int32(i), group{function: -1, direct: -1}
 	}
-	for i := range p.in.Functions {
-		root := int32(-1)
-		p.wishes[i].root = root
-		if p.wishes[i].rate == 0 || p.in.Functions[i].Background {
+	for i := range p.models {
+		m := &p.models[i]
+		m.scarce = m.resource >= 0 && p.asked[m.resource].most > 1-p.asked[m.resource].slack-few
+	}
+	for i := range p.wishes {
+		w := &p.wishes[i]
+		if w.rate == 0 || w.background {
 			continue
 		}
-		for c := range p.in.Functions[i].Candidates {
-			m, ok := p.modelOf(&p.in.Functions[i].Candidates[c])
-			switch {
-			case !ok || !p.scarce(m):
-			case root < 0:
-				root = p.root(m.resource)
-			default:
-				other := p.root(m.resource)
-				p.parent[max(root, other)] = min(root, other)
-				root = min(root, other)
+		root := int32(-1)
+		for _, c := range p.candidates[w.first:w.end] {
+			if c.model < 0 || !p.models[c.model].scarce {
+				continue
+			}
+			other := p.root(p.models[c.model].resource)
+			if root >= 0 && root != other {
+				root, other = min(root, other), max(root, other)
+				p.parent[other] = root
+			} else {
+				root = other
 			}
 		}
-		p.wishes[i].root = root
+		w.root = root
 	}
-	for i := range p.loads {
-		if p.loads[i].short() {
-			p.full[p.root(int32(i))] = true
+	for i := range p.asked {
+		if p.asked[i].short() {
+			p.groups[p.root(int32(i))].full = true
 		}
 	}
 }
@@ -125,77 +147,131 @@ func (p *Planner) root(i int32) int32 {
 	return i
 }
 
-// contended reports whether m's resource is in a group with an overloaded one.
-func (p *Planner) contended(m *model) bool {
-	return p.scarce(m) && p.full[p.root(m.resource)]
-}
-
-// gather makes claimants of all functions and direct sub-queues that contend.
+// gather finds, for each group in which a resource is short, the functions and direct sub-queues that contend, in their
+// order.
 func (p *Planner) gather() {
-	in := p.in
-	p.claimants, p.edges = p.claimants[:0], p.edges[:0]
-	for i := range in.Models {
+	queues := 0
+	for i := range p.models {
 		m := &p.models[i]
-		m.contended = p.contended(m)
-		if !m.contended {
-			continue
-		}
-		for q := range in.Models[i].Queues {
-			iq := &in.Models[i].Queues[q]
-			rate := number(iq.Rate)
-			if !isDirect(iq) || rate == 0 {
-				continue
-			}
-			first := int32(len(p.edges))
-			p.edges = append(p.edges, edge{entry: m.resource, use: m.use, gain: 1, efficiency: inf, most: inf})
-			p.claimants = append(p.claimants, claimant{
-				first: first, end: first + 1, next: first, function: -1, queue: m.queueAt + int32(q),
-				weight: weightOf(iq.Weight), rate: rate, rest: rate, left: inf, budget: inf,
-			})
+		if m.contended = m.scarce && p.groups[p.root(m.resource)].full; m.contended {
+			m.queueAt = int32(queues)
+			queues += len(p.in.Models[i].Queues)
 		}
 	}
-	for i := range in.Functions {
-		f, w := &in.Functions[i], &p.wishes[i]
-		if w.root >= 0 && !f.Background && p.full[p.root(w.root)] {
+	p.queues = resize(p.queues, queues)
+	clear(p.queues)
+	for i := len(p.direct) - 1; i >= 0; i-- {
+		if d := &p.direct[i]; p.models[d.model].contended {
+			g := &p.groups[p.root(p.models[d.model].resource)]
+			d.following, g.direct = g.direct, int32(i)
+		}
+	}
+	p.following = resize(p.following, len(p.wishes))
+	for i := len(p.wishes) - 1; i >= 0; i-- {
+		w := &p.wishes[i]
+		if w.root < 0 {
+			continue
+		}
+		if g := &p.groups[p.root(w.root)]; g.full {
 			w.contended = true
-			p.claimants = append(p.claimants, p.claimantOf(f, w, int32(i)))
+			p.following[i], g.function = g.function, int32(i)
 		}
 	}
 }
 
-// claimantOf makes a claimant of function f, with its edges in order of efficiency: gain for the largest part that a query
-// per second takes of anything, of a resource or of the budget (the dominant share of Ghodsi et al., 2011). What cannot be
-// full takes nothing. Until entries are placed, an edge's entry is its resource. function is -1 for one that is alone.
-func (p *Planner) claimantOf(f *Function, w *wish, function int32) claimant {
-	first := int32(len(p.edges))
-	for c := range f.Candidates {
-		m, ok := p.modelOf(&f.Candidates[c])
-		if !ok || f.Background && !p.spare(m) {
+// claimantsOf makes claimants of all functions and direct sub-queues of a group.
+func (p *Planner) claimantsOf(g *group) {
+	p.claimants, p.edges, p.places = p.claimants[:0], p.edges[:0], p.places[:0]
+	for i := g.direct; i >= 0; i = p.direct[i].following {
+		d := &p.direct[i]
+		m, iq := &p.models[d.model], &p.in.Models[d.model].Queues[d.queue]
+		rate := number(iq.Rate)
+		if rate == 0 {
 			continue
 		}
-		e := edge{entry: -1, candidate: int32(c), cost: m.cost, gain: gainOf(f.Candidates[c].Gain), most: inf}
-		if function >= 0 && (m.contended || f.Background) {
-			e.entry, e.use = m.resource, m.use
+		first := int32(len(p.edges))
+		p.edges = append(p.edges, edge{resource: m.resource, use: m.use, gain: 1, efficiency: inf, most: inf})
+		p.claimants = append(p.claimants, claimant{
+			first: first, end: first + 1, next: first, function: -1, queue: m.queueAt + d.queue,
+			weight: weightOf(iq.Weight), rate: rate, little: few * rate, rest: rate, left: inf, budget: inf,
+		})
+		p.count()
+	}
+	for i := g.function; i >= 0; i = p.following[i] {
+		p.claimantOf(int(i), &p.wishes[i], false)
+		p.count()
+	}
+}
+
+// count counts the entries of the last claimant: one at each resource that it could use. One with two candidates on one
+// device has one entry there.
+func (p *Planner) count() {
+	last := int32(len(p.claimants) - 1)
+	for i := p.claimants[last].first; i < p.claimants[last].end; i++ {
+		at := p.edges[i].resource
+		if at < 0 {
+			continue
 		}
-		e.efficiency = efficiency(e.gain, max(e.use, e.cost/w.budget))
-		p.edges = append(p.edges, e)
+		r := &p.loads[at]
+		if r.holder == last {
+			p.claimants[last].siblings = true
+			continue
+		}
+		if r.holder < 0 {
+			p.places = append(p.places, at)
+		}
+		r.holder = last
+		r.end++
+	}
+}
+
+// claimantOf adds a claimant for a function, with its edges in order of efficiency: gain for the largest part that a query
+// per second takes of anything, of a resource or of the budget (the dominant share of Ghodsi et al., 2011). What cannot be
+// full takes nothing. One that is alone has all resources.
+func (p *Planner) claimantOf(function int, w *wish, alone bool) *claimant {
+	first := int32(len(p.edges))
+	for c, cand := range p.candidates[w.first:w.end] {
+		if cand.model < 0 {
+			continue
+		}
+		m := &p.models[cand.model]
+		if w.background && !p.spare(m) {
+			continue
+		}
+		resource, use := int32(-1), 0.0
+		if !alone && (m.contended || w.background) {
+			resource, use = m.resource, m.use
+		}
+		dominant := use
+		if w.budget < inf {
+			dominant = max(dominant, m.cost/w.budget)
+		}
+		p.edges = append(p.edges, edge{
+			resource: resource, candidate: int32(c), use: use, cost: m.cost, gain: cand.gain, most: inf,
+			efficiency: efficiency(cand.gain, dominant),
+		})
 		p.sortLast(int(first))
 	}
 	switch {
-	case f.Mode == Shares:
-		p.asWishedEdges(f, w, int(first), function >= 0 && w.budget == inf)
-	case function >= 0 && f.Mode == One && w.budget == inf && !f.Background:
-		p.wishFirst(p.edges[first:], int32(w.best))
+	case w.mode == Shares:
+		p.asWishedEdges(&p.in.Functions[function], w, int(first), !alone && w.budget == inf)
+	case !alone && w.mode == One && w.budget == inf && !w.background:
+		p.wishFirst(p.edges[first:], w.best)
 	}
-	return claimant{
-		first: first, end: int32(len(p.edges)), next: first, function: function, queue: -1, mode: f.Mode,
-		weight: w.weight, rate: w.rate, rest: w.rate, left: w.budget, budget: w.budget,
+	c := extend(&p.claimants)
+	*c = claimant{
+		first: first, end: int32(len(p.edges)), next: first, function: int32(function), queue: -1, mode: w.mode,
+		weight: w.weight, rate: w.rate, little: few * w.rate, rest: w.rate, left: w.budget, budget: w.budget,
 	}
+	return c
 }
 
 // sortLast moves the last edge, of those from first on, before the ones that it precedes.
 func (p *Planner) sortLast(first int) {
 	at := len(p.edges) - 1
+	if at == first || !precedes(&p.edges[at], &p.edges[at-1]) {
+		return
+	}
 	e := p.edges[at]
 	for ; at > first && precedes(&e, &p.edges[at-1]); at-- {
 		p.edges[at] = p.edges[at-1]
@@ -226,7 +302,7 @@ func (p *Planner) asWishedEdges(f *Function, w *wish, first int, before bool) {
 		}
 		e.gain = wishGain
 		e.efficiency = -max(e.use, e.cost/w.budget) // behind all others, what takes least of anything first
-		if before && !(e.entry >= 0 && (p.loads[e.entry].wished > p.loads[e.entry].size || siblings(p.edges[first:], &e))) {
+		if before && !(e.resource >= 0 && (p.asked[e.resource].wished > p.loads[e.resource].size || siblings(p.edges[first:], &e))) {
 			e.efficiency = inf
 		}
 		p.edges = append(p.edges, e)
@@ -237,7 +313,7 @@ func (p *Planner) asWishedEdges(f *Function, w *wish, first int, before bool) {
 // siblings reports whether any of the edges is of another candidate on the same device as e's.
 func siblings(edges []edge, e *edge) bool {
 	for i := range edges {
-		if edges[i].entry == e.entry && edges[i].candidate != e.candidate {
+		if edges[i].resource == e.resource && edges[i].candidate != e.candidate {
 			return true
 		}
 	}
@@ -252,11 +328,11 @@ func (p *Planner) wishFirst(edges []edge, best int32) {
 	for edges[at].candidate != best {
 		at++
 	}
-	if at == 0 || edges[at].entry >= 0 && p.loads[edges[at].entry].wished > 1 {
+	if at == 0 || edges[at].resource >= 0 && p.asked[edges[at].resource].wished > 1 {
 		return
 	}
 	for i := range edges {
-		if i != at && edges[at].entry >= 0 && edges[i].entry == edges[at].entry {
+		if i != at && edges[at].resource >= 0 && edges[i].resource == edges[at].resource {
 			return
 		}
 	}

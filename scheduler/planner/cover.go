@@ -2,22 +2,9 @@ package planner
 
 // placeEntries makes one entry for each claimant at each resource that it could use, grouped by resource.
 func (p *Planner) placeEntries() {
-	for i := range p.loads {
-		r := &p.loads[i]
-		r.end, r.holder, r.load = 0, -1, 0
-	}
-	// Count them (holder: a claimant with two candidates on one device has one entry there), then give each its place.
-	for c := range p.claimants {
-		for i := p.claimants[c].first; i < p.claimants[c].end; i++ {
-			if at := p.edges[i].entry; at >= 0 && p.loads[at].holder != int32(c) {
-				p.loads[at].holder = int32(c)
-				p.loads[at].end++
-			}
-		}
-	}
 	sum := int32(0)
-	for i := range p.loads {
-		r := &p.loads[i]
+	for _, at := range p.places {
+		r := &p.loads[at]
 		r.first, r.place = sum, sum
 		sum += r.end
 		r.end, r.holder = sum, -1
@@ -25,23 +12,23 @@ func (p *Planner) placeEntries() {
 	p.entries = resize(p.entries, int(sum))
 	for c := range p.claimants {
 		cl := &p.claimants[c]
-		for i := cl.first; i < cl.end; i++ {
-			at := p.edges[i].entry
-			if at < 0 {
+		edges := p.edges[cl.first:cl.end]
+		for i := range edges {
+			e := &edges[i]
+			if e.resource < 0 {
 				continue
 			}
-			r := &p.loads[at]
+			r := &p.loads[e.resource]
 			if r.holder != int32(c) {
 				r.holder = int32(c)
-				p.entries[r.place] = entry{claimant: int32(c), resource: at, weight: cl.weight}
+				p.entries[r.place] = entry{claimant: int32(c), resource: e.resource, weight: cl.weight}
 				r.place++
 			}
-			p.edges[i].entry = r.place - 1
+			e.entry = r.place - 1
 		}
 	}
 	p.active = p.active[:0]
 	for c := range p.claimants {
-		p.claimants[c].waiting = true
 		p.active = append(p.active, int32(c))
 	}
 }
@@ -51,32 +38,38 @@ func (p *Planner) placeEntries() {
 // before; what is rejected is claimed at the next candidate. That is the deferred acceptance of Gale and Shapley (1962) with
 // divisible places: when nobody has claims left, nobody is refused at a resource where somebody else has more for his weight.
 func (p *Planner) cover() {
+	p.touched = p.touched[:0]
+	p.active = p.claimAll(p.active[:0], p.active)
 	for round := 0; len(p.active) > 0; round++ {
 		mayTake := round < rounds
-		p.touched = p.touched[:0]
-		for _, c := range p.active {
-			p.claim(&p.claimants[c])
-		}
 		p.cut = p.cut[:0]
 		for _, r := range p.touched {
 			p.level(&p.loads[r], mayTake)
 		}
+		p.touched = p.touched[:0]
 		still := p.active[:0]
-		for _, c := range p.active {
-			if p.accept(&p.claimants[c], mayTake) {
-				still = append(still, c)
-			} else {
-				p.claimants[c].waiting = false
+		for _, at := range p.active {
+			c := &p.claimants[at]
+			if c.waiting = p.accept(c, mayTake) && p.claim(c); c.waiting {
+				still = append(still, at)
 			}
 		}
-		for _, c := range p.cut {
-			if cl := &p.claimants[c]; !cl.waiting {
-				cl.waiting = true
-				still = append(still, c)
-			}
-		}
-		p.active = still
+		p.active = p.claimAll(still, p.cut)
 	}
+}
+
+// claimAll has all in list claim, and adds to active who has something to claim.
+func (p *Planner) claimAll(active, list []int32) []int32 {
+	for _, at := range list {
+		c := &p.claimants[at]
+		if c.waiting {
+			continue
+		}
+		if c.waiting = p.claim(c); c.waiting {
+			active = append(active, at)
+		}
+	}
+	return active
 }
 
 // again makes those active who have queries that nobody answers, after others have made room; it reports whether there are any.
@@ -84,8 +77,8 @@ func (p *Planner) again() bool {
 	p.active = p.active[:0]
 	for c := range p.claimants {
 		cl := &p.claimants[c]
-		if cl.rest > few*cl.rate {
-			cl.next, cl.waiting = cl.first, true
+		if cl.rest > cl.little {
+			cl.next = cl.first
 			p.active = append(p.active, int32(c))
 		}
 	}
@@ -109,34 +102,45 @@ func (c *claimant) take(e *edge, y float64) float64 {
 	return y * e.use
 }
 
-// claim claims time for the unanswered queries at the next candidate that the budget affords. Candidates of which nothing is
-// known take what they are given.
-func (p *Planner) claim(c *claimant) {
-	c.claimed = 0
+// claim claims time for the unanswered queries at the next candidate that the budget affords; it reports whether there is
+// one. Candidates of which nothing is known take what they are given. Where the claimant has as much as anybody may have,
+// it goes on to the next at once: the claim would not move the water level, which only those move who are below it.
+func (p *Planner) claim(c *claimant) bool {
 	if c.afresh {
 		c.next, c.afresh = c.first, false
 	}
-	for ; c.next < c.end && c.rest > few*c.rate; c.next++ {
+	for ; c.next < c.end && c.rest > c.little; c.next++ {
 		e := &p.edges[c.next]
-		y := c.affordable(min(c.rest, e.most-e.x), e.cost)
-		if y <= few*c.rate {
+		y := min(c.rest, e.most-e.x)
+		if e.cost > 0 {
+			y = c.affordable(y, e.cost)
+		}
+		if y <= c.little {
 			continue
 		}
-		if e.entry < 0 {
+		if e.resource < 0 {
 			c.take(e, y)
-			if c.rest -= y; c.rest <= few*c.rate {
-				return // it would take more, should some be taken back elsewhere
+			if c.rest -= y; c.rest <= c.little {
+				break // it would take more, should some be taken back elsewhere
 			}
 			continue
 		}
-		en := &p.entries[e.entry]
+		en, r := &p.entries[e.entry], &p.loads[e.resource]
+		if en.used > r.cut*en.weight-hair {
+			continue
+		}
 		en.claim = y * e.use
-		c.claimed = en.claim
-		p.touch(en.resource, en.claim)
-		return
+		c.claimed, c.asks = en.claim, y
+		p.touch(e.resource, en.claim)
+		return true
 	}
+	return false
 }
 
+// hair is what rounding leaves: parts of a resource are equal if they differ by no more.
+const hair = 1e-13
+
+// touch adds a claim to those of a resource in this round.
 func (p *Planner) touch(at int32, claim float64) {
 	r := &p.loads[at]
 	if !r.touched {
@@ -155,23 +159,20 @@ func (p *Planner) level(r *resource, mayTake bool) {
 		return
 	}
 	entries := p.entries[r.first:r.end]
-	p.flows = p.flows[:0]
-	for i := range entries {
-		en := &entries[i]
-		switch {
-		case mayTake && en.used+en.claim > 0:
-			p.flows = append(p.flows, flow{en.weight, 0, en.used + en.claim})
-		case !mayTake && en.claim > 0:
-			p.flows = append(p.flows, flow{en.weight, en.used, en.claim})
-		}
-	}
 	if !mayTake {
+		p.flows = p.flows[:0]
+		for i := range entries {
+			if en := &entries[i]; en.claim > 0 {
+				p.flows = append(p.flows, flow{en.weight, en.used, en.claim})
+			}
+		}
 		r.level = waterLevel(p.flows, r.size-r.load)
 		return
 	}
-	r.level = waterLevel(p.flows, r.size)
+	r.level = takingLevel(entries, r.size, r.cut)
+	r.cut = r.level
 	for i := range entries {
-		if en := &entries[i]; en.used > r.level*en.weight {
+		if en := &entries[i]; en.used > r.level*en.weight+hair {
 			p.takeBack(r, r.first+int32(i), en.used-r.level*en.weight)
 		}
 	}
@@ -204,24 +205,23 @@ func (p *Planner) takeBack(r *resource, at int32, time float64) {
 
 // accept gives the claimant what the level allows of its claim; it reports whether it has more to claim elsewhere.
 func (p *Planner) accept(c *claimant, mayTake bool) bool {
-	if c.claimed > 0 {
-		e := &p.edges[c.next]
-		en := &p.entries[e.entry]
-		r := &p.loads[en.resource]
-		part := given(r.level, en.weight, en.used, en.claim)
-		if en.claim -= part; mayTake && en.claim > few*c.claimed {
+	e := &p.edges[c.next]
+	en, r := &p.entries[e.entry], &p.loads[e.resource]
+	y := c.asks
+	if part := given(r.level, en.weight, en.used, en.claim); part < en.claim {
+		y = min(part/e.use, c.rest)
+		if mayTake && en.claim-part > few*c.claimed {
 			c.next++
 		}
-		en.claim = 0
-		y := min(part/e.use, c.rest)
-		used := c.take(e, y)
-		c.rest -= y
-		en.used += used
-		r.load += used
 	}
+	en.claim = 0
+	used := c.take(e, y)
+	c.rest -= y
+	en.used += used
+	r.load += used
 	if !mayTake {
 		c.next++ // in every round, so that they end
 		c.afresh = false
 	}
-	return c.rest > few*c.rate && (c.next < c.end || c.afresh)
+	return c.rest > c.little && (c.next < c.end || c.afresh)
 }

@@ -1,7 +1,7 @@
 // Package planner makes the epoch's plan: a pure function from what is known (who asks how often, who answers how fast, what
 // it costs and gains) to which models each function evaluates, which replicas serve whom, how batches are executed and what
 // is refused. It is the epoch scheduler that Clipper's design document proposes ("Change batching to scheduling"). It
-// promises the epoch's driver a plan that never exceeds what there is, within a millisecond for a thousand models, without
+// promises the epoch's driver a plan that never exceeds what there is, within half a millisecond to two for a thousand models, without
 // an allocation; and people, that each number comes with its [Reason]. The data path never calls it: it looks plans up.
 //
 // # What is decided
@@ -86,6 +86,22 @@
 // threefold and a batch's fixed cost is that of four queries, the functions in a hurry get their share of the replicas, in
 // whole ones, and the others may take longer over their batches. Execution: see [BatchesSaveNothing], [LargeInputs],
 // [SideBySide]. Holds: as long as another query is expected, up to the knee, where the fixed cost is half.
+//
+// # What it costs
+//
+// A plan is a few passes over what is there: functions and their candidates (read, wish, admit), models with their
+// sub-queues and replicas (look, planModels). All lists lie one behind the other in memory that is used again. Where
+// something is short, what contends falls into groups that share nothing ([Planner] finds them by union-find), and each is
+// settled before the next one, in the same few lines of the cache. In a group a round of Cover costs a claim for each
+// claimant that still has one and a water level for each resource that is claimed; a level is three or four steps of
+// Newton's method over those that are there, from the last one on, and has no branch that depends on the numbers: one that is
+// not foreseen costs as much as the step. Who has as much of a full resource as its level gives him claims there in vain,
+// and goes on at once: nothing but room that others make could raise the level. So the later Covers, which look whether
+// somebody has made room, cost little.
+//
+// For 1,000 models of 4 replicas and 2,000 functions (BenchmarkPlan) that is 0.46 ms where nearly all wishes fit, 0.8 and
+// 1.3 ms with 50 and 138 overloaded resources, and 2.1 ms where three times as much is asked as there is, on one core of a server of
+// 2023. Nothing is saved for the next plan: rates are decayed means, so that each of them is another one in every epoch.
 //
 // # What it never does, and its limits
 //

@@ -99,10 +99,7 @@ func (p *Planner) splits(m *model, im *Model, out *ModelPlan) bool {
 
 // meanBatch is how many queries the machine holds while it holds any, on the average of the snapshots.
 func (p *Planner) meanBatch(m *model, im *Model) float64 {
-	held := 0.0
-	for i := range im.Queues {
-		held += float64(max(0, im.Queues[i].Queued))
-	}
+	held := m.held
 	for i := range im.Replicas {
 		held += float64(max(0, im.Replicas[i].Outstanding))
 	}
@@ -167,5 +164,24 @@ func (p *Planner) hold(m *model, im *Model) (int64, Reason) {
 // near reports whether two weights are so close that a change is not worth a new plan.
 func near(a, b float64) bool { return math.Abs(a-b) <= 0.02*max(a, b) }
 
-// coarse rounds to steps of an eighth of an octave: weights follow rates, which are never the same twice.
-func coarse(w float64) float64 { return math.Exp2(math.Round(math.Log2(w)*8) / 8) }
+// eighths are the steps of an octave, from 1 to 2, with what is rounded to each: all below a bound, and not to the one before.
+var eighths = func() (steps [9]struct{ is, below float64 }) {
+	for i := range steps {
+		steps[i].is, steps[i].below = math.Exp2(float64(i)/8), math.Exp2((float64(i)+0.5)/8)
+	}
+	return steps
+}()
+
+// coarse rounds a weight to steps of an eighth of an octave: weights follow rates, which are never the same twice. A table
+// does it in a tenth of the time that a logarithm takes.
+func coarse(w float64) float64 {
+	const mantissaBits, one = 52, 1023
+	bits := math.Float64bits(w)
+	octave := math.Float64frombits(bits >> mantissaBits << mantissaBits)
+	mantissa := math.Float64frombits(bits&(1<<mantissaBits-1) | one<<mantissaBits)
+	at := 0
+	for at < len(eighths)-1 && mantissa >= eighths[at].below {
+		at++
+	}
+	return octave * eighths[at].is
+}

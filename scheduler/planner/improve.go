@@ -1,5 +1,7 @@
 package planner
 
+import "math"
+
 // worthwhile is the part of a claimant's queries that a pass must have moved for another pass to be made.
 const worthwhile = 0.01
 
@@ -27,7 +29,7 @@ func (p *Planner) improve() bool {
 	for _, c := range wanting {
 		cl := &p.claimants[c]
 		for i := cl.first; i < cl.end; i++ {
-			if e := &p.edges[i]; e.entry >= 0 {
+			if e := &p.edges[i]; e.resource >= 0 {
 				if en := &p.entries[e.entry]; en.claim > 0 {
 					level := p.loads[en.resource].level
 					if cl.mode == All {
@@ -39,7 +41,7 @@ func (p *Planner) improve() bool {
 		}
 		moved = p.spend(cl) > worthwhile*cl.rate || moved
 		for i := cl.first; i < cl.end; i++ {
-			if e := &p.edges[i]; e.entry >= 0 {
+			if e := &p.edges[i]; e.resource >= 0 {
 				en := &p.entries[e.entry]
 				en.claim, en.share = 0, 0
 			}
@@ -68,50 +70,67 @@ func (p *Planner) levelFor(r *resource, room float64) float64 {
 // want claims, at each resource, what the claimant could use there for better answers; it reports whether it could use any.
 func (p *Planner) want(c *claimant) bool {
 	wants := false
-	for i := c.first; i < c.end; i++ {
-		e := &p.edges[i]
+	edges := p.edges[c.first:c.end]
+	for i := range edges {
+		e := &edges[i]
+		room := 0.0
+		if e.resource >= 0 {
+			r := &p.loads[e.resource]
+			room = r.size - r.load
+			if c.mode == All {
+				room -= r.slack
+			}
+			if room <= few && !c.siblings {
+				continue
+			}
+		}
 		y := 0.0
 		if c.mode == All {
 			y = c.rate - e.x
 		} else {
-			for j := c.first; j < c.end; j++ {
-				if s := &p.edges[j]; s.gain < e.gain {
-					y += s.x
-					// From a slower candidate to a better one on the same device: that takes nothing.
-					wants = wants || e.entry >= 0 && s.entry == e.entry && s.x > 0 && s.use >= e.use && e.x < e.most
-				}
+			for j := range edges {
+				s := &edges[j]
+				y += math.Float64frombits(signs(s.gain-e.gain) & math.Float64bits(s.x)) // of a smaller gain
 			}
+			wants = wants || c.siblings && swaps(edges, e)
 		}
 		if y = min(y, e.most-e.x); y <= few*c.rate {
 			continue
 		}
-		if e.entry < 0 {
+		if e.resource < 0 {
 			wants = true
 			continue
-		}
-		en := &p.entries[e.entry]
-		room := p.loads[en.resource].size - p.loads[en.resource].load
-		if c.mode == All {
-			room -= p.loads[en.resource].slack
 		}
 		if room <= few {
 			continue
 		}
 		wants = true
+		en := &p.entries[e.entry]
 		// Several candidates on one device: one of them is what it will be spent on, or with mode All, each.
 		claim := y * e.use
 		if c.mode.one() {
 			claim = max(0, claim-en.claim)
 		}
 		en.claim += claim
-		p.touch(en.resource, claim)
+		p.touch(e.resource, claim)
 	}
 	return wants
 }
 
+// swaps reports whether queries could go from a slower candidate to e, a better one on the same device: that takes nothing.
+func swaps(edges []edge, e *edge) bool {
+	for i := range edges {
+		s := &edges[i]
+		if s.gain < e.gain && e.resource >= 0 && s.resource == e.resource && s.x > 0 && s.use >= e.use && e.x < e.most {
+			return true
+		}
+	}
+	return false
+}
+
 // room is how much of edge e's resource the claimant may still take; +Inf where nothing is known of it.
 func (p *Planner) room(e *edge) float64 {
-	if e.entry < 0 {
+	if e.resource < 0 {
 		return inf
 	}
 	return p.entries[e.entry].share
@@ -120,11 +139,13 @@ func (p *Planner) room(e *edge) float64 {
 // add gives y queries/s to an edge, from the claimant's share of its resource.
 func (p *Planner) add(c *claimant, e *edge, y float64) {
 	used := c.take(e, y)
-	if e.entry >= 0 {
+	if e.resource >= 0 {
 		en := &p.entries[e.entry]
 		en.used += used
 		en.share -= used
-		p.loads[en.resource].load += used
+		r := &p.loads[en.resource]
+		r.load += used
+		r.cut = inf
 	}
 }
 
@@ -132,10 +153,12 @@ func (p *Planner) add(c *claimant, e *edge, y float64) {
 func (p *Planner) remove(c *claimant, e *edge, y float64) {
 	e.x = max(0, e.x-y)
 	c.left += y * e.cost
-	if e.entry >= 0 {
+	if e.resource >= 0 {
 		en := &p.entries[e.entry]
 		en.used = max(0, en.used-y*e.use)
-		p.loads[en.resource].load -= y * e.use
+		r := &p.loads[en.resource]
+		r.load -= y * e.use
+		r.cut = inf
 	}
 }
 
@@ -166,7 +189,7 @@ func (p *Planner) spendOnMembers(c *claimant) float64 {
 			continue
 		}
 		y := c.affordable(c.rate-e.x, e.cost)
-		if e.entry >= 0 {
+		if e.resource >= 0 {
 			y = min(y, p.room(e)/e.use)
 		}
 		if y > few*c.rate {
@@ -194,11 +217,11 @@ func (p *Planner) upgrade(c *claimant) float64 {
 				continue
 			}
 			use := t.use
-			if s.entry == t.entry {
+			if s.resource == t.resource {
 				use -= s.use
 			}
 			y := min(s.x, t.most-t.x)
-			if use > 0 && t.entry >= 0 {
+			if use > 0 && t.resource >= 0 {
 				y = min(y, p.room(t)/use)
 			}
 			y = c.affordable(y, t.cost-s.cost)
@@ -214,7 +237,7 @@ func (p *Planner) upgrade(c *claimant) float64 {
 	if from == nil {
 		return 0
 	}
-	same := from.entry == to.entry && to.entry >= 0
+	same := from.resource == to.resource && to.resource >= 0
 	p.remove(c, from, amount)
 	if same {
 		p.entries[to.entry].share += amount * from.use

@@ -97,9 +97,8 @@ type Queue struct {
 	// Rate is how many queries arrive here, per second, counted before the machine refuses any.
 	Rate     float64
 	SLONanos int64
-	// Queued is what waits here, and Earliest the first deadline of it.
-	Queued   int
-	Earliest api.Nanos
+	// Queued is what waits here.
+	Queued int
 }
 
 // Replica is one replica of a model version that takes batches.
@@ -111,7 +110,6 @@ type Replica struct {
 	// Samples is how many batches the profile stands on: a batch of n is expected to take InterceptNanos + n × SlopeNanos.
 	Samples                    uint64
 	InterceptNanos, SlopeNanos float64
-	P99Nanos                   int64
 	// Outstanding is how many queries it holds.
 	Outstanding int
 }

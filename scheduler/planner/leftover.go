@@ -15,7 +15,8 @@ func (p *Planner) isBackground(q *Queue) bool {
 func (p *Planner) leftovers() {
 	in := p.in
 	for i := range p.loads {
-		p.loads[i] = resource{size: backgroundPart}
+		p.loads[i] = resource{size: backgroundPart, cut: inf, holder: -1}
+		p.asked[i] = asked{}
 	}
 	for i := range in.Models {
 		m := &p.models[i]
@@ -33,21 +34,22 @@ func (p *Planner) leftovers() {
 	for i := range p.loads {
 		p.loads[i].size = max(0, p.loads[i].size)
 	}
-	p.claimants, p.edges = p.claimants[:0], p.edges[:0]
-	for i := range in.Functions {
-		if f, w := &in.Functions[i], &p.wishes[i]; f.Background && w.rate > 0 {
-			p.claimants = append(p.claimants, p.claimantOf(f, w, int32(i)))
+	p.claimants, p.edges, p.places = p.claimants[:0], p.edges[:0], p.places[:0]
+	for i := range p.wishes {
+		if w := &p.wishes[i]; w.background && w.rate > 0 {
+			p.claimantOf(i, w, false)
+			p.count()
 		}
 	}
 	p.share()
-	for i := range in.Functions {
-		f, w, fp := &in.Functions[i], &p.wishes[i], &p.out.Functions[i]
-		switch {
-		case !f.Background:
+	p.settle()
+	for i := range p.wishes {
+		switch w := &p.wishes[i]; {
+		case !w.background:
 		case w.rate == 0:
-			p.asWished(f, w, fp)
+			p.asWished(i, w)
 		default:
-			p.admitFunction(f, w, fp)
+			p.admitFunction(i, w)
 		}
 	}
 }

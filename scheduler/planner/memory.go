@@ -2,10 +2,10 @@ package planner
 
 import "github.com/xebec-serving/xebec/api"
 
-// functionMemory is what the planner remembers of a function from plan to plan.
+// functionMemory is what the planner remembers of a function whose queries cannot all be answered, from plan to plan.
 type functionMemory struct {
-	// refusing: the last plan refused a part of the queries.
-	refusing bool
+	// refusedIn is the last plan that refused a part of the queries, by number; 0: none did.
+	refusedIn uint64
 }
 
 // modelMemory is what the planner remembers of a model version from plan to plan: enough that no choice goes back and forth

@@ -10,8 +10,7 @@ import (
 func (p *Planner) planModels() {
 	for i := range p.in.Models {
 		m, im, out := &p.models[i], &p.in.Models[i], &p.out.Models[i]
-		out.Known, out.Capacity, out.Demand, out.Planned = m.known, m.capacity, m.wished, m.planned
-		out.Usable = 0
+		*out = ModelPlan{Known: m.known, Capacity: m.capacity, Demand: m.wished, Planned: m.planned}
 		if m.known {
 			out.Usable = 1 / m.use
 		}
@@ -37,35 +36,39 @@ func (p *Planner) planModels() {
 // replicas writes the parts of a plan that speak of single replicas.
 func (p *Planner) replicas(m *model, im *Model, plan *scheduler.Plan, hold int64, d dedication) {
 	plan.Replicas = more(&p.out.replicas, len(im.Replicas))
-	var tight, loose []float64
-	if d.tight > 0 {
-		tight, loose = p.groupShares(im, plan, d, true), p.groupShares(im, plan, d, false)
-	}
-	for i := range im.Replicas {
-		rp := scheduler.ReplicaPlan{ID: im.Replicas[i].ID, Cap: m.deviceCap, HoldNanos: hold, Shares: loose}
-		switch {
-		case i < d.tight:
-			rp.Cap, rp.Shares = d.tightCap, tight
-		case d.tight > 0:
-			rp.ObjectiveNanos = d.looseNanos
+	if d.tight == 0 {
+		for i := range plan.Replicas {
+			plan.Replicas[i] = scheduler.ReplicaPlan{ID: im.Replicas[i].ID, Cap: m.deviceCap, HoldNanos: hold}
 		}
-		plan.Replicas[i] = rp
+		return
+	}
+	shares := p.groupShares(im, plan, &d)
+	for i := range plan.Replicas {
+		rp := &plan.Replicas[i]
+		if i < d.tight {
+			*rp = scheduler.ReplicaPlan{ID: im.Replicas[i].ID, Cap: d.tightCap, HoldNanos: hold, Shares: shares[1]}
+			continue
+		}
+		*rp = scheduler.ReplicaPlan{
+			ID: im.Replicas[i].ID, Cap: m.deviceCap, HoldNanos: hold, Shares: shares[0], ObjectiveNanos: d.looseNanos,
+		}
 	}
 }
 
-// groupShares are the sub-queues' shares at the replicas for tight objectives, or at the others: their weights, where they
-// belong.
-func (p *Planner) groupShares(im *Model, plan *scheduler.Plan, d dedication, tight bool) []float64 {
-	shares := more(&p.out.shares, len(im.Queues))
+// groupShares are the sub-queues' shares at the replicas for the others, and at those for tight objectives: their weights,
+// where they belong.
+func (p *Planner) groupShares(im *Model, plan *scheduler.Plan, d *dedication) (shares [2][]float64) {
+	shares[0], shares[1] = more(&p.out.shares, len(im.Queues)), more(&p.out.shares, len(im.Queues))
 	for q := range im.Queues {
 		iq := &im.Queues[q]
-		if iq.Free || d.isTight(iq) != tight {
+		if iq.Free {
 			continue
 		}
-		shares[q] = weightOf(iq.Weight)
+		weight := weightOf(iq.Weight)
 		if q < len(plan.Functions) && plan.Functions[q].Weight > 0 {
-			shares[q] = plan.Functions[q].Weight
+			weight = plan.Functions[q].Weight
 		}
+		shares[d.group(iq)][q] = weight
 	}
 	return shares
 }
@@ -78,7 +81,14 @@ type dedication struct {
 	looseNanos      int64 // two fifths of the smallest that is not, as an objective is by default; 0: none
 }
 
-func (d dedication) isTight(q *Queue) bool { return q.SLONanos > 0 && q.SLONanos < d.boundNanos }
+// group is 1 for a sub-queue whose objective is tight, 0 for the others.
+func (d *dedication) group(q *Queue) int {
+	group := 0
+	if uint64(q.SLONanos-1) < uint64(d.boundNanos-1) { // from 1 to less than the bound
+		group = 1
+	}
+	return group
+}
 
 // apart is by how much two objectives must differ for replicas of their own: what the tight one allows is then at most a
 // third of what the other does.
@@ -107,22 +117,26 @@ func (p *Planner) dedicate(m *model, im *Model) dedication {
 	if d.boundNanos < math.MaxInt64/apart {
 		d.boundNanos *= apart
 	}
-	tight, loose := 0.0, 0.0
+	if m.loosestNanos < d.boundNanos {
+		return mem.shared() // there is nobody on the other side
+	}
+	looseNanos := int64(math.MaxInt64)
+	var sums [2]float64 // of the others, and of the tight ones
 	for i := range im.Queues {
 		q := &im.Queues[i]
 		rate := number(q.Rate)
 		if q.Free || rate == 0 || p.isBackground(q) {
 			continue
 		}
-		if d.isTight(q) {
-			tight += rate
-			continue
-		}
-		loose += rate
-		if aim := q.SLONanos * 2 / 5; aim > 0 && !im.FixedObjective && (d.looseNanos == 0 || aim < d.looseNanos) {
-			d.looseNanos = aim
+		sums[d.group(q)] += rate
+		if q.SLONanos >= d.boundNanos {
+			looseNanos = min(looseNanos, q.SLONanos)
 		}
 	}
+	if aim := looseNanos * 2 / 5; aim > 0 && !im.FixedObjective { // not above 0 where there is none
+		d.looseNanos = aim
+	}
+	loose, tight := sums[0], sums[1]
 	d.tightCap = min(m.cap, fits(float64(m.tightestNanos)/2, m.intercept, m.slope))
 	if tight < traffic || loose < traffic || d.tightCap < 1 {
 		return mem.shared()

@@ -79,31 +79,27 @@ type Turn struct {
 	Busy float64
 }
 
-// reset makes an empty plan for in, in the memory of the one before.
-func (o *Output) reset(in *Input) {
-	n := 0
-	for i := range in.Functions {
-		n += len(in.Functions[i].Candidates)
-	}
-	o.parts, o.allotted, o.why = resize(o.parts, n), resize(o.allotted, n), resize(o.why, n)
+// reset makes an empty plan for in, with so many candidates, in the memory of the one before. The plans of functions and
+// models are written as a whole later.
+func (o *Output) reset(in *Input, candidates int) {
+	o.parts, o.allotted, o.why = resize(o.parts, candidates), resize(o.allotted, candidates), resize(o.why, candidates)
 	o.limits = o.limits[:0]
 	clear(o.parts)
 	clear(o.allotted)
-	clear(o.why)
 	o.Functions = resize(o.Functions, len(in.Functions))
-	at := 0
-	for i := range o.Functions {
-		end := at + len(in.Functions[i].Candidates)
-		o.Functions[i] = FunctionPlan{Evaluate: o.parts[at:end:end], Allotted: o.allotted[at:end:end], Why: o.why[at:end:end]}
-		at = end
-	}
 	o.Models = resize(o.Models, len(in.Models))
-	clear(o.Models)
 	o.functions, o.replicas, o.shares = o.functions[:0], o.replicas[:0], o.shares[:0]
 	o.Devices = resize(o.Devices, len(in.Devices))
 	for i := range o.Devices {
 		o.Devices[i] = DevicePlan{Turns: o.Devices[i].Turns[:0]}
 	}
+}
+
+// begin makes an empty plan for function i.
+func (o *Output) begin(i int, w *wish) *FunctionPlan {
+	f, at, end := &o.Functions[i], w.first, w.end
+	*f = FunctionPlan{Evaluate: o.parts[at:end:end], Allotted: o.allotted[at:end:end], Why: o.why[at:end:end]}
+	return f
 }
 
 // more adds n zero elements to a list and returns them; what has been returned before stays where it is.

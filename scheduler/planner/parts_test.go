@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
+	"pgregory.net/rapid"
 )
 
 func TestWaterLevel(t *testing.T) {
@@ -184,5 +185,48 @@ func TestWeightsKeepToTheShares(t *testing.T) {
 	// 1,000/s less 100, two parts to one.
 	if a, b := out.Functions[1].Allotted[0], out.Functions[2].Allotted[0]; math.Abs(a-600) > 1e-6 || math.Abs(b-300) > 1e-6 {
 		t.Errorf("%v and %v queries/s are allotted, want 600 and 300", a, b)
+	}
+}
+
+// TestTakingLevel: it is the waterLevel of all that the entries have and claim, from wherever it is sought.
+func TestTakingLevel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var entries []entry
+		var flows []flow
+		sum := 0.0
+		for range rapid.IntRange(1, 12).Draw(t, "entries") {
+			e := entry{
+				weight: rapid.SampledFrom([]float64{0.01, 0.5, 1, 1, 3, 100}).Draw(t, "weight"), used: rapid.Float64Range(0, 1).Draw(t, "used"),
+				claim: rapid.SampledFrom([]float64{0, 1e-9, 1, 1, 1e53}).Draw(t, "scale") * rapid.Float64Range(0, 1).Draw(t, "claim"),
+			}
+			entries, flows = append(entries, e), append(flows, flow{weight: e.weight, wants: e.used + e.claim})
+			sum += e.used + e.claim
+		}
+		room := min(sum, 10) * rapid.Float64Range(0.01, 0.999).Draw(t, "room")
+		want := waterLevel(flows, room)
+		for _, above := range []float64{inf, want, want * (1 + 1e-15), want * 1.01, want * 1e9} {
+			level, given := takingLevel(entries, room, above), 0.0
+			for _, f := range flows {
+				given += min(f.wants, level*f.weight)
+			}
+			if math.Abs(given-room) > 2*hair+1e-12*room {
+				t.Fatalf("from %v the level is %v, want %v; of %v, %v is given", above, level, want, room, given)
+			}
+		}
+	})
+}
+
+// TestCoarse: a weight becomes the nearest of eight steps to an octave.
+func TestCoarse(t *testing.T) {
+	for w := minWeight; w <= maxWeight; w *= 1.0137 {
+		got := math.Log2(coarse(w)) * 8
+		if step := math.Round(got); math.Abs(got-step) > 1e-9 || math.Abs(got-math.Log2(w)*8) > 0.5+1e-9 {
+			t.Errorf("%v becomes %v, %v eighths of an octave", w, coarse(w), got)
+		}
+	}
+	for _, w := range []float64{0.25, 1, 64} {
+		if coarse(w) != w {
+			t.Errorf("%v becomes %v", w, coarse(w))
+		}
 	}
 }

@@ -12,19 +12,29 @@ type Planner struct {
 
 	models  []model
 	devices []device
-	queues  []queue // of all models, one behind the other
+	queues  []queue // of all contended models, one behind the other
+
+	candidates []candidate // of all functions, one behind the other, as in Output.parts
+	ladders    []bool      // by model, see readLadder
+	tenants    []int32     // the models that share a device
+	direct     []direct    // sub-queues, by model
 
 	functionMemories memories[functionMemory]
 	modelMemories    memories[modelMemory]
 
 	since, kept float64 // see keep
 
-	// What contends for full resources, rebuilt for each plan. See contend.go.
+	// What contends for full resources, rebuilt for each plan, and what follows from claimants on, for each group. See
+	// contend.go.
 	wishes    []wish     // by function
 	behind    bool       // there are functions in the background
-	loads     []resource // by resource
+	over      bool       // a resource is wished for beyond its capacity
+	asked     []asked    // by resource
+	loads     []resource // by resource, where any is short
 	parent    []int32    // union-find over resources
-	full      []bool     // by root: a resource of the group is wished for beyond its capacity
+	groups    []group    // by root
+	following []int32    // by function: the next one of its group; -1: none
+	places    []int32    // the resources at which the claimants have entries
 	claimants []claimant
 	edges     []edge
 	entries   []entry
@@ -45,7 +55,8 @@ type model struct {
 	planned   float64
 	admitted  float64
 	resource  int32 // what its evaluations use up: itself, or its device; -1 while nothing is known
-	contended bool  // the resource is full, or connected with one that is
+	scarce    bool  // the resource could be full
+	contended bool  // it is, or is connected with one that is
 	known     bool
 	profiled  bool // its profiles are believed; known: its caps too
 	ladder    bool // a function has it among others and asks one of them
@@ -57,11 +68,12 @@ type model struct {
 	intercept, slope float64 // means over its replicas
 	arriving         float64 // queries/s at its sub-queues
 	tightestNanos    int64   // the smallest objective of a sub-queue with traffic; 0: none
+	loosestNanos     int64   // the largest; of one that has no objective, math.MaxInt64
+	held             float64 // queries that the machine holds
 	devicePart       float64 // of its device's time, in batches of its cap
-	device           int32   // index in Planner.loads of its device; -1: it has none
-	deviceCap        int     // so that neighbours do not wait for too long; 0: no bound
-	cap              int     // of a batch, mean over its replicas
-	queueAt          int32   // its first in Planner.queues
+	cap, deviceCap   int     // of a batch: mean over its replicas; so that neighbours do not wait for too long, 0: no bound
+	device           int32   // index in Planner.asked of its device; -1: it has none
+	queueAt          int32   // its first in Planner.queues; -1: none of it is there
 }
 
 // queue is what the plan has for a sub-queue, in queries/s.
@@ -78,16 +90,12 @@ func New() *Planner { return &Planner{} }
 // The same Inputs in the same order always lead to the same plans.
 func (p *Planner) Plan(in *Input, out *Output) {
 	p.in, p.out = in, out
-	p.behind = false
-	for i := range in.Functions {
-		p.behind = p.behind || in.Functions[i].Background
-	}
-	out.reset(in)
 	p.functionMemories.begin(len(in.Functions))
 	p.modelMemories.begin(len(in.Models))
+	p.read()
 	p.look()
 	p.wish()
-	if p.overloaded() {
+	if p.over {
 		p.contend()
 	}
 	p.admitFunctions()
@@ -135,20 +143,12 @@ func weightOf(w float64) float64 {
 
 func gainOf(g float64) float64 { return min(number(g), 1) }
 
-// modelOf is the model that a candidate names; ok is false where there is none.
-func (p *Planner) modelOf(c *Candidate) (m *model, ok bool) {
-	if c.Model < 0 || int(c.Model) >= len(p.models) {
-		return nil, false
-	}
-	return &p.models[c.Model], true
-}
-
-// queueOf is the index in p.queues of a candidate's sub-queue, or -1.
-func (p *Planner) queueOf(c *Candidate) int32 {
+// queueOf is the plan of the sub-queue of a candidate that is there, nil where it names none.
+func (p *Planner) queueOf(c *Candidate) *queue {
 	if c.Queue < 0 || int(c.Queue) >= len(p.in.Models[c.Model].Queues) {
-		return -1
+		return nil
 	}
-	return p.models[c.Model].queueAt + c.Queue
+	return &p.queues[p.models[c.Model].queueAt+c.Queue]
 }
 
 func nanos(v float64) int64 {

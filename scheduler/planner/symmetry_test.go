@@ -150,3 +150,53 @@ func TestAbsurdNumbers(t *testing.T) {
 		}
 	})
 }
+
+// TestStrangersDoNotMatter: what functions get is the same with and without others that share no model and no device with
+// them. So a plan may be made group by group.
+func TestStrangersDoNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in, strangers := town(t), town(t)
+		out, bothOut := &Output{}, &Output{}
+		// Those in the background share what is left over in passes that are common to all.
+		for i := range in.Functions {
+			in.Functions[i].Background = false
+		}
+		New().Plan(in, out)
+		both := &Input{Now: in.Now, EpochNanos: in.EpochNanos, Devices: append(append([]Device(nil), strangers.Devices...), in.Devices...)}
+		both.Models, both.Functions = append(both.Models, strangers.Models...), append(both.Functions, strangers.Functions...)
+		models, functions := len(strangers.Models), len(strangers.Functions)
+		for i := range both.Functions {
+			both.Functions[i].Background = false
+		}
+		for _, m := range in.Models {
+			m.Key += uint64(models)
+			if m.Device >= 0 {
+				m.Device += int32(len(strangers.Devices))
+			}
+			m.Queues = append([]Queue(nil), m.Queues...)
+			for q := range m.Queues {
+				if m.Queues[q].Function >= 0 {
+					m.Queues[q].Function += int32(functions)
+				}
+			}
+			both.Models = append(both.Models, m)
+		}
+		for _, f := range in.Functions {
+			f.Key += uint64(functions)
+			f.Candidates = append([]Candidate(nil), f.Candidates...)
+			for c := range f.Candidates {
+				f.Candidates[c].Model += int32(models)
+			}
+			both.Functions = append(both.Functions, f)
+		}
+		New().Plan(both, bothOut)
+		for i := range in.Functions {
+			alone, beside := out.Functions[i].Allotted, bothOut.Functions[functions+i].Allotted
+			for c := range alone {
+				if math.Abs(alone[c]-beside[c]) > 1e-6*in.Functions[i].Rate {
+					t.Fatalf("function %d, candidate %d: %v, and beside strangers %v\n%+v", i, c, alone[c], beside[c], in)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package planner
+
+import "math"
+
+// candidate is what is needed again and again of a [Candidate], checked once.
+type candidate struct {
+	gain  float64 // from 0 to 1
+	model int32   // -1: it is not there
+}
+
+// direct is a direct sub-queue.
+type direct struct {
+	model, queue int32
+	following    int32 // the next one of its group; -1: none
+}
+
+// read takes in what functions ask for, and makes an empty plan for them.
+func (p *Planner) read() {
+	in := p.in
+	p.candidates = p.candidates[:0]
+	p.wishes = resize(p.wishes, len(in.Functions))
+	p.ladders = resize(p.ladders, len(in.Models))
+	clear(p.ladders)
+	p.behind = false
+	for i := range in.Functions {
+		f, w := &in.Functions[i], &p.wishes[i]
+		*w = wish{
+			rate: number(f.Rate), budget: number(f.Budget), weight: weightOf(f.Weight), first: int32(len(p.candidates)),
+			best: -1, root: -1, mode: f.Mode, background: f.Background,
+		}
+		if w.budget == 0 {
+			w.budget = inf
+		}
+		for c := range f.Candidates {
+			fc := &f.Candidates[c]
+			to := candidate{gain: gainOf(fc.Gain), model: fc.Model}
+			if fc.Model < 0 || int(fc.Model) >= len(in.Models) {
+				to.model = -1
+			}
+			p.candidates = append(p.candidates, to)
+		}
+		w.end = int32(len(p.candidates))
+		p.behind = p.behind || f.Background
+		if f.Mode != All && !f.Background && len(f.Candidates) > 1 {
+			p.readLadder(f, p.candidates[w.first:w.end])
+		}
+	}
+	p.out.reset(in, len(p.candidates))
+}
+
+// readLadder marks the models that a function may ask one of among others, but for the last, which has nobody to stand in
+// for it.
+func (p *Planner) readLadder(f *Function, candidates []candidate) {
+	last := math.Inf(1)
+	for c := range candidates {
+		if candidates[c].model >= 0 {
+			last = min(last, f.Candidates[c].Gain)
+		}
+	}
+	for c := range candidates {
+		if m := candidates[c].model; m >= 0 && f.Candidates[c].Gain > last {
+			p.ladders[m] = true
+		}
+	}
+}
