@@ -333,6 +333,7 @@ type Gateway struct {
 	open    atomic.Int64           // calls whose callers wait
 	empty   chan struct{}          // told when open reaches 0 while draining
 	stop    chan struct{}
+	wall    wall // for the inference log
 }
 
 // New makes a gateway with an empty table.

@@ -1,21 +1,35 @@
 package gateway
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 )
 
+// wall knows the time of day at a time of [Config.Now], from a look at the clock that is a second old at most, for a
+// look for every query is a part of what logging a small one costs.
+type wall struct {
+	read       atomic.Int64 // when it was looked at, 0: never
+	zeroMicros atomic.Int64 // when Config.Now was 0
+}
+
+// micros is the Unix time of at; now is Config.Now.
+func (w *wall) micros(at, now api.Nanos) int64 {
+	if read := w.read.Load(); read == 0 || int64(now)-read >= int64(time.Second) {
+		w.zeroMicros.Store(time.Now().UnixMicro() - int64(now)/1000)
+		w.read.Store(int64(now))
+	}
+	return w.zeroMicros.Load() + int64(at)/1000
+}
+
 // log hands a sample of the call's queries to the inference log.
 func (c *call) log(took api.Nanos) {
-	fn, at := c.fn, int64(0)
+	fn, at := c.fn, c.g.wall.micros(c.arrived, c.arrived+took)
 	for _, it := range c.items {
 		if !fn.Log.Sampled(it.id) {
 			continue
-		}
-		if at == 0 {
-			at = time.Now().UnixMicro() - int64(took)/1000
 		}
 		r := &c.record
 		*r = inferlog.Record{

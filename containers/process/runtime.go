@@ -89,6 +89,9 @@ func (r *Runtime) Quiet() error {
 	return nil
 }
 
+// Zygotes are the processes of the zygotes that can fork, 8 at most. What they hold is held whether or not anything was forked from them.
+func (r *Runtime) Zygotes() (pids []int) { return r.zygotes.pids() }
+
 // reaper returns the link to a living reaper, started if there is none.
 func (r *Runtime) reaper() (*link, error) {
 	r.mu.Lock()

@@ -253,6 +253,25 @@ func (zs *zygotes) want(k *link, specs []zygoteSpec) {
 	}
 }
 
+// pids are the processes of those that can fork, maxZygotes at most.
+func (zs *zygotes) pids() (pids []int) {
+	zs.mu.Lock()
+	defer zs.mu.Unlock()
+	for _, p := range zs.byKey {
+		if p.zygote == nil {
+			continue
+		}
+		select {
+		case <-p.zygote.ready:
+			if p.zygote.err == nil {
+				pids = append(pids, p.zygote.in.PID())
+			}
+		default: // it is importing, and what it will hold is not known
+		}
+	}
+	return pids
+}
+
 // close ends all zygotes. They are gone when running is done, for which their link may have to be closed.
 func (zs *zygotes) close() {
 	zs.mu.Lock()

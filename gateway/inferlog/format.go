@@ -12,8 +12,8 @@ const (
 	MaxRecordBytes = 1 << 20
 	// maxBlockBytes bounds a frame's raw bytes. A record larger than Config.BlockBytes has a frame of its own.
 	maxBlockBytes = MaxRecordBytes
-	// maxStoredBytes bounds a frame's stored bytes: zstd adds little to what it cannot compress.
-	maxStoredBytes = maxBlockBytes + maxBlockBytes/64 + 1024
+	// maxStoredBytes bounds a frame's stored bytes. What gets larger is stored as it is; format 1 had what zstd made of it.
+	maxStoredBytes = maxBlockBytes + maxBlockBytes/64 + 1024 // maxStored of that
 
 	maxTensors    = 64
 	maxModels     = 64
@@ -22,10 +22,14 @@ const (
 )
 
 const (
-	formatVersion    = 1
+	// formatVersion is the version that is written; older ones are read. In format 1 all frames are of zstd.
+	formatVersion    = 2
 	fileHeaderBytes  = 28
 	frameHeaderBytes = 24
-	frameRecords     = 1 // the only kind of frame
+
+	frameZstd   = 1
+	frameS2     = 2
+	frameStored = 3 // as it is
 
 	entrySchema   = 1
 	entryQuery    = 2
@@ -34,6 +38,9 @@ const (
 	flagDefault = 1
 	flagOutputs = 2
 )
+
+// maxStored is more than what either compression makes of rawBytes.
+func maxStored(rawBytes int) int { return rawBytes + rawBytes/64 + 1024 }
 
 var (
 	fileMagic  = [8]byte{'x', 'e', 'b', 'e', 'c', 'l', 'o', 'g'}
@@ -57,8 +64,8 @@ func checkFileHeader(head []byte) error {
 		return fmt.Errorf("the file has %d bytes: expected a header of %d", len(head), fileHeaderBytes)
 	case [8]byte(head) != fileMagic:
 		return fmt.Errorf("the file does not begin as an inference log does: expected one that `xebec serve --inference-log` wrote")
-	case binary.LittleEndian.Uint32(head[8:]) != formatVersion:
-		return fmt.Errorf("the file has format %d: this program reads format %d; use the version of xebec that wrote it, or a newer one",
+	case binary.LittleEndian.Uint32(head[8:])-1 >= formatVersion:
+		return fmt.Errorf("the file has format %d: this program reads formats 1 to %d; use the version of xebec that wrote it, or a newer one",
 			binary.LittleEndian.Uint32(head[8:]), formatVersion)
 	case crc32.Checksum(head[:fileHeaderBytes-4], castagnoli) != binary.LittleEndian.Uint32(head[fileHeaderBytes-4:]):
 		return fmt.Errorf("the file's header is damaged")
@@ -68,14 +75,15 @@ func checkFileHeader(head []byte) error {
 
 // frameHeader is what stands before a frame's stored bytes.
 type frameHeader struct {
+	kind                  byte
 	rawBytes, storedBytes int
 	crc                   uint32
 }
 
 // putFrameHeader writes the header of stored into dst, which has frameHeaderBytes.
-func putFrameHeader(dst, stored []byte, rawBytes int) {
+func putFrameHeader(dst []byte, kind byte, stored []byte, rawBytes int) {
 	copy(dst, frameMagic[:])
-	copy(dst[4:8], []byte{frameRecords, 0, 0, 0})
+	copy(dst[4:8], []byte{kind, 0, 0, 0})
 	binary.LittleEndian.PutUint32(dst[8:], uint32(rawBytes))
 	binary.LittleEndian.PutUint32(dst[12:], uint32(len(stored)))
 	binary.LittleEndian.PutUint32(dst[16:], crc32.Checksum(stored, castagnoli))
@@ -88,8 +96,8 @@ func parseFrameHeader(head []byte) (h frameHeader, ok bool) {
 		return h, false
 	}
 	raw, stored := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
-	if head[4] != frameRecords || raw > maxBlockBytes || stored > maxStoredBytes {
+	if head[4] < frameZstd || head[4] > frameStored || raw > maxBlockBytes || stored > maxStoredBytes {
 		return h, false
 	}
-	return frameHeader{rawBytes: int(raw), storedBytes: int(stored), crc: binary.LittleEndian.Uint32(head[16:])}, true
+	return frameHeader{kind: head[4], rawBytes: int(raw), storedBytes: int(stored), crc: binary.LittleEndian.Uint32(head[16:])}, true
 }

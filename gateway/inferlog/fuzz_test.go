@@ -40,6 +40,8 @@ func FuzzRead(f *testing.F) {
 	f.Add(text[:at[1]+30])
 	f.Add(flip(text, at[1]+40))
 	f.Add(join(text[:at[0]], text[at[1]:]))
+	raw := appendRecord(appendSchema(nil, 1, &Schema{Function: "digits", Inputs: digitsIn, Outputs: digitsOut}), 1, query(3))
+	f.Add(join(text[:at[0]], frameOf(f, frameS2, raw, len(raw)), frameOf(f, frameStored, raw, len(raw))))
 	var t *testing.T // of the text that is read: one reader for all, for its buffers are large
 	r, err := newReader(func(e *Entry) error {
 		checkEntry(t, e)

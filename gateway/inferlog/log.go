@@ -24,7 +24,7 @@ type Config struct {
 	// a quarter of MaxBytes at most.
 	MaxBytes, FileBytes int64
 	// BlockBytes is how much is compressed and written at a time, 256 KiB when 0 and 1 MiB at most; Blocks how many such parts may be in
-	// memory, the one that is being filled included, 8 when 0.
+	// memory, the one that is being filled included, 32 when 0. A block has memory from when it is first needed.
 	BlockBytes, Blocks int
 	// Flush is how long a record may wait in memory, 1 s when 0.
 	Flush time.Duration
@@ -39,12 +39,16 @@ const (
 	DefaultMaxBytes   = 1 << 30
 	DefaultFileBytes  = 64 << 20
 	DefaultBlockBytes = 256 << 10
-	DefaultBlocks     = 8
+	DefaultBlocks     = 32
 	DefaultFlush      = time.Second
 
 	// MinMaxBytes leaves room for several files of the largest frames.
 	MinMaxBytes = 8 << 20
 )
+
+// wakeBlocks is how many full blocks wake the writer. To wake a goroutine takes a system call, on the query path; the blocks of one visit
+// still fit into a processor's cache.
+const wakeBlocks = 4
 
 // maxFunctions bounds the names that Function remembers; beyond it some are forgotten, and get a new stream when they are asked for again.
 const maxFunctions = 1 << 14
@@ -94,16 +98,18 @@ type Log struct {
 	dir *os.File // held open for its lock
 
 	mu      sync.Mutex
-	current *block // being filled; nil: the next record takes a free one
-	blocks  uint64 // blocks begun
+	current *block   // being filled; nil: the next record takes a free one
+	sealed  []*block // full ones, in the order in which they were begun; both lists have room for all blocks
+	free    []*block // the one that was used last is taken first: its memory is in the cache
+	blocks  uint64   // blocks begun
 	closed  bool
 	streams map[string]*Stream // by function
 	ids     uint64             // streams so far
 
-	free, full chan *block // each has room for all blocks: sending never waits
-	flushes    chan chan struct{}
-	stop       chan struct{}
-	stopped    chan struct{}
+	woken   chan struct{} // capacity 1: sealed blocks wait
+	flushes chan chan struct{}
+	stop    chan struct{}
+	stopped chan struct{}
 
 	records, feedbacks, rawBytes, writtenBytes atomic.Uint64
 	dropped                                    [dropReasons]atomic.Uint64
@@ -113,10 +119,13 @@ type Log struct {
 	w writer
 }
 
-// block is records on their way to the writer.
+// block is records on their way to the writer. Room for a record is reserved under the log's mutex and filled without it.
 type block struct {
-	buf                []byte
+	buf                []byte // up to its length reserved; a frame's header and entries
 	queries, feedbacks int
+	// pending counts the records that are being copied into buf, and one while the block is the current one. Sealed and at 0, the
+	// block is the writer's.
+	pending atomic.Int32
 }
 
 // dropReason is why a record was not logged.
@@ -173,11 +182,11 @@ func open(cfg Config, create func(string) (file, error)) (*Log, error) {
 	}
 	l := &Log{
 		cfg: cfg, dir: dir, streams: map[string]*Stream{},
-		free: make(chan *block, cfg.Blocks), full: make(chan *block, cfg.Blocks),
+		sealed: make([]*block, 0, cfg.Blocks), free: make([]*block, cfg.Blocks), woken: make(chan struct{}, 1),
 		flushes: make(chan chan struct{}), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	for range cfg.Blocks {
-		l.free <- &block{}
+	for i := range l.free {
+		l.free[i] = &block{}
 	}
 	if err := l.w.init(l, create); err != nil {
 		dir.Close()
@@ -320,13 +329,10 @@ func (s *Stream) Add(r *Record) {
 		l.dropped[dropUnfit].Add(1)
 		return
 	}
-	size := r.size()
-	l.mu.Lock()
-	if b := s.room(size); b != nil {
-		b.buf = appendRecord(b.buf, s.id, r)
-		b.queries++
+	if b, room := s.reserve(entryQuery, r.size(s.id)); b != nil {
+		appendRecord(room, s.id, r)
+		l.filled(b)
 	}
-	l.mu.Unlock()
 }
 
 // Feedback logs a feedback on a query that was [Stream.Sampled], as Add does.
@@ -339,58 +345,98 @@ func (s *Stream) Feedback(f *Feedback) {
 		l.dropped[dropUnfit].Add(1)
 		return
 	}
-	size := f.size()
-	l.mu.Lock()
-	if b := s.room(size); b != nil {
-		b.buf = appendFeedback(b.buf, s.id, f)
-		b.feedbacks++
+	if b, room := s.reserve(entryFeedback, f.size(s.id)); b != nil {
+		appendFeedback(room, s.id, f)
+		l.filled(b)
 	}
-	l.mu.Unlock()
 }
 
-// room returns a block with room for size bytes in which the stream's schema stands, or nil, and then the record is counted as dropped.
-// The caller holds the mutex.
-func (s *Stream) room(size int) *block {
+// reserve returns room for an entry of size bytes, empty and with that capacity, in a block in which the stream's schema stands; whoever
+// has filled it calls filled. Without a block the record is counted as dropped.
+func (s *Stream) reserve(kind byte, size int) (b *block, room []byte) {
 	l := s.log
+	if size+s.schemaBytes > MaxRecordBytes {
+		l.dropped[dropTooLarge].Add(1)
+		return nil, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.closed {
 		l.dropped[dropClosed].Add(1)
-		return nil
-	}
-	if size > MaxRecordBytes || size+s.schemaBytes > MaxRecordBytes {
-		l.dropped[dropTooLarge].Add(1)
-		return nil
+		return nil, nil
 	}
 	need := size
 	if s.seen != l.blocks {
 		need += s.schemaBytes
 	}
-	if l.current != nil && len(l.current.buf)+need > l.cfg.BlockBytes {
+	if l.current != nil && len(l.current.buf)-frameHeaderBytes+need > l.cfg.BlockBytes {
 		l.seal()
 	}
 	if l.current == nil {
-		select {
-		case l.current = <-l.free:
-		default:
+		if !l.begin(size + s.schemaBytes) {
 			l.dropped[dropBusy].Add(1)
-			return nil
-		}
-		l.blocks++
-		if l.current.buf == nil {
-			l.current.buf = make([]byte, 0, l.cfg.BlockBytes)
+			return nil, nil
 		}
 	}
-	b := l.current
+	b = l.current
 	if s.seen != l.blocks {
 		b.buf = appendSchema(b.buf, s.id, &s.schema)
 		s.seen = l.blocks
 	}
-	return b
+	at := len(b.buf)
+	b.buf = b.buf[:at+size]
+	b.pending.Add(1)
+	if kind == entryQuery {
+		b.queries++
+	} else {
+		b.feedbacks++
+	}
+	return b, b.buf[at : at : at+size]
 }
 
-// seal hands the current block to the writer. The caller holds the mutex.
+// begin makes a free block with room for need bytes the current one; false: there is none. The caller holds the mutex.
+func (l *Log) begin(need int) bool {
+	last := len(l.free) - 1
+	if last < 0 {
+		return false
+	}
+	b := l.free[last]
+	l.free = l.free[:last]
+	if need = frameHeaderBytes + max(need, l.cfg.BlockBytes); cap(b.buf) < need {
+		b.buf = make([]byte, 0, need)
+	}
+	b.buf = b.buf[:frameHeaderBytes]
+	b.pending.Store(1)
+	l.current = b
+	l.blocks++
+	return true
+}
+
+// seal leaves the current block to the writer, who has it once all that is reserved in it is filled. The caller holds the mutex.
 func (l *Log) seal() {
-	if l.current != nil {
-		l.full <- l.current
-		l.current = nil
+	if l.current == nil {
+		return
+	}
+	l.sealed = append(l.sealed, l.current)
+	l.current.pending.Add(-1)
+	l.current = nil
+	if len(l.sealed) >= min(wakeBlocks, l.cfg.Blocks/2) {
+		l.wake()
+	}
+}
+
+// filled says that an entry stands in the room that was reserved for it. The last one of a sealed block wakes the writer, who may have
+// come too early.
+func (l *Log) filled(b *block) {
+	if b.pending.Add(-1) == 0 {
+		l.wake()
+	}
+}
+
+// wake makes the writer look at the sealed blocks.
+func (l *Log) wake() {
+	select {
+	case l.woken <- struct{}{}:
+	default:
 	}
 }

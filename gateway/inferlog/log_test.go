@@ -2,11 +2,13 @@ package inferlog
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -467,4 +469,58 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustClose(t, again)
+}
+
+// A block that is still being filled is waited for, and what came after it is written after it.
+func TestFlushWaitsForWhatIsBeingFilled(t *testing.T) {
+	cfg := manual(t.TempDir())
+	l := mustOpen(t, cfg)
+	s := l.Function("digits", digitsIn, digitsOut, 1)
+	slow := query(1)
+	b, room := s.reserve(entryQuery, slow.size(s.id))
+	ctx, cancel := context.WithCancel(t.Context())
+	flushed := make(chan error)
+	go func() { flushed <- l.Flush(ctx) }()
+	for sealed := 0; sealed == 0; { // the block that is being filled is the writer's next one
+		l.mu.Lock()
+		sealed = len(l.sealed)
+		l.mu.Unlock()
+		runtime.Gosched()
+	}
+	s.Add(query(2))
+	cancel()
+	if err := <-flushed; !errors.Is(err, context.Canceled) {
+		t.Errorf("Flush: %v", err)
+	}
+	if stats := l.Stats(); stats.Records != 0 || stats.Dropped.Total() != 0 {
+		t.Errorf("before it is filled: %+v", stats)
+	}
+	appendRecord(room, s.id, slow)
+	l.filled(b)
+	mustClose(t, l)
+	all, sum := readAll(t, cfg.Dir)
+	if len(all) != 2 || sum.Frames != 2 || all[0].Record.ID != 1 || all[1].Record.ID != 2 {
+		t.Errorf("%d entries in %d frames, %v", len(all), sum.Frames, sum.Notes)
+	}
+}
+
+// Room is reserved before an entry is encoded: its size is known to the byte.
+func TestSizes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &Schema{Inputs: drawSpecs(t, "in"), Outputs: drawSpecs(t, "out")}
+		stream := rapid.Uint64().Draw(t, "stream")
+		r, f := drawRecord(t, s), drawFeedback(t)
+		r.TookMicros = rapid.Int64().Draw(t, "any")
+		if got, want := r.size(stream), len(appendRecord(nil, stream, r)); got != want {
+			t.Errorf("a query of %d bytes is said to have %d: %+v", want, got, r)
+		}
+		if got, want := f.size(stream), len(appendFeedback(nil, stream, f)); got != want {
+			t.Errorf("a feedback of %d bytes is said to have %d: %+v", want, got, f)
+		}
+	})
+	for _, v := range []uint64{0, 1, 127, 128, 1<<14 - 1, 1 << 14, 1 << 63, math.MaxUint64} {
+		if got, want := uvarintSize(v), len(binary.AppendUvarint(nil, v)); got != want {
+			t.Errorf("%d takes %d bytes: expected %d", v, got, want)
+		}
+	}
 }

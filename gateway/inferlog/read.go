@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -205,21 +206,41 @@ func (r *reader) frame() (more bool, err error) {
 		}
 		return true, r.resync()
 	}
-	if r.raw, err = r.zstd.DecodeAll(stored, r.raw[:0]); err != nil || len(r.raw) != h.rawBytes {
+	raw, err := r.expand(&h, stored)
+	if err != nil || len(raw) != h.rawBytes {
 		r.sum.note("%s: the frame at byte %d cannot be decompressed to its %d bytes", r.name, at, h.rawBytes)
 		return true, r.skip(len(whole))
 	}
 	r.sum.Frames++
-	r.sum.RawBytes += int64(len(r.raw))
-	if err := r.entries(at); err != nil {
+	r.sum.RawBytes += int64(len(raw))
+	if err := r.entries(raw, at); err != nil {
 		return false, err
 	}
 	return true, r.skip(len(whole))
 }
 
+// expand returns the entries of a frame, in stored itself or in the reader's memory.
+func (r *reader) expand(h *frameHeader, stored []byte) (raw []byte, err error) {
+	switch h.kind {
+	case frameStored:
+		return stored, nil
+	case frameS2:
+		if n, err := s2.DecodedLen(stored); err != nil || n != h.rawBytes { // which are bounded
+			return nil, s2.ErrCorrupt
+		}
+		raw, err = s2.Decode(r.raw[:cap(r.raw)], stored)
+	default:
+		raw, err = r.zstd.DecodeAll(stored, r.raw[:0])
+	}
+	if cap(raw) > cap(r.raw) {
+		r.raw = raw
+	}
+	return raw, err
+}
+
 // entries hands out what a frame holds.
-func (r *reader) entries(at int64) error {
-	r.dec.begin(r.raw)
+func (r *reader) entries(raw []byte, at int64) error {
+	r.dec.begin(raw)
 	for {
 		e, err := r.dec.next()
 		if err != nil {

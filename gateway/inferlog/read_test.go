@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/klauspost/compress/s2"
 )
 
 // sampleFile is a file of three frames, of queries 0 to 2, 3 to 5 and 6 to 8, and where the frames begin; its end comes last.
@@ -84,9 +84,13 @@ func TestDamage(t *testing.T) {
 		{"a frame torn in the middle", join(header, first, second[:len(second)/2], third), "012678", "its checksum is wrong"},
 		{"garbage between frames", join(header, first, garbage, second, third), "012345678", "there is no frame"},
 		{"garbage at the end", join(text, garbage), "012345678", "there is no frame"},
-		{"a frame that claims another length", join(header, first, frameOf(t, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
-		{"a frame of something else", join(header, first, frameOf(t, []byte("abc"), 3), third), "012678", "entries are malformed"},
-		{"a bomb", join(header, first, frameOf(t, make([]byte, 8<<20), 1<<20), third), "012678", "cannot be decompressed"},
+		{"a frame that claims another length", join(header, first, frameOf(t, frameZstd, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
+		{"a frame of something else", join(header, first, frameOf(t, frameZstd, []byte("abc"), 3), third), "012678", "entries are malformed"},
+		{"a bomb", join(header, first, frameOf(t, frameZstd, make([]byte, 8<<20), 1<<20), third), "012678", "cannot be decompressed"},
+		{"a bomb of s2", join(header, first, frameOf(t, frameS2, make([]byte, 8<<20), 1<<20), third), "012678", "cannot be decompressed"},
+		{"a frame of s2 that claims another length", join(header, first, frameOf(t, frameS2, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
+		{"a stored frame that claims another length", join(header, first, frameOf(t, frameStored, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
+		{"a kind of frame that is none", join(header, first, frameOf(t, frameStored+1, []byte("abc"), 3), third), "012678", "there is no frame"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ids, sum, err := readBytes(t, c.text)
@@ -109,14 +113,21 @@ func TestDamage(t *testing.T) {
 }
 
 // frameOf is a frame that holds raw, and says that it holds so many bytes.
-func frameOf(t testing.TB, raw []byte, rawBytes int) []byte {
+func frameOf(t testing.TB, kind byte, raw []byte, rawBytes int) []byte {
 	t.Helper()
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		t.Fatal(err)
+	stored := raw
+	switch kind {
+	case frameZstd:
+		encoder, err := newEncoder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored = encoder.EncodeAll(raw, nil)
+	case frameS2:
+		stored = s2.Encode(nil, raw)
 	}
-	frame := encoder.EncodeAll(raw, make([]byte, frameHeaderBytes))
-	putFrameHeader(frame, frame[frameHeaderBytes:], rawBytes)
+	frame := append(make([]byte, frameHeaderBytes), stored...)
+	putFrameHeader(frame, kind, stored, rawBytes)
 	return frame
 }
 
@@ -145,10 +156,42 @@ func TestRandomDamage(t *testing.T) {
 	}
 }
 
+// Files of every format as they were written when it was new: queries 0 to 8 in three frames. In format 2 these are of three kinds.
+func TestReadsCommittedFiles(t *testing.T) {
+	for _, name := range []string{"version1.xlog", "version2.xlog"} {
+		t.Run(name, func(t *testing.T) { readCommitted(t, filepath.Join("testdata", name)) })
+	}
+}
+
+func readCommitted(t *testing.T, path string) {
+	all, sum := readAll(t, path)
+	if sum.Damaged > 0 || sum.Frames != 3 || sum.Queries != 9 || sum.Feedback != 3 {
+		t.Fatalf("%+v", sum)
+	}
+	id := uint64(0)
+	for _, e := range all {
+		if e.Schema.Function != "digits" || e.Schema.Sample != 1 {
+			t.Errorf("schema %+v", e.Schema)
+		}
+		if e.Kind == KindFeedback {
+			if diff := same(&Feedback{ID: id - 1, Kind: FeedbackLabel, Label: []byte("7")}, e.Feedback); diff != "" {
+				t.Error(diff)
+			}
+			continue
+		}
+		if diff := same(query(id), e.Record); diff != "" {
+			t.Error(diff)
+		}
+		id++
+	}
+}
+
 func TestReadRefuses(t *testing.T) {
 	text, _ := sampleFile(t)
 	newer := join(text)
-	newer[8] = 2
+	newer[8] = formatVersion + 1
+	older := join(text)
+	older[8] = 0
 	for _, c := range []struct {
 		name string
 		text []byte
@@ -158,7 +201,8 @@ func TestReadRefuses(t *testing.T) {
 		{"a short one", []byte("hello"), "expected a header"},
 		{"empty", nil, "within its header"},
 		{"only begun", text[:20], "within its header"},
-		{"a newer format", newer, "has format 2: this program reads format 1"},
+		{"a newer format", newer, "has format 3: this program reads formats 1 to 2"},
+		{"no format", older, "has format 0: this program reads formats 1 to 2"},
 		{"a damaged header", flip(text, 17), "header is damaged"},
 	} {
 		if _, _, err := readBytes(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -3,6 +3,7 @@ package inferlog
 import (
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/xebec-serving/xebec/api"
@@ -67,18 +68,19 @@ func (s *Schema) equal(o *Schema) bool {
 	return s.Function == o.Function && s.Sample == o.Sample && slices.EqualFunc(s.Inputs, o.Inputs, same) && slices.EqualFunc(s.Outputs, o.Outputs, same)
 }
 
-// Bounds of the encoded forms, to know before the mutex whether a block has room.
+// fixedEntry, fixedQuery and fixedFeedback are the bytes of an entry, and of a query's and a feedback's part of it, that do not depend on
+// what is in them.
 const (
-	varintBytes = binary.MaxVarintLen64
-	// headBytes are an entry's length, kind and stream, and whatever else has a fixed size.
-	headBytes = 4 + 1 + varintBytes + 8 + 8 + varintBytes + 2 + 8 + 2*varintBytes
+	fixedEntry    = 4 + 1
+	fixedQuery    = fixedEntry + 8 + 8 + 2 + 8
+	fixedFeedback = fixedEntry + 8 + 8 + 1 + 8
 )
 
-// size is at least the encoded size of the record.
-func (r *Record) size() int {
-	n := headBytes + len(r.Context)
+// size is the size of what appendRecord appends, to reserve room for it.
+func (r *Record) size(stream uint64) int {
+	n := fixedQuery + uvarintSize(stream) + uvarintSize(uint64(max(r.TookMicros, 0))) + textSize(len(r.Context)) + uvarintSize(uint64(len(r.Models)))
 	for i := range r.Models {
-		n += len(r.Models[i].Name) + len(r.Models[i].Version) + 2*varintBytes
+		n += textSize(len(r.Models[i].Name)) + textSize(len(r.Models[i].Version))
 	}
 	return n + valuesSize(r.Inputs) + valuesSize(r.Outputs)
 }
@@ -86,12 +88,23 @@ func (r *Record) size() int {
 func valuesSize(values []api.Value) int {
 	n := 0
 	for i := range values {
-		n += len(values[i].Data) + varintBytes*(2+len(values[i].Dims))
+		v := &values[i]
+		n += uvarintSize(uint64(len(v.Dims))) + textSize(len(v.Data))
+		for _, d := range v.Dims {
+			n += uvarintSize(uint64(d))
+		}
 	}
 	return n
 }
 
-func (f *Feedback) size() int { return headBytes + len(f.Label) + len(f.Context) }
+// size is the size of what appendFeedback appends.
+func (f *Feedback) size(stream uint64) int {
+	return fixedFeedback + uvarintSize(stream) + textSize(len(f.Label)) + textSize(len(f.Context))
+}
+
+func uvarintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
+
+func textSize(n int) int { return uvarintSize(uint64(n)) + n }
 
 // appendSchema encodes a stream's schema as an entry.
 func appendSchema(dst []byte, stream uint64, s *Schema) []byte {

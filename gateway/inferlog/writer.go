@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +21,8 @@ type writer struct {
 	log     *Log
 	create  func(path string) (file, error)
 	encoder *zstd.Encoder
-	frame   []byte
+	thrift  thrift
+	frame   []byte // of a compressed block
 
 	file      file // nil: none is open
 	path      string
@@ -33,8 +36,7 @@ type writer struct {
 }
 
 func (w *writer) init(l *Log, create func(string) (file, error)) error {
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-		zstd.WithWindowSize(maxBlockBytes), zstd.WithLowerEncoderMem(true))
+	encoder, err := newEncoder()
 	if err != nil {
 		return fmt.Errorf("the inference log's compression does not start: %w", err)
 	}
@@ -43,6 +45,7 @@ func (w *writer) init(l *Log, create func(string) (file, error)) error {
 		return fmt.Errorf("the inference log's directory cannot be read: %w", err)
 	}
 	w.log, w.create, w.encoder = l, create, encoder
+	w.thrift.begin(l.cfg.Now(), runtime.GOMAXPROCS(0))
 	w.count(files)
 	return nil
 }
@@ -69,63 +72,86 @@ func (l *Log) run() {
 	defer tick.Stop()
 	for {
 		select {
-		case b := <-l.full:
-			l.w.write(b)
+		case <-l.woken:
+			l.writeFilled()
 		case <-tick.C:
 			l.mu.Lock()
 			l.seal()
 			l.mu.Unlock()
+			l.writeFilled()
 		case done := <-l.flushes:
-			l.drain()
+			l.writeSealed()
 			close(done)
 		case <-l.stop:
-			l.drain()
+			l.writeSealed()
 			l.w.end()
 			return
 		}
 	}
 }
 
-// drain writes the blocks that are waiting.
-func (l *Log) drain() {
-	for {
-		select {
-		case b := <-l.full:
-			l.w.write(b)
-		default:
-			return
-		}
+// writeFilled writes the sealed blocks up to the first one that is still being filled, which is followed by a wake-up.
+func (l *Log) writeFilled() {
+	for b := l.take(); b != nil; b = l.take() {
+		l.w.write(b)
 	}
+}
+
+// writeSealed writes the blocks that are sealed now, and waits for those that are still being filled.
+func (l *Log) writeSealed() {
+	l.mu.Lock()
+	n := len(l.sealed)
+	l.mu.Unlock()
+	for n > 0 {
+		b := l.take()
+		if b == nil {
+			<-l.woken
+			continue
+		}
+		l.w.write(b)
+		n--
+	}
+}
+
+// take returns the oldest sealed block; nil: there is none, or it is still being filled.
+func (l *Log) take() *block {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.sealed) == 0 || l.sealed[0].pending.Load() > 0 {
+		return nil
+	}
+	b := l.sealed[0]
+	l.sealed = slices.Delete(l.sealed, 0, 1)
+	return b
 }
 
 // write writes a block as one frame and gives it back; where that cannot be done, its records are dropped.
 func (w *writer) write(b *block) {
 	l := w.log
-	if err := w.append(b); err != nil {
+	if err := w.append(b.buf); err != nil {
 		l.dropped[dropWrite].Add(uint64(b.queries + b.feedbacks))
 	} else {
 		l.records.Add(uint64(b.queries))
 		l.feedbacks.Add(uint64(b.feedbacks))
-		l.rawBytes.Add(uint64(len(b.buf)))
+		l.rawBytes.Add(uint64(len(b.buf) - frameHeaderBytes))
 	}
 	b.buf, b.queries, b.feedbacks = b.buf[:0], 0, 0
-	l.free <- b
+	l.mu.Lock()
+	l.free = append(l.free, b)
+	l.mu.Unlock()
 }
 
 // errAway is why nothing is written while the disk is left alone.
 var errAway = fmt.Errorf("the disk is left alone for %s", retryAfter)
 
-func (w *writer) append(b *block) error {
+// append writes the entries of a block, before which it has room for a header, as one frame.
+func (w *writer) append(text []byte) error {
 	now := w.log.cfg.Now()
 	if w.away.Load() && now.Sub(w.since) < retryAfter && !now.Before(w.since) {
 		return errAway
 	}
-	if cap(w.frame) == 0 {
-		w.frame = make([]byte, frameHeaderBytes, frameHeaderBytes+w.log.cfg.BlockBytes)
-	}
-	w.frame = w.encoder.EncodeAll(b.buf, w.frame[:frameHeaderBytes])
-	putFrameHeader(w.frame, w.frame[frameHeaderBytes:], len(b.buf))
-	n := int64(len(w.frame))
+	frame := w.encode(now, text)
+	n := int64(len(frame))
 	if w.file != nil && w.size+n > w.log.cfg.FileBytes {
 		w.end()
 	}
@@ -134,7 +160,7 @@ func (w *writer) append(b *block) error {
 			return w.fail(now, err)
 		}
 	}
-	wrote, err := w.file.Write(w.frame)
+	wrote, err := w.file.Write(frame)
 	if err != nil {
 		w.abandon(wrote > 0)
 		return w.fail(now, err)

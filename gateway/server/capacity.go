@@ -39,15 +39,17 @@ type capacity struct {
 	order  []*seat               // of seats, by key: who comes first does not depend on a map
 	hinted map[*deployment]bool  // serving versions with hints of what is to come
 	// ending is what each replica takes of versions that have no seat any more, and whose replicas may not be gone yet.
-	ending  map[*deployment]placement.Resources
-	planner *placement.Planner
-	in      placement.Input
-	out     placement.Output
-	placed  []int32
-	snap    scheduler.Snapshot
-	gpus    []gpu
-	meter   node.Meter // of the goroutine that measures, as are its usages
-	usages  []node.Usage
+	ending      map[*deployment]placement.Resources
+	planner     *placement.Planner
+	in          placement.Input
+	out         placement.Output
+	placed      []int32
+	snap        scheduler.Snapshot
+	gpus        []gpu
+	zygoteCount int // as measured, and what they hold together
+	zygoteBytes int64
+	meter       node.Meter // of the goroutine that measures, as are its usages
+	usages      []node.Usage
 }
 
 // seat is what capacity knows of one version. Guarded by capacity.mu.

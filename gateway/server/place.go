@@ -25,6 +25,9 @@ func (c *capacity) placeLocked() {
 			m.Min = max(m.Min, st.want)
 			m.Fixed = st.set == st.want && int(c.placed[i]) == st.want
 		}
+		if st.d.crashing() { // it is tried again where there is room, and has no claim to that of one that can answer
+			m.Min, m.Fixed, m.Waiting, m.Rate, m.LastUsed = 0, false, 0, 0, 0
+		}
 		c.in.Models = append(c.in.Models, m)
 	}
 	c.planner.Plan(&c.in, &c.out)
@@ -37,12 +40,13 @@ func (c *capacity) placeLocked() {
 // spareLocked has versions that are being loaded want no more than they have where the plan would take the room of a version of the same model
 // that serves: the old one goes when the new one has come. It reports whether there are any.
 func (c *capacity) spareLocked() (any bool) {
-	for i, old := range c.order {
-		if old.fixed || int(c.out.Granted[i]) >= min(old.set, old.want) {
-			continue
+	for j, st := range c.order {
+		if !st.fixed || int(c.out.Granted[j]) <= st.set {
+			continue // most: few versions are being loaded at a time
 		}
-		for j, st := range c.order {
-			if m := &c.in.Models[j]; st.fixed && st.d.id.Name == old.d.id.Name && int(c.out.Granted[j]) > st.set {
+		for i, old := range c.order {
+			if !old.fixed && old.d.id.Name == st.d.id.Name && int(c.out.Granted[i]) < min(old.set, old.want) {
+				m := &c.in.Models[j]
 				m.Wanted, any = min(m.Wanted, st.set), true
 			}
 		}
@@ -52,8 +56,7 @@ func (c *capacity) spareLocked() (any bool) {
 
 // carryOutLocked makes it so: first less, and then more as far as what is ending has left room.
 func (c *capacity) carryOutLocked() {
-	var room placement.Resources // what is not taken, also not by those that are ending
-	room.CPUMillis, room.MemoryBytes, room.GPUs = c.budget.CPUMillis, c.budget.MemoryBytes, c.budget.GPUs
+	room := c.nodes[0].Budget // what is not taken, also not by those that are ending
 	for i, st := range c.order {
 		st.granted = int(c.out.Granted[i])
 		if st.granted < st.set {

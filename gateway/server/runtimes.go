@@ -167,6 +167,14 @@ func (s *Server) preloadLocked() {
 	r.processes.Preload(launches)
 }
 
+// zygotes are the processes that hold what models have preloaded.
+func (s *Server) zygotes() []int {
+	if r, ok := s.runtime.(*runtimes); ok {
+		return r.processes.Zygotes()
+	}
+	return nil
+}
+
 // preloadKind names what decides which zygote a version's replicas fork from; empty: none.
 func (s *Server) preloadKind(spec *api.ModelSpec) string {
 	if len(spec.Preload) == 0 {

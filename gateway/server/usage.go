@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,10 +17,61 @@ const measureEvery = 5 * time.Second
 
 // usage is what one replica of a version was seen to take.
 type usage struct {
-	memoryBytes int64 // the most that one of them held; 0: not measured yet
+	memoryBytes int64 // the mean of what its replicas hold, as next counts it; 0: not measured yet
 	cpuMillis   int64 // the mean lately
 	replicas    int   // that it was seen in
 	grown       bool  // one of them had been at work for a while: it may take less than was declared
+	pids        []int // of those that it was seen in
+}
+
+// seen is what one process of a version holds.
+type seen struct {
+	pid         int
+	memoryBytes int64
+	cpuMillis   int64
+	grown       bool // it has been at work for a while
+}
+
+// next is the usage after a look. What is planned with is a mean, so that all replicas together count as what they hold: one that leaks
+// takes no room from the others. One that has only started counts as those that have been at work for a while, for so much it will take. It
+// goes up at once and down slowly, but starts anew where a replica has ended that it stood on.
+func (u usage) next(all []seen) usage {
+	if len(all) == 0 {
+		return u
+	}
+	var out usage
+	var work, others int64 // the mean of those that have been at work, the most of the others
+	n := int64(0)
+	for _, p := range all {
+		out.pids = append(out.pids, p.pid)
+		out.cpuMillis += p.cpuMillis
+		if p.grown {
+			work, n = work+p.memoryBytes, n+1
+		} else {
+			others = max(others, p.memoryBytes)
+		}
+	}
+	out.replicas = len(all)
+	out.cpuMillis /= int64(out.replicas)
+	out.grown = u.grown || n > 0
+	like := others
+	if n > 0 {
+		like = work / n
+	}
+	sum := int64(0)
+	for _, p := range all {
+		if p.grown {
+			sum += p.memoryBytes
+		} else {
+			sum += max(like, p.memoryBytes)
+		}
+	}
+	out.memoryBytes = sum / int64(out.replicas)
+	ended := slices.ContainsFunc(u.pids, func(pid int) bool { return !slices.Contains(out.pids, pid) })
+	if n == 0 || !ended {
+		out.memoryBytes = max(out.memoryBytes, u.memoryBytes-u.memoryBytes/memoryMargin)
+	}
+	return out
 }
 
 // budget is what the node has for replicas.
@@ -71,7 +123,7 @@ func resourcesOf(r *api.ResourceSpec) placement.Resources {
 	return placement.Resources{CPUMillis: int64(r.CPU * 1000), MemoryBytes: r.MemoryBytes, GPUs: int64(r.GPU)}
 }
 
-// memoryMargin is what is planned with beyond the most that was measured: a thirty-second part.
+// memoryMargin is what is planned with beyond what was measured: a thirty-second part.
 const memoryMargin = 32
 
 // takesNow is what is planned with for a replica of the version: memory as measured, once it has been, the rest as declared. Cores are not
@@ -85,47 +137,51 @@ func (c *capacity) takesNow(st *seat) placement.Resources {
 	return t
 }
 
-// measure looks at what replicas take.
+// measure looks at what replicas take, and what zygotes hold, which is not there for replicas.
 func (c *capacity) measure() {
 	c.mu.Lock()
 	var pids []int
 	var of []*seat
-	grown := map[*seat]bool{}
+	var at []seen
 	for _, st := range c.order {
-		theirs, old := st.d.pids()
-		for _, pid := range theirs {
-			pids, of = append(pids, pid), append(of, st)
+		for _, p := range st.d.processes() {
+			pids, of, at = append(pids, p.pid), append(of, st), append(at, p)
 		}
-		grown[st] = old
 	}
 	c.mu.Unlock()
-	if len(pids) == 0 {
+	zygotes := c.s.zygotes()
+	if pids = append(pids, zygotes...); len(pids) == 0 {
+		c.zygotesHold(0, 0)
 		return
 	}
 	c.usages = c.meter.Read(time.Now(), pids, c.usages)
+	held := int64(0)
+	for _, u := range c.usages[len(at):] {
+		held += max(0, u.MemoryBytes)
+	}
+	c.zygotesHold(len(zygotes), held)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sums := map[*seat]usage{}
-	for i := range pids {
-		u := c.usages[i]
-		if u.MemoryBytes <= 0 {
-			continue // it has ended meanwhile
+	all := map[*seat][]seen{}
+	for i := range at {
+		if u := c.usages[i]; u.MemoryBytes > 0 { // else it has ended meanwhile
+			at[i].memoryBytes, at[i].cpuMillis = u.MemoryBytes, u.CPUMillis
+			all[of[i]] = append(all[of[i]], at[i])
 		}
-		sum := sums[of[i]]
-		sum.memoryBytes = max(sum.memoryBytes, u.MemoryBytes)
-		sum.cpuMillis += u.CPUMillis
-		sum.replicas++
-		sums[of[i]] = sum
 	}
-	for st, sum := range sums {
-		if c.seats[st.d] != st {
-			continue
+	for st, theirs := range all {
+		if c.seats[st.d] == st {
+			st.takes = st.takes.next(theirs)
 		}
-		sum.cpuMillis /= int64(sum.replicas)
-		sum.grown = st.takes.grown || grown[st]
-		sum.memoryBytes = max(sum.memoryBytes, st.takes.memoryBytes-st.takes.memoryBytes/memoryMargin) // it goes up at once, and down slowly
-		st.takes = sum
 	}
+}
+
+// zygotesHold notes what zygotes hold: a part of the node that no replica gets.
+func (c *capacity) zygotesHold(n int, memoryBytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.zygoteCount, c.zygoteBytes = n, memoryBytes
+	c.nodes[0].Budget.MemoryBytes = max(0, c.budget.MemoryBytes-memoryBytes)
 }
 
 // A replica that has been ready for so long and has answered so many batches takes what it takes; before, it may still fill its memory.
@@ -134,19 +190,17 @@ const (
 	grownBatches = knownBatches
 )
 
-// pids are the processes of the version's replicas that are ready: what one takes that is still loading says nothing. grown: one of them has
-// been at work for a while.
-func (d *deployment) pids() (pids []int, grown bool) {
+// processes are those of the version's replicas that are ready: what one takes that is still loading says nothing.
+func (d *deployment) processes() (all []seen) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.launches {
 		if l.worker != nil && l.worker.PID() > 0 {
-			pids = append(pids, l.worker.PID())
 			batches, _ := l.worker.Served()
-			grown = grown || batches >= grownBatches && time.Since(l.ready) >= grownAfter
+			all = append(all, seen{pid: l.worker.PID(), grown: batches >= grownBatches && time.Since(l.ready) >= grownAfter})
 		}
 	}
-	return pids, grown
+	return all
 }
 
 // whyShort says in words why a version has fewer replicas than it wants.
@@ -156,19 +210,28 @@ func (c *capacity) whyShort(st *seat) string {
 	case placement.NotShort:
 		return ""
 	case placement.NeverFits:
-		return fmt.Sprintf("one replica takes %s, more than the node has (%s)", resourcesText(takes), resourcesText(c.budget.Resources))
+		return fmt.Sprintf("one replica takes %s, more than the node has (%s)", resourcesText(takes), c.roomText())
 	case placement.Outgrown:
-		return fmt.Sprintf("what runs takes more than the node has (%s), and its replicas (%s each) were the least useful", resourcesText(c.budget.Resources), resourcesText(takes))
+		return fmt.Sprintf("what runs takes more than the node has (%s), and its replicas (%s each) were the least useful", c.roomText(), resourcesText(takes))
 	case placement.Evicted:
-		return fmt.Sprintf("others have a better claim to the room that its replicas took (%s each; the node has %s)", resourcesText(takes), resourcesText(c.budget.Resources))
+		return fmt.Sprintf("others have a better claim to the room that its replicas took (%s each; the node has %s)", resourcesText(takes), c.roomText())
 	default:
 		free := placement.Resources{}
 		if len(c.out.Free) > 0 {
 			free = c.out.Free[0]
 			free.CPUMillis, free.MemoryBytes, free.GPUs = max(0, free.CPUMillis), max(0, free.MemoryBytes), max(0, free.GPUs)
 		}
-		return fmt.Sprintf("there is no room: one replica takes %s, the node has %s, of which %s is free", resourcesText(takes), resourcesText(c.budget.Resources), resourcesText(free))
+		return fmt.Sprintf("there is no room: one replica takes %s, the node has %s, of which %s is free", resourcesText(takes), c.roomText(), resourcesText(free))
 	}
+}
+
+// roomText is what the node has.
+func (c *capacity) roomText() string {
+	text := resourcesText(c.budget.Resources)
+	if c.zygoteBytes > 0 {
+		text += fmt.Sprintf(", of which zygotes hold %d MiB", c.zygoteBytes>>20)
+	}
+	return text
 }
 
 func resourcesText(r placement.Resources) string {
@@ -224,7 +287,8 @@ func (c *capacity) freeGPUs(launch uint64) {
 // fits says why a replica of the spec could not run here even if nothing else did; nil: it could.
 func (c *capacity) fits(m *api.ModelSpec) error {
 	takes, has := resourcesOf(&m.Resources), c.budget.Resources
-	switch _, lacks := placement.Fits(takes, c.nodes); lacks {
+	whole := [...]placement.Node{{Budget: c.budget.Resources}} // zygotes come and go
+	switch _, lacks := placement.Fits(takes, whole[:]); lacks {
 	case placement.GPUs:
 		return api.FieldErrors{{Path: "resources.gpu", Message: fmt.Sprintf("a replica takes %d GPUs, this node has %d", takes.GPUs, has.GPUs)}}
 	case placement.Memory:

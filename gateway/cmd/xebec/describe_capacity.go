@@ -118,4 +118,7 @@ func (p *page) node(n *api.NodeStatus) {
 	}
 	p.field(0, "Node", text)
 	p.field(0, "Awake", fmt.Sprintf("%d model versions", n.Awake))
+	if n.Zygotes > 0 {
+		p.field(0, "Zygotes", fmt.Sprintf("%d, which hold %d MiB", n.Zygotes, n.ZygoteBytes>>20))
+	}
 }
