@@ -18,6 +18,11 @@ const (
 	// refusedPart of what came must have been refused, and minRefused at least: one late query is not a trend.
 	refusedPart = 0.01
 	minRefused  = 3
+	// lateByChance is the part of the queries that is late because they come close together. It is a hundredth of what an objective for 99 of
+	// 100 allows: the rest is for what has causes. chanceExponent is −ln(lateByChance)/2.
+	lateByChance   = 1e-4
+	chanceExponent = 4.605
+
 	// doubtWindows is how many stable windows it takes until a measurement that contradicts the profile has half its weight: an hour. A
 	// profile that is wrong in the same way all day costs some refused queries every half hour, then.
 	doubtWindows = 60
@@ -44,8 +49,9 @@ type trial struct {
 	held             int // queued and in flight when it began
 	ready            int
 	ticks, busy      int
-	emptied          bool // at a tick, no more waited than the replicas' next batches
-	failed           int  // trials in a row in which they had more than they could do
+	from, to         int64 // the first and the last tick at which queries had been refused, in nanos
+	emptied          bool  // at a tick, no more waited than the replicas' next batches
+	failed           int   // trials in a row in which they had more than they could do
 }
 
 // full is how many queries per second a replica serves at most; 0: nobody knows.
@@ -128,11 +134,19 @@ func (c *capacity) observe(in *Sample, cfg *Config, arrived, refused float64, na
 	if in.InFlight >= in.Ready {
 		t.busy++
 	}
+	if refused > 0 {
+		if t.to == 0 {
+			t.from = t.nanos
+		}
+		t.to = t.nanos
+	}
 	t.emptied = t.emptied || c.keepsUp(in)
 	if t.nanos < cfg.WindowNanos/trialParts || t.ticks < 2 {
 		return
 	}
-	turnedAway := c.fits && t.refused >= max(minRefused, refusedPart*t.arrived)
+	// What comes in a bunch is refused within an objective, and nothing is learned of it: for the rest of the time they served what came, and not
+	// what they can.
+	turnedAway := c.fits && t.refused >= max(minRefused, refusedPart*t.arrived) && t.to-t.from >= min(objectiveNanos(in), t.nanos/2)
 	failed := 0
 	if 2*t.busy >= t.ticks && (turnedAway || !t.emptied) {
 		failed = t.failed + 1
@@ -147,4 +161,57 @@ func (c *capacity) observe(in *Sample, cfg *Config, arrived, refused float64, na
 		failed = 0
 	}
 	*t = trial{ready: in.Ready, held: in.Queued + in.InFlight, emptied: c.keepsUp(in), failed: failed}
+}
+
+// chance is what queries that come independently of each other ask of replicas. However many there are, some come close together, and those
+// that are in time with 70 % of many replicas used are late with one: 1.5 % of them, where a batch of 7 takes two fifths of the objective.
+type chance struct {
+	full float64
+	// beside is how many seconds the objective leaves beside a query's own batch, begun how many queries the batch has that a replica has
+	// just begun when it comes; beside 0: there is no objective.
+	beside, begun float64
+}
+
+// chance of replicas as they are. A batch counts for no more than it may take: where one query alone takes longer, replicas that are idle
+// make no difference to it.
+func (c *capacity) chance(sloNanos int64) chance {
+	if !c.fits {
+		return chance{full: c.full()}
+	}
+	slo := seconds(sloNanos)
+	batch := min(c.batchNanos/1e9, batchPart*slo)
+	return chance{full: c.full(), beside: slo - batch, begun: c.full() * batch}
+}
+
+// planned is how many replicas are to be there for a rate: so many that the utilization is as planned, and the part that is late by chance at
+// most lateByChance.
+//
+// In a line with a server of C queries per second more than B wait in exp(−2·B·(C−λ)/λ) of the time if λ come by chance and are served evenly
+// (Kingman, The Heavy Traffic Approximation in the Theory of Queues, 1964). What all can do beside a query's own batch may wait, but for a
+// batch that has begun: B = C·beside − begun, of which C is the root of a quadratic equation.
+//
+// Batches of 7 in 200 ms and an objective of 500 ms: one replica serves 35 queries/s, B = 35 × 0.3 − 7 = 3.5, and 43 % of it may be used; of two
+// B = 14, and it would be 75 %. With batches of 20 in 20 ms and an objective of 100 ms B = 60, and chance is of no account.
+func (c *chance) planned(cfg *Config, rate float64) float64 {
+	if rate <= 0 {
+		return 0
+	}
+	n := cfg.planned(rate / c.full)
+	if c.beside <= 0 {
+		return n
+	}
+	if waits := n*c.full*c.beside - c.begun; waits > 0 && rate*(waits+chanceExponent) <= n*c.full*waits {
+		return n // no more than is used of n, without a division
+	}
+	late, evenly := c.beside*chanceExponent*rate, c.beside*rate-c.begun
+	return (c.beside*rate + c.begun + math.Sqrt(evenly*evenly+4*late)) / (2 * c.beside * c.full)
+}
+
+// used is the part of n replicas that may be used.
+func (c *chance) used(n float64) float64 {
+	waits := n*c.full*c.beside - c.begun
+	if waits <= 0 {
+		return 0
+	}
+	return waits / (waits + chanceExponent)
 }

@@ -37,6 +37,9 @@ func TestTrials(t *testing.T) {
 		{"one pause of three seconds", func(_ *capacity, in *Sample, second int) {
 			in.Refused, in.Queued = uint64(min(second, 3))*400, 0
 		}, 3, 0},
+		{"a bunch every three seconds, of which many are refused: what they served is what came", func(_ *capacity, in *Sample, second int) {
+			in.Refused, in.Queued = uint64(second/3)*400, 0
+		}, 3, 0},
 		{"nine of ten are refused: no more than half of that is believed at once", func(_ *capacity, in *Sample, second int) {
 			in.Refused = uint64(second) * 1800
 		}, 3, 250},
@@ -63,6 +66,48 @@ func TestTrials(t *testing.T) {
 				t.Errorf("%v measured, expected %v", k.measured, c.want)
 			}
 		})
+	}
+}
+
+// TestPlannedByChance: by how much fewer replicas are used, and which are not, because queries come close together by chance.
+func TestPlannedByChance(t *testing.T) {
+	cfg := Config{Utilization: 0.7}
+	for _, c := range []struct {
+		name             string
+		intercept, slope float64
+		cap              int
+		slo              int64
+		n                int
+		want             float64 // the part of n replicas that is planned with
+	}{
+		{"batches of 7 in 200 ms, one replica", 60e6, 20e6, 100, 500e6, 1, 3.5 / (3.5 + 4.605)},
+		{"two", 60e6, 20e6, 100, 500e6, 2, 0.7},
+		{"many", 60e6, 20e6, 100, 500e6, 100, 0.85},
+		{"one query at a time for two fifths of the objective, one replica", 0, 40e6, 1, 100e6, 1, 0.5 / (0.5 + 4.605)},
+		{"four", 0, 40e6, 1, 100e6, 4, 5 / (5 + 4.605)},
+		{"one for three fifths of it: no worse than two fifths", 0, 60e6, 1, 100e6, 4, (4*(60./60) - 40./60) / (4*(60./60) - 40./60 + 4.605)},
+		{"for longer than the objective: no number of replicas helps", 0, 150e6, 1, 100e6, 1, 0.7},
+		{"in a twentieth of it", 0, 5e6, 1, 100e6, 1, 0.7},
+		{"batches of 20 in 20 ms, of 100", 0, 1e6, 20, 100e6, 1, 0.7},
+		{"no objective", 60e6, 20e6, 7, 0, 1, 0.7},
+	} {
+		in := Sample{Known: true, InterceptNanos: c.intercept, SlopeNanos: c.slope, Cap: c.cap, SLONanos: c.slo}
+		var k capacity
+		k.learn(&in, &cfg, 0)
+		s := Scaler{capacity: k, chance: k.chance(c.slo)}
+		got := s.used(&cfg, c.n)
+		if math.Abs(got-c.want) > 0.001 {
+			t.Errorf("%s: %.4f are used, expected %.4f", c.name, got, c.want)
+		}
+		if n := s.chance.planned(&cfg, got*float64(c.n)*k.full()); math.Abs(n-float64(c.n)) > 1e-3 {
+			t.Errorf("%s: %v replicas for what %d are planned with", c.name, n, c.n)
+		}
+		if n := s.chance.planned(&cfg, 0); n != 0 {
+			t.Errorf("%s: %v replicas for nothing", c.name, n)
+		}
+	}
+	if got := -math.Log(lateByChance) / 2; math.Abs(got-chanceExponent) > 0.001 {
+		t.Errorf("an exponent of %v, expected %v", chanceExponent, got)
 	}
 }
 

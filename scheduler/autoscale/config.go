@@ -6,6 +6,9 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
+// spareFrom is how many replicas Utilization is for; more are used more.
+const spareFrom = 4
+
 // sane returns a configuration that the arithmetic can rely on, whatever it was given.
 func (c Config) sane() Config {
 	c.Min = max(0, c.Min)
@@ -32,7 +35,8 @@ func (c Config) sane() Config {
 //
 // At 0.7, work for 2.8 has four replicas, 1.2 of them spare; work for 7 has 8.9, which is 79 %; work for 16.5 and more has 85 % used.
 func (c *Config) planned(full float64) float64 {
-	return max(min(full/c.Utilization, full+c.spare()*math.Sqrt(full)), full/c.most())
+	by := full / c.Utilization
+	return max(min(by, full+(1-c.Utilization)*math.Sqrt(spareFrom*by)), full/c.most()) // spare × √full
 }
 
 // used is the part of n replicas that is planned with: [Config.planned] the other way round. Where there is none it is that of one.
@@ -44,8 +48,7 @@ func (c *Config) used(n int) float64 {
 
 // spare is how many replicas are spare for work that takes one; for four times as much it is twice as many.
 func (c *Config) spare() float64 {
-	const replicas = 4
-	return replicas * (1 - c.Utilization) / math.Sqrt(replicas*c.Utilization)
+	return spareFrom * (1 - c.Utilization) / math.Sqrt(spareFrom*c.Utilization)
 }
 
 // most is the part that is used of a great many.

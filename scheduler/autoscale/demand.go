@@ -12,6 +12,9 @@ const (
 	maxLookBuckets = windowBuckets / 4
 	// maxTrend is how many times what comes now may be planned for because of a trend.
 	maxTrend = 2.0
+	// maxStepRatio is how many times as large as the smallest step of a trend its largest may be: those of a line differ by chance, those of a
+	// load that has jumped are most of the jump, and chance.
+	maxStepRatio = 4.0
 	// minSlotNanos: a queue that is not empty for so long stands; one that is seen twice within less is one burst.
 	minSlotNanos = int64(100e6)
 	// crowdedGrowth is how many times as many are asked for while nobody knows what one can do.
@@ -53,9 +56,10 @@ func surely(count float64) float64 { return max(0, count-certain*math.Sqrt(count
 // trend is the rate when a replica that is started now is ready, if the rate rises; else 0.
 //
 // It looks back twice as far as it looks ahead, in quarters. A rate that rises is higher in each of them than in the one before. What is
-// more than chance (a standard deviation) of the smallest of the three steps goes on: where one quarter has a step in it, at least one of
-// the others is level, so that a step is no trend. 1,000, 1,200, 1,400 and 1,600 queries/s in quarters of 3 s, of which the last step is 505
-// queries for certain, become 1,600 + 505/3/3 × (1.5 + 5 + 1) = 2,021 when a start takes 5 s and a tick 1 s.
+// more than chance (a standard deviation) of the smallest of the three steps goes on. Where a load jumps within a quarter, two of the steps are
+// parts of the jump, and the third is chance: so they must be alike, for a jump is no trend. 1,000, 1,200, 1,400 and 1,600 queries/s in
+// quarters of 3 s, of which the last step is 505 queries for certain, become 1,600 + 505/3/3 × (1.5 + 5 + 1) = 2,021 when a start takes 5 s and
+// a tick 1 s.
 func (s *Scaler) trend(startNanos int64) float64 {
 	w := &s.window
 	ahead := clamp(startNanos, 0, 4*maxLookBuckets*w.lengthNanos)
@@ -64,11 +68,13 @@ func (s *Scaler) trend(startNanos int64) float64 {
 	if !ok {
 		return 0
 	}
-	step := math.Inf(1)
+	step, least, most := math.Inf(1), math.Inf(1), 0.0
 	for i := 1; i < len(q); i++ {
-		step = min(step, q[i]-q[i-1]-math.Sqrt(q[i]+q[i-1]))
+		rise := q[i] - q[i-1]
+		step = min(step, rise-math.Sqrt(q[i]+q[i-1]))
+		least, most = min(least, rise), max(most, rise)
 	}
-	if step <= 0 {
+	if step <= 0 || most > maxStepRatio*least {
 		return 0
 	}
 	quarter := seconds(int64(buckets) * w.lengthNanos)
@@ -111,7 +117,8 @@ func (b *backlog) standing() int {
 // it and the 80 ms after it by 4,000/(1,000 × 1.08) = 3.70. Six replicas.
 func (s *Scaler) demand(in *Sample, cfg *Config) (urgent, all need) {
 	full := s.capacity.full()
-	planned := func(rate float64) float64 { return cfg.planned(rate / full) }
+	s.chance = s.capacity.chance(in.SLONanos)
+	planned := func(rate float64) float64 { return s.chance.planned(cfg, rate) }
 	mean, rush, ahead := s.rates(in)
 	urgent.raise(planned(rush), rush, Rush)
 
@@ -122,20 +129,21 @@ func (s *Scaler) demand(in *Sample, cfg *Config) (urgent, all need) {
 	burst := s.window.burst() / within
 	urgent.raise(burst/full, burst, Burst)
 
-	// What waits is worked off within the objective, or while a replica starts if that takes longer: beside what comes, with all that there is.
+	// What waits is worked off within the objective, a bucket, or while a replica starts, whichever takes longest: beside what comes, with all that
+	// there is. Beside what comes now: the mean still counts a load that has gone.
+	count, nanos := s.window.last(rushBuckets)
+	lately := count / seconds(max(nanos, s.window.lengthNanos))
 	standing := s.backlog.standing()
 	if in.Ready == 0 {
 		standing = in.Queued
 	}
 	if standing > 0 {
-		rate := max(mean, rush) + float64(standing)/seconds(max(objectiveNanos(in), in.StartNanos, minSlotNanos))
+		rate := max(min(mean, lately), rush) + float64(standing)/seconds(max(objectiveNanos(in), in.StartNanos, s.window.lengthNanos))
 		urgent.raise(rate/full, rate, Backlog)
 	}
 
 	// The mean of the stable window is not thrown about by chance, but for as long as that it goes on when nobody comes any more. So it counts
 	// for no more than was needed within the delay at some time, by the mean of a panic window or by anything else.
-	count, nanos := s.window.last(rushBuckets)
-	lately := count / seconds(max(nanos, s.window.lengthNanos))
 	s.delayed.put(max(planned(max(lately, ahead, expected(in))), urgent.replicas))
 	all.raise(min(planned(mean), s.delayed.value()), mean, Rate)
 	if urgent.replicas > all.replicas {

@@ -22,6 +22,12 @@
 // one stands in for the other: what is spare grows with the square root of what comes (config.go), and is at least half of the rest, as
 // load may grow. 5,000 queries/s are the work of 5.7 replicas that are always busy, and need 7.4: eight, of which 71 % are used.
 //
+// Few replicas that serve few queries each need more to spare. What may wait is what they do in the time that the objective leaves beside a query's
+// own batch, less a batch that has begun. If that is little, queries that come close together by chance are late: in the simulator 1.5 % of them
+// where one replica is used by 70 % and makes batches of 7 in two fifths of the objective, and of those that four replicas get next to none. So
+// no more is planned with than lets one in 10,000 be late by chance, by Kingman's approximation of a busy line (capacity.go): 43 % of that single
+// replica. It is rough where hardly one query may wait. With 5 ms + 1 ms × n, as above, it would be 79 % of one: there 70 % it is.
+//
 // What arrives is looked at in six ways, and the largest need counts (demand.go, with the numbers of an example):
 //
 //   - Rate: the mean of the stable window, but no more than was needed at some time within the delay. So when less comes, less is asked for as
@@ -32,14 +38,17 @@
 //     but with all that replicas can do, not with what is planned with. An arrival curve against a service curve (Cruz, A Calculus for
 //     Network Delay, 1991), as InferLine's tuner has it for windows of many lengths (Crankshaw et al., SoCC 2020, section 5).
 //   - Trend: the rate that there will be when a replica that is ordered now is ready, if in each of four quarters more came than in the one
-//     before. INFaaS, too, counts the time of loading in (Romero et al., ATC 2021).
-//   - Backlog: what stands in the queue is to be worked off within the objective, or within a start if that takes longer.
+//     before, and about as much more: a load that jumps in the middle of a quarter makes two steps, and chance a third. INFaaS, too, counts the
+//     time of loading in (Romero et al., ATC 2021).
+//   - Backlog: what stands in the queue is to be worked off within the objective, a sixtieth of the stable window, or a start, whichever takes
+//     longest; beside what comes now, and not beside the mean of a load that has gone.
 //   - Expected: what an operator's hint says is to come.
 //
 // A profile can be wrong. When there have been enough replicas by it for two trials of a twentieth of the stable window, and they were busy, and
 // queries were refused, or more waited all the time than their next batches take, then what they served is what they can: it is planned with from
 // then on, if it is less, until the profile itself says so, and doubles each 60 stable windows to be tried again. Of queries that no replica
-// could answer in time, however idle, nothing is learned.
+// could answer in time, however idle, nothing is learned; nor of a bunch, which is refused within an objective, for in the rest of the trial
+// replicas served what came, and that is not what they can.
 //
 // While there is no profile (a model's first replica needs 16 batches to show one) there are as many replicas as there were, half as many again
 // each time that those which are ready are all busy and more wait than they hold, or queries were refused; and fewer, if fewer hold a query in
@@ -51,8 +60,10 @@
 //     ready. What starts already counts, for a decision is a total.
 //   - Fewer are asked for when less has been needed for the whole delay (at least a panic window), by a band: two standard deviations of the
 //     number of queries in the stable window, 5 % to 30 %. In a panic window no less than 1/Down stays of the most that was asked for.
-//   - A panic begins when what rushes in needs twice what is ready, and ends when that has not been so for a stable window. It takes nothing
-//     away. When it ends, what is needed is what the rules above say, for they look at arrivals, which replicas cannot thin out.
+//   - A panic begins when what rushes in needs twice what was ready before it, and ends when twice what is ready has not been needed for a stable
+//     window. (Knative begins it by what is ready, too. But replicas that start in 0.1 s follow a rush step by step, and are never half of what
+//     is needed.) It takes nothing away. When it ends, what is needed is what the rules above say, for they look at arrivals, which replicas
+//     cannot thin out.
 //   - A scaler that has just begun takes nothing away that it found until it has looked for a stable window.
 //   - With nothing asked for, a query (or a hint) asks for what is needed at once, one replica at least. With Min 0, the last replica goes
 //     when nothing waits or is in flight and no query has come for Idle; the start of the scaler counts as one.

@@ -169,7 +169,10 @@ func TestConstantRate(t *testing.T) {
 		}
 		w.run(5 * time.Minute)
 		cfg := w.sample.Config.sane()
-		needed := cfg.planned(rate / w.each)
+		needed := w.scaler.(*Scaler).chance.planned(&cfg, rate)
+		if by := cfg.planned(rate / w.each); needed < by*0.999 {
+			t.Fatalf("%v are needed for a rate that needs %v by its mean alone", needed, by)
+		}
 		least := max(1, w.sample.Config.Min, replicas(needed*0.999/(1+overdraft)))
 		most := max(least, replicas(needed*1.001*(1+w.scaler.(*Scaler).band())+0.02))
 		if settled < least || settled > most {

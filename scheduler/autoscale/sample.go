@@ -12,7 +12,8 @@ type Config struct {
 	// WindowNanos is the stable window; the panic window is a tenth of it. DelayNanos is how long less must have been needed before a
 	// replica goes; less than a panic window counts as one.
 	WindowNanos, DelayNanos int64
-	// Utilization is the part of a replica's capacity that is planned with where there are up to four; more are planned with a larger part.
+	// Utilization is the part of a replica's capacity that is planned with where there are up to four; more are planned with a larger part, and
+	// few that serve few queries within the objective with a smaller one.
 	Utilization float64
 	// Up and Down limit how fast. At any time no more replicas are asked for than Up times those that are ready (one, if none is), rounded
 	// up. Of the replicas that were asked for, 1/Down, rounded down, but at least one, are asked for until a panic window later. Neither
@@ -55,8 +56,8 @@ type Decision struct {
 	// Rate is the arrival rate that was planned for, in queries per second, Capacity what one of so many replicas serves within the
 	// objective at the utilization that is planned with; 0: not known.
 	Rate, Capacity float64
-	// Panic: of what came in the last stable window there was, at some time, twice as much as the ready replicas are planned to serve. While
-	// it lasts no replica goes.
+	// Panic: of what came in the last stable window there was, at some time, twice as much as the replicas that were ready are planned to
+	// serve. While it lasts no replica goes.
 	Panic bool
 }
 

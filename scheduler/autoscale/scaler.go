@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// panicThreshold times what the ready replicas are planned to serve is a rush that begins a panic. It is Knative's.
+	// panicThreshold times what the replicas that were ready are planned to serve is a rush that begins a panic. It is Knative's.
 	panicThreshold = 2.0
 	// minBand and maxBand bound by how much less must be needed before a replica goes: see [Scaler.band].
 	minBand, maxBand = 0.05, 0.3
@@ -35,6 +35,7 @@ type Scaler struct {
 	window           window
 	backlog          backlog
 	capacity         capacity
+	chance           chance  // by the capacity of the last tick
 	held             float64 // queries that wait or are in flight, the mean of about a stable window
 	ready            int
 	needed           float64 // at the last tick
@@ -44,6 +45,10 @@ type Scaler struct {
 	asked     maximum // of what was asked for, within a panic window
 	panicking bool
 	overAt    int64 // the age at which a panic was last called for
+	// calm is how many were ready before those that were ordered in one go, calmNanos how long it is since wanted was raised. Orders are one
+	// when each is within a third of the panic window, in which a step shows, of the one before.
+	calm, wanted int
+	calmNanos    int64
 }
 
 // New makes a scaler that has seen nothing.
@@ -106,6 +111,7 @@ func (s *Scaler) observe(in *Sample, cfg *Config, current int) (came bool) {
 		s.begun = true
 		s.now, s.arrived, s.refused = in.Now, in.Arrived, in.Refused
 		s.initial, s.ready = current, in.Ready
+		s.wanted, s.calm = current, in.Ready
 		s.backlog.clear(in.Queued)
 		s.capacity.learn(in, cfg, 0)
 		return in.LastArrival != 0 && since(in.Now, in.LastArrival) < cfg.IdleNanos
@@ -161,10 +167,19 @@ func grown(now, before uint64) float64 {
 	return min(float64(now-before), maxRate)
 }
 
-// alarm begins a panic when what came in the panic window needs twice the replicas that are ready, and ends it when nothing has for a whole
-// stable window.
+// alarm begins a panic when what came in the panic window needs twice the replicas that were ready before more were ordered for it: replicas that
+// start in no time follow a rush step by step, and are never half of what is needed. It ends when nothing has needed twice what is ready for a
+// whole stable window.
 func (s *Scaler) alarm(in *Sample, cfg *Config, urgent float64) {
-	if urgent >= panicThreshold*float64(max(1, in.Ready)) {
+	s.calmNanos += s.tickNanos
+	if in.Wanted > s.wanted {
+		s.calmNanos = 0
+	}
+	s.wanted = in.Wanted
+	if s.calm = min(s.calm, in.Ready); s.panicking || s.calmNanos >= cfg.panicNanos()/3 {
+		s.calm = in.Ready
+	}
+	if urgent >= panicThreshold*float64(max(1, s.calm)) {
 		s.panicking = true
 		s.overAt = s.ageNanos
 	} else if s.ageNanos-s.overAt >= cfg.WindowNanos {
@@ -244,6 +259,14 @@ func (s *Scaler) idle(in *Sample, cfg *Config, came bool) bool {
 	return quiet >= cfg.IdleNanos
 }
 
+// used is the part of n replicas that is planned with; where there is none it is that of one.
+func (s *Scaler) used(cfg *Config, n int) float64 {
+	if s.chance.beside <= 0 {
+		return cfg.used(n)
+	}
+	return min(cfg.used(n), s.chance.used(float64(max(n, 1))))
+}
+
 // decision is n within the bounds.
 func (s *Scaler) decision(cfg *Config, n int, all need, why Reason) Decision {
 	bounded := clamp(n, cfg.Min, cfg.Max)
@@ -254,6 +277,6 @@ func (s *Scaler) decision(cfg *Config, n int, all need, why Reason) Decision {
 	}
 	return Decision{
 		Replicas: bounded, Reason: why, Panic: s.panicking,
-		Rate: all.rate, Capacity: s.capacity.full() * cfg.used(bounded),
+		Rate: all.rate, Capacity: s.capacity.full() * s.used(cfg, bounded),
 	}
 }

@@ -86,6 +86,16 @@ func TestExamples(t *testing.T) {
 		t.Errorf("a trend to %v, expected 2,021", got)
 	}
 
+	// A jump from 1,000 to 2,000 in the middle of the second quarter is two steps, and chance a third one, of more than a deviation.
+	s.window = window{}
+	s.window.span(60e9)
+	for _, rate := range []float64{1000, 1500, 2000, 2050} {
+		s.window.add(3*rate, 3e9)
+	}
+	if got := s.trend(5e9); got != 0 {
+		t.Errorf("after a jump a trend to %v, expected none", got)
+	}
+
 	// Zero to 3,000 in a minute is 6,750 in another by the line, but twice as many are the most that are believed in.
 	s.window = window{}
 	s.window.span(60e9)
@@ -112,6 +122,17 @@ func TestExamples(t *testing.T) {
 	within := (1e9 + 80e6) / 1e9
 	if got := s.window.burst() / within / s.capacity.full(); math.Abs(got-3.70) > 0.005 {
 		t.Errorf("%v for the burst, expected 3.70", got)
+	}
+
+	// Two that wait are worked off beside the 500 a second that come now, not beside the mean of a load that has gone.
+	s.window = window{}
+	s.window.span(60e9)
+	s.window.add(54*4000, 54e9)
+	s.window.add(6*500, 6e9)
+	s.delayed, s.backlog = maximum{}, backlog{least: 2, before: 2, whole: true}
+	s.delayed.span(30e9)
+	if urgent, all := s.demand(in, &cfg); urgent.rate > 510 || all.replicas > 1 {
+		t.Errorf("%+v, %+v: expected the need of about 500 queries/s", urgent, all)
 	}
 
 	// 600 queries in a minute leave a band of 8 %.

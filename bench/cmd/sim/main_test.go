@@ -122,6 +122,21 @@ func TestWhatAReplicaServes(t *testing.T) {
 	}
 }
 
+// TestFewMissByChance: at a steady rate hardly a query misses its objective, also where it is so low that one replica or two are enough for it.
+// With 70 % of a single one used, more than one in a hundred does.
+func TestFewMissByChance(t *testing.T) {
+	for _, needs := range []float64{0.3, 0.45, 0.55, 0.65, 1, 1.3} {
+		tr := trace{duration: 20 * minute, initial: 2, startNanos: slowStart, traffic: func(c float64) []sim.Traffic { return []sim.Traffic{steady(needs * c)} }}
+		r, err := tr.forecast(&contenders[0], 1).Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if part := ratio(r.Missed, r.Offered); part > 0.001 || r.ReplicaSeconds > 2.1*20*60 {
+			t.Errorf("what %v replicas serve: %.5f missed, in %.0f replica seconds", needs, part, r.ReplicaSeconds)
+		}
+	}
+}
+
 func TestBadArguments(t *testing.T) {
 	for _, args := range [][]string{
 		{"-scale", "-o", "yaml"}, {"-scale", "-out", t.TempDir()}, {"-scale", "-only", "nothing"}, {"-only", "("}, {"-o", "yaml"}, {"-compare", "-out", t.TempDir()}, {"-trace", "nowhere"}, {"-trace", "main.go"},
