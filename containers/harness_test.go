@@ -66,8 +66,9 @@ type fakeInstance struct {
 	exit   Exit
 
 	mu      sync.Mutex
-	polite  bool // ends when asked
-	undying bool // does not end when killed
+	polite  bool  // ends when asked
+	undying bool  // does not end when killed
+	why     error // what a kill answers that cannot be sent
 	signals []bool
 }
 
@@ -84,6 +85,8 @@ func (in *fakeInstance) Signal(term bool) error {
 		in.end(Exit{})
 	case !term && !in.undying:
 		in.end(Exit{Code: -1, Signal: 9})
+	case !term:
+		return in.why
 	}
 	return nil
 }

@@ -296,11 +296,22 @@ func (s *Set) Close(ctx context.Context) error {
 	return nil
 }
 
+// stuck says of every replica that is left why that is so, as far as it is known.
 func (s *Set) stuck() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var errs []error
-	for _, st := range s.Status() {
-		errs = append(errs, fmt.Errorf("replica %d of %s (pid %d) has not ended %v after SIGKILL: it hangs in the kernel; look at its device or file system",
-			st.Replica, s.cfg.Model, st.PID, killWait))
+	for _, sl := range s.slots {
+		who := fmt.Sprintf("replica %d of %s", sl.replica, s.cfg.Model)
+		switch {
+		case sl.life != nil && sl.life.deathless != nil:
+			errs = append(errs, fmt.Errorf("%s (pid %d) has not ended %v after it was to be killed: %w", who, sl.pid, killWait, sl.life.deathless))
+		case sl.state == Starting:
+			errs = append(errs, fmt.Errorf("%s was being started, and that has not been given up %v after it was to be: what it waits for is in its log", who, killWait))
+		default:
+			errs = append(errs, fmt.Errorf("%s (pid %d) has not ended %v after SIGKILL: it hangs in the kernel; look at its device or file system",
+				who, sl.pid, killWait))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -329,17 +329,50 @@ func TestCloseTakesNoLongerThanItsContext(t *testing.T) {
 }
 
 func TestCloseNamesWhatWillNotDie(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		why  error
+		says string
+		not  string
+	}{
+		{"hangs in the kernel", nil, "after SIGKILL: it hangs in the kernel", "was to be killed"},
+		{"its runtime could not", errors.New("the engine does not answer"), "after it was to be killed: the engine does not answer", "kernel"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t, nil)
+				h.count(1)
+				in := h.runtime.last()
+				in.behave(false, true)
+				in.why = c.why
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				err := h.set.Close(ctx)
+				if err == nil || !strings.Contains(err.Error(), "replica 1 of digits@1 (pid 1000)") || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), c.not) {
+					t.Errorf("error %v: expected it to name the replica, and %q", err, c.says)
+				}
+				in.end(Exit{Code: -1, Signal: 9}) // it is let go
+				h.close()
+			})
+		})
+	}
+}
+
+// A launch that is not given up when nobody wants it is not said to be a process that does not die.
+func TestCloseNamesWhatIsStillStarting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, nil)
+		release := make(chan struct{})
+		h.runtime.onStart = func(Launch) { <-release }
 		h.count(1)
-		in := h.runtime.last()
-		in.behave(false, true)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := h.set.Close(ctx); err == nil || !strings.Contains(err.Error(), "replica 1 of digits@1 (pid 1000)") {
-			t.Errorf("error %v: expected it to name the replica", err)
+		if err := h.set.Close(ctx); err == nil || !strings.Contains(err.Error(), "replica 1 of digits@1 was being started") || strings.Contains(err.Error(), "kernel") {
+			t.Errorf("error %v: expected it to say that the replica was being started", err)
 		}
-		in.end(Exit{Code: -1, Signal: 9}) // the kernel lets go
+		close(release)
+		synctest.Wait()
+		h.runtime.last().end(Exit{})
 		h.close()
 	})
 }

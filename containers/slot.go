@@ -40,6 +40,7 @@ type life struct {
 	readyAt    time.Time
 	killed     bool
 	killReason string
+	deathless  error // why the runtime could not kill it
 }
 
 // outcome is how a launch ended.
@@ -225,6 +226,9 @@ func (sl *slot) await(l *life, inst Instance, raiser Raiser) {
 		}
 		sl.stopping()
 		if err := inst.Signal(false); err != nil {
+			sl.set.mu.Lock()
+			l.deathless = err
+			sl.set.mu.Unlock()
 			sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d: %v", l.replica, err))
 		}
 		<-inst.Exited()

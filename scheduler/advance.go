@@ -10,6 +10,10 @@ const (
 	hungColdNanos = int64(10e9)
 	// hungFactor times its P99 is more than a healthy replica takes.
 	hungFactor = 10
+	// hungAgainNanos is how far apart two looks are at which a replica is overdue, before it is taken for hung. Where this process itself
+	// stood still (it was stopped, swapped out, or its machine was), the first look comes before anybody has had the time
+	// to take in the answers that have been there for long. That takes microseconds, and on a full machine the core's next turn or two.
+	hungAgainNanos = int64(100e6)
 )
 
 // Advance: time has passed. Queries in flight whose deadline is over are answered, and replicas that have been silent too
@@ -20,10 +24,33 @@ func (m *Machine) Advance(now api.Nanos) {
 		for _, fl := range r.flights {
 			m.expireFlight(fl)
 		}
-		if limit := m.hungNanos(r); len(r.flights) > 0 && !r.leaving && int64(m.now-r.oldestAt) >= limit {
-			m.killHung(r, limit)
-		}
+		m.judge(r)
 	}
+}
+
+// judge asks for the end of a replica that is hung: it is overdue, and was when somebody looked hungAgainNanos ago or earlier.
+func (m *Machine) judge(r *replica) {
+	if len(r.flights) == 0 || r.leaving {
+		return
+	}
+	limit := m.hungNanos(r)
+	switch {
+	case int64(m.now-r.oldestAt) < limit:
+		r.overdueAt = 0 // the limit may have grown
+	case r.overdueAt == 0:
+		r.overdueAt = m.now
+	case int64(m.now-r.overdueAt) >= hungAgainNanos:
+		m.killHung(r, limit)
+	}
+}
+
+// judgeAt is when a replica that holds batches is to be looked at.
+func (m *Machine) judgeAt(r *replica) api.Nanos {
+	at := r.oldestAt + api.Nanos(m.hungNanos(r))
+	if r.overdueAt > 0 {
+		at = max(at, r.overdueAt+api.Nanos(hungAgainNanos))
+	}
+	return at
 }
 
 // hungNanos is how long the replica's oldest batch may take.
@@ -104,7 +131,7 @@ func (m *Machine) NextWake() api.Nanos {
 			at = min(at, fl.due())
 		}
 		if len(r.flights) > 0 && !r.leaving {
-			at = min(at, r.oldestAt+api.Nanos(m.hungNanos(r)))
+			at = min(at, m.judgeAt(r))
 		}
 	}
 	return at

@@ -246,7 +246,7 @@ func (m *Machine) launch(r *replica, fl *flight) {
 		fl.batch.Pad = max(0, m.cfg.Batching.MaxBatch-len(fl.items))
 	}
 	if len(r.flights) == 0 {
-		r.oldestAt = m.now
+		r.turnsTo(m.now)
 	}
 	r.flights = append(r.flights, fl)
 	m.out.Dispatches = append(m.out.Dispatches, Dispatch{r.id, &fl.batch, fl.hedge})

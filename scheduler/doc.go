@@ -157,6 +157,15 @@
 //	      600   17 of 11,801      late   40.5 s     0 of 11,801   12.2 ms   40.3 s     13 of 13,046    13
 //	    2,000   63 of 40,016      late   74.9 s     0 of 40,016   16.3 ms   74.9 s     56 of 44,047    56
 //
+// # When a replica is silent
+//
+// One whose oldest batch has had no answer for max(10 × its P99, the model's timeout, 1 s), or 10 s as long as nothing is known, is
+// overdue. It is taken for hung, and killed, when two looks 100 ms apart have found that: a process that has itself stood still
+// (SIGSTOP, a machine without memory) looks at the clock before it takes in the answers that have come meanwhile. With a timeout of 5 s
+// and a pause of 6 s, the first look comes at 6 s, the answer is taken in a moment later, and nobody is killed; without an answer
+// the kill comes at 6.1 s. Queries whose deadlines have passed do not wait for that. For the same reason nothing is sent twice at a look
+// for late batches that comes 50 ms later than the machine had asked for, but 1 ms after it.
+//
 // # When a replica dies
 //
 // Queries that it had begun are tried once more, each in a batch of its own: one of them may be what killed it, and it

@@ -14,6 +14,9 @@ const (
 	// hedgeMinNanos: nothing is late sooner. A driver's clock may wake the machine that late, and a batch that is handed
 	// to another core and back for less gains nothing.
 	hedgeMinNanos = int64(1e6)
+	// pauseNanos: who looks for late batches that much later than he wanted to has stood still himself, for a process that runs is
+	// late by a millisecond, on a full machine by some ten. The answers may be there, and be taken in next.
+	pauseNanos = int64(50e6)
 )
 
 // hedging is what a machine may still send twice, a token bucket.
@@ -27,8 +30,13 @@ type hedging struct {
 
 // hedge sends the live queries of replicas that are late to others that idle, for nobody else waits.
 func (m *Machine) hedge() {
+	paused := int64(m.now-m.hedging.dueAt) > pauseNanos
 	m.hedging.dueAt = api.Never
 	if !m.mayHedge() {
+		return
+	}
+	if paused {
+		m.hedging.dueAt = m.now + api.Nanos(hedgeMinNanos)
 		return
 	}
 	for _, r := range m.replicas {

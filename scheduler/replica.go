@@ -23,8 +23,10 @@ type replica struct {
 	flights    []*flight // outstanding, by batch id: the replica evaluates them in this order
 	// oldestAt is when flights[0] became the oldest outstanding batch, which is when its evaluation began, about.
 	oldestAt api.Nanos
-	probedAt api.Nanos
-	sentAt   api.Nanos // when it got its last batch
+	// overdueAt is when that batch was first seen to have taken longer than it may; 0 while it has not been.
+	overdueAt api.Nanos
+	probedAt  api.Nanos
+	sentAt    api.Nanos // when it got its last batch
 	// turnedAway is Machine.news as of when all who waited were too urgent for it: until there is news, it need not be asked
 	// again.
 	turnedAway uint64
@@ -104,6 +106,9 @@ func (r *replica) remaining(now api.Nanos) int64 {
 	return left
 }
 
+// turnsTo: another batch is the oldest outstanding one from then on.
+func (r *replica) turnsTo(at api.Nanos) { r.oldestAt, r.overdueAt = at, 0 }
+
 // ReplicaReady: a replica is connected and takes batches, depth of them at a time (0: as configured).
 func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 	m.tick(now)
@@ -172,7 +177,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	if i > 0 { // answered out of order: its time in the queue of the worker is not known
 		evalNanos = res.EvalNanos
 	} else {
-		r.oldestAt = now
+		r.turnsTo(now)
 		if res.EvalNanos > 0 {
 			evalNanos = min(evalNanos, res.EvalNanos)
 		}
@@ -208,7 +213,7 @@ func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err erro
 	}
 	fl := r.remove(i)
 	if i == 0 {
-		r.oldestAt = m.now
+		r.turnsTo(m.now)
 	}
 	var e *api.Error
 	if errors.As(err, &e) && e.Code == api.TooLarge {

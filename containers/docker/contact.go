@@ -20,11 +20,14 @@ func isGone(err error) bool {
 }
 
 // contact makes sure that the engine answers, and, when it is heard of for the first time or again, that containers which nobody
-// wants are gone.
+// wants are gone. Of those who need it at a time one asks, and all of them hear how that went.
 func (r *Runtime) contact(ctx context.Context) error {
 	if r.elsewhere != nil {
 		return r.elsewhere
 	}
+	r.mu.Lock()
+	attempts := r.attempts
+	r.mu.Unlock()
 	select {
 	case r.contacting <- struct{}{}:
 		defer func() { <-r.contacting }()
@@ -32,15 +35,35 @@ func (r *Runtime) contact(ctx context.Context) error {
 		return ctx.Err()
 	}
 	r.mu.Lock()
-	fresh := r.fresh
+	fresh, failed := r.fresh, r.failed
+	tried := r.attempts != attempts
+	r.mu.Unlock()
+	switch {
+	case fresh:
+		return nil
+	case tried && failed != nil:
+		return failed
+	}
+	err := r.greet(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err() // it says nothing to others
+	}
+	r.mu.Lock()
+	r.attempts, r.failed = r.attempts+1, err
+	r.mu.Unlock()
+	return err
+}
+
+// greet makes contact. The caller holds contacting.
+func (r *Runtime) greet(ctx context.Context) error {
+	r.mu.Lock()
 	r.fresh = true // what fails from here on takes it back
 	r.mu.Unlock()
-	if fresh {
-		return nil
-	}
-	call, done := context.WithTimeout(ctx, callWithin)
-	defer done()
-	if _, err := r.engine.Ping(call, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+	err := r.ask(ctx, callWithin, func(ctx context.Context) error {
+		_, err := r.engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
+		return err
+	})
+	if err != nil {
 		r.lostContact()
 		return r.unreachable(err)
 	}
@@ -48,7 +71,7 @@ func (r *Runtime) contact(ctx context.Context) error {
 		r.lostContact()
 		r.log.Warn("containers that nobody wants may be left", zap.String("engine", r.host), zap.Error(err))
 	}
-	return ctx.Err()
+	return nil
 }
 
 // lostContact has the next contact look anew.
@@ -66,7 +89,11 @@ func (r *Runtime) Sweep(ctx context.Context) error { return r.contact(ctx) }
 func (r *Runtime) sweep(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, sweepWithin)
 	defer done()
-	list, err := r.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelGateway)})
+	var list client.ContainerListResult
+	err := r.ask(ctx, callWithin, func(ctx context.Context) (err error) {
+		list, err = r.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelGateway)})
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -77,8 +104,11 @@ func (r *Runtime) sweep(ctx context.Context) error {
 		if !ours || r.knows(c.Names) || !r.me.abandoned(o, ended, startOf) {
 			continue
 		}
-		if err := r.remove(ctx, c.ID); err != nil {
+		if err := r.ask(ctx, callWithin, func(ctx context.Context) error { return r.remove(ctx, c.ID) }); err != nil {
 			failed = err
+			if r.silent.Load() {
+				return err
+			}
 			continue
 		}
 		r.log.Info("removed a container that its gateway had left behind", zap.String("container", strings.Join(c.Names, " ")), zap.String("model", c.Labels[labelModel]),

@@ -34,6 +34,24 @@
 // engine's absence as the reason, or it runs on (live-restore). Where the process cannot be seen, because the gateway is in another PID
 // name space, the replica is given up after five minutes.
 //
+// # An engine that hangs
+//
+// It keeps its connections, takes requests, and answers none. So every request has a time that it may take: 15 s (callWithin) to look
+// something up or to remove a container, a minute (createWithin) for the four that make one together, 30 minutes (pullWithin) for a pull, a
+// minute (sweepWithin) for all that is left behind, 2 s (signalWithin) for a signal. The one without is the wait for a container's end, and
+// beside that the process is watched. What depends on the engine's answer, and what not:
+//
+//   - A container whose process is gone has ended. The engine has 3 s (toldWithin) to say how; after that its exit code is not known, and
+//     the container is left to the next contact.
+//   - A signal that the engine has not taken goes to the process.
+//   - A replica that cannot be ended, because its process is not seen either, is said to be in the engine's hands: the error of Signal is
+//     what [containers.Set] says of it, and Close gives it up after some seconds.
+//   - A launch that waits says so in the replica's log after 2 s, and fails with the engine's name. When nobody wants it any more, a
+//     request that may have been heard has 5 s left (givenUpWithin). Launches that wait together hear one answer.
+//
+// For example: the engine stops, and a replica's process is killed 1 s later. The replica is reported gone at 4 s; the launch that takes
+// its place logs at 6 s whom it waits for, and fails at 19 s, when the next attempt is due.
+//
 // # Orphans
 //
 // Each container bears labels: the gateway's name, and its process by boot, PID name space, number and start, which name it
@@ -51,5 +69,5 @@
 // What a launch needs a person for is a [*LaunchError]: no such image, a directory that the container's user cannot read, limits
 // that the engine refuses. An engine that does not answer is an ordinary error, for it may come back.
 //
-// Start reading at [Runtime].Start, then spec.go (what is asked for) and instance.go (a container's life).
+// Start reading at [Runtime].Start, then spec.go (what is asked for), instance.go (a container's life) and ask.go (how long anything may take).
 package docker

@@ -2,11 +2,13 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -157,7 +159,7 @@ func TestCloseWithoutEngine(t *testing.T) {
 	if exit := in.wantExit(t); !strings.Contains(exit.String(), "went away") {
 		t.Errorf("%+v", exit)
 	}
-	if _, err := os.Stat(fmt.Sprintf("/proc/%d", in.PID())); err == nil {
+	if _, lives := startOf(in.PID()); lives {
 		t.Error("its process still runs")
 	}
 	if _, err := engineIn(dir); err != nil {
@@ -174,6 +176,122 @@ func TestCloseWithoutEngine(t *testing.T) {
 	if left := g.containers(labelGateway); len(left) != 0 {
 		t.Errorf("containers are left: %v", left)
 	}
+}
+
+// An engine that hangs answers nothing and breaks no connection. Replicas serve on; one whose process ends is reported gone, with what is not
+// known of it; signals reach those that are left; what is to be started says in its log whom it waits for. When the engine goes on, so
+// does everything, and nothing is left.
+func TestEngineHangs(t *testing.T) {
+	host, _ := ownEngine(t)
+	g := newRig(t, host)
+	in := g.start([]string{"/worker"}, nil)
+	s := workertest.NewSession(t, in.worker)
+	dies, asked, deaf := g.start([]string{"/stray", "sleep"}, nil), g.start([]string{"/stray", "sleep"}, nil), g.start([]string{"/stray", "deaf"}, nil)
+	dies.wantOutput(t, "asleep")
+	asked.wantOutput(t, "asleep")
+	deaf.wantOutput(t, "deaf")
+
+	thaw := freeze(t, host)
+	s.WantTexts(s.Send(workertest.Texts("beside", "a hung engine")...), "beside", "a hung engine")
+	if err := syscall.Kill(dies.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if exit := dies.wantExit(t); exit.Code != -1 || !strings.Contains(exit.String(), "exit code is not known, for the Docker engine at "+host+" does not answer") {
+		t.Errorf("%+v", exit)
+	}
+	if err := dies.Signal(false); err != nil {
+		t.Errorf("a signal to a replica that is gone: %v", err)
+	}
+	for _, c := range []struct {
+		in   *started
+		term bool
+	}{{asked, true}, {deaf, true}, {deaf, false}} {
+		if err := c.in.Signal(c.term); err != nil {
+			t.Errorf("a signal while the engine hangs: %v", err)
+		}
+	}
+	for _, i := range []*started{asked, deaf} {
+		i.wantExit(t)
+		if !strings.Contains(i.err.String(), "the Docker engine at "+host+" does not answer: the signal to end was sent past it") {
+			t.Errorf("its log says\n%s", i.err)
+		}
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	l, waits := g.launch([]string{"/worker"}, nil)
+	failed := make(chan error, 1)
+	go func() { _, err := g.r.Start(ctx, l); failed <- err }()
+	until(t, "the news of what the launch waits for", func() bool {
+		return strings.Contains(waits.err.String(), "the Docker engine at "+host+" does not answer: this replica has been waiting")
+	})
+	giveUp()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("a launch that was given up: %v", err)
+	}
+	select {
+	case <-in.Exited():
+		t.Errorf("said to have ended while it serves: %+v", in.Exit())
+	default:
+	}
+
+	thaw()
+	again := g.start([]string{"/stray", "sleep"}, nil)
+	again.wantOutput(t, "asleep")
+	if left := g.containers(labelGateway); len(left) != 2 {
+		t.Errorf("containers: %v, expected the one that has served and the new one", left)
+	}
+	again.Signal(true)
+	if exit := again.wantExit(t); exit.Code != 7 {
+		t.Errorf("%+v", exit)
+	}
+	s.WantTexts(s.Send(workertest.Texts("after")...), "after")
+	in.Signal(false)
+	if exit := in.wantExit(t); exit.Signal != int(syscall.SIGKILL) {
+		t.Errorf("%+v", exit)
+	}
+	s.End()
+}
+
+// A Runtime that is closed while the engine hangs ends its replicas, and the next one removes their containers.
+func TestCloseWhileEngineHangs(t *testing.T) {
+	host, _ := ownEngine(t)
+	g := newRig(t, host)
+	in := g.start([]string{"/stray", "deaf"}, nil)
+	in.wantOutput(t, "deaf")
+	thaw := freeze(t, host)
+	if err := g.r.Close(); err != nil {
+		t.Error(err)
+	}
+	if exit := in.wantExit(t); !strings.Contains(exit.String(), "does not answer") {
+		t.Errorf("%+v", exit)
+	}
+	if _, lives := startOf(in.PID()); lives {
+		t.Error("its process still runs")
+	}
+	thaw()
+	mine := g.runtime(t.Name())
+	if err := mine.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := g.containers(labelGateway); len(left) != 0 {
+		t.Errorf("containers are left: %v", left)
+	}
+}
+
+// freeze stops an engine, which keeps its connections and answers nothing, until thaw is called.
+func freeze(t *testing.T, host string) (thaw func()) {
+	t.Helper()
+	pid := enginePID(t, host)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the engine to stand still", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, after, _ := strings.Cut(string(stat), ") ")
+		return err == nil && strings.HasPrefix(after, "T")
+	})
+	thaw = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	t.Cleanup(thaw) // an engine that stands still cannot be stopped
+	return thaw
 }
 
 // kill ends an engine without a word, its containerd with it.

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -39,6 +40,10 @@ func said(err error) string {
 
 // unreachable is an error of the engine's connection, in words that say what to do. It may go away.
 func (r *Runtime) unreachable(err error) error {
+	var silent *errNoAnswer
+	if errors.As(err, &silent) {
+		return fmt.Errorf("%w. It may hang (systemctl restart docker), or the machine is very busy", err)
+	}
 	return fmt.Errorf("the Docker engine at %s does not answer: %w. Is it running (systemctl status docker), and may this user use its socket (group docker)? "+
 		"DOCKER_HOST names another", r.host, err)
 }
@@ -46,7 +51,13 @@ func (r *Runtime) unreachable(err error) error {
 // refused turns what the engine said to a request into an error: permanent where the request itself is at fault.
 func (r *Runtime) refused(what, image string, err error) error {
 	text := said(err)
-	switch {
+	if errors.Is(err, context.DeadlineExceeded) { // that of all requests of a launch together
+		r.unheard()
+		err = &errNoAnswer{r.host, createWithin}
+	}
+	switch silent := (*errNoAnswer)(nil); {
+	case errors.As(err, &silent):
+		return fmt.Errorf("%s of image %s: %w", what, image, r.unreachable(err))
 	case client.IsErrConnectionFailed(err):
 		r.lostContact()
 		return r.unreachable(err)

@@ -32,9 +32,13 @@ type image struct {
 // image looks an image up, and pulls it where it is not there. Of several that need the same one, one pulls.
 func (r *Runtime) image(ctx context.Context, l containers.Launch) (image, error) {
 	for {
-		call, done := context.WithTimeout(ctx, callWithin)
-		info, err := r.engine.ImageInspect(call, l.Image)
-		done()
+		var info client.ImageInspectResult
+		answered := r.slow(l.Stderr)
+		err := r.ask(ctx, callWithin, func(ctx context.Context) (err error) {
+			info, err = r.engine.ImageInspect(ctx, l.Image)
+			return err
+		})
+		answered()
 		switch {
 		case err == nil:
 			if info.Config == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/containers"
 )
@@ -25,6 +26,12 @@ import (
 const (
 	// drainWait is how long the output of a container that has ended is still read: the engine has closed it by then, as a rule.
 	drainWait = 5 * time.Second
+	// signalWithin is how long the engine has to pass a signal on, which takes it milliseconds, before the kernel is asked instead.
+	signalWithin = 2 * time.Second
+	// toldWithin is how long the engine has to say how a container ended whose process is seen to be gone; hushedWithin if it has not answered
+	// before. It takes an engine that is well some 100 ms, for it clears up first, and on a busy machine some times that. Owners wonder
+	// after 5 s about a process that has outlived its connection.
+	toldWithin = 3 * time.Second
 	// pauseMin and pauseMax bound the time between attempts to reach an engine that went away.
 	pauseMin = 100 * time.Millisecond
 	pauseMax = 2 * time.Second
@@ -41,10 +48,16 @@ type instance struct {
 	name   string
 	id     string
 	launch containers.Launch
+	voice  *voice // launch.Stderr
 	pid    int
 	// process is the container's first process, where it can be seen from here: it tells that it is gone, and can be killed, while the
-	// engine is away. Its end is the end of all processes of the container, for it is the first of its PID name space.
+	// engine is away or hangs. Its end is the end of all processes of the container, for it is the first of its PID name space.
 	process *os.Process
+	// here ends with that process, where its end is seen, or when the Runtime gives up.
+	here  context.Context
+	leave context.CancelFunc
+	sight *os.File      // the descriptor of the process, to wait at; nil where it is not seen
+	gone  chan struct{} // closed when the process is; nil where it is not seen
 
 	output   io.Closer     // the connection on which the output comes; belongs to launch, then to supervise
 	drained  chan struct{} // closed when it has come to its end
@@ -67,8 +80,48 @@ func (in *instance) setPID(pid int) {
 	if pid <= 0 || !in.contains(pid) {
 		return
 	}
-	if p, err := os.FindProcess(pid); err == nil { // a descriptor of the process, which stays this one's
-		in.process = p
+	p, err := os.FindProcess(pid) // a descriptor of the process, which stays this one's
+	if err != nil {
+		return
+	}
+	if !in.contains(pid) { // it ended in between, and the number may be another's
+		_ = p.Release()
+		return
+	}
+	in.process = p
+	if in.sight = sightOf(p); in.sight != nil {
+		in.gone = make(chan struct{})
+	}
+}
+
+// sightOf is a descriptor that becomes readable when the process has ended (pidfd_open(2)); nil where the kernel has none, before 5.3.
+func sightOf(p *os.Process) *os.File {
+	fd := -1
+	if err := p.WithHandle(func(handle uintptr) {
+		fd, _ = unix.FcntlInt(handle, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil || fd < 0 {
+		return nil
+	}
+	_ = unix.SetNonblock(fd, true) // else one thread would wait for each
+	return os.NewFile(uintptr(fd), "pidfd")
+}
+
+// look is the goroutine that waits for the end of the process. It ends when sight is closed, too.
+func (in *instance) look() {
+	conn, err := in.sight.SyscallConn()
+	if err != nil {
+		return
+	}
+	ended := false
+	_ = conn.Read(func(fd uintptr) bool {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, 0)
+		ended = err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
+		return ended
+	})
+	if ended {
+		close(in.gone)
+		in.leave()
 	}
 }
 
@@ -108,158 +161,231 @@ func (in *instance) closeOutput() {
 	}
 }
 
-// Signal implements [containers.Instance]. The engine passes SIGTERM to the container's first process; SIGKILL ends them all. While the
-// engine is away the kernel is asked instead, and SIGKILL is tried until the container has ended.
+// Signal implements [containers.Instance]. The engine passes SIGTERM to the container's first process; SIGKILL ends them all. If it is
+// away, or takes longer than signalWithin, the kernel is asked instead, and SIGKILL is tried until the container has ended.
 func (in *instance) Signal(term bool) error {
-	select {
-	case <-in.exited:
+	if in.isGone() {
 		return nil
-	default:
 	}
 	in.asked.Store(true)
-	err := in.signal(term)
+	past, err := in.signal(term)
+	if past {
+		tell(in.launch.Stderr, "the Docker engine at %s does not answer: the signal to end was sent past it", in.r.host)
+	}
 	if !term {
 		in.killOnce.Do(func() { close(in.killing) })
 	}
 	return err
 }
 
-func (in *instance) signal(term bool) error {
+// isGone says whether there is nothing left to be signalled.
+func (in *instance) isGone() bool {
+	select {
+	case <-in.exited:
+	case <-in.gone:
+	default:
+		return false
+	}
+	return true
+}
+
+// signal reports whether the signal went past the engine.
+func (in *instance) signal(term bool) (past bool, err error) {
 	name, number := "SIGTERM", syscall.SIGTERM
 	if !term {
 		name, number = "SIGKILL", syscall.SIGKILL
 	}
-	ctx, done := context.WithTimeout(in.r.life, callWithin)
-	defer done()
-	_, err := in.r.engine.ContainerKill(ctx, in.id, client.ContainerKillOptions{Signal: name})
-	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // not there, or not running
-		return nil
+	err = in.r.ask(in.here, signalWithin, func(ctx context.Context) error {
+		_, err := in.r.engine.ContainerKill(ctx, in.id, client.ContainerKillOptions{Signal: name})
+		return err
+	})
+	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) || in.isGone() { // not there, or not running
+		return false, nil
 	}
 	if in.process != nil && in.contains(in.pid) && in.process.Signal(number) == nil {
-		return nil
+		return true, nil
 	}
-	select {
-	case <-in.exited:
-		return nil
-	default:
-		return fmt.Errorf("send %s to the container %s: %w; SIGKILL is sent when the Docker engine at %s answers", name, in.name, err, in.r.host)
+	if in.isGone() {
+		return false, nil
+	}
+	return false, fmt.Errorf("send %s to the container %s: %w; SIGKILL is sent when it answers", name, in.name, err)
+}
+
+// lookAway gives up what the process is seen by.
+func (in *instance) lookAway() {
+	in.leave()
+	if in.sight != nil {
+		in.sight.Close()
+	}
+	if in.process != nil {
+		_ = in.process.Release() // it cannot fail
 	}
 }
 
 // supervise is the instance's goroutine: it waits for the end, sees to it that a kill is heard, and clears up.
 func (in *instance) supervise() {
 	defer in.r.supervised.Done()
-	over := make(chan containers.Exit, 1)
-	go func() { over <- in.watch() }()
+	type end struct {
+		exit containers.Exit
+		told bool
+	}
+	over := make(chan end, 1)
+	go func() { exit, told := in.watch(); over <- end{exit, told} }()
 	killing := in.killing
 	var again <-chan time.Time
-	var exit containers.Exit
+	var e end
 	for ended := false; !ended; {
 		select {
-		case exit = <-over:
+		case e = <-over:
 			ended = true
 		case <-killing:
 			killing = nil
 			again = time.After(pauseMax)
 		case <-again:
-			_ = in.signal(false) // the first attempt's error was returned
+			_, _ = in.signal(false) // the first attempt's error was returned
 			again = time.After(pauseMax)
 		}
 	}
-	timer := time.NewTimer(drainWait)
-	select {
-	case <-in.drained:
-	case <-timer.C:
+	if e.told {
+		timer := time.NewTimer(drainWait)
+		select {
+		case <-in.drained:
+		case <-timer.C:
+		}
+		timer.Stop()
 	}
-	timer.Stop()
 	in.closeOutput()
-	in.r.discard(in.name)
-	if in.process != nil {
-		_ = in.process.Release() // it is gone, and cannot fail to be
+	if e.told {
+		in.r.discard(in.name)
+	} else {
+		in.r.leave(in.name)
 	}
-	in.exit = exit
+	in.lookAway()
+	in.exit = e.exit
 	in.r.mu.Lock()
 	delete(in.r.instances, in)
 	in.r.mu.Unlock()
+	in.voice.hush()
 	close(in.exited)
 }
 
-// watch returns when the container has ended, or can no longer be known to run.
-func (in *instance) watch() containers.Exit {
+// watch returns when the container has ended, or can no longer be known to run. told is false when the engine did not say so: it is not to
+// be waited for then.
+func (in *instance) watch() (exit containers.Exit, told bool) {
 	for pause := pauseMin; ; {
 		began := time.Now()
 		code, err := in.wait()
-		if err == nil || cerrdefs.IsNotFound(err) {
-			return in.ended(code, err == nil, "")
-		}
-		if in.r.life.Err() != nil {
-			return in.lost("the gateway stopped, and the Docker engine at %s had not ended it", in.r.host)
+		switch {
+		case err == nil || cerrdefs.IsNotFound(err):
+			return in.ended(code, err == nil, ""), true
+		case in.r.life.Err() != nil:
+			return in.lost("the gateway stopped, and the Docker engine at %s had not ended it", in.r.host), false
+		case errors.Is(err, errUntold):
+			in.r.lostContact()
+			return in.lost("it has ended, and with which exit code is not known, for the Docker engine at %s does not answer", in.r.host), false
 		}
 		in.r.lostContact()
 		in.r.log.Warn("the Docker engine went away while a replica ran", zap.String("engine", in.r.host), zap.String("container", in.name), zap.Error(err))
 		if time.Since(began) > lostAfter {
 			pause = pauseMin
 		}
-		exit, over := in.outage(&pause)
+		exit, over, told := in.outage(&pause)
 		if over {
-			return exit
+			return exit, told
 		}
 	}
 }
 
-// wait asks the engine to say when the container ends.
+// errUntold is what wait returns when the process is seen to be gone, and the engine says nothing.
+var errUntold = errors.New("the engine has not said how the container ended")
+
+// wait asks the engine to say when the container ends, for as long as it runs: the one request that has no limit of its own. If the process
+// is seen to be gone the engine has toldWithin left.
 func (in *instance) wait() (code int64, err error) {
 	ctx, done := context.WithCancel(in.r.life)
 	defer done()
-	w := in.r.engine.ContainerWait(ctx, in.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
-	select {
-	case res := <-w.Result:
-		if res.Error != nil && res.Error.Message != "" {
-			return 0, errors.New(res.Error.Message)
+	type answer struct {
+		code int64
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() { // the request itself may hang
+		w := in.r.engine.ContainerWait(ctx, in.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+		select {
+		case res := <-w.Result:
+			if res.Error != nil && res.Error.Message != "" {
+				answers <- answer{0, errors.New(res.Error.Message)}
+				return
+			}
+			answers <- answer{res.StatusCode, nil}
+		case err := <-w.Error:
+			answers <- answer{0, err}
 		}
-		return res.StatusCode, nil
-	case err := <-w.Error:
-		return 0, err
+	}()
+	select {
+	case a := <-answers:
+		return a.code, a.err
+	case <-in.gone:
+	}
+	within := toldWithin
+	if in.r.silent.Load() {
+		within = hushedWithin
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case a := <-answers:
+		return a.code, a.err
+	case <-timer.C:
+		done()
+		<-answers
+		in.r.unheard()
+		return 0, errUntold
 	}
 }
 
-// outage is the time without the engine. It returns over when the replica is gone, or must be taken to be; else the engine is back, and
-// the replica runs on. pause is the time until the next attempt, which doubles.
-func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over bool) {
+// outage is the time without the engine. It returns over when the replica is gone, or must be taken to be, and told as watch does; else the
+// engine is back, and the replica runs on. pause is the time until the next attempt, which doubles.
+func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, told bool) {
 	began := time.Now()
 	for {
-		if in.process != nil && errors.Is(in.process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
-			return in.lost("the Docker engine at %s went away while it ran, and it has ended since", in.r.host), true
+		if in.isGone() || in.process != nil && errors.Is(in.process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+			return in.lost("the Docker engine at %s went away while it ran, and it has ended since", in.r.host), true, false
 		}
 		if in.process == nil && time.Since(began) > lostAfter {
-			return in.lost("the Docker engine at %s went away while it ran, and has not been back within %v: it may run on until the engine is", in.r.host, lostAfter), true
+			return in.lost("the Docker engine at %s went away while it ran, and has not been back within %v: it may run on until the engine is", in.r.host, lostAfter), true, false
 		}
 		timer := time.NewTimer(*pause)
 		select {
 		case <-timer.C:
-		case <-in.r.life.Done():
+		case <-in.here.Done():
 			timer.Stop()
-			return in.lost("the gateway stopped while the Docker engine at %s was away", in.r.host), true
+			if in.r.life.Err() == nil {
+				continue
+			}
+			return in.lost("the gateway stopped while the Docker engine at %s was away", in.r.host), true, false
 		}
 		*pause = min(2**pause, pauseMax)
-		if in.r.contact(in.r.life) != nil {
+		if in.r.contact(in.here) != nil {
 			continue
 		}
-		ctx, done := context.WithTimeout(in.r.life, callWithin)
-		info, err := in.r.engine.ContainerInspect(ctx, in.id, client.ContainerInspectOptions{})
-		done()
+		var info client.ContainerInspectResult
+		err := in.r.ask(in.here, callWithin, func(ctx context.Context) (err error) {
+			info, err = in.r.engine.ContainerInspect(ctx, in.id, client.ContainerInspectOptions{})
+			return err
+		})
 		if cerrdefs.IsNotFound(err) {
-			return in.lost("the Docker engine at %s went away while it ran, and came back without its container", in.r.host), true
+			return in.lost("the Docker engine at %s went away while it ran, and came back without its container", in.r.host), true, true
 		}
 		if err != nil {
 			in.r.lostContact()
 			continue
 		}
 		if state := stateOf(info); !state.Running {
-			return in.ended(int64(state.ExitCode), true, fmt.Sprintf("the Docker engine at %s went away while it ran, and ended it: ", in.r.host)), true
+			return in.ended(int64(state.ExitCode), true, fmt.Sprintf("the Docker engine at %s went away while it ran, and ended it: ", in.r.host)), true, true
 		}
 		in.resume()
-		return containers.Exit{}, false
+		return containers.Exit{}, false, false
 	}
 }
 
@@ -268,9 +394,7 @@ func (in *instance) resume() {
 	in.closeOutput()
 	tell(in.launch.Stderr, "the Docker engine at %s was away: what this replica wrote meanwhile may be missing", in.r.host)
 	in.r.log.Info("the Docker engine is back, and a replica has run on", zap.String("engine", in.r.host), zap.String("container", in.name))
-	ctx, done := context.WithTimeout(in.r.life, callWithin)
-	defer done()
-	if err := in.attach(ctx); err != nil { // the wait for its end finds out whether that is all there is to it
+	if err := in.r.ask(in.here, callWithin, in.attach); err != nil { // the wait for its end finds out whether that is all there is to it
 		tell(in.launch.Stderr, "what this replica writes from now on is lost: %v", err)
 	}
 }
@@ -285,11 +409,13 @@ func (in *instance) ended(code int64, there bool, prefix string) containers.Exit
 		return in.lost("its container %s was removed by somebody else", in.name)
 	}
 	var state container.State
-	ctx, done := context.WithTimeout(in.r.life, callWithin)
-	defer done()
-	if info, err := in.r.engine.ContainerInspect(ctx, in.id, client.ContainerInspectOptions{}); err == nil {
-		state = stateOf(info)
-	}
+	_ = in.r.ask(in.r.life, callWithin, func(ctx context.Context) error { // without it less is known, and the code all the same
+		info, err := in.r.engine.ContainerInspect(ctx, in.id, client.ContainerInspectOptions{})
+		if err == nil {
+			state = stateOf(info)
+		}
+		return err
+	})
 	exit := in.exitOf(int(code), state.OOMKilled)
 	if prefix != "" {
 		exit.Reason = prefix + exit.String()

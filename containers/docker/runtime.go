@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -33,9 +34,10 @@ const (
 	callWithin   = 15 * time.Second
 	createWithin = time.Minute
 	// closeGrace is how long replicas have to end by themselves when the Runtime is closed, closeWait how long Close waits for those
-	// that it has killed.
+	// that it has killed; hushedWait is the latter where the engine does not answer, and the kernel has been asked instead.
 	closeGrace = time.Second
 	closeWait  = 15 * time.Second
+	hushedWait = signalWithin + hushedWithin + time.Second
 	// recursiveFrom is the engine's API version from which a read-only mount covers what is mounted below it.
 	recursiveMajor, recursiveMinor = 1, 44
 )
@@ -66,10 +68,14 @@ type Runtime struct {
 	contacting           chan struct{} // held by whoever makes contact
 	launches, supervised sync.WaitGroup
 
+	silent atomic.Bool // the last request that had a limit was not answered within it
+
 	mu        sync.Mutex
 	closed    bool
-	fresh     bool // the engine answered, orphans are gone, and nothing has failed since
-	noInit    bool // this engine has no init to put in front
+	attempts  int   // to make contact, for those who wait while another tries
+	failed    error // the last one
+	fresh     bool  // the engine answered, orphans are gone, and nothing has failed since
+	noInit    bool  // this engine has no init to put in front
 	known     map[string]struct{}
 	instances map[*instance]struct{}
 	pulls     map[string]chan struct{} // by image, closed at the pull's end
@@ -130,7 +136,12 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	defer cancel()
 	defer context.AfterFunc(r.starting, cancel)()
 
-	in, err := r.start(ctx, l)
+	v := &voice{w: l.Stderr}
+	l.Stderr = v
+	in, err := r.start(ctx, l, v)
+	if err != nil {
+		v.hush()
+	}
 	if err != nil && r.starting.Err() != nil {
 		return nil, errClosed
 	}
@@ -140,12 +151,15 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	return in, nil
 }
 
-func (r *Runtime) start(ctx context.Context, l containers.Launch) (*instance, error) {
+func (r *Runtime) start(ctx context.Context, l containers.Launch, v *voice) (*instance, error) {
 	s, err := newSpec(l)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.contact(ctx); err != nil {
+	answered := r.slow(v)
+	err = r.contact(ctx)
+	answered()
+	if err != nil {
 		return nil, err
 	}
 	img, err := r.image(ctx, l)
@@ -168,52 +182,64 @@ func (r *Runtime) start(ctx context.Context, l containers.Launch) (*instance, er
 	r.mu.Lock()
 	s.init = !r.noInit
 	r.mu.Unlock()
-	in, err := r.launch(ctx, s)
+	in, err := r.launch(ctx, s, v)
 	if err != nil && s.init && strings.Contains(err.Error(), "docker-init") {
 		r.log.Warn("the Docker engine has no init for its containers: zombies of replicas are not reaped", zap.String("engine", r.host), zap.Error(err))
 		r.mu.Lock()
 		r.noInit = true
 		r.mu.Unlock()
 		s.init = false
-		in, err = r.launch(ctx, s)
+		in, err = r.launch(ctx, s, v)
 	}
 	return in, err
 }
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// launch makes the container and starts it. Whatever goes wrong, no container is left.
-func (r *Runtime) launch(ctx context.Context, s *spec) (_ *instance, err error) {
+// launch makes the container and starts it. Whatever goes wrong, no container is left that nobody will remove.
+func (r *Runtime) launch(ctx context.Context, s *spec, v *voice) (_ *instance, err error) {
 	l := s.launch
 	s.name = containerName(l)
 	r.know(s.name)
-	in := &instance{r: r, name: s.name, launch: l, exited: make(chan struct{}), killing: make(chan struct{})}
+	in := &instance{r: r, name: s.name, launch: l, voice: v, exited: make(chan struct{}), killing: make(chan struct{})}
+	in.here, in.leave = context.WithCancel(r.life)
+	// A request that is given up may have been heard all the same: each has the time that it needs, and ctx is looked at in between.
+	calls, done := lasting(ctx)
+	defer done()
+	defer r.slow(v)()
 	defer func() {
 		if err != nil {
+			if calls.Err() != nil {
+				r.unheard() // what was asked for may yet be done: the next contact looks
+			}
+			in.lookAway()
 			in.closeOutput()
 			r.discard(s.name)
 		}
 	}()
-	// A request that is given up may have been heard all the same: each has the time that it needs, and ctx is looked at in between.
-	calls, done := context.WithTimeout(context.WithoutCancel(ctx), createWithin)
-	defer done()
+	refused := func(what string, err error) error {
+		if ctx.Err() != nil && calls.Err() != nil {
+			return ctx.Err()
+		}
+		return r.refused(what, l.Image, err)
+	}
 	created, err := r.engine.ContainerCreate(calls, s.options())
 	if err != nil {
-		return nil, r.refused("create a container", l.Image, err)
+		return nil, refused("create a container", err)
 	}
 	in.id = created.ID
 	if err := in.attach(calls); err != nil {
-		return nil, r.refused("take the output of a container", l.Image, err)
+		return nil, refused("take the output of a container", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if _, err := r.engine.ContainerStart(calls, in.id, client.ContainerStartOptions{}); err != nil {
-		return nil, r.refused("start a container", l.Image, err)
+		return nil, refused("start a container", err)
 	}
 	info, err := r.engine.ContainerInspect(calls, in.id, client.ContainerInspectOptions{})
 	if err != nil {
-		return nil, r.refused("look at a container", l.Image, err)
+		return nil, refused("look at a container", err)
 	}
 	if info.Container.State != nil {
 		in.setPID(info.Container.State.Pid)
@@ -225,6 +251,9 @@ func (r *Runtime) launch(ctx context.Context, s *spec) (_ *instance, err error) 
 	defer r.mu.Unlock()
 	r.instances[in] = struct{}{}
 	r.supervised.Add(1)
+	if in.sight != nil {
+		r.supervised.Go(in.look)
+	}
 	go in.supervise()
 	return in, nil
 }
@@ -245,16 +274,27 @@ func (r *Runtime) know(name string) {
 // discard removes a container, running or not, if it is there. Where that fails nobody knows the container any more, and it is
 // removed as an orphan at the next contact.
 func (r *Runtime) discard(name string) {
-	ctx, done := context.WithTimeout(context.Background(), callWithin)
-	defer done()
-	err := r.remove(ctx, name)
+	within := callWithin
+	if r.silent.Load() {
+		within = hushedWithin
+	}
+	if err := r.ask(context.Background(), within, func(ctx context.Context) error { return r.remove(ctx, name) }); err != nil {
+		r.log.Warn("a container cannot be removed", zap.String("container", name), zap.Error(err))
+		r.leave(name)
+		return
+	}
 	r.mu.Lock()
 	delete(r.known, name)
-	r.fresh = r.fresh && err == nil
 	r.mu.Unlock()
-	if err != nil {
-		r.log.Warn("a container is left, and is removed when the Docker engine is heard of again", zap.String("container", name), zap.Error(err))
-	}
+}
+
+// leave forgets a container, so that the next contact removes it.
+func (r *Runtime) leave(name string) {
+	r.mu.Lock()
+	delete(r.known, name)
+	r.fresh = false
+	r.mu.Unlock()
+	r.log.Warn("a container is left, and is removed when the Docker engine is heard of again", zap.String("container", name))
 }
 
 func (r *Runtime) remove(ctx context.Context, container string) error {
@@ -277,10 +317,10 @@ func (r *Runtime) Close() error {
 	gone := make(chan struct{})
 	go func() { r.supervised.Wait(); close(gone) }()
 	var err error
-	if !r.endAll(true, gone, closeGrace) && !r.endAll(false, gone, closeWait) {
+	if !r.endAll(true, gone, closeGrace) && !r.endAll(false, gone, hushedWait) && (r.silent.Load() || !waited(gone, closeWait-hushedWait)) {
 		r.mu.Lock()
-		err = fmt.Errorf("%d containers may still run, for the Docker engine at %s has not ended them within %v: docker ps --filter label=%s shows them, "+
-			"and this gateway removes them when it starts again", len(r.instances), r.host, closeWait, labelGateway)
+		err = fmt.Errorf("%d containers may still run, for the Docker engine at %s has not ended them: docker ps --filter label=%s shows them, "+
+			"and this gateway removes them when it starts again", len(r.instances), r.host, labelGateway)
 		r.mu.Unlock()
 		r.giveUp()
 		<-gone
@@ -288,13 +328,18 @@ func (r *Runtime) Close() error {
 	return errors.Join(err, r.engine.Close())
 }
 
-// endAll signals what runs and reports whether all is gone in time.
+// endAll signals what runs and reports as waited does.
 func (r *Runtime) endAll(term bool, gone <-chan struct{}, within time.Duration) bool {
 	r.mu.Lock()
 	for in := range r.instances {
 		go func() { _ = in.Signal(term) }() // it ends with its request, and what it cannot do is told below
 	}
 	r.mu.Unlock()
+	return waited(gone, within)
+}
+
+// waited reports whether all is gone in time.
+func waited(gone <-chan struct{}, within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {

@@ -31,8 +31,9 @@
 // Go's runtime and the operating system add what they need. It sleeps while no lane holds a query, and until the earliest
 // deadline otherwise: a few wake-ups per latency objective and lane; and while one replica works and another idles, until the
 // first would be late, which is a wake-up every millisecond at most. Lanes wait in a timing wheel, so that their number
-// costs nothing. A result that arrives between the deadline and that notice is still given to the caller. [Timers] are for
-// deadlines that are not a lane's.
+// costs nothing. A result that arrives between the deadline and that notice is still given to the caller. After a pause of the
+// whole process the clock may be first and the answers that wait second: deadlines that have passed are over then, but no replica
+// is killed for answers that nobody has taken in (the machine looks twice). [Timers] are for deadlines that are not a lane's.
 //
 // # Epochs
 //

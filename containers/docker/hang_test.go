@@ -1,0 +1,193 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
+)
+
+// mute is an engine that answers as one does, without containers: their processes cannot be seen, as where the gateway is in another
+// PID name space. From when on it is silent, it takes requests and answers none, as an engine that hangs.
+type mute struct {
+	host   string
+	silent func(r *http.Request) bool // guarded by mu
+	mu     sync.Mutex
+	asked  map[string]int // requests by their last words
+	end    chan struct{}
+}
+
+func newMute(t *testing.T) *mute {
+	socket := filepath.Join(t.TempDir(), "e")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mute{host: "unix://" + socket, silent: func(*http.Request) bool { return false }, asked: map[string]int{}, end: make(chan struct{})}
+	server := &http.Server{Handler: m}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(ln) }()
+	t.Cleanup(func() { close(m.end); server.Close(); <-served })
+	return m
+}
+
+func (m *mute) hang(when func(r *http.Request) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.silent = when
+}
+
+func always(*http.Request) bool { return true }
+
+func (m *mute) count(what string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asked[what]
+}
+
+func (m *mute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	what := r.Method + " " + r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	m.mu.Lock()
+	m.asked[what]++
+	silent := m.silent(r)
+	m.mu.Unlock()
+	if silent || what == "POST wait" {
+		select {
+		case <-m.end:
+		case <-r.Context().Done():
+		}
+		return
+	}
+	w.Header().Set("Api-Version", "1.44")
+	w.Header().Set("Content-Type", "application/json")
+	switch what {
+	case "POST attach":
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
+		<-m.end
+		conn.Close()
+	case "POST create":
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"Id":"c0ffee"}`)
+	case "POST start", "DELETE c0ffee", "POST kill":
+		w.WriteHeader(http.StatusNoContent)
+	case "GET json":
+		if strings.Contains(r.URL.Path, "/containers/c0ffee/") {
+			_, _ = io.WriteString(w, `{"Id":"c0ffee","State":{"Running":true,"Pid":0}}`)
+		} else if strings.Contains(r.URL.Path, "/containers/") {
+			_, _ = io.WriteString(w, `[]`)
+		} else {
+			_, _ = io.WriteString(w, `{"Id":"sha256:1","Config":{"User":"1000"}}`)
+		}
+	}
+}
+
+// muteLaunch is a launch on it, and its log.
+func muteLaunch(t *testing.T) (containers.Launch, *collected) {
+	log := &collected{}
+	return containers.Launch{
+		Replica: 1, Model: api.ModelID{Name: "m", Version: "1"}, Image: "x", Stderr: log, Env: []string{"XEBEC_SOCKET=" + listen(t, t.TempDir())},
+	}, log
+}
+
+// Where neither the engine answers nor the process is seen nothing can be ended. Everybody who waits for that is told so, with the engine's
+// name, and nobody waits for ever.
+func TestNothingIsSeenWhileEngineHangs(t *testing.T) {
+	m := newMute(t)
+	r, err := New(Config{Host: m.host, Owner: t.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := muteLaunch(t)
+	set, err := containers.NewSet(containers.Config{Model: l.Model, Runtime: r, Image: l.Image, Env: l.Env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := set.SetCount(1); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the start of the replica", func() bool { return set.Status()[0].State == containers.Running })
+	until(t, "the wait for its end", func() bool { return m.count("POST wait") == 1 })
+	m.hang(always)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = set.Close(ctx)
+	for _, part := range []string{"replica 1 of m@1", "send SIGKILL to the container", "the Docker engine at " + m.host + " does not answer: no word within 2s"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("the set's end: %v: expected %q", err, part)
+		}
+	}
+	if err == nil || strings.Contains(err.Error(), "kernel") {
+		t.Errorf("the set's end: %v: nobody knows of the kernel", err)
+	}
+	st := set.Status()[0]
+	if said := fmt.Sprint(st.Lines); st.State != containers.Stopping || !strings.Contains(said, "send SIGKILL to the container") {
+		t.Errorf("described as %s with the log %s", st.State, said)
+	}
+	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "1 containers may still run") || !strings.Contains(err.Error(), m.host) {
+		t.Errorf("the runtime's end: %v", err)
+	}
+	if err := set.Close(t.Context()); err != nil { // the replica was given up
+		t.Errorf("the set's second end: %v", err)
+	}
+}
+
+// An engine may hang in the middle of a launch. The replica's log says so; a launch that is given up then comes to its end, and what may have
+// become of it is looked for when the engine answers again.
+func TestEngineHangsInALaunch(t *testing.T) {
+	for _, at := range []string{"/_ping", "/images/x/json", "/containers/create", "/containers/c0ffee/start", "/containers/c0ffee/json"} {
+		t.Run(strings.ReplaceAll(strings.Trim(at, "/_"), "/", " "), func(t *testing.T) {
+			t.Parallel()
+			m := newMute(t)
+			reached := make(chan struct{})
+			once := sync.OnceFunc(func() { close(reached) })
+			hung := false
+			m.hang(func(r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, at) {
+					hung = true
+					once()
+				}
+				return hung
+			})
+			r, err := New(Config{Host: m.host, Owner: t.Name()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, log := muteLaunch(t)
+			ctx, giveUp := context.WithCancel(t.Context())
+			failed := make(chan error, 1)
+			go func() { _, err := r.Start(ctx, l); failed <- err }()
+			<-reached
+			until(t, "the news of what the launch waits for", func() bool {
+				return strings.Contains(log.String(), m.host+" does not answer: this replica has been waiting")
+			})
+			giveUp()
+			if err := <-failed; !errors.Is(err, context.Canceled) {
+				t.Errorf("a launch that was given up: %v", err)
+			}
+			m.hang(func(*http.Request) bool { return false })
+			looked := m.count("GET _ping") + m.count("HEAD _ping")
+			if err := r.Sweep(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if n := m.count("GET _ping") + m.count("HEAD _ping"); n == looked && at != "/images/x/json" {
+				t.Error("nobody has looked what became of the launch")
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
