@@ -95,8 +95,8 @@ func (r *ReplicaBounds) validate(e *FieldErrors) {
 	if r.Window < MinScaleWindow || r.Window > MaxScaleWindow {
 		e.add("replicas.window", "%s: expected %s to %s", r.Window, MinScaleWindow, MaxScaleWindow)
 	}
-	if r.Delay < 0 || r.Delay > MaxScaleWindow {
-		e.add("replicas.delay", "%s: expected 0 to %s", r.Delay, MaxScaleWindow)
+	if r.Delay <= 0 || r.Delay > MaxScaleWindow {
+		e.add("replicas.delay", "%s: expected more than 0 and at most %s", r.Delay, MaxScaleWindow)
 	}
 	checkNumber(e, "replicas.utilization", r.Utilization, 0.05, 1, "the part of a replica's capacity that is planned with")
 	checkNumber(e, "replicas.up", r.Up, 1, MaxScaleFactor, "how many times the ready replicas may be asked for at once")
@@ -202,24 +202,58 @@ func (x *ExpectSpec) At(now time.Time) bool {
 	return err1 == nil && err2 == nil && !now.Before(from) && now.Before(to)
 }
 
+// During reports whether the hint holds at some moment from begin to end, both included, by the time zone that begin is in.
+func (x *ExpectSpec) During(begin, end time.Time) bool {
+	if end.Before(begin) {
+		return false
+	}
+	from := timeOfDay(x.From)
+	if from < 0 || timeOfDay(x.To) < 0 {
+		first, err1 := time.Parse(time.RFC3339, x.From)
+		last, err2 := time.Parse(time.RFC3339, x.To)
+		return err1 == nil && err2 == nil && first.Before(last) && !end.Before(first) && begin.Before(last)
+	}
+	// Where it does not hold it does so from when clocks next show From, or when they are put forward or back into its time.
+	for !x.At(begin) {
+		hour, minute, second := begin.Clock()
+		passed := time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second + time.Duration(begin.Nanosecond())
+		next := begin.Add((time.Duration(from)*time.Minute - passed + 24*time.Hour) % (24 * time.Hour))
+		if _, changed := begin.ZoneBounds(); !changed.IsZero() && !next.Before(changed) {
+			next = changed
+		}
+		if next.After(end) {
+			return false
+		}
+		begin = next
+	}
+	return true
+}
+
+// String is the hint for people: "400/s from 08:00 to 18:30".
+func (x *ExpectSpec) String() string {
+	return fmt.Sprintf("%.4g/s from %s to %s", x.Rate, x.From, x.To)
+}
+
 func (x *ExpectSpec) validate(e *FieldErrors, at string) {
 	checkNumber(e, at+".rate", x.Rate, 1e-6, MaxExpectRate, "queries per second")
 	from, to := timeOfDay(x.From), timeOfDay(x.To)
-	if from >= 0 && to >= 0 {
-		if from == to {
-			e.add(at+".to", "%q is also from: expected another time of day", x.To)
-		}
-		return
-	}
 	first, err1 := time.Parse(time.RFC3339, x.From)
 	last, err2 := time.Parse(time.RFC3339, x.To)
-	const want = `expected two times of day, "08:00" and "18:30", or two moments, "2026-01-31T08:00:00Z"`
+	const endOfDay = `%q: the end of a day is "00:00"`
 	switch {
-	case err1 != nil:
-		e.add(at+".from", "%q: %s", x.From, want)
-	case err2 != nil:
-		e.add(at+".to", "%q: %s", x.To, want)
-	case !first.Before(last):
+	case x.From == "24:00":
+		e.add(at+".from", endOfDay, x.From)
+	case from < 0 && err1 != nil:
+		e.add(at+".from", `%q: expected two times of day, "08:00" and "18:30", or two moments, "2026-01-31T08:00:00Z"`, x.From)
+	case from >= 0 && x.To == "24:00":
+		e.add(at+".to", endOfDay, x.To)
+	case from >= 0 && to < 0:
+		e.add(at+".to", `%q: expected a time of day as from is, such as "18:30"`, x.To)
+	case from >= 0 && from == to:
+		e.add(at+".to", "%q is also from: expected another time of day", x.To)
+	case from < 0 && err2 != nil:
+		e.add(at+".to", `%q: expected a moment as from is, such as "2026-01-31T18:30:00Z"`, x.To)
+	case from < 0 && !first.Before(last):
 		e.add(at+".to", "%s is not after from, %s", x.To, x.From)
 	}
 }

@@ -123,7 +123,7 @@ func TestModelValidation(t *testing.T) {
 		{"hint by date", func(m *ModelSpec) {
 			m.Expect = []ExpectSpec{{Rate: 100, From: "2026-01-31T08:00:00Z", To: "2026-01-31T09:00:00Z"}}
 		}, ""},
-		{"hint of two kinds", func(m *ModelSpec) { m.Expect = []ExpectSpec{{Rate: 100, From: "08:00", To: "2026-01-31T09:00:00Z"}} }, `expect[0].from: "08:00": expected two times of day`},
+		{"hint of two kinds", func(m *ModelSpec) { m.Expect = []ExpectSpec{{Rate: 100, From: "08:00", To: "2026-01-31T09:00:00Z"}} }, `expect[0].to: "2026-01-31T09:00:00Z": expected a time of day as from is`},
 		{"hint that never holds", func(m *ModelSpec) { m.Expect = []ExpectSpec{{Rate: 100, From: "08:00", To: "08:00"}} }, "expect[0].to"},
 		{"preload", func(m *ModelSpec) { m.Preload = []string{"numpy", "sklearn.svm"} }, ""},
 		{"preload of a bad name", func(m *ModelSpec) { m.Preload = []string{"os; import sys"} }, "preload[0]:"},

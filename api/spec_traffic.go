@@ -65,7 +65,7 @@ type GuardSpec struct {
 }
 
 // RollbackSpec remembers a rollback: versions newer than To and not newer than From are not loaded, unless a function names them, and To
-// answers, until a version newer than From may serve, or one is promoted.
+// answers, until a version newer than From may serve, or From or a newer one is promoted.
 type RollbackSpec struct {
 	From, To string
 	// Reason is for people: who or what found the version bad.

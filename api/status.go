@@ -70,6 +70,8 @@ type Condition struct {
 // ModelStatus is one version of a model as it stands.
 type ModelStatus struct {
 	Spec ModelSpec `json:"spec"`
+	// Revision is the number of the spec's last change: see [ObjectRevision].
+	Revision uint64 `json:"revision"`
 	// Dir is the directory that the version was declared in, empty when there is none.
 	Dir   string     `json:"dir,omitempty"`
 	State ModelState `json:"state"`
@@ -148,6 +150,8 @@ type Profile struct {
 // FunctionStatus is a function as it stands.
 type FunctionStatus struct {
 	Spec FunctionSpec `json:"spec"`
+	// Revision is the number of the spec's last change: see [ObjectRevision].
+	Revision uint64 `json:"revision"`
 	// Ready says whether a query would find a replica.
 	Ready bool `json:"ready"`
 	// Models are the versions that its candidates mean now.
@@ -242,6 +246,32 @@ type Change struct {
 	Action  Action `json:"action"`
 }
 
+// ObjectRevision says at which change an object is. Each change of what is declared has a number, higher than all before it, and an
+// object has that of its own last one. Whoever reads an object, edits it and declares it again sends the revision along that was read: the
+// change is made only where the object is at it still. An object at revision 0 is not declared; that includes the default rules of a
+// model's traffic, and what a watched directory declares.
+type ObjectRevision struct {
+	Kind Kind
+	Name string
+	// Version is empty for all kinds but models.
+	Version  string
+	Revision uint64
+}
+
+// StaleObject is an object that is not at the revision that was expected, as it is now.
+type StaleObject struct {
+	Kind Kind   `json:"kind"`
+	Name string `json:"name"`
+	// Version is empty for all kinds but models.
+	Version string `json:"version,omitempty"`
+	// Revision is 0 where it is not declared (any more).
+	Revision uint64 `json:"revision"`
+	// Action, By and Time are what the history has of the change that was faster: they are missing where it has forgotten.
+	Action string    `json:"action,omitempty"`
+	By     string    `json:"by,omitempty"`
+	Time   time.Time `json:"time,omitzero"`
+}
+
 // The answers of the admin API, as JSON.
 
 // Changes answers apply, deploy and delete.
@@ -293,6 +323,9 @@ type ErrorInfo struct {
 	Message string `json:"message"`
 	// Problems are what the message says, one by one, where declarations were refused for what they declare.
 	Problems []Problem `json:"problems,omitempty"`
+	// Stale are the objects that somebody else has changed since the caller looked, where that is why nothing was changed: to read them
+	// and try again may succeed. Of other conflicts there are none.
+	Stale []StaleObject `json:"stale,omitempty"`
 }
 
 // Problem is one thing that is wrong in a declaration.

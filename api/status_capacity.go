@@ -18,12 +18,28 @@ type CapacityStatus struct {
 	Takes    ResourceStatus `json:"takes"`
 	Measured bool           `json:"measured,omitempty"`
 	UsedCPU  float64        `json:"used_cpu,omitempty"`
+	// Profile is what is known of its replicas' times. It stays when they are gone, as long as the gateway runs; missing before one of them
+	// has evaluated 16 batches.
+	Profile *KnownProfile `json:"profile,omitempty"`
 	// StartMS is what a start takes, from the launch to the replica that is ready; missing before the first one.
 	StartMS float64 `json:"start_ms,omitempty"`
 	// ColdStarts is missing where nobody has had to wait for a version that slept.
 	ColdStarts *ColdStartStatus `json:"cold_starts,omitempty"`
 	// Unenforced are sentences about limits that this machine does not let the gateway enforce.
 	Unenforced []string `json:"unenforced,omitempty"`
+}
+
+// KnownProfile is what a batch takes on a version's replicas, the mean over those of them that were known when one was last: a batch of n
+// is expected to take InterceptMicros + n × SlopeMicros.
+type KnownProfile struct {
+	InterceptMicros float64 `json:"intercept_micros"`
+	SlopeMicros     float64 `json:"slope_micros"`
+	// P99Micros is the longest of their 99th percentiles.
+	P99Micros int64 `json:"p99_micros"`
+	// Batches is how many it stands on, MeanBatch how many queries the version's batches have had since the gateway started, on average: with
+	// batches of one alone nobody knows what larger ones take.
+	Batches   uint64  `json:"batches"`
+	MeanBatch float64 `json:"mean_batch"`
 }
 
 // ColdStartStatus is how long those waited who woke a version: from the first query that found no replica to the first answer after it, in
@@ -57,4 +73,7 @@ type NodeStatus struct {
 	From string `json:"from,omitempty"`
 	// Awake is how many versions have replicas, or want some.
 	Awake int `json:"awake"`
+	// Zygotes is how many processes hold what models have preloaded, ZygoteBytes what they hold together: Free is without it.
+	Zygotes     int   `json:"zygotes,omitempty"`
+	ZygoteBytes int64 `json:"zygote_bytes,omitempty"`
 }

@@ -80,6 +80,8 @@ type FeatureDrift struct {
 // TrafficStatus is how a model's queries are divided between its versions now.
 type TrafficStatus struct {
 	Spec TrafficSpec `json:"spec"`
+	// Revision is the number of the spec's last change, 0 where nobody has declared it: see [ObjectRevision].
+	Revision uint64 `json:"revision"`
 	// Declared says whether somebody has declared Spec; otherwise it is the default.
 	Declared bool `json:"declared"`
 	// Serving is the version that answers what no rule gives to others; empty: none may.
@@ -134,7 +136,8 @@ type SourceStatus struct {
 
 // HistoryEvent is one change of what is declared: who did what when.
 type HistoryEvent struct {
-	// Revision is the store's after the change: the same for all objects that were changed together.
+	// Revision is the store's after the change, without a store the gateway's own count: the same for all objects that were changed
+	// together.
 	Revision uint64    `json:"revision"`
 	Time     time.Time `json:"time"`
 	// By is who asked for it, as far as they have said; Gateway is which gateway took it.

@@ -63,6 +63,7 @@ type asides struct {
 	current aside
 	id      uint64    // its number on the wire, 0 until it is put
 	turnAt  api.Nanos // when it was put, or the last prediction in front of it answered
+	lateAt  api.Nanos // when it was first seen to be overdue; 0: it was not
 	values  labelledValues
 	timer   *time.Timer
 
@@ -318,13 +319,16 @@ func (r *Replica) findAside() *entry {
 // timeAsideLocked watches over an aside that has just been put.
 func (r *Replica) timeAsideLocked(e *entry) {
 	a := r.asides
-	a.id, a.turnAt = e.id, e.sent
+	a.id, a.turnAt, a.lateAt = e.id, e.sent, 0
 	if a.timer == nil {
 		a.timer = time.AfterFunc(a.timeout, r.asideOverdue)
 		return
 	}
 	a.timer.Reset(a.timeout)
 }
+
+// overdueAgain is how long after the first look that finds an aside overdue another one has to find it so.
+const overdueAgain = 100 * time.Millisecond
 
 // asideOverdue ends a worker that does not come back from an aside. While predictions are in front of it, their own time
 // runs and not the aside's: the scheduler watches over those.
@@ -342,7 +346,17 @@ func (r *Replica) asideOverdue() {
 		}
 	}
 	if left > 0 {
+		a.lateAt = 0
 		a.timer.Reset(left)
+		return
+	}
+	// A gateway that was stopped for a while looks here before it looks into the ring, where the answer may lie.
+	now := r.hub.cfg.Now()
+	if a.lateAt == 0 {
+		a.lateAt = now
+	}
+	if again := overdueAgain - time.Duration(now-a.lateAt); again > 0 {
+		a.timer.Reset(again)
 		return
 	}
 	r.killLocked(fmt.Sprintf("%v has had no answer for %v", a.current.kind, a.timeout), false)

@@ -131,6 +131,13 @@ func TestFeedbackThatHangs(t *testing.T) {
 	if told.Ended() {
 		t.Error("ended before its time")
 	}
+	st.now.Add(int64(5 * timeout)) // the gateway was stopped: what has come meanwhile is looked at first
+	st.Replica.AsideOverdue()
+	st.now.Add(100e6 - 1)
+	st.Replica.AsideOverdue()
+	if told.Ended() {
+		t.Error("ended at one look")
+	}
 	st.now.Add(1)
 	st.Replica.AsideOverdue()
 	if end := st.End(); end.Violation || !strings.Contains(end.Reason, "FEEDBACK has had no answer for 1h") {

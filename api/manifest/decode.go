@@ -33,6 +33,20 @@ const ModelFile = "xebec.yaml"
 // Decode reads the documents of one manifest, YAML or JSON; a list at the top is a list of documents. The name is that of
 // the file, for messages. Models have the Dir that is written, which may be none or relative: see [Set.SetDir]. The error is [Errors].
 func Decode(name string, data []byte) (*Set, error) {
+	return (&decoder{file: name}).decode(data)
+}
+
+// DecodeRequest is Decode of what a program sends to be applied. There each document may have the field "revision" besides its own: that
+// at which the sender has read the object, 0 where it is not declared. They come back beside the set; of documents without the field there
+// is none. Files have no such field, for it would be out of date after the first apply.
+func DecodeRequest(name string, data []byte) (*Set, []api.ObjectRevision, error) {
+	d := &decoder{file: name, revised: true}
+	set, err := d.decode(data)
+	return set, d.revisions, err
+}
+
+func (d *decoder) decode(data []byte) (*Set, error) {
+	name := d.file
 	if len(data) > MaxBytes {
 		return nil, Errors{{File: name, Message: fmt.Sprintf("has %d bytes: expected at most %d", len(data), MaxBytes)}}
 	}
@@ -40,7 +54,7 @@ func Decode(name string, data []byte) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{file: name, kindless: filepath.Base(name) == ModelFile, lines: map[string]int{}}
+	d.kindless, d.lines = filepath.Base(name) == ModelFile, map[string]int{}
 	if len(roots) > MaxDocuments {
 		d.errorf(roots[MaxDocuments], "", "is document %d: expected at most %d", MaxDocuments+1, MaxDocuments)
 		return nil, d.errs
@@ -113,6 +127,9 @@ type decoder struct {
 	trafficFields  []map[string]*yaml.Node
 	// lines is where each object was declared.
 	lines map[string]int
+	// revised: documents may say at which revision their object is expected, and revisions are those that do.
+	revised   bool
+	revisions []api.ObjectRevision
 }
 
 func (d *decoder) errorf(n *yaml.Node, path, format string, args ...any) {
@@ -169,6 +186,9 @@ func (d *decoder) document(root *yaml.Node) {
 	if o == nil {
 		return
 	}
+	if d.revised {
+		o.get("revision") // it is known, and is read when the object's name is
+	}
 	kind := o.text("kind")
 	if kind == "" && len(d.errs) == before {
 		if !d.kindless {
@@ -184,6 +204,7 @@ func (d *decoder) document(root *yaml.Node) {
 		d.once("model "+spec.ID().String(), before)
 		d.set.Models = append(d.set.Models, spec)
 		d.set.models = append(d.set.models, remember(d.file, api.KindModel, d.positions))
+		d.revision(o, api.KindModel, spec.Name, spec.Version)
 	case api.KindFunction:
 		spec := d.function(o).WithDefaults()
 		d.finish(o, before, spec.Validate)
@@ -191,6 +212,7 @@ func (d *decoder) document(root *yaml.Node) {
 		d.set.Functions = append(d.set.Functions, spec)
 		d.set.functions = append(d.set.functions, remember(d.file, api.KindFunction, d.positions))
 		d.functionFields = append(d.functionFields, d.positions)
+		d.revision(o, api.KindFunction, spec.Name, "")
 	case api.KindTraffic:
 		spec := d.traffic(o).WithDefaults()
 		d.finish(o, before, spec.Validate)
@@ -198,10 +220,19 @@ func (d *decoder) document(root *yaml.Node) {
 		d.set.Traffic = append(d.set.Traffic, spec)
 		d.set.traffic = append(d.set.traffic, remember(d.file, api.KindTraffic, d.positions))
 		d.trafficFields = append(d.trafficFields, d.positions)
+		d.revision(o, api.KindTraffic, spec.Model, "")
 	default:
 		if kind != "" {
 			d.errorf(d.position("kind"), "kind", "%q: expected Model, Function or Traffic", clip(kind))
 		}
+	}
+}
+
+// revision takes the revision at which an object is expected, if the document says one.
+func (d *decoder) revision(o *object, kind api.Kind, name, version string) {
+	if n := o.values["revision"]; d.revised && n != nil && n.ShortTag() != "!!null" { // null was reported
+		revision := o.integer("revision", 0)
+		d.revisions = append(d.revisions, api.ObjectRevision{Kind: kind, Name: name, Version: version, Revision: uint64(max(revision, 0))})
 	}
 }
 

@@ -45,6 +45,9 @@
 // where its fields were written, so that what the gateway refuses is refused with the line too ([Set.Refuse]), and a tool
 // that sent a set there finds the lines of the files it had read ([Set.Relocate]).
 //
+// To programs that edit what a gateway has: [DecodeRequest], for the gateway, also takes the revision at which an object was read. Files
+// have none.
+//
 // To scripts: decoding what [Set.YAML] or [Set.JSON] wrote gives the same set again, models' directories included, from wherever
 // in the file system.
 //

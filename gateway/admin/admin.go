@@ -86,16 +86,19 @@ func (h *handlers) apply(ctx context.Context, c *app.RequestContext) (any, error
 	if err != nil {
 		return nil, err
 	}
-	set, err := manifest.Decode("manifest", body)
+	set, expected, err := manifest.DecodeRequest("manifest", body)
 	if err != nil {
 		return nil, api.Errorf(api.InvalidArgument, "%w", err)
+	}
+	if expected, err = expectedOf(c, set, expected); err != nil {
+		return nil, err
 	}
 	set.SetDir(base)
 	if err := set.CheckDirs(); err != nil {
 		return nil, api.Errorf(api.InvalidArgument, "%w", err)
 	}
 	about(c, dryRun, namesOf(set)...)
-	changes, err := h.control.Apply(ctx, set, dryRun)
+	changes, err := h.control.Apply(ctx, set, dryRun, expected...)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +107,9 @@ func (h *handlers) apply(ctx context.Context, c *app.RequestContext) (any, error
 
 func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, error) {
 	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	if err := unmatched(c, "a model directory declares a model and a function"); err != nil {
 		return nil, err
 	}
 	var request struct {
@@ -138,6 +144,9 @@ func (h *handlers) model(ctx context.Context, c *app.RequestContext) (any, error
 		return nil, err
 	}
 	models, err := h.control.Models(ctx, name)
+	if len(models) == 1 && err == nil {
+		tag(c, models[0].Revision)
+	}
 	return api.ModelList{Models: notNil(models)}, err
 }
 
@@ -155,6 +164,9 @@ func (h *handlers) function(ctx context.Context, c *app.RequestContext) (any, er
 		return nil, err
 	}
 	functions, err := h.control.Functions(ctx, name)
+	if len(functions) == 1 && err == nil {
+		tag(c, functions[0].Revision)
+	}
 	return api.FunctionList{Functions: notNil(functions)}, err
 }
 
@@ -168,9 +180,15 @@ func (h *handlers) deleteModel(ctx context.Context, c *app.RequestContext) (any,
 		if err = api.CheckVersion(id.Version); err != nil {
 			return nil, api.Errorf(api.InvalidArgument, "%w", err)
 		}
+	} else if err = unmatched(c, "this deletes all versions of a model: name one with ?version="); err != nil {
+		return nil, err
+	}
+	expected, err := seen(c, api.KindModel, id)
+	if err != nil {
+		return nil, err
 	}
 	about(c, false, objectName(api.KindModel, id.Name, id.Version))
-	changes, err := h.control.Delete(ctx, api.KindModel, id)
+	changes, err := h.control.Delete(ctx, api.KindModel, id, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
 
@@ -179,8 +197,12 @@ func (h *handlers) deleteFunction(ctx context.Context, c *app.RequestContext) (a
 	if err != nil {
 		return nil, err
 	}
+	expected, err := seen(c, api.KindFunction, api.ModelID{Name: name})
+	if err != nil {
+		return nil, err
+	}
 	about(c, false, objectName(api.KindFunction, name, ""))
-	changes, err := h.control.Delete(ctx, api.KindFunction, api.ModelID{Name: name})
+	changes, err := h.control.Delete(ctx, api.KindFunction, api.ModelID{Name: name}, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
 
@@ -396,6 +418,10 @@ func writeError(c *app.RequestContext, err error) {
 	var declared manifest.Errors
 	if errors.As(err, &declared) {
 		info.Problems = declared.Problems()
+	}
+	var stale *StaleError
+	if errors.As(err, &stale) {
+		info.Stale = stale.Objects
 	}
 	writeErrorInfo(c, code.HTTPStatus(), info)
 }

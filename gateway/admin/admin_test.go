@@ -70,7 +70,7 @@ func TestAnswers(t *testing.T) {
 		{"GET", "/v1/describe/scheduler", "", nil, `{"state":"awake","epoch_micros":10000,"epochs":12,"planned_at":"2026-01-02T03:04:05Z","plan_micros":40,"plan_p99_micros":90,"functions":[{"name":"digits","weight":1,"queries_per_second":100,"slo_micros":20000,"cost_per_second":0,"candidates":[{"model":"digits-svm@2","evaluated":1,"gain":1,"cost":0}],"refused":0},{"name":"new","weight":2,"queries_per_second":0,"slo_micros":0,"cost_per_second":0,"candidates":[],"refused":0}],` +
 			`"models":[{"model":"digits-svm@2","known":false,"capacity_per_second":0,"demand_per_second":0,"planned_per_second":0,"utilisation":0,"execution":"whole","hold_micros":0,"replicas":[]}],"devices":[]}`},
 		{"GET", "/v1/version", "", nil, `{"version":"v1.2.3","go_version":"go1.26"}`},
-		{"GET", "/v1/functions/digits", "", nil, `{"functions":[{"spec":{"name":"digits","models":["digits-svm"],"slo":"100ms","policy":"single","weight":1},"ready":true,"models":["digits-svm@2"],"created":"2026-01-02T03:04:05Z","defaults":0,"rate":{"queries_per_second":0,"p50_ms":0,"p99_ms":0}}]}`},
+		{"GET", "/v1/functions/digits", "", nil, `{"functions":[{"spec":{"name":"digits","models":["digits-svm"],"slo":"100ms","policy":"single","weight":1},"revision":5,"ready":true,"models":["digits-svm@2"],"created":"2026-01-02T03:04:05Z","defaults":0,"rate":{"queries_per_second":0,"p50_ms":0,"p99_ms":0}}]}`},
 	} {
 		t.Run(c.method+" "+c.path, func(t *testing.T) {
 			got := ask(engine(&fake{}), c.method, c.path, c.body, c.headers...)

@@ -12,6 +12,9 @@
 // api/spec/openapi.yaml, and a test holds the two together. Each change that is asked for leaves one line in the log "audit", also when it
 // is refused: who, from where, what, and what became of it.
 //
+// To those who change one object at the same time: whoever sends the revision that was read (match.go: the header If-Match, or a document's
+// field) undoes nothing of what others have declared since, and is told who was faster. What cannot be kept of that is refused.
+//
 // # Who may call it
 //
 // Whoever can declare a model can run a program, so the port is bound to loopback, or asks for a token over TLS ([Options], [Tokens],

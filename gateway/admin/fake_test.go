@@ -34,6 +34,8 @@ type fake struct {
 	moved  []string
 	asked  []string
 	caller Caller
+	// seen is what the last change was told of revisions.
+	seen []api.ObjectRevision
 	// nothing is what there is to export.
 	nothing bool
 	// err is what every method answers, when it is set.
@@ -43,10 +45,10 @@ type fake struct {
 	logsErr error
 }
 
-func (f *fake) Apply(ctx context.Context, set *manifest.Set, dryRun bool) ([]api.Change, error) {
+func (f *fake) Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.applied, f.dryRun, f.caller = set, dryRun, CallerOf(ctx)
+	f.applied, f.dryRun, f.caller, f.seen = set, dryRun, CallerOf(ctx), seen
 	var changes []api.Change
 	for _, m := range set.Models {
 		changes = append(changes, api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created})
@@ -82,8 +84,8 @@ func model(version string) api.ModelStatus {
 
 func function() api.FunctionStatus {
 	return api.FunctionStatus{
-		Spec:  api.FunctionSpec{Name: "digits", Models: []string{"digits-svm"}}.WithDefaults(),
-		Ready: true, Models: []string{"digits-svm@2"}, Created: then,
+		Spec:     api.FunctionSpec{Name: "digits", Models: []string{"digits-svm"}}.WithDefaults(),
+		Revision: 5, Ready: true, Models: []string{"digits-svm@2"}, Created: then,
 	}
 }
 
@@ -91,10 +93,15 @@ func (f *fake) Models(_ context.Context, name string) ([]api.ModelStatus, error)
 	if f.err != nil {
 		return nil, f.err
 	}
-	if name != "" && name != "digits-svm" {
-		return nil, api.Errorf(api.NotFound, "no model %q", name)
+	switch name {
+	case "", "digits-svm":
+		return []api.ModelStatus{model("1"), model("2")}, nil
+	case "single":
+		m := model("1")
+		m.Spec.Name, m.Revision = name, 6
+		return []api.ModelStatus{m}, nil
 	}
-	return []api.ModelStatus{model("1"), model("2")}, nil
+	return nil, api.Errorf(api.NotFound, "no model %q", name)
 }
 
 func (f *fake) Functions(_ context.Context, name string) ([]api.FunctionStatus, error) {
@@ -125,9 +132,10 @@ func (f *fake) Scheduler(context.Context) (api.SchedulerStatus, error) {
 	}, f.err
 }
 
-func (f *fake) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api.Change, error) {
+func (f *fake) Delete(_ context.Context, kind api.Kind, id api.ModelID, seen ...api.ObjectRevision) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.seen = seen
 	f.deleted = append(f.deleted, string(kind)+" "+id.String())
 	return []api.Change{{Kind: kind, Name: id.Name, Version: id.Version, Action: api.Deleted}}, f.err
 }
@@ -135,7 +143,7 @@ func (f *fake) Delete(_ context.Context, kind api.Kind, id api.ModelID) ([]api.C
 func traffic() api.TrafficStatus {
 	return api.TrafficStatus{
 		Spec:     api.TrafficSpec{Model: "digits-svm", Serving: "2", Split: &api.VersionShare{Version: "1", Percent: 10}},
-		Declared: true, Serving: "2", Arms: []api.ArmStatus{{Version: "2", Rule: "serving", Share: 0.9}, {Version: "1", Rule: "split", Share: 0.1}},
+		Revision: 7, Declared: true, Serving: "2", Arms: []api.ArmStatus{{Version: "2", Rule: "serving", Share: 0.9}, {Version: "1", Rule: "split", Share: 0.1}},
 	}
 }
 
@@ -149,19 +157,19 @@ func (f *fake) Traffic(_ context.Context, name string) ([]api.TrafficStatus, err
 	return []api.TrafficStatus{traffic()}, nil
 }
 
-func (f *fake) move(ctx context.Context, what, model, version string) ([]api.Change, error) {
+func (f *fake) move(ctx context.Context, what, model, version string, seen []api.ObjectRevision) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.moved, f.caller = append(f.moved, what), CallerOf(ctx)
+	f.moved, f.caller, f.seen = append(f.moved, what), CallerOf(ctx), seen
 	return []api.Change{{Kind: api.KindTraffic, Name: model, Version: version, Action: api.Updated}}, f.err
 }
 
-func (f *fake) Promote(ctx context.Context, model, version string) ([]api.Change, error) {
-	return f.move(ctx, "promote "+model+"@"+version, model, version)
+func (f *fake) Promote(ctx context.Context, model, version string, seen ...api.ObjectRevision) ([]api.Change, error) {
+	return f.move(ctx, "promote "+model+"@"+version, model, version, seen)
 }
 
-func (f *fake) Rollback(ctx context.Context, model, to, reason string) ([]api.Change, error) {
-	return f.move(ctx, "rollback "+model+"@"+to+" "+reason, model, to)
+func (f *fake) Rollback(ctx context.Context, model, to, reason string, seen ...api.ObjectRevision) ([]api.Change, error) {
+	return f.move(ctx, "rollback "+model+"@"+to+" "+reason, model, to, seen)
 }
 
 func (f *fake) History(_ context.Context, name string, limit int) ([]api.HistoryEvent, error) {

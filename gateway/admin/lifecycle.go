@@ -34,6 +34,9 @@ func (h *handlers) traffic(ctx context.Context, c *app.RequestContext) (any, err
 		return nil, err
 	}
 	one, err := h.control.Traffic(ctx, name)
+	if len(one) == 1 && err == nil {
+		tag(c, one[0].Revision)
+	}
 	return api.TrafficList{Traffic: notNil(one)}, err
 }
 
@@ -54,8 +57,12 @@ func (h *handlers) deleteTraffic(ctx context.Context, c *app.RequestContext) (an
 	if err != nil {
 		return nil, err
 	}
+	expected, err := seen(c, api.KindTraffic, api.ModelID{Name: name})
+	if err != nil {
+		return nil, err
+	}
 	about(c, false, objectName(api.KindTraffic, name, ""))
-	changes, err := h.control.Delete(ctx, api.KindTraffic, api.ModelID{Name: name})
+	changes, err := h.control.Delete(ctx, api.KindTraffic, api.ModelID{Name: name}, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
 
@@ -74,8 +81,12 @@ func (h *handlers) promote(ctx context.Context, c *app.RequestContext) (any, err
 	if err != nil {
 		return nil, err
 	}
+	expected, err := seen(c, api.KindTraffic, api.ModelID{Name: name})
+	if err != nil {
+		return nil, err
+	}
 	about(c, false, objectName(api.KindModel, name, version))
-	changes, err := h.control.Promote(ctx, name, version)
+	changes, err := h.control.Promote(ctx, name, version, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
 
@@ -99,8 +110,12 @@ func (h *handlers) rollback(ctx context.Context, c *app.RequestContext) (any, er
 	if len(reason) > api.MaxReasonBytes || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
 		return nil, api.Errorf(api.InvalidArgument, "reason %.60q: expected one line of at most %d bytes", reason, api.MaxReasonBytes)
 	}
+	expected, err := seen(c, api.KindTraffic, api.ModelID{Name: name})
+	if err != nil {
+		return nil, err
+	}
 	about(c, false, strings.TrimSuffix(fmt.Sprintf("%s: %s", objectName(api.KindModel, name, to), reason), ": "))
-	changes, err := h.control.Rollback(ctx, name, to, reason)
+	changes, err := h.control.Rollback(ctx, name, to, reason, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
 

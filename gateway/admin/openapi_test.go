@@ -119,10 +119,11 @@ func TestEveryMemberIsDescribed(t *testing.T) {
 		api.ModelStatus{}, api.ReplicaStatus{}, api.FunctionStatus{}, api.GatewayStatus{}, api.Profile{}, api.Condition{}, api.LogLine{},
 		api.Changes{}, api.ModelList{}, api.FunctionList{}, api.ModelDescription{}, api.FunctionDescription{}, api.VersionInfo{},
 		api.SchedulerStatus{}, api.FunctionPlanStatus{}, api.CandidateStatus{}, api.ModelPlanStatus{}, api.ReplicaPlanStatus{}, api.ShareStatus{},
-		api.DevicePlanStatus{}, api.TenantStatus{}, api.Problem{}, api.PolicyStatus{}, api.CandidateLearning{}, api.ContextStatus{}, api.FeedbackStatus{},
+		api.DevicePlanStatus{}, api.TenantStatus{}, api.Problem{}, api.StaleObject{}, api.PolicyStatus{}, api.CandidateLearning{}, api.ContextStatus{}, api.FeedbackStatus{},
 		api.StoreStatus{}, api.ShadowStatus{}, api.ShadowModelStatus{}, api.ModelCacheStatus{}, api.CacheStatus{},
 		api.VersionStatus{}, api.ValidationStatus{}, api.DriftStatus{}, api.FeatureDrift{}, api.TrafficStatus{}, api.ComparedStatus{}, api.ArmStatus{},
 		api.RolloutStatus{}, api.SourceStatus{}, api.HistoryEvent{}, api.History{}, api.TrafficList{}, api.RateStatus{},
+		api.CapacityStatus{}, api.KnownProfile{}, api.ColdStartStatus{}, api.HedgeStatus{}, api.NodeStatus{}, api.ResourceStatus{},
 	} {
 		typ := reflect.TypeOf(v)
 		var members, described []string

@@ -10,7 +10,7 @@
 //
 // To whoever reads: [Read] goes through files in the order in which they were written, one entry at a time, in bounded memory. It
 // takes nothing on trust: what it hands out has the types, shapes and lengths that its schema says. Damaged parts are skipped and
-// noted; the rest is read.
+// noted; the rest is read, as far as it was written when the reading began.
 //
 // To the operator: the files together never take more than Config.MaxBytes, the oldest go first, and only files with this
 // package's names are ever removed. One gateway writes to a directory at a time; a second one is told so when it starts.

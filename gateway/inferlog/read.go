@@ -58,19 +58,60 @@ func (s *Summary) note(format string, args ...any) {
 // skipped and noted; the frame that a gateway is just writing, or was when it was killed, counts as damaged. A path that cannot be read,
 // or a file that is no inference log, is an error.
 //
-// Memory is bounded by a few times [MaxRecordBytes], whatever the files hold.
+// The files and their sizes are those that there are when it begins: what is written meanwhile, and be it because of what each does, is
+// not read.
+//
+// Memory is bounded by a few times [MaxRecordBytes], and the files' names.
 func Read(paths []string, each func(*Entry) error) (Summary, error) {
+	var all []part
+	for _, path := range paths {
+		parts, err := partsOf(path)
+		if err != nil {
+			return Summary{}, err
+		}
+		all = append(all, parts...)
+	}
 	r, err := newReader(each)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer r.zstd.Close()
-	for _, path := range paths {
-		if err := r.path(path); err != nil {
+	for i := range all {
+		if err := r.part(&all[i]); err != nil {
 			return *r.sum, err
 		}
 	}
 	return *r.sum, nil
+}
+
+// part is a file as far as it is read.
+type part struct {
+	path  string
+	bytes int64
+	// listed says that it was found in a directory: that it is gone, or has hardly begun, is no error.
+	listed bool
+}
+
+func partsOf(path string) ([]part, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case info.Mode().IsRegular():
+		return []part{{path: path, bytes: info.Size()}}, nil
+	case !info.IsDir():
+		return nil, fmt.Errorf("%s is neither a file nor a directory", path)
+	}
+	files, err := listFiles(path)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]part, len(files))
+	for i, f := range files {
+		parts[i] = part{filepath.Join(path, f.name), f.bytes, true}
+	}
+	return parts, nil
 }
 
 func newReader(each func(*Entry) error) (*reader, error) {
@@ -95,45 +136,30 @@ type reader struct {
 	at   int64 // of the next byte of the file
 }
 
-func (r *reader) path(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
+func (r *reader) part(p *part) error {
+	err := r.file(p)
 	switch {
-	case info.Mode().IsRegular():
-		return r.file(path)
-	case !info.IsDir():
-		return fmt.Errorf("%s is neither a file nor a directory", path)
+	case !p.listed:
+	case errors.Is(err, fs.ErrNotExist): // rotated away since
+		r.sum.note("%s was removed while the directory was read", filepath.Base(p.path))
+		return nil
+	case errors.Is(err, errNoHeader): // a gateway was killed, or the disk was full, as it began
+		r.sum.note("%v", err)
+		return nil
 	}
-	files, err := listFiles(path)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		err := r.file(filepath.Join(path, f.name))
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // rotated away since
-			r.sum.note("%s was removed while the directory was read", f.name)
-		case errors.Is(err, errNoHeader): // a gateway was killed, or the disk was full, as it began
-			r.sum.note("%v", err)
-		case err != nil:
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // errNoHeader is for files that end within their header.
 var errNoHeader = errors.New("it ends within its header")
 
-func (r *reader) file(path string) error {
-	f, err := os.Open(path)
+func (r *reader) file(p *part) error {
+	f, err := os.Open(p.path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return r.stream(path, f)
+	return r.stream(p.path, io.LimitReader(f, p.bytes))
 }
 
 // stream reads the text of one file.

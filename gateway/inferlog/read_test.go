@@ -186,6 +186,45 @@ func readCommitted(t *testing.T, path string) {
 	}
 }
 
+// What is written while a log is read is not read: who sends queries again to the gateway that writes the log would never come to an end.
+func TestReadEndsWhereTheLogEndedWhenItBegan(t *testing.T) {
+	for _, what := range []string{"directory", "file"} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			l := mustOpen(t, manual(dir))
+			defer mustClose(t, l)
+			s := l.Function("digits", digitsIn, digitsOut, 1)
+			const before = 5
+			for id := range uint64(before) {
+				s.Add(query(id))
+			}
+			mustFlush(t, l)
+			path := dir
+			if what == "file" {
+				path = filepath.Join(dir, names(t, dir)[0])
+			}
+			tooMany := errors.New("it reads what it has caused to be written")
+			n := 0
+			sum, err := Read([]string{path}, func(e *Entry) error {
+				if n++; n > before {
+					return tooMany
+				}
+				for range 3 {
+					s.Add(query(e.Record.ID + before))
+				}
+				mustFlush(t, l)
+				return nil
+			})
+			if err != nil || sum.Queries != before || sum.Damaged != 0 {
+				t.Errorf("%+v, %v: expected the %d queries that were there", sum, err, before)
+			}
+			if all, _ := readAll(t, path); len(all) != 4*before {
+				t.Errorf("read again it has %d queries, want %d", len(all), 4*before)
+			}
+		})
+	}
+}
+
 func TestReadRefuses(t *testing.T) {
 	text, _ := sampleFile(t)
 	newer := join(text)

@@ -29,6 +29,9 @@ const (
 	maxWindowBytes = 128 << 20
 )
 
+// byteOrderMark is what some editors write at the beginning of UTF-8 text; it says nothing and is passed over.
+const byteOrderMark = "\ufeff"
+
 // Case is one recorded query.
 type Case struct {
 	// Line is where it stands in its file, from 1.
@@ -39,7 +42,7 @@ type Case struct {
 }
 
 // ReadCases reads a file of recorded queries for models of a signature: a JSON object a line, {"input": …} or {"input": …, "label": …},
-// as a caller writes them; lines of white space are passed over. A file whose name ends in .zst is decompressed. At most most queries
+// as a caller writes them; lines of white space, and a byte order mark at the beginning, are passed over. A file whose name ends in .zst is decompressed. At most most queries
 // ([MaxCases] when 0) and maxBytes bytes of text, and as many of tensors ([MaxBytes] when 0), are taken; a file with more is an error, as is
 // one with none. Errors begin with "path:line: " where they are about a line, and with "path: " otherwise.
 func ReadCases(path string, sig api.Signature, most int, maxBytes int64) ([]Case, error) {
@@ -111,6 +114,9 @@ func readCases(path string, from io.Reader, sig api.Signature, most int, maxByte
 	r := &reader{
 		path: path, sig: sig, lines: bufio.NewReaderSize(from, 64<<10), left: maxBytes, dataLeft: maxBytes, maxBytes: maxBytes,
 		inputs: make([]api.Value, len(sig.Inputs)), label: make([]api.Value, len(sig.Outputs)),
+	}
+	if head, _ := r.lines.Peek(len(byteOrderMark)); string(head) == byteOrderMark { // an error comes again with the first line
+		_, _ = r.lines.Discard(len(byteOrderMark)) // they are there
 	}
 	var cases []Case
 	for {

@@ -67,6 +67,9 @@ func TestReadCases(t *testing.T) {
 			{Line: 1, Inputs: []api.Value{{Data: floats32(1, 2)}}, Label: []api.Value{{Data: ints64(3)}}},
 			{Line: 2, Inputs: []api.Value{{Data: floats32(3, 4)}}},
 		}},
+		{"a byte order mark, as some editors write", "\ufeff" + `{"input": [1, 2], "label": 3}` + "\n", pair, []Case{
+			{Line: 1, Inputs: []api.Value{{Data: floats32(1, 2)}}, Label: []api.Value{{Data: ints64(3)}}},
+		}},
 		{"white lines, no last end, a label of null, CRLF", "\n \t\r\n" + `{"label": null, "input": [1, 2]}` + "\r\n\r\n" + `{"label":-1,"input":[0,0]}`, pair, []Case{
 			{Line: 3, Inputs: []api.Value{{Data: floats32(1, 2)}}},
 			{Line: 5, Inputs: []api.Value{{Data: floats32(0, 0)}}, Label: []api.Value{{Data: ints64(-1)}}},
@@ -199,6 +202,7 @@ var fuzzSigs = []api.Signature{pair, text,
 func FuzzReadCases(f *testing.F) {
 	f.Add([]byte(`{"input": [1, 2], "label": 3}`+"\n"+`{"input": [3, 4]}`), uint8(0))
 	f.Add([]byte(`{"input": {"n": 7, "words": ["a"]}, "label": {"summary": "YQ==", "scores": [0.5]}}`), uint8(1))
+	f.Add([]byte("\ufeff"+`{"input": [1, 2]}`), uint8(0))
 	f.Fuzz(func(t *testing.T, file []byte, which uint8) {
 		sig := fuzzSigs[int(which)%len(fuzzSigs)]
 		cases, err := readCases("q", bytes.NewReader(file), sig, 50, 1<<16)
@@ -212,6 +216,7 @@ func FuzzReadCases(f *testing.F) {
 			}
 			return
 		}
+		file = bytes.TrimPrefix(file, []byte(byteOrderMark))
 		var want []int
 		for i, line := range bytes.Split(file, []byte("\n")) {
 			if len(bytes.Trim(line, " \t\r")) > 0 {

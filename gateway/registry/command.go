@@ -18,8 +18,9 @@ const (
 // maxListed is how many versions a message names, the newest.
 const maxListed = 10
 
-// Promote is a model's traffic spec after a version of it has been promoted: it serves, and the split, the shadow, the roll-out and the rollback
-// that there were are over. version may be a label; empty, it is the version that is being tried out, else the newest. The newest
+// Promote is a model's traffic spec after a version of it has been promoted: it serves, and the split, the shadow and the roll-out that there
+// were are over. So is a rollback, unless the version is older than the bad one: what is newer than it and was kept out still is, or
+// who promotes an old version would get the bad one when the old one fails or is pinned no more. version may be a label; empty, it is the version that is being tried out, else the newest. The newest
 // version is not pinned, so that later ones follow by themselves; any other one is. Where versions are named one by one, it becomes
 // one of them. The label "stable" moves to it, if there is one, and "canary" goes if it stood on it.
 //
@@ -34,7 +35,8 @@ func Promote(t api.TrafficSpec, m *Model, version string) (api.TrafficSpec, erro
 		return t, err
 	}
 	t = clone(t)
-	t.Split, t.Shadow, t.Rollout, t.Rollback = nil, nil, nil, nil
+	t.Split, t.Shadow, t.Rollout = nil, nil, nil
+	t.Rollback = stillOut(t.Rollback, version)
 	t.Serving = version
 	if version == newest(m) {
 		t.Serving = ""
@@ -56,6 +58,19 @@ func Promote(t api.TrafficSpec, m *Model, version string) (api.TrafficSpec, erro
 	return t, nil
 }
 
+// stillOut is what remains of a rollback when a version is promoted that may be one of those that it keeps out: that version comes in, and
+// nothing that is newer.
+func stillOut(b *api.RollbackSpec, version string) *api.RollbackSpec {
+	if b == nil || api.CompareVersions(b.From, version) <= 0 {
+		return nil
+	}
+	rest := *b
+	if newer(version, rest.To) {
+		rest.To = version
+	}
+	return &rest
+}
+
 // tried is the version that a rule tries out, in the order in which rules bring versions nearer to serving; else the newest one.
 func tried(t *api.TrafficSpec, m *Model) string {
 	switch {
@@ -70,7 +85,7 @@ func tried(t *api.TrafficSpec, m *Model) string {
 }
 
 // Rollback is a model's traffic spec after a rollback to an older version: that one answers, and the versions above it, up to the one that was
-// bad, are not loaded until a newer one serves or one is promoted. The split, the shadow and the roll-out that there were are over.
+// bad, are not loaded until a newer one serves or one of them is promoted. The split, the shadow and the roll-out that there were are over.
 //
 // Where to is empty, what is undone is the last step: a split or roll-out of a newer version, if there is one; else the serving version, in
 // favour of previous, the one that served before it (empty: not known), or where that cannot be had of the next older one. to may
@@ -78,7 +93,8 @@ func tried(t *api.TrafficSpec, m *Model) string {
 // newer ones. (So a roll-out retreats.)
 //
 // The bad version is the newest of those that answer or would next: the serving one, those that are tried out, and without a pin those
-// that are available. Where a version was pinned the pin moves, for who pins wants nothing to move by itself. The label "stable" moves to
+// that are available. Where an earlier rollback keeps out one that is newer still, that one stays the bad one: to go further back lets in
+// nothing that was left before. Where a version was pinned the pin moves, for who pins wants nothing to move by itself. The label "stable" moves to
 // the older version, if there is one, and "canary" goes if it stood on what is kept out.
 //
 // m, t and errors are as with [Promote]; Conflict is also the error where there is nothing to go back to.
@@ -111,6 +127,14 @@ func Rollback(t api.TrafficSpec, m *Model, to, previous, reason string) (api.Tra
 		return t, api.Errorf(api.Conflict, "%s@%s serves already, and no newer version is there or tried out to be kept out: name an older one; there are %s",
 			t.Model, to, listed(m))
 	}
+	return goBack(t, bad, to, reason), nil
+}
+
+// goBack is the traffic spec after a rollback from bad to an older version.
+func goBack(t api.TrafficSpec, bad, to, reason string) api.TrafficSpec {
+	if t.Rollback != nil && newer(t.Rollback.From, bad) {
+		bad = t.Rollback.From
+	}
 	t = clone(t)
 	t.Split, t.Shadow, t.Rollout = nil, nil, nil
 	t.Rollback = &api.RollbackSpec{From: bad, To: to, Reason: cut(reason)}
@@ -123,12 +147,30 @@ func Rollback(t api.TrafficSpec, m *Model, to, previous, reason string) (api.Tra
 	if c, ok := t.Labels[labelCanary]; ok && excluded(&t, c) {
 		delete(t.Labels, labelCanary)
 	}
-	return t, nil
+	return t
+}
+
+// TakeBack is a model's traffic spec after what is tried out has shown to be worse: a rollback to the version that serves or, where a rollback is
+// about to take that one away, to the one that is to serve instead. m, t and errors are as with [Promote].
+func TakeBack(t api.TrafficSpec, m *Model, reason string) (api.TrafficSpec, error) {
+	if m.Serving != "" && departs(&t, m.Serving) {
+		to := t.Rollback.To
+		next := goBack(t, worst(&t, m, m.Serving, to), to, reason)
+		next.Serving = t.Serving // who is pinned is on the way
+		return next, nil
+	}
+	return Rollback(t, m, m.Serving, "", reason)
+}
+
+// departs says of the version that serves whether a rollback keeps it out, so that it goes as soon as another can answer.
+func departs(t *api.TrafficSpec, serving string) bool {
+	return excluded(t, serving) && serving != t.Serving
 }
 
 // last is the version to go back to where none was named.
 func last(t *api.TrafficSpec, m *Model, from, previous string) (string, error) {
-	if tries(t, m, from) {
+	// One that serves only until the one that was rolled back to is available has been left already.
+	if tries(t, m, from) && !departs(t, from) {
 		return from, nil
 	}
 	older := ""

@@ -36,6 +36,9 @@ func TestPromote(t *testing.T) {
 		{"an older one is", "3 available, 4 available serving", api.TrafficSpec{}, "3", api.TrafficSpec{Serving: "3"}, 0, ""},
 		{"a newer one that was rejected or deleted does not count", "3 available, 4 rejected, 5 available gone", api.TrafficSpec{}, "3", api.TrafficSpec{}, 0, ""},
 		{"rules and rollbacks end", "3 available serving, 4 available", with(shadowOf("4"), func(s *api.TrafficSpec) { s.Split, s.Rollout, s.Rollback = s.Shadow, rollout, back43 }), "4", api.TrafficSpec{}, 0, ""},
+		{"also if a newer one than the bad one is promoted", "3 available serving, 4 declared, 5 available", api.TrafficSpec{Rollback: back43}, "5", api.TrafficSpec{}, 0, ""},
+		{"an older one lets the bad one in by no means", "2 available, 3 available serving, 4 declared", api.TrafficSpec{Rollback: back43}, "2", api.TrafficSpec{Serving: "2", Rollback: back43}, 0, ""},
+		{"one that is kept out comes in, and nothing newer", "2 available serving, 3 declared, 4 declared", api.TrafficSpec{Rollback: &api.RollbackSpec{From: "4", To: "2", Reason: "x"}}, "3", api.TrafficSpec{Serving: "3", Rollback: &api.RollbackSpec{From: "4", To: "3", Reason: "x"}}, 0, ""},
 		{"without a name the one that is rolled out", "3 available serving, 4 available, 5 available", with(shadowOf("5"), func(s *api.TrafficSpec) { s.Rollout = rollout }), "", api.TrafficSpec{Serving: "4"}, 0, ""},
 		{"or has a part of the answers", "3 available serving, 4 available, 5 available", with(shadowOf("5"), func(s *api.TrafficSpec) { s.Split = &api.VersionShare{Version: "4"} }), "", api.TrafficSpec{Serving: "4"}, 0, ""},
 		{"or is compared", "3 available serving, 4 available, 5 available", shadowOf("4"), "", api.TrafficSpec{Serving: "4"}, 0, ""},
@@ -101,7 +104,12 @@ func TestRollback(t *testing.T) {
 		{"to the one that is named", "2 declared, 3 declared, 4 available serving", api.TrafficSpec{}, "2", "3", back("4", "2"), 0, ""},
 		{"or has the label", "2 declared, 3 declared, 4 available serving", api.TrafficSpec{Labels: labels("stable", "2")}, "stable", "", with(back("4", "2"), func(s *api.TrafficSpec) { s.Labels = labels("stable", "2") }), 0, ""},
 		{"what is coming is what is rolled back, if nothing serves", "3 declared, 4 loading", api.TrafficSpec{}, "", "", back("4", "3"), 0, ""},
-		{"a second one goes further back, not forward to the bad one", "2 declared, 3 available serving, 4 declared", api.TrafficSpec{Rollback: back43}, "", "4", back("3", "2"), 0, ""},
+		{"a second one goes further back, not forward to the bad one", "2 declared, 3 available serving, 4 declared", api.TrafficSpec{Rollback: back43}, "", "4", back("4", "2"), 0, ""},
+		{"also where what is tried out is one that is kept out", "1 available serving, 2 available, 3 declared", with(split("2"), func(s *api.TrafficSpec) { s.Rollback = &api.RollbackSpec{From: "3", To: "1"} }), "", "", back("3", "1"), 0, ""},
+		{"or the bad one is not there at the moment", "2 declared, 3 available serving", api.TrafficSpec{Rollback: back43}, "", "", back("4", "2"), 0, ""},
+		{"or a pin lets one serve that is kept out", "2 declared, 3 declared, 4 available serving, 5 declared", api.TrafficSpec{Serving: "4", Rollback: &api.RollbackSpec{From: "5", To: "3"}}, "", "", with(back("5", "3"), func(s *api.TrafficSpec) { s.Serving = "3" }), 0, ""},
+		{"a split is undone, and not in favour of a bad one that is on its way out", "2 loading, 3 available serving, 4 available", with(split("4"), func(s *api.TrafficSpec) { s.Rollback = &api.RollbackSpec{From: "3", To: "2"} }), "", "", back("4", "2"), 0, ""},
+		{"a newer one that is bad takes the place of the old one", "2 declared, 3 declared, 4 declared, 5 available serving", api.TrafficSpec{Rollback: back43}, "", "3", back("5", "3"), 0, ""},
 		{"nor to one that an earlier one keeps out", "2 declared, 3 declared, 4 declared, 5 available serving", api.TrafficSpec{Rollback: &api.RollbackSpec{From: "4", To: "2"}}, "", "4", back("5", "2"), 0, ""},
 		{"a pin moves", "3 declared, 4 available serving, 5 available", api.TrafficSpec{Serving: "4"}, "3", "", with(back("4", "3"), func(s *api.TrafficSpec) { s.Serving = "3" }), 0, ""},
 		{"a newer one that would serve next is kept out too", "3 declared, 4 available serving, 5 available troubled", api.TrafficSpec{}, "3", "", back("5", "3"), 0, ""},
@@ -135,6 +143,32 @@ func TestRollback(t *testing.T) {
 					t.Error("it is over as soon as it begins")
 				}
 			}
+		})
+	}
+}
+
+func TestTakeBack(t *testing.T) {
+	tries5 := func(s api.TrafficSpec) api.TrafficSpec {
+		s.Rollout = &api.RolloutSpec{Version: "5"}
+		return s
+	}
+	back := func(from, to string) *api.RollbackSpec { return &api.RollbackSpec{From: from, To: to, Reason: "bad"} }
+	for _, c := range []struct {
+		why, versions string
+		before, after api.TrafficSpec
+		code          api.Code
+		message       string
+	}{
+		{"to the one that serves", "3 available, 4 available serving, 5 available", tries5(api.TrafficSpec{}), api.TrafficSpec{Rollback: back("5", "4")}, 0, ""},
+		{"and what was left before stays out", "1 available, 3 available serving, 5 available, 6 declared", tries5(api.TrafficSpec{Rollback: back("6", "3")}), api.TrafficSpec{Rollback: back("6", "3")}, 0, ""},
+		{"not to one that goes as soon as another is there", "3 loading, 4 available serving, 5 available", tries5(api.TrafficSpec{Rollback: back43}), api.TrafficSpec{Rollback: back("5", "3")}, 0, ""},
+		{"nor past one that is pinned", "2 loading, 3 loading, 4 available serving, 5 available", tries5(api.TrafficSpec{Serving: "2", Rollback: back43}), api.TrafficSpec{Serving: "2", Rollback: back("5", "3")}, 0, ""},
+		{"it was an older one", "5 available, 6 available serving", tries5(api.TrafficSpec{}), api.TrafficSpec{}, api.Conflict, "serves already"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			m := model(t, c.versions, c.before, all)
+			got, err := TakeBack(*m.Traffic, m, "bad")
+			check(t, got, err, c.after, c.code, c.message)
 		})
 	}
 }

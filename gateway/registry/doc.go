@@ -46,8 +46,11 @@
 //
 // A rollback {from: 4, to: 3} keeps out all versions that are newer than 3 and not newer than 4, from every policy and every label; a
 // function, a pin or a rule that names one still has it. It does so as long as it is in the spec, also after it is [Over]: "latest" must
-// never bring the bad version back. To leave it there costs nothing; a promotion takes it away, and the next rollback takes its
-// place. Version 3 is wanted, and answers, until a version newer than 4 is available and may serve.
+// never bring the bad version back. To leave it there costs nothing. The promotion of 4, or of something newer, takes it away; that of an older
+// one narrows it to what is newer than that. The next rollback takes its place, and what it keeps out only grows at its newer end: after
+// {from: 4, to: 3} a rollback of 3 in favour of 2 is {from: 4, to: 2}, for {from: 3, to: 2} would let 4 in again. So a version that was
+// rolled back serves again only when somebody names it (a promotion, a pin, a rule), or something newer has taken over since, or there is
+// nothing else. Version 3 is wanted, and answers, until a version newer than 4 is available and may serve.
 //
 // Where two versions cannot be loaded at a time (transition: resources) some of this would load two for no good reason. There, a source that
 // wants all its versions gets its newest; a label keeps nothing loaded; a pinned version takes one of the places of "latest"; and the one
@@ -63,7 +66,8 @@
 //  3. the newest that the policy wants and no rule tries out;
 //  4. the one that serves now, whatever it is; the newest that is on its way out.
 //
-// One that is Troubled comes after all that are not, except that who is asked for by name answers all the same. If nothing of this is
+// One that is Troubled comes after all that are not, except that who is asked for by name answers all the same. One that is Asleep beside one
+// that answers is woken first, and counts as not available until then ([Successor]). If nothing of this is
 // available, queries wait for the one that will be: the one that is asked for, else the newest that the policy wants. Only if there is no
 // such either do those answer that never should for all: what a function or a label names, what a rule tries out, what was rolled
 // back. That is also so while a gateway starts: a canary that is ready before the old version does not get the old one's queries. A

@@ -124,6 +124,10 @@ func (l *life) names() []string {
 }
 
 func (l *life) happen(t *rapid.T, resources bool) {
+	l.occur(t, rapid.IntRange(0, 12).Draw(t, "event"), resources)
+}
+
+func (l *life) occur(t *rapid.T, event int, resources bool) {
 	pick := func(ok func(x *Version) bool) *Version {
 		var fit []*Version
 		for i := range l.m.Versions {
@@ -144,7 +148,7 @@ func (l *life) happen(t *rapid.T, resources bool) {
 			l.to(x.Name, s)
 		}
 	}
-	switch rapid.IntRange(0, 12).Draw(t, "event") {
+	switch event {
 	case 0, 1:
 		l.next++
 		l.declare(strconv.Itoa(l.next))

@@ -32,6 +32,9 @@ type Version struct {
 	// Troubled says that it has no ready replica, although it had one or should have: it is loading after several failures, or has lost all it
 	// had. A version that is not troubled is preferred.
 	Troubled bool
+	// Asleep says of an available version that it has no replica and the one that serves has: who is answered is not to wait for a start. It
+	// is to be woken, and takes over then.
+	Asleep bool
 	// Resumable says of a draining version that it was available and has its replicas still, so that it can go back to that at once if it is
 	// wanted again. Where it is never set, such a version is drained to its end and loaded anew.
 	Resumable bool

@@ -114,6 +114,7 @@ func TestRules(t *testing.T) {
 		{"but if that has lost its replicas, another one", "3 available serving troubled, 4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "3 4 5", "5", ""},
 		{"at a start the pinned one is waited for", "4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "4 5", "4", ""},
 		{"unless it is in trouble", "4 loading troubled, 5 available", api.TrafficSpec{Serving: "4"}, all, "4 5", "5", ""},
+		{"of those that only functions name, not the one that is kept out", "2 rejected, 3 loading named, 4 loading named", with(specific("2"), func(s *api.TrafficSpec) { s.Rollback = &api.RollbackSpec{From: "4", To: "3"} }), all, "2 3 4", "3", ""},
 		{"never one that is tried out, if one can be waited for", "3 loading, 4 available", shadowOf("4"), all, "3 4", "3", ""},
 		{"not even if the other one has lost its replicas", "3 available serving troubled, 4 available", shadowOf("4"), all, "3 4", "3", ""},
 		{"but rather than nobody", "3 rejected, 4 available", shadowOf("4"), all, "3 4", "4", ""},

@@ -1,5 +1,7 @@
 package registry
 
+import "slices"
+
 // Serving is the version that is to answer what no rule gives to another: an available one wherever there is one that may, else the one
 // that queries are to wait for; empty only where there is nothing. What it prefers is said in the package comment, "Who serves". Asked
 // again with its answer as m.Serving, it answers the same.
@@ -8,6 +10,16 @@ func Serving(m *Model) string {
 		return m.Versions[i].Name
 	}
 	return ""
+}
+
+// Successor is whom [Serving] would name if nobody slept: the one that is to be woken where it is another.
+func Successor(m *Model) string {
+	awake := *m
+	awake.Versions = slices.Clone(m.Versions)
+	for i := range awake.Versions {
+		awake.Versions[i].Asleep = false
+	}
+	return Serving(&awake)
 }
 
 // serving is the index of the version that is to answer, -1 where there is none.
@@ -33,6 +45,7 @@ func (v *view) serving() int {
 const (
 	nobody = iota
 	// kept out by a rollback, and what rules try out: better than nothing.
+	outAwaited
 	outTroubled
 	out
 	tryAwaited
@@ -64,7 +77,7 @@ const (
 func (v *view) rank(i int, cold bool) int {
 	x := &v.Versions[i]
 	switch {
-	case x.State == Available:
+	case x.State == Available && (!x.Asleep || x.Name == v.Serving):
 		return v.rankAvailable(i)
 	case v.wants[i] == unwanted || x.State == Rejected:
 		return nobody
@@ -74,6 +87,8 @@ func (v *view) rank(i int, cold bool) int {
 		return wishAwaited
 	case v.target(x.Name):
 		return tryAwaited
+	case v.excluded(x.Name):
+		return outAwaited
 	case v.wants[i] == named:
 		return namedAwaited
 	case x.Troubled:

@@ -177,8 +177,21 @@ func (c *capacity) load(d *deployment, n int) {
 	c.placeLocked()
 }
 
-// serve lets a version's queries say how many replicas it has, from those on that it has been loaded with.
-func (c *capacity) serve(d *deployment) {
+// awaken wakes a version that sleeps before anybody asks it.
+func (c *capacity) awaken(d *deployment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !d.scaled.Load() || d.asked.Load() > 0 {
+		return
+	}
+	st := c.seatLocked(d)
+	st.want = max(st.want, 1)
+	c.placeLocked()
+}
+
+// serve lets a version's queries say how many replicas it has, from those on that it has been loaded with. One that could sleep does so at
+// once, unless it relieves another.
+func (c *capacity) serve(d *deployment, relieves bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d.scaled.Store(true)
@@ -196,7 +209,7 @@ func (c *capacity) serve(d *deployment) {
 		}
 		st = c.seatLocked(d)
 	}
-	if st.fixed && d.spec().Replicas.First() == 0 && !c.awaitedLocked(d) { // it was awake to show that it may be asked
+	if st.fixed && d.spec().Replicas.First() == 0 && !relieves && !c.awaitedLocked(d) { // it was awake to show that it may be asked
 		c.endLocked(st)
 		d.seeDown()
 		d.model.Asleep.Store(true)
@@ -242,7 +255,6 @@ func (c *capacity) release(d *deployment) {
 	d.model.Asleep.Store(false)
 	delete(c.hinted, d)
 	d.asked.Store(0)
-	d.full.Store(false)
 	if st := c.seats[d]; st != nil {
 		c.endLocked(st)
 		c.placeLocked() // for those who had no room
@@ -253,6 +265,7 @@ func (c *capacity) release(d *deployment) {
 func (c *capacity) endLocked(st *seat) {
 	c.leaveLocked(st)
 	st.d.asked.Store(0)
+	st.d.full.Store(false)   // whoever asks it then may find room
 	_ = st.d.set.SetCount(0) // fails when the set is closed, which is what is wanted
 	if st.d.set.Len() > 0 {
 		c.ending[st.d] = c.takesNow(st)

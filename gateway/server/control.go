@@ -37,7 +37,7 @@ func (s *Server) judgeLocked(set *manifest.Set) ([]api.Change, error) {
 			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, api.FieldErrors{{Path: "device", Message: fmt.Sprintf("there is no device %q here: expected %s", m.Device, s.deviceNames())}})
 		}
 		if f := s.families[m.Name]; f != nil && f.source != sourceApply && len(f.versions) > 0 {
-			return nil, refuse(set, api.KindModel, i, api.Conflict, fmt.Errorf("the model comes from the watched directory %s: put the version there, or give this model another name", f.source))
+			return nil, refuse(set, api.KindModel, i, api.Conflict, comesFrom(f, s.models[m.ID()], m))
 		}
 		if d := s.models[m.ID()]; d != nil {
 			c.Action = api.Unchanged
@@ -208,14 +208,14 @@ func (s *Server) updateLocked(d *deployment, spec api.ModelSpec) error {
 	s.touchLocked(d.id.Name)
 	switch d.life.state {
 	case registry.Loading:
-		s.capacity.load(d, d.wanted())
+		s.capacity.load(d, s.wantedLocked(s.families[d.id.Name], d))
 	case registry.Available:
 		s.capacity.rebound(d)
 	case registry.Validating:
 		if !reflect.DeepEqual(was.Warmup, spec.Warmup) || !reflect.DeepEqual(was.Validation, spec.Validation) {
 			s.qualify(d) // by what is declared now
 		}
-		s.capacity.load(d, d.wanted())
+		s.capacity.load(d, s.wantedLocked(s.families[d.id.Name], d))
 	case registry.Rejected:
 		d.life.anew = true
 	}
@@ -228,10 +228,20 @@ func (s *Server) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
 	if err != nil {
 		return nil, api.Errorf(api.InvalidArgument, "%w", err)
 	}
-	s.mu.Lock()
+	return s.change(ctx, false, func() (*edit, error) {
+		with, err := s.withImpliedLocked(*set)
+		if err != nil {
+			return nil, err
+		}
+		return s.planApplyLocked(ctx, with)
+	})
+}
+
+// withImpliedLocked adds a function of each model's name, unless there is one by now.
+func (s *Server) withImpliedLocked(set manifest.Set) (*manifest.Set, error) {
+	set.Models, set.Functions = slices.Clone(set.Models), slices.Clone(set.Functions) // a plan may be made again, of what was given
 	for _, m := range set.Models {
 		if d := s.models[m.ID()]; d != nil && d.spec().Dir != m.Dir {
-			s.mu.Unlock()
 			return nil, api.Errorf(api.Conflict, "model %s exists and lies in %s: a version never changes; give this one another version, or delete that one first", m.ID(), d.spec().Dir)
 		}
 		declared := s.functions[m.Name] != nil && s.functions[m.Name].source == sourceApply
@@ -242,8 +252,7 @@ func (s *Server) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
 			set.Functions = append(set.Functions, implied(m.Name))
 		}
 	}
-	s.mu.Unlock()
-	return s.Apply(ctx, set, false)
+	return &set, nil
 }
 
 func refString(id api.ModelID) string {
@@ -256,13 +265,14 @@ func refString(id api.ModelID) string {
 // Gateway describes the gateway itself.
 func (s *Server) Gateway(context.Context) (api.GatewayStatus, error) {
 	ready, why := s.ready()
+	trouble := s.storeTrouble()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := api.GatewayStatus{
 		Version: s.cfg.Version, GoVersion: runtime.Version(), PID: os.Getpid(), Started: s.started,
 		Listen: s.listen, Admin: s.admin, DataDir: s.cfg.DataDir, Ready: ready, Draining: s.draining.Load(),
 		Models: len(s.models), Functions: len(s.functions), Inflight: s.gw.Open(), Store: s.storeStatus(),
-		Sources: s.sourcesLocked(), Revision: s.revision, Node: s.capacity.node(),
+		Sources: s.sourcesLocked(trouble), Revision: s.revision, Node: s.capacity.node(),
 	}
 	if s.cfg.CacheBytes > 0 {
 		c := s.cache.Stats()

@@ -43,20 +43,40 @@ func (s *Server) discard(e *edit) {
 
 // change makes one change of what is declared: plan judges it, with the lock held, against what is declared now; then it is made durable,
 // and then it is made so. Changes of this gateway come one after the other. Where another gateway has changed something meanwhile the plan is
-// made again, and fails if that was the same thing.
-func (s *Server) change(ctx context.Context, dryRun bool, plan func() (*edit, error)) ([]api.Change, error) {
-	s.declaring.Lock()
-	defer s.declaring.Unlock()
-	return s.changeHeld(ctx, dryRun, plan)
+// made again, and fails if that was the same thing. seen is at which revisions the caller has seen objects: where they are at others, nothing
+// is changed.
+func (s *Server) change(ctx context.Context, dryRun bool, plan func() (*edit, error), seen ...api.ObjectRevision) ([]api.Change, error) {
+	changes, err := func() ([]api.Change, error) {
+		s.declaring.Lock()
+		defer s.declaring.Unlock()
+		return s.changeHeld(ctx, dryRun, plan, seen...)
+	}()
+	return changes, s.explain(ctx, err)
 }
 
-func (s *Server) changeHeld(ctx context.Context, dryRun bool, plan func() (*edit, error)) ([]api.Change, error) {
+func (s *Server) changeHeld(ctx context.Context, dryRun bool, plan func() (*edit, error), seen ...api.ObjectRevision) ([]api.Change, error) {
 	theirs := map[state.ObjectKey]uint64{} // what others have changed since the first plan
+	current := s.objects == nil || !s.objects.Shared()
 	for range commitAttempts {
 		s.mu.Lock()
 		if s.stopping {
 			s.mu.Unlock()
 			return nil, errStopping
+		}
+		if err := s.expectedLocked(seen); err != nil {
+			s.mu.Unlock()
+			switch {
+			case s.objects != nil && !s.synced.Load():
+				return nil, storeAway(errNotRead)
+			case current:
+				return nil, err
+			}
+			// The caller may have seen through another gateway what is not known here yet.
+			current = true
+			if err := s.catchUp(ctx, nil); err != nil {
+				return nil, storeAway(err)
+			}
+			continue
 		}
 		e, err := plan()
 		s.mu.Unlock()
@@ -78,6 +98,10 @@ func (s *Server) changeHeld(ctx context.Context, dryRun bool, plan func() (*edit
 			if err := s.catchUp(ctx, theirs); err != nil {
 				return nil, storeAway(err)
 			}
+			current = true
+			for _, o := range seen { // which is judged by what the caller has seen, not by what was known here
+				delete(theirs, keyOf(o))
+			}
 			continue
 		}
 		if err != nil {
@@ -90,17 +114,7 @@ func (s *Server) changeHeld(ctx context.Context, dryRun bool, plan func() (*edit
 			s.discard(e)
 			return e.changes, nil
 		}
-		if revision > 0 {
-			s.revision = revision
-			for _, k := range keysOf(&e.put) {
-				s.revisions[k] = revision
-				delete(s.lost, k)
-			}
-			for _, k := range e.drop {
-				delete(s.revisions, k)
-			}
-		}
-		s.remember(e.events, revision)
+		s.remember(e.events, s.markLocked(e, revision))
 		err = e.install()
 		s.settleLocked()
 		s.mu.Unlock()
@@ -127,11 +141,15 @@ func conflict(e *edit, theirs map[state.ObjectKey]uint64) error {
 	}
 	for _, k := range append(keysOf(&e.put), e.drop...) {
 		if revision, ok := theirs[k]; ok {
-			return api.Errorf(api.Conflict, "%s %s was changed through another gateway at the same time (revision %d of the store): nothing was changed here; look at `xebec history %s`, and apply again", strings.ToLower(k.Kind), k.Name, revision, subjectOf(k))
+			id, _ := api.ParseModelRef(k.Name) // a function's and a rule's name is one, too
+			return staleConflict(api.StaleObject{Kind: api.Kind(k.Kind), Name: id.Name, Version: id.Version, Revision: revision},
+				"%s %s was changed through another gateway at the same time (revision %d of the store): nothing was changed here; look at `xebec history %s`, and apply again", strings.ToLower(k.Kind), k.Name, revision, subjectOf(k))
 		}
 	}
 	return nil
 }
+
+var errNotRead = errors.New("it has not been read since the gateway started: is it there?")
 
 func subjectOf(k state.ObjectKey) string {
 	name, _, _ := strings.Cut(k.Name, "@")
@@ -157,7 +175,7 @@ func (s *Server) commit(ctx context.Context, e *edit) (uint64, error) {
 		return 0, nil
 	}
 	if !s.synced.Load() {
-		return 0, errors.New("it has not been read since the gateway started: is it there?")
+		return 0, errNotRead
 	}
 	c := &state.Commit{Base: s.revisionNow(), Put: puts, Delete: e.drop}
 	rand.Read(c.ID[:])
@@ -218,8 +236,8 @@ func objectsOf(set *manifest.Set) []state.Object {
 }
 
 // Apply declares everything in the set, or nothing.
-func (s *Server) Apply(ctx context.Context, set *manifest.Set, dryRun bool) ([]api.Change, error) {
-	return s.change(ctx, dryRun, func() (*edit, error) { return s.planApplyLocked(ctx, set) })
+func (s *Server) Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error) {
+	return s.change(ctx, dryRun, func() (*edit, error) { return s.planApplyLocked(ctx, set) }, seen...)
 }
 
 func (s *Server) planApplyLocked(ctx context.Context, set *manifest.Set) (*edit, error) {
@@ -294,7 +312,7 @@ func (s *Server) installLocked(put *manifest.Set, fresh []*deployment, source st
 }
 
 // Delete removes a function, versions of a model that no function needs, or a model's traffic rules.
-func (s *Server) Delete(ctx context.Context, kind api.Kind, id api.ModelID) ([]api.Change, error) {
+func (s *Server) Delete(ctx context.Context, kind api.Kind, id api.ModelID, seen ...api.ObjectRevision) ([]api.Change, error) {
 	return s.change(ctx, false, func() (*edit, error) {
 		switch kind {
 		case api.KindFunction:
@@ -303,7 +321,7 @@ func (s *Server) Delete(ctx context.Context, kind api.Kind, id api.ModelID) ([]a
 			return s.planDeleteTrafficLocked(ctx, id.Name)
 		}
 		return s.planDeleteModelLocked(ctx, id)
-	})
+	}, seen...)
 }
 
 func (s *Server) planDeleteFunctionLocked(ctx context.Context, name string) (*edit, error) {

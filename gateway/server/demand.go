@@ -27,7 +27,7 @@ func (c *capacity) sampleLocked(st *seat) autoscale.Sample {
 	in.Arrived = n.Arrived + away
 	in.Refused = n.QueueFull + n.RefusedEarly + n.Shed + n.PassedOver + n.Ended[api.DeadlineExceeded] + n.Ended[api.NoReplica] + away
 	in.InFlight = max(0, c.snap.Held-c.snap.Queued-c.snap.Late-c.snap.Retrying)
-	known := 0
+	known, profile := 0, api.KnownProfile{}
 	for i := range c.snap.Replicas {
 		r := &c.snap.Replicas[i]
 		if r.State != scheduler.Serving {
@@ -36,6 +36,8 @@ func (c *capacity) sampleLocked(st *seat) autoscale.Sample {
 		in.Ready++
 		if r.Samples >= knownBatches {
 			known++
+			profile.Batches += r.Samples
+			profile.P99Micros = max(profile.P99Micros, r.P99Nanos/1000)
 			in.InterceptNanos += r.InterceptNanos
 			in.SlopeNanos += r.SlopeNanos
 			if r.Settled {
@@ -50,6 +52,7 @@ func (c *capacity) sampleLocked(st *seat) autoscale.Sample {
 		in.InterceptNanos /= float64(known)
 		in.SlopeNanos /= float64(known)
 		in.Cap /= known
+		d.remember(profile, in.InterceptNanos, in.SlopeNanos)
 	}
 	if in.Arrived != st.arrived {
 		st.last = now
@@ -66,10 +69,23 @@ func (c *capacity) sampleLocked(st *seat) autoscale.Sample {
 	return in
 }
 
+// remember keeps what is known of replicas, for when there is none.
+func (d *deployment) remember(p api.KnownProfile, interceptNanos, slopeNanos float64) {
+	p.InterceptMicros, p.SlopeMicros = interceptNanos/1000, slopeNanos/1000
+	if sizes := d.lane.BatchSize(); sizes.Count() > 0 {
+		p.MeanBatch = float64(sizes.Sum()) / float64(sizes.Count())
+	}
+	if d.profile == nil {
+		d.profile = new(api.KnownProfile)
+	}
+	*d.profile = p
+}
+
 // knownBatches is how many batches a replica must have shown before its times are believed, as in package scheduler.
 const knownBatches = 16
 
-// expected is the rate that an operator's hints say is to come by the time that a replica which is started now is ready.
+// expected is the largest rate that an operator's hints say is there now, or is to come by the time that a replica which is started now is
+// ready.
 func (d *deployment) expected(now time.Time) (rate float64) {
 	hints := d.spec().Expect
 	if len(hints) == 0 {
@@ -77,7 +93,7 @@ func (d *deployment) expected(now time.Time) (rate float64) {
 	}
 	ahead := now.Add(max(2*time.Duration(d.cold.startNanos.Load()), expectAhead))
 	for i := range hints {
-		if hints[i].At(now) || hints[i].At(ahead) {
+		if hints[i].During(now, ahead) {
 			rate = max(rate, hints[i].Rate)
 		}
 	}

@@ -40,12 +40,14 @@ type deployment struct {
 	choices        atomic.Pointer[[]*driver.Choice] // of the functions whose first candidate it is
 
 	// Of capacity: scaled versions have as many replicas as their queries need, asked is how many that is now, waking that it has been
-	// called, full that it wants one, there is no room, and every tick looks whether there is; scaler and lastUsage are capacity's own.
+	// called, full that it wants one, there is no room, and every tick looks whether there is; scaler, lastUsage and profile are
+	// capacity's own.
 	scaled, waking, full atomic.Bool
 	asked                atomic.Int32
 	scaler               *autoscale.Scaler
 	lastUsage            usage
-	away, awaySeen       uint64 // of turnedAway: so far, and what the choices said last
+	profile              *api.KnownProfile // nil: no replica has been known yet
+	away, awaySeen       uint64            // of turnedAway: so far, and what the choices said last
 	cold                 coldStarts
 	preloads             string       // which zygote its replicas fork from; empty: none
 	lastReady            atomic.Int64 // api.Nanos of when a replica became ready last
@@ -61,6 +63,7 @@ type deployment struct {
 	connected map[*worker.Replica]bool // whether it is leaving: it counts as ready no more
 	failed    bool                     // no replica ever became ready and one has failed since
 	failures  int                      // launches that ended by themselves since a replica was ready last
+	lastExit  string                   // how the last of them ended, and what it said last
 
 	lessons lessons
 }
@@ -274,12 +277,17 @@ func (d *deployment) event(e containers.Event) {
 	case containers.NotRaised:
 		d.s.log.Warn("a replica that was loaded quietly has kept the lowest priority: restart it", zap.Stringer("model", d.id), zap.Uint64("replica", e.Replica), zap.String("reason", e.Reason))
 	case containers.Exited:
+		how := ""
+		if !e.Asked {
+			how = exitText(e.Reason, d.lastWords(e.Replica))
+		}
 		d.mu.Lock()
 		l := d.launches[e.Replica]
 		delete(d.launches, e.Replica)
 		if !e.Asked {
 			d.failed = true
 			d.failures++
+			d.lastExit = how
 		}
 		d.seeDownLocked()
 		d.mu.Unlock()

@@ -23,7 +23,8 @@
 // declare.go: a change is judged against all there is, committed to the store for the revision that it was judged against, and then
 // installed in memory, which cannot fail. The lock declaring is held over all three, the lock mu never while the store is asked. Where another
 // gateway was faster, its change is taken in (sync.go) and the judgement is made again; a change of the same object is a conflict for
-// the caller. A change that the store has not taken has not happened. Watched directories (sources.go) go past the store: what they have is
+// the caller. A caller that has read an object and edited it says at which revision that was, and at another one nothing is changed
+// (revision.go). A change that the store has not taken has not happened. Watched directories (sources.go) go past the store: what they have is
 // installed as it is, and what cannot be is a problem that is shown.
 //
 // A store that comes back with an older memory is told again what it has lost; one that is away is waited for, while everything serves.

@@ -104,7 +104,7 @@ func (s *Server) modelLocked(f *family) *registry.Model {
 	for name, d := range f.versions {
 		m.Versions = append(m.Versions, registry.Version{
 			Name: name, State: d.life.state, Named: s.named[d.id], Gone: d.life.gone, Troubled: d.troubled(),
-			Resumable: d.life.state == registry.Draining && !d.life.stopping && d.life.resumable,
+			Resumable: d.life.state == registry.Draining && !d.life.stopping && d.life.resumable, Asleep: f.sleepsBeside(d),
 		})
 	}
 	slices.SortFunc(m.Versions, func(a, b registry.Version) int { return api.CompareVersions(a.Name, b.Name) })
@@ -118,10 +118,38 @@ func (d *deployment) crashing() bool {
 	return d.model.Ready.Load() == 0 && d.failures >= crashLoop
 }
 
-// troubled versions have no replica although they should: others are preferred.
+// sleepsBeside reports whether an available version has no replica while the one that serves has.
+func (f *family) sleepsBeside(d *deployment) bool {
+	old := f.versions[f.serving]
+	return d.life.state == registry.Available && d.model.Ready.Load() == 0 && old != nil && old != d && old.answersNow()
+}
+
+// answersNow reports whether a version is available and has a replica.
+func (d *deployment) answersNow() bool {
+	return d.life.state == registry.Available && d.model.Ready.Load() > 0
+}
+
+// relievesLocked reports whether a version takes over from one that is awake as soon as it is available.
+func (s *Server) relievesLocked(f *family, d *deployment) bool {
+	if old := f.versions[f.serving]; old == nil || old == d || !old.answersNow() {
+		return false
+	}
+	m := s.modelLocked(f)
+	for i := range m.Versions {
+		if v := &m.Versions[i]; v.Name == d.id.Version {
+			v.State, v.Troubled = registry.Available, false
+		}
+	}
+	return registry.Successor(m) == d.id.Version
+}
+
+// troubled versions have no replica although they should, or cannot get one: others are preferred.
 func (d *deployment) troubled() bool {
-	if d.life.state == registry.Available {
-		return d.spec().Replicas.Min > 0 && d.model.Ready.Load() == 0
+	if d.life.state == registry.Available && d.spec().Replicas.Min > 0 {
+		return d.model.Ready.Load() == 0
+	}
+	if d.model.Ready.Load() > 0 {
+		return false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,6 +221,11 @@ func (s *Server) lookLocked(f *family) {
 		}
 	}
 	s.serveLocked(f, serving)
+	if slices.ContainsFunc(m.Versions, func(v registry.Version) bool { return v.Asleep }) {
+		if next := f.versions[registry.Successor(m)]; next != nil && next.id.Version != serving {
+			s.capacity.awaken(next) // it takes over when it has a replica
+		}
+	}
 	s.ruleLocked(f)
 	s.outdated = s.outdated || f.traffic != nil // rules come and go with replicas
 }
@@ -236,7 +269,7 @@ func (s *Server) serveLocked(f *family, version string) {
 func (s *Server) observeLocked(f *family, d *deployment) {
 	l := &d.life
 	switch {
-	case l.state == registry.Loading && d.loaded(f):
+	case l.state == registry.Loading && s.loadedLocked(f, d):
 		s.moveLocked(d, registry.Validating, "")
 		if d.qualifies() {
 			s.qualify(d)
@@ -259,10 +292,10 @@ func (s *Server) observeLocked(f *family, d *deployment) {
 	}
 }
 
-// loaded reports whether a version that is being loaded has the replicas it needs to take over: the first one will do where nobody
+// loadedLocked reports whether a version that is being loaded has the replicas it needs to take over: the first one will do where nobody
 // else serves, or where others fail.
-func (d *deployment) loaded(f *family) bool {
-	ready, wanted := int(d.model.Ready.Load()), d.wanted()
+func (s *Server) loadedLocked(f *family, d *deployment) bool {
+	ready, wanted := int(d.model.Ready.Load()), s.wantedLocked(f, d)
 	if granted := int(d.asked.Load()); granted > 0 {
 		wanted = min(wanted, granted) // there is no room for more
 	}
@@ -289,10 +322,18 @@ func (d *deployment) empty() bool {
 // qualifies reports whether the version has something to prove before it may be asked.
 func (d *deployment) qualifies() bool { return d.spec().Warmup != nil || d.spec().Validation != nil }
 
-// wanted is how many replicas the version is to have while it is loaded. One that may sleep is woken to be validated.
-func (d *deployment) wanted() int {
-	n := d.spec().Replicas.First()
-	if n == 0 && d.qualifies() && d.life.state != registry.Available {
+// wantedLocked is how many replicas the version is to have while it is loaded. One that may sleep is woken to be validated, and one that is to
+// take over from one that is awake has to show that it can, with as many replicas as that one has.
+func (s *Server) wantedLocked(f *family, d *deployment) int {
+	bounds := d.spec().Replicas
+	n := bounds.First()
+	if d.life.state == registry.Available {
+		return n
+	}
+	if s.relievesLocked(f, d) {
+		return max(n, min(int(f.versions[f.serving].asked.Load()), bounds.Max), 1)
+	}
+	if n == 0 && d.qualifies() {
 		return 1
 	}
 	return n
@@ -306,7 +347,7 @@ func (s *Server) loadLocked(f *family, d *deployment) {
 	d.mu.Lock()
 	d.failed, d.failures = false, 0
 	d.mu.Unlock()
-	s.capacity.load(d, d.wanted())
+	s.capacity.load(d, s.wantedLocked(f, d))
 }
 
 // moveLocked makes a step in a version's life.
@@ -323,7 +364,8 @@ func (s *Server) moveLocked(d *deployment, to registry.State, reason string) {
 	d.model.Closed.Store(to == registry.Declared || to == registry.Rejected || (to == registry.Loading || to == registry.Validating) && d.qualifies())
 	if to == registry.Available {
 		d.quiet.Store(false) // a replica that is lost now is missed
-		s.capacity.serve(d)
+		f := s.families[d.id.Name]
+		s.capacity.serve(d, f != nil && s.relievesLocked(f, d))
 	}
 	s.log.Debug("version", zap.Stringer("model", d.id), zap.Stringer("state", to), zap.String("reason", reason))
 }

@@ -22,7 +22,7 @@ func (c *capacity) placeLocked() {
 			Waiting: st.waiting, Rate: st.rate, LastUsed: max(st.last, st.grown, st.d.readyAt()), Placed: c.placed[i : i+1],
 		}
 		if st.fixed { // it is not taken away what it is being loaded with
-			m.Min = max(m.Min, st.want)
+			m.Min = max(m.Min, min(st.want, max(1, st.d.spec().Replicas.First()))) // more than that is as good as free room
 			m.Fixed = st.set == st.want && int(c.placed[i]) == st.want
 		}
 		if st.d.crashing() { // it is tried again where there is room, and has no claim to that of one that can answer

@@ -139,7 +139,7 @@ func (s *Server) conclude(ctx context.Context, over ending) error {
 			s.keepLabelsLocked(f, &spec, over.version)
 			return s.counted(s.trafficEditLocked(ctx, f, spec, "promoted", over.version, over.reason), &s.rolledOut), nil
 		}
-		spec, err := registry.Rollback(*f.traffic, s.modelLocked(f), f.serving, "", over.reason)
+		spec, err := registry.TakeBack(*f.traffic, s.modelLocked(f), over.reason)
 		if err != nil { // it was an older one: there is nothing to keep out
 			spec = *f.traffic
 			spec.Rollout = nil

@@ -175,7 +175,8 @@ type Server struct {
 	outdated  bool                       // the table in force is not what would be published now
 	orphans   []orphan                   // queues of functions that were deleted, until the next table is published
 	revision  uint64                     // of the store, as it is known here
-	revisions map[state.ObjectKey]uint64 // of each object there
+	revisions map[state.ObjectKey]uint64 // of each object there, or by count
+	count     uint64                     // of the changes of a gateway without a store: see firstCount
 	lost      map[state.ObjectKey]bool   // objects that the store had taken, and has no more
 	events    []api.HistoryEvent
 	troubles  map[state.ObjectKey]string        // objects of the store that are not in force
@@ -240,6 +241,7 @@ func newServer(cfg Config, log *zap.Logger) *Server {
 		families: map[string]*family{}, touched: map[string]bool{}, named: map[api.ModelID]bool{}, troubles: map[state.ObjectKey]string{}, misfits: map[state.ObjectKey]api.ModelSpec{},
 		revisions: map[state.ObjectKey]uint64{}, lost: map[state.ObjectKey]bool{},
 	}
+	s.count = firstCount(s.started)
 	s.notes.models = map[string]bool{}
 	s.life, s.endLife = context.WithCancel(context.Background())
 	for _, dir := range cfg.Models {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sort"
@@ -127,6 +128,18 @@ func (f *family) sourceName() string {
 		return "apply"
 	}
 	return "the watched directory " + f.source
+}
+
+// comesFrom says how a model of a watched directory is changed, or a version of it is added: not by being applied. d is nil for a new version.
+func comesFrom(f *family, d *deployment, m *api.ModelSpec) error {
+	if d == nil {
+		return fmt.Errorf("the model comes from the watched directory %s: put the version there, or give this model another name", f.source)
+	}
+	edit := "edit"
+	if d.spec().Replicas != m.Replicas {
+		edit = "edit replicas in"
+	}
+	return fmt.Errorf("the model comes from the watched directory %s: %s %s, which the gateway follows", f.source, edit, filepath.Join(d.spec().Dir, manifest.ModelFile))
 }
 
 // aspireLocked makes the versions of a model those that a directory has.
@@ -280,9 +293,22 @@ func (s *Server) implyLocked() {
 	}
 }
 
-// sourcesLocked describes where models come from.
-func (s *Server) sourcesLocked() []api.SourceStatus {
+// storeTrouble says why the store takes no change, as far as it knows that without being asked for one; empty: it does not say.
+func (s *Server) storeTrouble() string {
+	if held, ok := s.objects.(interface{ Held() error }); ok {
+		if err := held.Held(); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// sourcesLocked describes where models come from. trouble is the store's, found without the lock, for a disk may hang.
+func (s *Server) sourcesLocked(trouble string) []api.SourceStatus {
 	applied := api.SourceStatus{Name: sourceApply}
+	if trouble != "" {
+		applied.Problems = append(applied.Problems, trouble)
+	}
 	for _, f := range s.families {
 		if f.source == sourceApply && len(f.versions) > 0 {
 			applied.Models++

@@ -85,6 +85,24 @@ func TestAWatchedFunctionMayNameALabel(t *testing.T) {
 	}
 }
 
+// Who applies, or scales, what a watched directory declares is told which file to edit.
+func TestAWatchedModelIsChangedInItsFile(t *testing.T) {
+	dir := t.TempDir()
+	s, _, _ := alive(t, Config{Models: []string{dir}, ModelsEvery: 5 * time.Millisecond})
+	put(t, dir, "m/1", model)
+	until(t, s, "the directory's version serves", serves(s, "1"))
+	for text, want := range map[string]string{
+		strings.Replace(model, "max: 2", "max: 3", 1): "edit replicas in " + filepath.Join(dir, "m/1/xebec.yaml") + ", which the gateway follows",
+		model + "batching: {policy: none}":            "edit " + filepath.Join(dir, "m/1/xebec.yaml"),
+		version("2"):                                  "put the version there, or give this model another name",
+	} {
+		_, err := s.Apply(t.Context(), decoded(t, text), false)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "watched directory "+dir) {
+			t.Errorf("%s\nis answered by %v: expected %q", text, err, want)
+		}
+	}
+}
+
 // What a problem says is to be removed, is removed: then the other one serves.
 func TestAWatchedModelComesWhenTheAppliedOneOfItsNameIsDeleted(t *testing.T) {
 	dir := t.TempDir()

@@ -39,6 +39,11 @@ func (s *Server) Models(ctx context.Context, name string) ([]api.ModelStatus, er
 	for _, d := range of {
 		m := d.status()
 		s.mu.Lock()
+		if s.models[d.id] != d { // it was deleted since: whoever edits it is not to declare it anew
+			s.mu.Unlock()
+			continue
+		}
+		m.Spec, m.Dir, m.Revision = *d.spec(), d.spec().Dir, s.revisionLocked(api.KindModel, d.id.String()) // of one moment
 		if f := s.families[d.id.Name]; f != nil {
 			m.ServingVersion = f.inForce()
 			m.Serving = m.ServingVersion == d.id.Version
@@ -56,6 +61,9 @@ func (s *Server) Models(ctx context.Context, name string) ([]api.ModelStatus, er
 			m.Accuracy = d.accuracy(ctx)
 		}
 		out = append(out, m)
+	}
+	if name != "" && len(out) == 0 {
+		return nil, api.Errorf(api.NotFound, "no model %q", name)
 	}
 	return out, nil
 }
@@ -81,15 +89,12 @@ func (d *deployment) status() api.ModelStatus {
 		if r.State == api.ReplicaReady {
 			ready++
 		} else if st.LastExit != "" && reason == "" {
-			reason = st.LastExit
-			if n := len(st.LastExitLines); n > 0 {
-				reason += ": " + st.LastExitLines[n-1]
-			}
+			reason = exitText(st.LastExit, st.LastExitLines)
 		}
 		m.Replicas = append(m.Replicas, r)
 	}
 	d.mu.Lock()
-	failed, failures := d.failed, d.failures
+	failed, failures, lastExit := d.failed, d.failures, d.lastExit
 	d.mu.Unlock()
 	m.Cache, m.Capacity = d.cacheStatus(), d.s.capacity.status(d)
 	wanted := m.Capacity.Wanted
@@ -98,7 +103,7 @@ func (d *deployment) status() api.ModelStatus {
 	case wanted == 0 && ready == 0 && failures < crashLoop:
 		m.State = api.ModelIdle
 		c.Status, c.Reason = api.ConditionFalse, "NoReplicaWanted"
-	case wanted > 0 && m.Capacity.Granted == 0:
+	case wanted > 0 && m.Capacity.Granted == 0 && failures < crashLoop: // one that fails has to be mended first
 		m.State = api.ModelDegraded
 		c.Status, c.Reason, reason = api.ConditionFalse, "NoRoom", m.Capacity.ShortWhy
 	case ready > 0 && ready >= d.spec().Replicas.Min:
@@ -109,6 +114,9 @@ func (d *deployment) status() api.ModelStatus {
 	case failed:
 		m.State = api.ModelFailed
 		c.Status, c.Reason = api.ConditionFalse, "ReplicasFail"
+		if reason == "" { // nobody asks it any more, so that the replicas that failed are not there to say it
+			reason = lastExit
+		}
 	default:
 		m.State = api.ModelStarting
 		c.Status, c.Reason = api.ConditionFalse, "Starting"
@@ -121,6 +129,24 @@ func (d *deployment) status() api.ModelStatus {
 	}
 	m.Conditions = []api.Condition{c}
 	return m
+}
+
+// exitText is how a process ended, with the last of what it wrote to stderr.
+func exitText(how string, lines []string) string {
+	if n := len(lines); n > 0 {
+		how += ": " + lines[n-1]
+	}
+	return how
+}
+
+// lastWords are the last lines that a replica wrote to stderr.
+func (d *deployment) lastWords(replica uint64) (lines []string) {
+	for _, l := range d.logs.TailOf(replica, describeLogLines) {
+		if l.Stream == containers.Stderr {
+			lines = append(lines, l.Text)
+		}
+	}
+	return lines
 }
 
 // silentAfter is when it is worth saying that a process runs and its worker has not connected. Large models load for longer.
@@ -183,7 +209,7 @@ func (s *Server) Functions(_ context.Context, name string) ([]api.FunctionStatus
 			continue
 		}
 		read := f.stats.Read()
-		st := api.FunctionStatus{Spec: f.spec, Created: f.created, Queries: codes(read.Codes[:]), Rate: f.rate.look(read, time.Now())}
+		st := api.FunctionStatus{Spec: f.spec, Revision: s.revisionLocked(api.KindFunction, n), Created: f.created, Queries: codes(read.Codes[:]), Rate: f.rate.look(read, time.Now())}
 		if f.spec.Default != nil {
 			for c, n := range read.Codes {
 				if api.Code(c) != api.OK && api.Code(c) != api.InvalidArgument {

@@ -12,6 +12,10 @@ func (c *capacity) status(d *deployment) *api.CapacityStatus {
 	out := &api.CapacityStatus{ColdStarts: d.cold.read(), StartMS: float64(d.cold.startNanos.Load()) / 1e6, Unenforced: d.unenforced()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if d.profile != nil {
+		profile := *d.profile
+		out.Profile = &profile
+	}
 	st := c.seats[d]
 	if st == nil {
 		out.Takes = resourceStatus(resourcesOf(&d.spec().Resources))
@@ -33,7 +37,8 @@ func resourceStatus(r placement.Resources) api.ResourceStatus {
 func (c *capacity) node() *api.NodeStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := &api.NodeStatus{Budget: resourceStatus(c.budget.Resources), Free: resourceStatus(c.budget.Resources), From: c.budget.from, Awake: len(c.order)}
+	out := &api.NodeStatus{Budget: resourceStatus(c.budget.Resources), Free: resourceStatus(c.budget.Resources), From: c.budget.from, Awake: len(c.order), Zygotes: c.zygoteCount, ZygoteBytes: c.zygoteBytes}
+	out.Free.MemoryBytes = max(0, c.budget.MemoryBytes-c.zygoteBytes)
 	if len(c.out.Free) > 0 {
 		out.Free = resourceStatus(c.out.Free[0])
 	}

@@ -164,7 +164,7 @@ func (s *Server) labelNamedLocked(model, label string) bool {
 }
 
 // Promote makes a version the one that serves.
-func (s *Server) Promote(ctx context.Context, model, version string) ([]api.Change, error) {
+func (s *Server) Promote(ctx context.Context, model, version string, seen ...api.ObjectRevision) ([]api.Change, error) {
 	return s.change(ctx, false, func() (*edit, error) {
 		f := s.families[model]
 		if f == nil || len(f.versions) == 0 {
@@ -182,7 +182,7 @@ func (s *Server) Promote(ctx context.Context, model, version string) ([]api.Chan
 		}
 		s.keepLabelsLocked(f, &spec, to)
 		return s.trafficEditLocked(ctx, f, spec, "promoted", to, ""), nil
-	})
+	}, seen...)
 }
 
 // servedBefore is the version of a model that served before the one that does, as the history tells; empty where it does not. What this
@@ -210,7 +210,7 @@ func (s *Server) servedBefore(ctx context.Context, model string) string {
 const servedBeforeEvents = 200
 
 // Rollback makes an older version serve, and keeps the one that serves now from being loaded.
-func (s *Server) Rollback(ctx context.Context, model, to, reason string) ([]api.Change, error) {
+func (s *Server) Rollback(ctx context.Context, model, to, reason string, seen ...api.ObjectRevision) ([]api.Change, error) {
 	previous := ""
 	if to == "" {
 		previous = s.servedBefore(ctx, model)
@@ -226,7 +226,7 @@ func (s *Server) Rollback(ctx context.Context, model, to, reason string) ([]api.
 		}
 		s.keepLabelsLocked(f, &spec, spec.Rollback.To)
 		return s.trafficEditLocked(ctx, f, spec, "rolled back", spec.Rollback.To, reason), nil
-	})
+	}, seen...)
 }
 
 // judgeTrafficLocked says what the set's traffic rules would become, or why they cannot be. models has all versions, as they would be.
@@ -408,12 +408,12 @@ func (s *Server) Traffic(_ context.Context, model string) ([]api.TrafficStatus, 
 		if f == nil || len(f.versions) == 0 {
 			return nil, api.Errorf(api.NotFound, "no model %q", model)
 		}
-		return []api.TrafficStatus{f.status()}, nil
+		return []api.TrafficStatus{s.trafficStatusLocked(f)}, nil
 	}
 	var out []api.TrafficStatus
 	for _, name := range sortedNames(s.families) {
 		if f := s.families[name]; f.traffic != nil {
-			out = append(out, f.status())
+			out = append(out, s.trafficStatusLocked(f))
 		}
 	}
 	return out, nil

@@ -221,7 +221,7 @@ func (c *capacity) whyShort(st *seat) string {
 			free = c.out.Free[0]
 			free.CPUMillis, free.MemoryBytes, free.GPUs = max(0, free.CPUMillis), max(0, free.MemoryBytes), max(0, free.GPUs)
 		}
-		return fmt.Sprintf("there is no room: one replica takes %s, the node has %s, of which %s is free", resourcesText(takes), c.roomText(), resourcesText(free))
+		return fmt.Sprintf("there is no room: one replica takes %s, the node has %s, of which %s is free", resourcesText(takes), c.roomText(), resourcesText(free, takes))
 	}
 }
 
@@ -234,15 +234,20 @@ func (c *capacity) roomText() string {
 	return text
 }
 
-func resourcesText(r placement.Resources) string {
+// resourcesText names what there is of r, and what there is not where others count it.
+func resourcesText(r placement.Resources, others ...placement.Resources) string {
+	counts := r
+	for _, o := range others {
+		counts.CPUMillis, counts.MemoryBytes, counts.GPUs = counts.CPUMillis|o.CPUMillis, counts.MemoryBytes|o.MemoryBytes, counts.GPUs|o.GPUs
+	}
 	var parts []string
-	if r.CPUMillis != 0 {
+	if counts.CPUMillis != 0 {
 		parts = append(parts, fmt.Sprintf("%g cores", float64(r.CPUMillis)/1000))
 	}
-	if r.MemoryBytes != 0 {
+	if counts.MemoryBytes != 0 {
 		parts = append(parts, fmt.Sprintf("%d MiB of memory", r.MemoryBytes>>20))
 	}
-	if r.GPUs != 0 {
+	if counts.GPUs != 0 {
 		parts = append(parts, fmt.Sprintf("%d GPUs", r.GPUs))
 	}
 	if len(parts) == 0 {

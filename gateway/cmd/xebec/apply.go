@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,7 +71,7 @@ func (c *cli) applyOne(ctx context.Context, file string, dryRun bool) (api.Chang
 }
 
 // applySet sends a set; base is what its relative paths mean, empty where it has none.
-func (c *cli) applySet(ctx context.Context, set *manifest.Set, base string, dryRun bool) (changes api.Changes, err error) {
+func (c *cli) applySet(ctx context.Context, set *manifest.Set, base string, dryRun bool, more ...header) (changes api.Changes, err error) {
 	body, err := set.JSON()
 	if err != nil {
 		return changes, err
@@ -82,13 +83,36 @@ func (c *cli) applySet(ctx context.Context, set *manifest.Set, base string, dryR
 	if dryRun {
 		q.Set("dry_run", "true")
 	}
-	err = c.call(ctx, http.MethodPost, strings.TrimSuffix("/v1/apply?"+q.Encode(), "?"), "application/json", body, &changes)
+	err = c.call(ctx, http.MethodPost, strings.TrimSuffix("/v1/apply?"+q.Encode(), "?"), "application/json", body, &changes, more...)
 	var refused *remoteError
 	if errors.As(err, &refused) && len(refused.Problems) > 0 {
 		// The gateway knows the lines of what it was sent, which nobody else has seen.
 		err = set.Relocate(refused.Problems)
 	}
 	return changes, err
+}
+
+// editAttempts is how often an object is read, edited and declared because somebody else was faster. Somebody succeeds each time, so of five who
+// change the same object at once all do.
+const editAttempts = 5
+
+// edit declares what read has made of one object, at the revision that it was read at: what others declare meanwhile is not undone, but
+// read and edited in its turn.
+func (c *cli) edit(ctx context.Context, read func() (edited *manifest.Set, revision uint64, err error)) (changes api.Changes, err error) {
+	var last error
+	for range editAttempts {
+		set, revision, err := read()
+		if err != nil {
+			return changes, err
+		}
+		changes, err = c.applySet(ctx, set, "", false, header{"If-Match", fmt.Sprintf("%q", strconv.FormatUint(revision, 10))})
+		var refused *remoteError
+		if !errors.As(err, &refused) || len(refused.Stale) == 0 {
+			return changes, err
+		}
+		last = refused
+	}
+	return changes, fmt.Errorf("others change it all the time, so it was tried %d times: %w", editAttempts, last)
 }
 
 func (c *cli) loadManifest(file string) (set *manifest.Set, base string, err error) {

@@ -63,11 +63,14 @@ func (c *cli) get(ctx context.Context, path string, into any) error {
 	return c.call(ctx, http.MethodGet, path, "", nil, into)
 }
 
+// header is one more header of a request.
+type header struct{ name, value string }
+
 // call speaks to the admin port and decodes its answer; into may be a *[]byte for the answer as it came.
-func (c *cli) call(ctx context.Context, method, path, contentType string, body []byte, into any) error {
+func (c *cli) call(ctx context.Context, method, path, contentType string, body []byte, into any, more ...header) error {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
-	res, err := c.send(ctx, method, path, contentType, "application/json", body)
+	res, err := c.send(ctx, method, path, contentType, "application/json", body, more...)
 	if err != nil {
 		return err
 	}
@@ -87,7 +90,7 @@ func (c *cli) call(ctx context.Context, method, path, contentType string, body [
 }
 
 // send returns an answer with status 200; every other one is an error. The caller closes the body.
-func (c *cli) send(ctx context.Context, method, path, contentType, accept string, body []byte) (*http.Response, error) {
+func (c *cli) send(ctx context.Context, method, path, contentType, accept string, body []byte, more ...header) (*http.Response, error) {
 	base, err := baseURL("--admin", c.admin)
 	if err != nil {
 		return nil, err
@@ -102,6 +105,9 @@ func (c *cli) send(ctx context.Context, method, path, contentType, accept string
 	req.Header.Set("Accept", accept)
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)
+	}
+	for _, h := range more {
+		req.Header.Set(h.name, h.value)
 	}
 	res, err := c.http.Do(req)
 	if err != nil {

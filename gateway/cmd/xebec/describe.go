@@ -187,7 +187,7 @@ func showModel(p *page, answer []byte) error {
 		p.flush()
 		fmt.Fprintln(p.w, "\nTraffic:")
 		p.traffic(1, d.Traffic)
-		p.arms(d.Traffic)
+		p.arms(d.Traffic, d.Models)
 	}
 	return nil
 }

@@ -35,6 +35,11 @@ func (p *page) capacity(m *api.ModelStatus) {
 		bounds += fmt.Sprintf(", none after %s without a query", b.Idle)
 	}
 	p.field(0, "Replicas", bounds)
+	hints := make([]string, len(m.Spec.Expect))
+	for i := range m.Spec.Expect {
+		hints[i] = m.Spec.Expect[i].String()
+	}
+	p.field(0, "Expected", strings.Join(hints, "; "))
 	wanted := fmt.Sprint(c.Wanted)
 	if c.Reason != "" {
 		wanted += ": " + c.Reason
@@ -104,14 +109,14 @@ func limitsText(l *api.LimitSpec) string {
 	return strings.Join(parts, ", ")
 }
 
-// node is what the gateway's machine has for replicas.
+// node is what the gateway's machine has for replicas. Where more is taken than there is, nothing is free.
 func (p *page) node(n *api.NodeStatus) {
 	if n == nil {
 		return
 	}
-	text := fmt.Sprintf("%s of %s cores free, %d of %d MiB of memory", figure(n.Free.CPU), figure(n.Budget.CPU), n.Free.MemoryBytes>>20, n.Budget.MemoryBytes>>20)
+	text := fmt.Sprintf("%s of %s cores free, %d of %d MiB of memory", figure(max(0, n.Free.CPU)), figure(n.Budget.CPU), max(0, n.Free.MemoryBytes>>20), n.Budget.MemoryBytes>>20)
 	if n.Budget.GPU > 0 {
-		text += fmt.Sprintf(", %d of %d GPUs", n.Free.GPU, n.Budget.GPU)
+		text += fmt.Sprintf(", %d of %d GPUs", max(0, n.Free.GPU), n.Budget.GPU)
 	}
 	if n.From != "" {
 		text += " (" + n.From + ")"

@@ -34,6 +34,8 @@ type fakeGateway struct {
 	polls int
 	// asks counts how often the traffic of the model "slow" was asked for: version 1 serves from the third time on.
 	asks int
+	// changed counts how often somebody else was faster by the rules of the models "busy", twice, and "contested", always.
+	changed int
 	// plans counts the questions for the plan: there is none at first.
 	plans int
 }
@@ -60,7 +62,7 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 	mux.HandleFunc("GET /v1/describe/gateway", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, api.GatewayStatus{
 			Node: &api.NodeStatus{
-				Budget: api.ResourceStatus{CPU: 4, MemoryBytes: 8 << 30, GPU: 1}, Free: api.ResourceStatus{CPU: 1.5, MemoryBytes: 2 << 30}, From: "what the machine has", Awake: 2,
+				Budget: api.ResourceStatus{CPU: 4, MemoryBytes: 8 << 30, GPU: 1}, Free: api.ResourceStatus{CPU: 1.5, MemoryBytes: 2 << 30}, From: "what the machine has", Awake: 2, Zygotes: 1, ZygoteBytes: 112 << 20,
 			},
 			Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Started: then, Listen: "127.0.0.1:1337", Admin: "127.0.0.1:1338", Ready: true, Models: 3, Functions: 1, Replicas: 2,
 			Revision: 42, Sources: []api.SourceStatus{{Name: "apply", Models: 2}, {Name: "/models", Models: 1, Problems: []string{"digits/5/xebec.yaml:3:1: inputs is missing", "words/1: no file xebec.yaml yet"}}},
@@ -71,11 +73,21 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 	mux.HandleFunc("GET /v1/models/{name}/logs", logs)
 	g.lifecycle(mux)
 	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, r *http.Request) {
-		if body := g.note(r); strings.Contains(body, `"kind":"Traffic"`) {
+		body := g.note(r)
+		if strings.Contains(body, `"kind":"Traffic"`) {
+			if g.faster(w, body) {
+				return
+			}
 			_, name, _ := strings.Cut(body, `"name":"`)
 			name, _, _ = strings.Cut(name, `"`)
 			answer(w, api.Changes{Changes: []api.Change{{Kind: api.KindTraffic, Name: name, Action: api.Updated}}})
 			return
+		}
+		for name, version := range map[string]string{"digits-svm": "2", "plain": "1"} {
+			if strings.Contains(body, `"kind":"Model","name":"`+name+`"`) {
+				answer(w, api.Changes{Changes: []api.Change{{Kind: api.KindModel, Name: name, Version: version, Action: api.Updated}}})
+				return
+			}
 		}
 		dryRun := r.URL.Query().Get("dry_run") == "true"
 		if strings.Contains(r.URL.Query().Get("base"), "refused") {
@@ -142,6 +154,9 @@ func (g *fakeGateway) note(r *http.Request) (body string) {
 	if slo := r.Header.Get("Xebec-Slo-Ms"); slo != "" {
 		line += " slo=" + slo
 	}
+	if revision := r.Header.Get("If-Match"); revision != "" {
+		line += " if-match=" + revision
+	}
 	if context := r.Header.Get("Xebec-Context"); context != "" {
 		line += " context=" + context
 	}
@@ -166,8 +181,9 @@ func svm(version string) api.ModelStatus {
 			Outputs:  []api.TensorSpec{{Name: "output", DType: api.Int64}},
 			Run:      api.RunSpec{Command: []string{"python", "model.py"}},
 			Replicas: api.ReplicaBounds{Min: 1, Max: 2},
+			Expect:   []api.ExpectSpec{{Rate: 400, From: "08:00", To: "18:30"}, {Rate: 0.5, From: "2026-01-31T08:00:00Z", To: "2026-02-01T08:00:00Z"}},
 		}.WithDefaults(),
-		Dir: "/models/digits-svm", State: api.ModelReady, Serving: version == "2", ServingVersion: "2", Created: then, QueueDepth: 3, ObjectiveMicros: 10000,
+		Revision: 5, Dir: "/models/digits-svm", State: api.ModelReady, Serving: version == "2", ServingVersion: "2", Created: then, QueueDepth: 3, ObjectiveMicros: 10000,
 		Queries: map[string]uint64{"ok": 1200, "overloaded": 5, "deadline_exceeded": 2},
 		Capacity: &api.CapacityStatus{
 			Wanted: 2, Granted: 1, ShortWhy: "there is no room", Reason: "rate", Rate: 640, PerReplica: 350, Panic: true, Measured: true, UsedCPU: 0.4, StartMS: 41.5,
@@ -218,10 +234,11 @@ func (g *fakeGateway) models(w http.ResponseWriter, r *http.Request) {
 		polls := g.polls
 		g.mu.Unlock()
 		m := simple("slow", api.ModelStarting)
-		if polls%3 == 2 { // its replicas are ready, and it is validated
+		switch polls % 3 {
+		case 2: // its replicas are ready, and it is validated
 			m = simple("slow", api.ModelReady)
 			m.Version.Phase = api.PhaseValidating
-		} else if polls%3 == 0 {
+		case 0:
 			m = simple("slow", api.ModelReady)
 		}
 		answer(w, api.ModelList{Models: []api.ModelStatus{m}})
@@ -357,6 +374,11 @@ func (g *fakeGateway) functions(w http.ResponseWriter, r *http.Request) {
 func (g *fakeGateway) describeModel(w http.ResponseWriter, r *http.Request) {
 	switch name := r.PathValue("name"); name {
 	case "digits-svm":
+	case "asleep":
+		m := simple("asleep", api.ModelIdle)
+		m.Capacity.Profile = &api.KnownProfile{InterceptMicros: 2000, SlopeMicros: 100, P99Micros: 5000, Batches: 40, MeanBatch: 3}
+		answer(w, api.ModelDescription{Models: []api.ModelStatus{m}, Functions: []api.FunctionStatus{}})
+		return
 	case "rejected":
 		m := simple("rejected", api.ModelIdle)
 		m.Version = api.VersionStatus{

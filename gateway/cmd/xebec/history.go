@@ -88,7 +88,8 @@ func (c *cli) exportCommand() *cobra.Command {
 		Use:   "export",
 		Short: "Print everything that is declared, to keep it or to apply it elsewhere",
 		Long: `Print everything that is declared, in the form that "xebec apply" takes: models, functions, traffic rules. Models that a watched
-directory declares are not in it: the directory is. Nor is what policies have learned.
+directory declares are not in it: the directory is. What needs such models is a comment at the end, so that any gateway takes the rest. Nor
+is in it what policies have learned.
 
 What models have in their environments is in it too: a file of --file can be read by nobody else.`,
 		Example: `  xebec export --file backup.yaml
@@ -103,7 +104,7 @@ What models have in their environments is in it too: a file of --file can be rea
 			default:
 				return usagef("-o %s: expected %s or %s", format, formatYAML, formatJSON)
 			}
-			return c.export(cmd.Context(), accept, file)
+			return c.export(cmd.Context(), accept, format, file)
 		},
 	}
 	cmd.Flags().StringVar(&file, "file", "", "file to write; one that is there is replaced when the new one is whole")
@@ -113,7 +114,7 @@ What models have in their environments is in it too: a file of --file can be rea
 	return cmd
 }
 
-func (c *cli) export(ctx context.Context, accept, file string) error {
+func (c *cli) export(ctx context.Context, accept, format, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	res, err := c.send(ctx, http.MethodGet, "/v1/export", "", accept, nil)
@@ -125,14 +126,19 @@ func (c *cli) export(ctx context.Context, accept, file string) error {
 	if err != nil {
 		return err
 	}
+	text, note, err := portable(answer, format)
+	if err != nil { // a gateway of another version: what it says is worth keeping all the same
+		text, note = answer, fmt.Sprintf("this version of xebec does not understand all of the export, and prints it as it came: %v", err)
+	}
 	if file == "" {
-		_, err = c.out.Write(answer)
-		return err
+		_, err = c.out.Write(text)
+	} else if err = replaceFile(file, text); err != nil {
+		err = fmt.Errorf("--file %s: %w; what was there before is as it was", file, err)
 	}
-	if err := replaceFile(file, answer); err != nil {
-		return fmt.Errorf("--file %s: %w; what was there before is as it was", file, err)
+	if err == nil && note != "" {
+		fmt.Fprintln(c.err, note)
 	}
-	return nil
+	return err
 }
 
 // replaceFile writes a file that only its owner can read. Under its name there is the old content or the new one, whatever happens.

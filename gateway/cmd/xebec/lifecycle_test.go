@@ -27,7 +27,7 @@ func dividedTraffic() api.TrafficStatus {
 			Rollout: &api.RolloutSpec{Version: "1", Guard: api.GuardSpec{MinFeedback: 500}}, Labels: map[string]string{"stable": "2", "canary": "1"},
 			Rollback: &api.RollbackSpec{From: "4", To: "2", Reason: "takes sevens for ones"},
 		}.WithDefaults(),
-		Declared: true, Serving: "2",
+		Revision: 9, Declared: true, Serving: "2",
 		Arms: []api.ArmStatus{
 			{Version: "2", Rule: "serving", Share: 0.8, Queries: 800, Failed: 1, Feedback: 700, MeanLoss: 0.05, P50MS: 1.25, P99MS: 4.5},
 			{Version: "1", Rule: "rollout", Share: 0.2, Queries: 200},
@@ -42,6 +42,36 @@ func plainTraffic(model string) api.TrafficStatus {
 	return api.TrafficStatus{Spec: api.TrafficSpec{Model: model}.WithDefaults(), Serving: "1"}
 }
 
+// contested is the traffic of a model whose rules somebody else changes all the time: each time there is one label more.
+func (g *fakeGateway) contested(model string) api.TrafficStatus {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := plainTraffic(model)
+	t.Revision, t.Declared, t.Spec.Labels = uint64(10+g.changed), true, map[string]string{}
+	for i := range g.changed {
+		t.Spec.Labels[fmt.Sprintf("theirs%d", i)] = "1"
+	}
+	return t
+}
+
+// faster refuses a change because somebody else was.
+func (g *fakeGateway) faster(w http.ResponseWriter, body string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	busy := strings.Contains(body, `"name":"busy"`)
+	if !strings.Contains(body, `"name":"contested"`) && (!busy || g.changed == 2) {
+		return false
+	}
+	g.changed++
+	w.WriteHeader(http.StatusConflict)
+	stale := api.StaleObject{Kind: api.KindTraffic, Name: "contested", Revision: uint64(10 + g.changed), Action: "updated", By: "ann (127.0.0.1)", Time: then}
+	answer(w, api.ErrorBody{Error: api.ErrorInfo{
+		Code: "conflict", Stale: []api.StaleObject{stale},
+		Message: fmt.Sprintf("traffic contested is at revision %d (updated by ann (127.0.0.1) at %s), and was expected at revision %d: nothing was changed; read it again, and change what is there now", stale.Revision, then.Format(time.RFC3339), stale.Revision-1),
+	}})
+	return true
+}
+
 // lifecycle adds the routes of traffic, history and export.
 func (g *fakeGateway) lifecycle(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/traffic", func(w http.ResponseWriter, _ *http.Request) {
@@ -54,6 +84,8 @@ func (g *fakeGateway) lifecycle(mux *http.ServeMux) {
 		case "digits-svm":
 			t = dividedTraffic()
 		case "plain":
+		case "busy", "contested":
+			t = g.contested(name)
 		case "waiting":
 			t.Spec.Serving, t.Spec.Transition = "2", api.TransitionResources
 		case "slow":
@@ -95,12 +127,33 @@ func (g *fakeGateway) lifecycle(mux *http.ServeMux) {
 			{Revision: 8, Time: then, Action: "created", Kind: api.KindFunction, Name: "digits", Detail: "limit " + r.URL.Query().Get("limit")},
 		}})
 	})
-	mux.HandleFunc("GET /v1/history/{name}", func(w http.ResponseWriter, _ *http.Request) { answer(w, api.History{Events: []api.HistoryEvent{}}) })
+	mux.HandleFunc("GET /v1/history/{name}", func(w http.ResponseWriter, r *http.Request) {
+		h := api.History{Events: []api.HistoryEvent{}}
+		if name := r.PathValue("name"); name == "plain" {
+			h.Events = append(h.Events,
+				api.HistoryEvent{Revision: 7, Time: then, By: "--config", Action: "created", Kind: api.KindTraffic, Name: name},
+				api.HistoryEvent{Revision: 7, Time: then, By: "--config", Action: "created", Kind: api.KindModel, Name: name, Version: "1"})
+		}
+		answer(w, h)
+	})
 	mux.HandleFunc("GET /v1/export", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", r.Header.Get("Accept"))
-		_, _ = io.WriteString(w, "# "+r.Header.Get("Accept")+"\nkind: Function\nname: digits\nmodels: [digits-svm]\n")
+		_, _ = io.WriteString(w, "# "+r.Header.Get("Accept")+"\n"+exported)
 	})
 }
+
+// exported is what the fake gateway has declared.
+const exported = `kind: Model
+name: digits-svm
+version: "2"
+inputs: [{name: input, dtype: float32, shape: [64]}]
+outputs: [{name: output, dtype: int64, shape: []}]
+run: {command: [python, model.py]}
+---
+kind: Function
+name: digits
+models: [digits-svm]
+`
 
 func TestExportToAFile(t *testing.T) {
 	g := newFakeGateway(t)
@@ -116,7 +169,7 @@ func TestExportToAFile(t *testing.T) {
 		t.Errorf("said %q", out)
 	}
 	text, err := os.ReadFile(file)
-	if want := "# application/yaml\nkind: Function\nname: digits\nmodels: [digits-svm]\n"; err != nil || string(text) != want {
+	if want := "# application/yaml\n" + exported; err != nil || string(text) != want {
 		t.Errorf("got %q, %v; want %q", text, err, want)
 	}
 	if info, err := os.Lstat(file); err != nil || info.Mode() != 0o600 {

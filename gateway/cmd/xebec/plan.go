@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,9 +58,10 @@ func (c *cli) planCommand() *cobra.Command {
 		Short: "Say how many replicas a model needs, and what scaling them would save",
 		Long: `Say how many replicas a model needs for its queries, under which batch caps, and what scaling them by demand would save.
 
-The answer is simulated, in seconds: the gateway's own scheduler with replicas that take as long as the model's profile says. How long a
-batch takes, the objective and how batches are made are those of a function or model of the running gateway, or are said by --profile and
---slo; then no gateway is asked. The queries are a rate (--rate, and --peak for a --shape other than steady), or those that an inference
+The answer is simulated: the gateway's own scheduler with replicas that take as long as the model's profile says. Some 20 runs are made, of
+up to 400,000 queries each: that takes seconds, and at rates from 100,000 queries a second on it may take a minute; stderr says how far it is.
+How long a batch takes, the objective and how batches are made are those of a function or model of the running gateway, or are said by
+--profile and --slo; then no gateway is asked. A model that sleeps is planned for with what its replicas took before. The queries are a rate (--rate, and --peak for a --shape other than steady), or those that an inference
 log has (--log).
 
 The table is made at the highest rate, or with the busiest minutes of the log; * marks the fewest replicas with which --percentile of the
@@ -129,6 +131,13 @@ func (o *planOptions) check() error {
 		}
 		return ""
 	}
+	for _, f := range []struct{ flag, value, expected string }{
+		{"profile", o.profile, "2ms+0.1ms, say"}, {"log", o.log, "a directory or file of an inference log"}, {"function", o.function, "the name of a function"}, {"svg", o.svg, "the file that the picture is written to"},
+	} {
+		if o.changed(f.flag) && f.value == "" {
+			return usagef("--%s is empty: expected %s", f.flag, f.expected)
+		}
+	}
 	if o.log == "" {
 		if flag := given("function", "scale"); flag != "" {
 			return usagef("%s is about a log: give --log too", flag)
@@ -156,7 +165,7 @@ func (o *planOptions) check() error {
 		}
 	}
 	if o.log == "" {
-		if _, err := o.traffic(); err != nil {
+		if err := o.checkTraffic(); err != nil {
 			return err
 		}
 	}
@@ -202,14 +211,28 @@ func (o *planOptions) traffic() (*capacity.Traffic, error) {
 	if o.shape == "steady" {
 		peak = rate
 	}
-	if rate == 0 && peak == 0 {
-		return nil, usagef("--rate 0: without queries there is nothing to plan; expected more than 0 queries a second, or a --peak")
+	return capacity.Shaped(o.shape, rate, peak, o.over, o.seed)
+}
+
+// checkTraffic names the flag that is wrong.
+func (o *planOptions) checkTraffic() error {
+	switch {
+	case !slices.Contains(capacity.Shapes, o.shape):
+		return usagef("--shape %.20q: expected %s", o.shape, strings.Join(capacity.Shapes, ", "))
+	case !(o.rate >= 0 && o.rate <= capacity.MaxRate):
+		return usagef("--rate %g: expected more than 0 and up to %.0f queries a second", o.rate, float64(capacity.MaxRate))
+	case o.rate == 0 && !o.changed("peak"):
+		return usagef("--rate 0: without queries there is nothing to plan; expected more than 0 queries a second, or a --peak")
+	case o.changed("peak") && !(o.peak > 0 && o.peak <= capacity.MaxRate):
+		return usagef("--peak %g: expected more than 0 and up to %.0f queries a second", o.peak, float64(capacity.MaxRate))
+	case o.changed("peak") && o.peak < o.rate:
+		return usagef("--peak %g is less than --rate, %g: expected the most queries a second", o.peak, o.rate)
+	case !o.changed("peak") && o.shape != "steady" && defaultPeakTimes*o.rate > capacity.MaxRate:
+		return usagef("--rate %g: %d times as much, which is the peak where none is said, is more than %.0f queries a second: give --peak", o.rate, defaultPeakTimes, float64(capacity.MaxRate))
+	case o.over < capacity.MinSpan || o.over > capacity.MaxSpan:
+		return usagef("--over %s: expected %s to %s", o.over, capacity.MinSpan, capacity.MaxSpan)
 	}
-	t, err := capacity.Shaped(o.shape, rate, peak, o.over, o.seed)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--rate, --peak, --shape, --over: %w", err)}
-	}
-	return t, nil
+	return nil
 }
 
 // plan puts the question together, from the flags and what the gateway knows, and prints the answer.
@@ -267,7 +290,7 @@ func (c *cli) planProgress() func(int) {
 		defer mu.Unlock()
 		if now := c.now(); now.Sub(last) >= time.Second {
 			last = now
-			fmt.Fprintf(c.err, "simulating: %d runs so far, of some 20\n", runs)
+			fmt.Fprintf(c.err, "simulating: %d runs so far, of some 20 with up to %d queries each\n", runs, capacity.MaxRunQueries)
 		}
 	}
 }

@@ -33,8 +33,12 @@ func (c *cli) planTarget(ctx context.Context, o *planOptions, q *capacity.Questi
 		return nil, nil, err
 	}
 	if o.profile == "" {
-		if q.Model.Profile, err = planProfile(m); err != nil {
+		var note string
+		if q.Model.Profile, note, err = planProfile(m); err != nil {
 			return nil, nil, err
+		}
+		if note != "" {
+			notes = append(notes, note)
 		}
 	}
 	q.Model.Config = planConfig(&m.Spec)
@@ -126,34 +130,52 @@ func planObjective(o *planOptions, q *capacity.Question, m *api.ModelStatus, fun
 	return nil
 }
 
-// planProfile is the mean over the replicas that have shown enough.
-func planProfile(m *api.ModelStatus) (capacity.Profile, error) {
-	var p capacity.Profile
+// planProfile is the mean over the replicas that have shown enough; where none has, as of a model that sleeps, it is what the gateway
+// remembers, and a note says so.
+func planProfile(m *api.ModelStatus) (p capacity.Profile, note string, err error) {
 	n, most, single := 0.0, uint64(0), m.Spec.Batching.Max > 1 // most: batches; single: of one query all of them, although larger ones may come
+	add := func(intercept, slope float64, ones bool) {
+		n++
+		p.FixedNanos += intercept * 1e3
+		p.EachNanos += slope * 1e3
+		single = single && slope == 0 && ones
+	}
 	for i := range m.Replicas {
 		r := &m.Replicas[i].Profile
 		most = max(most, r.Samples)
-		if r.Samples >= planSamples && r.InterceptMicros >= 0 && r.SlopeMicros >= 0 && r.InterceptMicros+r.SlopeMicros > 0 {
-			n++
-			p.FixedNanos += r.InterceptMicros * 1e3
-			p.EachNanos += r.SlopeMicros * 1e3
-			single = single && r.SlopeMicros == 0 && m.Replicas[i].Queries <= m.Replicas[i].Batches
+		if r.Samples >= planSamples && planTimes(r.InterceptMicros, r.SlopeMicros) {
+			add(r.InterceptMicros, r.SlopeMicros, m.Replicas[i].Queries <= m.Replicas[i].Batches)
+		}
+	}
+	if m.Capacity != nil && n == 0 {
+		if k := m.Capacity.Profile; k != nil && k.Batches >= planSamples && planTimes(k.InterceptMicros, k.SlopeMicros) {
+			add(k.InterceptMicros, k.SlopeMicros, k.MeanBatch <= 1)
+			note = fmt.Sprintf("no replica of it has evaluated %d batches now: its profile is what was known of those before, from %d batches", planSamples, k.Batches)
 		}
 	}
 	switch {
 	case n == 0 && most >= planSamples:
-		return p, fmt.Errorf("the gateway does not say what a batch of model %s takes: is it of an older version than this program? Then say it, as --profile 2ms+0.1ms", m.Spec.ID())
+		return p, "", fmt.Errorf("the gateway does not say what a batch of model %s takes: is it of an older version than this program? Then say it, as --profile 2ms+0.1ms", m.Spec.ID())
 	case n == 0:
-		return p, fmt.Errorf("model %s has no profile yet: its replicas have evaluated %d batches, and it takes %d; send it some queries (\"xebec replay\", \"xebec invoke\"), "+
-			"or say what a batch takes, as --profile 2ms+0.1ms", m.Spec.ID(), most, planSamples)
+		has := fmt.Sprintf("has evaluated %d", most)
+		if len(m.Replicas) == 0 {
+			has = "is there now, or was known before"
+		}
+		return p, "", fmt.Errorf("model %s has no profile yet: it takes %d batches of one replica, and none %s; ask it %d times or more, with several inputs at a time "+
+			"(\"xebec invoke\", \"xebec replay\", a request with \"input_batch\"), or say what a batch takes, as --profile 2ms+0.1ms", m.Spec.ID(), planSamples, has, planSamples)
 	}
 	if single {
-		return p, fmt.Errorf("all batches of model %s have had one query, so that nobody knows what larger ones take: send it several at a time (\"xebec replay\", a request with \"input_batch\"), "+
+		return p, "", fmt.Errorf("all batches of model %s have had one query, so that nobody knows what larger ones take: send it several at a time (\"xebec replay\", a request with \"input_batch\"), "+
 			"or say what a batch takes, as --profile 2ms+0.1ms", m.Spec.ID())
 	}
 	p.FixedNanos /= n
 	p.EachNanos /= n
-	return p, nil
+	return p, note, nil
+}
+
+// planTimes reports whether a batch can take so long.
+func planTimes(interceptMicros, slopeMicros float64) bool {
+	return interceptMicros >= 0 && slopeMicros >= 0 && interceptMicros+slopeMicros > 0
 }
 
 // planConfig is how the gateway schedules the model.

@@ -124,27 +124,37 @@ func TestPlanSays(t *testing.T) {
 	}
 }
 
-// TestPlanProfile: the mean over the replicas that have shown enough.
+// TestPlanProfile: the mean over the replicas that have shown enough; where none has, what was known of those before.
 func TestPlanProfile(t *testing.T) {
 	replica := func(samples uint64, intercept, slope float64) api.ReplicaStatus {
 		return api.ReplicaStatus{Profile: api.Profile{Samples: samples, InterceptMicros: intercept, SlopeMicros: slope}}
 	}
+	known := func(intercept, meanBatch float64) *api.KnownProfile {
+		return &api.KnownProfile{InterceptMicros: intercept, SlopeMicros: 100, Batches: 40, MeanBatch: meanBatch}
+	}
 	for _, c := range []struct {
 		name     string
 		replicas []api.ReplicaStatus
+		before   *api.KnownProfile
 		want     capacity.Profile
 		says     string
+		notes    string
 	}{
-		{"two of three", []api.ReplicaStatus{replica(16, 1000, 100), replica(99, 3000, 200), replica(3, 1e6, 1e6)}, capacity.Profile{FixedNanos: 2e6, EachNanos: 150e3}, ""},
-		{"none", nil, capacity.Profile{}, "has no profile yet: its replicas have evaluated 0 batches"},
-		{"too few", []api.ReplicaStatus{replica(15, 1000, 100)}, capacity.Profile{}, "have evaluated 15 batches, and it takes 16"},
-		{"an old gateway", []api.ReplicaStatus{replica(100, 0, 0)}, capacity.Profile{}, "of an older version"},
-		{"only batches of one", []api.ReplicaStatus{replica(100, 700, 0)}, capacity.Profile{FixedNanos: 700e3}, "all batches of model @ have had one query"},
-		{"nonsense", []api.ReplicaStatus{replica(100, -5, 1)}, capacity.Profile{}, "of an older version"},
+		{"two of three", []api.ReplicaStatus{replica(16, 1000, 100), replica(99, 3000, 200), replica(3, 1e6, 1e6)}, known(1, 1), capacity.Profile{FixedNanos: 2e6, EachNanos: 150e3}, "", ""},
+		{"none", nil, nil, capacity.Profile{}, "has no profile yet: it takes 16 batches of one replica, and none is there now, or was known before; ask it 16 times or more", ""},
+		{"too few", []api.ReplicaStatus{replica(15, 1000, 100)}, nil, capacity.Profile{}, "none has evaluated 15; ask it 16 times or more", ""},
+		{"an old gateway", []api.ReplicaStatus{replica(100, 0, 0)}, nil, capacity.Profile{}, "of an older version", ""},
+		{"only batches of one", []api.ReplicaStatus{replica(100, 700, 0)}, nil, capacity.Profile{FixedNanos: 700e3}, "all batches of model @ have had one query", ""},
+		{"nonsense", []api.ReplicaStatus{replica(100, -5, 1)}, nil, capacity.Profile{}, "of an older version", ""},
+		{"asleep", nil, known(1000, 3), capacity.Profile{FixedNanos: 1e6, EachNanos: 100e3}, "", "from 40 batches"},
+		{"just woken", []api.ReplicaStatus{replica(3, 1e6, 1e6)}, known(1000, 3), capacity.Profile{FixedNanos: 1e6, EachNanos: 100e3}, "", "from 40 batches"},
+		{"asleep after batches of one", nil, &api.KnownProfile{InterceptMicros: 700, Batches: 40, MeanBatch: 1}, capacity.Profile{FixedNanos: 700e3}, "all batches of model @ have had one query", ""},
+		{"asleep, and nonsense", nil, known(-5, 3), capacity.Profile{}, "has no profile yet", ""},
 	} {
-		p, err := planProfile(&api.ModelStatus{Spec: api.ModelSpec{Batching: api.BatchingSpec{Max: 64}}, Replicas: c.replicas})
-		if p != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %+v, %v", c.name, p, err)
+		m := api.ModelStatus{Spec: api.ModelSpec{Batching: api.BatchingSpec{Max: 64}}, Replicas: c.replicas, Capacity: &api.CapacityStatus{Profile: c.before}}
+		p, note, err := planProfile(&m)
+		if p != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || (note == "") != (c.notes == "") || !strings.Contains(note, c.notes) {
+			t.Errorf("%s: %+v, %q, %v", c.name, p, note, err)
 		}
 	}
 }

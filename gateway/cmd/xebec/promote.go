@@ -53,7 +53,7 @@ func (c *cli) rollbackCommand() *cobra.Command {
 		Use:   "rollback MODEL",
 		Short: "Make an older version of a model serve again",
 		Long: `Make an older version of a model serve: that of --to, else the one that served before. The version that serves now, and those between
-the two, are not loaded again until a version that is newer may serve, or one is promoted.`,
+the two, are not loaded again until a version that is newer may serve, or one of them is promoted.`,
 		Example: `  xebec rollback digits
   xebec rollback digits --to 3 --reason 'takes sevens for ones' --wait`,
 		Args:              exactly("MODEL"),

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/gateway/admin"
 )
 
 func (c *cli) scaleCommand() *cobra.Command {
@@ -19,7 +21,8 @@ func (c *cli) scaleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scale MODEL[@VERSION]",
 		Short: "Change between which bounds a model's replicas follow its queries",
-		Long: `Change the bounds of a model version's replicas; without a version, of the one that serves. What no flag names stays as it is.
+		Long: `Change the bounds of a model version's replicas; without a version, of the one that serves. What no flag names stays as it is: a --min above
+the most that there may be is refused, as is a --max below the fewest, and both have to be said.
 
 With --min below --max the number of replicas follows the queries. With --min 0 a model that nobody has asked for --idle has none: the
 next query starts one and waits for it. --replicas N is --min N --max N.`,
@@ -69,11 +72,11 @@ func (e *scaleEdit) apply(r *api.ReplicaBounds) error {
 			return usagef("--max %d: expected 1 to %d", e.max, api.MaxReplicas)
 		}
 	}
-	if e.given("min") && !e.given("max") && r.Max < r.Min {
-		r.Max = r.Min
-	}
-	if e.given("max") && !e.given("min") && r.Min > r.Max {
-		return usagef("--max %d is less than replicas.min, %d: give --min too", r.Max, r.Min)
+	switch {
+	case e.given("min") && !e.given("max") && r.Min > r.Max && r.Min <= api.MaxReplicas:
+		return usagef("--min %d is more than replicas.max, %d: give --max too, as --min %d --max %d", r.Min, r.Max, r.Min, r.Min)
+	case e.given("max") && !e.given("min") && r.Min > r.Max:
+		return usagef("--max %d is less than replicas.min, %d: give --min too, as --min %d --max %d", r.Max, r.Min, r.Max, r.Max)
 	}
 	if r.Initial != 0 {
 		r.Initial = min(max(r.Initial, r.Min), r.Max)
@@ -89,32 +92,52 @@ func (c *cli) scale(ctx context.Context, ref, format string, edit *scaleEdit) er
 	if err != nil {
 		return usageError{err}
 	}
-	models, err := c.models(ctx, id.Name)
+	changes, err := c.edit(ctx, func() (*manifest.Set, uint64, error) {
+		models, err := c.models(ctx, id.Name)
+		if err != nil {
+			return nil, 0, err
+		}
+		m := served(models)
+		if id.Version != "" {
+			m = findVersion(models, id)
+		}
+		if m == nil {
+			return nil, 0, fmt.Errorf("model %s is not declared: %q lists what is", ref, "xebec get models")
+		}
+		spec := m.Spec
+		if err := edit.apply(&spec.Replicas); err != nil {
+			return nil, 0, err
+		}
+		if spec.Dir == "" {
+			spec.Dir = m.Dir
+		}
+		return &manifest.Set{Models: []api.ModelSpec{spec}}, m.Revision, spec.Validate()
+	})
 	if err != nil {
 		return err
 	}
-	m := served(models)
-	if id.Version != "" {
-		m = findVersion(models, id)
-	}
-	if m == nil {
-		return fmt.Errorf("model %s is not declared: %q lists what is", ref, "xebec get models")
-	}
-	spec := m.Spec
-	if err := edit.apply(&spec.Replicas); err != nil {
+	if err := c.printChanges(format, changes); err != nil {
 		return err
 	}
-	if spec.Dir == "" {
-		spec.Dir = m.Dir
+	c.noteConfig(ctx, changes.Changes)
+	return nil
+}
+
+// noteConfig says on stderr which of the changes hold only until the gateway starts again, because --config has declared the object as well
+// and does so at each start. The history knows; one that cannot be read is no failure of what was changed.
+func (c *cli) noteConfig(ctx context.Context, changes []api.Change) {
+	for _, ch := range changes {
+		var h api.History
+		if ch.Action != api.Updated || c.get(ctx, fmt.Sprintf("/v1/history/%s?limit=%d", ch.Name, admin.MaxHistory), &h) != nil {
+			continue
+		}
+		byConfig := func(e api.HistoryEvent) bool {
+			return e.By == "--config" && e.Kind == ch.Kind && e.Name == ch.Name && e.Version == ch.Version
+		}
+		if slices.ContainsFunc(h.Events, byConfig) {
+			fmt.Fprintf(c.err, "note: --config has declared %s: if its files still do, the next start takes this back; change it there too\n", changeName(ch))
+		}
 	}
-	if err := spec.Validate(); err != nil {
-		return err
-	}
-	changes, err := c.applySet(ctx, &manifest.Set{Models: []api.ModelSpec{spec}}, "", false)
-	if err != nil {
-		return err
-	}
-	return c.printChanges(format, changes)
 }
 
 // served is the version that answers; else the newest.

@@ -272,24 +272,30 @@ func (c *cli) trafficOf(ctx context.Context, model string) (*api.TrafficStatus, 
 }
 
 func (c *cli) changeTraffic(ctx context.Context, model, format string, e *trafficEdit) error {
-	now, err := c.trafficOf(ctx, model)
+	changes, err := c.edit(ctx, func() (*manifest.Set, uint64, error) {
+		now, err := c.trafficOf(ctx, model)
+		if err != nil {
+			return nil, 0, err
+		}
+		spec := now.Spec
+		spec.Model = model
+		if err := e.apply(&spec); err != nil {
+			return nil, 0, err
+		}
+		// The gateway judges it too; here the errors are about what was typed.
+		if spec = spec.WithDefaults(); spec.Validate() != nil {
+			return nil, 0, usageError{spec.Validate()}
+		}
+		return &manifest.Set{Traffic: []api.TrafficSpec{spec}}, now.Revision, nil
+	})
 	if err != nil {
 		return err
 	}
-	spec := now.Spec
-	spec.Model = model
-	if err := e.apply(&spec); err != nil {
+	if err := c.printChanges(format, changes); err != nil {
 		return err
 	}
-	// The gateway judges it too; here the errors are about what was typed.
-	if spec = spec.WithDefaults(); spec.Validate() != nil {
-		return usageError{spec.Validate()}
-	}
-	changes, err := c.applySet(ctx, &manifest.Set{Traffic: []api.TrafficSpec{spec}}, "", false)
-	if err != nil {
-		return err
-	}
-	return c.printChanges(format, changes)
+	c.noteConfig(ctx, changes.Changes)
+	return nil
 }
 
 func (c *cli) showTraffic(ctx context.Context, model, format string) error {
@@ -304,10 +310,16 @@ func (c *cli) showTraffic(ctx context.Context, model, format string) error {
 		}
 		return c.print(format, text)
 	}
+	var versions []api.ModelStatus
+	if len(t.Arms) > 1 {
+		if versions, err = c.models(ctx, model); err != nil {
+			return err
+		}
+	}
 	return c.page(func(p *page) error {
 		p.field(0, "Model", model)
 		p.traffic(0, t)
-		p.arms(t)
+		p.arms(t, versions)
 		return nil
 	})
 }

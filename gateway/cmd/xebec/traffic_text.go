@@ -131,8 +131,33 @@ func (p *page) traffic(indent int, t *api.TrafficStatus) {
 	}
 }
 
+// noReplica stands where a rule's share would be misleading: queries go to whom there is.
+const noReplica = "no replica: others answer"
+
+// share is the part of the answers that an arm gives as its model's versions, all of those that there are, stand: of a split or a roll-out
+// whose one version has no replica the other one answers all.
+func share(arm *api.ArmStatus, t *api.TrafficStatus, versions []api.ModelStatus) string {
+	without := func(version string) bool {
+		m := findVersion(versions, api.ModelID{Name: t.Spec.Model, Version: version})
+		return m != nil && m.ReadyReplicas() == 0
+	}
+	if arm.Rule == "shadow" {
+		return percent(arm.Share)
+	}
+	for _, other := range t.Arms {
+		if other.Rule == "shadow" || other.Version == arm.Version || without(other.Version) == without(arm.Version) {
+			continue
+		}
+		if without(arm.Version) {
+			return noReplica
+		}
+		return percent(1)
+	}
+	return percent(arm.Share)
+}
+
 // arms writes the table of what came of the versions that answer or are compared.
-func (p *page) arms(t *api.TrafficStatus) {
+func (p *page) arms(t *api.TrafficStatus, versions []api.ModelStatus) {
 	rows := make([][]string, 0, len(t.Arms))
 	for _, a := range t.Arms {
 		loss := "-"
@@ -140,7 +165,7 @@ func (p *page) arms(t *api.TrafficStatus) {
 			loss = figure(a.MeanLoss)
 		}
 		rows = append(rows, []string{
-			a.Version, a.Rule, percent(a.Share), fmt.Sprint(a.Queries), fmt.Sprint(a.Failed), fmt.Sprint(a.Feedback), loss,
+			a.Version, a.Rule, share(&a, t, versions), fmt.Sprint(a.Queries), fmt.Sprint(a.Failed), fmt.Sprint(a.Feedback), loss,
 			millis(a.P50MS), millis(a.P99MS),
 		})
 	}

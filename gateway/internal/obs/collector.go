@@ -249,7 +249,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(fnCost, f.CostPerSecond, f.Name)
 		f.learning(ch)
 	}
-	for _, m := range s.Models {
+	for i := range s.Models {
+		m := &s.Models[i]
+		gauge(modelReplicas, float64(m.Ready), m.Name, m.Version)
+		if !m.used() {
+			continue
+		}
 		requests(modelRequests, m.Endpoint, m.Name, m.Version)
 		hist(modelLatency, m.Endpoint.latency(), m.Name, m.Version)
 		for code, n := range m.Ended {
@@ -264,7 +269,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		count(modelHedged, m.Hedged, m.Name, m.Version)
 		count(modelHedgeWins, m.HedgeWins, m.Name, m.Version)
 		count(modelRestarts, m.Restarts, m.Name, m.Version)
-		gauge(modelReplicas, float64(m.Ready), m.Name, m.Version)
 		gauge(modelQueued, float64(m.Queued), m.Name, m.Version)
 		gauge(modelInFlight, float64(m.InFlight), m.Name, m.Version)
 		gauge(modelCapacity, m.CapacityPerSecond, m.Name, m.Version)
@@ -295,6 +299,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		count(stateLost, s.State.Lost)
 		count(stateErrors, s.State.Errors)
 	}
+}
+
+// used says whether a version has a replica, has been asked, or has failed to start. Of ten thousand models most are none of that for days, and
+// fifteen zeros of each would be most of a scrape.
+func (m *ModelSample) used() bool {
+	return m.Ready > 0 || m.Queued > 0 || m.InFlight > 0 || m.Batches > 0 || m.Restarts > 0 || len(m.Ended) > 0 || len(m.Cache) > 0 || !m.Endpoint.Empty()
 }
 
 // learning shows what a function has been told, from the first feedback on: of ten thousand functions most never get any.

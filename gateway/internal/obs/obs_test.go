@@ -1,6 +1,7 @@
 package obs
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -104,7 +105,7 @@ func TestAScrapeHasThePlan(t *testing.T) {
 				{Name: "f", Endpoint: fn.Read(), Planned: []PlannedSample{{"m", "1", 0.25}, {"n", "3", 0.125}, {"m", "1", 0.5}}, Refused: 0.125, CostPerSecond: 2.5},
 				{Name: "idle", Endpoint: fn.Read()},
 			},
-			Models:  []ModelSample{{Name: "m", Version: "1", Endpoint: m.Read(), CapacityPerSecond: 1000, PlannedPerSecond: 800, DeadlineLate: late}},
+			Models:  []ModelSample{{Name: "m", Version: "1", Ready: 1, Endpoint: m.Read(), CapacityPerSecond: 1000, PlannedPerSecond: 800, DeadlineLate: late}},
 			Devices: []DeviceSample{{Name: "gpu0", Busy: 0.75}},
 		}
 	})
@@ -126,6 +127,23 @@ func TestAScrapeHasThePlan(t *testing.T) {
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("no line %s in\n%s", line, text)
+		}
+	}
+}
+
+// TestAScrapeOfSleepers: of a version that has had no replica and was never asked there is one row.
+func TestAScrapeOfSleepers(t *testing.T) {
+	var asked Endpoint
+	asked.Refuse(api.NoReplica)
+	text, _ := render(t, NewScrape(func() Snapshot {
+		return Snapshot{Models: []ModelSample{
+			{Name: "never", Version: "1", Ended: map[string]uint64{}}, {Name: "once", Version: "1", Ended: map[string]uint64{"no_replica": 1}},
+			{Name: "fails", Version: "1", Restarts: 2}, {Name: "by-name", Version: "1", Endpoint: asked.Read()},
+		}}
+	}))
+	for name, want := range map[string]int{"never": 1, "once": 10, "fails": 10, "by-name": 10} {
+		if rows := strings.Count(text, fmt.Sprintf("model=%q", name)); (want == 1) != (rows == 1) || rows < want {
+			t.Errorf("%s has %d rows: expected %d or more", name, rows, want)
 		}
 	}
 }

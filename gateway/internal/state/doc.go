@@ -58,6 +58,10 @@
 // wrong bit may send it in circles, or over pages in use; so file_check.go looks at their structure before bbolt follows it. A disk
 // that is full refuses commits, and what was acknowledged stays.
 //
+// Each change looks whether the path still leads to the file that is open, before and after: one that was removed, or in whose place
+// somebody has put a copy, would take it all and be gone with the process. Such a change is refused. Two stat calls beside a
+// sync of the disk cost nothing. What was read goes on being so, and when the file is moved back it takes changes again.
+//
 // # In Redis
 //
 // [OpenRedis] keeps each state in a hash, xebec:policy:FUNCTION:POLICY:CONTEXT. Function and policy are escaped as in URLs, so

@@ -131,7 +131,7 @@ func (f *fileStore) Merge(ctx context.Context, updates []Update) ([][]Total, err
 		return nil, fmt.Errorf("%s: given up by the caller: %w", f.path, err)
 	}
 	err := f.guard(func() error {
-		return f.db.Update(func(tx *bolt.Tx) error {
+		return f.updateHeld(func(tx *bolt.Tx) error {
 			results, refused = make([][]Total, len(updates)), nil
 			for i := range updates {
 				totals, reason, err := f.mergeOne(tx, &updates[i])
@@ -228,7 +228,7 @@ func (f *fileStore) Forget(ctx context.Context, function string) error {
 		return fmt.Errorf("%s: given up by the caller: %w", f.path, err)
 	}
 	return f.guard(func() error {
-		return f.db.Update(func(tx *bolt.Tx) error {
+		return f.updateHeld(func(tx *bolt.Tx) error {
 			err := tx.Bucket(policyBucket).DeleteBucket([]byte(function))
 			if errors.Is(err, bolterrors.ErrBucketNotFound) {
 				return nil
@@ -236,6 +236,50 @@ func (f *fileStore) Forget(ctx context.Context, function string) error {
 			return err
 		})
 	})
+}
+
+// Held says why what is written now would be gone at the next start: the path does not lead to the file that is open. The error is nil where it
+// does.
+func (f *fileStore) Held() error {
+	const then = "; nothing is written until then. What serves goes on, and xebec export prints what is declared"
+	named, err := os.Stat(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return lostError{fmt.Sprintf("%s was removed or moved away while this gateway has it open: move it back, or start the gateway again, without what it held, and apply that from a copy%s", f.path, then)}
+	}
+	if err != nil {
+		return err
+	}
+	held, err := f.file.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(named, held) {
+		return lostError{fmt.Sprintf("another file has taken the place of %s while this gateway has the old one open: start the gateway again to use the new one, or move the old one back%s", f.path, then)}
+	}
+	return nil
+}
+
+// A lostError says all there is to say of a file that is not at its path any more.
+type lostError struct{ text string }
+
+func (e lostError) Error() string { return e.text }
+
+// update is bbolt's, of a file that is where it should be when the change begins.
+func (f *fileStore) update(change func(tx *bolt.Tx) error) error {
+	return f.db.Update(func(tx *bolt.Tx) error {
+		if err := f.Held(); err != nil {
+			return err
+		}
+		return change(tx)
+	})
+}
+
+// updateHeld is update, of a file that is there also when the change is made.
+func (f *fileStore) updateHeld(change func(tx *bolt.Tx) error) error {
+	if err := f.update(change); err != nil {
+		return err
+	}
+	return f.Held()
 }
 
 // guard runs op, which uses the file, and makes readable what goes wrong. bbolt panics over pages that make no sense, and the
@@ -262,9 +306,12 @@ func (f *fileStore) damage(cause error) error {
 // explain says where an error is from and what to do about it. The cause stays wrapped.
 func (f *fileStore) explain(err error) error {
 	var damaged damagedError
+	var lost lostError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &lost):
+		return err
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%s is held by %s, and one gateway at a time may hold it: end that one, or use another file or a Redis server: %w", f.path, lockHolder(f.path), err)
 	case errors.As(err, &damaged),

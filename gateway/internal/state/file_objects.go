@@ -38,29 +38,40 @@ func (f *fileStore) Commit(ctx context.Context, c *Commit) (uint64, error) {
 	f.declared.Lock()
 	defer f.declared.Unlock()
 	var revision uint64
-	err := f.guard(func() error {
-		var deleted []ObjectKey
-		staged, again := false, false
-		err := f.db.Update(func(tx *bolt.Tx) (err error) {
-			revision, deleted, again, err = f.stage(tx, c)
-			staged = err == nil
-			return err
-		})
-		switch {
-		case err == nil && !again:
-			f.deleted.note(revision, c.Put, deleted, f.limits.tombstones)
-		case err != nil && staged && f.shows(c.ID):
-			// The last write of a transaction came to the file, and it is not known whether to the disk. What has changed is not either, so
-			// whoever asks is told all.
-			f.deleted.start(revision)
-			return &UnknownError{err}
-		}
+	err := f.guard(func() (err error) {
+		revision, err = f.commit(c, f.stage)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
 	return revision, nil
+}
+
+// commit makes in a transaction what stage does with it.
+func (f *fileStore) commit(c *Commit, stage func(*bolt.Tx, *Commit) (uint64, []ObjectKey, bool, error)) (revision uint64, err error) {
+	var deleted []ObjectKey
+	staged, again := false, false
+	err = f.update(func(tx *bolt.Tx) (err error) {
+		revision, deleted, again, err = stage(tx, c)
+		staged = err == nil
+		return err
+	})
+	switch {
+	case err == nil:
+		if !again {
+			f.deleted.note(revision, c.Put, deleted, f.limits.tombstones)
+		}
+		if err := f.Held(); err != nil { // it went meanwhile, and may be opened again with the change or without
+			return 0, &UnknownError{err}
+		}
+	case staged && f.shows(c.ID):
+		// The last write of a transaction came to the file, and it is not known whether to the disk. What has changed is not either, so
+		// whoever asks is told all.
+		f.deleted.start(revision)
+		return 0, &UnknownError{err}
+	}
+	return revision, err
 }
 
 // shows reports whether a commit is in the file as this process sees it.

@@ -127,6 +127,7 @@ func TestCapacityErrors(t *testing.T) {
 		{"preload of a compiled model", testModel("m", nil, "preload: [numpy]"), "preload: is for commands that begin with python"},
 		{"a hint that ends before it begins", testModel("m", nil, `expect: [{rate: 1, from: "2026-01-02T00:00:00Z", to: "2026-01-01T00:00:00Z"}]`), "expect[0].to"},
 		{"a hint of no time", testModel("m", nil, `expect: [{rate: 1, from: "morning", to: "18:00"}]`), `expect[0].from: "morning": expected two times of day`},
+		{"a hint until the end of the day", testModel("m", nil, `expect: [{rate: 1, from: "08:00", to: "24:00"}]`), `expect[0].to: "24:00": the end of a day is "00:00"`},
 	} {
 		g.xebec("apply", "-f", manifest(t, c.text)).wants(t, c.what, 1, "", c.says)
 	}
@@ -144,7 +145,8 @@ func TestCapacityErrors(t *testing.T) {
 		{"m --replicas 1 --min 1", 2, "--replicas is --min and --max at once"},
 		{"m --replicas 0", 2, "--replicas 0: expected 1 to 1024; for a model that may sleep: --min 0"},
 		{"m --max 0", 2, "--max 0: expected 1 to 1024"},
-		{"m --max 1", 2, "--max 1 is less than replicas.min, 2: give --min too"},
+		{"m --max 1", 2, "--max 1 is less than replicas.min, 2: give --min too, as --min 1 --max 1"},
+		{"m --min 5", 2, "--min 5 is more than replicas.max, 3: give --max too, as --min 5 --max 5"},
 		{"m --min -1", 1, "replicas.min: -1: expected 0 to 1024"},
 		{"m --min 2000 --max 2000", 1, "replicas.min: 2000: expected 0 to 1024"},
 		{"m --min 3 --max 2", 1, "replicas.min: 3 is more than replicas.max, 2"},
@@ -211,6 +213,27 @@ func TestScaleCommand(t *testing.T) {
 		t.Errorf("scale -o json: %v, %+v", err, changes)
 	}
 	processes(2)
+}
+
+// What xebec scale and xebec traffic set is undone at the next start where --config declares the same, and they say so.
+func TestScaleUnderConfig(t *testing.T) {
+	t.Parallel()
+	dataDir, file := newDir(t), manifest(t, testModel("m", nil, "replicas: {min: 1, max: 3}"), "---\nkind: Traffic\nname: m\ntransition: resources\n")
+	g := serve(t, "--data-dir", dataDir, "--config", file)
+	g.apply(testModel("own", nil, "replicas: {min: 1, max: 3}"))
+	g.xebec("scale", "m", "--min", "2").wants(t, "scale", 0, "m@1 updated", "note: --config has declared model m@1: if its files still do, the next start takes this back")
+	g.xebec("traffic", "m", "--serving", "1").wants(t, "traffic", 0, "traffic m updated", "note: --config has declared traffic m: ")
+	if said := g.xebec("scale", "own", "--min", "2"); said.status != 0 || said.err != "" {
+		t.Errorf("of a model that --config does not name it says %s", said.err)
+	}
+	g.stop()
+
+	g = serve(t, "--data-dir", dataDir, "--config", file)
+	for name, want := range map[string]int{"m": 1, "own": 2} {
+		if b := g.model(name).Spec.Replicas; b.Min != want || b.Max != 3 {
+			t.Errorf("after the next start %s has the bounds %+v: expected at least %d", name, b, want)
+		}
+	}
 }
 
 // Where there is no room for two, the second waits and is told why, as long as the first is asked. When nobody asks the first any more it gives

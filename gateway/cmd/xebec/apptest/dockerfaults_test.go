@@ -3,8 +3,12 @@ package apptest
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
@@ -224,6 +228,53 @@ func TestEngineKilled(t *testing.T) {
 	judge(t, l.stop(), "ok")
 }
 
+// The engine hangs: it keeps its connections and answers nothing. Models in containers serve on; of one whose process ends describe says that,
+// and whom the next one waits for. The gateway ends as ever, without a word of processes that do not die, and the next one finds what it could
+// not remove.
+func TestEngineHangs(t *testing.T) {
+	t.Parallel()
+	e := ownEngine(t)
+	args := []string{"--docker", e.address, "--data-dir", newDir(t), "--drain-timeout", "3s"}
+	g := serve(t, append(args, "--config", manifest(t, neighbour(),
+		imageModel(t, "lives", e.image, "", uncached), defaulted("lives"), imageModel(t, "dies", e.image, "", uncached), defaulted("dies"),
+		imageModel(t, "stays", e.image, "/unruly, stays", uncached), defaulted("stays")))...)
+	l := g.startLoad("neighbour", 2, maxLoad)
+	for _, name := range []string{"lives", "dies", "stays"} {
+		g.awaitReplicas(name, 1)
+	}
+	thaw := e.freeze(t)
+	kill(t, g.model("dies").Replicas[0].PID)
+	l.served(20)
+	judge(t, l.stop(), "ok")
+	g.await("describe to say what has ended and what is waited for", func(context.Context) (bool, string) {
+		text := g.must("describe", "model", "dies")
+		return strings.Contains(text, "exit code is not known, for the Docker engine at "+e.address+" does not answer") &&
+			strings.Contains(text, "the Docker engine at "+e.address+" does not answer: this replica has been waiting"), text
+	})
+	g.wantsDefault("dies")
+	for _, name := range []string{"lives", "stays"} {
+		if a := g.raw("f-"+name, "hello"); !a.predicted() {
+			t.Errorf("beside a hung engine %s answers %v", name, a)
+		}
+	}
+
+	stays := g.model("stays").Replicas[0].PID
+	g.stop()
+	if text := g.logText(); strings.Contains(text, "kernel") || strings.Contains(text, "has not ended") {
+		t.Errorf("the gateway says of processes that have ended\n%s", tail(text, 20))
+	}
+	if out, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", stays)); err == nil && len(out) > 0 {
+		t.Errorf("%q runs on", out)
+	}
+	thaw()
+	next := e.serve(t, args...)
+	next.await("the first gateway's containers to be removed", func(context.Context) (bool, string) {
+		left := e.containers(t, g, "")
+		return len(left) == 0, fmt.Sprint(left)
+	})
+	next.awaitReplicas("dies", 1)
+}
+
 // Where there is no engine, models in containers can be declared. Describe says where one was looked for and what to do, queries get the
 // default, or 503, and everything else is as it was.
 func TestNoEngine(t *testing.T) {
@@ -263,4 +314,32 @@ func TestNoEngine(t *testing.T) {
 	if text := g.logText(); !strings.Contains(text, "expected unix:///path") {
 		t.Errorf("serve --docker tcp:// says\n%s", text)
 	}
+}
+
+// freeze stops an engine of the test's own until thaw.
+func (e *engine) freeze(t *testing.T) (thaw func()) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(e.dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return freeze(t, pid)
+}
+
+// freeze stops a process until thaw, or the test's end.
+func freeze(t *testing.T, pid int) (thaw func()) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatalf("stop process %d: %v", pid, err)
+	}
+	thaw = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	t.Cleanup(thaw)
+	if err := poll(t.Context(), func(context.Context) (bool, string) { return stopped(pid) }); err != nil {
+		t.Fatalf("waited for every thread of process %d to stop: %v", pid, err)
+	}
+	return thaw
 }

@@ -148,6 +148,26 @@ func TestInferenceLogIsReplayed(t *testing.T) {
 	}
 }
 
+// A log that is sent to the gateway that writes it comes to an end: what the replay adds to it is not sent again, however long it takes.
+func TestReplayToTheGatewayThatWritesTheLog(t *testing.T) {
+	t.Parallel()
+	log := filepath.Join(newDir(t), "log")
+	g := serve(t, "--inference-log", log)
+	g.apply(number("m", "echo"), function("f", "m", "slo: 60s", "log: {sample: 1}"))
+	const queries = 24
+	for i := range queries {
+		g.ask("f", i, "")
+	}
+	g.awaitPrinted(queries, 0, log)
+	// At this rate the gateway writes several times meanwhile.
+	if report, r := g.replay(log, "--rate", "8", "--concurrency", "1"); r.status != 0 || report.Queries != queries || report.Same != queries || report.Damaged != 0 {
+		t.Errorf("the replay has status %d, %+v %s", r.status, report, r.err)
+	}
+	if again, _ := g.awaitPrinted(2*queries, 0, log); len(again) != 2*queries {
+		t.Errorf("afterwards the log has %d queries, expected %d: replayed ones are logged as others are", len(again), 2*queries)
+	}
+}
+
 // Of a sample of one half about half the queries are in the log, and the feedback on those and on no others. A gateway that is killed has
 // written all but the last second.
 func TestInferenceLogOfASample(t *testing.T) {

@@ -95,6 +95,25 @@ func TestBudget(t *testing.T) {
 	l.stop()
 }
 
+// What is known of a model that has gone to sleep can be planned with; of one that was never asked nothing is, and it is said what to do.
+func TestPlanOfAModelThatSleeps(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--config", manifest(t,
+		testModel("m", nil, uncached, "replicas: {min: 0, max: 2, idle: 1s}"), function("f", "m", "slo: 60s"), testModel("never", nil, "replicas: {min: 0, max: 2}"), function("n", "never")))
+	for range 20 {
+		if a := g.json("/f/predict", `{"input_batch":["a","b","c"]}`); len(a.Batch) != 3 {
+			t.Fatalf("a batch is answered by %v", a)
+		}
+	}
+	awake := g.xebec("plan", "f", "--rate", "10", "--over", "1m")
+	awake.wants(t, "plan for a model that is awake", 0, "asked by f", "")
+	g.awaitAsleep("m")
+	for _, of := range []string{"f", "m"} {
+		g.xebec("plan", of, "--rate", "10", "--over", "1m").wants(t, "plan for a model that sleeps", 0, "its profile is what was known of those before", "")
+	}
+	g.xebec("plan", "n", "--rate", "10").wants(t, "plan for a model that was never asked", 1, "", "model never@1 has no profile yet: it takes 16 batches of one replica")
+}
+
 // Two models on one device, by turns, answer everything; and a device that the gateway does not have is refused.
 func TestSharedDevice(t *testing.T) {
 	t.Parallel()

@@ -143,3 +143,31 @@ func TestVersionsTakeOverAsleep(t *testing.T) {
 		t.Errorf("beside a rejected version the model answers %v", a)
 	}
 }
+
+// A version that may sleep takes over from one that is awake when it is awake itself: while it starts, however long that takes, the old one
+// answers, and so it does beside one that never comes up.
+func TestVersionsTakeOverAwake(t *testing.T) {
+	t.Parallel()
+	const awake = "replicas: {min: 0, max: 1, idle: 1h}"
+	gate := filepath.Join(newDir(t), "gate")
+	m := number("m", "echo", uncached, awake)
+	g := serve(t, "--config", manifest(t, m, function("f", "m", "slo: 60s")))
+	answeredBy := func(version string) {
+		t.Helper()
+		for i := range 5 {
+			if a := g.ask("f", i, ""); !a.predicted() || fmt.Sprint(a.Models) != "["+version+"]" {
+				t.Fatalf("answered by %v: expected %s", a, version)
+			}
+		}
+	}
+	answeredBy("m@1")
+	g.must("apply", "-f", manifest(t, gated(version(m, "2"), gate)))
+	g.awaitVersion("m@2", "a process that is not ready", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 })
+	answeredBy("m@1")
+	open(t, gate)
+	g.awaitServing("m@2")
+	answeredBy("m@2")
+	broken := strings.Replace(version(m, "3"), fmt.Sprintf("%q", programs.worker), `"/bin/false"`, 1)
+	g.xebec("apply", "-f", manifest(t, broken), "--wait").wants(t, "apply what cannot start", 1, "m@3 created", "model m@3 has failed")
+	answeredBy("m@2")
+}

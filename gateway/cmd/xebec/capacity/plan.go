@@ -60,7 +60,8 @@ type Recommended struct {
 	Reason   string `json:"reason"`
 }
 
-// Make answers a question. It takes seconds, on all cores. The error says what to do when no number of replicas is enough.
+// Make answers a question. It makes some 20 runs with up to [MaxRunQueries] each, on all cores: of seconds in all, and where a hundred
+// replicas are needed of half a minute on two cores. The error says what to do when no number of replicas is enough.
 func Make(ctx context.Context, q *Question) (*Plan, error) {
 	if err := q.Model.check(); err != nil {
 		return nil, err

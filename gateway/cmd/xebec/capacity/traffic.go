@@ -123,8 +123,10 @@ type Recording struct {
 // was busy must not hide in an hour that was not.
 const (
 	enoughQueries = 4000
-	// mostQueries bounds what a run of the table costs, some tenths of a second.
+	// mostQueries bounds what a run of the table costs: some tenths of a second, with a hundred replicas one or two seconds.
 	mostQueries = 200_000
+	// MaxRunQueries is how many queries a run of the table has at most: as many come before those that count.
+	MaxRunQueries = 2 * mostQueries
 )
 
 var busiestSeconds = []int{1, 10, 30, 60, 300, 900, 3600}

@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+// An object's entity tag (RFC 9110, section 8.8.3) is its revision in quotes: that of what is declared, the part of an answer that a client
+// can change. What else is in the answer, counts and states, changes all the time and is not what a client would write back.
+
+// tag gives an answer about one object its entity tag.
+func tag(c *app.RequestContext, revision uint64) {
+	c.Response.Header.Set("ETag", `"`+strconv.FormatUint(revision, 10)+`"`)
+}
+
+// seen is the revision at which the caller has seen the one object that is changed: what the header If-Match says (RFC 9110, section 13.1.1);
+// none where it is missing.
+func seen(c *app.RequestContext, kind api.Kind, id api.ModelID) ([]api.ObjectRevision, error) {
+	given, err := matchHeader(c)
+	if err != nil || given == "" {
+		return nil, err
+	}
+	revision, err := parseTag(given)
+	if err != nil {
+		return nil, err
+	}
+	return []api.ObjectRevision{{Kind: kind, Name: id.Name, Version: id.Version, Revision: revision}}, nil
+}
+
+// expectedOf adds what the header If-Match says of the one object of a set to what its documents say.
+func expectedOf(c *app.RequestContext, set *manifest.Set, written []api.ObjectRevision) ([]api.ObjectRevision, error) {
+	if set.Len() != 1 {
+		return written, unmatched(c, fmt.Sprintf("this declares %d: give each document its own field revision", set.Len()))
+	}
+	kind, id := api.KindModel, api.ModelID{}
+	switch {
+	case len(set.Models) == 1:
+		id = set.Models[0].ID()
+	case len(set.Functions) == 1:
+		kind, id.Name = api.KindFunction, set.Functions[0].Name
+	default:
+		kind, id.Name = api.KindTraffic, set.Traffic[0].Model
+	}
+	expected, err := seen(c, kind, id)
+	if err == nil && len(expected) > 0 && len(written) > 0 {
+		err = api.Errorf(api.InvalidArgument, "the header If-Match and the document's field revision say the same thing: expected one of them")
+	}
+	return append(expected, written...), err
+}
+
+// unmatched refuses If-Match where more than one object is changed: it would be taken for a promise.
+func unmatched(c *app.RequestContext, what string) error {
+	given, err := matchHeader(c)
+	if err == nil && given != "" {
+		err = api.Errorf(api.InvalidArgument, "the header If-Match is about one object, and %s", what)
+	}
+	return err
+}
+
+// matchHeader is the header If-Match, empty where there is none.
+func matchHeader(c *app.RequestContext) (string, error) {
+	if len(c.Request.Header.PeekAll("If-None-Match")) > 0 {
+		return "", api.Errorf(api.InvalidArgument, `the header If-None-Match is not supported here: for an object that is not to be declared yet, say If-Match: "0"`)
+	}
+	switch given := c.Request.Header.PeekAll("If-Match"); {
+	case len(given) == 0:
+		return "", nil
+	case len(given) > 1:
+		return "", api.Errorf(api.InvalidArgument, "the header If-Match is there %d times: expected it once", len(given))
+	case len(given[0]) == 0:
+		return "", api.Errorf(api.InvalidArgument, "the header If-Match is empty: %s", expectedTag)
+	default:
+		return string(given[0]), nil
+	}
+}
+
+const expectedTag = `expected one revision in quotes, as the ETag of the object has it, such as "12", or "0" where it is not declared`
+
+// parseTag reads one entity tag that this API has given. Others, and lists of them, could only fail to match, time and again: they are a
+// mistake, and the caller is told so.
+func parseTag(given string) (uint64, error) {
+	if strings.HasPrefix(given, "W/") {
+		return 0, api.Errorf(api.InvalidArgument, "the header If-Match %.60q: a weak tag matches nothing; has a proxy on the way made it one? %s", given, expectedTag)
+	}
+	digits, opened := strings.CutPrefix(given, `"`)
+	digits, closed := strings.CutSuffix(digits, `"`)
+	revision, err := strconv.ParseUint(digits, 10, 64)
+	if !opened || !closed || err != nil || strconv.FormatUint(revision, 10) != digits {
+		return 0, api.Errorf(api.InvalidArgument, "the header If-Match %.60q: %s", given, expectedTag)
+	}
+	return revision, nil
+}

@@ -1,0 +1,82 @@
+package apptest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A gateway whose store file is replaced by a copy (a backup that is put back while it runs), or goes with the data directory, acknowledges
+// nothing that no restart will find: changes are refused, with what happened and what to do, in `describe gateway` too; what
+// serves goes on, and when the old file is back changes are taken again.
+func TestStoreFileThatIsReplaced(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what, says string
+		do, undo   func(dir string) error
+	}{
+		{"a copy put in its place", "another file has taken the place of",
+			func(dir string) error {
+				path := filepath.Join(dir, "state.db")
+				data, err := os.ReadFile(path)
+				if err != nil {
+					return err
+				}
+				if err := os.WriteFile(path+".copy", data, 0o600); err != nil {
+					return err
+				}
+				if err := os.Rename(path, path+".old"); err != nil {
+					return err
+				}
+				return os.Rename(path+".copy", path)
+			},
+			func(dir string) error {
+				return os.Rename(filepath.Join(dir, "state.db.old"), filepath.Join(dir, "state.db"))
+			}},
+		{"its directory moved away", "was removed or moved away",
+			func(dir string) error { return os.Rename(dir, dir+".away") },
+			func(dir string) error { return os.Rename(dir+".away", dir) }},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(newDir(t), "data")
+			g := serve(t, "--data-dir", dir)
+			g.apply(number("m", "echo"), function("f", "m", "slo: 60s"))
+			if err := c.do(dir); err != nil {
+				t.Fatal(err)
+			}
+			more := manifest(t, function("late", "m", "slo: 60s"))
+			for _, args := range [][]string{{"apply", "-f", more}, {"delete", "function", "f"}, {"traffic", "m", "--serving", "1"}} {
+				r := g.xebec(args...)
+				for _, says := range []string{filepath.Join(dir, "state.db"), c.says, "start the gateway again", "xebec export", "nothing was changed"} {
+					r.wants(t, strings.Join(args, " "), 1, "", says)
+				}
+			}
+			if text := g.must("describe", "gateway"); !strings.Contains(text, c.says) {
+				t.Errorf("describe gateway does not say that the file %s:\n%s", c.says, text)
+			}
+			if a := g.ask("f", 7, ""); a.number() != 7 {
+				t.Errorf("meanwhile f answers %v", a)
+			}
+			if export := g.must("export"); strings.Contains(export, "late") || !strings.Contains(export, "name: f") {
+				t.Errorf("what is declared is:\n%s", export)
+			}
+
+			if err := c.undo(dir); err != nil {
+				t.Fatal(err)
+			}
+			g.must("apply", "-f", more)
+			if text := g.must("describe", "gateway"); strings.Contains(text, c.says) {
+				t.Errorf("the file is back, and describe gateway says:\n%s", text)
+			}
+			g.stop()
+			g = serve(t, "--data-dir", dir)
+			g.await("what was acknowledged", func(ctx context.Context) (bool, string) {
+				a, err := g.tryAsk(ctx, "late", 7, "")
+				return err == nil && a.predicted() && a.number() == 7, a.String()
+			})
+		})
+	}
+}

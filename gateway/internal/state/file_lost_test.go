@@ -1,0 +1,130 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// ways in which a file is not where it was any more, and what the error then says. Each is undone by moving what was there back.
+var ways = []struct {
+	what, says string
+	do         func(path string) (moved string, err error)
+}{
+	{"moved away", "was removed or moved away", func(path string) (string, error) { return path + ".away", os.Rename(path, path+".away") }},
+	{"replaced by a copy", "another file has taken the place of", func(path string) (string, error) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(path+".copy", data, 0o600); err != nil {
+			return "", err
+		}
+		if err := os.Rename(path, path+".away"); err != nil {
+			return "", err
+		}
+		return path + ".away", os.Rename(path+".copy", path)
+	}},
+	{"gone with its folder", "was removed or moved away", func(path string) (string, error) {
+		away := filepath.Dir(path) + ".away"
+		return filepath.Join(away, filepath.Base(path)), os.Rename(filepath.Dir(path), away)
+	}},
+}
+
+// What is acknowledged is in the file of that name: while that is another one, or none, nothing is taken, and the error says what to do. What
+// was there before can still be read, and when the file is back it takes changes again.
+func TestFileThatIsNotAtItsPathTakesNothing(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.what, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "data", "state.db")
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s := mustOpen(t, path).(*fileStore)
+			k := Key{"f", "exp3", ""}
+			put := Object{ObjectKey: ObjectKey{Kind: "Model", Name: "m@1"}, Data: []byte("{}")}
+			base := commit(t, s, Commit{ID: randomID(), Put: []Object{put}})
+			merge(t, s, add(k, 1, 1))
+			moved, err := way.do(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			again := Commit{ID: randomID(), Base: base, Put: []Object{{ObjectKey: ObjectKey{Kind: "Model", Name: "m@2"}, Data: []byte("{}")}}}
+			_, err = s.Commit(short(t), &again)
+			wantError(t, err, path, way.says, "start the gateway again", "xebec export")
+			var unknown *UnknownError
+			if errors.As(err, &unknown) {
+				t.Errorf("the error is %v: nothing was written, and that is known", err)
+			}
+			_, err = s.Merge(short(t), []Update{add(k, 2, 1)})
+			wantError(t, err, path, way.says)
+			wantError(t, s.Forget(short(t), "f"), path, way.says)
+			wantError(t, s.Held(), path, way.says)
+			wantTotals(t, load(t, s, k), Total{"n", 1})
+			if c, err := s.Changes(short(t), 0); err != nil || len(c.Objects) != 1 || c.Revision != base {
+				t.Errorf("what was there before: %+v, %v", c, err)
+			}
+
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(moved, path); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Held(); err != nil {
+				t.Errorf("the file is back: %v", err)
+			}
+			commit(t, s, again)
+			wantTotals(t, merge(t, s, add(k, 2, 1))[0], Total{"n", 2})
+		})
+	}
+}
+
+// A file that goes away while a commit is made may or may not have the change: the caller is told that, and the same commit, sent again, tells.
+func TestFileThatGoesDuringACommit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := mustOpen(t, path).(*fileStore)
+	base := commit(t, s, Commit{ID: randomID()})
+	c := Commit{ID: randomID(), Base: base}
+	_, err := s.commit(&c, func(tx *bolt.Tx, c *Commit) (uint64, []ObjectKey, bool, error) {
+		if err := os.Rename(path, path+".away"); err != nil {
+			t.Error(err)
+		}
+		return s.stage(tx, c)
+	})
+	var unknown *UnknownError
+	if !errors.As(err, &unknown) {
+		t.Fatalf("the error is %v: want one that says that it is not known", err)
+	}
+	_, err = s.Commit(short(t), &c)
+	wantError(t, err, path, "was removed or moved away")
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if revision := commit(t, s, c); revision != base+1 {
+		t.Errorf("sent again it makes revision %d, want %d: it was made once", revision, base+1)
+	}
+}
+
+// What is learned is not confirmed either, and sent again it is counted once.
+func TestFileThatGoesDuringAnUpdate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := mustOpen(t, path).(*fileStore)
+	u := add(Key{"f", "exp3", ""}, 1, 1)
+	err := s.updateHeld(func(tx *bolt.Tx) error {
+		if err := os.Rename(path, path+".away"); err != nil {
+			return err
+		}
+		_, _, err := s.mergeOne(tx, &u)
+		return err
+	})
+	wantError(t, err, path, "was removed or moved away")
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	wantTotals(t, merge(t, s, u)[0], Total{"n", 1})
+}
