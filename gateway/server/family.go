@@ -276,6 +276,8 @@ func (s *Server) observeLocked(f *family, d *deployment) {
 		} else {
 			s.moveLocked(d, registry.Available, "")
 		}
+	case l.state == registry.Loading && d.asked.Load() == 0: // whom it is to relieve has woken since, or there was no room
+		s.capacity.load(d, s.wantedLocked(f, d))
 	case l.state == registry.Draining && l.stopping && d.empty():
 		l.stopping = false
 		s.moveLocked(d, registry.Declared, l.reason)

@@ -145,3 +145,29 @@ func TestASleeperThatCannotStartIsReplaced(t *testing.T) {
 	until(t, s, "version 1 to serve", serves(s, "1"))
 	answers(t, addr, "m@1")
 }
+
+// A version begins to load while the old one sleeps, so that it needs no replica, and the old one wakes before it is looked at again: it gets
+// one then, and does not load for as long as the old one is asked.
+func TestTheOldOneWakesMeanwhile(t *testing.T) {
+	s, _, addr := alive(t, Config{})
+	const only = "kind: Traffic\nname: m\nversions: {specific: [\"1\"]}"
+	mustApply(t, s, sleepyVersion("1", "min: 0, max: 1, idle: 1h"), only, askM)
+	until(t, s, "version 1 to sleep", serves(s, "1"))
+	mustApply(t, s, sleepyVersion("2", "min: 0, max: 1, idle: 1h"))
+	s.mu.Lock()
+	f, two := s.families["m"], deploymentLocked(s, "2")
+	f.traffic = nil
+	s.loadLocked(f, two)
+	if two.asked.Load() != 0 {
+		t.Error("a version that takes over asleep was given a replica")
+	}
+	f.versions["1"].model.Ready.Add(1)
+	s.lookLocked(f)
+	s.mu.Unlock()
+	until(t, s, "version 2 to serve", serves(s, "2"))
+	if two.model.Ready.Load() == 0 {
+		t.Error("it serves without a replica")
+	}
+	answers(t, addr, "m@2")
+	f.versions["1"].model.Ready.Add(-1)
+}
