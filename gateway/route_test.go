@@ -227,11 +227,27 @@ func TestTee(t *testing.T) {
 	}
 	close(release)
 	held.Wait()
+	awaitCompared(t, seen, 65)
 	if same, different, failed := seen.Same.Load(), seen.Different.Load(), seen.Failed.Load(); same != 20 || different != 20 || failed != 25 {
 		t.Errorf("%d the same, %d different, %d failed: expected 20, 20, 25", same, different, failed)
 	}
 	if n := seen.Serving.Queries.Load(); n != 65 {
 		t.Errorf("%d answers of the serving version were counted: expected 65", n)
+	}
+}
+
+// awaitCompared waits until n answers have been compared, or should have been: that is when the last goroutine has let go of a query, which may
+// be the one that has sent its answer.
+func awaitCompared(t *testing.T, seen *Seen, n uint64) {
+	t.Helper()
+	look, deadline := time.NewTicker(time.Millisecond), time.After(20*time.Second)
+	defer look.Stop()
+	for seen.Same.Load()+seen.Different.Load()+seen.Failed.Load() < n {
+		select {
+		case <-look.C:
+		case <-deadline:
+			return
+		}
 	}
 }
 
@@ -271,6 +287,7 @@ func TestRulesOfDirectRequests(t *testing.T) {
 	if v := ask("/v2/models/a/infer"); v != "1" {
 		t.Errorf("version %s answers, all of which goes to 1", v)
 	}
+	awaitCompared(t, seen, 1)
 	if seen.Different.Load() != 1 {
 		t.Errorf("%d answers were compared: expected one, that of the serving version", seen.Different.Load())
 	}
