@@ -633,7 +633,7 @@ func TestDocsChecksFail(t *testing.T) {
 	for _, c := range []struct {
 		file, name string
 		want       int64
-	}{{"api/spec_model.go", "DefaultQueueMax", 16384}, {"api/spec_model.go", "MaxTimeout", int64(time.Hour)}, {"gateway/http.go", "IdleTimeout", int64(3 * time.Minute)}} {
+	}{{"api/spec_model.go", "DefaultQueueMax", 16384}, {"api/spec_model.go", "MaxTimeout", int64(time.Hour)}, {"gateway/query/http.go", "IdleTimeout", int64(3 * time.Minute)}} {
 		if got, err := valueIn(c.file, c.name); err != nil || got != c.want {
 			t.Errorf("%s in %s: %d, %v", c.name, c.file, got, err)
 		}

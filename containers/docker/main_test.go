@@ -20,7 +20,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
@@ -156,7 +156,7 @@ type rig struct {
 	engine *client.Client
 	host   string
 	image  string
-	hub    *worker.Hub
+	hub    *local.Hub
 	last   uint64
 }
 
@@ -197,7 +197,7 @@ func newRig(t *testing.T, host string, changes ...string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if g.hub, err = worker.Listen(worker.Config{Socket: filepath.Join(dir, "w"), Doors: filepath.Join(dir, "d"), Now: workertest.Now}); err != nil {
+	if g.hub, err = local.Listen(local.Config{Socket: filepath.Join(dir, "w"), Doors: filepath.Join(dir, "d"), Now: workertest.Now}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.hub.Close() })
@@ -265,7 +265,7 @@ type started struct {
 func (g *rig) launch(command []string, change func(*containers.Launch)) (containers.Launch, *started) {
 	g.t.Helper()
 	g.last++
-	s := &started{out: &collected{}, err: &collected{}, worker: workertest.ExpectAtDoor(g.t, g.hub, worker.Expectation{Signature: workertest.Text(), Depth: 2})}
+	s := &started{out: &collected{}, err: &collected{}, worker: workertest.ExpectAtDoor(g.t, g.hub, local.Expectation{Signature: workertest.Text(), Depth: 2})}
 	l := containers.Launch{
 		Replica: g.last, Model: api.ModelID{Name: "conformance", Version: "1"}, Command: command, Image: g.image,
 		Env: s.worker.Env, Stdout: s.out, Stderr: s.err,

@@ -9,9 +9,9 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/network/standard"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/admin"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/query"
 )
 
 // newAdmin makes the server of the admin port. It uses Hertz's standard transport: followed logs are streamed, and nothing here
@@ -33,7 +33,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	}
 	h := hertz.New(settings...)
 	h.Name = "xebec"
-	h.Use(gateway.RefuseAmbiguousFraming)
+	h.Use(query.RefuseAmbiguousFraming)
 	admin.Register(h, s, options)
 	h.NoRoute(admin.NoRoute)
 	scrape := obs.NewScrape(s.Read)

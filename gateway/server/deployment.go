@@ -11,12 +11,12 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/autoscale"
 	"github.com/xebec-serving/xebec/scheduler/driver"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 	"go.uber.org/zap"
 )
 
@@ -31,7 +31,7 @@ type deployment struct {
 	lane    *driver.Lane
 	set     *containers.Set
 	logs    *containers.Logs
-	model   *gateway.Model
+	model   *query.Model
 	queues  map[string]int32 // sub-queue by function; guarded by Server.mu
 
 	objectiveNanos atomic.Int64                     // what batches are to take at most
@@ -60,10 +60,10 @@ type deployment struct {
 	launches map[uint64]*launch
 	// connected has the workers that the lane has. It is apart from launches, for the news of a process's end and that of its
 	// connection's come in either order.
-	connected map[*worker.Replica]bool // whether it is leaving: it counts as ready no more
-	failed    bool                     // no replica ever became ready and one has failed since
-	failures  int                      // launches that ended by themselves since a replica was ready last
-	lastExit  string                   // how the last of them ended, and what it said last
+	connected map[*local.Replica]bool // whether it is leaving: it counts as ready no more
+	failed    bool                    // no replica ever became ready and one has failed since
+	failures  int                     // launches that ended by themselves since a replica was ready last
+	lastExit  string                  // how the last of them ended, and what it said last
 
 	lessons lessons
 }
@@ -72,7 +72,7 @@ type deployment struct {
 type launch struct {
 	token       string
 	began       time.Time
-	worker      *worker.Replica // once it is connected and ready
+	worker      *local.Replica // once it is connected and ready
 	ready       time.Time
 	lastError   string
 	lastErrorAt time.Time
@@ -89,7 +89,7 @@ func (s *Server) deployLocked(spec api.ModelSpec) (*deployment, error) {
 		d.lane.Share(s.devices[spec.Device])
 	}
 	direct := d.lane.AddFunction(1)
-	d.model = gateway.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
+	d.model = query.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
 	d.model.ColdStart = directColdStart
 	d.model.Cache = s.cache.Model()
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
@@ -176,7 +176,7 @@ func laneConfig(spec api.ModelSpec, slo time.Duration) scheduler.Config {
 
 // maxBlockBytes bounds one batch's fixed inputs, and its fixed outputs: a quarter of the largest segment, so that a pipeline of two
 // fits whatever size classes round up to.
-const maxBlockBytes = worker.DefaultMaxSegmentBytes / 4
+const maxBlockBytes = local.DefaultMaxSegmentBytes / 4
 
 // fits is how many queries of the model a batch may have for its fixed inputs and outputs to fit the segments.
 func fits(spec api.ModelSpec) int {
@@ -229,7 +229,7 @@ func environment(spec api.ModelSpec) []string {
 
 // prepare gives a launch its token.
 func (d *deployment) prepare(replica uint64) ([]string, error) {
-	token, env, err := d.expect(worker.Expectation{
+	token, env, err := d.expect(local.Expectation{
 		Replica: replica, Model: d.id, Signature: d.spec().Signature(),
 		Depth: scheduler.DefaultDepth, BatchHint: min(d.spec().Batching.Max, 256), Events: d, FeedbackTimeout: d.spec().Timeout,
 	})
@@ -311,7 +311,7 @@ func (d *deployment) event(e containers.Event) {
 // link is what the scheduler sees of a worker.
 type link struct {
 	d *deployment
-	r *worker.Replica
+	r *local.Replica
 }
 
 func (l link) Send(b *api.Batch) error { return l.r.Send(b) }
@@ -323,14 +323,14 @@ func (l link) Kill(reason string) {
 }
 
 // Ready makes a worker a replica.
-func (d *deployment) Ready(r *worker.Replica) {
+func (d *deployment) Ready(r *local.Replica) {
 	d.mu.Lock()
 	if l := d.launches[r.ID()]; l != nil {
 		l.worker, l.ready = r, time.Now()
 		d.cold.started(l.ready.Sub(l.began), d.quiet.Load())
 	}
 	if d.connected == nil {
-		d.connected = map[*worker.Replica]bool{}
+		d.connected = map[*local.Replica]bool{}
 	}
 	d.connected[r] = false
 	d.lastReady.Store(int64(d.s.clock.Now()))
@@ -355,7 +355,7 @@ func (d *deployment) Ready(r *worker.Replica) {
 }
 
 // Done passes a batch's end on.
-func (d *deployment) Done(r *worker.Replica, res *api.BatchResult) {
+func (d *deployment) Done(r *local.Replica, res *api.BatchResult) {
 	if res.Code != api.OK {
 		d.noteError(r, res)
 	} else if d.cold.calledAt.Load() != 0 { // as it is for hardly any batch
@@ -366,7 +366,7 @@ func (d *deployment) Done(r *worker.Replica, res *api.BatchResult) {
 
 // noteError keeps the worker's text for operators. A model that fails all the time must not fill the log: what is written there
 // is bounded by one line a second for each replica.
-func (d *deployment) noteError(r *worker.Replica, res *api.BatchResult) {
+func (d *deployment) noteError(r *local.Replica, res *api.BatchResult) {
 	now := time.Now()
 	quiet := true
 	d.mu.Lock()
@@ -384,7 +384,7 @@ func (d *deployment) noteError(r *worker.Replica, res *api.BatchResult) {
 }
 
 // Leaving lets the worker go when nothing is outstanding, and ends it when it does not go then.
-func (d *deployment) Leaving(r *worker.Replica, reason string) {
+func (d *deployment) Leaving(r *local.Replica, reason string) {
 	d.mu.Lock()
 	leaving, known := d.connected[r]
 	if known {
@@ -404,7 +404,7 @@ func (d *deployment) Leaving(r *worker.Replica, reason string) {
 }
 
 // Gone gives the worker's queries back and sees to it that its process ends too.
-func (d *deployment) Gone(r *worker.Replica, reason string, violation bool) {
+func (d *deployment) Gone(r *local.Replica, reason string, violation bool) {
 	d.mu.Lock()
 	leaving, connected := d.connected[r]
 	delete(d.connected, r)

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/learned"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 	"github.com/xebec-serving/xebec/scheduler/planner"
@@ -100,14 +100,14 @@ func (f *function) mode() planner.Mode {
 }
 
 // lossOf is how far a function's predictions are from labels. averages is nil where outputs are labels.
-func (f *function) lossOf(sig api.Signature) (loss selection.Loss, averages *gateway.Averages) {
+func (f *function) lossOf(sig api.Signature) (loss selection.Loss, averages *query.Averages) {
 	spec := f.spec.Loss.For(sig.Outputs)
 	if !spec.Numeric() {
 		return loss, nil
 	}
 	averages = f.averages
 	if averages == nil || !averages.Fits(sig) || averages.Candidates() != len(f.spec.Models) {
-		averages = gateway.NewAverages(sig, len(f.spec.Models))
+		averages = query.NewAverages(sig, len(f.spec.Models))
 	}
 	if averages == nil {
 		return loss, nil
@@ -119,8 +119,8 @@ func (f *function) lossOf(sig api.Signature) (loss selection.Loss, averages *gat
 }
 
 // shadowsLocked are the shadows as the query path sees them.
-func (s *Server) shadowsLocked(f *function) []gateway.Shadow {
-	var out []gateway.Shadow
+func (s *Server) shadowsLocked(f *function) []query.Shadow {
+	var out []query.Shadow
 	for _, ref := range sortedNames(f.shadows) {
 		d := s.resolveLocked(ref)
 		if d == nil {
@@ -130,8 +130,8 @@ func (s *Server) shadowsLocked(f *function) []gateway.Shadow {
 		if sh.lane != d.lane {
 			sh.lane, sh.choice = d.lane, driver.NewChoice(planner.All, 1, d.lane)
 		}
-		out = append(out, gateway.Shadow{
-			Candidate: gateway.Candidate{Model: d.model, Queue: d.shadowQueueLocked(f)}, Part: f.spec.Shadow[ref], Choice: sh.choice,
+		out = append(out, query.Shadow{
+			Candidate: query.Candidate{Model: d.model, Queue: d.shadowQueueLocked(f)}, Part: f.spec.Shadow[ref], Choice: sh.choice,
 		})
 	}
 	return out

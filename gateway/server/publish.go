@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/registry"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/driver"
@@ -45,10 +45,10 @@ func (s *Server) keepPublishing(ctx context.Context) {
 
 // publishLocked makes the table of what there is and puts it in place.
 func (s *Server) publishLocked() {
-	t := &gateway.Table{
-		Functions: make(map[string]*gateway.Function, len(s.functions)),
-		Models:    make(map[string]*gateway.Model), Versions: make(map[api.ModelID]*gateway.Model, len(s.models)),
-		Routes: map[string]*gateway.Route{}, Tees: map[string][]gateway.Tee{},
+	t := &query.Table{
+		Functions: make(map[string]*query.Function, len(s.functions)),
+		Models:    make(map[string]*query.Model), Versions: make(map[api.ModelID]*query.Model, len(s.models)),
+		Routes: map[string]*query.Route{}, Tees: map[string][]query.Tee{},
 	}
 	for id, d := range s.models {
 		t.Versions[id] = d.model
@@ -61,14 +61,14 @@ func (s *Server) publishLocked() {
 	}
 	first := map[*deployment][]*driver.Choice{}
 	for name, f := range s.functions {
-		fn := &gateway.Function{
+		fn := &query.Function{
 			Name: name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default, MinConfidence: f.spec.MinConfidence,
 			Selects: f.selects(), Mode: f.policy.Mode(), Selector: f.learned, Stats: f.stats, Learning: f.learning, Losses: f.losses,
 		}
 		var lanes []*driver.Lane
 		for _, ref := range f.spec.Models {
 			if d := s.resolveLocked(ref); d != nil {
-				c := gateway.Candidate{Model: d.model, Queue: d.queueLocked(f)}
+				c := query.Candidate{Model: d.model, Queue: d.queueLocked(f)}
 				s.ruledLocked(f, fn, &c, ref)
 				fn.Candidates = append(fn.Candidates, c)
 				lanes = append(lanes, d.lane)

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/drift"
 	"github.com/xebec-serving/xebec/gateway/quality"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/registry"
 	"go.uber.org/zap"
 )
@@ -200,7 +200,7 @@ func inputsOf(cases []quality.Case) [][]api.Value {
 	return inputs
 }
 
-func qualityAnswers(answers []gateway.Answer) []quality.Answer {
+func qualityAnswers(answers []query.Answer) []quality.Answer {
 	out := make([]quality.Answer, len(answers))
 	for i, a := range answers {
 		out[i] = quality.Answer{Code: a.Code, Outputs: a.Outputs}
@@ -209,7 +209,7 @@ func qualityAnswers(answers []gateway.Answer) []quality.Answer {
 }
 
 // baselineOf is what later queries are compared with.
-func baselineOf(sig api.Signature, inputs [][]api.Value, answers []gateway.Answer) *drift.Baseline {
+func baselineOf(sig api.Signature, inputs [][]api.Value, answers []query.Answer) *drift.Baseline {
 	var in, out [][]api.Value
 	for i, a := range answers {
 		if a.Code == api.OK {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/admin"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/registry"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"go.uber.org/zap"
@@ -115,7 +115,7 @@ func (s *Server) judgeRollouts() (over []ending) {
 	return over
 }
 
-func armOf(a *gateway.Arm) registry.Arm {
+func armOf(a *query.Arm) registry.Arm {
 	n, sum := a.Losses.Read()
 	return registry.Arm{
 		Queries: a.Queries.Load(), Failed: a.Failed.Load(), Feedback: n, LossSum: sum, LossSquares: a.Squares.Load(),

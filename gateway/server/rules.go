@@ -4,14 +4,14 @@ import (
 	"strings"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
 // publishRulesLocked puts a family's labels and rules into a table, for requests that address the model.
-func (s *Server) publishRulesLocked(t *gateway.Table, f *family) {
+func (s *Server) publishRulesLocked(t *query.Table, f *family) {
 	if f.traffic == nil {
 		return
 	}
@@ -22,28 +22,28 @@ func (s *Server) publishRulesLocked(t *gateway.Table, f *family) {
 	}
 	if r := f.rules.live; r != nil {
 		d := f.versions[r.other]
-		t.Routes[f.name] = &gateway.Route{Rule: r.rule, Model: d.model, Queue: d.model.Direct}
+		t.Routes[f.name] = &query.Route{Rule: r.rule, Model: d.model, Queue: d.model.Direct}
 	}
 	if r := f.rules.tee; r != nil {
 		d := f.versions[r.other]
-		t.Tees[f.name] = []gateway.Tee{{Candidate: gateway.Candidate{Model: d.model, Queue: d.model.Direct}, Part: r.part, Seen: r.seen}}
+		t.Tees[f.name] = []query.Tee{{Candidate: query.Candidate{Model: d.model, Queue: d.model.Direct}, Part: r.part, Seen: r.seen}}
 	}
 }
 
 // ruledLocked gives a candidate, the next one of fn, the rules of its model. Who names a version gets that version.
-func (s *Server) ruledLocked(f *function, fn *gateway.Function, c *gateway.Candidate, ref string) {
+func (s *Server) ruledLocked(f *function, fn *query.Function, c *query.Candidate, ref string) {
 	family := s.families[c.Model.ID.Name]
 	if strings.Contains(ref, "@") {
 		return
 	}
 	if r := family.rules.live; r != nil {
 		d := family.versions[r.other]
-		c.Route = &gateway.Route{Rule: r.rule, Model: d.model, Queue: d.queueLocked(f)}
+		c.Route = &query.Route{Rule: r.rule, Model: d.model, Queue: d.queueLocked(f)}
 	}
 	if r := family.rules.tee; r != nil {
 		d := family.versions[r.other]
-		fn.Tees = append(fn.Tees, gateway.Tee{
-			Candidate: gateway.Candidate{Model: d.model, Queue: d.shadowQueueLocked(f)}, Of: len(fn.Candidates), Part: r.part, Seen: r.seen,
+		fn.Tees = append(fn.Tees, query.Tee{
+			Candidate: query.Candidate{Model: d.model, Queue: d.shadowQueueLocked(f)}, Of: len(fn.Candidates), Part: r.part, Seen: r.seen,
 		})
 	}
 }

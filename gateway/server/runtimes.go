@@ -15,7 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/containers/docker"
 	"github.com/xebec-serving/xebec/containers/process"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 	"go.uber.org/zap"
 )
 
@@ -120,7 +120,7 @@ func (s *Server) doors() (dir string, remove func(), err error) {
 }
 
 // expect gives a launch of the deployment its token: at the common socket, or at a door of its own where it runs in a container.
-func (d *deployment) expect(e worker.Expectation) (token string, env []string, err error) {
+func (d *deployment) expect(e local.Expectation) (token string, env []string, err error) {
 	if d.spec().Run.Image != "" {
 		return d.s.hub.ExpectAtDoor(e)
 	}

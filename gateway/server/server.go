@@ -15,16 +15,16 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/containers"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/learned"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/registry/watch"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler/driver"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 	"go.uber.org/zap"
 )
 
@@ -78,8 +78,8 @@ type Config struct {
 	// Version is the program's, for people.
 	Version string
 	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.
-	Poller worker.Poller
-	Reply  gateway.ReplyMode
+	Poller local.Poller
+	Reply  query.ReplyMode
 	// NodeCPU and NodeMemoryBytes are what this machine has for replicas, in cores and bytes; 0: what is found.
 	NodeCPU         float64
 	NodeMemoryBytes int64
@@ -99,7 +99,7 @@ func (c Config) withDefaults() Config {
 		c.Admin = "127.0.0.1:1338"
 	}
 	if c.MaxBodyBytes == 0 {
-		c.MaxBodyBytes = int64(gateway.DefaultLimits().BodyBytes)
+		c.MaxBodyBytes = int64(query.DefaultLimits().BodyBytes)
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = 10 * time.Second
@@ -117,7 +117,7 @@ func (c Config) withDefaults() Config {
 		c.CacheBytes = DefaultCacheBytes
 	}
 	if c.FeedbackWindow == 0 {
-		c.FeedbackWindow = gateway.DefaultJoins
+		c.FeedbackWindow = query.DefaultJoins
 	}
 	if c.Contexts == 0 {
 		c.Contexts = learned.DefaultContexts
@@ -131,9 +131,9 @@ type Server struct {
 	log     *zap.Logger
 	clock   *driver.Clock
 	runtime containers.Runtime
-	hub     *worker.Hub
-	gw      *gateway.Gateway
-	http    *gateway.HTTP
+	hub     *local.Hub
+	gw      *query.Gateway
+	http    *query.HTTP
 	workDir string
 	started time.Time
 	listen  string
@@ -209,7 +209,7 @@ type function struct {
 	learning *obs.Learning
 	declared []string // the candidates that losses and averages are of
 	losses   []obs.Loss
-	averages *gateway.Averages // nil: outputs are labels
+	averages *query.Averages // nil: outputs are labels
 	shadows  map[string]*shadow
 }
 
@@ -300,7 +300,7 @@ func (s *Server) run(ctx context.Context) (err error) {
 		return fmt.Errorf("make a directory for the sockets of containers: %w", err)
 	}
 	defer removeDoors()
-	if s.hub, err = worker.Listen(worker.Config{Socket: socket, Doors: doors, Now: s.clock.Now, Poller: cfg.Poller}); err != nil {
+	if s.hub, err = local.Listen(local.Config{Socket: socket, Doors: doors, Now: s.clock.Now, Poller: cfg.Poller}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.hub.Close()) }()
@@ -313,14 +313,14 @@ func (s *Server) run(ctx context.Context) (err error) {
 	}
 	defer s.closeInferenceLog()
 	s.cache = cache.New(cfg.CacheBytes)
-	s.gw = gateway.New(gateway.Config{
+	s.gw = query.New(query.Config{
 		Version: cfg.Version, Now: s.clock.Now, Ready: s.ready, Reply: cfg.Reply,
 		Cache: s.cache, Timers: driver.NewTimers(s.clock), Joins: cfg.FeedbackWindow,
 	})
 	defer s.gw.Close()
-	limits := gateway.DefaultLimits()
+	limits := query.DefaultLimits()
 	limits.BodyBytes = int(cfg.MaxBodyBytes)
-	s.http = gateway.NewHTTP(s.gw, fn, limits)
+	s.http = query.NewHTTP(s.gw, fn, limits)
 	adminHTTP := s.newAdmin(admin)
 
 	publishing, stopPublishing := context.WithCancel(context.Background())

@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/selection"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 // policyStatusLocked is what a function's policy does and has learned; contexts bounds how many are shown.
@@ -103,7 +103,7 @@ const accuracyWithin = time.Second
 // accuracy asks the replicas how accurate the model has been, and returns the mean of what those say that answer in time; nil: none.
 func (d *deployment) accuracy(ctx context.Context) *float64 {
 	d.mu.Lock()
-	var ask []*worker.Replica
+	var ask []*local.Replica
 	for r := range d.connected {
 		if r.Capabilities().Accuracy {
 			ask = append(ask, r)

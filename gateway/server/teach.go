@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 const (
@@ -93,10 +93,10 @@ func (l *lessons) drop(n int) {
 }
 
 // learners are the replicas that take labels.
-func (d *deployment) learners() []*worker.Replica {
+func (d *deployment) learners() []*local.Replica {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var out []*worker.Replica
+	var out []*local.Replica
 	for r := range d.connected {
 		if r.Capabilities().Feedback {
 			out = append(out, r)

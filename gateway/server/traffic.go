@@ -11,8 +11,8 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/learned"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/registry"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler/driver"
@@ -33,8 +33,8 @@ type rule struct {
 	serving string
 	other   string
 	part    float64 // of a split or a shadow
-	rule    *gateway.Rule
-	seen    *gateway.Seen
+	rule    *query.Rule
+	seen    *query.Seen
 
 	// Of a roll-out.
 	learned *learned.Function
@@ -117,9 +117,9 @@ func (s *Server) ruleFor(f *family, kind, other, more string) *rule {
 	}
 	r := &rule{key: key, kind: kind, serving: f.serving, other: other, plans: map[string]*plannedArm{}}
 	if kind == "shadow" {
-		r.seen = new(gateway.Seen)
+		r.seen = new(query.Seen)
 	} else {
-		r.rule = gateway.NewRule(f.name, nil)
+		r.rule = query.NewRule(f.name, nil)
 	}
 	return r
 }
@@ -459,7 +459,7 @@ func (r *rule) share() float64 {
 	return min(shares[1], r.cap)
 }
 
-func armStatus(version, kind string, share float64, a *gateway.Arm) api.ArmStatus {
+func armStatus(version, kind string, share float64, a *query.Arm) api.ArmStatus {
 	n, sum := a.Losses.Read()
 	st := api.ArmStatus{
 		Version: version, Rule: kind, Share: share, Queries: a.Queries.Load(), Failed: a.Failed.Load(), Feedback: n,

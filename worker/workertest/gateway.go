@@ -10,25 +10,25 @@ import (
 
 	"github.com/cloudwego/netpoll"
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 // Model is the model version that every launch of the package is for.
 var Model = api.ModelID{Name: "conformance", Version: "1"}
 
 // Pollers are the ways to watch a replica's socket; suites run under each.
-var Pollers = []worker.Poller{worker.NetpollPoller, worker.RuntimePoller}
+var Pollers = []local.Poller{local.NetpollPoller, local.RuntimePoller}
 
 // Gateway is a hub whose leftovers are looked for when the test ends.
 type Gateway struct {
 	tb     testing.TB
-	Hub    *worker.Hub
+	Hub    *local.Hub
 	Socket string
 	closed bool
 }
 
-// NewGateway starts a hub for one test. maxSegmentBytes is worker.Config's.
-func NewGateway(tb testing.TB, poller worker.Poller, maxSegmentBytes uint64) *Gateway {
+// NewGateway starts a hub for one test. maxSegmentBytes is local.Config's.
+func NewGateway(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Gateway {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "xebec") // a socket's path has 107 bytes at most, and test names make long ones
 	if err != nil {
@@ -42,7 +42,7 @@ func NewGateway(tb testing.TB, poller worker.Poller, maxSegmentBytes uint64) *Ga
 	}
 	before := leftovers(tb)
 	g := &Gateway{tb: tb, Socket: filepath.Join(dir, "w.sock")}
-	g.Hub, err = worker.Listen(worker.Config{Socket: g.Socket, Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes})
+	g.Hub, err = local.Listen(local.Config{Socket: g.Socket, Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -109,11 +109,11 @@ type Launch struct {
 
 // Expect entitles one worker to connect.
 func (g *Gateway) Expect(sig api.Signature, depth int) *Launch {
-	return Expect(g.Hub, worker.Expectation{Signature: sig, Depth: depth})
+	return Expect(g.Hub, local.Expectation{Signature: sig, Depth: depth})
 }
 
 // Expect entitles one worker to connect to a hub, to serve [Model] with what e says of signature, depth and times.
-func Expect(hub *worker.Hub, e worker.Expectation) *Launch {
+func Expect(hub *local.Hub, e local.Expectation) *Launch {
 	l := &Launch{Signature: e.Signature, Events: newRecorder()}
 	e.Replica, e.Model, e.BatchHint, e.Events = 1, Model, 8, l.Events
 	l.Token, l.Env = hub.Expect(e)
@@ -121,7 +121,7 @@ func Expect(hub *worker.Hub, e worker.Expectation) *Launch {
 }
 
 // ExpectAtDoor is [Expect] for a worker that comes through a door of its own.
-func ExpectAtDoor(tb testing.TB, hub *worker.Hub, e worker.Expectation) *Launch {
+func ExpectAtDoor(tb testing.TB, hub *local.Hub, e local.Expectation) *Launch {
 	tb.Helper()
 	l := &Launch{Signature: e.Signature, Events: newRecorder()}
 	e.Replica, e.Model, e.BatchHint, e.Events = 1, Model, 8, l.Events
@@ -136,7 +136,7 @@ func ExpectAtDoor(tb testing.TB, hub *worker.Hub, e worker.Expectation) *Launch 
 type Session struct {
 	TB TB
 	*Launch
-	Replica *worker.Replica
+	Replica *local.Replica
 	sent    map[uint64]*api.Batch
 	last    uint64
 	told    []*Told

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 // patience is how long a test waits for something that must come: only a defect ever waits so long.
@@ -30,15 +30,15 @@ type End struct {
 // that is reported twice, anything after Gone.
 type Recorder struct {
 	// OnReady, OnDone and OnLeaving, where set, are called within the event.
-	OnReady   func(*worker.Replica)
-	OnDone    func(*worker.Replica, *api.BatchResult)
-	OnLeaving func(*worker.Replica, string)
+	OnReady   func(*local.Replica)
+	OnDone    func(*local.Replica, *api.BatchResult)
+	OnLeaving func(*local.Replica, string)
 
 	inside atomic.Int32
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each event
-	replica *worker.Replica
+	replica *local.Replica
 	ready   bool
 	done    map[uint64]api.BatchResult
 	leaving []string
@@ -67,8 +67,8 @@ func (c *Recorder) event(name string, note func()) (leave func()) {
 	return func() { c.inside.Add(-1) }
 }
 
-// Ready implements worker.Events.
-func (c *Recorder) Ready(r *worker.Replica) {
+// Ready implements local.Events.
+func (c *Recorder) Ready(r *local.Replica) {
 	defer c.event("Ready", func() {
 		if c.ready {
 			c.faults = append(c.faults, "Ready twice")
@@ -80,8 +80,8 @@ func (c *Recorder) Ready(r *worker.Replica) {
 	}
 }
 
-// Done implements worker.Events.
-func (c *Recorder) Done(r *worker.Replica, res *api.BatchResult) {
+// Done implements local.Events.
+func (c *Recorder) Done(r *local.Replica, res *api.BatchResult) {
 	defer c.event("Done", func() {
 		if _, twice := c.done[res.ID]; twice {
 			c.faults = append(c.faults, fmt.Sprintf("Done twice for batch %d", res.ID))
@@ -93,16 +93,16 @@ func (c *Recorder) Done(r *worker.Replica, res *api.BatchResult) {
 	}
 }
 
-// Leaving implements worker.Events.
-func (c *Recorder) Leaving(r *worker.Replica, reason string) {
+// Leaving implements local.Events.
+func (c *Recorder) Leaving(r *local.Replica, reason string) {
 	defer c.event("Leaving", func() { c.leaving = append(c.leaving, reason) })()
 	if c.OnLeaving != nil {
 		c.OnLeaving(r, reason)
 	}
 }
 
-// Gone implements worker.Events.
-func (c *Recorder) Gone(_ *worker.Replica, reason string, violation bool) {
+// Gone implements local.Events.
+func (c *Recorder) Gone(_ *local.Replica, reason string, violation bool) {
 	defer c.event("Gone", func() { c.ends = append(c.ends, End{reason, violation}) })()
 }
 
@@ -131,9 +131,9 @@ func (c *Recorder) wait(tb TB, what string, cond func() bool) {
 }
 
 // WaitReady blocks until the worker takes batches.
-func (c *Recorder) WaitReady(tb TB) *worker.Replica {
+func (c *Recorder) WaitReady(tb TB) *local.Replica {
 	tb.Helper()
-	var r *worker.Replica
+	var r *local.Replica
 	c.wait(tb, "Ready", func() bool { r = c.replica; return c.ready })
 	return r
 }

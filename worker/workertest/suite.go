@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 // The models that a binding brings for the suite. The environment variable [EnvModel] names the one to serve.
@@ -118,7 +118,7 @@ func Run(t *testing.T, w Worker) {
 
 type suite struct {
 	Worker
-	poller worker.Poller
+	poller local.Poller
 }
 
 var cases = []struct {

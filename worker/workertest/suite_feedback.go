@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 // What a worker does not declare it is not asked for.
 func testCapabilities(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 1, 0, model(Markers))
-	if got := r.Replica.Capabilities(); got != (worker.Capabilities{}) {
+	if got := r.Replica.Capabilities(); got != (local.Capabilities{}) {
 		t.Errorf("%+v, expected none", got)
 	}
 	r.FeedbackTexts("x", "true").Want(api.Unsupported)
@@ -23,7 +23,7 @@ func testCapabilities(t *testing.T, su *suite) {
 	}
 	r.stop()
 	r = su.start(t, Text(), 1, 0, model(Markers), EnvFeedback+"=1", EnvContexts+"=1", EnvConfidences+"=1")
-	if got, want := r.Replica.Capabilities(), (worker.Capabilities{Feedback: true, Accuracy: true, Contexts: true, Confidences: true}); got != want {
+	if got, want := r.Replica.Capabilities(), (local.Capabilities{Feedback: true, Accuracy: true, Contexts: true, Confidences: true}); got != want {
 		t.Errorf("%+v, expected %+v", got, want)
 	}
 	r.stop()
@@ -47,7 +47,7 @@ func testFeedback(t *testing.T, su *suite) {
 	r.Accuracy().WantValue(0.5)
 	r.Feedback(r.NewBatch(Texts("one", "two")...), "true").Want(api.InvalidArgument)
 	r.Feedback(r.NewBatch()).Want(api.InvalidArgument)
-	if got, want := r.Replica.FeedbackCounts(), (worker.FeedbackCounts{Batches: 2, Labels: 4, Failed: 1}); got != want {
+	if got, want := r.Replica.FeedbackCounts(), (local.FeedbackCounts{Batches: 2, Labels: 4, Failed: 1}); got != want {
 		t.Errorf("%+v, expected %+v", got, want)
 	}
 	if batches, queries := r.Replica.Served(); batches != 1 || queries != 1 {

@@ -17,7 +17,7 @@ import (
 	"github.com/xebec-serving/xebec/containers/process"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/driver"
-	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 type rig struct {
 	dir     string
 	clock   *driver.Clock
-	hub     *worker.Hub
+	hub     *local.Hub
 	runtime *process.Runtime
 	last    uint64 // replica number
 }
@@ -44,7 +44,7 @@ func openRig() (*rig, error) {
 		return nil, err
 	}
 	r := &rig{dir: dir, clock: driver.NewClock()}
-	if r.hub, err = worker.Listen(worker.Config{Socket: filepath.Join(dir, "workers"), Now: r.clock.Now}); err != nil {
+	if r.hub, err = local.Listen(local.Config{Socket: filepath.Join(dir, "workers"), Now: r.clock.Now}); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	if r.runtime, err = process.New(); err != nil {
@@ -72,9 +72,9 @@ type container struct {
 	clock    *driver.Clock
 	id       scheduler.ReplicaID
 	instance containers.Instance
-	replica  *worker.Replica
+	replica  *local.Replica
 	output   server.Tail
-	ready    chan *worker.Replica
+	ready    chan *local.Replica
 	gone     chan struct{} // closed when it is lost; why says how
 	why      string
 
@@ -103,8 +103,8 @@ type batchRecord struct {
 // start launches the model's container and waits until it takes batches.
 func (r *rig) start(ctx context.Context, python string, m model) (*container, error) {
 	r.last++
-	c := &container{model: m, clock: r.clock, id: scheduler.ReplicaID(r.last), ready: make(chan *worker.Replica, 1), gone: make(chan struct{}), pending: map[uint64]pending{}}
-	token, env := r.hub.Expect(worker.Expectation{
+	c := &container{model: m, clock: r.clock, id: scheduler.ReplicaID(r.last), ready: make(chan *local.Replica, 1), gone: make(chan struct{}), pending: map[uint64]pending{}}
+	token, env := r.hub.Expect(local.Expectation{
 		Replica: r.last, Model: api.ModelID{Name: m.name, Version: "1"}, Signature: signature,
 		Depth: scheduler.DefaultDepth, BatchHint: batchHint, Events: c,
 	})
@@ -193,10 +193,10 @@ func (c *container) send(b *api.Batch, p pending) error {
 }
 
 // Ready, Done, Leaving and Gone are what the replica tells.
-func (c *container) Ready(r *worker.Replica) { c.ready <- r }
+func (c *container) Ready(r *local.Replica) { c.ready <- r }
 
 // Done records the batch and passes it on to whoever sent it.
-func (c *container) Done(_ *worker.Replica, res *api.BatchResult) {
+func (c *container) Done(_ *local.Replica, res *api.BatchResult) {
 	at := c.clock.Now()
 	c.mu.Lock()
 	p := c.pending[res.ID]
@@ -217,10 +217,10 @@ func (c *container) Done(_ *worker.Replica, res *api.BatchResult) {
 }
 
 // Leaving: the container asks to go. Nobody has told it to, so it is as good as lost; Gone follows.
-func (c *container) Leaving(r *worker.Replica, _ string) { r.Drain() }
+func (c *container) Leaving(r *local.Replica, _ string) { r.Drain() }
 
 // Gone ends whatever is being measured.
-func (c *container) Gone(_ *worker.Replica, reason string, _ bool) {
+func (c *container) Gone(_ *local.Replica, reason string, _ bool) {
 	c.why = reason
 	close(c.gone)
 }

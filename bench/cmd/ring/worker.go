@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker"
 	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 // The whole transport: a hub, a replica and the Go binding, each call a batch of one query.
@@ -28,10 +28,10 @@ const (
 
 type workerLink struct {
 	dir     string
-	hub     *worker.Hub
+	hub     *local.Hub
 	child   *exec.Cmd
-	replica *worker.Replica
-	ready   chan *worker.Replica
+	replica *local.Replica
+	ready   chan *local.Replica
 	gone    chan string
 
 	mu      sync.Mutex // Send takes one caller at a time
@@ -43,7 +43,7 @@ type workerLink struct {
 }
 
 func openWorker(load Load) (l link, err error) {
-	w := &workerLink{ready: make(chan *worker.Replica, 1), gone: make(chan string, 1)}
+	w := &workerLink{ready: make(chan *local.Replica, 1), gone: make(chan string, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
@@ -53,7 +53,7 @@ func openWorker(load Load) (l link, err error) {
 		return nil, err
 	}
 	start := time.Now()
-	if w.hub, err = worker.Listen(worker.Config{Socket: filepath.Join(w.dir, "workers"), Now: func() api.Nanos { return api.Nanos(time.Since(start)) }}); err != nil {
+	if w.hub, err = local.Listen(local.Config{Socket: filepath.Join(w.dir, "workers"), Now: func() api.Nanos { return api.Nanos(time.Since(start)) }}); err != nil {
 		return nil, err
 	}
 	w.batches, w.queries = make([]api.Batch, load.InFlight), make([]api.Query, load.InFlight)
@@ -62,7 +62,7 @@ func openWorker(load Load) (l link, err error) {
 		w.batches[slot].Queries = []*api.Query{&w.queries[slot]}
 		w.done = append(w.done, make(chan api.Code, 1))
 	}
-	_, env := w.hub.Expect(worker.Expectation{
+	_, env := w.hub.Expect(local.Expectation{
 		Replica: 1, Model: api.ModelID{Name: "bench", Version: "1"}, Depth: load.InFlight, BatchHint: 1, Events: w,
 		Signature: api.Signature{
 			Inputs:  []api.TensorSpec{{Name: "input", DType: api.Uint8, Shape: []int64{int64(load.RequestBytes)}}},
@@ -91,18 +91,18 @@ func openWorker(load Load) (l link, err error) {
 }
 
 // Ready, Done, Leaving and Gone are what the replica tells.
-func (w *workerLink) Ready(r *worker.Replica) { w.ready <- r }
+func (w *workerLink) Ready(r *local.Replica) { w.ready <- r }
 
 // Done wakes the caller of a batch.
-func (w *workerLink) Done(_ *worker.Replica, res *api.BatchResult) {
+func (w *workerLink) Done(_ *local.Replica, res *api.BatchResult) {
 	w.done[w.slotOf[res.ID%pendingIDs]] <- res.Code
 }
 
 // Leaving does not happen: nobody tells this worker to stop.
-func (w *workerLink) Leaving(*worker.Replica, string) {}
+func (w *workerLink) Leaving(*local.Replica, string) {}
 
 // Gone wakes everybody.
-func (w *workerLink) Gone(_ *worker.Replica, reason string, _ bool) {
+func (w *workerLink) Gone(_ *local.Replica, reason string, _ bool) {
 	w.gone <- reason
 	for _, c := range w.done {
 		select {

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/learned"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/server"
 )
 
@@ -130,7 +130,7 @@ The admin port is served on other addresses than loopback only with TLS and to c
 	flags.StringVar(&cfg.Docker, "docker", "", "Docker engine of this host for models with an image: unix:///PATH (default DOCKER_HOST, else unix:///var/run/docker.sock)")
 	flags.StringVar(&cache, "cache", cache, "memory for the prediction cache, in bytes or with KiB, MiB, GiB; 0 turns it off")
 	flags.StringVar(&cfg.Store, "store", "", "where what is declared and learned is kept: a file, or redis://HOST:PORT, which gateways may share (XEBEC_STORE) (default state.db in --data-dir)")
-	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", gateway.DefaultJoins, "how many of the last queries feedback may be about by their ids; 0 for none")
+	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", query.DefaultJoins, "how many of the last queries feedback may be about by their ids; 0 for none")
 	flags.IntVar(&cfg.Contexts, "contexts", learned.DefaultContexts, "how many contexts of each function have what was learned in memory")
 	return cmd
 }

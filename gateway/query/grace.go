@@ -1,0 +1,110 @@
+package query
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// graceTurns is how many turns may be told apart at a time.
+const graceTurns = 64
+
+// grace tells when all who may still act on something old have done so. A call is a reader from before it looks at the table until its
+// queries are in their lanes, which look after them from there on; not until it is answered, which may be long.
+//
+// Readers count themselves in the turn that it is; a writer who has put something new in its place begins the next turn, and who wants to
+// know waits until no reader of an earlier turn is left (McKenney's sleepable read-copy-update, with more than two counters, so that
+// nobody waits for those who came later). Readers never wait.
+type grace struct {
+	turn    atomic.Uint64
+	readers [graceTurns]struct {
+		n atomic.Int64
+		_ [56]byte // calls of different turns are counted in lines of their own
+	}
+	waiting atomic.Int32 // somebody waits for a reader to go
+
+	mu   sync.Mutex
+	of   [graceTurns]uint64 // the turn that a counter is of
+	owed bool               // the last turn could not be begun: its counter has readers still
+	gone chan struct{}      // closed when a counter has reached 0
+}
+
+func (g *grace) init() { g.gone = make(chan struct{}) }
+
+// enter counts a reader, before it looks. What it returns is for leave. A reader that is held up between reading the turn and being counted
+// is counted in an earlier one than it should be: it sees what is new, and at the worst is waited for in vain.
+func (g *grace) enter() uint32 {
+	i := uint32(g.turn.Load() % graceTurns)
+	g.readers[i].n.Add(1)
+	return i
+}
+
+func (g *grace) leave(i uint32) {
+	if g.readers[i].n.Add(-1) == 0 && g.waiting.Load() > 0 {
+		g.mu.Lock()
+		close(g.gone)
+		g.gone = make(chan struct{})
+		g.mu.Unlock()
+	}
+}
+
+// next begins a turn, after something new was put in place. It never waits: where the counter for it is in use, whoever waits later begins it.
+func (g *grace) next() {
+	g.mu.Lock()
+	g.owed = !g.begin()
+	g.mu.Unlock()
+}
+
+// begin begins the next turn if its counter is free.
+func (g *grace) begin() bool {
+	turn := g.turn.Load() + 1
+	i := turn % graceTurns
+	if g.readers[i].n.Load() != 0 {
+		return false
+	}
+	g.of[i] = turn
+	g.turn.Store(turn)
+	return true
+}
+
+// wait returns when all readers that have entered before the last call of next are gone.
+func (g *grace) wait(ctx context.Context) error {
+	var turn uint64
+	begun := func() bool { // with the lock held
+		if g.owed && g.begin() {
+			g.owed = false
+		}
+		turn = g.turn.Load()
+		return !g.owed
+	}
+	if err := g.until(ctx, begun); err != nil {
+		return err
+	}
+	return g.until(ctx, func() bool {
+		for i := range g.readers {
+			if g.of[i] < turn && g.readers[i].n.Load() != 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// until returns when done, which is asked with the lock held whenever a counter has reached 0.
+func (g *grace) until(ctx context.Context, done func() bool) error {
+	g.waiting.Add(1)
+	defer g.waiting.Add(-1)
+	for {
+		g.mu.Lock()
+		ok, gone := done(), g.gone
+		g.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

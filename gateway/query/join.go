@@ -1,0 +1,305 @@
+package query
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/cache"
+	"github.com/xebec-serving/xebec/gateway/selection"
+)
+
+// DefaultJoins is how many of the last queries feedback can be joined with.
+const DefaultJoins = 1 << 16
+
+// keptInputBytes bounds what is kept of inputs for models that learn from labels, over all queries.
+const keptInputBytes = 64 << 20
+
+// keptValueBytes bounds what is kept of one query's numeric predictions, to compute losses from.
+const keptValueBytes = 1 << 10
+
+// joins remembers what the last queries were answered by, so that feedback finds it. It is a ring: a query's place follows from its
+// id, and what comes round takes the place of what was there.
+type joins struct {
+	slots   []join
+	gateway uint64 // the part of every id that is this gateway's
+	first   uint64 // the sequence number of the first id
+	next    *atomic.Uint64
+	byInput []atomic.Uint64 // by the low bits of the digest: the id of the last query with it
+	kept    atomic.Int64
+}
+
+// join is one query as it was answered.
+type join struct {
+	mu   sync.Mutex
+	id   uint64
+	fn   *Function // nil: empty
+	used bool      // it has had its feedback
+	past
+	digest     cache.Key
+	inputBytes int64
+	packed     []byte   // context; p and class of each that was asked; p of each with a rule; predictions of each that arrived; inputs
+	inline     [64]byte // packed's memory, where it suffices
+}
+
+// past is the part of a query that does not vary in size.
+type past struct {
+	asked, arrived, agreed selection.Set
+	ruled, other           selection.Set // candidates with a traffic rule, and those of them whose other version was asked
+	given                  bool          // the answer was what models said, not the default
+	contextBytes           int
+	values, inputs         bool // they are kept
+}
+
+// joined is a copy of a join, unpacked. Its slices are its own memory.
+type joined struct {
+	past
+	fn      *Function
+	id      uint64
+	context []byte
+	p       [selection.MaxCandidates]float64
+	ruleP   [selection.MaxCandidates]float64 // how likely the version was that was asked, for those in ruled
+	class   [selection.MaxCandidates]uint64
+	data    [selection.MaxCandidates][]byte // the prediction of each that arrived, where values are kept
+	inputs  []api.Value
+	packed  []byte
+}
+
+// newJoins makes room for n queries, rounded up to a power of two; none when n is 0.
+func newJoins(n int, ids *queryIDs) *joins {
+	if n <= 0 {
+		return &joins{}
+	}
+	size := 1 << bits.Len(uint(n-1))
+	return &joins{slots: make([]join, size), byInput: make([]atomic.Uint64, size), gateway: ids.gateway, first: ids.next.Load(), next: &ids.next}
+}
+
+// outputClass names an output: equal outputs have equal names, and two that differ have the same once in 2^64.
+func outputClass(outputs []api.Value) uint64 {
+	if len(outputs) == 1 && len(outputs[0].Dims) == 0 {
+		return xxh3.Hash(outputs[0].Data)
+	}
+	h := uint64(0)
+	for i := range outputs {
+		for _, d := range outputs[i].Dims {
+			h = bits.RotateLeft64(h^uint64(d), 29) * 0x9e3779b97f4a7c15
+		}
+		h = xxh3.HashSeed(outputs[i].Data, h+uint64(i)+1)
+	}
+	return h
+}
+
+// put remembers a query that has been settled.
+func (j *joins) put(it *item) {
+	if len(j.slots) == 0 {
+		return
+	}
+	c := it.call
+	fn := c.fn
+	s := &j.slots[it.id&uint64(len(j.slots)-1)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fn != nil && (s.id-it.id)&(1<<sequenceBits-1) < 1<<(sequenceBits-1) {
+		return // it was answered so late that a newer one has its place
+	}
+	j.kept.Add(-s.inputBytes)
+	s.id, s.fn, s.used, s.inputBytes = it.id, fn, false, 0
+	s.past = past{
+		asked: it.asked, arrived: it.arrived, agreed: it.agreed, given: it.code == api.OK, contextBytes: len(c.context),
+		ruled: c.rules.ruled & it.asked &^ c.forced, other: c.rules.other & it.asked,
+	}
+	if s.packed == nil || cap(s.packed) > 4*keptValueBytes {
+		s.packed = s.inline[:0] // what was large is seldom so again
+	}
+	b := append(slices.Grow(s.packed[:0], len(c.context)+16*it.asked.Len()+8*s.ruled.Len()), c.context...)
+	le := binary.LittleEndian
+	answer, size := uint64(0), 0
+	if it.arrived != 0 {
+		answer = outputClass(it.outputs)
+	}
+	for rest := it.asked; rest != 0; rest &= rest - 1 {
+		i := rest.First()
+		p, class := 1.0, answer
+		if fn.Selects {
+			p = it.scratch.selection.P[i]
+			if it.arrived.Has(i) && (fn.Averages != nil || !it.agreed.Has(i)) {
+				class = outputClass(it.of(i).Result().Outputs)
+			}
+		}
+		b = le.AppendUint64(b, math.Float64bits(p))
+		b = le.AppendUint64(b, class)
+	}
+	for rest := s.ruled; rest != 0; rest &= rest - 1 {
+		b = le.AppendUint64(b, math.Float64bits(c.rules.p[rest.First()]))
+	}
+	if a := fn.Averages; a != nil {
+		size = a.width * a.dtype.Size()
+		s.values = size*it.arrived.Len() <= keptValueBytes
+	}
+	for rest := it.arrived; s.values && rest != 0; rest &= rest - 1 {
+		b = append(b, it.predicted(rest.First())[:size]...)
+	}
+	if fn.keepInputs() {
+		b = j.keepInputs(s, b, it.inputs)
+	}
+	s.packed = b
+	if fn.Selects && fn.Mode == selection.One {
+		s.digest = it.digest()
+		j.byInput[s.digest.Lo&uint64(len(j.byInput)-1)].Store(it.id)
+	}
+}
+
+// digest is what feedback by input finds the query by: its context and its inputs.
+func (it *item) digest() cache.Key {
+	c := it.call
+	if len(c.salt) == 0 {
+		return it.keyOf(true)
+	}
+	var b [MaxContextBytes + 2]byte
+	n := copy(b[:], c.context)
+	b[n], b[n+1] = byte(n), byte(n>>8)
+	if n == 0 {
+		return c.g.cfg.Cache.Key(nil, it.inputs)
+	}
+	return c.g.cfg.Cache.Key(b[:n+2], it.inputs)
+}
+
+// predicted is the data of a candidate's prediction.
+func (it *item) predicted(candidate int) []byte {
+	if m := it.of(candidate); m != nil {
+		return m.Result().Outputs[0].Data
+	}
+	return nil
+}
+
+// keepInputs appends what models learn from, if there is room for it.
+func (j *joins) keepInputs(s *join, b []byte, inputs []api.Value) []byte {
+	n := 0
+	for i := range inputs {
+		n += 4 + len(inputs[i].Data) + 1 + 8*len(inputs[i].Dims)
+	}
+	if j.kept.Add(int64(n)) > keptInputBytes {
+		j.kept.Add(-int64(n))
+		return b
+	}
+	s.inputs, s.inputBytes = true, int64(n)
+	b = slices.Grow(b, n)
+	le := binary.LittleEndian
+	for i := range inputs {
+		b = le.AppendUint32(b, uint32(len(inputs[i].Data)))
+		b = append(b, inputs[i].Data...)
+		b = append(b, byte(len(inputs[i].Dims)))
+		for _, d := range inputs[i].Dims {
+			b = le.AppendUint64(b, uint64(d))
+		}
+	}
+	return b
+}
+
+// found is what looking for a query came to.
+type found uint8
+
+const (
+	foundIt found = iota
+	foundUsed
+	foundLate    // it was ours, and is forgotten
+	foundUnknown // it never was
+)
+
+// take copies the query with the id out, for its only feedback.
+func (j *joins) take(id uint64, fn *Function, to *joined) found {
+	if len(j.slots) == 0 {
+		return foundLate
+	}
+	s := &j.slots[id&uint64(len(j.slots)-1)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.fn != nil && s.id == id && s.fn.Name != fn.Name:
+		return foundUnknown
+	case s.fn != nil && s.id == id && s.used:
+		return foundUsed
+	case s.fn == nil || s.id != id:
+		if seq := id & (1<<sequenceBits - 1); id>>sequenceBits == j.gateway>>sequenceBits && (seq-j.first)&(1<<sequenceBits-1) < (j.next.Load()-j.first)&(1<<sequenceBits-1) {
+			return foundLate
+		}
+		return foundUnknown
+	}
+	s.used = true
+	to.copy(s)
+	return foundIt
+}
+
+// takeByInput finds the last query of the function with the digest.
+func (j *joins) takeByInput(digest cache.Key, fn *Function, to *joined) found {
+	if len(j.slots) == 0 {
+		return foundUnknown
+	}
+	id := j.byInput[digest.Lo&uint64(len(j.byInput)-1)].Load()
+	s := &j.slots[id&uint64(len(j.slots)-1)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fn == nil || s.id != id || s.fn.Name != fn.Name || s.digest != digest {
+		return foundUnknown
+	}
+	if s.used {
+		return foundUsed
+	}
+	s.used = true
+	to.copy(s)
+	return foundIt
+}
+
+// forget drops what is remembered of a function that is no more.
+func (j *joins) forget(function string) {
+	for i := range j.slots {
+		s := &j.slots[i]
+		s.mu.Lock()
+		if s.fn != nil && s.fn.Name == function {
+			j.kept.Add(-s.inputBytes)
+			s.fn, s.packed, s.inputBytes = nil, nil, 0
+		}
+		s.mu.Unlock()
+	}
+}
+
+// copy unpacks a join.
+func (to *joined) copy(s *join) {
+	to.past, to.fn, to.id = s.past, s.fn, s.id
+	to.packed = append(to.packed[:0], s.packed...)
+	b, le := to.packed, binary.LittleEndian
+	to.context, b = b[:s.contextBytes:s.contextBytes], b[s.contextBytes:]
+	clear(to.data[:])
+	for rest := s.asked; rest != 0; rest &= rest - 1 {
+		i := rest.First()
+		to.p[i], to.class[i], b = math.Float64frombits(le.Uint64(b)), le.Uint64(b[8:]), b[16:]
+	}
+	for rest := s.ruled; rest != 0; rest &= rest - 1 {
+		to.ruleP[rest.First()], b = math.Float64frombits(le.Uint64(b)), b[8:]
+	}
+	if s.values {
+		a := s.fn.Averages
+		size := a.width * a.dtype.Size()
+		for rest := s.arrived; rest != 0; rest &= rest - 1 {
+			to.data[rest.First()], b = b[:size:size], b[size:]
+		}
+	}
+	to.inputs = to.inputs[:0]
+	for s.past.inputs && len(b) > 0 {
+		n := le.Uint32(b)
+		v := api.Value{Data: b[4 : 4+n : 4+n]}
+		b = b[4+n:]
+		rank := int(b[0])
+		b = b[1:]
+		for range rank {
+			v.Dims, b = append(v.Dims, int64(le.Uint64(b))), b[8:]
+		}
+		to.inputs = append(to.inputs, v)
+	}
+}

@@ -1,0 +1,167 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// A body of several network buffers is copied together by netpoll into memory that any connection may get next.
+func TestNothingOfAnotherClientsBodyIsEchoed(t *testing.T) {
+	held := make(chan *scheduler.Item, 64)
+	f := serve(t, floats4, func(it *scheduler.Item) { held <- it })
+	infer := func(id string) string {
+		body := fmt.Sprintf(`{"id":"%s","inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}`, id)
+		return request("/v2/models/m/infer", body+strings.Repeat(" ", 20000))
+	}
+	mine := strings.Repeat("A", 40)
+	c, r := f.raw()
+	io.WriteString(c, infer(mine))
+	first := <-held
+	for range 30 {
+		other, _ := f.raw()
+		io.WriteString(other, infer(strings.Repeat("C", 40)))
+	}
+	var others []*scheduler.Item
+	for range 30 {
+		others = append(others, <-held)
+	}
+	sum(first)
+	if _, body := readAnswer(t, r); !strings.Contains(body, mine) {
+		t.Errorf("the id that was sent is %s, the answer %s", mine, body)
+	}
+	for _, it := range others {
+		sum(it)
+	}
+}
+
+func TestConnectionsOverTheLimitAreClosedAndForgotten(t *testing.T) {
+	f := serve(t, floats4, sum, func(f *fixture) { f.connections = 2 })
+	first, firstReader := f.raw()
+	second, _ := f.raw()
+	ask := request("/f/predict", `{"input":[1,2,3,4]}`)
+	io.WriteString(first, ask)
+	readAnswer(t, firstReader)
+	io.WriteString(second, ask)
+	f.wait(func(n int) bool { return n == 2 })
+	for range 10 {
+		c, r := f.raw()
+		if _, err := r.ReadByte(); err == nil {
+			t.Fatal("a connection over the limit was answered")
+		}
+		c.Close()
+	}
+	first.Close()
+	second.Close()
+	f.wait(func(n int) bool { return n == 0 })
+	again, r := f.raw()
+	io.WriteString(again, ask)
+	if status, _ := readAnswer(t, r); status != 200 {
+		t.Errorf("after all have left a client is answered %d", status)
+	}
+}
+
+// wait polls the number of connections until ok says so.
+func (f *fixture) wait(ok func(n int) bool) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for {
+		f.h.mu.Lock()
+		n := len(f.h.conns)
+		f.h.mu.Unlock()
+		if ok(n) {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			f.t.Fatalf("still %d connections", n)
+		}
+	}
+}
+
+func TestAmbiguousFramingIsRefusedOnEveryRoute(t *testing.T) {
+	f := serve(t, floats4, sum)
+	const smuggled = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
+	for _, line := range []string{"POST /nosuch/predict", "POST /v2/models/none/infer", "GET /healthz", "DELETE /f/predict", "POST /nothing"} {
+		c, r := f.raw()
+		body := "0\r\n\r\n" + smuggled
+		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n%s", line, len(body), body)
+		if status, _ := readAnswer(t, r); status != 400 {
+			t.Errorf("%s is answered %d, want 400", line, status)
+		}
+		if rest, _ := io.ReadAll(r); len(rest) > 0 {
+			t.Errorf("%s: after the refusal came %q", line, rest)
+		}
+	}
+}
+
+func TestShutdownUnderLoadAnswersWhatItAccepts(t *testing.T) {
+	var work sync.WaitGroup
+	f := serve(t, floats4, func(it *scheduler.Item) {
+		work.Add(1)
+		go func() { defer work.Done(); sum(it) }()
+	})
+	var answered atomic.Int64
+	var clients sync.WaitGroup
+	started := make(chan struct{}, 64)
+	for range 8 {
+		clients.Add(1)
+		go func() {
+			defer clients.Done()
+			c, err := net.Dial("tcp", f.addr)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(20 * time.Second))
+			buf := make([]byte, 4096)
+			for {
+				if _, err := io.WriteString(c, request("/f/predict", `{"input":[1,2,3,4]}`)); err != nil {
+					return
+				}
+				n, err := c.Read(buf)
+				if n == 0 || err != nil {
+					return // closed between requests, or this one was never accepted
+				}
+				if !strings.HasPrefix(string(buf[:n]), "HTTP/1.1 200") {
+					t.Errorf("answer %q", buf[:n])
+				}
+				answered.Add(1)
+				select {
+				case started <- struct{}{}:
+				default:
+				}
+			}
+		}()
+	}
+	for range 8 {
+		<-started
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := f.shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if c, err := net.Dial("tcp", f.addr); err == nil {
+		c.Close()
+		t.Error("the port still accepts connections")
+	}
+	clients.Wait() // every client came to an end: none is left without its answer
+	work.Wait()
+	if got := f.fn.Stats.Read().Codes[api.OK]; got < uint64(answered.Load()) {
+		t.Errorf("%d answers were read, %d were counted", answered.Load(), got)
+	}
+}

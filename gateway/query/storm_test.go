@@ -1,0 +1,200 @@
+package query
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/selection"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// TestPlanOfTheDead: a plan that still counts on a model that has lost its replicas does not refuse what another can answer.
+func TestPlanOfTheDead(t *testing.T) {
+	plan := &planned{}
+	plan.members.Store(2) // b only
+	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2)}, func(f *fixture) { f.fn.Choice = plan; f.fn.Candidates[1].Model.Ready.Store(0) })
+	if s, _, b := c.post("/f/predict", "application/json", input); s != 200 {
+		t.Errorf("a is ready, and the query is answered %d %s", s, b)
+	}
+}
+
+// TestOldQueryDoesNotForgetANewerOne: a query that is answered very late does not take the place of a newer one.
+func TestOldQueryDoesNotForgetANewerOne(t *testing.T) {
+	held := make(chan *scheduler.Item, 1)
+	var first atomic.Bool
+	first.Store(true)
+	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) {
+		if first.Swap(false) {
+			held <- it
+		} else {
+			says(1)(it)
+		}
+	}}, func(f *fixture) { f.g.joins = newJoins(2, &f.g.ids) })
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() { defer wg.Done(); c.ask(input) }()
+	it := <-held
+	c.ask(input)
+	newer := c.ask(input).QueryID // in the place of the first
+	says(1)(it)
+	wg.Wait()
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":1}`, newer), 200, `"counted"`)
+}
+
+// TestNaNOutputs: what is no number neither stops an ensemble nor its feedback.
+func TestNaNOutputs(t *testing.T) {
+	nan := func(it *scheduler.Item) { end(it, api.OK, []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x7f}) }
+	c := gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){nan, nan})
+	s, _, b := c.post("/f/predict", "application/json", input)
+	t.Log(s, b)
+	c = gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){nan, saysFloat(3)})
+	p := c.ask(input)
+	if p.Output != 3 {
+		t.Errorf("%+v", p)
+	}
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, p.QueryID), 200, `"counted"`)
+	for _, w := range c.weights("") {
+		if !(w >= 0 && w <= 1) {
+			t.Error(c.weights(""))
+		}
+	}
+}
+
+// TestHugeSums: weights of outputs near the largest number do not overflow to infinity without a word.
+func TestHugeSums(t *testing.T) {
+	c := gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){saysFloat(1.7e308), saysFloat(-1.7e308), fails(api.DeadlineExceeded)})
+	for range 3 {
+		s, _, b := c.post("/f/predict", "application/json", input)
+		t.Log(s, b)
+	}
+	if m := c.fn.Averages.Mean(0); math.IsInf(m[0], 0) {
+		t.Error(m)
+	}
+	d := gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){func() func(*scheduler.Item) {
+		n := 0
+		return func(it *scheduler.Item) {
+			n++
+			v := 1.7e308
+			if n%2 == 0 {
+				v = -v
+			}
+			saysFloat(v)(it)
+		}
+	}()})
+	for range 4 {
+		d.post("/f/predict", "application/json", input)
+	}
+	if m := d.fn.Averages.Mean(0); math.IsInf(m[0], 0) || math.IsNaN(m[0]) {
+		t.Errorf("the running average of finite predictions is %v", m)
+	}
+}
+
+// TestFailedAtTheDeadline: members that ask again at their deadline, many times, with real timers; no query is lost, none is ended twice.
+func TestFailedAtTheDeadline(t *testing.T) {
+	var now atomic.Pointer[func() api.Nanos]
+	submit := func(it *scheduler.Item) {
+		go func() {
+			<-time.After(time.Duration(it.Deadline-(*now.Load())()) - 100*time.Microsecond)
+			end(it, api.DeadlineExceeded)
+		}()
+	}
+	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){submit, submit}, cached, withDefault("-1"), func(f *fixture) { now.Store(&f.g.cfg.Now) })
+	var wg sync.WaitGroup
+	for range 32 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range 60 {
+				c.ask(fmt.Sprintf(`{"input":[%d,2,3,4]}`, i), "Xebec-Slo-Ms", "3")
+			}
+		}()
+	}
+	wg.Wait()
+	poll(t, func() bool { return c.g.Open() == 0 })
+}
+
+// TestClosedLane: a cache leader at a lane that refuses everything at once, with followers; nobody waits for ever, and the stack stays small.
+func TestClosedLane(t *testing.T) {
+	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){fails(api.Overloaded), fails(api.ModelRemoved)}, cached, withDefault("-1"))
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range 100 {
+				c.ask(input)
+			}
+		}()
+	}
+	wg.Wait()
+	if n := c.g.cfg.Cache.Stats().Pending; n != 0 {
+		t.Errorf("%d entries are pending for ever", n)
+	}
+}
+
+// TestRedeclareWhileQueries: declaring fewer, more and other candidates while queries and feedback run.
+func TestRedeclareWhileQueries(t *testing.T) {
+	c := gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){saysFloat(1), saysFloat(2), saysFloat(3), saysFloat(4)}, cached)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var ids [64]atomic.Uint64
+	for w := range 4 {
+		wg.Add(2)
+		go func() {
+			defer wg.Done()
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				ids[i%64].Store(c.ask(fmt.Sprintf(`{"input":[%d,%d,3,4],"context":"c%d"}`, i%7, w, i%5)).QueryID)
+			}
+		}()
+		go func() {
+			defer wg.Done()
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c.post("/f/feedback", "application/json", fmt.Sprintf(`{"feedback_batch":[{"query_id":%d,"label":1},{"input":[1,2,3,4],"label":2,"context":"c1"},{"query_id":%d,"correct":true}]}`, ids[i%64].Load(), ids[(i+9)%64].Load()))
+			}
+		}()
+	}
+	all := c.fn.Candidates
+	refs := []string{"a", "b", "c", "d"}
+	for n := range 300 {
+		order := [][]int{{0, 1, 2, 3}, {3, 1}, {2}, {1, 0, 3}}[n%4]
+		var names []string
+		var cands []Candidate
+		for _, i := range order {
+			names, cands = append(names, refs[i]), append(cands, all[i])
+		}
+		name := []string{"exp4", "exp3"}[n/40%2]
+		p, err := selection.New(name, nil, names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn := *c.fn
+		if n%50 == 49 {
+			c.g.Publish(&Table{Functions: map[string]*Function{"f": c.fn}})
+			c.table.Forget("f")
+			c.g.Forget("f")
+		}
+		fn.Selector, fn.Mode, fn.Candidates = c.table.Declare("f", p, names), p.Mode(), cands
+		fn.Averages, fn.Losses = NewAverages(floatsOut, len(cands)), make([]obs.Loss, len(cands))
+		c.g.Publish(&Table{Functions: map[string]*Function{"f": &fn}})
+		answered := c.fn.Stats.Read().Queries
+		poll(t, func() bool { return c.fn.Stats.Read().Queries >= answered+10 })
+	}
+	close(stop)
+	wg.Wait()
+}

@@ -1,0 +1,439 @@
+package local
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/shm"
+	"github.com/xebec-serving/xebec/worker/wire"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxDetailBytes bounds the text of a worker's error that operators are shown.
+	maxDetailBytes = 8 << 10
+	// maxIdleBytes bounds what one wake reads without completing a frame. An honest worker has at most part of a frame
+	// and a bell or two on their way; one that floods its socket would keep the poller from everybody else.
+	maxIdleBytes = 2 * (wire.HeaderBytes + wire.MaxPayload)
+)
+
+// process handles everything that the worker has sent, in the order of section 3.1: read the socket empty, take what is in
+// the ring, say asleep, look once more. A sleep that is called off begins again at the socket: a bell may have come for it,
+// and bells that nobody reads pile up. It reports whether the connection has ended.
+func (r *Replica) process() (ended bool) {
+	r.rmu.Lock()
+	defer r.rmu.Unlock()
+	if r.dead {
+		return true
+	}
+	ring := r.mode&wire.ModeRing != 0
+	if ring && r.parked {
+		r.gen.consumer.Wake()
+		r.parked = false
+	}
+	for !r.dead {
+		eof := r.readSocket()
+		if ring && !r.dead {
+			r.takeRing(r.gen)
+		}
+		if eof {
+			r.dead = true
+		}
+		if r.dead || !ring {
+			break
+		}
+		if r.gen.consumer.PrepareSleep() {
+			r.parked = true
+			break
+		}
+	}
+	return r.dead
+}
+
+// readSocket reads what is there and handles its frames; it reports the end of the stream.
+func (r *Replica) readSocket() (eof bool) {
+	r.takeFrames() // the handshake may have read more than READY
+	idle := 0
+	for !r.dead {
+		space := r.parser.Space()
+		n, err := receive(r.fd, space)
+		if err == unix.EINTR {
+			continue
+		}
+		if err == unix.EAGAIN {
+			return false
+		}
+		if err != nil || n == 0 {
+			return true
+		}
+		r.parser.Advance(n)
+		if idle += n; r.takeFrames() {
+			idle = 0
+		}
+		if idle > maxIdleBytes {
+			r.violation("%d bytes came at once, and no frame among them", idle)
+		}
+		// A short read of a stream means that it was empty, or that its end follows, or descriptors. A poller that fires as
+		// long as something is there tells; one that fires once for each arrival must be asked until there is nothing.
+		if n < len(space) && r.hub.cfg.Poller == NetpollPoller {
+			return false
+		}
+	}
+	return false
+}
+
+// takeFrames handles every whole frame that was read, and reports whether there was one.
+func (r *Replica) takeFrames() (some bool) {
+	for !r.dead {
+		typ, payload, ok, err := r.parser.Next()
+		if err != nil {
+			r.violation("%v", err)
+		}
+		if !ok || err != nil {
+			return some
+		}
+		some = true
+		r.frame(typ, payload)
+	}
+	return some
+}
+
+func (r *Replica) frame(typ wire.Type, payload []byte) {
+	switch typ {
+	case wire.TypeReady:
+		var m wire.Ready
+		r.mu.Lock()
+		waiting := r.next
+		r.mu.Unlock()
+		if err := m.Decode(payload); err != nil || waiting == nil || m.Generation != waiting.number {
+			r.violation("READY of a generation that was not sent")
+			return
+		}
+		r.adopt(waiting)
+	case wire.TypeLeaving:
+		var m wire.Leaving
+		if err := m.Decode(payload); err != nil {
+			r.violation("%v", err)
+			return
+		}
+		if r.left {
+			r.violation("LEAVING for the second time")
+			return
+		}
+		r.left = true
+		r.mu.Lock()
+		r.quiesceLocked()
+		r.mu.Unlock()
+		r.exp.Events.Leaving(r, clean([]byte(m.Reason)))
+	case wire.TypeResponse:
+		if r.mode&wire.ModeRing != 0 || len(payload) != shm.DescriptorBytes {
+			r.violation("unexpected RESPONSE")
+			return
+		}
+		r.answer((*[64]byte)(payload))
+	default:
+		r.violation("unexpected frame type 0x%02x", uint8(typ))
+	}
+}
+
+// takeRing handles every response in g's ring, until it is empty or the worker is dead.
+func (r *Replica) takeRing(g *generation) {
+	var d shm.Descriptor
+	for !r.dead {
+		// Counting and looking are one step: a Send in between, answered at once, would show more than was counted.
+		r.mu.Lock()
+		outstanding := 0
+		for i := range r.table {
+			if s := r.table[i].state; s == stateSent || s == stateGranted || s == stateDiscard {
+				outstanding++
+			}
+		}
+		ok, err := g.consumer.Pop(&d, uint64(outstanding))
+		r.mu.Unlock()
+		if err != nil {
+			r.violation("%v", err)
+		}
+		if !ok || err != nil {
+			return
+		}
+		r.answer((*[64]byte)(&d))
+	}
+}
+
+// answer judges one response by the table and brings its outputs out.
+func (r *Replica) answer(d *[64]byte) {
+	var resp wire.Response
+	if err := resp.Get(d); err != nil {
+		r.violation("%v", err)
+		return
+	}
+	seen := r.hub.cfg.Now()
+	r.mu.Lock()
+	e := r.find(resp.Batch)
+	if e == nil || e.state != stateSent && e.state != stateGranted && e.state != stateDiscard {
+		r.mu.Unlock()
+		r.violation("a response to a batch that is not outstanding")
+		return
+	}
+	wantOff, wantCap := e.out.Off, e.out.Cap
+	if e.state == stateDiscard {
+		wantOff, wantCap = 0, 0
+	}
+	if resp.Generation != e.gen.number || resp.Kind != e.kind || int(resp.Count) != e.count && e.state != stateDiscard || resp.OutOff != wantOff || resp.OutLen > wantCap {
+		r.mu.Unlock()
+		r.violation("a response that contradicts its request")
+		return
+	}
+	if e.kind != wire.KindPredict {
+		r.answerAside(e, &resp, seen)
+		return
+	}
+	if r.asides != nil && resp.Batch < r.asides.id {
+		r.asides.turnAt = seen
+	}
+	if resp.Status == wire.StatusNeedMore {
+		if e.state != stateSent || resp.Need <= e.out.Cap {
+			r.mu.Unlock()
+			r.violation("NEED_MORE out of place")
+			return
+		}
+		r.wantMoreLocked(e, resp.Need)
+		r.mu.Unlock()
+		return
+	}
+	state, g, out, batch := e.state, e.gen, e.out, e.batch
+	e.state = stateCounting
+	from := max(e.sent, r.lastDone)
+	r.lastDone = seen
+	r.mu.Unlock()
+
+	res := &r.result
+	*res = api.BatchResult{ID: batch.ID, Code: api.OK, EvalNanos: int64(seen - from), WorkNanos: int64(min(resp.WorkNanos, math.MaxInt64))}
+	block := g.b.Bytes()[out.Off : out.Off+resp.OutLen]
+	switch {
+	case state == stateDiscard:
+		res.Code, res.Detail = api.TooLarge, "the outputs of the batch are larger than a segment may be"
+	case resp.Status == wire.StatusOK:
+		res.Code, res.Detail = r.copyOut(batch, block, int(resp.Count), resp.Flags)
+	case resp.Status == wire.StatusBadOutput:
+		res.Code, res.Detail = api.BadOutput, clean(block)
+	case resp.Status == wire.StatusModelError:
+		res.Code, res.Detail = api.ModelError, clean(block)
+	default:
+		res.Code, res.Detail = api.ModelError, "the worker does not support predict"
+	}
+	if res.Code != api.OK {
+		detail := res.Detail
+		r.lastError.Store(&detail)
+	}
+
+	r.mu.Lock()
+	e = r.find(resp.Batch)
+	if !r.fixedOut && res.Code == api.OK {
+		// Follow growth at once and shrinking slowly: a grant that is too small costs a round trip, one too large only room.
+		r.outGuess = max(float64(resp.OutLen)/float64(e.count)*1.1, r.outGuess*0.98)
+	}
+	r.freeLocked(e)
+	r.removeLocked(e)
+	r.growLocked()
+	r.mu.Unlock()
+	r.batches.Add(1)
+	r.queries.Add(uint64(len(batch.Queries)))
+	r.exp.Events.Done(r, res)
+	r.turnAside() // now that the scheduler has had the chance to send another batch
+}
+
+// copyOut brings the outputs of a batch into the queries' own buffers. The block stays the worker's to scribble on, so
+// lengths are judged on copies and nothing is looked at twice.
+func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (api.Code, string) {
+	schema, n := r.outputs, len(r.exp.Signature.Outputs)
+	if flags&wire.FlagConfidences != 0 {
+		schema = r.outputsConf
+	}
+	if err := schema.Open(&r.reader, block, count); err != nil {
+		return api.BadOutput, "the worker's output block does not hold: " + err.Error()
+	}
+	for i, q := range b.Queries {
+		if cap(q.Outputs) < n {
+			q.Outputs = make([]api.Value, n)
+		}
+		q.Outputs = q.Outputs[:n]
+		for s := range n {
+			v := &q.Outputs[s]
+			data, _, dims, err := r.reader.AppendItem(v.Data[:0], i, s, v.Dims[:0])
+			if err != nil {
+				return api.BadOutput, "the worker's output block does not hold: " + err.Error()
+			}
+			v.Data, v.Dims = data, dims
+		}
+		q.Confidence = math.NaN()
+		if flags&wire.FlagConfidences != 0 {
+			data, _, err := r.reader.Item(i, n, nil)
+			if err != nil {
+				return api.BadOutput, "the worker's confidences do not hold: " + err.Error()
+			}
+			// What is no probability says nothing, as NaN does: one query's nonsense is no reason to lose its batch.
+			if sure := math.Float64frombits(binary.LittleEndian.Uint64(data)); sure >= 0 && sure <= 1 {
+				q.Confidence = sure
+			}
+		}
+	}
+	return api.OK, ""
+}
+
+// clean copies a worker's text out, bounded and printable: it ends in logs and terminals.
+func clean(text []byte) string {
+	if len(text) > maxDetailBytes {
+		text = text[:maxDetailBytes]
+	}
+	s := strings.ToValidUTF8(string(text), "\uFFFD")
+	return strings.Map(func(c rune) rune {
+		if c < ' ' && c != '\n' && c != '\t' || c == 0x7f || c == utf8.RuneError {
+			return '\uFFFD'
+		}
+		return c
+	}, s)
+}
+
+// wantMoreLocked answers NEED_MORE: with a larger grant where there is room, with DISCARD where there never can be, else when
+// larger segments are in place.
+func (r *Replica) wantMoreLocked(e *entry, need uint64) {
+	if !r.hub.fitsSegment(need) {
+		r.putLocked(e, wire.KindDiscard, 0)
+		return
+	}
+	e.need = need
+	r.outGuess = max(r.outGuess, float64(need)/float64(e.count)*1.1)
+	g := e.gen
+	r.freeLocked(e) // NEED_MORE is a response: the blocks are the gateway's again
+	e.in, e.out = shm.Block{}, shm.Block{}
+	if r.next == nil {
+		if out, ok := g.out.Alloc(need); ok {
+			e.gen, e.out = g, out
+			r.putLocked(e, wire.KindGrant, 0)
+			return
+		}
+	}
+	e.state = stateWanting
+	r.growLocked()
+}
+
+// growLocked gives waiting batches room once none is with the worker: in larger segments, or, when those in use cannot grow any
+// more, in these.
+func (r *Replica) growLocked() {
+	if r.next != nil || r.growing || r.fd < 0 || r.why != "" {
+		return
+	}
+	waiting := false
+	for i := range r.table {
+		e := &r.table[i]
+		switch e.state {
+		case stateStashed:
+			r.maxIn = max(r.maxIn, e.need)
+			r.maxOut = max(r.maxOut, r.grantBytes(e))
+		case stateWanting:
+			r.maxOut = max(r.maxOut, e.need)
+		default:
+			return // under way: a batch boundary comes
+		}
+		waiting = true
+	}
+	if !waiting {
+		return
+	}
+	room := func(have int, largest uint64) uint64 {
+		// The largest batch so far, as often as the pipeline is deep, and a quarter for what size classes round away.
+		n := roundSegment(shm.SlabOffset(ringEntries) + largest*uint64(r.depth)*5/4)
+		return min(max(n, uint64(have)), r.hub.cfg.MaxSegmentBytes)
+	}
+	haveA, haveB := len(r.gen.a.Bytes()), len(r.gen.b.Bytes())
+	sz := sizes{a: room(haveA, r.maxIn), b: room(haveB, r.maxOut)}
+	if sz.a <= uint64(haveA) && sz.b <= uint64(haveB) {
+		r.settleLocked(r.gen)
+		return
+	}
+	r.growing = true
+	r.hub.wg.Add(1)
+	go r.grow(r.gen.number+1, sz)
+}
+
+// grow makes segments and sends them. Their pages are touched one by one, which takes a second for a gigabyte: neither the lane nor
+// the poller can wait for that.
+func (r *Replica) grow(number uint32, sz sizes) {
+	defer r.hub.wg.Done()
+	g, err := newGeneration(number, sz)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.growing = false
+	switch {
+	case err != nil:
+		r.killLocked("no memory for larger segments: "+err.Error(), false)
+	case r.fd < 0 || r.why != "" || !r.waitingLocked(r.table):
+		g.handedOver()
+		g.release()
+	default:
+		r.next = g
+		r.frames = g.frame(r.frames[:0])
+		r.writeLocked(r.frames, unix.UnixRights(g.a.FD(), g.b.FD()))
+	}
+}
+
+// adopt makes the next generation the current one and sends what waited for it.
+func (r *Replica) adopt(g *generation) {
+	r.mu.Lock()
+	g.handedOver()
+	old := r.gen
+	r.gen, r.next = g, nil
+	r.settleLocked(g)
+	r.mu.Unlock()
+	old.release()
+}
+
+// settleLocked finds places in g for the batches that waited; what still finds none waits for those. Payloads are copied under
+// the lock here: it happens a few times in a replica's life.
+func (r *Replica) settleLocked(g *generation) {
+	for i := range r.table {
+		e := &r.table[i]
+		switch e.state {
+		case stateWanting:
+			out, ok := g.out.Alloc(e.need)
+			if !ok && i > 0 {
+				return
+			}
+			e.gen, e.out = g, out
+			if !ok { // alone and still too large
+				r.putLocked(e, wire.KindDiscard, 0)
+				continue
+			}
+			r.putLocked(e, wire.KindGrant, 0)
+		case stateStashed:
+			if !r.placeLocked(e, e.need) {
+				return
+			}
+			if err := r.layOutLocked(e, g.a.Bytes()[e.in.Off:e.in.Off+e.need]); err != nil {
+				r.killLocked("write batch: "+err.Error(), false)
+				return
+			}
+			r.putLocked(e, e.kind, e.need)
+		}
+	}
+}
+
+// layOutLocked writes the payload of a batch that waited into its block.
+func (r *Replica) layOutLocked(e *entry, dst []byte) error {
+	switch e.kind {
+	case wire.KindAccuracy:
+		return nil
+	case wire.KindFeedback:
+		a := r.asides
+		a.show(&a.values, r, &a.current)
+		_, err := a.labelled.Write(dst, &a.values)
+		return err
+	}
+	v := inputValues{queries: e.batch.Queries, pad: e.batch.Pad, inputs: r.values.inputs}
+	_, err := r.inputs.Write(dst, &v)
+	return err
+}

@@ -1,0 +1,474 @@
+package local
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker/wire"
+)
+
+const (
+	// maxFeedbackWaiting bounds the feedback batches that wait at one replica. Sixteen outlast a pause of the model's; what
+	// is more than that would only be older when it is learned.
+	maxFeedbackWaiting = 16
+	// Behind predictions an aside waits for a moment in which the worker has none, but no longer than feedbackPatience
+	// times what the one before it took, and feedbackPatienceNanos: so under a load that leaves no such moment feedback
+	// takes at most a tenth of the worker's time, and comes between predictions at most twenty times a second.
+	feedbackPatience      = 9
+	feedbackPatienceNanos = 50e6
+	// DefaultFeedbackTimeout is how long a worker may be busy with one feedback batch.
+	DefaultFeedbackTimeout = 60 * time.Second
+)
+
+// Capabilities is what a worker said in HELLO that its model does beside predict.
+type Capabilities struct {
+	Feedback    bool // it learns from labels: Feedback
+	Accuracy    bool // it says how accurate it has been: Accuracy
+	Contexts    bool // it is given each query's context, in predictions and in feedback
+	Confidences bool // it says of each output how sure it is: api.Query.Confidence
+}
+
+// Capabilities is what the worker can do beside predict.
+func (r *Replica) Capabilities() Capabilities {
+	has := func(capability uint32) bool { return r.hello.Capabilities&capability != 0 }
+	return Capabilities{Feedback: has(wire.CapFeedback), Accuracy: has(wire.CapAccuracy), Contexts: has(wire.CapContexts), Confidences: has(wire.CapConfidences)}
+}
+
+// FeedbackCounts is what became of the feedback of a replica.
+type FeedbackCounts struct {
+	Batches, Labels uint64 // that the model has taken
+	Failed          uint64 // batches at which the model failed
+	Dropped         uint64 // batches for which there was no room in the queue
+}
+
+// asides are what a worker is asked beside predictions, one at a time. A replica whose worker takes neither kind has none, and
+// pays nothing for them.
+type asides struct {
+	labelled *wire.Schema
+	timeout  time.Duration
+	waiting  atomic.Int32 // read without the lock by whoever has just brought a prediction out
+
+	// The rest is under Replica.mu.
+	queue    [maxFeedbackWaiting]aside // a ring: n of them, from first on
+	first, n int
+	accuracy aside // waits too, if it is one
+	quiet    bool  // the worker is leaving: it is asked nothing more
+
+	// What has its turn. It has an entry in the table, as a prediction has.
+	current aside
+	id      uint64    // its number on the wire, 0 until it is put
+	turnAt  api.Nanos // when it was put, or the last prediction in front of it answered
+	lateAt  api.Nanos // when it was first seen to be overdue; 0: it was not
+	values  labelledValues
+	timer   *time.Timer
+
+	endedAt   api.Nanos // when the last one was answered
+	tookNanos int64     // how long that took
+	counts    FeedbackCounts
+}
+
+// aside is one request that is no prediction: labels for the model, or the question how accurate it is.
+type aside struct {
+	kind   wire.Kind // 0: none
+	batch  *api.Batch
+	labels [][]byte
+	size   uint64 // of its input block
+	at     api.Nanos
+	done   func(api.Code)
+	told   func(float64, api.Code)
+}
+
+// end tells whoever asked. Called without the replica's lock.
+func (j *aside) end(value float64, code api.Code) {
+	switch j.kind {
+	case wire.KindFeedback:
+		j.done(code)
+	case wire.KindAccuracy:
+		j.told(value, code)
+	}
+}
+
+// labelledValues shows a feedback batch to the codec: inputs, contexts where the worker wants them, labels.
+type labelledValues struct {
+	inputValues
+	labels  [][]byte
+	section int // the labels'
+	label   api.Value
+}
+
+func (v *labelledValues) At(i, s int) *api.Value {
+	if s == v.section {
+		v.label.Data = v.labels[i]
+		return &v.label
+	}
+	return v.inputValues.At(i, s)
+}
+
+func (a *asides) show(v *labelledValues, r *Replica, j *aside) {
+	v.queries, v.inputs, v.labels, v.section = j.batch.Queries, r.values.inputs, j.labels, a.labelled.Sections()-1
+}
+
+func newAsides(e Expectation, capabilities uint32, inputs []api.TensorSpec) *asides {
+	if capabilities&(wire.CapFeedback|wire.CapAccuracy) == 0 {
+		return nil
+	}
+	a := &asides{timeout: e.FeedbackTimeout, labelled: wire.NewSchema(append(inputs[:len(inputs):len(inputs)], wire.BytesSection))}
+	if a.timeout <= 0 {
+		a.timeout = DefaultFeedbackTimeout
+	}
+	return a
+}
+
+// Feedback gives the model labels for queries that it, or another replica, has answered: for each query of b, of which the
+// inputs and the context count, one label as JSON text. It never blocks. Any goroutine may call it, and b may go to several
+// replicas at once; b and labels belong to them until done was called, once: with OK when the model has taken the labels,
+// ModelError or BadOutput when it failed (LastError has the text), TooLarge when no segment can hold the batch, Overloaded when
+// it had to give way in a full queue, ReplicaLost when the worker goes, Unsupported when it takes no feedback, InvalidArgument
+// when b is empty or the labels are not as many as its queries. done is called by pollers, or by Feedback itself, and must not
+// block.
+//
+// One batch at a time is with the worker, up to 16 wait. When there is no room the oldest gives way: what is newer says more
+// of the world that the model is to serve.
+func (r *Replica) Feedback(b *api.Batch, labels [][]byte, done func(code api.Code)) {
+	j := aside{kind: wire.KindFeedback, batch: b, labels: labels, done: done}
+	switch {
+	case !r.Capabilities().Feedback:
+		done(api.Unsupported)
+		return
+	case len(labels) == 0 || len(labels) != len(b.Queries):
+		done(api.InvalidArgument)
+		return
+	}
+	var v labelledValues
+	r.asides.show(&v, r, &j)
+	if j.size = r.asides.labelled.Size(&v); !r.hub.fitsSegment(j.size) {
+		done(api.TooLarge)
+		return
+	}
+	r.offer(j)
+}
+
+// Accuracy asks the model how accurate it has been of late. It never blocks; any goroutine may call it. done is called once,
+// as Feedback's is: with a value from 0 to 1 and OK, else with NaN and why there is none: Feedback's codes, where BadOutput is
+// a value that is no accuracy, and Overloaded says that another call still waits for its answer.
+func (r *Replica) Accuracy(done func(value float64, code api.Code)) {
+	if !r.Capabilities().Accuracy {
+		done(math.NaN(), api.Unsupported)
+		return
+	}
+	r.offer(aside{kind: wire.KindAccuracy, told: done})
+}
+
+// FeedbackCounts is what became of feedback so far.
+func (r *Replica) FeedbackCounts() FeedbackCounts {
+	if r.asides == nil {
+		return FeedbackCounts{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asides.counts
+}
+
+// offer puts an aside where it waits, and lets the next one have its turn.
+func (r *Replica) offer(j aside) {
+	a := r.asides
+	j.at = r.hub.cfg.Now()
+	var refused aside
+	code := api.Overloaded
+	r.mu.Lock()
+	switch {
+	case r.fd < 0 || r.why != "" || a.quiet:
+		refused, code = j, api.ReplicaLost
+	case j.kind == wire.KindAccuracy && (a.accuracy.kind != 0 || a.current.kind == wire.KindAccuracy):
+		refused = j
+	case j.kind == wire.KindAccuracy:
+		a.accuracy = j
+		a.waiting.Add(1)
+	default:
+		if a.n == len(a.queue) {
+			refused = a.pop()
+			a.counts.Dropped++
+		}
+		a.queue[(a.first+a.n)%len(a.queue)] = j
+		a.n++
+		a.waiting.Add(1)
+	}
+	r.mu.Unlock()
+	refused.end(math.NaN(), code)
+	r.turnAside()
+}
+
+// pop takes the feedback that has waited longest.
+func (a *asides) pop() aside {
+	j := a.queue[a.first]
+	a.queue[a.first] = aside{}
+	a.first = (a.first + 1) % len(a.queue)
+	a.n--
+	a.waiting.Add(-1)
+	return j
+}
+
+// take takes who is next: a question for the accuracy is answered at once, is the only one, and does not come often.
+func (a *asides) take() aside {
+	if j := a.accuracy; j.kind != 0 {
+		a.accuracy = aside{}
+		a.waiting.Add(-1)
+		return j
+	}
+	return a.pop()
+}
+
+// turnAside sends the next aside if this is the time for it. It is called when one is offered, when the worker has answered,
+// and when room has become free: whatever an aside may wait for. Called without the lock.
+func (r *Replica) turnAside() {
+	for r.asides != nil && r.asides.waiting.Load() > 0 && r.startAside() {
+	}
+}
+
+// dueLocked reports whether an aside may be put: nothing waits for larger segments, which would have to wait longer, and the
+// worker has nothing to predict, or has had for too long.
+func (r *Replica) dueLocked() bool {
+	a := r.asides
+	if a.n == 0 && a.accuracy.kind == 0 || a.current.kind != 0 || a.quiet || r.fd < 0 || r.why != "" || r.next != nil || r.growing {
+		return false
+	}
+	if r.waitingLocked(r.table) {
+		return false
+	}
+	if len(r.table) == 0 {
+		return true
+	}
+	since := a.accuracy.at
+	if a.accuracy.kind == 0 || a.n > 0 && a.queue[a.first].at < since {
+		since = a.queue[a.first].at
+	}
+	return int64(r.hub.cfg.Now()-max(since, a.endedAt)) >= max(feedbackPatience*a.tookNanos, feedbackPatienceNanos)
+}
+
+// startAside sends one aside; it reports whether there may be another, for this one has failed.
+func (r *Replica) startAside() (again bool) {
+	a := r.asides
+	r.mu.Lock()
+	if !r.dueLocked() {
+		r.mu.Unlock()
+		return false
+	}
+	a.current = a.take()
+	j := a.current
+	r.table = append(r.table, entry{kind: j.kind, batch: j.batch, count: len(j.labels), state: stateStashed, need: j.size})
+	e := &r.table[len(r.table)-1]
+	if !r.placeLocked(e, j.size) {
+		r.growLocked()
+		r.mu.Unlock()
+		return false
+	}
+	if j.size == 0 {
+		r.putLocked(e, j.kind, 0)
+		r.mu.Unlock()
+		return false
+	}
+	g, in := e.gen, e.in
+	a.show(&a.values, r, &j)
+	g.acquire()
+	r.mu.Unlock()
+
+	_, err := a.labelled.Write(g.a.Bytes()[in.Off:in.Off+j.size], &a.values)
+	g.release()
+
+	r.mu.Lock()
+	e = r.findAside()
+	switch {
+	case e == nil: // the worker went meanwhile, and left it to us to say so
+		r.mu.Unlock()
+		j.end(math.NaN(), api.ReplicaLost)
+		return false
+	case a.quiet: // since a moment ago
+		r.endAsideLocked(e)
+		r.mu.Unlock()
+		j.end(math.NaN(), api.ReplicaLost)
+		return false
+	case err == nil:
+		r.putLocked(e, j.kind, j.size)
+		r.mu.Unlock()
+		return false
+	}
+	r.endAsideLocked(e)
+	a.counts.Failed++
+	r.mu.Unlock()
+	detail := "feedback: " + err.Error()
+	r.lastError.Store(&detail)
+	j.end(math.NaN(), api.Internal)
+	return true
+}
+
+// findAside is the entry of the aside that has its turn.
+func (r *Replica) findAside() *entry {
+	for i := range r.table {
+		if r.table[i].kind != wire.KindPredict {
+			return &r.table[i]
+		}
+	}
+	return nil
+}
+
+// timeAsideLocked watches over an aside that has just been put.
+func (r *Replica) timeAsideLocked(e *entry) {
+	a := r.asides
+	a.id, a.turnAt, a.lateAt = e.id, e.sent, 0
+	if a.timer == nil {
+		a.timer = time.AfterFunc(a.timeout, r.asideOverdue)
+		return
+	}
+	a.timer.Reset(a.timeout)
+}
+
+// overdueAgain is how long after the first look that finds an aside overdue another one has to find it so.
+const overdueAgain = 100 * time.Millisecond
+
+// asideOverdue ends a worker that does not come back from an aside. While predictions are in front of it, their own time
+// runs and not the aside's: the scheduler watches over those.
+func (r *Replica) asideOverdue() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.asides
+	if a.id == 0 || r.fd < 0 {
+		return
+	}
+	left := a.timeout - time.Duration(r.hub.cfg.Now()-a.turnAt)
+	for i := range r.table {
+		if e := &r.table[i]; e.state == stateSent && e.id < a.id {
+			left = a.timeout
+		}
+	}
+	if left > 0 {
+		a.lateAt = 0
+		a.timer.Reset(left)
+		return
+	}
+	// A gateway that was stopped for a while looks here before it looks into the ring, where the answer may lie.
+	now := r.hub.cfg.Now()
+	if a.lateAt == 0 {
+		a.lateAt = now
+	}
+	if again := overdueAgain - time.Duration(now-a.lateAt); again > 0 {
+		a.timer.Reset(again)
+		return
+	}
+	r.killLocked(fmt.Sprintf("%v has had no answer for %v", a.current.kind, a.timeout), false)
+}
+
+// endAsideLocked takes the aside that has its turn out of the table, and gives it.
+func (r *Replica) endAsideLocked(e *entry) aside {
+	a := r.asides
+	j := a.current
+	a.current, a.id = aside{}, 0
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	r.freeLocked(e)
+	r.removeLocked(e)
+	r.growLocked() // predictions may have waited for this one
+	return j
+}
+
+// answerAside judges the response to an aside whose generation, count and block are its request's. It is called with the lock,
+// and releases it.
+func (r *Replica) answerAside(e *entry, resp *wire.Response, seen api.Nanos) {
+	a := r.asides
+	noBlock := e.kind == wire.KindFeedback && resp.Status == wire.StatusOK || resp.Status == wire.StatusUnsupported
+	if resp.Status == wire.StatusNeedMore || resp.Flags != 0 || noBlock && resp.OutLen != 0 {
+		kind := e.kind
+		r.mu.Unlock()
+		r.violation("a response to %v with outputs that it has not: %v, flags 0x%x, %d bytes", kind, resp.Status, resp.Flags, resp.OutLen)
+		return
+	}
+	kind, g, out := e.kind, e.gen, e.out
+	e.state = stateCounting
+	r.lastDone = seen // the prediction behind it begins now
+	a.endedAt, a.tookNanos = seen, int64(seen-a.turnAt)
+	r.mu.Unlock()
+
+	block := g.b.Bytes()[out.Off : out.Off+resp.OutLen]
+	code, value, detail := api.OK, math.NaN(), ""
+	switch {
+	case resp.Status == wire.StatusOK && kind == wire.KindAccuracy:
+		if value, detail = r.readAccuracy(block); detail != "" {
+			code = api.BadOutput
+		}
+	case resp.Status == wire.StatusModelError:
+		code, detail = api.ModelError, clean(block)
+	case resp.Status == wire.StatusBadOutput:
+		code, detail = api.BadOutput, clean(block)
+	case resp.Status == wire.StatusUnsupported:
+		code, detail = api.ModelError, "the worker does not support what it said it does"
+	}
+	if code != api.OK {
+		detail = strings.ToLower(kind.String()) + ": " + detail
+		r.lastError.Store(&detail)
+	}
+
+	r.mu.Lock()
+	j := r.endAsideLocked(r.findAside())
+	switch {
+	case kind == wire.KindAccuracy:
+	case code == api.OK:
+		a.counts.Batches++
+		a.counts.Labels += uint64(len(j.labels))
+	default:
+		a.counts.Failed++
+	}
+	r.mu.Unlock()
+	j.end(value, code)
+	r.turnAside()
+}
+
+// accuracySchema is the block that answers ACCURACY: one f64.
+var accuracySchema = wire.NewSchema([]api.TensorSpec{{DType: api.Float64}})
+
+// readAccuracy reads the answer to ACCURACY, or says what is wrong with it.
+func (r *Replica) readAccuracy(block []byte) (value float64, wrong string) {
+	if err := accuracySchema.Open(&r.reader, block, 1); err != nil {
+		return math.NaN(), "the worker's output block does not hold: " + err.Error()
+	}
+	data, _, err := r.reader.Item(0, 0, nil)
+	if err != nil {
+		return math.NaN(), "the worker's output block does not hold: " + err.Error()
+	}
+	value = math.Float64frombits(binary.LittleEndian.Uint64(data))
+	if !(value >= 0 && value <= 1) {
+		return math.NaN(), fmt.Sprintf("%v, expected a number from 0 to 1", value)
+	}
+	return value, ""
+}
+
+// quiesceLocked: the worker is leaving, or gone, and is asked nothing more. What waits hears of it when the worker is gone.
+func (r *Replica) quiesceLocked() {
+	if r.asides != nil {
+		r.asides.quiet = true
+	}
+}
+
+// abandonAsidesLocked gives what waits, and what the worker had when it went. What is being copied at this moment is left to its
+// copier, who still reads it.
+func (r *Replica) abandonAsidesLocked() (lost []aside) {
+	a := r.asides
+	if a == nil {
+		return nil
+	}
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	if e := r.findAside(); e != nil && e.state != stateCopying {
+		lost = append(lost, a.current)
+	}
+	for a.n > 0 || a.accuracy.kind != 0 {
+		lost = append(lost, a.take())
+	}
+	a.current, a.id = aside{}, 0
+	return lost
+}

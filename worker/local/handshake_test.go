@@ -1,0 +1,252 @@
+package local_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
+	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker/wire"
+	"github.com/xebec-serving/xebec/worker/workertest"
+)
+
+// eachPoller runs a test under each poller.
+func eachPoller(t *testing.T, f func(t *testing.T, g *workertest.Gateway)) {
+	for _, poller := range workertest.Pollers {
+		t.Run(string(poller), func(t *testing.T) { f(t, workertest.NewGateway(t, poller, 0)) })
+	}
+}
+
+// What a connection may say first, and what it is told.
+func TestRefusals(t *testing.T) {
+	other := workertest.Text()
+	other.Outputs[0].DType, other.Outputs[0].Name = api.Int8, "label"
+	more := workertest.Text()
+	more.Inputs = append(more.Inputs, workertest.Spec("second", api.Int8))
+	for _, c := range []struct {
+		name   string
+		code   uint16
+		change func(m *wire.Hello)
+		entire []byte // in place of HELLO
+		gone   string // the launch is used up, and Gone says so
+	}{
+		{name: "garbage", code: wire.RefusedMalformed, entire: bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 100)},
+		{name: "zeros", code: wire.RefusedMalformed, entire: make([]byte, 100)},
+		{name: "oversized frame", code: wire.RefusedMalformed, entire: []byte{0x02, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}},
+		{name: "empty HELLO", code: wire.RefusedMalformed, entire: []byte{0x02, 0, 0, 0, 0, 0, 0, 0}},
+		{name: "READY first", code: wire.RefusedViolation, entire: (&wire.Ready{Generation: 1}).Append(nil)},
+		{name: "LEAVING first", code: wire.RefusedViolation, entire: (&wire.Leaving{Reason: "x"}).Append(nil)},
+		{name: "newer version", code: wire.RefusedVersion, change: func(m *wire.Hello) { m.Major = 2 }},
+		{name: "wrong token", code: wire.RefusedToken, change: func(m *wire.Hello) { m.Token = strings.Repeat("0", 48) }},
+		{name: "no token", code: wire.RefusedToken, change: func(m *wire.Hello) { m.Token = "" }},
+		{name: "wrong model", code: wire.RefusedModel, change: func(m *wire.Hello) { m.Model = "other" }, gone: "other@1"},
+		{name: "wrong version", code: wire.RefusedModel, change: func(m *wire.Hello) { m.Version = "2" }, gone: "conformance@2"},
+		{name: "another signature", code: wire.RefusedSignature, change: func(m *wire.Hello) { m.Signature = &other }, gone: "output 0"},
+		{name: "more inputs", code: wire.RefusedSignature, change: func(m *wire.Hello) { m.Signature = &more }, gone: "2 inputs"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+				l := g.Expect(workertest.Text(), 1)
+				w := workertest.DialRaw(t, g.Socket)
+				t.Cleanup(w.Close)
+				if c.entire != nil {
+					w.Write(c.entire)
+				} else {
+					m := wire.Hello{Major: wire.Major, Capabilities: math.MaxUint32, Token: l.Token, Model: "conformance", Version: "1", Binding: "raw/1"}
+					c.change(&m)
+					w.Write(m.Append(nil))
+				}
+				if code := w.WantRefused(); code != c.code {
+					t.Errorf("REFUSED %d, expected %d", code, c.code)
+				}
+				if _, _, err := w.Frame(); err == nil {
+					t.Error("the connection was not closed")
+				}
+				if unused := g.Hub.Forget(l.Token); unused != (c.gone == "") {
+					t.Errorf("the token is unused: %v", unused)
+				}
+				if c.gone != "" {
+					if end := l.Events.WaitGone(t); end.Violation || !strings.Contains(end.Reason, c.gone) {
+						t.Errorf("%+v: expected %q", end, c.gone)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A token is good for one connection, whatever became of that.
+func TestTokenIsUsedOnce(t *testing.T) {
+	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+		l := g.Expect(workertest.Text(), 1)
+		first := workertest.StartRaw(t, g.Socket, l.Token, wire.CapRing)
+		t.Cleanup(first.Close)
+		s := workertest.NewSession(t, l)
+		second := workertest.DialRaw(t, g.Socket)
+		t.Cleanup(second.Close)
+		second.Hello(l.Token, wire.CapRing)
+		if code := second.WantRefused(); code != wire.RefusedToken {
+			t.Errorf("REFUSED %d", code)
+		}
+		b := s.Send(workertest.Texts("x")...)
+		req := first.Next()
+		first.Respond(first.Outputs(req, first.Inputs(req)))
+		s.WantTexts(b, "x")
+		first.Close()
+		s.End()
+		third := workertest.DialRaw(t, g.Socket)
+		t.Cleanup(third.Close)
+		third.Hello(l.Token, wire.CapRing)
+		if code := third.WantRefused(); code != wire.RefusedToken {
+			t.Errorf("REFUSED %d after the end", code)
+		}
+	})
+}
+
+// The binding hands the gateway's refusal to its caller.
+func TestRefusedBinding(t *testing.T) {
+	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+		var refused *xebec.RefusedError
+		if err := serveEcho(g.Socket, "nobody's"); !errors.As(err, &refused) || refused.Code != wire.RefusedToken {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// Connections that do not speak in time are closed, and a launch that had begun is gone.
+func TestSilence(t *testing.T) {
+	local.ShortenHandshake(t, 50*time.Millisecond, 50*time.Millisecond)
+	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+		silent := workertest.DialRaw(t, g.Socket)
+		t.Cleanup(silent.Close)
+		silent.WantRefused()
+
+		half := workertest.DialRaw(t, g.Socket)
+		t.Cleanup(half.Close)
+		half.Write([]byte{0x02, 0, 0, 0, 100})
+		half.WantRefused()
+
+		l := g.Expect(workertest.Text(), 1)
+		unready := workertest.DialRaw(t, g.Socket)
+		t.Cleanup(unready.Close)
+		unready.Hello(l.Token, wire.CapRing)
+		if end := l.Events.WaitGone(t); end.Violation || !strings.Contains(end.Reason, "before it was ready") {
+			t.Errorf("%+v", end)
+		}
+	})
+}
+
+// Breaches between HELLO and READY.
+func TestBreachesBeforeReady(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		send []byte
+	}{
+		{"READY of generation 0", (&wire.Ready{Generation: 0}).Append(nil)},
+		{"READY of generation 2", (&wire.Ready{Generation: 2}).Append(nil)},
+		{"LEAVING before READY is not READY", (&wire.Response{Kind: wire.KindPredict}).Append(nil)},
+		{"a second HELLO", (&wire.Hello{Major: wire.Major}).Append(nil)},
+		{"an unknown type", []byte{0x7e}},
+		{"READY without its field", []byte{0x05, 0, 0, 0, 0, 0, 0, 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+				l := g.Expect(workertest.Text(), 1)
+				w := workertest.DialRaw(t, g.Socket)
+				t.Cleanup(w.Close)
+				w.Hello(l.Token, wire.CapRing)
+				w.ReadWelcome()
+				w.ReadSegments()
+				w.Write(c.send)
+				if end := l.Events.WaitGone(t); !end.Violation {
+					t.Errorf("%+v: expected a violation", end)
+				}
+				if code := w.WantRefused(); code != wire.RefusedViolation {
+					t.Errorf("REFUSED %d, expected %d", code, wire.RefusedViolation)
+				}
+			})
+		})
+	}
+}
+
+// Workers that die at each step before READY: Gone comes once their token was taken.
+func TestDeathBeforeReady(t *testing.T) {
+	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+		workertest.DialRaw(t, g.Socket).Close()
+		for _, steps := range []int{1, 2, 3} {
+			l := g.Expect(workertest.Text(), 1)
+			w := workertest.DialRaw(t, g.Socket)
+			w.Hello(l.Token, wire.CapRing)
+			if steps > 1 {
+				w.ReadWelcome()
+			}
+			if steps > 2 {
+				w.ReadSegments()
+			}
+			w.Close()
+			if end := l.Events.WaitGone(t); end.Violation {
+				t.Errorf("%+v", end)
+			}
+		}
+	})
+}
+
+// Frames that come in one piece with READY are not lost: a worker that was told to stop while it started says so at once.
+func TestLeavingRightBehindReady(t *testing.T) {
+	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
+		g := workertest.NewGateway(t, poller, 0)
+		l := g.Expect(workertest.Text(), 1)
+		w := workertest.DialRaw(t, g.Socket)
+		t.Cleanup(w.Close)
+		w.Hello(l.Token, capabilities)
+		w.ReadWelcome()
+		w.ReadSegments()
+		w.Write((&wire.Leaving{Reason: "told to stop"}).Append((&wire.Ready{Generation: 1}).Append(nil)))
+		s := workertest.NewSession(t, l)
+		if reason := s.Events.WaitLeaving(t); reason != "told to stop" {
+			t.Errorf("reason %q", reason)
+		}
+		s.Replica.Drain()
+		w.Want(wire.TypeDrain)
+		w.Close()
+		s.End()
+	})
+}
+
+// A hub that closes ends everybody: those who are greeted, those who map, those who serve.
+func TestCloseEndsEverybody(t *testing.T) {
+	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+		silent := workertest.DialRaw(t, g.Socket)
+		t.Cleanup(silent.Close)
+		mapping := g.Expect(workertest.Text(), 1)
+		w := workertest.DialRaw(t, g.Socket)
+		t.Cleanup(w.Close)
+		w.Hello(mapping.Token, wire.CapRing)
+		w.ReadWelcome()
+		serving := g.Expect(workertest.Text(), 2)
+		v := workertest.StartRaw(t, g.Socket, serving.Token, wire.CapRing)
+		t.Cleanup(v.Close)
+		s := workertest.NewSession(t, serving)
+		b := s.Send(workertest.Texts("x")...)
+		v.Next()
+		unused := g.Expect(workertest.Text(), 1)
+		g.Close()
+		if end := mapping.Events.WaitGone(t); end.Violation {
+			t.Errorf("%+v", end)
+		}
+		if end := s.End(); end.Violation || !strings.Contains(end.Reason, "shutting down") {
+			t.Errorf("%+v", end)
+		}
+		if left := s.Left(); !left[b.ID] {
+			t.Errorf("left %v, expected batch %d, begun", left, b.ID)
+		}
+		if !g.Hub.Forget(unused.Token) {
+			t.Error("the token that nobody used is gone")
+		}
+	})
+}

@@ -1,0 +1,460 @@
+package local
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/shm"
+	"github.com/xebec-serving/xebec/worker/wire"
+	"golang.org/x/sys/unix"
+)
+
+// helloTimeout and readyTimeout are the protocol's: a connection that does not speak in time is closed. Tests shorten them.
+var (
+	helloTimeout = 10 * time.Second
+	readyTimeout = 60 * time.Second
+)
+
+// maxPendingHandshakes bounds connections that have not said HELLO; the socket is the user's own, so a burst of replicas
+// starting at once is all that is expected.
+const maxPendingHandshakes = 256
+
+// acceptPause is waited when a connection cannot be accepted, most likely for want of descriptors: what frees one is somebody
+// else's close, so it does not spin meanwhile.
+const acceptPause = 50 * time.Millisecond
+
+// DefaultMaxSegmentBytes bounds a segment: sixteen of the largest request bodies.
+const DefaultMaxSegmentBytes = 1 << 30
+
+// Poller says where a replica's socket is watched.
+type Poller string
+
+// The pollers. NetpollPoller handles answers inline in netpoll's poller; RuntimePoller in a goroutine of each replica.
+const (
+	NetpollPoller Poller = "netpoll"
+	RuntimePoller Poller = "runtime"
+)
+
+// Config is what a hub needs. Now and Socket are required.
+type Config struct {
+	// Socket is the path to listen on; the file is made with mode 0600 and removed on Close.
+	Socket string
+	// Doors is a directory for the sockets of workers that run in containers ([Hub.ExpectAtDoor]): made with mode 0700, and this
+	// hub's alone, as Socket is. Its path should be short, for 11 bytes are added and a socket's path has 107 at most. Empty:
+	// there are none.
+	Doors string
+	// Now reads the gateway's monotonic clock.
+	Now func() api.Nanos
+	// Poller defaults to NetpollPoller.
+	Poller Poller
+	// MaxSegmentBytes bounds each segment of each replica; 1 GiB when 0. A batch that needs more is refused as TooLarge.
+	MaxSegmentBytes uint64
+}
+
+// Expectation is what a launch entitles a worker to.
+type Expectation struct {
+	Replica   uint64
+	Model     api.ModelID
+	Signature api.Signature
+	// Depth is how many batches may be outstanding, at least 1.
+	Depth int
+	// BatchHint is how many queries a typical large batch has: it sizes the first segments, and bounds nothing.
+	BatchHint int
+	// FeedbackTimeout is how long the worker may be busy with a feedback batch, or with the question how accurate it is, before
+	// it is taken for hung and ended; DefaultFeedbackTimeout when 0. Time that predictions in front of it take does not count.
+	FeedbackTimeout time.Duration
+	Events          Events
+}
+
+// Events are told what becomes of a replica. They are called from pollers and must not block; for one replica never
+// concurrently, and nothing after Gone.
+type Events interface {
+	// Ready: the replica takes batches from now on.
+	Ready(r *Replica)
+	// Done reports one batch that Send took; res is the receiver's only until it returns.
+	Done(r *Replica, res *api.BatchResult)
+	// Leaving: the worker asked for no new batches; once nothing is outstanding, Drain should be called.
+	Leaving(r *Replica, reason string)
+	// Gone: the worker is away, whatever the cause; batches that were not reported Done never will be. A violation is a
+	// breach of the protocol.
+	Gone(r *Replica, reason string, violation bool)
+}
+
+// Hub accepts workers on a unix socket.
+type Hub struct {
+	cfg Config
+	ln  *net.UnixListener
+
+	mu       sync.Mutex
+	expected map[string]Expectation
+	doors    map[string]*door // by token, those that are open
+	live     map[*Replica]struct{}
+	greeting map[*net.UnixConn]struct{}
+	closed   bool
+
+	shaking chan struct{} // one token for each handshake under way
+	wg      sync.WaitGroup
+}
+
+// Listen starts accepting workers at cfg.Socket. A stale socket file of a gateway that died is replaced; one that answers
+// is not.
+func Listen(cfg Config) (*Hub, error) {
+	if cfg.Poller == "" {
+		cfg.Poller = NetpollPoller
+	}
+	if cfg.MaxSegmentBytes == 0 {
+		cfg.MaxSegmentBytes = DefaultMaxSegmentBytes
+	}
+	if c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: cfg.Socket, Net: "unix"}); err == nil {
+		holder := "another gateway"
+		if cred, err := peer(c); err == nil { // that of whoever listens
+			holder = fmt.Sprintf("another gateway, process %d,", cred.Pid)
+		}
+		c.Close()
+		return nil, fmt.Errorf("the worker socket %s is in use: %s runs with the same data directory; choose another --data-dir", cfg.Socket, holder)
+	} else if errors.Is(err, unix.ECONNREFUSED) {
+		os.Remove(cfg.Socket)
+	}
+	old := unix.Umask(0o177) // the file must never exist with a wider mode, not even for a moment
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket, Net: "unix"})
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen for workers at %s: %w; --data-dir chooses another directory", cfg.Socket, err)
+	}
+	if err := openDoors(cfg.Doors); err != nil { // now that no other gateway has them
+		_ = ln.Close()
+		return nil, err
+	}
+	h := &Hub{cfg: cfg, ln: ln, expected: map[string]Expectation{}, doors: map[string]*door{}, live: map[*Replica]struct{}{}, greeting: map[*net.UnixConn]struct{}{}, shaking: make(chan struct{}, maxPendingHandshakes)}
+	h.wg.Add(1)
+	go h.accept()
+	return h, nil
+}
+
+// Expect makes a one-time token for a worker that is about to be launched, and returns the environment that tells it.
+func (h *Hub) Expect(e Expectation) (token string, env []string) {
+	token = newToken()
+	h.mu.Lock()
+	h.expected[token] = e
+	h.mu.Unlock()
+	return token, launchEnv(h.cfg.Socket, token, e.Model)
+}
+
+func newToken() string {
+	var b [24]byte
+	rand.Read(b[:]) // never fails since Go 1.24
+	return hex.EncodeToString(b[:])
+}
+
+func launchEnv(socket, token string, model api.ModelID) []string {
+	return []string{"XEBEC_SOCKET=" + socket, "XEBEC_TOKEN=" + token, "XEBEC_MODEL=" + model.Name, "XEBEC_VERSION=" + model.Version}
+}
+
+// Forget withdraws a token whose worker ended before it connected, and closes its door if it has one. It reports whether the
+// token was still unused.
+func (h *Hub) Forget(token string) bool {
+	h.mu.Lock()
+	_, unused := h.expected[token]
+	d := h.spendLocked(token)
+	h.mu.Unlock()
+	if d != nil {
+		d.close()
+	}
+	return unused
+}
+
+// spendLocked takes a token out of use and returns its door, which the caller closes when it has let go of h.mu; nil without one.
+func (h *Hub) spendLocked(token string) *door {
+	d := h.doors[token]
+	delete(h.expected, token)
+	delete(h.doors, token)
+	return d
+}
+
+// Close stops accepting, ends every connection and waits until all are gone.
+func (h *Hub) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	var live []*Replica
+	for r := range h.live {
+		live = append(live, r)
+	}
+	for c := range h.greeting {
+		c.Close()
+	}
+	doors := h.doors
+	h.doors = map[string]*door{}
+	h.mu.Unlock()
+	err := h.ln.Close()
+	for _, d := range doors {
+		d.close()
+	}
+	for _, r := range live {
+		r.Kill("the gateway is shutting down")
+	}
+	h.wg.Wait()
+	return err
+}
+
+func (h *Hub) accept() {
+	defer h.wg.Done()
+	for {
+		c, err := h.ln.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			timer := time.NewTimer(acceptPause)
+			<-timer.C
+			continue
+		}
+		if uid, err := peerUID(c); err != nil || uid != os.Getuid() {
+			c.Close() // before it costs anything: an abstract socket has no mode that would keep other users out
+			continue
+		}
+		select {
+		case h.shaking <- struct{}{}:
+		default:
+			c.Close()
+			continue
+		}
+		h.wg.Add(1)
+		go func() {
+			defer h.wg.Done()
+			h.receive(c, nil, sync.OnceFunc(func() { <-h.shaking }))
+		}()
+	}
+}
+
+// receive greets a connection that came to a door, or to the main socket where d is nil, and serves it until it ends if its worker
+// is welcome. It calls said when HELLO is in, or never will be.
+func (h *Hub) receive(c *net.UnixConn, d *door, said func()) {
+	h.track(c, true)
+	r, refusal := h.greet(c, d, said)
+	h.track(c, false)
+	said()
+	if refusal != nil {
+		c.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = c.Write(refusal.Append(nil)) // it is going away in any case
+		c.Close()
+		return
+	}
+	if r != nil {
+		r.run()
+	}
+}
+
+// track keeps the connections that are being greeted where Close finds them.
+func (h *Hub) track(c *net.UnixConn, on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !on {
+		delete(h.greeting, c)
+		return
+	}
+	h.greeting[c] = struct{}{}
+	if h.closed {
+		c.Close()
+	}
+}
+
+// greet takes a new connection through HELLO, WELCOME and SEGMENTS, and calls said when HELLO is in. It returns the replica, or
+// what to refuse it with.
+func (h *Hub) greet(c *net.UnixConn, d *door, said func()) (*Replica, *wire.Refused) {
+	c.SetDeadline(time.Now().Add(helloTimeout))
+	var p wire.Parser
+	typ, payload, err := readFrame(c, &p)
+	said()
+	if err != nil {
+		return nil, &wire.Refused{Code: wire.RefusedMalformed, Text: "expected HELLO"}
+	}
+	var hello wire.Hello
+	if typ != wire.TypeHello {
+		return nil, &wire.Refused{Code: wire.RefusedViolation, Text: "expected HELLO first"}
+	}
+	if err := hello.Decode(payload); err != nil {
+		return nil, &wire.Refused{Code: wire.RefusedMalformed, Text: err.Error()}
+	}
+	if hello.Major != wire.Major {
+		return nil, &wire.Refused{Code: wire.RefusedVersion, Text: fmt.Sprintf("protocol version %d.%d: this gateway speaks %d.%d", hello.Major, hello.Minor, wire.Major, wire.Minor)}
+	}
+	h.mu.Lock()
+	e, ok := h.expected[hello.Token]
+	ok = ok && h.doors[hello.Token] == d // a token is good where it was given out for
+	if ok && !h.closed {
+		h.spendLocked(hello.Token)
+	}
+	closed := h.closed
+	h.mu.Unlock()
+	switch {
+	case closed:
+		return nil, &wire.Refused{Code: wire.RefusedToken, Text: "the gateway is shutting down"}
+	case !ok:
+		return nil, &wire.Refused{Code: wire.RefusedToken, Text: "the token is unknown or was used before"}
+	}
+
+	if d != nil {
+		d.close() // it has served its purpose
+	}
+	r := newReplica(h, e, hello, c)
+	if refusal := h.entitled(e, hello); refusal != nil {
+		r.abandon("refused: "+refusal.Text, false)
+		return nil, refusal
+	}
+	if err := r.start(c, &p); err != nil {
+		breach := errors.Is(err, errViolation)
+		r.abandon(err.Error(), breach)
+		if breach {
+			return nil, &wire.Refused{Code: wire.RefusedViolation, Text: err.Error()}
+		}
+		c.Close()
+		return nil, nil
+	}
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		r.abandon("the gateway is shutting down", false)
+		c.Close()
+		return nil, nil
+	}
+	h.live[r] = struct{}{}
+	h.mu.Unlock()
+	return r, nil
+}
+
+// entitled checks that the worker is the one that was launched, and can do what its model declares.
+func (h *Hub) entitled(e Expectation, hello wire.Hello) *wire.Refused {
+	if hello.Model != e.Model.Name || hello.Version != e.Model.Version {
+		return &wire.Refused{Code: wire.RefusedModel, Text: fmt.Sprintf("the worker serves %s@%s, but was launched for %s", hello.Model, hello.Version, e.Model)}
+	}
+	if hello.Signature != nil {
+		if where := signatureDiffers(hello.Signature, &e.Signature); where != "" {
+			return &wire.Refused{Code: wire.RefusedSignature, Text: where}
+		}
+	}
+	return nil
+}
+
+func peerUID(c *net.UnixConn) (int, error) {
+	cred, err := peer(c)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Uid), nil
+}
+
+// peer is the process at the other end.
+func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cerr error
+	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return nil, err
+	}
+	return cred, cerr
+}
+
+func signatureDiffers(worker, declared *api.Signature) string {
+	for _, part := range []struct {
+		what             string
+		worker, declared []api.TensorSpec
+	}{{"input", worker.Inputs, declared.Inputs}, {"output", worker.Outputs, declared.Outputs}} {
+		if len(part.worker) != len(part.declared) {
+			return fmt.Sprintf("the worker declares %d %ss, xebec.yaml %d", len(part.worker), part.what, len(part.declared))
+		}
+		for i, d := range part.declared {
+			w := part.worker[i]
+			if w.Name != d.Name || w.String() != d.String() {
+				return fmt.Sprintf("%s %d: the worker declares %s %s, xebec.yaml %s %s", part.what, i, w.Name, w, d.Name, d)
+			}
+		}
+	}
+	return ""
+}
+
+// readFrame blocks for one frame; only the handshake reads this way.
+func readFrame(c *net.UnixConn, p *wire.Parser) (wire.Type, []byte, error) {
+	for {
+		typ, payload, ok, err := p.Next()
+		if err != nil || ok {
+			return typ, payload, err
+		}
+		n, err := c.Read(p.Space())
+		if err != nil {
+			return 0, nil, err
+		}
+		p.Advance(n)
+	}
+}
+
+// errViolation is wrapped where a worker breaks the protocol before it is ready.
+var errViolation = errors.New("protocol violation")
+
+// fitsSegment reports whether the largest segment holds a block of n bytes. n may be what a worker claims.
+func (h *Hub) fitsSegment(n uint64) bool {
+	slab := shm.SlabOffset(ringEntries)
+	return slab <= h.cfg.MaxSegmentBytes && n <= h.cfg.MaxSegmentBytes-slab
+}
+
+// start sends WELCOME and the first SEGMENTS and waits for READY.
+func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
+	welcome := wire.Welcome{Major: wire.Major, Minor: wire.Minor, Mode: r.mode, Replica: r.exp.Replica, Model: r.exp.Model.Name, Version: r.exp.Model.Version, Signature: r.exp.Signature}
+	if _, err := c.Write(welcome.Append(nil)); err != nil {
+		return fmt.Errorf("send WELCOME: %w", err)
+	}
+	g, err := newGeneration(1, r.firstSizes())
+	if err != nil {
+		return err
+	}
+	r.gen = g
+	if _, _, err := c.WriteMsgUnix(g.frame(nil), unix.UnixRights(g.a.FD(), g.b.FD()), nil); err != nil {
+		return fmt.Errorf("send SEGMENTS: %w", err)
+	}
+	c.SetDeadline(time.Now().Add(readyTimeout))
+	typ, payload, err := readFrame(c, p)
+	if errors.Is(err, wire.ErrMalformed) {
+		return fmt.Errorf("%w: %w", errViolation, err)
+	}
+	if err != nil {
+		return fmt.Errorf("the worker went away, or was silent for %s, before it was ready: %w", readyTimeout, err)
+	}
+	var ready wire.Ready
+	if typ != wire.TypeReady {
+		return fmt.Errorf("%w: %v where READY was expected", errViolation, typ)
+	}
+	if err := ready.Decode(payload); err != nil || ready.Generation != 1 {
+		return fmt.Errorf("%w: expected READY of generation 1", errViolation)
+	}
+	g.handedOver()
+	c.SetDeadline(time.Time{})
+	fd, err := dupNonblocking(c)
+	if err != nil {
+		return err
+	}
+	c.Close()
+	r.fd, r.parser = fd, p
+	return nil
+}
+
+// dupNonblocking takes the descriptor out of the Go runtime's poller, which would otherwise watch it too.
+func dupNonblocking(c *net.UnixConn) (int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var derr error
+	if err := raw.Control(func(f uintptr) { fd, derr = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 3) }); err != nil {
+		return -1, err
+	}
+	return fd, derr
+}

@@ -1,0 +1,140 @@
+package local
+
+import (
+	"context"
+	"math"
+	"net"
+	"os"
+
+	"github.com/cloudwego/netpoll"
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker/wire"
+)
+
+// run reports the replica ready and handles its socket until it ends. It returns when the worker is gone.
+func (r *Replica) run() {
+	r.exp.Events.Ready(r)
+	switch r.hub.cfg.Poller {
+	case RuntimePoller:
+		r.runOnRuntime()
+	default:
+		r.runOnNetpoll()
+	}
+	r.finish()
+}
+
+// doorbell shows the socket to netpoll as a listener: netpoll calls a listener's Accept inline in its poller whenever the
+// descriptor is readable, which is exactly when a worker has rung. No connection is ever accepted.
+type doorbell struct{ r *Replica }
+
+func (d doorbell) Accept() (net.Conn, error) {
+	d.r.process()
+	return nil, nil // "nothing to accept": netpoll goes on watching; a hang-up ends Serve
+}
+
+func (d doorbell) Close() error   { return nil } // finish closes the descriptor, when no poller can touch it any more
+func (d doorbell) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "worker"} }
+func (d doorbell) Fd() int        { return d.r.fd }
+
+func (r *Replica) runOnNetpoll() {
+	loop, err := netpoll.NewEventLoop(func(context.Context, netpoll.Connection) error { return nil })
+	if err != nil {
+		r.Kill("netpoll: " + err.Error())
+		return
+	}
+	r.process()                 // what came before the poller watches; a byte that stays unread fires it at once
+	_ = loop.Serve(doorbell{r}) // ends with the worker's hang-up, which is no error
+}
+
+func (r *Replica) runOnRuntime() {
+	f := os.NewFile(uintptr(r.fd), "worker") // non-blocking, so it joins the runtime's poller
+	raw, err := f.SyscallConn()
+	if err != nil {
+		r.Kill(err.Error())
+		return
+	}
+	for {
+		ended := false
+		if err := raw.Read(func(uintptr) bool { ended = r.process(); return ended }); err != nil || ended {
+			break
+		}
+	}
+	r.mu.Lock()
+	r.fd = -1
+	r.mu.Unlock()
+	f.Close()
+}
+
+// finish takes the last answers, closes everything and reports the end.
+func (r *Replica) finish() {
+	r.rmu.Lock()
+	r.mu.Lock()
+	breach := r.breach
+	r.quiesceLocked()
+	r.mu.Unlock()
+	if !breach {
+		// Answers that were given before the worker went are answers: the hang-up may overtake the bell for them.
+		r.dead = false
+		r.takeLast()
+	}
+	r.dead = true
+	r.mu.Lock()
+	r.begun = make(map[uint64]bool, len(r.table))
+	taken := r.gen.producer.PeerHead()
+	first := uint64(math.MaxUint64) // of those that the worker has not answered at all
+	for i := range r.table {
+		if e := &r.table[i]; e.state == stateSent {
+			first = min(first, e.id)
+		}
+	}
+	for i := range r.table {
+		e := &r.table[i]
+		switch {
+		case e.kind != wire.KindPredict || e.state == stateStashed || e.state == stateCopying:
+		case !r.Ring():
+			// It reads frames ahead, so of those without any answer only the oldest is sure to have been begun.
+			r.begun[e.batch.ID] = e.state != stateSent || e.id == first
+		default:
+			r.begun[e.batch.ID] = e.gen != r.gen || e.state != stateSent || e.putAt <= taken
+		}
+	}
+	if r.fd >= 0 {
+		unix.Close(r.fd)
+		r.fd = -1
+	}
+	breach = r.breach // the last answers may have been one
+	reason, next, gen := r.why, r.next, r.gen
+	r.next = nil
+	if reason == "" {
+		reason = "the worker closed its connection"
+	}
+	r.why = reason
+	lost := r.abandonAsidesLocked()
+	r.table = r.table[:0]
+	r.mu.Unlock()
+	r.rmu.Unlock()
+	gen.release()
+	if next != nil {
+		next.handedOver()
+		next.release()
+	}
+	r.hub.mu.Lock()
+	delete(r.hub.live, r)
+	r.hub.mu.Unlock()
+	for i := range lost {
+		lost[i].end(math.NaN(), api.ReplicaLost)
+	}
+	r.exp.Events.Gone(r, reason, breach)
+	close(r.gone)
+}
+
+func (r *Replica) takeLast() {
+	if r.fd >= 0 {
+		r.readSocket()
+	}
+	if r.Ring() && !r.dead {
+		r.takeRing(r.gen)
+	}
+}

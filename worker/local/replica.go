@@ -1,0 +1,486 @@
+package local
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"net"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/shm"
+	"github.com/xebec-serving/xebec/worker/wire"
+	"golang.org/x/sys/unix"
+)
+
+// Replica is one connected worker. Its methods may be called from anywhere; Send by one caller at a time.
+type Replica struct {
+	hub   *Hub
+	exp   Expectation
+	hello wire.Hello
+	mode  uint32
+	pid   int
+
+	inputs, outputs, outputsConf *wire.Schema
+	fixedOut                     bool
+
+	// mu guards what Send, the reader and Kill share. It is never held while copying payloads or calling out.
+	mu            sync.Mutex
+	fd            int // -1 once closed
+	gen           *generation
+	next          *generation // sent, not yet READY
+	growing       bool        // larger segments are being made
+	table         []entry     // what is outstanding: at most depth predictions, and one aside
+	lastID        uint64      // the number of the last batch that was put
+	lastDone      api.Nanos   // when the previous answer was seen
+	maxIn, maxOut uint64      // the largest batch and grant that ever waited for room
+	outGuess      float64     // bytes of output per query, where outputs are ragged
+	why           string      // why Kill or a violation ended it
+	breach        bool
+	frames        []byte // scratch for frames that are written
+
+	// rmu belongs to whoever handles what the worker sent: the poller, then finish.
+	rmu    sync.Mutex
+	parser *wire.Parser
+	parked bool
+	left   bool // LEAVING was said
+	dead   bool
+	reader wire.Reader
+	result api.BatchResult // what Done is shown
+
+	begun map[uint64]bool
+	gone  chan struct{}
+
+	values inputValues // Send's scratch
+	depth  int         // how many predictions may be outstanding
+	asides *asides     // nil where the worker takes none
+
+	batches, queries atomic.Uint64
+	lastError        atomic.Pointer[string]
+}
+
+// entry is one outstanding batch in the gateway's own table: what a response is judged by.
+type entry struct {
+	kind    wire.Kind  // PREDICT, or that of the aside which has its turn
+	batch   *api.Batch // nil for ACCURACY
+	id      uint64     // its number on the wire; 0 until it is put
+	count   int
+	gen     *generation // whose blocks it holds; nil while it waits for larger segments
+	in, out shm.Block
+	putAt   uint64    // the producer's count after its descriptor was put
+	sent    api.Nanos // when its descriptor was put
+	state   entryState
+	need    uint64 // capacity asked for by NEED_MORE, or bytes of input that found no room
+}
+
+type entryState uint8
+
+const (
+	stateFree     entryState = iota
+	stateCopying             // blocks are allocated, its payload is being written
+	stateSent                // the worker has it
+	stateStashed             // waits for larger segments before it is sent
+	stateWanting             // answered NEED_MORE, waits for larger segments before the GRANT
+	stateGranted             // the GRANT was sent
+	stateDiscard             // DISCARD was sent: its outputs are too large for any segment
+	stateCounting            // its answer is being copied out
+)
+
+func newReplica(h *Hub, e Expectation, hello wire.Hello, c *net.UnixConn) *Replica {
+	if e.Depth < 1 {
+		e.Depth = 1
+	}
+	mode := uint32(0)
+	if hello.Capabilities&wire.CapRing != 0 {
+		mode |= wire.ModeRing
+	}
+	specs := append([]api.TensorSpec(nil), e.Signature.Inputs...)
+	if hello.Capabilities&wire.CapContexts != 0 {
+		mode |= wire.ModeContexts
+		specs = append(specs, api.TensorSpec{Name: "context", DType: api.Bytes})
+	}
+	outs := e.Signature.Outputs
+	beside, depth := newAsides(e, hello.Capabilities, specs), min(e.Depth, ringEntries)
+	entries := depth
+	if beside != nil {
+		depth = min(depth, ringEntries-1)
+		entries = depth + 1
+	}
+	r := &Replica{hub: h, exp: e, hello: hello, mode: mode, fd: -1,
+		inputs: wire.NewSchema(specs), outputs: wire.NewSchema(outs),
+		outputsConf: wire.NewSchema(append(append([]api.TensorSpec(nil), outs...), api.TensorSpec{Name: "confidence", DType: api.Float64})),
+		table:       make([]entry, 0, entries), depth: depth, asides: beside, outGuess: 256, gone: make(chan struct{})}
+	_, r.fixedOut = r.outputs.FixedSize(1)
+	r.values.inputs = len(e.Signature.Inputs)
+	if raw, err := c.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) {
+			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+				r.pid = int(cred.Pid)
+			}
+		})
+	}
+	return r
+}
+
+// ID is the replica's number, as the launch named it.
+func (r *Replica) ID() uint64 { return r.exp.Replica }
+
+// PID is the worker's process, as the kernel told it; 0 when it did not.
+func (r *Replica) PID() int { return r.pid }
+
+// Binding is the name and version of the worker's binding.
+func (r *Replica) Binding() string { return r.hello.Binding }
+
+// Ring reports whether descriptors go through the rings (else through the socket).
+func (r *Replica) Ring() bool { return r.mode&wire.ModeRing != 0 }
+
+// Served is how many batches and queries the worker has answered.
+func (r *Replica) Served() (batches, queries uint64) { return r.batches.Load(), r.queries.Load() }
+
+// LastError is the worker's most recent error text, for operators; empty when there was none.
+func (r *Replica) LastError() string {
+	if s := r.lastError.Load(); s != nil {
+		return *s
+	}
+	return ""
+}
+
+// Begun reports whether the worker had taken the batch when it went away. Only after Gone.
+func (r *Replica) Begun(batch uint64) bool { return r.begun[batch] }
+
+func (r *Replica) firstSizes() sizes {
+	hint := max(r.exp.BatchHint, 1)
+	perIn := uint64(256)
+	if n, ok := r.inputs.FixedSize(hint); ok {
+		perIn = n / uint64(hint)
+	}
+	perOut := uint64(64)
+	if n, ok := r.outputs.FixedSize(hint); ok {
+		perOut = n / uint64(hint)
+	}
+	first := func(per uint64) uint64 {
+		n := roundSegment(shm.SlabOffset(ringEntries) + per*uint64(hint)*uint64(r.depth)*5/4)
+		return min(max(n, firstSegmentMin), firstSegmentMax, r.hub.cfg.MaxSegmentBytes)
+	}
+	return sizes{a: first(perIn), b: first(perOut)}
+}
+
+// inputValues shows a batch's inputs, contexts and padding to the codec.
+type inputValues struct {
+	queries []*api.Query
+	pad     int
+	inputs  int
+	context api.Value
+}
+
+func (v *inputValues) Len() int { return len(v.queries) + v.pad }
+
+func (v *inputValues) At(i, s int) *api.Value {
+	q := v.queries[min(i, len(v.queries)-1)]
+	if s == v.inputs {
+		v.context.Data = q.Context
+		return &v.context
+	}
+	return &q.Inputs[s]
+}
+
+// Send takes a batch, or says why not: api.TooLarge when no segment could ever hold it, api.Unavailable when the replica is
+// gone or has its full depth outstanding. After nil, exactly one Done or Gone follows.
+func (r *Replica) Send(b *api.Batch) error {
+	r.values.queries, r.values.pad = b.Queries, b.Pad
+	size := r.inputs.Size(&r.values)
+	if !r.hub.fitsSegment(size) {
+		return api.Errorf(api.TooLarge, "a batch of %d queries takes %d bytes: at most %d fit a segment", len(b.Queries), size, r.hub.cfg.MaxSegmentBytes)
+	}
+	count := r.values.Len()
+	if n, fixed := r.outputsConf.FixedSize(count); fixed && !r.hub.fitsSegment(n) {
+		return api.Errorf(api.TooLarge, "the outputs of a batch of %d queries take %d bytes: at most %d fit a segment", len(b.Queries), n, r.hub.cfg.MaxSegmentBytes)
+	}
+
+	r.mu.Lock()
+	if r.fd < 0 || r.why != "" {
+		r.mu.Unlock()
+		return api.Errorf(api.Unavailable, "the replica is gone")
+	}
+	n := len(r.table)
+	if r.asides != nil && r.asides.current.kind != 0 {
+		n--
+	}
+	if n == r.depth {
+		r.mu.Unlock()
+		return api.Errorf(api.Unavailable, "%d batches are outstanding already", n)
+	}
+	r.table = append(r.table, entry{kind: wire.KindPredict, batch: b, count: count, state: stateStashed, need: size})
+	e := &r.table[len(r.table)-1]
+	if r.next != nil || r.waitingLocked(r.table[:len(r.table)-1]) || !r.placeLocked(e, size) {
+		r.growLocked()
+		r.mu.Unlock()
+		return nil
+	}
+	g, in := e.gen, e.in
+	g.acquire()
+	r.mu.Unlock()
+
+	_, err := r.inputs.Write(g.a.Bytes()[in.Off:in.Off+size], &r.values)
+	g.release()
+
+	r.mu.Lock()
+	e = r.copied(b)
+	switch {
+	case e == nil: // the worker went meanwhile: Gone reports the batch
+		err = nil
+	case err != nil:
+		r.freeLocked(e)
+		r.removeLocked(e)
+		r.growLocked() // others may have waited for this one
+		r.mu.Unlock()
+		r.turnAside()
+		return api.Errorf(api.Internal, "write batch: %w", err)
+	default:
+		r.putLocked(e, wire.KindPredict, size)
+	}
+	r.mu.Unlock()
+	return err
+}
+
+// copied is the entry of a prediction whose payload has just been written, nil when it is there no more.
+func (r *Replica) copied(b *api.Batch) *entry {
+	for i := range r.table {
+		if e := &r.table[i]; e.batch == b && e.state == stateCopying && e.kind == wire.KindPredict {
+			return e
+		}
+	}
+	return nil
+}
+
+// waitingLocked reports whether one of these batches waits for larger segments: those after it must not overtake it for ever.
+func (r *Replica) waitingLocked(table []entry) bool {
+	for i := range table {
+		if s := table[i].state; s == stateStashed || s == stateWanting {
+			return true
+		}
+	}
+	return false
+}
+
+// placeLocked finds room for a batch in both slabs, or changes nothing.
+func (r *Replica) placeLocked(e *entry, size uint64) bool {
+	var in shm.Block
+	if size > 0 { // ACCURACY has no input
+		var ok bool
+		if in, ok = r.gen.in.Alloc(warmBytes(size)); !ok {
+			in, ok = r.gen.in.Alloc(size)
+		}
+		if !ok {
+			return false
+		}
+	}
+	out, ok := r.gen.out.Alloc(r.grantBytes(e))
+	if !ok {
+		if size > 0 {
+			r.gen.in.Free(in)
+		}
+		return false
+	}
+	e.gen, e.in, e.out, e.state = r.gen, in, out, stateCopying
+	return true
+}
+
+// warmFrom is the size from which input blocks come in powers of two only.
+const warmFrom = 256 << 10
+
+// warmBytes rounds a large block up, so that batches of somewhat different sizes share the few blocks that are in the cache: a copy
+// into memory that was not touched lately costs several times as much.
+func warmBytes(size uint64) uint64 {
+	if size < warmFrom {
+		return size
+	}
+	return 1 << bits.Len64(size-1)
+}
+
+// grantBytes is how much room for outputs a batch is given at first.
+func (r *Replica) grantBytes(e *entry) uint64 {
+	if e.kind != wire.KindPredict {
+		return minGrant
+	}
+	n, fixed := r.outputsConf.FixedSize(e.count)
+	if !fixed {
+		n = uint64(float64(e.count)*(r.outGuess+64)) + 1024
+		n = min(n, r.hub.cfg.MaxSegmentBytes/4)
+	}
+	return max(n, minGrant)
+}
+
+// putLocked hands the entry's request to the worker.
+func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
+	now := r.hub.cfg.Now()
+	if e.id == 0 {
+		// The protocol numbers what is put, asides too. Where there are none that is the batch's own number.
+		r.lastID++
+		if kind == wire.KindPredict {
+			r.lastID = max(r.lastID, e.batch.ID)
+		}
+		e.id = r.lastID
+	}
+	req := wire.Request{Batch: e.id, Generation: e.gen.number, Kind: kind, Count: uint32(e.count), OutOff: e.out.Off, OutCap: e.out.Cap}
+	switch kind {
+	case wire.KindPredict:
+		req.InOff, req.InLen = e.in.Off, inLen
+		if first := e.batch.Queries[0].Deadline; first > now && first != api.Never {
+			req.BudgetMicros = uint32(min(int64(first-now)/1000, 1<<32-1))
+		}
+		e.state, e.sent = stateSent, now
+	case wire.KindFeedback, wire.KindAccuracy:
+		req.InOff, req.InLen = e.in.Off, inLen
+		e.state, e.sent = stateSent, now
+		r.timeAsideLocked(e)
+	case wire.KindGrant:
+		e.state = stateGranted
+	case wire.KindDiscard:
+		req.Count, req.OutOff, req.OutCap = 0, 0, 0
+		e.state = stateDiscard
+	}
+	if r.mode&wire.ModeRing == 0 {
+		r.frames = req.Append(r.frames[:0])
+		e.putAt = r.gen.producer.Pushed()
+		r.writeLocked(r.frames, nil)
+		return
+	}
+	var d shm.Descriptor
+	req.Put((*[64]byte)(&d))
+	e.gen.producer.Push(&d)
+	e.putAt = e.gen.producer.Pushed()
+	if e.gen.producer.MustRing() {
+		r.writeLocked(bell, nil)
+	}
+}
+
+var bell = []byte{byte(wire.TypeBell)}
+
+// writeLocked sends a whole frame or ends the worker: what is in flight is a few hundred bytes, so a socket that has no
+// room belongs to a worker that does not read.
+func (r *Replica) writeLocked(p, rights []byte) {
+	if r.fd < 0 {
+		return
+	}
+	var n int
+	var err error
+	if rights == nil {
+		n, err = send(r.fd, p)
+	} else {
+		n, err = unix.SendmsgN(r.fd, p, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}
+	if err == nil && n == len(p) || err == unix.EPIPE || err == unix.ECONNRESET {
+		return // a broken pipe is noticed by the reader, which knows what to do about it
+	}
+	r.killLocked("the worker does not read its socket", true)
+}
+
+// send writes without blocking and without telling the Go scheduler: it takes less time than a hand-over of the P would.
+func send(fd int, p []byte) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// receive reads what is there, in the same way; 0 bytes and no error are the end of the stream. Descriptors that come with
+// the bytes are dropped by the kernel.
+func receive(fd int, p []byte) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// find is the entry with this number on the wire; one that has none yet is never sought.
+func (r *Replica) find(id uint64) *entry {
+	for i := range r.table {
+		if r.table[i].id == id {
+			return &r.table[i]
+		}
+	}
+	return nil
+}
+
+func (r *Replica) freeLocked(e *entry) {
+	if e.gen == nil {
+		return
+	}
+	if e.in.Cap > 0 { // a GRANT in newer segments has no input there
+		e.gen.in.Free(e.in)
+	}
+	if e.out.Cap > 0 {
+		e.gen.out.Free(e.out)
+	}
+	e.gen = nil
+}
+
+// removeLocked keeps the order of the rest: Begun and fairness read the table oldest first.
+func (r *Replica) removeLocked(e *entry) {
+	for i := range r.table {
+		if &r.table[i] == e {
+			copy(r.table[i:], r.table[i+1:])
+			r.table[len(r.table)-1] = entry{}
+			r.table = r.table[:len(r.table)-1]
+			return
+		}
+	}
+}
+
+// Kill ends the connection; Gone follows from the poller. It may be called from within an event.
+func (r *Replica) Kill(reason string) {
+	r.mu.Lock()
+	r.killLocked(reason, false)
+	r.mu.Unlock()
+}
+
+func (r *Replica) killLocked(reason string, breach bool) {
+	if r.why == "" {
+		r.why, r.breach = reason, breach
+	}
+	if r.fd >= 0 {
+		unix.Shutdown(r.fd, unix.SHUT_RDWR) // the poller sees the hang-up and finishes
+	}
+}
+
+// Drain tells the worker that nothing more will come: it answers what it holds and exits.
+func (r *Replica) Drain() {
+	r.mu.Lock()
+	r.quiesceLocked()
+	var lost aside
+	if e := r.findAside(); e != nil && e.state == stateStashed {
+		lost = r.endAsideLocked(e)
+	}
+	r.frames = wire.AppendDrain(r.frames[:0])
+	r.writeLocked(r.frames, nil)
+	r.mu.Unlock()
+	lost.end(math.NaN(), api.ReplicaLost)
+}
+
+// violation ends the worker at its first breach of the protocol. Called with rmu held.
+func (r *Replica) violation(format string, args ...any) {
+	r.dead = true
+	text := fmt.Sprintf("protocol violation: "+format, args...)
+	r.mu.Lock()
+	if r.fd >= 0 {
+		m := wire.Refused{Code: wire.RefusedViolation, Text: text}
+		r.frames = m.Append(r.frames[:0])
+		_, _ = send(r.fd, r.frames) // a courtesy
+	}
+	r.killLocked(text, true)
+	r.mu.Unlock()
+}
+
+// abandon reports a worker that never became ready.
+func (r *Replica) abandon(reason string, violation bool) {
+	if r.gen != nil {
+		r.gen.release()
+	}
+	r.exp.Events.Gone(r, reason, violation)
+	close(r.gone)
+}
