@@ -181,6 +181,11 @@ func (m *ModelSpec) Fixed(other *ModelSpec) string {
 	return ""
 }
 
+// SameSignature reports whether the answers of two versions can stand for each other: they take and return the same tensors.
+func (m *ModelSpec) SameSignature(other *ModelSpec) bool {
+	return sameTensors(m.Inputs, other.Inputs) && sameTensors(m.Outputs, other.Outputs)
+}
+
 func sameTensors(a, b []TensorSpec) bool {
 	return slices.EqualFunc(a, b, func(x, y TensorSpec) bool {
 		return x.Name == y.Name && x.DType == y.DType && slices.Equal(x.Shape, y.Shape)

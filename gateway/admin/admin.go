@@ -419,7 +419,7 @@ func writeError(c *app.RequestContext, err error) {
 	if errors.As(err, &declared) {
 		info.Problems = declared.Problems()
 	}
-	var stale *StaleError
+	var stale *api.StaleError
 	if errors.As(err, &stale) {
 		info.Stale = stale.Objects
 	}

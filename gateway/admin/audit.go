@@ -45,7 +45,7 @@ func (h *handlers) audited(action string, next handler) handler {
 		if of.dryRun {
 			return value, err
 		}
-		caller := CallerOf(ctx)
+		caller := api.CallerOf(ctx)
 		fields := []zap.Field{
 			zap.String("user", caller.Name), zap.String("address", caller.Address), zap.String("action", action), zap.Strings("what", few(of.what)),
 		}

@@ -16,7 +16,7 @@ type Control interface {
 	// the set. With dryRun it changes nothing and says what would become of it.
 	//
 	// To Apply, Delete, Promote and Rollback seen is at which revisions the caller has seen objects. They are judged under the same lock
-	// as the change is made: where one is at another revision nothing is changed, and the error is an api.Conflict that wraps a [StaleError].
+	// as the change is made: where one is at another revision nothing is changed, and the error is an api.Conflict that wraps a [api.StaleError].
 	Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error)
 	// Deploy declares the model of a model directory (an absolute path) and a function of its name, unless there is one.
 	Deploy(ctx context.Context, dir string) ([]api.Change, error)
@@ -52,57 +52,5 @@ type Control interface {
 	// Logs hands the last q.Lines lines of a model's replicas to emit, oldest first, and with q.Follow goes on until ctx ends
 	// or emit fails. It returns emit's error, and nil when ctx ended it or the gateway stops. emit is called from Logs' own goroutine only; it
 	// writes to the client and may block, and Logs drops lines rather than hold up a replica meanwhile.
-	Logs(ctx context.Context, q LogQuery, emit func(api.LogLine) error) error
-}
-
-// StaleError says that somebody else has changed objects since the caller looked.
-type StaleError struct {
-	// Message is for people: what is there now, who has changed it when, what to do.
-	Message string
-	Objects []api.StaleObject
-}
-
-func (e *StaleError) Error() string { return e.Message }
-
-// LogQuery says which lines of a model's logs are wanted.
-type LogQuery struct {
-	Model string
-	// Version is empty for all versions.
-	Version string
-	// Lines is how many past lines are wanted, at most MaxLogLines.
-	Lines int
-	// Follow asks for the lines to come as well.
-	Follow bool
-}
-
-// Caller is who asks, as far as is known: the context of every method but Logs carries one.
-type Caller struct {
-	// Name is what the caller calls itself (the header Xebec-User), or what the token that it came with is called.
-	Name string
-	// Address is where the connection came from.
-	Address string
-}
-
-// String is the caller as the history has it.
-func (c Caller) String() string {
-	switch {
-	case c.Name == "":
-		return c.Address
-	case c.Address == "":
-		return c.Name
-	}
-	return c.Name + " (" + c.Address + ")"
-}
-
-type callerKey struct{}
-
-// WithCaller returns a context that says who asks.
-func WithCaller(ctx context.Context, c Caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, c)
-}
-
-// CallerOf is who asks; the zero Caller where nobody has said so.
-func CallerOf(ctx context.Context) Caller {
-	c, _ := ctx.Value(callerKey{}).(Caller)
-	return c
+	Logs(ctx context.Context, q api.LogQuery, emit func(api.LogLine) error) error
 }

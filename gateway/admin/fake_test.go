@@ -29,11 +29,11 @@ type fake struct {
 	dryRun  bool
 	dir     string
 	deleted []string
-	query   LogQuery
+	query   api.LogQuery
 	// moved are calls of Promote and Rollback, asked those of History; caller is who the last call came from.
 	moved  []string
 	asked  []string
-	caller Caller
+	caller api.Caller
 	// seen is what the last change was told of revisions.
 	seen []api.ObjectRevision
 	// nothing is what there is to export.
@@ -48,7 +48,7 @@ type fake struct {
 func (f *fake) Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.applied, f.dryRun, f.caller, f.seen = set, dryRun, CallerOf(ctx), seen
+	f.applied, f.dryRun, f.caller, f.seen = set, dryRun, api.CallerOf(ctx), seen
 	var changes []api.Change
 	for _, m := range set.Models {
 		changes = append(changes, api.Change{Kind: api.KindModel, Name: m.Name, Version: m.Version, Action: api.Created})
@@ -160,7 +160,7 @@ func (f *fake) Traffic(_ context.Context, name string) ([]api.TrafficStatus, err
 func (f *fake) move(ctx context.Context, what, model, version string, seen []api.ObjectRevision) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.moved, f.caller, f.seen = append(f.moved, what), CallerOf(ctx), seen
+	f.moved, f.caller, f.seen = append(f.moved, what), api.CallerOf(ctx), seen
 	return []api.Change{{Kind: api.KindTraffic, Name: model, Version: version, Action: api.Updated}}, f.err
 }
 
@@ -192,7 +192,7 @@ func (f *fake) Export(context.Context) (*manifest.Set, error) {
 	return &manifest.Set{Functions: []api.FunctionSpec{function().Spec}}, nil
 }
 
-func (f *fake) Logs(ctx context.Context, q LogQuery, emit func(api.LogLine) error) error {
+func (f *fake) Logs(ctx context.Context, q api.LogQuery, emit func(api.LogLine) error) error {
 	f.mu.Lock()
 	f.query = q
 	f.mu.Unlock()

@@ -72,7 +72,7 @@ func (h *handlers) guard(next handler) app.HandlerFunc {
 			writeError(c, err)
 			return
 		}
-		value, err := next(WithCaller(ctx, caller), c)
+		value, err := next(api.WithCaller(ctx, caller), c)
 		write(c, value, err)
 	}
 }
@@ -84,9 +84,9 @@ const (
 )
 
 // callerOf is who sent a request. The name of a token counts more than what the caller says: it is proven.
-func callerOf(c *app.RequestContext, token string) (Caller, error) {
+func callerOf(c *app.RequestContext, token string) (api.Caller, error) {
 	said := c.Request.Header.PeekAll(userHeader)
-	caller := Caller{Name: token, Address: peer(c)}
+	caller := api.Caller{Name: token, Address: peer(c)}
 	if len(said) > 1 {
 		return caller, api.Errorf(api.InvalidArgument, "the header %s is there %d times: expected once", userHeader, len(said))
 	}

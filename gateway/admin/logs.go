@@ -60,8 +60,8 @@ func (h *handlers) logs(ctx context.Context, c *app.RequestContext) (any, error)
 	return nil, nil
 }
 
-func logQuery(c *app.RequestContext, model string) (LogQuery, error) {
-	lq := LogQuery{Model: model, Lines: DefaultLogLines}
+func logQuery(c *app.RequestContext, model string) (api.LogQuery, error) {
+	lq := api.LogQuery{Model: model, Lines: DefaultLogLines}
 	q, err := query(c, "lines", "follow", "version")
 	if err != nil {
 		return lq, err

@@ -73,7 +73,7 @@ func TestLogs(t *testing.T) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if want := (LogQuery{Model: "digits-svm", Lines: 0}); f.query != want {
+	if want := (api.LogQuery{Model: "digits-svm", Lines: 0}); f.query != want {
 		t.Errorf("Logs was told %+v, want %+v", f.query, want)
 	}
 }
@@ -127,7 +127,7 @@ type endOfLogs struct {
 	ended chan error
 }
 
-func (e endOfLogs) Logs(ctx context.Context, q LogQuery, emit func(api.LogLine) error) error {
+func (e endOfLogs) Logs(ctx context.Context, q api.LogQuery, emit func(api.LogLine) error) error {
 	err := e.fake.Logs(ctx, q, emit)
 	e.ended <- err
 	return err

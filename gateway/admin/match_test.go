@@ -122,7 +122,7 @@ func TestRefusedMatches(t *testing.T) {
 // A conflict says what is there now, for programs too.
 func TestStaleObjectsAreAnswered(t *testing.T) {
 	was := api.StaleObject{Kind: api.KindTraffic, Name: "m", Revision: 12, Action: "updated", By: "ann (127.0.0.1)", Time: then}
-	f := &fake{err: fmt.Errorf("apply: %w", api.Errorf(api.Conflict, "%w", &StaleError{Message: "traffic m is at revision 12", Objects: []api.StaleObject{was}}))}
+	f := &fake{err: fmt.Errorf("apply: %w", api.Errorf(api.Conflict, "%w", &api.StaleError{Message: "traffic m is at revision 12", Objects: []api.StaleObject{was}}))}
 	got := ask(engine(f), "POST", "/v1/apply", trafficDocument, asYAML, `If-Match: "11"`)
 	const want = `{"error":{"code":"conflict","message":"apply: traffic m is at revision 12","stale":[{"kind":"Traffic","name":"m","revision":12,"action":"updated","by":"ann (127.0.0.1)","time":"2026-01-02T03:04:05Z"}]}}`
 	if got.Code != 409 || strings.TrimSpace(got.Body.String()) != want {

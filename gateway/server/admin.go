@@ -34,9 +34,9 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	h := hertz.New(settings...)
 	h.Name = "xebec"
 	h.Use(query.RefuseAmbiguousFraming)
-	admin.Register(h, s, options)
+	admin.Register(h, control{s.declared, s.status}, options)
 	h.NoRoute(admin.NoRoute)
-	scrape := obs.NewScrape(s.Read)
+	scrape := obs.NewScrape(s.status.Read)
 	h.GET("/metrics", options.Guard(func(_ context.Context, c *app.RequestContext) {
 		body, contentType, err := scrape.Render()
 		if err != nil {
@@ -47,7 +47,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	}))
 	h.GET("/healthz", func(_ context.Context, c *app.RequestContext) { c.JSON(200, map[string]bool{"live": true}) })
 	h.GET("/readyz", options.Guard(func(_ context.Context, c *app.RequestContext) {
-		ok, why := s.ready()
+		ok, why := s.Ready()
 		status := 200
 		if !ok {
 			status = 503

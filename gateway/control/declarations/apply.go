@@ -1,0 +1,246 @@
+package declarations
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sort"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/gateway/control/deployment"
+	"github.com/xebec-serving/xebec/gateway/control/functions"
+	"github.com/xebec-serving/xebec/gateway/control/versions"
+	"github.com/xebec-serving/xebec/gateway/internal/state"
+	"github.com/xebec-serving/xebec/gateway/registry"
+)
+
+// Apply declares everything in the set, or nothing.
+func (d *Declarations) Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error) {
+	return d.change(ctx, dryRun, func(s *versions.State) (*edit, error) { return d.planApply(ctx, s, set) }, seen...)
+}
+
+func (d *Declarations) planApply(ctx context.Context, s *versions.State, set *manifest.Set) (*edit, error) {
+	changes, err := d.judge(s, set)
+	if err != nil {
+		return nil, err
+	}
+	e := &edit{changes: changes}
+	for i, c := range changes {
+		detail := ""
+		switch at := i - len(set.Models); {
+		case c.Action == api.Unchanged:
+			continue
+		case at < 0:
+			spec := &set.Models[i]
+			if c.Action == api.Created {
+				fresh, err := d.cfg.Host.New(*spec)
+				if err != nil {
+					d.discard(e)
+					return nil, api.Errorf(api.InvalidArgument, "%w", err)
+				}
+				e.fresh = append(e.fresh, fresh)
+			} else {
+				detail = differences(s.Version(spec.ID()).Spec(), spec)
+			}
+			e.put.Models = append(e.put.Models, *spec)
+		case at < len(set.Functions):
+			if old, ok := d.cfg.Functions.Get(c.Name); ok && c.Action == api.Updated {
+				detail = differences(old.Spec, &set.Functions[at])
+			}
+			e.put.Functions = append(e.put.Functions, set.Functions[at])
+		default:
+			t := set.Traffic[at-len(set.Functions)]
+			if f := s.Family(t.Model); f != nil && f.Traffic != nil {
+				detail = differences(f.Traffic, &t)
+			}
+			e.put.Traffic = append(e.put.Traffic, t)
+		}
+		e.events = append(e.events, d.event(ctx, string(c.Action), c, detail))
+	}
+	e.install = func(s *versions.State) error { return d.put(s, &e.put, e.fresh, versions.Applied) }
+	return e, nil
+}
+
+// put makes in memory what was declared. fresh has the deployments of the models that are new.
+func (d *Declarations) put(s *versions.State, set *manifest.Set, fresh []*deployment.Deployment, source string) error {
+	for _, f := range fresh {
+		s.Adopt(f, source)
+	}
+	for _, spec := range set.Models {
+		if v := s.Version(spec.ID()); !reflect.DeepEqual(*v.Spec(), spec) || v.State == registry.Rejected {
+			s.Update(v, spec)
+		}
+	}
+	for i := range set.Traffic {
+		s.SetTraffic(&set.Traffic[i])
+	}
+	var errs []error
+	for _, spec := range set.Functions {
+		errs = append(errs, d.cfg.Functions.Put(s, spec, source))
+	}
+	return errors.Join(errs...)
+}
+
+// Deploy declares the model of a model directory and a function of its name, unless there is one.
+func (d *Declarations) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
+	set, err := loadModelDir(dir)
+	if err != nil {
+		return nil, api.Errorf(api.InvalidArgument, "%w", err)
+	}
+	return d.change(ctx, false, func(s *versions.State) (*edit, error) {
+		with, err := d.withImplied(s, *set)
+		if err != nil {
+			return nil, err
+		}
+		return d.planApply(ctx, s, with)
+	})
+}
+
+// withImplied adds a function of each model's name, unless there is one by now.
+func (d *Declarations) withImplied(s *versions.State, set manifest.Set) (*manifest.Set, error) {
+	set.Models, set.Functions = slices.Clone(set.Models), slices.Clone(set.Functions) // a plan may be made again, of what was given
+	for _, m := range set.Models {
+		if v := s.Version(m.ID()); v != nil && v.Spec().Dir != m.Dir {
+			return nil, api.Errorf(api.Conflict, "model %s exists and lies in %s: a version never changes; give this one another version, or delete that one first", m.ID(), v.Spec().Dir)
+		}
+		old, ok := d.cfg.Functions.Get(m.Name)
+		declared := ok && old.Source == versions.Applied
+		for _, f := range set.Functions {
+			declared = declared || f.Name == m.Name
+		}
+		if !declared {
+			set.Functions = append(set.Functions, implied(m.Name))
+		}
+	}
+	return &set, nil
+}
+
+// RefString is a reference to a model, or to a version where the id has one.
+func RefString(id api.ModelID) string {
+	if id.Version == "" {
+		return id.Name
+	}
+	return id.String()
+}
+
+// Delete removes a function, versions of a model that no function needs, or a model's traffic rules.
+func (d *Declarations) Delete(ctx context.Context, kind api.Kind, id api.ModelID, seen ...api.ObjectRevision) ([]api.Change, error) {
+	return d.change(ctx, false, func(s *versions.State) (*edit, error) {
+		switch kind {
+		case api.KindFunction:
+			return d.planDeleteFunction(ctx, id.Name)
+		case api.KindTraffic:
+			return d.planDeleteTraffic(ctx, s, id.Name)
+		}
+		return d.planDeleteModel(ctx, s, id)
+	}, seen...)
+}
+
+func (d *Declarations) planDeleteFunction(ctx context.Context, name string) (*edit, error) {
+	f, ok := d.cfg.Functions.Get(name)
+	if !ok {
+		return nil, api.Errorf(api.NotFound, "no function %q", name)
+	}
+	if f.Source != versions.Applied {
+		return nil, api.Errorf(api.Conflict, "function %s is there for the model in the watched directory %s: it goes when that goes", name, f.Source)
+	}
+	c := api.Change{Kind: api.KindFunction, Name: name, Action: api.Deleted}
+	return &edit{
+		changes: []api.Change{c}, drop: []state.ObjectKey{{Kind: string(api.KindFunction), Name: name}},
+		events: []api.HistoryEvent{d.event(ctx, string(api.Deleted), c, "")},
+		install: func(s *versions.State) error {
+			d.cfg.Functions.Drop(s, name)
+			d.implyFunctions(s)
+			return nil
+		},
+	}, nil
+}
+
+func (d *Declarations) planDeleteTraffic(ctx context.Context, s *versions.State, name string) (*edit, error) {
+	f := s.Family(name)
+	if f == nil || f.Traffic == nil {
+		return nil, api.Errorf(api.NotFound, "no traffic rules of a model %q", name)
+	}
+	if err := d.checkLabels(f, nil); err != nil {
+		return nil, err
+	}
+	c := api.Change{Kind: api.KindTraffic, Name: name, Action: api.Deleted}
+	return &edit{
+		changes: []api.Change{c}, drop: []state.ObjectKey{{Kind: string(api.KindTraffic), Name: name}},
+		events:  []api.HistoryEvent{d.event(ctx, string(api.Deleted), c, "")},
+		install: func(s *versions.State) error { s.DropTraffic(name); return nil },
+	}, nil
+}
+
+func (d *Declarations) planDeleteModel(ctx context.Context, s *versions.State, id api.ModelID) (*edit, error) {
+	f := s.Family(id.Name)
+	var gone []*versions.Version
+	if f != nil {
+		for name, v := range f.Versions {
+			if id.Version == "" || name == id.Version {
+				gone = append(gone, v)
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return nil, api.Errorf(api.NotFound, "no model %s", RefString(id))
+	}
+	if f.Source != versions.Applied {
+		return nil, api.Errorf(api.Conflict, "model %s comes from the watched directory %s: remove it there", RefString(id), f.Source)
+	}
+	all := len(gone) == len(f.Versions)
+	if err := d.checkUnneeded(s, f, id, all); err != nil {
+		return nil, err
+	}
+	sort.Slice(gone, func(i, j int) bool { return api.CompareVersions(gone[i].ID().Version, gone[j].ID().Version) < 0 })
+	e := &edit{}
+	for _, v := range gone {
+		c := api.Change{Kind: api.KindModel, Name: v.ID().Name, Version: v.ID().Version, Action: api.Deleted}
+		e.changes = append(e.changes, c)
+		e.drop = append(e.drop, state.ObjectKey{Kind: string(api.KindModel), Name: v.ID().String()})
+		e.events = append(e.events, d.event(ctx, string(api.Deleted), c, ""))
+	}
+	traffic := all && f.Traffic != nil
+	if traffic {
+		e.drop = append(e.drop, state.ObjectKey{Kind: string(api.KindTraffic), Name: f.Name})
+		e.events = append(e.events, d.event(ctx, string(api.Deleted), api.Change{Kind: api.KindTraffic, Name: f.Name}, "with the model"))
+	}
+	e.install = func(s *versions.State) error {
+		if traffic {
+			s.DropTraffic(f.Name)
+		}
+		for _, v := range gone {
+			s.Remove(v)
+		}
+		return nil
+	}
+	return e, nil
+}
+
+// checkUnneeded returns what needs a model, or a version of it, that is to be deleted.
+func (d *Declarations) checkUnneeded(s *versions.State, f *versions.Family, id api.ModelID, all bool) (err error) {
+	if t := f.Traffic; t != nil && !all {
+		if where := namedBy(t, id.Version); where != "" {
+			return api.Errorf(api.Conflict, "the traffic rules of %s name version %s (%s): change them first, with `xebec traffic %s` or by promoting another version", f.Name, id.Version, where, f.Name)
+		}
+	}
+	d.cfg.Functions.Each(func(name string, fn functions.Declared) {
+		if fn.Source != versions.Applied || err != nil {
+			return
+		}
+		for _, ref := range fn.Spec.Refs() {
+			need, bad := api.ParseModelRef(ref)
+			if bad != nil || need.Name != id.Name {
+				continue
+			}
+			v := s.Resolve(ref)
+			if all || need.Version != "" && v != nil && v.ID().Version == id.Version {
+				err = api.Errorf(api.Conflict, "function %s needs model %s: delete the function first, or give it another model", name, ref)
+				return
+			}
+		}
+	})
+	return err
+}

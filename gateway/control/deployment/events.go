@@ -1,0 +1,303 @@
+package deployment
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/gateway/control/capacity"
+	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/worker/local"
+	"go.uber.org/zap"
+)
+
+// This file is the life of a replica, event by event: prepare, Started, Ready, Done …, Leaving, Gone, Exited. The supervisor
+// and the transport report independently, so Gone and Exited come in either order.
+
+// prepare gives a launch its token and its GPUs, as environment variables.
+func (d *Deployment) prepare(replica uint64) ([]string, error) {
+	token, env, err := d.expect(local.Expectation{
+		Replica: replica, Model: d.id, Signature: d.Spec().Signature(),
+		Depth: scheduler.DefaultDepth, BatchHint: min(d.Spec().Batching.Max, 256), Events: events{d}, FeedbackTimeout: d.Spec().Timeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if n := d.Spec().Resources.GPU; n > 0 {
+		gpus, err := d.h.Capacity.TakeGPUs(replica, n)
+		if err != nil {
+			d.h.Hub.Forget(token)
+			return nil, err
+		}
+		env = append(env, gpus...)
+	}
+	d.mu.Lock()
+	if d.launches == nil {
+		d.launches = map[uint64]*launch{}
+	}
+	d.launches[replica] = &launch{token: token, began: time.Now()}
+	d.updateDown()
+	d.mu.Unlock()
+	return env, nil
+}
+
+// expect gives a launch its token: at the common socket, or at a socket of its own where it runs in a container.
+func (d *Deployment) expect(e local.Expectation) (token string, env []string, err error) {
+	if d.Spec().Run.Image != "" {
+		return d.h.Hub.ExpectAtDoor(e)
+	}
+	token, env = d.h.Hub.Expect(e)
+	return token, env, nil
+}
+
+// updateDown notes whether waiting for a replica makes sense: one is starting, or would start for the next query, and launches
+// have not failed again and again. Its caller holds d.mu.
+func (d *Deployment) updateDown() {
+	d.model.Down.Store(d.failures >= crashLoop || d.failures > 0 && len(d.launches) == 0 && d.Asked() > 0)
+}
+
+// CountChanged is called by the capacity when the version is to have no replica.
+func (d *Deployment) CountChanged() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.updateDown()
+}
+
+// Processes are the replicas that are ready.
+func (d *Deployment) Processes() (all []capacity.Process) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.launches {
+		if l.worker != nil && l.worker.PID() > 0 {
+			batches, _ := l.worker.Served()
+			all = append(all, capacity.Process{PID: l.worker.PID(), Ready: l.ready, Batches: batches})
+		}
+	}
+	return all
+}
+
+// event is called by the supervisor.
+func (d *Deployment) event(e containers.Event) {
+	model, replica := zap.Stringer("model", d.id), zap.Uint64("replica", e.Replica)
+	switch e.Kind {
+	case containers.Started:
+		d.h.Log.Info("replica started", model, replica, zap.Int("pid", e.PID))
+	case containers.NotRaised:
+		d.h.Log.Warn("a replica that was loaded quietly has kept the lowest priority: restart it", model, replica, zap.String("reason", e.Reason))
+	case containers.Exited:
+		how := ""
+		if !e.Asked {
+			how = exitText(e.Reason, d.lastStderr(e.Replica))
+		}
+		d.mu.Lock()
+		l := d.launches[e.Replica]
+		delete(d.launches, e.Replica)
+		if !e.Asked {
+			d.failed = true
+			d.failures++
+			d.lastExit = how
+		}
+		d.updateDown()
+		d.mu.Unlock()
+		if l != nil {
+			d.h.Hub.Forget(l.token)
+		}
+		if l != nil && l.worker != nil && e.PID == 0 {
+			l.worker.Kill("its launch has failed") // it connected before its launch failed, and its supervisor does not know it
+		}
+		d.h.Capacity.FreeGPUs(e.Replica)
+		d.ReplicaLost()
+		if e.Asked {
+			d.h.Log.Info("replica ended", model, replica, zap.String("how", e.Reason))
+		} else {
+			d.h.Log.Warn("replica ended by itself", model, replica, zap.String("how", e.Reason), zap.Time("next_attempt", e.Next))
+		}
+		d.h.Changed(d.id.Name)
+	}
+}
+
+// exitText is how a process ended, with the last line that it wrote to stderr.
+func exitText(how string, lines []string) string {
+	if n := len(lines); n > 0 {
+		how += ": " + lines[n-1]
+	}
+	return how
+}
+
+// LogLines is how many log lines a description of a model shows.
+const LogLines = 20
+
+// lastStderr are the last lines that a replica wrote to stderr.
+func (d *Deployment) lastStderr(replica uint64) (lines []string) {
+	for _, l := range d.logs.TailOf(replica, LogLines) {
+		if l.Stream == containers.Stderr {
+			lines = append(lines, l.Text)
+		}
+	}
+	return lines
+}
+
+// link is a worker as the scheduler sees it.
+type link struct {
+	d *Deployment
+	r *local.Replica
+}
+
+func (l link) Send(b *api.Batch) error { return l.r.Send(b) }
+
+// Kill ends both the connection and the process: a worker that hangs does not notice that its connection ended.
+func (l link) Kill(reason string) {
+	l.r.Kill(reason)
+	go l.d.set.Kill(l.r.ID(), reason) // the caller holds a lane; the supervisor has locks of its own
+}
+
+// events receives what the transport reports of the deployment's workers.
+type events struct{ d *Deployment }
+
+// Ready makes a worker a replica.
+func (e events) Ready(r *local.Replica) {
+	d := e.d
+	d.mu.Lock()
+	if l := d.launches[r.ID()]; l != nil {
+		l.worker, l.ready = r, time.Now()
+		d.Cold.Started(l.ready.Sub(l.began), d.quiet.Load())
+	}
+	if d.connected == nil {
+		d.connected = map[*local.Replica]bool{}
+	}
+	d.connected[r] = false
+	d.ReplicaReady()
+	d.failed, d.failures = false, 0
+	d.updateDown()
+	d.mu.Unlock()
+	can := r.Capabilities()
+	d.model.Contextual.Store(can.Contexts)
+	d.model.Teachable.Store(can.Feedback)
+	d.model.Told.Store(true)
+	if can.Feedback {
+		go d.teachNext() // what was gathered while there was no replica
+	}
+	if d.lane.Held() == 0 {
+		d.Cold.Forget()
+	}
+	d.lane.AddReplica(scheduler.ReplicaID(r.ID()), link{d, r}, scheduler.DefaultDepth)
+	d.model.Ready.Add(1)
+	d.set.MarkReady(r.ID())
+	d.h.Log.Info("replica ready", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.Int("pid", r.PID()), zap.String("binding", r.Binding()), zap.Bool("ring", r.Ring()))
+	d.h.Changed(d.id.Name)
+}
+
+// Done passes a batch's result to the lane.
+func (e events) Done(r *local.Replica, res *api.BatchResult) {
+	d := e.d
+	if res.Code != api.OK {
+		d.noteError(r, res)
+	} else if d.Cold.Pending() {
+		d.Cold.Answered(d.h.Clock.Now())
+	}
+	d.lane.BatchDone(scheduler.ReplicaID(r.ID()), res)
+}
+
+// noteError keeps the worker's text for operators. A model that always fails must not fill the log: at most one line a second
+// is written for each replica.
+func (d *Deployment) noteError(r *local.Replica, res *api.BatchResult) {
+	now := time.Now()
+	quiet := true
+	d.mu.Lock()
+	if l := d.launches[r.ID()]; l != nil {
+		quiet = now.Sub(l.lastErrorAt) < time.Second
+		if !quiet {
+			l.lastErrorAt = now
+		}
+		l.lastError = fmt.Sprintf("%s: %s", res.Code, res.Detail)
+	}
+	d.mu.Unlock()
+	if !quiet {
+		d.h.Log.Warn("batch failed", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.Stringer("code", res.Code), zap.String("worker_says", res.Detail))
+	}
+}
+
+// ForgetErrors drops the errors of inputs that no caller has sent.
+func (d *Deployment) ForgetErrors() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.launches {
+		l.lastError, l.lastErrorAt = "", time.Time{}
+	}
+}
+
+// Explain is a code for people, with the last error that a replica reported.
+func (d *Deployment) Explain(code api.Code) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	said, at := "", time.Time{}
+	for _, l := range d.launches {
+		if l.lastErrorAt.After(at) {
+			said, at = l.lastError, l.lastErrorAt
+		}
+	}
+	if said != "" {
+		return code.Reason() + " (" + said + ")"
+	}
+	return code.Reason()
+}
+
+// Leaving lets a worker go when it has nothing outstanding, and ends it when it does not leave then.
+func (e events) Leaving(r *local.Replica, reason string) {
+	d := e.d
+	d.mu.Lock()
+	leaving, known := d.connected[r]
+	if known {
+		d.connected[r] = true
+	}
+	d.mu.Unlock()
+	if !known || leaving {
+		return
+	}
+	d.model.Ready.Add(-1)
+	d.h.Log.Info("replica leaving", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
+	d.lane.DrainReplica(scheduler.ReplicaID(r.ID()), func() {
+		r.Drain()
+		time.AfterFunc(d.h.Drain, func() { d.set.Kill(r.ID(), "it asked to leave and stayed") })
+	})
+	d.h.Changed(d.id.Name)
+}
+
+// Gone gives the worker's queries back to the lane and makes sure that its process ends too.
+func (e events) Gone(r *local.Replica, reason string, violation bool) {
+	d := e.d
+	d.mu.Lock()
+	leaving, connected := d.connected[r]
+	delete(d.connected, r)
+	if l := d.launches[r.ID()]; l != nil {
+		l.worker = nil
+	}
+	d.mu.Unlock()
+	if connected {
+		if !leaving {
+			d.model.Ready.Add(-1)
+		}
+		d.lane.ReplicaGone(scheduler.ReplicaID(r.ID()), r.Begun)
+		d.ReplicaLost()
+	}
+	level := zap.InfoLevel
+	if violation {
+		level = zap.ErrorLevel
+	}
+	d.h.Log.Log(level, "replica disconnected", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
+	if violation {
+		go d.set.Kill(r.ID(), reason)
+	} else {
+		// It is most likely ending, and its exit status says more than the gateway could. A process that stays is ended later.
+		linger := lingerTime
+		if leaving {
+			linger = max(linger, d.h.Drain)
+		}
+		time.AfterFunc(linger, func() { d.set.Kill(r.ID(), reason+", but its process went on") })
+	}
+	d.h.Changed(d.id.Name)
+}
+
+// lingerTime is how long a process may outlive its connection. One that was drained has the time to drain.
+const lingerTime = 5 * time.Second

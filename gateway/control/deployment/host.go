@@ -1,0 +1,135 @@
+package deployment
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/gateway/cache"
+	"github.com/xebec-serving/xebec/gateway/control/capacity"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/query"
+	"github.com/xebec-serving/xebec/scheduler/driver"
+	"github.com/xebec-serving/xebec/worker/local"
+	"go.uber.org/zap"
+)
+
+// Host is what all deployments of a gateway share. Its exported fields are set before the first New and not changed.
+type Host struct {
+	Clock    *driver.Clock
+	Hub      *local.Hub
+	Runtime  containers.Runtime
+	Capacity *capacity.Capacity
+	// Cache has CacheBytes for all versions; 0 or less: nothing is cached.
+	Cache      *cache.Cache
+	CacheBytes int64
+	// Devices are those that versions may share, by name.
+	Devices map[string]*driver.Device
+	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty.
+	Python string
+	// WorkDir is where processes of models without a directory run.
+	WorkDir string
+	// Drain bounds how long replicas may take to end.
+	Drain time.Duration
+	// Changed is called when something happened to a replica of the model. It must not block: pollers call it.
+	Changed func(model string)
+	Log     *zap.Logger
+
+	replicas, keys atomic.Uint64
+
+	mu       sync.Mutex
+	similar  api.ModelSpec   // the last one that was deployed, which compact shares with
+	preloads map[string]bool // the kinds of zygotes that the runtime was asked for
+	swept    bool            // what an earlier life of the gateway left has been looked for
+}
+
+// NextKey returns a number that no other function or version of the gateway has. The planner knows them by it.
+func (h *Host) NextKey() uint64 { return h.keys.Add(1) }
+
+// New makes the deployment of a valid spec. It has no replicas and its model is closed.
+func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
+	spec = h.compact(spec)
+	d := &Deployment{h: h, id: spec.ID(), created: time.Now(), key: h.NextKey(), logs: containers.NewLogs()}
+	d.current.Store(&spec)
+	d.preloads = h.preloadKind(&spec)
+	d.lane = driver.NewLane(laneConfig(&spec, 0), h.Clock)
+	if spec.Device != "" {
+		d.lane.Share(h.Devices[spec.Device])
+	}
+	direct := d.lane.AddFunction(1)
+	d.model = query.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
+	d.model.ColdStart = directColdStart
+	d.model.Cache = h.Cache.Model()
+	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
+	d.model.Teach = d.teach
+	d.model.Closed.Store(true)
+	d.model.Wake = d.Wake
+	set, err := containers.NewSet(containers.Config{
+		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(&spec),
+		Limits:  limitsOf(&spec),
+		Prepare: d.prepare, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, Grace: h.Drain, Quiet: d.quiet.Load,
+	})
+	if err != nil {
+		d.lane.Close(api.ModelRemoved)
+		d.lane.Leave()
+		return nil, err
+	}
+	d.set = set
+	h.Capacity.Join(&d.Member, d, capacity.Joining{ID: d.id, Key: d.key, Lane: d.lane, Set: set, Model: d.model})
+	return d, nil
+}
+
+// directColdStart is how long requests that address a model may wait for its first replica.
+const directColdStart = 30 * time.Second
+
+// command resolves "python" to the interpreter of the environment that the spec names, else to the gateway's own.
+func (h *Host) command(spec *api.ModelSpec) []string {
+	cmd := append([]string(nil), spec.Run.Command...)
+	if spec.Run.Image != "" || cmd[0] != "python" && cmd[0] != "python3" {
+		return cmd
+	}
+	switch {
+	case spec.Python != "":
+		env := spec.Python
+		if !filepath.IsAbs(env) {
+			env = filepath.Join(spec.Dir, env)
+		}
+		cmd[0] = filepath.Join(env, "bin", "python")
+	case h.Python != "":
+		cmd[0] = h.Python
+	default:
+		cmd[0] = "python3"
+	}
+	return cmd
+}
+
+func environment(spec *api.ModelSpec) []string {
+	var env []string
+	for name, value := range spec.Run.Env {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// limitsOf are a spec's limits as runtimes know them.
+func limitsOf(m *api.ModelSpec) containers.Limits {
+	return containers.Limits{CPUMillis: int64(m.Limits.CPU * 1000), MemoryBytes: m.Limits.MemoryBytes, PIDs: m.Limits.PIDs}
+}
+
+// DeviceNames is for people.
+func (h *Host) DeviceNames() string {
+	if len(h.Devices) == 0 {
+		return "none (`xebec serve --device NAME` declares one)"
+	}
+	names := make([]string, 0, len(h.Devices))
+	for name := range h.Devices {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("one of %s", joined(names))
+}

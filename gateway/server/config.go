@@ -1,0 +1,134 @@
+package server
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/gateway/learned"
+	"github.com/xebec-serving/xebec/gateway/query"
+	"github.com/xebec-serving/xebec/scheduler/driver"
+	"github.com/xebec-serving/xebec/worker/local"
+	"go.uber.org/zap"
+)
+
+const (
+	// DefaultCacheBytes holds a million answers of small models, and leaves a small machine most of its memory.
+	DefaultCacheBytes = 256 << 20
+	// NoPort as an address opens no port: the gateway is used in process only.
+	NoPort = "none"
+)
+
+// Config is how a gateway runs. Its zero value serves nothing on the default addresses.
+type Config struct {
+	// Listen and Admin are the addresses of the function port and the admin port; 127.0.0.1:1337 and 127.0.0.1:1338 when
+	// empty, none when NoPort. On other addresses than loopback the admin port needs AdminTokenFile and TLS.
+	Listen, Admin string
+	// DataDir holds what the gateway keeps, and the socket that workers connect to. When empty nothing is kept, and the
+	// socket has an abstract name, which vanishes with the gateway.
+	DataDir string
+	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty.
+	Python string
+	// Manifests are files or directories to apply at the start; in directories also the model directories below.
+	Manifests []string
+	// MaxBodyBytes bounds a request's body; 64 MiB when 0.
+	MaxBodyBytes int64
+	// Logger receives the gateway's log; nothing is logged when nil.
+	Logger *zap.Logger
+	// DrainTimeout bounds how long requests and replicas may take to finish when the gateway stops; 10 s when 0.
+	DrainTimeout time.Duration
+	// Epoch is the period of the planner; 10 ms when 0, no planning when negative.
+	Epoch time.Duration
+	// Devices names the devices that models may share and then use in turns. Nil: the NVIDIA devices of this machine, as gpu0
+	// and so on.
+	Devices []string
+	// CacheBytes bounds the prediction cache, everything in it counted; 256 MiB when 0, no cache when negative.
+	CacheBytes int64
+	// Store is where declarations and what policies learn are kept: a file, or redis://[USER:PASSWORD@]HOST:PORT[/DB], which
+	// several gateways may share. Empty: the file state.db in DataDir, or nowhere without one.
+	Store string
+	// FeedbackWindow is how many of the last queries feedback can be joined with; 65,536 when 0, none when negative.
+	FeedbackWindow int
+	// Contexts is how many contexts of each function have their policy state in memory, the others wait in the store; 16,384
+	// when 0.
+	Contexts int
+	// Models are directories that are watched for model directories NAME/VERSION, scanned every ModelsEvery (1 s when 0).
+	Models      []string
+	ModelsEvery time.Duration
+	// InferenceLog is the directory of the inference log; empty: none is kept, whatever functions declare. InferenceLogBytes
+	// bounds it; 1 GiB when 0.
+	InferenceLog      string
+	InferenceLogBytes int64
+	// AdminTokenFile has the tokens that the admin port asks for, AdminCert and AdminKey are its certificate and key in PEM:
+	// all three are needed where Admin is not a loopback address.
+	AdminTokenFile, AdminCert, AdminKey string
+	// Version is the program's, for people.
+	Version string
+	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.
+	Poller local.Poller
+	Reply  query.ReplyMode
+	// NodeCPU and NodeMemoryBytes are what this machine has for replicas, in cores and bytes; 0: what is detected.
+	NodeCPU         float64
+	NodeMemoryBytes int64
+	// Docker is this host's container engine, unix:///PATH. Empty: as DOCKER_HOST says, else the usual socket.
+	Docker string
+	// Runtime runs replicas; processes, and containers for models with an image, when nil.
+	Runtime containers.Runtime
+	// ReleaseMemory returns freed memory to the system at the start and while no model is awake. It collects garbage and so
+	// concerns the whole process; a program that embeds a gateway decides for itself.
+	ReleaseMemory bool
+}
+
+func (c Config) withDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:1337"
+	}
+	if c.Admin == "" {
+		c.Admin = "127.0.0.1:1338"
+	}
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = int64(query.DefaultLimits().BodyBytes)
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 10 * time.Second
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.Epoch == 0 {
+		c.Epoch = driver.DefaultEpoch
+	}
+	if c.Devices == nil {
+		c.Devices = nvidiaDevices()
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = DefaultCacheBytes
+	}
+	if c.FeedbackWindow == 0 {
+		c.FeedbackWindow = query.DefaultJoins
+	}
+	if c.Contexts == 0 {
+		c.Contexts = learned.DefaultContexts
+	}
+	return c
+}
+
+// nvidiaDevices are the devices that NVIDIA's driver shows: /dev/nvidia0 is gpu0.
+func nvidiaDevices() []string {
+	paths, err := filepath.Glob("/dev/nvidia[0-9]*")
+	if err != nil {
+		panic(err) // the pattern is ours
+	}
+	names := []string{} // not nil: there are none
+	for _, p := range paths {
+		var n int
+		if _, err := fmt.Sscanf(filepath.Base(p), "nvidia%d", &n); err == nil {
+			names = append(names, fmt.Sprintf("gpu%d", n))
+		}
+	}
+	return names
+}

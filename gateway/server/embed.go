@@ -1,0 +1,43 @@
+package server
+
+import (
+	"context"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/gateway/control/declarations"
+	"github.com/xebec-serving/xebec/gateway/control/status"
+)
+
+// control is what the admin API drives.
+type control struct {
+	*declarations.Declarations
+	*status.Reader
+}
+
+// Apply declares everything in the set, or nothing, and returns one change for each object, models first. With dryRun it only
+// judges. seen is at which revisions the caller has seen objects: if one is at another revision, nothing is changed and the error
+// is an api.Conflict. A manifest is read by manifest.Decode.
+func (s *Server) Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error) {
+	return s.declared.Apply(ctx, set, dryRun, seen...)
+}
+
+// Delete removes a function, all versions of a model or one of them, or a model's traffic rules. The error is an api.Conflict while
+// functions need it.
+func (s *Server) Delete(ctx context.Context, kind api.Kind, id api.ModelID, seen ...api.ObjectRevision) ([]api.Change, error) {
+	return s.declared.Delete(ctx, kind, id, seen...)
+}
+
+// Ready reports whether every model that wants replicas has a version that may answer, and if not why. Queries are accepted before
+// that; they wait for the first replica.
+func (s *Server) Ready() (ready bool, why string) { return s.status.Ready() }
+
+// Models describes all versions of a model, or of all models where name is empty.
+func (s *Server) Models(ctx context.Context, name string) ([]api.ModelStatus, error) {
+	return s.status.Models(ctx, name)
+}
+
+// Functions describes a function, or all where name is empty.
+func (s *Server) Functions(ctx context.Context, name string) ([]api.FunctionStatus, error) {
+	return s.status.Functions(ctx, name)
+}
