@@ -7,13 +7,14 @@ import (
 )
 
 const (
-	// probeNanos: one query in this time is let through to a replica although its profile says that it will be late.
+	// probeNanos is the interval of probes: one query per interval is let through to a replica although its profile
+	// predicts that it will be late.
 	probeNanos = api.Nanos(1e9)
-	// hopefulNanos: a query that has this long is never refused for what a profile says.
+	// hopefulNanos: a query with at least this long until its deadline is never refused because of a profile.
 	hopefulNanos = int64(3600e9)
 )
 
-// admit says why a query that arrives is refused, or OK.
+// admit returns the code that an arriving query is refused with, or OK.
 func (m *Machine) admit(it *Item) api.Code {
 	f := m.function(it.Function)
 	switch {
@@ -40,10 +41,10 @@ func (m *Machine) admit(it *Item) api.Code {
 	return api.OK
 }
 
-// shed reports whether the plan refuses this query of f: the part that it sheds, evenly spread. Of ten queries in a row
-// under a plan that sheds 0.3 the 4th, the 7th and the 10th are refused.
+// shed reports whether the plan refuses this query of f. The refused part is evenly spread: under a plan that sheds
+// 0.3, the 4th, 7th and 10th of ten queries in a row are refused.
 func (f *function) shed() bool {
-	if !(f.plan.Shed > 0) { // also NaN
+	if !(f.plan.Shed > 0) { // also true for NaN
 		f.shedding = 0
 		return false
 	}
@@ -55,8 +56,8 @@ func (f *function) shed() bool {
 	return true
 }
 
-// makeRoom reports whether the queue takes one more query of that size. Late queries, whose callers have their answers,
-// give way.
+// makeRoom reports whether the queue takes one more query of that size. It drops late queries, whose callers already
+// have their answers, to make room.
 func (m *Machine) makeRoom(bytes int) bool {
 	for m.queuedItems() >= m.cfg.MaxQueue || m.bytes+bytes > m.cfg.MaxQueueBytes && m.queuedItems() > 0 {
 		if m.late.len() == 0 {
@@ -67,15 +68,16 @@ func (m *Machine) makeRoom(bytes int) bool {
 	return true
 }
 
-// hopeless reports whether, by all that is known, the query would end after its deadline. Nothing is known while a ready
-// replica has shown too few batches or its cap is still growing.
+// hopeless reports whether the query is expected to end after its deadline. It returns false while the estimate is not
+// reliable: a ready replica has completed too few batches, or its cap is still growing.
 //
-// The estimate is a count: how many queries the ready replicas finish before the deadline, against how many would be served
-// before this one. Times are counted with what they may be off by. A replica finishes whole batches at its cap, and one
-// smaller one at the end, as far as those who will come until it starts do not fill it up: with one replica, idle, a cap of
-// 32, 2 ms + 10 µs × n and hardly any arrivals, a deadline in 5 ms leaves room for two batches of 32 (2 × 2.32 ms) and
-// nothing in the last 0.36 ms, so the 65th query is refused; a deadline in 7 ms leaves room for 3 batches; one in 6.8 ms for
-// two, and one of 16 that starts in 4.64 ms: where 1,000 queries come in a second, 4 of these 16 places will be taken.
+// The estimate compares two counts: the queries that the ready replicas finish before the deadline, and the queries
+// that would be served before this one. Predicted times include their margin of error. A replica finishes whole batches
+// at its cap, and a smaller one at the end, less the places that later arrivals will fill. Example: one idle replica, a
+// cap of 32, 2 ms + 10 µs × n, hardly any arrivals. A deadline in 5 ms leaves room for two batches of 32 (2 × 2.32 ms)
+// and none in the last 0.36 ms, so the 65th query is refused. A deadline in 7 ms leaves room for 3 batches. One in 6.8
+// ms leaves room for two, and one of 16 that starts in 4.64 ms; at 1,000 arrivals per second, 4 of these 16 places will
+// be taken.
 func (m *Machine) hopeless(f *function, it *Item) bool {
 	left := int64(it.Deadline - m.now)
 	if m.ready == 0 || left >= hopefulNanos {
@@ -83,8 +85,8 @@ func (m *Machine) hopeless(f *function, it *Item) bool {
 	}
 	// Each lost query that waits costs its replica a batch of one before anything else.
 	alone := (m.retries.len() + m.ready - 1) / m.ready
-	byBytes := max(1, m.cfg.Batching.MaxBatchBytes/max(1, it.bytes)) // as if all were of this size
-	// Others who come later may be more urgent, or have a turn before those who wait.
+	byBytes := max(1, m.cfg.Batching.MaxBatchBytes/max(1, it.bytes)) // as if all queries were of this size
+	// Later arrivals of other functions may be more urgent, or have a turn before queries that wait now.
 	coming := max(0, (m.rate.at(m.now)-f.rate.at(m.now))*float64(left))
 	room := 0
 	for _, r := range m.replicas {
@@ -104,14 +106,15 @@ func (m *Machine) hopeless(f *function, it *Item) bool {
 		whole := mine / each
 		joining := m.rate.at(m.now) * float64(busy+whole*each) / float64(m.ready)
 		room += int(whole)*most + max(0, r.profile.within(mine-whole*each, most)-int(joining))
-		if float64(room) > float64(m.live)+coming { // everybody could go first
+		if float64(room) > float64(m.live)+coming { // it fits even if all others go first
 			return false
 		}
 	}
 	if room == 0 {
 		return true
 	}
-	// The round robin serves others meanwhile: those who wait, and those who will come, as far as their weights go.
+	// The round robin also serves other functions meanwhile: their waiting queries and their arrivals, as far as their
+	// weights allow.
 	own := f.queue.ahead(it.Deadline, room)
 	others := float64(m.live-f.queue.len()) + coming
 	if others > 0 {
@@ -120,7 +123,7 @@ func (m *Machine) hopeless(f *function, it *Item) bool {
 	return own+int(max(0, others)) >= room
 }
 
-// activeWeight is the sum of the shares of all functions that have queries waiting, or had some lately.
+// activeWeight is the sum of the shares of all functions that have queries waiting or had arrivals lately.
 func (m *Machine) activeWeight() float64 {
 	sum := 0.0
 	for _, f := range m.functions {
@@ -131,7 +134,7 @@ func (m *Machine) activeWeight() float64 {
 	return sum
 }
 
-// probe lets one query a second and replica through.
+// probe lets through one query per second and replica.
 func (m *Machine) probe() bool {
 	for _, r := range m.replicas {
 		if r.open() && m.now-r.probedAt >= probeNanos {
@@ -143,17 +146,17 @@ func (m *Machine) probe() bool {
 	return false
 }
 
-// rate is how many queries arrive, whatever becomes of them: a mean over about the last 50 ms.
+// rate is the arrival rate of queries, refused ones included: a mean over about the last 50 ms.
 type rate struct {
 	perNano float64
 	since   api.Nanos
 	counted int
 }
 
-// rateWindowNanos is how long arrivals are counted before the mean takes them in.
+// rateWindowNanos is how long arrivals are counted before they enter the mean.
 const rateWindowNanos = 10e6
 
-// at is the rate per nanosecond as of now: where nobody has come for long it is 0.
+// at is the rate per nanosecond as of now. It is 0 after a long time without arrivals.
 func (r *rate) at(now api.Nanos) float64 {
 	if now-r.since > 10*rateWindowNanos {
 		return 0

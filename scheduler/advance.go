@@ -3,21 +3,23 @@ package scheduler
 import "github.com/xebec-serving/xebec/api"
 
 const (
-	// hungMinNanos: no replica is taken for hung sooner, whatever its profile; a collector's pause or a page fault storm
-	// is not a hang.
+	// hungMinNanos is the shortest time after which a replica may count as hung, whatever its profile: garbage
+	// collection or a storm of page faults is not a hang.
 	hungMinNanos = int64(1e9)
-	// hungColdNanos is for replicas whose profile is not known and whose model sets no timeout.
+	// hungColdNanos applies to replicas whose profile is not known and whose model sets no timeout.
 	hungColdNanos = int64(10e9)
-	// hungFactor times its P99 is more than a healthy replica takes.
+	// hungFactor: a healthy replica answers within hungFactor times its P99.
 	hungFactor = 10
-	// hungAgainNanos is how far apart two looks are at which a replica is overdue, before it is taken for hung. Where this process itself
-	// stood still (it was stopped, swapped out, or its machine was), the first look comes before anybody has had the time
-	// to take in the answers that have been there for long. That takes microseconds, and on a full machine the core's next turn or two.
+	// hungAgainNanos is the time between the two checks that must find a replica overdue before it counts as hung. If
+	// this process itself stalled (it was stopped or swapped out, or its machine was), the first check runs before the
+	// driver has read the answers that arrived during the stall. Reading them takes microseconds, or the next one or
+	// two time slices on a busy machine.
 	hungAgainNanos = int64(100e6)
 )
 
-// Advance: time has passed. Queries in flight whose deadline is over are answered, and replicas that have been silent too
-// long are to be killed. Call it at [Machine.NextWake] or later, and Ready after it, which looks after what waits.
+// Advance tells the machine that time has passed. It answers queries in flight whose deadlines are over and kills
+// replicas that have been silent too long. Call it at [Machine.NextWake] or later, then call Ready, which expires
+// queries that wait.
 func (m *Machine) Advance(now api.Nanos) {
 	m.tick(now)
 	for _, r := range m.replicas {
@@ -28,7 +30,7 @@ func (m *Machine) Advance(now api.Nanos) {
 	}
 }
 
-// judge asks for the end of a replica that is hung: it is overdue, and was when somebody looked hungAgainNanos ago or earlier.
+// judge kills a replica that is hung: it is overdue now, and was at a check at least hungAgainNanos ago.
 func (m *Machine) judge(r *replica) {
 	if len(r.flights) == 0 || r.leaving {
 		return
@@ -44,7 +46,7 @@ func (m *Machine) judge(r *replica) {
 	}
 }
 
-// judgeAt is when a replica that holds batches is to be looked at.
+// judgeAt is when a replica that holds batches must be checked.
 func (m *Machine) judgeAt(r *replica) api.Nanos {
 	at := r.oldestAt + api.Nanos(m.hungNanos(r))
 	if r.overdueAt > 0 {
@@ -61,22 +63,23 @@ func (m *Machine) hungNanos(r *replica) int64 {
 	return max(hungFactor*r.profile.p99Nanos, m.cfg.TimeoutNanos, hungMinNanos)
 }
 
-// expireFlight answers the queries of a batch whose deadline has passed. They stay in the batch, for a transport may be
-// writing their outputs, and are released with it.
+// expireFlight answers the queries of a batch whose deadlines have passed. They stay in the batch and are released with
+// it, because a transport may be writing their outputs.
 func (m *Machine) expireFlight(fl *flight) {
 	for ; fl.due() <= m.now; fl.next++ {
 		it := fl.items[fl.next]
 		if it.of != nil {
 			it = it.of
 		}
-		if !it.answered { // else by its other batch
+		if !it.answered { // else its other batch has answered it
 			m.answer(it, api.DeadlineExceeded)
 		}
 	}
 }
 
-// expireQueued answers what waits beyond its deadline. A query that is worth evaluating all the same stays, behind those
-// whose callers still wait; one that was lost with a replica is not worth a batch of its own any more.
+// expireQueued answers waiting queries whose deadlines have passed. A query that is still worth evaluating stays,
+// behind those whose callers still wait. One that was lost with a replica is dropped: it is no longer worth a batch of
+// its own.
 func (m *Machine) expireQueued() {
 	if f := m.cursor; f != nil {
 		for n := m.ringLen(); n > 0; n-- {
@@ -111,7 +114,7 @@ func (m *Machine) expireLive(it *Item) {
 	m.dropLive(it, code)
 }
 
-// dropLive answers a query that waited; one that is worth evaluating all the same waits on for that.
+// dropLive answers a waiting query. If it is still worth evaluating, it stays in the late queue.
 func (m *Machine) dropLive(it *Item, code api.Code) {
 	if it.Expires <= max(m.now, it.Deadline) {
 		m.finish(it, code)
@@ -121,8 +124,8 @@ func (m *Machine) dropLive(it *Item, code api.Code) {
 	m.waitLate(it)
 }
 
-// NextWake is the time at which Advance (or, for a batch that is held back or late, Ready) has something to do if nothing else
-// happens before; Never when only an event can bring work. It costs a look at each function that has queries waiting and
+// NextWake is when Advance (or Ready, for a batch that is held back or late) next has work if nothing else happens
+// before; Never when only an event can bring work. Its cost is one look at each function that has queries waiting and
 // at each outstanding batch.
 func (m *Machine) NextWake() api.Nanos {
 	at := min(m.earliest(), m.retries.first(), m.late.first(), m.holdUntil, m.followAt, m.hedging.dueAt)

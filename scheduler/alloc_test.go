@@ -4,8 +4,8 @@ package scheduler
 
 import "testing"
 
-// TestNoAllocation: a query costs no memory once the machine has seen as many at once. (The race detector allocates by
-// itself.)
+// TestNoAllocation: a query allocates nothing once the machine has seen as many at once. (The race detector itself
+// allocates.)
 func TestNoAllocation(t *testing.T) {
 	for _, functions := range []int{1, 3} {
 		tn := newCircle(64, functions)

@@ -4,15 +4,15 @@ package scheduler
 type controller interface {
 	// cap is the most queries that the next batch may have, at least 1.
 	cap() int
-	// observe learns from a batch of n queries; full: n was all that the cap allowed when the batch was sent, which may
-	// have been before the cap moved.
+	// observe learns from a batch of n queries. full means that n was the cap when the batch was sent; the cap may have
+	// moved since.
 	observe(n int, full bool, evalNanos int64)
-	// settled reports whether the cap has met its limit, so that what it allows is what the replica can do.
+	// settled reports whether the cap has reached its limit, so that it shows what the replica can do.
 	settled() bool
 }
 
-// newController makes a controller for b, which has its defaults filled in. Without an objective nothing but MaxBatch
-// bounds a batch.
+// newController makes a controller for b, whose defaults are filled in. Without an objective only MaxBatch bounds a
+// batch.
 func newController(b Batching) controller {
 	switch {
 	case b.Pad:
@@ -27,8 +27,8 @@ func newController(b Batching) controller {
 	return &aimd{size: startSize, max: b.MaxBatch, objectiveNanos: b.ObjectiveNanos}
 }
 
-// carryOver has now, a fresh controller, begin with what is known of its replica: what the controller before it had
-// learned, or p where that one never judged a time.
+// carryOver initializes now, a new controller, with what is known of its replica: what the previous controller learned,
+// or the profile p if that one did not measure times.
 func carryOver(before, now controller, p *profile) {
 	if old, ok := before.(*quantile); ok {
 		if q, ok := now.(*quantile); ok {
@@ -67,55 +67,57 @@ func (c fixedCap) observe(int, bool, int64) {}
 func (c fixedCap) settled() bool            { return true }
 
 const (
-	// startSize: a replica of which nothing is known gets its first queries one by one.
+	// startSize: a replica about which nothing is known gets its first queries one by one.
 	startSize = 1
 	// aimdStep is added after a full batch that took less than aimdRest of the objective.
 	aimdStep = 2
 	aimdRest = 0.9
-	// aimdSmall is the cap below which a step of 2 is more than a tenth, and may lead from below 90 % of the objective
+	// aimdSmall is the cap below which a step of 2 is more than a tenth and may lead from below 90 % of the objective
 	// to above it: 20 × 0.9 → 22 × 0.9/20 = 0.99, but 3 × 0.9 → 5 × 0.9/3 = 1.5.
 	aimdSmall = 20
-	// aimdQuick: so many full batches in a row that prove a larger cap, each below aimdFar of the objective, are no luck.
+	// aimdQuick is how many full batches in a row must prove a larger cap, each below aimdFar of the objective, before
+	// that is not luck.
 	aimdQuick = 8
 	aimdFar   = 0.75
 	// aimdDouble of the objective proves twice the size.
 	aimdDouble = aimdRest / 2
-	// A small cap that a miss brought down is raised again after so many full batches. Each further miss doubles their
-	// number: a cap of 3 where 4 misses shall not miss with every second batch.
+	// A small cap that a miss brought down is raised again after this many full batches. Each further miss doubles the
+	// number, so that a cap of 3 where 4 misses does not miss with every second batch.
 	aimdMinPatience = 16
 	aimdMaxPatience = 256
 )
 
 // aimd is additive increase, multiplicative decrease (Crankshaw et al., Clipper, NSDI 2017, section 4.3.1) with a fast
-// start, as TCP has one before its additive increase (Jacobson, Congestion Avoidance and Control, SIGCOMM 1988).
+// start, as TCP has before its additive increase (Jacobson, Congestion Avoidance and Control, SIGCOMM 1988).
 //
 // A full batch of 100 that took 17.9 ms of 20 ms raises the cap to 102; at 18 ms it stays; at 20.1 ms it falls to 90.
 //
-// The fast start cannot overshoot. A batch of n takes T(n) = a + b·n, where a, the fixed part, is not negative. Then for
+// The fast start cannot overshoot. A batch of n takes T(n) = a + b·n, where the fixed part a is not negative. Then for
 // any k ≥ 1
 //
 //	T(k·n) = a + k·b·n ≤ k·a + k·b·n = k·T(n)
 //
-// so a batch of n that took t proves that one of n × 90 % × objective / t takes at most 90 % of the objective. The cap
-// goes there at once, but no further than to 2·n, for t is one measurement: a batch that took at most 45 % of the
-// objective doubles it. (From 20 on, 2 more are within the objective by the same proof. Below, a cap below 90 % goes up by
-// one although nothing proves it, or a cap of 1 at half of the objective would be for ever.)
+// so a batch of n that took t proves that a batch of n × 90 % × objective / t takes at most 90 % of the objective. The
+// cap goes there at once, but at most to 2·n, because t is a single measurement: a batch that took at most 45 % of the
+// objective doubles the cap. (From 20 on, 2 more are within the objective by the same proof. Below 20, a cap below 90 %
+// goes up by one without proof; otherwise a cap of 1 at half of the objective would stay forever.)
 //
-// The start ends when a full batch takes 90 % of the objective, or any misses it. From then on one quick batch may be luck,
-// where times scatter. After [aimdQuick] in a row the replica has become faster, and the cap goes where the slowest of
-// them proves; when even that was below 45 %, the fast start begins again. A replica that becomes slower misses
-// repeatedly, and each miss takes a tenth; a single pause, however long, is one miss.
+// The start ends when a full batch takes 90 % of the objective, or any batch misses it. After that, one quick batch may
+// be luck where times scatter. After [aimdQuick] quick batches in a row the replica has become faster, and the cap goes
+// to the size that the slowest of them proves; if even that batch was below 45 %, the fast start begins again. A
+// replica that becomes slower misses repeatedly, and each miss removes a tenth. A single pause, however long, is one
+// miss.
 type aimd struct {
 	size, max      int
 	objectiveNanos int64
 	met            bool    // the fast start is over
-	carried        bool    // the controller before it had settled: what is known of the replica is good enough to plan with
-	missed         bool    // the batch before this one missed
+	carried        bool    // the previous controller had settled: the replica is known well enough to plan with
+	missed         bool    // the previous batch missed
 	quick          int     // full batches in a row that prove a larger cap
 	worst          float64 // the largest share of the objective that one of them took
 	proven         int     // the cap that all of them prove
 	waited         int     // full batches since a small cap last moved
-	patience       int     // how many of them it takes to try one more
+	patience       int     // how many of them are needed before one more is tried
 }
 
 func (c *aimd) cap() int { return c.size }
@@ -124,8 +126,8 @@ func (c *aimd) settled() bool { return c.met || c.carried || c.size == c.max }
 
 func (c *aimd) observe(n int, full bool, evalNanos int64) {
 	if n < 1 || n > c.size {
-		// It was sent before the cap was lowered. That it missed too is no news, and that it did not is no reason to go
-		// back: where batches are pipelined, one of two misses would be forgotten.
+		// It was sent before the cap was lowered. A miss brings no news. A hit must not clear missed either: where
+		// batches are pipelined, one of two misses would be forgotten.
 		return
 	}
 	share := float64(max(evalNanos, 1)) / float64(c.objectiveNanos)
@@ -133,8 +135,8 @@ func (c *aimd) observe(n int, full bool, evalNanos int64) {
 	c.missed = share > 1
 	switch {
 	case c.missed:
-		// Batches far from full come when there is little to do, and the cap could not grow back: one of them that
-		// misses was held up; it takes two to show that the replica is slow.
+		// Batches far from full occur at low load, where the cap could not grow back. One that misses may have been
+		// delayed by chance; two in a row show that the replica is slow.
 		if 2*n > c.size || missed {
 			c.lower()
 		}
@@ -157,7 +159,7 @@ func (c *aimd) lower() {
 	c.quick, c.waited = 0, 0
 }
 
-// raise: a full batch of n took that share of the objective, less than aimdRest.
+// raise handles a full batch of n that took that share of the objective, less than aimdRest.
 func (c *aimd) raise(n int, share float64) {
 	proven := int(float64(n) * min(2, aimdRest/share))
 	if share >= aimdFar {
@@ -183,7 +185,7 @@ func (c *aimd) raise(n int, share float64) {
 	}
 }
 
-// hurry: a full batch was quick, and proves a larger cap than there is.
+// hurry handles a full batch that was quick enough to prove a larger cap than the current one.
 func (c *aimd) hurry(share float64, proven int) {
 	if c.quick == 0 {
 		c.worst, c.proven = share, proven

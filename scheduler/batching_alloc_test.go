@@ -4,7 +4,7 @@ package scheduler
 
 import "testing"
 
-// TestControllersAllocNothing: a batch costs no memory, also not while the cap moves.
+// TestControllersAllocNothing: a batch allocates nothing, even while the cap moves.
 func TestControllersAllocNothing(t *testing.T) {
 	for _, p := range []Policy{AIMD, Quantile} {
 		s := newLoaded(adaptive(p, 20e6), 2, models[0])

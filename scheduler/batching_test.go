@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// loaded is a replica under full load: each batch fills the cap as it is when the batch is sent, depth of them are
-// outstanding, and one of n takes (fixed + each·n)·factor·noise nanoseconds.
+// loaded is a replica under full load: each batch fills the cap at the time it is sent, depth batches are outstanding,
+// and a batch of n takes (fixed + each·n)·factor·noise nanoseconds.
 type loaded struct {
 	c           controller
 	fixed, each float64
@@ -28,7 +28,7 @@ func newLoaded(b Batching, depth int, m model) *loaded {
 	return s
 }
 
-// lognormal is a noise that scatters times by sigma, about; its P99 is exp(2.326·sigma).
+// lognormal returns noise that scatters times by about sigma; its P99 is exp(2.326·sigma).
 func lognormal(seed uint64, sigma float64) func() float64 {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	return func() float64 { return math.Exp(sigma * rng.NormFloat64()) }
@@ -41,7 +41,7 @@ func (s *loaded) best(nanos float64) int {
 	return max(1, int((nanos/s.factor-s.fixed)/s.each+1e-6))
 }
 
-// batch evaluates the oldest batch, held up by a factor, and sends another.
+// batch evaluates the oldest batch, delayed by the factor heldUp, and sends another.
 func (s *loaded) batch(heldUp float64) (nanos float64) {
 	n := s.sent[0]
 	nanos = s.cost(n) * s.noise() * heldUp
@@ -62,7 +62,7 @@ func (s *loaded) run(batches int, nanos float64) (caps []int, misses int) {
 	return caps, misses
 }
 
-// perSecond is the queries a second that batches of such sizes serve.
+// perSecond is the throughput, in queries per second, of batches of these sizes.
 func (s *loaded) perSecond(sizes ...int) float64 {
 	queries, nanos := 0.0, 0.0
 	for _, n := range sizes {
@@ -78,11 +78,11 @@ func median(of []int) int {
 	return of[len(of)/2]
 }
 
-// model is what batches cost, in nanoseconds.
+// model is the cost of batches, in nanoseconds.
 type model struct{ fixed, each float64 }
 
 var models = []model{
-	{2e6, 10e3},   // a linear model behind an interpreter
+	{2e6, 10e3},   // a linear model in an interpreted language
 	{1.5e6, 30e3}, //
 	{100e3, 20e3}, //
 	{0, 100e3},    //
@@ -102,8 +102,8 @@ func adaptive(p Policy, objective float64) Batching {
 	return Batching{Policy: p, MaxBatch: MaxMaxBatch, ObjectiveNanos: int64(objective)}
 }
 
-// TestCapsSettle: the caps settle at the best that a fixed one could be. For Quantile that is the largest batch whose P99
-// is within the objective; AIMD rests between 90 % and 100 % of the objective, so there it is the throughput that counts.
+// TestCapsSettle: the caps settle at the best fixed cap. For Quantile that is the largest batch whose P99 is within the
+// objective. AIMD holds between 90 % and 100 % of the objective, so it is judged by throughput.
 func TestCapsSettle(t *testing.T) {
 	settings(t, func(t *testing.T, p Policy, depth int) {
 		for _, m := range models {
@@ -152,15 +152,15 @@ func TestCapsSettle(t *testing.T) {
 	})
 }
 
-// TestFastStart: from one query to hundreds takes about as many batches as there are doublings, and where times do not
-// scatter none of them misses on the way: that is the proof in the comment of aimd.
+// TestFastStart: going from one query to hundreds takes about as many batches as there are doublings, and where times
+// do not scatter none of them misses on the way. The comment of aimd has the proof.
 func TestFastStart(t *testing.T) {
 	settings(t, func(t *testing.T, p Policy, depth int) {
 		for _, m := range models[:4] {
 			for _, fits := range []int{100, 500, 5000} {
 				objective := m.fixed + m.each*float64(fits)
 				if m.fixed > objective/2 {
-					continue // a batch of n proves little of 2n there
+					continue // a batch of n proves little about 2n there
 				}
 				s := newLoaded(adaptive(p, objective), depth, m)
 				batches, most := 0, (4+int(1.5*math.Log2(float64(fits))))*depth
@@ -181,7 +181,7 @@ func TestFastStart(t *testing.T) {
 	})
 }
 
-// TestSpeedChange: a core is throttled to half of its speed and back, then to a fifth.
+// TestSpeedChange: a core is throttled to half its speed and back, then to a fifth and back.
 func TestSpeedChange(t *testing.T) {
 	const objective = 20e6
 	settings(t, func(t *testing.T, p Policy, depth int) {
@@ -205,7 +205,8 @@ func TestSpeedChange(t *testing.T) {
 	})
 }
 
-// TestPauses: a batch that takes fifty times as long costs a tenth of the cap for a while, five in a row two fifths at most.
+// TestPauses: one batch that takes fifty times as long costs a tenth of the cap for a while; five in a row cost at most
+// two fifths.
 func TestPauses(t *testing.T) {
 	const objective = 20e6
 	settings(t, func(t *testing.T, p Policy, depth int) {
@@ -276,7 +277,7 @@ func TestNewController(t *testing.T) {
 	}
 }
 
-// TestCarryOver: what is known of a replica outlives its controller.
+// TestCarryOver: a new controller starts from what is known of its replica.
 func TestCarryOver(t *testing.T) {
 	var known profile
 	feed(&known, 0, 100, 50, func(n int) int64 { return 1e6 + 1e5*int64(n) }) // 90 fit into 10 ms
@@ -311,8 +312,8 @@ func TestCarryOver(t *testing.T) {
 	}
 }
 
-// TestCapsStayInBounds: whatever is observed, a cap is at least 1 and at most MaxBatch, and the same observations lead to
-// the same caps.
+// TestCapsStayInBounds: whatever is observed, a cap is between 1 and MaxBatch, and the same observations lead to the
+// same caps.
 func TestCapsStayInBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func() Batching {
@@ -347,7 +348,7 @@ func TestCapsStayInBounds(t *testing.T) {
 	})
 }
 
-// BenchmarkController is what one batch costs its replica's controller, under full load and where caps have settled.
+// BenchmarkController measures what one batch costs its replica's controller, under full load and with settled caps.
 func BenchmarkController(b *testing.B) {
 	for _, p := range []Policy{AIMD, Quantile} {
 		for _, sigma := range []float64{0, 0.05, 0.5} {

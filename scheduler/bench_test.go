@@ -7,14 +7,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// circle is one full circle of queries through a machine: they arrive, are sent in batches, come back and are answered.
+// circle is one round trip of queries through a machine: they arrive, are sent in batches, come back and are answered.
 type circle struct {
 	m     *Machine
 	acts  Actions
 	now   api.Nanos
 	items []Item
 	res   api.BatchResult
-	mixed bool // deadlines in no order
+	mixed bool // deadlines in mixed order
 }
 
 func newCircle(queries, functions int) *circle {

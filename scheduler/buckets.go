@@ -2,14 +2,14 @@ package scheduler
 
 import "math/bits"
 
-// Buckets is how many buckets the logarithmic scale has that latency profiles and the driver's histograms share: four
-// to each power of two, from 1 to 2^42, which for nanoseconds is 73 minutes.
+// Buckets is the number of buckets of the logarithmic scale that latency profiles and the driver's histograms share:
+// four per power of two, from 1 to 2^42, which for nanoseconds is 73 minutes.
 const Buckets = 4*bucketOctaves - 4
 
 const bucketOctaves = 42
 
-// Bucket is the bucket of v: the one whose BucketBound is the first at or above v. Values beyond the scale go into the
-// last bucket, and those below 1 into the first.
+// Bucket is the bucket of v: the first whose BucketBound is at least v. Values beyond the scale go into the last
+// bucket, values below 1 into the first.
 func Bucket(v int64) int {
 	if v <= 4 {
 		return int(max(v, 1)) - 1

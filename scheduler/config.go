@@ -1,11 +1,11 @@
 package scheduler
 
-// Policy says how a replica's batch cap is found.
+// Policy selects how a replica's batch cap is found.
 type Policy uint8
 
 const (
-	// AIMD adds 2 to the cap after a full batch that took less than 90 % of the objective, and takes a tenth away after
-	// one that took longer than the objective (Crankshaw et al., Clipper, NSDI 2017, section 4.3.1). At its start, and
+	// AIMD adds 2 to the cap after a full batch that took less than 90 % of the objective, and removes a tenth after
+	// one that took longer than the objective (Crankshaw et al., Clipper, NSDI 2017, section 4.3.1). At the start, and
 	// when a replica has become faster, the cap grows up to twofold with each batch.
 	AIMD Policy = iota
 	// Fixed always allows MaxBatch.
@@ -14,11 +14,11 @@ const (
 	None
 	// Quantile fits a line to the P99 of evaluation times by batch size, and allows the largest batch whose P99 is
 	// within the objective (the same section). It costs more memory and time than AIMD (about 7 KiB a replica, and some
-	// microseconds every 8 batches) and holds the objective for 99 of 100 batches also where times scatter.
+	// microseconds every 8 batches) and holds the objective for 99 of 100 batches even where times scatter.
 	Quantile
 )
 
-// String is the name that manifests and metrics use.
+// String is the name used in manifests and metrics.
 func (p Policy) String() string {
 	switch p {
 	case AIMD:
@@ -33,26 +33,27 @@ func (p Policy) String() string {
 	return "unknown"
 }
 
-// Bounds and defaults. A value of Config that is 0 or negative where that means nothing takes the default; one beyond a
+// Bounds and defaults. A Config value that is 0, or negative where that is meaningless, takes the default; one beyond a
 // bound takes the bound.
 const (
 	// DefaultDepth is one batch in evaluation and one behind it, so that a busy replica never waits for a hand-over.
 	DefaultDepth = 2
-	// MaxDepth bounds what a dead replica takes with it, and stays below any ring's number of entries.
+	// MaxDepth bounds what a dead replica takes with it, and stays below the number of entries of any ring.
 	MaxDepth = 64
-	// DefaultMaxQueue is two seconds of work for a model at 8,000 queries/s: whoever queues longer has given up.
+	// DefaultMaxQueue is two seconds of work for a model at 8,000 queries/s. A caller whose query would wait longer has
+	// given up.
 	DefaultMaxQueue = 16384
 	// MaxMaxQueue keeps a queue's own memory (24 bytes an entry, and the item) below a few GiB.
 	MaxMaxQueue = 1 << 22
-	// DefaultMaxQueueBytes bounds what waiting inputs hold in memory; a count alone would let 16384 pictures of 600 KiB in.
+	// DefaultMaxQueueBytes bounds the memory of waiting inputs; a count alone would admit 16384 pictures of 600 KiB.
 	DefaultMaxQueueBytes = 256 << 20
-	// DefaultMaxBatch is past the point where any model that we measured gains by a larger batch.
+	// DefaultMaxBatch is beyond the size at which any model that we measured still gains from larger batches.
 	DefaultMaxBatch = 4096
-	// MaxMaxBatch bounds the tables that are made for a batch.
+	// MaxMaxBatch bounds the tables allocated per batch.
 	MaxMaxBatch = 1 << 16
-	// DefaultMaxBatchBytes lets one body of the HTTP limit (64 MiB) through.
+	// DefaultMaxBatchBytes admits one body of the HTTP limit (64 MiB).
 	DefaultMaxBatchBytes = 64 << 20
-	// MaxHoldNanos: holding a batch longer than 100 ms is a mistake in units.
+	// MaxHoldNanos: a hold longer than 100 ms is a mistake in units.
 	MaxHoldNanos = int64(100e6)
 )
 
@@ -62,38 +63,38 @@ type Batching struct {
 	// MaxBatch is the most queries in a batch, MaxBatchBytes the most bytes of their inputs and contexts.
 	MaxBatch      int
 	MaxBatchBytes int
-	// HoldNanos is how long a batch that is not full waits for more queries, as Nagle's algorithm does. 0: not at all.
+	// HoldNanos is how long a batch that is not full waits for more queries, as in Nagle's algorithm. 0: not at all.
 	HoldNanos int64
-	// ObjectiveNanos is what the evaluation of a batch should take at most; AIMD and Quantile steer by it. 0: no bound,
-	// and the cap is MaxBatch.
+	// ObjectiveNanos is the longest that the evaluation of a batch should take; AIMD and Quantile aim for it. 0: no
+	// bound, and the cap is MaxBatch.
 	ObjectiveNanos int64
 	// Pad fills every batch to MaxBatch with copies of its last query, for models that take only full batches. The cap
-	// is then MaxBatch whatever the policy says.
+	// is then MaxBatch for every policy.
 	Pad bool
 }
 
-// Config is how one model version is scheduled. It may be changed while queries are in flight.
+// Config says how one model version is scheduled. It may be changed while queries are in flight.
 type Config struct {
-	// Depth is how many batches a replica holds at a time, where the replica does not say so itself.
+	// Depth is how many batches a replica holds at a time, unless the replica reports its own depth.
 	Depth int
-	// MaxQueue and MaxQueueBytes bound what waits: a query that finds the queue full is refused with Overloaded.
+	// MaxQueue and MaxQueueBytes bound the queue: a query that finds it full is refused with Overloaded.
 	MaxQueue      int
 	MaxQueueBytes int
 	Batching      Batching
-	// Shared: the model version shares a device with others, and sends batches only in its turns on it.
+	// Shared is set if the model version shares a device with others. It then sends batches only in its turns.
 	Shared bool
-	// Retry allows queries that were begun on a replica that died to be tried once more.
+	// Retry allows queries that a replica had begun when it died to be tried once more.
 	Retry bool
-	// Hedge allows queries in a batch that is late to be sent to a second replica, whose answer counts if it comes first.
-	// Without Retry it means nothing: such a model must not see a query twice.
+	// Hedge allows queries in a late batch to be sent to a second replica as well; the first answer counts. It has no
+	// effect without Retry, because such a model must not see a query twice.
 	Hedge bool
-	// TimeoutNanos is how long a replica may go without answering, at least: it is taken for hung after
-	// max(10 × its P99, TimeoutNanos, 1 s). 0: 1 s, but 10 s while fewer than 16 of its batches have been seen, for
-	// the first calls of a model may compile or load something.
+	// TimeoutNanos is the shortest time after which a silent replica may count as hung: it does after max(10 × its P99,
+	// TimeoutNanos, 1 s). 0: 1 s, but 10 s until 16 of its batches have been seen, because the first calls of a model
+	// may compile or load something.
 	TimeoutNanos int64
 }
 
-// DefaultConfig is what a model version gets that declares nothing.
+// DefaultConfig is the configuration of a model version that declares nothing.
 func DefaultConfig() Config {
 	return Config{Retry: true, Hedge: true}.normal()
 }

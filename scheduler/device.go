@@ -3,21 +3,21 @@ package scheduler
 // TenantID names one model version at a [Device].
 type TenantID int32
 
-// Device shares something that one model version should use at a time, such as an accelerator, between several. It is a
-// deficit round robin in time (Shreedhar and Varghese, 1995): at each visit a tenant gets its turn's length of credit and
-// holds the device while it has any; a batch that takes longer than the credit leaves a debt, which later turns pay. A
-// tenant that wants nothing is not visited, so the device never idles while anybody wants it.
+// Device shares a resource that one model version should use at a time, such as an accelerator. It is a deficit round
+// robin in time (Shreedhar and Varghese, 1995): at each visit a tenant's credit grows by the length of its turn, and it
+// holds the device while it has credit. A batch that takes longer than the credit leaves a debt, which later turns pay.
+// A tenant that does not want the device is not visited, so the device never idles while any tenant wants it.
 //
-// With turns of 6 and 4 ms and batches of 5 ms on both sides: A has one batch, for a second one is not expected to fit, and
-// keeps 1 ms; B has one and owes 1 ms; A has one and keeps 2 ms; B, with 3 ms, has one and owes 2 ms … until A has two in a
-// row; in the long run 6 to 4.
+// Example: turns of 6 and 4 ms, batches of 5 ms on both sides. A has one batch, because a second one is not expected to
+// fit, and keeps 1 ms; B has one and owes 1 ms; A has one and keeps 2 ms; B, with 3 ms, has one and owes 2 ms … until A
+// has two in a row. In the long run the ratio is 6 to 4.
 //
 // Like a Machine it owns no clock, no lock and no goroutine.
 type Device struct {
 	tenants []tenant
 	held    bool
 	holder  TenantID
-	cursor  int // who is looked at first for the next turn
+	cursor  int // the tenant that is considered first for the next turn
 }
 
 type tenant struct {
@@ -27,9 +27,9 @@ type tenant struct {
 }
 
 const (
-	// DefaultTurnNanos is a tenant's turn while no plan says otherwise: half of an epoch.
+	// DefaultTurnNanos is a tenant's turn unless a plan sets one: half of an epoch.
 	DefaultTurnNanos = int64(5e6)
-	// maxDebtTurns bounds what one endless batch, or a hung replica, costs its model afterwards.
+	// maxDebtTurns bounds what one endless batch, or a hung replica, costs its model version afterwards.
 	maxDebtTurns = 16
 )
 
@@ -46,7 +46,7 @@ func (d *Device) Attach() TenantID {
 	return TenantID(len(d.tenants) - 1)
 }
 
-// Detach removes a tenant; its turn, if it has one, is over. Call Next after it.
+// Detach removes a tenant and ends its turn, if it has one. Call Next afterwards.
 func (d *Device) Detach(id TenantID) {
 	if t := d.tenant(id); t != nil {
 		*t = tenant{}
@@ -56,7 +56,7 @@ func (d *Device) Detach(id TenantID) {
 	}
 }
 
-// SetTurn sets the length of a tenant's turns; 0 and less mean DefaultTurnNanos.
+// SetTurn sets the length of a tenant's turns; 0 or less means DefaultTurnNanos.
 func (d *Device) SetTurn(id TenantID, nanos int64) {
 	if t := d.tenant(id); t != nil {
 		if nanos <= 0 {
@@ -66,15 +66,15 @@ func (d *Device) SetTurn(id TenantID, nanos int64) {
 	}
 }
 
-// Want asks for a turn. Call Next after it.
+// Want asks for a turn. Call Next afterwards.
 func (d *Device) Want(id TenantID) {
 	if t := d.tenant(id); t != nil {
 		t.wants = true
 	}
 }
 
-// End gives back a turn that was nanos long; again says that the tenant wants another one, as a Want at any time during
-// the turn does. Call Next after it.
+// End returns a turn that was nanos long. again means that the tenant wants another one, like a Want at any time during
+// the turn. Call Next afterwards.
 func (d *Device) End(id TenantID, nanos int64, again bool) {
 	t := d.tenant(id)
 	if t == nil || !d.held || d.holder != id {
@@ -83,19 +83,20 @@ func (d *Device) End(id TenantID, nanos int64, again bool) {
 	d.held = false
 	d.cursor = (int(id) + 1) % len(d.tenants)
 	t.wants = t.wants || again
-	saves := int64(0) // who wants nothing saves nothing up
+	saves := int64(0) // a tenant that does not want the device saves no credit
 	if t.wants {
 		saves = t.turnNanos
 	}
 	t.creditNanos = min(max(t.creditNanos-max(nanos, 0), -maxDebtTurns*t.turnNanos), saves)
 }
 
-// Next says whose turn begins now, and how long it is; ok is false when the device is held or nobody wants it.
+// Next starts the next turn and returns its tenant and length; ok is false when the device is held or no tenant wants
+// it.
 func (d *Device) Next() (id TenantID, nanos int64, ok bool) {
 	if d.held {
 		return 0, 0, false
 	}
-	// The first in the ring of those who need the fewest visits until they have credit.
+	// The winner is the first in the ring of those that need the fewest visits until they have credit.
 	winner, rounds := -1, int64(0)
 	for n := range d.tenants {
 		i := (d.cursor + n) % len(d.tenants)
@@ -112,7 +113,7 @@ func (d *Device) Next() (id TenantID, nanos int64, ok bool) {
 			t.creditNanos += rounds * t.turnNanos
 		}
 		if i == winner {
-			rounds-- // those behind it are not visited in the last round
+			rounds-- // tenants behind the winner are not visited in the last round
 		}
 	}
 	t := &d.tenants[winner]
@@ -121,7 +122,7 @@ func (d *Device) Next() (id TenantID, nanos int64, ok bool) {
 	return d.holder, t.creditNanos, true
 }
 
-// visits is how many times a turn's length must be added until there is credit.
+// visits is how many turn lengths must be added until there is credit.
 func (t *tenant) visits() int64 {
 	if t.creditNanos >= 0 {
 		return 1

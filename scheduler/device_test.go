@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDeviceTurns: tenants that always want more get the device's time in the proportion of their turns, whatever their
-// batches take; the device never idles while anybody wants it.
+// TestDeviceTurns: tenants that always want more get the device's time in proportion to their turns, whatever their
+// batches take. The device never idles while a tenant wants it.
 func TestDeviceTurns(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -55,7 +55,7 @@ func TestDeviceTurns(t *testing.T) {
 	}
 }
 
-// TestDeviceStory is one device's day, event by event.
+// TestDeviceStory follows one device event by event.
 func TestDeviceStory(t *testing.T) {
 	var d Device
 	var got strings.Builder
@@ -67,25 +67,25 @@ func TestDeviceStory(t *testing.T) {
 		}
 	}
 	a, b := d.Attach(), d.Attach()
-	next() // nobody wants it
+	next() // no tenant wants it
 	d.Want(a)
 	next()
 	d.Want(b)
 	next() // held
 	d.End(b, 1e6, true)
-	next() // b did not hold it
+	next() // ignored: b does not hold it
 	d.End(a, 2e6, true)
-	next() // b's, then a's with what it kept
+	next() // b's turn, then a's with the credit it kept
 	d.End(b, 9e6, false)
 	next()
 	d.End(a, 1e6, false)
-	next()    // nobody
+	next()    // no tenant wants it
 	d.Want(b) // it owes 4 ms, which its next turn of 5 ms pays
 	d.Want(a)
 	next()
 	d.Detach(a)
 	next()          // b holds it
-	c := d.Attach() // takes the free place
+	c := d.Attach() // reuses a's place
 	d.SetTurn(c, -1)
 	d.Want(c)
 	d.End(b, 1e12, true) // a replica hung for a quarter of an hour: the debt is bounded
@@ -100,8 +100,8 @@ func TestDeviceStory(t *testing.T) {
 	}
 }
 
-// TestDeviceProperties: whatever is asked in whatever order, at most one tenant holds the device, it is one that wants it,
-// and nobody who wants it is passed over for longer than his debt and the others' turns explain.
+// TestDeviceProperties: for any sequence of requests, at most one tenant holds the device, it is one that wants it, and
+// a tenant that wants it waits no longer than its debt and the others' turns explain.
 func TestDeviceProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d Device

@@ -7,24 +7,25 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// pipelineEagerNanos is three times what a batch costs to hand over and back across cores, about. Where the fixed cost of
-// a batch is below it, a batch is sent behind another although it could still grow. The essay has the measurements.
+// pipelineEagerNanos is about three times the cost of handing a batch over and back between cores. If a batch's fixed
+// cost is below it, a batch is sent behind another although it could still grow. The package comment has the
+// measurements.
 const pipelineEagerNanos = 100_000
 
-// pipelineShortNanos is how long before its end a busy replica gets its next batch, at least: a driver's clock may wake the
-// machine that late. A batch that takes no longer is sent at once.
+// pipelineShortNanos is the least time before its expected end at which a busy replica gets its next batch, because a
+// driver's clock may wake the machine that late. A batch that takes no longer than this is sent at once.
 const pipelineShortNanos = 1_000_000
 
-// holdSlackNanos is what a held batch keeps in hand before its most urgent query must start: a driver's clock may wake
-// the machine that late.
+// holdSlackNanos is kept in reserve when a batch is held, before its most urgent query must start: a driver's clock may
+// wake the machine that late.
 const holdSlackNanos = 2_000_000
 
-// Ready decides what follows from the events so far: overdue queries that wait are answered, batches are formed for
-// every replica that has room, what is late is sent to a second one, and all actions decided since the last call are moved
-// into a, which is emptied first. The
-// machine takes over the memory of a's lists, so that two Actions that take turns never grow once they are large enough.
+// Ready decides what follows from the events so far. It answers overdue queries that wait, forms batches for every
+// replica that has room, sends late batches to a second replica, and moves all actions decided since the last call into
+// a, which it empties first. The machine takes over the memory of a's lists, so two Actions used in turn stop growing
+// once they are large enough.
 //
-// Feed all events that are at hand before calling Ready: queries that arrive together shall travel together.
+// Report all events that are at hand before calling Ready, so that queries that arrive together share a batch.
 func (m *Machine) Ready(now api.Nanos, a *Actions) {
 	m.tick(now)
 	m.expireQueued()
@@ -39,7 +40,7 @@ func (m *Machine) dispatch() {
 	for m.ready > 0 && m.queuedItems() > 0 {
 		r := m.pickIdle()
 		if r == nil && m.retries.len() == 0 && m.live > 0 {
-			r = m.pickBusy() // lost queries wait for an idle replica, and late ones are in no hurry
+			r = m.pickBusy() // lost queries wait for an idle replica, and late ones are not urgent
 		}
 		if r == nil {
 			break
@@ -51,7 +52,7 @@ func (m *Machine) dispatch() {
 	m.endTurn()
 }
 
-// feed sends r what it shall have next. It reports whether anything was sent.
+// feed sends r its next batch. It reports whether one was sent.
 func (m *Machine) feed(r *replica) bool {
 	alone := m.retries.len() > 0 && m.retries.first() <= m.earliest()
 	if !alone && m.live > 0 && len(r.flights) == 0 {
@@ -69,7 +70,7 @@ func (m *Machine) feed(r *replica) bool {
 	if m.retries.len() == 0 || len(r.flights) > 0 {
 		return false
 	}
-	m.sendAlone(r) // the most urgent, or all others are too urgent for r
+	m.sendAlone(r) // the most urgent one, or all others are too urgent for r
 	return true
 }
 
@@ -87,9 +88,9 @@ func (m *Machine) earliest() api.Nanos {
 	return at
 }
 
-// heldUntil is the time until which a batch for r that is not full waits for more queries: not beyond the moment at
-// which its most urgent query must start, with the expected evaluation counted twice. A replica of which little is known
-// is not held back, so that more becomes known.
+// heldUntil is the time until which a batch for r that is not full waits for more queries. It is not after the moment
+// at which its most urgent query must start, where the expected evaluation time is counted twice. A replica whose
+// profile is not known is not held back, so that its profile becomes known.
 func (m *Machine) heldUntil(r *replica) api.Nanos {
 	holdNanos := m.cfg.Batching.HoldNanos
 	if r.plan.HoldNanos != 0 {
@@ -98,7 +99,7 @@ func (m *Machine) heldUntil(r *replica) api.Nanos {
 	if holdNanos == 0 || m.fills(r) || !r.profile.known() {
 		return m.now
 	}
-	due := m.earliest() // far from the ends of the clock: an addition or subtraction of seconds does not overflow
+	due := m.earliest() // far from the ends of the range: adding or subtracting seconds does not overflow
 	due -= api.Nanos(2*r.profile.predict(m.live) + holdSlackNanos)
 	return min(m.waitSince+api.Nanos(holdNanos), due)
 }
@@ -108,9 +109,9 @@ func (m *Machine) fills(r *replica) bool {
 	return m.live >= m.capOf(r) || m.liveBytes >= m.cfg.Batching.MaxBatchBytes
 }
 
-// pickIdle is the replica without work that would be done first with what waits; the one that was ready first, of equals.
-// One that is too slow for the most urgent query comes after those that are not, and one that has been given to other
-// functions last: it helps out rather than idle.
+// pickIdle picks the idle replica that would finish first with the waiting queries; of equals, the one that became
+// ready first. Replicas that are too slow for the most urgent query rank lower. Replicas reserved for functions without
+// waiting queries rank lowest: they help out rather than idle.
 func (m *Machine) pickIdle() *replica {
 	var best *replica
 	var bestNanos int64
@@ -134,18 +135,18 @@ func (m *Machine) pickIdle() *replica {
 	return best
 }
 
-// hasTurnedAway reports whether all who wait are too urgent for r, as it has found out already.
+// hasTurnedAway reports whether r has already found all waiting queries too urgent.
 func (m *Machine) hasTurnedAway(r *replica) bool {
 	return r.turnedAway == m.news && m.late.len() == 0 && m.retries.len() == 0 && m.now-r.sentAt < probeNanos
 }
 
-// makes reports whether, by all that is known, r would answer a query by its deadline if it were the next that it gets.
+// makes reports whether r is expected to answer a query by its deadline if that is the next query that it gets.
 func (r *replica) makes(now, deadline api.Nanos) bool {
 	left := int64(deadline - now)
 	return left >= hopefulNanos || !r.profile.known() || r.remaining(now)+r.profile.predict(1) <= left
 }
 
-// madeElsewhere reports whether another replica than r would answer a query by its deadline.
+// madeElsewhere reports whether a replica other than r is expected to answer a query by its deadline.
 func (m *Machine) madeElsewhere(r *replica, deadline api.Nanos) bool {
 	for _, other := range m.replicas {
 		if other != r && other.open() && other.makes(m.now, deadline) {
@@ -182,8 +183,8 @@ func (m *Machine) idle() int {
 	return n
 }
 
-// pickBusy is the replica that gets a batch behind those it has: with the fewest outstanding, then the one that would be
-// done first. A batch that could still grow is kept back: it would not start now, and waiting makes it larger.
+// pickBusy picks the busy replica that gets a further batch: the one with the fewest outstanding, then the one that
+// would finish first. A batch that could still grow is kept back: it would not start now, and waiting makes it larger.
 func (m *Machine) pickBusy() *replica {
 	var best *replica
 	var bestNanos int64
@@ -207,9 +208,9 @@ func (m *Machine) pickBusy() *replica {
 	return best
 }
 
-// followsAt is when a batch that takes nanos is to be sent behind those that r has: at once where it is short, else when r
-// is nearly done. A batch that has been sent cannot grow or be overtaken: who comes after it waits for all of it, however
-// urgent he is, and a few batches of a flood in a row would make everybody else late.
+// followsAt is when a batch that takes nanos should be sent behind those that r has: at once if it is short, else when
+// r is nearly done. A batch that has been sent cannot grow or be overtaken: a later query waits for all of it, however
+// urgent it is, and a few batches of a flood in a row would make all other functions late.
 func (m *Machine) followsAt(r *replica, nanos int64) api.Nanos {
 	if nanos <= pipelineShortNanos || !r.profile.known() {
 		return m.now
@@ -252,13 +253,13 @@ func (m *Machine) launch(r *replica, fl *flight) {
 	m.out.Dispatches = append(m.out.Dispatches, Dispatch{r.id, &fl.batch, fl.hedge})
 }
 
-// close settles the order of the batch. Queries come out of a sub-queue by deadline: only where functions with different
-// objectives share a batch is there anything to sort.
+// close puts the batch in its final order. Queries come out of a sub-queue by deadline, so there is something to sort
+// only where functions with different objectives share a batch.
 func (fl *flight) close() {
 	sorted := true
 	for i, it := range fl.items {
 		if it.answered {
-			break // late ones come last
+			break // late queries come last
 		}
 		sorted = sorted && (i == 0 || fl.items[i-1].Deadline <= it.Deadline)
 		fl.live++
@@ -273,7 +274,7 @@ func (fl *flight) close() {
 	}
 }
 
-// due is the earliest deadline of a query in the batch whose caller still waits; Never when none does.
+// due is the earliest deadline of a query in the batch whose caller still waits; Never when there is none.
 func (fl *flight) due() api.Nanos {
 	if fl.next == fl.live {
 		return api.Never

@@ -1,54 +1,55 @@
-// Package scheduler decides which query goes to which replica, when, and with whom: the queues, batches, batch caps and
-// latency profiles of one model version.
+// Package scheduler decides which queries of one model version go to which replica, when, and in which batch. It holds
+// the version's queues, batches, batch caps and latency profiles.
 //
-// It is a state machine and nothing else. A [Machine] is told what happened and what time it is, and says what is to be
-// done. It owns no clock, no goroutine and no lock, does no I/O and allocates nothing once it has seen as much load as it
-// gets; the same events always lead to the same actions. That is why it can be tested by transcripts (testdata/*.txt:
-// start with basics.txt), by random events, and by simulation (package sim). Package driver puts it to
-// work.
+// The core is a pure state machine. A [Machine] takes events and the current time, and returns actions. It owns no clock,
+// no goroutine and no lock, does no I/O, and stops allocating once it has grown to its peak load. The same events always
+// lead to the same actions, so it can be tested by transcripts (testdata/*.txt: start with basics.txt), by random events
+// and by simulation (package sim). Package driver adds the clock, the lock and the goroutines.
 //
-// # The caller's duties, in their order
+// # What the caller must do, in this order
 //
 //  1. Report what happened: [Machine.Arrive], [Machine.Cancel], [Machine.ReplicaReady], [Machine.BatchDone],
-//     [Machine.ReplicaGone], [Machine.ReplicaDrain], [Machine.Advance] when [Machine.NextWake] has come. Report all that
-//     is at hand before going on: queries that arrive together shall travel together.
+//     [Machine.ReplicaGone], [Machine.ReplicaDrain], and [Machine.Advance] when [Machine.NextWake] has come. Report all
+//     events that are at hand before going on, so that queries that arrive together share a batch.
 //  2. Call [Machine.Ready]. It fills an [Actions].
-//  3. Send every [Dispatch] first, for that is what keeps replicas busy. Report with [Machine.SendFailed] what a transport
-//     did not take, and go back to 2.
-//  4. Carry out the rest: [Kill], [End] (call the owners, outside of any lock), Drained.
-//  5. Arrange for step 1 to happen at NextWake, if nothing else happens before.
+//  3. Send every [Dispatch] first: this keeps replicas busy. If a transport does not take one, report it with
+//     [Machine.SendFailed] and go back to 2.
+//  4. Carry out the rest: [Kill], [End] (call the owners without holding a lock), Drained.
+//  5. Arrange for step 1 to run at NextWake if nothing else happens before.
 //
-// Time is given to every event as [api.Nanos] of one monotonic clock. Events need not be in its exact order: a completion
-// carries the time at which it was seen. The machine's own time never goes back.
+// Every event carries the time as [api.Nanos] of one monotonic clock. Events may be slightly out of order, because a
+// completion carries the time at which it was seen. The machine's own time never goes back.
 //
-// # Who owns what
+// # Ownership
 //
-// An [Item] is its owner's until Arrive and again from Released on (an [End] of kind Both or ReleaseOnly). In between the
-// machine holds it, and a transport reads its inputs and writes its outputs while it is in a batch. A refused query is
-// released like any other. An [api.Batch] is the machine's: the transport may use it from its Dispatch until it reports
-// BatchDone, SendFailed or ReplicaGone. The lists of an Actions are the caller's until it hands them to Ready again.
+// The owner holds an [Item] until Arrive, and again from Released on (an [End] of kind Both or ReleaseOnly). In between
+// the machine holds it; while it is in a batch, a transport reads its inputs and writes its outputs. A refused query is
+// released like any other. The machine owns each [api.Batch]; the transport may use it from its Dispatch until it reports
+// BatchDone, SendFailed or ReplicaGone. The caller owns the lists of an Actions until it passes them to Ready again.
 //
-// Every query that arrives is answered exactly once and released exactly once, not before its answer. The two fall apart
-// in two cases. At its deadline a caller has its answer, whatever happens; but the item of a query in flight stays with
-// its batch, for a worker may be writing its outputs, and one that has a longer life (Expires) than its deadline waits
-// on, behind all whose callers wait too, to fill the cache. And a query that was sent to two replicas is answered when the
-// first of them has answered, with OK or without, and released when both are done with it. So nobody reads an item's
-// outputs but through [Item.Result], which knows whose they are.
+// Every query that arrives is answered exactly once and released exactly once, in that order. Two cases separate the two
+// events:
+//
+//   - At its deadline the caller always gets its answer. A query in flight is released only with its batch, because a
+//     worker may be writing its outputs. A waiting query whose lifetime (Expires) is longer than its deadline stays
+//     queued behind all queries whose callers still wait, to fill the cache.
+//   - A query sent to two replicas is answered when the first of them answers, with OK or not, and released when both are
+//     done with it. So read the outputs only through [Item.Result], which returns those of the right replica.
 //
 // # How a batch is formed
 //
-// Each function that uses the model has a sub-queue by deadline (earliest deadline first, ties by arrival). A batch is
-// filled by deficit round robin over the functions' weights, from the heads of the sub-queues, up to the replica's cap
-// and the bytes that a batch may have; no place stays empty while anybody waits.
+// Each function that uses the model has a sub-queue ordered by deadline (earliest deadline first, ties by arrival). Deficit
+// round robin over the functions' weights fills a batch from the heads of the sub-queues, up to the replica's cap and the
+// byte limit of a batch. No place stays empty while a query waits.
 //
-// A replica that is idle gets a batch the moment something waits (unless a hold is configured, see [Batching]). If
-// several are idle, the one that would be done first.
+// An idle replica gets a batch as soon as a query waits (unless a hold is configured, see [Batching]). If several
+// replicas are idle, the one that would finish first gets it.
 //
-// A replica that is busy gets a further batch, up to its depth, when that batch is full; or when it need not be, because
-// a batch costs next to nothing by itself: a fixed cost of at most 100 µs by its profile. A batch behind another starts
-// no sooner for being sent, and grows while it is kept. Sending it at once splits the load of n clients into three
-// groups (in evaluation, behind it, in the queue) where two would do, and every group pays the fixed cost. What waiting
-// costs is one hand-over between two batches, 30 µs in this simulation (pipeline_test.go; queries/s, mean latency):
+// A busy replica gets a further batch, up to its depth, when that batch is full. The batch need not be full if the
+// profile's fixed cost per batch is at most 100 µs. A batch queued behind another does not start sooner for being sent
+// early, and it can grow while it is kept back. Sending it at once splits the load of n clients into three groups (in
+// evaluation, behind it, in the queue) where two would do, and each group pays the fixed cost. Waiting costs one hand-over
+// between two batches, 30 µs in this simulation (pipeline_test.go; queries/s, mean latency):
 //
 //	a batch of n takes    clients   second batch at once     when full             as built
 //	2 ms + 10 µs × n            8     1.3k/s   6.07 ms      1.9k/s   4.13 ms      1.9k/s   4.13 ms
@@ -58,98 +59,107 @@
 //	50 µs + 1 µs × n           64     286k/s   0.18 ms      273k/s   0.17 ms      286k/s   0.18 ms
 //	5 µs + 0.5 µs × n          64     581k/s   0.07 ms      518k/s   0.07 ms      581k/s   0.07 ms
 //
-// Nor is it sent long before the replica is done (1 to 2 ms, where a batch takes longer than that): a batch that has been
-// sent cannot be overtaken. A function that floods would have one batch in evaluation and one behind it, and a query of
-// another function that comes then would wait for both and be evaluated in a third, which is 1.2 of a latency objective
-// where batches take two fifths of it: nothing that the round robin shares out could help it.
+// A batch that takes longer than 1 ms is sent behind another only 1 to 2 ms before the replica is expected to be idle,
+// because a batch that has been sent cannot be overtaken. Otherwise a function that floods the queue would have one batch
+// in evaluation and one behind it. A query of another function that arrives then would wait for both and be evaluated in a
+// third. Where a batch takes two fifths of the latency objective, that is 1.2 objectives, and fair queueing could not
+// prevent it.
 //
 // # How caps adapt
 //
-// A cap is to be the largest batch that is evaluated within the objective. Two controllers look for it. [AIMD] (Crankshaw
-// et al., Clipper, NSDI 2017, section 4.3.1) adds 2 after a full batch below 90 % of the objective, rests up to 100 %, and
-// takes a tenth after a miss. From 1 to 500 that is 250 batches, so it has a fast start, as TCP has (Jacobson 1988), but one
-// that need not overshoot: a batch costs T(n) = a + b·n with a ≥ 0, hence T(k·n) ≤ k·T(n), and what one batch took bounds
-// what a larger one can take. With 1 ms + 100 µs × n and 10 ms the caps are 2 4 8 16 32 64, then 64 × 9/7.4 = 77, 79, 81:
-// at 9.1 ms it rests. When the core is throttled to half its speed, six misses bring it to 45 and a seventh to 40; when it
-// is back, eight batches in a row at about half of the objective are no luck, and the cap goes where the slowest of
-// them proves. A pause is one miss, however long, and batches that were sent before a cap fell do not lower it again.
+// The cap should be the largest batch that is evaluated within the objective. There are two adaptive controllers.
+//
+// [AIMD] (Crankshaw et al., Clipper, NSDI 2017, section 4.3.1) adds 2 after a full batch below 90 % of the objective, holds
+// between 90 % and 100 %, and removes a tenth after a miss. Growing from 1 to 500 in steps of 2 takes 250 batches, so it
+// has a fast start, like TCP's slow start (Jacobson 1988), but one that does not overshoot: a batch costs T(n) = a + b·n
+// with a ≥ 0, hence T(k·n) ≤ k·T(n), so the time of one batch bounds the time of a larger one. With 1 ms + 100 µs × n and
+// 10 ms the caps are 2 4 8 16 32 64, then 64 × 9/7.4 = 77, 79, 81: at 9.1 ms the cap holds. When the core is throttled to
+// half its speed, six misses bring the cap to 45 and a seventh to 40. When the core recovers, eight batches in a row at
+// about half of the objective are not luck, and the cap jumps to the size that the slowest of them proves. A pause counts
+// as one miss, however long. Batches that were sent before a cap fell do not lower it again.
 //
 // [Quantile] draws the P99 line through (size, time) of the last 256 batches by linear quantile regression (Koenker and
-// Bassett, Econometrica 46, 1978) and allows what the line puts at the objective: 90 in the example, not 81; and where
-// times scatter by 5 %, 89 % of that, since then one batch in a hundred takes 12 % longer than the median. Its price is
-// 6.5 KiB a replica and microseconds a batch instead of nanoseconds, and a P99 forgets slowly. So it does not wait for
-// old samples to leave: when the median of the last 16 batches has left the bulk of those before, older times are scaled
-// to the new speed (about ten batches).
+// Bassett, Econometrica 46, 1978) and allows the size at which the line meets the objective: 90 in the example, not 81.
+// Where times scatter by 5 % it allows 89 % of that, because one batch in a hundred then takes 12 % longer than the median.
+// It costs 6.5 KiB a replica, and microseconds a batch instead of nanoseconds. A P99 forgets slowly, so the controller does
+// not wait for old samples to leave: when the median of the last 16 batches leaves the bulk of the earlier ones, it scales
+// the older times to the new speed (after about ten batches).
 //
-// Both say when they have settled: a cap that still grows says nothing of what the replica can do, and no query is
-// refused for it.
+// Both controllers report when they have settled. A cap that still grows does not show what the replica can do, so no
+// query is refused because of it.
 //
-// # What is known of a replica, and who is refused
+// # Latency profiles and early refusal
 //
-// Its cap adapts; its profile is a line through (batch size, evaluation time) by least squares with exponential decay,
-// how far off that line its times are (2.5 standard deviations are the margin), and a decayed histogram for the P99. The
-// profile chooses between replicas, tells when a silent one is hung, and refuses queries early: one that would end after
-// its deadline, by all that is known, is answered with Overloaded on arrival instead of at its deadline, and does not
-// delay others. Whole batches are counted, for under load those who come later fill them up; those of other functions
-// that will come meanwhile are counted too, as far as the weights let them go first. It takes 16 batches before a profile
-// is believed, and a cap that has found its limit; and one query a second and replica is let through all the same, so
-// that a wrong profile heals.
+// Besides its cap, each replica has a profile: a line through (batch size, evaluation time) by least squares with
+// exponential decay, the error of that line (2.5 standard deviations are the margin), and a decayed histogram for the P99.
+// The profile chooses between replicas and sets the limit after which a silent replica counts as hung.
 //
-// When a batch is formed the profile is asked once more. A query that cannot make it any more, or not in a full batch while
-// others wait who can, is passed over and answered with Overloaded. This matters more than it seems: earliest deadline
-// first, by itself, collapses under overload, since the most urgent are those that will be late, they are evaluated for
-// nobody, and by then the next ones are just as late (3 % of the capacity was useful, in the simulator, at five times the
-// load; now 97 %). With less waiting than a batch holds, the batch is made smaller instead.
+// It also refuses queries early. A query that is expected to end after its deadline is answered with Overloaded on arrival
+// instead of at its deadline, and does not delay others. The estimate counts whole batches, because under load later
+// arrivals fill them up. It also counts queries of other functions that will arrive meanwhile, as far as the weights let
+// them go first. A profile is trusted after 16 batches, and a cap once it has settled. One query per second and replica is
+// admitted in any case, so that a wrong profile heals.
+//
+// The profile is consulted again when a batch is formed. A query that can no longer meet its deadline is passed over and
+// answered with Overloaded. So is one that cannot meet it in a full batch while others that can are waiting. This has a
+// large effect: earliest deadline first collapses under overload, because the most urgent queries are those that will be
+// late. They are evaluated for nothing, and by then the next ones are just as late. In the simulator, at five times the
+// capacity, 3 % of the work was useful without this rule and 97 % with it. When fewer queries wait than a batch holds, the
+// batch is made smaller instead.
 //
 // # What a plan changes
 //
-// An epoch's [Plan] is looked up, never waited for, and none is needed. Package planner makes one every 10 ms: its essay has
-// the objective as a formula, a worked example that a test runs, and the sources. A plan may change:
+// The machine uses an epoch's [Plan] if there is one. It never waits for a plan and does not need one. Package planner makes
+// one every 10 ms; its essay has the objective as a formula, a worked example that a test runs, and the sources. A plan may
+// change:
 //
-//   - FunctionPlan.Weight replaces a function's weight; Shed refuses a part of what arrives, evenly spread.
-//   - ReplicaPlan.Shares give a replica to some functions, with a round robin of its own. Others are its guests: they are
-//     served when nobody with a share waits, or in places that are left over, if that is not too late for them.
-//   - ReplicaPlan.Cap, HoldNanos and ObjectiveNanos bound its batches, its holds and what its controller aims at.
-//   - Execution makes batches of what waits: whole ones, split between the replicas that are idle, or streamed one by one
-//     where a batch saves nothing.
+//   - FunctionPlan.Weight replaces a function's weight. FunctionPlan.Shed refuses a part of its arrivals, evenly spread.
+//   - ReplicaPlan.Shares reserves a replica for some functions, with a round robin of its own. Other functions are guests
+//     there: they are served when no function with a share has queries waiting, or in left-over places, if that is not too
+//     late for them.
+//   - ReplicaPlan.Cap, HoldNanos and ObjectiveNanos bound the replica's batches and holds, and set its controller's
+//     objective.
+//   - Execution says how waiting queries become batches: whole batches, batches split between the idle replicas, or single
+//     queries streamed one by one where batching saves nothing.
 //
-// Model versions that share a device ([Config].Shared) send batches in their turns only. The machine asks for a turn
-// ([Actions].WantTurn), gets one (TurnGranted), begins batches as long as they are expected to end in it, and gives it
-// back when nothing is in flight. Turns are dealt by a [Device]: deficit round robin in time.
+// Model versions that share a device ([Config].Shared) send batches only in their turns. The machine asks for a turn
+// ([Actions].WantTurn), gets one (TurnGranted), begins batches as long as they are expected to end within it, and returns it
+// when nothing is in flight. A [Device] assigns the turns by deficit round robin in time.
 //
-// # When a replica is late
+// # Hedging: when a replica is late
 //
-// A replica stands still for a moment: a collector runs, a page is read from disk, a neighbour takes the core. Its batch is not
-// lost, only late, and no deadline and no hang tells of it in time. So a batch that is late by its replica's own profile is
-// sent to a second replica too, and the first answer counts: the hedged requests of Dean and Barroso (The Tail at Scale,
-// CACM 56(2), 2013), which TFS² uses between its router and its serving jobs (Olston et al., TensorFlow-Serving, 2017,
-// section 3.1).
+// A replica can stall for a moment: garbage collection, a page read from disk, another process on its core. Its batch is
+// late but not lost, and deadlines and hang detection notice too late to help. So a batch that is late by its replica's own
+// profile is sent to a second replica as well, and the first answer counts. These are the hedged requests of Dean and
+// Barroso (The Tail at Scale, CACM 56(2), 2013), which TFS² uses between its router and its serving jobs (Olston et al.,
+// TensorFlow-Serving, 2017, section 3.1).
 //
-//   - Late is who has had his oldest batch for longer than his P99, than twice the careful prediction for its size, and than
-//     1 ms. A replica that takes 5 ms for the batch, give or take 4 % (a margin of 1.1), and 9 ms at P99 is late after 11 ms.
-//     Batches that wait behind a late one are as late as it is. Nothing is late while the profile is not known.
-//   - What is sent are twins: queries with the same inputs and memory of their own for outputs. They are sent for those whose
-//     callers still wait, whose deadline the second replica makes by its own profile, and who were neither lost nor sent twice
-//     before: never for a query that may be what kills replicas. Those that are left out stay where they are.
-//   - The second replica idles, is known, takes that many at once, and is not kept by a plan's shares for others. If several
-//     could, the one that would be done first.
-//   - Hedging is off under overload, by itself: nobody is sent twice while any query waits, be it for a hold, for the idle
-//     replica is theirs. And it costs little: a token bucket gives two tokens for a hundred arrivals ([HedgePart]) and holds
-//     [HedgeBurst] at most. At 1,000 queries/s 20 may be sent twice each second, or a batch of 100 every 5 s.
-//   - It is off for models that must not see a query twice ([Config].Retry), that do not want it ([Config].Hedge), and that
-//     take turns on a device: whoever else uses it pays for a second batch, and what holds one replica up holds up both.
+//   - A replica is late when its oldest batch has taken longer than its P99, than twice the careful prediction for that
+//     size, and than 1 ms. A replica that takes 5 ms for the batch, give or take 4 % (a margin of 1.1), and 9 ms at P99 is
+//     late after 11 ms. Batches behind a late one are late too. No batch is late while the profile is not known.
+//   - The second replica gets twins: queries with the same inputs and separate memory for outputs. A query gets a twin if
+//     its caller still waits, the second replica meets its deadline by its own profile, and it was neither lost nor hedged
+//     before, so a query that may kill replicas is never hedged. Other queries stay where they are.
+//   - The second replica must be idle, have a known profile, have a cap that admits the twins, and not be reserved for other
+//     functions by a plan. If several qualify, the one that would finish first is used.
+//   - Overload turns hedging off: no query is sent twice while any query waits, even for a hold, because the idle replica
+//     belongs to the waiting ones. The cost is bounded by a token bucket: two tokens per hundred arrivals ([HedgePart]), at
+//     most [HedgeBurst]. At 1,000 queries/s, 20 may be sent twice each second, or a batch of 100 every 5 s.
+//   - It is off for models that must not see a query twice ([Config].Retry), that disable it ([Config].Hedge), or that take
+//     turns on a device: other users of the device would pay for the second batch, and a stall of the device delays both
+//     replicas.
 //
-// Who fails first is not heard: a query waits for its other batch, be it to its deadline. When both have failed, all is as if
-// there had been no twin, and what became of the query's own batch counts: an error is its end, one that was lost is tried once
-// more, alone. Only if the twin's replica died on it too nobody else has to try it. Once a query has been answered, nothing of
-// it is tried again, nor does it matter what comes later; a result that came too late for the caller is still for the cache.
+// The first failure is not reported: the query waits for its other batch, until its deadline if necessary. When both have
+// failed, the outcome of the query's own batch counts as if there had been no twin: an error ends it, and a lost query is
+// tried once more, alone. If the twin's replica also died on it, it is not tried again. Once a query is answered, it is not
+// retried and later outcomes are ignored. A result that is too late for the caller still fills the cache.
 //
-// Each replica learns from what it has evaluated itself. The late batch counts when it is back, once, as if nothing else had
-// happened: an outlier in the profile, a miss for the controller. The twins' batch counts for the second replica, whose time it
-// took; it never counts as full, so that it can raise no cap. Since lateness is measured against the P99, a replica that is
-// often late is soon expected to be, and about one batch in a hundred is past it, which is half of the budget.
+// Each replica learns from what it evaluated itself. The late batch counts once, when it comes back, as it would without
+// hedging: an outlier in the profile, a miss for the controller. The twins' batch counts for the second replica, which spent
+// the time; it never counts as full, so it cannot raise a cap. Lateness is measured against the P99, so a replica that is
+// often late is soon expected to be, and about one batch in a hundred exceeds it, which is half of the token budget.
 //
-// In the simulator, where each of four replicas stands still for 60 ms about every 4 s, of an objective of 50 ms
+// In the simulator, with four replicas that each stall for 60 ms about every 4 s and an objective of 50 ms
 // (sim/hedge_test.go): late queries, P99.9 and the replicas' time for the same queries:
 //
 //	queries/s   without                          with                              sent twice, won
@@ -159,24 +169,25 @@
 //
 // # When a replica is silent
 //
-// One whose oldest batch has had no answer for max(10 × its P99, the model's timeout, 1 s), or 10 s as long as nothing is known, is
-// overdue. It is taken for hung, and killed, when two looks 100 ms apart have found that: a process that has itself stood still
-// (SIGSTOP, a machine without memory) looks at the clock before it takes in the answers that have come meanwhile. With a timeout of 5 s
-// and a pause of 6 s, the first look comes at 6 s, the answer is taken in a moment later, and nobody is killed; without an answer
-// the kill comes at 6.1 s. Queries whose deadlines have passed do not wait for that. For the same reason nothing is sent twice at a look
-// for late batches that comes 50 ms later than the machine had asked for, but 1 ms after it.
+// A replica is overdue when its oldest batch has had no answer for max(10 × its P99, the model's timeout, 1 s), or 10 s while
+// neither a profile nor a timeout is known. It counts as hung, and is killed, when two checks at least 100 ms apart find it
+// overdue. The second check is there because the gateway's own process may have stalled (SIGSTOP, memory pressure); it then
+// looks at the clock before it reads the answers that arrived meanwhile. With a timeout of 5 s and a pause of 6 s, the
+// first check runs at 6 s, the answer is read a moment later, and the replica stays; without an answer it is killed at
+// 6.1 s. Queries do not wait for this: they are answered at their deadlines. For the same reason a check for late batches
+// that runs 50 ms later than the machine asked for sends nothing twice, and repeats 1 ms later.
 //
 // # When a replica dies
 //
-// Queries that it had begun are tried once more, each in a batch of its own: one of them may be what killed it, and it
-// shall not take the others along. For the same reason such a batch is sent only to an idle replica, and nothing is sent
-// behind it; while any of them wait, no replica gets a second batch. Those that it had not begun wait again by their
-// deadlines, as if they had not been sent.
+// Queries that it had begun are tried once more, each in a batch of its own: one of them may have killed the replica, and
+// it must not take others with it. For the same reason such a batch is sent only to an idle replica, and nothing is sent
+// behind it. While any of them wait, no replica gets a second batch. Queries that it had not begun go back to their
+// sub-queues, as if they had not been sent.
 //
 // # Reading
 //
-// machine.go and item.go are the nouns; admit.go who is let in; dispatch.go what is sent when and where, fill.go with whom;
-// batching.go and quantile.go how large; plan.go, turn.go and device.go what a plan changes; replica.go, advance.go and
-// hedge.go what goes wrong. Package timer has the wheel that deadlines elsewhere wait in, package sim plays all of this under a virtual
-// clock (make sim).
+// machine.go and item.go define the types; admit.go admission; dispatch.go what is sent when and where, and fill.go how a
+// batch is filled; batching.go and quantile.go the caps; plan.go, turn.go and device.go what a plan changes; replica.go,
+// advance.go and hedge.go failures. Package timer has the timer wheel for deadlines outside the machine. Package sim runs
+// all of this under a virtual clock (make sim).
 package scheduler

@@ -6,12 +6,12 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestNoStarvation: the lightest function beside the heaviest, which always has something waiting, gets its place within
-// the proportion of their weights, whatever the batches' size; and in the long run exactly its share.
+// TestNoStarvation: a light function beside a heavy one that always has queries waiting is served within the ratio of
+// their weights, whatever the batch size, and gets exactly its share in the long run.
 func TestNoStarvation(t *testing.T) {
 	for _, size := range []int{1, 7, 64} {
 		m := New(Config{Batching: Batching{Policy: Fixed, MaxBatch: size}})
-		heavy, light := m.AddFunction(1e9), m.AddFunction(1) // 100 and 1: weights are bounded
+		heavy, light := m.AddFunction(1e9), m.AddFunction(1) // 100 and 1: weights are clamped
 		m.ReplicaReady(0, 1, 1)
 		var acts Actions
 		waiting := map[int32]int{}
@@ -49,8 +49,8 @@ func TestNoStarvation(t *testing.T) {
 
 const hopeful = api.Nanos(2 * hopefulNanos)
 
-// TestNoStarvationByShares: where replicas have been given to functions, each function gets its share of its replica,
-// whatever goes on at the others. A and C have replica 1 to themselves, 50 to 1; B has replica 2.
+// TestNoStarvationByShares: where a plan reserves replicas for functions, each function gets its share of its replica,
+// whatever happens at the others. A and C share replica 1, 50 to 1; B has replica 2.
 func TestNoStarvationByShares(t *testing.T) {
 	m := New(Config{Batching: Batching{Policy: Fixed, MaxBatch: 8}})
 	a, b, c := m.AddFunction(1), m.AddFunction(1), m.AddFunction(1)

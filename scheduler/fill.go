@@ -2,8 +2,9 @@ package scheduler
 
 import "github.com/xebec-serving/xebec/api"
 
-// send fills a batch for r and sends it: queries in time first, shared out between the functions by deficit round robin
-// (Shreedhar and Varghese, 1995; every query costs 1), then late ones. It reports whether anybody was left to be sent.
+// send fills a batch for r and sends it. Queries in time come first, shared out between the functions by deficit round
+// robin (Shreedhar and Varghese, 1995; every query costs 1), then late ones. It returns false if no query was left to
+// send.
 func (m *Machine) send(r *replica) bool {
 	fl := m.newFlight()
 	m.filled++
@@ -23,7 +24,7 @@ func (m *Machine) send(r *replica) bool {
 		f.limit = max(1, f.limit/guestPart)
 	}
 	f.guests = len(r.shares) > 0
-	m.fill(&f, nil) // what the shares leave over is for everybody
+	m.fill(&f, nil) // places that the shares leave over are open to all functions
 	since := m.waitSince
 	for _, it := range m.aside {
 		m.enqueue(m.functions[it.Function], it)
@@ -35,7 +36,7 @@ func (m *Machine) send(r *replica) bool {
 	}
 	if len(fl.items) == 0 {
 		if start.cursor != nil && start.cursor.next != nil {
-			m.round = start // nobody has had a turn
+			m.round = start // no function has had a turn
 		}
 		m.waitSince = since
 		if m.queuedItems() > 0 {
@@ -49,11 +50,12 @@ func (m *Machine) send(r *replica) bool {
 	return true
 }
 
-// maxAside bounds how many queries that are too urgent for a slow replica are passed by when it looks for one that is not.
+// maxAside bounds how many queries that are too urgent for a slow replica are skipped in the search for one that is
+// not.
 const maxAside = 64
 
-// guestPart: a batch of guests alone is at most one such part of the cap. Whoever the replica belongs to may come the next
-// moment.
+// guestPart: a batch of guests alone takes at most 1/guestPart of the cap, because a query of a function that owns the
+// replica may arrive at any moment.
 const guestPart = 4
 
 // filling is a batch that is being filled.
@@ -63,14 +65,14 @@ type filling struct {
 	limit, maxBytes int
 	bytes           int
 	full            bool
-	// What is known of when it will be evaluated: nil: nothing.
+	// The replica and the expected start of the evaluation; replica is nil while the profile is not known.
 	replica  *replica
 	startsAt api.Nanos
-	// guests: what is added now has no share of the replica.
+	// guests is set while queries of functions without a share of the replica are added.
 	guests bool
 }
 
-// fits reports whether it may be added, and counts it if so. The first one always fits.
+// fits reports whether the query may be added, and counts it if so. The first one always fits.
 func (f *filling) fits(it *Item) bool {
 	n := len(f.fl.items)
 	f.full = f.full || n >= f.limit || n > 0 && f.bytes+it.bytes > f.maxBytes
@@ -80,17 +82,18 @@ func (f *filling) fits(it *Item) bool {
 	return !f.full
 }
 
-// makesIt judges the most urgent query of a sub-queue by when the batch would end. If it would be late, then
+// makesIt decides about the most urgent query of a sub-queue by the batch's expected end. If the query would be late,
+// then
 //
 //   - if it would be late even alone, it is passed over;
-//   - if more wait than the batch has places, it is passed over too: somebody has to be, and a query that will be late is of
-//     no use to anybody. Without this a replica that has fallen behind serves nobody but those whose time is up, and stays
+//   - if more queries wait than the batch has places, it is passed over too. One of them has to be, and a late answer
+//     is worth nothing. Otherwise a replica that has fallen behind would serve only queries whose time is up, and stay
 //     behind;
-//   - else the batch is made smaller, so that it is in time; but not by more than half, for what the others wait is paid for
-//     in smaller batches too.
+//   - else the batch is made smaller so that the query is in time, but not by more than half: smaller batches cost the
+//     other queries throughput.
 //
-// A guest, who has no share of the replica, does not join a batch that is too long for him, and is not passed over for it; a
-// batch of guests is as small as the first of them needs.
+// A guest, which has no share of the replica, does not join a batch that is too long for it, and is not passed over
+// because of that. A batch of guests is as small as its first query needs.
 func (m *Machine) makesIt(f *filling, it *Item) verdict {
 	if f.replica == nil || it.probe {
 		return inTime
@@ -109,7 +112,8 @@ func (m *Machine) makesIt(f *filling, it *Item) verdict {
 		case already > 0:
 			return tooLate
 		case m.now-f.replica.sentAt >= probeNanos:
-			// By what is known of it the replica is too slow for anybody. Unless it is asked now and then it stays so.
+			// By its profile the replica is too slow for any query. It needs an occasional probe, or the profile stays
+			// that way.
 			f.limit = 1
 			m.counters.Probes++
 			return inTime
@@ -134,18 +138,18 @@ func (m *Machine) makesIt(f *filling, it *Item) verdict {
 	return inTime
 }
 
-// verdict is what makesIt finds.
+// verdict is the result of makesIt.
 type verdict uint8
 
 const (
 	inTime    verdict = iota
-	tooLate           // it is to be answered
-	stepAside         // it waits on for another replica, and lets others pass
-	elsewhere         // it waits on, and the batch is closed
+	tooLate           // answer it
+	stepAside         // keep it for another replica, and go on with the queries behind it
+	elsewhere         // keep it, and close the batch
 )
 
-// next is the query of function fn that is to be added, nil when the batch is full or fn has none left. Those that will not
-// make it are answered on the way.
+// next takes the next query of function fn to add; nil when the batch is full or fn has none left. It answers those
+// that will miss their deadlines on the way.
 func (m *Machine) next(b *filling, fn *function) *Item {
 	for fn.next != nil {
 		it := fn.queue.heap[0].it
@@ -172,12 +176,12 @@ func (m *Machine) next(b *filling, fn *function) *Item {
 	return nil
 }
 
-// fill goes round the functions that have queries waiting: by their shares of replica r, leaving out those that have none,
-// or where r is nil by their weights.
+// fill goes round the functions that have queries waiting. With a replica r it uses their shares of r and leaves out
+// functions without a share; with nil it uses their weights.
 //
-// By shares it has a place and deficits of r's own: a batch for a replica where others have shares would move the common
-// place past a function before it has spent its quantum, it would get another one with each visit, and whoever comes behind
-// it here would wait for ever.
+// By shares the round has a place and deficits of r's own. A batch for a replica with shares would otherwise move the
+// common place past a function before it has spent its quantum. The function would get another quantum with each visit,
+// and the functions behind it would starve.
 func (m *Machine) fill(b *filling, r *replica) {
 	p := &m.round
 	if r != nil {
@@ -212,7 +216,7 @@ func (m *Machine) fill(b *filling, r *replica) {
 			if it == nil {
 				break
 			}
-			if f.next != nil { // else it has nothing left, and owes nothing
+			if f.next != nil { // else it has nothing left and owes nothing
 				*deficit--
 			}
 			b.fl.add(it)
@@ -220,7 +224,7 @@ func (m *Machine) fill(b *filling, r *replica) {
 		switch {
 		case len(b.fl.items) > already:
 			skipped = 0
-		case f.next != nil && f.skippedBy == b.seq: // it was not its turn, then
+		case f.next != nil && f.skippedBy == b.seq: // then it was not its turn
 			*deficit, p.visiting = before, visiting
 		}
 		if f.next != nil && *deficit < 1 && f.skippedBy != b.seq {
@@ -231,10 +235,10 @@ func (m *Machine) fill(b *filling, r *replica) {
 
 // round is a place in the round of the functions that have queries waiting.
 type round struct {
-	cursor   *function // whose turn it is; nil when nobody waits
+	cursor   *function // the function whose turn it is; nil when no query waits
 	visiting bool      // it has had its quantum for this visit
 }
 
-// spend is what a function may spend at a visit: its quantum, at least 1, so that every visit serves someone, and what was
-// left of the last one, which is less than 1 unless it was passed by in the middle of it.
+// spend is what a function may spend at a visit: its quantum, which is at least 1, so every visit serves a query; plus
+// what was left of the last one, which is less than 1 unless it was skipped in the middle of it.
 func spend(left, quantum float64) float64 { return min(left+quantum, quantum+1) }

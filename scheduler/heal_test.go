@@ -6,7 +6,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// clinic runs a machine against replicas whose speed the test changes, in virtual time.
+// clinic runs a machine in virtual time against replicas whose speed the test changes.
 type clinic struct {
 	m     *Machine
 	now   api.Nanos
@@ -51,7 +51,7 @@ func (c *clinic) settle() {
 	}
 }
 
-// until lets everything happen up to t.
+// until processes all events up to t.
 func (c *clinic) until(t api.Nanos) {
 	for {
 		at, who := c.m.NextWake(), ReplicaID(0)
@@ -76,7 +76,8 @@ func (c *clinic) until(t api.Nanos) {
 	}
 }
 
-// ask has perSecond queries come for the given seconds, each due in 100 ms, and returns which part was answered.
+// ask sends perSecond queries for the given seconds, each due in 100 ms, and returns the part that was answered with
+// OK.
 func (c *clinic) ask(seconds, perSecond int) float64 {
 	clear(c.ended)
 	for range seconds * perSecond {
@@ -87,8 +88,8 @@ func (c *clinic) ask(seconds, perSecond int) float64 {
 	return float64(c.ended[api.OK]) / float64(seconds*perSecond)
 }
 
-// TestASlowReplicaDropsNobody: what is too late for a replica that is slow, and therefore idle, waits for one that is not;
-// and when the slow one is well again, that is found out.
+// TestASlowReplicaDropsNobody: queries that are too late for a slow, and therefore idle, replica wait for a faster one.
+// When the slow one recovers, the machine notices.
 func TestASlowReplicaDropsNobody(t *testing.T) {
 	slow := true
 	served := map[ReplicaID]int{}
@@ -111,8 +112,8 @@ func TestASlowReplicaDropsNobody(t *testing.T) {
 	}
 }
 
-// TestASlowReplicaHeals: a replica that was too slow for anybody serves again soon after it has become fast, whatever was
-// configured meanwhile.
+// TestASlowReplicaHeals: a replica that was too slow for every query serves again soon after it has become fast, even
+// if the configuration changed meanwhile.
 func TestASlowReplicaHeals(t *testing.T) {
 	for _, policy := range []Policy{AIMD, Quantile, Fixed} {
 		took := int64(2_500_000)
@@ -123,7 +124,7 @@ func TestASlowReplicaHeals(t *testing.T) {
 		c.ask(5, 50)
 		took = 300e6
 		c.ask(10, 50)
-		cfg.Batching.ObjectiveNanos++ // a new controller, which has settled on nothing
+		cfg.Batching.ObjectiveNanos++ // makes a new controller, which has not settled
 		c.m.Configure(c.now, cfg)
 		c.ask(10, 50)
 		took = 2_500_000
@@ -134,7 +135,7 @@ func TestASlowReplicaHeals(t *testing.T) {
 	}
 }
 
-// TestOnePauseIsForgotten: a single batch that is held up does not make a replica unreliable, also where few come.
+// TestOnePauseIsForgotten: a single delayed batch does not make a replica unreliable, even at low load.
 func TestOnePauseIsForgotten(t *testing.T) {
 	pause := false
 	c := newClinic(1, func(_ ReplicaID, n int) int64 {

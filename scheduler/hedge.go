@@ -3,32 +3,35 @@ package scheduler
 import "github.com/xebec-serving/xebec/api"
 
 const (
-	// HedgePart is how many of the queries that arrive may be sent twice: 2 %. What is past its replica's P99 is one batch
-	// in a hundred; twice that is room for a bad minute, and a price that nobody needs to plan for.
+	// HedgePart is the part of the arriving queries that may be sent twice: 2 %. One batch in a hundred exceeds its
+	// replica's P99. Twice that leaves room for a bad minute, at a cost that needs no capacity planning.
 	HedgePart = 0.02
-	// HedgeBurst is how many may be sent twice at once, after a quiet time and at first. A batch that is late may have a
-	// hundred queries, and waiting until it has been earned would help nobody; of a larger one the most urgent go.
+	// HedgeBurst is how many queries may be sent twice at once, after a quiet time and at the start. A late batch may
+	// have a hundred queries, and they cannot wait until the tokens have been earned. Of a larger batch the most urgent
+	// go.
 	HedgeBurst = 128
-	// hedgeFactor times what a batch of that size takes, when one is careful, is late. Half as much happens by chance.
+	// hedgeFactor times the careful prediction for a batch of that size is late. Half as much happens by chance.
 	hedgeFactor = 2
-	// hedgeMinNanos: nothing is late sooner. A driver's clock may wake the machine that late, and a batch that is handed
-	// to another core and back for less gains nothing.
+	// hedgeMinNanos: no batch is late before this. A driver's clock may wake the machine that late, and handing a
+	// shorter batch to another core and back gains nothing.
 	hedgeMinNanos = int64(1e6)
-	// pauseNanos: who looks for late batches that much later than he wanted to has stood still himself, for a process that runs is
-	// late by a millisecond, on a full machine by some ten. The answers may be there, and be taken in next.
+	// pauseNanos: a check for late batches that runs this much after its time shows that this process itself stalled. A
+	// running process is late by a millisecond, by some ten on a busy machine. The answers may have arrived and are
+	// read next.
 	pauseNanos = int64(50e6)
 )
 
-// hedging is what a machine may still send twice, a token bucket.
+// hedging is a token bucket of the queries that may still be sent twice.
 type hedging struct {
 	tokens float64
-	// counted is how many arrivals the tokens are for. They are counted when somebody asks, and not query by query.
+	// counted is the value of Counters.Arrived up to which tokens were added. Tokens are added on demand, not query by
+	// query.
 	counted uint64
-	// dueAt is when the next batch becomes late, while something could be done about it; else Never.
+	// dueAt is when the next batch becomes late, while hedging is possible; else Never.
 	dueAt api.Nanos
 }
 
-// hedge sends the live queries of replicas that are late to others that idle, for nobody else waits.
+// hedge sends the live queries of late replicas to idle ones. It runs only when no query waits.
 func (m *Machine) hedge() {
 	paused := int64(m.now-m.hedging.dueAt) > pauseNanos
 	m.hedging.dueAt = api.Never
@@ -72,7 +75,7 @@ func (m *Machine) mayHedge() bool {
 	return busy && helped
 }
 
-// helps reports whether the replica takes over for another, and it is known how long that takes.
+// helps reports whether the replica can take a second copy: it is idle and its profile is known.
 func (r *replica) helps() bool { return len(r.flights) == 0 && r.open() && r.profile.known() }
 
 // lateAt is when r, which has a batch, is late: beyond its P99 and beyond what a batch of that size takes.
@@ -81,7 +84,7 @@ func (m *Machine) lateAt(r *replica) api.Nanos {
 	return r.oldestAt + api.Nanos(max(r.profile.p99Nanos, hedgeFactor*r.profile.careful(len(fl.items)+fl.batch.Pad), hedgeMinNanos))
 }
 
-// sendTwins sends the queries of a batch that is late, or waits behind one, to a replica that idles, as far as it would
+// sendTwins sends queries of a batch that is late, or waits behind a late one, to an idle replica, as far as it would
 // answer them in time.
 func (m *Machine) sendTwins(fl *flight) {
 	tokens := m.hedgeTokens()
@@ -107,8 +110,8 @@ func (m *Machine) sendTwins(fl *flight) {
 	m.launch(r, twins)
 }
 
-// pickSecond is the idle replica that would be done first with the live queries of a batch, of those where all of their
-// functions have a share.
+// pickSecond picks the idle replica that would finish first with the live queries of a batch, of those on which all of
+// their functions have a share.
 func (m *Machine) pickSecond(fl *flight) *replica {
 	var best *replica
 	var bestNanos int64
@@ -135,9 +138,9 @@ func (m *Machine) allHaveShare(r *replica, fl *flight) bool {
 	return true
 }
 
-// inTimeAt is which of the live queries of a batch make up one that r would answer in time, as far as can be told: all but
-// those whose deadlines are too near, and the most urgent ones of the rest where they are too many. One that was sent twice
-// before, or lost, goes nowhere, and nobody with it.
+// inTimeAt selects live queries of a batch, n of them beginning at from, that r is expected to answer in time. It
+// leaves out those whose deadlines are too near; if the rest are too many, it takes the most urgent. If one of them was
+// lost or sent twice before, it selects none.
 func (m *Machine) inTimeAt(r *replica, fl *flight) (from, n int) {
 	most := min(m.capOf(r), HedgeBurst)
 	if !m.makesTwin(r, fl.items[fl.live-1], 1) {
@@ -156,7 +159,7 @@ func (m *Machine) inTimeAt(r *replica, fl *flight) (from, n int) {
 	return from, n
 }
 
-// makesTwin reports whether r would answer the query in time, with n in the batch.
+// makesTwin reports whether r would answer the query in time with n in the batch.
 func (m *Machine) makesTwin(r *replica, it *Item, n int) bool {
 	if m.cfg.Batching.Pad {
 		n = m.cfg.Batching.MaxBatch
@@ -172,11 +175,12 @@ func (m *Machine) hedgeTokens() float64 {
 	return h.tokens
 }
 
-// makeTwin makes the query that travels in it's place on the second replica: the same inputs, and memory for outputs of its
-// own, which stays with the item for its next life. Nothing of the item is read that a transport may be writing.
+// makeTwin makes the query that stands in for it on the second replica. It has the same inputs and its own memory for
+// outputs, which stays with the item when it is reused. makeTwin reads nothing of the item that a transport may be
+// writing.
 func (it *Item) makeTwin() *Item {
 	tw := it.twin
-	if tw == nil || tw.of != it { // the latter where an item is another one's copy
+	if tw == nil || tw.of != it { // the latter if the item was copied from another
 		tw = &Item{of: it}
 		it.twin = tw
 	}
@@ -193,10 +197,10 @@ type fate uint8
 const (
 	evaluated fate = iota // with the code of the batch
 	lost                  // its replica died on it
-	unharmed              // the batch was not taken, or had not been begun
+	unharmed              // the batch was not taken, or not begun
 )
 
-// land: a batch is outstanding no more.
+// land handles a batch that is no longer outstanding.
 func (m *Machine) land(fl *flight, how fate, code api.Code) {
 	for _, it := range fl.items {
 		switch {
@@ -213,7 +217,7 @@ func (m *Machine) land(fl *flight, how fate, code api.Code) {
 	m.recycle(fl)
 }
 
-// conclude ends a query that is in no batch any more, or has it go on.
+// conclude ends a query that is in no batch any more, or queues it again.
 func (m *Machine) conclude(it *Item, how fate, code api.Code) {
 	switch how {
 	case evaluated:
@@ -225,7 +229,7 @@ func (m *Machine) conclude(it *Item, how fate, code api.Code) {
 	}
 }
 
-// landHedged: the batch of a query that was sent twice has ended, and maybe its twin's before.
+// landHedged handles the end of the own batch of a query that was sent twice. Its twin's batch may have ended before.
 func (m *Machine) landHedged(it *Item, how fate, code api.Code) {
 	switch {
 	case it.twin.place == flying:
@@ -240,7 +244,7 @@ func (m *Machine) landHedged(it *Item, how fate, code api.Code) {
 	}
 }
 
-// landTwin: the twin's batch has ended, and maybe that of the query itself before.
+// landTwin handles the end of the twin's batch. The query's own batch may have ended before.
 func (m *Machine) landTwin(tw *Item, how fate, code api.Code) {
 	it := tw.of
 	tw.place, tw.Inputs, tw.Context = nowhere, nil, nil

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRandomHedges is TestRandomLife where replicas are known and late now and then, so that queries are sent twice, and whatever
-// may happen to them happens.
+// TestRandomHedges is TestRandomLife with replicas whose profiles are known and that are late now and then, so that
+// queries are sent twice, combined with all other events.
 func TestRandomHedges(t *testing.T) {
 	hedged := uint64(0)
 	rapid.Check(t, func(t *rapid.T) {
@@ -47,7 +47,7 @@ func TestRandomHedges(t *testing.T) {
 	}
 }
 
-// late has a few queries come and their batch not come back in time.
+// late sends a few queries whose batch does not come back in time.
 func (w *world) late(t *rapid.T) {
 	ttl := api.Nanos(rapid.SampledFrom([]int64{0, 1e9}).Draw(t, "ttl"))
 	for range rapid.IntRange(1, 4).Draw(t, "count") {
@@ -57,7 +57,7 @@ func (w *world) late(t *rapid.T) {
 	w.jump(t)
 }
 
-// TestHedgesCostNoMemory: a query that is sent twice costs no memory either, from the second time on.
+// TestHedgesCostNoMemory: an item that is sent twice allocates nothing, from its second hedge on.
 func TestHedgesCostNoMemory(t *testing.T) {
 	m := New(Config{Retry: true, Hedge: true, Batching: Batching{Policy: Fixed, MaxBatch: 8}})
 	m.AddFunction(1)
@@ -65,7 +65,7 @@ func TestHedgesCostNoMemory(t *testing.T) {
 	var res api.BatchResult
 	now := api.Nanos(1)
 	items := make([]Item, 8)
-	// One circle: eight queries come, and their batch is back after two milliseconds, or hedged where that takes longer.
+	// One circle: eight queries arrive. Their batch comes back after two milliseconds, or is hedged if late is longer.
 	circle := func(late api.Nanos) {
 		for i := range items {
 			items[i].Deadline, items[i].Expires = now+1e9, now+1e9
@@ -105,7 +105,7 @@ func TestHedgesCostNoMemory(t *testing.T) {
 		circle(0)
 	}
 	turn := func() {
-		for range 400 { // the budget of eight, and a P99 that stays where it is
+		for range 400 { // earns tokens for eight queries and keeps the P99 where it is
 			circle(0)
 		}
 		circle(20e6)
@@ -122,7 +122,8 @@ func TestHedgesCostNoMemory(t *testing.T) {
 	}
 }
 
-// TestTwinsAreTheirItems: the twin and its memory for outputs stay with the item, but an item that was copied makes one of its own.
+// TestTwinsAreTheirItems: the twin and its memory for outputs stay with the item. A copied item makes a twin of its
+// own.
 func TestTwinsAreTheirItems(t *testing.T) {
 	a := Item{Query: api.Query{ID: 1, Inputs: []api.Value{{Data: []byte("in")}}}}
 	tw := a.makeTwin()

@@ -7,9 +7,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestHungIsSeenTwice: however a driver looks, often, rarely or after having stood still, a replica is killed for hanging if and only if its
-// oldest batch is overdue at a look, and has been at one hungAgainNanos before or earlier. So one whose answer is taken in within that time
-// of the first look is never killed. A driver that looks when it is asked to has the replica killed hungAgainNanos after its limit.
+// TestHungIsSeenTwice: whether the driver checks often, rarely or after a stall, a replica is killed as hung if and
+// only if its oldest batch is overdue at a check, and was at a check at least hungAgainNanos earlier. So a replica
+// whose answer is read within that time of the first check is never killed. A driver that checks when asked to kills
+// the replica hungAgainNanos after its limit.
 func TestHungIsSeenTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = int64(2e9)
@@ -17,7 +18,7 @@ func TestHungIsSeenTwice(t *testing.T) {
 		m.AddFunction(0)
 		var acts Actions
 		now, next := api.Nanos(1), uint64(1)
-		oldest, overdue := now, api.Nanos(0) // as the rule has it
+		oldest, overdue := now, api.Nanos(0) // as the rule defines them
 		settle := func() (kills int) {
 			m.Ready(now, &acts)
 			for _, d := range acts.Dispatches {

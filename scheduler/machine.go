@@ -2,40 +2,40 @@ package scheduler
 
 import "github.com/xebec-serving/xebec/api"
 
-// Machine schedules the queries of one model version onto its replicas. See the package's essay for how it is driven.
-// It is not safe for concurrent use.
+// Machine schedules the queries of one model version onto its replicas. See the package comment for how to drive it. It
+// is not safe for concurrent use.
 type Machine struct {
 	cfg Config
 	now api.Nanos
 	seq uint64
 
-	functions []*function // nil where a function has been removed and its index is free
-	round                 // the round robin's place among them
+	functions []*function // nil where a function was removed and its index is free
+	round                 // the round robin's place among the functions
 	minWeight float64
 
-	news       uint64  // grows when something happens that may change who is too urgent for whom
-	turnedAway bool    // a replica has turned everybody away since the last news
-	filled     uint64  // batches that were begun to be filled
-	aside      []*Item // of the batch that is being filled: too urgent for its replica, not for another
+	news       uint64  // incremented by each event after which a waiting query may no longer be too urgent for a replica
+	turnedAway bool    // a replica has found all waiting queries too urgent since news last changed
+	filled     uint64  // number of batches that send began to fill
+	aside      []*Item // while a batch is filled: queries too urgent for its replica but not for another
 	live       int     // items in the functions' sub-queues
-	liveBytes  int     // of their inputs
+	liveBytes  int     // bytes of their inputs
 	late       queue   // answered items, by the time they expire
-	retries    queue   // items that are to travel alone, by deadline
-	bytes      int     // of inputs of everything that waits
-	held       int     // accepted and not released
+	retries    queue   // items that must travel alone, by deadline
+	bytes      int     // of the inputs of all waiting items
+	held       int     // items accepted and not released
 	waitSince  api.Nanos
 
 	replicas    []*replica
-	byID        map[ReplicaID]*replica // nil while there is none
+	byID        map[ReplicaID]*replica // nil while there are none
 	ready       int                    // replicas that take batches
-	readySeenAt api.Nanos              // when a replica last was ready, while none is
+	readySeenAt api.Nanos              // when a replica was last ready, while none is
 	holdUntil   api.Nanos              // when the batch that is held back is due
-	followAt    api.Nanos              // when a busy replica is due to get its next batch
-	eagerNanos  int64                  // pipelineEagerNanos, but for the test that measures it
+	followAt    api.Nanos              // when a busy replica should get its next batch
+	eagerNanos  int64                  // pipelineEagerNanos, except in the test that measures it
 
 	rate      rate
 	execution Execution
-	turn      turn // on a device that it shares
+	turn      turn // on a shared device
 	hedging   hedging
 
 	closed    bool
@@ -55,15 +55,15 @@ type function struct {
 	items      int // accepted and not released
 	rate       rate
 	arrived    uint64
-	bytes      uint64  // of inputs of those that arrived
-	skippedBy  uint64  // the batch that it has nothing for
-	shedding   float64 // plan.Shed, added up: at 1 a query is refused
+	bytes      uint64  // of the inputs of arrived queries
+	skippedBy  uint64  // the batch (by filling.seq) for which its queries were skipped
+	shedding   float64 // sum of plan.Shed: at 1 a query is refused
 	queue      queue
 	deficit    float64
 	prev, next *function // ring of functions that have queries waiting
 }
 
-// Weights beyond these bounds would let one function have thousands of batches before another has one query.
+// Weights beyond these bounds would give one function thousands of batches before another gets one query.
 const (
 	minFunctionWeight = 0.01
 	maxFunctionWeight = 100
@@ -74,7 +74,7 @@ func (f *function) share() float64 {
 	if f.plan.Weight != 0 {
 		w = f.plan.Weight
 	}
-	if !(w > 0) { // also NaN
+	if !(w > 0) { // also true for NaN
 		return 1
 	}
 	return clampWeight(w)
@@ -95,11 +95,11 @@ func New(cfg Config) *Machine {
 	}
 }
 
-// Config is the configuration in force, defaults filled in.
+// Config is the configuration in force, with defaults filled in.
 func (m *Machine) Config() Config { return m.cfg }
 
-// Configure puts cfg in force. Batches in flight and queries that wait are left alone. Replicas keep their depths and
-// profiles; their batch caps adapt to the new policy from where they are.
+// Configure puts cfg in force. It does not affect batches in flight or queries that wait. Replicas keep their depths
+// and profiles; their batch caps adapt to the new policy from their current values.
 func (m *Machine) Configure(now api.Nanos, cfg Config) {
 	m.tick(now)
 	m.change()
@@ -119,8 +119,8 @@ func (m *Machine) Configure(now api.Nanos, cfg Config) {
 	}
 }
 
-// AddFunction attaches a function and returns its index, for [api.Query.Function]. Its queries get weight's part of each
-// batch while others wait too; 0 means 1, and weights are brought between 0.01 and 100.
+// AddFunction attaches a function and returns its index, for [api.Query.Function]. While other functions' queries wait
+// too, its part of each batch is proportional to weight. 0 means 1; weights are clamped to between 0.01 and 100.
 func (m *Machine) AddFunction(weight float64) int32 {
 	f := &function{weight: weight}
 	for i, old := range m.functions {
@@ -145,8 +145,8 @@ func (m *Machine) Weigh(index int32, weight float64) {
 	}
 }
 
-// RemoveFunction detaches a function: new queries of it are refused with ModelRemoved, those that were accepted are
-// served. The index may be given out again once the last of them has been released.
+// RemoveFunction detaches a function: its new queries are refused with ModelRemoved, those that were accepted are
+// served. The index may be reused once the last of them has been released.
 func (m *Machine) RemoveFunction(index int32) {
 	f := m.function(index)
 	if f == nil {
@@ -193,9 +193,9 @@ func (m *Machine) reweigh() {
 	}
 }
 
-// Release gives back the memory that only batches and queues need, of a machine that has no replicas and holds nothing: it may sleep for
-// days, and one of ten thousand that each had a rush once. It changes nothing else; what is needed again is made again. It is called
-// when the actions of the last Ready have been carried out.
+// Release frees the memory of batches and queues if the machine has no replicas and holds no queries. A model version
+// may sleep for days, and thousands of sleeping ones may each have had a rush once. Release changes nothing else; the
+// memory is allocated again on demand. Call it after the actions of the last Ready have been carried out.
 func (m *Machine) Release() {
 	if len(m.replicas) > 0 || m.held > 0 {
 		return
@@ -212,12 +212,12 @@ func (m *Machine) Release() {
 	}
 }
 
-// tick moves the machine's clock. Events may be stamped a little out of order (a completion carries the time at which it
-// was seen); the clock itself never goes back.
+// tick moves the machine's clock. Events may be stamped slightly out of order (a completion carries the time at which
+// it was seen), but the clock itself never goes back.
 func (m *Machine) tick(now api.Nanos) { m.now = max(m.now, now) }
 
-// Arrive hands a query over. The item is the machine's until an End of kind Both or ReleaseOnly names it, also when it
-// is refused: a refusal is an End like any other.
+// Arrive hands a query over. The machine owns the item until an End of kind Both or ReleaseOnly names it, even if the
+// query is refused: a refusal is an End like any other.
 func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	m.tick(now)
 	it.seq = m.seq
@@ -247,13 +247,13 @@ func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	m.enqueue(f, it)
 }
 
-// change notes that something has happened on which it depends who is too urgent for which replica.
+// change records an event after which a waiting query may no longer be too urgent for a replica.
 func (m *Machine) change() {
 	m.news++
 	m.turnedAway = false
 }
 
-// welcome: a query has come that a replica which has turned away all others may be quick enough for.
+// welcome checks whether a replica that found all other queries too urgent may be quick enough for a new one.
 func (m *Machine) welcome(it *Item) {
 	for _, r := range m.replicas {
 		if r.turnedAway == m.news && r.makes(m.now, it.Deadline) {
@@ -263,8 +263,8 @@ func (m *Machine) welcome(it *Item) {
 	}
 }
 
-// Cancel drops a query that still waits, because its caller has gone; it ends as Cancelled. A query in flight stays
-// where it is and ends with its batch. An item that is not here (any more) is left alone.
+// Cancel drops a waiting query because its caller has gone; it ends as Cancelled. A query in flight stays where it is
+// and ends with its batch. An item that the machine does not hold (any more) is ignored.
 func (m *Machine) Cancel(now api.Nanos, it *Item) {
 	m.tick(now)
 	m.change()
@@ -292,9 +292,9 @@ func (m *Machine) Cancel(now api.Nanos, it *Item) {
 	m.finish(it, api.Cancelled)
 }
 
-// Close answers everything that waits with code (ShuttingDown or ModelRemoved), and from now on every query that
-// arrives. Queries in flight end with their batches; those of a replica that dies end with code. A second Close only
-// changes the code.
+// Close answers everything that waits with code (ShuttingDown or ModelRemoved), and every query that arrives later.
+// Queries in flight end with their batches; those of a replica that dies end with code. A second Close only changes the
+// code.
 func (m *Machine) Close(now api.Nanos, code api.Code) {
 	m.tick(now)
 	m.closed, m.closeCode = true, code
@@ -361,14 +361,14 @@ func (m *Machine) finish(it *Item, code api.Code) {
 	}
 }
 
-// answer tells the caller of an item that stays.
+// answer answers the caller of an item that stays in the machine.
 func (m *Machine) answer(it *Item, code api.Code) {
 	it.answered = true
 	m.counters.Ended[code]++
 	m.out.Ends = append(m.out.Ends, End{it, code, AnswerOnly})
 }
 
-// queuedItems is everything that waits.
+// queuedItems is the number of items that wait.
 func (m *Machine) queuedItems() int { return m.live + m.late.len() + m.retries.len() }
 
 func (m *Machine) joinRing(f *function) {
@@ -383,7 +383,7 @@ func (m *Machine) joinRing(f *function) {
 }
 
 func (m *Machine) leaveRing(f *function) {
-	f.deficit = 0 // a function that has nothing waiting saves nothing up
+	f.deficit = 0 // a function with an empty queue saves no deficit
 	next := f.next
 	if next == f {
 		next = nil

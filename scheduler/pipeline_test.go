@@ -10,8 +10,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// loop is a deterministic simulation: closed-loop clients, one replica that evaluates its batches one after the other, and
-// a hand-over in either direction that takes handNanos. Each answer and each new query takes the gateway stepNanos.
+// loop is a deterministic simulation: closed-loop clients, one replica that evaluates its batches one after the other,
+// and a hand-over in each direction that takes handNanos. Each answer and each new query takes the gateway stepNanos.
 type loop struct {
 	fixedNanos, eachNanos, handNanos, stepNanos int64
 	clients, depth                              int
@@ -91,8 +91,8 @@ func (s *loop) run(queries int) (perSecond, meanBatch, meanMillis float64) {
 	return float64(queries) / (float64(now-start) / 1e9), float64(queries) / float64(s.batches), float64(s.latency) / float64(queries) / 1e6
 }
 
-// TestSecondBatchWaits holds the rule for a busy replica against its alternatives, where a model has a fixed cost per
-// batch: the essay's table comes from here (go test -run SecondBatchWaits -v).
+// TestSecondBatchWaits compares the rule for a busy replica with its alternatives, for models with a fixed cost per
+// batch. The table in the package comment comes from here (go test -run SecondBatchWaits -v).
 func TestSecondBatchWaits(t *testing.T) {
 	type model struct{ fixed, each int64 }
 	rules := []struct {
@@ -112,7 +112,7 @@ func TestSecondBatchWaits(t *testing.T) {
 				perSecond = append(perSecond, rps)
 				fmt.Fprintf(&table, "  %s %6.0f/s %5.1f %6.3f ms", rule.name, rps, batch, ms)
 			}
-			// Two clients in turns fill no batch: there the gap between two of them is what the rule costs.
+			// Two alternating clients fill no batch: there the rule costs the gap between two batches.
 			best, built := max(perSecond[0], perSecond[1], perSecond[2]), perSecond[3]
 			if least := 0.86; clients == 2 && built < least*best || clients != 2 && built < 0.95*best {
 				t.Errorf("%+v, %d clients: %.0f queries/s, the best rule has %.0f", mod, clients, built, best)

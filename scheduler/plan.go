@@ -1,31 +1,31 @@
 package scheduler
 
-// Plan is what an epoch decides for one model version: see package planner, which makes plans, and this package's essay
-// for what dispatch makes of each field. The zero value changes nothing. A plan may also be written by hand.
+// Plan holds an epoch's decisions for one model version. Package planner makes plans; this package's comment says what
+// dispatch makes of each field. The zero value changes nothing. A plan may also be written by hand.
 type Plan struct {
-	// Functions is indexed like the machine's functions; those beyond its end have the zero FunctionPlan.
+	// Functions is indexed like the machine's functions; functions beyond its end have the zero FunctionPlan.
 	Functions []FunctionPlan
-	// Replicas speaks of replicas by id; those not named have the zero ReplicaPlan. Ids that are unknown are ignored:
-	// a plan is made from a snapshot, and replicas die in between.
+	// Replicas lists replicas by id; those not listed have the zero ReplicaPlan. Unknown ids are ignored: a plan is
+	// made from a snapshot, and replicas die in between.
 	Replicas []ReplicaPlan
-	// Execution says how what waits becomes batches.
+	// Execution says how waiting queries become batches.
 	Execution Execution
 }
 
-// Execution is how the queries that wait for a model version are made into batches.
+// Execution is how the waiting queries of a model version are made into batches.
 type Execution uint8
 
 const (
-	// Whole: the replica that is picked gets as many as its cap lets in.
+	// Whole: the chosen replica gets as many queries as its cap admits.
 	Whole Execution = iota
-	// Split: what waits is divided evenly between the replicas that are idle, so that they evaluate side by side.
+	// Split: the waiting queries are divided evenly between the idle replicas, which evaluate them in parallel.
 	Split
-	// Stream: every query is a batch of its own, sent behind the others as long as the replica takes more. A batch saves
-	// nothing where its cost has no fixed part; single queries are answered as soon as they are done.
+	// Stream: every query is a batch of its own, sent behind the others as long as the replica takes more. Without a
+	// fixed cost per batch, batching saves nothing, and single queries are answered as soon as they are done.
 	Stream
 )
 
-// String is the name for people and metrics.
+// String is the name for display and metrics.
 func (e Execution) String() string {
 	switch e {
 	case Whole:
@@ -40,10 +40,11 @@ func (e Execution) String() string {
 
 // FunctionPlan is one function's part of a plan.
 type FunctionPlan struct {
-	// Weight is the function's share of the batches while others wait too. 0: the weight it was attached with.
+	// Weight is the function's share of the batches while other functions' queries wait too. 0: the weight it was
+	// attached with.
 	Weight float64
-	// Shed is the part of the function's new queries, from 0 to 1, that is refused with Overloaded; those that wait already
-	// stay. The refused are spread evenly among those that arrive.
+	// Shed is the part of the function's new queries, from 0 to 1, that is refused with Overloaded; queries that
+	// already wait stay. Refusals are spread evenly among the arrivals.
 	Shed float64
 }
 
@@ -54,15 +55,17 @@ type ReplicaPlan struct {
 	Cap int
 	// HoldNanos replaces the configured hold. 0: as configured; negative: none.
 	HoldNanos int64
-	// ObjectiveNanos replaces the configured objective of the replica's controller, where that has one. 0: as configured.
+	// ObjectiveNanos replaces the configured objective of the replica's controller, if one is configured. 0: as
+	// configured.
 	ObjectiveNanos int64
-	// Shares are the functions' weights at this replica, by function index. Empty: the same as everywhere. A function whose
-	// share is 0, or that lies beyond the end, is served here only while nobody with a share waits.
+	// Shares are the functions' weights at this replica, by function index. Empty: the same as everywhere. A function
+	// whose share is 0, or that lies beyond the end, is served here only while no query of a function with a share
+	// waits.
 	Shares []float64
 }
 
-// SetPlan puts p in force in place of the plan before it. Nothing of p is kept; functions and replicas that join later
-// run without a plan until the next one.
+// SetPlan replaces the plan in force with p. The machine keeps no reference to p. Functions and replicas that join
+// later run without a plan until the next one.
 func (m *Machine) SetPlan(p Plan) {
 	m.change()
 	for i, f := range m.functions {
@@ -87,7 +90,7 @@ func (m *Machine) SetPlan(p Plan) {
 	}
 	for _, r := range m.replicas {
 		if len(r.shares) == 0 {
-			r.round = round{} // from now on its place would not be kept
+			r.round = round{} // its place is not kept up to date from now on
 		}
 		m.aim(r)
 	}
@@ -95,7 +98,7 @@ func (m *Machine) SetPlan(p Plan) {
 	m.forgive()
 }
 
-// forgive bounds what functions have saved up under the plan before by what a visit is worth under this one.
+// forgive caps the deficits saved under the previous plan at what a visit is worth under this one.
 func (m *Machine) forgive() {
 	for _, f := range m.functions {
 		if f == nil {
@@ -112,12 +115,12 @@ func (m *Machine) forgive() {
 	}
 }
 
-// shareOf is f's weight at replica r; 0: only what nobody else wants.
+// shareOf is f's weight at replica r. 0: f is served only when no function with a share wants r.
 func (r *replica) shareOf(f *function) float64 {
 	if len(r.shares) == 0 {
 		return f.share()
 	}
-	if int(f.index) >= len(r.shares) || !(r.shares[f.index] > 0) { // also NaN
+	if int(f.index) >= len(r.shares) || !(r.shares[f.index] > 0) { // also true for NaN
 		return 0
 	}
 	return clampWeight(r.shares[f.index])

@@ -7,23 +7,23 @@ import (
 )
 
 const (
-	// knownSamples is how many batches must have been seen before a profile is believed.
+	// knownSamples is how many batches must have been seen before a profile is trusted.
 	knownSamples = 16
-	// sampleDecay is what older samples keep at each new one: the fit remembers about 32 batches.
+	// sampleDecay is the weight that older samples keep at each new one: the fit remembers about 32 batches.
 	sampleDecay = 1 - 1.0/32
 	// idleHalfLifeNanos is the idle time in which a sample loses half its weight. Where queries are rare, as when only
-	// probes are let through, each new one soon counts as much as all before, so that a wrong profile heals within
-	// seconds; a replica that is slow and busy forgets no faster for being slow.
+	// probes are let through, each new sample soon weighs as much as all earlier ones together, so a wrong profile
+	// heals within seconds. A slow but busy replica does not forget faster.
 	idleHalfLifeNanos = 0.5e9
-	// outlier is how many times its prediction a sample counts for at most, unless the one before it was an outlier too:
-	// one pause is not the model's doing, two in a row are a change.
+	// outlier: a sample counts for at most this many times its prediction, unless the previous one was an outlier too.
+	// One pause is not the model's doing; two in a row are a change.
 	outlier = 3
-	// histogramMemory is how many samples the P99 looks back, about: at twice as many, all counts are halved.
+	// histogramMemory is about how many samples the P99 looks back: at twice as many, all counts are halved.
 	histogramMemory = 1024
 )
 
-// profile is what a replica's batches have cost: a line through (queries, nanoseconds) by least squares with exponential
-// decay, and a histogram for the P99.
+// profile is the measured cost of a replica's batches: a line through (queries, nanoseconds) by least squares with
+// exponential decay, and a histogram for the P99.
 type profile struct {
 	samples    uint64
 	lastAt     api.Nanos
@@ -34,10 +34,10 @@ type profile struct {
 	counts     [Buckets]uint32
 	counted    uint32
 	p99Nanos   int64
-	sinceP99   uint32 // samples since p99Nanos was found
+	sinceP99   uint32 // samples since p99Nanos was computed
 	wasOutlier bool
-	spread     float64 // decayed mean square of how far off predictions were, as parts of them
-	margin     float64 // what a prediction is to be multiplied by to be careful
+	spread     float64 // decayed mean square of the relative prediction error
+	margin     float64 // factor that makes a prediction careful
 }
 
 func (p *profile) known() bool { return p.samples >= knownSamples }
@@ -47,8 +47,8 @@ func (p *profile) predict(n int) int64 {
 	return int64(p.intercept + p.slope*float64(n))
 }
 
-// careful is predict with what it may be off by: 2.5 standard deviations, which for a normal distribution is one in a
-// hundred and sixty, and a half at most.
+// careful is predict plus its margin of error: 2.5 standard deviations, which a normal distribution exceeds once in a
+// hundred and sixty, and at most one half.
 func (p *profile) careful(n int) int64 { return int64((p.intercept + p.slope*float64(n)) * p.margin) }
 
 // within is the largest batch, up to most, that is expected to take no longer than nanos.
@@ -63,7 +63,7 @@ func (p *profile) within(nanos int64, most int) int {
 	return int(left / p.slope)
 }
 
-// observe learns that a batch of n queries took evalNanos.
+// observe records that a batch of n queries took evalNanos.
 func (p *profile) observe(now api.Nanos, n int, evalNanos int64) {
 	evalNanos = max(evalNanos, 1)
 	p.count(evalNanos)
@@ -97,12 +97,12 @@ func (p *profile) observe(now api.Nanos, n int, evalNanos int64) {
 func (p *profile) fit() {
 	meanX, meanY := p.x/p.w, p.y/p.w
 	variance := p.xx/p.w - meanX*meanX
-	// Batches that are all of one size say nothing of the slope: it stays what it was, and the line moves with the mean.
+	// Batches of a single size say nothing about the slope: it stays as it was, and the line moves with the mean.
 	if variance > 1e-3*meanX*meanX {
 		p.slope = max(0, (p.xy/p.w-meanX*meanY)/variance)
 	}
 	p.intercept = meanY - p.slope*meanX
-	if p.intercept < 0 { // through the origin, then
+	if p.intercept < 0 { // then through the origin
 		p.intercept = 0
 		p.slope = p.xy / p.xx
 	}
@@ -118,7 +118,7 @@ func (p *profile) count(evalNanos int64) {
 			p.counted += p.counts[i]
 		}
 	}
-	// The tail moves slowly: look for it at every sample at first, later at every 16th.
+	// The tail moves slowly: recompute the P99 at every sample at first, later at every 16th.
 	p.sinceP99++
 	if p.samples < 64 || p.sinceP99 >= 16 {
 		p.sinceP99 = 0

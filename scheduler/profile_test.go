@@ -28,7 +28,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// feed gives the profile batches of random sizes up to most that take cost(n), one after the other.
+// feed gives the profile batches of random sizes up to most, one after the other, that take cost(n).
 func feed(p *profile, now api.Nanos, batches, most int, cost func(n int) int64) api.Nanos {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range batches {
@@ -64,7 +64,7 @@ func TestProfileFindsTheLine(t *testing.T) {
 		t.Errorf("one outlier moves the prediction from %d to %d", before, after)
 	}
 
-	// A model that has become five times slower is seen to be so.
+	// A model that has become five times slower is recognized.
 	feed(&p, now, 100, 64, func(n int) int64 { return 5 * cost(n) })
 	if !near(float64(p.predict(32)), float64(5*cost(32)), 0.1) {
 		t.Errorf("predicts %d after the change, want %d", p.predict(32), 5*cost(32))
@@ -72,13 +72,13 @@ func TestProfileFindsTheLine(t *testing.T) {
 }
 
 func TestProfileOfOneSize(t *testing.T) {
-	// Batches of one size alone say nothing of others.
+	// Batches of a single size say nothing about others.
 	var p profile
 	feed(&p, 0, 20, 1, func(int) int64 { return 1e6 })
 	if !near(float64(p.predict(1)), 1e6, 0.001) || p.predict(1000) != p.predict(1) {
 		t.Errorf("predicts %d and %d", p.predict(1), p.predict(1000))
 	}
-	// What was learned of the slope is kept while only one size comes.
+	// The slope that was learned is kept while only one size occurs.
 	p = profile{}
 	now := feed(&p, 0, 100, 50, func(n int) int64 { return 1e6 + 1e5*int64(n) })
 	for range 500 {
@@ -88,7 +88,7 @@ func TestProfileOfOneSize(t *testing.T) {
 	if !near(float64(p.predict(10)), 2e6, 0.1) {
 		t.Errorf("predicts %d for 10, want 2 ms", p.predict(10))
 	}
-	// Cost without a fixed part.
+	// A cost without a fixed part.
 	p = profile{}
 	feed(&p, 0, 100, 50, func(n int) int64 { return max(1, 1e5*int64(n)-5e4) })
 	if p.intercept != 0 || !near(p.slope, 1e5, 0.05) {

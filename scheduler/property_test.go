@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRandomLife throws everything at a machine and checks after every event that each accepted query is in exactly one
-// place, is answered exactly once and released exactly once after that, that no bound is passed, that no replica idles
-// while there is work, and that a second machine that sees the same events decides the same.
+// TestRandomLife sends random events to a machine. After every event it checks that each accepted query is in exactly
+// one place, is answered exactly once and then released exactly once, that no bound is exceeded, that no replica idles
+// while there is work, and that a second machine that sees the same events makes the same decisions.
 func TestRandomLife(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -41,7 +41,7 @@ func TestRandomLife(t *testing.T) {
 	})
 }
 
-// twin is a query of both machines; what is known of it is kept once.
+// twin is a query in both machines, with what the test knows about it.
 type twin struct {
 	name     string
 	items    [2]*Item
@@ -49,9 +49,9 @@ type twin struct {
 	released bool
 	lost     int // times that a replica died on it
 	batch    *flown
-	second   *flown // where it was sent while it was in the first
+	second   *flown // the batch of its second copy, sent while the first was in flight
 	sent2    bool
-	best     rank // which of the two has evaluated it first
+	best     rank // which of the two evaluated it first
 }
 
 // rank tells a query's two batches apart.
@@ -67,7 +67,7 @@ const (
 type flown struct {
 	id    uint64
 	twins []*twin
-	alone bool // a query that was lost
+	alone bool // a query that was lost before
 	hedge bool
 }
 
@@ -207,7 +207,7 @@ func (w *world) done(t *rapid.T) {
 	w.settle(t)
 }
 
-// land takes a batch out of the air, and notes who has evaluated its queries.
+// land removes an outstanding batch and notes which one evaluated its queries first.
 func (w *world) land(r *fake, i int, c api.Code) {
 	for _, tw := range r.out[i].twins {
 		from := second
@@ -294,7 +294,7 @@ func (w *world) advance(t *rapid.T) {
 	w.wake(t)
 }
 
-// practise has the replicas evaluate single queries, so that it is known how long they take.
+// practise makes the replicas evaluate single queries, so that their profiles become known.
 func (w *world) practise(t *rapid.T) {
 	for range knownSamples {
 		for range w.replicas {
@@ -313,7 +313,7 @@ func (w *world) practise(t *rapid.T) {
 	w.wake(t)
 }
 
-// jump goes to the moment at which the machine wants to be woken.
+// jump moves the clock to NextWake.
 func (w *world) jump(t *rapid.T) {
 	at := w.m[0].NextWake()
 	if at == api.Never {
@@ -376,7 +376,7 @@ func (w *world) plan(t *rapid.T) {
 	w.settle(t)
 }
 
-// grant gives the machines the device that they want, for longer or shorter than a batch takes.
+// grant grants a turn that was asked for, longer or shorter than a batch takes.
 func (w *world) grant(t *rapid.T) {
 	if !w.wantsTurn {
 		t.Skip()
@@ -390,7 +390,7 @@ func (w *world) giveTurn(nanos int64) {
 	w.both(func(m *Machine) { m.TurnGranted(w.now, nanos) })
 }
 
-// unknownEvents are what a transport may say too late.
+// unknownEvents are reports that a transport may send too late.
 func (w *world) unknownEvents(t *rapid.T) {
 	w.both(func(m *Machine) {
 		m.BatchDone(w.now, 9999, &api.BatchResult{ID: 1})

@@ -9,63 +9,63 @@ import (
 const (
 	// quantileAbove is the part of all batches that may take longer than the line says: the line is the P99.
 	quantileAbove = 0.01
-	// quantileFree is how many samples may lie above the line while there are too few for a P99, from knownTail on: one
-	// pause shall not be the line.
+	// quantileFree is how many samples may lie above the line while there are too few for a P99, from knownTail on, so
+	// that a single pause does not set the line.
 	quantileFree = 1.5
 	knownTail    = 8
 	// windowSamples is how many batches a controller remembers: enough that the P99 is not the largest of them.
 	windowSamples = 256
-	// rareSamples is what an octave of sizes keeps although they are older than others; 18 octaves have room for 14. No
-	// sample is kept longer than windowBatches.
+	// rareSamples is how many samples an octave of sizes keeps although they are older than others; 18 octaves have
+	// room for 14 each. No sample is kept longer than windowBatches.
 	rareSamples   = 12
 	windowBatches = 8192
 	// fitEvery is how many batches come between two fits, except while the cap moves.
 	fitEvery = 8
-	// recentSamples are compared with older ones to see whether the replica's speed has changed by more than
-	// speedChange. Where it has, more than half of the recent ones are of the new speed.
+	// recentSamples are compared with older ones to detect a change of the replica's speed by more than speedChange.
+	// After a change, more than half of the recent ones have the new speed.
 	recentSamples = 16
 	speedChange   = 1.25
-	// pauseBatches in a row that take more than outlier times what the line says are no pause any more: the replica has
-	// become slower.
+	// pauseBatches: this many batches in a row that take more than outlier times what the line says are not a pause any
+	// more: the replica has become slower.
 	pauseBatches = 7
-	// maxSpare is how many pauses in short order are let pass.
+	// maxSpare is how many pauses shortly after each other are ignored.
 	maxSpare = 2
-	// quantileStep is the part of the last full batch by which a line may lead beyond what that batch proves.
+	// quantileStep is how far, as a part of the last full batch, a line may lead beyond what that batch proves.
 	quantileStep = 0.125
-	// quantileFall is what a cap keeps at least at one fit. A line whose slope is wrong shall see other sizes before it
-	// goes down all the way.
+	// quantileFall is the part of the cap that one fit keeps at least. A line with a wrong slope should see other sizes
+	// before the cap goes all the way down.
 	quantileFall = 0.75
 )
 
 // quantile finds the largest batch whose P99 is within the objective, by linear quantile regression of evaluation time
 // on batch size (Clipper, section 4.3.1). With the line 2.2 ms + 11 µs × n and an objective of 10 ms the cap is 709.
 //
-// What the line says beyond sizes that were seen is hardly believed: the cap never exceeds twice the last full batch, nor
-// what the line at that batch proves (see [aimd]) or an eighth more than it.
+// Extrapolation beyond the sizes seen is limited. The cap never exceeds twice the last full batch, nor the larger of
+// what the line at that batch proves (see [aimd]) and an eighth more than that batch.
 //
-// Three things keep the line right when the replica does not keep still:
+// Three mechanisms keep the line right when the replica's behaviour varies:
 //
-//   - A change of speed. Once the median of the recent samples has left the bulk of those of like size before them, all
-//     older samples are scaled to the new speed. Waiting for them to leave the window would take hundreds of batches:
-//     the P99 forgets nothing sooner.
-//   - A pause. Batches in a row beyond three times the line are one pause. One pause in a hundred batches does not count,
-//     for that is what the P99 lets pass; any other counts as one sample, of three times the median. While a pause lasts
-//     each of its batches takes a tenth of the cap, as with [aimd], and the next fit gives it back.
-//   - A steady load, with batches of one size. Samples of rare sizes are kept (see [window]); where there are none, the
+//   - A change of speed. When the median of the recent samples leaves the bulk of earlier samples of similar size, all
+//     older samples are scaled to the new speed. Waiting for them to leave the window would take hundreds of batches,
+//     because a P99 does not forget sooner.
+//   - A pause. Batches in a row beyond three times the line are one pause. One pause in a hundred batches does not
+//     count, because that is what the P99 permits; any other counts as one sample, of three times the median. Each
+//     batch of a pause removes a tenth of the cap, as with [aimd], and the next fit restores it.
+//   - A steady load, with batches of one size. Samples of rare sizes are kept (see [window]). Where there are none, the
 //     line keeps its shape and only its height moves.
 type quantile struct {
 	size, max      int
 	objectiveNanos float64
 	full           int // the last full batch
 	met            bool
-	carried        bool // the controller before it had settled
+	carried        bool // the previous controller had settled
 	moving         bool // the last fit moved the cap: fit at the next full batch
 	line           line
 	yardstick      line // the line as it was while the speed was steady
 	samples        window
 	sinceFit       int
-	pauses         int     // batches in a row that were beyond outlier times the line
-	spare          float64 // pauses that need not count
+	pauses         int     // batches in a row beyond outlier times the line
+	spare          float64 // pauses that may still be ignored
 	pauseRatios    [pauseBatches]float64
 }
 
@@ -73,7 +73,7 @@ func newQuantile(b Batching) *quantile {
 	return &quantile{size: startSize, full: startSize, max: b.MaxBatch, objectiveNanos: float64(b.ObjectiveNanos), moving: true, spare: maxSpare}
 }
 
-// inherit takes over what old knows of the replica; it stays valid when the objective or the maximum is another.
+// inherit takes over what old knows of the replica, which stays valid when the objective or the maximum changes.
 func (c *quantile) inherit(old *quantile) {
 	now := *c
 	*c = *old
@@ -115,7 +115,7 @@ func (c *quantile) observe(n int, full bool, evalNanos int64) {
 	}
 }
 
-// pause looks whether a batch was held up. It returns the time that it counts for, and whether it counts at all.
+// pause checks whether a batch was held up. It returns the time to count for it, and whether to count it at all.
 func (c *quantile) pause(n int, nanos float64) (float64, bool) {
 	ratio := nanos / c.line.at(float64(n))
 	if ratio <= outlier {
@@ -160,8 +160,8 @@ func (c *quantile) fit() {
 	c.move(found)
 }
 
-// move brings the cap to where the line meets the objective, as far as sizes that were seen allow. found: the line's
-// slope was found, not held.
+// move brings the cap to where the line meets the objective, as far as the sizes seen allow. found means that the
+// line's slope was fitted, not kept.
 func (c *quantile) move(found bool) {
 	size, seen := float64(c.size), float64(c.full)
 	room := c.line.within(c.objectiveNanos)
@@ -181,7 +181,7 @@ func (c *quantile) move(found bool) {
 		if found {
 			most = max(most, step)
 		} else if c.samples.count >= knownTail && whole(most) == c.size && c.line.at(size) < aimdRest*c.objectiveNanos {
-			room, most = step, step // to see another size than this one: a cap of 1 proves nothing of 2
+			room, most = step, step // try another size than this one: a cap of 1 proves nothing about 2
 		}
 	}
 	room = min(room, float64(c.max))
@@ -193,16 +193,16 @@ func (c *quantile) move(found bool) {
 	c.size = min(next, c.max)
 }
 
-// least is the cap where one batch in a hundred misses the objective whatever its size. Batches of one would still miss, and
-// a model whose batches have a fixed cost would do next to nothing. So the median decides: the batch that meets the objective
-// by it, but no more than the one whose fixed part is half of its time, for below that size a batch saves little by being
-// smaller.
+// least is the cap for a replica where one batch in a hundred misses the objective at every size. Batches of one would
+// miss too, and a model with a fixed cost per batch would do next to nothing. So the median decides: least is the batch
+// that meets the objective by it, but at most the one whose fixed part is half of its time, because below that size a
+// batch saves little by being smaller.
 func (c *quantile) least() float64 {
 	median := c.line.times(c.samples.level(c.line))
 	return min(median.within(c.objectiveNanos), median.fixed/max(median.each, 1))
 }
 
-// whole is the number of queries in x, at least 1. What is missing from a whole number by rounding is forgiven.
+// whole is the number of whole queries in x, at least 1. It tolerates rounding errors just below a whole number.
 func whole(x float64) int { return max(1, int(x*(1+1e-6))) }
 
 // line is the time of a batch by its size, in nanoseconds. Neither part is negative.
@@ -225,14 +225,14 @@ func (l line) within(nanos float64) float64 {
 	return min(math.MaxInt32, (nanos-l.fixed)/l.each)
 }
 
-// window is the samples that a line is fitted to. Once it is full, each new sample replaces the oldest, but each octave of
-// sizes (1, 2–3, 4–7 …) keeps [rareSamples]: under a steady load of full batches the slope stays known by them.
+// window holds the samples that a line is fitted to. Once it is full, each new sample replaces the oldest, but each
+// octave of sizes (1, 2–3, 4–7 …) keeps [rareSamples]: they keep the slope known under a steady load of full batches.
 type window struct {
 	count     int
-	batches   uint64 // seen so far
+	batches   uint64 // batches seen so far
 	size      [windowSamples]float64
 	nanos     [windowSamples]float64
-	batch     [windowSamples]uint64 // when
+	batch     [windowSamples]uint64 // when each was added, as a value of batches
 	perOctave [octaves]int
 }
 
@@ -253,7 +253,7 @@ func (w *window) add(n int, nanos float64) {
 	w.perOctave[octave(w.size[i])]++
 }
 
-// oldest is the oldest sample of those whose octave has more than rareSamples.
+// oldest is the oldest sample of the octaves that have more than rareSamples.
 func (w *window) oldest() int {
 	oldest, at := uint64(math.MaxUint64), 0
 	for i, batch := range w.batch {
@@ -264,7 +264,7 @@ func (w *window) oldest() int {
 	return at
 }
 
-// forget drops what is too old.
+// forget drops samples that are too old.
 func (w *window) forget() {
 	for i := w.count - 1; i >= 0; i-- {
 		if w.batches-w.batch[i] > windowBatches {
@@ -273,7 +273,7 @@ func (w *window) forget() {
 	}
 }
 
-// drop drops batches that were no larger than size and took longer than nanos: a fresh replica's first batches load and
+// drop drops samples that were no larger than size and took longer than nanos: a new replica's first batches load and
 // compile things.
 func (w *window) drop(size, nanos float64) {
 	for i := w.count - 1; i >= 0; i-- {
@@ -309,10 +309,10 @@ func (w *window) scaleOne(i int, factor float64) {
 	w.nanos[i] = max(1, min(w.nanos[i]*factor, math.MaxInt64))
 }
 
-// follow looks whether the replica's speed has changed: whether the median of the recent samples, as multiples of the
-// line l, is beyond nine tenths of the older ones of like size, and beyond their median by more than speedChange. If so
-// it scales all older samples to the new speed. It returns the factor, 1 for no change, and whether nothing hints at one:
-// a line that was fitted to samples of two speeds has a slope that means nothing, and is no measure for others.
+// follow detects a change of the replica's speed: the median of the recent samples, as multiples of the line l, is
+// beyond nine tenths of the older ones of similar size, and differs from their median by more than speedChange. If so
+// it scales all older samples to the new speed. It returns the factor, 1 for no change, and steady: whether nothing
+// hints at a change. A line fitted to samples of two speeds has a meaningless slope and must not become the yardstick.
 func (w *window) follow(l line) (factor float64, steady bool) {
 	var ratios, sizes [recentSamples]float64
 	n := 0
@@ -336,7 +336,7 @@ func (w *window) follow(l line) (factor float64, steady bool) {
 	if len(older) < recentSamples {
 		return 1, true
 	}
-	// More than half of the recent ones are at least as slow as slow, and more than half at least as quick as quick.
+	// More than half of the recent samples are at least as slow as slow, and more than half at least as quick as quick.
 	slow, quick := ratios[recentSamples/2-1], ratios[recentSamples/2]
 	slices.Sort(older)
 	before := older[len(older)/2]
@@ -347,12 +347,12 @@ func (w *window) follow(l line) (factor float64, steady bool) {
 	case quick*speedChange < before && quick < older[len(older)/10]:
 		now = quick
 	default:
-		// Two of the recent ones that are beyond 98 % of the others are the hint.
+		// The hint: two of the recent samples are beyond 98 % of the older ones.
 		return 1, ratios[recentSamples-2] <= older[len(older)*99/100] && ratios[1] >= older[len(older)/100]
 	}
 	factor = now / before
 	for i := range w.count {
-		// Of the recent samples some are from before the change: those that are nearer to what was.
+		// Some of the recent samples are from before the change: those that are nearer to the old median.
 		r := w.ratio(i, l)
 		if !w.recent(i) || (r/before < now/r) == (factor > 1) {
 			w.scaleOne(i, factor)
@@ -361,7 +361,7 @@ func (w *window) follow(l line) (factor float64, steady bool) {
 	return factor, false
 }
 
-// older appends the ratios of all samples that are not recent and whose sizes are like that size, up to spread.
+// older appends the ratios of all samples that are not recent and whose sizes are within a factor of spread of like.
 func (w *window) older(l line, like, spread float64, to []float64) []float64 {
 	for i := range w.count {
 		if !w.recent(i) && w.size[i]*spread >= like && w.size[i] <= like*spread {
@@ -376,17 +376,17 @@ func (w *window) ratio(i int, l line) float64 { return w.nanos[i] / l.at(w.size[
 
 func (w *window) recent(i int) bool { return w.batches-w.batch[i] < recentSamples }
 
-// fit is the P99 line through the samples by linear quantile regression (Koenker and Bassett, Regression Quantiles,
-// Econometrica 46, 1978): of all lines with parts that are not negative, that with the least sum of
+// fit finds the P99 line through the samples by linear quantile regression (Koenker and Bassett, Regression Quantiles,
+// Econometrica 46, 1978): of all lines without negative parts, the one with the least sum of
 //
 //	τ·r where a sample lies r above it, and (1-τ)·r where it lies r below it.
 //
-// The minimum is found exactly, but for rounding. For a given slope the best fixed part is known: the τ-quantile of what
-// is left of the samples without their slopes, which here is one of the three largest. What remains is a function of the
-// slope alone. It is convex, as the sum is convex in both (Boyd and Vandenberghe, Convex Optimization, 3.2.5), and the
-// sign of its derivative is known from those three: thirty bisections at most find its zero.
+// The minimum is exact except for rounding. For a given slope the best fixed part is known: the τ-quantile of what the
+// slope does not explain of the samples' times (see rest), which here is one of the three largest. What remains is a
+// function of the slope alone. It is convex, as the sum is convex in both (Boyd and Vandenberghe, Convex Optimization,
+// 3.2.5), and the sign of its derivative follows from those three, so at most thirty bisections find its zero.
 //
-// Where all samples have about one size, the slope cannot be found: the line held keeps its shape, and found is false.
+// If all samples have about one size, the slope cannot be found: the line held keeps its shape, and found is false.
 func (w *window) fit(held line) (l line, found bool) {
 	least, most := w.size[0], w.size[0]
 	steepest, sum := 0.0, 0.0
@@ -420,7 +420,7 @@ func (w *window) free() float64 {
 	return max(quantileFree, quantileAbove*float64(w.count))
 }
 
-// pull is the derivative of the sum by the slope, where the fixed part is the best one for that slope.
+// pull is the derivative of the sum by the slope, with the best fixed part for that slope.
 func (w *window) pull(slope, free, sum float64) float64 {
 	top := w.top(slope)
 	whole := int(free)
@@ -436,10 +436,10 @@ func (w *window) pull(slope, free, sum float64) float64 {
 	return pull
 }
 
-// rest is what remains of a sample without its slope.
+// rest is a sample's time without the part that the slope explains.
 type rest struct{ rest, size float64 }
 
-// top is the three samples with the most left, or as many as there are, in falling order.
+// top is the three samples with the largest rest, or as many as there are, in falling order.
 func (w *window) top(slope float64) (top [3]rest) {
 	for i := range top {
 		top[i].rest = math.Inf(-1)
@@ -463,8 +463,8 @@ func (w *window) top(slope float64) (top [3]rest) {
 	return top
 }
 
-// raise moves the line l in its shape to the P99 of the samples. A line of which nothing is known goes through the origin:
-// so it errs to the safe side, for sizes above those seen.
+// raise moves the line l, keeping its shape, to the P99 of the samples. A line about which nothing is known goes
+// through the origin, which errs on the safe side for sizes above those seen.
 func (w *window) raise(l line) line {
 	if l.fixed+l.each == 0 {
 		l.each = 1

@@ -16,7 +16,7 @@ func TestQuantileIsSmall(t *testing.T) {
 	}
 }
 
-// loss is what a line is to have least of, divided by the number of samples that may lie above it.
+// loss is what a fitted line minimizes, divided by the number of samples that may lie above it.
 func loss(w *window, l line) float64 {
 	sum := 0.0
 	for i := range w.count {
@@ -26,8 +26,8 @@ func loss(w *window, l line) float64 {
 	return sum
 }
 
-// TestFitIsBest: no line through two samples, or through one and the origin, or level through one, is better. One of
-// those is the best there is, for the loss is linear in between.
+// TestFitIsBest: no line through two samples, through one sample and the origin, or level through one sample is better.
+// The best line is one of these, because the loss is linear in between.
 func TestFitIsBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w window
@@ -68,7 +68,7 @@ func TestFitIsBest(t *testing.T) {
 	})
 }
 
-// TestFitFindsTheP99 of batches of mixed sizes.
+// TestFitFindsTheP99 fits batches of mixed sizes.
 func TestFitFindsTheP99(t *testing.T) {
 	noise := lognormal(5, 0.1)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -90,7 +90,7 @@ func TestFitFindsTheP99(t *testing.T) {
 	}
 }
 
-// TestWindowKeepsRareSizes: under a steady load the slope stays known; but nothing stays for ever.
+// TestWindowKeepsRareSizes: the slope stays known under a steady load, but no sample stays forever.
 func TestWindowKeepsRareSizes(t *testing.T) {
 	var w window
 	for n := range 20 {
@@ -124,8 +124,8 @@ func TestWindowKeepsRareSizes(t *testing.T) {
 	}
 }
 
-// TestQuantileSteady: weeks of full batches of one size neither move the cap nor lose the slope's shape, also where all
-// small batches have long been forgotten.
+// TestQuantileSteady: weeks of full batches of one size neither move the cap nor lose the shape of the line, even after
+// all small batches have left the window.
 func TestQuantileSteady(t *testing.T) {
 	s := newLoaded(adaptive(Quantile, 20e6), 2, models[1])
 	s.noise = lognormal(9, 0.05)
@@ -139,8 +139,8 @@ func TestQuantileSteady(t *testing.T) {
 	}
 }
 
-// TestQuantilePausesOften: where one batch in fifty is a pause the P99 is a pause, and no cap can help. It costs the cap
-// no more than pauses of three times the median would.
+// TestQuantilePausesOften: where one batch in fifty is a pause, the P99 is a pause and no cap can help. The cap suffers
+// no more than from pauses of three times the median.
 func TestQuantilePausesOften(t *testing.T) {
 	for _, m := range models[:4] {
 		s := newLoaded(adaptive(Quantile, 20e6), 2, m)
@@ -162,7 +162,8 @@ func TestQuantilePausesOften(t *testing.T) {
 	}
 }
 
-// TestQuantileTail: a model that takes three times as long for one batch in twenty is held to its P99 all the same.
+// TestQuantileTail: the P99 is kept within the objective for a model that takes three times as long for one batch in
+// twenty.
 func TestQuantileTail(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	s := newLoaded(adaptive(Quantile, 20e6), 1, models[2])
@@ -179,7 +180,7 @@ func TestQuantileTail(t *testing.T) {
 	}
 }
 
-// TestQuantileLowLoad: batches that the cap did not limit raise it no further than what was seen allows, and lower it
+// TestQuantileLowLoad: batches that the cap did not limit raise it only as far as the sizes seen allow, and lower it
 // when the replica becomes slower.
 func TestQuantileLowLoad(t *testing.T) {
 	s := newLoaded(adaptive(Quantile, 20e6), 1, models[1])
@@ -203,7 +204,7 @@ func TestQuantileLowLoad(t *testing.T) {
 	}
 }
 
-// TestQuantileTakesOver: a cap that another controller found has been seen, although not by this one.
+// TestQuantileTakesOver: sizes up to a cap found by another controller count as seen.
 func TestQuantileTakesOver(t *testing.T) {
 	before, now := newController(adaptive(AIMD, 10e6)).(*aimd), newController(adaptive(Quantile, 10e6))
 	before.size = 80
@@ -217,8 +218,8 @@ func TestQuantileTakesOver(t *testing.T) {
 	}
 }
 
-// TestQuantileWherePausesAreTheRule: where one batch in twenty is held up for longer than the objective, no cap keeps the
-// P99 within it. Batches of one would not either, and serve next to nothing.
+// TestQuantileWherePausesAreTheRule: where one batch in twenty is held up for longer than the objective, no cap keeps
+// the P99 within it. Batches of one would not either, and would serve next to nothing.
 func TestQuantileWherePausesAreTheRule(t *testing.T) {
 	c := newQuantile(Batching{MaxBatch: 4096, ObjectiveNanos: 10e6})
 	for i := range 4000 {

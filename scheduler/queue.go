@@ -2,7 +2,7 @@ package scheduler
 
 import "github.com/xebec-serving/xebec/api"
 
-// entry is an item's place in a queue. The key is copied out of the item, so that sifting touches only the queue's own
+// entry is an item's place in a queue. The key is copied from the item so that sifting touches only the queue's own
 // memory.
 type entry struct {
 	at  api.Nanos
@@ -14,11 +14,11 @@ func (e entry) before(o entry) bool {
 	return e.at < o.at || e.at == o.at && e.seq < o.seq
 }
 
-// queue is a binary heap, earliest time first, ties by acceptance. Items do not know their index (writing it back would
-// touch a cold line for every step of a sift): what is removed from the middle is searched for.
+// queue is a binary heap, earliest time first, ties by acceptance. Items do not know their index, because writing it
+// back would touch a cold cache line at every step of a sift. Removal from the middle searches for the item.
 type queue struct {
 	heap []entry
-	// latest is not before any time in the queue: a newcomer at or after it has every other item ahead.
+	// latest is not before any time in the queue: a new item at or after it has every other item ahead.
 	latest api.Nanos
 }
 
@@ -96,7 +96,7 @@ func (q *queue) down(i int) {
 	h[i] = e
 }
 
-// find returns the index of it, which was pushed with the time at, or -1. It visits what is due before it and no more.
+// find returns the index of it, which was pushed with the time at, or -1. It visits only the entries due before it.
 func (q *queue) find(at api.Nanos, it *Item) int {
 	return q.findFrom(0, entry{at, it.seq, it})
 }
@@ -114,7 +114,7 @@ func (q *queue) findFrom(i int, e entry) int {
 	return q.findFrom(2*i+2, e)
 }
 
-// ahead counts the items due at or before at, and stops counting beyond limit.
+// ahead counts the items due at or before at. It stops counting beyond limit.
 func (q *queue) ahead(at api.Nanos, limit int) int {
 	if len(q.heap) == 0 || at < q.heap[0].at {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestQueueAgainstSortedSlice compares the heap with what is obviously right.
+// TestQueueAgainstSortedSlice compares the heap with a sorted slice.
 func TestQueueAgainstSortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queue

@@ -6,17 +6,17 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestAMachineThatSleepsKeepsNoBuffers: a model that has had a rush, and then sleeps, holds no more than one that never had any; and
-// when it wakes it is as before.
+// TestAMachineThatSleepsKeepsNoBuffers: a machine that sleeps after a rush keeps no more memory than one that had no
+// rush, and works as before when it wakes.
 func TestAMachineThatSleepsKeepsNoBuffers(t *testing.T) {
 	c := newClinic(0, func(_ ReplicaID, n int) int64 { return 1e6 + int64(n)*1e4 })
 	rush := func(id ReplicaID) {
 		clear(c.ended)
-		for range 5000 { // before anybody is awake
+		for range 5000 { // before any replica is ready
 			c.m.Arrive(c.now, &Item{Query: api.Query{Arrived: c.now, Deadline: c.now + 60e9, Expires: c.now + 60e9}})
 		}
 		c.settle()
-		c.m.Release() // nothing of it may go while queries wait
+		c.m.Release() // must keep everything while queries wait
 		c.m.ReplicaReady(c.now, id, 2)
 		c.settle()
 		c.until(c.now + 60e9)

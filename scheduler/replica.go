@@ -15,34 +15,34 @@ type replica struct {
 	aimNanos   int64 // the objective that the controller was made for
 	profile    profile
 	plan       ReplicaPlan
-	shares     []float64 // plan.Shares, in memory of its own
-	minShare   float64   // the least that any function has here
-	round                // the round robin's place, where it goes by shares; nowhere: at the machine's
-	deficits   []float64 // of each function, where it goes by shares
+	shares     []float64 // plan.Shares, copied
+	minShare   float64   // the smallest share of any function here
+	round                // the round robin's place, if it goes by shares; else unset, and the machine's is used
+	deficits   []float64 // of each function, if the round goes by shares
 	nextBatch  uint64
 	flights    []*flight // outstanding, by batch id: the replica evaluates them in this order
-	// oldestAt is when flights[0] became the oldest outstanding batch, which is when its evaluation began, about.
+	// oldestAt is when flights[0] became the oldest outstanding batch, which is about when its evaluation began.
 	oldestAt api.Nanos
-	// overdueAt is when that batch was first seen to have taken longer than it may; 0 while it has not been.
+	// overdueAt is when that batch was first found overdue; 0 while it has not been.
 	overdueAt api.Nanos
 	probedAt  api.Nanos
 	sentAt    api.Nanos // when it got its last batch
-	// turnedAway is Machine.news as of when all who waited were too urgent for it: until there is news, it need not be asked
-	// again.
+	// turnedAway is the Machine.news at which all waiting queries were too urgent for it. Until news changes, they
+	// still are.
 	turnedAway uint64
 	draining   bool
-	drained    bool // said so
-	leaving    bool // killed or broken: waits to be reported gone
+	drained    bool // reported as drained
+	leaving    bool // killed or broken, and not yet reported gone
 }
 
-// flight is one outstanding batch. Flights are pooled in the machine with their slices.
+// flight is one outstanding batch. Flights are pooled in the machine together with their slices.
 type flight struct {
 	batch api.Batch
 	items []*Item
-	// The first live of items had no answer when they were sent, and are in the order of their deadlines. Those before next
-	// have been answered since.
+	// The first live of items had no answer when they were sent, and are in the order of their deadlines. Those before
+	// next have been answered since.
 	live, next int
-	full       bool // the cap let no more in
+	full       bool // it has as many queries as the cap admits
 	alone      bool // one query that was lost before
 	hedge      bool // its items are twins of another batch's
 	hedged     bool // twins of its items have been sent
@@ -50,7 +50,7 @@ type flight struct {
 
 func (r *replica) open() bool { return !r.draining && !r.leaving }
 
-// batching is how r's controller is to be made: as configured, but for an objective of the plan's.
+// batching is the configuration for r's controller: as configured, with the plan's objective if it has one.
 func (m *Machine) batching(r *replica) Batching {
 	b := m.cfg.Batching
 	if b.ObjectiveNanos > 0 && r.plan.ObjectiveNanos > 0 {
@@ -59,7 +59,7 @@ func (m *Machine) batching(r *replica) Batching {
 	return b
 }
 
-// aim gives r another controller where the plan has changed its objective; it goes on from what the one before it knew.
+// aim replaces r's controller if the plan has changed its objective; the new one starts from what the old one knew.
 func (m *Machine) aim(r *replica) {
 	if m.batching(r).ObjectiveNanos != r.aimNanos {
 		m.remake(r)
@@ -84,21 +84,21 @@ func (m *Machine) capOf(r *replica) int {
 	return n
 }
 
-// room reports whether another batch may be sent: nothing goes behind a query that has killed a replica before, lest it
-// take others with it.
+// room reports whether another batch may be sent. Nothing is sent behind a query that may have killed a replica, so
+// that it cannot take others with it.
 func (r *replica) room() bool {
 	n := len(r.flights)
 	return n == 0 || n < r.depth && !r.flights[n-1].alone
 }
 
-// remaining is how long the replica is expected to be busy with what it has.
+// remaining is how long the replica is expected to be busy with its batches.
 func (r *replica) remaining(now api.Nanos) int64 {
 	if len(r.flights) == 0 {
 		return 0
 	}
 	left := r.profile.predict(len(r.flights[0].items)) - int64(now-r.oldestAt)
 	if left < 0 {
-		left = -left // who is late by so much is likely to be late by as much again
+		left = -left // a batch that is late by so much is likely to be late by as much again
 	}
 	for _, fl := range r.flights[1:] {
 		left += r.profile.predict(len(fl.items))
@@ -106,10 +106,10 @@ func (r *replica) remaining(now api.Nanos) int64 {
 	return left
 }
 
-// turnsTo: another batch is the oldest outstanding one from then on.
+// turnsTo notes that from then on another batch is the oldest outstanding one.
 func (r *replica) turnsTo(at api.Nanos) { r.oldestAt, r.overdueAt = at, 0 }
 
-// ReplicaReady: a replica is connected and takes batches, depth of them at a time (0: as configured).
+// ReplicaReady reports that a replica is connected and takes batches, depth of them at a time (0: as configured).
 func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 	m.tick(now)
 	m.change()
@@ -131,7 +131,7 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 	m.reweigh()
 }
 
-// ReplicaDrain: the replica gets no new batches; [Actions.Drained] says when it holds none.
+// ReplicaDrain stops sending batches to a replica; [Actions.Drained] reports when it holds none.
 func (m *Machine) ReplicaDrain(now api.Nanos, id ReplicaID) {
 	m.tick(now)
 	m.change()
@@ -146,7 +146,7 @@ func (m *Machine) ReplicaDrain(now api.Nanos, id ReplicaID) {
 	m.sayDrained(r)
 }
 
-// notReady: one replica less takes batches.
+// notReady notes that one replica less takes batches.
 func (m *Machine) notReady() {
 	m.ready--
 	m.readySeenAt = m.now
@@ -159,8 +159,8 @@ func (m *Machine) sayDrained(r *replica) {
 	}
 }
 
-// BatchDone: the replica has answered a batch, or failed on it as a whole. now is the time at which the answer was seen;
-// it may lie before that of earlier events. What is not outstanding is ignored.
+// BatchDone reports that the replica has answered a batch, or failed on it as a whole. now is the time at which the
+// answer was seen; it may lie before that of earlier events. A batch that is not outstanding is ignored.
 func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	m.tick(now)
 	m.change()
@@ -174,7 +174,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	}
 	fl := r.remove(i)
 	evalNanos := int64(now - r.oldestAt)
-	if i > 0 { // answered out of order: its time in the queue of the worker is not known
+	if i > 0 { // answered out of order: how long it waited at the worker is not known
 		evalNanos = res.EvalNanos
 	} else {
 		r.turnsTo(now)
@@ -185,7 +185,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	evalNanos = max(evalNanos, 1)
 	n := len(fl.items)
 	if res.Code == api.OK {
-		// What a failed batch took says nothing about the next one.
+		// The time of a failed batch says nothing about the next one.
 		r.profile.observe(m.now, n+fl.batch.Pad, evalNanos)
 		if !fl.alone {
 			r.controller.observe(n, fl.full, evalNanos)
@@ -197,9 +197,9 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	m.sayDrained(r)
 }
 
-// SendFailed: the transport did not take the batch of a Dispatch. If err is an *api.Error with code TooLarge, its queries
-// end with that code. With any other error the replica is broken: it gets no further batch, a Kill asks for its end, and
-// the queries wait again as if they had not been sent.
+// SendFailed reports that the transport did not take the batch of a Dispatch. If err is an *api.Error with code
+// TooLarge, its queries end with that code. With any other error the replica is broken: it gets no further batch, a
+// Kill is emitted, and the queries go back to their queues as if they had not been sent.
 func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err error) {
 	m.tick(now)
 	m.change()
@@ -225,8 +225,8 @@ func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err erro
 	m.sayDrained(r)
 }
 
-// ReplicaGone: the replica has died or was stopped. begun says of an outstanding batch whether the replica had begun it;
-// nil means that all had been. It is called during ReplicaGone only.
+// ReplicaGone reports that the replica has died or was stopped. begun says of an outstanding batch whether the replica
+// had begun it; nil means that it had begun all of them. begun is called only during ReplicaGone.
 func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint64) bool) {
 	m.tick(now)
 	m.change()
@@ -255,9 +255,9 @@ func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint
 	m.sayDrained(r)
 }
 
-// retry: an item was in a batch that a replica died on.
+// retry handles an item of a batch that a replica died on.
 func (m *Machine) retry(it *Item) {
-	// An answered query would only fill the cache: that is not worth a batch of its own.
+	// An answered query would only fill the cache, which is not worth a batch of its own.
 	if it.retried || it.answered || !m.cfg.Retry {
 		m.finish(it, api.ReplicaLost)
 		return
@@ -277,7 +277,8 @@ func (m *Machine) waitAgain(it *Item) {
 	m.retries.push(it.Deadline, it)
 }
 
-// requeue: an item comes back unharmed. It may stand above the bounds of the queue, for it was accepted once.
+// requeue handles an item of a batch that was not begun. It may exceed the bounds of the queue, because it was accepted
+// once.
 func (m *Machine) requeue(it *Item) {
 	switch {
 	case m.closed:
@@ -293,7 +294,7 @@ func (m *Machine) requeue(it *Item) {
 	}
 }
 
-// waitLate keeps an answered item for the sake of the cache.
+// waitLate keeps an answered item in order to fill the cache.
 func (m *Machine) waitLate(it *Item) {
 	it.place = late
 	m.bytes += it.bytes

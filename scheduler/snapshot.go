@@ -5,35 +5,36 @@ import "github.com/xebec-serving/xebec/api"
 // Codes is the number of codes that a query can end with or be refused with, for arrays indexed by code.
 const Codes = int(api.Internal) + 1
 
-// Counters only grow.
+// Counters are totals since the machine was made; they never decrease.
 type Counters struct {
-	// Arrived counts every query handed over. Ended counts answers by code: their sum is Arrived less what is unanswered.
+	// Arrived counts every query handed over. Ended counts answers by code; their sum is Arrived minus the unanswered
+	// queries.
 	Arrived uint64
 	Ended   [Codes]uint64
-	// Batches counts those that came back; Retries, queries lost with a replica and tried again.
+	// Batches counts batches that came back. Retries counts queries that were lost with a replica and tried again.
 	Batches, Retries uint64
-	// Why queries were refused with Overloaded, and how many were let through as probes.
+	// Reasons for refusals with Overloaded, and the number of queries let through as probes.
 	QueueFull, RefusedEarly, Shed, Probes uint64
-	// PassedOver counts queries that waited and were answered with Overloaded before their deadlines, because they could not
-	// have been evaluated by them any more.
+	// PassedOver counts waiting queries that were answered with Overloaded before their deadlines because they could no
+	// longer be evaluated in time.
 	PassedOver uint64
-	// Kills counts replicas that were to be killed.
+	// Kills counts replicas that the machine asked to kill.
 	Kills uint64
-	// Hedged counts queries that were sent to a second replica, HedgeWins those that it answered first.
+	// Hedged counts queries that were sent to a second replica, HedgeWins those that the second replica answered first.
 	Hedged, HedgeWins uint64
 }
 
-// Snapshot is a machine's state for metrics, for people and for the epoch planner.
+// Snapshot is a machine's state for metrics, for display and for the epoch planner.
 type Snapshot struct {
 	Now api.Nanos
-	// Queued, Late and Retrying count what waits: in time, answered but worth evaluating, lost once. QueuedBytes is all
-	// of their inputs.
+	// Queued, Late and Retrying count waiting queries: in time, answered but worth evaluating, lost once. QueuedBytes
+	// is the size of all their inputs.
 	Queued, Late, Retrying, QueuedBytes int
-	// Held is what was accepted and not released: what waits and what is in flight.
+	// Held counts queries that were accepted and not released: those that wait and those in flight.
 	Held      int
 	Closed    bool
 	Execution Execution
-	// NextWake is when the machine has something to do by itself.
+	// NextWake is when the machine next has work without an event.
 	NextWake  api.Nanos
 	Counters  Counters
 	Functions []FunctionSnapshot
@@ -43,30 +44,30 @@ type Snapshot struct {
 // FunctionSnapshot is one attached function; Index -1 marks a free index.
 type FunctionSnapshot struct {
 	Index int32
-	// Weight is its share in force, Attached what it was attached with.
+	// Weight is the share in force, Attached the weight it was attached with.
 	Weight   float64
 	Attached float64
 	Queued   int
-	Earliest api.Nanos // the first deadline; Never when nothing waits
-	// Arrived counts its queries, also those that were refused, and ArrivedBytes their inputs; Shed is the part that the plan
-	// refuses.
+	Earliest api.Nanos // the first deadline; Never when no query waits
+	// Arrived counts its queries, refused ones included, and ArrivedBytes the bytes of their inputs. Shed is the part
+	// that the plan refuses.
 	Arrived, ArrivedBytes uint64
 	Shed                  float64
 }
 
-// ReplicaState says what a replica is good for.
+// ReplicaState says whether a replica takes batches.
 type ReplicaState uint8
 
 const (
 	// Serving: takes batches.
 	Serving ReplicaState = iota
-	// Draining: finishes what it has.
+	// Draining: finishes the batches it has.
 	Draining
 	// Leaving: was killed or is broken, and has not been reported gone yet.
 	Leaving
 )
 
-// String is the name for people and metrics.
+// String is the name for display and metrics.
 func (s ReplicaState) String() string {
 	switch s {
 	case Serving:
@@ -79,13 +80,14 @@ func (s ReplicaState) String() string {
 	return "unknown"
 }
 
-// ReplicaSnapshot is one replica, in the order in which they became ready.
+// ReplicaSnapshot is one replica. Replicas are listed in the order in which they became ready.
 type ReplicaSnapshot struct {
 	ID    ReplicaID
 	State ReplicaState
-	// Cap is the most queries of its next batch, Batches and Queries what is outstanding.
+	// Cap is the most queries of its next batch, Batches and Queries are what is outstanding.
 	Cap, Batches, Queries int
-	// Learned is the cap that its controller allows, which a plan may lower; Settled says that it has met its limit.
+	// Learned is the cap that its controller allows, which a plan may lower. Settled reports whether it has reached its
+	// limit.
 	Learned int
 	Settled bool
 	// OldestAt is when its oldest outstanding batch was begun; Never when it has none.

@@ -13,8 +13,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestStories runs the transcripts in testdata: events on the left of the line of dashes, what the machine decided on the
-// right. Time stands still unless a story says wait.
+// TestStories runs the transcripts in testdata: an event above the dashes, the machine's decisions below. Time stands
+// still unless a story says wait.
 func TestStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -43,7 +43,7 @@ type story struct {
 	acts  Actions
 	items map[string]*Item
 	names map[*api.Query]string
-	// outstanding batches of each replica, in order
+	// The outstanding batches of each replica, in order.
 	sent    map[ReplicaID][]sentBatch
 	trained int
 }
@@ -60,7 +60,7 @@ func newStory(t *testing.T, d *datadriven.TestData) *story {
 		m:     New(storyConfig(t, d, Config{Retry: true})),
 		items: map[string]*Item{}, names: map[*api.Query]string{}, sent: map[ReplicaID][]sentBatch{},
 	}
-	if d.HasArg("pair") { // of replicas of which enough is known: the first takes 3 ms for a batch, the second 2 ms
+	if d.HasArg("pair") { // two replicas with known profiles: the first takes 3 ms for a batch, the second 2 ms
 		s.m.AddFunction(1)
 		for i, took := range []api.Nanos{3e6, 2e6} {
 			s.m.ReplicaReady(s.now, ReplicaID(i+1), 0)
@@ -127,7 +127,7 @@ func nanos(t *testing.T, d *datadriven.TestData, s string) int64 {
 	return v.Nanoseconds()
 }
 
-// args splits bare words from key=value settings.
+// args separates bare words from key=value settings.
 func args(d *datadriven.TestData) (words []string, settings map[string]string) {
 	settings = map[string]string{}
 	for _, a := range d.CmdArgs {
@@ -270,7 +270,7 @@ func (s *story) gone(id ReplicaID, begun string) {
 	}
 }
 
-// train has a replica evaluate batches one after the other, each filled to its cap (or with n queries).
+// train makes a replica evaluate batches one after the other, each filled to its cap (or with n queries).
 func (s *story) train(id ReplicaID, batches, n int, fixed, each, pause api.Nanos) string {
 	var caps []string
 	for range batches {
@@ -342,7 +342,7 @@ func storyPlan(t *testing.T, d *datadriven.TestData) Plan {
 	return p
 }
 
-// ready carries out the machine's actions and writes them down.
+// ready calls Ready and prints the actions.
 func (s *story) ready() string {
 	s.m.Ready(s.now, &s.acts)
 	var b strings.Builder
@@ -397,7 +397,7 @@ func (s *story) ready() string {
 	return b.String()
 }
 
-// nameTwins names those that were sent twice: 'q has the inputs of q.
+// nameTwins names the twins of queries that were sent twice: 'q is the twin of q.
 func (s *story) nameTwins() {
 	for name, it := range s.items {
 		if it.twin != nil {

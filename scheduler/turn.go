@@ -2,27 +2,27 @@ package scheduler
 
 import "github.com/xebec-serving/xebec/api"
 
-// turn is what a machine knows of its turn on a device that several model versions share.
+// turn is the machine's turn on a device that several model versions share.
 type turn struct {
 	wanted bool // asked for and not granted yet
 	held   bool
 	used   bool // a batch has been sent in it
-	// from is when the turn was granted, until when no further batch is begun in it.
+	// from is when the turn was granted; after until no further batch is begun in it.
 	from, until api.Nanos
 }
 
-// TurnGranted: the device is this machine's for about nanos. A machine that asked ([Actions.WantTurn]) is granted one turn,
-// and says when it has ended ([Actions.EndTurn]): when nothing is in flight and nothing is sent any more.
+// TurnGranted gives the machine the device for about nanos. A machine that asked ([Actions.WantTurn]) is granted one
+// turn. It returns the turn ([Actions.EndTurn]) when no batch is in flight and none will be sent.
 func (m *Machine) TurnGranted(now api.Nanos, nanos int64) {
 	m.tick(now)
 	m.change()
 	m.turn = turn{held: true, from: m.now, until: m.now + api.Nanos(max(nanos, 1))}
 }
 
-// mayUse reports whether a batch for r may be sent now as far as a shared device is concerned, and asks for a turn if not.
-// In a turn the first batch always may; further ones if they are full and expected to end within it. What does not fill a
-// batch waits for the next turn, which comes at once if nobody else wants the device, and grows meanwhile if somebody does:
-// serving each query as it comes would use up the turn in small batches.
+// mayUse reports whether the shared device permits sending a batch for r now, and asks for a turn if not. In a turn the
+// first batch is always permitted; further ones must be full and expected to end within the turn. Queries that do not
+// fill a batch wait for the next turn. It comes at once if no other tenant wants the device; otherwise the batch grows
+// meanwhile. Serving each query as it arrives would use up the turn in small batches.
 func (m *Machine) mayUse(r *replica) bool {
 	if !m.cfg.Shared {
 		return true
@@ -46,7 +46,7 @@ func (m *Machine) mayUse(r *replica) bool {
 	return false
 }
 
-// endTurn gives the device up when nothing of the turn is left to be done, and asks for another one when something waits.
+// endTurn returns the device when there is nothing left to do in the turn, and asks for another turn when queries wait.
 func (m *Machine) endTurn() {
 	if !m.turn.held || m.inFlight() > 0 {
 		return
@@ -54,7 +54,7 @@ func (m *Machine) endTurn() {
 	m.out.EndTurn = max(1, int64(m.now-m.turn.from))
 	used := m.turn.used
 	m.turn = turn{}
-	// A turn in which nothing could be sent would be no different if it came again before anything has changed.
+	// A turn in which nothing could be sent would repeat without effect until something changes.
 	if used && m.cfg.Shared && m.ready > 0 && m.queuedItems() > 0 && m.holdUntil == api.Never {
 		m.turn.wanted = true
 		m.out.WantTurn = true

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// settle has both machines decide, compares them, and carries out what they want.
+// settle calls Ready on both machines, compares their decisions and carries them out.
 func (w *world) settle(t *rapid.T) {
 	for i := range w.m {
 		w.m[i].Ready(w.now, &w.acts[i])
@@ -57,7 +57,7 @@ func (w *world) settle(t *rapid.T) {
 	}
 }
 
-// know finds out which queries a machine's twins are of.
+// know maps a machine's twins to their queries.
 func (w *world) know(i int) {
 	for _, tw := range w.twins {
 		if copied := tw.items[i].twin; copied != nil {
@@ -161,7 +161,7 @@ func (w *world) describe(i int) string {
 	return b.String()
 }
 
-// check holds the books of the machine against those of the world.
+// check compares the machine's counts with the world's.
 func (w *world) check(t *rapid.T) {
 	held, flying := 0, 0
 	for _, tw := range w.twins {
@@ -211,7 +211,7 @@ func (w *world) check(t *rapid.T) {
 		t.Fatal("the device is held for nothing")
 	}
 	for _, r := range w.replicas {
-		// Where the device is shared, waiting for a turn is no idling, and a turn that is nearly over begins nothing new.
+		// On a shared device, waiting for a turn is not idling, and a turn that is nearly over begins no new batch.
 		if !r.draining && !r.killed && len(r.out) == 0 && m.queuedItems() > 0 && m.holdUntil <= w.now && (!w.cfg.Shared || !w.wantsTurn && flights == 0) {
 			t.Fatalf("replica %d idles while %d queries wait", r.id, m.queuedItems())
 		}
@@ -231,7 +231,7 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
-// finish serves what is left with one good replica, or closes, and then everything must have come to its end.
+// finish serves what is left with one good replica, or closes the machine. Every query must then end.
 func (w *world) finish(t *rapid.T) {
 	if rapid.Bool().Draw(t, "close") {
 		w.both(func(m *Machine) { m.Close(w.now, api.ShuttingDown) })
@@ -247,7 +247,8 @@ func (w *world) finish(t *rapid.T) {
 	w.replicas = append(w.replicas, good)
 	w.both(func(m *Machine) { m.ReplicaReady(w.now, good.id, 1) })
 	w.settle(t)
-	// Each turn ends a batch or (holding) lets time pass: nobody waits for more turns than there are queries.
+	// Each turn ends a batch or (during a hold) lets time pass, so a query cannot wait for more turns than there are
+	// queries.
 	for turns := 2*len(w.twins) + 10; w.m[0].Held() > 0; turns-- {
 		if turns == 0 {
 			t.Fatalf("%d queries do not come to an end", w.m[0].Held())
