@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// TestNoAllocation: a query through a lane costs no memory. (The race detector allocates by itself.)
+// TestNoAllocation: a query through a lane allocates nothing. (The race detector itself allocates.)
 func TestNoAllocation(t *testing.T) {
 	c, l := newLoopback(t)
 	f := newFuture()
@@ -20,7 +20,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// TestChoiceDoesNotAlloc: neither the readers of a plan nor who puts it in force.
+// TestChoiceDoesNotAlloc: neither reading nor setting a plan allocates.
 func TestChoiceDoesNotAlloc(t *testing.T) {
 	one, all, shares := NewChoice(planner.One, 3, nil), NewChoice(planner.All, 3, nil), NewChoice(planner.Shares, 3, nil)
 	p := &planner.FunctionPlan{Evaluate: []float64{0.5, 0.2, 0.2}, Limits: []float64{0.5, 0.2, 1}, Refused: 0.1}

@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// loopback answers every batch before Send returns, as far as a lane can tell.
+// loopback answers every batch before Send returns.
 type loopback struct {
 	l   *Lane
 	id  scheduler.ReplicaID
@@ -55,7 +55,7 @@ func newLoopback(tb testing.TB) (*Clock, *Lane) {
 	return c, l
 }
 
-// BenchmarkSubmit is one query from Submit until its waiter runs again.
+// BenchmarkSubmit measures one query from Submit until its waiter runs again.
 func BenchmarkSubmit(b *testing.B) {
 	b.Run("alone", func(b *testing.B) {
 		c, l := newLoopback(b)

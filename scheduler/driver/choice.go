@@ -7,42 +7,42 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// Choice is what the plan says of one function, as the query path reads it: which of its candidates a query goes to, or may.
-// It is written once in an epoch and read for every query; both without a lock. In the other direction it carries to the
-// planner what only the query path sees: who arrived, who was refused, and whom the policy would have asked.
+// Choice is the plan for one function, as the query path reads it: which of its candidates a query goes to, or may go
+// to. It is written once per epoch and read for every query, both without a lock. In the other direction it carries to
+// the planner what only the query path sees: arrivals, refusals, and the candidates that the policy wished for.
 //
-// Which methods are of use follows from the mode. One: Pick. All: Arrived and Members. Shares: Refusing, Limits and Wish.
-// Refuse and SetGains are for all modes.
+// The mode decides which methods apply. One: Pick. All: Arrived and Members. Shares: Refusing, Limits and Wish. Refuse
+// and SetGains apply to all modes.
 type Choice struct {
 	mode planner.Mode
-	wake *Lane // told of queries that no lane may see; may be nil
+	wake *Lane // stirred by queries that may reach no lane; may be nil
 
-	// What is in force is one of the tables; nil: nothing is limited. A reader who is held up for so long that his table is
-	// being written again reads a mixture of two plans, which is as good as either.
+	// planned is the table in force; nil: no limits. A reader that stalls until its table is written again reads a
+	// mixture of two plans, which is as good as either.
 	planned atomic.Pointer[table]
 	tables  [3]table
 	next    int
 
-	_       [64]byte // what every query writes is not in the line of what every query reads
+	_       [64]byte // keeps what every query writes off the cache line of what every query reads
 	turn    atomic.Uint64
 	arrived atomic.Uint64
 	refused atomic.Uint64
 	wished  []atomic.Uint64 // by candidate
 
-	gains []atomic.Uint64 // by candidate: bits of what the policy says, of NaN until it says something
+	gains []atomic.Uint64 // by candidate: bits of the policy's gain, of NaN until it reports one
 }
 
-// table is a plan of a function. Its numbers are bits of floating-point ones.
+// table is the plan of a function. Its numbers are the bits of floating-point numbers.
 type table struct {
-	// values are for each candidate, with the mode One: the sum of the parts up to it; All: its part; Shares: its limit.
+	// values has an entry per candidate. One: the sum of the parts up to it. All: its part. Shares: its limit.
 	values []atomic.Uint64
 	from   []atomic.Uint64 // All: where on the circle its part begins, see planner.FunctionPlan.Pick
 	answer atomic.Uint64   // Shares: the part of the queries that is not refused
-	free   atomic.Bool     // Shares: there are no limits, only refusals
+	free   atomic.Bool     // Shares: there are only refusals, no limits
 	drops  atomic.Uint64   // All, Shares: the set of candidates whose value is below 1
 }
 
-// NewChoice makes the choice of a function with so many candidates, at most 64. lane is the first one's.
+// NewChoice makes the choice of a function with this many candidates, at most 64. lane is the first candidate's.
 func NewChoice(mode planner.Mode, candidates int, lane *Lane) *Choice {
 	c := &Choice{mode: mode, wake: lane, wished: make([]atomic.Uint64, candidates), gains: make([]atomic.Uint64, candidates)}
 	for i := range c.tables {
@@ -59,15 +59,15 @@ func store(a *atomic.Uint64, v float64) { a.Store(math.Float64bits(v)) }
 
 func load(a *atomic.Uint64) float64 { return math.Float64frombits(a.Load()) }
 
-// goldenRatio is the fractional part of the golden ratio, as a fraction of 2^64: its multiples are spread most evenly over
-// the unit interval (Knuth, The Art of Computer Programming, volume 3, section 6.4), so that each candidate gets its part
-// of the queries not only in the long run.
+// goldenRatio is the fractional part of the golden ratio, as a fraction of 2^64. Its multiples are spread most evenly
+// over the unit interval (Knuth, The Art of Computer Programming, volume 3, section 6.4), so each candidate gets its
+// part of the queries over short runs too.
 const goldenRatio = 0x9e3779b97f4a7c15
 
-// point is the next query's point of the unit interval.
+// point is the next query's point in the unit interval.
 func (c *Choice) point() float64 { return float64(c.turn.Add(1)*goldenRatio>>11) / (1 << 53) }
 
-// Pick says which candidate the next query of a function with mode One goes to; -1: it is to be refused.
+// Pick returns the candidate of the next query of a function with mode One; -1: refuse it.
 func (c *Choice) Pick() int {
 	t := c.planned.Load()
 	if t == nil {
@@ -82,8 +82,8 @@ func (c *Choice) Pick() int {
 	return -1
 }
 
-// Members is the set of candidates that the next query of a function with mode All may ask: bit i stands for candidate i. All
-// ones: any; 0: the query is to be refused.
+// Members is the set of candidates that the next query of a function with mode All may ask: bit i stands for candidate
+// i. All ones: any. 0: refuse the query.
 func (c *Choice) Members() uint64 {
 	t := c.planned.Load()
 	if t == nil {
@@ -102,8 +102,8 @@ func (c *Choice) Members() uint64 {
 	return set
 }
 
-// Refusing reports whether the next query of a function with mode Shares is to be refused: the plan has no place for it
-// anywhere.
+// Refusing reports whether to refuse the next query of a function with mode Shares, because the plan has no room for it
+// at any candidate.
 func (c *Choice) Refusing() bool {
 	t := c.planned.Load()
 	if t == nil {
@@ -113,10 +113,10 @@ func (c *Choice) Refusing() bool {
 	return answer < 1 && c.point() >= answer
 }
 
-// Limits writes into dst, which has room for all candidates of a function with mode Shares, which part of what the policy
-// wishes for each of them there is room for, from 0 to 1, and returns that part of dst; nil, which is usual: there is room
-// for all of it. What is held back by a limit is to go to those who have 1, or where there are none, to be asked of whom the
-// policy likes: the plan counts on all queries that are not refused.
+// Limits writes, for each candidate of a function with mode Shares, which part of the policy's wishes there is room
+// for, from 0 to 1. It writes into dst, which has room for all candidates, and returns the part of dst that it used. It
+// usually returns nil: there is room for everything. Queries withheld by a limit go to candidates with limit 1. If
+// there are none, the policy chooses. The plan counts on all queries that are not refused being evaluated.
 func (c *Choice) Limits(dst []float64) []float64 {
 	t := c.planned.Load()
 	if t == nil || t.free.Load() {
@@ -128,18 +128,18 @@ func (c *Choice) Limits(dst []float64) []float64 {
 	return dst[:len(t.values)]
 }
 
-// Wish counts a query that the policy would have given to candidate i, if nothing were limited: of those queries that need
-// the scheduler, whether they are refused or not.
+// Wish counts a query that the policy would give to candidate i if there were no limits. It is called for queries that
+// need the scheduler, refused ones included.
 func (c *Choice) Wish(i int) { c.wished[i].Add(1) }
 
-// Arrived counts n queries of a function with mode All that need the scheduler, refused or not.
+// Arrived counts n queries of a function with mode All that need the scheduler, refused ones included.
 func (c *Choice) Arrived(n int) {
 	c.arrived.Add(uint64(n))
 	c.rouse()
 }
 
-// Refuse counts n queries that were refused because Pick, Members or Refusing said so: the planner is to know of them, for
-// no lane does.
+// Refuse counts n queries that were refused because of Pick, Members or Refusing. No lane sees them, so the planner
+// learns of them here.
 func (c *Choice) Refuse(n int) {
 	c.refused.Add(uint64(n))
 	c.rouse()
@@ -151,25 +151,25 @@ func (c *Choice) rouse() {
 	}
 }
 
-// SetGains says what the policy finds an answer of each candidate worth, from 0 to 1. It may be called at any time, by one
-// caller at a time; each epoch reads it once. Gains that are no number leave what is declared in force.
+// SetGains sets what an answer of each candidate is worth to the policy, from 0 to 1. It may be called at any time, by
+// one caller at a time; each epoch reads it once. A gain of NaN leaves the declared one in force.
 func (c *Choice) SetGains(gains []float64) {
 	for i := range min(len(gains), len(c.gains)) {
 		store(&c.gains[i], gains[i])
 	}
 }
 
-// gain is what SetGains was told.
+// gain is the value that SetGains stored.
 func (c *Choice) gain(i int) (gain float64, ok bool) {
 	gain = load(&c.gains[i])
 	return gain, !math.IsNaN(gain)
 }
 
-// Refused is how many queries have been refused.
+// Refused is the number of queries that have been refused.
 func (c *Choice) Refused() uint64 { return c.refused.Load() }
 
-// Dropping is the set of the members of a function with mode All that the plan leaves out of some queries or of all; with mode
-// Shares, of the candidates that get less than the policy wishes.
+// Dropping is the set of candidates that the plan limits. With mode All: members left out of some or all queries. With
+// mode Shares: candidates that get less than the policy wishes.
 func (c *Choice) Dropping() uint64 {
 	if t := c.planned.Load(); t != nil {
 		return t.drops.Load()
@@ -177,7 +177,7 @@ func (c *Choice) Dropping() uint64 {
 	return 0
 }
 
-// counted is what the planner.Collector is to know: who arrived with mode All, who was refused with the others.
+// counted is the count for the planner.Collector: arrivals with mode All, refusals with the others.
 func (c *Choice) counted() uint64 {
 	if c.mode == planner.All {
 		return c.arrived.Load()
@@ -185,7 +185,7 @@ func (c *Choice) counted() uint64 {
 	return c.refused.Load()
 }
 
-// Set puts a plan in force, one caller at a time; nil: nothing is limited any more.
+// Set puts a plan in force, one caller at a time. nil removes all limits.
 func (c *Choice) Set(p *planner.FunctionPlan) {
 	if p == nil || len(p.Evaluate) == 0 || !c.limits(p) {
 		c.planned.Store(nil)
@@ -204,7 +204,7 @@ func (c *Choice) Set(p *planner.FunctionPlan) {
 	c.planned.Store(t)
 }
 
-// limits reports whether the plan is another than what happens without one.
+// limits reports whether the plan differs from running without one.
 func (c *Choice) limits(p *planner.FunctionPlan) bool {
 	switch c.mode {
 	case planner.One:
@@ -220,7 +220,7 @@ func (c *Choice) limits(p *planner.FunctionPlan) bool {
 	return p.Limits != nil || p.Refused > 0
 }
 
-// whole: parts above it are all, but for rounding.
+// whole: parts above it count as 1, to allow for rounding.
 const whole = 1 - 1e-9
 
 func (t *table) pick(parts []float64) {
@@ -229,7 +229,7 @@ func (t *table) pick(parts []float64) {
 		sum += partOf(parts, i)
 		upTo := sum
 		if upTo > whole {
-			upTo = 2 // the last one takes what rounding leaves
+			upTo = 2 // the last one takes the rounding error
 		}
 		store(&t.values[i], upTo)
 	}
@@ -269,7 +269,7 @@ func (t *table) limit(p *planner.FunctionPlan) {
 	t.drops.Store(drops)
 }
 
-// partOf is parts[i] as a part: from 0 to 1, 0 where there is none.
+// partOf is parts[i] clamped to between 0 and 1; 0 if there is none.
 func partOf(parts []float64, i int) float64 {
 	if i < len(parts) && parts[i] > 0 {
 		return min(parts[i], 1)
@@ -277,8 +277,8 @@ func partOf(parts []float64, i int) float64 {
 	return 0
 }
 
-// Planned writes into dst, which has room for all candidates, what is in force, and returns that part of dst: the parts of
-// the queries, or with mode Shares the limits. nil: nothing is limited. It is for people.
+// Planned writes what is in force into dst, which has room for all candidates: the parts of the queries, or with mode
+// Shares the limits. It returns the part of dst that it used, or nil if nothing is limited. It is for display.
 func (c *Choice) Planned(dst []float64) []float64 {
 	t := c.planned.Load()
 	if t == nil {

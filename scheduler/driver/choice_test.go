@@ -11,12 +11,12 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// TestChoiceKeepsToItsParts: every candidate gets its part of the queries, also over a few dozen of them, and what is in no
-// part is refused.
+// TestChoiceKeepsToItsParts: every candidate gets its part of the queries, even over a few dozen of them, and the rest
+// is refused.
 func TestChoiceKeepsToItsParts(t *testing.T) {
 	for _, c := range []struct {
 		parts []float64
-		want  []int // of 100 queries; the last is refused
+		want  []int // of 100 queries; the last number is refused
 	}{
 		{nil, []int{100, 0, 0, 0}},
 		{[]float64{1, 0, 0}, []int{100, 0, 0, 0}},
@@ -25,7 +25,7 @@ func TestChoiceKeepsToItsParts(t *testing.T) {
 		{[]float64{0, 0, 1}, []int{0, 0, 100, 0}},
 		{[]float64{0, 0, 0}, []int{0, 0, 0, 100}},
 		{[]float64{-3, 0.5}, []int{0, 50, 0, 50}},
-		{[]float64{0.1, 0.2, 0.7, 0.9}, []int{10, 20, 70, 0}}, // more than there are: the rest is nobody's
+		{[]float64{0.1, 0.2, 0.7, 0.9}, []int{10, 20, 70, 0}}, // more parts than candidates: the rest is ignored
 	} {
 		ch := NewChoice(planner.One, 3, nil)
 		ch.Set(&planner.FunctionPlan{Evaluate: c.parts})
@@ -54,8 +54,8 @@ func TestChoiceKeepsToItsParts(t *testing.T) {
 	}
 }
 
-// TestRefusalsWakeThePlanner: a function whose queries are all refused before they come to a lane is planned for all the
-// same, or nothing would ever let them in again.
+// TestRefusalsWakeThePlanner: a function whose queries are all refused before they reach a lane is still planned for.
+// Otherwise it would never be admitted again.
 func TestRefusalsWakeThePlanner(t *testing.T) {
 	_, l := newTestLane(t, scheduler.DefaultConfig())
 	e := &Epoch{rouse: make(chan struct{}, 1)}
@@ -80,8 +80,8 @@ func TestRefusalsWakeThePlanner(t *testing.T) {
 	}
 }
 
-// TestMembersKeepToTheirParts: each member evaluates its part of the queries, also of a few in a row, and who does is what
-// planner.FunctionPlan.Pick says.
+// TestMembersKeepToTheirParts: each member evaluates its part of the queries, even over a few in a row, and the
+// selection matches planner.FunctionPlan.Pick.
 func TestMembersKeepToTheirParts(t *testing.T) {
 	for _, parts := range [][]float64{{1, 0.5, 0.25}, {0.6, 0.6, 0.6}, {0.3, 0.2, 0.1}, {0, 0, 0}, {0, 1, 1 - 1e-12}, {1, 1, 0}, {0.9, math.NaN(), -1}} {
 		ch := NewChoice(planner.All, 3, nil)
@@ -123,7 +123,7 @@ func TestMembersKeepToTheirParts(t *testing.T) {
 	}
 }
 
-// TestLimitsAndRefusals: nothing is copied where nothing is limited, and the part that has no place is refused.
+// TestLimitsAndRefusals: Limits copies nothing without limits, and the part without room is refused.
 func TestLimitsAndRefusals(t *testing.T) {
 	dst := make([]float64, 5)
 	for _, c := range []struct {
@@ -158,7 +158,7 @@ func TestLimitsAndRefusals(t *testing.T) {
 	}
 }
 
-// TestWhatThePlannerIsTold: counts and gains by the mode.
+// TestWhatThePlannerIsTold checks the counts and gains for each mode.
 func TestWhatThePlannerIsTold(t *testing.T) {
 	for mode, want := range map[planner.Mode]uint64{planner.One: 5, planner.Shares: 5, planner.All: 7} {
 		ch := NewChoice(mode, 2, nil)
@@ -184,7 +184,7 @@ func TestWhatThePlannerIsTold(t *testing.T) {
 	}
 }
 
-// TestAChoiceIsReadWhileItIsWritten, by many; whatever is read is of one of the plans, or none.
+// TestAChoiceIsReadWhileItIsWritten has many readers; what they read belongs to one of the plans, or to none.
 func TestAChoiceIsReadWhileItIsWritten(t *testing.T) {
 	all, shares := NewChoice(planner.All, 3, nil), NewChoice(planner.Shares, 3, nil)
 	var readers sync.WaitGroup

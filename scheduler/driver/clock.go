@@ -9,45 +9,46 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/timer"
 )
 
-// tickNanos is the shortest pause between two looks at what is due: deadlines that lie closer together are served together.
-// A power of two, a quarter of a millisecond. A process that idles looks once in a millisecond at most all the same, for
-// that is how exactly Go's runtime sleeps when nothing else is to be done, so that it costs what a tick of 1 ms does; one
-// that is at work wakes in time, and answers at the deadline come six times as close to it as with 1 ms.
+// tickNanos is the shortest time between two looks at what is due; deadlines that lie closer together are handled
+// together. It is a power of two, a quarter of a millisecond. An idle process still looks at most once a millisecond,
+// because Go's runtime sleeps no more precisely when nothing else runs, so this tick costs as much as one of 1 ms. A
+// busy process wakes in time and answers six times as close to the deadline as with 1 ms.
 const tickNanos = 1 << 18
 
-// Clock is the process's monotonic clock and wakes lanes when their time has come: not early, and up to a quarter of a
-// millisecond late, to which Go's runtime and the operating system add what they need, 1 ms at most in a process that idles.
+// Clock is the process's monotonic clock and wakes lanes when their time has come. It is never early. It is up to a
+// quarter of a millisecond late, plus what Go's runtime and the operating system add, which is at most 1 ms in an idle
+// process.
 //
-// It costs one goroutine for all lanes, which sleeps until the earliest wake-up that any lane asks for. Lanes' times lie
-// in a timing wheel: the goroutine looks at those whose time has come, however many others wait.
+// It costs one goroutine for all lanes, which sleeps until the earliest wake-up that any lane asks for. Lanes' times
+// lie in a timing wheel, so the goroutine looks only at those whose time has come.
 //
-// A lane under steady load changes its mind with every query, and mostly to a later time, since its earliest deadline
-// moves away. That costs it nothing but the storing of its wish: the wheel keeps the earlier time, at which the goroutine
-// finds the lane's wish to be later and sets it anew. So the wheel hears of a lane about once per latency objective. One
-// look in each tick is the upper bound, whatever lanes ask for.
+// A lane under steady load changes its wake-up time with every query, mostly to a later one, because its earliest
+// deadline moves away. That costs only the store of the wish: the wheel keeps the earlier time, and when it comes, the
+// goroutine finds the later wish and sets the timer again. So the wheel handles a lane about once per latency
+// objective. Whatever lanes ask for, the clock looks at most once per tick.
 type Clock struct {
 	start time.Time
-	// until is when the goroutine will look next; 0 while it is awake. Who needs it sooner kicks.
+	// until is when the goroutine will look next; 0 while it is awake. A lane that needs it sooner kicks.
 	until   atomic.Int64
 	kick    chan struct{}
-	joining atomic.Pointer[sleeper] // those who want to be woken before the wheel would, chained by sleeper.joinNext
+	joining atomic.Pointer[sleeper] // sleepers that must wake before the wheel would wake them, chained by sleeper.joinNext
 	stop    chan struct{}
 	done    chan struct{}
 	once    sync.Once
 
-	looks atomic.Uint64 // how often the goroutine has woken, for tests
+	looks atomic.Uint64 // number of wake-ups of the goroutine, for tests
 }
 
-// sleeper is what wants to be woken: a lane, or a shard of [Timers].
+// sleeper can be woken by the clock: a lane, or a shard of [Timers].
 type sleeper struct {
-	wake  atomic.Int64 // its wish
-	rouse func()       // called on the clock's goroutine when the wish's time has come; must not block
+	wake  atomic.Int64 // the wished wake-up time
+	rouse func()       // called on the clock's goroutine at that time; must not block
 
-	// armed is the time for which it lies in the wheel; Never when it does not. A wish that is not before it needs nothing.
+	// armed is the time set in the wheel; Never if none. A wish that is not before it needs no action.
 	armed    atomic.Int64
-	listed   atomic.Bool // it is in the list of those who join
+	listed   atomic.Bool // it is in the joining list
 	joinNext *sleeper
-	timer    timer.Timer[sleeper] // the clock's goroutine's
+	timer    timer.Timer[sleeper] // belongs to the clock's goroutine
 }
 
 func (s *sleeper) init(rouse func()) {
@@ -57,7 +58,7 @@ func (s *sleeper) init(rouse func()) {
 	s.armed.Store(int64(api.Never))
 }
 
-// NewClock starts a clock. Close it after its lanes have gone quiet.
+// NewClock starts a clock. Close it after its lanes have no queries left.
 func NewClock() *Clock {
 	c := &Clock{
 		start: time.Now(),
@@ -69,16 +70,16 @@ func NewClock() *Clock {
 	return c
 }
 
-// Now reads the clock: nanoseconds since it was started, always positive.
+// Now is the time in nanoseconds since the clock was started, always positive.
 func (c *Clock) Now() api.Nanos { return api.Nanos(time.Since(c.start)) + 1 }
 
-// Close ends the clock's goroutine and waits for it. Now goes on working, deadlines are not watched any more.
+// Close ends the clock's goroutine and waits for it. Now keeps working; wake-ups stop.
 func (c *Clock) Close() {
 	c.once.Do(func() { close(c.stop) })
 	<-c.done
 }
 
-// run looks, sleeps until the wheel has something or somebody kicks, and looks again.
+// run looks, sleeps until the wheel has something due or a kick arrives, and looks again.
 func (c *Clock) run() {
 	defer close(c.done)
 	pause := time.NewTimer(time.Hour)
@@ -96,7 +97,8 @@ func (c *Clock) run() {
 		}
 		c.until.Store(0)
 		if early {
-			// Whoever joins now need not kick, and is seen a tick after the last look: so looks stay bounded.
+			// A sleeper that joins now need not kick, and is seen a tick after the last look. This bounds the number of
+			// looks.
 			if _, ok := c.sleep(pause, now+tickNanos, nil); !ok {
 				return
 			}
@@ -104,17 +106,17 @@ func (c *Clock) run() {
 	}
 }
 
-// settle says until when the goroutine is going to sleep, or that it must look again before.
+// settle returns until when the goroutine may sleep, or early if it must look again first.
 //
-// No wake-up is lost, as with any sleeper: who has a wish that the wheel does not know joins the list and then reads
-// until; this stores until and then reads the list. One of the two sees the other.
+// No wake-up is lost. A sleeper with a wish that the wheel does not know joins the list and then reads until; settle
+// stores until and then reads the list. So at least one of the two sees the other.
 func (c *Clock) settle(wheel *timer.Wheel[sleeper]) (next api.Nanos, early bool) {
 	next = wheel.Next()
 	c.until.Store(int64(next))
 	return next, c.joining.Load() != nil
 }
 
-// sleep waits until the given time, or for a kick; ok is false when the clock is to end.
+// sleep waits until the given time, or for a kick; ok is false when the clock is closed.
 func (c *Clock) sleep(pause *time.Timer, until api.Nanos, kick <-chan struct{}) (kicked, ok bool) {
 	var passed <-chan time.Time
 	if until != api.Never {
@@ -131,13 +133,13 @@ func (c *Clock) sleep(pause *time.Timer, until api.Nanos, kick <-chan struct{}) 
 	}
 }
 
-// look puts those who join into the wheel and rouses those whose time has come.
+// look puts the joining sleepers into the wheel and rouses those whose time has come.
 func (c *Clock) look(wheel *timer.Wheel[sleeper], now api.Nanos) {
 	c.looks.Add(1)
 	for s := c.joining.Swap(nil); s != nil; {
 		next := s.joinNext
 		s.joinNext = nil
-		s.listed.Store(false) // before its wish is read: a wish that comes later joins again
+		s.listed.Store(false) // before its wish is read: a later wish joins again
 		s.arm(wheel, 0)
 		s = next
 	}
@@ -147,16 +149,16 @@ func (c *Clock) look(wheel *timer.Wheel[sleeper], now api.Nanos) {
 		if api.Nanos(s.wake.Load()) <= now {
 			s.rouse()
 		}
-		// If somebody else is at work for it, its wish is still the old one: look again, but not in this tick.
+		// If another goroutine is working for it, its wish is still the old one: look again, but not in this tick.
 		s.arm(wheel, now+1)
 	}
 }
 
-// arm puts the sleeper into the wheel for its wish, but not before the time earliest. One that wishes nothing any more leaves
-// the wheel, and with that the clock's memory: at the time for which it was armed, not sooner.
+// arm sets the sleeper's timer in the wheel to its wish, but not before earliest. A sleeper that no longer wants to
+// wake leaves the wheel, and the clock's memory, at the time for which it was armed, not sooner.
 //
-// The wish may change meanwhile, and its owner compares it with armed: it stores the wish and then reads armed, and this
-// stores armed and then reads the wish again. If the owner saw the old value and did not join, this sees the new wish.
+// The wish may change meanwhile. Its owner stores the wish and then reads armed; arm stores armed and then reads the
+// wish again. If the owner saw the old value and did not join, arm sees the new wish.
 func (s *sleeper) arm(wheel *timer.Wheel[sleeper], earliest api.Nanos) {
 	for {
 		wish := s.wake.Load()
@@ -169,7 +171,7 @@ func (s *sleeper) arm(wheel *timer.Wheel[sleeper], earliest api.Nanos) {
 	}
 }
 
-// watch changes the sleeper's wish. One goroutine at a time calls it for a sleeper: the holder of its lock.
+// watch sets the sleeper's wish. Calls for one sleeper must not overlap; the holder of its lock makes them.
 func (c *Clock) watch(s *sleeper, at api.Nanos) {
 	s.wake.Store(int64(at))
 	if int64(at) >= s.armed.Load() {
@@ -184,11 +186,11 @@ func (c *Clock) watch(s *sleeper, at api.Nanos) {
 			}
 		}
 	}
-	// Before the tick at which the clock looks anyway?
+	// Is it before the tick at which the clock looks anyway?
 	if int64(at) <= c.until.Load()-tickNanos {
 		select {
 		case c.kick <- struct{}{}:
-		default: // a kick is on its way already
+		default: // a kick is already pending
 		}
 	}
 }

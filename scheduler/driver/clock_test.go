@@ -53,7 +53,7 @@ func TestClockSleepsWhileNobodyWaits(t *testing.T) {
 	}
 }
 
-// TestClockHearsEarlierWishes: it sleeps until a far deadline when a nearer one turns up at another lane.
+// TestClockHearsEarlierWishes: the clock sleeps until a far deadline, and another lane gets a nearer one.
 func TestClockHearsEarlierWishes(t *testing.T) {
 	c := NewClock()
 	defer c.Close()
@@ -72,8 +72,8 @@ func TestClockHearsEarlierWishes(t *testing.T) {
 	}
 }
 
-// TestWishesThatMoveLater: a lane whose earliest deadline moves away, as under any steady load, tells the clock nothing. The
-// clock is not woken for it, nor is the lane put anywhere.
+// TestWishesThatMoveLater: a lane whose earliest deadline moves away, as under steady load, does not wake the clock and
+// does not change the wheel.
 func TestWishesThatMoveLater(t *testing.T) {
 	c, l := newTestLane(t, scheduler.DefaultConfig())
 	first := newTicket(t, c, 0, hour, 0)
@@ -99,8 +99,8 @@ func TestWishesThatMoveLater(t *testing.T) {
 	l.Cancel(&last.Item)
 }
 
-// TestLook drives the clock by hand: a wish is put into the wheel when it is before what lies there, and nobody is roused
-// for a wish that has moved away.
+// TestLook calls look directly: a wish is put into the wheel if it is before the time set there, and a sleeper is not
+// roused for a wish that has moved away.
 func TestLook(t *testing.T) {
 	const ms = api.Nanos(1e6)
 	c := &Clock{kick: make(chan struct{}, 1)}
@@ -110,7 +110,7 @@ func TestLook(t *testing.T) {
 	s.init(func() { roused++ })
 	for _, step := range []struct {
 		name   string
-		wish   api.Nanos // 0: as before
+		wish   api.Nanos // 0: unchanged
 		joins  bool
 		look   api.Nanos
 		roused int
@@ -143,8 +143,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestNoLostWish drives the clock as fast as it goes, in a time that leaps from one deadline to the next, while a sleeper
-// changes its mind just when the clock puts it into the wheel or goes to sleep. A wish that is lost hangs the test.
+// TestNoLostWish runs the clock as fast as possible, in virtual time that jumps from one deadline to the next, while a
+// sleeper changes its wish just as the clock arms it or goes to sleep. A lost wish hangs the test.
 func TestNoLostWish(t *testing.T) {
 	c := &Clock{kick: make(chan struct{}, 1)}
 	var now, seen atomic.Int64
@@ -160,7 +160,7 @@ func TestNoLostWish(t *testing.T) {
 			case next != api.Never:
 				now.Store(int64(next))
 			default:
-				for kicked := false; !kicked; { // asleep, but quick to wake
+				for kicked := false; !kicked; { // asleep, but spinning to wake quickly
 					select {
 					case <-c.kick:
 						kicked = true
@@ -178,7 +178,7 @@ func TestNoLostWish(t *testing.T) {
 	s.init(func() { seen.Store(s.wake.Load()) })
 	last := api.Nanos(0)
 	for i := range 5_000 {
-		if i%3 == 0 { // in the wheel, and away again
+		if i%3 == 0 { // into the wheel and out again
 			c.watch(&s, last+tickNanos)
 			c.watch(&s, api.Never)
 		}
@@ -199,7 +199,7 @@ func TestNoLostWish(t *testing.T) {
 }
 
 // TestWishesThatMoveFreely: many goroutines change the wishes of sleepers to earlier and later times at random, and
-// then wait for the last one. A wish that the clock has missed hangs the test.
+// then wait for the last one. A lost wish hangs the test.
 func TestWishesThatMoveFreely(t *testing.T) {
 	c := NewClock()
 	defer c.Close()
@@ -220,7 +220,7 @@ func TestWishesThatMoveFreely(t *testing.T) {
 				}
 				at := c.Now() + api.Nanos(rand.Int64N(3e6))
 				c.watch(&s, at)
-				for <-roused; c.Now() < at; <-roused { // that was for an earlier wish
+				for <-roused; c.Now() < at; <-roused { // for an earlier wish
 				}
 				c.watch(&s, api.Never)
 			}

@@ -8,14 +8,14 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// delivery is what a goroutine owes others once it has released the lane's lock.
+// delivery holds the calls that a goroutine must make after it has released the lane's lock.
 type delivery struct {
 	ends    []scheduler.End
 	kills   []kill
 	drained []func()
 
-	// Of the lane's turn at its device. What two goroutines deliver may come in either order.
-	tenant   *Lane // nil: nothing
+	// The lane's turn at its device. Two goroutines may deliver in either order.
+	tenant   *Lane // nil: nothing to report
 	endTurn  int64
 	wantTurn bool
 }
@@ -27,7 +27,7 @@ type kill struct {
 
 var deliveryPool = sync.Pool{New: func() any { return new(delivery) }}
 
-// act has the machine decide, sends the batches and collects the rest in d. The lock is held.
+// act calls Ready, sends the batches and collects the other actions in d. The lock is held.
 func (l *Lane) act(now api.Nanos, d *delivery) {
 	for again := true; again; {
 		again = false
@@ -39,7 +39,7 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 				continue
 			}
 			if a.Hedge {
-				continue // they have waited for a replica once, and been counted
+				continue // they have waited for a replica once, and were counted then
 			}
 			for _, q := range a.Batch.Queries {
 				l.measured().queueNanos.observe(int64(now - q.Arrived))
@@ -80,15 +80,15 @@ func (d *delivery) takeDrained(a *attached) {
 	a.drained, a.empty = nil, true
 }
 
-// The states of scheduler.Link.Handoff. A query that was answered at its deadline is released later, maybe by another
-// goroutine, maybe before the first has come to call Answered. Whoever is second calls Released.
+// The states of scheduler.Link.Handoff. A query that was answered at its deadline is released later, possibly by
+// another goroutine and before the first has called Answered. The second of the two calls Released.
 const (
 	handedNothing uint32 = iota
 	handedAnswer
 	handedRelease
 )
 
-// deliver pays what is owed. The lock is not held; owners may call the lane.
+// deliver makes the calls. The lock is not held; owners may call the lane.
 func (d *delivery) deliver(l *Lane) {
 	if l, end, want := d.tenant, d.endTurn, d.wantTurn; l != nil {
 		d.tenant, d.endTurn, d.wantTurn = nil, 0, false

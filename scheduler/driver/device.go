@@ -6,14 +6,14 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Device lets the lanes that share a device use it in turns: see [scheduler.Device].
+// Device grants turns to the lanes that share a device: see [scheduler.Device].
 type Device struct {
 	mu     sync.Mutex
 	device scheduler.Device
 	lanes  map[scheduler.TenantID]*Lane
 }
 
-// NewDevice makes a device that nobody uses yet.
+// NewDevice makes a device without lanes.
 func NewDevice() *Device { return &Device{lanes: make(map[scheduler.TenantID]*Lane)} }
 
 // attach makes the lane a tenant.
@@ -33,7 +33,7 @@ func (d *Device) detach(l *Lane) {
 	d.hand()
 }
 
-// report passes on what a lane's machine says of its turn; a lane that has left is not listened to.
+// report passes on the turn requests of a lane's machine. A lane that has left is ignored.
 func (d *Device) report(l *Lane, endNanos int64, want bool) {
 	d.mu.Lock()
 	id := l.tenant
@@ -58,8 +58,8 @@ func (d *Device) setTurn(l *Lane, nanos int64) {
 	d.mu.Unlock()
 }
 
-// hand gives the device to whose turn it is. It is entered with the lock held and leaves without it, for the lane that is
-// told may report at once.
+// hand gives the device to the lane whose turn it is. It is entered with the lock held and returns without it, because
+// the lane may report at once.
 func (d *Device) hand() {
 	id, nanos, ok := d.device.Next()
 	l := d.lanes[id]

@@ -9,11 +9,11 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// tenantWorker evaluates batches on a device of its own counting, as a goroutine.
+// tenantWorker evaluates batches on its own goroutine and checks that it is the only lane on the device.
 type tenantWorker struct {
 	lane    *Lane
 	batches chan *api.Batch
-	using   *atomic.Int32 // lanes with a batch on the device; a bit for each
+	using   *atomic.Int32 // lanes with a batch on the device, one bit each
 	bit     int32
 	out     atomic.Int32
 	t       *testing.T
@@ -83,7 +83,7 @@ func TestLanesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLeavingGivesTheDeviceUp: a lane that leaves in its turn hands the device on.
+// TestLeavingGivesTheDeviceUp: a lane that leaves during its turn passes the device on.
 func TestLeavingGivesTheDeviceUp(t *testing.T) {
 	c := NewClock()
 	t.Cleanup(c.Close)
@@ -110,7 +110,7 @@ func TestLeavingGivesTheDeviceUp(t *testing.T) {
 	other := <-replicas[1].batches
 	lanes[1].BatchDone(1, &api.BatchResult{ID: other.ID})
 	tickets[1].want(api.OK, api.OK)
-	lanes[0].BatchDone(1, &api.BatchResult{ID: b.ID}) // its report of a turn that it has no more does no harm
+	lanes[0].BatchDone(1, &api.BatchResult{ID: b.ID}) // it reports a turn that it no longer has, which is ignored
 	tickets[0].want(api.OK, api.OK)
 	for i := range lanes {
 		lanes[i].ReplicaGone(1, nil)

@@ -11,47 +11,49 @@ import (
 )
 
 const (
-	// DefaultEpoch is the design's planning period.
+	// DefaultEpoch is the default planning period.
 	DefaultEpoch = 10 * time.Millisecond
-	// drowsyEpochs is how many epochs without a query a lane stays awake, so that what is known of its rate fades away
-	// instead of breaking off.
+	// drowsyEpochs is how many epochs without a query a lane stays awake, so that its estimated rate decays instead of
+	// breaking off.
 	drowsyEpochs = 100
-	// maxPlanningShare bounds what planning costs: an epoch is stretched so that making a plan takes at most one part in so
-	// many of it, but to no more than maxStretch times its length. Waiting for lanes that are at work does not count.
+	// maxPlanningShare bounds the cost of planning: an epoch is stretched so that making a plan takes at most
+	// 1/maxPlanningShare of it, but to at most maxStretch times its length. Waiting for busy lanes does not count.
 	maxPlanningShare = 20
-	// gainsEpochs is how many epochs policies are asked once in: what they have learned changes slowly beside a rate.
+	// gainsEpochs: policies are asked for gains once in this many epochs, because what they learn changes slowly
+	// compared with a rate.
 	gainsEpochs = 16
 	maxStretch  = 10
 )
 
-// Topology is what an epoch plans for, with the parts that carry the plans out. It is not changed once it is set.
+// Topology is what an epoch plans for, with the parts that carry the plans out. It must not change once it is set.
 type Topology struct {
 	planner.Topology
 	Lanes   []*Lane   // of each model
 	Choices []*Choice // of each function
 	Devices []*Device // of each device
-	// Gains writes what each function's policy finds an answer of each candidate worth, see [Choice.SetGains]; nil, and nil
-	// for a function: what is declared. Called by the epoch for functions that have traffic, every gainsEpochs epochs.
+	// Gains write what an answer of each candidate is worth to a function's policy, see [Choice.SetGains]. A nil entry,
+	// or a nil slice, keeps the declared gains. The epoch calls them for functions that have traffic, every gainsEpochs
+	// epochs.
 	Gains []func(gains []float64)
 }
 
-// Epoch makes plans: every period it takes snapshots of the lanes that are awake, has a plan made and puts it in force, off
-// the data path. While no lane has queries it sleeps, and the plans are withdrawn.
+// Epoch makes plans off the data path: every period it takes snapshots of the lanes that are awake, has a plan made and
+// puts it in force. While no lane has queries it sleeps, and the plans are withdrawn.
 type Epoch struct {
 	clock *Clock
 	nanos int64
 
-	awake atomic.Pointer[Lane] // lanes that have been stirred, chained by Lane.nextAwake
+	awake atomic.Pointer[Lane] // lanes that were stirred, chained by Lane.nextAwake
 	rouse chan struct{}
 	stop  chan struct{}
 	done  chan struct{}
 
 	next atomic.Pointer[Topology]
 
-	// PlanNanos is how long epochs took, from the first snapshot to the last change.
+	// PlanNanos is the duration of epochs, from the first snapshot to the last change.
 	PlanNanos Histogram
 
-	mu      sync.Mutex // held while planning and by Report
+	mu      sync.Mutex // held during planning and Report
 	now     *Topology
 	collect *planner.Collector
 	planner *planner.Planner
@@ -59,15 +61,15 @@ type Epoch struct {
 	out     planner.Output
 	lanes   []awakeLane // of each model of the topology
 	index   map[*Lane]int32
-	awakes  []int32   // those of them that are awake
+	awakes  []int32   // indexes of those that are awake
 	ladders []int32   // functions with several candidates
 	askers  [][]int32 // of each lane: the functions that may ask it
 	status  EpochStatus
 	snap    scheduler.Snapshot
-	gains   [64]float64 // as many as a function has candidates at most
+	gains   [64]float64 // a function has at most this many candidates
 }
 
-// awakeLane is what the epoch knows of a lane.
+// awakeLane is the epoch's state of a lane.
 type awakeLane struct {
 	awake   bool
 	held    bool // it had queries at the last look
@@ -75,15 +77,15 @@ type awakeLane struct {
 	planned planKeeper
 }
 
-// EpochStatus says how planning goes.
+// EpochStatus is the state of planning, for display.
 type EpochStatus struct {
 	// Nanos is the period.
 	Nanos int64
-	// Epochs counts the plans that were made, LastNanos is what the last one took.
+	// Epochs counts the plans made; LastNanos is the duration of the last one.
 	Epochs    uint64
 	LastNanos int64
 	LastAt    api.Nanos
-	// Awake is the number of model versions in the last plan; 0: asleep.
+	// Awake is the number of model versions in the last plan. 0: asleep.
 	Awake int
 }
 
@@ -98,14 +100,13 @@ func NewEpoch(clock *Clock, period time.Duration) *Epoch {
 	return e
 }
 
-// Close stops planning; plans in force stay.
+// Close stops planning. Plans in force stay.
 func (e *Epoch) Close() {
 	close(e.stop)
 	<-e.done
 }
 
-// Set puts a topology in place of the one before; from the next epoch on it is planned for. Lanes that are in it no longer
-// lose their plans.
+// Set replaces the topology; the next epoch plans for the new one. Lanes that it no longer contains lose their plans.
 func (e *Epoch) Set(t *Topology) {
 	for _, l := range t.Lanes {
 		l.epoch.Store(e)
@@ -121,7 +122,7 @@ func (e *Epoch) kick() {
 	}
 }
 
-// stir puts the lane on the epoch's list, once between two looks.
+// stir puts the lane on the epoch's list, at most once between two looks.
 func (l *Lane) stir() {
 	e := l.epoch.Load()
 	if e == nil || !l.stirred.CompareAndSwap(false, true) {
@@ -149,7 +150,7 @@ func (e *Epoch) run() {
 		rouse := e.rouse
 		if pause > 0 {
 			timer.Reset(pause)
-			passed, rouse = timer.C, nil // no sooner for being asked
+			passed, rouse = timer.C, nil // a kick must not shorten the period
 		}
 		select {
 		case <-passed:
@@ -160,7 +161,7 @@ func (e *Epoch) run() {
 	}
 }
 
-// plan is one epoch. It returns how long to wait for the next one; 0: until somebody stirs.
+// plan runs one epoch. It returns how long to wait for the next one; 0: until a lane is stirred.
 func (e *Epoch) plan() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -191,7 +192,7 @@ func (e *Epoch) plan() time.Duration {
 	return time.Duration(max(e.nanos-took, min(maxPlanningShare*planned, maxStretch*e.nanos), 1))
 }
 
-// askGains hears from policies what they have learned, for the plans after this one.
+// askGains reads from the policies what they have learned, for the plans after this one.
 func (e *Epoch) askGains() {
 	if e.now.Gains == nil {
 		return
@@ -205,7 +206,7 @@ func (e *Epoch) askGains() {
 	}
 }
 
-// install changes to a new topology. What was learned of rates starts anew, which takes about a tenth of a second.
+// install switches to a new topology. The estimated rates start over, which takes about a tenth of a second.
 func (e *Epoch) install(t *Topology) {
 	old, oldIndex := e.lanes, e.index
 	e.lanes, e.index = make([]awakeLane, len(t.Lanes)), make(map[*Lane]int32, len(t.Lanes))
@@ -214,7 +215,7 @@ func (e *Epoch) install(t *Topology) {
 		e.index[l] = int32(i)
 		if was, ok := oldIndex[l]; ok {
 			e.lanes[i] = old[was]
-			e.lanes[i].planned.plan = scheduler.Plan{} // indices may mean other functions now: say it again
+			e.lanes[i].planned.plan = scheduler.Plan{} // indexes may mean other functions now: set the plan again
 			delete(oldIndex, l)
 			if e.lanes[i].awake {
 				e.awakes = append(e.awakes, int32(i))
@@ -240,12 +241,12 @@ func (e *Epoch) install(t *Topology) {
 	e.in = nil
 }
 
-// collectStirred wakes the lanes that had queries since the last epoch, and those that functions of theirs might ask.
+// collectStirred wakes the lanes that had queries since the last epoch, and the other candidates of their functions.
 func (e *Epoch) collectStirred() {
 	for l := e.awake.Swap(nil); l != nil; {
 		next := l.nextAwake
 		l.nextAwake = nil
-		l.stirred.Store(false) // from now on it may be on the list again
+		l.stirred.Store(false) // from now on it may be put on the list again
 		if i, ok := e.index[l]; ok {
 			e.wake(i)
 		}
@@ -256,7 +257,8 @@ func (e *Epoch) collectStirred() {
 		stirred := false
 		for _, c := range cands {
 			lane := &e.lanes[c.Model]
-			stirred = stirred || lane.awake && (lane.drowsy == 0 || lane.held) // who sleeps beside one that is held up is not asked
+			// A lane that holds queries keeps the others awake: a sleeping one is not in the plan and would get no queries.
+			stirred = stirred || lane.awake && (lane.drowsy == 0 || lane.held)
 		}
 		for _, c := range cands {
 			if stirred {
@@ -275,7 +277,7 @@ func (e *Epoch) wake(i int32) {
 	}
 }
 
-// gather takes the snapshots; false: everything sleeps.
+// gather takes the snapshots. It returns false if all lanes sleep.
 func (e *Epoch) gather(now api.Nanos) bool {
 	e.collect.Begin(now, e.nanos)
 	awake := e.awakes[:0]
@@ -310,7 +312,7 @@ func (e *Epoch) retire(i int32) {
 	}
 }
 
-// apply puts the plan in force where it differs from the one before.
+// apply puts the plan in force where it differs from the previous one.
 func (e *Epoch) apply() {
 	for i := range e.out.Models {
 		at := e.collect.Models[i]
@@ -329,7 +331,7 @@ func (e *Epoch) apply() {
 	}
 }
 
-// choices tell the planner what was counted at them, and what policies have said to them.
+// choices gives the planner access to the counts and gains.
 type choices []*Choice
 
 func (c choices) Counted(function int) uint64 { return c[function].counted() }
@@ -338,8 +340,8 @@ func (c choices) Gain(function, candidate int) (float64, bool) { return c[functi
 
 func (c choices) Wished(function, candidate int) uint64 { return c[function].wished[candidate].Load() }
 
-// Report calls show with the last plan and what it was made from, for people: nothing of it may be kept. in is nil while
-// there is no plan; the indices of in and out are those of functions and models, which name the topology's.
+// Report calls show with the last plan and its input, for display. show must keep nothing of it. in is nil while there
+// is no plan. The indexes in in and out are positions in functions and models, which hold the topology's indexes.
 func (e *Epoch) Report(show func(status EpochStatus, t *Topology, functions, models []int32, in *planner.Input, out *planner.Output)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -352,12 +354,12 @@ func (e *Epoch) Report(show func(status EpochStatus, t *Topology, functions, mod
 
 // planKeeper remembers the plan in force.
 type planKeeper struct {
-	inForce bool // a plan other than none
+	inForce bool // a plan other than the zero plan
 	plan    scheduler.Plan
-	shares  []float64 // behind plan.Replicas[].Shares
+	shares  []float64 // memory of plan.Replicas[].Shares
 }
 
-// differs reports whether p is another plan than the one that was kept, and keeps it if so.
+// differs reports whether p differs from the plan that it keeps, and keeps p if so.
 func (k *planKeeper) differs(p *scheduler.Plan) bool {
 	none := p.Execution == scheduler.Whole
 	for i := range p.Functions {

@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// planned is a lane with a loopback replica, one function, and an epoch that plans for it.
+// planned makes a lane with a loopback replica, one function, and an epoch that plans for it.
 func planned(t *testing.T, cost, budget float64) (*Clock, *Lane, *Choice, *Epoch) {
 	c := NewClock()
 	t.Cleanup(c.Close)
@@ -44,7 +44,8 @@ func ask(t *testing.T, c *Clock, l *Lane) {
 	k.want(api.OK, api.OK)
 }
 
-// TestEpochsFollowTheTraffic: the first query wakes the planner; when no more come it falls asleep, and wakes again.
+// TestEpochsFollowTheTraffic: the first query wakes the planner. Without further queries it falls asleep, and it wakes
+// again.
 func TestEpochsFollowTheTraffic(t *testing.T) {
 	c, l, _, e := planned(t, 0, 0)
 	if s := status(e); s.Epochs != 0 || s.Awake != 0 {
@@ -62,8 +63,8 @@ func TestEpochsFollowTheTraffic(t *testing.T) {
 	}
 }
 
-// TestABudgetIsKept: when the queries of a function cost more than its budget, the plan refuses a part of them; when the
-// budget goes, all of them are evaluated again.
+// TestABudgetIsKept: when the queries of a function cost more than its budget, the plan refuses a part of them. When
+// the budget is removed, all of them are evaluated again.
 func TestABudgetIsKept(t *testing.T) {
 	c, l, ch, e := planned(t, 1, 1)
 	refused := func() bool {
@@ -87,7 +88,7 @@ func TestABudgetIsKept(t *testing.T) {
 	eventually(func() bool { return !refused() && ch.planned.Load() == nil })
 }
 
-// TestALaneThatLeavesLosesItsPlan, for nobody will change it any more.
+// TestALaneThatLeavesLosesItsPlan, because no later plan would change it.
 func TestALaneThatLeavesLosesItsPlan(t *testing.T) {
 	c, l, _, e := planned(t, 0, 0)
 	ask(t, c, l)
@@ -135,7 +136,7 @@ func TestPlansAreKeptAndCompared(t *testing.T) {
 		}
 	}
 	k.differs(plans[7])
-	shares[0] = 5 // the planner's memory is used again
+	shares[0] = 5 // the planner reuses its memory
 	if !k.differs(plans[7]) {
 		t.Error("the shares that were kept are the planner's own")
 	}
@@ -144,7 +145,7 @@ func TestPlansAreKeptAndCompared(t *testing.T) {
 	}
 }
 
-// TestAPlanIsApplied: turns come to the devices, parts to the choices, and plans to the lanes.
+// TestAPlanIsApplied: turns go to the devices, parts to the choices, and plans to the lanes.
 func TestAPlanIsApplied(t *testing.T) {
 	c := NewClock()
 	t.Cleanup(c.Close)

@@ -11,10 +11,11 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestHedge: the clock notices that a replica is late, another one answers, and the query is released when both are done with it.
+// TestHedge: the clock notices that a replica is late, another one answers, and the query is released when both are
+// done with it.
 func TestHedge(t *testing.T) {
 	cfg := scheduler.DefaultConfig()
-	cfg.Hedge = false // until it is known how long they take
+	cfg.Hedge = false // until the profiles are known
 	c, l := newTestLane(t, cfg)
 	replicas := map[scheduler.ReplicaID]*manual{1: newManual(), 2: newManual()}
 	l.AddReplica(1, replicas[1], 0)
@@ -50,7 +51,7 @@ func TestHedge(t *testing.T) {
 		l.Submit(&k.Item)
 		late, b := take()
 		second, b2 := take()
-		if b.Queries[0] != &k.Query { // they may both be there already
+		if b.Queries[0] != &k.Query { // both may be there already
 			late, b, second, b2 = second, b2, late, b
 		}
 		own, twin := b.Queries[0], b2.Queries[0]
@@ -70,7 +71,7 @@ func TestHedge(t *testing.T) {
 			t.Errorf("answered %v with %v and released %d times while a replica has the query", k.code, k.Result().Confidence, n)
 		}
 		if twinFirst == 1 {
-			own.Confidence = 3 // nobody reads it any more
+			own.Confidence = 3 // no longer read
 			done(late, b)
 		} else {
 			done(second, b2)
@@ -88,8 +89,8 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// TestHedgesExactlyOnce has clients ask replicas that stand still now and then, and die now and then, until many queries were sent
-// twice: whoever answers, each has one answer and one release, and the answer is the query's own.
+// TestHedgesExactlyOnce sends queries to replicas that stall or die now and then, until many queries were sent twice.
+// Whichever replica answers, each query has one answer and one release, and the answer is its own.
 func TestHedgesExactlyOnce(t *testing.T) {
 	c, l := newTestLane(t, scheduler.DefaultConfig())
 	var lastID atomic.Uint64

@@ -9,37 +9,37 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Replica is a lane's way to one running worker.
+// Replica is a lane's connection to one running worker.
 type Replica interface {
-	// Send hands a batch to the worker and never blocks. It is called under the lane's lock. The batch is the lane's own:
-	// the transport may read it, and write its queries' outputs, until it calls BatchDone or ReplicaGone. An error means
-	// that the batch was not taken and nothing of it is touched any more; an *api.Error with code TooLarge blames the
-	// batch, any other error the replica, which is then killed.
+	// Send hands a batch to the worker and never blocks. It is called under the lane's lock. The lane owns the batch:
+	// the transport may read it, and write its queries' outputs, until it calls BatchDone or ReplicaGone. An error
+	// means that the batch was not taken and will not be touched. An *api.Error with code TooLarge blames the batch;
+	// any other error blames the replica, which is then killed.
 	Send(b *api.Batch) error
-	// Kill ends the worker, whatever it is doing, and never blocks; ReplicaGone is to follow. It may be called more than
+	// Kill ends the worker, whatever it is doing, and never blocks; ReplicaGone must follow. It may be called more than
 	// once, and after the worker's death.
 	Kill(reason string)
 }
 
-// Lane drives the scheduler of one model version: any number of goroutines hand queries and completions in, and whoever
-// finds nobody at work does the work for all.
+// Lane drives the scheduler of one model version. Any number of goroutines hand in queries and completions. A goroutine
+// that finds none working does the work for all.
 type Lane struct {
 	clock *Clock
 
-	// Four inboxes. The one who finds an inbox empty sees to it that it is emptied.
+	// Four inboxes. The goroutine that finds an inbox empty must make sure that it is emptied.
 	intake  atomic.Pointer[scheduler.Item] // chained by Item.Link.Next, newest first
 	reports atomic.Pointer[report]         // chained by report.next, newest first
-	due     atomic.Bool                    // the clock's
-	turn    atomic.Int64                   // the device's: how long the turn is that has been granted, 0 when none has
+	due     atomic.Bool                    // set by the clock
+	turn    atomic.Int64                   // set by the device: length of the granted turn in nanoseconds, 0 if none
 
-	held atomic.Int64 // queries that are waiting or in flight, as of the last round
+	held atomic.Int64 // queries waiting or in flight, as of the last round
 
 	mu       sync.Mutex
 	machine  *scheduler.Machine
-	replicas map[scheduler.ReplicaID]*attached // nil while there is none
+	replicas map[scheduler.ReplicaID]*attached // nil while there are none
 	gone     []scheduler.ReplicaID             // reported gone in this round
 	actions  scheduler.Actions
-	wakeAt   api.Nanos // as the machine said last
+	wakeAt   api.Nanos // the machine's last NextWake
 
 	sleeper sleeper // for the clock
 
@@ -47,22 +47,22 @@ type Lane struct {
 	tenant scheduler.TenantID
 
 	// For the planner.
-	stirred   atomic.Bool // has had queries since the planner looked last
+	stirred   atomic.Bool // had queries since the planner last looked
 	epoch     atomic.Pointer[Epoch]
 	nextAwake *Lane
 
 	measurements atomic.Pointer[measurements] // nil until there is something to measure
 }
 
-// attached is a replica at this lane.
+// attached is a replica of this lane.
 type attached struct {
 	Replica
-	drained []func() // to be called when it holds nothing any more
-	empty   bool     // drained: it holds nothing and gets nothing
+	drained []func() // called when it holds no batch any more
+	empty   bool     // drained: it holds no batch and gets none
 }
 
-// NewLane makes a lane without functions and replicas. It needs no end of its own: a lane that holds nothing costs no
-// goroutine and no time.
+// NewLane makes a lane without functions and replicas. It needs no closing: a lane without queries costs no goroutine
+// and no time.
 func NewLane(cfg scheduler.Config, clock *Clock) *Lane {
 	l := &Lane{
 		clock:   clock,
@@ -73,22 +73,23 @@ func NewLane(cfg scheduler.Config, clock *Clock) *Lane {
 	return l
 }
 
-// Share makes the lane a tenant of a device that it uses in turns with others: its configuration has Shared set. Leave ends
-// that. Both are called at most once, Share before anything else.
+// Share makes the lane a tenant of a device that it shares with other lanes in turns. The lane's configuration must
+// have Shared set. Call Share at most once, before anything else.
 func (l *Lane) Share(d *Device) { l.device, l.tenant = d, d.attach(l) }
 
-// Leave gives up the lane's place at its device, if it has one: when it holds no query and gets none any more.
+// Leave gives up the lane's place at its device, if it has one. Call it at most once, when the lane holds no query and
+// gets no more.
 func (l *Lane) Leave() {
 	if l.device != nil {
 		l.device.detach(l)
 	}
 }
 
-// Submit hands a query over. The item is the lane's until its owner's Released is called, which may be before Submit
+// Submit hands a query over. The lane owns the item until its owner's Released is called, which may be before Submit
 // returns and on any goroutine. Arrived, Deadline and Expires are readings of the lane's clock.
 func (l *Lane) Submit(it *scheduler.Item) { l.push(it, it) }
 
-// SubmitAll hands several queries over at once, so that they are likely to travel together. The slice stays the caller's.
+// SubmitAll hands over several queries at once, so that they are likely to share a batch. The caller keeps the slice.
 func (l *Lane) SubmitAll(items []*scheduler.Item) {
 	if len(items) == 0 {
 		return
@@ -113,22 +114,22 @@ func (l *Lane) push(oldest, newest *scheduler.Item) {
 		}
 	}
 	if head != nil {
-		return // whoever pushed head sees to it
+		return // the goroutine that pushed head does the work
 	}
-	// Others who are about to submit get the chance to do so before the intake is emptied: waking and sending in bulk is
-	// what keeps the cost of a query low. A caller who is alone would only lose time.
+	// Let other goroutines that are about to submit do so before the intake is emptied: waking and sending in bulk keep
+	// the cost of a query low. A single caller would only lose time.
 	if l.held.Load() > 0 {
 		runtime.Gosched()
 	}
 	l.work()
 }
 
-// Held is how many queries are waiting or in flight, as of a moment ago. It takes no lock.
+// Held is the number of queries waiting or in flight, as of the last round. It takes no lock.
 func (l *Lane) Held() int64 { return l.held.Load() }
 
-// Cancel says that the query's caller has gone: if it still waits, it ends as Cancelled; if it is in flight, it ends
-// with its batch. Cancel takes the lane's lock for a moment. The owner must not submit the item again, for another query,
-// before Cancel has returned; that the item has been released meanwhile does no harm.
+// Cancel reports that the query's caller has gone. A waiting query ends as Cancelled; one in flight ends with its
+// batch. Cancel takes the lane's lock for a moment. The owner must not submit the item again, for another query, before
+// Cancel has returned. The item may have been released meanwhile.
 func (l *Lane) Cancel(it *scheduler.Item) {
 	l.mu.Lock()
 	l.round(func(now api.Nanos) { l.machine.Cancel(now, it) })
@@ -166,8 +167,8 @@ func (l *Lane) SetPlan(p scheduler.Plan) {
 	l.round(func(api.Nanos) { l.machine.SetPlan(p) })
 }
 
-// AddReplica attaches a replica that is ready; depth 0 is the configured one. The id must never have been used at this
-// lane. The replica may get its first batch before AddReplica returns.
+// AddReplica attaches a replica that is ready; depth 0 is the configured one. The id must not have been used at this
+// lane before. The replica may get its first batch before AddReplica returns.
 func (l *Lane) AddReplica(id scheduler.ReplicaID, r Replica, depth int) {
 	l.mu.Lock()
 	l.round(func(now api.Nanos) {
@@ -181,8 +182,8 @@ func (l *Lane) AddReplica(id scheduler.ReplicaID, r Replica, depth int) {
 	})
 }
 
-// DrainReplica sends the replica no further batches. done (which may be nil) is called once, on any goroutine and not
-// under the lock, when the replica holds nothing any more or is gone. The replica stays attached until ReplicaGone.
+// DrainReplica stops sending batches to the replica. done (which may be nil) is called once, on any goroutine and not
+// under the lock, when the replica holds no batch any more or is gone. The replica stays attached until ReplicaGone.
 func (l *Lane) DrainReplica(id scheduler.ReplicaID, done func()) {
 	l.mu.Lock()
 	empty := false
@@ -201,8 +202,8 @@ func (l *Lane) DrainReplica(id scheduler.ReplicaID, done func()) {
 	}
 }
 
-// Close ends everything that waits with code (ShuttingDown or ModelRemoved), and every query that comes later. Batches
-// in flight end by themselves: wait for Snapshot's Held to become 0, or for DrainReplica.
+// Close ends everything that waits, and every query that arrives later, with code (ShuttingDown or ModelRemoved).
+// Batches in flight end by themselves: wait for Snapshot's Held to become 0, or for DrainReplica.
 func (l *Lane) Close(code api.Code) {
 	l.mu.Lock()
 	l.round(func(now api.Nanos) { l.machine.Close(now, code) })
@@ -214,10 +215,11 @@ func (l *Lane) Snapshot(s *scheduler.Snapshot) {
 	l.round(func(api.Nanos) { l.machine.Snapshot(s) })
 }
 
-// measurements are a lane's histograms, 5 KiB: of ten thousand lanes most never see a query.
+// measurements are a lane's histograms, 5 KiB. They are allocated on demand, because most of ten thousand lanes never
+// see a query.
 type measurements struct{ queueNanos, evalNanos, batchSize, lateNanos Histogram }
 
-// nothingMeasured is what is read of a lane without any.
+// nothingMeasured is read for a lane without measurements.
 var nothingMeasured measurements
 
 func (l *Lane) measured() *measurements {
@@ -235,16 +237,16 @@ func (l *Lane) measuredSoFar() *measurements {
 	return &nothingMeasured
 }
 
-// QueueNanos is how long queries waited from Arrived to the sending of their batch, in nanoseconds; a query that is sent
-// twice counts twice.
+// QueueNanos is the time from Arrived to the sending of the batch, in nanoseconds. A query that is sent again after its
+// replica died counts again; a hedge does not count.
 func (l *Lane) QueueNanos() *Histogram { return &l.measuredSoFar().queueNanos }
 
-// EvalNanos is how long batches took to be evaluated, without their time behind other batches, in nanoseconds.
+// EvalNanos is the evaluation time of batches, without their time behind other batches, in nanoseconds.
 func (l *Lane) EvalNanos() *Histogram { return &l.measuredSoFar().evalNanos }
 
-// LateNanos is how long after their deadlines queries were answered because those had come, in nanoseconds: the clock's
-// tick, and how long a machine under load takes to get to the answers.
+// LateNanos is how long after their deadlines queries were answered because the deadlines had passed, in nanoseconds:
+// the clock's tick, plus the time that a busy machine takes to deliver the answers.
 func (l *Lane) LateNanos() *Histogram { return &l.measuredSoFar().lateNanos }
 
-// BatchSize is how many queries the batches had that came back.
+// BatchSize is the number of queries of the batches that came back.
 func (l *Lane) BatchSize() *Histogram { return &l.measuredSoFar().batchSize }

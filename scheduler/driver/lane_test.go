@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const hour = api.Nanos(time.Hour)
 
-// ticket owns one item and tells its test how it ended.
+// ticket owns one item and records how it ended.
 type ticket struct {
 	scheduler.Item
 	t        *testing.T
@@ -53,7 +53,7 @@ func (k *ticket) Released(it *scheduler.Item, final api.Code) {
 	close(k.released)
 }
 
-// want waits for the query to end and compares how.
+// want waits for the query to end and compares its codes.
 func (k *ticket) want(code, final api.Code) {
 	k.t.Helper()
 	<-k.answered
@@ -63,7 +63,7 @@ func (k *ticket) want(code, final api.Code) {
 	}
 }
 
-// manual is a replica whose batches the test ends by hand.
+// manual is a replica whose batches the test completes.
 type manual struct {
 	batches chan *api.Batch
 	kills   chan string
@@ -168,7 +168,7 @@ func TestDeadlines(t *testing.T) {
 
 func TestHungReplicaIsKilled(t *testing.T) {
 	cfg := scheduler.DefaultConfig()
-	cfg.TimeoutNanos = 1 // the least is a second all the same
+	cfg.TimeoutNanos = 1 // the minimum is still a second
 	c, l := newTestLane(t, cfg)
 	r := newManual()
 	l.AddReplica(1, r, 0)
@@ -216,7 +216,7 @@ func TestDrain(t *testing.T) {
 		l.DrainReplica(id, func() { close(done) })
 		return done
 	}
-	<-drain(77) // unknown: there is nothing to wait for
+	<-drain(77) // an unknown replica: nothing to wait for
 	r := newManual()
 	l.AddReplica(1, r, 0)
 	k := newTicket(t, c, 0, hour, 0)
@@ -237,7 +237,7 @@ func TestDrain(t *testing.T) {
 	l.ReplicaGone(1, nil)
 	<-drain(1)
 
-	// One that dies while it drains.
+	// A replica that dies while it drains.
 	r = newManual()
 	l.AddReplica(2, r, 0)
 	k = newTicket(t, c, 0, hour, 0)
@@ -256,7 +256,7 @@ func TestCancelAndClose(t *testing.T) {
 	l.Submit(&k.Item)
 	l.Cancel(&k.Item)
 	k.want(api.Cancelled, api.Cancelled)
-	l.Cancel(&k.Item) // does no harm
+	l.Cancel(&k.Item) // has no effect
 
 	k = newTicket(t, c, 0, hour, 0)
 	l.Submit(&k.Item)
@@ -292,7 +292,7 @@ func TestReconfiguration(t *testing.T) {
 	k.want(api.Overloaded, api.Overloaded)
 }
 
-// worker evaluates its batches on a goroutine of its own, and may die.
+// worker evaluates its batches on its own goroutine, and may die.
 type worker struct {
 	l       *Lane
 	id      scheduler.ReplicaID
@@ -328,7 +328,7 @@ func (w *worker) run() {
 				<-timer.C
 			}
 			for _, q := range b.Queries {
-				q.Confidence = float64(q.ID) // what a transport does: the race detector watches
+				q.Confidence = float64(q.ID) // written as by a transport, for the race detector
 			}
 			w.l.BatchDone(w.id, &api.BatchResult{ID: b.ID, EvalNanos: 1})
 		case <-w.quit:
@@ -337,7 +337,7 @@ func (w *worker) run() {
 	}
 }
 
-// TestExactlyOnce has thousands of goroutines submit while replicas die and are replaced and deadlines pass.
+// TestExactlyOnce submits from thousands of goroutines while replicas die and are replaced and deadlines pass.
 func TestExactlyOnce(t *testing.T) {
 	cfg := scheduler.DefaultConfig()
 	cfg.Batching = scheduler.Batching{Policy: scheduler.AIMD, MaxBatch: 64, ObjectiveNanos: 1e6}
@@ -412,8 +412,8 @@ func TestExactlyOnce(t *testing.T) {
 	t.Logf("batches %d, retries %d, mean batch %.1f", s.Counters.Batches, s.Counters.Retries, float64(l.BatchSize().Sum())/float64(l.BatchSize().Count()))
 }
 
-// TestNoLostWakeUp lets few queries meet few completions, over and over, with nothing else that would wake the lane: no
-// deadline comes, and a lost wake-up hangs the test.
+// TestNoLostWakeUp lets few queries meet few completions, over and over, with nothing else that would wake the lane. No
+// deadline passes, so a lost wake-up hangs the test.
 func TestNoLostWakeUp(t *testing.T) {
 	for _, clients := range []int{1, 2, 3, 8} {
 		cfg := scheduler.DefaultConfig()
@@ -465,10 +465,10 @@ func TestAnswerBeforeRelease(t *testing.T) {
 		if i%2 == 0 {
 			<-k.answered
 		} else {
-			for c.Now() < k.Deadline { // as near to the clock's own goroutine as can be
+			for c.Now() < k.Deadline { // as close to the clock's goroutine as possible
 			}
 		}
-		l.BatchDone(1, &api.BatchResult{ID: b.ID, EvalNanos: 1}) // or the next ones would be refused early
+		l.BatchDone(1, &api.BatchResult{ID: b.ID, EvalNanos: 1}) // a long time would have later queries refused early
 		<-k.answered
 		<-k.released
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestAPauseKillsNobody: the clock looks at a lane long after its replica is overdue, as after a pause of the process, and the answer comes
-// in after that. The replica serves on; when it is silent for as long in earnest, it is killed, without any event but the clock's.
+// TestAPauseKillsNobody: the clock looks at a lane long after its replica is overdue, as after a stall of the process,
+// and the answer is read after that. The replica stays. When it is then really silent for as long, it is killed by the
+// clock alone.
 func TestAPauseKillsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := scheduler.DefaultConfig()
@@ -41,7 +42,7 @@ func TestAPauseKillsNobody(t *testing.T) {
 			t.Errorf("answered %v", k.code)
 		}
 		<-r.kills
-		if took := time.Since(began); took < 5*time.Second || took > 6*time.Second { // virtual, and so exact
+		if took := time.Since(began); took < 5*time.Second || took > 6*time.Second { // virtual time, so exact
 			t.Errorf("killed after %v", took)
 		}
 		l.ReplicaGone(1, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// town is a topology whose traffic a test makes up: its machines' snapshots are written by hand, everything else is what an
+// town is a topology with made-up traffic: the machines' snapshots are written by the test, everything else is what an
 // epoch uses.
 type town struct {
 	*Epoch
@@ -20,10 +20,10 @@ type town struct {
 	at    api.Nanos
 }
 
-// each is what a query takes of a replica of every model, so that a replica does 1,000 in a second.
+// each is the time of a query on a replica of every model, so that a replica serves 1,000 per second.
 const each = float64(time.Millisecond)
 
-// newTown has so many models with a replica each, on one device if shared.
+// newTown has this many models with a replica each, on one device if shared.
 func newTown(t *testing.T, models int, shared bool) *town {
 	c := NewClock()
 	t.Cleanup(c.Close)
@@ -47,7 +47,7 @@ func newTown(t *testing.T, models int, shared bool) *town {
 	return w
 }
 
-// function adds a function that may ask some of the models, and returns its choice.
+// function adds a function with these models as candidates, and returns its choice.
 func (w *town) function(f planner.FunctionInfo, models ...int) *Choice {
 	f.Key = uint64(len(w.top.Functions) + 1)
 	f.SLONanos = 100e6
@@ -63,7 +63,7 @@ func (w *town) function(f planner.FunctionInfo, models ...int) *Choice {
 	return ch
 }
 
-// run makes a second of plans. In each epoch traffic is called, and adds what its function's queries come to.
+// run makes a second of plans. It calls traffic in each epoch to add the queries of that epoch.
 func (w *town) run(traffic func()) {
 	if w.collect == nil {
 		w.now = w.top
@@ -83,7 +83,7 @@ func (w *town) run(traffic func()) {
 	}
 }
 
-// members asks a choice for so many queries, and counts for each candidate those that it may evaluate.
+// members asks a choice for n queries, and counts for each candidate those that it may evaluate.
 func (w *town) members(function int, ch *Choice, n int) []int {
 	asked := make([]int, len(ch.wished))
 	for range n {
@@ -106,8 +106,8 @@ func (w *town) about(what string, got, want float64) {
 	}
 }
 
-// TestAnEnsembleLosesMembersAsPlanned: from the counts of what arrived, through the gains that the policy has told, to the
-// members of each query.
+// TestAnEnsembleLosesMembersAsPlanned covers the path from the counts of arrivals and the policy's gains to the members
+// of each query.
 func TestAnEnsembleLosesMembersAsPlanned(t *testing.T) {
 	w := newTown(t, 3, true)
 	ch := w.function(planner.FunctionInfo{Mode: planner.All}, 0, 1, 2)
@@ -124,8 +124,8 @@ func TestAnEnsembleLosesMembersAsPlanned(t *testing.T) {
 	if ch.Dropping() != 0 || ch.Members() != ^uint64(0) || ch.Planned(make([]float64, 3)) != nil {
 		t.Errorf("with room for everybody %b are dropped", ch.Dropping())
 	}
-	// 500/s: one evaluation of each is half of the device, and up to three quarters there is room for a second one of half of
-	// them. The gains that are declared fall from first to last.
+	// 500/s: one evaluation of each is half of the device. Up to three quarters there is room for a second one of half
+	// of them. The declared gains fall from first to last.
 	perEpoch = 5
 	w.run(traffic)
 	asked, total = [3]int{}, 0
@@ -133,7 +133,7 @@ func TestAnEnsembleLosesMembersAsPlanned(t *testing.T) {
 	for i, want := range []float64{1, 0.5, 0} {
 		w.about("declared gains, member's part", float64(asked[i])/float64(total), want)
 	}
-	ch.SetGains([]float64{0.1, 0.5, 0.9}) // the policy has learned something else
+	ch.SetGains([]float64{0.1, 0.5, 0.9}) // the policy has learned other gains
 	w.run(traffic)
 	asked, total = [3]int{}, 0
 	w.run(traffic)
@@ -154,15 +154,15 @@ func TestAnEnsembleLosesMembersAsPlanned(t *testing.T) {
 	}
 }
 
-// TestAPolicyIsHeldBackAsPlanned: what the policy wishes comes to the planner, and the limits and refusals back from it, so
-// that queries go where there is room. The policy here wishes nine of ten for the first candidate.
+// TestAPolicyIsHeldBackAsPlanned: the policy's wishes reach the planner, and its limits and refusals come back, so that
+// queries go where there is room. This policy wishes nine of ten for the first candidate.
 func TestAPolicyIsHeldBackAsPlanned(t *testing.T) {
 	w := newTown(t, 2, false)
 	ch := w.function(planner.FunctionInfo{Mode: planner.Shares}, 0, 1)
 	perEpoch, queries := 5, 0
 	var went [2]int
 	refused := 0
-	even := 0.5 // a sequence that is spread evenly over the unit interval
+	even := 0.5 // a sequence spread evenly over the unit interval
 	draw := func() float64 {
 		even = math.Mod(even+math.Sqrt2, 1)
 		return even
@@ -202,20 +202,20 @@ func TestAPolicyIsHeldBackAsPlanned(t *testing.T) {
 	if ch.Limits(make([]float64, 2)) != nil || ch.Refusing() || ch.Dropping() != 0 {
 		t.Error("something is limited, with room for everything")
 	}
-	perEpoch = 15 // 1,500/s: the first can do 900 of 1,350, for there is another one
+	perEpoch = 15 // 1,500/s: the first can serve 900 of 1,350; the second has room
 	first, second, _ = settled()
 	w.about("at 1,500/s the first's part", first, 0.6)
 	w.about("at 1,500/s the second's", second, 0.4)
 	if limits := ch.Limits(make([]float64, 2)); len(limits) != 2 || limits[1] != 1 || ch.Dropping() != 1 {
 		t.Errorf("limits %v, dropping %b", limits, ch.Dropping())
 	}
-	perEpoch = 95 // 9,500/s: five times what both can do; two and a half times that is let through to the machines
+	perEpoch = 95 // 9,500/s: five times the capacity of both; two and a half times the capacity is admitted
 	_, _, no := settled()
 	w.about("at 9,500/s the part that is refused", no, 1-2.5*1900/9500)
 }
 
-// TestAShadowCostsNobody: a function in the background evaluates what is left over by one that somebody waits for, and loses
-// all of its queries before the other loses any.
+// TestAShadowCostsNobody: a background function evaluates what a live one leaves over, and loses all of its queries
+// before the other loses any.
 func TestAShadowCostsNobody(t *testing.T) {
 	w := newTown(t, 2, true)
 	live := w.function(planner.FunctionInfo{Mode: planner.One, Weight: 1}, 0)
@@ -237,10 +237,10 @@ func TestAShadowCostsNobody(t *testing.T) {
 		shadow, live float64 // the parts that are evaluated
 	}{
 		{3, 1, 1},      // 30 % and 20 % of the device
-		{7, 0.5, 1},    // 70 %: ten of a hundred are left up to four fifths
+		{7, 0.5, 1},    // 70 %: 10 % are left below four fifths
 		{9, 0, 1},      // 90 %
-		{20, 0, 1},     // twice what the device can do: the machine chooses
-		{100, 0, 0.25}, // ten times: 2.5 times what it can do is let through
+		{20, 0, 1},     // twice the device's capacity: the machine chooses
+		{100, 0, 0.25}, // ten times: 2.5 times the capacity is admitted
 		{3, 1, 1},      // as before
 	} {
 		liveRate = c.perEpoch
@@ -253,8 +253,8 @@ func TestAShadowCostsNobody(t *testing.T) {
 	}
 }
 
-// TestMembersAreAwakeTogether: the lanes of an ensemble wake with the first of its queries, whatever becomes of it, and fall
-// asleep together.
+// TestMembersAreAwakeTogether: the lanes of an ensemble wake with the first of its queries, even if it is refused, and
+// fall asleep together.
 func TestMembersAreAwakeTogether(t *testing.T) {
 	c := NewClock()
 	t.Cleanup(c.Close)
@@ -277,7 +277,7 @@ func TestMembersAreAwakeTogether(t *testing.T) {
 	eventually(func() bool { return status(e).Awake == 3 })
 	eventually(func() bool { return status(e).Awake == 0 })
 
-	// One that holds a query keeps the others awake: a plan without them would have nobody else be asked.
+	// A lane that holds a query keeps the others awake: a plan without them would not ask them.
 	k := newTicket(t, c, 0, hour, 0)
 	top.Lanes[2].Submit(&k.Item)
 	eventually(func() bool { return status(e).Awake == 3 })
@@ -291,7 +291,7 @@ func TestMembersAreAwakeTogether(t *testing.T) {
 	eventually(func() bool { return status(e).Awake == 0 })
 }
 
-// TestPoliciesAreAskedForGains: what policies have learned is heard by the epoch, of functions that have traffic and no others.
+// TestPoliciesAreAskedForGains: the epoch reads what policies have learned, only for functions that have traffic.
 func TestPoliciesAreAskedForGains(t *testing.T) {
 	two := planner.FunctionInfo{Mode: planner.All, Candidates: make([]planner.CandidateInfo, 2)}
 	top := &Topology{
@@ -299,7 +299,7 @@ func TestPoliciesAreAskedForGains(t *testing.T) {
 		Choices:  []*Choice{NewChoice(planner.All, 2, nil), NewChoice(planner.All, 2, nil), NewChoice(planner.All, 2, nil)},
 	}
 	e := &Epoch{now: top, collect: &planner.Collector{Functions: []int32{0, 2}}}
-	e.askGains() // nobody has anything to say
+	e.askGains() // without any Gains
 	says := func(gains []float64) { copy(gains, []float64{0.25, 0.75}) }
 	top.Gains = []func([]float64){says, func([]float64) { t.Error("a function without traffic was asked") }, nil}
 	e.askGains()

@@ -7,8 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// maxRounds bounds how long one goroutine goes on working for others before it delivers the answers that it has
-// collected.
+// maxRounds bounds how long one goroutine works for others before it delivers the answers that it has collected.
 const maxRounds = 8
 
 // report is a completion on its way to the machine.
@@ -23,18 +22,18 @@ type report struct {
 
 var reportPool = sync.Pool{New: func() any { return new(report) }}
 
-// BatchDone reports that a replica has answered a batch. It never waits for a lock; res is copied. The calling goroutine
-// may be the one that sends the next batches and delivers answers.
+// BatchDone reports that a replica has answered a batch. It never waits for a lock; res is copied. The calling
+// goroutine may send the next batches and deliver answers.
 func (l *Lane) BatchDone(id scheduler.ReplicaID, res *api.BatchResult) {
 	r := reportPool.Get().(*report)
 	r.at, r.replica, r.result = l.clock.Now(), id, *res
 	l.report(r)
 }
 
-// ReplicaGone reports that a replica has died or ended, after the last BatchDone for it; the transport touches none of
+// ReplicaGone reports that a replica has died or ended, after the last BatchDone for it; the transport does not touch
 // its batches any more. begun says whether the replica had begun a batch (nil: it had begun all). It is called for each
 // outstanding batch, soon and possibly on another goroutine, under the lane's lock: it must neither block nor call the
-// lane, and must answer from memory of its own, not from a segment that is about to be unmapped. ReplicaGone itself never
+// lane, and must answer from its own memory, not from a segment that is about to be unmapped. ReplicaGone itself never
 // waits for a lock.
 func (l *Lane) ReplicaGone(id scheduler.ReplicaID, begun func(batch uint64) bool) {
 	r := reportPool.Get().(*report)
@@ -65,18 +64,18 @@ func (l *Lane) pending() bool {
 	return l.intake.Load() != nil || l.reports.Load() != nil || l.due.Load() || l.turn.Load() != 0
 }
 
-// work empties the inboxes unless somebody else is doing it.
+// work empties the inboxes unless another goroutine is doing so.
 //
-// No input is lost: a goroutine puts its input into an inbox and then tries the lock. If it fails, somebody holds the lock
-// who has yet to release it and looks into the inboxes after that (see round); if it succeeds, it does so itself.
+// No input is lost. A goroutine puts its input into an inbox and then tries the lock. If it fails, the lock's holder
+// has yet to release it and checks the inboxes after that (see round). If it succeeds, it empties them itself.
 func (l *Lane) work() {
 	if l.pending() && l.mu.TryLock() {
 		l.round(nil)
 	}
 }
 
-// round is entered with the lock held and leaves without it. It takes in all that is there, does op, sends batches, and
-// with the lock released calls the owners; until nothing is left in the inboxes that somebody might rely on it for.
+// round is entered with the lock held and returns without it. It takes in all inputs, runs op, sends batches, and calls
+// the owners after releasing the lock. It repeats until no input is left that depends on it.
 func (l *Lane) round(op func(now api.Nanos)) {
 	d := deliveryPool.Get().(*delivery)
 	for again := true; again; {
@@ -94,7 +93,7 @@ func (l *Lane) round(op func(now api.Nanos)) {
 	deliveryPool.Put(d)
 }
 
-// takeIn feeds the machine with everything that is there and carries out what cannot wait. The lock is held.
+// takeIn feeds the machine with all inputs and carries out what cannot wait. The lock is held.
 func (l *Lane) takeIn(op func(now api.Nanos), d *delivery) {
 	now := l.clock.Now()
 	l.takeReports()

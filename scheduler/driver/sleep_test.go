@@ -6,7 +6,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestALaneThatSleepsKeepsNoLists: with its last replica go the lists that only batches need, and it works as before when it gets another.
+// TestALaneThatSleepsKeepsNoLists: with its last replica a lane frees the lists that only batches need, and works as
+// before when it gets another one.
 func TestALaneThatSleepsKeepsNoLists(t *testing.T) {
 	c, l := newLoopback(t)
 	f := newFuture()

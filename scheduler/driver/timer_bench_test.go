@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// tally owns many items and counts the last of them down.
+// tally owns many items and closes done after the last release.
 type tally struct {
 	left atomic.Int64
 	done chan struct{}
@@ -23,7 +23,7 @@ func (o *tally) Released(*scheduler.Item, api.Code) {
 	}
 }
 
-// cpuNanos is what the process has used so far.
+// cpuNanos is the CPU time of the process so far.
 func cpuNanos(b *testing.B) int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -32,9 +32,9 @@ func cpuNanos(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// BenchmarkDeadlines: 100,000 queries wait in one lane without replicas, each for a deadline of its own within a second.
-// One turn is all of them, from the first Submit to the last answer; the time of a turn is mostly waiting, which cpu-ns/query
-// leaves out.
+// BenchmarkDeadlines: 100,000 queries wait in one lane without replicas, each for its own deadline within a second. One
+// turn is all of them, from the first Submit to the last answer. A turn is mostly waiting, which cpu-ns/query leaves
+// out.
 func BenchmarkDeadlines(b *testing.B) {
 	const queries, withinNanos = 100_000, 1_000_000_000
 	cfg := scheduler.DefaultConfig()
@@ -64,8 +64,8 @@ func BenchmarkDeadlines(b *testing.B) {
 	b.ReportMetric(float64(l.LateNanos().Quantile(0.99)), "P99-late-ns")
 }
 
-// BenchmarkClock: what the clock costs while it is asked. "steady" is one lane that always has a deadline 100 µs ahead of
-// the last, the most that a lane can ask for; "idle lanes" adds 5,000 lanes whose deadlines are far away.
+// BenchmarkClock measures the cost of the clock. "steady" is one lane that always has a deadline 100 µs after the last,
+// the most that a lane can ask for; "idle lanes" adds 5,000 lanes with far deadlines.
 func BenchmarkClock(b *testing.B) {
 	for _, bc := range []struct {
 		name string
@@ -92,7 +92,7 @@ func BenchmarkClock(b *testing.B) {
 			}
 			b.ReportMetric(float64(c.looks.Load()-looks)/b.Elapsed().Seconds(), "looks/s")
 			b.ReportMetric(float64(cpuNanos(b)-cpu)/float64(b.Elapsed().Nanoseconds())*100, "cpu-%")
-			go func() { // the last one must not block the clock's end
+			go func() { // the last one must not block Close
 				for range rung {
 				}
 			}()
@@ -102,7 +102,7 @@ func BenchmarkClock(b *testing.B) {
 	}
 }
 
-// BenchmarkTimers is a Set and the Stop that follows it, with 100,000 alarms outstanding.
+// BenchmarkTimers measures a Stop and the Set that follows it, with 100,000 alarms outstanding.
 func BenchmarkTimers(b *testing.B) {
 	c := NewClock()
 	defer c.Close()

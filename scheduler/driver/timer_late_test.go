@@ -7,8 +7,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestLateNanos: an answer that came because its deadline had is counted once, whether its query waited, was in flight or
-// came late already; no other answer is, and no release. Nothing is answered before its deadline.
+// TestLateNanos: an answer caused by a deadline is counted once, whether its query waited, was in flight or arrived
+// late. Other answers and releases are not counted. No query is answered before its deadline.
 func TestLateNanos(t *testing.T) {
 	c, l := newTestLane(t, scheduler.DefaultConfig())
 	count, mostNanos := uint64(0), int64(0)
@@ -36,7 +36,7 @@ func TestLateNanos(t *testing.T) {
 		<-k.released
 		k = submit(api.Nanos(i)*3e5, 2e6)
 		expired(k)
-		<-k.released // at the end of its longer life
+		<-k.released // at the end of its lifetime
 	}
 
 	k := submit(hour, 0)

@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// timerShards share the alarms out, so that those who set and stop them seldom meet at a lock.
+	// timerShards spreads the alarms, so that callers of Set and Stop rarely contend for a lock.
 	timerShards = 16
-	// ringAtOnce bounds how long a shard's lock is held while it has alarms to ring.
+	// ringAtOnce bounds how long a shard's lock is held while alarms ring.
 	ringAtOnce = 64
 )
 
-// Ringer is told that the time of one of its alarms has come.
+// Ringer is notified when one of its alarms is due.
 type Ringer interface {
 	// Ring is called on the clock's goroutine, once for each Set that was not stopped. All other alarms and lanes wait
-	// behind it: it must not block. No lock is held; it may set the alarm anew.
+	// for it, so it must not block. No lock is held; it may set the alarm again.
 	Ring(a *Alarm)
 }
 
-// Alarm is one deadline; a field of whatever waits for it. It must not be copied once it has been set. It may be set any
-// number of times, with the same Timers; Set and Stop of one alarm are called one after the other.
+// Alarm is one deadline, embedded in the object that waits for it. It must not be copied once it has been set. It may
+// be set any number of times, with the same Timers. Calls of Set and Stop for one alarm must not overlap.
 type Alarm struct {
-	Owner Ringer // filled in before Set
+	Owner Ringer // set before Set is called
 
 	shard *timerShard
 	timer timer.Timer[Alarm]
 }
 
-// Timers rings alarms at their times: never before, and as late as its [Clock] wakes lanes. It is made for a great many of
-// which most are stopped: neither Set nor Stop allocates, and what they cost does not depend on how many there are. It
-// needs no end of its own; when the clock has been closed nothing rings any more.
+// Timers rings alarms at their times: never early, and as late as its [Clock] wakes lanes. It is made for many alarms
+// of which most are stopped: Set and Stop do not allocate, and their cost does not depend on the number of alarms. It
+// needs no closing; after the clock is closed no alarm rings.
 type Timers struct {
 	clock  *Clock
 	shards [timerShards]timerShard
@@ -44,7 +44,7 @@ type timerShard struct {
 	wheel   *timer.Wheel[Alarm]
 	wish    api.Nanos // not after the time of any alarm in the wheel
 	sleeper sleeper
-	_       [64]byte // keeps the next shard's lock on a cache line of its own
+	_       [64]byte // keeps the next shard's lock on its own cache line
 }
 
 // NewTimers makes timers without alarms.
@@ -58,8 +58,8 @@ func NewTimers(clock *Clock) *Timers {
 	return ts
 }
 
-// Set has the alarm ring at the time at, a reading of the clock; at Never it does not ring. True: it was set for another
-// time, and does not ring for that any more. False: it was not set, as in Stop.
+// Set makes the alarm ring at the time at, a reading of the clock; at Never it does not ring. It returns true if the
+// alarm was set for another time, for which it will not ring any more, and false if it was not set, as in Stop.
 func (ts *Timers) Set(a *Alarm, at api.Nanos) (moved bool) {
 	if a.shard == nil {
 		a.shard, a.timer.Of = &ts.shards[rand.Uint32N(timerShards)], a
@@ -76,8 +76,9 @@ func (ts *Timers) Set(a *Alarm, at api.Nanos) (moved bool) {
 	return moved
 }
 
-// Stop takes the alarm back. True: it was set, and does not ring. False: there is nothing to stop; if it had been set, Ring
-// has been called or is about to be, perhaps at this moment, and the alarm's memory must stay until it has returned.
+// Stop cancels the alarm. It returns true if the alarm was set and will not ring. It returns false if there is nothing
+// to stop; if the alarm had been set, Ring has been called or is about to be, perhaps at this moment, and the alarm's
+// memory must stay until Ring has returned.
 func (ts *Timers) Stop(a *Alarm) bool {
 	s := a.shard
 	if s == nil {

@@ -12,8 +12,8 @@ type silent struct{ rang chan struct{} }
 
 func (s *silent) Ring(*Alarm) { s.rang <- struct{}{} }
 
-// TestTimersDoNotAlloc: neither an alarm that is stopped nor one that rings costs memory. (The race detector allocates by
-// itself.)
+// TestTimersDoNotAlloc: neither an alarm that is stopped nor one that rings allocates. (The race detector itself
+// allocates.)
 func TestTimersDoNotAlloc(t *testing.T) {
 	c := NewClock()
 	defer c.Close()

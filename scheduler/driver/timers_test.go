@@ -10,14 +10,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// bell is an alarm that counts.
+// bell is an alarm that counts its rings.
 type bell struct {
 	Alarm
 	t     *testing.T
 	ts    *Timers
-	at    atomic.Int64 // not before this
+	at    atomic.Int64 // must not ring before this
 	rings atomic.Int32
-	again int // so many times it sets itself anew, for a time that has passed
+	again int // how often it sets itself again, for a time that has passed
 	rang  chan struct{}
 }
 
@@ -65,7 +65,7 @@ func TestAlarms(t *testing.T) {
 		t.Error("stopped an alarm that has rung")
 	}
 	a.set(hour)
-	if !a.set(1) { // passed: it rings at once
+	if !a.set(1) { // has passed: it rings at once
 		t.Error("Set of an alarm that is set does not say so")
 	}
 	<-a.rang
@@ -83,11 +83,12 @@ func TestAlarms(t *testing.T) {
 	if a.rings.Load() != 6 || far.rings.Load() != 0 {
 		t.Errorf("rung %d and %d times, want 6 and 0", a.rings.Load(), far.rings.Load())
 	}
-	// Those that have rung ask for nothing any more; at most the clock looks at where the one lay that was stopped.
+	// Alarms that have rung ask for nothing any more. At most the clock still looks at the time of the one that was
+	// stopped.
 	eventually(func() bool { return ts.clock.until.Load() > int64(hour)/2 })
 }
 
-// TestManyAlarmsAtOnce: more than a shard rings under one lock, all set anew while the others ring.
+// TestManyAlarmsAtOnce: more alarms than a shard rings under one lock, all set again while the others ring.
 func TestManyAlarmsAtOnce(t *testing.T) {
 	ts := newTestTimers(t)
 	at := ts.clock.Now() + 5e6
@@ -106,7 +107,7 @@ func TestManyAlarmsAtOnce(t *testing.T) {
 	}
 }
 
-// TestStopRacesRing: an alarm rings once for each Set, unless a Stop or another Set has said that it will not.
+// TestStopRacesRing: an alarm rings once for each Set, unless a Stop or another Set has returned true.
 func TestStopRacesRing(t *testing.T) {
 	ts := newTestTimers(t)
 	var all sync.WaitGroup
@@ -116,7 +117,7 @@ func TestStopRacesRing(t *testing.T) {
 			b := newBell(t, ts)
 			mine := int32(0)
 			ring := func() {
-				<-b.rang // or it hangs here
+				<-b.rang // a missing ring hangs here
 				mine++
 				rung.Add(1)
 			}
