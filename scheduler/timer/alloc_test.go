@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestNoAlloc: no operation costs memory. (The race detector allocates by itself.)
+// TestNoAlloc: no operation allocates. (The race detector itself allocates.)
 func TestNoAlloc(t *testing.T) {
 	w := New[int](0)
 	timers := make([]Timer[int], 100)

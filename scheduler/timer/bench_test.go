@@ -8,14 +8,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// The load of both benchmarks: so many timers outstanding, with deadlines up to this far away.
+// The load of both benchmarks: the number of outstanding timers, and how far away their deadlines are at most.
 const (
 	outstanding = 100_000
 	withinNanos = 100_000_000
 )
 
-// heapOf is what a wheel is measured against: a binary heap of {at, ptr} in which each timer knows its place, so that it
-// can be stopped.
+// heapOf is the baseline for the wheel: a binary heap of {at, ptr} in which each timer knows its place, so that it can
+// be stopped.
 type heapOf []heapEntry
 
 type heapEntry struct {
@@ -50,8 +50,8 @@ func (h *heapOf) stop(t *heapTimer) {
 	}
 }
 
-// BenchmarkWheel and BenchmarkHeap: "stop" is the way of a query that is answered in time: the oldest timer is stopped and
-// set again for a new query, while time passes. "expire" lets every timer come to its end, and sets it again.
+// BenchmarkWheel and BenchmarkHeap: "stop" is the case of a query that is answered in time: the oldest timer is stopped
+// and set again for a new query, while time passes. "expire" lets every timer expire and sets it again.
 func BenchmarkWheel(b *testing.B) {
 	b.Run("stop", func(b *testing.B) {
 		w, timers := New[int](0), make([]Timer[int], outstanding)
@@ -67,7 +67,7 @@ func BenchmarkWheel(b *testing.B) {
 			}
 			w.Stop(t)
 			w.Set(t, now+1+api.Nanos(rand.Int64N(withinNanos)))
-			now++ // too slow for any to expire: another benchmark has that
+			now++ // too slow for any to expire: "expire" covers that
 		}
 	})
 	b.Run("expire", func(b *testing.B) {

@@ -17,15 +17,15 @@ type judge struct {
 	timers []Timer[int]
 
 	tick    int64
-	now     api.Nanos // the latest that Advance was told
-	reached int64     // the tick that it lies in
+	now     api.Nanos // the latest time passed to Advance
+	reached int64     // the tick of now
 	seq     int
-	set     []entry // what has not come due
-	due     []entry // what has, in the order in which it is to come out
+	set     []entry // timers that are not due
+	due     []entry // timers that are due, in the order in which they must come out
 }
 
 type entry struct {
-	i    int // of the timer
+	i    int // index of the timer
 	at   api.Nanos
 	tick int64
 	seq  int
@@ -90,7 +90,7 @@ func (j *judge) doAdvance(now api.Nanos) {
 	j.check()
 }
 
-// doPop takes one timer, and reports which, or -1.
+// doPop pops one timer and returns its index, or -1.
 func (j *judge) doPop() int {
 	j.t.Helper()
 	got := j.w.Pop()
@@ -115,7 +115,7 @@ func (j *judge) doPop() int {
 	return want.i
 }
 
-// check compares what can be seen from outside.
+// check compares what is visible from outside.
 func (j *judge) check() {
 	j.t.Helper()
 	for i := range j.timers {
@@ -149,8 +149,8 @@ func (j *judge) check() {
 	}
 }
 
-// finish follows Next to the end: nothing is left behind, and each timer comes out within a tick of its time, counted
-// from now if that had passed before.
+// finish follows Next to the end: no timer is left behind, and each comes out within a tick of its time, counted from
+// now if that had passed before.
 func (j *judge) finish() {
 	j.t.Helper()
 	for j.doPop() >= 0 {

@@ -10,26 +10,26 @@ const (
 	digitBits = 6
 	slots     = 1 << digitBits
 	levels    = 8
-	// minTickLog2 is the tick with which eight digits reach to the end of api.Nanos, which has 63 bits.
+	// minTickLog2 is the smallest tick with which eight digits cover api.Nanos, which has 63 bits.
 	minTickLog2 = 63 - levels*digitBits
 )
 
-// DefaultTickNanos is a quarter of a millisecond: below what an operating system's sleep is exact to, and a small part of
-// any latency objective. With it, 100 ms are 381 ticks: a timer that is not stopped is moved once or twice.
+// DefaultTickNanos is a quarter of a millisecond: finer than the precision of an operating system's sleep, and a small
+// part of any latency objective. With it, 100 ms are 381 ticks, so a timer that is not stopped is moved once or twice.
 const DefaultTickNanos = 1 << 18
 
-// Timer is one deadline; a field of whatever waits for it. The zero Timer is not set. A timer belongs to one wheel from
-// Set until it is stopped or handed out, and must not be copied meanwhile. Its memory must outlive that time.
+// Timer is one deadline, embedded in the object that waits for it. The zero Timer is not set. A timer belongs to one
+// wheel from Set until it is stopped or popped. Until then it must not be copied, and its memory must stay.
 type Timer[T any] struct {
-	// Of leads from a timer that is handed out back to whoever it is a field of. The wheel never reads it.
+	// Of leads from a popped timer back to the object that embeds it. The wheel never reads it.
 	Of *T
 
 	next, prev *Timer[T]
 	at         api.Nanos
-	where      uint16 // 1 + the slot into which it was put last, also while it waits to be handed out; 0: not set
+	where      uint16 // 1 + the slot into which it was put last, even while it waits to be popped; 0: not set
 }
 
-// IsSet reports whether the timer is in a wheel: set, and neither stopped nor handed out since.
+// IsSet reports whether the timer is in a wheel: set, and neither stopped nor popped since.
 func (t *Timer[T]) IsSet() bool { return t.where != 0 }
 
 // list is a doubly linked list through the timers.
@@ -40,13 +40,13 @@ type Wheel[T any] struct {
 	tickLog2 uint8
 	occupied uint8          // a bit for each level that holds a timer
 	slotBits [levels]uint64 // a bit for each slot that holds a timer
-	reached  uint64         // the tick up to which timers have come due
-	due      list[T]        // expired and not handed out yet
+	reached  uint64         // the tick up to which timers have expired
+	due      list[T]        // expired and not popped yet
 	slots    [levels * slots]list[T]
 }
 
-// New makes an empty wheel, of 8 KiB, at time 0. The tick is brought down to a power of two, but not below 2^15 ns (33 µs);
-// 0 means DefaultTickNanos.
+// New makes an empty wheel, of 8 KiB, at time 0. The tick is rounded down to a power of two, but not below 2^15 ns (33
+// µs); 0 means DefaultTickNanos.
 func New[T any](tickNanos int64) *Wheel[T] {
 	if tickNanos <= 0 {
 		tickNanos = DefaultTickNanos
@@ -58,9 +58,9 @@ func New[T any](tickNanos int64) *Wheel[T] {
 // TickNanos is the wheel's tick.
 func (w *Wheel[T]) TickNanos() int64 { return 1 << w.tickLog2 }
 
-// Set arms the timer for the time at, or moves it there, also when it has expired and waits to be handed out. A time
-// that has passed expires with the next Advance, after those that were due before. Never, and what lies in the last
-// tick before it, only stops the timer. O(1).
+// Set arms the timer for the time at, or moves it there, even if it has expired and waits to be popped. A time that has
+// passed expires with the next Advance, after the timers that were due before. Never, or a time in the last tick before
+// it, only stops the timer. O(1).
 func (w *Wheel[T]) Set(t *Timer[T], at api.Nanos) {
 	if t.where != 0 {
 		w.unlink(t)
@@ -73,7 +73,7 @@ func (w *Wheel[T]) Set(t *Timer[T], at api.Nanos) {
 	w.place(t)
 }
 
-// Stop disarms the timer. It reports whether it was set, that is, whether it would have been handed out. O(1).
+// Stop disarms the timer. It reports whether the timer was set, that is, whether Pop would have returned it. O(1).
 func (w *Wheel[T]) Stop(t *Timer[T]) bool {
 	if t.where == 0 {
 		return false
@@ -83,8 +83,8 @@ func (w *Wheel[T]) Stop(t *Timer[T]) bool {
 	return true
 }
 
-// Advance moves the wheel's time to now: the timers whose time has come are ready to be handed out by Pop. Call it at
-// Next or later. Its cost is that of the timers that expire or are placed anew; how far time has gone does not matter.
+// Advance moves the wheel's time to now: timers whose time has come can be popped. Call it at Next or later. Its cost
+// is that of the timers that expire or move to a lower level, however far time has gone.
 func (w *Wheel[T]) Advance(now api.Nanos) {
 	if now < 0 {
 		return
@@ -104,7 +104,7 @@ func (w *Wheel[T]) Advance(now api.Nanos) {
 		w.slots[i] = list[T]{}
 		w.vacate(i)
 		if level == 0 {
-			// Their where stays as it is: unlink tells by the ends of the lists in which one a timer is.
+			// Their where stays as it is: unlink tells from the ends of the lists which one a timer is in.
 			w.due.append(l)
 			continue
 		}
@@ -117,8 +117,8 @@ func (w *Wheel[T]) Advance(now api.Nanos) {
 	w.reached = target
 }
 
-// Pop hands out the next timer that has expired, nil when there is none. The timer is its owner's again, and may be set
-// anew at once; it is not handed out again before the next Advance.
+// Pop returns the next timer that has expired, nil when there is none. The owner has the timer back and may set it
+// again at once; it is not returned again before the next Advance.
 func (w *Wheel[T]) Pop() *Timer[T] {
 	t := w.due.first
 	if t == nil {
@@ -135,8 +135,8 @@ func (w *Wheel[T]) Pop() *Timer[T] {
 }
 
 // Next is the time at which to call Advance: not after the end of the earliest timer's tick, and exactly then if it is
-// within the current 64 ticks; earlier if the wheel has to place a distant slot anew before. Never when no timer is set.
-// While expired timers wait to be handed out it is the time that the wheel has reached.
+// within the current 64 ticks; earlier if the wheel has to move a distant slot's timers down before. It is Never when
+// no timer is set. While expired timers wait to be popped it is the time that the wheel has reached.
 func (w *Wheel[T]) Next() api.Nanos {
 	if w.due.first != nil {
 		return api.Nanos(w.reached << w.tickLog2)
@@ -148,7 +148,7 @@ func (w *Wheel[T]) Next() api.Nanos {
 	return api.Nanos(start << w.tickLog2)
 }
 
-// earliest is the slot that is due first, and the tick at which it begins. There is one.
+// earliest is the slot that is due first, and the tick at which it begins. There must be one.
 func (w *Wheel[T]) earliest() (level, slot int, start uint64) {
 	level = bits.TrailingZeros8(w.occupied)
 	slot = bits.TrailingZeros64(w.slotBits[level])
@@ -159,7 +159,7 @@ func (w *Wheel[T]) earliest() (level, slot int, start uint64) {
 
 // place puts a timer that is in no list into the slot for its time.
 func (w *Wheel[T]) place(t *Timer[T]) {
-	// The first tick that begins at or after the time; what has passed is due in the current one.
+	// The first tick that begins at or after the time; a time that has passed is due in the current tick.
 	tick := w.reached
 	if t.at > 0 {
 		tick = max(tick, uint64(t.at-1)>>w.tickLog2+1)
@@ -180,7 +180,7 @@ func (w *Wheel[T]) place(t *Timer[T]) {
 	l.last = t
 }
 
-// unlink takes a timer that is set out of its list: that of its slot, or the due ones. where stays for the caller.
+// unlink removes a timer that is set from its list: its slot's or the due one. It leaves where to the caller.
 func (w *Wheel[T]) unlink(t *Timer[T]) {
 	i := int(t.where) - 1
 	l := &w.slots[i]
@@ -206,7 +206,7 @@ func (w *Wheel[T]) unlink(t *Timer[T]) {
 	t.next, t.prev = nil, nil
 }
 
-// vacate notes that a slot is empty.
+// vacate marks a slot as empty.
 func (w *Wheel[T]) vacate(i int) {
 	level := i / slots
 	w.slotBits[level] &^= 1 << (i % slots)
@@ -215,7 +215,7 @@ func (w *Wheel[T]) vacate(i int) {
 	}
 }
 
-// append adds all of l, which is not empty.
+// append appends l, which must not be empty.
 func (d *list[T]) append(l list[T]) {
 	if d.last == nil {
 		*d = l

@@ -8,12 +8,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAgainstSortedList sets, moves, stops and hands out timers in any order, over steps from nothing to centuries.
+// TestAgainstSortedList sets, moves, stops and pops timers in any order, with time steps from nothing to centuries.
 func TestAgainstSortedList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tick := rapid.SampledFrom([]int64{0, 1 << 15, 1 << 18, 1e6, 3e9}).Draw(t, "tick")
 		j := newJudge(t, tick, 12)
-		// A step is drawn by its magnitude, so that every level of the wheel gets its share; and near a tick's ends.
+		// A step is drawn by its magnitude, so that all levels of the wheel are used, and near a tick's ends.
 		step := func(t *rapid.T) api.Nanos {
 			d := rapid.Int64Range(0, 1<<rapid.IntRange(0, 62).Draw(t, "log2")).Draw(t, "step")
 			if rapid.Bool().Draw(t, "round") {
@@ -40,7 +40,7 @@ func TestAgainstSortedList(t *testing.T) {
 			"follow":  func(t *rapid.T) { j.doAdvance(j.w.Next()) },
 			"back":    func(t *rapid.T) { j.doAdvance(j.now - step(t)) },
 			"pop":     func(t *rapid.T) { j.doPop() },
-			"rearm": func(t *rapid.T) { // as an owner does that is told of its expiry
+			"rearm": func(t *rapid.T) { // as an owner does when the timer expires
 				if i := j.doPop(); i >= 0 {
 					j.doSet(i, from(j.now, step(t)-1))
 				}
@@ -50,11 +50,11 @@ func TestAgainstSortedList(t *testing.T) {
 	})
 }
 
-// FuzzProgram reads bytes as a program: an instruction, a timer, and a magnitude with its detail.
+// FuzzProgram reads bytes as a program: an operation, a timer, and a magnitude with its detail.
 func FuzzProgram(f *testing.F) {
 	f.Fuzz(func(t *testing.T, program []byte) {
 		if len(program) > 4*4096 {
-			return // longer ones find nothing more, slowly
+			return // longer ones are slow and find nothing more
 		}
 		j := newJudge(t, 1<<18, 8)
 		for ; len(program) >= 4; program = program[4:] {
@@ -94,7 +94,7 @@ func popAll(w *Wheel[int]) (of []int) {
 	return of
 }
 
-// TestHandOut: what an owner may do with its timers and those of others while they are handed out.
+// TestHandOut: what an owner may do with its timers and others while they are being popped.
 func TestHandOut(t *testing.T) {
 	w := New[int](1 << 20)
 	timers := make([]Timer[int], 6)
@@ -109,9 +109,9 @@ func TestHandOut(t *testing.T) {
 	if !w.Stop(&timers[4]) || w.Stop(&timers[4]) || w.Stop(&timers[5]) {
 		t.Error("Stop: want true for one that waits to be handed out, once, and false for one that was handed out")
 	}
-	w.Set(&timers[5], 0)         // anew, for a time that has passed: not in this round
-	w.Set(&timers[3], 21<<20)    // away from the hand-out
-	w.Set(&timers[0], api.Never) // and this for good
+	w.Set(&timers[5], 0)         // again, for a time that has passed: not in this round
+	w.Set(&timers[3], 21<<20)    // out of the due list
+	w.Set(&timers[0], api.Never) // and this one for good
 	if got := popAll(w); !slices.Equal(got, []int{2, 1}) {
 		t.Errorf("handed out %v, want 2 and 1", got)
 	}
@@ -135,7 +135,7 @@ func TestHandOut(t *testing.T) {
 	}
 }
 
-// TestTicks: a tick is a power of two that leaves room for all of time.
+// TestTicks: a tick is a power of two with which the wheel covers all of time.
 func TestTicks(t *testing.T) {
 	for _, c := range []struct{ asked, want int64 }{
 		{0, DefaultTickNanos}, {-5, DefaultTickNanos}, {1, 1 << 15}, {1 << 15, 1 << 15}, {1e6, 1 << 19}, {1 << 20, 1 << 20},
@@ -147,7 +147,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestJumpCostsNoTicks: 292 years in one step, which would not end tick by tick; and the order of time is kept.
+// TestJumpCostsNoTicks: 292 years in one step, which would not end tick by tick. The timers come out in order.
 func TestJumpCostsNoTicks(t *testing.T) {
 	w := New[int](1 << 15)
 	var timers [1000]Timer[int]
