@@ -7,20 +7,21 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// A baseline schedules as systems before this one do, with no early refusal, no fairness and no priority: queues are first
-// in, first out; a query's caller has its answer at the deadline, whatever happens; a query that is late is still evaluated
-// until its time to live is over.
+// A baseline schedules like earlier systems, without early refusal, fairness or priority: queues are first in, first
+// out; a query's caller always gets its answer at the deadline; a late query is still evaluated until its time to live
+// is over.
 //
 // Clipper is its batching layer as the paper describes it (Crankshaw et al., NSDI 2017, sections 4.3 and 5.2.2): each
-// container, that is each replica, has a queue of its own, to which queries are dealt out in turn, one batch at a time, and
-// a cap by additive increase and multiplicative decrease against the latency objective. What a replica was given and had
-// not answered when it died is lost; what waited in its queue is dealt out anew, which is kinder than the paper.
+// container, that is each replica, has its own queue, to which queries are dealt in turn, one batch at a time, and a
+// cap by additive increase and multiplicative decrease against the latency objective. Queries that a replica was given
+// and had not answered when it died are lost; those that waited in its queue are dealt again, which is better than in
+// the paper.
 type baseline struct {
 	rules     baselineRules
 	cfg       scheduler.Config
 	replicas  []*basicReplica
-	next      int  // whom the next query is dealt to
-	shared    fifo // one queue for all, or for nobody yet
+	next      int  // index of the replica that the next query is dealt to
+	shared    fifo // one queue for all replicas, or while there is none
 	deadlines taskHeap
 	functions int32
 	waiting   int
@@ -32,9 +33,9 @@ type baseline struct {
 	out       scheduler.Actions
 }
 
-// baselineRules are what baselines differ in.
+// baselineRules are the differences between the baselines.
 type baselineRules struct {
-	perReplica     bool // a queue for each replica
+	perReplica     bool // each replica has its own queue
 	depth          int  // outstanding batches
 	maxBatch       int
 	objectiveNanos int64
@@ -42,14 +43,14 @@ type baselineRules struct {
 	dropLate       bool
 }
 
-// Steps of the baselines' caps, the same as those of the machine's.
+// Steps of the baselines' caps, the same as the machine's.
 const (
 	capStep    = 2
 	capBackoff = 0.9
 	tickNanos  = 10e6
 )
 
-// engine makes the engine that the policy uses for a model.
+// engine makes the policy's engine for a model.
 func (s *Spec) engine(m *ModelSpec) Engine {
 	if s.Engine != nil {
 		return s.Engine(m)
@@ -70,15 +71,15 @@ func (s *Spec) engine(m *ModelSpec) Engine {
 	return &baseline{rules: rules, cfg: cfg, tickAt: api.Nanos(rules.tickNanos)}
 }
 
-// task is a query with a baseline.
+// task is a query at a baseline.
 type task struct {
 	it       *scheduler.Item
-	index    int // in the heap of deadlines; -1: not there
+	index    int // in the heap of deadlines; -1: not in it
 	answered bool
 	ended    bool
 }
 
-// fifo is a queue whose ended tasks are passed over.
+// fifo is a queue that skips ended tasks.
 type fifo struct {
 	tasks []*task
 	head  int
@@ -119,7 +120,7 @@ type basicFlight struct {
 	full  bool
 }
 
-// taskHeap has unanswered tasks by deadline.
+// taskHeap has the unanswered tasks by deadline.
 type taskHeap []*task
 
 func (h taskHeap) Len() int           { return len(h) }
@@ -193,7 +194,7 @@ func (e *baseline) wait(t *task, sign int) {
 	e.bytes += sign * t.it.InputBytes()
 }
 
-// deal puts a task into the next replica's queue, or into everybody's.
+// deal puts a task into the next replica's queue, or into the shared one.
 func (e *baseline) deal(t *task) {
 	if e.rules.perReplica {
 		for range e.replicas {
@@ -263,7 +264,7 @@ func (e *baseline) done(in *Input) {
 	if r == nil {
 		return
 	}
-	took := in.Result.WorkNanos // the evaluation alone: kinder than what a gateway could measure
+	took := in.Result.WorkNanos // the evaluation alone, which is better than what a gateway could measure
 	switch {
 	case took > e.rules.objectiveNanos && e.rules.objectiveNanos > 0:
 		r.size = max(1, int(float64(r.size)*capBackoff))
@@ -330,7 +331,7 @@ func (e *baseline) Ready(now api.Nanos, a *scheduler.Actions) {
 	*a, e.out = e.out, *a
 }
 
-// send sends what waits for r, and reports whether anything did.
+// send sends the waiting tasks of r. It returns false if there were none.
 func (e *baseline) send(r *basicReplica) bool {
 	queue := &e.shared
 	if e.rules.perReplica {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// run has a small world under a policy, and its transcript.
+// runPolicy runs a small world under a policy and returns its transcript too.
 func runPolicy(t *testing.T, p Policy) (*Result, string) {
 	t.Helper()
 	s := busyWorld()
@@ -24,7 +24,7 @@ func runPolicy(t *testing.T, p Policy) (*Result, string) {
 
 var sends = regexp.MustCompile(`(?m)^ *(\S+) m0 > send r(\d+)#\d+:((?: q\d+)+)$`)
 
-// TestPolicies: all policies see the same queries and end each of them; each does what it is named after.
+// TestPolicies: all policies see the same queries and end each of them, and each behaves as its name says.
 func TestPolicies(t *testing.T) {
 	offered := int64(0)
 	for _, p := range Policies {
@@ -61,7 +61,7 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("%v: the largest batch has %d queries", p, largest)
 		}
 		late := strings.Contains(log, "> release") && strings.Contains(strings.Join(releases.FindAllString(log, -1), ""), " ok")
-		if p == ClipperDrops && !late { // what was in a batch at its deadline ends with the batch
+		if p == ClipperDrops && !late { // a query that was in a batch at its deadline ends with the batch
 			t.Errorf("%v never ends a late query with its batch", p)
 		}
 	}
@@ -69,7 +69,7 @@ func TestPolicies(t *testing.T) {
 
 var releases = regexp.MustCompile(`> release q\d+ \S+`)
 
-// TestClipperDealsInTurn: queries go to the replicas in turn, and each replica's own queue is first in, first out.
+// TestClipperDealsInTurn: queries go to the replicas in turn, and each replica's queue is first in, first out.
 func TestClipperDealsInTurn(t *testing.T) {
 	_, log := runPolicy(t, Clipper)
 	last := map[string]string{}

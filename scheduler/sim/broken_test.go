@@ -8,10 +8,10 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// broken is an engine with a defect: it changes what the machine is told, or what it decides.
+// broken is an engine with a defect: it changes the machine's inputs or its decisions.
 type broken struct {
 	Engine
-	told   func(b *broken, now api.Nanos, in *Input) bool // false: the machine is not told
+	told   func(b *broken, now api.Nanos, in *Input) bool // false: the input is dropped
 	change func(b *broken, now api.Nanos, a *scheduler.Actions)
 	weigh  func(weight float64) float64
 	kept   []scheduler.End
@@ -45,8 +45,8 @@ func (b *broken) Ready(now api.Nanos, a *scheduler.Actions) {
 	}
 }
 
-// busyWorld has everything that a defect may hide behind: two functions of different weights on two replicas, more load than they
-// can take, answers worth computing late, and a crash.
+// busyWorld has everything behind which a defect may hide: two functions of different weights on two replicas, more
+// load than they can take, answers worth computing late, and a crash.
 func busyWorld() *Spec {
 	s := &Spec{Seed: 1, Policy: Unplanned, Duration: 400e6, Check: true}
 	m := ModelSpec{Name: "m", Device: -1, Config: scheduler.Config{
@@ -80,7 +80,7 @@ func sharedWorld() *Spec {
 	return s
 }
 
-// TestBrokenEngines breaks the machine in each way that the checks are there for, and expects to be told which promise it was.
+// TestBrokenEngines breaks the machine in each way that the checks cover, and expects the error to name the promise.
 func TestBrokenEngines(t *testing.T) {
 	every := func(n int, do func(b *broken, now api.Nanos, a *scheduler.Actions)) func(*broken, api.Nanos, *scheduler.Actions) {
 		return func(b *broken, now api.Nanos, a *scheduler.Actions) {
@@ -94,8 +94,8 @@ func TestBrokenEngines(t *testing.T) {
 		name, want string
 		shared     bool
 		calm       bool                    // hardly any load
-		unchecked  bool                    // without the checks that would notice sooner
-		cfg        func(*scheduler.Config) // of the machine only: the world knows nothing of it
+		unchecked  bool                    // without the checks that would fail earlier
+		cfg        func(*scheduler.Config) // applied to the machine only, not to the world
 		engine     broken
 	}{
 		{name: "an end is lost", want: "were never released", unchecked: true, engine: broken{change: every(50, func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
@@ -155,7 +155,7 @@ func TestBrokenEngines(t *testing.T) {
 			return true
 		}}},
 		{name: "a query that is too late is sent", want: "after its deadline", engine: broken{told: func(b *broken, now api.Nanos, in *Input) bool {
-			if in.Kind == Arrive { // the machine takes everybody for more patient than he is
+			if in.Kind == Arrive { // the machine sees later deadlines than the callers have
 				in.Item.Deadline += 100e6
 				in.Item.Expires += 100e6
 			}
@@ -233,7 +233,7 @@ func TestBrokenEngines(t *testing.T) {
 	}
 }
 
-// TestBrokenPlan: a plan's cap and weights that the machine is not told are noticed.
+// TestBrokenPlan: the checks notice when the machine ignores a plan's caps and weights.
 func TestBrokenPlan(t *testing.T) {
 	found := 0
 	for seed := range uint64(40) {

@@ -8,29 +8,29 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// books are what the world knows of an engine's queries by what it was told and told itself.
+// books is the world's own account of an engine's queries, kept from the engine's inputs and actions.
 type books struct {
-	cfg      scheduler.Config // in force, defaults filled in
+	cfg      scheduler.Config // in force, with defaults filled in
 	subs     []sub
 	plan     scheduler.Plan // in force, copied
-	waiting  int            // queries with the engine that are in no batch
-	bytes    int            // of them
-	retrying int            // of them: lost with a replica
-	// cameBack: queries have come back since the last look, which may fill a queue beyond its bounds.
+	waiting  int            // queries held by the engine that are in no batch
+	bytes    int            // of the waiting queries
+	retrying int            // waiting queries that were lost with a replica
+	// cameBack: queries have come back since the last check, which may fill a queue beyond its bounds.
 	cameBack               bool
 	lastWaiting, lastBytes int
-	idleSince              api.Nanos // a replica idles while queries wait; Never when not so
-	servings               []serving // in this decision
-	oldBound               []float64 // the largest of plans before, whose deficits live on
-	arrived, hedged        int       // queries that have come, and that were sent twice
-	hedges                 bool      // some are, in this decision
+	idleSince              api.Nanos // since when a replica idles while queries wait; Never if none does
+	servings               []serving // of this decision
+	oldBound               []float64 // the largest bounds of earlier plans, whose deficits persist
+	arrived, hedged        int       // queries that arrived, and that were sent twice
+	hedges                 bool      // this decision sends queries twice
 }
 
 // sub is one function's sub-queue.
 type sub struct {
 	weight float64 // as attached
 	live   int     // waiting, unanswered, never lost
-	passed int     // queries of others that were sent since one of its own was, while some waited
+	passed int     // queries of others sent since one of its own was, while some waited
 }
 
 func (b *books) init(cfg scheduler.Config) {
@@ -48,7 +48,7 @@ func (b *books) attach(queue int32, weight float64) {
 
 func (q *query) live() bool { return q.waiting && !q.answered && !q.late && q.lost == 0 }
 
-// count adds a waiting query to the books, or takes it out of them.
+// count adds a waiting query to the account, or removes it.
 func (b *books) count(q *query, sign int) {
 	b.waiting += sign
 	b.bytes += sign * q.InputBytes()
@@ -60,7 +60,7 @@ func (b *books) count(q *query, sign int) {
 	}
 }
 
-// count: who has nothing waiting does not starve, and begins anew behind all others.
+// count updates live. A sub-queue without waiting queries does not starve, and starts over behind all others.
 func (s *sub) count(sign int) {
 	if s.live += sign; s.live == 0 {
 		s.passed = 0
@@ -72,7 +72,7 @@ func (b *books) told(q *query) {
 	b.count(q, 1)
 }
 
-// comesBack: the query's batch is no more, and the engine is about to be told so.
+// comesBack records that the query's batch has ended without an answer, just before the engine is told.
 func (b *books) comesBack(q *query) {
 	q.waiting = true
 	b.cameBack = true
@@ -86,7 +86,7 @@ func (b *books) leaves(q *query) {
 	}
 }
 
-// planned notes the plan that is in force from now on.
+// planned records a plan that is in force from now on.
 func (b *books) planned(p *scheduler.Plan) {
 	for i := range b.subs {
 		b.oldBound[i] = max(b.oldBound[i], b.bound(i))
@@ -116,7 +116,7 @@ func (b *books) replicaPlan(id scheduler.ReplicaID) scheduler.ReplicaPlan {
 	return scheduler.ReplicaPlan{}
 }
 
-// share is a sub-queue's weight by the plan, or as it was attached.
+// share is a sub-queue's weight by the plan, or as attached.
 func (b *books) share(i int) float64 {
 	w := b.subs[i].weight
 	if i < len(b.plan.Functions) && b.plan.Functions[i].Weight != 0 {
@@ -130,7 +130,7 @@ func (b *books) share(i int) float64 {
 
 func clamp(w float64) float64 { return max(0.01, min(w, 100)) }
 
-// shareAt is its weight at a replica; 0: served there only while nobody else waits.
+// shareAt is its weight at a replica; 0: served there only while no function with a share waits.
 func (b *books) shareAt(r *scheduler.ReplicaPlan, i int) float64 {
 	if len(r.Shares) == 0 {
 		return b.share(i)
@@ -141,9 +141,10 @@ func (b *books) shareAt(r *scheduler.ReplicaPlan, i int) float64 {
 	return clamp(r.Shares[i])
 }
 
-// bound is how many queries of others may be sent between two of sub-queue i that waits all the while: in a deficit round
-// robin each of the others has one visit, at which it spends its quantum (its share by the least share) and what was left of
-// the one before. Where replicas have shares of their own, it is that for each of them.
+// bound is how many queries of others may be sent between two of sub-queue i while it always has queries waiting. In a
+// deficit round robin each of the others has one visit, at which it spends its quantum (its share divided by the least
+// share) and what was left of the previous one. Where replicas have shares of their own, the bound is the sum over
+// them.
 func (b *books) bound(i int) float64 {
 	sum := b.boundAt(&scheduler.ReplicaPlan{}, i)
 	for j := range b.plan.Replicas {
@@ -170,14 +171,14 @@ func (b *books) boundAt(r *scheduler.ReplicaPlan, i int) float64 {
 	return sum
 }
 
-// serving is which sub-queues the live queries of a batch were taken from.
+// serving counts the live queries of a batch by sub-queue.
 type serving struct {
 	replica scheduler.ReplicaID
 	of      map[int32]int
 	total   int
 }
 
-// serve looks at whom a batch has passed over, and whether anybody starves.
+// serve records which sub-queues a batch passed over, and fails if one starves.
 func (w *world) serve(m *model, batch *serving) {
 	b := &m.books
 	rp := b.replicaPlan(batch.replica)
@@ -198,7 +199,7 @@ func (w *world) serve(m *model, batch *serving) {
 	}
 }
 
-// checkDispatch holds a batch against everything that bounds it; nil when it breaks something.
+// checkDispatch checks a batch against everything that bounds it. It returns nil if the batch breaks a promise.
 func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flight {
 	fl := &flight{id: d.Batch.ID}
 	if r == nil || r.killed || r.draining {
@@ -252,7 +253,7 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 	return fl
 }
 
-// checkSize holds a batch's size against the configuration, the plan and what the controller allows.
+// checkSize checks a batch's size against the configuration, the plan and the controller.
 func (w *world) checkSize(m *model, r *replica, fl *flight, bytes, pad int) bool {
 	n, c := len(fl.queries), m.books.cfg.Batching
 	most := c.MaxBatch
@@ -274,7 +275,8 @@ func (w *world) checkSize(m *model, r *replica, fl *flight, bytes, pad int) bool
 	return true
 }
 
-// late notes the queries whose deadline has passed while they waited: they may be sent in the decision that answers them.
+// late marks the queries whose deadlines have passed while they waited: they may be sent in the decision that answers
+// them.
 func (b *books) late(ends []scheduler.End) {
 	for i := range ends {
 		if e := &ends[i]; e.Kind == scheduler.AnswerOnly {
@@ -286,7 +288,7 @@ func (b *books) late(ends []scheduler.End) {
 	}
 }
 
-// checkEnd holds an end against what the query has been through; nil when it breaks something.
+// checkEnd checks an end against the history of the query. It returns nil if the end breaks a promise.
 func (w *world) checkEnd(m *model, e *scheduler.End) *query {
 	q, ok := e.Item.Owner.(*query)
 	if !ok || q.model != m {
@@ -307,7 +309,7 @@ func (w *world) checkEnd(m *model, e *scheduler.End) *query {
 	case e.Code == api.OK && q.waiting && e.Kind != scheduler.ReleaseOnly:
 		w.fail("m%d: query %d is answered OK without having been evaluated", m.index, q.ID)
 	case e.Code == api.Overloaded && e.Kind != scheduler.ReleaseOnly && q.toldAt != w.now && (q.flight != nil && !q.late || w.now >= q.Deadline):
-		// Who was accepted may be turned away later, when it turns out that he would be late: but not for nothing.
+		// An accepted query may be refused later because it would be late, but only before its deadline.
 		w.fail("m%d: query %d is turned away %v after it came, in flight: %v, its deadline in %v", m.index, q.ID, span(w.now-q.toldAt), q.flight != nil, span(q.Deadline-w.now))
 	case e.Kind != scheduler.ReleaseOnly && w.now > max(q.Deadline, q.toldAt)+api.Nanos(w.lateNanos()+w.spec.JumpNanos):
 		w.fail("m%d: query %d is answered %v after its deadline, %v", m.index, q.ID, span(w.now-q.Deadline), e.Code)
@@ -320,7 +322,7 @@ func (w *world) checkEnd(m *model, e *scheduler.End) *query {
 	return nil
 }
 
-// checkBooks looks at an engine that has nothing more to decide at this moment.
+// checkBooks checks an engine that has no further decisions at this moment.
 func (w *world) checkBooks(m *model) {
 	if !w.spec.Check {
 		return
@@ -350,7 +352,7 @@ func (w *world) checkBooks(m *model) {
 	w.checkIdle(m)
 }
 
-// checkIdle: no replica idles while queries wait, but for holds and turns.
+// checkIdle: no replica idles while queries wait, except for holds and turns.
 func (w *world) checkIdle(m *model) {
 	b := &m.books
 	idle := b.waiting > 0 && (m.device == nil || m.device.holder == nil) && slices.ContainsFunc(m.places, func(p *place) bool {
@@ -376,8 +378,8 @@ func (w *world) checkIdle(m *model) {
 	}
 }
 
-// tooSlow reports whether by its profile a replica would be too late for the most urgent query of sub-queue i, which may
-// then wait for another one.
+// tooSlow reports whether, by its profile, a replica would be too late for the most urgent query of sub-queue i, which
+// may then wait for another replica.
 func (m *model) tooSlow(now api.Nanos, id scheduler.ReplicaID, i int) bool {
 	s := &m.snapshot
 	if i >= len(s.Functions) {
@@ -385,7 +387,7 @@ func (m *model) tooSlow(now api.Nanos, id scheduler.ReplicaID, i int) bool {
 	}
 	for j := range s.Replicas {
 		if r := &s.Replicas[j]; r.ID == id {
-			// What it holds already, and this query. How long it will go on being late is its own guess.
+			// Its batches and this query. The age of the oldest batch stands for the machine's estimate of further lateness.
 			needs := float64(r.Batches+1)*r.InterceptNanos + float64(r.Queries+1)*r.SlopeNanos
 			if r.OldestAt != api.Never {
 				needs += max(0, float64(now-r.OldestAt))
@@ -396,7 +398,7 @@ func (m *model) tooSlow(now api.Nanos, id scheduler.ReplicaID, i int) bool {
 	return false
 }
 
-// isQuickEnough reports whether the replica is not too slow for somebody who waits, or nobody waits in time.
+// isQuickEnough reports whether the replica is quick enough for some waiting query, or no query waits in time.
 func (m *model) isQuickEnough(now api.Nanos, id scheduler.ReplicaID) bool {
 	quick, live := false, false
 	for i := range m.books.subs {
@@ -408,8 +410,8 @@ func (m *model) isQuickEnough(now api.Nanos, id scheduler.ReplicaID) bool {
 	return quick || !live
 }
 
-// isFor reports whether anybody who waits has a share of the replica. Where nobody has, guests may be left to the replicas that
-// are theirs.
+// isFor reports whether a function with queries waiting has a share of the replica. If none has, guests may be left to
+// the replicas reserved for them.
 func (b *books) isFor(id scheduler.ReplicaID) bool {
 	rp := b.replicaPlan(id)
 	if len(rp.Shares) == 0 {
@@ -423,7 +425,7 @@ func (b *books) isFor(id scheduler.ReplicaID) bool {
 	return false
 }
 
-// checkDevice: whoever has a shared device uses it, and nobody else does.
+// checkDevice: the holder of a shared device uses it, and no other model does.
 func (w *world) checkDevice(m *model) {
 	d := m.device
 	if d == nil {
@@ -449,7 +451,7 @@ func (m *model) outstanding() int {
 	return n
 }
 
-// atTheEnd: nothing is lost, and the engines' own counts agree.
+// atTheEnd checks that no query is lost and that the engines' own counts agree.
 func (w *world) atTheEnd() {
 	if w.open > 0 {
 		w.fail("%d queries were never released", w.open)

@@ -7,20 +7,20 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Engine is what schedules the queries of one model version: the real machine, one of the baselines that it is compared
-// with, or one that was broken on purpose to see whether the checks notice.
+// Engine schedules the queries of one model version: the real machine, a baseline to compare it with, or one that was
+// broken on purpose to test the checks.
 type Engine interface {
 	// AddFunction attaches a function and returns its sub-queue's index.
 	AddFunction(weight float64) int32
-	// Step tells what has happened. What in points to is the world's again when it returns, but for items and plans.
+	// Step reports an event. When it returns, the world reuses what in points to, except for items and plans.
 	Step(now api.Nanos, in *Input)
-	// Ready moves all that was decided into a, as [scheduler.Machine.Ready] does.
+	// Ready moves all decisions into a, as [scheduler.Machine.Ready] does.
 	Ready(now api.Nanos, a *scheduler.Actions)
 	NextWake() api.Nanos
 	Snapshot(s *scheduler.Snapshot)
 }
 
-// InputKind says which fields of an Input mean something.
+// InputKind says which fields of an Input are set.
 type InputKind uint8
 
 // One for each event of a [scheduler.Machine].
@@ -37,7 +37,7 @@ const (
 	SetPlan                       // Plan
 )
 
-// Input is an event as an engine is told it.
+// Input is an event reported to an engine.
 type Input struct {
 	Kind    InputKind
 	Item    *scheduler.Item
@@ -50,7 +50,7 @@ type Input struct {
 	Plan    *scheduler.Plan
 }
 
-// machine is the real thing.
+// machine is the real scheduler.
 type machine struct{ m *scheduler.Machine }
 
 // NewMachine is a [scheduler.Machine] as an Engine.
@@ -86,7 +86,7 @@ func (e machine) Step(now api.Nanos, in *Input) {
 	}
 }
 
-// String is the event as a transcript has it.
+// String is the event as a transcript shows it.
 func (in *Input) String() string {
 	switch in.Kind {
 	case Arrive:

@@ -7,8 +7,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// members are models of different cost and gain on one device, the most useful for its time last: batches of 10 ms give
-// large 2,000 queries/s, medium 9,000, small 23,750 and tiny 98,000.
+// members are models of different cost and gain on one device; the last has the most gain for its time. In batches of
+// 10 ms large does 2,000 queries/s, medium 9,000, small 23,750 and tiny 98,000.
 func members(sloNanos int64) *Spec {
 	s := &Spec{Seed: 1, Policy: Planned, Warm: 2e9, Duration: 5e9, Devices: 1}
 	for _, m := range []ReplicaSpec{
@@ -23,7 +23,7 @@ func members(sloNanos int64) *Spec {
 	return s
 }
 
-// ensemble adds an ensemble of all of them, whose full answers take the device's time at 1,507/s.
+// ensemble adds an ensemble of all of them. Full answers use all of the device's time at 1,507/s.
 func (s *Spec) ensemble(load float64) *Spec {
 	f := FunctionSpec{Name: "ensemble", SLONanos: 100e6, Mode: planner.All, Bytes: 8, Traffic: []Traffic{{Shape: Steady, Rate: load * 1507}}}
 	for i, gain := range []float64{0.8, 0.75, 0.7, 0.6} {
@@ -33,11 +33,11 @@ func (s *Spec) ensemble(load float64) *Spec {
 	return s
 }
 
-// TestEnsemblesDegradeGracefully: under any load every query is answered in time, and no later than with room for everything
-// but by little; what falls is how many members an answer has, and those that gain least for their time go first.
+// TestEnsemblesDegradeGracefully: under any load every query is answered in time, and hardly later than with room for
+// everything. What falls is the number of members per answer, and those with the least gain for their time go first.
 func TestEnsemblesDegradeGracefully(t *testing.T) {
 	worthBefore := 1.0
-	var before [4]float64 // the part of the answers that each member took part in
+	var before [4]float64 // the part of the answers that each member contributed to
 	for i := range before {
 		before[i] = 1
 	}
@@ -62,8 +62,8 @@ func TestEnsemblesDegradeGracefully(t *testing.T) {
 			t.Errorf("load %v: an answer is worth %.4f, and with less load %.4f", load, worth, worthBefore)
 		}
 		worthBefore = worth
-		staying := false              // once a member takes part in some answers, those that are more useful take part in all
-		for i, n := range f.Answers { // from the least useful for its time on
+		staying := false              // once a member contributes to some answers, more useful members must contribute to all
+		for i, n := range f.Answers { // from the least gain for its time on
 			part := float64(n) / float64(f.Good)
 			if part > before[i]+0.01 {
 				t.Errorf("load %v: member %d takes part in %.3f of the answers, with less load in %.3f", load, i, part, before[i])
@@ -77,7 +77,7 @@ func TestEnsemblesDegradeGracefully(t *testing.T) {
 	}
 }
 
-// TestEnsemblesWithReplicasOfTheirOwn lose those members first that have least to give, and none of those that have room.
+// TestEnsemblesWithReplicasOfTheirOwn lose those members first that have the least to give, and none that have room.
 func TestEnsemblesWithReplicasOfTheirOwn(t *testing.T) {
 	for _, load := range []float64{1, 2, 8} {
 		s := members(100e6).ensemble(load)
@@ -103,11 +103,11 @@ func TestEnsemblesWithReplicasOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestAShadowCostsNobody: a function that shares a device, or a model, with one in the background answers as much as without
-// it, at any load, and hardly later.
+// TestAShadowCostsNobody: a function that shares a device or a model with a background function answers as much as
+// without it, at any load, and hardly later.
 func TestAShadowCostsNobody(t *testing.T) {
 	for _, load := range []float64{0.5, 0.9, 3} {
-		for _, model := range []int{0, 1} { // the same model, and one on the same device
+		for _, model := range []int{0, 1} { // the same model, and another one on the same device
 			run := func(shadowed float64) (live, shadow *FunctionResult) {
 				s := members(100e6)
 				s.Models = s.Models[:2]
@@ -139,8 +139,8 @@ func TestAShadowCostsNobody(t *testing.T) {
 	}
 }
 
-// TestSharesGoWhereThereIsRoom: a policy that wishes nearly everything for one model, beyond what it can do, is answered by
-// the others too, in time.
+// TestSharesGoWhereThereIsRoom: if a policy wishes nearly everything for one model, beyond its capacity, the others
+// answer too, in time.
 func TestSharesGoWhereThereIsRoom(t *testing.T) {
 	for _, policy := range []Policy{Planned, Unplanned} {
 		s := members(100e6)

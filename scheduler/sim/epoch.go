@@ -11,7 +11,7 @@ import (
 // defaultEpochNanos is the time between plans.
 const defaultEpochNanos = int64(10e6)
 
-// planning is the epoch's part of the world: what the driver does in the gateway, with the same collector and planner.
+// planning does what an epoch of the driver does in the gateway, with the same collector and planner.
 type planning struct {
 	w          *world
 	epochNanos int64
@@ -52,7 +52,7 @@ func newPlanning(w *world) *planning {
 	return p
 }
 
-// policies tell the planner what the gateway and its policies would.
+// policies gives the planner the counts that the gateway and its policies would.
 type policies struct{ *world }
 
 func (p policies) Counted(function int) uint64 {
@@ -62,7 +62,7 @@ func (p policies) Counted(function int) uint64 {
 	return p.functions[function].counter
 }
 
-// Gain is what was specified, for nothing is learned here.
+// Gain is the declared one, because nothing is learned here.
 func (policies) Gain(int, int) (float64, bool) { return 0, false }
 
 func (p policies) Wished(function, candidate int) uint64 {
@@ -109,7 +109,7 @@ func (p *planning) epoch() {
 	}
 }
 
-// setPlan puts a plan in force, if it is another one than before.
+// setPlan puts a plan in force if it differs from the previous one.
 func (w *world) setPlan(m *model, p *scheduler.Plan) {
 	if !m.books.same(p) {
 		m.books.planned(p)
@@ -120,7 +120,7 @@ func (w *world) setPlan(m *model, p *scheduler.Plan) {
 	}
 }
 
-// checkPlan holds a plan against what every plan promises.
+// checkPlan checks a plan against what every plan promises.
 func (w *world) checkPlan(in *planner.Input, out *planner.Output) {
 	if len(out.Functions) != len(in.Functions) || len(out.Models) != len(in.Models) || len(out.Devices) != len(in.Devices) {
 		w.fail("a plan for %d functions, %d models and %d devices has %d, %d and %d",

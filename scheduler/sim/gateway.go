@@ -8,10 +8,10 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// golden makes of a counter a sequence that fills the interval from 0 to 1 evenly at any length.
+// golden turns a counter into a sequence that fills the interval from 0 to 1 evenly at any length.
 const golden = 0.6180339887498949
 
-// call is what the gateway does with a request: it asks the models that the plan says, or refuses.
+// call handles a request as the gateway does: it asks the models that the plan selects, or refuses.
 func (w *world) call(f *function, client int) {
 	c := &call{id: uint64(len(w.calls)), function: f, at: w.now, deadline: w.now + api.Nanos(f.spec.SLONanos), client: client, lacks: 1}
 	if f.spec.SLONanos == 0 {
@@ -73,10 +73,10 @@ func (f *function) favourite() int {
 	return best
 }
 
-// select1 is what a policy with mode Shares does: it draws a candidate by its shares, and where the plan's limits hold that
-// back, one of those that are not limited. -1: the query, with the point of its own, is refused.
+// select1 is a policy with mode Shares: it draws a candidate by its shares, and if the plan's limits withhold that, one
+// of the unlimited candidates. It returns -1 to refuse the query, whose place in the sequence is point.
 func (f *function) select1(point float64) int {
-	wish, chance, other := f.draw(nil), f.rng.Float64(), f.draw(f.limits) // as many numbers for each query, whatever the plan
+	wish, chance, other := f.draw(nil), f.rng.Float64(), f.draw(f.limits) // the same number of draws for each query, whatever the plan
 	f.wished[wish]++
 	switch {
 	case f.refuse > 0 && point >= 1-f.refuse:
@@ -87,7 +87,7 @@ func (f *function) select1(point float64) int {
 	return wish
 }
 
-// draw draws a candidate by the shares, of those that have the limit 1 where there are limits; -1: nobody has.
+// draw draws a candidate by the shares, among those with limit 1 if there are limits; -1: there is none.
 func (f *function) draw(limits []float64) int {
 	u, sum, last := f.rng.Float64(), 0.0, -1
 	weigh := func(i int) float64 {
@@ -110,7 +110,7 @@ func (f *function) draw(limits []float64) int {
 	return last
 }
 
-// share is how often the policy would ask candidate i: as specified, but all the same where nothing is.
+// share is how often the policy would ask candidate i: as specified, or equally often if nothing is.
 func (f *function) share(i int) float64 {
 	for _, c := range f.spec.Candidates {
 		if c.Share > 0 {
@@ -140,7 +140,7 @@ func (w *world) ask(c *call, candidate int) {
 	m.books.told(q)
 }
 
-// nothing is the input of every query: engines count its bytes and look no further.
+// nothing is the input of every query: engines only count its bytes.
 var nothing = make([]byte, 1<<20)
 
 // end delivers an answer, takes an item back, or both.
@@ -183,7 +183,7 @@ func (w *world) finish(c *call) {
 		src := c.function.sources[c.client]
 		pause := api.Nanos(src.rng.ExpFloat64() * float64(src.ThinkNanos))
 		if c.ok == 0 && pause == 0 {
-			pause = 1e5 // who is refused does not come back in the same instant: the loop would not end
+			pause = 1e5 // a refused client does not return in the same instant, or the loop would not end
 		}
 		w.agenda.push(event{at: w.now + max(pause, 1), kind: clientSends, a: c.function.index, b: uint64(c.client)})
 	}

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/xebec-serving/xebec/api"
 
-// eventKind says what comes to pass in the world when an event's time has come.
+// eventKind says what happens when an event's time has come.
 type eventKind uint8
 
 const (
@@ -14,26 +14,26 @@ const (
 	callerLeaves
 	// answerSeen: the answer to batch b of a replica has been seen.
 	answerSeen
-	// replicaUp: a replica of a place has started.
+	// replicaUp: the replica of a place has started.
 	replicaUp
 	// faultStrikes: fault b of a place.
 	faultStrikes
 	// deathSeen: the end of a replica has been seen.
 	deathSeen
-	// wake: the clock looks at engine a.
+	// wake: the clock wakes engine a.
 	wake
 	// epochEnds: a plan is due.
 	epochEnds
-	// scaleTick: it is time to look how many replicas model a needs.
+	// scaleTick: the scaler of model a runs.
 	scaleTick
-	// secondEnds: the series of all models that are scaled get a point.
+	// secondEnds: the series of all scaled models get a point.
 	secondEnds
 )
 
-// event is one entry of the world's only queue.
+// event is an entry of the world's event queue.
 type event struct {
 	at   api.Nanos
-	seq  uint64 // events of one moment happen in the order in which they were foreseen
+	seq  uint64 // events of one moment happen in the order in which they were scheduled
 	kind eventKind
 	a    int
 	b    uint64

@@ -5,12 +5,13 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// double is what the world knows of a query that was sent twice.
+// double is the state of a query that was sent twice.
 type double struct {
 	twin   *flight // the second batch, until it comes back
-	hedged bool    // there has been one
-	owed   bool    // its own batch has failed it, and it is to wait again if the second one does too
-	// answer is whose outputs answer it: the query's own or its twin's, whichever was evaluated first; nil: neither was.
+	hedged bool    // it was sent twice
+	owed   bool    // its own batch has failed it, and it must wait again if the second one fails too
+	// answer is the query whose outputs are the answer: its own or its twin's, whichever was evaluated first; nil:
+	// neither was.
 	answer  *api.Query
 	twinned *api.Query
 }
@@ -24,8 +25,8 @@ const (
 	lost                     // its replica died on it
 )
 
-// land takes a batch out of the air. Its queries wait again if their replica has failed them, once nothing of them is in the
-// air any more.
+// land removes an outstanding batch. A query whose replica has failed it waits again once none of its batches is
+// outstanding.
 func (m *model) land(fl *flight, how outcome) {
 	for _, q := range fl.queries {
 		ok, own := how == evaluated && fl.code == api.OK, &q.Query
@@ -48,7 +49,7 @@ func (m *model) land(fl *flight, how outcome) {
 	}
 }
 
-// flying counts the queries that a batch in the air keeps with the engine: those that are in two batches once.
+// flying counts the queries that an outstanding batch keeps in the engine, counting those in two batches once.
 func (fl *flight) flying() int {
 	if !fl.hedge {
 		return len(fl.queries)
@@ -62,8 +63,7 @@ func (fl *flight) flying() int {
 	return n
 }
 
-// checkHedge holds a batch of queries that are in another batch already against everything that allows it; nil when it breaks
-// something.
+// checkHedge checks a batch of queries that are already in another batch. It returns nil if the batch breaks a promise.
 func (w *world) checkHedge(m *model, r *replica, d *scheduler.Dispatch) *flight {
 	fl := &flight{id: d.Batch.ID, hedge: true}
 	if c := &m.books.cfg; !c.Hedge || c.Shared || len(r.flights) > 0 {
@@ -108,7 +108,7 @@ func (w *world) checkHedge(m *model, r *replica, d *scheduler.Dispatch) *flight 
 	return fl
 }
 
-// checkLate: the replica that has the batch is later than nearly always.
+// checkLate: the replica that has the batch is later than its P99.
 func (w *world) checkLate(m *model, fl *flight) bool {
 	for _, p := range m.places {
 		if p.current == nil {
@@ -133,7 +133,7 @@ func (w *world) checkLate(m *model, fl *flight) bool {
 	return false
 }
 
-// checkHedged: queries were sent twice only while nobody waited who could have had their place.
+// checkHedged: queries were sent twice only while no other query waited.
 func (w *world) checkHedged(m *model) {
 	if !m.books.hedges {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// stalling is a model of four replicas, each of which stands still for 60 ms now and then: longer than the objective, in two or
-// three batches of a thousand.
+// stalling is a model with four replicas that each stall for 60 ms, longer than the objective, in two or three batches
+// of a thousand.
 func stalling(hedge bool, rate float64) *Spec {
 	s := &Spec{Seed: 1, Policy: Planned, Warm: 2e9, Duration: 22e9}
 	m := ModelSpec{Name: "m", Device: -1, SLONanos: 50e6, Config: scheduler.Config{
@@ -26,7 +26,7 @@ func stalling(hedge bool, rate float64) *Spec {
 	return s
 }
 
-// measure runs a world of one model, and adds what its engine has counted.
+// measure runs a world of one model, and also returns its engine's counters.
 func measure(t *testing.T, s *Spec) (*Result, *scheduler.Counters) {
 	t.Helper()
 	var made Engine
@@ -43,8 +43,8 @@ func measure(t *testing.T, s *Spec) (*Result, *scheduler.Counters) {
 	return r, &snap.Counters
 }
 
-// TestHedgesCutTheTail: where replicas stand still now and then, queries that are sent twice keep nearly all others' latencies
-// within the objective, for next to no work.
+// TestHedgesCutTheTail: where replicas stall now and then, hedges keep the latency of nearly all affected queries
+// within the objective, for almost no extra work.
 func TestHedgesCutTheTail(t *testing.T) {
 	for _, rate := range []float64{200, 600, 2000} {
 		without, none := measure(t, stalling(false, rate))
@@ -75,7 +75,7 @@ func inMillis(nanos int64) string {
 	return strings.TrimSuffix(span(api.Nanos(nanos)).String(), "ms")
 }
 
-// TestNoHedgesUnderOverload: where somebody always waits, nobody is sent twice.
+// TestNoHedgesUnderOverload: while queries always wait, none is sent twice.
 func TestNoHedgesUnderOverload(t *testing.T) {
 	s := stalling(true, 0)
 	s.Warm, s.Duration = 0, 5e9
@@ -86,8 +86,8 @@ func TestNoHedgesUnderOverload(t *testing.T) {
 	}
 }
 
-// TestHedgesDoNotLowerCaps: a twin counts for the replica that evaluates it. What one replica suffers by standing still is not
-// what the others' caps are to learn: they are about what they are without hedging.
+// TestHedgesDoNotLowerCaps: a twin counts for the replica that evaluates it. The stalls of one replica must not lower
+// the others' caps, which stay about as without hedging.
 func TestHedgesDoNotLowerCaps(t *testing.T) {
 	var caps [2]int
 	for seed := range uint64(8) {
@@ -114,8 +114,8 @@ func TestHedgesDoNotLowerCaps(t *testing.T) {
 	}
 }
 
-// hanging is a world in which seven of eight replicas hang at once, each with 64 queries that have nearly a second left: more than
-// may be sent twice. A few queries come after that.
+// hanging is a world in which seven of eight replicas hang at once, each with 64 queries that have nearly a second
+// left: more than may be sent twice. A few queries arrive after that.
 func hanging() *Spec {
 	s := &Spec{Seed: 1, Policy: Unplanned, Duration: 600e6, Check: true}
 	m := ModelSpec{Name: "m", Device: -1, Config: scheduler.Config{
@@ -144,7 +144,7 @@ func hanging() *Spec {
 	return s
 }
 
-// TestHedgeBudget: no more queries are sent twice than the budget allows, though they would all gain.
+// TestHedgeBudget: no more queries are sent twice than the budget allows, although all would gain.
 func TestHedgeBudget(t *testing.T) {
 	r, c := measure(t, hanging())
 	most := scheduler.HedgePart*float64(c.Arrived) + scheduler.HedgeBurst
@@ -153,7 +153,8 @@ func TestHedgeBudget(t *testing.T) {
 	}
 }
 
-// doubling sends a part of what the engine sends a second time at once, to the third replica, of which the engine is not told.
+// doubling is a defect that sends a part of the engine's batches a second time at once, to the third replica, which the
+// engine does not know.
 func doubling(when func(b *broken) bool) broken {
 	return broken{told: func(_ *broken, _ api.Nanos, in *Input) bool {
 		return in.Replica != 3
@@ -171,7 +172,7 @@ func doubling(when func(b *broken) bool) broken {
 	}}
 }
 
-// TestBrokenHedges breaks what is promised of queries that are sent twice, and expects to be told.
+// TestBrokenHedges breaks the promises about queries that are sent twice, and expects the checks to find it.
 func TestBrokenHedges(t *testing.T) {
 	for _, test := range []struct {
 		name, want string
@@ -194,7 +195,8 @@ func TestBrokenHedges(t *testing.T) {
 			return s
 		}, engine: doubling(func(*broken) bool { return true })},
 		{name: "beyond its budget", want: "were sent twice: at most", world: hanging, engine: broken{told: func(b *broken, now api.Nanos, in *Input) bool {
-			// The machine sees thousands of queries for each of the last that there are. They are refused at once, for their time is up.
+			// The machine sees thousands of extra queries for each late one. They are refused at once, because their
+			// deadlines have passed.
 			if in.Kind == Arrive && now >= 400e6 {
 				for range 5000 {
 					b.Engine.Step(now, &Input{Kind: Arrive, Item: &scheduler.Item{Owner: phantom{}}})
@@ -247,7 +249,7 @@ func TestBrokenHedges(t *testing.T) {
 	}
 }
 
-// phantom owns queries that the world knows nothing of.
+// phantom owns queries that the world does not know.
 type phantom struct{}
 
 func (phantom) Answered(*scheduler.Item, api.Code) {}

@@ -2,5 +2,5 @@
 
 package sim
 
-// raceEnabled: the race detector makes everything ten times slower, and there is nothing for it in one goroutine.
+// raceEnabled: the race detector makes everything ten times slower, and has nothing to find in one goroutine.
 const raceEnabled = true

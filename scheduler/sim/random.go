@@ -10,8 +10,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// Random makes a short world out of a seed: models, replicas, functions and traffic as they may come, and every kind of bad
-// luck. All of its checks are on.
+// Random makes a short world from a seed: all kinds of models, replicas, functions, traffic and faults. All checks are
+// on.
 func Random(seed uint64) *Spec {
 	g := gen{stream(seed, 7)}
 	s := &Spec{
@@ -75,7 +75,7 @@ func (g gen) model(s *Spec, i int) ModelSpec {
 	return m
 }
 
-// lapse has a model of several replicas that are steady, so that they are known well, until one of them is late as never before.
+// lapse makes a model of several steady replicas, whose profiles are exact, until one of them is unusually late.
 func (g gen) lapse(s *Spec, m *ModelSpec) {
 	steady := m.Replicas[0]
 	steady.Sigma, steady.AtNanos, steady.StallEvery, steady.Faults = one(g, 0, 0.05), 0, 0, nil
@@ -88,7 +88,7 @@ func (g gen) lapse(s *Spec, m *ModelSpec) {
 	}
 }
 
-// scale has a model's replicas come and go.
+// scale makes a model's replicas scale.
 func (g gen) scale(s *Spec, model int, r ReplicaSpec) *ScaleSpec {
 	most := 1 + g.IntN(5)
 	c := &ScaleSpec{
@@ -106,7 +106,7 @@ func (g gen) scale(s *Spec, model int, r ReplicaSpec) *ScaleSpec {
 	return c
 }
 
-// restless wants whatever a scaler may want, and soon something else.
+// restless is a scaler that wants random permitted numbers.
 type restless struct{ gen }
 
 func (r restless) Decide(s *autoscale.Sample) autoscale.Decision {
@@ -126,7 +126,7 @@ func (g gen) replica(s *Spec, fixed, each int64) ReplicaSpec {
 		FixedNanos: fixed, EachNanos: each, Sigma: one(g, 0, 0.05, 0.5), StartNanos: g.between(1e6, 300e6),
 		AtNanos: one(g, 0, 0, g.between(0, int64(s.Duration))), Depth: one(g, 0, 0, 0, 1, 4),
 	}
-	if g.IntN(4) == 0 { // not all alike
+	if g.IntN(4) == 0 { // a different one
 		r.FixedNanos, r.EachNanos = 2*fixed, 3*each
 	}
 	if g.IntN(4) == 0 {
@@ -172,7 +172,7 @@ func (g gen) traffic() Traffic {
 	return t
 }
 
-// plan is a plan as no planner would make it.
+// plan is a random plan that no planner would make.
 func (g gen) plan(m *model) *scheduler.Plan {
 	p := &scheduler.Plan{Execution: one(g, scheduler.Whole, scheduler.Whole, scheduler.Split, scheduler.Stream)}
 	for range g.IntN(len(m.books.subs) + 2) {

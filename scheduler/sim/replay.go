@@ -5,7 +5,7 @@ import "fmt"
 // tailLines is how much of a failed run's transcript is shown.
 const tailLines = 200
 
-// Replay runs the random world of a seed. Where a promise is broken, the error has the end of the transcript and says how
+// Replay runs the random world of a seed. If a promise is broken, the error has the end of the transcript and says how
 // to see all of it.
 func Replay(seed uint64) error {
 	_, err := Run(Random(seed), nil)
@@ -15,7 +15,7 @@ func Replay(seed uint64) error {
 	return Explain(Random(seed), err, fmt.Sprintf("make sim SEED=%d", seed))
 }
 
-// Explain runs a world that has failed once more, and adds the end of its transcript to the error.
+// Explain runs a failed world again, and adds the end of its transcript to the error.
 func Explain(s *Spec, err error, command string) error {
 	tail := NewTail(tailLines)
 	if _, again := Run(s, tail); again == nil || again.Error() != err.Error() {

@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// place is where one replica after the other of a model runs.
+// place is where the replicas of a model run, one after the other.
 type place struct {
 	spec    *ReplicaSpec
 	model   *model
@@ -60,7 +60,7 @@ func (w *world) replicaUp(p *place) {
 	w.step(m, &Input{Kind: ReplicaReady, Replica: r.id, Depth: p.spec.Depth})
 }
 
-// strike has a fault befall whoever is at the place now, if there is one.
+// strike applies a fault to the replica that is at the place now, if there is one.
 func (w *world) strike(m *model, p *place, f *Fault) {
 	if p == nil || p.current == nil || p.current.died {
 		return
@@ -109,7 +109,7 @@ func (w *world) deathSeen(r *replica) {
 	w.step(m, &Input{Kind: ReplicaGone, Replica: r.id, Begun: func(batch uint64) bool { return begunBy[batch] }})
 }
 
-// start foresees when the place's next replica will be there.
+// start schedules the start of the place's next replica.
 func (w *world) start(p *place) {
 	nanos := p.spec.StartNanos
 	if p.model.scaling != nil {
@@ -151,14 +151,14 @@ func (m *model) find(id scheduler.ReplicaID) *replica {
 
 var errBroken = errors.New("the transport is broken")
 
-// dispatch hands a batch to its replica and foresees when it will be answered.
+// dispatch hands a batch to its replica and schedules its answer.
 func (w *world) dispatch(m *model, d *scheduler.Dispatch) {
 	r := m.find(d.Replica)
 	fl := w.checkDispatch(m, r, d)
 	if fl == nil {
 		return
 	}
-	m.books.idleSince = api.Never // a hold begins anew with what waits now
+	m.books.idleSince = api.Never // a hold starts over with the queries that wait now
 	if w.spec.RefusePart > 0 && w.rng.Float64() < w.spec.RefusePart {
 		r.flights = append(r.flights, fl)
 		m.failures = append(m.failures, failure{r, fl.id})
@@ -166,7 +166,7 @@ func (w *world) dispatch(m *model, d *scheduler.Dispatch) {
 	}
 	fl.sentAt = w.now
 	fl.begin = max(w.now+handNanos, r.freeAt)
-	if m.device != nil { // a device runs one tenant's batches after the other's, whoever takes turns
+	if m.device != nil { // a device runs the tenants' batches one after the other
 		for other, at := range m.device.freeAt {
 			if other != m.index {
 				fl.begin = max(fl.begin, at)
@@ -216,7 +216,7 @@ func (w *world) answerSeen(r *replica, batch uint64) {
 		Result: api.BatchResult{ID: fl.id, Code: fl.code, EvalNanos: int64(w.now - fl.sentAt), WorkNanos: int64(fl.end - fl.begin)}})
 }
 
-// evaluate is how long a batch of n takes that begins at the given time.
+// evaluate is how long a batch of n that begins at the given time takes.
 func (p *place) evaluate(at api.Nanos, n int) api.Nanos {
 	s := p.spec
 	nanos := float64(s.FixedNanos + int64(n)*s.EachNanos)
@@ -232,7 +232,7 @@ func (p *place) evaluate(at api.Nanos, n int) api.Nanos {
 		if p.stallAt == 0 {
 			p.stallAt = api.Nanos(p.rng.ExpFloat64() * float64(s.StallEvery))
 		}
-		if p.stallAt <= at+api.Nanos(nanos) { // a pause falls into it, or fell into the time before, when nobody noticed
+		if p.stallAt <= at+api.Nanos(nanos) { // a pause falls into it, or fell into the idle time before, unnoticed
 			if p.stallAt >= at {
 				nanos += float64(s.StallNanos)
 			}

@@ -10,16 +10,18 @@ import (
 // SlotNanos is the length of a slot of a series.
 const SlotNanos = 10e6
 
-// Result is what came of a run. Counts are of calls that came between Spec.Warm and Spec.Duration.
+// Result is the outcome of a run. It counts the calls that came between Spec.Warm and Spec.Duration.
 type Result struct {
 	Functions []FunctionResult
-	// BusyNanos is the time that replicas spent on batches, Batches how many those were, Evaluated how many queries.
+	// BusyNanos is the time that replicas spent on batches, Batches the number of batches, Evaluated the number of
+	// their queries.
 	BusyNanos          int64
 	Batches, Evaluated int64
-	// Scales has what scaling did and took, for each model; nothing for those that are not scaled. Warm does not matter there.
+	// Scales has the actions and costs of scaling for each model; nothing for models that are not scaled. It ignores
+	// Spec.Warm.
 	Scales []ScaleResult
-	// PlanChanges is how many times a model's plan became another one: a plan that goes back and forth costs its functions
-	// what they wait for meanwhile.
+	// PlanChanges is how often a model's plan changed. A plan that goes back and forth costs its functions waiting
+	// time.
 	PlanChanges int64
 	// End is when the last query had ended.
 	End api.Nanos
@@ -27,29 +29,30 @@ type Result struct {
 	warm, until api.Nanos
 }
 
-// FunctionResult is what came of one function's calls.
+// FunctionResult is the outcome of one function's calls.
 type FunctionResult struct {
 	Name string
-	// Offered calls were answered in time (Good), refused in the moment in which they came, dropped later but before their
-	// deadline, because they would have missed it, or missed: late, lost or failed. Partial are the Good ones whose ensemble
-	// was not complete.
+	// Offered calls were answered in time (Good), refused on arrival (Refused), dropped before their deadlines because
+	// they would have missed them (Dropped), or missed: late, lost or failed (Missed). Partial are the Good ones whose
+	// ensemble was not complete.
 	Offered, Good, Refused, Dropped, Missed, Partial int64
-	// Slow are the Good ones that took longer than the objective, which they may where they had to wait for a replica to start.
+	// Slow are the Good ones that took longer than the objective, as calls may that had to wait for a replica to start.
 	Slow int64
-	// Gain is the sum of what the Good ones were worth: of each 1 − Π(1 − gain) over the models that answered in time, as if
-	// their errors were independent. Answers counts those of the Good and of others by candidate.
+	// Gain is the sum of the worth of the Good ones: for each, 1 − Π(1 − gain) over the models that answered in time,
+	// as if their errors were independent. Answers counts the answers in time by candidate, of the Good and other
+	// calls.
 	Gain    float64
 	Answers []int64
-	// Latencies are those of the Good, in nanoseconds, in the order in which they ended.
+	// Latencies are those of the Good ones, in nanoseconds, in the order in which they ended.
 	Latencies []int64
-	// Series has the run in slots of SlotNanos, by when calls came; from the start, warm-up included.
+	// Series has the run in slots of SlotNanos, by when calls came, from the start and including the warm-up.
 	Series []Slot
 }
 
-// Slot counts calls by how they ended; those that were dropped are among the Missed, those that were slow among the Good.
+// Slot counts calls by how they ended. Missed includes those that were dropped, Good those that were slow.
 type Slot struct{ Offered, Good, Refused, Missed, Slow int32 }
 
-// Late is how many had no answer within the objective.
+// Late is the number of calls without an answer within the objective.
 func (s *Slot) Late() int64 { return int64(s.Refused) + int64(s.Missed) + int64(s.Slow) }
 
 func newResult(s *Spec) Result {
@@ -76,15 +79,15 @@ func (f *FunctionResult) offered(w *world, c *call) {
 	}
 }
 
-// answered: one of a call's models has answered in time.
+// answered records that one of a call's models has answered in time.
 func (f *FunctionResult) answered(w *world, c *call, candidate int) {
 	if c.at >= w.spec.Warm {
 		f.Answers[candidate]++
 	}
 }
 
-// finished: all models that a call asked have answered, or ended. The gateway combines what there is at the deadline, however
-// late it is seen that others are missing.
+// finished records that all models that a call asked have answered, or ended. The gateway combines the answers that it
+// has at the deadline, even if it notices later that others are missing.
 func (f *FunctionResult) finished(w *world, c *call) {
 	slot := &f.Series[c.at/SlotNanos]
 	counts := c.at >= w.spec.Warm
@@ -124,8 +127,8 @@ func (f *FunctionResult) finished(w *world, c *call) {
 	}
 }
 
-// Quantile is the latency, in nanoseconds, that the part q of the accepted calls does not exceed; math.MaxInt64 when that
-// part takes in missed ones, 0 when there are none.
+// Quantile is the latency, in nanoseconds, that the part q of the accepted calls does not exceed; math.MaxInt64 if that
+// part includes missed ones, 0 if there are none.
 func (f *FunctionResult) Quantile(q float64) int64 {
 	n := len(f.Latencies) + int(f.Missed)
 	if n == 0 {
@@ -169,8 +172,8 @@ func (r *Result) Total() FunctionResult {
 	return t
 }
 
-// Recovery is how long after the time at calls were still refused or missed, in nanoseconds, as far as the slots tell, which
-// are looked at up to the time until.
+// Recovery is how long after the time at calls were still refused or missed, in nanoseconds and to the precision of the
+// slots. It looks at slots before the time until.
 func (f *FunctionResult) Recovery(at, until api.Nanos) int64 {
 	last := at
 	for i := int(at / SlotNanos); i < len(f.Series) && api.Nanos(i)*SlotNanos < until; i++ {

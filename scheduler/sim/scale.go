@@ -13,50 +13,53 @@ type Scaler interface {
 	Decide(s *autoscale.Sample) autoscale.Decision
 }
 
-// ScaleSpec has a model's replicas follow its queries, instead of being there from the start.
+// ScaleSpec makes a model's replicas follow its queries, instead of being there from the start.
 type ScaleSpec struct {
-	// Scaler makes the one that decides. It is called once for each run, so that a run knows nothing of the one before.
+	// Scaler makes the scaler. It is called once for each run, so that runs are independent.
 	Scaler func() Scaler
-	// Bounds is what the operator says.
+	// Bounds are the operator's settings.
 	Bounds autoscale.Config
-	// TickNanos is the time between two looks; 0: 250 ms, as in the gateway. A query that comes while there is no replica is looked at at once.
+	// TickNanos is the time between two runs of the scaler; 0: 250 ms, as in the gateway. A query that comes while
+	// there is no replica runs it at once.
 	TickNanos int64
-	// Replica is what each replica is like. Its StartNanos, with lognormal jitter of StartSigma, pass until a replica that was ordered
-	// takes batches. AtNanos means nothing here. Faults befall the oldest replica, but those that slow down all of them.
+	// Replica describes each replica. A replica that was ordered takes batches after its StartNanos, with lognormal
+	// jitter of StartSigma. AtNanos is ignored. Faults apply to the oldest replica, except Slow, which applies to all.
 	Replica    ReplicaSpec
 	StartSigma float64
-	// Initial is how many replicas are ready at the start.
+	// Initial is the number of replicas that are ready at the start.
 	Initial int
-	// UnknownPart is the part of the looks in which nothing can be read, FailPart that of starts that fail at their end and are begun
-	// anew.
+	// UnknownPart is the part of the samples that cannot be read. FailPart is the part of starts that fail at their end
+	// and are repeated.
 	UnknownPart, FailPart float64
 }
 
-// Forecast is a question: what becomes of this traffic, and what does it take, with replicas that are like this one and follow it
-// under these bounds? It is one function on one model; worlds with more are a [Spec].
+// Forecast asks what becomes of this traffic, and what it costs, with replicas like this one that scale within these
+// bounds. It is one function on one model; worlds with more are a [Spec].
 type Forecast struct {
 	Seed uint64
-	// Duration is how long queries come, at most a week; Traffic is theirs.
+	// Duration is how long queries come, at most a week.
 	Duration api.Nanos
 	Traffic  []Traffic
-	// SLONanos is the function's objective, more than 0; ColdStartNanos is how long a query may wait where there is no replica.
+	// SLONanos is the function's objective, more than 0. ColdStartNanos is how long a query may wait when there is no
+	// replica.
 	SLONanos, ColdStartNanos int64
-	// Config is the model's. A batching objective of 0 takes two fifths of the SLO, as the gateway does; the other defaults are the
-	// scheduler's.
+	// Config is the model's. A batching objective of 0 means two fifths of the SLO, as in the gateway; the other
+	// defaults are the scheduler's.
 	Config scheduler.Config
 	Scale  ScaleSpec
 }
 
-// ForecastResult is the answer.
+// ForecastResult is the result of a forecast.
 type ForecastResult struct {
 	// Points has the run second by second.
 	Points []ForecastPoint
-	// Decisions are those after which another number of replicas was wanted than before, in order.
+	// Decisions are those that changed the number of wanted replicas, in order.
 	Decisions []ScaleDecision
-	// Offered queries came, and Missed of them had no answer within the SLO: they were refused or dropped (Refused), waited for a
-	// replica longer than that, or were late in another way.
+	// Offered counts queries. Missed ones had no answer within the SLO: they were refused or dropped (Refused), waited
+	// too long for a replica, or were late in another way.
 	Offered, Missed, Refused int64
-	// P50Nanos and P99Nanos are of the answers, those after the SLO included; math.MaxInt64 where so many had none.
+	// P50Nanos and P99Nanos are quantiles of the answers, those after the SLO included; math.MaxInt64 if too many
+	// queries had none.
 	P50Nanos, P99Nanos int64
 	ScaleTotals
 }
@@ -65,49 +68,52 @@ type ForecastResult struct {
 type ForecastPoint struct {
 	// At is when it began.
 	At api.Nanos
-	// Offered queries came in it, and Missed of them had no answer within the SLO. As it is one second, both are rates.
+	// Offered queries came in this second, and Missed of them had no answer within the SLO. As it is one second, both
+	// are rates.
 	Offered, Missed int64
 	ScalePoint
 }
 
-// ScalePoint is how many replicas a model had at the end of a second: Wanted as of the last decision, Ready ones that took batches,
-// Starting ones that were going to, and Draining ones that no longer did.
+// ScalePoint is the number of replicas of a model at the end of a second: Wanted by the last decision, Ready ones take
+// batches, Starting ones will, and Draining ones no longer do.
 type ScalePoint struct {
 	Wanted, Ready, Starting, Draining int
 }
 
-// ScaleTotals are what scaling took.
+// ScaleTotals are the costs of scaling.
 type ScaleTotals struct {
 	// ReplicaSeconds is from the order of each replica to its end, or the end of the traffic.
 	ReplicaSeconds float64
-	// Starts and Stops count replicas, those that are there at the start left out; ColdStarts are the times that a query found none and
-	// none on its way. Peak is the most that there were at a time, ready, starting or draining.
+	// Starts and Stops count replicas, without those that are there at the start. ColdStarts counts queries that found
+	// no replica and none starting. Peak is the largest number at a time, ready, starting or draining.
 	Starts, Stops, ColdStarts, Peak int
-	// Changes counts decisions for another number than before, and Reversals those of them that went the other way than the change
-	// before: a scaler that flaps has many.
+	// Changes counts decisions for a new number. Reversals counts those that went in the opposite direction of the
+	// change before: a scaler that flaps has many.
 	Changes, Reversals int
 }
 
-// ScaleDecision is one change of what is wanted.
+// ScaleDecision is one change of the number of wanted replicas.
 type ScaleDecision struct {
 	At       api.Nanos
 	From, To int
-	// AtOnce: it was made between two ticks, for a query that found no replica.
+	// AtOnce: it was made between two ticks, because a query found no replica.
 	AtOnce bool
 	autoscale.Decision
 }
 
 // Bounds of a forecast.
 const (
-	// maxForecastNanos is a week: rates that follow people repeat by then.
+	// maxForecastNanos is a week: traffic caused by people repeats by then.
 	maxForecastNanos = api.Nanos(7 * 24 * 3600e9)
-	// maxForecastQueries are simulated in about two minutes, and take 1 GiB.
+	// maxForecastQueries take about two minutes and 1 GiB.
 	maxForecastQueries = 50_000_000
 )
 
-// Run simulates it. The same Forecast has the same result on any machine. The error says what makes no sense in it.
+// Run simulates the forecast. The same Forecast has the same result on any machine. The error says what is invalid in
+// it.
 //
-// The machine, its admission and its batching are the real ones. There is no planner: with one function there is nothing to divide.
+// The machine, its admission and its batching are the real ones. There is no planner, because with one function there
+// is nothing to divide.
 func (f *Forecast) Run() (*ForecastResult, error) {
 	spec, err := f.spec()
 	if err != nil {
@@ -136,7 +142,7 @@ func (f *Forecast) Run() (*ForecastResult, error) {
 	return r, nil
 }
 
-// spec is the world that answers the question.
+// spec is the world of the forecast.
 func (f *Forecast) spec() (*Spec, error) {
 	expected := 0.0
 	for i := range f.Traffic {

@@ -11,7 +11,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/autoscale"
 )
 
-// decide is a scaler that is a function.
+// decide makes a scaler of a function.
 type decide func(s *autoscale.Sample) int
 
 func (f decide) Decide(s *autoscale.Sample) autoscale.Decision {
@@ -31,7 +31,7 @@ func asAsked(s *autoscale.Sample) int {
 	return s.Config.Min
 }
 
-// scripted wants one number after the other, and then the last one.
+// scripted wants these numbers in turn, and then keeps the last one.
 func scripted(numbers ...int) func() Scaler {
 	return func() Scaler {
 		i := -1
@@ -42,7 +42,8 @@ func scripted(numbers ...int) func() Scaler {
 	}
 }
 
-// forecast is half a minute's question whose replicas take 20 ms for a query and half a second to start; the scaler looks each second.
+// forecast is half a minute of traffic on replicas that take 20 ms for a query and half a second to start. The scaler
+// runs every second.
 func forecast(scaler func() Scaler, traffic ...Traffic) *Forecast {
 	return &Forecast{
 		Seed: 1, Duration: 30e9, Traffic: traffic, SLONanos: 100e6, ColdStartNanos: 2e9,
@@ -61,8 +62,8 @@ func run(t *testing.T, f *Forecast) *ForecastResult {
 	return r
 }
 
-// TestSleepAndWake: the first query wakes a model at once and waits for its replica; after the time without queries it sleeps, until
-// the next one wakes it again.
+// TestSleepAndWake: the first query wakes a model at once and waits for its replica. After the idle time the model
+// sleeps, until the next query wakes it again.
 func TestSleepAndWake(t *testing.T) {
 	times := Traffic{Shape: Recorded, Times: []api.Nanos{1.25e9, 1.9e9, 20e9}}
 	r := run(t, forecast(by(asAsked), times))
@@ -72,7 +73,8 @@ func TestSleepAndWake(t *testing.T) {
 	if r.Offered != 3 || r.Missed != 2 || r.P99Nanos != 520e6+2*handNanos {
 		t.Errorf("%d of %d missed, expected the two that waited for a start: P99 %d ns", r.Missed, r.Offered, r.P99Nanos)
 	}
-	// From the order at 1.25 s to the tick at 4 s, and from 20 s to the tick at 22 s; then it takes 0.2 ms to see that it has ended.
+	// From the order at 1.25 s to the tick at 4 s, and from 20 s to the tick at 22 s; seeing the end of each takes 0.2
+	// ms.
 	if want := 2.75 + 2 + 2*deathNanos/1e9; math.Abs(r.ReplicaSeconds-want) > 1e-6 {
 		t.Errorf("%v replica-seconds, expected %v", r.ReplicaSeconds, want)
 	}
@@ -97,9 +99,9 @@ func TestSleepAndWake(t *testing.T) {
 	}
 }
 
-// TestScalersAreMeasured: what is wrong with a scaler shows in its numbers.
+// TestScalersAreMeasured: the faults of a scaler show in its numbers.
 func TestScalersAreMeasured(t *testing.T) {
-	steady := Traffic{Shape: Steady, Rate: 150} // two replicas, at 80 a second each
+	steady := Traffic{Shape: Steady, Rate: 150} // needs two replicas, at 80 a second each
 	begin := func(initial int, scaler func() Scaler) *ForecastResult {
 		f := forecast(scaler, steady)
 		f.Scale.Initial = initial
@@ -134,7 +136,7 @@ func TestScalersAreMeasured(t *testing.T) {
 	}
 }
 
-// TestBrokenScalers: a scaler that breaks a promise is told which.
+// TestBrokenScalers: the error names the promise that a scaler breaks.
 func TestBrokenScalers(t *testing.T) {
 	for _, test := range []struct {
 		name, want string
@@ -159,14 +161,14 @@ func TestBrokenScalers(t *testing.T) {
 	}
 }
 
-// guessing decides although nothing is known.
+// guessing ignores that its sample is unknown.
 type guessing struct{}
 
 func (guessing) Decide(s *autoscale.Sample) autoscale.Decision {
 	return autoscale.Decision{Replicas: 1 + s.Wanted%5}
 }
 
-// TestWhoGoesFirst: of what there is the youngest goes first, and what has not started yet before all that serves.
+// TestWhoGoesFirst: starting replicas go before serving ones, and among equals the youngest goes first.
 func TestWhoGoesFirst(t *testing.T) {
 	for _, test := range []struct {
 		name                string
@@ -208,7 +210,7 @@ func TestWhoGoesFirst(t *testing.T) {
 	}
 }
 
-// TestDrainLosesNobody: replicas that come and go all the time under full load cost no query its answer.
+// TestDrainLosesNobody: replicas that come and go all the time under full load cost hardly any query its answer.
 func TestDrainLosesNobody(t *testing.T) {
 	f := forecast(func() Scaler {
 		n := 0
@@ -221,7 +223,7 @@ func TestDrainLosesNobody(t *testing.T) {
 	}
 }
 
-// TestForecastIsDeterministic, and what is offered does not depend on who scales.
+// TestForecastIsDeterministic: two runs are equal, and the offered queries do not depend on the scaler.
 func TestForecastIsDeterministic(t *testing.T) {
 	f := forecast(by(asAsked), Traffic{Shape: Switching, Rate: 1, Peak: 60, Period: 5e9, Duty: 0.3})
 	f.Scale.StartSigma, f.Scale.Replica.Sigma = 0.5, 0.2
@@ -274,7 +276,7 @@ func TestForecastErrors(t *testing.T) {
 	}
 }
 
-// TestTrafficSendsWhatIsExpected, and a ramp rises and falls as it says.
+// TestTrafficSendsWhatIsExpected: sources send the expected number of queries, and a ramp rises and falls as specified.
 func TestTrafficSendsWhatIsExpected(t *testing.T) {
 	const duration = api.Nanos(100e9)
 	count := func(tr Traffic, from, until api.Nanos) float64 {

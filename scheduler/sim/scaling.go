@@ -14,50 +14,52 @@ import (
 const (
 	// pointNanos is the time between two points of a series.
 	pointNanos = api.Nanos(1e9)
-	// defaultTickNanos is the time between two looks of the gateway's.
+	// defaultTickNanos is the gateway's time between two runs of its scaler.
 	defaultTickNanos = int64(250e6)
-	// knownSamples is how many batches must have been seen before a replica's profile is believed: as many as the machine wants.
+	// knownSamples is how many batches must have been seen before a replica's profile is trusted: as many as in the
+	// machine.
 	knownSamples = 16
-	// startKeep is what the mean time of a start keeps of what it was at each new one.
+	// startKeep is the weight of earlier starts in the mean start time at each new one.
 	startKeep = 0.7
 )
 
-// ScaleResult is what came of scaling a model.
+// ScaleResult is the outcome of scaling a model.
 type ScaleResult struct {
-	// Points has a point for each second, as of its end.
+	// Points has a point for the end of each second.
 	Points []ScalePoint
-	// Decisions are those for another number than before.
+	// Decisions are those for a new number.
 	Decisions []ScaleDecision
 	ScaleTotals
 }
 
-// scaling is the scaler's part of a model: what the gateway does around it.
+// scaling is the state of a scaled model: what the gateway keeps for its scaler.
 type scaling struct {
 	spec      *ScaleSpec
 	scaler    Scaler
 	tickNanos int64
-	rng       *rand.Rand // for looks in which nothing can be read
+	rng       *rand.Rand // for samples that cannot be read
 	wanted    int
-	serial    int // places that there have been
+	serial    int // number of places so far
 	last      api.Nanos
-	refused   uint64 // by a plan, before they came to the engine
-	// startNanos is what a start takes, the mean of those that were seen; 0: none was.
+	refused   uint64 // by a plan, before they reached the engine
+	// startNanos is the mean of the start times seen; 0: none was.
 	startNanos float64
-	way        int // of the last change: up 1, down -1
+	way        int // direction of the last change: up 1, down -1
 	snapshot   scheduler.Snapshot
 	result     *ScaleResult
 }
 
-// tenure is what a place has whose replica was ordered, and will be given up.
+// tenure is the state of a place whose replica was ordered and can be given up.
 type tenure struct {
 	serial    int
 	orderedAt api.Nanos
-	beganAt   api.Nanos // the start that is under way, or the last one
-	// leaving: its replica is not wanted any more; gone: it is no place any more, and what was foreseen for it does not happen.
+	beganAt   api.Nanos // beginning of the current or last start
+	// leaving: its replica is no longer wanted. gone: the place has been removed, and events scheduled for it are
+	// ignored.
 	leaving, gone bool
 }
 
-// addScaling gives a model that is scaled its scaler and its first replicas.
+// addScaling gives a scaled model its scaler and its first replicas.
 func (w *world) addScaling(m *model) error {
 	spec := m.spec.Scale
 	if spec == nil {
@@ -95,7 +97,8 @@ func (w *world) addScaling(m *model) error {
 	return nil
 }
 
-// newPlace orders a replica. Its random numbers are those of the model's nth place, whoever ordered it and when.
+// newPlace orders a replica. Its random numbers are those of the model's nth place, independent of when and why it was
+// ordered.
 func (w *world) newPlace(m *model) *place {
 	s := m.scaling
 	p := &place{
@@ -108,7 +111,7 @@ func (w *world) newPlace(m *model) *place {
 	return p
 }
 
-// startNanos draws how long a start takes.
+// startNanos draws the length of a start.
 func (p *place) startNanos() int64 {
 	s := p.model.scaling.spec
 	nanos := float64(s.Replica.StartNanos)
@@ -118,7 +121,7 @@ func (p *place) startNanos() int64 {
 	return int64(nanos)
 }
 
-// hasStarted reports whether a start that was foreseen has come to a good end.
+// hasStarted reports whether a scheduled start has succeeded.
 func (w *world) hasStarted(p *place) bool {
 	if p.gone {
 		return false
@@ -128,7 +131,7 @@ func (w *world) hasStarted(p *place) bool {
 		w.start(p)
 		return false
 	}
-	if took := float64(w.now - p.beganAt); took > 0 { // those that were there at the start say nothing
+	if took := float64(w.now - p.beganAt); took > 0 { // replicas that were there at the start do not count
 		if s.startNanos == 0 {
 			s.startNanos = took
 		}
@@ -142,7 +145,7 @@ func (p *place) serves() bool {
 	return p.current != nil && !p.current.draining && !p.current.killed && !p.current.died
 }
 
-// count says how many of a model's replicas take batches, will take some, and do not any more.
+// count returns the number of a model's replicas that take batches, that will, and that no longer do.
 func (m *model) count() (ready, starting, draining int) {
 	for _, p := range m.places {
 		switch {
@@ -157,7 +160,7 @@ func (m *model) count() (ready, starting, draining int) {
 	return ready, starting, draining
 }
 
-// oldest is the place that has been there longest; nil: there is none.
+// oldest is the place that has been there longest, nil if there is none.
 func (s *scaling) oldest(m *model) *place {
 	if len(m.places) == 0 {
 		return nil
@@ -165,13 +168,13 @@ func (s *scaling) oldest(m *model) *place {
 	return m.places[0]
 }
 
-// refuses: a plan has refused a query before it came to the engine, whose counters do not have it.
+// refuses records a query that a plan refused before it reached the engine, so the engine's counters lack it.
 func (s *scaling) refuses(now api.Nanos) {
 	s.refused++
 	s.last = now
 }
 
-// allowForStart gives a call the time that a replica takes to start, where none of the models that it asks has any.
+// allowForStart extends a call's deadline by the time of a start if none of the models that it asks has a replica.
 func (w *world) allowForStart(c *call) {
 	f := c.function.spec
 	if f.ColdStartNanos == 0 || c.deadline < c.at || slices.ContainsFunc(c.queries, func(q *query) bool {
@@ -185,7 +188,7 @@ func (w *world) allowForStart(c *call) {
 	}
 }
 
-// wakeUp looks at a model at once that was asked and has no replica, and none on its way.
+// wakeUp runs the scaler at once for a model that was asked and has no replica and none starting.
 func (w *world) wakeUp(m *model) {
 	s := m.scaling
 	if s == nil {
@@ -201,7 +204,7 @@ func (w *world) wakeUp(m *model) {
 	}
 }
 
-// look has the scaler decide and does what it says.
+// look runs the scaler and carries out its decision.
 func (w *world) look(m *model, atOnce bool) {
 	s := m.scaling
 	sample := w.sample(m)
@@ -253,7 +256,7 @@ func (w *world) sample(m *model) *autoscale.Sample {
 			sample.SlopeNanos += r.SlopeNanos
 			if r.Settled {
 				size += float64(r.Learned)
-			} else { // a cap that still grows says what was tried, not what can be done
+			} else { // a cap that still grows shows what was tried, not what is possible
 				size += float64(m.books.cfg.Batching.MaxBatch)
 			}
 		}
@@ -267,8 +270,8 @@ func (w *world) sample(m *model) *autoscale.Sample {
 	return sample
 }
 
-// checkDecision holds a decision against what every scaler promises: it keeps to its bounds, decides nothing where nothing is known,
-// and lets nobody sleep who is asked.
+// checkDecision checks a decision against what every scaler promises: it keeps to its bounds, decides nothing on an
+// unknown sample, and does not put a model to sleep that is in use.
 func (w *world) checkDecision(m *model, s *autoscale.Sample, d *autoscale.Decision) {
 	switch {
 	case d.Replicas < s.Config.Min || d.Replicas > s.Config.Max:
@@ -283,12 +286,12 @@ func (w *world) checkDecision(m *model, s *autoscale.Sample, d *autoscale.Decisi
 	}
 }
 
-// isAsked reports whether a model may not be put to sleep: it has something to do, or had too short a time ago.
+// isAsked reports whether a model must not sleep: it has queries, or had one too recently.
 func isAsked(s *autoscale.Sample) bool {
 	return s.Queued+s.InFlight > 0 || s.LastArrival > 0 && int64(s.Now-s.LastArrival) < s.Config.IdleNanos
 }
 
-// change notes a decision for another number.
+// change records a decision for a new number.
 func (s *scaling) change(w *world, m *model, d *autoscale.Decision, atOnce bool) {
 	way := 1
 	if d.Replicas < s.wanted {
@@ -307,13 +310,13 @@ func (s *scaling) change(w *world, m *model, d *autoscale.Decision, atOnce bool)
 	s.wanted, s.way = d.Replicas, way
 }
 
-// have is how many replicas there are and will be.
+// have is the number of replicas that are there or starting.
 func (s *scaling) have(m *model) int {
 	ready, starting, _ := m.count()
 	return ready + starting
 }
 
-// leastUseful is the place that goes first: the youngest of those that do not serve, or else the youngest.
+// leastUseful is the place to give up first: the youngest of those that do not serve, or else the youngest.
 func (s *scaling) leastUseful(m *model) *place {
 	var least *place
 	for _, p := range m.places {
@@ -324,7 +327,7 @@ func (s *scaling) leastUseful(m *model) *place {
 	return least
 }
 
-// stop gives a place up: a replica that serves drains first, one that starts ends at once.
+// stop gives a place up: a serving replica drains first, a starting one ends at once.
 func (w *world) stop(p *place) {
 	s := p.model.scaling
 	p.leaving = true
@@ -340,14 +343,14 @@ func (w *world) stop(p *place) {
 	}
 }
 
-// vacate takes a place out of the books.
+// vacate removes a place.
 func (s *scaling) vacate(w *world, p *place) {
 	p.gone = true
 	s.pay(w, p)
 	p.model.places = slices.DeleteFunc(p.model.places, func(o *place) bool { return o == p })
 }
 
-// pay counts what a place has taken, as long as queries came.
+// pay adds the replica-seconds of a place, up to the end of the traffic.
 func (s *scaling) pay(w *world, p *place) {
 	if until := min(w.now, w.spec.Duration); until > p.orderedAt {
 		s.result.ReplicaSeconds += float64(until-p.orderedAt) / 1e9
@@ -368,7 +371,7 @@ func (w *world) notePoints() {
 	}
 }
 
-// sumUpScaling counts what those take that are still there.
+// sumUpScaling adds the replica-seconds of the places that are still there.
 func (w *world) sumUpScaling() {
 	for _, m := range w.models {
 		if m.scaling != nil {

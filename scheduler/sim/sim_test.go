@@ -12,7 +12,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// TestSeeds runs short random worlds with all checks on. A failure prints the end of the transcript and how to see all of it.
+// TestSeeds runs short random worlds with all checks on. A failure prints the end of the transcript and how to see all
+// of it.
 func TestSeeds(t *testing.T) {
 	seeds := 300
 	if testing.Short() || raceEnabled {
@@ -25,7 +26,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestDeterminism: a world's transcript is the same each time, and another seed's is another.
+// TestDeterminism: a world's transcript is the same each time, and differs between seeds.
 func TestDeterminism(t *testing.T) {
 	seen := map[string]uint64{}
 	for seed := range uint64(8) {
@@ -48,7 +49,7 @@ func transcript(t *testing.T, s *Spec) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// TestWorldsAreRich: the random worlds together have everything in them that they are for.
+// TestWorldsAreRich: together the random worlds contain everything that they are meant to test.
 func TestWorldsAreRich(t *testing.T) {
 	var all bytes.Buffer
 	worlds := 30
@@ -69,7 +70,7 @@ func TestWorldsAreRich(t *testing.T) {
 	}
 }
 
-// TestExplain: the error of a world that fails has its last lines and the command that replays it.
+// TestExplain: the error of a failed world has its last lines and the command that replays it.
 func TestExplain(t *testing.T) {
 	s := busyWorld()
 	s.Engine = func(m *ModelSpec) Engine {
@@ -92,7 +93,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestQuietWorld holds a world against what can be reckoned: one query at a time to a replica without jitter.
+// TestQuietWorld compares a world with a calculation: one query at a time to a replica without jitter.
 func TestQuietWorld(t *testing.T) {
 	s := &Spec{
 		Seed: 1, Policy: Unplanned, Duration: 1e9, Check: true,
@@ -148,7 +149,7 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestSpecErrors: a world that makes no sense is refused with what is wrong.
+// TestSpecErrors: an invalid world is refused, and the error says why.
 func TestSpecErrors(t *testing.T) {
 	for _, test := range []struct {
 		change func(s *Spec)
@@ -166,7 +167,7 @@ func TestSpecErrors(t *testing.T) {
 	}
 }
 
-// TestParts: the parts of a plan are met by any run of queries, and what is in no part is refused.
+// TestParts: any run of queries meets the parts of a plan, and the rest is refused.
 func TestParts(t *testing.T) {
 	s := &Spec{
 		Seed: 1, Policy: Unplanned, Duration: 1e9,
@@ -196,8 +197,8 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s: asked %v, refused %d of 1000", f.spec.Name, asked, f.refused)
 		}
 	}
-	// A policy wishes three quarters and one quarter. The plan has no place for a fifth of the queries, and of those of the
-	// first candidate room for a third.
+	// The policy wishes three quarters and one quarter. The plan refuses a fifth of the queries, and has room for a
+	// third of the wishes for the first candidate.
 	f := w.functions[2]
 	f.parts, f.refuse, f.limits = []float64{0.2, 0.6}, 0.2, []float64{1.0 / 3, 1}
 	asked := [2]int{}

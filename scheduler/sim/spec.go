@@ -11,9 +11,9 @@ type Spec struct {
 	Seed uint64
 	// Duration is how long queries come; the run goes on until the last of them has ended.
 	Duration api.Nanos
-	// Warm is how long at the start nothing is counted, while profiles and caps are learned.
+	// Warm is the time at the start in which nothing is counted, while profiles and caps are learned.
 	Warm api.Nanos
-	// Policy schedules; Engine, where it is not nil, makes engines in its place.
+	// Policy selects the engine. Engine, if not nil, makes engines instead.
 	Policy Policy
 	Engine func(m *ModelSpec) Engine
 	// EpochNanos is the time between plans; 0: 10 ms. Only the policy Planned makes plans.
@@ -24,31 +24,31 @@ type Spec struct {
 	Functions            []FunctionSpec
 	Models               []ModelSpec
 	Devices              int
-	// CancelPart is the part of the callers who leave before their answer, FailPart that of batches that fail as a whole,
-	// RefusePart that of batches that the transport does not take.
+	// CancelPart is the part of the callers that leave before their answer, FailPart that of batches that fail as a
+	// whole, RefusePart that of batches that the transport does not take.
 	CancelPart, FailPart, RefusePart float64
-	// Check turns the invariants on that cost time: a look at each engine's books after each event.
+	// Check turns on the checks that cost time: they check each engine's state after each event.
 	Check bool
 }
 
-// FunctionSpec is a function and who calls it.
+// FunctionSpec is a function and its traffic.
 type FunctionSpec struct {
 	Name     string
 	Weight   float64
 	SLONanos int64
-	// ColdStartNanos is how long a query may wait, at least, where no model that it asks has a replica.
+	// ColdStartNanos is how long a query may wait, at least, when no model that it asks has a replica.
 	ColdStartNanos int64
-	// TTLNanos is how long an answer is worth computing for its own sake, from arrival; less than the SLO means the SLO.
+	// TTLNanos is how long, from arrival, an answer is worth computing for the cache; less than the SLO means the SLO.
 	TTLNanos int64
 	Budget   float64
 	Mode     planner.Mode
-	// Background: nobody waits for it, see planner.Function.
+	// Background: no caller waits for it, see planner.Function.
 	Background bool
 	Candidates []CandidateSpec
 	Traffic    []Traffic
 	// Bytes is the size of a query's input.
 	Bytes int
-	// LateBy moves deadlines into the past in one query in fifty: a client that says so, or a slow front end.
+	// LateBy moves deadlines into the past in one query in fifty, as a client or a slow front end may.
 	LateBy int64
 }
 
@@ -56,7 +56,8 @@ type FunctionSpec struct {
 type CandidateSpec struct {
 	Model int
 	Gain  float64
-	// Share is how often the policy of a function with mode Shares would ask it, against the others'; all 0: equally often.
+	// Share is how often the policy of a function with mode Shares would ask it, relative to the others; all 0: equally
+	// often.
 	Share float64
 }
 
@@ -67,27 +68,27 @@ type ModelSpec struct {
 	Cost     float64
 	Device   int // -1: none
 	Replicas []ReplicaSpec
-	// Scale has the replicas follow the queries; there are no Replicas then.
+	// Scale makes the replicas follow the queries; Replicas must then be empty.
 	Scale *ScaleSpec
-	// SLONanos is the smallest objective of its functions, for baselines that steer by it.
+	// SLONanos is the smallest objective of its functions, for baselines that use it.
 	SLONanos int64
 }
 
-// ReplicaSpec says how a replica behaves: a batch of n takes FixedNanos + n × EachNanos, times a lognormal jitter of mean
-// 1, and what befalls it.
+// ReplicaSpec describes a replica: a batch of n takes FixedNanos + n × EachNanos, times a lognormal jitter of mean 1,
+// plus its pauses and faults.
 type ReplicaSpec struct {
 	FixedNanos, EachNanos int64
 	// Sigma is the standard deviation of the jitter's logarithm: 0.1 is 10 % around the mean.
 	Sigma float64
-	// StallEvery is the mean time between pauses (a collector's), StallNanos how long one takes; 0: none.
+	// StallEvery is the mean time between pauses (as of a garbage collector), StallNanos their length; 0: none.
 	StallEvery, StallNanos int64
-	// StartNanos is how long a replacement takes to start after a death, AtNanos when the first one is there.
+	// StartNanos is how long a replacement takes to start after a death, AtNanos when the first one is ready.
 	StartNanos, AtNanos int64
 	Depth               int // 0: as configured
 	Faults              []Fault
 }
 
-// FaultKind is something that befalls a replica.
+// FaultKind is a kind of fault of a replica.
 type FaultKind uint8
 
 const (
@@ -97,11 +98,11 @@ const (
 	Crash
 	// Hang: it answers nothing from now on, until it is killed.
 	Hang
-	// Drain: it is told to drain and stopped when it is empty; a replacement starts.
+	// Drain: it drains and is stopped when it is empty; a replacement starts.
 	Drain
 )
 
-// Fault befalls the replica that is there at AtNanos.
+// Fault happens to the replica that is there at AtNanos.
 type Fault struct {
 	Kind     FaultKind
 	AtNanos  int64
@@ -113,23 +114,23 @@ type Fault struct {
 type Policy uint8
 
 const (
-	// Planned is ours: machines, devices in turns and a plan each epoch.
+	// Planned is our scheduler: machines, devices in turns and a plan each epoch.
 	Planned Policy = iota
-	// Unplanned is ours without the planner.
+	// Unplanned is our scheduler without the planner.
 	Unplanned
 	// Clipper has one batcher per replica, as the paper describes it: see baseline.
 	Clipper
-	// ClipperDrops is Clipper with a queue that drops what is late instead of evaluating it for the cache.
+	// ClipperDrops is Clipper with a queue that drops late queries instead of evaluating them for the cache.
 	ClipperDrops
 	// Tick forms batches every 10 ms.
 	Tick
 	// Single sends queries one by one.
 	Single
-	// Wild is ours under plans that make no sense, for tests: a machine keeps its promises whatever the plan.
+	// Wild is our scheduler under random plans, for tests: a machine keeps its promises whatever the plan.
 	Wild
 )
 
-// Policies lists them in the order of a report.
+// Policies lists the policies in the order of a report.
 var Policies = []Policy{Planned, Unplanned, Clipper, ClipperDrops, Tick, Single}
 
 var policyNames = [...]string{"planned", "unplanned", "clipper", "clipper-drops", "tick-10ms", "single", "wild"}
@@ -142,11 +143,11 @@ func (p Policy) String() string {
 	return policyNames[p]
 }
 
-// MarshalText makes it readable in JSON.
+// MarshalText writes the policy's name in JSON.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// Capacity is how many queries per second the model's replicas evaluate in the largest batches that take no longer than
-// nanos, by their specification; a batch of one counts whatever it takes.
+// Capacity is how many queries per second the model's replicas evaluate, by their specification, in the largest batches
+// that take no longer than nanos. A batch of one is always permitted.
 func (m *ModelSpec) Capacity(nanos int64) float64 {
 	sum := 0.0
 	for i := range m.Replicas {

@@ -16,15 +16,15 @@ import (
 const (
 	// maxTraceQueries keeps a trace below a few hundred MiB in memory.
 	maxTraceQueries = 10_000_000
-	// maxTraceSpan is more than anybody simulates, and far from the end of the clock.
+	// maxTraceSpan is longer than any useful simulation, and far from the end of the clock.
 	maxTraceSpan = 31 * 24 * time.Hour
 	maxTraceLine = 4096
 )
 
-// Trace is when the queries of each function came, by the function's name.
+// Trace has the arrival times of each function's queries, by the function's name.
 type Trace map[string][]api.Nanos
 
-// ParseTrace reads a trace: text, a line for each query or for a number of them.
+// ParseTrace reads a trace: text, with a line for each query or for a number of them.
 //
 //	# an offset from the start, and a function
 //	0s        classify
@@ -32,8 +32,8 @@ type Trace map[string][]api.Nanos
 //	# an offset, a length, a function and a number: so many queries, evenly spread over that time
 //	1s  100ms classify 250
 //
-// Offsets and lengths are durations as Go writes them (1h, 250ms, 3.2µs). Lines need not be in order. Empty lines and what
-// follows a # are passed over. The error names the line.
+// Offsets and lengths are durations as Go writes them (1h, 250ms, 3.2µs). Lines need not be in order. Empty lines and
+// text after a # are ignored. The error names the line.
 func ParseTrace(r io.Reader) (Trace, error) {
 	t := Trace{}
 	total := 0
@@ -64,7 +64,7 @@ func ParseTrace(r io.Reader) (Trace, error) {
 	return t, nil
 }
 
-// add takes in a line and says how many queries it had.
+// add adds a line and returns its number of queries.
 func (t Trace) add(words []string) (int, error) {
 	if len(words) != 2 && len(words) != 4 {
 		return 0, fmt.Errorf("%d words: expected an offset and a function, or an offset, a length, a function and a number", len(words))
@@ -119,7 +119,7 @@ func (t Trace) Write(w io.Writer) error {
 	return out.Flush()
 }
 
-// span is a time for people.
+// span is a time for display.
 func span(d api.Nanos) time.Duration { return time.Duration(d) }
 
 // Names are the functions of the trace that have queries, in order.

@@ -53,7 +53,7 @@ func TestParseTraceErrors(t *testing.T) {
 	}
 }
 
-// FuzzParseTrace: whatever is accepted is in order and within bounds, and reads the same after being written.
+// FuzzParseTrace: an accepted trace is in order and within bounds, and reads back the same after being written.
 func FuzzParseTrace(f *testing.F) {
 	f.Add("0s a\n12.5ms b # c\n\n1s 100ms a 3\n")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -90,7 +90,7 @@ func FuzzParseTrace(f *testing.F) {
 	})
 }
 
-// TestTraffic: each shape has the rate that it says, and comes in order.
+// TestTraffic: each shape has its specified rate, and its queries come in order.
 func TestTraffic(t *testing.T) {
 	const second = 1e9
 	for _, test := range []struct {

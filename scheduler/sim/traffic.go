@@ -8,13 +8,13 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Shape is how a source's queries come.
+// Shape is the arrival process of a source.
 type Shape uint8
 
 const (
 	// Steady is a Poisson process of Rate queries per second.
 	Steady Shape = iota
-	// Square is a Poisson process of Peak during the first Duty of each Period and of Rate in the rest of it.
+	// Square is a Poisson process of rate Peak during the first Duty of each Period and of Rate in the rest.
 	Square
 	// Switching is a Markov-modulated Poisson process of two states: Peak for Duty × Period on average, then Rate for
 	// (1 − Duty) × Period, both exponentially distributed.
@@ -25,8 +25,8 @@ const (
 	Closed
 	// Recorded plays Times.
 	Recorded
-	// Ramp is a Poisson process whose rate rises evenly from Rate to Peak in the first Duty of each Period, and falls back in the
-	// rest of it.
+	// Ramp is a Poisson process whose rate rises linearly from Rate to Peak in the first Duty of each Period, and falls
+	// back in the rest.
 	Ramp
 )
 
@@ -43,7 +43,7 @@ type Traffic struct {
 	Times       []api.Nanos // in order
 }
 
-// check says what makes no sense in it.
+// check reports what is invalid.
 func (t *Traffic) check() error {
 	periodic := t.Shape == Square || t.Shape == Switching || t.Shape == Daily || t.Shape == Ramp
 	switch {
@@ -59,7 +59,8 @@ func (t *Traffic) check() error {
 	return nil
 }
 
-// expected is how many queries it sends in a run of that length, about; of clients that wait for their answers it does not know.
+// expected is about how many queries it sends in a run of that length. For Closed it returns 0, because that depends on
+// the answers.
 func (t *Traffic) expected(duration api.Nanos) float64 {
 	if t.Until > 0 {
 		duration = min(duration, t.Until)
@@ -78,17 +79,18 @@ func (t *Traffic) expected(duration api.Nanos) float64 {
 	return 0
 }
 
-// source is a Traffic at work. It draws from a stream of its own, so that it sends the same whatever is done with it.
+// source is the running state of a Traffic. It draws from its own stream, so it sends the same queries whatever happens
+// to them.
 type source struct {
 	Traffic
 	rng  *rand.Rand
-	next int // of Times
-	// of Switching:
+	next int // index in Times
+	// For Switching:
 	high  bool
 	until api.Nanos
 }
 
-// after is when the first query after t comes, api.Never when there is none.
+// after is when the first query after t comes, api.Never if there is none.
 func (s *source) after(t api.Nanos) api.Nanos {
 	t = max(t, s.From)
 	switch s.Shape {
@@ -104,7 +106,7 @@ func (s *source) after(t api.Nanos) api.Nanos {
 	case Switching:
 		t = s.switching(t)
 	case Square, Daily, Ramp:
-		// Thinning: candidates come at the peak's rate, and one stays with the probability that its moment has.
+		// Thinning: draw candidates at the peak rate, and keep each with the probability of the rate at its time.
 		most := max(s.Rate, s.Peak)
 		for {
 			t = add(t, s.pause(most))
@@ -123,7 +125,7 @@ func (s *source) after(t api.Nanos) api.Nanos {
 	return t
 }
 
-// switching uses that an exponential pause forgets: at a switch it is drawn anew.
+// switching relies on exponential pauses being memoryless: it draws again at a switch.
 func (s *source) switching(t api.Nanos) api.Nanos {
 	for {
 		for t >= s.until {

@@ -9,17 +9,17 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Tail keeps the last lines that were written to it.
+// Tail keeps the last lines written to it.
 type Tail struct {
 	most  int
 	lines []string
 	part  []byte
 }
 
-// NewTail keeps the last most lines.
+// NewTail makes a Tail that keeps the last most lines.
 func NewTail(most int) *Tail { return &Tail{most: most} }
 
-// Write takes text in, which need not end with a line.
+// Write adds text, which need not end with a line.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.part = append(t.part, p...)
 	for {
@@ -35,13 +35,13 @@ func (t *Tail) Write(p []byte) (int, error) {
 	}
 }
 
-// String is what is kept.
+// String returns the lines kept.
 func (t *Tail) String() string {
 	kept := t.lines[max(0, len(t.lines)-t.most):]
 	return strings.Join(kept, "\n") + "\n"
 }
 
-// writeActions writes down what an engine wants done.
+// writeActions writes an engine's actions to the transcript.
 func (w *world) writeActions(m *model) {
 	a := &m.acts
 	for i := range a.Dispatches {

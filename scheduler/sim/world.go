@@ -10,29 +10,30 @@ import (
 )
 
 const (
-	// handNanos is what handing a batch to a replica takes, and its answer back: a wake across cores, as measured.
+	// handNanos is the time to hand a batch to a replica, and to hand its answer back: a wake-up across cores, as
+	// measured.
 	handNanos = 30_000
-	// deathNanos is how long it takes to see that a process has ended.
+	// deathNanos is how long it takes to notice that a process has ended.
 	deathNanos = 200_000
 	// patienceNanos is how long after the last query everything must have ended.
 	patienceNanos = 120e9
-	// restlessTurns is how many times an engine may decide something new at one moment.
+	// restlessTurns bounds the decisions at one moment.
 	restlessTurns = 100_000
-	// jumpsEvery: one wake in so many is late by up to Spec.JumpNanos.
+	// jumpsEvery: one wake in this many is late by up to Spec.JumpNanos.
 	jumpsEvery = 100
 )
 
 // world is a run of a Spec.
 type world struct {
 	spec      *Spec
-	rng       *rand.Rand // for accidents
+	rng       *rand.Rand // for faults
 	now       api.Nanos
 	agenda    agenda
 	functions []*function
 	models    []*model
 	devices   []*device
-	dirty     []*model // engines that were told something since they were last asked what follows
-	queries   []*query // by id; nil when released
+	dirty     []*model // engines with inputs since their last Ready
+	queries   []*query // by id; nil after release
 	calls     []*call  // by id; nil when done
 	open      int      // queries that are not released
 	lastID    scheduler.ReplicaID
@@ -42,7 +43,7 @@ type world struct {
 	failed    error
 }
 
-// function is a function with its callers.
+// function is a function with its traffic.
 type function struct {
 	spec    *FunctionSpec
 	index   int
@@ -52,10 +53,10 @@ type function struct {
 	parts   []float64 // of each candidate, from the last plan; nil: no plan
 	refuse  float64   // the part that the last plan refuses
 	limits  []float64 // of each candidate, from the last plan, for the mode Shares; nil: none
-	refused uint64    // by plan, before they came to any engine
+	refused uint64    // by a plan, before they reached an engine
 	wished  []uint64  // of each candidate: how many queries the policy would have given it
 	picked  []int32
-	rng     *rand.Rand // the policy's
+	rng     *rand.Rand // for the policy
 	stats   *FunctionResult
 }
 
@@ -66,35 +67,35 @@ type model struct {
 	engine   Engine
 	acts     scheduler.Actions
 	places   []*place
-	failures []failure // in this decision
+	failures []failure // of this decision
 	device   *device
 	tenant   scheduler.TenantID
 	isDirty  bool
-	wishAt   api.Nanos // when it is going to be woken, or somewhat later
+	wishAt   api.Nanos // the wake-up time asked for; it is woken then or somewhat later
 	wakeSeq  uint64
 	snapshot scheduler.Snapshot
 	books    books
-	scaling  *scaling // nil: its replicas are as many as were specified
+	scaling  *scaling // nil: the number of its replicas is fixed
 }
 
-// device is what several models share: one tenant's batches at a time run on it.
+// device is shared by several models: batches of one tenant at a time run on it.
 type device struct {
 	index   int
 	arbiter scheduler.Device
 	models  map[scheduler.TenantID]*model
-	holder  *model      // who was granted a turn and has not ended it
+	holder  *model      // the model that has the turn
 	freeAt  []api.Nanos // of each model of the world: until when its batches run
 }
 
-// call is a caller with one or more queries to models.
+// call is a caller's request, with one or more queries to models.
 type call struct {
 	id                            uint64
 	function                      *function
 	at, deadline                  api.Nanos
 	asked, answered, ok, overload int
-	client                        int     // source of the closed loop; -1: nobody waits to send again
-	inTime                        int     // of those that are ok
-	lacks                         float64 // how much the answers in time leave to be wished: Π(1 − gain)
+	client                        int     // source of the closed loop; -1: none
+	inTime                        int     // number of OK answers in time
+	lacks                         float64 // what the answers in time leave to gain: Π(1 − gain)
 	queries                       []*query
 }
 
@@ -103,14 +104,14 @@ type query struct {
 	scheduler.Item
 	call      *call
 	model     *model
-	candidate int // of its function
+	candidate int // index in the function's candidates
 	toldAt    api.Nanos
 	flight    *flight
-	waiting   bool // with the engine, in no batch
-	late      bool // about to be answered, or was, without having been evaluated
+	waiting   bool // held by the engine, in no batch
+	late      bool // answered, or about to be, without having been evaluated
 	answered  bool
 	released  bool
-	lost      int // replicas that died on it
+	lost      int // number of replicas that died on it
 	double
 }
 
@@ -120,8 +121,8 @@ func (*query) Answered(*scheduler.Item, api.Code) {}
 // Released: see Answered.
 func (*query) Released(*scheduler.Item, api.Code) {}
 
-// Run runs a world to its end. The error says which promise was broken, or that the Spec makes no sense; log, if it is not
-// nil, gets a transcript.
+// Run runs a world to its end. The error says which promise was broken, or that the Spec is invalid. log, if not nil,
+// gets a transcript.
 func Run(spec *Spec, log io.Writer) (*Result, error) {
 	w := &world{spec: spec, rng: stream(spec.Seed, 0), log: log}
 	if err := w.build(); err != nil {
@@ -150,7 +151,7 @@ func Run(spec *Spec, log io.Writer) (*Result, error) {
 	return &w.result, w.failed
 }
 
-// stream is a stream of random numbers of its own.
+// stream is a named stream of random numbers.
 func stream(seed uint64, name uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15*(name+1)))
 }
@@ -233,7 +234,7 @@ func (w *world) addFunction(i int) error {
 	return nil
 }
 
-// foresee puts the next query of a source on the agenda.
+// foresee schedules the next query of a source.
 func (w *world) foresee(f *function, source int, after api.Nanos) {
 	if at := f.sources[source].after(after); at < w.spec.Duration {
 		w.agenda.push(event{at: at, kind: queryArrives, a: f.index, b: uint64(source)})
@@ -290,7 +291,7 @@ func (w *world) happen(e *event) {
 	}
 }
 
-// step tells an engine something.
+// step reports an event to an engine.
 func (w *world) step(m *model, in *Input) {
 	if w.log != nil {
 		w.write(m, "  "+in.String())
@@ -302,7 +303,7 @@ func (w *world) step(m *model, in *Input) {
 	}
 }
 
-// settle asks the engines that were told something what follows, until nothing more does.
+// settle asks engines with new inputs for their decisions, until there are no more.
 func (w *world) settle() {
 	touched := 0
 	for turns := 0; touched < len(w.dirty) && w.failed == nil; turns++ {
@@ -325,7 +326,7 @@ func (w *world) settle() {
 	w.dirty = w.dirty[:0]
 }
 
-// arrangeWake sees to it that the engine is woken when it wants to be, and not much later.
+// arrangeWake schedules the engine's next wake-up, up to lateNanos late.
 func (w *world) arrangeWake(m *model) {
 	at := m.engine.NextWake()
 	if at >= m.wishAt {
@@ -347,14 +348,14 @@ func (w *world) lateNanos() int64 {
 	return 1e6
 }
 
-// carryOut does what an engine wants, in the order of the fields of its actions.
+// carryOut carries out an engine's actions, in the order of their fields.
 func (w *world) carryOut(m *model) {
 	a := &m.acts
 	if w.log != nil {
 		w.writeActions(m)
 	}
 	if w.spec.Check && len(a.Dispatches) > 0 {
-		m.engine.Snapshot(&m.snapshot) // as the batches were formed
+		m.engine.Snapshot(&m.snapshot) // as of the forming of the batches
 	}
 	m.books.late(a.Ends)
 	for i := range a.Dispatches {
@@ -383,7 +384,7 @@ func (w *world) carryOut(m *model) {
 	}
 }
 
-// turns does with the arbiter of a shared device what the machine's actions ask for.
+// turns passes the actions' turn requests to the arbiter of a shared device.
 func (w *world) turns(m *model) {
 	d := m.device
 	switch {
@@ -405,7 +406,7 @@ func (w *world) write(m *model, text string) {
 	fmt.Fprintf(w.log, "%12v m%d %s\n", span(w.now), m.index, text)
 }
 
-// fail notes the first broken promise; the run ends.
+// fail records the first broken promise; the run ends.
 func (w *world) fail(format string, args ...any) {
 	if w.failed == nil {
 		w.failed = fmt.Errorf("at %v: %s", span(w.now), fmt.Sprintf(format, args...))
