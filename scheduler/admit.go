@@ -10,8 +10,8 @@ const (
 	// probeNanos is the interval of probes: one query per interval is let through to a replica although its profile
 	// predicts that it will be late.
 	probeNanos = api.Nanos(1e9)
-	// hopefulNanos: a query with at least this long until its deadline is never refused because of a profile.
-	hopefulNanos = int64(3600e9)
+	// longDeadlineNanos: a query with at least this long until its deadline is never refused because of a profile.
+	longDeadlineNanos = int64(3600e9)
 )
 
 // admit returns the code that an arriving query is refused with, or OK.
@@ -32,7 +32,7 @@ func (m *Machine) admit(it *Item) api.Code {
 	case !m.makeRoom(it.bytes):
 		m.counters.QueueFull++
 		return api.Overloaded
-	case m.hopeless(f, it):
+	case m.willMissDeadline(f, it):
 		if it.probe = m.probe(); !it.probe {
 			m.counters.RefusedEarly++
 			return api.Overloaded
@@ -68,8 +68,8 @@ func (m *Machine) makeRoom(bytes int) bool {
 	return true
 }
 
-// hopeless reports whether the query is expected to end after its deadline. It returns false while the estimate is not
-// reliable: a ready replica has completed too few batches, or its cap is still growing.
+// willMissDeadline reports whether the query is expected to end after its deadline. It returns false while the estimate
+// is not reliable: a ready replica has completed too few batches, or its cap is still growing.
 //
 // The estimate compares two counts: the queries that the ready replicas finish before the deadline, and the queries
 // that would be served before this one. Predicted times include their margin of error. A replica finishes whole batches
@@ -78,9 +78,9 @@ func (m *Machine) makeRoom(bytes int) bool {
 // and none in the last 0.36 ms, so the 65th query is refused. A deadline in 7 ms leaves room for 3 batches. One in 6.8
 // ms leaves room for two, and one of 16 that starts in 4.64 ms; at 1,000 arrivals per second, 4 of these 16 places will
 // be taken.
-func (m *Machine) hopeless(f *function, it *Item) bool {
+func (m *Machine) willMissDeadline(f *function, it *Item) bool {
 	left := int64(it.Deadline - m.now)
-	if m.ready == 0 || left >= hopefulNanos {
+	if m.ready == 0 || left >= longDeadlineNanos {
 		return false
 	}
 	// Each lost query that waits costs its replica a batch of one before anything else.

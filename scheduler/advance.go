@@ -26,12 +26,12 @@ func (m *Machine) Advance(now api.Nanos) {
 		for _, fl := range r.flights {
 			m.expireFlight(fl)
 		}
-		m.judge(r)
+		m.checkHung(r)
 	}
 }
 
-// judge kills a replica that is hung: it is overdue now, and was at a check at least hungAgainNanos ago.
-func (m *Machine) judge(r *replica) {
+// checkHung kills a replica that is hung: it is overdue now, and was at a check at least hungAgainNanos ago.
+func (m *Machine) checkHung(r *replica) {
 	if len(r.flights) == 0 || r.leaving {
 		return
 	}
@@ -46,8 +46,8 @@ func (m *Machine) judge(r *replica) {
 	}
 }
 
-// judgeAt is when a replica that holds batches must be checked.
-func (m *Machine) judgeAt(r *replica) api.Nanos {
+// hungCheckAt is when a replica that holds batches must be checked.
+func (m *Machine) hungCheckAt(r *replica) api.Nanos {
 	at := r.oldestAt + api.Nanos(m.hungNanos(r))
 	if r.overdueAt > 0 {
 		at = max(at, r.overdueAt+api.Nanos(hungAgainNanos))
@@ -68,8 +68,8 @@ func (m *Machine) hungNanos(r *replica) int64 {
 func (m *Machine) expireFlight(fl *flight) {
 	for ; fl.due() <= m.now; fl.next++ {
 		it := fl.items[fl.next]
-		if it.of != nil {
-			it = it.of
+		if it.twinOf != nil {
+			it = it.twinOf
 		}
 		if !it.answered { // else its other batch has answered it
 			m.answer(it, api.DeadlineExceeded)
@@ -121,7 +121,7 @@ func (m *Machine) dropLive(it *Item, code api.Code) {
 		return
 	}
 	m.answer(it, code)
-	m.waitLate(it)
+	m.queueLate(it)
 }
 
 // NextWake is when Advance (or Ready, for a batch that is held back or late) next has work if nothing else happens
@@ -134,7 +134,7 @@ func (m *Machine) NextWake() api.Nanos {
 			at = min(at, fl.due())
 		}
 		if len(r.flights) > 0 && !r.leaving {
-			at = min(at, m.judgeAt(r))
+			at = min(at, m.hungCheckAt(r))
 		}
 	}
 	return at

@@ -4,11 +4,11 @@ package scheduler
 
 import "testing"
 
-// TestNoAllocation: a query allocates nothing once the machine has seen as many at once. (The race detector itself
+// TestNoAlloc: a query allocates nothing once the machine has seen as many at once. (The race detector itself
 // allocates.)
-func TestNoAllocation(t *testing.T) {
+func TestNoAlloc(t *testing.T) {
 	for _, functions := range []int{1, 3} {
-		tn := newCircle(64, functions)
+		tn := newRoundTrip(64, functions)
 		tn.mixed = true
 		for range 100 {
 			tn.run(t)

@@ -110,7 +110,7 @@ const (
 type aimd struct {
 	size, max      int
 	objectiveNanos int64
-	met            bool    // the fast start is over
+	limitMet       bool    // the fast start is over
 	carried        bool    // the previous controller had settled: the replica is known well enough to plan with
 	missed         bool    // the previous batch missed
 	quick          int     // full batches in a row that prove a larger cap
@@ -122,7 +122,7 @@ type aimd struct {
 
 func (c *aimd) cap() int { return c.size }
 
-func (c *aimd) settled() bool { return c.met || c.carried || c.size == c.max }
+func (c *aimd) settled() bool { return c.limitMet || c.carried || c.size == c.max }
 
 func (c *aimd) observe(n int, full bool, evalNanos int64) {
 	if n < 1 || n > c.size {
@@ -143,7 +143,7 @@ func (c *aimd) observe(n int, full bool, evalNanos int64) {
 	case !full:
 		// A batch that the cap did not limit says nothing about a larger one.
 	case share >= aimdRest:
-		c.met = true
+		c.limitMet = true
 		c.quick = 0
 	default:
 		c.raise(n, share)
@@ -155,7 +155,7 @@ func (c *aimd) lower() {
 		c.patience = min(aimdMaxPatience, max(aimdMinPatience, 2*c.patience))
 	}
 	c.size = max(1, c.size*9/10)
-	c.met = true
+	c.limitMet = true
 	c.quick, c.waited = 0, 0
 }
 
@@ -164,14 +164,14 @@ func (c *aimd) raise(n int, share float64) {
 	proven := int(float64(n) * min(2, aimdRest/share))
 	if share >= aimdFar {
 		c.quick = 0
-	} else if proven > c.size && c.met {
-		c.hurry(share, proven)
+	} else if proven > c.size && c.limitMet {
+		c.quickBatch(share, proven)
 	}
 	next := n + aimdStep
 	switch {
-	case !c.met && n < aimdSmall:
+	case !c.limitMet && n < aimdSmall:
 		next = max(n+1, proven)
-	case !c.met:
+	case !c.limitMet:
 		next = max(next, proven)
 	case n < aimdSmall:
 		next = min(next, max(n+1, proven))
@@ -185,8 +185,8 @@ func (c *aimd) raise(n int, share float64) {
 	}
 }
 
-// hurry handles a full batch that was quick enough to prove a larger cap than the current one.
-func (c *aimd) hurry(share float64, proven int) {
+// quickBatch handles a full batch that was quick enough to prove a larger cap than the current one.
+func (c *aimd) quickBatch(share float64, proven int) {
 	if c.quick == 0 {
 		c.worst, c.proven = share, proven
 	}
@@ -196,6 +196,6 @@ func (c *aimd) hurry(share float64, proven int) {
 		return
 	}
 	c.size = max(c.size, min(c.proven, c.max))
-	c.met = c.worst > aimdDouble
+	c.limitMet = c.worst > aimdDouble
 	c.quick, c.waited, c.patience = 0, 0, 0
 }

@@ -4,8 +4,8 @@ package scheduler
 
 import "testing"
 
-// TestControllersAllocNothing: a batch allocates nothing, even while the cap moves.
-func TestControllersAllocNothing(t *testing.T) {
+// TestControllersDoNotAlloc: a batch allocates nothing, even while the cap moves.
+func TestControllersDoNotAlloc(t *testing.T) {
 	for _, p := range []Policy{AIMD, Quantile} {
 		s := newLoaded(adaptive(p, 20e6), 2, models[0])
 		s.noise = lognormal(1, 0.05)

@@ -7,8 +7,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// circle is one round trip of queries through a machine: they arrive, are sent in batches, come back and are answered.
-type circle struct {
+// roundTrip is one round trip of queries through a machine: they arrive, are sent in batches, come back and are answered.
+type roundTrip struct {
 	m     *Machine
 	acts  Actions
 	now   api.Nanos
@@ -17,8 +17,8 @@ type circle struct {
 	mixed bool // deadlines in mixed order
 }
 
-func newCircle(queries, functions int) *circle {
-	tn := &circle{m: New(Config{Retry: true, Hedge: true, Batching: Batching{Policy: AIMD, MaxBatch: queries, ObjectiveNanos: 1e9}}), items: make([]Item, queries)}
+func newRoundTrip(queries, functions int) *roundTrip {
+	tn := &roundTrip{m: New(Config{Retry: true, Hedge: true, Batching: Batching{Policy: AIMD, MaxBatch: queries, ObjectiveNanos: 1e9}}), items: make([]Item, queries)}
 	for range functions {
 		tn.m.AddFunction(1)
 	}
@@ -31,7 +31,7 @@ func newCircle(queries, functions int) *circle {
 	return tn
 }
 
-func (tn *circle) run(tb testing.TB) {
+func (tn *roundTrip) run(tb testing.TB) {
 	ended := 0
 	for i := range tn.items {
 		it := &tn.items[i]
@@ -67,7 +67,7 @@ func BenchmarkQueries(b *testing.B) {
 	}{{1, 1, false}, {32, 1, false}, {512, 1, false}, {512, 8, false}, {4096, 1, true}} {
 		name := fmt.Sprintf("%d at once, %d functions, mixed %v", c.queries, c.functions, c.mixed)
 		b.Run(name, func(b *testing.B) {
-			tn := newCircle(c.queries, c.functions)
+			tn := newRoundTrip(c.queries, c.functions)
 			tn.mixed = c.mixed
 			for range 2000 {
 				tn.run(b)

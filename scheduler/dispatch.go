@@ -45,15 +45,15 @@ func (m *Machine) dispatch() {
 		if r == nil {
 			break
 		}
-		if before := m.queuedItems(); !m.feed(r) && m.queuedItems() == before && !m.hasTurnedAway(r) {
+		if before := m.queuedItems(); !m.dispatchTo(r) && m.queuedItems() == before && !m.hasRejectedAll(r) {
 			break
 		}
 	}
 	m.endTurn()
 }
 
-// feed sends r its next batch. It reports whether one was sent.
-func (m *Machine) feed(r *replica) bool {
+// dispatchTo sends r its next batch. It reports whether one was sent.
+func (m *Machine) dispatchTo(r *replica) bool {
 	alone := m.retries.len() > 0 && m.retries.first() <= m.earliest()
 	if !alone && m.live > 0 && len(r.flights) == 0 {
 		if until := m.heldUntil(r); until > m.now {
@@ -61,7 +61,7 @@ func (m *Machine) feed(r *replica) bool {
 			return false
 		}
 	}
-	if !m.mayUse(r) {
+	if !m.mayUseDevice(r) {
 		return false
 	}
 	if !alone && m.send(r) {
@@ -118,11 +118,11 @@ func (m *Machine) pickIdle() *replica {
 	var bestRank int
 	urgent := m.earliest()
 	for _, r := range m.replicas {
-		if !r.open() || len(r.flights) > 0 || m.hasTurnedAway(r) {
+		if !r.open() || len(r.flights) > 0 || m.hasRejectedAll(r) {
 			continue
 		}
 		nanos, rank := r.profile.predict(min(m.live, m.capOf(r))), 0
-		if r.makes(m.now, urgent) {
+		if r.meetsDeadline(m.now, urgent) {
 			rank++
 		}
 		if m.hasShare(r) {
@@ -135,21 +135,21 @@ func (m *Machine) pickIdle() *replica {
 	return best
 }
 
-// hasTurnedAway reports whether r has already found all waiting queries too urgent.
-func (m *Machine) hasTurnedAway(r *replica) bool {
-	return r.turnedAway == m.news && m.late.len() == 0 && m.retries.len() == 0 && m.now-r.sentAt < probeNanos
+// hasRejectedAll reports whether r has already found all waiting queries too urgent.
+func (m *Machine) hasRejectedAll(r *replica) bool {
+	return r.rejectedSeq == m.changeSeq && m.late.len() == 0 && m.retries.len() == 0 && m.now-r.sentAt < probeNanos
 }
 
-// makes reports whether r is expected to answer a query by its deadline if that is the next query that it gets.
-func (r *replica) makes(now, deadline api.Nanos) bool {
+// meetsDeadline reports whether r is expected to answer a query by its deadline if that is the next query that it gets.
+func (r *replica) meetsDeadline(now, deadline api.Nanos) bool {
 	left := int64(deadline - now)
-	return left >= hopefulNanos || !r.profile.known() || r.remaining(now)+r.profile.predict(1) <= left
+	return left >= longDeadlineNanos || !r.profile.known() || r.remaining(now)+r.profile.predict(1) <= left
 }
 
-// madeElsewhere reports whether a replica other than r is expected to answer a query by its deadline.
-func (m *Machine) madeElsewhere(r *replica, deadline api.Nanos) bool {
+// otherMeetsDeadline reports whether a replica other than r is expected to answer a query by its deadline.
+func (m *Machine) otherMeetsDeadline(r *replica, deadline api.Nanos) bool {
 	for _, other := range m.replicas {
-		if other != r && other.open() && other.makes(m.now, deadline) {
+		if other != r && other.open() && other.meetsDeadline(m.now, deadline) {
 			return true
 		}
 	}
@@ -189,14 +189,14 @@ func (m *Machine) pickBusy() *replica {
 	var best *replica
 	var bestNanos int64
 	for _, r := range m.replicas {
-		if !r.open() || !r.room() || m.hasTurnedAway(r) {
+		if !r.open() || !r.room() || m.hasRejectedAll(r) {
 			continue
 		}
 		if !m.fills(r) && !m.eager(r) {
 			continue
 		}
 		nanos := r.profile.predict(min(m.live, m.capOf(r)))
-		if at := m.followsAt(r, nanos); at > m.now {
+		if at := m.followTime(r, nanos); at > m.now {
 			m.followAt = min(m.followAt, at)
 			continue
 		}
@@ -208,10 +208,10 @@ func (m *Machine) pickBusy() *replica {
 	return best
 }
 
-// followsAt is when a batch that takes nanos should be sent behind those that r has: at once if it is short, else when
+// followTime is when a batch that takes nanos should be sent behind those that r has: at once if it is short, else when
 // r is nearly done. A batch that has been sent cannot grow or be overtaken: a later query waits for all of it, however
 // urgent it is, and a few batches of a flood in a row would make all other functions late.
-func (m *Machine) followsAt(r *replica, nanos int64) api.Nanos {
+func (m *Machine) followTime(r *replica, nanos int64) api.Nanos {
 	if nanos <= pipelineShortNanos || !r.profile.known() {
 		return m.now
 	}
@@ -233,7 +233,7 @@ func (m *Machine) sendAlone(r *replica) {
 }
 
 func (fl *flight) add(it *Item) {
-	it.place = flying
+	it.place = inFlight
 	fl.items = append(fl.items, it)
 }
 
@@ -247,7 +247,7 @@ func (m *Machine) launch(r *replica, fl *flight) {
 		fl.batch.Pad = max(0, m.cfg.Batching.MaxBatch-len(fl.items))
 	}
 	if len(r.flights) == 0 {
-		r.turnsTo(m.now)
+		r.setOldest(m.now)
 	}
 	r.flights = append(r.flights, fl)
 	m.out.Dispatches = append(m.out.Dispatches, Dispatch{r.id, &fl.batch, fl.hedge})

@@ -18,7 +18,7 @@ func TestNoStarvation(t *testing.T) {
 		top := func() {
 			for _, f := range []int32{heavy, light} {
 				for ; waiting[f] < 2*size; waiting[f]++ {
-					m.Arrive(0, &Item{Query: api.Query{Function: f, Deadline: hopeful, Expires: hopeful}})
+					m.Arrive(0, &Item{Query: api.Query{Function: f, Deadline: farDeadline, Expires: farDeadline}})
 				}
 			}
 		}
@@ -47,7 +47,7 @@ func TestNoStarvation(t *testing.T) {
 	}
 }
 
-const hopeful = api.Nanos(2 * hopefulNanos)
+const farDeadline = api.Nanos(2 * longDeadlineNanos)
 
 // TestNoStarvationByShares: where a plan reserves replicas for functions, each function gets its share of its replica,
 // whatever happens at the others. A and C share replica 1, 50 to 1; B has replica 2.
@@ -62,7 +62,7 @@ func TestNoStarvationByShares(t *testing.T) {
 	for turn := 0; turn < 10_000; turn++ {
 		for _, f := range []int32{a, b, c} {
 			for ; waiting[f] < 16; waiting[f]++ {
-				m.Arrive(0, &Item{Query: api.Query{Function: f, Deadline: hopeful, Expires: hopeful}})
+				m.Arrive(0, &Item{Query: api.Query{Function: f, Deadline: farDeadline, Expires: farDeadline}})
 			}
 		}
 		m.Ready(0, &acts)

@@ -26,11 +26,11 @@ func (m *Machine) send(r *replica) bool {
 	f.guests = len(r.shares) > 0
 	m.fill(&f, nil) // places that the shares leave over are open to all functions
 	since := m.waitSince
-	for _, it := range m.aside {
+	for _, it := range m.deferred {
 		m.enqueue(m.functions[it.Function], it)
 	}
-	clear(m.aside)
-	m.aside = m.aside[:0]
+	clear(m.deferred)
+	m.deferred = m.deferred[:0]
 	for m.late.len() > 0 && f.fits(m.late.heap[0].it) {
 		fl.add(m.takeFrom(&m.late))
 	}
@@ -40,7 +40,7 @@ func (m *Machine) send(r *replica) bool {
 		}
 		m.waitSince = since
 		if m.queuedItems() > 0 {
-			r.turnedAway, m.turnedAway = m.news, true
+			r.rejectedSeq, m.anyRejected = m.changeSeq, true
 		}
 		m.recycle(fl)
 		return false
@@ -50,9 +50,9 @@ func (m *Machine) send(r *replica) bool {
 	return true
 }
 
-// maxAside bounds how many queries that are too urgent for a slow replica are skipped in the search for one that is
+// maxDeferred bounds how many queries that are too urgent for a slow replica are skipped in the search for one that is
 // not.
-const maxAside = 64
+const maxDeferred = 64
 
 // guestPart: a batch of guests alone takes at most 1/guestPart of the cap, because a query of a function that owns the
 // replica may arrive at any moment.
@@ -82,7 +82,7 @@ func (f *filling) fits(it *Item) bool {
 	return !f.full
 }
 
-// makesIt decides about the most urgent query of a sub-queue by the batch's expected end. If the query would be late,
+// verdictFor decides about the most urgent query of a sub-queue by the batch's expected end. If the query would be late,
 // then
 //
 //   - if it would be late even alone, it is passed over;
@@ -94,7 +94,7 @@ func (f *filling) fits(it *Item) bool {
 //
 // A guest, which has no share of the replica, does not join a batch that is too long for it, and is not passed over
 // because of that. A batch of guests is as small as its first query needs.
-func (m *Machine) makesIt(f *filling, it *Item) verdict {
+func (m *Machine) verdictFor(f *filling, it *Item) verdict {
 	if f.replica == nil || it.probe {
 		return inTime
 	}
@@ -103,10 +103,10 @@ func (m *Machine) makesIt(f *filling, it *Item) verdict {
 	already := len(f.fl.items)
 	n := min(f.limit, already+m.live)
 	switch {
-	case left >= hopefulNanos || left >= p.careful(n):
+	case left >= longDeadlineNanos || left >= p.careful(n):
 		return inTime
 	case f.guests && already > 0:
-		return elsewhere
+		return closeBatch
 	case left < p.predict(already+1):
 		switch {
 		case already > 0:
@@ -117,8 +117,8 @@ func (m *Machine) makesIt(f *filling, it *Item) verdict {
 			f.limit = 1
 			m.counters.Probes++
 			return inTime
-		case m.madeElsewhere(f.replica, it.Deadline):
-			return stepAside
+		case m.otherMeetsDeadline(f.replica, it.Deadline):
+			return deferQuery
 		}
 		return tooLate
 	case !f.guests && already+m.live > f.limit:
@@ -138,14 +138,14 @@ func (m *Machine) makesIt(f *filling, it *Item) verdict {
 	return inTime
 }
 
-// verdict is the result of makesIt.
+// verdict is the result of verdictFor.
 type verdict uint8
 
 const (
-	inTime    verdict = iota
-	tooLate           // answer it
-	stepAside         // keep it for another replica, and go on with the queries behind it
-	elsewhere         // keep it, and close the batch
+	inTime     verdict = iota
+	tooLate            // answer it
+	deferQuery         // keep it for another replica, and go on with the queries behind it
+	closeBatch         // keep it, and close the batch
 )
 
 // next takes the next query of function fn to add; nil when the batch is full or fn has none left. It answers those
@@ -153,19 +153,19 @@ const (
 func (m *Machine) next(b *filling, fn *function) *Item {
 	for fn.next != nil {
 		it := fn.queue.heap[0].it
-		switch m.makesIt(b, it) {
+		switch m.verdictFor(b, it) {
 		case inTime:
 			if !b.fits(it) {
 				return nil
 			}
 			return m.takeLive(fn)
-		case stepAside:
-			if fn.queue.len() == 1 || len(m.aside) == maxAside {
+		case deferQuery:
+			if fn.queue.len() == 1 || len(m.deferred) == maxDeferred {
 				fn.skippedBy = b.seq // it keeps its place in the round
 				return nil
 			}
-			m.aside = append(m.aside, m.takeLive(fn))
-		case elsewhere:
+			m.deferred = append(m.deferred, m.takeLive(fn))
+		case closeBatch:
 			b.full = true
 			return nil
 		case tooLate:
@@ -209,7 +209,7 @@ func (m *Machine) fill(b *filling, r *replica) {
 		before, visiting, already := *deficit, p.visiting, len(b.fl.items)
 		if !p.visiting {
 			p.visiting = true
-			*deficit = spend(*deficit, share/least)
+			*deficit = visitBudget(*deficit, share/least)
 		}
 		for *deficit >= 1 {
 			it := m.next(b, f)
@@ -239,6 +239,6 @@ type round struct {
 	visiting bool      // it has had its quantum for this visit
 }
 
-// spend is what a function may spend at a visit: its quantum, which is at least 1, so every visit serves a query; plus
-// what was left of the last one, which is less than 1 unless it was skipped in the middle of it.
-func spend(left, quantum float64) float64 { return min(left+quantum, quantum+1) }
+// visitBudget is the deficit that a function may spend at a visit: its quantum, which is at least 1, so every visit
+// serves a query; plus what was left of the last one, which is less than 1 unless it was skipped in the middle of it.
+func visitBudget(left, quantum float64) float64 { return min(left+quantum, quantum+1) }

@@ -6,25 +6,25 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// clinic runs a machine in virtual time against replicas whose speed the test changes.
-type clinic struct {
-	m     *Machine
-	now   api.Nanos
-	acts  Actions
-	busy  map[ReplicaID][]batchAway
-	takes func(id ReplicaID, n int) int64 // nanoseconds
-	ended map[api.Code]int
+// replicaSim runs a machine in virtual time against replicas whose speed the test changes.
+type replicaSim struct {
+	m         *Machine
+	now       api.Nanos
+	acts      Actions
+	busy      map[ReplicaID][]outstandingBatch
+	evalNanos func(id ReplicaID, n int) int64 // nanoseconds
+	ended     map[api.Code]int
 }
 
-type batchAway struct {
+type outstandingBatch struct {
 	id   uint64
 	done api.Nanos
 }
 
-func newClinic(replicas int, takes func(id ReplicaID, n int) int64) *clinic {
+func newReplicaSim(replicas int, takes func(id ReplicaID, n int) int64) *replicaSim {
 	cfg := DefaultConfig()
 	cfg.Batching.ObjectiveNanos = 40e6
-	c := &clinic{m: New(cfg), now: 1, busy: map[ReplicaID][]batchAway{}, takes: takes, ended: map[api.Code]int{}}
+	c := &replicaSim{m: New(cfg), now: 1, busy: map[ReplicaID][]outstandingBatch{}, evalNanos: takes, ended: map[api.Code]int{}}
 	c.m.AddFunction(1)
 	for id := range replicas {
 		c.m.ReplicaReady(c.now, ReplicaID(id+1), 2)
@@ -32,7 +32,7 @@ func newClinic(replicas int, takes func(id ReplicaID, n int) int64) *clinic {
 	return c
 }
 
-func (c *clinic) settle() {
+func (c *replicaSim) settle() {
 	for again := true; again; {
 		c.m.Ready(c.now, &c.acts)
 		for _, d := range c.acts.Dispatches {
@@ -40,7 +40,7 @@ func (c *clinic) settle() {
 			if away := c.busy[d.Replica]; len(away) > 0 {
 				begins = away[len(away)-1].done
 			}
-			c.busy[d.Replica] = append(c.busy[d.Replica], batchAway{d.Batch.ID, begins + api.Nanos(c.takes(d.Replica, len(d.Batch.Queries)))})
+			c.busy[d.Replica] = append(c.busy[d.Replica], outstandingBatch{d.Batch.ID, begins + api.Nanos(c.evalNanos(d.Replica, len(d.Batch.Queries)))})
 		}
 		for _, e := range c.acts.Ends {
 			if e.Kind != ReleaseOnly {
@@ -52,12 +52,12 @@ func (c *clinic) settle() {
 }
 
 // until processes all events up to t.
-func (c *clinic) until(t api.Nanos) {
+func (c *replicaSim) until(t api.Nanos) {
 	for {
-		at, who := c.m.NextWake(), ReplicaID(0)
+		at, next := c.m.NextWake(), ReplicaID(0)
 		for id, away := range c.busy {
-			if len(away) > 0 && (away[0].done < at || away[0].done == at && (who == 0 || id < who)) {
-				at, who = away[0].done, id
+			if len(away) > 0 && (away[0].done < at || away[0].done == at && (next == 0 || id < next)) {
+				at, next = away[0].done, id
 			}
 		}
 		if at > t {
@@ -65,10 +65,10 @@ func (c *clinic) until(t api.Nanos) {
 			return
 		}
 		c.now = max(c.now, at)
-		if who != 0 {
-			id := c.busy[who][0].id
-			c.busy[who] = c.busy[who][1:]
-			c.m.BatchDone(c.now, who, &api.BatchResult{ID: id})
+		if next != 0 {
+			id := c.busy[next][0].id
+			c.busy[next] = c.busy[next][1:]
+			c.m.BatchDone(c.now, next, &api.BatchResult{ID: id})
 		} else {
 			c.m.Advance(c.now)
 		}
@@ -76,9 +76,9 @@ func (c *clinic) until(t api.Nanos) {
 	}
 }
 
-// ask sends perSecond queries for the given seconds, each due in 100 ms, and returns the part that was answered with
+// load sends perSecond queries for the given seconds, each due in 100 ms, and returns the part that was answered with
 // OK.
-func (c *clinic) ask(seconds, perSecond int) float64 {
+func (c *replicaSim) load(seconds, perSecond int) float64 {
 	clear(c.ended)
 	for range seconds * perSecond {
 		c.until(c.now + api.Nanos(1e9/perSecond))
@@ -88,48 +88,48 @@ func (c *clinic) ask(seconds, perSecond int) float64 {
 	return float64(c.ended[api.OK]) / float64(seconds*perSecond)
 }
 
-// TestASlowReplicaDropsNobody: queries that are too late for a slow, and therefore idle, replica wait for a faster one.
+// TestSlowReplicaDropsNoQueries: queries that are too late for a slow, and therefore idle, replica wait for a faster one.
 // When the slow one recovers, the machine notices.
-func TestASlowReplicaDropsNobody(t *testing.T) {
+func TestSlowReplicaDropsNoQueries(t *testing.T) {
 	slow := true
 	served := map[ReplicaID]int{}
-	c := newClinic(2, func(id ReplicaID, n int) int64 {
+	c := newReplicaSim(2, func(id ReplicaID, n int) int64 {
 		served[id] += n
 		if id == 1 && slow {
 			return 150e6
 		}
 		return 5e6 + int64(n)*5e5
 	})
-	c.ask(4, 300)
-	if got := c.ask(8, 300); got < 0.99 {
+	c.load(4, 300)
+	if got := c.load(8, 300); got < 0.99 {
 		t.Errorf("beside a slow replica %.3f of the queries are answered; the other one can serve all", got)
 	}
 	slow = false
-	c.ask(5, 300)
+	c.load(5, 300)
 	clear(served)
-	if got := c.ask(5, 300); got < 0.999 || served[1] < 300 {
+	if got := c.load(5, 300); got < 0.999 || served[1] < 300 {
 		t.Errorf("both replicas are well: %.3f of the queries are answered, %d by the one that was slow", got, served[1])
 	}
 }
 
-// TestASlowReplicaHeals: a replica that was too slow for every query serves again soon after it has become fast, even
+// TestSlowReplicaRecovers: a replica that was too slow for every query serves again soon after it has become fast, even
 // if the configuration changed meanwhile.
-func TestASlowReplicaHeals(t *testing.T) {
+func TestSlowReplicaRecovers(t *testing.T) {
 	for _, policy := range []Policy{AIMD, Quantile, Fixed} {
 		took := int64(2_500_000)
-		c := newClinic(1, func(ReplicaID, int) int64 { return took })
+		c := newReplicaSim(1, func(ReplicaID, int) int64 { return took })
 		cfg := c.m.Config()
 		cfg.Batching.Policy = policy
 		c.m.Configure(c.now, cfg)
-		c.ask(5, 50)
+		c.load(5, 50)
 		took = 300e6
-		c.ask(10, 50)
+		c.load(10, 50)
 		cfg.Batching.ObjectiveNanos++ // makes a new controller, which has not settled
 		c.m.Configure(c.now, cfg)
-		c.ask(10, 50)
+		c.load(10, 50)
 		took = 2_500_000
-		c.ask(4, 50)
-		if got := c.ask(10, 50); got < 0.999 {
+		c.load(4, 50)
+		if got := c.load(10, 50); got < 0.999 {
 			t.Errorf("%v: four seconds after the replica has become fast, %.3f of the queries are answered", policy, got)
 		}
 	}
@@ -138,17 +138,17 @@ func TestASlowReplicaHeals(t *testing.T) {
 // TestOnePauseIsForgotten: a single delayed batch does not make a replica unreliable, even at low load.
 func TestOnePauseIsForgotten(t *testing.T) {
 	pause := false
-	c := newClinic(1, func(_ ReplicaID, n int) int64 {
+	c := newReplicaSim(1, func(_ ReplicaID, n int) int64 {
 		if pause {
 			pause = false
 			return 400e6
 		}
 		return 70e6 + int64(n)*1e6
 	})
-	c.ask(10, 5)
+	c.load(10, 5)
 	pause = true
-	c.ask(5, 5)
-	if got := c.ask(10, 5); got < 0.999 {
+	c.load(5, 5)
+	if got := c.load(10, 5); got < 0.999 {
 		t.Errorf("five seconds after a pause %.3f of the queries are answered", got)
 	}
 }

@@ -69,14 +69,14 @@ func (m *Machine) mayHedge() bool {
 		if len(r.flights) > 0 {
 			busy = true
 		} else {
-			helped = helped || r.helps()
+			helped = helped || r.canHedge()
 		}
 	}
 	return busy && helped
 }
 
-// helps reports whether the replica can take a second copy: it is idle and its profile is known.
-func (r *replica) helps() bool { return len(r.flights) == 0 && r.open() && r.profile.known() }
+// canHedge reports whether the replica can take a second copy: it is idle and its profile is known.
+func (r *replica) canHedge() bool { return len(r.flights) == 0 && r.open() && r.profile.known() }
 
 // lateAt is when r, which has a batch, is late: beyond its P99 and beyond what a batch of that size takes.
 func (m *Machine) lateAt(r *replica) api.Nanos {
@@ -95,7 +95,7 @@ func (m *Machine) sendTwins(fl *flight) {
 	if r == nil {
 		return
 	}
-	from, n := m.inTimeAt(r, fl)
+	from, n := m.hedgeable(r, fl)
 	if n == 0 || tokens < float64(n) {
 		return
 	}
@@ -116,7 +116,7 @@ func (m *Machine) pickSecond(fl *flight) *replica {
 	var best *replica
 	var bestNanos int64
 	for _, r := range m.replicas {
-		if !r.helps() || !m.allHaveShare(r, fl) {
+		if !r.canHedge() || !m.allHaveShare(r, fl) {
 			continue
 		}
 		if nanos := r.profile.predict(min(fl.live-fl.next, m.capOf(r))); best == nil || nanos < bestNanos {
@@ -138,16 +138,16 @@ func (m *Machine) allHaveShare(r *replica, fl *flight) bool {
 	return true
 }
 
-// inTimeAt selects live queries of a batch, n of them beginning at from, that r is expected to answer in time. It
+// hedgeable selects live queries of a batch, n of them beginning at from, that r is expected to answer in time. It
 // leaves out those whose deadlines are too near; if the rest are too many, it takes the most urgent. If one of them was
 // lost or sent twice before, it selects none.
-func (m *Machine) inTimeAt(r *replica, fl *flight) (from, n int) {
+func (m *Machine) hedgeable(r *replica, fl *flight) (from, n int) {
 	most := min(m.capOf(r), HedgeBurst)
-	if !m.makesTwin(r, fl.items[fl.live-1], 1) {
+	if !m.twinMeetsDeadline(r, fl.items[fl.live-1], 1) {
 		return 0, 0 // they are in the order of their deadlines
 	}
 	for from = fl.next; ; from++ {
-		if n = min(fl.live-from, most); m.makesTwin(r, fl.items[from], n) {
+		if n = min(fl.live-from, most); m.twinMeetsDeadline(r, fl.items[from], n) {
 			break
 		}
 	}
@@ -159,8 +159,8 @@ func (m *Machine) inTimeAt(r *replica, fl *flight) (from, n int) {
 	return from, n
 }
 
-// makesTwin reports whether r would answer the query in time with n in the batch.
-func (m *Machine) makesTwin(r *replica, it *Item, n int) bool {
+// twinMeetsDeadline reports whether r would answer the query in time with n in the batch.
+func (m *Machine) twinMeetsDeadline(r *replica, it *Item, n int) bool {
 	if m.cfg.Batching.Pad {
 		n = m.cfg.Batching.MaxBatch
 	}
@@ -180,8 +180,8 @@ func (m *Machine) hedgeTokens() float64 {
 // writing.
 func (it *Item) makeTwin() *Item {
 	tw := it.twin
-	if tw == nil || tw.of != it { // the latter if the item was copied from another
-		tw = &Item{of: it}
+	if tw == nil || tw.twinOf != it { // the latter if the item was copied from another
+		tw = &Item{twinOf: it}
 		it.twin = tw
 	}
 	q := &it.Query
@@ -191,66 +191,66 @@ func (it *Item) makeTwin() *Item {
 	return tw
 }
 
-// fate is how an item's stay in a batch has ended.
-type fate uint8
+// outcome is how an item's stay in a batch has ended.
+type outcome uint8
 
 const (
-	evaluated fate = iota // with the code of the batch
-	lost                  // its replica died on it
-	unharmed              // the batch was not taken, or not begun
+	evaluated outcome = iota // with the code of the batch
+	lost                     // its replica died on it
+	notBegun                 // the batch was not taken, or not begun
 )
 
-// land handles a batch that is no longer outstanding.
-func (m *Machine) land(fl *flight, how fate, code api.Code) {
+// batchEnded handles a batch that is no longer outstanding.
+func (m *Machine) batchEnded(fl *flight, how outcome, code api.Code) {
 	for _, it := range fl.items {
 		switch {
 		case fl.hedge:
-			m.landTwin(it, how, code)
+			m.twinBatchEnded(it, how, code)
 		case fl.hedged && it.hedged:
-			m.landHedged(it, how, code)
+			m.ownBatchEnded(it, how, code)
 		case how == evaluated:
 			m.finish(it, code)
 		default:
-			m.conclude(it, how, code)
+			m.finishOrRetry(it, how, code)
 		}
 	}
 	m.recycle(fl)
 }
 
-// conclude ends a query that is in no batch any more, or queues it again.
-func (m *Machine) conclude(it *Item, how fate, code api.Code) {
+// finishOrRetry ends a query that is in no batch any more, or queues it again.
+func (m *Machine) finishOrRetry(it *Item, how outcome, code api.Code) {
 	switch how {
 	case evaluated:
 		m.finish(it, code)
 	case lost:
 		m.retry(it)
-	case unharmed:
+	case notBegun:
 		m.requeue(it)
 	}
 }
 
-// landHedged handles the end of the own batch of a query that was sent twice. Its twin's batch may have ended before.
-func (m *Machine) landHedged(it *Item, how fate, code api.Code) {
+// ownBatchEnded handles the end of the own batch of a query that was sent twice. Its twin's batch may have ended before.
+func (m *Machine) ownBatchEnded(it *Item, how outcome, code api.Code) {
 	switch {
-	case it.twin.place == flying:
-		it.place, it.fate, it.code = hedged, how, code
+	case it.twin.place == inFlight:
+		it.place, it.outcome, it.code = twinPending, how, code
 		if it.isOK() && !it.answered {
 			m.answer(it, api.OK)
 		}
 	case it.winner != nil:
 		m.finish(it, api.OK)
 	default:
-		m.conclude(it, how, code)
+		m.finishOrRetry(it, how, code)
 	}
 }
 
-// landTwin handles the end of the twin's batch. The query's own batch may have ended before.
-func (m *Machine) landTwin(tw *Item, how fate, code api.Code) {
-	it := tw.of
+// twinBatchEnded handles the end of the twin's batch. The query's own batch may have ended before.
+func (m *Machine) twinBatchEnded(tw *Item, how outcome, code api.Code) {
+	it := tw.twinOf
 	tw.place, tw.Inputs, tw.Context = nowhere, nil, nil
 	// A query that two replicas have died on is not tried on a third.
 	it.retried = it.retried || how == lost
-	first := it.place == flying || !it.isOK()
+	first := it.place == inFlight || !it.isOK()
 	if first && how == evaluated && code == api.OK {
 		it.winner = &tw.Query
 		if !it.answered {
@@ -258,16 +258,16 @@ func (m *Machine) landTwin(tw *Item, how fate, code api.Code) {
 		}
 	}
 	switch {
-	case it.place == flying:
+	case it.place == inFlight:
 		if it.winner != nil && !it.answered {
 			m.answer(it, api.OK)
 		}
 	case it.winner != nil:
 		m.finish(it, api.OK)
 	default:
-		m.conclude(it, it.fate, it.code)
+		m.finishOrRetry(it, it.outcome, it.code)
 	}
 }
 
 // isOK reports whether the query's own batch, which has ended, has answered it.
-func (it *Item) isOK() bool { return it.fate == evaluated && it.code == api.OK }
+func (it *Item) isOK() bool { return it.outcome == evaluated && it.code == api.OK }

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRandomHedges is TestRandomLife with replicas whose profiles are known and that are late now and then, so that
+// TestRandomHedges is TestRandomEvents with replicas whose profiles are known and that are late now and then, so that
 // queries are sent twice, combined with all other events.
 func TestRandomHedges(t *testing.T) {
 	hedged := uint64(0)
@@ -17,14 +17,14 @@ func TestRandomHedges(t *testing.T) {
 		w := newWorldOf(t, cfg)
 		for range rapid.IntRange(2, 3).Draw(t, "replicas") {
 			w.replicaReady(t)
-			w.practise(t)
+			w.warmUp(t)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"":             func(t *rapid.T) { w.check(t) },
 			"arrive":       w.arrive,
 			"arriveMany":   w.arriveMany,
-			"late":         w.late,
-			"lateOften":    w.late,
+			"late":         w.lateBatch,
+			"lateOften":    w.lateBatch,
 			"done":         w.done,
 			"doneOften":    w.done,
 			"replicaGone":  w.replicaGone,
@@ -36,7 +36,7 @@ func TestRandomHedges(t *testing.T) {
 			"plan":         w.plan,
 			"replicaNew": func(t *rapid.T) {
 				w.replicaReady(t)
-				w.practise(t)
+				w.warmUp(t)
 			},
 		})
 		w.finish(t)
@@ -47,8 +47,8 @@ func TestRandomHedges(t *testing.T) {
 	}
 }
 
-// late sends a few queries whose batch does not come back in time.
-func (w *world) late(t *rapid.T) {
+// lateBatch sends a few queries whose batch does not come back in time.
+func (w *world) lateBatch(t *rapid.T) {
 	ttl := api.Nanos(rapid.SampledFrom([]int64{0, 1e9}).Draw(t, "ttl"))
 	for range rapid.IntRange(1, 4).Draw(t, "count") {
 		w.arriveWith(t, w.functions[0], api.Nanos(rapid.SampledFrom([]int64{5e6, 20e6, 20e6, 5e9}).Draw(t, "slo")), ttl, 8)
@@ -57,8 +57,8 @@ func (w *world) late(t *rapid.T) {
 	w.jump(t)
 }
 
-// TestHedgesCostNoMemory: an item that is sent twice allocates nothing, from its second hedge on.
-func TestHedgesCostNoMemory(t *testing.T) {
+// TestHedgesDoNotAlloc: an item that is sent twice allocates nothing, from its second hedge on.
+func TestHedgesDoNotAlloc(t *testing.T) {
 	m := New(Config{Retry: true, Hedge: true, Batching: Batching{Policy: Fixed, MaxBatch: 8}})
 	m.AddFunction(1)
 	var acts Actions
@@ -122,9 +122,9 @@ func TestHedgesCostNoMemory(t *testing.T) {
 	}
 }
 
-// TestTwinsAreTheirItems: the twin and its memory for outputs stay with the item. A copied item makes a twin of its
+// TestTwinBelongsToItem: the twin and its memory for outputs stay with the item. A copied item makes a twin of its
 // own.
-func TestTwinsAreTheirItems(t *testing.T) {
+func TestTwinBelongsToItem(t *testing.T) {
 	a := Item{Query: api.Query{ID: 1, Inputs: []api.Value{{Data: []byte("in")}}}}
 	tw := a.makeTwin()
 	tw.Outputs = []api.Value{{Data: []byte("out")}}
@@ -132,7 +132,7 @@ func TestTwinsAreTheirItems(t *testing.T) {
 		t.Error("an item's second twin is another one, or has lost its memory")
 	}
 	b := a
-	if other := b.makeTwin(); other == tw || other.of != &b || a.makeTwin() != tw || other.Outputs != nil {
+	if other := b.makeTwin(); other == tw || other.twinOf != &b || a.makeTwin() != tw || other.Outputs != nil {
 		t.Error("two items share a twin")
 	}
 	a.winner = &tw.Query

@@ -7,11 +7,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestHungIsSeenTwice: whether the driver checks often, rarely or after a stall, a replica is killed as hung if and
+// TestHungNeedsTwoChecks: whether the driver checks often, rarely or after a stall, a replica is killed as hung if and
 // only if its oldest batch is overdue at a check, and was at a check at least hungAgainNanos earlier. So a replica
 // whose answer is read within that time of the first check is never killed. A driver that checks when asked to kills
 // the replica hungAgainNanos after its limit.
-func TestHungIsSeenTwice(t *testing.T) {
+func TestHungNeedsTwoChecks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = int64(2e9)
 		m := New(Config{Depth: 2, MaxQueue: 100, TimeoutNanos: limit, Batching: Batching{Policy: None}})

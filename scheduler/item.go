@@ -24,13 +24,13 @@ type Item struct {
 	retried    bool // lost once with a replica; must travel in a batch of its own
 	probe      bool // admitted, and evaluated, although a profile predicts that it will be late
 	hedged     bool // sent twice
-	// While place is hedged: how its own batch has ended.
-	fate fate
-	code api.Code
+	// While place is twinPending: how its own batch has ended.
+	outcome outcome
+	code    api.Code
 
 	winner *api.Query // the query that has the outputs, if not the item's own
 	twin   *Item      // its stand-in when it is sent twice; kept once allocated
-	of     *Item      // of a twin: the item that it stands in for
+	twinOf *Item      // of a twin: the item that it stands in for
 }
 
 // Result is the query with the outputs and the confidence that answer the item: the item's own or, if it was sent to
@@ -74,14 +74,15 @@ type Owner interface {
 // place says where a machine keeps an item.
 type place uint8
 
-// The legal transitions: nowhere → queued | nowhere (refused); queued → flying | late | nowhere; late → flying |
-// nowhere; flying → nowhere | queued | late (its replica died before it began) | again (after it began) | hedged (its
-// twin is still in a batch); hedged → as flying, but not hedged; again → flying | nowhere. A twin is nowhere or flying.
+// The legal transitions: nowhere → queued | nowhere (refused); queued → inFlight | late | nowhere; late → inFlight |
+// nowhere; inFlight → nowhere | queued | late (its replica died before it began) | retrying (after it began) |
+// twinPending (its twin is still in a batch); twinPending → as inFlight, but not twinPending; retrying → inFlight |
+// nowhere. A twin is nowhere or inFlight.
 const (
-	nowhere place = iota
-	queued        // in its function's sub-queue, by deadline
-	late          // answered at its deadline, still worth evaluating until it expires
-	again         // lost with a replica; waits for a batch of its own
-	flying        // in a batch on a replica
-	hedged        // its own batch has ended, its twin's has not
+	nowhere     place = iota
+	queued            // in its function's sub-queue, by deadline
+	late              // answered at its deadline, still worth evaluating until it expires
+	retrying          // lost with a replica; waits for a batch of its own
+	inFlight          // in a batch on a replica
+	twinPending       // its own batch has ended, its twin's has not
 )

@@ -13,17 +13,17 @@ type Machine struct {
 	round                 // the round robin's place among the functions
 	minWeight float64
 
-	news       uint64  // incremented by each event after which a waiting query may no longer be too urgent for a replica
-	turnedAway bool    // a replica has found all waiting queries too urgent since news last changed
-	filled     uint64  // number of batches that send began to fill
-	aside      []*Item // while a batch is filled: queries too urgent for its replica but not for another
-	live       int     // items in the functions' sub-queues
-	liveBytes  int     // bytes of their inputs
-	late       queue   // answered items, by the time they expire
-	retries    queue   // items that must travel alone, by deadline
-	bytes      int     // of the inputs of all waiting items
-	held       int     // items accepted and not released
-	waitSince  api.Nanos
+	changeSeq   uint64  // incremented by each event after which a waiting query may no longer be too urgent for a replica
+	anyRejected bool    // a replica has found all waiting queries too urgent since changeSeq last changed
+	filled      uint64  // number of batches that send began to fill
+	deferred    []*Item // while a batch is filled: queries too urgent for its replica but not for another
+	live        int     // items in the functions' sub-queues
+	liveBytes   int     // bytes of their inputs
+	late        queue   // answered items, by the time they expire
+	retries     queue   // items that must travel alone, by deadline
+	bytes       int     // of the inputs of all waiting items
+	held        int     // items accepted and not released
+	waitSince   api.Nanos
 
 	replicas    []*replica
 	byID        map[ReplicaID]*replica // nil while there are none
@@ -41,9 +41,9 @@ type Machine struct {
 	closed    bool
 	closeCode api.Code
 
-	out      Actions
-	spare    []*flight
-	counters Counters
+	out         Actions
+	freeFlights []*flight
+	counters    Counters
 }
 
 // function is one function's sub-queue at this model version.
@@ -102,7 +102,7 @@ func (m *Machine) Config() Config { return m.cfg }
 // and profiles; their batch caps adapt to the new policy from their current values.
 func (m *Machine) Configure(now api.Nanos, cfg Config) {
 	m.tick(now)
-	m.change()
+	m.noteChange()
 	cfg = cfg.normal()
 	old := m.cfg
 	m.cfg = cfg
@@ -115,7 +115,7 @@ func (m *Machine) Configure(now api.Nanos, cfg Config) {
 		return
 	}
 	for _, r := range m.replicas {
-		m.remake(r)
+		m.rebuildController(r)
 	}
 }
 
@@ -153,7 +153,7 @@ func (m *Machine) RemoveFunction(index int32) {
 		return
 	}
 	f.removed = true
-	m.forget(f)
+	m.freeIndex(f)
 }
 
 func (m *Machine) function(index int32) *function {
@@ -163,8 +163,8 @@ func (m *Machine) function(index int32) *function {
 	return m.functions[index]
 }
 
-// forget frees the index of a removed function that has no query left.
-func (m *Machine) forget(f *function) {
+// freeIndex frees the index of a removed function that has no query left.
+func (m *Machine) freeIndex(f *function) {
 	if f.removed && f.items == 0 {
 		m.functions[f.index] = nil
 		m.reweigh()
@@ -200,7 +200,7 @@ func (m *Machine) Release() {
 	if len(m.replicas) > 0 || m.held > 0 {
 		return
 	}
-	m.spare, m.aside, m.replicas, m.byID = nil, nil, nil, nil
+	m.freeFlights, m.deferred, m.replicas, m.byID = nil, nil, nil, nil
 	m.late.heap, m.retries.heap = nil, nil
 	for _, f := range m.functions {
 		if f != nil {
@@ -227,8 +227,8 @@ func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	it.place, it.answered, it.retried, it.probe, it.hedged, it.winner = nowhere, false, false, false, false, nil
 	m.counters.Arrived++
 	m.rate.count(m.now)
-	if m.turnedAway {
-		m.welcome(it)
+	if m.anyRejected {
+		m.recheckRejected(it)
 	}
 	if f := m.function(it.Function); f != nil {
 		f.arrived++
@@ -247,17 +247,17 @@ func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	m.enqueue(f, it)
 }
 
-// change records an event after which a waiting query may no longer be too urgent for a replica.
-func (m *Machine) change() {
-	m.news++
-	m.turnedAway = false
+// noteChange records an event after which a waiting query may no longer be too urgent for a replica.
+func (m *Machine) noteChange() {
+	m.changeSeq++
+	m.anyRejected = false
 }
 
-// welcome checks whether a replica that found all other queries too urgent may be quick enough for a new one.
-func (m *Machine) welcome(it *Item) {
+// recheckRejected checks whether a replica that found all other queries too urgent may be quick enough for a new one.
+func (m *Machine) recheckRejected(it *Item) {
 	for _, r := range m.replicas {
-		if r.turnedAway == m.news && r.makes(m.now, it.Deadline) {
-			m.change()
+		if r.rejectedSeq == m.changeSeq && r.meetsDeadline(m.now, it.Deadline) {
+			m.noteChange()
 			return
 		}
 	}
@@ -267,7 +267,7 @@ func (m *Machine) welcome(it *Item) {
 // and ends with its batch. An item that the machine does not hold (any more) is ignored.
 func (m *Machine) Cancel(now api.Nanos, it *Item) {
 	m.tick(now)
-	m.change()
+	m.noteChange()
 	switch it.place {
 	case queued:
 		f := m.functions[it.Function]
@@ -283,7 +283,7 @@ func (m *Machine) Cancel(now api.Nanos, it *Item) {
 		}
 	case late:
 		m.late.removeAt(m.late.find(it.Expires, it))
-	case again:
+	case retrying:
 		m.retries.removeAt(m.retries.find(it.Deadline, it))
 	default:
 		return
@@ -357,7 +357,7 @@ func (m *Machine) finish(it *Item, code api.Code) {
 	f := m.functions[it.Function]
 	f.items--
 	if f.removed {
-		m.forget(f)
+		m.freeIndex(f)
 	}
 }
 

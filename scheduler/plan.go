@@ -67,7 +67,7 @@ type ReplicaPlan struct {
 // SetPlan replaces the plan in force with p. The machine keeps no reference to p. Functions and replicas that join
 // later run without a plan until the next one.
 func (m *Machine) SetPlan(p Plan) {
-	m.change()
+	m.noteChange()
 	for i, f := range m.functions {
 		if f == nil {
 			continue
@@ -92,14 +92,14 @@ func (m *Machine) SetPlan(p Plan) {
 		if len(r.shares) == 0 {
 			r.round = round{} // its place is not kept up to date from now on
 		}
-		m.aim(r)
+		m.applyObjective(r)
 	}
 	m.reweigh()
-	m.forgive()
+	m.capDeficits()
 }
 
-// forgive caps the deficits saved under the previous plan at what a visit is worth under this one.
-func (m *Machine) forgive() {
+// capDeficits caps the deficits saved under the previous plan at what a visit is worth under this one.
+func (m *Machine) capDeficits() {
 	for _, f := range m.functions {
 		if f == nil {
 			continue

@@ -10,10 +10,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRandomLife sends random events to a machine. After every event it checks that each accepted query is in exactly
+// TestRandomEvents sends random events to a machine. After every event it checks that each accepted query is in exactly
 // one place, is answered exactly once and then released exactly once, that no bound is exceeded, that no replica idles
 // while there is work, and that a second machine that sees the same events makes the same decisions.
-func TestRandomLife(t *testing.T) {
+func TestRandomEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		t.Repeat(map[string]func(*rapid.T){
@@ -26,7 +26,7 @@ func TestRandomLife(t *testing.T) {
 			"replicaGone":   w.replicaGone,
 			"replicaDrain":  w.replicaDrain,
 			"sendFailed":    w.sendFailed,
-			"practise":      w.practise,
+			"practise":      w.warmUp,
 			"advance":       w.advance,
 			"jump":          w.jump,
 			"cancel":        w.cancel,
@@ -41,16 +41,16 @@ func TestRandomLife(t *testing.T) {
 	})
 }
 
-// twin is a query in both machines, with what the test knows about it.
-type twin struct {
+// queryPair is a query in both machines, with what the test knows about it.
+type queryPair struct {
 	name     string
 	items    [2]*Item
 	answered bool
 	released bool
 	lost     int // times that a replica died on it
-	batch    *flown
-	second   *flown // the batch of its second copy, sent while the first was in flight
-	sent2    bool
+	batch    *outBatch
+	second   *outBatch // the batch of its second copy, sent while the first was in flight
+	hedged   bool
 	best     rank // which of the two evaluated it first
 }
 
@@ -63,18 +63,18 @@ const (
 	second
 )
 
-// flown is an outstanding batch.
-type flown struct {
-	id    uint64
-	twins []*twin
-	alone bool // a query that was lost before
-	hedge bool
+// outBatch is an outstanding batch.
+type outBatch struct {
+	id      uint64
+	queries []*queryPair
+	alone   bool // a query that was lost before
+	hedge   bool
 }
 
-type fake struct {
+type fakeReplica struct {
 	id       ReplicaID
 	depth    int
-	out      []*flown
+	out      []*outBatch
 	draining bool
 	killed   bool
 }
@@ -84,9 +84,9 @@ type world struct {
 	acts      [2]Actions
 	now       api.Nanos
 	cfg       Config
-	twins     []*twin
-	byQuery   map[*api.Query]*twin
-	replicas  []*fake
+	queries   []*queryPair
+	byQuery   map[*api.Query]*queryPair
+	replicas  []*fakeReplica
 	lastID    ReplicaID
 	functions []int32
 	drained   map[ReplicaID]bool
@@ -117,7 +117,7 @@ func drawConfig(t *rapid.T) Config {
 func newWorld(t *rapid.T) *world { return newWorldOf(t, drawConfig(t)) }
 
 func newWorldOf(t *rapid.T, cfg Config) *world {
-	w := &world{m: [2]*Machine{New(cfg), New(cfg)}, cfg: cfg.normal(), byQuery: map[*api.Query]*twin{}, drained: map[ReplicaID]bool{}}
+	w := &world{m: [2]*Machine{New(cfg), New(cfg)}, cfg: cfg.normal(), byQuery: map[*api.Query]*queryPair{}, drained: map[ReplicaID]bool{}}
 	w.addFunction(t)
 	return w
 }
@@ -166,7 +166,7 @@ func (w *world) arriveOne(t *rapid.T) {
 }
 
 func (w *world) arriveWith(t *rapid.T, function int32, slo, ttl api.Nanos, bytes int) {
-	tw := &twin{name: fmt.Sprintf("q%d", len(w.twins))}
+	tw := &queryPair{name: fmt.Sprintf("q%d", len(w.queries))}
 	for i := range w.m {
 		tw.items[i] = &Item{Query: api.Query{Function: function, Context: make([]byte, bytes), Arrived: w.now, Deadline: w.now + slo, Expires: w.now + max(slo, ttl)}}
 		w.byQuery[&tw.items[i].Query] = tw
@@ -176,11 +176,11 @@ func (w *world) arriveWith(t *rapid.T, function int32, slo, ttl api.Nanos, bytes
 			t.Fatalf("%s was let in over the bounds: %d queries, %d bytes", tw.name, w.m[i].queuedItems(), w.m[i].bytes)
 		}
 	}
-	w.twins = append(w.twins, tw)
+	w.queries = append(w.queries, tw)
 }
 
-func (w *world) pickReplica(t *rapid.T, want func(r *fake) bool) *fake {
-	var list []*fake
+func (w *world) pickReplica(t *rapid.T, want func(r *fakeReplica) bool) *fakeReplica {
+	var list []*fakeReplica
 	for _, r := range w.replicas {
 		if want(r) {
 			list = append(list, r)
@@ -193,7 +193,7 @@ func (w *world) pickReplica(t *rapid.T, want func(r *fake) bool) *fake {
 }
 
 func (w *world) done(t *rapid.T) {
-	r := w.pickReplica(t, func(r *fake) bool { return len(r.out) > 0 })
+	r := w.pickReplica(t, func(r *fakeReplica) bool { return len(r.out) > 0 })
 	i := 0
 	if rapid.IntRange(0, 5).Draw(t, "outOfOrder") == 0 {
 		i = rapid.IntRange(0, len(r.out)-1).Draw(t, "batch")
@@ -201,15 +201,15 @@ func (w *world) done(t *rapid.T) {
 	w.now += api.Nanos(rapid.Int64Range(0, 8e6).Draw(t, "took"))
 	res := api.BatchResult{ID: r.out[i].id, Code: rapid.SampledFrom([]api.Code{api.OK, api.OK, api.OK, api.OK, api.ModelError, api.TooLarge}).Draw(t, "code"),
 		EvalNanos: rapid.Int64Range(0, 10e6).Draw(t, "eval")}
-	w.land(r, i, res.Code)
+	w.batchEnded(r, i, res.Code)
 	stamp := w.now - api.Nanos(rapid.Int64Range(0, 1e6).Draw(t, "lag"))
 	w.both(func(m *Machine) { m.BatchDone(stamp, r.id, &res) })
 	w.settle(t)
 }
 
-// land removes an outstanding batch and notes which one evaluated its queries first.
-func (w *world) land(r *fake, i int, c api.Code) {
-	for _, tw := range r.out[i].twins {
+// batchEnded removes an outstanding batch and notes which one evaluated its queries first.
+func (w *world) batchEnded(r *fakeReplica, i int, c api.Code) {
+	for _, tw := range r.out[i].queries {
 		from := second
 		if r.out[i].hedge {
 			tw.second = nil
@@ -228,7 +228,7 @@ func (w *world) replicaReady(t *rapid.T) {
 		t.Skip()
 	}
 	w.lastID++
-	r := &fake{id: w.lastID, depth: rapid.IntRange(0, 3).Draw(t, "depth")}
+	r := &fakeReplica{id: w.lastID, depth: rapid.IntRange(0, 3).Draw(t, "depth")}
 	w.both(func(m *Machine) { m.ReplicaReady(w.now, r.id, r.depth) })
 	if r.depth == 0 {
 		r.depth = w.cfg.Depth
@@ -238,18 +238,18 @@ func (w *world) replicaReady(t *rapid.T) {
 }
 
 func (w *world) replicaGone(t *rapid.T) {
-	r := w.pickReplica(t, func(*fake) bool { return true })
+	r := w.pickReplica(t, func(*fakeReplica) bool { return true })
 	begun := rapid.IntRange(0, len(r.out)).Draw(t, "begun")
 	var upTo uint64
 	if begun > 0 {
 		upTo = r.out[begun-1].id
 	}
-	var lost []*twin
+	var lost []*queryPair
 	for len(r.out) > 0 {
 		if r.out[0].id <= upTo {
-			lost = append(lost, r.out[0].twins...)
+			lost = append(lost, r.out[0].queries...)
 		}
-		w.land(r, 0, api.ReplicaLost)
+		w.batchEnded(r, 0, api.ReplicaLost)
 	}
 	for i, other := range w.replicas {
 		if other == r {
@@ -273,18 +273,18 @@ func (w *world) replicaGone(t *rapid.T) {
 }
 
 func (w *world) replicaDrain(t *rapid.T) {
-	r := w.pickReplica(t, func(r *fake) bool { return !r.draining })
+	r := w.pickReplica(t, func(r *fakeReplica) bool { return !r.draining })
 	r.draining = true
 	w.both(func(m *Machine) { m.ReplicaDrain(w.now, r.id) })
 	w.settle(t)
 }
 
 func (w *world) sendFailed(t *rapid.T) {
-	r := w.pickReplica(t, func(r *fake) bool { return len(r.out) > 0 })
+	r := w.pickReplica(t, func(r *fakeReplica) bool { return len(r.out) > 0 })
 	i := len(r.out) - 1
 	id := r.out[i].id
 	err := rapid.SampledFrom([]error{api.Errorf(api.TooLarge, "too large"), errors.New("broken")}).Draw(t, "error")
-	w.land(r, i, api.TooLarge)
+	w.batchEnded(r, i, api.TooLarge)
 	w.both(func(m *Machine) { m.SendFailed(w.now, r.id, id, err) })
 	w.settle(t)
 }
@@ -294,8 +294,8 @@ func (w *world) advance(t *rapid.T) {
 	w.wake(t)
 }
 
-// practise makes the replicas evaluate single queries, so that their profiles become known.
-func (w *world) practise(t *rapid.T) {
+// warmUp makes the replicas evaluate single queries, so that their profiles become known.
+func (w *world) warmUp(t *rapid.T) {
 	for range knownSamples {
 		for range w.replicas {
 			w.arriveWith(t, w.functions[0], 5e9, 0, 8)
@@ -305,7 +305,7 @@ func (w *world) practise(t *rapid.T) {
 		for _, r := range w.replicas {
 			if len(r.out) > 0 {
 				res := api.BatchResult{ID: r.out[0].id, EvalNanos: 1e6}
-				w.land(r, 0, api.OK)
+				w.batchEnded(r, 0, api.OK)
 				w.both(func(m *Machine) { m.BatchDone(w.now, r.id, &res) })
 			}
 		}
@@ -326,7 +326,7 @@ func (w *world) jump(t *rapid.T) {
 func (w *world) wake(t *rapid.T) {
 	w.both(func(m *Machine) { m.Advance(w.now) })
 	w.settle(t)
-	for _, tw := range w.twins {
+	for _, tw := range w.queries {
 		if !tw.answered && tw.items[0].Deadline <= w.now {
 			t.Fatalf("%s has had no answer at its deadline", tw.name)
 		}
@@ -337,10 +337,10 @@ func (w *world) wake(t *rapid.T) {
 }
 
 func (w *world) cancel(t *rapid.T) {
-	if len(w.twins) == 0 {
+	if len(w.queries) == 0 {
 		t.Skip()
 	}
-	tw := w.twins[rapid.IntRange(max(0, len(w.twins)-20), len(w.twins)-1).Draw(t, "query")]
+	tw := w.queries[rapid.IntRange(max(0, len(w.queries)-20), len(w.queries)-1).Draw(t, "query")]
 	for i, m := range w.m {
 		m.Cancel(w.now, tw.items[i])
 	}

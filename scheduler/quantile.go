@@ -28,8 +28,8 @@ const (
 	// pauseBatches: this many batches in a row that take more than outlier times what the line says are not a pause any
 	// more: the replica has become slower.
 	pauseBatches = 7
-	// maxSpare is how many pauses shortly after each other are ignored.
-	maxSpare = 2
+	// maxPauseCredit is how many pauses shortly after each other are ignored.
+	maxPauseCredit = 2
 	// quantileStep is how far, as a part of the last full batch, a line may lead beyond what that batch proves.
 	quantileStep = 0.125
 	// quantileFall is the part of the cap that one fit keeps at least. A line with a wrong slope should see other sizes
@@ -57,20 +57,20 @@ type quantile struct {
 	size, max      int
 	objectiveNanos float64
 	full           int // the last full batch
-	met            bool
+	limitMet       bool
 	carried        bool // the previous controller had settled
 	moving         bool // the last fit moved the cap: fit at the next full batch
 	line           line
-	yardstick      line // the line as it was while the speed was steady
+	reference      line // the line as it was while the speed was steady
 	samples        window
 	sinceFit       int
 	pauses         int     // batches in a row beyond outlier times the line
-	spare          float64 // pauses that may still be ignored
+	pauseCredit    float64 // pauses that may still be ignored
 	pauseRatios    [pauseBatches]float64
 }
 
 func newQuantile(b Batching) *quantile {
-	return &quantile{size: startSize, full: startSize, max: b.MaxBatch, objectiveNanos: float64(b.ObjectiveNanos), moving: true, spare: maxSpare}
+	return &quantile{size: startSize, full: startSize, max: b.MaxBatch, objectiveNanos: float64(b.ObjectiveNanos), moving: true, pauseCredit: maxPauseCredit}
 }
 
 // inherit takes over what old knows of the replica, which stays valid when the objective or the maximum changes.
@@ -80,7 +80,7 @@ func (c *quantile) inherit(old *quantile) {
 	c.max, c.objectiveNanos = now.max, now.objectiveNanos
 	c.size, c.full = min(c.size, c.max), min(c.full, c.max)
 	c.carried = c.settled()
-	c.met, c.moving = false, true
+	c.limitMet, c.moving = false, true
 	if c.samples.count > 0 {
 		c.fit()
 	}
@@ -88,7 +88,7 @@ func (c *quantile) inherit(old *quantile) {
 
 func (c *quantile) cap() int { return c.size }
 
-func (c *quantile) settled() bool { return c.met || c.carried || c.size == c.max }
+func (c *quantile) settled() bool { return c.limitMet || c.carried || c.size == c.max }
 
 func (c *quantile) observe(n int, full bool, evalNanos int64) {
 	if n < 1 {
@@ -97,7 +97,7 @@ func (c *quantile) observe(n int, full bool, evalNanos int64) {
 	n = min(n, c.max)
 	nanos := float64(max(evalNanos, 1))
 	c.sinceFit++
-	c.spare = min(maxSpare, c.spare+quantileAbove)
+	c.pauseCredit = min(maxPauseCredit, c.pauseCredit+quantileAbove)
 	if c.samples.count >= knownSamples {
 		var counts bool
 		if nanos, counts = c.pause(n, nanos); !counts {
@@ -124,13 +124,13 @@ func (c *quantile) pause(n int, nanos float64) (float64, bool) {
 	}
 	c.pauseRatios[c.pauses] = ratio
 	c.pauses++
-	level := c.samples.level(c.line)
+	level := c.samples.medianRatio(c.line)
 	if c.pauses == pauseBatches {
 		c.pauses = 0
 		slices.Sort(c.pauseRatios[:])
 		factor := c.pauseRatios[pauseBatches/2] / level
 		c.samples.scale(factor)
-		c.yardstick, c.line = c.yardstick.times(factor), c.line.times(factor)
+		c.reference, c.line = c.reference.times(factor), c.line.times(factor)
 		c.sinceFit = fitEvery
 		return nanos, true
 	}
@@ -140,8 +140,8 @@ func (c *quantile) pause(n int, nanos float64) (float64, bool) {
 	if c.pauses > 1 {
 		return 0, false
 	}
-	if c.spare >= 1 {
-		c.spare--
+	if c.pauseCredit >= 1 {
+		c.pauseCredit--
 		return 0, false
 	}
 	return outlier * level * c.line.at(float64(n)), true
@@ -149,13 +149,13 @@ func (c *quantile) pause(n int, nanos float64) (float64, bool) {
 
 func (c *quantile) fit() {
 	c.sinceFit = 0
-	c.samples.forget()
-	factor, steady := c.samples.follow(c.yardstick)
-	c.yardstick, c.line = c.yardstick.times(factor), c.line.times(factor)
+	c.samples.dropExpired()
+	factor, steady := c.samples.rescale(c.reference)
+	c.reference, c.line = c.reference.times(factor), c.line.times(factor)
 	var found bool
 	c.line, found = c.samples.fit(c.line)
 	if steady {
-		c.yardstick = c.line
+		c.reference = c.line
 	}
 	c.move(found)
 }
@@ -169,10 +169,10 @@ func (c *quantile) move(found bool) {
 		room = c.least()
 	}
 	if room < size {
-		c.met = true
+		c.limitMet = true
 		next := max(room, quantileFall*size)
 		c.moving = next > room
-		c.size = whole(next)
+		c.size = wholeQueries(next)
 		return
 	}
 	most := min(2*seen, seen*c.objectiveNanos/c.line.at(seen))
@@ -180,16 +180,16 @@ func (c *quantile) move(found bool) {
 		step := size + max(1, quantileStep*size)
 		if found {
 			most = max(most, step)
-		} else if c.samples.count >= knownTail && whole(most) == c.size && c.line.at(size) < aimdRest*c.objectiveNanos {
+		} else if c.samples.count >= knownTail && wholeQueries(most) == c.size && c.line.at(size) < aimdRest*c.objectiveNanos {
 			room, most = step, step // try another size than this one: a cap of 1 proves nothing about 2
 		}
 	}
 	room = min(room, float64(c.max))
-	next := max(c.size, whole(min(room, most)))
+	next := max(c.size, wholeQueries(min(room, most)))
 	if c.full >= c.size {
-		c.met = 4*whole(room) <= 5*next
+		c.limitMet = 4*wholeQueries(room) <= 5*next
 	}
-	c.moving = !c.met || 16*next > 17*c.size
+	c.moving = !c.limitMet || 16*next > 17*c.size
 	c.size = min(next, c.max)
 }
 
@@ -198,12 +198,13 @@ func (c *quantile) move(found bool) {
 // that meets the objective by it, but at most the one whose fixed part is half of its time, because below that size a
 // batch saves little by being smaller.
 func (c *quantile) least() float64 {
-	median := c.line.times(c.samples.level(c.line))
+	median := c.line.times(c.samples.medianRatio(c.line))
 	return min(median.within(c.objectiveNanos), median.fixed/max(median.each, 1))
 }
 
-// whole is the number of whole queries in x, at least 1. It tolerates rounding errors just below a whole number.
-func whole(x float64) int { return max(1, int(x*(1+1e-6))) }
+// wholeQueries is the number of wholeQueries queries in x, at least 1. It tolerates rounding errors just below a
+// wholeQueries number.
+func wholeQueries(x float64) int { return max(1, int(x*(1+1e-6))) }
 
 // line is the time of a batch by its size, in nanoseconds. Neither part is negative.
 type line struct{ fixed, each float64 }
@@ -264,8 +265,8 @@ func (w *window) oldest() int {
 	return at
 }
 
-// forget drops samples that are too old.
-func (w *window) forget() {
+// dropExpired drops samples that are too old.
+func (w *window) dropExpired() {
 	for i := w.count - 1; i >= 0; i-- {
 		if w.batches-w.batch[i] > windowBatches {
 			w.remove(i)
@@ -289,8 +290,8 @@ func (w *window) remove(i int) {
 	w.size[i], w.nanos[i], w.batch[i] = w.size[w.count], w.nanos[w.count], w.batch[w.count]
 }
 
-// level is the median of the samples as multiples of the line.
-func (w *window) level(l line) float64 {
+// medianRatio is the median of the samples as multiples of the line.
+func (w *window) medianRatio(l line) float64 {
 	var ratios [windowSamples]float64
 	for i := range w.count {
 		ratios[i] = w.ratio(i, l)
@@ -309,11 +310,11 @@ func (w *window) scaleOne(i int, factor float64) {
 	w.nanos[i] = max(1, min(w.nanos[i]*factor, math.MaxInt64))
 }
 
-// follow detects a change of the replica's speed: the median of the recent samples, as multiples of the line l, is
+// rescale detects a change of the replica's speed: the median of the recent samples, as multiples of the line l, is
 // beyond nine tenths of the older ones of similar size, and differs from their median by more than speedChange. If so
 // it scales all older samples to the new speed. It returns the factor, 1 for no change, and steady: whether nothing
-// hints at a change. A line fitted to samples of two speeds has a meaningless slope and must not become the yardstick.
-func (w *window) follow(l line) (factor float64, steady bool) {
+// hints at a change. A line fitted to samples of two speeds has a meaningless slope and must not become the reference.
+func (w *window) rescale(l line) (factor float64, steady bool) {
 	var ratios, sizes [recentSamples]float64
 	n := 0
 	for i := range w.count {
@@ -382,7 +383,7 @@ func (w *window) recent(i int) bool { return w.batches-w.batch[i] < recentSample
 //	τ·r where a sample lies r above it, and (1-τ)·r where it lies r below it.
 //
 // The minimum is exact except for rounding. For a given slope the best fixed part is known: the τ-quantile of what the
-// slope does not explain of the samples' times (see rest), which here is one of the three largest. What remains is a
+// slope does not explain of the samples' times (see residual), which here is one of the three largest. What remains is a
 // function of the slope alone. It is convex, as the sum is convex in both (Boyd and Vandenberghe, Convex Optimization,
 // 3.2.5), and the sign of its derivative follows from those three, so at most thirty bisections find its zero.
 //
@@ -396,76 +397,76 @@ func (w *window) fit(held line) (l line, found bool) {
 		sum += size
 	}
 	if most <= aimdSmall && most-least < 1 || most > aimdSmall && least > 0.75*most {
-		return w.raise(held), false
+		return w.shiftToP99(held), false
 	}
-	free := w.free()
+	free := w.allowedAbove()
 	low, high := 0.0, steepest
 	for i := 0; i < 30 && high-low > 1e-7*high; i++ {
 		mid := (low + high) / 2
-		if w.pull(mid, free, sum) > 0 {
+		if w.gradient(mid, free, sum) > 0 {
 			high = mid
 		} else {
 			low = mid
 		}
 	}
 	top := w.top(low)
-	return line{max(0, top[int(free)].rest), low}, true
+	return line{max(0, top[int(free)].nanos), low}, true
 }
 
-// free is how many samples may lie above the line.
-func (w *window) free() float64 {
+// allowedAbove is how many samples may lie above the line.
+func (w *window) allowedAbove() float64 {
 	if w.count < knownTail {
 		return 0.5
 	}
 	return max(quantileFree, quantileAbove*float64(w.count))
 }
 
-// pull is the derivative of the sum by the slope, with the best fixed part for that slope.
-func (w *window) pull(slope, free, sum float64) float64 {
+// gradient is the derivative of the sum by the slope, with the best fixed part for that slope.
+func (w *window) gradient(slope, free, sum float64) float64 {
 	top := w.top(slope)
 	whole := int(free)
 	pull := free / float64(w.count) * sum
 	for _, s := range top[:whole] {
-		if s.rest > 0 {
+		if s.nanos > 0 {
 			pull -= s.size
 		}
 	}
-	if top[whole].rest > 0 { // the line goes through it; else it goes through the origin
+	if top[whole].nanos > 0 { // the line goes through it; else it goes through the origin
 		pull -= (free - float64(whole)) * top[whole].size
 	}
 	return pull
 }
 
-// rest is a sample's time without the part that the slope explains.
-type rest struct{ rest, size float64 }
+// residual is a sample's time without the part that the slope explains.
+type residual struct{ nanos, size float64 }
 
-// top is the three samples with the largest rest, or as many as there are, in falling order.
-func (w *window) top(slope float64) (top [3]rest) {
+// top is the three samples with the largest residuals, or as many as there are, in falling order.
+func (w *window) top(slope float64) (top [3]residual) {
 	for i := range top {
-		top[i].rest = math.Inf(-1)
+		top[i].nanos = math.Inf(-1)
 	}
 	size, nanos := w.size[:w.count], w.nanos[:w.count]
-	least := top[2].rest
+	least := top[2].nanos
 	for i, n := range size {
 		r := nanos[i] - slope*n
 		if r <= least {
 			continue
 		}
-		top[2] = rest{r, n}
-		if r > top[1].rest {
+		top[2] = residual{r, n}
+		if r > top[1].nanos {
 			top[1], top[2] = top[2], top[1]
-			if r > top[0].rest {
+			if r > top[0].nanos {
 				top[0], top[1] = top[1], top[0]
 			}
 		}
-		least = top[2].rest
+		least = top[2].nanos
 	}
 	return top
 }
 
-// raise moves the line l, keeping its shape, to the P99 of the samples. A line about which nothing is known goes
+// shiftToP99 moves the line l, keeping its shape, to the P99 of the samples. A line about which nothing is known goes
 // through the origin, which errs on the safe side for sizes above those seen.
-func (w *window) raise(l line) line {
+func (w *window) shiftToP99(l line) line {
 	if l.fixed+l.each == 0 {
 		l.each = 1
 	}
@@ -474,5 +475,5 @@ func (w *window) raise(l line) line {
 		ratios[i] = w.nanos[i] / (l.fixed + l.each*size)
 	}
 	slices.Sort(ratios[:w.count])
-	return l.times(ratios[w.count-1-int(w.free())])
+	return l.times(ratios[w.count-1-int(w.allowedAbove())])
 }

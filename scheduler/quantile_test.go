@@ -21,7 +21,7 @@ func loss(w *window, l line) float64 {
 	sum := 0.0
 	for i := range w.count {
 		r := w.nanos[i] - l.fixed - l.each*w.size[i]
-		sum += max(0, r) - w.free()/float64(w.count)*r
+		sum += max(0, r) - w.allowedAbove()/float64(w.count)*r
 	}
 	return sum
 }
@@ -99,7 +99,7 @@ func TestWindowKeepsRareSizes(t *testing.T) {
 	for range 5000 {
 		w.add(500, 6e6)
 	}
-	w.forget()
+	w.dropExpired()
 	l, found := w.fit(line{})
 	if !found || !near(l.fixed, 1e6, 0.01) || !near(l.each, 1e4, 0.01) {
 		t.Errorf("%+v, found %v", l, found)
@@ -110,7 +110,7 @@ func TestWindowKeepsRareSizes(t *testing.T) {
 	for range 5000 {
 		w.add(500, 12e6)
 	}
-	w.forget()
+	w.dropExpired()
 	held := l
 	if l, found = w.fit(l); found || !near(l.at(500), 12e6, 0.001) || !near(l.fixed/l.each, held.fixed/held.each, 0.001) {
 		t.Errorf("%+v, found %v: the shape of %+v was to be held", l, found, held)
@@ -204,8 +204,8 @@ func TestQuantileLowLoad(t *testing.T) {
 	}
 }
 
-// TestQuantileTakesOver: sizes up to a cap found by another controller count as seen.
-func TestQuantileTakesOver(t *testing.T) {
+// TestQuantileTakesOverCap: sizes up to a cap found by another controller count as seen.
+func TestQuantileTakesOverCap(t *testing.T) {
 	before, now := newController(adaptive(AIMD, 10e6)).(*aimd), newController(adaptive(Quantile, 10e6))
 	before.size = 80
 	carryOver(before, now, &profile{})
@@ -218,9 +218,9 @@ func TestQuantileTakesOver(t *testing.T) {
 	}
 }
 
-// TestQuantileWherePausesAreTheRule: where one batch in twenty is held up for longer than the objective, no cap keeps
+// TestQuantilePausesBeyondObjective: where one batch in twenty is held up for longer than the objective, no cap keeps
 // the P99 within it. Batches of one would not either, and would serve next to nothing.
-func TestQuantileWherePausesAreTheRule(t *testing.T) {
+func TestQuantilePausesBeyondObjective(t *testing.T) {
 	c := newQuantile(Batching{MaxBatch: 4096, ObjectiveNanos: 10e6})
 	for i := range 4000 {
 		n := c.cap()

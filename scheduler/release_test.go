@@ -6,10 +6,10 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestAMachineThatSleepsKeepsNoBuffers: a machine that sleeps after a rush keeps no more memory than one that had no
+// TestReleaseFreesBuffers: a machine that sleeps after a rush keeps no more memory than one that had no
 // rush, and works as before when it wakes.
-func TestAMachineThatSleepsKeepsNoBuffers(t *testing.T) {
-	c := newClinic(0, func(_ ReplicaID, n int) int64 { return 1e6 + int64(n)*1e4 })
+func TestReleaseFreesBuffers(t *testing.T) {
+	c := newReplicaSim(0, func(_ ReplicaID, n int) int64 { return 1e6 + int64(n)*1e4 })
 	rush := func(id ReplicaID) {
 		clear(c.ended)
 		for range 5000 { // before any replica is ready
@@ -33,7 +33,7 @@ func TestAMachineThatSleepsKeepsNoBuffers(t *testing.T) {
 		c.m.ReplicaGone(c.now, id, nil)
 		c.settle()
 		c.m.Release()
-		kept := cap(c.m.spare) + cap(c.m.aside) + cap(c.m.late.heap) + cap(c.m.retries.heap) + cap(c.m.functions[0].queue.heap) +
+		kept := cap(c.m.freeFlights) + cap(c.m.deferred) + cap(c.m.late.heap) + cap(c.m.retries.heap) + cap(c.m.functions[0].queue.heap) +
 			cap(c.m.out.Ends) + cap(c.m.out.Dispatches) + cap(c.m.out.Evaluated) + cap(c.m.out.Drained) + cap(c.m.out.Kills)
 		if kept > 0 || c.m.replicas != nil || c.m.byID != nil {
 			t.Errorf("after replica %d has gone there is room for %d elements in lists that nobody needs", id, kept)

@@ -9,30 +9,30 @@ import (
 
 // replica is one running worker of the model version.
 type replica struct {
-	id         ReplicaID
-	depth      int
-	controller controller
-	aimNanos   int64 // the objective that the controller was made for
-	profile    profile
-	plan       ReplicaPlan
-	shares     []float64 // plan.Shares, copied
-	minShare   float64   // the smallest share of any function here
-	round                // the round robin's place, if it goes by shares; else unset, and the machine's is used
-	deficits   []float64 // of each function, if the round goes by shares
-	nextBatch  uint64
-	flights    []*flight // outstanding, by batch id: the replica evaluates them in this order
+	id             ReplicaID
+	depth          int
+	controller     controller
+	objectiveNanos int64 // the objective that the controller was made for
+	profile        profile
+	plan           ReplicaPlan
+	shares         []float64 // plan.Shares, copied
+	minShare       float64   // the smallest share of any function here
+	round                    // the round robin's place, if it goes by shares; else unset, and the machine's is used
+	deficits       []float64 // of each function, if the round goes by shares
+	nextBatch      uint64
+	flights        []*flight // outstanding, by batch id: the replica evaluates them in this order
 	// oldestAt is when flights[0] became the oldest outstanding batch, which is about when its evaluation began.
 	oldestAt api.Nanos
 	// overdueAt is when that batch was first found overdue; 0 while it has not been.
 	overdueAt api.Nanos
 	probedAt  api.Nanos
 	sentAt    api.Nanos // when it got its last batch
-	// turnedAway is the Machine.news at which all waiting queries were too urgent for it. Until news changes, they
-	// still are.
-	turnedAway uint64
-	draining   bool
-	drained    bool // reported as drained
-	leaving    bool // killed or broken, and not yet reported gone
+	// rejectedSeq is the Machine.changeSeq at which all waiting queries were too urgent for it. Until changeSeq
+	// changes, they still are.
+	rejectedSeq uint64
+	draining    bool
+	drained     bool // reported as drained
+	leaving     bool // killed or broken, and not yet reported gone
 }
 
 // flight is one outstanding batch. Flights are pooled in the machine together with their slices.
@@ -59,16 +59,17 @@ func (m *Machine) batching(r *replica) Batching {
 	return b
 }
 
-// aim replaces r's controller if the plan has changed its objective; the new one starts from what the old one knew.
-func (m *Machine) aim(r *replica) {
-	if m.batching(r).ObjectiveNanos != r.aimNanos {
-		m.remake(r)
+// applyObjective replaces r's controller if the plan has changed its objective; the new one starts from what the old
+// one knew.
+func (m *Machine) applyObjective(r *replica) {
+	if m.batching(r).ObjectiveNanos != r.objectiveNanos {
+		m.rebuildController(r)
 	}
 }
 
-func (m *Machine) remake(r *replica) {
+func (m *Machine) rebuildController(r *replica) {
 	b, before := m.batching(r), r.controller
-	r.controller, r.aimNanos = newController(b), b.ObjectiveNanos
+	r.controller, r.objectiveNanos = newController(b), b.ObjectiveNanos
 	carryOver(before, r.controller, &r.profile)
 }
 
@@ -106,13 +107,13 @@ func (r *replica) remaining(now api.Nanos) int64 {
 	return left
 }
 
-// turnsTo notes that from then on another batch is the oldest outstanding one.
-func (r *replica) turnsTo(at api.Nanos) { r.oldestAt, r.overdueAt = at, 0 }
+// setOldest notes that from then on another batch is the oldest outstanding one.
+func (r *replica) setOldest(at api.Nanos) { r.oldestAt, r.overdueAt = at, 0 }
 
 // ReplicaReady reports that a replica is connected and takes batches, depth of them at a time (0: as configured).
 func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 	m.tick(now)
-	m.change()
+	m.noteChange()
 	if m.byID[id] != nil {
 		return
 	}
@@ -120,7 +121,7 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 		depth = m.cfg.Depth
 	}
 	r := &replica{
-		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), aimNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos, sentAt: m.now - probeNanos, turnedAway: m.news - 1,
+		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), objectiveNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos, sentAt: m.now - probeNanos, rejectedSeq: m.changeSeq - 1,
 	}
 	if m.byID == nil {
 		m.byID = make(map[ReplicaID]*replica)
@@ -134,25 +135,25 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 // ReplicaDrain stops sending batches to a replica; [Actions.Drained] reports when it holds none.
 func (m *Machine) ReplicaDrain(now api.Nanos, id ReplicaID) {
 	m.tick(now)
-	m.change()
+	m.noteChange()
 	r := m.byID[id]
 	if r == nil || r.draining {
 		return
 	}
 	if r.open() {
-		m.notReady()
+		m.replicaUnready()
 	}
 	r.draining = true
-	m.sayDrained(r)
+	m.reportDrained(r)
 }
 
-// notReady notes that one replica less takes batches.
-func (m *Machine) notReady() {
+// replicaUnready notes that one replica less takes batches.
+func (m *Machine) replicaUnready() {
 	m.ready--
 	m.readySeenAt = m.now
 }
 
-func (m *Machine) sayDrained(r *replica) {
+func (m *Machine) reportDrained(r *replica) {
 	if r.draining && !r.drained && len(r.flights) == 0 {
 		r.drained = true
 		m.out.Drained = append(m.out.Drained, r.id)
@@ -163,7 +164,7 @@ func (m *Machine) sayDrained(r *replica) {
 // answer was seen; it may lie before that of earlier events. A batch that is not outstanding is ignored.
 func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	m.tick(now)
-	m.change()
+	m.noteChange()
 	r := m.byID[id]
 	if r == nil {
 		return
@@ -177,7 +178,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	if i > 0 { // answered out of order: how long it waited at the worker is not known
 		evalNanos = res.EvalNanos
 	} else {
-		r.turnsTo(now)
+		r.setOldest(now)
 		if res.EvalNanos > 0 {
 			evalNanos = min(evalNanos, res.EvalNanos)
 		}
@@ -193,8 +194,8 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	}
 	m.counters.Batches++
 	m.out.Evaluated = append(m.out.Evaluated, Evaluated{id, n, evalNanos, res.Code})
-	m.land(fl, evaluated, res.Code)
-	m.sayDrained(r)
+	m.batchEnded(fl, evaluated, res.Code)
+	m.reportDrained(r)
 }
 
 // SendFailed reports that the transport did not take the batch of a Dispatch. If err is an *api.Error with code
@@ -202,7 +203,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 // Kill is emitted, and the queries go back to their queues as if they had not been sent.
 func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err error) {
 	m.tick(now)
-	m.change()
+	m.noteChange()
 	r := m.byID[id]
 	if r == nil {
 		return
@@ -213,29 +214,29 @@ func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err erro
 	}
 	fl := r.remove(i)
 	if i == 0 {
-		r.turnsTo(m.now)
+		r.setOldest(m.now)
 	}
 	var e *api.Error
 	if errors.As(err, &e) && e.Code == api.TooLarge {
-		m.land(fl, evaluated, api.TooLarge)
+		m.batchEnded(fl, evaluated, api.TooLarge)
 	} else {
-		m.land(fl, unharmed, api.OK)
+		m.batchEnded(fl, notBegun, api.OK)
 		m.kill(r, fmt.Sprintf("batch %d could not be sent: %v", batch, err))
 	}
-	m.sayDrained(r)
+	m.reportDrained(r)
 }
 
 // ReplicaGone reports that the replica has died or was stopped. begun says of an outstanding batch whether the replica
 // had begun it; nil means that it had begun all of them. begun is called only during ReplicaGone.
 func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint64) bool) {
 	m.tick(now)
-	m.change()
+	m.noteChange()
 	r := m.byID[id]
 	if r == nil {
 		return
 	}
 	if r.open() {
-		m.notReady()
+		m.replicaUnready()
 	}
 	delete(m.byID, id)
 	for i, other := range m.replicas {
@@ -245,14 +246,14 @@ func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint
 		}
 	}
 	for _, fl := range r.flights {
-		how := unharmed
+		how := notBegun
 		if begun == nil || begun(fl.batch.ID) {
 			how = lost
 		}
-		m.land(fl, how, api.ReplicaLost)
+		m.batchEnded(fl, how, api.ReplicaLost)
 	}
 	r.flights = nil
-	m.sayDrained(r)
+	m.reportDrained(r)
 }
 
 // retry handles an item of a batch that a replica died on.
@@ -268,11 +269,11 @@ func (m *Machine) retry(it *Item) {
 	}
 	it.retried = true
 	m.counters.Retries++
-	m.waitAgain(it)
+	m.queueRetry(it)
 }
 
-func (m *Machine) waitAgain(it *Item) {
-	it.place = again
+func (m *Machine) queueRetry(it *Item) {
+	it.place = retrying
 	m.bytes += it.bytes
 	m.retries.push(it.Deadline, it)
 }
@@ -284,18 +285,18 @@ func (m *Machine) requeue(it *Item) {
 	case m.closed:
 		m.finish(it, m.closeCode)
 	case it.retried && !it.answered:
-		m.waitAgain(it)
+		m.queueRetry(it)
 	case it.retried:
 		m.finish(it, api.ReplicaLost)
 	case it.answered:
-		m.waitLate(it)
+		m.queueLate(it)
 	default:
 		m.enqueue(m.functions[it.Function], it)
 	}
 }
 
-// waitLate keeps an answered item in order to fill the cache.
-func (m *Machine) waitLate(it *Item) {
+// queueLate keeps an answered item in order to fill the cache.
+func (m *Machine) queueLate(it *Item) {
 	it.place = late
 	m.bytes += it.bytes
 	m.late.push(it.Expires, it)
@@ -323,7 +324,7 @@ func (m *Machine) kill(r *replica, reason string) {
 		return
 	}
 	if r.open() {
-		m.notReady()
+		m.replicaUnready()
 	}
 	r.leaving = true
 	m.counters.Kills++
@@ -336,9 +337,9 @@ func (m *Machine) killHung(r *replica, limitNanos int64) {
 }
 
 func (m *Machine) newFlight() *flight {
-	if n := len(m.spare); n > 0 {
-		fl := m.spare[n-1]
-		m.spare = m.spare[:n-1]
+	if n := len(m.freeFlights); n > 0 {
+		fl := m.freeFlights[n-1]
+		m.freeFlights = m.freeFlights[:n-1]
 		return fl
 	}
 	return &flight{}
@@ -348,5 +349,5 @@ func (m *Machine) recycle(fl *flight) {
 	clear(fl.items)
 	clear(fl.batch.Queries)
 	*fl = flight{items: fl.items[:0], batch: api.Batch{Queries: fl.batch.Queries[:0]}}
-	m.spare = append(m.spare, fl)
+	m.freeFlights = append(m.freeFlights, fl)
 }

@@ -15,15 +15,15 @@ type turn struct {
 // turn. It returns the turn ([Actions.EndTurn]) when no batch is in flight and none will be sent.
 func (m *Machine) TurnGranted(now api.Nanos, nanos int64) {
 	m.tick(now)
-	m.change()
+	m.noteChange()
 	m.turn = turn{held: true, from: m.now, until: m.now + api.Nanos(max(nanos, 1))}
 }
 
-// mayUse reports whether the shared device permits sending a batch for r now, and asks for a turn if not. In a turn the
-// first batch is always permitted; further ones must be full and expected to end within the turn. Queries that do not
-// fill a batch wait for the next turn. It comes at once if no other tenant wants the device; otherwise the batch grows
-// meanwhile. Serving each query as it arrives would use up the turn in small batches.
-func (m *Machine) mayUse(r *replica) bool {
+// mayUseDevice reports whether the shared device permits sending a batch for r now, and asks for a turn if not. In a
+// turn the first batch is always permitted; further ones must be full and expected to end within the turn. Queries that
+// do not fill a batch wait for the next turn. It comes at once if no other tenant wants the device; otherwise the batch
+// grows meanwhile. Serving each query as it arrives would use up the turn in small batches.
+func (m *Machine) mayUseDevice(r *replica) bool {
 	if !m.cfg.Shared {
 		return true
 	}
@@ -33,7 +33,7 @@ func (m *Machine) mayUse(r *replica) bool {
 			return true
 		case !m.fills(r):
 			return false
-		case m.inFlight() == 0 && m.now < m.turn.until:
+		case m.outstanding() == 0 && m.now < m.turn.until:
 			return true
 		}
 		n := min(m.live, m.capOf(r))
@@ -48,7 +48,7 @@ func (m *Machine) mayUse(r *replica) bool {
 
 // endTurn returns the device when there is nothing left to do in the turn, and asks for another turn when queries wait.
 func (m *Machine) endTurn() {
-	if !m.turn.held || m.inFlight() > 0 {
+	if !m.turn.held || m.outstanding() > 0 {
 		return
 	}
 	m.out.EndTurn = max(1, int64(m.now-m.turn.from))
@@ -61,8 +61,8 @@ func (m *Machine) endTurn() {
 	}
 }
 
-// inFlight is the number of outstanding batches.
-func (m *Machine) inFlight() int {
+// outstanding is the number of outstanding batches.
+func (m *Machine) outstanding() int {
 	n := 0
 	for _, r := range m.replicas {
 		n += len(r.flights)

@@ -14,7 +14,7 @@ func (w *world) settle(t *rapid.T) {
 		w.m[i].Ready(w.now, &w.acts[i])
 		for _, d := range w.acts[i].Dispatches {
 			if d.Hedge {
-				w.know(i)
+				w.mapTwins(i)
 			}
 		}
 	}
@@ -25,7 +25,7 @@ func (w *world) settle(t *rapid.T) {
 		t.Fatal("batches are sent out of turn")
 	}
 	for _, d := range w.acts[0].Dispatches {
-		w.fly(t, d)
+		w.dispatch(t, d)
 	}
 	if w.acts[0].EndTurn > 0 {
 		if !w.hasTurn {
@@ -57,16 +57,16 @@ func (w *world) settle(t *rapid.T) {
 	}
 }
 
-// know maps a machine's twins to their queries.
-func (w *world) know(i int) {
-	for _, tw := range w.twins {
+// mapTwins maps a machine's twins to their queries.
+func (w *world) mapTwins(i int) {
+	for _, tw := range w.queries {
 		if copied := tw.items[i].twin; copied != nil {
 			w.byQuery[&copied.Query] = tw
 		}
 	}
 }
 
-func (w *world) replica(id ReplicaID) *fake {
+func (w *world) replica(id ReplicaID) *fakeReplica {
 	for _, r := range w.replicas {
 		if r.id == id {
 			return r
@@ -75,12 +75,12 @@ func (w *world) replica(id ReplicaID) *fake {
 	return nil
 }
 
-func (w *world) fly(t *rapid.T, d Dispatch) {
+func (w *world) dispatch(t *rapid.T, d Dispatch) {
 	r := w.replica(d.Replica)
 	if r == nil || r.draining || r.killed {
 		t.Fatalf("batch for replica %d, which takes none", d.Replica)
 	}
-	fl := &flown{id: d.Batch.ID, hedge: d.Hedge}
+	fl := &outBatch{id: d.Batch.ID, hedge: d.Hedge}
 	bytes := 0
 	if d.Hedge && (!w.cfg.Hedge || w.cfg.Shared || len(r.out) > 0 || w.m[0].live > 0 || w.m[0].retries.len() > 0) {
 		t.Fatalf("queries are sent twice: allowed %v, shared %v, behind %d batches; %d others wait", w.cfg.Hedge, w.cfg.Shared, len(r.out), w.m[0].live+w.m[0].retries.len())
@@ -88,11 +88,11 @@ func (w *world) fly(t *rapid.T, d Dispatch) {
 	for _, q := range d.Batch.Queries {
 		tw := w.byQuery[q]
 		if d.Hedge {
-			if q == &tw.items[0].Query || tw.batch == nil || tw.batch.alone || tw.batch.hedge || tw.sent2 || tw.answered || tw.lost > 0 || q.Deadline <= w.now {
-				t.Fatalf("%s is sent twice: in a batch %v, before %v, answered %v, lost %d times", tw.name, tw.batch != nil, tw.sent2, tw.answered, tw.lost)
+			if q == &tw.items[0].Query || tw.batch == nil || tw.batch.alone || tw.batch.hedge || tw.hedged || tw.answered || tw.lost > 0 || q.Deadline <= w.now {
+				t.Fatalf("%s is sent twice: in a batch %v, before %v, answered %v, lost %d times", tw.name, tw.batch != nil, tw.hedged, tw.answered, tw.lost)
 			}
-			tw.sent2, tw.second = true, fl
-			fl.twins = append(fl.twins, tw)
+			tw.hedged, tw.second = true, fl
+			fl.queries = append(fl.queries, tw)
 			bytes += q.InputBytes()
 			continue
 		}
@@ -107,7 +107,7 @@ func (w *world) fly(t *rapid.T, d Dispatch) {
 			t.Fatalf("%s was lost before and does not travel alone", tw.name)
 		}
 		tw.batch = fl
-		fl.twins = append(fl.twins, tw)
+		fl.queries = append(fl.queries, tw)
 		bytes += q.InputBytes()
 	}
 	if len(r.out) > 0 && r.out[len(r.out)-1].id >= fl.id {
@@ -117,7 +117,7 @@ func (w *world) fly(t *rapid.T, d Dispatch) {
 		t.Fatalf("batch %d#%d is sent behind another while lost queries wait, or behind one", r.id, fl.id)
 	}
 	r.out = append(r.out, fl)
-	n, b := len(fl.twins), w.cfg.Batching
+	n, b := len(fl.queries), w.cfg.Batching
 	if n == 0 || n > b.MaxBatch || b.Policy == None && !b.Pad && n > 1 || n > 1 && bytes > b.MaxBatchBytes || len(r.out) > r.depth {
 		t.Fatalf("batch of %d queries and %d bytes, %d outstanding of %d, under %+v", n, bytes, len(r.out), r.depth, b)
 	}
@@ -164,7 +164,7 @@ func (w *world) describe(i int) string {
 // check compares the machine's counts with the world's.
 func (w *world) check(t *rapid.T) {
 	held, flying := 0, 0
-	for _, tw := range w.twins {
+	for _, tw := range w.queries {
 		if !tw.released {
 			held++
 		}
@@ -221,7 +221,7 @@ func (w *world) check(t *rapid.T) {
 		ended += n
 	}
 	unanswered := uint64(0)
-	for _, tw := range w.twins {
+	for _, tw := range w.queries {
 		if !tw.answered {
 			unanswered++
 		}
@@ -243,13 +243,13 @@ func (w *world) finish(t *rapid.T) {
 		w.settle(t)
 	}
 	w.lastID++
-	good := &fake{id: w.lastID, depth: 1}
+	good := &fakeReplica{id: w.lastID, depth: 1}
 	w.replicas = append(w.replicas, good)
 	w.both(func(m *Machine) { m.ReplicaReady(w.now, good.id, 1) })
 	w.settle(t)
 	// Each turn ends a batch or (during a hold) lets time pass, so a query cannot wait for more turns than there are
 	// queries.
-	for turns := 2*len(w.twins) + 10; w.m[0].Held() > 0; turns-- {
+	for turns := 2*len(w.queries) + 10; w.m[0].Held() > 0; turns-- {
 		if turns == 0 {
 			t.Fatalf("%d queries do not come to an end", w.m[0].Held())
 		}
@@ -257,7 +257,7 @@ func (w *world) finish(t *rapid.T) {
 		for _, r := range w.replicas {
 			if len(r.out) > 0 {
 				res := api.BatchResult{ID: r.out[0].id, EvalNanos: 1000}
-				w.land(r, 0, api.OK)
+				w.batchEnded(r, 0, api.OK)
 				w.both(func(m *Machine) { m.BatchDone(w.now, r.id, &res) })
 				w.settle(t)
 				served = true
@@ -273,7 +273,7 @@ func (w *world) finish(t *rapid.T) {
 		}
 		w.check(t)
 	}
-	for _, tw := range w.twins {
+	for _, tw := range w.queries {
 		if !tw.answered || !tw.released {
 			t.Fatalf("%s: answered %v, released %v", tw.name, tw.answered, tw.released)
 		}
