@@ -8,8 +8,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// TestNoAllocation: a query through a lane allocates nothing. (The race detector itself allocates.)
-func TestNoAllocation(t *testing.T) {
+// TestNoAlloc: a query through a lane allocates nothing. (The race detector itself allocates.)
+func TestNoAlloc(t *testing.T) {
 	c, l := newLoopback(t)
 	f := newFuture()
 	for range 100 {

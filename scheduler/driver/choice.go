@@ -15,7 +15,7 @@ import (
 // and SetGains apply to all modes.
 type Choice struct {
 	mode planner.Mode
-	wake *Lane // stirred by queries that may reach no lane; may be nil
+	lane *Lane // marked active by queries that may reach no lane; may be nil
 
 	// planned is the table in force; nil: no limits. A reader that stalls until its table is written again reads a
 	// mixture of two plans, which is as good as either.
@@ -35,16 +35,16 @@ type Choice struct {
 // table is the plan of a function. Its numbers are the bits of floating-point numbers.
 type table struct {
 	// values has an entry per candidate. One: the sum of the parts up to it. All: its part. Shares: its limit.
-	values []atomic.Uint64
-	from   []atomic.Uint64 // All: where on the circle its part begins, see planner.FunctionPlan.Pick
-	answer atomic.Uint64   // Shares: the part of the queries that is not refused
-	free   atomic.Bool     // Shares: there are only refusals, no limits
-	drops  atomic.Uint64   // All, Shares: the set of candidates whose value is below 1
+	values    []atomic.Uint64
+	from      []atomic.Uint64 // All: where on the circle its part begins, see planner.FunctionPlan.Pick
+	answered  atomic.Uint64   // Shares: the part of the queries that is not refused
+	unlimited atomic.Bool     // Shares: there are only refusals, no limits
+	drops     atomic.Uint64   // All, Shares: the set of candidates whose value is below 1
 }
 
 // NewChoice makes the choice of a function with this many candidates, at most 64. lane is the first candidate's.
 func NewChoice(mode planner.Mode, candidates int, lane *Lane) *Choice {
-	c := &Choice{mode: mode, wake: lane, wished: make([]atomic.Uint64, candidates), gains: make([]atomic.Uint64, candidates)}
+	c := &Choice{mode: mode, lane: lane, wished: make([]atomic.Uint64, candidates), gains: make([]atomic.Uint64, candidates)}
 	for i := range c.tables {
 		c.tables[i].values = make([]atomic.Uint64, candidates)
 		c.tables[i].from = make([]atomic.Uint64, candidates)
@@ -109,7 +109,7 @@ func (c *Choice) Refusing() bool {
 	if t == nil {
 		return false
 	}
-	answer := load(&t.answer)
+	answer := load(&t.answered)
 	return answer < 1 && c.point() >= answer
 }
 
@@ -119,7 +119,7 @@ func (c *Choice) Refusing() bool {
 // there are none, the policy chooses. The plan counts on all queries that are not refused being evaluated.
 func (c *Choice) Limits(dst []float64) []float64 {
 	t := c.planned.Load()
-	if t == nil || t.free.Load() {
+	if t == nil || t.unlimited.Load() {
 		return nil
 	}
 	for i := range t.values {
@@ -135,19 +135,19 @@ func (c *Choice) Wish(i int) { c.wished[i].Add(1) }
 // Arrived counts n queries of a function with mode All that need the scheduler, refused ones included.
 func (c *Choice) Arrived(n int) {
 	c.arrived.Add(uint64(n))
-	c.rouse()
+	c.markLaneActive()
 }
 
 // Refuse counts n queries that were refused because of Pick, Members or Refusing. No lane sees them, so the planner
 // learns of them here.
 func (c *Choice) Refuse(n int) {
 	c.refused.Add(uint64(n))
-	c.rouse()
+	c.markLaneActive()
 }
 
-func (c *Choice) rouse() {
-	if c.wake != nil && !c.wake.stirred.Load() {
-		c.wake.stir()
+func (c *Choice) markLaneActive() {
+	if c.lane != nil && !c.lane.active.Load() {
+		c.lane.markActive()
 	}
 }
 
@@ -220,15 +220,15 @@ func (c *Choice) limits(p *planner.FunctionPlan) bool {
 	return p.Limits != nil || p.Refused > 0
 }
 
-// whole: parts above it count as 1, to allow for rounding.
-const whole = 1 - 1e-9
+// fullPart: parts above it count as 1, to allow for rounding.
+const fullPart = 1 - 1e-9
 
 func (t *table) pick(parts []float64) {
 	sum := 0.0
 	for i := range t.values {
 		sum += partOf(parts, i)
 		upTo := sum
-		if upTo > whole {
+		if upTo > fullPart {
 			upTo = 2 // the last one takes the rounding error
 		}
 		store(&t.values[i], upTo)
@@ -239,7 +239,7 @@ func (t *table) members(parts []float64) {
 	at, drops := 0.0, uint64(0)
 	for i := range t.values {
 		part := partOf(parts, i)
-		if part > whole {
+		if part > fullPart {
 			part = 1
 		} else {
 			drops |= 1 << i
@@ -254,8 +254,8 @@ func (t *table) members(parts []float64) {
 }
 
 func (t *table) limit(p *planner.FunctionPlan) {
-	store(&t.answer, 1-max(0, p.Refused))
-	t.free.Store(p.Limits == nil)
+	store(&t.answered, 1-max(0, p.Refused))
+	t.unlimited.Store(p.Limits == nil)
 	drops := uint64(0)
 	for i := range t.values {
 		limit := 1.0

@@ -58,7 +58,7 @@ func TestChoiceKeepsToItsParts(t *testing.T) {
 // Otherwise it would never be admitted again.
 func TestRefusalsWakeThePlanner(t *testing.T) {
 	_, l := newTestLane(t, scheduler.DefaultConfig())
-	e := &Epoch{rouse: make(chan struct{}, 1)}
+	e := &Epoch{kicks: make(chan struct{}, 1)}
 	l.epoch.Store(e)
 	ch := NewChoice(planner.One, 1, l)
 	ch.Set(&planner.FunctionPlan{Evaluate: []float64{0}})
@@ -67,15 +67,15 @@ func TestRefusalsWakeThePlanner(t *testing.T) {
 	}
 	ch.Refuse(1)
 	select {
-	case <-e.rouse:
+	case <-e.kicks:
 	default:
 		t.Error("the epoch was not woken")
 	}
-	if e.awake.Load() != l || !l.stirred.Load() {
+	if e.activeLanes.Load() != l || !l.active.Load() {
 		t.Error("the lane is not on the epoch's list")
 	}
 	ch.Refuse(1) // once is enough
-	if l.nextAwake != nil {
+	if l.nextActive != nil {
 		t.Error("the lane is on the list twice")
 	}
 }
@@ -109,7 +109,7 @@ func TestMembersKeepToTheirParts(t *testing.T) {
 			if d := float64(asked[i]) - 100*part; math.Abs(d) > 2 {
 				t.Errorf("parts %v: member %d evaluates %d of 100", parts, i, asked[i])
 			}
-			if dropped := ch.Dropping()>>i&1 != 0; dropped != (part < whole) {
+			if dropped := ch.Dropping()>>i&1 != 0; dropped != (part < fullPart) {
 				t.Errorf("parts %v: %b are dropped", parts, ch.Dropping())
 			}
 		}
@@ -158,8 +158,8 @@ func TestLimitsAndRefusals(t *testing.T) {
 	}
 }
 
-// TestWhatThePlannerIsTold checks the counts and gains for each mode.
-func TestWhatThePlannerIsTold(t *testing.T) {
+// TestCountsAndGainsForPlanner checks the counts and gains for each mode.
+func TestCountsAndGainsForPlanner(t *testing.T) {
 	for mode, want := range map[planner.Mode]uint64{planner.One: 5, planner.Shares: 5, planner.All: 7} {
 		ch := NewChoice(mode, 2, nil)
 		ch.Refuse(5)
@@ -184,8 +184,8 @@ func TestWhatThePlannerIsTold(t *testing.T) {
 	}
 }
 
-// TestAChoiceIsReadWhileItIsWritten has many readers; what they read belongs to one of the plans, or to none.
-func TestAChoiceIsReadWhileItIsWritten(t *testing.T) {
+// TestChoiceConcurrentReads has many readers; what they read belongs to one of the plans, or to none.
+func TestChoiceConcurrentReads(t *testing.T) {
 	all, shares := NewChoice(planner.All, 3, nil), NewChoice(planner.Shares, 3, nil)
 	var readers sync.WaitGroup
 	var stop atomic.Bool

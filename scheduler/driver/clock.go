@@ -28,21 +28,21 @@ const tickNanos = 1 << 18
 // objective. Whatever lanes ask for, the clock looks at most once per tick.
 type Clock struct {
 	start time.Time
-	// until is when the goroutine will look next; 0 while it is awake. A lane that needs it sooner kicks.
-	until   atomic.Int64
-	kick    chan struct{}
-	joining atomic.Pointer[sleeper] // sleepers that must wake before the wheel would wake them, chained by sleeper.joinNext
-	stop    chan struct{}
-	done    chan struct{}
-	once    sync.Once
+	// sleepUntil is when the goroutine will look next; 0 while it is awake. A lane that needs it sooner kicks.
+	sleepUntil atomic.Int64
+	kick       chan struct{}
+	joining    atomic.Pointer[sleeper] // sleepers that must wake before the wheel would wake them, chained by sleeper.joinNext
+	stop       chan struct{}
+	done       chan struct{}
+	once       sync.Once
 
 	looks atomic.Uint64 // number of wake-ups of the goroutine, for tests
 }
 
 // sleeper can be woken by the clock: a lane, or a shard of [Timers].
 type sleeper struct {
-	wake  atomic.Int64 // the wished wake-up time
-	rouse func()       // called on the clock's goroutine at that time; must not block
+	wish   atomic.Int64 // the requested wake-up time
+	onWake func()       // called on the clock's goroutine at that time; must not block
 
 	// armed is the time set in the wheel; Never if none. A wish that is not before it needs no action.
 	armed    atomic.Int64
@@ -51,10 +51,10 @@ type sleeper struct {
 	timer    timer.Timer[sleeper] // belongs to the clock's goroutine
 }
 
-func (s *sleeper) init(rouse func()) {
-	s.rouse = rouse
+func (s *sleeper) init(onWake func()) {
+	s.onWake = onWake
 	s.timer.Of = s
-	s.wake.Store(int64(api.Never))
+	s.wish.Store(int64(api.Never))
 	s.armed.Store(int64(api.Never))
 }
 
@@ -88,14 +88,14 @@ func (c *Clock) run() {
 	for {
 		now := c.Now()
 		c.look(wheel, now)
-		next, early := c.settle(wheel)
+		next, early := c.prepareSleep(wheel)
 		if !early {
 			var ok bool
 			if early, ok = c.sleep(pause, next, c.kick); !ok {
 				return
 			}
 		}
-		c.until.Store(0)
+		c.sleepUntil.Store(0)
 		if early {
 			// A sleeper that joins now need not kick, and is seen a tick after the last look. This bounds the number of
 			// looks.
@@ -106,13 +106,13 @@ func (c *Clock) run() {
 	}
 }
 
-// settle returns until when the goroutine may sleep, or early if it must look again first.
+// prepareSleep returns until when the goroutine may sleep, or early if it must look again first.
 //
-// No wake-up is lost. A sleeper with a wish that the wheel does not know joins the list and then reads until; settle
-// stores until and then reads the list. So at least one of the two sees the other.
-func (c *Clock) settle(wheel *timer.Wheel[sleeper]) (next api.Nanos, early bool) {
+// No wake-up is lost. A sleeper with a wish that the wheel does not know joins the list and then reads sleepUntil;
+// prepareSleep stores sleepUntil and then reads the list. So at least one of the two sees the other.
+func (c *Clock) prepareSleep(wheel *timer.Wheel[sleeper]) (next api.Nanos, early bool) {
 	next = wheel.Next()
-	c.until.Store(int64(next))
+	c.sleepUntil.Store(int64(next))
 	return next, c.joining.Load() != nil
 }
 
@@ -133,7 +133,7 @@ func (c *Clock) sleep(pause *time.Timer, until api.Nanos, kick <-chan struct{}) 
 	}
 }
 
-// look puts the joining sleepers into the wheel and rouses those whose time has come.
+// look puts the joining sleepers into the wheel and wakes those whose time has come.
 func (c *Clock) look(wheel *timer.Wheel[sleeper], now api.Nanos) {
 	c.looks.Add(1)
 	for s := c.joining.Swap(nil); s != nil; {
@@ -146,8 +146,8 @@ func (c *Clock) look(wheel *timer.Wheel[sleeper], now api.Nanos) {
 	wheel.Advance(now)
 	for t := wheel.Pop(); t != nil; t = wheel.Pop() {
 		s := t.Of
-		if api.Nanos(s.wake.Load()) <= now {
-			s.rouse()
+		if api.Nanos(s.wish.Load()) <= now {
+			s.onWake()
 		}
 		// If another goroutine is working for it, its wish is still the old one: look again, but not in this tick.
 		s.arm(wheel, now+1)
@@ -161,10 +161,10 @@ func (c *Clock) look(wheel *timer.Wheel[sleeper], now api.Nanos) {
 // wish again. If the owner saw the old value and did not join, arm sees the new wish.
 func (s *sleeper) arm(wheel *timer.Wheel[sleeper], earliest api.Nanos) {
 	for {
-		wish := s.wake.Load()
+		wish := s.wish.Load()
 		at := max(api.Nanos(wish), earliest)
 		s.armed.Store(int64(at))
-		if s.wake.Load() >= wish {
+		if s.wish.Load() >= wish {
 			wheel.Set(&s.timer, at)
 			return
 		}
@@ -173,7 +173,7 @@ func (s *sleeper) arm(wheel *timer.Wheel[sleeper], earliest api.Nanos) {
 
 // watch sets the sleeper's wish. Calls for one sleeper must not overlap; the holder of its lock makes them.
 func (c *Clock) watch(s *sleeper, at api.Nanos) {
-	s.wake.Store(int64(at))
+	s.wish.Store(int64(at))
 	if int64(at) >= s.armed.Load() {
 		return
 	}
@@ -187,7 +187,7 @@ func (c *Clock) watch(s *sleeper, at api.Nanos) {
 		}
 	}
 	// Is it before the tick at which the clock looks anyway?
-	if int64(at) <= c.until.Load()-tickNanos {
+	if int64(at) <= c.sleepUntil.Load()-tickNanos {
 		select {
 		case c.kick <- struct{}{}:
 		default: // a kick is already pending

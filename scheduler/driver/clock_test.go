@@ -19,10 +19,10 @@ func eventually(is func() bool) {
 	}
 }
 
-func TestClockSleepsWhileNobodyWaits(t *testing.T) {
+func TestClockSleepsWhenIdle(t *testing.T) {
 	c := NewClock()
 	defer c.Close()
-	asleep := func() bool { return c.until.Load() == int64(api.Never) }
+	asleep := func() bool { return c.sleepUntil.Load() == int64(api.Never) }
 	eventually(asleep)
 
 	lanes := make([]*Lane, 20)
@@ -53,8 +53,8 @@ func TestClockSleepsWhileNobodyWaits(t *testing.T) {
 	}
 }
 
-// TestClockHearsEarlierWishes: the clock sleeps until a far deadline, and another lane gets a nearer one.
-func TestClockHearsEarlierWishes(t *testing.T) {
+// TestEarlierWishWakesClock: the clock sleeps until a far deadline, and another lane gets a nearer one.
+func TestEarlierWishWakesClock(t *testing.T) {
 	c := NewClock()
 	defer c.Close()
 	far, near := NewLane(scheduler.DefaultConfig(), c), NewLane(scheduler.DefaultConfig(), c)
@@ -63,7 +63,7 @@ func TestClockHearsEarlierWishes(t *testing.T) {
 	for range 20 {
 		a := newTicket(t, c, 0, hour, 0)
 		far.Submit(&a.Item)
-		eventually(func() bool { until := c.until.Load(); return until > 0 && until <= int64(a.Deadline) })
+		eventually(func() bool { until := c.sleepUntil.Load(); return until > 0 && until <= int64(a.Deadline) })
 		b := newTicket(t, c, 0, 2e7, 0)
 		near.Submit(&b.Item)
 		b.want(api.NoReplica, api.NoReplica)
@@ -79,7 +79,7 @@ func TestWishesThatMoveLater(t *testing.T) {
 	first := newTicket(t, c, 0, hour, 0)
 	l.Submit(&first.Item)
 	armed := int64(first.Deadline)
-	eventually(func() bool { return l.sleeper.armed.Load() == armed && c.until.Load() > 0 })
+	eventually(func() bool { return l.sleeper.armed.Load() == armed && c.sleepUntil.Load() > 0 })
 	looks := c.looks.Load()
 	last := first
 	for range 100 {
@@ -88,9 +88,9 @@ func TestWishesThatMoveLater(t *testing.T) {
 		l.Cancel(&last.Item)
 		last.want(api.Cancelled, api.Cancelled)
 		last = k
-		if l.sleeper.listed.Load() || l.sleeper.armed.Load() != armed || l.sleeper.wake.Load() <= armed {
+		if l.sleeper.listed.Load() || l.sleeper.armed.Load() != armed || l.sleeper.wish.Load() <= armed {
 			t.Fatalf("wish %d, armed %d, listed %v: want a later wish, and the clock left alone",
-				l.sleeper.wake.Load(), l.sleeper.armed.Load(), l.sleeper.listed.Load())
+				l.sleeper.wish.Load(), l.sleeper.armed.Load(), l.sleeper.listed.Load())
 		}
 	}
 	if n := c.looks.Load(); n != looks {
@@ -100,21 +100,21 @@ func TestWishesThatMoveLater(t *testing.T) {
 }
 
 // TestLook calls look directly: a wish is put into the wheel if it is before the time set there, and a sleeper is not
-// roused for a wish that has moved away.
+// woken for a wish that has moved away.
 func TestLook(t *testing.T) {
 	const ms = api.Nanos(1e6)
 	c := &Clock{kick: make(chan struct{}, 1)}
 	wheel := timer.New[sleeper](tickNanos)
 	var s sleeper
-	roused := 0
-	s.init(func() { roused++ })
+	woken := 0
+	s.init(func() { woken++ })
 	for _, step := range []struct {
-		name   string
-		wish   api.Nanos // 0: unchanged
-		joins  bool
-		look   api.Nanos
-		roused int
-		armed  api.Nanos
+		name  string
+		wish  api.Nanos // 0: unchanged
+		joins bool
+		look  api.Nanos
+		woken int
+		armed api.Nanos
 	}{
 		{"the first", 10 * ms, true, 1 * ms, 0, 10 * ms},
 		{"moves later", 50 * ms, false, 2 * ms, 0, 10 * ms},
@@ -133,9 +133,9 @@ func TestLook(t *testing.T) {
 			t.Errorf("%s: joins: %v, want %v", step.name, !step.joins, step.joins)
 		}
 		c.look(wheel, step.look)
-		if armed := api.Nanos(s.armed.Load()); roused != step.roused || armed != step.armed || s.listed.Load() {
-			t.Errorf("%s: roused %d times, armed for %d, listed %v; want %d, %d and not listed",
-				step.name, roused, armed, s.listed.Load(), step.roused, step.armed)
+		if armed := api.Nanos(s.armed.Load()); woken != step.woken || armed != step.armed || s.listed.Load() {
+			t.Errorf("%s: woken %d times, armed for %d, listed %v; want %d, %d and not listed",
+				step.name, woken, armed, s.listed.Load(), step.woken, step.armed)
 		}
 	}
 	if next := wheel.Next(); next != api.Never {
@@ -154,7 +154,7 @@ func TestNoLostWish(t *testing.T) {
 		wheel := timer.New[sleeper](tickNanos)
 		for {
 			c.look(wheel, api.Nanos(now.Load()))
-			next, early := c.settle(wheel)
+			next, early := c.prepareSleep(wheel)
 			switch {
 			case early:
 			case next != api.Never:
@@ -171,11 +171,11 @@ func TestNoLostWish(t *testing.T) {
 					}
 				}
 			}
-			c.until.Store(0)
+			c.sleepUntil.Store(0)
 		}
 	})
 	var s sleeper
-	s.init(func() { seen.Store(s.wake.Load()) })
+	s.init(func() { seen.Store(s.wish.Load()) })
 	last := api.Nanos(0)
 	for i := range 5_000 {
 		if i%3 == 0 { // into the wheel and out again
@@ -198,19 +198,19 @@ func TestNoLostWish(t *testing.T) {
 	driver.Wait()
 }
 
-// TestWishesThatMoveFreely: many goroutines change the wishes of sleepers to earlier and later times at random, and
+// TestRandomWishes: many goroutines change the wishes of sleepers to earlier and later times at random, and
 // then wait for the last one. A lost wish hangs the test.
-func TestWishesThatMoveFreely(t *testing.T) {
+func TestRandomWishes(t *testing.T) {
 	c := NewClock()
 	defer c.Close()
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
-			roused := make(chan struct{}, 1)
+			woken := make(chan struct{}, 1)
 			var s sleeper
 			s.init(func() {
 				select {
-				case roused <- struct{}{}:
+				case woken <- struct{}{}:
 				default:
 				}
 			})
@@ -220,7 +220,7 @@ func TestWishesThatMoveFreely(t *testing.T) {
 				}
 				at := c.Now() + api.Nanos(rand.Int64N(3e6))
 				c.watch(&s, at)
-				for <-roused; c.Now() < at; <-roused { // for an earlier wish
+				for <-woken; c.Now() < at; <-woken { // for an earlier wish
 				}
 				c.watch(&s, api.Never)
 			}

@@ -30,7 +30,7 @@ func (d *Device) detach(l *Lane) {
 	d.mu.Lock()
 	d.device.Detach(l.tenant)
 	delete(d.lanes, l.tenant)
-	d.hand()
+	d.grantNext()
 }
 
 // report passes on the turn requests of a lane's machine. A lane that has left is ignored.
@@ -47,7 +47,7 @@ func (d *Device) report(l *Lane, endNanos int64, want bool) {
 	if want {
 		d.device.Want(id)
 	}
-	d.hand()
+	d.grantNext()
 }
 
 func (d *Device) setTurn(l *Lane, nanos int64) {
@@ -58,9 +58,9 @@ func (d *Device) setTurn(l *Lane, nanos int64) {
 	d.mu.Unlock()
 }
 
-// hand gives the device to the lane whose turn it is. It is entered with the lock held and returns without it, because
-// the lane may report at once.
-func (d *Device) hand() {
+// grantNext gives the device to the lane whose turn it is. It is entered with the lock held and returns without it,
+// because the lane may report at once.
+func (d *Device) grantNext() {
 	id, nanos, ok := d.device.Next()
 	l := d.lanes[id]
 	d.mu.Unlock()

@@ -83,8 +83,8 @@ func TestLanesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLeavingGivesTheDeviceUp: a lane that leaves during its turn passes the device on.
-func TestLeavingGivesTheDeviceUp(t *testing.T) {
+// TestLeaveReleasesDevice: a lane that leaves during its turn passes the device on.
+func TestLeaveReleasesDevice(t *testing.T) {
 	c := NewClock()
 	t.Cleanup(c.Close)
 	dev := NewDevice()

@@ -13,9 +13,9 @@ import (
 const (
 	// DefaultEpoch is the default planning period.
 	DefaultEpoch = 10 * time.Millisecond
-	// drowsyEpochs is how many epochs without a query a lane stays awake, so that its estimated rate decays instead of
+	// idleEpochs is how many epochs without a query a lane stays awake, so that its estimated rate decays instead of
 	// breaking off.
-	drowsyEpochs = 100
+	idleEpochs = 100
 	// maxPlanningShare bounds the cost of planning: an epoch is stretched so that making a plan takes at most
 	// 1/maxPlanningShare of it, but to at most maxStretch times its length. Waiting for busy lanes does not count.
 	maxPlanningShare = 20
@@ -43,37 +43,37 @@ type Epoch struct {
 	clock *Clock
 	nanos int64
 
-	awake atomic.Pointer[Lane] // lanes that were stirred, chained by Lane.nextAwake
-	rouse chan struct{}
-	stop  chan struct{}
-	done  chan struct{}
+	activeLanes atomic.Pointer[Lane] // lanes that had queries, chained by Lane.nextActive
+	kicks       chan struct{}
+	stop        chan struct{}
+	done        chan struct{}
 
 	next atomic.Pointer[Topology]
 
 	// PlanNanos is the duration of epochs, from the first snapshot to the last change.
 	PlanNanos Histogram
 
-	mu      sync.Mutex // held during planning and Report
-	now     *Topology
-	collect *planner.Collector
-	planner *planner.Planner
-	in      *planner.Input
-	out     planner.Output
-	lanes   []awakeLane // of each model of the topology
-	index   map[*Lane]int32
-	awakes  []int32   // indexes of those that are awake
-	ladders []int32   // functions with several candidates
-	askers  [][]int32 // of each lane: the functions that may ask it
-	status  EpochStatus
-	snap    scheduler.Snapshot
-	gains   [64]float64 // a function has at most this many candidates
+	mu             sync.Mutex // held during planning and Report
+	current        *Topology
+	collect        *planner.Collector
+	planner        *planner.Planner
+	in             *planner.Input
+	out            planner.Output
+	lanes          []awakeLane // of each model of the topology
+	index          map[*Lane]int32
+	awake          []int32   // indexes of those that are awake
+	multiCandidate []int32   // functions with several candidates
+	functionsOf    [][]int32 // of each lane: the functions that may ask it
+	status         EpochStatus
+	snap           scheduler.Snapshot
+	gains          [64]float64 // a function has at most this many candidates
 }
 
 // awakeLane is the epoch's state of a lane.
 type awakeLane struct {
 	awake   bool
 	held    bool // it had queries at the last look
-	drowsy  int  // epochs without a query
+	idle    int  // epochs without a query
 	planned planKeeper
 }
 
@@ -93,7 +93,7 @@ type EpochStatus struct {
 func NewEpoch(clock *Clock, period time.Duration) *Epoch {
 	e := &Epoch{
 		clock: clock, nanos: int64(period), planner: planner.New(),
-		rouse: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		kicks: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	e.status.Nanos = e.nanos
 	go e.run()
@@ -117,21 +117,21 @@ func (e *Epoch) Set(t *Topology) {
 
 func (e *Epoch) kick() {
 	select {
-	case e.rouse <- struct{}{}:
+	case e.kicks <- struct{}{}:
 	default:
 	}
 }
 
-// stir puts the lane on the epoch's list, at most once between two looks.
-func (l *Lane) stir() {
+// markActive puts the lane on the epoch's list, at most once between two looks.
+func (l *Lane) markActive() {
 	e := l.epoch.Load()
-	if e == nil || !l.stirred.CompareAndSwap(false, true) {
+	if e == nil || !l.active.CompareAndSwap(false, true) {
 		return
 	}
 	for {
-		head := e.awake.Load()
-		l.nextAwake = head
-		if e.awake.CompareAndSwap(head, l) {
+		head := e.activeLanes.Load()
+		l.nextActive = head
+		if e.activeLanes.CompareAndSwap(head, l) {
 			if head == nil {
 				e.kick()
 			}
@@ -147,32 +147,32 @@ func (e *Epoch) run() {
 	for {
 		pause := e.plan()
 		var passed <-chan time.Time
-		rouse := e.rouse
+		kicks := e.kicks
 		if pause > 0 {
 			timer.Reset(pause)
-			passed, rouse = timer.C, nil // a kick must not shorten the period
+			passed, kicks = timer.C, nil // a kick must not shorten the period
 		}
 		select {
 		case <-passed:
-		case <-rouse:
+		case <-kicks:
 		case <-e.stop:
 			return
 		}
 	}
 }
 
-// plan runs one epoch. It returns how long to wait for the next one; 0: until a lane is stirred.
+// plan runs one epoch. It returns how long to wait for the next one; 0: until a lane becomes active.
 func (e *Epoch) plan() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	began := e.clock.Now()
-	if t := e.next.Load(); t != e.now {
+	if t := e.next.Load(); t != e.current {
 		e.install(t)
 	}
-	if e.now == nil {
+	if e.current == nil {
 		return 0
 	}
-	e.collectStirred()
+	e.wakeActive()
 	if !e.gather(began) {
 		return 0
 	}
@@ -194,14 +194,14 @@ func (e *Epoch) plan() time.Duration {
 
 // askGains reads from the policies what they have learned, for the plans after this one.
 func (e *Epoch) askGains() {
-	if e.now.Gains == nil {
+	if e.current.Gains == nil {
 		return
 	}
 	for _, f := range e.collect.Functions {
-		ask := e.now.Gains[f]
-		if n := len(e.now.Functions[f].Candidates); ask != nil && n <= len(e.gains) {
+		ask := e.current.Gains[f]
+		if n := len(e.current.Functions[f].Candidates); ask != nil && n <= len(e.gains) {
 			ask(e.gains[:n])
-			e.now.Choices[f].SetGains(e.gains[:n])
+			e.current.Choices[f].SetGains(e.gains[:n])
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (e *Epoch) askGains() {
 func (e *Epoch) install(t *Topology) {
 	old, oldIndex := e.lanes, e.index
 	e.lanes, e.index = make([]awakeLane, len(t.Lanes)), make(map[*Lane]int32, len(t.Lanes))
-	e.awakes, e.ladders = e.awakes[:0], e.ladders[:0]
+	e.awake, e.multiCandidate = e.awake[:0], e.multiCandidate[:0]
 	for i, l := range t.Lanes {
 		e.index[l] = int32(i)
 		if was, ok := oldIndex[l]; ok {
@@ -218,17 +218,17 @@ func (e *Epoch) install(t *Topology) {
 			e.lanes[i].planned.plan = scheduler.Plan{} // indexes may mean other functions now: set the plan again
 			delete(oldIndex, l)
 			if e.lanes[i].awake {
-				e.awakes = append(e.awakes, int32(i))
+				e.awake = append(e.awake, int32(i))
 			}
 		}
 	}
-	e.askers = make([][]int32, len(t.Lanes))
+	e.functionsOf = make([][]int32, len(t.Lanes))
 	for f := range t.Functions {
 		if len(t.Functions[f].Candidates) > 1 {
-			e.ladders = append(e.ladders, int32(f))
+			e.multiCandidate = append(e.multiCandidate, int32(f))
 		}
 		for _, c := range t.Functions[f].Candidates {
-			e.askers[c.Model] = append(e.askers[c.Model], int32(f))
+			e.functionsOf[c.Model] = append(e.functionsOf[c.Model], int32(f))
 		}
 	}
 	for l, was := range oldIndex {
@@ -236,32 +236,33 @@ func (e *Epoch) install(t *Topology) {
 			l.SetPlan(scheduler.Plan{})
 		}
 	}
-	e.now = t
+	e.current = t
 	e.collect = planner.NewCollector(&t.Topology, choices(t.Choices))
 	e.in = nil
 }
 
-// collectStirred wakes the lanes that had queries since the last epoch, and the other candidates of their functions.
-func (e *Epoch) collectStirred() {
-	for l := e.awake.Swap(nil); l != nil; {
-		next := l.nextAwake
-		l.nextAwake = nil
-		l.stirred.Store(false) // from now on it may be put on the list again
+// wakeActive wakes the lanes that had queries since the last epoch, and the other candidates of their functions.
+func (e *Epoch) wakeActive() {
+	for l := e.activeLanes.Swap(nil); l != nil; {
+		next := l.nextActive
+		l.nextActive = nil
+		l.active.Store(false) // from now on it may be put on the list again
 		if i, ok := e.index[l]; ok {
 			e.wake(i)
 		}
 		l = next
 	}
-	for _, f := range e.ladders {
-		cands := e.now.Functions[f].Candidates
-		stirred := false
+	for _, f := range e.multiCandidate {
+		cands := e.current.Functions[f].Candidates
+		active := false
 		for _, c := range cands {
 			lane := &e.lanes[c.Model]
-			// A lane that holds queries keeps the others awake: a sleeping one is not in the plan and would get no queries.
-			stirred = stirred || lane.awake && (lane.drowsy == 0 || lane.held)
+			// A lane that holds queries keeps the others awake: a sleeping one is not in the plan and would get no
+			// queries.
+			active = active || lane.awake && (lane.idle == 0 || lane.held)
 		}
 		for _, c := range cands {
-			if stirred {
+			if active {
 				e.wake(c.Model)
 			}
 		}
@@ -270,31 +271,31 @@ func (e *Epoch) collectStirred() {
 
 func (e *Epoch) wake(i int32) {
 	lane := &e.lanes[i]
-	lane.drowsy = 0
+	lane.idle = 0
 	if !lane.awake {
 		lane.awake = true
-		e.awakes = append(e.awakes, i)
+		e.awake = append(e.awake, i)
 	}
 }
 
 // gather takes the snapshots. It returns false if all lanes sleep.
 func (e *Epoch) gather(now api.Nanos) bool {
 	e.collect.Begin(now, e.nanos)
-	awake := e.awakes[:0]
-	for _, i := range e.awakes {
+	awake := e.awake[:0]
+	for _, i := range e.awake {
 		lane := &e.lanes[i]
-		e.now.Lanes[i].Snapshot(&e.snap)
+		e.current.Lanes[i].Snapshot(&e.snap)
 		if lane.held = e.snap.Held > 0; lane.held {
-			lane.drowsy = 0
+			lane.idle = 0
 		}
-		if lane.drowsy++; lane.drowsy > drowsyEpochs {
+		if lane.idle++; lane.idle > idleEpochs {
 			e.retire(i)
 			continue
 		}
 		awake = append(awake, i)
 		e.collect.Model(int(i), &e.snap)
 	}
-	e.awakes = awake
+	e.awake = awake
 	e.status.Awake = len(awake)
 	return len(awake) > 0
 }
@@ -304,11 +305,11 @@ func (e *Epoch) retire(i int32) {
 	lane := &e.lanes[i]
 	lane.awake = false
 	if lane.planned.inForce {
-		e.now.Lanes[i].SetPlan(scheduler.Plan{})
+		e.current.Lanes[i].SetPlan(scheduler.Plan{})
 		lane.planned.inForce = false
 	}
-	for _, f := range e.askers[i] {
-		e.now.Choices[f].Set(nil)
+	for _, f := range e.functionsOf[i] {
+		e.current.Choices[f].Set(nil)
 	}
 }
 
@@ -317,16 +318,16 @@ func (e *Epoch) apply() {
 	for i := range e.out.Models {
 		at := e.collect.Models[i]
 		if lane := &e.lanes[at]; lane.planned.differs(&e.out.Models[i].Plan) {
-			e.now.Lanes[at].SetPlan(e.out.Models[i].Plan)
+			e.current.Lanes[at].SetPlan(e.out.Models[i].Plan)
 		}
 	}
 	for i := range e.out.Functions {
-		e.now.Choices[e.collect.Functions[i]].Set(&e.out.Functions[i])
+		e.current.Choices[e.collect.Functions[i]].Set(&e.out.Functions[i])
 	}
 	for i := range e.out.Devices {
 		for _, turn := range e.out.Devices[i].Turns {
-			l := e.now.Lanes[e.collect.Models[turn.Model]]
-			e.now.Devices[i].setTurn(l, turn.Nanos)
+			l := e.current.Lanes[e.collect.Models[turn.Model]]
+			e.current.Devices[i].setTurn(l, turn.Nanos)
 		}
 	}
 }
@@ -345,11 +346,11 @@ func (c choices) Wished(function, candidate int) uint64 { return c[function].wis
 func (e *Epoch) Report(show func(status EpochStatus, t *Topology, functions, models []int32, in *planner.Input, out *planner.Output)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.now == nil || e.in == nil || e.status.Awake == 0 {
-		show(e.status, e.now, nil, nil, nil, nil)
+	if e.current == nil || e.in == nil || e.status.Awake == 0 {
+		show(e.status, e.current, nil, nil, nil, nil)
 		return
 	}
-	show(e.status, e.now, e.collect.Functions, e.collect.Models, e.in, &e.out)
+	show(e.status, e.current, e.collect.Functions, e.collect.Models, e.in, &e.out)
 }
 
 // planKeeper remembers the plan in force.

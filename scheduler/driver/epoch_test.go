@@ -57,15 +57,15 @@ func TestEpochsFollowTheTraffic(t *testing.T) {
 		eventually(func() bool { s := status(e); return s.Epochs > before && s.Awake == 1 })
 		eventually(func() bool { return status(e).Awake == 0 })
 		asleep := status(e).Epochs
-		if asleep < before+drowsyEpochs {
+		if asleep < before+idleEpochs {
 			t.Errorf("fell asleep after %d epochs without a query", asleep-before)
 		}
 	}
 }
 
-// TestABudgetIsKept: when the queries of a function cost more than its budget, the plan refuses a part of them. When
+// TestBudgetIsKept: when the queries of a function cost more than its budget, the plan refuses a part of them. When
 // the budget is removed, all of them are evaluated again.
-func TestABudgetIsKept(t *testing.T) {
+func TestBudgetIsKept(t *testing.T) {
 	c, l, ch, e := planned(t, 1, 1)
 	refused := func() bool {
 		if ch.Pick() < 0 {
@@ -88,8 +88,8 @@ func TestABudgetIsKept(t *testing.T) {
 	eventually(func() bool { return !refused() && ch.planned.Load() == nil })
 }
 
-// TestALaneThatLeavesLosesItsPlan, because no later plan would change it.
-func TestALaneThatLeavesLosesItsPlan(t *testing.T) {
+// TestRemovedLaneLosesItsPlan, because no later plan would change it.
+func TestRemovedLaneLosesItsPlan(t *testing.T) {
 	c, l, _, e := planned(t, 0, 0)
 	ask(t, c, l)
 	eventually(func() bool { return status(e).Awake == 1 })
@@ -145,8 +145,8 @@ func TestPlansAreKeptAndCompared(t *testing.T) {
 	}
 }
 
-// TestAPlanIsApplied: turns go to the devices, parts to the choices, and plans to the lanes.
-func TestAPlanIsApplied(t *testing.T) {
+// TestPlanIsApplied: turns go to the devices, parts to the choices, and plans to the lanes.
+func TestPlanIsApplied(t *testing.T) {
 	c := NewClock()
 	t.Cleanup(c.Close)
 	dev := NewDevice()
@@ -156,7 +156,7 @@ func TestAPlanIsApplied(t *testing.T) {
 	ch := NewChoice(planner.One, 1, l)
 	top := topology(l, ch, 0, 0)
 	top.Topology.Devices, top.Devices, top.Topology.Models[0].Device = []string{"gpu0"}, []*Device{dev}, 0
-	e := &Epoch{clock: c, now: top, lanes: make([]awakeLane, 1), collect: planner.NewCollector(&top.Topology, choices(top.Choices))}
+	e := &Epoch{clock: c, current: top, lanes: make([]awakeLane, 1), collect: planner.NewCollector(&top.Topology, choices(top.Choices))}
 	var snap scheduler.Snapshot
 	l.Snapshot(&snap)
 	e.collect.Begin(1, 1e7)

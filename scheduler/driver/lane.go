@@ -47,9 +47,9 @@ type Lane struct {
 	tenant scheduler.TenantID
 
 	// For the planner.
-	stirred   atomic.Bool // had queries since the planner last looked
-	epoch     atomic.Pointer[Epoch]
-	nextAwake *Lane
+	active     atomic.Bool // had queries since the planner last looked
+	epoch      atomic.Pointer[Epoch]
+	nextActive *Lane
 
 	measurements atomic.Pointer[measurements] // nil until there is something to measure
 }
@@ -102,8 +102,8 @@ func (l *Lane) SubmitAll(items []*scheduler.Item) {
 
 // push puts a chain into the intake, from its newest item to its oldest.
 func (l *Lane) push(oldest, newest *scheduler.Item) {
-	if !l.stirred.Load() {
-		l.stir()
+	if !l.active.Load() {
+		l.markActive()
 	}
 	var head *scheduler.Item
 	for {

@@ -115,7 +115,7 @@ func TestOneQuery(t *testing.T) {
 	l.ReplicaGone(1, nil)
 }
 
-func TestSubmitAllTravelsTogether(t *testing.T) {
+func TestSubmitAllSharesABatch(t *testing.T) {
 	c, l := newTestLane(t, scheduler.DefaultConfig())
 	r := newManual()
 	l.AddReplica(1, r, 0)

@@ -9,10 +9,10 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestAPauseKillsNobody: the clock looks at a lane long after its replica is overdue, as after a stall of the process,
+// TestStallKillsNoReplica: the clock looks at a lane long after its replica is overdue, as after a stall of the process,
 // and the answer is read after that. The replica stays. When it is then really silent for as long, it is killed by the
 // clock alone.
-func TestAPauseKillsNobody(t *testing.T) {
+func TestStallKillsNoReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := scheduler.DefaultConfig()
 		cfg.TimeoutNanos = 5e9

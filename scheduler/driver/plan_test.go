@@ -10,9 +10,9 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
 
-// town is a topology with made-up traffic: the machines' snapshots are written by the test, everything else is what an
-// epoch uses.
-type town struct {
+// planWorld is a topology with made-up traffic: the machines' snapshots are written by the test, everything else is
+// what an epoch uses.
+type planWorld struct {
 	*Epoch
 	t     *testing.T
 	top   *Topology
@@ -20,14 +20,14 @@ type town struct {
 	at    api.Nanos
 }
 
-// each is the time of a query on a replica of every model, so that a replica serves 1,000 per second.
-const each = float64(time.Millisecond)
+// queryNanos is the time of a query on a replica of every model, so that a replica serves 1,000 per second.
+const queryNanos = float64(time.Millisecond)
 
-// newTown has this many models with a replica each, on one device if shared.
-func newTown(t *testing.T, models int, shared bool) *town {
+// newPlanWorld has this many models with a replica each, on one device if shared.
+func newPlanWorld(t *testing.T, models int, shared bool) *planWorld {
 	c := NewClock()
 	t.Cleanup(c.Close)
-	w := &town{t: t, top: &Topology{}, Epoch: &Epoch{clock: c, lanes: make([]awakeLane, models), planner: planner.New()}}
+	w := &planWorld{t: t, top: &Topology{}, Epoch: &Epoch{clock: c, lanes: make([]awakeLane, models), planner: planner.New()}}
 	if shared {
 		w.top.Topology.Devices, w.top.Devices = []string{"gpu0"}, []*Device{NewDevice()}
 	}
@@ -41,14 +41,14 @@ func newTown(t *testing.T, models int, shared bool) *town {
 		w.top.Models = append(w.top.Models, info)
 		w.top.Lanes = append(w.top.Lanes, l)
 		w.snaps = append(w.snaps, scheduler.Snapshot{Replicas: []scheduler.ReplicaSnapshot{{
-			ID: scheduler.ReplicaID(i + 1), Learned: 10, Settled: true, Samples: 100, SlopeNanos: each,
+			ID: scheduler.ReplicaID(i + 1), Learned: 10, Settled: true, Samples: 100, SlopeNanos: queryNanos,
 		}}})
 	}
 	return w
 }
 
 // function adds a function with these models as candidates, and returns its choice.
-func (w *town) function(f planner.FunctionInfo, models ...int) *Choice {
+func (w *planWorld) function(f planner.FunctionInfo, models ...int) *Choice {
 	f.Key = uint64(len(w.top.Functions) + 1)
 	f.SLONanos = 100e6
 	for i, m := range models {
@@ -64,9 +64,9 @@ func (w *town) function(f planner.FunctionInfo, models ...int) *Choice {
 }
 
 // run makes a second of plans. It calls traffic in each epoch to add the queries of that epoch.
-func (w *town) run(traffic func()) {
+func (w *planWorld) run(traffic func()) {
 	if w.collect == nil {
-		w.now = w.top
+		w.current = w.top
 		w.collect = planner.NewCollector(&w.top.Topology, choices(w.top.Choices))
 	}
 	for range 100 {
@@ -84,7 +84,7 @@ func (w *town) run(traffic func()) {
 }
 
 // members asks a choice for n queries, and counts for each candidate those that it may evaluate.
-func (w *town) members(function int, ch *Choice, n int) []int {
+func (w *planWorld) members(function int, ch *Choice, n int) []int {
 	asked := make([]int, len(ch.wished))
 	for range n {
 		set := ch.Members()
@@ -99,17 +99,17 @@ func (w *town) members(function int, ch *Choice, n int) []int {
 	return asked
 }
 
-func (w *town) about(what string, got, want float64) {
+func (w *planWorld) about(what string, got, want float64) {
 	w.t.Helper()
 	if math.Abs(got-want) > 0.03 {
 		w.t.Errorf("%s: %.3f, want about %v", what, got, want)
 	}
 }
 
-// TestAnEnsembleLosesMembersAsPlanned covers the path from the counts of arrivals and the policy's gains to the members
+// TestEnsembleLosesMembersAsPlanned covers the path from the counts of arrivals and the policy's gains to the members
 // of each query.
-func TestAnEnsembleLosesMembersAsPlanned(t *testing.T) {
-	w := newTown(t, 3, true)
+func TestEnsembleLosesMembersAsPlanned(t *testing.T) {
+	w := newPlanWorld(t, 3, true)
 	ch := w.function(planner.FunctionInfo{Mode: planner.All}, 0, 1, 2)
 	perEpoch := 2 // 200/s, three evaluations of 1 ms each: 60 % of the device
 	var asked [3]int
@@ -147,17 +147,17 @@ func TestAnEnsembleLosesMembersAsPlanned(t *testing.T) {
 		t.Errorf("planned parts %v", parts)
 	}
 	e := w.Epoch
-	e.index, e.askers = map[*Lane]int32{}, [][]int32{{0}, {0}, {0}}
+	e.index, e.functionsOf = map[*Lane]int32{}, [][]int32{{0}, {0}, {0}}
 	e.retire(1)
 	if ch.Dropping() != 0 || ch.Members() != ^uint64(0) {
 		t.Error("a plan is in force after its lane has fallen asleep")
 	}
 }
 
-// TestAPolicyIsHeldBackAsPlanned: the policy's wishes reach the planner, and its limits and refusals come back, so that
+// TestPolicyIsLimitedAsPlanned: the policy's wishes reach the planner, and its limits and refusals come back, so that
 // queries go where there is room. This policy wishes nine of ten for the first candidate.
-func TestAPolicyIsHeldBackAsPlanned(t *testing.T) {
-	w := newTown(t, 2, false)
+func TestPolicyIsLimitedAsPlanned(t *testing.T) {
+	w := newPlanWorld(t, 2, false)
 	ch := w.function(planner.FunctionInfo{Mode: planner.Shares}, 0, 1)
 	perEpoch, queries := 5, 0
 	var went [2]int
@@ -214,10 +214,10 @@ func TestAPolicyIsHeldBackAsPlanned(t *testing.T) {
 	w.about("at 9,500/s the part that is refused", no, 1-2.5*1900/9500)
 }
 
-// TestAShadowCostsNobody: a background function evaluates what a live one leaves over, and loses all of its queries
-// before the other loses any.
-func TestAShadowCostsNobody(t *testing.T) {
-	w := newTown(t, 2, true)
+// TestShadowLeavesLiveUnaffected: a background function evaluates what a live one leaves over, and loses all of its
+// queries before the other loses any.
+func TestShadowLeavesLiveUnaffected(t *testing.T) {
+	w := newPlanWorld(t, 2, true)
 	live := w.function(planner.FunctionInfo{Mode: planner.One, Weight: 1}, 0)
 	shadow := w.function(planner.FunctionInfo{Mode: planner.All, Background: true, Weight: 0.01}, 1)
 	liveRate, shadowed, refused, queries := 0, 0, 0, 0
@@ -253,9 +253,9 @@ func TestAShadowCostsNobody(t *testing.T) {
 	}
 }
 
-// TestMembersAreAwakeTogether: the lanes of an ensemble wake with the first of its queries, even if it is refused, and
+// TestMembersWakeTogether: the lanes of an ensemble wake with the first of its queries, even if it is refused, and
 // fall asleep together.
-func TestMembersAreAwakeTogether(t *testing.T) {
+func TestMembersWakeTogether(t *testing.T) {
 	c := NewClock()
 	t.Cleanup(c.Close)
 	top := &Topology{}
@@ -282,7 +282,7 @@ func TestMembersAreAwakeTogether(t *testing.T) {
 	top.Lanes[2].Submit(&k.Item)
 	eventually(func() bool { return status(e).Awake == 3 })
 	before := status(e).Epochs
-	eventually(func() bool { return status(e).Epochs > before+2*drowsyEpochs })
+	eventually(func() bool { return status(e).Epochs > before+2*idleEpochs })
 	if n := status(e).Awake; n != 3 {
 		t.Errorf("beside a lane that holds a query for long %d lanes are awake, want 3", n)
 	}
@@ -291,14 +291,14 @@ func TestMembersAreAwakeTogether(t *testing.T) {
 	eventually(func() bool { return status(e).Awake == 0 })
 }
 
-// TestPoliciesAreAskedForGains: the epoch reads what policies have learned, only for functions that have traffic.
-func TestPoliciesAreAskedForGains(t *testing.T) {
+// TestEpochAsksPoliciesForGains: the epoch reads what policies have learned, only for functions that have traffic.
+func TestEpochAsksPoliciesForGains(t *testing.T) {
 	two := planner.FunctionInfo{Mode: planner.All, Candidates: make([]planner.CandidateInfo, 2)}
 	top := &Topology{
 		Topology: planner.Topology{Functions: []planner.FunctionInfo{two, two, two}},
 		Choices:  []*Choice{NewChoice(planner.All, 2, nil), NewChoice(planner.All, 2, nil), NewChoice(planner.All, 2, nil)},
 	}
-	e := &Epoch{now: top, collect: &planner.Collector{Functions: []int32{0, 2}}}
+	e := &Epoch{current: top, collect: &planner.Collector{Functions: []int32{0, 2}}}
 	e.askGains() // without any Gains
 	says := func(gains []float64) { copy(gains, []float64{0.25, 0.75}) }
 	top.Gains = []func([]float64){says, func([]float64) { t.Error("a function without traffic was asked") }, nil}

@@ -6,9 +6,9 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestALaneThatSleepsKeepsNoLists: with its last replica a lane frees the lists that only batches need, and works as
+// TestLaneWithoutReplicasFreesLists: with its last replica a lane frees the lists that only batches need, and works as
 // before when it gets another one.
-func TestALaneThatSleepsKeepsNoLists(t *testing.T) {
+func TestLaneWithoutReplicasFreesLists(t *testing.T) {
 	c, l := newLoopback(t)
 	f := newFuture()
 	for id := scheduler.ReplicaID(1); id <= 3; id++ {

@@ -85,7 +85,7 @@ func TestAlarms(t *testing.T) {
 	}
 	// Alarms that have rung ask for nothing any more. At most the clock still looks at the time of the one that was
 	// stopped.
-	eventually(func() bool { return ts.clock.until.Load() > int64(hour)/2 })
+	eventually(func() bool { return ts.clock.sleepUntil.Load() > int64(hour)/2 })
 }
 
 // TestManyAlarmsAtOnce: more alarms than a shard rings under one lock, all set again while the others ring.
