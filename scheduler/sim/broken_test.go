@@ -11,7 +11,7 @@ import (
 // broken is an engine with a defect: it changes the machine's inputs or its decisions.
 type broken struct {
 	Engine
-	told   func(b *broken, now api.Nanos, in *Input) bool // false: the input is dropped
+	filter func(b *broken, now api.Nanos, in *Input) bool // false: the input is dropped
 	change func(b *broken, now api.Nanos, a *scheduler.Actions)
 	weigh  func(weight float64) float64
 	kept   []scheduler.End
@@ -27,7 +27,7 @@ func (b *broken) AddFunction(weight float64) int32 {
 }
 
 func (b *broken) Step(now api.Nanos, in *Input) {
-	if b.told == nil || b.told(b, now, in) {
+	if b.filter == nil || b.filter(b, now, in) {
 		b.Engine.Step(now, in)
 	}
 }
@@ -93,7 +93,7 @@ func TestBrokenEngines(t *testing.T) {
 	for _, test := range []struct {
 		name, want string
 		shared     bool
-		calm       bool                    // hardly any load
+		lowLoad    bool                    // hardly any load
 		unchecked  bool                    // without the checks that would fail earlier
 		cfg        func(*scheduler.Config) // applied to the machine only, not to the world
 		engine     broken
@@ -103,7 +103,7 @@ func TestBrokenEngines(t *testing.T) {
 				a.Ends = a.Ends[:n-1]
 			}
 		})}},
-		{name: "an arrival is lost", want: "it was given", engine: broken{told: func(b *broken, _ api.Nanos, in *Input) bool {
+		{name: "an arrival is lost", want: "it was given", engine: broken{filter: func(b *broken, _ api.Nanos, in *Input) bool {
 			b.seen++
 			return in.Kind != Arrive || b.seen%100 != 0
 		}}},
@@ -130,7 +130,7 @@ func TestBrokenEngines(t *testing.T) {
 					}
 				}
 			}
-		}, told: func(b *broken, _ api.Nanos, in *Input) bool {
+		}, filter: func(b *broken, _ api.Nanos, in *Input) bool {
 			if in.Kind == Arrive {
 				b.kept = append(b.kept, scheduler.End{Item: in.Item})
 			}
@@ -144,17 +144,17 @@ func TestBrokenEngines(t *testing.T) {
 		{name: "a batch is not sent", want: "it was given", engine: broken{change: every(30, func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
 			a.Dispatches = a.Dispatches[:0]
 		})}},
-		{name: "a replica idles", want: "a replica has idled", calm: true, engine: broken{lazy: true}},
+		{name: "a replica idles", want: "a replica has idled", lowLoad: true, engine: broken{lazy: true}},
 		{name: "a batch is sent twice", want: "in two batches", engine: broken{change: func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
 			a.Dispatches = append(a.Dispatches, a.Dispatches...)
 		}}},
 		{name: "a full queue that is not bounded", want: "the queue takes", cfg: func(c *scheduler.Config) { c.MaxQueue = 100 }},
 		{name: "too large a batch", want: "(at most 8)", cfg: func(c *scheduler.Config) { c.Batching.MaxBatch = 9 }},
-		{name: "too deep a pipeline", want: "which holds 2 of 2", engine: broken{told: func(_ *broken, _ api.Nanos, in *Input) bool {
+		{name: "too deep a pipeline", want: "which holds 2 of 2", engine: broken{filter: func(_ *broken, _ api.Nanos, in *Input) bool {
 			in.Depth = 3
 			return true
 		}}},
-		{name: "a query that is too late is sent", want: "after its deadline", engine: broken{told: func(b *broken, now api.Nanos, in *Input) bool {
+		{name: "a query that is too late is sent", want: "after its deadline", engine: broken{filter: func(b *broken, now api.Nanos, in *Input) bool {
 			if in.Kind == Arrive { // the machine sees later deadlines than the callers have
 				in.Item.Deadline += 100e6
 				in.Item.Expires += 100e6
@@ -168,7 +168,7 @@ func TestBrokenEngines(t *testing.T) {
 				}
 			}
 		}}},
-		{name: "deadlines are watched too late", want: "after its deadline", engine: broken{told: func(_ *broken, now api.Nanos, in *Input) bool {
+		{name: "deadlines are watched too late", want: "after its deadline", engine: broken{filter: func(_ *broken, now api.Nanos, in *Input) bool {
 			return in.Kind != Advance
 		}}},
 		{name: "refusals are late", want: "turned away", unchecked: true, engine: broken{change: func(b *broken, now api.Nanos, a *scheduler.Actions) {
@@ -194,7 +194,7 @@ func TestBrokenEngines(t *testing.T) {
 		{name: "a turn that does not end", want: "has a turn and nothing in flight", shared: true, engine: broken{change: every(3, func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
 			a.EndTurn = 0
 		})}},
-		{name: "a lost query takes others along", want: "does not travel alone", engine: broken{told: func(_ *broken, _ api.Nanos, in *Input) bool {
+		{name: "a lost query takes others along", want: "does not travel alone", engine: broken{filter: func(_ *broken, _ api.Nanos, in *Input) bool {
 			in.Begun = func(uint64) bool { return false }
 			return true
 		}}},
@@ -208,7 +208,7 @@ func TestBrokenEngines(t *testing.T) {
 				spec = sharedWorld()
 			}
 			spec.Check = !test.unchecked
-			if test.calm {
+			if test.lowLoad {
 				for i := range spec.Functions {
 					spec.Functions[i].Traffic[0].Rate = 50
 				}
@@ -240,7 +240,7 @@ func TestBrokenPlan(t *testing.T) {
 		spec := Random(seed)
 		spec.Policy = Wild
 		spec.Engine = func(m *ModelSpec) Engine {
-			return &broken{Engine: NewMachine(m.Config), told: func(_ *broken, _ api.Nanos, in *Input) bool { return in.Kind != SetPlan }}
+			return &broken{Engine: NewMachine(m.Config), filter: func(_ *broken, _ api.Nanos, in *Input) bool { return in.Kind != SetPlan }}
 		}
 		if _, err := Run(spec, nil); err != nil {
 			found++

@@ -8,16 +8,16 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// books is the world's own account of an engine's queries, kept from the engine's inputs and actions.
-type books struct {
+// ledger is the world's own account of an engine's queries, kept from the engine's inputs and actions.
+type ledger struct {
 	cfg      scheduler.Config // in force, with defaults filled in
 	subs     []sub
 	plan     scheduler.Plan // in force, copied
 	waiting  int            // queries held by the engine that are in no batch
 	bytes    int            // of the waiting queries
 	retrying int            // waiting queries that were lost with a replica
-	// cameBack: queries have come back since the last check, which may fill a queue beyond its bounds.
-	cameBack               bool
+	// requeued: queries have come back since the last check, which may fill a queue beyond its bounds.
+	requeued               bool
 	lastWaiting, lastBytes int
 	idleSince              api.Nanos // since when a replica idles while queries wait; Never if none does
 	servings               []serving // of this decision
@@ -33,13 +33,13 @@ type sub struct {
 	passed int     // queries of others sent since one of its own was, while some waited
 }
 
-func (b *books) init(cfg scheduler.Config) {
+func (b *ledger) init(cfg scheduler.Config) {
 	b.idleSince = api.Never
 	b.cfg = scheduler.New(cfg).Config()
 	b.oldBound = make([]float64, len(b.subs))
 }
 
-func (b *books) attach(queue int32, weight float64) {
+func (b *ledger) attach(queue int32, weight float64) {
 	for len(b.subs) <= int(queue) {
 		b.subs = append(b.subs, sub{})
 	}
@@ -49,7 +49,7 @@ func (b *books) attach(queue int32, weight float64) {
 func (q *query) live() bool { return q.waiting && !q.answered && !q.late && q.lost == 0 }
 
 // count adds a waiting query to the account, or removes it.
-func (b *books) count(q *query, sign int) {
+func (b *ledger) count(q *query, sign int) {
 	b.waiting += sign
 	b.bytes += sign * q.InputBytes()
 	if q.lost > 0 {
@@ -67,27 +67,27 @@ func (s *sub) count(sign int) {
 	}
 }
 
-func (b *books) told(q *query) {
+func (b *ledger) add(q *query) {
 	b.arrived++
 	b.count(q, 1)
 }
 
-// comesBack records that the query's batch has ended without an answer, just before the engine is told.
-func (b *books) comesBack(q *query) {
+// requeue records that the query's batch has ended without an answer, just before the engine is told.
+func (b *ledger) requeue(q *query) {
 	q.waiting = true
-	b.cameBack = true
+	b.requeued = true
 	b.count(q, 1)
 }
 
-func (b *books) leaves(q *query) {
+func (b *ledger) dequeue(q *query) {
 	if q.waiting {
 		b.count(q, -1)
 		q.waiting = false
 	}
 }
 
-// planned records a plan that is in force from now on.
-func (b *books) planned(p *scheduler.Plan) {
+// setPlan records a plan that is in force from now on.
+func (b *ledger) setPlan(p *scheduler.Plan) {
 	for i := range b.subs {
 		b.oldBound[i] = max(b.oldBound[i], b.bound(i))
 		b.subs[i].passed = 0
@@ -98,8 +98,8 @@ func (b *books) planned(p *scheduler.Plan) {
 	}
 }
 
-// same reports whether p is the plan in force.
-func (b *books) same(p *scheduler.Plan) bool {
+// samePlan reports whether p is the plan in force.
+func (b *ledger) samePlan(p *scheduler.Plan) bool {
 	return b.plan.Execution == p.Execution && slices.Equal(b.plan.Functions, p.Functions) &&
 		slices.EqualFunc(b.plan.Replicas, p.Replicas, func(x, y scheduler.ReplicaPlan) bool {
 			return x.ID == y.ID && x.Cap == y.Cap && x.HoldNanos == y.HoldNanos && x.ObjectiveNanos == y.ObjectiveNanos &&
@@ -107,7 +107,7 @@ func (b *books) same(p *scheduler.Plan) bool {
 		})
 }
 
-func (b *books) replicaPlan(id scheduler.ReplicaID) scheduler.ReplicaPlan {
+func (b *ledger) replicaPlan(id scheduler.ReplicaID) scheduler.ReplicaPlan {
 	for i := range b.plan.Replicas {
 		if b.plan.Replicas[i].ID == id {
 			return b.plan.Replicas[i]
@@ -117,7 +117,7 @@ func (b *books) replicaPlan(id scheduler.ReplicaID) scheduler.ReplicaPlan {
 }
 
 // share is a sub-queue's weight by the plan, or as attached.
-func (b *books) share(i int) float64 {
+func (b *ledger) share(i int) float64 {
 	w := b.subs[i].weight
 	if i < len(b.plan.Functions) && b.plan.Functions[i].Weight != 0 {
 		w = b.plan.Functions[i].Weight
@@ -131,7 +131,7 @@ func (b *books) share(i int) float64 {
 func clamp(w float64) float64 { return max(0.01, min(w, 100)) }
 
 // shareAt is its weight at a replica; 0: served there only while no function with a share waits.
-func (b *books) shareAt(r *scheduler.ReplicaPlan, i int) float64 {
+func (b *ledger) shareAt(r *scheduler.ReplicaPlan, i int) float64 {
 	if len(r.Shares) == 0 {
 		return b.share(i)
 	}
@@ -145,7 +145,7 @@ func (b *books) shareAt(r *scheduler.ReplicaPlan, i int) float64 {
 // deficit round robin each of the others has one visit, at which it spends its quantum (its share divided by the least
 // share) and what was left of the previous one. Where replicas have shares of their own, the bound is the sum over
 // them.
-func (b *books) bound(i int) float64 {
+func (b *ledger) bound(i int) float64 {
 	sum := b.boundAt(&scheduler.ReplicaPlan{}, i)
 	for j := range b.plan.Replicas {
 		if r := &b.plan.Replicas[j]; len(r.Shares) > 0 && b.shareAt(r, i) > 0 {
@@ -155,7 +155,7 @@ func (b *books) bound(i int) float64 {
 	return sum
 }
 
-func (b *books) boundAt(r *scheduler.ReplicaPlan, i int) float64 {
+func (b *ledger) boundAt(r *scheduler.ReplicaPlan, i int) float64 {
 	least := math.Inf(1)
 	for j := range b.subs {
 		if s := b.shareAt(r, j); s > 0 {
@@ -180,7 +180,7 @@ type serving struct {
 
 // serve records which sub-queues a batch passed over, and fails if one starves.
 func (w *world) serve(m *model, batch *serving) {
-	b := &m.books
+	b := &m.ledger
 	rp := b.replicaPlan(batch.replica)
 	for i := range b.subs {
 		s := &b.subs[i]
@@ -236,7 +236,7 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 		}
 		fl.alone = fl.alone || q.lost > 0
 		bytes += q.InputBytes()
-		m.books.leaves(q)
+		m.ledger.dequeue(q)
 		q.flight = fl
 		fl.queries = append(fl.queries, q)
 	}
@@ -248,19 +248,19 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 		return nil
 	}
 	if w.spec.Check && live > 0 {
-		m.books.servings = append(m.books.servings, serving{r.id, served, live})
+		m.ledger.servings = append(m.ledger.servings, serving{r.id, served, live})
 	}
 	return fl
 }
 
 // checkSize checks a batch's size against the configuration, the plan and the controller.
 func (w *world) checkSize(m *model, r *replica, fl *flight, bytes, pad int) bool {
-	n, c := len(fl.queries), m.books.cfg.Batching
+	n, c := len(fl.queries), m.ledger.cfg.Batching
 	most := c.MaxBatch
-	if c.Policy == scheduler.None && !c.Pad || m.books.plan.Execution == scheduler.Stream {
+	if c.Policy == scheduler.None && !c.Pad || m.ledger.plan.Execution == scheduler.Stream {
 		most = 1
 	}
-	if planned := m.books.replicaPlan(r.id).Cap; planned > 0 {
+	if planned := m.ledger.replicaPlan(r.id).Cap; planned > 0 {
 		most = min(most, planned)
 	}
 	for i := range m.snapshot.Replicas {
@@ -275,9 +275,9 @@ func (w *world) checkSize(m *model, r *replica, fl *flight, bytes, pad int) bool
 	return true
 }
 
-// late marks the queries whose deadlines have passed while they waited: they may be sent in the decision that answers
+// markLate marks the queries whose deadlines have passed while they waited: they may be sent in the decision that answers
 // them.
-func (b *books) late(ends []scheduler.End) {
+func (b *ledger) markLate(ends []scheduler.End) {
 	for i := range ends {
 		if e := &ends[i]; e.Kind == scheduler.AnswerOnly {
 			if q, ok := e.Item.Owner.(*query); ok && q.live() {
@@ -308,37 +308,37 @@ func (w *world) checkEnd(m *model, e *scheduler.End) *query {
 		w.fail("m%d: query %d ends OK with outputs that no replica gave it, or that came second", m.index, q.ID)
 	case e.Code == api.OK && q.waiting && e.Kind != scheduler.ReleaseOnly:
 		w.fail("m%d: query %d is answered OK without having been evaluated", m.index, q.ID)
-	case e.Code == api.Overloaded && e.Kind != scheduler.ReleaseOnly && q.toldAt != w.now && (q.flight != nil && !q.late || w.now >= q.Deadline):
+	case e.Code == api.Overloaded && e.Kind != scheduler.ReleaseOnly && q.arrivedAt != w.now && (q.flight != nil && !q.late || w.now >= q.Deadline):
 		// An accepted query may be refused later because it would be late, but only before its deadline.
-		w.fail("m%d: query %d is turned away %v after it came, in flight: %v, its deadline in %v", m.index, q.ID, span(w.now-q.toldAt), q.flight != nil, span(q.Deadline-w.now))
-	case e.Kind != scheduler.ReleaseOnly && w.now > max(q.Deadline, q.toldAt)+api.Nanos(w.lateNanos()+w.spec.JumpNanos):
+		w.fail("m%d: query %d is turned away %v after it came, in flight: %v, its deadline in %v", m.index, q.ID, span(w.now-q.arrivedAt), q.flight != nil, span(q.Deadline-w.now))
+	case e.Kind != scheduler.ReleaseOnly && w.now > max(q.Deadline, q.arrivedAt)+api.Nanos(w.lateNanos()+w.spec.JumpNanos):
 		w.fail("m%d: query %d is answered %v after its deadline, %v", m.index, q.ID, span(w.now-q.Deadline), e.Code)
 	default:
 		if e.Kind != scheduler.AnswerOnly {
-			m.books.leaves(q)
+			m.ledger.dequeue(q)
 		}
 		return q
 	}
 	return nil
 }
 
-// checkBooks checks an engine that has no further decisions at this moment.
-func (w *world) checkBooks(m *model) {
+// checkLedger checks an engine that has no further decisions at this moment.
+func (w *world) checkLedger(m *model) {
 	if !w.spec.Check {
 		return
 	}
-	b := &m.books
+	b := &m.ledger
 	grown := b.waiting > b.lastWaiting && b.waiting > b.cfg.MaxQueue || b.bytes > b.lastBytes && b.bytes > b.cfg.MaxQueueBytes && b.waiting > 1
-	if grown && !b.cameBack {
+	if grown && !b.requeued {
 		w.fail("m%d: %d queries of %d B wait: the queue takes %d of %d B", m.index, b.waiting, b.bytes, b.cfg.MaxQueue, b.cfg.MaxQueueBytes)
 	}
-	b.cameBack, b.lastWaiting, b.lastBytes = false, b.waiting, b.bytes
+	b.requeued, b.lastWaiting, b.lastBytes = false, b.waiting, b.bytes
 
 	flying := 0
 	for _, p := range m.places {
 		if p.current != nil {
 			for _, fl := range p.current.flights {
-				flying += fl.flying()
+				flying += fl.heldQueries()
 			}
 		}
 	}
@@ -354,10 +354,10 @@ func (w *world) checkBooks(m *model) {
 
 // checkIdle: no replica idles while queries wait, except for holds and turns.
 func (w *world) checkIdle(m *model) {
-	b := &m.books
+	b := &m.ledger
 	idle := b.waiting > 0 && (m.device == nil || m.device.holder == nil) && slices.ContainsFunc(m.places, func(p *place) bool {
 		r := p.current
-		return r != nil && !r.killed && !r.draining && len(r.flights) == 0 && b.isFor(r.id) && (b.retrying > 0 || m.isQuickEnough(w.now, r.id))
+		return r != nil && !r.killed && !r.draining && len(r.flights) == 0 && b.servesWaiting(r.id) && (b.retrying > 0 || m.isQuickEnough(w.now, r.id))
 	})
 	if !idle {
 		b.idleSince = api.Never
@@ -387,7 +387,8 @@ func (m *model) tooSlow(now api.Nanos, id scheduler.ReplicaID, i int) bool {
 	}
 	for j := range s.Replicas {
 		if r := &s.Replicas[j]; r.ID == id {
-			// Its batches and this query. The age of the oldest batch stands for the machine's estimate of further lateness.
+			// Its batches and this query. The age of the oldest batch stands for the machine's estimate of further
+			// lateness.
 			needs := float64(r.Batches+1)*r.InterceptNanos + float64(r.Queries+1)*r.SlopeNanos
 			if r.OldestAt != api.Never {
 				needs += max(0, float64(now-r.OldestAt))
@@ -401,8 +402,8 @@ func (m *model) tooSlow(now api.Nanos, id scheduler.ReplicaID, i int) bool {
 // isQuickEnough reports whether the replica is quick enough for some waiting query, or no query waits in time.
 func (m *model) isQuickEnough(now api.Nanos, id scheduler.ReplicaID) bool {
 	quick, live := false, false
-	for i := range m.books.subs {
-		if m.books.subs[i].live > 0 {
+	for i := range m.ledger.subs {
+		if m.ledger.subs[i].live > 0 {
 			live = true
 			quick = quick || !m.tooSlow(now, id, i)
 		}
@@ -410,9 +411,9 @@ func (m *model) isQuickEnough(now api.Nanos, id scheduler.ReplicaID) bool {
 	return quick || !live
 }
 
-// isFor reports whether a function with queries waiting has a share of the replica. If none has, guests may be left to
-// the replicas reserved for them.
-func (b *books) isFor(id scheduler.ReplicaID) bool {
+// servesWaiting reports whether a function with queries waiting has a share of the replica. If none has, guests may be
+// left to the replicas reserved for them.
+func (b *ledger) servesWaiting(id scheduler.ReplicaID) bool {
 	rp := b.replicaPlan(id)
 	if len(rp.Shares) == 0 {
 		return true
@@ -451,8 +452,8 @@ func (m *model) outstanding() int {
 	return n
 }
 
-// atTheEnd checks that no query is lost and that the engines' own counts agree.
-func (w *world) atTheEnd() {
+// checkFinal checks that no query is lost and that the engines' own counts agree.
+func (w *world) checkFinal() {
 	if w.open > 0 {
 		w.fail("%d queries were never released", w.open)
 		return

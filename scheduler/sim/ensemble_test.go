@@ -77,8 +77,8 @@ func TestEnsemblesDegradeGracefully(t *testing.T) {
 	}
 }
 
-// TestEnsemblesWithReplicasOfTheirOwn lose those members first that have the least to give, and none that have room.
-func TestEnsemblesWithReplicasOfTheirOwn(t *testing.T) {
+// TestEnsemblesWithOwnReplicas lose those members first that have the least to give, and none that have room.
+func TestEnsemblesWithOwnReplicas(t *testing.T) {
 	for _, load := range []float64{1, 2, 8} {
 		s := members(100e6).ensemble(load)
 		s.Devices = 0
@@ -103,9 +103,9 @@ func TestEnsemblesWithReplicasOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestAShadowCostsNobody: a function that shares a device or a model with a background function answers as much as
-// without it, at any load, and hardly later.
-func TestAShadowCostsNobody(t *testing.T) {
+// TestShadowLeavesLiveUnaffected: a function that shares a device or a model with a background function answers as much
+// as without it, at any load, and hardly later.
+func TestShadowLeavesLiveUnaffected(t *testing.T) {
 	for _, load := range []float64{0.5, 0.9, 3} {
 		for _, model := range []int{0, 1} { // the same model, and another one on the same device
 			run := func(shadowed float64) (live, shadow *FunctionResult) {

@@ -39,7 +39,7 @@ func newPlanning(w *world) *planning {
 		t.Functions = append(t.Functions, info)
 	}
 	for i, m := range w.models {
-		b := m.books.cfg.Batching
+		b := m.ledger.cfg.Batching
 		t.Models = append(t.Models, planner.ModelInfo{
 			Key: uint64(i + 1), Cost: m.spec.Cost, Device: int32(m.spec.Device), HoldNanos: b.HoldNanos, MaxBatch: b.MaxBatch,
 			Pinned: b.Pad || b.Policy != scheduler.AIMD,
@@ -111,8 +111,8 @@ func (p *planning) epoch() {
 
 // setPlan puts a plan in force if it differs from the previous one.
 func (w *world) setPlan(m *model, p *scheduler.Plan) {
-	if !m.books.same(p) {
-		m.books.planned(p)
+	if !m.ledger.samePlan(p) {
+		m.ledger.setPlan(p)
 		if w.now >= w.spec.Warm && w.now < w.spec.Duration {
 			w.result.PlanChanges++
 		}

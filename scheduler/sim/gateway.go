@@ -13,7 +13,7 @@ const golden = 0.6180339887498949
 
 // call handles a request as the gateway does: it asks the models that the plan selects, or refuses.
 func (w *world) call(f *function, client int) {
-	c := &call{id: uint64(len(w.calls)), function: f, at: w.now, deadline: w.now + api.Nanos(f.spec.SLONanos), client: client, lacks: 1}
+	c := &call{id: uint64(len(w.calls)), function: f, at: w.now, deadline: w.now + api.Nanos(f.spec.SLONanos), client: client, missingGain: 1}
 	if f.spec.SLONanos == 0 {
 		c.deadline = w.now + 30e9
 	}
@@ -27,7 +27,7 @@ func (w *world) call(f *function, client int) {
 	f.counter++
 	switch {
 	case f.spec.Mode == planner.Shares:
-		if i := f.select1(point); i >= 0 {
+		if i := f.selectByShares(point); i >= 0 {
 			w.ask(c, i)
 		}
 	case f.parts == nil && f.spec.Mode == planner.One:
@@ -47,7 +47,7 @@ func (w *world) call(f *function, client int) {
 		f.refused++
 		c.overload++
 		if s := w.models[f.spec.Candidates[f.favourite()].Model].scaling; s != nil {
-			s.refuses(w.now)
+			s.noteRefusal(w.now)
 		}
 		w.finish(c)
 		return
@@ -55,10 +55,10 @@ func (w *world) call(f *function, client int) {
 	w.allowForStart(c)
 	for _, q := range c.queries {
 		w.step(q.model, &Input{Kind: Arrive, Item: &q.Item})
-		w.wakeUp(q.model)
+		w.wakeScaler(q.model)
 	}
 	if w.spec.CancelPart > 0 && w.rng.Float64() < w.spec.CancelPart {
-		w.agenda.push(event{at: w.now + api.Nanos(w.rng.Int64N(max(1, f.spec.SLONanos))), kind: callerLeaves, b: c.id})
+		w.events.push(event{at: w.now + api.Nanos(w.rng.Int64N(max(1, f.spec.SLONanos))), kind: callerLeaves, b: c.id})
 	}
 }
 
@@ -73,9 +73,9 @@ func (f *function) favourite() int {
 	return best
 }
 
-// select1 is a policy with mode Shares: it draws a candidate by its shares, and if the plan's limits withhold that, one
-// of the unlimited candidates. It returns -1 to refuse the query, whose place in the sequence is point.
-func (f *function) select1(point float64) int {
+// selectByShares is a policy with mode Shares: it draws a candidate by its shares, and if the plan's limits withhold
+// that, one of the unlimited candidates. It returns -1 to refuse the query, whose place in the sequence is point.
+func (f *function) selectByShares(point float64) int {
 	wish, chance, other := f.draw(nil), f.rng.Float64(), f.draw(f.limits) // the same number of draws for each query, whatever the plan
 	f.wished[wish]++
 	switch {
@@ -124,24 +124,24 @@ func (f *function) share(i int) float64 {
 func (w *world) ask(c *call, candidate int) {
 	f := c.function
 	m := w.models[f.spec.Candidates[candidate].Model]
-	q := &query{call: c, model: m, candidate: candidate, toldAt: w.now, waiting: true}
+	q := &query{call: c, model: m, candidate: candidate, arrivedAt: w.now, waiting: true}
 	q.Query = api.Query{
 		ID: uint64(len(w.queries)), Function: f.queues[candidate], Arrived: w.now, Deadline: c.deadline,
 		Expires: max(c.deadline, w.now+api.Nanos(f.spec.TTLNanos)),
 	}
 	if f.spec.Bytes > 0 {
-		q.Context = nothing[:min(f.spec.Bytes, len(nothing))]
+		q.Context = zeroInput[:min(f.spec.Bytes, len(zeroInput))]
 	}
 	q.Owner = q
 	w.queries = append(w.queries, q)
 	w.open++
 	c.queries = append(c.queries, q)
 	c.asked++
-	m.books.told(q)
+	m.ledger.add(q)
 }
 
-// nothing is the input of every query: engines only count its bytes.
-var nothing = make([]byte, 1<<20)
+// zeroInput is the input of every query: engines only count its bytes.
+var zeroInput = make([]byte, 1<<20)
 
 // end delivers an answer, takes an item back, or both.
 func (w *world) end(m *model, e *scheduler.End) {
@@ -158,7 +158,7 @@ func (w *world) end(m *model, e *scheduler.End) {
 			c.ok++
 			if w.now <= c.deadline {
 				c.inTime++
-				c.lacks *= 1 - c.function.spec.Candidates[q.candidate].Gain
+				c.missingGain *= 1 - c.function.spec.Candidates[q.candidate].Gain
 				c.function.stats.answered(w, c, q.candidate)
 			}
 		case api.Overloaded:
@@ -185,6 +185,6 @@ func (w *world) finish(c *call) {
 		if c.ok == 0 && pause == 0 {
 			pause = 1e5 // a refused client does not return in the same instant, or the loop would not end
 		}
-		w.agenda.push(event{at: w.now + max(pause, 1), kind: clientSends, a: c.function.index, b: uint64(c.client)})
+		w.events.push(event{at: w.now + max(pause, 1), kind: clientSends, a: c.function.index, b: uint64(c.client)})
 	}
 }

@@ -43,13 +43,13 @@ type event struct {
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
 
-// agenda is a binary heap of events, earliest first.
-type agenda struct {
+// eventQueue is a binary heap of events, earliest first.
+type eventQueue struct {
 	heap []event
 	seq  uint64
 }
 
-func (g *agenda) push(e event) {
+func (g *eventQueue) push(e event) {
 	e.seq = g.seq
 	g.seq++
 	g.heap = append(g.heap, e)
@@ -64,7 +64,7 @@ func (g *agenda) push(e event) {
 	}
 }
 
-func (g *agenda) pop() event {
+func (g *eventQueue) pop() event {
 	h := g.heap
 	first := h[0]
 	last := len(h) - 1

@@ -5,11 +5,11 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// double is the state of a query that was sent twice.
-type double struct {
-	twin   *flight // the second batch, until it comes back
-	hedged bool    // it was sent twice
-	owed   bool    // its own batch has failed it, and it must wait again if the second one fails too
+// hedgeState is the state of a query that was sent twice.
+type hedgeState struct {
+	twin       *flight // the second batch, until it comes back
+	hedged     bool    // it was sent twice
+	requeueDue bool    // its own batch has failed it, and it must wait again if the second one fails too
 	// answer is the query whose outputs are the answer: its own or its twin's, whichever was evaluated first; nil:
 	// neither was.
 	answer  *api.Query
@@ -21,19 +21,19 @@ type outcome uint8
 
 const (
 	evaluated outcome = iota // with its code
-	untouched                // the transport did not take it, or its replica died before it had begun
+	notBegun                 // the transport did not take it, or its replica died before it had begun
 	lost                     // its replica died on it
 )
 
-// land removes an outstanding batch. A query whose replica has failed it waits again once none of its batches is
+// batchEnded removes an outstanding batch. A query whose replica has failed it waits again once none of its batches is
 // outstanding.
-func (m *model) land(fl *flight, how outcome) {
+func (m *model) batchEnded(fl *flight, how outcome) {
 	for _, q := range fl.queries {
 		ok, own := how == evaluated && fl.code == api.OK, &q.Query
 		if fl.hedge {
 			q.twin, own = nil, q.twinned
 		} else {
-			q.flight, q.owed = nil, how != evaluated
+			q.flight, q.requeueDue = nil, how != evaluated
 		}
 		if how == lost {
 			q.lost++
@@ -41,16 +41,16 @@ func (m *model) land(fl *flight, how outcome) {
 		if ok && q.answer == nil {
 			q.answer = own
 		}
-		if q.owed && q.flight == nil && q.twin == nil {
-			if q.owed = false; q.answer == nil {
-				m.books.comesBack(q)
+		if q.requeueDue && q.flight == nil && q.twin == nil {
+			if q.requeueDue = false; q.answer == nil {
+				m.ledger.requeue(q)
 			}
 		}
 	}
 }
 
-// flying counts the queries that an outstanding batch keeps in the engine, counting those in two batches once.
-func (fl *flight) flying() int {
+// heldQueries counts the queries that an outstanding batch keeps in the engine, counting those in two batches once.
+func (fl *flight) heldQueries() int {
 	if !fl.hedge {
 		return len(fl.queries)
 	}
@@ -66,7 +66,7 @@ func (fl *flight) flying() int {
 // checkHedge checks a batch of queries that are already in another batch. It returns nil if the batch breaks a promise.
 func (w *world) checkHedge(m *model, r *replica, d *scheduler.Dispatch) *flight {
 	fl := &flight{id: d.Batch.ID, hedge: true}
-	if c := &m.books.cfg; !c.Hedge || c.Shared || len(r.flights) > 0 {
+	if c := &m.ledger.cfg; !c.Hedge || c.Shared || len(r.flights) > 0 {
 		w.fail("m%d: batch %d for replica %d hedges: allowed %v, on a shared device %v, %d batches before it", m.index, fl.id, r.id, c.Hedge, c.Shared, len(r.flights))
 		return nil
 	}
@@ -96,12 +96,12 @@ func (w *world) checkHedge(m *model, r *replica, d *scheduler.Dispatch) *flight 
 		q.twin, q.twinned, q.hedged = fl, aq, true
 		fl.queries = append(fl.queries, q)
 	}
-	m.books.hedged += len(fl.queries)
-	if most := scheduler.HedgePart*float64(m.books.arrived) + scheduler.HedgeBurst; float64(m.books.hedged) > most {
-		w.fail("m%d: %d of %d queries were sent twice: at most %.0f may be", m.index, m.books.hedged, m.books.arrived, most)
+	m.ledger.hedged += len(fl.queries)
+	if most := scheduler.HedgePart*float64(m.ledger.arrived) + scheduler.HedgeBurst; float64(m.ledger.hedged) > most {
+		w.fail("m%d: %d of %d queries were sent twice: at most %.0f may be", m.index, m.ledger.hedged, m.ledger.arrived, most)
 		return nil
 	}
-	m.books.hedges = true
+	m.ledger.hedges = true
 	if w.spec.Check && (!w.checkLate(m, first) || !w.checkSize(m, r, fl, bytes, d.Batch.Pad)) {
 		return nil
 	}
@@ -135,15 +135,15 @@ func (w *world) checkLate(m *model, fl *flight) bool {
 
 // checkHedged: queries were sent twice only while no other query waited.
 func (w *world) checkHedged(m *model) {
-	if !m.books.hedges {
+	if !m.ledger.hedges {
 		return
 	}
-	m.books.hedges = false
+	m.ledger.hedges = false
 	live := 0
-	for i := range m.books.subs {
-		live += m.books.subs[i].live
+	for i := range m.ledger.subs {
+		live += m.ledger.subs[i].live
 	}
-	if live+m.books.retrying > 0 {
-		w.fail("m%d sends queries twice while %d others wait", m.index, live+m.books.retrying)
+	if live+m.ledger.retrying > 0 {
+		w.fail("m%d sends queries twice while %d others wait", m.index, live+m.ledger.retrying)
 	}
 }

@@ -153,10 +153,10 @@ func TestHedgeBudget(t *testing.T) {
 	}
 }
 
-// doubling is a defect that sends a part of the engine's batches a second time at once, to the third replica, which the
+// doubleSend is a defect that sends a part of the engine's batches a second time at once, to the third replica, which the
 // engine does not know.
-func doubling(when func(b *broken) bool) broken {
-	return broken{told: func(_ *broken, _ api.Nanos, in *Input) bool {
+func doubleSend(when func(b *broken) bool) broken {
+	return broken{filter: func(_ *broken, _ api.Nanos, in *Input) bool {
 		return in.Replica != 3
 	}, change: func(b *broken, _ api.Nanos, a *scheduler.Actions) {
 		if b.seen > 0 || len(a.Dispatches) == 0 || !when(b) {
@@ -179,12 +179,12 @@ func TestBrokenHedges(t *testing.T) {
 		world      func() *Spec
 		engine     broken
 	}{
-		{name: "it hedges everything", want: "it is late after", world: threeReplicas, engine: doubling(func(*broken) bool { return true })},
+		{name: "it hedges everything", want: "it is late after", world: threeReplicas, engine: doubleSend(func(*broken) bool { return true })},
 		{name: "it hedges while others wait", want: "others wait", world: func() *Spec {
 			s := threeReplicas()
 			s.Check = false
 			return s
-		}, engine: doubling(func(b *broken) bool {
+		}, engine: doubleSend(func(b *broken) bool {
 			var s scheduler.Snapshot
 			b.Snapshot(&s)
 			return s.Queued > 0
@@ -193,8 +193,8 @@ func TestBrokenHedges(t *testing.T) {
 			s := threeReplicas()
 			s.Models[0].Config.Retry = false
 			return s
-		}, engine: doubling(func(*broken) bool { return true })},
-		{name: "beyond its budget", want: "were sent twice: at most", world: hanging, engine: broken{told: func(b *broken, now api.Nanos, in *Input) bool {
+		}, engine: doubleSend(func(*broken) bool { return true })},
+		{name: "beyond its budget", want: "were sent twice: at most", world: hanging, engine: broken{filter: func(b *broken, now api.Nanos, in *Input) bool {
 			// The machine sees thousands of extra queries for each late one. They are refused at once, because their
 			// deadlines have passed.
 			if in.Kind == Arrive && now >= 400e6 {

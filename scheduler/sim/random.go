@@ -70,13 +70,13 @@ func (g gen) model(s *Spec, i int) ModelSpec {
 		m.Replicas = append(m.Replicas, g.replica(s, fixed, each))
 	}
 	if g.IntN(3) == 0 {
-		g.lapse(s, &m)
+		g.lateModel(s, &m)
 	}
 	return m
 }
 
-// lapse makes a model of several steady replicas, whose profiles are exact, until one of them is unusually late.
-func (g gen) lapse(s *Spec, m *ModelSpec) {
+// lateModel makes a model of several steady replicas, whose profiles are exact, until one of them is unusually late.
+func (g gen) lateModel(s *Spec, m *ModelSpec) {
 	steady := m.Replicas[0]
 	steady.Sigma, steady.AtNanos, steady.StallEvery, steady.Faults = one(g, 0, 0.05), 0, 0, nil
 	m.Replicas = append(m.Replicas[:0], steady, steady, steady)
@@ -101,17 +101,17 @@ func (g gen) scale(s *Spec, model int, r ReplicaSpec) *ScaleSpec {
 	}
 	c.Scaler = func() Scaler { return autoscale.New() }
 	if g.IntN(2) == 0 {
-		c.Scaler = func() Scaler { return restless{gen{stream(s.Seed, uint64(400_000+model))}} }
+		c.Scaler = func() Scaler { return randomScaler{gen{stream(s.Seed, uint64(400_000+model))}} }
 	}
 	return c
 }
 
-// restless is a scaler that wants random permitted numbers.
-type restless struct{ gen }
+// randomScaler is a scaler that wants random permitted numbers.
+type randomScaler struct{ gen }
 
-func (r restless) Decide(s *autoscale.Sample) autoscale.Decision {
+func (r randomScaler) Decide(s *autoscale.Sample) autoscale.Decision {
 	least := s.Config.Min
-	if isAsked(s) {
+	if inUse(s) {
 		least = max(least, 1)
 	}
 	n := least + r.IntN(s.Config.Max-least+1)
@@ -175,7 +175,7 @@ func (g gen) traffic() Traffic {
 // plan is a random plan that no planner would make.
 func (g gen) plan(m *model) *scheduler.Plan {
 	p := &scheduler.Plan{Execution: one(g, scheduler.Whole, scheduler.Whole, scheduler.Split, scheduler.Stream)}
-	for range g.IntN(len(m.books.subs) + 2) {
+	for range g.IntN(len(m.ledger.subs) + 2) {
 		p.Functions = append(p.Functions, scheduler.FunctionPlan{Weight: one(g, 0.0, 0, 0.5, 20, 1000), Shed: one(g, 0.0, 0, 0, 0.3, 1)})
 	}
 	for _, place := range m.places {
@@ -183,7 +183,7 @@ func (g gen) plan(m *model) *scheduler.Plan {
 			continue
 		}
 		r := scheduler.ReplicaPlan{ID: place.current.id, Cap: one(g, 0, 0, 1, 3, 20), HoldNanos: one(g, int64(0), 0, -1, 2e6), ObjectiveNanos: one(g, int64(0), 0, 5e6, 100e6)}
-		for range one(g, 0, g.IntN(len(m.books.subs)+2)) {
+		for range one(g, 0, g.IntN(len(m.ledger.subs)+2)) {
 			r.Shares = append(r.Shares, one(g, 0.0, 0, 1, 1, 30))
 		}
 		p.Replicas = append(p.Replicas, r)

@@ -12,12 +12,12 @@ import (
 
 // place is where the replicas of a model run, one after the other.
 type place struct {
-	spec    *ReplicaSpec
-	model   *model
-	rng     *rand.Rand
-	current *replica
-	stallAt api.Nanos // the next pause
-	tenure            // of a model that is scaled
+	spec        *ReplicaSpec
+	model       *model
+	rng         *rand.Rand
+	current     *replica
+	stallAt     api.Nanos // the next pause
+	scaledPlace           // of a model that is scaled
 }
 
 // replica is one process.
@@ -60,8 +60,8 @@ func (w *world) replicaUp(p *place) {
 	w.step(m, &Input{Kind: ReplicaReady, Replica: r.id, Depth: p.spec.Depth})
 }
 
-// strike applies a fault to the replica that is at the place now, if there is one.
-func (w *world) strike(m *model, p *place, f *Fault) {
+// injectFault applies a fault to the replica that is at the place now, if there is one.
+func (w *world) injectFault(m *model, p *place, f *Fault) {
 	if p == nil || p.current == nil || p.current.died {
 		return
 	}
@@ -82,7 +82,7 @@ func (w *world) strike(m *model, p *place, f *Fault) {
 func (w *world) die(r *replica) {
 	if !r.died {
 		r.died, r.diedAt = true, w.now
-		w.agenda.push(event{at: w.now + deathNanos, kind: deathSeen, r: r})
+		w.events.push(event{at: w.now + deathNanos, kind: deathSeen, r: r})
 	}
 }
 
@@ -94,11 +94,11 @@ func (w *world) deathSeen(r *replica) {
 	for _, fl := range flights {
 		begun := fl.begin <= r.diedAt
 		begunBy[fl.id] = begun
-		how := untouched
+		how := notBegun
 		if begun {
 			how = lost
 		}
-		m.land(fl, how)
+		m.batchEnded(fl, how)
 	}
 	r.place.current = nil
 	if r.place.leaving {
@@ -115,7 +115,7 @@ func (w *world) start(p *place) {
 	if p.model.scaling != nil {
 		p.beganAt, nanos = w.now, p.startNanos()
 	}
-	w.agenda.push(event{at: w.now + api.Nanos(max(nanos, 1)), kind: replicaUp, p: p})
+	w.events.push(event{at: w.now + api.Nanos(max(nanos, 1)), kind: replicaUp, p: p})
 }
 
 func (w *world) kill(m *model, id scheduler.ReplicaID) {
@@ -158,7 +158,7 @@ func (w *world) dispatch(m *model, d *scheduler.Dispatch) {
 	if fl == nil {
 		return
 	}
-	m.books.idleSince = api.Never // a hold starts over with the queries that wait now
+	m.ledger.idleSince = api.Never // a hold starts over with the queries that wait now
 	if w.spec.RefusePart > 0 && w.rng.Float64() < w.spec.RefusePart {
 		r.flights = append(r.flights, fl)
 		m.failures = append(m.failures, failure{r, fl.id})
@@ -184,7 +184,7 @@ func (w *world) dispatch(m *model, d *scheduler.Dispatch) {
 	}
 	r.flights = append(r.flights, fl)
 	w.result.busy(fl.begin, fl.end, len(fl.queries))
-	w.agenda.push(event{at: fl.end + handNanos, kind: answerSeen, r: r, b: fl.id})
+	w.events.push(event{at: fl.end + handNanos, kind: answerSeen, r: r, b: fl.id})
 }
 
 // failure is a batch that the transport did not take.
@@ -195,7 +195,7 @@ type failure struct {
 
 func (w *world) sendFailed(m *model, f failure) {
 	i := slices.IndexFunc(f.r.flights, func(fl *flight) bool { return fl.id == f.batch })
-	m.land(f.r.flights[i], untouched)
+	m.batchEnded(f.r.flights[i], notBegun)
 	f.r.flights = slices.Delete(f.r.flights, i, i+1)
 	err := errBroken
 	if w.rng.IntN(2) == 0 {
@@ -211,7 +211,7 @@ func (w *world) answerSeen(r *replica, batch uint64) {
 	}
 	fl := r.flights[i]
 	r.flights = slices.Delete(r.flights, i, i+1)
-	r.model.land(fl, evaluated)
+	r.model.batchEnded(fl, evaluated)
 	w.step(r.model, &Input{Kind: BatchDone, Replica: r.id,
 		Result: api.BatchResult{ID: fl.id, Code: fl.code, EvalNanos: int64(w.now - fl.sentAt), WorkNanos: int64(fl.end - fl.begin)}})
 }

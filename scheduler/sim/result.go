@@ -103,7 +103,7 @@ func (f *FunctionResult) finished(w *world, c *call) {
 			if slow {
 				f.Slow++
 			}
-			f.Gain += 1 - c.lacks
+			f.Gain += 1 - c.missingGain
 			f.Latencies = append(f.Latencies, int64(min(w.now, c.deadline)-c.at))
 			if c.inTime < c.asked {
 				f.Partial++

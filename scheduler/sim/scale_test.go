@@ -11,21 +11,21 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/autoscale"
 )
 
-// decide makes a scaler of a function.
-type decide func(s *autoscale.Sample) int
+// scalerFunc makes a scaler of a function.
+type scalerFunc func(s *autoscale.Sample) int
 
-func (f decide) Decide(s *autoscale.Sample) autoscale.Decision {
+func (f scalerFunc) Decide(s *autoscale.Sample) autoscale.Decision {
 	if s.Unknown {
 		return autoscale.Decision{Replicas: s.Wanted}
 	}
 	return autoscale.Decision{Replicas: f(s)}
 }
 
-func by(f decide) func() Scaler { return func() Scaler { return f } }
+func scalerOf(f scalerFunc) func() Scaler { return func() Scaler { return f } }
 
-// asAsked wants one replica as long as the model may not sleep.
-func asAsked(s *autoscale.Sample) int {
-	if isAsked(s) {
+// whileInUse wants one replica as long as the model may not sleep.
+func whileInUse(s *autoscale.Sample) int {
+	if inUse(s) {
 		return 1
 	}
 	return s.Config.Min
@@ -35,7 +35,7 @@ func asAsked(s *autoscale.Sample) int {
 func scripted(numbers ...int) func() Scaler {
 	return func() Scaler {
 		i := -1
-		return decide(func(*autoscale.Sample) int {
+		return scalerFunc(func(*autoscale.Sample) int {
 			i = min(i+1, len(numbers)-1)
 			return numbers[i]
 		})
@@ -66,7 +66,7 @@ func run(t *testing.T, f *Forecast) *ForecastResult {
 // sleeps, until the next query wakes it again.
 func TestSleepAndWake(t *testing.T) {
 	times := Traffic{Shape: Recorded, Times: []api.Nanos{1.25e9, 1.9e9, 20e9}}
-	r := run(t, forecast(by(asAsked), times))
+	r := run(t, forecast(scalerOf(whileInUse), times))
 	if r.ColdStarts != 2 || r.Starts != 2 || r.Stops != 2 || r.Changes != 4 || r.Reversals != 3 || r.Peak != 1 {
 		t.Errorf("totals %+v", r.ScaleTotals)
 	}
@@ -92,9 +92,9 @@ func TestSleepAndWake(t *testing.T) {
 		t.Errorf("the first decision is %+v", d)
 	}
 
-	hurried := forecast(by(asAsked), times)
-	hurried.ColdStartNanos = 0
-	if r := run(t, hurried); r.Missed != 2 || r.P99Nanos != math.MaxInt64 {
+	noColdStart := forecast(scalerOf(whileInUse), times)
+	noColdStart.ColdStartNanos = 0
+	if r := run(t, noColdStart); r.Missed != 2 || r.P99Nanos != math.MaxInt64 {
 		t.Errorf("without time for a start %d missed, P99 %d", r.Missed, r.P99Nanos)
 	}
 }
@@ -122,7 +122,7 @@ func TestScalersAreMeasured(t *testing.T) {
 		}},
 		{"flapping", 3, func() Scaler {
 			n := 3
-			return decide(func(*autoscale.Sample) int { n = 7 - n; return n })
+			return scalerFunc(func(*autoscale.Sample) int { n = 7 - n; return n })
 		}, func(r *ForecastResult) bool {
 			return r.Changes == 29 && r.Reversals == 28 && fair.Changes == 0 && fair.Reversals == 0
 		}},
@@ -142,10 +142,10 @@ func TestBrokenScalers(t *testing.T) {
 		name, want string
 		scaler     Scaler
 	}{
-		{"beyond its bounds", "wants 6 replicas, of 0 to 5", decide(func(*autoscale.Sample) int { return 6 })},
-		{"negative", "wants -1 replicas", decide(func(*autoscale.Sample) int { return -1 })},
-		{"deaf", "wants no replica while 1 queries wait", decide(func(*autoscale.Sample) int { return 0 })},
-		{"in a hurry to sleep", "wants no replica any more", decide(func(s *autoscale.Sample) int { return min(s.Queued, 1) })},
+		{"beyond its bounds", "wants 6 replicas, of 0 to 5", scalerFunc(func(*autoscale.Sample) int { return 6 })},
+		{"negative", "wants -1 replicas", scalerFunc(func(*autoscale.Sample) int { return -1 })},
+		{"deaf", "wants no replica while 1 queries wait", scalerFunc(func(*autoscale.Sample) int { return 0 })},
+		{"in a hurry to sleep", "wants no replica any more", scalerFunc(func(s *autoscale.Sample) int { return min(s.Queued, 1) })},
 		{"guessing", "knows nothing and wants", guessing{}},
 	} {
 		f := forecast(func() Scaler { return test.scaler }, Traffic{Shape: Steady, Rate: 20})
@@ -168,8 +168,8 @@ func (guessing) Decide(s *autoscale.Sample) autoscale.Decision {
 	return autoscale.Decision{Replicas: 1 + s.Wanted%5}
 }
 
-// TestWhoGoesFirst: starting replicas go before serving ones, and among equals the youngest goes first.
-func TestWhoGoesFirst(t *testing.T) {
+// TestStopOrder: starting replicas go before serving ones, and among equals the youngest goes first.
+func TestStopOrder(t *testing.T) {
 	for _, test := range []struct {
 		name                string
 		script              []int
@@ -210,11 +210,11 @@ func TestWhoGoesFirst(t *testing.T) {
 	}
 }
 
-// TestDrainLosesNobody: replicas that come and go all the time under full load cost hardly any query its answer.
-func TestDrainLosesNobody(t *testing.T) {
+// TestDrainLosesNoQueries: replicas that come and go all the time under full load cost hardly any query its answer.
+func TestDrainLosesNoQueries(t *testing.T) {
 	f := forecast(func() Scaler {
 		n := 0
-		return decide(func(*autoscale.Sample) int { n++; return 3 + n%3 })
+		return scalerFunc(func(*autoscale.Sample) int { n++; return 3 + n%3 })
 	}, Traffic{Shape: Steady, Rate: 150})
 	f.Scale.Initial, f.Scale.TickNanos = 3, 100e6
 	r := run(t, f)
@@ -225,7 +225,7 @@ func TestDrainLosesNobody(t *testing.T) {
 
 // TestForecastIsDeterministic: two runs are equal, and the offered queries do not depend on the scaler.
 func TestForecastIsDeterministic(t *testing.T) {
-	f := forecast(by(asAsked), Traffic{Shape: Switching, Rate: 1, Peak: 60, Period: 5e9, Duty: 0.3})
+	f := forecast(scalerOf(whileInUse), Traffic{Shape: Switching, Rate: 1, Peak: 60, Period: 5e9, Duty: 0.3})
 	f.Scale.StartSigma, f.Scale.Replica.Sigma = 0.5, 0.2
 	first := run(t, f)
 	if again := run(t, f); !reflect.DeepEqual(first, again) {
@@ -263,21 +263,21 @@ func TestForecastErrors(t *testing.T) {
 		{func(f *Forecast) { f.Scale.Bounds.Min = 6 }, "6 to 5 replicas"},
 		{func(f *Forecast) { f.Scale.Initial = 6 }, "begin with 6 replicas"},
 	} {
-		f := forecast(by(asAsked), Traffic{Shape: Steady, Rate: 1})
+		f := forecast(scalerOf(whileInUse), Traffic{Shape: Steady, Rate: 1})
 		test.change(f)
 		if _, err := f.Run(); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("expected an error with %q, got %v", test.want, err)
 		}
 	}
 	s := busyWorld()
-	s.Models[0].Scale = &ScaleSpec{Scaler: by(asAsked), Bounds: autoscale.Config{Max: 1}}
+	s.Models[0].Scale = &ScaleSpec{Scaler: scalerOf(whileInUse), Bounds: autoscale.Config{Max: 1}}
 	if _, err := Run(s, nil); err == nil || !strings.Contains(err.Error(), "2 replicas of its own") {
 		t.Errorf("a model with replicas of its own and a scaler: %v", err)
 	}
 }
 
-// TestTrafficSendsWhatIsExpected: sources send the expected number of queries, and a ramp rises and falls as specified.
-func TestTrafficSendsWhatIsExpected(t *testing.T) {
+// TestTrafficMatchesExpected: sources send the expected number of queries, and a ramp rises and falls as specified.
+func TestTrafficMatchesExpected(t *testing.T) {
 	const duration = api.Nanos(100e9)
 	count := func(tr Traffic, from, until api.Nanos) float64 {
 		src := &source{Traffic: tr, rng: stream(1, 1)}

@@ -44,13 +44,13 @@ type scaling struct {
 	refused   uint64 // by a plan, before they reached the engine
 	// startNanos is the mean of the start times seen; 0: none was.
 	startNanos float64
-	way        int // direction of the last change: up 1, down -1
+	direction  int // direction of the last change: up 1, down -1
 	snapshot   scheduler.Snapshot
 	result     *ScaleResult
 }
 
-// tenure is the state of a place whose replica was ordered and can be given up.
-type tenure struct {
+// scaledPlace is the state of a place whose replica was ordered and can be given up.
+type scaledPlace struct {
 	serial    int
 	orderedAt api.Nanos
 	beganAt   api.Nanos // beginning of the current or last start
@@ -85,15 +85,15 @@ func (w *world) addScaling(m *model) error {
 	m.scaling = s
 	for range spec.Initial {
 		p := w.newPlace(m)
-		w.agenda.push(event{kind: replicaUp, p: p})
+		w.events.push(event{kind: replicaUp, p: p})
 	}
 	for k := range spec.Replica.Faults {
-		w.agenda.push(event{at: api.Nanos(spec.Replica.Faults[k].AtNanos), kind: faultStrikes, a: m.index, b: uint64(k)})
+		w.events.push(event{at: api.Nanos(spec.Replica.Faults[k].AtNanos), kind: faultStrikes, a: m.index, b: uint64(k)})
 	}
 	if !slices.ContainsFunc(w.models, func(o *model) bool { return o != m && o.scaling != nil }) {
-		w.agenda.push(event{at: pointNanos, kind: secondEnds})
+		w.events.push(event{at: pointNanos, kind: secondEnds})
 	}
-	w.agenda.push(event{at: api.Nanos(s.tickNanos), kind: scaleTick, a: m.index})
+	w.events.push(event{at: api.Nanos(s.tickNanos), kind: scaleTick, a: m.index})
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (w *world) newPlace(m *model) *place {
 	s := m.scaling
 	p := &place{
 		spec: &s.spec.Replica, model: m, rng: stream(w.spec.Seed, uint64(1_000_000*(1+m.index)+s.serial)),
-		tenure: tenure{serial: s.serial, orderedAt: w.now, beganAt: w.now},
+		scaledPlace: scaledPlace{serial: s.serial, orderedAt: w.now, beganAt: w.now},
 	}
 	s.serial++
 	m.places = append(m.places, p)
@@ -168,8 +168,8 @@ func (s *scaling) oldest(m *model) *place {
 	return m.places[0]
 }
 
-// refuses records a query that a plan refused before it reached the engine, so the engine's counters lack it.
-func (s *scaling) refuses(now api.Nanos) {
+// noteRefusal records a query that a plan refused before it reached the engine, so the engine's counters lack it.
+func (s *scaling) noteRefusal(now api.Nanos) {
 	s.refused++
 	s.last = now
 }
@@ -188,8 +188,8 @@ func (w *world) allowForStart(c *call) {
 	}
 }
 
-// wakeUp runs the scaler at once for a model that was asked and has no replica and none starting.
-func (w *world) wakeUp(m *model) {
+// wakeScaler runs the scaler at once for a model that was asked and has no replica and none starting.
+func (w *world) wakeScaler(m *model) {
 	s := m.scaling
 	if s == nil {
 		return
@@ -198,14 +198,14 @@ func (w *world) wakeUp(m *model) {
 	if ready, starting, _ := m.count(); ready+starting > 0 {
 		return
 	}
-	w.look(m, true)
+	w.runScaler(m, true)
 	if ready, starting, _ := m.count(); ready+starting > 0 && w.now < w.spec.Duration {
 		s.result.ColdStarts++
 	}
 }
 
-// look runs the scaler and carries out its decision.
-func (w *world) look(m *model, atOnce bool) {
+// runScaler runs the scaler and carries out its decision.
+func (w *world) runScaler(m *model, atOnce bool) {
 	s := m.scaling
 	sample := w.sample(m)
 	sample.Unknown = !atOnce && s.spec.UnknownPart > 0 && s.rng.Float64() < s.spec.UnknownPart
@@ -224,7 +224,7 @@ func (w *world) look(m *model, atOnce bool) {
 		}
 	}
 	for have := s.have(m); have > s.wanted; have-- {
-		w.stop(s.leastUseful(m))
+		w.stop(s.nextToStop(m))
 	}
 }
 
@@ -257,7 +257,7 @@ func (w *world) sample(m *model) *autoscale.Sample {
 			if r.Settled {
 				size += float64(r.Learned)
 			} else { // a cap that still grows shows what was tried, not what is possible
-				size += float64(m.books.cfg.Batching.MaxBatch)
+				size += float64(m.ledger.cfg.Batching.MaxBatch)
 			}
 		}
 	}
@@ -280,34 +280,34 @@ func (w *world) checkDecision(m *model, s *autoscale.Sample, d *autoscale.Decisi
 		w.fail("m%d: the scaler knows nothing and wants %d replicas instead of %d", m.index, d.Replicas, s.Wanted)
 	case !s.Unknown && d.Replicas == 0 && s.Queued > 0:
 		w.fail("m%d: the scaler wants no replica while %d queries wait", m.index, s.Queued)
-	case w.spec.Check && !s.Unknown && d.Replicas == 0 && s.Wanted > 0 && isAsked(s):
+	case w.spec.Check && !s.Unknown && d.Replicas == 0 && s.Wanted > 0 && inUse(s):
 		w.fail("m%d: the scaler wants no replica any more %v after the last query, with %d in flight; the model may sleep after %v",
 			m.index, span(s.Now-s.LastArrival), s.InFlight, span(api.Nanos(s.Config.IdleNanos)))
 	}
 }
 
-// isAsked reports whether a model must not sleep: it has queries, or had one too recently.
-func isAsked(s *autoscale.Sample) bool {
+// inUse reports whether a model must not sleep: it has queries, or had one too recently.
+func inUse(s *autoscale.Sample) bool {
 	return s.Queued+s.InFlight > 0 || s.LastArrival > 0 && int64(s.Now-s.LastArrival) < s.Config.IdleNanos
 }
 
 // change records a decision for a new number.
 func (s *scaling) change(w *world, m *model, d *autoscale.Decision, atOnce bool) {
-	way := 1
+	direction := 1
 	if d.Replicas < s.wanted {
-		way = -1
+		direction = -1
 	}
 	if w.log != nil {
 		w.write(m, fmt.Sprintf("* replicas %d → %d: %v, at once: %v", s.wanted, d.Replicas, d.Reason, atOnce))
 	}
 	if w.now < w.spec.Duration {
 		s.result.Changes++
-		if way == -s.way {
+		if direction == -s.direction {
 			s.result.Reversals++
 		}
 		s.result.Decisions = append(s.result.Decisions, ScaleDecision{At: w.now, From: s.wanted, To: d.Replicas, AtOnce: atOnce, Decision: *d})
 	}
-	s.wanted, s.way = d.Replicas, way
+	s.wanted, s.direction = d.Replicas, direction
 }
 
 // have is the number of replicas that are there or starting.
@@ -316,8 +316,8 @@ func (s *scaling) have(m *model) int {
 	return ready + starting
 }
 
-// leastUseful is the place to give up first: the youngest of those that do not serve, or else the youngest.
-func (s *scaling) leastUseful(m *model) *place {
+// nextToStop is the place to give up first: the youngest of those that do not serve, or else the youngest.
+func (s *scaling) nextToStop(m *model) *place {
 	var least *place
 	for _, p := range m.places {
 		if !p.leaving && (least == nil || !p.serves() || least.serves()) {
@@ -346,12 +346,12 @@ func (w *world) stop(p *place) {
 // vacate removes a place.
 func (s *scaling) vacate(w *world, p *place) {
 	p.gone = true
-	s.pay(w, p)
+	s.addReplicaSeconds(w, p)
 	p.model.places = slices.DeleteFunc(p.model.places, func(o *place) bool { return o == p })
 }
 
-// pay adds the replica-seconds of a place, up to the end of the traffic.
-func (s *scaling) pay(w *world, p *place) {
+// addReplicaSeconds adds the replica-seconds of a place, up to the end of the traffic.
+func (s *scaling) addReplicaSeconds(w *world, p *place) {
 	if until := min(w.now, w.spec.Duration); until > p.orderedAt {
 		s.result.ReplicaSeconds += float64(until-p.orderedAt) / 1e9
 	}
@@ -376,7 +376,7 @@ func (w *world) sumUpScaling() {
 	for _, m := range w.models {
 		if m.scaling != nil {
 			for _, p := range m.places {
-				m.scaling.pay(w, p)
+				m.scaling.addReplicaSeconds(w, p)
 			}
 		}
 	}

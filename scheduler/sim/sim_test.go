@@ -49,8 +49,8 @@ func transcript(t *testing.T, s *Spec) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// TestWorldsAreRich: together the random worlds contain everything that they are meant to test.
-func TestWorldsAreRich(t *testing.T) {
+// TestRandomWorldsCoverEverything: together the random worlds contain everything that they are meant to test.
+func TestRandomWorldsCoverEverything(t *testing.T) {
 	var all bytes.Buffer
 	worlds := 30
 	for seed := range uint64(worlds) {

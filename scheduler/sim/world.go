@@ -15,10 +15,10 @@ const (
 	handNanos = 30_000
 	// deathNanos is how long it takes to notice that a process has ended.
 	deathNanos = 200_000
-	// patienceNanos is how long after the last query everything must have ended.
-	patienceNanos = 120e9
-	// restlessTurns bounds the decisions at one moment.
-	restlessTurns = 100_000
+	// drainNanos is how long after the last query everything must have ended.
+	drainNanos = 120e9
+	// maxDecisions bounds the decisions at one moment.
+	maxDecisions = 100_000
 	// jumpsEvery: one wake in this many is late by up to Spec.JumpNanos.
 	jumpsEvery = 100
 )
@@ -28,7 +28,7 @@ type world struct {
 	spec      *Spec
 	rng       *rand.Rand // for faults
 	now       api.Nanos
-	agenda    agenda
+	events    eventQueue
 	functions []*function
 	models    []*model
 	devices   []*device
@@ -71,10 +71,10 @@ type model struct {
 	device   *device
 	tenant   scheduler.TenantID
 	isDirty  bool
-	wishAt   api.Nanos // the wake-up time asked for; it is woken then or somewhat later
+	wakeAt   api.Nanos // the wake-up time asked for; it is woken then or somewhat later
 	wakeSeq  uint64
 	snapshot scheduler.Snapshot
-	books    books
+	ledger   ledger
 	scaling  *scaling // nil: the number of its replicas is fixed
 }
 
@@ -95,7 +95,7 @@ type call struct {
 	asked, answered, ok, overload int
 	client                        int     // source of the closed loop; -1: none
 	inTime                        int     // number of OK answers in time
-	lacks                         float64 // what the answers in time leave to gain: Π(1 − gain)
+	missingGain                   float64 // what the answers in time leave to gain: Π(1 − gain)
 	queries                       []*query
 }
 
@@ -105,14 +105,14 @@ type query struct {
 	call      *call
 	model     *model
 	candidate int // index in the function's candidates
-	toldAt    api.Nanos
+	arrivedAt api.Nanos
 	flight    *flight
 	waiting   bool // held by the engine, in no batch
 	late      bool // answered, or about to be, without having been evaluated
 	answered  bool
 	released  bool
 	lost      int // number of replicas that died on it
-	double
+	hedgeState
 }
 
 // Answered and Released make a query the owner of its item; the world reads an engine's ends itself.
@@ -128,23 +128,23 @@ func Run(spec *Spec, log io.Writer) (*Result, error) {
 	if err := w.build(); err != nil {
 		return nil, err
 	}
-	limit := spec.Duration + patienceNanos
-	for w.failed == nil && len(w.agenda.heap) > 0 && (w.now < spec.Duration || w.open > 0) {
-		e := w.agenda.pop()
+	limit := spec.Duration + drainNanos
+	for w.failed == nil && len(w.events.heap) > 0 && (w.now < spec.Duration || w.open > 0) {
+		e := w.events.pop()
 		if e.at > limit {
-			w.fail("%d queries have not ended %v after the last one came", w.open, span(patienceNanos))
+			w.fail("%d queries have not ended %v after the last one came", w.open, span(drainNanos))
 			break
 		}
 		w.now = max(w.now, e.at)
-		w.happen(&e)
-		for w.failed == nil && len(w.agenda.heap) > 0 && w.agenda.heap[0].at <= w.now {
-			e = w.agenda.pop()
-			w.happen(&e)
+		w.handle(&e)
+		for w.failed == nil && len(w.events.heap) > 0 && w.events.heap[0].at <= w.now {
+			e = w.events.pop()
+			w.handle(&e)
 		}
 		w.settle()
 	}
 	if w.failed == nil {
-		w.atTheEnd()
+		w.checkFinal()
 	}
 	w.result.End = w.now
 	w.sumUpScaling()
@@ -164,7 +164,7 @@ func (w *world) build() error {
 	}
 	for i := range s.Models {
 		ms := &s.Models[i]
-		m := &model{spec: ms, index: i, wishAt: api.Never}
+		m := &model{spec: ms, index: i, wakeAt: api.Never}
 		if ms.Device >= s.Devices {
 			return fmt.Errorf("model %s is on device %d of %d", ms.Name, ms.Device, s.Devices)
 		}
@@ -178,9 +178,9 @@ func (w *world) build() error {
 		for j := range ms.Replicas {
 			p := &place{spec: &ms.Replicas[j], model: m, rng: stream(s.Seed, uint64(1000+100*i+j))}
 			m.places = append(m.places, p)
-			w.agenda.push(event{at: api.Nanos(p.spec.AtNanos), kind: replicaUp, p: p})
+			w.events.push(event{at: api.Nanos(p.spec.AtNanos), kind: replicaUp, p: p})
 			for k := range p.spec.Faults {
-				w.agenda.push(event{at: api.Nanos(p.spec.Faults[k].AtNanos), kind: faultStrikes, a: i, b: uint64(j)<<32 | uint64(k)})
+				w.events.push(event{at: api.Nanos(p.spec.Faults[k].AtNanos), kind: faultStrikes, a: i, b: uint64(j)<<32 | uint64(k)})
 			}
 		}
 	}
@@ -190,14 +190,14 @@ func (w *world) build() error {
 		}
 	}
 	for _, m := range w.models {
-		m.books.init(m.spec.Config)
+		m.ledger.init(m.spec.Config)
 		if err := w.addScaling(m); err != nil {
 			return err
 		}
 	}
 	if s.Policy == Planned || s.Policy == Wild {
 		w.planning = newPlanning(w)
-		w.agenda.push(event{at: api.Nanos(w.planning.epochNanos), kind: epochEnds})
+		w.events.push(event{at: api.Nanos(w.planning.epochNanos), kind: epochEnds})
 	}
 	return nil
 }
@@ -217,36 +217,36 @@ func (w *world) addFunction(i int) error {
 		m := w.models[c.Model]
 		q := m.engine.AddFunction(fs.Weight)
 		f.queues = append(f.queues, q)
-		m.books.attach(q, fs.Weight)
+		m.ledger.attach(q, fs.Weight)
 	}
 	for j := range fs.Traffic {
 		src := &source{Traffic: fs.Traffic[j], rng: stream(w.spec.Seed, uint64(100_000+100*i+j))}
 		f.sources = append(f.sources, src)
 		if src.Shape == Closed {
 			for range src.Clients {
-				w.agenda.push(event{at: src.From, kind: clientSends, a: i, b: uint64(j)})
+				w.events.push(event{at: src.From, kind: clientSends, a: i, b: uint64(j)})
 			}
 			continue
 		}
-		w.foresee(f, j, 0)
+		w.scheduleNext(f, j, 0)
 	}
 	w.functions = append(w.functions, f)
 	return nil
 }
 
-// foresee schedules the next query of a source.
-func (w *world) foresee(f *function, source int, after api.Nanos) {
+// scheduleNext schedules the next query of a source.
+func (w *world) scheduleNext(f *function, source int, after api.Nanos) {
 	if at := f.sources[source].after(after); at < w.spec.Duration {
-		w.agenda.push(event{at: at, kind: queryArrives, a: f.index, b: uint64(source)})
+		w.events.push(event{at: at, kind: queryArrives, a: f.index, b: uint64(source)})
 	}
 }
 
-func (w *world) happen(e *event) {
+func (w *world) handle(e *event) {
 	switch e.kind {
 	case queryArrives:
 		f := w.functions[e.a]
 		w.call(f, -1)
-		w.foresee(f, int(e.b), w.now)
+		w.scheduleNext(f, int(e.b), w.now)
 	case clientSends:
 		f := w.functions[e.a]
 		if until := f.sources[e.b].Until; w.now < w.spec.Duration && (until == 0 || w.now < until) {
@@ -267,27 +267,27 @@ func (w *world) happen(e *event) {
 	case faultStrikes:
 		m := w.models[e.a]
 		if m.scaling != nil {
-			w.strike(m, m.scaling.oldest(m), &m.scaling.spec.Replica.Faults[e.b])
+			w.injectFault(m, m.scaling.oldest(m), &m.scaling.spec.Replica.Faults[e.b])
 			return
 		}
 		p := m.places[e.b>>32]
-		w.strike(m, p, &p.spec.Faults[e.b&0xffffffff])
+		w.injectFault(m, p, &p.spec.Faults[e.b&0xffffffff])
 	case deathSeen:
 		w.deathSeen(e.r)
 	case wake:
 		if m := w.models[e.a]; m.wakeSeq == e.b {
-			m.wishAt = api.Never
+			m.wakeAt = api.Never
 			w.step(m, &Input{Kind: Advance})
 		}
 	case epochEnds:
 		w.planning.epoch()
-		w.agenda.push(event{at: w.now + api.Nanos(w.planning.epochNanos), kind: epochEnds})
+		w.events.push(event{at: w.now + api.Nanos(w.planning.epochNanos), kind: epochEnds})
 	case scaleTick:
-		w.look(w.models[e.a], false)
-		w.agenda.push(event{at: w.now + api.Nanos(w.models[e.a].scaling.tickNanos), kind: scaleTick, a: e.a})
+		w.runScaler(w.models[e.a], false)
+		w.events.push(event{at: w.now + api.Nanos(w.models[e.a].scaling.tickNanos), kind: scaleTick, a: e.a})
 	case secondEnds:
 		w.notePoints()
-		w.agenda.push(event{at: w.now + pointNanos, kind: secondEnds})
+		w.events.push(event{at: w.now + pointNanos, kind: secondEnds})
 	}
 }
 
@@ -307,7 +307,7 @@ func (w *world) step(m *model, in *Input) {
 func (w *world) settle() {
 	touched := 0
 	for turns := 0; touched < len(w.dirty) && w.failed == nil; turns++ {
-		if turns > restlessTurns {
+		if turns > maxDecisions {
 			w.fail("the engines do not come to rest: %d decisions at one moment", turns)
 			return
 		}
@@ -319,7 +319,7 @@ func (w *world) settle() {
 	}
 	for _, m := range w.dirty {
 		if w.failed == nil {
-			w.checkBooks(m)
+			w.checkLedger(m)
 			w.arrangeWake(m)
 		}
 	}
@@ -329,16 +329,16 @@ func (w *world) settle() {
 // arrangeWake schedules the engine's next wake-up, up to lateNanos late.
 func (w *world) arrangeWake(m *model) {
 	at := m.engine.NextWake()
-	if at >= m.wishAt {
+	if at >= m.wakeAt {
 		return
 	}
-	m.wishAt = at
+	m.wakeAt = at
 	m.wakeSeq++
 	at = max(at, w.now) + api.Nanos(w.rng.Int64N(w.lateNanos()+1))
 	if w.spec.JumpNanos > 0 && w.rng.IntN(jumpsEvery) == 0 {
 		at += api.Nanos(w.rng.Int64N(w.spec.JumpNanos + 1))
 	}
-	w.agenda.push(event{at: at, kind: wake, a: m.index, b: m.wakeSeq})
+	w.events.push(event{at: at, kind: wake, a: m.index, b: m.wakeSeq})
 }
 
 func (w *world) lateNanos() int64 {
@@ -357,7 +357,7 @@ func (w *world) carryOut(m *model) {
 	if w.spec.Check && len(a.Dispatches) > 0 {
 		m.engine.Snapshot(&m.snapshot) // as of the forming of the batches
 	}
-	m.books.late(a.Ends)
+	m.ledger.markLate(a.Ends)
 	for i := range a.Dispatches {
 		w.dispatch(m, &a.Dispatches[i])
 	}
@@ -368,10 +368,10 @@ func (w *world) carryOut(m *model) {
 		w.end(m, &a.Ends[i])
 	}
 	w.checkHedged(m)
-	for i := range m.books.servings {
-		w.serve(m, &m.books.servings[i])
+	for i := range m.ledger.servings {
+		w.serve(m, &m.ledger.servings[i])
 	}
-	m.books.servings = m.books.servings[:0]
+	m.ledger.servings = m.ledger.servings[:0]
 	for _, f := range m.failures {
 		w.sendFailed(m, f)
 	}

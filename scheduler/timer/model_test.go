@@ -7,8 +7,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// judge runs a wheel beside a model that keeps its timers in one sorted list, and compares them at every step.
-type judge struct {
+// checker runs a wheel beside a model that keeps its timers in one sorted list, and compares them at every step.
+type checker struct {
 	t interface {
 		Helper()
 		Fatalf(format string, args ...any)
@@ -31,11 +31,11 @@ type entry struct {
 	seq  int
 }
 
-func newJudge(t interface {
+func newChecker(t interface {
 	Helper()
 	Fatalf(format string, args ...any)
-}, tickNanos int64, timers int) *judge {
-	j := &judge{t: t, w: New[int](tickNanos), timers: make([]Timer[int], timers)}
+}, tickNanos int64, timers int) *checker {
+	j := &checker{t: t, w: New[int](tickNanos), timers: make([]Timer[int], timers)}
 	j.tick = j.w.TickNanos()
 	for i := range j.timers {
 		j.timers[i].Of = new(int)
@@ -44,17 +44,17 @@ func newJudge(t interface {
 	return j
 }
 
-func (j *judge) forget(i int) (was bool) {
+func (j *checker) remove(i int) (was bool) {
 	is := func(e entry) bool { return e.i == i }
 	n := len(j.set) + len(j.due)
 	j.set, j.due = slices.DeleteFunc(j.set, is), slices.DeleteFunc(j.due, is)
 	return len(j.set)+len(j.due) < n
 }
 
-func (j *judge) doSet(i int, at api.Nanos) {
+func (j *checker) doSet(i int, at api.Nanos) {
 	j.t.Helper()
 	j.w.Set(&j.timers[i], at)
-	j.forget(i)
+	j.remove(i)
 	tick := j.reached
 	if at > 0 {
 		tick = max(tick, int64(at-1)/j.tick+1)
@@ -66,15 +66,15 @@ func (j *judge) doSet(i int, at api.Nanos) {
 	j.check()
 }
 
-func (j *judge) doStop(i int) {
+func (j *checker) doStop(i int) {
 	j.t.Helper()
-	if got, want := j.w.Stop(&j.timers[i]), j.forget(i); got != want {
+	if got, want := j.w.Stop(&j.timers[i]), j.remove(i); got != want {
 		j.t.Fatalf("Stop of timer %d says %v, want %v", i, got, want)
 	}
 	j.check()
 }
 
-func (j *judge) doAdvance(now api.Nanos) {
+func (j *checker) doAdvance(now api.Nanos) {
 	j.t.Helper()
 	j.w.Advance(now)
 	if target := int64(now) / j.tick; now >= 0 && target >= j.reached {
@@ -91,7 +91,7 @@ func (j *judge) doAdvance(now api.Nanos) {
 }
 
 // doPop pops one timer and returns its index, or -1.
-func (j *judge) doPop() int {
+func (j *checker) doPop() int {
 	j.t.Helper()
 	got := j.w.Pop()
 	if len(j.due) == 0 {
@@ -116,7 +116,7 @@ func (j *judge) doPop() int {
 }
 
 // check compares what is visible from outside.
-func (j *judge) check() {
+func (j *checker) check() {
 	j.t.Helper()
 	for i := range j.timers {
 		is := func(e entry) bool { return e.i == i }
@@ -151,7 +151,7 @@ func (j *judge) check() {
 
 // finish follows Next to the end: no timer is left behind, and each comes out within a tick of its time, counted from
 // now if that had passed before.
-func (j *judge) finish() {
+func (j *checker) finish() {
 	j.t.Helper()
 	for j.doPop() >= 0 {
 	}

@@ -12,7 +12,7 @@ import (
 func TestAgainstSortedList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tick := rapid.SampledFrom([]int64{0, 1 << 15, 1 << 18, 1e6, 3e9}).Draw(t, "tick")
-		j := newJudge(t, tick, 12)
+		j := newChecker(t, tick, 12)
 		// A step is drawn by its magnitude, so that all levels of the wheel are used, and near a tick's ends.
 		step := func(t *rapid.T) api.Nanos {
 			d := rapid.Int64Range(0, 1<<rapid.IntRange(0, 62).Draw(t, "log2")).Draw(t, "step")
@@ -56,7 +56,7 @@ func FuzzProgram(f *testing.F) {
 		if len(program) > 4*4096 {
 			return // longer ones are slow and find nothing more
 		}
-		j := newJudge(t, 1<<18, 8)
+		j := newChecker(t, 1<<18, 8)
 		for ; len(program) >= 4; program = program[4:] {
 			op, i := program[0], int(program[1])%len(j.timers)
 			d := api.Nanos(uint64(program[3]) << (program[2] % 56))
@@ -94,8 +94,8 @@ func popAll(w *Wheel[int]) (of []int) {
 	return of
 }
 
-// TestHandOut: what an owner may do with its timers and others while they are being popped.
-func TestHandOut(t *testing.T) {
+// TestPopStopSet: what an owner may do with its timers and others while they are being popped.
+func TestPopStopSet(t *testing.T) {
 	w := New[int](1 << 20)
 	timers := make([]Timer[int], 6)
 	for i := range timers {
