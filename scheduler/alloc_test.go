@@ -14,7 +14,7 @@ func TestNoAlloc(t *testing.T) {
 			tn.run(t)
 		}
 		if n := testing.AllocsPerRun(100, func() { tn.run(t) }); n != 0 {
-			t.Errorf("%d functions: %v allocations in a turn of 64 queries", functions, n)
+			t.Errorf("%d functions: %v allocations in a round trip of 64 queries", functions, n)
 		}
 	}
 }

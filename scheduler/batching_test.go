@@ -122,7 +122,7 @@ func TestCapsSettle(t *testing.T) {
 					}
 					if s.cost(1)*math.Exp(2.326*sigma) > objective {
 						if slices.Max(caps) > 1 {
-							t.Errorf("one query misses already: %s", name)
+							t.Errorf("a single query misses the objective, so the cap must be 1: %s", name)
 						}
 						continue
 					}
@@ -171,7 +171,7 @@ func TestFastStart(t *testing.T) {
 					batches++
 				}
 				if batches > most {
-					t.Errorf("%+v: %d batches from 1 to %d of %d", m, batches, s.c.cap(), fits)
+					t.Errorf("%+v: %d batches to grow from 1 to %d, of %d that fit", m, batches, s.c.cap(), fits)
 				}
 				if _, misses := s.run(200, objective); misses > 0 {
 					t.Errorf("%+v: %d of 200 batches of up to %d missed", m, misses, fits)
@@ -267,10 +267,10 @@ func TestNewController(t *testing.T) {
 		}
 	}
 	if _, ok := newController(adaptive(AIMD, 1)).(*aimd); !ok {
-		t.Error("no AIMD")
+		t.Error("newController did not make an AIMD controller")
 	}
 	if _, ok := newController(adaptive(Quantile, 1)).(*quantile); !ok {
-		t.Error("no Quantile")
+		t.Error("newController did not make a Quantile controller")
 	}
 	if Quantile.String() != "quantile" {
 		t.Error(Quantile)
@@ -293,16 +293,16 @@ func TestCarryOver(t *testing.T) {
 		after      Batching
 		least, top int
 	}{
-		{"nothing is known", fixedCap(50), &profile{}, adaptive(AIMD, 10e6), 1, 1},
-		{"the profile is", fixedCap(50), &known, adaptive(AIMD, 10e6), 88, 91},
-		{"the profile is, for Quantile", fixedCap(50), &known, adaptive(Quantile, 10e6), 88, 91},
-		{"a cap was found", trained(AIMD), &profile{}, adaptive(Quantile, 10e6), 80, 90},
-		{"by Quantile", trained(Quantile), &profile{}, adaptive(AIMD, 10e6), 88, 90},
-		{"a smaller maximum", trained(AIMD), &known, Batching{Policy: AIMD, MaxBatch: 7, ObjectiveNanos: 10e6}, 7, 7},
-		{"a smaller maximum, for Quantile", trained(Quantile), &known, Batching{Policy: Quantile, MaxBatch: 7, ObjectiveNanos: 10e6}, 7, 7},
-		{"a smaller objective: three quarters at once", trained(Quantile), &known, adaptive(Quantile, 5e6), 66, 68},
-		{"a larger one: twice what was seen", trained(Quantile), &known, adaptive(Quantile, 100e6), 170, 180},
-		{"no policy at all", trained(Quantile), &known, Batching{Policy: None}, 1, 1},
+		{"unknown replica", fixedCap(50), &profile{}, adaptive(AIMD, 10e6), 1, 1},
+		{"known profile", fixedCap(50), &known, adaptive(AIMD, 10e6), 88, 91},
+		{"known profile, for Quantile", fixedCap(50), &known, adaptive(Quantile, 10e6), 88, 91},
+		{"cap found by AIMD", trained(AIMD), &profile{}, adaptive(Quantile, 10e6), 80, 90},
+		{"cap found by Quantile", trained(Quantile), &profile{}, adaptive(AIMD, 10e6), 88, 90},
+		{"smaller maximum", trained(AIMD), &known, Batching{Policy: AIMD, MaxBatch: 7, ObjectiveNanos: 10e6}, 7, 7},
+		{"smaller maximum, for Quantile", trained(Quantile), &known, Batching{Policy: Quantile, MaxBatch: 7, ObjectiveNanos: 10e6}, 7, 7},
+		{"smaller objective: three quarters at once", trained(Quantile), &known, adaptive(Quantile, 5e6), 66, 68},
+		{"larger objective: twice the last full batch", trained(Quantile), &known, adaptive(Quantile, 100e6), 170, 180},
+		{"policy none", trained(Quantile), &known, Batching{Policy: None}, 1, 1},
 	} {
 		now := newController(c.after)
 		carryOver(c.before, now, c.p)
@@ -339,10 +339,10 @@ func TestCapsStayInBounds(t *testing.T) {
 				c, twin = next, nextTwin
 			}
 			if c.cap() < 1 || c.cap() > b.MaxBatch {
-				t.Fatalf("a cap of %d with at most %d", c.cap(), b.MaxBatch)
+				t.Fatalf("the cap is %d, want 1 to %d", c.cap(), b.MaxBatch)
 			}
 			if c.cap() != twin.cap() || c.settled() != twin.settled() {
-				t.Fatalf("caps %d and %d", c.cap(), twin.cap())
+				t.Fatalf("the same observations lead to caps %d and %d", c.cap(), twin.cap())
 			}
 		}
 	})

@@ -18,7 +18,7 @@ func TestDeviceTurns(t *testing.T) {
 		want  []float64
 	}{
 		{"equal turns, equal batches", []int64{5, 5}, []int64{1, 1}, []float64{.5, .5}},
-		{"six to four, as the essay says", []int64{6, 4}, []int64{5, 5}, []float64{.6, .4}},
+		{"six to four, as in the comment of Device", []int64{6, 4}, []int64{5, 5}, []float64{.6, .4}},
 		{"a batch that is longer than many turns", []int64{5, 5}, []int64{40, 1}, []float64{.5, .5}},
 		{"three", []int64{1, 2, 7}, []int64{3, 1, 2}, []float64{.1, .2, .7}},
 	} {
@@ -27,7 +27,7 @@ func TestDeviceTurns(t *testing.T) {
 			used := make([]float64, len(c.turns))
 			for i, ms := range c.turns {
 				if id := d.Attach(); int(id) != i {
-					t.Fatalf("tenant %d is called %d", i, id)
+					t.Fatalf("tenant %d got the id %d", i, id)
 				}
 				d.SetTurn(TenantID(i), ms*1e6)
 				d.Want(TenantID(i))
@@ -36,7 +36,7 @@ func TestDeviceTurns(t *testing.T) {
 			for sum < 100_000 {
 				id, nanos, ok := d.Next()
 				if !ok {
-					t.Fatal("the device idles")
+					t.Fatal("the device idles while tenants want it")
 				}
 				took := c.batch[id]
 				for took+c.batch[id] <= nanos/1e6 {
@@ -145,13 +145,13 @@ func TestDeviceProperties(t *testing.T) {
 			"": func(t *rapid.T) {
 				i, nanos, ok := d.Next()
 				if ok != (holder < 0 && len(wants) > 0) {
-					t.Fatalf("next says %v; held by %d, wanted by %v", ok, holder, wants)
+					t.Fatalf("Next returned %v; the device is held by %d and wanted by %v", ok, holder, wants)
 				}
 				if !ok {
 					return
 				}
 				if !wants[i] || nanos <= 0 {
-					t.Fatalf("tenant %d is given %d ns, wanted by %v", i, nanos, wants)
+					t.Fatalf("tenant %d got a turn of %d ns; the device is wanted by %v", i, nanos, wants)
 				}
 				holder = i
 				delete(wants, i)

@@ -108,7 +108,7 @@ func TestSlowReplicaDropsNoQueries(t *testing.T) {
 	c.load(5, 300)
 	clear(served)
 	if got := c.load(5, 300); got < 0.999 || served[1] < 300 {
-		t.Errorf("both replicas are well: %.3f of the queries are answered, %d by the one that was slow", got, served[1])
+		t.Errorf("both replicas are fast: %.3f of the queries are answered, %d by the one that was slow", got, served[1])
 	}
 }
 

@@ -43,7 +43,7 @@ func TestRandomHedges(t *testing.T) {
 		hedged += w.m[0].counters.Hedged
 	})
 	if !t.Failed() && hedged == 0 {
-		t.Error("no query was sent twice: these worlds are too quiet")
+		t.Error("no query was sent twice: these random worlds cover too little")
 	}
 }
 
@@ -115,7 +115,7 @@ func TestHedgesDoNotAlloc(t *testing.T) {
 	}
 	before := m.counters
 	if n := testing.AllocsPerRun(20, turn); n != 0 {
-		t.Errorf("%v allocations in a turn", n)
+		t.Errorf("%v allocations in a hedge", n)
 	}
 	if hedged := m.counters.Hedged - before.Hedged; hedged < 20*8 || m.counters.HedgeWins-before.HedgeWins != hedged {
 		t.Errorf("%d queries were sent twice and %d of them won, expected %d", hedged, m.counters.HedgeWins-before.HedgeWins, 21*8)
@@ -129,7 +129,7 @@ func TestTwinBelongsToItem(t *testing.T) {
 	tw := a.makeTwin()
 	tw.Outputs = []api.Value{{Data: []byte("out")}}
 	if a.makeTwin() != tw || len(tw.Outputs) != 1 || &tw.Inputs[0] != &a.Inputs[0] {
-		t.Error("an item's second twin is another one, or has lost its memory")
+		t.Error("makeTwin did not reuse the item's twin with its outputs")
 	}
 	b := a
 	if other := b.makeTwin(); other == tw || other.twinOf != &b || a.makeTwin() != tw || other.Outputs != nil {
@@ -137,10 +137,10 @@ func TestTwinBelongsToItem(t *testing.T) {
 	}
 	a.winner = &tw.Query
 	if a.Result() != &tw.Query {
-		t.Error("the winner's outputs are not the result")
+		t.Error("Result is not the winner")
 	}
 	a.SetResult([]api.Value{{Data: []byte("cached")}}, 0.5)
 	if r := a.Result(); r != &a.Query || string(r.Outputs[0].Data) != "cached" || r.Confidence != 0.5 {
-		t.Errorf("a result that was set is not the item's: %+v", r)
+		t.Errorf("after SetResult, Result is %+v", r)
 	}
 }

@@ -38,7 +38,7 @@ func TestHungNeedsTwoChecks(t *testing.T) {
 		fill()
 		look := func() bool {
 			if wake := m.NextWake(); int64(wake-now) > limit+hungAgainNanos {
-				t.Fatalf("at %d it wants to be woken at %d only", now, wake)
+				t.Fatalf("at %d NextWake is only %d", now, wake)
 			}
 			m.Advance(now)
 			late := int64(now-oldest) >= limit
@@ -47,7 +47,7 @@ func TestHungNeedsTwoChecks(t *testing.T) {
 				overdue = now
 			}
 			if kills := settle(); (kills == 1) != dies {
-				t.Fatalf("at %d there are %d kills; the oldest batch since %d, overdue since %d", now, kills, oldest, overdue)
+				t.Fatalf("%d: %d kills; oldest batch since %d, overdue since %d", now, kills, oldest, overdue)
 			}
 			return dies
 		}

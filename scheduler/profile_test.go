@@ -44,7 +44,7 @@ func near(got, want, by float64) bool { return math.Abs(got-want) <= by*want }
 func TestProfileFindsTheLine(t *testing.T) {
 	var p profile
 	if p.known() || p.predict(100) != 0 {
-		t.Error("an empty profile knows something")
+		t.Error("an empty profile is known, or predicts a time")
 	}
 	cost := func(n int) int64 { return 2_000_000 + 10_000*int64(n) }
 	now := feed(&p, 0, knownSamples, 64, cost)

@@ -173,7 +173,7 @@ func (w *world) arriveWith(t *rapid.T, function int32, slo, ttl api.Nanos, bytes
 		before := w.m[i].queuedItems()
 		w.m[i].Arrive(w.now, tw.items[i])
 		if tw.items[i].place == queued && (w.m[i].queuedItems() > w.cfg.MaxQueue || w.m[i].bytes > w.cfg.MaxQueueBytes && before > 0 && w.m[i].queuedItems() > 1) {
-			t.Fatalf("%s was let in over the bounds: %d queries, %d bytes", tw.name, w.m[i].queuedItems(), w.m[i].bytes)
+			t.Fatalf("%s was admitted beyond the bounds: %d queries, %d bytes wait", tw.name, w.m[i].queuedItems(), w.m[i].bytes)
 		}
 	}
 	w.queries = append(w.queries, tw)
@@ -264,11 +264,11 @@ func (w *world) replicaGone(t *rapid.T) {
 	w.settle(t)
 	for _, tw := range lost {
 		if !tw.released && tw.batch == nil && tw.second == nil && (tw.lost > 1 || !w.cfg.Retry) {
-			t.Fatalf("%s was lost %d times (retry %v) and lives on", tw.name, tw.lost, w.cfg.Retry)
+			t.Fatalf("%s was lost %d times (retry %v) and was not released", tw.name, tw.lost, w.cfg.Retry)
 		}
 	}
 	if r.draining && !w.drained[r.id] {
-		t.Fatalf("replica %d died while it drained, and was never said to be drained", r.id)
+		t.Fatalf("replica %d died while it drained, and was never reported as drained", r.id)
 	}
 }
 
@@ -328,11 +328,11 @@ func (w *world) wake(t *rapid.T) {
 	w.settle(t)
 	for _, tw := range w.queries {
 		if !tw.answered && tw.items[0].Deadline <= w.now {
-			t.Fatalf("%s has had no answer at its deadline", tw.name)
+			t.Fatalf("%s has no answer at its deadline", tw.name)
 		}
 	}
 	if at := w.m[0].NextWake(); at <= w.now {
-		t.Fatalf("just advanced to %d and wants to be woken at %d", w.now, at)
+		t.Fatalf("just advanced to %d, and NextWake is %d", w.now, at)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 func TestQuantileIsSmall(t *testing.T) {
 	if bytes := unsafe.Sizeof(quantile{}); bytes > 7<<10 {
-		t.Errorf("a controller has %d bytes; there are thousands of replicas", bytes)
+		t.Errorf("a controller has %d bytes, want at most 7 KiB, because there are thousands of replicas", bytes)
 	}
 }
 
@@ -41,7 +41,7 @@ func TestFitIsBest(t *testing.T) {
 		}
 		if !found {
 			if l.fixed != 0 {
-				t.Fatalf("a slope that cannot be found, and a fixed part: %+v", l)
+				t.Fatalf("a line without a slope that could be found has a fixed part: %+v", l)
 			}
 			return
 		}
@@ -63,7 +63,7 @@ func TestFitIsBest(t *testing.T) {
 			}
 		}
 		if got > best+1e-6*scale*1000*float64(w.count) {
-			t.Fatalf("%+v has %g; there is a line with %g", l, got, best)
+			t.Fatalf("%+v has a loss of %g; the best line has %g", l, got, best)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestWindowKeepsRareSizes(t *testing.T) {
 	w.dropExpired()
 	held := l
 	if l, found = w.fit(l); found || !near(l.at(500), 12e6, 0.001) || !near(l.fixed/l.each, held.fixed/held.each, 0.001) {
-		t.Errorf("%+v, found %v: the shape of %+v was to be held", l, found, held)
+		t.Errorf("%+v, found %v: want the shape of %+v", l, found, held)
 	}
 	sum := 0
 	for _, n := range w.perOctave {
@@ -191,7 +191,7 @@ func TestQuantileLowLoad(t *testing.T) {
 		s.c.observe(n, false, int64(s.cost(n)))
 	}
 	if got := s.c.cap(); got > 2*before {
-		t.Errorf("the cap went from %d to %d, and no batch was full", before, got)
+		t.Errorf("the cap went from %d to %d although no batch was full", before, got)
 	}
 	s.run(100, 20e6)
 	s.factor = 2

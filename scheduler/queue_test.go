@@ -53,7 +53,7 @@ func TestQueueAgainstSortedSlice(t *testing.T) {
 					t.Fatalf("%d items from %d, want %d from %d", q.len(), q.first(), len(sorted), first)
 				}
 				if q.find(5, &Item{seq: seq + 1}) >= 0 {
-					t.Fatal("found what is not there")
+					t.Fatal("find found an item that was never pushed")
 				}
 				at := api.Nanos(rapid.IntRange(-1, 21).Draw(t, "at"))
 				limit := rapid.IntRange(0, 20).Draw(t, "limit")

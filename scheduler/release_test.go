@@ -28,7 +28,7 @@ func TestReleaseFreesBuffers(t *testing.T) {
 		rush(id)
 		c.m.Release()
 		if len(c.m.replicas) != 1 || c.m.byID[id] == nil {
-			t.Fatal("the machine has forgotten a replica that it has")
+			t.Fatal("Release dropped a replica that is not gone")
 		}
 		c.m.ReplicaGone(c.now, id, nil)
 		c.settle()
@@ -36,10 +36,10 @@ func TestReleaseFreesBuffers(t *testing.T) {
 		kept := cap(c.m.freeFlights) + cap(c.m.deferred) + cap(c.m.late.heap) + cap(c.m.retries.heap) + cap(c.m.functions[0].queue.heap) +
 			cap(c.m.out.Ends) + cap(c.m.out.Dispatches) + cap(c.m.out.Evaluated) + cap(c.m.out.Drained) + cap(c.m.out.Kills)
 		if kept > 0 || c.m.replicas != nil || c.m.byID != nil {
-			t.Errorf("after replica %d has gone there is room for %d elements in lists that nobody needs", id, kept)
+			t.Errorf("after replica %d has gone, lists without use have room for %d elements", id, kept)
 		}
 		if c.m.counters.Ended[api.OK] != 5000*uint64(id) || c.m.function(0) == nil {
-			t.Error("the machine has forgotten what it has counted, or its function")
+			t.Error("Release dropped counters or the function")
 		}
 	}
 }

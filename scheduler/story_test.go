@@ -18,7 +18,7 @@ import (
 func TestStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("no stories in testdata (%v)", err)
+		t.Fatalf("no transcripts in testdata (%v)", err)
 	}
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestStories(t *testing.T) {
 					return ""
 				}
 				if s == nil {
-					t.Fatalf("%s: a story starts with new", d.Pos)
+					t.Fatalf("%s: a transcript must start with new", d.Pos)
 				}
 				return s.do(t, d)
 			})
@@ -174,11 +174,11 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		s.m.Advance(s.now)
 	case "done":
 		if len(s.sent[id()]) == 0 {
-			return "nothing is outstanding there: MISTAKE IN THE STORY\n"
+			return "mistake in the transcript: this replica has no outstanding batch\n"
 		}
 		s.done(id(), uint64(num("batch", 0)), code(t, d, set["code"]))
 	case "send-fails":
-		s.m.SendFailed(s.now, id(), s.takeSent(id(), uint64(num("batch", 0))).id, api.Errorf(code(t, d, set["code"]), "told so by the story"))
+		s.m.SendFailed(s.now, id(), s.takeSent(id(), uint64(num("batch", 0))).id, api.Errorf(code(t, d, set["code"]), "failed by the transcript"))
 	case "gone":
 		s.gone(id(), set["begun"])
 	case "drain":
@@ -336,7 +336,7 @@ func storyPlan(t *testing.T, d *datadriven.TestData) Plan {
 		case "execution":
 			p.Execution = map[string]Execution{"whole": Whole, "split": Split, "stream": Stream}[f[1]]
 		default:
-			d.Fatalf(t, "a plan has no %s", f[0])
+			d.Fatalf(t, "a plan has no setting %s", f[0])
 		}
 	}
 	return p

@@ -22,20 +22,20 @@ func (w *world) settle(t *rapid.T) {
 		t.Fatalf("two machines with the same events differ:\n%s\n%s", a, b)
 	}
 	if len(w.acts[0].Dispatches) > 0 && w.cfg.Shared && !w.hasTurn {
-		t.Fatal("batches are sent out of turn")
+		t.Fatal("a batch was sent outside of a turn")
 	}
 	for _, d := range w.acts[0].Dispatches {
 		w.dispatch(t, d)
 	}
 	if w.acts[0].EndTurn > 0 {
 		if !w.hasTurn {
-			t.Fatal("a turn ends that was not granted")
+			t.Fatal("EndTurn without a granted turn")
 		}
 		w.hasTurn = false
 	}
 	if w.acts[0].WantTurn {
 		if w.hasTurn || w.wantsTurn {
-			t.Fatalf("wants a turn and has one (%v) or wants one already (%v)", w.hasTurn, w.wantsTurn)
+			t.Fatalf("WantTurn while a turn is held (%v) or already asked for (%v)", w.hasTurn, w.wantsTurn)
 		}
 		w.wantsTurn = true
 	}
@@ -51,7 +51,7 @@ func (w *world) settle(t *rapid.T) {
 	}
 	for _, id := range w.acts[0].Drained {
 		if r := w.replica(id); w.drained[id] || r != nil && (!r.draining || len(r.out) > 0) {
-			t.Fatalf("replica %d said to be drained", id)
+			t.Fatalf("replica %d was reported as drained while it was not, or twice", id)
 		}
 		w.drained[id] = true
 	}
@@ -78,7 +78,7 @@ func (w *world) replica(id ReplicaID) *fakeReplica {
 func (w *world) dispatch(t *rapid.T, d Dispatch) {
 	r := w.replica(d.Replica)
 	if r == nil || r.draining || r.killed {
-		t.Fatalf("batch for replica %d, which takes none", d.Replica)
+		t.Fatalf("batch for replica %d, which is gone, draining or killed", d.Replica)
 	}
 	fl := &outBatch{id: d.Batch.ID, hedge: d.Hedge}
 	bytes := 0
@@ -101,10 +101,10 @@ func (w *world) dispatch(t *rapid.T, d Dispatch) {
 		}
 		fl.alone = fl.alone || tw.lost > 0
 		if !tw.items[0].answered && q.Deadline <= w.now || q.Expires <= w.now {
-			t.Fatalf("%s is sent after its time", tw.name)
+			t.Fatalf("%s was sent after its deadline, or after it expired", tw.name)
 		}
 		if tw.lost > 0 && (len(d.Batch.Queries) > 1 || len(r.out) > 0) {
-			t.Fatalf("%s was lost before and does not travel alone", tw.name)
+			t.Fatalf("%s was lost before and was not sent alone", tw.name)
 		}
 		tw.batch = fl
 		fl.queries = append(fl.queries, tw)
@@ -114,7 +114,7 @@ func (w *world) dispatch(t *rapid.T, d Dispatch) {
 		t.Fatalf("batch ids do not increase: %d after %d", fl.id, r.out[len(r.out)-1].id)
 	}
 	if len(r.out) > 0 && (r.out[len(r.out)-1].alone || w.m[0].retries.len() > 0) {
-		t.Fatalf("batch %d#%d is sent behind another while lost queries wait, or behind one", r.id, fl.id)
+		t.Fatalf("batch %d#%d was sent behind another while lost queries wait, or behind a lost query", r.id, fl.id)
 	}
 	r.out = append(r.out, fl)
 	n, b := len(fl.queries), w.cfg.Batching
@@ -139,7 +139,7 @@ func (w *world) end(t *rapid.T, e End) {
 		return
 	}
 	if tw.released || tw.batch != nil || tw.second != nil {
-		t.Fatalf("%s released again, or out of a batch in flight", tw.name)
+		t.Fatalf("%s was released twice, or while its batch was in flight", tw.name)
 	}
 	tw.released = true
 }
@@ -208,7 +208,7 @@ func (w *world) check(t *rapid.T) {
 		flights += len(r.out)
 	}
 	if w.hasTurn && flights == 0 {
-		t.Fatal("the device is held for nothing")
+		t.Fatal("the device is held with nothing in flight")
 	}
 	for _, r := range w.replicas {
 		// On a shared device, waiting for a turn is not idling, and a turn that is nearly over begins no new batch.
@@ -251,7 +251,7 @@ func (w *world) finish(t *rapid.T) {
 	// queries.
 	for turns := 2*len(w.queries) + 10; w.m[0].Held() > 0; turns-- {
 		if turns == 0 {
-			t.Fatalf("%d queries do not come to an end", w.m[0].Held())
+			t.Fatalf("%d queries do not end", w.m[0].Held())
 		}
 		served := false
 		for _, r := range w.replicas {

@@ -174,12 +174,12 @@ func TestCountsAndGainsForPlanner(t *testing.T) {
 			t.Errorf("mode %d: wished %d and %d", mode, c.Wished(0, 0), c.Wished(0, 1))
 		}
 		if _, ok := c.Gain(0, 1); ok {
-			t.Error("a gain that nobody has told")
+			t.Error("a gain before SetGains")
 		}
 		ch.SetGains([]float64{math.NaN(), 0.25, 9})
 		_, first := c.Gain(0, 0)
 		if gain, ok := c.Gain(0, 1); first || !ok || gain != 0.25 {
-			t.Errorf("the gain is %v (%v), want 0.25; of the first nothing is known (%v)", gain, ok, first)
+			t.Errorf("the second gain is %v (%v), want 0.25; the first is set: %v, want false", gain, ok, first)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func TestChoiceConcurrentReads(t *testing.T) {
 			dst := make([]float64, 3)
 			for !stop.Load() {
 				if set := all.Members(); set != ^uint64(0) && set&1 == 0 {
-					t.Errorf("%b: the first is in every plan", set)
+					t.Errorf("members %b lack the first, which is in every plan", set)
 					return
 				}
 				if limits := shares.Limits(dst); limits != nil && (limits[0] > 0.5 || limits[2] != 1) {

@@ -48,7 +48,7 @@ func TestClockSleepsWhenIdle(t *testing.T) {
 	eventually(asleep)
 	for _, l := range lanes {
 		if l.sleeper.armed.Load() != int64(api.Never) || l.sleeper.listed.Load() {
-			t.Error("a lane that wants nothing is still in the wheel")
+			t.Error("a lane without a wish is still in the wheel")
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestWishesThatMoveLater(t *testing.T) {
 		last.want(api.Cancelled, api.Cancelled)
 		last = k
 		if l.sleeper.listed.Load() || l.sleeper.armed.Load() != armed || l.sleeper.wish.Load() <= armed {
-			t.Fatalf("wish %d, armed %d, listed %v: want a later wish, and the clock left alone",
+			t.Fatalf("wish %d, armed %d, listed %v: want a later wish and no call of the clock",
 				l.sleeper.wish.Load(), l.sleeper.armed.Load(), l.sleeper.listed.Load())
 		}
 	}
@@ -121,9 +121,9 @@ func TestLook(t *testing.T) {
 		{"its old time comes", 0, false, 11 * ms, 0, 50 * ms},
 		{"moves earlier", 20 * ms, true, 12 * ms, 0, 20 * ms},
 		{"earlier, but seen too late", 13 * ms, true, 14 * ms, 1, 14*ms + 1},
-		{"somebody else is at work for it", 0, false, 14*ms + tickNanos, 2, 14*ms + tickNanos + 1},
+		{"another goroutine works for it", 0, false, 14*ms + tickNanos, 2, 14*ms + tickNanos + 1},
 		{"moves later again", 30 * ms, false, 20 * ms, 2, 30 * ms},
-		{"wants nothing", api.Never, false, 29 * ms, 2, 30 * ms},
+		{"no wish", api.Never, false, 29 * ms, 2, 30 * ms},
 		{"leaves", 0, false, 31 * ms, 2, api.Never},
 	} {
 		if step.wish != 0 {

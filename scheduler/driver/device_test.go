@@ -22,7 +22,7 @@ type tenantWorker struct {
 func (w *tenantWorker) Send(b *api.Batch) error {
 	if w.out.Add(1) == 1 {
 		if others := w.using.Or(w.bit); others&^w.bit != 0 {
-			w.t.Errorf("lanes %b use the device, and now %b does", others, w.bit)
+			w.t.Errorf("lanes %b use the device when %b begins to", others, w.bit)
 		}
 	}
 	w.batches <- b
@@ -79,7 +79,7 @@ func TestLanesTakeTurns(t *testing.T) {
 	}
 	workers.Wait()
 	if _, _, ok := dev.device.Next(); ok {
-		t.Error("somebody still wants the device")
+		t.Error("a tenant still wants the device")
 	}
 }
 
@@ -103,7 +103,7 @@ func TestLeaveReleasesDevice(t *testing.T) {
 	b := <-replicas[0].batches
 	select {
 	case <-replicas[1].batches:
-		t.Fatal("the second lane uses the device out of turn")
+		t.Fatal("the second lane uses the device outside of its turn")
 	default:
 	}
 	lanes[0].Leave()

@@ -78,7 +78,7 @@ func TestBudgetIsKept(t *testing.T) {
 	eventually(refused)
 	e.Report(func(_ EpochStatus, tp *Topology, functions, models []int32, in *planner.Input, out *planner.Output) {
 		if in == nil || tp.Functions[functions[0]].Name != "f" || tp.Models[models[0]].Cost != 1 {
-			t.Fatal("the report does not show what was planned for")
+			t.Fatal("the report does not show the topology of the plan")
 		}
 		if f := out.Functions[0]; f.Refused <= 0 || f.RefusedWhy != planner.Budget || f.CostPerSecond > 1+1e-6 || in.Functions[0].Rate <= 1 {
 			t.Errorf("planned %+v for %+v", f, in.Functions[0])
@@ -96,7 +96,7 @@ func TestRemovedLaneLosesItsPlan(t *testing.T) {
 	e.mu.Lock()
 	plan := scheduler.Plan{Execution: scheduler.Stream}
 	if !e.lanes[0].planned.differs(&plan) || e.lanes[0].planned.differs(&plan) {
-		t.Error("a new plan differs once")
+		t.Error("want a new plan to differ, and then to be kept")
 	}
 	l.SetPlan(plan)
 	e.mu.Unlock()
@@ -138,10 +138,10 @@ func TestPlansAreKeptAndCompared(t *testing.T) {
 	k.differs(plans[7])
 	shares[0] = 5 // the planner reuses its memory
 	if !k.differs(plans[7]) {
-		t.Error("the shares that were kept are the planner's own")
+		t.Error("differs kept the planner's shares instead of a copy")
 	}
 	if !k.differs(none) || k.differs(none) {
-		t.Error("going back to no plan is a change, once")
+		t.Error("want the return to no plan to differ exactly once")
 	}
 }
 

@@ -82,7 +82,7 @@ func TestHedge(t *testing.T) {
 		}
 	}
 	if n := l.QueueNanos().Count(); n != 42 {
-		t.Errorf("%d of 42 queries were counted when they were sent: a second time does not count", n)
+		t.Errorf("QueueNanos counted %d queries, want 42: hedges do not count", n)
 	}
 	for id := range replicas {
 		l.ReplicaGone(id, nil)

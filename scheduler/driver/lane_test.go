@@ -176,7 +176,7 @@ func TestHungReplicaIsKilled(t *testing.T) {
 	l.Submit(&k.Item)
 	b := <-r.batches
 	if reason := <-r.kills; reason == "" {
-		t.Error("no reason")
+		t.Error("a kill without a reason")
 	}
 	second := newManual()
 	l.AddReplica(2, second, 0)
@@ -189,7 +189,7 @@ func TestHungReplicaIsKilled(t *testing.T) {
 func TestSendErrors(t *testing.T) {
 	c, l := newTestLane(t, scheduler.DefaultConfig())
 	bad := newManual()
-	bad.err = api.Errorf(api.TooLarge, "no class of blocks holds the batch")
+	bad.err = api.Errorf(api.TooLarge, "the batch is too large for any block")
 	l.AddReplica(1, bad, 0)
 	k := newTicket(t, c, 0, hour, 0)
 	l.Submit(&k.Item)

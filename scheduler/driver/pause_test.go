@@ -28,7 +28,7 @@ func TestStallKillsNoReplica(t *testing.T) {
 		time.Sleep(5*time.Second + 50*time.Millisecond) // virtual: the clock has looked once
 		synctest.Wait()
 		if len(r.kills) > 0 {
-			t.Fatalf("killed at the first look: %s", <-r.kills)
+			t.Fatalf("killed at the first check: %s", <-r.kills)
 		}
 		l.BatchDone(1, &api.BatchResult{ID: b.ID, Code: api.OK, EvalNanos: 1e6})
 		k.want(api.OK, api.OK)

@@ -122,7 +122,7 @@ func TestEnsembleLosesMembersAsPlanned(t *testing.T) {
 	}
 	w.run(traffic)
 	if ch.Dropping() != 0 || ch.Members() != ^uint64(0) || ch.Planned(make([]float64, 3)) != nil {
-		t.Errorf("with room for everybody %b are dropped", ch.Dropping())
+		t.Errorf("members %b are dropped although there is room for all", ch.Dropping())
 	}
 	// 500/s: one evaluation of each is half of the device. Up to three quarters there is room for a second one of half
 	// of them. The declared gains fall from first to last.
@@ -138,10 +138,10 @@ func TestEnsembleLosesMembersAsPlanned(t *testing.T) {
 	asked, total = [3]int{}, 0
 	w.run(traffic)
 	for i, want := range []float64{0, 0.5, 1} {
-		w.about("gains that were told, member's part", float64(asked[i])/float64(total), want)
+		w.about("gains set by the policy, member's part", float64(asked[i])/float64(total), want)
 	}
 	if got := ch.Dropping(); got != 0b011 {
-		t.Errorf("%b are dropped, want the first two", got)
+		t.Errorf("members %b are dropped, want the first two", got)
 	}
 	if parts := ch.Planned(make([]float64, 3)); len(parts) != 3 || parts[0] > 0.03 || parts[2] != 1 {
 		t.Errorf("planned parts %v", parts)
@@ -200,7 +200,7 @@ func TestPolicyIsLimitedAsPlanned(t *testing.T) {
 	w.about("as wished, the first's part", first, 0.9)
 	w.about("as wished, the second's", second, 0.1)
 	if ch.Limits(make([]float64, 2)) != nil || ch.Refusing() || ch.Dropping() != 0 {
-		t.Error("something is limited, with room for everything")
+		t.Error("a limit or refusal although there is room for everything")
 	}
 	perEpoch = 15 // 1,500/s: the first can serve 900 of 1,350; the second has room
 	first, second, _ = settled()
@@ -284,7 +284,7 @@ func TestMembersWakeTogether(t *testing.T) {
 	before := status(e).Epochs
 	eventually(func() bool { return status(e).Epochs > before+2*idleEpochs })
 	if n := status(e).Awake; n != 3 {
-		t.Errorf("beside a lane that holds a query for long %d lanes are awake, want 3", n)
+		t.Errorf("%d lanes are awake while one holds a query, want 3", n)
 	}
 	top.Lanes[2].Close(api.ModelRemoved)
 	k.want(api.ModelRemoved, api.ModelRemoved)
@@ -307,6 +307,6 @@ func TestEpochAsksPoliciesForGains(t *testing.T) {
 		t.Errorf("the second candidate's gain is %v (%v), want 0.75", g, ok)
 	}
 	if g, ok := top.Choices[2].gain(1); ok {
-		t.Errorf("a function whose policy says nothing has the gain %v", g)
+		t.Errorf("a function without a gains callback has the gain %v", g)
 	}
 }

@@ -25,7 +25,7 @@ func TestLaneWithoutReplicasFreesLists(t *testing.T) {
 		l.mu.Lock()
 		lists := cap(l.actions.Dispatches) + cap(l.actions.Ends) + cap(l.actions.Evaluated) + cap(l.actions.Drained) + cap(l.gone)
 		if lists > 0 || l.replicas != nil {
-			t.Errorf("replica %d has gone: there is room for %d elements, and %v replicas", id, lists, l.replicas)
+			t.Errorf("after replica %d has gone, lists have room for %d elements, and replicas are %v", id, lists, l.replicas)
 		}
 		l.mu.Unlock()
 		if n := l.BatchSize().Count(); n != 10*uint64(id) {

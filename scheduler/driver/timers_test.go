@@ -57,7 +57,7 @@ func TestAlarms(t *testing.T) {
 		t.Error("stopped an alarm that was never set")
 	}
 	if far.set(hour) {
-		t.Error("the first Set says that the alarm was set")
+		t.Error("the first Set returned true")
 	}
 	a.set(ts.clock.Now() + 2e6)
 	<-a.rang
@@ -66,11 +66,11 @@ func TestAlarms(t *testing.T) {
 	}
 	a.set(hour)
 	if !a.set(1) { // has passed: it rings at once
-		t.Error("Set of an alarm that is set does not say so")
+		t.Error("Set of an alarm that is set returned false")
 	}
 	<-a.rang
 	if !far.set(2*hour) || !ts.Stop(&far.Alarm) || ts.Stop(&far.Alarm) {
-		t.Error("want one Stop that says true")
+		t.Error("want Set and the first Stop to return true, and the second Stop false")
 	}
 	if a.set(api.Never) || ts.Stop(&a.Alarm) {
 		t.Error("an alarm at Never is set")

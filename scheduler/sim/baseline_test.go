@@ -79,7 +79,7 @@ func TestClipperDealsInTurn(t *testing.T) {
 				t.Fatalf("replica %s gets %s after %s", m[2], q, before)
 			}
 			if before := last[m[2]]; before != "" && parity(before) != parity(q) {
-				t.Fatalf("replica %s gets %s and %s: one of them is the other's", m[2], before, q)
+				t.Fatalf("replica %s gets %s and %s, which were not dealt in turn", m[2], before, q)
 			}
 			last[m[2]] = q
 		}

@@ -136,7 +136,7 @@ func TestBrokenEngines(t *testing.T) {
 			}
 			return true
 		}}},
-		{name: "an answer that nobody computed", want: "without having been evaluated", engine: broken{change: func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
+		{name: "an answer without an evaluation", want: "without having been evaluated", engine: broken{change: func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
 			for i := range a.Ends {
 				a.Ends[i].Code = api.OK
 			}
@@ -148,7 +148,7 @@ func TestBrokenEngines(t *testing.T) {
 		{name: "a batch is sent twice", want: "in two batches", engine: broken{change: func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
 			a.Dispatches = append(a.Dispatches, a.Dispatches...)
 		}}},
-		{name: "a full queue that is not bounded", want: "the queue takes", cfg: func(c *scheduler.Config) { c.MaxQueue = 100 }},
+		{name: "an unbounded queue", want: "the queue takes", cfg: func(c *scheduler.Config) { c.MaxQueue = 100 }},
 		{name: "too large a batch", want: "(at most 8)", cfg: func(c *scheduler.Config) { c.Batching.MaxBatch = 9 }},
 		{name: "too deep a pipeline", want: "which holds 2 of 2", engine: broken{filter: func(_ *broken, _ api.Nanos, in *Input) bool {
 			in.Depth = 3
@@ -168,10 +168,10 @@ func TestBrokenEngines(t *testing.T) {
 				}
 			}
 		}}},
-		{name: "deadlines are watched too late", want: "after its deadline", engine: broken{filter: func(_ *broken, now api.Nanos, in *Input) bool {
+		{name: "deadlines are handled too late", want: "after its deadline", engine: broken{filter: func(_ *broken, now api.Nanos, in *Input) bool {
 			return in.Kind != Advance
 		}}},
-		{name: "refusals are late", want: "turned away", unchecked: true, engine: broken{change: func(b *broken, now api.Nanos, a *scheduler.Actions) {
+		{name: "refusals are late", want: "after it arrived", unchecked: true, engine: broken{change: func(b *broken, now api.Nanos, a *scheduler.Actions) {
 			var ends []scheduler.End
 			for _, e := range a.Ends {
 				if e.Code == api.Overloaded && e.Kind == scheduler.Both {
@@ -194,11 +194,11 @@ func TestBrokenEngines(t *testing.T) {
 		{name: "a turn that does not end", want: "has a turn and nothing in flight", shared: true, engine: broken{change: every(3, func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
 			a.EndTurn = 0
 		})}},
-		{name: "a lost query takes others along", want: "does not travel alone", engine: broken{filter: func(_ *broken, _ api.Nanos, in *Input) bool {
+		{name: "a lost query is sent with others", want: "is not sent alone", engine: broken{filter: func(_ *broken, _ api.Nanos, in *Input) bool {
 			in.Begun = func(uint64) bool { return false }
 			return true
 		}}},
-		{name: "it kills the dead", want: "killed", engine: broken{change: every(200, func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
+		{name: "a kill of an unknown replica", want: "killed", engine: broken{change: every(200, func(_ *broken, _ api.Nanos, a *scheduler.Actions) {
 			a.Kills = append(a.Kills, scheduler.Kill{Replica: 77})
 		})}},
 	} {
@@ -214,7 +214,7 @@ func TestBrokenEngines(t *testing.T) {
 				}
 			}
 			if _, err := Run(spec, nil); err != nil {
-				t.Fatalf("the world without a defect: %v", err)
+				t.Fatalf("the world without a defect failed: %v", err)
 			}
 			spec.Engine = func(m *ModelSpec) Engine {
 				cfg := m.Config
@@ -227,7 +227,7 @@ func TestBrokenEngines(t *testing.T) {
 			}
 			_, err := Run(spec, nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("expected the world to find %q, but it says: %v", test.want, err)
+				t.Errorf("expected the checks to find %q, got: %v", test.want, err)
 			}
 		})
 	}
@@ -247,6 +247,6 @@ func TestBrokenPlan(t *testing.T) {
 		}
 	}
 	if found == 0 {
-		t.Error("machines that honour no plan went through 40 worlds unnoticed")
+		t.Error("machines that ignore plans passed 40 worlds without an error")
 	}
 }

@@ -203,7 +203,7 @@ func (w *world) serve(m *model, batch *serving) {
 func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flight {
 	fl := &flight{id: d.Batch.ID}
 	if r == nil || r.killed || r.draining {
-		w.fail("m%d: batch for replica %d, which takes none", m.index, d.Replica)
+		w.fail("m%d: batch for replica %d, which is gone, draining or killed", m.index, d.Replica)
 		return nil
 	}
 	if d.Hedge {
@@ -227,7 +227,7 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 			w.fail("m%d: query %d is sent %v after its deadline, answered %v, expired %v ago", m.index, aq.ID, span(w.now-q.Deadline), q.answered, span(w.now-q.Expires))
 			return nil
 		case q.lost > 0 && (len(d.Batch.Queries) > 1 || len(r.flights) > 0):
-			w.fail("m%d: query %d was lost with a replica and does not travel alone", m.index, aq.ID)
+			w.fail("m%d: query %d was lost with a replica and is not sent alone", m.index, aq.ID)
 			return nil
 		}
 		if q.live() {
@@ -292,7 +292,7 @@ func (b *ledger) markLate(ends []scheduler.End) {
 func (w *world) checkEnd(m *model, e *scheduler.End) *query {
 	q, ok := e.Item.Owner.(*query)
 	if !ok || q.model != m {
-		w.fail("m%d ends an item that it was never given", m.index)
+		w.fail("m%d ends an item that was never given to it", m.index)
 		return nil
 	}
 	switch {
@@ -301,16 +301,16 @@ func (w *world) checkEnd(m *model, e *scheduler.End) *query {
 	case q.answered != (e.Kind == scheduler.ReleaseOnly):
 		w.fail("m%d: query %d: end of kind %d, answered before: %v", m.index, q.ID, e.Kind, q.answered)
 	case q.flight != nil && e.Kind != scheduler.AnswerOnly:
-		w.fail("m%d: query %d is released out of batch %d in flight", m.index, q.ID, q.flight.id)
+		w.fail("m%d: query %d is released out of batch %d, which is in flight", m.index, q.ID, q.flight.id)
 	case q.twin != nil && e.Kind != scheduler.AnswerOnly:
-		w.fail("m%d: query %d is released out of batch %d in flight, where it was sent a second time", m.index, q.ID, q.twin.id)
+		w.fail("m%d: query %d is released out of batch %d, which is in flight with its twin", m.index, q.ID, q.twin.id)
 	case e.Code == api.OK && (q.answer == nil || e.Item.Result() != q.answer) && !q.waiting:
 		w.fail("m%d: query %d ends OK with outputs that no replica gave it, or that came second", m.index, q.ID)
 	case e.Code == api.OK && q.waiting && e.Kind != scheduler.ReleaseOnly:
 		w.fail("m%d: query %d is answered OK without having been evaluated", m.index, q.ID)
 	case e.Code == api.Overloaded && e.Kind != scheduler.ReleaseOnly && q.arrivedAt != w.now && (q.flight != nil && !q.late || w.now >= q.Deadline):
 		// An accepted query may be refused later because it would be late, but only before its deadline.
-		w.fail("m%d: query %d is turned away %v after it came, in flight: %v, its deadline in %v", m.index, q.ID, span(w.now-q.arrivedAt), q.flight != nil, span(q.Deadline-w.now))
+		w.fail("m%d: query %d is refused %v after it arrived, in flight: %v, its deadline in %v", m.index, q.ID, span(w.now-q.arrivedAt), q.flight != nil, span(q.Deadline-w.now))
 	case e.Kind != scheduler.ReleaseOnly && w.now > max(q.Deadline, q.arrivedAt)+api.Nanos(w.lateNanos()+w.spec.JumpNanos):
 		w.fail("m%d: query %d is answered %v after its deadline, %v", m.index, q.ID, span(w.now-q.Deadline), e.Code)
 	default:
@@ -374,7 +374,7 @@ func (w *world) checkIdle(m *model) {
 		hold = 0
 	}
 	if w.now > b.idleSince+api.Nanos(hold) || hold == 0 {
-		w.fail("m%d: a replica has idled for %v while %d queries wait; it may for %v", m.index, span(w.now-b.idleSince), b.waiting, span(api.Nanos(hold)))
+		w.fail("m%d: a replica has idled for %v while %d queries wait; the limit is %v", m.index, span(w.now-b.idleSince), b.waiting, span(api.Nanos(hold)))
 	}
 }
 

@@ -55,7 +55,7 @@ func TestEnsemblesDegradeGracefully(t *testing.T) {
 			t.Errorf("load %v: P99 %.1f ms, of an objective of 100", load, float64(p99)/1e6)
 		}
 		if partial := float64(f.Partial) / float64(f.Good); partial > 0.01 {
-			t.Errorf("load %v: %.3f of the answers waited for a member in vain", load, partial)
+			t.Errorf("load %v: %.3f of the answers lack a member that was asked", load, partial)
 		}
 		worth := f.Gain / float64(f.Good)
 		if worth > worthBefore+1e-3 || worth < 0.88 {
@@ -66,10 +66,10 @@ func TestEnsemblesDegradeGracefully(t *testing.T) {
 		for i, n := range f.Answers { // from the least gain for its time on
 			part := float64(n) / float64(f.Good)
 			if part > before[i]+0.01 {
-				t.Errorf("load %v: member %d takes part in %.3f of the answers, with less load in %.3f", load, i, part, before[i])
+				t.Errorf("load %v: member %d contributes to %.3f of the answers, with less load to %.3f", load, i, part, before[i])
 			}
 			if staying && part < 0.98 || i == 3 && part < 0.999 {
-				t.Errorf("load %v: the members take part in %v of %d answers: not the least useful go first", load, f.Answers, f.Good)
+				t.Errorf("load %v: the members contribute to %v of %d answers: want the least useful to go first", load, f.Answers, f.Good)
 			}
 			staying = staying || part > 0.05
 			before[i] = part
@@ -168,7 +168,7 @@ func TestSharesGoWhereThereIsRoom(t *testing.T) {
 			t.Errorf("%.3f are answered in time, P99 %.1f ms; by model %v of %d", good, float64(f.Quantile(0.99))/1e6, f.Answers, f.Offered)
 		}
 		if first := float64(f.Answers[0]) / 3; first < 0.8*0.9*2000 {
-			t.Errorf("the model that is wished answers %.0f/s of the 1,800 that are planned", first)
+			t.Errorf("the policy's favourite answers %.0f/s of the 1,800 that are planned", first)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (fl *flight) heldQueries() int {
 func (w *world) checkHedge(m *model, r *replica, d *scheduler.Dispatch) *flight {
 	fl := &flight{id: d.Batch.ID, hedge: true}
 	if c := &m.ledger.cfg; !c.Hedge || c.Shared || len(r.flights) > 0 {
-		w.fail("m%d: batch %d for replica %d hedges: allowed %v, on a shared device %v, %d batches before it", m.index, fl.id, r.id, c.Hedge, c.Shared, len(r.flights))
+		w.fail("m%d: batch %d for replica %d is a hedge: allowed %v, on a shared device %v, %d batches before it", m.index, fl.id, r.id, c.Hedge, c.Shared, len(r.flights))
 		return nil
 	}
 	var first *flight
@@ -98,7 +98,7 @@ func (w *world) checkHedge(m *model, r *replica, d *scheduler.Dispatch) *flight 
 	}
 	m.ledger.hedged += len(fl.queries)
 	if most := scheduler.HedgePart*float64(m.ledger.arrived) + scheduler.HedgeBurst; float64(m.ledger.hedged) > most {
-		w.fail("m%d: %d of %d queries were sent twice: at most %.0f may be", m.index, m.ledger.hedged, m.ledger.arrived, most)
+		w.fail("m%d: %d of %d queries were sent twice: at most %.0f are allowed", m.index, m.ledger.hedged, m.ledger.arrived, most)
 		return nil
 	}
 	m.ledger.hedges = true
@@ -129,7 +129,7 @@ func (w *world) checkLate(m *model, fl *flight) bool {
 			}
 		}
 	}
-	w.fail("m%d: batch %d is hedged, which no replica has", m.index, fl.id)
+	w.fail("m%d: batch %d is hedged, but no replica has it", m.index, fl.id)
 	return false
 }
 

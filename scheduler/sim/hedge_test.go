@@ -149,7 +149,7 @@ func TestHedgeBudget(t *testing.T) {
 	r, c := measure(t, hanging())
 	most := scheduler.HedgePart*float64(c.Arrived) + scheduler.HedgeBurst
 	if c.Hedged == 0 || c.Hedged != c.HedgeWins || float64(c.Hedged) > most || r.Functions[0].Missed != 7*64-int64(c.Hedged) {
-		t.Errorf("%d were sent twice and %d answered by that, at most %.0f may be; %d missed", c.Hedged, c.HedgeWins, most, r.Functions[0].Missed)
+		t.Errorf("%d were sent twice and %d of them won, at most %.0f are allowed; %d missed", c.Hedged, c.HedgeWins, most, r.Functions[0].Missed)
 	}
 }
 
@@ -179,8 +179,8 @@ func TestBrokenHedges(t *testing.T) {
 		world      func() *Spec
 		engine     broken
 	}{
-		{name: "it hedges everything", want: "it is late after", world: threeReplicas, engine: doubleSend(func(*broken) bool { return true })},
-		{name: "it hedges while others wait", want: "others wait", world: func() *Spec {
+		{name: "hedges everything", want: "it is late after", world: threeReplicas, engine: doubleSend(func(*broken) bool { return true })},
+		{name: "hedges while others wait", want: "others wait", world: func() *Spec {
 			s := threeReplicas()
 			s.Check = false
 			return s
@@ -189,7 +189,7 @@ func TestBrokenHedges(t *testing.T) {
 			b.Snapshot(&s)
 			return s.Queued > 0
 		})},
-		{name: "it hedges a model that must not see a query twice", want: "allowed false", world: func() *Spec {
+		{name: "hedges a model that must not see a query twice", want: "allowed false", world: func() *Spec {
 			s := threeReplicas()
 			s.Models[0].Config.Retry = false
 			return s
@@ -234,7 +234,7 @@ func TestBrokenHedges(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			spec := test.world()
 			if _, err := Run(spec, nil); err != nil {
-				t.Fatalf("the world without a defect: %v", err)
+				t.Fatalf("the world without a defect failed: %v", err)
 			}
 			spec.Engine = func(m *ModelSpec) Engine {
 				b := test.engine
@@ -243,7 +243,7 @@ func TestBrokenHedges(t *testing.T) {
 			}
 			_, err := Run(spec, nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("expected the world to find %q, but it says: %v", test.want, err)
+				t.Errorf("expected the checks to find %q, got: %v", test.want, err)
 			}
 		})
 	}

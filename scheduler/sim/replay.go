@@ -19,7 +19,7 @@ func Replay(seed uint64) error {
 func Explain(s *Spec, err error, command string) error {
 	tail := NewTail(tailLines)
 	if _, again := Run(s, tail); again == nil || again.Error() != err.Error() {
-		return fmt.Errorf("seed %d: %w\nA second run of the same world ends otherwise: the simulation is not deterministic: %w", s.Seed, err, again)
+		return fmt.Errorf("seed %d: %w\nA second run of the same world ended differently, so the simulation is not deterministic: %w", s.Seed, err, again)
 	}
 	return fmt.Errorf("seed %d: %w\n\nThe last %d lines of its transcript; all of it: %s\n\n%s", s.Seed, err, tailLines, command, tail)
 }

@@ -121,7 +121,7 @@ func (w *world) start(p *place) {
 func (w *world) kill(m *model, id scheduler.ReplicaID) {
 	r := m.find(id)
 	if r == nil || r.killed {
-		w.fail("m%d wants replica %d killed, which is gone or was killed before", m.index, id)
+		w.fail("m%d kills replica %d, which is gone or was killed before", m.index, id)
 		return
 	}
 	r.killed = true
@@ -134,7 +134,7 @@ func (w *world) drained(m *model, id scheduler.ReplicaID) {
 		return // it died before
 	}
 	if !r.draining || len(r.flights) > 0 {
-		w.fail("m%d says that replica %d is drained: told to %v, %d batches outstanding", m.index, id, r.draining, len(r.flights))
+		w.fail("m%d reports replica %d as drained: draining %v, %d batches outstanding", m.index, id, r.draining, len(r.flights))
 		return
 	}
 	w.die(r)

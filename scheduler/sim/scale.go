@@ -148,7 +148,7 @@ func (f *Forecast) spec() (*Spec, error) {
 	for i := range f.Traffic {
 		t := &f.Traffic[i]
 		if t.Shape == Closed {
-			return nil, fmt.Errorf("a forecast of clients that wait for their answers: how many queries they send depends on the answers; expected traffic with a rate")
+			return nil, fmt.Errorf("a forecast cannot have closed-loop clients, because their number of queries depends on the answers: expected traffic with a rate")
 		}
 		if err := t.check(); err != nil {
 			return nil, fmt.Errorf("traffic %d: %w", i+1, err)
@@ -159,7 +159,7 @@ func (f *Forecast) spec() (*Spec, error) {
 	case f.Duration <= 0 || f.Duration > maxForecastNanos:
 		return nil, fmt.Errorf("a forecast of %v: expected more than 0 and at most %v", span(f.Duration), span(maxForecastNanos))
 	case expected > maxForecastQueries:
-		return nil, fmt.Errorf("a forecast of about %.0f queries: at most %d are simulated; take a shorter time, or a lower rate and replicas that are slower in proportion",
+		return nil, fmt.Errorf("a forecast of about %.0f queries: at most %d are simulated; use a shorter duration, or a lower rate with replicas that are slower in proportion",
 			expected, maxForecastQueries)
 	case f.SLONanos <= 0:
 		return nil, fmt.Errorf("a latency objective of %v: expected more than 0", span(api.Nanos(f.SLONanos)))

@@ -71,7 +71,7 @@ func TestSleepAndWake(t *testing.T) {
 		t.Errorf("totals %+v", r.ScaleTotals)
 	}
 	if r.Offered != 3 || r.Missed != 2 || r.P99Nanos != 520e6+2*handNanos {
-		t.Errorf("%d of %d missed, expected the two that waited for a start: P99 %d ns", r.Missed, r.Offered, r.P99Nanos)
+		t.Errorf("%d of %d missed, P99 %d ns; expected the two that waited for a start to miss", r.Missed, r.Offered, r.P99Nanos)
 	}
 	// From the order at 1.25 s to the tick at 4 s, and from 20 s to the tick at 22 s; seeing the end of each takes 0.2
 	// ms.
@@ -95,7 +95,7 @@ func TestSleepAndWake(t *testing.T) {
 	noColdStart := forecast(scalerOf(whileInUse), times)
 	noColdStart.ColdStartNanos = 0
 	if r := run(t, noColdStart); r.Missed != 2 || r.P99Nanos != math.MaxInt64 {
-		t.Errorf("without time for a start %d missed, P99 %d", r.Missed, r.P99Nanos)
+		t.Errorf("without ColdStartNanos %d missed, P99 %d", r.Missed, r.P99Nanos)
 	}
 }
 
@@ -114,10 +114,10 @@ func TestScalersAreMeasured(t *testing.T) {
 		scaler  func() Scaler
 		worse   func(r *ForecastResult) bool
 	}{
-		{"mean", 3, scripted(1), func(r *ForecastResult) bool {
+		{"too few", 3, scripted(1), func(r *ForecastResult) bool {
 			return r.Missed > 10*fair.Missed && r.ReplicaSeconds < fair.ReplicaSeconds
 		}},
-		{"generous", 3, scripted(5), func(r *ForecastResult) bool {
+		{"too many", 3, scripted(5), func(r *ForecastResult) bool {
 			return r.Missed <= fair.Missed && r.ReplicaSeconds > 1.6*fair.ReplicaSeconds
 		}},
 		{"flapping", 3, func() Scaler {
@@ -131,7 +131,7 @@ func TestScalersAreMeasured(t *testing.T) {
 		}},
 	} {
 		if r := begin(test.initial, test.scaler); r.Offered != fair.Offered || !test.worse(r) {
-			t.Errorf("%s: %d of %d missed, %+v; a fair one: %d of %d, %+v", test.name, r.Missed, r.Offered, r.ScaleTotals, fair.Missed, fair.Offered, fair.ScaleTotals)
+			t.Errorf("%s: %d of %d missed, %+v; the reference: %d of %d, %+v", test.name, r.Missed, r.Offered, r.ScaleTotals, fair.Missed, fair.Offered, fair.ScaleTotals)
 		}
 	}
 }
@@ -144,9 +144,9 @@ func TestBrokenScalers(t *testing.T) {
 	}{
 		{"beyond its bounds", "wants 6 replicas, of 0 to 5", scalerFunc(func(*autoscale.Sample) int { return 6 })},
 		{"negative", "wants -1 replicas", scalerFunc(func(*autoscale.Sample) int { return -1 })},
-		{"deaf", "wants no replica while 1 queries wait", scalerFunc(func(*autoscale.Sample) int { return 0 })},
-		{"in a hurry to sleep", "wants no replica any more", scalerFunc(func(s *autoscale.Sample) int { return min(s.Queued, 1) })},
-		{"guessing", "knows nothing and wants", guessing{}},
+		{"ignores waiting queries", "wants no replica while 1 queries wait", scalerFunc(func(*autoscale.Sample) int { return 0 })},
+		{"sleeps too early", "wants no replica any more", scalerFunc(func(s *autoscale.Sample) int { return min(s.Queued, 1) })},
+		{"guessing", "the sample is unknown", guessing{}},
 	} {
 		f := forecast(func() Scaler { return test.scaler }, Traffic{Shape: Steady, Rate: 20})
 		f.Scale.UnknownPart = 0.2
@@ -156,7 +156,7 @@ func TestBrokenScalers(t *testing.T) {
 		}
 		spec.Check = true
 		if _, err := Run(spec, nil); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: expected the world to find %q, but it says: %v", test.name, test.want, err)
+			t.Errorf("%s: expected the checks to find %q, got: %v", test.name, test.want, err)
 		}
 	}
 }
@@ -195,13 +195,13 @@ func TestStopOrder(t *testing.T) {
 		for _, want := range test.drained {
 			_, after, found := strings.Cut(rest, want+"\n")
 			if !found {
-				t.Errorf("%s: no %q in its place", test.name, want)
+				t.Errorf("%s: the transcript lacks %q at this place", test.name, want)
 			}
 			rest = after
 		}
 		for _, never := range test.neverReady {
 			if strings.Contains(log.String(), never) {
-				t.Errorf("%s: %q", test.name, never)
+				t.Errorf("%s: the transcript has %q", test.name, never)
 			}
 		}
 		if s := &r.Scales[0]; strings.Count(log.String(), "  drain r") != len(test.drained) || s.Starts != test.starts || s.Stops != test.stops {
@@ -253,15 +253,15 @@ func TestForecastErrors(t *testing.T) {
 		{func(f *Forecast) { f.SLONanos = 0 }, "a latency objective of 0s"},
 		{func(f *Forecast) { f.Traffic[0].Rate = 1e9 }, "at most 50000000 are simulated"},
 		{func(f *Forecast) { f.Traffic[0].Rate = math.NaN() }, "traffic 1: rates of NaN"},
-		{func(f *Forecast) { f.Traffic[0].Shape = Closed }, "clients that wait for their answers"},
+		{func(f *Forecast) { f.Traffic[0].Shape = Closed }, "closed-loop clients"},
 		{func(f *Forecast) { f.Traffic[0].Shape = Square }, "a period of 0s"},
 		{func(f *Forecast) { f.Traffic[0].Shape, f.Traffic[0].Period = Ramp, 1 }, "a duty of 0"},
-		{func(f *Forecast) { f.Traffic[0].From = -1 }, "it goes from -1ns"},
+		{func(f *Forecast) { f.Traffic[0].From = -1 }, "from -1ns"},
 		{func(f *Forecast) { f.Scale.Replica = ReplicaSpec{} }, "a batch of n queries takes 0s"},
-		{func(f *Forecast) { f.Scale.Scaler = nil }, "scaled by nobody"},
+		{func(f *Forecast) { f.Scale.Scaler = nil }, "without a Scaler"},
 		{func(f *Forecast) { f.Scale.Bounds.Max = 0 }, "0 to 0 replicas"},
 		{func(f *Forecast) { f.Scale.Bounds.Min = 6 }, "6 to 5 replicas"},
-		{func(f *Forecast) { f.Scale.Initial = 6 }, "begin with 6 replicas"},
+		{func(f *Forecast) { f.Scale.Initial = 6 }, "begins with 6 replicas"},
 	} {
 		f := forecast(scalerOf(whileInUse), Traffic{Shape: Steady, Rate: 1})
 		test.change(f)

@@ -67,13 +67,13 @@ func (w *world) addScaling(m *model) error {
 	}
 	switch {
 	case len(m.spec.Replicas) > 0:
-		return fmt.Errorf("model %s has a scaler and %d replicas of its own: the scaler's Initial says how many are there at first", m.spec.Name, len(m.spec.Replicas))
+		return fmt.Errorf("model %s has a Scale and %d replicas of its own: expected no Replicas; Scale.Initial sets the initial number", m.spec.Name, len(m.spec.Replicas))
 	case spec.Scaler == nil:
-		return fmt.Errorf("model %s is to be scaled by nobody: its Scale has no Scaler", m.spec.Name)
+		return fmt.Errorf("model %s has a Scale without a Scaler: expected a function that makes one", m.spec.Name)
 	case spec.Bounds.Min < 0 || spec.Bounds.Max < max(1, spec.Bounds.Min):
-		return fmt.Errorf("model %s is to have %d to %d replicas", m.spec.Name, spec.Bounds.Min, spec.Bounds.Max)
+		return fmt.Errorf("model %s has bounds of %d to %d replicas: expected 0 ≤ Min ≤ Max and Max ≥ 1", m.spec.Name, spec.Bounds.Min, spec.Bounds.Max)
 	case spec.Initial < 0 || spec.Initial > spec.Bounds.Max:
-		return fmt.Errorf("model %s is to begin with %d replicas, of at most %d", m.spec.Name, spec.Initial, spec.Bounds.Max)
+		return fmt.Errorf("model %s begins with %d replicas: expected 0 to %d", m.spec.Name, spec.Initial, spec.Bounds.Max)
 	}
 	s := &scaling{
 		spec: spec, scaler: spec.Scaler(), tickNanos: spec.TickNanos, wanted: spec.Initial, result: &w.result.Scales[m.index],
@@ -277,7 +277,7 @@ func (w *world) checkDecision(m *model, s *autoscale.Sample, d *autoscale.Decisi
 	case d.Replicas < s.Config.Min || d.Replicas > s.Config.Max:
 		w.fail("m%d: the scaler wants %d replicas, of %d to %d", m.index, d.Replicas, s.Config.Min, s.Config.Max)
 	case s.Unknown && d.Replicas != max(s.Wanted, s.Config.Min):
-		w.fail("m%d: the scaler knows nothing and wants %d replicas instead of %d", m.index, d.Replicas, s.Wanted)
+		w.fail("m%d: the sample is unknown, and the scaler wants %d replicas instead of %d", m.index, d.Replicas, s.Wanted)
 	case !s.Unknown && d.Replicas == 0 && s.Queued > 0:
 		w.fail("m%d: the scaler wants no replica while %d queries wait", m.index, s.Queued)
 	case w.spec.Check && !s.Unknown && d.Replicas == 0 && s.Wanted > 0 && inUse(s):

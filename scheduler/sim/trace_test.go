@@ -80,7 +80,7 @@ func FuzzParseTrace(f *testing.F) {
 		}
 		again, err := ParseTrace(&out)
 		if err != nil {
-			t.Fatalf("what was written cannot be read: %v", err)
+			t.Fatalf("cannot read the trace that was written: %v", err)
 		}
 		for _, name := range trace.Names() {
 			if !slices.Equal(trace[name], again[name]) {

@@ -54,7 +54,7 @@ func (t *Traffic) check() error {
 	case periodic && t.Shape != Daily && !(t.Duty > 0 && t.Duty <= 1):
 		return fmt.Errorf("a duty of %v: expected more than 0 and at most 1, the part of the period", t.Duty)
 	case t.From < 0 || t.Until < 0:
-		return fmt.Errorf("it goes from %v to %v: expected 0 or more", span(t.From), span(t.Until))
+		return fmt.Errorf("traffic from %v to %v: expected times of 0 or more", span(t.From), span(t.Until))
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func Run(spec *Spec, log io.Writer) (*Result, error) {
 	for w.failed == nil && len(w.events.heap) > 0 && (w.now < spec.Duration || w.open > 0) {
 		e := w.events.pop()
 		if e.at > limit {
-			w.fail("%d queries have not ended %v after the last one came", w.open, span(drainNanos))
+			w.fail("%d queries have not ended %v after the last arrival", w.open, span(drainNanos))
 			break
 		}
 		w.now = max(w.now, e.at)
@@ -308,7 +308,7 @@ func (w *world) settle() {
 	touched := 0
 	for turns := 0; touched < len(w.dirty) && w.failed == nil; turns++ {
 		if turns > maxDecisions {
-			w.fail("the engines do not come to rest: %d decisions at one moment", turns)
+			w.fail("the engines do not settle: %d decisions at one moment", turns)
 			return
 		}
 		m := w.dirty[touched]

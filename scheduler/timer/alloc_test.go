@@ -27,6 +27,6 @@ func TestNoAlloc(t *testing.T) {
 		}
 	})
 	if n != 0 || popped == 0 {
-		t.Errorf("%v allocations in a turn; %d timers expired in all", n, popped)
+		t.Errorf("%v allocations per run; %d timers expired in all", n, popped)
 	}
 }

@@ -69,7 +69,7 @@ func (j *checker) doSet(i int, at api.Nanos) {
 func (j *checker) doStop(i int) {
 	j.t.Helper()
 	if got, want := j.w.Stop(&j.timers[i]), j.remove(i); got != want {
-		j.t.Fatalf("Stop of timer %d says %v, want %v", i, got, want)
+		j.t.Fatalf("Stop of timer %d returned %v, want %v", i, got, want)
 	}
 	j.check()
 }
@@ -96,20 +96,20 @@ func (j *checker) doPop() int {
 	got := j.w.Pop()
 	if len(j.due) == 0 {
 		if got != nil {
-			j.t.Fatalf("timer %d comes out at %d, want none", *got.Of, j.now)
+			j.t.Fatalf("popped timer %d at %d, want none", *got.Of, j.now)
 		}
 		return -1
 	}
 	want := j.due[0]
 	j.due = slices.Delete(j.due, 0, 1)
 	if got == nil {
-		j.t.Fatalf("nothing comes out, want timer %d", want.i)
+		j.t.Fatalf("popped nothing, want timer %d", want.i)
 	}
 	if *got.Of != want.i {
-		j.t.Fatalf("timer %d for %d comes out, want timer %d for %d", *got.Of, got.at, want.i, want.at)
+		j.t.Fatalf("popped timer %d set for %d, want timer %d set for %d", *got.Of, got.at, want.i, want.at)
 	}
 	if want.at > j.now {
-		j.t.Fatalf("timer %d for %d comes out at %d, before its time", want.i, want.at, j.now)
+		j.t.Fatalf("popped timer %d set for %d at %d, before its time", want.i, want.at, j.now)
 	}
 	j.check()
 	return want.i
@@ -122,7 +122,7 @@ func (j *checker) check() {
 		is := func(e entry) bool { return e.i == i }
 		want := slices.ContainsFunc(j.set, is) || slices.ContainsFunc(j.due, is)
 		if got := j.timers[i].IsSet(); got != want {
-			j.t.Fatalf("timer %d: IsSet says %v, want %v", i, got, want)
+			j.t.Fatalf("timer %d: IsSet returned %v, want %v", i, got, want)
 		}
 	}
 	next := j.w.Next()
@@ -133,7 +133,7 @@ func (j *checker) check() {
 		}
 	case len(j.set) == 0:
 		if next != api.Never {
-			j.t.Fatalf("of an empty wheel Next is %d", next)
+			j.t.Fatalf("Next of an empty wheel is %d, want Never", next)
 		}
 	default:
 		first := slices.MinFunc(j.set, func(a, b entry) int { return cmp.Compare(a.tick, b.tick) }).tick
@@ -144,7 +144,7 @@ func (j *checker) check() {
 			j.t.Fatalf("Next is %d, want the tick of a near timer, %d", next, first*j.tick)
 		}
 		if first > j.reached && next <= api.Nanos(j.reached*j.tick) {
-			j.t.Fatalf("Next is %d and does not lead on from %d", next, j.reached*j.tick)
+			j.t.Fatalf("Next is %d, want a time after %d", next, j.reached*j.tick)
 		}
 	}
 }
@@ -162,16 +162,16 @@ func (j *checker) finish() {
 			break
 		}
 		if steps > (levels+1)*len(j.timers) {
-			j.t.Fatalf("%d looks were not enough to see the end of %d timers", steps, len(j.timers))
+			j.t.Fatalf("%d calls of Advance were not enough for %d timers", steps, len(j.timers))
 		}
 		j.doAdvance(next)
 		for i := j.doPop(); i >= 0; i = j.doPop() {
 			if late := next - max(j.timers[i].at, began); int64(late) >= j.tick {
-				j.t.Fatalf("timer %d comes out %d ns late, with a tick of %d", i, late, j.tick)
+				j.t.Fatalf("popped timer %d %d ns late, with a tick of %d", i, late, j.tick)
 			}
 		}
 	}
 	if len(j.set) > 0 {
-		j.t.Fatalf("the wheel forgot %v", j.set)
+		j.t.Fatalf("the wheel lost %v", j.set)
 	}
 }

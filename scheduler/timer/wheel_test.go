@@ -104,34 +104,34 @@ func TestPopStopSet(t *testing.T) {
 	}
 	w.Advance(20 << 20)
 	if of := *w.Pop().Of; of != 5 {
-		t.Fatalf("timer %d comes out first, want the earliest, 5", of)
+		t.Fatalf("popped timer %d first, want the earliest, 5", of)
 	}
 	if !w.Stop(&timers[4]) || w.Stop(&timers[4]) || w.Stop(&timers[5]) {
-		t.Error("Stop: want true for one that waits to be handed out, once, and false for one that was handed out")
+		t.Error("Stop: want true, once, for a timer that waits to be popped, and false for one that was popped")
 	}
 	w.Set(&timers[5], 0)         // again, for a time that has passed: not in this round
 	w.Set(&timers[3], 21<<20)    // out of the due list
 	w.Set(&timers[0], api.Never) // and this one for good
 	if got := popAll(w); !slices.Equal(got, []int{2, 1}) {
-		t.Errorf("handed out %v, want 2 and 1", got)
+		t.Errorf("popped %v, want 2 and 1", got)
 	}
 	if next := w.Next(); next != 20<<20 {
-		t.Errorf("Next is %d with an overdue timer, want the time that was reached, %d", next, 20<<20)
+		t.Errorf("Next is %d with an overdue timer, want the time reached, %d", next, 20<<20)
 	}
 	w.Advance(19 << 20)
 	if got := popAll(w); len(got) > 0 {
-		t.Errorf("handed out %v by a clock that went back", got)
+		t.Errorf("popped %v after the time went back", got)
 	}
 	w.Advance(20 << 20)
 	if got := popAll(w); !slices.Equal(got, []int{5}) {
-		t.Errorf("handed out %v, want the overdue one, 5", got)
+		t.Errorf("popped %v, want the overdue timer, 5", got)
 	}
 	w.Advance(api.Never)
 	if got := popAll(w); !slices.Equal(got, []int{3}) {
-		t.Errorf("handed out %v at the end of time, want 3", got)
+		t.Errorf("popped %v at the end of time, want 3", got)
 	}
 	if next := w.Next(); next != api.Never {
-		t.Errorf("Next is %d in the end", next)
+		t.Errorf("Next is %d at the end, want Never", next)
 	}
 }
 
@@ -159,6 +159,6 @@ func TestJumpCostsNoTicks(t *testing.T) {
 	got := popAll(w)
 	slices.Reverse(got)
 	if len(got) != len(timers) || !slices.IsSorted(got) {
-		t.Errorf("%d of %d timers came out, in the order of time: %v", len(got), len(timers), slices.IsSorted(got))
+		t.Errorf("popped %d of %d timers, in order: %v", len(got), len(timers), slices.IsSorted(got))
 	}
 }
