@@ -1,7 +1,7 @@
 // Package containers is how replicas run: the vocabulary that the ways of running them share, and the supervisor that keeps the
 // wanted number of them alive. The ways themselves are below it: process runs them as processes of this host, which may be
-// forked from a zygote and limited by package cgroup, docker in containers of its engine. Package node says what the host has for
-// them, and what they take of it.
+// forked from a zygote and limited by package cgroup, docker in containers of its engine, and mux chooses between such. Package node
+// says what the host has for them, and what they take of it.
 //
 // # The vocabulary
 //

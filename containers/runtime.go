@@ -49,7 +49,8 @@ type Limits struct {
 	PIDs        int
 }
 
-// Runtime starts replicas. It is called from many goroutines.
+// Runtime starts replicas. It is called from many goroutines. What a Runtime can do besides is in capability.go: [Preloader],
+// [Sweeper], [LimitReporter], [QuietReporter].
 type Runtime interface {
 	// Start returns when the replica runs, or says why it cannot. A ctx that ends while Start waits leaves nothing
 	// running; once Start has returned, ctx means nothing to the replica.

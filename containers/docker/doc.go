@@ -18,8 +18,8 @@
 //   - Launch.Command takes the place of the image's entry point and command. An init stands in front, where the engine has one.
 //
 // Batches pass through memory that gateway and worker share, as they do without a container: its descriptors come over the socket. That
-// is why the engine must run on this host, under the kernel that the gateway runs under. The socket is a door of package worker
-// (Hub.ExpectAtDoor), reachable by nobody else.
+// is why the engine must run on this host, under the kernel that the gateway runs under. The socket is a door of package
+// worker/local (worker.Expectation.Isolated), which no other process can reach.
 //
 // # Who watches
 //

@@ -20,6 +20,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
@@ -265,7 +266,7 @@ type started struct {
 func (g *rig) launch(command []string, change func(*containers.Launch)) (containers.Launch, *started) {
 	g.t.Helper()
 	g.last++
-	s := &started{out: &collected{}, err: &collected{}, worker: workertest.ExpectAtDoor(g.t, g.hub, local.Expectation{Signature: workertest.Text(), Depth: 2})}
+	s := &started{out: &collected{}, err: &collected{}, worker: workertest.Expect(g.t, g.hub, worker.Expectation{Signature: workertest.Text(), Depth: 2, Isolated: true})}
 	l := containers.Launch{
 		Replica: g.last, Model: api.ModelID{Name: "conformance", Version: "1"}, Command: command, Image: g.image,
 		Env: s.worker.Env, Stdout: s.out, Stderr: s.err,

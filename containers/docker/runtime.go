@@ -81,7 +81,14 @@ type Runtime struct {
 	pulls     map[string]chan struct{} // by image, closed at the pull's end
 }
 
-var _ containers.Runtime = (*Runtime)(nil)
+var (
+	_ containers.Runtime       = (*Runtime)(nil)
+	_ containers.Sweeper       = (*Runtime)(nil)
+	_ containers.LimitReporter = (*Runtime)(nil)
+)
+
+// Unenforced implements [containers.LimitReporter]: the engine enforces every limit.
+func (r *Runtime) Unenforced(containers.Limits) []string { return nil }
 
 // New returns a Runtime. It does not speak to the engine, which need not run yet.
 func New(cfg Config) (*Runtime, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/containers/docker"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
@@ -76,7 +77,7 @@ func serve(t *testing.T, image, modelDir string, sig api.Signature) (*workertest
 			t.Error(err)
 		}
 	})
-	launch := workertest.ExpectAtDoor(t, hub, local.Expectation{Signature: sig, Depth: 2})
+	launch := workertest.Expect(t, hub, worker.Expectation{Signature: sig, Depth: 2, Isolated: true})
 	out := &collected{}
 	in, err := r.Start(t.Context(), containers.Launch{Replica: 1, Model: workertest.Model, Dir: modelDir, Image: image + ":" + tag, Env: launch.Env, Stdout: out, Stderr: out,
 		Limits: containers.Limits{MemoryBytes: 512 << 20}})

@@ -30,7 +30,12 @@ type Runtime struct {
 	preloading bool
 }
 
-var _ containers.Runtime = (*Runtime)(nil)
+var (
+	_ containers.Runtime       = (*Runtime)(nil)
+	_ containers.Preloader     = (*Runtime)(nil)
+	_ containers.LimitReporter = (*Runtime)(nil)
+	_ containers.QuietReporter = (*Runtime)(nil)
+)
 
 var errRuntimeClosed = errors.New("processes can no longer be started: the gateway is stopping")
 

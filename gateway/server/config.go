@@ -5,10 +5,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/scheduler/driver"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
 	"go.uber.org/zap"
 )
@@ -73,8 +75,12 @@ type Config struct {
 	NodeMemoryBytes int64
 	// Docker is this host's container engine, unix:///PATH. Empty: as DOCKER_HOST says, else the usual socket.
 	Docker string
-	// Runtime runs replicas; processes, and containers for models with an image, when nil.
+	// Runtime runs replicas; processes, and containers for models with an image, when nil. What it cannot do of what models ask
+	// for (package containers names the capabilities) is logged once, or shown by describe. The gateway closes it.
 	Runtime containers.Runtime
+	// Transport makes what replicas are reached through, on the gateway's clock; shared memory of this host when nil. Runtime
+	// must start workers that it can reach. The gateway closes it.
+	Transport func(now func() api.Nanos) (worker.Transport, error)
 	// ReleaseMemory returns freed memory to the system at the start and while no model is awake. It collects garbage and so
 	// concerns the whole process; a program that embeds a gateway decides for itself.
 	ReleaseMemory bool

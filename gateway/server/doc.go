@@ -35,8 +35,9 @@
 // what its queries need, every 250 ms, and at once when a query has found no replica ([gateway.Model].Wake); package placement says who gets
 // how many of that where not all fits. First less is carried out, then more, as far as what is ending has left room. The capacity has a lock
 // of its own, and its goroutine never takes the server's under it: a model wakes while a table is published. usage.go measures what
-// replicas take and knows what the machine has (package node); cold.go how long those waited who woke a version; runtimes.go sends a launch
-// to processes or to containers, gives the latter a door, and tells which zygotes are to be there.
+// replicas take and knows what the machine has (package node); cold.go how long those waited who woke a version; runtimes.go makes
+// the runtime (processes, and containers for launches with an image), tells it which zygotes are to be there, and says what it cannot do;
+// transport.go makes what reaches the replicas.
 //
 // # What a model that sleeps takes
 //

@@ -25,7 +25,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/scheduler/driver"
-	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker"
 	"go.uber.org/zap"
 )
 
@@ -44,7 +44,7 @@ type Server struct {
 	closers    []func() error // in the order in which things were made
 
 	runtime    containers.Runtime
-	transport  *local.Hub
+	transport  worker.Transport
 	clock      *driver.Clock
 	epoch      *driver.Epoch // nil: planning is off
 	store      state.Backend // nil: nothing outlives the gateway
@@ -147,16 +147,12 @@ func (s *Server) make() error {
 	if err != nil {
 		return err
 	}
-	socket, err := dir.socket()
-	if err != nil {
-		return err
-	}
 	workDir, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
 	if s.runtime = cfg.Runtime; s.runtime == nil {
-		if s.runtime, err = newRuntimes(cfg, dir, s.log); err != nil {
+		if s.runtime, err = newRuntime(cfg, dir, s.log); err != nil {
 			return err
 		}
 	}
@@ -167,12 +163,12 @@ func (s *Server) make() error {
 		s.epoch = driver.NewEpoch(s.clock, cfg.Epoch)
 		s.onClose(func() error { s.epoch.Close(); return nil })
 	}
-	sockets, removeSockets, err := dir.replicaSockets()
-	if err != nil {
-		return fmt.Errorf("make a directory for the sockets of containers: %w", err)
+	if cfg.Transport != nil {
+		s.transport, err = cfg.Transport(s.clock.Now)
+	} else {
+		s.transport, err = sharedMemory(cfg, dir, s.clock.Now)
 	}
-	s.onClose(func() error { removeSockets(); return nil })
-	if s.transport, err = local.Listen(local.Config{Socket: socket, Doors: sockets, Now: s.clock.Now, Poller: cfg.Poller}); err != nil {
+	if err != nil {
 		return err
 	}
 	s.onClose(s.transport.Close)
@@ -199,19 +195,17 @@ func (s *Server) makeControl(workDir string) {
 	for _, name := range cfg.Devices {
 		devices[name] = driver.NewDevice()
 	}
-	var preloaded func() []int
-	if r, ok := s.runtime.(interface{ Zygotes() []int }); ok {
-		preloaded = r.Zygotes
-	}
 	s.capacity = capacity.New(capacity.Config{
-		CPU: cfg.NodeCPU, MemoryBytes: cfg.NodeMemoryBytes, Now: s.clock.Now, Life: s.life, Preloaded: preloaded, Log: s.log,
-		Changed: func(model string) { s.catalog.Changed(model) },
+		CPU: cfg.NodeCPU, MemoryBytes: cfg.NodeMemoryBytes, Now: s.clock.Now, Life: s.life, Log: s.log,
+		Preloaded: func() []int { return s.host.Preloaded() },
+		Changed:   func(model string) { s.catalog.Changed(model) },
 	})
 	s.host = &deployment.Host{
-		Clock: s.clock, Hub: s.transport, Runtime: s.runtime, Capacity: s.capacity, Cache: s.cache, CacheBytes: cfg.CacheBytes, Devices: devices,
+		Clock: s.clock, Transport: s.transport, Runtime: s.runtime, Capacity: s.capacity, Cache: s.cache, CacheBytes: cfg.CacheBytes, Devices: devices,
 		Python: cfg.Python, WorkDir: workDir, Drain: cfg.DrainTimeout, Log: s.log,
 		Changed: func(model string) { s.catalog.Changed(model) },
 	}
+	s.host.CheckRuntime()
 	s.catalog = versions.New(versions.Config{
 		Host: s.host, Path: s.path, Learned: s.learned, Life: s.life, Background: s.inBackground, Drain: cfg.DrainTimeout, Log: s.log,
 		SourcesRead: func() bool { return s.declared.SourcesRead() },

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/workertest"
@@ -15,8 +16,8 @@ import (
 // load sends batches to one worker that copies fixed tensors, and allocates nothing by itself.
 type load struct {
 	tb      testing.TB
-	r       *local.Replica
-	ready   chan *local.Replica
+	r       worker.Replica
+	ready   chan worker.Replica
 	done    chan struct{}
 	gone    chan struct{}
 	ended   func()
@@ -25,15 +26,15 @@ type load struct {
 	failed  api.BatchResult
 }
 
-func (l *load) Ready(r *local.Replica) { l.ready <- r }
-func (l *load) Done(_ *local.Replica, res *api.BatchResult) {
+func (l *load) Ready(r worker.Replica) { l.ready <- r }
+func (l *load) Done(_ worker.Replica, res *api.BatchResult) {
 	if res.Code != api.OK {
 		l.failed = *res
 	}
 	l.done <- struct{}{}
 }
-func (l *load) Leaving(*local.Replica, string)    {}
-func (l *load) Gone(*local.Replica, string, bool) { close(l.gone) }
+func (l *load) Leaving(worker.Replica, string)  {}
+func (l *load) Gone(worker.Replica, worker.End) { close(l.gone) }
 
 // launcher starts a copying worker and gives what to call when it was drained.
 type launcher func(tb testing.TB, socket, token string, env []string) (ended func())
@@ -73,12 +74,15 @@ func inItsOwn(tb testing.TB, _, _ string, env []string) func() {
 
 func startLoad(tb testing.TB, poller local.Poller, launch launcher, queries, itemBytes, depth int) *load {
 	tb.Helper()
-	g := workertest.NewGateway(tb, poller, 0)
+	g := workertest.NewHub(tb, poller, 0)
 	shape := []int64{int64(itemBytes)}
 	sig := api.Signature{Inputs: []api.TensorSpec{workertest.Spec("in", api.Uint8, shape...)}, Outputs: []api.TensorSpec{workertest.Spec("out", api.Uint8, shape...)}}
-	l := &load{tb: tb, ready: make(chan *local.Replica, 1), done: make(chan struct{}, depth), gone: make(chan struct{})}
-	token, env := g.Hub.Expect(local.Expectation{Replica: 1, Model: workertest.Model, Signature: sig, Depth: depth, BatchHint: queries, Events: l})
-	l.ended = launch(tb, g.Socket, token, env)
+	l := &load{tb: tb, ready: make(chan worker.Replica, 1), done: make(chan struct{}, depth), gone: make(chan struct{})}
+	env, _, err := g.Transport.Expect(worker.Expectation{Replica: 1, Model: workertest.Model, Signature: sig, Depth: depth, BatchHint: queries, Events: l})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l.ended = launch(tb, g.Socket, lookup(env, "XEBEC_TOKEN"), env)
 	l.r = <-l.ready
 	for range depth {
 		b := &api.Batch{}

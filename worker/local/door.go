@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/xebec-serving/xebec/worker"
 )
 
 const (
@@ -33,15 +35,14 @@ type door struct {
 	shut sync.Once
 }
 
-// ExpectAtDoor is [Hub.Expect] for a worker that runs elsewhere in the name space, such as in a container: it listens on a socket
-// that is for this launch alone, and env says XEBEC_SOCKET is that one's path. The token is good there and nowhere else.
-// The socket goes when its worker has said HELLO, or with Forget or Close. An error says what to do; nothing is expected then.
-func (h *Hub) ExpectAtDoor(e Expectation) (token string, env []string, err error) {
+// expectAtDoor expects a worker that runs elsewhere in the name space, such as in a container, at a socket that is for this launch
+// alone, and returns its path. The token is good there and nowhere else. The socket goes when its worker has said HELLO, or when the
+// token is withdrawn, or with Close. An error says what to do; nothing is expected then.
+func (h *Hub) expectAtDoor(token string, e worker.Expectation) (socket string, err error) {
 	d, err := openDoor(h.cfg.Doors)
 	if err != nil {
-		return "", nil, fmt.Errorf("make a socket for a worker of %s: %w", e.Model, err)
+		return "", err
 	}
-	token = newToken()
 	h.mu.Lock()
 	switch {
 	case h.closed:
@@ -55,10 +56,10 @@ func (h *Hub) ExpectAtDoor(e Expectation) (token string, env []string, err error
 	h.mu.Unlock()
 	if err != nil {
 		d.close()
-		return "", nil, fmt.Errorf("make a socket for a worker of %s: %w", e.Model, err)
+		return "", err
 	}
 	go h.answer(d)
-	return token, launchEnv(d.path, token, e.Model), nil
+	return d.path, nil
 }
 
 // openDoor makes the directory first, which only this user can enter, and so nobody else reaches the socket in it, whatever its

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/wire"
 	"github.com/xebec-serving/xebec/worker/workertest"
@@ -57,7 +58,7 @@ func lookup(env []string, name string) string {
 func TestDoorServes(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		hub, doors := doorHub(t, poller)
-		l := workertest.ExpectAtDoor(t, hub, local.Expectation{Signature: workertest.Text(), Depth: 2})
+		l := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 2, Isolated: true})
 		wantDoors(t, doors, 1)
 		socket := socketOf(l)
 		for path, want := range map[string]os.FileMode{socket: 0o666 | os.ModeSocket, filepath.Dir(socket): 0o700 | os.ModeDir, doors: 0o700 | os.ModeDir} {
@@ -83,7 +84,7 @@ func TestDoorServes(t *testing.T) {
 
 		w := workertest.DialRaw(t, socket)
 		t.Cleanup(w.Close)
-		w.Hello(l.Token, capabilities)
+		w.Hello(l.Token(), capabilities)
 		w.ReadWelcome()
 		wantDoors(t, doors, 0)
 		if _, err := net.Dial("unix", socket); err == nil {
@@ -96,7 +97,7 @@ func TestDoorServes(t *testing.T) {
 		req := w.Next()
 		w.Respond(w.Outputs(req, w.Inputs(req)))
 		s.WantTexts(b, "through", "the door")
-		if hub.Forget(l.Token) {
+		if l.Withdraw() {
 			t.Error("the token is unused")
 		}
 		w.Close()
@@ -107,15 +108,15 @@ func TestDoorServes(t *testing.T) {
 // A token is good at its own door, and not at another, nor at the main socket; nor is another's good at the door.
 func TestDoorTokens(t *testing.T) {
 	hub, doors := doorHub(t, local.RuntimePoller)
-	one := workertest.ExpectAtDoor(t, hub, local.Expectation{Signature: workertest.Text(), Depth: 1})
-	two := workertest.ExpectAtDoor(t, hub, local.Expectation{Signature: workertest.Text(), Depth: 1})
-	main := workertest.Expect(hub, local.Expectation{Signature: workertest.Text(), Depth: 1})
+	one := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1, Isolated: true})
+	two := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1, Isolated: true})
+	main := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1})
 	for _, c := range []struct {
 		name, socket, token string
 	}{
-		{"another door's token", socketOf(one), two.Token},
-		{"the main socket's token", socketOf(one), main.Token},
-		{"a door's token at the main socket", socketOf(main), one.Token},
+		{"another door's token", socketOf(one), two.Token()},
+		{"the main socket's token", socketOf(one), main.Token()},
+		{"a door's token at the main socket", socketOf(main), one.Token()},
 	} {
 		w := workertest.DialRaw(t, c.socket)
 		w.Hello(c.token, wire.CapRing)
@@ -126,7 +127,7 @@ func TestDoorTokens(t *testing.T) {
 	}
 	wantDoors(t, doors, 2)
 	for _, l := range []*workertest.Launch{one, two, main} {
-		if !hub.Forget(l.Token) {
+		if !l.Withdraw() {
 			t.Error("a token was used up where it is not good")
 		}
 	}
@@ -140,12 +141,12 @@ func TestDoorTokens(t *testing.T) {
 func TestDoorSilence(t *testing.T) {
 	local.ShortenHandshake(t, 50*time.Millisecond, time.Minute)
 	hub, doors := doorHub(t, local.RuntimePoller)
-	l := workertest.ExpectAtDoor(t, hub, local.Expectation{Signature: workertest.Text(), Depth: 1})
+	l := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1, Isolated: true})
 	silent := workertest.DialRaw(t, socketOf(l))
 	t.Cleanup(silent.Close)
 	w := workertest.DialRaw(t, socketOf(l))
 	t.Cleanup(w.Close)
-	w.Hello(l.Token, wire.CapRing)
+	w.Hello(l.Token(), wire.CapRing)
 	silent.WantRefused()
 	w.ReadWelcome()
 	w.ReadSegments()
@@ -159,22 +160,22 @@ func TestDoorSilence(t *testing.T) {
 // A hub that closes removes its doors, also one at which somebody is being greeted.
 func TestDoorClose(t *testing.T) {
 	hub, doors := doorHub(t, local.NetpollPoller)
-	open := workertest.ExpectAtDoor(t, hub, local.Expectation{Signature: workertest.Text(), Depth: 1})
-	greeted := workertest.ExpectAtDoor(t, hub, local.Expectation{Signature: workertest.Text(), Depth: 1})
+	open := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1, Isolated: true})
+	greeted := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1, Isolated: true})
 	w := workertest.DialRaw(t, socketOf(greeted))
 	t.Cleanup(w.Close)
-	mapping := workertest.ExpectAtDoor(t, hub, local.Expectation{Signature: workertest.Text(), Depth: 1})
+	mapping := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1, Isolated: true})
 	v := workertest.DialRaw(t, socketOf(mapping))
 	t.Cleanup(v.Close)
-	v.Hello(mapping.Token, wire.CapRing)
+	v.Hello(mapping.Token(), wire.CapRing)
 	v.ReadWelcome()
 	hub.Close()
 	mapping.Events.WaitGone(t)
 	wantDoors(t, doors, 0)
-	if !hub.Forget(open.Token) || !hub.Forget(greeted.Token) {
+	if !open.Withdraw() || !greeted.Withdraw() {
 		t.Error("a token that nobody used is gone")
 	}
-	if _, _, err := hub.ExpectAtDoor(local.Expectation{}); err == nil || !strings.Contains(err.Error(), "shutting down") {
+	if _, _, err := hub.Expect(worker.Expectation{Isolated: true}); err == nil || !strings.Contains(err.Error(), "shutting down") {
 		t.Errorf("a door of a closed hub: %v", err)
 	}
 }
@@ -183,9 +184,9 @@ func TestDoorClose(t *testing.T) {
 func TestDoorLimits(t *testing.T) {
 	hub, doors := doorHub(t, local.RuntimePoller)
 	for range local.MaxDoors {
-		workertest.ExpectAtDoor(t, hub, local.Expectation{Signature: workertest.Text(), Depth: 1})
+		workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1, Isolated: true})
 	}
-	if _, _, err := hub.ExpectAtDoor(local.Expectation{Model: workertest.Model}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(local.MaxDoors)) {
+	if _, _, err := hub.Expect(worker.Expectation{Model: workertest.Model, Isolated: true}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(local.MaxDoors)) {
 		t.Errorf("one door too many: %v", err)
 	}
 	wantDoors(t, doors, local.MaxDoors)
@@ -200,7 +201,7 @@ func TestDoorLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := h.ExpectAtDoor(local.Expectation{Model: workertest.Model}); err == nil || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), workertest.Model.String()) {
+		if _, _, err := h.Expect(worker.Expectation{Model: workertest.Model, Isolated: true}); err == nil || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), workertest.Model.String()) {
 			t.Errorf("%v: expected %q", err, part)
 		}
 		h.Close()

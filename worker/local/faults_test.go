@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/wire"
 	"github.com/xebec-serving/xebec/worker/workertest"
@@ -30,14 +31,14 @@ func killable(t *testing.T, l *workertest.Launch, step string, capabilities uint
 func TestWorkerKilledBeforeReady(t *testing.T) {
 	for _, step := range []string{"connected", "greeted", "welcomed", "mapped"} {
 		t.Run(step, func(t *testing.T) {
-			eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+			eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 				l := g.Expect(workertest.Text(), 2)
 				_, ended := killable(t, l, step, wire.CapRing)
 				if err := ended(); err == nil {
 					t.Fatal("the worker ended well: expected the kill")
 				}
 				if step == "connected" {
-					if !g.Hub.Forget(l.Token) {
+					if !l.Withdraw() {
 						t.Error("the token is used up")
 					}
 				} else if end := l.Events.WaitGone(t); end.Violation {
@@ -81,9 +82,9 @@ func TestWorkerKilledAtEachStep(t *testing.T) {
 				if want == nil {
 					return
 				}
-				g := workertest.NewGateway(t, poller, 0)
+				g := workertest.NewHub(t, poller, 0)
 				l := g.Expect(workertest.Text(), c.batches)
-				l.Events.OnLeaving = func(r *local.Replica, _ string) { r.Drain() }
+				l.Events.OnLeaving = func(r worker.Replica, _ string) { r.Drain() }
 				begin, ended := killable(t, l, c.step, capabilities)
 				s := workertest.NewSession(t, l)
 				for i := range c.batches {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
@@ -24,27 +25,6 @@ const (
 	// DefaultFeedbackTimeout is how long a worker may be busy with one feedback batch.
 	DefaultFeedbackTimeout = 60 * time.Second
 )
-
-// Capabilities is what a worker said in HELLO that its model does beside predict.
-type Capabilities struct {
-	Feedback    bool // it learns from labels: Feedback
-	Accuracy    bool // it says how accurate it has been: Accuracy
-	Contexts    bool // it is given each query's context, in predictions and in feedback
-	Confidences bool // it says of each output how sure it is: api.Query.Confidence
-}
-
-// Capabilities is what the worker can do beside predict.
-func (r *Replica) Capabilities() Capabilities {
-	has := func(capability uint32) bool { return r.hello.Capabilities&capability != 0 }
-	return Capabilities{Feedback: has(wire.CapFeedback), Accuracy: has(wire.CapAccuracy), Contexts: has(wire.CapContexts), Confidences: has(wire.CapConfidences)}
-}
-
-// FeedbackCounts is what became of the feedback of a replica.
-type FeedbackCounts struct {
-	Batches, Labels uint64 // that the model has taken
-	Failed          uint64 // batches at which the model failed
-	Dropped         uint64 // batches for which there was no room in the queue
-}
 
 // asides are what a worker is asked beside predictions, one at a time. A replica whose worker takes neither kind has none, and
 // pays nothing for them.
@@ -69,7 +49,7 @@ type asides struct {
 
 	endedAt   api.Nanos // when the last one was answered
 	tookNanos int64     // how long that took
-	counts    FeedbackCounts
+	counts    worker.FeedbackCounts
 }
 
 // aside is one request that is no prediction: labels for the model, or the question how accurate it is.
@@ -79,17 +59,17 @@ type aside struct {
 	labels [][]byte
 	size   uint64 // of its input block
 	at     api.Nanos
-	done   func(api.Code)
-	told   func(float64, api.Code)
+	done   func(api.Code, string)
+	told   func(float64, api.Code, string)
 }
 
 // end tells whoever asked. Called without the replica's lock.
-func (j *aside) end(value float64, code api.Code) {
+func (j *aside) end(value float64, code api.Code, detail string) {
 	switch j.kind {
 	case wire.KindFeedback:
-		j.done(code)
+		j.done(code, detail)
 	case wire.KindAccuracy:
-		j.told(value, code)
+		j.told(value, code, detail)
 	}
 }
 
@@ -113,7 +93,7 @@ func (a *asides) show(v *labelledValues, r *Replica, j *aside) {
 	v.queries, v.inputs, v.labels, v.section = j.batch.Queries, r.values.inputs, j.labels, a.labelled.Sections()-1
 }
 
-func newAsides(e Expectation, capabilities uint32, inputs []api.TensorSpec) *asides {
+func newAsides(e worker.Expectation, capabilities uint32, inputs []api.TensorSpec) *asides {
 	if capabilities&(wire.CapFeedback|wire.CapAccuracy) == 0 {
 		return nil
 	}
@@ -124,54 +104,34 @@ func newAsides(e Expectation, capabilities uint32, inputs []api.TensorSpec) *asi
 	return a
 }
 
-// Feedback gives the model labels for queries that it, or another replica, has answered: for each query of b, of which the
-// inputs and the context count, one label as JSON text. It never blocks. Any goroutine may call it, and b may go to several
-// replicas at once; b and labels belong to them until done was called, once: with OK when the model has taken the labels,
-// ModelError or BadOutput when it failed (LastError has the text), TooLarge when no segment can hold the batch, Overloaded when
-// it had to give way in a full queue, ReplicaLost when the worker goes, Unsupported when it takes no feedback, InvalidArgument
-// when b is empty or the labels are not as many as its queries. done is called by pollers, or by Feedback itself, and must not
-// block.
-//
-// One batch at a time is with the worker, up to 16 wait. When there is no room the oldest gives way: what is newer says more
+// Feedback implements [worker.Learner]. Up to 16 batches wait. When there is no room the oldest gives way: what is newer says more
 // of the world that the model is to serve.
-func (r *Replica) Feedback(b *api.Batch, labels [][]byte, done func(code api.Code)) {
+func (r *Replica) Feedback(b *api.Batch, labels [][]byte, done func(code api.Code, detail string)) {
 	j := aside{kind: wire.KindFeedback, batch: b, labels: labels, done: done}
 	switch {
-	case !r.Capabilities().Feedback:
-		done(api.Unsupported)
+	case !r.info.Capabilities.Feedback:
+		done(api.Unsupported, "the worker takes no feedback")
 		return
 	case len(labels) == 0 || len(labels) != len(b.Queries):
-		done(api.InvalidArgument)
+		done(api.InvalidArgument, fmt.Sprintf("%d labels for %d queries: expected one for each, and at least one", len(labels), len(b.Queries)))
 		return
 	}
 	var v labelledValues
 	r.asides.show(&v, r, &j)
 	if j.size = r.asides.labelled.Size(&v); !r.hub.fitsSegment(j.size) {
-		done(api.TooLarge)
+		done(api.TooLarge, fmt.Sprintf("a feedback batch of %d queries takes %d bytes: at most %d fit a segment", len(b.Queries), j.size, r.hub.cfg.MaxSegmentBytes))
 		return
 	}
 	r.offer(j)
 }
 
-// Accuracy asks the model how accurate it has been of late. It never blocks; any goroutine may call it. done is called once,
-// as Feedback's is: with a value from 0 to 1 and OK, else with NaN and why there is none: Feedback's codes, where BadOutput is
-// a value that is no accuracy, and Overloaded says that another call still waits for its answer.
-func (r *Replica) Accuracy(done func(value float64, code api.Code)) {
-	if !r.Capabilities().Accuracy {
-		done(math.NaN(), api.Unsupported)
+// Accuracy implements [worker.Learner].
+func (r *Replica) Accuracy(done func(value float64, code api.Code, detail string)) {
+	if !r.info.Capabilities.Accuracy {
+		done(math.NaN(), api.Unsupported, "the worker does not know its accuracy")
 		return
 	}
 	r.offer(aside{kind: wire.KindAccuracy, told: done})
-}
-
-// FeedbackCounts is what became of feedback so far.
-func (r *Replica) FeedbackCounts() FeedbackCounts {
-	if r.asides == nil {
-		return FeedbackCounts{}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.asides.counts
 }
 
 // offer puts an aside where it waits, and lets the next one have its turn.
@@ -199,7 +159,7 @@ func (r *Replica) offer(j aside) {
 		a.waiting.Add(1)
 	}
 	r.mu.Unlock()
-	refused.end(math.NaN(), code)
+	refused.end(math.NaN(), code, "")
 	r.turnAside()
 }
 
@@ -285,12 +245,12 @@ func (r *Replica) startAside() (again bool) {
 	switch {
 	case e == nil: // the worker went meanwhile, and left it to us to say so
 		r.mu.Unlock()
-		j.end(math.NaN(), api.ReplicaLost)
+		j.end(math.NaN(), api.ReplicaLost, "")
 		return false
 	case a.quiet: // since a moment ago
 		r.endAsideLocked(e)
 		r.mu.Unlock()
-		j.end(math.NaN(), api.ReplicaLost)
+		j.end(math.NaN(), api.ReplicaLost, "")
 		return false
 	case err == nil:
 		r.putLocked(e, j.kind, j.size)
@@ -302,7 +262,7 @@ func (r *Replica) startAside() (again bool) {
 	r.mu.Unlock()
 	detail := "feedback: " + err.Error()
 	r.lastError.Store(&detail)
-	j.end(math.NaN(), api.Internal)
+	j.end(math.NaN(), api.Internal, detail)
 	return true
 }
 
@@ -423,7 +383,7 @@ func (r *Replica) answerAside(e *entry, resp *wire.Response, seen api.Nanos) {
 		a.counts.Failed++
 	}
 	r.mu.Unlock()
-	j.end(value, code)
+	j.end(value, code, detail)
 	r.turnAside()
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/wire"
@@ -152,7 +153,7 @@ func TestAccuraciesThatAreNone(t *testing.T) {
 			asked := st.Accuracy()
 			st.w.Respond(st.w.Accuracy(st.w.Next(), value))
 			asked.Want(api.BadOutput)
-			if text := st.Replica.LastError(); !strings.Contains(text, "expected a number from 0 to 1") {
+			if text := st.Replica.Stats().LastError; !strings.Contains(text, "expected a number from 0 to 1") {
 				t.Errorf("%v: LastError %q", value, text)
 			}
 		}
@@ -242,7 +243,7 @@ func TestFeedbackBeyondTheQueue(t *testing.T) {
 		for i := 1; i <= 3; i++ {
 			told[i].Want(api.Overloaded)
 		}
-		if got := st.Replica.FeedbackCounts(); got.Dropped != 3 {
+		if got := st.Replica.Stats().Feedback; got.Dropped != 3 {
 			t.Errorf("%+v, expected 3 dropped", got)
 		}
 		first, second := st.Send(workertest.Texts("one")...), st.Send(workertest.Texts("two")...)
@@ -320,12 +321,12 @@ func TestFeedbackOfAWorkerThatGoes(t *testing.T) {
 
 // Many goroutines ask at once, while batches go to and fro: each of them is answered once, and none of the predictions suffers.
 func TestFeedbackFromEverywhere(t *testing.T) {
-	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		l := g.Expect(workertest.Text(), 2)
 		var labels atomic.Uint64
 		served := make(chan error, 1)
 		go func() {
-			served <- serveEcho(g.Socket, l.Token, xebec.WithFeedback(func(_ context.Context, b *xebec.Batch) error {
+			served <- serveEcho(g.Socket, l.Token(), xebec.WithFeedback(func(_ context.Context, b *xebec.Batch) error {
 				labels.Add(uint64(b.Len()))
 				return nil
 			}), xebec.WithAccuracy(func(context.Context) (float64, error) { return 0.5, nil }))
@@ -338,7 +339,7 @@ func TestFeedbackFromEverywhere(t *testing.T) {
 		for range askers {
 			wg.Go(func() {
 				for range each {
-					s.Replica.Feedback(b, [][]byte{[]byte("1")}, func(code api.Code) {
+					s.Replica.(worker.Learner).Feedback(b, [][]byte{[]byte("1")}, func(code api.Code, _ string) {
 						ended.Add(1)
 						switch code {
 						case api.OK:
@@ -348,7 +349,7 @@ func TestFeedbackFromEverywhere(t *testing.T) {
 							unknown.Add(1)
 						}
 					})
-					s.Replica.Accuracy(func(value float64, code api.Code) {
+					s.Replica.(worker.Learner).Accuracy(func(value float64, code api.Code, _ string) {
 						ended.Add(1)
 						if code == api.OK && value != 0.5 {
 							unknown.Add(1)
@@ -369,8 +370,8 @@ func TestFeedbackFromEverywhere(t *testing.T) {
 		if got := ended.Load(); got != 2*askers*each {
 			t.Errorf("%d ends, expected %d", got, 2*askers*each)
 		}
-		if labels.Load() != taken.Load() || taken.Load() != s.Replica.FeedbackCounts().Labels || unknown.Load() != 0 {
-			t.Errorf("the model saw %d labels, %d were reported taken, counted are %+v, and %d ends cannot be", labels.Load(), taken.Load(), s.Replica.FeedbackCounts(), unknown.Load())
+		if labels.Load() != taken.Load() || taken.Load() != s.Replica.Stats().Feedback.Labels || unknown.Load() != 0 {
+			t.Errorf("the model saw %d labels, %d were reported taken, counted are %+v, and %d ends cannot be", labels.Load(), taken.Load(), s.Replica.Stats().Feedback, unknown.Load())
 		}
 	})
 }

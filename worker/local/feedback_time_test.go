@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/wire"
 	"github.com/xebec-serving/xebec/worker/workertest"
@@ -19,7 +20,7 @@ type timed struct {
 	now atomic.Int64
 }
 
-func newTimed(t *testing.T, e local.Expectation) *timed {
+func newTimed(t *testing.T, e worker.Expectation) *timed {
 	t.Helper()
 	st := &timed{}
 	st.now.Store(1e9)
@@ -32,8 +33,8 @@ func newTimed(t *testing.T, e local.Expectation) *timed {
 			t.Error(err)
 		}
 	})
-	l := workertest.Expect(hub, e)
-	st.w = workertest.StartRaw(t, "@"+t.Name(), l.Token, wire.CapRing|learner)
+	l := workertest.Expect(t, hub, e)
+	st.w = workertest.StartRaw(t, "@"+t.Name(), l.Token(), wire.CapRing|learner)
 	t.Cleanup(st.w.Close)
 	st.Session = workertest.NewSession(t, l)
 	return st
@@ -41,7 +42,7 @@ func newTimed(t *testing.T, e local.Expectation) *timed {
 
 // What a prediction waits for feedback is no part of its evaluation time: the scheduler's profile does not learn it.
 func TestFeedbackIsNoEvaluationTime(t *testing.T) {
-	st := newTimed(t, local.Expectation{Signature: workertest.Text(), Depth: 2})
+	st := newTimed(t, worker.Expectation{Signature: workertest.Text(), Depth: 2})
 	told := st.FeedbackTexts("x", "1")
 	feedback := st.w.Next()
 	b := st.Send(workertest.Texts("behind")...)
@@ -60,7 +61,7 @@ func TestFeedbackIsNoEvaluationTime(t *testing.T) {
 
 // A worker that always has predictions gets feedback after a while, and gets it a tenth of the time.
 func TestFeedbackAmongMorePredictions(t *testing.T) {
-	st := newTimed(t, local.Expectation{Signature: workertest.Text(), Depth: 2})
+	st := newTimed(t, worker.Expectation{Signature: workertest.Text(), Depth: 2})
 	answer := func(req wire.Request) { st.w.Respond(st.w.Outputs(req, st.w.Inputs(req))) }
 	flying := make(chan *api.Batch, 3)
 	flying <- st.Send(workertest.Texts("x")...)
@@ -68,7 +69,7 @@ func TestFeedbackAmongMorePredictions(t *testing.T) {
 	told := []*workertest.Told{st.FeedbackTexts("x", "1"), st.FeedbackTexts("x", "2")}
 	renewed := make(chan struct{})
 	// The lane sends from within Done.
-	st.Events.OnDone = func(r *local.Replica, _ *api.BatchResult) {
+	st.Events.OnDone = func(r worker.Replica, _ *api.BatchResult) {
 		b := st.NewBatch(workertest.Texts("x")...)
 		if err := st.TrySend(b); err != nil {
 			t.Error(err)
@@ -108,7 +109,7 @@ func TestFeedbackAmongMorePredictions(t *testing.T) {
 // A worker that does not come back from feedback is ended, by its own time and not by that of predictions in front.
 func TestFeedbackThatHangs(t *testing.T) {
 	const timeout = time.Hour // the timer itself never fires here: the test looks in its place
-	st := newTimed(t, local.Expectation{Signature: workertest.Text(), Depth: 2, FeedbackTimeout: timeout})
+	st := newTimed(t, worker.Expectation{Signature: workertest.Text(), Depth: 2, FeedbackTimeout: timeout})
 	front := st.Send(workertest.Texts("in front")...)
 	predict := st.w.Next()
 	told := st.FeedbackTexts("x", "1")
@@ -116,30 +117,30 @@ func TestFeedbackThatHangs(t *testing.T) {
 	asked := st.Accuracy()
 	accuracy := st.w.Next()
 	st.now.Add(int64(5 * timeout))
-	st.Replica.AsideOverdue() // the prediction hangs: that is the scheduler's to judge
+	st.Replica.(*local.Replica).AsideOverdue() // the prediction hangs: that is the scheduler's to judge
 	st.w.Respond(st.w.Outputs(predict, st.w.Inputs(predict)))
 	st.WantTexts(front, "in front")
 	st.now.Add(int64(timeout) - 1)
-	st.Replica.AsideOverdue()
+	st.Replica.(*local.Replica).AsideOverdue()
 	st.w.Respond(st.w.Accuracy(accuracy, 1))
 	asked.WantValue(1)
 	if req := st.w.Next(); req.Kind != wire.KindFeedback {
 		t.Fatalf("%+v", req)
 	}
 	st.now.Add(int64(timeout) - 1)
-	st.Replica.AsideOverdue()
+	st.Replica.(*local.Replica).AsideOverdue()
 	if told.Ended() {
 		t.Error("ended before its time")
 	}
 	st.now.Add(int64(5 * timeout)) // the gateway was stopped: what has come meanwhile is looked at first
-	st.Replica.AsideOverdue()
+	st.Replica.(*local.Replica).AsideOverdue()
 	st.now.Add(100e6 - 1)
-	st.Replica.AsideOverdue()
+	st.Replica.(*local.Replica).AsideOverdue()
 	if told.Ended() {
 		t.Error("ended at one look")
 	}
 	st.now.Add(1)
-	st.Replica.AsideOverdue()
+	st.Replica.(*local.Replica).AsideOverdue()
 	if end := st.End(); end.Violation || !strings.Contains(end.Reason, "FEEDBACK has had no answer for 1h") {
 		t.Errorf("%+v", end)
 	}
@@ -148,9 +149,9 @@ func TestFeedbackThatHangs(t *testing.T) {
 
 // The timer of it is real.
 func TestFeedbackThatHangsByTheClock(t *testing.T) {
-	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
-		l := workertest.Expect(g.Hub, local.Expectation{Signature: workertest.Text(), Depth: 2, FeedbackTimeout: time.Millisecond})
-		w := workertest.StartRaw(t, g.Socket, l.Token, wire.CapRing|learner)
+	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
+		l := workertest.Expect(t, g.Transport, worker.Expectation{Signature: workertest.Text(), Depth: 2, FeedbackTimeout: time.Millisecond})
+		w := workertest.StartRaw(t, g.Socket, l.Token(), wire.CapRing|learner)
 		defer w.Close()
 		s := workertest.NewSession(t, l)
 		told, waiting := s.FeedbackTexts("x", "1"), s.FeedbackTexts("y", "2")

@@ -69,14 +69,14 @@ func FuzzHostileWorker(f *testing.F) {
 		poller := workertest.Pollers[mode>>1&1]
 		sig := workertest.Text()
 		sig.Outputs = append(sig.Outputs, workertest.Spec("boxes", api.Float32, -1, 2), workertest.Spec("n", api.Int64))
-		g := workertest.NewGateway(t, poller, 4<<20)
+		g := workertest.NewHub(t, poller, 4<<20)
 		l := g.Expect(sig, 3)
-		h := &hostile{program: program[1:], w: workertest.StartRaw(t, g.Socket, l.Token, caps), s: workertest.NewSession(t, l)}
+		h := &hostile{program: program[1:], w: workertest.StartRaw(t, g.Socket, l.Token(), caps), s: workertest.NewSession(t, l)}
 		h.run()
 		h.w.Close()
-		h.s.End()
+		end := h.s.End()
 		for id, begun := range h.s.Left() {
-			if begun != h.s.Replica.Begun(id) {
+			if begun != end.Begun(id) {
 				t.Errorf("Begun(%d) changes its mind", id)
 			}
 		}

@@ -16,9 +16,9 @@ import (
 )
 
 // eachPoller runs a test under each poller.
-func eachPoller(t *testing.T, f func(t *testing.T, g *workertest.Gateway)) {
+func eachPoller(t *testing.T, f func(t *testing.T, g *workertest.Hub)) {
 	for _, poller := range workertest.Pollers {
-		t.Run(string(poller), func(t *testing.T) { f(t, workertest.NewGateway(t, poller, 0)) })
+		t.Run(string(poller), func(t *testing.T) { f(t, workertest.NewHub(t, poller, 0)) })
 	}
 }
 
@@ -50,14 +50,14 @@ func TestRefusals(t *testing.T) {
 		{name: "more inputs", code: wire.RefusedSignature, change: func(m *wire.Hello) { m.Signature = &more }, gone: "2 inputs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+			eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 				l := g.Expect(workertest.Text(), 1)
 				w := workertest.DialRaw(t, g.Socket)
 				t.Cleanup(w.Close)
 				if c.entire != nil {
 					w.Write(c.entire)
 				} else {
-					m := wire.Hello{Major: wire.Major, Capabilities: math.MaxUint32, Token: l.Token, Model: "conformance", Version: "1", Binding: "raw/1"}
+					m := wire.Hello{Major: wire.Major, Capabilities: math.MaxUint32, Token: l.Token(), Model: "conformance", Version: "1", Binding: "raw/1"}
 					c.change(&m)
 					w.Write(m.Append(nil))
 				}
@@ -67,7 +67,7 @@ func TestRefusals(t *testing.T) {
 				if _, _, err := w.Frame(); err == nil {
 					t.Error("the connection was not closed")
 				}
-				if unused := g.Hub.Forget(l.Token); unused != (c.gone == "") {
+				if unused := l.Withdraw(); unused != (c.gone == "") {
 					t.Errorf("the token is unused: %v", unused)
 				}
 				if c.gone != "" {
@@ -82,14 +82,14 @@ func TestRefusals(t *testing.T) {
 
 // A token is good for one connection, whatever became of that.
 func TestTokenIsUsedOnce(t *testing.T) {
-	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		l := g.Expect(workertest.Text(), 1)
-		first := workertest.StartRaw(t, g.Socket, l.Token, wire.CapRing)
+		first := workertest.StartRaw(t, g.Socket, l.Token(), wire.CapRing)
 		t.Cleanup(first.Close)
 		s := workertest.NewSession(t, l)
 		second := workertest.DialRaw(t, g.Socket)
 		t.Cleanup(second.Close)
-		second.Hello(l.Token, wire.CapRing)
+		second.Hello(l.Token(), wire.CapRing)
 		if code := second.WantRefused(); code != wire.RefusedToken {
 			t.Errorf("REFUSED %d", code)
 		}
@@ -101,7 +101,7 @@ func TestTokenIsUsedOnce(t *testing.T) {
 		s.End()
 		third := workertest.DialRaw(t, g.Socket)
 		t.Cleanup(third.Close)
-		third.Hello(l.Token, wire.CapRing)
+		third.Hello(l.Token(), wire.CapRing)
 		if code := third.WantRefused(); code != wire.RefusedToken {
 			t.Errorf("REFUSED %d after the end", code)
 		}
@@ -110,7 +110,7 @@ func TestTokenIsUsedOnce(t *testing.T) {
 
 // The binding hands the gateway's refusal to its caller.
 func TestRefusedBinding(t *testing.T) {
-	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		var refused *xebec.RefusedError
 		if err := serveEcho(g.Socket, "nobody's"); !errors.As(err, &refused) || refused.Code != wire.RefusedToken {
 			t.Errorf("%v", err)
@@ -121,7 +121,7 @@ func TestRefusedBinding(t *testing.T) {
 // Connections that do not speak in time are closed, and a launch that had begun is gone.
 func TestSilence(t *testing.T) {
 	local.ShortenHandshake(t, 50*time.Millisecond, 50*time.Millisecond)
-	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		silent := workertest.DialRaw(t, g.Socket)
 		t.Cleanup(silent.Close)
 		silent.WantRefused()
@@ -134,7 +134,7 @@ func TestSilence(t *testing.T) {
 		l := g.Expect(workertest.Text(), 1)
 		unready := workertest.DialRaw(t, g.Socket)
 		t.Cleanup(unready.Close)
-		unready.Hello(l.Token, wire.CapRing)
+		unready.Hello(l.Token(), wire.CapRing)
 		if end := l.Events.WaitGone(t); end.Violation || !strings.Contains(end.Reason, "before it was ready") {
 			t.Errorf("%+v", end)
 		}
@@ -155,11 +155,11 @@ func TestBreachesBeforeReady(t *testing.T) {
 		{"READY without its field", []byte{0x05, 0, 0, 0, 0, 0, 0, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+			eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 				l := g.Expect(workertest.Text(), 1)
 				w := workertest.DialRaw(t, g.Socket)
 				t.Cleanup(w.Close)
-				w.Hello(l.Token, wire.CapRing)
+				w.Hello(l.Token(), wire.CapRing)
 				w.ReadWelcome()
 				w.ReadSegments()
 				w.Write(c.send)
@@ -176,12 +176,12 @@ func TestBreachesBeforeReady(t *testing.T) {
 
 // Workers that die at each step before READY: Gone comes once their token was taken.
 func TestDeathBeforeReady(t *testing.T) {
-	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		workertest.DialRaw(t, g.Socket).Close()
 		for _, steps := range []int{1, 2, 3} {
 			l := g.Expect(workertest.Text(), 1)
 			w := workertest.DialRaw(t, g.Socket)
-			w.Hello(l.Token, wire.CapRing)
+			w.Hello(l.Token(), wire.CapRing)
 			if steps > 1 {
 				w.ReadWelcome()
 			}
@@ -199,11 +199,11 @@ func TestDeathBeforeReady(t *testing.T) {
 // Frames that come in one piece with READY are not lost: a worker that was told to stop while it started says so at once.
 func TestLeavingRightBehindReady(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
-		g := workertest.NewGateway(t, poller, 0)
+		g := workertest.NewHub(t, poller, 0)
 		l := g.Expect(workertest.Text(), 1)
 		w := workertest.DialRaw(t, g.Socket)
 		t.Cleanup(w.Close)
-		w.Hello(l.Token, capabilities)
+		w.Hello(l.Token(), capabilities)
 		w.ReadWelcome()
 		w.ReadSegments()
 		w.Write((&wire.Leaving{Reason: "told to stop"}).Append((&wire.Ready{Generation: 1}).Append(nil)))
@@ -220,16 +220,16 @@ func TestLeavingRightBehindReady(t *testing.T) {
 
 // A hub that closes ends everybody: those who are greeted, those who map, those who serve.
 func TestCloseEndsEverybody(t *testing.T) {
-	eachPoller(t, func(t *testing.T, g *workertest.Gateway) {
+	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		silent := workertest.DialRaw(t, g.Socket)
 		t.Cleanup(silent.Close)
 		mapping := g.Expect(workertest.Text(), 1)
 		w := workertest.DialRaw(t, g.Socket)
 		t.Cleanup(w.Close)
-		w.Hello(mapping.Token, wire.CapRing)
+		w.Hello(mapping.Token(), wire.CapRing)
 		w.ReadWelcome()
 		serving := g.Expect(workertest.Text(), 2)
-		v := workertest.StartRaw(t, g.Socket, serving.Token, wire.CapRing)
+		v := workertest.StartRaw(t, g.Socket, serving.Token(), wire.CapRing)
 		t.Cleanup(v.Close)
 		s := workertest.NewSession(t, serving)
 		b := s.Send(workertest.Texts("x")...)
@@ -245,7 +245,7 @@ func TestCloseEndsEverybody(t *testing.T) {
 		if left := s.Left(); !left[b.ID] {
 			t.Errorf("left %v, expected batch %d, begun", left, b.ID)
 		}
-		if !g.Hub.Forget(unused.Token) {
+		if !unused.Withdraw() {
 			t.Error("the token that nobody used is gone")
 		}
 	})

@@ -319,8 +319,8 @@ func TestTexts(t *testing.T) {
 			if len(got) > 3*local.MaxDetailBytes || strings.ContainsAny(got, "\x1b\x00") || got != strings.ToValidUTF8(got, "") {
 				t.Errorf("text of %d bytes: %.80q", len(got), got)
 			}
-			if st.Replica.LastError() != got {
-				t.Errorf("LastError %.80q", st.Replica.LastError())
+			if st.Replica.Stats().LastError != got {
+				t.Errorf("LastError %.80q", st.Replica.Stats().LastError)
 			}
 		}
 		b, req := st.take("x")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/shm"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/wire"
 	"golang.org/x/sys/unix"
 )
@@ -30,8 +31,16 @@ const maxPendingHandshakes = 256
 // else's close, so it does not spin meanwhile.
 const acceptPause = 50 * time.Millisecond
 
-// DefaultMaxSegmentBytes bounds a segment: sixteen of the largest request bodies.
+// DefaultMaxSegmentBytes bounds a segment: sixteen of the largest request bodies. It is four times [worker.MaxBatchBytes], so that
+// a pipeline of two such batches fits whatever size classes round up to.
 const DefaultMaxSegmentBytes = 1 << 30
+
+var (
+	_ worker.Transport = (*Hub)(nil)
+	_ worker.Replica   = (*Replica)(nil)
+	_ worker.Learner   = (*Replica)(nil)
+	_                  = [1]struct{}{}[DefaultMaxSegmentBytes-4*worker.MaxBatchBytes]
+)
 
 // Poller says where a replica's socket is watched.
 type Poller string
@@ -46,7 +55,7 @@ const (
 type Config struct {
 	// Socket is the path to listen on; the file is made with mode 0600 and removed on Close.
 	Socket string
-	// Doors is a directory for the sockets of workers that run in containers ([Hub.ExpectAtDoor]): made with mode 0700, and this
+	// Doors is a directory for the sockets of workers that run in containers ([worker.Expectation].Isolated): made with mode 0700, and this
 	// hub's alone, as Socket is. Its path should be short, for 11 bytes are added and a socket's path has 107 at most. Empty:
 	// there are none.
 	Doors string
@@ -58,42 +67,13 @@ type Config struct {
 	MaxSegmentBytes uint64
 }
 
-// Expectation is what a launch entitles a worker to.
-type Expectation struct {
-	Replica   uint64
-	Model     api.ModelID
-	Signature api.Signature
-	// Depth is how many batches may be outstanding, at least 1.
-	Depth int
-	// BatchHint is how many queries a typical large batch has: it sizes the first segments, and bounds nothing.
-	BatchHint int
-	// FeedbackTimeout is how long the worker may be busy with a feedback batch, or with the question how accurate it is, before
-	// it is taken for hung and ended; DefaultFeedbackTimeout when 0. Time that predictions in front of it take does not count.
-	FeedbackTimeout time.Duration
-	Events          Events
-}
-
-// Events are told what becomes of a replica. They are called from pollers and must not block; for one replica never
-// concurrently, and nothing after Gone.
-type Events interface {
-	// Ready: the replica takes batches from now on.
-	Ready(r *Replica)
-	// Done reports one batch that Send took; res is the receiver's only until it returns.
-	Done(r *Replica, res *api.BatchResult)
-	// Leaving: the worker asked for no new batches; once nothing is outstanding, Drain should be called.
-	Leaving(r *Replica, reason string)
-	// Gone: the worker is away, whatever the cause; batches that were not reported Done never will be. A violation is a
-	// breach of the protocol.
-	Gone(r *Replica, reason string, violation bool)
-}
-
-// Hub accepts workers on a unix socket.
+// Hub accepts workers on a unix socket. It is a [worker.Transport].
 type Hub struct {
 	cfg Config
 	ln  *net.UnixListener
 
 	mu       sync.Mutex
-	expected map[string]Expectation
+	expected map[string]worker.Expectation
 	doors    map[string]*door // by token, those that are open
 	live     map[*Replica]struct{}
 	greeting map[*net.UnixConn]struct{}
@@ -132,19 +112,27 @@ func Listen(cfg Config) (*Hub, error) {
 		_ = ln.Close()
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, ln: ln, expected: map[string]Expectation{}, doors: map[string]*door{}, live: map[*Replica]struct{}{}, greeting: map[*net.UnixConn]struct{}{}, shaking: make(chan struct{}, maxPendingHandshakes)}
+	h := &Hub{cfg: cfg, ln: ln, expected: map[string]worker.Expectation{}, doors: map[string]*door{}, live: map[*Replica]struct{}{}, greeting: map[*net.UnixConn]struct{}{}, shaking: make(chan struct{}, maxPendingHandshakes)}
 	h.wg.Add(1)
 	go h.accept()
 	return h, nil
 }
 
-// Expect makes a one-time token for a worker that is about to be launched, and returns the environment that tells it.
-func (h *Hub) Expect(e Expectation) (token string, env []string) {
-	token = newToken()
-	h.mu.Lock()
-	h.expected[token] = e
-	h.mu.Unlock()
-	return token, launchEnv(h.cfg.Socket, token, e.Model)
+// Expect makes a one-time token for a worker that is about to be launched, and returns the environment that tells it. It
+// implements [worker.Transport]. A worker that is isolated gets a door.
+func (h *Hub) Expect(e worker.Expectation) (env []string, withdraw func() (unused bool), err error) {
+	token, socket := newToken(), h.cfg.Socket
+	if e.Isolated {
+		if socket, err = h.expectAtDoor(token, e); err != nil {
+			return nil, nil, fmt.Errorf("make a socket for a worker of %s: %w", e.Model, err)
+		}
+	} else {
+		h.mu.Lock()
+		h.expected[token] = e
+		h.mu.Unlock()
+	}
+	env = []string{"XEBEC_SOCKET=" + socket, "XEBEC_TOKEN=" + token, "XEBEC_MODEL=" + e.Model.Name, "XEBEC_VERSION=" + e.Model.Version}
+	return env, func() bool { return h.forget(token) }, nil
 }
 
 func newToken() string {
@@ -153,13 +141,9 @@ func newToken() string {
 	return hex.EncodeToString(b[:])
 }
 
-func launchEnv(socket, token string, model api.ModelID) []string {
-	return []string{"XEBEC_SOCKET=" + socket, "XEBEC_TOKEN=" + token, "XEBEC_MODEL=" + model.Name, "XEBEC_VERSION=" + model.Version}
-}
-
-// Forget withdraws a token whose worker ended before it connected, and closes its door if it has one. It reports whether the
+// forget withdraws a token whose worker ended before it connected, and closes its door if it has one. It reports whether the
 // token was still unused.
-func (h *Hub) Forget(token string) bool {
+func (h *Hub) forget(token string) bool {
 	h.mu.Lock()
 	_, unused := h.expected[token]
 	d := h.spendLocked(token)
@@ -330,7 +314,7 @@ func (h *Hub) greet(c *net.UnixConn, d *door, said func()) (*Replica, *wire.Refu
 }
 
 // entitled checks that the worker is the one that was launched, and can do what its model declares.
-func (h *Hub) entitled(e Expectation, hello wire.Hello) *wire.Refused {
+func (h *Hub) entitled(e worker.Expectation, hello wire.Hello) *wire.Refused {
 	if hello.Model != e.Model.Name || hello.Version != e.Model.Version {
 		return &wire.Refused{Code: wire.RefusedModel, Text: fmt.Sprintf("the worker serves %s@%s, but was launched for %s", hello.Model, hello.Version, e.Model)}
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
@@ -81,7 +82,7 @@ func (r *Replica) finish() {
 	}
 	r.dead = true
 	r.mu.Lock()
-	r.begun = make(map[uint64]bool, len(r.table))
+	begun := make(map[uint64]bool, len(r.table))
 	taken := r.gen.producer.PeerHead()
 	first := uint64(math.MaxUint64) // of those that the worker has not answered at all
 	for i := range r.table {
@@ -95,9 +96,9 @@ func (r *Replica) finish() {
 		case e.kind != wire.KindPredict || e.state == stateStashed || e.state == stateCopying:
 		case !r.Ring():
 			// It reads frames ahead, so of those without any answer only the oldest is sure to have been begun.
-			r.begun[e.batch.ID] = e.state != stateSent || e.id == first
+			begun[e.batch.ID] = e.state != stateSent || e.id == first
 		default:
-			r.begun[e.batch.ID] = e.gen != r.gen || e.state != stateSent || e.putAt <= taken
+			begun[e.batch.ID] = e.gen != r.gen || e.state != stateSent || e.putAt <= taken
 		}
 	}
 	if r.fd >= 0 {
@@ -124,10 +125,9 @@ func (r *Replica) finish() {
 	delete(r.hub.live, r)
 	r.hub.mu.Unlock()
 	for i := range lost {
-		lost[i].end(math.NaN(), api.ReplicaLost)
+		lost[i].end(math.NaN(), api.ReplicaLost, "")
 	}
-	r.exp.Events.Gone(r, reason, breach)
-	close(r.gone)
+	r.exp.Events.Gone(r, worker.End{Reason: reason, Violation: breach, Begun: func(batch uint64) bool { return begun[batch] }})
 }
 
 func (r *Replica) takeLast() {

@@ -35,7 +35,7 @@ func everyWay(t *testing.T, f func(t *testing.T, poller local.Poller, capabiliti
 
 // stage is a hub with one raw worker, and an honest one beside it that must not notice anything.
 type stage struct {
-	*workertest.Gateway
+	*workertest.Hub
 	*workertest.Session
 	w      *workertest.Raw
 	honest *workertest.Session
@@ -44,13 +44,13 @@ type stage struct {
 
 func newStage(t *testing.T, poller local.Poller, capabilities uint32, sig api.Signature, depth int, maxSegmentBytes uint64) *stage {
 	t.Helper()
-	g := workertest.NewGateway(t, poller, maxSegmentBytes)
-	st := &stage{Gateway: g, served: make(chan error, 1)}
+	g := workertest.NewHub(t, poller, maxSegmentBytes)
+	st := &stage{Hub: g, served: make(chan error, 1)}
 	honest := g.Expect(workertest.Text(), 2)
-	go func() { st.served <- serveEcho(g.Socket, honest.Token) }()
+	go func() { st.served <- serveEcho(g.Socket, honest.Token()) }()
 	st.honest = workertest.NewSession(t, honest)
 	l := g.Expect(sig, depth)
-	st.w = workertest.StartRaw(t, g.Socket, l.Token, capabilities)
+	st.w = workertest.StartRaw(t, g.Socket, l.Token(), capabilities)
 	t.Cleanup(st.w.Close)
 	st.Session = workertest.NewSession(t, l)
 	return st

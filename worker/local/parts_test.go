@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/wire"
@@ -158,8 +159,11 @@ func playGateway() {
 	if err != nil {
 		playing{}.Fatalf("%v", err)
 	}
-	ev := &gatewayEvents{ready: make(chan *local.Replica, 1), done: make(chan uint64, 8)}
-	_, env := hub.Expect(local.Expectation{Replica: 1, Model: workertest.Model, Signature: workertest.Text(), Depth: 2, Events: ev})
+	ev := &gatewayEvents{ready: make(chan worker.Replica, 1), done: make(chan uint64, 8)}
+	env, _, err := hub.Expect(worker.Expectation{Replica: 1, Model: workertest.Model, Signature: workertest.Text(), Depth: 2, Events: ev})
+	if err != nil {
+		playing{}.Fatalf("%v", err)
+	}
 	at("listening")
 	child := self(partHonest, "")
 	child.Env = append(child.Env, env...)
@@ -191,23 +195,23 @@ func playGateway() {
 
 // gatewayEvents hands events to the part's goroutine.
 type gatewayEvents struct {
-	ready chan *local.Replica
+	ready chan worker.Replica
 	done  chan uint64
 }
 
-func (e *gatewayEvents) Ready(r *local.Replica) {
+func (e *gatewayEvents) Ready(r worker.Replica) {
 	at("in Ready")
 	e.ready <- r
 }
 
-func (e *gatewayEvents) Done(_ *local.Replica, res *api.BatchResult) {
+func (e *gatewayEvents) Done(_ worker.Replica, res *api.BatchResult) {
 	at("in Done")
 	e.done <- res.ID
 }
 
-func (e *gatewayEvents) Leaving(*local.Replica, string) {}
+func (e *gatewayEvents) Leaving(worker.Replica, string) {}
 
-func (e *gatewayEvents) Gone(_ *local.Replica, reason string, _ bool) {
+func (e *gatewayEvents) Gone(_ worker.Replica, end worker.End) {
 	at("drained") // a drained worker may be quicker than the part
-	playing{}.Fatalf("the worker went first: %s", reason)
+	playing{}.Fatalf("the worker went first: %s", end.Reason)
 }

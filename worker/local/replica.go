@@ -11,17 +11,17 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/shm"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/wire"
 	"golang.org/x/sys/unix"
 )
 
 // Replica is one connected worker. Its methods may be called from anywhere; Send by one caller at a time.
 type Replica struct {
-	hub   *Hub
-	exp   Expectation
-	hello wire.Hello
-	mode  uint32
-	pid   int
+	hub  *Hub
+	exp  worker.Expectation
+	info worker.Info
+	mode uint32
 
 	inputs, outputs, outputsConf *wire.Schema
 	fixedOut                     bool
@@ -49,9 +49,6 @@ type Replica struct {
 	dead   bool
 	reader wire.Reader
 	result api.BatchResult // what Done is shown
-
-	begun map[uint64]bool
-	gone  chan struct{}
 
 	values inputValues // Send's scratch
 	depth  int         // how many predictions may be outstanding
@@ -88,7 +85,7 @@ const (
 	stateCounting            // its answer is being copied out
 )
 
-func newReplica(h *Hub, e Expectation, hello wire.Hello, c *net.UnixConn) *Replica {
+func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn) *Replica {
 	if e.Depth < 1 {
 		e.Depth = 1
 	}
@@ -108,47 +105,44 @@ func newReplica(h *Hub, e Expectation, hello wire.Hello, c *net.UnixConn) *Repli
 		depth = min(depth, ringEntries-1)
 		entries = depth + 1
 	}
-	r := &Replica{hub: h, exp: e, hello: hello, mode: mode, fd: -1,
+	r := &Replica{hub: h, exp: e, mode: mode, fd: -1,
 		inputs: wire.NewSchema(specs), outputs: wire.NewSchema(outs),
 		outputsConf: wire.NewSchema(append(append([]api.TensorSpec(nil), outs...), api.TensorSpec{Name: "confidence", DType: api.Float64})),
-		table:       make([]entry, 0, entries), depth: depth, asides: beside, outGuess: 256, gone: make(chan struct{})}
+		table:       make([]entry, 0, entries), depth: depth, asides: beside, outGuess: 256}
 	_, r.fixedOut = r.outputs.FixedSize(1)
 	r.values.inputs = len(e.Signature.Inputs)
+	has := func(capability uint32) bool { return hello.Capabilities&capability != 0 }
+	r.info = worker.Info{ID: e.Replica, Binding: hello.Binding, Capabilities: worker.Capabilities{
+		Feedback: has(wire.CapFeedback), Accuracy: has(wire.CapAccuracy), Contexts: has(wire.CapContexts), Confidences: has(wire.CapConfidences)}}
 	if raw, err := c.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) {
 			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-				r.pid = int(cred.Pid)
+				r.info.PID = int(cred.Pid)
 			}
 		})
 	}
 	return r
 }
 
-// ID is the replica's number, as the launch named it.
-func (r *Replica) ID() uint64 { return r.exp.Replica }
-
-// PID is the worker's process, as the kernel told it; 0 when it did not.
-func (r *Replica) PID() int { return r.pid }
-
-// Binding is the name and version of the worker's binding.
-func (r *Replica) Binding() string { return r.hello.Binding }
+// Info implements [worker.Replica]. PID is as the kernel says; 0 when it does not.
+func (r *Replica) Info() worker.Info { return r.info }
 
 // Ring reports whether descriptors go through the rings (else through the socket).
 func (r *Replica) Ring() bool { return r.mode&wire.ModeRing != 0 }
 
-// Served is how many batches and queries the worker has answered.
-func (r *Replica) Served() (batches, queries uint64) { return r.batches.Load(), r.queries.Load() }
-
-// LastError is the worker's most recent error text, for operators; empty when there was none.
-func (r *Replica) LastError() string {
+// Stats implements [worker.Replica].
+func (r *Replica) Stats() worker.Stats {
+	st := worker.Stats{Batches: r.batches.Load(), Queries: r.queries.Load()}
 	if s := r.lastError.Load(); s != nil {
-		return *s
+		st.LastError = *s
 	}
-	return ""
+	if r.asides != nil {
+		r.mu.Lock()
+		st.Feedback = r.asides.counts
+		r.mu.Unlock()
+	}
+	return st
 }
-
-// Begun reports whether the worker had taken the batch when it went away. Only after Gone.
-func (r *Replica) Begun(batch uint64) bool { return r.begun[batch] }
 
 func (r *Replica) firstSizes() sizes {
 	hint := max(r.exp.BatchHint, 1)
@@ -459,7 +453,7 @@ func (r *Replica) Drain() {
 	r.frames = wire.AppendDrain(r.frames[:0])
 	r.writeLocked(r.frames, nil)
 	r.mu.Unlock()
-	lost.end(math.NaN(), api.ReplicaLost)
+	lost.end(math.NaN(), api.ReplicaLost, "")
 }
 
 // violation ends the worker at its first breach of the protocol. Called with rmu held.
@@ -481,6 +475,5 @@ func (r *Replica) abandon(reason string, violation bool) {
 	if r.gen != nil {
 		r.gen.release()
 	}
-	r.exp.Events.Gone(r, reason, violation)
-	close(r.gone)
+	r.exp.Events.Gone(r, worker.End{Reason: reason, Violation: violation})
 }

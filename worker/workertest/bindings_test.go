@@ -16,7 +16,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/xebec-serving/xebec/worker"
 	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
+	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
@@ -34,10 +36,28 @@ func TestMain(m *testing.M) {
 
 const envSocketOnly = "XEBEC_CONFORMANCE_SOCKET_ONLY"
 
-func TestGoInProcess(t *testing.T) {
-	bothModes(t, func(env []string) func(testing.TB, []string) workertest.Process {
-		return func(tb testing.TB, launch []string) workertest.Process { return startInProcess(append(launch, env...)) }
-	}, workertest.Worker{InProcess: true})
+// Package local passes the suite for transports, with workers of the Go binding in this process.
+func TestLocal(t *testing.T) {
+	for _, poller := range workertest.Pollers {
+		for mode, env := range map[string][]string{"ring": nil, "socket": {envSocketOnly + "=1"}} {
+			t.Run(string(poller)+"/"+mode, func(t *testing.T) {
+				workertest.RunTransport(t, workertest.Transport{
+					Worker: workertest.Worker{InProcess: true, Ring: mode == "ring"},
+					Open: func(tb testing.TB, maxBatchBytes uint64) (worker.Transport, error) {
+						dir, err := os.MkdirTemp("", "xebec") // a socket's path has 107 bytes at most, and test names make long ones
+						if err != nil {
+							return nil, err
+						}
+						tb.Cleanup(func() { os.RemoveAll(dir) })
+						return local.Listen(local.Config{Socket: filepath.Join(dir, "w"), Doors: filepath.Join(dir, "d"), Now: workertest.Now, Poller: poller, MaxSegmentBytes: maxBatchBytes})
+					},
+					Start: func(_ testing.TB, _ worker.Transport, launch []string) workertest.Process {
+						return startInProcess(append(launch, env...))
+					},
+				})
+			})
+		}
+	}
 }
 
 func TestGoProcess(t *testing.T) {

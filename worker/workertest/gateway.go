@@ -10,6 +10,7 @@ import (
 
 	"github.com/cloudwego/netpoll"
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
 )
 
@@ -19,21 +20,16 @@ var Model = api.ModelID{Name: "conformance", Version: "1"}
 // Pollers are the ways to watch a replica's socket; suites run under each.
 var Pollers = []local.Poller{local.NetpollPoller, local.RuntimePoller}
 
-// Gateway is a hub whose leftovers are looked for when the test ends.
+// Gateway is a transport whose leftovers are looked for when the test ends.
 type Gateway struct {
-	tb     testing.TB
-	Hub    *local.Hub
-	Socket string
-	closed bool
+	tb        testing.TB
+	Transport worker.Transport
+	closed    bool
 }
 
-// NewGateway starts a hub for one test. maxSegmentBytes is local.Config's.
-func NewGateway(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Gateway {
+// NewGateway opens a transport for one test.
+func NewGateway(tb testing.TB, open func() (worker.Transport, error)) *Gateway {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "xebec") // a socket's path has 107 bytes at most, and test names make long ones
-	if err != nil {
-		tb.Fatal(err)
-	}
 	// Pollers open descriptors when they are first needed, netpoll's as well as the runtime's.
 	netpoll.Initialize()
 	if r, w, err := os.Pipe(); err == nil {
@@ -41,14 +37,13 @@ func NewGateway(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Gat
 		w.Close()
 	}
 	before := leftovers(tb)
-	g := &Gateway{tb: tb, Socket: filepath.Join(dir, "w.sock")}
-	g.Hub, err = local.Listen(local.Config{Socket: g.Socket, Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes})
+	tr, err := open()
 	if err != nil {
 		tb.Fatal(err)
 	}
+	g := &Gateway{tb: tb, Transport: tr}
 	tb.Cleanup(func() {
 		g.Close()
-		os.RemoveAll(dir)
 		if after := leftovers(tb); after != before {
 			tb.Errorf("left behind: %+v, before the test %+v", after, before)
 		}
@@ -56,15 +51,36 @@ func NewGateway(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Gat
 	return g
 }
 
-// Close ends the hub, which the end of the test does otherwise.
+// Hub is a Gateway whose transport is package local's.
+type Hub struct {
+	*Gateway
+	Socket string
+}
+
+// NewHub starts a hub for one test. maxSegmentBytes is local.Config's.
+func NewHub(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Hub {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "xebec") // a socket's path has 107 bytes at most, and test names make long ones
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) }) // after the gateway's own
+	h := &Hub{Socket: filepath.Join(dir, "w.sock")}
+	h.Gateway = NewGateway(tb, func() (worker.Transport, error) {
+		return local.Listen(local.Config{Socket: h.Socket, Doors: filepath.Join(dir, "d"), Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes})
+	})
+	return h
+}
+
+// Close closes the transport, which the end of the test does otherwise.
 func (g *Gateway) Close() {
 	g.tb.Helper()
 	if g.closed {
 		return
 	}
 	g.closed = true
-	if err := g.Hub.Close(); err != nil {
-		g.tb.Errorf("close the hub: %v", err)
+	if err := g.Transport.Close(); err != nil {
+		g.tb.Errorf("close the transport: %v", err)
 	}
 }
 
@@ -102,41 +118,47 @@ func leftovers(tb TB) (h holding) {
 // Launch entitles one worker.
 type Launch struct {
 	Env       []string
-	Token     string
+	Withdraw  func() bool
 	Signature api.Signature
 	Events    *Recorder
 }
 
 // Expect entitles one worker to connect.
 func (g *Gateway) Expect(sig api.Signature, depth int) *Launch {
-	return Expect(g.Hub, local.Expectation{Signature: sig, Depth: depth})
+	g.tb.Helper()
+	return Expect(g.tb, g.Transport, worker.Expectation{Signature: sig, Depth: depth})
 }
 
-// Expect entitles one worker to connect to a hub, to serve [Model] with what e says of signature, depth and times.
-func Expect(hub *local.Hub, e local.Expectation) *Launch {
-	l := &Launch{Signature: e.Signature, Events: newRecorder()}
-	e.Replica, e.Model, e.BatchHint, e.Events = 1, Model, 8, l.Events
-	l.Token, l.Env = hub.Expect(e)
-	return l
-}
-
-// ExpectAtDoor is [Expect] for a worker that comes through a door of its own.
-func ExpectAtDoor(tb testing.TB, hub *local.Hub, e local.Expectation) *Launch {
+// Expect entitles one worker to connect to a transport, to serve [Model] with what e says of signature, depth, times and isolation.
+func Expect(tb TB, tr worker.Transport, e worker.Expectation) *Launch {
 	tb.Helper()
 	l := &Launch{Signature: e.Signature, Events: newRecorder()}
 	e.Replica, e.Model, e.BatchHint, e.Events = 1, Model, 8, l.Events
 	var err error
-	if l.Token, l.Env, err = hub.ExpectAtDoor(e); err != nil {
-		tb.Fatal(err)
+	if l.Env, l.Withdraw, err = tr.Expect(e); err != nil {
+		tb.Fatalf("expect a worker: %v", err)
 	}
 	return l
 }
+
+// Getenv is what a variable is set to in the worker's environment.
+func (l *Launch) Getenv(name string) (value string) {
+	for _, entry := range l.Env {
+		if v, ok := strings.CutPrefix(entry, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// Token is the launch's one-time token, where the transport is package local's.
+func (l *Launch) Token() string { return l.Getenv("XEBEC_TOKEN") }
 
 // Session is one replica and the accounts of what it was sent. It is used by one goroutine.
 type Session struct {
 	TB TB
 	*Launch
-	Replica *local.Replica
+	Replica worker.Replica
 	sent    map[uint64]*api.Batch
 	last    uint64
 	told    []*Told
@@ -200,7 +222,7 @@ func (s *Session) WantCode(b *api.Batch, code api.Code, part string) {
 }
 
 // End waits until the replica is gone and settles the accounts: every batch that was taken is done or left.
-func (s *Session) End() End {
+func (s *Session) End() worker.End {
 	s.TB.Helper()
 	end := s.Events.WaitGone(s.TB)
 	s.Events.check(s.TB)
@@ -225,10 +247,10 @@ func (s *Session) End() End {
 
 // Left reports the batches that were taken and never done, and of each whether the worker had begun it. Only after End.
 func (s *Session) Left() map[uint64]bool {
-	left := map[uint64]bool{}
+	left, end := map[uint64]bool{}, s.Events.WaitGone(s.TB)
 	for id := range s.sent {
 		if _, done := s.Events.Result(id); !done {
-			left[id] = s.Replica.Begun(id)
+			left[id] = end.Begun == nil || end.Begun(id)
 		}
 	}
 	return left

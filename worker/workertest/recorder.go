@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker"
 )
 
 // patience is how long a test waits for something that must come: only a defect ever waits so long.
@@ -20,30 +20,25 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// End is how a replica went, as Gone reported it.
-type End struct {
-	Reason    string
-	Violation bool
-}
-
 // Recorder keeps what a replica's events said, and notices when they break their own promises: overlapping calls, a batch
 // that is reported twice, anything after Gone.
 type Recorder struct {
 	// OnReady, OnDone and OnLeaving, where set, are called within the event.
-	OnReady   func(*local.Replica)
-	OnDone    func(*local.Replica, *api.BatchResult)
-	OnLeaving func(*local.Replica, string)
+	OnReady   func(worker.Replica)
+	OnDone    func(worker.Replica, *api.BatchResult)
+	OnLeaving func(worker.Replica, string)
 
 	inside atomic.Int32
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each event
-	replica *local.Replica
+	replica worker.Replica
 	ready   bool
 	done    map[uint64]api.BatchResult
 	leaving []string
-	ends    []End
+	ends    []worker.End
 	faults  []string
+	events  int
 }
 
 func newRecorder() *Recorder {
@@ -51,7 +46,7 @@ func newRecorder() *Recorder {
 }
 
 // event notes one event under the lock; it reports what it broke.
-func (c *Recorder) event(name string, note func()) (leave func()) {
+func (c *Recorder) event(name string, r worker.Replica, note func()) (leave func()) {
 	overlap := c.inside.Add(1) != 1
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,28 +56,35 @@ func (c *Recorder) event(name string, note func()) (leave func()) {
 	if len(c.ends) > 0 {
 		c.faults = append(c.faults, name+" after Gone")
 	}
+	c.events++
+	if c.replica == nil {
+		c.replica = r
+	}
+	if r != c.replica {
+		c.faults = append(c.faults, name+" with another Replica than the event before")
+	}
 	note()
 	close(c.changed)
 	c.changed = make(chan struct{})
 	return func() { c.inside.Add(-1) }
 }
 
-// Ready implements local.Events.
-func (c *Recorder) Ready(r *local.Replica) {
-	defer c.event("Ready", func() {
+// Ready implements worker.Events.
+func (c *Recorder) Ready(r worker.Replica) {
+	defer c.event("Ready", r, func() {
 		if c.ready {
 			c.faults = append(c.faults, "Ready twice")
 		}
-		c.replica, c.ready = r, true
+		c.ready = true
 	})()
 	if c.OnReady != nil {
 		c.OnReady(r)
 	}
 }
 
-// Done implements local.Events.
-func (c *Recorder) Done(r *local.Replica, res *api.BatchResult) {
-	defer c.event("Done", func() {
+// Done implements worker.Events.
+func (c *Recorder) Done(r worker.Replica, res *api.BatchResult) {
+	defer c.event("Done", r, func() {
 		if _, twice := c.done[res.ID]; twice {
 			c.faults = append(c.faults, fmt.Sprintf("Done twice for batch %d", res.ID))
 		}
@@ -93,17 +95,17 @@ func (c *Recorder) Done(r *local.Replica, res *api.BatchResult) {
 	}
 }
 
-// Leaving implements local.Events.
-func (c *Recorder) Leaving(r *local.Replica, reason string) {
-	defer c.event("Leaving", func() { c.leaving = append(c.leaving, reason) })()
+// Leaving implements worker.Events.
+func (c *Recorder) Leaving(r worker.Replica, reason string) {
+	defer c.event("Leaving", r, func() { c.leaving = append(c.leaving, reason) })()
 	if c.OnLeaving != nil {
 		c.OnLeaving(r, reason)
 	}
 }
 
-// Gone implements local.Events.
-func (c *Recorder) Gone(_ *local.Replica, reason string, violation bool) {
-	defer c.event("Gone", func() { c.ends = append(c.ends, End{reason, violation}) })()
+// Gone implements worker.Events.
+func (c *Recorder) Gone(r worker.Replica, end worker.End) {
+	defer c.event("Gone", r, func() { c.ends = append(c.ends, end) })()
 }
 
 // wait blocks until cond, which is called under the lock, holds.
@@ -120,7 +122,7 @@ func (c *Recorder) wait(tb TB, what string, cond func() bool) {
 			return
 		}
 		if len(ends) > 0 {
-			tb.Fatalf("waiting for %s: the replica is gone: %+v", what, ends[0])
+			tb.Fatalf("waiting for %s: the replica is gone: %s", what, ends[0].Reason)
 		}
 		select {
 		case <-changed:
@@ -131,9 +133,9 @@ func (c *Recorder) wait(tb TB, what string, cond func() bool) {
 }
 
 // WaitReady blocks until the worker takes batches.
-func (c *Recorder) WaitReady(tb TB) *local.Replica {
+func (c *Recorder) WaitReady(tb TB) worker.Replica {
 	tb.Helper()
-	var r *local.Replica
+	var r worker.Replica
 	c.wait(tb, "Ready", func() bool { r = c.replica; return c.ready })
 	return r
 }
@@ -153,9 +155,9 @@ func (c *Recorder) WaitLeaving(tb TB) string {
 }
 
 // WaitGone blocks until the replica is gone.
-func (c *Recorder) WaitGone(tb TB) End {
+func (c *Recorder) WaitGone(tb TB) worker.End {
 	tb.Helper()
-	var end End
+	var end worker.End
 	c.wait(tb, "Gone", func() bool {
 		if len(c.ends) == 0 {
 			return false
@@ -182,6 +184,20 @@ func (c *Recorder) Result(batch uint64) (api.BatchResult, bool) {
 	return res, ok
 }
 
+// count is how many events there were.
+func (c *Recorder) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.events
+}
+
+// isGone reports whether Gone has come.
+func (c *Recorder) isGone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ends) > 0
+}
+
 // check reports broken promises, and how often Gone came.
 func (c *Recorder) check(tb TB) {
 	tb.Helper()
@@ -191,7 +207,7 @@ func (c *Recorder) check(tb TB) {
 		tb.Errorf("events: %s", f)
 	}
 	if len(c.ends) != 1 {
-		tb.Errorf("events: Gone came %d times, expected once: %+v", len(c.ends), c.ends)
+		tb.Errorf("events: Gone came %d times, expected once", len(c.ends))
 	}
 }
 

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker"
 )
 
 // The models that a binding brings for the suite. The environment variable [EnvModel] names the one to serve.
@@ -45,7 +46,7 @@ const (
 
 // Worker is one binding in one mode.
 type Worker struct {
-	// Ring says whether its descriptors go through the rings.
+	// Ring says whether its descriptors go through the rings of package local.
 	Ring bool
 	// InProcess says that it shares the test's process, and so cannot die alone: cases of death are not for it.
 	InProcess bool
@@ -102,30 +103,59 @@ func (p *process) Wait() error {
 	return p.err
 }
 
-// Run takes one binding through the whole suite, under both pollers.
+// Run takes one binding through the suite, against package local under both pollers.
 func Run(t *testing.T, w Worker) {
 	for _, poller := range Pollers {
 		t.Run(string(poller), func(t *testing.T) {
-			for _, c := range cases {
-				if c.dies && w.InProcess || c.rich && w.Plain {
-					continue
-				}
-				t.Run(c.name, func(t *testing.T) { c.run(t, &suite{w, poller}) })
-			}
+			runCases(t, cases, w, func(t *testing.T, maxBatchBytes uint64) (*Gateway, starter) {
+				return NewHub(t, poller, maxBatchBytes).Gateway, w.Start
+			})
 		})
+	}
+}
+
+// Transport is one implementation of worker.Transport, with workers that connect to it.
+type Transport struct {
+	// Open makes one for a test, which closes it. It takes batches of somewhat less than maxBatchBytes, and refuses one whose inputs
+	// or outputs have more; 0: its own bound.
+	Open func(tb testing.TB, maxBatchBytes uint64) (worker.Transport, error)
+	// Start launches a worker that connects to tr with these environment variables.
+	Start func(tb testing.TB, tr worker.Transport, env []string) Process
+	// Worker says what the workers can do; its Start is not used.
+	Worker
+}
+
+// RunTransport takes one transport through the suite: what every binding must pass, and what only the gateway's side decides.
+func RunTransport(t *testing.T, tr Transport) {
+	runCases(t, append(slices.Clip(cases), transportCases...), tr.Worker, func(t *testing.T, maxBatchBytes uint64) (*Gateway, starter) {
+		g := NewGateway(t, func() (worker.Transport, error) { return tr.Open(t, maxBatchBytes) })
+		return g, func(tb testing.TB, env []string) Process { return tr.Start(tb, g.Transport, slices.Clip(env)) }
+	})
+}
+
+type starter = func(tb testing.TB, env []string) Process
+
+func runCases(t *testing.T, cases []testCase, w Worker, open func(*testing.T, uint64) (*Gateway, starter)) {
+	for _, c := range cases {
+		if c.dies && w.InProcess || c.rich && w.Plain {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) { c.run(t, &suite{w, open}) })
 	}
 }
 
 type suite struct {
 	Worker
-	poller local.Poller
+	open func(t *testing.T, maxBatchBytes uint64) (*Gateway, starter)
 }
 
-var cases = []struct {
+type testCase struct {
 	name       string
 	dies, rich bool
 	run        func(*testing.T, *suite)
-}{
+}
+
+var cases = []testCase{
 	{name: "registration", run: testRegistration},
 	{name: "fixed", rich: true, run: testFixed},
 	{name: "ragged", rich: true, run: testRagged},
@@ -163,11 +193,11 @@ type running struct {
 }
 
 // start launches a worker and waits until it is ready.
-func (su *suite) start(t *testing.T, sig api.Signature, depth int, maxSegmentBytes uint64, env ...string) *running {
+func (su *suite) start(t *testing.T, sig api.Signature, depth int, maxBatchBytes uint64, env ...string) *running {
 	t.Helper()
-	g := NewGateway(t, su.poller, maxSegmentBytes)
+	g, start := su.open(t, maxBatchBytes)
 	l := g.Expect(sig, depth)
-	p := su.Start(t, append(l.Env, env...))
+	p := start(t, append(l.Env, env...))
 	return &running{NewSession(t, l), g, p}
 }
 
@@ -184,24 +214,34 @@ func (r *running) stop() {
 
 func testRegistration(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 2, 0, model(Markers))
-	if got, want := r.Replica.PID(), r.process.PID(); got != want {
+	info := r.Replica.Info()
+	if info.ID != 1 {
+		t.Errorf("replica %d, expected 1 as it was announced", info.ID)
+	}
+	if got, want := info.PID, r.process.PID(); got != want {
 		t.Errorf("process %d, expected %d", got, want)
 	}
-	if r.Replica.Ring() != su.Ring {
-		t.Errorf("rings: %v, expected %v: was the binding built without them?", r.Replica.Ring(), su.Ring)
+	if ringed, ok := r.Replica.(interface{ Ring() bool }); ok && ringed.Ring() != su.Ring {
+		t.Errorf("rings: %v, expected %v: was the binding built without them?", ringed.Ring(), su.Ring)
 	}
-	if name, version, ok := strings.Cut(r.Replica.Binding(), "/"); !ok || !strings.HasPrefix(name, "xebec-") || version == "" {
-		t.Errorf("binding %q, expected xebec-LANGUAGE/VERSION", r.Replica.Binding())
+	if name, version, ok := strings.Cut(info.Binding, "/"); !ok || !strings.HasPrefix(name, "xebec-") || version == "" {
+		t.Errorf("binding %q, expected xebec-LANGUAGE/VERSION", info.Binding)
 	}
-	if r.gateway.Hub.Forget(r.Token) {
-		t.Error("the token can be used again")
+	if r.Withdraw() {
+		t.Error("the launch could be withdrawn after its worker has connected")
 	}
 	r.WantTexts(r.Send(Texts("a", "b")...), "a", "b")
 	r.WantTexts(r.Send(Texts("c")...), "c")
-	if batches, queries := r.Replica.Served(); batches != 2 || queries != 3 {
-		t.Errorf("%d batches and %d queries served, expected 2 and 3", batches, queries)
-	}
+	r.wantServed(2, 3)
 	r.stop()
+}
+
+// wantServed compares what the replica has answered.
+func (r *running) wantServed(batches, queries uint64) {
+	r.TB.Helper()
+	if st := r.Replica.Stats(); st.Batches != batches || st.Queries != queries {
+		r.TB.Errorf("%d batches and %d queries served, expected %d and %d", st.Batches, st.Queries, batches, queries)
+	}
 }
 
 func testContexts(t *testing.T, su *suite) {
@@ -238,7 +278,7 @@ func testExceptions(t *testing.T, su *suite) {
 		failed, behind := r.Send(Texts("fine", marker)...), r.Send(Texts("behind")...)
 		r.WantCode(failed, api.ModelError, "the marker "+marker)
 		r.WantTexts(behind, "behind")
-		if text := r.Replica.LastError(); !strings.Contains(text, "the marker "+marker) {
+		if text := r.Replica.Stats().LastError; !strings.Contains(text, "the marker "+marker) {
 			t.Errorf("LastError %q", text)
 		}
 	}
@@ -287,7 +327,7 @@ func testDies(t *testing.T, su *suite) {
 	if left := r.Left(); len(left) != 1 || !left[b.ID] {
 		t.Errorf("left %v, expected batch %d, begun", left, b.ID)
 	}
-	var exit *exec.ExitError
+	var exit interface{ ExitCode() int } // *exec.ExitError has it
 	if err := r.process.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
 		t.Errorf("%v, expected exit status 3", err)
 	}

@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker"
 )
 
 // What a worker does not declare it is not asked for.
 func testCapabilities(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 1, 0, model(Markers))
-	if got := r.Replica.Capabilities(); got != (local.Capabilities{}) {
+	if got := r.Replica.Info().Capabilities; got != (worker.Capabilities{}) {
 		t.Errorf("%+v, expected none", got)
 	}
 	r.FeedbackTexts("x", "true").Want(api.Unsupported)
@@ -23,7 +23,7 @@ func testCapabilities(t *testing.T, su *suite) {
 	}
 	r.stop()
 	r = su.start(t, Text(), 1, 0, model(Markers), EnvFeedback+"=1", EnvContexts+"=1", EnvConfidences+"=1")
-	if got, want := r.Replica.Capabilities(), (local.Capabilities{Feedback: true, Accuracy: true, Contexts: true, Confidences: true}); got != want {
+	if got, want := r.Replica.Info().Capabilities, (worker.Capabilities{Feedback: true, Accuracy: true, Contexts: true, Confidences: true}); got != want {
 		t.Errorf("%+v, expected %+v", got, want)
 	}
 	r.stop()
@@ -32,27 +32,29 @@ func testCapabilities(t *testing.T, su *suite) {
 // A model learns, says how good it is, and fails at either without harm.
 func testFeedback(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")
-	r.Accuracy().Want(api.ModelError)
-	if text := r.Replica.LastError(); !strings.HasPrefix(text, "accuracy: ") || !strings.Contains(text, "no feedback yet") {
-		t.Errorf("LastError %q", text)
+	unknown := r.Accuracy()
+	unknown.Want(api.ModelError)
+	wantText := func(told *Told, what, part string) {
+		t.Helper()
+		if text := told.Detail(); !strings.HasPrefix(text, what) || !strings.Contains(text, part) || r.Replica.Stats().LastError != text {
+			t.Errorf("detail %q, LastError %q: expected both to begin with %q and to have %q", text, r.Replica.Stats().LastError, what, part)
+		}
 	}
+	wantText(unknown, "accuracy: ", "no feedback yet")
 	r.FeedbackTexts("a", "true", "b", "false", "c", `"true"`).Want(api.OK)
 	r.FeedbackTexts("d", "true").Want(api.OK)
 	r.Accuracy().WantValue(0.5)
-	r.FeedbackTexts("e", `"panic"`).Want(api.ModelError)
-	if text := r.Replica.LastError(); !strings.HasPrefix(text, "feedback: ") || !strings.Contains(text, "the label panic") {
-		t.Errorf("LastError %q", text)
-	}
+	failed := r.FeedbackTexts("e", `"panic"`)
+	failed.Want(api.ModelError)
+	wantText(failed, "feedback: ", "the label panic")
 	r.WantTexts(r.Send(Texts("still here")...), "still here")
 	r.Accuracy().WantValue(0.5)
 	r.Feedback(r.NewBatch(Texts("one", "two")...), "true").Want(api.InvalidArgument)
 	r.Feedback(r.NewBatch()).Want(api.InvalidArgument)
-	if got, want := r.Replica.FeedbackCounts(), (local.FeedbackCounts{Batches: 2, Labels: 4, Failed: 1}); got != want {
+	if got, want := r.Replica.Stats().Feedback, (worker.FeedbackCounts{Batches: 2, Labels: 4, Failed: 1}); got != want {
 		t.Errorf("%+v, expected %+v", got, want)
 	}
-	if batches, queries := r.Replica.Served(); batches != 1 || queries != 1 {
-		t.Errorf("%d batches and %d queries served, expected 1 and 1: feedback is none of them", batches, queries)
-	}
+	r.wantServed(1, 1) // feedback is none of them
 	r.stop()
 }
 

@@ -59,7 +59,7 @@ func testTooLarge(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 2, max, model(Markers))
 	for range 2 {
 		large, small := r.Send(Texts(fmt.Sprint("big:", max))...), r.Send(Texts("behind")...)
-		r.WantCode(large, api.TooLarge, "larger than a segment")
+		r.WantCode(large, api.TooLarge, "larger than")
 		r.WantTexts(small, "behind")
 	}
 	var refused *api.Error

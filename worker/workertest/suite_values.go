@@ -163,8 +163,6 @@ func testPadding(t *testing.T, su *suite) {
 		t.Fatal(err)
 	}
 	r.WantTexts(b, "one", "two")
-	if batches, queries := r.Replica.Served(); batches != 1 || queries != 2 {
-		t.Errorf("%d batches and %d queries served, expected 1 and 2", batches, queries)
-	}
+	r.wantServed(1, 2)
 	r.stop()
 }

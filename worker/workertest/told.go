@@ -1,10 +1,12 @@
 package workertest
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 )
 
 // Told is one feedback batch, or one question for the accuracy, and what became of it. End looks that each ended once.
@@ -14,14 +16,15 @@ type Told struct {
 	ended chan struct{}
 	code  api.Code
 	value float64
+	text  string
 }
 
-func (s *Session) tell() (*Told, func(float64, api.Code)) {
+func (s *Session) tell() (*Told, func(float64, api.Code, string)) {
 	t := &Told{tb: s.TB, ended: make(chan struct{})}
 	s.told = append(s.told, t)
-	return t, func(value float64, code api.Code) {
+	return t, func(value float64, code api.Code, detail string) {
 		if t.times.Add(1) == 1 {
-			t.value, t.code = value, code
+			t.value, t.code, t.text = value, code, detail
 			close(t.ended)
 		}
 	}
@@ -34,7 +37,12 @@ func (s *Session) Feedback(b *api.Batch, labels ...string) *Told {
 	for i, label := range labels {
 		raw[i] = []byte(label)
 	}
-	s.Replica.Feedback(b, raw, func(code api.Code) { done(0, code) })
+	l, ok := s.Replica.(worker.Learner)
+	if !ok { // as a learner that does not declare it answers
+		done(0, api.Unsupported, "the replica is no Learner")
+		return t
+	}
+	l.Feedback(b, raw, func(code api.Code, detail string) { done(0, code, detail) })
 	return t
 }
 
@@ -54,7 +62,12 @@ func (s *Session) FeedbackTexts(pairs ...string) *Told {
 // Accuracy asks the replica for its accuracy.
 func (s *Session) Accuracy() *Told {
 	t, done := s.tell()
-	s.Replica.Accuracy(done)
+	l, ok := s.Replica.(worker.Learner)
+	if !ok {
+		done(math.NaN(), api.Unsupported, "the replica is no Learner")
+		return t
+	}
+	l.Accuracy(done)
 	return t
 }
 
@@ -69,6 +82,13 @@ func (t *Told) Wait() api.Code {
 		t.tb.Fatalf("waiting for the end of feedback or of a question for the accuracy: nothing came for %v", patience)
 	}
 	return t.code
+}
+
+// Detail waits until it has ended, and gives the text of that.
+func (t *Told) Detail() string {
+	t.tb.Helper()
+	t.Wait()
+	return t.text
 }
 
 // Want waits for an end in code.

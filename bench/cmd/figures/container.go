@@ -17,6 +17,7 @@ import (
 	"github.com/xebec-serving/xebec/containers/process"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/driver"
+	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
 )
 
@@ -72,9 +73,9 @@ type container struct {
 	clock    *driver.Clock
 	id       scheduler.ReplicaID
 	instance containers.Instance
-	replica  *local.Replica
+	replica  worker.Replica
 	output   server.Tail
-	ready    chan *local.Replica
+	ready    chan worker.Replica
 	gone     chan struct{} // closed when it is lost; why says how
 	why      string
 
@@ -103,15 +104,18 @@ type batchRecord struct {
 // start launches the model's container and waits until it takes batches.
 func (r *rig) start(ctx context.Context, python string, m model) (*container, error) {
 	r.last++
-	c := &container{model: m, clock: r.clock, id: scheduler.ReplicaID(r.last), ready: make(chan *local.Replica, 1), gone: make(chan struct{}), pending: map[uint64]pending{}}
-	token, env := r.hub.Expect(local.Expectation{
+	c := &container{model: m, clock: r.clock, id: scheduler.ReplicaID(r.last), ready: make(chan worker.Replica, 1), gone: make(chan struct{}), pending: map[uint64]pending{}}
+	env, withdraw, err := r.hub.Expect(worker.Expectation{
 		Replica: r.last, Model: api.ModelID{Name: m.name, Version: "1"}, Signature: signature,
 		Depth: scheduler.DefaultDepth, BatchHint: batchHint, Events: c,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %w", m.name, err)
+	}
 	env = append(env, "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1")
 	instance, err := r.runtime.Start(ctx, containers.Launch{Replica: r.last, Dir: m.dir, Command: []string{python, "model.py"}, Env: env, Stdout: &c.output, Stderr: &c.output})
 	if err != nil {
-		r.hub.Forget(token)
+		withdraw()
 		return nil, fmt.Errorf("container %s: %w", m.name, err)
 	}
 	c.instance = instance
@@ -129,7 +133,7 @@ func (r *rig) start(ctx context.Context, python string, m model) (*container, er
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	r.hub.Forget(token)
+	withdraw()
 	return nil, errors.Join(err, c.end(false))
 }
 
@@ -193,10 +197,10 @@ func (c *container) send(b *api.Batch, p pending) error {
 }
 
 // Ready, Done, Leaving and Gone are what the replica tells.
-func (c *container) Ready(r *local.Replica) { c.ready <- r }
+func (c *container) Ready(r worker.Replica) { c.ready <- r }
 
 // Done records the batch and passes it on to whoever sent it.
-func (c *container) Done(_ *local.Replica, res *api.BatchResult) {
+func (c *container) Done(_ worker.Replica, res *api.BatchResult) {
 	at := c.clock.Now()
 	c.mu.Lock()
 	p := c.pending[res.ID]
@@ -217,11 +221,11 @@ func (c *container) Done(_ *local.Replica, res *api.BatchResult) {
 }
 
 // Leaving: the container asks to go. Nobody has told it to, so it is as good as lost; Gone follows.
-func (c *container) Leaving(r *local.Replica, _ string) { r.Drain() }
+func (c *container) Leaving(r worker.Replica, _ string) { r.Drain() }
 
 // Gone ends whatever is being measured.
-func (c *container) Gone(_ *local.Replica, reason string, _ bool) {
-	c.why = reason
+func (c *container) Gone(_ worker.Replica, end worker.End) {
+	c.why = end.Reason
 	close(c.gone)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
 	"github.com/xebec-serving/xebec/worker/local"
 )
@@ -30,8 +31,8 @@ type workerLink struct {
 	dir     string
 	hub     *local.Hub
 	child   *exec.Cmd
-	replica *local.Replica
-	ready   chan *local.Replica
+	replica worker.Replica
+	ready   chan worker.Replica
 	gone    chan string
 
 	mu      sync.Mutex // Send takes one caller at a time
@@ -43,7 +44,7 @@ type workerLink struct {
 }
 
 func openWorker(load Load) (l link, err error) {
-	w := &workerLink{ready: make(chan *local.Replica, 1), gone: make(chan string, 1)}
+	w := &workerLink{ready: make(chan worker.Replica, 1), gone: make(chan string, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
@@ -62,13 +63,16 @@ func openWorker(load Load) (l link, err error) {
 		w.batches[slot].Queries = []*api.Query{&w.queries[slot]}
 		w.done = append(w.done, make(chan api.Code, 1))
 	}
-	_, env := w.hub.Expect(local.Expectation{
+	env, _, err := w.hub.Expect(worker.Expectation{
 		Replica: 1, Model: api.ModelID{Name: "bench", Version: "1"}, Depth: load.InFlight, BatchHint: 1, Events: w,
 		Signature: api.Signature{
 			Inputs:  []api.TensorSpec{{Name: "input", DType: api.Uint8, Shape: []int64{int64(load.RequestBytes)}}},
 			Outputs: []api.TensorSpec{{Name: "output", DType: api.Uint8, Shape: []int64{int64(load.AnswerBytes)}}},
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
 	child, err := childCommand("worker", load)
 	if err != nil {
 		return nil, err
@@ -91,19 +95,19 @@ func openWorker(load Load) (l link, err error) {
 }
 
 // Ready, Done, Leaving and Gone are what the replica tells.
-func (w *workerLink) Ready(r *local.Replica) { w.ready <- r }
+func (w *workerLink) Ready(r worker.Replica) { w.ready <- r }
 
 // Done wakes the caller of a batch.
-func (w *workerLink) Done(_ *local.Replica, res *api.BatchResult) {
+func (w *workerLink) Done(_ worker.Replica, res *api.BatchResult) {
 	w.done[w.slotOf[res.ID%pendingIDs]] <- res.Code
 }
 
 // Leaving does not happen: nobody tells this worker to stop.
-func (w *workerLink) Leaving(*local.Replica, string) {}
+func (w *workerLink) Leaving(worker.Replica, string) {}
 
 // Gone wakes everybody.
-func (w *workerLink) Gone(_ *local.Replica, reason string, _ bool) {
-	w.gone <- reason
+func (w *workerLink) Gone(_ worker.Replica, end worker.End) {
+	w.gone <- end.Reason
 	for _, c := range w.done {
 		select {
 		case c <- api.ReplicaLost:
@@ -123,7 +127,7 @@ func (w *workerLink) call(slot int) error {
 		return err
 	}
 	if code := <-w.done[slot]; code != api.OK {
-		return fmt.Errorf("the batch ended with %s: %s", code, w.replica.LastError())
+		return fmt.Errorf("the batch ended with %s: %s", code, w.replica.Stats().LastError)
 	}
 	return nil
 }

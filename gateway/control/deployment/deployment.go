@@ -15,7 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/driver"
-	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker"
 )
 
 // Deployment is one model version with everything that serves it: its queue, its supervised replicas, its connected workers,
@@ -45,7 +45,7 @@ type Deployment struct {
 	launches map[uint64]*launch
 	// connected has the workers that the lane has; the value says whether one is leaving, and counts as ready no more. It is
 	// separate from launches because the end of a process and the end of its connection are reported in either order.
-	connected map[*local.Replica]bool
+	connected map[worker.Replica]bool
 	failed    bool   // a replica has failed since one was last ready
 	failures  int    // launches that ended by themselves since a replica was last ready
 	lastExit  string // how the last of them ended, with the last line of its stderr
@@ -53,11 +53,11 @@ type Deployment struct {
 	lessons lessons
 }
 
-// launch is one start of a worker, from its token to its end.
+// launch is one start of a worker, from its announcement to its end.
 type launch struct {
-	token       string
+	withdraw    func() (unused bool) // the transport expects its worker no more
 	began       time.Time
-	worker      *local.Replica // once it is connected and ready
+	worker      worker.Replica // once it is connected and ready
 	ready       time.Time
 	lastError   string
 	lastErrorAt time.Time
@@ -250,11 +250,7 @@ func laneConfig(spec *api.ModelSpec, slo time.Duration) scheduler.Config {
 	return c
 }
 
-// maxBlockBytes bounds a batch's fixed inputs, and its fixed outputs: a quarter of the largest segment, so that two batches
-// fit however much size classes round up.
-const maxBlockBytes = local.DefaultMaxSegmentBytes / 4
-
-// maxFixedBatch is how many queries a batch may have for its inputs and outputs of fixed size to fit maxBlockBytes.
+// maxFixedBatch is how many queries a batch may have for its inputs and outputs of fixed size to fit every transport.
 func maxFixedBatch(spec *api.ModelSpec) int {
 	largest := int64(1)
 	for _, tensors := range [][]api.TensorSpec{spec.Inputs, spec.Outputs} {
@@ -264,7 +260,7 @@ func maxFixedBatch(spec *api.ModelSpec) int {
 		}
 		largest = max(largest, per)
 	}
-	return int(max(maxBlockBytes/largest, 1))
+	return int(max(worker.MaxBatchBytes/largest, 1))
 }
 
 // joined is a sorted copy of names with commas.

@@ -8,26 +8,27 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/gateway/control/capacity"
 	"github.com/xebec-serving/xebec/scheduler"
-	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker"
 	"go.uber.org/zap"
 )
 
 // This file is the life of a replica, event by event: prepare, Started, Ready, Done …, Leaving, Gone, Exited. The supervisor
 // and the transport report independently, so Gone and Exited come in either order.
 
-// prepare gives a launch its token and its GPUs, as environment variables.
+// prepare announces a launch to the transport and gives it its GPUs, as environment variables.
 func (d *Deployment) prepare(replica uint64) ([]string, error) {
-	token, env, err := d.expect(local.Expectation{
-		Replica: replica, Model: d.id, Signature: d.Spec().Signature(),
-		Depth: scheduler.DefaultDepth, BatchHint: min(d.Spec().Batching.Max, 256), Events: events{d}, FeedbackTimeout: d.Spec().Timeout,
+	spec := d.Spec()
+	env, withdraw, err := d.h.Transport.Expect(worker.Expectation{
+		Replica: replica, Model: d.id, Signature: spec.Signature(), Isolated: spec.Run.Image != "",
+		Depth: scheduler.DefaultDepth, BatchHint: min(spec.Batching.Max, 256), Events: events{d}, FeedbackTimeout: spec.Timeout,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if n := d.Spec().Resources.GPU; n > 0 {
+	if n := spec.Resources.GPU; n > 0 {
 		gpus, err := d.h.Capacity.TakeGPUs(replica, n)
 		if err != nil {
-			d.h.Hub.Forget(token)
+			withdraw()
 			return nil, err
 		}
 		env = append(env, gpus...)
@@ -36,19 +37,10 @@ func (d *Deployment) prepare(replica uint64) ([]string, error) {
 	if d.launches == nil {
 		d.launches = map[uint64]*launch{}
 	}
-	d.launches[replica] = &launch{token: token, began: time.Now()}
+	d.launches[replica] = &launch{withdraw: withdraw, began: time.Now()}
 	d.updateDown()
 	d.mu.Unlock()
 	return env, nil
-}
-
-// expect gives a launch its token: at the common socket, or at a socket of its own where it runs in a container.
-func (d *Deployment) expect(e local.Expectation) (token string, env []string, err error) {
-	if d.Spec().Run.Image != "" {
-		return d.h.Hub.ExpectAtDoor(e)
-	}
-	token, env = d.h.Hub.Expect(e)
-	return token, env, nil
 }
 
 // updateDown notes whether waiting for a replica makes sense: one is starting, or would start for the next query, and launches
@@ -69,9 +61,11 @@ func (d *Deployment) Processes() (all []capacity.Process) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.launches {
-		if l.worker != nil && l.worker.PID() > 0 {
-			batches, _ := l.worker.Served()
-			all = append(all, capacity.Process{PID: l.worker.PID(), Ready: l.ready, Batches: batches})
+		if l.worker == nil {
+			continue
+		}
+		if pid := l.worker.Info().PID; pid > 0 {
+			all = append(all, capacity.Process{PID: pid, Ready: l.ready, Batches: l.worker.Stats().Batches})
 		}
 	}
 	return all
@@ -101,7 +95,7 @@ func (d *Deployment) event(e containers.Event) {
 		d.updateDown()
 		d.mu.Unlock()
 		if l != nil {
-			d.h.Hub.Forget(l.token)
+			l.withdraw()
 		}
 		if l != nil && l.worker != nil && e.PID == 0 {
 			l.worker.Kill("its launch has failed") // it connected before its launch failed, and its supervisor does not know it
@@ -141,7 +135,7 @@ func (d *Deployment) lastStderr(replica uint64) (lines []string) {
 // link is a worker as the scheduler sees it.
 type link struct {
 	d *Deployment
-	r *local.Replica
+	r worker.Replica
 }
 
 func (l link) Send(b *api.Batch) error { return l.r.Send(b) }
@@ -149,63 +143,68 @@ func (l link) Send(b *api.Batch) error { return l.r.Send(b) }
 // Kill ends both the connection and the process: a worker that hangs does not notice that its connection ended.
 func (l link) Kill(reason string) {
 	l.r.Kill(reason)
-	go l.d.set.Kill(l.r.ID(), reason) // the caller holds a lane; the supervisor has locks of its own
+	go l.d.set.Kill(l.r.Info().ID, reason) // the caller holds a lane; the supervisor has locks of its own
 }
 
 // events receives what the transport reports of the deployment's workers.
 type events struct{ d *Deployment }
 
 // Ready makes a worker a replica.
-func (e events) Ready(r *local.Replica) {
-	d := e.d
+func (e events) Ready(r worker.Replica) {
+	d, is := e.d, r.Info()
 	d.mu.Lock()
-	if l := d.launches[r.ID()]; l != nil {
+	if l := d.launches[is.ID]; l != nil {
 		l.worker, l.ready = r, time.Now()
 		d.Cold.Started(l.ready.Sub(l.began), d.quiet.Load())
 	}
 	if d.connected == nil {
-		d.connected = map[*local.Replica]bool{}
+		d.connected = map[worker.Replica]bool{}
 	}
 	d.connected[r] = false
 	d.ReplicaReady()
 	d.failed, d.failures = false, 0
 	d.updateDown()
 	d.mu.Unlock()
-	can := r.Capabilities()
-	d.model.Contextual.Store(can.Contexts)
-	d.model.Teachable.Store(can.Feedback)
+	d.model.Contextual.Store(is.Capabilities.Contexts)
+	d.model.Teachable.Store(is.Capabilities.Feedback)
 	d.model.Told.Store(true)
-	if can.Feedback {
+	if is.Capabilities.Feedback {
 		go d.teachNext() // what was gathered while there was no replica
 	}
 	if d.lane.Held() == 0 {
 		d.Cold.Forget()
 	}
-	d.lane.AddReplica(scheduler.ReplicaID(r.ID()), link{d, r}, scheduler.DefaultDepth)
+	d.lane.AddReplica(scheduler.ReplicaID(is.ID), link{d, r}, scheduler.DefaultDepth)
 	d.model.Ready.Add(1)
-	d.set.MarkReady(r.ID())
-	d.h.Log.Info("replica ready", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.Int("pid", r.PID()), zap.String("binding", r.Binding()), zap.Bool("ring", r.Ring()))
+	d.set.MarkReady(is.ID)
+	d.h.Log.Info("replica ready", zap.Stringer("model", d.id), zap.Uint64("replica", is.ID), zap.Int("pid", is.PID), zap.String("binding", is.Binding), zap.Bool("ring", hasRing(r)))
 	d.h.Changed(d.id.Name)
 }
 
+// hasRing reports whether batches reach the worker through a ring in shared memory. Other transports have none.
+func hasRing(r worker.Replica) bool {
+	local, ok := r.(interface{ Ring() bool })
+	return ok && local.Ring()
+}
+
 // Done passes a batch's result to the lane.
-func (e events) Done(r *local.Replica, res *api.BatchResult) {
-	d := e.d
+func (e events) Done(r worker.Replica, res *api.BatchResult) {
+	d, id := e.d, r.Info().ID
 	if res.Code != api.OK {
-		d.noteError(r, res)
+		d.noteError(id, res)
 	} else if d.Cold.Pending() {
 		d.Cold.Answered(d.h.Clock.Now())
 	}
-	d.lane.BatchDone(scheduler.ReplicaID(r.ID()), res)
+	d.lane.BatchDone(scheduler.ReplicaID(id), res)
 }
 
 // noteError keeps the worker's text for operators. A model that always fails must not fill the log: at most one line a second
 // is written for each replica.
-func (d *Deployment) noteError(r *local.Replica, res *api.BatchResult) {
+func (d *Deployment) noteError(replica uint64, res *api.BatchResult) {
 	now := time.Now()
 	quiet := true
 	d.mu.Lock()
-	if l := d.launches[r.ID()]; l != nil {
+	if l := d.launches[replica]; l != nil {
 		quiet = now.Sub(l.lastErrorAt) < time.Second
 		if !quiet {
 			l.lastErrorAt = now
@@ -214,7 +213,7 @@ func (d *Deployment) noteError(r *local.Replica, res *api.BatchResult) {
 	}
 	d.mu.Unlock()
 	if !quiet {
-		d.h.Log.Warn("batch failed", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.Stringer("code", res.Code), zap.String("worker_says", res.Detail))
+		d.h.Log.Warn("batch failed", zap.Stringer("model", d.id), zap.Uint64("replica", replica), zap.Stringer("code", res.Code), zap.String("worker_says", res.Detail))
 	}
 }
 
@@ -244,8 +243,8 @@ func (d *Deployment) Explain(code api.Code) string {
 }
 
 // Leaving lets a worker go when it has nothing outstanding, and ends it when it does not leave then.
-func (e events) Leaving(r *local.Replica, reason string) {
-	d := e.d
+func (e events) Leaving(r worker.Replica, reason string) {
+	d, id := e.d, r.Info().ID
 	d.mu.Lock()
 	leaving, known := d.connected[r]
 	if known {
@@ -256,21 +255,21 @@ func (e events) Leaving(r *local.Replica, reason string) {
 		return
 	}
 	d.model.Ready.Add(-1)
-	d.h.Log.Info("replica leaving", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
-	d.lane.DrainReplica(scheduler.ReplicaID(r.ID()), func() {
+	d.h.Log.Info("replica leaving", zap.Stringer("model", d.id), zap.Uint64("replica", id), zap.String("reason", reason))
+	d.lane.DrainReplica(scheduler.ReplicaID(id), func() {
 		r.Drain()
-		time.AfterFunc(d.h.Drain, func() { d.set.Kill(r.ID(), "it asked to leave and stayed") })
+		time.AfterFunc(d.h.Drain, func() { d.set.Kill(id, "it asked to leave and stayed") })
 	})
 	d.h.Changed(d.id.Name)
 }
 
 // Gone gives the worker's queries back to the lane and makes sure that its process ends too.
-func (e events) Gone(r *local.Replica, reason string, violation bool) {
-	d := e.d
+func (e events) Gone(r worker.Replica, end worker.End) {
+	d, id := e.d, r.Info().ID
 	d.mu.Lock()
 	leaving, connected := d.connected[r]
 	delete(d.connected, r)
-	if l := d.launches[r.ID()]; l != nil {
+	if l := d.launches[id]; l != nil {
 		l.worker = nil
 	}
 	d.mu.Unlock()
@@ -278,23 +277,23 @@ func (e events) Gone(r *local.Replica, reason string, violation bool) {
 		if !leaving {
 			d.model.Ready.Add(-1)
 		}
-		d.lane.ReplicaGone(scheduler.ReplicaID(r.ID()), r.Begun)
+		d.lane.ReplicaGone(scheduler.ReplicaID(id), end.Begun)
 		d.ReplicaLost()
 	}
 	level := zap.InfoLevel
-	if violation {
+	if end.Violation {
 		level = zap.ErrorLevel
 	}
-	d.h.Log.Log(level, "replica disconnected", zap.Stringer("model", d.id), zap.Uint64("replica", r.ID()), zap.String("reason", reason))
-	if violation {
-		go d.set.Kill(r.ID(), reason)
+	d.h.Log.Log(level, "replica disconnected", zap.Stringer("model", d.id), zap.Uint64("replica", id), zap.String("reason", end.Reason))
+	if end.Violation {
+		go d.set.Kill(id, end.Reason)
 	} else {
 		// It is most likely ending, and its exit status says more than the gateway could. A process that stays is ended later.
 		linger := lingerTime
 		if leaving {
 			linger = max(linger, d.h.Drain)
 		}
-		time.AfterFunc(linger, func() { d.set.Kill(r.ID(), reason+", but its process went on") })
+		time.AfterFunc(linger, func() { d.set.Kill(id, end.Reason+", but its process went on") })
 	}
 	d.h.Changed(d.id.Name)
 }

@@ -15,16 +15,17 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/scheduler/driver"
-	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker"
 	"go.uber.org/zap"
 )
 
 // Host is what all deployments of a gateway share. Its exported fields are set before the first New and not changed.
 type Host struct {
-	Clock    *driver.Clock
-	Hub      *local.Hub
-	Runtime  containers.Runtime
-	Capacity *capacity.Capacity
+	Clock *driver.Clock
+	// Transport connects workers, Runtime starts them.
+	Transport worker.Transport
+	Runtime   containers.Runtime
+	Capacity  *capacity.Capacity
 	// Cache has CacheBytes for all versions; 0 or less: nothing is cached.
 	Cache      *cache.Cache
 	CacheBytes int64
@@ -45,6 +46,7 @@ type Host struct {
 	mu       sync.Mutex
 	similar  api.ModelSpec   // the last one that was deployed, which compact shares with
 	preloads map[string]bool // the kinds of zygotes that the runtime was asked for
+	lacking  map[string]bool // capabilities of the runtime that a model needs and whose lack was logged
 	swept    bool            // what an earlier life of the gateway left has been looked for
 }
 

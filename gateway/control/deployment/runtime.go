@@ -15,6 +15,24 @@ import (
 // sweepWithin bounds the search for replicas that an earlier life of this gateway left.
 const sweepWithin = time.Minute
 
+// CheckRuntime logs whether loading replicas can take time from those that serve.
+func (h *Host) CheckRuntime() {
+	q, ok := h.Runtime.(containers.QuietReporter)
+	if !ok {
+		h.Log.Info("the runtime does not report whether replicas that are loaded while others serve have a lower priority than these")
+	} else if err := q.Quiet(); err != nil {
+		h.Log.Warn("replicas that are loaded while others serve have the same priority as these", zap.Error(err))
+	}
+}
+
+// Preloaded are the processes that hold preloaded modules.
+func (h *Host) Preloaded() []int {
+	if p, ok := h.Runtime.(containers.Preloader); ok {
+		return p.Zygotes()
+	}
+	return nil
+}
+
 // FollowDeclared tells the runtime what follows from all versions that are declared: which zygotes should be there before they
 // are needed, and, once, that replicas of an earlier life of the gateway are to be removed. background runs work that the end of
 // the gateway waits for; life ends with the gateway.
@@ -25,10 +43,20 @@ func (h *Host) FollowDeclared(life context.Context, all iter.Seq[*Deployment], b
 	h.sweep(life, all, background)
 }
 
+// lacks logs, once for each capability, that a model needs what its runtime cannot do. Its caller holds h.mu.
+func (h *Host) lacks(capability, message string, id api.ModelID) {
+	if !h.lacking[capability] {
+		if h.lacking == nil {
+			h.lacking = map[string]bool{}
+		}
+		h.lacking[capability] = true
+		h.Log.Warn(message, zap.Stringer("model", id))
+	}
+}
+
 // sweep removes containers that an earlier life left, as soon as a model with an image is declared.
 func (h *Host) sweep(life context.Context, all iter.Seq[*Deployment], background func(func())) {
-	r, ok := h.Runtime.(interface{ Sweep(context.Context) error })
-	if !ok || h.swept {
+	if h.swept {
 		return
 	}
 	for d := range all {
@@ -36,23 +64,24 @@ func (h *Host) sweep(life context.Context, all iter.Seq[*Deployment], background
 			continue
 		}
 		h.swept = true
-		background(func() {
-			ctx, cancel := context.WithTimeout(life, sweepWithin)
-			defer cancel()
-			if err := r.Sweep(ctx); err != nil && life.Err() == nil {
-				h.Log.Warn("containers of an earlier gateway, if there are any, are not removed yet", zap.Error(err))
-			}
-		})
+		if _, ok := containers.As[containers.Sweeper](h.Runtime, d.launch()); !ok {
+			h.lacks("sweep", "containers that an earlier life of the gateway may have left are not removed: the runtime cannot find them", d.id)
+		}
+		if sweeper, ok := h.Runtime.(containers.Sweeper); ok {
+			background(func() {
+				ctx, cancel := context.WithTimeout(life, sweepWithin)
+				defer cancel()
+				if err := sweeper.Sweep(ctx); err != nil && life.Err() == nil {
+					h.Log.Warn("containers of an earlier gateway, if there are any, are not removed yet", zap.Error(err))
+				}
+			})
+		}
 		return
 	}
 }
 
 // preload tells the runtime which modules the declared models preload, so that their zygotes are there before they are needed.
 func (h *Host) preload(all iter.Seq[*Deployment]) {
-	r, ok := h.Runtime.(interface{ Preload([]containers.Launch) })
-	if !ok {
-		return
-	}
 	kinds := map[string]*Deployment{} // thousands of models may share a few
 	for d := range all {
 		if d.preloads != "" {
@@ -70,10 +99,15 @@ func (h *Host) preload(all iter.Seq[*Deployment]) {
 	h.preloads = make(map[string]bool, len(kinds))
 	for kind, d := range kinds {
 		h.preloads[kind] = true
-		spec := d.Spec()
-		launches = append(launches, containers.Launch{Model: d.id, Dir: d.dir(), Command: h.command(spec), Preload: spec.Preload, Env: environment(spec)})
+		l := d.launch()
+		launches = append(launches, l)
+		if _, ok := containers.As[containers.Preloader](h.Runtime, l); !ok {
+			h.lacks("preload", "replicas of models that declare preload import their modules at each start: the runtime cannot preload", d.id)
+		}
 	}
-	r.Preload(launches)
+	if p, ok := h.Runtime.(containers.Preloader); ok {
+		p.Preload(launches)
+	}
 }
 
 // preloadKind names what decides which zygote a version's replicas fork from; empty: none.
@@ -86,13 +120,25 @@ func (h *Host) preloadKind(spec *api.ModelSpec) string {
 	return fmt.Sprintf("%q", [][]string{h.command(spec)[:1], spec.Preload, env})
 }
 
-// unenforced says which of the version's limits the runtime cannot enforce on this host.
-func (d *Deployment) unenforced() []string {
-	r, ok := d.h.Runtime.(interface {
-		Unenforced(containers.Limits) []string
-	})
-	if !ok || d.Spec().Run.Image != "" { // a container engine enforces all of them
-		return nil
+// launch is what a runtime knows of the version's launches before there is one.
+func (d *Deployment) launch() containers.Launch {
+	spec := d.Spec()
+	return containers.Launch{Model: d.id, Dir: d.dir(), Command: d.h.command(spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(spec), Limits: limitsOf(spec)}
+}
+
+// unenforced says which of the version's limits are not enforced here, or may not be.
+func (d *Deployment) unenforced() (all []string) {
+	l := d.launch()
+	if r, ok := containers.As[containers.LimitReporter](d.h.Runtime, l); ok {
+		return r.Unenforced(l.Limits)
 	}
-	return r.Unenforced(limitsOf(d.Spec()))
+	for _, limit := range []struct {
+		name string
+		set  bool
+	}{{"memory", l.Limits.MemoryBytes > 0}, {"cpu", l.Limits.CPUMillis > 0}, {"pids", l.Limits.PIDs > 0}} {
+		if limit.set {
+			all = append(all, fmt.Sprintf("limits.%s may not be enforced: the runtime that starts the replicas does not report which limits it enforces.", limit.name))
+		}
+	}
+	return all
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/scheduler"
-	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker"
 )
 
 // Status describes the version's replicas, queue and capacity. What belongs to its life cycle is left out.
@@ -112,8 +112,9 @@ func (d *Deployment) replicaStatus(st containers.Status, scheduled map[uint64]sc
 	if l := d.launches[st.Replica]; l != nil {
 		r.LastError, r.LastErrorAt = l.lastError, l.lastErrorAt
 		if l.worker != nil {
-			r.Binding, r.Ring = l.worker.Binding(), l.worker.Ring()
-			r.Batches, r.Queries = l.worker.Served()
+			served := l.worker.Stats()
+			r.Binding, r.Ring = l.worker.Info().Binding, hasRing(l.worker)
+			r.Batches, r.Queries = served.Batches, served.Queries
 		}
 	}
 	d.mu.Unlock()
@@ -147,10 +148,10 @@ const accuracyWithin = time.Second
 // Accuracy asks the replicas how accurate the model has been, and returns the mean of the answers that come in time; nil: none.
 func (d *Deployment) Accuracy(ctx context.Context) *float64 {
 	d.mu.Lock()
-	var ask []*local.Replica
+	var ask []worker.Learner
 	for r := range d.connected {
-		if r.Capabilities().Accuracy {
-			ask = append(ask, r)
+		if l, ok := r.(worker.Learner); ok && r.Info().Capabilities.Accuracy {
+			ask = append(ask, l)
 		}
 	}
 	d.mu.Unlock()
@@ -161,7 +162,7 @@ func (d *Deployment) Accuracy(ctx context.Context) *float64 {
 	defer cancel()
 	answers := make(chan float64, len(ask))
 	for _, r := range ask {
-		r.Accuracy(func(value float64, code api.Code) {
+		r.Accuracy(func(value float64, code api.Code, _ string) {
 			if code != api.OK {
 				value = math.NaN()
 			}

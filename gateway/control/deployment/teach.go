@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker"
 )
 
 const (
@@ -66,9 +66,9 @@ func (d *Deployment) teachNext() {
 	l.busy = len(replicas)
 	l.mu.Unlock()
 	for _, r := range replicas {
-		r.Feedback(b, labels, func(code api.Code) {
+		r.Feedback(b, labels, func(code api.Code, detail string) {
 			if code == api.ModelError || code == api.BadOutput || code == api.TooLarge {
-				d.noteError(r, &api.BatchResult{Code: code, Detail: r.LastError()})
+				d.noteError(r.id, &api.BatchResult{Code: code, Detail: detail})
 			}
 			l.mu.Lock()
 			l.busy--
@@ -92,14 +92,20 @@ func (l *lessons) drop(n int) {
 	l.queries, l.labels = slices.Delete(l.queries, 0, n), slices.Delete(l.labels, 0, n)
 }
 
+// learner is a replica that learns from labels.
+type learner struct {
+	worker.Learner
+	id uint64
+}
+
 // learners are the replicas that learn from labels.
-func (d *Deployment) learners() []*local.Replica {
+func (d *Deployment) learners() []learner {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var out []*local.Replica
+	var out []learner
 	for r := range d.connected {
-		if r.Capabilities().Feedback {
-			out = append(out, r)
+		if l, ok := r.(worker.Learner); ok && r.Info().Capabilities.Feedback {
+			out = append(out, learner{l, r.Info().ID})
 		}
 	}
 	return out

@@ -1,0 +1,78 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// valueBytes is what a value counts beside its data.
+const valueBytes = 16
+
+func rowBytes(row []api.Value) (n int) {
+	for i := range row {
+		n += len(row[i].Data) + valueBytes
+	}
+	return n
+}
+
+// checkOutputs says what is wrong with the outputs of a batch.
+func checkOutputs(b *Batch) error {
+	if len(b.Outputs) != len(b.Inputs) {
+		return fmt.Errorf("the model returned outputs of %d queries: expected %d", len(b.Outputs), len(b.Inputs))
+	}
+	for i, row := range b.Outputs {
+		if len(row) != len(b.Signature.Outputs) {
+			return fmt.Errorf("query %d has %d outputs: expected %d", i, len(row), len(b.Signature.Outputs))
+		}
+		for s := range row {
+			if err := checkValue(b.Signature.Outputs[s], &row[s]); err != nil {
+				return fmt.Errorf("query %d, output %s: %w", i, b.Signature.Outputs[s].Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkValue holds a value against its declaration.
+func checkValue(spec api.TensorSpec, v *api.Value) error {
+	if spec.Fixed() && len(v.Dims) == 0 {
+		if len(v.Data) != spec.ItemBytes() {
+			return fmt.Errorf("%d bytes: expected %d for %s", len(v.Data), spec.ItemBytes(), spec)
+		}
+		return nil
+	}
+	if len(v.Dims) != len(spec.Shape) {
+		return fmt.Errorf("dimensions %v: expected %d for %s", v.Dims, len(spec.Shape), spec)
+	}
+	for j, d := range spec.Shape {
+		if d >= 0 && v.Dims[j] != d {
+			return fmt.Errorf("dimensions %v: expected %s", v.Dims, spec)
+		}
+	}
+	n := api.Elements(v.Dims)
+	switch {
+	case n < 0:
+		return fmt.Errorf("dimensions %v: expected none below 0 and not more than %d elements", v.Dims, api.MaxItemBytes)
+	case spec.DType != api.Bytes && int64(len(v.Data)) != n*int64(spec.DType.Size()):
+		return fmt.Errorf("%d bytes: expected %d elements of %s", len(v.Data), n, spec.DType)
+	case spec.DType == api.Bytes && len(spec.Shape) > 0:
+		return checkElements(v.Data, n)
+	}
+	return nil
+}
+
+// checkElements holds data against the form of n texts: each a u32 length and its bytes.
+func checkElements(data []byte, n int64) error {
+	for i := range n {
+		if len(data) < 4 || uint64(len(data)-4) < uint64(binary.LittleEndian.Uint32(data)) {
+			return fmt.Errorf("text %d of %d goes past the end of the data", i, n)
+		}
+		data = data[4+binary.LittleEndian.Uint32(data):]
+	}
+	if len(data) > 0 {
+		return fmt.Errorf("%d bytes follow the last of %d texts", len(data), n)
+	}
+	return nil
+}

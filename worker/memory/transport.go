@@ -1,0 +1,154 @@
+package memory
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
+)
+
+// EnvLaunch is the environment variable that names a launch. It is all that a worker of this package needs.
+const EnvLaunch = "XEBEC_MEMORY_LAUNCH"
+
+// Config is what a Transport needs. Now is required.
+type Config struct {
+	// Now reads the gateway's monotonic clock.
+	Now func() api.Nanos
+	// MaxBatchBytes bounds the inputs of one batch, and its outputs; [worker.MaxBatchBytes] when 0.
+	MaxBatchBytes int
+}
+
+// Transport connects workers of this process. It is a [worker.Transport].
+type Transport struct {
+	cfg Config
+
+	mu       sync.Mutex
+	expected map[string]worker.Expectation
+	live     map[*replica]struct{}
+	closed   bool
+}
+
+var _ worker.Transport = (*Transport)(nil)
+
+// New returns a Transport without workers.
+func New(cfg Config) *Transport {
+	if cfg.MaxBatchBytes == 0 {
+		cfg.MaxBatchBytes = worker.MaxBatchBytes
+	}
+	return &Transport{cfg: cfg, expected: map[string]worker.Expectation{}, live: map[*replica]struct{}{}}
+}
+
+// Expect implements [worker.Transport].
+func (t *Transport) Expect(e worker.Expectation) (env []string, withdraw func() (unused bool), err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, nil, errClosed
+	}
+	token := rand.Text()
+	t.expected[token] = e
+	return []string{EnvLaunch + "=" + token}, func() bool {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		_, unused := t.expected[token]
+		delete(t.expected, token)
+		return unused
+	}, nil
+}
+
+var errClosed = errors.New("the gateway is shutting down")
+
+// Close implements [worker.Transport].
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	t.closed = true
+	var live []*replica
+	for r := range t.live {
+		live = append(live, r)
+	}
+	t.mu.Unlock()
+	for _, r := range live {
+		r.Kill(errClosed.Error())
+	}
+	for _, r := range live {
+		<-r.reported
+	}
+	return nil
+}
+
+// Start launches a worker that serves m: a goroutine that connects with what env says. A worker that the transport does not expect
+// ends at once, and Wait says why.
+func (t *Transport) Start(env []string, m Model) *Worker {
+	var token string
+	for _, entry := range env {
+		if value, ok := strings.CutPrefix(entry, EnvLaunch+"="); ok {
+			token = value
+		}
+	}
+	t.mu.Lock()
+	e, ok := t.expected[token]
+	if !ok || t.closed {
+		t.mu.Unlock()
+		ended := make(chan struct{})
+		close(ended)
+		return &Worker{ended: ended, err: fmt.Errorf("%s=%q: no such launch is expected, or it was used before", EnvLaunch, token)}
+	}
+	delete(t.expected, token)
+	r := newReplica(t, e, m)
+	t.live[r] = struct{}{}
+	t.mu.Unlock()
+	w := &Worker{r: r, ended: make(chan struct{})}
+	go r.report()
+	go func() {
+		w.err = r.serve()
+		close(w.ended)
+	}()
+	return w
+}
+
+// Worker is the worker's end of a replica, as a supervisor has it.
+type Worker struct {
+	r     *replica // nil: it never connected
+	ended chan struct{}
+	err   error
+}
+
+// ErrKilled is what Wait returns for a worker that Kill ended.
+var ErrKilled = errors.New("killed")
+
+// Stop tells the worker to stop, as SIGTERM does: it asks for leave, serves until it is drained, and ends.
+func (w *Worker) Stop() {
+	if w.r != nil {
+		w.r.leave("it was told to stop")
+	}
+}
+
+// Kill ends the worker at once, as SIGKILL does.
+func (w *Worker) Kill() {
+	if w.r != nil {
+		w.r.crash(ErrKilled)
+	}
+}
+
+// Ended is closed when the worker has ended.
+func (w *Worker) Ended() <-chan struct{} { return w.ended }
+
+// Wait blocks until the worker has ended and its model's function has returned. Nil means that it ended in order, because it was
+// drained.
+func (w *Worker) Wait() error {
+	<-w.ended
+	return w.err
+}
+
+// Exit is an error by which a model's function ends its worker in the middle of a call, as a process exits with this status.
+type Exit int
+
+// Error implements error.
+func (e Exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// ExitCode is the status.
+func (e Exit) ExitCode() int { return int(e) }
