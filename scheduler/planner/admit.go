@@ -6,20 +6,20 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// What is asked beyond what is allotted is refused one by one, by the machine, which knows each deadline; what is far beyond
-// it, before anything is spent on it. More than shedAbove times the allotment begins the latter, and what is then let
-// through is admitOver times the allotment, so that a machine that does better than expected has something to do. Since a
-// demand of just admitOver sheds nothing, shedding ends there and does not alternate.
+// A demand of up to shedAbove times the allotment is admitted in full: the machine knows each deadline and refuses
+// excess queries one by one. Beyond that the planner sheds, before anything is spent on the query, and admits admitOver
+// times the allotment, so that a machine that is faster than estimated has work. Shedding ends when the demand falls to
+// admitOver times the allotment. The two thresholds keep it from alternating.
 //
-// Below leastShed queries per second nothing is shed: to refuse them one by one costs next to nothing, and a rate that is
-// found from so few comes in lumps. A client that asks a slow model one query after the other is no flood.
+// Demands below leastShed queries per second are never shed: refusing them one by one costs next to nothing, and rate
+// estimates from so few queries are lumpy. A client that asks a slow model one query after the other is no flood.
 const (
 	shedAbove = 3
 	admitOver = 2.5
 	leastShed = 1000
 )
 
-// admission is how much of a demand is let through where that much is allotted, and whether any is shed.
+// admission returns how much of a demand is admitted under an allotment, and whether any is shed.
 func admission(demand, allotted float64, shedding bool) (admitted float64, sheds bool) {
 	switch {
 	case demand < leastShed, demand <= admitOver*allotted, demand <= shedAbove*allotted && !shedding:
@@ -28,7 +28,7 @@ func admission(demand, allotted float64, shedding bool) (admitted float64, sheds
 	return admitOver * allotted, true
 }
 
-// settle writes what the claimants have been given into the plan of the functions and the sub-queues.
+// settle writes what the claimants were given into the plans of functions and sub-queues.
 func (p *Planner) settle() {
 	for i := range p.claimants {
 		c := &p.claimants[i]
@@ -48,7 +48,7 @@ func (p *Planner) settle() {
 	}
 }
 
-// admitFunctions turns what functions are allotted into the parts that are evaluated.
+// admitFunctions converts allotments into the parts of the queries that are evaluated.
 func (p *Planner) admitFunctions() {
 	for _, d := range p.direct {
 		p.admitDirect(&p.models[d.model], int(d.queue), number(p.in.Models[d.model].Queues[d.queue].Rate))
@@ -56,7 +56,7 @@ func (p *Planner) admitFunctions() {
 	for i := range p.wishes {
 		switch w := &p.wishes[i]; {
 		case w.background:
-			// See leftovers.
+			// leftovers plans these later.
 		case w.rate == 0 || !w.contended && !w.limited || p.hasWish(w):
 			p.asWished(i, w)
 		default:
@@ -65,8 +65,8 @@ func (p *Planner) admitFunctions() {
 	}
 }
 
-// hasWish reports whether a function that contends is allotted what it wished for. Those of mode Shares, and those that are
-// limited, are not looked at.
+// hasWish reports whether a contending function is allotted its wish. It reports false, without a check, for mode
+// Shares and for functions limited by their budgets.
 func (p *Planner) hasWish(w *wish) bool {
 	x, most := p.out.allotted[w.first:w.end], w.rate*(1-hair)
 	switch {
@@ -83,7 +83,7 @@ func (p *Planner) hasWish(w *wish) bool {
 	return true
 }
 
-// admitDirect finds how much of a direct sub-queue's traffic is let through.
+// admitDirect finds how much of a direct sub-queue's traffic is admitted.
 func (p *Planner) admitDirect(m *model, i int, rate float64) {
 	q := &queue{allotted: rate}
 	if m.contended {
@@ -110,8 +110,8 @@ func (m *modelMemory) setSheds(i int, sheds bool) {
 	}
 }
 
-// asWished is the plan of a function that has its wish. One that nobody has called has it too: its first query is evaluated
-// as if it were alone.
+// asWished plans a function that gets its wish. An idle function has a wish too: its first query is evaluated as if the
+// function were alone.
 func (p *Planner) asWished(i int, w *wish) {
 	fp := p.out.begin(i, w)
 	candidates, parts, why := p.candidates[w.first:w.end], p.out.parts[w.first:w.end], p.out.why[w.first:w.end]
@@ -199,7 +199,7 @@ func (p *Planner) admitFunction(i int, w *wish) {
 			q.short = q.short || !full
 		}
 	}
-	if f.Mode.one() && sum > 1 { // by rounding
+	if f.Mode.one() && sum > 1 { // rounding
 		for c := range fp.Evaluate {
 			fp.Evaluate[c] /= sum
 		}
@@ -213,16 +213,18 @@ func (p *Planner) admitFunction(i int, w *wish) {
 	p.explain(f, w, fp, candidates)
 }
 
-// limitGive: limits that would all be above 1 less it are none.
+// limitGive: limits are dropped if all of them are above 1 - limitGive.
 const limitGive = 0.01
 
-// notHere is the limit of a candidate that gets what is wished, where others get more than that.
+// notHere is the limit of a candidate that gets exactly its wished share while others get more than theirs. Being below
+// 1, it keeps withheld queries away from the candidate.
 const notHere = 0.999
 
-// limit finds by how much the policy of a function with mode Shares is to be held back at each candidate: with the part s
-// that it wishes and the part e of what is not refused, e/s, at most 1. Only who is to get more than is wished has 1.
+// limit computes the limits that the policy of a function with mode Shares is to obey. With the wished share s of a
+// candidate and its part e of the queries that are not refused, the limit is e/s, at most 1. Only candidates that are
+// to get more than their wished share have the limit 1.
 //
-// Wishes of 0.5, 0.2 and 0.3 that are to become 0.1, 0.2 and 0.7: the limits are 0.2, 0.999 and 1.
+// Wishes of 0.5, 0.2 and 0.3 that are to become 0.1, 0.2 and 0.7 give the limits 0.2, 0.999 and 1.
 func (p *Planner) limit(f *Function, w *wish, fp *FunctionPlan) {
 	sum := 0.0
 	for _, part := range fp.Evaluate {
@@ -259,7 +261,7 @@ func (p *Planner) limit(f *Function, w *wish, fp *FunctionPlan) {
 	fp.Limits = limits
 }
 
-// explain finds what each candidate's part is bounded by.
+// explain finds what bounds each candidate's part.
 func (p *Planner) explain(f *Function, w *wish, fp *FunctionPlan, candidates []candidate) {
 	best, any, cost := int(w.best), NoCandidates, fp.CostPerSecond
 	for c := range candidates {
@@ -304,7 +306,7 @@ func (p *Planner) explain(f *Function, w *wish, fp *FunctionPlan, candidates []c
 	}
 }
 
-// bound is what keeps f from more evaluations by m.
+// bound returns what keeps f from more evaluations by m.
 func (p *Planner) bound(f *Function, w *wish, m *model, cost float64) Reason {
 	full := 1 - 1e-6
 	if f.Mode == All && m.resource >= 0 {
@@ -326,10 +328,10 @@ func (p *Planner) bound(f *Function, w *wish, m *model, cost float64) Reason {
 	return Capacity
 }
 
-// shares writes the weights and the shedding into a model's plan, where resources are short: with more let through than
-// there is room for, the machine's round robin keeps to what was allotted. Who is short gets what is allotted to him; who
-// is not, at least his own weight against the best off of those. Where that is what they were attached with, nothing is
-// set.
+// shares writes weights and shedding into the plan of a model with a contended resource. More queries are admitted than
+// there is room for, so the machine's round robin has to preserve the allotted shares. A sub-queue that gets less than
+// it wants is weighted by its allotment. A sub-queue that gets all it wants keeps at least its own weight relative to
+// the best-off short sub-queue. Weights equal to those that were attached are not set.
 func (p *Planner) shares(m *model, im *Model, plan *scheduler.Plan) {
 	if !m.contended {
 		return
@@ -347,7 +349,7 @@ func (p *Planner) shares(m *model, im *Model, plan *scheduler.Plan) {
 	plan.Functions = more(&p.out.functions, len(im.Queues))
 	for i := range im.Queues {
 		q, iq := &p.queues[int(m.queueAt)+i], &im.Queues[i]
-		if q.allotted <= 0 || iq.Free { // what still waits of those who get nothing now is served as before
+		if q.allotted <= 0 || iq.Free { // queries still waiting in a sub-queue with no allotment are served as before
 			continue
 		}
 		weight := q.allotted / level

@@ -4,7 +4,8 @@ package planner
 
 import "testing"
 
-// TestPlanDoesNotAlloc: neither with room for everything nor with room for a third of it.
+// TestPlanDoesNotAlloc checks that Plan does not allocate, with room for everything and with a demand of three times
+// the capacity.
 func TestPlanDoesNotAlloc(t *testing.T) {
 	for _, overload := range []float64{0.05, 0.7, 3} {
 		in, p, out := city(200, overload), New(), &Output{}

@@ -8,9 +8,10 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// city is an Input of so many models with four replicas each and two functions a model: every tenth model is asked for four
-// times what others are, every fourth shares a device with three others, every seventh function has a budget, every third
-// is an ensemble; functions have one to four candidates among eight neighbours. overload multiplies all rates.
+// city returns an Input with so many models, four replicas each, and two functions a model. Every tenth model receives
+// four times the traffic of the others, every fourth shares a device with three others, every seventh function has a
+// budget, and every third is an ensemble. Functions have one to four candidates among eight neighbours. overload
+// multiplies all rates.
 func city(models int, overload float64) *Input {
 	rng := rand.New(rand.NewPCG(1, uint64(models)))
 	in := &Input{Now: 1e9, EpochNanos: 10e6, Devices: make([]Device, (models+15)/16)}
@@ -53,8 +54,8 @@ func city(models int, overload float64) *Input {
 	return in
 }
 
-// BenchmarkPlan: one plan. Of 1,000 models, quiet: 11 resources are overloaded, and 44 models take part in the sharing;
-// mixed: 50 and 207; busy: 138 and 471; crowded: 744 and 995.
+// BenchmarkPlan measures one plan. With 1,000 models, quiet has 11 overloaded resources and 44 models with contended
+// resources; mixed has 50 and 207, busy 138 and 471, crowded 744 and 995.
 func BenchmarkPlan(b *testing.B) {
 	for _, models := range []int{104, 1000, 4000} {
 		for _, load := range []struct {

@@ -2,23 +2,24 @@ package planner
 
 import "math"
 
-// knownSamples is how many batches must have been seen of a replica before its profile is believed, as in package
-// scheduler.
+// knownSamples is how many batches of a replica must have been seen before the planner uses its profile. It is the same
+// as in package scheduler.
 const knownSamples = 16
 
 // device is what the planner works out about a device.
 type device struct {
-	// Of what its tenants can wait for each other: the least, whose it is, and the least of the others.
+	// leastNanos is the least time that a tenant can wait for another tenant's batch, least that tenant, and nextNanos
+	// the least of the other tenants.
 	leastNanos, nextNanos float64
 	least                 int32
 	tenants               int
-	// busy is the part of its time that its tenants with traffic take in batches as large as their caps allow.
+	// busy is the part of the device's time that tenants with traffic use, in batches as large as their caps allow.
 	busy float64
-	// unknown is what of that is taken by tenants of whom too little is known to plan with.
+	// unknown is the part of busy used by tenants with too little data to plan with.
 	unknown float64
 }
 
-// look takes in what is known of the models: profiles, traffic, caps, capacities.
+// look computes profiles, traffic, caps and capacities of all models.
 func (p *Planner) look() {
 	in := p.in
 	p.models = resize(p.models, len(in.Models))
@@ -56,12 +57,12 @@ func (p *Planner) look() {
 	}
 }
 
-// lookBeside finds what a model can do beside the other tenants of its device.
+// lookBeside finds the capacity of a model beside the other tenants of its device.
 func (p *Planner) lookBeside(i int32, m *model, im *Model) {
 	d := p.deviceOf(im)
 	if m.profiled {
 		m.deviceCap = p.capBeside(d, i, m, im)
-		// A cap that its controller still raises says nothing of what the model can do; one that is bounded here does.
+		// A cap that its controller still raises does not say what the model can do. A cap that deviceCap bounds does.
 		m.known = m.known || m.deviceCap > 0 && m.deviceCap <= m.cap
 	}
 	if !m.known {
@@ -72,12 +73,12 @@ func (p *Planner) lookBeside(i int32, m *model, im *Model) {
 	m.measure(im)
 }
 
-// ladderPart is the part of a model's capacity that is planned with where its queries could go elsewhere. Estimates are off
-// by some percent, and a model that is asked for more than it can do has its queue filled up to the deadlines: better
-// that the next candidate has a few queries more.
+// ladderPart is the part of a model's capacity that is planned if its queries could go to other candidates. Estimates
+// are off by some percent, and the queue of an overloaded model fills up to the deadlines. Giving the next candidate a
+// few more queries is better.
 const ladderPart = 0.9
 
-// deviceOf is the device that a model shares, nil if it shares none.
+// deviceOf returns the device that a model shares, or nil.
 func (p *Planner) deviceOf(im *Model) *device {
 	if im.Device < 0 || int(im.Device) >= len(p.devices) {
 		return nil
@@ -85,8 +86,8 @@ func (p *Planner) deviceOf(im *Model) *device {
 	return &p.devices[im.Device]
 }
 
-// lookAtQueues adds up the traffic, and finds the objectives of those that have any. Nobody waits for what is in the
-// background.
+// lookAtQueues adds up the traffic and finds the tightest and the loosest objective. Background functions do not count:
+// no client waits for them.
 func (p *Planner) lookAtQueues(m *model, im *Model, index int32) {
 	for i := range im.Queues {
 		q := &im.Queues[i]
@@ -111,7 +112,7 @@ func (p *Planner) lookAtQueues(m *model, im *Model, index int32) {
 	}
 }
 
-// lookAtReplicas finds out whether enough is known of all replicas, and their mean profile.
+// lookAtReplicas computes the mean profile, and whether there is enough data of all replicas.
 func (m *model) lookAtReplicas(im *Model) {
 	settled := true
 	for i := range im.Replicas {
@@ -127,8 +128,8 @@ func (m *model) lookAtReplicas(im *Model) {
 	}
 	if n := len(im.Replicas); n > 0 {
 		m.profiled = true
-		// Replicas that were dedicated have just been given other objectives: their caps are moving for that, and taking it
-		// back would only make them move again.
+		// After a dedication, the dedicated replicas have just been given other objectives and their caps move for
+		// that. Treating them as unknown would undo the dedication and make the caps move again.
 		m.known = settled || m.memory != nil && m.memory.tight > 0
 		m.intercept /= float64(n)
 		m.slope /= float64(n)
@@ -142,23 +143,23 @@ func (m *model) lookAtReplicas(im *Model) {
 	}
 }
 
-// keep is what stays of a mean that was formed at the model's last plan; of none, nothing.
+// keep returns the part of a decayed mean that is left since the model's last plan, 0 if there was none.
 func (p *Planner) keep(mem *modelMemory) float64 {
 	if mem == nil || mem.lastAt == 0 {
 		return 0
 	}
-	// Most models had their last plan at the same time.
+	// Most models have the same last plan time, so the last result is cached.
 	if since := max(0, float64(p.in.Now)-float64(mem.lastAt)); since != p.since || p.kept == 0 {
 		p.since, p.kept = since, math.Exp(-since/memoryNanos)
 	}
 	return p.kept
 }
 
-// evaluation is how long a batch of n takes.
+// evaluation returns how long a batch of n takes.
 func (m *model) evaluation(n float64) float64 { return m.intercept + m.slope*n }
 
-// lookAtTenant takes in how long a tenant with traffic can wait for another's batch: three quarters of its tightest objective, less
-// what its own batch takes, of as many queries as come in an epoch.
+// lookAtTenant computes how long a tenant with traffic can wait for another tenant's batch: three quarters of its
+// tightest objective, less the time of its own batch of as many queries as arrive in an epoch.
 func (p *Planner) lookAtTenant(d *device, i int32, m *model) {
 	d.tenants++
 	if m.profiled {
@@ -180,14 +181,14 @@ func (p *Planner) lookAtTenant(d *device, i int32, m *model) {
 	}
 }
 
-// deviceBusy is the part of a device's time up to which batches are not made so small for the sake of others that they bring
-// it there: small batches take more of its time.
+// deviceBusy bounds the cost of protecting neighbours: batches are not made so small that a device is busy for a larger
+// part of its time than this. Small batches take more of the device's time for each query.
 const deviceBusy = 0.8
 
-// capBeside is the largest batch of m that the other tenants of its device can wait for, at least 1; 0 where that is no
-// bound. With batches of 4 ms + 0.4 ms × n for 800 queries/s beside a tenant that takes 25 % of the time and can wait for
-// 7.5 ms, that would be 8; but such batches take 72 % of the time, and the tenant would wait for the device more often than
-// for a batch. Batches of 14 take 55 %.
+// capBeside returns the largest batch of m that the other tenants of its device can wait for, at least 1, or 0 for no
+// bound. Suppose batches take 4 ms + 0.4 ms × n, 800 queries/s arrive, and a neighbour uses 25 % of the time and can
+// wait for 7.5 ms. The largest batch it can wait for is 8, but such batches take 72 % of the time, and the neighbour
+// would wait for a busy device more often than for a batch. Batches of 14 take 55 %.
 func (p *Planner) capBeside(d *device, i int32, m *model, im *Model) int {
 	can := d.leastNanos
 	if d.least == i {
@@ -196,17 +197,17 @@ func (p *Planner) capBeside(d *device, i int32, m *model, im *Model) int {
 	next := 0
 	if !im.Pinned && m.evaluation(float64(m.cap)) > can {
 		next = max(1, fits(can, m.intercept, m.slope))
-		// The time that a query may take: intercept/n + slope.
+		// each is the time available per query; a batch of n takes intercept/n + slope per query.
 		spare := deviceBusy
 		if m.memory != nil && m.memory.floored {
-			spare = (1 + deviceBusy) / 2 // and not to and fro
+			spare = (1 + deviceBusy) / 2 // hysteresis
 		}
 		floored := false
 		if each := (deviceBusy - (d.busy - m.devicePart)) * 1e9 / m.arriving; d.busy < spare && each > m.slope {
 			bound := next
 			next = max(next, int(math.Ceil(min(m.intercept/(each-m.slope), float64(m.cap)))))
 			if last := m.lastCap(); last > next && float64(next) > 0.75*float64(last) && m.memory.floored {
-				next = last // rates go up and down
+				next = last // keep it while rates fluctuate
 			}
 			floored = next > bound
 		}
@@ -221,7 +222,7 @@ func (p *Planner) capBeside(d *device, i int32, m *model, im *Model) int {
 	return next
 }
 
-// lastCap is the device cap of the last plan, 0 if there was none.
+// lastCap returns the device cap of the last plan, 0 if there was none.
 func (m *model) lastCap() int {
 	if m.memory == nil {
 		return 0
@@ -229,8 +230,7 @@ func (m *model) lastCap() int {
 	return m.memory.deviceCap
 }
 
-// fits is the largest batch that takes no longer than nanos, 0 where not even one query does, and the largest int32 where
-// any does.
+// fits returns the largest batch that takes at most nanos, 0 if not even one query fits, and at most the largest int32.
 func fits(nanos, intercept, slope float64) int {
 	n := (nanos - intercept) / slope
 	switch {
@@ -242,8 +242,8 @@ func fits(nanos, intercept, slope float64) int {
 	return int(n)
 }
 
-// steadyCap is next, or last where that is no larger and not much smaller: what a bound allows changes with every batch
-// that is seen, and a new plan for that is not worth its while.
+// steadyCap returns next, or last if last is not larger than next and not much smaller. Bounds change with every batch
+// that is seen, and such a small change is not worth a new plan.
 func steadyCap(last, next int) int {
 	if last > 0 && last <= next && float64(next) <= 1.25*float64(last)+1 {
 		return last
@@ -251,7 +251,8 @@ func steadyCap(last, next int) int {
 	return next
 }
 
-// measure finds the capacity: each replica does b queries in its time for b, the most that a batch may have.
+// measure computes the capacity. Each replica evaluates b queries in the time of a batch of b, the largest allowed
+// batch.
 func (m *model) measure(im *Model) {
 	for i := range im.Replicas {
 		r := &im.Replicas[i]

@@ -5,7 +5,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Topology is what there is to plan for: it changes when somebody declares or deletes something, not from epoch to epoch.
+// Topology is what there is to plan for. It changes with declarations, not from epoch to epoch.
 type Topology struct {
 	Functions []FunctionInfo
 	Models    []ModelInfo
@@ -20,28 +20,29 @@ type FunctionInfo struct {
 	SLONanos int64
 	Budget   float64
 	Mode     Mode
-	// Background: see [Function].
+	// Background is as in [Function].
 	Background bool
 	Candidates []CandidateInfo
 }
 
-// CandidateInfo is a model version that a function may ask: an index of Topology.Models, and the function's sub-queue there.
+// CandidateInfo is a model version that a function may ask. Model is an index of Topology.Models, and Queue is the
+// function's sub-queue there.
 type CandidateInfo struct {
 	Model, Queue int32
-	// Gain is what its answers are worth until a policy says something else.
+	// Gain is what its answers are worth unless the policy states another gain.
 	Gain float64
 }
 
-// Wishes tell of the topology's functions what no machine can: they are asked in each epoch, of those functions that are
-// awake.
+// Wishes returns what machines do not know about the topology's functions. The Collector asks it in each epoch, for the
+// functions that are awake.
 type Wishes interface {
-	// Counted is, with the modes One and Shares, how many of the function's queries have been refused before they came to
-	// any machine, with mode All how many have arrived; both since the start.
+	// Counted returns a count since the start: with the modes One and Shares the function's queries that were refused
+	// before they reached a machine, with mode All the queries that arrived.
 	Counted(function int) uint64
-	// Gain is what the policy says that an answer of the candidate is worth; ok is false where it says nothing, and what is
-	// declared stays in force.
+	// Gain returns what the policy says an answer of the candidate is worth. If ok is false, the policy does not say,
+	// and the declared gain applies.
 	Gain(function, candidate int) (gain float64, ok bool)
-	// Wished is, with mode Shares, how many queries the policy would have given the candidate, since the start.
+	// Wished returns, with mode Shares, how many queries the policy would have given the candidate since the start.
 	Wished(function, candidate int) uint64
 }
 
@@ -54,29 +55,29 @@ type ModelInfo struct {
 	HoldNanos int64
 	MaxBatch  int
 	Pinned    bool
-	// FixedObjective: see [Model].
+	// FixedObjective is as in [Model].
 	FixedObjective bool
 }
 
-// Collector turns snapshots of machines into the planner's input, epoch by epoch: it finds rates, leaves out what is not
-// awake, and numbers the rest. Its memory is reused. The order of calls in an epoch is Begin, Model for every model version
-// that is awake, Input.
+// Collector converts snapshots of machines into the planner's input, epoch by epoch. It computes rates, leaves out what
+// is asleep, and numbers the rest. It reuses its memory. In each epoch call Begin, then Model for every model version
+// that is awake, then Input.
 type Collector struct {
 	topology *Topology
 	in       Input
-	// Of the topology's functions and models: their index in this epoch's input, -1 when they are left out.
+	// functionAt and modelAt map the topology's functions and models to indices of this epoch's input, -1 if left out.
 	functionAt, modelAt []int32
-	// Of this epoch's input: the index in the topology.
+	// Functions and Models map this epoch's input to indices of the topology.
 	Functions, Models []int32
 
-	owners  [][]int32    // of each model's sub-queues: the function of the topology, or directQueue
+	owners  [][]int32    // of each model's sub-queues: the topology's function, or directQueue
 	meters  [][]Meter    // of each model's sub-queues
-	counted []Meter      // of each function: what Wishes.Counted says
-	shares  []shareMeter // of each function; those of mode Shares are in use
+	counted []Meter      // of each function: Wishes.Counted
+	shares  []shareMeter // of each function; used with mode Shares
 	wishes  Wishes
 }
 
-// NewCollector makes a collector for a topology that nobody changes any more.
+// NewCollector makes a collector. The topology must not change afterwards.
 func NewCollector(t *Topology, wishes Wishes) *Collector {
 	c := &Collector{
 		topology: t, functionAt: make([]int32, len(t.Functions)), modelAt: make([]int32, len(t.Models)),
@@ -102,7 +103,7 @@ func NewCollector(t *Topology, wishes Wishes) *Collector {
 	return c
 }
 
-// directQueue marks a sub-queue of requests that address the model itself.
+// directQueue marks a sub-queue of requests that address the model directly.
 const directQueue = -1
 
 // Begin starts an epoch.
@@ -118,7 +119,7 @@ func (c *Collector) Begin(now api.Nanos, epochNanos int64) {
 	}
 }
 
-// Model takes in the snapshot of a model version of the topology that is awake; nothing of it is kept.
+// Model adds the snapshot of a model version that is awake. It keeps no reference to s.
 func (c *Collector) Model(model int, s *scheduler.Snapshot) {
 	info := &c.topology.Models[model]
 	c.modelAt[model] = int32(len(c.in.Models))
@@ -164,8 +165,8 @@ func (c *Collector) Model(model int, s *scheduler.Snapshot) {
 	}
 }
 
-// Input is what the epoch's plan is made from: the models that were taken in, and the functions that may ask any of them.
-// It is good until the next Begin.
+// Input returns the input of the epoch's plan: the models added since Begin and the functions that may ask any of them.
+// It is valid until the next Begin.
 func (c *Collector) Input() *Input {
 	for i := range c.in.Models {
 		for q := range c.in.Models[i].Queues {
@@ -185,7 +186,7 @@ func (c *Collector) Input() *Input {
 	return &c.in
 }
 
-// leaveOut leaves out the candidates that have no replica, where another one has any.
+// leaveOut marks candidates without a replica as missing if another candidate has one.
 func (c *Collector) leaveOut(f *Function) {
 	serving := func(cand *Candidate) bool { return cand.Model >= 0 && len(c.in.Models[cand.Model].Replicas) > 0 }
 	anybody := false
@@ -199,7 +200,7 @@ func (c *Collector) leaveOut(f *Function) {
 	}
 }
 
-// function is the index of a function of the topology in the input, where it is put if it is not there yet.
+// function returns the input index of a function of the topology and adds the function if it is new.
 func (c *Collector) function(f int32) int32 {
 	if at := c.functionAt[f]; at >= 0 {
 		return at
@@ -225,7 +226,7 @@ func (c *Collector) function(f int32) int32 {
 	return at
 }
 
-// extend adds an element to list, in memory that it had before if there is any.
+// extend appends an element to list and reuses the memory of an earlier element if there is one.
 func extend[T any](list *[]T) *T {
 	if n := len(*list); n < cap(*list) {
 		*list = (*list)[:n+1]

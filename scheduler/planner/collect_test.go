@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// wishes are what a test says.
+// wishes is a stub of Wishes.
 type wishes struct {
 	counted uint64
 	gains   map[int]float64 // by candidate
@@ -24,8 +24,8 @@ func (w *wishes) Gain(_, candidate int) (float64, bool) {
 
 func (w *wishes) Wished(_, candidate int) uint64 { return w.wished[candidate] }
 
-// TestCollector: what sleeps is left out, a candidate without a replica stands back while another has one, and rates come
-// from counts.
+// TestCollector checks that sleeping models are left out, that a candidate without a replica is skipped while another
+// has one, and that rates are derived from counts.
 func TestCollector(t *testing.T) {
 	top := &Topology{
 		Functions: []FunctionInfo{
@@ -69,9 +69,9 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// TestCollectorHearsThePolicy: gains are the declared ones until a policy says others, shares are what it has wished lately,
-// and how many queries there are follows from the mode: with Shares those that came to a machine or were refused, so that
-// answers from a cache count for nothing; with All those that arrived.
+// TestCollectorHearsThePolicy checks that gains are the declared ones until the policy states others, and that shares
+// follow the policy's recent wishes. The number of queries depends on the mode: with Shares it counts the queries that
+// reached a machine or were refused, so cache hits do not count; with All it counts the queries that arrived.
 func TestCollectorHearsThePolicy(t *testing.T) {
 	for _, mode := range []Mode{Shares, All} {
 		top := &Topology{
@@ -124,7 +124,7 @@ func TestCollectorHearsThePolicy(t *testing.T) {
 		near("the second share", f.Candidates[1].Share, 0.2)
 		f = run(500, 5, 45, 5)
 		near("the first share after the policy has changed its mind", f.Candidates[0].Share, 0.1)
-		told.wished[0], told.wished[1] = 0, 0 // counted anew
+		told.wished[0], told.wished[1] = 0, 0 // the counters restarted
 		f = run(500, 25, 25, 5)
 		near("the first share after counting anew", f.Candidates[0].Share, 0.5)
 	}

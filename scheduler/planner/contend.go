@@ -6,7 +6,8 @@ import (
 
 var inf = math.Inf(1)
 
-// claimant is a function that contends for full resources, or a direct sub-queue, which is a function with one candidate.
+// claimant is a function that contends for full resources, or a direct sub-queue, which acts as a function with one
+// candidate.
 type claimant struct {
 	first, end int32 // its edges, the most efficient first
 	next       int32 // the edge that it claims now
@@ -15,28 +16,28 @@ type claimant struct {
 	mode       Mode
 	weight     float64
 	rate       float64
-	little     float64 // of rate: it does not count
-	rest       float64 // of rate: nobody answers these yet
-	left       float64 // of the budget; +Inf where there is none
+	little     float64 // amounts of rate up to this are negligible
+	rest       float64 // of rate: unanswered so far
+	left       float64 // of the budget; +Inf without one
 	budget     float64
-	claimed    float64 // time of the resource, in this round
-	asks       float64 // the same in queries/s
-	waiting    bool    // among the active
-	afresh     bool    // to begin at its first edge again
+	claimed    float64 // time of the resource claimed in this round
+	asks       float64 // claimed in queries/s
+	waiting    bool    // it is in Planner.active
+	afresh     bool    // restart at the first edge
 	siblings   bool    // two of its candidates are on one device
 }
 
 // edge is one candidate of a claimant.
 type edge struct {
 	entry     int32 // at resource
-	resource  int32 // that an evaluation uses; -1: none that is known
+	resource  int32 // that an evaluation uses; -1: unknown
 	candidate int32
-	use       float64 // of the resource, of all of it, for one query/s
+	use       float64 // of the whole resource, for one query/s
 	cost      float64
 	gain      float64
-	x         float64 // queries/s, given so far
-	most      float64 // queries/s that it takes at most; +Inf but for what a policy wishes, see asWishedEdges
-	// efficiency is the gain for the largest part that a query/s takes of anything.
+	x         float64 // queries/s given so far
+	most      float64 // queries/s that it takes at most; +Inf except for a policy's wishes, see asWishedEdges
+	// efficiency is the gain divided by the largest part that a query/s takes of any resource or of the budget.
 	efficiency float64
 }
 
@@ -45,27 +46,27 @@ type entry struct {
 	claimant, resource int32
 	weight             float64
 	used               float64 // parts of the resource
-	claim              float64 // wanted beyond that, in this round
-	share              float64 // what it may take of it, in this pass
+	claim              float64 // wanted beyond used, in this round
+	share              float64 // what it may take, in this pass
 }
 
-// rounds bounds how often the claimants with rejected claims go on to their next candidates and may take from others there.
-// After it they only take what is free, which ends after as many rounds as anybody has candidates.
+// rounds bounds how often the claimants with rejected claims go on to their next candidates and may take from others
+// there. In later rounds they take only what is free. That ends after at most as many rounds as a claimant has
+// candidates.
 const rounds = 12
 
-// improvements is how often better answers are handed out: what one pass gives up, the next can use.
+// improvements is how many passes of better answers are made. A pass can use what an earlier pass gave up.
 const improvements = 2
 
-// group is what is connected with a resource that is wished for beyond its capacity: resources, connected by functions that
-// could use either. Groups share nothing.
+// group is a set of resources connected by functions that could use several of them. Groups share nothing.
 type group struct {
-	full     bool  // a resource of it is wished for beyond its capacity
-	function int32 // the first that contends here; -1: none
+	full     bool  // a resource of the group is overloaded
+	function int32 // the first function that contends here; -1: none
 	direct   int32 // the first direct sub-queue; -1: none
 }
 
-// contend shares out the resources of every group in which one is wished for beyond its capacity, group by group: first an
-// answer for every query, then better ones. See the essay.
+// contend divides the resources of every group with an overloaded resource, group by group: first an answer for every
+// query, then better answers. See the package documentation.
 func (p *Planner) contend() {
 	p.group()
 	p.gather()
@@ -78,7 +79,7 @@ func (p *Planner) contend() {
 	}
 }
 
-// share divides the resources between the claimants.
+// share divides the resources among the claimants.
 func (p *Planner) share() {
 	p.placeEntries()
 	p.cover()
@@ -99,8 +100,8 @@ func (p *Planner) share() {
 	}
 }
 
-// group finds which resources are connected by functions that could use either, and marks the groups that hold an
-// overloaded one. What could not be full, whoever asked for it, connects nothing.
+// group connects the resources that a function could use together, and marks the groups with an overloaded resource. A
+// resource that could not be full at any demand connects nothing.
 func (p *Planner) group() {
 	n := len(p.asked)
 	p.parent, p.groups = resize(p.parent, n), resize(p.groups, n)
@@ -147,7 +148,7 @@ func (p *Planner) root(i int32) int32 {
 	return i
 }
 
-// gather finds, for each group in which a resource is short, the functions and direct sub-queues that contend, in their
+// gather lists, for each group with an overloaded resource, the contending functions and direct sub-queues in their
 // order.
 func (p *Planner) gather() {
 	queues := 0
@@ -203,8 +204,8 @@ func (p *Planner) claimantsOf(g *group) {
 	}
 }
 
-// count counts the entries of the last claimant: one at each resource that it could use. One with two candidates on one
-// device has one entry there.
+// count counts the entries of the last claimant: one at each resource that it could use. Two candidates on one device
+// share an entry.
 func (p *Planner) count() {
 	last := int32(len(p.claimants) - 1)
 	for i := p.claimants[last].first; i < p.claimants[last].end; i++ {
@@ -225,9 +226,9 @@ func (p *Planner) count() {
 	}
 }
 
-// claimantOf adds a claimant for a function, with its edges in order of efficiency: gain for the largest part that a query
-// per second takes of anything, of a resource or of the budget (the dominant share of Ghodsi et al., 2011). What cannot be
-// full takes nothing. One that is alone has all resources.
+// claimantOf adds a claimant for a function, with its edges in order of efficiency: gain divided by the dominant share,
+// the largest part that a query per second takes of any resource or of the budget (Ghodsi et al., 2011). Resources that
+// cannot be full count as unused. If alone is set, all resources do.
 func (p *Planner) claimantOf(function int, w *wish, alone bool) *claimant {
 	first := int32(len(p.edges))
 	for c, cand := range p.candidates[w.first:w.end] {
@@ -266,7 +267,7 @@ func (p *Planner) claimantOf(function int, w *wish, alone bool) *claimant {
 	return c
 }
 
-// sortLast moves the last edge, of those from first on, before the ones that it precedes.
+// sortLast sorts the last edge into the sorted edges from first on.
 func (p *Planner) sortLast(first int) {
 	at := len(p.edges) - 1
 	if at == first || !precedes(&p.edges[at], &p.edges[at-1]) {
@@ -279,14 +280,14 @@ func (p *Planner) sortLast(first int) {
 	p.edges[at] = e
 }
 
-// wishGain is the gain of a query that is answered by the candidate that the policy wishes for it: more than of any other.
+// wishGain is the gain of a query at the candidate that the policy wishes. It exceeds every other gain.
 const wishGain = 2
 
-// asWishedEdges adds to the edges of f, from first on, a second one for each candidate that the policy wishes: it takes no
-// more than that, and counts for more than one without a bound. So what has no room where it is wished goes where it gains
-// most for its use, as with mode One, and what room is left brings it back. If before is true, wishes that leave room for
-// those of everybody are claimed before anything else; not so, for the reason that wishFirst has, where another candidate is
-// on the same device. The other wishes come last.
+// asWishedEdges adds, to the edges of f from first on, a second edge for each candidate that the policy wishes. It is
+// limited to the wished rate and has a larger gain than the unlimited edge. So queries without room at the wished
+// candidate go where they gain most for their use, as with mode One, and return when there is room. If before is true,
+// a wish is claimed before anything else if all wishes for its resource fit and, for the reason given at wishFirst, no
+// other candidate is on the same device. The other wishes come last.
 func (p *Planner) asWishedEdges(f *Function, w *wish, first int, before bool) {
 	for c := range f.Candidates {
 		at := first
@@ -294,14 +295,14 @@ func (p *Planner) asWishedEdges(f *Function, w *wish, first int, before bool) {
 			at++
 		}
 		if at == len(p.edges) {
-			continue // it is not there
+			continue // it has no replica
 		}
 		e := p.edges[at]
 		if e.most = w.rate * w.shareOf(&f.Candidates[c]); e.most <= 0 {
 			continue
 		}
 		e.gain = wishGain
-		e.efficiency = -max(e.use, e.cost/w.budget) // behind all others, what takes least of anything first
+		e.efficiency = -max(e.use, e.cost/w.budget) // after all others, the least use first
 		if before && !(e.resource >= 0 && (p.asked[e.resource].wished > p.loads[e.resource].size || siblings(p.edges[first:], &e))) {
 			e.efficiency = inf
 		}
@@ -310,7 +311,7 @@ func (p *Planner) asWishedEdges(f *Function, w *wish, first int, before bool) {
 	}
 }
 
-// siblings reports whether any of the edges is of another candidate on the same device as e's.
+// siblings reports whether any edge belongs to another candidate on the same device as e's.
 func siblings(edges []edge, e *edge) bool {
 	for i := range edges {
 		if edges[i].resource == e.resource && edges[i].candidate != e.candidate {
@@ -320,9 +321,9 @@ func siblings(edges []edge, e *edge) bool {
 	return false
 }
 
-// wishFirst puts the candidate with the largest gain before the others if there is room for everybody who wishes for its
-// resource: mostly it would be given to him anyway, in the end. Not so where another candidate is on the same device: there
-// what takes less of it must come first.
+// wishFirst moves the candidate with the largest gain to the front if all wishes for its resource fit: in most cases
+// the claimant would be given it in the end. It does not move a candidate that shares its device with another one,
+// because there the candidate with the smaller use must come first.
 func (p *Planner) wishFirst(edges []edge, best int32) {
 	at := 0
 	for edges[at].candidate != best {
@@ -341,7 +342,7 @@ func (p *Planner) wishFirst(edges []edge, best int32) {
 	edges[0] = e
 }
 
-// efficiency is gain/dominant; what takes nothing of anything is the most efficient, unless it gains nothing.
+// efficiency returns gain/dominant. A candidate that uses nothing is the most efficient, unless its gain is 0.
 func efficiency(gain, dominant float64) float64 {
 	switch {
 	case gain <= 0:
@@ -352,7 +353,7 @@ func efficiency(gain, dominant float64) float64 {
 	return gain / dominant
 }
 
-// precedes reports whether a is more efficient than b; of equals, with the larger gain.
+// precedes reports whether a is more efficient than b. Ties go to the larger gain, then to the smaller use.
 func precedes(a, b *edge) bool {
 	if a.efficiency != b.efficiency {
 		return a.efficiency > b.efficiency
@@ -363,7 +364,7 @@ func precedes(a, b *edge) bool {
 	return a.use < b.use
 }
 
-// content reports whether the claimant's queries have the best answers that it could wish for.
+// content reports whether the claimant's queries already have the best answers it could wish for.
 func (p *Planner) content(c *claimant) bool {
 	best, x := 0.0, 0.0
 	for i := c.first; i < c.end; i++ {

@@ -33,10 +33,11 @@ func (p *Planner) placeEntries() {
 	}
 }
 
-// cover finds an answer for as many queries as it can. Every claimant claims time for all its unanswered queries at its most
-// efficient candidate. A resource keeps what lies below its water level and rejects the rest, also of what it has accepted
-// before; what is rejected is claimed at the next candidate. That is the deferred acceptance of Gale and Shapley (1962) with
-// divisible places: when nobody has claims left, nobody is refused at a resource where somebody else has more for his weight.
+// cover finds an answer for as many queries as it can. Every claimant claims time for all its unanswered queries at its
+// most efficient candidate. A resource keeps the claims below its water level and rejects the rest, including claims
+// that it accepted before. The claimant claims what was rejected at its next candidate. This is the deferred acceptance
+// of Gale and Shapley (1962) with divisible places: when no claims are left, no claimant is refused at a resource where
+// another claimant has more for its weight.
 func (p *Planner) cover() {
 	p.touched = p.touched[:0]
 	p.active = p.claimAll(p.active[:0], p.active)
@@ -58,7 +59,7 @@ func (p *Planner) cover() {
 	}
 }
 
-// claimAll has all in list claim, and adds to active who has something to claim.
+// claimAll lets all claimants in list claim, and adds those with a claim to active.
 func (p *Planner) claimAll(active, list []int32) []int32 {
 	for _, at := range list {
 		c := &p.claimants[at]
@@ -72,7 +73,7 @@ func (p *Planner) claimAll(active, list []int32) []int32 {
 	return active
 }
 
-// again makes those active who have queries that nobody answers, after others have made room; it reports whether there are any.
+// again activates the claimants with unanswered queries after others have made room. It reports whether there are any.
 func (p *Planner) again() bool {
 	p.active = p.active[:0]
 	for c := range p.claimants {
@@ -85,7 +86,7 @@ func (p *Planner) again() bool {
 	return len(p.active) > 0
 }
 
-// affordable is how many queries/s of y the claimant's budget has left at that cost for each.
+// affordable returns how many of y queries/s the claimant's remaining budget affords at the given cost for each.
 func (c *claimant) affordable(y, cost float64) float64 {
 	if cost > 0 {
 		y = min(y, max(0, c.left/cost))
@@ -93,7 +94,7 @@ func (c *claimant) affordable(y, cost float64) float64 {
 	return y
 }
 
-// take gives y queries/s to an edge and returns what that uses of its resource.
+// take gives y queries/s to an edge and returns how much of its resource they use.
 func (c *claimant) take(e *edge, y float64) float64 {
 	e.x += y
 	if e.cost > 0 {
@@ -102,9 +103,10 @@ func (c *claimant) take(e *edge, y float64) float64 {
 	return y * e.use
 }
 
-// claim claims time for the unanswered queries at the next candidate that the budget affords; it reports whether there is
-// one. Candidates of which nothing is known take what they are given. Where the claimant has as much as anybody may have,
-// it goes on to the next at once: the claim would not move the water level, which only those move who are below it.
+// claim claims time for the unanswered queries at the next affordable candidate. It reports whether there is one.
+// Candidates without data take what they are given. Where the claimant already has as much as the level allows, it goes
+// on to the next candidate at once: the claim would not move the water level, because only claimants below the level
+// move it.
 func (p *Planner) claim(c *claimant) bool {
 	if c.afresh {
 		c.next, c.afresh = c.first, false
@@ -137,10 +139,10 @@ func (p *Planner) claim(c *claimant) bool {
 	return false
 }
 
-// hair is what rounding leaves: parts of a resource are equal if they differ by no more.
+// hair is the rounding error: parts of a resource that differ by no more are equal.
 const hair = 1e-13
 
-// touch adds a claim to those of a resource in this round.
+// touch adds a claim to a resource's claims of this round.
 func (p *Planner) touch(at int32, claim float64) {
 	r := &p.loads[at]
 	if !r.touched {
@@ -150,8 +152,8 @@ func (p *Planner) touch(at int32, claim float64) {
 	r.claims += claim
 }
 
-// level finds how much of the claims at r there is room for. Where there is not enough, it takes back what lies above the
-// level if it may.
+// level finds the level up to which r can satisfy its claims. If r is overloaded and mayTake is set, it takes back what
+// lies above the level.
 func (p *Planner) level(r *resource, mayTake bool) {
 	r.touched = false
 	r.level = inf
@@ -178,7 +180,7 @@ func (p *Planner) level(r *resource, mayTake bool) {
 	}
 }
 
-// takeBack takes time of the resource from an entry, from its least efficient candidates first.
+// takeBack takes time of the resource from an entry, from the claimant's least efficient candidates first.
 func (p *Planner) takeBack(r *resource, at int32, time float64) {
 	en := &p.entries[at]
 	c := &p.claimants[en.claimant]
@@ -196,14 +198,15 @@ func (p *Planner) takeBack(r *resource, at int32, time float64) {
 		r.load -= y * e.use
 	}
 	if c.budget < inf {
-		c.afresh = true // what it could not afford it may afford now
+		c.afresh = true // it may afford now what it could not afford before
 	}
 	if !c.waiting {
 		p.cut = append(p.cut, en.claimant)
 	}
 }
 
-// accept gives the claimant what the level allows of its claim; it reports whether it has more to claim elsewhere.
+// accept gives the claimant what the level allows of its claim. It reports whether the claimant has more to claim
+// elsewhere.
 func (p *Planner) accept(c *claimant, mayTake bool) bool {
 	e := &p.edges[c.next]
 	en, r := &p.entries[e.entry], &p.loads[e.resource]

@@ -6,13 +6,14 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Where a model begins to be streamed, and, for it must not go back and forth, where it ends.
+// Thresholds for streaming to begin and, with hysteresis, to end.
 const (
-	streamFixed, streamFixedEnd           = 0.05, 0.075 // the fixed part of a batch by the part of each query
+	streamFixed, streamFixedEnd           = 0.05, 0.075 // fixed cost of a batch divided by the cost of a query
 	streamSlope, streamSlopeEnd           = 200e3, 150e3
 	streamLargeFixed, streamLargeFixedEnd = 0.25, 0.35
 	streamLargeBytes, streamLargeEnd      = 256 << 10, 192 << 10
-	// relearnEpochs: while every batch is of one, nothing is learned of larger ones. One epoch in so many they are formed.
+	// relearnEpochs is how often a streaming model forms batches for one epoch. Batches of one teach nothing about
+	// larger ones.
 	relearnEpochs = 256
 )
 
@@ -72,7 +73,7 @@ func (p *Planner) execution(m *model, im *Model, out *ModelPlan) (scheduler.Exec
 	return scheduler.Whole, BatchesSave
 }
 
-// relearns counts the epochs of streaming, and reports whether this is the one in relearnEpochs in which batches are formed.
+// relearns counts the epochs of streaming and reports whether batches are formed in this epoch, one in relearnEpochs.
 func (p *Planner) relearns(m *model) bool {
 	if m.memory == nil {
 		return int64(float64(p.in.Now)/p.epochNanos())%relearnEpochs == relearnEpochs-1
@@ -81,8 +82,8 @@ func (p *Planner) relearns(m *model) bool {
 	return m.memory.streamed%relearnEpochs == 0
 }
 
-// splits reports whether what waits is better divided between idle replicas: below half of the capacity, and where half a
-// batch is shorter than a whole one by more than the fixed cost of a second one.
+// splits reports whether to divide the queue between idle replicas: below half of the capacity, and if half a batch is
+// shorter than a whole one by more than the fixed cost of a second one.
 func (p *Planner) splits(m *model, im *Model, out *ModelPlan) bool {
 	splitting := m.memory != nil && m.memory.splitting
 	busiest, gain := 0.5, 1.0
@@ -97,7 +98,7 @@ func (p *Planner) splits(m *model, im *Model, out *ModelPlan) bool {
 	return splits
 }
 
-// meanBatch is how many queries the machine holds while it holds any, on the average of the snapshots.
+// meanBatch returns how many queries the machine holds while it holds any, averaged over the snapshots.
 func (p *Planner) meanBatch(m *model, im *Model) float64 {
 	held := m.held
 	for i := range im.Replicas {
@@ -119,9 +120,9 @@ func (p *Planner) meanBatch(m *model, im *Model) float64 {
 	return min(mem.held/mem.busy, float64(m.cap))
 }
 
-// hold decides how long a batch that is not full waits for more: 0, as configured, or negative, not at all. A hold pays if
-// at least one query comes within it, and until the batch is as large as the fixed cost is in queries (the knee): from
-// there on each further query saves less than half of itself.
+// hold decides how long a batch that is not full waits for more queries: 0 as configured, negative not at all. A hold
+// pays if at least one query arrives within it, and until the batch reaches the knee, where its fixed cost equals the
+// cost of its queries. Beyond the knee each further query saves less than half of its cost.
 func (p *Planner) hold(m *model, im *Model) (int64, Reason) {
 	configured := min(im.HoldNanos, scheduler.MaxHoldNanos)
 	switch {
@@ -144,7 +145,7 @@ func (p *Planner) hold(m *model, im *Model) (int64, Reason) {
 	if few {
 		return -1, TooFew
 	}
-	knee := m.intercept / m.slope // +Inf where a batch costs the same whatever its size
+	knee := m.intercept / m.slope // +Inf if a batch costs the same whatever its size
 	if knee <= 2 {
 		return -1, BatchesSaveNothing
 	}
@@ -164,7 +165,8 @@ func (p *Planner) hold(m *model, im *Model) (int64, Reason) {
 // near reports whether two weights are so close that a change is not worth a new plan.
 func near(a, b float64) bool { return math.Abs(a-b) <= 0.02*max(a, b) }
 
-// eighths are the steps of an octave, from 1 to 2, with what is rounded to each: all below a bound, and not to the one before.
+// eighths lists the steps of an octave, from 1 to 2. Each step is the rounded value of everything below its bound and
+// not below the previous bound.
 var eighths = func() (steps [9]struct{ is, below float64 }) {
 	for i := range steps {
 		steps[i].is, steps[i].below = math.Exp2(float64(i)/8), math.Exp2((float64(i)+0.5)/8)
@@ -172,8 +174,8 @@ var eighths = func() (steps [9]struct{ is, below float64 }) {
 	return steps
 }()
 
-// coarse rounds a weight to steps of an eighth of an octave: weights follow rates, which are never the same twice. A table
-// does it in a tenth of the time that a logarithm takes.
+// coarse rounds a weight to steps of an eighth of an octave. Weights follow rates, which never repeat exactly. The
+// table takes a tenth of the time of a logarithm.
 func coarse(w float64) float64 {
 	const mantissaBits, one = 52, 1023
 	bits := math.Float64bits(w)

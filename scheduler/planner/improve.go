@@ -2,12 +2,12 @@ package planner
 
 import "math"
 
-// worthwhile is the part of a claimant's queries that a pass must have moved for another pass to be made.
+// worthwhile is the part of a claimant's queries that a pass must move to make another pass worthwhile.
 const worthwhile = 0.01
 
-// improve hands out what room is left for better answers: with mode One queries go from worse candidates to better ones, with
-// mode All more members evaluate them. Each resource's room is divided between those that could use it, and each claimant
-// then spends its shares as it gains most by them. It reports whether that was worthwhile.
+// improve uses the remaining room for better answers: with mode One queries move from worse candidates to better ones,
+// with mode All more members evaluate them. Each resource's room is divided among the claimants that could use it. Each
+// claimant then spends its shares where it gains most. improve reports whether that was worthwhile.
 func (p *Planner) improve() bool {
 	p.touched = p.touched[:0]
 	wanting := p.wanting[:0]
@@ -50,7 +50,7 @@ func (p *Planner) improve() bool {
 	return moved
 }
 
-// levelFor is the level up to which the claims at r may be filled with so much room.
+// levelFor returns the level up to which the claims at r can be filled with the given room.
 func (p *Planner) levelFor(r *resource, room float64) float64 {
 	switch {
 	case room <= few:
@@ -67,7 +67,7 @@ func (p *Planner) levelFor(r *resource, room float64) float64 {
 	return waterLevel(p.flows, room)
 }
 
-// want claims, at each resource, what the claimant could use there for better answers; it reports whether it could use any.
+// want claims, at each resource, what the claimant could use there for better answers. It reports whether there is any.
 func (p *Planner) want(c *claimant) bool {
 	wants := false
 	edges := p.edges[c.first:c.end]
@@ -90,7 +90,7 @@ func (p *Planner) want(c *claimant) bool {
 		} else {
 			for j := range edges {
 				s := &edges[j]
-				y += math.Float64frombits(signs(s.gain-e.gain) & math.Float64bits(s.x)) // of a smaller gain
+				y += math.Float64frombits(signs(s.gain-e.gain) & math.Float64bits(s.x)) // of edges with a smaller gain
 			}
 			wants = wants || c.siblings && swaps(edges, e)
 		}
@@ -106,7 +106,7 @@ func (p *Planner) want(c *claimant) bool {
 		}
 		wants = true
 		en := &p.entries[e.entry]
-		// Several candidates on one device: one of them is what it will be spent on, or with mode All, each.
+		// Several candidates on one device: the claimant spends its share on one of them, with mode All on each.
 		claim := y * e.use
 		if c.mode.one() {
 			claim = max(0, claim-en.claim)
@@ -117,7 +117,7 @@ func (p *Planner) want(c *claimant) bool {
 	return wants
 }
 
-// swaps reports whether queries could go from a slower candidate to e, a better one on the same device: that takes nothing.
+// swaps reports whether queries could move from a slower candidate to e, a better one on the same device, at no cost.
 func swaps(edges []edge, e *edge) bool {
 	for i := range edges {
 		s := &edges[i]
@@ -128,7 +128,7 @@ func swaps(edges []edge, e *edge) bool {
 	return false
 }
 
-// room is how much of edge e's resource the claimant may still take; +Inf where nothing is known of it.
+// room returns how much of edge e's resource the claimant may still take, +Inf without data.
 func (p *Planner) room(e *edge) float64 {
 	if e.resource < 0 {
 		return inf
@@ -149,7 +149,7 @@ func (p *Planner) add(c *claimant, e *edge, y float64) {
 	}
 }
 
-// remove takes y queries/s from an edge; a share that others have no claim on grows by it.
+// remove takes y queries/s from an edge and frees their time.
 func (p *Planner) remove(c *claimant, e *edge, y float64) {
 	e.x = max(0, e.x-y)
 	c.left += y * e.cost
@@ -162,7 +162,7 @@ func (p *Planner) remove(c *claimant, e *edge, y float64) {
 	}
 }
 
-// spend spends a claimant's shares on better answers, and returns for how many queries/s.
+// spend spends a claimant's shares on better answers and returns the number of queries/s improved.
 func (p *Planner) spend(c *claimant) float64 {
 	if c.mode == All {
 		return p.spendOnMembers(c)
@@ -178,9 +178,9 @@ func (p *Planner) spend(c *claimant) float64 {
 	return moved
 }
 
-// spendOnMembers lets more candidates evaluate every query, the most efficient first. Of the noisy-or utility
-// 1 − Π(1 − gain) a further member gains what the others have left over times its own gain: the order is the same whoever
-// is in already.
+// spendOnMembers lets more candidates evaluate every query, the most efficient first. With the noisy-or utility 1 − Π(1
+// − gain), a further member adds its own gain times what the others leave over, so the order does not depend on which
+// members are in already.
 func (p *Planner) spendOnMembers(c *claimant) float64 {
 	moved := 0.0
 	for i := c.first; i < c.end; i++ {
@@ -200,9 +200,9 @@ func (p *Planner) spendOnMembers(c *claimant) float64 {
 	return moved
 }
 
-// upgrade moves as many queries as it can from one candidate to a better one, and returns how many: the pair that gains most for what it takes
-// more. That is the greedy solution of the multiple-choice knapsack problem (Sinha and Zoltners, 1979), which walks along
-// the convex hull of the candidates by gain and use.
+// upgrade moves as many queries as it can from one candidate to a better one and returns how many. It chooses the pair
+// that gains most for its additional use. This is the greedy solution of the multiple-choice knapsack problem (Sinha
+// and Zoltners, 1979), which walks along the convex hull of the candidates by gain and use.
 func (p *Planner) upgrade(c *claimant) float64 {
 	var from, to *edge
 	var best, amount float64

@@ -1,17 +1,17 @@
 package planner
 
-// backgroundPart is the part of a resource up to which functions in the background may fill it: one that is full makes
-// everybody wait.
+// backgroundPart is the part of a resource up to which background functions may fill it. A full resource makes every
+// query wait.
 const backgroundPart = 0.8
 
-// isBackground reports whether q's queries are of a function in the background.
+// isBackground reports whether q belongs to a background function.
 func (p *Planner) isBackground(q *Queue) bool {
 	return p.behind && q.Function >= 0 && int(q.Function) < len(p.in.Functions) && p.in.Functions[q.Function].Background
 }
 
-// leftovers plans the functions in the background: when everything else has been given out, what is left of each resource
-// is divided between them in the same way. Nothing beyond what they are allotted is let through to a machine, where it
-// would wait in line with others.
+// leftovers plans the background functions. After everything else has been given out, it divides what is left of each
+// resource among them in the same way. A machine receives no more than they are allotted, because further queries would
+// wait in line with others.
 func (p *Planner) leftovers() {
 	in := p.in
 	for i := range p.loads {
@@ -21,7 +21,7 @@ func (p *Planner) leftovers() {
 	for i := range in.Models {
 		m := &p.models[i]
 		if m.profiled && !m.known {
-			// What its replicas do in batches as large as their caps are now, they can do at the least.
+			// Its replicas can evaluate at least what they do in batches as large as their current caps.
 			if m.resource = int32(i); m.device >= 0 {
 				m.resource = m.device
 			}
@@ -54,8 +54,8 @@ func (p *Planner) leftovers() {
 	}
 }
 
-// spare reports whether a function in the background may ask m at all. Where no batches have been seen of m, it may if nobody
-// else asks m, or for much of the device that m is on.
+// spare reports whether a background function may ask m at all. A model without seen batches may be asked if no other
+// function asks it, and if its device has time left for the background.
 func (p *Planner) spare(m *model) bool {
 	if m.resource >= 0 {
 		return p.loads[m.resource].size > 0

@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// meterNanos is the time constant of a Meter: after so long a change has shown to 63 %.
+	// meterNanos is the time constant of a Meter: after this time 63 % of a change shows.
 	meterNanos = 100e6
-	// A rate falls four times as fast as it rises where that is no chance: when less than half of what was expected has come,
-	// and that was at least clearMeter queries. Nobody shall be refused for a burst that is over.
+	// A rate falls fallFactor times as fast as it rises if the fall is no chance: less than half of the expected count
+	// arrived, and at least clearMeter queries were expected. Queries must not be refused for a burst that is over.
 	fallFactor = 4
 	clearMeter = 20
 )
 
-// Meter finds a rate from a count that only grows, looked at whenever somebody looks. Its rate is the exponentially weighted
-// mean of the past, and does not depend on how often it is looked at: two looks at a steady rate find what one would. When a
-// flood ends it falls faster. The zero value is ready.
+// Meter computes a rate from a growing count that is observed at any intervals. The rate is the exponentially weighted
+// mean of the past and does not depend on how often it is observed: at a steady rate two observations give the same as
+// one. It falls faster when a flood ends. The zero value is ready.
 type Meter struct {
 	started   bool
 	at        api.Nanos
@@ -26,16 +26,16 @@ type Meter struct {
 	perSecond float64
 }
 
-// Observe takes in that the count is total at now, and returns the rate per second. The first look finds 0. A count below
-// the last one was started anew, from 0. At a time that is not later than the last one nothing is taken in: what was counted
-// shows at the next look.
+// Observe records that the count is total at now and returns the rate per second. The first call returns 0. If the
+// count is below the last one, it was restarted from 0. If now is not after the last call, nothing is recorded, and the
+// next call sees what was counted.
 func (m *Meter) Observe(now api.Nanos, total uint64) (perSecond float64) {
 	if !m.started {
 		*m = Meter{started: true, at: now, total: total}
 		return 0
 	}
 	if now <= m.at {
-		// Should the clock have gone back for good, time goes on from here.
+		// If the clock was set back by more than meterNanos, continue from here.
 		if m.at-now > meterNanos {
 			m.at = now
 		}
@@ -52,19 +52,19 @@ func (m *Meter) Observe(now api.Nanos, total uint64) (perSecond float64) {
 	if expected := m.perSecond * nanos / 1e9; expected >= clearMeter && float64(counted) < expected/2 {
 		keep = math.Exp(-fallFactor * nanos / meterNanos)
 	}
-	// Of the mean over the time since the first look, this look has (1 − keep)/weight: all of it at first, so that a rate is
-	// not too low while little has been seen.
+	// This observation weighs (1 − keep)/weight in the mean since the first call: all of it at first, so that the rate
+	// is not too low while little has been seen.
 	m.weight = 1 - keep*(1-m.weight)
 	m.perSecond += (1 - keep) / m.weight * (float64(counted)*1e9/nanos - m.perSecond)
 	return m.perSecond
 }
 
-// shareNanos is the time constant of what is known of a policy's wishes. They change as the policy learns, which is slow, and
-// of few queries a shorter time would show what chance did.
+// shareNanos is the time constant for a policy's wishes. They change slowly, as the policy learns, and a shorter time
+// would show the noise of few queries.
 const shareNanos = 1e9
 
-// shareMeter finds what parts of a function's queries a policy wishes for each candidate, from counts that only grow, of
-// which it keeps decayed sums.
+// shareMeter computes the parts of a function's queries that a policy wishes for each candidate. It keeps decayed sums
+// of counts that only grow.
 type shareMeter struct {
 	started bool
 	at      api.Nanos
@@ -76,8 +76,8 @@ func (m *shareMeter) init(candidates int) {
 	m.totals, m.sums = make([]uint64, candidates), make([]float64, candidates)
 }
 
-// observe takes in what has been wished and writes the shares. As if one query had been divided by the gains before the
-// first was counted, nobody's share is 0 whose gain is not, and those of few queries are not all or nothing.
+// observe records what has been wished and writes the shares. It adds one virtual query divided by the gains, so that
+// no share is 0 whose gain is not, and the shares of few queries are not all or nothing.
 func (m *shareMeter) observe(now api.Nanos, wishes Wishes, function int, candidates []Candidate) {
 	keep := 1.0
 	if m.started && now > m.at {

@@ -33,7 +33,7 @@ func (p *Planner) planModels() {
 	}
 }
 
-// replicas writes the parts of a plan that speak of single replicas.
+// replicas writes the parts of a plan that concern single replicas.
 func (p *Planner) replicas(m *model, im *Model, plan *scheduler.Plan, hold int64, d dedication) {
 	plan.Replicas = more(&p.out.replicas, len(im.Replicas))
 	if d.tight == 0 {
@@ -55,8 +55,8 @@ func (p *Planner) replicas(m *model, im *Model, plan *scheduler.Plan, hold int64
 	}
 }
 
-// groupShares are the sub-queues' shares at the replicas for the others, and at those for tight objectives: their weights,
-// where they belong.
+// groupShares returns the sub-queues' weights at the replicas for the loose group and at those for the tight group, 0
+// where a sub-queue does not belong.
 func (p *Planner) groupShares(im *Model, plan *scheduler.Plan, d *dedication) (shares [2][]float64) {
 	shares[0], shares[1] = more(&p.out.shares, len(im.Queues)), more(&p.out.shares, len(im.Queues))
 	for q := range im.Queues {
@@ -73,15 +73,15 @@ func (p *Planner) groupShares(im *Model, plan *scheduler.Plan, d *dedication) (s
 	return shares
 }
 
-// dedication is which replicas serve which sub-queues: the first, tight of them, those whose objective is below looseNanos'
-// double, the others the rest. The zero value: all serve all.
+// dedication says which replicas serve which sub-queues. The first tight replicas serve the sub-queues with objectives
+// below boundNanos, the other replicas the rest. In the zero value all replicas serve all sub-queues.
 type dedication struct {
 	tight, tightCap int
 	boundNanos      int64 // objectives below it are tight
-	looseNanos      int64 // two fifths of the smallest that is not, as an objective is by default; 0: none
+	looseNanos      int64 // two fifths of the smallest objective that is not tight, the default bound on a batch; 0: none
 }
 
-// group is 1 for a sub-queue whose objective is tight, 0 for the others.
+// group returns 1 for a sub-queue whose objective is tight, 0 for the others.
 func (d *dedication) group(q *Queue) int {
 	group := 0
 	if uint64(q.SLONanos-1) < uint64(d.boundNanos-1) { // from 1 to less than the bound
@@ -90,19 +90,19 @@ func (d *dedication) group(q *Queue) int {
 	return group
 }
 
-// apart is by how much two objectives must differ for replicas of their own: what the tight one allows is then at most a
-// third of what the other does.
+// apart is the least ratio of two objectives for separate replicas: the tight objective then allows at most a third of
+// what the other does.
 const apart = 3
 
-// Where a large batch pays at all: its fixed cost in queries.
+// dedicateKnee is the fixed cost of a batch, in queries, from which larger batches are worth separate replicas.
 const dedicateKnee, dedicateKneeEnd = 4, 3
 
-// leastTraffic is how many queries per second the functions on either side must have.
+// leastTraffic is the least queries per second of the functions in either group.
 const leastTraffic, leastTrafficEnd = 1.0, 0.5
 
-// dedicate decides whether the functions with tight objectives get replicas of their own, and how many: by the time that
-// they and the others need. Small batches for those in a hurry, and large ones for the rest, together do more than batches
-// for all that those in a hurry can wait for.
+// dedicate decides whether functions with tight objectives get their own replicas, and how many, by the time that both
+// groups need. Small batches for the tight objectives and large batches for the rest evaluate more in total than
+// batches that suit the tight objectives for all.
 func (p *Planner) dedicate(m *model, im *Model) dedication {
 	d, knee, traffic := dedication{}, float64(dedicateKnee), leastTraffic
 	mem := m.memory
@@ -118,10 +118,10 @@ func (p *Planner) dedicate(m *model, im *Model) dedication {
 		d.boundNanos *= apart
 	}
 	if m.loosestNanos < d.boundNanos {
-		return mem.shared() // there is nobody on the other side
+		return mem.shared() // there is no loose objective
 	}
 	looseNanos := int64(math.MaxInt64)
-	var sums [2]float64 // of the others, and of the tight ones
+	var sums [2]float64 // of the loose and of the tight sub-queues
 	for i := range im.Queues {
 		q := &im.Queues[i]
 		rate := number(q.Rate)
@@ -133,7 +133,7 @@ func (p *Planner) dedicate(m *model, im *Model) dedication {
 			looseNanos = min(looseNanos, q.SLONanos)
 		}
 	}
-	if aim := looseNanos * 2 / 5; aim > 0 && !im.FixedObjective { // not above 0 where there is none
+	if aim := looseNanos * 2 / 5; aim > 0 && !im.FixedObjective { // 0 or less without a loose objective
 		d.looseNanos = aim
 	}
 	loose, tight := sums[0], sums[1]
@@ -141,7 +141,7 @@ func (p *Planner) dedicate(m *model, im *Model) dedication {
 	if tight < traffic || loose < traffic || d.tightCap < 1 {
 		return mem.shared()
 	}
-	// Time for the tight functions, at their batches, against the time for the others, at theirs.
+	// The time that the tight and the loose functions need, each with their own batches.
 	looseCap := float64(m.cap)
 	if d.looseNanos > 0 {
 		looseCap = max(looseCap, float64(fits(float64(d.looseNanos), m.intercept, m.slope)))
@@ -161,7 +161,7 @@ func (p *Planner) dedicate(m *model, im *Model) dedication {
 	return d
 }
 
-// shared forgets a dedication: all serve all.
+// shared forgets a dedication: all replicas serve all sub-queues.
 func (m *modelMemory) shared() dedication {
 	if m != nil {
 		m.tight, m.share, m.tightCap = 0, 0, 0
@@ -169,8 +169,8 @@ func (m *modelMemory) shared() dedication {
 	return dedication{}
 }
 
-// steadyTight is how many of n replicas the tight functions have, where they need share of them now: what they had, unless
-// the mean of what they need is well beyond that.
+// steadyTight returns how many of n replicas the tight functions get when they need share of them now. It changes only
+// if the mean need is well beyond the current number.
 func (m *modelMemory) steadyTight(keep, share float64, fresh, n int) int {
 	if m.tight == 0 {
 		m.tight, m.share = fresh, share

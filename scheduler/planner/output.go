@@ -2,15 +2,15 @@ package planner
 
 import "github.com/xebec-serving/xebec/scheduler"
 
-// Output is a plan for everything in an Input, with the numbers behind it. Its lists are reused from plan to plan: what is
-// to outlive the next one must be copied.
+// Output is a plan for everything in an Input, with the numbers behind it. Its lists are reused by the next plan: copy
+// what must be kept.
 type Output struct {
-	// Functions and Models are indexed like the Input's, Devices too.
+	// Functions, Models and Devices are indexed like the Input's.
 	Functions []FunctionPlan
 	Models    []ModelPlan
 	Devices   []DevicePlan
 
-	// The lists above lie in these, one behind the other, so that writing a plan walks through little memory.
+	// The lists above are slices of these contiguous lists, so that writing a plan touches little memory.
 	parts, allotted []float64
 	limits          []float64
 	why             []Reason
@@ -19,68 +19,69 @@ type Output struct {
 	shares          []float64
 }
 
-// FunctionPlan says which models a function's queries are evaluated by until the next plan.
+// FunctionPlan says which models evaluate a function's queries until the next plan.
 type FunctionPlan struct {
-	// Evaluate has for each candidate, in the Input's order, the part of the function's queries that it is asked for, from 0
-	// to 1. With the modes One and Shares the parts are of different queries and their sum is at most 1; with mode All a
-	// query may be in several. What is in no part is refused at once. See Pick for which query is in which part.
+	// Evaluate has for each candidate, in the Input's order, the part of the function's queries that it evaluates, from
+	// 0 to 1. With the modes One and Shares the parts are disjoint and sum to at most 1. With mode All a query may be
+	// in several parts. Queries in no part are refused at once. Pick maps queries to parts.
 	Evaluate []float64
-	// Limits has for each candidate of a function with mode Shares which part of what the policy wishes for it there is room
-	// for, from 0 to 1, of the queries that are not refused. What is held back by it goes to those who have 1. nil: there is
-	// room for what is wished, though a part of all queries may be refused.
+	// Limits has, for each candidate of a function with mode Shares, the part of the policy's wish that there is room
+	// for, from 0 to 1, relative to the queries that are not refused. Queries withheld by a limit go to candidates with
+	// the limit 1. nil means room for all wishes, although a part of all queries may be refused.
 	Limits []float64
-	// Allotted has for each candidate how many of the function's queries per second the plan has room for. Where that is
-	// less than what arrives, Evaluate lets some more through: the machine's admission control, which sees each deadline,
-	// chooses among them.
+	// Allotted has for each candidate how many of the function's queries per second the plan has room for. If that is
+	// less than arrives, Evaluate admits some more: the machine's admission control sees each deadline and chooses
+	// among them.
 	Allotted []float64
-	// Why says, for each candidate, what its part is bounded by.
+	// Why says what bounds each candidate's part.
 	Why []Reason
-	// Refused is the part of the queries that nobody evaluates, RefusedWhy what bounds them.
+	// Refused is the part of the queries that no candidate evaluates, RefusedWhy the reason.
 	Refused    float64
 	RefusedWhy Reason
-	// CostPerSecond is what the evaluations cost, in the unit of Model.Cost.
+	// CostPerSecond is the cost of the evaluations, in the unit of Model.Cost.
 	CostPerSecond float64
 }
 
 // ModelPlan is the plan of one model version's machine, and the numbers behind it.
 type ModelPlan struct {
 	Plan scheduler.Plan
-	// Usable is the part of Capacity that is planned with, in queries per second: all of it, but for candidates that others
-	// can stand in for.
+	// Usable is the part of Capacity that is planned, in queries per second: all of it, except for candidates that
+	// others can replace.
 	Usable float64
-	// Capacity is how many queries per second its replicas can evaluate, 0 while nothing is known. Demand is what would be
-	// asked of it if every function had its wish, Planned what this plan asks of it.
+	// Capacity is how many queries per second its replicas can evaluate, 0 without data. Demand is what would be asked
+	// of it if every function had its wish, Planned what this plan asks of it.
 	Capacity, Demand, Planned float64
-	// Known says that enough has been seen of its replicas to plan with; otherwise the plan restricts nothing.
+	// Known says that there is enough data of its replicas to plan with. Otherwise the plan restricts nothing.
 	Known bool
 	// ExecutionWhy, HoldWhy and CapWhy explain the execution, the holds and the caps.
 	ExecutionWhy, HoldWhy, CapWhy Reason
-	// Tight is how many replicas, the first of the Input's, serve only the functions with the shortest objectives as long
-	// as those have queries waiting; 0: all serve all. LooseObjectiveNanos is then what a batch of the others may take.
+	// Tight is how many replicas, the first of the Input's, serve only the functions with the shortest objectives as
+	// long as those have queries waiting; 0: all replicas serve all. LooseObjectiveNanos is then the bound on a batch
+	// of the other replicas.
 	Tight               int
 	LooseObjectiveNanos int64
 }
 
-// DevicePlan is how the models that share a device take turns.
+// DevicePlan says how the models that share a device take turns.
 type DevicePlan struct {
-	// Turns has the tenants in order of their model index.
+	// Turns has the tenants in order of model index.
 	Turns []Turn
-	// Busy is the part of the device's time that is planned, from 0 to 1 and more.
+	// Busy is the planned part of the device's time, from 0 to 1 and more.
 	Busy float64
 }
 
 // Turn is one model's share of a device.
 type Turn struct {
 	Model int32
-	// Nanos is how much of the device's time the model has in a round of turns; 0: nothing is known of it, so the device's
-	// default.
+	// Nanos is the model's time on the device in a round of turns; 0: the device's default, because there is too little
+	// data.
 	Nanos int64
-	// Busy is the part of the device's time that is planned for the model.
+	// Busy is the part of the device's time planned for the model.
 	Busy float64
 }
 
-// reset makes an empty plan for in, with so many candidates, in the memory of the one before. The plans of functions and
-// models are written as a whole later.
+// reset makes an empty plan for in, with the given number of candidates, and reuses memory. The plans of functions and
+// models are written whole later.
 func (o *Output) reset(in *Input, candidates int) {
 	o.parts, o.allotted, o.why = resize(o.parts, candidates), resize(o.allotted, candidates), resize(o.why, candidates)
 	o.limits = o.limits[:0]
@@ -95,14 +96,14 @@ func (o *Output) reset(in *Input, candidates int) {
 	}
 }
 
-// begin makes an empty plan for function i.
+// begin returns an empty plan for function i.
 func (o *Output) begin(i int, w *wish) *FunctionPlan {
 	f, at, end := &o.Functions[i], w.first, w.end
 	*f = FunctionPlan{Evaluate: o.parts[at:end:end], Allotted: o.allotted[at:end:end], Why: o.why[at:end:end]}
 	return f
 }
 
-// more adds n zero elements to a list and returns them; what has been returned before stays where it is.
+// more adds n zero elements to a list and returns them. Slices returned earlier stay valid.
 func more[T any](list *[]T, n int) []T {
 	at := len(*list)
 	if at+n > cap(*list) {
@@ -114,11 +115,11 @@ func more[T any](list *[]T, n int) []T {
 	return added
 }
 
-// Pick appends to picked the candidates that evaluate the query with the number u, from 0 to 1. The parts lie end to end
-// round a circle of length 1, in the candidates' order, and u is a point of it: parts whose sum is at most 1 do not
-// overlap, and others cover the circle before anything is covered twice. A query that nobody is picked for is refused.
-// Numbers that are spread evenly, such as multiples of the golden ratio, give each candidate its part of any few queries
-// in a row.
+// Pick appends to picked the candidates that evaluate the query with the number u, from 0 to 1. The parts lie end to
+// end round a circle of length 1, in the candidates' order, and u is a point of it. Parts whose sum is at most 1 do not
+// overlap, and others cover the circle before any point is covered twice. A query without a candidate is refused. If
+// numbers are spread evenly, like multiples of the golden ratio, each candidate gets its part of even a few consecutive
+// queries.
 func (p *FunctionPlan) Pick(u float64, picked []int32) []int32 {
 	at := 0.0
 	for c, part := range p.Evaluate {

@@ -32,12 +32,13 @@ func TestWaterLevel(t *testing.T) {
 	}
 }
 
-// TestPick: every candidate is picked for its part of the queries, nobody twice while others are picked for none.
+// TestPick checks that every candidate is picked for its part of the queries, and that no query has two candidates
+// while another has none.
 func TestPick(t *testing.T) {
 	for _, c := range []struct {
 		parts   []float64
 		most    int     // candidates for one query
-		nothing float64 // the part of the queries that nobody is picked for
+		nothing float64 // the part of the queries without a candidate
 	}{
 		{[]float64{0.5, 0.25}, 1, 0.25},
 		{[]float64{0.25, 0.75}, 1, 0},
@@ -84,16 +85,16 @@ func TestMeter(t *testing.T) {
 	var m Meter
 	near("the first look", m.Observe(1000*ms, 500), 0)
 	near("the second look knows the rate", m.Observe(1010*ms, 510), 1000)
-	// However often one looks, a steady rate is that rate.
+	// A steady rate is measured correctly at any observation interval.
 	at, total := 1010*ms, uint64(510)
 	for _, step := range []api.Nanos{1, 3, 20, 7, 3000, 2} {
 		at, total = at+step*ms, total+uint64(step)
 		near("irregular looks", m.Observe(at, total), 1000)
 	}
-	// It stops: a rate that is seen to have fallen falls with a quarter of the time constant.
+	// The traffic stops: a significant fall shows with a quarter of the time constant.
 	near("nothing for 25 ms", m.Observe(at+25*ms, total), 1000/math.E)
 	at += 25 * ms
-	// What may be chance is not taken for that: of 368/s 9 are expected in 25 ms.
+	// A fall that may be chance does not: at 368/s only 9 queries are expected in 25 ms.
 	near("nothing for 25 ms more", m.Observe(at+25*ms, total), 1000/math.E*math.Exp(-0.25))
 	at += 25 * ms
 	// A jump of the clock by an hour is an hour without queries.
@@ -101,23 +102,23 @@ func TestMeter(t *testing.T) {
 		t.Errorf("an hour later: %v/s", got)
 	}
 	at, total = at+3600*1000*ms, total+10
-	// A clock that stands still, or goes back a little, says nothing; what was counted shows later.
+	// A clock that stands still or goes back a little records nothing; the counted queries show later.
 	before := m.perSecond
 	near("no time has passed", m.Observe(at, total+100), before)
 	near("time went back", m.Observe(at-5*ms, total+100), before)
 	if got := m.Observe(at+10*ms, total+100); !(got > 500 && got < 10000) {
 		t.Errorf("100 queries within 10 ms show as %v/s", got)
 	}
-	// A clock that went back for good, by an hour, goes on from there.
+	// After the clock is set back by an hour, the meter continues from there.
 	m.Observe(at-3600*1000*ms, total+100)
 	for i := range api.Nanos(200) {
-		at = (at - 3600*1000*ms + 10*ms*(i+1)) // one step for each look, from the new time on
+		at = (at - 3600*1000*ms + 10*ms*(i+1)) // one step for each observation, on the new clock
 		total += 10
 		before = m.Observe(at, total+100)
 		at += 3600*1000*ms - 10*ms*(i+1)
 	}
 	near("after the clock went back", before, 1000)
-	// A counter that starts anew starts from 0.
+	// A counter that restarts begins at 0.
 	var r Meter
 	r.Observe(0, 1_000_000)
 	r.Observe(100*ms, 1_000_100)
@@ -140,7 +141,7 @@ func TestReasonsHaveTexts(t *testing.T) {
 	}
 }
 
-// TestMemoryIsForgotten: who has not been seen for long begins anew, and takes no memory meanwhile.
+// TestMemoryIsForgotten checks that an owner unseen for long starts over, and that its memory is freed meanwhile.
 func TestMemoryIsForgotten(t *testing.T) {
 	var m memories[int]
 	m.begin(2)
@@ -165,8 +166,8 @@ func TestMemoryIsForgotten(t *testing.T) {
 	}
 }
 
-// TestWeightsKeepToTheShares: where the machine's weights are others than the functions', the plan sets those that lead to
-// what is allotted, for who is short; who is not keeps at least his own against them.
+// TestWeightsKeepToTheShares checks that the plan sets the machine's weights where they differ from the functions': a
+// short function gets the weight that produces its allotment, the others keep at least their own weight.
 func TestWeightsKeepToTheShares(t *testing.T) {
 	in := &Input{Now: 1e9, EpochNanos: 10e6, Models: []Model{{
 		Device: -1, MaxBatch: 10, Replicas: []Replica{{ID: 1, Cap: 10, Settled: true, Samples: 16, InterceptNanos: 5e6, SlopeNanos: 5e5}},
@@ -182,13 +183,14 @@ func TestWeightsKeepToTheShares(t *testing.T) {
 	if len(weights) != 2 || weights[0].Weight != 0 || weights[1].Weight != 2 {
 		t.Errorf("the weights are %v, want those that are attached, but 2 for the second", weights)
 	}
-	// 1,000/s less 100, two parts to one.
+	// 1,000/s less 100, divided two to one.
 	if a, b := out.Functions[1].Allotted[0], out.Functions[2].Allotted[0]; math.Abs(a-600) > 1e-6 || math.Abs(b-300) > 1e-6 {
 		t.Errorf("%v and %v queries/s are allotted, want 600 and 300", a, b)
 	}
 }
 
-// TestTakingLevel: it is the waterLevel of all that the entries have and claim, from wherever it is sought.
+// TestTakingLevel checks takingLevel against waterLevel over all that the entries have and claim, from different
+// starting levels.
 func TestTakingLevel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var entries []entry
@@ -216,7 +218,7 @@ func TestTakingLevel(t *testing.T) {
 	})
 }
 
-// TestCoarse: a weight becomes the nearest of eight steps to an octave.
+// TestCoarse checks that a weight is rounded to the nearest of eight steps to an octave.
 func TestCoarse(t *testing.T) {
 	for w := minWeight; w <= maxWeight; w *= 1.0137 {
 		got := math.Log2(coarse(w)) * 8

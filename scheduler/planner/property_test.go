@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// town draws an Input: a few models with a few replicas, some on devices, and functions that may ask some of them.
+// town draws an Input: a few models with a few replicas, some of them on devices, and functions with some of them as
+// candidates.
 func town(t *rapid.T) *Input {
 	in := &Input{Now: 1e9, EpochNanos: 10e6, Devices: make([]Device, rapid.IntRange(0, 2).Draw(t, "devices"))}
 	for range rapid.IntRange(1, 6).Draw(t, "models") {
@@ -76,8 +77,8 @@ func (f *Function) attach(in *Input, i, m int, gain float64) {
 
 const tolerance = 1e-6
 
-// uses adds up what a plan uses of each resource: first the models that are on no device, then the devices. Those that are
-// unknown have none.
+// uses returns what a plan uses of each resource: first of the models that are on no device, then of the devices.
+// Unknown models use nothing.
 func uses(in *Input, out *Output) []float64 {
 	used := make([]float64, len(in.Models)+len(in.Devices))
 	for i := range in.Models {
@@ -88,7 +89,7 @@ func uses(in *Input, out *Output) []float64 {
 	return used
 }
 
-// usesOf adds up what the plan uses of each resource for some functions.
+// usesOf returns what the plan uses of each resource for the functions that match.
 func usesOf(in *Input, out *Output, who func(f *Function) bool) []float64 {
 	used := make([]float64, len(in.Models)+len(in.Devices))
 	for i := range in.Functions {
@@ -109,7 +110,7 @@ func resourceOf(in *Input, m int) int {
 	return m
 }
 
-// TestPlansAreSound: every number is one, parts are parts, and nothing is planned beyond what there is.
+// TestPlansAreSound checks that every number is valid, that parts are parts, and that no plan exceeds the capacity.
 func TestPlansAreSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in, p, out := town(t), New(), &Output{}
@@ -186,7 +187,8 @@ func checkNumbers(t fataler, in *Input, out *Output) {
 	}
 }
 
-// checkLimits: who does as the limits say, and gives what they hold back to those who have 1, comes to the parts.
+// checkLimits checks that obeying the limits, and moving what they withhold to candidates with the limit 1, produces
+// the parts.
 func checkLimits(t fataler, f *Function, p *FunctionPlan) {
 	if p.Limits == nil {
 		return
@@ -202,7 +204,7 @@ func checkLimits(t fataler, f *Function, p *FunctionPlan) {
 		t.Fatalf("limits %v for %d candidates of mode %d", p.Limits, len(f.Candidates), f.Mode)
 	}
 	if shares == 0 {
-		return // by gain
+		return // shares by gain
 	}
 	for c, limit := range p.Limits {
 		if !(limit >= 0 && limit <= 1) {
@@ -256,7 +258,7 @@ func checkBounds(t fataler, in *Input, out *Output) {
 	}
 }
 
-// served is how much of a function's queries the plan has room for.
+// served returns how many of a function's queries/s the plan has room for.
 func served(in *Input, out *Output, i int) float64 {
 	sum := 0.0
 	for _, x := range out.Functions[i].Allotted {
@@ -265,7 +267,7 @@ func served(in *Input, out *Output, i int) float64 {
 	return min(sum, number(in.Functions[i].Rate))
 }
 
-// checkConservation: nobody is refused while something that he could use and afford is free.
+// checkConservation checks that no query is refused while a resource that its function could use and afford is free.
 func checkConservation(t fataler, in *Input, out *Output) {
 	used := uses(in, out)
 	for i := range out.Functions {
@@ -291,7 +293,7 @@ func checkConservation(t fataler, in *Input, out *Output) {
 			}
 			free := !out.Models[m].Known || used[resourceOf(in, m)] < full-tolerance
 			if f.Background && unknownAt(in, out, resourceOf(in, m)) {
-				free = false // that counts, but not among what is used
+				free = false // unknown tenants use time that uses does not show
 			}
 			affordable := number(f.Budget) == 0 || number(in.Models[m].Cost) == 0 || cost < f.Budget*(1-tolerance)
 			if free && affordable {
@@ -301,7 +303,7 @@ func checkConservation(t fataler, in *Input, out *Output) {
 	}
 }
 
-// unknownAt reports whether too little is known of any model that uses a resource.
+// unknownAt reports whether any model that uses a resource has too little data.
 func unknownAt(in *Input, out *Output, resource int) bool {
 	for m := range in.Models {
 		if !out.Models[m].Known && resourceOf(in, m) == resource {
@@ -311,8 +313,8 @@ func unknownAt(in *Input, out *Output, resource int) bool {
 	return false
 }
 
-// checkFairness: who is refused has, at every resource that he could use and afford, no less for his weight than anybody
-// whom nobody else could answer.
+// checkFairness checks that a refused function has, at every resource that it could use and afford, no less for its
+// weight than any other function.
 func checkFairness(t fataler, in *Input, out *Output) {
 	shares := make([][]float64, len(in.Models)+len(in.Devices)) // of each resource and function: time for weight 1
 	for r := range shares {
@@ -341,7 +343,7 @@ func checkFairness(t fataler, in *Input, out *Output) {
 	}
 }
 
-// TestPlansAreDetermined: the same Inputs lead to the same plans, whatever the memory was used for before.
+// TestPlansAreDetermined checks that the same Inputs produce the same plans, whatever the memory was used for before.
 func TestPlansAreDetermined(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first, second := town(t), town(t)
@@ -363,7 +365,7 @@ func TestPlansAreDetermined(t *testing.T) {
 	})
 }
 
-// flat is a copy of a plan in which empty lists are nil.
+// flat returns a copy of a plan in which empty lists are nil.
 func flat(out *Output) *Output {
 	c := &Output{}
 	for _, f := range out.Functions {

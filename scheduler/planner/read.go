@@ -2,10 +2,10 @@ package planner
 
 import "math"
 
-// candidate is what is needed again and again of a [Candidate], checked once.
+// candidate is the part of a [Candidate] that is used often, validated.
 type candidate struct {
 	gain  float64 // from 0 to 1
-	model int32   // -1: it is not there
+	model int32   // -1: it is not present
 }
 
 // direct is a direct sub-queue.
@@ -14,7 +14,7 @@ type direct struct {
 	following    int32 // the next one of its group; -1: none
 }
 
-// read takes in what functions ask for, and makes an empty plan for them.
+// read validates what functions ask for and makes an empty plan for them.
 func (p *Planner) read() {
 	in := p.in
 	p.candidates = p.candidates[:0]
@@ -48,8 +48,7 @@ func (p *Planner) read() {
 	p.out.reset(in, len(p.candidates))
 }
 
-// readLadder marks the models that a function may ask one of among others, but for the last, which has nobody to stand in
-// for it.
+// readLadder marks the models that others can replace: all of a function's candidates except those with the least gain.
 func (p *Planner) readLadder(f *Function, candidates []candidate) {
 	last := math.Inf(1)
 	for c := range candidates {

@@ -1,15 +1,15 @@
 package planner
 
-// Reason says what a number of a plan follows from.
+// Reason says why a number of a plan is as it is.
 type Reason uint8
 
 const (
 	// NoReason: there is nothing to explain.
 	NoReason Reason = iota
 
-	// Of a function's candidates.
+	// Reasons for a function's candidates.
 
-	// Best: all of the function's queries are worth most here, and there is room.
+	// Best: all of the function's queries gain most here, and there is room.
 	Best
 	// Member: it takes part in every answer of the ensemble.
 	Member
@@ -17,28 +17,28 @@ const (
 	Fallback
 	// NotNeeded: better candidates take everything.
 	NotNeeded
-	// Wished: the part that the policy wishes.
+	// Wished: it gets the part that the policy wishes.
 	Wished
 	// StandsIn: beyond what the policy wishes, it takes what others have no room for.
 	StandsIn
-	// Capacity: its replicas can do no more, and this is the function's share.
+	// Capacity: its replicas are full, and this is the function's share.
 	Capacity
-	// DeviceTime: the device that it shares has no more time, and this is the function's share.
+	// DeviceTime: the device that it shares is full, and this is the function's share.
 	DeviceTime
 	// Budget: the function's budget affords no more.
 	Budget
-	// Leftover: what others leave over; the function is in the background.
+	// Leftover: it gets what others leave over; the function is in the background.
 	Leftover
-	// NoGain: its answers are worth nothing, and the function's budget is for others.
+	// NoGain: its gain is 0, and the function's budget goes to others.
 	NoGain
-	// NoSuchModel: the candidate names a model that is not there, or one without a replica while others have one.
+	// NoSuchModel: the candidate names an absent model, or one without a replica while other candidates have one.
 	NoSuchModel
-	// NoCandidates: the function has no candidate that is there.
+	// NoCandidates: no candidate of the function is present.
 	NoCandidates
 
-	// Of a model's execution.
+	// Reasons for a model's execution.
 
-	// Unknown: too little has been seen of its replicas, so nothing is changed.
+	// Unknown: there is too little data of its replicas, so nothing is changed.
 	Unknown
 	// Pinned: its batches are of a fixed kind.
 	Pinned
@@ -46,14 +46,14 @@ const (
 	BatchesSave
 	// BatchesSaveNothing: a batch costs as much as its queries one by one, so each is sent by itself.
 	BatchesSaveNothing
-	// LargeInputs: the inputs are large, and a batch saves little: the next is copied while one is evaluated.
+	// LargeInputs: the inputs are large and a batch saves little. The next input is copied while one is evaluated.
 	LargeInputs
-	// SideBySide: replicas idle, and half a batch on two of them is done sooner than a whole one.
+	// SideBySide: replicas idle, and two halves of a batch on two of them finish before a whole one.
 	SideBySide
 	// Relearning: for one epoch batches are formed again, to see whether they still save nothing.
 	Relearning
 
-	// Of a model's holds.
+	// Reasons for a model's holds.
 
 	// NotConfigured: no hold is configured.
 	NotConfigured
@@ -61,19 +61,19 @@ const (
 	AsConfigured
 	// TooFew: less than one more query is expected within the hold.
 	TooFew
-	// Knee: a shorter hold gathers the batch whose fixed cost equals the rest.
+	// Knee: a shorter hold gathers the batch at the knee, whose fixed cost is half.
 	Knee
 
-	// Of a model's caps.
+	// Reasons for a model's caps.
 
-	// NoBound: what the controllers allow.
+	// NoBound: the controllers' caps apply.
 	NoBound
-	// Neighbours: a larger batch would hold up another tenant of the device for too long.
+	// Neighbours: a larger batch would delay another tenant of the device for too long.
 	Neighbours
 	// TightObjective: some replicas serve the functions with the shortest objectives.
 	TightObjective
 
-	reasons // how many there are
+	reasons // their number
 )
 
 var reasonTexts = [reasons]string{
@@ -107,7 +107,7 @@ var reasonTexts = [reasons]string{
 	TightObjective:     "some replicas are for the shortest objectives",
 }
 
-// String says it for people.
+// String returns the reason as text for operators.
 func (r Reason) String() string {
 	if r >= reasons {
 		return "unknown"

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTheBackgroundCostsNobody: what other functions get, and the weights that they have at the machines, are the same
-// with functions in the background and without.
+// TestTheBackgroundCostsNobody checks that allotments and machine weights of other functions are the same with and
+// without background functions.
 func TestTheBackgroundCostsNobody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := town(t)
@@ -40,7 +40,7 @@ func TestTheBackgroundCostsNobody(t *testing.T) {
 	})
 }
 
-// TestWishesAreKept: where there is room for what everybody wishes, each policy has its shares, and no limits.
+// TestWishesAreKept checks that, with room for all wishes, each policy gets its shares and no limits.
 func TestWishesAreKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := town(t)
@@ -79,8 +79,8 @@ func TestWishesAreKept(t *testing.T) {
 	})
 }
 
-// TestWhatIsMovedHadNoRoom: queries of the only function that asks go elsewhere than the policy wishes only if there is no
-// room where it does, but for a hundredth: better answers are handed out in two passes and no more.
+// TestWhatIsMovedHadNoRoom checks a function without competition: its queries leave the wished candidate only if there
+// is no room, except for one percent, because better answers are handed out in only two passes.
 func TestWhatIsMovedHadNoRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := town(t)
@@ -115,7 +115,8 @@ func TestWhatIsMovedHadNoRoom(t *testing.T) {
 	})
 }
 
-// TestSharesThatAreUnknown follow from the gains, and where these are unknown too, are equal.
+// TestSharesThatAreUnknown checks that unknown shares follow from the gains, and are equal if the gains are unknown
+// too.
 func TestSharesThatAreUnknown(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -133,7 +134,7 @@ func TestSharesThatAreUnknown(t *testing.T) {
 			f.attach(in, 0, i, c.gains[i])
 			f.Candidates[i].Share = c.shares[i]
 		}
-		f.Candidates = append(f.Candidates, Candidate{Model: -1, Gain: 1, Share: 1}) // has no replica: the others have its share
+		f.Candidates = append(f.Candidates, Candidate{Model: -1, Gain: 1, Share: 1}) // has no replica: the others get its share
 		in.Functions = []Function{f}
 		out := &Output{}
 		New().Plan(in, out)

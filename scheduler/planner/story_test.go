@@ -13,8 +13,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestStories runs the transcripts in testdata: who asks and who answers on the left of the line of dashes, the plan on the
-// right. Every plan is also held against what every plan promises.
+// TestStories runs the transcripts in testdata: functions and models are the input, the plan is the output. Every plan
+// is also checked against what all plans promise.
 func TestStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -175,7 +175,7 @@ func (s *story) direct(t *testing.T, d *datadriven.TestData) {
 	m.Queues = append(m.Queues, q)
 }
 
-// set changes a function, its rate also where it is counted at the models, or what a model holds or is known of it.
+// set changes a function (its rate also at the models' sub-queues), or a model's profile or queue.
 func (s *story) set(t *testing.T, d *datadriven.TestData) {
 	name := d.CmdArgs[0].Key
 	for _, arg := range d.CmdArgs[1:] {
@@ -224,7 +224,7 @@ func (s *story) find(t *testing.T, d *datadriven.TestData, names []string, name 
 	return 0
 }
 
-// plan makes so many plans, an epoch apart, and shows the last.
+// plan makes the given number of plans, an epoch apart, and shows the last.
 func (s *story) plan(t *testing.T, d *datadriven.TestData) string {
 	times := 1
 	d.MaybeScanArgs(t, "times", &times)
@@ -329,8 +329,8 @@ func (s *story) queue(m *Model, q int) string {
 	return "direct"
 }
 
-// noise makes plans while all rates and profiles go up and down at random, each by as much as by says, and shows how often
-// each choice that is not a matter of degree was another one than before.
+// noise makes plans while all rates and profiles vary at random, each by up to 10 %. It shows how often each discrete
+// choice changed.
 func (s *story) noise(t *testing.T, d *datadriven.TestData) string {
 	by, times := 0.1, 1000
 	d.MaybeScanArgs(t, "times", &times)

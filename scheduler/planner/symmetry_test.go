@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestOrderDoesNotMatter: functions and models in another order get the same.
+// TestOrderDoesNotMatter checks that functions and models in another order get the same.
 func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := town(t)
@@ -57,8 +57,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	})
 }
 
-// TestMoreCapacityServesMore: where every function has one candidate, and so nothing to choose, no replica more and no
-// faster one lowers what is served. With several candidates the greedy algorithm promises no such thing.
+// TestMoreCapacityServesMore checks that a faster model does not lower what is served if every function has one
+// candidate. With several candidates the greedy algorithm does not promise that.
 func TestMoreCapacityServesMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := town(t)
@@ -76,7 +76,8 @@ func TestMoreCapacityServesMore(t *testing.T) {
 		}
 		before := total()
 		m := &in.Models[rapid.IntRange(0, len(in.Models)-1).Draw(t, "faster")]
-		// On a device a faster model also leaves more time to others; functions there differ in what they make of it.
+		// On a device a faster model also leaves more time to others, and functions there differ in what they make of
+		// it.
 		if m.Device >= 0 {
 			return
 		}
@@ -90,7 +91,7 @@ func TestMoreCapacityServesMore(t *testing.T) {
 	})
 }
 
-// TestAbsurdNumbers: whatever the numbers are, a plan's are sound.
+// TestAbsurdNumbers checks that plans are sound whatever the input numbers are.
 func TestAbsurdNumbers(t *testing.T) {
 	floats := []float64{0, 1, -1, 1e-300, 1e300, 1e59, math.NaN(), math.Inf(1), math.Inf(-1), 5e-324, 1000}
 	rapid.Check(t, func(t *rapid.T) {
@@ -151,13 +152,13 @@ func TestAbsurdNumbers(t *testing.T) {
 	})
 }
 
-// TestStrangersDoNotMatter: what functions get is the same with and without others that share no model and no device with
-// them. So a plan may be made group by group.
+// TestStrangersDoNotMatter checks that functions get the same with and without others that share no model and no device
+// with them. This is why a plan may be made group by group.
 func TestStrangersDoNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in, strangers := town(t), town(t)
 		out, bothOut := &Output{}, &Output{}
-		// Those in the background share what is left over in passes that are common to all.
+		// Background functions share what is left over in passes common to all.
 		for i := range in.Functions {
 			in.Functions[i].Background = false
 		}

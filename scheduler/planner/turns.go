@@ -1,11 +1,11 @@
 package planner
 
-// deviceFull is the part of a device's time from which on there is none left.
+// deviceFull is the part of a device's time from which it counts as full.
 const deviceFull = 0.99
 
-// planTurns divides the rounds of a device that is full between its tenants by the time that is planned for them. A tenant
-// has at least time for one batch: a turn is not cut off in the middle of it. On a device that has time left for everybody
-// the length of turns decides nothing but who waits for whom, and all have the same.
+// planTurns divides the rounds of a full device among its tenants by the time planned for them. A turn lasts at least
+// one batch, because a batch is not interrupted. On a device with time left, the length of turns only affects the order
+// of waiting, and all tenants have the default.
 func (p *Planner) planTurns() {
 	in := p.in
 	if len(in.Devices) == 0 {

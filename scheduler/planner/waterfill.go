@@ -2,20 +2,19 @@ package planner
 
 import "math"
 
-// flow is one claim on something of which there is less than is claimed: how much more is wanted by one of that weight,
-// who has some already.
+// flow is one claim on a scarce resource: the claimant's weight, what it has already, and what it wants in addition.
 type flow struct{ weight, has, wants float64 }
 
-// waterLevel is the level L at which as much is given as there is: Σ min(wants, max(0, L·weight − has)) = room. Who is
-// below the level is filled up to it, or to what he wants: weighted max-min fairness (Bertsekas and Gallager, Data
-// Networks, 1992, section 6.5.2). The sum of the wants must be larger than room.
+// waterLevel returns the level L at which everything is given out: Σ min(wants, max(0, L·weight − has)) = room. A flow
+// below the level is filled up to the level, or to what it wants: weighted max-min fairness (Bertsekas and Gallager,
+// Data Networks, 1992, section 6.5.2). The sum of the wants must exceed room.
 //
-// Three of weight 1 that want 10, 60 and 80 of 100: the level is 45, and they get 10, 45, 45. If the last has weight 2:
-// 30, and they get 10, 30, 60.
+// Three flows of weight 1 want 10, 60 and 80 of 100: the level is 45, and they get 10, 45 and 45. If the last has
+// weight 2, the level is 30, and they get 10, 30 and 60.
 //
-// The sum grows with L in straight pieces, so that a step of Newton's method ends at the answer once the piece is found;
-// where such a step leaves what is known to hold the answer, that is halved instead. No branch in the loop depends on the
-// numbers: they are different at every resource, and a branch that is not foreseen takes as long as the loop.
+// The sum is piecewise linear in L, so a step of Newton's method ends at the answer once it starts on the right piece.
+// If a step leaves the interval that holds the answer, the interval is halved instead. No branch in the loop depends on
+// the numbers: they differ at every resource, and a mispredicted branch takes as long as the loop.
 func waterLevel(flows []flow, room float64) float64 {
 	if room <= 0 {
 		return 0
@@ -31,7 +30,7 @@ func waterLevel(flows []flow, room float64) float64 {
 		for i := range flows {
 			f := &flows[i]
 			above := level*f.weight - f.has
-			reached, filling := ^signs(above), signs(above-f.wants) // who gets something, and who not all that he wants
+			reached, filling := ^signs(above), signs(above-f.wants) // flows that get something, and flows that get less than they want
 			sum += math.Float64frombits(reached & (filling&math.Float64bits(above) | ^filling&math.Float64bits(f.wants)))
 			slope += math.Float64frombits(reached & filling & math.Float64bits(f.weight))
 		}
@@ -44,7 +43,7 @@ func waterLevel(flows []flow, room float64) float64 {
 			}
 		}
 		next := level + (room-sum)/slope
-		if !(next > low && next < high) { // also NaN, where nobody is between
+		if !(next > low && next < high) { // also NaN, if slope is 0
 			next = low + (high-low)/2
 			if next <= low || next >= high {
 				return low
@@ -55,11 +54,11 @@ func waterLevel(flows []flow, room float64) float64 {
 	return low
 }
 
-// takingLevel is the waterLevel of entries that may be taken from: of all that they have and claim. The answer is sought from
-// below, or from a level above it, such as the last one; +Inf where none is known.
+// takingLevel returns the waterLevel of entries that may be taken from: of all that they have and claim. The search
+// starts at above, a level above the answer such as the last one, or from below if above is +Inf.
 //
-// The sum is concave here: from above, a step of Newton's method leads below the answer, and from below it does not lead
-// beyond.
+// The sum is concave: from above a step of Newton's method leads below the answer, and from below it does not
+// overshoot.
 func takingLevel(entries []entry, room, above float64) float64 {
 	level := above
 	if level == inf {
@@ -82,7 +81,7 @@ func takingLevel(entries []entry, room, above float64) float64 {
 		case slope > 0:
 			level += left / slope
 		case left > 0:
-			return level // by rounding, all of them have what they want
+			return level // rounding: all of them have what they want
 		default:
 			level = room / weightsOf(entries)
 		}
@@ -98,10 +97,10 @@ func weightsOf(entries []entry) float64 {
 	return sum
 }
 
-// signs is all ones for what is below 0, else none.
+// signs returns all ones if v is negative, else 0.
 func signs(v float64) uint64 { return uint64(int64(math.Float64bits(v)) >> 63) }
 
-// given is what a flow gets at a level.
+// given returns what a flow gets at a level.
 func given(level, weight, has, wants float64) float64 {
 	return max(0, min(wants, level*weight-has))
 }

@@ -1,53 +1,53 @@
 package planner
 
-// resource is the time of a model's replicas, or of a device: 1 is all of it.
+// resource is the time of a model's replicas, or of a device. Its total size is 1.
 type resource struct {
-	size   float64 // what there is: 1, or what is left for functions in the background
-	slack  float64 // of it, as it was asked for
+	size   float64 // 1, or what is left for background functions
+	slack  float64 // part of size withheld from further members of ensembles
 	load   float64 // given out so far
-	claims float64 // wanted beyond that, in this round
-	level  float64 // where the claims are more than there is: how far weight 1 is filled up
-	// cut is the level above which time was last taken back: it only falls, until others make room, and who has as much
-	// claims in vain. +Inf where nothing was. See claim.
+	claims float64 // wanted beyond load, in this round
+	level  float64 // water level for weight 1; +Inf without overload
+	// cut is the level above which time was last taken back, +Inf if none was. It only falls until others make room. An
+	// entry that has as much claims in vain. See claim.
 	cut float64
-	// memberLevel is that for further members of ensembles.
+	// memberLevel is the level for further members of ensembles.
 	memberLevel float64
 
 	first, end int32 // its entries
-	place      int32 // while entries are placed
-	holder     int32 // the claimant that was placed last
+	place      int32 // the next free entry, while entries are placed
+	holder     int32 // the last claimant placed
 	touched    bool
 }
 
-// asked is what is asked of a resource.
+// asked is the demand on a resource.
 type asked struct {
 	wished float64 // if every function had its wish
-	most   float64 // if everybody who could asked for all that he could
-	slack  float64 // of the resource, not for further members of ensembles; 0 where no ensemble could use it
+	most   float64 // if every function sent all its queries here
+	slack  float64 // part withheld from further members of ensembles; 0 if no ensemble could use the resource
 }
 
-// wish is what a function would ask for if nobody else were there.
+// wish is what a function would get if it were alone.
 type wish struct {
-	rate, budget, weight float64     // budget: +Inf where there is none
-	shares               float64     // what the shares of the candidates that are there add up to, of mode Shares
+	rate, budget, weight float64     // budget: +Inf without one
+	shares               float64     // mode Shares: the sum of the present candidates' shares
 	first, end           int32       // its candidates, in Planner.candidates
-	best                 int32       // of them the one with the largest gain; -1: none is there
-	root                 int32       // one of its candidates' resources that could be full; -1: none
-	by                   shareSource // what the shares are
+	best                 int32       // the candidate with the largest gain; -1: none is present
+	root                 int32       // the resource of a candidate that could be full; -1: none
+	by                   shareSource // where the shares come from
 	mode                 Mode
 	background           bool
-	limited              bool // the budget affords less than the best
+	limited              bool // the budget does not afford the best
 	contended            bool
 }
 
-// memberPart is the part of a model's capacity up to which ensembles may fill it with further members, deviceMemberPart that
-// of a device's time. Estimates are off, by more where batches wait for turns and are smaller than they could be, and an
-// answer waits for the slowest of its members: where one has its queue filled up to the deadlines, every answer that it takes
-// part in comes at the deadline. (scheduler/sim's ensemble_test.go shows it.)
+// memberPart is the part of a model's capacity up to which ensembles may add members, deviceMemberPart the part of a
+// device's time. Estimates are off, more so where batches wait for turns and are smaller than they could be. An answer
+// waits for its slowest member, so a member whose queue is filled up to the deadlines delays each of its answers to the
+// deadline. scheduler/sim's ensemble_test.go shows it.
 const memberPart, deviceMemberPart = 0.9, 0.75
 
-// slackFor is the part of the resource of m, a member of an ensemble, that is not for further members: what estimates are off
-// by, and what tenants of the same device take of whom too little is known to plan with.
+// slackFor returns the part of the resource of m, a member of an ensemble, that is withheld from further members. It
+// covers estimation errors and tenants of the same device with too little data to plan with.
 func (p *Planner) slackFor(m *model) float64 {
 	if m.device < 0 {
 		return 1 - memberPart
@@ -55,14 +55,14 @@ func (p *Planner) slackFor(m *model) float64 {
 	return 1 - deviceMemberPart + p.devices[int(m.device)-len(p.in.Models)].unknown
 }
 
-// short reports whether more is wished for than there is.
+// short reports whether the resource is overloaded: the wishes exceed what there is.
 func (a *asked) short() bool { return a.wished > 1-a.slack }
 
-// few: parts and resources are compared with this much give, relative to all there is.
+// few is the tolerance for comparing parts and resources, relative to the whole.
 const few = 1e-7
 
-// wish works out what every function would ask for if it were alone, and what that would use. With room for everything
-// that is the plan.
+// wish computes what every function would get if it were alone, and what that would use. If all wishes fit, they are
+// the plan.
 func (p *Planner) wish() {
 	p.asked = resize(p.asked, len(p.models)+len(p.devices))
 	clear(p.asked)
@@ -105,8 +105,9 @@ func (p *Planner) wish() {
 	}
 }
 
-// wishOf writes into x how many queries/s of function i each candidate would get, with all capacity for it alone: with mode
-// All each gets all, with One the best does, with Shares each what the policy wishes; unless a budget affords less, see alone.
+// wishOf writes into x the queries/s of function i that each candidate would get if the function were alone: with mode
+// All every candidate gets all, with One the best does, with Shares each gets what the policy wishes. If the budget
+// affords less, alone solves the rest.
 func (p *Planner) wishOf(i int, w *wish, candidates []candidate, x []float64) {
 	cost := 0.0
 	for c := range candidates {
@@ -142,16 +143,16 @@ func (p *Planner) wishOf(i int, w *wish, candidates []candidate, x []float64) {
 	}
 }
 
-// shareSource says what the shares of a function's candidates follow from.
+// shareSource says where the shares of a function's candidates come from.
 type shareSource uint8
 
 const (
 	byShare shareSource = iota
 	byGain              // no share is known
-	equally             // nor any gain
+	equally             // no gain is known either
 )
 
-// addShares finds what the shares of f's candidates are parts of.
+// addShares sums the shares of f's present candidates, and falls back to gains or equal shares.
 func (w *wish) addShares(f *Function, candidates []candidate) {
 	for w.by = byShare; ; w.by++ {
 		w.shares = 0
@@ -176,10 +177,10 @@ func (s shareSource) of(c *Candidate) float64 {
 	return 1
 }
 
-// shareOf is the part of the function's queries that is wished for c, one of the candidates that are there.
+// shareOf returns the part of the function's queries wished for c, a present candidate.
 func (w *wish) shareOf(c *Candidate) float64 { return w.by.of(c) / w.shares }
 
-// better reports whether c has a larger gain than d, or the same and uses or costs less.
+// better reports whether c has a larger gain than d, or the same gain and a smaller use or cost.
 func (p *Planner) better(c, d *candidate) bool {
 	if c.gain != d.gain {
 		return c.gain > d.gain
@@ -191,14 +192,14 @@ func (p *Planner) better(c, d *candidate) bool {
 	return mc.cost < md.cost
 }
 
-// alone solves for function i as if all resources were its own: only its budget binds.
+// alone solves for function i as if all resources were its own, so that only its budget binds.
 func (p *Planner) alone(i int, w *wish, x []float64) {
 	clear(x)
 	p.claimants, p.edges = p.claimants[:0], p.edges[:0]
 	c := p.claimantOf(i, w, true)
-	p.claim(c) // it is given at once what it claims
+	p.claim(c) // everything claimed is given at once
 	if p.spend(c) > 0 && c.mode == Shares {
-		c.next = c.first // as wished may cost less
+		c.next = c.first // what is wished may cost less
 		p.claim(c)
 	}
 	for i := c.first; i < c.end; i++ {
