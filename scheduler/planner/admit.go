@@ -36,7 +36,7 @@ func (p *Planner) settle() {
 			q := &p.queues[c.queue]
 			q.allotted = p.edges[c.first].x
 			q.weight = c.weight
-			q.short = c.rest > few*c.rate
+			q.short = c.rest > negligible*c.rate
 			continue
 		}
 		w := &p.wishes[c.function]
@@ -68,7 +68,7 @@ func (p *Planner) admitFunctions() {
 // hasWish reports whether a contending function is allotted its wish. It reports false, without a check, for mode
 // Shares and for functions limited by their budgets.
 func (p *Planner) hasWish(w *wish) bool {
-	x, most := p.out.allotted[w.first:w.end], w.rate*(1-hair)
+	x, most := p.out.allotted[w.first:w.end], w.rate*(1-roundingError)
 	switch {
 	case w.limited || w.best < 0 || w.mode == Shares:
 		return false
@@ -165,13 +165,13 @@ func (p *Planner) admitFunction(i int, w *wish) {
 			cost += x * p.models[candidates[c].model].cost
 		}
 	}
-	over, full := 1.0, w.rate-served <= few*w.rate
+	factor, full := 1.0, w.rate-served <= negligible*w.rate
 	if !full && served > 0 && !w.background {
 		memory, plan := p.functionMemories.at(i, f.Key), p.functionMemories.plans
 		admitted, refuses := admission(w.rate, served, memory != nil && memory.refusedIn > 0 && memory.refusedIn == plan-1)
-		over = admitted / served
-		if cost > 0 && cost*over > w.budget {
-			over = max(1, w.budget/cost)
+		factor = admitted / served
+		if cost > 0 && cost*factor > w.budget {
+			factor = max(1, w.budget/cost)
 		}
 		if memory != nil && refuses {
 			memory.refusedIn = plan
@@ -183,7 +183,7 @@ func (p *Planner) admitFunction(i int, w *wish) {
 			continue
 		}
 		m := &p.models[candidates[c].model]
-		part := min(1, x*over/w.rate)
+		part := min(1, x*factor/w.rate)
 		fp.Evaluate[c] = part
 		sum += part
 		m.planned += x
@@ -199,12 +199,12 @@ func (p *Planner) admitFunction(i int, w *wish) {
 			q.short = q.short || !full
 		}
 	}
-	if f.Mode.one() && sum > 1 { // rounding
+	if f.Mode.picksOne() && sum > 1 { // rounding
 		for c := range fp.Evaluate {
 			fp.Evaluate[c] /= sum
 		}
 	}
-	if fp.Refused = 1 - sum; fp.Refused <= few {
+	if fp.Refused = 1 - sum; fp.Refused <= negligible {
 		fp.Refused = 0
 	}
 	if w.mode == Shares {
@@ -216,9 +216,9 @@ func (p *Planner) admitFunction(i int, w *wish) {
 // limitGive: limits are dropped if all of them are above 1 - limitGive.
 const limitGive = 0.01
 
-// notHere is the limit of a candidate that gets exactly its wished share while others get more than theirs. Being below
+// noSpill is the limit of a candidate that gets exactly its wished share while others get more than theirs. Being below
 // 1, it keeps withheld queries away from the candidate.
-const notHere = 0.999
+const noSpill = 0.999
 
 // limit computes the limits that the policy of a function with mode Shares is to obey. With the wished share s of a
 // candidate and its part e of the queries that are not refused, the limit is e/s, at most 1. Only candidates that are
@@ -230,7 +230,7 @@ func (p *Planner) limit(f *Function, w *wish, fp *FunctionPlan) {
 	for _, part := range fp.Evaluate {
 		sum += part
 	}
-	if sum <= few {
+	if sum <= negligible {
 		return
 	}
 	at := len(p.out.limits)
@@ -255,7 +255,7 @@ func (p *Planner) limit(f *Function, w *wish, fp *FunctionPlan) {
 	}
 	for c := range limits {
 		if moved && limits[c] == 1 && fp.Evaluate[c]/sum <= w.shareOf(&f.Candidates[c])*(1+1e-6)+1e-6 {
-			limits[c] = notHere
+			limits[c] = noSpill
 		}
 	}
 	fp.Limits = limits
@@ -272,10 +272,10 @@ func (p *Planner) explain(f *Function, w *wish, fp *FunctionPlan, candidates []c
 		m := &p.models[candidates[c].model]
 		part := fp.Allotted[c] / w.rate
 		switch {
-		case f.Mode == All && part >= 1-few:
+		case f.Mode == All && part >= 1-negligible:
 			fp.Why[c] = Member
 			continue
-		case f.Mode == One && part >= 1-few && c == best:
+		case f.Mode == One && part >= 1-negligible && c == best:
 			fp.Why[c] = Best
 			continue
 		case f.Mode == One && part == 0 && fp.Refused == 0 && c != best:

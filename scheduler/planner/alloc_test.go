@@ -8,7 +8,7 @@ import "testing"
 // the capacity.
 func TestPlanDoesNotAlloc(t *testing.T) {
 	for _, overload := range []float64{0.05, 0.7, 3} {
-		in, p, out := city(200, overload), New(), &Output{}
+		in, p, out := largeInput(200, overload), New(), &Output{}
 		for i := range in.Functions {
 			f := &in.Functions[i]
 			if f.Background = i%11 == 0; i%3 == 1 {

@@ -8,11 +8,11 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// city returns an Input with so many models, four replicas each, and two functions a model. Every tenth model receives
-// four times the traffic of the others, every fourth shares a device with three others, every seventh function has a
-// budget, and every third is an ensemble. Functions have one to four candidates among eight neighbours. overload
+// largeInput returns an Input with so many models, four replicas each, and two functions a model. Every tenth model
+// receives four times the traffic of the others, every fourth shares a device with three others, every seventh function
+// has a budget, and every third is an ensemble. Functions have one to four candidates among eight neighbours. overload
 // multiplies all rates.
-func city(models int, overload float64) *Input {
+func largeInput(models int, overload float64) *Input {
 	rng := rand.New(rand.NewPCG(1, uint64(models)))
 	in := &Input{Now: 1e9, EpochNanos: 10e6, Devices: make([]Device, (models+15)/16)}
 	capacity := make([]float64, models)
@@ -63,7 +63,7 @@ func BenchmarkPlan(b *testing.B) {
 			of   float64
 		}{{"quiet", 0.05}, {"mixed", 0.3}, {"busy", 0.7}, {"crowded", 3}} {
 			b.Run(fmt.Sprintf("%dx%d/%s", models, 4*models, load.name), func(b *testing.B) {
-				in, p, out := city(models, load.of), New(), &Output{}
+				in, p, out := largeInput(models, load.of), New(), &Output{}
 				p.Plan(in, out)
 				b.ReportAllocs()
 				for b.Loop() {

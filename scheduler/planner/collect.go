@@ -174,7 +174,7 @@ func (c *Collector) Input() *Input {
 			if f := queue.Function; f >= 0 {
 				queue.Function = c.function(f)
 				queue.SLONanos = c.topology.Functions[f].SLONanos
-				if fn := &c.in.Functions[queue.Function]; fn.Mode.one() {
+				if fn := &c.in.Functions[queue.Function]; fn.Mode.picksOne() {
 					fn.Rate += queue.Rate
 				}
 			}
@@ -189,12 +189,12 @@ func (c *Collector) Input() *Input {
 // leaveOut marks candidates without a replica as missing if another candidate has one.
 func (c *Collector) leaveOut(f *Function) {
 	serving := func(cand *Candidate) bool { return cand.Model >= 0 && len(c.in.Models[cand.Model].Replicas) > 0 }
-	anybody := false
+	anyServing := false
 	for i := range f.Candidates {
-		anybody = anybody || serving(&f.Candidates[i])
+		anyServing = anyServing || serving(&f.Candidates[i])
 	}
 	for i := range f.Candidates {
-		if anybody && !serving(&f.Candidates[i]) {
+		if anyServing && !serving(&f.Candidates[i]) {
 			f.Candidates[i].Model = -1
 		}
 	}

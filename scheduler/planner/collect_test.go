@@ -34,8 +34,8 @@ func TestCollector(t *testing.T) {
 		},
 		Models: []ModelInfo{{Key: 10, Device: -1}, {Key: 11, Device: -1, Cost: 3}, {Key: 12, Device: 0}}, Devices: []string{"gpu0"},
 	}
-	told := wishes{gains: map[int]float64{}}
-	c := NewCollector(top, &told)
+	policy := wishes{gains: map[int]float64{}}
+	c := NewCollector(top, &policy)
 	snapshot := func(now api.Nanos, arrived uint64, replicas ...scheduler.ReplicaSnapshot) *scheduler.Snapshot {
 		return &scheduler.Snapshot{Now: now, Replicas: replicas, Functions: []scheduler.FunctionSnapshot{
 			{Index: 0}, {Index: 1, Attached: 2, Queued: 7, Arrived: arrived, ArrivedBytes: 100 * arrived}, {Index: -1},
@@ -47,7 +47,7 @@ func TestCollector(t *testing.T) {
 		c.Begin(now, 10e6)
 		c.Model(1, snapshot(now, 10*epoch))
 		c.Model(2, snapshot(now, 30*epoch, scheduler.ReplicaSnapshot{ID: 5, Learned: 8, Settled: true}, scheduler.ReplicaSnapshot{ID: 6, State: scheduler.Draining}))
-		told.counted += 20
+		policy.counted += 20
 		in = c.Input()
 	}
 	if len(in.Models) != 2 || len(in.Functions) != 1 || c.Functions[0] != 1 || c.Models[0] != 1 || c.Models[1] != 2 {
@@ -69,17 +69,17 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// TestCollectorHearsThePolicy checks that gains are the declared ones until the policy states others, and that shares
+// TestCollectorFollowsPolicy checks that gains are the declared ones until the policy states others, and that shares
 // follow the policy's recent wishes. The number of queries depends on the mode: with Shares it counts the queries that
 // reached a machine or were refused, so cache hits do not count; with All it counts the queries that arrived.
-func TestCollectorHearsThePolicy(t *testing.T) {
+func TestCollectorFollowsPolicy(t *testing.T) {
 	for _, mode := range []Mode{Shares, All} {
 		top := &Topology{
 			Functions: []FunctionInfo{{Key: 1, Mode: mode, Background: true, Candidates: []CandidateInfo{{Model: 0, Gain: 0.6}, {Model: 1, Gain: 0.2}}}},
 			Models:    []ModelInfo{{Key: 10, Device: -1}, {Key: 11, Device: -1}},
 		}
-		told := &wishes{gains: map[int]float64{}, wished: make([]uint64, 2)}
-		c := NewCollector(top, told)
+		policy := &wishes{gains: map[int]float64{}, wished: make([]uint64, 2)}
+		c := NewCollector(top, policy)
 		epochs := uint64(0)
 		run := func(times int, first, second, counted uint64) Function {
 			var in *Input
@@ -91,9 +91,9 @@ func TestCollectorHearsThePolicy(t *testing.T) {
 					c.Model(m, &scheduler.Snapshot{Now: now, Functions: []scheduler.FunctionSnapshot{{Index: 0, Arrived: 3 * epochs}}})
 				}
 				in = c.Input()
-				told.wished[0] += first
-				told.wished[1] += second
-				told.counted += counted
+				policy.wished[0] += first
+				policy.wished[1] += second
+				policy.counted += counted
 			}
 			return in.Functions[0]
 		}
@@ -114,7 +114,7 @@ func TestCollectorHearsThePolicy(t *testing.T) {
 		f = run(100, 40, 10, 5)
 		near("the rate", f.Rate, map[Mode]float64{Shares: 600 + 500, All: 500}[mode])
 		if mode == All {
-			told.gains[1] = 0.9
+			policy.gains[1] = 0.9
 			f = run(1, 0, 0, 0)
 			near("the gain that is not told", f.Candidates[0].Gain, 0.6)
 			near("the gain that is told", f.Candidates[1].Gain, 0.9)
@@ -124,7 +124,7 @@ func TestCollectorHearsThePolicy(t *testing.T) {
 		near("the second share", f.Candidates[1].Share, 0.2)
 		f = run(500, 5, 45, 5)
 		near("the first share after the policy has changed its mind", f.Candidates[0].Share, 0.1)
-		told.wished[0], told.wished[1] = 0, 0 // the counters restarted
+		policy.wished[0], policy.wished[1] = 0, 0 // the counters restarted
 		f = run(500, 25, 25, 5)
 		near("the first share after counting anew", f.Candidates[0].Share, 0.5)
 	}

@@ -16,14 +16,14 @@ type claimant struct {
 	mode       Mode
 	weight     float64
 	rate       float64
-	little     float64 // amounts of rate up to this are negligible
+	negligible float64 // amounts of rate up to this are negligible
 	rest       float64 // of rate: unanswered so far
 	left       float64 // of the budget; +Inf without one
 	budget     float64
 	claimed    float64 // time of the resource claimed in this round
 	asks       float64 // claimed in queries/s
 	waiting    bool    // it is in Planner.active
-	afresh     bool    // restart at the first edge
+	restart    bool    // restart at the first edge
 	siblings   bool    // two of its candidates are on one device
 }
 
@@ -83,10 +83,10 @@ func (p *Planner) contend() {
 func (p *Planner) share() {
 	p.placeEntries()
 	p.cover()
-	p.wanting = p.wanting[:0]
+	p.unsatisfied = p.unsatisfied[:0]
 	for c := range p.claimants {
-		if cl := &p.claimants[c]; cl.end-cl.first > 1 && !p.content(cl) {
-			p.wanting = append(p.wanting, int32(c))
+		if cl := &p.claimants[c]; cl.end-cl.first > 1 && !p.satisfied(cl) {
+			p.unsatisfied = append(p.unsatisfied, int32(c))
 		}
 	}
 	for range improvements {
@@ -111,7 +111,7 @@ func (p *Planner) group() {
 	}
 	for i := range p.models {
 		m := &p.models[i]
-		m.scarce = m.resource >= 0 && p.asked[m.resource].most > 1-p.asked[m.resource].slack-few
+		m.scarce = m.resource >= 0 && p.asked[m.resource].most > 1-p.asked[m.resource].slack-negligible
 	}
 	for i := range p.wishes {
 		w := &p.wishes[i]
@@ -194,7 +194,7 @@ func (p *Planner) claimantsOf(g *group) {
 		p.edges = append(p.edges, edge{resource: m.resource, use: m.use, gain: 1, efficiency: inf, most: inf})
 		p.claimants = append(p.claimants, claimant{
 			first: first, end: first + 1, next: first, function: -1, queue: m.queueAt + d.queue,
-			weight: weightOf(iq.Weight), rate: rate, little: few * rate, rest: rate, left: inf, budget: inf,
+			weight: weightOf(iq.Weight), rate: rate, negligible: negligible * rate, rest: rate, left: inf, budget: inf,
 		})
 		p.count()
 	}
@@ -262,7 +262,7 @@ func (p *Planner) claimantOf(function int, w *wish, alone bool) *claimant {
 	c := extend(&p.claimants)
 	*c = claimant{
 		first: first, end: int32(len(p.edges)), next: first, function: int32(function), queue: -1, mode: w.mode,
-		weight: w.weight, rate: w.rate, little: few * w.rate, rest: w.rate, left: w.budget, budget: w.budget,
+		weight: w.weight, rate: w.rate, negligible: negligible * w.rate, rest: w.rate, left: w.budget, budget: w.budget,
 	}
 	return c
 }
@@ -364,13 +364,13 @@ func precedes(a, b *edge) bool {
 	return a.use < b.use
 }
 
-// content reports whether the claimant's queries already have the best answers it could wish for.
-func (p *Planner) content(c *claimant) bool {
+// satisfied reports whether the claimant's queries already have the best answers it could wish for.
+func (p *Planner) satisfied(c *claimant) bool {
 	best, x := 0.0, 0.0
 	for i := c.first; i < c.end; i++ {
 		e := &p.edges[i]
 		switch {
-		case c.mode == All && e.x < c.rate*(1-few):
+		case c.mode == All && e.x < c.rate*(1-negligible):
 			return false
 		case e.gain > best:
 			best, x = e.gain, e.x
@@ -378,5 +378,5 @@ func (p *Planner) content(c *claimant) bool {
 			x += e.x
 		}
 	}
-	return x >= c.rate*(1-few)
+	return x >= c.rate*(1-negligible)
 }

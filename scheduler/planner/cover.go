@@ -78,7 +78,7 @@ func (p *Planner) again() bool {
 	p.active = p.active[:0]
 	for c := range p.claimants {
 		cl := &p.claimants[c]
-		if cl.rest > cl.little {
+		if cl.rest > cl.negligible {
 			cl.next = cl.first
 			p.active = append(p.active, int32(c))
 		}
@@ -108,27 +108,27 @@ func (c *claimant) take(e *edge, y float64) float64 {
 // on to the next candidate at once: the claim would not move the water level, because only claimants below the level
 // move it.
 func (p *Planner) claim(c *claimant) bool {
-	if c.afresh {
-		c.next, c.afresh = c.first, false
+	if c.restart {
+		c.next, c.restart = c.first, false
 	}
-	for ; c.next < c.end && c.rest > c.little; c.next++ {
+	for ; c.next < c.end && c.rest > c.negligible; c.next++ {
 		e := &p.edges[c.next]
 		y := min(c.rest, e.most-e.x)
 		if e.cost > 0 {
 			y = c.affordable(y, e.cost)
 		}
-		if y <= c.little {
+		if y <= c.negligible {
 			continue
 		}
 		if e.resource < 0 {
 			c.take(e, y)
-			if c.rest -= y; c.rest <= c.little {
+			if c.rest -= y; c.rest <= c.negligible {
 				break // it would take more, should some be taken back elsewhere
 			}
 			continue
 		}
 		en, r := &p.entries[e.entry], &p.loads[e.resource]
-		if en.used > r.cut*en.weight-hair {
+		if en.used > r.cut*en.weight-roundingError {
 			continue
 		}
 		en.claim = y * e.use
@@ -139,8 +139,8 @@ func (p *Planner) claim(c *claimant) bool {
 	return false
 }
 
-// hair is the rounding error: parts of a resource that differ by no more are equal.
-const hair = 1e-13
+// roundingError: parts of a resource are equal if they differ by no more.
+const roundingError = 1e-13
 
 // touch adds a claim to a resource's claims of this round.
 func (p *Planner) touch(at int32, claim float64) {
@@ -174,7 +174,7 @@ func (p *Planner) level(r *resource, mayTake bool) {
 	r.level = takingLevel(entries, r.size, r.cut)
 	r.cut = r.level
 	for i := range entries {
-		if en := &entries[i]; en.used > r.level*en.weight+hair {
+		if en := &entries[i]; en.used > r.level*en.weight+roundingError {
 			p.takeBack(r, r.first+int32(i), en.used-r.level*en.weight)
 		}
 	}
@@ -198,7 +198,7 @@ func (p *Planner) takeBack(r *resource, at int32, time float64) {
 		r.load -= y * e.use
 	}
 	if c.budget < inf {
-		c.afresh = true // it may afford now what it could not afford before
+		c.restart = true // it may afford now what it could not afford before
 	}
 	if !c.waiting {
 		p.cut = append(p.cut, en.claimant)
@@ -213,7 +213,7 @@ func (p *Planner) accept(c *claimant, mayTake bool) bool {
 	y := c.asks
 	if part := given(r.level, en.weight, en.used, en.claim); part < en.claim {
 		y = min(part/e.use, c.rest)
-		if mayTake && en.claim-part > few*c.claimed {
+		if mayTake && en.claim-part > negligible*c.claimed {
 			c.next++
 		}
 	}
@@ -224,7 +224,7 @@ func (p *Planner) accept(c *claimant, mayTake bool) bool {
 	r.load += used
 	if !mayTake {
 		c.next++ // in every round, so that they end
-		c.afresh = false
+		c.restart = false
 	}
-	return c.rest > c.little && (c.next < c.end || c.afresh)
+	return c.rest > c.negligible && (c.next < c.end || c.restart)
 }

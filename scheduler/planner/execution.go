@@ -138,11 +138,11 @@ func (p *Planner) hold(m *model, im *Model) (int64, Reason) {
 	if m.memory != nil && m.memory.holding {
 		least = 0.8
 	}
-	few := rate*float64(configured) < least
+	tooFew := rate*float64(configured) < least
 	if m.memory != nil {
-		m.memory.holding = !few
+		m.memory.holding = !tooFew
 	}
-	if few {
+	if tooFew {
 		return -1, TooFew
 	}
 	knee := m.intercept / m.slope // +Inf if a batch costs the same whatever its size

@@ -10,13 +10,13 @@ const worthwhile = 0.01
 // claimant then spends its shares where it gains most. improve reports whether that was worthwhile.
 func (p *Planner) improve() bool {
 	p.touched = p.touched[:0]
-	wanting := p.wanting[:0]
-	for _, c := range p.wanting {
+	unsatisfied := p.unsatisfied[:0]
+	for _, c := range p.unsatisfied {
 		if p.want(&p.claimants[c]) {
-			wanting = append(wanting, c)
+			unsatisfied = append(unsatisfied, c)
 		}
 	}
-	p.wanting = wanting
+	p.unsatisfied = unsatisfied
 	for _, at := range p.touched {
 		r := &p.loads[at]
 		r.touched = false
@@ -26,7 +26,7 @@ func (p *Planner) improve() bool {
 		}
 	}
 	moved := false
-	for _, c := range wanting {
+	for _, c := range unsatisfied {
 		cl := &p.claimants[c]
 		for i := cl.first; i < cl.end; i++ {
 			if e := &p.edges[i]; e.resource >= 0 {
@@ -53,7 +53,7 @@ func (p *Planner) improve() bool {
 // levelFor returns the level up to which the claims at r can be filled with the given room.
 func (p *Planner) levelFor(r *resource, room float64) float64 {
 	switch {
-	case room <= few:
+	case room <= negligible:
 		return 0
 	case r.claims <= room:
 		return inf
@@ -80,7 +80,7 @@ func (p *Planner) want(c *claimant) bool {
 			if c.mode == All {
 				room -= r.slack
 			}
-			if room <= few && !c.siblings {
+			if room <= negligible && !c.siblings {
 				continue
 			}
 		}
@@ -94,21 +94,21 @@ func (p *Planner) want(c *claimant) bool {
 			}
 			wants = wants || c.siblings && swaps(edges, e)
 		}
-		if y = min(y, e.most-e.x); y <= few*c.rate {
+		if y = min(y, e.most-e.x); y <= negligible*c.rate {
 			continue
 		}
 		if e.resource < 0 {
 			wants = true
 			continue
 		}
-		if room <= few {
+		if room <= negligible {
 			continue
 		}
 		wants = true
 		en := &p.entries[e.entry]
 		// Several candidates on one device: the claimant spends its share on one of them, with mode All on each.
 		claim := y * e.use
-		if c.mode.one() {
+		if c.mode.picksOne() {
 			claim = max(0, claim-en.claim)
 		}
 		en.claim += claim
@@ -192,7 +192,7 @@ func (p *Planner) spendOnMembers(c *claimant) float64 {
 		if e.resource >= 0 {
 			y = min(y, p.room(e)/e.use)
 		}
-		if y > few*c.rate {
+		if y > negligible*c.rate {
 			p.add(c, e, y)
 			moved += y
 		}
@@ -208,7 +208,7 @@ func (p *Planner) upgrade(c *claimant) float64 {
 	var best, amount float64
 	for i := c.first; i < c.end; i++ {
 		s := &p.edges[i]
-		if s.x <= few*c.rate {
+		if s.x <= negligible*c.rate {
 			continue
 		}
 		for j := c.first; j < c.end; j++ {
@@ -225,7 +225,7 @@ func (p *Planner) upgrade(c *claimant) float64 {
 				y = min(y, p.room(t)/use)
 			}
 			y = c.affordable(y, t.cost-s.cost)
-			if y <= few*c.rate {
+			if y <= negligible*c.rate {
 				continue
 			}
 			e := efficiency(t.gain-s.gain, max(use, (t.cost-s.cost)/c.budget))

@@ -30,8 +30,8 @@ const (
 	Shares
 )
 
-// one reports whether a single candidate evaluates each query.
-func (m Mode) one() bool { return m != All }
+// picksOne reports whether a single candidate evaluates each query.
+func (m Mode) picksOne() bool { return m != All }
 
 // Function is one function with its candidate models.
 type Function struct {

@@ -6,7 +6,7 @@ const backgroundPart = 0.8
 
 // isBackground reports whether q belongs to a background function.
 func (p *Planner) isBackground(q *Queue) bool {
-	return p.behind && q.Function >= 0 && int(q.Function) < len(p.in.Functions) && p.in.Functions[q.Function].Background
+	return p.hasBackground && q.Function >= 0 && int(q.Function) < len(p.in.Functions) && p.in.Functions[q.Function].Background
 }
 
 // leftovers plans the background functions. After everything else has been given out, it divides what is left of each

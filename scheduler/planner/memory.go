@@ -57,9 +57,9 @@ func steady[T int | int64](last, next T) T {
 // memories holds what is remembered, by key.
 type memories[T any] struct {
 	byKey map[uint64]*memory[T]
-	// lately holds the same memories by the owners' index in the last Input, which rarely changes.
-	lately []*memory[T]
-	plans  uint64
+	// byIndex holds the same memories by the owners' index in the last Input, which rarely changes.
+	byIndex []*memory[T]
+	plans   uint64
 }
 
 type memory[T any] struct {
@@ -76,7 +76,7 @@ func (m *memories[T]) begin(n int) {
 	if m.byKey == nil {
 		m.byKey = map[uint64]*memory[T]{}
 	}
-	m.lately = resize(m.lately, n)
+	m.byIndex = resize(m.byIndex, n)
 	if m.plans++; m.plans%forgetPlans != 0 {
 		return
 	}
@@ -92,13 +92,13 @@ func (m *memories[T]) at(i int, key uint64) *T {
 	if key == 0 {
 		return nil
 	}
-	mem := m.lately[i]
+	mem := m.byIndex[i]
 	if mem == nil || mem.key != key {
 		if mem = m.byKey[key]; mem == nil {
 			mem = &memory[T]{key: key}
 			m.byKey[key] = mem
 		}
-		m.lately[i] = mem
+		m.byIndex[i] = mem
 	}
 	// A memory that expired while its owner was asleep starts over.
 	if mem.usedAt != 0 && m.plans-mem.usedAt > forgetPlans {

@@ -90,9 +90,9 @@ func (d *dedication) group(q *Queue) int {
 	return group
 }
 
-// apart is the least ratio of two objectives for separate replicas: the tight objective then allows at most a third of
-// what the other does.
-const apart = 3
+// leastObjectiveRatio is the least ratio of two objectives for separate replicas: the tight objective then allows at
+// most a third of what the other does.
+const leastObjectiveRatio = 3
 
 // dedicateKnee is the fixed cost of a batch, in queries, from which larger batches are worth separate replicas.
 const dedicateKnee, dedicateKneeEnd = 4, 3
@@ -114,8 +114,8 @@ func (p *Planner) dedicate(m *model, im *Model) dedication {
 		return mem.shared()
 	}
 	d.boundNanos = m.tightestNanos
-	if d.boundNanos < math.MaxInt64/apart {
-		d.boundNanos *= apart
+	if d.boundNanos < math.MaxInt64/leastObjectiveRatio {
+		d.boundNanos *= leastObjectiveRatio
 	}
 	if m.loosestNanos < d.boundNanos {
 		return mem.shared() // there is no loose objective

@@ -166,9 +166,9 @@ func TestMemoryIsForgotten(t *testing.T) {
 	}
 }
 
-// TestWeightsKeepToTheShares checks that the plan sets the machine's weights where they differ from the functions': a
+// TestWeightsProduceShares checks that the plan sets the machine's weights where they differ from the functions': a
 // short function gets the weight that produces its allotment, the others keep at least their own weight.
-func TestWeightsKeepToTheShares(t *testing.T) {
+func TestWeightsProduceShares(t *testing.T) {
 	in := &Input{Now: 1e9, EpochNanos: 10e6, Models: []Model{{
 		Device: -1, MaxBatch: 10, Replicas: []Replica{{ID: 1, Cap: 10, Settled: true, Samples: 16, InterceptNanos: 5e6, SlopeNanos: 5e5}},
 	}}}
@@ -211,7 +211,7 @@ func TestTakingLevel(t *testing.T) {
 			for _, f := range flows {
 				given += min(f.wants, level*f.weight)
 			}
-			if math.Abs(given-room) > 2*hair+1e-12*room {
+			if math.Abs(given-room) > 2*roundingError+1e-12*room {
 				t.Fatalf("from %v the level is %v, want %v; of %v, %v is given", above, level, want, room, given)
 			}
 		}

@@ -26,23 +26,23 @@ type Planner struct {
 
 	// State of the contention for full resources, rebuilt for each plan, and from claimants on for each group. See
 	// contend.go.
-	wishes    []wish     // by function
-	behind    bool       // there are background functions
-	over      bool       // a resource is overloaded
-	asked     []asked    // by resource
-	loads     []resource // by resource, where any is short
-	parent    []int32    // union-find over resources
-	groups    []group    // by root
-	following []int32    // by function: the next one of its group; -1: none
-	places    []int32    // the resources at which the claimants have entries
-	claimants []claimant
-	edges     []edge
-	entries   []entry
-	active    []int32 // claimants with unanswered queries and candidates left
-	wanting   []int32 // claimants that could get better answers
-	cut       []int32
-	touched   []int32
-	flows     []flow
+	wishes        []wish     // by function
+	hasBackground bool       // there are background functions
+	overloaded    bool       // a resource is overloaded
+	asked         []asked    // by resource
+	loads         []resource // by resource, where any is short
+	parent        []int32    // union-find over resources
+	groups        []group    // by root
+	following     []int32    // by function: the next one of its group; -1: none
+	places        []int32    // the resources at which the claimants have entries
+	claimants     []claimant
+	edges         []edge
+	entries       []entry
+	active        []int32 // claimants with unanswered queries and candidates left
+	unsatisfied   []int32 // claimants that could get better answers
+	cut           []int32
+	touched       []int32
+	flows         []flow
 }
 
 // model is what the planner works out about a model version. Fields used for every candidate come first, in one cache
@@ -95,11 +95,11 @@ func (p *Planner) Plan(in *Input, out *Output) {
 	p.read()
 	p.look()
 	p.wish()
-	if p.over {
+	if p.overloaded {
 		p.contend()
 	}
 	p.admitFunctions()
-	if p.behind {
+	if p.hasBackground {
 		p.leftovers()
 	}
 	p.planModels()

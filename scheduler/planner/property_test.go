@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// town draws an Input: a few models with a few replicas, some of them on devices, and functions with some of them as
-// candidates.
-func town(t *rapid.T) *Input {
+// randomInput draws an Input: a few models with a few replicas, some of them on devices, and functions with some of
+// them as candidates.
+func randomInput(t *rapid.T) *Input {
 	in := &Input{Now: 1e9, EpochNanos: 10e6, Devices: make([]Device, rapid.IntRange(0, 2).Draw(t, "devices"))}
 	for range rapid.IntRange(1, 6).Draw(t, "models") {
 		m := Model{
@@ -90,12 +90,12 @@ func uses(in *Input, out *Output) []float64 {
 }
 
 // usesOf returns what the plan uses of each resource for the functions that match.
-func usesOf(in *Input, out *Output, who func(f *Function) bool) []float64 {
+func usesOf(in *Input, out *Output, match func(f *Function) bool) []float64 {
 	used := make([]float64, len(in.Models)+len(in.Devices))
 	for i := range in.Functions {
 		f := &in.Functions[i]
 		for c := range f.Candidates {
-			if m := int(f.Candidates[c].Model); who(f) && m >= 0 && m < len(in.Models) && out.Models[m].Known {
+			if m := int(f.Candidates[c].Model); match(f) && m >= 0 && m < len(in.Models) && out.Models[m].Known {
 				used[resourceOf(in, m)] += out.Functions[i].Allotted[c] / out.Models[m].Usable
 			}
 		}
@@ -113,7 +113,7 @@ func resourceOf(in *Input, m int) int {
 // TestPlansAreSound checks that every number is valid, that parts are parts, and that no plan exceeds the capacity.
 func TestPlansAreSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in, p, out := town(t), New(), &Output{}
+		in, p, out := randomInput(t), New(), &Output{}
 		for range 2 {
 			p.Plan(in, out)
 			checkNumbers(t, in, out)
@@ -145,7 +145,7 @@ func checkNumbers(t fataler, in *Input, out *Output) {
 			}
 			sum += part
 		}
-		if in.Functions[i].Mode.one() {
+		if in.Functions[i].Mode.picksOne() {
 			ok("the sum of the parts", sum, 1+1e-12)
 		}
 		checkLimits(t, &in.Functions[i], f)
@@ -346,7 +346,7 @@ func checkFairness(t fataler, in *Input, out *Output) {
 // TestPlansAreDetermined checks that the same Inputs produce the same plans, whatever the memory was used for before.
 func TestPlansAreDetermined(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		first, second := town(t), town(t)
+		first, second := randomInput(t), randomInput(t)
 		a, b, outA, outB := New(), New(), &Output{}, &Output{}
 		for i := range first.Functions { // so that nothing is remembered of them
 			first.Functions[i].Key = 0

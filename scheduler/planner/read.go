@@ -21,7 +21,7 @@ func (p *Planner) read() {
 	p.wishes = resize(p.wishes, len(in.Functions))
 	p.ladders = resize(p.ladders, len(in.Models))
 	clear(p.ladders)
-	p.behind = false
+	p.hasBackground = false
 	for i := range in.Functions {
 		f, w := &in.Functions[i], &p.wishes[i]
 		*w = wish{
@@ -40,7 +40,7 @@ func (p *Planner) read() {
 			p.candidates = append(p.candidates, to)
 		}
 		w.end = int32(len(p.candidates))
-		p.behind = p.behind || f.Background
+		p.hasBackground = p.hasBackground || f.Background
 		if f.Mode != All && !f.Background && len(f.Candidates) > 1 {
 			p.readLadder(f, p.candidates[w.first:w.end])
 		}

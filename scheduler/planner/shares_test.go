@@ -8,11 +8,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTheBackgroundCostsNobody checks that allotments and machine weights of other functions are the same with and
+// TestBackgroundDoesNotChangeOthers checks that allotments and machine weights of other functions are the same with and
 // without background functions.
-func TestTheBackgroundCostsNobody(t *testing.T) {
+func TestBackgroundDoesNotChangeOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := town(t)
+		in := randomInput(t)
 		for i := range in.Functions {
 			in.Functions[i].Background = i >= len(in.Functions)/2
 		}
@@ -43,7 +43,7 @@ func TestTheBackgroundCostsNobody(t *testing.T) {
 // TestWishesAreKept checks that, with room for all wishes, each policy gets its shares and no limits.
 func TestWishesAreKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := town(t)
+		in := randomInput(t)
 		for i := range in.Functions {
 			in.Functions[i].Budget = 0
 			in.Functions[i].Background = false
@@ -79,11 +79,11 @@ func TestWishesAreKept(t *testing.T) {
 	})
 }
 
-// TestWhatIsMovedHadNoRoom checks a function without competition: its queries leave the wished candidate only if there
+// TestMovedQueriesHadNoRoom checks a function without competition: its queries leave the wished candidate only if there
 // is no room, except for one percent, because better answers are handed out in only two passes.
-func TestWhatIsMovedHadNoRoom(t *testing.T) {
+func TestMovedQueriesHadNoRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := town(t)
+		in := randomInput(t)
 		in.Functions = in.Functions[:1]
 		f := &in.Functions[0]
 		f.Mode, f.Budget, f.Background = Shares, 0, false
@@ -115,9 +115,9 @@ func TestWhatIsMovedHadNoRoom(t *testing.T) {
 	})
 }
 
-// TestSharesThatAreUnknown checks that unknown shares follow from the gains, and are equal if the gains are unknown
+// TestUnknownShares checks that unknown shares follow from the gains, and are equal if the gains are unknown
 // too.
-func TestSharesThatAreUnknown(t *testing.T) {
+func TestUnknownShares(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		gains, shares []float64

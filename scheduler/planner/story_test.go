@@ -338,16 +338,16 @@ func (s *story) noise(t *testing.T, d *datadriven.TestData) string {
 	vary := func(v float64) float64 { return v * (1 + by*(2*rng.Float64()-1)) }
 	changes := map[string]int{}
 	before := map[string]string{}
-	calm := s.in
+	base := s.in
 	for n := range times {
 		s.in.Now += 10e6
 		noisy := s.in
 		noisy.Functions, noisy.Models = nil, nil
-		for _, f := range calm.Functions {
+		for _, f := range base.Functions {
 			f.Rate = vary(f.Rate)
 			noisy.Functions = append(noisy.Functions, f)
 		}
-		for _, m := range calm.Models {
+		for _, m := range base.Models {
 			m.Replicas = append([]Replica(nil), m.Replicas...)
 			m.Queues = append([]Queue(nil), m.Queues...)
 			a, sl := vary(1), vary(1)

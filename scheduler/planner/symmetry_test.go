@@ -10,7 +10,7 @@ import (
 // TestOrderDoesNotMatter checks that functions and models in another order get the same.
 func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := town(t)
+		in := randomInput(t)
 		functions := rapid.Permutation(indices(len(in.Functions))).Draw(t, "functions")
 		models := rapid.Permutation(indices(len(in.Models))).Draw(t, "models")
 		moved := &Input{Now: in.Now, EpochNanos: in.EpochNanos, Devices: in.Devices}
@@ -61,7 +61,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 // candidate. With several candidates the greedy algorithm does not promise that.
 func TestMoreCapacityServesMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := town(t)
+		in := randomInput(t)
 		for i := range in.Functions {
 			in.Functions[i].Candidates = in.Functions[i].Candidates[:1]
 		}
@@ -95,7 +95,7 @@ func TestMoreCapacityServesMore(t *testing.T) {
 func TestAbsurdNumbers(t *testing.T) {
 	floats := []float64{0, 1, -1, 1e-300, 1e300, 1e59, math.NaN(), math.Inf(1), math.Inf(-1), 5e-324, 1000}
 	rapid.Check(t, func(t *rapid.T) {
-		in := town(t)
+		in := randomInput(t)
 		float := func(v *float64) {
 			if rapid.IntRange(0, 3).Draw(t, "odd") == 0 {
 				*v = rapid.SampledFrom(floats).Draw(t, "value")
@@ -152,27 +152,27 @@ func TestAbsurdNumbers(t *testing.T) {
 	})
 }
 
-// TestStrangersDoNotMatter checks that functions get the same with and without others that share no model and no device
-// with them. This is why a plan may be made group by group.
-func TestStrangersDoNotMatter(t *testing.T) {
+// TestUnrelatedGroupsDoNotMatter checks that functions get the same with and without others that share no model and no
+// device with them. This is why a plan may be made group by group.
+func TestUnrelatedGroupsDoNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in, strangers := town(t), town(t)
+		in, unrelated := randomInput(t), randomInput(t)
 		out, bothOut := &Output{}, &Output{}
 		// Background functions share what is left over in passes common to all.
 		for i := range in.Functions {
 			in.Functions[i].Background = false
 		}
 		New().Plan(in, out)
-		both := &Input{Now: in.Now, EpochNanos: in.EpochNanos, Devices: append(append([]Device(nil), strangers.Devices...), in.Devices...)}
-		both.Models, both.Functions = append(both.Models, strangers.Models...), append(both.Functions, strangers.Functions...)
-		models, functions := len(strangers.Models), len(strangers.Functions)
+		both := &Input{Now: in.Now, EpochNanos: in.EpochNanos, Devices: append(append([]Device(nil), unrelated.Devices...), in.Devices...)}
+		both.Models, both.Functions = append(both.Models, unrelated.Models...), append(both.Functions, unrelated.Functions...)
+		models, functions := len(unrelated.Models), len(unrelated.Functions)
 		for i := range both.Functions {
 			both.Functions[i].Background = false
 		}
 		for _, m := range in.Models {
 			m.Key += uint64(models)
 			if m.Device >= 0 {
-				m.Device += int32(len(strangers.Devices))
+				m.Device += int32(len(unrelated.Devices))
 			}
 			m.Queues = append([]Queue(nil), m.Queues...)
 			for q := range m.Queues {

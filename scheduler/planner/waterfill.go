@@ -76,7 +76,7 @@ func takingLevel(entries []entry, room, above float64) float64 {
 		}
 		left := room - sum
 		switch {
-		case math.Abs(left) <= hair:
+		case math.Abs(left) <= roundingError:
 			return level
 		case slope > 0:
 			level += left / slope

@@ -58,8 +58,8 @@ func (p *Planner) slackFor(m *model) float64 {
 // short reports whether the resource is overloaded: the wishes exceed what there is.
 func (a *asked) short() bool { return a.wished > 1-a.slack }
 
-// few is the tolerance for comparing parts and resources, relative to the whole.
-const few = 1e-7
+// negligible is the tolerance for comparing parts and resources, relative to the whole.
+const negligible = 1e-7
 
 // wish computes what every function would get if it were alone, and what that would use. If all wishes fit, they are
 // the plan.
@@ -99,9 +99,9 @@ func (p *Planner) wish() {
 			a.most += m.most * m.use
 		}
 	}
-	p.over = false
+	p.overloaded = false
 	for i := range p.asked {
-		p.over = p.over || p.asked[i].short()
+		p.overloaded = p.overloaded || p.asked[i].short()
 	}
 }
 
