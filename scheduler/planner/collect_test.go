@@ -51,21 +51,21 @@ func TestCollector(t *testing.T) {
 		in = c.Input()
 	}
 	if len(in.Models) != 2 || len(in.Functions) != 1 || c.Functions[0] != 1 || c.Models[0] != 1 || c.Models[1] != 2 {
-		t.Fatalf("functions %v and models %v are awake", c.Functions, c.Models)
+		t.Fatalf("functions %v and models %v are awake, want [1] and [1 2]", c.Functions, c.Models)
 	}
 	f := in.Functions[0]
 	if f.Key != 2 || f.Rate < 5900 || f.Rate > 6100 {
-		t.Errorf("the function is %+v: 1,000 and 3,000 queries/s come to its models, and 2,000 are refused before", f)
+		t.Errorf("function %+v, want rate 6,000: 1,000 and 3,000 queries/s at its models, 2,000 refused before", f)
 	}
 	if f.Candidates[0].Model != -1 || f.Candidates[1].Model != 1 {
-		t.Errorf("candidates %+v: the first has no replica, and the second is model 1 of the input", f.Candidates)
+		t.Errorf("candidates %+v, want models -1 (no replica) and 1", f.Candidates)
 	}
 	m := in.Models[1]
 	if m.Device != 0 || m.InputBytes != 100 || len(m.Replicas) != 1 || m.Replicas[0].Cap != 8 {
-		t.Errorf("the model is %+v: one of its replicas serves", m)
+		t.Errorf("model %+v, want one serving replica on device 0", m)
 	}
 	if q := m.Queues; q[0].Function != -1 || q[1].Function != 0 || q[1].SLONanos != 20e6 || q[1].Queued != 7 || !q[2].Free {
-		t.Errorf("its sub-queues are %+v", q)
+		t.Errorf("wrong sub-queues %+v", q)
 	}
 }
 
@@ -104,28 +104,28 @@ func TestCollectorFollowsPolicy(t *testing.T) {
 			}
 		}
 		f := run(1, 40, 10, 5)
-		near("the gain that is declared", f.Candidates[0].Gain, 0.6)
+		near("the declared gain", f.Candidates[0].Gain, 0.6)
 		if !f.Background || f.Mode != mode {
-			t.Errorf("the function is %+v", f)
+			t.Errorf("function %+v, want background and the declared mode", f)
 		}
 		if mode == Shares {
-			near("a share before anything is known", f.Candidates[0].Share, 0.75)
+			near("the share before any wish", f.Candidates[0].Share, 0.75)
 		}
 		f = run(100, 40, 10, 5)
 		near("the rate", f.Rate, map[Mode]float64{Shares: 600 + 500, All: 500}[mode])
 		if mode == All {
 			policy.gains[1] = 0.9
 			f = run(1, 0, 0, 0)
-			near("the gain that is not told", f.Candidates[0].Gain, 0.6)
-			near("the gain that is told", f.Candidates[1].Gain, 0.9)
+			near("the gain that the policy does not state", f.Candidates[0].Gain, 0.6)
+			near("the gain that the policy states", f.Candidates[1].Gain, 0.9)
 			continue
 		}
 		near("the first share", f.Candidates[0].Share, 0.8)
 		near("the second share", f.Candidates[1].Share, 0.2)
 		f = run(500, 5, 45, 5)
-		near("the first share after the policy has changed its mind", f.Candidates[0].Share, 0.1)
+		near("the first share after the policy changed", f.Candidates[0].Share, 0.1)
 		policy.wished[0], policy.wished[1] = 0, 0 // the counters restarted
 		f = run(500, 25, 25, 5)
-		near("the first share after counting anew", f.Candidates[0].Share, 0.5)
+		near("the first share after the counters restarted", f.Candidates[0].Share, 0.5)
 	}
 }

@@ -15,11 +15,11 @@ func TestWaterLevel(t *testing.T) {
 		flows []flow
 		want  []float64
 	}{
-		{"who wants little has it", 100, []flow{{1, 0, 10}, {1, 0, 60}, {1, 0, 80}}, []float64{10, 45, 45}},
+		{"a small want is satisfied", 100, []flow{{1, 0, 10}, {1, 0, 60}, {1, 0, 80}}, []float64{10, 45, 45}},
 		{"in proportion to weights", 100, []flow{{1, 0, 10}, {1, 0, 60}, {2, 0, 80}}, []float64{10, 30, 60}},
-		{"who has some already waits", 100, []flow{{1, 60, 100}, {1, 0, 100}}, []float64{20, 80}},
-		{"who has more than the level gets none", 10, []flow{{1, 60, 100}, {1, 0, 100}}, []float64{0, 10}},
-		{"nothing to give", 0, []flow{{1, 0, 10}}, []float64{0}},
+		{"a flow that has some waits", 100, []flow{{1, 60, 100}, {1, 0, 100}}, []float64{20, 80}},
+		{"a flow above the level gets nothing", 10, []flow{{1, 60, 100}, {1, 0, 100}}, []float64{0, 10}},
+		{"no room", 0, []flow{{1, 0, 10}}, []float64{0}},
 		{"weights far apart", 1, []flow{{0.01, 0, 10}, {100, 0, 10}}, []float64{1.0 / 10001, 10000.0 / 10001}},
 		{"wants far apart", 1, []flow{{1, 0, 1e-12}, {1, 0, 1e12}}, []float64{1e-12, 1}},
 	} {
@@ -54,7 +54,7 @@ func TestPick(t *testing.T) {
 		var picked []int32
 		for i := range n {
 			if picked = p.Pick((float64(i)+0.5)/n, picked[:0]); len(picked) > c.most {
-				t.Fatalf("%v: %v are picked for one query", c.parts, picked)
+				t.Fatalf("%v: candidates %v picked for one query", c.parts, picked)
 			}
 			if len(picked) == 0 {
 				nothing++
@@ -65,11 +65,11 @@ func TestPick(t *testing.T) {
 		}
 		for i, part := range c.parts {
 			if math.Abs(float64(counts[i])/n-part) > 2.0/n {
-				t.Errorf("%v: candidate %d is picked for %d of %d", c.parts, i, counts[i], n)
+				t.Errorf("%v: candidate %d picked for %d of %d queries", c.parts, i, counts[i], n)
 			}
 		}
 		if math.Abs(float64(nothing)/n-c.nothing) > 2.0/n {
-			t.Errorf("%v: nobody is picked for %d of %d", c.parts, nothing, n)
+			t.Errorf("%v: no candidate for %d of %d queries", c.parts, nothing, n)
 		}
 	}
 }
@@ -83,13 +83,13 @@ func TestMeter(t *testing.T) {
 		}
 	}
 	var m Meter
-	near("the first look", m.Observe(1000*ms, 500), 0)
-	near("the second look knows the rate", m.Observe(1010*ms, 510), 1000)
+	near("first observation", m.Observe(1000*ms, 500), 0)
+	near("second observation", m.Observe(1010*ms, 510), 1000)
 	// A steady rate is measured correctly at any observation interval.
 	at, total := 1010*ms, uint64(510)
 	for _, step := range []api.Nanos{1, 3, 20, 7, 3000, 2} {
 		at, total = at+step*ms, total+uint64(step)
-		near("irregular looks", m.Observe(at, total), 1000)
+		near("irregular observations", m.Observe(at, total), 1000)
 	}
 	// The traffic stops: a significant fall shows with a quarter of the time constant.
 	near("nothing for 25 ms", m.Observe(at+25*ms, total), 1000/math.E)
@@ -99,7 +99,7 @@ func TestMeter(t *testing.T) {
 	at += 25 * ms
 	// A jump of the clock by an hour is an hour without queries.
 	if got := m.Observe(at+3600*1000*ms, total+10); got > 0.01 {
-		t.Errorf("an hour later: %v/s", got)
+		t.Errorf("an hour later: %v/s, want at most 0.01", got)
 	}
 	at, total = at+3600*1000*ms, total+10
 	// A clock that stands still or goes back a little records nothing; the counted queries show later.
@@ -107,7 +107,7 @@ func TestMeter(t *testing.T) {
 	near("no time has passed", m.Observe(at, total+100), before)
 	near("time went back", m.Observe(at-5*ms, total+100), before)
 	if got := m.Observe(at+10*ms, total+100); !(got > 500 && got < 10000) {
-		t.Errorf("100 queries within 10 ms show as %v/s", got)
+		t.Errorf("100 queries within 10 ms: %v/s, want 500 to 10000", got)
 	}
 	// After the clock is set back by an hour, the meter continues from there.
 	m.Observe(at-3600*1000*ms, total+100)
@@ -123,7 +123,7 @@ func TestMeter(t *testing.T) {
 	r.Observe(0, 1_000_000)
 	r.Observe(100*ms, 1_000_100)
 	if got := r.Observe(200*ms, 100); got < 900 || got > 1100 {
-		t.Errorf("after the counter started anew: %v/s, want 1000 about", got)
+		t.Errorf("after the counter restarted: %v/s, want about 1000", got)
 	}
 }
 
@@ -132,12 +132,12 @@ func TestReasonsHaveTexts(t *testing.T) {
 	for r := NoReason + 1; r < reasons; r++ {
 		text := r.String()
 		if other, twice := seen[text]; text == "" || twice {
-			t.Errorf("reason %d says %q, as reason %d does", r, text, other)
+			t.Errorf("reason %d has the text %q, empty or the same as reason %d", r, text, other)
 		}
 		seen[text] = r
 	}
 	if reasons.String() != "unknown" {
-		t.Errorf("what is no reason says %q", reasons.String())
+		t.Errorf("an undefined reason has the text %q, want unknown", reasons.String())
 	}
 }
 
@@ -147,22 +147,22 @@ func TestMemoryIsForgotten(t *testing.T) {
 	m.begin(2)
 	*m.at(0, 7), *m.at(1, 8) = 70, 80
 	if m.at(0, 0) != nil {
-		t.Error("something is remembered of who has no key")
+		t.Error("an owner without a key has a memory")
 	}
 	m.begin(2)
 	if got := *m.at(1, 7); got != 70 {
-		t.Errorf("at another index it is %d, want 70", got)
+		t.Errorf("at another index: memory %d, want 70", got)
 	}
 	for range 3 * forgetPlans {
 		m.begin(1)
 		m.at(0, 9)
 	}
 	if len(m.byKey) != 1 {
-		t.Errorf("%d are remembered, want 1", len(m.byKey))
+		t.Errorf("%d memories, want 1", len(m.byKey))
 	}
 	m.begin(2)
 	if got := *m.at(0, 7); got != 0 {
-		t.Errorf("long after it is %d, want 0", got)
+		t.Errorf("after expiry: memory %d, want 0", got)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestWeightsProduceShares(t *testing.T) {
 	New().Plan(in, out)
 	weights := out.Models[0].Plan.Functions
 	if len(weights) != 2 || weights[0].Weight != 0 || weights[1].Weight != 2 {
-		t.Errorf("the weights are %v, want those that are attached, but 2 for the second", weights)
+		t.Errorf("weights %v, want only the second changed, to 2", weights)
 	}
 	// 1,000/s less 100, divided two to one.
 	if a, b := out.Functions[1].Allotted[0], out.Functions[2].Allotted[0]; math.Abs(a-600) > 1e-6 || math.Abs(b-300) > 1e-6 {
@@ -212,7 +212,7 @@ func TestTakingLevel(t *testing.T) {
 				given += min(f.wants, level*f.weight)
 			}
 			if math.Abs(given-room) > 2*roundingError+1e-12*room {
-				t.Fatalf("from %v the level is %v, want %v; of %v, %v is given", above, level, want, room, given)
+				t.Fatalf("from %v: level %v, want %v; room %v, given %v", above, level, want, room, given)
 			}
 		}
 	})
@@ -223,12 +223,12 @@ func TestCoarse(t *testing.T) {
 	for w := minWeight; w <= maxWeight; w *= 1.0137 {
 		got := math.Log2(coarse(w)) * 8
 		if step := math.Round(got); math.Abs(got-step) > 1e-9 || math.Abs(got-math.Log2(w)*8) > 0.5+1e-9 {
-			t.Errorf("%v becomes %v, %v eighths of an octave", w, coarse(w), got)
+			t.Errorf("%v is rounded to %v, %v eighths of an octave", w, coarse(w), got)
 		}
 	}
 	for _, w := range []float64{0.25, 1, 64} {
 		if coarse(w) != w {
-			t.Errorf("%v becomes %v", w, coarse(w))
+			t.Errorf("%v is rounded to %v, want no change", w, coarse(w))
 		}
 	}
 }

@@ -139,7 +139,7 @@ func checkNumbers(t fataler, in *Input, out *Output) {
 		sum := 0.0
 		for c, part := range f.Evaluate {
 			ok("a part", part, 1)
-			ok("what is allotted", f.Allotted[c], max(number(in.Functions[i].Rate)*(1+tolerance), tolerance))
+			ok("an allotment", f.Allotted[c], max(number(in.Functions[i].Rate)*(1+tolerance), tolerance))
 			if f.Why[c] == NoReason || f.Why[c] >= reasons {
 				t.Fatalf("function %d, candidate %d: %v without a reason", i, c, part)
 			}
@@ -149,12 +149,12 @@ func checkNumbers(t fataler, in *Input, out *Output) {
 			ok("the sum of the parts", sum, 1+1e-12)
 		}
 		checkLimits(t, &in.Functions[i], f)
-		ok("what is refused", f.Refused, 1)
+		ok("a refused part", f.Refused, 1)
 		if got := max(0, 1-sum); math.Abs(got-f.Refused) > tolerance {
-			t.Fatalf("function %d refuses %v, and the parts %v leave %v", i, f.Refused, f.Evaluate, got)
+			t.Fatalf("function %d: refused %v, want 1 - sum of parts %v = %v", i, f.Refused, f.Evaluate, got)
 		}
 		if (f.Refused > 0) != (f.RefusedWhy != NoReason) {
-			t.Fatalf("function %d refuses %v for the reason %q", i, f.Refused, f.RefusedWhy)
+			t.Fatalf("function %d: refused %v with the reason %q", i, f.Refused, f.RefusedWhy)
 		}
 		ok("a cost", f.CostPerSecond, math.MaxFloat64)
 	}
@@ -162,10 +162,10 @@ func checkNumbers(t fataler, in *Input, out *Output) {
 		m := &out.Models[i]
 		ok("a capacity", m.Capacity, absurd)
 		ok("a demand", m.Demand, 100*absurd)
-		ok("what is planned", m.Planned, 100*absurd)
+		ok("a planned rate", m.Planned, 100*absurd)
 		for _, f := range m.Plan.Functions {
 			ok("a weight", f.Weight, maxWeight*1.1)
-			ok("what is shed", f.Shed, 1)
+			ok("a shed part", f.Shed, 1)
 		}
 		for _, r := range m.Plan.Replicas {
 			ok("a cap", float64(r.Cap), math.MaxInt32)
@@ -176,7 +176,7 @@ func checkNumbers(t fataler, in *Input, out *Output) {
 				own += share
 			}
 			if len(r.Shares) > 0 && own == 0 {
-				t.Fatalf("model %d: replica %d is nobody's", i, r.ID)
+				t.Fatalf("model %d: replica %d serves no sub-queue", i, r.ID)
 			}
 		}
 	}
@@ -201,14 +201,14 @@ func checkLimits(t fataler, f *Function, p *FunctionPlan) {
 		parts += p.Evaluate[c]
 	}
 	if f.Mode != Shares || len(p.Limits) != len(f.Candidates) || parts <= 0 {
-		t.Fatalf("limits %v for %d candidates of mode %d", p.Limits, len(f.Candidates), f.Mode)
+		t.Fatalf("unexpected limits %v for %d candidates of mode %d", p.Limits, len(f.Candidates), f.Mode)
 	}
 	if shares == 0 {
 		return // shares by gain
 	}
 	for c, limit := range p.Limits {
 		if !(limit >= 0 && limit <= 1) {
-			t.Fatalf("the limits are %v", p.Limits)
+			t.Fatalf("limits %v, want each within 0 to 1", p.Limits)
 		}
 		share, part := byShare.of(&f.Candidates[c])/shares, p.Evaluate[c]/parts
 		if p.Why[c] == NoSuchModel {
@@ -227,14 +227,14 @@ func checkLimits(t fataler, f *Function, p *FunctionPlan) {
 		}
 	}
 	if math.Abs(moves) > 0.01 {
-		t.Fatalf("wishes %+v, limits %v and parts %v: %v are moved from nowhere", f.Candidates, p.Limits, p.Evaluate, moves)
+		t.Fatalf("wishes %+v, limits %v and parts %v: the moved parts do not add up to 0 but %v", f.Candidates, p.Limits, p.Evaluate, moves)
 	}
 }
 
 func checkBounds(t fataler, in *Input, out *Output) {
 	for r, used := range uses(in, out) {
 		if used > 1+tolerance {
-			t.Fatalf("%v of resource %d is planned (%d models)", used, r, len(in.Models))
+			t.Fatalf("%v of resource %d is planned, want at most 1 (%d models)", used, r, len(in.Models))
 		}
 	}
 	if background := usesOf(in, out, func(f *Function) bool { return f.Background }); true {
@@ -253,7 +253,7 @@ func checkBounds(t fataler, in *Input, out *Output) {
 			}
 		}
 		if b := number(f.Budget); b > 0 && cost > b*(1+tolerance) {
-			t.Fatalf("function %d costs %v of %v", i, cost, b)
+			t.Fatalf("function %d costs %v, more than its budget %v", i, cost, b)
 		}
 	}
 }
@@ -297,7 +297,7 @@ func checkConservation(t fataler, in *Input, out *Output) {
 			}
 			affordable := number(f.Budget) == 0 || number(in.Models[m].Cost) == 0 || cost < f.Budget*(1-tolerance)
 			if free && affordable {
-				t.Fatalf("function %d: %v of %v queries/s are served, and model %d has room (%v used)\n%+v\n%+v", i, served(in, out, i), rate, m, used[resourceOf(in, m)], in, out)
+				t.Fatalf("function %d: %v of %v queries/s are served although model %d has room (%v used)\n%+v\n%+v", i, served(in, out, i), rate, m, used[resourceOf(in, m)], in, out)
 			}
 		}
 	}
@@ -336,7 +336,7 @@ func checkFairness(t fataler, in *Input, out *Output) {
 			r := resourceOf(in, int(c.Model))
 			for j, share := range shares[r] {
 				if share > shares[r][i]*(1+1e-4)+tolerance {
-					t.Fatalf("function %d is refused with a share of %v of resource %d, where function %d has %v\n%+v\n%+v", i, shares[r][i], r, j, share, in, out)
+					t.Fatalf("function %d is refused with the share %v of resource %d, function %d has %v\n%+v\n%+v", i, shares[r][i], r, j, share, in, out)
 				}
 			}
 		}

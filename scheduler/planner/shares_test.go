@@ -28,13 +28,13 @@ func TestBackgroundDoesNotChangeOthers(t *testing.T) {
 		for i := range len(in.Functions) / 2 {
 			a, b := &with.Functions[i], &without.Functions[i]
 			if !slices.Equal(a.Allotted, b.Allotted) || !slices.Equal(a.Evaluate, b.Evaluate) || a.Refused != b.Refused {
-				t.Fatalf("function %d gets %v, and without the background %v\n%+v", i, a, b, in)
+				t.Fatalf("function %d gets %v, without the background %v\n%+v", i, a, b, in)
 			}
 		}
 		for i := range in.Models {
 			a, b := &with.Models[i], &without.Models[i]
 			if !slices.Equal(a.Plan.Functions, b.Plan.Functions) || a.Tight != b.Tight || a.Capacity != b.Capacity {
-				t.Fatalf("model %d is planned as %+v, and without the background as %+v\n%+v", i, a, b, in)
+				t.Fatalf("model %d: plan %+v, without the background %+v\n%+v", i, a, b, in)
 			}
 		}
 	})
@@ -108,7 +108,7 @@ func TestMovedQueriesHadNoRoom(t *testing.T) {
 				m := int(f.Candidates[c].Model)
 				short := f.Candidates[c].Share/sum - p.Allotted[c]/f.Rate
 				if r := resourceOf(in, m); moved > tolerance && short > 0.01 && (!out.Models[m].Known || used[r] < 1-1e-4) {
-					t.Fatalf("%v of the queries are moved, and candidate %d, with room (%v used), gets %v too little\n%+v\n%+v", moved, c, used[r], short, in, p)
+					t.Fatalf("%v of the queries are moved although candidate %d has room (%v used) and gets %v too little\n%+v\n%+v", moved, c, used[r], short, in, p)
 				}
 			}
 		}
@@ -145,7 +145,7 @@ func TestUnknownShares(t *testing.T) {
 			}
 		}
 		if len(p.Limits) != 3 || p.Limits[0] != 1 || p.Limits[1] != 1 || p.Limits[2] != 0 {
-			t.Errorf("%s: limits %v, want none but for who is not there", c.name, p.Limits)
+			t.Errorf("%s: limits %v, want 1 1 0", c.name, p.Limits)
 		}
 	}
 }

@@ -220,7 +220,7 @@ func (s *story) find(t *testing.T, d *datadriven.TestData, names []string, name 
 			return i
 		}
 	}
-	t.Fatalf("%s: nobody is called %s", d.Pos, name)
+	t.Fatalf("%s: %s is not declared", d.Pos, name)
 	return 0
 }
 
@@ -261,7 +261,7 @@ func (s *story) showFunction(b *strings.Builder, i int) {
 		if c > 0 {
 			sep = ";"
 		}
-		name := "nobody"
+		name := "none"
 		if m := f.Candidates[c].Model; m >= 0 && int(m) < len(s.models) {
 			name = s.models[m]
 		}

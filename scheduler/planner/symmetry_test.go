@@ -44,14 +44,14 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			a, b := out.Functions[i], movedOut.Functions[functionAt[i]]
 			for c := range a.Allotted {
 				if math.Abs(a.Allotted[c]-b.Allotted[c]) > 1e-4*in.Functions[i].Rate {
-					t.Fatalf("function %d, candidate %d: %v, and in another order %v\n%+v", i, c, a.Allotted[c], b.Allotted[c], in)
+					t.Fatalf("function %d, candidate %d: %v, in another order %v\n%+v", i, c, a.Allotted[c], b.Allotted[c], in)
 				}
 			}
 		}
 		for i := range in.Models {
 			a, b := out.Models[i], movedOut.Models[modelAt[i]]
 			if a.Plan.Execution != b.Plan.Execution || a.Tight != b.Tight || len(a.Plan.Replicas) != len(b.Plan.Replicas) {
-				t.Fatalf("model %d: %+v, and in another order %+v", i, a, b)
+				t.Fatalf("model %d: %+v, in another order %+v", i, a, b)
 			}
 		}
 	})
@@ -86,7 +86,7 @@ func TestMoreCapacityServesMore(t *testing.T) {
 			m.Replicas[i].SlopeNanos *= 0.7
 		}
 		if after := total(); after < before*(1-tolerance) {
-			t.Fatalf("%v queries/s were served, and with a faster model %v", before, after)
+			t.Fatalf("%v queries/s were served, with a faster model only %v", before, after)
 		}
 	})
 }
@@ -195,7 +195,7 @@ func TestUnrelatedGroupsDoNotMatter(t *testing.T) {
 			alone, beside := out.Functions[i].Allotted, bothOut.Functions[functions+i].Allotted
 			for c := range alone {
 				if math.Abs(alone[c]-beside[c]) > 1e-6*in.Functions[i].Rate {
-					t.Fatalf("function %d, candidate %d: %v, and beside strangers %v\n%+v", i, c, alone[c], beside[c], in)
+					t.Fatalf("function %d, candidate %d: %v, beside unrelated functions %v\n%+v", i, c, alone[c], beside[c], in)
 				}
 			}
 		}
