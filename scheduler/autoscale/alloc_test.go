@@ -4,7 +4,7 @@ package autoscale
 
 import "testing"
 
-// TestDecideAllocNothing: a tick costs no memory, whatever comes and whatever is done about it.
+// TestDecideAllocNothing checks that a tick does not allocate, whatever arrives.
 func TestDecideAllocNothing(t *testing.T) {
 	for name, d := range map[string]decider{"Scaler": new(Scaler), "Knative": new(Knative)} {
 		in := newWorld(d).sample

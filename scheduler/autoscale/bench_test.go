@@ -2,7 +2,7 @@ package autoscale
 
 import "testing"
 
-// BenchmarkDecide is a tick of a thousand models, each with a load of its own. A tenth of them sleep.
+// BenchmarkDecide measures a tick of a thousand models, each with its own load. A tenth of them sleep.
 func BenchmarkDecide(b *testing.B) {
 	const models = 1000
 	scalers := make([]Scaler, models)

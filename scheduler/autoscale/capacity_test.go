@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestTrials: when what replicas were seen to do counts for more than their profile, which says 1,000 queries/s each. Four are ready.
+// TestTrials checks when measurements override a profile of 1,000 queries/s for each replica. Four replicas are ready.
 func TestTrials(t *testing.T) {
-	// Each second 2,000 come, of which 400 are refused: the four serve 400 each.
+	// Each second 2,000 queries arrive, of which 400 are refused: each of the four serves 400.
 	usual := func(in *Sample, second int) {
 		in.Ready, in.InFlight, in.Queued = 4, 8, 5
 		in.Arrived = uint64(second) * 2000
@@ -69,7 +69,7 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestPlannedByChance: by how much fewer replicas are used, and which are not, because queries come close together by chance.
+// TestPlannedByChance checks how much less replicas are used because queries arrive close together by chance.
 func TestPlannedByChance(t *testing.T) {
 	cfg := Config{Utilization: 0.7}
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestPlannedByChance(t *testing.T) {
 		cap              int
 		slo              int64
 		n                int
-		want             float64 // the part of n replicas that is planned with
+		want             float64 // the planned part of n replicas
 	}{
 		{"batches of 7 in 200 ms, one replica", 60e6, 20e6, 100, 500e6, 1, 3.5 / (3.5 + 4.605)},
 		{"two", 60e6, 20e6, 100, 500e6, 2, 0.7},
@@ -111,7 +111,8 @@ func TestPlannedByChance(t *testing.T) {
 	}
 }
 
-// TestDoubtEnds: what was measured is worth nothing once the profile says less, also when that says more again later.
+// TestDoubtEnds checks that a measurement is dropped once the profile says less, even if the profile says more again
+// later.
 func TestDoubtEnds(t *testing.T) {
 	cfg := Config{}.sane()
 	k := capacity{profiled: 1000, measured: 400, fits: true}
@@ -132,8 +133,8 @@ func TestDoubtEnds(t *testing.T) {
 	}
 }
 
-// TestProfilesAreSmoothed: over a tenth of the stable window at first, over all of it in time; and one that says that queries cost nothing
-// does not outweigh a minute of others.
+// TestProfilesAreSmoothed checks smoothing over a tenth of the stable window at first and over all of it later, and
+// that a profile of free queries does not outweigh a minute of others.
 func TestProfilesAreSmoothed(t *testing.T) {
 	cfg := Config{}.sane()
 	in := Sample{Known: true, SlopeNanos: 1e6, Cap: 20}
@@ -158,7 +159,7 @@ func TestProfilesAreSmoothed(t *testing.T) {
 	}
 }
 
-// TestNonsenseIsNoProfile: what cannot be leaves what is known as it is.
+// TestNonsenseIsNoProfile checks that invalid profiles change nothing.
 func TestNonsenseIsNoProfile(t *testing.T) {
 	cfg := Config{}.sane()
 	in := Sample{Known: true, SlopeNanos: 1e6, Cap: 20}

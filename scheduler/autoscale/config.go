@@ -6,7 +6,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// spareFrom is how many replicas Utilization is for; more are used more.
+// spareFrom is the number of replicas up to which Utilization applies; more replicas are used more.
 const spareFrom = 4
 
 // sane returns a configuration that the arithmetic can rely on, whatever it was given.
@@ -28,36 +28,38 @@ func (c Config) sane() Config {
 	return c
 }
 
-// planned is how many replicas there are to be for so much work that full ones would do, always busy. Utilization is what up to four of them
-// are used by. What more have to spare is for chance, and chance goes with the square root of what comes (Halfin and Whitt, Heavy-Traffic
-// Limits for Queues with Many Exponential Servers, 1981): four times as many need twice as much to spare. But profiles are off, and load
-// grows, in proportion to what there is; so half of what Utilization leaves is always spare.
+// planned returns how many replicas are planned for the work of full always-busy ones. Up to four of them are used to
+// Utilization. Beyond that the spare capacity covers chance, which grows with the square root of the load (Halfin and
+// Whitt, Heavy-Traffic Limits for Queues with Many Exponential Servers, 1981): four times as many replicas need twice
+// as many spare. But errors of profiles and growth of load are proportional to the size, so half of what Utilization
+// leaves is always spare.
 //
-// At 0.7, work for 2.8 has four replicas, 1.2 of them spare; work for 7 has 8.9, which is 79 %; work for 16.5 and more has 85 % used.
+// At 0.7, the work of 2.8 replicas gets four, 1.2 of them spare. The work of 7 gets 8.9 replicas, used to 79 %. From
+// the work of 16.5 on, replicas are used to 85 %.
 func (c *Config) planned(full float64) float64 {
 	by := full / c.Utilization
 	return max(min(by, full+(1-c.Utilization)*math.Sqrt(spareFrom*by)), full/c.most()) // spare × √full
 }
 
-// used is the part of n replicas that is planned with: [Config.planned] the other way round. Where there is none it is that of one.
+// used returns the planned utilization of n replicas, the inverse of [Config.planned]. For none it is that of one.
 func (c *Config) used(n int) float64 {
 	all := float64(max(n, 1))
 	root := (math.Sqrt(c.spare()*c.spare()+4*all) - c.spare()) / 2
 	return max(c.Utilization, min(root*root/all, c.most()))
 }
 
-// spare is how many replicas are spare for work that takes one; for four times as much it is twice as many.
+// spare returns the number of spare replicas for the work of one. It doubles for four times the work.
 func (c *Config) spare() float64 {
 	return spareFrom * (1 - c.Utilization) / math.Sqrt(spareFrom*c.Utilization)
 }
 
-// most is the part that is used of a great many.
+// most returns the planned utilization of a large number of replicas.
 func (c *Config) most() float64 { return (1 + c.Utilization) / 2 }
 
-// panicNanos is the panic window, and the time by which speeds are measured.
+// panicNanos returns the panic window, over which Down is measured.
 func (c *Config) panicNanos() int64 { return c.WindowNanos * rushBuckets / windowBuckets }
 
-// within is v, if that is a number above zero, between low and high, else fallback.
+// within returns v limited to low and high, or fallback if v is not a number above zero.
 func within(v, low, high, fallback float64) float64 {
 	if !(v > 0) { // NaN too
 		return fallback
@@ -67,7 +69,7 @@ func within(v, low, high, fallback float64) float64 {
 
 func clamp[T int | int64](v, low, high T) T { return min(max(v, low), high) }
 
-// replicas is how many whole ones x are; what arithmetic adds in the last places is no replica.
+// replicas rounds x up to whole replicas, but ignores rounding errors in the last places.
 func replicas(x float64) int {
 	const most = math.MaxInt32
 	if !(x > 0) {

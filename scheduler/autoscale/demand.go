@@ -3,42 +3,45 @@ package autoscale
 import "math"
 
 const (
-	// certain is how many standard deviations a short window's count is taken less for, before it counts against the stable window: of queries
-	// that come independently of each other (Poisson), a count of N has the standard deviation √N. Of 100 in the panic window 70 are certain.
-	// With two, a model of nine queries a second that has one replica for ten would be given a second one nine times an hour.
+	// certain is how many standard deviations are subtracted from the count of a short window before it counts against
+	// the stable window. A count of N queries that arrive independently (Poisson) has the standard deviation √N. Of 100
+	// queries in the panic window 70 are certain. With two deviations, a model of nine queries/s with one replica for
+	// ten would get a second one nine times an hour.
 	certain = 3.0
-	// minLookBuckets and maxLookBuckets bound the quarters in which a trend is looked for: from a fifth of the stable window to all of it.
+	// minLookBuckets and maxLookBuckets bound the quarters of a trend, in buckets: from a fifth of the stable window to
+	// all of it.
 	minLookBuckets = 3
 	maxLookBuckets = windowBuckets / 4
-	// maxTrend is how many times what comes now may be planned for because of a trend.
+	// maxTrend bounds the rate planned for a trend, as a multiple of the current rate.
 	maxTrend = 2.0
-	// maxStepRatio is how many times as large as the smallest step of a trend its largest may be: those of a line differ by chance, those of a
-	// load that has jumped are most of the jump, and chance.
+	// maxStepRatio bounds the largest step of a trend as a multiple of the smallest. The steps of a steady rise differ
+	// by chance. After a jump, one step is most of the jump and another one is chance.
 	maxStepRatio = 4.0
-	// minSlotNanos: a queue that is not empty for so long stands; one that is seen twice within less is one burst.
+	// minSlotNanos is the least time that a queue must stand. A queue that is seen twice within less time may be one
+	// burst.
 	minSlotNanos = int64(100e6)
-	// crowdedGrowth is how many times as many are asked for while nobody knows what one can do.
+	// crowdedGrowth is the growth factor while the capacity of a replica is unknown.
 	crowdedGrowth = 1.5
-	// maxRate is more than any gateway sees: it keeps a counter that was overwritten from becoming infinite.
+	// maxRate is more than any gateway sees. It keeps an overwritten counter from becoming infinite.
 	maxRate = 1e12
 )
 
-// need is how many replicas something needs, a real number, and why.
+// need is a number of replicas, not rounded, with the rate and the reason behind it.
 type need struct {
 	replicas, rate float64
 	reason         Reason
 }
 
-// raise makes n so many replicas, which rate needs, if that is more.
+// raise replaces n if the given number of replicas is larger.
 func (n *need) raise(replicas, rate float64, why Reason) {
 	if replicas > n.replicas {
 		*n = need{replicas, rate, why}
 	}
 }
 
-// rates says how many queries per second come: in the mean of the stable window, for certain in the panic window or the last third of it,
-// and as they will when a replica that is started now is ready. No rush is shorter than the objective: what comes within it may wait that
-// long, which is a backlog's business.
+// rates returns the arrival rates in queries per second: the mean of the stable window; the rate that is certain in the
+// panic window or the last third of it; and the rate expected when a replica that is started now is ready. No rush is
+// shorter than the objective, because what arrives within the objective may wait that long and belongs to the backlog.
 func (s *Scaler) rates(in *Sample) (mean, rush, ahead float64) {
 	w := &s.window
 	count, nanos := w.last(windowBuckets)
@@ -53,13 +56,13 @@ func (s *Scaler) rates(in *Sample) (mean, rush, ahead float64) {
 
 func surely(count float64) float64 { return max(0, count-certain*math.Sqrt(count)) }
 
-// trend is the rate when a replica that is started now is ready, if the rate rises; else 0.
+// trend returns the expected rate when a replica that is started now is ready, if the rate rises; else 0.
 //
-// It looks back twice as far as it looks ahead, in quarters. A rate that rises is higher in each of them than in the one before. What is
-// more than chance (a standard deviation) of the smallest of the three steps goes on. Where a load jumps within a quarter, two of the steps are
-// parts of the jump, and the third is chance: so they must be alike, for a jump is no trend. 1,000, 1,200, 1,400 and 1,600 queries/s in
-// quarters of 3 s, of which the last step is 505 queries for certain, become 1,600 + 505/3/3 × (1.5 + 5 + 1) = 2,021 when a start takes 5 s and
-// a tick 1 s.
+// It looks back twice as far as ahead, in quarters. A rising rate is higher in each quarter than in the one before. The
+// smallest of the three steps, less one standard deviation for chance, is extrapolated. If the load jumps within a
+// quarter, two of the steps are parts of the jump and the third is chance. So the steps must be similar. 1,000, 1,200,
+// 1,400 and 1,600 queries/s in quarters of 3 s, of which the last step is 505 queries for certain, become 1,600 +
+// 505/3/3 × (1.5 + 5 + 1) = 2,021 if a start takes 5 s and a tick 1 s.
 func (s *Scaler) trend(startNanos int64) float64 {
 	w := &s.window
 	ahead := clamp(startNanos, 0, 4*maxLookBuckets*w.lengthNanos)
@@ -82,8 +85,9 @@ func (s *Scaler) trend(startNanos int64) float64 {
 	return min(maxTrend*now, now+step/quarter/quarter*(quarter/2+seconds(ahead+s.tickNanos)))
 }
 
-// backlog is what stands in the queue: the least that was seen in the last two slots, as a queue that empties now and then is none, however
-// long it is in between (Nichols and Jacobson, Controlling Queue Delay, ACM Queue 2012). Without a replica all that waits stands.
+// backlog finds the standing queue: the least length seen in the last two slots. A queue that empties now and then does
+// not stand, however long it is in between (Nichols and Jacobson, Controlling Queue Delay, ACM Queue 2012). Without a
+// replica the whole queue stands.
 type backlog struct {
 	least, before int
 	slotNanos     int64
@@ -100,7 +104,7 @@ func (b *backlog) observe(queued int, nanos, lengthNanos int64) {
 	}
 }
 
-// clear forgets what was seen: there were other replicas then.
+// clear starts over, because the number of replicas changed.
 func (b *backlog) clear(queued int) { *b = backlog{least: queued} }
 
 func (b *backlog) standing() int {
@@ -110,11 +114,13 @@ func (b *backlog) standing() int {
 	return min(b.least, b.before)
 }
 
-// demand is what is needed of replicas whose capacity is known: urgent without looking at the stable window or ahead, all with everything.
+// demand returns the need of replicas with known capacity: urgent without the stable window and the trend, all with
+// everything.
 //
-// With 1,000 queries/s for each, a utilization of 0.7, batches of 20 ms and an objective of 100 ms: 3,000 queries/s in the mean need 4.24;
-// 4,000 in each second of the panic window, 24,000 of which 23,535 are certain, need 5.34 for the rush; 4,000 in a second are worked off in
-// it and the 80 ms after it by 4,000/(1,000 × 1.08) = 3.70. Six replicas.
+// With 1,000 queries/s for each replica, a utilization of 0.7, batches of 20 ms and an objective of 100 ms: a mean of
+// 3,000 queries/s needs 4.24 replicas. 4,000 in each second of the panic window, 24,000 of which 23,535 are certain,
+// need 5.34 for the rush. 4,000 in a second are worked off in it and the 80 ms after it by 4,000/(1,000 × 1.08) = 3.70.
+// The result is six replicas.
 func (s *Scaler) demand(in *Sample, cfg *Config) (urgent, all need) {
 	full := s.capacity.full()
 	s.chance = s.capacity.chance(in.SLONanos)
@@ -122,15 +128,17 @@ func (s *Scaler) demand(in *Sample, cfg *Config) (urgent, all need) {
 	mean, rush, ahead := s.rates(in)
 	urgent.raise(planned(rush), rush, Rush)
 
-	// What comes within one bucket has as long to be served as that takes, and what the objective leaves beside one batch. (An arrival curve
-	// against a service curve: Cruz, 1991; InferLine, SoCC 2020, asks it of windows of all lengths.)
+	// The queries of one bucket may be served during the bucket and in what the objective leaves beside one batch. This
+	// compares an arrival curve with a service curve (Cruz, 1991); InferLine (SoCC 2020) does so for windows of all
+	// lengths.
 	slack := max(s.capacity.batchNanos, float64(objectiveNanos(in))-s.capacity.batchNanos)
 	within := (float64(s.window.lengthNanos) + slack) / 1e9
 	burst := s.window.burst() / within
 	urgent.raise(burst/full, burst, Burst)
 
-	// What waits is worked off within the objective, a bucket, or while a replica starts, whichever takes longest: beside what comes, with all that
-	// there is. Beside what comes now: the mean still counts a load that has gone.
+	// The backlog is worked off within the objective, a bucket, or the start of a replica, whichever is longest, in
+	// addition to the arrivals, by all replicas at full capacity. The arrivals are the current ones: the mean still
+	// counts a load that has gone.
 	count, nanos := s.window.last(rushBuckets)
 	lately := count / seconds(max(nanos, s.window.lengthNanos))
 	standing := s.backlog.standing()
@@ -142,8 +150,9 @@ func (s *Scaler) demand(in *Sample, cfg *Config) (urgent, all need) {
 		urgent.raise(rate/full, rate, Backlog)
 	}
 
-	// The mean of the stable window is not thrown about by chance, but for as long as that it goes on when nobody comes any more. So it counts
-	// for no more than was needed within the delay at some time, by the mean of a panic window or by anything else.
+	// The mean of the stable window is stable against chance, but it takes the window's length to fall after the load
+	// ends. So it is limited to what was needed at some time within the delay, by the mean of a panic window or for any
+	// other reason.
 	s.delayed.put(max(planned(max(lately, ahead, expected(in))), urgent.replicas))
 	all.raise(min(planned(mean), s.delayed.value()), mean, Rate)
 	if urgent.replicas > all.replicas {
@@ -154,9 +163,9 @@ func (s *Scaler) demand(in *Sample, cfg *Config) (urgent, all need) {
 	return urgent, all
 }
 
-// guess is what is needed of replicas of which nobody knows what they do. As many as there are, or were asked for; half as many again when they
-// are busy and in two slots never held as much as waited, or refused a part; one for each query that is held, in the mean and at the utilization
-// that is planned with, if that is less.
+// guess returns the need of replicas without a known capacity. It is the current number; half as many again if the
+// replicas are busy and either more queries stood in the queue than they hold, or queries were refused; or one for each
+// held query, on average and at the planned utilization, if that is less.
 func (s *Scaler) guess(in *Sample, cfg *Config, current int) need {
 	mean, rush, _ := s.rates(in)
 	n := need{replicas: min(float64(current), s.held/cfg.Utilization), rate: max(mean, rush), reason: Rate}
@@ -171,7 +180,7 @@ func (s *Scaler) guess(in *Sample, cfg *Config, current int) need {
 	return n
 }
 
-// objectiveNanos is how long a query may take.
+// objectiveNanos returns how long a query may take.
 func objectiveNanos(in *Sample) int64 {
 	if in.SLONanos <= 0 {
 		return openNanos

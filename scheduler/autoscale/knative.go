@@ -6,10 +6,10 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Knative's defaults, of its config-autoscaler.
+// Knative's defaults, from its config-autoscaler.
 const (
 	knativeTickNanos   = int64(2e9)
-	knativeWindowNanos = int64(60e9) // its panic window is 10 % of that: 6 s, as rushBuckets are
+	knativeWindowNanos = int64(60e9) // its panic window is 10 % of that: 6 s, as with rushBuckets
 	knativeUtilization = 0.7         // container-concurrency-target-percentage
 	knativeUp          = 1000.0
 	knativeDown        = 2.0
@@ -17,37 +17,40 @@ const (
 	knativeGraceNanos  = int64(30e9)
 )
 
-// Knative decides as the pod autoscaler of Knative does, with its defaults: what [Scaler] is compared with in simulations, and nothing that
-// serves. It was written from a description of its rules, not from its code. Give it the same samples, every second or so; the zero value is
-// one that has seen nothing, and it allocates nothing.
+// Knative decides by the rules of Knative's pod autoscaler, with its defaults. [Scaler] is compared with it in
+// simulations; no gateway uses it. It was written from a description of the rules, not from Knative's code. Give it the
+// same samples, about every second. The zero value has seen nothing. It allocates nothing.
 //
-// What it does, each tick of 2 s (between them, what it decided last):
+// On each tick of 2 s it decides as follows. Between ticks the last decision stands.
 //
-//   - Its load is concurrency: what waits and what is in flight. A sample's counts for the time since the one before. stable is the mean of
-//     the last 60 s, rush of the last 6 s, or since it began.
-//   - Its target is 70 % of the concurrency that a replica serves within the objective: two of its largest batches, one in evaluation and one
-//     behind it, by the profile as [Scaler] reads it. (Knative's own default, 100, knows nothing of the model.) Target replaces that.
-//     While no profile has been known, it does nothing.
-//   - desired = ⌈load/target⌉, for stable and for rush, both within ⌊ready/2⌋ and 1,000 × ready, where ready is at least 1.
-//   - A panic begins when ⌈rush/target⌉ is at least twice what is ready, or at the first sample if more than one replica is ready; it
-//     ends when that has not been so for 60 s. In it the larger of both is desired, and never less than before in the same panic.
-//   - The largest of what was desired within DelayNanos (its scale-down-delay: none) is asked for, within Min and Max.
-//   - No data, no action. With nothing asked for and a query waiting it decides at once, one replica at least.
-//   - The last replica goes when zero has been desired for 30 s. In Knative that grace is the most that it waits for routes to change.
+//   - - Its load is concurrency: queries waiting and in flight. A sample's value counts for the time since the sample
+//     before. stable is the mean of the last 60 s, rush of the last 6 s, or since it began.
+//   - - Its target is 70 % of the concurrency that a replica serves within the objective: two of its largest batches,
+//     one in evaluation and one behind it, by the profile as [Scaler] reads it. (Knative's own default, 100, is
+//     independent of the model.) Target replaces that. Without a profile it does nothing.
+//   - - desired = ⌈load/target⌉, for stable and for rush, both within ⌊ready/2⌋ and 1,000 × ready, where ready is at
+//     least 1.
+//   - - A panic begins when ⌈rush/target⌉ is at least twice what is ready, or at the first sample if more than one
+//     replica is ready. It ends when that has not been so for 60 s. During a panic the larger of both is desired, and
+//     never less than before in the same panic.
+//   - - It asks for the largest desired number within DelayNanos (its scale-down-delay: none), within Min and Max.
+//   - - No data, no action. Without replicas and with a query waiting it decides at once, at least one replica.
+//   - - The last replica is removed when zero has been desired for 30 s. In Knative that grace is the longest wait for
+//     routes to change.
 //
-// Left out: burst capacity and the activator, whose part the scheduler's queue plays; activation scale; pods that cannot be reached. Of the
-// sample's Config only Min and Max are looked at.
+// Left out: burst capacity and the activator, whose role the scheduler's queue plays; the activation scale; unreachable
+// pods. Of the sample's Config it uses only Min and Max.
 type Knative struct {
-	// Target is the concurrency that one replica is planned with, the 70 % already taken; 0: by the profile.
+	// Target is the planned concurrency of one replica, after the 70 %; 0: by the profile.
 	Target float64
-	// DelayNanos is how long less must have been desired, at most an hour; 0: not at all.
+	// DelayNanos is how long less must have been desired, at most an hour; 0: no delay.
 	DelayNanos int64
 
 	begun     bool
 	now       api.Nanos
 	ageNanos  int64
 	window    window
-	batch     float64 // the largest within the objective, of the last profile
+	batch     float64 // the largest within the objective, by the last profile
 	delayed   maximum
 	decided   bool
 	decidedAt int64
@@ -55,10 +58,10 @@ type Knative struct {
 	panicking bool
 	panicAt   int64
 	panicMost int
-	zeroSince int64 // when zero was first desired, while it is; -1: it is not
+	zeroSince int64 // when zero was first desired; -1: it is not desired
 }
 
-// Decide takes a sample in and says how many replicas Knative would ask for. Rate stays 0, Capacity is the target: a concurrency.
+// Decide returns how many replicas Knative would ask for. Rate stays 0. Capacity is the target, a concurrency.
 func (k *Knative) Decide(in *Sample) Decision {
 	cfg := in.Config.sane()
 	tick := *in

@@ -2,7 +2,8 @@ package autoscale
 
 import "testing"
 
-// TestKnative walks the scenarios that Knative tests its own autoscaler with. One replica is planned with ten queries at a time.
+// TestKnative runs the scenarios that Knative tests its own autoscaler with. One replica is planned with a concurrency
+// of ten.
 func TestKnative(t *testing.T) {
 	type phase struct {
 		seconds, concurrency int
@@ -24,7 +25,7 @@ func TestKnative(t *testing.T) {
 			{20, 100, -1, 10, false}, // then all at once, by half each tick of two seconds
 		}},
 		{"less than twice is no panic: the mean of a minute is followed", 10, 0, []phase{
-			{70, 100, -1, 10, false}, // more than one were ready: it began with a panic, which a minute ends
+			{70, 100, -1, 10, false}, // more than one were ready: it began with a panic, which ends after a minute
 			{30, 150, -1, 13, false},
 			{40, 150, -1, 15, false},
 		}},
@@ -41,12 +42,12 @@ func TestKnative(t *testing.T) {
 			{60, 0, -1, 1, false},
 			{25, 0, -1, 1, false},
 			{10, 0, -1, 0, false},
-			{1, 1, -1, 1, false}, // and one at once, when somebody does
+			{1, 1, -1, 1, false}, // and one at once, when a query arrives
 		}},
 		{"a delay holds the most that was desired", 1, 300e9, []phase{
 			{70, 100, -1, 10, false},
 			{290, 10, -1, 10, false},
-			{80, 10, -1, 5, false}, // what was desired meanwhile was half of what was ready: the delay is for each step
+			{80, 10, -1, 5, false}, // the interim need was half of what was ready: the delay applies to each step
 			{900, 10, -1, 1, false},
 		}},
 	} {
@@ -75,7 +76,8 @@ func TestKnative(t *testing.T) {
 	}
 }
 
-// TestKnativeTarget: 70 % of two batches of 20, which is what 100 ms allow at 1 ms a query and a cap of 20; nothing is done without it.
+// TestKnativeTarget checks the target of 70 % of two batches of 20, the batch that an objective of 100 ms allows at 1
+// ms a query and a cap of 20, and that nothing is done without a profile.
 func TestKnativeTarget(t *testing.T) {
 	var k Knative
 	in := newWorld(&k).sample

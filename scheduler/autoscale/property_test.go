@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// odd draws numbers that no arithmetic likes, as often as others.
+// odd draws values that are hard on arithmetic as often as normal ones.
 func odd(low, high float64) *rapid.Generator[float64] {
 	return rapid.OneOf(
 		rapid.Float64Range(low, high),
@@ -33,15 +33,15 @@ func anyConfig(t *rapid.T) Config {
 	}
 }
 
-// TestAnything: whatever a scaler is told, it keeps to the bounds and the limit on what it asks for, takes nothing away in a panic, and says
-// nothing that is no number. The same samples lead to the same decisions.
+// TestAnything checks that for any sample the scaler keeps to the bounds and the limit on growth, removes nothing in a
+// panic, and returns only finite numbers. The same samples must lead to the same decisions.
 func TestAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s, twin Scaler
 		var k Knative
 		var in Sample
 		in.Config = anyConfig(t)
-		begun := false // it takes what there is for what was wanted until it knows better
+		begun := false // until then what there is counts as wanted
 		for i := range rapid.IntRange(1, 60).Draw(t, "ticks") {
 			if rapid.IntRange(0, 20).Draw(t, "new config") == 0 {
 				in.Config = anyConfig(t)
@@ -120,7 +120,7 @@ func judge(t *rapid.T, in *Sample, d Decision, first bool) {
 	}
 }
 
-// anyWorld is a world whose replicas do what their profile says, with ticks of any length.
+// anyWorld draws a world whose replicas perform as their profile says, with ticks of any length.
 func anyWorld(t *rapid.T) *world {
 	w := newWorld(new(Scaler))
 	in := &w.sample
@@ -147,13 +147,14 @@ func anyWorld(t *rapid.T) *world {
 	return w
 }
 
-// settle is longer than it takes all that is remembered to be forgotten, twice.
+// settle runs for twice as long as anything is remembered.
 func (w *world) settle() {
 	c := &w.sample.Config
 	w.run(time.Duration(2*(c.WindowNanos+c.DelayNanos) + 10*w.startNanos + 120e9))
 }
 
-// TestConstantRate: a rate that does not change leads to what it needs, or the band more, and from then on to no change, ever.
+// TestConstantRate checks that a constant rate leads to the number it needs, plus at most the band, and to no change
+// after that.
 func TestConstantRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyWorld(t)
@@ -181,7 +182,7 @@ func TestConstantRate(t *testing.T) {
 	})
 }
 
-// TestMonotone: a higher rate never needs fewer replicas.
+// TestMonotone checks that a higher rate never needs fewer replicas.
 func TestMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		low := anyWorld(t)
@@ -193,14 +194,15 @@ func TestMonotone(t *testing.T) {
 		high.rate = func() float64 { return more }
 		low.settle()
 		high.settle()
-		// By the band, and by nothing else, the lower one may have kept more.
+		// The lower rate may have kept more replicas only because of the band.
 		if a, b := low.sample.Wanted, high.sample.Wanted; a > b && a > replicas(float64(b)*(1+low.scaler.(*Scaler).band())) {
 			t.Fatalf("%d for %v queries/s, %d for %v", a, rate, b, more)
 		}
 	})
 }
 
-// TestAnyLoad: whatever comes, nothing goes in a panic, no more goes at once than may, and who is asked sooner is not told more.
+// TestAnyLoad checks that under any load no replica is removed in a panic, no more are removed at once than allowed,
+// and none is removed while queries wait.
 func TestAnyLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyWorld(t)
@@ -217,7 +219,7 @@ func TestAnyLoad(t *testing.T) {
 			}
 			most := 0
 			for i, p := range past {
-				// What was asked for until less was.
+				// The number asked for until it was replaced.
 				if i+1 == len(past) || past[i+1].at > now-api.Nanos(cfg.panicNanos()) {
 					most = max(most, p.n)
 				}

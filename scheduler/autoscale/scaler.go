@@ -7,26 +7,29 @@ import (
 )
 
 const (
-	// panicThreshold times what the replicas that were ready are planned to serve is a rush that begins a panic. It is Knative's.
+	// panicThreshold times what the previously ready replicas are planned to serve is a rush that begins a panic. The
+	// factor is Knative's.
 	panicThreshold = 2.0
-	// minBand and maxBand bound by how much less must be needed before a replica goes: see [Scaler.band].
+	// minBand and maxBand bound how much less must be needed before a replica is removed: see [Scaler.band].
 	minBand, maxBand = 0.05, 0.3
-	// bandDeviations is how many standard deviations that is.
+	// bandDeviations is the size of the band in standard deviations.
 	bandDeviations = 2.0
-	// overdraft is by how much more than planned a replica may be used before there is another: 70.7 % for 70 % are no reason for one.
+	// overdraft is by how much more than planned a replica may be used before another one is added: 70.7 % instead of
+	// 70 % is no reason for one.
 	overdraft = 0.01
-	// maxTickNanos is as much as one tick counts for. Ticks are 10 s apart at most; when a sample comes later, nobody has looked, the machine
-	// slept, or the clock jumped, and what was known before is still the best that is known.
+	// maxTickNanos bounds what one tick counts for. Ticks are at most 10 s apart. A later sample means that the scaler
+	// was not called, the machine was suspended, or the clock jumped, and old knowledge is the best there is.
 	maxTickNanos = int64(15e9)
-	// maxNanos is longer than any window, delay, objective or start that means something.
+	// maxNanos is longer than any meaningful window, delay, objective or start.
 	maxNanos = 4 * int64(api.MaxScaleWindow)
 )
 
-// Scaler decides for one model version. The zero value is one that has seen nothing; it is 1 KiB, and allocates nothing. It is not for
-// several goroutines at once.
+// Scaler decides for one model version. The zero value has seen nothing. It takes 1 KiB and allocates nothing. It is
+// not safe for concurrent use.
 type Scaler struct {
 	begun bool
-	// now is the last sample's clock, ageNanos the scaler's own, which only goes forward; tickNanos is what passed between the last two.
+	// now is the last sample's clock. ageNanos is the scaler's own clock, which only goes forward. tickNanos is the
+	// time between the last two samples.
 	now       api.Nanos
 	ageNanos  int64
 	tickNanos int64
@@ -35,18 +38,18 @@ type Scaler struct {
 	window           window
 	backlog          backlog
 	capacity         capacity
-	chance           chance  // by the capacity of the last tick
-	held             float64 // queries that wait or are in flight, the mean of about a stable window
+	chance           chance  // by the capacity at the last tick
+	held             float64 // queries waiting or in flight, the mean over about a stable window
 	ready            int
 	needed           float64 // at the last tick
 
-	initial   int     // what there was at the first tick
-	delayed   maximum // of what was needed, within the delay
-	asked     maximum // of what was asked for, within a panic window
+	initial   int     // replicas at the first tick
+	delayed   maximum // the most that was needed within the delay
+	asked     maximum // the most that was asked for within a panic window
 	panicking bool
-	overAt    int64 // the age at which a panic was last called for
-	// calm is how many were ready before those that were ordered in one go, calmNanos how long it is since wanted was raised. Orders are one
-	// when each is within a third of the panic window, in which a step shows, of the one before.
+	overAt    int64 // the age at which the rush last met the panic threshold
+	// calm is how many replicas were ready before the latest orders, calmNanos how long it is since wanted was raised.
+	// Orders belong together if each is within a third of the panic window, in which a step shows, of the one before.
 	calm, wanted int
 	calmNanos    int64
 }
@@ -54,8 +57,9 @@ type Scaler struct {
 // New makes a scaler that has seen nothing.
 func New() *Scaler { return &Scaler{} }
 
-// Decide says how many replicas there are to be. It may be asked at any time, and at once when a query comes for a model that sleeps.
-// Whatever a sample says, the decision is within Min and Max, and every number in it is finite and not negative.
+// Decide returns how many replicas there are to be. It may be called at any time, and at once when a query arrives for
+// a sleeping model. Whatever a sample says, the decision is within Min and Max, and every number in it is finite and
+// not negative.
 func (s *Scaler) Decide(in *Sample) Decision {
 	cfg := in.Config.sane()
 	tick := *in
@@ -92,7 +96,7 @@ func (s *Scaler) Decide(in *Sample) Decision {
 	return s.decision(&cfg, n, all, why)
 }
 
-// clean takes out of a sample what cannot be.
+// clean limits a sample's values to valid ranges.
 func (in *Sample) clean() {
 	for _, n := range []*int{&in.Ready, &in.Starting, &in.Wanted, &in.Queued, &in.InFlight} {
 		*n = clamp(*n, 0, math.MaxInt32)
@@ -101,13 +105,13 @@ func (in *Sample) clean() {
 	in.SLONanos = clamp(in.SLONanos, 0, maxNanos)
 }
 
-// observe takes a sample over, and reports whether queries came since the last one.
+// observe records a sample and reports whether queries arrived since the last one.
 func (s *Scaler) observe(in *Sample, cfg *Config, current int) (came bool) {
 	s.window.span(cfg.WindowNanos)
 	s.delayed.span(max(cfg.DelayNanos, cfg.panicNanos()))
 	s.asked.span(cfg.panicNanos())
 	if !s.begun {
-		// What was counted before may have come at any time. A gateway that has just begun may be here because of the first query.
+		// Earlier counts may be of any age. A gateway that has just started may have been started by the first query.
 		s.begun = true
 		s.now, s.arrived, s.refused = in.Now, in.Arrived, in.Refused
 		s.initial, s.ready = current, in.Ready
@@ -148,7 +152,7 @@ func (s *Scaler) observe(in *Sample, cfg *Config, current int) (came bool) {
 	return came
 }
 
-// since is how long it is from then to now, 0 where the clock went back.
+// since returns the time from then to now, 0 if the clock went back.
 func since(now, then api.Nanos) int64 {
 	if now <= then {
 		return 0
@@ -156,10 +160,10 @@ func since(now, then api.Nanos) int64 {
 	if d := int64(now - then); d > 0 {
 		return d
 	}
-	return math.MaxInt64 // more than fits
+	return math.MaxInt64 // overflow
 }
 
-// grown is by how much a counter grew. One that went back began anew, and shows what it has counted since.
+// grown returns by how much a counter grew. A counter that went back restarted from 0.
 func grown(now, before uint64) float64 {
 	if now < before {
 		before = 0
@@ -167,9 +171,9 @@ func grown(now, before uint64) float64 {
 	return min(float64(now-before), maxRate)
 }
 
-// alarm begins a panic when what came in the panic window needs twice the replicas that were ready before more were ordered for it: replicas that
-// start in no time follow a rush step by step, and are never half of what is needed. It ends when nothing has needed twice what is ready for a
-// whole stable window.
+// alarm begins a panic when the arrivals of the panic window need twice the replicas that were ready before more were
+// ordered. It does not compare with what is ready now: replicas that start fast follow a rush step by step and are
+// never half of what is needed. The panic ends when nothing has needed twice what is ready for a whole stable window.
 func (s *Scaler) alarm(in *Sample, cfg *Config, urgent float64) {
 	s.calmNanos += s.tickNanos
 	if in.Wanted > s.wanted {
@@ -187,8 +191,8 @@ func (s *Scaler) alarm(in *Sample, cfg *Config, urgent float64) {
 	}
 }
 
-// band is by how much less must be needed before a replica goes, as a part: two standard deviations of the number of queries in the stable
-// window, if they come independently of each other, and at least a twentieth. Of 600 queries, 8 %.
+// band returns how much less must be needed before a replica is removed, as a part: two standard deviations of the
+// number of queries in the stable window if they arrive independently, and at least minBand. For 600 queries it is 8 %.
 func (s *Scaler) band() float64 {
 	count, _ := s.window.last(windowBuckets)
 	return clampFloat(bandDeviations/math.Sqrt(max(1, count)), minBand, maxBand)
@@ -196,11 +200,11 @@ func (s *Scaler) band() float64 {
 
 func clampFloat(v, low, high float64) float64 { return min(max(v, low), high) }
 
-// pace goes from current towards what is needed as far as it may: up at once to Up times what is ready; down to what was needed at most
-// within the delay and a band more, not in a panic, not before a whole stable window has been seen, and to no less than 1/Down of what was
-// asked for within a panic window.
+// pace moves from current towards the need as far as allowed: up at once to Up times what is ready; down to the most
+// that was needed within the delay plus the band. It does not go down in a panic, not before a whole stable window has
+// been observed, and not below 1/Down of what was asked for within a panic window.
 func (s *Scaler) pace(in *Sample, cfg *Config, current int, all need) (int, Reason) {
-	// Bounds come first: what may not be is nobody's decision.
+	// Bounds come first: they apply to the current number, whatever is needed.
 	current = clamp(current, cfg.Min, cfg.Max)
 	up := max(1, replicas(all.replicas/(1+overdraft)))
 	if up > current {
@@ -234,7 +238,7 @@ func (s *Scaler) pace(in *Sample, cfg *Config, current int, all need) (int, Reas
 	return down, why
 }
 
-// wake decides for a model that sleeps. It wakes when a query came or is expected to.
+// wake decides for a sleeping model. It wakes up when a query arrived or is expected.
 func (s *Scaler) wake(in *Sample, cfg *Config, all need, came bool) Decision {
 	n, why := 0, Sleeping
 	switch {
@@ -247,7 +251,7 @@ func (s *Scaler) wake(in *Sample, cfg *Config, all need, came bool) Decision {
 	return s.decision(cfg, n, all, why)
 }
 
-// idle reports whether the last replica may go.
+// idle reports whether the last replica may be removed.
 func (s *Scaler) idle(in *Sample, cfg *Config, came bool) bool {
 	if came || in.Queued > 0 || in.InFlight > 0 || expected(in) > 0 {
 		return false
@@ -259,7 +263,7 @@ func (s *Scaler) idle(in *Sample, cfg *Config, came bool) bool {
 	return quiet >= cfg.IdleNanos
 }
 
-// used is the part of n replicas that is planned with; where there is none it is that of one.
+// used returns the planned part of n replicas. For none it is that of one.
 func (s *Scaler) used(cfg *Config, n int) float64 {
 	if s.chance.beside <= 0 {
 		return cfg.used(n)
@@ -267,7 +271,7 @@ func (s *Scaler) used(cfg *Config, n int) float64 {
 	return min(cfg.used(n), s.chance.used(float64(max(n, 1))))
 }
 
-// decision is n within the bounds.
+// decision returns n limited to the bounds.
 func (s *Scaler) decision(cfg *Config, n int, all need, why Reason) Decision {
 	bounded := clamp(n, cfg.Min, cfg.Max)
 	if why != NoData && bounded > n {

@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestCapacity: what one replica does within the objective, by its profile.
+// TestCapacity checks what one replica serves within the objective, by its profile.
 func TestCapacity(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -42,7 +42,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestPlanned: up to four replicas are used by the utilization, more by more, but never by more than half of the rest besides.
+// TestPlanned checks that up to four replicas are used to the utilization, and more replicas more, but at least half of
+// the rest stays spare.
 func TestPlanned(t *testing.T) {
 	cfg := Config{Utilization: 0.7}
 	for _, c := range []struct{ full, want float64 }{{0, 0}, {0.7, 1}, {2.1, 3}, {2.8, 4}, {7, 8.9}, {16.5, 19.4}, {85, 100}} {
@@ -69,7 +70,7 @@ func TestPlanned(t *testing.T) {
 	}
 }
 
-// TestExamples: the numbers that comments work with.
+// TestExamples checks the numbers in the comments' worked examples.
 func TestExamples(t *testing.T) {
 	w := newWorld(new(Scaler))
 	s := w.scaler.(*Scaler)
@@ -86,7 +87,8 @@ func TestExamples(t *testing.T) {
 		t.Errorf("a trend to %v, expected 2,021", got)
 	}
 
-	// A jump from 1,000 to 2,000 in the middle of the second quarter is two steps, and chance a third one, of more than a deviation.
+	// A jump from 1,000 to 2,000 in the middle of the second quarter makes two steps, and chance a third one, of more
+	// than a deviation.
 	s.window = window{}
 	s.window.span(60e9)
 	for _, rate := range []float64{1000, 1500, 2000, 2050} {
@@ -96,7 +98,7 @@ func TestExamples(t *testing.T) {
 		t.Errorf("after a jump a trend to %v, expected none", got)
 	}
 
-	// Zero to 3,000 in a minute is 6,750 in another by the line, but twice as many are the most that are believed in.
+	// Zero to 3,000 in a minute extrapolates to 6,750 after another minute, but at most twice the current rate is used.
 	s.window = window{}
 	s.window.span(60e9)
 	for _, rate := range []float64{0, 1000, 2000, 3000} {
@@ -124,7 +126,7 @@ func TestExamples(t *testing.T) {
 		t.Errorf("%v for the burst, expected 3.70", got)
 	}
 
-	// Two that wait are worked off beside the 500 a second that come now, not beside the mean of a load that has gone.
+	// Two waiting queries are worked off beside the current 500 queries/s, not beside the mean of a load that has gone.
 	s.window = window{}
 	s.window.span(60e9)
 	s.window.add(54*4000, 54e9)
@@ -144,7 +146,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestCountersThatGoBack: a version that began anew counts from zero, and is asked as before.
+// TestCountersThatGoBack checks that a restarted version counts from zero and keeps its replicas.
 func TestCountersThatGoBack(t *testing.T) {
 	w := newWorld(new(Scaler))
 	w.rate = func() float64 { return 6900 }
@@ -159,7 +161,7 @@ func TestCountersThatGoBack(t *testing.T) {
 	w.run(5 * time.Minute)
 }
 
-// TestClock: the clock jumps back, and forward, and stands still. Replicas that are needed stay.
+// TestClock checks that needed replicas stay when the clock jumps back or forward or stands still.
 func TestClock(t *testing.T) {
 	for _, jump := range []time.Duration{-time.Hour, -time.Second, 0, time.Minute, time.Hour, 1000 * time.Hour} {
 		w := newWorld(new(Scaler))
@@ -181,7 +183,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestTickLengths: what is decided depends on what comes, not on how often the scaler is asked, or how evenly.
+// TestTickLengths checks that decisions do not depend on how often or how evenly the scaler is called.
 func TestTickLengths(t *testing.T) {
 	for _, tick := range []int64{100e6, 300e6, 1e9, 2e9, 5e9, 10e9, -1} {
 		w := newWorld(new(Scaler))
@@ -193,7 +195,7 @@ func TestTickLengths(t *testing.T) {
 			return 20000
 		}
 		w.tell = func(Decision, int) {
-			if w.tickNanos = tick; tick < 0 { // uneven ones
+			if w.tickNanos = tick; tick < 0 { // uneven
 				w.tickNanos = 100e6 + rng.Int64N(10e9)
 			}
 		}
@@ -208,8 +210,8 @@ func TestTickLengths(t *testing.T) {
 	}
 }
 
-// TestChance: queries that come by chance, at a rate that needs a little less or more than a whole number of replicas, do not move them
-// more often than now and then, few as they may be.
+// TestChance checks that random arrivals at a rate that needs about a whole number of replicas rarely change the
+// number, however few they are.
 func TestChance(t *testing.T) {
 	for _, each := range []float64{3, 10, 100, 1000} { // what a replica is planned with
 		for _, needs := range []float64{0.9, 1, 1.5, 3, 9.99, 30} {
@@ -227,7 +229,7 @@ func TestChance(t *testing.T) {
 				}
 			}
 			w.run(30 * time.Minute)
-			// One that serves 3 queries/s is asked so rarely that a minute's mean is off by a tenth now and then.
+			// A replica of 3 queries/s gets so few that a minute's mean is off by a tenth now and then.
 			most := 8
 			if each >= 100 {
 				most = 1
@@ -239,7 +241,7 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// TestFirstQuery: a gateway that was begun by the first query for a sleeping model need not wait for a second one.
+// TestFirstQuery checks that a gateway started by the first query for a sleeping model does not wait for a second one.
 func TestFirstQuery(t *testing.T) {
 	in := newWorld(nil).sample
 	in.Ready, in.Wanted = 0, 0
@@ -263,8 +265,8 @@ func TestFirstQuery(t *testing.T) {
 	}
 }
 
-// TestCrowded: while no profile is known, replicas that are busy and do not keep up get company. A queue that stands while some are idle waits
-// for something else, a turn on a device for example.
+// TestCrowded checks that without a profile busy replicas that do not keep up cause more replicas. If some are idle,
+// the queue waits for something else, for example a turn on a device.
 func TestCrowded(t *testing.T) {
 	for _, c := range []struct {
 		name                      string
@@ -293,7 +295,7 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
-// TestSize: a thousand models are a megabyte or so.
+// TestSize checks that a thousand models take about a megabyte.
 func TestSize(t *testing.T) {
 	if n := unsafe.Sizeof(Scaler{}); n > 1280 {
 		t.Errorf("a scaler is %d bytes, expected 1,280 at most", n)

@@ -12,14 +12,15 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestStories runs the transcripts in testdata: what happens to a model above the line of dashes, what the scaler asked for below it, a line
-// for each time that it asked for something else. A story begins with new; settings may be given to any command.
+// TestStories runs the transcripts in testdata: the input is what happens to a model, the output a line for each change
+// of the number that the scaler asks for. A transcript begins with new. Any command takes settings.
 //
-// Each scenario that Knative tests its autoscaler with is here: panic.txt (a panic begins and ends), slow.txt (it ends during a slow increase),
-// extended.txt (a second rush extends it), limits.txt (up, down), delay.txt, nodata.txt, sleep.txt (to zero and back; in place of an activation
-// scale a crowd wakes as many as it needs), restart.txt (Knative begins with a panic there). What it tests of its breaker is the scheduler's
-// business here, and told in scheduler/testdata: overload in refusal.txt, queueing in bounds.txt, cancelling in cancel.txt, changes of capacity
-// in replicas.txt and drain.txt.
+// The transcripts cover each scenario of Knative's autoscaler tests: panic.txt (a panic begins and ends), slow.txt (it
+// ends during a slow increase), extended.txt (a second rush extends it), limits.txt (up, down), delay.txt, nodata.txt,
+// sleep.txt (to zero and back; instead of an activation scale a burst wakes as many replicas as it needs), restart.txt
+// (Knative begins with a panic there). Knative's tests of its breaker correspond to the scheduler's transcripts in
+// scheduler/testdata: overload in refusal.txt, queueing in bounds.txt, cancelling in cancel.txt, changes of capacity in
+// replicas.txt and drain.txt.
 func TestStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -49,7 +50,7 @@ type story struct {
 	level    float64 // of the rate
 	slope    float64 // queries per second, each second
 	since    int64
-	on, off  int64 // the rate is level for on, then nothing for off
+	on, off  int64 // the rate is level for on, then 0 for off
 }
 
 func newStory(t *testing.T, d *datadriven.TestData) *story {
@@ -108,7 +109,7 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		if late := s.late - late; late > 0 && s.sample.Arrived > before {
 			fmt.Fprintf(&s.out, "%.1f%% refused\n", 100*late/float64(s.sample.Arrived-before))
 		}
-	case "query": // queries come now, and the scaler is asked at once
+	case "query": // queries arrive now, and the scaler is called at once
 		n := 1
 		if d.HasArg("n") {
 			d.ScanArgs(t, "n", &n)
@@ -116,7 +117,7 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		s.arriving += float64(n)
 		s.step(1e6)
 		s.tick()
-	case "ask": // the scaler is asked at once
+	case "ask": // the scaler is called at once
 		s.tick()
 	case "restart": // another scaler takes over
 		s.scaler = new(Scaler)

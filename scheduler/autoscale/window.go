@@ -1,23 +1,23 @@
 package autoscale
 
 const (
-	// windowBuckets make the stable window, rushBuckets the panic window: a tenth. One bucket, a sixtieth, is the shortest burst that is
-	// looked at: a second of a minute.
+	// The stable window has windowBuckets buckets, the panic window rushBuckets, a tenth. One bucket is the shortest
+	// burst that is examined: a second of a minute.
 	windowBuckets = 60
 	rushBuckets   = windowBuckets / 10
 )
 
-// window remembers how many queries came, for each sixtieth of the stable window. The bucket at is not over yet; the others are, the
-// oldest of which ended a stable window ago or less.
+// window counts arrivals in each sixtieth of the stable window. The bucket at index at is still open. The oldest of the
+// others ended at most a stable window ago.
 type window struct {
 	counts      [windowBuckets + 1]float64
 	at          int
 	lengthNanos int64 // of a bucket
-	intoNanos   int64 // how much of the bucket at has passed
-	seenNanos   int64 // how long has been looked, at most what the buckets hold
+	intoNanos   int64 // how much of the open bucket has passed
+	seenNanos   int64 // how long arrivals have been observed, at most what the buckets hold
 }
 
-// span sets the stable window. Of what another one remembered, the mean is kept.
+// span sets the stable window. If it changes, the mean is kept.
 func (w *window) span(nanos int64) {
 	length := nanos / windowBuckets
 	if length == w.lengthNanos {
@@ -34,7 +34,7 @@ func (w *window) span(nanos int64) {
 	}
 }
 
-// add has n queries come, evenly spread over the last nanos.
+// add records n arrivals, spread evenly over the last nanos.
 func (w *window) add(n float64, nanos int64) {
 	if nanos <= 0 {
 		w.counts[w.at] += n
@@ -55,8 +55,8 @@ func (w *window) add(n float64, nanos int64) {
 	}
 }
 
-// last is how many queries came in the last so many whole buckets and the one that is not over, and how long that is; less than asked for
-// where nobody has looked for so long.
+// last returns the arrivals in the last so many closed buckets and the open one, and their duration, which is shorter
+// if the window has not observed for that long.
 func (w *window) last(buckets int) (count float64, nanos int64) {
 	nanos = min(w.seenNanos, int64(buckets)*w.lengthNanos+w.intoNanos)
 	from := w.at - buckets
@@ -72,7 +72,7 @@ func (w *window) last(buckets int) (count float64, nanos int64) {
 	return count, nanos
 }
 
-// burst is the most queries that came in one bucket just now.
+// burst returns the largest number of arrivals in the open and the last closed bucket.
 func (w *window) burst() float64 {
 	before := w.at - 1
 	if before < 0 {
@@ -81,7 +81,8 @@ func (w *window) burst() float64 {
 	return max(w.counts[w.at], w.counts[before])
 }
 
-// quarters are how many queries came in each of the last four times so many whole buckets, the oldest first; ok: so long was looked.
+// quarters returns the arrivals in each of the last four groups of so many closed buckets, the oldest first. ok: that
+// much has been observed.
 func (w *window) quarters(buckets int) (q [4]float64, ok bool) {
 	if w.seenNanos < 4*int64(buckets)*w.lengthNanos {
 		return q, false
@@ -101,10 +102,11 @@ func (w *window) quarters(buckets int) (q [4]float64, ok bool) {
 	return q, true
 }
 
-// heldSlots cut the time that a maximum is held into parts: it is held for up to a sixteenth longer than asked for, never less.
+// heldSlots divides the time that a maximum is held: it is held for up to a sixteenth longer than asked for, never
+// less.
 const heldSlots = 16
 
-// maximum is the largest of what it was given in the last so many nanoseconds.
+// maximum is the largest value put in the last so many nanoseconds.
 type maximum struct {
 	most        [heldSlots + 1]float64
 	at          int
@@ -112,7 +114,7 @@ type maximum struct {
 	intoNanos   int64
 }
 
-// span sets how long a value is held. What is held already is held anew.
+// span sets how long a value is held. The current maximum is held again from now on.
 func (m *maximum) span(nanos int64) {
 	length := max(1, nanos/heldSlots)
 	if length == m.lengthNanos {
@@ -123,7 +125,7 @@ func (m *maximum) span(nanos int64) {
 	m.most[0] = most
 }
 
-// pass has time go by.
+// pass advances the time.
 func (m *maximum) pass(nanos int64) {
 	m.intoNanos += nanos
 	for range len(m.most) {

@@ -8,23 +8,24 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// decider is what a world asks: Scaler, or Knative.
+// decider is what a world calls: Scaler or Knative.
 type decider interface {
 	Decide(*Sample) Decision
 }
 
-// world plays the surroundings of a scaler: queries that come at a rate, replicas that take a time to start and serve so many a second, a
-// queue in which queries wait for as long as their objective. It is arithmetic in steps of 50 ms or less; package sim plays real queues.
+// world simulates the surroundings of a scaler: arrivals at a rate, replicas that take time to start and serve a number
+// of queries per second, and a queue in which queries wait for as long as their objective. It computes in steps of at
+// most 50 ms. Package sim has real queues.
 type world struct {
 	scaler decider
-	sample Sample // what the next tick sees; Config, SLONanos, StartNanos, Expected and what is told of a replica are set by tests
+	sample Sample // what the next tick sees; tests set Config, SLONanos, StartNanos, ExpectedRate and the profile
 
 	tickNanos  int64
-	startNanos int64          // what a start really takes
+	startNanos int64          // the real duration of a start
 	each       float64        // what a replica really serves, queries per second
-	rng        *rand.Rand     // nil: queries come evenly
-	rate       func() float64 // of now
-	stuck      bool           // nothing starts
+	rng        *rand.Rand     // nil: queries arrive evenly
+	rate       func() float64 // the current rate
+	stuck      bool           // no replica becomes ready
 
 	now      api.Nanos
 	toTick   int64
@@ -35,7 +36,7 @@ type world struct {
 	late     float64
 
 	last Decision
-	tell func(Decision, int) // told each decision and how many were wanted before
+	tell func(Decision, int) // called with each decision and the number wanted before
 }
 
 type waiting struct {
@@ -45,7 +46,8 @@ type waiting struct {
 
 const worldBegins = api.Nanos(1000e9)
 
-// newWorld has one replica that serves 1,000 queries/s in batches of 20 and an objective of 100 ms, of which 700 are planned with.
+// newWorld has one replica that serves 1,000 queries/s in batches of 20, 700 of them planned, and an objective of 100
+// ms.
 func newWorld(d decider) *world {
 	w := &world{
 		scaler: d, tickNanos: 1e9, startNanos: 2e9, each: 1000, now: worldBegins,
@@ -62,7 +64,7 @@ func newWorld(d decider) *world {
 	return w
 }
 
-// run has time pass. A tick is due at its end.
+// run advances the time. The next tick is due at its end.
 func (w *world) run(d time.Duration) {
 	for end := w.now + api.Nanos(d); w.now < end; {
 		step := min(int64(50e6), int64(end-w.now), w.tickNanos-w.toTick)
@@ -101,7 +103,7 @@ func (w *world) step(nanos int64) {
 		w.queue = append(w.queue, waiting{until, came})
 		s.Queued += came
 	}
-	// A replica that has been idle begins the next batch at once, but it has not worked ahead.
+	// An idle replica begins the next batch at once, but it has not worked ahead.
 	w.serving = min(w.serving+float64(s.Ready)*w.each*seconds(nanos), float64(s.Ready)*max(1, w.each*0.05))
 	s.InFlight = 0
 	for len(w.queue) > 0 {
@@ -120,7 +122,7 @@ func (w *world) step(nanos int64) {
 		s.Queued -= q.n
 		w.queue = w.queue[1:]
 	}
-	// A query is held for as long as one takes: as many are as replicas are busy, at least.
+	// A query is in flight for as long as one takes, so at least as many are as replicas are busy.
 	if w.each > 0 {
 		s.InFlight = max(s.InFlight, int(math.Ceil(float64(s.InFlight)/(w.each*seconds(nanos)))))
 	}
@@ -139,7 +141,7 @@ func (w *world) tick() {
 	w.want(w.last.Replicas)
 }
 
-// want starts and ends replicas; those that start go first.
+// want starts and ends replicas. Starting replicas are ended first.
 func (w *world) want(n int) {
 	s := &w.sample
 	s.Wanted = n
@@ -154,7 +156,7 @@ func (w *world) want(n int) {
 	s.Ready = min(s.Ready, n)
 }
 
-// poisson draws the number of independent events of which mean are expected.
+// poisson draws the number of independent events with the given mean.
 func poisson(r *rand.Rand, mean float64) int {
 	if mean > 50 {
 		return max(0, int(math.Round(mean+math.Sqrt(mean)*r.NormFloat64())))
