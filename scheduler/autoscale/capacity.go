@@ -8,8 +8,8 @@ const (
 	batchPart = 2.0 / 5
 	// maxBatch is more than any batch has. It bounds invalid caps.
 	maxBatch = 1 << 20
-	// openNanos is the objective of a version without one. Queries should not wait longer than necessary.
-	openNanos = 1e9
+	// defaultObjectiveNanos is the objective of a version without one. Queries should not wait longer than necessary.
+	defaultObjectiveNanos = 1e9
 
 	// A trial is a time in which the replicas had more than they could do, although the profile says otherwise. It
 	// lasts a twentieth of the stable window. Two in a row are required, because one may be a pause of the machine or
@@ -151,9 +151,9 @@ func (c *capacity) observe(in *Sample, cfg *Config, arrived, refused float64, na
 	}
 	// Nothing is learned from a burst that is refused within one objective: for the rest of the time the replicas
 	// served what arrived, which is not their capacity.
-	turnedAway := c.fits && t.refused >= max(minRefused, refusedPart*t.arrived) && t.to-t.from >= min(objectiveNanos(in), t.nanos/2)
+	manyRefused := c.fits && t.refused >= max(minRefused, refusedPart*t.arrived) && t.to-t.from >= min(objectiveNanos(in), t.nanos/2)
 	failed := 0
-	if 2*t.busy >= t.ticks && (turnedAway || !t.emptied) {
+	if 2*t.busy >= t.ticks && (manyRefused || !t.emptied) {
 		failed = t.failed + 1
 	}
 	if failed >= trialsInARow {

@@ -49,7 +49,7 @@ func TestTrials(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := capacity{profiled: 1000, fits: true}
-			cfg := Config{}.sane()
+			cfg := Config{}.normalized()
 			var before Sample
 			for second := range 12 {
 				in := Sample{}
@@ -58,7 +58,7 @@ func TestTrials(t *testing.T) {
 					c.change(&k, &in, second)
 				}
 				if second > 0 {
-					k.observe(&in, &cfg, grown(in.Arrived, before.Arrived), grown(in.Refused, before.Refused), 1e9, c.needed)
+					k.observe(&in, &cfg, counterGrowth(in.Arrived, before.Arrived), counterGrowth(in.Refused, before.Refused), 1e9, c.needed)
 				}
 				before = in
 			}
@@ -111,10 +111,10 @@ func TestPlannedByChance(t *testing.T) {
 	}
 }
 
-// TestDoubtEnds checks that a measurement is dropped once the profile says less, even if the profile says more again
-// later.
-func TestDoubtEnds(t *testing.T) {
-	cfg := Config{}.sane()
+// TestMeasurementIsDropped checks that a measurement is dropped once the profile says less, even if the profile says
+// more again later.
+func TestMeasurementIsDropped(t *testing.T) {
+	cfg := Config{}.normalized()
 	k := capacity{profiled: 1000, measured: 400, fits: true}
 	if got := k.full(); got != 400 {
 		t.Errorf("%v, expected what was measured, 400", got)
@@ -136,7 +136,7 @@ func TestDoubtEnds(t *testing.T) {
 // TestProfilesAreSmoothed checks smoothing over a tenth of the stable window at first and over all of it later, and
 // that a profile of free queries does not outweigh a minute of others.
 func TestProfilesAreSmoothed(t *testing.T) {
-	cfg := Config{}.sane()
+	cfg := Config{}.normalized()
 	in := Sample{Known: true, SlopeNanos: 1e6, Cap: 20}
 	var k capacity
 	k.learn(&in, &cfg, 0) // 1,000 queries/s
@@ -159,9 +159,9 @@ func TestProfilesAreSmoothed(t *testing.T) {
 	}
 }
 
-// TestNonsenseIsNoProfile checks that invalid profiles change nothing.
-func TestNonsenseIsNoProfile(t *testing.T) {
-	cfg := Config{}.sane()
+// TestInvalidProfilesAreIgnored checks that invalid profiles change nothing.
+func TestInvalidProfilesAreIgnored(t *testing.T) {
+	cfg := Config{}.normalized()
 	in := Sample{Known: true, SlopeNanos: 1e6, Cap: 20}
 	var k capacity
 	k.learn(&in, &cfg, 0)

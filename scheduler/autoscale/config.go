@@ -9,8 +9,8 @@ import (
 // spareFrom is the number of replicas up to which Utilization applies; more replicas are used more.
 const spareFrom = 4
 
-// sane returns a configuration that the arithmetic can rely on, whatever it was given.
-func (c Config) sane() Config {
+// normalized returns a configuration that the arithmetic can rely on, whatever it was given.
+func (c Config) normalized() Config {
 	c.Min = max(0, c.Min)
 	if c.Max < 1 {
 		c.Max = 1

@@ -46,15 +46,15 @@ func (s *Scaler) rates(in *Sample) (mean, rush, ahead float64) {
 	w := &s.window
 	count, nanos := w.last(windowBuckets)
 	mean = count / seconds(max(nanos, w.lengthNanos))
-	patience := int(min((objectiveNanos(in)+w.lengthNanos-1)/w.lengthNanos, windowBuckets))
-	for _, buckets := range [...]int{max(patience, rushBuckets), max(patience, rushBuckets/3)} {
+	objectiveBuckets := int(min((objectiveNanos(in)+w.lengthNanos-1)/w.lengthNanos, windowBuckets))
+	for _, buckets := range [...]int{max(objectiveBuckets, rushBuckets), max(objectiveBuckets, rushBuckets/3)} {
 		count, nanos = w.last(buckets)
-		rush = max(rush, surely(count)/seconds(max(nanos, w.lengthNanos)))
+		rush = max(rush, certainPart(count)/seconds(max(nanos, w.lengthNanos)))
 	}
 	return mean, rush, s.trend(in.StartNanos)
 }
 
-func surely(count float64) float64 { return max(0, count-certain*math.Sqrt(count)) }
+func certainPart(count float64) float64 { return max(0, count-certain*math.Sqrt(count)) }
 
 // trend returns the expected rate when a replica that is started now is ready, if the rate rises; else 0.
 //
@@ -140,20 +140,20 @@ func (s *Scaler) demand(in *Sample, cfg *Config) (urgent, all need) {
 	// addition to the arrivals, by all replicas at full capacity. The arrivals are the current ones: the mean still
 	// counts a load that has gone.
 	count, nanos := s.window.last(rushBuckets)
-	lately := count / seconds(max(nanos, s.window.lengthNanos))
+	recent := count / seconds(max(nanos, s.window.lengthNanos))
 	standing := s.backlog.standing()
 	if in.Ready == 0 {
 		standing = in.Queued
 	}
 	if standing > 0 {
-		rate := max(min(mean, lately), rush) + float64(standing)/seconds(max(objectiveNanos(in), in.StartNanos, s.window.lengthNanos))
+		rate := max(min(mean, recent), rush) + float64(standing)/seconds(max(objectiveNanos(in), in.StartNanos, s.window.lengthNanos))
 		urgent.raise(rate/full, rate, Backlog)
 	}
 
 	// The mean of the stable window is stable against chance, but it takes the window's length to fall after the load
 	// ends. So it is limited to what was needed at some time within the delay, by the mean of a panic window or for any
 	// other reason.
-	s.delayed.put(max(planned(max(lately, ahead, expected(in))), urgent.replicas))
+	s.delayed.put(max(planned(max(recent, ahead, expected(in))), urgent.replicas))
 	all.raise(min(planned(mean), s.delayed.value()), mean, Rate)
 	if urgent.replicas > all.replicas {
 		all = urgent
@@ -183,7 +183,7 @@ func (s *Scaler) guess(in *Sample, cfg *Config, current int) need {
 // objectiveNanos returns how long a query may take.
 func objectiveNanos(in *Sample) int64 {
 	if in.SLONanos <= 0 {
-		return openNanos
+		return defaultObjectiveNanos
 	}
 	return in.SLONanos
 }

@@ -63,7 +63,7 @@ type Knative struct {
 
 // Decide returns how many replicas Knative would ask for. Rate stays 0. Capacity is the target, a concurrency.
 func (k *Knative) Decide(in *Sample) Decision {
-	cfg := in.Config.sane()
+	cfg := in.Config.normalized()
 	tick := *in
 	tick.clean()
 	current := tick.Wanted
@@ -113,7 +113,7 @@ func (k *Knative) observe(in *Sample) {
 	k.window.add(float64(in.Queued+in.InFlight)*seconds(nanos), nanos)
 
 	var c capacity
-	cfg := in.Config.sane()
+	cfg := in.Config.normalized()
 	c.learn(in, &cfg, 0)
 	if c.profiled > 0 {
 		k.batch = math.Round(c.profiled * c.batchNanos / 1e9)

@@ -9,45 +9,45 @@ import (
 	"pgregory.net/rapid"
 )
 
-// odd draws values that are hard on arithmetic as often as normal ones.
-func odd(low, high float64) *rapid.Generator[float64] {
+// extreme draws values that are hard on arithmetic as often as normal ones.
+func extreme(low, high float64) *rapid.Generator[float64] {
 	return rapid.OneOf(
 		rapid.Float64Range(low, high),
 		rapid.SampledFrom([]float64{0, -1, 1e-300, 1e300, math.MaxFloat64, math.NaN(), math.Inf(1), math.Inf(-1)}),
 	)
 }
 
-func oddInt(low, high int) *rapid.Generator[int] {
+func extremeInt(low, high int) *rapid.Generator[int] {
 	return rapid.OneOf(rapid.IntRange(low, high), rapid.SampledFrom([]int{0, -1, math.MinInt, math.MaxInt, math.MaxInt32}))
 }
 
-func oddNanos(high int64) *rapid.Generator[int64] {
+func extremeNanos(high int64) *rapid.Generator[int64] {
 	return rapid.OneOf(rapid.Int64Range(0, high), rapid.SampledFrom([]int64{0, -1, math.MinInt64, math.MaxInt64}))
 }
 
-func anyConfig(t *rapid.T) Config {
+func randomConfig(t *rapid.T) Config {
 	return Config{
-		Min: oddInt(0, 20).Draw(t, "min"), Max: oddInt(0, 200).Draw(t, "max"),
-		IdleNanos: oddNanos(600e9).Draw(t, "idle"), WindowNanos: oddNanos(120e9).Draw(t, "window"), DelayNanos: oddNanos(120e9).Draw(t, "delay"),
-		Utilization: odd(0.05, 1).Draw(t, "utilization"), Up: odd(1, 1000).Draw(t, "up"), Down: odd(1, 10).Draw(t, "down"),
+		Min: extremeInt(0, 20).Draw(t, "min"), Max: extremeInt(0, 200).Draw(t, "max"),
+		IdleNanos: extremeNanos(600e9).Draw(t, "idle"), WindowNanos: extremeNanos(120e9).Draw(t, "window"), DelayNanos: extremeNanos(120e9).Draw(t, "delay"),
+		Utilization: extreme(0.05, 1).Draw(t, "utilization"), Up: extreme(1, 1000).Draw(t, "up"), Down: extreme(1, 10).Draw(t, "down"),
 	}
 }
 
-// TestAnything checks that for any sample the scaler keeps to the bounds and the limit on growth, removes nothing in a
-// panic, and returns only finite numbers. The same samples must lead to the same decisions.
-func TestAnything(t *testing.T) {
+// TestDecisionInvariants checks that for any sample the scaler keeps to the bounds and the limit on growth, removes
+// nothing in a panic, and returns only finite numbers. The same samples must lead to the same decisions.
+func TestDecisionInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s, twin Scaler
 		var k Knative
 		var in Sample
-		in.Config = anyConfig(t)
+		in.Config = randomConfig(t)
 		begun := false // until then what there is counts as wanted
 		for i := range rapid.IntRange(1, 60).Draw(t, "ticks") {
 			if rapid.IntRange(0, 20).Draw(t, "new config") == 0 {
-				in.Config = anyConfig(t)
+				in.Config = randomConfig(t)
 			}
 			if rapid.IntRange(0, 9).Draw(t, "odd time") == 0 {
-				in.Now = api.Nanos(oddNanos(1<<62).Draw(t, "now"))
+				in.Now = api.Nanos(extremeNanos(1<<62).Draw(t, "now"))
 			} else if in.Now < math.MaxInt64-1<<40 {
 				in.Now += api.Nanos(rapid.Int64Range(0, 10e9).Draw(t, "tick"))
 			}
@@ -57,16 +57,16 @@ func TestAnything(t *testing.T) {
 				in.Arrived += uint64(rapid.IntRange(0, 100000).Draw(t, "came"))
 				in.Refused += uint64(rapid.IntRange(0, 1000).Draw(t, "turned away"))
 			}
-			in.Ready, in.Starting = oddInt(0, 100).Draw(t, "ready"), oddInt(0, 100).Draw(t, "starting")
-			in.Queued, in.InFlight = oddInt(0, 1000).Draw(t, "queued"), oddInt(0, 1000).Draw(t, "in flight")
+			in.Ready, in.Starting = extremeInt(0, 100).Draw(t, "ready"), extremeInt(0, 100).Draw(t, "starting")
+			in.Queued, in.InFlight = extremeInt(0, 1000).Draw(t, "queued"), extremeInt(0, 1000).Draw(t, "in flight")
 			in.Unknown, in.Known = rapid.IntRange(0, 9).Draw(t, "unknown") == 0, rapid.Bool().Draw(t, "known")
-			in.LastArrival = api.Nanos(oddNanos(1<<62).Draw(t, "last arrival"))
-			in.SLONanos, in.StartNanos = oddNanos(10e9).Draw(t, "slo"), oddNanos(100e9).Draw(t, "start")
-			in.InterceptNanos, in.SlopeNanos = odd(0, 1e8).Draw(t, "intercept"), odd(0, 1e7).Draw(t, "slope")
-			in.Cap = oddInt(0, 1000).Draw(t, "cap")
-			in.ExpectedRate = odd(0, 1e5).Draw(t, "expected")
+			in.LastArrival = api.Nanos(extremeNanos(1<<62).Draw(t, "last arrival"))
+			in.SLONanos, in.StartNanos = extremeNanos(10e9).Draw(t, "slo"), extremeNanos(100e9).Draw(t, "start")
+			in.InterceptNanos, in.SlopeNanos = extreme(0, 1e8).Draw(t, "intercept"), extreme(0, 1e7).Draw(t, "slope")
+			in.Cap = extremeInt(0, 1000).Draw(t, "cap")
+			in.ExpectedRate = extreme(0, 1e5).Draw(t, "expected")
 			if rapid.IntRange(0, 4).Draw(t, "somebody else scaled") == 0 {
-				in.Wanted = oddInt(0, 200).Draw(t, "wanted")
+				in.Wanted = extremeInt(0, 200).Draw(t, "wanted")
 			}
 
 			before := in
@@ -77,9 +77,9 @@ func TestAnything(t *testing.T) {
 			if again := twin.Decide(&in); again != d {
 				t.Fatalf("tick %d: %+v, and from another scaler that was told the same %+v", i, d, again)
 			}
-			judge(t, &in, d, !begun)
+			checkDecision(t, &in, d, !begun)
 			begun = begun || !in.Unknown
-			cfg := in.Config.sane()
+			cfg := in.Config.normalized()
 			if n := k.Decide(&in).Replicas; n < cfg.Min || n > cfg.Max {
 				t.Fatalf("tick %d: Knative's %d is not within %d and %d", i, n, cfg.Min, cfg.Max)
 			}
@@ -93,9 +93,9 @@ func hasNaN(in *Sample) bool {
 	return math.IsNaN(in.InterceptNanos + in.SlopeNanos + in.ExpectedRate + c.Utilization + c.Up + c.Down)
 }
 
-// judge checks what holds for every decision.
-func judge(t *rapid.T, in *Sample, d Decision, first bool) {
-	cfg := in.Config.sane()
+// checkDecision checks what holds for every decision.
+func checkDecision(t *rapid.T, in *Sample, d Decision, first bool) {
+	cfg := in.Config.normalized()
 	if d.Replicas < cfg.Min || d.Replicas > cfg.Max {
 		t.Fatalf("%+v is not within %d and %d", d, cfg.Min, cfg.Max)
 	}
@@ -120,8 +120,8 @@ func judge(t *rapid.T, in *Sample, d Decision, first bool) {
 	}
 }
 
-// anyWorld draws a world whose replicas perform as their profile says, with ticks of any length.
-func anyWorld(t *rapid.T) *world {
+// randomWorld draws a world whose replicas perform as their profile says, with ticks of any length.
+func randomWorld(t *rapid.T) *world {
 	w := newWorld(new(Scaler))
 	in := &w.sample
 	in.SLONanos = rapid.Int64Range(50e6, 2e9).Draw(t, "slo")
@@ -139,7 +139,7 @@ func anyWorld(t *rapid.T) *world {
 	in.StartNanos = w.startNanos
 	w.tickNanos = rapid.SampledFrom([]int64{100e6, 250e6, 1e9, 2e9, 5e9}).Draw(t, "tick")
 	var c capacity
-	cfg := in.Config.sane()
+	cfg := in.Config.normalized()
 	c.learn(in, &cfg, 0)
 	w.each = c.profiled
 	in.Ready = rapid.IntRange(1, 20).Draw(t, "ready")
@@ -157,19 +157,19 @@ func (w *world) settle() {
 // after that.
 func TestConstantRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := anyWorld(t)
+		w := randomWorld(t)
 		planned := w.each * w.sample.Config.Utilization
 		rate := planned * rapid.Float64Range(0.05, 30).Draw(t, "needs")
 		w.rate = func() float64 { return rate }
 		w.settle()
 		settled := w.sample.Wanted
-		w.tell = func(d Decision, before int) {
+		w.onDecision = func(d Decision, before int) {
 			if d.Replicas != before {
 				t.Fatalf("at %v: %d, %s, after %d, for %v queries/s of %v each", time.Duration(w.now-worldBegins), d.Replicas, d.Reason, before, rate, w.each)
 			}
 		}
 		w.run(5 * time.Minute)
-		cfg := w.sample.Config.sane()
+		cfg := w.sample.Config.normalized()
 		needed := w.scaler.(*Scaler).chance.planned(&cfg, rate)
 		if by := cfg.planned(rate / w.each); needed < by*0.999 {
 			t.Fatalf("%v are needed for a rate that needs %v by its mean alone", needed, by)
@@ -185,7 +185,7 @@ func TestConstantRate(t *testing.T) {
 // TestMonotone checks that a higher rate never needs fewer replicas.
 func TestMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		low := anyWorld(t)
+		low := randomWorld(t)
 		high := newWorld(new(Scaler))
 		high.sample, high.each, high.tickNanos, high.startNanos = low.sample, low.each, low.tickNanos, low.startNanos
 		rate := low.each * rapid.Float64Range(0.01, 20).Draw(t, "rate")
@@ -205,14 +205,14 @@ func TestMonotone(t *testing.T) {
 // and none is removed while queries wait.
 func TestAnyLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := anyWorld(t)
-		cfg := w.sample.Config.sane()
+		w := randomWorld(t)
+		cfg := w.sample.Config.normalized()
 		type asked struct {
 			at api.Nanos
 			n  int
 		}
 		past := []asked{{w.now, w.sample.Wanted}}
-		w.tell = func(d Decision, before int) {
+		w.onDecision = func(d Decision, before int) {
 			now := w.sample.Now
 			if d.Panic && d.Replicas < before {
 				t.Fatalf("%+v after %d", d, before)

@@ -47,11 +47,12 @@ type Scaler struct {
 	delayed   maximum // the most that was needed within the delay
 	asked     maximum // the most that was asked for within a panic window
 	panicking bool
-	overAt    int64 // the age at which the rush last met the panic threshold
-	// calm is how many replicas were ready before the latest orders, calmNanos how long it is since wanted was raised.
-	// Orders belong together if each is within a third of the panic window, in which a step shows, of the one before.
-	calm, wanted int
-	calmNanos    int64
+	panicAt   int64 // the age at which the rush last met the panic threshold
+	// readyBefore is how many replicas were ready before the latest orders, sinceOrderNanos how long it is since wanted
+	// was raised. Orders belong together if each is within a third of the panic window, in which a step shows, of the
+	// one before.
+	readyBefore, wanted int
+	sinceOrderNanos     int64
 }
 
 // New makes a scaler that has seen nothing.
@@ -61,7 +62,7 @@ func New() *Scaler { return &Scaler{} }
 // a sleeping model. Whatever a sample says, the decision is within Min and Max, and every number in it is finite and
 // not negative.
 func (s *Scaler) Decide(in *Sample) Decision {
-	cfg := in.Config.sane()
+	cfg := in.Config.normalized()
 	tick := *in
 	tick.clean()
 	current := tick.Wanted
@@ -71,7 +72,7 @@ func (s *Scaler) Decide(in *Sample) Decision {
 	if in.Unknown {
 		return s.decision(&cfg, current, need{reason: NoData}, NoData)
 	}
-	came := s.observe(&tick, &cfg, current)
+	arrivals := s.observe(&tick, &cfg, current)
 
 	var urgent, all need
 	if s.capacity.full() > 0 {
@@ -87,10 +88,10 @@ func (s *Scaler) Decide(in *Sample) Decision {
 	s.asked.put(float64(current))
 
 	if current == 0 {
-		return s.wake(&tick, &cfg, all, came)
+		return s.wake(&tick, &cfg, all, arrivals)
 	}
 	n, why := s.pace(&tick, &cfg, current, all)
-	if n <= 1 && cfg.Min == 0 && !s.panicking && s.idle(&tick, &cfg, came) {
+	if n <= 1 && cfg.Min == 0 && !s.panicking && s.idle(&tick, &cfg, arrivals) {
 		n, why = 0, Sleeping
 	}
 	return s.decision(&cfg, n, all, why)
@@ -106,7 +107,7 @@ func (in *Sample) clean() {
 }
 
 // observe records a sample and reports whether queries arrived since the last one.
-func (s *Scaler) observe(in *Sample, cfg *Config, current int) (came bool) {
+func (s *Scaler) observe(in *Sample, cfg *Config, current int) (arrivals bool) {
 	s.window.span(cfg.WindowNanos)
 	s.delayed.span(max(cfg.DelayNanos, cfg.panicNanos()))
 	s.asked.span(cfg.panicNanos())
@@ -115,7 +116,7 @@ func (s *Scaler) observe(in *Sample, cfg *Config, current int) (came bool) {
 		s.begun = true
 		s.now, s.arrived, s.refused = in.Now, in.Arrived, in.Refused
 		s.initial, s.ready = current, in.Ready
-		s.wanted, s.calm = current, in.Ready
+		s.wanted, s.readyBefore = current, in.Ready
 		s.backlog.clear(in.Queued)
 		s.capacity.learn(in, cfg, 0)
 		return in.LastArrival != 0 && since(in.Now, in.LastArrival) < cfg.IdleNanos
@@ -126,10 +127,10 @@ func (s *Scaler) observe(in *Sample, cfg *Config, current int) (came bool) {
 	s.ageNanos += nanos
 	s.tickNanos = nanos
 
-	arrived := grown(in.Arrived, s.arrived)
-	refused := min(grown(in.Refused, s.refused), arrived)
+	arrived := counterGrowth(in.Arrived, s.arrived)
+	refused := min(counterGrowth(in.Refused, s.refused), arrived)
 	s.arrived, s.refused = in.Arrived, in.Refused
-	came = arrived > 0
+	arrivals = arrived > 0
 	if passed > nanos {
 		arrived *= float64(nanos) / float64(passed)
 	}
@@ -149,7 +150,7 @@ func (s *Scaler) observe(in *Sample, cfg *Config, current int) (came bool) {
 	}
 	s.capacity.learn(in, cfg, nanos)
 	s.capacity.observe(in, cfg, arrived, refused, nanos, s.needed)
-	return came
+	return arrivals
 }
 
 // since returns the time from then to now, 0 if the clock went back.
@@ -163,8 +164,8 @@ func since(now, then api.Nanos) int64 {
 	return math.MaxInt64 // overflow
 }
 
-// grown returns by how much a counter grew. A counter that went back restarted from 0.
-func grown(now, before uint64) float64 {
+// counterGrowth returns by how much a counter grew. A counter that went back restarted from 0.
+func counterGrowth(now, before uint64) float64 {
 	if now < before {
 		before = 0
 	}
@@ -175,18 +176,18 @@ func grown(now, before uint64) float64 {
 // ordered. It does not compare with what is ready now: replicas that start fast follow a rush step by step and are
 // never half of what is needed. The panic ends when nothing has needed twice what is ready for a whole stable window.
 func (s *Scaler) alarm(in *Sample, cfg *Config, urgent float64) {
-	s.calmNanos += s.tickNanos
+	s.sinceOrderNanos += s.tickNanos
 	if in.Wanted > s.wanted {
-		s.calmNanos = 0
+		s.sinceOrderNanos = 0
 	}
 	s.wanted = in.Wanted
-	if s.calm = min(s.calm, in.Ready); s.panicking || s.calmNanos >= cfg.panicNanos()/3 {
-		s.calm = in.Ready
+	if s.readyBefore = min(s.readyBefore, in.Ready); s.panicking || s.sinceOrderNanos >= cfg.panicNanos()/3 {
+		s.readyBefore = in.Ready
 	}
-	if urgent >= panicThreshold*float64(max(1, s.calm)) {
+	if urgent >= panicThreshold*float64(max(1, s.readyBefore)) {
 		s.panicking = true
-		s.overAt = s.ageNanos
-	} else if s.ageNanos-s.overAt >= cfg.WindowNanos {
+		s.panicAt = s.ageNanos
+	} else if s.ageNanos-s.panicAt >= cfg.WindowNanos {
 		s.panicking = false
 	}
 }
@@ -239,10 +240,10 @@ func (s *Scaler) pace(in *Sample, cfg *Config, current int, all need) (int, Reas
 }
 
 // wake decides for a sleeping model. It wakes up when a query arrived or is expected.
-func (s *Scaler) wake(in *Sample, cfg *Config, all need, came bool) Decision {
+func (s *Scaler) wake(in *Sample, cfg *Config, all need, arrivals bool) Decision {
 	n, why := 0, Sleeping
 	switch {
-	case came || in.Queued > 0:
+	case arrivals || in.Queued > 0:
 		n, why = max(1, replicas(all.replicas)), Waking
 	case expected(in) > 0:
 		n, why = max(1, replicas(all.replicas)), Expected
@@ -252,8 +253,8 @@ func (s *Scaler) wake(in *Sample, cfg *Config, all need, came bool) Decision {
 }
 
 // idle reports whether the last replica may be removed.
-func (s *Scaler) idle(in *Sample, cfg *Config, came bool) bool {
-	if came || in.Queued > 0 || in.InFlight > 0 || expected(in) > 0 {
+func (s *Scaler) idle(in *Sample, cfg *Config, arrivals bool) bool {
+	if arrivals || in.Queued > 0 || in.InFlight > 0 || expected(in) > 0 {
 		return false
 	}
 	quiet := s.ageNanos

@@ -33,7 +33,7 @@ func TestCapacity(t *testing.T) {
 		{"nor an infinite one", 1, math.Inf(1), 10, 100e6, 0},
 	} {
 		in := Sample{Known: true, InterceptNanos: c.intercept, SlopeNanos: c.slope, Cap: c.cap, SLONanos: c.slo}
-		cfg := Config{}.sane()
+		cfg := Config{}.normalized()
 		var k capacity
 		k.learn(&in, &cfg, 0)
 		if math.Abs(k.profiled-c.want) > 1e-6 {
@@ -75,7 +75,7 @@ func TestExamples(t *testing.T) {
 	w := newWorld(new(Scaler))
 	s := w.scaler.(*Scaler)
 	in := &w.sample
-	cfg := in.Config.sane()
+	cfg := in.Config.normalized()
 	s.Decide(in)
 
 	// Quarters of 3 s with 1,000, 1,200, 1,400 and 1,600 queries/s.
@@ -146,13 +146,13 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestCountersThatGoBack checks that a restarted version counts from zero and keeps its replicas.
-func TestCountersThatGoBack(t *testing.T) {
+// TestRestartedCounters checks that a restarted version counts from zero and keeps its replicas.
+func TestRestartedCounters(t *testing.T) {
 	w := newWorld(new(Scaler))
 	w.rate = func() float64 { return 6900 }
 	w.run(5 * time.Minute)
 	settled := w.last.Replicas
-	w.tell = func(d Decision, before int) {
+	w.onDecision = func(d Decision, before int) {
 		if d.Replicas != settled {
 			t.Errorf("%v: %+v, expected %d as before", time.Duration(w.now-worldBegins), d, settled)
 		}
@@ -168,7 +168,7 @@ func TestClock(t *testing.T) {
 		w.rate = func() float64 { return 6900 }
 		w.run(5 * time.Minute)
 		settled := w.last.Replicas
-		w.tell = func(d Decision, before int) {
+		w.onDecision = func(d Decision, before int) {
 			if d.Replicas != settled {
 				t.Errorf("after a jump by %v: %+v, expected %d as before", jump, d, settled)
 			}
@@ -194,12 +194,12 @@ func TestTickLengths(t *testing.T) {
 			}
 			return 20000
 		}
-		w.tell = func(Decision, int) {
+		w.onDecision = func(Decision, int) {
 			if w.tickNanos = tick; tick < 0 { // uneven
 				w.tickNanos = 100e6 + rng.Int64N(10e9)
 			}
 		}
-		w.tell(Decision{}, 0)
+		w.onDecision(Decision{}, 0)
 		w.run(5 * time.Minute)
 		first := w.last.Replicas
 		w.run(5 * time.Minute)
@@ -223,7 +223,7 @@ func TestChance(t *testing.T) {
 			w.rate = func() float64 { return each * needs }
 			w.run(6 * time.Minute)
 			changes := 0
-			w.tell = func(d Decision, before int) {
+			w.onDecision = func(d Decision, before int) {
 				if d.Replicas != before {
 					changes++
 				}

@@ -73,7 +73,7 @@ func newStory(t *testing.T, d *datadriven.TestData) *story {
 		}
 		return max(0, s.level+s.slope*seconds(at))
 	}
-	s.tell = func(d Decision, before int) {
+	s.onDecision = func(d Decision, before int) {
 		if d.Replicas != before || d.Panic != s.panicked {
 			fmt.Fprintf(&s.out, "%s: %d, %s", s.clock(), d.Replicas, d.Reason)
 			if d.Panic != s.panicked {

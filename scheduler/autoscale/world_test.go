@@ -35,8 +35,8 @@ type world struct {
 	starting []api.Nanos // when they will be ready
 	late     float64
 
-	last Decision
-	tell func(Decision, int) // called with each decision and the number wanted before
+	last       Decision
+	onDecision func(Decision, int) // called with each decision and the number wanted before
 }
 
 type waiting struct {
@@ -85,23 +85,23 @@ func (w *world) step(nanos int64) {
 		s.Starting--
 	}
 	mean := w.rate() * seconds(nanos)
-	var came int
+	var arrivals int
 	if w.rng != nil {
-		came = poisson(w.rng, mean)
+		arrivals = poisson(w.rng, mean)
 	} else {
 		w.arriving += mean
-		came = int(w.arriving + 1e-6)
-		w.arriving -= float64(came)
+		arrivals = int(w.arriving + 1e-6)
+		w.arriving -= float64(arrivals)
 	}
-	if came > 0 {
-		s.Arrived += uint64(came)
+	if arrivals > 0 {
+		s.Arrived += uint64(arrivals)
 		s.LastArrival = w.now
 		until := w.now + api.Nanos(objectiveNanos(s))
 		if s.Ready == 0 {
 			until += api.Nanos(w.startNanos + w.tickNanos)
 		}
-		w.queue = append(w.queue, waiting{until, came})
-		s.Queued += came
+		w.queue = append(w.queue, waiting{until, arrivals})
+		s.Queued += arrivals
 	}
 	// An idle replica begins the next batch at once, but it has not worked ahead.
 	w.serving = min(w.serving+float64(s.Ready)*w.each*seconds(nanos), float64(s.Ready)*max(1, w.each*0.05))
@@ -135,8 +135,8 @@ func (w *world) tick() {
 	w.sample.Now = w.now
 	before := w.sample.Wanted
 	w.last = w.scaler.Decide(&w.sample)
-	if w.tell != nil {
-		w.tell(w.last, before)
+	if w.onDecision != nil {
+		w.onDecision(w.last, before)
 	}
 	w.want(w.last.Replicas)
 }
