@@ -26,8 +26,8 @@ func TestTrials(t *testing.T) {
 			in.Arrived = uint64(second) * 2000
 		}, 3, 400},
 		{"busy, and no more waits than the next batches take", func(c *capacity, in *Sample, _ int) { c.batch, in.Refused, in.Queued = 20, 0, 60 }, 3, 0},
-		{"nothing is known but that", func(c *capacity, _ *Sample, _ int) { c.profiled = 0 }, 3, 400},
-		{"the profile says that there are too few", nil, 5, 0},
+		{"without a profile", func(c *capacity, _ *Sample, _ int) { c.profiled = 0 }, 3, 400},
+		{"too few replicas by the profile", nil, 5, 0},
 		{"the replicas are idle", func(_ *capacity, in *Sample, _ int) { in.InFlight = 3 }, 3, 0},
 		{"no query can be answered in time, and the queue empties", func(c *capacity, in *Sample, _ int) { c.fits, in.Queued = false, 0 }, 3, 0},
 		{"less than one in a hundred is refused, and the queue empties", func(_ *capacity, in *Sample, second int) {
@@ -37,13 +37,13 @@ func TestTrials(t *testing.T) {
 		{"one pause of three seconds", func(_ *capacity, in *Sample, second int) {
 			in.Refused, in.Queued = uint64(min(second, 3))*400, 0
 		}, 3, 0},
-		{"a bunch every three seconds, of which many are refused: what they served is what came", func(_ *capacity, in *Sample, second int) {
+		{"a burst every three seconds, many of it refused: the served rate is the arrival rate", func(_ *capacity, in *Sample, second int) {
 			in.Refused, in.Queued = uint64(second/3)*400, 0
 		}, 3, 0},
-		{"nine of ten are refused: no more than half of that is believed at once", func(_ *capacity, in *Sample, second int) {
+		{"nine of ten are refused: the measurement is at least half of the arrivals", func(_ *capacity, in *Sample, second int) {
 			in.Refused = uint64(second) * 1800
 		}, 3, 250},
-		{"they serve as much as the profile says", func(_ *capacity, in *Sample, second int) {
+		{"they serve the profile's rate", func(_ *capacity, in *Sample, second int) {
 			in.Arrived, in.Refused = uint64(second)*5000, uint64(second)*500
 		}, 3, 0},
 	} {
@@ -97,13 +97,13 @@ func TestPlannedByChance(t *testing.T) {
 		s := Scaler{capacity: k, chance: k.chance(c.slo)}
 		got := s.used(&cfg, c.n)
 		if math.Abs(got-c.want) > 0.001 {
-			t.Errorf("%s: %.4f are used, expected %.4f", c.name, got, c.want)
+			t.Errorf("%s: utilization %.4f, expected %.4f", c.name, got, c.want)
 		}
 		if n := s.chance.planned(&cfg, got*float64(c.n)*k.full()); math.Abs(n-float64(c.n)) > 1e-3 {
-			t.Errorf("%s: %v replicas for what %d are planned with", c.name, n, c.n)
+			t.Errorf("%s: %v replicas for the planned rate of %d", c.name, n, c.n)
 		}
 		if n := s.chance.planned(&cfg, 0); n != 0 {
-			t.Errorf("%s: %v replicas for nothing", c.name, n)
+			t.Errorf("%s: %v replicas for the rate 0", c.name, n)
 		}
 	}
 	if got := -math.Log(lateByChance) / 2; math.Abs(got-chanceExponent) > 0.001 {
@@ -117,19 +117,19 @@ func TestMeasurementIsDropped(t *testing.T) {
 	cfg := Config{}.normalized()
 	k := capacity{profiled: 1000, measured: 400, fits: true}
 	if got := k.full(); got != 400 {
-		t.Errorf("%v, expected what was measured, 400", got)
+		t.Errorf("capacity %v, expected the measured 400", got)
 	}
 	var in Sample
 	k.profiled = 390
 	k.observe(&in, &cfg, 0, 0, 1e9, 1)
 	k.profiled = 1000
 	if got := k.full(); got != 1000 {
-		t.Errorf("%v, expected the profile's 1,000", got)
+		t.Errorf("capacity %v, expected the profile's 1,000", got)
 	}
 	k.measured = 400
 	k.observe(&in, &cfg, 0, 0, 60*60e9, 1)
 	if got := k.full(); math.Abs(got-800) > 1 {
-		t.Errorf("%v after sixty stable windows, expected twice 400", got)
+		t.Errorf("capacity %v after sixty stable windows, expected twice 400", got)
 	}
 }
 
@@ -143,19 +143,19 @@ func TestProfilesAreSmoothed(t *testing.T) {
 	in.SlopeNanos = 2e6
 	k.learn(&in, &cfg, 2e9)
 	if got := 1e9 / k.profiled; math.Abs(got-1.25e6) > 1 {
-		t.Errorf("%v ns for a query after 2 s of twice as much, expected a quarter more", got)
+		t.Errorf("%v ns for a query after 2 s of twice the time, expected a quarter more", got)
 	}
 	for range 60 {
 		k.learn(&in, &cfg, 1e9)
 	}
 	settled := k.profiled
 	if math.Abs(settled-500) > 20 {
-		t.Errorf("%v queries/s after a minute of 500", settled)
+		t.Errorf("%v queries/s after a minute of 500, expected about 500", settled)
 	}
 	in.SlopeNanos, in.InterceptNanos, in.Cap = 0, 1, maxBatch
 	k.learn(&in, &cfg, 1e9)
 	if k.profiled > 1.02*settled {
-		t.Errorf("%v queries/s after a second in which queries cost nothing, expected hardly more than %v", k.profiled, settled)
+		t.Errorf("%v queries/s after a second of free queries, expected hardly more than %v", k.profiled, settled)
 	}
 }
 
@@ -173,6 +173,6 @@ func TestInvalidProfilesAreIgnored(t *testing.T) {
 		in.InterceptNanos = 0
 	}
 	if k.profiled != 1000 || k.batchNanos != 20e6 {
-		t.Errorf("%+v, expected 1,000 in 20 ms as before", k)
+		t.Errorf("%+v, expected 1,000/s and 20 ms as before", k)
 	}
 }

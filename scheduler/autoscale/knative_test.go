@@ -33,11 +33,11 @@ func TestKnative(t *testing.T) {
 			{3, 100000, 1, 1000, true},
 			{70, 100000, -1, 10000, false},
 		}},
-		{"restarted with more than one, it begins in a panic and takes nothing away", 10, 0, []phase{
+		{"restarted with more than one, it begins in a panic and removes nothing", 10, 0, []phase{
 			{50, 0, -1, 10, true},
 			{15, 0, -1, 2, false},
 		}},
-		{"nobody asks for a minute and a grace of 30 s: zero", 1, 0, []phase{
+		{"no queries for a minute and a grace of 30 s: zero", 1, 0, []phase{
 			{10, 10, -1, 1, false},
 			{60, 0, -1, 1, false},
 			{25, 0, -1, 1, false},
@@ -84,7 +84,7 @@ func TestKnativeTarget(t *testing.T) {
 	in.Known = false
 	in.Wanted, in.Ready, in.InFlight, in.Now = 3, 3, 100, 1e9
 	if d := k.Decide(&in); d.Replicas != 3 {
-		t.Errorf("%+v: expected that nothing is done", d)
+		t.Errorf("%+v, expected 3 replicas: there is no profile", d)
 	}
 	in.Known, in.Now = true, 2e9
 	if d := k.Decide(&in); d.Capacity != 28 {
@@ -92,6 +92,6 @@ func TestKnativeTarget(t *testing.T) {
 	}
 	in.Unknown = true
 	if d := k.Decide(&in); d.Replicas != 3 || d.Reason != NoData {
-		t.Errorf("%+v: expected 3, for nothing is known", d)
+		t.Errorf("%+v, expected 3 replicas and NoData", d)
 	}
 }

@@ -55,7 +55,7 @@ func TestDecisionInvariants(t *testing.T) {
 				in.Arrived, in.Refused = rapid.Uint64().Draw(t, "arrived"), rapid.Uint64().Draw(t, "refused")
 			} else {
 				in.Arrived += uint64(rapid.IntRange(0, 100000).Draw(t, "came"))
-				in.Refused += uint64(rapid.IntRange(0, 1000).Draw(t, "turned away"))
+				in.Refused += uint64(rapid.IntRange(0, 1000).Draw(t, "refused now"))
 			}
 			in.Ready, in.Starting = extremeInt(0, 100).Draw(t, "ready"), extremeInt(0, 100).Draw(t, "starting")
 			in.Queued, in.InFlight = extremeInt(0, 1000).Draw(t, "queued"), extremeInt(0, 1000).Draw(t, "in flight")
@@ -65,17 +65,17 @@ func TestDecisionInvariants(t *testing.T) {
 			in.InterceptNanos, in.SlopeNanos = extreme(0, 1e8).Draw(t, "intercept"), extreme(0, 1e7).Draw(t, "slope")
 			in.Cap = extremeInt(0, 1000).Draw(t, "cap")
 			in.ExpectedRate = extreme(0, 1e5).Draw(t, "expected")
-			if rapid.IntRange(0, 4).Draw(t, "somebody else scaled") == 0 {
+			if rapid.IntRange(0, 4).Draw(t, "scaled elsewhere") == 0 {
 				in.Wanted = extremeInt(0, 200).Draw(t, "wanted")
 			}
 
 			before := in
 			d := s.Decide(&in)
 			if in != before && !hasNaN(&in) {
-				t.Fatalf("tick %d: the sample was written to", i)
+				t.Fatalf("tick %d: Decide changed the sample", i)
 			}
 			if again := twin.Decide(&in); again != d {
-				t.Fatalf("tick %d: %+v, and from another scaler that was told the same %+v", i, d, again)
+				t.Fatalf("tick %d: %+v, another scaler with the same samples: %+v", i, d, again)
 			}
 			checkDecision(t, &in, d, !begun)
 			begun = begun || !in.Unknown
@@ -101,19 +101,19 @@ func checkDecision(t *rapid.T, in *Sample, d Decision, first bool) {
 	}
 	for _, v := range []float64{d.Rate, d.Capacity} {
 		if !(v >= 0) || math.IsInf(v, 0) {
-			t.Fatalf("%+v: no number", d)
+			t.Fatalf("%+v: a number is negative or not finite", d)
 		}
 	}
 	wanted, ready := clamp(in.Wanted, 0, math.MaxInt32), clamp(in.Ready, 0, math.MaxInt32)
 	wanted = clamp(wanted, cfg.Min, cfg.Max)
 	if d.Panic && d.Replicas < wanted {
-		t.Fatalf("%+v: %d were wanted, and there is a panic", d, wanted)
+		t.Fatalf("%+v: fewer than the %d wanted in a panic", d, wanted)
 	}
 	if in.Unknown && !first && d.Replicas != wanted {
-		t.Fatalf("%+v: %d were wanted, and nothing is known", d, wanted)
+		t.Fatalf("%+v: %d were wanted and the sample is Unknown", d, wanted)
 	}
 	if limit := math.Ceil(cfg.Up * float64(max(1, ready))); !first && float64(d.Replicas) > limit && d.Replicas > wanted {
-		t.Fatalf("%+v: %d were wanted, and at most %g may be asked for", d, wanted, limit)
+		t.Fatalf("%+v: %d were wanted, and the limit is %g", d, wanted, limit)
 	}
 	if d.Reason >= reasons {
 		t.Fatalf("%+v: an unnamed reason", d)
@@ -172,7 +172,7 @@ func TestConstantRate(t *testing.T) {
 		cfg := w.sample.Config.normalized()
 		needed := w.scaler.(*Scaler).chance.planned(&cfg, rate)
 		if by := cfg.planned(rate / w.each); needed < by*0.999 {
-			t.Fatalf("%v are needed for a rate that needs %v by its mean alone", needed, by)
+			t.Fatalf("%v replicas are needed, fewer than the mean alone needs: %v", needed, by)
 		}
 		least := max(1, w.sample.Config.Min, replicas(needed*0.999/(1+overdraft)))
 		most := max(least, replicas(needed*1.001*(1+w.scaler.(*Scaler).band())+0.02))
@@ -196,7 +196,7 @@ func TestMonotone(t *testing.T) {
 		high.settle()
 		// The lower rate may have kept more replicas only because of the band.
 		if a, b := low.sample.Wanted, high.sample.Wanted; a > b && a > replicas(float64(b)*(1+low.scaler.(*Scaler).band())) {
-			t.Fatalf("%d for %v queries/s, %d for %v", a, rate, b, more)
+			t.Fatalf("%d replicas for %v queries/s, only %d for %v", a, rate, b, more)
 		}
 	})
 }
@@ -215,7 +215,7 @@ func TestAnyLoad(t *testing.T) {
 		w.onDecision = func(d Decision, before int) {
 			now := w.sample.Now
 			if d.Panic && d.Replicas < before {
-				t.Fatalf("%+v after %d", d, before)
+				t.Fatalf("%+v after %d in a panic", d, before)
 			}
 			most := 0
 			for i, p := range past {
@@ -225,7 +225,7 @@ func TestAnyLoad(t *testing.T) {
 				}
 			}
 			if d.Replicas < int(float64(most)/cfg.Down) && d.Reason != Sleeping {
-				t.Fatalf("%+v, although %d were asked for within the panic window and no less than 1/%v may stay", d, most, cfg.Down)
+				t.Fatalf("%+v, but %d were asked for within the panic window and at least 1/%v must stay", d, most, cfg.Down)
 			}
 			if d.Replicas == 0 && w.sample.Queued+w.sample.InFlight > 0 {
 				t.Fatalf("%+v with %d waiting, %d in flight", d, w.sample.Queued, w.sample.InFlight)

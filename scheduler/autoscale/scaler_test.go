@@ -26,11 +26,11 @@ func TestCapacity(t *testing.T) {
 		{"each query costs nothing", 10e6, 0, 50, 100e6, 5000},
 		{"one alone takes more than two fifths", 50e6, 1e6, 100, 100e6, 1e9 / 51e6},
 		{"one alone takes too long", 150e6, 1e6, 100, 100e6, 1e9 / 151e6},
-		{"no cap is one", 5e6, 5e6, 0, 100e6, 100},
-		{"no time at all is no profile", 0, 0, 10, 100e6, 0},
-		{"nor is a negative one", -1, 5, 10, 100e6, 0},
-		{"nor what is no number", math.NaN(), 5, 10, 100e6, 0},
-		{"nor an infinite one", 1, math.Inf(1), 10, 100e6, 0},
+		{"a cap of 0 counts as 1", 5e6, 5e6, 0, 100e6, 100},
+		{"a profile of zeros is invalid", 0, 0, 10, 100e6, 0},
+		{"a negative profile is invalid", -1, 5, 10, 100e6, 0},
+		{"a NaN profile is invalid", math.NaN(), 5, 10, 100e6, 0},
+		{"an infinite profile is invalid", 1, math.Inf(1), 10, 100e6, 0},
 	} {
 		in := Sample{Known: true, InterceptNanos: c.intercept, SlopeNanos: c.slope, Cap: c.cap, SLONanos: c.slo}
 		cfg := Config{}.normalized()
@@ -48,7 +48,7 @@ func TestPlanned(t *testing.T) {
 	cfg := Config{Utilization: 0.7}
 	for _, c := range []struct{ full, want float64 }{{0, 0}, {0.7, 1}, {2.1, 3}, {2.8, 4}, {7, 8.9}, {16.5, 19.4}, {85, 100}} {
 		if got := cfg.planned(c.full); math.Abs(got-c.want) > 0.02 {
-			t.Errorf("%v replicas for the work of %v, expected %v", got, c.full, c.want)
+			t.Errorf("%v replicas planned for the work of %v, expected %v", got, c.full, c.want)
 		}
 	}
 	for _, utilization := range []float64{0.05, 0.3, 0.7, 0.99, 1} {
@@ -57,16 +57,16 @@ func TestPlanned(t *testing.T) {
 		for n := 1; n < 200; n++ {
 			used := cfg.used(n)
 			if back := cfg.planned(used * float64(n)); math.Abs(back-float64(n)) > 1e-9*float64(n) {
-				t.Errorf("utilization %v: %d replicas are used by %v, and of the work for that %v are planned", utilization, n, used, back)
+				t.Errorf("utilization %v: %d replicas are used to %v, which in turn plans %v", utilization, n, used, back)
 			}
 			if used < before-1e-12 || used < utilization-1e-12 || used > (1+utilization)/2+1e-12 {
-				t.Errorf("utilization %v: %d replicas are used by %v, one less by %v", utilization, n, used, before)
+				t.Errorf("utilization %v: %d replicas are used to %v, one less to %v", utilization, n, used, before)
 			}
 			before = used
 		}
 	}
 	if got := cfg.used(0); got != 0.7 {
-		t.Errorf("where there is none %v is planned with, expected 0.7", got)
+		t.Errorf("without replicas utilization %v, expected 0.7", got)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestExamples(t *testing.T) {
 		s.window.add(3*rate, 3e9)
 	}
 	if got := s.trend(5e9); got != 0 {
-		t.Errorf("after a jump a trend to %v, expected none", got)
+		t.Errorf("trend to %v after a jump, expected none", got)
 	}
 
 	// Zero to 3,000 in a minute extrapolates to 6,750 after another minute, but at most twice the current rate is used.
@@ -249,19 +249,19 @@ func TestFirstQuery(t *testing.T) {
 
 	in.LastArrival = 999e9
 	if d := New().Decide(&in); d.Replicas != 1 || d.Reason != Waking {
-		t.Errorf("%+v, expected that it wakes", d)
+		t.Errorf("%+v, expected 1 replica and Waking", d)
 	}
 	in.LastArrival = 600e9
 	if d := New().Decide(&in); d.Replicas != 0 {
-		t.Errorf("%+v, expected that it sleeps: the query is 400 s old", d)
+		t.Errorf("%+v, expected 0 replicas: the query is 400 s old", d)
 	}
 	in.LastArrival = 0
 	if d := New().Decide(&in); d.Replicas != 0 {
-		t.Errorf("%+v, expected that it sleeps: there was no query", d)
+		t.Errorf("%+v, expected 0 replicas: there was no query", d)
 	}
 	in.Queued = 1
 	if d := New().Decide(&in); d.Replicas != 1 || d.Reason != Waking {
-		t.Errorf("%+v, expected that it wakes", d)
+		t.Errorf("%+v, expected 1 replica and Waking", d)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestReasonNames(t *testing.T) {
 	for r := range reasons {
 		name := r.String()
 		if name == "" || seen[name] {
-			t.Errorf("reason %d is called %q", r, name)
+			t.Errorf("reason %d has the name %q, empty or used twice", r, name)
 		}
 		seen[name] = true
 	}
