@@ -4,7 +4,8 @@ package placement
 
 import "testing"
 
-// TestPlanDoesNotAlloc: neither with room for everything nor with room for half of it, nor when a third is evicted for another.
+// TestPlanDoesNotAlloc checks that Plan does not allocate with room for everything, with room for half, and when a
+// third is evicted for another.
 func TestPlanDoesNotAlloc(t *testing.T) {
 	for _, nodes := range []int{1, 16} {
 		for _, room := range []float64{1.5, 0.5} {

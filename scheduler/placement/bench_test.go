@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// city is an input of so many models that want four replicas each on so many nodes, which have room for about the part room of what is
-// wanted. Every eighth model has GPUs, every fifth a Min, every third is idle.
+// city returns an input of models that want four replicas each, on nodes with room for about the part room of that.
+// Every eighth model has GPUs, every fifth a Min, every third is idle.
 func city(models, nodes int, room float64) *Input {
 	rng := rand.New(rand.NewPCG(1, uint64(models+nodes)))
 	in := &Input{Now: 1e12}
@@ -40,7 +40,7 @@ func city(models, nodes int, room float64) *Input {
 	return in
 }
 
-// settled makes what was planned run.
+// settled makes the planned replicas run.
 func settled(in *Input, out *Output) {
 	nodes := len(in.Nodes)
 	for i := range in.Models {
@@ -48,7 +48,7 @@ func settled(in *Input, out *Output) {
 	}
 }
 
-// awoken turns things round: who was idle is in use, and of the others every third is idle.
+// awoken makes idle models used, and every third of the others idle.
 func awoken(in *Input) {
 	for i := range in.Models {
 		in.Models[i].LastUsed = in.Now
@@ -58,8 +58,8 @@ func awoken(in *Input) {
 	}
 }
 
-// BenchmarkPlan: one plan, of 1,000 models that want 4,000 replicas. fresh: nothing runs; still: everything is as it was planned; turned:
-// a third of the models falls idle and another third wakes.
+// BenchmarkPlan measures one plan of 1,000 models that want 4,000 replicas. fresh: nothing runs; still: everything runs
+// as planned; turned: a third of the models becomes idle and another third is used again.
 func BenchmarkPlan(b *testing.B) {
 	for _, nodes := range []int{1, 16} {
 		for _, room := range []float64{1.5, 0.5} {

@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// problem is what is wrong with a plan, of what every plan promises; "": nothing. The amounts must be sane.
+// problem returns what is wrong with a plan, by what every plan promises, or "". The amounts must be valid.
 func problem(in *Input, out *Output) string {
 	nodes := len(in.Nodes)
 	if len(out.Placed) != nodes*len(in.Models) || len(out.Granted) != len(in.Models) || len(out.Short) != len(in.Models) || len(out.Free) != nodes {
@@ -73,7 +73,7 @@ func problem(in *Input, out *Output) string {
 	return ""
 }
 
-// again is what is planned when what was planned runs.
+// again returns the plan for a finished plan.
 func again(in *Input, out *Output) *Output {
 	next := *in
 	next.Models = slices.Clone(in.Models)
@@ -86,7 +86,7 @@ func again(in *Input, out *Output) *Output {
 	return after
 }
 
-// inUse is a model that was asked for just now, of a plan's Now.
+// inUse returns a model that was last used at a plan's Now.
 func inUse(key int, now api.Nanos, takes Resources, wanted int) Model {
 	return Model{Key: uint64(key), Takes: takes, Wanted: wanted, Rate: 1, LastUsed: now}
 }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTournament: what comes out is what comes out of sorting, whoever has how many claims, and whatever of them is equal.
+// TestTournament checks that a tournament produces the sorted order, for any numbers of claims and any ties.
 func TestTournament(t *testing.T) {
 	var contest tournament
 	rapid.Check(t, func(t *rapid.T) {
@@ -43,7 +43,7 @@ func TestTournament(t *testing.T) {
 	})
 }
 
-// looked is a planner that has looked at an input, and packs it or divides it.
+// looked returns a planner that has read an input, ready to pack or contend.
 func looked(in *Input) *Planner {
 	p := New()
 	p.in, p.out = in, &Output{}
@@ -56,12 +56,12 @@ func looked(in *Input) *Planner {
 	return p
 }
 
-// TestBestFit: the node that a replica goes to is the best of all that have room, and what fills it puts each of the others where
-// it would have gone alone.
+// TestBestFit checks that a replica goes to the best of all nodes with room, and that fill puts each further replica
+// where it would have gone alone.
 func TestBestFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := town(t)
-		if rapid.Bool().Draw(t, "alike") { // small models on large nodes: of most nodes it can be seen that they are no better
+		if rapid.Bool().Draw(t, "alike") { // small models on large nodes, where bestFit skips most nodes
 			for j := range in.Nodes {
 				b := &in.Nodes[j].Budget
 				b.CPUMillis, b.MemoryBytes = b.CPUMillis+300, b.MemoryBytes+300
@@ -107,7 +107,7 @@ func TestBestFit(t *testing.T) {
 	})
 }
 
-// TestLeastLoss: where something has to go, it is the least on the node that is chosen, whichever is looked at first.
+// TestLeastLoss checks that leastLoss picks the node with the least loss, whichever is examined first.
 func TestLeastLoss(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := looked(town(t))
@@ -134,8 +134,8 @@ func TestLeastLoss(t *testing.T) {
 	})
 }
 
-// TestManyNodes: what every plan promises, of more models and nodes than a town has, with room for less than all: planned on what was planned,
-// nothing changes.
+// TestManyNodes checks what every plan promises with more models and nodes than town draws and with room for less than
+// all, and that plans for finished plans change nothing.
 func TestManyNodes(t *testing.T) {
 	p, out := New(), &Output{}
 	for nodes := 2; nodes <= 20; nodes++ {
@@ -156,7 +156,7 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// roomFor reports the same as amounts.within, in the long way.
+// roomFor reports the same as amounts.within, in a simple way.
 func roomFor(m *model, room *amounts) bool {
 	for d, takes := range m.takes {
 		if takes > 0 && takes > room[d] {
@@ -166,8 +166,8 @@ func roomFor(m *model, room *amounts) bool {
 	return true
 }
 
-// TestHugeHidesNothing: what small replicas take is not lost in the rounding of a sum that a huge one was part of: it has gone, and what
-// would take its place does not fit beside them.
+// TestHugeHidesNothing checks that small amounts are not lost to rounding in a sum with a huge one. The huge replica is
+// evicted, and the one that would replace it does not fit beside the small ones.
 func TestHugeHidesNothing(t *testing.T) {
 	const huge = 1 << 62
 	in, out := &Input{Now: now, Nodes: []Node{{Key: 1, Budget: Resources{MemoryBytes: huge}}}}, &Output{}
@@ -175,7 +175,7 @@ func TestHugeHidesNothing(t *testing.T) {
 	idle.Placed = []int32{1}
 	waits := inUse(2, now, Resources{MemoryBytes: huge - 300<<10}, 1)
 	in.Models = append(in.Models, idle, waits)
-	for i := range 1000 { // of which 500 bytes each make no difference to 2^62
+	for i := range 1000 { // 500 bytes each, which make no difference to 2^62
 		m := inUse(i+3, now, Resources{MemoryBytes: 100}, 5)
 		m.Min, m.Placed = 5, []int32{5}
 		in.Models = append(in.Models, m)

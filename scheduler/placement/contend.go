@@ -1,19 +1,19 @@
 package placement
 
-// contend divides what is not enough for all. It settles one replica after the other, the best claim first, whether it runs
-// already or would have to be started, and each finds what better claims have left of the budgets. What runs and finds no
-// room when its turn comes is evicted, and becomes a claim to be started somewhere.
+// contend divides resources that do not suffice for all. It settles one replica after the other, the best claim first,
+// whether it runs already or would have to be started. Each claim finds what better claims have left of the budgets. A
+// running replica without room at its turn is evicted and becomes a claim to be started somewhere.
 //
-// That is why a plan of what was planned changes nothing on one node. Take the order of claims in the first plan, and in
-// the second: what was granted now runs, and stands as early or earlier; what was refused does not run, and stands as late
-// or later. As long as all those settled in the second plan are of those granted in the first, the next one that was
-// granted finds room, because all of them together have; and the next one that was refused finds none, because all that
-// were before it then are before it now.
+// Therefore, on one node, a plan for a finished plan changes nothing. Compare the order of claims in the first and in
+// the second plan: what was granted now runs and is ordered at the same place or earlier; what was refused does not run
+// and is ordered at the same place or later. As long as everything settled in the second plan is a subset of what the
+// first granted, the next granted claim finds room, because all granted claims fit together. The next refused claim
+// finds none, because all claims that preceded it then precede it now.
 //
-// On several nodes they are before it now, but perhaps on other nodes, for nobody knows which of a model's replicas was its
-// first; so that the second plan may find room for a claim that the first has refused. It then grants all that was granted
-// with a better claim, and that one too: in the order of claims each plan is the same as the one before or better, and
-// there are only so many. So it is planned again until nothing changes.
+// On several nodes they precede it, but perhaps on other nodes, because it is not recorded which of a model's replicas
+// was its first. So the second plan may find room for a claim that the first refused. It then grants everything that
+// was granted with a better claim, and that claim too: in the order of claims each plan is equal to the previous one or
+// better, and there are finitely many. So the planner repeats until nothing changes.
 func (p *Planner) contend() {
 	p.sorted, p.changed = false, false
 	p.unsettle()
@@ -29,7 +29,7 @@ func (p *Planner) contend() {
 		m := &p.models[i]
 		refused := false
 		if m.left == 0 {
-			// What is settled is never taken back, so there will not be room for another one either.
+			// Settled replicas are never taken back, so there will be no room for another one either.
 			refused = m.never || !p.start(int(i))
 		} else if !p.stay(int(i)) {
 			p.evict(int(i))
@@ -42,9 +42,9 @@ func (p *Planner) contend() {
 	}
 }
 
-// hasRoom reports whether what is settled leaves room for one more of what would have to be started: who has none now gets none later. In a
-// plan that is planned again, all who lack something have been refused before, and only where something is not settled yet there can be more
-// room than there was then.
+// hasRoom reports whether settled replicas leave room for one more replica that would have to be started. A model
+// without room now gets none later. In a repeated plan, all models that lack replicas were refused before, so only
+// nodes with unsettled replicas can have more room than then.
 func (p *Planner) hasRoom(m *model) bool {
 	for j := range p.nodes {
 		if n := &p.nodes[j]; (n.unsettled > 0 || !p.again) && m.needs.within(&n.room) {
@@ -54,11 +54,12 @@ func (p *Planner) hasRoom(m *model) bool {
 	return false
 }
 
-// exact is up to where all whole numbers are float64: beyond it, what is taken away of a sum may leave another one than what was there before.
+// exact is the limit up to which float64 represents all integers. Beyond it, subtracting from a sum may not restore the
+// earlier value.
 const exact = 1 << 53
 
-// unsettle leaves settled what runs with a better claim than anything that would have to be started: there is room for all of
-// that, so that its order does not matter, and mostly it is nearly everything.
+// unsettle keeps those running replicas settled whose claim is better than any claim that would have to be started.
+// There is room for all of them, so their order does not matter. Mostly they are nearly everything.
 func (p *Planner) unsettle() {
 	best := uint64(0)
 	if !p.overdrawn() {
@@ -84,7 +85,7 @@ func (p *Planner) unsettle() {
 	for i := range p.models {
 		m := &p.models[i]
 		if m.closed || m.granted == 0 || m.rank(m.granted-1, true) < best {
-			continue // and the claims to those before it are no worse
+			continue // the claims to its earlier replicas are no worse
 		}
 		count := int32(0)
 		for m.rank(count, true) < best {
@@ -110,7 +111,7 @@ func (p *Planner) unsettle() {
 	}
 }
 
-// settleFree grants all that is wanted of what takes nothing.
+// settleFree grants everything wanted to a model whose replicas take nothing.
 func (p *Planner) settleFree(i int) {
 	m := &p.models[i]
 	m.closed = true
@@ -126,8 +127,8 @@ func (p *Planner) settleFree(i int) {
 	}
 }
 
-// stay settles one of a model's replicas where it runs: on the node with the most to spare among those where it is not likely to be
-// taken for others.
+// stay settles one of a model's replicas where it runs: on the node with the most spare room among those where it is
+// unlikely to be evicted.
 func (p *Planner) stay(i int) bool {
 	m, row := &p.models[i], p.row(i)
 	at, most, safe := -1, 0.0, false
@@ -163,7 +164,7 @@ func (p *Planner) stay(i int) bool {
 	return true
 }
 
-// evict gives up what runs of a model and is not settled: there is no room left for any of it.
+// evict gives up a model's running replicas that are not settled, because there is no room left for any of them.
 func (p *Planner) evict(i int) {
 	p.changed = true
 	m, row := &p.models[i], p.row(i)
@@ -180,8 +181,8 @@ func (p *Planner) evict(i int) {
 	m.left = 0
 }
 
-// start settles a replica that is to be started: where it fits best beside all that is likely to stay, else where what goes
-// for it is worth least. It reports false where better claims have left no room.
+// start settles a replica that is to be started: where it fits best beside everything that is likely to stay, else
+// where the evicted claims are worth least. It returns false if better claims have left no room.
 func (p *Planner) start(i int) bool {
 	m := &p.models[i]
 	rooms, free := p.rooms(m)

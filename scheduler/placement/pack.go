@@ -2,9 +2,9 @@ package placement
 
 import "math"
 
-// pack gives everybody what he wants, beside all that runs, if it can: the largest first, each replica on the node that it
-// fits best (best-fit decreasing: Johnson, Near-optimal bin packing algorithms, 1973). If it cannot, it changes nothing.
-// Models that never fit want nothing here.
+// pack gives every model what it wants, beside everything that runs, if possible: in decreasing order of size, each
+// replica on the node that it fits best (best-fit decreasing: Johnson, Near-optimal bin packing algorithms, 1973). If
+// that is not possible, it changes nothing. Models that never fit are skipped.
 func (p *Planner) pack() bool {
 	t := &p.order
 	t.models, t.claims = p.in.Models, t.claims[:0]
@@ -43,15 +43,15 @@ func (p *Planner) pack() bool {
 	return true
 }
 
-// move is what pack has placed.
+// move records what pack has placed.
 type move struct{ model, node, count int32 }
 
-// fill places what a model lacks on a node that the first of it fits best, as far as there is room, and returns how many replicas that is: each
-// that is there leaves less over, so that the next one fits best there too.
+// fill places a model's missing replicas on the node that the first of them fits best, as far as there is room, and
+// returns their number. Each placed replica leaves less over, so the next one fits best there too.
 func (p *Planner) fill(m *model, n *node) int32 {
 	lack, count := m.wanted-m.granted, int32(0)
 	if m.takes == (amounts{}) {
-		return lack // one is like the other
+		return lack // replicas that take nothing can all go here
 	}
 	for count < lack && m.needs.within(&n.free) {
 		n.settle(&m.takes)
@@ -71,14 +71,14 @@ func (p *Planner) unpack() {
 	p.free()
 }
 
-// rounding is more than what two ways to calculate a part of a budget can differ by.
+// rounding bounds the difference of two calculations of the same part of a budget.
 const rounding = 1e-12
 
-// rooms is the nodes where what is settled leaves room for one more replica; free is whether any of them has room beside all that is likely to
-// stay too. Like holding it has no branch for each.
+// rooms returns the nodes where settled replicas leave room for one more replica. free says whether any of them also
+// has room beside everything that is likely to stay. Like holding, the loop has no branch.
 func (p *Planner) rooms(m *model) (rooms []int32, free bool) {
 	where, nodes := p.where[:len(p.nodes)], p.nodes
-	needs0, needs1, needs2 := m.needs[0], m.needs[1], m.needs[2] // each for itself they stay in registers
+	needs0, needs1, needs2 := m.needs[0], m.needs[1], m.needs[2] // separate variables stay in registers
 	count, none := 0, int64(-1)
 	for j := range nodes {
 		n := &nodes[j]
@@ -90,8 +90,9 @@ func (p *Planner) rooms(m *model) (rooms []int32, free bool) {
 	return where[:count], none >= 0
 }
 
-// bestFit is the node of rooms that one more replica fits best beside all that is likely to stay, or -1. It leaves no less over on a node
-// than what is over there now, less the largest part that it takes of anything: where that is more than elsewhere, nothing else is looked at.
+// bestFit returns the node of rooms that one more replica fits best beside everything that is likely to stay, or -1.
+// What it leaves over on a node is at least the node's current spare part less the largest part that the replica takes
+// of anything. If that is more than on the best node so far, the node is skipped.
 func (p *Planner) bestFit(m *model, rooms []int32) int {
 	at, least, enough := -1, 0.0, math.Inf(1)
 	for _, j := range rooms {

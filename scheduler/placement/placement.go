@@ -8,25 +8,26 @@ import (
 )
 
 const (
-	// overdraft is the part of its budget by which what runs already may exceed a node before something is evicted. Measured memory
-	// goes up and down by some percent, and a start costs more than that.
+	// overdraft is the part of its budget by which running replicas may exceed a node before something is evicted.
+	// Measured memory varies by some percent, and a start costs more than that.
 	overdraft = 0.05
-	// advantage is how many times the level of a claim to room a replica must be at before it is evicted for it.
+	// advantage is by how many times the level of a running replica must exceed that of a claim before it is evicted
+	// for the claim.
 	advantage = 1.1
-	// IdleNanos is how long nobody has asked a model that counts as idle: its replicas beyond Min then go before anything else does,
-	// the longest unused first. Some ten times what a small model takes to start: where more models are in use than fit, each start
-	// is then a tenth of the time that a replica has for itself.
+	// IdleNanos is the time without queries after which a model counts as idle. Its replicas beyond Min are then
+	// evicted before any others, the longest unused first. It is about ten times the start of a small model: if more
+	// models are in use than fit, a start is then a tenth of a replica's time.
 	IdleNanos = 5e9
-	// maxReplicas bounds what a model can want and have, to bound the work; it is 64 times what a spec may ask for.
+	// maxReplicas bounds what a model can want and have, to bound the work. It is 64 times what a spec may ask for.
 	maxReplicas = 1 << 16
-	// maxRounds bounds how often a plan for several nodes is planned again on itself: see contend. Two are enough but for rare inputs, and
-	// what is left over then is for the next plan.
+	// maxRounds bounds how often a plan for several nodes is planned again on itself: see contend. Two rounds suffice
+	// except for rare inputs, where the next plan completes the rest.
 	maxRounds = 8
-	// Weights have the bounds that the scheduler's machine has for them.
+	// Weights have the same bounds as in package scheduler.
 	minWeight, maxWeight = 0.01, 100
 )
 
-// Planner makes placements. Between calls it keeps nothing but memory to work in: what it decides follows from the input alone.
+// Planner makes placements. Between calls it keeps nothing but working memory: the result depends on the input alone.
 // The zero value is ready. It is not safe for concurrent use.
 type Planner struct {
 	in  *Input
@@ -34,68 +35,68 @@ type Planner struct {
 
 	nodes  []node
 	models []model
-	per    amounts // the most that any node has of node.per
-	// left is how many of a model's replicas run on each node that are not settled, laid out like Output.Placed, where what is settled
-	// stands. It has sense for models that have some, see model.left.
+	per    amounts // the maximum of node.per over all nodes
+	// left is how many of a model's running replicas on each node are not settled, laid out like Output.Placed, which
+	// has the settled ones. It is valid for models with model.left > 0.
 	left []int32
 
 	contest tournament // see contend
 	moves   []move     // see pack
 	where   []int32    // see holding and rooms
-	again   bool       // the plan is planned again on itself
-	// changed: something is to start or to end that contend was not told.
+	again   bool       // this round plans the plan again on itself
+	// changed: contend has started or evicted a replica.
 	changed bool
 
 	order tournament // see pack and sort
 
-	// Which replicas are likely to go; see victims.
-	places  []place // by node, the weakest claim first
-	placeAt []int32 // which of them a model has on a node, laid out like left
-	ranks   int32   // how many models have places
-	sorted  bool    // the above are made for this plan
+	// The replicas that are likely to be evicted; see victims.
+	places  []place // by node, the worst claim first
+	placeAt []int32 // the index of a model's place on a node, laid out like left
+	ranks   int32   // the number of models with places
+	sorted  bool    // the above are built for this plan
 }
 
 type node struct {
 	budget amounts
-	used   amounts // by what is settled
+	used   amounts // by settled replicas
 	room   amounts // budget - used
-	free   amounts // of the budget, beyond what is settled and what runs and is likely to stay
-	per    amounts // 1/budget; 0 where there is none
-	spare  float64 // what is left over of free in the scarcest resource that the node has, as a part of its budget
-	limit  amounts // up to which replicas stay that run already
+	free   amounts // of the budget, beyond settled replicas and running ones that are likely to stay
+	per    amounts // 1/budget; 0 without a budget
+	spare  float64 // the part of the budget left in free of the node's scarcest resource
+	limit  amounts // up to which running replicas stay
 	key    uint64
-	// started: a replica is to start here, so that of what it takes nothing stays beyond the budget.
+	// started: a replica is to start here, so resources that it takes must be within the budget.
 	started   bool
-	unsettled int // models with some of left here, when contend begins
-	// Its places in Planner.places begin with the first that has not gone altogether; weakest is the rank of that.
+	unsettled int // models with entries in left here, when contend begins
+	// The node's places in Planner.places begin at the first with replicas left to evict. weakest is its rank.
 	firstAt, placesEnd int
 	weakest            int32
 }
 
 type model struct {
 	takes   amounts
-	needs   amounts // takes, and -Inf of what it takes nothing of, so that it has room also where that is overdrawn
+	needs   amounts // takes, with -Inf for what it takes nothing of, so that it fits even if that is overdrawn
 	most    float64 // the largest part that one replica takes of anything that a node has
-	share   float64 // dominant share of one replica: the largest part that it takes of anything there is
-	unit    float64 // share, divided by the weight
-	useful  float64 // queries per second, and those that wait
+	share   float64 // dominant share of one replica: the largest part that it takes of anything that all nodes have
+	unit    float64 // share divided by the weight
+	useful  float64 // queries per second, plus waiting queries
 	unused  uint64  // nanoseconds since the last query
 	wanted  int32
 	min     int32
-	granted int32 // settled; at first that is all that runs
+	granted int32 // settled; at first everything that runs
 	left    int32 // sum over the nodes
-	has     int32 // at the beginning, no more than is wanted
+	has     int32 // at the beginning, at most what is wanted
 	idle    bool
 	never   bool // larger than any node
-	closed  bool // it is fixed, or takes nothing: it is settled before anybody else
+	closed  bool // fixed, or takes nothing: it is settled before all others
 }
 
 // New makes a planner.
 func New() *Planner { return &Planner{} }
 
-// Plan says in out who gets how many replicas on which node. It reuses out's memory, and keeps nothing of in.
-// The same input in the same order always leads to the same output, and with keys that differ, in any order of models and nodes.
-// Planned again with what it says as Placed, nothing changes.
+// Plan writes into out how many replicas each model gets on which node. It reuses out's memory and keeps no reference
+// to in. The same input in the same order always produces the same output; with unique keys the order of models and
+// nodes does not matter. Planning again with the result as Placed changes nothing.
 func (p *Planner) Plan(in *Input, out *Output) {
 	p.in, p.out = in, out
 	n, m := len(in.Nodes), len(in.Models)
@@ -163,7 +164,7 @@ func (p *Planner) lookAtModels() {
 	}
 }
 
-// lookWhere takes what runs of a model for settled. Fixed ones are taken as they are, whatever they are.
+// lookWhere settles a model's running replicas. Those of fixed models are taken as they are.
 func (p *Planner) lookWhere(i int, from *Model) {
 	m, row, most := &p.models[i], p.placed(i), int32(maxReplicas)
 	if m.closed {
@@ -180,26 +181,26 @@ func (p *Planner) lookWhere(i int, from *Model) {
 	if sum == 0 {
 		return
 	}
-	m.granted = int32(min(sum, math.MaxInt32)) // nodes × maxReplicas, where it is not fixed
+	m.granted = int32(min(sum, math.MaxInt32)) // nodes × maxReplicas unless fixed
 	for _, j := range p.holding(row) {
 		p.nodes[j].used.add(&m.takes, float64(row[j]))
 	}
 }
 
-// holding is the nodes where a model has replicas, as a row has them. They are found without a branch for each, since which nodes they are
-// nobody can guess, the processor neither.
+// holding returns the nodes where a model has replicas, given its row. The loop has no branch, because no branch
+// predictor can guess which nodes they are.
 func (p *Planner) holding(row []int32) []int32 {
 	where := p.where[:len(row)]
 	n := 0
 	for j, count := range row {
 		where[n] = int32(j)
-		n += int(uint32(-count) >> 31) // 1, if there are some
+		n += int(uint32(-count) >> 31) // 1 if there are some
 	}
 	return where[:n]
 }
 
-// shrink takes away what a model has beyond what it wants, where the least is left over beside all that runs: what others
-// give up does not count, so that it does not matter who is first.
+// shrink removes what a model has beyond what it wants, where the least is left over beside everything that runs. Room
+// that other models give up does not count, so the order of models does not matter.
 func (p *Planner) shrink() {
 	shrunk := false
 	for i := range p.models {
@@ -227,7 +228,7 @@ func (p *Planner) shrink() {
 	}
 }
 
-// count works out what is used by what is settled.
+// count computes what settled replicas use.
 func (p *Planner) count() {
 	for j := range p.nodes {
 		p.nodes[j].used = amounts{}
@@ -240,7 +241,7 @@ func (p *Planner) count() {
 	}
 }
 
-// free works out what is free, with all that runs settled.
+// free computes what is free with everything that runs settled.
 func (p *Planner) free() {
 	for j := range p.nodes {
 		n := &p.nodes[j]
@@ -253,7 +254,7 @@ func (p *Planner) free() {
 	}
 }
 
-// overdrawn reports whether what runs exceeds a node by more than the overdraft.
+// overdrawn reports whether running replicas exceed a node by more than the overdraft.
 func (p *Planner) overdrawn() bool {
 	for j := range p.nodes {
 		n := &p.nodes[j]
@@ -266,7 +267,7 @@ func (p *Planner) overdrawn() bool {
 	return false
 }
 
-// finish says what became of everybody.
+// finish writes the result for every model.
 func (p *Planner) finish() {
 	nodes := len(p.nodes)
 	var room amounts
@@ -306,7 +307,7 @@ func (p *Planner) finish() {
 	}
 }
 
-// ran is how many replicas of a model the input has on a node.
+// ran returns how many replicas of a model the input has on a node.
 func (p *Planner) ran(i, j int) int32 {
 	if placed := p.in.Models[i].Placed; j < len(placed) {
 		return placed[j]
@@ -314,7 +315,7 @@ func (p *Planner) ran(i, j int) int32 {
 	return 0
 }
 
-// countRoom works out room. Up to 2^53 it is as exact as what it is calculated from.
+// countRoom computes room. It is exact up to 2^53.
 func (n *node) countRoom() {
 	n.room = amounts{n.budget[0] - n.used[0], n.budget[1] - n.used[1], n.budget[2] - n.used[2]}
 }
@@ -325,16 +326,17 @@ func (n *node) settle(takes *amounts) {
 	n.countRoom()
 }
 
-// take takes so much of what is free, n times; n may be negative.
+// take removes n times so much from what is free; n may be negative.
 func (n *node) take(takes *amounts, times float64) {
 	n.free.add(takes, -times)
 	n.countSpare()
 }
 
-// countSpare works out spare.
+// countSpare computes spare.
 func (n *node) countSpare() { n.spare = n.slack(0, 0, 0) }
 
-// slack is what would be left over of what is free, less so much, in the scarcest resource that the node has, as a part of its budget.
+// slack returns what would be left over of what is free, less so much, in the node's scarcest resource, as a part of
+// its budget.
 func (n *node) slack(cpu, memory, gpus float64) float64 {
 	least := math.Inf(1)
 	if n.per[0] != 0 {
@@ -349,9 +351,9 @@ func (n *node) slack(cpu, memory, gpus float64) float64 {
 	return least
 }
 
-// unfit is how badly a replica fits on a node: the slack that it would leave, for what is left over in
-// the scarcest resource decides what else can run there, and 1 more where it would take room beside free GPUs without
-// using any. There is no more to slack than 1.
+// unfit returns how badly a replica fits on a node: the slack that it would leave, because what is left over of the
+// scarcest resource decides what else can run there. It is 1 more if the replica would take room beside free GPUs
+// without using any. slack is at most 1.
 func (n *node) unfit(takes *amounts) float64 {
 	slack := n.slack(takes[0], takes[1], takes[2])
 	if takes[GPUs-1] == 0 && n.free[GPUs-1] > 0 {
@@ -360,7 +362,7 @@ func (n *node) unfit(takes *amounts) float64 {
 	return slack
 }
 
-// before decides between nodes that are equal.
+// before decides between equal nodes.
 func (p *Planner) before(a, b int) bool {
 	if p.nodes[a].key != p.nodes[b].key {
 		return p.nodes[a].key < p.nodes[b].key
@@ -378,7 +380,7 @@ func unused(now, last api.Nanos) uint64 {
 	if last >= now {
 		return 0
 	}
-	return uint64(now) - uint64(last) // right also where the difference is beyond an int64
+	return uint64(now) - uint64(last) // correct also if the difference exceeds an int64
 }
 
 func weightOf(w float64) float64 {
@@ -388,7 +390,7 @@ func weightOf(w float64) float64 {
 	return max(minWeight, min(w, maxWeight))
 }
 
-// rateOf is a rate to compare with: what is no number is none.
+// rateOf returns a comparable rate: invalid values are 0.
 func rateOf(r float64) float64 {
 	if !(r > 0) {
 		return 0
@@ -396,7 +398,7 @@ func rateOf(r float64) float64 {
 	return min(r, 1e18)
 }
 
-// resize is s with n elements, whatever is in them.
+// resize returns s with n elements of any value.
 func resize[T any](s []T, n int) []T {
 	return slices.Grow(s[:0], n)[:n]
 }

@@ -11,7 +11,7 @@ import (
 
 const now = api.Nanos(1e12)
 
-// town draws an input: few nodes, few models, small numbers, so that claims meet.
+// town draws an input with few nodes, few models and small numbers, so that claims conflict.
 func town(t *rapid.T) *Input {
 	in := &Input{Now: now}
 	for i := range rapid.IntRange(0, 4).Draw(t, "nodes") {
@@ -40,7 +40,8 @@ func town(t *rapid.T) *Input {
 	return in
 }
 
-// TestPromises: what every plan promises, planned twice the same, and planned on itself without a change.
+// TestPromises checks what every plan promises, that planning twice gives the same, and that a plan for a finished plan
+// changes nothing.
 func TestPromises(t *testing.T) {
 	p, out, twice := New(), &Output{}, &Output{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -59,7 +60,8 @@ func TestPromises(t *testing.T) {
 	})
 }
 
-// TestEnoughForAll: budgets that were made to hold what is wanted do, whatever runs where before: here every node has room for everything.
+// TestEnoughForAll checks that budgets large enough for everything grant everything, whatever ran where before. Every
+// node has room for everything.
 func TestEnoughForAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in, out := town(t), &Output{}
@@ -95,8 +97,9 @@ func total(placed []int32) (sum int) {
 	return sum
 }
 
-// TestEqualsGetTheSame: models of one size and weight, all in use, have no more than one replica more than one that wants more; where some
-// run already, no more than one or a tenth. What a node may be overdrawn by has no room for one more.
+// TestEqualsGetTheSame checks that models of one size and weight, all in use, have at most one replica more than one
+// that wants more. If some run already, it is at most one or a tenth. A replica does not fit into the overdraft of a
+// node.
 func TestEqualsGetTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in, out := &Input{Now: now}, &Output{}
@@ -131,14 +134,15 @@ func TestEqualsGetTheSame(t *testing.T) {
 	})
 }
 
-// TestFirstBeforeSecond: of models of one size, none that is in use is without a replica while another has two, unless they are its minimum.
+// TestFirstBeforeSecond checks that, among models of one size, no model in use is without a replica while another has
+// two, unless those are its minimum.
 func TestFirstBeforeSecond(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in, out := town(t), &Output{}
 		for i := range in.Models {
 			in.Models[i].Fixed, in.Models[i].Takes = false, Resources{CPUMillis: 7}
 		}
-		for j := range in.Nodes { // no room for one more in what a node may be overdrawn by
+		for j := range in.Nodes { // the overdraft has no room for one more
 			in.Nodes[j].Budget = Resources{CPUMillis: 7 * rapid.Int64Range(0, 19).Draw(t, "rooms")}
 		}
 		New().Plan(in, out)
@@ -153,7 +157,7 @@ func TestFirstBeforeSecond(t *testing.T) {
 	})
 }
 
-// TestOrderDoesNotMatter: models and nodes in another order get the same.
+// TestOrderDoesNotMatter checks that models and nodes in another order get the same.
 func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in, out, moved, movedOut := town(t), &Output{}, &Input{Now: now}, &Output{}
@@ -191,7 +195,7 @@ func upTo(n int) []int {
 	return all
 }
 
-// TestNonsense: whatever the numbers are, a plan has the right size, no negative replicas, and no more than is wanted.
+// TestNonsense checks that a plan for any numbers has the right size, no negative replicas, and no more than is wanted.
 func TestNonsense(t *testing.T) {
 	numbers := []int64{0, 1, -1, 50, math.MaxInt64, math.MinInt64, 1 << 53, 1 << 62}
 	rapid.Check(t, func(t *rapid.T) {
@@ -253,7 +257,7 @@ func TestNonsense(t *testing.T) {
 	})
 }
 
-// TestFits: what fits on an empty node is planned there, and what does not is short of something.
+// TestFits checks that Fits agrees with the planner about an empty node.
 func TestFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in, out := town(t), &Output{}

@@ -4,22 +4,23 @@ package placement
 type Short uint8
 
 const (
-	// NotShort: it gets what it wants.
+	// NotShort: the model gets what it wants.
 	NotShort Short = iota
-	// NoRoom: what it lacks does not fit now, and whoever has the room has a claim as good or a better one.
+	// NoRoom: the missing replicas do not fit now, and the claims that have the room are as good or better.
 	NoRoom
-	// Fragmented: the nodes together have room for one more, but no node has it alone.
+	// Fragmented: the nodes together have room for one more, but no single node has.
 	Fragmented
 	// NeverFits: one replica takes more than any node's budget.
 	NeverFits
-	// Evicted: it loses replicas to others with a better claim.
+	// Evicted: the model loses replicas to better claims.
 	Evicted
-	// Outgrown: it loses replicas because what runs has grown beyond the budget, and they are the least useful.
+	// Outgrown: the model loses replicas because running replicas have grown beyond the budget, and its claims are the
+	// worst.
 	Outgrown
-	// Held: it is fixed, and its number is left as it is.
+	// Held: the model is fixed, and its number is left as it is.
 	Held
 
-	shorts // how many there are
+	shorts // their number
 )
 
 var shortTexts = [shorts]string{
@@ -32,7 +33,7 @@ var shortTexts = [shorts]string{
 	Held:       "held as it is",
 }
 
-// String is a word or two, for logs and metrics; what a person can do about it is the caller's to say.
+// String returns a few words for logs and metrics. The caller says what an operator can do about it.
 func (s Short) String() string {
 	if s >= shorts {
 		return "unknown"
@@ -40,10 +41,10 @@ func (s Short) String() string {
 	return shortTexts[s]
 }
 
-// Dimension is one kind of what a node has.
+// Dimension is one kind of resource.
 type Dimension uint8
 
-// What a node has of each is in Resources.
+// Resources has the amount of each.
 const (
 	NoDimension Dimension = iota
 	CPU
@@ -51,7 +52,7 @@ const (
 	GPUs
 )
 
-// String is the dimension's name within a sentence.
+// String returns the dimension's name for use within a sentence.
 func (d Dimension) String() string {
 	switch d {
 	case NoDimension:
@@ -66,9 +67,9 @@ func (d Dimension) String() string {
 	return "unknown"
 }
 
-// Fits reports whether a replica that takes so much fits on one of the nodes if nothing else runs there. If not, lacks is the
-// dimension that is exceeded most on the node that comes closest, the first of them if several do; NoDimension where there
-// is no node. It is for refusing a model when it is declared, rather than each time it is wanted.
+// Fits reports whether a replica that takes so much fits on one of the nodes if nothing else runs there. If not, lacks
+// is the dimension that is exceeded most on the node that comes closest, the first one if there are several, or
+// NoDimension without nodes. It serves to refuse a model when it is declared rather than each time it is wanted.
 func Fits(takes Resources, nodes []Node) (ok bool, lacks Dimension) {
 	need, closest := amountsOf(takes), 0.0
 	needs := need.needed()
@@ -79,7 +80,7 @@ func Fits(takes Resources, nodes []Node) (ok bool, lacks Dimension) {
 		}
 		worst, in := 0.0, NoDimension
 		for d := range need {
-			// Smoothed, so that what is missing altogether can be compared too.
+			// The +1 allows comparing dimensions that a node lacks altogether.
 			if over := (need[d] + 1) / (budget[d] + 1); need[d] > budget[d] && over > worst {
 				worst, in = over, Dimension(d+1)
 			}

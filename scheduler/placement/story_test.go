@@ -12,9 +12,9 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestStories runs the transcripts in testdata: nodes and models above the line of dashes, who gets what below it. Memory is
-// in GiB, CPU in cores. What is planned runs in the next plan. Every plan is held against what every plan promises, and
-// planned again on itself.
+// TestStories runs the transcripts in testdata: nodes and models are the input, the placement is the output. Memory is
+// in GiB, CPU in cores. Planned replicas run in the next plan. Every plan is checked against what all plans promise,
+// and planned again on itself.
 func TestStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -154,7 +154,8 @@ func number(t *testing.T, d *datadriven.TestData, arg datadriven.CmdArg) float64
 	return v
 }
 
-// plan plans, and shows who gets what: with changes only for whom that has changed, with total only how many replicas there are.
+// plan makes a plan and shows it: with the argument changes only the models that changed, with total only the number of
+// models with a replica.
 func (s *story) plan(t *testing.T, d *datadriven.TestData) string {
 	before := append([]int32(nil), s.out.Granted...)
 	s.planner.Plan(&s.in, &s.out)

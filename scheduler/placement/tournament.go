@@ -5,20 +5,21 @@ import (
 	"math/bits"
 )
 
-// tournament says who of many has the best claim, again and again, each time after the winner has come back with another one. It is a
-// tree of losers (Knuth, The Art of Computer Programming 3, section 5.4.1): every inner node remembers who lost there, so that a winner's next
-// claim meets only those who lost on his way up. That is one comparison a level, ten among 1,000 models, where a heap has two. How one
-// ends nobody can guess, and for a processor a wrong guess costs more than the comparison: so the two are exchanged by arithmetic, without a branch.
+// tournament repeatedly finds the best of many claims, each time after the winner's owner has replaced its claim. It is
+// a tree of losers (Knuth, The Art of Computer Programming 3, section 5.4.1): every inner node stores the loser there,
+// so that a winner's next claim meets only the losers on its way up. That is one comparison a level, ten among 1,000
+// models; a heap needs two. The results are unpredictable, and a mispredicted branch costs more than the comparison, so
+// the two are exchanged by arithmetic, without a branch.
 type tournament struct {
-	models []Model // for claims that are equal but for who has them
-	claims []claim // one of each who takes part
-	losers []int32 // by inner node, their root is 1; who stands at 0 has won
+	models []Model // break ties between claims
+	claims []claim // one of each participant
+	losers []int32 // by inner node, the root is 1; index 0 has the winner
 }
 
-// out is the claim of who has no other. It is worse than all there are.
+// out is the claim of a participant that has no more. It is worse than all others.
 var out = claim{order: 1<<64 - 1, tie: 1<<64 - 1}
 
-// start begins with claims, and returns the best.
+// start begins with claims and returns the best.
 func (t *tournament) start() *claim {
 	t.losers = resize(t.losers, len(t.claims))
 	for i := range t.losers {
@@ -30,7 +31,7 @@ func (t *tournament) start() *claim {
 	return t.best()
 }
 
-// climb lets one who has come wait where nobody is yet, or play there.
+// climb inserts a participant: it waits at an empty node, or competes at an occupied one.
 func (t *tournament) climb(who int32) {
 	for at := (int(who) + len(t.claims)) / 2; at > 0; at /= 2 {
 		other := t.losers[at]
@@ -45,7 +46,7 @@ func (t *tournament) climb(who int32) {
 	t.losers[0] = who
 }
 
-// best is the best claim, or nil where nobody has one any more.
+// best returns the best claim, or nil if none is left.
 func (t *tournament) best() *claim {
 	if len(t.losers) == 0 {
 		return nil
@@ -56,7 +57,7 @@ func (t *tournament) best() *claim {
 	return nil
 }
 
-// play returns the best claim after its owner has changed the one that was it.
+// play returns the best claim after the previous best one has been changed in place.
 func (t *tournament) play() *claim {
 	claims, losers := t.claims, t.losers
 	who := losers[0]
@@ -65,7 +66,7 @@ func (t *tournament) play() *claim {
 		other := losers[at]
 		c := &claims[other]
 		_, wins := bits.Sub64(c.tie, tie, 0)
-		_, wins = bits.Sub64(c.order, order, wins) // 1: c is the better one
+		_, wins = bits.Sub64(c.order, order, wins) // 1: c is better
 		if c.tie == tie && c.order == order && t.compare(c, &claims[who]) < 0 {
 			wins = 1
 		}
@@ -79,8 +80,8 @@ func (t *tournament) play() *claim {
 	return t.best()
 }
 
-// compare is negative where a is better than b. Of equal claims that with more queries for the replica is better, then that of the model that
-// was used last.
+// compare is negative if a is better than b. Of equal claims the one with more queries for the replica is better, then
+// that of the most recently used model.
 func (t *tournament) compare(a, b *claim) int {
 	if a.order != b.order {
 		return cmp.Compare(a.order, b.order)

@@ -1,17 +1,18 @@
 package placement
 
-// place is where replicas of a model run that are not settled: what one of them takes, how many are not likely to go, and how many
-// are. rank is the model's place among all that run, the weakest claim first.
+// place is a model's unsettled running replicas on a node: what one of them takes, how many are likely to stay, and how
+// many are likely to go. rank is the model's position among all that run, the worst claim first.
 type place struct {
 	takes             amounts
 	rank, stays, goes int32
 }
 
-// maxVictims bounds how many models are looked at for one replica on one node. Whether there is room is not decided here,
-// only on which node it is made.
+// maxVictims bounds how many models are examined for one replica on one node. It affects only on which node room is
+// made, not whether there is room.
 const maxVictims = 64
 
-// sort lists for each node what runs there, the weakest claim first: that of a model's last replica counts for all of them.
+// sort lists for each node what runs there, the worst claim first. The claim to a model's last replica stands for all
+// of them.
 func (p *Planner) sort() {
 	p.sorted = true
 	t := &p.order
@@ -30,7 +31,7 @@ func (p *Planner) sort() {
 	p.places, p.placeAt = resize(p.places, at), resize(p.placeAt, len(p.left))
 	p.ranks = int32(len(t.claims))
 	rank := p.ranks
-	for c := t.start(); c != nil; c = t.play() { // the best is the last at its nodes
+	for c := t.start(); c != nil; c = t.play() { // the best is the last on its nodes
 		rank--
 		i := int(c.model)
 		*c = out
@@ -47,10 +48,10 @@ func (p *Planner) sort() {
 	}
 }
 
-// place is where replicas of a model run on a node that are not settled.
+// place returns the place of a model on a node.
 func (p *Planner) place(i, j int) *place { return &p.places[p.placeAt[i*len(p.nodes)+j]] }
 
-// going is how many of a model's replicas on a node are likely to be evicted.
+// going returns how many of a model's replicas on a node are likely to be evicted.
 func (p *Planner) going(i, j int) int32 {
 	if !p.sorted {
 		return 0
@@ -58,8 +59,8 @@ func (p *Planner) going(i, j int) int32 {
 	return p.place(i, j).goes
 }
 
-// leastLoss is the node where the most useful of those that have to go for the replica is the least useful, or the replica fits best among
-// those where that is the same. Those that are likely to go there no longer count as taking room.
+// leastLoss picks the node whose most valuable victim is least valuable. Ties go to the best fit. It marks the victims
+// there as going, so that they no longer count as taking room.
 func (p *Planner) leastLoss(m *model, rooms []int32) int {
 	if len(rooms) == 1 {
 		return int(rooms[0])
@@ -68,7 +69,7 @@ func (p *Planner) leastLoss(m *model, rooms []int32) int {
 		p.sort()
 		rooms, _ = p.rooms(m) // sort uses their memory
 	}
-	// The first to be looked at is where the weakest of all goes: of most others it then takes one look to see that they are no better.
+	// Begin with the node that has the worst claim of all: most other nodes then take one check to be ruled out.
 	begin, lowest := 0, p.ranks
 	for k, j := range rooms {
 		if n := &p.nodes[j]; n.weakest < lowest {
@@ -86,7 +87,7 @@ func (p *Planner) leastLoss(m *model, rooms []int32) int {
 		if at >= 0 && rank > weakest {
 			continue
 		}
-		// A small rank is a weak claim.
+		// A small rank is a bad claim.
 		if unfit := n.unfit(&m.takes); at < 0 || rank < weakest || unfit < least || unfit == least && p.before(int(j), at) {
 			at, weakest, least = int(j), rank, unfit
 		}
@@ -95,7 +96,7 @@ func (p *Planner) leastLoss(m *model, rooms []int32) int {
 	return at
 }
 
-// weaken finds the weakest claim on a node that is likely to stay; beyond all of them where there is none.
+// weaken finds the worst claim on a node that is likely to stay, p.ranks if there is none.
 func (p *Planner) weaken(n *node) {
 	for n.firstAt < n.placesEnd && p.places[n.firstAt].stays <= 0 {
 		n.firstAt++
@@ -105,11 +106,11 @@ func (p *Planner) weaken(n *node) {
 	}
 }
 
-// victims walks through what runs on a node, the weakest claim first, until there is room for the replica, and returns the rank of the last
-// that it needed; beyond a rank of most it gives up. With doom, those that it needed are taken for gone.
+// victims goes through what runs on a node, the worst claim first, until there is room for the replica, and returns the
+// rank of the last one needed. It gives up beyond the rank most. With doom it marks the victims as going.
 func (p *Planner) victims(m *model, n *node, most int32, doom bool) int32 {
 	needs0, needs1, needs2 := m.needs[0], m.needs[1], m.needs[2]
-	free0, free1, free2 := n.free[0], n.free[1], n.free[2] // each for itself they stay in registers
+	free0, free1, free2 := n.free[0], n.free[1], n.free[2] // separate variables stay in registers
 	last := p.ranks                                        // beyond all of them
 	looked := 0
 	places := p.places[n.firstAt:n.placesEnd]
@@ -125,7 +126,7 @@ func (p *Planner) victims(m *model, n *node, most int32, doom bool) int32 {
 		count := int32(0)
 		takes0, takes1, takes2 := v.takes[0], v.takes[1], v.takes[2]
 		for ; count < v.stays; count++ {
-			// Its end helps where anything that the replica has not enough of is something that it takes.
+			// Evicting it helps if the replica lacks a resource that it takes.
 			if signs(free0-needs0, 0, 0)&signs(0-takes0, 0, 0)|signs(free1-needs1, 0, 0)&signs(0-takes1, 0, 0)|signs(free2-needs2, 0, 0)&signs(0-takes2, 0, 0) >= 0 {
 				break
 			}
