@@ -9,8 +9,8 @@ import "testing"
 func TestPlanDoesNotAlloc(t *testing.T) {
 	for _, nodes := range []int{1, 16} {
 		for _, room := range []float64{1.5, 0.5} {
-			in, p, out := city(200, nodes, room), New(), &Output{}
-			for _, change := range []func(){func() {}, func() { settled(in, out) }, func() { awoken(in) }} {
+			in, p, out := largeInput(200, nodes, room), New(), &Output{}
+			for _, change := range []func(){func() {}, func() { applyPlan(in, out) }, func() { swapIdle(in) }} {
 				change()
 				p.Plan(in, out)
 				if n := testing.AllocsPerRun(20, func() { p.Plan(in, out) }); n > 0 {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// city returns an input of models that want four replicas each, on nodes with room for about the part room of that.
-// Every eighth model has GPUs, every fifth a Min, every third is idle.
-func city(models, nodes int, room float64) *Input {
+// largeInput returns an input of models that want four replicas each, on nodes with room for about the part room of
+// that. Every eighth model has GPUs, every fifth a Min, every third is idle.
+func largeInput(models, nodes int, room float64) *Input {
 	rng := rand.New(rand.NewPCG(1, uint64(models+nodes)))
 	in := &Input{Now: 1e12}
 	var sum Resources
@@ -40,16 +40,16 @@ func city(models, nodes int, room float64) *Input {
 	return in
 }
 
-// settled makes the planned replicas run.
-func settled(in *Input, out *Output) {
+// applyPlan makes the planned replicas run.
+func applyPlan(in *Input, out *Output) {
 	nodes := len(in.Nodes)
 	for i := range in.Models {
 		in.Models[i].Placed = append(in.Models[i].Placed[:0], out.Placed[i*nodes:(i+1)*nodes]...)
 	}
 }
 
-// awoken makes idle models used, and every third of the others idle.
-func awoken(in *Input) {
+// swapIdle makes idle models used, and every third of the others idle.
+func swapIdle(in *Input) {
 	for i := range in.Models {
 		in.Models[i].LastUsed = in.Now
 		if i%3 == 1 {
@@ -65,13 +65,13 @@ func BenchmarkPlan(b *testing.B) {
 		for _, room := range []float64{1.5, 0.5} {
 			for _, state := range []string{"fresh", "still", "turned"} {
 				b.Run(fmt.Sprintf("nodes=%d/room=%g/%s", nodes, room, state), func(b *testing.B) {
-					in, p, out := city(1000, nodes, room), New(), &Output{}
+					in, p, out := largeInput(1000, nodes, room), New(), &Output{}
 					p.Plan(in, out)
 					if state != "fresh" {
-						settled(in, out)
+						applyPlan(in, out)
 					}
 					if state == "turned" {
-						awoken(in)
+						swapIdle(in)
 					}
 					p.Plan(in, out)
 					b.ReportAllocs()

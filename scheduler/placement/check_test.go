@@ -30,7 +30,7 @@ func problem(in *Input, out *Output) string {
 			case placed < 0:
 				return fmt.Sprintf("model %d has %d replicas on node %d", i, placed, j)
 			case m.Fixed && placed != had:
-				return fmt.Sprintf("model %d is fixed, and has %d replicas on node %d instead of %d", i, placed, j, had)
+				return fmt.Sprintf("model %d is fixed, but gets %d replicas on node %d instead of %d", i, placed, j, had)
 			case m.Fixed:
 				fixed[j].add(&takes, float64(placed))
 			case placed > had:
@@ -41,7 +41,7 @@ func problem(in *Input, out *Output) string {
 		wanted := max(0, min(m.Wanted, maxReplicas))
 		switch {
 		case int(out.Granted[i]) != sum:
-			return fmt.Sprintf("model %d is granted %d replicas and has %d", i, out.Granted[i], sum)
+			return fmt.Sprintf("model %d: Granted is %d, the sum of Placed %d", i, out.Granted[i], sum)
 		case sum > wanted && !m.Fixed:
 			return fmt.Sprintf("model %d wants %d replicas and gets %d", i, wanted, sum)
 		case (out.Short[i] == NotShort) != (sum >= wanted):
@@ -54,19 +54,19 @@ func problem(in *Input, out *Output) string {
 			free := budget[d] - used[j][d]
 			room[d] = free
 			if got := amountsOf(out.Free[j]); math.Abs(got[d]-max(0, free)) > 1 {
-				return fmt.Sprintf("node %d has %v of %v free, and %v is said", j, free, Dimension(d+1), got[d])
+				return fmt.Sprintf("node %d has %v of %v free, but Free says %v", j, free, Dimension(d+1), got[d])
 			}
 			if started[j][d] > 0 && free < 0 {
-				return fmt.Sprintf("something is started on node %d, which has %v of %v and is to have %v", j, budget[d], Dimension(d+1), used[j][d])
+				return fmt.Sprintf("a replica is started on node %d with a budget of %v of %v, %v of which would be used", j, budget[d], Dimension(d+1), used[j][d])
 			}
 			if used[j][d] > budget[d]*(1+overdraft) && used[j][d] > fixed[j][d] {
-				return fmt.Sprintf("node %d has %v of %v and keeps %v", j, budget[d], Dimension(d+1), used[j][d])
+				return fmt.Sprintf("node %d with a budget of %v of %v keeps %v", j, budget[d], Dimension(d+1), used[j][d])
 			}
 		}
 		for i := range in.Models {
 			takes, none := amountsOf(in.Models[i].Takes), amounts{}
 			if !in.Models[i].Fixed && out.Short[i] != NotShort && takes.fits(&none, &room) {
-				return fmt.Sprintf("model %d lacks a replica (%v), and node %d has room for it: %+v", i, out.Short[i], j, out.Free[j])
+				return fmt.Sprintf("model %d lacks a replica (%v) although node %d has room for it: %+v", i, out.Short[i], j, out.Free[j])
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func again(in *Input, out *Output) *Output {
 	for i := range next.Models {
 		next.Models[i].Placed = nil
 	}
-	settled(&next, out)
+	applyPlan(&next, out)
 	after := &Output{}
 	New().Plan(&next, after)
 	return after

@@ -34,17 +34,17 @@ func TestTournament(t *testing.T) {
 			if next[i]++; next[i] < len(all[i]) {
 				*c = all[i][next[i]]
 			} else {
-				*c = out
+				*c = noClaim
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Fatalf("%v, and sorted %v", got, want)
+			t.Fatalf("tournament order %v, sorted %v", got, want)
 		}
 	})
 }
 
-// looked returns a planner that has read an input, ready to pack or contend.
-func looked(in *Input) *Planner {
+// readInput returns a planner that has read an input, ready to pack or contend.
+func readInput(in *Input) *Planner {
 	p := New()
 	p.in, p.out = in, &Output{}
 	n, m := len(in.Nodes), len(in.Models)
@@ -60,14 +60,14 @@ func looked(in *Input) *Planner {
 // where it would have gone alone.
 func TestBestFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := town(t)
-		if rapid.Bool().Draw(t, "alike") { // small models on large nodes, where bestFit skips most nodes
+		in := randomInput(t)
+		if rapid.Bool().Draw(t, "large nodes") { // small models on large nodes, where bestFit skips most nodes
 			for j := range in.Nodes {
 				b := &in.Nodes[j].Budget
 				b.CPUMillis, b.MemoryBytes = b.CPUMillis+300, b.MemoryBytes+300
 			}
 		}
-		p := looked(in)
+		p := readInput(in)
 		for i := range p.models {
 			m := &p.models[i]
 			for m.granted < m.wanted && m.takes != (amounts{}) {
@@ -79,17 +79,17 @@ func TestBestFit(t *testing.T) {
 				}
 				rooms, free := p.rooms(m)
 				if free != (len(fit) > 0) {
-					t.Fatalf("model %d fits on %v, and has room: %v of %v", i, fit, free, rooms)
+					t.Fatalf("model %d fits on %v, but rooms returned %v, %v", i, fit, free, rooms)
 				}
 				if !free {
 					break
 				}
 				best := slices.MinFunc(fit, func(a, b int) int {
-					return cmp.Or(cmp.Compare(p.nodes[a].unfit(&m.takes), p.nodes[b].unfit(&m.takes)), cmp.Compare(p.nodes[a].key, p.nodes[b].key))
+					return cmp.Or(cmp.Compare(p.nodes[a].misfit(&m.takes), p.nodes[b].misfit(&m.takes)), cmp.Compare(p.nodes[a].key, p.nodes[b].key))
 				})
 				at := p.bestFit(m, rooms)
 				if at != best {
-					t.Fatalf("model %d goes to node %d, and fits best on %d", i, at, best)
+					t.Fatalf("model %d goes to node %d, but fits best on %d", i, at, best)
 				}
 				before := m.wanted
 				m.wanted = m.granted + 1
@@ -100,7 +100,7 @@ func TestBestFit(t *testing.T) {
 					continue
 				}
 				if then := p.bestFit(m, rooms); then != at {
-					t.Fatalf("one of model %d went to node %d, which has room for the next, and that fits better on %d", i, at, then)
+					t.Fatalf("a replica of model %d went to node %d, which has room for the next one, but that fits better on %d", i, at, then)
 				}
 			}
 		}
@@ -110,7 +110,7 @@ func TestBestFit(t *testing.T) {
 // TestLeastLoss checks that leastLoss picks the node with the least loss, whichever is examined first.
 func TestLeastLoss(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := looked(town(t))
+		p := readInput(randomInput(t))
 		p.unsettle()
 		p.sort()
 		for i := range p.models {
@@ -125,10 +125,10 @@ func TestLeastLoss(t *testing.T) {
 			}
 			best := slices.MinFunc(rooms, func(a, b int32) int {
 				x, y := &p.nodes[a], &p.nodes[b]
-				return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(x.unfit(&m.takes), y.unfit(&m.takes)), cmp.Compare(x.key, y.key))
+				return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(x.misfit(&m.takes), y.misfit(&m.takes)), cmp.Compare(x.key, y.key))
 			})
 			if at := p.leastLoss(m, rooms); at != int(best) {
-				t.Fatalf("for model %d something goes on node %d, where the last is of rank %d, and on node %d it would be %d", i, at, ranks[at], best, ranks[best])
+				t.Fatalf("for model %d leastLoss chose node %d with rank %d, but node %d has rank %d", i, at, ranks[at], best, ranks[best])
 			}
 		}
 	})
@@ -140,17 +140,17 @@ func TestManyNodes(t *testing.T) {
 	p, out := New(), &Output{}
 	for nodes := 2; nodes <= 20; nodes++ {
 		for _, room := range []float64{0.3, 0.5, 0.9, 1, 1.1} {
-			in := city(10*nodes, nodes, room)
-			for _, change := range []func(){func() {}, func() { awoken(in) }} {
+			in := largeInput(10*nodes, nodes, room)
+			for _, change := range []func(){func() {}, func() { swapIdle(in) }} {
 				change()
 				p.Plan(in, out)
 				if wrong := problem(in, out); wrong != "" {
 					t.Fatalf("%d nodes with room for %g of what is wanted: %s", nodes, room, wrong)
 				}
 				if after := again(in, out); !slices.Equal(out.Placed, after.Placed) {
-					t.Fatalf("%d nodes with room for %g of what is wanted: %v, and planned on that %v", nodes, room, out.Placed, after.Placed)
+					t.Fatalf("%d nodes with room for %g of what is wanted: %v, planned again %v", nodes, room, out.Placed, after.Placed)
 				}
-				settled(in, out)
+				applyPlan(in, out)
 			}
 		}
 	}
@@ -182,6 +182,6 @@ func TestHugeHidesNothing(t *testing.T) {
 	}
 	New().Plan(in, out)
 	if out.Granted[1] != 0 || out.Short[1] == NotShort {
-		t.Fatalf("a replica of %d bytes is started on a node of %d, beside 1,000 models with 500 each", waits.Takes.MemoryBytes, huge)
+		t.Fatalf("a replica of %d bytes is started on a node of %d bytes, beside 1,000 models with 500 bytes each", waits.Takes.MemoryBytes, huge)
 	}
 }

@@ -20,7 +20,7 @@ func (p *Planner) contend() {
 	t := &p.contest
 	t.models, t.claims = p.in.Models, t.claims[:0]
 	for i := range p.models {
-		if m := &p.models[i]; !m.closed && m.granted < m.wanted && (m.left > 0 || !m.never && p.hasRoom(m)) {
+		if m := &p.models[i]; !m.closed && m.granted < m.wanted && (m.left > 0 || !m.neverFits && p.hasRoom(m)) {
 			t.claims = append(t.claims, p.claim(int32(i), m.granted, m.left > 0))
 		}
 	}
@@ -30,12 +30,12 @@ func (p *Planner) contend() {
 		refused := false
 		if m.left == 0 {
 			// Settled replicas are never taken back, so there will be no room for another one either.
-			refused = m.never || !p.start(int(i))
+			refused = m.neverFits || !p.start(int(i))
 		} else if !p.stay(int(i)) {
 			p.evict(int(i))
 		}
 		if refused || m.granted == m.wanted {
-			*c = out
+			*c = noClaim
 		} else {
 			*c = p.claim(i, m.granted, m.left > 0)
 		}
@@ -78,7 +78,7 @@ func (p *Planner) unsettle() {
 		case m.closed:
 		case m.takes == (amounts{}):
 			p.settleFree(i)
-		case m.granted < m.wanted && !m.never:
+		case m.granted < m.wanted && !m.neverFits:
 			best = min(best, m.rank(m.granted, false))
 		}
 	}
@@ -155,7 +155,7 @@ func (p *Planner) stay(i int) bool {
 		if !safe {
 			v.goes--
 		} else if v.stays--; v.stays == 0 {
-			p.weaken(n)
+			p.updateWeakest(n)
 		}
 	}
 	row[at]--
@@ -173,7 +173,7 @@ func (p *Planner) evict(i int) {
 		if p.sorted {
 			v := p.place(i, int(j))
 			going, v.stays, v.goes = v.goes, 0, 0
-			p.weaken(n)
+			p.updateWeakest(n)
 		}
 		n.take(&m.takes, -float64(row[j]-going))
 		row[j] = 0

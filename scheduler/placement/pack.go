@@ -10,7 +10,7 @@ func (p *Planner) pack() bool {
 	t.models, t.claims = p.in.Models, t.claims[:0]
 	var lacks, room amounts
 	for i := range p.models {
-		if m := &p.models[i]; !m.closed && !m.never && m.granted < m.wanted {
+		if m := &p.models[i]; !m.closed && !m.neverFits && m.granted < m.wanted {
 			t.claims = append(t.claims, claim{order: 1<<63 - math.Float64bits(m.share), tie: p.in.Models[i].Key, model: int32(i)})
 			lacks.add(&m.takes, float64(m.wanted-m.granted))
 		}
@@ -26,7 +26,7 @@ func (p *Planner) pack() bool {
 	p.moves = p.moves[:0]
 	for c := t.start(); c != nil; c = t.play() {
 		i := c.model
-		*c = out
+		*c = noClaim
 		for m := &p.models[i]; m.granted < m.wanted; {
 			rooms, free := p.rooms(m)
 			if !free {
@@ -100,8 +100,8 @@ func (p *Planner) bestFit(m *model, rooms []int32) int {
 		if n.spare > enough || !m.needs.within(&n.free) {
 			continue
 		}
-		if unfit := n.unfit(&m.takes); at < 0 || unfit < least || unfit == least && p.before(int(j), at) {
-			at, least = int(j), unfit
+		if misfit := n.misfit(&m.takes); at < 0 || misfit < least || misfit == least && p.before(int(j), at) {
+			at, least = int(j), misfit
 			enough = max(0, least+m.most+rounding)
 		}
 	}

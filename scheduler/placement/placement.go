@@ -74,21 +74,21 @@ type node struct {
 }
 
 type model struct {
-	takes   amounts
-	needs   amounts // takes, with -Inf for what it takes nothing of, so that it fits even if that is overdrawn
-	most    float64 // the largest part that one replica takes of anything that a node has
-	share   float64 // dominant share of one replica: the largest part that it takes of anything that all nodes have
-	unit    float64 // share divided by the weight
-	useful  float64 // queries per second, plus waiting queries
-	unused  uint64  // nanoseconds since the last query
-	wanted  int32
-	min     int32
-	granted int32 // settled; at first everything that runs
-	left    int32 // sum over the nodes
-	has     int32 // at the beginning, at most what is wanted
-	idle    bool
-	never   bool // larger than any node
-	closed  bool // fixed, or takes nothing: it is settled before all others
+	takes     amounts
+	needs     amounts // takes, with -Inf for what it takes nothing of, so that it fits even if that is overdrawn
+	most      float64 // the largest part that one replica takes of anything that a node has
+	share     float64 // dominant share of one replica: the largest part that it takes of anything that all nodes have
+	unit      float64 // share divided by the weight
+	useful    float64 // queries per second, plus waiting queries
+	unused    uint64  // nanoseconds since the last query
+	wanted    int32
+	min       int32
+	granted   int32 // settled; at first everything that runs
+	left      int32 // sum over the nodes
+	has       int32 // at the beginning, at most what is wanted
+	idle      bool
+	neverFits bool // larger than any node
+	closed    bool // fixed, or takes nothing: it is settled before all others
 }
 
 // New makes a planner.
@@ -153,10 +153,10 @@ func (p *Planner) lookAtModels() {
 		m.most = max(m.takes[0]*p.per[0], m.takes[1]*p.per[1], m.takes[2]*p.per[2])
 		m.share = max(part(m.takes[0], total[0]), part(m.takes[1], total[1]), part(m.takes[2], total[2]))
 		m.unit = m.share / weightOf(from.Weight)
-		m.never = true
+		m.neverFits = true
 		for j := range p.nodes {
 			if m.needs.within(&p.nodes[j].budget) {
-				m.never = false
+				m.neverFits = false
 				break
 			}
 		}
@@ -296,7 +296,7 @@ func (p *Planner) finish() {
 					break
 				}
 			}
-		case m.never:
+		case m.neverFits:
 			short = NeverFits
 		case m.needs.within(&room):
 			short = Fragmented
@@ -351,10 +351,10 @@ func (n *node) slack(cpu, memory, gpus float64) float64 {
 	return least
 }
 
-// unfit returns how badly a replica fits on a node: the slack that it would leave, because what is left over of the
+// misfit returns how badly a replica fits on a node: the slack that it would leave, because what is left over of the
 // scarcest resource decides what else can run there. It is 1 more if the replica would take room beside free GPUs
 // without using any. slack is at most 1.
-func (n *node) unfit(takes *amounts) float64 {
+func (n *node) misfit(takes *amounts) float64 {
 	slack := n.slack(takes[0], takes[1], takes[2])
 	if takes[GPUs-1] == 0 && n.free[GPUs-1] > 0 {
 		slack++

@@ -11,8 +11,8 @@ import (
 
 const now = api.Nanos(1e12)
 
-// town draws an input with few nodes, few models and small numbers, so that claims conflict.
-func town(t *rapid.T) *Input {
+// randomInput draws an input with few nodes, few models and small numbers, so that claims conflict.
+func randomInput(t *rapid.T) *Input {
 	in := &Input{Now: now}
 	for i := range rapid.IntRange(0, 4).Draw(t, "nodes") {
 		in.Nodes = append(in.Nodes, Node{Key: uint64(100 + i), Budget: Resources{
@@ -45,17 +45,17 @@ func town(t *rapid.T) *Input {
 func TestPromises(t *testing.T) {
 	p, out, twice := New(), &Output{}, &Output{}
 	rapid.Check(t, func(t *rapid.T) {
-		in := town(t)
+		in := randomInput(t)
 		p.Plan(in, out)
 		if wrong := problem(in, out); wrong != "" {
 			t.Fatalf("%s\n%+v\n%+v", wrong, in, out)
 		}
 		p.Plan(in, twice)
 		if !slices.Equal(out.Placed, twice.Placed) || !slices.Equal(out.Short, twice.Short) {
-			t.Fatalf("%+v, and with memory used by another plan %+v\n%+v", out, twice, in)
+			t.Fatalf("%+v, with memory used by another plan %+v\n%+v", out, twice, in)
 		}
 		if after := again(in, out); !slices.Equal(out.Placed, after.Placed) {
-			t.Fatalf("%+v, and planned on that %+v\n%+v", out, after, in)
+			t.Fatalf("%+v, planned again %+v\n%+v", out, after, in)
 		}
 	})
 }
@@ -64,7 +64,7 @@ func TestPromises(t *testing.T) {
 // node has room for everything.
 func TestEnoughForAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in, out := town(t), &Output{}
+		in, out := randomInput(t), &Output{}
 		var sum amounts
 		for i := range in.Models {
 			m := &in.Models[i]
@@ -138,7 +138,7 @@ func TestEqualsGetTheSame(t *testing.T) {
 // two, unless those are its minimum.
 func TestFirstBeforeSecond(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in, out := town(t), &Output{}
+		in, out := randomInput(t), &Output{}
 		for i := range in.Models {
 			in.Models[i].Fixed, in.Models[i].Takes = false, Resources{CPUMillis: 7}
 		}
@@ -150,7 +150,7 @@ func TestFirstBeforeSecond(t *testing.T) {
 			waits := &in.Models[i]
 			for k := range in.Models {
 				if has := &in.Models[k]; waits.Waiting > 0 && out.Granted[i] == 0 && out.Short[i] != NotShort && out.Short[i] != NeverFits && int(out.Granted[k]) > max(1, has.Min) {
-					t.Fatalf("queries wait for model %d, which has no replica, and model %d has %d\n%+v\n%+v", i, k, out.Granted[k], in, out)
+					t.Fatalf("queries wait for model %d, which has no replica, but model %d has %d\n%+v\n%+v", i, k, out.Granted[k], in, out)
 				}
 			}
 		}
@@ -160,8 +160,8 @@ func TestFirstBeforeSecond(t *testing.T) {
 // TestOrderDoesNotMatter checks that models and nodes in another order get the same.
 func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in, out, moved, movedOut := town(t), &Output{}, &Input{Now: now}, &Output{}
-		models, nodes := rapid.Permutation(upTo(len(in.Models))).Draw(t, "order"), rapid.Permutation(upTo(len(in.Nodes))).Draw(t, "node order")
+		in, out, moved, movedOut := randomInput(t), &Output{}, &Input{Now: now}, &Output{}
+		models, nodes := rapid.Permutation(indices(len(in.Models))).Draw(t, "order"), rapid.Permutation(indices(len(in.Nodes))).Draw(t, "node order")
 		for _, j := range nodes {
 			moved.Nodes = append(moved.Nodes, in.Nodes[j])
 		}
@@ -180,14 +180,14 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		for a, i := range models {
 			for b, j := range nodes {
 				if was, is := out.Placed[i*len(nodes)+j], movedOut.Placed[a*len(nodes)+b]; was != is {
-					t.Fatalf("model %d gets %d replicas on node %d, and in another order %d\n%+v\n%+v\n%+v", i, was, j, is, in, out, movedOut)
+					t.Fatalf("model %d gets %d replicas on node %d, in another order %d\n%+v\n%+v\n%+v", i, was, j, is, in, out, movedOut)
 				}
 			}
 		}
 	})
 }
 
-func upTo(n int) []int {
+func indices(n int) []int {
 	all := make([]int, n)
 	for i := range all {
 		all[i] = i
@@ -195,26 +195,27 @@ func upTo(n int) []int {
 	return all
 }
 
-// TestNonsense checks that a plan for any numbers has the right size, no negative replicas, and no more than is wanted.
-func TestNonsense(t *testing.T) {
+// TestInvalidInput checks that a plan for any numbers has the right size, no negative replicas, and no more than is
+// wanted.
+func TestInvalidInput(t *testing.T) {
 	numbers := []int64{0, 1, -1, 50, math.MaxInt64, math.MinInt64, 1 << 53, 1 << 62}
 	rapid.Check(t, func(t *rapid.T) {
-		in, out := town(t), &Output{}
-		odd := func(v *int64) {
+		in, out := randomInput(t), &Output{}
+		invalid := func(v *int64) {
 			if rapid.IntRange(0, 3).Draw(t, "odd") == 0 {
 				*v = rapid.SampledFrom(numbers).Draw(t, "number")
 			}
 		}
 		resources := func(r *Resources) {
-			odd(&r.CPUMillis)
-			odd(&r.MemoryBytes)
-			odd(&r.GPUs)
+			invalid(&r.CPUMillis)
+			invalid(&r.MemoryBytes)
+			invalid(&r.GPUs)
 		}
 		for j := range in.Nodes {
 			resources(&in.Nodes[j].Budget)
 			in.Nodes[j].Key = uint64(rapid.IntRange(0, 1).Draw(t, "node key"))
 		}
-		odd((*int64)(&in.Now))
+		invalid((*int64)(&in.Now))
 		for i := range in.Models {
 			m := &in.Models[i]
 			m.Key = uint64(rapid.IntRange(0, 2).Draw(t, "key"))
@@ -224,7 +225,7 @@ func TestNonsense(t *testing.T) {
 			m.Min = rapid.SampledFrom([]int{0, 1, -1, math.MaxInt}).Draw(t, "odd min")
 			m.Waiting = rapid.SampledFrom([]int{0, 1, -1, math.MaxInt}).Draw(t, "odd waiting")
 			resources(&m.Takes)
-			odd((*int64)(&m.LastUsed))
+			invalid((*int64)(&m.LastUsed))
 			m.Placed = rapid.SliceOfN(rapid.SampledFrom([]int32{0, 1, -1, math.MaxInt32, math.MinInt32, 9}), 0, 6).Draw(t, "odd placed")
 		}
 		p := New()
@@ -260,7 +261,7 @@ func TestNonsense(t *testing.T) {
 // TestFits checks that Fits agrees with the planner about an empty node.
 func TestFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in, out := town(t), &Output{}
+		in, out := randomInput(t), &Output{}
 		if len(in.Models) == 0 || len(in.Nodes) == 0 {
 			return
 		}
@@ -283,6 +284,6 @@ func TestFits(t *testing.T) {
 				return
 			}
 		}
-		t.Fatalf("it lacks %v, and every node has enough\n%+v", lacks, in)
+		t.Fatalf("Fits says that %v lacks, but every node has enough\n%+v", lacks, in)
 	})
 }

@@ -87,7 +87,7 @@ func (s *story) set(t *testing.T, d *datadriven.TestData) {
 		}
 	}
 	if m == nil {
-		t.Fatalf("%s: no model is called %s", d.Pos, d.CmdArgs[0].Key)
+		t.Fatalf("%s: there is no model %s", d.Pos, d.CmdArgs[0].Key)
 	}
 	for _, arg := range d.CmdArgs[1:] {
 		switch arg.Key {
@@ -163,7 +163,7 @@ func (s *story) plan(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("%s: %s", d.Pos, wrong)
 	}
 	if after := again(&s.in, &s.out); fmt.Sprint(after.Placed) != fmt.Sprint(s.out.Placed) {
-		t.Fatalf("%s: planned again on itself, %v becomes %v", d.Pos, s.out.Placed, after.Placed)
+		t.Fatalf("%s: planned again, %v becomes %v", d.Pos, s.out.Placed, after.Placed)
 	}
 	var b strings.Builder
 	if d.HasArg("total") {
@@ -195,6 +195,6 @@ func (s *story) plan(t *testing.T, d *datadriven.TestData) string {
 		}
 		fmt.Fprintf(&b, " %.4g of %g GiB left\n", float64(free.MemoryBytes)/(1<<30), float64(budget.MemoryBytes)/(1<<30))
 	}
-	settled(&s.in, &s.out)
+	applyPlan(&s.in, &s.out)
 	return b.String()
 }

@@ -16,8 +16,8 @@ type tournament struct {
 	losers []int32 // by inner node, the root is 1; index 0 has the winner
 }
 
-// out is the claim of a participant that has no more. It is worse than all others.
-var out = claim{order: 1<<64 - 1, tie: 1<<64 - 1}
+// noClaim is the claim of a participant that has no more. It is worse than all others.
+var noClaim = claim{order: 1<<64 - 1, tie: 1<<64 - 1}
 
 // start begins with claims and returns the best.
 func (t *tournament) start() *claim {
@@ -32,18 +32,18 @@ func (t *tournament) start() *claim {
 }
 
 // climb inserts a participant: it waits at an empty node, or competes at an occupied one.
-func (t *tournament) climb(who int32) {
-	for at := (int(who) + len(t.claims)) / 2; at > 0; at /= 2 {
+func (t *tournament) climb(player int32) {
+	for at := (int(player) + len(t.claims)) / 2; at > 0; at /= 2 {
 		other := t.losers[at]
 		if other < 0 {
-			t.losers[at] = who
+			t.losers[at] = player
 			return
 		}
-		if t.compare(&t.claims[other], &t.claims[who]) < 0 {
-			t.losers[at], who = who, other
+		if t.compare(&t.claims[other], &t.claims[player]) < 0 {
+			t.losers[at], player = player, other
 		}
 	}
-	t.losers[0] = who
+	t.losers[0] = player
 }
 
 // best returns the best claim, or nil if none is left.
@@ -51,7 +51,7 @@ func (t *tournament) best() *claim {
 	if len(t.losers) == 0 {
 		return nil
 	}
-	if c := &t.claims[t.losers[0]]; c.order != out.order {
+	if c := &t.claims[t.losers[0]]; c.order != noClaim.order {
 		return c
 	}
 	return nil
@@ -60,23 +60,23 @@ func (t *tournament) best() *claim {
 // play returns the best claim after the previous best one has been changed in place.
 func (t *tournament) play() *claim {
 	claims, losers := t.claims, t.losers
-	who := losers[0]
-	order, tie := claims[who].order, claims[who].tie
-	for at := (uint(who) + uint(len(losers))) / 2; at > 0; at /= 2 {
+	player := losers[0]
+	order, tie := claims[player].order, claims[player].tie
+	for at := (uint(player) + uint(len(losers))) / 2; at > 0; at /= 2 {
 		other := losers[at]
 		c := &claims[other]
 		_, wins := bits.Sub64(c.tie, tie, 0)
 		_, wins = bits.Sub64(c.order, order, wins) // 1: c is better
-		if c.tie == tie && c.order == order && t.compare(c, &claims[who]) < 0 {
+		if c.tie == tie && c.order == order && t.compare(c, &claims[player]) < 0 {
 			wins = 1
 		}
-		both := (other ^ who) & -int32(wins) // exchanges the two, or is 0
+		both := (other ^ player) & -int32(wins) // exchanges the two, or is 0
 		losers[at] = other ^ both
-		who ^= both
+		player ^= both
 		order ^= (order ^ c.order) & -wins
 		tie ^= (tie ^ c.tie) & -wins
 	}
-	losers[0] = who
+	losers[0] = player
 	return t.best()
 }
 

@@ -34,7 +34,7 @@ func (p *Planner) sort() {
 	for c := t.start(); c != nil; c = t.play() { // the best is the last on its nodes
 		rank--
 		i := int(c.model)
-		*c = out
+		*c = noClaim
 		row, at := p.row(i), p.placeAt[i*len(p.nodes):(i+1)*len(p.nodes)]
 		for _, j := range p.holding(row) {
 			n := &p.nodes[j]
@@ -44,7 +44,7 @@ func (p *Planner) sort() {
 		}
 	}
 	for j := range p.nodes {
-		p.weaken(&p.nodes[j])
+		p.updateWeakest(&p.nodes[j])
 	}
 }
 
@@ -88,16 +88,16 @@ func (p *Planner) leastLoss(m *model, rooms []int32) int {
 			continue
 		}
 		// A small rank is a bad claim.
-		if unfit := n.unfit(&m.takes); at < 0 || rank < weakest || unfit < least || unfit == least && p.before(int(j), at) {
-			at, weakest, least = int(j), rank, unfit
+		if misfit := n.misfit(&m.takes); at < 0 || rank < weakest || misfit < least || misfit == least && p.before(int(j), at) {
+			at, weakest, least = int(j), rank, misfit
 		}
 	}
 	p.victims(m, &p.nodes[at], weakest, true)
 	return at
 }
 
-// weaken finds the worst claim on a node that is likely to stay, p.ranks if there is none.
-func (p *Planner) weaken(n *node) {
+// updateWeakest finds the worst claim on a node that is likely to stay, p.ranks if there is none.
+func (p *Planner) updateWeakest(n *node) {
 	for n.firstAt < n.placesEnd && p.places[n.firstAt].stays <= 0 {
 		n.firstAt++
 	}
@@ -107,8 +107,8 @@ func (p *Planner) weaken(n *node) {
 }
 
 // victims goes through what runs on a node, the worst claim first, until there is room for the replica, and returns the
-// rank of the last one needed. It gives up beyond the rank most. With doom it marks the victims as going.
-func (p *Planner) victims(m *model, n *node, most int32, doom bool) int32 {
+// rank of the last one needed. It gives up beyond the rank most. With mark it records the victims as going.
+func (p *Planner) victims(m *model, n *node, most int32, mark bool) int32 {
 	needs0, needs1, needs2 := m.needs[0], m.needs[1], m.needs[2]
 	free0, free1, free2 := n.free[0], n.free[1], n.free[2] // separate variables stay in registers
 	last := p.ranks                                        // beyond all of them
@@ -132,7 +132,7 @@ func (p *Planner) victims(m *model, n *node, most int32, doom bool) int32 {
 			}
 			free0, free1, free2 = free0+takes0, free1+takes1, free2+takes2
 		}
-		if doom {
+		if mark {
 			v.stays -= count
 			v.goes += count
 		}
@@ -141,10 +141,10 @@ func (p *Planner) victims(m *model, n *node, most int32, doom bool) int32 {
 			break
 		}
 	}
-	if doom {
+	if mark {
 		n.free = amounts{free0, free1, free2}
 		n.countSpare()
-		p.weaken(n)
+		p.updateWeakest(n)
 	}
 	return last
 }
