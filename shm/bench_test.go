@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The rings by themselves and with two sides that park. Numbers depend on where the two sides run: compare them only
-// within one run, and pin the process (taskset) to know what is compared. The floors of the whole transport against a
-// plain unix socket are in bench/.
+// Benchmarks of the rings alone and with two sides that park. The numbers depend on where the two sides run: compare
+// them only within one run, and pin the process (taskset) to know what is compared. bench/ compares the whole transport
+// with a plain unix socket.
 
 func BenchmarkPushPop(b *testing.B) {
 	segs := newPair(b, 64, 64<<10)
@@ -24,7 +24,7 @@ func BenchmarkPushPop(b *testing.B) {
 	}
 }
 
-// One message in flight: each costs two pushes, two bells and two wakes.
+// One message in flight: each costs two pushes, two bells and two wake-ups.
 func BenchmarkPingPongGoroutines(b *testing.B) { benchGoroutines(b, 1) }
 func BenchmarkPingPongProcesses(b *testing.B)  { benchProcesses(b, 1) }
 
@@ -87,7 +87,7 @@ func benchProcesses(b *testing.B, inFlight uint64) {
 	}
 }
 
-// benchSide keeps so many messages in flight, without payloads: one operation is one message there and back.
+// benchSide keeps so many messages in flight, without payloads. One operation is one message there and back.
 func benchSide(b *testing.B, s *side, inFlight uint64) {
 	var d Descriptor
 	nothing := func() error { return nil }
@@ -111,7 +111,7 @@ func benchSide(b *testing.B, s *side, inFlight uint64) {
 }
 
 func BenchmarkSlab(b *testing.B) {
-	b.Run("restarts", func(b *testing.B) { // one block in use at a time: each Free makes the slab new
+	b.Run("restarts", func(b *testing.B) { // one block in use at a time: each Free restarts the slab
 		s := NewSlab(0, 64<<20)
 		b.ReportAllocs()
 		for b.Loop() {

@@ -1,38 +1,38 @@
 /*
- * doorbell.pml: the doorbell of section 3.1 of api/spec/worker.md, as a model for Spin (spinroot.com).
+ * doorbell.pml: a model of the doorbell, section 3.1 of api/spec/worker.md, for Spin (spinroot.com).
  *
  * Claims, for every interleaving and every delay of a store:
- *   1. no lost wake-up: when nothing can move any more, everything that was put has been taken, and every frame read;
- *   2. no descriptor is taken before it is whole;
- *   3. no more than three bells are ever unread. Before it says the odd number n+2 the consumer reads the socket empty.
- *      After that can still come: the bell for n-2 or older that the producer has decided on and not sent, the bell for n
- *      where the stores of n+1 and n+2 are still on their way, and the bell for n+2.
+ *   1. No lost wake-up: when no process can move any more, everything that was put has been taken, and every frame read.
+ *   2. No descriptor is taken before it is whole.
+ *   3. At most three bells are ever unread. Before the consumer stores the odd number n+2 it reads the socket empty. After
+ *      that can still arrive: the bell for n-2 or older that the producer has decided on and not sent, the bell for n if the
+ *      stores of n+1 and n+2 are still in a store buffer, and the bell for n+2.
  *
- * One direction is enough: the other is the same with the names exchanged, and the two share no word of memory. They do
- * share the socket, and what the other direction may do to this one is to wake the consumer for nothing. The frames of
- * this model do that.
+ * One direction is enough: the other one is the same with the names exchanged, and the two share no word of memory. They
+ * do share the socket, so the other direction may wake the consumer of this one for nothing. The frames of this model do
+ * that.
  *
- * Memory. A store goes into the store buffer of the processor and reaches memory later, when a flusher process says so;
- * a load reads memory at once, and so may overtake the stores before it. That is store buffering as x86 has it (TSO:
- * Owens, Sarkar and Sewell, "A better x86 memory model", 2009). The producer is weaker than that, as arm64 is:
- * descriptors and tails have a buffer each and only release keeps a tail behind the descriptors that it shows, so a
- * later descriptor may overtake an earlier tail. A full fence waits until the own buffers are empty. System calls on
- * the socket are given no power to order memory: the protocol does not lean on any.
+ * Memory. A store goes into the processor's store buffer and reaches memory later, when a flusher process moves it. A load
+ * reads memory at once, and so may overtake the stores before it. This is x86's store buffering (TSO: Owens, Sarkar and
+ * Sewell, "A better x86 memory model", 2009). The producer is weaker than that, like arm64: descriptors and tails have a
+ * buffer each, and only release keeps a tail behind the descriptors that it shows, so a later descriptor may overtake an
+ * earlier tail. A full fence waits until the process's own buffers are empty. System calls on the socket do not order
+ * memory in this model: the protocol does not rely on them.
  *
- * model.sh checks the model as it stands, and then once with each of these, which must be found to fail:
+ * model.sh checks the model as it is, and then once with each of these, which must fail:
  *   NO_FENCE_PRODUCER  step "ring?" without its fence
  *   NO_FENCE_CONSUMER  step "sleep" without its fence
- *   NO_RECHECK         step "sleep" without its second look at the ring
- *   DRAIN_AFTER        the socket is read empty after "asleep" was said and the ring looked at, instead of before
+ *   NO_RECHECK         step "sleep" without its second check of the ring
+ *   DRAIN_AFTER        the socket is read empty after "asleep" was stored and the ring checked, instead of before
  *   NO_RELEASE         tail is stored without release
  */
 
 #define PUTS   4	/* descriptors; enough for two sleeps with a run of puts in each */
 #define FRAMES 1	/* other frames on the socket: they wake the consumer when the ring is empty */
 
-/* Shared memory: what has reached it. */
+/* Shared memory: the stores that have reached it. */
 byte tail = 0;
-byte asleep = 0;		/* the counter that the specification calls sleep */
+byte asleep = 0;		/* the counter named sleep in the specification */
 bool whole[PUTS] = false;	/* descriptor i is there */
 
 /* Store buffers. */
@@ -45,7 +45,7 @@ mtype = { bell, frame };
 chan socket = [8] of { mtype };
 byte bellsUnread = 0;
 
-/* For the claims only: no process decides by these but their owner. */
+/* For the claims only: no process but the owner reads them to decide. */
 byte head = 0;			/* taken by the consumer */
 byte framesRead = 0;
 
@@ -64,7 +64,7 @@ end:	do
 #ifdef NO_RELEASE
 	:: atomic { tailStores?v -> tail = v }
 #else
-	/* Release: a tail waits for the descriptors that it shows. Descriptors go in order, so the last one decides. */
+	/* Release: a tail waits for the descriptors that it shows. Descriptors are flushed in order, so the last one decides. */
 	:: atomic { tailStores?[v] && whole[tail] -> tailStores?v; tail = v }
 #endif
 	od
@@ -165,7 +165,7 @@ active proctype Consumer()
 end_parked:			nempty(socket);		/* 5 */
 				mine++;
 				sleepStores!mine;
-				if	/* now, or at the next 1: a caller may do either */
+				if	/* now or at the next step 1: a caller may do either */
 				:: readSocketEmpty()
 				:: skip
 				fi
@@ -174,7 +174,7 @@ end_parked:			nempty(socket);		/* 5 */
 	od
 }
 
-/* When no other process can move, the consumer is parked: that must be because there is nothing left for it. */
+/* When no other process can move, the consumer is parked. There must be nothing left for it. */
 active proctype Monitor()
 {
 	timeout;

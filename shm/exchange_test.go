@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Two goroutines, each of which parks on its end of a socket pair whenever its ring is empty. A lost wake-up would leave
-// both parked, and the test would never end.
+// Two goroutines park on their end of a socket pair whenever their ring is empty. A lost wake-up would leave both
+// parked, and the test would never end.
 func TestStressTwoGoroutines(t *testing.T) {
 	const entries, messages = 16, 200_000
 	segs := newPair(t, entries, 64<<10)
@@ -41,21 +41,21 @@ func TestStressTwoGoroutines(t *testing.T) {
 	t.Logf("gateway: %d sleeps, %d bells; worker: %d sleeps, %d bells", gateway.sleeps, gateway.bells, worker.sleeps, worker.bells)
 }
 
-// What goes through the ring is ordered for the race detector too: a request that one goroutine pushed and the answer
-// that another one popped share private memory of the process, here a plain slice without a lock.
+// The race detector sees the order through the ring: the goroutine that pushed a request and the one that popped the
+// answer share private memory of the process, here a plain slice without a lock.
 func TestPushHappensBeforePopOfTheAnswer(t *testing.T) {
 	const messages = 10_000
 	segs := newPair(t, MinEntries, 4096)
 	p, c := NewProducer(segs.a, segs.b), NewConsumer(segs.a, segs.b)
 	peerP, peerC := NewProducer(segs.workerB, segs.workerA), NewConsumer(segs.workerB, segs.workerA)
 	table := make([]uint64, messages)
-	room := make(chan struct{}, MinEntries) // filled by who answers for the table, so that it orders nothing for who reads it
+	room := make(chan struct{}, MinEntries) // filled by the answering goroutine, so it does not order the reads of table
 	for range MinEntries {
 		room <- struct{}{}
 	}
 	answered := make(chan error, 1)
 	echoed := make(chan error, 1)
-	go func() { // the peer: spins, so that no socket can order anything
+	go func() { // the peer: spins, because a socket would order the accesses
 		var d Descriptor
 		for n := 0; n < messages; {
 			ok, err := peerC.Pop(&d, MinEntries)
@@ -105,8 +105,8 @@ func TestPushHappensBeforePopOfTheAnswer(t *testing.T) {
 	}
 }
 
-// The protocol of these tests: a request is { number, input offset, input length, output offset }; the worker copies the
-// input block in A to the output block in B and sends the request back as its response.
+// The protocol of these tests: a request is { number, input offset, input length, output offset }. The worker copies
+// the input block in A to the output block in B and sends the request back as its response.
 type message struct{ n, in, length, out uint64 }
 
 func (m message) put(d *Descriptor) {
@@ -122,11 +122,11 @@ func getMessage(d *Descriptor) (m message) {
 	return m
 }
 
-// echo is the worker: it answers each request until the socket is hung up.
+// echo is the worker: it answers each request until the peer hangs up.
 func echo(s *side) error {
 	var d Descriptor
 	for {
-		// One bell for a run of responses: ring when the ring of requests is found empty.
+		// One bell for a run of responses: ring when the request ring is found empty.
 		if err := s.next(&d, s.entries, s.bell); err != nil {
 			return err
 		}
@@ -136,11 +136,11 @@ func echo(s *side) error {
 	}
 }
 
-// exchange is the gateway: it sends requests in bursts and demands the right answer to each, in order.
+// exchange is the gateway: it sends requests in bursts and checks the answer to each, in order.
 type exchange struct {
 	*side
 	inputs, outputs *Slab
-	pending         []pending // a ring of the requests that are not answered
+	pending         []pending // a ring of the unanswered requests
 	sent, got       uint64
 }
 
@@ -155,8 +155,8 @@ func newExchange(s *side) *exchange {
 	return &exchange{side: s, inputs: slab(s.own), outputs: slab(s.peer), pending: make([]pending, s.entries)}
 }
 
-// run exchanges so many messages more. Bursts and the number of answers awaited after each change all the time, so that
-// both sides fall asleep at every possible moment.
+// run exchanges so many more messages. Bursts and the number of awaited answers vary all the time, so that both sides
+// fall asleep at every possible moment.
 func (x *exchange) run(messages uint64) error {
 	nothing := func() error { return nil }
 	last := x.sent + messages
@@ -185,7 +185,7 @@ func (x *exchange) run(messages uint64) error {
 	return nil
 }
 
-// fill is word i of the input of message n.
+// fill returns word i of the input of message n.
 func fill(n, i uint64) uint64 { return (n+1)*0x9e3779b97f4a7c15 + i }
 
 func (x *exchange) send() error {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzOpen gives Open a file that a peer has made: any first page, any size up to 16 pages, any seals; and any
-// announcement of it. What opens must be what was announced.
+// FuzzOpen gives Open a file made by a peer, with any first page, any size up to 16 pages and any seals, and any
+// announcement of it. A file that opens must match the announcement.
 func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, page []byte, fileBytes uint32, seals uint8, role, generation uint32, entries int, size uint64) {
 		if len(page) > ControlBytes {
@@ -40,8 +40,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzPeer is a peer that writes anything anywhere in its own segment between the calls of this side. The script is a
-// row of steps: one byte says what to do, the next eight with what.
+// FuzzPeer simulates a peer that writes anything anywhere in its own segment between the calls of this side. The script
+// is a sequence of steps: one byte selects the action, the next eight are its argument.
 func FuzzPeer(f *testing.F) {
 	a, b := mustCreate(f, RoleA, 1, MinEntries, 16<<10), mustCreate(f, RoleB, 1, MinEntries, 16<<10)
 	worker := mustOpen(f, b)
@@ -56,7 +56,7 @@ func FuzzPeer(f *testing.F) {
 		for ; len(script) >= 9; script = script[9:] {
 			x := binary.LittleEndian.Uint64(script[1:])
 			switch script[0] % 8 {
-			case 0: // any word of the segment, the cursors among them
+			case 0: // any word of the segment, including the cursors
 				worker.word64(int(x % (16 << 10) &^ 7)).Store(x >> 16)
 			case 1:
 				tail.Store(x)

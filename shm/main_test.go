@@ -7,8 +7,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain is also how the tests with several processes begin: the test binary runs itself, with the part to play in
-// the environment.
+// TestMain also starts the tests with several processes: the test binary runs itself, with its role in the environment.
 func TestMain(m *testing.M) {
 	if part := os.Getenv(envPart); part != "" {
 		os.Exit(play(part))

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks doorbell.pml with Spin: the doorbell as it is specified must hold, and each wrong variant must be found to fail,
-# which shows that the model can see what the order is there for. Needs spin and a C compiler (CC, default gcc).
-# Exit status: 0 all as expected, 1 not so, 2 a tool is missing or does not work.
+# Checks doorbell.pml with Spin. The doorbell as specified must hold, and each wrong variant must fail, which shows that
+# the model detects a violation of the order. Needs spin and a C compiler (CC, default gcc).
+# Exit status: 0 all as expected, 1 an unexpected result, 2 a tool is missing or does not work.
 set -u
 
 cc=${CC:-gcc}
@@ -33,7 +33,7 @@ check() {
 	spin $define -a "$here/doorbell.pml" >log 2>&1 || broken "spin does not accept doorbell.pml with $1"
 	"$cc" -O2 -w -DSAFETY -DMEMLIM=2048 -o pan pan.c >log 2>&1 || broken "$cc does not compile the verifier of $1"
 	./pan -m200000 >log 2>&1
-	# A search that was cut short proves nothing, and a failure must be one of the model's assertions.
+	# An incomplete search proves nothing, and a failure must be one of the model's assertions.
 	if grep -Eq 'max search depth too small|out of memory|reached -DMEMLIM|aborted' log; then
 		broken "the search of $1 was cut short"
 	fi

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair is one generation as both sides see it: A and B as created, and both as opened by the worker. In the tests that
-// stay in one process the same memory is mapped twice, at different addresses.
+// pair is one generation as both sides see it: A and B as created, and both as opened by the worker. Tests within one
+// process map the same memory twice, at different addresses.
 type pair struct {
 	a, b             *Segment // the gateway's
 	workerA, workerB *Segment
@@ -52,10 +52,10 @@ func mustClose(tb testing.TB, s *Segment) {
 	}
 }
 
-// errHungUp means that the other end of the socket is gone.
+// errHungUp means that the other end of the socket is closed.
 var errHungUp = errors.New("the peer hung up")
 
-// side is one side of a running pair, as the gateway and the bindings have it: rings, and a socket to park on.
+// side is one side of a running pair, as in the gateway and the bindings: rings, and a socket to park on.
 type side struct {
 	*Producer
 	*Consumer
@@ -63,7 +63,7 @@ type side struct {
 	entries   uint64
 	raw       syscall.RawConn
 
-	bells    uint64 // bytes read: bells, for in these tests nothing else is sent
+	bells    uint64 // bytes read; these tests send nothing but bells
 	sleeps   uint64
 	buf      [64]byte
 	state    error
@@ -82,7 +82,7 @@ func newSide(own, peer *Segment, conn *net.UnixConn) (*side, error) {
 		Producer: NewProducer(own, peer), Consumer: NewConsumer(own, peer), raw: raw,
 		own: own.Bytes(), peer: peer.Bytes(), entries: uint64(own.Entries()), bellByte: [1]byte{1},
 	}
-	// Made once: a closure for every wait would be an allocation for every wait.
+	// Made once: a closure for every wait would allocate every time.
 	s.drainFn = func(fd uintptr) bool { s.read(fd); return true }
 	s.parkFn = s.read
 	s.bellFn = func(fd uintptr) bool {
@@ -133,7 +133,7 @@ func (s *side) bell() error {
 	return s.state
 }
 
-// next pops the next descriptor and sleeps until there is one. idle is called when the ring is found empty.
+// next pops the next descriptor and sleeps until there is one. It calls idle when it finds the ring empty.
 func (s *side) next(d *Descriptor, outstanding uint64, idle func() error) error {
 	for {
 		if ok, err := s.Pop(d, outstanding); ok || err != nil {
@@ -168,7 +168,7 @@ func socketPair() (x, y *net.UnixConn, err error) {
 	return x, y, errors.Join(errX, errY)
 }
 
-// unixConn turns a file that is a unix socket into a connection, and closes the file.
+// unixConn converts a file that is a unix socket into a connection and closes the file.
 func unixConn(f *os.File) (*net.UnixConn, error) {
 	defer f.Close()
 	c, err := net.FileConn(f)

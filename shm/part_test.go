@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The parts that the test binary plays when a test runs it as another process.
+// The roles of the test binary when a test runs it as another process.
 
 const (
 	envPart       = "XEBEC_SHM_TEST_PART"
@@ -34,7 +34,7 @@ func play(part string) int {
 	return 0
 }
 
-// playWorker maps what comes on descriptor 3 and echoes until the gateway hangs up.
+// playWorker maps the segments received on descriptor 3 and echoes until the gateway hangs up.
 func playWorker() error {
 	conn, err := unixConn(os.NewFile(3, "socket"))
 	if err != nil {
@@ -87,8 +87,8 @@ func receiveSegments(conn *net.UnixConn) (a, b *Segment, fds []int, err error) {
 }
 
 // playGateway starts a worker and exchanges messages with it until it is killed. After the first thousand it prints the
-// inodes of A and B. Descriptor 3 is only held, and handed on to the worker: who has its other end sees when both are gone.
-// It ends by itself when the test is gone, which is the end of its standard input.
+// inodes of A and B. Descriptor 3 is only held and handed on to the worker, so that the process with its other end sees
+// when both are gone. It ends by itself when the test is gone, which closes its standard input.
 func playGateway() error {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -139,13 +139,13 @@ func playGateway() error {
 	return x.run(1 << 40)
 }
 
-// attack is one attempt on a segment. It returns nil when the kernel let it happen.
+// attack is one attempt on a segment. It returns nil if the kernel allowed it.
 type attack struct {
 	name string
 	try  func(fd int, s *Segment) error
 }
 
-// Those that nobody may do to either segment.
+// What no process may do to either segment.
 var attacksOnBoth = []attack{
 	{"shrink", func(fd int, s *Segment) error { return unix.Ftruncate(fd, 4096) }},
 	{"shrink to nothing", func(fd int, s *Segment) error { return unix.Ftruncate(fd, 0) }},
@@ -165,7 +165,7 @@ var attacksOnBoth = []attack{
 	}},
 }
 
-// Those that the worker may not do to A: all the ways to write.
+// What the worker may not do to A: all the ways to write.
 var attacksOnA = []attack{
 	{"map for writing", mapForWriting},
 	{"make the mapping writable", func(_ int, s *Segment) error {
@@ -179,7 +179,7 @@ var attacksOnA = []attack{
 	{"splice", func(fd int, s *Segment) error {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			return nil // reported as an attack that succeeded: it was not tried
+			return nil // counts as a successful attack, because it was not tried
 		}
 		defer closeFD(p[0])
 		defer closeFD(p[1])
@@ -203,7 +203,7 @@ var attacksOnA = []attack{
 
 var numAttacks = 2*len(attacksOnBoth) + len(attacksOnA)
 
-// closeFD closes a descriptor of the attacker's own, whose fate is of no interest.
+// closeFD closes a descriptor of the attacker. Errors do not matter.
 func closeFD(fd int) { _ = unix.Close(fd) }
 
 func mapForWriting(fd int, s *Segment) error {
@@ -223,7 +223,7 @@ func punch(fd int, s *Segment) error {
 	return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(SlabOffset(s.Entries())), 4096)
 }
 
-// openedAgain tries an attack through a descriptor of its own, which the file's mode may well let it open.
+// openedAgain runs an attack through a new descriptor, which the file's mode may allow it to open.
 func openedAgain(try func(int, *Segment) error) func(int, *Segment) error {
 	return func(fd int, s *Segment) error {
 		again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -235,7 +235,7 @@ func openedAgain(try func(int, *Segment) error) func(int, *Segment) error {
 	}
 }
 
-// playAttacker does its worst to A and B, and prints a line for each attempt. Then it does to B what it may.
+// playAttacker runs all attacks on A and B and prints a line for each. Then it does to B what is allowed.
 func playAttacker() error {
 	conn, err := unixConn(os.NewFile(3, "socket"))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Gateway and worker in two processes, with the descriptors handed over as the protocol does it.
+// Gateway and worker run in two processes, and the descriptors are handed over as in the protocol.
 func TestTwoProcesses(t *testing.T) {
 	const messages = 200_000
 	gateway, worker, _ := startWorker(t)
@@ -31,8 +31,8 @@ func TestTwoProcesses(t *testing.T) {
 	t.Logf("gateway: %d sleeps, %d bells", gateway.sleeps, gateway.bells)
 }
 
-// A worker that is killed at some moment: the gateway sees the hang-up, what the worker had finished is still there, its
-// head tells what it had begun, and when the gateway lets go of the segments they are gone.
+// A worker is killed at any moment. The gateway sees the hang-up, the finished answers are still there, the worker's
+// head says what it had begun, and the segments are gone when the gateway closes them.
 func TestWorkerKilled(t *testing.T) {
 	gateway, worker, segs := startWorker(t)
 	x := newExchange(gateway.side)
@@ -73,7 +73,7 @@ func TestWorkerKilled(t *testing.T) {
 	mustBeGone(t, inodes)
 }
 
-// A gateway that is killed at some moment: its worker sees the hang-up and ends, and nothing is left.
+// A gateway is killed at any moment. Its worker sees the hang-up and ends, and nothing is left.
 func TestGatewayKilled(t *testing.T) {
 	alive, aliveInChild, err := os.Pipe() // reads end of file when the gateway and its worker are both gone
 	if err != nil {
@@ -81,7 +81,7 @@ func TestGatewayKilled(t *testing.T) {
 	}
 	defer alive.Close()
 	cmd := self(t, "gateway", aliveInChild)
-	stdin, err := cmd.StdinPipe() // its end is the gateway's, should this test not come to killing it
+	stdin, err := cmd.StdinPipe() // closed if this test ends early, which ends the gateway
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestGatewayKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	aliveInChild.Close()
-	line, err := bufio.NewReader(out).ReadString('\n') // comes in the midst of the exchange
+	line, err := bufio.NewReader(out).ReadString('\n') // arrives during the exchange
 	if err != nil {
 		t.Fatalf("the gateway said %q and then: %v", line, err)
 	}
@@ -117,7 +117,7 @@ func TestGatewayKilled(t *testing.T) {
 	mustBeGone(t, inodes)
 }
 
-// The seals hold against a process that has the descriptors and does its worst.
+// The seals hold against a process that has the descriptors and attacks the segments.
 func TestSealsHoldAgainstAnotherProcess(t *testing.T) {
 	segs := newSegments(t, MinEntries, 64<<10)
 	slab := SlabOffset(MinEntries)
@@ -155,7 +155,7 @@ func TestSealsHoldAgainstAnotherProcess(t *testing.T) {
 	if string(segs.a.Bytes()) != before {
 		t.Error("A has changed")
 	}
-	// B is the attacker's to write. It has punched a hole into it: the bytes read as zeros, and nothing faults.
+	// The attacker may write B. It has punched a hole into it: the bytes read as zeros, and nothing faults.
 	if b := segs.b.Bytes()[slab:]; b[0] != 0 || b[len(b)-1] != 0xb6 {
 		t.Errorf("B begins with %#x and ends with %#x: expected the hole, 0, and what the attacker wrote, 0xb6", b[0], b[len(b)-1])
 	}
@@ -187,7 +187,7 @@ func startWorker(t *testing.T) (gatewaySide, *exec.Cmd, *pair) {
 		}
 	})
 	for _, f := range cmd.ExtraFiles {
-		f.Close() // or the worker's end would never be hung up
+		f.Close() // otherwise the worker's end would never be closed
 	}
 	if err = sendSegments(conn, segs); err != nil {
 		t.Fatal(err)
@@ -199,14 +199,14 @@ func startWorker(t *testing.T) (gatewaySide, *exec.Cmd, *pair) {
 	return gatewaySide{s, conn}, cmd, segs
 }
 
-// newSegments is newPair without the worker's half.
+// newSegments is newPair without the worker's mappings.
 func newSegments(tb testing.TB, entries int, slabBytes uint64) *pair {
 	tb.Helper()
 	size := SlabOffset(entries) + slabBytes
 	return &pair{a: mustCreate(tb, RoleA, 1, entries, size), b: mustCreate(tb, RoleB, 1, entries, size)}
 }
 
-// self returns a command that runs this test binary in another part. The files are its descriptors from 3 on.
+// self returns a command that runs this test binary in another role. The files are its descriptors from 3 on.
 func self(tb testing.TB, part string, files ...*os.File) *exec.Cmd {
 	tb.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -215,7 +215,7 @@ func self(tb testing.TB, part string, files ...*os.File) *exec.Cmd {
 	return cmd
 }
 
-// mustFile turns a connection into a file to inherit, and closes the connection.
+// mustFile converts a connection to a file to inherit and closes the connection.
 func mustFile(tb testing.TB, c *net.UnixConn) *os.File {
 	tb.Helper()
 	defer c.Close()
@@ -227,7 +227,7 @@ func mustFile(tb testing.TB, c *net.UnixConn) *os.File {
 	return f
 }
 
-// sendSegments sends what SEGMENTS says, as far as these tests need it, with the two descriptors.
+// sendSegments sends the part of SEGMENTS that these tests need, with the two descriptors.
 func sendSegments(conn *net.UnixConn, p *pair) error {
 	var frame [segmentsBytes]byte
 	le := binary.LittleEndian
@@ -248,8 +248,8 @@ func inodeOf(tb testing.TB, s *Segment) uint64 {
 	return st.Ino
 }
 
-// mustBeGone demands that no process of the machine maps one of the memfds or holds a descriptor of it, which is when
-// the kernel frees it, and that nothing of ours has a name in /dev/shm.
+// mustBeGone checks that no process of the machine maps one of the memfds or holds a descriptor of it, after which the
+// kernel frees it, and that /dev/shm has no file of this project.
 func mustBeGone(tb testing.TB, inodes []uint64) {
 	tb.Helper()
 	if n := holders(tb, inodes); n != 0 {
@@ -277,7 +277,7 @@ func holders(tb testing.TB, inodes []uint64) int {
 	return n
 }
 
-// holds looks at one process. One that ends meanwhile holds nothing.
+// holds checks one process. A process that ends meanwhile holds nothing.
 func holds(dir string, inodes []uint64) bool {
 	const mark = "/memfd:xebec-"
 	maps, _ := os.ReadFile(dir + "/maps")

@@ -15,7 +15,7 @@ func descriptor(n uint64) (d Descriptor) {
 	return d
 }
 
-// Two honest sides: a ring is a queue, and the doorbell rings once for each sleep in which something was pushed.
+// With two honest sides a ring is a queue, and the doorbell rings once for each sleep in which something was pushed.
 func TestRingIsAQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		segs := rapidPair(t)
@@ -77,9 +77,9 @@ func TestRingIsAQueue(t *testing.T) {
 	})
 }
 
-// A hostile peer writes what it likes to its own segment. Whatever that is: nothing faults, nothing is taken beyond what
-// can be outstanding or was shown, a tail that moves backwards is an error for good, and a side that is told of
-// something does not go to sleep on it.
+// A hostile peer writes anything to its own segment. Nothing may fault, nothing may be taken beyond what can be
+// outstanding or was shown, a tail that moves backwards is a permanent error, and a side that was shown something does
+// not go to sleep.
 func TestHostileCursors(t *testing.T) {
 	word := rapid.OneOf(rapid.Uint64Range(0, 40), rapid.Uint64(), rapid.SampledFrom([]uint64{1 << 32, 1 << 63, ^uint64(0)}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -142,7 +142,7 @@ func TestHostileCursors(t *testing.T) {
 	})
 }
 
-// The two rules by which a tail is judged, one by one.
+// The two rules for a tail, one by one.
 func TestErrCursor(t *testing.T) {
 	var d Descriptor
 	for _, c := range []struct {
@@ -175,8 +175,8 @@ func TestErrCursor(t *testing.T) {
 	}
 }
 
-// A peer that shows a descriptor whenever this side wants to sleep and takes it back whenever this side looks must not
-// keep it busy for ever.
+// A peer that shows a descriptor whenever this side wants to sleep, and takes it back whenever this side checks, must
+// not keep it busy for ever.
 func TestFlickeringTailIsCaught(t *testing.T) {
 	segs := newPair(t, 16, 4096)
 	c := NewConsumer(segs.a, segs.b)
@@ -212,7 +212,7 @@ func TestNotAPair(t *testing.T) {
 	}
 }
 
-// rapidPair is newPair for one try of a property, with the smallest ring, which wraps soonest.
+// rapidPair is newPair for one run of a property, with the smallest ring, which wraps soonest.
 func rapidPair(t *rapid.T) *pair {
 	size := SlabOffset(MinEntries) + 4096
 	a, errA := Create(RoleA, 1, MinEntries, size)

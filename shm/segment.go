@@ -15,8 +15,8 @@ import (
 )
 
 // sealsOf returns the seals that a segment of this role must have. SHRINK keeps the peer from cutting off memory that
-// we read, which would end us with SIGBUS; GROW keeps the size the one that was announced; SEAL keeps the set as it is.
-// FUTURE_WRITE leaves the gateway's own mapping of A the only writable one that there can ever be.
+// this side reads, which would be a SIGBUS. GROW keeps the size as announced. SEAL keeps the set of seals. FUTURE_WRITE
+// makes the gateway's own mapping of A the only writable one for ever.
 func sealsOf(role Role) int {
 	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	if role == RoleA {
@@ -25,8 +25,8 @@ func sealsOf(role Role) int {
 	return seals
 }
 
-// Segment is one mapped segment. What it says about itself (role, generation, entries, size) is kept in private memory
-// and never read from the mapping again.
+// Segment is one mapped segment. Its role, generation, entries and size are kept in private memory and never read from
+// the mapping again.
 type Segment struct {
 	role       Role
 	generation uint32
@@ -37,19 +37,20 @@ type Segment struct {
 	fd     int
 	closed bool
 
-	_ [64]byte // the words above are read by everyone, the one below is written with every push
-	// pushed is how many descriptors this side has put into the ring of this segment. It is the Producer's own cursor,
-	// and lives here because the Consumer of the same side reads it too: see Consumer.look.
+	_ [64]byte // the fields above are read by all, the one below is written with every push
+	// pushed is how many descriptors this side has put into this segment's ring. It is the Producer's cursor, and is
+	// here because the Consumer of the same side reads it too: see Consumer.look.
 	pushed atomic.Uint64
 	_      [64]byte
 }
 
 // Create makes a new segment for the gateway: a memfd that is mapped read-write, has all its memory, holds its control
-// page, and carries the seals of its role. entries is a power of two between MinEntries and MaxEntries. sizeBytes counts the
-// whole segment, control page and ring included; it is rounded up to whole pages, and Size says the result, which is the
-// size to announce to the peer.
+// page, and carries the seals of its role. entries is a power of two between MinEntries and MaxEntries. sizeBytes
+// counts the whole segment, including control page and ring. It is rounded up to whole pages, and Size returns the
+// result, which is the size to announce to the peer.
 //
-// The caller owns the segment: CloseFD once the peer has the descriptor, Close when nobody uses the memory any more.
+// The caller owns the segment: it calls CloseFD once the peer has the descriptor, and Close when the memory is no
+// longer used.
 func Create(role Role, generation uint32, entries int, sizeBytes uint64) (*Segment, error) {
 	if sizeBytes <= MaxBytes {
 		sizeBytes = roundUp(sizeBytes, uint64(os.Getpagesize()))
@@ -68,8 +69,8 @@ func Create(role Role, generation uint32, entries int, sizeBytes uint64) (*Segme
 	return s, nil
 }
 
-// build gives a fresh memfd its size, memory, mapping, control page and seals, in the only order that works: a segment
-// that is sealed against future writes can no longer be mapped for writing.
+// build gives a fresh memfd its size, memory, mapping, control page and seals. The order matters: a segment that is
+// sealed against future writes can no longer be mapped for writing.
 func (s *Segment) build(sizeBytes uint64) error {
 	if err := unix.Ftruncate(s.fd, int64(sizeBytes)); err != nil {
 		return fmt.Errorf("ftruncate: %w", err)
@@ -84,12 +85,12 @@ func (s *Segment) build(sizeBytes uint64) error {
 	return seal(s.fd, s.role)
 }
 
-// Open maps a segment that the gateway has created and whose descriptor has come over the socket: A read-only, B
-// read-write. It demands that the file is a memfd of exactly sizeBytes with the seals of its role, and that its control page
-// says what the caller was told: role, generation, entries, size.
+// Open maps a segment that the gateway created and whose descriptor arrived over the socket: A read-only, B read-write.
+// It requires a memfd of exactly sizeBytes with the seals of its role, and a control page with the given role,
+// generation, entries and size.
 //
-// fd stays the caller's, who closes it after Open, whether that succeeded or not: the mapping needs it no longer. The
-// segment that is returned holds no descriptor; its FD is -1.
+// The caller keeps owning fd and closes it after Open, whether that succeeded or not: the mapping does not need it. The
+// returned segment holds no descriptor; its FD is -1.
 func Open(fd int, role Role, generation uint32, entries int, sizeBytes uint64) (*Segment, error) {
 	s := &Segment{role: role, generation: generation, entries: entries, fd: -1}
 	if err := s.open(fd, sizeBytes); err != nil {
@@ -102,7 +103,7 @@ func (s *Segment) open(fd int, sizeBytes uint64) error {
 	if err := checkShape(s.role, s.entries, sizeBytes); err != nil {
 		return err
 	}
-	// Seals first: before SHRINK is known to be sealed, a size that was checked may not be the size that is mapped.
+	// Seals first: until SHRINK is known to be sealed, the size may change between the check and the mapping.
 	if err := checkSeals(fd, s.role); err != nil {
 		return err
 	}
@@ -125,12 +126,12 @@ func (s *Segment) open(fd int, sizeBytes uint64) error {
 	return checkIdentity(&identity, s.role, s.generation, s.entries, sizeBytes)
 }
 
-// Bytes returns the whole mapping, control page and ring included; the slab is Bytes()[SlabOffset(entries):]. It is valid until
-// Close. Writing to the bytes of an opened A is a fault that ends the process. What the peer can write may change
-// between two reads: copy, then judge the copy.
+// Bytes returns the whole mapping, including control page and ring; the slab is Bytes()[SlabOffset(entries):]. It is
+// valid until Close. Writing to the bytes of an opened A is a fault that ends the process. What the peer can write may
+// change between two reads: copy, then check the copy.
 func (s *Segment) Bytes() []byte { return s.bytes }
 
-// Size returns the size of the segment in bytes, as it is to be announced to the peer.
+// Size returns the size of the segment in bytes, as announced to the peer.
 func (s *Segment) Size() uint64 { return uint64(len(s.bytes)) }
 
 // Role returns which of the two segments this is.
@@ -139,17 +140,17 @@ func (s *Segment) Role() Role { return s.role }
 // Generation returns the generation that the segment was created for.
 func (s *Segment) Generation() uint32 { return s.generation }
 
-// Entries returns how many entries the segment's ring has.
+// Entries returns the number of entries of the segment's ring.
 func (s *Segment) Entries() int { return s.entries }
 
-// FD returns the descriptor to hand to the peer, or -1 when the segment holds none.
+// FD returns the descriptor to hand to the peer, or -1 if the segment holds none.
 func (s *Segment) FD() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fd
 }
 
-// CloseFD closes the descriptor and keeps the mapping. It does nothing when the segment holds no descriptor.
+// CloseFD closes the descriptor and keeps the mapping. It does nothing if the segment holds no descriptor.
 func (s *Segment) CloseFD() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,15 +162,15 @@ func (s *Segment) closeFD() error {
 		return nil
 	}
 	fd := s.fd
-	s.fd = -1 // even when close fails: Linux has given the number back by then
+	s.fd = -1 // even if close fails, because Linux has released the number by then
 	if err := unix.Close(fd); err != nil {
 		return fmt.Errorf("shm: close the descriptor of segment %v: %w", s.role, err)
 	}
 	return nil
 }
 
-// Close unmaps the segment and closes its descriptor. It can be called again and does nothing then. The caller must know
-// that nobody is using the memory, in this package or through Bytes: see the essay of the package.
+// Close unmaps the segment and closes its descriptor. Further calls do nothing. The caller must ensure that the memory
+// is not in use, in this package or through Bytes: see the package documentation.
 func (s *Segment) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,8 +187,8 @@ func (s *Segment) Close() error {
 	return err
 }
 
-// word64 and word32 return a word of the control page for atomic access. A mapping begins at a page, so that the words
-// have their natural alignment.
+// word64 and word32 return a word of the control page for atomic access. A mapping is page-aligned, so the words have
+// their natural alignment.
 func (s *Segment) word64(off int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&s.bytes[off : off+8][0]))
 }
@@ -204,8 +205,8 @@ func (s *Segment) ring() []Descriptor {
 
 func (s *Segment) mapFile(sizeBytes uint64, prot int) error { return s.mapFrom(s.fd, sizeBytes, prot) }
 
-// mapFrom maps the whole file with its pages present: a first touch on the data path costs several times the copy that
-// it is part of.
+// mapFrom maps the whole file with its pages present: a first touch on the data path costs several times as much as the
+// copy itself.
 func (s *Segment) mapFrom(fd int, sizeBytes uint64, prot int) error {
 	b, err := unix.Mmap(fd, 0, int(sizeBytes), prot, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
@@ -215,12 +216,13 @@ func (s *Segment) mapFrom(fd int, sizeBytes uint64, prot int) error {
 	return nil
 }
 
-// memfd makes an empty memfd that can be sealed and that no child process inherits. The name is for /proc/PID/maps only.
+// memfd makes an empty memfd that can be sealed and that child processes do not inherit. The name only shows in
+// /proc/PID/maps.
 func memfd(name string) (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags)
 	if errors.Is(err, unix.EACCES) {
-		// A host with sysctl vm.memfd_noexec=2 has memfds only for those who give up executing them.
+		// With sysctl vm.memfd_noexec=2 a host allows only memfds that cannot be executed.
 		fd, err = unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
 	}
 	if err != nil {
@@ -229,8 +231,8 @@ func memfd(name string) (int, error) {
 	return fd, nil
 }
 
-// allocate gives the file its memory, so that too little of it is an error here and not a SIGBUS on the data path. It
-// goes in steps because a signal (a profiler's, say) makes the kernel undo the step that it is in.
+// allocate allocates the file's memory, so that a shortage is an error here and not a SIGBUS on the data path. It goes
+// in steps because a signal, for example a profiler's, makes the kernel undo the current step.
 func allocate(fd int, sizeBytes uint64) error {
 	const stepBytes = 4 << 20 // about a millisecond: well under the period of a profiler
 	for off := uint64(0); off < sizeBytes; {
@@ -279,7 +281,7 @@ func putIdentity(page []byte, role Role, generation uint32, entries int, sizeByt
 	le.PutUint32(page[offRole:], uint32(role))
 }
 
-// checkIdentity compares a copy of the first bytes of a control page with what the peer has announced.
+// checkIdentity compares a copy of the first bytes of a control page with what the peer announced.
 func checkIdentity(p *[identityBytes]byte, role Role, generation uint32, entries int, sizeBytes uint64) error {
 	le := binary.LittleEndian
 	for _, f := range [...]struct {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The control page, byte for byte as section 3 of the specification has it.
+// The control page matches section 3 of the specification byte for byte.
 func TestCreateWritesTheControlPage(t *testing.T) {
 	for _, role := range []Role{RoleA, RoleB} {
 		const entries, size = 64, 64 << 10
@@ -130,7 +130,7 @@ func TestSealsWithinTheProcess(t *testing.T) {
 	}
 }
 
-// A kernel that does not know a seal says EINVAL, as any kernel does of a file that cannot be sealed.
+// A kernel that does not know a seal returns EINVAL, as for a file that cannot be sealed.
 func TestSealSaysWhichKernelIsNeeded(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -138,13 +138,13 @@ func TestSealSaysWhichKernelIsNeeded(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	err = seal(int(w.Fd()), RoleA) // the writing end: of the other one the kernel says EPERM
+	err = seal(int(w.Fd()), RoleA) // the writing end: for the other one the kernel returns EPERM
 	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "F_SEAL_FUTURE_WRITE") || !strings.Contains(err.Error(), "Linux 5.1") {
 		t.Errorf("%v: expected it to name the seal and the kernel that has it", err)
 	}
 }
 
-// What Open must see before it maps, and what it says.
+// What Open checks before it maps, and its error messages.
 func TestOpenRefuses(t *testing.T) {
 	const size = 64 << 10
 	allSeals := sealsOf(RoleA)

@@ -30,8 +30,8 @@ func TestSizeClasses(t *testing.T) {
 	})
 }
 
-// Whatever is taken and given back in whatever order: blocks lie in the region, aligned, apart from each other, and hold
-// what was asked for; the books are right; and when everything is back the slab is as good as new.
+// For any order of Alloc and Free, blocks are in the region, aligned, disjoint and large enough, InUse is right, and
+// when everything is back the slab is as good as new.
 func TestSlabProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		offset := rapid.Uint64Range(0, 100).Draw(t, "offset") * BlockAlign
@@ -100,7 +100,7 @@ func TestSlabHandsOutTheWarmestBlock(t *testing.T) {
 	if got := mustAlloc(t, s, 900); got != y {
 		t.Errorf("block %+v: expected the one that was freed last, %+v", got, y)
 	}
-	// Half as much is still taken from a warm block rather than from fresh memory; a fifth is not.
+	// A block of up to twice the size is taken rather than fresh memory, one of five times the size is not.
 	if got := mustAlloc(t, s, 520); got != x {
 		t.Errorf("block %+v: expected the warm one, %+v", got, x)
 	}
@@ -124,7 +124,8 @@ func TestSlabFallsBackToLargerBlocks(t *testing.T) {
 	s.Free(rest)
 }
 
-// Cut into small blocks and with all but one of them free the slab has no large block; as soon as the last one is back it has.
+// A slab that is cut into small blocks, with all but one of them free, has no large block. When the last one is back,
+// it has.
 func TestSlabHealsWhenAllIsFree(t *testing.T) {
 	const size = 1 << 16
 	s := NewSlab(8192, size)
@@ -182,7 +183,7 @@ func TestSlabPanicsOnForeignBlocks(t *testing.T) {
 	}
 }
 
-// In steady state neither side of the slab allocates, with and without restarts.
+// In steady state Alloc and Free do not allocate, with and without restarts.
 func TestSlabDoesNotAllocate(t *testing.T) {
 	s := NewSlab(0, 1<<22)
 	var held [8]Block
