@@ -83,7 +83,7 @@ func FuzzPeer(f *testing.F) {
 				ok, err := c.Pop(&d, x%20)
 				switch {
 				case ok && (err != nil || failed != nil || popped == max(shown, tail.Load()) || x%20 == 0 || d != entry):
-					t.Fatalf("popped %d of %d shown, %d outstanding, after %v", popped, shown, x%20, failed)
+					t.Fatalf("popped descriptor %d with %d shown, %d outstanding, after error %v", popped, shown, x%20, failed)
 				case err != nil && !errors.Is(err, ErrCursor):
 					t.Fatal(err)
 				case ok:

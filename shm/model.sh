@@ -42,7 +42,7 @@ check() {
 	elif grep -q 'assertion violated' log; then
 		found=fails
 	else
-		broken "the verifier of $1 said something unexpected"
+		broken "the verifier of $1 printed neither 'errors: 0' nor a violated assertion"
 	fi
 	verdict=ok
 	if [ "$found" != "$2" ]; then

@@ -25,7 +25,7 @@ func play(part string) int {
 	parts := map[string]func() error{"worker": playWorker, "gateway": playGateway, "attacker": playAttacker}
 	f, ok := parts[part]
 	if !ok {
-		f = func() error { return errors.New("there is no such part") }
+		f = func() error { return errors.New("unknown part") }
 	}
 	if err := f(); err != nil {
 		fmt.Fprintf(os.Stderr, "shm test, part %q: %v\n", part, err)
@@ -68,7 +68,7 @@ func receiveSegments(conn *net.UnixConn) (a, b *Segment, fds []int, err error) {
 		return nil, nil, nil, err
 	}
 	if n != segmentsBytes {
-		return nil, nil, nil, fmt.Errorf("a frame of %d bytes", n)
+		return nil, nil, nil, fmt.Errorf("a frame of %d bytes: expected 24", n)
 	}
 	messages, err := syscall.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {

@@ -26,7 +26,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	gateway.conn.Close()
 	if err := worker.Wait(); err != nil {
-		t.Errorf("the worker, when its gateway hung up: %v", err)
+		t.Errorf("the worker failed after its gateway hung up: %v", err)
 	}
 	t.Logf("gateway: %d sleeps, %d bells", gateway.sleeps, gateway.bells)
 }
@@ -46,7 +46,7 @@ func TestWorkerKilled(t *testing.T) {
 		t.Fatalf("%v: expected the hang-up", err)
 	}
 	if err := worker.Wait(); err == nil {
-		t.Error("the worker ended well: expected the kill")
+		t.Error("the worker exited with 0: expected the kill")
 	}
 	var d Descriptor
 	for {
@@ -66,7 +66,7 @@ func TestWorkerKilled(t *testing.T) {
 	}
 	inodes := []uint64{inodeOf(t, segs.a), inodeOf(t, segs.b)}
 	if n := holders(t, inodes); n == 0 {
-		t.Error("nobody is seen to hold the segments, though this process does")
+		t.Error("no process is found that holds the segments, although this one does")
 	}
 	mustClose(t, segs.a)
 	mustClose(t, segs.b)
@@ -96,11 +96,11 @@ func TestGatewayKilled(t *testing.T) {
 	aliveInChild.Close()
 	line, err := bufio.NewReader(out).ReadString('\n') // arrives during the exchange
 	if err != nil {
-		t.Fatalf("the gateway said %q and then: %v", line, err)
+		t.Fatalf("the gateway printed %q, then: %v", line, err)
 	}
 	inodes := make([]uint64, 2)
 	if _, err = fmt.Sscan(line, &inodes[0], &inodes[1]); err != nil {
-		t.Fatalf("the gateway said %q: %v", line, err)
+		t.Fatalf("the gateway printed %q: %v", line, err)
 	}
 	if n := holders(t, inodes); n < 2 {
 		t.Errorf("%d processes hold the segments: expected the gateway and its worker", n)
@@ -109,7 +109,7 @@ func TestGatewayKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err = cmd.Wait(); err == nil {
-		t.Error("the gateway ended well: expected the kill")
+		t.Error("the gateway exited with 0: expected the kill")
 	}
 	if _, err = io.Copy(io.Discard, alive); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func TestRingIsAQueue(t *testing.T) {
 					t.Fatalf("Pop: %v, %v with %d in the ring", ok, err, pushed-popped)
 				}
 				if ok && d != descriptor(popped) {
-					t.Fatalf("descriptor %d came wrong", popped)
+					t.Fatalf("descriptor %d has the wrong content", popped)
 				}
 				if ok {
 					popped++

@@ -57,7 +57,7 @@ func TestSlabOffset(t *testing.T) {
 	}
 }
 
-func TestCreateRefusesWhatCannotBe(t *testing.T) {
+func TestCreateRefusesInvalidShapes(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		role    Role
@@ -131,7 +131,7 @@ func TestSealsWithinTheProcess(t *testing.T) {
 }
 
 // A kernel that does not know a seal returns EINVAL, as for a file that cannot be sealed.
-func TestSealSaysWhichKernelIsNeeded(t *testing.T) {
+func TestSealNamesTheNeededKernel(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

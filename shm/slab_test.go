@@ -126,7 +126,7 @@ func TestSlabFallsBackToLargerBlocks(t *testing.T) {
 
 // A slab that is cut into small blocks, with all but one of them free, has no large block. When the last one is back,
 // it has.
-func TestSlabHealsWhenAllIsFree(t *testing.T) {
+func TestSlabRestartsWhenAllIsFree(t *testing.T) {
 	const size = 1 << 16
 	s := NewSlab(8192, size)
 	var small []Block
