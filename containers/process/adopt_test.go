@@ -17,7 +17,8 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// A reaper takes its zygotes, and the workers that they have forked, with it; the next launch has both anew.
+// A reaper that is killed takes its zygotes, and the workers that they have forked, with it. The next launch gets new
+// ones.
 func TestZygoteReaperKilled(t *testing.T) {
 	m := newModels(t, tale)
 	r := newRuntime(t)
@@ -37,7 +38,8 @@ func TestZygoteReaperKilled(t *testing.T) {
 	checkForked(t, run(t, r, m.launch(t, []string{"tale"}, tell, nil)))
 }
 
-// actPythonGateway is a gateway with a forked worker that has children of its own; its arguments are in the environment.
+// actPythonGateway is a gateway with a forked worker that has children of its own. Its arguments are in the
+// environment.
 func actPythonGateway() {
 	r, err := New()
 	if err != nil {
@@ -102,7 +104,7 @@ func TestGatewayKilledWithZygotes(t *testing.T) {
 	}
 }
 
-// A forked worker takes SIGTERM as the binding has it, also before it has been welcomed.
+// A forked worker handles SIGTERM as the binding defines it, also before the gateway's welcome.
 func TestForkedServe(t *testing.T) {
 	m := newModels(t, tale)
 	r := newRuntime(t)
@@ -134,7 +136,7 @@ func TestForkedServe(t *testing.T) {
 	}
 }
 
-// The reaper believes nobody about whose process it is to adopt.
+// The reaper checks which process it is to adopt.
 func TestAdoptsOnlyItsOwn(t *testing.T) {
 	r := newRuntime(t)
 	out := newOutput()

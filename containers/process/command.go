@@ -13,7 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// LaunchError says why a replica cannot be started until a person has changed something.
+// LaunchError says why a replica cannot be started until an operator has changed something.
 type LaunchError struct {
 	// Message says what is wrong, where, and what to do.
 	Message string
@@ -32,9 +32,9 @@ func launchErrorf(cause error, format string, args ...any) *LaunchError {
 	return &LaunchError{Message: fmt.Sprintf(format, args...), Err: cause}
 }
 
-// resolve finds the program of a command. An absolute path is taken as it is; a relative one with a slash means a file below
-// dir; a bare name means an executable file in dir, else the first one in path. No shell, no current directory of the
-// gateway's, no relative entry of path is looked at.
+// resolve finds the program of a command. An absolute path is taken as it is; a relative path with a slash means a file
+// below dir; a bare name means an executable file in dir, else the first one in path. It uses no shell, ignores the
+// gateway's current directory, and skips relative entries of path.
 func resolve(dir, name, path string) (string, error) {
 	if err := checkDir(dir); err != nil {
 		return "", err
@@ -55,7 +55,7 @@ func resolve(dir, name, path string) (string, error) {
 			return found, nil
 		}
 	}
-	if errors.Is(err, os.ErrPermission) { // it is there, beside the model: say so rather than "not found"
+	if errors.Is(err, os.ErrPermission) { // the file exists beside the model: say so rather than "not found"
 		return "", err
 	}
 	return "", launchErrorf(os.ErrNotExist, "command %q not found: it is neither an executable file in %s nor in one of the directories of PATH (%s)", name, dir, path)
@@ -95,7 +95,7 @@ func checkProgram(path string) error {
 	return nil
 }
 
-// execError says what a failed exec means. The program was there and executable a moment ago.
+// execError converts a failed exec into an error message. The program existed and was executable just before.
 func execError(path string, step string, errno syscall.Errno) error {
 	if step != "exec" {
 		return fmt.Errorf("set the %s of %s: %w", step, path, errno)

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// inherited are the variables that a worker gets from the gateway's own environment: where programs, homes and temporary files
-// are, language and time, the virtual environment, which devices may be used and by how many threads. Nothing that may carry
-// a secret (tokens, proxies with passwords, cloud credentials) and nothing that changes what code is loaded (PYTHONPATH,
-// LD_PRELOAD) is among them, but for LD_LIBRARY_PATH, without which many GPU set-ups do not start. A name that ends in '*'
-// is a prefix.
+// inherited lists the variables that a worker gets from the gateway's own environment: where programs, homes and
+// temporary files are, language and time zone, the virtual environment, which devices may be used and by how many
+// threads. It excludes everything that may carry a secret (tokens, proxies with passwords, cloud credentials) and
+// everything that changes what code is loaded (PYTHONPATH, LD_PRELOAD), except LD_LIBRARY_PATH, without which many GPU
+// set-ups do not start. A name that ends in '*' is a prefix.
 var inherited = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_CACHE_HOME",
 	"VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH",
@@ -18,9 +18,10 @@ var inherited = []string{
 	"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
 }
 
-// Inherited picks from an environment the variables that every worker gets, unless its launch says otherwise: PATH, HOME,
-// USER, LOGNAME, SHELL, LANG, LANGUAGE, LC_*, TZ, TMPDIR, XDG_CACHE_HOME, VIRTUAL_ENV, CONDA_PREFIX, LD_LIBRARY_PATH,
-// OMP_*, the thread counts of MKL, OpenBLAS and NumExpr, and the visible devices of CUDA, NVIDIA and ROCm.
+// Inherited picks from an environment the variables that every worker gets unless its launch overrides them: PATH,
+// HOME, USER, LOGNAME, SHELL, LANG, LANGUAGE, LC_*, TZ, TMPDIR, XDG_CACHE_HOME, VIRTUAL_ENV, CONDA_PREFIX,
+// LD_LIBRARY_PATH, OMP_*, the thread counts of MKL, OpenBLAS and NumExpr, and the visible devices of CUDA, NVIDIA and
+// ROCm.
 func Inherited(environ []string) []string {
 	var kept []string
 	for _, entry := range environ {
@@ -32,7 +33,7 @@ func Inherited(environ []string) []string {
 	return kept
 }
 
-// matches reports whether a name is one of those, or begins as one that ends in '*'.
+// matches reports whether name equals a pattern or begins with a pattern that ends in '*'.
 func matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		prefix, wild := strings.CutSuffix(pattern, "*")
@@ -40,7 +41,8 @@ func matches(patterns []string, name string) bool {
 	})
 }
 
-// reaperEnviron is the reaper's own environment: a worker's, and the settings of the Go runtime, for it is this program.
+// reaperEnviron returns the reaper's environment: a worker's, plus the settings of the Go runtime, because the reaper
+// is this program.
 func reaperEnviron(environ []string) []string {
 	env := Inherited(environ)
 	for _, name := range []string{"GODEBUG", "GORACE", "GOTRACEBACK", "GOCOVERDIR"} {
@@ -51,8 +53,8 @@ func reaperEnviron(environ []string) []string {
 	return env
 }
 
-// workerEnv is the whole environment of a worker: the marker, the inherited variables, and the launch's own, which win, later
-// ones over earlier ones.
+// workerEnv returns the whole environment of a worker: the marker, the inherited variables, and the launch's own. The
+// launch's entries override inherited ones, and later entries override earlier ones.
 func workerEnv(marker string, environ, own []string) ([]string, error) {
 	last := make(map[string]int)
 	all := append(Inherited(environ), own...)
@@ -72,7 +74,7 @@ func workerEnv(marker string, environ, own []string) ([]string, error) {
 	return env, nil
 }
 
-// lookupEnv returns the value of a variable in an environment without doubles.
+// lookupEnv returns the value of a variable in an environment without duplicates.
 func lookupEnv(env []string, name string) string {
 	for _, entry := range env {
 		if n, value, ok := strings.Cut(entry, "="); ok && n == name {

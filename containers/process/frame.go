@@ -8,25 +8,25 @@ import (
 	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
-// The gateway and its reaper talk over a stream socket in frames: a little-endian u32 length and that many bytes of JSON. The
-// write ends of a launch's stdout and stderr travel as SCM_RIGHTS with the length, and what else a request comes with. Strings that
-// come from outside are byte slices, because a path or an environment variable need not be UTF-8.
+// The gateway and its reaper exchange frames over a stream socket: a little-endian u32 length and that many bytes of
+// JSON. Descriptors, such as the write ends of a launch's stdout and stderr, are sent as SCM_RIGHTS with the length.
+// Strings that come from outside are byte slices, because a path or an environment variable need not be UTF-8.
 
 const (
 	frameHeaderBytes = 4
-	// maxFrameBytes is well over what exec takes (arguments and environment: a quarter of the stack limit, usually
-	// 2 MiB), base64 included.
+	// maxFrameBytes is well above what exec accepts (arguments and environment: a quarter of the stack limit, usually 2
+	// MiB), including base64.
 	maxFrameBytes = 4 << 20
-	// maxFrameFDs is a zygote's: stdout, stderr and its end of a socket pair.
+	// maxFrameFDs is the number for a zygote: stdout, stderr and its end of a socket pair.
 	maxFrameFDs = 3
 )
 
-// op names a message.
+// op is the type of a message.
 type op string
 
 const (
 	opLaunch op = "launch" // gateway → reaper, with two descriptors, three for a zygote
-	opAdopt  op = "adopt"  // gateway → reaper, with one descriptor: where the forked process waits for its adoption
+	opAdopt  op = "adopt"  // gateway → reaper, with one descriptor: the forked process waits at its other end
 	opSignal op = "signal" // gateway → reaper
 	opRaise  op = "raise"  // gateway → reaper
 
@@ -37,10 +37,10 @@ const (
 	opExited  op = "exited"  // after started, once
 )
 
-// request is what the gateway asks.
+// request is a message to the reaper.
 type request struct {
 	Op op `json:"op"`
-	// ID names the launch.
+	// ID identifies the launch.
 	ID uint64 `json:"id"`
 
 	Path   []byte   `json:"path,omitempty"`
@@ -53,26 +53,26 @@ type request struct {
 
 	OpenFiles uint64 `json:"open_files,omitempty"`
 	DataBytes uint64 `json:"data_bytes,omitempty"`
-	// Groups is where the replica's limits are, if it has such that need one.
+	// Groups is the replica's cgroup, if its limits need one.
 	Groups cgroup.Places `json:"groups,omitempty"`
-	// Quiet: start it at the lowest priority, if that can be taken back.
+	// Quiet: start it at the lowest priority, if that can be undone.
 	Quiet bool `json:"quiet,omitempty"`
 
-	// Kill: end the replica's whole group; else its first process gets SIGTERM.
+	// Kill: kill the replica's whole group. Otherwise its first process gets SIGTERM.
 	Kill bool `json:"kill,omitempty"`
 }
 
-// reply is what the reaper tells.
+// reply is a message from the reaper.
 type reply struct {
 	Op  op     `json:"op"`
 	ID  uint64 `json:"id,omitempty"`
 	PID int    `json:"pid,omitempty"`
 	// Quiet: it was started at the lowest priority.
 	Quiet bool `json:"quiet,omitempty"`
-	// Errno and Step say what failed, and at what; with hello, why no replica can be quiet.
+	// Errno and Step say what failed and at which step; with hello, why no replica can be quiet.
 	Errno int    `json:"errno,omitempty"`
 	Step  string `json:"step,omitempty"`
-	// Status is what wait4 said.
+	// Status is the wait status from wait4.
 	Status uint32 `json:"status,omitempty"`
 }
 
@@ -89,7 +89,7 @@ func appendFrame(dst []byte, m any) ([]byte, error) {
 	return append(dst, body...), nil
 }
 
-// frameLen reads a frame's header.
+// frameLen decodes a frame's header.
 func frameLen(header [frameHeaderBytes]byte) (int, error) {
 	n := binary.LittleEndian.Uint32(header[:])
 	if n == 0 || n > maxFrameBytes {

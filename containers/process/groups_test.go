@@ -17,7 +17,7 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// A launch that fails leaves no group.
+// A launch that fails leaves no cgroup.
 func TestFailedLaunchLeavesNoGroup(t *testing.T) {
 	r := newRuntime(t)
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func TestFailedLaunchLeavesNoGroup(t *testing.T) {
 	checkNoGroups(t, r)
 }
 
-// checkNoGroups looks into the directories of all groups of this process.
+// checkNoGroups checks the directories of all cgroups of this process.
 func checkNoGroups(t *testing.T, r *Runtime) {
 	t.Helper()
 	probe, err := r.cgroups().Create("probe", containers.Limits{PIDs: 20, MemoryBytes: 64 << 20, CPUMillis: 1000})
@@ -55,7 +55,7 @@ func checkNoGroups(t *testing.T, r *Runtime) {
 	}
 }
 
-// When the reaper is killed, what is in the groups goes too, and the groups.
+// When the reaper is killed, the processes in the cgroups are killed too, and the cgroups removed.
 func TestReaperKilledWithGroups(t *testing.T) {
 	r := newRuntime(t)
 	out := newOutput()
@@ -68,7 +68,7 @@ func TestReaperKilledWithGroups(t *testing.T) {
 	}
 	all := []watched{watch(t, "worker", in.PID())}
 	dirs := groupDirs(in)
-	if len(dirs) > 0 { // else nobody finds it
+	if len(dirs) > 0 { // otherwise it is not found
 		all = append(all, watch(t, "stray", stray))
 	} else {
 		defer unix.Kill(stray, unix.SIGKILL)
@@ -83,7 +83,7 @@ func TestReaperKilledWithGroups(t *testing.T) {
 	checkRemoved(t, dirs)
 }
 
-// A gateway that is killed leaves no groups: the reaper removes them.
+// A gateway that is killed leaves no cgroups: the reaper removes them.
 func TestGatewayKilledWithGroups(t *testing.T) {
 	gateway := exec.Command(self())
 	gateway.Env = append(os.Environ(), modeEnv+"=limited gateway")
@@ -117,7 +117,8 @@ func TestGatewayKilledWithGroups(t *testing.T) {
 	}
 }
 
-// actLimitedGateway is a gateway with a replica that has limits. It tells of its processes and its groups, and waits to be killed.
+// actLimitedGateway is a gateway with a replica that has limits. It prints its processes and cgroups, and waits to be
+// killed.
 func actLimitedGateway() {
 	r, err := New()
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// pumpBytes is read from a worker's stdout or stderr at once.
+	// pumpBytes is the read size for a worker's stdout and stderr.
 	pumpBytes = 16 << 10
-	// drainWait is how long the output of a replica that is gone is still read. Its pipe is at its end at once, unless some
+	// drainWait is how long the output of an ended replica is still read. Its pipe reaches its end at once, unless a
 	// process that was not found holds it open.
 	drainWait = 500 * time.Millisecond
-	// raiseWait is for a replica to be raised: longer than the reaper tries.
+	// raiseWait bounds a raise: it is longer than the reaper tries.
 	raiseWait = 10 * time.Second
 )
 
@@ -31,21 +31,21 @@ type instance struct {
 	link *link
 	id   uint64
 	path string
-	// pid, quiet, raiseErr and exit are written by the link's reading goroutine: the first two before answered, the others before
-	// raised and exited.
+	// The link's reading goroutine writes pid, quiet, raiseErr and exit: pid and quiet before it sends to answered,
+	// raiseErr before it closes raised, exit before it closes exited.
 	pid      int
 	quiet    bool
 	raiseErr error
 	exit     containers.Exit
 
-	// limits are those of its processes, and what its cgroup, which may be nil, was made for; hushed: the group was made with the least share
-	// of processors. killed is set when the owner has asked for the end.
+	// limits are those of its processes, and those of its cgroup, which may be nil. hushed: the group was made with the
+	// least share of processors. killed is set when the owner has requested the kill.
 	limits containers.Limits
 	group  *cgroup.Group
 	hushed bool
 	killed atomic.Bool
 
-	answered chan error // one value: the answer to the launch
+	answered chan error // receives one value: the answer to the launch
 	raised   chan struct{}
 	exited   chan struct{}
 
@@ -62,14 +62,14 @@ func (in *instance) PID() int                { return in.pid }
 func (in *instance) Exited() <-chan struct{} { return in.exited }
 func (in *instance) Exit() containers.Exit   { return in.exit }
 
-// Signal implements [containers.Instance]: SIGTERM goes to the replica's first process only, as a container engine does it, so
-// that the helpers of its own live until it has drained; SIGKILL goes to its whole process group, and what has left the
-// group follows.
+// Signal implements [containers.Instance]. SIGTERM goes to the replica's first process only, as with a container
+// engine, so that its helpers live until it has drained. SIGKILL goes to its whole process group, and processes that
+// left the group follow.
 func (in *instance) Signal(term bool) error {
 	select {
 	case <-in.exited:
 		return nil
-	case <-in.link.lost: // it goes with its reaper, as it does when the Runtime is being closed
+	case <-in.link.lost: // it ends with its reaper, also when the Runtime is being closed
 		return nil
 	default:
 	}
@@ -108,14 +108,14 @@ func (in *instance) Raise() error {
 	case <-in.raised:
 		return in.raiseErr
 	case <-in.exited:
-	case <-in.link.lost: // it goes with its reaper
+	case <-in.link.lost: // it ends with its reaper
 	case <-late.C:
 		return fmt.Errorf("raise the priority of process %d: the reaper did not answer within %v", in.pid, raiseWait)
 	}
 	return nil
 }
 
-// openStreams makes the pipes and returns their write ends, stdout's first; the caller closes them. They are plain blocking
+// openStreams makes the pipes and returns their write ends, stdout's first, which the caller closes. They are blocking
 // descriptors, as programs expect of their stdout.
 func (in *instance) openStreams(l containers.Launch) (writeEnds []int, err error) {
 	for _, to := range []io.Writer{l.Stdout, l.Stderr} {
@@ -140,7 +140,7 @@ func (in *instance) openPipe(to io.Writer) (writeEnd int, err error) {
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return -1, err
 	}
-	if err := unix.SetNonblock(p[0], true); err != nil { // of the read end alone: each end has its own flags
+	if err := unix.SetNonblock(p[0], true); err != nil { // only the read end: each end has its own flags
 		closeAll(p[:])
 		return -1, err
 	}
@@ -148,7 +148,7 @@ func (in *instance) openPipe(to io.Writer) (writeEnd int, err error) {
 	return p[1], nil
 }
 
-// heardRaised takes the reaper's answer; a second one changes nothing.
+// heardRaised records the reaper's answer. A second one changes nothing.
 func (in *instance) heardRaised(p reply) {
 	select {
 	case <-in.raised:
@@ -167,7 +167,7 @@ func (in *instance) closeStreams() {
 	}
 }
 
-// pump copies the output until its end.
+// pump copies the output to its end.
 func (in *instance) pump() {
 	for _, s := range in.streams {
 		in.pumping.Go(func() {
@@ -186,7 +186,7 @@ func (in *instance) pump() {
 	}
 }
 
-// places is where the processes of the instance are to be, nil for one without a cgroup.
+// places returns the cgroup directories of the instance's processes, nil without a cgroup.
 func (in *instance) places() cgroup.Places {
 	if in.group == nil {
 		return nil
@@ -194,14 +194,14 @@ func (in *instance) places() cgroup.Places {
 	return in.group.Places()
 }
 
-// ungroup removes the cgroup, with what is left in it.
+// ungroup removes the cgroup and kills what is left in it.
 func (in *instance) ungroup() {
 	if in.group != nil {
 		in.group.Remove()
 	}
 }
 
-// finish lets the output run dry, removes the cgroup and reports the exit.
+// finish reads the rest of the output, removes the cgroup and reports the exit.
 func (in *instance) finish(exit containers.Exit) {
 	deadline := time.Now().Add(drainWait)
 	for _, s := range in.streams {

@@ -13,8 +13,8 @@ import (
 // grouped reports whether limits need a cgroup.
 func grouped(l containers.Limits) bool { return l.CPUMillis > 0 || l.MemoryBytes > 0 || l.PIDs > 0 }
 
-// cgroups is what makes the groups of replicas with limits. It is opened when the first is asked for: a gateway without such limits stays
-// out of cgroups altogether.
+// cgroups returns the manager of the cgroups for replicas with limits. It is opened on first use, so a gateway without
+// such limits does not touch cgroups at all.
 func (r *Runtime) cgroups() *cgroup.Manager {
 	r.limiting.Lock()
 	defer r.limiting.Unlock()
@@ -24,8 +24,9 @@ func (r *Runtime) cgroups() *cgroup.Manager {
 	return r.manager
 }
 
-// Unenforced says which of a model's limits replicas started by this Runtime are not held to, why, what is done instead and what to do about
-// it: a sentence for each, nil when all are enforced. It is cheap enough to be asked for every description.
+// Unenforced says which of a model's limits are not enforced for replicas started by this Runtime, why, what is done
+// instead and what to do about it: a sentence for each, nil if all are enforced. It is cheap enough to call for every
+// description.
 func (r *Runtime) Unenforced(l containers.Limits) []string {
 	if !grouped(l) {
 		return nil
@@ -47,8 +48,8 @@ func (r *Runtime) Unenforced(l containers.Limits) []string {
 	return all
 }
 
-// confined makes the cgroup of a launch, nil if it needs none, and returns the limits that its processes get themselves. The caller removes
-// the group.
+// confined makes the cgroup of a launch, nil if it needs none, and returns the limits for its single processes. The
+// caller removes the group.
 func (r *Runtime) confined(l containers.Launch) (*cgroup.Group, containers.Limits, error) {
 	limits := l.Limits
 	if !grouped(limits) {
@@ -72,7 +73,7 @@ func (r *Runtime) confined(l containers.Launch) (*cgroup.Group, containers.Limit
 	return group, limits, nil
 }
 
-// explain adds what a replica's cgroup has seen to how it ended, unless its owner killed it.
+// explain adds what a replica's cgroup recorded to its exit, unless the owner killed it.
 func explain(exit containers.Exit, ev cgroup.Events, l containers.Limits, killed bool) containers.Exit {
 	if killed || exit.Reason != "" || exit.Signal == 0 && exit.Code == 0 {
 		return exit

@@ -19,16 +19,16 @@ import (
 	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
-// These tests run on whatever the machine allows: where it does not let this process make cgroups, they hold the Runtime to what it
-// says that it does instead.
+// These tests run with whatever the machine allows. Where this process cannot make cgroups, they check what the Runtime
+// says it does instead.
 
-// eat holds more and more, up to 1 GiB; then, which no limit should let happen, it ends with code 0.
+// eat allocates more and more memory, up to 1 GiB. If no limit stops it, it ends with code 0.
 const eat = `rm -f pipe; mkfifo pipe; head -c 2147483648 /dev/zero >pipe & exec tail -c 1073741824 pipe >/dev/null`
 
 // able reports whether a resource can be limited here.
 func able(r *Runtime, resource cgroup.Resource) bool { return r.cgroups().Able(resource) == nil }
 
-// groupDirs are the directories of an instance's cgroup.
+// groupDirs returns the directories of an instance's cgroup.
 func groupDirs(in containers.Instance) []string {
 	var dirs []string
 	for _, p := range in.(*instance).places() {
@@ -57,7 +57,7 @@ func file(t *testing.T, in containers.Instance, name string) string {
 	return ""
 }
 
-// until waits for a condition that another process brings about.
+// until waits for a condition that another process establishes.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -73,7 +73,8 @@ func until(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// A replica that takes more memory than it may is ended and says why; its neighbour, with the same limit, notices nothing.
+// A replica that exceeds its memory limit is killed and its exit says why. Its neighbour with the same limit is not
+// affected.
 func TestMemoryLimit(t *testing.T) {
 	r := newRuntime(t)
 	limits := containers.Limits{MemoryBytes: 64 << 20}
@@ -109,7 +110,7 @@ func TestMemoryLimit(t *testing.T) {
 	checkRemoved(t, dirs)
 }
 
-// When a process of the replica's own was killed for memory, the replica's end says so too.
+// If a child process of the replica was killed for memory, the replica's exit says so too.
 func TestMemoryLimitOfAChild(t *testing.T) {
 	r := newRuntime(t)
 	l := shell(t, `sh -c "$1"; exit 5`, newOutput(), eat)
@@ -122,7 +123,7 @@ func TestMemoryLimitOfAChild(t *testing.T) {
 		if exit.String() != "exited with code 5" {
 			t.Errorf("exit %v", exit)
 		}
-	case together: // version 2 ends all of it
+	case together: // with version 2 all its processes are killed
 		if !strings.HasPrefix(exit.Reason, "ended by SIGKILL: it took more than its memory limit of 64MiB") {
 			t.Errorf("exit %v", exit)
 		}
@@ -131,7 +132,7 @@ func TestMemoryLimitOfAChild(t *testing.T) {
 	}
 }
 
-// A replica with limits that is killed by its owner, or by anybody, was not killed for memory.
+// A replica with limits that is killed by its owner, or by any process, was not killed for memory.
 func TestOtherKills(t *testing.T) {
 	r := newRuntime(t)
 	for replica, kill := range []func(containers.Instance) error{
@@ -152,10 +153,10 @@ func TestOtherKills(t *testing.T) {
 	}
 }
 
-// A fork bomb whose processes are in sessions of their own, without the launch's mark in their environment: it stops at its limit, does
-// not disturb others, and nothing is left of it.
+// A fork bomb whose processes are in sessions of their own, without the launch's marker in their environment: it stops
+// at its limit, does not disturb others, and no process of it is left.
 func TestForkBomb(t *testing.T) {
-	const limit, most = 40, 150 // most is for the machine's sake, if there is no limit
+	const limit, most = 40, 150 // most protects the machine if there is no limit
 	r := newRuntime(t)
 	out := newOutput()
 	bomb := shell(t, `(i=0; while [ $i -lt $1 ]; do env -i setsid sleep 1000 & i=$((i+1)); done; exit 1) 2>/dev/null; echo full; exec sleep 1000`, out, strconv.Itoa(most))
@@ -176,7 +177,7 @@ func TestForkBomb(t *testing.T) {
 	if max := strings.TrimSpace(file(t, in, "pids.max")); max != strconv.Itoa(limit) || in.(*instance).group.Events().PIDsRefused == 0 {
 		t.Errorf("limit %s, events %+v", max, in.(*instance).group.Events())
 	}
-	// Another replica forks as it likes meanwhile.
+	// Another replica can still fork meanwhile.
 	other := shell(t, `for i in 1 2 3 4 5 6 7 8; do sleep 0.001 & done; wait; exit 3`, newOutput())
 	other.Limits = bomb.Limits
 	if exit := waitExit(t, start(t, r, other)); exit.Code != 3 || exit.Reason != "" {
@@ -196,7 +197,7 @@ func TestForkBomb(t *testing.T) {
 	noZombies(t, reaper)
 }
 
-// A replica that ends by itself because it could not fork says what kept it, and takes its strays with it.
+// A replica that ends because it could not fork says why, and its strays are killed with it.
 func TestForkRefused(t *testing.T) {
 	r := newRuntime(t)
 	l := shell(t, `i=0; while [ $i -lt 60 ]; do env -i setsid sleep 1000 & i=$((i+1)); done; exit 4`, newOutput())
@@ -214,8 +215,8 @@ func TestForkRefused(t *testing.T) {
 	noZombies(t, reaperOf(t, r))
 }
 
-// A limit of processor time is in force: the kernel counts that it has held the replica back. A quiet one has the least share until
-// it is raised.
+// A limit of processor time is enforced: the kernel counts how often it throttled the replica. A quiet replica has the
+// least share until it is raised.
 func TestCPULimit(t *testing.T) {
 	r := newRuntime(t)
 	out := newOutput()
@@ -254,7 +255,7 @@ func TestCPULimit(t *testing.T) {
 	})
 }
 
-// A replica without such limits has no cgroup, and the Runtime has not even looked for any.
+// A replica without such limits has no cgroup, and the Runtime does not look for any.
 func TestNoLimitsNoGroups(t *testing.T) {
 	r := newRuntime(t)
 	l := shell(t, `exit 3`, newOutput())
@@ -268,7 +269,7 @@ func TestNoLimitsNoGroups(t *testing.T) {
 	}
 }
 
-// Where there are no cgroups at all, each limit has its sentence, memory is bounded process by process, and replicas start.
+// Without any cgroups, each limit has its sentence, memory is bounded per process, and replicas start.
 func TestWithoutCgroups(t *testing.T) {
 	r := newRuntime(t)
 	r.root = t.TempDir()
@@ -319,7 +320,7 @@ func TestWithoutCgroups(t *testing.T) {
 	}
 }
 
-// A replica that does not end when it is asked is killed after the grace, with all that is in its group.
+// A replica that ignores SIGTERM is killed after the grace, with everything in its group.
 func TestSupervisedStubborn(t *testing.T) {
 	r := newRuntime(t)
 	events := make(chan containers.Event, 100)
@@ -342,7 +343,7 @@ func TestSupervisedStubborn(t *testing.T) {
 	if ev := next(t, events, containers.Exited); !ev.Asked || ev.Exit.Signal != int(syscall.SIGKILL) {
 		t.Errorf("event %+v: expected it to be killed", ev)
 	}
-	if able(r, cgroup.PIDs) { // else the stray stays until the Runtime ends
+	if able(r, cgroup.PIDs) { // otherwise the stray stays until the Runtime ends
 		noZombies(t, reaperOf(t, r))
 	}
 }

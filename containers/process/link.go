@@ -21,32 +21,32 @@ import (
 )
 
 const (
-	// helloWait is for the start of the reaper: the program's own start, on a machine that swaps.
+	// helloWait bounds the reaper's start, which is a start of this program, on a machine that swaps.
 	helloWait = 10 * time.Second
-	// replyWait is for a launch: fork and exec from a slow disk. A reaper that takes longer is broken and is replaced.
+	// replyWait bounds a launch: fork and exec from a slow disk. A reaper that takes longer is broken and is replaced.
 	replyWait = 30 * time.Second
-	// writeWait is for a request: the reaper reads all the time, unless it is stopped.
+	// writeWait bounds the sending of a request: the reaper always reads, unless it is stopped.
 	writeWait = 10 * time.Second
-	// closeWait is for the end of everything: the reaper's grace, and time to bury the dead.
+	// closeWait bounds the end of everything: the reaper's grace, and time to reap.
 	closeWait = graceMillis*time.Millisecond + 5*time.Second
-	// sweepWait bounds the search for what a dead reaper's workers left behind.
+	// sweepWait bounds the search for processes that a dead reaper's workers left behind.
 	sweepWait = 3 * time.Second
-	// lastWordsBytes is how much of a reaper's stderr is kept: the head of a crash says what it was.
+	// lastWordsBytes is how much of a reaper's stderr is kept: the beginning of a crash says what it was.
 	lastWordsBytes = 2 << 10
 )
 
 // link is the gateway's side of one reaper, from its start to its end.
 type link struct {
-	nonce string // begins every marker of this reaper's launches
+	nonce string // prefix of the markers of this reaper's launches
 	cmd   *exec.Cmd
 	conn  *net.UnixConn
 	words *lastWords
-	// loud says why the reaper can start no replica quietly, nil when it can.
+	// loud says why the reaper cannot start replicas quietly, nil if it can.
 	loud error
-	// confined makes the cgroup of a launch, nil if it needs none, and says which limits its processes get themselves.
+	// confined makes the cgroup of a launch, nil if it needs none, and returns the limits for its single processes.
 	confined func(containers.Launch) (*cgroup.Group, containers.Limits, error)
 
-	writing sync.Mutex // requests are written whole
+	writing sync.Mutex // held while a request is written
 	hungUp  bool       // guarded by writing
 
 	mu        sync.Mutex
@@ -55,8 +55,8 @@ type link struct {
 	closing   bool
 	gone      bool
 
-	// lost is closed when the reaper takes no more requests, done when it is gone, all its instances have exited and all
-	// goroutines have ended.
+	// lost is closed when the reaper takes no more requests. done is closed when it is gone, all its instances have
+	// exited and all goroutines have ended.
 	lost, done chan struct{}
 	finishing  sync.WaitGroup // only the reading goroutine adds
 }
@@ -69,7 +69,7 @@ func startReaper(nonce string, env []string) (*link, error) {
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "reaper"), os.NewFile(uintptr(fds[1]), "reaper's end")
 	defer theirs.Close()
-	conn, err := net.FileConn(ours) // of a descriptor of its own
+	conn, err := net.FileConn(ours) // duplicates the descriptor
 	ours.Close()
 	if err != nil {
 		return nil, fmt.Errorf("start the reaper: socket pair: %w", err)
@@ -78,8 +78,8 @@ func startReaper(nonce string, env []string) (*link, error) {
 		nonce: nonce, conn: conn.(*net.UnixConn), words: &lastWords{}, instances: map[uint64]*instance{},
 		lost: make(chan struct{}), done: make(chan struct{}),
 	}
-	// /proc/self/exe is this very program, even when its file has been replaced since. A session of its own keeps it
-	// from a terminal's signals, and "/" from holding a mounted file system.
+	// /proc/self/exe is this program, even if its file has been replaced since. A session of its own protects the
+	// reaper from a terminal's signals, and "/" avoids holding a mounted file system.
 	k.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{reaperName}, Dir: "/", Env: append(env, reaperEnv+"=1", "GOMAXPROCS=2"),
 		ExtraFiles: []*os.File{theirs}, Stderr: k.words, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -133,7 +133,7 @@ func (k *link) receive() (reply, error) {
 	return decodeReply(body)
 }
 
-// ask sends a request. A reaper that cannot be asked is of no use and is ended, and its workers with it.
+// ask sends a request. If that fails, it kills the reaper, and with it its workers.
 func (k *link) ask(q request, fds ...int) error {
 	frame, err := appendFrame(nil, q)
 	if err != nil {
@@ -150,7 +150,8 @@ func (k *link) ask(q request, fds ...int) error {
 	}
 	err = k.conn.SetWriteDeadline(time.Now().Add(writeWait))
 	if err == nil {
-		// The descriptors go with the header alone: a short write of the whole could not be told from one without them.
+		// The descriptors go with the header alone: a short write of the whole frame would be indistinguishable from
+		// one without them.
 		_, _, err = k.conn.WriteMsgUnix(frame[:frameHeaderBytes], rights, nil)
 	}
 	if err == nil {
@@ -163,7 +164,8 @@ func (k *link) ask(q request, fds ...int) error {
 	return nil
 }
 
-// launch starts a replica and waits for the news. The descriptors of more, which stay the caller's, are the process's own from 3 on.
+// launch starts a replica and waits for the answer. The process gets the descriptors of more as 3 and up; the caller
+// keeps owning them.
 func (k *link) launch(ctx context.Context, environ []string, path string, l containers.Launch, more ...int) (*instance, error) {
 	in, fds, err := k.open(path, l)
 	if err != nil {
@@ -181,7 +183,7 @@ func (k *link) launch(ctx context.Context, environ []string, path string, l cont
 	return k.await(ctx, in)
 }
 
-// open makes an instance, with its cgroup and with its output's write ends, which the caller closes.
+// open makes an instance with its cgroup and the write ends of its output, which the caller closes.
 func (k *link) open(path string, l containers.Launch) (in *instance, writeEnds []int, err error) {
 	in = &instance{link: k, path: path, answered: make(chan error, 1), raised: make(chan struct{}), exited: make(chan struct{})}
 	if in.group, in.limits, err = k.confined(l); err != nil {
@@ -210,7 +212,7 @@ func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
 	select {
 	case err = <-in.answered:
 	case <-ctx.Done():
-		_ = k.ask(request{Op: opSignal, ID: in.id, Kill: true}) // read after the launch
+		_ = k.ask(request{Op: opSignal, ID: in.id, Kill: true}) // the reaper reads this after the launch
 		select {
 		case err = <-in.answered:
 		case <-late.C:
@@ -271,8 +273,8 @@ func (k *link) register(in *instance) error {
 	return nil
 }
 
-// forget drops an instance whose request was never sent whole. If the reaper got it all the same, it ends with it: ask has seen
-// to that.
+// forget drops an instance whose request was not sent completely. If the reaper received it anyway, the instance ends
+// with the reaper, which ask has killed.
 func (k *link) forget(in *instance) {
 	if k.take(in.id) != nil {
 		in.closeStreams()
@@ -280,7 +282,7 @@ func (k *link) forget(in *instance) {
 	in.ungroup()
 }
 
-// take removes an instance from the table and gives it to the caller.
+// take removes an instance from the table and returns it.
 func (k *link) take(id uint64) *instance {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -289,7 +291,7 @@ func (k *link) take(id uint64) *instance {
 	return in
 }
 
-// read is the link's goroutine: it hears the reaper to its end, and then cleans up.
+// read is the link's goroutine: it processes the reaper's messages to their end and then cleans up.
 func (k *link) read() {
 	defer close(k.done)
 	var err error
@@ -305,7 +307,7 @@ func (k *link) read() {
 	k.mu.Unlock()
 	close(k.lost)
 	if !closing || !errors.Is(err, io.EOF) {
-		_ = k.cmd.Process.Kill() // whatever it is doing, it has no ear for us any more
+		_ = k.cmd.Process.Kill() // its messages can no longer be read
 	}
 	reason := "the reaper has ended"
 	if err := k.cmd.Wait(); err != nil {
@@ -347,7 +349,7 @@ func (k *link) heard(p reply) {
 	}
 }
 
-// abandon reports every instance that is left as gone, with the reaper that it hung on.
+// abandon reports every remaining instance as ended with the reaper.
 func (k *link) abandon(reason string) {
 	k.mu.Lock()
 	left := k.instances
@@ -378,7 +380,7 @@ func (k *link) close() error {
 	k.mu.Unlock()
 	k.writing.Lock()
 	k.hungUp = true
-	_ = k.conn.CloseWrite() // fails when the reaper is gone, which is what is wanted
+	_ = k.conn.CloseWrite() // fails if the reaper is gone, which is fine
 	k.writing.Unlock()
 	late := time.NewTimer(closeWait)
 	defer late.Stop()
@@ -392,8 +394,8 @@ func (k *link) close() error {
 	}
 }
 
-// sweep ends what a dead reaper's workers have left. The workers themselves died with it (PDEATHSIG), their children may not
-// have; the marker in the environment finds them wherever they are.
+// sweep kills what a dead reaper's workers have left behind. The workers themselves died with it (PDEATHSIG), their
+// children may not have. The marker in the environment identifies them wherever they are.
 func sweep(prefix string) {
 	deadline := time.NewTimer(sweepWait)
 	defer deadline.Stop()
@@ -418,7 +420,7 @@ func sweep(prefix string) {
 	}
 }
 
-// lastWords keeps the beginning of what a reaper writes to stderr.
+// lastWords keeps the beginning of what a process writes to stderr.
 type lastWords struct {
 	mu   sync.Mutex
 	text []byte

@@ -22,16 +22,16 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// patience bounds every wait of these tests. It is never waited out unless something is broken.
+// patience bounds every wait of these tests. It only elapses if something is broken.
 const patience = 60 * time.Second
 
-// modeEnv makes the test binary behave as one of the workers below, or as a gateway to be killed.
+// modeEnv makes the test binary behave like one of the workers below, or like a gateway to be killed.
 const modeEnv = "XEBEC_TEST_MODE"
 
-// noRaceSleep keeps the race detector from holding up the end of every child process by a second.
+// noRaceSleep keeps the race detector from delaying the end of every child process by a second.
 const noRaceSleep = "atexit_sleep_ms=0"
 
-// sureEnv makes a reaper believe that it may raise replicas. Its name is one of those that a reaper inherits.
+// sureEnv makes a reaper assume that it may raise replicas. A reaper inherits variables with this name.
 const sureEnv = "LC_XEBEC_TEST_SURE"
 
 func TestMain(m *testing.M) {
@@ -53,14 +53,14 @@ func act(mode string) {
 	case "sleep": // until it is killed
 		fmt.Println("ready")
 		select {}
-	case "polite": // ends with 7 when asked
+	case "polite": // ends with 7 on SIGTERM
 		asked := make(chan os.Signal, 1)
 		signal.Notify(asked, syscall.SIGTERM)
 		fmt.Println("ready")
 		<-asked
 		fmt.Println("asked to end")
 		os.Exit(7)
-	case "stubborn": // does not end when asked
+	case "stubborn": // ignores SIGTERM
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ready")
 		select {}
@@ -70,7 +70,7 @@ func act(mode string) {
 			fatal(err)
 		}
 		for _, e := range entries {
-			if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // the one of the listing is gone
+			if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // the descriptor of the listing itself is closed
 				fmt.Println(e.Name(), target)
 			}
 		}
@@ -98,9 +98,9 @@ func act(mode string) {
 		actGateway()
 	case "python gateway":
 		actPythonGateway()
-	case "threads": // makes threads all the time
+	case "threads": // creates threads all the time
 		actThreads()
-	case "unprivileged": // gives up the right to raise, and goes on as the next
+	case "unprivileged": // gives up the permission to raise, and continues as the next
 		actUnprivileged()
 	case "limited gateway": // has a replica with limits
 		actLimitedGateway()
@@ -116,7 +116,7 @@ func fatal(err error) {
 	os.Exit(99)
 }
 
-// spawn starts another of these processes and returns its pid once it is ready.
+// spawn starts another one of these processes and returns its pid once it is ready.
 func spawn(mode string, session bool) int {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), modeEnv+"="+mode)
@@ -134,7 +134,7 @@ func spawn(mode string, session bool) int {
 	return cmd.Process.Pid
 }
 
-// actGateway is a gateway with two families of workers. It tells their pids and waits to be killed.
+// actGateway is a gateway with two families of workers. It prints their pids and waits to be killed.
 func actGateway() {
 	r, err := New()
 	if err != nil {
@@ -163,7 +163,7 @@ func actGateway() {
 type output struct {
 	mu    sync.Mutex
 	part  string
-	lines chan string // bounded: a test reads what its worker writes, or it writes little
+	lines chan string // bounded: a test reads what its worker writes, or the worker writes little
 }
 
 func newOutput() *output { return &output{lines: make(chan string, 1000)} }
@@ -182,7 +182,7 @@ func (o *output) Write(p []byte) (int, error) {
 	}
 }
 
-// until returns the lines up to the one that is wanted.
+// until returns the lines before the line want.
 func (o *output) until(t *testing.T, want string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -201,7 +201,7 @@ func (o *output) until(t *testing.T, want string) []string {
 	}
 }
 
-// all returns the lines of a replica that has exited.
+// all returns the remaining lines of a replica that has exited.
 func (o *output) all() []string {
 	var lines []string
 	for {
@@ -222,7 +222,7 @@ func self() string {
 	return path
 }
 
-// launch is a launch of one of the modes; both streams go to out.
+// launch returns a launch of one of the modes; both streams go to out.
 func launch(replica uint64, mode string, out *output) containers.Launch {
 	return containers.Launch{
 		Replica: replica, Model: api.ModelID{Name: "m", Version: "1"}, Dir: filepath.Dir(self()),
@@ -230,7 +230,7 @@ func launch(replica uint64, mode string, out *output) containers.Launch {
 	}
 }
 
-// shell is a launch of a script by /bin/sh.
+// shell returns a launch of a script by /bin/sh.
 func shell(t *testing.T, script string, out *output, args ...string) containers.Launch {
 	return containers.Launch{
 		Replica: 1, Model: api.ModelID{Name: "m", Version: "1"}, Dir: t.TempDir(),
@@ -290,7 +290,7 @@ func watch(t *testing.T, name string, pid int) watched {
 	return watched{name, pid, fd}
 }
 
-// waitGone waits for the end of each.
+// waitGone waits for the end of each process.
 func waitGone(t *testing.T, all ...watched) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -308,7 +308,7 @@ func waitGone(t *testing.T, all ...watched) {
 	}
 }
 
-// family reads "name pid" lines.
+// family parses "name pid" lines.
 func family(t *testing.T, lines []string) []watched {
 	t.Helper()
 	var all []watched

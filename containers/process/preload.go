@@ -8,24 +8,24 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// Preload says which launches are to come: all of them. The zygotes of those that have a Preload are started now, as many as there may
-// be, so that no launch has to wait for the imports; zygotes that none of them needs are ended. It does not wait, and may be
-// called as often as one likes: the last call counts. Of a launch only Dir, Command, Preload and Env matter. A launch that was
-// not announced gets a zygote too, when it comes.
+// Preload announces all launches that are to come. The zygotes of those with a Preload are started now, up to the
+// maximum, so that no launch has to wait for the imports. Zygotes that none of them needs are ended. It does not wait.
+// Each call replaces the last one. Only Dir, Command, Preload and Env of a launch matter. A launch that was not
+// announced gets a zygote when it arrives.
 func (r *Runtime) Preload(launches []containers.Launch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return
 	}
-	r.wanted = append([]containers.Launch{}, launches...) // not nil
+	r.wanted = append([]containers.Launch{}, launches...) // not nil, even if launches is
 	if !r.preloading {
 		r.preloading = true
 		r.zygotes.running.Go(r.preload)
 	}
 }
 
-// preload does what Preload was called for, until there is nothing more to do.
+// preload processes the announced launches until there are no new ones.
 func (r *Runtime) preload() {
 	for {
 		r.mu.Lock()
@@ -47,14 +47,15 @@ func (r *Runtime) preload() {
 		if len(specs) > 0 {
 			var err error
 			if k, err = r.reaper(); err != nil {
-				continue // a launch will say so
+				continue // the launch will report it
 			}
 		}
 		r.zygotes.want(k, specs)
 	}
 }
 
-// specOf is the spec of a launch's zygote; false: it has none, or it cannot be started, of which its launch will tell.
+// specOf returns the spec of a launch's zygote. It returns false if the launch has none or cannot be started; the
+// launch itself reports why.
 func (r *Runtime) specOf(l containers.Launch) (zygoteSpec, bool) {
 	if len(l.Preload) == 0 || len(l.Command) == 0 {
 		return zygoteSpec{}, false
@@ -70,15 +71,15 @@ func (r *Runtime) specOf(l containers.Launch) (zygoteSpec, bool) {
 	return specOf(path, l)
 }
 
-// fork starts a launch from its zygote. Neither an instance nor an error: it is to be started as a process of its own, because it asks
-// for nothing else, or because it could not be forked, and then its stderr says why.
+// fork starts a launch from its zygote. If it returns neither an instance nor an error, the launch must be started as a
+// process of its own: it wants no zygote, or could not be forked, in which case its stderr says why.
 func (r *Runtime) fork(ctx context.Context, k *link, path string, l containers.Launch) (*instance, error) {
 	spec, ok := specOf(path, l)
 	if !ok {
 		return nil, nil
 	}
 	in, err := r.zygotes.fork(ctx, k, spec, path, l)
-	if errors.Is(err, errStale) { // another takes its place
+	if errors.Is(err, errStale) { // a new zygote takes its place
 		in, err = r.zygotes.fork(ctx, k, spec, path, l)
 	}
 	var permanent *LaunchError

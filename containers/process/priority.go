@@ -16,40 +16,44 @@ import (
 	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
-// A replica that loads beside others that serve is to take the time that they leave over. Linux has two priorities for that, and which
-// of them counts depends on the host. Threads have a niceness, which is weighed against that of other threads in the same
-// scheduling group. With autogroups (sched(7): the default of many kernels), for processes outside of every CPU cgroup, a session
-// is such a group: a worker is a session of its own, so that its niceness means nothing to another worker, and what counts is
-// the niceness of its group in /proc/PID/autogroup. Both are set, and both are taken back.
+// A replica that loads beside serving ones should use only the time that they leave over. Linux has two priorities for
+// that, and which of them counts depends on the host. A thread has a niceness, which is weighed against that of other
+// threads in the same scheduling group. With autogroups (sched(7): the default of many kernels), for processes outside
+// of every CPU cgroup, a session is such a group. A worker is a session of its own, so its niceness means nothing to
+// another worker, and what counts is the niceness of its group in /proc/PID/autogroup. The reaper sets both, and later
+// undoes both.
 //
-// The niceness is the lowest that there is, and the policy stays SCHED_OTHER: that still gets a hundredth or two of a busy processor.
-// SCHED_IDLE inside a lowered group got less, and across groups it has no more effect than niceness has; SCHED_BATCH changed
-// nothing. Two workers that keep two processors 70 % busy were hindered by a third that imports scikit-learn (their P99 rose by half and
-// more) unless its group was lowered; then the import took half as long again. Beside two that never pause it took 55 s instead of 2 s, 14 s at
-// niceness 10: that is what the limit of package containers on being quiet is for.
+// It uses the highest niceness and keeps the policy SCHED_OTHER, which still gets one or two percent of a busy
+// processor. SCHED_IDLE inside a lowered group got less, and across groups it has no more effect than niceness;
+// SCHED_BATCH changed nothing. In a measurement two workers kept two processors 70 % busy. A third one that imported
+// scikit-learn raised their P99 by half and more, unless its group was lowered; then the import took half as long
+// again. Beside two workers that never pause the import took 55 s instead of 2 s, and 14 s at niceness 10. This is why
+// package containers limits how long a replica is quiet.
 //
-// Lowering needs no right; raising a thread again needs one. What cannot be raised is not lowered. (Anyone may raise a group to
-// zero, though without CAP_SYS_ADMIN the kernel takes one such change in a tenth of a second, from all of the host.)
+// Lowering needs no permission; raising a thread again does. Threads that cannot be raised are not lowered. (Any
+// process may raise a group to zero, but without CAP_SYS_ADMIN the kernel accepts only one such change in a tenth of a
+// second on the whole host.)
 
 const (
-	// lowest is the highest niceness.
+	// lowest is the niceness of the lowest priority.
 	lowest = 19
-	// A replica is raised until raiseSettled looks in a row have found nothing left: a thread that is being made while its maker is
-	// raised may be missed once. The pauses between looks grow from raiseFirst to raiseMax; all of raisePasses take some three seconds.
+	// A raise is done when raiseSettled passes in a row have found no low thread: one that is being created while its
+	// creator is raised may be missed once. The pauses between passes grow from raiseFirst to raiseMax; all of
+	// raisePasses take about three seconds.
 	raiseSettled = 2
 	raisePasses  = 32
 	raiseFirst   = time.Millisecond
 	raiseMax     = 128 * time.Millisecond
 )
 
-// niceness is that of a thread of this process; 0 stands for the calling one.
+// niceness returns the niceness of a thread of this process; 0 means the calling one.
 func niceness(tid int) (int, error) {
-	kernel, err := unix.Getpriority(unix.PRIO_PROCESS, tid) // 20 less the niceness, so that no result is negative
+	kernel, err := unix.Getpriority(unix.PRIO_PROCESS, tid) // the kernel returns 20 - niceness, so that no result is negative
 	return 20 - kernel, err
 }
 
-// seePriority notes this process's own niceness, tries whether a higher one can be taken back, and if so makes the thread that starts
-// quiet workers.
+// seePriority records this process's own niceness, tests whether a lowered thread can be raised, and if so creates the
+// thread that starts quiet workers.
 func (r *reaper) seePriority() {
 	var err error
 	if r.nice, err = niceness(0); err == nil {
@@ -61,9 +65,9 @@ func (r *reaper) seePriority() {
 	r.cannotRaise = err
 }
 
-// quietThread makes a thread of the lowest priority, which does what it is given. What a worker inherits it has from the thread that
-// forked: lowered afterwards, it might have made a thread meanwhile. As the other thread that forks (see runReaper), it lives as
-// long as the process.
+// quietThread creates a thread of the lowest priority that runs the functions it receives. A worker inherits from the
+// thread that forked it; if it were lowered afterwards, it might have created a thread meanwhile. Like the other thread
+// that forks (see runReaper), it lives as long as the process.
 func quietThread() (chan<- func(), error) {
 	work, result := make(chan func()), make(chan error, 1)
 	go func() {
@@ -98,19 +102,19 @@ func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, q requ
 		}
 		<-done
 	}
-	if errors.Is(err, cgroup.ErrStuck) { // a reaper that starts workers in each other's cgroups is worse than none
+	if errors.Is(err, cgroup.ErrStuck) { // a reaper that starts workers in the wrong cgroups is worse than none
 		fmt.Fprintln(os.Stderr, "reaper:", err)
 		os.Exit(1)
 	}
 	return pid, err
 }
 
-// tryRaise lowers a thread of its own and raises it to nice again. A worker has the rights of this process and its limits, and
-// can only lose of them what it gives up itself. A variable for the test of a raise that fails.
+// tryRaise lowers a thread of its own and raises it to nice again. A worker has this process's permissions and limits
+// unless it gives some up itself. It is a variable for the test of a raise that fails.
 var tryRaise = func(nice int) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine, whatever its niceness is then
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, whatever its niceness is then
 		err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), lowest)
 		if err == nil {
 			err = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice)
@@ -120,22 +124,22 @@ var tryRaise = func(nice int) error {
 	return <-result
 }
 
-// hush notes that a worker is low, and lowers its scheduling group. The caller holds r.mu.
+// hush records that a worker is low, and lowers its scheduling group. The caller holds r.mu.
 func (r *reaper) hush(w *worker) {
 	w.low = r.quietly != nil
 	w.autogroup = hushAutogroup(w.pid)
 }
 
-// hushAutogroup lowers the scheduling group of a session and returns a descriptor to raise it by, or -1 when there is none to
-// lower. The descriptor stays that of this process when the number of the process has gone to another.
+// hushAutogroup lowers the scheduling group of a session and returns a descriptor to raise it by, or -1 if there is
+// none to lower. The descriptor keeps referring to this process after its pid is reused.
 func hushAutogroup(pid int) int {
 	fd, err := unix.Open(autogroupPath(strconv.Itoa(pid)), unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil { // a kernel without
+	if err != nil { // the kernel has no autogroups
 		return -1
 	}
 	group := make([]byte, 64)
 	n, err := unix.Read(fd, group)
-	// Where autogroups have been switched off, a session is in the group that this process is in too: not to be touched.
+	// With autogroups switched off, a session is in the same group as this process, which must not be changed.
 	own, err2 := os.ReadFile(autogroupPath("self"))
 	if err == nil && err2 == nil && n > 0 && !bytes.Equal(groupName(group[:n]), groupName(own)) {
 		if _, err := unix.Write(fd, []byte(strconv.Itoa(lowest))); err == nil {
@@ -148,7 +152,7 @@ func hushAutogroup(pid int) int {
 
 func autogroupPath(pid string) string { return filepath.Join("/proc", pid, "autogroup") }
 
-// groupName is the first word of "/autogroup-123 nice 0".
+// groupName returns the first word of "/autogroup-123 nice 0".
 func groupName(line []byte) []byte {
 	name, _, _ := bytes.Cut(line, []byte(" "))
 	return name
@@ -161,12 +165,12 @@ func (w *worker) closeAutogroup() {
 	}
 }
 
-// raise gives a worker this process's own priority, and answers when it has it. It does not wait.
+// raise gives a worker this process's own priority, and answers when that is done. It does not wait.
 func (r *reaper) raise(id uint64) {
 	go func() {
 		step, err, gone := r.raiseAll(id)
 		if gone {
-			return // the news of its exit is the answer
+			return // the message of its exit is the answer
 		}
 		p := reply{}
 		if err != nil {
@@ -179,7 +183,7 @@ func (r *reaper) raise(id uint64) {
 	}()
 }
 
-// raiseAll raises a worker's threads and its scheduling group until all are seen to be up.
+// raiseAll raises a worker's threads and its scheduling group until all are seen to be raised.
 func (r *reaper) raiseAll(id uint64) (step string, err error, gone bool) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -196,7 +200,7 @@ func (r *reaper) raiseAll(id uint64) (step string, err error, gone bool) {
 			if settled++; settled == raiseSettled {
 				return "", nil, false
 			}
-		case err != nil && err != unix.EAGAIN: // no use in trying again
+		case err != nil && err != unix.EAGAIN: // retrying does not help
 			return step, err, false
 		default:
 			settled = 0
@@ -205,7 +209,7 @@ func (r *reaper) raiseAll(id uint64) (step string, err error, gone bool) {
 		wait = min(2*wait, raiseMax)
 	}
 	if err == nil {
-		step, err = "raise the CPU priority of all threads", unix.EAGAIN // it makes them faster than they are found
+		step, err = "raise the CPU priority of all threads", unix.EAGAIN // it creates threads faster than they are found
 	}
 	return step, err, false
 }
@@ -224,7 +228,7 @@ func (r *reaper) raiseOnce(id uint64) (pid int, marker, step string, err error, 
 		}
 	}
 	if w.autogroup >= 0 {
-		// Zero is what a session has that nobody has lowered, whatever the niceness of its threads.
+		// Zero is the value of a session that was never lowered, whatever the niceness of its threads.
 		if _, err := unix.Write(w.autogroup, []byte("0")); err != nil {
 			return w.pid, w.marker, "raise the CPU priority of the session (/proc/PID/autogroup)", err, false
 		}
@@ -233,7 +237,7 @@ func (r *reaper) raiseOnce(id uint64) (pid int, marker, step string, err error, 
 	return w.pid, w.marker, "", nil, false
 }
 
-// lowThreads counts the threads of a worker that are still low, and raises those of its processes that have left its group.
+// lowThreads counts the low threads of a worker, and raises those of its processes that have left its group.
 func (r *reaper) lowThreads(pid int, marker string) (low int) {
 	if r.quietly == nil { // none was lowered
 		return 0
@@ -245,7 +249,7 @@ func (r *reaper) lowThreads(pid int, marker string) (low int) {
 		}
 		for _, t := range threads(st.pid) {
 			if t.nice != lowest {
-				continue // what a worker has set for itself stays as it is
+				continue // a niceness that the worker has set itself is kept
 			}
 			low++
 			if !own {
@@ -256,7 +260,7 @@ func (r *reaper) lowThreads(pid int, marker string) (low int) {
 	return low
 }
 
-// threads lists the threads of a process, as far as they can be seen.
+// threads lists the threads of a process, as far as they are visible.
 func threads(pid int) []stat {
 	folder := filepath.Join("/proc", strconv.Itoa(pid), "task")
 	names, err := os.ReadDir(folder)

@@ -19,14 +19,14 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// quietly is a launch of one of the modes that asks to be quiet.
+// quietly returns a quiet launch of one of the modes.
 func quietly(replica uint64, mode string, out *output) containers.Launch {
 	l := launch(replica, mode, out)
 	l.Quiet = true
 	return l
 }
 
-// raise has an instance raised.
+// raise raises an instance.
 func raise(t *testing.T, in containers.Instance) error {
 	t.Helper()
 	raiser, ok := in.(containers.Raiser)
@@ -36,7 +36,7 @@ func raise(t *testing.T, in containers.Instance) error {
 	return raiser.Raise()
 }
 
-// own is this process's niceness, which is that of all that is not quiet.
+// own returns this process's niceness, which is that of everything that is not quiet.
 func own(t *testing.T) int {
 	t.Helper()
 	n, err := niceness(0)
@@ -46,7 +46,7 @@ func own(t *testing.T) int {
 	return n
 }
 
-// expected is the niceness of quiet processes: the lowest, or where that could not be taken back this process's own.
+// expected returns the niceness of quiet processes: lowest, or this process's own if that cannot be undone.
 func expected(t *testing.T, r *Runtime) int {
 	t.Helper()
 	if err := r.Quiet(); err != nil {
@@ -69,7 +69,8 @@ func checkNice(t *testing.T, what string, pid, want int) {
 	}
 }
 
-// groupNice is the niceness of the process's scheduling group. Hosts without groups, and processes in this process's own, have none.
+// groupNice returns the niceness of the process's scheduling group. It returns false on hosts without groups, and for
+// processes in this process's own group.
 func groupNice(pid int) (nice int, ok bool) {
 	line, err := os.ReadFile(autogroupPath(strconv.Itoa(pid)))
 	ours, err2 := os.ReadFile(autogroupPath("self"))
@@ -88,8 +89,8 @@ func checkGroup(t *testing.T, what string, pid, want int) {
 	}
 }
 
-// A quiet worker is, with its threads, its children and those that have left its group; raised, all of them have the gateway's own
-// priority.
+// A quiet worker is quiet with its threads, its children and processes that have left its group. Raised, all of them
+// have the gateway's priority.
 func TestQuietFamily(t *testing.T) {
 	r := newRuntime(t)
 	low := expected(t, r)
@@ -137,7 +138,7 @@ func TestNotQuiet(t *testing.T) {
 	checkNice(t, "this process", os.Getpid(), own(t))
 }
 
-// actThreads makes threads by threads, in chains: each is made by one that its maker left behind, and inherits from it.
+// actThreads creates threads from threads, in chains: each inherits from the thread that created it.
 func actThreads() {
 	for i := range 4 {
 		go chain(i)
@@ -147,14 +148,14 @@ func actThreads() {
 }
 
 func chain(i int) {
-	runtime.LockOSThread() // for good: the thread ends with the goroutine
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	go chain(i)
 	for range 100 {
 		unix.Gettid()
 	}
 }
 
-// Threads that are made while the worker is raised are raised too.
+// Threads that are created while the worker is raised are raised too.
 func TestRaiseBesideNewThreads(t *testing.T) {
 	r := newRuntime(t)
 	out := newOutput()
@@ -168,7 +169,8 @@ func TestRaiseBesideNewThreads(t *testing.T) {
 	}
 }
 
-// A worker that ends while it is quiet, or while it is being raised, is no error of raising; its reaper goes on.
+// A worker that ends while it is quiet, or while it is being raised, does not make the raise fail, and its reaper
+// continues.
 func TestQuietAndGone(t *testing.T) {
 	r := newRuntime(t)
 	low := expected(t, r)
@@ -195,7 +197,7 @@ func TestQuietAndGone(t *testing.T) {
 		}
 	}
 	noZombies(t, reaperOf(t, r))
-	// Nothing stays open for those that are gone.
+	// The reaper closes the descriptors of ended workers.
 	fds, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(reaperOf(t, r)), "fd"))
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +223,7 @@ func TestRaiseWithItsReaperKilled(t *testing.T) {
 	}
 }
 
-// A Set raises when it is told that the replica is ready.
+// A Set raises a replica when it is marked as ready.
 func TestSupervisedQuiet(t *testing.T) {
 	r := newRuntime(t)
 	low := expected(t, r)
@@ -250,7 +252,7 @@ func TestSupervisedQuiet(t *testing.T) {
 	next(t, events, containers.Exited)
 }
 
-// waitRaised waits until the set's only replica is not quiet any more.
+// waitRaised waits until the set's only replica is no longer quiet.
 func waitRaised(t *testing.T, set *containers.Set) {
 	t.Helper()
 	for set.Status()[0].Quiet {
@@ -261,20 +263,20 @@ func waitRaised(t *testing.T, set *containers.Set) {
 	}
 }
 
-// actUnprivileged gives up the right to raise.
+// actUnprivileged gives up the permission to raise.
 func actUnprivileged() {
-	runtime.LockOSThread() // capabilities are a thread's, and exec takes the calling one's
+	runtime.LockOSThread() // capabilities belong to a thread, and exec takes those of the calling one
 	if err := unix.Setrlimit(unix.RLIMIT_NICE, &unix.Rlimit{}); err != nil {
 		fatal(err)
 	}
 	for _, capability := range []uintptr{unix.CAP_SYS_NICE, unix.CAP_SYS_ADMIN} {
-		_ = unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // who may not has none to give up
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // without the permission to drop it, the capability is absent already
 	}
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, modeEnv+"=") })
 	fatal(syscall.Exec("/proc/self/exe", os.Args, append(env, modeEnv+"=quiet gateway")))
 }
 
-// actQuietGateway supervises a quiet replica, says it is ready, and prints what came of it.
+// actQuietGateway supervises a quiet replica, marks it as ready, and prints the results.
 func actQuietGateway() {
 	r, err := New()
 	if err != nil {
@@ -320,7 +322,8 @@ func actQuietGateway() {
 	}
 }
 
-// unprivileged runs a gateway without the right to raise, and returns what it printed by the first word of its lines.
+// unprivileged runs a gateway without the permission to raise, and returns what it printed, by the first word of each
+// line.
 func unprivileged(t *testing.T, env ...string) map[string]string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), self())
@@ -338,8 +341,8 @@ func unprivileged(t *testing.T, env ...string) map[string]string {
 	return said
 }
 
-// Without the right to raise threads none is lowered, and the reason is there to be told. A session's group may be lowered all the
-// same, for it can be raised without.
+// Without the permission to raise threads none is lowered, and the reason is reported. A session's group may be lowered
+// anyway, because raising it needs no permission.
 func TestQuietWithoutTheRight(t *testing.T) {
 	said := unprivileged(t)
 	if !strings.Contains(said["loud"], "CAP_SYS_NICE") || !strings.Contains(said["loud"], "LimitNICE") {
@@ -356,7 +359,7 @@ func TestQuietWithoutTheRight(t *testing.T) {
 	}
 }
 
-// A replica that cannot be raised after all is reported.
+// A replica whose raise fails unexpectedly is reported.
 func TestRaiseFails(t *testing.T) {
 	said := unprivileged(t, sureEnv+"=1")
 	if nice, _, _ := strings.Cut(said["loading"], " "); nice != strconv.Itoa(lowest) {

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// markerName is the environment variable that marks every process of a launch, children and daemons included: they
-	// inherit it however they fork. It is how strays are told apart once they have left their process group.
+	// markerName is the environment variable that marks every process of a launch, including children and daemons: they
+	// inherit it however they fork. It identifies strays that have left their process group.
 	markerName = "XEBEC_LAUNCH"
-	// maxEnvironBytes bounds how much of a process's environment is searched for the marker; exec takes no more.
+	// maxEnvironBytes bounds how much of a process's environment is searched for the marker; exec accepts no more.
 	maxEnvironBytes = 2 << 20
 )
 
-// stat is what /proc/PID/stat says of a process, as far as it matters here.
+// stat is the part of /proc/PID/stat that is used here.
 type stat struct {
 	pid, ppid, pgrp int
 	zombie          bool
-	// nice is the thread's niceness: of a process, that of its first thread.
+	// nice is the niceness of the thread, or of a process's first thread.
 	nice int
-	// start is when it began, in ticks since boot: with the pid it names a process for good.
+	// start is the start time in ticks since boot. Together with the pid it identifies a process uniquely.
 	start uint64
 }
 
-// parseStat reads the content of /proc/PID/stat (proc_pid_stat(5)). The command name in parentheses may hold anything, also
-// parentheses and spaces, so the fields are counted from the last one.
+// parseStat parses /proc/PID/stat (proc_pid_stat(5)). The command name in parentheses may contain anything, including
+// parentheses and spaces, so fields are counted from the last closing parenthesis.
 func parseStat(b []byte) (stat, bool) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 1 || end < open {
@@ -73,7 +73,7 @@ func readStat(pid int) (stat, bool) {
 	return parseStat(b)
 }
 
-// processes lists every process that can be seen. A process that ends meanwhile is left out.
+// processes lists all visible processes. A process that ends meanwhile is left out.
 func processes() []stat {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -92,14 +92,14 @@ func processes() []stat {
 	return all
 }
 
-// descendants picks from all the processes below root: children, their children, and so on. Order: parents first.
+// descendants returns the processes below root: children, their children, and so on, parents first.
 func descendants(root int, all []stat) []stat {
 	children := make(map[int][]stat)
 	for _, st := range all {
 		children[st.ppid] = append(children[st.ppid], st)
 	}
 	var below []stat
-	seen := map[int]bool{root: true} // the list is no snapshot: pids that were used again could close a circle
+	seen := map[int]bool{root: true} // all is no snapshot: reused pids could form a cycle
 	for next := []int{root}; len(next) > 0; {
 		parent := next[0]
 		next = next[1:]
@@ -114,8 +114,8 @@ func descendants(root int, all []stat) []stat {
 	return below
 }
 
-// marked reports whether the process was started with a marker that begins with prefix; a prefix that ends in a zero byte is
-// the whole marker.
+// marked reports whether the process was started with a marker that begins with prefix. A prefix that ends in a zero
+// byte is the whole marker.
 func marked(pid int, prefix string) bool {
 	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err != nil {
@@ -130,7 +130,7 @@ func marked(pid int, prefix string) bool {
 	return bytes.HasPrefix(env, want) || bytes.Contains(env, append([]byte{0}, want...))
 }
 
-// signalExactly sends sig to the process that st describes, and never to another one that has got its number since.
+// signalExactly sends sig to the process that st describes, and never to one that has reused its pid.
 func signalExactly(st stat, sig unix.Signal) {
 	fd, err := unix.PidfdOpen(st.pid, 0)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or a sandbox that forbids it

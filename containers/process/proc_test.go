@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// tail is the fields of /proc/PID/stat between the parent and the start time.
+// statTail is the fields of /proc/PID/stat between the parent and the start time.
 const statTail = "1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 5 1 0"
 
 func TestParseStat(t *testing.T) {
@@ -49,7 +49,7 @@ func FuzzParseStat(f *testing.F) {
 		if ok && (st.pid <= 0 || st.ppid < 0) || !ok && st != (stat{}) {
 			t.Errorf("%+v, %v", st, ok)
 		}
-		// A process may call itself anything, and must not change what is read of it.
+		// A process may choose any name, which must not change the other fields.
 		if !ok || strings.Count(string(text), ")") != 1 || strings.Count(string(text), "(") != 1 {
 			return
 		}
@@ -62,7 +62,7 @@ func FuzzParseStat(f *testing.F) {
 
 func TestDescendants(t *testing.T) {
 	var all []stat
-	for _, p := range [][2]int{{1, 0}, {5, 1}, {6, 5}, {9, 6}, {7, 5}, {8, 1}, {20, 21}, {21, 20}, {5, 9}} { // the last: a circle
+	for _, p := range [][2]int{{1, 0}, {5, 1}, {6, 5}, {9, 6}, {7, 5}, {8, 1}, {20, 21}, {21, 20}, {5, 9}} { // the last: a cycle
 		all = append(all, stat{pid: p[0], ppid: p[1]})
 	}
 	for root, want := range map[int]string{5: "[6 7 9]", 1: "[5 8 6 7 9]", 9: "[5 6 7]", 20: "[21]", 99: "[]"} {
@@ -88,7 +88,7 @@ func TestResolve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	path := strings.Join([]string{"", ".", "sub", first, second}, ":") // relative entries count for nothing
+	path := strings.Join([]string{"", ".", "sub", first, second}, ":") // relative entries are ignored
 	for name, want := range map[string]string{
 		"here":                       filepath.Join(dir, "here"),
 		"both":                       filepath.Join(dir, "both"),

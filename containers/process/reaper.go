@@ -19,18 +19,19 @@ import (
 )
 
 const (
-	// reaperName is the reaper's argv[0], and what ps shows; reaperEnv is set for it too, so that nothing becomes a reaper
-	// by an accident of either.
+	// reaperName is the reaper's argv[0], and its name in ps. reaperEnv must be set too, so that no process becomes a
+	// reaper by accident.
 	reaperName = "xebec-reaper"
 	reaperEnv  = "XEBEC_REAPER"
-	// reaperFD is where the reaper finds its end of the socket.
+	// reaperFD is the reaper's end of the socket.
 	reaperFD = 3
-	// graceMillis is what processes get between SIGTERM and SIGKILL when the gateway is gone. A worker notices by itself, by
-	// the hang-up of its own socket; nobody waits for its answers any more.
+	// graceMillis is the time between SIGTERM and SIGKILL when the gateway is gone. A worker notices by the hang-up of
+	// its own socket; its answers are no longer needed.
 	graceMillis = 1000
-	// sweepMillis is how often the reaper looks again for processes to kill: children of the killed become its own.
+	// sweepMillis is how often the reaper looks again for processes to kill: children of killed processes become its
+	// own.
 	sweepMillis = 10
-	// strayPasses bounds the rounds against a dead replica's strays that fork as fast as they are killed. What is left
+	// strayPasses bounds the passes over a dead replica's strays that fork as fast as they are killed. What is left
 	// ends with the gateway.
 	strayPasses = 16
 )
@@ -38,9 +39,9 @@ const (
 // armed says that the program can become a reaper: MaybeReaper has been called.
 var armed atomic.Bool
 
-// MaybeReaper turns the process into a reaper, and never returns, when it was started as one by a [Runtime]. Otherwise it
-// does nothing. A program that uses a Runtime calls it before anything else: first in main, and first in TestMain. [New]
-// refuses to work in a program that has not.
+// MaybeReaper turns the process into a reaper, and never returns, if a [Runtime] started it as one. Otherwise it does
+// nothing. A program that uses a Runtime calls it before anything else: first in main, and first in TestMain. [New]
+// returns an error in a program that has not.
 func MaybeReaper() {
 	armed.Store(true)
 	if len(os.Args) != 1 || os.Args[0] != reaperName || os.Getenv(reaperEnv) == "" {
@@ -53,15 +54,16 @@ func MaybeReaper() {
 	os.Exit(0)
 }
 
-// reaper is the process that starts the workers, waits for them, and outlives the gateway by just enough to end them.
+// reaper is the process that starts the workers, waits for them, and outlives the gateway just long enough to end them.
 type reaper struct {
 	null int // /dev/null, the workers' stdin
-	// nice is this process's own niceness, which is the gateway's; cannotRaise says why a higher one could not be taken back.
+	// nice is this process's own niceness, which is the gateway's. cannotRaise says why a lowered thread could not be
+	// raised.
 	nice        int
 	cannotRaise error
 	quietly     chan<- func() // the thread that starts quiet workers; nil: none is quiet
 
-	// mu is held over fork and over reap, so that no process in the tables can have been reaped: its number is its own.
+	// mu is held over fork and over reap, so that no process in the tables can have been reaped and its pid reused.
 	mu       sync.Mutex
 	byID     map[uint64]*worker
 	byPID    map[int]*worker
@@ -75,17 +77,18 @@ type reaper struct {
 
 type worker struct {
 	id     uint64
-	pid    int // of the first process, of its group and of its session
+	pid    int // of the first process, its group and its session
 	marker string
-	// low: it was started at the lowest priority. autogroup is /proc/PID/autogroup if that was lowered and is still, else -1.
+	// low: it was started at the lowest priority. autogroup is a descriptor of /proc/PID/autogroup while that is
+	// lowered, else -1.
 	low       bool
 	autogroup int
 	groups    cgroup.Places
 }
 
-// runReaper is the reaper's main: it returns when the gateway is gone and nothing is left below this process. The thread it
-// runs on starts all workers but quiet ones (see quietThread) and lives as long as the process, which is what makes PDEATHSIG
-// mean "when the reaper dies": the kernel sends it when the *thread* that forked ends.
+// runReaper is the reaper's main. It returns when the gateway is gone and nothing is left below this process. The
+// thread it runs on starts all workers except quiet ones (see quietThread) and lives as long as the process, so that
+// PDEATHSIG means "when the reaper dies": the kernel sends it when the *thread* that forked ends.
 func runReaper() error {
 	runtime.LockOSThread()
 	r := &reaper{byID: map[uint64]*worker{}, byPID: map[int]*worker{}, empty: make(chan struct{})}
@@ -105,19 +108,20 @@ func runReaper() error {
 	return fmt.Errorf("reaper: %w", err)
 }
 
-// becomeReaper sets what the workers inherit or what decides over their fate.
+// becomeReaper sets what the workers inherit and what they depend on.
 func (r *reaper) becomeReaper() error {
-	// The end of the gateway is the end of the reaper, and nothing else is: a terminal's or a service manager's signals to
-	// everybody must not take it away before the workers. (Ignoring them would be inherited by the workers; handlers are not.)
+	// Only the end of the gateway may end the reaper. Signals of a terminal or a service manager to all processes must
+	// not end it before the workers. (The workers would inherit ignored signals; they do not inherit handlers.)
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a subreaper: %w", err)
 	}
-	// Of this thread, and so of all that it forks: no set-user-id program gives a worker more rights than the gateway has.
+	// For this thread and all processes that it forks: no set-user-id program gives a worker more permissions than the
+	// gateway has.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil { // a core of a worker would hold clients' data
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil { // a worker's core dump would hold clients' data
 		return fmt.Errorf("forbid core dumps: %w", err)
 	}
 	if name, err := unix.BytePtrFromString(reaperName); err == nil {
@@ -132,7 +136,7 @@ func (r *reaper) becomeReaper() error {
 	return closeOnExec()
 }
 
-// hello says that the reaper is there, and why no replica can be quiet, if that is so.
+// hello says that the reaper runs, and if no replica can be quiet, why.
 func (r *reaper) hello() reply {
 	if r.cannotRaise != nil {
 		p := failure(0, "take a lower CPU priority back", r.cannotRaise)
@@ -142,7 +146,7 @@ func (r *reaper) hello() reply {
 	return reply{Op: opHello, PID: os.Getpid()}
 }
 
-// closeOnExec marks every descriptor over stderr, those included that the gateway itself had inherited from who knows whom.
+// closeOnExec marks every descriptor above stderr, including those that the gateway inherited.
 func closeOnExec() error {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {
@@ -162,7 +166,7 @@ func closeOnExec() error {
 	return nil
 }
 
-// serve does what the gateway asks until it hangs up.
+// serve handles the gateway's requests until it hangs up.
 func (r *reaper) serve() error {
 	for {
 		q, fds, err := r.receive()
@@ -210,7 +214,7 @@ func (r *reaper) launch(q request, fds []int) {
 		r.answer(failure(q.ID, "exec", err))
 		return
 	}
-	// From here on there is a child to wait for, whatever is reported of it.
+	// From here on there is a child to wait for, whatever is reported about it.
 	r.launched++
 	r.more.Signal()
 	if step, err := confine(pid, q); err != nil {
@@ -226,8 +230,8 @@ func (r *reaper) launch(q request, fds []int) {
 	r.answer(reply{Op: opStarted, ID: q.ID, PID: pid, Quiet: w.low || w.autogroup >= 0})
 }
 
-// confine puts a process that has just been started into its launch's cgroup, if it has one and the process is not there yet, and sets the
-// limits that are a process's own: they bind from its next system call on, before it has had time to take anything.
+// confine puts a process that has just been started into its launch's cgroup, if it has one and is not there yet, and
+// sets the per-process limits. They apply from its next system call on, before it has had time to allocate anything.
 func confine(pid int, q request) (step string, err error) {
 	if err := q.Groups.Add(pid); err != nil {
 		return "cgroup", err
@@ -252,7 +256,7 @@ func (r *reaper) signal(q request) {
 	defer r.mu.Unlock()
 	w := r.byID[q.ID]
 	switch {
-	case w == nil: // gone; the news is on its way
+	case w == nil: // gone; the reply is on its way
 	case q.Kill:
 		w.kill()
 	default:
@@ -260,14 +264,14 @@ func (r *reaper) signal(q request) {
 	}
 }
 
-// kill ends a worker, its process group and, if it has one, all that is in its cgroup. The caller holds r.mu.
+// kill kills a worker, its process group and everything in its cgroup, if it has one. The caller holds r.mu.
 func (w *worker) kill() {
 	_ = unix.Kill(-w.pid, unix.SIGKILL)
 	w.groups.Kill()
 }
 
-// reapAll is the one place that waits for children: workers, and whatever was left to this process by those that ended
-// before their children.
+// reapAll is the only place that waits for children: workers, and orphans of processes that ended before their
+// children.
 func (r *reaper) reapAll() {
 	for {
 		r.mu.Lock()
@@ -278,7 +282,7 @@ func (r *reaper) reapAll() {
 			r.reap(pid)
 			continue
 		}
-		// There is no child at all, so nobody below either: only a launch can change that.
+		// There is no child, and so no descendant; only a launch can change that.
 		r.mu.Lock()
 		for r.launched == seen && !r.ending {
 			r.more.Wait()
@@ -292,16 +296,17 @@ func (r *reaper) reapAll() {
 	}
 }
 
-// siginfoChild is siginfo_t as waitid fills it (sigaction(2)). The empty array aligns pid as the union it lies in.
+// siginfoChild is siginfo_t as waitid fills it (sigaction(2)). The empty array gives pid the alignment of the union it
+// is in.
 type siginfoChild struct {
 	signo, errno, code int32
 	_                  [0]uintptr
 	pid                int32
-	_                  [128]byte // not less than the kernel writes
+	_                  [128]byte // at least what the kernel writes
 }
 
-// peekDead waits for a child that has ended and leaves it unreaped, so that its number, its group's and its session's stay
-// taken. The error is ECHILD.
+// peekDead waits for a child that has ended and leaves it unreaped, so that its pid, group and session stay taken. The
+// error is ECHILD.
 func peekDead() (int, error) {
 	for {
 		var info siginfoChild
@@ -312,7 +317,7 @@ func peekDead() (int, error) {
 	}
 }
 
-// reap buries a child. With a worker go the rest of its group and the strays that left it.
+// reap reaps a child. For a worker it first kills the rest of its group and the strays that left it.
 func (r *reaper) reap(pid int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -324,7 +329,7 @@ func (r *reaper) reap(pid int) {
 	var status unix.WaitStatus
 	got, err := unix.Wait4(pid, &status, unix.WNOHANG, nil)
 	if err != nil || got != pid || w == nil {
-		return // a failed exec's child, which ForkExec has waited for itself; or somebody's orphan
+		return // the child of a failed exec, which ForkExec has waited for itself, or an orphan
 	}
 	delete(r.byID, w.id)
 	delete(r.byPID, pid)
@@ -332,14 +337,14 @@ func (r *reaper) reap(pid int) {
 	r.answer(reply{Op: opExited, ID: w.id, PID: pid, Status: uint32(status)})
 }
 
-// killStrays ends what a dead worker has left behind outside its group: daemons, by the marker in their environment. It looks
-// again until it finds no new one, for they may have forked meanwhile.
+// killStrays kills what a dead worker has left behind outside its group, by the marker in the environment. It repeats
+// until it finds no new process, because they may have forked meanwhile.
 func killStrays(marker string) {
-	killed := map[stat]bool{} // by pid and start: the dying can be seen for a while
+	killed := map[stat]bool{} // by pid and start: dying processes stay visible for a while
 	for range strayPasses {
 		found := false
 		for _, st := range descendants(os.Getpid(), processes()) {
-			st.ppid, st.pgrp, st.nice = 0, 0, 0 // what can change meanwhile
+			st.ppid, st.pgrp, st.nice = 0, 0, 0 // fields that can change meanwhile
 			if !st.zombie && !killed[st] && marked(st.pid, marker+"\x00") {
 				killed[st], found = true, true
 				signalExactly(st, unix.SIGKILL)
@@ -361,7 +366,7 @@ func (r *reaper) finish() {
 		groups = append(groups, w.groups...)
 	}
 	r.mu.Unlock()
-	defer groups.Remove() // else it waits for the next gateway
+	defer groups.Remove() // otherwise it waits for the next gateway
 	signalBelow(unix.SIGTERM)
 
 	grace := time.NewTimer(graceMillis * time.Millisecond)

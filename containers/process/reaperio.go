@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The reaper's end of the socket is read and written by plain blocking calls: its one reader is the thread that forks, which
-// must stay what it is, and its writers hold the reaper's lock.
+// The reaper's end of the socket is read and written by blocking calls: its only reader is the thread that forks, which
+// must not change, and its writers hold the reaper's lock.
 
-// receive reads one request and the descriptors that came with it, close-on-exec. The caller closes them. io.EOF means that
-// the gateway is gone.
+// receive reads one request and its descriptors, which are close-on-exec. The caller closes them. io.EOF means that the
+// gateway is gone.
 func (r *reaper) receive() (request, []int, error) {
 	var header [frameHeaderBytes]byte
 	fds, err := receiveHeader(header[:])
@@ -80,8 +80,8 @@ func (blockingReader) Read(p []byte) (int, error) {
 	}
 }
 
-// answer sends a reply. That the gateway has gone meanwhile is noticed by the reader, not here. A gateway that is stopped
-// blocks the reaper once the socket is full, until it goes on or goes away: nobody wants anything else of the reaper then.
+// answer sends a reply. The reader notices if the gateway is gone, not answer. A gateway that is stopped blocks the
+// reaper once the socket is full, until it continues or ends: there are no other requests to the reaper then.
 func (r *reaper) answer(p reply) { _ = r.send(p) }
 
 func (r *reaper) send(p reply) error {

@@ -23,9 +23,9 @@ type Runtime struct {
 	manager  *cgroup.Manager // nil before the first launch with limits that need it
 
 	mu     sync.Mutex
-	link   *link // to the present reaper, nil before the first launch and after a reaper's death
+	link   *link // to the current reaper; nil before the first launch and after a reaper's death
 	closed bool
-	// wanted is what Preload was called with last, until preload has seen to it; preloading: it runs.
+	// wanted is the argument of the last Preload call until preload has processed it. preloading: preload runs.
 	wanted     []containers.Launch
 	preloading bool
 }
@@ -39,8 +39,8 @@ var (
 
 var errRuntimeClosed = errors.New("processes can no longer be started: the gateway is stopping")
 
-// New returns a Runtime whose workers inherit from this process's environment what [Inherited] lets through. The reaper starts
-// with the first launch.
+// New returns a Runtime whose workers inherit from this process's environment the variables listed at [Inherited]. The
+// reaper starts with the first launch.
 func New() (*Runtime, error) {
 	if !armed.Load() {
 		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain), or a second copy of the program would run in the reaper's place")
@@ -49,12 +49,13 @@ func New() (*Runtime, error) {
 	return &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/"}, nil
 }
 
-// Start implements [containers.Runtime]. An error that is a [*LaunchError] needs a person; any other may go away.
+// Start implements [containers.Runtime]. An error that is a [*LaunchError] needs an operator; any other may be
+// temporary.
 func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.Instance, error) {
 	if len(l.Command) == 0 {
 		return nil, launchErrorf(os.ErrInvalid, "the command is empty: expected a program and its arguments")
 	}
-	// Everything that can be found wrong here is, before anything is started: the messages are better.
+	// Find errors before anything is started: the messages are better here.
 	env, err := workerEnv("", r.environ, l.Env)
 	if err != nil {
 		return nil, err
@@ -80,8 +81,8 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	return in, nil
 }
 
-// Quiet says whether launches that ask for it start quietly: nil, or why their priority stays the gateway's own (where the kernel
-// groups processes by session, that of their group is lowered all the same). It starts the reaper, which tries.
+// Quiet returns nil if quiet launches start quietly, or why their priority stays the gateway's own (where the kernel
+// groups processes by session, the session's group is lowered anyway). It starts the reaper, which tests this.
 func (r *Runtime) Quiet() error {
 	k, err := r.reaper()
 	if err != nil {
@@ -94,10 +95,11 @@ func (r *Runtime) Quiet() error {
 	return nil
 }
 
-// Zygotes are the processes of the zygotes that can fork, 8 at most. What they hold is held whether or not anything was forked from them.
+// Zygotes returns the processes of the zygotes that can fork, 8 at most. They hold their memory whether or not anything
+// was forked from them.
 func (r *Runtime) Zygotes() (pids []int) { return r.zygotes.pids() }
 
-// reaper returns the link to a living reaper, started if there is none.
+// reaper returns the link to a running reaper and starts one if there is none.
 func (r *Runtime) reaper() (*link, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +109,7 @@ func (r *Runtime) reaper() (*link, error) {
 	if r.link != nil {
 		select {
 		case <-r.link.lost:
-			<-r.link.done // its workers first: they may hold what the next ones need
+			<-r.link.done // wait for its workers: they may hold what the next ones need
 			r.link = nil
 		default:
 			return r.link, nil
@@ -126,7 +128,7 @@ func (r *Runtime) reaper() (*link, error) {
 	return k, nil
 }
 
-// Close ends every replica: SIGTERM, a second, SIGKILL, down to the last descendant.
+// Close ends every replica and all its descendants: SIGTERM, a second, SIGKILL.
 func (r *Runtime) Close() error {
 	r.mu.Lock()
 	r.closed = true

@@ -45,7 +45,7 @@ func TestOutputMayBeThrownAway(t *testing.T) {
 	}
 }
 
-// A worker's output is complete when Exited is closed, however much it was.
+// A worker's output is complete when Exited is closed, however large it was.
 func TestOutputIsCompleteAtExit(t *testing.T) {
 	r := newRuntime(t)
 	var n counter
@@ -94,7 +94,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// The end of a worker is the end of all that it has started: its group, sessions of their own, daemons.
+// When a worker ends, everything that it has started ends: its group, sessions of their own, daemons.
 func TestFamilyEndsWithItsWorker(t *testing.T) {
 	for _, how := range []string{"killed by the owner", "killed by someone"} {
 		t.Run(how, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestGatewayKilled(t *testing.T) {
 				lines = append(lines, scan.Text())
 			}
 			all := family(t, lines)
-			if len(all) != 9 { // two workers with three below each, and the reaper
+			if len(all) != 9 { // two workers with three processes below each, and the reaper
 				t.Fatalf("the gateway has started %d processes, expected 9: %q", len(all), lines)
 			}
 			if err := gateway.Process.Signal(sig); err != nil {
@@ -243,7 +243,7 @@ func TestReaperKilled(t *testing.T) {
 	waitExit(t, in)
 }
 
-// What a terminal or a service manager sends to everyone must not take the reaper away before the workers.
+// Signals that a terminal or a service manager sends to all processes must not end the reaper before the workers.
 func TestReaperOutlivesSignalsToEveryone(t *testing.T) {
 	r := newRuntime(t)
 	out := newOutput()
@@ -263,7 +263,7 @@ func TestReaperOutlivesSignalsToEveryone(t *testing.T) {
 }
 
 func TestNoDescriptorsLeak(t *testing.T) {
-	// One that this process itself inherited or opened carelessly.
+	// A descriptor without close-on-exec that this process inherited or opened.
 	leak, err := unix.Open("/dev/zero", unix.O_RDONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestNoDescriptorsLeak(t *testing.T) {
 		switch {
 		case fd == "0" && target == "/dev/null":
 		case (fd == "1" || fd == "2") && strings.HasPrefix(target, "pipe:"):
-		// What the Go runtime of the worker itself opens.
+		// Opened by the worker's Go runtime itself.
 		case strings.HasPrefix(target, "anon_inode:[event"), strings.HasPrefix(target, "/proc/"), strings.HasPrefix(target, "/sys/fs/cgroup"):
 		default:
 			t.Errorf("the worker has descriptor %s", line)
@@ -303,7 +303,8 @@ func TestWhatAWorkerIs(t *testing.T) {
 	if !slices.Contains(lines, "NoNewPrivs:\t1") {
 		t.Errorf("status %q: expected no_new_privs", lines)
 	}
-	// Signals 32 and 33 are the C library's own; some launchers of this test leave them ignored, and they stay so across exec.
+	// Signals 32 and 33 belong to the C library. Some launchers of this test leave them ignored, and they stay so
+	// across exec.
 	const own = 1<<31 | 1<<32
 	ignored := uint64(1)
 	for _, line := range lines {
@@ -421,7 +422,7 @@ func TestStartCancelled(t *testing.T) {
 	if _, err := r.Start(ctx, launch(1, "sleep", newOutput())); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, expected %v", err, context.Canceled)
 	}
-	// Cancelled while the reaper, which is stopped, does not answer: nothing runs when Start returns.
+	// Cancelled while the reaper is stopped and does not answer: nothing may run when Start returns.
 	out := newOutput()
 	in := start(t, r, launch(2, "sleep", out))
 	reaper := reaperOf(t, r)

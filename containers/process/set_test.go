@@ -13,7 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// supervise is a Set over real processes, with the events of its replicas as they come.
+// supervise returns a Set over real processes and the events of its replicas.
 func supervise(t *testing.T, r *Runtime, dir string, command ...string) (*containers.Set, <-chan containers.Event) {
 	t.Helper()
 	events := make(chan containers.Event, 1000)
@@ -51,7 +51,7 @@ func next(t *testing.T, events <-chan containers.Event, kind containers.EventKin
 	}
 }
 
-// waitLine waits for a line of a replica's own.
+// waitLine waits for a line that a replica has written.
 func waitLine(t *testing.T, set *containers.Set, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -96,7 +96,7 @@ func TestSupervisedModelIsRepaired(t *testing.T) {
 	if st := set.Status()[0]; st.State == containers.BackingOff {
 		t.Errorf("status %+v: expected it to be called failed", st)
 	}
-	// Written aside and renamed: a script that is half there would be started.
+	// Written to another name and renamed: an incomplete script would be started.
 	if err := os.WriteFile(filepath.Join(dir, "aside"), []byte("#!/bin/sh\necho repaired $1\nexec sleep 1000\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}

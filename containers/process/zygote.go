@@ -18,32 +18,33 @@ import (
 )
 
 const (
-	// zygoteModule is what Python runs as a zygote. It is part of the worker binding; its docstring specifies the messages.
+	// zygoteModule is what Python runs as a zygote. It is part of the worker binding; its docstring specifies the
+	// messages.
 	zygoteModule = "xebec._zygote"
-	// maxForkBytes is what a zygote reads as one request, maxForkAnswer more than it ever says at once.
+	// maxForkBytes is the largest request that a zygote reads. maxForkAnswer exceeds every answer.
 	maxForkBytes  = 64 << 10
 	maxForkAnswer = 64 << 10
-	// importWait is for the imports: minutes on a cold disk. What takes longer is stuck.
+	// importWait bounds the imports: minutes on a cold disk. A zygote that takes longer is stuck.
 	importWait = 5 * time.Minute
-	// forkWait is for a fork, which takes milliseconds. A zygote that takes longer has been swapped out or hangs: its launch is then
-	// faster without it.
+	// forkWait bounds a fork, which takes milliseconds. A zygote that takes longer has been swapped out or hangs, and
+	// its launch is faster without it.
 	forkWait = 5 * time.Second
 )
 
-// perLaunch are the variables that differ between launches of one model: they are set in the forked process, and a zygote does not see
-// them. A name that ends in '*' is a prefix. Which devices are visible is read when the first of them is opened, and a zygote
-// that has opened one does not fork.
+// perLaunch lists the variables that differ between launches of one model. They are set in the forked process, and a
+// zygote does not see them. A name that ends in '*' is a prefix. The visible devices are read when the first device is
+// opened, and a zygote that has opened one does not fork.
 var perLaunch = []string{"XEBEC_*", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
 
-// zygoteSpec is all that a zygote depends on: launches whose specs are equal are forked from the same.
+// zygoteSpec is everything that a zygote depends on: launches with equal specs are forked from the same zygote.
 type zygoteSpec struct {
 	path    string // of the interpreter
 	preload []string
 	env     []string // without perLaunch, sorted
 }
 
-// specOf returns the spec of the zygote that a launch can be forked from; false: it starts as any other. path is the program that
-// its command means.
+// specOf returns the spec of the zygote that a launch can be forked from, or false if it must be started normally. path
+// is the resolved program of its command.
 func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 	words := l.Command[1:]
 	switch {
@@ -53,7 +54,7 @@ func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 		if len(words) == 1 {
 			return zygoteSpec{}, false
 		}
-	case words[0] == "" || strings.HasPrefix(words[0], "-"): // the interpreter's options are for one that starts
+	case words[0] == "" || strings.HasPrefix(words[0], "-"): // options of the interpreter only work for a new one
 		return zygoteSpec{}, false
 	}
 	s := zygoteSpec{path: path, preload: slices.Clone(l.Preload)}
@@ -62,7 +63,7 @@ func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 			s.env = append(s.env, entry)
 		}
 	}
-	slices.SortStableFunc(s.env, func(a, b string) int { // stable: of doubles the last one wins
+	slices.SortStableFunc(s.env, func(a, b string) int { // stable: of duplicates the last one wins
 		nameA, _, _ := strings.Cut(a, "=")
 		nameB, _, _ := strings.Cut(b, "=")
 		return strings.Compare(nameA, nameB)
@@ -71,19 +72,20 @@ func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 }
 
 func (s zygoteSpec) key() string {
-	all := slices.Concat([]string{s.path}, s.preload, []string{""}, s.env) // no module's name is empty, and none of them holds a zero byte
+	all := slices.Concat([]string{s.path}, s.preload, []string{""}, s.env) // no module's name is empty, and none contains a zero byte
 	return strings.Join(all, "\x00")
 }
 
-// zygote is one process that has imported modules and forks. Its goroutine is run; everyone else waits for ready first.
+// zygote is one process that has imported modules and forks. Its goroutine is run; all others wait for ready first.
 type zygote struct {
 	link   *link
 	born   time.Time
 	cancel context.CancelFunc // ends it
-	// broken says that it is of no use any more, and ends it.
+	// broken ends the zygote, because it is of no use any more.
 	broken func(error)
 
-	// ready is closed when it can fork, or never will: err says why. in, conn and since are set before that if it can.
+	// ready is closed when it can fork, or never will, in which case err says why. in, conn and since are set before
+	// that if it can.
 	ready chan struct{}
 	err   error
 	in    *instance
@@ -92,12 +94,12 @@ type zygote struct {
 	words *lastWords
 
 	hurried sync.Once
-	hurry   chan struct{} // closed when somebody waits for it who is not to be quiet
+	hurry   chan struct{} // closed when a launch that is not quiet waits for it
 
-	turn chan struct{} // holds one value while a fork is under way
+	turn chan struct{} // holds one value while a fork is in progress
 }
 
-// forkRequest is what a zygote is asked; stdout, stderr and the descriptor to wait at go with it.
+// forkRequest is a request to a zygote; stdout, stderr and the descriptor to wait at are sent with it.
 type forkRequest struct {
 	Argv   [][]byte `json:"argv"`
 	Dir    []byte   `json:"dir"`
@@ -105,7 +107,7 @@ type forkRequest struct {
 	Marker string   `json:"marker"`
 }
 
-// forkAnswer is what a zygote says.
+// forkAnswer is a zygote's answer.
 type forkAnswer struct {
 	Ready bool   `json:"ready"`
 	PID   int    `json:"pid"`
@@ -113,18 +115,18 @@ type forkAnswer struct {
 	Stale string `json:"stale"`
 }
 
-// errStale means that the zygote has ended for what it has imported is no longer what is installed.
+// errStale means that the zygote has ended because the installed packages have changed since its imports.
 var errStale = errors.New("its zygote was out of date")
 
-// run is the zygote's goroutine, from start to end, which comes with ctx at the latest. It returns why it ended.
+// run is the zygote's goroutine, from start to end. The zygote ends with ctx at the latest. run returns why it ended.
 func (z *zygote) run(ctx context.Context, environ []string, s zygoteSpec) error {
 	err := z.start(ctx, environ, s)
 	if err != nil {
-		err = errors.New("its zygote could not be started: " + err.Error()) // not wrapped: later launches are told too
+		err = errors.New("its zygote could not be started: " + err.Error()) // not wrapped: later launches get it too
 	}
 	z.err = err
 	if err != nil {
-		z.broken(err) // before anyone can hear of it and try again
+		z.broken(err) // before ready is closed, so that a waiting launch does not use it again
 	}
 	close(z.ready)
 	if z.in != nil {
@@ -144,8 +146,9 @@ func (z *zygote) run(ctx context.Context, environ []string, s zygoteSpec) error 
 	return err
 }
 
-// start starts the process and waits until it can fork. It imports quietly, as replicas load, until somebody is in a hurry: on a busy
-// machine an import of two seconds was seen to take 27 at the lowest priority. It has full priority before it forks.
+// start starts the process and waits until it can fork. It imports quietly, like a loading replica, until a launch that
+// is not quiet waits: on a busy machine an import of two seconds was seen to take 27 at the lowest priority. It has
+// full priority before it forks.
 func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -154,7 +157,7 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 	theirs := os.NewFile(uintptr(fds[1]), "zygote's end")
 	defer theirs.Close()
 	ours := os.NewFile(uintptr(fds[0]), "zygote")
-	conn, err := net.FileConn(ours) // of a descriptor of its own
+	conn, err := net.FileConn(ours) // duplicates the descriptor
 	ours.Close()
 	if err != nil {
 		return fmt.Errorf("socket pair: %w", err)
@@ -169,11 +172,11 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 		return err
 	}
 	z.in = in
-	theirs.Close() // so that its end is heard
+	theirs.Close() // so that this process sees the zygote hang up
 	go func() {
 		select {
 		case <-z.hurry:
-			_ = in.Raise() // asked again below
+			_ = in.Raise() // repeated below
 		case <-z.ready:
 		}
 	}()
@@ -191,7 +194,7 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 	return nil
 }
 
-// hear reads one message. An error that the zygote tells is an error.
+// hear reads one message. An error reported by the zygote is returned as an error.
 func (z *zygote) hear(ctx context.Context, wait time.Duration) (forkAnswer, error) {
 	if err := z.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return forkAnswer{}, err
@@ -205,7 +208,7 @@ func (z *zygote) hear(ctx context.Context, wait time.Duration) (forkAnswer, erro
 		return forkAnswer{}, ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return forkAnswer{}, fmt.Errorf("it did not answer within %v", wait)
-	case err != nil: // it has hung up: how it ended says more, and its last words are complete then
+	case err != nil: // it hung up: its exit says more, and its last words are complete then
 		_ = z.in.Signal(false)
 		<-z.in.Exited()
 		return forkAnswer{}, fmt.Errorf("it ended (%v)%s", z.in.Exit(), z.words)
@@ -223,8 +226,8 @@ func (z *zygote) hear(ctx context.Context, wait time.Duration) (forkAnswer, erro
 	return a, nil
 }
 
-// fork starts a launch by a fork. The zygote forks, the reaper adopts what it is told to be the child, and lets it go on. Until then
-// the forked process waits at the read end of a pipe, and ends when nobody holds the other any more.
+// fork starts a launch by a fork. The zygote forks, the reaper adopts the process that the zygote names, and releases
+// it. Until then the forked process waits at the read end of a pipe, and ends if the write end is closed.
 func (z *zygote) fork(ctx context.Context, environ []string, path string, l containers.Launch) (*instance, error) {
 	in, fds, err := z.link.open(path, l)
 	if err != nil {
@@ -243,7 +246,7 @@ func (z *zygote) fork(ctx context.Context, environ []string, path string, l cont
 	return z.link.await(ctx, in)
 }
 
-// child forks, and returns the request to adopt the child and the descriptor that comes with it, the caller's to close.
+// child forks, and returns the request to adopt the child and the descriptor to send with it, which the caller closes.
 func (z *zygote) child(ctx context.Context, in *instance, environ []string, l containers.Launch, outputs []int) (q request, goOn int, err error) {
 	q, err = z.link.launchRequest(in, environ, l)
 	if err != nil {
@@ -274,8 +277,9 @@ func (z *zygote) child(ctx context.Context, in *instance, environ []string, l co
 	return q, gate[1], nil
 }
 
-// ask has one request answered. A zygote that has begun a fork is waited for whatever ctx says, or its answer would be the next one's.
-// One that does not answer is ended; one that says why it could not fork goes on.
+// ask sends one request and returns the answer. It waits for a fork in progress even if ctx is cancelled, because the
+// next request would get its answer. A zygote that does not answer is ended. A zygote that says why it could not fork
+// continues.
 func (z *zygote) ask(ctx context.Context, body []byte, fds ...int) (forkAnswer, error) {
 	select {
 	case z.turn <- struct{}{}:

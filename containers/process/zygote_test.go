@@ -20,7 +20,7 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// python is an interpreter with the worker binding and numpy.
+// python returns an interpreter with the worker binding and numpy.
 func python(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("XEBEC_TEST_PYTHON")
@@ -41,7 +41,7 @@ type models struct {
 	python, dir string
 }
 
-// lib has what is preloaded, script what is run. A line "ready" says that a script waits to be ended.
+// waits ends a script: it prints the line "ready" and waits to be killed.
 const waits = "\nprint('ready', flush=True)\nimport signal\nwhile True: signal.pause()\n"
 
 func newModels(t *testing.T, lib map[string]string) models {
@@ -63,7 +63,7 @@ func (m models) write(t *testing.T, name, source string) {
 	}
 }
 
-// launch runs script, in a file of its own, as model.py; stdout and stderr go to out.
+// launch returns a launch of script, in a file of its own, as model.py; stdout and stderr go to out.
 func (m models) launch(t *testing.T, preload []string, script string, out *output, args ...string) containers.Launch {
 	t.Helper()
 	dir, err := os.MkdirTemp(m.dir, "model")
@@ -79,7 +79,7 @@ func (m models) launch(t *testing.T, preload []string, script string, out *outpu
 	}
 }
 
-// theZygote is the only one of a Runtime, waited for.
+// theZygote returns the only zygote of a Runtime and waits until it is ready.
 func theZygote(t *testing.T, r *Runtime) *zygote {
 	t.Helper()
 	r.zygotes.mu.Lock()
@@ -104,12 +104,12 @@ func theZygote(t *testing.T, r *Runtime) *zygote {
 	return all[0]
 }
 
-// forked reports whether an instance has the memory of a zygote, by what the module "tale" says in it.
+// tale is a module that shows whether an instance was forked from a zygote.
 var tale = map[string]string{"tale": "import os\nborn = os.getpid()\n"}
 
 const tell = "import os, tale\nprint('forked' if tale.born != os.getpid() else 'alone', flush=True)\n"
 
-// anywhere takes the addresses of objects out of lines.
+// anywhere removes the addresses of objects from lines.
 func anywhere(lines []string) []string {
 	for i := range lines {
 		lines[i] = address.ReplaceAllString(lines[i], "at …")
@@ -119,7 +119,7 @@ func anywhere(lines []string) []string {
 
 var address = regexp.MustCompile("at 0x[0-9a-f]+")
 
-// A forked worker sees what it would see as a process of its own.
+// A forked worker sees the same as a process of its own.
 func TestForkedIsLikePlain(t *testing.T) {
 	m := newModels(t, map[string]string{"pre": "x = 1\n", "tale": tale["tale"]})
 	m.write(t, "lib/pack.py", "import sys\nprint(__name__, sys.argv, sys.path[0] == __import__('os').getcwd(), __spec__.name, sys.orig_argv[1:])\nsys.exit(4)\n")
@@ -182,7 +182,7 @@ print([(t.name, t.daemon) for t in __import__('threading').enumerate()], os.umas
 				t.Errorf("exit %+v, of a process of its own %+v, expected code %d, signal %d", forked, plain, tc.code, tc.signal)
 			}
 			want, got := anywhere(outs[0].all()), anywhere(outs[1].all())
-			slices.Sort(want) // two streams: their order is by chance
+			slices.Sort(want) // the order of two streams is random
 			slices.Sort(got)
 			if !slices.Equal(got, want) {
 				t.Errorf("output\n%s\nof a process of its own\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -199,8 +199,8 @@ print([(t.name, t.daemon) for t in __import__('threading').enumerate()], os.umas
 	}
 }
 
-// What a forked worker is to the kernel: a child of the reaper's, with a session and group of its own, no descriptor but the three, marked as its
-// launch, and shown by its own command.
+// A forked worker's process: a child of the reaper, with a session and group of its own, only three descriptors, its
+// launch's marker, and its own command line.
 func TestForkedProcess(t *testing.T) {
 	m := newModels(t, tale)
 	r := newRuntime(t)
@@ -238,7 +238,7 @@ func TestForkedProcess(t *testing.T) {
 	}
 }
 
-// Limits and quietness are a forked worker's as they are any other's, from before its first line on.
+// Limits and quietness apply to a forked worker like to any other, before its first line runs.
 func TestForkedLimitsAndQuiet(t *testing.T) {
 	m := newModels(t, tale)
 	r := newRuntime(t)
@@ -267,7 +267,7 @@ func TestForkedLimitsAndQuiet(t *testing.T) {
 	checkGroup(t, "not quiet", in.PID(), 0)
 }
 
-// A memory limit binds a forked worker, and no other.
+// A memory limit applies to a forked worker, and to no other.
 func TestForkedMemoryLimit(t *testing.T) {
 	m := newModels(t, tale)
 	r := newRuntime(t)
@@ -278,7 +278,7 @@ func TestForkedMemoryLimit(t *testing.T) {
 	exit := waitExit(t, start(t, r, l))
 	lines := out.all()
 	killed := exit.Signal == int(syscall.SIGKILL)
-	failed := exit.Code == 1 && slices.Contains(lines, "MemoryError") // where there is no cgroup to be had
+	failed := exit.Code == 1 && slices.Contains(lines, "MemoryError") // where there is no cgroup
 	if !killed && !failed || !slices.Contains(lines, "forked") {
 		t.Errorf("exit %+v, output %q: expected a forked worker that ended for want of memory", exit, lines)
 	}
@@ -317,8 +317,8 @@ func TestForkedNumbersDiffer(t *testing.T) {
 	theZygote(t, r)
 }
 
-// numpy's own threads, which it starts with the import where there is more than one processor, are no hindrance: they end for the
-// fork, and are made anew in the worker.
+// numpy's own threads, which it starts at import on more than one processor, do not prevent a fork: they end for it and
+// are created again in the worker.
 func TestForkedThreadsOfOpenBLAS(t *testing.T) {
 	t.Setenv("OPENBLAS_NUM_THREADS", "2")
 	m := newModels(t, tale)
@@ -369,7 +369,7 @@ func TestForkedManyAtOnce(t *testing.T) {
 	}
 }
 
-// strays has a worker leave two processes in sessions of their own: one that is a fork of itself, one that was executed.
+// strays makes a worker leave two processes in sessions of their own: a fork of itself and another program.
 const strays = `import os, subprocess, sys, tale
 if os.fork() == 0:
     os.setsid()
@@ -381,7 +381,7 @@ p = subprocess.Popen(["/bin/sh", "-c", "echo program $$; while :; do sleep 1000;
 os.wait()
 `
 
-// seen reads lines until names have all come, each with a pid.
+// seen reads lines until all names have arrived, each with a pid.
 func seen(t *testing.T, out *output, names ...string) []watched {
 	t.Helper()
 	var all []watched
@@ -422,14 +422,14 @@ func TestForkedFamilyEndsWithItsWorker(t *testing.T) {
 	waitGone(t, neighbours...)
 }
 
-// The end of a zygote ends nobody else, and the next launch has another.
+// The end of a zygote does not end other processes, and the next launch gets a new one.
 func TestZygoteKilled(t *testing.T) {
 	m := newModels(t, tale)
 	r := newRuntime(t)
 	out := newOutput()
 	in := start(t, r, m.launch(t, []string{"tale"}, strays+waits, out))
 	family := append(seen(t, out, "fork", "program"), watch(t, "worker", in.PID()))
-	z := age(t, r) // else the next one has to wait
+	z := age(t, r) // otherwise the next one has to wait
 	if err := unix.Kill(z.in.PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -463,7 +463,7 @@ func zygoteCount(r *Runtime) int {
 	return r.zygotes.count()
 }
 
-// waitUntil waits for what no channel tells.
+// waitUntil polls for a condition that no channel reports.
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

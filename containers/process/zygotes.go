@@ -12,45 +12,48 @@ import (
 )
 
 const (
-	// maxZygotes bounds the zygotes of a host: each holds its libraries' memory (50 to 500 MiB) whether or not anything is forked
-	// from it. Models with the same environment share one, and few hosts have more than a handful of environments.
+	// maxZygotes bounds the zygotes of a host: each holds its libraries' memory (50 to 500 MiB) whether or not anything
+	// is forked from it. Models with the same environment share one, and few hosts have more than a handful of
+	// environments.
 	maxZygotes = 8
-	// maxRemembered bounds what is remembered of zygotes that do not run: when they failed, and when they may be tried again.
+	// maxRemembered bounds the records of zygotes that do not run: when they failed, and when they may be tried again.
 	maxRemembered = 64
-	// zygoteIdle is how long a zygote must have had nothing to do before it makes room for another: nine environments that take turns
-	// would otherwise have each launch wait for a zygote of its own.
+	// zygoteIdle is how long a zygote must have been unused before it is ended to make room. Otherwise nine
+	// environments that take turns would make each launch wait for a new zygote.
 	zygoteIdle = time.Minute
-	// zygoteWait is how old a zygote is, while it imports, when launches stop waiting for it. Until then a process of its own would not be
-	// faster: it would import the same from the beginning.
+	// zygoteWait is the age of an importing zygote at which launches stop waiting for it. Until then a process of its
+	// own would not be faster, because it would import the same from the beginning.
 	zygoteWait = 30 * time.Second
 )
 
-// zygoteBackoff is how soon a zygote that failed is tried again, by the launch that is next to want it: a crash is tried again soon,
-// and modules that cannot be imported are seen to be repaired within minutes.
+// zygoteBackoff is how soon the next launch tries a failed zygote again: soon after a crash, and within minutes for
+// modules that could not be imported and may have been repaired.
 var zygoteBackoff = containers.Backoff{First: time.Second, Max: 5 * time.Minute, Healthy: time.Minute}
 
-// zygotes are a Runtime's zygotes: at most one for each spec. It decides which there are; what one does is in zygote.go.
+// zygotes is a Runtime's set of zygotes, at most one for each spec. It decides which ones run; zygote.go has what a
+// single one does.
 type zygotes struct {
 	environ []string
-	// wait and backoff are zygoteWait and zygoteBackoff, but in tests.
+	// wait and backoff are zygoteWait and zygoteBackoff, except in tests.
 	wait    time.Duration
 	backoff containers.Backoff
 
 	mu      sync.Mutex
 	byKey   map[string]*place
 	closed  bool
-	running sync.WaitGroup // their goroutines
+	running sync.WaitGroup // the zygotes' goroutines
 }
 
-// place is what there is for one spec: a zygote, or the memory of one that failed.
+// place is the entry of one spec: a zygote, or the record of one that failed.
 type place struct {
 	spec   zygoteSpec
 	zygote *zygote // nil: none runs
-	// wanted: launches from it are to come. users wait for it or fork from it now; used is when the last of them was done.
+	// wanted: launches from it are announced. users is the number of launches that wait for it or fork from it now;
+	// used is when the last of them was done.
 	wanted bool
 	users  int
 	used   time.Time
-	// failures in a row; err is the last, and until next no other attempt is made.
+	// failures is the number of failures in a row, and err the last one. No attempt is made until next.
 	failures int
 	err      error
 	next     time.Time
@@ -60,7 +63,7 @@ func newZygotes(environ []string) *zygotes {
 	return &zygotes{environ: environ, wait: zygoteWait, backoff: zygoteBackoff, byKey: map[string]*place{}}
 }
 
-// fork starts a launch by a fork of the spec's zygote, which is started if there is none.
+// fork starts a launch by a fork of the spec's zygote, which it starts if there is none.
 func (zs *zygotes) fork(ctx context.Context, k *link, s zygoteSpec, path string, l containers.Launch) (*instance, error) {
 	zs.mu.Lock()
 	p, err := zs.hold(k, s, time.Now())
@@ -86,7 +89,7 @@ func (zs *zygotes) fork(ctx context.Context, k *link, s zygoteSpec, path string,
 	return z.fork(ctx, zs.environ, path, l)
 }
 
-// await returns when the zygote can fork, or says why nobody should wait for that.
+// await waits until the zygote can fork, or returns why the launch should not wait.
 func (zs *zygotes) await(ctx context.Context, z *zygote) (err error) {
 	late := time.NewTimer(time.Until(z.born.Add(zs.wait)))
 	defer late.Stop()
@@ -98,7 +101,7 @@ func (zs *zygotes) await(ctx context.Context, z *zygote) (err error) {
 		err = fmt.Errorf("its zygote has been importing for %v", zs.wait)
 	}
 	select {
-	case <-z.ready: // that, whatever else
+	case <-z.ready: // ready takes precedence
 		err = z.err
 	default:
 	}
@@ -115,7 +118,7 @@ func (zs *zygotes) hold(k *link, s zygoteSpec, now time.Time) (*place, error) {
 	if p == nil {
 		p = &place{spec: s}
 	}
-	if p.zygote != nil && p.zygote.link != k { // its reaper is gone, and it too
+	if p.zygote != nil && p.zygote.link != k { // its reaper is gone, and so is the zygote
 		zs.end(p, p.zygote, errors.New("its zygote has ended with its reaper"))
 	}
 	if p.zygote != nil {
@@ -134,7 +137,7 @@ func (zs *zygotes) hold(k *link, s zygoteSpec, now time.Time) (*place, error) {
 	return p, nil
 }
 
-// count is how many zygotes there are. The caller holds zs.mu.
+// count returns the number of running zygotes. The caller holds zs.mu.
 func (zs *zygotes) count() (n int) {
 	for _, p := range zs.byKey {
 		if p.zygote != nil {
@@ -144,8 +147,8 @@ func (zs *zygotes) count() (n int) {
 	return n
 }
 
-// makeRoom ends a zygote if there are as many as there may be: the one that has been idle longest, first of those that no launch is
-// to come from. The caller holds zs.mu.
+// makeRoom ends a zygote if there are maxZygotes: the one that has been idle longest, preferring those without
+// announced launches. It returns false if none is idle. The caller holds zs.mu.
 func (zs *zygotes) makeRoom(now time.Time) bool {
 	if zs.count() < maxZygotes {
 		return true
@@ -166,7 +169,7 @@ func (zs *zygotes) makeRoom(now time.Time) bool {
 	return true
 }
 
-// forget drops the place that was used longest ago, of those without a zygote, when there are too many. The caller holds zs.mu.
+// forget drops the least recently used place without a zygote if there are too many. The caller holds zs.mu.
 func (zs *zygotes) forget(but *place) {
 	if len(zs.byKey) <= maxRemembered {
 		return
@@ -195,8 +198,8 @@ func (zs *zygotes) start(k *link, p *place, now time.Time) {
 	})
 }
 
-// end ends a zygote, and takes it out of its place if it is still there: because of an error, which counts as a failure, or because
-// it is not needed. The caller holds zs.mu.
+// end ends a zygote, and removes it from its place if it is still there. With an error it counts as a failure; without
+// one the zygote is not needed. The caller holds zs.mu.
 func (zs *zygotes) end(p *place, z *zygote, err error) {
 	z.cancel()
 	if p.zygote != z {
@@ -219,12 +222,12 @@ func (zs *zygotes) end(p *place, z *zygote, err error) {
 	p.failures, delay = zs.backoff.After(p.failures, healthy, rand.Float64())
 	p.err, p.next = err, now.Add(delay)
 	if healthy >= zs.backoff.Healthy {
-		p.next = now // whatever it was, another will do for as long
+		p.next = now // it was healthy for long enough, so try again at once
 	}
 }
 
-// want says which zygotes are needed: those that are not there are started while there is room, those that nobody needs are ended, and
-// what is remembered of them is forgotten.
+// want sets which zygotes are needed. Missing ones are started while there is room. Those not needed are ended, and
+// their records dropped.
 func (zs *zygotes) want(k *link, specs []zygoteSpec) {
 	zs.mu.Lock()
 	defer zs.mu.Unlock()
@@ -234,7 +237,7 @@ func (zs *zygotes) want(k *link, specs []zygoteSpec) {
 	}
 	for key, p := range zs.byKey {
 		p.wanted = wanted[key]
-		if p.wanted || p.users > 0 { // one in use is ended by the next call, or makes room
+		if p.wanted || p.users > 0 { // one in use is ended by the next call, or to make room
 			continue
 		}
 		if p.zygote != nil {
@@ -247,13 +250,13 @@ func (zs *zygotes) want(k *link, specs []zygoteSpec) {
 		if p := zs.byKey[s.key()]; (p == nil || p.zygote == nil) && zs.count() >= maxZygotes {
 			continue // the first launch makes room
 		}
-		if p, err := zs.hold(k, s, now); err == nil { // a launch will say why not
+		if p, err := zs.hold(k, s, now); err == nil { // a launch will report why not
 			p.wanted = true
 		}
 	}
 }
 
-// pids are the processes of those that can fork, maxZygotes at most.
+// pids returns the processes of the zygotes that can fork, maxZygotes at most.
 func (zs *zygotes) pids() (pids []int) {
 	zs.mu.Lock()
 	defer zs.mu.Unlock()
@@ -266,7 +269,7 @@ func (zs *zygotes) pids() (pids []int) {
 			if p.zygote.err == nil {
 				pids = append(pids, p.zygote.in.PID())
 			}
-		default: // it is importing, and what it will hold is not known
+		default: // it is still importing, so its memory is not known yet
 		}
 	}
 	return pids

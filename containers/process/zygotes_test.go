@@ -16,10 +16,10 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// aged is longer than any rule about zygotes looks back.
+// aged is longer than any time limit of zygotes.
 const aged = 2 * time.Hour
 
-// age has the only zygote have been ready, and idle, for long.
+// age makes the only zygote look as if it had been ready, and idle, for long.
 func age(t *testing.T, r *Runtime) *zygote {
 	t.Helper()
 	z := theZygote(t, r)
@@ -32,14 +32,15 @@ func age(t *testing.T, r *Runtime) *zygote {
 	return z
 }
 
-// unforgiving is a Runtime that does not try a zygote again while the test runs, unless it was well for a while.
+// unforgiving returns a Runtime that does not try a failed zygote again during the test, unless it was healthy for a
+// while.
 func unforgiving(t *testing.T) *Runtime {
 	r := newRuntime(t)
 	r.zygotes.backoff = containers.Backoff{First: aged, Max: aged, Healthy: zygoteBackoff.Healthy}
 	return r
 }
 
-// run starts a launch that tells whether it is forked, and returns its output.
+// run starts a launch that prints whether it is forked, and returns its output.
 func run(t *testing.T, r *Runtime, l containers.Launch) []string {
 	t.Helper()
 	out := newOutput()
@@ -96,7 +97,7 @@ func TestZygotesThatCannotBe(t *testing.T) {
 		t.Run(module, func(t *testing.T) {
 			l := m.launch(t, []string{"tale", module}, tell, nil)
 			checkAlone(t, run(t, r, l), reasons...)
-			// The next one does not try again so soon, and says the same.
+			// The next launch does not try again so soon, and reports the same reason.
 			checkAlone(t, run(t, r, l), append(reasons, "the next attempt may be made in")...)
 			spec, _ := r.specOf(l)
 			r.zygotes.mu.Lock()
@@ -120,7 +121,7 @@ func TestZygotesThatCannotBe(t *testing.T) {
 	}
 }
 
-// What asks for no zygote, or cannot be forked, starts in silence as it always did.
+// A launch that wants no zygote, or cannot be forked, starts without a message.
 func TestLaunchesWithoutZygotes(t *testing.T) {
 	m := newModels(t, tale)
 	r := newRuntime(t)
@@ -137,7 +138,7 @@ func TestLaunchesWithoutZygotes(t *testing.T) {
 	}
 }
 
-// A broken module that has been repaired is seen when the time of the next attempt has come.
+// A repaired module is noticed at the next attempt.
 func TestZygoteIsTriedAgain(t *testing.T) {
 	m := newModels(t, map[string]string{"tale": "raise RuntimeError\n"})
 	r := newRuntime(t)
@@ -158,7 +159,7 @@ func TestZygoteIsTriedAgain(t *testing.T) {
 	checkForked(t, run(t, r, l))
 }
 
-// gate is a module whose import takes until the test says so.
+// gate is a module whose import blocks until the test opens the fifo.
 const gate = "open('%s').read()\n"
 
 func gated(t *testing.T) (m models, open func()) {
@@ -222,7 +223,7 @@ func TestLaunchWaitsForImport(t *testing.T) {
 	checkForked(t, out.all())
 }
 
-// A zygote imports quietly, until a launch waits for it that is not quiet.
+// A zygote imports quietly, until a launch that is not quiet waits for it.
 func TestImportIsQuiet(t *testing.T) {
 	m, open := gated(t)
 	r := newRuntime(t)
@@ -285,7 +286,7 @@ func TestCloseWhileImporting(t *testing.T) {
 	}
 }
 
-// Packages that were installed after the imports are not mixed with those that were there before.
+// Packages that were installed after the imports are not mixed with those from before.
 func TestStaleZygote(t *testing.T) {
 	m := newModels(t, tale)
 	r := unforgiving(t)
@@ -299,12 +300,12 @@ func TestStaleZygote(t *testing.T) {
 		t.Error("the zygote is the same")
 	}
 	waitExit(t, first.in)
-	// Where that goes on and on, launches are not held up by it.
+	// If that keeps happening, launches are not delayed by it.
 	m.write(t, "lib/again.py", "")
 	checkAlone(t, run(t, r, l), "out of date", "packages have been installed")
 }
 
-// Launches that differ only in what is set for each share a zygote, and see their own.
+// Launches that differ only in per-launch variables share a zygote, and each sees its own.
 func TestPerLaunchVariables(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "gateway's")
 	m := newModels(t, tale)
@@ -321,7 +322,7 @@ func TestPerLaunchVariables(t *testing.T) {
 		}
 	}
 	theZygote(t, r)
-	// What an import sets stays set.
+	// A variable that an import sets stays set.
 	m.write(t, "lib/sets.py", "import os\nos.environ['SET'] = 'by import'\nos.environ['HOME'] = '/nowhere'\n")
 	l := m.launch(t, []string{"sets"}, "import os\nprint(os.environ['SET'], os.environ['HOME'])\n", nil)
 	if lines := run(t, r, l); !slices.Equal(lines, []string{"by import /nowhere"}) {
@@ -329,7 +330,7 @@ func TestPerLaunchVariables(t *testing.T) {
 	}
 }
 
-// variant is a launch with an environment of its own, and so a zygote of its own.
+// variant returns a launch with an environment of its own, and so a zygote of its own.
 func (m models) variant(t *testing.T, i int) containers.Launch {
 	t.Helper()
 	l := m.launch(t, []string{"tale"}, tell, nil)
@@ -362,7 +363,7 @@ func TestOnlySoManyZygotes(t *testing.T) {
 		r.zygotes.byKey[spec.key()].used = time.Now().Add(-d)
 	}
 	for i := range all {
-		idle(i, -aged) // used later than now: none is idle, however slow this machine is
+		idle(i, -aged) // a time in the future: none is idle, however slow this machine is
 	}
 	more := m.variant(t, maxZygotes)
 	checkAlone(t, run(t, r, more), "there are 8 zygotes, and none of them has been idle for 1m0s")
@@ -374,7 +375,7 @@ func TestOnlySoManyZygotes(t *testing.T) {
 	if zygoteOf(r, all[5]) != nil || zygoteOf(r, all[2]) == nil || zygoteCount(r) != maxZygotes {
 		t.Error("not the one that was idle longest has made room")
 	}
-	// One that launches are to come from goes last.
+	// A zygote with announced launches is ended last.
 	r.Preload(append([]containers.Launch{more}, all...))
 	waitUntil(t, "Preload is done", func() bool { return preloaded(r) })
 	if zygoteOf(r, all[5]) != nil || zygoteCount(r) != maxZygotes {
@@ -400,7 +401,7 @@ func preloaded(r *Runtime) bool {
 	return !r.preloading
 }
 
-// What is remembered of zygotes that failed is bounded.
+// The number of remembered failures is bounded.
 func TestFailuresAreForgotten(t *testing.T) {
 	zs := newZygotes(nil)
 	now := time.Now()
@@ -442,7 +443,8 @@ func TestPreload(t *testing.T) {
 	if theZygote(t, r) != second {
 		t.Error("the launch did not use the zygote that was there")
 	}
-	// An end of its own does not keep it away: it is tried again by the next launch.
+	// A zygote that was killed soon after its start counts as failed: the next launch starts without one and reports
+	// it.
 	if err := unix.Kill(second.in.PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
