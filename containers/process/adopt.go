@@ -11,7 +11,7 @@ const stepAdopt = "parent"
 
 // adopt turns a process that a zygote forked into a worker and then releases it: until it reads a byte from its
 // descriptor it does nothing. It is a child of this process already, because the process that forked it has ended.
-func (r *reaper) adopt(q request, goOn int) {
+func (r *reaper) adopt(q request, release int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.adoptable(q) {
@@ -29,11 +29,11 @@ func (r *reaper) adopt(q request, goOn int) {
 			// It has one thread, and threads that it creates inherit from that.
 			_ = unix.Setpriority(unix.PRIO_PROCESS, w.pid, lowest)
 		}
-		r.hush(w)
+		r.lower(w)
 	}
 	r.byID[w.id], r.byPID[w.pid] = w, w
 	r.answer(reply{Op: opStarted, ID: q.ID, PID: w.pid, Quiet: w.low || w.autogroup >= 0})
-	_, _ = unix.Write(goOn, []byte{1}) // if it has ended meanwhile, reap notices
+	_, _ = unix.Write(release, []byte{1}) // if it has ended meanwhile, reap notices
 }
 
 // adoptable reports whether the process is what the zygote claims, which is not trusted: a living child of this process

@@ -38,12 +38,12 @@ type instance struct {
 	raiseErr error
 	exit     containers.Exit
 
-	// limits are those of its processes, and those of its cgroup, which may be nil. hushed: the group was made with the
-	// least share of processors. killed is set when the owner has requested the kill.
-	limits containers.Limits
-	group  *cgroup.Group
-	hushed bool
-	killed atomic.Bool
+	// limits are those of its processes, and those of its cgroup, which may be nil. lowShare: the group was made with
+	// the least share of processors. killed is set when the owner has requested the kill.
+	limits   containers.Limits
+	group    *cgroup.Group
+	lowShare bool
+	killed   atomic.Bool
 
 	answered chan error // receives one value: the answer to the launch
 	raised   chan struct{}
@@ -84,7 +84,7 @@ func (in *instance) Signal(term bool) error {
 
 // Raise implements [containers.Raiser].
 func (in *instance) Raise() error {
-	if in.hushed {
+	if in.lowShare {
 		if err := in.group.Hush(false); err != nil {
 			return err
 		}
@@ -148,8 +148,8 @@ func (in *instance) openPipe(to io.Writer) (writeEnd int, err error) {
 	return p[1], nil
 }
 
-// heardRaised records the reaper's answer. A second one changes nothing.
-func (in *instance) heardRaised(p reply) {
+// recordRaised records the reaper's answer. A second one changes nothing.
+func (in *instance) recordRaised(p reply) {
 	select {
 	case <-in.raised:
 		return

@@ -31,8 +31,8 @@ const (
 	closeWait = graceMillis*time.Millisecond + 5*time.Second
 	// sweepWait bounds the search for processes that a dead reaper's workers left behind.
 	sweepWait = 3 * time.Second
-	// lastWordsBytes is how much of a reaper's stderr is kept: the beginning of a crash says what it was.
-	lastWordsBytes = 2 << 10
+	// stderrHeadBytes is how much of a reaper's stderr is kept: the beginning of a crash says what it was.
+	stderrHeadBytes = 2 << 10
 )
 
 // link is the gateway's side of one reaper, from its start to its end.
@@ -40,9 +40,9 @@ type link struct {
 	nonce string // prefix of the markers of this reaper's launches
 	cmd   *exec.Cmd
 	conn  *net.UnixConn
-	words *lastWords
-	// loud says why the reaper cannot start replicas quietly, nil if it can.
-	loud error
+	words *stderrHead
+	// cannotBeQuiet says why the reaper cannot start replicas quietly, nil if it can.
+	cannotBeQuiet error
 	// confined makes the cgroup of a launch, nil if it needs none, and returns the limits for its single processes.
 	confined func(containers.Launch) (*cgroup.Group, containers.Limits, error)
 
@@ -75,7 +75,7 @@ func startReaper(nonce string, env []string) (*link, error) {
 		return nil, fmt.Errorf("start the reaper: socket pair: %w", err)
 	}
 	k := &link{
-		nonce: nonce, conn: conn.(*net.UnixConn), words: &lastWords{}, instances: map[uint64]*instance{},
+		nonce: nonce, conn: conn.(*net.UnixConn), words: &stderrHead{}, instances: map[uint64]*instance{},
 		lost: make(chan struct{}), done: make(chan struct{}),
 	}
 	// /proc/self/exe is this program, even if its file has been replaced since. A session of its own protects the
@@ -112,7 +112,7 @@ func (k *link) hello() error {
 		return fmt.Errorf("it said %q: expected %q", p.Op, opHello)
 	}
 	if p.Errno != 0 {
-		k.loud = fmt.Errorf("%s: %w", p.Step, syscall.Errno(p.Errno))
+		k.cannotBeQuiet = fmt.Errorf("%s: %w", p.Step, syscall.Errno(p.Errno))
 	}
 	return k.conn.SetReadDeadline(time.Time{})
 }
@@ -189,7 +189,7 @@ func (k *link) open(path string, l containers.Launch) (in *instance, writeEnds [
 	if in.group, in.limits, err = k.confined(l); err != nil {
 		return nil, nil, err
 	}
-	in.hushed = l.Quiet && in.group != nil
+	in.lowShare = l.Quiet && in.group != nil
 	writeEnds, err = in.openStreams(l)
 	if err == nil {
 		if err = k.register(in); err != nil {
@@ -298,7 +298,7 @@ func (k *link) read() {
 	for err == nil {
 		var p reply
 		if p, err = k.receive(); err == nil {
-			k.heard(p)
+			k.handle(p)
 		}
 	}
 	k.mu.Lock()
@@ -319,7 +319,7 @@ func (k *link) read() {
 	k.finishing.Wait()
 }
 
-func (k *link) heard(p reply) {
+func (k *link) handle(p reply) {
 	switch p.Op {
 	case opStarted:
 		k.mu.Lock()
@@ -335,7 +335,7 @@ func (k *link) heard(p reply) {
 		in := k.instances[p.ID]
 		k.mu.Unlock()
 		if in != nil {
-			in.heardRaised(p)
+			in.recordRaised(p)
 		}
 	case opFailed:
 		if in := k.take(p.ID); in != nil {
@@ -420,21 +420,21 @@ func sweep(prefix string) {
 	}
 }
 
-// lastWords keeps the beginning of what a process writes to stderr.
-type lastWords struct {
+// stderrHead keeps the beginning of what a process writes to stderr.
+type stderrHead struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-func (w *lastWords) Write(p []byte) (int, error) {
+func (w *stderrHead) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.text = append(w.text, p[:min(len(p), lastWordsBytes-len(w.text))]...)
+	w.text = append(w.text, p[:min(len(p), stderrHeadBytes-len(w.text))]...)
 	return len(p), nil
 }
 
 // String is empty, or continues a sentence.
-func (w *lastWords) String() string {
+func (w *stderrHead) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if text := strings.TrimSpace(string(w.text)); text != "" {

@@ -31,11 +31,11 @@ const modeEnv = "XEBEC_TEST_MODE"
 // noRaceSleep keeps the race detector from delaying the end of every child process by a second.
 const noRaceSleep = "atexit_sleep_ms=0"
 
-// sureEnv makes a reaper assume that it may raise replicas. A reaper inherits variables with this name.
-const sureEnv = "LC_XEBEC_TEST_SURE"
+// assumeRaiseEnv makes a reaper assume that it may raise replicas. A reaper inherits variables with this name.
+const assumeRaiseEnv = "LC_XEBEC_TEST_SURE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(sureEnv) != "" {
+	if os.Getenv(assumeRaiseEnv) != "" {
 		tryRaise = func(int) error { return nil }
 	}
 	MaybeReaper()

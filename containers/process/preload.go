@@ -32,9 +32,9 @@ func (r *Runtime) preload() {
 		launches := r.wanted
 		r.wanted = nil
 		r.preloading = launches != nil && !r.closed
-		goOn := r.preloading
+		again := r.preloading
 		r.mu.Unlock()
-		if !goOn {
+		if !again {
 			return
 		}
 		var specs []zygoteSpec

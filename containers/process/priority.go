@@ -52,9 +52,9 @@ func niceness(tid int) (int, error) {
 	return 20 - kernel, err
 }
 
-// seePriority records this process's own niceness, tests whether a lowered thread can be raised, and if so creates the
-// thread that starts quiet workers.
-func (r *reaper) seePriority() {
+// probePriority records this process's own niceness, tests whether a lowered thread can be raised, and if so creates
+// the thread that starts quiet workers.
+func (r *reaper) probePriority() {
 	var err error
 	if r.nice, err = niceness(0); err == nil {
 		err = tryRaise(r.nice)
@@ -124,15 +124,15 @@ var tryRaise = func(nice int) error {
 	return <-result
 }
 
-// hush records that a worker is low, and lowers its scheduling group. The caller holds r.mu.
-func (r *reaper) hush(w *worker) {
+// lower records that a worker is low, and lowers its scheduling group. The caller holds r.mu.
+func (r *reaper) lower(w *worker) {
 	w.low = r.quietly != nil
-	w.autogroup = hushAutogroup(w.pid)
+	w.autogroup = lowerAutogroup(w.pid)
 }
 
-// hushAutogroup lowers the scheduling group of a session and returns a descriptor to raise it by, or -1 if there is
+// lowerAutogroup lowers the scheduling group of a session and returns a descriptor to raise it by, or -1 if there is
 // none to lower. The descriptor keeps referring to this process after its pid is reused.
-func hushAutogroup(pid int) int {
+func lowerAutogroup(pid int) int {
 	fd, err := unix.Open(autogroupPath(strconv.Itoa(pid)), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil { // the kernel has no autogroups
 		return -1

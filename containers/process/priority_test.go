@@ -343,7 +343,7 @@ func unprivileged(t *testing.T, env ...string) map[string]string {
 
 // Without the permission to raise threads none is lowered, and the reason is reported. A session's group may be lowered
 // anyway, because raising it needs no permission.
-func TestQuietWithoutTheRight(t *testing.T) {
+func TestQuietWithoutPermission(t *testing.T) {
 	said := unprivileged(t)
 	if !strings.Contains(said["loud"], "CAP_SYS_NICE") || !strings.Contains(said["loud"], "LimitNICE") {
 		t.Errorf("it said %q: expected what is missing", said["loud"])
@@ -361,7 +361,7 @@ func TestQuietWithoutTheRight(t *testing.T) {
 
 // A replica whose raise fails unexpectedly is reported.
 func TestRaiseFails(t *testing.T) {
-	said := unprivileged(t, sureEnv+"=1")
+	said := unprivileged(t, assumeRaiseEnv+"=1")
 	if nice, _, _ := strings.Cut(said["loading"], " "); nice != strconv.Itoa(lowest) {
 		t.Errorf("niceness %q while it loaded, expected %d", nice, lowest)
 	}

@@ -132,7 +132,7 @@ func (r *reaper) becomeReaper() error {
 		return fmt.Errorf("open /dev/null: %w", err)
 	}
 	r.null = null
-	r.seePriority()
+	r.probePriority()
 	return closeOnExec()
 }
 
@@ -224,7 +224,7 @@ func (r *reaper) launch(q request, fds []int) {
 	}
 	w := &worker{id: q.ID, pid: pid, marker: q.Marker, autogroup: -1, groups: q.Groups}
 	if q.Quiet {
-		r.hush(w)
+		r.lower(w)
 	}
 	r.byID[w.id], r.byPID[w.pid] = w, w
 	r.answer(reply{Op: opStarted, ID: q.ID, PID: pid, Quiet: w.low || w.autogroup >= 0})

@@ -88,9 +88,9 @@ func (r *Runtime) Quiet() error {
 	if err != nil {
 		return err
 	}
-	if k.loud != nil {
+	if k.cannotBeQuiet != nil {
 		return fmt.Errorf("replicas load at the priority of those that serve, which their loading slows down: this process is not allowed to %w. "+
-			"Give it the capability CAP_SYS_NICE, or a limit of niceness that covers its own (systemd: LimitNICE=+0; ulimit -e 20)", k.loud)
+			"Give it the capability CAP_SYS_NICE, or a limit of niceness that covers its own (systemd: LimitNICE=+0; ulimit -e 20)", k.cannotBeQuiet)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func TestOutputAndExitCode(t *testing.T) {
 	}
 }
 
-func TestOutputMayBeThrownAway(t *testing.T) {
+func TestOutputDiscarded(t *testing.T) {
 	r := newRuntime(t)
 	l := shell(t, `echo one && echo two >&2 && exit 4`, nil)
 	l.Stdout, l.Stderr = nil, nil
@@ -244,7 +244,7 @@ func TestReaperKilled(t *testing.T) {
 }
 
 // Signals that a terminal or a service manager sends to all processes must not end the reaper before the workers.
-func TestReaperOutlivesSignalsToEveryone(t *testing.T) {
+func TestReaperIgnoresBroadcastSignals(t *testing.T) {
 	r := newRuntime(t)
 	out := newOutput()
 	in := start(t, r, launch(1, "sleep", out))
@@ -294,7 +294,7 @@ func TestNoDescriptorsLeak(t *testing.T) {
 	}
 }
 
-func TestWhatAWorkerIs(t *testing.T) {
+func TestWorkerAttributes(t *testing.T) {
 	r := newRuntime(t)
 	out := newOutput()
 	l := launch(1, "status", out)

@@ -91,10 +91,10 @@ type zygote struct {
 	in    *instance
 	conn  *net.UnixConn
 	since time.Time
-	words *lastWords
+	words *stderrHead
 
-	hurried sync.Once
-	hurry   chan struct{} // closed when a launch that is not quiet waits for it
+	urgentOnce sync.Once
+	urgent     chan struct{} // closed when a launch that is not quiet waits for it
 
 	turn chan struct{} // holds one value while a fork is in progress
 }
@@ -175,12 +175,12 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 	theirs.Close() // so that this process sees the zygote hang up
 	go func() {
 		select {
-		case <-z.hurry:
+		case <-z.urgent:
 			_ = in.Raise() // repeated below
 		case <-z.ready:
 		}
 	}()
-	answer, err := z.hear(ctx, importWait)
+	answer, err := z.readAnswer(ctx, importWait)
 	if err != nil {
 		return err
 	}
@@ -194,8 +194,8 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 	return nil
 }
 
-// hear reads one message. An error reported by the zygote is returned as an error.
-func (z *zygote) hear(ctx context.Context, wait time.Duration) (forkAnswer, error) {
+// readAnswer reads one message. An error reported by the zygote is returned as an error.
+func (z *zygote) readAnswer(ctx context.Context, wait time.Duration) (forkAnswer, error) {
 	if err := z.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return forkAnswer{}, err
 	}
@@ -233,11 +233,11 @@ func (z *zygote) fork(ctx context.Context, environ []string, path string, l cont
 	if err != nil {
 		return nil, err
 	}
-	q, goOn, err := z.child(ctx, in, environ, l, fds)
+	q, release, err := z.child(ctx, in, environ, l, fds)
 	closeAll(fds)
 	if err == nil {
-		err = z.link.ask(q, goOn)
-		unix.Close(goOn)
+		err = z.link.ask(q, release)
+		unix.Close(release)
 	}
 	if err != nil {
 		z.link.forget(in)
@@ -247,7 +247,7 @@ func (z *zygote) fork(ctx context.Context, environ []string, path string, l cont
 }
 
 // child forks, and returns the request to adopt the child and the descriptor to send with it, which the caller closes.
-func (z *zygote) child(ctx context.Context, in *instance, environ []string, l containers.Launch, outputs []int) (q request, goOn int, err error) {
+func (z *zygote) child(ctx context.Context, in *instance, environ []string, l containers.Launch, outputs []int) (q request, release int, err error) {
 	q, err = z.link.launchRequest(in, environ, l)
 	if err != nil {
 		return q, -1, err
@@ -293,7 +293,7 @@ func (z *zygote) ask(ctx context.Context, body []byte, fds ...int) (forkAnswer, 
 	}
 	var answer forkAnswer
 	if err == nil {
-		answer, err = z.hear(context.Background(), forkWait)
+		answer, err = z.readAnswer(context.Background(), forkWait)
 	}
 	if err != nil {
 		err = fmt.Errorf("its zygote did not fork: %w", err)

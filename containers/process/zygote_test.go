@@ -295,7 +295,7 @@ func TestForkedMemoryLimit(t *testing.T) {
 	}
 }
 
-func TestForkedNumbersDiffer(t *testing.T) {
+func TestForkedRandomNumbersDiffer(t *testing.T) {
 	m := newModels(t, nil)
 	r := newRuntime(t)
 	script := "import random, numpy, os, tempfile, uuid\nprint(random.random())\nprint(numpy.random.random())\nprint(numpy.random.default_rng().random())\nprint(uuid.uuid4())\n"

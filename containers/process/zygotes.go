@@ -81,7 +81,7 @@ func (zs *zygotes) fork(ctx context.Context, k *link, s zygoteSpec, path string,
 		p.used = time.Now()
 	}()
 	if !l.Quiet {
-		z.hurried.Do(func() { close(z.hurry) })
+		z.urgentOnce.Do(func() { close(z.urgent) })
 	}
 	if err := zs.await(ctx, z); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (zs *zygotes) forget(but *place) {
 // start starts a place's zygote. The caller holds zs.mu.
 func (zs *zygotes) start(k *link, p *place, now time.Time) {
 	ctx, cancel := context.WithCancel(context.Background())
-	z := &zygote{link: k, born: now, cancel: cancel, ready: make(chan struct{}), words: &lastWords{}, turn: make(chan struct{}, 1), hurry: make(chan struct{})}
+	z := &zygote{link: k, born: now, cancel: cancel, ready: make(chan struct{}), words: &stderrHead{}, turn: make(chan struct{}, 1), urgent: make(chan struct{})}
 	z.broken = func(err error) {
 		zs.mu.Lock()
 		defer zs.mu.Unlock()

@@ -32,9 +32,9 @@ func age(t *testing.T, r *Runtime) *zygote {
 	return z
 }
 
-// unforgiving returns a Runtime that does not try a failed zygote again during the test, unless it was healthy for a
-// while.
-func unforgiving(t *testing.T) *Runtime {
+// newRuntimeWithoutRetries returns a Runtime that does not try a failed zygote again during the test, unless it was
+// healthy for a while.
+func newRuntimeWithoutRetries(t *testing.T) *Runtime {
 	r := newRuntime(t)
 	r.zygotes.backoff = containers.Backoff{First: aged, Max: aged, Healthy: zygoteBackoff.Healthy}
 	return r
@@ -72,7 +72,7 @@ func checkForked(t *testing.T, lines []string) {
 	}
 }
 
-func TestZygotesThatCannotBe(t *testing.T) {
+func TestZygotesThatFail(t *testing.T) {
 	m := newModels(t, map[string]string{
 		"tale":    tale["tale"],
 		"broken":  "import nothing_of_this_name\n",
@@ -83,7 +83,7 @@ func TestZygotesThatCannotBe(t *testing.T) {
 		"opens":   "f = open(__file__)\n",
 		"listens": "import socket\ns = socket.socket()\n",
 	})
-	r := unforgiving(t)
+	r := newRuntimeWithoutRetries(t)
 	for module, reasons := range map[string][]string{
 		"no_such_module": {"import no_such_module: ModuleNotFoundError: No module named 'no_such_module'"},
 		"broken":         {"import broken: ModuleNotFoundError: No module named 'nothing_of_this_name'"},
@@ -289,7 +289,7 @@ func TestCloseWhileImporting(t *testing.T) {
 // Packages that were installed after the imports are not mixed with those from before.
 func TestStaleZygote(t *testing.T) {
 	m := newModels(t, tale)
-	r := unforgiving(t)
+	r := newRuntimeWithoutRetries(t)
 	l := m.launch(t, []string{"tale"}, tell, nil)
 	checkForked(t, run(t, r, l))
 	first := age(t, r)
@@ -348,7 +348,7 @@ func zygoteOf(r *Runtime, l containers.Launch) *zygote {
 	return nil
 }
 
-func TestOnlySoManyZygotes(t *testing.T) {
+func TestMaxZygotes(t *testing.T) {
 	m := newModels(t, tale)
 	r := newRuntime(t)
 	var all []containers.Launch
@@ -422,7 +422,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 
 func TestPreload(t *testing.T) {
 	m := newModels(t, tale)
-	r := unforgiving(t)
+	r := newRuntimeWithoutRetries(t)
 	one, two := m.variant(t, 1), m.variant(t, 2)
 	broken := m.variant(t, 3)
 	broken.Command = []string{"/no/such/python", "model.py"}
