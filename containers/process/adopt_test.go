@@ -92,14 +92,14 @@ func TestGatewayKilledWithZygotes(t *testing.T) {
 		}
 		all := family(t, lines)
 		if len(all) < 2 {
-			t.Fatalf("the gateway has started %q, expected a worker and a zygote at least", lines)
+			t.Fatalf("the gateway printed %q, expected at least a worker and a zygote", lines)
 		}
 		if err := gateway.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
 		waitGone(t, all...)
 		if err := gateway.Wait(); err == nil {
-			t.Error("the gateway ended by itself")
+			t.Error("the gateway exited with 0, expected the signal")
 		}
 	}
 }
@@ -126,13 +126,13 @@ func TestForkedServe(t *testing.T) {
 	hello := make([]byte, 4096)
 	n, err := conn.Read(hello)
 	if err != nil || !strings.Contains(string(hello[:n]), "token-of-this-launch") {
-		t.Errorf("hello %q, %v: expected this launch's token in it", hello[:n], err)
+		t.Errorf("hello %q, %v: expected it to contain this launch's token", hello[:n], err)
 	}
 	if err := in.Signal(true); err != nil {
 		t.Fatal(err)
 	}
 	if exit := waitExit(t, in); exit.Code != 0 {
-		t.Errorf("exit %+v, output %q: expected 0, as nothing was promised yet", exit, out.all())
+		t.Errorf("exit %+v, output %q: expected code 0", exit, out.all())
 	}
 }
 
@@ -143,7 +143,7 @@ func TestAdoptsOnlyItsOwn(t *testing.T) {
 	other := start(t, r, launch(1, "sleep", out))
 	out.until(t, "ready")
 	k := other.(*instance).link
-	for what, pid := range map[string]int{"this process": os.Getpid(), "the first process": 1, "another worker": other.PID(), "nobody": 1<<31 - 1} {
+	for what, pid := range map[string]int{"this process": os.Getpid(), "the first process": 1, "another worker": other.PID(), "no process": 1<<31 - 1} {
 		in, fds, err := k.open("/bin/true", launch(2, "sleep", out))
 		if err != nil {
 			t.Fatal(err)

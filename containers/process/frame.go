@@ -106,11 +106,11 @@ func decodeRequest(body []byte) (request, error) {
 	switch q.Op {
 	case opLaunch:
 		if len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "" {
-			return q, fmt.Errorf("launch %d names no program, no arguments or no marker", q.ID)
+			return q, fmt.Errorf("launch %d lacks a program, arguments or a marker", q.ID)
 		}
 	case opAdopt:
 		if q.PID <= 0 || q.Marker == "" {
-			return q, fmt.Errorf("adoption %d names process %d and the marker %q", q.ID, q.PID, q.Marker)
+			return q, fmt.Errorf("adoption %d has process %d and the marker %q: expected a positive pid and a marker", q.ID, q.PID, q.Marker)
 		}
 	case opSignal, opRaise:
 	default:

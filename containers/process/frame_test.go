@@ -26,11 +26,11 @@ func TestFrames(t *testing.T) {
 		t.Errorf("request %+v, %v; expected %+v", got, err, q)
 	}
 	if _, err := appendFrame(nil, request{Path: bytes.Repeat([]byte("x"), maxFrameBytes)}); err == nil {
-		t.Error("a frame over the limit was made")
+		t.Error("a frame over the limit was accepted")
 	}
 	for _, header := range [][frameHeaderBytes]byte{{}, {0xff, 0xff, 0xff, 0xff}, {1, 0, 0x40, 0}} {
 		if n, err := frameLen(header); err == nil {
-			t.Errorf("header %x was taken for %d bytes", header, n)
+			t.Errorf("header %x was accepted as %d bytes", header, n)
 		}
 	}
 }
@@ -53,18 +53,18 @@ func FuzzDecode(f *testing.F) {
 		if q, err := decodeRequest(body); err == nil {
 			if q.Op == opLaunch && (len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "") || q.Op == opAdopt && (q.PID <= 0 || q.Marker == "") ||
 				q.Op != opLaunch && q.Op != opAdopt && q.Op != opSignal && q.Op != opRaise {
-				t.Errorf("request %+v was let through", q)
+				t.Errorf("invalid request %+v was accepted", q)
 			}
 			again, err := json.Marshal(q)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if q2, err := decodeRequest(again); err != nil || q2.ID != q.ID || !bytes.Equal(q2.Path, q.Path) || len(q2.Env) != len(q.Env) {
-				t.Errorf("%+v came back as %+v, %v", q, q2, err)
+				t.Errorf("%+v was decoded again as %+v, %v", q, q2, err)
 			}
 		}
 		if p, err := decodeReply(body); err == nil && p.Op == opStarted && p.PID <= 0 {
-			t.Errorf("reply %+v was let through", p)
+			t.Errorf("invalid reply %+v was accepted", p)
 		}
 	})
 }

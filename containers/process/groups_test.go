@@ -29,7 +29,7 @@ func TestFailedLaunchLeavesNoGroup(t *testing.T) {
 	})
 	var launchError *LaunchError
 	if !errors.As(err, &launchError) {
-		t.Fatalf("error %v: expected one for a person", err)
+		t.Fatalf("error %v: expected a LaunchError", err)
 	}
 	checkNoGroups(t, r)
 }
@@ -49,7 +49,7 @@ func checkNoGroups(t *testing.T, r *Runtime) {
 		}
 		for _, e := range entries {
 			if e.IsDir() && e.Name() != filepath.Base(p.Dir) && e.Name() != "gateway" {
-				t.Errorf("left: %s", filepath.Join(filepath.Dir(p.Dir), e.Name()))
+				t.Errorf("left behind: %s", filepath.Join(filepath.Dir(p.Dir), e.Name()))
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func TestGatewayKilledWithGroups(t *testing.T) {
 		}
 	}
 	if len(all) != 2 {
-		t.Fatalf("the gateway told of %d processes, expected its replica and the reaper", len(all))
+		t.Fatalf("the gateway printed %d processes, expected its replica and the reaper", len(all))
 	}
 	if err := gateway.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestGatewayKilledWithGroups(t *testing.T) {
 	waitGone(t, all...)
 	checkRemoved(t, dirs)
 	if err := gateway.Wait(); err == nil {
-		t.Error("the gateway ended by itself")
+		t.Error("the gateway exited with 0, expected the signal")
 	}
 }
 

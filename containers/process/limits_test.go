@@ -68,7 +68,7 @@ func until(t *testing.T, what string, condition func() bool) {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			t.Fatalf("%s has not come about", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestForkBomb(t *testing.T) {
 	all := descendants(reaper, processes())
 	if !able(r, cgroup.PIDs) {
 		if len(all) <= limit || len(r.Unenforced(bomb.Limits)) != 1 {
-			t.Errorf("%d processes, unenforced %q: expected the limit to be said to be none", len(all), r.Unenforced(bomb.Limits))
+			t.Errorf("%d processes, unenforced %q: expected one sentence about the limit", len(all), r.Unenforced(bomb.Limits))
 		}
 		return // the strays end with the Runtime
 	}
@@ -245,7 +245,7 @@ func TestCPULimit(t *testing.T) {
 	if got := share(); got != normal {
 		t.Errorf("raised: a share of %s, expected %s", got, normal)
 	}
-	until(t, "the replica's being held back", func() bool {
+	until(t, "the replica is not throttled", func() bool {
 		for line := range strings.Lines(file(t, in, "cpu.stat")) {
 			if n, ok := strings.CutPrefix(strings.TrimSpace(line), "nr_throttled "); ok && n != "0" {
 				return true
@@ -285,7 +285,7 @@ func TestWithoutCgroups(t *testing.T) {
 	} {
 		for _, part := range want {
 			if !strings.Contains(sentences[i], part) || !strings.HasSuffix(sentences[i], ".") {
-				t.Errorf("sentence %q: expected it to hold %q", sentences[i], part)
+				t.Errorf("sentence %q: expected it to contain %q", sentences[i], part)
 			}
 		}
 	}
@@ -316,7 +316,7 @@ func TestWithoutCgroups(t *testing.T) {
 	eater := shell(t, eat, newOutput())
 	eater.Limits.MemoryBytes = 64 << 20
 	if exit := waitExit(t, start(t, r, eater)); exit.Code != 1 || exit.Signal != 0 {
-		t.Errorf("exit %+v of one that takes more than it may map, expected the program's own code 1", exit)
+		t.Errorf("exit %+v over the data limit, expected the program's own code 1", exit)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestSupervisedStubborn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ev := next(t, events, containers.Exited); !ev.Asked || ev.Exit.Signal != int(syscall.SIGKILL) {
-		t.Errorf("event %+v: expected it to be killed", ev)
+		t.Errorf("event %+v: expected SIGKILL", ev)
 	}
 	if able(r, cgroup.PIDs) { // otherwise the stray stays until the Runtime ends
 		noZombies(t, reaperOf(t, r))
@@ -363,7 +363,7 @@ func TestExplain(t *testing.T) {
 		{"within its limit", kill, cgroup.Events{OOMKills: 1}, false,
 			"ended by SIGKILL: the host, or a cgroup around the gateway, ran out of memory, while the replica was within its memory limit of 512MiB (limits.memory); run fewer replicas, or give the host more"},
 		{"killed by its owner", kill, cgroup.Events{OOMKills: 1, OverLimit: true, PIDsRefused: 1}, true, kill.String()},
-		{"killed by somebody", kill, cgroup.Events{}, false, kill.String()},
+		{"killed by another process", kill, cgroup.Events{}, false, kill.String()},
 		{"a child", containers.Exit{Code: 1}, cgroup.Events{OOMKills: 2, OverLimit: true}, false,
 			"exited with code 1, after the kernel had killed 2 of its processes for memory: its limit is 512MiB (limits.memory); raise it, or find out what the model holds"},
 		{"too many", containers.Exit{Code: 1}, cgroup.Events{PIDsRefused: 3}, false,

@@ -106,10 +106,10 @@ func (k *link) hello() error {
 	}
 	p, err := k.receive()
 	if err != nil {
-		return fmt.Errorf("it did not say hello: %w", err)
+		return fmt.Errorf("it sent no hello: %w", err)
 	}
 	if p.Op != opHello {
-		return fmt.Errorf("it said %q: expected %q", p.Op, opHello)
+		return fmt.Errorf("it sent %q: expected %q", p.Op, opHello)
 	}
 	if p.Errno != 0 {
 		k.cannotBeQuiet = fmt.Errorf("%s: %w", p.Step, syscall.Errno(p.Errno))

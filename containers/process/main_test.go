@@ -196,7 +196,7 @@ func (o *output) until(t *testing.T, want string) []string {
 			}
 			lines = append(lines, line)
 		case <-ctx.Done():
-			t.Fatalf("no line %q after %q", want, lines)
+			t.Fatalf("timeout waiting for line %q, got %q", want, lines)
 		}
 	}
 }

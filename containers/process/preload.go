@@ -92,7 +92,7 @@ func (r *Runtime) fork(ctx context.Context, k *link, path string, l containers.L
 		return nil, err
 	}
 	if l.Stderr != nil {
-		fmt.Fprintf(l.Stderr, "xebec: this replica is not forked from a zygote, and imports everything itself: %v\n", err)
+		fmt.Fprintf(l.Stderr, "xebec: this replica is not forked from a zygote and imports everything itself: %v\n", err)
 	}
 	return nil, nil
 }

@@ -31,7 +31,7 @@ func raise(t *testing.T, in containers.Instance) error {
 	t.Helper()
 	raiser, ok := in.(containers.Raiser)
 	if !ok {
-		t.Fatal("an instance of this package is no containers.Raiser")
+		t.Fatal("an instance of this package does not implement containers.Raiser")
 	}
 	return raiser.Raise()
 }
@@ -50,7 +50,7 @@ func own(t *testing.T) int {
 func expected(t *testing.T, r *Runtime) int {
 	t.Helper()
 	if err := r.Quiet(); err != nil {
-		t.Logf("quiet launches are not, and that is tested: %v", err)
+		t.Logf("this process cannot start quiet launches, so the test expects its own niceness: %v", err)
 		return own(t)
 	}
 	return lowest
@@ -193,7 +193,7 @@ func TestQuietAndGone(t *testing.T) {
 			raised <- raise(t, in)
 		}
 		if err := <-raised; err != nil {
-			t.Errorf("raise one that has ended: %v", err)
+			t.Errorf("raise after the exit: %v", err)
 		}
 	}
 	noZombies(t, reaperOf(t, r))
@@ -219,7 +219,7 @@ func TestRaiseWithItsReaperKilled(t *testing.T) {
 	}
 	waitExit(t, in)
 	if err := raise(t, in); err != nil {
-		t.Errorf("raise one that went with its reaper: %v", err)
+		t.Errorf("raise after the reaper's end: %v", err)
 	}
 }
 
@@ -257,7 +257,7 @@ func waitRaised(t *testing.T, set *containers.Set) {
 	t.Helper()
 	for set.Status()[0].Quiet {
 		if t.Context().Err() != nil {
-			t.Fatal("it was not raised")
+			t.Fatal("the replica was not raised")
 		}
 		runtime.Gosched()
 	}
@@ -346,13 +346,13 @@ func unprivileged(t *testing.T, env ...string) map[string]string {
 func TestQuietWithoutPermission(t *testing.T) {
 	said := unprivileged(t)
 	if !strings.Contains(said["loud"], "CAP_SYS_NICE") || !strings.Contains(said["loud"], "LimitNICE") {
-		t.Errorf("it said %q: expected what is missing", said["loud"])
+		t.Errorf("it printed %q: expected the missing permissions", said["loud"])
 	}
 	if nice, _, _ := strings.Cut(said["loading"], " "); nice != strconv.Itoa(own(t)) {
-		t.Errorf("niceness %q while it loaded, expected %d", nice, own(t))
+		t.Errorf("niceness %q while loading, expected %d", nice, own(t))
 	}
 	if want := fmt.Sprintf("%d 0", own(t)); said["ready"] != want {
-		t.Errorf("niceness %q when it was ready, expected %s", said["ready"], want)
+		t.Errorf("niceness %q when ready, expected %s", said["ready"], want)
 	}
 	if said["event"] != "" {
 		t.Errorf("event %s: expected none", said["event"])
@@ -363,7 +363,7 @@ func TestQuietWithoutPermission(t *testing.T) {
 func TestRaiseFails(t *testing.T) {
 	said := unprivileged(t, assumeRaiseEnv+"=1")
 	if nice, _, _ := strings.Cut(said["loading"], " "); nice != strconv.Itoa(lowest) {
-		t.Errorf("niceness %q while it loaded, expected %d", nice, lowest)
+		t.Errorf("niceness %q while loading, expected %d", nice, lowest)
 	}
 	if !strings.HasPrefix(said["event"], "true it was started quietly") || !strings.Contains(said["event"], "raise the CPU priority of process") {
 		t.Errorf("event %q: expected NotRaised with the reason", said["event"])

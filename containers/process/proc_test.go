@@ -22,7 +22,7 @@ func TestParseStat(t *testing.T) {
 		{"plain", "12 (python) S 7 " + statTail + " 4711 99 99\n", stat{pid: 12, ppid: 7, pgrp: 1, nice: 5, start: 4711}, true},
 		{"a zombie", "12 (python) Z 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, pgrp: 1, nice: 5, start: 4711, zombie: true}, true},
 		{"a name that looks like fields", "12 (a) Z 1 (b) c) R 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, pgrp: 1, nice: 5, start: 4711}, true},
-		{"a name with a line's end", "12 (a\nb) R 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, pgrp: 1, nice: 5, start: 4711}, true},
+		{"a name with a newline", "12 (a\nb) R 7 " + statTail + " 4711", stat{pid: 12, ppid: 7, pgrp: 1, nice: 5, start: 4711}, true},
 		{"empty", "", stat{}, false},
 		{"no name", "12 python S 7", stat{}, false},
 		{"cut short", "12 (python) S 7 1 1", stat{}, false},
@@ -30,7 +30,7 @@ func TestParseStat(t *testing.T) {
 		{"pid 0", "0 (python) S 7 " + statTail + " 4711", stat{}, false},
 		{"no parent", "12 (python) S x " + statTail + " 4711", stat{}, false},
 		{"no start", "12 (python) S 7 " + statTail + " -1", stat{}, false},
-		{"parentheses the wrong way", ") 12 (", stat{}, false},
+		{"parentheses reversed", ") 12 (", stat{}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got, ok := parseStat([]byte(tc.text)); got != tc.want || ok != tc.ok {
@@ -39,7 +39,7 @@ func TestParseStat(t *testing.T) {
 		})
 	}
 	if st, ok := readStat(os.Getpid()); !ok || st.pid != os.Getpid() || st.ppid != os.Getppid() || st.start == 0 || st.zombie {
-		t.Errorf("of this process: %+v, %v", st, ok)
+		t.Errorf("stat of this process: %+v, %v", st, ok)
 	}
 }
 
@@ -55,7 +55,7 @@ func FuzzParseStat(f *testing.F) {
 		}
 		renamed := strings.Replace(string(text), "(", "() Z 1 (", 1)
 		if again, ok := parseStat([]byte(renamed)); !ok || again != st {
-			t.Errorf("%+v became %+v, %v by another name", st, again, ok)
+			t.Errorf("%+v became %+v, %v with another name", st, again, ok)
 		}
 	})
 }

@@ -122,7 +122,7 @@ func (r *reaper) becomeReaper() error {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil { // a worker's core dump would hold clients' data
-		return fmt.Errorf("forbid core dumps: %w", err)
+		return fmt.Errorf("disable core dumps: %w", err)
 	}
 	if name, err := unix.BytePtrFromString(reaperName); err == nil {
 		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) // only for ps
@@ -139,7 +139,7 @@ func (r *reaper) becomeReaper() error {
 // hello says that the reaper runs, and if no replica can be quiet, why.
 func (r *reaper) hello() reply {
 	if r.cannotRaise != nil {
-		p := failure(0, "take a lower CPU priority back", r.cannotRaise)
+		p := failure(0, "undo a lowered CPU priority", r.cannotRaise)
 		p.Op, p.PID = opHello, os.Getpid()
 		return p
 	}

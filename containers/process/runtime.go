@@ -43,7 +43,7 @@ var errRuntimeClosed = errors.New("processes can no longer be started: the gatew
 // reaper starts with the first launch.
 func New() (*Runtime, error) {
 	if !armed.Load() {
-		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain), or a second copy of the program would run in the reaper's place")
+		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain); otherwise a second copy of the program would run instead of the reaper")
 	}
 	environ := os.Environ()
 	return &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/"}, nil
@@ -89,7 +89,7 @@ func (r *Runtime) Quiet() error {
 		return err
 	}
 	if k.cannotBeQuiet != nil {
-		return fmt.Errorf("replicas load at the priority of those that serve, which their loading slows down: this process is not allowed to %w. "+
+		return fmt.Errorf("replicas load at the priority of serving replicas and slow them down, because this process is not allowed to %w. "+
 			"Give it the capability CAP_SYS_NICE, or a limit of niceness that covers its own (systemd: LimitNICE=+0; ulimit -e 20)", k.cannotBeQuiet)
 	}
 	return nil

@@ -73,7 +73,7 @@ func TestSignals(t *testing.T) {
 		t.Errorf("asked to end: exit %+v, expected its own code 7", exit)
 	}
 	if err := in.Signal(true); err != nil {
-		t.Errorf("a signal to one that is gone: %v", err)
+		t.Errorf("a signal after the exit: %v", err)
 	}
 
 	in = start(t, r, launch(2, "stubborn", out))
@@ -96,7 +96,7 @@ func TestSignals(t *testing.T) {
 
 // When a worker ends, everything that it has started ends: its group, sessions of their own, daemons.
 func TestFamilyEndsWithItsWorker(t *testing.T) {
-	for _, how := range []string{"killed by the owner", "killed by someone"} {
+	for _, how := range []string{"killed by the owner", "killed by another process"} {
 		t.Run(how, func(t *testing.T) {
 			r := newRuntime(t)
 			out, other := newOutput(), newOutput()
@@ -172,10 +172,10 @@ func TestCloseEndsEverything(t *testing.T) {
 		waitExit(t, in)
 	}
 	if exit := polite.Exit(); exit.Code != 7 {
-		t.Errorf("exit %+v of a worker that ends when asked, expected its own code 7", exit)
+		t.Errorf("exit %+v of a worker that ends on SIGTERM, expected its own code 7", exit)
 	}
 	if exit := stubborn.Exit(); exit.Signal != int(syscall.SIGKILL) {
-		t.Errorf("exit %+v of a worker that does not, expected signal 9", exit)
+		t.Errorf("exit %+v of a worker that ignores SIGTERM, expected signal 9", exit)
 	}
 	if _, err := r.Start(t.Context(), launch(4, "sleep", out)); !errors.Is(err, errRuntimeClosed) {
 		t.Errorf("start after Close: %v, expected %v", err, errRuntimeClosed)
@@ -211,7 +211,7 @@ func TestGatewayKilled(t *testing.T) {
 			}
 			waitGone(t, all...)
 			if err := gateway.Wait(); err == nil {
-				t.Error("the gateway ended by itself")
+				t.Error("the gateway exited with 0, expected the signal")
 			}
 		})
 	}
@@ -235,7 +235,7 @@ func TestReaperKilled(t *testing.T) {
 	in = start(t, r, launch(2, "sleep", out))
 	out.until(t, "ready")
 	if second := reaperOf(t, r); second == first {
-		t.Error("no new reaper has been started")
+		t.Error("the reaper is the same")
 	}
 	if err := in.Signal(false); err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func TestReaperIgnoresBroadcastSignals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if exit := waitExit(t, in); exit.Signal != int(syscall.SIGKILL) {
-		t.Errorf("exit %+v: expected the signal of its owner", exit)
+		t.Errorf("exit %+v: expected the owner's SIGKILL", exit)
 	}
 }
 
@@ -411,7 +411,7 @@ func TestStartErrors(t *testing.T) {
 		})
 	}
 	if in := start(t, r, shell(t, "exit 5", nil)); waitExit(t, in).Code != 5 {
-		t.Error("the reaper does not work any more")
+		t.Error("the reaper no longer starts processes")
 	}
 }
 
@@ -475,7 +475,7 @@ func TestManyLaunches(t *testing.T) {
 	}
 	for code := range 10 {
 		if counts[code] != n/10 {
-			t.Errorf("exit code %d came %d times, expected %d", code, counts[code], n/10)
+			t.Errorf("exit code %d seen %d times, expected %d", code, counts[code], n/10)
 		}
 	}
 	noZombies(t, reaperOf(t, r))

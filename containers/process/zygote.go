@@ -185,7 +185,7 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 		return err
 	}
 	if !answer.Ready {
-		return errors.New("it did not say that it is ready")
+		return errors.New("it did not report that it is ready")
 	}
 	if err := in.Raise(); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (z *zygote) readAnswer(ctx context.Context, wait time.Duration) (forkAnswer
 	}
 	var a forkAnswer
 	if err := json.Unmarshal(buf[:n], &a); err != nil {
-		return forkAnswer{}, fmt.Errorf("it did not answer in JSON: %w", err)
+		return forkAnswer{}, fmt.Errorf("its answer is not JSON: %w", err)
 	}
 	switch {
 	case a.Stale != "":
@@ -266,7 +266,7 @@ func (z *zygote) child(ctx context.Context, in *instance, environ []string, l co
 	answer, err := z.ask(ctx, body, outputs[0], outputs[1], gate[0])
 	unix.Close(gate[0])
 	if err == nil && answer.PID <= 0 {
-		err = fmt.Errorf("its zygote told process %d", answer.PID)
+		err = fmt.Errorf("its zygote reported process %d", answer.PID)
 	}
 	if err != nil {
 		unix.Close(gate[1])

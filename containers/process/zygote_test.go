@@ -179,16 +179,16 @@ print([(t.name, t.daemon) for t in __import__('threading').enumerate()], os.umas
 			in := start(t, r, l)
 			forked := waitExit(t, in)
 			if forked.Code != tc.code || forked.Signal != tc.signal || forked.Code != plain.Code || forked.Signal != plain.Signal || forked.Reason != plain.Reason {
-				t.Errorf("exit %+v, of a process of its own %+v, expected code %d, signal %d", forked, plain, tc.code, tc.signal)
+				t.Errorf("exit %+v, unforked %+v, expected code %d, signal %d", forked, plain, tc.code, tc.signal)
 			}
 			want, got := anywhere(outs[0].all()), anywhere(outs[1].all())
 			slices.Sort(want) // the order of two streams is random
 			slices.Sort(got)
 			if !slices.Equal(got, want) {
-				t.Errorf("output\n%s\nof a process of its own\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				t.Errorf("output\n%s\nunforked\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 			if theZygote(t, r).in.PID() == in.PID() {
-				t.Error("it is the zygote itself")
+				t.Error("the instance is the zygote itself")
 			}
 		})
 	}
@@ -280,10 +280,10 @@ func TestForkedMemoryLimit(t *testing.T) {
 	killed := exit.Signal == int(syscall.SIGKILL)
 	failed := exit.Code == 1 && slices.Contains(lines, "MemoryError") // where there is no cgroup
 	if !killed && !failed || !slices.Contains(lines, "forked") {
-		t.Errorf("exit %+v, output %q: expected a forked worker that ended for want of memory", exit, lines)
+		t.Errorf("exit %+v, output %q: expected a forked worker that ran out of memory", exit, lines)
 	}
 	if r.Unenforced(l.Limits) == nil && !killed {
-		t.Errorf("exit %+v: expected the kernel to have ended it", exit)
+		t.Errorf("exit %+v: expected SIGKILL by the kernel", exit)
 	}
 	l.Limits = containers.Limits{}
 	l.Command[1] = "after.py"
@@ -291,7 +291,7 @@ func TestForkedMemoryLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if exit := waitExit(t, start(t, r, l)); exit.Code != 0 || !slices.Equal(out.all(), []string{"forked"}) {
-		t.Errorf("exit %+v of one without limits from the same zygote", exit)
+		t.Errorf("exit %+v without limits, from the same zygote", exit)
 	}
 }
 
@@ -309,7 +309,7 @@ func TestForkedRandomNumbersDiffer(t *testing.T) {
 		}
 		for _, line := range lines {
 			if seen[line] {
-				t.Errorf("number %s came twice", line)
+				t.Errorf("number %s repeats", line)
 			}
 			seen[line] = true
 		}
@@ -392,7 +392,7 @@ func seen(t *testing.T, out *output, names ...string) []watched {
 				all = append(all, family(t, []string{line})...)
 			}
 		case <-time.After(patience):
-			t.Fatalf("only %v of %q", all, names)
+			t.Fatalf("timeout: got only %v of %q", all, names)
 		}
 	}
 	return all
@@ -434,7 +434,7 @@ func TestZygoteKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitExit(t, z.in)
-	waitUntil(t, "the zygote is out of its place", func() bool { return zygoteCount(r) == 0 })
+	waitUntil(t, "the zygote is removed", func() bool { return zygoteCount(r) == 0 })
 	again := newOutput()
 	waitExit(t, start(t, r, m.launch(t, []string{"tale"}, tell, again)))
 	if lines := again.all(); !slices.Equal(lines, []string{"forked"}) {
@@ -474,7 +474,7 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			t.Fatalf("it never came that %s", what)
+			t.Fatalf("timeout waiting until %s", what)
 		}
 	}
 }

@@ -55,12 +55,12 @@ func run(t *testing.T, r *Runtime, l containers.Launch) []string {
 func checkAlone(t *testing.T, lines []string, reasons ...string) {
 	t.Helper()
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "xebec: this replica is not forked") || lines[1] != "alone" {
-		t.Errorf("output %q: expected why it is not forked, and that it runs", lines)
+		t.Errorf("output %q: expected the reason and the line alone", lines)
 		return
 	}
 	for _, reason := range reasons {
 		if !strings.Contains(lines[0], reason) {
-			t.Errorf("reason %q: expected %q in it", lines[0], reason)
+			t.Errorf("reason %q: expected it to contain %q", lines[0], reason)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func checkAlone(t *testing.T, lines []string, reasons ...string) {
 func checkForked(t *testing.T, lines []string) {
 	t.Helper()
 	if !slices.Equal(lines, []string{"forked"}) {
-		t.Errorf("output %q: expected it to be forked", lines)
+		t.Errorf("output %q: expected forked", lines)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestZygotesThatFail(t *testing.T) {
 			r.zygotes.mu.Lock()
 			defer r.zygotes.mu.Unlock()
 			if p := r.zygotes.byKey[spec.key()]; p == nil || p.failures != 1 {
-				t.Errorf("place %+v: expected one failure", p)
+				t.Errorf("entry %+v: expected one failure", p)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestZygotesThatFail(t *testing.T) {
 		l.Command[0] = "/bin/sh"
 		checkAlone(t, run(t, r, l), "could not be started", zygoteModule)
 	})
-	t.Run("too much to ask", func(t *testing.T) {
+	t.Run("too large a request", func(t *testing.T) {
 		l := m.launch(t, []string{"tale"}, tell, nil, strings.Repeat("x", maxForkBytes))
 		checkAlone(t, run(t, r, l), "a zygote takes at most 65536")
 	})
@@ -133,7 +133,7 @@ func TestLaunchesWithoutZygotes(t *testing.T) {
 	for _, command := range [][]string{{m.python}, {m.python, "-m"}, {m.python, "-u", "model.py"}, {m.python, ""}} {
 		l.Command = command
 		if _, ok := specOf(m.python, l); ok {
-			t.Errorf("command %q is to be forked", command)
+			t.Errorf("command %q would be forked", command)
 		}
 	}
 }
@@ -373,13 +373,13 @@ func TestMaxZygotes(t *testing.T) {
 	checkForked(t, run(t, r, more))
 	waitExit(t, longest.in)
 	if zygoteOf(r, all[5]) != nil || zygoteOf(r, all[2]) == nil || zygoteCount(r) != maxZygotes {
-		t.Error("not the one that was idle longest has made room")
+		t.Error("the zygote ended is not the one that was idle longest")
 	}
 	// A zygote with announced launches is ended last.
 	r.Preload(append([]containers.Launch{more}, all...))
 	waitUntil(t, "Preload is done", func() bool { return preloaded(r) })
 	if zygoteOf(r, all[5]) != nil || zygoteCount(r) != maxZygotes {
-		t.Error("Preload has ended one zygote for another")
+		t.Error("Preload ended one zygote to start another")
 	}
 	r.zygotes.mu.Lock()
 	spec, _ := r.specOf(all[3])
@@ -389,7 +389,7 @@ func TestMaxZygotes(t *testing.T) {
 	idle(3, aged)
 	checkForked(t, run(t, r, all[5]))
 	if zygoteOf(r, all[3]) != nil || zygoteOf(r, all[2]) == nil {
-		t.Error("one that is wanted has made room before one that is not")
+		t.Error("a wanted zygote was ended before one that is not")
 	}
 	r.Preload(nil)
 	waitUntil(t, "no zygote is left", func() bool { return zygoteCount(r) == 0 })
@@ -410,12 +410,12 @@ func TestFailuresAreForgotten(t *testing.T) {
 		zs.byKey[p.spec.key()] = p
 		zs.forget(p)
 		if len(zs.byKey) > maxRemembered || zs.byKey[p.spec.key()] != p {
-			t.Fatalf("%d places, the newest is there: %t", len(zs.byKey), zs.byKey[p.spec.key()] == p)
+			t.Fatalf("%d entries, newest present: %t", len(zs.byKey), zs.byKey[p.spec.key()] == p)
 		}
 	}
 	for i := range 2 * maxRemembered {
 		if zs.byKey[zygoteSpec{path: fmt.Sprint(i)}.key()] != nil {
-			t.Errorf("place %d is remembered, younger ones are not", i)
+			t.Errorf("entry %d is kept although newer ones are dropped", i)
 		}
 	}
 }
@@ -433,7 +433,7 @@ func TestPreload(t *testing.T) {
 	r.Preload([]containers.Launch{one, one})
 	waitUntil(t, "Preload is done", func() bool { return preloaded(r) })
 	if theZygote(t, r) != first {
-		t.Error("the zygote was replaced by one of the same kind")
+		t.Error("the zygote was replaced by an equal one")
 	}
 	r.Preload([]containers.Launch{two})
 	waitUntil(t, "the zygote is another", func() bool { return zygoteOf(r, two) != nil })
@@ -441,7 +441,7 @@ func TestPreload(t *testing.T) {
 	second := theZygote(t, r)
 	checkForked(t, run(t, r, two))
 	if theZygote(t, r) != second {
-		t.Error("the launch did not use the zygote that was there")
+		t.Error("the launch did not use the existing zygote")
 	}
 	// A zygote that was killed soon after its start counts as failed: the next launch starts without one and reports
 	// it.
