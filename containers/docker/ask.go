@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// givenUpWithin is how long the requests that make a container may still take when nobody wants it any more: they may have been heard,
-	// and then it is better to know the container than to find it later.
+	// givenUpWithin is how long the requests that make a container may still take after the launch is cancelled. The
+	// engine may have received them, and it is better to know the container than to find it later.
 	givenUpWithin = 5 * time.Second
-	// hushedWithin bounds a request to clear up while the engine does not answer: what is left is removed when it does.
+	// hushedWithin bounds a clean-up request while the engine does not answer. What is left is removed when it does.
 	hushedWithin = 2 * time.Second
-	// slowAfter is when a replica's log says that the engine keeps it waiting.
+	// slowAfter is when a replica's log says that it waits for the engine.
 	slowAfter = 2 * time.Second
 )
 
-// errNoAnswer is that an engine which may be there has said nothing in time.
+// errNoAnswer means that the engine accepted a request and did not answer in time.
 type errNoAnswer struct {
 	host   string
 	within time.Duration
@@ -31,7 +31,7 @@ func (e *errNoAnswer) Error() string {
 	return fmt.Sprintf("the Docker engine at %s does not answer: no word within %v", e.host, e.within)
 }
 
-// ask makes a request that has this time, and notes whether the engine answers.
+// ask makes a request with a time limit, and records whether the engine answers.
 func (r *Runtime) ask(ctx context.Context, within time.Duration, request func(ctx context.Context) error) error {
 	call, done := context.WithTimeout(ctx, within)
 	defer done()
@@ -50,14 +50,14 @@ func (r *Runtime) ask(ctx context.Context, within time.Duration, request func(ct
 
 func (r *Runtime) heard() { r.silent.Store(false) }
 
-// unheard notes that the engine has not answered in time: it is asked anew before the next launch, and not waited for where that can be done
-// without.
+// unheard records that the engine did not answer in time: the next launch contacts it again first, and calls that can
+// do without it do not wait.
 func (r *Runtime) unheard() {
 	r.silent.Store(true)
 	r.lostContact()
 }
 
-// slow has the replica's log say that it waits for the engine, unless answered is called soon.
+// slow writes to the replica's log that it waits for the engine, unless answered is called within slowAfter.
 func (r *Runtime) slow(to io.Writer) (answered func()) {
 	timer := time.AfterFunc(slowAfter, func() {
 		tell(to, "the Docker engine at %s does not answer: this replica has been waiting for it for %v", r.host, slowAfter)
@@ -65,8 +65,8 @@ func (r *Runtime) slow(to io.Writer) (answered func()) {
 	return func() { timer.Stop() }
 }
 
-// lasting is for requests after which it has to be known whether they were heard: they have createWithin, and when ctx ends
-// givenUpWithin from then on.
+// lasting returns a context for requests whose outcome must be known. They have createWithin in total, and
+// givenUpWithin from the moment that ctx ends.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	calls, done := context.WithTimeout(context.WithoutCancel(ctx), createWithin)
 	stop := context.AfterFunc(ctx, func() {
@@ -81,10 +81,11 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return calls, func() { stop(); done() }
 }
 
-// voice is a replica's log, which has its output as it comes and what is said about it: one at a time, and nothing when it is over.
+// voice is a replica's log: the replica's output and messages about it. It serialises writes, and discards them after
+// hush.
 type voice struct {
 	mu sync.Mutex
-	w  io.Writer // nil when nobody hears
+	w  io.Writer // nil: discard
 }
 
 func (v *voice) Write(b []byte) (int, error) {

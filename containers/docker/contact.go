@@ -11,16 +11,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// sweepWithin bounds the removal of orphans at one contact: what is left then goes at the next.
+// sweepWithin bounds the removal of orphans at one contact. The rest is removed at the next.
 const sweepWithin = time.Minute
 
-// isGone says whether an error means that a container is not there, or is just being removed.
+// isGone reports whether an error means that a container does not exist, or is being removed.
 func isGone(err error) bool {
 	return cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "removal of container")
 }
 
-// contact makes sure that the engine answers, and, when it is heard of for the first time or again, that containers which nobody
-// wants are gone. Of those who need it at a time one asks, and all of them hear how that went.
+// contact ensures that the engine answers, and, at the first contact or after an outage, that orphaned containers are
+// removed. Of concurrent callers one tries, and all of them get its result.
 func (r *Runtime) contact(ctx context.Context) error {
 	if r.elsewhere != nil {
 		return r.elsewhere
@@ -46,7 +46,7 @@ func (r *Runtime) contact(ctx context.Context) error {
 	}
 	err := r.greet(ctx)
 	if ctx.Err() != nil {
-		return ctx.Err() // it says nothing to others
+		return ctx.Err() // a cancelled attempt says nothing to others
 	}
 	r.mu.Lock()
 	r.attempts, r.failed = r.attempts+1, err
@@ -57,7 +57,7 @@ func (r *Runtime) contact(ctx context.Context) error {
 // greet makes contact. The caller holds contacting.
 func (r *Runtime) greet(ctx context.Context) error {
 	r.mu.Lock()
-	r.fresh = true // what fails from here on takes it back
+	r.fresh = true // reset if anything fails from here on
 	r.mu.Unlock()
 	err := r.ask(ctx, callWithin, func(ctx context.Context) error {
 		_, err := r.engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
@@ -67,25 +67,26 @@ func (r *Runtime) greet(ctx context.Context) error {
 		r.lostContact()
 		return r.unreachable(err)
 	}
-	if err := r.sweep(ctx); err != nil { // replicas can start all the same
+	if err := r.sweep(ctx); err != nil { // replicas can start anyway
 		r.lostContact()
 		r.log.Warn("containers that nobody wants may be left", zap.String("engine", r.host), zap.Error(err))
 	}
 	return nil
 }
 
-// lostContact has the next contact look anew.
+// lostContact makes the next contact check again.
 func (r *Runtime) lostContact() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fresh = false
 }
 
-// Sweep removes containers that gateways which are gone have left behind, this one's own earlier lives above all. Start does it
-// at its first contact; a gateway that may start no container for long calls Sweep. It says so when the engine is not there.
+// Sweep removes containers that gateways which are gone have left behind, mainly earlier processes of this gateway.
+// Start does so at its first contact; a gateway that may not start a container for long calls Sweep. It returns an
+// error if the engine does not answer.
 func (r *Runtime) Sweep(ctx context.Context) error { return r.contact(ctx) }
 
-// sweep removes the containers that have our labels and nobody who wants them. Others it does not touch.
+// sweep removes the orphaned containers with our labels. It does not touch others.
 func (r *Runtime) sweep(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, sweepWithin)
 	defer done()

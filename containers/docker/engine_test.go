@@ -18,10 +18,10 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// envPart has the test binary play a gateway that is killed.
+// envPart makes the test binary act as a gateway that is killed.
 const envPart = "XEBEC_DOCKER_TEST_PART"
 
-// play starts a container and says its name; it is then killed.
+// play starts a container and prints its name. Then it is killed.
 func play(string) int {
 	r, err := New(Config{Host: os.Getenv("PART_HOST"), Owner: "victim"})
 	if err != nil {
@@ -38,7 +38,7 @@ func play(string) int {
 	return 0
 }
 
-// listen makes a socket at which nobody answers.
+// listen makes a socket that never answers.
 func listen(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "s")
@@ -50,13 +50,13 @@ func listen(t *testing.T, dir string) string {
 	return path
 }
 
-// ownEngine is an engine that a test may kill, and its directory.
+// ownEngine starts an engine that a test may kill, and returns its directory.
 func ownEngine(t *testing.T, flags ...string) (host, dir string) {
 	t.Helper()
 	needEngine(t)
 	host, stop, err := startEngine(flags...)
 	if err != nil {
-		if os.Getenv(envEngine) != "" && os.Getuid() != 0 { // somebody else's engine is used, and it is not to be killed
+		if os.Getenv(envEngine) != "" && os.Getuid() != 0 { // the configured engine is not ours to kill
 			t.Skipf("no engine that may be killed: %v", err)
 		}
 		t.Fatal(err)
@@ -65,8 +65,9 @@ func ownEngine(t *testing.T, flags ...string) (host, dir string) {
 	return host, filepath.Dir(strings.TrimPrefix(host, "unix://"))
 }
 
-// An engine that is killed takes no replica's connection with it. While it is away a replica serves on, and what is started fails with
-// the engine's name; when it is back it has ended the replicas, which is said, and new ones start.
+// An engine that is killed does not break the replicas' connections. While it is away a replica keeps serving, and a
+// launch fails with the engine's name. When it is back it has ended the replicas, which is reported, and new ones
+// start.
 func TestEngineKilled(t *testing.T) {
 	host, dir := ownEngine(t, "--init-path=/no/such/docker-init")
 	g := newRig(t, host)
@@ -91,7 +92,7 @@ func TestEngineKilled(t *testing.T) {
 		t.Errorf("said to have ended while it serves: %+v", in.Exit())
 	default:
 	}
-	if err := dies.Signal(false); err != nil { // the kernel is asked
+	if err := dies.Signal(false); err != nil { // goes to the process
 		t.Errorf("kill while the engine is away: %v", err)
 	}
 	if exit := dies.wantExit(t); !strings.Contains(exit.String(), host+" went away while it ran, and it has ended since") {
@@ -117,7 +118,8 @@ func TestEngineKilled(t *testing.T) {
 	r.End()
 }
 
-// With live-restore, containers outlive their engine: the replica goes on, its output too, and the kill that could not be sent is.
+// With live-restore, containers outlive their engine: the replica and its output continue, and the pending kill is
+// sent.
 func TestEngineReplaced(t *testing.T) {
 	host, dir := ownEngine(t, "--live-restore")
 	g := newRig(t, host)
@@ -145,7 +147,7 @@ func TestEngineReplaced(t *testing.T) {
 	s.End()
 }
 
-// A Runtime that is closed while the engine is away ends its replicas all the same.
+// A Runtime that is closed while the engine is away still ends its replicas.
 func TestCloseWithoutEngine(t *testing.T) {
 	host, dir := ownEngine(t)
 	g := newRig(t, host)
@@ -166,7 +168,7 @@ func TestCloseWithoutEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := g.runtime("the next gateway")
-	if err := next.Sweep(t.Context()); err != nil { // this process lives, and its name is another's: nothing is touched
+	if err := next.Sweep(t.Context()); err != nil { // this process lives and the containers have another name: nothing is touched
 		t.Fatal(err)
 	}
 	mine := g.runtime(t.Name())
@@ -178,9 +180,9 @@ func TestCloseWithoutEngine(t *testing.T) {
 	}
 }
 
-// An engine that hangs answers nothing and breaks no connection. Replicas serve on; one whose process ends is reported gone, with what is not
-// known of it; signals reach those that are left; what is to be started says in its log whom it waits for. When the engine goes on, so
-// does everything, and nothing is left.
+// An engine that hangs answers nothing and breaks no connection. Replicas keep serving. A replica whose process ends is
+// reported gone, with an unknown exit code. Signals reach the others. A launch logs that it waits for the engine. When
+// the engine continues, so does everything, and nothing is left.
 func TestEngineHangs(t *testing.T) {
 	host, _ := ownEngine(t)
 	g := newRig(t, host)
@@ -290,11 +292,11 @@ func freeze(t *testing.T, host string) (thaw func()) {
 		return err == nil && strings.HasPrefix(after, "T")
 	})
 	thaw = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
-	t.Cleanup(thaw) // an engine that stands still cannot be stopped
+	t.Cleanup(thaw) // a stopped engine cannot be shut down
 	return thaw
 }
 
-// kill ends an engine without a word, its containerd with it.
+// kill kills an engine and its containerd.
 func kill(t *testing.T, host string) {
 	t.Helper()
 	pid := enginePID(t, host)

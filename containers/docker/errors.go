@@ -12,7 +12,7 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// LaunchError says why a replica cannot be started until a person has changed something.
+// LaunchError says why a replica cannot be started until an operator has changed something.
 type LaunchError struct {
 	// Message says what is wrong, where, and what to do.
 	Message string
@@ -33,12 +33,12 @@ func launchErrorf(cause error, format string, args ...any) *LaunchError {
 
 var errClosed = errors.New("containers can no longer be started: the gateway is stopping")
 
-// said is what the engine answered, without what every answer begins with.
+// said returns the engine's answer without the prefix of every answer.
 func said(err error) string {
 	return strings.TrimPrefix(err.Error(), "Error response from daemon: ")
 }
 
-// unreachable is an error of the engine's connection, in words that say what to do. It may go away.
+// unreachable describes a failed connection to the engine and says what to do. The error may be temporary.
 func (r *Runtime) unreachable(err error) error {
 	var silent *errNoAnswer
 	if errors.As(err, &silent) {
@@ -48,10 +48,11 @@ func (r *Runtime) unreachable(err error) error {
 		"DOCKER_HOST names another", r.host, err)
 }
 
-// refused turns what the engine said to a request into an error: permanent where the request itself is at fault.
+// refused converts the engine's answer to a request into an error, which is permanent if the request itself is at
+// fault.
 func (r *Runtime) refused(what, image string, err error) error {
 	text := said(err)
-	if errors.Is(err, context.DeadlineExceeded) { // that of all requests of a launch together
+	if errors.Is(err, context.DeadlineExceeded) { // the time limit of all requests of a launch together
 		r.unheard()
 		err = &errNoAnswer{r.host, createWithin}
 	}
@@ -68,7 +69,7 @@ func (r *Runtime) refused(what, image string, err error) error {
 			"that the gateway has for them: a gateway that itself runs in a container needs both mounted at the same place", what, image, text)
 	case strings.Contains(strings.ToLower(text), "no command specified"):
 		return launchErrorf(err, "the image %s does not say what to run, and xebec.yaml has no command: give one of them a command", image)
-	case cerrdefs.IsInvalidArgument(err), strings.Contains(text, "exec: "): // the last is how runc speaks of a program that it cannot run
+	case cerrdefs.IsInvalidArgument(err), strings.Contains(text, "exec: "): // runc reports a program that it cannot run as "exec: "
 		return launchErrorf(err, "%s of image %s: the Docker engine says: %s", what, image, text)
 	default:
 		return fmt.Errorf("%s of image %s: the Docker engine at %s says: %w", what, image, r.host, err)

@@ -16,13 +16,13 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// mute is an engine that answers as one does, without containers: their processes cannot be seen, as where the gateway is in another
-// PID name space. From when on it is silent, it takes requests and answers none, as an engine that hangs.
+// mute is a fake engine without containers: their processes are not visible, as from another PID name space. When
+// silent returns true it accepts requests and does not answer, like an engine that hangs.
 type mute struct {
 	host   string
 	silent func(r *http.Request) bool // guarded by mu
 	mu     sync.Mutex
-	asked  map[string]int // requests by their last words
+	asked  map[string]int // number of requests by method and last path element
 	end    chan struct{}
 }
 
@@ -94,7 +94,7 @@ func (m *mute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// muteLaunch is a launch on it, and its log.
+// muteLaunch returns a launch on the fake engine, and its log.
 func muteLaunch(t *testing.T) (containers.Launch, *collected) {
 	log := &collected{}
 	return containers.Launch{
@@ -102,8 +102,8 @@ func muteLaunch(t *testing.T) (containers.Launch, *collected) {
 	}, log
 }
 
-// Where neither the engine answers nor the process is seen nothing can be ended. Everybody who waits for that is told so, with the engine's
-// name, and nobody waits for ever.
+// If the engine does not answer and the process is not visible, nothing can be ended. Every caller gets an error with
+// the engine's name, and none waits for ever.
 func TestNothingIsSeenWhileEngineHangs(t *testing.T) {
 	m := newMute(t)
 	r, err := New(Config{Host: m.host, Owner: t.Name()})
@@ -144,8 +144,8 @@ func TestNothingIsSeenWhileEngineHangs(t *testing.T) {
 	}
 }
 
-// An engine may hang in the middle of a launch. The replica's log says so; a launch that is given up then comes to its end, and what may have
-// become of it is looked for when the engine answers again.
+// An engine may hang in the middle of a launch. The replica's log says so, a cancelled launch returns, and its outcome
+// is checked when the engine answers again.
 func TestEngineHangsInALaunch(t *testing.T) {
 	for _, at := range []string{"/_ping", "/images/x/json", "/containers/create", "/containers/c0ffee/start", "/containers/c0ffee/json"} {
 		t.Run(strings.ReplaceAll(strings.Trim(at, "/_"), "/", " "), func(t *testing.T) {

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// pullWithin bounds one pull: ten gigabytes, as images with GPU libraries have, at a modest 50 Mbit/s.
+	// pullWithin bounds one pull: ten gigabytes, the size of images with GPU libraries, at 50 Mbit/s.
 	pullWithin = 30 * time.Minute
-	// progressEvery is how often a pull says how far it is.
+	// progressEvery is how often a pull reports its progress.
 	progressEvery = 3 * time.Second
-	// maxLayers bounds the account of a pull; the engine's own limit for an image is 127.
+	// maxLayers bounds the layers tracked for a pull; the engine's own limit for an image is 127.
 	maxLayers = 1024
 )
 
-// image is what an image says of itself, as far as it matters here.
+// image is the part of an image's configuration that is used here.
 type image struct {
 	user    string
 	volumes map[string]struct{}
 }
 
-// image looks an image up, and pulls it where it is not there. Of several that need the same one, one pulls.
+// image looks up an image, and pulls it if it is missing. Of several launches that need the same one, one pulls.
 func (r *Runtime) image(ctx context.Context, l containers.Launch) (image, error) {
 	for {
 		var info client.ImageInspectResult
@@ -69,14 +69,14 @@ func (r *Runtime) image(ctx context.Context, l containers.Launch) (image, error)
 		r.mu.Unlock()
 		tell(l.Stderr, "pulling %s: another replica has begun to", l.Image)
 		select {
-		case <-under: // and if that failed, this one tries and says why
+		case <-under: // if that failed, this launch tries and reports why
 		case <-ctx.Done():
 			return image{}, ctx.Err()
 		}
 	}
 }
 
-// pull fetches an image. Credentials are the engine's: this package has none.
+// pull fetches an image. Credentials are the engine's; this package has none.
 func (r *Runtime) pull(ctx context.Context, l containers.Launch) error {
 	ctx, done := context.WithTimeout(ctx, pullWithin)
 	defer done()
@@ -121,7 +121,7 @@ func (r *Runtime) pulled(ctx context.Context, l containers.Launch, last time.Tim
 	return nil
 }
 
-// progress is the account of a pull.
+// progress tracks a pull.
 type progress struct{ layers map[string]layer }
 
 type layer struct {
@@ -150,7 +150,7 @@ func (p *progress) heard(m jsonstream.Message) {
 		y.got = y.size
 	case "Pull complete", "Already exists":
 		y.got, y.done = y.size, true
-	default: // "Pulling from library/name" comes under the tag's name
+	default: // "Pulling from library/name" has the tag as its id
 		return
 	}
 	p.layers[m.ID] = y

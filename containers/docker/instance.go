@@ -24,21 +24,22 @@ import (
 )
 
 const (
-	// drainWait is how long the output of a container that has ended is still read: the engine has closed it by then, as a rule.
+	// drainWait is how long the output of an ended container is still read. Normally the engine has closed it by then.
 	drainWait = 5 * time.Second
-	// signalWithin is how long the engine has to pass a signal on, which takes it milliseconds, before the kernel is asked instead.
+	// signalWithin is how long the engine has to deliver a signal, which takes it milliseconds, before the signal goes
+	// to the process directly.
 	signalWithin = 2 * time.Second
-	// toldWithin is how long the engine has to say how a container ended whose process is seen to be gone; hushedWithin if it has not answered
-	// before. It takes an engine that is well some 100 ms, for it clears up first, and on a busy machine some times that. Owners wonder
-	// after 5 s about a process that has outlived its connection.
+	// toldWithin is how long the engine has to report the exit of a container whose process has ended, or hushedWithin
+	// if it did not answer before. A healthy engine takes about 100 ms, because it cleans up first, and several times
+	// that on a busy machine. Owners report after 5 s a process that outlives its connection.
 	toldWithin = 3 * time.Second
 	// pauseMin and pauseMax bound the time between attempts to reach an engine that went away.
 	pauseMin = 100 * time.Millisecond
 	pauseMax = 2 * time.Second
-	// lostAfter is how long an engine may be away until a replica that cannot be seen otherwise is given up: longer than an engine's
-	// update takes.
+	// lostAfter is how long an engine may be away until a replica that is not visible otherwise is given up: longer
+	// than an update of the engine.
 	lostAfter = 5 * time.Minute
-	// signalledFrom is added to a signal's number for the exit code of what it ended.
+	// signalledFrom plus a signal's number is the exit code of a process that the signal ended.
 	signalledFrom = 128
 )
 
@@ -50,20 +51,21 @@ type instance struct {
 	launch containers.Launch
 	voice  *voice // launch.Stderr
 	pid    int
-	// process is the container's first process, where it can be seen from here: it tells that it is gone, and can be killed, while the
-	// engine is away or hangs. Its end is the end of all processes of the container, for it is the first of its PID name space.
+	// process is the container's first process, if it is visible from here. It shows the container's end, and can be
+	// killed, while the engine is away or hangs. When it ends, all processes of the container end, because it is the
+	// first of its PID name space.
 	process *os.Process
-	// here ends with that process, where its end is seen, or when the Runtime gives up.
+	// here ends with that process, if its end is visible, or when the Runtime gives up.
 	here  context.Context
 	leave context.CancelFunc
-	sight *os.File      // the descriptor of the process, to wait at; nil where it is not seen
-	gone  chan struct{} // closed when the process is; nil where it is not seen
+	sight *os.File      // a pidfd of the process, to wait on; nil if it is not visible
+	gone  chan struct{} // closed when the process ends; nil if it is not visible
 
-	output   io.Closer     // the connection on which the output comes; belongs to launch, then to supervise
-	drained  chan struct{} // closed when it has come to its end
+	output   io.Closer     // the connection of the output; owned by launch, then by supervise
+	drained  chan struct{} // closed when the output has reached its end
 	killOnce sync.Once
-	killing  chan struct{} // closed when SIGKILL was asked for
-	asked    atomic.Bool   // to end, in whatever way
+	killing  chan struct{} // closed when SIGKILL was requested
+	asked    atomic.Bool   // an end was requested, by any signal
 
 	exit   containers.Exit
 	exited chan struct{}
@@ -73,18 +75,18 @@ func (in *instance) PID() int                { return in.pid }
 func (in *instance) Exited() <-chan struct{} { return in.exited }
 func (in *instance) Exit() containers.Exit   { return in.exit }
 
-// setPID takes a process for the container's only if the kernel says so: from another PID name space the engine's number means
-// nothing, or another process.
+// setPID accepts a process as the container's only if the kernel confirms it: in another PID name space the engine's
+// pid names no process, or another one.
 func (in *instance) setPID(pid int) {
 	in.pid = pid
 	if pid <= 0 || !in.contains(pid) {
 		return
 	}
-	p, err := os.FindProcess(pid) // a descriptor of the process, which stays this one's
+	p, err := os.FindProcess(pid) // holds a pidfd
 	if err != nil {
 		return
 	}
-	if !in.contains(pid) { // it ended in between, and the number may be another's
+	if !in.contains(pid) { // it ended in between, and the pid may have been reused
 		_ = p.Release()
 		return
 	}
@@ -94,7 +96,8 @@ func (in *instance) setPID(pid int) {
 	}
 }
 
-// sightOf is a descriptor that becomes readable when the process has ended (pidfd_open(2)); nil where the kernel has none, before 5.3.
+// sightOf returns a descriptor that becomes readable when the process has ended (pidfd_open(2)), or nil before Linux
+// 5.3.
 func sightOf(p *os.Process) *os.File {
 	fd := -1
 	if err := p.WithHandle(func(handle uintptr) {
@@ -102,11 +105,11 @@ func sightOf(p *os.Process) *os.File {
 	}); err != nil || fd < 0 {
 		return nil
 	}
-	_ = unix.SetNonblock(fd, true) // else one thread would wait for each
+	_ = unix.SetNonblock(fd, true) // otherwise each one blocks a thread
 	return os.NewFile(uintptr(fd), "pidfd")
 }
 
-// look is the goroutine that waits for the end of the process. It ends when sight is closed, too.
+// look is the goroutine that waits for the end of the process. It also ends when sight is closed.
 func (in *instance) look() {
 	conn, err := in.sight.SyscallConn()
 	if err != nil {
@@ -125,13 +128,13 @@ func (in *instance) look() {
 	}
 }
 
-// contains looks for the container's id in the names of a process's control groups, where every engine has it.
+// contains looks for the container's id in the names of a process's control groups, where every engine puts it.
 func (in *instance) contains(pid int) bool {
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	return err == nil && strings.Contains(string(groups), in.id)
 }
 
-// attach takes the output from now on.
+// attach starts copying the output.
 func (in *instance) attach(ctx context.Context) error {
 	a, err := in.r.engine.ContainerAttach(ctx, in.id, client.ContainerAttachOptions{Stream: true, Stdout: true, Stderr: true})
 	if err != nil {
@@ -148,12 +151,12 @@ func (in *instance) attach(ctx context.Context) error {
 	in.output, in.drained = a.Conn, drained
 	go func() {
 		defer close(drained)
-		_, _ = stdcopy.StdCopy(stdout, stderr, a.Reader) // ends with the container, or with the connection: supervise finds out which
+		_, _ = stdcopy.StdCopy(stdout, stderr, a.Reader) // ends with the container or with the connection; supervise finds out which
 	}()
 	return nil
 }
 
-// closeOutput stops reading and waits until nothing is written any more.
+// closeOutput stops the copying and waits until it has ended.
 func (in *instance) closeOutput() {
 	if in.output != nil {
 		in.output.Close()
@@ -161,8 +164,9 @@ func (in *instance) closeOutput() {
 	}
 }
 
-// Signal implements [containers.Instance]. The engine passes SIGTERM to the container's first process; SIGKILL ends them all. If it is
-// away, or takes longer than signalWithin, the kernel is asked instead, and SIGKILL is tried until the container has ended.
+// Signal implements [containers.Instance]. The engine passes SIGTERM to the container's first process; SIGKILL ends all
+// of them. If the engine is away, or takes longer than signalWithin, the signal goes to the process directly. SIGKILL
+// is repeated until the container has ended.
 func (in *instance) Signal(term bool) error {
 	if in.isGone() {
 		return nil
@@ -178,7 +182,7 @@ func (in *instance) Signal(term bool) error {
 	return err
 }
 
-// isGone says whether there is nothing left to be signalled.
+// isGone reports whether there is nothing left to signal.
 func (in *instance) isGone() bool {
 	select {
 	case <-in.exited:
@@ -189,7 +193,7 @@ func (in *instance) isGone() bool {
 	return true
 }
 
-// signal reports whether the signal went past the engine.
+// signal sends a signal and reports whether it went past the engine.
 func (in *instance) signal(term bool) (past bool, err error) {
 	name, number := "SIGTERM", syscall.SIGTERM
 	if !term {
@@ -199,7 +203,7 @@ func (in *instance) signal(term bool) (past bool, err error) {
 		_, err := in.r.engine.ContainerKill(ctx, in.id, client.ContainerKillOptions{Signal: name})
 		return err
 	})
-	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) || in.isGone() { // not there, or not running
+	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) || in.isGone() { // it does not exist, or does not run
 		return false, nil
 	}
 	if in.process != nil && in.contains(in.pid) && in.process.Signal(number) == nil {
@@ -211,7 +215,7 @@ func (in *instance) signal(term bool) (past bool, err error) {
 	return false, fmt.Errorf("send %s to the container %s: %w; SIGKILL is sent when it answers", name, in.name, err)
 }
 
-// lookAway gives up what the process is seen by.
+// lookAway releases the descriptors of the process.
 func (in *instance) lookAway() {
 	in.leave()
 	if in.sight != nil {
@@ -222,7 +226,7 @@ func (in *instance) lookAway() {
 	}
 }
 
-// supervise is the instance's goroutine: it waits for the end, sees to it that a kill is heard, and clears up.
+// supervise is the instance's goroutine: it waits for the end, repeats a kill until it works, and cleans up.
 func (in *instance) supervise() {
 	defer in.r.supervised.Done()
 	type end struct {
@@ -242,7 +246,7 @@ func (in *instance) supervise() {
 			killing = nil
 			again = time.After(pauseMax)
 		case <-again:
-			_, _ = in.signal(false) // the first attempt's error was returned
+			_, _ = in.signal(false) // the error of the first attempt was returned
 			again = time.After(pauseMax)
 		}
 	}
@@ -269,8 +273,8 @@ func (in *instance) supervise() {
 	close(in.exited)
 }
 
-// watch returns when the container has ended, or can no longer be known to run. told is false when the engine did not say so: it is not to
-// be waited for then.
+// watch returns when the container has ended, or can no longer be known to run. told is false if the engine did not
+// report the end; do not wait for it then.
 func (in *instance) watch() (exit containers.Exit, told bool) {
 	for pause := pauseMin; ; {
 		began := time.Now()
@@ -296,11 +300,11 @@ func (in *instance) watch() (exit containers.Exit, told bool) {
 	}
 }
 
-// errUntold is what wait returns when the process is seen to be gone, and the engine says nothing.
+// errUntold is returned by wait if the process has ended and the engine does not report it.
 var errUntold = errors.New("the engine has not said how the container ended")
 
-// wait asks the engine to say when the container ends, for as long as it runs: the one request that has no limit of its own. If the process
-// is seen to be gone the engine has toldWithin left.
+// wait waits until the engine reports the container's end, for as long as it runs. It is the only request without a
+// time limit. If the process has ended, the engine has toldWithin left.
 func (in *instance) wait() (code int64, err error) {
 	ctx, done := context.WithCancel(in.r.life)
 	defer done()
@@ -344,8 +348,9 @@ func (in *instance) wait() (code int64, err error) {
 	}
 }
 
-// outage is the time without the engine. It returns over when the replica is gone, or must be taken to be, and told as watch does; else the
-// engine is back, and the replica runs on. pause is the time until the next attempt, which doubles.
+// outage handles the time without the engine. over is true if the replica is gone, or must be assumed to be; told is as
+// in watch. Otherwise the engine is back and the replica still runs. pause is the time until the next attempt, which
+// doubles.
 func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, told bool) {
 	began := time.Now()
 	for {
@@ -389,12 +394,12 @@ func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, to
 	}
 }
 
-// resume goes on with a container that has outlived an absence of its engine.
+// resume continues with a container that has outlived an outage of its engine.
 func (in *instance) resume() {
 	in.closeOutput()
 	tell(in.launch.Stderr, "the Docker engine at %s was away: what this replica wrote meanwhile may be missing", in.r.host)
 	in.r.log.Info("the Docker engine is back, and a replica has run on", zap.String("engine", in.r.host), zap.String("container", in.name))
-	if err := in.r.ask(in.here, callWithin, in.attach); err != nil { // the wait for its end finds out whether that is all there is to it
+	if err := in.r.ask(in.here, callWithin, in.attach); err != nil { // if this fails, the wait for its end finds out why
 		tell(in.launch.Stderr, "what this replica writes from now on is lost: %v", err)
 	}
 }
@@ -403,13 +408,13 @@ func (in *instance) lost(format string, args ...any) containers.Exit {
 	return containers.Exit{Code: -1, At: time.Now(), Reason: fmt.Sprintf(format, args...)}
 }
 
-// ended asks what the engine knows of the end. there is false when the container is gone.
+// ended queries the engine about the end. there is false if the container no longer exists.
 func (in *instance) ended(code int64, there bool, prefix string) containers.Exit {
 	if !there {
 		return in.lost("its container %s was removed by somebody else", in.name)
 	}
 	var state container.State
-	_ = in.r.ask(in.r.life, callWithin, func(ctx context.Context) error { // without it less is known, and the code all the same
+	_ = in.r.ask(in.r.life, callWithin, func(ctx context.Context) error { // on failure the code is still known
 		info, err := in.r.engine.ContainerInspect(ctx, in.id, client.ContainerInspectOptions{})
 		if err == nil {
 			state = stateOf(info)
@@ -423,7 +428,8 @@ func (in *instance) ended(code int64, there bool, prefix string) containers.Exit
 	return exit
 }
 
-// exitOf turns an exit code into an exit. What a signal ended has its number and 128, be it that the engine saw it or the init in front.
+// exitOf converts an exit code to an exit. A process ended by a signal has its number plus 128, whether the engine or
+// the init reported it.
 func (in *instance) exitOf(code int, outOfMemory bool) containers.Exit {
 	exit := containers.Exit{Code: code, At: time.Now()}
 	if code > signalledFrom && code <= signalledFrom+64 {
@@ -438,7 +444,7 @@ func (in *instance) exitOf(code int, outOfMemory bool) containers.Exit {
 		exit.Reason = "killed by the kernel, for memory had run out"
 	case outOfMemory && limit > 0:
 		exit.Reason = fmt.Sprintf("%s, after one of its processes had been killed for using up its memory of %s (limits.memory)", exit, size(limit))
-	case killed && limit > 0 && !in.asked.Load(): // the news of the kernel's reason can come late
+	case killed && limit > 0 && !in.asked.Load(): // the engine can learn of an out-of-memory kill late
 		exit.Reason = fmt.Sprintf("%s; it may have %s (limits.memory)", exit, size(limit))
 	case code == 127 && len(in.launch.Command) > 0:
 		exit.Reason = fmt.Sprintf("exited with code 127: is there a program %q in the image %s?", in.launch.Command[0], in.launch.Image)

@@ -25,10 +25,10 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// envEngine names the engine that the tests use: its address, or "none". Without it they start one of their own.
+// envEngine names the engine for the tests: its address, or "none". Without it they start their own.
 const envEngine = "XEBEC_TEST_DOCKER"
 
-// patience bounds every wait of a test: what is waited for comes in milliseconds, or on a busy machine in seconds.
+// patience bounds every wait of a test. What is waited for takes milliseconds, or on a busy machine seconds.
 const patience = 2 * time.Minute
 
 var (
@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 	programs = dir
 	code = m.Run()
 	if code == 0 {
-		// netpoll's pollers serve the whole process and are never ended.
+		// netpoll's pollers serve the whole process and never end.
 		if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
@@ -74,7 +74,7 @@ func TestMain(m *testing.M) {
 
 // startEngine runs an engine with these flags in a directory of its own.
 func startEngine(flags ...string) (address string, stop func(), err error) {
-	dir, err := os.MkdirTemp("/tmp", "xdk") // short, for its sockets
+	dir, err := os.MkdirTemp("/tmp", "xdk") // short, because of its sockets
 	if err != nil {
 		return "", nil, err
 	}
@@ -103,7 +103,7 @@ func engineIn(dir string, flags ...string) (string, error) {
 
 func script(args ...string) *exec.Cmd { return exec.Command("../../.ci/docker.sh", args...) }
 
-// needEngine skips a test where no engine can be had; .ci/test.sh says so in its summary.
+// needEngine skips a test without an engine; .ci/test.sh reports it in its summary.
 func needEngine(t *testing.T) {
 	t.Helper()
 	if address == "" {
@@ -126,7 +126,7 @@ func program(t *testing.T, name, pkg string) string {
 	return path
 }
 
-// archive is a file system with these files, all of them programs.
+// archive returns a file system with these files, all of them executable.
 func archive(t *testing.T, files map[string]string) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -150,7 +150,7 @@ func archive(t *testing.T, files map[string]string) []byte {
 	return buf.Bytes()
 }
 
-// rig is a Runtime on an engine with a test image, and what a test needs to look behind it.
+// rig is a Runtime on an engine with a test image, and access to the engine.
 type rig struct {
 	t      *testing.T
 	r      *Runtime
@@ -224,7 +224,7 @@ func (g *rig) runtime(owner string) *Runtime {
 	return r
 }
 
-// containers are the names of those with a label, running or not.
+// containers returns the names of the containers with a label, running or not.
 func (g *rig) containers(label string) (names []string) {
 	g.t.Helper()
 	list, err := g.engine.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", label)})
@@ -262,7 +262,7 @@ type started struct {
 	worker   *workertest.Launch
 }
 
-// launch describes a replica; change may change it.
+// launch returns the launch of a replica; change may modify it.
 func (g *rig) launch(command []string, change func(*containers.Launch)) (containers.Launch, *started) {
 	g.t.Helper()
 	g.last++
@@ -299,13 +299,13 @@ func (s *started) wantExit(t *testing.T) containers.Exit {
 	return s.Exit()
 }
 
-// wantOutput waits until stdout has a text.
+// wantOutput waits until stdout contains a text.
 func (s *started) wantOutput(t *testing.T, text string) {
 	t.Helper()
 	until(t, fmt.Sprintf("output %q", text), func() bool { return strings.Contains(s.out.String(), text) })
 }
 
-// until waits for a condition that only polling can see.
+// until polls for a condition.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -319,7 +319,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// modelDir is a model's directory that everybody may read.
+// modelDir makes a model's directory that every user may read.
 func modelDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "xebec-model")
@@ -334,7 +334,7 @@ func modelDir(t *testing.T) string {
 	return dir
 }
 
-// enginePID is the process of an engine that startEngine has started.
+// enginePID returns the process of an engine that startEngine started.
 func enginePID(t *testing.T, address string) int {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimPrefix(address, "unix://")), "pid"))

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The labels of every container that this package makes. They say whose it is, so that another gateway, or the next one, can tell
-// whether anybody still wants it.
+// The labels of every container that this package makes. They name its gateway process, so that another gateway, or the
+// next one, can tell whether it is still needed.
 const (
 	labelGateway = "io.xebec.gateway" // Config.Owner
 	labelBoot    = "io.xebec.gateway.boot"
@@ -21,17 +21,17 @@ const (
 	labelReplica = "io.xebec.replica"
 )
 
-// owner names one life of one gateway: a process is named for good by the boot of its machine, its PID name space, its number and
-// its start.
+// owner identifies one process of one gateway: by the boot of its machine, its PID name space, its pid and its start
+// time.
 type owner struct {
 	id    string
 	boot  string
-	pids  string // the PID name space, as /proc/self/ns/pid names it
+	pids  string // the PID name space, as in /proc/self/ns/pid
 	pid   int
 	start uint64 // in ticks since boot
 }
 
-// self is this process as an owner.
+// self returns this process as an owner.
 func self(id string) (owner, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -48,7 +48,7 @@ func self(id string) (owner, error) {
 	return owner{id: id, boot: strings.TrimSpace(string(boot)), pids: pids, pid: os.Getpid(), start: start}, nil
 }
 
-// startOf is when a process of this PID name space began; false where there is none, or only its remains.
+// startOf returns when a process of this PID name space began, or false if there is none or it is a zombie.
 func startOf(pid int) (ticks uint64, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -57,8 +57,8 @@ func startOf(pid int) (ticks uint64, ok bool) {
 	return parseStart(b)
 }
 
-// parseStart reads /proc/PID/stat (proc_pid_stat(5)). The name in parentheses may hold parentheses and spaces, so fields are counted
-// from its end.
+// parseStart parses /proc/PID/stat (proc_pid_stat(5)). The name in parentheses may contain parentheses and spaces, so
+// fields are counted from its end.
 func parseStart(stat []byte) (ticks uint64, ok bool) {
 	const fieldState, fieldStart = 0, 19
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
@@ -75,7 +75,8 @@ func (o owner) labels() map[string]string {
 	}
 }
 
-// ownerOf reads a container's labels; false where they are not what labels writes, and so the container is not one of ours.
+// ownerOf parses a container's labels. It returns false if labels did not write them, so the container is not one of
+// ours.
 func ownerOf(labels map[string]string) (owner, bool) {
 	pid, err := strconv.Atoi(labels[labelPID])
 	if err != nil {
@@ -89,9 +90,10 @@ func ownerOf(labels map[string]string) (owner, bool) {
 	return o, o.id != "" && o.boot != "" && o.pids != ""
 }
 
-// abandoned says whether a container that the gateway o does not know, and whose labels name the owner of, is nobody's. starts tells
-// when a process began. A process in another PID name space cannot be seen: its containers are abandoned if it bore this gateway's
-// own name and they have ended, as a container does whose gateway is gone and whose worker is honest.
+// abandoned reports whether a container that the gateway o does not know, with the labels of owner of, is an orphan.
+// starts returns when a process began. A process in another PID name space is not visible: its containers are abandoned
+// if it had this gateway's name and they have ended, as a container does if its gateway is gone and its worker is
+// honest.
 func (o owner) abandoned(of owner, ended bool, starts func(pid int) (uint64, bool)) bool {
 	switch {
 	case of == o, of.boot != o.boot:

@@ -25,57 +25,61 @@ import (
 )
 
 const (
-	// defaultHost is where the engine listens unless DOCKER_HOST says otherwise.
+	// defaultHost is the engine's address unless DOCKER_HOST names another.
 	defaultHost = "unix:///var/run/docker.sock"
-	// maxCreates bounds containers that are being created and started at once: it is work for the disk and the kernel, which
-	// more at a time only slow down.
+	// maxCreates bounds containers that are being created and started at once: this loads the disk and the kernel, and
+	// more at a time are slower.
 	maxCreates = 4
-	// callWithin bounds a request to the engine; createWithin those that set up a container, which a slow disk draws out.
+	// callWithin bounds a request to the engine, createWithin those that set up a container, which can take long on a
+	// slow disk.
 	callWithin   = 15 * time.Second
 	createWithin = time.Minute
-	// closeGrace is how long replicas have to end by themselves when the Runtime is closed, closeWait how long Close waits for those
-	// that it has killed; hushedWait is the latter where the engine does not answer, and the kernel has been asked instead.
+	// closeGrace is how long replicas have to end by themselves when the Runtime is closed, closeWait how long Close
+	// waits after it has killed them. hushedWait replaces closeWait if the engine does not answer and the processes
+	// have been signalled directly.
 	closeGrace = time.Second
 	closeWait  = 15 * time.Second
 	hushedWait = signalWithin + hushedWithin + time.Second
-	// recursiveFrom is the engine's API version from which a read-only mount covers what is mounted below it.
+	// recursiveMajor and recursiveMinor are the engine's API version from which a read-only mount covers file systems
+	// mounted below it.
 	recursiveMajor, recursiveMinor = 1, 44
 )
 
-// Config is what a Runtime needs. Owner is required.
+// Config configures a Runtime. Owner is required.
 type Config struct {
-	// Host is the engine's socket, "unix:///path"; DOCKER_HOST when empty, and else unix:///var/run/docker.sock.
+	// Host is the engine's socket, "unix:///path". If empty it is DOCKER_HOST, or unix:///var/run/docker.sock.
 	Host string
-	// Owner names the gateway, for its containers' labels: the same whenever it starts, and no other gateway's on this engine.
+	// Owner names the gateway in its containers' labels. It must be the same at each start, and differ from all other
+	// gateways on this engine.
 	Owner string
-	// Logger is told what becomes of the engine and of containers that nobody wants; nil: nobody is.
+	// Logger receives messages about the engine and about orphaned containers; nil: none.
 	Logger *zap.Logger
 }
 
 // Runtime starts replicas as containers of a Docker engine on this host. It is a [containers.Runtime].
 type Runtime struct {
-	host string // as people write it
+	host string // as operators write it
 	// elsewhere is why the engine that the environment names cannot be used.
 	elsewhere error
 	me        owner
 	log       *zap.Logger
 	engine    *client.Client
 
-	// starting ends when the Runtime is closed, life when it gives up on the replicas that are left.
+	// starting ends when the Runtime is closed, life when it gives up the remaining replicas.
 	starting, life       context.Context
 	stopStarts, giveUp   context.CancelFunc
 	creates              chan struct{} // one token for each container that is being set up
-	contacting           chan struct{} // held by whoever makes contact
+	contacting           chan struct{} // held while making contact
 	launches, supervised sync.WaitGroup
 
-	silent atomic.Bool // the last request that had a limit was not answered within it
+	silent atomic.Bool // the last request with a time limit was not answered in time
 
 	mu        sync.Mutex
 	closed    bool
-	attempts  int   // to make contact, for those who wait while another tries
-	failed    error // the last one
-	fresh     bool  // the engine answered, orphans are gone, and nothing has failed since
-	noInit    bool  // this engine has no init to put in front
+	attempts  int   // to make contact, for callers that wait while another one tries
+	failed    error // the error of the last attempt
+	fresh     bool  // the engine answered, orphans are removed, and nothing has failed since
+	noInit    bool  // this engine has no init
 	known     map[string]struct{}
 	instances map[*instance]struct{}
 	pulls     map[string]chan struct{} // by image, closed at the pull's end
@@ -90,7 +94,7 @@ var (
 // Unenforced implements [containers.LimitReporter]: the engine enforces every limit.
 func (r *Runtime) Unenforced(containers.Limits) []string { return nil }
 
-// New returns a Runtime. It does not speak to the engine, which need not run yet.
+// New returns a Runtime. It does not contact the engine, which need not run yet.
 func New(cfg Config) (*Runtime, error) {
 	host := cfg.Host
 	var elsewhere error
@@ -102,7 +106,7 @@ func New(cfg Config) (*Runtime, error) {
 		if cfg.Host != "" {
 			return nil, elsewhere
 		}
-		host = defaultHost // DOCKER_HOST is set for other programs, too: it is wrong only where an image is to be run
+		host = defaultHost // other programs use DOCKER_HOST too, so it is an error only when an image is launched
 	}
 	if cfg.Owner == "" {
 		return nil, errors.New("docker.Config.Owner is empty: expected a name that no other gateway on this engine has")
@@ -128,8 +132,8 @@ func New(cfg Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Start implements [containers.Runtime]. An error that is a [*LaunchError] needs a person; any other may go away. An image that is not
-// there is pulled first, which l.Stderr hears of.
+// Start implements [containers.Runtime]. An error that is a [*LaunchError] needs an operator; any other may be
+// temporary. A missing image is pulled first, which l.Stderr reports.
 func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.Instance, error) {
 	r.mu.Lock()
 	if r.closed {
@@ -153,7 +157,7 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 		return nil, errClosed
 	}
 	if err != nil {
-		return nil, err // and not an interface that holds a nil instance
+		return nil, err // not an interface that holds a nil instance
 	}
 	return in, nil
 }
@@ -203,21 +207,22 @@ func (r *Runtime) start(ctx context.Context, l containers.Launch, v *voice) (*in
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// launch makes the container and starts it. Whatever goes wrong, no container is left that nobody will remove.
+// launch makes the container and starts it. If anything fails, no container is left that is not removed later.
 func (r *Runtime) launch(ctx context.Context, s *spec, v *voice) (_ *instance, err error) {
 	l := s.launch
 	s.name = containerName(l)
 	r.know(s.name)
 	in := &instance{r: r, name: s.name, launch: l, voice: v, exited: make(chan struct{}), killing: make(chan struct{})}
 	in.here, in.leave = context.WithCancel(r.life)
-	// A request that is given up may have been heard all the same: each has the time that it needs, and ctx is looked at in between.
+	// The engine may receive a request that is given up, so each has the time that it needs, and ctx is checked in
+	// between.
 	calls, done := lasting(ctx)
 	defer done()
 	defer r.slow(v)()
 	defer func() {
 		if err != nil {
 			if calls.Err() != nil {
-				r.unheard() // what was asked for may yet be done: the next contact looks
+				r.unheard() // the engine may still complete the requests; the next contact checks
 			}
 			in.lookAway()
 			in.closeOutput()
@@ -265,7 +270,7 @@ func (r *Runtime) launch(ctx context.Context, s *spec, v *voice) (_ *instance, e
 	return in, nil
 }
 
-// containerName is unique, and begins with what a person looks for.
+// containerName returns a unique name that begins with what an operator looks for.
 func containerName(l containers.Launch) string {
 	var b [4]byte
 	rand.Read(b[:]) // never fails since Go 1.24
@@ -278,8 +283,8 @@ func (r *Runtime) know(name string) {
 	r.known[name] = struct{}{}
 }
 
-// discard removes a container, running or not, if it is there. Where that fails nobody knows the container any more, and it is
-// removed as an orphan at the next contact.
+// discard removes a container, running or not, if it exists. If that fails the container is forgotten, and removed as
+// an orphan at the next contact.
 func (r *Runtime) discard(name string) {
 	within := callWithin
 	if r.silent.Load() {
@@ -335,17 +340,17 @@ func (r *Runtime) Close() error {
 	return errors.Join(err, r.engine.Close())
 }
 
-// endAll signals what runs and reports as waited does.
+// endAll signals all replicas and returns the result of waited.
 func (r *Runtime) endAll(term bool, gone <-chan struct{}, within time.Duration) bool {
 	r.mu.Lock()
 	for in := range r.instances {
-		go func() { _ = in.Signal(term) }() // it ends with its request, and what it cannot do is told below
+		go func() { _ = in.Signal(term) }() // it ends with its request, and Close reports what it could not do
 	}
 	r.mu.Unlock()
 	return waited(gone, within)
 }
 
-// waited reports whether all is gone in time.
+// waited reports whether gone is closed in time.
 func waited(gone <-chan struct{}, within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -365,7 +370,7 @@ func atLeast(version string, major, minor int) bool {
 	return err1 == nil && err2 == nil && (x > major || x == major && y >= minor)
 }
 
-// stateOf is a container's state, never nil.
+// stateOf returns a container's state, never nil.
 func stateOf(info client.ContainerInspectResult) container.State {
 	if info.Container.State == nil {
 		return container.State{}

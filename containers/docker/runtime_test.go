@@ -20,7 +20,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// A worker in a container serves batches through memory that it shares with the gateway, and drains when it is asked to.
+// A worker in a container serves batches through memory shared with the gateway, and drains on SIGTERM.
 func TestServes(t *testing.T) {
 	g := newRig(t, address)
 	in := g.start([]string{"/worker"}, nil)
@@ -49,7 +49,7 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// A worker that dies in the middle of a batch is gone on both ways.
+// A worker that dies in the middle of a batch is gone for the hub and for the runtime.
 func TestWorkerDies(t *testing.T) {
 	g := newRig(t, address, `CMD ["/worker"]`)
 	in := g.start(nil, nil)
@@ -64,7 +64,8 @@ func TestWorkerDies(t *testing.T) {
 	}
 }
 
-// What the engine says of a replica's container: every wall is there, and nothing is mounted but the socket and the model.
+// The engine's description of a replica's container: all restrictions apply, and only the socket and the model are
+// mounted.
 func TestInspect(t *testing.T) {
 	g := newRig(t, address)
 	dir := modelDir(t)
@@ -125,7 +126,7 @@ func socketOf(in *started) string {
 	return ""
 }
 
-// The same walls from within.
+// The same restrictions, seen from inside.
 func TestWalls(t *testing.T) {
 	g := newRig(t, address, `VOLUME ["/baked"]`, "USER 1234")
 	dir := modelDir(t)
@@ -166,7 +167,7 @@ func TestWalls(t *testing.T) {
 	}
 }
 
-// A fork bomb ends at its limit, and goes as a whole.
+// A fork bomb stops at its limit and is killed as a whole.
 func TestForkBomb(t *testing.T) {
 	g := newRig(t, address)
 	in := g.start([]string{"/stray", "bomb"}, func(l *containers.Launch) { l.Limits = containers.Limits{PIDs: 60, MemoryBytes: 512 << 20} })
@@ -181,7 +182,7 @@ func TestForkBomb(t *testing.T) {
 	}
 }
 
-// A replica that takes more memory than it may is killed, and the reason names the limit.
+// A replica that exceeds its memory limit is killed, and the reason names the limit.
 func TestMemory(t *testing.T) {
 	g := newRig(t, address)
 	in := g.start([]string{"/stray", "eat"}, func(l *containers.Launch) { l.Limits.MemoryBytes = 32 << 20 })
@@ -194,7 +195,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// Who does not hear SIGTERM is killed.
+// A replica that ignores SIGTERM is killed.
 func TestDeaf(t *testing.T) {
 	g := newRig(t, address)
 	in := g.start([]string{"/stray", "deaf"}, nil)
@@ -214,7 +215,7 @@ func TestDeaf(t *testing.T) {
 	}
 }
 
-// All that a replica wrote has come when it is said to have exited.
+// All output of a replica has arrived when its exit is reported.
 func TestOutput(t *testing.T) {
 	g := newRig(t, address)
 	const lines = 3000
@@ -252,7 +253,7 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// What cannot be started says why and what to do, and nothing is left of it.
+// A launch that fails says why and what to do, and leaves nothing.
 func TestRefused(t *testing.T) {
 	g := newRig(t, address)
 	closed, unreadable := modelDir(t), modelDir(t)
@@ -297,7 +298,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An engine that is not there may come: the error names it, and is not permanent.
+// An engine that is not there may start later: the error names it and is not permanent.
 func TestNoEngine(t *testing.T) {
 	r, err := New(Config{Host: "unix:///no/such/docker.sock", Owner: "test"})
 	if err != nil {
@@ -316,7 +317,7 @@ func TestNoEngine(t *testing.T) {
 	}
 }
 
-// A launch that is given up leaves nothing running, whenever that is.
+// A launch that is cancelled at any time leaves nothing running.
 func TestGivenUp(t *testing.T) {
 	g := newRig(t, address)
 	var wg sync.WaitGroup
@@ -337,7 +338,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// Close ends what runs, what is deaf and what is starting; nothing starts after it.
+// Close ends what runs, what ignores SIGTERM and what is starting; nothing starts after it.
 func TestClose(t *testing.T) {
 	g := newRig(t, address)
 	g.r = g.runtime("another")
@@ -369,7 +370,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// A gateway that was killed leaves containers behind. The next one removes them, and what belongs to others it does not touch.
+// A killed gateway leaves containers behind. The next one removes them, and does not touch others.
 func TestOrphans(t *testing.T) {
 	g := newRig(t, address)
 	foreign, err := g.engine.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: &container.Config{Image: g.image, Cmd: []string{"/stray", "sleep"},

@@ -20,34 +20,34 @@ import (
 )
 
 const (
-	// socketInside and modelInside are where a replica finds its gateway and its model's directory.
+	// socketInside and modelInside are the paths of the gateway's socket and the model's directory in the container.
 	socketInside = "/run/xebec/worker.sock"
 	modelInside  = "/model"
 	tmpInside    = "/tmp"
 
-	// tmpOptions are those of /tmp, and of whatever the image wants as a volume. Both are memory and end with the replica: 64 MiB
-	// hold lock files, sockets and the caches that libraries keep there.
+	// tmpOptions are the options of /tmp, and of every volume of the image. Both are memory and end with the replica.
+	// 64 MiB hold lock files, sockets and the caches that libraries keep there.
 	tmpOptions = "rw,noexec,nosuid,nodev,size=67108864,mode=1777"
 	// shmBytes bounds /dev/shm: libraries put semaphores and small queues there. Batches do not pass through it.
 	shmBytes = 16 << 20
-	// defaultPIDs bounds processes and threads where the launch does not: a numerical library starts one thread a core for each
-	// of its pools, which 512 holds on large machines, and a fork bomb ends there.
+	// defaultPIDs bounds processes and threads if the launch does not. A numerical library starts one thread per core
+	// for each of its pools, for which 512 suffices on large machines, and a fork bomb is stopped.
 	defaultPIDs = 512
-	// nobody is the user that replicas run as, unless their image names another that is not root. Linux shows files of users it
-	// cannot name as this one's, and nothing should belong to it.
+	// nobody is the user of replicas whose image does not name another one that is not root. Linux shows it as the
+	// owner of files of unknown users, and it should own nothing.
 	nobody = "65534:65534"
 
 	envSocket = "XEBEC_SOCKET"
-	// envGPUs are the devices that the gateway has placed the replica on: "0,2". A container sees only these, numbered from 0, so neither
-	// this nor CUDA_VISIBLE_DEVICES, which has the host's numbers, is passed on.
+	// envGPUs lists the devices that the gateway has placed the replica on: "0,2". A container sees only these,
+	// numbered from 0, so neither this variable nor CUDA_VISIBLE_DEVICES, which has the host's numbers, is passed on.
 	envGPUs = "XEBEC_GPUS"
 	envCUDA = "CUDA_VISIBLE_DEVICES"
 )
 
-// imageName is what may stand in a request's path: a reference (registry, name, tag, digest) or an image's id.
+// imageName matches what may stand in a request's path: a reference (registry, name, tag, digest) or an image's id.
 var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$`)
 
-// spec is what a launch asks of the engine.
+// spec is the container's configuration for a launch.
 type spec struct {
 	launch  containers.Launch
 	name    string // the container's
@@ -55,14 +55,14 @@ type spec struct {
 	socket  string
 	env     []string
 	gpus    []string
-	volumes []string // what the image wants as volumes
+	volumes []string // the image's volumes
 	labels  map[string]string
-	init    bool // an init in front, which reaps zombies and passes signals on
-	// recursive: a read-only mount makes read-only what is mounted below it, too.
+	init    bool // run an init, which reaps zombies and passes signals on
+	// recursive: a read-only mount also makes read-only what is mounted below it.
 	recursive bool
 }
 
-// newSpec finds what is wrong with a launch before the engine hears of it: the messages are better.
+// newSpec checks a launch before the engine is asked: the messages are better here.
 func newSpec(l containers.Launch) (*spec, error) {
 	s := &spec{launch: l}
 	if !imageName.MatchString(l.Image) || strings.Contains(l.Image, "..") {
@@ -103,8 +103,8 @@ func newSpec(l containers.Launch) (*spec, error) {
 	return s, nil
 }
 
-// userOf is whom a replica runs as: the image's user if it is one by number and not root, else nobody. A number alone is the
-// group's, too: what the image's own table of users says is not looked at, and the engine would take group 0.
+// userOf returns the user of a replica: the image's user if it is given by number and not root, else nobody. A single
+// number is also used as the group: the image's own table of users is not read, and the engine would take group 0.
 func userOf(image string) (user string, uid, gid int) {
 	u, g, grouped := strings.Cut(image, ":")
 	if !grouped {
@@ -118,7 +118,7 @@ func userOf(image string) (user string, uid, gid int) {
 	return fmt.Sprintf("%d:%d", uid, gid), uid, gid
 }
 
-// setImage takes in what the image says of itself.
+// setImage applies the image's configuration.
 func (s *spec) setImage(user string, volumes map[string]struct{}) error {
 	var uid, gid int
 	s.user, uid, gid = userOf(user)
@@ -132,8 +132,8 @@ func (s *spec) setImage(user string, volumes map[string]struct{}) error {
 	return checkDir(s.launch, uid, gid)
 }
 
-// checkDir makes sure that the container's user can read the model's directory, and the files in it that the command names.
-// Directories above do not matter: the engine mounts this one.
+// checkDir checks that the container's user can read the model's directory, and the files in it that the command names.
+// Parent directories do not matter, because the engine mounts this one.
 func checkDir(l containers.Launch, uid, gid int) error {
 	if l.Dir == "" {
 		return nil
@@ -164,8 +164,8 @@ func checkDir(l containers.Launch, uid, gid int) error {
 	return nil
 }
 
-// grants says whether a file's mode gives a user these rights. Where an access control list decides, that is not for the mode
-// to say, and it says yes.
+// grants reports whether a file's mode gives a user these rights. If the file has an access control list, the mode does
+// not decide, and it returns true.
 func grants(file string, info os.FileInfo, uid, gid int, rights os.FileMode) bool {
 	mode := info.Mode().Perm()
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -183,16 +183,16 @@ func grants(file string, info os.FileInfo, uid, gid int, rights os.FileMode) boo
 	return err == nil && n > 0
 }
 
-// options are the request for the container. Everything that a replica does not need is taken from it.
+// options returns the request for the container. It withholds everything that a replica does not need.
 func (s *spec) options() client.ContainerCreateOptions {
 	l := s.launch
 	cfg := &container.Config{
 		Image: l.Image, User: s.user, Env: s.env, Labels: s.labels,
 		AttachStdout: true, AttachStderr: true,
 		StopSignal:  "SIGTERM",
-		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, // the gateway knows better, and a check would run beside the replica
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, // the gateway watches the worker itself, and a check would run beside the replica
 	}
-	if len(l.Command) > 0 { // in place of the image's entry point, too
+	if len(l.Command) > 0 { // replaces the image's entry point, too
 		cfg.Entrypoint, cfg.Cmd = l.Command[:1], l.Command[1:]
 	}
 	host := &container.HostConfig{
@@ -214,7 +214,7 @@ func (s *spec) options() client.ContainerCreateOptions {
 		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: l.Dir, Target: modelInside, ReadOnly: true,
 			BindOptions: &mount.BindOptions{NonRecursive: !s.recursive, Propagation: mount.PropagationRPrivate}})
 	}
-	for _, v := range s.volumes { // else they would be made on the disk, without a bound
+	for _, v := range s.volumes { // otherwise the engine makes them on the disk, without a bound
 		host.Tmpfs[v] = tmpOptions
 	}
 	return client.ContainerCreateOptions{Name: s.name, Config: cfg, HostConfig: host}
@@ -228,7 +228,7 @@ func (s *spec) resources() container.Resources {
 	}
 	res := container.Resources{
 		PidsLimit: &pids, NanoCPUs: limits.CPUMillis * 1e6,
-		Memory: limits.MemoryBytes, MemorySwap: limits.MemoryBytes, // no swap beside it: a replica that swaps answers nobody in time
+		Memory: limits.MemoryBytes, MemorySwap: limits.MemoryBytes, // no additional swap: a replica that swaps answers nothing in time
 		Ulimits: []*container.Ulimit{{Name: "core"}}, // a core dump would hold clients' data
 	}
 	if n := int64(limits.OpenFiles); n > 0 {

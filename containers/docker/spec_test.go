@@ -28,7 +28,7 @@ func TestUserOf(t *testing.T) {
 	}
 }
 
-// Nobody runs as root, whatever an image says.
+// No replica runs as root, whatever the image says.
 func TestUserIsNeverRoot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		image := rapid.OneOf(rapid.String(), rapid.StringMatching(`[0-9+-]{0,4}(:[0-9a-z+-]{0,4})?`)).Draw(t, "user")
@@ -90,7 +90,7 @@ func TestAbandoned(t *testing.T) {
 		if got := me.abandoned(c.o, false, starts); got != c.want {
 			t.Errorf("%s: abandoned %v", name, got)
 		}
-		ended := c.want || strings.HasSuffix(name, "my name") // that it has ended counts where nothing else tells
+		ended := c.want || strings.HasSuffix(name, "my name") // an ended container is abandoned if nothing else decides
 		if got := me.abandoned(c.o, true, starts); got != ended {
 			t.Errorf("%s, ended: abandoned %v", name, got)
 		}
@@ -138,7 +138,7 @@ func TestConfig(t *testing.T) {
 		}
 		r.Close()
 	}
-	t.Setenv("DOCKER_HOST", "ssh://elsewhere") // fatal to launches, and not to a gateway that runs no images
+	t.Setenv("DOCKER_HOST", "ssh://elsewhere") // an error for launches, not for a gateway that runs no images
 	r, err := New(Config{Owner: "x"})
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// fakeEngine answers as a handler does: for what a real engine without a registry cannot show.
+// fakeEngine answers with a handler. It covers what a real engine without a registry cannot show.
 func fakeEngine(t *testing.T, handle http.HandlerFunc) *Runtime {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "xdk")
@@ -209,7 +209,7 @@ func fakeEngine(t *testing.T, handle http.HandlerFunc) *Runtime {
 	return r
 }
 
-// A pull says how far it is, and an image that came is used.
+// A pull reports its progress, and the pulled image is used.
 func TestPull(t *testing.T) {
 	pulled := false
 	r := fakeEngine(t, func(w http.ResponseWriter, req *http.Request) {
@@ -241,7 +241,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// What a pull's messages come to.
+// Errors during a pull, and the sum of its messages.
 func TestProgress(t *testing.T) {
 	r := fakeEngine(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, `{"errorDetail":{"code":401,"message":"unauthorized: a password is wanted"},"error":"unauthorized"}`)

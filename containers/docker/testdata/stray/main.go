@@ -1,4 +1,5 @@
-// Command stray is what the tests of package docker put into containers beside honest workers: it tries the walls, from within.
+// Command stray is run by the tests of package docker in containers, beside real workers: it tests the restrictions
+// from inside.
 package main
 
 import (
@@ -48,7 +49,7 @@ func main() {
 		}
 		fmt.Print("the end of out")
 		fmt.Fprint(os.Stderr, "the end of err")
-	case "count": // a line now and then
+	case "count": // a line every 20 ms
 		for i := 0; ; i++ {
 			fmt.Println("count", i)
 			time.Sleep(20 * time.Millisecond)
@@ -59,14 +60,14 @@ func main() {
 	}
 }
 
-// forever does not look like a deadlock to the Go runtime.
+// forever blocks without looking like a deadlock to the Go runtime.
 func forever() {
 	for {
 		time.Sleep(time.Hour)
 	}
 }
 
-// walls prints one line for each wall: what was tried, and what came of it.
+// walls prints one line for each restriction: what was tried, and the result.
 func walls() {
 	say := func(what string, err error) { fmt.Printf("%s: %v\n", what, err) }
 	write := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
@@ -132,7 +133,7 @@ func walls() {
 	fmt.Printf("filled %d MiB of /tmp: %v\n", n, err)
 }
 
-// bomb starts copies of itself until that is refused, and says how many there were.
+// bomb starts copies of itself until that fails, and prints their number.
 func bomb() {
 	var n int
 	for {
