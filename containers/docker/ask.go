@@ -15,8 +15,8 @@ const (
 	// givenUpWithin is how long the requests that make a container may still take after the launch is cancelled. The
 	// engine may have received them, and it is better to know the container than to find it later.
 	givenUpWithin = 5 * time.Second
-	// hushedWithin bounds a clean-up request while the engine does not answer. What is left is removed when it does.
-	hushedWithin = 2 * time.Second
+	// silentWithin bounds a clean-up request while the engine does not answer. What is left is removed when it does.
+	silentWithin = 2 * time.Second
 	// slowAfter is when a replica's log says that it waits for the engine.
 	slowAfter = 2 * time.Second
 )
@@ -38,21 +38,21 @@ func (r *Runtime) ask(ctx context.Context, within time.Duration, request func(ct
 	err := request(call)
 	switch {
 	case err == nil:
-		r.heard()
+		r.noteAnswer()
 	case ctx.Err() == nil && call.Err() != nil && errors.Is(err, context.DeadlineExceeded):
-		r.unheard()
+		r.noteNoAnswer()
 		return &errNoAnswer{r.host, within}
 	case ctx.Err() == nil && !client.IsErrConnectionFailed(err):
-		r.heard() // a refusal is an answer
+		r.noteAnswer() // a refusal is an answer
 	}
 	return err
 }
 
-func (r *Runtime) heard() { r.silent.Store(false) }
+func (r *Runtime) noteAnswer() { r.silent.Store(false) }
 
-// unheard records that the engine did not answer in time: the next launch contacts it again first, and calls that can
-// do without it do not wait.
-func (r *Runtime) unheard() {
+// noteNoAnswer records that the engine did not answer in time: the next launch contacts it again first, and calls that
+// can do without it do not wait.
+func (r *Runtime) noteNoAnswer() {
 	r.silent.Store(true)
 	r.lostContact()
 }
@@ -60,7 +60,7 @@ func (r *Runtime) unheard() {
 // slow writes to the replica's log that it waits for the engine, unless answered is called within slowAfter.
 func (r *Runtime) slow(to io.Writer) (answered func()) {
 	timer := time.AfterFunc(slowAfter, func() {
-		tell(to, "the Docker engine at %s does not answer: this replica has been waiting for it for %v", r.host, slowAfter)
+		logTo(to, "the Docker engine at %s does not answer: this replica has been waiting for it for %v", r.host, slowAfter)
 	})
 	return func() { timer.Stop() }
 }
@@ -81,14 +81,14 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return calls, func() { stop(); done() }
 }
 
-// voice is a replica's log: the replica's output and messages about it. It serialises writes, and discards them after
-// hush.
-type voice struct {
+// logWriter is a replica's log: the replica's output and messages about it. It serialises writes, and discards them
+// after hush.
+type logWriter struct {
 	mu sync.Mutex
 	w  io.Writer // nil: discard
 }
 
-func (v *voice) Write(b []byte) (int, error) {
+func (v *logWriter) Write(b []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.w == nil {
@@ -97,7 +97,7 @@ func (v *voice) Write(b []byte) (int, error) {
 	return v.w.Write(b)
 }
 
-func (v *voice) hush() {
+func (v *logWriter) stop() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.w = nil

@@ -22,8 +22,8 @@ func isGone(err error) bool {
 // contact ensures that the engine answers, and, at the first contact or after an outage, that orphaned containers are
 // removed. Of concurrent callers one tries, and all of them get its result.
 func (r *Runtime) contact(ctx context.Context) error {
-	if r.elsewhere != nil {
-		return r.elsewhere
+	if r.hostErr != nil {
+		return r.hostErr
 	}
 	r.mu.Lock()
 	attempts := r.attempts
@@ -35,16 +35,16 @@ func (r *Runtime) contact(ctx context.Context) error {
 		return ctx.Err()
 	}
 	r.mu.Lock()
-	fresh, failed := r.fresh, r.failed
+	inContact, failed := r.inContact, r.failed
 	tried := r.attempts != attempts
 	r.mu.Unlock()
 	switch {
-	case fresh:
+	case inContact:
 		return nil
 	case tried && failed != nil:
 		return failed
 	}
-	err := r.greet(ctx)
+	err := r.reconnect(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err() // a cancelled attempt says nothing to others
 	}
@@ -54,10 +54,10 @@ func (r *Runtime) contact(ctx context.Context) error {
 	return err
 }
 
-// greet makes contact. The caller holds contacting.
-func (r *Runtime) greet(ctx context.Context) error {
+// reconnect makes contact. The caller holds contacting.
+func (r *Runtime) reconnect(ctx context.Context) error {
 	r.mu.Lock()
-	r.fresh = true // reset if anything fails from here on
+	r.inContact = true // reset if anything fails from here on
 	r.mu.Unlock()
 	err := r.ask(ctx, callWithin, func(ctx context.Context) error {
 		_, err := r.engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
@@ -78,7 +78,7 @@ func (r *Runtime) greet(ctx context.Context) error {
 func (r *Runtime) lostContact() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fresh = false
+	r.inContact = false
 }
 
 // Sweep removes containers that gateways which are gone have left behind, mainly earlier processes of this gateway.

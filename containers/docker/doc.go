@@ -44,8 +44,8 @@
 // signal. Only the wait for a container's end has no limit, and the process is watched in parallel. What depends on the
 // engine's answer:
 //
-//   - A container whose process has ended is over. The engine has 3 s (toldWithin) to report the exit code. After that
-//     the code is unknown, and the container is removed at the next contact.
+//   - A container whose process has ended is over. The engine has 3 s (reportWithin) to report the exit code. After
+//     that the code is unknown, and the container is removed at the next contact.
 //   - A signal that the engine does not accept goes to the process.
 //   - A replica that cannot be ended, because its process is not visible either, depends on the engine: Signal returns
 //     an error, which [containers.Set] reports, and Close gives it up after some seconds.

@@ -33,8 +33,8 @@ func launchErrorf(cause error, format string, args ...any) *LaunchError {
 
 var errClosed = errors.New("containers can no longer be started: the gateway is stopping")
 
-// said returns the engine's answer without the prefix of every answer.
-func said(err error) string {
+// engineMessage returns the engine's answer without the prefix of every answer.
+func engineMessage(err error) string {
 	return strings.TrimPrefix(err.Error(), "Error response from daemon: ")
 }
 
@@ -51,9 +51,9 @@ func (r *Runtime) unreachable(err error) error {
 // refused converts the engine's answer to a request into an error, which is permanent if the request itself is at
 // fault.
 func (r *Runtime) refused(what, image string, err error) error {
-	text := said(err)
+	text := engineMessage(err)
 	if errors.Is(err, context.DeadlineExceeded) { // the time limit of all requests of a launch together
-		r.unheard()
+		r.noteNoAnswer()
 		err = &errNoAnswer{r.host, createWithin}
 	}
 	switch silent := (*errNoAnswer)(nil); {

@@ -16,9 +16,9 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// mute is a fake engine without containers: their processes are not visible, as from another PID name space. When
-// silent returns true it accepts requests and does not answer, like an engine that hangs.
-type mute struct {
+// hangingEngine is a fake engine without containers: their processes are not visible, as from another PID name space.
+// When silent returns true it accepts requests and does not answer, like an engine that hangs.
+type hangingEngine struct {
 	host   string
 	silent func(r *http.Request) bool // guarded by mu
 	mu     sync.Mutex
@@ -26,13 +26,13 @@ type mute struct {
 	end    chan struct{}
 }
 
-func newMute(t *testing.T) *mute {
+func newHangingEngine(t *testing.T) *hangingEngine {
 	socket := filepath.Join(t.TempDir(), "e")
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &mute{host: "unix://" + socket, silent: func(*http.Request) bool { return false }, asked: map[string]int{}, end: make(chan struct{})}
+	m := &hangingEngine{host: "unix://" + socket, silent: func(*http.Request) bool { return false }, asked: map[string]int{}, end: make(chan struct{})}
 	server := &http.Server{Handler: m}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(ln) }()
@@ -40,7 +40,7 @@ func newMute(t *testing.T) *mute {
 	return m
 }
 
-func (m *mute) hang(when func(r *http.Request) bool) {
+func (m *hangingEngine) hang(when func(r *http.Request) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.silent = when
@@ -48,13 +48,13 @@ func (m *mute) hang(when func(r *http.Request) bool) {
 
 func always(*http.Request) bool { return true }
 
-func (m *mute) count(what string) int {
+func (m *hangingEngine) count(what string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.asked[what]
 }
 
-func (m *mute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m *hangingEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what := r.Method + " " + r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	m.mu.Lock()
 	m.asked[what]++
@@ -94,8 +94,8 @@ func (m *mute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// muteLaunch returns a launch on the fake engine, and its log.
-func muteLaunch(t *testing.T) (containers.Launch, *collected) {
+// hangingLaunch returns a launch on the fake engine, and its log.
+func hangingLaunch(t *testing.T) (containers.Launch, *collected) {
 	log := &collected{}
 	return containers.Launch{
 		Replica: 1, Model: api.ModelID{Name: "m", Version: "1"}, Image: "x", Stderr: log, Env: []string{"XEBEC_SOCKET=" + listen(t, t.TempDir())},
@@ -105,12 +105,12 @@ func muteLaunch(t *testing.T) (containers.Launch, *collected) {
 // If the engine does not answer and the process is not visible, nothing can be ended. Every caller gets an error with
 // the engine's name, and none waits for ever.
 func TestNothingIsSeenWhileEngineHangs(t *testing.T) {
-	m := newMute(t)
+	m := newHangingEngine(t)
 	r, err := New(Config{Host: m.host, Owner: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, _ := muteLaunch(t)
+	l, _ := hangingLaunch(t)
 	set, err := containers.NewSet(containers.Config{Model: l.Model, Runtime: r, Image: l.Image, Env: l.Env})
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestEngineHangsInALaunch(t *testing.T) {
 	for _, at := range []string{"/_ping", "/images/x/json", "/containers/create", "/containers/c0ffee/start", "/containers/c0ffee/json"} {
 		t.Run(strings.ReplaceAll(strings.Trim(at, "/_"), "/", " "), func(t *testing.T) {
 			t.Parallel()
-			m := newMute(t)
+			m := newHangingEngine(t)
 			reached := make(chan struct{})
 			once := sync.OnceFunc(func() { close(reached) })
 			hung := false
@@ -165,7 +165,7 @@ func TestEngineHangsInALaunch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, log := muteLaunch(t)
+			l, log := hangingLaunch(t)
 			ctx, giveUp := context.WithCancel(t.Context())
 			failed := make(chan error, 1)
 			go func() { _, err := r.Start(ctx, l); failed <- err }()

@@ -67,7 +67,7 @@ func (r *Runtime) image(ctx context.Context, l containers.Launch) (image, error)
 			continue
 		}
 		r.mu.Unlock()
-		tell(l.Stderr, "pulling %s: another replica has begun to", l.Image)
+		logTo(l.Stderr, "pulling %s: another replica has begun to", l.Image)
 		select {
 		case <-under: // if that failed, this launch tries and reports why
 		case <-ctx.Done():
@@ -81,11 +81,11 @@ func (r *Runtime) pull(ctx context.Context, l containers.Launch) error {
 	ctx, done := context.WithTimeout(ctx, pullWithin)
 	defer done()
 	began := time.Now()
-	tell(l.Stderr, "pulling %s: it is not on this host", l.Image)
+	logTo(l.Stderr, "pulling %s: it is not on this host", l.Image)
 	err := r.pulled(ctx, l, began)
 	switch {
 	case err == nil:
-		tell(l.Stderr, "pulled %s in %v", l.Image, time.Since(began).Round(100*time.Millisecond))
+		logTo(l.Stderr, "pulled %s in %v", l.Image, time.Since(began).Round(100*time.Millisecond))
 		return nil
 	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
@@ -96,7 +96,7 @@ func (r *Runtime) pull(ctx context.Context, l containers.Launch) error {
 		return r.unreachable(err)
 	}
 	return launchErrorf(err, "the image %s is not on this host, and the Docker engine at %s cannot pull it: %s. Check the name; "+
-		"docker login and docker pull %s on this host fetch it from a registry that wants a password, docker load brings it from a file", l.Image, r.host, said(err), l.Image)
+		"docker login and docker pull %s on this host fetch it from a registry that wants a password, docker load brings it from a file", l.Image, r.host, engineMessage(err), l.Image)
 }
 
 func (r *Runtime) pulled(ctx context.Context, l containers.Launch, last time.Time) error {
@@ -112,10 +112,10 @@ func (r *Runtime) pulled(ctx context.Context, l containers.Launch, last time.Tim
 		if m.Error != nil {
 			return m.Error
 		}
-		p.heard(m)
+		p.update(m)
 		if time.Since(last) >= progressEvery {
 			last = time.Now()
-			tell(l.Stderr, "pulling %s: %v", l.Image, &p)
+			logTo(l.Stderr, "pulling %s: %v", l.Image, &p)
 		}
 	}
 	return nil
@@ -129,7 +129,7 @@ type layer struct {
 	done      bool
 }
 
-func (p *progress) heard(m jsonstream.Message) {
+func (p *progress) update(m jsonstream.Message) {
 	if m.ID == "" {
 		return
 	}
@@ -168,8 +168,8 @@ func (p *progress) String() string {
 	return fmt.Sprintf("%d of %d layers, %d of %d MiB", done, len(p.layers), got>>20, size>>20)
 }
 
-// tell writes a line into a replica's log.
-func tell(w io.Writer, format string, args ...any) {
+// logTo writes a line into a replica's log.
+func logTo(w io.Writer, format string, args ...any) {
 	if w != nil {
 		_, _ = fmt.Fprintf(w, format+"\n", args...)
 	}

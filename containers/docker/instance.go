@@ -29,10 +29,10 @@ const (
 	// signalWithin is how long the engine has to deliver a signal, which takes it milliseconds, before the signal goes
 	// to the process directly.
 	signalWithin = 2 * time.Second
-	// toldWithin is how long the engine has to report the exit of a container whose process has ended, or hushedWithin
-	// if it did not answer before. A healthy engine takes about 100 ms, because it cleans up first, and several times
-	// that on a busy machine. Owners report after 5 s a process that outlives its connection.
-	toldWithin = 3 * time.Second
+	// reportWithin is how long the engine has to report the exit of a container whose process has ended, or
+	// silentWithin if it did not answer before. A healthy engine takes about 100 ms, because it cleans up first, and
+	// several times that on a busy machine. Owners report after 5 s a process that outlives its connection.
+	reportWithin = 3 * time.Second
 	// pauseMin and pauseMax bound the time between attempts to reach an engine that went away.
 	pauseMin = 100 * time.Millisecond
 	pauseMax = 2 * time.Second
@@ -45,27 +45,27 @@ const (
 
 // instance is one container. It is a [containers.Instance].
 type instance struct {
-	r      *Runtime
-	name   string
-	id     string
-	launch containers.Launch
-	voice  *voice // launch.Stderr
-	pid    int
+	r         *Runtime
+	name      string
+	id        string
+	launch    containers.Launch
+	logWriter *logWriter // launch.Stderr
+	pid       int
 	// process is the container's first process, if it is visible from here. It shows the container's end, and can be
 	// killed, while the engine is away or hangs. When it ends, all processes of the container end, because it is the
 	// first of its PID name space.
 	process *os.Process
-	// here ends with that process, if its end is visible, or when the Runtime gives up.
-	here  context.Context
-	leave context.CancelFunc
-	sight *os.File      // a pidfd of the process, to wait on; nil if it is not visible
-	gone  chan struct{} // closed when the process ends; nil if it is not visible
+	// processCtx ends with that process, if its end is visible, or when the Runtime gives up.
+	processCtx    context.Context
+	cancelProcess context.CancelFunc
+	pidfd         *os.File      // a pidfd of the process, to wait on; nil if it is not visible
+	gone          chan struct{} // closed when the process ends; nil if it is not visible
 
-	output   io.Closer     // the connection of the output; owned by launch, then by supervise
-	drained  chan struct{} // closed when the output has reached its end
-	killOnce sync.Once
-	killing  chan struct{} // closed when SIGKILL was requested
-	asked    atomic.Bool   // an end was requested, by any signal
+	output       io.Closer     // the connection of the output; owned by launch, then by supervise
+	drained      chan struct{} // closed when the output has reached its end
+	killOnce     sync.Once
+	killing      chan struct{} // closed when SIGKILL was requested
+	endRequested atomic.Bool   // an end was requested, by any signal
 
 	exit   containers.Exit
 	exited chan struct{}
@@ -91,14 +91,14 @@ func (in *instance) setPID(pid int) {
 		return
 	}
 	in.process = p
-	if in.sight = sightOf(p); in.sight != nil {
+	if in.pidfd = pidfdOf(p); in.pidfd != nil {
 		in.gone = make(chan struct{})
 	}
 }
 
-// sightOf returns a descriptor that becomes readable when the process has ended (pidfd_open(2)), or nil before Linux
+// pidfdOf returns a descriptor that becomes readable when the process has ended (pidfd_open(2)), or nil before Linux
 // 5.3.
-func sightOf(p *os.Process) *os.File {
+func pidfdOf(p *os.Process) *os.File {
 	fd := -1
 	if err := p.WithHandle(func(handle uintptr) {
 		fd, _ = unix.FcntlInt(handle, unix.F_DUPFD_CLOEXEC, 0)
@@ -109,9 +109,9 @@ func sightOf(p *os.Process) *os.File {
 	return os.NewFile(uintptr(fd), "pidfd")
 }
 
-// look is the goroutine that waits for the end of the process. It also ends when sight is closed.
-func (in *instance) look() {
-	conn, err := in.sight.SyscallConn()
+// waitProcess is the goroutine that waits for the end of the process. It also ends when pidfd is closed.
+func (in *instance) waitProcess() {
+	conn, err := in.pidfd.SyscallConn()
 	if err != nil {
 		return
 	}
@@ -124,7 +124,7 @@ func (in *instance) look() {
 	})
 	if ended {
 		close(in.gone)
-		in.leave()
+		in.cancelProcess()
 	}
 }
 
@@ -171,10 +171,10 @@ func (in *instance) Signal(term bool) error {
 	if in.isGone() {
 		return nil
 	}
-	in.asked.Store(true)
+	in.endRequested.Store(true)
 	past, err := in.signal(term)
 	if past {
-		tell(in.launch.Stderr, "the Docker engine at %s does not answer: the signal to end was sent past it", in.r.host)
+		logTo(in.launch.Stderr, "the Docker engine at %s does not answer: the signal to end was sent past it", in.r.host)
 	}
 	if !term {
 		in.killOnce.Do(func() { close(in.killing) })
@@ -199,7 +199,7 @@ func (in *instance) signal(term bool) (past bool, err error) {
 	if !term {
 		name, number = "SIGKILL", syscall.SIGKILL
 	}
-	err = in.r.ask(in.here, signalWithin, func(ctx context.Context) error {
+	err = in.r.ask(in.processCtx, signalWithin, func(ctx context.Context) error {
 		_, err := in.r.engine.ContainerKill(ctx, in.id, client.ContainerKillOptions{Signal: name})
 		return err
 	})
@@ -215,11 +215,11 @@ func (in *instance) signal(term bool) (past bool, err error) {
 	return false, fmt.Errorf("send %s to the container %s: %w; SIGKILL is sent when it answers", name, in.name, err)
 }
 
-// lookAway releases the descriptors of the process.
-func (in *instance) lookAway() {
-	in.leave()
-	if in.sight != nil {
-		in.sight.Close()
+// releaseProcess releases the descriptors of the process.
+func (in *instance) releaseProcess() {
+	in.cancelProcess()
+	if in.pidfd != nil {
+		in.pidfd.Close()
 	}
 	if in.process != nil {
 		_ = in.process.Release() // it cannot fail
@@ -230,11 +230,11 @@ func (in *instance) lookAway() {
 func (in *instance) supervise() {
 	defer in.r.supervised.Done()
 	type end struct {
-		exit containers.Exit
-		told bool
+		exit     containers.Exit
+		reported bool
 	}
 	over := make(chan end, 1)
-	go func() { exit, told := in.watch(); over <- end{exit, told} }()
+	go func() { exit, reported := in.watch(); over <- end{exit, reported} }()
 	killing := in.killing
 	var again <-chan time.Time
 	var e end
@@ -250,7 +250,7 @@ func (in *instance) supervise() {
 			again = time.After(pauseMax)
 		}
 	}
-	if e.told {
+	if e.reported {
 		timer := time.NewTimer(drainWait)
 		select {
 		case <-in.drained:
@@ -259,23 +259,23 @@ func (in *instance) supervise() {
 		timer.Stop()
 	}
 	in.closeOutput()
-	if e.told {
+	if e.reported {
 		in.r.discard(in.name)
 	} else {
-		in.r.leave(in.name)
+		in.r.orphan(in.name)
 	}
-	in.lookAway()
+	in.releaseProcess()
 	in.exit = e.exit
 	in.r.mu.Lock()
 	delete(in.r.instances, in)
 	in.r.mu.Unlock()
-	in.voice.hush()
+	in.logWriter.stop()
 	close(in.exited)
 }
 
-// watch returns when the container has ended, or can no longer be known to run. told is false if the engine did not
+// watch returns when the container has ended, or can no longer be known to run. reported is false if the engine did not
 // report the end; do not wait for it then.
-func (in *instance) watch() (exit containers.Exit, told bool) {
+func (in *instance) watch() (exit containers.Exit, reported bool) {
 	for pause := pauseMin; ; {
 		began := time.Now()
 		code, err := in.wait()
@@ -284,7 +284,7 @@ func (in *instance) watch() (exit containers.Exit, told bool) {
 			return in.ended(code, err == nil, ""), true
 		case in.r.life.Err() != nil:
 			return in.lost("the gateway stopped, and the Docker engine at %s had not ended it", in.r.host), false
-		case errors.Is(err, errUntold):
+		case errors.Is(err, errNotReported):
 			in.r.lostContact()
 			return in.lost("it has ended, and with which exit code is not known, for the Docker engine at %s does not answer", in.r.host), false
 		}
@@ -293,18 +293,18 @@ func (in *instance) watch() (exit containers.Exit, told bool) {
 		if time.Since(began) > lostAfter {
 			pause = pauseMin
 		}
-		exit, over, told := in.outage(&pause)
+		exit, over, reported := in.outage(&pause)
 		if over {
-			return exit, told
+			return exit, reported
 		}
 	}
 }
 
-// errUntold is returned by wait if the process has ended and the engine does not report it.
-var errUntold = errors.New("the engine has not said how the container ended")
+// errNotReported is returned by wait if the process has ended and the engine does not report it.
+var errNotReported = errors.New("the engine has not said how the container ended")
 
 // wait waits until the engine reports the container's end, for as long as it runs. It is the only request without a
-// time limit. If the process has ended, the engine has toldWithin left.
+// time limit. If the process has ended, the engine has reportWithin left.
 func (in *instance) wait() (code int64, err error) {
 	ctx, done := context.WithCancel(in.r.life)
 	defer done()
@@ -331,9 +331,9 @@ func (in *instance) wait() (code int64, err error) {
 		return a.code, a.err
 	case <-in.gone:
 	}
-	within := toldWithin
+	within := reportWithin
 	if in.r.silent.Load() {
-		within = hushedWithin
+		within = silentWithin
 	}
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -343,15 +343,15 @@ func (in *instance) wait() (code int64, err error) {
 	case <-timer.C:
 		done()
 		<-answers
-		in.r.unheard()
-		return 0, errUntold
+		in.r.noteNoAnswer()
+		return 0, errNotReported
 	}
 }
 
-// outage handles the time without the engine. over is true if the replica is gone, or must be assumed to be; told is as
-// in watch. Otherwise the engine is back and the replica still runs. pause is the time until the next attempt, which
-// doubles.
-func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, told bool) {
+// outage handles the time without the engine. over is true if the replica is gone, or must be assumed to be; reported
+// is as in watch. Otherwise the engine is back and the replica still runs. pause is the time until the next attempt,
+// which doubles.
+func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, reported bool) {
 	began := time.Now()
 	for {
 		if in.isGone() || in.process != nil && errors.Is(in.process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
@@ -363,7 +363,7 @@ func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, to
 		timer := time.NewTimer(*pause)
 		select {
 		case <-timer.C:
-		case <-in.here.Done():
+		case <-in.processCtx.Done():
 			timer.Stop()
 			if in.r.life.Err() == nil {
 				continue
@@ -371,11 +371,11 @@ func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, to
 			return in.lost("the gateway stopped while the Docker engine at %s was away", in.r.host), true, false
 		}
 		*pause = min(2**pause, pauseMax)
-		if in.r.contact(in.here) != nil {
+		if in.r.contact(in.processCtx) != nil {
 			continue
 		}
 		var info client.ContainerInspectResult
-		err := in.r.ask(in.here, callWithin, func(ctx context.Context) (err error) {
+		err := in.r.ask(in.processCtx, callWithin, func(ctx context.Context) (err error) {
 			info, err = in.r.engine.ContainerInspect(ctx, in.id, client.ContainerInspectOptions{})
 			return err
 		})
@@ -397,10 +397,10 @@ func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, to
 // resume continues with a container that has outlived an outage of its engine.
 func (in *instance) resume() {
 	in.closeOutput()
-	tell(in.launch.Stderr, "the Docker engine at %s was away: what this replica wrote meanwhile may be missing", in.r.host)
+	logTo(in.launch.Stderr, "the Docker engine at %s was away: what this replica wrote meanwhile may be missing", in.r.host)
 	in.r.log.Info("the Docker engine is back, and a replica has run on", zap.String("engine", in.r.host), zap.String("container", in.name))
-	if err := in.r.ask(in.here, callWithin, in.attach); err != nil { // if this fails, the wait for its end finds out why
-		tell(in.launch.Stderr, "what this replica writes from now on is lost: %v", err)
+	if err := in.r.ask(in.processCtx, callWithin, in.attach); err != nil { // if this fails, the wait for its end finds out why
+		logTo(in.launch.Stderr, "what this replica writes from now on is lost: %v", err)
 	}
 }
 
@@ -444,7 +444,7 @@ func (in *instance) exitOf(code int, outOfMemory bool) containers.Exit {
 		exit.Reason = "killed by the kernel, for memory had run out"
 	case outOfMemory && limit > 0:
 		exit.Reason = fmt.Sprintf("%s, after one of its processes had been killed for using up its memory of %s (limits.memory)", exit, size(limit))
-	case killed && limit > 0 && !in.asked.Load(): // the engine can learn of an out-of-memory kill late
+	case killed && limit > 0 && !in.endRequested.Load(): // the engine can learn of an out-of-memory kill late
 		exit.Reason = fmt.Sprintf("%s; it may have %s (limits.memory)", exit, size(limit))
 	case code == 127 && len(in.launch.Command) > 0:
 		exit.Reason = fmt.Sprintf("exited with code 127: is there a program %q in the image %s?", in.launch.Command[0], in.launch.Image)

@@ -35,11 +35,11 @@ const (
 	callWithin   = 15 * time.Second
 	createWithin = time.Minute
 	// closeGrace is how long replicas have to end by themselves when the Runtime is closed, closeWait how long Close
-	// waits after it has killed them. hushedWait replaces closeWait if the engine does not answer and the processes
+	// waits after it has killed them. silentWait replaces closeWait if the engine does not answer and the processes
 	// have been signalled directly.
 	closeGrace = time.Second
 	closeWait  = 15 * time.Second
-	hushedWait = signalWithin + hushedWithin + time.Second
+	silentWait = signalWithin + silentWithin + time.Second
 	// recursiveMajor and recursiveMinor are the engine's API version from which a read-only mount covers file systems
 	// mounted below it.
 	recursiveMajor, recursiveMinor = 1, 44
@@ -59,11 +59,11 @@ type Config struct {
 // Runtime starts replicas as containers of a Docker engine on this host. It is a [containers.Runtime].
 type Runtime struct {
 	host string // as operators write it
-	// elsewhere is why the engine that the environment names cannot be used.
-	elsewhere error
-	me        owner
-	log       *zap.Logger
-	engine    *client.Client
+	// hostErr is why the engine that the environment names cannot be used.
+	hostErr error
+	me      owner
+	log     *zap.Logger
+	engine  *client.Client
 
 	// starting ends when the Runtime is closed, life when it gives up the remaining replicas.
 	starting, life       context.Context
@@ -78,7 +78,7 @@ type Runtime struct {
 	closed    bool
 	attempts  int   // to make contact, for callers that wait while another one tries
 	failed    error // the error of the last attempt
-	fresh     bool  // the engine answered, orphans are removed, and nothing has failed since
+	inContact bool  // the engine answered, orphans are removed, and nothing has failed since
 	noInit    bool  // this engine has no init
 	known     map[string]struct{}
 	instances map[*instance]struct{}
@@ -97,14 +97,14 @@ func (r *Runtime) Unenforced(containers.Limits) []string { return nil }
 // New returns a Runtime. It does not contact the engine, which need not run yet.
 func New(cfg Config) (*Runtime, error) {
 	host := cfg.Host
-	var elsewhere error
+	var hostErr error
 	if host == "" {
 		host = cmp.Or(os.Getenv(client.EnvOverrideHost), defaultHost)
 	}
 	if socket, ok := strings.CutPrefix(host, "unix://"); !ok || !filepath.IsAbs(socket) {
-		elsewhere = launchErrorf(os.ErrInvalid, "the Docker engine %s: expected unix:///path of an engine on this host, for replicas exchange batches with the gateway through memory that both map", host)
+		hostErr = launchErrorf(os.ErrInvalid, "the Docker engine %s: expected unix:///path of an engine on this host, for replicas exchange batches with the gateway through memory that both map", host)
 		if cfg.Host != "" {
-			return nil, elsewhere
+			return nil, hostErr
 		}
 		host = defaultHost // other programs use DOCKER_HOST too, so it is an error only when an image is launched
 	}
@@ -120,7 +120,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("the Docker engine %s: %w", host, err)
 	}
 	r := &Runtime{
-		host: host, elsewhere: elsewhere, me: me, log: cfg.Logger, engine: engine,
+		host: host, hostErr: hostErr, me: me, log: cfg.Logger, engine: engine,
 		creates: make(chan struct{}, maxCreates), contacting: make(chan struct{}, 1),
 		known: map[string]struct{}{}, instances: map[*instance]struct{}{}, pulls: map[string]chan struct{}{},
 	}
@@ -147,11 +147,11 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	defer cancel()
 	defer context.AfterFunc(r.starting, cancel)()
 
-	v := &voice{w: l.Stderr}
+	v := &logWriter{w: l.Stderr}
 	l.Stderr = v
 	in, err := r.start(ctx, l, v)
 	if err != nil {
-		v.hush()
+		v.stop()
 	}
 	if err != nil && r.starting.Err() != nil {
 		return nil, errClosed
@@ -162,7 +162,7 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	return in, nil
 }
 
-func (r *Runtime) start(ctx context.Context, l containers.Launch, v *voice) (*instance, error) {
+func (r *Runtime) start(ctx context.Context, l containers.Launch, v *logWriter) (*instance, error) {
 	s, err := newSpec(l)
 	if err != nil {
 		return nil, err
@@ -208,12 +208,12 @@ func (r *Runtime) start(ctx context.Context, l containers.Launch, v *voice) (*in
 var notInName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
 // launch makes the container and starts it. If anything fails, no container is left that is not removed later.
-func (r *Runtime) launch(ctx context.Context, s *spec, v *voice) (_ *instance, err error) {
+func (r *Runtime) launch(ctx context.Context, s *spec, v *logWriter) (_ *instance, err error) {
 	l := s.launch
 	s.name = containerName(l)
 	r.know(s.name)
-	in := &instance{r: r, name: s.name, launch: l, voice: v, exited: make(chan struct{}), killing: make(chan struct{})}
-	in.here, in.leave = context.WithCancel(r.life)
+	in := &instance{r: r, name: s.name, launch: l, logWriter: v, exited: make(chan struct{}), killing: make(chan struct{})}
+	in.processCtx, in.cancelProcess = context.WithCancel(r.life)
 	// The engine may receive a request that is given up, so each has the time that it needs, and ctx is checked in
 	// between.
 	calls, done := lasting(ctx)
@@ -222,9 +222,9 @@ func (r *Runtime) launch(ctx context.Context, s *spec, v *voice) (_ *instance, e
 	defer func() {
 		if err != nil {
 			if calls.Err() != nil {
-				r.unheard() // the engine may still complete the requests; the next contact checks
+				r.noteNoAnswer() // the engine may still complete the requests; the next contact checks
 			}
-			in.lookAway()
+			in.releaseProcess()
 			in.closeOutput()
 			r.discard(s.name)
 		}
@@ -263,8 +263,8 @@ func (r *Runtime) launch(ctx context.Context, s *spec, v *voice) (_ *instance, e
 	defer r.mu.Unlock()
 	r.instances[in] = struct{}{}
 	r.supervised.Add(1)
-	if in.sight != nil {
-		r.supervised.Go(in.look)
+	if in.pidfd != nil {
+		r.supervised.Go(in.waitProcess)
 	}
 	go in.supervise()
 	return in, nil
@@ -288,11 +288,11 @@ func (r *Runtime) know(name string) {
 func (r *Runtime) discard(name string) {
 	within := callWithin
 	if r.silent.Load() {
-		within = hushedWithin
+		within = silentWithin
 	}
 	if err := r.ask(context.Background(), within, func(ctx context.Context) error { return r.remove(ctx, name) }); err != nil {
 		r.log.Warn("a container cannot be removed", zap.String("container", name), zap.Error(err))
-		r.leave(name)
+		r.orphan(name)
 		return
 	}
 	r.mu.Lock()
@@ -300,11 +300,11 @@ func (r *Runtime) discard(name string) {
 	r.mu.Unlock()
 }
 
-// leave forgets a container, so that the next contact removes it.
-func (r *Runtime) leave(name string) {
+// orphan forgets a container, so that the next contact removes it.
+func (r *Runtime) orphan(name string) {
 	r.mu.Lock()
 	delete(r.known, name)
-	r.fresh = false
+	r.inContact = false
 	r.mu.Unlock()
 	r.log.Warn("a container is left, and is removed when the Docker engine is heard of again", zap.String("container", name))
 }
@@ -329,7 +329,7 @@ func (r *Runtime) Close() error {
 	gone := make(chan struct{})
 	go func() { r.supervised.Wait(); close(gone) }()
 	var err error
-	if !r.endAll(true, gone, closeGrace) && !r.endAll(false, gone, hushedWait) && (r.silent.Load() || !waited(gone, closeWait-hushedWait)) {
+	if !r.endAll(true, gone, closeGrace) && !r.endAll(false, gone, silentWait) && (r.silent.Load() || !waited(gone, closeWait-silentWait)) {
 		r.mu.Lock()
 		err = fmt.Errorf("%d containers may still run, for the Docker engine at %s has not ended them: docker ps --filter label=%s shows them, "+
 			"and this gateway removes them when it starts again", len(r.instances), r.host, labelGateway)

@@ -61,7 +61,7 @@ func TestExitOf(t *testing.T) {
 		{code: 127, launch: limited, want: `exited with code 127: is there a program "python" in the image img?`},
 	} {
 		in := &instance{launch: c.launch}
-		in.asked.Store(c.asked)
+		in.endRequested.Store(c.asked)
 		if exit := in.exitOf(c.code, c.oom); exit.String() != c.want || exit.Signal != c.signal {
 			t.Errorf("code %d: %q, signal %d; expected %q, %d", c.code, exit, exit.Signal, c.want, c.signal)
 		}
@@ -268,7 +268,7 @@ func TestProgress(t *testing.T) {
 		if err := json.Unmarshal([]byte(m), &message); err != nil {
 			t.Fatal(err)
 		}
-		p.heard(message)
+		p.update(message)
 	}
 	if got := p.String(); got != "2 of 3 layers, 4 of 9 MiB" {
 		t.Errorf("%s", got)
