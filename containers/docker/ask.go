@@ -28,7 +28,7 @@ type errNoAnswer struct {
 }
 
 func (e *errNoAnswer) Error() string {
-	return fmt.Sprintf("the Docker engine at %s does not answer: no word within %v", e.host, e.within)
+	return fmt.Sprintf("the Docker engine at %s does not answer: no answer within %v", e.host, e.within)
 }
 
 // ask makes a request with a time limit, and records whether the engine answers.

@@ -69,7 +69,7 @@ func (r *Runtime) reconnect(ctx context.Context) error {
 	}
 	if err := r.sweep(ctx); err != nil { // replicas can start anyway
 		r.lostContact()
-		r.log.Warn("containers that nobody wants may be left", zap.String("engine", r.host), zap.Error(err))
+		r.log.Warn("orphaned containers may be left", zap.String("engine", r.host), zap.Error(err))
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (r *Runtime) sweep(ctx context.Context) error {
 			}
 			continue
 		}
-		r.log.Info("removed a container that its gateway had left behind", zap.String("container", strings.Join(c.Names, " ")), zap.String("model", c.Labels[labelModel]),
+		r.log.Info("removed an orphaned container", zap.String("container", strings.Join(c.Names, " ")), zap.String("model", c.Labels[labelModel]),
 			zap.String("gateway", o.id), zap.Int("gateway_pid", o.pid))
 	}
 	return failed

@@ -78,18 +78,18 @@ func TestEngineKilled(t *testing.T) {
 	dies.wantOutput(t, "deaf")
 	info, err := g.engine.ContainerInspect(t.Context(), in.id, client.ContainerInspectOptions{})
 	if err != nil || info.Container.HostConfig.Init == nil || *info.Container.HostConfig.Init {
-		t.Errorf("an init that the engine does not have is in front (%v)", err)
+		t.Errorf("the container has an init although the engine has none (%v)", err)
 	}
 
 	kill(t, host)
 	s.WantTexts(s.Send(workertest.Texts("without", "the engine")...), "without", "the engine")
 	l, _ := g.launch([]string{"/worker"}, nil)
 	if _, err := g.r.Start(t.Context(), l); err == nil || !strings.Contains(err.Error(), host) {
-		t.Errorf("started without an engine: %v", err)
+		t.Errorf("start without an engine: error %v, expected one that names it", err)
 	}
 	select {
 	case <-in.Exited():
-		t.Errorf("said to have ended while it serves: %+v", in.Exit())
+		t.Errorf("reported as ended while it serves: %+v", in.Exit())
 	default:
 	}
 	if err := dies.Signal(false); err != nil { // goes to the process
@@ -132,7 +132,7 @@ func TestEngineReplaced(t *testing.T) {
 	if _, err := engineIn(dir, "--live-restore"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the news that the engine was away", func() bool { return strings.Contains(counts.err.String(), "was away") })
+	until(t, "the log line about the outage", func() bool { return strings.Contains(counts.err.String(), "was away") })
 	seen := len(counts.out.String())
 	until(t, "output after the engine's return", func() bool { return len(counts.out.String()) > seen })
 	s.WantTexts(s.Send(workertest.Texts("after")...), "after")
@@ -198,11 +198,11 @@ func TestEngineHangs(t *testing.T) {
 	if err := syscall.Kill(dies.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if exit := dies.wantExit(t); exit.Code != -1 || !strings.Contains(exit.String(), "exit code is not known, for the Docker engine at "+host+" does not answer") {
+	if exit := dies.wantExit(t); exit.Code != -1 || !strings.Contains(exit.String(), "unknown exit code, because the Docker engine at "+host+" does not answer") {
 		t.Errorf("%+v", exit)
 	}
 	if err := dies.Signal(false); err != nil {
-		t.Errorf("a signal to a replica that is gone: %v", err)
+		t.Errorf("a signal after the exit: %v", err)
 	}
 	for _, c := range []struct {
 		in   *started
@@ -214,24 +214,24 @@ func TestEngineHangs(t *testing.T) {
 	}
 	for _, i := range []*started{asked, deaf} {
 		i.wantExit(t)
-		if !strings.Contains(i.err.String(), "the Docker engine at "+host+" does not answer: the signal to end was sent past it") {
-			t.Errorf("its log says\n%s", i.err)
+		if !strings.Contains(i.err.String(), "the Docker engine at "+host+" does not answer: the signal was sent to the process directly") {
+			t.Errorf("unexpected log\n%s", i.err)
 		}
 	}
 	ctx, giveUp := context.WithCancel(t.Context())
 	l, waits := g.launch([]string{"/worker"}, nil)
 	failed := make(chan error, 1)
 	go func() { _, err := g.r.Start(ctx, l); failed <- err }()
-	until(t, "the news of what the launch waits for", func() bool {
+	until(t, "the log line about the wait", func() bool {
 		return strings.Contains(waits.err.String(), "the Docker engine at "+host+" does not answer: this replica has been waiting")
 	})
 	giveUp()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
-		t.Errorf("a launch that was given up: %v", err)
+		t.Errorf("the cancelled launch: error %v, expected context.Canceled", err)
 	}
 	select {
 	case <-in.Exited():
-		t.Errorf("said to have ended while it serves: %+v", in.Exit())
+		t.Errorf("reported as ended while it serves: %+v", in.Exit())
 	default:
 	}
 
@@ -239,7 +239,7 @@ func TestEngineHangs(t *testing.T) {
 	again := g.start([]string{"/stray", "sleep"}, nil)
 	again.wantOutput(t, "asleep")
 	if left := g.containers(labelGateway); len(left) != 2 {
-		t.Errorf("containers: %v, expected the one that has served and the new one", left)
+		t.Errorf("containers: %v, expected the serving one and the new one", left)
 	}
 	again.Signal(true)
 	if exit := again.wantExit(t); exit.Code != 7 {
@@ -286,7 +286,7 @@ func freeze(t *testing.T, host string) (thaw func()) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the engine to stand still", func() bool {
+	until(t, "the engine to stop", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		_, after, _ := strings.Cut(string(stat), ") ")
 		return err == nil && strings.HasPrefix(after, "T")
@@ -303,7 +303,7 @@ func kill(t *testing.T, host string) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the engine's end", func() bool {
+	until(t, "the end of the engine", func() bool {
 		_, lives := startOf(pid)
 		return !lives
 	})

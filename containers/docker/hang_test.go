@@ -124,23 +124,23 @@ func TestNothingIsSeenWhileEngineHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err = set.Close(ctx)
-	for _, part := range []string{"replica 1 of m@1", "send SIGKILL to the container", "the Docker engine at " + m.host + " does not answer: no word within 2s"} {
+	for _, part := range []string{"replica 1 of m@1", "send SIGKILL to the container", "the Docker engine at " + m.host + " does not answer: no answer within 2s"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("the set's end: %v: expected %q", err, part)
+			t.Errorf("error of the set's Close: %v, expected %q", err, part)
 		}
 	}
 	if err == nil || strings.Contains(err.Error(), "kernel") {
-		t.Errorf("the set's end: %v: nobody knows of the kernel", err)
+		t.Errorf("error of the set's Close: %v, expected none of the kernel", err)
 	}
 	st := set.Status()[0]
 	if said := fmt.Sprint(st.Lines); st.State != containers.Stopping || !strings.Contains(said, "send SIGKILL to the container") {
-		t.Errorf("described as %s with the log %s", st.State, said)
+		t.Errorf("state %s, log %s", st.State, said)
 	}
 	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "1 containers may still run") || !strings.Contains(err.Error(), m.host) {
-		t.Errorf("the runtime's end: %v", err)
+		t.Errorf("error of the runtime's Close: %v", err)
 	}
 	if err := set.Close(t.Context()); err != nil { // the replica was given up
-		t.Errorf("the set's second end: %v", err)
+		t.Errorf("error of the set's second Close: %v", err)
 	}
 }
 
@@ -170,12 +170,12 @@ func TestEngineHangsInALaunch(t *testing.T) {
 			failed := make(chan error, 1)
 			go func() { _, err := r.Start(ctx, l); failed <- err }()
 			<-reached
-			until(t, "the news of what the launch waits for", func() bool {
+			until(t, "the log line about the wait", func() bool {
 				return strings.Contains(log.String(), m.host+" does not answer: this replica has been waiting")
 			})
 			giveUp()
 			if err := <-failed; !errors.Is(err, context.Canceled) {
-				t.Errorf("a launch that was given up: %v", err)
+				t.Errorf("the cancelled launch: error %v, expected context.Canceled", err)
 			}
 			m.hang(func(*http.Request) bool { return false })
 			looked := m.count("GET _ping") + m.count("HEAD _ping")
@@ -183,7 +183,7 @@ func TestEngineHangsInALaunch(t *testing.T) {
 				t.Error(err)
 			}
 			if n := m.count("GET _ping") + m.count("HEAD _ping"); n == looked && at != "/images/x/json" {
-				t.Error("nobody has looked what became of the launch")
+				t.Error("the engine was not contacted to check the launch")
 			}
 			if err := r.Close(); err != nil {
 				t.Error(err)

@@ -48,7 +48,7 @@ func (r *Runtime) image(ctx context.Context, l containers.Launch) (image, error)
 		case ctx.Err() != nil:
 			return image{}, ctx.Err()
 		case !cerrdefs.IsNotFound(err):
-			return image{}, r.refused("look up the image", l.Image, err)
+			return image{}, r.refused("look up the configuration", l.Image, err)
 		}
 		r.mu.Lock()
 		under := r.pulls[l.Image]
@@ -67,7 +67,7 @@ func (r *Runtime) image(ctx context.Context, l containers.Launch) (image, error)
 			continue
 		}
 		r.mu.Unlock()
-		logTo(l.Stderr, "pulling %s: another replica has begun to", l.Image)
+		logTo(l.Stderr, "pulling %s: waiting for another replica's pull", l.Image)
 		select {
 		case <-under: // if that failed, this launch tries and reports why
 		case <-ctx.Done():
@@ -96,7 +96,7 @@ func (r *Runtime) pull(ctx context.Context, l containers.Launch) error {
 		return r.unreachable(err)
 	}
 	return launchErrorf(err, "the image %s is not on this host, and the Docker engine at %s cannot pull it: %s. Check the name; "+
-		"docker login and docker pull %s on this host fetch it from a registry that wants a password, docker load brings it from a file", l.Image, r.host, engineMessage(err), l.Image)
+		"docker login and docker pull %s on this host fetch it from a registry that requires a password; docker load imports it from a file", l.Image, r.host, engineMessage(err), l.Image)
 }
 
 func (r *Runtime) pulled(ctx context.Context, l containers.Launch, last time.Time) error {

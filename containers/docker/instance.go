@@ -174,7 +174,7 @@ func (in *instance) Signal(term bool) error {
 	in.endRequested.Store(true)
 	past, err := in.signal(term)
 	if past {
-		logTo(in.launch.Stderr, "the Docker engine at %s does not answer: the signal to end was sent past it", in.r.host)
+		logTo(in.launch.Stderr, "the Docker engine at %s does not answer: the signal was sent to the process directly", in.r.host)
 	}
 	if !term {
 		in.killOnce.Do(func() { close(in.killing) })
@@ -283,10 +283,10 @@ func (in *instance) watch() (exit containers.Exit, reported bool) {
 		case err == nil || cerrdefs.IsNotFound(err):
 			return in.ended(code, err == nil, ""), true
 		case in.r.life.Err() != nil:
-			return in.lost("the gateway stopped, and the Docker engine at %s had not ended it", in.r.host), false
+			return in.lost("the gateway stopped, but the Docker engine at %s had not ended it", in.r.host), false
 		case errors.Is(err, errNotReported):
 			in.r.lostContact()
-			return in.lost("it has ended, and with which exit code is not known, for the Docker engine at %s does not answer", in.r.host), false
+			return in.lost("it has ended with an unknown exit code, because the Docker engine at %s does not answer", in.r.host), false
 		}
 		in.r.lostContact()
 		in.r.log.Warn("the Docker engine went away while a replica ran", zap.String("engine", in.r.host), zap.String("container", in.name), zap.Error(err))
@@ -301,7 +301,7 @@ func (in *instance) watch() (exit containers.Exit, reported bool) {
 }
 
 // errNotReported is returned by wait if the process has ended and the engine does not report it.
-var errNotReported = errors.New("the engine has not said how the container ended")
+var errNotReported = errors.New("the engine did not report the container's exit")
 
 // wait waits until the engine reports the container's end, for as long as it runs. It is the only request without a
 // time limit. If the process has ended, the engine has reportWithin left.
@@ -358,7 +358,7 @@ func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, re
 			return in.lost("the Docker engine at %s went away while it ran, and it has ended since", in.r.host), true, false
 		}
 		if in.process == nil && time.Since(began) > lostAfter {
-			return in.lost("the Docker engine at %s went away while it ran, and has not been back within %v: it may run on until the engine is", in.r.host, lostAfter), true, false
+			return in.lost("the Docker engine at %s went away while it ran, and did not come back within %v: it may still run", in.r.host, lostAfter), true, false
 		}
 		timer := time.NewTimer(*pause)
 		select {
@@ -398,9 +398,9 @@ func (in *instance) outage(pause *time.Duration) (exit containers.Exit, over, re
 func (in *instance) resume() {
 	in.closeOutput()
 	logTo(in.launch.Stderr, "the Docker engine at %s was away: what this replica wrote meanwhile may be missing", in.r.host)
-	in.r.log.Info("the Docker engine is back, and a replica has run on", zap.String("engine", in.r.host), zap.String("container", in.name))
+	in.r.log.Info("the Docker engine is back, and a replica still runs", zap.String("engine", in.r.host), zap.String("container", in.name))
 	if err := in.r.ask(in.processCtx, callWithin, in.attach); err != nil { // if this fails, the wait for its end finds out why
-		logTo(in.launch.Stderr, "what this replica writes from now on is lost: %v", err)
+		logTo(in.launch.Stderr, "further output of this replica is lost: %v", err)
 	}
 }
 
@@ -411,7 +411,7 @@ func (in *instance) lost(format string, args ...any) containers.Exit {
 // ended queries the engine about the end. there is false if the container no longer exists.
 func (in *instance) ended(code int64, there bool, prefix string) containers.Exit {
 	if !there {
-		return in.lost("its container %s was removed by somebody else", in.name)
+		return in.lost("its container %s was removed by another program", in.name)
 	}
 	var state container.State
 	_ = in.r.ask(in.r.life, callWithin, func(ctx context.Context) error { // on failure the code is still known
@@ -439,13 +439,13 @@ func (in *instance) exitOf(code int, outOfMemory bool) containers.Exit {
 	killed := exit.Signal == int(syscall.SIGKILL)
 	switch {
 	case outOfMemory && killed && limit > 0:
-		exit.Reason = fmt.Sprintf("killed by the kernel, for it had used up its memory of %s (limits.memory)", size(limit))
+		exit.Reason = fmt.Sprintf("killed by the kernel: it exceeded its memory limit of %s (limits.memory)", size(limit))
 	case outOfMemory && killed:
-		exit.Reason = "killed by the kernel, for memory had run out"
+		exit.Reason = "killed by the kernel: the host ran out of memory"
 	case outOfMemory && limit > 0:
-		exit.Reason = fmt.Sprintf("%s, after one of its processes had been killed for using up its memory of %s (limits.memory)", exit, size(limit))
+		exit.Reason = fmt.Sprintf("%s, after the kernel killed one of its processes at its memory limit of %s (limits.memory)", exit, size(limit))
 	case killed && limit > 0 && !in.endRequested.Load(): // the engine can learn of an out-of-memory kill late
-		exit.Reason = fmt.Sprintf("%s; it may have %s (limits.memory)", exit, size(limit))
+		exit.Reason = fmt.Sprintf("%s; its memory limit is %s (limits.memory)", exit, size(limit))
 	case code == 127 && len(in.launch.Command) > 0:
 		exit.Reason = fmt.Sprintf("exited with code 127: is there a program %q in the image %s?", in.launch.Command[0], in.launch.Image)
 	}

@@ -218,7 +218,7 @@ func (g *rig) runtime(owner string) *Runtime {
 			g.t.Errorf("close: %v", err)
 		}
 		if left := g.containers(labelGateway + "=" + owner); len(left) != 0 {
-			g.t.Errorf("containers are left: %v", left)
+			g.t.Errorf("containers left behind: %v", left)
 		}
 	})
 	return r
@@ -294,7 +294,7 @@ func (s *started) wantExit(t *testing.T) containers.Exit {
 	select {
 	case <-s.Exited():
 	case <-time.After(patience):
-		t.Fatalf("it has not ended; output: %s %s", s.out, s.err)
+		t.Fatalf("the replica has not ended; output: %s %s", s.out, s.err)
 	}
 	return s.Exit()
 }
@@ -313,7 +313,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	defer tick.Stop()
 	for !holds() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timeout waiting for %s", what)
 		}
 		<-tick.C
 	}

@@ -35,15 +35,15 @@ type owner struct {
 func self(id string) (owner, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return owner{}, fmt.Errorf("tell this gateway's containers from others': %w", err)
+		return owner{}, fmt.Errorf("identify this gateway's containers: %w", err)
 	}
 	pids, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
-		return owner{}, fmt.Errorf("tell this gateway's containers from others': %w", err)
+		return owner{}, fmt.Errorf("identify this gateway's containers: %w", err)
 	}
 	start, ok := startOf(os.Getpid())
 	if !ok {
-		return owner{}, fmt.Errorf("tell this gateway's containers from others': /proc/%d/stat cannot be read", os.Getpid())
+		return owner{}, fmt.Errorf("identify this gateway's containers: /proc/%d/stat cannot be read", os.Getpid())
 	}
 	return owner{id: id, boot: strings.TrimSpace(string(boot)), pids: pids, pid: os.Getpid(), start: start}, nil
 }

@@ -102,7 +102,7 @@ func New(cfg Config) (*Runtime, error) {
 		host = cmp.Or(os.Getenv(client.EnvOverrideHost), defaultHost)
 	}
 	if socket, ok := strings.CutPrefix(host, "unix://"); !ok || !filepath.IsAbs(socket) {
-		hostErr = launchErrorf(os.ErrInvalid, "the Docker engine %s: expected unix:///path of an engine on this host, for replicas exchange batches with the gateway through memory that both map", host)
+		hostErr = launchErrorf(os.ErrInvalid, "the Docker engine %s: expected unix:///path of an engine on this host, because replicas exchange batches with the gateway through memory that both map", host)
 		if cfg.Host != "" {
 			return nil, hostErr
 		}
@@ -241,7 +241,7 @@ func (r *Runtime) launch(ctx context.Context, s *spec, v *logWriter) (_ *instanc
 	}
 	in.id = created.ID
 	if err := in.attach(calls); err != nil {
-		return nil, refused("take the output of a container", err)
+		return nil, refused("attach to a container", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ func (r *Runtime) launch(ctx context.Context, s *spec, v *logWriter) (_ *instanc
 	}
 	info, err := r.engine.ContainerInspect(calls, in.id, client.ContainerInspectOptions{})
 	if err != nil {
-		return nil, refused("look at a container", err)
+		return nil, refused("inspect a container", err)
 	}
 	if info.Container.State != nil {
 		in.setPID(info.Container.State.Pid)
@@ -306,7 +306,7 @@ func (r *Runtime) orphan(name string) {
 	delete(r.known, name)
 	r.inContact = false
 	r.mu.Unlock()
-	r.log.Warn("a container is left, and is removed when the Docker engine is heard of again", zap.String("container", name))
+	r.log.Warn("a container is left behind, and will be removed at the next contact with the Docker engine", zap.String("container", name))
 }
 
 func (r *Runtime) remove(ctx context.Context, container string) error {
@@ -331,7 +331,7 @@ func (r *Runtime) Close() error {
 	var err error
 	if !r.endAll(true, gone, closeGrace) && !r.endAll(false, gone, silentWait) && (r.silent.Load() || !waited(gone, closeWait-silentWait)) {
 		r.mu.Lock()
-		err = fmt.Errorf("%d containers may still run, for the Docker engine at %s has not ended them: docker ps --filter label=%s shows them, "+
+		err = fmt.Errorf("%d containers may still run, because the Docker engine at %s has not ended them: docker ps --filter label=%s shows them, "+
 			"and this gateway removes them when it starts again", len(r.instances), r.host, labelGateway)
 		r.mu.Unlock()
 		r.giveUp()

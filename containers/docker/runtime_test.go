@@ -30,7 +30,7 @@ func TestServes(t *testing.T) {
 		s.WantTexts(s.Send(workertest.Texts("across", "the", "wall", big)...), "across", "the", "wall", big)
 	}
 	if in.PID() <= 0 || in.process == nil {
-		t.Errorf("PID %d is not seen", in.PID())
+		t.Errorf("PID %d is not visible", in.PID())
 	}
 	if err := in.Signal(true); err != nil {
 		t.Error(err)
@@ -42,10 +42,10 @@ func TestServes(t *testing.T) {
 	}
 	s.End()
 	if err := in.Signal(false); err != nil {
-		t.Errorf("a signal to a replica that is gone: %v", err)
+		t.Errorf("a signal after the exit: %v", err)
 	}
 	if left := g.containers(labelGateway + "=" + t.Name()); len(left) != 0 {
-		t.Errorf("left after its exit: %v", left)
+		t.Errorf("containers left behind: %v", left)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%+v", exit)
 	}
 	if strings.Contains(in.err.String(), "33 MiB\n") {
-		t.Errorf("it had more than its limit: %s", in.err)
+		t.Errorf("it exceeded its limit: %s", in.err)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestDeaf(t *testing.T) {
 	}
 	info, err := g.engine.ContainerInspect(t.Context(), in.id, client.ContainerInspectOptions{})
 	if err != nil || !info.Container.State.Running {
-		t.Errorf("%v: it was to be deaf", err)
+		t.Errorf("error %v, or SIGTERM ended it", err)
 	}
 	if err := in.Signal(false); err != nil {
 		t.Error(err)
@@ -248,7 +248,7 @@ func TestExits(t *testing.T) {
 	if err := g.r.remove(t.Context(), in.name); err != nil {
 		t.Fatal(err)
 	}
-	if exit := in.wantExit(t); exit.Signal != int(syscall.SIGKILL) && !strings.Contains(exit.String(), "removed by somebody else") {
+	if exit := in.wantExit(t); exit.Signal != int(syscall.SIGKILL) && !strings.Contains(exit.String(), "removed by another program") {
 		t.Errorf("%+v", exit)
 	}
 }
@@ -266,18 +266,18 @@ func TestRefused(t *testing.T) {
 		parts     []string
 	}{
 		{"no such image", func(l *containers.Launch) { l.Image = "xebec-test/no-such-image:9" }, true, []string{"xebec-test/no-such-image:9", "docker pull", "docker load", "docker login"}},
-		{"a name that is none", func(l *containers.Launch) { l.Image = "x/../../containers/json?" }, true, []string{"expected a name such as"}},
+		{"an invalid image name", func(l *containers.Launch) { l.Image = "x/../../containers/json?" }, true, []string{"expected a name such as"}},
 		{"nothing to run", func(l *containers.Launch) { l.Command = nil }, true, []string{"give one of them a command"}},
 		{"no directory", func(l *containers.Launch) { l.Dir = "/no/such/model" }, true, []string{"/no/such/model", "moved or deleted"}},
 		{"a closed directory", func(l *containers.Launch) { l.Dir = closed }, true, []string{closed, "65534:65534", "0700", "chmod -R a+rX " + closed}},
 		{"a closed file", func(l *containers.Launch) { l.Dir, l.Command = unreadable, []string{"/stray", "model.py"} }, true, []string{"chmod a+r " + unreadable + "/model.py"}},
 		{"a relative directory", func(l *containers.Launch) { l.Dir = "model" }, true, []string{"absolute"}},
 		{"too little memory", func(l *containers.Launch) { l.Limits.MemoryBytes = 1 << 20 }, true, []string{"memory"}},
-		{"GPUs that are not there", func(l *containers.Launch) { l.Env = append(l.Env, "XEBEC_GPUS=0,2") }, true, []string{"NVIDIA container toolkit"}},
+		{"missing GPUs", func(l *containers.Launch) { l.Env = append(l.Env, "XEBEC_GPUS=0,2") }, true, []string{"NVIDIA container toolkit"}},
 		{"a bad variable", func(l *containers.Launch) { l.Env = append(l.Env, "A\x00=b") }, true, []string{"NAME=value"}},
 		{"no socket", func(l *containers.Launch) { l.Env = nil }, false, []string{"XEBEC_SOCKET"}},
-		{"a socket that is gone", func(l *containers.Launch) { l.Env = append(l.Env, "XEBEC_SOCKET=/no/socket") }, false, []string{"/no/socket"}},
-		{"a socket that is none", func(l *containers.Launch) { l.Env = append(l.Env, "XEBEC_SOCKET=/etc/passwd") }, false, []string{"not a socket"}},
+		{"a missing socket", func(l *containers.Launch) { l.Env = append(l.Env, "XEBEC_SOCKET=/no/socket") }, false, []string{"/no/socket"}},
+		{"a file that is no socket", func(l *containers.Launch) { l.Env = append(l.Env, "XEBEC_SOCKET=/etc/passwd") }, false, []string{"not a socket"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, _ := g.launch([]string{"/stray", "sleep"}, c.change)
@@ -294,7 +294,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	if left := g.containers(labelGateway); len(left) != 0 {
-		t.Errorf("containers are left: %v", left)
+		t.Errorf("containers left behind: %v", left)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestNoEngine(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if err := r.Sweep(t.Context()); err == nil {
-		t.Error("swept where there is no engine")
+		t.Error("Sweep without an engine: no error")
 	}
 }
 
@@ -334,7 +334,7 @@ func TestGivenUp(t *testing.T) {
 	}
 	wg.Wait()
 	if left := g.containers(labelGateway + "=" + t.Name()); len(left) != 0 {
-		t.Errorf("containers are left: %v", left)
+		t.Errorf("containers left behind: %v", left)
 	}
 }
 
@@ -362,7 +362,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("%+v, %+v", e1, e2)
 	}
 	if left := g.containers(labelGateway + "=another"); len(left) != 0 {
-		t.Errorf("containers are left: %v", left)
+		t.Errorf("containers left behind: %v", left)
 	}
 	l, _ := g.launch([]string{"/stray", "sleep"}, nil)
 	if _, err := g.r.Start(t.Context(), l); err == nil || !strings.Contains(err.Error(), "stopping") {
@@ -374,7 +374,7 @@ func TestClose(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	g := newRig(t, address)
 	foreign, err := g.engine.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: &container.Config{Image: g.image, Cmd: []string{"/stray", "sleep"},
-		Labels: map[string]string{"io.xebec.gateway": "somebody who borrowed the name"}}, HostConfig: &container.HostConfig{NetworkMode: "none"}})
+		Labels: map[string]string{"io.xebec.gateway": "a foreign container with our label"}}, HostConfig: &container.HostConfig{NetworkMode: "none"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +398,7 @@ func TestOrphans(t *testing.T) {
 	}
 	var name string
 	if _, err := fmt.Fscanln(out, &name); err != nil {
-		t.Fatalf("the gateway that was to be killed: %v", err)
+		t.Fatalf("the gateway to be killed: %v", err)
 	}
 	if err := g.r.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
@@ -414,7 +414,7 @@ func TestOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := g.containers(labelGateway + "=victim"); len(left) != 0 {
-		t.Errorf("the killed gateway's containers are left: %v", left)
+		t.Errorf("containers of the killed gateway left behind: %v", left)
 	}
 	if _, err := g.engine.ContainerInspect(t.Context(), foreign.ID, client.ContainerInspectOptions{}); err != nil {
 		t.Errorf("a foreign container: %v", err)

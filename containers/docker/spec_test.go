@@ -53,11 +53,11 @@ func TestExitOf(t *testing.T) {
 		{code: 143, signal: 15, want: "ended by SIGTERM (asked to end)"},
 		{code: 139, signal: 11, want: "ended by SIGSEGV (an invalid memory access in native code)"},
 		{code: 255, want: "exited with code 255"},
-		{code: 137, oom: true, launch: limited, signal: 9, want: "killed by the kernel, for it had used up its memory of 256 MiB (limits.memory)"},
-		{code: 137, oom: true, signal: 9, want: "killed by the kernel, for memory had run out"},
-		{code: 137, launch: limited, signal: 9, want: "ended by SIGKILL (killed from outside: the kernel does this when memory runs out); it may have 256 MiB (limits.memory)"},
+		{code: 137, oom: true, launch: limited, signal: 9, want: "killed by the kernel: it exceeded its memory limit of 256 MiB (limits.memory)"},
+		{code: 137, oom: true, signal: 9, want: "killed by the kernel: the host ran out of memory"},
+		{code: 137, launch: limited, signal: 9, want: "ended by SIGKILL (killed from outside: the kernel does this when memory runs out); its memory limit is 256 MiB (limits.memory)"},
 		{code: 137, launch: limited, asked: true, signal: 9, want: "ended by SIGKILL (killed from outside: the kernel does this when memory runs out)"},
-		{code: 1, oom: true, launch: limited, want: "exited with code 1, after one of its processes had been killed for using up its memory of 256 MiB (limits.memory)"},
+		{code: 1, oom: true, launch: limited, want: "exited with code 1, after the kernel killed one of its processes at its memory limit of 256 MiB (limits.memory)"},
 		{code: 127, launch: limited, want: `exited with code 127: is there a program "python" in the image img?`},
 	} {
 		in := &instance{launch: c.launch}
@@ -76,16 +76,16 @@ func TestAbandoned(t *testing.T) {
 		o    owner
 		want bool // while it runs
 	}{
-		"mine, and not known":                   {me, true},
-		"of an earlier boot":                    {change(func(o *owner) { o.id, o.boot = "other", "a" }), true},
-		"of another that lives":                 {change(func(o *owner) { o.id, o.pid, o.start = "other", 20, 200 }), false},
-		"of another in this process":            {change(func(o *owner) { o.id = "other" }), false},
-		"of another whose number has a new one": {change(func(o *owner) { o.id, o.pid, o.start = "other", 20, 150 }), true},
-		"of another that is gone":               {change(func(o *owner) { o.id, o.pid, o.start = "other", 60, 600 }), true},
-		"of my earlier life":                    {change(func(o *owner) { o.pid, o.start = 60, 90 }), true},
-		"of my name, which lives":               {change(func(o *owner) { o.pid, o.start = 20, 200 }), false},
-		"in another name space":                 {change(func(o *owner) { o.id, o.pids, o.pid = "other", "pid:[2]", 60 }), false},
-		"in another name space, my name":        {change(func(o *owner) { o.pids = "pid:[2]" }), false},
+		"mine, and not known":             {me, true},
+		"of an earlier boot":              {change(func(o *owner) { o.id, o.boot = "other", "a" }), true},
+		"of another that runs":            {change(func(o *owner) { o.id, o.pid, o.start = "other", 20, 200 }), false},
+		"of another in this process":      {change(func(o *owner) { o.id = "other" }), false},
+		"of another whose pid was reused": {change(func(o *owner) { o.id, o.pid, o.start = "other", 20, 150 }), true},
+		"of another that is gone":         {change(func(o *owner) { o.id, o.pid, o.start = "other", 60, 600 }), true},
+		"of my earlier process":           {change(func(o *owner) { o.pid, o.start = 60, 90 }), true},
+		"of my name, which runs":          {change(func(o *owner) { o.pid, o.start = 20, 200 }), false},
+		"in another name space":           {change(func(o *owner) { o.id, o.pids, o.pid = "other", "pid:[2]", 60 }), false},
+		"in another name space, my name":  {change(func(o *owner) { o.pids = "pid:[2]" }), false},
 	} {
 		if got := me.abandoned(c.o, false, starts); got != c.want {
 			t.Errorf("%s: abandoned %v", name, got)
@@ -96,12 +96,12 @@ func TestAbandoned(t *testing.T) {
 		}
 		back, ok := ownerOf(c.o.labels())
 		if !ok || back != c.o {
-			t.Errorf("%s: %+v came back as %+v", name, c.o, back)
+			t.Errorf("%s: %+v was parsed as %+v", name, c.o, back)
 		}
 	}
 	for _, labels := range []map[string]string{nil, {labelGateway: "x"}, {labelGateway: "x", labelPID: "1", labelStart: "2"}} {
 		if o, ok := ownerOf(labels); ok {
-			t.Errorf("%v is taken for ours: %+v", labels, o)
+			t.Errorf("labels %v were accepted as ours: %+v", labels, o)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestParseStart(t *testing.T) {
 		}
 	}
 	if start, ok := startOf(os.Getpid()); !ok || start == 0 {
-		t.Error("this process cannot be seen")
+		t.Error("startOf does not find this process")
 	}
 }
 
@@ -237,7 +237,7 @@ func TestPull(t *testing.T) {
 		t.Errorf("%+v, %v", img, err)
 	}
 	if got := log.String(); !strings.HasPrefix(got, "pulling registry.example.org/team/model:1.2: it is not on this host\n") || !strings.Contains(got, "\npulled registry.example.org/team/model:1.2 in ") {
-		t.Errorf("said %q", got)
+		t.Errorf("log %q", got)
 	}
 }
 

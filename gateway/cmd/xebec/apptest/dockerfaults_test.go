@@ -248,7 +248,7 @@ func TestEngineHangs(t *testing.T) {
 	judge(t, l.stop(), "ok")
 	g.await("describe to say what has ended and what is waited for", func(context.Context) (bool, string) {
 		text := g.must("describe", "model", "dies")
-		return strings.Contains(text, "exit code is not known, for the Docker engine at "+e.address+" does not answer") &&
+		return strings.Contains(text, "unknown exit code, because the Docker engine at "+e.address+" does not answer") &&
 			strings.Contains(text, "the Docker engine at "+e.address+" does not answer: this replica has been waiting"), text
 	})
 	g.wantsDefault("dies")
