@@ -10,18 +10,19 @@ import (
 // maxFileBytes bounds what is read of one file: the mounts of a host with many containers are some hundred KiB.
 const maxFileBytes = 4 << 20
 
-// files is what this package asks of /proc and /sys/fs/cgroup. Tests have one that follows the rules of version 2.
+// files is the part of /proc and /sys/fs/cgroup that this package needs. Tests have one that follows the rules of
+// version 2.
 type files interface {
 	read(path string) ([]byte, error)
-	// write writes s at once, to a file that is there. An empty s only tries whether the file may be written.
+	// write writes s at once to an existing file. An empty s only tests whether the file may be written.
 	write(path, s string) error
 	mkdir(path string) error
 	rmdir(path string) error
-	// list names the directories in a directory.
+	// list returns the names of the directories in a directory.
 	list(path string) ([]string, error)
 }
 
-// host is the file system below a root, which is "/" but in tests.
+// host is the file system below a root, which is "/" except in tests.
 type host string
 
 func (h host) at(path string) string { return filepath.Join(string(h), path) }

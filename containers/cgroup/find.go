@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// mount is a place where a hierarchy of cgroups can be seen: a line of /proc/PID/mountinfo.
+// mount is the mount point of a hierarchy of cgroups: a line of /proc/PID/mountinfo.
 type mount struct {
-	// root is the cgroup that is seen at point.
+	// root is the cgroup that is visible at point.
 	root, point string
 	unified     bool
 	controllers []string // of version 1
 }
 
-// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)) and keeps what is a hierarchy of cgroups.
+// parseMounts parses /proc/PID/mountinfo (proc_pid_mountinfo(5)) and returns the hierarchies of cgroups.
 //
 //	35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 func parseMounts(b []byte) []mount {
@@ -59,18 +59,18 @@ func unescape(s string) string {
 	return string(out)
 }
 
-// unified is the key of version 2 in what parseMembership returns: it has no controllers of its own there.
+// unified is the key of version 2 in the result of parseMembership, where it has no controllers of its own.
 const unified = ""
 
-// parseMembership reads /proc/PID/cgroup (cgroups(7)): the path of the process's cgroup by controller, as seen from the process's
-// root of cgroups.
+// parseMembership parses /proc/PID/cgroup (cgroups(7)): the path of the process's cgroup by controller, relative to the
+// process's root of cgroups.
 //
 //	4:memory:/system.slice/xebec.service
 //	0::/system.slice/xebec.service
 func parseMembership(b []byte) map[string]string {
 	paths := map[string]string{}
 	for line := range bytes.Lines(b) {
-		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3) // a path may hold colons
+		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3) // a path may contain colons
 		if len(fields) != 3 || !path.IsAbs(fields[2]) {
 			continue
 		}
@@ -81,8 +81,8 @@ func parseMembership(b []byte) map[string]string {
 	return paths
 }
 
-// dirOf is where a cgroup is seen through a mount. It is not when the mount shows another part of the hierarchy, or when the cgroup
-// lies outside of the process's namespace ("/../x").
+// dirOf returns the directory of a cgroup below a mount. It returns false if the mount shows another part of the
+// hierarchy, or if the cgroup is outside of the process's namespace ("/../x").
 func (m mount) dirOf(cgroup string) (string, bool) {
 	if strings.Contains(cgroup+"/", "/../") {
 		return "", false
@@ -91,8 +91,8 @@ func (m mount) dirOf(cgroup string) (string, bool) {
 	return path.Join(m.point, below), ok
 }
 
-// findOwn returns the directory of the process's own cgroup in the hierarchy that has the controller, and whether that is version 2.
-// A controller that is mounted as version 1 is not in version 2.
+// findOwn returns the directory of the process's own cgroup in the hierarchy that has the controller, and whether that
+// is version 2. A controller that is mounted as version 1 is not in version 2.
 func findOwn(mounts []mount, paths map[string]string, r Resource) (dir string, isUnified bool, err error) {
 	key := unified
 	if slices.ContainsFunc(mounts, func(m mount) bool { return slices.Contains(m.controllers, string(r)) }) {
@@ -116,8 +116,8 @@ func findOwn(mounts []mount, paths map[string]string, r Resource) (dir string, i
 		"in a container, let it have a cgroup namespace of its own (docker run --cgroupns=private)", cgroup)
 }
 
-// parseStart reads when a process began, in ticks since boot, from /proc/PID/stat (proc_pid_stat(5)). The command's name may hold
-// anything, so the fields are counted from its last parenthesis.
+// parseStart parses when a process began, in ticks since boot, from /proc/PID/stat (proc_pid_stat(5)). The command's
+// name may contain anything, so the fields are counted from its last parenthesis.
 func parseStart(b []byte) (uint64, bool) {
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	const fieldStart = 19
@@ -128,7 +128,7 @@ func parseStart(b []byte) (uint64, bool) {
 	return start, err == nil
 }
 
-// parseParent reads the parent's pid from /proc/PID/stat.
+// parseParent parses the parent's pid from /proc/PID/stat.
 func parseParent(b []byte) (int, bool) {
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(fields) < 2 {
@@ -138,7 +138,7 @@ func parseParent(b []byte) (int, bool) {
 	return parent, err == nil
 }
 
-// parsePIDs reads cgroup.procs. Processes that are not in this process's pid namespace are listed as 0, and left in.
+// parsePIDs parses cgroup.procs. Processes outside of this process's pid namespace are listed as 0, and kept.
 func parsePIDs(b []byte) []int {
 	var pids []int
 	for line := range bytes.Lines(b) {
@@ -149,7 +149,7 @@ func parsePIDs(b []byte) []int {
 	return pids
 }
 
-// parseCount reads a number from a file of "name value" lines, 0 if it is not there.
+// parseCount returns a number from a file of "name value" lines, 0 if it is missing.
 func parseCount(b []byte, name string) int {
 	for line := range bytes.Lines(b) {
 		fields := strings.Fields(string(line))

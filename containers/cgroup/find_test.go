@@ -96,7 +96,7 @@ func TestParseName(t *testing.T) {
 	}
 }
 
-// Whatever stands in /proc, no cgroup is looked for outside of a mount.
+// For any content of /proc, the cgroup found is inside a mount.
 func FuzzFindOwn(f *testing.F) {
 	f.Add([]byte(apart), []byte(apartPaths))
 	f.Add([]byte(together), []byte("0::/../x\n"))

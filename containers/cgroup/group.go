@@ -16,17 +16,18 @@ import (
 )
 
 const (
-	// periodMicros is the period over which processor time is limited: the kernel's default. A limit of 1500 thousandths is 150 ms of
-	// processor time in each 100 ms.
+	// periodMicros is the period of processor time limits, the kernel's default. A limit of 1500 thousandths is 150 ms
+	// of processor time in each 100 ms.
 	periodMicros = 100_000
-	// minQuotaMicros is the least that the kernel takes.
+	// minQuotaMicros is the least quota that the kernel accepts.
 	minQuotaMicros = 1_000
-	// chargeBytes is what the kernel may charge to a cgroup of version 1 at once (64 pages): one that has come nearer to its limit has met it.
+	// chargeBytes is the most that the kernel charges to a cgroup of version 1 at once (64 pages). A cgroup closer than
+	// that to its limit has reached it.
 	chargeBytes = 64 * 4096
-	// nameBytes bounds the part of a group's name that is for people.
+	// nameBytes bounds the readable part of a group's name.
 	nameBytes = 64
-	// normalShares is the weight of a cgroup of version 1 that nobody has changed, normalWeight of version 2. The others are what a
-	// thread of niceness 19 weighs against one of niceness 0: 15 to 1024.
+	// normalShares is the default weight of a cgroup of version 1, normalWeight of version 2. The quiet ones have the
+	// ratio of a thread of niceness 19 to one of niceness 0: 15 to 1024.
 	normalShares, quietShares = 1024, 15
 	normalWeight, quietWeight = 100, 1
 	maxShares                 = 262_144
@@ -35,7 +36,7 @@ const (
 // created numbers the groups of this process.
 var created atomic.Uint64
 
-// Group is a replica's cgroup, in each hierarchy that limits it one.
+// Group is a replica's cgroup. It has one directory in each hierarchy that limits it.
 type Group struct {
 	manager *Manager
 	limits  containers.Limits
@@ -51,9 +52,9 @@ type part struct {
 	dir       string
 }
 
-// Create makes a group with those of the limits that can be enforced: limits of CPUMillis, MemoryBytes and PIDs; those that are 0
-// or that [Manager.Able] excuses are left out. Name is for people who look at cgroups; a number makes it unique. The error says what
-// could not be set, and nothing is left of the group then.
+// Create makes a group with those limits of CPUMillis, MemoryBytes and PIDs that can be enforced. Limits of 0, and
+// those for which [Manager.Able] returns an error, are left out. Name is for operators who look at cgroups; a number
+// makes it unique. The error says what could not be set; then nothing is left of the group.
 func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) {
 	g := &Group{manager: m, limits: limits}
 	own := label(name) + "-" + strconv.FormatUint(created.Add(1), 10)
@@ -90,7 +91,7 @@ func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) 
 	return g, nil
 }
 
-// wants reports whether there is a limit of a resource.
+// wants reports whether there is a limit for a resource.
 func wants(l containers.Limits, r Resource) bool {
 	switch r {
 	case Memory:
@@ -102,7 +103,7 @@ func wants(l containers.Limits, r Resource) bool {
 	}
 }
 
-// label makes a name fit for a directory.
+// label makes a name suitable for a directory.
 func label(name string) string {
 	safe := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("@_-", r) {
@@ -116,7 +117,8 @@ func label(name string) string {
 	return safe[:min(len(safe), nameBytes)]
 }
 
-// setting is a value for a file of a cgroup. Optional: kernels have it or not, by version and configuration.
+// setting is a value for a file of a cgroup. optional: not every kernel has the file, depending on version and
+// configuration.
 type setting struct {
 	file, value string
 	optional    bool
@@ -133,7 +135,7 @@ func (g *Group) limit(p part) error {
 			switch {
 			case err == nil || s.optional && errors.Is(err, fs.ErrNotExist):
 			case errors.Is(err, syscall.EINVAL) && s.file == "cpu.cfs_quota_us":
-				// Version 1 takes no quota over that of a cgroup above, which then binds the replica already.
+				// Version 1 refuses a quota above that of a parent cgroup. The parent's quota binds the replica anyway.
 			default:
 				return fmt.Errorf("set limits.%s of a replica to %s in %s: %w", r, s.value, path.Join(p.dir, s.file), err)
 			}
@@ -148,13 +150,14 @@ func settings(l containers.Limits, r Resource, h hierarchy) []setting {
 	period := strconv.Itoa(periodMicros)
 	switch {
 	case r == Memory && h.unified:
-		// Swap would let a replica grow on, and make it slow. When one process of a replica has to go, all go: half a replica is none.
+		// Swap would let a replica grow and make it slow. If one process of a replica is killed, kill all: half a
+		// replica is useless.
 		return []setting{{"memory.max", memory, false}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
 	case r == Memory:
-		// Without accounting of swap there is no limit for both together; then the kernel is to swap last.
+		// Without swap accounting there is no limit for both together; then tell the kernel to swap last.
 		return []setting{{"memory.limit_in_bytes", memory, false}, {"memory.memsw.limit_in_bytes", memory, true}, {"memory.swappiness", "0", true}}
 	case r == PIDs && h.leavable:
-		return []setting{{"pids.max", strconv.Itoa(l.PIDs + 1), false}} // until Started: the thread that forks counts too
+		return []setting{{"pids.max", strconv.Itoa(l.PIDs + 1), false}} // until Started: the forking thread counts too
 	case r == PIDs:
 		return []setting{{"pids.max", pids, false}}
 	case h.unified:
@@ -164,24 +167,24 @@ func settings(l containers.Limits, r Resource, h hierarchy) []setting {
 	}
 }
 
-// Places is where the group's processes are put.
+// Places returns where the group's processes are put.
 func (g *Group) Places() Places { return g.places }
 
-// Started is called when the first process is in the group and whoever forked it is out of it again.
+// Started must be called when the first process is in the group and the thread that forked it has left.
 func (g *Group) Started() {
 	for _, p := range g.parts {
 		for _, r := range p.hierarchy.resources {
 			if r != PIDs || !p.hierarchy.leavable || !wants(g.limits, r) {
 				continue
 			}
-			// It fails when the replica has ended, and one process too many would be no harm.
+			// It fails if the replica has ended. One process too many would do no harm.
 			_ = g.manager.files.write(path.Join(p.dir, "pids.max"), strconv.Itoa(g.limits.PIDs))
 		}
 	}
 }
 
-// Hush gives the group the least share of processors that others want too, or takes that back. A group without a limit of processor
-// time has no share of its own, and is left alone.
+// Hush gives the group the least share of contended processors, or undoes that. A group without a limit of processor
+// time has no share of its own and is not changed.
 func (g *Group) Hush(quiet bool) error {
 	for _, p := range g.parts {
 		for _, r := range p.hierarchy.resources {
@@ -206,8 +209,8 @@ func (g *Group) Hush(quiet bool) error {
 	return nil
 }
 
-// weigh keeps the share of the directory of all groups in step with their number, so that limited replicas get no less than if each
-// stood beside the gateway by itself. Of version 1 only: in version 2 the gateway stands among them.
+// weigh keeps the share of the directory of all groups proportional to their number, so that limited replicas get no
+// less than if each was beside the gateway. This applies to version 1 only: in version 2 the gateway is among them.
 func (g *Group) weigh(by int) {
 	m := g.manager
 	m.mu.Lock()
@@ -223,17 +226,17 @@ func (g *Group) weigh(by int) {
 	}
 }
 
-// Events is what has happened to a group.
+// Events is what happened to a group.
 type Events struct {
-	// OOMKills is how many of its processes the kernel has killed for memory. OverLimit: the group had reached its own limit; else the
-	// host, or a cgroup above, had no more.
+	// OOMKills is how many of its processes the kernel has killed for memory. OverLimit: the group had reached its own
+	// limit; otherwise the host, or a cgroup above, ran out.
 	OOMKills  int
 	OverLimit bool
 	// PIDsRefused is how often a process or thread was refused because there were too many.
 	PIDsRefused int
 }
 
-// Events reads what has happened to the group so far. What cannot be read has not happened.
+// Events returns what has happened to the group so far. Values that cannot be read are 0.
 func (g *Group) Events() Events {
 	var ev Events
 	read := func(dir, file string) []byte {
@@ -249,7 +252,7 @@ func (g *Group) Events() Events {
 				ev.OOMKills, ev.OverLimit = parseCount(b, "oom_kill"), parseCount(b, "oom") > 0
 			case r == Memory:
 				ev.OOMKills = parseCount(read(p.dir, "memory.oom_control"), "oom_kill")
-				// Its counts of failed charges (memory.failcnt) are not kept by every kernel.
+				// Not every kernel keeps the counts of failed charges (memory.failcnt).
 				peak, err := strconv.ParseInt(strings.TrimSpace(string(read(p.dir, "memory.max_usage_in_bytes"))), 10, 64)
 				ev.OverLimit = err == nil && peak > g.limits.MemoryBytes-chargeBytes
 			case r == PIDs:
@@ -260,8 +263,8 @@ func (g *Group) Events() Events {
 	return ev
 }
 
-// Remove ends what is left in the group and removes it. It waits, two seconds at most, until its processes have ended; one that hangs in
-// the kernel keeps it, and the next gateway removes it.
+// Remove kills what is left in the group and removes it. It waits at most two seconds until its processes have ended.
+// If a process hangs in the kernel the group stays, and the next gateway removes it.
 func (g *Group) Remove() {
 	g.removed.Do(func() {
 		g.places.Kill()

@@ -16,9 +16,9 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// These tests run on whatever the machine allows. Where it allows no groups, they hold the package to what it says then.
+// These tests run with whatever the machine allows. Where it allows no groups, they check what the package reports.
 
-// patience bounds every wait of these tests. It is never waited out unless something is broken.
+// patience bounds every wait of these tests. It only elapses if something is broken.
 const patience = 30 * time.Second
 
 func openHost(t *testing.T) *Manager {
@@ -33,7 +33,7 @@ func openHost(t *testing.T) *Manager {
 	return m
 }
 
-// forked starts a program in places, from a thread of its own that lives on as long as the test, and returns its pid.
+// forked starts a program in places, from a thread that lives as long as the test, and returns its pid.
 func forked(t *testing.T, places Places, argv ...string) int {
 	t.Helper()
 	type result struct {
@@ -80,7 +80,7 @@ func inGroup(p Place, pid int) bool {
 	return false
 }
 
-// until waits for a condition that another process brings about.
+// until waits for a condition that another process establishes.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	late := time.NewTimer(patience)
@@ -105,7 +105,7 @@ func value(t *testing.T, dir, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// A group has the limits that were asked for, and those alone that can be enforced; a process starts in it, and it goes.
+// A group has exactly those requested limits that can be enforced. A process starts in it, and Remove removes it.
 func TestHostGroup(t *testing.T) {
 	m := openHost(t)
 	g, err := m.Create("test", containers.Limits{CPUMillis: 500, MemoryBytes: 64 << 20, PIDs: 20})
@@ -158,7 +158,7 @@ func TestHostGroup(t *testing.T) {
 		if inGroup(p, os.Getpid()) {
 			t.Errorf("this process is in %s", p.Dir)
 		}
-		b, _ := os.ReadFile(filepath.Join(p.Dir, "tasks")) // of version 1: the thread that forked has gone home
+		b, _ := os.ReadFile(filepath.Join(p.Dir, "tasks")) // version 1: the thread that forked has returned
 		if tids := parsePIDs(b); !p.Unified && len(tids) != 1 {
 			t.Errorf("threads %v in %s, expected one", tids, p.Dir)
 		}
@@ -195,7 +195,7 @@ func TestHostAdd(t *testing.T) {
 			t.Errorf("process %d is not in %s", pid, p.Dir)
 		}
 	}
-	const nobody = 1<<22 + 1 // over the highest pid
+	const nobody = 1<<22 + 1 // above the highest pid
 	if err := g.Places().Add(nobody); err != nil {
 		t.Errorf("one that has ended: %v", err)
 	}
@@ -204,8 +204,8 @@ func TestHostAdd(t *testing.T) {
 	}
 }
 
-// Processes that fork all the time, in sessions of their own, are gone when the group is. Killing must keep up with them also where it
-// can only read the list.
+// Processes that fork all the time, in sessions of their own, are gone after Kill, also where it can only read the list
+// of processes.
 func TestHostKillForkers(t *testing.T) {
 	m := openHost(t)
 	g, err := m.Create("test", containers.Limits{CPUMillis: 1000, MemoryBytes: 256 << 20, PIDs: 60})
@@ -231,8 +231,8 @@ func TestHostKillForkers(t *testing.T) {
 	}
 }
 
-// unifiedDir makes a cgroup of version 2 below this process's own, with no controllers. Where the machine has none to make, it returns
-// a directory that is not there.
+// unifiedDir makes a cgroup of version 2 below this process's own, without controllers. If the machine allows none, it
+// returns a directory that does not exist.
 func unifiedDir(t *testing.T) (dir string, real bool) {
 	t.Helper()
 	none := filepath.Join(t.TempDir(), "none")
@@ -262,12 +262,12 @@ func unifiedDir(t *testing.T) (dir string, real bool) {
 	return dir, true
 }
 
-// In version 2 a child is born in its group, and the kernel kills the whole group at once.
+// In version 2 a child is created in its group, and the kernel kills the whole group at once.
 func TestHostUnified(t *testing.T) {
 	dir, real := unifiedDir(t)
 	ps := Places{{Dir: dir, Unified: true}}
 	pid := forked(t, ps, "/bin/sh", "-c", `setsid sleep 1000 & setsid sleep 1000 & wait`)
-	if !real { // it starts all the same, and it shows when it is put there
+	if !real { // it starts anyway, and Add fails
 		if err := ps.Add(pid); err == nil {
 			t.Error("no error where there is no group")
 		}
@@ -291,11 +291,11 @@ func TestHostUnified(t *testing.T) {
 	}
 }
 
-// What a gateway has left behind that was killed with its reaper: groups, and what still runs in them.
+// A gateway that was killed with its reaper leaves groups behind, and processes in them.
 func TestHostLeft(t *testing.T) {
 	m := openHost(t)
 	for _, h := range m.hierarchies {
-		left := path.Join(h.own, "xebec-"+strconv.Itoa(os.Getpid())+"-1") // this pid, of another time
+		left := path.Join(h.own, "xebec-"+strconv.Itoa(os.Getpid())+"-1") // this pid with another start time
 		for _, dir := range []string{left, left + "/m-1"} {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
@@ -324,7 +324,7 @@ func TestHostLeft(t *testing.T) {
 	}
 }
 
-// Groups that have a limit of processor time weigh together what they would weigh beside the gateway.
+// Groups with a limit of processor time together have the weight that they would have beside the gateway.
 func TestHostWeight(t *testing.T) {
 	m := openHost(t)
 	var groups []*Group
@@ -367,7 +367,7 @@ func TestHostWeight(t *testing.T) {
 	}
 }
 
-// A machine that shows no /proc has a reason for each resource, and groups that are nowhere.
+// A machine without /proc has a reason for each resource, and groups without places.
 func TestNoProc(t *testing.T) {
 	m := Open(t.TempDir())
 	defer m.Close()
@@ -390,7 +390,7 @@ func TestNoProc(t *testing.T) {
 	}
 }
 
-// A program that cannot be executed says so, and the thread has come back.
+// A program that cannot be executed is an error, and the thread has returned.
 func TestForkFails(t *testing.T) {
 	m := openHost(t)
 	g, err := m.Create("test", containers.Limits{PIDs: 20, MemoryBytes: 64 << 20})

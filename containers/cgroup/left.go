@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// removeWait is how long a group's processes may take to end once they have been killed: those that hang in the kernel keep it.
-	// removeEvery is how often it is looked.
+	// removeWait is how long a group's processes may take to end after they have been killed; those that hang in the
+	// kernel keep the group. removeEvery is the polling interval.
 	removeWait  = 2 * time.Second
 	removeEvery = 2 * time.Millisecond
-	// nested bounds how deep cgroups are removed that a replica has made in its own.
+	// nested bounds the depth at which cgroups that a replica has made inside its own are removed.
 	nested = 8
 )
 
-// removeLeft removes what gateways that are gone have left in a cgroup, with what still runs there. It waits for one group that will not
-// go, not for each: the next gateway tries again.
+// removeLeft removes what ended gateways have left in a cgroup, and kills what still runs there. It waits for only one
+// group that does not go away, not for each: the next gateway tries again.
 func (m *Manager) removeLeft(own string) {
 	patient := true
 	names, _ := m.files.list(own)
@@ -34,7 +34,7 @@ func (m *Manager) removeLeft(own string) {
 		}
 		groups, _ := m.files.list(path.Join(own, name))
 		for _, group := range groups {
-			if group == leaf { // whoever is there was started by the gateway's owner, not by the gateway as a replica
+			if group == leaf { // processes there were not started by the gateway as a replica
 				continue
 			}
 			dir := path.Join(own, name, group)
@@ -50,7 +50,7 @@ func (m *Manager) removeLeft(own string) {
 	}
 }
 
-// parseName reads "xebec-<pid>-<start>".
+// parseName parses "xebec-<pid>-<start>".
 func parseName(name string) (pid int, start uint64, ok bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	first, second, both := strings.Cut(rest, "-")

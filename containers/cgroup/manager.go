@@ -15,10 +15,10 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// Resource is what a limit is about, by the name of the kernel's controller.
+// Resource is what is limited, by the name of the kernel's controller.
 type Resource string
 
-// The resources, and all of them.
+// The resources.
 const (
 	Memory Resource = "memory"
 	PIDs   Resource = "pids"
@@ -28,40 +28,43 @@ const (
 var resources = []Resource{Memory, PIDs, CPU}
 
 const (
-	// prefix begins the name of what a gateway makes: "xebec-<pid>-<start>", by which the next one tells whether it lives.
+	// prefix begins the name of a gateway's directory: "xebec-<pid>-<start>". The next gateway tells from it whether
+	// the process still runs.
 	prefix = "xebec-"
-	// leaf is the gateway's own cgroup, where version 2 makes it move out of its groups' way. A group's name ends in a number.
+	// leaf is the gateway's own cgroup in version 2, which requires it to move out of the groups' parent. A group's
+	// name ends in a number, so they do not collide.
 	leaf = "gateway"
-	// moveTries bounds how often the gateway's processes are moved: each time some may have forked meanwhile.
+	// moveTries bounds how often the gateway's processes are moved: some may have forked meanwhile.
 	moveTries = 16
 )
 
-// hierarchy is where groups are made for some of the resources: in base, which is in the gateway's own cgroup.
+// hierarchy is where groups are made for some of the resources: in base, inside the gateway's own cgroup.
 type hierarchy struct {
 	unified   bool
 	own, base string
 	resources []Resource
-	// leavable: a thread that has entered a group can come back to own. Of version 1 only.
+	// leavable: a thread that has entered a group can return to own. Version 1 only.
 	leavable bool
 }
 
-// Manager makes groups in the gateway's own cgroup. Its methods may be called from many goroutines.
+// Manager makes groups in the gateway's own cgroup. Its methods are safe for concurrent use.
 type Manager struct {
 	files files
-	root  string // of files, for those who open them on their own
-	name  string // of every base
+	root  string // of files, for callers that open them directly
+	name  string // the name of every base
 	pid   int
 
 	hierarchies []hierarchy
-	why         map[Resource]error // why there is no hierarchy
+	why         map[Resource]error // why a resource has no hierarchy
 
 	mu sync.Mutex
-	// shared counts the groups that share the weight of a base of version 1.
+	// shared counts the groups that share the weight of a version 1 base.
 	shared map[string]int
 }
 
-// Open finds out where groups can be made, for which resources, and makes the directory for them; Able tells. It removes what gateways
-// that have died have left there. Root is "/"; below another one, /proc and /sys are looked for there.
+// Open finds out where groups can be made and for which resources, and makes the directory for them; Able reports the
+// result. It removes what gateways that have ended have left there. Root is "/"; otherwise /proc and /sys are looked up
+// below it.
 func Open(root string) *Manager { return open(host(root), root, os.Getpid()) }
 
 func open(f files, root string, pid int) *Manager {
@@ -94,7 +97,7 @@ func open(f files, root string, pid int) *Manager {
 	return m
 }
 
-// started says when a living process began.
+// started returns when a running process began.
 func (m *Manager) started(pid int) (uint64, error) {
 	b, err := m.files.read(path.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -107,7 +110,7 @@ func (m *Manager) started(pid int) (uint64, error) {
 	return start, nil
 }
 
-// find sorts the resources by the directory in which their groups will be.
+// find groups the resources by the directory in which their groups will be.
 func (m *Manager) find(mounts []mount, paths map[string]string) {
 	for _, r := range resources {
 		dir, isUnified, err := findOwn(mounts, paths, r)
@@ -150,7 +153,7 @@ func (m *Manager) prepare(h *hierarchy) {
 		}
 	}
 	if h.resources = able; len(able) == 0 {
-		_ = m.files.rmdir(h.base) // stays if another Manager of this process, or the gateway itself, is in it
+		_ = m.files.rmdir(h.base) // fails if another Manager of this process, or the gateway itself, is in it
 	}
 }
 
@@ -161,10 +164,10 @@ func (m *Manager) mkdir(dir string) error {
 	return nil
 }
 
-// ownUnit is what to do where the gateway's cgroup is somebody else's.
+// ownUnit says what to do if other programs use the gateway's cgroup.
 const ownUnit = "start the gateway in a cgroup of its own: as a systemd service with Delegate=yes, or by systemd-run --user --scope -p Delegate=yes"
 
-// refusal says why no cgroup can be made in dir.
+// refusal explains why no cgroup can be made in dir.
 func refusal(dir string, isUnified bool, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission) && !isUnified:
@@ -180,8 +183,8 @@ func refusal(dir string, isUnified bool, err error) error {
 	}
 }
 
-// delegate hands a controller down to the groups: own must have it, and give it to base, which gives it to them. In version 1 every
-// cgroup has those of its hierarchy.
+// delegate enables a controller for the groups: own must have it and enable it for base, which enables it for the
+// groups. In version 1 every cgroup has the controllers of its hierarchy.
 func (m *Manager) delegate(h *hierarchy, r Resource) error {
 	if !h.unified {
 		return nil
@@ -194,7 +197,7 @@ func (m *Manager) delegate(h *hierarchy, r Resource) error {
 		return fmt.Errorf("the controller %s is not handed down to the gateway's cgroup %s: %s", r, h.own, ownUnit)
 	}
 	err = m.enable(h.own, r)
-	if errors.Is(err, syscall.EBUSY) { // no cgroup but the first has both processes and limited children
+	if errors.Is(err, syscall.EBUSY) { // only the root cgroup may have both processes and limited children
 		if err := m.moveAside(h); err != nil {
 			return err
 		}
@@ -212,7 +215,7 @@ func (m *Manager) delegate(h *hierarchy, r Resource) error {
 	return nil
 }
 
-// has reports whether a file of controllers names one.
+// has reports whether a file of controllers lists one.
 func (m *Manager) has(dir, file string, r Resource) (bool, error) {
 	b, err := m.files.read(path.Join(dir, file))
 	return slices.Contains(strings.Fields(string(b)), string(r)), err
@@ -225,8 +228,8 @@ func (m *Manager) enable(dir string, r Resource) error {
 	return m.files.write(path.Join(dir, "cgroup.subtree_control"), "+"+string(r))
 }
 
-// moveAside moves the gateway, with what it has started, from its own cgroup into a leaf of it, as systemd asks of who manages a
-// delegated cgroup. If anybody else is in there, nothing is moved.
+// moveAside moves the gateway, with what it has started, from its own cgroup into a leaf of it, as systemd requires of
+// the manager of a delegated cgroup. If other processes are in there, it moves nothing.
 func (m *Manager) moveAside(h *hierarchy) error {
 	target := path.Join(h.base, leaf)
 	for range moveTries {
@@ -246,7 +249,7 @@ func (m *Manager) moveAside(h *hierarchy) error {
 		}
 		for _, pid := range pids {
 			err := m.files.write(path.Join(target, "cgroup.procs"), strconv.Itoa(pid))
-			if err != nil && !errors.Is(err, syscall.ESRCH) { // that one has ended
+			if err != nil && !errors.Is(err, syscall.ESRCH) { // the process has ended
 				return fmt.Errorf("the gateway cannot move from %s to %s, out of the way of limited replicas: %w", h.own, target, err)
 			}
 		}
@@ -254,7 +257,8 @@ func (m *Manager) moveAside(h *hierarchy) error {
 	return fmt.Errorf("the gateway's processes in %s fork faster than they can be moved out of the way of limited replicas", h.own)
 }
 
-// allOurs says which processes in the gateway's own cgroup are neither the gateway nor below it.
+// allOurs returns an error that names the processes in the gateway's own cgroup that are neither the gateway nor its
+// descendants.
 func (m *Manager) allOurs(own string, pids []int) error {
 	var strangers []string
 	for _, pid := range pids {
@@ -275,7 +279,8 @@ func (m *Manager) allOurs(own string, pids []int) error {
 		own, list, ownUnit)
 }
 
-// below reports whether a process is the gateway or below it. One that has ended meanwhile is in nobody's way.
+// below reports whether a process is the gateway or its descendant. One that has ended meanwhile does not matter and
+// counts as one.
 func (m *Manager) below(pid int) bool {
 	const deep = 100
 	for range deep {
@@ -298,10 +303,11 @@ func (m *Manager) below(pid int) bool {
 	return false
 }
 
-// Able says whether a resource can be limited: nil, or why not and what to do, a clause without a full stop.
+// Able returns nil if a resource can be limited, or why not and what to do, as a clause without a full stop.
 func (m *Manager) Able(r Resource) error { return m.why[r] }
 
-// Close removes what is left of the groups and their directories. A cgroup that the gateway itself has moved to stays while it runs.
+// Close removes the directories of the groups if they are empty. A cgroup that the gateway itself has moved to stays
+// while it runs.
 func (m *Manager) Close() {
 	for _, h := range m.hierarchies {
 		_ = m.files.rmdir(h.base)

@@ -10,33 +10,35 @@ import (
 	"syscall"
 )
 
-// Place is a group's directory in one hierarchy, as whoever starts the group's first process needs it.
+// Place is a group's directory in one hierarchy, with what is needed to start the group's first process.
 type Place struct {
 	Dir string `json:"dir"`
 	// Unified: it is of version 2.
 	Unified bool `json:"unified,omitempty"`
-	// Home is the cgroup that a thread goes back to which has entered Dir to fork; empty where threads do not.
+	// Home is the cgroup that a thread returns to after it has entered Dir to fork; empty where threads do not enter.
 	Home string `json:"home,omitempty"`
 }
 
-// Places are those of one group, which has every process in each of them.
+// Places are the directories of one group; each of its processes is in all of them.
 type Places []Place
 
 const (
-	// killPasses bounds the rounds against processes that fork as fast as they are killed. After forkPasses of them no more
-	// can be forked, where the kernel counts processes.
+	// killPasses bounds the passes over processes that fork as fast as they are killed. After forkPasses of them they
+	// can no longer fork, if the kernel limits the number of processes.
 	killPasses = 32
 	forkPasses = 4
 	// procsBytes bounds what is read of a list of processes.
 	procsBytes = 1 << 20
 )
 
-// ErrStuck is in Fork's error when the calling thread could not come back from the group: what it forks later would be in there.
+// ErrStuck is in Fork's error if the calling thread could not leave the group: processes that it forks later would be
+// in the group.
 var ErrStuck = errors.New("a thread could not leave a replica's cgroup")
 
-// Fork calls start on the calling thread, which must be locked, so that the process which that forks is in the group from its first
-// instruction on. With version 2, start gets a descriptor of the group's directory for [syscall.SysProcAttr].CgroupFD; else it gets -1, and
-// the thread is in the group meanwhile, which version 1 allows. Where neither can be done the process is where this one is: Add it.
+// Fork calls start on the calling thread, which must be locked, so that the process that start forks is in the group
+// from its first instruction. With version 2, start gets a descriptor of the group's directory for
+// [syscall.SysProcAttr].CgroupFD. Otherwise it gets -1, and the thread is in the group meanwhile, if version 1 allows
+// it. If neither is possible the process stays in this process's cgroup: call Add for it.
 func (ps Places) Fork(start func(dir int) (pid int, err error)) (pid int, err error) {
 	dir := -1
 	var entered Places
@@ -55,7 +57,7 @@ func (ps Places) Fork(start func(dir int) (pid int, err error)) (pid int, err er
 	}
 	pid, err = start(dir)
 	if dir >= 0 && (err == syscall.ENOSYS || err == syscall.EINVAL || err == syscall.EPERM || err == syscall.EACCES) {
-		pid, err = start(-1) // a kernel before 5.7, or a sandbox that knows no clone3
+		pid, err = start(-1) // a kernel before 5.7, or a sandbox without clone3
 	}
 	for _, p := range entered {
 		if back := write(filepath.Join(p.Home, "tasks"), "0"); back != nil {
@@ -65,7 +67,8 @@ func (ps Places) Fork(start func(dir int) (pid int, err error)) (pid int, err er
 	return pid, err
 }
 
-// Add puts a process into the group, with all its threads. Its children stay where they are. One that has ended is no error.
+// Add puts a process into the group, with all its threads. Its children stay where they are. A process that has ended
+// is no error.
 func (ps Places) Add(pid int) error {
 	for _, p := range ps {
 		if err := write(filepath.Join(p.Dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -75,11 +78,11 @@ func (ps Places) Add(pid int) error {
 	return nil
 }
 
-// Kill sends SIGKILL to every process in the group, also to those that are being forked meanwhile.
+// Kill sends SIGKILL to every process in the group, including those that are being forked meanwhile.
 func (ps Places) Kill() {
 	for _, p := range ps {
 		if p.Unified && write(filepath.Join(p.Dir, "cgroup.kill"), "1") == nil { // since Linux 5.14
-			return // whoever is in one is in all
+			return // a process in one place is in all
 		}
 	}
 	for _, p := range ps {
@@ -87,7 +90,7 @@ func (ps Places) Kill() {
 	}
 }
 
-// killListed kills what is listed until nothing new is.
+// killListed kills the listed processes until no new ones appear.
 func (p Place) killListed(all Places) {
 	killed := map[int]bool{}
 	for pass := range killPasses {
@@ -99,7 +102,7 @@ func (p Place) killListed(all Places) {
 		more := false
 		processes := map[int]*os.Process{}
 		for _, pid := range p.pids() {
-			// Processes of other namespaces are listed as 0: not ours to kill.
+			// Processes of other namespaces are listed as 0 and cannot be killed.
 			if pid == 0 {
 				continue
 			}
@@ -107,14 +110,14 @@ func (p Place) killListed(all Places) {
 				processes[pid] = proc
 			}
 		}
-		// Who is still listed now that there is a handle of the process is in the group, and no other has got its number.
+		// A process that is still listed after its handle was opened is in the group, and its pid was not reused.
 		for _, pid := range p.pids() {
 			if proc := processes[pid]; proc != nil {
 				more = more || !killed[pid]
 				killed[pid] = true
 				_ = proc.Kill()
 			} else {
-				more = more || pid > 0 // it came between
+				more = more || pid > 0 // it was created in between
 			}
 		}
 		for _, proc := range processes {
@@ -136,8 +139,8 @@ func (p Place) pids() []int {
 	return parsePIDs(b)
 }
 
-// Remove removes the group's directories if nothing is in them, and those above if no other group is there. It is for who outlives the
-// gateway.
+// Remove removes the group's directories if they are empty, and the parents if no other group is there. It is for a
+// process that outlives the gateway.
 func (ps Places) Remove() {
 	for _, p := range ps {
 		_ = syscall.Rmdir(p.Dir)

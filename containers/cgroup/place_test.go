@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// folder is a directory with empty files.
+// folder makes a directory with empty files.
 func folder(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -21,15 +21,15 @@ func folder(t *testing.T, names ...string) string {
 	return dir
 }
 
-// How a process is forked depends on what the kernel offers: the calls of start tell.
+// The way a process is forked depends on the kernel; the calls of start show which was used.
 func TestFork(t *testing.T) {
 	home, gone := folder(t, "tasks"), filepath.Join(t.TempDir(), "gone")
 	for _, tc := range []struct {
 		name    string
 		places  Places
-		answers []error // of start
+		answers []error // results of start
 		direct  []bool  // whether start got a directory
-		entered bool    // whether the thread has been to the group and back
+		entered bool    // whether the thread entered the group and returned
 		err     error
 	}{
 		{"no group", nil, []error{nil}, []bool{false}, false, nil},
@@ -82,7 +82,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// Where the kernel can kill a group at once, it is asked to.
+// If the kernel can kill a group at once, Kill uses that.
 func TestKillAtOnce(t *testing.T) {
 	dir := folder(t, "cgroup.kill")
 	Places{{Dir: dir, Unified: true}}.Kill()

@@ -14,12 +14,12 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// tree is a hierarchy of version 2 that follows its rules: controllers are handed down, and no cgroup but the first holds processes and
-// hands controllers down.
+// tree is a hierarchy of version 2 that follows its rules: controllers are enabled top-down, and only the root holds
+// processes and enables controllers.
 type tree struct {
 	proc   map[string]string // the files of /proc
 	groups map[string]*node
-	denied map[string]syscall.Errno // by path: what writing, or making something there, answers
+	denied map[string]syscall.Errno // by path: the error of writing, or of making something there
 }
 
 type node struct {
@@ -30,10 +30,10 @@ type node struct {
 
 const mountPoint = "/sys/fs/cgroup"
 
-// start is when each process of the tree began: ten times its pid.
+// start returns when each process of the tree began: ten times its pid.
 func start(pid int) string { return strconv.Itoa(pid * 10) }
 
-// newTree has a gateway in own, beside the other processes; parents maps a process to its parent.
+// newTree puts a gateway into own, beside the other processes. parents maps a process to its parent.
 func newTree(own string, gateway int, inOwn []int, parents map[int]int) *tree {
 	tr := &tree{proc: map[string]string{"/proc/self/mountinfo": together}, groups: map[string]*node{}, denied: map[string]syscall.Errno{}}
 	tr.groups[mountPoint] = &node{on: []string{"cpu", "memory", "pids"}, values: map[string]string{}}
@@ -62,7 +62,7 @@ func (tr *tree) see(pid int) {
 	}
 }
 
-// controllers are those that the cgroup above hands down.
+// controllers returns those that the parent cgroup enables.
 func (tr *tree) controllers(dir string) []string {
 	if dir == mountPoint {
 		return []string{"cpu", "memory", "pids"}
@@ -181,7 +181,7 @@ const (
 	baseDir    = ownDir + "/xebec-100-1000"
 )
 
-// openTree opens a Manager over a tree. Its files have no counterpart on the host, where Kill looks.
+// openTree opens a Manager over a tree. Its files do not exist on the host, where Kill looks.
 func openTree(t *testing.T, tr *tree) *Manager { return open(tr, t.TempDir(), gatewayPID) }
 
 func checkAble(t *testing.T, m *Manager, want map[Resource]string) {
@@ -196,7 +196,8 @@ func checkAble(t *testing.T, m *Manager, want map[Resource]string) {
 
 var allLimits = containers.Limits{CPUMillis: 1500, MemoryBytes: 512 << 20, PIDs: 100}
 
-// A gateway that is alone in its cgroup moves into a leaf, with what it has started, and its groups have all the controllers.
+// A gateway that is alone in its cgroup moves into a leaf, with what it has started, and its groups have all
+// controllers.
 func TestUnifiedAlone(t *testing.T) {
 	tr := newTree(service, gatewayPID, []int{gatewayPID, 101, 102}, map[int]int{gatewayPID: 1, 101: gatewayPID, 102: 101})
 	m := openTree(t, tr)
@@ -236,7 +237,7 @@ func TestUnifiedAlone(t *testing.T) {
 	if values["pids.max"] != "100" {
 		t.Errorf("pids.max is %q after the start", values["pids.max"])
 	}
-	tr.groups[g.parts[0].dir+"/its own"] = &node{} // a replica that is root makes cgroups too
+	tr.groups[g.parts[0].dir+"/its own"] = &node{} // a replica that runs as root may make cgroups too
 	g.Remove()
 	if tr.groups[g.parts[0].dir] != nil {
 		t.Error("the group is still there")
@@ -267,7 +268,7 @@ func TestUnifiedSomeLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	values := tr.groups[g.parts[0].dir].values
-	if len(values) != 1 || values["cpu.max"] != "1000 100000" { // the least that the kernel takes
+	if len(values) != 1 || values["cpu.max"] != "1000 100000" { // the least that the kernel accepts
 		t.Errorf("values %v", values)
 	}
 }
@@ -323,7 +324,7 @@ func TestUnifiedRefused(t *testing.T) {
 	}
 }
 
-// A limit that the kernel does not take is an error, and leaves no group behind.
+// A limit that the kernel refuses is an error, and leaves no group behind.
 func TestUnifiedCreateFails(t *testing.T) {
 	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
 	m := openTree(t, tr)
@@ -341,14 +342,14 @@ func TestUnifiedCreateFails(t *testing.T) {
 	}
 }
 
-// What gateways have left that are gone is removed, and nothing else.
+// What ended gateways have left is removed, and nothing else.
 func TestUnifiedLeft(t *testing.T) {
 	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1, 70: 1, 71: 1})
 	for _, dir := range []string{
-		"xebec-69-690", "xebec-69-690/m-1", "xebec-69-690/m-1/deep", "xebec-69-690/gateway", // gone
-		"xebec-70-1", "xebec-70-1/m-1", // its pid has been given to another
-		"xebec-71-710", "xebec-71-710/m-1", // it lives
-		"xebec-68-680", "xebec-68-680/gateway", // somebody is still in its leaf
+		"xebec-69-690", "xebec-69-690/m-1", "xebec-69-690/m-1/deep", "xebec-69-690/gateway", // ended
+		"xebec-70-1", "xebec-70-1/m-1", // its pid has been reused
+		"xebec-71-710", "xebec-71-710/m-1", // it still runs
+		"xebec-68-680", "xebec-68-680/gateway", // a process is still in its leaf
 		"xebec-tools", "other",
 	} {
 		if err := tr.mkdir(path.Join(ownDir, dir)); err != nil {
@@ -367,7 +368,7 @@ func TestUnifiedLeft(t *testing.T) {
 	}
 }
 
-// Groups whose processes hang, or are of another namespace, hold a gateway up once.
+// Groups whose processes hang, or belong to another namespace, delay a gateway only once.
 func TestUnifiedLeftStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
@@ -381,7 +382,7 @@ func TestUnifiedLeftStuck(t *testing.T) {
 		}
 		began := time.Now()
 		m := openTree(t, tr)
-		if took := time.Since(began); took != removeWait { // of the bubble's clock
+		if took := time.Since(began); took != removeWait { // on the bubble's clock
 			t.Errorf("it took %v, expected %v", took, removeWait)
 		}
 		checkAble(t, m, nil)

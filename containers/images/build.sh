@@ -2,10 +2,10 @@
 # build.sh [--base IMAGE --build IMAGE | --base debootstrap] [--packages "numpy …"] [--tag TAG]
 # builds xebec-python:TAG and xebec-echo:TAG (TAG is latest unless given) on the engine that DOCKER_HOST names.
 #
-# By default the base images come from a registry. --base debootstrap makes them from Debian's packages instead, where no registry
-# can be reached: it needs root, debootstrap and a Debian mirror (MIRROR=http://…), and a minute or two. What it made is kept in
-# build/images and used again; SUITE=bookworm chooses the release. Numpy is Debian's then; other packages are wheels that pip gets
-# here and not in the container, which has no network.
+# By default the base images come from a registry. Without one, --base debootstrap makes them from Debian's packages: it needs
+# root, debootstrap and a Debian mirror (MIRROR=http://…), and takes a minute or two. The result is kept in build/images and
+# reused; SUITE=bookworm chooses the release. Numpy is Debian's then. Other packages are wheels that pip downloads on this host,
+# because the container has no network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -21,7 +21,7 @@ while (($#)); do
 	shift 2
 done
 
-# debootstrapped makes two file systems: base has Python and numpy, build a C compiler and Python's headers on top of that.
+# debootstrapped makes two file systems: base has Python and numpy; build adds a C compiler and Python's headers.
 debootstrapped() {
 	local suite=${SUITE:-bookworm} out=$PWD/build/images
 	out=$out/$suite-$(dpkg --print-architecture)
@@ -43,7 +43,8 @@ debootstrapped() {
 	packages=''
 	docker import "$out/base.tar" "$base" >/dev/null
 	docker import "$out/build.tar" "$build" >/dev/null
-	# No registry, no network: what the builder runs needs none, and the classic builder needs no image of its own.
+	# Without a registry and a network: the builder's commands need neither, and the classic builder needs no image of
+	# its own.
 	export DOCKER_BUILDKIT=0
 	offline=(--network none)
 }
@@ -67,7 +68,7 @@ image ${base:+--build-arg "BASE=$base"} ${build:+--build-arg "BUILD=$build"} --b
 if [[ -n $wheels ]]; then
 	echo "==> xebec-python:$tag: $wheels"
 	version=$(docker run --rm --network none --entrypoint python3 "xebec-python:$tag" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-	# Where the binding lies, which is looked in before Debian's packages.
+	# The target is the binding's directory, which precedes Debian's packages in the search path.
 	read -ra names <<<"$wheels"
 	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --only-binary=:all: --python-version "$version" --target "$context/xebec" "${names[@]}"
 	printf 'FROM xebec-python:%s\nCOPY xebec /usr/local/lib/xebec\n' "$tag" >"$context/Dockerfile"

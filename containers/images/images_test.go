@@ -1,4 +1,4 @@
-// The images that build.sh has built serve models: this is what `run: {image: …}` starts.
+// The images built by build.sh serve models: this is what `run: {image: …}` starts.
 package images_test
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// The engine, and the tag under which build.sh has left its images there: .ci/test.sh sets both.
+// The engine, and the tag of build.sh's images on it. .ci/test.sh sets both.
 const (
 	envEngine = "XEBEC_TEST_DOCKER"
 	envTag    = "XEBEC_TEST_IMAGES"
 )
 
 func TestMain(m *testing.M) {
-	// netpoll's pollers serve the whole process and are never ended.
+	// netpoll's pollers serve the whole process and never end.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait"))
 }
 
@@ -51,7 +51,7 @@ func (c *collected) String() string {
 	return c.buf.String()
 }
 
-// serve starts an image as the gateway does and waits until its worker is ready.
+// serve starts an image like the gateway and waits until its worker is ready.
 func serve(t *testing.T, image, modelDir string, sig api.Signature) (*workertest.Session, containers.Instance, *collected) {
 	t.Helper()
 	host, tag := os.Getenv(envEngine), os.Getenv(envTag)

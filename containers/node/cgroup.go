@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// limits is what control groups allow; 0: they do not bind.
+// limits is what control groups allow; 0: no limit.
 type limits struct {
 	cpuMillis   int64
 	cpuFrom     string // the file
@@ -23,14 +23,14 @@ type limits struct {
 const (
 	// maxFileBytes bounds what is read of a file: a mountinfo of thousands of containers is some hundred KiB.
 	maxFileBytes = 4 << 20
-	// maxDepth bounds how many groups are looked at, one in the other.
+	// maxDepth bounds the nesting of groups that is examined.
 	maxDepth = 64
-	// unlimited is what version 1 says where there is no limit, rounded down to pages of up to 64 KiB.
+	// unlimited is the value of version 1 without a limit, rounded down to pages of up to 64 KiB.
 	unlimited = math.MaxInt64 &^ 0xffff
 )
 
-// limitsOf are the least that the control groups of this process allow. A machine without control groups has none, and an error says only
-// that there are some which cannot be understood.
+// limitsOf returns the lowest limits of this process's control groups. A machine without control groups has none. An
+// error means that there are some that cannot be read.
 func limitsOf(root fs.FS) (limits, error) {
 	var l limits
 	own, err := readSmall(root, "proc/self/cgroup")
@@ -55,13 +55,13 @@ func limitsOf(root fs.FS) (limits, error) {
 	return l, nil
 }
 
-// group is a line of /proc/PID/cgroup, one for each controller that matters.
+// group is a line of /proc/PID/cgroup, one for each relevant controller.
 type group struct {
 	controller string // "": all of version 2
 	path       string
 }
 
-// parseGroups reads /proc/PID/cgroup (cgroups(7)): "hierarchy:controllers:path" on each line, of version 2 "0::path".
+// parseGroups parses /proc/PID/cgroup (cgroups(7)): "hierarchy:controllers:path" on each line, for version 2 "0::path".
 func parseGroups(text []byte) (groups []group) {
 	for line := range bytes.Lines(text) {
 		fields := strings.SplitN(strings.TrimRight(string(line), "\n"), ":", 3)
@@ -80,12 +80,12 @@ func parseGroups(text []byte) (groups []group) {
 	return groups
 }
 
-// hierarchy is where a tree of control groups is mounted.
+// hierarchy is the mount point of a tree of control groups.
 type hierarchy struct {
 	v2    bool
 	cpu   bool
 	mem   bool
-	root  string // the group that is seen at point
+	root  string // the group that is visible at point
 	point string
 }
 
@@ -99,7 +99,8 @@ func (h *hierarchy) holds(controller string) bool {
 	return h.v2
 }
 
-// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)): "id parent major:minor root point options fields… - type source super".
+// parseMounts parses /proc/PID/mountinfo (proc_pid_mountinfo(5)): "id parent major:minor root point options fields… -
+// type source super".
 func parseMounts(text []byte) (found []hierarchy) {
 	for line := range bytes.Lines(text) {
 		before, after, ok := strings.Cut(strings.TrimRight(string(line), "\n"), " - ")
@@ -123,7 +124,7 @@ func parseMounts(text []byte) (found []hierarchy) {
 	return found
 }
 
-// unescape undoes what the kernel does to blanks in paths: three octal digits after a backslash.
+// unescape undoes the kernel's escaping of blanks in paths: three octal digits after a backslash.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -142,11 +143,11 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// look takes the limits of the group and of all above it, up to where the hierarchy is mounted.
+// look applies the limits of the group and of all above it, up to the mount point.
 func (l *limits) look(root fs.FS, h hierarchy, g group) {
 	below, ok := strings.CutPrefix(g.path, strings.TrimSuffix(h.root, "/"))
 	if !ok || below != "" && !strings.HasPrefix(below, "/") || strings.HasPrefix(below, "/..") {
-		below = "/" // the group is not in the part of the hierarchy that can be seen: take what is seen of it
+		below = "/" // the group is not in the visible part of the hierarchy: use what is visible
 	}
 	point := path.Clean(h.point)
 	for range maxDepth {
@@ -168,7 +169,7 @@ func (l *limits) lookV2(root fs.FS, dir string) {
 	if text, err := readSmall(root, dir+"/cpu.max"); err == nil {
 		l.cpu(parseCPUMax(text), dir+"/cpu.max")
 	}
-	for _, name := range []string{"/memory.max", "/memory.high"} { // above high it is throttled, to death or nearly
+	for _, name := range []string{"/memory.max", "/memory.high"} { // above high it is throttled almost to a halt
 		if text, err := readSmall(root, dir+name); err == nil {
 			l.memory(parseLimit(text), dir+name)
 		}
@@ -201,7 +202,7 @@ func (l *limits) memory(n int64, file string) {
 	}
 }
 
-// parseCPUMax reads "quota period" in microseconds; without a limit the quota is max or negative, and the answer 0.
+// parseCPUMax parses "quota period" in microseconds. Without a limit the quota is max or negative, and the result is 0.
 func parseCPUMax(text []byte) (millis int64) {
 	fields := strings.Fields(string(text))
 	if len(fields) != 2 {
@@ -215,16 +216,16 @@ func parseCPUMax(text []byte) (millis int64) {
 	return max(1, quota*1000/period)
 }
 
-// parseLimit reads a number of bytes; 0: there is no limit.
+// parseLimit parses a number of bytes; 0: no limit.
 func parseLimit(text []byte) int64 {
 	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil || n <= 0 || n >= unlimited { // max of version 2 is no number
+	if err != nil || n <= 0 || n >= unlimited { // the max of version 2 is not a number
 		return 0
 	}
 	return n
 }
 
-// readSmall reads a file of the kernel's.
+// readSmall reads a file of the kernel.
 func readSmall(root fs.FS, name string) ([]byte, error) {
 	f, err := root.Open(name)
 	if err != nil {

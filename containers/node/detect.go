@@ -15,28 +15,28 @@ type Budget struct {
 	// CPUMillis is in thousandths of a core.
 	CPUMillis   int64
 	MemoryBytes int64
-	// GPUs are the numbers by which CUDA knows the GPUs.
+	// GPUs are CUDA's numbers of the GPUs.
 	GPUs []int
-	// From says where each is known from, for people.
+	// From names the source of each number, for operators.
 	From string
 }
 
-// The part of the memory that is left to the gateway and the system: see the package's essay.
+// The part of the memory that is reserved for the gateway and the system: see the package documentation.
 const (
 	reserveShare    = 8
 	minReserveBytes = 256 << 20
 	maxReserveBytes = 4 << 30
 )
 
-// Detect says what this machine has for replicas, or the control group that this process runs in. With an error, what could be found out is
-// there all the same, and what could not is 0.
+// Detect returns what this machine has for replicas, or the control group that this process runs in. With an error, the
+// values that are known are set and the others are 0.
 func Detect() (Budget, error) {
 	visible, restricted := os.LookupEnv("CUDA_VISIBLE_DEVICES")
 	return detect(os.DirFS("/"), runtime.NumCPU(), visible, restricted)
 }
 
-// detect looks at the file system of a machine. cpus is how many processors this process may run on; restricted: it may use no more than
-// the GPUs that visible names.
+// detect examines the file system of a machine. cpus is how many processors this process may run on. restricted: it may
+// use only the GPUs that visible names.
 func detect(root fs.FS, cpus int, visible string, restricted bool) (Budget, error) {
 	b := Budget{CPUMillis: int64(cpus) * 1000}
 	cpuFrom := fmt.Sprintf("%d processors", cpus)
@@ -65,7 +65,7 @@ func detect(root fs.FS, cpus int, visible string, restricted bool) (Budget, erro
 	return b, errors.Join(memoryErr, groupErr)
 }
 
-// memTotal reads /proc/meminfo.
+// memTotal returns MemTotal of /proc/meminfo.
 func memTotal(root fs.FS) (int64, error) {
 	text, err := readSmall(root, "proc/meminfo")
 	if err != nil {
@@ -78,10 +78,10 @@ func memTotal(root fs.FS) (int64, error) {
 	return n, nil
 }
 
-// maxGPUs bounds how many GPUs are looked for: no machine has as many.
+// maxGPUs bounds how many GPUs are counted: no machine has as many.
 const maxGPUs = 64
 
-// gpusOf are the GPUs that can be seen, and where that is known from; "": there is none to tell about.
+// gpusOf returns the visible GPUs and the source; "": the machine has none.
 func gpusOf(root fs.FS, visible string, restricted bool) (gpus []int, from string) {
 	entries, err := fs.ReadDir(root, "dev")
 	if err != nil {
@@ -106,7 +106,7 @@ func gpusOf(root fs.FS, visible string, restricted bool) (gpus []int, from strin
 	seen := [maxGPUs]bool{}
 	for name := range strings.SplitSeq(visible, ",") {
 		i, err := strconv.Atoi(strings.TrimSpace(name))
-		if err != nil || i < 0 || i >= count || seen[i] { // as CUDA does: what follows the first that is not right is not seen
+		if err != nil || i < 0 || i >= count || seen[i] { // like CUDA: everything after the first invalid entry is ignored
 			break
 		}
 		seen[i] = true

@@ -8,7 +8,7 @@ import (
 	"testing/fstest"
 )
 
-// machine is a file system of what matters of /proc, /sys and /dev.
+// machine is a file system with the relevant files of /proc, /sys and /dev.
 func machine(files ...string) fstest.MapFS {
 	root := fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal:       65536000 kB\nMemFree: 1 kB\n")}}
 	for i := 0; i < len(files); i += 2 {
@@ -85,7 +85,7 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestDetectWithoutMemory: what is not known is 0, with an error, and the rest is there.
+// TestDetectWithoutMemory checks that unknown values are 0, with an error, and the others are set.
 func TestDetectWithoutMemory(t *testing.T) {
 	for name, root := range map[string]fstest.MapFS{"no file": {}, "no line": {"proc/meminfo": {Data: []byte("MemFree: 1 kB\n")}}} {
 		b, err := detect(root, 3, "", false)
@@ -141,7 +141,7 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
-// TestDetectHere: this machine has something, whatever it is.
+// TestDetectHere checks that Detect finds something on this machine.
 func TestDetectHere(t *testing.T) {
 	b, err := Detect()
 	if err != nil || b.CPUMillis < 1 || b.MemoryBytes < 1<<20 || b.From == "" {
@@ -165,7 +165,7 @@ func TestParseLimits(t *testing.T) {
 	}
 }
 
-// FuzzDetect: whatever the kernel's files say, a budget is sane.
+// FuzzDetect checks that a budget is valid for any content of the kernel's files.
 func FuzzDetect(f *testing.F) {
 	f.Fuzz(func(t *testing.T, groups, mounts, cpuMax, memoryMax, meminfo string) {
 		root := machine("proc/self/cgroup", groups, "proc/self/mountinfo", mounts, "proc/meminfo", meminfo)

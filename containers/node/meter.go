@@ -10,40 +10,40 @@ import (
 )
 
 const (
-	// MaxProcesses is how many processes of the machine are looked at in one reading; what is beyond them counts as not there. Default
-	// limits of Linux allow a machine 32,768.
+	// MaxProcesses is how many processes of the machine one reading examines; further ones are ignored. Linux's default
+	// limit is 32,768.
 	MaxProcesses = 32768
-	// MaxRollups is how many processes are walked through for their memory in one reading: see the package's essay.
+	// MaxRollups is how many processes' page tables one reading walks for their memory: see the package documentation.
 	MaxRollups = 256
 	// tick is the unit of the kernel's process times, USER_HZ, which is 100 wherever Go runs.
 	tick = 10 * time.Millisecond
-	// minInterval is how long ago the reading before must be for CPU time to be worked out anew: ten ticks.
+	// minInterval is the least time between two computations of CPU time: ten ticks.
 	minInterval = 10 * tick
-	// maxStatBytes and maxStatusBytes are more than the kernel writes; names are bounded there.
+	// maxStatBytes and maxStatusBytes are more than the kernel writes; it bounds the names in them.
 	maxStatBytes   = 4 << 10
 	maxStatusBytes = 16 << 10
 )
 
-// Usage is what one replica takes: the process that was asked for, and those that it started and that are in its session still.
+// Usage is what one replica uses: the given process, and those that it started and that are still in its session.
 type Usage struct {
-	// MemoryBytes is what they hold; 0: there is no such process any more, or it could not be read.
+	// MemoryBytes is what they hold; 0: the process no longer exists, or could not be read.
 	MemoryBytes int64
-	// CPUMillis is how many thousandths of a core they used since the reading before; 0 at the first one.
+	// CPUMillis is how many thousandths of a core they used since the previous reading; 0 at the first one.
 	CPUMillis int64
-	// Processes is how many they are.
+	// Processes is their number.
 	Processes int
 }
 
-// Meter reads what replicas take. The zero value is ready. It is not safe for concurrent use.
+// Meter reads what replicas use. The zero value is ready. It is not safe for concurrent use.
 type Meter struct {
 	proc  string // "": /proc
 	known map[int]*process
 	round uint64
-	next  int // of all replicas' processes, the one whose memory is read first in the next reading
-	// Of the reading that is made.
+	next  int // index, among all replicas' processes, of the first one whose page tables the next reading walks
+	// State of the current reading.
 	all   []stat
 	at    map[int]int32 // index in all, by pid
-	owner []int32       // index in pids, by index in all; -1: nobody's
+	owner []int32       // index in pids, by index in all; -1: none
 	buf   []byte
 	sums  []sum
 }
@@ -51,23 +51,23 @@ type Meter struct {
 // process is what is remembered of a replica's process.
 type process struct {
 	start  uint64
-	ticks  uint64 // up to which its time has been counted
-	round  uint64 // of the last reading that it was seen in
-	memory int64  // as measured last; 0: never
-	// Of a replica's first process: when CPU time was last worked out, and what it was.
+	ticks  uint64 // its counted CPU time
+	round  uint64 // the last reading that it was seen in
+	memory int64  // the last measurement; 0: none yet
+	// For a replica's first process: when CPU time was last computed, and the result.
 	since     time.Time
 	cpuMillis int64
 }
 
 type sum struct {
-	root  *process // nil: there is no such process
-	again bool     // it was there in the reading before
+	root  *process // nil: the process does not exist
+	again bool     // it existed in the previous reading
 	ticks uint64
-	due   bool // CPU time is to be worked out
+	due   bool // CPU time is to be computed
 }
 
-// Read says what the replicas with these first processes take, in the same order, in dst's memory. It reads the processes
-// of the machine once, however many replicas there are.
+// Read returns what the replicas with these first processes use, in the same order, in dst's memory. It reads the
+// processes of the machine once, however many replicas there are.
 func (m *Meter) Read(now time.Time, pids []int, dst []Usage) []Usage {
 	dst = dst[:0]
 	for range pids {
@@ -101,7 +101,7 @@ func (m *Meter) Read(now time.Time, pids []int, dst []Usage) []Usage {
 			delete(m.known, pid)
 		}
 	}
-	for i, pid := range pids { // who is asked for twice has the same twice
+	for i, pid := range pids { // a pid that is listed twice has the same result twice
 		if at, ok := m.at[pid]; ok && m.owner[at] >= 0 && pids[m.owner[at]] == pid {
 			dst[i] = dst[m.owner[at]]
 		}
@@ -109,7 +109,7 @@ func (m *Meter) Read(now time.Time, pids []int, dst []Usage) []Usage {
 	return dst
 }
 
-// list reads what processes there are.
+// list reads all processes.
 func (m *Meter) list() {
 	m.all = m.all[:0]
 	clear(m.at)
@@ -136,13 +136,13 @@ func (m *Meter) list() {
 			}
 		}
 		if err != nil {
-			return // io.EOF, or there is no more to be had
+			return // io.EOF, or an error that ends the listing
 		}
 	}
 }
 
-// assign finds out whose each process is: that of the nearest of its ancestors that is a replica's first process, as long as they are in one
-// session; of one whose ancestors have gone, that of the replica that leads its session.
+// assign finds the replica of each process: that of its nearest ancestor that is a replica's first process, as long as
+// they are in one session. If its ancestors have ended, it is the replica that leads its session.
 func (m *Meter) assign(pids []int) {
 	m.owner = m.owner[:0]
 	for range m.all {
@@ -153,7 +153,7 @@ func (m *Meter) assign(pids []int) {
 			m.owner[at] = int32(i)
 		}
 	}
-	const maxAncestors = 64 // the list is no snapshot: pids that were used again could close a circle
+	const maxAncestors = 64 // the list is no snapshot: reused pids could form a cycle
 	for i := range m.all {
 		at := int32(i)
 		session := m.all[i].session
@@ -162,7 +162,7 @@ func (m *Meter) assign(pids []int) {
 				break
 			}
 			parent, ok := m.at[m.all[at].ppid]
-			if !ok || m.all[parent].session != session || m.all[parent].start > m.all[at].start { // whoever is younger than his child has its parent's number
+			if !ok || m.all[parent].session != session || m.all[parent].start > m.all[at].start { // a parent younger than its child has a reused pid
 				break
 			}
 			at = parent
@@ -197,7 +197,7 @@ func (m *Meter) begin(now time.Time, pids []int) {
 	}
 }
 
-// measure adds up what the processes take.
+// measure adds up what the processes use.
 func (m *Meter) measure(dst []Usage) {
 	ours := 0
 	for i := range m.all {
@@ -218,7 +218,7 @@ func (m *Meter) measure(dst []Usage) {
 		p := m.known[st.pid]
 		if p == nil || p.start != st.start {
 			p = &process{start: st.start}
-			m.known[st.pid] = p // if its replica was there before, all of its time is new
+			m.known[st.pid] = p // if its replica existed before, all of its time is new
 		}
 		if s.due && st.ticks > p.ticks {
 			s.ticks += st.ticks - p.ticks
@@ -252,7 +252,7 @@ func (m *Meter) memory(pid int, thoroughly bool) (int64, bool) {
 	return memoryOf(nil, m.read(name, "status", maxStatusBytes))
 }
 
-// read is the content of a file of a process, until the next call; nothing if it cannot be read.
+// read returns the content of a process's file, valid until the next call; nothing if it cannot be read.
 func (m *Meter) read(pid, name string, most int) []byte {
 	root := m.proc
 	if root == "" {

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// procfs is a made-up /proc.
+// procfs is a fake /proc.
 type procfs struct {
 	t   *testing.T
 	dir string
 }
 
-// entry is a process: with its memory in KiB, as smaps_rollup says it, or where that is 0 as status does.
+// entry is a process, with its memory in KiB in smaps_rollup, or if that is 0 in status.
 type entry struct {
 	pid, ppid, session int
 	ticks, start       int
@@ -86,7 +86,8 @@ const kib = 1 << 10
 
 var start = time.Unix(1e9, 0)
 
-// TestMeterAddsUp: the essay's number, with a third process that has left the session, a second replica, and who is not there.
+// TestMeterAddsUp checks the worked example of the package documentation, with a third process that has left the
+// session, a second replica, and missing ones.
 func TestMeterAddsUp(t *testing.T) {
 	p, m := newProcfs(t)
 	p.set(entry{pid: 10, ppid: 5, session: 10, pss: 90 << 10, ticks: 1200, start: 50}, entry{pid: 11, ppid: 10, session: 10, pss: 110 << 10, ticks: 300, start: 51},
@@ -101,8 +102,8 @@ func TestMeterAddsUp(t *testing.T) {
 	}
 }
 
-// TestMeterChildren: a child that has begun since counts from its beginning, one whose parents have gone belongs to who leads its
-// session, and one that has ended takes nothing back.
+// TestMeterChildren checks that a new child counts from its start, that a child whose parents have ended belongs to the
+// replica that leads its session, and that a child that has ended subtracts nothing.
 func TestMeterChildren(t *testing.T) {
 	p, m := newProcfs(t)
 	root := entry{pid: 10, ppid: 5, session: 10, pss: 1, ticks: 100, start: 50}
@@ -115,7 +116,7 @@ func TestMeterChildren(t *testing.T) {
 	expect(t, m.Read(start.Add(2*time.Second), []int{10}, nil), Usage{MemoryBytes: 5 * kib, Processes: 2})
 }
 
-// TestMeterForks: replicas that were forked by one process and are in its session are told apart.
+// TestMeterForks checks that replicas forked by one process in one session are distinguished.
 func TestMeterForks(t *testing.T) {
 	p, m := newProcfs(t)
 	p.set(entry{pid: 30, ppid: 5, session: 30, pss: 1, start: 50}, entry{pid: 31, ppid: 30, session: 30, pss: 2, start: 51}, entry{pid: 32, ppid: 30, session: 30, pss: 4, start: 52},
@@ -123,7 +124,7 @@ func TestMeterForks(t *testing.T) {
 	expect(t, m.Read(start, []int{31, 32}, nil), Usage{MemoryBytes: 10 * kib, Processes: 2}, Usage{MemoryBytes: 4 * kib, Processes: 1})
 }
 
-// TestMeterNumbersUsedAgain: a number with another start time is another process.
+// TestMeterNumbersUsedAgain checks that a pid with another start time is another process.
 func TestMeterNumbersUsedAgain(t *testing.T) {
 	p, m := newProcfs(t)
 	p.set(entry{pid: 10, ppid: 5, session: 10, pss: 1, ticks: 100, start: 50}, entry{pid: 11, ppid: 10, session: 10, pss: 1, ticks: 700, start: 51})
@@ -132,19 +133,20 @@ func TestMeterNumbersUsedAgain(t *testing.T) {
 	expect(t, m.Read(start.Add(time.Second), []int{10}, nil), Usage{MemoryBytes: 2 * kib, Processes: 1})
 	p.set(entry{pid: 10, ppid: 5, session: 10, pss: 2, ticks: 950, start: 70}, entry{pid: 11, ppid: 10, session: 10, pss: 1, ticks: 10, start: 71})
 	expect(t, m.Read(start.Add(2*time.Second), []int{10}, nil), Usage{MemoryBytes: 3 * kib, CPUMillis: 600, Processes: 2})
-	// A circle of parents, and one that is older than his parent, belong to nobody.
+	// A cycle of parents, and a process older than its parent, belong to no replica.
 	p.set(entry{pid: 40, ppid: 41, session: 9, start: 50, pss: 1}, entry{pid: 41, ppid: 40, session: 9, start: 50, pss: 1}, entry{pid: 12, ppid: 10, session: 8, start: 1, pss: 1})
 	expect(t, m.Read(start.Add(3*time.Second), []int{10}, nil), Usage{MemoryBytes: 3 * kib, Processes: 2})
 }
 
-// TestMeterZombies: what has ended and was not waited for takes nothing, and is no replica.
+// TestMeterZombies checks that zombies use nothing and are no replicas.
 func TestMeterZombies(t *testing.T) {
 	p, m := newProcfs(t)
 	p.set(entry{pid: 10, ppid: 5, session: 10, pss: 1, start: 50}, entry{pid: 11, ppid: 10, session: 10, state: "Z", start: 51}, entry{pid: 20, ppid: 5, session: 20, state: "Z", start: 51})
 	expect(t, m.Read(start, []int{10, 20}, nil), Usage{MemoryBytes: kib, Processes: 2}, Usage{})
 }
 
-// TestMeterShortIntervals: within ten ticks, or when the clock has gone back, CPU time is what it was, and nothing is lost.
+// TestMeterShortIntervals checks that within ten ticks, or after the clock went back, CPU time stays, and nothing is
+// lost.
 func TestMeterShortIntervals(t *testing.T) {
 	p, m := newProcfs(t)
 	set := func(ticks int) { p.set(entry{pid: 10, ppid: 5, session: 10, pss: 1, ticks: ticks, start: 50}) }
@@ -167,8 +169,8 @@ func TestMeterShortIntervals(t *testing.T) {
 	read(3*time.Second, 0, 2)
 }
 
-// TestMeterInTurn: no more processes than MaxRollups are walked through in one reading, all of them in a few, and meanwhile nobody's
-// figure goes back to another measure.
+// TestMeterInTurn checks that one reading walks the page tables of at most MaxRollups processes, and a few readings
+// those of all, and that no value goes back to the other measure meanwhile.
 func TestMeterInTurn(t *testing.T) {
 	p, m := newProcfs(t)
 	const n = 2*MaxRollups + 100
@@ -223,7 +225,7 @@ func TestMeterHere(t *testing.T) {
 	if us[1].Processes < 1 || us[1].MemoryBytes < 1<<20 {
 		t.Errorf("this process: %+v", us[1])
 	}
-	// This process works until the kernel has counted some of it.
+	// This process computes until the kernel has counted some of it.
 	began, x := time.Now(), 0
 	for us[1].CPUMillis == 0 && time.Since(began) < time.Minute {
 		for i := range 10_000_000 {

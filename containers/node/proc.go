@@ -5,16 +5,16 @@ import (
 	"math"
 )
 
-// stat is what /proc/PID/stat says of a process, as far as it matters here.
+// stat is the part of /proc/PID/stat that is used here.
 type stat struct {
 	pid, ppid, session int
-	// ticks is how long it has been running on a processor, start when it began, both in hundredths of a second.
+	// ticks is its CPU time and start its start time, both in hundredths of a second.
 	ticks, start uint64
 	zombie       bool
 }
 
-// parseStat reads the content of /proc/PID/stat (proc_pid_stat(5)). The command name in parentheses may hold anything, also
-// parentheses and spaces, so the fields are counted from the last one.
+// parseStat parses /proc/PID/stat (proc_pid_stat(5)). The command name in parentheses may contain anything, including
+// parentheses and spaces, so fields are counted from the last closing parenthesis.
 func parseStat(text []byte) (stat, bool) {
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 1 || end < open {
@@ -33,7 +33,7 @@ func parseStat(text []byte) (stat, bool) {
 	var values [fieldStart + 1]uint64
 	_, text, _ = bytes.Cut(text, []byte{' '})
 	for i := 1; i <= fieldStart; i++ {
-		negative := len(text) > 0 && text[0] == '-' // terminals and priorities, which do not matter
+		negative := len(text) > 0 && text[0] == '-' // of terminals and priorities, which are not used
 		if negative {
 			text = text[1:]
 		}
@@ -51,7 +51,7 @@ func parseStat(text []byte) (stat, bool) {
 	}, true
 }
 
-// number reads digits and the blanks after them.
+// number parses digits and skips the blanks after them.
 func number(text []byte) (n uint64, rest []byte, ok bool) {
 	i := 0
 	for ; i < len(text) && text[i] >= '0' && text[i] <= '9'; i++ {
@@ -70,7 +70,7 @@ func number(text []byte) (n uint64, rest []byte, ok bool) {
 	return n, rest, true
 }
 
-// fieldBytes is the value of a line that begins with name, in the files where the kernel says "Name:   123 kB".
+// fieldBytes returns the value of the line that begins with name, in files with lines such as "Name:   123 kB".
 func fieldBytes(text []byte, name string) (n int64, ok bool) {
 	for line := range bytes.Lines(text) {
 		rest, found := bytes.CutPrefix(line, []byte(name))
@@ -86,7 +86,7 @@ func fieldBytes(text []byte, name string) (n int64, ok bool) {
 	return 0, false
 }
 
-// memoryOf is what a process holds: of smaps_rollup, or of status where rollup is empty.
+// memoryOf returns what a process holds: by smaps_rollup, or by status if rollup is empty.
 func memoryOf(rollup, status []byte) (n int64, ok bool) {
 	if pss, ok := fieldBytes(rollup, "Pss:"); ok {
 		return pss, true

@@ -41,7 +41,7 @@ func TestParseStat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := unix.Getsid(0) // 0 where the leader is outside of this PID namespace
+	session, err := unix.Getsid(0) // 0 if the leader is outside of this PID namespace
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func FuzzParseStat(f *testing.F) {
 		if ok && (st.pid <= 0 || st.ppid < 0 || st.session < 0) || !ok && st != (stat{}) {
 			t.Errorf("%+v, %v", st, ok)
 		}
-		// A process may call itself anything, and must not change what is read of it.
+		// A process may choose any name, which must not change the other fields.
 		if !ok || strings.Count(string(text), ")") != 1 || strings.Count(string(text), "(") != 1 {
 			return
 		}
