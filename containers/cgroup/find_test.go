@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	apart = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+	version1Mounts = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
 32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 39 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 `
-	apartPaths = "8:pids:/\n4:memory:/system.slice/xebec.service\n1:cpu,cpuacct:/system.slice\n0::/system.slice\n"
-	together   = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+	version1Paths  = "8:pids:/\n4:memory:/system.slice/xebec.service\n1:cpu,cpuacct:/system.slice\n0::/system.slice\n"
+	version2Mounts = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 )
 
 func TestFindOwn(t *testing.T) {
@@ -26,11 +26,11 @@ func TestFindOwn(t *testing.T) {
 		unified             bool
 		err                 string
 	}{
-		{"apart", apart, apartPaths, Memory, "/sys/fs/cgroup/memory/system.slice/xebec.service", false, ""},
-		{"in the first cgroup", apart, apartPaths, PIDs, "/sys/fs/cgroup/pids", false, ""},
-		{"two controllers in one", apart, apartPaths, CPU, "/sys/fs/cgroup/cpu,cpuacct/system.slice", false, ""},
-		{"version 2", together, "0::/system.slice/xebec.service\n", Memory, "/sys/fs/cgroup/system.slice/xebec.service", true, ""},
-		{"colons", together, "0::/a:b/c\n", CPU, "/sys/fs/cgroup/a:b/c", true, ""},
+		{"apart", version1Mounts, version1Paths, Memory, "/sys/fs/cgroup/memory/system.slice/xebec.service", false, ""},
+		{"in the first cgroup", version1Mounts, version1Paths, PIDs, "/sys/fs/cgroup/pids", false, ""},
+		{"two controllers in one", version1Mounts, version1Paths, CPU, "/sys/fs/cgroup/cpu,cpuacct/system.slice", false, ""},
+		{"version 2", version2Mounts, "0::/system.slice/xebec.service\n", Memory, "/sys/fs/cgroup/system.slice/xebec.service", true, ""},
+		{"colons", version2Mounts, "0::/a:b/c\n", CPU, "/sys/fs/cgroup/a:b/c", true, ""},
 		{"what is not apart is in version 2", "41 31 0:38 / /cg2 rw - cgroup2 none rw\n35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n",
 			"4:memory:/m\n0::/u\n", PIDs, "/cg2/u", true, ""},
 		{"a container without a namespace of its own", "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n", "4:memory:/docker/abc\n",
@@ -38,11 +38,11 @@ func TestFindOwn(t *testing.T) {
 		{"below the root of the mount", "35 31 0:32 /docker/abc /m rw - cgroup cgroup rw,memory\n", "4:memory:/docker/abc/x\n", Memory, "/m/x", false, ""},
 		{"a name that begins the same", "35 31 0:32 /docker/abc /m rw - cgroup cgroup rw,memory\n", "4:memory:/docker/abcd\n", Memory, "", false, "another part of the hierarchy"},
 		{"another mount shows it", "35 31 0:32 /x /m rw - cgroup cgroup rw,memory\n36 31 0:32 / /n rw - cgroup cgroup rw,memory\n", "4:memory:/y\n", Memory, "/n/y", false, ""},
-		{"outside of the namespace", together, "0::/../other\n", Memory, "", false, "--cgroupns=private"},
+		{"outside of the namespace", version2Mounts, "0::/../other\n", Memory, "", false, "--cgroupns=private"},
 		{"a space", `30 23 0:26 / /my\040cgroups rw - cgroup2 cgroup2 rw` + "\n", "0::/x\n", Memory, "/my cgroups/x", true, ""},
 		{"nothing is mounted", "31 23 0:28 / / rw - ext4 /dev/vda rw\n", "0::/\n", Memory, "", false, "mount cgroup2"},
 		{"only others are", "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "4:memory:/\n", PIDs, "", false, "controller pids is mounted"},
-		{"no membership", together, "", Memory, "", false, "cannot be seen"},
+		{"no membership", version2Mounts, "", Memory, "", false, "cannot be seen"},
 		{"nonsense", "- -\n1 2 3 - cgroup2\n\n::\n", "x\n:::\n1:memory:relative\n", Memory, "", false, "is mounted"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -98,8 +98,8 @@ func TestParseName(t *testing.T) {
 
 // For any content of /proc, the cgroup found is inside a mount.
 func FuzzFindOwn(f *testing.F) {
-	f.Add([]byte(apart), []byte(apartPaths))
-	f.Add([]byte(together), []byte("0::/../x\n"))
+	f.Add([]byte(version1Mounts), []byte(version1Paths))
+	f.Add([]byte(version2Mounts), []byte("0::/../x\n"))
 	f.Add([]byte(`30 23 0:26 /a\040b /c\011d rw - cgroup2 cgroup2 rw`), []byte("0::/a b/c/..\n"))
 	f.Fuzz(func(t *testing.T, mountinfo, membership []byte) {
 		mounts, paths := parseMounts(mountinfo), parseMembership(membership)

@@ -38,12 +38,12 @@ var created atomic.Uint64
 
 // Group is a replica's cgroup. It has one directory in each hierarchy that limits it.
 type Group struct {
-	manager *Manager
-	limits  containers.Limits
-	parts   []part
-	places  Places
-	weighed bool
-	removed sync.Once
+	manager       *Manager
+	limits        containers.Limits
+	parts         []part
+	places        Places
+	sharesCounted bool
+	removed       sync.Once
 }
 
 // part is a group's directory in one hierarchy.
@@ -61,7 +61,7 @@ func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) 
 	for _, h := range m.hierarchies {
 		limited := false
 		for _, r := range h.resources {
-			limited = limited || wants(limits, r)
+			limited = limited || hasLimit(limits, r)
 		}
 		if !limited {
 			continue
@@ -86,13 +86,13 @@ func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) 
 		}
 		g.places = append(g.places, place)
 	}
-	g.weighed = true
-	g.weigh(1)
+	g.sharesCounted = true
+	g.updateShares(1)
 	return g, nil
 }
 
-// wants reports whether there is a limit for a resource.
-func wants(l containers.Limits, r Resource) bool {
+// hasLimit reports whether there is a limit for a resource.
+func hasLimit(l containers.Limits, r Resource) bool {
 	switch r {
 	case Memory:
 		return l.MemoryBytes > 0
@@ -127,7 +127,7 @@ type setting struct {
 // limit sets the limits of one part.
 func (g *Group) limit(p part) error {
 	for _, r := range p.hierarchy.resources {
-		if !wants(g.limits, r) {
+		if !hasLimit(g.limits, r) {
 			continue
 		}
 		for _, s := range settings(g.limits, r, p.hierarchy) {
@@ -174,7 +174,7 @@ func (g *Group) Places() Places { return g.places }
 func (g *Group) Started() {
 	for _, p := range g.parts {
 		for _, r := range p.hierarchy.resources {
-			if r != PIDs || !p.hierarchy.leavable || !wants(g.limits, r) {
+			if r != PIDs || !p.hierarchy.leavable || !hasLimit(g.limits, r) {
 				continue
 			}
 			// It fails if the replica has ended. One process too many would do no harm.
@@ -209,9 +209,10 @@ func (g *Group) Hush(quiet bool) error {
 	return nil
 }
 
-// weigh keeps the share of the directory of all groups proportional to their number, so that limited replicas get no
-// less than if each was beside the gateway. This applies to version 1 only: in version 2 the gateway is among them.
-func (g *Group) weigh(by int) {
+// updateShares keeps the share of the directory of all groups proportional to their number, so that limited replicas
+// get no less than if each was beside the gateway. This applies to version 1 only: in version 2 the gateway is among
+// them.
+func (g *Group) updateShares(by int) {
 	m := g.manager
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,7 +247,7 @@ func (g *Group) Events() Events {
 	for _, p := range g.parts {
 		for _, r := range p.hierarchy.resources {
 			switch {
-			case !wants(g.limits, r):
+			case !hasLimit(g.limits, r):
 			case r == Memory && p.hierarchy.unified:
 				b := read(p.dir, "memory.events")
 				ev.OOMKills, ev.OverLimit = parseCount(b, "oom_kill"), parseCount(b, "oom") > 0
@@ -271,8 +272,8 @@ func (g *Group) Remove() {
 		for _, p := range g.parts {
 			_ = g.manager.remove(p.dir)
 		}
-		if g.weighed {
-			g.weigh(-1)
+		if g.sharesCounted {
+			g.updateShares(-1)
 		}
 	})
 }

@@ -195,8 +195,8 @@ func TestHostAdd(t *testing.T) {
 			t.Errorf("process %d is not in %s", pid, p.Dir)
 		}
 	}
-	const nobody = 1<<22 + 1 // above the highest pid
-	if err := g.Places().Add(nobody); err != nil {
+	const noPID = 1<<22 + 1 // above the highest pid
+	if err := g.Places().Add(noPID); err != nil {
 		t.Errorf("one that has ended: %v", err)
 	}
 	if err := (Places{{Dir: filepath.Join(t.TempDir(), "gone")}}).Add(pid); err == nil {

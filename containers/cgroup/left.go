@@ -22,7 +22,7 @@ const (
 // removeLeft removes what ended gateways have left in a cgroup, and kills what still runs there. It waits for only one
 // group that does not go away, not for each: the next gateway tries again.
 func (m *Manager) removeLeft(own string) {
-	patient := true
+	wait := true
 	names, _ := m.files.list(own)
 	for _, name := range names {
 		pid, start, ok := parseName(name)
@@ -39,8 +39,8 @@ func (m *Manager) removeLeft(own string) {
 			}
 			dir := path.Join(own, name, group)
 			Places{{Dir: path.Join(m.root, dir)}}.Kill()
-			if patient {
-				patient = m.remove(dir) == nil
+			if wait {
+				wait = m.remove(dir) == nil
 			} else {
 				_ = m.removeTree(dir, nested)
 			}

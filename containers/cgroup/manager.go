@@ -55,7 +55,7 @@ type Manager struct {
 	pid   int
 
 	hierarchies []hierarchy
-	why         map[Resource]error // why a resource has no hierarchy
+	reasons     map[Resource]error // why a resource has no hierarchy
 
 	mu sync.Mutex
 	// shared counts the groups that share the weight of a version 1 base.
@@ -68,7 +68,7 @@ type Manager struct {
 func Open(root string) *Manager { return open(host(root), root, os.Getpid()) }
 
 func open(f files, root string, pid int) *Manager {
-	m := &Manager{files: f, root: root, pid: pid, why: map[Resource]error{}, shared: map[string]int{}}
+	m := &Manager{files: f, root: root, pid: pid, reasons: map[Resource]error{}, shared: map[string]int{}}
 	mounts, err := f.read("/proc/self/mountinfo")
 	var membership []byte
 	if err == nil {
@@ -80,7 +80,7 @@ func open(f files, root string, pid int) *Manager {
 	}
 	if err != nil {
 		for _, r := range resources {
-			m.why[r] = fmt.Errorf("cgroups cannot be looked for: %w", err)
+			m.reasons[r] = fmt.Errorf("cgroups cannot be looked for: %w", err)
 		}
 		return m
 	}
@@ -115,7 +115,7 @@ func (m *Manager) find(mounts []mount, paths map[string]string) {
 	for _, r := range resources {
 		dir, isUnified, err := findOwn(mounts, paths, r)
 		if err != nil {
-			m.why[r] = err
+			m.reasons[r] = err
 			continue
 		}
 		if isUnified { // another Manager of this process may have moved it
@@ -134,7 +134,7 @@ func (m *Manager) find(mounts []mount, paths map[string]string) {
 func (m *Manager) prepare(h *hierarchy) {
 	if err := m.mkdir(h.base); err != nil {
 		for _, r := range h.resources {
-			m.why[r] = refusal(h.own, h.unified, err)
+			m.reasons[r] = refusal(h.own, h.unified, err)
 		}
 		h.resources = nil
 		return
@@ -147,7 +147,7 @@ func (m *Manager) prepare(h *hierarchy) {
 			err = fmt.Errorf("this kernel's cgroups have no %s: it was built without that, or has it switched off on its command line", file)
 		}
 		if err != nil {
-			m.why[r] = err
+			m.reasons[r] = err
 		} else {
 			able = append(able, r)
 		}
@@ -198,7 +198,7 @@ func (m *Manager) delegate(h *hierarchy, r Resource) error {
 	}
 	err = m.enable(h.own, r)
 	if errors.Is(err, syscall.EBUSY) { // only the root cgroup may have both processes and limited children
-		if err := m.moveAside(h); err != nil {
+		if err := m.moveToLeaf(h); err != nil {
 			return err
 		}
 		err = m.enable(h.own, r)
@@ -228,9 +228,9 @@ func (m *Manager) enable(dir string, r Resource) error {
 	return m.files.write(path.Join(dir, "cgroup.subtree_control"), "+"+string(r))
 }
 
-// moveAside moves the gateway, with what it has started, from its own cgroup into a leaf of it, as systemd requires of
+// moveToLeaf moves the gateway, with what it has started, from its own cgroup into a leaf of it, as systemd requires of
 // the manager of a delegated cgroup. If other processes are in there, it moves nothing.
-func (m *Manager) moveAside(h *hierarchy) error {
+func (m *Manager) moveToLeaf(h *hierarchy) error {
 	target := path.Join(h.base, leaf)
 	for range moveTries {
 		b, err := m.files.read(path.Join(h.own, "cgroup.procs"))
@@ -241,7 +241,7 @@ func (m *Manager) moveAside(h *hierarchy) error {
 		if len(pids) == 0 {
 			return nil
 		}
-		if err := m.allOurs(h.own, pids); err != nil {
+		if err := m.checkOnlyOurs(h.own, pids); err != nil {
 			return err
 		}
 		if err := m.mkdir(target); err != nil {
@@ -257,31 +257,31 @@ func (m *Manager) moveAside(h *hierarchy) error {
 	return fmt.Errorf("the gateway's processes in %s fork faster than they can be moved out of the way of limited replicas", h.own)
 }
 
-// allOurs returns an error that names the processes in the gateway's own cgroup that are neither the gateway nor its
-// descendants.
-func (m *Manager) allOurs(own string, pids []int) error {
-	var strangers []string
+// checkOnlyOurs returns an error that names the processes in the gateway's own cgroup that are neither the gateway nor
+// its descendants.
+func (m *Manager) checkOnlyOurs(own string, pids []int) error {
+	var others []string
 	for _, pid := range pids {
-		if !m.below(pid) {
+		if !m.isDescendant(pid) {
 			name, _ := m.files.read(path.Join("/proc", strconv.Itoa(pid), "comm"))
-			strangers = append(strangers, strings.TrimSpace(strconv.Itoa(pid)+" "+strings.TrimSpace(string(name))))
+			others = append(others, strings.TrimSpace(strconv.Itoa(pid)+" "+strings.TrimSpace(string(name))))
 		}
 	}
-	if len(strangers) == 0 {
+	if len(others) == 0 {
 		return nil
 	}
 	const shown = 3
-	list := strings.Join(strangers[:min(shown, len(strangers))], ", ")
-	if len(strangers) > shown {
-		list += fmt.Sprintf(" and %d more", len(strangers)-shown)
+	list := strings.Join(others[:min(shown, len(others))], ", ")
+	if len(others) > shown {
+		list += fmt.Sprintf(" and %d more", len(others)-shown)
 	}
 	return fmt.Errorf("the gateway's cgroup %s also holds processes that are not the gateway's (%s), and version 2 of cgroups lets none that holds processes have limited children: %s",
 		own, list, ownUnit)
 }
 
-// below reports whether a process is the gateway or its descendant. One that has ended meanwhile does not matter and
-// counts as one.
-func (m *Manager) below(pid int) bool {
+// isDescendant reports whether a process is the gateway or its descendant. One that has ended meanwhile does not matter
+// and counts as one.
+func (m *Manager) isDescendant(pid int) bool {
 	const deep = 100
 	for range deep {
 		if pid == m.pid {
@@ -304,7 +304,7 @@ func (m *Manager) below(pid int) bool {
 }
 
 // Able returns nil if a resource can be limited, or why not and what to do, as a clause without a full stop.
-func (m *Manager) Able(r Resource) error { return m.why[r] }
+func (m *Manager) Able(r Resource) error { return m.reasons[r] }
 
 // Close removes the directories of the groups if they are empty. A cgroup that the gateway itself has moved to stays
 // while it runs.

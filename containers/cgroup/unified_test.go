@@ -35,7 +35,7 @@ func start(pid int) string { return strconv.Itoa(pid * 10) }
 
 // newTree puts a gateway into own, beside the other processes. parents maps a process to its parent.
 func newTree(own string, gateway int, inOwn []int, parents map[int]int) *tree {
-	tr := &tree{proc: map[string]string{"/proc/self/mountinfo": together}, groups: map[string]*node{}, denied: map[string]syscall.Errno{}}
+	tr := &tree{proc: map[string]string{"/proc/self/mountinfo": version2Mounts}, groups: map[string]*node{}, denied: map[string]syscall.Errno{}}
 	tr.groups[mountPoint] = &node{on: []string{"cpu", "memory", "pids"}, values: map[string]string{}}
 	dir := mountPoint
 	for name := range strings.SplitSeq(strings.Trim(own, "/"), "/") {

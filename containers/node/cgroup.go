@@ -48,7 +48,7 @@ func limitsOf(root fs.FS) (limits, error) {
 	for _, g := range parseGroups(own) {
 		for _, h := range hierarchies {
 			if h.holds(g.controller) {
-				l.look(root, h, g)
+				l.apply(root, h, g)
 			}
 		}
 	}
@@ -143,8 +143,8 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// look applies the limits of the group and of all above it, up to the mount point.
-func (l *limits) look(root fs.FS, h hierarchy, g group) {
+// apply applies the limits of the group and of all above it, up to the mount point.
+func (l *limits) apply(root fs.FS, h hierarchy, g group) {
 	below, ok := strings.CutPrefix(g.path, strings.TrimSuffix(h.root, "/"))
 	if !ok || below != "" && !strings.HasPrefix(below, "/") || strings.HasPrefix(below, "/..") {
 		below = "/" // the group is not in the visible part of the hierarchy: use what is visible
@@ -154,9 +154,9 @@ func (l *limits) look(root fs.FS, h hierarchy, g group) {
 		below = path.Clean("/" + below)
 		dir := strings.TrimPrefix(path.Join(point, below), "/")
 		if h.v2 {
-			l.lookV2(root, dir)
+			l.applyV2(root, dir)
 		} else {
-			l.lookV1(root, dir, g.controller)
+			l.applyV1(root, dir, g.controller)
 		}
 		if below == "/" {
 			return
@@ -165,7 +165,7 @@ func (l *limits) look(root fs.FS, h hierarchy, g group) {
 	}
 }
 
-func (l *limits) lookV2(root fs.FS, dir string) {
+func (l *limits) applyV2(root fs.FS, dir string) {
 	if text, err := readSmall(root, dir+"/cpu.max"); err == nil {
 		l.cpu(parseCPUMax(text), dir+"/cpu.max")
 	}
@@ -176,7 +176,7 @@ func (l *limits) lookV2(root fs.FS, dir string) {
 	}
 }
 
-func (l *limits) lookV1(root fs.FS, dir, controller string) {
+func (l *limits) applyV1(root fs.FS, dir, controller string) {
 	if controller == "memory" {
 		if text, err := readSmall(root, dir+"/memory.limit_in_bytes"); err == nil {
 			l.memory(parseLimit(text), dir+"/memory.limit_in_bytes")

@@ -242,9 +242,9 @@ func (m *Meter) measure(dst []Usage) {
 }
 
 // memory reads what a process holds.
-func (m *Meter) memory(pid int, thoroughly bool) (int64, bool) {
+func (m *Meter) memory(pid int, rollup bool) (int64, bool) {
 	name := strconv.Itoa(pid)
-	if thoroughly {
+	if rollup {
 		if n, ok := memoryOf(m.read(name, "smaps_rollup", maxStatusBytes), nil); ok {
 			return n, true
 		}

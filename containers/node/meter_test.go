@@ -124,8 +124,8 @@ func TestMeterForks(t *testing.T) {
 	expect(t, m.Read(start, []int{31, 32}, nil), Usage{MemoryBytes: 10 * kib, Processes: 2}, Usage{MemoryBytes: 4 * kib, Processes: 1})
 }
 
-// TestMeterNumbersUsedAgain checks that a pid with another start time is another process.
-func TestMeterNumbersUsedAgain(t *testing.T) {
+// TestMeterReusedPIDs checks that a pid with another start time is another process.
+func TestMeterReusedPIDs(t *testing.T) {
 	p, m := newProcfs(t)
 	p.set(entry{pid: 10, ppid: 5, session: 10, pss: 1, ticks: 100, start: 50}, entry{pid: 11, ppid: 10, session: 10, pss: 1, ticks: 700, start: 51})
 	m.Read(start, []int{10}, nil)
