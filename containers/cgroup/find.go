@@ -112,8 +112,8 @@ func findOwn(mounts []mount, paths map[string]string, r Resource) (dir string, i
 	if !seen {
 		return "", false, fmt.Errorf("no cgroup hierarchy with the controller %s is mounted: mount cgroup2 at /sys/fs/cgroup", r)
 	}
-	return "", false, fmt.Errorf("the gateway's own cgroup (%q) cannot be seen below /sys/fs/cgroup: the mount shows another part of the hierarchy; "+
-		"in a container, let it have a cgroup namespace of its own (docker run --cgroupns=private)", cgroup)
+	return "", false, fmt.Errorf("the gateway's own cgroup (%q) is not visible below /sys/fs/cgroup: the mount shows another part of the hierarchy; "+
+		"in a container, give it a cgroup namespace of its own (docker run --cgroupns=private)", cgroup)
 }
 
 // parseStart parses when a process began, in ticks since boot, from /proc/PID/stat (proc_pid_stat(5)). The command's

@@ -26,12 +26,12 @@ func TestFindOwn(t *testing.T) {
 		unified             bool
 		err                 string
 	}{
-		{"apart", version1Mounts, version1Paths, Memory, "/sys/fs/cgroup/memory/system.slice/xebec.service", false, ""},
+		{"version 1", version1Mounts, version1Paths, Memory, "/sys/fs/cgroup/memory/system.slice/xebec.service", false, ""},
 		{"in the first cgroup", version1Mounts, version1Paths, PIDs, "/sys/fs/cgroup/pids", false, ""},
 		{"two controllers in one", version1Mounts, version1Paths, CPU, "/sys/fs/cgroup/cpu,cpuacct/system.slice", false, ""},
 		{"version 2", version2Mounts, "0::/system.slice/xebec.service\n", Memory, "/sys/fs/cgroup/system.slice/xebec.service", true, ""},
 		{"colons", version2Mounts, "0::/a:b/c\n", CPU, "/sys/fs/cgroup/a:b/c", true, ""},
-		{"what is not apart is in version 2", "41 31 0:38 / /cg2 rw - cgroup2 none rw\n35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n",
+		{"controllers not mounted as version 1 are in version 2", "41 31 0:38 / /cg2 rw - cgroup2 none rw\n35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n",
 			"4:memory:/m\n0::/u\n", PIDs, "/cg2/u", true, ""},
 		{"a container without a namespace of its own", "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n", "4:memory:/docker/abc\n",
 			Memory, "/sys/fs/cgroup/memory", false, ""},
@@ -42,8 +42,8 @@ func TestFindOwn(t *testing.T) {
 		{"a space", `30 23 0:26 / /my\040cgroups rw - cgroup2 cgroup2 rw` + "\n", "0::/x\n", Memory, "/my cgroups/x", true, ""},
 		{"nothing is mounted", "31 23 0:28 / / rw - ext4 /dev/vda rw\n", "0::/\n", Memory, "", false, "mount cgroup2"},
 		{"only others are", "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "4:memory:/\n", PIDs, "", false, "controller pids is mounted"},
-		{"no membership", version2Mounts, "", Memory, "", false, "cannot be seen"},
-		{"nonsense", "- -\n1 2 3 - cgroup2\n\n::\n", "x\n:::\n1:memory:relative\n", Memory, "", false, "is mounted"},
+		{"no membership", version2Mounts, "", Memory, "", false, "is not visible"},
+		{"malformed files", "- -\n1 2 3 - cgroup2\n\n::\n", "x\n:::\n1:memory:relative\n", Memory, "", false, "is mounted"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, isUnified, err := findOwn(parseMounts([]byte(tc.mounts)), parseMembership([]byte(tc.paths)), tc.resource)

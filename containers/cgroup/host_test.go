@@ -27,7 +27,7 @@ func openHost(t *testing.T) *Manager {
 	t.Cleanup(m.Close)
 	for _, r := range resources {
 		if err := m.Able(r); err != nil {
-			t.Logf("not to be limited here: %v", err)
+			t.Logf("cannot be limited here: %v", err)
 		}
 	}
 	return m
@@ -91,7 +91,7 @@ func until(t *testing.T, what string, condition func() bool) {
 		select {
 		case <-again.C:
 		case <-late.C:
-			t.Fatalf("%s has not come about", what)
+			t.Fatalf("timeout waiting for %s", what)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestHostGroup(t *testing.T) {
 	}
 	for _, r := range resources {
 		if limited[r] != (m.Able(r) == nil) {
-			t.Errorf("%s: limited %v, and the reason why not is %v", r, limited[r], m.Able(r))
+			t.Errorf("%s: limited %v, but Able returns %v", r, limited[r], m.Able(r))
 		}
 	}
 	pid := forked(t, g.Places(), "/bin/sleep", "1000")
@@ -197,10 +197,10 @@ func TestHostAdd(t *testing.T) {
 	}
 	const noPID = 1<<22 + 1 // above the highest pid
 	if err := g.Places().Add(noPID); err != nil {
-		t.Errorf("one that has ended: %v", err)
+		t.Errorf("add a process that has ended: %v", err)
 	}
 	if err := (Places{{Dir: filepath.Join(t.TempDir(), "gone")}}).Add(pid); err == nil {
-		t.Error("no error where there is no group")
+		t.Error("no error for a missing group")
 	}
 }
 
@@ -222,9 +222,9 @@ func TestHostKillForkers(t *testing.T) {
 		return
 	}
 	p := g.Places()[0]
-	until(t, "the forkers' start", func() bool { return len(p.pids()) > 8 })
+	until(t, "the start of the forkers", func() bool { return len(p.pids()) > 8 })
 	p.killListed(g.Places())
-	until(t, "their end", func() bool { return len(p.pids()) == 0 })
+	until(t, "the end of the forkers", func() bool { return len(p.pids()) == 0 })
 	g.Remove()
 	if _, err := os.Stat(p.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s after its removal: %v", p.Dir, err)
@@ -269,7 +269,7 @@ func TestHostUnified(t *testing.T) {
 	pid := forked(t, ps, "/bin/sh", "-c", `setsid sleep 1000 & setsid sleep 1000 & wait`)
 	if !real { // it starts anyway, and Add fails
 		if err := ps.Add(pid); err == nil {
-			t.Error("no error where there is no group")
+			t.Error("no error for a missing group")
 		}
 		return
 	}
@@ -278,10 +278,10 @@ func TestHostUnified(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else {
-		until(t, "its children's start", func() bool { return len(ps[0].pids()) == 3 })
+		until(t, "the start of its children", func() bool { return len(ps[0].pids()) == 3 })
 	}
 	ps.Kill()
-	until(t, "the group's end", func() bool { return len(ps[0].pids()) == 0 })
+	until(t, "the end of the group", func() bool { return len(ps[0].pids()) == 0 })
 	ps.Remove()
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s after its removal: %v", dir, err)
@@ -308,9 +308,9 @@ func TestHostLeft(t *testing.T) {
 		}
 		openHost(t)
 		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: %v, expected it to be gone", left, err)
+			t.Errorf("%s: error %v, expected ErrNotExist", left, err)
 		}
-		until(t, "the end of what was left", func() bool {
+		until(t, "the end of the process left behind", func() bool {
 			b, _ := os.ReadFile(path.Join("/proc", strconv.Itoa(pid), "stat"))
 			return strings.Contains(string(b), ") Z ")
 		})
@@ -318,7 +318,7 @@ func TestHostLeft(t *testing.T) {
 	if len(m.hierarchies) == 0 {
 		for _, r := range resources {
 			if m.Able(r) == nil {
-				t.Errorf("%s can be limited, but nowhere", r)
+				t.Errorf("%s can be limited, but has no hierarchy", r)
 			}
 		}
 	}
@@ -343,7 +343,7 @@ func TestHostWeight(t *testing.T) {
 				continue
 			}
 			if got := value(t, p.hierarchy.base, "cpu.shares"); got != shares {
-				t.Errorf("the groups weigh %s, expected %s", got, shares)
+				t.Errorf("weight of the groups %s, expected %s", got, shares)
 			}
 		}
 	}
@@ -359,11 +359,11 @@ func TestHostWeight(t *testing.T) {
 			file, want = "cpu.weight", "1"
 		}
 		if got := value(t, p.dir, file); got != want {
-			t.Errorf("a quiet group weighs %s, expected %s", got, want)
+			t.Errorf("weight of a quiet group %s, expected %s", got, want)
 		}
 	}
 	if (m.Able(CPU) == nil) != (len(groups[0].parts) == 1) {
-		t.Errorf("%d parts, and the reason why not is %v", len(groups[0].parts), m.Able(CPU))
+		t.Errorf("%d parts, but Able returns %v", len(groups[0].parts), m.Able(CPU))
 	}
 }
 

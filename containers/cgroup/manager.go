@@ -80,7 +80,7 @@ func open(f files, root string, pid int) *Manager {
 	}
 	if err != nil {
 		for _, r := range resources {
-			m.reasons[r] = fmt.Errorf("cgroups cannot be looked for: %w", err)
+			m.reasons[r] = fmt.Errorf("cgroups cannot be found: %w", err)
 		}
 		return m
 	}
@@ -144,7 +144,7 @@ func (m *Manager) prepare(h *hierarchy) {
 	for _, r := range h.resources {
 		err := m.delegate(h, r)
 		if file := settings(containers.Limits{}, r, *h)[0].file; err == nil && m.files.write(path.Join(h.base, file), "") != nil {
-			err = fmt.Errorf("this kernel's cgroups have no %s: it was built without that, or has it switched off on its command line", file)
+			err = fmt.Errorf("this kernel's cgroups have no %s: it was built without it, or it is disabled on the kernel's command line", file)
 		}
 		if err != nil {
 			m.reasons[r] = err
@@ -194,7 +194,7 @@ func (m *Manager) delegate(h *hierarchy, r Resource) error {
 		return refusal(h.own, h.unified, err)
 	}
 	if !has {
-		return fmt.Errorf("the controller %s is not handed down to the gateway's cgroup %s: %s", r, h.own, ownUnit)
+		return fmt.Errorf("the controller %s is not enabled for the gateway's cgroup %s: %s", r, h.own, ownUnit)
 	}
 	err = m.enable(h.own, r)
 	if errors.Is(err, syscall.EBUSY) { // only the root cgroup may have both processes and limited children
@@ -210,7 +210,7 @@ func (m *Manager) delegate(h *hierarchy, r Resource) error {
 		return fmt.Errorf("the gateway may not change %s/cgroup.subtree_control: %s", h.own, ownUnit)
 	}
 	if err != nil {
-		return fmt.Errorf("the controller %s cannot be handed down in %s: %w", r, h.own, err)
+		return fmt.Errorf("the controller %s cannot be enabled in %s: %w", r, h.own, err)
 	}
 	return nil
 }
@@ -275,7 +275,7 @@ func (m *Manager) checkOnlyOurs(own string, pids []int) error {
 	if len(others) > shown {
 		list += fmt.Sprintf(" and %d more", len(others)-shown)
 	}
-	return fmt.Errorf("the gateway's cgroup %s also holds processes that are not the gateway's (%s), and version 2 of cgroups lets none that holds processes have limited children: %s",
+	return fmt.Errorf("the gateway's cgroup %s also holds processes that are not the gateway's (%s), and in version 2 of cgroups one with processes cannot have limited children: %s",
 		own, list, ownUnit)
 }
 

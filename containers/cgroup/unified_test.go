@@ -220,10 +220,10 @@ func TestUnifiedAlone(t *testing.T) {
 		}
 	}
 	if err := g.Hush(true); err != nil || values["cpu.weight"] != "1" {
-		t.Errorf("hushed: weight %q, error %v", values["cpu.weight"], err)
+		t.Errorf("after Hush(true): weight %q, error %v", values["cpu.weight"], err)
 	}
 	if err := g.Hush(false); err != nil || values["cpu.weight"] != "100" {
-		t.Errorf("not hushed: weight %q, error %v", values["cpu.weight"], err)
+		t.Errorf("after Hush(false): weight %q, error %v", values["cpu.weight"], err)
 	}
 	g.Started()
 	values["memory.events"], values["pids.events"] = "low 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 1\n", "max 4\n"
@@ -232,7 +232,7 @@ func TestUnifiedAlone(t *testing.T) {
 	}
 	values["memory.events"] = "oom 0\noom_kill 1\n"
 	if ev := g.Events(); ev.OverLimit {
-		t.Errorf("events %+v: it was not over its own limit", ev)
+		t.Errorf("events %+v: expected OverLimit false", ev)
 	}
 	if values["pids.max"] != "100" {
 		t.Errorf("pids.max is %q after the start", values["pids.max"])
@@ -243,7 +243,7 @@ func TestUnifiedAlone(t *testing.T) {
 		t.Error("the group is still there")
 	}
 	if err := g.Hush(true); err != nil {
-		t.Errorf("after its end: %v", err)
+		t.Errorf("Hush after Remove: %v", err)
 	}
 
 	// A second Manager of the same process finds it where it has moved to.
@@ -251,7 +251,7 @@ func TestUnifiedAlone(t *testing.T) {
 	second := openTree(t, tr)
 	checkAble(t, second, nil)
 	if second.hierarchies[0].base != baseDir {
-		t.Errorf("the second makes its groups in %s", second.hierarchies[0].base)
+		t.Errorf("the second Manager makes its groups in %s", second.hierarchies[0].base)
 	}
 }
 
@@ -261,7 +261,7 @@ func TestUnifiedSomeLimits(t *testing.T) {
 	m := openTree(t, tr)
 	g, err := m.Create("", containers.Limits{OpenFiles: 10, DataBytes: 10})
 	if err != nil || len(g.Places()) != 0 || len(g.parts) != 0 {
-		t.Errorf("group %+v, error %v: expected one that is nowhere", g, err)
+		t.Errorf("group %+v, error %v: expected one without places", g, err)
 	}
 	g, err = m.Create("", containers.Limits{CPUMillis: 1})
 	if err != nil {
@@ -285,13 +285,13 @@ func TestUnifiedRefused(t *testing.T) {
 		{"a shell beside it", map[int]int{gatewayPID: 50, 50: 1, 60: 1}, nil, all("(50 program50, 60 program60)")},
 		{"many beside it", map[int]int{gatewayPID: 50, 50: 1, 51: 1, 52: 1, 53: 1, 54: 1}, nil, all("52 program52 and 2 more")},
 		{"read-only", alone, func(tr *tree) { tr.denied[ownDir] = syscall.EROFS }, all("read-only")},
-		{"not its own", alone, func(tr *tree) { tr.denied[ownDir] = syscall.EACCES }, all("Delegate=yes")},
-		{"controls not its own", alone, func(tr *tree) { tr.denied[ownDir+"/cgroup.subtree_control"] = syscall.EACCES }, all("may not change")},
+		{"no permission", alone, func(tr *tree) { tr.denied[ownDir] = syscall.EACCES }, all("Delegate=yes")},
+		{"no permission to enable controllers", alone, func(tr *tree) { tr.denied[ownDir+"/cgroup.subtree_control"] = syscall.EACCES }, all("may not change")},
 		{"too many", alone, func(tr *tree) { tr.denied[ownDir] = syscall.EAGAIN }, all("cgroup.max.descendants")},
 		{"a threaded one", alone, func(tr *tree) { tr.denied[ownDir+"/cgroup.subtree_control"] = syscall.EOPNOTSUPP }, all("not supported")},
 		{"no processor time", alone, func(tr *tree) { tr.groups[path.Dir(ownDir)].on = []string{"memory", "pids"} },
-			map[Resource]string{CPU: "the controller cpu is not handed down"}},
-		{"a kernel without", alone, func(tr *tree) { tr.denied[baseDir+"/cpu.max"] = syscall.ENOENT }, map[Resource]string{CPU: "have no cpu.max"}},
+			map[Resource]string{CPU: "the controller cpu is not enabled"}},
+		{"a kernel without cpu.max", alone, func(tr *tree) { tr.denied[baseDir+"/cpu.max"] = syscall.ENOENT }, map[Resource]string{CPU: "have no cpu.max"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var pids []int
@@ -331,7 +331,7 @@ func TestUnifiedCreateFails(t *testing.T) {
 	next := path.Join(baseDir, "m-"+strconv.FormatUint(created.Load()+1, 10))
 	tr.denied[next+"/pids.max"] = syscall.EINVAL
 	if g, err := m.Create("m", allLimits); err == nil || !strings.Contains(err.Error(), "limits.pids") || !strings.Contains(err.Error(), next) {
-		t.Errorf("group %+v, error %v: expected one that names the limit and the file", g, err)
+		t.Errorf("group %+v, error %v: expected an error that names the limit and the file", g, err)
 	}
 	if tr.groups[next] != nil {
 		t.Error("the group is still there")
@@ -364,7 +364,7 @@ func TestUnifiedLeft(t *testing.T) {
 		t.Errorf("left: %v, expected %v", names, want)
 	}
 	if tr.groups[ownDir+"/xebec-71-710/m-1"] == nil {
-		t.Error("the group of a gateway that lives is gone")
+		t.Error("the group of a running gateway was removed")
 	}
 }
 

@@ -38,11 +38,11 @@ func limitsOf(root fs.FS) (limits, error) {
 		return l, nil
 	}
 	if err != nil {
-		return l, fmt.Errorf("which control group this process is in could not be read: %w", err)
+		return l, fmt.Errorf("read the control group of this process: %w", err)
 	}
 	mounts, err := readSmall(root, "proc/self/mountinfo")
 	if err != nil {
-		return l, fmt.Errorf("where control groups are mounted could not be read: %w", err)
+		return l, fmt.Errorf("read where control groups are mounted: %w", err)
 	}
 	hierarchies := parseMounts(mounts)
 	for _, g := range parseGroups(own) {

@@ -69,11 +69,11 @@ func detect(root fs.FS, cpus int, visible string, restricted bool) (Budget, erro
 func memTotal(root fs.FS) (int64, error) {
 	text, err := readSmall(root, "proc/meminfo")
 	if err != nil {
-		return 0, fmt.Errorf("how much memory there is could not be read: %w", err)
+		return 0, fmt.Errorf("read the machine's memory: %w", err)
 	}
 	n, ok := fieldBytes(text, "MemTotal:")
 	if !ok || n <= 0 {
-		return 0, errors.New("/proc/meminfo says nothing of MemTotal: how much memory there is, is not known")
+		return 0, errors.New("/proc/meminfo has no MemTotal: the machine's memory is unknown")
 	}
 	return n, nil
 }

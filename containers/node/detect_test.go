@@ -45,7 +45,7 @@ func TestDetect(t *testing.T) {
 			"sys/fs/cgroup/a.slice/cpu.max", "200000 100000\n", "sys/fs/cgroup/a.slice/b.service/cpu.max", "400000 100000\n",
 			"sys/fs/cgroup/a.slice/b.service/memory.max", "17179869184\n", "sys/fs/cgroup/a.slice/memory.high", "8589934592\n"),
 			8, 2000, 7 * gib, []string{"/sys/fs/cgroup/a.slice/cpu.max", "/sys/fs/cgroup/a.slice/memory.high"}},
-		{"version 2, the group is outside of what can be seen", machine("proc/self/cgroup", "0::/../other\n", "proc/self/mountinfo", mountV2,
+		{"version 2, the group is not visible", machine("proc/self/cgroup", "0::/../other\n", "proc/self/mountinfo", mountV2,
 			"sys/fs/cgroup/memory.max", "8589934592\n", "sys/fs/cgroup/other/memory.max", "1073741824\n"),
 			8, 8000, 7 * gib, []string{"/sys/fs/cgroup/memory.max"}},
 		{"version 1", machine("proc/self/cgroup", "9:name=systemd:/\n4:memory:/a/b\n1:cpuacct,cpu:/c\n", "proc/self/mountinfo", mountCPU+mountMemory,
@@ -78,7 +78,7 @@ func TestDetect(t *testing.T) {
 			}
 			for _, from := range tc.from {
 				if !strings.Contains(b.From, from) {
-					t.Errorf("it is from %q; expected %q in it", b.From, from)
+					t.Errorf("From is %q; expected it to contain %q", b.From, from)
 				}
 			}
 		})
@@ -129,7 +129,7 @@ func TestGPUs(t *testing.T) {
 			t.Errorf("%s: %s, %v; expected %s", tc.name, got, err, tc.want)
 		}
 		if strings.Contains(b.From, "GPU") == (tc.name == "none") {
-			t.Errorf("%s: it is from %q", tc.name, b.From)
+			t.Errorf("%s: unexpected From %q", tc.name, b.From)
 		}
 	}
 	many := machine()

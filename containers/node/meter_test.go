@@ -98,7 +98,7 @@ func TestMeterAddsUp(t *testing.T) {
 	expect(t, m.Read(now, []int{20, 10, 20}, nil), Usage{MemoryBytes: 10 * kib, Processes: 1}, Usage{MemoryBytes: 200 << 20, CPUMillis: 800, Processes: 2}, Usage{MemoryBytes: 10 * kib, Processes: 1})
 	expect(t, m.Read(now, nil, nil))
 	if len(m.known) != 0 {
-		t.Errorf("of nobody %d processes are remembered", len(m.known))
+		t.Errorf("%d processes are remembered, expected none", len(m.known))
 	}
 }
 
@@ -194,7 +194,7 @@ func TestMeterInTurn(t *testing.T) {
 	for round, want := range []int{MaxRollups, 2 * MaxRollups, n, n} {
 		us = m.Read(start.Add(time.Duration(round)*time.Second), pids, us)
 		if thorough, quick := count(us); thorough != want || quick != n-want {
-			t.Errorf("reading %d: %d were walked through and %d were not, expected %d of %d", round, thorough, quick, want, n)
+			t.Errorf("reading %d: %d thorough and %d quick, expected %d of %d thorough", round, thorough, quick, want, n)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestMeterHere(t *testing.T) {
 		us = m.Read(time.Now(), []int{cmd.Process.Pid, os.Getpid()}, us)
 	}
 	if us[1].CPUMillis == 0 {
-		t.Errorf("this process has worked (%d) and has used nothing: %+v", x, us[1])
+		t.Errorf("no CPU time of this process after work (%d): %+v", x, us[1])
 	}
 }
 

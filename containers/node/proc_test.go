@@ -30,7 +30,7 @@ func TestParseStat(t *testing.T) {
 		{"pid with more", "12 x (python) S 7 8 9 0 -1 1 2 3 4 5 40 2 6 7 20 0 1 0 4711", stat{}, false},
 		{"no parent", "12 (python) S x 8 9 0 -1 1 2 3 4 5 40 2 6 7 20 0 1 0 4711", stat{}, false},
 		{"a negative session", "12 (python) S 7 8 -9 0 -1 1 2 3 4 5 40 2 6 7 20 0 1 0 4711", stat{}, false},
-		{"time beyond reason", "12 (python) S 7 8 9 0 -1 1 2 3 4 5 18446744073709551615 2 6 7 20 0 1 0 4711", stat{}, false},
+		{"time out of range", "12 (python) S 7 8 9 0 -1 1 2 3 4 5 18446744073709551615 2 6 7 20 0 1 0 4711", stat{}, false},
 		{"no number at all", "12 (python) S 7 8 9 0 -1 1 2 3 4 5 18446744073709551616 2 6 7 20 0 1 0 4711", stat{}, false},
 	} {
 		if got, ok := parseStat([]byte(tc.text)); got != tc.want || ok != tc.ok {
@@ -46,7 +46,7 @@ func TestParseStat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st, ok := parseStat(text); !ok || st.pid != os.Getpid() || st.ppid != os.Getppid() || st.session != session || st.start == 0 || st.zombie {
-		t.Errorf("of this process: %+v, %v", st, ok)
+		t.Errorf("stat of this process: %+v, %v", st, ok)
 	}
 }
 
@@ -82,7 +82,7 @@ func FuzzParseStat(f *testing.F) {
 		}
 		renamed := strings.Replace(string(text), "(", "() Z 1 (", 1)
 		if again, ok := parseStat([]byte(renamed)); !ok || again != st {
-			t.Errorf("%+v became %+v, %v by another name", st, again, ok)
+			t.Errorf("%+v became %+v, %v with another name", st, again, ok)
 		}
 	})
 }
