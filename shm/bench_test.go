@@ -87,7 +87,7 @@ func benchProcesses(b *testing.B, inFlight uint64) {
 	}
 }
 
-// benchSide keeps so many messages in flight, without payloads. One operation is one message there and back.
+// benchSide keeps inFlight messages in flight, without payloads. One operation is one message there and back.
 func benchSide(b *testing.B, s *side, inFlight uint64) {
 	var d Descriptor
 	nothing := func() error { return nil }

@@ -155,8 +155,8 @@ func newExchange(s *side) *exchange {
 	return &exchange{side: s, inputs: slab(s.own), outputs: slab(s.peer), pending: make([]pending, s.entries)}
 }
 
-// run exchanges so many more messages. Bursts and the number of awaited answers vary all the time, so that both sides
-// fall asleep at every possible moment.
+// run exchanges the given number of further messages. Bursts and the number of awaited answers vary all the time, so
+// that both sides fall asleep at every possible moment.
 func (x *exchange) run(messages uint64) error {
 	nothing := func() error { return nil }
 	last := x.sent + messages

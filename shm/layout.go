@@ -63,8 +63,8 @@ func (r Role) String() string {
 	return fmt.Sprintf("role %d", uint32(r))
 }
 
-// SlabOffset returns the offset in bytes of the slab of a segment with so many ring entries. The slab reaches from
-// there to the end of the segment.
+// SlabOffset returns the offset in bytes of the slab of a segment with the given number of ring entries. The slab
+// reaches from there to the end of the segment.
 func SlabOffset(entries int) uint64 {
 	return roundUp(ControlBytes+DescriptorBytes*uint64(entries), layoutPage)
 }

@@ -72,13 +72,13 @@ const (
 	Steady Reason = iota
 	// NoData: nothing could be read, so nothing changes.
 	NoData
-	// Rate: the mean arrival rate of the stable window needs so many.
+	// Rate: the mean arrival rate of the stable window determines the number.
 	Rate
-	// Rush: the arrival rate of the panic window, which is higher, needs so many.
+	// Rush: the arrival rate of the panic window, which is higher, determines the number.
 	Rush
-	// Burst: the largest number of arrivals in a sixtieth of the stable window needs so many.
+	// Burst: the largest number of arrivals in a sixtieth of the stable window determines the number.
 	Burst
-	// Trend: the rate rises, and needs so many when a replica that is started now is ready.
+	// Trend: the rate rises. The rate expected when a replica started now is ready determines the number.
 	Trend
 	// Backlog: the queue has to be worked off within the objective.
 	Backlog

@@ -55,8 +55,8 @@ func (w *window) add(n float64, nanos int64) {
 	}
 }
 
-// last returns the arrivals in the last so many closed buckets and the open one, and their duration, which is shorter
-// if the window has not observed for that long.
+// last returns the arrivals in the last closed buckets, as many as given, and the open one, and their duration, which
+// is shorter if the window has not observed for that long.
 func (w *window) last(buckets int) (count float64, nanos int64) {
 	nanos = min(w.seenNanos, int64(buckets)*w.lengthNanos+w.intoNanos)
 	from := w.at - buckets
@@ -81,7 +81,7 @@ func (w *window) burst() float64 {
 	return max(w.counts[w.at], w.counts[before])
 }
 
-// quarters returns the arrivals in each of the last four groups of so many closed buckets, the oldest first. ok: that
+// quarters returns the arrivals in each of the last four groups of closed buckets, the oldest first. ok: that
 // much has been observed.
 func (w *window) quarters(buckets int) (q [4]float64, ok bool) {
 	if w.seenNanos < 4*int64(buckets)*w.lengthNanos {
@@ -106,7 +106,7 @@ func (w *window) quarters(buckets int) (q [4]float64, ok bool) {
 // less.
 const heldSlots = 16
 
-// maximum is the largest value put in the last so many nanoseconds.
+// maximum is the largest value put within the span.
 type maximum struct {
 	most        [heldSlots + 1]float64
 	at          int

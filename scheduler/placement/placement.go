@@ -320,13 +320,13 @@ func (n *node) countRoom() {
 	n.room = amounts{n.budget[0] - n.used[0], n.budget[1] - n.used[1], n.budget[2] - n.used[2]}
 }
 
-// settle settles a replica that takes so much.
+// settle settles one replica.
 func (n *node) settle(takes *amounts) {
 	n.used.add(takes, 1)
 	n.countRoom()
 }
 
-// take removes n times so much from what is free; n may be negative.
+// take subtracts takes × times from what is free; times may be negative.
 func (n *node) take(takes *amounts, times float64) {
 	n.free.add(takes, -times)
 	n.countSpare()
@@ -335,8 +335,8 @@ func (n *node) take(takes *amounts, times float64) {
 // countSpare computes spare.
 func (n *node) countSpare() { n.spare = n.slack(0, 0, 0) }
 
-// slack returns what would be left over of what is free, less so much, in the node's scarcest resource, as a part of
-// its budget.
+// slack returns what would be left over of what is free, less the given amounts, in the node's scarcest resource, as a
+// part of its budget.
 func (n *node) slack(cpu, memory, gpus float64) float64 {
 	least := math.Inf(1)
 	if n.per[0] != 0 {

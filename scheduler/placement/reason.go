@@ -67,9 +67,9 @@ func (d Dimension) String() string {
 	return "unknown"
 }
 
-// Fits reports whether a replica that takes so much fits on one of the nodes if nothing else runs there. If not, lacks
-// is the dimension that is exceeded most on the node that comes closest, the first one if there are several, or
-// NoDimension without nodes. It serves to refuse a model when it is declared rather than each time it is wanted.
+// Fits reports whether a replica that takes the given resources fits on one of the nodes if nothing else runs there. If
+// not, lacks is the dimension that is exceeded most on the node that comes closest, the first one if there are several,
+// or NoDimension without nodes. It serves to refuse a model when it is declared rather than each time it is wanted.
 func Fits(takes Resources, nodes []Node) (ok bool, lacks Dimension) {
 	need, closest := amountsOf(takes), 0.0
 	needs := need.needed()

@@ -8,10 +8,10 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// largeInput returns an Input with so many models, four replicas each, and two functions a model. Every tenth model
-// receives four times the traffic of the others, every fourth shares a device with three others, every seventh function
-// has a budget, and every third is an ensemble. Functions have one to four candidates among eight neighbours. overload
-// multiplies all rates.
+// largeInput returns an Input with the given number of models, four replicas each, and two functions a model. Every
+// tenth model receives four times the traffic of the others, every fourth shares a device with three others, every
+// seventh function has a budget, and every third is an ensemble. Functions have one to four candidates among eight
+// neighbours. overload multiplies all rates.
 func largeInput(models int, overload float64) *Input {
 	rng := rand.New(rand.NewPCG(1, uint64(models)))
 	in := &Input{Now: 1e9, EpochNanos: 10e6, Devices: make([]Device, (models+15)/16)}

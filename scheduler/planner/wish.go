@@ -8,7 +8,7 @@ type resource struct {
 	claims float64 // wanted beyond load, in this round
 	level  float64 // water level for weight 1; +Inf without overload
 	// cut is the level above which time was last taken back, +Inf if none was. It only falls until others make room. An
-	// entry that has as much claims in vain. See claim.
+	// entry that has as much gets nothing from a claim. See claim.
 	cut float64
 	// memberLevel is the level for further members of ensembles.
 	memberLevel float64
