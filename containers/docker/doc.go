@@ -20,7 +20,7 @@
 //
 // Batches pass through memory that gateway and worker share, as without a container; the descriptors come over the
 // socket. Therefore the engine must run on this host, under the same kernel as the gateway. The socket is a door of
-// package worker (Hub.ExpectAtDoor), which no other process can reach.
+// worker/local (worker.Expectation.Isolated), which no other process can reach.
 //
 // # Supervision
 //
