@@ -11,7 +11,7 @@ import (
 func TestPoliciesDoNotAlloc(t *testing.T) {
 	for _, name := range Names() {
 		for _, width := range []int{0, 4} {
-			b := newBeat(t, name, 64, width)
+			b := newCycle(t, name, 64, width)
 			if n := testing.AllocsPerRun(200, b.selectOnce); n > 0 {
 				t.Errorf("%s: Select allocates %v times", name, n)
 			}

@@ -24,7 +24,7 @@ func (AsksOne) Join(s State, i int) { joinCounts(s, i) }
 func (AsksOne) Descend(global, s State) { descendCounts(global, s) }
 
 // Gains are 1 less the mean losses.
-func (AsksOne) Gains(s State, dst []float64) { rightness(s, dst) }
+func (AsksOne) Gains(s State, dst []float64) { accuracy(s, dst) }
 
 // Combine gives the only answer, or the vote of several.
 func (AsksOne) Combine(c *Combining) {
@@ -58,7 +58,7 @@ func (c Counting) Observe(f *Feedback) { CountLosses(f, c.Memory, true) }
 
 // memoryParameter is the parameter of policies that are Counting. What is good differs: see the essay on defaults.
 func memoryParameter(byDefault float64) Parameter {
-	return Parameter{"memory", Number, byDefault, 0, 1e12, "how many observations are remembered; 0: all for ever"}
+	return Parameter{"memory", Number, byDefault, 0, 1e12, "how many observations are remembered; 0: all of them"}
 }
 
 func memoryOf(v Values) float64 {

@@ -7,19 +7,19 @@ import (
 )
 
 // beat is one query and its feedback, in memory that is used again, as the gateway's is.
-type beat struct {
-	p        Policy
-	q        Query
-	out      Selection
-	c        Combining
-	f        Feedback
-	r        random
-	nobodies int
+type cycle struct {
+	p          Policy
+	q          Query
+	out        Selection
+	c          Combining
+	f          Feedback
+	r          random
+	unanswered int
 }
 
-func newBeat(t testing.TB, name string, candidates, width int) *beat {
+func newCycle(t testing.TB, name string, candidates, width int) *cycle {
 	p, s := newPolicy(t, name, nil, candidates)
-	b := &beat{p: p, r: 1}
+	b := &cycle{p: p, r: 1}
 	b.q = Query{State: s, Allowed: All(candidates), Limits: make([]float64, candidates)}
 	b.c = Combining{State: s, Selected: All(candidates), Width: width, Known: All(candidates), Tolerance: 1,
 		Values: make([]float64, candidates*width), Out: make([]float64, width)}
@@ -36,17 +36,17 @@ func newBeat(t testing.TB, name string, candidates, width int) *beat {
 	return b
 }
 
-func (b *beat) selectOnce() {
+func (b *cycle) selectOnce() {
 	b.q.Seed = b.r.next()
 	b.p.Select(&b.q, &b.out)
 	if b.out.Ask == 0 {
-		b.nobodies++
+		b.unanswered++
 	}
 }
 
-func (b *beat) combineOnce() { b.p.Combine(&b.c) }
+func (b *cycle) combineOnce() { b.p.Combine(&b.c) }
 
-func (b *beat) observeOnce() {
+func (b *cycle) observeOnce() {
 	clear(b.f.Delta)
 	b.p.Observe(&b.f)
 }
@@ -54,11 +54,11 @@ func (b *beat) observeOnce() {
 func BenchmarkPolicies(b *testing.B) {
 	for _, name := range Names() {
 		for _, n := range []int{2, 5, 64} {
-			beat := newBeat(b, name, n, 0)
+			cycle := newCycle(b, name, n, 0)
 			for _, step := range []struct {
 				name string
 				run  func()
-			}{{"select", beat.selectOnce}, {"combine", beat.combineOnce}, {"observe", beat.observeOnce}} {
+			}{{"select", cycle.selectOnce}, {"combine", cycle.combineOnce}, {"observe", cycle.observeOnce}} {
 				b.Run(fmt.Sprintf("%s/%d/%s", name, n, step.name), func(b *testing.B) {
 					for b.Loop() {
 						step.run()

@@ -9,13 +9,13 @@ type Vector [MaxCandidates]float64
 // how many there are to be is for the plan to say. What comes of it is also what is recorded as P, so that feedback is weighted
 // by what really happened. With no limit above 0 nobody is asked, and in a second call nobody either. Wishes that are negative,
 // NaN or beyond 1e15 count as 0; if all are, they are equal.
-func Draw(q *Query, wish *Vector, out *Selection) {
+func Draw(q *Query, weights *Vector, out *Selection) {
 	out.Ask = 0
 	if q.Asked != 0 {
 		return
 	}
 	var p Vector
-	sum := within(q, wish, &p)
+	sum := applyLimits(q, weights, &p)
 	if sum == 0 {
 		return
 	}
@@ -35,47 +35,47 @@ func Draw(q *Query, wish *Vector, out *Selection) {
 }
 
 // within writes wishes as far as the limits let them, and returns their sum.
-func within(q *Query, wish *Vector, p *Vector) (sum float64) {
-	wished := 0.0
+func applyLimits(q *Query, weights *Vector, p *Vector) (sum float64) {
+	total := 0.0
 	for t := q.Allowed; t != 0; t &= t - 1 {
 		i := t.First()
-		p[i] = positive(wish[i])
-		wished += p[i]
+		p[i] = positive(weights[i])
+		total += p[i]
 	}
-	if wished == 0 {
+	if total == 0 {
 		for t := q.Allowed; t != 0; t &= t - 1 {
 			p[t.First()] = 1
 		}
-		wished = float64(q.Allowed.Len())
+		total = float64(q.Allowed.Len())
 	}
 	if q.Limits == nil {
-		return wished
+		return total
 	}
-	var free Set // of limits
-	held, freely := 0.0, 0.0
+	var unlimited Set // of limits
+	withheld, unlimitedSum := 0.0, 0.0
 	for t := q.Allowed; t != 0; t &= t - 1 {
 		i := t.First()
 		if l := q.limit(i); l < 1 {
-			held += p[i] * (1 - l)
+			withheld += p[i] * (1 - l)
 			p[i] *= l
 			sum += p[i]
 		} else {
-			free = free.With(i)
-			freely += p[i]
+			unlimited = unlimited.With(i)
+			unlimitedSum += p[i]
 		}
 	}
-	if free == 0 {
+	if unlimited == 0 {
 		return sum
 	}
-	for t := free; t != 0; t &= t - 1 {
+	for t := unlimited; t != 0; t &= t - 1 {
 		i := t.First()
-		if freely > 0 {
-			p[i] += held * p[i] / freely
+		if unlimitedSum > 0 {
+			p[i] += withheld * p[i] / unlimitedSum
 		} else {
-			p[i] = held / float64(free.Len())
+			p[i] = withheld / float64(unlimited.Len())
 		}
 	}
-	return wished
+	return total
 }
 
 // Best asks the candidate with the highest rank whose limit lets this query through: each is tried with its limit as the
@@ -129,7 +129,7 @@ func (q *Query) limit(i int) float64 {
 
 // positive is x, and 0 for what is negative or no number that a policy could mean.
 func positive(x float64) float64 {
-	if x > 0 && x <= absurd {
+	if x > 0 && x <= maxPlausible {
 		return x
 	}
 	return 0

@@ -37,7 +37,7 @@ func Vote(c *Combining, weights *Vector) {
 }
 
 // word is what an answer weighs.
-func (a *Answer) word(weights *Vector) float64 {
+func (a *Answer) weight(weights *Vector) float64 {
 	w := positive(weights[a.Candidate])
 	if a.Confidence >= 0 && a.Confidence < 1 { // false for NaN
 		w *= a.Confidence
@@ -61,7 +61,7 @@ func (c *Combining) vote(weights *Vector) float64 {
 			if other := &c.Answers[b]; other.Class == c.Answers[a].Class {
 				counted = counted.With(b)
 				agreed = agreed.With(other.Candidate)
-				weight += other.word(weights)
+				weight += other.weight(weights)
 				first = min(first, other.Candidate)
 			}
 		}
@@ -78,20 +78,20 @@ func (c *Combining) average(weights *Vector) float64 {
 	if len(c.Answers) == 0 {
 		return 0
 	}
-	var word Vector
+	var weight Vector
 	arrived, usable, sum := Set(0), Set(0), 0.0
 	for t := c.Known; t != 0; t &= t - 1 {
 		i := t.First()
 		if finite(c.values(i)) {
 			usable = usable.With(i)
-			word[i] = positive(weights[i])
+			weight[i] = positive(weights[i])
 		}
 	}
 	for a := range c.Answers {
 		i := c.Answers[a].Candidate
 		arrived = arrived.With(i)
 		if usable.Has(i) {
-			word[i] = c.Answers[a].word(weights)
+			weight[i] = c.Answers[a].weight(weights)
 		}
 	}
 	if arrived&usable == 0 || usable.Len() == 1 {
@@ -103,21 +103,21 @@ func (c *Combining) average(weights *Vector) float64 {
 		}
 		copy(c.Out, c.values(c.Winner))
 		c.Agreed = Set(0).With(c.Winner)
-		return word[c.Winner]
+		return weight[c.Winner]
 	}
 	for t := usable; t != 0; t &= t - 1 {
-		sum += word[t.First()]
+		sum += weight[t.First()]
 	}
 	if sum == 0 { // all say that they know nothing
 		for t := usable; t != 0; t &= t - 1 {
-			word[t.First()] = 1
+			weight[t.First()] = 1
 		}
 		sum = float64(usable.Len())
 	}
 	clear(c.Out[:c.Width])
 	for t := usable; t != 0; t &= t - 1 {
 		i := t.First()
-		part := word[i] / sum
+		part := weight[i] / sum
 		for e, v := range c.values(i) {
 			c.Out[e] += part * v
 		}
@@ -127,7 +127,7 @@ func (c *Combining) average(weights *Vector) float64 {
 		i := c.Answers[a].Candidate
 		if usable.Has(i) && near(c.values(i), c.Out, c.Tolerance) {
 			c.Agreed = c.Agreed.With(i)
-			support += c.Answers[a].word(weights)
+			support += c.Answers[a].weight(weights)
 		}
 	}
 	return support

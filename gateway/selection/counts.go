@@ -4,7 +4,7 @@ import "math"
 
 // absurd is what no number of a state can have come to: 1e15 observations at a microsecond each are thirty years. What a store
 // returns beyond that is damage, as NaN and the infinities are, and is read as if nothing were known.
-const absurd = 1e15
+const maxPlausible = 1e15
 
 // ownMemory is over how many of its own losses a candidate's recent loss goes back, for policies whose weights forget in
 // another way: enough to tell 0.10 from 0.15 (the standard error of 1,000 losses of 0.1 is 0.01), few enough to show today's.
@@ -17,12 +17,12 @@ const ownMemory = 1000
 const priorCount = 10
 
 // known reports whether x can be a number of a state.
-func known(x float64) bool { return math.Abs(x) <= absurd } // false for NaN
+func plausible(x float64) bool { return math.Abs(x) <= maxPlausible } // false for NaN
 
 // told is what a row's first two slots say: of how many losses (discounted) its sum is, 0 ≤ loss ≤ count whatever a store says.
-func told(row []float64) (count, loss float64) {
+func rowCounts(row []float64) (count, loss float64) {
 	count, loss = row[SlotCount], row[SlotLoss]
-	if !known(count) || !known(loss) || count <= 0 {
+	if !plausible(count) || !plausible(loss) || count <= 0 {
 		return 0, 0
 	}
 	return count, min(max(loss, 0), count)
@@ -30,7 +30,7 @@ func told(row []float64) (count, loss float64) {
 
 // MeanLoss is the mean of the recent losses that candidate i has been told, NaN when there are none.
 func MeanLoss(s State, i int) float64 {
-	count, loss := told(s.Row(i))
+	count, loss := rowCounts(s.Row(i))
 	return loss / count
 }
 
@@ -38,7 +38,7 @@ func MeanLoss(s State, i int) float64 {
 func pooled(s State, set Set) float64 {
 	count, loss := 1e-9, 0.5e-9
 	for t := set; t != 0; t &= t - 1 {
-		c, l := told(s.Row(t.First()))
+		c, l := rowCounts(s.Row(t.First()))
 		count, loss = count+c, loss+l
 	}
 	return loss / count
@@ -62,22 +62,22 @@ func (f *Feedback) row(i int) []float64 {
 // With everybody, all rows forget whenever there is a loss: what has not been tried for long becomes unknown again, which is the
 // discounted UCB policy's way (Garivier and Moulines, On upper-confidence bound policies for switching bandit problems, ALT
 // 2011, equation 5, with γ = 1−1/memory).
-func CountLosses(f *Feedback, memory float64, everybody bool) {
-	some := false
+func CountLosses(f *Feedback, memory float64, allRows bool) {
+	anyLoss := false
 	for i := range f.State.Candidates() {
 		loss, ok := f.Loss(i)
 		if !ok {
 			continue
 		}
-		some = true
+		anyLoss = true
 		d := f.row(i)
 		d[SlotCount]++
 		d[SlotLoss] += loss
-		if !everybody {
+		if !allRows {
 			forget(f.State.Row(i), d, memory)
 		}
 	}
-	if !some || !everybody {
+	if !anyLoss || !allRows {
 		return
 	}
 	for i := range f.State.Candidates() {
@@ -92,7 +92,7 @@ func forget(row, delta []float64, memory float64) {
 		return
 	}
 	for slot := SlotCount; slot <= SlotLoss; slot++ {
-		if known(row[slot]) {
+		if plausible(row[slot]) {
 			delta[slot] -= row[slot] / memory
 		}
 	}
@@ -110,7 +110,7 @@ func joinCounts(s State, i int) {
 // descendCounts gives a context the global mean losses, as if from at most priorCount observations each.
 func descendCounts(global, s State) {
 	for i := range s.Candidates() {
-		count, loss := told(global.Row(i))
+		count, loss := rowCounts(global.Row(i))
 		part := 1.0
 		if count > priorCount {
 			part = priorCount / count
@@ -120,15 +120,15 @@ func descendCounts(global, s State) {
 	}
 }
 
-const leastGain = 0.01
+const minGain = 0.01
 
 // rightness is how often a candidate's answer is right, as far as is known: 1 less its mean loss, which is drawn to everybody's
 // by one observation's weight. It is what an answer of a policy that asks one candidate is worth to the plan: never
 // nothing, for a candidate that is never planned for can never show that it has become better.
-func rightness(s State, dst []float64) {
+func accuracy(s State, dst []float64) {
 	mean := pooled(s, All(s.Candidates()))
 	for i := range dst {
-		count, loss := told(s.Row(i))
-		dst[i] = max(1-(loss+mean)/(count+1), leastGain)
+		count, loss := rowCounts(s.Row(i))
+		dst[i] = max(1-(loss+mean)/(count+1), minGain)
 	}
 }

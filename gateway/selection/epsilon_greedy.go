@@ -3,9 +3,9 @@ package selection
 func init() {
 	Register(Definition{
 		Name: "epsilon-greedy",
-		Doc:  "asks the candidate with the lowest mean loss, and now and then any",
+		Doc:  "asks the candidate with the lowest mean loss, and sometimes a random one",
 		Parameters: []Parameter{
-			{"epsilon", Number, 0.1, 0, 1, "the part of the queries that is spread evenly over all candidates"},
+			{"epsilon", Number, 0.1, 0, 1, "fraction of the queries that is spread evenly over all candidates"},
 			memoryParameter(500),
 		},
 		Make: func(v Values) (Policy, error) {
@@ -23,15 +23,15 @@ type epsilonGreedy struct {
 }
 
 func (p *epsilonGreedy) Select(q *Query, out *Selection) {
-	var wish Vector
-	p.probabilities(q.State, q.Allowed, &wish)
-	Draw(q, &wish, out)
+	var prob Vector
+	p.probabilities(q.State, q.Allowed, &prob)
+	Draw(q, &prob, out)
 }
 
 func (p *epsilonGreedy) Shares(s State, allowed Set, dst []float64) {
-	var wish Vector
-	p.probabilities(s, allowed, &wish)
-	copy(dst, wish[:])
+	var prob Vector
+	p.probabilities(s, allowed, &prob)
+	copy(dst, prob[:])
 }
 
 // probabilities are (1−ε) for the best ones together, and ε for all together.
@@ -39,7 +39,7 @@ func (p *epsilonGreedy) probabilities(s State, allowed Set, dst *Vector) {
 	best, least := Set(0), 0.0
 	for t := allowed; t != 0; t &= t - 1 {
 		i := t.First()
-		count, loss := told(s.Row(i))
+		count, loss := rowCounts(s.Row(i))
 		switch mean := loss / (count + 1); {
 		case best == 0 || mean < least:
 			best, least = Set(0).With(i), mean

@@ -9,11 +9,11 @@ const (
 func init() {
 	Register(Definition{
 		Name: "exp3",
-		Doc:  "asks one candidate, the more often the better it has been; learns from the loss of the one that was asked",
+		Doc:  "asks one candidate, with a probability that grows with its record; learns from the loss of the candidate that was asked",
 		Parameters: []Parameter{
-			{"eta", Number, 0.06, 1e-6, 10, "how far a loss moves a weight"},
-			{"gamma", Number, 0.03, 1e-6, 1, "the part of the queries that is spread evenly over all candidates"},
-			{"floor", Number, 0.01, 1e-6, 1, "what the weights of all that have fallen behind come to at the least, where the best has 1"},
+			{"eta", Number, 0.06, 1e-6, 10, "learning rate: how far a loss moves a weight"},
+			{"gamma", Number, 0.03, 1e-6, 1, "fraction of the queries that is spread evenly over all candidates"},
+			{"floor", Number, 0.01, 1e-6, 1, "lower bound on the summed weight of all other candidates, relative to the best candidate's weight"},
 		},
 		Make: func(v Values) (Policy, error) {
 			return &exp3{named: "exp3", eta: v.Number("eta"), gamma: v.Number("gamma"),
@@ -45,9 +45,9 @@ func (p *exp3) Descend(global, s State) {
 }
 
 func (p *exp3) Select(q *Query, out *Selection) {
-	var wish Vector
-	p.probabilities(q.State, q.Allowed, &wish)
-	Draw(q, &wish, out)
+	var prob Vector
+	p.probabilities(q.State, q.Allowed, &prob)
+	Draw(q, &prob, out)
 }
 
 // probabilities are p = (1−γ)·s/Σs + γ/K over the allowed candidates, K of them.
@@ -63,9 +63,9 @@ func (p *exp3) probabilities(s State, allowed Set, dst *Vector) {
 }
 
 func (p *exp3) Shares(s State, allowed Set, dst []float64) {
-	var wish Vector
-	p.probabilities(s, allowed, &wish)
-	copy(dst, wish[:])
+	var prob Vector
+	p.probabilities(s, allowed, &prob)
+	copy(dst, prob[:])
 }
 
 // Weights are s/Σs: the probabilities without the even part.

@@ -3,13 +3,13 @@ package selection
 func init() {
 	Register(Definition{
 		Name: "exp4",
-		Doc:  "asks all candidates and combines their answers by weights; learns from the loss of each",
+		Doc:  "asks all candidates and combines their answers by weight; learns from the loss of each",
 		Parameters: []Parameter{
-			{"eta", Number, 0.1, 1e-6, 10, "how far a loss moves a weight"},
-			{"floor", Number, 1.0, 1e-6, MaxCandidates, "what the weights of all that have fallen behind come to at the least, where the best has 1; above 1 they may outvote it"},
-			{"first", Whole, 0.0, 0, MaxCandidates, "how many are asked at first, the heaviest ones, and the others only when these disagree; 0: all at once"},
-			{"enough", Number, 0.9, 0, 1, "the confidence of the first ones' answer with which the others are not asked; at least min_confidence"},
-			{"explore", Number, 0.02, 0, 1, "the part of the queries of which all are asked at once, whatever first says, so that a candidate that has become better is found"},
+			{"eta", Number, 0.1, 1e-6, 10, "learning rate: how far a loss moves a weight"},
+			{"floor", Number, 1.0, 1e-6, MaxCandidates, "lower bound on the summed weight of all other candidates, relative to the best candidate's weight; above 1 they can outvote it"},
+			{"first", Whole, 0.0, 0, MaxCandidates, "how many candidates are asked first, heaviest first; the others are asked only if these disagree; 0: all at once"},
+			{"enough", Number, 0.9, 0, 1, "confidence of the first candidates' answer at which the others are not asked; raised to min_confidence if lower"},
+			{"explore", Number, 0.02, 0, 1, "fraction of the queries that ask all candidates at once despite first, so that a candidate that has improved is noticed"},
 		},
 		Make: func(v Values) (Policy, error) {
 			return &exp4{named: "exp4", eta: v.Number("eta"), depth: depthOf(len(v.Candidates), v.Number("floor")),
@@ -89,7 +89,7 @@ func (p *exp4) Shares(s State, allowed Set, dst []float64) {
 		rest = p.explore
 		mean := pooled(s, allowed)
 		for t := first; t != 0; t &= t - 1 {
-			count, loss := told(s.Row(t.First()))
+			count, loss := rowCounts(s.Row(t.First()))
 			rest += (loss + mean) / (count + 1)
 		}
 	}
@@ -103,7 +103,7 @@ func (p *exp4) Shares(s State, allowed Set, dst []float64) {
 
 // mostGain is what the best member of an ensemble is worth: less than 1, so that others still add something to it in the plan's
 // 1 − Π(1 − gain).
-const mostGain = 0.9
+const maxGain = 0.9
 
 // Gains are in proportion to the weights.
 func (p *exp4) Gains(s State, dst []float64) {
@@ -111,7 +111,7 @@ func (p *exp4) Gains(s State, dst []float64) {
 	p.weights(s, &w)
 	most := w[highest(All(s.Candidates()), &w)]
 	for i := range dst {
-		dst[i] = mostGain * w[i] / most
+		dst[i] = maxGain * w[i] / most
 	}
 }
 
@@ -142,27 +142,27 @@ func (p *exp4) Observe(f *Feedback) {
 	n := f.State.Candidates()
 	var w, charge Vector
 	p.weights(f.State, &w)
-	sum, told := 0.0, 0.0
+	sum, knownWeight := 0.0, 0.0
 	for i := range n {
 		if loss, ok := f.Loss(i); ok {
-			sum, told = sum+w[i]*loss, told+w[i]
+			sum, knownWeight = sum+w[i]*loss, knownWeight+w[i]
 		}
 	}
-	if told == 0 {
+	if knownWeight == 0 {
 		return
 	}
 	best := bestOf(f.State, slotWeight)
-	next := best - absurd
+	next := best - maxPlausible
 	for i := range n {
 		loss, ok := f.Loss(i)
 		if !ok {
 			loss = MeanLoss(f.State, i)
 		}
 		if loss != loss {
-			loss = sum / told // of which nothing is known: as those who answered, by weight
+			loss = sum / knownWeight // of which nothing is known: as those who answered, by weight
 		}
 		charge[i] = p.eta * loss
-		if lw := f.State.Row(i)[slotWeight]; known(lw) {
+		if lw := f.State.Row(i)[slotWeight]; plausible(lw) {
 			next = max(next, lw-charge[i])
 		}
 	}

@@ -28,7 +28,7 @@ func TestNewRefuses(t *testing.T) {
 		{"exp3", map[string]any{"eta": 11.0}, "policy.eta: 11: expected a number from 1e-06 to 10"},
 		{"exp3", map[string]any{"eta": true}, "policy.eta: true: expected"},
 		{"exp3", map[string]any{"eta": []float64{1}}, "policy.eta: an object or a list: expected"},
-		{"exp3", map[string]any{"gamma": 2.0, "eta": -1.0, "flor": 1.0}, `policy.eta: -1: expected a number from 1e-06 to 10 (how far a loss moves a weight)
+		{"exp3", map[string]any{"gamma": 2.0, "eta": -1.0, "flor": 1.0}, `policy.eta: -1: expected a number from 1e-06 to 10 (learning rate: how far a loss moves a weight)
 policy.flor: exp3 has no such parameter: did you mean "floor"?
 policy.gamma: 2: expected a number from`},
 		{"exp4", map[string]any{"first": 2.5}, "policy.first: 2.5: expected a whole number from 0 to 64"},
@@ -54,7 +54,7 @@ policy.gamma: 2: expected a number from`},
 func TestDefinitions(t *testing.T) {
 	for _, want := range []string{"single", "prefer", "split", "exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"} {
 		if !slices.Contains(Names(), want) {
-			t.Errorf("there is no %s", want)
+			t.Errorf("policy %s is not registered", want)
 		}
 	}
 	for _, name := range Names() {
@@ -70,19 +70,19 @@ func TestDefinitions(t *testing.T) {
 		}
 		p, err := New(name, params, refs(3))
 		if err != nil {
-			t.Errorf("%s does not take its own defaults: %v", name, err)
+			t.Errorf("%s rejects its own defaults: %v", name, err)
 			continue
 		}
 		if p.Name() != name || d.Doc == "" || p.Slots() < OwnSlots {
-			t.Errorf("%s calls itself %s (%q), with %d slots", name, p.Name(), d.Doc, p.Slots())
+			t.Errorf("%s: Name is %s, Doc %q, %d slots", name, p.Name(), d.Doc, p.Slots())
 		}
 	}
 	if Parameters("nobody") != nil {
-		t.Error("parameters of a policy that there is not")
+		t.Error("an unknown policy has parameters")
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a name was registered twice")
+			t.Error("Register accepted a name that is taken")
 		}
 	}()
 	Register(Definition{Name: "exp3", Make: func(Values) (Policy, error) { return nil, nil }})
@@ -108,7 +108,7 @@ func TestSplitMovesFewContexts(t *testing.T) {
 				p.Select(&q, &out)
 				ref := candidates[out.Ask.First()]
 				if at[i] != "" && at[i] != ref {
-					t.Fatalf("a context went to %s and to %s", at[i], ref)
+					t.Fatalf("one context went to %s and then to %s", at[i], ref)
 				}
 				at[i] = ref
 			}
@@ -138,10 +138,10 @@ func TestSplitMovesFewContexts(t *testing.T) {
 	}
 	for i := range old {
 		if old[i] != grown[i] && grown[i] != "b" {
-			t.Fatalf("a context moved from %s to %s, when b grew", old[i], grown[i])
+			t.Fatalf("a context moved from %s to %s when b's weight grew", old[i], grown[i])
 		}
 		if old[i] != third[i] && third[i] != "c" {
-			t.Fatalf("a context moved from %s to %s, when c came", old[i], third[i])
+			t.Fatalf("a context moved from %s to %s when c was added", old[i], third[i])
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestBeta(t *testing.T) {
 		for range n {
 			x := r.beta(c[0], c[1])
 			if !(x >= 0 && x <= 1) {
-				t.Fatalf("beta(%v) gave %v", c, x)
+				t.Fatalf("beta(%v) = %v", c, x)
 			}
 			sum, squares = sum+x, squares+x*x
 		}
@@ -172,7 +172,7 @@ func TestBeta(t *testing.T) {
 // TestUniform: neither end is ever reached, for logarithms are taken of it.
 func TestUniform(t *testing.T) {
 	if low, high := unit(0), unit(math.MaxUint64); !(low > 0) || !(high < 1) {
-		t.Errorf("from %v to %v", low, high)
+		t.Errorf("unit ranges from %v to %v", low, high)
 	}
 	r, buckets := random(9), [16]int{}
 	for range 160000 {
@@ -180,13 +180,13 @@ func TestUniform(t *testing.T) {
 	}
 	for i, n := range buckets {
 		if n < 9600 || n > 10400 {
-			t.Errorf("%d of 160,000 in sixteenth %d", n, i)
+			t.Errorf("%d of 160,000 samples in sixteenth %d", n, i)
 		}
 	}
 }
 
 // TestThompsonSharesAreItsChoices: the approximation that the plan sees is near what is really drawn.
-func TestThompsonSharesAreItsChoices(t *testing.T) {
+func TestThompsonSharesMatchChoices(t *testing.T) {
 	for _, rows := range [][]float64{{50, 10, 50, 12}, {5, 1, 300, 40}, {20, 2, 20, 4, 20, 6}, {0, 0, 100, 50, 100, 55, 100, 60}, {1000, 100, 1000, 150}} {
 		p, s := newPolicy(t, "thompson", nil, len(rows)/2)
 		copy(s.V, rows)
@@ -249,7 +249,7 @@ func TestLosses(t *testing.T) {
 		}
 	}
 	if _, ok := LossKindOf("hinge"); ok {
-		t.Error("there is a hinge loss")
+		t.Error("LossKindOf accepts an unknown name")
 	}
 }
 
@@ -264,7 +264,7 @@ func TestTiesGoToTheFirst(t *testing.T) {
 }
 
 // TestKinds: values of each kind come to Make as they were given, or as the default.
-func TestKinds(t *testing.T) {
+func TestParameterKinds(t *testing.T) {
 	v := Values{values: map[string]any{}}
 	for _, p := range []Parameter{
 		{"n", Whole, 1.0, 0, 5, "n"}, {"f", Flag, false, 0, 0, "f"}, {"t", Text, "", 0, 0, "t"}, {"w", Weights, nil, 0, 1, "w"},

@@ -3,7 +3,7 @@ package selection
 func init() {
 	Register(Definition{
 		Name: "prefer",
-		Doc:  "asks the first candidate that there is room for, in the order of the declaration",
+		Doc:  "asks the first declared candidate that the plan has room for",
 		Make: func(Values) (Policy, error) { return prefer{named: "prefer"}, nil },
 	})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // odd draws numbers that a store may return after an accident, and ordinary ones.
-func odd() *rapid.Generator[float64] {
+func anyFloat() *rapid.Generator[float64] {
 	return rapid.OneOf(
 		rapid.Float64Range(-30, 30),
 		rapid.Float64Range(0, 5000),
@@ -43,7 +43,7 @@ func anyPolicy(t *rapid.T, number *rapid.Generator[float64]) (string, Policy, St
 // limit is 0, and somebody if anybody may be.
 func TestSelectSurvivesAnyState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		name, p, s := anyPolicy(t, odd())
+		name, p, s := anyPolicy(t, anyFloat())
 		n := s.Candidates()
 		q := Query{State: s, Seed: rapid.Uint64().Draw(t, "seed"), Sticky: rapid.Uint64().Draw(t, "sticky"), HasContext: rapid.Bool().Draw(t, "context")}
 		q.Allowed = Set(rapid.Uint64Min(1).Draw(t, "allowed"))&All(n) | 1 // single asks the first or nobody
@@ -59,17 +59,17 @@ func TestSelectSurvivesAnyState(t *testing.T) {
 		var out Selection
 		p.Select(&q, &out)
 		if out.Ask&^usable != 0 {
-			t.Fatalf("asked %b, of %b", out.Ask, usable)
+			t.Fatalf("asked %b; usable %b", out.Ask, usable)
 		}
 		if out.Ask == 0 && usable.Has(0) {
-			t.Fatalf("%s asks nobody, of %b", name, usable)
+			t.Fatalf("%s asks no candidate of %b", name, usable)
 		}
 		if p.Mode() == One && out.Ask.Len() > 1 {
 			t.Fatalf("asked %b", out.Ask)
 		}
 		for a := out.Ask; a != 0; a &= a - 1 {
 			if x := out.P[a.First()]; !(x > 0 && x <= 1) {
-				t.Fatalf("p %v", x)
+				t.Fatalf("p = %v", x)
 			}
 		}
 		first := out.Ask
@@ -87,13 +87,13 @@ func TestDrawCertainty(t *testing.T) {
 		limits := make([]float64, n)
 		limits[n/2] = 1
 		for seed := range uint64(200) {
-			var wish Vector
+			var weight Vector
 			r := random(seed)
 			for i := range n {
-				wish[i] = r.unit()
+				weight[i] = r.unit()
 			}
 			var out Selection
-			Draw(&Query{Allowed: All(n), Limits: limits, Seed: seed}, &wish, &out)
+			Draw(&Query{Allowed: All(n), Limits: limits, Seed: seed}, &weight, &out)
 			if p := out.P[n/2]; out.Ask != Set(0).With(n/2) || !(p > 0.999 && p <= 1) {
 				t.Fatalf("of %d: asked %b, p %v", n, out.Ask, p)
 			}
@@ -104,7 +104,7 @@ func TestDrawCertainty(t *testing.T) {
 // TestSharesAndGains: shares are parts, of all queries together in mode One, and gains are from 0 to 1.
 func TestSharesAndGains(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		name, p, s := anyPolicy(t, odd())
+		name, p, s := anyPolicy(t, anyFloat())
 		allowed := Set(rapid.Uint64().Draw(t, "allowed"))&All(s.Candidates()) | 1
 		shares, gains, weights := make([]float64, s.Candidates()), make([]float64, s.Candidates()), make([]float64, s.Candidates())
 		p.Shares(s, allowed, shares)
@@ -133,13 +133,13 @@ func TestSharesAndGains(t *testing.T) {
 // TestFloors: with exp3 and epsilon-greedy every candidate keeps its part of even exploration, in any state.
 func TestFloors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		name, p, s := anyPolicy(t, odd())
+		name, p, s := anyPolicy(t, anyFloat())
 		least := map[string]float64{"exp3": 0.03, "epsilon-greedy": 0.1}[name]
 		shares := make([]float64, s.Candidates())
 		p.Shares(s, All(s.Candidates()), shares)
 		for i, x := range shares {
 			if x < least/float64(len(shares))-1e-12 {
-				t.Fatalf("%s: candidate %d has %v of the queries", name, i, x)
+				t.Fatalf("%s: candidate %d gets %v of the queries", name, i, x)
 			}
 		}
 	})
@@ -161,12 +161,12 @@ func anyFeedback(t *rapid.T, p Policy, s State, number *rapid.Generator[float64]
 // one observation says is little. The state is not touched.
 func TestObserveSurvivesAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		name, p, s := anyPolicy(t, odd())
-		f := anyFeedback(t, p, s, odd())
+		name, p, s := anyPolicy(t, anyFloat())
+		f := anyFeedback(t, p, s, anyFloat())
 		before := append([]float64(nil), s.V...)
 		p.Observe(f)
 		for i, d := range f.Delta {
-			if !(math.Abs(d) <= absurd) {
+			if !(math.Abs(d) <= maxPlausible) {
 				t.Fatalf("%s: delta %v for %v", name, d, s.V[i])
 			}
 			if math.Float64bits(before[i]) != math.Float64bits(s.V[i]) {
@@ -176,7 +176,7 @@ func TestObserveSurvivesAnything(t *testing.T) {
 		if !p.Learns() {
 			for _, d := range f.Delta {
 				if d != 0 {
-					t.Fatalf("%s learns nothing, and adds %v", name, f.Delta)
+					t.Fatalf("%s does not learn, but adds %v", name, f.Delta)
 				}
 			}
 		}
@@ -186,30 +186,30 @@ func TestObserveSurvivesAnything(t *testing.T) {
 // TestJoinAndDescend: from any state come finite rows, and everybody can be asked.
 func TestJoinAndDescend(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		name, p, s := anyPolicy(t, odd())
+		name, p, s := anyPolicy(t, anyFloat())
 		i := rapid.IntRange(0, s.Candidates()-1).Draw(t, "joins")
 		others := append([]float64(nil), s.V...)
 		p.Join(s, i)
 		for slot, v := range s.Row(i) {
-			if !known(v) {
+			if !plausible(v) {
 				t.Fatalf("%s: slot %d of the new row is %v", name, slot, v)
 			}
 		}
 		for at, v := range s.V {
 			if at/s.Slots != i && math.Float64bits(v) != math.Float64bits(others[at]) {
-				t.Fatalf("%s: joining changed number %d", name, at)
+				t.Fatalf("%s: Join changed number %d of another row", name, at)
 			}
 		}
 		child := State{s.Slots, make([]float64, len(s.V))}
 		p.Descend(s, child)
 		for at, v := range child.V {
-			if !known(v) {
-				t.Fatalf("%s: number %d of the context is %v", name, at, v)
+			if !plausible(v) {
+				t.Fatalf("%s: number %d of the context's state is %v", name, at, v)
 			}
 		}
 		for i := range child.Candidates() {
-			if count, _ := told(child.Row(i)); count > priorCount+1e-9 {
-				t.Fatalf("%s: a new context is as sure as after %v observations", name, count)
+			if count, _ := rowCounts(child.Row(i)); count > priorCount+1e-9 {
+				t.Fatalf("%s: a new context starts with a count of %v", name, count)
 			}
 		}
 	})
@@ -247,13 +247,13 @@ func TestMerging(t *testing.T) {
 		}
 		for i := range sums[0] {
 			if math.Abs(sums[0][i]-sums[1][i]) > 1e-9 {
-				t.Fatalf("%s: number %d is %v or %v", name, i, sums[0][i], sums[1][i])
+				t.Fatalf("%s: number %d is %v or %v, depending on the order of merging", name, i, sums[0][i], sums[1][i])
 			}
 		}
 		if name == "exp3" || name == "exp4" { // the others' shares may jump where two are equal up to rounding
 			for i := range shares[0] {
 				if math.Abs(shares[0][i]-shares[1][i]) > 1e-9 {
-					t.Fatalf("%s: shares %v or %v", name, shares[0], shares[1])
+					t.Fatalf("%s: shares %v or %v, depending on the order of merging", name, shares[0], shares[1])
 				}
 			}
 		}
@@ -263,19 +263,19 @@ func TestMerging(t *testing.T) {
 // TestVoteSurvivesAnything: a confidence is from 0 to 1, the winner has answered, and those who agree have too.
 func TestVoteSurvivesAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		_, p, s := anyPolicy(t, odd())
+		_, p, s := anyPolicy(t, anyFloat())
 		n := s.Candidates()
 		c := Combining{State: s, Selected: Set(rapid.Uint64().Draw(t, "selected")) & All(n)}
 		arrived := Set(0)
 		for w := c.Selected; w != 0; w &= w - 1 {
 			if rapid.Bool().Draw(t, "in time") {
 				arrived = arrived.With(w.First())
-				c.Answers = append(c.Answers, Answer{w.First(), rapid.Uint64Range(0, 3).Draw(t, "class"), odd().Draw(t, "confidence")})
+				c.Answers = append(c.Answers, Answer{w.First(), rapid.Uint64Range(0, 3).Draw(t, "class"), anyFloat().Draw(t, "confidence")})
 			}
 		}
 		if rapid.Bool().Draw(t, "numeric") {
 			c.Width, c.Known = rapid.IntRange(1, 3).Draw(t, "width"), arrived|c.Selected&Set(rapid.Uint64().Draw(t, "averages"))
-			c.Values = rapid.SliceOfN(odd(), n*c.Width, n*c.Width).Draw(t, "values")
+			c.Values = rapid.SliceOfN(anyFloat(), n*c.Width, n*c.Width).Draw(t, "values")
 			c.Out = make([]float64, c.Width)
 			c.Tolerance = 1
 		}
@@ -284,16 +284,16 @@ func TestVoteSurvivesAnything(t *testing.T) {
 			t.Fatalf("confidence %v", c.Confidence)
 		}
 		if c.Agreed&^arrived != 0 || c.Winner >= 0 && !arrived.Has(c.Winner) {
-			t.Fatalf("%d wins, %b agree, of %b", c.Winner, c.Agreed, arrived)
+			t.Fatalf("winner %d, agreed %b, answered %b", c.Winner, c.Agreed, arrived)
 		}
 		if arrived != 0 && c.Width == 0 && (c.Winner < 0 || !c.Agreed.Has(c.Winner)) {
-			t.Fatalf("%d wins of %b", c.Winner, arrived)
+			t.Fatalf("winner %d, agreed %b, answered %b", c.Winner, c.Agreed, arrived)
 		}
 	})
 }
 
 // TestVoteHasNoOrder: answers come in any order, and the answer is the same.
-func TestVoteHasNoOrder(t *testing.T) {
+func TestVoteIgnoresOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "answers")
 		c := Combining{Selected: All(n)}

@@ -83,7 +83,7 @@ var definitions []Definition
 // package, and panics when the name is taken.
 func Register(d Definition) {
 	if d.Name == "" || d.Make == nil || slices.ContainsFunc(definitions, func(o Definition) bool { return o.Name == d.Name }) {
-		panic("selection: a policy needs a name of its own and a Make: " + strconv.Quote(d.Name))
+		panic("selection: Register needs a Make and a name that is not taken: " + strconv.Quote(d.Name))
 	}
 	definitions = append(definitions, d)
 	slices.SortFunc(definitions, func(a, b Definition) int { return strings.Compare(a.Name, b.Name) })

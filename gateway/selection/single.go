@@ -3,7 +3,7 @@ package selection
 func init() {
 	Register(Definition{
 		Name: "single",
-		Doc:  "asks the first candidate, and no other",
+		Doc:  "asks only the first candidate",
 		Make: func(Values) (Policy, error) { return single{named: "single"}, nil },
 	})
 }
@@ -17,9 +17,9 @@ type single struct {
 func (single) Select(q *Query, out *Selection) {
 	first := *q
 	first.Allowed &= 1
-	var wish Vector
-	wish[0] = 1
-	Draw(&first, &wish, out)
+	var weight Vector
+	weight[0] = 1
+	Draw(&first, &weight, out)
 }
 
 func (single) Shares(_ State, allowed Set, dst []float64) {

@@ -34,9 +34,9 @@ type softmax struct {
 func (softmax) Name() string { return "softmax" }
 
 func (p softmax) Select(q *selection.Query, out *selection.Selection) {
-	var wish selection.Vector
-	p.Shares(q.State, q.Allowed, wish[:q.State.Candidates()])
-	selection.Draw(q, &wish, out)
+	var weight selection.Vector
+	p.Shares(q.State, q.Allowed, weight[:q.State.Candidates()])
+	selection.Draw(q, &weight, out)
 }
 
 func (p softmax) Shares(s selection.State, allowed selection.Set, dst []float64) {

@@ -9,9 +9,9 @@ import (
 func init() {
 	Register(Definition{
 		Name: "split",
-		Doc:  "divides the queries by fixed weights; the queries of one context always go to the same candidate",
+		Doc:  "splits the queries by fixed weights; all queries of a context go to the same candidate",
 		Parameters: []Parameter{
-			{"weights", Weights, nil, 0, 1e9, "each candidate's part, relative to the sum; all the same by default, 0 for one that is not named"},
+			{"weights", Weights, nil, 0, 1e9, "each candidate's weight, relative to the sum; equal by default; 0 for a candidate that is not named"},
 		},
 		Make: func(v Values) (Policy, error) {
 			p := &split{named: "split"}
@@ -25,7 +25,7 @@ func init() {
 				sum += p.weight[i]
 			}
 			if sum == 0 {
-				return nil, api.FieldErrors{{Path: "policy.weights", Message: "all are 0: expected one at least that is above 0, or nobody would be asked"}}
+				return nil, api.FieldErrors{{Path: "policy.weights", Message: "all are 0: set at least one above 0, or no candidate can be asked"}}
 			}
 			return p, nil
 		},
@@ -47,14 +47,14 @@ func (*split) Learns() bool { return true }
 func (*split) Observe(f *Feedback) { CountLosses(f, ownMemory, false) }
 
 func (p *split) Select(q *Query, out *Selection) {
-	within := *q
-	for t := within.Allowed; t != 0; t &= t - 1 {
+	eligible := *q
+	for t := eligible.Allowed; t != 0; t &= t - 1 {
 		if i := t.First(); p.weight[i] == 0 {
-			within.Allowed = within.Allowed.Without(i)
+			eligible.Allowed = eligible.Allowed.Without(i)
 		}
 	}
 	if !q.HasContext {
-		Draw(&within, &p.weight, out)
+		Draw(&eligible, &p.weight, out)
 		return
 	}
 	// Weighted rendezvous hashing (Thaler and Ravishankar, 1998; the logarithm as in Schindelhauer and Schomaker, Weighted
@@ -62,12 +62,12 @@ func (p *split) Select(q *Query, out *Selection) {
 	// as the rate, and the earliest wins. That happens with a probability in proportion to the weight, and a weight that
 	// grows takes contexts from the others and moves none between them.
 	var rank Vector
-	for t := within.Allowed; t != 0; t &= t - 1 {
+	for t := eligible.Allowed; t != 0; t &= t - 1 {
 		i := t.First()
 		rank[i] = math.Log(unit(mix(q.Sticky^p.key[i]))) / p.weight[i]
 	}
-	within.Seed = mix(q.Sticky) // who has to give way to a limit is the context's fate too, not the query's
-	Best(&within, &rank, out)
+	eligible.Seed = mix(q.Sticky) // who has to give way to a limit is the context's fate too, not the query's
+	Best(&eligible, &rank, out)
 }
 
 func (p *split) Shares(_ State, allowed Set, dst []float64) {
@@ -84,7 +84,7 @@ func (p *split) Shares(_ State, allowed Set, dst []float64) {
 
 // Gains are 1 less the mean losses, and 0 for those that are never asked.
 func (p *split) Gains(s State, dst []float64) {
-	rightness(s, dst)
+	accuracy(s, dst)
 	for i := range dst {
 		if p.weight[i] == 0 {
 			dst[i] = 0

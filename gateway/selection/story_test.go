@@ -162,13 +162,13 @@ func TestFigure8(t *testing.T) {
 				ratio := float64(w.errors) / float64(w.bestStatic(5))
 				worst = max(worst, ratio)
 				if ratio > c.atMost {
-					t.Errorf("seed %d: %d errors, the models alone %v", seed, w.errors, w.wrong[:5])
+					t.Errorf("seed %d: %d errors; each model alone %v", seed, w.errors, w.wrong[:5])
 				}
 				if back := float64(w.asked[0]-before) / 5000; back < c.back {
-					t.Errorf("seed %d: %.2f of the last queries go to the recovered model", seed, back)
+					t.Errorf("seed %d: %.2f of the last 5,000 queries go to the recovered model", seed, back)
 				}
 			}
-			t.Logf("at the worst %.3f of the best static choice's errors", worst)
+			t.Logf("worst seed: %.3f of the best static choice's errors", worst)
 		})
 	}
 }
@@ -192,7 +192,7 @@ func TestEnsembleKeepsUpWithItsBest(t *testing.T) {
 }
 
 // TestOneGetsBetter: where nothing changes, a policy that asks one model comes close to the best one.
-func TestOneGetsBetter(t *testing.T) {
+func TestSinglePoliciesFindTheBest(t *testing.T) {
 	rates := []float64{0.4, 0.3, 0.05, 0.35, 0.25}
 	for _, name := range []string{"exp3", "epsilon-greedy", "ucb1", "thompson"} {
 		for seed := range uint64(5) {
@@ -361,15 +361,15 @@ func TestGatewaysConverge(t *testing.T) {
 // TestContextLearnsForItself: for everybody model 0 is best, for one context model 1 is. It starts with what everybody has learned,
 // and soon has its own best; a context that is like the others is good from the first query on.
 func TestContextLearnsForItself(t *testing.T) {
-	everybody, other := []float64{0.05, 0.4, 0.4, 0.4}, []float64{0.5, 0.05, 0.5, 0.5}
+	typical, other := []float64{0.05, 0.4, 0.4, 0.4}, []float64{0.5, 0.05, 0.5, 0.5}
 	for _, name := range []string{"exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"} {
 		for seed := range uint64(5) {
 			global := newWorld(t, seed, name, nil, 4)
 			for range 5000 {
-				global.query(everybody)
+				global.query(typical)
 			}
 			shares := make([]float64, 4)
-			for _, rates := range [][]float64{everybody, other} {
+			for _, rates := range [][]float64{typical, other} {
 				context := newWorld(t, seed+100, name, nil, 4)
 				context.p.Descend(global.state, context.state)
 				if Weigh(context.p, context.state, shares); shares[0] < 0.4 {
@@ -383,7 +383,7 @@ func TestContextLearnsForItself(t *testing.T) {
 					best = 1
 				}
 				if Weigh(context.p, context.state, shares); shares[best] < 0.5 {
-					t.Errorf("%s, seed %d: after 1,000 queries a context for which %d is best has %.3f", name, seed, best, shares)
+					t.Errorf("%s, seed %d: after 1,000 queries the weights of a context whose best model is %d are %.3f", name, seed, best, shares)
 				}
 			}
 		}
@@ -413,12 +413,12 @@ func TestLateMembersGainNothing(t *testing.T) {
 		}
 	}
 	if lead := s.Row(1)[slotWeight] - s.Row(0)[slotWeight]; math.Abs(lead) > 6 {
-		t.Errorf("the late one is ahead by %.3f", lead)
+		t.Errorf("the late model's log-weight is ahead by %.3f", lead)
 	}
 }
 
 // TestNewcomer: a model that joins late, and is the best, is found; what is known of the others stays.
-func TestNewcomer(t *testing.T) {
+func TestJoiningModelIsFound(t *testing.T) {
 	for _, name := range []string{"exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"} {
 		for seed := range uint64(5) {
 			old := newWorld(t, seed, name, nil, 3)

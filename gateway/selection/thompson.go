@@ -5,7 +5,7 @@ import "math"
 func init() {
 	Register(Definition{
 		Name:       "thompson",
-		Doc:        "asks each candidate as often as it is likely to be the best",
+		Doc:        "asks each candidate with the probability that it is the best",
 		Parameters: []Parameter{memoryParameter(1000)},
 		Make: func(v Values) (Policy, error) {
 			return &thompson{Counting{Memory: memoryOf(v)}, "thompson"}, nil
@@ -30,7 +30,7 @@ func (p *thompson) Select(q *Query, out *Selection) {
 	r := random(mix(q.Seed))
 	for t := q.Allowed; t != 0; t &= t - 1 {
 		i := t.First()
-		count, loss := told(q.State.Row(i))
+		count, loss := rowCounts(q.State.Row(i))
 		rank[i] = r.beta(1+count-loss, 1+loss)
 	}
 	Best(q, &rank, out)
@@ -52,7 +52,7 @@ func (p *thompson) Shares(s State, allowed Set, dst []float64) {
 	low, high := 0.0, 0.0
 	for t := allowed; t != 0; t &= t - 1 {
 		i := t.First()
-		count, loss := told(s.Row(i))
+		count, loss := rowCounts(s.Row(i))
 		n := count + 2
 		mean[i] = (1 + count - loss) / n
 		deviation := math.Sqrt(mean[i] * (1 - mean[i]) / (n + 1))

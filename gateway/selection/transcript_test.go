@@ -174,7 +174,7 @@ func (s *script) sample(t *testing.T, d *datadriven.TestData) string {
 		}
 	}
 	if none > 0 {
-		fmt.Fprintf(&b, "nobody: %d\n", none)
+		fmt.Fprintf(&b, "none: %d\n", none)
 	}
 	return b.String()
 }
@@ -250,7 +250,7 @@ func set(t *testing.T, d *datadriven.TestData, key string) (s Set) {
 
 func list(s Set) string {
 	if s == 0 {
-		return "nobody"
+		return "none"
 	}
 	var names []string
 	for ; s != 0; s &= s - 1 {

@@ -5,9 +5,9 @@ import "math"
 func init() {
 	Register(Definition{
 		Name: "ucb1",
-		Doc:  "asks the candidate that may be the best, by the mean loss and how little is known of it",
+		Doc:  "asks the candidate with the lowest confidence bound on its loss",
 		Parameters: []Parameter{
-			{"explore", Number, 0.1, 0, 100, "how much doubt counts in a candidate's favour; 2 in the proof for losses of any kind, less for most"},
+			{"explore", Number, 0.1, 0, 100, "weight of the uncertainty term; 2 in the proof for arbitrary losses, less for most"},
 			memoryParameter(1000),
 		},
 		Make: func(v Values) (Policy, error) {
@@ -37,13 +37,13 @@ func (p *ucb1) Select(q *Query, out *Selection) {
 	unknown := Set(0)
 	for t := q.Allowed; t != 0; t &= t - 1 {
 		if i := t.First(); math.IsInf(rank[i], 1) {
-			rank[i] = absurd * (1 + r.unit())
+			rank[i] = maxPlausible * (1 + r.unit())
 			unknown = unknown.With(i)
 		}
 	}
 	Best(q, &rank, out)
-	if lucky := out.Ask & unknown; lucky != 0 {
-		out.P[lucky.First()] /= float64(unknown.Len())
+	if drawn := out.Ask & unknown; drawn != 0 {
+		out.P[drawn.First()] /= float64(unknown.Len())
 	}
 }
 
@@ -51,13 +51,13 @@ func (p *ucb1) Select(q *Query, out *Selection) {
 func (p *ucb1) rank(s State, allowed Set, dst *Vector) {
 	n := 0.0
 	for t := allowed; t != 0; t &= t - 1 {
-		count, _ := told(s.Row(t.First()))
+		count, _ := rowCounts(s.Row(t.First()))
 		n += count
 	}
 	doubt := p.explore * math.Log(max(n, 1))
 	for t := allowed; t != 0; t &= t - 1 {
 		i := t.First()
-		count, loss := told(s.Row(i))
+		count, loss := rowCounts(s.Row(i))
 		dst[i] = math.Inf(1)
 		if count >= unknownBelow {
 			dst[i] = math.Sqrt(doubt/count) - loss/count
@@ -67,7 +67,7 @@ func (p *ucb1) rank(s State, allowed Set, dst *Vector) {
 
 // roving is the part of the queries that the plan should have room for at candidates which are not the best now: one of them may be
 // before the next plan.
-const roving = 0.1
+const exploreShare = 0.1
 
 func (p *ucb1) Shares(s State, allowed Set, dst []float64) {
 	clear(dst)
@@ -87,9 +87,9 @@ func (p *ucb1) Shares(s State, allowed Set, dst []float64) {
 	}
 	for t := allowed; t != 0; t &= t - 1 {
 		i := t.First()
-		dst[i] = roving / float64(allowed.Len())
+		dst[i] = exploreShare / float64(allowed.Len())
 		if best.Has(i) {
-			dst[i] += (1 - roving) / float64(best.Len())
+			dst[i] += (1 - exploreShare) / float64(best.Len())
 		}
 	}
 }

@@ -31,7 +31,7 @@ func lags(s State, slot int, depth float64, dst *Vector) {
 	best := bestOf(s, slot)
 	for i := range s.Candidates() {
 		dst[i] = depth
-		if lw := s.V[i*s.Slots+slot]; known(lw) {
+		if lw := s.V[i*s.Slots+slot]; plausible(lw) {
 			dst[i] = min(best-lw, depth)
 		}
 	}
@@ -41,11 +41,11 @@ func lags(s State, slot int, depth float64, dst *Vector) {
 func bestOf(s State, slot int) float64 {
 	best := math.Inf(-1)
 	for i := slot; i < len(s.V); i += s.Slots {
-		if known(s.V[i]) {
+		if plausible(s.V[i]) {
 			best = max(best, s.V[i])
 		}
 	}
-	if best < -absurd {
+	if best < -maxPlausible {
 		return 0
 	}
 	return best
@@ -69,7 +69,7 @@ func shares(set Set, lag, dst *Vector) {
 // much, and if each lifted the row by that, it would be thrown over the best one (eight gateways were seen to swing
 // ever further). Such a row reads as one at the bound, and stays where it is until the best has come down to it.
 func lower(lw, best, fall, depth float64) float64 {
-	if !known(lw) {
+	if !plausible(lw) {
 		return 0 // adding cannot heal NaN
 	}
 	return -max(min(fall, depth-(best-lw)), 0)
