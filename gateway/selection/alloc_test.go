@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPoliciesDoNotAlloc: what happens for each query and each feedback costs no memory, with every policy there is.
+// TestPoliciesDoNotAlloc: no registered policy allocates for a query or for feedback.
 func TestPoliciesDoNotAlloc(t *testing.T) {
 	for _, name := range Names() {
 		for _, width := range []int{0, 4} {

@@ -1,32 +1,32 @@
 package selection
 
-// AsksOne is what policies of mode One have in common, for embedding: they learn nothing and remember nothing, all candidates'
-// words weigh the same, and an answer is worth to the plan what its candidate's record says. The candidate's own Confidence is
-// the answer's.
+// AsksOne is what policies of mode One have in common, for embedding. It learns and remembers nothing, weighs all
+// candidates equally, and derives an answer's gain from its candidate's record. The confidence of an answer is the
+// candidate's own.
 type AsksOne struct{}
 
-// Mode is One.
+// Mode returns One.
 func (AsksOne) Mode() Mode { return One }
 
-// Learns is false.
+// Learns returns false.
 func (AsksOne) Learns() bool { return false }
 
-// Slots is what every policy's rows have.
+// Slots returns OwnSlots: the slots that every policy's rows have.
 func (AsksOne) Slots() int { return OwnSlots }
 
 // Init writes zeros.
 func (AsksOne) Init(s State) { clear(s.V) }
 
-// Join gives row i the others' mean loss with the weight of one observation.
+// Join gives row i the others' mean loss, with the weight of one observation.
 func (AsksOne) Join(s State, i int) { joinCounts(s, i) }
 
-// Descend gives a context the global mean losses, as if from a few observations.
+// Descend gives a context the global mean losses, with the weight of a few observations.
 func (AsksOne) Descend(global, s State) { descendCounts(global, s) }
 
-// Gains are 1 less the mean losses.
+// Gains writes 1 minus each candidate's mean loss.
 func (AsksOne) Gains(s State, dst []float64) { accuracy(s, dst) }
 
-// Combine gives the only answer, or the vote of several.
+// Combine returns the only answer, or the vote of several.
 func (AsksOne) Combine(c *Combining) {
 	equal := even
 	Vote(c, &equal)
@@ -35,7 +35,7 @@ func (AsksOne) Combine(c *Combining) {
 // Observe changes nothing.
 func (AsksOne) Observe(*Feedback) {}
 
-// even weighs all candidates the same.
+// even gives all candidates the same weight.
 var even = func() (v Vector) {
 	for i := range v {
 		v[i] = 1
@@ -43,20 +43,20 @@ var even = func() (v Vector) {
 	return v
 }()
 
-// Counting is AsksOne for policies that learn from counts and sums of losses (slots 0 and 1) and from nothing else.
+// Counting is AsksOne for policies that learn only from counts and sums of losses (slots 0 and 1).
 type Counting struct {
 	AsksOne
-	// Memory is how many observations of the function are remembered, as a mean age; 0: all for ever.
+	// Memory is the number of the function's observations that are remembered, as a mean age. 0 means all of them.
 	Memory float64
 }
 
-// Learns is true.
+// Learns returns true.
 func (Counting) Learns() bool { return true }
 
-// Observe adds the losses and forgets a little of everybody's.
+// Observe adds the losses and lets every row forget a little.
 func (c Counting) Observe(f *Feedback) { CountLosses(f, c.Memory, true) }
 
-// memoryParameter is the parameter of policies that are Counting. What is good differs: see the essay on defaults.
+// memoryParameter is the parameter of Counting policies. The defaults differ: see the package comment.
 func memoryParameter(byDefault float64) Parameter {
 	return Parameter{"memory", Number, byDefault, 0, 1e12, "how many observations are remembered; 0: all of them"}
 }
@@ -69,7 +69,7 @@ func memoryOf(v Values) float64 {
 	return memory
 }
 
-// named is a policy's name.
+// named implements Name.
 type named string
 
 func (n named) Name() string { return string(n) }

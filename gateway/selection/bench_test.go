@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// beat is one query and its feedback, in memory that is used again, as the gateway's is.
+// cycle is one query and its feedback, with reused memory as in the gateway.
 type cycle struct {
 	p          Policy
 	q          Query

@@ -1,14 +1,14 @@
 package selection
 
-// Vector is a number for each candidate: a working array that needs no memory of the heap.
+// Vector holds one number for each candidate, in an array that can live on the stack.
 type Vector [MaxCandidates]float64
 
-// Draw asks one candidate at random, with probabilities in proportion to the wishes, within what the plan has room for: each
-// candidate keeps the part of its wish that its limit says, and what that holds back goes to those without a limit (of 1), as
-// they were wished for. Where there is none of them the parts that are kept are scaled up: any answer is better than none, and
-// how many there are to be is for the plan to say. What comes of it is also what is recorded as P, so that feedback is weighted
-// by what really happened. With no limit above 0 nobody is asked, and in a second call nobody either. Wishes that are negative,
-// NaN or beyond 1e15 count as 0; if all are, they are equal.
+// Draw asks one candidate at random, with probabilities proportional to weights and within the plan's limits. A
+// candidate with a limit below 1 keeps that fraction of its weight. The withheld rest goes to the candidates without a
+// limit, in proportion to their weights. If every candidate is limited, the remaining weights are scaled up: an answer
+// is better than none, and the plan decides how many queries are admitted. P is the resulting probability, so feedback
+// is weighted by what really happened. If no limit is above 0, or in a second call, Draw asks no candidate. Weights
+// that are negative, NaN or above 1e15 count as 0. If all weights are 0, they are taken as equal.
 func Draw(q *Query, weights *Vector, out *Selection) {
 	out.Ask = 0
 	if q.Asked != 0 {
@@ -26,15 +26,15 @@ func Draw(q *Query, weights *Vector, out *Selection) {
 		if p[i] == 0 {
 			continue
 		}
-		last = i // rounding may leave u a little above 0 after the last one
+		last = i // rounding can leave u slightly above 0 after the last candidate
 		if u -= p[i]; u < 0 {
 			break
 		}
 	}
-	out.Ask, out.P[last] = Set(0).With(last), min(p[last]/sum, 1) // sums in two orders differ in their last bit
+	out.Ask, out.P[last] = Set(0).With(last), min(p[last]/sum, 1) // sums in different orders can differ in the last bit
 }
 
-// within writes wishes as far as the limits let them, and returns their sum.
+// applyLimits writes to p the weights after limits, and returns their sum.
 func applyLimits(q *Query, weights *Vector, p *Vector) (sum float64) {
 	total := 0.0
 	for t := q.Allowed; t != 0; t &= t - 1 {
@@ -51,7 +51,7 @@ func applyLimits(q *Query, weights *Vector, p *Vector) (sum float64) {
 	if q.Limits == nil {
 		return total
 	}
-	var unlimited Set // of limits
+	var unlimited Set // candidates whose limit is 1
 	withheld, unlimitedSum := 0.0, 0.0
 	for t := q.Allowed; t != 0; t &= t - 1 {
 		i := t.First()
@@ -78,10 +78,10 @@ func applyLimits(q *Query, weights *Vector, p *Vector) (sum float64) {
 	return total
 }
 
-// Best asks the candidate with the highest rank whose limit lets this query through: each is tried with its limit as the
-// chance, the best one first, and P is the chance that it came to that. When all have been tried in vain, one is drawn in
-// proportion to the limits, so that a query is only left unanswered when every limit is 0. A rank that is NaN is the lowest;
-// equal ranks go by the order of the candidates. In a second call nobody is asked.
+// Best asks the candidate with the highest rank whose limit admits this query. It tries the candidates in order of
+// rank, each with its limit as the probability, and P is the probability of this outcome. If none is admitted, it draws
+// one in proportion to the limits, so a query goes unanswered only if every limit is 0. A NaN rank is lowest, and ties
+// go to the lower index. In a second call Best asks no candidate.
 func Best(q *Query, rank *Vector, out *Selection) {
 	out.Ask = 0
 	if q.Asked != 0 {
@@ -108,7 +108,7 @@ func Best(q *Query, rank *Vector, out *Selection) {
 	}
 }
 
-// highest is the candidate of s, which is not empty, with the highest rank; the first one of several.
+// highest returns the candidate of s with the highest rank, the first one in a tie. s must not be empty.
 func highest(s Set, rank *Vector) int {
 	best := s.First()
 	for t := s; t != 0; t &= t - 1 {
@@ -119,7 +119,7 @@ func highest(s Set, rank *Vector) int {
 	return best
 }
 
-// limit is candidate i's limit, from 0 to 1.
+// limit returns candidate i's limit, clamped to the interval from 0 to 1.
 func (q *Query) limit(i int) float64 {
 	if q.Limits == nil {
 		return 1
@@ -127,7 +127,7 @@ func (q *Query) limit(i int) float64 {
 	return min(positive(q.Limits[i]), 1)
 }
 
-// positive is x, and 0 for what is negative or no number that a policy could mean.
+// positive returns x, or 0 if x is negative or implausible.
 func positive(x float64) float64 {
 	if x > 0 && x <= maxPlausible {
 		return x

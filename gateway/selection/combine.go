@@ -2,27 +2,27 @@ package selection
 
 import "math"
 
-// agreeSlack is the relative difference that rounding makes between equal numbers and their average.
+// agreeSlack is the relative rounding error between equal numbers and their average.
 const agreeSlack = 1e-9
 
-// Vote combines answers by weights, which are those of the candidates in c.Selected and need not sum to anything. It is the
-// Combine of all shipped policies.
+// Vote combines answers by the weights of the candidates in c.Selected, which need not sum to 1. It is the Combine of
+// all built-in policies.
 //
-// Labels: the class whose supporters weigh most is the answer, and Winner the one of them with the lowest index; between
-// classes of the same weight, the one with the lowest index wins. Numbers: the weighted average of all that are Known, where a
-// candidate that has not answered stands with its running average (the paper, section 5.2.2). A candidate's word
-// weighs its weight times its own confidence, where it states one.
+// Labels: the answer is the class whose supporters weigh most, and Winner is the supporter with the lowest index.
+// Between classes of equal weight, the class with the lowest index wins. Numbers: the answer is the weighted average
+// over Known, where the running average stands in for a candidate that has not answered (the paper, section 5.2.2). The
+// weight of a vote is the candidate's weight times its own confidence, if it states one.
 //
-// Confidence is the weight of those whose own prediction agrees with the answer, over the weights of all that were asked: who
-// is late agrees with nothing. The paper counts models instead; with equal weights that is the same. One answer of one
-// candidate has that candidate's own confidence, or 1.
+// Confidence is the weight of the candidates whose own prediction agrees with the answer, divided by the weight of all
+// that were asked: a late candidate agrees with nothing. The paper counts models instead, which is the same for equal
+// weights. The single answer of a single candidate has that candidate's own confidence, or 1.
 func Vote(c *Combining, weights *Vector) {
 	c.Winner, c.Agreed, c.Confidence = -1, 0, 0
 	total := 0.0
 	for t := c.Selected; t != 0; t &= t - 1 {
 		total += positive(weights[t.First()])
 	}
-	if total == 0 { // no policy of ours: all are floored
+	if total == 0 { // no built-in policy does this: their weights have a floor
 		weights, total = &even, float64(c.Selected.Len())
 	}
 	var support float64
@@ -36,7 +36,7 @@ func Vote(c *Combining, weights *Vector) {
 	}
 }
 
-// word is what an answer weighs.
+// weight returns the weight of the answer's vote.
 func (a *Answer) weight(weights *Vector) float64 {
 	w := positive(weights[a.Candidate])
 	if a.Confidence >= 0 && a.Confidence < 1 { // false for NaN
@@ -47,10 +47,10 @@ func (a *Answer) weight(weights *Vector) float64 {
 	return w
 }
 
-// vote finds the heaviest class and returns its weight. With 64 answers at most, comparing each with each is faster than a
-// table, and needs no memory.
+// vote finds the class with the most weight and returns that weight. With at most 64 answers, comparing all pairs is
+// faster than a table and needs no memory.
 func (c *Combining) vote(weights *Vector) float64 {
-	counted := Set(0) // places in Answers, whose class has been weighed
+	counted := Set(0) // indices in Answers whose class has been weighed
 	most := -1.0
 	for a := range c.Answers {
 		if counted.Has(a) {
@@ -72,8 +72,8 @@ func (c *Combining) vote(weights *Vector) float64 {
 	return max(most, 0)
 }
 
-// average fills Out and returns the weight of those who agree with it. A single answer, with nothing to be averaged with, is
-// the answer as it is.
+// average fills Out and returns the weight of the answers that agree with it. If there is only one usable prediction,
+// Out is a copy of it.
 func (c *Combining) average(weights *Vector) float64 {
 	if len(c.Answers) == 0 {
 		return 0
@@ -95,7 +95,7 @@ func (c *Combining) average(weights *Vector) float64 {
 		}
 	}
 	if arrived&usable == 0 || usable.Len() == 1 {
-		// Nothing to average: the first one as it is, whatever it is.
+		// There is nothing to average: take the first usable answer, or the first answer if none is usable.
 		c.Winner = (arrived & usable).First()
 		if c.Winner == MaxCandidates {
 			c.Winner = arrived.First()
@@ -108,7 +108,7 @@ func (c *Combining) average(weights *Vector) float64 {
 	for t := usable; t != 0; t &= t - 1 {
 		sum += weight[t.First()]
 	}
-	if sum == 0 { // all say that they know nothing
+	if sum == 0 { // every model states confidence 0
 		for t := usable; t != 0; t &= t - 1 {
 			weight[t.First()] = 1
 		}

@@ -14,8 +14,8 @@ func init() {
 	})
 }
 
-// epsilonGreedy is the simplest of the policies that explore (Sutton and Barto, Reinforcement learning, section 2.2). Its mean
-// losses are as if each candidate had been right once more than it has: one that is little known is tried.
+// epsilonGreedy is the simplest of the policies that explore (Sutton and Barto, Reinforcement learning, section 2.2).
+// Its mean losses count one extra right answer for each candidate, so a candidate with few observations is tried.
 type epsilonGreedy struct {
 	Counting
 	named
@@ -34,7 +34,7 @@ func (p *epsilonGreedy) Shares(s State, allowed Set, dst []float64) {
 	copy(dst, prob[:])
 }
 
-// probabilities are (1−ε) for the best ones together, and ε for all together.
+// probabilities spreads 1−ε over the candidates with the lowest mean loss, and ε over all.
 func (p *epsilonGreedy) probabilities(s State, allowed Set, dst *Vector) {
 	best, least := Set(0), 0.0
 	for t := allowed; t != 0; t &= t - 1 {

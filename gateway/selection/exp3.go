@@ -1,6 +1,6 @@
 package selection
 
-// slotWeight is the log-weight of a candidate's row in the policies with weights, which have weightSlots slots.
+// slotWeight holds a candidate's log-weight, in the policies with weights. Their rows have weightSlots slots.
 const (
 	slotWeight  = OwnSlots
 	weightSlots = OwnSlots + 1
@@ -22,9 +22,10 @@ func init() {
 	})
 }
 
-// exp3 is the paper's single model selection policy (section 5.1; Auer, Cesa-Bianchi, Freund and Schapire, The nonstochastic
-// multiarmed bandit problem, 2002): s ← s·exp(−η·L/p) for the candidate that was asked, with the p by which it was. It adds
-// the part γ of even exploration, as Auer and others do, and the bound on lags (weights.go).
+// exp3 is the paper's single model selection policy (section 5.1; Auer, Cesa-Bianchi, Freund and Schapire, The
+// nonstochastic multiarmed bandit problem, 2002): s ← s·exp(−η·L/p) for the candidate that was asked, where p is the
+// probability with which it was. It adds the fraction γ of even exploration, as in Auer et al., and the bound on lags
+// (weights.go).
 type exp3 struct {
 	AsksOne
 	named
@@ -50,7 +51,7 @@ func (p *exp3) Select(q *Query, out *Selection) {
 	Draw(q, &prob, out)
 }
 
-// probabilities are p = (1−γ)·s/Σs + γ/K over the allowed candidates, K of them.
+// probabilities computes p = (1−γ)·s/Σs + γ/K over the K allowed candidates.
 func (p *exp3) probabilities(s State, allowed Set, dst *Vector) {
 	var lag Vector
 	lags(s, slotWeight, p.depth, &lag)
@@ -68,7 +69,7 @@ func (p *exp3) Shares(s State, allowed Set, dst []float64) {
 	copy(dst, prob[:])
 }
 
-// Weights are s/Σs: the probabilities without the even part.
+// Weights writes s/Σs: the probabilities without even exploration.
 func (p *exp3) Weights(s State, dst []float64) {
 	var lag, w Vector
 	lags(s, slotWeight, p.depth, &lag)
@@ -79,7 +80,7 @@ func (p *exp3) Weights(s State, dst []float64) {
 func (p *exp3) Observe(f *Feedback) {
 	CountLosses(f, ownMemory, false)
 	if f.Selected.Len() != 1 {
-		return // it asks one: p would mean something else
+		return // exp3 asks one candidate; with several, p has another meaning
 	}
 	i := f.Selected.First()
 	loss, ok := f.Loss(i)

@@ -18,9 +18,10 @@ func init() {
 	})
 }
 
-// exp4 is the paper's ensemble policy (section 5.2): every candidate is asked, the answer is the weighted vote or the weighted
-// average, and each weight falls by that candidate's own loss, s ← s·exp(−η·L). It adds the bound on lags (weights.go), by which
-// an ensemble stays one: without it the best candidate would in the end outweigh all others together, and the vote be its own.
+// exp4 is the paper's ensemble policy (section 5.2): it asks every candidate, the answer is the weighted vote or
+// average, and each weight falls by that candidate's own loss, s ← s·exp(−η·L). It adds the bound on lags (weights.go),
+// which preserves the ensemble: without it the best candidate would in the end outweigh all others together and decide
+// alone.
 type exp4 struct {
 	named
 	eta, depth      float64
@@ -43,8 +44,8 @@ func (p *exp4) Descend(global, s State) {
 	descendWeights(global, s, slotWeight, p.depth)
 }
 
-// Select asks all that are allowed. With `first` it asks the heaviest ones, and when their answers are in, and not sure
-// enough, the rest: the paper's "select again".
+// Select asks all allowed candidates. If `first` is set it asks the heaviest ones, and asks the rest when their answers
+// have arrived and the confidence is too low: the paper's "select again".
 func (p *exp4) Select(q *Query, out *Selection) {
 	out.Ask = 0
 	switch {
@@ -65,7 +66,7 @@ func (p *exp4) Select(q *Query, out *Selection) {
 	}
 }
 
-// heaviest are the first candidates to be asked.
+// heaviest returns the candidates that are asked first.
 func (p *exp4) heaviest(s State, allowed Set) Set {
 	var lag Vector
 	lags(s, slotWeight, p.depth, &lag)
@@ -79,8 +80,8 @@ func (p *exp4) heaviest(s State, allowed Set) Set {
 	return chosen
 }
 
-// Shares are 1 for those that are always asked. The others are asked when the first ones disagree, which happens at most as
-// often as one of them is wrong: the sum of their losses bounds it.
+// Shares are 1 for the candidates that are always asked. The others are asked when the first ones disagree, which
+// happens at most as often as one of the first is wrong. The sum of the first ones' losses bounds that.
 func (p *exp4) Shares(s State, allowed Set, dst []float64) {
 	clear(dst)
 	first, rest := allowed, 0.0
@@ -101,11 +102,11 @@ func (p *exp4) Shares(s State, allowed Set, dst []float64) {
 	}
 }
 
-// mostGain is what the best member of an ensemble is worth: less than 1, so that others still add something to it in the plan's
-// 1 − Π(1 − gain).
+// maxGain is the gain of the best member of an ensemble. It is below 1 so that the others still add something in the
+// plan's 1 − Π(1 − gain).
 const maxGain = 0.9
 
-// Gains are in proportion to the weights.
+// Gains are proportional to the weights.
 func (p *exp4) Gains(s State, dst []float64) {
 	var w Vector
 	p.weights(s, &w)
@@ -121,7 +122,7 @@ func (p *exp4) weights(s State, dst *Vector) {
 	shares(All(s.Candidates()), &lag, dst)
 }
 
-// Weights are what each candidate's word counts for; they sum to 1.
+// Weights writes the weight of each candidate's vote. They sum to 1.
 func (p *exp4) Weights(s State, dst []float64) {
 	var w Vector
 	p.weights(s, &w)
@@ -134,9 +135,9 @@ func (p *exp4) Combine(c *Combining) {
 	Vote(c, &w)
 }
 
-// Observe lowers each weight by its candidate's loss. A candidate that was not asked, or has not answered, is charged its mean
-// loss, as the paper puts the mean in place of a missing prediction: otherwise whoever is asked less would gain on the
-// others by it.
+// Observe lowers each weight by its candidate's loss. A candidate that was not asked, or has not answered, is charged
+// its mean loss, as the paper replaces a missing prediction by the mean. Otherwise a candidate that is asked less often
+// would gain on the others.
 func (p *exp4) Observe(f *Feedback) {
 	CountLosses(f, ownMemory, false)
 	n := f.State.Candidates()
@@ -159,14 +160,14 @@ func (p *exp4) Observe(f *Feedback) {
 			loss = MeanLoss(f.State, i)
 		}
 		if loss != loss {
-			loss = sum / knownWeight // of which nothing is known: as those who answered, by weight
+			loss = sum / knownWeight // nothing is known about it: charge the weighted mean of the known losses
 		}
 		charge[i] = p.eta * loss
 		if lw := f.State.Row(i)[slotWeight]; plausible(lw) {
 			next = max(next, lw-charge[i])
 		}
 	}
-	// The bound is that of the best after it has fallen as well.
+	// The depth bound is measured from the best log-weight after this update.
 	for i := range n {
 		f.row(i)[slotWeight] = lower(f.State.Row(i)[slotWeight], next, charge[i], p.depth)
 	}

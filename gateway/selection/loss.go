@@ -2,11 +2,11 @@ package selection
 
 import "math"
 
-// LossKind says how the loss of a prediction is had from the label.
+// LossKind says how a prediction's loss is computed from the label.
 type LossKind uint8
 
 const (
-	// ZeroOne is 0 for a prediction that is the label, 1 for any other.
+	// ZeroOne is 0 for a prediction that equals the label, 1 for any other.
 	ZeroOne LossKind = iota
 	// Absolute is |prediction − label| / scale, at most 1.
 	Absolute
@@ -18,10 +18,10 @@ var lossNames = [...]string{"zero-one", "absolute", "squared"}
 
 func (k LossKind) String() string { return lossNames[k] }
 
-// LossNames are the kinds of loss as a declaration names them, by LossKind.
+// LossNames returns the names of the kinds as declarations write them, in the order of LossKind.
 func LossNames() []string { return append([]string(nil), lossNames[:]...) }
 
-// LossKindOf is the kind with that name.
+// LossKindOf returns the kind with that name.
 func LossKindOf(name string) (LossKind, bool) {
 	for k, n := range lossNames {
 		if n == name {
@@ -31,17 +31,18 @@ func LossKindOf(name string) (LossKind, bool) {
 	return 0, false
 }
 
-// Loss turns a prediction and its label into a number from 0 to 1, as the policies take it.
+// Loss turns a prediction and its label into the number from 0 to 1 that policies expect.
 type Loss struct {
 	Kind LossKind
-	// Scale is the error that counts as wholly wrong, for Absolute and Squared; anything that is not above 0 means 1.
+	// Scale is the error that counts as entirely wrong, for Absolute and Squared. A value that is not above 0 means 1.
 	Scale float64
-	// Tolerance is the error that counts as none, for ZeroOne.
+	// Tolerance is the largest error that ZeroOne accepts as right.
 	Tolerance float64
 }
 
-// Of is the loss of a prediction: for several elements the mean of theirs, except that ZeroOne judges all of them as one. What is
-// not a number, or has another length than the label, is wholly wrong.
+// Of returns the loss of a prediction. For several elements it is the mean of their losses, except that ZeroOne judges
+// them together. An element that is not a number is entirely wrong, and so is a prediction whose length differs from
+// the label's.
 func (l Loss) Of(prediction, label []float64) float64 {
 	if len(prediction) != len(label) {
 		return 1
@@ -65,7 +66,7 @@ func (l Loss) Of(prediction, label []float64) float64 {
 	for e, v := range prediction {
 		miss := math.Abs(v-label[e]) / scale
 		if v == label[e] {
-			miss = 0 // also where both are infinite
+			miss = 0 // also if both are infinite
 		}
 		if l.Kind == Squared {
 			miss *= miss

@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestNewRefuses: whatever is wrong is said at once, with the field and what was expected.
+// TestNewRefuses: New reports every problem at once, with the field and what was expected.
 func TestNewRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -50,7 +50,7 @@ policy.gamma: 2: expected a number from`},
 	}
 }
 
-// TestDefinitions: each policy can be made of its defaults, keeps to its own name, and says what its parameters do.
+// TestDefinitions: each policy accepts its own defaults, reports its own name, and documents its parameters.
 func TestDefinitions(t *testing.T) {
 	for _, want := range []string{"single", "prefer", "split", "exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"} {
 		if !slices.Contains(Names(), want) {
@@ -88,8 +88,8 @@ func TestDefinitions(t *testing.T) {
 	Register(Definition{Name: "exp3", Make: func(Values) (Policy, error) { return nil, nil }})
 }
 
-// TestSplitMovesFewContexts: contexts are divided by the weights, stay where they are, and when a weight changes only those move
-// that must: into the candidate that has grown.
+// TestSplitMovesFewContexts: contexts are divided by the weights and stay where they are. When a weight grows or a
+// candidate is added, contexts move only to that candidate.
 func TestSplitMovesFewContexts(t *testing.T) {
 	const contexts = 20000
 	place := func(weights map[string]float64, candidates []string) []string {
@@ -103,7 +103,7 @@ func TestSplitMovesFewContexts(t *testing.T) {
 		for i := range at {
 			q := Query{State: s, Allowed: All(len(candidates)), HasContext: true, Sticky: r.next()}
 			var out Selection
-			for range 2 { // queries differ, the context does not
+			for range 2 { // two queries of one context
 				q.Seed += 12345
 				p.Select(&q, &out)
 				ref := candidates[out.Ask.First()]
@@ -125,7 +125,7 @@ func TestSplitMovesFewContexts(t *testing.T) {
 		return float64(n) / contexts
 	}
 	old := place(map[string]float64{"a": 90, "b": 10}, []string{"a", "b"})
-	grown := place(map[string]float64{"b": 30, "a": 90}, []string{"b", "a"}) // in another order, too
+	grown := place(map[string]float64{"b": 30, "a": 90}, []string{"b", "a"}) // also in another order
 	third := place(map[string]float64{"a": 90, "b": 10, "c": 25}, []string{"a", "c", "b"})
 	for _, c := range []struct {
 		at   []string
@@ -146,7 +146,7 @@ func TestSplitMovesFewContexts(t *testing.T) {
 	}
 }
 
-// TestBeta: samples have the mean, the variance and the range of the distribution.
+// TestBeta: samples have the mean, variance and range of the distribution.
 func TestBeta(t *testing.T) {
 	r := random(1)
 	for _, c := range [][2]float64{{1, 1}, {1, 20}, {3, 2}, {200, 800}} {
@@ -169,7 +169,7 @@ func TestBeta(t *testing.T) {
 	}
 }
 
-// TestUniform: neither end is ever reached, for logarithms are taken of it.
+// TestUniform: unit never returns 0 or 1, because callers take its logarithm.
 func TestUniform(t *testing.T) {
 	if low, high := unit(0), unit(math.MaxUint64); !(low > 0) || !(high < 1) {
 		t.Errorf("unit ranges from %v to %v", low, high)
@@ -185,7 +185,7 @@ func TestUniform(t *testing.T) {
 	}
 }
 
-// TestThompsonSharesAreItsChoices: the approximation that the plan sees is near what is really drawn.
+// TestThompsonSharesMatchChoices: the shares that the plan sees approximate the sampled choices.
 func TestThompsonSharesMatchChoices(t *testing.T) {
 	for _, rows := range [][]float64{{50, 10, 50, 12}, {5, 1, 300, 40}, {20, 2, 20, 4, 20, 6}, {0, 0, 100, 50, 100, 55, 100, 60}, {1000, 100, 1000, 150}} {
 		p, s := newPolicy(t, "thompson", nil, len(rows)/2)
@@ -209,7 +209,7 @@ func TestThompsonSharesMatchChoices(t *testing.T) {
 	}
 }
 
-// TestLosses is the table of what a prediction costs.
+// TestLosses checks Loss.Of against a table.
 func TestLosses(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, c := range []struct {
@@ -253,7 +253,7 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// TestTiesGoToTheFirst: between classes of the same weight the one with the lowest candidate wins, however the answers came.
+// TestTiesGoToTheFirst: of classes with equal weight the one with the lowest candidate wins, in any order of answers.
 func TestTiesGoToTheFirst(t *testing.T) {
 	c := Combining{Selected: All(4), Answers: []Answer{{3, 7, math.NaN()}, {1, 8, math.NaN()}, {2, 7, math.NaN()}, {0, 8, math.NaN()}}}
 	weights := even
@@ -263,7 +263,7 @@ func TestTiesGoToTheFirst(t *testing.T) {
 	}
 }
 
-// TestKinds: values of each kind come to Make as they were given, or as the default.
+// TestParameterKinds: Make receives values of each kind as given, or the default.
 func TestParameterKinds(t *testing.T) {
 	v := Values{values: map[string]any{}}
 	for _, p := range []Parameter{

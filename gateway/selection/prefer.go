@@ -8,18 +8,18 @@ func init() {
 	})
 }
 
-// preferGain is what a candidate is worth, as a part of what the one before it is worth.
+// preferGain is the ratio of each candidate's gain to the gain of the one before it.
 const preferGain = 0.9
 
-// prefer believes the order in which the candidates are declared: the first is the best, and the others stand in for it when
-// the plan has no room for it.
+// prefer trusts the order of the declaration: the first candidate is the best, and the others replace it when the plan
+// has no room for it.
 type prefer struct {
 	AsksOne
 	named
 }
 
 func (prefer) Select(q *Query, out *Selection) {
-	var rank Vector // all equal: the order decides
+	var rank Vector // all equal: Best then follows the order of the candidates
 	Best(q, &rank, out)
 }
 

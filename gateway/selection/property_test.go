@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// odd draws numbers that a store may return after an accident, and ordinary ones.
+// anyFloat draws ordinary numbers, and numbers that a damaged store may return.
 func anyFloat() *rapid.Generator[float64] {
 	return rapid.OneOf(
 		rapid.Float64Range(-30, 30),
@@ -17,7 +17,7 @@ func anyFloat() *rapid.Generator[float64] {
 	)
 }
 
-// anyPolicy draws a policy, the number of its candidates and a state, absurd or not.
+// anyPolicy draws a policy, the number of its candidates and a state, plausible or not.
 func anyPolicy(t *rapid.T, number *rapid.Generator[float64]) (string, Policy, State) {
 	n := rapid.IntRange(1, MaxCandidates).Draw(t, "candidates")
 	name := rapid.SampledFrom(Names()).Draw(t, "policy")
@@ -39,14 +39,14 @@ func anyPolicy(t *rapid.T, number *rapid.Generator[float64]) (string, Policy, St
 	return name, p, s
 }
 
-// TestSelectSurvivesAnyState: whatever a store has returned, only allowed candidates are asked, with probabilities, nobody whose
-// limit is 0, and somebody if anybody may be.
+// TestSelectSurvivesAnyState: for any state, Select asks only allowed candidates whose limit is above 0, with valid
+// probabilities, and asks at least one if it can.
 func TestSelectSurvivesAnyState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, s := anyPolicy(t, anyFloat())
 		n := s.Candidates()
 		q := Query{State: s, Seed: rapid.Uint64().Draw(t, "seed"), Sticky: rapid.Uint64().Draw(t, "sticky"), HasContext: rapid.Bool().Draw(t, "context")}
-		q.Allowed = Set(rapid.Uint64Min(1).Draw(t, "allowed"))&All(n) | 1 // single asks the first or nobody
+		q.Allowed = Set(rapid.Uint64Min(1).Draw(t, "allowed"))&All(n) | 1 // single asks the first candidate or none
 		usable := q.Allowed
 		if p.Mode() == One && rapid.Bool().Draw(t, "limited") {
 			q.Limits = rapid.SliceOfN(rapid.SampledFrom([]float64{0, 0, 1e-9, 0.3, 1, 2, -1, math.NaN()}), n, n).Draw(t, "limits")
@@ -80,8 +80,7 @@ func TestSelectSurvivesAnyState(t *testing.T) {
 	})
 }
 
-// TestDrawCertainty: where all that may be asked is held back by the others' limits, the one that is left is certain, and not a
-// rounding error more.
+// TestDrawCertainty: if the limits leave one candidate, its probability is 1, and not above it by a rounding error.
 func TestDrawCertainty(t *testing.T) {
 	for n := 2; n <= MaxCandidates; n++ {
 		limits := make([]float64, n)
@@ -101,7 +100,7 @@ func TestDrawCertainty(t *testing.T) {
 	}
 }
 
-// TestSharesAndGains: shares are parts, of all queries together in mode One, and gains are from 0 to 1.
+// TestSharesAndGains: shares are fractions that sum to 1 in mode One, and gains are from 0 to 1.
 func TestSharesAndGains(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, s := anyPolicy(t, anyFloat())
@@ -130,7 +129,7 @@ func TestSharesAndGains(t *testing.T) {
 	})
 }
 
-// TestFloors: with exp3 and epsilon-greedy every candidate keeps its part of even exploration, in any state.
+// TestFloors: in any state, exp3 and epsilon-greedy give every candidate its part of even exploration.
 func TestFloors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, s := anyPolicy(t, anyFloat())
@@ -157,8 +156,8 @@ func anyFeedback(t *rapid.T, p Policy, s State, number *rapid.Generator[float64]
 	return f
 }
 
-// TestObserveSurvivesAnything: a delta is finite, for a delta that is not could never be taken back; and moderate, for what
-// one observation says is little. The state is not touched.
+// TestObserveSurvivesAnything: a delta is finite, because an infinite one could never be undone, and of plausible size.
+// The state does not change.
 func TestObserveSurvivesAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, s := anyPolicy(t, anyFloat())
@@ -183,7 +182,7 @@ func TestObserveSurvivesAnything(t *testing.T) {
 	})
 }
 
-// TestJoinAndDescend: from any state come finite rows, and everybody can be asked.
+// TestJoinAndDescend: from any state Join and Descend write plausible rows, and a new context is not too certain.
 func TestJoinAndDescend(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, s := anyPolicy(t, anyFloat())
@@ -215,8 +214,8 @@ func TestJoinAndDescend(t *testing.T) {
 	})
 }
 
-// TestMerging: two gateways learn from the same state at once. Whichever is merged first, the sum is the same, and so is what
-// both read from it.
+// TestMerging: two gateways learn from the same state at once. The order of merging changes neither the sum nor what is
+// read from it.
 func TestMerging(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, s := anyPolicy(t, rapid.Float64Range(0, 50))
@@ -250,7 +249,7 @@ func TestMerging(t *testing.T) {
 				t.Fatalf("%s: number %d is %v or %v, depending on the order of merging", name, i, sums[0][i], sums[1][i])
 			}
 		}
-		if name == "exp3" || name == "exp4" { // the others' shares may jump where two are equal up to rounding
+		if name == "exp3" || name == "exp4" { // other policies' shares may jump where two candidates are equal up to rounding
 			for i := range shares[0] {
 				if math.Abs(shares[0][i]-shares[1][i]) > 1e-9 {
 					t.Fatalf("%s: shares %v or %v, depending on the order of merging", name, shares[0], shares[1])
@@ -260,7 +259,7 @@ func TestMerging(t *testing.T) {
 	})
 }
 
-// TestVoteSurvivesAnything: a confidence is from 0 to 1, the winner has answered, and those who agree have too.
+// TestVoteSurvivesAnything: the confidence is from 0 to 1, and the winner and all that agree have answered.
 func TestVoteSurvivesAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, p, s := anyPolicy(t, anyFloat())
@@ -292,7 +291,7 @@ func TestVoteSurvivesAnything(t *testing.T) {
 	})
 }
 
-// TestVoteHasNoOrder: answers come in any order, and the answer is the same.
+// TestVoteIgnoresOrder: the order of the answers does not change the result.
 func TestVoteIgnoresOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "answers")

@@ -10,14 +10,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Definition is a policy as a function's declaration can name it.
+// Definition describes a policy that a function's declaration can name.
 type Definition struct {
 	Name string
-	// Doc is one sentence for people who choose between policies.
+	// Doc is one sentence for readers who choose between policies.
 	Doc        string
 	Parameters []Parameter
-	// Make builds the policy. The parameters have been checked one by one; what it finds wrong in how they go together is an
-	// [api.FieldErrors] with paths as New's.
+	// Make builds the policy. Each parameter has been checked on its own. For parameters that are invalid together,
+	// Make returns an [api.FieldErrors] with the same kind of paths as New.
 	Make func(Values) (Policy, error)
 }
 
@@ -41,46 +41,46 @@ var kindNames = [...]string{"a number", "a whole number", "true or false", "a st
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Parameter is one that a declaration may set.
+// Parameter is a parameter that a declaration may set.
 type Parameter struct {
 	Name string
 	Kind Kind
-	// Default is a float64 (also for Whole), a bool, a string or nil (Weights: none).
+	// Default is a float64 (also for Whole), a bool, a string, or nil for Weights.
 	Default any
-	// Low and High bound a Number, a Whole, and each of Weights.
+	// Low and High bound a Number, a Whole, and each element of Weights.
 	Low, High float64
-	// Doc says in one sentence what it does.
+	// Doc says in one sentence what the parameter does.
 	Doc string
 }
 
-// Values are the parameters of one policy, checked, with defaults where the declaration says nothing.
+// Values are the checked parameters of one policy, with defaults for those that the declaration omits.
 type Values struct {
-	// Candidates are the function's models as its declaration names them, in its order.
+	// Candidates are the names of the function's models, in the order of its declaration.
 	Candidates []string
 	values     map[string]any
 }
 
-// Number is a Number or a Whole. Like the other accessors it panics for a parameter that the definition does not have, which
-// the first test of a policy shows.
+// Number returns a Number or a Whole. Like the other accessors it panics if the definition has no such parameter, which
+// any test of the policy shows.
 func (v Values) Number(name string) float64 { return v.values[name].(float64) }
 
-// Flag is a Flag.
+// Flag returns a Flag.
 func (v Values) Flag(name string) bool { return v.values[name].(bool) }
 
-// Text is a Text.
+// Text returns a Text.
 func (v Values) Text(name string) string { return v.values[name].(string) }
 
-// Weights is a Weights, by candidate; nil when the declaration has none. A candidate that it does not name has 0.
+// Weights returns a Weights, by candidate, or nil if the declaration has none. A candidate that is not named has 0.
 func (v Values) Weights(name string) []float64 {
 	w, _ := v.values[name].([]float64)
 	return w
 }
 
-// definitions is filled by init functions, one in each policy's file, and only read after that.
+// definitions is filled by the init function in each policy's file, and only read after that.
 var definitions []Definition
 
-// Register makes a policy known to declarations. It is for init functions: it is not safe beside anything else of this
-// package, and panics when the name is taken.
+// Register makes a policy available to declarations. Call it from an init function only: it must not run concurrently
+// with anything else in this package. It panics if the name is taken.
 func Register(d Definition) {
 	if d.Name == "" || d.Make == nil || slices.ContainsFunc(definitions, func(o Definition) bool { return o.Name == d.Name }) {
 		panic("selection: Register needs a Make and a name that is not taken: " + strconv.Quote(d.Name))
@@ -89,7 +89,7 @@ func Register(d Definition) {
 	slices.SortFunc(definitions, func(a, b Definition) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Names are the policies that there are, in alphabetical order.
+// Names returns the names of all policies, sorted.
 func Names() []string {
 	names := make([]string, len(definitions))
 	for i, d := range definitions {
@@ -98,7 +98,7 @@ func Names() []string {
 	return names
 }
 
-// Find returns a policy's definition: its documentation and its parameters.
+// Find returns a policy's definition.
 func Find(name string) (Definition, bool) {
 	i := slices.IndexFunc(definitions, func(d Definition) bool { return d.Name == name })
 	if i < 0 {
@@ -107,15 +107,15 @@ func Find(name string) (Definition, bool) {
 	return definitions[i], true
 }
 
-// Parameters are what a declaration may set of a policy; nil when there is no such policy.
+// Parameters returns the parameters of a policy, or nil if there is no such policy.
 func Parameters(name string) []Parameter {
 	d, _ := Find(name)
 	return d.Parameters
 }
 
-// New makes the policy of a function: name and params as its declaration has them, candidates as it names its models. Values
-// of params are float64, bool, string or map[string]float64. The error is an [api.FieldErrors] with everything that is wrong;
-// paths begin with "policy".
+// New makes the policy of a function. name and params are as in its declaration, candidates are the names of its
+// models. The values of params are float64, bool, string or map[string]float64. The error is an [api.FieldErrors] that
+// lists every problem; its paths begin with "policy", or with "models" for the number of candidates.
 func New(name string, params map[string]any, candidates []string) (Policy, error) {
 	d, ok := Find(name)
 	if !ok {
@@ -153,7 +153,7 @@ func New(name string, params map[string]any, candidates []string) (Policy, error
 	return d.Make(v)
 }
 
-// check returns given as the policy takes it, or what is wrong with it.
+// check returns given with the type that the parameter's kind has, or what is wrong with it.
 func (p Parameter) check(given any, candidates []string) (any, api.FieldErrors) {
 	path := "policy." + p.Name
 	switch g := given.(type) {
@@ -226,7 +226,7 @@ func describe(v any) string {
 	}
 }
 
-// clip shortens what somebody else wrote, so that a message stays one line.
+// clip shortens text from a declaration so that a message stays on one line.
 func clip(s string) string {
 	const most = 40
 	if len(s) <= most {
@@ -235,9 +235,9 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// hint says which of known was meant, or which there are.
+// hint suggests the element of known that was probably meant, or lists them all.
 func hint(given string, known []string) string {
-	best, least := "", 3 // more than two slips, or half of a short one, are another word
+	best, least := "", 3 // at most two typos, and fewer than half of the name's letters
 	for _, k := range known {
 		if d := distance(strings.ToLower(clip(given)), k); d < least && 2*d < len(k) {
 			best, least = k, d
@@ -249,7 +249,7 @@ func hint(given string, known []string) string {
 	return "expected one of " + strings.Join(known, ", ")
 }
 
-// distance is how many bytes must be inserted, deleted or replaced to make b of a (Levenshtein, 1966).
+// distance returns the number of bytes to insert, delete or replace to turn a into b (Levenshtein, 1966).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -8,7 +8,7 @@ func init() {
 	})
 }
 
-// single asks candidate 0, or nobody: an app that names one model means that model.
+// single asks candidate 0 or none: a function that names one model means that model.
 type single struct {
 	AsksOne
 	named

@@ -46,7 +46,7 @@ func (p softmax) Shares(s selection.State, allowed selection.Set, dst []float64)
 		if !allowed.Has(i) {
 			continue
 		}
-		dst[i] = 1 // nothing is known of it: it may be perfect
+		dst[i] = 1 // nothing is known about it: it may be perfect
 		if loss := selection.MeanLoss(s, i); loss > 0 {
 			dst[i] = math.Exp(-loss / p.temperature)
 		}
@@ -76,7 +76,7 @@ func TestGuideShowsThisPolicy(t *testing.T) {
 	}
 }
 
-// A policy of one's own is made by its name, as the shipped ones are.
+// A registered policy is made by its name, like the built-in ones.
 func Example() {
 	policy, err := selection.New("softmax", map[string]any{"temperature": 0.1}, []string{"small", "large"})
 	if err != nil {

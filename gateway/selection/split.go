@@ -32,8 +32,8 @@ func init() {
 	})
 }
 
-// split compares candidates in production: it learns nothing from feedback, but counts each candidate's losses, which is what
-// people compare. A weight of 0 means never, also when all others are away.
+// split compares candidates in production. Feedback does not change its choices, but it counts each candidate's losses
+// for comparison. A weight of 0 means never, even if no other candidate is available.
 type split struct {
 	AsksOne
 	named
@@ -41,7 +41,7 @@ type split struct {
 	key    [MaxCandidates]uint64 // hashes of the candidates' names, so that their order does not matter
 }
 
-// Learns is true: what is learned is the record, for those who read it.
+// Learns returns true: feedback is recorded, although it changes no choice.
 func (*split) Learns() bool { return true }
 
 func (*split) Observe(f *Feedback) { CountLosses(f, ownMemory, false) }
@@ -57,16 +57,16 @@ func (p *split) Select(q *Query, out *Selection) {
 		Draw(&eligible, &p.weight, out)
 		return
 	}
-	// Weighted rendezvous hashing (Thaler and Ravishankar, 1998; the logarithm as in Schindelhauer and Schomaker, Weighted
-	// distributed hash tables, SPAA 2005): each candidate has an exponentially distributed time for each context, with its weight
-	// as the rate, and the earliest wins. That happens with a probability in proportion to the weight, and a weight that
-	// grows takes contexts from the others and moves none between them.
+	// Weighted rendezvous hashing (Thaler and Ravishankar, 1998; the logarithm as in Schindelhauer and Schomaker,
+	// Weighted distributed hash tables, SPAA 2005): each candidate has an exponentially distributed time for each
+	// context, with its weight as the rate, and the earliest wins. A candidate wins with a probability proportional to
+	// its weight. A weight that grows takes contexts from the other candidates and moves none between them.
 	var rank Vector
 	for t := eligible.Allowed; t != 0; t &= t - 1 {
 		i := t.First()
 		rank[i] = math.Log(unit(mix(q.Sticky^p.key[i]))) / p.weight[i]
 	}
-	eligible.Seed = mix(q.Sticky) // who has to give way to a limit is the context's fate too, not the query's
+	eligible.Seed = mix(q.Sticky) // the context, not the query, also decides which candidate gives way to a limit
 	Best(&eligible, &rank, out)
 }
 
@@ -82,7 +82,7 @@ func (p *split) Shares(_ State, allowed Set, dst []float64) {
 	}
 }
 
-// Gains are 1 less the mean losses, and 0 for those that are never asked.
+// Gains writes 1 minus each candidate's mean loss, and 0 for candidates that are never asked.
 func (p *split) Gains(s State, dst []float64) {
 	accuracy(s, dst)
 	for i := range dst {
@@ -92,7 +92,7 @@ func (p *split) Gains(s State, dst []float64) {
 	}
 }
 
-// hashOf is FNV-1a, mixed.
+// hashOf returns the FNV-1a hash of s, mixed.
 func hashOf(s string) uint64 {
 	h := uint64(0xcbf29ce484222325)
 	for i := range len(s) {

@@ -6,17 +6,18 @@ import (
 	"testing"
 )
 
-// world is figure 8's: models with error rates that change, queries one after the other, feedback at once.
+// world simulates figure 8: models with changing error rates, sequential queries, immediate feedback.
 type world struct {
 	random
 	classes uint64
 	state   State
 	p       Policy
-	wrong   [MaxCandidates]int // so many of its answers were wrong, by candidate, whether it was asked or not
-	errors  int                // and so many of the policy's
+	wrong   [MaxCandidates]int // wrong answers of each candidate, whether it was asked or not
+	errors  int                // wrong answers of the policy
 	asked   [MaxCandidates]int
 	queries int
-	// shared is the part of the queries in which the models' errors are nested: whatever a good model gets wrong, a worse one does.
+	// shared is the fraction of the queries in which the models' errors are nested: a query that a good model gets
+	// wrong, every worse model gets wrong.
 	shared float64
 
 	// Scratch.
@@ -53,7 +54,7 @@ func refs(n int) []string {
 	return names
 }
 
-// query is one query, and its feedback. Models err independently, each with its rate; the right class is 0.
+// query runs one query and its feedback. Models err independently, each at its rate; the right class is 0.
 func (w *world) query(rates []float64) {
 	n := len(rates)
 	classes := [MaxCandidates]uint64{}
@@ -110,7 +111,8 @@ func (w *world) feedback(selected Set, p []float64) {
 	}
 }
 
-// figure8 are the rates at a query of the paper's story: the best model fails after 5,000 and is restored after 10,000.
+// figure8 returns the error rates at a query of the paper's figure 8: the best model fails after 5,000 and recovers
+// after 10,000.
 func figure8(at int) []float64 {
 	if at >= 5000 && at < 10000 {
 		return []float64{0.9, 0.15, 0.2, 0.25, 0.3}
@@ -118,7 +120,7 @@ func figure8(at int) []float64 {
 	return []float64{0.1, 0.15, 0.2, 0.25, 0.3}
 }
 
-// statics are the errors of the static choices: each model's own.
+// bestStatic returns the fewest errors that one model alone would have made.
 func (w *world) bestStatic(candidates int) int {
 	least := w.queries
 	for i := range candidates {
@@ -127,15 +129,15 @@ func (w *world) bestStatic(candidates int) int {
 	return least
 }
 
-// TestFigure8: over 20,000 queries in which the best of five models fails and recovers, each learning policy makes fewer errors
-// than the best static choice, with its defaults and whatever the seed; and it finds the recovered model again. The paper claims
-// it for Exp3 and Exp4.
+// TestFigure8: over 20,000 queries in which the best of five models fails and recovers, each learning policy makes
+// fewer errors than the best static choice, with its defaults and for each seed, and finds the recovered model again.
+// The paper claims this for Exp3 and Exp4.
 func TestFigure8(t *testing.T) {
 	for _, c := range []struct {
 		policy string
 		params map[string]any
-		atMost float64 // errors, as a part of the best static choice's
-		back   float64 // the part of the last 5,000 queries that is to go to the recovered model
+		atMost float64 // errors, relative to the best static choice's
+		back   float64 // least fraction of the last 5,000 queries that goes to the recovered model
 	}{
 		{"exp3", nil, 0.95, 0.7},
 		{"exp4", nil, 0.82, 1},
@@ -173,8 +175,8 @@ func TestFigure8(t *testing.T) {
 	}
 }
 
-// TestEnsembleKeepsUpWithItsBest: with errors that are nested, so that voting gains nothing, exp4 is as good as its best member,
-// but for what learning who that is costs; with independent ones it is better.
+// TestEnsembleKeepsUpWithItsBest: with nested errors, where voting gains nothing, exp4 is as good as its best member
+// except for the cost of learning which one that is. With independent errors it is better.
 func TestEnsembleKeepsUpWithItsBest(t *testing.T) {
 	rates := []float64{0.3, 0.25, 0.2, 0.15, 0.1}
 	for _, c := range []struct{ shared, atMost float64 }{{1, 1.04}, {0.5, 1.02}, {0, 0.98}} {
@@ -191,7 +193,7 @@ func TestEnsembleKeepsUpWithItsBest(t *testing.T) {
 	}
 }
 
-// TestOneGetsBetter: where nothing changes, a policy that asks one model comes close to the best one.
+// TestSinglePoliciesFindTheBest: if nothing changes, a policy that asks one model comes close to the best one.
 func TestSinglePoliciesFindTheBest(t *testing.T) {
 	rates := []float64{0.4, 0.3, 0.05, 0.35, 0.25}
 	for _, name := range []string{"exp3", "epsilon-greedy", "ucb1", "thompson"} {
@@ -211,8 +213,7 @@ func TestSinglePoliciesFindTheBest(t *testing.T) {
 	}
 }
 
-// TestMillionUpdates: nothing overflows, underflows or becomes NaN in a million updates, and at the end a change is still
-// noticed.
+// TestMillionUpdates: a million updates cause no overflow, underflow or NaN, and a change is still noticed afterwards.
 func TestMillionUpdates(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -244,7 +245,7 @@ func TestMillionUpdates(t *testing.T) {
 			}
 			updates := 1_000_000
 			if name == "thompson" || c.name != "in turns" {
-				updates = 50_000 // the first million shows what there is to see
+				updates = 50_000 // the first million updates show what there is to see
 			}
 			shares := make([]float64, 4)
 			for at := range updates {
@@ -264,7 +265,7 @@ func TestMillionUpdates(t *testing.T) {
 				}
 			}
 			for at := range 10000 {
-				observe(at, func(_, i int) float64 { return float64(min(3-i, 1)) }) // now the last one is right
+				observe(at, func(_, i int) float64 { return float64(min(3-i, 1)) }) // now the last candidate is right
 			}
 			if Weigh(p, s, shares); !(shares[3] > 0.5) {
 				t.Errorf("%s, %s: at the end shares %.3f", name, c.name, shares)
@@ -273,8 +274,8 @@ func TestMillionUpdates(t *testing.T) {
 	}
 }
 
-// TestExp3IsUnbiased: what a log-weight is expected to fall by is η times its model's loss, however seldom the model is asked, and
-// also where the plan has limited how often.
+// TestExp3IsUnbiased: the expected fall of a log-weight is η times its model's loss, however seldom the model is asked,
+// also if the plan limits how often.
 func TestExp3IsUnbiased(t *testing.T) {
 	const eta, rounds = 1e-3, 60000
 	loss := []float64{0.1, 0.5, 0.9, 1}
@@ -308,8 +309,8 @@ func TestExp3IsUnbiased(t *testing.T) {
 	}
 }
 
-// TestGatewaysConverge: several gateways share what they learn, each with a copy that is up to date every so many queries. Together
-// they learn figure 8's story, and their copies agree.
+// TestGatewaysConverge: several gateways share what they learn, each with a copy that is updated every so many queries.
+// Together they learn figure 8, and their copies agree.
 func TestGatewaysConverge(t *testing.T) {
 	const gateways, every = 8, 25
 	for _, name := range []string{"exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"} {
@@ -358,8 +359,8 @@ func TestGatewaysConverge(t *testing.T) {
 	}
 }
 
-// TestContextLearnsForItself: for everybody model 0 is best, for one context model 1 is. It starts with what everybody has learned,
-// and soon has its own best; a context that is like the others is good from the first query on.
+// TestContextLearnsForItself: model 0 is best overall, model 1 for one context. The context starts with the global
+// state and soon finds its own best model. A context that resembles the others is good from its first query on.
 func TestContextLearnsForItself(t *testing.T) {
 	typical, other := []float64{0.05, 0.4, 0.4, 0.4}, []float64{0.5, 0.05, 0.5, 0.5}
 	for _, name := range []string{"exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"} {
@@ -390,8 +391,8 @@ func TestContextLearnsForItself(t *testing.T) {
 	}
 }
 
-// TestLateMembersGainNothing: of two models that are equally good one answers every tenth query in time. It does not gain on the
-// other, whose losses are all known: without a charge for the others its log-weight would end up 27 higher.
+// TestLateMembersGainNothing: of two equally good models one answers every tenth query in time. It does not gain on the
+// other, whose losses are all known. Without a charge for the missing losses its log-weight would end up 27 higher.
 func TestLateMembersGainNothing(t *testing.T) {
 	p, s := newPolicy(t, "exp4", map[string]any{"floor": 1e-6, "eta": 0.02}, 2)
 	r := random(5)
@@ -417,7 +418,7 @@ func TestLateMembersGainNothing(t *testing.T) {
 	}
 }
 
-// TestNewcomer: a model that joins late, and is the best, is found; what is known of the others stays.
+// TestJoiningModelIsFound: a better model that joins late is found.
 func TestJoiningModelIsFound(t *testing.T) {
 	for _, name := range []string{"exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"} {
 		for seed := range uint64(5) {

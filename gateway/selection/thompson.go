@@ -13,18 +13,19 @@ func init() {
 	})
 }
 
-// thompson draws for each candidate a rate of right answers from what is believed of it and asks the one with the highest
-// draw (Thompson, 1933; Agrawal and Goyal, Analysis of Thompson sampling for the multi-armed bandit problem, COLT 2012). The
-// belief is Beta(1 + rights, 1 + losses); a loss between 0 and 1 counts as a part of either, where Agrawal and Goyal toss a coin:
-// the mean is the same and the spread a little too wide. With a memory it is discounted (Raj and Kalyani, Taming
-// non-stationary bandits: a Bayesian approach, 2017): a candidate that is not asked becomes unknown again.
+// thompson samples a rate of right answers for each candidate from its posterior, and asks the candidate with the
+// highest sample (Thompson, 1933; Agrawal and Goyal, Analysis of Thompson sampling for the multi-armed bandit problem,
+// COLT 2012). The posterior is Beta(1 + rights, 1 + losses). A loss between 0 and 1 is split between the two, where
+// Agrawal and Goyal toss a coin: the mean is the same and the spread a little too wide. With a memory the posterior is
+// discounted (Raj and Kalyani, Taming non-stationary bandits: a Bayesian approach, 2017): a candidate that is not asked
+// becomes unknown again.
 type thompson struct {
 	Counting
 	named
 }
 
-// Select draws. P is the chance that the limits gave the candidate once the draws were made: what the chance of the draws was nobody
-// can say without integrating over all of them, and nothing that is learned here needs it.
+// Select samples. P is the probability that the limits gave the candidate after sampling. The probability of the
+// samples themselves would need an integral over all of them, and this policy's learning does not use it.
 func (p *thompson) Select(q *Query, out *Selection) {
 	var rank Vector
 	r := random(mix(q.Seed))
@@ -36,19 +37,20 @@ func (p *thompson) Select(q *Query, out *Selection) {
 	Best(q, &rank, out)
 }
 
-// shareCells is in how many cells the interval is cut in which the highest draw lies. With 24 of them the shares are within some
-// hundredths of what is drawn, most of which is the normal distributions' fault.
+// shareCells is the number of cells into which Shares divides the interval that holds the highest sample. With 24 cells
+// the shares are within a few hundredths of the sampled frequencies; most of that error is due to the normal
+// approximation.
 const shareCells = 24
 
-// Shares are how likely each candidate is to have the highest draw: the integral of its density times the others' distribution
-// functions, over cells, with normal distributions in place of the beta ones. It takes about half a microsecond for a candidate,
-// which is nothing once in an epoch and too much for each query.
+// Shares writes the probability that each candidate has the highest sample: the integral of its density times the
+// others' distribution functions, over cells, with normal distributions in place of the beta ones. It takes about half
+// a microsecond for each candidate, which is negligible once an epoch and too much for each query.
 func (p *thompson) Shares(s State, allowed Set, dst []float64) {
 	clear(dst)
 	if allowed == 0 {
 		return
 	}
-	var mean, scale, below Vector // below: the distribution function at a cell's lower end
+	var mean, scale, below Vector // below is the distribution function at a cell's lower end
 	low, high := 0.0, 0.0
 	for t := allowed; t != 0; t &= t - 1 {
 		i := t.First()
@@ -59,7 +61,7 @@ func (p *thompson) Shares(s State, allowed Set, dst []float64) {
 		scale[i] = 1 / (math.Sqrt2 * deviation)
 		low, high = max(low, mean[i]-4*deviation), max(high, mean[i]+4*deviation)
 	}
-	high = min(high, 1) // no draw is above
+	high = min(high, 1) // samples are at most 1
 	for t := allowed; t != 0; t &= t - 1 {
 		i := t.First()
 		below[i] = math.Erfc((mean[i]-low)*scale[i]) / 2
@@ -83,7 +85,7 @@ func (p *thompson) Shares(s State, allowed Set, dst []float64) {
 			sum += part
 		}
 	}
-	if sum == 0 { // so many candidates that each product underflows
+	if sum == 0 { // with many candidates every product can underflow
 		dst[highest(allowed, &mean)], sum = 1, 1
 	}
 	for t := allowed; t != 0; t &= t - 1 {

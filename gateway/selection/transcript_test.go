@@ -10,20 +10,20 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestTranscripts runs testdata/*.txt: policies as people would tell of them. Commands:
+// TestTranscripts runs testdata/*.txt. Commands:
 //
 //	policy <name> candidates=N [parameter=number …] [weights=(model,part,…)]
-//	state                                  what is in each row
+//	state                                  print each row
 //	set row=I [count=…] [loss=…] [weight=…]
-//	select [queries=N] [allowed=(…)] [limits=(…)] [context=N]     who is asked, of so many queries, and with what probability
+//	select [queries=N] [allowed=(…)] [limits=(…)] [context=N]     which candidates are asked in N queries, with what probability
 //	again asked=(…) confidence=X           the second call
 //	feedback asked=(…) [p=(…)] losses=(…) [times=N]
-//	combine selected=(…) [weights…] [width=1 known=(…) values=(…) tolerance=X]    answers follow, one a line: candidate class [confidence]
+//	combine selected=(…) [weights…] [width=1 known=(…) values=(…) tolerance=X]    input, one answer a line: candidate class [confidence]
 //	shares | gains | weights
 //	join row=I | descend
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		if strings.Contains(path, "fuzz") || strings.Contains(path, "rapid") { // what fuzzing and rapid have found lies here too
+		if strings.Contains(path, "fuzz") || strings.Contains(path, "rapid") { // inputs that fuzzing and rapid have found are stored here too
 			return
 		}
 		s := &script{}

@@ -16,18 +16,18 @@ func init() {
 	})
 }
 
-// ucb1 asks the candidate with the lowest bound mean − √(c·ln n / nᵢ) on its loss, where nᵢ of n losses are its own (Auer,
-// Cesa-Bianchi and Fischer, Finite-time analysis of the multiarmed bandit problem, 2002, figure 1, with c = 2). With a memory it is
-// discounted UCB (Garivier and Moulines, 2011). Losses come later than queries: until a candidate has been told any, it
-// shares the queries with others of which nothing is known, or the first of them would get all until feedback comes.
+// ucb1 asks the candidate with the lowest bound mean − √(c·ln n / nᵢ) on its loss, where nᵢ of n losses are its own
+// (Auer, Cesa-Bianchi and Fischer, Finite-time analysis of the multiarmed bandit problem, 2002, figure 1, with c = 2).
+// With a memory it is discounted UCB (Garivier and Moulines, 2011). Losses arrive later than queries. Until a candidate
+// has a loss, it shares the queries with the other unknown candidates; otherwise the first of them would get all
+// queries until feedback arrives.
 type ucb1 struct {
 	Counting
 	named
 	explore float64
 }
 
-// unknownBelow is the discounted count below which nothing is known of a candidate: its last loss is so long ago that half
-// of it is forgotten.
+// unknownBelow is the discounted count below which a candidate is unknown: half of its last loss has been forgotten.
 const unknownBelow = 0.5
 
 func (p *ucb1) Select(q *Query, out *Selection) {
@@ -47,7 +47,7 @@ func (p *ucb1) Select(q *Query, out *Selection) {
 	}
 }
 
-// rank is the negative lower bound of each candidate's loss, +Inf where nothing is known.
+// rank writes the negated lower bound of each candidate's loss, +Inf for unknown candidates.
 func (p *ucb1) rank(s State, allowed Set, dst *Vector) {
 	n := 0.0
 	for t := allowed; t != 0; t &= t - 1 {
@@ -65,8 +65,8 @@ func (p *ucb1) rank(s State, allowed Set, dst *Vector) {
 	}
 }
 
-// roving is the part of the queries that the plan should have room for at candidates which are not the best now: one of them may be
-// before the next plan.
+// exploreShare is the fraction of the queries that the plan reserves for candidates which are not the best now: one of
+// them may become the best before the next plan.
 const exploreShare = 0.1
 
 func (p *ucb1) Shares(s State, allowed Set, dst []float64) {

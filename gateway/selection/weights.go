@@ -2,21 +2,21 @@ package selection
 
 import "math"
 
-// Log-weights are kept as sums of what observations have added, never normalised in place: so the deltas of several gateways
-// add up to what one gateway would have learned. Only their differences mean anything, so they are read as lags: how far a
-// row lies behind the best one.
+// Log-weights are sums of what observations have added. They are never normalised in place, so the deltas of several
+// gateways add up to what one gateway would have learned. Only their differences matter, so they are read as lags: a
+// row's distance behind the best row.
 //
-// A lag has a bound, the depth. Without it a weight that fell for a thousand queries needs about a thousand to rise again, and
-// figure 8's model, once recovered, would not be found. With it, a row's weight is never less than exp(-depth) of the best
-// one's, which is the projection onto a clipped simplex by which the regret against a *sequence* of best experts is
-// bounded (Herbster and Warmuth, Tracking the best expert, 1998, and Tracking the best linear predictor, 2001; Bousquet and
-// Warmuth, Tracking a small set of experts by mixing past posteriors, 2002).
+// A lag is bounded by the depth. Without the bound, a weight that fell for a thousand queries would need about a
+// thousand to rise again, and the recovered model of figure 8 would not be found. With it, a weight is never less than
+// exp(-depth) of the best one. This is the projection onto a clipped simplex that bounds the regret against a
+// *sequence* of best experts (Herbster and Warmuth, Tracking the best expert, 1998, and Tracking the best linear
+// predictor, 2001; Bousquet and Warmuth, Tracking a small set of experts by mixing past posteriors, 2002).
 
-// depthOf is the depth at which k-1 rows that lie at it weigh about as much as floor, where the best one weighs 1.
+// depthOf returns the depth at which k-1 rows together weigh about floor, relative to the best row's weight of 1.
 func depthOf(k int, floor float64) float64 { return max(math.Log(max(float64(k), 2)/floor), 0) }
 
-// Weigh writes what a policy thinks of each candidate, as parts of 1: the weights of a policy that has some, else the
-// parts of the queries that it would ask them.
+// Weigh writes a policy's opinion of each candidate as fractions that sum to 1: its weights if it has any, otherwise
+// the shares of the queries that it would ask.
 func Weigh(p Policy, s State, dst []float64) {
 	if w, ok := p.(interface{ Weights(State, []float64) }); ok {
 		w.Weights(s, dst)
@@ -25,8 +25,8 @@ func Weigh(p Policy, s State, dst []float64) {
 	p.Shares(s, All(s.Candidates()), dst)
 }
 
-// lags writes, for each row, how far its log-weight in slot lies behind the best, from 0 to depth. A number that cannot be is
-// read as the deepest lag.
+// lags writes, for each row, how far its log-weight in slot is behind the best, from 0 to depth. An implausible number
+// is read as depth.
 func lags(s State, slot int, depth float64, dst *Vector) {
 	best := bestOf(s, slot)
 	for i := range s.Candidates() {
@@ -37,7 +37,7 @@ func lags(s State, slot int, depth float64, dst *Vector) {
 	}
 }
 
-// bestOf is the highest log-weight, 0 when there is none.
+// bestOf returns the highest log-weight, or 0 if there is none.
 func bestOf(s State, slot int) float64 {
 	best := math.Inf(-1)
 	for i := slot; i < len(s.V); i += s.Slots {
@@ -51,7 +51,7 @@ func bestOf(s State, slot int) float64 {
 	return best
 }
 
-// shares writes weights that sum to 1 over set, of lags.
+// shares turns lags into weights that sum to 1 over set.
 func shares(set Set, lag, dst *Vector) {
 	sum := 0.0
 	for t := set; t != 0; t &= t - 1 {
@@ -64,21 +64,22 @@ func shares(set Set, lag, dst *Vector) {
 	}
 }
 
-// lower returns what to add to a row with log-weight lw so that it falls, but no deeper than depth behind best. It is never above
-// 0, also for a row that lies deeper, as happens where several gateways have lowered it at once: each of them sees all that is too
-// much, and if each lifted the row by that, it would be thrown over the best one (eight gateways were seen to swing
-// ever further). Such a row reads as one at the bound, and stays where it is until the best has come down to it.
+// lower returns the change to a row with log-weight lw that lowers it by fall, but not more than depth below best. The
+// change is never above 0, even for a row that is already deeper, as happens when several gateways lower it at once. If
+// each of them lifted the row by the whole excess, the row would rise above the best one; eight gateways were seen to
+// oscillate with growing amplitude. Such a row is read as if it were at the bound, and stays until the best row has
+// come down to it.
 func lower(lw, best, fall, depth float64) float64 {
 	if !plausible(lw) {
-		return 0 // adding cannot heal NaN
+		return 0 // adding cannot repair a NaN
 	}
 	return -max(min(fall, depth-(best-lw)), 0)
 }
 
-// joinWeights lets row i start with the mean of the others' weights: neither trusted as the best nor kept from being tried.
+// joinWeights starts row i at the mean of the others' weights: it is not trusted like the best, and it is tried.
 func joinWeights(s State, slot, i int, depth float64) {
 	var lag Vector
-	s.Row(i)[slot] = math.NaN() // not one of the others
+	s.Row(i)[slot] = math.NaN() // exclude the row from the mean
 	lags(s, slot, depth, &lag)
 	sum, n := 0.0, 0
 	for j := range s.Candidates() {
@@ -92,11 +93,10 @@ func joinWeights(s State, slot, i int, depth float64) {
 	}
 }
 
-// descendWeights gives a context the square roots of the global weights: half of each lag. That is half-way, geometrically,
-// between what holds for everybody and knowing nothing, so that a context needs half of the evidence that it would need
-// against the whole; and since a lag is never deeper than depth, that is a bounded number of observations. There is no
-// parameter because both ends are given: at 0 of each lag a context would begin as a beginner, at all of it, it would
-// be as sure of what it has not seen as those who have.
+// descendWeights gives a context the square roots of the global weights: half of each lag. That is the geometric middle
+// between the global weights and knowing nothing, so a context needs half of the evidence against them. As a lag is at
+// most depth, that is a bounded number of observations. There is no parameter for the fraction: with 0 a context would
+// know nothing, with 1 it would be as certain about its own queries as the function is about all.
 func descendWeights(global, s State, slot int, depth float64) {
 	var lag Vector
 	lags(global, slot, depth, &lag)
