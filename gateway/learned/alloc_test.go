@@ -19,9 +19,9 @@ func TestAllocQueryAndFeedback(t *testing.T) {
 	}{
 		{"without a context", Config{}, 0},
 		{"contexts in memory", Config{Contexts: 256}, 100},
-		{"contexts that push each other out", Config{Contexts: 256}, 5000},
+		{"contexts that evict each other", Config{Contexts: 256}, 5000},
 		{"with a store", Config{Store: newFakeServer().connect(), Contexts: 256}, 100},
-		{"with a store, evicted with what they have to send", Config{Store: newFakeServer().connect(), Contexts: 256, MaxPending: 1000}, 5000},
+		{"with a store, evicted with unsent deltas", Config{Store: newFakeServer().connect(), Contexts: 256, MaxPending: 1000}, 5000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			table := newTable(c.cfg)

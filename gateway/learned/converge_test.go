@@ -20,11 +20,11 @@ func TestGatewaysConverge(t *testing.T) {
 		server := newFakeServer()
 		const gateways = 2
 		var stores [gateways]*fakeStore
-		var tables [gateways]*stepped
+		var tables [gateways]*manualTable
 		var functions [gateways]*Function
 		start := func(i int) {
 			stores[i] = server.connect()
-			tables[i] = newStepped(Config{Store: stores[i], Contexts: 2})
+			tables[i] = newManualTable(Config{Store: stores[i], Contexts: 2})
 			functions[i] = tables[i].Declare("f", tally{}, layouts[0])
 		}
 		for i := range gateways {
@@ -51,7 +51,7 @@ func TestGatewaysConverge(t *testing.T) {
 				ask(functions[gateway.Draw(t, "gateway")], rapid.SampledFrom(contexts).Draw(t, "context"))
 			},
 			"pass": func(t *rapid.T) {
-				tables[gateway.Draw(t, "gateway")].pass(time.Duration(rapid.IntRange(0, 300).Draw(t, "ms")) * time.Millisecond)
+				tables[gateway.Draw(t, "gateway")].advance(time.Duration(rapid.IntRange(0, 300).Draw(t, "ms")) * time.Millisecond)
 			},
 			"fault": func(t *rapid.T) {
 				s := stores[gateway.Draw(t, "gateway")]
@@ -86,22 +86,22 @@ func TestGatewaysConverge(t *testing.T) {
 		for g := range gateways {
 			stores[g].away, stores[g].loseReply, stores[g].applyHalf = false, false, false
 			functions[g] = tables[g].Declare("f", tally{}, layouts[2])
-			tables[g].pass(2 * maxBackoff)
+			tables[g].advance(2 * maxBackoff)
 			if s := tables[g].Stats(); s.Pending != 0 || s.Lost != 0 || s.Contexts > 2 {
-				t.Fatalf("gateway %d in the end: %+v", g, s)
+				t.Fatalf("gateway %d at the end: %+v", g, s)
 			}
 		}
 		for _, context := range contexts {
 			k := key("f", context)
 			for name, v := range server.states[k] {
 				if want := server.bases[k][name] + learned[context+"|"+name]; math.Abs(v-want) > 1e-9 {
-					t.Errorf("the store has %g for %s of %q: want the %g that it started from and %g, each delta once", v, name, context, server.bases[k][name], learned[context+"|"+name])
+					t.Errorf("the store has %g for %s of %q, want the base %g plus deltas of %g, each counted once", v, name, context, server.bases[k][name], learned[context+"|"+name])
 				}
 			}
 			var seen [gateways][]float64
 			for g := range gateways {
 				ask(functions[g], context)
-				tables[g].pass(DefaultRefresh)
+				tables[g].advance(DefaultRefresh)
 				seen[g] = peek(functions[g], context)
 				for i, name := range functions[g].states.layout.fields {
 					if v := server.field(k, name); !math.IsNaN(v) && math.Abs(v-seen[g][i]) > 1e-9 {
@@ -127,14 +127,14 @@ func checkShards(t *rapid.T, f *Function) {
 		var seen, isResident, ledgers int
 		for i := range s.entries {
 			e := &s.entries[i]
-			if e.is&live == 0 {
+			if e.flags&live == 0 {
 				continue
 			}
 			seen++
-			if e.is&resident != 0 {
+			if e.flags&resident != 0 {
 				isResident++
 			} else if e.record == none {
-				t.Errorf("shard %d: entry %d was evicted, has nothing to send, and is still there", n, i)
+				t.Errorf("shard %d: entry %d was evicted, has nothing to send, and is still in the index", n, i)
 			}
 			if e.record != none {
 				ledgers++

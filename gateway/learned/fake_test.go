@@ -305,19 +305,19 @@ func (s *fakeServer) put(k state.Key, ref string, row ...float64) {
 }
 
 // stepped is a table whose writer is driven by hand, under a clock of the test's.
-type stepped struct {
+type manualTable struct {
 	*Table
 	at time.Time
 }
 
-func newStepped(cfg Config) *stepped {
-	return &stepped{newTable(cfg), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+func newManualTable(cfg Config) *manualTable {
+	return &manualTable{newTable(cfg), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
 
-func (t *stepped) clock() time.Time { return t.at }
+func (t *manualTable) clock() time.Time { return t.at }
 
 // pass lets time pass, from one time at which the writer would wake to the next.
-func (t *stepped) pass(d time.Duration) {
+func (t *manualTable) advance(d time.Duration) {
 	for end := t.at.Add(d); ; {
 		wake := t.step(t.clock)
 		select {

@@ -62,7 +62,7 @@ func origins(refs, before []string) []origin {
 			if slices.Contains(refs, old) || modelOf(old) != modelOf(ref) {
 				continue
 			}
-			if was := from[i].row; was < 0 || api.CompareVersions(versionOf(old), versionOf(before[was])) > 0 {
+			if prev := from[i].row; prev < 0 || api.CompareVersions(versionOf(old), versionOf(before[prev])) > 0 {
 				from[i].row = at
 			}
 		}
@@ -106,12 +106,12 @@ func (c *composer) compose(dst []float64, before selection.State) {
 	if n == 0 {
 		return
 	}
-	beside := c.state(c.temp[:n+c.slots])
+	joined := c.state(c.temp[:n+c.slots])
 	for i, o := range c.from {
 		if o.row < 0 {
-			last := beside.Row(n / c.slots)
+			last := joined.Row(n / c.slots)
 			clear(last)
-			c.policy.Join(beside, n/c.slots)
+			c.policy.Join(joined, n/c.slots)
 			copy(c.state(dst).Row(i), last)
 		}
 	}
@@ -128,7 +128,7 @@ func (c *composer) carry(dst []float64, before selection.State) {
 
 // take writes into v what the store has, and leaves the rest as it is. whole says that the store had every number, some that it
 // had any. What is not finite counts as not there: nothing can be added to it.
-func (l *layout) take(v []float64, totals []state.Total) (some, whole bool) {
+func (l *layout) take(v []float64, totals []state.Total) (found, complete bool) {
 	n := 0
 	for _, t := range totals {
 		if i, ok := l.index[t.Name]; ok && isFinite(t.Value) {
@@ -142,10 +142,10 @@ func (l *layout) take(v []float64, totals []state.Total) (some, whole bool) {
 // takeFirst is take for a state that is read for the first time: rows that the store has not come from those that it has, as
 // if the candidates had changed here and now. So a context that has not been seen for a month finds its own experience
 // with the version before the present one.
-func (l *layout) takeFirst(v []float64, totals []state.Total) (some, whole bool) {
-	some, whole = l.take(v, totals)
-	if whole || len(totals) == 0 {
-		return some, whole
+func (l *layout) takeFirst(v []float64, totals []state.Total) (found, complete bool) {
+	found, complete = l.take(v, totals)
+	if complete || len(totals) == 0 {
+		return found, complete
 	}
 	before, rows := l.stored(totals)
 	c := l.composer(before)
@@ -186,21 +186,21 @@ func (l *layout) stored(totals []state.Total) (refs []string, rows []float64) {
 
 // update is what is sent of a state: the rows in which something was learned or, where the store is not known to have all,
 // every one, so that it has what the state started from.
-func (l *layout) update(led ledger, whole bool) []state.Field {
+func (l *layout) update(led ledger, allRows bool) []state.Field {
 	var fields []state.Field
 	for i := range l.refs {
-		if !whole && isZero(l.state(led.flying).Row(i)) {
+		if !allRows && isZero(l.state(led.inFlight).Row(i)) {
 			continue
 		}
 		for at := i * l.slots; at < (i+1)*l.slots; at++ {
-			fields = append(fields, state.Field{Name: l.fields[at], Base: sound(led.total[at]), Delta: led.flying[at]})
+			fields = append(fields, state.Field{Name: l.fields[at], Base: finiteOrZero(led.total[at]), Delta: led.inFlight[at]})
 		}
 	}
 	return fields
 }
 
 // sound keeps out of the store what it would refuse for ever, should a policy start a state with it.
-func sound(x float64) float64 {
+func finiteOrZero(x float64) float64 {
 	if isFinite(x) {
 		return x
 	}
@@ -208,11 +208,11 @@ func sound(x float64) float64 {
 }
 
 // arrival says why totals come from the store.
-type arrival uint8
+type replyKind uint8
 
 const (
 	// loaded: read because the state was wanted.
-	loaded arrival = iota
+	loaded replyKind = iota
 	// refreshed: read again, for what other gateways have added.
 	refreshed
 	// merged: the answer to an update.
@@ -220,33 +220,33 @@ const (
 )
 
 // holding is one state, of a context or the global one, as totals meet it.
-type holding struct {
-	value  []float64
-	ledger ledger // of nils where there is none
-	flying *bool
-	wanted bool
+type replyTarget struct {
+	value    []float64
+	ledger   ledger // of nils where there is none
+	inFlight *bool
+	wanted   bool
 }
 
 // arrive takes in the store's totals. taken: they were of use; some and whole as for take.
-func (l *layout) arrive(h holding, totals []state.Total, why arrival) (taken, some, whole bool) {
+func (l *layout) applyReply(h replyTarget, totals []state.Total, why replyKind) (applied, found, complete bool) {
 	total := h.ledger.total
 	switch {
 	case total == nil:
 		total = h.value
 	case why == merged:
-		add(total, h.ledger.flying) // stays only where the answer lacks a number
-		clear(h.ledger.flying)
-		*h.flying = false
-	case *h.flying:
+		add(total, h.ledger.inFlight) // stays only where the answer lacks a number
+		clear(h.ledger.inFlight)
+		*h.inFlight = false
+	case *h.inFlight:
 		return false, false, false // nobody knows whether the update is part of them: its answer will tell
 	}
 	if h.wanted {
-		some, whole = l.takeFirst(total, totals)
+		found, complete = l.takeFirst(total, totals)
 	} else {
-		some, whole = l.take(total, totals)
+		found, complete = l.take(total, totals)
 	}
 	if h.ledger.total != nil {
 		h.ledger.sum(h.value)
 	}
-	return true, some, whole
+	return true, found, complete
 }

@@ -23,7 +23,7 @@ func until(t testing.TB, what string, holds func() bool) {
 		select {
 		case <-look.C:
 		case <-late:
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
@@ -38,7 +38,7 @@ func closeTable(t testing.TB, table *Table) {
 }
 
 // While the store's call hangs, queries and feedback go on: this test would not end otherwise.
-func TestStoreThatHangsHoldsUpNobody(t *testing.T) {
+func TestHangingStoreBlocksNothing(t *testing.T) {
 	c := newFakeServer().connect()
 	gate := make(chan struct{})
 	c.gate = gate
@@ -57,7 +57,7 @@ func TestStoreThatHangsHoldsUpNobody(t *testing.T) {
 	}
 	s := table.Stats()
 	if s.Pending != 21 || s.LastSuccess != (time.Time{}) {
-		t.Fatalf("got %+v: want twenty contexts and the global state pending, and no call that has come back", s)
+		t.Fatalf("got %+v: want twenty contexts and the global state pending, and no finished call", s)
 	}
 	c.set(func(c *fakeStore) { c.gate = nil })
 	close(gate)
@@ -142,7 +142,7 @@ func TestFollowsLive(t *testing.T) {
 	f, g := a.Declare("f", tally{}, []string{"a", "b"}), b.Declare("f", tally{}, []string{"a", "b"})
 	ask(g, "ann")
 	loss(f, "ann", 0, 0.5)
-	until(t, "the other gateway prefers the second candidate, too", func() bool { return ask(g, "ann").Has(1) && ask(g, "").Has(1) })
+	until(t, "the other gateway also prefers the second candidate", func() bool { return ask(g, "ann").Has(1) && ask(g, "").Has(1) })
 	a.Forget("f")
 	closeTable(t, a)
 	if len(server.states) != 0 {
@@ -162,14 +162,14 @@ func TestClose(t *testing.T) {
 		loss(f, "ann", 0, 0.25) // of no use to anybody, and does no harm
 		near(t, "ann, here", weights(f, "ann"), 0.25)
 	})
-	t.Run("says what it could not write", func(t *testing.T) {
+	t.Run("reports what it could not write", func(t *testing.T) {
 		c := newFakeServer().connect()
 		c.away = true
 		table := New(Config{Store: c, Flush: time.Hour})
 		loss(table.Declare("f", tally{}, []string{"a"}), "ann", 0, 0.5)
 		err := table.Close(t.Context())
 		if !errors.Is(err, errAway) || !strings.Contains(err.Error(), "2 states") || !strings.Contains(err.Error(), "the fake store") {
-			t.Errorf("got %v: want the number of states, where to, and why not", err)
+			t.Errorf("got %v: want the number of states, the store and the reason", err)
 		}
 	})
 	t.Run("does not wait for a store that hangs", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestClose(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := table.Close(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want that it was cancelled", err)
+			t.Errorf("got %v, want context.Canceled", err)
 		}
 	})
 	t.Run("without a store", func(t *testing.T) {

@@ -21,20 +21,20 @@ func (t *Table) load(func() time.Time) error {
 		lin := w.load[0]
 		w.load = w.load[1:]
 		lin.loading = false
-		wishes, more := t.wanted(lin, w.wishGroup)
+		requests, more := t.wanted(lin, w.readGroup)
 		if more {
 			w.loadFor(lin)
 		}
-		if len(wishes) == 0 {
+		if len(requests) == 0 {
 			continue
 		}
-		if err := t.read(wishes); err != nil {
-			w.wishGroup = max(1, len(wishes)/2)
+		if err := t.read(requests); err != nil {
+			w.readGroup = max(1, len(requests)/2)
 			w.loadFor(lin)
 			return err
 		}
-		w.wishGroup = min(2*w.wishGroup, maxGroup)
-		w.count(&w.stats.Loads, len(wishes))
+		w.readGroup = min(2*w.readGroup, maxGroup)
+		w.count(&w.stats.Loads, len(requests))
 	}
 	return nil
 }
@@ -48,10 +48,10 @@ func (w *writer) loadFor(lin *lineage) {
 }
 
 // wanted lists up to n states that are to be read. more: it must be asked again.
-func (t *Table) wanted(lin *lineage, n int) (wishes []wish, more bool) {
+func (t *Table) wanted(lin *lineage, n int) (requests []readRequest, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.held(lin) {
+	if t.forgetPending(lin) {
 		return nil, true
 	}
 	lin.marks.And(^toLoad)
@@ -61,27 +61,27 @@ func (t *Table) wanted(lin *lineage, n int) (wishes []wish, more bool) {
 	}
 	st.global.mu.RLock()
 	if st.global.wanted {
-		wishes = append(wishes, wish{lin, "", loaded})
+		requests = append(requests, readRequest{lin, "", loaded})
 	}
 	st.global.mu.RUnlock()
 	if shards := st.shards.Load(); shards != nil {
 		for i := range *shards {
 			s := &(*shards)[i]
 			s.mu.Lock()
-			for at := s.wantHead; at != none && len(wishes) < n; at = s.entries[at].back {
-				wishes = append(wishes, wish{lin, string(s.context(&s.entries[at])), loaded})
+			for at := s.wantHead; at != none && len(requests) < n; at = s.entries[at].wantNext {
+				requests = append(requests, readRequest{lin, string(s.context(&s.entries[at])), loaded})
 			}
 			s.mu.Unlock()
 		}
 	}
-	return wishes, len(wishes) >= n
+	return requests, len(requests) >= n
 }
 
 // read reads states and takes in what comes. Nothing is sent meanwhile, so that what comes is not older than what is known.
-func (t *Table) read(wishes []wish) error {
-	asked := make([]state.Key, len(wishes))
-	for i, wi := range wishes {
-		asked[i] = state.Key{Function: wi.lineage.function, Policy: wi.lineage.policy, Context: wi.context}
+func (t *Table) read(requests []readRequest) error {
+	asked := make([]state.Key, len(requests))
+	for i, req := range requests {
+		asked[i] = state.Key{Function: req.lineage.function, Policy: req.lineage.policy, Context: req.context}
 	}
 	answers, _, err := t.call(len(asked), func(ctx context.Context) ([][]state.Total, error) { return t.store.Load(ctx, asked) })
 	if err != nil {
@@ -89,9 +89,9 @@ func (t *Table) read(wishes []wish) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, wi := range wishes {
-		if st := wi.lineage.now; st != nil {
-			st.arrive([]byte(wi.context), answers[i], wi.why)
+	for i, req := range requests {
+		if st := req.lineage.now; st != nil {
+			st.applyReply([]byte(req.context), answers[i], req.why)
 		}
 	}
 	return nil
@@ -116,16 +116,16 @@ func (t *Table) readUsed() error {
 	w := &t.writer
 	used := w.used
 	w.used = nil
-	var wishes []wish
+	var requests []readRequest
 	for _, lin := range used {
 		lin.marks.And(^inUse)
 		t.mu.Lock()
 		if st := lin.now; st != nil {
-			wishes = st.used(wishes)
+			requests = st.used(requests)
 		}
 		t.mu.Unlock()
 	}
-	for group := range slices.Chunk(wishes, maxGroup) {
+	for group := range slices.Chunk(requests, maxGroup) {
 		if err := t.read(group); err != nil {
 			return err // those that are still in use come again
 		}
@@ -136,27 +136,27 @@ func (t *Table) readUsed() error {
 
 // used adds the states that were used since it was called last, but for those with updates of their own, whose answers bring
 // the same.
-func (st *states) used(wishes []wish) []wish {
+func (st *states) used(requests []readRequest) []readRequest {
 	g := &st.global
 	g.mu.RLock()
 	if !g.open && !g.wanted {
-		wishes = append(wishes, wish{st.lineage, "", refreshed})
+		requests = append(requests, readRequest{st.lineage, "", refreshed})
 	}
 	g.mu.RUnlock()
 	shards := st.shards.Load()
 	if shards == nil {
-		return wishes
+		return requests
 	}
 	for i := range *shards {
 		s := &(*shards)[i]
 		s.mu.Lock()
 		for at := s.newest; at != none && s.entries[at].seen == s.round; at = s.entries[at].older {
-			if e := &s.entries[at]; e.record == none && e.is&wanted == 0 {
-				wishes = append(wishes, wish{st.lineage, string(s.context(e)), refreshed})
+			if e := &s.entries[at]; e.record == none && e.flags&wanted == 0 {
+				requests = append(requests, readRequest{st.lineage, string(s.context(e)), refreshed})
 			}
 		}
 		s.round++
 		s.mu.Unlock()
 	}
-	return wishes
+	return requests
 }

@@ -80,7 +80,7 @@ func (f *Function) reportAt(s *shard, depth int) (ContextReport, bool) {
 	}
 	e := &s.entries[i]
 	return ContextReport{
-		Context: string(s.context(e)), Own: e.is&virgin == 0, Pending: e.record != none, Rows: f.rows(s.state(i)),
+		Context: string(s.context(e)), Own: e.flags&followsGlobal == 0, Pending: e.record != none, Rows: f.rows(s.state(i)),
 	}, true
 }
 

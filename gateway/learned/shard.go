@@ -27,25 +27,25 @@ const (
 	// the store has what was learned.
 	resident
 	// virgin: nothing was learned of this context, so it follows the function's global state.
-	virgin
+	followsGlobal
 	// wanted: the store has not been asked yet.
 	wanted
 	// whole: the store is known to have every number.
-	whole
+	complete
 )
 
 // entry is one context. It has no pointers: what it refers to are indices in its shard.
 type entry struct {
-	hash         xxh3.Uint128
-	next         int32 // in its bucket, or among the free ones
-	newer, older int32 // among the resident ones
-	ahead, back  int32 // among the wanted ones
-	record       int32
-	key          int32
-	keyBytes     uint16
-	is           uint8
-	seen         uint32 // the shard's round when it was used last
-	version      uint32 // of the global state that a virgin one descends from
+	hash               xxh3.Uint128
+	next               int32 // in its bucket, or among the free ones
+	newer, older       int32 // among the resident ones
+	wantPrev, wantNext int32 // among the wanted ones
+	record             int32
+	key                int32
+	keyBytes           uint16
+	flags              uint8
+	seen               uint32 // the shard's round when it was used last
+	version            uint32 // of the global state that a virgin one descends from
 }
 
 // record is an entry's ledger, while it has one.
@@ -53,7 +53,7 @@ type record struct {
 	entry int32
 	next  int32 // among those to be sent, or among the free ones
 	// flying: an update is under way. queued: it is among those to be sent.
-	flying, queued bool
+	inFlight, queued bool
 }
 
 // shard is the contexts of a function whose hashes begin alike.
@@ -62,7 +62,7 @@ type shard struct {
 	// moved: the candidates have changed, and the contexts have gone to another layout. What lies here is left as it was,
 	// for those who only read.
 	moved    bool
-	room     int // contexts
+	capacity int // contexts
 	layout   *layout
 	entries  []entry
 	freed    int32
@@ -89,8 +89,8 @@ type shard struct {
 	_ [64]byte // the next shard's lock lies on another cache line
 }
 
-func (s *shard) init(l *layout, room int) {
-	s.layout, s.room = l, room
+func (s *shard) init(l *layout, capacity int) {
+	s.layout, s.capacity = l, capacity
 	s.values.width, s.ledgers.width = l.width(), ledgerVectors*l.width()
 	s.freed, s.newest, s.oldest, s.wantHead, s.wantTail = none, none, none, none, none
 	s.freedRec, s.sendHead, s.sendTail = none, none, none
@@ -132,11 +132,11 @@ func (s *shard) insert(context []byte, hash xxh3.Uint128) int32 {
 	s.count++
 	bucket := &s.buckets[int(hash.Lo)&(len(s.buckets)-1)]
 	s.entries[i] = entry{
-		hash: hash, next: *bucket, newer: none, older: none, ahead: none, back: none, record: none,
-		key: s.keys.put(context), keyBytes: uint16(len(context)), is: live,
+		hash: hash, next: *bucket, newer: none, older: none, wantPrev: none, wantNext: none, record: none,
+		key: s.keys.put(context), keyBytes: uint16(len(context)), flags: live,
 	}
 	*bucket = i
-	s.enter(i)
+	s.pushNewest(i)
 	return i
 }
 
@@ -146,7 +146,7 @@ func (s *shard) rehash() {
 		s.buckets[i] = none
 	}
 	for i := range s.entries {
-		if e := &s.entries[i]; e.is&live != 0 {
+		if e := &s.entries[i]; e.flags&live != 0 {
 			bucket := &s.buckets[int(e.hash.Lo)&(len(s.buckets)-1)]
 			e.next, *bucket = *bucket, int32(i)
 		}
@@ -163,15 +163,15 @@ func (s *shard) remove(i int32) {
 	*at = e.next
 	s.keys.drop(e.key, int(e.keyBytes))
 	s.unwant(i)
-	e.is, e.next = 0, s.freed
+	e.flags, e.next = 0, s.freed
 	s.freed = i
 	s.count--
 }
 
 // enter makes an entry the most recently used one.
-func (s *shard) enter(i int32) {
+func (s *shard) pushNewest(i int32) {
 	e := &s.entries[i]
-	e.is |= resident
+	e.flags |= resident
 	e.seen = s.round
 	e.older, e.newer = s.newest, none
 	if s.newest != none {
@@ -183,7 +183,7 @@ func (s *shard) enter(i int32) {
 	s.resident++
 }
 
-func (s *shard) leave(i int32) {
+func (s *shard) unlink(i int32) {
 	e := &s.entries[i]
 	if e.newer != none {
 		s.entries[e.newer].older = e.older
@@ -195,14 +195,14 @@ func (s *shard) leave(i int32) {
 	} else {
 		s.oldest = e.newer
 	}
-	e.is &^= resident
+	e.flags &^= resident
 	s.resident--
 }
 
 // evict makes the least recently used context leave. What it has learned and not sent keeps it in the index.
 func (s *shard) evict() {
 	i := s.oldest
-	s.leave(i)
+	s.unlink(i)
 	if s.entries[i].record == none {
 		s.remove(i)
 	}
@@ -214,19 +214,19 @@ func (s *shard) use(i int32) {
 		s.entries[i].seen = s.round
 		return
 	}
-	if s.entries[i].is&resident != 0 {
-		s.leave(i)
+	if s.entries[i].flags&resident != 0 {
+		s.unlink(i)
 	}
-	s.enter(i)
+	s.pushNewest(i)
 }
 
 // want puts an entry at the end of those that the store is to be asked for.
 func (s *shard) want(i int32) {
 	e := &s.entries[i]
-	e.is |= wanted
-	e.back, e.ahead = none, s.wantTail
+	e.flags |= wanted
+	e.wantNext, e.wantPrev = none, s.wantTail
 	if s.wantTail != none {
-		s.entries[s.wantTail].back = i
+		s.entries[s.wantTail].wantNext = i
 	} else {
 		s.wantHead = i
 	}
@@ -235,24 +235,24 @@ func (s *shard) want(i int32) {
 
 func (s *shard) unwant(i int32) {
 	e := &s.entries[i]
-	if e.is&wanted == 0 {
+	if e.flags&wanted == 0 {
 		return
 	}
-	e.is &^= wanted
-	if e.ahead != none {
-		s.entries[e.ahead].back = e.back
+	e.flags &^= wanted
+	if e.wantPrev != none {
+		s.entries[e.wantPrev].wantNext = e.wantNext
 	} else {
-		s.wantHead = e.back
+		s.wantHead = e.wantNext
 	}
-	if e.back != none {
-		s.entries[e.back].ahead = e.ahead
+	if e.wantNext != none {
+		s.entries[e.wantNext].wantPrev = e.wantPrev
 	} else {
-		s.wantTail = e.ahead
+		s.wantTail = e.wantPrev
 	}
 }
 
 // begin opens a ledger for an entry that has none.
-func (s *shard) begin(i int32) int32 {
+func (s *shard) openLedger(i int32) int32 {
 	r := s.freedRec
 	if r != none {
 		s.freedRec = s.records[r].next
@@ -269,13 +269,13 @@ func (s *shard) begin(i int32) int32 {
 }
 
 // end closes an entry's ledger, which is settled, and drops the entry if it had been evicted.
-func (s *shard) end(i int32) {
+func (s *shard) closeLedger(i int32) {
 	e := &s.entries[i]
 	s.records[e.record].next = s.freedRec
 	s.freedRec = e.record
 	e.record = none
 	s.ledgerLen--
-	if e.is&resident == 0 {
+	if e.flags&resident == 0 {
 		s.remove(i)
 	}
 }
@@ -283,7 +283,7 @@ func (s *shard) end(i int32) {
 // queue puts a record among those to be sent; it reports whether it was not there.
 func (s *shard) queue(r int32) bool {
 	rec := &s.records[r]
-	if rec.queued || rec.flying {
+	if rec.queued || rec.inFlight {
 		return false
 	}
 	rec.queued, rec.next = true, none
@@ -327,7 +327,7 @@ func (s *shard) adoptAll(old *shard, c *composer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range old.entries {
-		if old.entries[i].is&(live|resident) == live {
+		if old.entries[i].flags&(live|resident) == live {
 			s.adopt(old, int32(i), c)
 		}
 	}
@@ -338,24 +338,24 @@ func (s *shard) adoptAll(old *shard, c *composer) {
 }
 
 func (s *shard) adopt(old *shard, i int32, c *composer) {
-	was := &old.entries[i]
-	at := s.insert(old.context(was), was.hash)
+	prev := &old.entries[i]
+	at := s.insert(old.context(prev), prev.hash)
 	e := &s.entries[at]
-	e.is |= was.is & virgin
-	if was.is&wanted != 0 {
+	e.flags |= prev.flags & followsGlobal
+	if prev.flags&wanted != 0 {
 		s.want(at)
 	}
 	c.compose(s.value(at), old.layout.state(old.value(i)))
-	if was.record != none {
-		r := s.begin(at)
-		s.ledger(r).adopt(c, s.value(at), old.layout, old.ledger(was.record))
-		s.records[r].flying = old.records[was.record].flying
-		if old.records[was.record].queued {
+	if prev.record != none {
+		r := s.openLedger(at)
+		s.ledger(r).adopt(c, s.value(at), old.layout, old.ledger(prev.record))
+		s.records[r].inFlight = old.records[prev.record].inFlight
+		if old.records[prev.record].queued {
 			s.queue(r)
 		}
 	}
-	if was.is&resident == 0 {
-		s.leave(at)
+	if prev.flags&resident == 0 {
+		s.unlink(at)
 	}
 }
 

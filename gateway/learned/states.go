@@ -40,7 +40,7 @@ type states struct {
 
 	// shards are made with the first context: of ten thousand functions, most have none.
 	shards atomic.Pointer[[]shard]
-	making sync.Mutex
+	makeMu sync.Mutex
 
 	// next is where those go on who find that their state has moved; nil where nothing goes on.
 	next atomic.Pointer[Function]
@@ -56,7 +56,7 @@ type global struct {
 	memory  []float64 // the ledger's, from the first delta on
 	open    bool      // there is a ledger
 	record
-	wanted, whole bool
+	wanted, complete bool
 }
 
 func (g *global) ledger() ledger { return ledgerIn(g.memory) }
@@ -79,8 +79,8 @@ func (st *states) shardOf(hash xxh3.Uint128) *shard {
 }
 
 func (st *states) makeShards(moved bool) *[]shard {
-	st.making.Lock()
-	defer st.making.Unlock()
+	st.makeMu.Lock()
+	defer st.makeMu.Unlock()
 	if p := st.shards.Load(); p != nil {
 		return p
 	}
@@ -90,11 +90,11 @@ func (st *states) makeShards(moved bool) *[]shard {
 	}
 	shards := make([]shard, n)
 	for i := range shards {
-		room := st.table.cfg.Contexts / n
+		capacity := st.table.cfg.Contexts / n
 		if i < st.table.cfg.Contexts%n {
-			room++
+			capacity++
 		}
-		shards[i].init(st.layout, room)
+		shards[i].init(st.layout, capacity)
 		shards[i].moved = moved
 	}
 	st.shards.Store(&shards)
@@ -142,8 +142,8 @@ func (g *global) adopt(old *global, c *composer, l *layout) {
 func (st *states) touch(s *shard, context []byte, hash xxh3.Uint128, p selection.Policy) int32 {
 	t := st.table
 	i := s.find(context, hash)
-	if i == none || s.entries[i].is&resident == 0 {
-		if s.resident >= s.room {
+	if i == none || s.entries[i].flags&resident == 0 {
+		if s.resident >= s.capacity {
 			s.evict()
 			t.evicted.Add(1)
 		} else {
@@ -152,7 +152,7 @@ func (st *states) touch(s *shard, context []byte, hash xxh3.Uint128, p selection
 	}
 	if i == none {
 		i = s.insert(context, hash)
-		s.entries[i].is |= virgin
+		s.entries[i].flags |= followsGlobal
 		if t.store != nil {
 			s.want(i)
 			t.mark(st.lineage, toLoad)
@@ -160,7 +160,7 @@ func (st *states) touch(s *shard, context []byte, hash xxh3.Uint128, p selection
 		st.descend(s, i, p)
 	} else {
 		s.use(i)
-		if e := &s.entries[i]; e.is&virgin != 0 && e.version != st.global.version.Load() {
+		if e := &s.entries[i]; e.flags&followsGlobal != 0 && e.version != st.global.version.Load() {
 			st.descend(s, i, p)
 		}
 	}
@@ -188,13 +188,13 @@ func (st *states) learn(s *shard, i int32, delta []float64) {
 	e := &s.entries[i]
 	if st.table.store != nil && e.record == none {
 		if st.table.admit() {
-			s.begin(i)
+			s.openLedger(i)
 			st.lineage.pending.Add(1)
 		} else {
 			st.table.lost.Add(1)
 		}
 	}
-	e.is &^= virgin
+	e.flags &^= followsGlobal
 	add(value, delta)
 	if e.record == none {
 		return
@@ -202,7 +202,7 @@ func (st *states) learn(s *shard, i int32, delta []float64) {
 	add(s.ledger(e.record).delta, delta)
 	// What the store has must be known before anything is added to it: the rows that it has not are inherited from those that
 	// it has.
-	if e.is&wanted == 0 && s.queue(e.record) {
+	if e.flags&wanted == 0 && s.queue(e.record) {
 		st.table.mark(st.lineage, toSend)
 	}
 }
@@ -228,16 +228,16 @@ func (st *states) learnGlobal(delta []float64) {
 		return
 	}
 	add(g.ledger().delta, delta)
-	if !g.wanted && !g.flying && !g.queued {
+	if !g.wanted && !g.inFlight && !g.queued {
 		g.queued = true
 		st.table.mark(st.lineage, toSend)
 	}
 }
 
 // arrive takes in what the store has of a context's state, or, where context is empty, of the global one. Table.mu is held.
-func (st *states) arrive(context []byte, totals []state.Total, why arrival) {
+func (st *states) applyReply(context []byte, totals []state.Total, why replyKind) {
 	if len(context) == 0 {
-		st.arriveGlobal(totals, why)
+		st.applyGlobalReply(totals, why)
 		return
 	}
 	if st.shards.Load() == nil {
@@ -252,60 +252,60 @@ func (st *states) arrive(context []byte, totals []state.Total, why arrival) {
 		return // evicted meanwhile: it will be asked for again
 	}
 	e := &s.entries[i]
-	h := holding{value: s.value(i), wanted: e.is&wanted != 0}
+	h := replyTarget{value: s.value(i), wanted: e.flags&wanted != 0}
 	if e.record != none {
-		h.ledger, h.flying = s.ledger(e.record), &s.records[e.record].flying
+		h.ledger, h.inFlight = s.ledger(e.record), &s.records[e.record].inFlight
 	}
-	taken, some, isWhole := st.layout.arrive(h, totals, why)
+	applied, found, isComplete := st.layout.applyReply(h, totals, why)
 	s.unwant(i)
-	if !taken {
+	if !applied {
 		return
 	}
-	e.is &^= whole
-	if isWhole {
-		e.is |= whole
+	e.flags &^= complete
+	if isComplete {
+		e.flags |= complete
 	}
-	if some {
-		e.is &^= virgin
+	if found {
+		e.flags &^= followsGlobal
 	}
 	switch {
 	case e.record == none:
 	case h.ledger.settled() && !s.records[e.record].queued:
-		st.closed()
-		s.end(i)
+		st.countClosed()
+		s.closeLedger(i)
 	case s.queue(e.record):
 		st.table.mark(st.lineage, toSend)
 	}
 }
 
-func (st *states) arriveGlobal(totals []state.Total, why arrival) {
+func (st *states) applyGlobalReply(totals []state.Total, why replyKind) {
 	g := &st.global
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	h := holding{value: g.value, wanted: g.wanted}
+	h := replyTarget{value: g.value, wanted: g.wanted}
 	if g.open {
-		h.ledger, h.flying = g.ledger(), &g.flying
+		h.ledger, h.inFlight = g.ledger(), &g.inFlight
 	}
-	taken, _, isWhole := st.layout.arrive(h, totals, why)
+	applied, _, isComplete := st.layout.applyReply(h, totals, why)
 	g.wanted = false
-	if !taken {
+	if !applied {
 		return
 	}
-	g.whole = isWhole
+	g.complete = isComplete
 	g.version.Add(1)
 	switch {
 	case !g.open:
 	case h.ledger.settled() && !g.queued:
-		st.closed()
+		st.countClosed()
 		g.open = false
-	case !g.flying && !g.queued:
+	case !g.inFlight && !g.queued:
 		g.queued = true
 		st.table.mark(st.lineage, toSend)
 	}
 }
 
 // closed counts a ledger that has been closed.
-func (st *states) closed() {
+func (st *states) countClosed() {
 	st.table.pending.Add(-1)
 	st.lineage.pending.Add(-1)
 }

@@ -55,7 +55,7 @@ func TestRedisKilledInTheMiddle(t *testing.T) {
 		if c == contexts {
 			context = ""
 		}
-		until(t, "both gateways know the same of "+context, func() bool {
+		until(t, "both gateways have the same state of "+context, func() bool {
 			ask(functions[0], context)
 			ask(functions[1], context)
 			a, b := peek(functions[0], context), peek(functions[1], context)
@@ -66,7 +66,7 @@ func TestRedisKilledInTheMiddle(t *testing.T) {
 		if context == "" {
 			want = 800
 		}
-		near(t, "losses counted of "+context, []float64{s.Row(0)[0] + s.Row(1)[0], s.Row(0)[1] + s.Row(1)[1]}, want, want/8)
+		near(t, "counted losses of "+context, []float64{s.Row(0)[0] + s.Row(1)[0], s.Row(0)[1] + s.Row(1)[1]}, want, want/8)
 	}
 	for _, table := range tables {
 		closeTable(t, table)

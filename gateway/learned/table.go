@@ -134,7 +134,7 @@ func (t *Table) Declare(function string, p selection.Policy, candidates []string
 	switch {
 	case old == nil || old.policy.Name() != p.Name():
 		if old != nil {
-			t.end(old)
+			t.retire(old)
 		}
 		lin := &lineage{function: function, policy: p.Name()}
 		lin.now = newStates(t, lin, l)
@@ -170,7 +170,7 @@ func (t *Table) Forget(function string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if f := t.functions[function]; f != nil {
-		t.end(f)
+		t.retire(f)
 		delete(t.functions, function)
 	}
 	if t.store != nil {
@@ -180,7 +180,7 @@ func (t *Table) Forget(function string) {
 }
 
 // end freezes what a function under one policy has learned. Its memory goes when the last query that uses it has ended.
-func (t *Table) end(f *Function) {
+func (t *Table) retire(f *Function) {
 	st := f.states
 	st.lineage.now = nil
 	g := &st.global
@@ -212,15 +212,15 @@ func (t *Table) admit() bool {
 // addable reports whether a delta says anything, and nothing that could not be added: a number that is not finite would stay in
 // a sum for ever, here and in the store.
 func (t *Table) addable(value, delta []float64) bool {
-	says := false
+	changes := false
 	for i, d := range delta {
 		if !isFinite(value[i] + d) {
 			t.rejected.Add(1)
 			return false
 		}
-		says = says || d != 0
+		changes = changes || d != 0
 	}
-	return says
+	return changes
 }
 
 // mark tells the writer of a lineage, once until the writer has looked.

@@ -28,7 +28,7 @@ func TestContextsLearnForThemselves(t *testing.T) {
 	if got := ask(f, "bob"); got != selection.Set(0).With(0) {
 		t.Errorf("bob is asked %b: expected the first candidate, which the function now prefers", got)
 	}
-	near(t, "ann, who has learned for herself", weights(f, "ann"), 0.5, 1)
+	near(t, "ann, who has her own state", weights(f, "ann"), 0.5, 1)
 
 	// From then on he goes his own way.
 	loss(f, "bob", 0, 0.4)
@@ -69,7 +69,7 @@ func TestGainsAndShares(t *testing.T) {
 	near(t, "shares", dst, 1.0/3, 2.0/3)
 }
 
-func TestLeastRecentlyUsedContextLeaves(t *testing.T) {
+func TestLeastRecentlyUsedContextIsEvicted(t *testing.T) {
 	table := New(Config{Contexts: 3})
 	f := table.Declare("f", tally{}, []string{"a"})
 	for _, c := range []string{"1", "2", "3", "1", "4"} { // 2 is the oldest when 4 comes
@@ -82,10 +82,10 @@ func TestLeastRecentlyUsedContextLeaves(t *testing.T) {
 	}
 	near(t, "1, seen twice", weights(f, "1"), 0.5)
 	if s := table.Stats(); s.Contexts != 3 || s.Evicted != 1 {
-		t.Errorf("got %+v, want 3 contexts and 1 evicted", s)
+		t.Errorf("got %+v, want 3 contexts and 1 eviction", s)
 	}
 	if r := f.Report(2); len(r.Contexts) != 2 || r.Contexts[0].Context != "4" || r.Contexts[1].Context != "1" || r.InMemory != 3 {
-		t.Errorf("got %+v, want contexts 4 and 1 of three", r)
+		t.Errorf("got %+v, want contexts 4 and 1 out of three", r)
 	}
 }
 
@@ -106,11 +106,11 @@ func TestContextsAreBounded(t *testing.T) {
 		entries += len(s.entries)
 	}
 	if s := table.Stats(); int64(resident) != s.Contexts || entries > bound || s.Evicted < 4*bound-bound {
-		t.Errorf("%d resident, %d entries, %+v: expected at most %d of each, and as many as the metric says", resident, entries, s, bound)
+		t.Errorf("%d resident, %d entries, %+v: expected at most %d of each, equal to the metric", resident, entries, s, bound)
 	}
 }
 
-func TestOddContexts(t *testing.T) {
+func TestUnusualContexts(t *testing.T) {
 	table := New(Config{})
 	f := table.Declare("f", tally{}, []string{"a"})
 	long := strings.Repeat("y", MaxContextBytes+1)
@@ -139,7 +139,7 @@ func TestStickyNumber(t *testing.T) {
 		t.Errorf("two gateways give ann %x and %x: expected the same number", a, b)
 	}
 	if b, _ := number(one, "g", "ann"); a == b {
-		t.Error("two functions split contexts alike: expected another number for each function")
+		t.Error("two functions give a context the same number")
 	}
 	if b, _ := number(one, "f", "bob"); a == b {
 		t.Error("two contexts have the same number")
@@ -149,21 +149,21 @@ func TestStickyNumber(t *testing.T) {
 	}
 }
 
-func TestPolicyThatLearnsNothingKeepsNothing(t *testing.T) {
-	table := newStepped(Config{Store: newFakeServer().connect()})
+func TestNonLearningPolicyKeepsNothing(t *testing.T) {
+	table := newManualTable(Config{Store: newFakeServer().connect()})
 	f := table.Declare("f", tally{silent: true}, []string{"a", "b"})
 	for i := range 100 {
 		ask(f, fmt.Sprint(i))
 		loss(f, fmt.Sprint(i), 0, 1)
 	}
 	near(t, "global", weights(f, ""), 1, 1)
-	table.pass(DefaultRefresh)
+	table.advance(DefaultRefresh)
 	if s := table.Stats(); s.Contexts != 0 || s.Loads != 0 || s.Flushes != 0 {
-		t.Errorf("got %+v, want no context, and no call of the store", s)
+		t.Errorf("got %+v, want no contexts and no store calls", s)
 	}
 }
 
-func TestDeltaThatIsNotFiniteIsRejected(t *testing.T) {
+func TestNonFiniteDeltaIsRejected(t *testing.T) {
 	table := New(Config{})
 	f := table.Declare("f", tally{}, []string{"a", "b"})
 	fb := selection.Feedback{Selected: selection.All(1), P: []float64{0, 1}, Losses: []float64{1, math.NaN()}} // 1/0
@@ -185,18 +185,18 @@ func TestDeclareCarriesOver(t *testing.T) {
 		story         string
 		before, after []row
 	}{
-		{"nothing changes", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"a", 1, 0.5}, {"b", 2, 0.25}}},
+		{"no change", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"a", 1, 0.5}, {"b", 2, 0.25}}},
 		{"the order changes: rows go with their candidates", []row{{"a", 1, 0.5}, {"b", 2, 0.25}, {"c", 0, 1}}, []row{{"c", 0, 1}, {"a", 1, 0.5}, {"b", 2, 0.25}}},
-		{"one goes: the others keep what they know", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"b", 2, 0.25}}},
-		{"one joins: at the mean, without a count", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"a", 1, 0.5}, {"new", 0, 0.375}, {"b", 2, 0.25}}},
-		{"two join: each at the mean of those that were there", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"new", 0, 0.375}, {"newer", 0, 0.375}, {"a", 1, 0.5}, {"b", 2, 0.25}}},
+		{"a candidate is removed: the others keep their rows", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"b", 2, 0.25}}},
+		{"a candidate joins: at the mean, without a count", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"a", 1, 0.5}, {"new", 0, 0.375}, {"b", 2, 0.25}}},
+		{"two join: each at the mean of the existing ones", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"new", 0, 0.375}, {"newer", 0, 0.375}, {"a", 1, 0.5}, {"b", 2, 0.25}}},
 		{"a new version inherits", []row{{"m@1", 3, 0.5}, {"b", 2, 0.25}}, []row{{"m@2", 3, 0.5}, {"b", 2, 0.25}}},
 		{"a pinned version inherits from the unpinned model", []row{{"m", 3, 0.5}, {"b", 2, 0.25}}, []row{{"m@2", 3, 0.5}, {"b", 2, 0.25}}},
-		{"a version beside its elder does not inherit: the elder keeps its row", []row{{"m@1", 3, 0.5}, {"b", 2, 0.25}}, []row{{"m@1", 3, 0.5}, {"m@2", 0, 0.375}, {"b", 2, 0.25}}},
-		{"of two versions that go, the later bequeaths", []row{{"m@10", 3, 0.5}, {"m@9", 2, 0.25}}, []row{{"m@11", 3, 0.5}}},
+		{"a version beside its predecessor does not inherit: the predecessor keeps its row", []row{{"m@1", 3, 0.5}, {"b", 2, 0.25}}, []row{{"m@1", 3, 0.5}, {"m@2", 0, 0.375}, {"b", 2, 0.25}}},
+		{"of two removed versions, the later one is inherited", []row{{"m@10", 3, 0.5}, {"m@9", 2, 0.25}}, []row{{"m@11", 3, 0.5}}},
 		{"two heirs of one version", []row{{"m@1", 3, 0.5}, {"b", 2, 0.25}}, []row{{"m@2", 3, 0.5}, {"m@3", 3, 0.5}, {"b", 2, 0.25}}},
-		{"a name that only begins alike inherits nothing", []row{{"m@1", 3, 0.5}, {"b", 2, 0.25}}, []row{{"mm@2", 0, 0.25}, {"b", 2, 0.25}}},
-		{"all are others: nothing is known", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"x", 0, 1}, {"y", 0, 1}}},
+		{"a model whose name shares a prefix inherits nothing", []row{{"m@1", 3, 0.5}, {"b", 2, 0.25}}, []row{{"mm@2", 0, 0.25}, {"b", 2, 0.25}}},
+		{"all candidates are replaced: nothing is known", []row{{"a", 1, 0.5}, {"b", 2, 0.25}}, []row{{"x", 0, 1}, {"y", 0, 1}}},
 	} {
 		t.Run(c.story, func(t *testing.T) {
 			f := New(Config{})
@@ -231,7 +231,7 @@ func TestDeclareAgain(t *testing.T) {
 	table := New(Config{})
 	f := table.Declare("f", tally{}, []string{"a", "b"})
 	if table.Declare("f", tally{}, []string{"a", "b"}) != f {
-		t.Error("the same declaration makes another function")
+		t.Error("the same declaration makes a new Function")
 	}
 	loss(f, "ann", 0, 0.5)
 	g := table.Declare("f", tally{Unused: 1}, []string{"a", "b"})
@@ -239,12 +239,12 @@ func TestDeclareAgain(t *testing.T) {
 		t.Error("the policy has its old parameter")
 	}
 	loss(g, "ann", 1, 0.25)
-	near(t, "ann, as both see her", weights(f, "ann"), 0.5, 0.75)
+	near(t, "ann, seen by both Functions", weights(f, "ann"), 0.5, 0.75)
 
 	h := table.Declare("f", tally{name: "other"}, []string{"a", "b"})
 	near(t, "under another policy", weights(h, ""), 1, 1)
 	loss(f, "ann", 0, 0.25) // of a query that was under way
-	near(t, "not what the other policy has learned", weights(h, ""), 1, 1)
+	near(t, "the other policy's state is unchanged", weights(h, ""), 1, 1)
 	if peek(h, "ann") != nil {
 		t.Error("the context was carried into another policy")
 	}
@@ -262,12 +262,12 @@ func TestOldFunctionStaysValid(t *testing.T) {
 	now := table.Declare("f", tally{}, []string{"d", "e", "c"})
 
 	// It sees what was known then.
-	near(t, "ann, as the old one sees her", weights(old, "ann"), 0.5, 1, 1)
+	near(t, "ann, seen by the old Function", weights(old, "ann"), 0.5, 1, 1)
 	if got := ask(old, "ann"); got != selection.Set(0).With(1) {
 		t.Errorf("the old function asks %b, want its second candidate", got)
 	}
-	if got := ask(old, "nobody"); got != selection.Set(0).With(1) {
-		t.Errorf("the old function asks %b for a context that it has not seen, want its second candidate", got)
+	if got := ask(old, "new"); got != selection.Set(0).With(1) {
+		t.Errorf("the old function asks %b for a new context, want its second candidate", got)
 	}
 	// What it observes of c counts for c, whatever c's place; a and b are gone.
 	loss(old, "ann", 2, 0.25)

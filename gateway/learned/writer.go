@@ -38,10 +38,10 @@ type flight struct {
 }
 
 // wish is a state that is to be read.
-type wish struct {
+type readRequest struct {
 	lineage *lineage
 	context string
-	why     arrival
+	why     replyKind
 }
 
 // writer speaks with the store. But for what mu and Table.mu guard it belongs to one goroutine.
@@ -59,7 +59,7 @@ type writer struct {
 	seq              uint64
 	// group and wishGroup are how many states the next call is about. They shrink when a call fails, so that a store which is
 	// too slow for many gets fewer, and grow again.
-	group, wishGroup int
+	group, readGroup int
 
 	flushAt, refreshAt, retryAt time.Time
 	backoff                     time.Duration
@@ -73,7 +73,7 @@ type writer struct {
 func (w *writer) init() {
 	w.kick, w.stop, w.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	w.calls, w.cancel = context.WithCancel(context.Background())
-	w.group, w.wishGroup = maxGroup, maxGroup
+	w.group, w.readGroup = maxGroup, maxGroup
 	w.minBackoff, w.maxBackoff = minBackoff, maxBackoff
 	// Increases from table to table over one store, too. In microseconds it is a whole number of a float64, which is what Redis
 	// scripts count in.
@@ -100,7 +100,7 @@ func (t *Table) run() {
 }
 
 // duties are what a step consists of.
-var duties = [...]func(t *Table, clock func() time.Time) error{(*Table).drop, (*Table).load, (*Table).flush, (*Table).refresh}
+var tasks = [...]func(t *Table, clock func() time.Time) error{(*Table).forgetDeleted, (*Table).load, (*Table).flush, (*Table).refresh}
 
 // step does what is due and returns when something will be; zero: when somebody kicks.
 func (t *Table) step(clock func() time.Time) time.Time {
@@ -116,8 +116,8 @@ func (t *Table) step(clock func() time.Time) time.Time {
 	if w.refreshAt.IsZero() && len(w.used) > 0 {
 		w.refreshAt = now.Add(t.cfg.Refresh)
 	}
-	for _, duty := range duties {
-		if err := duty(t, clock); err != nil {
+	for _, task := range tasks {
+		if err := task(t, clock); err != nil {
 			w.backoff = min(max(2*w.backoff, w.minBackoff), w.maxBackoff)
 			// Gateways that lost the same store do not come back all at once.
 			w.retryAt = clock().Add(w.backoff - rand.N(w.backoff/4))
@@ -169,11 +169,11 @@ func (t *Table) call(states int, ask func(ctx context.Context) ([][]state.Total,
 		refused, err = refusal.Refused, nil
 	}
 	if err == nil && len(answers) != states {
-		err = fmt.Errorf("the store answered with %d states: expected the %d that it was asked about", len(answers), states)
+		err = fmt.Errorf("the store answered with %d states, expected %d", len(answers), states)
 	}
 	now := time.Now()
 	w.mu.Lock()
-	was := w.stats.Away
+	wasAway := w.stats.Away
 	w.stats.Away = err != nil
 	w.stats.Refused += int64(len(refused))
 	switch {
@@ -187,7 +187,7 @@ func (t *Table) call(states int, ask func(ctx context.Context) ([][]state.Total,
 		w.stats.LastSuccess = now
 	}
 	w.mu.Unlock()
-	t.logCall(was, err, refusal, now)
+	t.logCall(wasAway, err, refusal, now)
 	if err == nil {
 		w.backoff = 0
 	}
@@ -201,13 +201,13 @@ func (t *Table) logCall(wasAway bool, err error, refusal *state.RefusedError, no
 	store, pending := zap.String("store", t.store.Name()), zap.Int64("pending_states", t.pending.Load())
 	switch {
 	case err != nil && !wasAway:
-		t.cfg.Log.Warn("the store of policy states does not answer: serving goes on with what is known here, and what is learned waits", store, pending, zap.Error(err))
+		t.cfg.Log.Warn("the store of policy states does not answer: serving continues from memory, updates are kept for later", store, pending, zap.Error(err))
 	case err == nil && wasAway:
 		t.cfg.Log.Info("the store of policy states answers again", store, pending)
 	}
 	if w := &t.writer; refusal != nil && now.Sub(w.refusalLogged) > refusalLogPause {
 		w.refusalLogged = now
-		t.cfg.Log.Warn("the store refuses a policy state: what is learned for it is kept in memory only", store, zap.Error(refusal))
+		t.cfg.Log.Warn("the store refuses a policy state: its updates are kept in memory only", store, zap.Error(refusal))
 	}
 }
 
@@ -218,7 +218,7 @@ func (w *writer) count(what *int64, n int) {
 }
 
 // drop has the store forget functions that were deleted.
-func (t *Table) drop(func() time.Time) error {
+func (t *Table) forgetDeleted(func() time.Time) error {
 	for {
 		t.mu.Lock()
 		if len(t.forgets) == 0 {
@@ -241,7 +241,7 @@ func (t *Table) drop(func() time.Time) error {
 
 // held reports whether the store must not be asked about a function's states: it still has those of a function of this name
 // that was deleted. Table.mu is held.
-func (t *Table) held(l *lineage) bool { return slices.Contains(t.forgets, l.function) }
+func (t *Table) forgetPending(l *lineage) bool { return slices.Contains(t.forgets, l.function) }
 
 // flush sends what was learned, when it is time: first what failed before, then what is new.
 func (t *Table) flush(clock func() time.Time) error {
@@ -291,7 +291,7 @@ func (t *Table) merge(group []flight) error {
 	defer t.mu.Unlock()
 	for i, f := range group {
 		if st := f.lineage.now; st != nil {
-			st.arrive([]byte(f.update.Key.Context), answers[i], merged)
+			st.applyReply([]byte(f.update.Key.Context), answers[i], merged)
 		}
 	}
 	return nil
@@ -304,7 +304,7 @@ func (t *Table) collect() {
 	w.send = nil
 	for _, lin := range marked {
 		t.mu.Lock()
-		if t.held(lin) {
+		if t.forgetPending(lin) {
 			w.send = append(w.send, lin)
 		} else {
 			lin.marks.And(^toSend)
@@ -337,14 +337,14 @@ func (st *states) collectGlobal(w *writer) {
 	}
 	g.queued = false
 	led := g.ledger()
-	led.depart()
+	led.startFlight()
 	if led.settled() {
-		st.closed()
+		st.countClosed()
 		g.open = false
 		return
 	}
-	g.flying = true
-	w.fly(st, "", led, g.whole)
+	g.inFlight = true
+	w.addFlight(st, "", led, g.complete)
 }
 
 // collectPiece reports whether there is more.
@@ -358,24 +358,24 @@ func (st *states) collectPiece(s *shard, w *writer) bool {
 		}
 		rec := &s.records[r]
 		led := s.ledger(r)
-		led.depart()
+		led.startFlight()
 		if led.settled() { // what was learned has cancelled out
-			st.closed()
-			s.end(rec.entry)
+			st.countClosed()
+			s.closeLedger(rec.entry)
 			continue
 		}
-		rec.flying = true
+		rec.inFlight = true
 		e := &s.entries[rec.entry]
-		w.fly(st, string(s.context(e)), led, e.is&whole != 0)
+		w.addFlight(st, string(s.context(e)), led, e.flags&complete != 0)
 	}
 	return true
 }
 
-func (w *writer) fly(st *states, context string, led ledger, storeHasAll bool) {
+func (w *writer) addFlight(st *states, context string, led ledger, storeComplete bool) {
 	w.seq++
 	w.flights = append(w.flights, flight{st.lineage, state.Update{
 		Key:    state.Key{Function: st.lineage.function, Policy: st.lineage.policy, Context: context},
-		Fields: st.layout.update(led, !storeHasAll),
+		Fields: st.layout.update(led, !storeComplete),
 		Seq:    w.seq,
 	}})
 }
@@ -410,7 +410,7 @@ func (t *Table) lastFlush(ctx context.Context) error {
 			break
 		}
 		t.takeNotes()
-		err = t.drop(time.Now)
+		err = t.forgetDeleted(time.Now)
 		for err == nil && len(w.load) > 0 {
 			err = t.load(time.Now)
 		}
@@ -428,7 +428,7 @@ func (t *Table) lastFlush(ctx context.Context) error {
 	case pending == 0 && forgets == 0:
 		return nil
 	case err == nil:
-		err = errors.New("feedback still comes in")
+		err = errors.New("feedback is still arriving")
 	}
-	return fmt.Errorf("not written to %s: what was learned for %d states, and that %d functions are deleted: %w", t.store.Name(), pending, forgets, err)
+	return fmt.Errorf("not written to %s: updates of %d states and the deletion of %d functions: %w", t.store.Name(), pending, forgets, err)
 }

@@ -16,16 +16,16 @@ func key(function, context string) state.Key {
 
 func TestWrittenBehind(t *testing.T) {
 	c := newFakeServer().connect()
-	table := newStepped(Config{Store: c})
+	table := newManualTable(Config{Store: c})
 	f := table.Declare("f", tally{}, []string{"a", "b"})
-	table.pass(0) // what the store has is read first
+	table.advance(0) // what the store has is read first
 	loss(f, "ann", 0, 0.25)
 	loss(f, "ann", 0, 0.25)
-	table.pass(DefaultSharedFlush / 2)
+	table.advance(DefaultSharedFlush / 2)
 	if c.merges != 0 || table.Stats().Pending != 2 {
 		t.Fatalf("%d merges before the flush, %+v: want none, and the context and the global state pending", c.merges, table.Stats())
 	}
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	if s := table.Stats(); c.merges != 1 || s.Pending != 0 || s.Flushes != 1 || s.Away || s.LastError != "" {
 		t.Fatalf("%d merges, %+v: want one for both states, and nothing pending", c.merges, s)
 	}
@@ -35,13 +35,13 @@ func TestWrittenBehind(t *testing.T) {
 	// The store has all: from now on only the row in which something was learned is sent.
 	c.sent = 0
 	loss(f, "ann", 1, 0.25)
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	near(t, "ann", weights(f, "ann"), 0.5, 0.75)
 	if want := 2 * (slotWeight + 1); c.sent != want {
 		t.Errorf("%d numbers were sent, want %d: a row of each of two states", c.sent, want)
 	}
 	// Nobody asks anything: nobody calls the store.
-	table.pass(time.Second)
+	table.advance(time.Second)
 	before := c.loads + c.merges
 	if wake := table.step(table.clock); !wake.IsZero() || c.loads+c.merges != before {
 		t.Errorf("idle, the writer wants to wake at %v and has made %d calls: want never, none", wake, c.loads+c.merges-before)
@@ -50,10 +50,10 @@ func TestWrittenBehind(t *testing.T) {
 
 func TestFeedbackThatCancelsOutIsNotSent(t *testing.T) {
 	c := newFakeServer().connect()
-	table := newStepped(Config{Store: c, Contexts: 1})
+	table := newManualTable(Config{Store: c, Contexts: 1})
 	f := table.Declare("f", tally{}, []string{"a"})
 	ask(f, "ann")
-	table.pass(0)
+	table.advance(0)
 	s := &(*f.states.shards.Load())[0]
 	for _, d := range []float64{1, -1} {
 		s.mu.Lock()
@@ -61,83 +61,83 @@ func TestFeedbackThatCancelsOutIsNotSent(t *testing.T) {
 		s.mu.Unlock()
 	}
 	ask(f, "bob") // ann leaves, and is kept for what she has to send
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	if st := table.Stats(); c.merges != 0 || st.Pending != 0 || s.count != 1 {
 		t.Errorf("%d merges, %+v, %d entries: want none, nothing pending, and only bob's entry", c.merges, st, s.count)
 	}
 }
 
-func TestUnseenContextIsLoadedBehind(t *testing.T) {
+func TestNewContextIsLoadedInBackground(t *testing.T) {
 	server := newFakeServer()
 	server.put(key("f", "ann"), "a", 4, 3, -2)
 	server.put(key("f", "ann"), "b", 4, 1, 0)
 	c := server.connect()
-	table := newStepped(Config{Store: c})
+	table := newManualTable(Config{Store: c})
 	f := table.Declare("f", tally{}, []string{"a", "b"})
 
 	// At once she starts from the function's state, and learns.
 	loss(f, "ann", 1, 0.5)
 	near(t, "before the store has answered", weights(f, "ann"), 1, 0.5)
-	table.pass(0)
-	near(t, "what the store had, and what was learned meanwhile", weights(f, "ann"), -2, -0.5)
+	table.advance(0)
+	near(t, "the store's state plus what was learned meanwhile", weights(f, "ann"), -2, -0.5)
 	if c.merges != 0 {
 		t.Error("something was written before the flush was due")
 	}
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	near(t, "after the flush", weights(f, "ann"), -2, -0.5)
 	near(t, "the store", []float64{c.field(key("f", "ann"), "a/2"), c.field(key("f", "ann"), "b/2")}, -2, -0.5)
 }
 
 func TestEvictedContextLivesInTheStore(t *testing.T) {
 	c := newFakeServer().connect()
-	table := newStepped(Config{Store: c, Contexts: 2, Refresh: -1})
+	table := newManualTable(Config{Store: c, Contexts: 2, Refresh: -1})
 	f := table.Declare("f", tally{}, []string{"a"})
 	for i := range 10 {
 		loss(f, fmt.Sprint(i), 0, float64(i)/100) // starts from what the others have taught the function
 	}
 	if s := table.Stats(); s.Contexts != 2 || s.Evicted != 8 || s.Pending != 11 {
-		t.Fatalf("got %+v: want 2 in memory, and all ten and the global state waiting", s)
+		t.Fatalf("got %+v: want 2 in memory, and all ten and the global state pending", s)
 	}
 	// One that comes back before it is written has lost nothing.
 	ask(f, "3")
 	near(t, "3", weights(f, "3"), 1-0.06)
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	if s := &(*f.states.shards.Load())[0]; s.count != 2 || s.ledgerLen != 0 {
 		t.Fatalf("%d entries and %d ledgers are left after the flush: want 2, 0", s.count, s.ledgerLen)
 	}
 	ask(f, "7")
-	table.pass(0)
+	table.advance(0)
 	near(t, "7, from the store", weights(f, "7"), 1-0.28)
 	if table.Stats().Pending != 0 {
-		t.Error("reading makes something pending")
+		t.Error("reading makes a state pending")
 	}
 }
 
 func TestStoreIsAway(t *testing.T) {
 	c := newFakeServer().connect()
-	table := newStepped(Config{Store: c, MaxPending: 4})
+	table := newManualTable(Config{Store: c, MaxPending: 4})
 	f := table.Declare("f", tally{}, []string{"a"})
 	for i := range 8 {
 		ask(f, fmt.Sprint(i))
 	}
-	table.pass(0)
+	table.advance(0)
 	c.away = true
 	for i := range 8 {
 		loss(f, fmt.Sprint(i), 0, 0.5)
 		loss(f, fmt.Sprint(i), 0, 0.5)
 	}
 	merges := c.merges
-	table.pass(time.Minute)
+	table.advance(time.Minute)
 	s := table.Stats()
 	if s.Pending != 4 || s.Lost != 10 || !s.Away || !strings.Contains(s.LastError, "away") || s.Errors == 0 {
-		t.Errorf("got %+v: want three contexts and the global state waiting, the ten deltas of five others lost, and the error", s)
+		t.Errorf("got %+v: want three contexts and the global state pending, ten deltas of five other contexts lost, and the error", s)
 	}
 	if tries := c.merges - merges; tries < 12 || tries > 25 {
-		t.Errorf("the store was tried %d times in a minute: want backing off to 5 s", tries)
+		t.Errorf("the store was called %d times in a minute: want a backoff of up to 5 s", tries)
 	}
-	near(t, "7, which learns all the same", weights(f, "7"), -7)
+	near(t, "7, which learns in memory", weights(f, "7"), -7)
 	c.away = false
-	table.pass(maxBackoff)
+	table.advance(maxBackoff)
 	if s := table.Stats(); s.Pending != 0 || s.Away {
 		t.Errorf("got %+v: want nothing pending when the store is back", s)
 	}
@@ -145,7 +145,7 @@ func TestStoreIsAway(t *testing.T) {
 	near(t, "global, in the store", []float64{c.field(key("f", ""), "a/2")}, 1-16*0.5)
 	// There is room again.
 	loss(f, "7", 0, 0.5)
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	if s := table.Stats(); s.Lost != 10 || s.Pending != 0 {
 		t.Errorf("got %+v: want nothing more lost", s)
 	}
@@ -155,18 +155,18 @@ func TestLostReplyCountsOnce(t *testing.T) {
 	for _, fault := range []string{"reply lost", "half applied"} {
 		t.Run(fault, func(t *testing.T) {
 			c := newFakeServer().connect()
-			table := newStepped(Config{Store: c, Refresh: time.Millisecond})
+			table := newManualTable(Config{Store: c, Refresh: time.Millisecond})
 			f := table.Declare("f", tally{}, []string{"a"})
-			table.pass(0)
+			table.advance(0)
 			loss(f, "ann", 0, 0.5)
 			c.loseReply, c.applyHalf = fault == "reply lost", fault == "half applied"
-			table.pass(DefaultSharedFlush)
+			table.advance(DefaultSharedFlush)
 			if s := table.Stats(); s.Errors != 1 || s.Pending != 2 {
 				t.Fatalf("got %+v: want an error, and both states pending", s)
 			}
 			loss(f, "ann", 0, 0.25) // gathers behind what is under way
 			near(t, "meanwhile", weights(f, "ann"), 0.25)
-			table.pass(time.Second)
+			table.advance(time.Second)
 			for _, context := range []string{"", "ann"} {
 				near(t, "here", weights(f, context), 0.25)
 				near(t, "in the store", []float64{c.field(key("f", context), "a/0"), c.field(key("f", context), "a/2")}, 2, 0.25)
@@ -178,17 +178,17 @@ func TestLostReplyCountsOnce(t *testing.T) {
 	}
 }
 
-func TestGatewayThatOnlyPredictsFollows(t *testing.T) {
+func TestPredictingGatewayFollows(t *testing.T) {
 	server := newFakeServer()
-	writes, reads := newStepped(Config{Store: server.connect()}), newStepped(Config{Store: server.connect()})
+	writes, reads := newManualTable(Config{Store: server.connect()}), newManualTable(Config{Store: server.connect()})
 	f, g := writes.Declare("f", tally{}, []string{"a", "b"}), reads.Declare("f", tally{}, []string{"a", "b"})
 	ask(g, "ann")
-	reads.pass(0)
+	reads.advance(0)
 	loss(f, "ann", 0, 0.5)
-	writes.pass(DefaultSharedFlush)
+	writes.advance(DefaultSharedFlush)
 	near(t, "before the refresh", weights(g, "ann"), 1, 1)
 	ask(g, "ann")
-	reads.pass(DefaultRefresh)
+	reads.advance(DefaultRefresh)
 	near(t, "after it", weights(g, "ann"), 0.5, 1)
 	near(t, "the global state", weights(g, ""), 0.5, 1)
 	if s := reads.Stats(); s.Refreshes != 2 {
@@ -197,29 +197,29 @@ func TestGatewayThatOnlyPredictsFollows(t *testing.T) {
 	// A file is nobody else's: it is not read again.
 	c := newFakeServer().connect()
 	c.shared = false
-	alone := newStepped(Config{Store: c, Refresh: time.Millisecond})
+	alone := newManualTable(Config{Store: c, Refresh: time.Millisecond})
 	h := alone.Declare("f", tally{}, []string{"a"})
-	alone.pass(0)
+	alone.advance(0)
 	before := c.loads
 	ask(h, "")
-	alone.pass(time.Second)
+	alone.advance(time.Second)
 	if c.loads != before {
 		t.Error("a store that is not shared was read again")
 	}
 }
 
-func TestStoreThatLostEverythingIsToldAgain(t *testing.T) {
+func TestStoreThatLostItsDataIsRefilled(t *testing.T) {
 	c := newFakeServer().connect()
-	table := newStepped(Config{Store: c})
+	table := newManualTable(Config{Store: c})
 	f := table.Declare("f", tally{}, []string{"a", "b"})
-	table.pass(0)
+	table.advance(0)
 	loss(f, "", 0, 0.5)
 	loss(f, "", 1, 0.25)
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	clear(c.states)
 	for range 2 { // the first answer shows what is missing, the second update brings it
 		loss(f, "", 0, 0.125)
-		table.pass(DefaultSharedFlush)
+		table.advance(DefaultSharedFlush)
 	}
 	near(t, "here", weights(f, ""), 0.25, 0.75)
 	near(t, "in the store", []float64{c.field(key("f", ""), "a/2"), c.field(key("f", ""), "b/2")}, 0.25, 0.75)
@@ -227,26 +227,26 @@ func TestStoreThatLostEverythingIsToldAgain(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	c := newFakeServer().connect()
-	table := newStepped(Config{Store: c})
+	table := newManualTable(Config{Store: c})
 	f := table.Declare("f", tally{}, []string{"a"})
 	loss(f, "ann", 0, 0.5)
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	loss(f, "ann", 0, 0.25)
 	c.loseReply = true
-	table.pass(DefaultSharedFlush) // an update is under way when the function goes
+	table.advance(DefaultSharedFlush) // an update is under way when the function goes
 	c.away = true
 	table.Forget("f")
 	// A function of that name that is declared while the store is away must not find what the old one has learned.
 	f = table.Declare("f", tally{}, []string{"a"})
 	loss(f, "ann", 0, 0.125)
-	table.pass(time.Second)
+	table.advance(time.Second)
 	near(t, "while the store is away", weights(f, "ann"), 0.875)
 	if s := table.Stats(); s.Pending != 2 || s.Contexts != 1 {
 		t.Errorf("got %+v: want the two new states pending", s)
 	}
 	c.away = false
-	table.pass(maxBackoff)
-	table.pass(time.Second)
+	table.advance(maxBackoff)
+	table.advance(time.Second)
 	near(t, "when it is back", weights(f, "ann"), 0.875)
 	near(t, "in the store", []float64{c.field(key("f", "ann"), "a/2")}, 0.875)
 	if len(c.forgotten) != 1 {
@@ -264,13 +264,13 @@ func TestRefusedState(t *testing.T) {
 			}
 			c := server.connect()
 			c.refuse = func(k state.Key) bool { return k == key("f", refused) }
-			table := newStepped(Config{Store: c})
+			table := newManualTable(Config{Store: c})
 			f := table.Declare("f", tally{}, []string{"a"})
 			for i := range 9 {
 				loss(f, fmt.Sprint(i), 0, 0.5)
 			}
 			before := weights(f, refused)
-			table.pass(DefaultSharedFlush)
+			table.advance(DefaultSharedFlush)
 			for i := range 9 {
 				if context := fmt.Sprint(i); context != refused {
 					near(t, context, []float64{c.field(key("f", context), "a/2")}, float64(-i)-0.5)
@@ -278,13 +278,13 @@ func TestRefusedState(t *testing.T) {
 			}
 			near(t, "the refused state, here", weights(f, refused), before...)
 			if s := table.Stats(); s.Pending != 0 || s.Lost != 1 || s.Refused != 2 || s.Errors != 0 || s.Away || !strings.Contains(s.LastError, "something else lies there") {
-				t.Errorf("got %+v: want nothing pending, one delta lost, and what was refused when it was read and when it was written", s)
+				t.Errorf("got %+v: want nothing pending, one delta lost, and two refusals: of a read and of a write", s)
 			}
 			delete(server.states, key("f", refused))
 			c.refuse = nil
 			loss(f, refused, 0, 0.25)
-			table.pass(DefaultSharedFlush)
-			near(t, "when it is mended", []float64{c.field(key("f", refused), "a/2")}, before[0]-0.25)
+			table.advance(DefaultSharedFlush)
+			near(t, "when the refusal has ended", []float64{c.field(key("f", refused), "a/2")}, before[0]-0.25)
 		})
 	}
 }
@@ -292,12 +292,12 @@ func TestRefusedState(t *testing.T) {
 // A store that is too slow for many states in one call is asked for fewer.
 func TestGroupsShrinkAndGrow(t *testing.T) {
 	c := newFakeServer().connect()
-	table := newStepped(Config{Store: &narrowStore{c, 10}})
+	table := newManualTable(Config{Store: &narrowStore{c, 10}})
 	f := table.Declare("f", tally{}, []string{"a"})
 	for i := range 100 {
 		loss(f, fmt.Sprint(i), 0, 0.5)
 	}
-	table.pass(time.Minute)
+	table.advance(time.Minute)
 	if s := table.Stats(); s.Pending != 0 || s.Loads != 101 || s.Errors == 0 {
 		t.Errorf("got %+v: want all read and written, after a few errors", s)
 	}
@@ -331,10 +331,10 @@ func TestNewVersionInheritsFromTheStore(t *testing.T) {
 	server.put(key("f", "ann"), "m@0", 9, 9, -9)
 	server.put(key("f", "ann"), "b", 4, 1, 0)
 	c := server.connect()
-	table := newStepped(Config{Store: c})
+	table := newManualTable(Config{Store: c})
 	f := table.Declare("f", tally{}, []string{"m@2", "b", "new"})
 	loss(f, "ann", 0, 0.5)
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	near(t, "ann", weights(f, "ann"), -2.5, 0, -1) // joins at the mean of -2 and 0
 	near(t, "in the store", []float64{
 		c.field(key("f", "ann"), "m@2/0"), c.field(key("f", "ann"), "m@2/2"), c.field(key("f", "ann"), "new/2"), c.field(key("f", "ann"), "m@1/2"),
@@ -343,21 +343,21 @@ func TestNewVersionInheritsFromTheStore(t *testing.T) {
 	// Rows of other models say nothing of these.
 	server.put(key("f", "bob"), "x", 4, 3, -2)
 	ask(f, "bob")
-	table.pass(0)
+	table.advance(0)
 	near(t, "bob", weights(f, "bob"), weights(f, "")...)
 }
 
 // Candidates change while an update is under way and more waits behind it.
 func TestDeclareWhileUpdatesAreUnderWay(t *testing.T) {
 	c := newFakeServer().connect()
-	table := newStepped(Config{Store: c, Contexts: 1})
+	table := newManualTable(Config{Store: c, Contexts: 1})
 	f := table.Declare("f", tally{}, []string{"m@1", "b"})
-	table.pass(0)
+	table.advance(0)
 	loss(f, "ann", 0, 0.5)
 	loss(f, "ann", 1, 0.25)
 	ask(f, "bob") // ann has left and is kept for what she has to send
 	c.loseReply = true
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	loss(f, "ann", 1, 0.125)
 	near(t, "ann before", weights(f, "ann"), 0.5, 0.625)
 	ask(f, "bob")
@@ -369,8 +369,8 @@ func TestDeclareWhileUpdatesAreUnderWay(t *testing.T) {
 	if s := table.Stats(); s.Pending != 2 {
 		t.Errorf("got %+v: want ann's and the global state pending", s)
 	}
-	table.pass(time.Second)
-	table.pass(time.Second)
+	table.advance(time.Second)
+	table.advance(time.Second)
 	for _, context := range []string{"", "ann"} {
 		near(t, "here", weights(f, context), 0.625, 0.4375)
 		near(t, "in the store", []float64{
@@ -384,34 +384,34 @@ func TestDeclareWhileUpdatesAreUnderWay(t *testing.T) {
 	// A rollback finds what the first version had learned itself.
 	f = table.Declare("f", tally{}, []string{"b", "m@1"})
 	loss(f, "ann", 0, 0.125)
-	table.pass(time.Second)
+	table.advance(time.Second)
 	near(t, "after the rollback", weights(f, "ann"), 0.5, 0.5)
 }
 
-func TestPolicyThatComesBackFindsItsStates(t *testing.T) {
+func TestReturningPolicyFindsItsStates(t *testing.T) {
 	c := newFakeServer().connect()
-	table := newStepped(Config{Store: c})
+	table := newManualTable(Config{Store: c})
 	f := table.Declare("f", tally{}, []string{"a"})
 	loss(f, "ann", 0, 0.5)
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	f = table.Declare("f", tally{name: "other"}, []string{"a"})
 	near(t, "another policy", weights(f, ""), 1)
-	table.pass(0)
+	table.advance(0)
 	near(t, "another policy, when it is read", weights(f, ""), 1)
 	f = table.Declare("f", tally{}, []string{"a"})
 	ask(f, "ann")
-	table.pass(0)
+	table.advance(0)
 	near(t, "the first again", weights(f, ""), 0.5)
 	near(t, "and its context", weights(f, "ann"), 0.5)
 }
 
-func TestNumbersThatAreNotFiniteAreNotTakenFromTheStore(t *testing.T) {
+func TestNonFiniteNumbersInTheStoreAreIgnored(t *testing.T) {
 	server := newFakeServer()
 	server.put(key("f", ""), "a", 4, 3, -2)
 	server.states[key("f", "")]["a/2"] = server.states[key("f", "")]["a/1"] / 0.0000000 // +Inf
-	table := newStepped(Config{Store: server.connect()})
+	table := newManualTable(Config{Store: server.connect()})
 	f := table.Declare("f", tally{}, []string{"a"})
-	table.pass(0)
+	table.advance(0)
 	near(t, "global", peek(f, ""), 4, 3, 1)
 }
 
@@ -435,7 +435,7 @@ func TestForgetWhileReading(t *testing.T) {
 	server := newFakeServer()
 	server.put(key("f", ""), "a", 4, 3, -2)
 	h := &hookStore{fakeStore: server.connect()}
-	table := newStepped(Config{Store: h})
+	table := newManualTable(Config{Store: h})
 	table.Declare("g", tally{}, []string{"a"})
 	var f *Function
 	h.during = func() {
@@ -443,49 +443,49 @@ func TestForgetWhileReading(t *testing.T) {
 		f = table.Declare("f", tally{}, []string{"a"})
 		table.takeNotes() // as if the declaration had come a moment before the step
 	}
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	near(t, "the new function", weights(f, ""), 1)
 	loss(f, "", 0, 0.5)
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	near(t, "the new function, in the store", []float64{server.field(key("f", ""), "a/2")}, 0.5)
 }
 
 // A context is seen and learns after the writer has read what was wanted and before it collects what is to be sent.
-func TestNothingIsSentBeforeItIsRead(t *testing.T) {
+func TestNothingIsSentBeforeFirstRead(t *testing.T) {
 	server := newFakeServer()
 	server.put(key("f", "ann"), "m@1", 4, 3, -2)
 	h := &hookStore{fakeStore: server.connect()}
-	table := newStepped(Config{Store: h})
+	table := newManualTable(Config{Store: h})
 	f := table.Declare("f", tally{}, []string{"m@2"})
-	table.pass(0)
+	table.advance(0)
 	loss(f, "bob", 0, 0.5)
 	table.at = table.at.Add(time.Second)
 	table.writer.flushAt = table.at // due in the step that reads for bob
 	h.during = func() { loss(f, "ann", 0, 0.25) }
-	table.pass(0)
+	table.advance(0)
 	if h.merges != 1 {
-		t.Fatalf("%d merges, want one, in the step that has read", h.merges)
+		t.Fatalf("%d merges, want one, in the step that read", h.merges)
 	}
-	table.pass(DefaultSharedFlush)
+	table.advance(DefaultSharedFlush)
 	near(t, "ann's second version, in the store", []float64{server.field(key("f", "ann"), "m@2/0"), server.field(key("f", "ann"), "m@2/2")}, 5, -2.25)
 }
 
 // While an update is under way, a total that is read may or may not hold it already.
-func TestReadWhileAnUpdateIsUnderWay(t *testing.T) {
+func TestReadWhileUpdateInFlight(t *testing.T) {
 	l := newLayout(tally{}, []string{"a"})
-	led, value, flying := ledgerIn(make([]float64, 9)), []float64{0, 0, 1}, true
+	led, value, inFlight := ledgerIn(make([]float64, 9)), []float64{0, 0, 1}, true
 	led.open(value)
 	led.delta[2] = -0.5
-	led.depart()
+	led.startFlight()
 	led.sum(value)
-	h := holding{value: value, ledger: led, flying: &flying}
+	h := replyTarget{value: value, ledger: led, inFlight: &inFlight}
 	totals := []state.Total{{Name: "a/0", Value: 0}, {Name: "a/1", Value: 0}, {Name: "a/2", Value: 0.5}}
-	if taken, _, _ := l.arrive(h, totals, refreshed); taken || !flying {
-		t.Error("the total was taken")
+	if applied, _, _ := l.applyReply(h, totals, refreshed); applied || !inFlight {
+		t.Error("the total was applied")
 	}
 	near(t, "value", value, 0, 0, 0.5)
-	if taken, some, whole := l.arrive(h, totals, merged); !taken || !some || !whole || flying || !led.settled() {
-		t.Error("the answer was not taken")
+	if applied, found, complete := l.applyReply(h, totals, merged); !applied || !found || !complete || inFlight || !led.settled() {
+		t.Error("the answer was not applied")
 	}
 	near(t, "value", value, 0, 0, 0.5)
 }
