@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// Queries and feedback allocate nothing, whether their context is known, takes another's place, or has deltas under way.
+// Queries and feedback do not allocate, whether their context is known, replaces another one, or has pending deltas.
 func TestAllocQueryAndFeedback(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -58,7 +58,7 @@ func TestAllocQueryAndFeedback(t *testing.T) {
 	}
 }
 
-// Ten thousand functions that nobody has asked cost little, and none of it for contexts.
+// Ten thousand functions without queries cost little, and have no memory for contexts.
 func TestAllocFunctionsWithoutContexts(t *testing.T) {
 	table := newTable(Config{Store: newFakeServer().connect()})
 	f := table.Declare("f", tally{}, []string{"a", "b"})

@@ -1,17 +1,17 @@
 package learned
 
-// chunkRows is how many vectors an arena grows by: few enough that a function with one context costs little, and enough that
-// the list of chunks stays short.
+// chunkRows is the number of vectors in a chunk: small, so that a function with one context costs little, and large
+// enough to keep the list of chunks short.
 const chunkRows = 16
 
-// floats is an arena of vectors of equal length. It grows in chunks, which never move, and its vectors hold no pointers: the
-// garbage collector sees one pointer for each chunk, however many contexts there are.
+// floats is an arena of vectors of equal length. It grows in chunks that never move. The vectors hold no pointers, so
+// the garbage collector sees one pointer for each chunk, however many contexts there are.
 type floats struct {
 	width  int
 	chunks [][]float64
 }
 
-// at is vector i, which must have been grown to.
+// at returns vector i, which must be below the size given to grow.
 func (a *floats) at(i int32) []float64 {
 	from := int(i%chunkRows) * a.width
 	return a.chunks[i/chunkRows][from : from+a.width : from+a.width]
@@ -24,15 +24,15 @@ func (a *floats) grow(n int) {
 	}
 }
 
-// keyClasses are the sizes of blocks that contexts' bytes are kept in: most contexts are user ids of some ten bytes, and
-// the longest are MaxContextBytes.
+// keyClasses are the block sizes for contexts' bytes. Most contexts are user IDs of about ten bytes; the longest have
+// MaxContextBytes.
 var keyClasses = [...]int{16, 32, 64, 128, MaxContextBytes}
 
-// keys keeps the bytes of contexts, without a pointer for each.
+// keys stores the bytes of contexts without a pointer for each.
 type keys struct {
 	classes [len(keyClasses)]struct {
 		chunks [][]byte
-		used   int32 // blocks ever handed out
+		used   int32 // blocks ever allocated
 		free   []int32
 	}
 }
@@ -45,7 +45,7 @@ func keyClass(n int) int {
 	return c
 }
 
-// put copies b, of at most MaxContextBytes, and returns the block that holds it.
+// put copies b, of at most MaxContextBytes, and returns its block.
 func (k *keys) put(b []byte) int32 {
 	size := keyClasses[keyClass(len(b))]
 	c := &k.classes[keyClass(len(b))]
@@ -63,14 +63,14 @@ func (k *keys) put(b []byte) int32 {
 	return block
 }
 
-// at is the n bytes of a block that was put with n bytes.
+// at returns the n bytes of a block that put filled with n bytes.
 func (k *keys) at(block int32, n int) []byte {
 	class := keyClass(n)
 	from := int(block%chunkRows) * keyClasses[class]
 	return k.classes[class].chunks[block/chunkRows][from : from+n]
 }
 
-// drop gives the block back.
+// drop frees the block.
 func (k *keys) drop(block int32, n int) {
 	c := &k.classes[keyClass(n)]
 	c.free = append(c.free, block)

@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// benchmarkQuery is Select, Combine and, for one in feedback queries, Observe.
+// benchmarkQuery runs Select and Combine, and Observe in every feedback-th query.
 func benchmarkQuery(b *testing.B, contexts, feedback uint64) {
 	table := newTable(Config{})
 	f := table.Declare("f", tally{}, []string{"a", "b", "c", "d", "e"})
@@ -45,10 +45,11 @@ func BenchmarkGlobalFeedbackEach(b *testing.B)  { benchmarkQuery(b, 0, 1) }
 func BenchmarkContexts10k(b *testing.B)         { benchmarkQuery(b, 10_000, 10) }
 func BenchmarkContexts10kFeedback(b *testing.B) { benchmarkQuery(b, 10_000, 1) }
 
-// Five times as many contexts as there is room for.
+// Five times as many contexts as fit into memory.
 func BenchmarkContextsEvicted(b *testing.B) { benchmarkQuery(b, 5*DefaultContexts, 10) }
 
-// BenchmarkDeclare changes the candidates of a function with 10,000 contexts in memory, off the way of queries.
+// BenchmarkDeclare changes the candidates of a function with 10,000 contexts in memory. This is not on the path of
+// queries.
 func BenchmarkDeclare(b *testing.B) {
 	table := newTable(Config{})
 	layouts := [][]string{{"a", "b", "c", "d", "m@1"}, {"m@2", "a", "b", "c", "d", "new"}}

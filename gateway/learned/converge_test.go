@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Two gateways over one store get different feedback for some contexts, more than fit into their memories, while the store goes
-// away and comes back, loses replies and half of calls, and while candidates change their places or join. In the end the
-// store has what it started from and every delta once, and both gateways have what the store has.
+// Two gateways with one store get different feedback for more contexts than fit into their memories. Meanwhile the
+// store goes down and comes back, loses replies, applies half of a call, and candidates change places or join. At the
+// end the store has its base and every delta once, and both gateways have the store's numbers.
 func TestGatewaysConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		contexts := []string{"", "ann", "bob", "eve", "dan"}
@@ -69,7 +69,7 @@ func TestGatewaysConverge(t *testing.T) {
 			"declare": func(t *rapid.T) {
 				g := gateway.Draw(t, "gateway")
 				l := rapid.SampledFrom(layouts).Draw(t, "layout")
-				if len(l) >= len(functions[g].Candidates()) { // what a candidate that goes has not sent would be lost
+				if len(l) >= len(functions[g].Candidates()) { // unsent deltas of a removed candidate would be lost
 					functions[g] = tables[g].Declare("f", tally{}, l)
 				}
 			},
@@ -116,7 +116,7 @@ func TestGatewaysConverge(t *testing.T) {
 	})
 }
 
-// checkShards looks for entries, records and list members that nobody owns.
+// checkShards checks that no entry, record or list member is leaked.
 func checkShards(t *rapid.T, f *Function) {
 	p := f.states.shards.Load()
 	if p == nil {

@@ -18,10 +18,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tally is a policy of which a test can say beforehand what it learns: a delta does not depend on the state. Its own slot
-// starts at 1, falls by loss/P with each loss, and weighs the candidate as it is.
+// tally is a policy whose learning a test can predict: a delta does not depend on the state. Its own slot starts at 1,
+// falls by loss/P with each loss, and is the candidate's weight.
 type tally struct {
-	name   string // "tally" where empty
+	name   string // "tally" if empty
 	silent bool
 	Unused float64 // a parameter that changes nothing
 }
@@ -46,7 +46,7 @@ func (p tally) Init(s selection.State) {
 	}
 }
 
-// Join is the mean weight of the others, without their counts.
+// Join writes the mean weight of the others, with no counts.
 func (p tally) Join(s selection.State, i int) {
 	sum := 0.0
 	for k := range s.Candidates() {
@@ -65,7 +65,7 @@ func (p tally) Descend(global, s selection.State) {
 	}
 }
 
-// Select asks the heaviest.
+// Select asks the heaviest candidate.
 func (p tally) Select(q *selection.Query, out *selection.Selection) {
 	best := q.Allowed.First()
 	for t := q.Allowed; t != 0; t &= t - 1 {
@@ -118,11 +118,11 @@ func (p tally) Observe(f *selection.Feedback) {
 
 var errAway = errors.New("the store is away")
 
-// fakeServer is a store that several gateways share, as the contract has it.
+// fakeServer is a store that several gateways share, as specified by state.Store.
 type fakeServer struct {
 	mu     sync.Mutex
 	states map[state.Key]map[string]float64
-	bases  map[state.Key]map[string]float64 // what fields started at
+	bases  map[state.Key]map[string]float64 // initial values of fields
 	seqs   map[*fakeStore]map[state.Key]uint64
 }
 
@@ -133,15 +133,15 @@ func newFakeServer() *fakeServer {
 	}
 }
 
-// fakeStore is one gateway's connection, with faults.
+// fakeStore is one gateway's connection, with injected faults.
 type fakeStore struct {
 	*fakeServer
 	shared bool
 	away   bool
-	// loseReply applies a call and fails it; applyHalf applies the first half of a call and fails it. Once.
+	// loseReply applies the next call and then fails it; applyHalf applies only its first half and then fails it.
 	loseReply, applyHalf bool
-	refuse               func(state.Key) bool // for ever
-	gate                 chan struct{}        // a call waits for one of it; nil: none
+	refuse               func(state.Key) bool // permanently
+	gate                 chan struct{}        // each call receives from it first; nil: no waiting
 	merges, loads        int
 	sent                 int // fields in all merges
 	forgotten            []string
@@ -282,7 +282,7 @@ func (c *fakeStore) Shared() bool { return c.shared }
 func (c *fakeStore) Name() string { return "the fake store" }
 func (c *fakeStore) Close() error { return nil }
 
-// field is what the server has; NaN: nothing.
+// field returns the server's number; NaN if there is none.
 func (s *fakeServer) field(k state.Key, name string) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,7 +304,7 @@ func (s *fakeServer) put(k state.Key, ref string, row ...float64) {
 	}
 }
 
-// stepped is a table whose writer is driven by hand, under a clock of the test's.
+// manualTable is a table whose writer is stepped by the test, with the test's clock.
 type manualTable struct {
 	*Table
 	at time.Time
@@ -316,7 +316,7 @@ func newManualTable(cfg Config) *manualTable {
 
 func (t *manualTable) clock() time.Time { return t.at }
 
-// pass lets time pass, from one time at which the writer would wake to the next.
+// advance moves the clock forward by d and steps the writer at each time at which it would wake.
 func (t *manualTable) advance(d time.Duration) {
 	for end := t.at.Add(d); ; {
 		wake := t.step(t.clock)
@@ -333,7 +333,7 @@ func (t *manualTable) advance(d time.Duration) {
 	}
 }
 
-// loss tells f that candidate i had a loss.
+// loss gives f feedback with a loss of candidate i.
 func loss(f *Function, context string, i int, loss float64) {
 	n := len(f.Candidates())
 	fb := selection.Feedback{Selected: selection.Set(0).With(i), P: make([]float64, n), Losses: make([]float64, n)}
@@ -344,7 +344,7 @@ func loss(f *Function, context string, i int, loss float64) {
 	f.Observe([]byte(context), &fb)
 }
 
-// peek reads a state as policies see it, without using it.
+// peek returns a state as policies see it, without marking it as used.
 func peek(f *Function, context string) []float64 {
 	st := f.states
 	if context == "" {
@@ -362,7 +362,7 @@ func peek(f *Function, context string) []float64 {
 	return nil
 }
 
-// weights are the own slots of a state.
+// weights returns the policy's own slots of a state.
 func weights(f *Function, context string) []float64 {
 	v := peek(f, context)
 	if v == nil {
@@ -376,7 +376,7 @@ func weights(f *Function, context string) []float64 {
 	return out
 }
 
-// ask selects once, which brings the context into memory.
+// ask calls Select once, which brings the context into memory.
 func ask(f *Function, context string) selection.Set {
 	q := selection.Query{Allowed: selection.All(len(f.Candidates()))}
 	var out selection.Selection

@@ -8,33 +8,33 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// Function is what one function has learned, as its policy and its candidates are declared. Any number of goroutines may use
-// it. A declaration that replaces it leaves it usable for the queries that began with it: they see what was known then, in
-// the old order of candidates, and what they observe goes to the candidates that are still there.
+// Function is the state of one function, with its policy and candidates as declared. It is safe for concurrent use.
+// When a new declaration replaces it, queries that started with it may still use it: they see the state from before,
+// with the old order of candidates, and their feedback goes to the candidates that still exist.
 type Function struct {
 	states *states
 	policy selection.Policy
 	learns bool
-	sticky uint64 // the seed of contexts' numbers
+	sticky uint64 // seed for the contexts' sticky numbers
 }
 
 func (t *Table) newFunction(name string, p selection.Policy, st *states) *Function {
 	return &Function{states: st, policy: p, learns: p.Learns(), sticky: xxh3.HashString(name)}
 }
 
-// Policy is the function's policy.
+// Policy returns the function's policy.
 func (f *Function) Policy() selection.Policy { return f.policy }
 
-// Candidates are the refs of the candidates, in the order of their indices; not to be changed.
+// Candidates returns the refs of the candidates, in the order of their indices. The caller must not modify them.
 func (f *Function) Candidates() []string { return f.states.layout.refs }
 
-// hasState reports whether a context has a state of its own. One that is longer than contexts may be has not: it is served
-// from the global state.
+// hasState reports whether a context has a state of its own. A context longer than MaxContextBytes has none and is
+// served from the global state.
 func (f *Function) hasState(context []byte) bool {
 	return f.learns && len(context) > 0 && len(context) <= MaxContextBytes
 }
 
-// view is a state under its lock.
+// view is a locked state.
 type view struct {
 	shard  *shard
 	global *global
@@ -79,15 +79,14 @@ func (f *Function) openGlobal() view {
 	return view{global: g, state: f.states.layout.state(g.value)}
 }
 
-// Select lets the policy choose for a query of a context; an empty one means none. It sets q.State, q.Sticky and
-// q.HasContext; q.State means nothing afterwards. It allocates no memory for a context that is known, or for one that takes
-// another's place.
+// Select lets the policy choose for a query of a context; an empty context means none. It sets q.State, q.Sticky and
+// q.HasContext; q.State is not valid afterwards. It allocates nothing if the context is known or replaces another one.
 func (f *Function) Select(context []byte, q *selection.Query, out *selection.Selection) {
 	q.HasContext = len(context) > 0
 	q.Sticky = 0
 	if q.HasContext {
-		// Seeded by the function, so that two functions do not split the same contexts alike, and by nothing else: every
-		// gateway must find the same number, also after a restart.
+		// Seeded by the function, so that two functions do not split the same contexts in the same way, and by nothing
+		// else: every gateway must compute the same number, also after a restart.
 		q.Sticky = xxh3.HashSeed(context, f.sticky)
 	}
 	v := f.open(context)
@@ -97,7 +96,7 @@ func (f *Function) Select(context []byte, q *selection.Query, out *selection.Sel
 	q.State = selection.State{}
 }
 
-// Combine lets the policy make one answer of those that have come. It sets c.State, which means nothing afterwards.
+// Combine lets the policy combine the answers that have arrived. It sets c.State, which is not valid afterwards.
 func (f *Function) Combine(context []byte, c *selection.Combining) {
 	v := f.open(context)
 	c.State = v.state
@@ -106,8 +105,9 @@ func (f *Function) Combine(context []byte, c *selection.Combining) {
 	c.State = selection.State{}
 }
 
-// Observe lets the policy learn from feedback, once for the context's state, if it has one, and once for the global one: an
-// estimate that is unbiased for the one is so for the other. It uses fb.State and fb.Delta, which mean nothing afterwards.
+// Observe lets the policy learn from feedback: once for the context's state, if it has one, and once for the global
+// state. An estimate that is unbiased for one is unbiased for the other. It uses fb.State and fb.Delta, which are not
+// valid afterwards.
 func (f *Function) Observe(context []byte, fb *selection.Feedback) {
 	if !f.learns {
 		return
@@ -156,7 +156,8 @@ func (f *Function) observeGlobal(fb *selection.Feedback) {
 	g.mu.Unlock()
 }
 
-// translate says feedback in the indices of another declaration. What is known of candidates that it has not is left out.
+// translate converts feedback to the candidate indices of another declaration, and drops candidates that it does not
+// have.
 func (f *Function) translate(fb *selection.Feedback, to *Function) *selection.Feedback {
 	n := len(to.Candidates())
 	out := &selection.Feedback{P: make([]float64, n), Losses: make([]float64, n)}
@@ -178,14 +179,16 @@ func (f *Function) translate(fb *selection.Feedback, to *Function) *selection.Fe
 	return out
 }
 
-// Gains writes what each candidate's answer is worth beside the others', over all contexts. dst has a place for each.
+// Gains writes what each candidate's answer adds to the others', over all contexts. dst has one element for each
+// candidate.
 func (f *Function) Gains(dst []float64) {
 	v := f.openGlobal()
 	f.policy.Gains(v.state, dst)
 	v.close()
 }
 
-// Shares writes the part of the queries without a context that would ask each candidate. dst has a place for each.
+// Shares writes the fraction of the queries without a context that would ask each candidate. dst has one element for
+// each candidate.
 func (f *Function) Shares(dst []float64) {
 	v := f.openGlobal()
 	f.policy.Shares(v.state, selection.All(len(f.Candidates())), dst)

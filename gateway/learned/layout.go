@@ -10,14 +10,13 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// layout says which number of a state is whose: a row for each candidate, by its ref, and the names that the store has for
-// the numbers.
+// layout maps the numbers of a state to candidates, with a row for each ref, and to their names in the store.
 type layout struct {
 	policy selection.Policy
 	refs   []string
 	slots  int
-	fields []string         // of number i of a state: ref/slot
-	index  map[string]int32 // the number of a field
+	fields []string         // names of the numbers of a state: ref/slot
+	index  map[string]int32 // from a name to the number's position
 }
 
 func newLayout(p selection.Policy, refs []string) *layout {
@@ -32,24 +31,25 @@ func newLayout(p selection.Policy, refs []string) *layout {
 	return l
 }
 
-// width is how many numbers a state has.
+// width returns how many numbers a state has.
 func (l *layout) width() int { return len(l.fields) }
 
 func (l *layout) state(v []float64) selection.State { return selection.State{Slots: l.slots, V: v} }
 
-// same reports whether states of the other layout mean the same here.
+// same reports whether states of the other layout have the same meaning here.
 func (l *layout) same(other *layout) bool {
 	return l.policy.Name() == other.policy.Name() && l.slots == other.slots && slices.Equal(l.refs, other.refs)
 }
 
-// origin is where a candidate's row comes from when the candidates change.
+// origin is the source of a candidate's row when the candidates change.
 type origin struct {
-	row int // of the rows before; -1: from none, the candidate joins
-	// same: it is the same candidate's row. Otherwise a version that is no longer a candidate bequeaths it.
+	row int // old row, or -1 if there is none and the candidate joins
+	// same means that it is the row of the same candidate. Otherwise it is inherited from a version that is no longer a
+	// candidate.
 	same bool
 }
 
-// origins says, for each ref, which of the rows before becomes its own.
+// origins returns, for each ref, the old row that it takes over.
 func origins(refs, before []string) []origin {
 	from := make([]origin, len(refs))
 	for i, ref := range refs {
@@ -80,7 +80,7 @@ func versionOf(ref string) string {
 	return version
 }
 
-// composer makes states of one layout from rows of another.
+// composer converts states of another layout to this one.
 type composer struct {
 	*layout
 	from []origin
@@ -91,8 +91,8 @@ func (l *layout) composer(before []string) *composer {
 	return &composer{layout: l, from: origins(l.refs, before), temp: make([]float64, (len(l.refs)+1)*l.slots)}
 }
 
-// compose writes dst from the rows before, which need not have as many slots. A candidate that joins is put beside those that
-// have come over, and not beside others that join with it: the mean is one of what was learned.
+// compose writes dst from the old rows, which may have a different number of slots. A joining candidate starts from the
+// mean of the rows that were carried over, not of others that join at the same time.
 func (c *composer) compose(dst []float64, before selection.State) {
 	c.policy.Init(c.state(dst))
 	n := 0
@@ -117,7 +117,7 @@ func (c *composer) compose(dst []float64, before selection.State) {
 	}
 }
 
-// carry writes into dst the rows before that stay with their candidates.
+// carry copies into dst the old rows of candidates that stay.
 func (c *composer) carry(dst []float64, before selection.State) {
 	for i, o := range c.from {
 		if o.same {
@@ -126,8 +126,8 @@ func (c *composer) carry(dst []float64, before selection.State) {
 	}
 }
 
-// take writes into v what the store has, and leaves the rest as it is. whole says that the store had every number, some that it
-// had any. What is not finite counts as not there: nothing can be added to it.
+// take copies the store's numbers into v and leaves the rest unchanged. complete means that the store had every number,
+// found that it had any. A number that is not finite counts as missing, because nothing can be added to it.
 func (l *layout) take(v []float64, totals []state.Total) (found, complete bool) {
 	n := 0
 	for _, t := range totals {
@@ -139,8 +139,8 @@ func (l *layout) take(v []float64, totals []state.Total) (found, complete bool) 
 	return n > 0, n == l.width()
 }
 
-// takeFirst is take for a state that is read for the first time: rows that the store has not come from those that it has, as
-// if the candidates had changed here and now. So a context that has not been seen for a month finds its own experience
+// takeFirst is take for the first read of a state. Rows that the store does not have are derived from those that it
+// has, as if the candidates had changed just now. A context that was not seen for a month thus inherits its experience
 // with the version before the present one.
 func (l *layout) takeFirst(v []float64, totals []state.Total) (found, complete bool) {
 	found, complete = l.take(v, totals)
@@ -150,19 +150,19 @@ func (l *layout) takeFirst(v []float64, totals []state.Total) (found, complete b
 	before, rows := l.stored(totals)
 	c := l.composer(before)
 	if !slices.ContainsFunc(c.from, func(o origin) bool { return o.row >= 0 }) {
-		return false, false // rows of other models only
+		return false, false // only rows of other models
 	}
 	composed := make([]float64, len(v))
 	c.compose(composed, l.state(rows))
 	for i, o := range c.from {
-		if !o.same { // of rows that lack single numbers, these stay what they started from
+		if !o.same { // rows that lack only some numbers keep their initial values for those
 			copy(l.state(v).Row(i), l.state(composed).Row(i))
 		}
 	}
 	return true, false
 }
 
-// stored reads refs and rows out of fields' names. Of a row with gaps the missing numbers are zero.
+// stored parses refs and rows from the names of numbers. Missing numbers in a row are zero.
 func (l *layout) stored(totals []state.Total) (refs []string, rows []float64) {
 	for _, t := range totals {
 		cut := strings.LastIndexByte(t.Name, '/')
@@ -184,8 +184,8 @@ func (l *layout) stored(totals []state.Total) (refs []string, rows []float64) {
 	return refs, rows
 }
 
-// update is what is sent of a state: the rows in which something was learned or, where the store is not known to have all,
-// every one, so that it has what the state started from.
+// update returns what to send: the rows with deltas or, with allRows, every row, so that the store gets what the state
+// started from.
 func (l *layout) update(led ledger, allRows bool) []state.Field {
 	var fields []state.Field
 	for i := range l.refs {
@@ -199,7 +199,7 @@ func (l *layout) update(led ledger, allRows bool) []state.Field {
 	return fields
 }
 
-// sound keeps out of the store what it would refuse for ever, should a policy start a state with it.
+// finiteOrZero keeps a non-finite initial value of a policy out of the store, which would always refuse it.
 func finiteOrZero(x float64) float64 {
 	if isFinite(x) {
 		return x
@@ -207,38 +207,39 @@ func finiteOrZero(x float64) float64 {
 	return 0
 }
 
-// arrival says why totals come from the store.
+// replyKind says why totals come from the store.
 type replyKind uint8
 
 const (
-	// loaded: read because the state was wanted.
+	// loaded: read because a query needs the state.
 	loaded replyKind = iota
-	// refreshed: read again, for what other gateways have added.
+	// refreshed: read again, to get what other gateways have added.
 	refreshed
 	// merged: the answer to an update.
 	merged
 )
 
-// holding is one state, of a context or the global one, as totals meet it.
+// replyTarget is the state, of a context or global, to which totals are applied.
 type replyTarget struct {
 	value    []float64
-	ledger   ledger // of nils where there is none
+	ledger   ledger // its vectors are nil if there is none
 	inFlight *bool
 	wanted   bool
 }
 
-// arrive takes in the store's totals. taken: they were of use; some and whole as for take.
+// applyReply applies the store's totals to a state. applied reports whether they were used; found and complete are as
+// in take.
 func (l *layout) applyReply(h replyTarget, totals []state.Total, why replyKind) (applied, found, complete bool) {
 	total := h.ledger.total
 	switch {
 	case total == nil:
 		total = h.value
 	case why == merged:
-		add(total, h.ledger.inFlight) // stays only where the answer lacks a number
+		add(total, h.ledger.inFlight) // remains only for numbers that the answer lacks
 		clear(h.ledger.inFlight)
 		*h.inFlight = false
 	case *h.inFlight:
-		return false, false, false // nobody knows whether the update is part of them: its answer will tell
+		return false, false, false // the totals may or may not include the update in flight; its answer will tell
 	}
 	if h.wanted {
 		found, complete = l.takeFirst(total, totals)

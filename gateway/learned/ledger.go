@@ -2,19 +2,19 @@ package learned
 
 import "math"
 
-// ledger is what a state that has learned something keeps beside the numbers that policies see, until the store has it too.
-// The invariant: value = total + flying + delta.
+// ledger holds what a state with unconfirmed deltas keeps in addition to the numbers that policies see, until the store
+// has them. Invariant: value = total + inFlight + delta.
 type ledger struct {
-	// total is the state as the store is known to have it, or, where the store has none, what the state started from here:
-	// the Base of what is sent.
+	// total is the state as the store is known to have it. If the store has none, it is what the state started from on
+	// this gateway, which is sent as the Base.
 	total []float64
-	// flying has been sent, and its answer has not come: it may or may not be part of the store's total.
+	// inFlight has been sent but not answered. It may or may not be part of the store's total.
 	inFlight []float64
 	// delta has not been sent.
 	delta []float64
 }
 
-// width of a ledger's memory, in vectors.
+// ledgerVectors is the number of vectors in a ledger.
 const ledgerVectors = 3
 
 func ledgerIn(v []float64) ledger {
@@ -22,20 +22,20 @@ func ledgerIn(v []float64) ledger {
 	return ledger{total: v[:n:n], inFlight: v[n : 2*n : 2*n], delta: v[2*n:]}
 }
 
-// open begins a ledger for a state of which the store knows everything.
+// open starts a ledger for a state that the store has completely.
 func (l ledger) open(value []float64) {
 	copy(l.total, value)
 	clear(l.inFlight)
 	clear(l.delta)
 }
 
-// depart moves what has not been sent to what has.
+// startFlight moves delta to inFlight.
 func (l ledger) startFlight() {
 	copy(l.inFlight, l.delta)
 	clear(l.delta)
 }
 
-// sum writes what policies see.
+// sum writes the numbers that policies see.
 func (l ledger) sum(value []float64) {
 	for i := range value {
 		value[i] = l.total[i] + l.inFlight[i] + l.delta[i]
@@ -45,8 +45,8 @@ func (l ledger) sum(value []float64) {
 // settled reports whether nothing is left to be sent or answered.
 func (l ledger) settled() bool { return isZero(l.inFlight) && isZero(l.delta) }
 
-// adopt writes the ledger of a state whose value has been composed from one of another layout. What has not been sent is carried
-// on for the candidates that stay; what the others had goes into the totals of their heirs.
+// adopt writes the ledger of a state whose value was composed from another layout. Unsent deltas of candidates that
+// stay are carried over. Those of removed candidates are already in value, and become part of their heirs' totals.
 func (l ledger) adopt(c *composer, value []float64, old *layout, from ledger) {
 	copy(l.total, value)
 	clear(l.inFlight)

@@ -14,7 +14,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// until waits for a condition that a goroutine of the table's brings about.
+// until waits for a condition that a goroutine of the table establishes.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	look, late := time.NewTicker(time.Millisecond), time.After(30*time.Second)
@@ -37,7 +37,7 @@ func closeTable(t testing.TB, table *Table) {
 	}
 }
 
-// While the store's call hangs, queries and feedback go on: this test would not end otherwise.
+// While a call to the store hangs, queries and feedback go on. Otherwise this test would not end.
 func TestHangingStoreBlocksNothing(t *testing.T) {
 	c := newFakeServer().connect()
 	gate := make(chan struct{})
@@ -68,7 +68,7 @@ func TestHangingStoreBlocksNothing(t *testing.T) {
 	closeTable(t, table)
 }
 
-// Real goroutines, two gateways, contexts that come and go, declarations and a store with faults: every loss is counted once.
+// Real goroutines, two gateways, evicted contexts, new declarations and a faulty store: every loss is counted once.
 func TestGatewaysConvergeLive(t *testing.T) {
 	server := newFakeServer()
 	var stores [2]*fakeStore
@@ -82,13 +82,13 @@ func TestGatewaysConvergeLive(t *testing.T) {
 	const workers, rounds, contexts = 4, 500, 40
 	layouts := [][]string{{"a", "b"}, {"b", "a"}}
 	var all sync.WaitGroup
-	var more atomic.Int64 // losses beside the workers'
+	var more atomic.Int64 // losses in addition to the workers'
 	for g, table := range tables {
 		table.Declare("f", tally{}, layouts[0])
 		for w := range workers {
 			all.Go(func() {
 				for i := range rounds {
-					// Mostly the newest declaration, sometimes one that is replaced while it is in use.
+					// Usually the newest declaration, sometimes one that is replaced while in use.
 					f := table.Declare("f", tally{}, layouts[(i/50)%2])
 					context := fmt.Sprint((i*7 + w) % contexts)
 					ask(f, context)
@@ -159,7 +159,7 @@ func TestClose(t *testing.T) {
 		loss(f, "ann", 0, 0.5)
 		closeTable(t, table)
 		near(t, "ann, in the store", []float64{c.field(key("f", "ann"), "a/2")}, 0.5)
-		loss(f, "ann", 0, 0.25) // of no use to anybody, and does no harm
+		loss(f, "ann", 0, 0.25) // has no effect on the store and does no harm
 		near(t, "ann, here", weights(f, "ann"), 0.25)
 	})
 	t.Run("reports what it could not write", func(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 )
 
-// maxLoads is how many calls for wanted states are made before it is looked whether something else is due.
+// maxLoads is the number of load calls after which the writer checks whether other work is due.
 const maxLoads = 16
 
-// load reads states that queries have come for, of one function after the other.
+// load reads the states that queries need, one function after the other.
 func (t *Table) load(func() time.Time) error {
 	w := &t.writer
 	for range maxLoads {
@@ -39,7 +39,7 @@ func (t *Table) load(func() time.Time) error {
 	return nil
 }
 
-// loadFor puts a lineage behind those that are to be read for, once.
+// loadFor queues a lineage for reading, once.
 func (w *writer) loadFor(lin *lineage) {
 	if !lin.loading {
 		lin.loading = true
@@ -47,7 +47,7 @@ func (w *writer) loadFor(lin *lineage) {
 	}
 }
 
-// wanted lists up to n states that are to be read. more: it must be asked again.
+// wanted returns up to n states to read. more means that there may be others.
 func (t *Table) wanted(lin *lineage, n int) (requests []readRequest, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +77,8 @@ func (t *Table) wanted(lin *lineage, n int) (requests []readRequest, more bool) 
 	return requests, len(requests) >= n
 }
 
-// read reads states and takes in what comes. Nothing is sent meanwhile, so that what comes is not older than what is known.
+// read reads states and applies the replies. No update is sent at the same time, so a reply is never older than what is
+// known.
 func (t *Table) read(requests []readRequest) error {
 	asked := make([]state.Key, len(requests))
 	for i, req := range requests {
@@ -97,7 +98,8 @@ func (t *Table) read(requests []readRequest) error {
 	return nil
 }
 
-// refresh reads again, when it is time, the states that were used since it did so last, for what other gateways have added.
+// refresh rereads, when it is due, the states that were used since the last refresh, to get what other gateways have
+// added.
 func (t *Table) refresh(clock func() time.Time) error {
 	w := &t.writer
 	began := clock()
@@ -127,15 +129,15 @@ func (t *Table) readUsed() error {
 	}
 	for group := range slices.Chunk(requests, maxGroup) {
 		if err := t.read(group); err != nil {
-			return err // those that are still in use come again
+			return err // states that are still used are queued again
 		}
 		w.count(&w.stats.Refreshes, len(group))
 	}
 	return nil
 }
 
-// used adds the states that were used since it was called last, but for those with updates of their own, whose answers bring
-// the same.
+// used appends the states that were used since the last call, except those with updates of their own: the answers to
+// the updates bring the same totals.
 func (st *states) used(requests []readRequest) []readRequest {
 	g := &st.global
 	g.mu.RLock()

@@ -2,41 +2,42 @@ package learned
 
 import "github.com/xebec-serving/xebec/gateway/selection"
 
-// Report is what a function has learned, for people.
+// Report describes to users what a function has learned.
 type Report struct {
 	Policy string
 	// Global has a row for each candidate.
 	Global []Row
-	// Contexts are those used last: the latest of each part of the memory, so that their order among one another is only
-	// roughly that of their use.
+	// Contexts are those used most recently. They are taken from each shard in turn, so they are only roughly in order
+	// of use.
 	Contexts []ContextReport
-	// InMemory counts the contexts in memory, Pending the states, of contexts and the global one, with deltas that the store
-	// has not confirmed.
+	// InMemory is the number of contexts in memory. Pending is the number of states, of contexts and global, with
+	// deltas that the store has not confirmed.
 	InMemory int
 	Pending  int64
 }
 
-// ContextReport is what was learned for one context.
+// ContextReport describes what was learned for one context.
 type ContextReport struct {
 	Context string
-	// Own: something was learned of this context. Otherwise it follows the global state.
+	// Own means that something was learned about this context. Otherwise it follows the global state.
 	Own bool
-	// Pending: the store has not confirmed everything.
+	// Pending means that the store has not confirmed everything.
 	Pending bool
 	Rows    []Row
 }
 
-// Row is one candidate.
+// Row describes one candidate.
 type Row struct {
 	Ref string
-	// Share is the part of the queries that would ask it, Weight what the policy thinks of it, as a part of 1; see
-	// [selection.Weigh].
+	// Share is the fraction of the queries that would ask the candidate. Weight is the policy's opinion of it, as a
+	// fraction of 1; see [selection.Weigh].
 	Share, Weight float64
-	// Count is how many losses it has been told, which a policy may let fade; Loss their mean, 0 when there are none.
+	// Count is the candidate's number of losses, which a policy may discount. Loss is their mean, or 0 if there are
+	// none.
 	Count, Loss float64
 }
 
-// Report says what is known now, of up to so many contexts.
+// Report describes the current state, with at most the given number of contexts.
 func (f *Function) Report(contexts int) Report {
 	st := f.states
 	r := Report{Policy: f.policy.Name(), Pending: st.lineage.pending.Load()}
@@ -67,7 +68,7 @@ func (f *Function) Report(contexts int) Report {
 	return r
 }
 
-// reportAt reports on the context of a shard that was used last but so many.
+// reportAt reports on the context at position depth of a shard's list, most recently used first.
 func (f *Function) reportAt(s *shard, depth int) (ContextReport, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

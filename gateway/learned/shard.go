@@ -11,63 +11,63 @@ import (
 
 const (
 	maxShards = 16
-	// minShardContexts is below which it is not worth dividing further: a shard evicts by itself, and small ones would evict
-	// long before the function's bound is reached.
+	// minShardContexts is the least number of contexts for each shard. Each shard evicts on its own, and smaller shards
+	// would evict long before the function's bound is reached.
 	minShardContexts = 64
 )
 
-// none ends lists of entries and records.
+// none terminates lists of entries and records.
 const none int32 = -1
 
-// What is true of an entry.
+// Flags of an entry.
 const (
 	// live: the entry is in the index.
 	live uint8 = 1 << iota
-	// resident: it counts among the contexts in memory. One that is live and not resident has been evicted, and stays until
-	// the store has what was learned.
+	// resident: the entry counts as a context in memory. An entry that is live but not resident was evicted, and stays
+	// until the store has confirmed its deltas.
 	resident
-	// virgin: nothing was learned of this context, so it follows the function's global state.
+	// followsGlobal: nothing was learned about this context, so it follows the function's global state.
 	followsGlobal
-	// wanted: the store has not been asked yet.
+	// wanted: the state has not been read from the store yet.
 	wanted
-	// whole: the store is known to have every number.
+	// complete: the store is known to have every number.
 	complete
 )
 
-// entry is one context. It has no pointers: what it refers to are indices in its shard.
+// entry is one context. It holds no pointers, only indices into its shard.
 type entry struct {
 	hash               xxh3.Uint128
-	next               int32 // in its bucket, or among the free ones
-	newer, older       int32 // among the resident ones
-	wantPrev, wantNext int32 // among the wanted ones
+	next               int32 // in its bucket or the free list
+	newer, older       int32 // in the list of resident entries
+	wantPrev, wantNext int32 // in the list of wanted entries
 	record             int32
 	key                int32
 	keyBytes           uint16
 	flags              uint8
-	seen               uint32 // the shard's round when it was used last
-	version            uint32 // of the global state that a virgin one descends from
+	seen               uint32 // the shard's round at the last use
+	version            uint32 // of the global state, when a context that follows it was last derived
 }
 
 // record is an entry's ledger, while it has one.
 type record struct {
 	entry int32
-	next  int32 // among those to be sent, or among the free ones
-	// flying: an update is under way. queued: it is among those to be sent.
+	next  int32 // in the send queue or the free list
+	// inFlight: an update has been sent. queued: the record is in the send queue.
 	inFlight, queued bool
 }
 
-// shard is the contexts of a function whose hashes begin alike.
+// shard holds the contexts of a function whose hashes select it.
 type shard struct {
 	mu sync.Mutex
-	// moved: the candidates have changed, and the contexts have gone to another layout. What lies here is left as it was,
-	// for those who only read.
+	// moved means that the candidates have changed and the contexts have moved to another layout. The data here remains
+	// as it was, for readers.
 	moved    bool
-	capacity int // contexts
+	capacity int // most contexts in memory
 	layout   *layout
 	entries  []entry
 	freed    int32
 	buckets  []int32
-	count    int // live
+	count    int // live entries
 	resident int
 	newest   int32
 	oldest   int32
@@ -86,7 +86,7 @@ type shard struct {
 	sendTail  int32
 	ledgerLen int // records in use
 
-	_ [64]byte // the next shard's lock lies on another cache line
+	_ [64]byte // keeps the next shard's lock on another cache line
 }
 
 func (s *shard) init(l *layout, capacity int) {
@@ -116,7 +116,7 @@ func (s *shard) find(context []byte, hash xxh3.Uint128) int32 {
 	return none
 }
 
-// insert makes an entry that is resident and nothing else; its value is not written. The caller has made room.
+// insert adds an entry with no flags but live and resident. It does not write the value. The caller has made room.
 func (s *shard) insert(context []byte, hash xxh3.Uint128) int32 {
 	i := s.freed
 	if i != none {
@@ -153,7 +153,7 @@ func (s *shard) rehash() {
 	}
 }
 
-// remove takes an entry that is neither resident nor has a record out of the index.
+// remove removes an entry from the index. The entry must not be resident or have a record.
 func (s *shard) remove(i int32) {
 	e := &s.entries[i]
 	at := &s.buckets[int(e.hash.Lo)&(len(s.buckets)-1)]
@@ -168,7 +168,7 @@ func (s *shard) remove(i int32) {
 	s.count--
 }
 
-// enter makes an entry the most recently used one.
+// pushNewest makes an entry resident and the most recently used one.
 func (s *shard) pushNewest(i int32) {
 	e := &s.entries[i]
 	e.flags |= resident
@@ -199,7 +199,7 @@ func (s *shard) unlink(i int32) {
 	s.resident--
 }
 
-// evict makes the least recently used context leave. What it has learned and not sent keeps it in the index.
+// evict evicts the least recently used context. Unsent deltas keep it in the index.
 func (s *shard) evict() {
 	i := s.oldest
 	s.unlink(i)
@@ -208,7 +208,7 @@ func (s *shard) evict() {
 	}
 }
 
-// use makes an entry that was found the most recently used one. Where it had been evicted, the caller has made room.
+// use makes a found entry the most recently used one. If it had been evicted, the caller has made room.
 func (s *shard) use(i int32) {
 	if i == s.newest {
 		s.entries[i].seen = s.round
@@ -220,7 +220,7 @@ func (s *shard) use(i int32) {
 	s.pushNewest(i)
 }
 
-// want puts an entry at the end of those that the store is to be asked for.
+// want appends an entry to the list of states to read.
 func (s *shard) want(i int32) {
 	e := &s.entries[i]
 	e.flags |= wanted
@@ -251,7 +251,7 @@ func (s *shard) unwant(i int32) {
 	}
 }
 
-// begin opens a ledger for an entry that has none.
+// openLedger opens a ledger for an entry that has none.
 func (s *shard) openLedger(i int32) int32 {
 	r := s.freedRec
 	if r != none {
@@ -268,7 +268,7 @@ func (s *shard) openLedger(i int32) int32 {
 	return r
 }
 
-// end closes an entry's ledger, which is settled, and drops the entry if it had been evicted.
+// closeLedger closes an entry's ledger, which must be settled, and removes the entry if it was evicted.
 func (s *shard) closeLedger(i int32) {
 	e := &s.entries[i]
 	s.records[e.record].next = s.freedRec
@@ -280,7 +280,7 @@ func (s *shard) closeLedger(i int32) {
 	}
 }
 
-// queue puts a record among those to be sent; it reports whether it was not there.
+// queue appends a record to the send queue. It returns false if the record is already queued or in flight.
 func (s *shard) queue(r int32) bool {
 	rec := &s.records[r]
 	if rec.queued || rec.inFlight {
@@ -296,7 +296,7 @@ func (s *shard) queue(r int32) bool {
 	return true
 }
 
-// unqueue takes the first of those to be sent, or none.
+// unqueue removes the first record from the send queue, or returns none.
 func (s *shard) unqueue() int32 {
 	r := s.sendHead
 	if r == none {
@@ -310,7 +310,7 @@ func (s *shard) unqueue() int32 {
 	return r
 }
 
-// delta is zeroed memory for a policy to write into, valid under the lock.
+// delta returns zeroed scratch memory for a policy's delta, valid under the lock.
 func (s *shard) delta() []float64 {
 	if s.scratch == nil {
 		s.scratch = make([]float64, s.layout.width())
@@ -319,8 +319,8 @@ func (s *shard) delta() []float64 {
 	return s.scratch
 }
 
-// adoptAll takes over the contexts of a shard of another layout, in the order of their use. Nobody has put anything here: who
-// looks for a context comes here only when it has moved.
+// adoptAll takes over the contexts of a shard of another layout, in order of last use. This shard is empty: queries
+// come here only after old has been marked as moved.
 func (s *shard) adoptAll(old *shard, c *composer) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
@@ -359,5 +359,5 @@ func (s *shard) adopt(old *shard, i int32, c *composer) {
 	}
 }
 
-// state is what a policy sees of an entry.
+// state returns an entry's state as policies see it.
 func (s *shard) state(i int32) selection.State { return s.layout.state(s.value(i)) }

@@ -11,24 +11,23 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// lineage is a function under one policy, whatever its candidates are from time to time. The store's keys are the same for
-// all of it.
+// lineage is a function under one policy, across changes of its candidates. Its keys in the store stay the same.
 type lineage struct {
 	function, policy string
-	// now are the states at present; nil when the function was deleted or has another policy. Guarded by Table.mu.
+	// now is the current states; nil if the function was deleted or has another policy. Guarded by Table.mu.
 	now *states
-	// marks are what the writer has been told and not yet looked at.
+	// marks are the notifications to the writer that it has not processed yet.
 	marks atomic.Uint32
 
-	loading bool         // among those to be read for; the writer's
+	loading bool         // queued for reading; owned by the writer
 	pending atomic.Int64 // states with a ledger
 }
 
-// What the writer is told of a lineage.
+// Marks of a lineage, which notify the writer.
 const (
 	toSend uint32 = 1 << iota // something was learned
-	toLoad                    // a state is wanted
-	inUse                     // a query came
+	toLoad                    // a state must be read
+	inUse                     // a query used a state
 )
 
 // states is what a function has learned, with one layout of candidates.
@@ -38,11 +37,11 @@ type states struct {
 	layout  *layout
 	global  global
 
-	// shards are made with the first context: of ten thousand functions, most have none.
+	// shards are made with the first context: most of ten thousand functions have none.
 	shards atomic.Pointer[[]shard]
 	makeMu sync.Mutex
 
-	// next is where those go on who find that their state has moved; nil where nothing goes on.
+	// next is the Function to continue with if a state has moved; nil if there is none.
 	next atomic.Pointer[Function]
 }
 
@@ -53,7 +52,7 @@ type global struct {
 	version atomic.Uint32 // changes with the value; written under the lock
 	value   []float64
 	scratch []float64
-	memory  []float64 // the ledger's, from the first delta on
+	memory  []float64 // the ledger's vectors, allocated with the first delta
 	open    bool      // there is a ledger
 	record
 	wanted, complete bool
@@ -68,7 +67,7 @@ func newStates(t *Table, lin *lineage, l *layout) *states {
 	return st
 }
 
-// shardOf returns the shard of a hash. Shards are made when there are none yet.
+// shardOf returns the shard of a hash and makes the shards if there are none yet.
 func (st *states) shardOf(hash xxh3.Uint128) *shard {
 	p := st.shards.Load()
 	if p == nil {
@@ -86,7 +85,7 @@ func (st *states) makeShards(moved bool) *[]shard {
 	}
 	n := shardsFor(st.table.cfg.Contexts)
 	if moved {
-		n = 1 // who comes now is told to go on: one is enough for that
+		n = 1 // a moved shard only redirects queries: one is enough
 	}
 	shards := make([]shard, n)
 	for i := range shards {
@@ -101,20 +100,20 @@ func (st *states) makeShards(moved bool) *[]shard {
 	return &shards
 }
 
-// shardsFor is the largest power of two that leaves each shard enough contexts.
+// shardsFor returns the largest power of two that leaves each shard enough contexts.
 func shardsFor(contexts int) int {
 	n := min(max(contexts/minShardContexts, 1), maxShards)
 	return 1 << (bits.Len(uint(n)) - 1)
 }
 
-// adopt takes over the states of the layout before. Those who come meanwhile find each state either there, or moved and here.
-// Table.mu is held.
+// adopt takes over the states of the previous layout. Concurrent queries find each state either there, or moved to
+// here. The caller holds Table.mu.
 func (st *states) adopt(old *states) {
 	c := st.layout.composer(old.layout.refs)
 	st.global.adopt(&old.global, c, old.layout)
 	from := *old.makeShards(true)
 	if len(from) != shardsFor(st.table.cfg.Contexts) {
-		return // made a moment ago: there were no contexts
+		return // the shards were made by the call above: there were no contexts
 	}
 	to := *st.makeShards(false)
 	for i := range from {
@@ -129,7 +128,7 @@ func (g *global) adopt(old *global, c *composer, l *layout) {
 	defer g.mu.Unlock()
 	c.compose(g.value, l.state(old.value))
 	g.wanted = old.wanted
-	g.version.Store(1) // contexts without a state of their own start with 0, and descend anew
+	g.version.Store(1) // contexts that follow the global state have version 0 and derive from it again
 	if old.open {
 		g.memory = make([]float64, ledgerVectors*len(g.value))
 		g.open, g.record = true, old.record
@@ -138,7 +137,8 @@ func (g *global) adopt(old *global, c *composer, l *layout) {
 	old.moved = true
 }
 
-// touch returns the context's entry in its shard, which is locked: it is found or made, and is the most recently used one.
+// touch finds or inserts the context's entry in its shard, which the caller has locked, and makes it the most recently
+// used one.
 func (st *states) touch(s *shard, context []byte, hash xxh3.Uint128, p selection.Policy) int32 {
 	t := st.table
 	i := s.find(context, hash)
@@ -170,7 +170,7 @@ func (st *states) touch(s *shard, context []byte, hash xxh3.Uint128, p selection
 	return i
 }
 
-// descend writes what a context starts with.
+// descend writes the initial state of a context.
 func (st *states) descend(s *shard, i int32, p selection.Policy) {
 	g := &st.global
 	g.mu.RLock()
@@ -200,14 +200,14 @@ func (st *states) learn(s *shard, i int32, delta []float64) {
 		return
 	}
 	add(s.ledger(e.record).delta, delta)
-	// What the store has must be known before anything is added to it: the rows that it has not are inherited from those that
-	// it has.
+	// The store's state must be read before anything is added to it: rows that it lacks are inherited from rows that it
+	// has.
 	if e.flags&wanted == 0 && s.queue(e.record) {
 		st.table.mark(st.lineage, toSend)
 	}
 }
 
-// learnGlobal is learn for the global state, which is locked for writing.
+// learnGlobal is learn for the global state, which the caller has locked for writing.
 func (st *states) learnGlobal(delta []float64) {
 	g := &st.global
 	if !st.table.addable(g.value, delta) {
@@ -219,7 +219,7 @@ func (st *states) learnGlobal(delta []float64) {
 		}
 		g.open = true
 		g.ledger().open(g.value)
-		st.table.pending.Add(1) // one for each function: not bounded
+		st.table.pending.Add(1) // one for each function: not limited by MaxPending
 		st.lineage.pending.Add(1)
 	}
 	add(g.value, delta)
@@ -234,7 +234,8 @@ func (st *states) learnGlobal(delta []float64) {
 	}
 }
 
-// arrive takes in what the store has of a context's state, or, where context is empty, of the global one. Table.mu is held.
+// applyReply applies the store's totals to a context's state or, if context is empty, to the global one. The caller
+// holds Table.mu.
 func (st *states) applyReply(context []byte, totals []state.Total, why replyKind) {
 	if len(context) == 0 {
 		st.applyGlobalReply(totals, why)
@@ -249,7 +250,7 @@ func (st *states) applyReply(context []byte, totals []state.Total, why replyKind
 	defer s.mu.Unlock()
 	i := s.find(context, hash)
 	if i == none {
-		return // evicted meanwhile: it will be asked for again
+		return // evicted meanwhile: it will be read again
 	}
 	e := &s.entries[i]
 	h := replyTarget{value: s.value(i), wanted: e.flags&wanted != 0}
@@ -304,7 +305,7 @@ func (st *states) applyGlobalReply(totals []state.Total, why replyKind) {
 	}
 }
 
-// closed counts a ledger that has been closed.
+// countClosed counts a closed ledger.
 func (st *states) countClosed() {
 	st.table.pending.Add(-1)
 	st.lineage.pending.Add(-1)

@@ -10,8 +10,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
-// Two gateways share a real Redis server, which is killed and started again while they learn. In the end each delta counts
-// once, and both know the same.
+// Two gateways share a real Redis server, which is killed and restarted while they learn. At the end each delta is
+// counted once, and both gateways have the same state.
 func TestRedisKilledInTheMiddle(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{AppendOnly: true})
 	var tables [2]*Table
@@ -41,7 +41,7 @@ func TestRedisKilledInTheMiddle(t *testing.T) {
 	}
 	learn(200)
 	written(tables[:]...)
-	learn(200) // some of it is under way when the server dies
+	learn(200) // some updates are in flight when the server dies
 	server.Kill()
 	learn(200)
 	until(t, "the gateways notice", func() bool { return tables[0].Stats().Away && tables[1].Stats().Away })
@@ -73,7 +73,7 @@ func TestRedisKilledInTheMiddle(t *testing.T) {
 	}
 }
 
-// What was learned is there again when the gateway is, in a file.
+// A file restores what was learned after the gateway restarts.
 func TestFileOutlivesTheGateway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	for run := range 3 {
@@ -89,7 +89,7 @@ func TestFileOutlivesTheGateway(t *testing.T) {
 			return weights(f, "ann")[0] == want && weights(f, "")[0] == want
 		})
 		loss(f, "ann", 0, 0.25)
-		if run == 1 { // written by itself, without Close
+		if run == 1 { // written in the background, without Close
 			until(t, "everything is written", func() bool { return table.Stats().Pending == 0 })
 		}
 		closeTable(t, table)

@@ -18,30 +18,31 @@ import (
 const (
 	// MaxContextBytes is the longest context that has a state of its own.
 	MaxContextBytes = 256
-	// DefaultContexts is how many contexts of a function are in memory: with five candidates, four megabytes.
+	// DefaultContexts is the number of contexts of a function in memory. With five candidates they take four megabytes.
 	DefaultContexts = 16384
-	// DefaultMaxPending is how many states may have deltas that the store has not got. With five candidates they take some 40 MB.
+	// DefaultMaxPending is how many states may have deltas that the store has not confirmed. With five candidates they
+	// take about 40 MB.
 	DefaultMaxPending = 65536
-	// DefaultSharedFlush keeps what a gateway has learned from the others for no longer than they would notice; a file is
-	// synchronised with each flush, which wears it, and nobody else reads it.
+	// DefaultSharedFlush limits the delay after which other gateways see what this one has learned. DefaultFileFlush is
+	// longer: each flush synchronises the file, which wears the device, and no other gateway reads it.
 	DefaultSharedFlush = 10 * time.Millisecond
 	DefaultFileFlush   = time.Second
-	// DefaultRefresh is how old what a gateway has read of the others' learning may be.
+	// DefaultRefresh is the greatest age of what a gateway has read of other gateways' learning.
 	DefaultRefresh = 250 * time.Millisecond
 )
 
-// Config is what a table needs. The zero value keeps everything in memory.
+// Config configures a table. The zero value keeps everything in memory.
 type Config struct {
-	// Store is where what was learned outlives the process. It stays the caller's, who closes it after the table. nil: nowhere.
+	// Store persists what was learned. The caller owns it and closes it after the table. nil means no store.
 	Store state.Store
-	// Contexts is how many contexts of each function are in memory; 0: DefaultContexts.
+	// Contexts is the number of contexts of each function in memory; 0 means DefaultContexts.
 	Contexts int
-	// Flush is how often what was learned is written, 0: as suits the store. Refresh is how often states in use are read again
-	// from a store that others write to; 0: DefaultRefresh, negative: never.
+	// Flush is how often deltas are written; 0 means the default for the kind of store. Refresh is how often states in
+	// use are reread from a store with other writers; 0 means DefaultRefresh, negative means never.
 	Flush, Refresh time.Duration
-	// MaxPending is how many contexts' states may have deltas that are not written; 0: DefaultMaxPending.
+	// MaxPending is how many contexts' states may have unwritten deltas; 0 means DefaultMaxPending.
 	MaxPending int
-	// Log is told when the store goes away and comes back; nil: nobody is.
+	// Log receives a message when the store goes down and comes back; nil means no logging.
 	Log *zap.Logger
 }
 
@@ -71,20 +72,20 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Table is what all functions have learned. Any number of goroutines may use it.
+// Table is what all functions have learned. It is safe for concurrent use.
 type Table struct {
 	cfg       Config
 	store     state.Store
 	refreshes bool
-	seed      uint64 // of the hash of contexts: nobody can choose contexts that collide
+	seed      uint64 // seeds the hash of contexts, so that clients cannot choose contexts that collide
 
 	contexts, evicted, pending, lost atomic.Int64
 	rejected                         atomic.Int64
 
-	// mu orders declarations and what the writer does between its calls of the store. No query takes it.
+	// mu orders declarations and the writer's work between its calls to the store. Queries never take it.
 	mu        sync.Mutex
 	functions map[string]*Function
-	forgets   []string // functions whose states the store is still to drop
+	forgets   []string // functions whose states must still be deleted from the store
 
 	inbox struct {
 		mu    sync.Mutex
@@ -93,13 +94,13 @@ type Table struct {
 	writer writer
 }
 
-// note is a mark that was made on a lineage.
+// note is a mark that was set on a lineage.
 type note struct {
 	lineage *lineage
 	what    uint32
 }
 
-// New makes a table. With a store it starts a goroutine, which Close ends.
+// New returns a table. With a store it starts a goroutine, which Close stops.
 func New(cfg Config) *Table {
 	t := newTable(cfg)
 	if t.store != nil {
@@ -118,13 +119,13 @@ func newTable(cfg Config) *Table {
 
 func (t *Table) hash(context []byte) xxh3.Uint128 { return xxh3.Hash128Seed(context, t.seed) }
 
-// Declare says which policy a function has and which candidates, at most [selection.MaxCandidates] different refs: "name" or
+// Declare sets a function's policy and candidates: at most [selection.MaxCandidates] distinct refs, each "name" or
 // "name@version". It may be called again at any time.
 //
-// Under the same policy (by its name; parameters may differ) nothing is forgotten: a candidate that stays keeps its row,
-// whatever its place. A version whose model had another version among the candidates, which is gone, inherits that one's row.
-// Others join at the mean. Under another policy the function starts anew, or where it stopped when it had that policy, if
-// the store knows. A Function that was handed out before stays valid.
+// While the policy keeps its name nothing is forgotten, even if its parameters change. A candidate that stays keeps its
+// row, whatever its position. A new version inherits the row of another version of its model that was removed. Other
+// new candidates join at the mean. Under another policy the function starts from nothing, or from where that policy
+// stopped if the store still has its states. A Function that was returned before stays valid.
 func (t *Table) Declare(function string, p selection.Policy, candidates []string) *Function {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,7 +157,7 @@ func (t *Table) Declare(function string, p selection.Policy, candidates []string
 	return f
 }
 
-// wantGlobal has a new function's global state read.
+// wantGlobal marks a new function's global state for reading.
 func (t *Table) wantGlobal(f *Function) {
 	if t.store == nil || !f.learns {
 		return
@@ -165,7 +166,8 @@ func (t *Table) wantGlobal(f *Function) {
 	t.mark(f.states.lineage, toLoad)
 }
 
-// Forget drops all that a function that was deleted has learned, here and in the store. While the store is away that waits.
+// Forget deletes everything that a deleted function has learned, here and in the store. While the store is down the
+// deletion is queued.
 func (t *Table) Forget(function string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,7 +181,8 @@ func (t *Table) Forget(function string) {
 	}
 }
 
-// end freezes what a function under one policy has learned. Its memory goes when the last query that uses it has ended.
+// retire freezes what a function has learned under one policy. Its memory is freed when the last query that uses it has
+// ended.
 func (t *Table) retire(f *Function) {
 	st := f.states
 	st.lineage.now = nil
@@ -200,7 +203,7 @@ func (t *Table) retire(f *Function) {
 	t.pending.Add(-st.lineage.pending.Swap(0))
 }
 
-// admit takes one of the places for states with a ledger, or reports that there is none.
+// admit reserves a place for a state with a ledger, or returns false if there is none.
 func (t *Table) admit() bool {
 	if t.pending.Add(1) > int64(t.cfg.MaxPending) {
 		t.pending.Add(-1)
@@ -209,8 +212,8 @@ func (t *Table) admit() bool {
 	return true
 }
 
-// addable reports whether a delta says anything, and nothing that could not be added: a number that is not finite would stay in
-// a sum for ever, here and in the store.
+// addable reports whether a delta changes anything and leaves the value finite. A number that is not finite would stay
+// in the sum for ever, here and in the store.
 func (t *Table) addable(value, delta []float64) bool {
 	changes := false
 	for i, d := range delta {
@@ -223,7 +226,7 @@ func (t *Table) addable(value, delta []float64) bool {
 	return changes
 }
 
-// mark tells the writer of a lineage, once until the writer has looked.
+// mark notifies the writer about a lineage, once until the writer has processed the mark.
 func (t *Table) mark(l *lineage, what uint32) {
 	if l.marks.Load()&what != 0 || l.marks.Or(what)&what != 0 {
 		return
@@ -241,27 +244,27 @@ func (t *Table) kick() {
 	}
 }
 
-// Stats are numbers of the whole table, for metrics.
+// Stats are metrics of the whole table.
 type Stats struct {
-	// Contexts are in memory; Evicted counts those that had to leave.
+	// Contexts is the number in memory. Evicted counts evictions.
 	Contexts, Evicted int64
-	// Pending is how many states have deltas that the store has not confirmed. Lost counts deltas that will not be written:
-	// because MaxPending states waited already, or because the store refused them. Rejected counts those that were not
-	// finite, and were not even learned.
+	// Pending is how many states have deltas that the store has not confirmed. Lost counts deltas that will not be
+	// written, because MaxPending states were waiting or because the store refused them. Rejected counts deltas that
+	// were not finite, which were not applied at all.
 	Pending, Lost, Rejected int64
-	// Loads counts states that were read because a query wanted them, Refreshes those that were read again. Flushes counts
-	// successful merges, of any number of states, Errors calls of the store that failed, and Refused states that the store did
-	// not take or show because of what lies there.
+	// Loads counts states that were read because a query needed them, Refreshes states that were reread. Flushes counts
+	// successful merges, of any number of states. Errors counts failed calls to the store. Refused counts states that
+	// the store refused to read or write because of what is stored under their name.
 	Loads, Refreshes, Flushes, Errors, Refused int64
-	// LastError says what was wrong last with a call, or a state in one; empty: nothing ever was. LastSuccess is when a call last succeeded, zero:
-	// never. Away: the last call failed.
+	// LastError describes the last failed call or refused state; empty if there was none. LastSuccess is the time of
+	// the last successful call; zero if there was none. Away means that the last call failed.
 	LastError   string
 	LastErrorAt time.Time
 	LastSuccess time.Time
 	Away        bool
 }
 
-// Stats returns the numbers of this moment.
+// Stats returns the current metrics.
 func (t *Table) Stats() Stats {
 	w := &t.writer
 	w.mu.Lock()

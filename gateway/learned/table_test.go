@@ -17,20 +17,20 @@ func TestContextsLearnForThemselves(t *testing.T) {
 	near(t, "ann", weights(f, "ann"), 0.5, 1)
 	near(t, "global", weights(f, ""), 0.5, 1)
 
-	// Bob has not been seen: he starts where the function is.
+	// Bob is new: he starts from the function's state.
 	if got := ask(f, "bob"); got != selection.Set(0).With(1) {
 		t.Errorf("bob is asked %b: expected the second candidate, which the function prefers", got)
 	}
 	near(t, "bob", weights(f, "bob"), 0.5, 1)
 
-	// As long as he has learned nothing of his own he follows the function.
+	// Until something is learned about him he follows the function.
 	loss(f, "", 1, 0.75)
 	if got := ask(f, "bob"); got != selection.Set(0).With(0) {
 		t.Errorf("bob is asked %b: expected the first candidate, which the function now prefers", got)
 	}
 	near(t, "ann, who has her own state", weights(f, "ann"), 0.5, 1)
 
-	// From then on he goes his own way.
+	// From then on he has a state of his own.
 	loss(f, "bob", 0, 0.4)
 	near(t, "bob", weights(f, "bob"), 0.1, 0.25)
 	loss(f, "", 1, 0.1)
@@ -72,7 +72,7 @@ func TestGainsAndShares(t *testing.T) {
 func TestLeastRecentlyUsedContextIsEvicted(t *testing.T) {
 	table := New(Config{Contexts: 3})
 	f := table.Declare("f", tally{}, []string{"a"})
-	for _, c := range []string{"1", "2", "3", "1", "4"} { // 2 is the oldest when 4 comes
+	for _, c := range []string{"1", "2", "3", "1", "4"} { // 2 is the least recently used when 4 arrives
 		loss(f, c, 0, 0.25)
 	}
 	for c, want := range map[string]bool{"1": true, "2": false, "3": true, "4": true} {
@@ -175,7 +175,7 @@ func TestNonFiniteDeltaIsRejected(t *testing.T) {
 	}
 }
 
-// What a function knows when its candidates change. Before, its candidates had the weights and counts given.
+// What a function knows after its candidates change. Before, its candidates had the given weights and counts.
 func TestDeclareCarriesOver(t *testing.T) {
 	type row struct {
 		ref           string
@@ -243,7 +243,7 @@ func TestDeclareAgain(t *testing.T) {
 
 	h := table.Declare("f", tally{name: "other"}, []string{"a", "b"})
 	near(t, "under another policy", weights(h, ""), 1, 1)
-	loss(f, "ann", 0, 0.25) // of a query that was under way
+	loss(f, "ann", 0, 0.25) // of a query that was still running
 	near(t, "the other policy's state is unchanged", weights(h, ""), 1, 1)
 	if peek(h, "ann") != nil {
 		t.Error("the context was carried into another policy")
@@ -253,7 +253,7 @@ func TestDeclareAgain(t *testing.T) {
 	}
 }
 
-// A query that began before its function was declared anew ends with the indices that it knows.
+// A query that started before its function was redeclared ends with the indices that it knows.
 func TestOldFunctionStaysValid(t *testing.T) {
 	table := New(Config{})
 	old := table.Declare("f", tally{}, []string{"a", "b", "c"})
@@ -261,7 +261,7 @@ func TestOldFunctionStaysValid(t *testing.T) {
 	mid := table.Declare("f", tally{}, []string{"c", "b", "d"})
 	now := table.Declare("f", tally{}, []string{"d", "e", "c"})
 
-	// It sees what was known then.
+	// It sees the state from before.
 	near(t, "ann, seen by the old Function", weights(old, "ann"), 0.5, 1, 1)
 	if got := ask(old, "ann"); got != selection.Set(0).With(1) {
 		t.Errorf("the old function asks %b, want its second candidate", got)
@@ -269,7 +269,7 @@ func TestOldFunctionStaysValid(t *testing.T) {
 	if got := ask(old, "new"); got != selection.Set(0).With(1) {
 		t.Errorf("the old function asks %b for a new context, want its second candidate", got)
 	}
-	// What it observes of c counts for c, whatever c's place; a and b are gone.
+	// What it observes about c counts for c, whatever its position; a and b are gone.
 	loss(old, "ann", 2, 0.25)
 	loss(old, "ann", 0, 0.25)
 	loss(mid, "ann", 2, 0.125) // d

@@ -18,52 +18,52 @@ const (
 	// minBackoff and maxBackoff bound the pause after a failed call.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// callTimeout ends a call of a store that has no time limit of its own.
+	// callTimeout limits a call to a store that has no timeout of its own.
 	callTimeout = 10 * time.Second
-	// maxGroup is how many states one call is about: enough that round trips do not count, and few enough that the store
-	// is not held up by one.
+	// maxGroup is the number of states in one call: enough to amortise the round trip, few enough not to block the
+	// store.
 	maxGroup = 512
-	// pieceRecords is how many states of a shard are collected under one hold of its lock, which queries wait for.
+	// pieceRecords is how many records of a shard are collected while holding its lock, which queries wait for.
 	pieceRecords = 32
-	// maxRefreshShare bounds what refreshing costs: so many times what it took passes before the next.
+	// maxRefreshShare bounds the cost of refreshing: the pause after a refresh is this many times its duration.
 	maxRefreshShare = 10
 	// closeAttempts is how often the last flush is tried.
 	closeAttempts = 3
 )
 
-// flight is an update that is under way: it is sent as it is until the store has answered.
+// flight is an update that is being sent. It does not change until the store has answered.
 type flight struct {
 	lineage *lineage
 	update  state.Update
 }
 
-// wish is a state that is to be read.
+// readRequest is a state to read.
 type readRequest struct {
 	lineage *lineage
 	context string
 	why     replyKind
 }
 
-// writer speaks with the store. But for what mu and Table.mu guard it belongs to one goroutine.
+// writer calls the store. Fields that mu or Table.mu do not guard belong to its goroutine.
 type writer struct {
 	kick  chan struct{}
 	stop  chan struct{}
 	done  chan struct{}
 	close sync.Once
-	// calls is done when the store shall not be waited for any longer.
+	// calls is the parent of all calls to the store. Cancelling it aborts them.
 	calls  context.Context
 	cancel context.CancelFunc
 
-	send, load, used []*lineage // marked, and not yet looked at
+	send, load, used []*lineage // marked, not yet processed
 	flights          []flight
 	seq              uint64
-	// group and wishGroup are how many states the next call is about. They shrink when a call fails, so that a store which is
-	// too slow for many gets fewer, and grow again.
+	// group and readGroup are the number of states in the next call. They halve when a call fails, so that a store that
+	// is too slow for large calls gets smaller ones, and grow again.
 	group, readGroup int
 
 	flushAt, refreshAt, retryAt time.Time
 	backoff                     time.Duration
-	minBackoff, maxBackoff      time.Duration // as the constants, but for tests
+	minBackoff, maxBackoff      time.Duration // the constants, except in tests
 	refusalLogged               time.Time
 
 	mu    sync.Mutex
@@ -75,8 +75,8 @@ func (w *writer) init() {
 	w.calls, w.cancel = context.WithCancel(context.Background())
 	w.group, w.readGroup = maxGroup, maxGroup
 	w.minBackoff, w.maxBackoff = minBackoff, maxBackoff
-	// Increases from table to table over one store, too. In microseconds it is a whole number of a float64, which is what Redis
-	// scripts count in.
+	// Sequence numbers must also increase from one table to the next over the same store. Microseconds since 1970 fit
+	// exactly into a float64, which is how Redis scripts count.
 	w.seq = uint64(time.Now().UnixMicro())
 }
 
@@ -99,10 +99,10 @@ func (t *Table) run() {
 	}
 }
 
-// duties are what a step consists of.
+// tasks are what a step does, in order.
 var tasks = [...]func(t *Table, clock func() time.Time) error{(*Table).forgetDeleted, (*Table).load, (*Table).flush, (*Table).refresh}
 
-// step does what is due and returns when something will be; zero: when somebody kicks.
+// step does what is due and returns the time of the next step. Zero means that only a kick makes a step necessary.
 func (t *Table) step(clock func() time.Time) time.Time {
 	w := &t.writer
 	now := clock()
@@ -119,7 +119,7 @@ func (t *Table) step(clock func() time.Time) time.Time {
 	for _, task := range tasks {
 		if err := task(t, clock); err != nil {
 			w.backoff = min(max(2*w.backoff, w.minBackoff), w.maxBackoff)
-			// Gateways that lost the same store do not come back all at once.
+			// Gateways that lost the same store must not all come back at once.
 			w.retryAt = clock().Add(w.backoff - rand.N(w.backoff/4))
 			if len(w.flights) > 0 {
 				w.flushAt = w.retryAt
@@ -138,7 +138,7 @@ func (t *Table) step(clock func() time.Time) time.Time {
 
 func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
-// takeNotes sorts what the writer was told since it looked last.
+// takeNotes sorts the marks that were set since the last call.
 func (t *Table) takeNotes() {
 	w := &t.writer
 	t.inbox.mu.Lock()
@@ -157,8 +157,8 @@ func (t *Table) takeNotes() {
 	}
 }
 
-// call asks the store about so many states, and counts how it went. What the store refuses is in refused, by index, and has no
-// answer; the error is one of the whole call.
+// call makes one call to the store about the given number of states and records the outcome. States that the store
+// refuses are in refused, by index, and have no answer. err is an error of the whole call.
 func (t *Table) call(states int, ask func(ctx context.Context) ([][]state.Total, error)) (answers [][]state.Total, refused []state.Refusal, err error) {
 	w := &t.writer
 	ctx, cancel := context.WithTimeout(w.calls, callTimeout)
@@ -194,7 +194,7 @@ func (t *Table) call(states int, ask func(ctx context.Context) ([][]state.Total,
 	return answers, refused, err
 }
 
-// refusalLogPause keeps a state that is refused with every flush from filling the log.
+// refusalLogPause limits log lines about a state that is refused with every flush.
 const refusalLogPause = time.Minute
 
 func (t *Table) logCall(wasAway bool, err error, refusal *state.RefusedError, now time.Time) {
@@ -217,7 +217,7 @@ func (w *writer) count(what *int64, n int) {
 	w.mu.Unlock()
 }
 
-// drop has the store forget functions that were deleted.
+// forgetDeleted deletes the states of deleted functions from the store.
 func (t *Table) forgetDeleted(func() time.Time) error {
 	for {
 		t.mu.Lock()
@@ -239,11 +239,11 @@ func (t *Table) forgetDeleted(func() time.Time) error {
 	}
 }
 
-// held reports whether the store must not be asked about a function's states: it still has those of a function of this name
-// that was deleted. Table.mu is held.
+// forgetPending reports whether the store still has the states of a deleted function of the same name, so that this one
+// must not be read or written yet. The caller holds Table.mu.
 func (t *Table) forgetPending(l *lineage) bool { return slices.Contains(t.forgets, l.function) }
 
-// flush sends what was learned, when it is time: first what failed before, then what is new.
+// flush sends deltas when it is due: first the updates that failed before, then new ones.
 func (t *Table) flush(clock func() time.Time) error {
 	w := &t.writer
 	if !due(w.flushAt, clock()) {
@@ -257,7 +257,7 @@ func (t *Table) flush(clock func() time.Time) error {
 func (t *Table) sendAll() error {
 	w := &t.writer
 	for {
-		// Of what has been deleted meanwhile nothing is sent.
+		// Updates of lineages that have been deleted meanwhile are dropped.
 		t.mu.Lock()
 		w.flights = slices.DeleteFunc(w.flights, func(f flight) bool { return f.lineage.now == nil })
 		t.mu.Unlock()
@@ -274,8 +274,8 @@ func (t *Table) sendAll() error {
 	}
 }
 
-// merge sends updates and takes in the answers. What the store refuses, and will refuse for ever, stays in memory: should
-// somebody mend what lies in the store by deleting it, the next update of the state brings all that is known here.
+// merge sends updates and applies the answers. A refused state stays in memory. If the conflicting entry in the store
+// is deleted, the next update of the state writes everything that is known here.
 func (t *Table) merge(group []flight) error {
 	updates := make([]state.Update, len(group))
 	for i, f := range group {
@@ -297,7 +297,7 @@ func (t *Table) merge(group []flight) error {
 	return nil
 }
 
-// collect makes updates of what was learned and has no update under way.
+// collect makes updates of the deltas of states without an update in flight.
 func (t *Table) collect() {
 	w := &t.writer
 	marked := w.send
@@ -347,7 +347,7 @@ func (st *states) collectGlobal(w *writer) {
 	w.addFlight(st, "", led, g.complete)
 }
 
-// collectPiece reports whether there is more.
+// collectPiece collects up to pieceRecords records. It reports whether there are more.
 func (st *states) collectPiece(s *shard, w *writer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -359,7 +359,7 @@ func (st *states) collectPiece(s *shard, w *writer) bool {
 		rec := &s.records[r]
 		led := s.ledger(r)
 		led.startFlight()
-		if led.settled() { // what was learned has cancelled out
+		if led.settled() { // the deltas cancelled out
 			st.countClosed()
 			s.closeLedger(rec.entry)
 			continue
@@ -380,8 +380,8 @@ func (w *writer) addFlight(st *states, context string, led ledger, storeComplete
 	}})
 }
 
-// Close writes what is left and ends the table's goroutine. It waits for the store no longer than ctx allows, and says how
-// many states could not be written. The table can still be used afterwards, in memory only.
+// Close writes what is left and stops the table's goroutine. It waits for the store until ctx is done, and its error
+// says how many states could not be written. The table can still be used afterwards, in memory only.
 func (t *Table) Close(ctx context.Context) error {
 	if t.store == nil {
 		return nil
@@ -394,7 +394,7 @@ func (t *Table) Close(ctx context.Context) error {
 	return t.lastFlush(ctx)
 }
 
-// lastFlush tries a few times; the goroutine has ended.
+// lastFlush tries a few times. The writer's goroutine must have stopped.
 func (t *Table) lastFlush(ctx context.Context) error {
 	w := &t.writer
 	var err error
@@ -414,7 +414,7 @@ func (t *Table) lastFlush(ctx context.Context) error {
 		for err == nil && len(w.load) > 0 {
 			err = t.load(time.Now)
 		}
-		t.takeNotes() // what has been read can be written
+		t.takeNotes() // states that have been read can be written
 		t.collect()
 		if err = errors.Join(err, t.sendAll()); err == nil && t.pending.Load() == 0 {
 			return nil

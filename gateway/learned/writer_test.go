@@ -18,7 +18,7 @@ func TestWrittenBehind(t *testing.T) {
 	c := newFakeServer().connect()
 	table := newManualTable(Config{Store: c})
 	f := table.Declare("f", tally{}, []string{"a", "b"})
-	table.advance(0) // what the store has is read first
+	table.advance(0) // the store's state is read first
 	loss(f, "ann", 0, 0.25)
 	loss(f, "ann", 0, 0.25)
 	table.advance(DefaultSharedFlush / 2)
@@ -32,7 +32,7 @@ func TestWrittenBehind(t *testing.T) {
 	for _, context := range []string{"", "ann"} {
 		near(t, "weights in the store", []float64{c.field(key("f", context), "a/2"), c.field(key("f", context), "b/2")}, 0.5, 1)
 	}
-	// The store has all: from now on only the row in which something was learned is sent.
+	// The store has everything: from now on only the row with new learning is sent.
 	c.sent = 0
 	loss(f, "ann", 1, 0.25)
 	table.advance(DefaultSharedFlush)
@@ -40,7 +40,7 @@ func TestWrittenBehind(t *testing.T) {
 	if want := 2 * (slotWeight + 1); c.sent != want {
 		t.Errorf("%d numbers were sent, want %d: a row of each of two states", c.sent, want)
 	}
-	// Nobody asks anything: nobody calls the store.
+	// With no queries there are no calls to the store.
 	table.advance(time.Second)
 	before := c.loads + c.merges
 	if wake := table.step(table.clock); !wake.IsZero() || c.loads+c.merges != before {
@@ -60,7 +60,7 @@ func TestFeedbackThatCancelsOutIsNotSent(t *testing.T) {
 		f.states.learn(s, s.newest, []float64{0, 0, d})
 		s.mu.Unlock()
 	}
-	ask(f, "bob") // ann leaves, and is kept for what she has to send
+	ask(f, "bob") // ann is evicted, and kept for her unsent deltas
 	table.advance(DefaultSharedFlush)
 	if st := table.Stats(); c.merges != 0 || st.Pending != 0 || s.count != 1 {
 		t.Errorf("%d merges, %+v, %d entries: want none, nothing pending, and only bob's entry", c.merges, st, s.count)
@@ -75,7 +75,7 @@ func TestNewContextIsLoadedInBackground(t *testing.T) {
 	table := newManualTable(Config{Store: c})
 	f := table.Declare("f", tally{}, []string{"a", "b"})
 
-	// At once she starts from the function's state, and learns.
+	// She starts at once from the function's state, and learns.
 	loss(f, "ann", 1, 0.5)
 	near(t, "before the store has answered", weights(f, "ann"), 1, 0.5)
 	table.advance(0)
@@ -93,12 +93,12 @@ func TestEvictedContextLivesInTheStore(t *testing.T) {
 	table := newManualTable(Config{Store: c, Contexts: 2, Refresh: -1})
 	f := table.Declare("f", tally{}, []string{"a"})
 	for i := range 10 {
-		loss(f, fmt.Sprint(i), 0, float64(i)/100) // starts from what the others have taught the function
+		loss(f, fmt.Sprint(i), 0, float64(i)/100) // starts from what the function has learned from the others
 	}
 	if s := table.Stats(); s.Contexts != 2 || s.Evicted != 8 || s.Pending != 11 {
 		t.Fatalf("got %+v: want 2 in memory, and all ten and the global state pending", s)
 	}
-	// One that comes back before it is written has lost nothing.
+	// A context that returns before it is written has lost nothing.
 	ask(f, "3")
 	near(t, "3", weights(f, "3"), 1-0.06)
 	table.advance(DefaultSharedFlush)
@@ -164,7 +164,7 @@ func TestLostReplyCountsOnce(t *testing.T) {
 			if s := table.Stats(); s.Errors != 1 || s.Pending != 2 {
 				t.Fatalf("got %+v: want an error, and both states pending", s)
 			}
-			loss(f, "ann", 0, 0.25) // gathers behind what is under way
+			loss(f, "ann", 0, 0.25) // collects behind the update in flight
 			near(t, "meanwhile", weights(f, "ann"), 0.25)
 			table.advance(time.Second)
 			for _, context := range []string{"", "ann"} {
@@ -194,7 +194,7 @@ func TestPredictingGatewayFollows(t *testing.T) {
 	if s := reads.Stats(); s.Refreshes != 2 {
 		t.Errorf("%d states were refreshed, want 2", s.Refreshes)
 	}
-	// A file is nobody else's: it is not read again.
+	// A file has no other writer: it is not read again.
 	c := newFakeServer().connect()
 	c.shared = false
 	alone := newManualTable(Config{Store: c, Refresh: time.Millisecond})
@@ -217,7 +217,7 @@ func TestStoreThatLostItsDataIsRefilled(t *testing.T) {
 	loss(f, "", 1, 0.25)
 	table.advance(DefaultSharedFlush)
 	clear(c.states)
-	for range 2 { // the first answer shows what is missing, the second update brings it
+	for range 2 { // the first answer shows what is missing, the second update writes it
 		loss(f, "", 0, 0.125)
 		table.advance(DefaultSharedFlush)
 	}
@@ -233,10 +233,10 @@ func TestForget(t *testing.T) {
 	table.advance(DefaultSharedFlush)
 	loss(f, "ann", 0, 0.25)
 	c.loseReply = true
-	table.advance(DefaultSharedFlush) // an update is under way when the function goes
+	table.advance(DefaultSharedFlush) // an update is in flight when the function is deleted
 	c.away = true
 	table.Forget("f")
-	// A function of that name that is declared while the store is away must not find what the old one has learned.
+	// A function of that name that is declared while the store is down must not find the old one's state.
 	f = table.Declare("f", tally{}, []string{"a"})
 	loss(f, "ann", 0, 0.125)
 	table.advance(time.Second)
@@ -254,7 +254,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// One state that the store refuses is kept in memory, holds up nobody else, and is written when the store is mended.
+// A single refused state is kept in memory, does not block others, and is written when the refusal ends.
 func TestRefusedState(t *testing.T) {
 	for _, refused := range []string{"5", ""} {
 		t.Run("context "+refused, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestRefusedState(t *testing.T) {
 	}
 }
 
-// A store that is too slow for many states in one call is asked for fewer.
+// A store that is too slow for large calls gets smaller ones.
 func TestGroupsShrinkAndGrow(t *testing.T) {
 	c := newFakeServer().connect()
 	table := newManualTable(Config{Store: &narrowStore{c, 10}})
@@ -303,7 +303,7 @@ func TestGroupsShrinkAndGrow(t *testing.T) {
 	}
 }
 
-// narrowStore fails when it is asked about too many states.
+// narrowStore fails calls about too many states.
 type narrowStore struct {
 	*fakeStore
 	most int
@@ -323,8 +323,8 @@ func (n *narrowStore) Load(ctx context.Context, asked []state.Key) ([][]state.To
 	return n.fakeStore.Load(ctx, asked)
 }
 
-// A context that is only in the store when a new version comes inherits there, too, and so does one that learns before it is
-// read.
+// A context that is only in the store when a new version is declared inherits there too, and so does one that learns
+// before it is read.
 func TestNewVersionInheritsFromTheStore(t *testing.T) {
 	server := newFakeServer()
 	server.put(key("f", "ann"), "m@1", 4, 3, -2)
@@ -340,14 +340,14 @@ func TestNewVersionInheritsFromTheStore(t *testing.T) {
 		c.field(key("f", "ann"), "m@2/0"), c.field(key("f", "ann"), "m@2/2"), c.field(key("f", "ann"), "new/2"), c.field(key("f", "ann"), "m@1/2"),
 	}, 5, -2.5, -1, -2)
 
-	// Rows of other models say nothing of these.
+	// Rows of other models contribute nothing.
 	server.put(key("f", "bob"), "x", 4, 3, -2)
 	ask(f, "bob")
 	table.advance(0)
 	near(t, "bob", weights(f, "bob"), weights(f, "")...)
 }
 
-// Candidates change while an update is under way and more waits behind it.
+// Candidates change while one update is in flight and other deltas wait behind it.
 func TestDeclareWhileUpdatesAreUnderWay(t *testing.T) {
 	c := newFakeServer().connect()
 	table := newManualTable(Config{Store: c, Contexts: 1})
@@ -355,7 +355,7 @@ func TestDeclareWhileUpdatesAreUnderWay(t *testing.T) {
 	table.advance(0)
 	loss(f, "ann", 0, 0.5)
 	loss(f, "ann", 1, 0.25)
-	ask(f, "bob") // ann has left and is kept for what she has to send
+	ask(f, "bob") // ann has been evicted, and is kept for her unsent deltas
 	c.loseReply = true
 	table.advance(DefaultSharedFlush)
 	loss(f, "ann", 1, 0.125)
@@ -381,7 +381,7 @@ func TestDeclareWhileUpdatesAreUnderWay(t *testing.T) {
 		t.Errorf("got %+v: want nothing pending", s)
 	}
 
-	// A rollback finds what the first version had learned itself.
+	// A rollback finds what the first version had learned.
 	f = table.Declare("f", tally{}, []string{"b", "m@1"})
 	loss(f, "ann", 0, 0.125)
 	table.advance(time.Second)
@@ -415,7 +415,7 @@ func TestNonFiniteNumbersInTheStoreAreIgnored(t *testing.T) {
 	near(t, "global", peek(f, ""), 4, 3, 1)
 }
 
-// hookStore does something while a load is under way, once.
+// hookStore calls a function during the next load, once.
 type hookStore struct {
 	*fakeStore
 	during func()
@@ -429,8 +429,8 @@ func (h *hookStore) Load(ctx context.Context, asked []state.Key) ([][]state.Tota
 	return h.fakeStore.Load(ctx, asked)
 }
 
-// A function is deleted and declared again while the writer reads for another one: it must not be read before the store has
-// forgotten its predecessor.
+// A function is deleted and declared again while the writer reads for another one. The new function must not be read
+// before the store has deleted the old one's states.
 func TestForgetWhileReading(t *testing.T) {
 	server := newFakeServer()
 	server.put(key("f", ""), "a", 4, 3, -2)
@@ -441,7 +441,7 @@ func TestForgetWhileReading(t *testing.T) {
 	h.during = func() {
 		table.Forget("f")
 		f = table.Declare("f", tally{}, []string{"a"})
-		table.takeNotes() // as if the declaration had come a moment before the step
+		table.takeNotes() // as if the declaration had come just before the step
 	}
 	table.advance(DefaultSharedFlush)
 	near(t, "the new function", weights(f, ""), 1)
@@ -450,7 +450,7 @@ func TestForgetWhileReading(t *testing.T) {
 	near(t, "the new function, in the store", []float64{server.field(key("f", ""), "a/2")}, 0.5)
 }
 
-// A context is seen and learns after the writer has read what was wanted and before it collects what is to be sent.
+// A context appears and learns after the writer has read and before it collects updates.
 func TestNothingIsSentBeforeFirstRead(t *testing.T) {
 	server := newFakeServer()
 	server.put(key("f", "ann"), "m@1", 4, 3, -2)
@@ -470,7 +470,7 @@ func TestNothingIsSentBeforeFirstRead(t *testing.T) {
 	near(t, "ann's second version, in the store", []float64{server.field(key("f", "ann"), "m@2/0"), server.field(key("f", "ann"), "m@2/2")}, 5, -2.25)
 }
 
-// While an update is under way, a total that is read may or may not hold it already.
+// While an update is in flight, a total that is read may or may not include it.
 func TestReadWhileUpdateInFlight(t *testing.T) {
 	l := newLayout(tally{}, []string{"a"})
 	led, value, inFlight := ledgerIn(make([]float64, 9)), []float64{0, 0, 1}, true

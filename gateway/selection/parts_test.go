@@ -77,7 +77,7 @@ func TestDefinitions(t *testing.T) {
 			t.Errorf("%s: Name is %s, Doc %q, %d slots", name, p.Name(), d.Doc, p.Slots())
 		}
 	}
-	if Parameters("nobody") != nil {
+	if Parameters("none") != nil {
 		t.Error("an unknown policy has parameters")
 	}
 	defer func() {
