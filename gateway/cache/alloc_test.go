@@ -11,10 +11,10 @@ import (
 )
 
 // silent is an owner that nobody asks.
-type silent struct{ Waiter }
+type noopOwner struct{ Waiter }
 
-func (*silent) Filled(*Waiter)           {}
-func (*silent) Failed(*Waiter, api.Code) {}
+func (*noopOwner) Filled(*Waiter)           {}
+func (*noopOwner) Failed(*Waiter, api.Code) {}
 
 // TestAllocNothingInSteadyState: hits, misses with their fill and an eviction, coalesced queries, failures and look-ups for
 // feedback take no memory once the cache is full.
@@ -24,7 +24,7 @@ func TestAllocNothingInSteadyState(t *testing.T) {
 	salt := []byte("salt")
 	in := []api.Value{{Data: make([]byte, 3000), Dims: []int64{30, 25}}, {Data: make([]byte, 100)}}
 	out := []api.Value{{Data: make([]byte, 500), Dims: []int64{125}}}
-	var a, b silent
+	var a, b noopOwner
 	a.Owner, b.Owner = &a, &b
 	n := uint64(0)
 	next := func() Key {
@@ -59,7 +59,7 @@ func TestAllocNothingInSteadyState(t *testing.T) {
 		}},
 		{"fetch", func() {
 			if !m.Fetch(m.Key(salt, in), salt, in, &b.Waiter) {
-				t.Fatal("nothing there")
+				t.Fatal("Fetch found nothing")
 			}
 		}},
 		{"miss, fill and eviction", func() {
@@ -98,6 +98,6 @@ func TestAllocNothingInSteadyState(t *testing.T) {
 		}
 	}
 	if after := c.Stats(); after.Evicted <= before.Evicted || after.HeldBytes != before.HeldBytes {
-		t.Errorf("from %+v to %+v", before, after)
+		t.Errorf("the cache changed from %+v to %+v", before, after)
 	}
 }

@@ -10,10 +10,10 @@ import (
 )
 
 // nobody owns waiters that never wait.
-type nobody struct{}
+type noOwner struct{}
 
-func (nobody) Filled(*Waiter)           {}
-func (nobody) Failed(*Waiter, api.Code) {}
+func (noOwner) Filled(*Waiter)           {}
+func (noOwner) Failed(*Waiter, api.Code) {}
 
 var inputSizes = []int{8, 256, 3136, 100_000}
 
@@ -34,7 +34,7 @@ func BenchmarkHit(b *testing.B) {
 	for _, n := range inputSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			m := New(64 << 20).Model()
-			w := Waiter{Owner: nobody{}}
+			w := Waiter{Owner: noOwner{}}
 			in, out := []api.Value{{Data: make([]byte, n)}}, []api.Value{{Data: make([]byte, 8)}}
 			const objects = 100
 			for i := range uint64(objects) {
@@ -58,7 +58,7 @@ func BenchmarkMissAndFill(b *testing.B) {
 	for _, n := range inputSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			m := New(16 << 20).Model()
-			w := Waiter{Owner: nobody{}}
+			w := Waiter{Owner: noOwner{}}
 			in, out := []api.Value{{Data: make([]byte, n)}}, []api.Value{{Data: make([]byte, 8)}}
 			b.ReportAllocs()
 			for i := uint64(0); b.Loop(); i++ {
@@ -79,7 +79,7 @@ func BenchmarkParallel(b *testing.B) {
 	fresh.Store(1 << 32)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		w := Waiter{Owner: nobody{}}
+		w := Waiter{Owner: noOwner{}}
 		in, out := []api.Value{{Data: make([]byte, 256)}}, []api.Value{{Data: make([]byte, 8)}}
 		for i := uint64(0); pb.Next(); i++ {
 			object := i % 1000

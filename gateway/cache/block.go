@@ -96,10 +96,10 @@ func (p *pool) heldBytes() int64 {
 
 // take returns a chain of n blocks, its first and its last. The caller has made sure that they are there.
 func (p *pool) take(n int) (first, last uint32) {
-	first = p.one()
+	first = p.takeOne()
 	last = first
 	for range n - 1 {
-		i := p.one()
+		i := p.takeOne()
 		p.at(last).next = i
 		last = i
 	}
@@ -107,7 +107,7 @@ func (p *pool) take(n int) (first, last uint32) {
 	return first, last
 }
 
-func (p *pool) one() uint32 {
+func (p *pool) takeOne() uint32 {
 	p.used++
 	if i := p.free; i != 0 {
 		p.free = p.at(i).next
@@ -124,7 +124,7 @@ func (p *pool) one() uint32 {
 
 // give takes back the chain of n blocks that begins with first. It will be handed out again in the same order, so that chains
 // which lay side by side go on to.
-func (p *pool) give(first uint32, n int) {
+func (p *pool) release(first uint32, n int) {
 	last := first
 	for range n - 1 {
 		last = p.at(last).next

@@ -26,7 +26,7 @@ const (
 
 // hurry is how much sooner than its leader a query must want the prediction to evaluate it by itself: queries of one latency
 // objective that come at the same time differ by less.
-const hurry = api.Nanos(5e6)
+const coalesceSlack = api.Nanos(5e6)
 
 // Cache keeps predictions of all model versions in a bounded memory. All methods may be called from any goroutine.
 type Cache struct {
@@ -36,7 +36,7 @@ type Cache struct {
 	seed          uint64
 	serials       atomic.Uint32
 	// disguise lets tests make keys collide.
-	disguise func(Key) Key
+	testRekey func(Key) Key
 }
 
 // New makes a cache that holds at most maxBytes: inputs, outputs, and everything that it needs to find them again. Memory is taken
@@ -80,13 +80,13 @@ type modelCounts struct {
 func (c *Cache) Model() *Model {
 	serial := c.serials.Add(1)
 	if serial == 0 {
-		panic("cache: there were 2^32 model versions in one process: start a new one")
+		panic("cache: 2^32 model versions in one process: restart it")
 	}
 	return &Model{cache: c, serial: serial}
 }
 
 // counted has the model's counters.
-func (m *Model) counted() *[stripes]modelCounts {
+func (m *Model) counters() *[stripes]modelCounts {
 	if all := m.counts.Load(); all != nil {
 		return all
 	}
@@ -142,9 +142,9 @@ var outcomes = [...]string{Bypass: "bypass", Hit: "hit", Lead: "lead", Wait: "wa
 // is given is compared and copied, and not kept. The waiter must be idle.
 func (m *Model) Request(k Key, salt []byte, inputs []api.Value, w *Waiter) Outcome {
 	c := m.cache
-	counts := &m.counted()[k.Lo&(stripes-1)]
-	if w.is != idle {
-		panic("cache: Request with a waiter that leads or waits: one waiter is one query, until that has ended")
+	counts := &m.counters()[k.Lo&(stripes-1)]
+	if w.state != idle {
+		panic("cache: Request with a waiter that still leads or waits: use one waiter for each query")
 	}
 	n := len(salt) + encodedBytes(inputs)
 	if n > c.maxEntryBytes || len(inputs) > maxValues || m.dropped.Load() {
@@ -171,24 +171,24 @@ func (m *Model) Request(k Key, salt []byte, inputs []api.Value, w *Waiter) Outco
 func (s *shard) request(m *Model, k Key, salt []byte, inputs []api.Value, n int, w *Waiter) Outcome {
 	_, e := s.find(k, m.serial)
 	if e == nil {
-		if !s.begun(k, m, salt, inputs, n, w) {
+		if !s.startFlight(k, m, salt, inputs, n, w) {
 			return Bypass
 		}
 		return Lead
 	}
-	outputs, same := s.same(e, salt, inputs, n)
-	if !same {
+	outputs, matches := s.matches(e, salt, inputs, n)
+	if !matches {
 		s.counts.collisions++
 		return Bypass
 	}
 	if e.flight != 0 {
-		if s.flights[e.flight-1].until-w.Until > hurry {
+		if s.flights[e.flight-1].until-w.Until > coalesceSlack {
 			return Bypass
 		}
-		s.follow(e.flight, w)
+		s.addFollower(e.flight, w)
 		return Wait
 	}
-	e.used()
+	e.recordHit()
 	w.Outputs, w.Confidence = outputs.readValues(w.Outputs, int(e.outputs)), e.confidence
 	return Hit
 }
@@ -208,8 +208,8 @@ func (m *Model) Fetch(k Key, salt []byte, inputs []api.Value, w *Waiter) bool {
 	if e == nil || e.flight != 0 {
 		return false
 	}
-	outputs, same := s.same(e, salt, inputs, n)
-	if !same {
+	outputs, matches := s.matches(e, salt, inputs, n)
+	if !matches {
 		s.counts.collisions++
 		return false
 	}
@@ -229,11 +229,11 @@ func (m *Model) Keep(k Key, salt []byte, inputs, outputs []api.Value, confidence
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var w Waiter // leads for no longer than the lock is held, so that nobody waits behind it
-	if _, e := s.find(k, m.serial); e != nil || !s.begun(k, m, salt, inputs, n, &w) {
+	if _, e := s.find(k, m.serial); e != nil || !s.startFlight(k, m, salt, inputs, n, &w) {
 		return
 	}
-	if f, e := s.landed(&w); m.dropped.Load() || !s.keep(f, e, outputs, confidence, c.maxEntryBytes) {
-		s.forget(f.entry, e)
+	if f, e := s.endFlight(&w); m.dropped.Load() || !s.keep(f, e, outputs, confidence, c.maxEntryBytes) {
+		s.remove(f.entry, e)
 	}
 }
 
@@ -257,7 +257,7 @@ func (c *Cache) Stats() Stats {
 		s := &c.shards[i]
 		s.mu.Lock()
 		t.Entries += int(s.counts.entries)
-		t.Pending += s.flying
+		t.Pending += s.inFlight
 		t.Evicted += s.counts.evicted
 		t.Collisions += s.counts.collisions
 		fixed := shardBytes + s.fixedBytes

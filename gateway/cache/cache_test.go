@@ -14,31 +14,33 @@ import (
 func one(s string) []api.Value { return []api.Value{{Data: []byte(s)}} }
 
 // asker is a waiter that writes down what it is told.
-type asker struct {
+type testWaiter struct {
 	Waiter
-	told []string
+	calls []string
 }
 
-func newAsker() *asker {
-	a := &asker{}
+func newTestWaiter() *testWaiter {
+	a := &testWaiter{}
 	a.Owner = a
 	return a
 }
 
-func (a *asker) Filled(w *Waiter) {
-	a.told = append(a.told, fmt.Sprintf("filled %s %v", w.Outputs[0].Data, w.Confidence))
+func (a *testWaiter) Filled(w *Waiter) {
+	a.calls = append(a.calls, fmt.Sprintf("filled %s %v", w.Outputs[0].Data, w.Confidence))
 }
 
-func (a *asker) Failed(_ *Waiter, code api.Code) { a.told = append(a.told, "failed "+code.String()) }
+func (a *testWaiter) Failed(_ *Waiter, code api.Code) {
+	a.calls = append(a.calls, "failed "+code.String())
+}
 
-func (a *asker) request(m *Model, salt string, inputs []api.Value) Outcome {
+func (a *testWaiter) request(m *Model, salt string, inputs []api.Value) Outcome {
 	return m.Request(m.Key([]byte(salt), inputs), []byte(salt), inputs, &a.Waiter)
 }
 
 // put fills an input that is not there.
 func put(t *testing.T, m *Model, in, out string) {
 	t.Helper()
-	a := newAsker()
+	a := newTestWaiter()
 	if o := a.request(m, "", one(in)); o != Lead {
 		t.Fatalf("%s: got %v", in, o)
 	}
@@ -47,7 +49,7 @@ func put(t *testing.T, m *Model, in, out string) {
 
 // got asks for an input, and fails the flight if that led one.
 func got(m *Model, in string) string {
-	a := newAsker()
+	a := newTestWaiter()
 	o := a.request(m, "", one(in))
 	switch o {
 	case Hit:
@@ -66,11 +68,11 @@ func small(t *testing.T) *Cache {
 	return c
 }
 
-func TestAHitHasWhatWasFilled(t *testing.T) {
+func TestHitReturnsWhatWasFilled(t *testing.T) {
 	m := small(t).Model()
 	in := []api.Value{{Data: []byte("abc"), Dims: []int64{3}}, {Data: bytes.Repeat([]byte{7}, 1000)}, {Dims: []int64{0, 4}}}
 	out := []api.Value{{Data: bytes.Repeat([]byte{9}, 300), Dims: []int64{2, 150}}, {Data: []byte{}}}
-	a := newAsker()
+	a := newTestWaiter()
 	if o := a.request(m, "salt", in); o != Lead {
 		t.Fatalf("got %v", o)
 	}
@@ -83,9 +85,9 @@ func TestAHitHasWhatWasFilled(t *testing.T) {
 	if &a.Outputs[0].Data[0] != buffer {
 		t.Error("the caller's buffer was not used")
 	}
-	b := newAsker()
+	b := newTestWaiter()
 	if !m.Fetch(m.Key([]byte("salt"), in), []byte("salt"), in, &b.Waiter) || !equalValues(b.Outputs, out) {
-		t.Errorf("fetch found %v", b.Outputs)
+		t.Errorf("Fetch found %v", b.Outputs)
 	}
 	if got, want := m.Stats(), (ModelStats{Hits: 1, Misses: 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -100,41 +102,41 @@ func TestKeep(t *testing.T) {
 	keep("a", "first")
 	keep("a", "second")
 	if g := got(m, "a"); g != "first" {
-		t.Errorf("kept %q", g)
+		t.Errorf("a is %q, want first", g)
 	}
-	leader, follower := newAsker(), newAsker()
+	leader, follower := newTestWaiter(), newTestWaiter()
 	if a, b := leader.request(m, "", one("b")), follower.request(m, "", one("b")); a != Lead || b != Wait {
 		t.Fatalf("got %v and %v", a, b)
 	}
-	keep("b", "of a third")
-	leader.Fill(one("of the leader"), math.NaN())
-	if len(follower.told) != 1 || got(m, "b") != "of the leader" {
-		t.Errorf("who waits is told %v, and %q is kept", follower.told, got(m, "b"))
+	keep("b", "kept")
+	leader.Fill(one("filled"), math.NaN())
+	if len(follower.calls) != 1 || got(m, "b") != "filled" {
+		t.Errorf("the follower was called with %v, and %q is kept", follower.calls, got(m, "b"))
 	}
 	keep("c", strings.Repeat("x", 64<<10))
 	if g := got(m, "c"); g != "-lead" {
-		t.Errorf("too large, and kept: %.20q", g)
+		t.Errorf("an entry that is too large was kept: %.20q", g)
 	}
 	m.Drop()
-	keep("d", "of a model that was dropped")
+	keep("d", "after the drop")
 	if st := c.Stats(); st.Pending != 0 || st.Entries != 0 {
 		t.Errorf("left over: %+v", st)
 	}
 }
 
-func TestWhatTheModelDoesNotSayStaysNaN(t *testing.T) {
+func TestMissingConfidenceStaysNaN(t *testing.T) {
 	m := small(t).Model()
 	put(t, m, "in", "out")
-	a := newAsker()
+	a := newTestWaiter()
 	if o := a.request(m, "", one("in")); o != Hit || !math.IsNaN(a.Confidence) {
 		t.Errorf("got %v with confidence %v", o, a.Confidence)
 	}
 }
 
 // TestACollisionNeverAnswers: every key is one and the same, and still nobody gets another's prediction.
-func TestACollisionNeverAnswers(t *testing.T) {
+func TestCollisionNeverAnswers(t *testing.T) {
 	c := small(t)
-	c.disguise = func(Key) Key { return Key{} }
+	c.testRekey = func(Key) Key { return Key{} }
 	m, other := c.Model(), c.Model()
 	put(t, m, "in", "out")
 	for _, v := range []struct {
@@ -148,10 +150,10 @@ func TestACollisionNeverAnswers(t *testing.T) {
 		{"bytes moved into the salt", "i", one("n")},
 		{"dimensions", "", []api.Value{{Data: []byte("in"), Dims: []int64{2}}}},
 		{"two values", "", []api.Value{{Data: []byte("i")}, {Data: []byte("n")}}},
-		{"an empty value more", "", []api.Value{{Data: []byte("in")}, {}}},
+		{"an extra empty value", "", []api.Value{{Data: []byte("in")}, {}}},
 		{"nothing", "", nil},
 	} {
-		a := newAsker()
+		a := newTestWaiter()
 		before := c.Stats().Collisions
 		if o := a.request(m, v.salt, v.in); o != Bypass {
 			t.Errorf("%s: got %v %v", v.name, o, a.Outputs)
@@ -172,7 +174,7 @@ func TestACollisionNeverAnswers(t *testing.T) {
 	}
 	// Nor does anybody wait for another's flight.
 	m3 := c.Model()
-	leader, a := newAsker(), newAsker()
+	leader, a := newTestWaiter(), newTestWaiter()
 	leader.request(m3, "", one("first"))
 	if o := a.request(m3, "", one("second")); o != Bypass {
 		t.Errorf("beside a flight with the same key: %v", o)
@@ -180,24 +182,24 @@ func TestACollisionNeverAnswers(t *testing.T) {
 	leader.Fail(api.Cancelled)
 }
 
-func TestWhoWaitsIsToldOnce(t *testing.T) {
+func TestWaitersAreCalledOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		end  func(*asker)
+		end  func(*testWaiter)
 		want string
 		then string
 	}{
-		{"filled", func(a *asker) { a.Fill(one("out"), 0.5) }, "filled out 0.5", "out"},
-		{"failed", func(a *asker) { a.Fail(api.ReplicaLost) }, "failed replica_lost", "-lead"},
-		{"too large to keep", func(a *asker) { a.Fill(one(strings.Repeat("x", 1<<20)), 1) }, "filled " + strings.Repeat("x", 1<<20) + " 1", "-lead"},
+		{"filled", func(a *testWaiter) { a.Fill(one("out"), 0.5) }, "filled out 0.5", "out"},
+		{"failed", func(a *testWaiter) { a.Fail(api.ReplicaLost) }, "failed replica_lost", "-lead"},
+		{"too large to keep", func(a *testWaiter) { a.Fill(one(strings.Repeat("x", 1<<20)), 1) }, "filled " + strings.Repeat("x", 1<<20) + " 1", "-lead"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := small(t).Model()
-			leader := newAsker()
+			leader := newTestWaiter()
 			leader.request(m, "", one("in"))
-			var waiters []*asker
+			var waiters []*testWaiter
 			for range 5 {
-				a := newAsker()
+				a := newTestWaiter()
 				if o := a.request(m, "", one("in")); o != Wait {
 					t.Fatalf("got %v", o)
 				}
@@ -209,19 +211,19 @@ func TestWhoWaitsIsToldOnce(t *testing.T) {
 				}
 			}
 			if leader.Cancel() {
-				t.Error("the leader could cancel what others wait for")
+				t.Error("the leader could cancel its flight")
 			}
 			c.end(leader)
 			for i, a := range waiters {
-				if i%2 == 0 && len(a.told) != 0 || i%2 == 1 && (len(a.told) != 1 || a.told[0] != c.want) {
-					t.Errorf("waiter %d was told %.40q", i, a.told)
+				if i%2 == 0 && len(a.calls) != 0 || i%2 == 1 && (len(a.calls) != 1 || a.calls[0] != c.want) {
+					t.Errorf("waiter %d was called with %.40q", i, a.calls)
 				}
 				if a.Cancel() {
 					t.Errorf("waiter %d could cancel afterwards", i)
 				}
 			}
-			if len(leader.told) != 0 {
-				t.Errorf("the leader was told %q", leader.told)
+			if len(leader.calls) != 0 {
+				t.Errorf("the leader was called with %q", leader.calls)
 			}
 			if got := got(m, "in"); got != c.then {
 				t.Errorf("afterwards: got %s, want %s", got, c.then)
@@ -235,18 +237,18 @@ type retry struct {
 	Waiter
 	model *Model
 	now   Outcome
-	told  int
+	calls int
 }
 
 func (*retry) Filled(*Waiter) {}
 func (r *retry) Failed(w *Waiter, _ api.Code) {
-	r.told++
+	r.calls++
 	r.now = r.model.Request(r.model.Key(nil, one("in")), nil, one("in"), w)
 }
 
-func TestAfterAFailureOneOfTheWaitersLeads(t *testing.T) {
+func TestOneWaiterLeadsAfterFailure(t *testing.T) {
 	m := small(t).Model()
-	leader := newAsker()
+	leader := newTestWaiter()
 	leader.request(m, "", one("in"))
 	var rs []*retry
 	for range 3 {
@@ -261,8 +263,8 @@ func TestAfterAFailureOneOfTheWaitersLeads(t *testing.T) {
 	}
 	rs[0].Fill(one("out"), 1)
 	for i, r := range rs {
-		if r.told != 1 || i > 0 && string(r.Outputs[0].Data) != "out" {
-			t.Errorf("waiter %d was told %d times that it failed, has %v", i, r.told, r.Outputs)
+		if r.calls != 1 || i > 0 && string(r.Outputs[0].Data) != "out" {
+			t.Errorf("waiter %d failed %d times, has %v", i, r.calls, r.Outputs)
 		}
 	}
 }
@@ -274,7 +276,7 @@ func TestDrop(t *testing.T) {
 		put(t, m, fmt.Sprint("in ", i), "old")
 		put(t, other, fmt.Sprint("in ", i), "other")
 	}
-	leader, waiter := newAsker(), newAsker()
+	leader, waiter := newTestWaiter(), newTestWaiter()
 	leader.request(m, "", one("late"))
 	waiter.request(m, "", one("late"))
 	m.Drop()
@@ -282,29 +284,29 @@ func TestDrop(t *testing.T) {
 		t.Errorf("after the drop: %+v", st)
 	}
 	if got := got(m, "in 1"); got != "-bypass" {
-		t.Errorf("a dropped model says %s", got)
+		t.Errorf("a dropped model: got %s", got)
 	}
-	if a := newAsker(); m.Fetch(m.Key(nil, one("in 1")), nil, one("in 1"), &a.Waiter) {
-		t.Error("something was fetched of a dropped model")
+	if a := newTestWaiter(); m.Fetch(m.Key(nil, one("in 1")), nil, one("in 1"), &a.Waiter) {
+		t.Error("Fetch found an entry of a dropped model")
 	}
 	leader.Fill(one("out"), 1)
-	if len(waiter.told) != 1 || waiter.told[0] != "filled out 1" {
-		t.Errorf("who waited for a dropped model was told %q", waiter.told)
+	if len(waiter.calls) != 1 || waiter.calls[0] != "filled out 1" {
+		t.Errorf("the waiter of a dropped model was called with %q", waiter.calls)
 	}
 	if st := c.Stats(); st.Entries != 50 || st.Pending != 0 {
-		t.Errorf("after its last flight: %+v", st)
+		t.Errorf("after the last flight: %+v", st)
 	}
 	m.Drop() // of a model that is gone already: nothing
 	fresh := c.Model()
 	if got := got(fresh, "in 1"); got != "-lead" {
-		t.Errorf("a model that came after it: %s", got)
+		t.Errorf("a model that was made after it: %s", got)
 	}
 	if got := got(other, "in 1"); got != "other" {
-		t.Errorf("its neighbour: %s", got)
+		t.Errorf("another model: %s", got)
 	}
 }
 
-func TestWhatIsTooLarge(t *testing.T) {
+func TestTooLarge(t *testing.T) {
 	c := small(t)
 	m := c.Model()
 	fits := c.maxEntryBytes - valueBytes
@@ -313,11 +315,11 @@ func TestWhatIsTooLarge(t *testing.T) {
 		in   []api.Value
 		want Outcome
 	}{
-		{"as large as can be", one(strings.Repeat("x", fits)), Lead},
-		{"a byte more", one(strings.Repeat("x", fits+1)), Bypass},
+		{"the largest that fits", one(strings.Repeat("x", fits)), Lead},
+		{"one byte more", one(strings.Repeat("x", fits+1)), Bypass},
 		{"too many values", make([]api.Value, maxValues+1), Bypass},
 	} {
-		a := newAsker()
+		a := newTestWaiter()
 		if o := a.request(m, "", v.in); o != v.want {
 			t.Errorf("%s: got %v, want %v", v.name, o, v.want)
 		} else if o == Lead {
@@ -332,14 +334,14 @@ func TestWhatIsTooLarge(t *testing.T) {
 	}
 	// An output with too many values, or one that makes the entry too large, is not kept.
 	for i, out := range [][]api.Value{make([]api.Value, maxValues+1), one("xx")} {
-		a := newAsker()
+		a := newTestWaiter()
 		in := one(strings.Repeat("y", fits-1))
 		if o := a.request(m, "", in); o != Lead {
 			t.Fatalf("got %v", o)
 		}
 		a.Fill(out, 1)
 		if m.Fetch(m.Key(nil, in), nil, in, &a.Waiter) {
-			t.Errorf("output %d was kept", i)
+			t.Errorf("output %d was kept, although too large", i)
 		}
 	}
 }
@@ -348,29 +350,29 @@ func TestFlightsAreBounded(t *testing.T) {
 	c := small(t)
 	m := c.Model()
 	s := &c.shards[0]
-	var flights []*asker
-	for i := range s.flyingMost {
-		a := newAsker()
+	var flights []*testWaiter
+	for i := range s.maxInFlight {
+		a := newTestWaiter()
 		if o := a.request(m, "", one(fmt.Sprint(i))); o != Lead {
 			t.Fatalf("flight %d: %v", i, o)
 		}
 		flights = append(flights, a)
 	}
 	if got := got(m, "one more"); got != "-bypass" {
-		t.Errorf("one more than there may be: %s", got)
+		t.Errorf("one flight more than allowed: %s", got)
 	}
 	if got := got(m, "0"); got != "-wait" {
-		t.Errorf("but to wait for one is possible: %s", got)
+		t.Errorf("waiting for a flight: %s", got)
 	}
 	for _, a := range flights {
 		a.Fail(api.Cancelled)
 	}
 	large := strings.Repeat("x", c.maxEntryBytes-valueBytes)
 	for i := range 3 {
-		a := newAsker()
+		a := newTestWaiter()
 		o := a.request(m, "", one(fmt.Sprint(i)+large[1:]))
 		if want := []Outcome{Lead, Lead, Bypass}[i]; o != want {
-			t.Errorf("of a quarter of the shard each, flight %d: %v, want %v", i, o, want)
+			t.Errorf("flight %d, of a quarter of the shard: %v, want %v", i, o, want)
 		}
 		if o == Lead {
 			defer a.Fail(api.Cancelled)
@@ -378,12 +380,12 @@ func TestFlightsAreBounded(t *testing.T) {
 	}
 }
 
-func TestACacheWithoutRoomKeepsNothing(t *testing.T) {
+func TestCacheWithoutRoomKeepsNothing(t *testing.T) {
 	for _, n := range []int64{-1, 0, 1, 300, 700} {
 		c := New(n)
 		m := c.Model()
 		for _, in := range [][]api.Value{nil, one(""), one("in")} {
-			a := newAsker()
+			a := newTestWaiter()
 			if o := a.request(m, "", in); o != Bypass {
 				t.Errorf("%d bytes: got %v", n, o)
 			}
@@ -400,7 +402,7 @@ func TestACacheWithoutRoomKeepsNothing(t *testing.T) {
 
 // TestTheBoundHoldsBytes: whatever the sizes are, neither what is kept nor the memory taken for it passes the bound, and little is
 // lost to it.
-func TestTheBoundHoldsBytes(t *testing.T) {
+func TestMemoryBound(t *testing.T) {
 	for _, maxBytes := range []int64{10 << 10, 100_000, 1 << 20, 3 << 20} {
 		c := newCache(maxBytes, 1, 1)
 		m := c.Model()
@@ -414,7 +416,7 @@ func TestTheBoundHoldsBytes(t *testing.T) {
 		c.check(t)
 		st := c.Stats()
 		if st.Evicted == 0 || st.Bytes < maxBytes*8/10 || st.HeldBytes < maxBytes*9/10 {
-			t.Errorf("%d bytes: at the end %+v", maxBytes, st)
+			t.Errorf("%d bytes, at the end: %+v", maxBytes, st)
 		}
 	}
 }
@@ -439,45 +441,45 @@ func TestShardsAndSizes(t *testing.T) {
 		}
 	}
 	if c := New(64 << 20); c.maxEntryBytes < 600<<10 {
-		t.Errorf("a picture of 600 KiB does not fit: at most %d bytes", c.maxEntryBytes)
+		t.Errorf("a picture of 600 KiB does not fit: entries are limited to %d bytes", c.maxEntryBytes)
 	}
 }
 
-func TestMisuseIsNotSilent(t *testing.T) {
+func TestMisusePanics(t *testing.T) {
 	m := small(t).Model()
-	done := newAsker()
+	done := newTestWaiter()
 	done.request(m, "", one("in"))
 	done.Fill(one("out"), 1)
-	leader := newAsker()
+	leader := newTestWaiter()
 	leader.request(m, "", one("other"))
 	for name, misuse := range map[string]func(){
-		"filled twice":       func() { done.Fill(one("out"), 1) },
-		"failed after":       func() { done.Fail(api.Cancelled) },
-		"asked while it led": func() { leader.request(m, "", one("third")) },
+		"Fill twice":            func() { done.Fill(one("out"), 1) },
+		"Fail after Fill":       func() { done.Fail(api.Cancelled) },
+		"Request while leading": func() { leader.request(m, "", one("third")) },
 	} {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s: nothing happened", name)
+					t.Errorf("%s: no panic", name)
 				}
 			}()
 			misuse()
 		}()
 	}
 	leader.Fail(api.Cancelled)
-	if newAsker().Cancel() {
-		t.Error("a waiter that never asked could cancel")
+	if newTestWaiter().Cancel() {
+		t.Error("an unused waiter could cancel")
 	}
 }
 
 // TestTheHandStops: where everything was used, an eviction passes over so many and no more, and then takes one all the same.
-func TestTheHandStops(t *testing.T) {
+func TestHandStepsAreBounded(t *testing.T) {
 	c := small(t)
 	m := c.Model()
 	s := &c.shards[0]
 	n := s.capacity
 	if n < 3*maxHandSteps {
-		t.Fatalf("only %d blocks", n)
+		t.Fatalf("the shard has only %d blocks", n)
 	}
 	for i := range n {
 		put(t, m, fmt.Sprint(i), "out")
@@ -491,22 +493,22 @@ func TestTheHandStops(t *testing.T) {
 	}
 	put(t, m, "one more", "out")
 	if got := s.queues[protected].blocks; got != maxHandSteps {
-		t.Errorf("the hand passed over %d, want %d", got, maxHandSteps)
+		t.Errorf("the hand passed over %d entries, want %d", got, maxHandSteps)
 	}
 	if st := c.Stats(); st.Evicted != 1 || st.Entries != n {
 		t.Errorf("%+v", st)
 	}
 	if a, b := got(m, fmt.Sprint(maxHandSteps)), got(m, fmt.Sprint(maxHandSteps+1)); a == "out" || b != "out" {
-		t.Errorf("the hand stopped at %q, and behind it there is %q", a, b)
+		t.Errorf("the evicted entry: got %q; the next one: got %q", a, b)
 	}
 }
 
-func TestSerialsAreNotUsedAgain(t *testing.T) {
+func TestSerialsAreNotReused(t *testing.T) {
 	c := small(t)
 	c.serials.Store(math.MaxUint32)
 	defer func() {
 		if recover() == nil {
-			t.Error("a model got a serial that another one had")
+			t.Error("a serial was reused")
 		}
 	}()
 	c.Model()

@@ -27,7 +27,7 @@ func (c *client) Failed(*Waiter, api.Code) { c.calls.Add(1); c.ends <- false }
 // TestNobodyIsLeftWaiting: goroutines ask for few inputs of few models in a cache that is too small for them; leaders fill or fail
 // from other goroutines; waiters cancel at the same time; models are dropped in between. Everybody ends, once, with the
 // prediction that belongs to their input.
-func TestNobodyIsLeftWaiting(t *testing.T) {
+func TestEveryWaiterEnds(t *testing.T) {
 	const (
 		goroutines = 16
 		rounds     = 1500
@@ -106,7 +106,7 @@ func TestNobodyIsLeftWaiting(t *testing.T) {
 		n := outcomes[o].Load()
 		total += n
 		if o != Bypass && n == 0 {
-			t.Errorf("nobody had the outcome %v", o)
+			t.Errorf("no request had the outcome %v", o)
 		}
 	}
 	if total != goroutines*rounds || failed.Load() == 0 {
@@ -159,7 +159,7 @@ func TestCancelAgainstFill(t *testing.T) {
 		both.Wait()
 		calls := q.calls.Load() - before
 		if cancelled == (calls == 1) || calls > 1 {
-			t.Fatalf("cancelled: %t, and called %d times", cancelled, calls)
+			t.Fatalf("cancelled: %t, owner called %d times", cancelled, calls)
 		}
 		won[calls]++
 		if calls == 1 {
@@ -167,6 +167,6 @@ func TestCancelAgainstFill(t *testing.T) {
 		}
 	}
 	if won[0] == 0 || won[1] == 0 {
-		t.Errorf("cancelled %d times, told %d times", won[0], won[1])
+		t.Errorf("cancelled %d times, called %d times", won[0], won[1])
 	}
 }

@@ -27,7 +27,7 @@ type queue struct {
 type eviction struct {
 	queues [queueNames]queue
 	quota  int      // blocks of probation, beyond which it is the first to lose something
-	traces []uint32 // of keys that left probation unused, each in the one place that its key has; a later one replaces it
+	ghosts []uint32 // of keys that left probation unused, each in the one place that its key has; a later one replaces it
 }
 
 const (
@@ -40,7 +40,7 @@ const (
 
 // admit puts an entry, which has its outputs now, into the queue where it begins.
 func (s *shard) admit(i uint32, e *head) {
-	place, tag := s.trace(e)
+	place, tag := s.ghost(e)
 	if *place == tag {
 		*place = 0
 		s.push(protected, i, e)
@@ -50,7 +50,7 @@ func (s *shard) admit(i uint32, e *head) {
 }
 
 // used notes a hit.
-func (e *head) used() { e.uses = min(e.uses+1, maxUses) }
+func (e *head) recordHit() { e.uses = min(e.uses+1, maxUses) }
 
 // victim takes the entry that is to go out of its queue; nil if there is none.
 func (s *shard) victim() (uint32, *head) {
@@ -68,7 +68,7 @@ func (s *shard) victim() (uint32, *head) {
 		switch {
 		case e.uses == 0 || steps >= maxHandSteps:
 			if from == probation {
-				place, tag := s.trace(e)
+				place, tag := s.ghost(e)
 				*place = tag
 			}
 			return i, e
@@ -82,8 +82,8 @@ func (s *shard) victim() (uint32, *head) {
 }
 
 // trace is where a key leaves a trace, and which.
-func (s *shard) trace(e *head) (place *uint32, tag uint32) {
-	return &s.traces[e.key.Lo&uint64(len(s.traces)-1)], (uint32(e.key.Hi>>32) ^ e.model*0x9e3779b1) | 1
+func (s *shard) ghost(e *head) (place *uint32, tag uint32) {
+	return &s.ghosts[e.key.Lo&uint64(len(s.ghosts)-1)], (uint32(e.key.Hi>>32) ^ e.model*0x9e3779b1) | 1
 }
 
 func (s *shard) push(name queueName, i uint32, e *head) {

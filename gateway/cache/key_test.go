@@ -15,7 +15,7 @@ func TestDifferentQueriesHaveDifferentKeys(t *testing.T) {
 	add := func(name, salt string, inputs ...api.Value) {
 		k := c.Key([]byte(salt), inputs)
 		if k != c.Model().Key([]byte(salt), inputs) {
-			t.Errorf("%s: another key for a model", name)
+			t.Errorf("%s: the model's key differs from the cache's", name)
 		}
 		if before, ok := seen[k]; ok {
 			t.Errorf("%s has the key of %s", name, before)
@@ -29,14 +29,14 @@ func TestDifferentQueriesHaveDifferentKeys(t *testing.T) {
 	add("ab", "", v("ab"))
 	add("a, b", "", v("a"), v("b"))
 	add("b, a", "", v("b"), v("a"))
-	add("ab and nothing", "", v("ab"), v(""))
-	add("nothing and ab", "", v(""), v("ab"))
+	add("ab and an empty input", "", v("ab"), v(""))
+	add("an empty input and ab", "", v(""), v("ab"))
 	add("a as salt", "a", v("b"))
 	add("ab as salt", "ab")
 	add("2 dimensions", "", v("abcdef", 2, 3))
-	add("other ones", "", v("abcdef", 3, 2))
+	add("the same dimensions in another order", "", v("abcdef", 3, 2))
 	add("1 dimension", "", v("abcdef", 6))
-	add("a dimension less", "", v("abcdef"))
+	add("no dimensions", "", v("abcdef"))
 	add("a dimension as data", "", v("\x06\x00\x00\x00\x00\x00\x00\x00abcdef"))
 	for n := inlineBytes - 2; n < inlineBytes+3; n++ {
 		long := bytes.Repeat([]byte{'x'}, n)
@@ -56,11 +56,11 @@ func TestDifferentQueriesHaveDifferentKeys(t *testing.T) {
 	add("64 inputs with another first one", "", many...)
 }
 
-func TestAnotherCacheHasOtherKeys(t *testing.T) {
+func TestCachesHaveDifferentKeys(t *testing.T) {
 	long := []api.Value{{Data: make([]byte, 1000)}}
 	for _, in := range [][]api.Value{nil, one("in"), long} {
 		if a, b := New(0), New(0); a.Key(nil, in) == b.Key(nil, in) {
-			t.Error("two caches hash with one seed: who knows one can prepare collisions for all")
+			t.Error("two caches have the same seed: a client that knows one could prepare collisions for all")
 		}
 	}
 }
@@ -76,8 +76,8 @@ func TestBodies(t *testing.T) {
 		a, _ := p.take(3)
 		b, _ := p.take(5)
 		p.take(2)
-		p.give(a, 3)
-		p.give(b, 5)
+		p.release(a, 3)
+		p.release(b, 5)
 		n, more := encodedBytes(first), encodedBytes(second)
 		id, last := p.take(blocksFor(n))
 		if extra := blocksFor(n+more) - blocksFor(n); extra > 0 {

@@ -30,14 +30,14 @@ func (s *shard) check() error {
 		for i := s.index[slot]; i != 0; i = s.at(i).sameSlot {
 			e := s.at(i)
 			if s.slot(e.key, e.model) != &s.index[slot] {
-				return fmt.Errorf("entry %d is in slot %d, where nobody looks for it", i, slot)
+				return fmt.Errorf("entry %d is in the wrong slot %d", i, slot)
 			}
 			n, err := walk(i)
 			if err != nil {
 				return err
 			}
 			if n != e.blocks() {
-				return fmt.Errorf("entry %d has %d blocks, and should have %d", i, n, e.blocks())
+				return fmt.Errorf("entry %d has %d blocks, want %d", i, n, e.blocks())
 			}
 			used += n
 			if e.flight == 0 {
@@ -76,8 +76,8 @@ func (s *shard) check() error {
 		return fmt.Errorf("%d blocks in entries, %d free, %d fresh, %d counted as used, %d at most", used, free, s.fresh, s.used, s.capacity)
 	case queued != entries || uint64(entries) != s.counts.entries:
 		return fmt.Errorf("%d entries in the index, %d in queues, %d counted", entries, queued, s.counts.entries)
-	case pending != s.flying || pendingBlocks != s.flyingBlocks || pending > s.flyingMost || pendingBlocks > s.flyingBlocksMost:
-		return fmt.Errorf("%d pending of %d blocks, counted %d of %d", pending, pendingBlocks, s.flying, s.flyingBlocks)
+	case pending != s.inFlight || pendingBlocks != s.inFlightBlocks || pending > s.maxInFlight || pendingBlocks > s.maxInFlightBlocks:
+		return fmt.Errorf("%d pending of %d blocks, counted %d of %d", pending, pendingBlocks, s.inFlight, s.inFlightBlocks)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func TestAgainstAMap(t *testing.T) {
 		m := &machine{known: map[string][]api.Value{}, flights: map[string]*query{}, waits: map[*query]*query{}}
 		m.cache = newCache(rapid.SampledFrom([]int64{6 << 10, 20 << 10, 200 << 10}).Draw(t, "bytes"), rapid.SampledFrom([]int{1, 4}).Draw(t, "shards"), 1)
 		collide := rapid.SampledFrom([]uint64{math.MaxUint64, 0, 1}).Draw(t, "key bits")
-		m.cache.disguise = func(k Key) Key { return Key{k.Hi & collide, k.Lo & collide} }
+		m.cache.testRekey = func(k Key) Key { return Key{k.Hi & collide, k.Lo & collide} }
 		for range 3 {
 			m.models = append(m.models, m.cache.Model())
 		}
@@ -162,7 +162,7 @@ func TestAgainstAMap(t *testing.T) {
 				m.cache.check(t)
 				st := m.cache.Stats()
 				if st.Bytes > st.MaxBytes || st.HeldBytes > st.MaxBytes {
-					t.Fatalf("%+v", st)
+					t.Fatalf("stats: %+v", st)
 				}
 			},
 			"serve": func(t *rapid.T) { // one that is answered at once, as most are
@@ -194,7 +194,7 @@ func TestAgainstAMap(t *testing.T) {
 				waits := slices.SortedFunc(maps.Keys(m.waits), func(a, b *query) int { return a.serial - b.serial })
 				q := rapid.SampledFrom(waits).Draw(t, "waiter")
 				if !q.Cancel() || q.Cancel() {
-					t.Fatal("a waiter could not be cancelled, or twice")
+					t.Fatal("Cancel of a waiter must succeed exactly once")
 				}
 				delete(m.waits, q)
 			},
@@ -220,27 +220,27 @@ func (m *machine) request(t *rapid.T, model int, inputs []api.Value, salt []byte
 	fetched := mm.Fetch(k, salt, inputs, &peek)
 	q.outcome = mm.Request(k, salt, inputs, &q.Waiter)
 	if fetched != (q.outcome == Hit) {
-		t.Fatalf("fetch says %t, request %v", fetched, q.outcome)
+		t.Fatalf("Fetch returned %t, Request %v", fetched, q.outcome)
 	}
 	switch q.outcome {
 	case Hit:
 		if known == nil || leader != nil || !equalValues(q.Outputs, known) || !equalValues(peek.Outputs, known) {
-			t.Fatalf("%s: got %v, filled was %v", q.input, q.Outputs, known)
+			t.Fatalf("%s: got %v, want %v, which was filled", q.input, q.Outputs, known)
 		}
 	case Lead:
 		if leader != nil {
-			t.Fatalf("%s is evaluated twice at a time", q.input)
+			t.Fatalf("%s is evaluated twice at the same time", q.input)
 		}
 		m.flights[q.input] = q
 		m.leads = append(m.leads, q)
 	case Wait:
 		if leader == nil {
-			t.Fatalf("%s waits for nobody", q.input)
+			t.Fatalf("%s waits without a flight", q.input)
 		}
 		m.waits[q] = leader
 	case Bypass:
 		if leader != nil {
-			t.Fatalf("%s: a bypass beside its own flight", q.input)
+			t.Fatalf("%s: bypass of a flight of the same input", q.input)
 		}
 	}
 }
@@ -278,10 +278,10 @@ func (m *machine) end(t *rapid.T, q *query, ok bool, outputs []api.Value) {
 			continue
 		}
 		if !slices.Equal(w.calls, []string{want}) || ok && (!equalValues(w.outputs, outputs) || w.Confidence != 0.5) {
-			t.Fatalf("a waiter got %v %v, want %s %v", w.calls, w.outputs, want, outputs)
+			t.Fatalf("a waiter was called with %v %v, want %s %v", w.calls, w.outputs, want, outputs)
 		}
 		if w.Cancel() {
-			t.Fatal("a waiter was cancelled after it had been called")
+			t.Fatal("Cancel succeeded after the owner was called")
 		}
 		delete(m.waits, w)
 	}
@@ -295,14 +295,14 @@ func (m *machine) drop(t *rapid.T, i int) {
 		for slot := range sh.index {
 			for b := sh.index[slot]; b != 0; b = sh.at(b).sameSlot {
 				if e := sh.at(b); e.model == old.serial && e.flight == 0 {
-					t.Fatal("an entry is left of a model that was dropped")
+					t.Fatal("an entry of a dropped model is left")
 				}
 			}
 		}
 	}
 	var w Waiter
 	if o := old.Request(Key{}, nil, nil, &w); o != Bypass {
-		t.Fatalf("a dropped model says %v", o)
+		t.Fatalf("a dropped model: got %v", o)
 	}
 	m.models[i] = m.cache.Model()
 }

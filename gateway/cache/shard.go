@@ -16,12 +16,12 @@ type shard struct {
 	index []uint32 // slot → first entry, others by sameSlot; as many slots as a power of two
 	eviction
 
-	flights    []flight
-	freeFlight uint32 // number plus 1 of a flight that nobody has, others by its entry
-	flying     int    // flights that somebody has
-	flyingMost int
+	flights     []flight
+	freeFlight  uint32 // number plus 1 of a flight that nobody has, others by its entry
+	inFlight    int    // flights that somebody has
+	maxInFlight int
 	// flyingBlocks is what pending entries hold, which nobody can evict.
-	flyingBlocks, flyingBlocksMost int
+	inFlightBlocks, maxInFlightBlocks int
 
 	fixedBytes int64 // of what is there however little is kept: index, memory of the evicted, flights
 	counts     shardCounts
@@ -56,17 +56,17 @@ func (s *shard) init(maxBytes int64) bool {
 	// A slot in each of the two tables for every two to four blocks: chains in the index are that long, on the average, when
 	// every entry is as small as can be.
 	slots := 1 << max(bits.Len64(uint64(maxBytes)/(2*(blockBytes+slotBytes)))-1, 0)
-	s.flyingMost = min(maxFlights, int(maxBytes/blockBytes/flightBlocks)+1)
-	s.fixedBytes = int64(2*slots*slotBytes + s.flyingMost*flightBytes)
+	s.maxInFlight = min(maxFlights, int(maxBytes/blockBytes/flightBlocks)+1)
+	s.fixedBytes = int64(2*slots*slotBytes + s.maxInFlight*flightBytes)
 	capacity := (maxBytes - s.fixedBytes) / blockBytes
 	if capacity < 1+entryShare { // block 0 is none
 		return false
 	}
 	s.pool.init(int(min(capacity-1, 1<<31)))
-	s.index, s.traces = make([]uint32, slots), make([]uint32, slots)
-	s.flights = make([]flight, 0, s.flyingMost)
+	s.index, s.ghosts = make([]uint32, slots), make([]uint32, slots)
+	s.flights = make([]flight, 0, s.maxInFlight)
 	s.quota = s.capacity / probationShare
-	s.flyingBlocksMost = max(s.capacity/2, 1)
+	s.maxInFlightBlocks = max(s.capacity/2, 1)
 	return true
 }
 
@@ -89,7 +89,7 @@ func (s *shard) find(k Key, model uint32) (uint32, *head) {
 }
 
 // same reports whether an entry is of this very input, and returns a cursor at its outputs.
-func (s *shard) same(e *head, salt []byte, inputs []api.Value, n int) (cursor, bool) {
+func (s *shard) matches(e *head, salt []byte, inputs []api.Value, n int) (cursor, bool) {
 	c := s.begin(e)
 	if int(e.inputBytes) != n || int(e.saltBytes) != len(salt) || int(e.inputs) != len(inputs) {
 		return c, false
@@ -98,14 +98,14 @@ func (s *shard) same(e *head, salt []byte, inputs []api.Value, n int) (cursor, b
 }
 
 // begun makes a pending entry for an input of n bytes, and w its leader. It returns false where there is no room.
-func (s *shard) begun(k Key, m *Model, salt []byte, inputs []api.Value, n int, w *Waiter) bool {
+func (s *shard) startFlight(k Key, m *Model, salt []byte, inputs []api.Value, n int, w *Waiter) bool {
 	blocks := blocksFor(n)
-	if s.flying == s.flyingMost || s.flyingBlocks+blocks > s.flyingBlocksMost || !s.room(blocks) {
+	if s.inFlight == s.maxInFlight || s.inFlightBlocks+blocks > s.maxInFlightBlocks || !s.makeRoom(blocks) {
 		return false
 	}
 	first, last := s.take(blocks)
-	s.flying++
-	s.flyingBlocks += blocks
+	s.inFlight++
+	s.inFlightBlocks += blocks
 	f := s.freeFlight
 	if f == 0 {
 		s.flights = append(s.flights, flight{})
@@ -125,23 +125,23 @@ func (s *shard) begun(k Key, m *Model, salt []byte, inputs []api.Value, n int, w
 	c := s.begin(e)
 	c.write(salt)
 	c.writeValues(inputs)
-	w.model, w.shard, w.flight, w.is = m, s, f, leading
+	w.model, w.shard, w.flight, w.state = m, s, f, leading
 	return true
 }
 
 // landed ends a flight, and returns its entry and who waits for it. The waiters are not waiting any more: who cancels one of them
 // is told that it is too late. What becomes of the entry is the caller's to say.
-func (s *shard) landed(w *Waiter) (flight, *head) {
+func (s *shard) endFlight(w *Waiter) (flight, *head) {
 	f := s.flights[w.flight-1]
 	s.flights[w.flight-1] = flight{entry: s.freeFlight}
 	s.freeFlight = w.flight
 	e := s.at(f.entry)
-	s.flying--
-	s.flyingBlocks -= blocksFor(int(e.inputBytes))
+	s.inFlight--
+	s.inFlightBlocks -= blocksFor(int(e.inputBytes))
 	e.flight = 0
-	w.is = idle
+	w.state = idle
 	for x := f.first; x != nil; x = x.next {
-		x.is = idle
+		x.state = idle
 	}
 	return f, e
 }
@@ -155,7 +155,7 @@ func (s *shard) keep(f flight, e *head, outputs []api.Value, confidence float64,
 	}
 	have := blocksFor(in)
 	if more := blocksFor(in+out) - have; more > 0 {
-		if !s.room(more) {
+		if !s.makeRoom(more) {
 			return false
 		}
 		first, _ := s.take(more)
@@ -170,17 +170,17 @@ func (s *shard) keep(f flight, e *head, outputs []api.Value, confidence float64,
 }
 
 // forget takes an entry that is in no queue out of the index, and its blocks back.
-func (s *shard) forget(i uint32, e *head) {
+func (s *shard) remove(i uint32, e *head) {
 	at := s.slot(e.key, e.model)
 	for *at != i {
 		at = &s.at(*at).sameSlot
 	}
 	*at = e.sameSlot
-	s.give(i, e.blocks())
+	s.release(i, e.blocks())
 }
 
 // room evicts until n blocks can be taken; false if that is not possible now.
-func (s *shard) room(n int) bool {
+func (s *shard) makeRoom(n int) bool {
 	for s.spare() < n {
 		if !s.evict() {
 			return false
@@ -197,7 +197,7 @@ func (s *shard) evict() bool {
 	}
 	s.counts.evicted++
 	s.counts.entries--
-	s.forget(i, e)
+	s.remove(i, e)
 	return true
 }
 
@@ -212,7 +212,7 @@ func (s *shard) sweep(model uint32, from, slots int) int {
 			if e.model == model && e.flight == 0 {
 				s.unlink(e)
 				s.counts.entries--
-				s.forget(i, e)
+				s.remove(i, e)
 			}
 			i = next
 		}

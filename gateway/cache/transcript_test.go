@@ -20,12 +20,12 @@ import (
 //	show                             the queues from oldest to newest with blocks and uses, and the blocks that are spare
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
-		var p *play
+		var p *runner
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if d.Cmd == "new" {
 				var blocks int
 				d.ScanArgs(t, "blocks", &blocks)
-				p = newPlay(t, blocks)
+				p = newRunner(t, blocks)
 				return ""
 			}
 			var out strings.Builder
@@ -45,25 +45,25 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-type play struct {
+type runner struct {
 	cache  *Cache
 	model  *Model
 	blocks map[string]int
-	leads  map[string]*asker
+	leads  map[string]*testWaiter
 }
 
-func newPlay(t *testing.T, blocks int) *play {
+func newRunner(t *testing.T, blocks int) *runner {
 	c := newCache(1<<20, 1, 1)
 	s := &c.shards[0]
 	if blocks > s.capacity {
-		t.Fatalf("at most %d blocks", s.capacity)
+		t.Fatalf("new: at most %d blocks", s.capacity)
 	}
-	s.capacity, s.quota, s.flyingBlocksMost = blocks, blocks/probationShare, blocks/2
+	s.capacity, s.quota, s.maxInFlightBlocks = blocks, blocks/probationShare, blocks/2
 	c.maxEntryBytes = headBody + (blocks/entryShare-1)*tailBody
-	return &play{cache: c, model: c.Model(), blocks: map[string]int{}, leads: map[string]*asker{}}
+	return &runner{cache: c, model: c.Model(), blocks: map[string]int{}, leads: map[string]*testWaiter{}}
 }
 
-func (p *play) do(t *testing.T, cmd, arg string) string {
+func (p *runner) do(t *testing.T, cmd, arg string) string {
 	name, size, sized := strings.Cut(arg, ":")
 	if sized {
 		n := 0
@@ -76,7 +76,7 @@ func (p *play) do(t *testing.T, cmd, arg string) string {
 	what := ""
 	switch cmd {
 	case "ask", "lead":
-		a := newAsker()
+		a := newTestWaiter()
 		o := a.request(p.model, "", one(name))
 		what = o.String()
 		if o != Lead {
@@ -109,14 +109,14 @@ func (p *play) do(t *testing.T, cmd, arg string) string {
 }
 
 // fill pads the output so that the entry takes its blocks.
-func (p *play) fill(name string) {
+func (p *runner) fill(name string) {
 	body := headBody + (p.blocks[name]-1)*tailBody
 	p.leads[name].Fill(one(strings.Repeat("o", body-encodedBytes(one(name))-valueBytes)), 1)
 	delete(p.leads, name)
 }
 
 // name reads an entry's input.
-func (p *play) name(e *head) string {
+func (p *runner) name(e *head) string {
 	in := make([]byte, e.inputBytes)
 	c := p.cache.shards[0].begin(e)
 	c.read(in)
@@ -124,7 +124,7 @@ func (p *play) name(e *head) string {
 }
 
 // entries are the names of all that can be hit, by queue and age.
-func (p *play) entries() []string {
+func (p *runner) entries() []string {
 	var names []string
 	s := &p.cache.shards[0]
 	for q := probation; q < queueNames; q++ {
@@ -135,7 +135,7 @@ func (p *play) entries() []string {
 	return names
 }
 
-func (p *play) show() string {
+func (p *runner) show() string {
 	var b strings.Builder
 	s := &p.cache.shards[0]
 	for name := probation; name < queueNames; name++ {

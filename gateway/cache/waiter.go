@@ -28,16 +28,16 @@ type Waiter struct {
 	model *Model
 	shard *shard
 	// The rest is protected by the shard's lock.
-	is          waiting
+	state       waiterState
 	flight      uint32
 	older, next *Waiter // who waits for the same
 }
 
 // waiting says what a waiter does.
-type waiting uint8
+type waiterState uint8
 
 const (
-	idle waiting = iota
+	idle waiterState = iota
 	leading
 	following
 )
@@ -48,9 +48,9 @@ func (w *Waiter) Fill(outputs []api.Value, confidence float64) {
 	s := w.shard
 	s.mu.Lock()
 	w.mustLead()
-	f, e := s.landed(w)
+	f, e := s.endFlight(w)
 	if w.model.dropped.Load() || !s.keep(f, e, outputs, confidence, w.model.cache.maxEntryBytes) {
-		s.forget(f.entry, e)
+		s.remove(f.entry, e)
 	}
 	s.mu.Unlock()
 	for x := f.first; x != nil; {
@@ -67,8 +67,8 @@ func (w *Waiter) Fail(code api.Code) {
 	s := w.shard
 	s.mu.Lock()
 	w.mustLead()
-	f, e := s.landed(w)
-	s.forget(f.entry, e)
+	f, e := s.endFlight(w)
+	s.remove(f.entry, e)
 	s.mu.Unlock()
 	for x := f.first; x != nil; {
 		next := x.next
@@ -87,7 +87,7 @@ func (w *Waiter) Cancel() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w.is != following {
+	if w.state != following {
 		return false
 	}
 	f := &s.flights[w.flight-1]
@@ -101,14 +101,14 @@ func (w *Waiter) Cancel() bool {
 	} else {
 		f.newest = w.older
 	}
-	w.older, w.next, w.is = nil, nil, idle
+	w.older, w.next, w.state = nil, nil, idle
 	return true
 }
 
 // follow puts w behind those who wait for flight number i.
-func (s *shard) follow(i uint32, w *Waiter) {
+func (s *shard) addFollower(i uint32, w *Waiter) {
 	f := &s.flights[i-1]
-	w.shard, w.flight, w.is = s, i, following
+	w.shard, w.flight, w.state = s, i, following
 	w.older, w.next = f.newest, nil
 	if f.newest != nil {
 		f.newest.next = w
@@ -120,8 +120,8 @@ func (s *shard) follow(i uint32, w *Waiter) {
 
 // mustLead stops the program, with the lock released, when a flight is ended twice: someone else's entry would be filled.
 func (w *Waiter) mustLead() {
-	if w.is != leading {
+	if w.state != leading {
 		w.shard.mu.Unlock()
-		panic("cache: Fill or Fail of a waiter that does not lead: it must be called exactly once after Request returned Lead")
+		panic("cache: Fill or Fail of a waiter that does not lead: call exactly one of them, once, after Request returned Lead")
 	}
 }
