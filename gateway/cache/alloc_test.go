@@ -10,14 +10,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// silent is an owner that nobody asks.
+// noopOwner is an owner that ignores its calls.
 type noopOwner struct{ Waiter }
 
 func (*noopOwner) Filled(*Waiter)           {}
 func (*noopOwner) Failed(*Waiter, api.Code) {}
 
-// TestAllocNothingInSteadyState: hits, misses with their fill and an eviction, coalesced queries, failures and look-ups for
-// feedback take no memory once the cache is full.
+// TestAllocNothingInSteadyState: hits, misses with fill and eviction, coalesced queries, failures and look-ups for
+// feedback allocate nothing once the cache is full.
 func TestAllocNothingInSteadyState(t *testing.T) {
 	c := newCache(256<<10, 1, 1)
 	m := c.Model()
@@ -42,7 +42,7 @@ func TestAllocNothingInSteadyState(t *testing.T) {
 		lead(next())
 		a.Fill(out, 1)
 	}
-	m.Request(m.Key(salt, in), salt, in, &b.Waiter) // a hit: its buffers have their size now
+	m.Request(m.Key(salt, in), salt, in, &b.Waiter) // a hit: its buffers now have their size
 	large := one(strings.Repeat("x", 100_000))
 	before := c.Stats()
 	if before.Evicted < 500 {

@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// nobody owns waiters that never wait.
+// noOwner owns waiters that never wait.
 type noOwner struct{}
 
 func (noOwner) Filled(*Waiter)           {}
@@ -72,7 +72,7 @@ func BenchmarkMissAndFill(b *testing.B) {
 	}
 }
 
-// BenchmarkParallel: nine hits to a miss, from all cores.
+// BenchmarkParallel runs nine hits for each miss, on all cores.
 func BenchmarkParallel(b *testing.B) {
 	m := New(16 << 20).Model()
 	var fresh atomic.Uint64

@@ -2,50 +2,50 @@ package cache
 
 import "unsafe"
 
-// An entry is a chain of blocks. All blocks have one size and belong to one pool for each shard, so memory is never lost to
-// fragments between entries, and room that small entries leave serves large ones. What is lost is the unused end of each chain, half
-// a block on the average.
+// An entry is a chain of blocks. All blocks have the same size and belong to one pool for each shard, so no memory is
+// lost to fragmentation between entries, and memory freed by small entries serves large ones. The unused end of each
+// chain is lost, half a block on average.
 const (
 	blockBytes = 128
 	headBody   = 64             // bytes of an entry in its first block
-	tailBody   = blockBytes - 4 // and in each block after it
+	tailBody   = blockBytes - 4 // bytes of an entry in each later block
 
 	slabShift = 9 // blocks are allocated 512 at a time, 64 KiB
 	slabMask  = 1<<slabShift - 1
 )
 
-// head is the first block of an entry: what is known of it, and the beginning of its body. There are no Go pointers in it: blocks
-// refer to each other by number, so the garbage collector never looks at an entry. Block 0 is never used and means none.
+// head is the first block of an entry: its metadata and the beginning of its body. It has no Go pointers: blocks refer
+// to each other by number, so the garbage collector never scans an entry. Block 0 is never used and means none.
 //
-// The body is the salt, then each input, then each output. A value is its data's length and its number of dimensions (4 bytes
-// each, little-endian), the dimensions (8 bytes each), and the data.
+// The body is the salt, then each input, then each output. A value is the length of its data and its number of
+// dimensions (4 bytes each, little-endian), the dimensions (8 bytes each), and the data.
 type head struct {
-	next     uint32 // second block of the chain, or the next free one
+	next     uint32 // second block of the chain, or the next free block
 	sameSlot uint32 // next entry in the same slot of the index
 	key      Key
-	// confidence is what the model said of its outputs.
+	// confidence is the model's own.
 	confidence float64
 	// newer and older are the neighbours in the queue.
 	newer, older uint32
-	inputBytes   uint32 // of the body: salt and inputs
-	outputBytes  uint32 // of the body: outputs
+	inputBytes   uint32 // bytes of salt and inputs in the body
+	outputBytes  uint32 // bytes of outputs in the body
 	saltBytes    uint32
-	model        uint32 // the serial of the model version
+	model        uint32 // serial number of the model version
 	flight       uint32 // number of the flight plus 1 while the entry is pending, else 0
 	inputs       uint8
 	outputs      uint8
 	in           queueName
-	uses         uint8 // hits since the hand passed, at most maxUses
+	uses         uint8 // hits since the hand last passed, at most maxUses
 	body         [headBody]byte
 }
 
-// tail is every other block of a chain, in the memory of a head.
+// tail is any later block of a chain, in the memory of a head.
 type tail struct {
 	next uint32
 	body [tailBody]byte
 }
 
-// The two kinds of block are one size, or this does not compile.
+// Compile-time check that both kinds of block have the same size.
 var (
 	_ [blockBytes - unsafe.Sizeof(head{})]struct{}
 	_ [unsafe.Sizeof(head{}) - blockBytes]struct{}
@@ -53,7 +53,7 @@ var (
 	_ [unsafe.Sizeof(tail{}) - blockBytes]struct{}
 )
 
-// blocksFor is how many blocks a body of n bytes takes.
+// blocksFor returns the number of blocks for a body of n bytes.
 func blocksFor(n int) int {
 	if n <= headBody {
 		return 1
@@ -61,31 +61,31 @@ func blocksFor(n int) int {
 	return 1 + (n-headBody+tailBody-1)/tailBody
 }
 
-// pool hands out the blocks of a shard. It grows slab by slab up to its capacity and never shrinks.
+// pool allocates the blocks of a shard. It grows by one slab at a time up to its capacity and never shrinks.
 type pool struct {
 	slabs    [][]head
-	free     uint32 // first of the blocks that were given back
-	fresh    uint32 // the lowest block that was never used
+	free     uint32 // first block of the free list
+	fresh    uint32 // lowest block that was never used
 	capacity int
 	used     int
 }
 
-// init gives the pool room for so many blocks, none of which is allocated yet.
+// init sets the pool's capacity in blocks. It allocates none.
 func (p *pool) init(capacity int) {
 	*p = pool{fresh: 1, capacity: capacity}
 }
 
-// at is block i as the first one of an entry.
+// at returns block i as the first block of an entry.
 func (p *pool) at(i uint32) *head { return &p.slabs[i>>slabShift][i&slabMask] }
 
-// tailAt is block i as a later one. Both kinds start with next, hold no pointers and have the same size, so that the
-// conversion is one between views of plain memory.
+// tailAt returns block i as a later block of an entry. Both kinds start with next, hold no pointers and have the same
+// size, so the conversion is safe.
 func (p *pool) tailAt(i uint32) *tail { return (*tail)(unsafe.Pointer(p.at(i))) }
 
-// spare is how many blocks can be taken.
+// spare returns how many blocks are available.
 func (p *pool) spare() int { return p.capacity - p.used }
 
-// heldBytes is the memory of the slabs.
+// heldBytes returns the memory of the slabs.
 func (p *pool) heldBytes() int64 {
 	if len(p.slabs) == 0 {
 		return 0
@@ -94,7 +94,7 @@ func (p *pool) heldBytes() int64 {
 	return (int64(last)<<slabShift + int64(len(p.slabs[last]))) * blockBytes
 }
 
-// take returns a chain of n blocks, its first and its last. The caller has made sure that they are there.
+// take returns the first and last block of a chain of n blocks. The caller has checked that they are available.
 func (p *pool) take(n int) (first, last uint32) {
 	first = p.takeOne()
 	last = first
@@ -122,8 +122,8 @@ func (p *pool) takeOne() uint32 {
 	return i
 }
 
-// give takes back the chain of n blocks that begins with first. It will be handed out again in the same order, so that chains
-// which lay side by side go on to.
+// release frees the chain of n blocks that begins with first. take returns the blocks in the same order, so adjacent
+// blocks of a chain stay adjacent.
 func (p *pool) release(first uint32, n int) {
 	last := first
 	for range n - 1 {

@@ -8,10 +8,10 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// valueBytes is what stands before a value's dimensions: its lengths.
+// valueBytes is the length of the header before a value's dimensions: its two lengths.
 const valueBytes = 8
 
-// encodedBytes is the length of values in a body.
+// encodedBytes returns the length of values in a body.
 func encodedBytes(values []api.Value) int {
 	n := 0
 	for i := range values {
@@ -20,17 +20,17 @@ func encodedBytes(values []api.Value) int {
 	return n
 }
 
-// cursor walks through the body of a chain.
+// cursor reads or writes the body of a chain in sequence.
 type cursor struct {
 	pool *pool
-	part []byte // what is left of the block at hand
-	next uint32 // the block after it
+	part []byte // the rest of the current block
+	next uint32 // the following block
 }
 
-// begin is a cursor at the beginning of an entry's body.
+// begin returns a cursor at the start of an entry's body.
 func (p *pool) begin(e *head) cursor { return cursor{p, e.body[:], e.next} }
 
-// resume is a cursor n bytes into a body, given the block in which byte n-1 lies (the first one where n is 0).
+// resume returns a cursor n bytes into a body. last is the block that holds byte n-1, or the first block if n is 0.
 func (p *pool) resume(first, last uint32, n int) cursor {
 	if first == last {
 		e := p.at(first)
@@ -67,7 +67,7 @@ func (c *cursor) read(b []byte) {
 	}
 }
 
-// equal reports whether b comes next, and moves past it if so.
+// equal reports whether the next bytes are b, and moves past them if so.
 func (c *cursor) equal(b []byte) bool {
 	for {
 		n := min(len(b), len(c.part))
@@ -121,7 +121,7 @@ func (c *cursor) equalValues(values []api.Value) bool {
 	return true
 }
 
-// readValues reads n values into dst, whose buffers are used again.
+// readValues reads n values into dst and reuses its buffers.
 func (c *cursor) readValues(dst []api.Value, n int) []api.Value {
 	dst = resize(dst, n)
 	var b [valueBytes]byte
@@ -140,7 +140,7 @@ func (c *cursor) readValues(dst []api.Value, n int) []api.Value {
 	return dst
 }
 
-// copyValues copies values into dst, whose buffers are used again.
+// copyValues copies values into dst and reuses its buffers.
 func copyValues(dst, values []api.Value) []api.Value {
 	dst = resize(dst, len(values))
 	for i := range dst {
@@ -150,7 +150,7 @@ func copyValues(dst, values []api.Value) []api.Value {
 	return dst
 }
 
-// resize makes dst n values long; those between its length and its capacity keep their buffers.
+// resize sets the length of dst to n. Elements between its length and its capacity keep their buffers.
 func resize(dst []api.Value, n int) []api.Value {
 	if n <= cap(dst) {
 		return dst[:n]

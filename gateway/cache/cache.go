@@ -11,36 +11,37 @@ import (
 )
 
 const (
-	// MaxEntryBytes bounds an entry's inputs and outputs together, beside the fourth of a shard: what is done under a lock
-	// is bounded by it.
+	// MaxEntryBytes bounds the inputs and outputs of an entry, in addition to a quarter of a shard. It bounds the work
+	// that is done while holding a lock.
 	MaxEntryBytes = 1 << 20
-	// maxValues bounds the inputs, and the outputs, of an entry; api.MaxTensors is well below it.
+	// maxValues bounds the number of inputs, and of outputs, of an entry; api.MaxTensors is well below it.
 	maxValues = 255
 
 	maxShards     = 64
 	minShardBytes = 4 << 20 // a smaller shard would refuse entries of MaxEntryBytes
-	entryShare    = 4       // an entry is at most one part in so many of a shard
-	sweepSlots    = 256     // looked at under one lock, when a model is dropped
-	stripes       = 8       // of a model's counters; a power of two
+	entryShare    = 4       // an entry takes at most 1/entryShare of a shard
+	sweepSlots    = 256     // index slots that Drop processes under one lock
+	stripes       = 8       // of a model's counters; must be a power of two
 )
 
-// hurry is how much sooner than its leader a query must want the prediction to evaluate it by itself: queries of one latency
-// objective that come at the same time differ by less.
+// coalesceSlack is how much earlier than its leader a query may want the prediction and still wait for it. Queries that
+// arrive together with the same latency objective differ by less.
 const coalesceSlack = api.Nanos(5e6)
 
-// Cache keeps predictions of all model versions in a bounded memory. All methods may be called from any goroutine.
+// Cache keeps predictions of all model versions in bounded memory. It is safe for concurrent use.
 type Cache struct {
-	shards        []shard // as many as a power of two; none: nothing is kept
-	shardShift    int     // of a key, to get its shard's number
+	shards        []shard // a power of two of them; none if nothing is kept
+	shardShift    int     // shifts a key to its shard's number
 	maxEntryBytes int
 	seed          uint64
 	serials       atomic.Uint32
-	// disguise lets tests make keys collide.
+	// testRekey lets tests make keys collide.
 	testRekey func(Key) Key
 }
 
-// New makes a cache that holds at most maxBytes: inputs, outputs, and everything that it needs to find them again. Memory is taken
-// as it is needed and never given back. A cache of less than a KiB keeps nothing, and says Bypass to everything.
+// New returns a cache that takes at most maxBytes for inputs, outputs, and the data structures that find them. It
+// allocates memory as needed and never frees it. A cache of less than one KiB keeps nothing and returns Bypass for
+// everything.
 func New(maxBytes int64) *Cache {
 	n := 1
 	for n < maxShards && n < 4*runtime.GOMAXPROCS(0) && maxBytes/int64(2*n) >= minShardBytes {
@@ -61,7 +62,7 @@ func newCache(maxBytes int64, shards int, seed uint64) *Cache {
 	return c
 }
 
-// Model is the cache of one model version. It is made when the version is declared, and dropped with it.
+// Model is the cache of one model version. It is made when the version is declared and dropped with it.
 type Model struct {
 	cache   *Cache
 	serial  uint32
@@ -75,8 +76,8 @@ type modelCounts struct {
 	_                                 [32]byte
 }
 
-// Model returns a new model version without any entries, whatever others there are or were. It panics after four thousand million
-// of them.
+// Model returns a handle for a new model version, without entries, whatever versions exist or existed. It panics after
+// 2^32-1 versions.
 func (c *Cache) Model() *Model {
 	serial := c.serials.Add(1)
 	if serial == 0 {
@@ -85,22 +86,22 @@ func (c *Cache) Model() *Model {
 	return &Model{cache: c, serial: serial}
 }
 
-// counted has the model's counters.
+// counters returns the model's counters and allocates them on first use.
 func (m *Model) counters() *[stripes]modelCounts {
 	if all := m.counts.Load(); all != nil {
 		return all
 	}
-	m.counts.CompareAndSwap(nil, new([stripes]modelCounts)) // of several that try at once one succeeds, and all of them count there
+	m.counts.CompareAndSwap(nil, new([stripes]modelCounts)) // of several concurrent attempts one succeeds
 	return m.counts.Load()
 }
 
-// Drop forgets everything of the model. From the call on nothing of it is found or kept: requests bypass the cache, and flights
-// that are under way still answer whoever waits for them. The memory is there for others when Drop returns. It goes through the
-// whole index, a few entries at a time, so it is for whoever deletes models and not for the way of a query.
+// Drop removes all entries of the model. From the call on, nothing of it is found or kept: requests bypass the cache,
+// and flights in progress still answer their waiters. When Drop returns, the memory is available to others. Drop goes
+// through the whole index, a few entries at a time, so it is for deleting models, not for the path of a query.
 func (m *Model) Drop() {
 	m.dropped.Store(true)
 	if m.Stats().Misses == 0 {
-		return // what is kept has been a miss that was counted before it was filled
+		return // an entry was counted as a miss before it was filled
 	}
 	for i := range m.cache.shards {
 		s := &m.cache.shards[i]
@@ -112,23 +113,24 @@ func (m *Model) Drop() {
 	}
 }
 
-// Outcome is what [Model.Request] found.
+// Outcome is the result of [Model.Request].
 type Outcome uint8
 
 const (
-	// Bypass: the cache has nothing to do with this query, and the caller evaluates it. The input is too large, too much is in
-	// flight, the model was dropped, another input with the same key is there, or a query that has more time is being evaluated.
+	// Bypass: the cache takes no part in this query, and the caller evaluates it. The input is too large, too much is
+	// in flight, the model was dropped, the key collides with another input's, or the leader of the same input has too
+	// late a deadline.
 	Bypass Outcome = iota
 	// Hit: the prediction is in the waiter.
 	Hit
-	// Lead: it is not there. The caller evaluates the query, and calls the waiter's Fill or Fail exactly once.
+	// Lead: there is no prediction. The caller evaluates the query, and calls the waiter's Fill or Fail exactly once.
 	Lead
-	// Wait: another query with the same input is being evaluated. The waiter's owner is called when that has ended, unless Cancel
-	// comes before.
+	// Wait: another query with the same input is being evaluated. The waiter's owner is called when it has ended,
+	// unless Cancel comes first.
 	Wait
 )
 
-// String is the outcome's name, as metrics use it.
+// String returns the outcome's name, as used in metrics.
 func (o Outcome) String() string {
 	if int(o) < len(outcomes) {
 		return outcomes[o]
@@ -138,8 +140,8 @@ func (o Outcome) String() string {
 
 var outcomes = [...]string{Bypass: "bypass", Hit: "hit", Lead: "lead", Wait: "wait"}
 
-// Request looks for the prediction of an input, where k is [Cache.Key] of the same salt and inputs. It never waits. What it
-// is given is compared and copied, and not kept. The waiter must be idle.
+// Request looks up the prediction for an input, where k is [Cache.Key] of the same salt and inputs. It does not wait.
+// It compares and copies its arguments and does not retain them. The waiter must be idle.
 func (m *Model) Request(k Key, salt []byte, inputs []api.Value, w *Waiter) Outcome {
 	c := m.cache
 	counts := &m.counters()[k.Lo&(stripes-1)]
@@ -193,8 +195,8 @@ func (s *shard) request(m *Model, k Key, salt []byte, inputs []api.Value, n int,
 	return Hit
 }
 
-// Fetch looks for the prediction of an input that was asked for before, as feedback by input does. It returns false where there is
-// none, or none yet. It is counted nowhere, and the entry stays no longer for it.
+// Fetch looks up the prediction for an input that was requested before, for feedback by input. It returns false if
+// there is none yet. It is not counted as a request, and does not count as a use of the entry.
 func (m *Model) Fetch(k Key, salt []byte, inputs []api.Value, w *Waiter) bool {
 	c := m.cache
 	n := len(salt) + encodedBytes(inputs)
@@ -217,8 +219,9 @@ func (m *Model) Fetch(k Key, salt []byte, inputs []api.Value, w *Waiter) bool {
 	return true
 }
 
-// Keep takes a prediction of which nobody knew, when its query began, whether it may be kept. An entry that is there, or is being
-// evaluated, stays as it is. Nothing of what is given is kept, and it is counted nowhere.
+// Keep adds a prediction that was evaluated outside of Request, because it was not known at the start of the query
+// whether it may be cached. An existing or pending entry stays as it is. Keep does not retain its arguments and is not
+// counted as a request.
 func (m *Model) Keep(k Key, salt []byte, inputs, outputs []api.Value, confidence float64) {
 	c := m.cache
 	n := len(salt) + encodedBytes(inputs)
@@ -228,7 +231,7 @@ func (m *Model) Keep(k Key, salt []byte, inputs, outputs []api.Value, confidence
 	s := c.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var w Waiter // leads for no longer than the lock is held, so that nobody waits behind it
+	var w Waiter // leads only while the lock is held, so it has no followers
 	if _, e := s.find(k, m.serial); e != nil || !s.startFlight(k, m, salt, inputs, n, &w) {
 		return
 	}
@@ -239,14 +242,14 @@ func (m *Model) Keep(k Key, salt []byte, inputs, outputs []api.Value, confidence
 
 func (c *Cache) shard(k Key) *shard { return &c.shards[k.Lo>>c.shardShift] }
 
-// Stats is what a cache holds and has done. Counts are since it was made.
+// Stats describes a cache. Counts are since it was made.
 type Stats struct {
-	// Entries can be hit, Pending are being evaluated.
+	// Entries can be hit. Pending entries are being evaluated.
 	Entries, Pending int
-	// Bytes is what both take, with everything that is needed to find them; HeldBytes is the memory that was taken so far, for
-	// these and those that were there before. Neither exceeds MaxBytes.
+	// Bytes is the memory that entries, pending entries and their indexes use. HeldBytes is the memory allocated so
+	// far, including free memory. Neither exceeds MaxBytes.
 	Bytes, HeldBytes, MaxBytes int64
-	// Evicted made room for others. Collisions are look-ups that found another input under the same key.
+	// Evicted counts evictions. Collisions counts look-ups that found another input under the same key.
 	Evicted, Collisions uint64
 }
 
@@ -269,7 +272,7 @@ func (c *Cache) Stats() Stats {
 	return t
 }
 
-// ModelStats is how the requests of a model version have ended, since it was declared.
+// ModelStats counts the outcomes of a model version's requests since it was declared.
 type ModelStats struct {
 	Hits, Misses, Coalesced, Bypassed uint64
 }

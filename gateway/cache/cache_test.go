@@ -10,10 +10,10 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// one is an input, or an output, of one value.
+// one returns a list of one value, for an input or an output.
 func one(s string) []api.Value { return []api.Value{{Data: []byte(s)}} }
 
-// asker is a waiter that writes down what it is told.
+// testWaiter is a waiter that records its owner's calls.
 type testWaiter struct {
 	Waiter
 	calls []string
@@ -47,7 +47,7 @@ func put(t *testing.T, m *Model, in, out string) {
 	a.Fill(one(out), math.NaN())
 }
 
-// got asks for an input, and fails the flight if that led one.
+// got requests an input, and fails the flight if the request leads.
 func got(m *Model, in string) string {
 	a := newTestWaiter()
 	o := a.request(m, "", one(in))
@@ -94,7 +94,7 @@ func TestHitReturnsWhatWasFilled(t *testing.T) {
 	}
 }
 
-// TestKeep: what nobody has led for is kept, unless there is something already.
+// TestKeep: a prediction without a leader is kept, unless there is an entry already.
 func TestKeep(t *testing.T) {
 	c := small(t)
 	m := c.Model()
@@ -133,7 +133,7 @@ func TestMissingConfidenceStaysNaN(t *testing.T) {
 	}
 }
 
-// TestACollisionNeverAnswers: every key is one and the same, and still nobody gets another's prediction.
+// TestCollisionNeverAnswers: all inputs have the same key, and still no query gets another's prediction.
 func TestCollisionNeverAnswers(t *testing.T) {
 	c := small(t)
 	c.testRekey = func(Key) Key { return Key{} }
@@ -172,7 +172,7 @@ func TestCollisionNeverAnswers(t *testing.T) {
 	if a, b := got(m, "in"), got(other, "in"); a != "out" || b != "its own" {
 		t.Errorf("got %s and %s", a, b)
 	}
-	// Nor does anybody wait for another's flight.
+	// A query does not wait for a flight of another input either.
 	m3 := c.Model()
 	leader, a := newTestWaiter(), newTestWaiter()
 	leader.request(m3, "", one("first"))
@@ -232,7 +232,7 @@ func TestWaitersAreCalledOnce(t *testing.T) {
 	}
 }
 
-// retry asks again as soon as it is told that there is no prediction.
+// retry requests again as soon as its flight fails.
 type retry struct {
 	Waiter
 	model *Model
@@ -296,7 +296,7 @@ func TestDrop(t *testing.T) {
 	if st := c.Stats(); st.Entries != 50 || st.Pending != 0 {
 		t.Errorf("after the last flight: %+v", st)
 	}
-	m.Drop() // of a model that is gone already: nothing
+	m.Drop() // of a model that was dropped already: no effect
 	fresh := c.Model()
 	if got := got(fresh, "in 1"); got != "-lead" {
 		t.Errorf("a model that was made after it: %s", got)
@@ -332,7 +332,7 @@ func TestTooLarge(t *testing.T) {
 	if got, want := m.Stats(), (ModelStats{Misses: 1, Bypassed: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	// An output with too many values, or one that makes the entry too large, is not kept.
+	// An output is not kept if it has too many values or makes the entry too large.
 	for i, out := range [][]api.Value{make([]api.Value, maxValues+1), one("xx")} {
 		a := newTestWaiter()
 		in := one(strings.Repeat("y", fits-1))
@@ -400,8 +400,8 @@ func TestCacheWithoutRoomKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestTheBoundHoldsBytes: whatever the sizes are, neither what is kept nor the memory taken for it passes the bound, and little is
-// lost to it.
+// TestMemoryBound: for any sizes, neither the kept bytes nor the allocated memory exceed the bound, and little of it is
+// wasted.
 func TestMemoryBound(t *testing.T) {
 	for _, maxBytes := range []int64{10 << 10, 100_000, 1 << 20, 3 << 20} {
 		c := newCache(maxBytes, 1, 1)
@@ -472,7 +472,8 @@ func TestMisusePanics(t *testing.T) {
 	}
 }
 
-// TestTheHandStops: where everything was used, an eviction passes over so many and no more, and then takes one all the same.
+// TestHandStepsAreBounded: if every entry was used, an eviction passes over maxHandSteps entries and evicts the next
+// one.
 func TestHandStepsAreBounded(t *testing.T) {
 	c := small(t)
 	m := c.Model()

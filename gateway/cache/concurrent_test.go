@@ -14,19 +14,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// client is a goroutine's query, which is told of its end on a channel.
+// client is a goroutine's query. Its owner's calls arrive on a channel.
 type client struct {
 	Waiter
-	ends  chan bool // filled or failed; room for two, so that a second call is seen and does not block
+	ends  chan bool // filled or failed; capacity two, so that a second call is detected and does not block
 	calls atomic.Int32
 }
 
 func (c *client) Filled(*Waiter)           { c.calls.Add(1); c.ends <- true }
 func (c *client) Failed(*Waiter, api.Code) { c.calls.Add(1); c.ends <- false }
 
-// TestNobodyIsLeftWaiting: goroutines ask for few inputs of few models in a cache that is too small for them; leaders fill or fail
-// from other goroutines; waiters cancel at the same time; models are dropped in between. Everybody ends, once, with the
-// prediction that belongs to their input.
+// TestEveryWaiterEnds: goroutines request few inputs of few models from a cache that is too small for them. Leaders
+// fill or fail from other goroutines, waiters cancel at the same time, and models are dropped. Every query ends exactly
+// once, with the prediction for its input.
 func TestEveryWaiterEnds(t *testing.T) {
 	const (
 		goroutines = 16
@@ -65,7 +65,7 @@ func TestEveryWaiterEnds(t *testing.T) {
 					checkOutput(t, q.Outputs, number)
 				case Lead:
 					end := func() {
-						for range rng.IntN(4) { // so that others come meanwhile
+						for range rng.IntN(4) { // so that other queries arrive meanwhile
 							runtime.Gosched()
 						}
 						if number%5 == 4 {
@@ -122,7 +122,7 @@ func checkOutput(t *testing.T, outputs []api.Value, number uint64) {
 	}
 }
 
-// TestCancelAgainstFill: of a cancel and a fill that meet, exactly one has the waiter, every time.
+// TestCancelAgainstFill: of a concurrent Cancel and Fill, exactly one wins.
 func TestCancelAgainstFill(t *testing.T) {
 	m := newCache(64<<10, 1, 1).Model()
 	in := one("in")

@@ -1,44 +1,45 @@
 package cache
 
-// queueName says in which of the queues an entry is.
+// queueName is the queue that an entry is in.
 type queueName uint8
 
 const (
 	noQueue   queueName = iota // pending
-	probation                  // has come recently and is not known to be worth keeping
-	protected                  // was asked for again
+	probation                  // recently added, not used again yet
+	protected                  // used again
 	queueNames
 )
 
-// queue is a list of entries by age. blocks is what they hold together.
+// queue is a list of entries by age. blocks is the number of blocks that they hold.
 type queue struct {
 	newest, oldest uint32
 	blocks         int
 }
 
-// eviction decides who goes. Its parts belong to a shard, whose lock protects it.
+// eviction selects entries to evict. It is part of a shard, whose lock protects it.
 //
-// It is CLOCK (F. J. Corbató, "A Paging Experiment with the Multics System", 1968) with S3-FIFO's probation before it (J. Yang,
-// Y. Zhang, Z. Qiu, Y. Yue and K. V. Rashmi, "FIFO Queues are All You Need for Cache Eviction", SOSP 2023, algorithm 1). An
-// entry comes into a short queue. If it has not been asked for again by the time it is the oldest there, it goes, and only its
-// key's trace is kept; else it comes into the long queue, which is a clock: the hand takes the oldest, and gives it another round
-// for each use. What comes again while its trace is still there goes to the long queue at once. So inputs that are seen once,
-// which most are, pass through a tenth of the cache and leave the rest alone.
+// It is CLOCK (F. J. Corbató, "A Paging Experiment with the Multics System", 1968) preceded by S3-FIFO's probation (J.
+// Yang, Y. Zhang, Z. Qiu, Y. Yue and K. V. Rashmi, "FIFO Queues are All You Need for Cache Eviction", SOSP 2023,
+// algorithm 1). A new entry goes to a short queue. If it has not been used again when it is the oldest there, it is
+// evicted, and only a ghost of its key is kept. Otherwise it goes to the long queue, which is a clock: the hand takes
+// the oldest entry and gives it another round for each use. An entry that returns while its ghost exists goes directly
+// to the long queue. Inputs that are seen once, as most are, thus pass through a tenth of the cache and leave the rest
+// alone.
 type eviction struct {
 	queues [queueNames]queue
-	quota  int      // blocks of probation, beyond which it is the first to lose something
-	ghosts []uint32 // of keys that left probation unused, each in the one place that its key has; a later one replaces it
+	quota  int      // blocks of probation; above this, probation evicts first
+	ghosts []uint32 // hashes of keys that left probation unused, in the one slot that each key has; a later one replaces it
 }
 
 const (
-	probationShare = 10 // one part in so many
+	probationShare = 10 // probation's part of the blocks is 1/probationShare
 	maxUses        = 3
-	// maxHandSteps bounds how many entries an eviction passes over: after so many the next one goes, whatever its uses. It takes
-	// a cache in which nearly everything is used all the time to come so far.
+	// maxHandSteps bounds how many entries an eviction passes over; then it evicts the next one whatever its uses. Only
+	// a cache in which nearly every entry is used all the time reaches it.
 	maxHandSteps = 64
 )
 
-// admit puts an entry, which has its outputs now, into the queue where it begins.
+// admit adds an entry, which now has its outputs, to its first queue.
 func (s *shard) admit(i uint32, e *head) {
 	place, tag := s.ghost(e)
 	if *place == tag {
@@ -49,10 +50,10 @@ func (s *shard) admit(i uint32, e *head) {
 	s.push(probation, i, e)
 }
 
-// used notes a hit.
+// recordHit counts a use.
 func (e *head) recordHit() { e.uses = min(e.uses+1, maxUses) }
 
-// victim takes the entry that is to go out of its queue; nil if there is none.
+// victim removes the entry to evict from its queue and returns it; nil if there is none.
 func (s *shard) victim() (uint32, *head) {
 	for steps := 0; ; steps++ {
 		from := protected
@@ -81,7 +82,7 @@ func (s *shard) victim() (uint32, *head) {
 	}
 }
 
-// trace is where a key leaves a trace, and which.
+// ghost returns the slot for the ghost of an entry's key, and the ghost's value.
 func (s *shard) ghost(e *head) (place *uint32, tag uint32) {
 	return &s.ghosts[e.key.Lo&uint64(len(s.ghosts)-1)], (uint32(e.key.Hi>>32) ^ e.model*0x9e3779b1) | 1
 }

@@ -7,17 +7,17 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Key is 128 bits of an input and its salt. Equal inputs have equal keys in one cache; in another cache, or after a restart, they
-// have others, for each cache hashes with a seed of its own: nobody outside can prepare inputs that collide.
+// Key is a 128-bit hash of a salt and inputs. Equal inputs have equal keys within one cache. Keys differ between caches
+// and after a restart, because each cache hashes with its own seed: a client cannot prepare inputs that collide.
 //
-// A key only says where to look. What is found is compared byte by byte before it answers anything.
+// A key only says where to look. An entry that is found is compared byte by byte before it is used.
 type Key struct{ Hi, Lo uint64 }
 
-// Key hashes what distinguishes one query from another: the salt, and of each input, in the order of the signature, its
-// dimensions and its data. It is the same for all models of the cache, so that a query of several models is hashed once.
+// Key hashes what distinguishes one query from another: the salt, and the dimensions and data of each input, in the
+// order of the signature. It is the same for all models of the cache, so a query of several models is hashed once.
 //
-// Every part is preceded by its length, so that no two different queries are hashed as the same bytes. Nothing is allocated, and
-// large data is hashed where it lies.
+// Every part is preceded by its length, so no two different queries are hashed as the same bytes. Key does not
+// allocate, and hashes large data in place.
 func (c *Cache) Key(salt []byte, inputs []api.Value) Key {
 	d := digest{seed: c.seed}
 	d.bytes(salt)
@@ -37,15 +37,16 @@ func (c *Cache) Key(salt []byte, inputs []api.Value) Key {
 	return k
 }
 
-// Key is [Cache.Key] of the model's cache.
+// Key returns [Cache.Key] of the model's cache.
 func (m *Model) Key(salt []byte, inputs []api.Value) Key { return m.cache.Key(salt, inputs) }
 
-// inlineBytes is up to which length data is copied and hashed together with what is around it. One call for longer data costs less
-// than the copy.
+// inlineBytes is the length up to which data is copied and hashed together with its neighbours. For longer data, a
+// separate hash costs less than the copy.
 const inlineBytes = 128
 
-// digest hashes a sequence of numbers and byte strings. It collects them in a buffer; when that is full it goes on with the hash
-// of what was in it (as R. Merkle and I. Damgård do it), and long strings stand in it as their own hash.
+// digest hashes a sequence of numbers and byte strings. It collects them in a buffer. When the buffer is full, it
+// continues with the hash of its contents (the Merkle–Damgård construction). A long string is represented by its own
+// hash.
 type digest struct {
 	seed uint64
 	n    int

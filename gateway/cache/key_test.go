@@ -65,14 +65,14 @@ func TestCachesHaveDifferentKeys(t *testing.T) {
 	}
 }
 
-// TestBodies: what is written into a chain of blocks is read from it, and compares equal to itself and to nothing else.
+// TestBodies: what is written to a chain of blocks is read back, and compares equal to itself and to nothing else.
 func TestBodies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p pool
 		p.init(2000)
 		first := values(t, "first", 3)
 		second := values(t, "second", 3)
-		// Chains with gaps in their numbers, as they are after a while.
+		// Chains with gaps in their block numbers, as in a cache that has been in use.
 		a, _ := p.take(3)
 		b, _ := p.take(5)
 		p.take(2)

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// check walks through all that a shard has, and reports what contradicts something else.
+// check verifies the invariants of a shard's data structures.
 func (s *shard) check() error {
 	seen := make([]bool, s.capacity+1)
 	walk := func(first uint32) (n int, err error) {
@@ -94,14 +94,14 @@ func (c *Cache) check(t interface{ Fatal(...any) }) {
 	}
 }
 
-// query is one query as a test has it.
+// query is one query of a test.
 type query struct {
 	Waiter
 	serial  int
 	input   string
 	outcome Outcome
 	calls   []string
-	outputs []api.Value // as they were when the owner was called
+	outputs []api.Value // when the owner was called
 }
 
 func (q *query) Filled(w *Waiter) {
@@ -126,9 +126,9 @@ func equalValues(a, b []api.Value) bool {
 type machine struct {
 	cache   *Cache
 	models  []*Model
-	known   map[string][]api.Value // by model and input: what was filled last
-	flights map[string]*query      // by model and input: who leads
-	waits   map[*query]*query      // who waits, for whom
+	known   map[string][]api.Value // last filled outputs, by model and input
+	flights map[string]*query      // leaders, by model and input
+	waits   map[*query]*query      // from a waiting query to its leader
 	leads   []*query
 	serial  int
 }
@@ -142,8 +142,8 @@ func values(t *rapid.T, label string, most int) []api.Value {
 	}), 0, most).Draw(t, label)
 }
 
-// TestAgainstAMap: whatever is asked, filled, failed, cancelled and dropped in whatever order, a hit has what was filled for this very
-// input, whoever waits is told once, nothing is evaluated twice at a time, and the memory adds up.
+// TestAgainstAMap: for any sequence of requests, fills, failures, cancels and drops, a hit has what was filled for its
+// input, each waiter's owner is called once, no input is evaluated twice at the same time, and the memory adds up.
 func TestAgainstAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{known: map[string][]api.Value{}, flights: map[string]*query{}, waits: map[*query]*query{}}
@@ -165,7 +165,7 @@ func TestAgainstAMap(t *testing.T) {
 					t.Fatalf("stats: %+v", st)
 				}
 			},
-			"serve": func(t *rapid.T) { // one that is answered at once, as most are
+			"serve": func(t *rapid.T) { // a query that is answered at once, as most are
 				leads := len(m.leads)
 				m.request(t, rapid.IntRange(0, len(m.models)-1).Draw(t, "model"), rapid.SampledFrom(inputs).Draw(t, "input"), nil)
 				if len(m.leads) > leads {

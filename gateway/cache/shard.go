@@ -8,58 +8,58 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// shard is one part of a cache, with a lock of its own. Nothing under the lock waits or calls out; what is done there is bounded
+// shard is one part of a cache, with its own lock. Nothing under the lock waits or calls out, and the work is bounded
 // by the largest entry and by maxHandSteps.
 type shard struct {
 	mu sync.Mutex
 	pool
-	index []uint32 // slot → first entry, others by sameSlot; as many slots as a power of two
+	index []uint32 // slot → first entry, further ones by sameSlot; the number of slots is a power of two
 	eviction
 
 	flights     []flight
-	freeFlight  uint32 // number plus 1 of a flight that nobody has, others by its entry
-	inFlight    int    // flights that somebody has
+	freeFlight  uint32 // number plus 1 of the first unused flight, further ones by entry
+	inFlight    int    // flights in use
 	maxInFlight int
-	// flyingBlocks is what pending entries hold, which nobody can evict.
+	// inFlightBlocks is the number of blocks that pending entries hold, which cannot be evicted.
 	inFlightBlocks, maxInFlightBlocks int
 
-	fixedBytes int64 // of what is there however little is kept: index, memory of the evicted, flights
+	fixedBytes int64 // of what exists however little is kept: index, ghosts, flights
 	counts     shardCounts
 
-	_ [64]byte // so that the next shard's lock is on another cache line
+	_ [64]byte // keeps the next shard's lock on another cache line
 }
 
 const shardBytes = int64(unsafe.Sizeof(shard{}))
 
-// shardCounts is what a shard counts under its lock.
+// shardCounts are counters under the shard's lock.
 type shardCounts struct {
 	entries, evicted, collisions uint64
 }
 
-// flight is an evaluation that is under way: a pending entry and who waits for it.
+// flight is an evaluation in progress: a pending entry and its waiters.
 type flight struct {
 	entry, last   uint32 // first and last block of the entry
 	first, newest *Waiter
-	until         api.Nanos // of the leader
+	until         api.Nanos // the leader's
 }
 
 const (
 	flightBytes  = 32
-	flightBlocks = 16 // one flight for so many blocks of a shard, at most maxFlights
+	flightBlocks = 16 // one flight for this many blocks of a shard, at most maxFlights
 	maxFlights   = 4096
-	slotBytes    = 4 // of the index, and of the memory of the evicted
+	slotBytes    = 4 // of the index, and of the ghosts
 )
 
-// init lays out the shard within so many bytes. It returns false if not even one entry fits.
+// init sizes the shard for maxBytes. It returns false if not even one entry fits.
 func (s *shard) init(maxBytes int64) bool {
 	maxBytes = max(maxBytes, 0)
-	// A slot in each of the two tables for every two to four blocks: chains in the index are that long, on the average, when
-	// every entry is as small as can be.
+	// Each of the two tables has a slot for every two to four blocks: the average length of chains in the index if
+	// every entry is as small as possible.
 	slots := 1 << max(bits.Len64(uint64(maxBytes)/(2*(blockBytes+slotBytes)))-1, 0)
 	s.maxInFlight = min(maxFlights, int(maxBytes/blockBytes/flightBlocks)+1)
 	s.fixedBytes = int64(2*slots*slotBytes + s.maxInFlight*flightBytes)
 	capacity := (maxBytes - s.fixedBytes) / blockBytes
-	if capacity < 1+entryShare { // block 0 is none
+	if capacity < 1+entryShare { // block 0 is not used
 		return false
 	}
 	s.pool.init(int(min(capacity-1, 1<<31)))
@@ -70,13 +70,13 @@ func (s *shard) init(maxBytes int64) bool {
 	return true
 }
 
-// slot is where an entry of a model is found in the index. The serial is mixed in, for the models of an ensemble are asked with
-// one and the same key.
+// slot returns the index slot of a key and model. The serial is mixed in because the models of an ensemble are asked
+// with the same key.
 func (s *shard) slot(k Key, model uint32) *uint32 {
 	return &s.index[(k.Hi+uint64(model)*0x9e3779b97f4a7c15)&uint64(len(s.index)-1)]
 }
 
-// find returns the entry of this key and model, nil where there is none.
+// find returns the entry of this key and model, or nil.
 func (s *shard) find(k Key, model uint32) (uint32, *head) {
 	for i := *s.slot(k, model); i != 0; {
 		e := s.at(i)
@@ -88,7 +88,7 @@ func (s *shard) find(k Key, model uint32) (uint32, *head) {
 	return 0, nil
 }
 
-// same reports whether an entry is of this very input, and returns a cursor at its outputs.
+// matches reports whether an entry is for exactly this input, and returns a cursor at its outputs.
 func (s *shard) matches(e *head, salt []byte, inputs []api.Value, n int) (cursor, bool) {
 	c := s.begin(e)
 	if int(e.inputBytes) != n || int(e.saltBytes) != len(salt) || int(e.inputs) != len(inputs) {
@@ -97,7 +97,8 @@ func (s *shard) matches(e *head, salt []byte, inputs []api.Value, n int) (cursor
 	return c, c.equal(salt) && c.equalValues(inputs)
 }
 
-// begun makes a pending entry for an input of n bytes, and w its leader. It returns false where there is no room.
+// startFlight makes a pending entry for an input of n bytes, with w as its leader. It returns false if there is no
+// room.
 func (s *shard) startFlight(k Key, m *Model, salt []byte, inputs []api.Value, n int, w *Waiter) bool {
 	blocks := blocksFor(n)
 	if s.inFlight == s.maxInFlight || s.inFlightBlocks+blocks > s.maxInFlightBlocks || !s.makeRoom(blocks) {
@@ -129,8 +130,8 @@ func (s *shard) startFlight(k Key, m *Model, salt []byte, inputs []api.Value, n 
 	return true
 }
 
-// landed ends a flight, and returns its entry and who waits for it. The waiters are not waiting any more: who cancels one of them
-// is told that it is too late. What becomes of the entry is the caller's to say.
+// endFlight ends the flight that w leads and returns it with its entry. Its waiters become idle: a Cancel now returns
+// false. The caller must keep or remove the entry.
 func (s *shard) endFlight(w *Waiter) (flight, *head) {
 	f := s.flights[w.flight-1]
 	s.flights[w.flight-1] = flight{entry: s.freeFlight}
@@ -146,8 +147,8 @@ func (s *shard) endFlight(w *Waiter) (flight, *head) {
 	return f, e
 }
 
-// keep adds the outputs of a flight that has landed to its entry, which then may be found and evicted as any other. It returns
-// false where they are too large, or where there is no room for them.
+// keep adds outputs to the entry of an ended flight, which can then be found and evicted. It returns false if they are
+// too large or there is no room for them.
 func (s *shard) keep(f flight, e *head, outputs []api.Value, confidence float64, maxBytes int) bool {
 	in, out := int(e.inputBytes), encodedBytes(outputs)
 	if len(outputs) > maxValues || in+out > maxBytes {
@@ -169,7 +170,7 @@ func (s *shard) keep(f flight, e *head, outputs []api.Value, confidence float64,
 	return true
 }
 
-// forget takes an entry that is in no queue out of the index, and its blocks back.
+// remove removes an entry that is in no queue from the index and frees its blocks.
 func (s *shard) remove(i uint32, e *head) {
 	at := s.slot(e.key, e.model)
 	for *at != i {
@@ -179,7 +180,7 @@ func (s *shard) remove(i uint32, e *head) {
 	s.release(i, e.blocks())
 }
 
-// room evicts until n blocks can be taken; false if that is not possible now.
+// makeRoom evicts until n blocks are available. It returns false if that is impossible now.
 func (s *shard) makeRoom(n int) bool {
 	for s.spare() < n {
 		if !s.evict() {
@@ -189,7 +190,7 @@ func (s *shard) makeRoom(n int) bool {
 	return true
 }
 
-// evict drops the entry that is worth least; false if there is none.
+// evict evicts one entry. It returns false if there is none.
 func (s *shard) evict() bool {
 	i, e := s.victim()
 	if e == nil {
@@ -201,8 +202,8 @@ func (s *shard) evict() bool {
 	return true
 }
 
-// sweep drops the entries of a model in some slots of the index from one on, and returns the slot to go on with, 0 at the end.
-// Pending entries are left to whoever lands them.
+// sweep removes a model's entries from a range of index slots, and returns the slot to continue with, 0 at the end.
+// Pending entries are left to the end of their flight.
 func (s *shard) sweep(model uint32, from, slots int) int {
 	to := min(from+slots, len(s.index))
 	for slot := from; slot < to; slot++ {
@@ -223,5 +224,5 @@ func (s *shard) sweep(model uint32, from, slots int) int {
 	return to
 }
 
-// blocks is the length of the entry's chain.
+// blocks returns the length of the entry's chain.
 func (e *head) blocks() int { return blocksFor(int(e.inputBytes + e.outputBytes)) }

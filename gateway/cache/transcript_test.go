@@ -10,14 +10,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestTranscripts plays the scripts in testdata/transcripts against one small shard. Commands:
+// TestTranscripts runs the scripts in testdata/transcripts on one small shard. Commands:
 //
-//	new blocks=40                    a shard of so many blocks
-//	ask a b c                        ask for inputs; what is not there is filled at once. Prints who went for it
-//	  name:5                         in five blocks, which counts when it is filled first
+//	new blocks=40                    a shard of that many blocks
+//	ask a b c                        request inputs; a miss is filled at once. Prints what was evicted for it
+//	  name:5                         an entry of five blocks, when it is filled for the first time
 //	lead a  fill a  fail a           the same, step by step
-//	drop                             the model, and a new one
-//	show                             the queues from oldest to newest with blocks and uses, and the blocks that are spare
+//	drop                             drop the model and make a new one
+//	show                             the queues from oldest to newest with blocks and uses, and the spare blocks
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
 		var p *runner
@@ -108,14 +108,14 @@ func (p *runner) do(t *testing.T, cmd, arg string) string {
 	return name + ": " + what
 }
 
-// fill pads the output so that the entry takes its blocks.
+// fill pads the output so that the entry has its size in blocks.
 func (p *runner) fill(name string) {
 	body := headBody + (p.blocks[name]-1)*tailBody
 	p.leads[name].Fill(one(strings.Repeat("o", body-encodedBytes(one(name))-valueBytes)), 1)
 	delete(p.leads, name)
 }
 
-// name reads an entry's input.
+// name returns an entry's input.
 func (p *runner) name(e *head) string {
 	in := make([]byte, e.inputBytes)
 	c := p.cache.shards[0].begin(e)
@@ -123,7 +123,7 @@ func (p *runner) name(e *head) string {
 	return string(in[valueBytes:])
 }
 
-// entries are the names of all that can be hit, by queue and age.
+// entries returns the names of all entries that can be hit, by queue and age.
 func (p *runner) entries() []string {
 	var names []string
 	s := &p.cache.shards[0]

@@ -2,38 +2,38 @@ package cache
 
 import "github.com/xebec-serving/xebec/api"
 
-// Owner is told what became of its waiters. Both are called without any lock, on the goroutine that called Fill or Fail, and may
-// call the cache. Whoever is called owns the waiter again.
+// Owner is called when a waiter's wait has ended. Both methods are called without a lock, on the goroutine that called
+// Fill or Fail, and may call the cache. The owner then owns the waiter again.
 type Owner interface {
-	// Filled: the outputs are in w.Outputs, what the model said of them in w.Confidence.
+	// Filled means that the outputs are in w.Outputs and the model's own confidence in w.Confidence.
 	Filled(w *Waiter)
-	// Failed: there is no prediction, and nothing is kept. Who still has time may Request again.
+	// Failed means that there is no prediction, and nothing is kept. An owner with time left may call Request again.
 	Failed(w *Waiter, code api.Code)
 }
 
-// Waiter is one query of one model version at the cache. It is a field of whatever is pooled with the query, so that nothing is
-// allocated for it, and may be used again as soon as it is idle: after Hit and Bypass, after Fill or Fail, after its Owner was
-// called, or after Cancel returned true. The zero Waiter with an Owner is ready.
+// Waiter is one query of one model version at the cache. It is a field of the pooled query, so it needs no allocation.
+// It may be reused when it is idle: after Hit or Bypass, after Fill or Fail, after its Owner was called, or after
+// Cancel returned true. The zero Waiter with an Owner is ready for use.
 type Waiter struct {
-	// Owner is called when the waiter has waited. The caller sets it once.
+	// Owner is called after a Wait. The caller sets it once.
 	Owner Owner
-	// Outputs and Confidence (NaN where the model says nothing) are set by a Hit and before Filled. The buffers of
-	// Outputs are the caller's and are used again; those of a leader are not touched.
+	// Outputs and Confidence (NaN if the model states none) are set by a Hit and before Filled. The buffers of Outputs
+	// belong to the caller and are reused. The cache does not touch a leader's buffers.
 	Outputs    []api.Value
 	Confidence float64
-	// Until is when the caller wants the prediction. Who wants it more than 5 ms sooner than the one that leads does not wait
-	// behind it: the leader's evaluation may have to give way to more urgent ones.
+	// Until is when the caller wants the prediction. A query that wants it more than 5 ms before the leader does not
+	// wait for it, because the leader's evaluation may give way to more urgent ones.
 	Until api.Nanos
 
 	model *Model
 	shard *shard
-	// The rest is protected by the shard's lock.
+	// The shard's lock protects the remaining fields.
 	state       waiterState
 	flight      uint32
-	older, next *Waiter // who waits for the same
+	older, next *Waiter // other waiters of the same flight
 }
 
-// waiting says what a waiter does.
+// waiterState is what a waiter is doing.
 type waiterState uint8
 
 const (
@@ -42,8 +42,9 @@ const (
 	following
 )
 
-// Fill ends the flight that w leads: the prediction is there. Whoever waits for it gets a copy, and it is kept, unless the model
-// was dropped meanwhile or the outputs are too large. The outputs stay the caller's. It may come as late as it likes.
+// Fill ends the flight that w leads with a prediction. Each waiter gets a copy, and the prediction is kept, unless the
+// model was dropped meanwhile or the outputs are too large. The caller keeps ownership of outputs. Fill may come
+// arbitrarily late.
 func (w *Waiter) Fill(outputs []api.Value, confidence float64) {
 	s := w.shard
 	s.mu.Lock()
@@ -62,7 +63,8 @@ func (w *Waiter) Fill(outputs []api.Value, confidence float64) {
 	}
 }
 
-// Fail ends the flight that w leads: there will be no prediction, for this reason. Nothing is kept, and whoever waits is told.
+// Fail ends the flight that w leads without a prediction. Nothing is kept, and each waiter's owner is called with the
+// code.
 func (w *Waiter) Fail(code api.Code) {
 	s := w.shard
 	s.mu.Lock()
@@ -78,8 +80,8 @@ func (w *Waiter) Fail(code api.Code) {
 	}
 }
 
-// Cancel stops waiting. If it returns true, w is idle and its owner will not be called; if false, w does not wait: its owner has
-// been or is being called, or it never waited.
+// Cancel stops waiting. If it returns true, w is idle and its owner will not be called. If it returns false, w does not
+// wait: its owner has been or is being called, or it never waited.
 func (w *Waiter) Cancel() bool {
 	s := w.shard
 	if s == nil {
@@ -105,7 +107,7 @@ func (w *Waiter) Cancel() bool {
 	return true
 }
 
-// follow puts w behind those who wait for flight number i.
+// addFollower appends w to the waiters of flight number i.
 func (s *shard) addFollower(i uint32, w *Waiter) {
 	f := &s.flights[i-1]
 	w.shard, w.flight, w.state = s, i, following
@@ -118,7 +120,7 @@ func (s *shard) addFollower(i uint32, w *Waiter) {
 	f.newest = w
 }
 
-// mustLead stops the program, with the lock released, when a flight is ended twice: someone else's entry would be filled.
+// mustLead panics, with the lock released, if a flight is ended twice: that would fill another entry.
 func (w *Waiter) mustLead() {
 	if w.state != leading {
 		w.shard.mu.Unlock()
