@@ -25,9 +25,9 @@ func TestAddAllocatesNothing(t *testing.T) {
 		}
 		runtime.Gosched() // AllocsPerRun leaves one processor, which the writer needs too
 	}); n != 0 {
-		t.Errorf("%v allocations a query", n)
+		t.Errorf("%v allocations for each query", n)
 	}
 	if l.Stats().WrittenBytes == written {
-		t.Error("nothing was written meanwhile")
+		t.Error("no record was written during the test")
 	}
 }

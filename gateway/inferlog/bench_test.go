@@ -27,7 +27,7 @@ func benchRecords(n int) (*Schema, []*Record) {
 func BenchmarkAdd(b *testing.B) {
 	for _, n := range []int{40, 3 << 10} {
 		b.Run(fmt.Sprint(n, "B"), func(b *testing.B) {
-			l := mustOpen(b, manual(b.TempDir()))
+			l := mustOpen(b, manualConfig(b.TempDir()))
 			schema, records := benchRecords(n)
 			s := l.Function(schema.Function, schema.Inputs, schema.Outputs, 1)
 			b.SetBytes(int64(n))
@@ -41,7 +41,7 @@ func BenchmarkAdd(b *testing.B) {
 				}
 			}
 			if d := l.Stats().Dropped.Total(); d > 0 {
-				b.Fatalf("%d were dropped", d)
+				b.Fatalf("%d records were dropped", d)
 			}
 		})
 	}
@@ -70,7 +70,7 @@ func BenchmarkAddTooFast(b *testing.B) {
 func BenchmarkWriter(b *testing.B) {
 	for _, n := range []int{40, 3 << 10} {
 		b.Run(fmt.Sprint(n, "B"), func(b *testing.B) {
-			l := mustOpen(b, manual(b.TempDir()))
+			l := mustOpen(b, manualConfig(b.TempDir()))
 			schema, records := benchRecords(n)
 			s := l.Function(schema.Function, schema.Inputs, schema.Outputs, 1)
 			b.SetBytes(int64(n))

@@ -16,7 +16,7 @@ func newEncoder() (*zstd.Encoder, error) {
 // until text is changed.
 func (w *writer) encode(now time.Time, text []byte) []byte {
 	raw := text[frameHeaderBytes:]
-	kind := w.thrift.choose(now)
+	kind := w.budget.choose(now)
 	if kind != frameStored {
 		began := w.log.cfg.Now()
 		if need := frameHeaderBytes + maxStored(len(raw)); cap(w.frame) < need {
@@ -28,7 +28,7 @@ func (w *writer) encode(now time.Time, text []byte) []byte {
 		} else {
 			stored = s2.Encode(stored, raw)
 		}
-		w.thrift.compressed(kind, w.log.cfg.Now().Sub(began), len(raw), len(stored))
+		w.budget.compressed(kind, w.log.cfg.Now().Sub(began), len(raw), len(stored))
 		if len(stored) < len(raw) {
 			frame := w.frame[:frameHeaderBytes+len(stored)]
 			putFrameHeader(frame, kind, stored, len(raw))
@@ -52,37 +52,37 @@ const (
 	writePicos = 300
 	// worthBytes is the part of a block, one in so many, by which it has to get smaller; when it does not, up to maxPassed blocks are
 	// stored before the next one is tried.
-	worthBytes = 16
-	maxPassed  = 32
+	minSavingShare = 16
+	maxSkipped     = 32
 )
 
 // thrift says how blocks are stored: compressed while there is time for it, and of data that does not get smaller (embeddings, pictures
 // that are compressed already) one now and then. The package's essay has the costs and a worked number.
-type thrift struct {
-	zstd, s2     purse
-	last         time.Time // when the purses were filled
-	pass, passed int       // how many blocks are stored before the next one is tried, and how many have been
+type compressionBudget struct {
+	zstd, s2      allowance
+	last          time.Time // when the purses were filled
+	skip, skipped int       // how many blocks are stored before the next one is tried, and how many have been
 }
 
 // purse is time that may be spent.
-type purse struct {
+type allowance struct {
 	share  float64       // of one processor
 	credit time.Duration // below 0: owed
 }
 
-func (p *purse) fill(since time.Duration) {
+func (p *allowance) fill(since time.Duration) {
 	p.credit = min(maxCredit, p.credit+time.Duration(p.share*float64(since)))
 }
 
 // begin starts with full purses. One goroutine compresses, and so one processor is all that it can take.
-func (t *thrift) begin(now time.Time, processors int) {
-	*t = thrift{
-		zstd: purse{min(0.2, zstdShare*float64(processors)), maxCredit}, s2: purse{min(0.8, s2Share*float64(processors)), maxCredit}, last: now,
+func (t *compressionBudget) begin(now time.Time, processors int) {
+	*t = compressionBudget{
+		zstd: allowance{min(0.2, zstdShare*float64(processors)), maxCredit}, s2: allowance{min(0.8, s2Share*float64(processors)), maxCredit}, last: now,
 	}
 }
 
 // choose returns the kind of the next block's frame; if that is compressed, a call of compressed follows.
-func (t *thrift) choose(now time.Time) byte {
+func (t *compressionBudget) choose(now time.Time) byte {
 	if since := now.Sub(t.last); since > 0 { // a clock that is set back gives nothing
 		since = min(since, time.Minute)
 		t.zstd.fill(since)
@@ -96,25 +96,25 @@ func (t *thrift) choose(now time.Time) byte {
 			return frameStored
 		}
 	}
-	if t.passed < t.pass {
-		t.passed++
+	if t.skipped < t.skip {
+		t.skipped++
 		return frameStored
 	}
-	t.passed = 0
+	t.skipped = 0
 	return kind
 }
 
 // compressed notes how long a block took, and what it has become.
-func (t *thrift) compressed(kind byte, took time.Duration, rawBytes, storedBytes int) {
+func (t *compressionBudget) compressed(kind byte, took time.Duration, rawBytes, storedBytes int) {
 	saved := rawBytes - storedBytes
 	if kind == frameZstd {
 		t.zstd.credit -= took
 	} else {
 		t.s2.credit -= max(0, took-time.Duration(saved*writePicos/1000))
 	}
-	if saved > rawBytes/worthBytes {
-		t.pass = 0
+	if saved > rawBytes/minSavingShare {
+		t.skip = 0
 	} else {
-		t.pass = min(maxPassed, 2*t.pass+1)
+		t.skip = min(maxSkipped, 2*t.skip+1)
 	}
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-func TestThrift(t *testing.T) {
+func TestCompressionBudget(t *testing.T) {
 	const (
 		block   = 250_000 // when nothing is left of it, that saves 75 µs of writing
 		savings = int(maxCredit / (5 * time.Millisecond))
 	)
-	var b thrift
-	now := then
+	var b compressionBudget
+	now := testTime
 	ask := func(later time.Duration, want byte) {
 		t.Helper()
 		now = now.Add(later)
 		if got := b.choose(now); got != want {
-			t.Fatalf("a block has kind %d, expected %d; %+v", got, want, b)
+			t.Fatalf("the block's kind is %d, expected %d; %+v", got, want, b)
 		}
 	}
 	b.begin(now, 2) // 10 ms a second of zstd, 40 of s2
@@ -49,14 +49,14 @@ func TestThrift(t *testing.T) {
 	ask(time.Second, frameZstd)
 	ask(24*time.Hour, frameZstd)
 	if b.zstd.credit != maxCredit || b.s2.credit != maxCredit {
-		t.Errorf("%s and %s were saved up: expected %s", b.zstd.credit, b.s2.credit, maxCredit)
+		t.Errorf("credits are %s and %s, expected %s", b.zstd.credit, b.s2.credit, maxCredit)
 	}
 
 	b.begin(now, 2) // and data that does not get smaller
-	for _, passed := range []int{1, 3, 7, 15, 31, 32, 32} {
+	for _, skipped := range []int{1, 3, 7, 15, 31, 32, 32} {
 		ask(0, frameZstd)
-		b.compressed(frameZstd, 0, block, block-block/worthBytes)
-		for range passed {
+		b.compressed(frameZstd, 0, block, block-block/minSavingShare)
+		for range skipped {
 			ask(0, frameStored)
 		}
 	}
@@ -65,7 +65,7 @@ func TestThrift(t *testing.T) {
 	ask(0, frameZstd)
 
 	if b.begin(now, 1000); b.zstd.share+b.s2.share != 1 {
-		t.Errorf("shares of %v and %v of a processor: one goroutine compresses", b.zstd.share, b.s2.share)
+		t.Errorf("shares are %v and %v, expected a sum of 1: one goroutine compresses", b.zstd.share, b.s2.share)
 	}
 }
 
@@ -93,8 +93,8 @@ func kinds(t *testing.T, dir string) map[byte]int {
 // The better compression is used while there is time for it, then the faster one, then none; all is read.
 func TestCompressesAsTimeAllows(t *testing.T) {
 	var looks atomic.Int64 // at the clock, each of which takes 10 ms: as much as a thousand blocks
-	cfg := manual(t.TempDir())
-	cfg.Now = func() time.Time { return then.Add(time.Duration(looks.Add(1)) * 10 * time.Millisecond) }
+	cfg := manualConfig(t.TempDir())
+	cfg.Now = func() time.Time { return testTime.Add(time.Duration(looks.Add(1)) * 10 * time.Millisecond) }
 	l := mustOpen(t, cfg)
 	s := l.Function("zeros", []api.TensorSpec{{Name: "x", DType: api.Uint8, Shape: []int64{10_000}}}, digitsOut, 1)
 	const n = 100
@@ -108,18 +108,18 @@ func TestCompressesAsTimeAllows(t *testing.T) {
 	}
 	all, sum := readAll(t, cfg.Dir)
 	if len(all) != n || sum.Damaged > 0 || sum.Frames != n || uint64(sum.RawBytes) != l.Stats().RawBytes {
-		t.Fatalf("%d of %d are read in %d frames: %v", len(all), n, sum.Frames, sum.Notes)
+		t.Fatalf("read %d of %d entries in %d frames: %v", len(all), n, sum.Frames, sum.Notes)
 	}
 	for i, e := range all {
 		if e.Record.ID != uint64(i) || !bytes.Equal(e.Record.Inputs[0].Data, make([]byte, 10_000)) {
-			t.Fatalf("entry %d is query %d, or has another input", i, e.Record.ID)
+			t.Fatalf("entry %d is query %d, or its input differs", i, e.Record.ID)
 		}
 	}
 }
 
 // Random numbers take no more room than they have, and little of the time that compression has.
 func TestNoiseIsStored(t *testing.T) {
-	cfg := manual(t.TempDir())
+	cfg := manualConfig(t.TempDir())
 	cfg.BlockBytes = 16 << 10
 	l := mustOpen(t, cfg)
 	schema, records := benchRecords(3 << 10)
@@ -128,8 +128,8 @@ func TestNoiseIsStored(t *testing.T) {
 		s.Add(r)
 		mustFlush(t, l)
 	}
-	if l.w.thrift.pass != maxPassed {
-		t.Errorf("after %d blocks of noise one of %d is tried: expected %d", len(records), l.w.thrift.pass+1, maxPassed+1)
+	if l.w.budget.skip != maxSkipped {
+		t.Errorf("after %d blocks of noise one of %d is compressed, expected one of %d", len(records), l.w.budget.skip+1, maxSkipped+1)
 	}
 	mustClose(t, l)
 	if got := kinds(t, cfg.Dir); got[frameStored] != len(records) || l.Stats().WrittenBytes > l.Stats().RawBytes+uint64(frameHeaderBytes*len(records)+fileHeaderBytes) {
@@ -137,10 +137,10 @@ func TestNoiseIsStored(t *testing.T) {
 	}
 	all, sum := readAll(t, cfg.Dir)
 	if len(all) != len(records) || sum.Damaged > 0 {
-		t.Fatalf("%d of %d are read: %v", len(all), len(records), sum.Notes)
+		t.Fatalf("read %d of %d entries: %v", len(all), len(records), sum.Notes)
 	}
 	for i := range all {
-		if diff := same(records[i].Inputs, all[i].Record.Inputs); diff != "" {
+		if diff := compare(records[i].Inputs, all[i].Record.Inputs); diff != "" {
 			t.Fatal(fmt.Sprint("query ", i, ": ", diff))
 		}
 	}

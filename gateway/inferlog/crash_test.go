@@ -63,7 +63,7 @@ func TestKilled(t *testing.T) {
 	flushed, lines := 0, bufio.NewScanner(out)
 	for range 20 {
 		if !lines.Scan() {
-			t.Fatal("the child ended by itself")
+			t.Fatal("the child exited before it was killed")
 		}
 		if _, err := fmt.Sscan(lines.Text(), &flushed); err != nil {
 			t.Fatal(err)
@@ -73,16 +73,16 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Fatalf("the child: %v", err)
+		t.Fatalf("the child failed: %v", err)
 	}
 	all, sum := readAll(t, dir)
 	if len(all) < flushed || sum.Damaged > 1 || flushed == 0 {
-		t.Errorf("%d of %d that were flushed, %v", len(all), flushed, sum.Notes)
+		t.Errorf("read %d entries of %d that were flushed, %v", len(all), flushed, sum.Notes)
 	}
 	last := -1
 	for _, e := range all {
-		if id := int(e.Record.ID); id <= last || same(query(uint64(id)), e.Record) != "" {
-			t.Fatalf("after query %d comes %+v", last, e.Record)
+		if id := int(e.Record.ID); id <= last || compare(query(uint64(id)), e.Record) != "" {
+			t.Fatalf("after query %d: %+v", last, e.Record)
 		}
 		last = int(e.Record.ID)
 	}
@@ -103,7 +103,7 @@ func childFull() {
 	signal.Ignore(syscall.SIGXFSZ)
 	var unlimited syscall.Rlimit
 	fatal(syscall.Getrlimit(syscall.RLIMIT_FSIZE, &unlimited))
-	now := then
+	now := testTime
 	cfg := Config{Dir: os.Getenv(directoryVariable), Flush: time.Hour, Now: func() time.Time { return now }}
 	l, err := Open(cfg)
 	fatal(err)
@@ -138,13 +138,13 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(r.Full.LastError, syscall.EFBIG.Error()) || r.Full.Dropped.Write != 100 || r.Full.KeptBytes > fullLimit || r.Logged == 0 {
-		t.Errorf("while it was full: %+v", r.Full)
+		t.Errorf("while the disk was full: %+v", r.Full)
 	}
 	if r.Again.Away || r.Again.Records != r.Logged+1 || r.Again.Files != 2 {
-		t.Errorf("afterwards: %+v", r.Again)
+		t.Errorf("after that: %+v", r.Again)
 	}
 	all, sum := readAll(t, dir)
 	if uint64(len(all)) != r.Logged+1 || sum.Damaged != 0 { // what was written of the last frame was cut off
-		t.Errorf("%d entries of %d, %v", len(all), r.Logged+1, sum.Notes)
+		t.Errorf("read %d entries of %d, %v", len(all), r.Logged+1, sum.Notes)
 	}
 }

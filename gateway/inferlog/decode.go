@@ -13,29 +13,29 @@ import (
 
 // Errors of a frame's contents. After errEntry the next entry can be read, after errFrame nothing can.
 var (
-	errEntry = errors.New("an entry is malformed")
-	errFrame = errors.New("its entries are malformed")
+	errEntry = errors.New("malformed entry")
+	errFrame = errors.New("malformed entries")
 )
 
 // Bounds of what is kept to be used again from frame to frame.
 const (
-	maxSchemas = 1 << 12
-	maxWords   = 1 << 12
+	maxSchemas  = 1 << 12
+	maxInterned = 1 << 12
 )
 
 // decoder reads the entries of one frame after the other. What it returns aliases the frame and the decoder's own memory.
 type decoder struct {
-	text    cursor
-	streams map[uint64]*Schema // of this frame
-	schemas map[string]*Schema // by encoded form
-	words   map[string]string  // names of models
-	entry   Entry
+	text     cursor
+	streams  map[uint64]*Schema // of this frame
+	schemas  map[string]*Schema // by encoded form
+	interned map[string]string  // names of models
+	entry    Entry
 }
 
 func (d *decoder) begin(raw []byte) {
 	d.text = cursor{rest: raw}
 	if d.streams == nil {
-		d.streams, d.schemas, d.words = map[uint64]*Schema{}, map[string]*Schema{}, map[string]string{}
+		d.streams, d.schemas, d.interned = map[uint64]*Schema{}, map[string]*Schema{}, map[string]string{}
 	}
 	clear(d.streams)
 }
@@ -58,7 +58,7 @@ func (d *decoder) next() (*Entry, error) {
 		}
 		schema := d.streams[stream]
 		if schema == nil || c.bad {
-			return nil, fmt.Errorf("%w: it belongs to no function", errEntry)
+			return nil, fmt.Errorf("%w: its function's schema is missing", errEntry)
 		}
 		e := &d.entry
 		e.Schema, e.Kind = schema, EntryKind(body[0])
@@ -69,10 +69,10 @@ func (d *decoder) next() (*Entry, error) {
 		case KindFeedback:
 			err = d.feedback(&e.Feedback, &c)
 		default:
-			err = fmt.Errorf("%w: kind %d is unknown", errEntry, body[0])
+			err = fmt.Errorf("%w: unknown kind %d", errEntry, body[0])
 		}
 		if err == nil && (c.bad || len(c.rest) > 0) {
-			err = fmt.Errorf("%w: its lengths do not add up", errEntry)
+			err = fmt.Errorf("%w: its lengths are inconsistent", errEntry)
 		}
 		if err != nil {
 			return nil, err
@@ -95,7 +95,7 @@ func (d *decoder) schema(stream uint64, c cursor) error {
 	s := &Schema{Sample: math.Float64frombits(c.u64()), Function: string(c.text())}
 	s.Inputs, s.Outputs = specs(&c), specs(&c)
 	if c.bad || len(c.rest) > 0 {
-		return fmt.Errorf("%w: a function's types are", errEntry)
+		return fmt.Errorf("%w: a function's schema is cut off or too long", errEntry)
 	}
 	if err := s.check(); err != nil {
 		return fmt.Errorf("%w: %w", errEntry, err)
@@ -133,20 +133,20 @@ func (s *Schema) check() error {
 		return err
 	}
 	if !(s.Sample >= 0 && s.Sample <= 1) {
-		return fmt.Errorf("function %s has a sample of %v", s.Function, s.Sample)
+		return fmt.Errorf("function %s has a sample of %v, expected 0 to 1", s.Function, s.Sample)
 	}
 	if len(s.Inputs) == 0 || len(s.Outputs) == 0 {
-		return fmt.Errorf("function %s has no inputs, or no outputs", s.Function)
+		return fmt.Errorf("function %s has no inputs or no outputs", s.Function)
 	}
 	for _, list := range [][]api.TensorSpec{s.Inputs, s.Outputs} {
 		for i := range list {
 			t := &list[i]
 			if !t.DType.Valid() || len(t.Name) > maxNameBytes || !utf8.ValidString(t.Name) {
-				return fmt.Errorf("function %s has a tensor of no type, or of a name that is none", s.Function)
+				return fmt.Errorf("function %s has a tensor with an invalid type or name", s.Function)
 			}
 			for _, d := range t.Shape {
 				if d < -1 || d > api.MaxItemBytes { // larger products are no shape of any value
-					return fmt.Errorf("function %s has a tensor of shape %s", s.Function, api.ShapeString(t.Shape))
+					return fmt.Errorf("function %s has a tensor with the invalid shape %s", s.Function, api.ShapeString(t.Shape))
 				}
 			}
 		}
@@ -169,7 +169,7 @@ func (d *decoder) record(r *Record, s *Schema, c *cursor) error {
 	}
 	r.Models = r.Models[:0]
 	for i := uint64(0); i < models && !c.bad; i++ {
-		r.Models = append(r.Models, api.ModelID{Name: d.word(c.text()), Version: d.word(c.text())})
+		r.Models = append(r.Models, api.ModelID{Name: d.intern(c.text()), Version: d.intern(c.text())})
 	}
 	var err error
 	if r.Inputs, err = values(r.Inputs, s.Inputs, c); err != nil {
@@ -190,27 +190,27 @@ func (d *decoder) feedback(f *Feedback, c *cursor) error {
 	f.Label, f.Context = c.text(), c.text()
 	switch {
 	case c.bad:
-		return fmt.Errorf("%w: a feedback is cut off", errEntry)
+		return fmt.Errorf("%w: feedback is cut off", errEntry)
 	case f.Kind < FeedbackLabel || f.Kind > FeedbackLoss:
-		return fmt.Errorf("%w: a feedback has kind %d", errEntry, f.Kind)
+		return fmt.Errorf("%w: feedback has unknown kind %d", errEntry, f.Kind)
 	case f.Kind == FeedbackLabel && !(json.Valid(f.Label) && utf8.Valid(f.Label)):
 		return fmt.Errorf("%w: a label is not JSON", errEntry)
 	case !(f.Loss >= 0 && f.Loss <= 1):
-		return fmt.Errorf("%w: a loss is %v", errEntry, f.Loss)
+		return fmt.Errorf("%w: a loss is %v, expected 0 to 1", errEntry, f.Loss)
 	}
 	return nil
 }
 
 // word is a name without a new string each time.
-func (d *decoder) word(b []byte) string {
-	if s, ok := d.words[string(b)]; ok {
+func (d *decoder) intern(b []byte) string {
+	if s, ok := d.interned[string(b)]; ok {
 		return s
 	}
-	if len(d.words) >= maxWords {
-		clear(d.words)
+	if len(d.interned) >= maxInterned {
+		clear(d.interned)
 	}
 	s := string(b)
-	d.words[s] = s
+	d.interned[s] = s
 	return s
 }
 
@@ -235,7 +235,7 @@ func values(into []api.Value, specs []api.TensorSpec, c *cursor) ([]api.Value, e
 			return into, fmt.Errorf("%w: a value is cut off", errEntry)
 		}
 		if !fits(&specs[i], v) {
-			return into, fmt.Errorf("%w: a value of %d bytes and shape %s is no %s", errEntry, len(v.Data), api.ShapeString(v.Dims), specs[i])
+			return into, fmt.Errorf("%w: a value of %d bytes and shape %s is not a %s", errEntry, len(v.Data), api.ShapeString(v.Dims), specs[i])
 		}
 	}
 	return into, nil

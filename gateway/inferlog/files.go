@@ -42,7 +42,7 @@ func parseFileName(name string) (begun time.Time, number uint64, ok bool) {
 }
 
 // kept is a file of ours in the directory.
-type kept struct {
+type logFile struct {
 	name   string
 	bytes  int64
 	begun  time.Time
@@ -50,12 +50,12 @@ type kept struct {
 }
 
 // listFiles returns the files of ours, the oldest first.
-func listFiles(dir string) ([]kept, error) {
+func listFiles(dir string) ([]logFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	var all []kept
+	var all []logFile
 	for _, e := range entries {
 		begun, number, ok := parseFileName(e.Name())
 		if !ok || !e.Type().IsRegular() {
@@ -68,9 +68,9 @@ func listFiles(dir string) ([]kept, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, kept{e.Name(), info.Size(), begun, number})
+		all = append(all, logFile{e.Name(), info.Size(), begun, number})
 	}
-	slices.SortFunc(all, func(a, b kept) int {
+	slices.SortFunc(all, func(a, b logFile) int {
 		if c := a.begun.Compare(b.begun); c != 0 {
 			return c
 		}
@@ -82,15 +82,15 @@ func listFiles(dir string) ([]kept, error) {
 // lockDir makes the directory and locks it against other gateways; the lock goes with the process, however that ends.
 func lockDir(path string) (*os.File, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("the inference log's directory cannot be made: %w", err)
+		return nil, fmt.Errorf("cannot create the inference log's directory: %w", err)
 	}
 	dir, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("the inference log's directory cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the inference log's directory: %w", err)
 	}
 	info, err := dir.Stat()
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is no directory", path)
+		err = fmt.Errorf("%s is not a directory", path)
 	}
 	if err == nil {
 		err = lock(dir)
@@ -110,9 +110,9 @@ func lock(dir *os.File) error {
 			return nil
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.EWOULDBLOCK):
-			return fmt.Errorf("another gateway keeps its inference log in %s: give each one a directory of its own", dir.Name())
+			return fmt.Errorf("another gateway writes its inference log to %s: give each gateway its own directory", dir.Name())
 		default:
-			return fmt.Errorf("the inference log's directory %s cannot be locked: %w", dir.Name(), err)
+			return fmt.Errorf("cannot lock the inference log's directory %s: %w", dir.Name(), err)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func createFile(path string) (file, error) {
 }
 
 // makeRoom removes the oldest files until those that are left, and room more bytes, are within the bounds. It returns what is left.
-func makeRoom(dir string, files []kept, maxBytes, room int64) ([]kept, error) {
+func makeRoom(dir string, files []logFile, maxBytes, room int64) ([]logFile, error) {
 	total := room
 	for _, f := range files {
 		total += f.bytes

@@ -19,9 +19,9 @@ func TestFileName(t *testing.T) {
 	}
 	begun, number, ok := parseFileName(name)
 	if !ok || number != 1 || begun.Nanosecond() != 123456000 {
-		t.Errorf("%v %d %v", begun, number, ok)
+		t.Errorf("parsed %v, %d, %v", begun, number, ok)
 	}
-	if _, number, ok := parseFileName(fileName(then, 12345678)); !ok || number != 12345678 {
+	if _, number, ok := parseFileName(fileName(testTime, 12345678)); !ok || number != 12345678 {
 		t.Errorf("a large number: %d, %v", number, ok)
 	}
 	for _, other := range []string{
@@ -30,7 +30,7 @@ func TestFileName(t *testing.T) {
 		"xebec-20261122T034500.123456-00000x.xlog", "xebec-20261122T034500.123456+000001.xlog",
 	} {
 		if _, _, ok := parseFileName(other); ok {
-			t.Errorf("%q is taken for ours", other)
+			t.Errorf("%q is accepted as a log file", other)
 		}
 	}
 }
@@ -38,19 +38,19 @@ func TestFileName(t *testing.T) {
 // Files are begun when one is full, the oldest removed when all together are, and nobody else's is touched.
 func TestRotation(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "log")
-	cfg := manual(dir)
+	cfg := manualConfig(dir)
 	cfg.MaxBytes, cfg.FileBytes, cfg.BlockBytes = MinMaxBytes, 1<<20, 64<<10
 	l := mustOpen(t, cfg)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Fatalf("the directory: %v, %v", info, err)
+		t.Fatalf("the new directory: %v, %v", info, err)
 	}
-	foreign := []string{"notes.txt", "xebec-1.xlog", fileName(then.Add(-time.Hour), 1) + ".bak"}
+	foreign := []string{"notes.txt", "xebec-1.xlog", fileName(testTime.Add(-time.Hour), 1) + ".bak"}
 	for _, name := range foreign {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(dir, fileName(then.Add(-time.Hour), 2)), 0o755); err != nil { // no file, whatever its name says
+	if err := os.Mkdir(filepath.Join(dir, fileName(testTime.Add(-time.Hour), 2)), 0o755); err != nil { // no file, whatever its name says
 		t.Fatal(err)
 	}
 	s := l.Function("noise", []api.TensorSpec{{Name: "x", DType: api.Uint8, Shape: []int64{32 << 10}}}, digitsOut, 1)
@@ -79,7 +79,7 @@ func TestRotation(t *testing.T) {
 	mustClose(t, l)
 	all, sum := readAll(t, dir)
 	if sum.Files < 6 || sum.Damaged > 0 || len(all) < 150 || len(all) > 256 {
-		t.Errorf("%d entries, %+v", len(all), sum)
+		t.Errorf("read %d entries, %+v", len(all), sum)
 	}
 	for i, e := range all { // the last ones, in order
 		if want := uint64(n - len(all) + i); e.Record.ID != want {
@@ -101,14 +101,14 @@ func TestRotation(t *testing.T) {
 }
 
 // A gateway that is started again goes on after the files that are there, also when its clock was set back.
-func TestStartedAgain(t *testing.T) {
+func TestRestart(t *testing.T) {
 	dir := t.TempDir()
-	for i, now := range []time.Time{then, then.Add(-time.Hour), then, then.Add(time.Hour)} {
-		cfg := manual(dir)
+	for i, now := range []time.Time{testTime, testTime.Add(-time.Hour), testTime, testTime.Add(time.Hour)} {
+		cfg := manualConfig(dir)
 		cfg.Now = func() time.Time { return now }
 		l := mustOpen(t, cfg)
 		if got := l.Stats().Files; got != i {
-			t.Errorf("start %d: %d files are there", i, got)
+			t.Errorf("start %d: %d files", i, got)
 		}
 		l.Function("digits", digitsIn, digitsOut, 1).Add(query(uint64(i)))
 		mustClose(t, l)
@@ -121,22 +121,22 @@ func TestStartedAgain(t *testing.T) {
 	if want := []uint64{0, 1, 2, 3}; !slices.Equal(ids, want) {
 		t.Errorf("read in the order %v, want %v: files %v", ids, want, names(t, dir))
 	}
-	idle := mustOpen(t, manual(dir))
+	idle := mustOpen(t, manualConfig(dir))
 	mustClose(t, idle)
 	if got := len(names(t, dir)); got != 4 {
-		t.Errorf("a gateway that logged nothing made a file: %d", got)
+		t.Errorf("a gateway that logged nothing created a file: %d files", got)
 	}
 }
 
 func TestNumberOfFilesIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range maxFiles + 5 {
-		name := fileName(then.Add(time.Duration(i-maxFiles-10)*time.Second), uint64(i))
+		name := fileName(testTime.Add(time.Duration(i-maxFiles-10)*time.Second), uint64(i))
 		if err := os.WriteFile(filepath.Join(dir, name), appendFileHeader(nil, 0), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l := mustOpen(t, manual(dir))
+	l := mustOpen(t, manualConfig(dir))
 	l.Function("digits", digitsIn, digitsOut, 1).Add(query(1))
 	mustClose(t, l)
 	files, err := listFiles(dir)
@@ -144,14 +144,14 @@ func TestNumberOfFilesIsBounded(t *testing.T) {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	if last := files[len(files)-1]; last.number != maxFiles+5 {
-		t.Errorf("the last one is %s", last.name)
+		t.Errorf("the last file is %s", last.name)
 	}
 }
 
 // A directory that cannot be written is a matter of the log, not of the gateway.
-func TestDirectoryThatIsRemoved(t *testing.T) {
-	now := then
-	cfg := manual(filepath.Join(t.TempDir(), "log"))
+func TestRemovedDirectory(t *testing.T) {
+	now := testTime
+	cfg := manualConfig(filepath.Join(t.TempDir(), "log"))
 	cfg.Now = func() time.Time { return now }
 	l := mustOpen(t, cfg)
 	s := l.Function("digits", digitsIn, digitsOut, 1)

@@ -61,11 +61,11 @@ func appendFileHeader(dst []byte, begunMicros int64) []byte {
 func checkFileHeader(head []byte) error {
 	switch {
 	case len(head) < fileHeaderBytes:
-		return fmt.Errorf("the file has %d bytes: expected a header of %d", len(head), fileHeaderBytes)
+		return fmt.Errorf("the file has %d bytes, expected a header of %d", len(head), fileHeaderBytes)
 	case [8]byte(head) != fileMagic:
-		return fmt.Errorf("the file does not begin as an inference log does: expected one that `xebec serve --inference-log` wrote")
+		return fmt.Errorf("the file is not an inference log: expected one that `xebec serve --inference-log` wrote")
 	case binary.LittleEndian.Uint32(head[8:])-1 >= formatVersion:
-		return fmt.Errorf("the file has format %d: this program reads formats 1 to %d; use the version of xebec that wrote it, or a newer one",
+		return fmt.Errorf("the file has format %d, this program reads formats 1 to %d: use the version of xebec that wrote it, or a newer one",
 			binary.LittleEndian.Uint32(head[8:]), formatVersion)
 	case crc32.Checksum(head[:fileHeaderBytes-4], castagnoli) != binary.LittleEndian.Uint32(head[fileHeaderBytes-4:]):
 		return fmt.Errorf("the file's header is damaged")

@@ -28,7 +28,7 @@ func checkEntry(t *testing.T, e *Entry) {
 	}
 	for i := range r.Inputs {
 		if n := s.Inputs[i].ItemBytes(); s.Inputs[i].Fixed() && api.Elements(s.Inputs[i].Shape) >= 0 && n != len(r.Inputs[i].Data) {
-			t.Fatalf("input of %d bytes: expected %s", len(r.Inputs[i].Data), s.Inputs[i])
+			t.Fatalf("an input of %d bytes does not fit %s", len(r.Inputs[i].Data), s.Inputs[i])
 		}
 	}
 }

@@ -69,7 +69,7 @@ type oneQuery []api.Value
 func (q oneQuery) Next() ([]api.Value, error) { return q, nil }
 
 // An input that is printed is the same input when a caller sends it, unless it has numbers that JSON lacks.
-func TestInputsCanBeSentAgain(t *testing.T) {
+func TestInputsRoundTripThroughJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &Schema{Function: "f", Inputs: drawSpecs(t, "in"), Outputs: drawSpecs(t, "out")}
 		e := Entry{Kind: KindQuery, Schema: s, Record: *drawRecord(t, s)}
@@ -101,7 +101,7 @@ func TestInputsCanBeSentAgain(t *testing.T) {
 		if err != nil {
 			return
 		}
-		if diff := same(e.Record.Inputs, []api.Value(got)); diff != "" {
+		if diff := compare(e.Record.Inputs, []api.Value(got)); diff != "" {
 			t.Fatalf("%s: %s", input, diff)
 		}
 	})

@@ -81,13 +81,13 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Dir == "":
 		return c, errors.New("the inference log has no directory")
 	case c.MaxBytes < MinMaxBytes:
-		return c, fmt.Errorf("the inference log may take %d bytes: expected %d or more", c.MaxBytes, MinMaxBytes)
+		return c, fmt.Errorf("the inference log is limited to %d bytes, expected %d or more", c.MaxBytes, MinMaxBytes)
 	case c.FileBytes < 0 || c.Flush < 0:
 		return c, errors.New("the inference log has a negative bound")
 	case c.BlockBytes < 1024 || c.BlockBytes > maxBlockBytes:
-		return c, fmt.Errorf("the inference log has blocks of %d bytes: expected 1024 to %d", c.BlockBytes, maxBlockBytes)
+		return c, fmt.Errorf("the inference log has blocks of %d bytes, expected 1024 to %d", c.BlockBytes, maxBlockBytes)
 	case c.Blocks < 2 || c.Blocks > 1024:
-		return c, fmt.Errorf("the inference log has %d blocks: expected 2 to 1024", c.Blocks)
+		return c, fmt.Errorf("the inference log has %d blocks, expected 2 to 1024", c.Blocks)
 	}
 	return c, nil
 }
@@ -211,7 +211,7 @@ func (l *Log) Close(ctx context.Context) error {
 	case <-l.stopped:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the inference log in %s could not be written to its end: %w", l.cfg.Dir, ctx.Err())
+		return fmt.Errorf("the rest of the inference log in %s was not written in time: %w", l.cfg.Dir, ctx.Err())
 	}
 }
 

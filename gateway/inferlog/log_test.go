@@ -98,7 +98,7 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		dir := filepath.Join(base, fmt.Sprint(n))
-		cfg := manual(dir)
+		cfg := manualConfig(dir)
 		cfg.BlockBytes, cfg.FileBytes, cfg.Blocks = 1024, int64(rapid.IntRange(200, 5000).Draw(t, "file")), 64
 		l, err := Open(cfg)
 		if err != nil {
@@ -138,8 +138,8 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil || sum.Damaged > 0 {
 			t.Fatal(err, sum.Notes)
 		}
-		if diff := same(want, got); diff != "" {
-			t.Fatalf("read, against added:\n%s", diff)
+		if diff := compare(want, got); diff != "" {
+			t.Fatalf("read entries differ from added ones:\n%s", diff)
 		}
 		stats := l.Stats()
 		if stats.Dropped.Total() != 0 || int(stats.Records) != sum.Queries || int(stats.Feedback) != sum.Feedback || int64(stats.RawBytes) != sum.RawBytes ||
@@ -150,7 +150,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestSampled(t *testing.T) {
-	l := mustOpen(t, manual(t.TempDir()))
+	l := mustOpen(t, manualConfig(t.TempDir()))
 	stream := func(sample float64) *Stream { return l.Function("digits", digitsIn, digitsOut, sample) }
 	const n = 100_000
 	for _, sample := range []float64{0, 0.01, 0.5, 0.9, 1, -1, 7, math.NaN()} {
@@ -159,12 +159,12 @@ func TestSampled(t *testing.T) {
 		for id := range uint64(n) {
 			yes := s.Sampled(id<<20 | 5)
 			if yes != s.Sampled(id<<20|5) {
-				t.Fatalf("sample %v: query %d is sampled once, and once not", sample, id)
+				t.Fatalf("sample %v: query %d is sampled on one call and not on another", sample, id)
 			}
 			if yes {
 				count++
 				if sample >= 0 && !more.Sampled(id<<20|5) {
-					t.Fatalf("query %d is in a sample of %v and not in a larger one", id, sample)
+					t.Fatalf("query %d is in a sample of %v but not in a larger one", id, sample)
 				}
 			}
 		}
@@ -173,36 +173,36 @@ func TestSampled(t *testing.T) {
 			want = 0
 		}
 		if got := float64(count) / n; math.Abs(got-want) > 0.01 || (want == 0 || want == 1) && got != want {
-			t.Errorf("sample %v: %v are sampled", sample, got)
+			t.Errorf("sample %v: a fraction of %v is sampled", sample, got)
 		}
 	}
 	var none *Stream
 	if none.Sampled(1) {
-		t.Error("no stream samples")
+		t.Error("a nil Stream samples")
 	}
 	none.Add(query(1))
 	none.Feedback(&Feedback{Kind: FeedbackLoss})
 }
 
 func TestFunctionIsTheSameUntilItChanges(t *testing.T) {
-	l := mustOpen(t, manual(t.TempDir()))
+	l := mustOpen(t, manualConfig(t.TempDir()))
 	specs := []api.TensorSpec{{Name: "x", DType: api.Float32, Shape: []int64{2}}}
 	a := l.Function("f", specs, digitsOut, 0.5)
 	if l.Function("f", []api.TensorSpec{{Name: "x", DType: api.Float32, Shape: []int64{2}}}, digitsOut, 0.5) != a {
-		t.Error("the same function has another stream")
+		t.Error("the same declaration has a new stream")
 	}
 	specs[0].Shape[0] = 3 // the caller's own
 	if l.Function("f", []api.TensorSpec{{Name: "x", DType: api.Float32, Shape: []int64{2}}}, digitsOut, 0.5) != a {
-		t.Error("the stream took the caller's specs instead of a copy")
+		t.Error("the stream refers to the caller's specs instead of a copy")
 	}
 	for _, other := range []*Stream{l.Function("g", digitsIn, digitsOut, 0.5), l.Function("f", specs, digitsOut, 0.5), l.Function("f", digitsIn, digitsOut, 0.5), l.Function("f", digitsIn, digitsOut, 0.6)} {
 		if other == a {
-			t.Error("another function, signature or sample has the same stream")
+			t.Error("a different function, signature or sample has the same stream")
 		}
 		a = other
 	}
 	if a := l.Function("n", digitsIn, digitsOut, math.NaN()); a != l.Function("n", digitsIn, digitsOut, math.NaN()) {
-		t.Error("a sample that is no number makes a new stream each time")
+		t.Error("a NaN sample makes a new stream each time")
 	}
 	for i := range maxFunctions + 10 {
 		l.Function(fmt.Sprint("f", i), digitsIn, digitsOut, 1)
@@ -212,8 +212,8 @@ func TestFunctionIsTheSameUntilItChanges(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotLogged(t *testing.T) {
-	l := mustOpen(t, manual(t.TempDir()))
+func TestDroppedRecords(t *testing.T) {
+	l := mustOpen(t, manualConfig(t.TempDir()))
 	s := l.Function("text", []api.TensorSpec{{Name: "x", DType: api.Bytes}}, digitsOut, 1)
 	ok := Record{Inputs: []api.Value{{Data: []byte("x")}}, Outputs: []api.Value{{Data: int64s(1)}}}
 	for _, change := range []func(r *Record){
@@ -264,7 +264,7 @@ func (g gate) Write(b []byte) (int, error) {
 
 func TestDropsWhileTheWriterIsStuck(t *testing.T) {
 	g := gate{entered: make(chan struct{}, 1), open: make(chan struct{})}
-	cfg := manual(t.TempDir())
+	cfg := manualConfig(t.TempDir())
 	cfg.BlockBytes, cfg.Blocks = 1024, 3
 	l, err := open(cfg, func(path string) (file, error) {
 		f, err := createFile(path)
@@ -297,7 +297,7 @@ func TestDropsWhileTheWriterIsStuck(t *testing.T) {
 	mustClose(t, l)
 	all, _ := readAll(t, cfg.Dir)
 	if got := uint64(len(all)); got != n-dropped.Busy || got != l.Stats().Records {
-		t.Errorf("%d of %d are logged, %d dropped, stats %+v", got, n, dropped.Busy, l.Stats())
+		t.Errorf("%d of %d records are logged, %d dropped, stats %+v", got, n, dropped.Busy, l.Stats())
 	}
 	for i := range all {
 		if all[i].Record.ID != uint64(i) { // the first ones, for the last had no room
@@ -322,10 +322,10 @@ func (f failing) Write(b []byte) (int, error) {
 	return n, errBroken
 }
 
-func TestDiskThatFailsForAWhile(t *testing.T) {
-	now, broken := then, false
+func TestTemporaryDiskFailure(t *testing.T) {
+	now, broken := testTime, false
 	core, logged := observer.New(zapcore.InfoLevel)
-	cfg := manual(t.TempDir())
+	cfg := manualConfig(t.TempDir())
 	cfg.Now, cfg.Log = func() time.Time { return now }, zap.New(core)
 	l, err := open(cfg, func(path string) (file, error) {
 		f, err := createFile(path)
@@ -351,7 +351,7 @@ func TestDiskThatFailsForAWhile(t *testing.T) {
 		t.Errorf("%+v", stats)
 	}
 	if got := names(t, cfg.Dir); len(got) != 1 || stats.Files != 1 {
-		t.Errorf("files %v, stats %+v: expected the one that has something", got, stats)
+		t.Errorf("files %v, stats %+v: expected only the file with entries", got, stats)
 	}
 	broken = false
 	now = now.Add(retryAfter)
@@ -394,7 +394,7 @@ func TestManyGoroutines(t *testing.T) {
 		if e.Kind == KindQuery {
 			seen[e.Record.ID]++
 			if want := query(e.Record.ID); string(want.Inputs[0].Data) != string(e.Record.Inputs[0].Data) {
-				return fmt.Errorf("query %d has the input of another one", e.Record.ID)
+				return fmt.Errorf("query %d has another query's input", e.Record.ID)
 			}
 		}
 		return nil
@@ -411,7 +411,7 @@ func TestManyGoroutines(t *testing.T) {
 }
 
 // What is added gets to the disk by itself.
-func TestFlushesByItself(t *testing.T) {
+func TestFlushesPeriodically(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), Flush: time.Millisecond}
 	l := mustOpen(t, cfg)
 	l.Function("digits", digitsIn, digitsOut, 1).Add(query(1))
@@ -420,7 +420,7 @@ func TestFlushesByItself(t *testing.T) {
 		case <-t.Context().Done():
 			t.Fatal("nothing was written")
 		case <-l.stopped:
-			t.Fatal("the writer ended")
+			t.Fatal("the writer has stopped")
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -441,8 +441,8 @@ func TestOpenRefuses(t *testing.T) {
 		want string
 	}{
 		{Config{}, "no directory"},
-		{Config{Dir: plain}, "cannot be made"},
-		{Config{Dir: filepath.Join(plain, "below")}, "cannot be made"},
+		{Config{Dir: plain}, "cannot create"},
+		{Config{Dir: filepath.Join(plain, "below")}, "cannot create"},
 		{Config{Dir: dir, MaxBytes: 1 << 20}, "expected 8388608 or more"},
 		{Config{Dir: dir, MaxBytes: -1}, "expected 8388608 or more"},
 		{Config{Dir: dir, FileBytes: -1}, "negative"},
@@ -461,7 +461,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	l := mustOpen(t, Config{Dir: dir})
 	if _, err := Open(Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), "another gateway") {
-		t.Errorf("two gateways log into one directory: %v", err)
+		t.Errorf("two gateways opened the same directory: %v", err)
 	}
 	mustClose(t, l)
 	again, err := Open(Config{Dir: dir})
@@ -472,8 +472,8 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // A block that is still being filled is waited for, and what came after it is written after it.
-func TestFlushWaitsForWhatIsBeingFilled(t *testing.T) {
-	cfg := manual(t.TempDir())
+func TestFlushWaitsForUnfilledEntries(t *testing.T) {
+	cfg := manualConfig(t.TempDir())
 	l := mustOpen(t, cfg)
 	s := l.Function("digits", digitsIn, digitsOut, 1)
 	slow := query(1)
@@ -512,15 +512,15 @@ func TestSizes(t *testing.T) {
 		r, f := drawRecord(t, s), drawFeedback(t)
 		r.TookMicros = rapid.Int64().Draw(t, "any")
 		if got, want := r.size(stream), len(appendRecord(nil, stream, r)); got != want {
-			t.Errorf("a query of %d bytes is said to have %d: %+v", want, got, r)
+			t.Errorf("the size of a query of %d bytes is computed as %d: %+v", want, got, r)
 		}
 		if got, want := f.size(stream), len(appendFeedback(nil, stream, f)); got != want {
-			t.Errorf("a feedback of %d bytes is said to have %d: %+v", want, got, f)
+			t.Errorf("the size of a feedback of %d bytes is computed as %d: %+v", want, got, f)
 		}
 	})
 	for _, v := range []uint64{0, 1, 127, 128, 1<<14 - 1, 1 << 14, 1 << 63, math.MaxUint64} {
 		if got, want := uvarintSize(v), len(binary.AppendUvarint(nil, v)); got != want {
-			t.Errorf("%d takes %d bytes: expected %d", v, got, want)
+			t.Errorf("the varint %d has %d bytes, expected %d", v, got, want)
 		}
 	}
 }

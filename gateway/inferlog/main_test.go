@@ -30,11 +30,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var then = time.Date(2026, 1, 2, 3, 4, 5, 123456000, time.UTC)
+var testTime = time.Date(2026, 1, 2, 3, 4, 5, 123456000, time.UTC)
 
 // manual is a configuration whose clock stands still and whose blocks wait for Flush.
-func manual(dir string) Config {
-	return Config{Dir: dir, Flush: time.Hour, Now: func() time.Time { return then }}
+func manualConfig(dir string) Config {
+	return Config{Dir: dir, Flush: time.Hour, Now: func() time.Time { return testTime }}
 }
 
 func mustOpen(t testing.TB, cfg Config) *Log {
@@ -106,7 +106,7 @@ func readAll(t testing.TB, paths ...string) ([]line, Summary) {
 }
 
 // same compares entries; what is empty is as good as nil, and NaN is itself.
-func same(a, b any) string {
+func compare(a, b any) string {
 	return cmp.Diff(a, b, cmp.Comparer(func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }),
 		cmp.Comparer(func(a, b []byte) bool { return string(a) == string(b) }),
 		cmp.Comparer(func(a, b []int64) bool { return slices.Equal(a, b) }),
@@ -138,7 +138,7 @@ func int64s(all ...int64) []byte {
 // query is a record of the function "digits".
 func query(id uint64) *Record {
 	return &Record{
-		ID: id, AtMicros: then.UnixMicro() + int64(id), TookMicros: 1500, Confidence: 0.75, Context: []byte("user-17"),
+		ID: id, AtMicros: testTime.UnixMicro() + int64(id), TookMicros: 1500, Confidence: 0.75, Context: []byte("user-17"),
 		Models: []api.ModelID{{Name: "svm", Version: "3"}},
 		Inputs: []api.Value{{Data: floats(0, 1.5, -2, float32(id))}}, Outputs: []api.Value{{Data: int64s(int64(id % 10))}},
 	}

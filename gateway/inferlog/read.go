@@ -118,7 +118,7 @@ func newReader(each func(*Entry) error) (*reader, error) {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxMemory(maxBlockBytes), zstd.WithDecoderMaxWindow(2*maxBlockBytes))
 	if err != nil {
-		return nil, fmt.Errorf("the decompression does not start: %w", err)
+		return nil, fmt.Errorf("cannot start the decompressor: %w", err)
 	}
 	return &reader{sum: &Summary{}, each: each, zstd: decoder, in: bufio.NewReaderSize(nil, frameHeaderBytes+maxStoredBytes)}, nil
 }
@@ -151,7 +151,7 @@ func (r *reader) part(p *part) error {
 }
 
 // errNoHeader is for files that end within their header.
-var errNoHeader = errors.New("it ends within its header")
+var errNoHeader = errors.New("the file ends within its header")
 
 func (r *reader) file(p *part) error {
 	f, err := os.Open(p.path)
@@ -213,12 +213,12 @@ func (r *reader) frame() (more bool, err error) {
 	}
 	h, ok := parseFrameHeader(head)
 	if !ok {
-		r.sum.note("%s: there is no frame at byte %d", r.name, r.at)
+		r.sum.note("%s: no frame at byte %d", r.name, r.at)
 		return true, r.resync()
 	}
 	whole, err := r.in.Peek(frameHeaderBytes + h.storedBytes)
 	if errors.Is(err, io.EOF) {
-		r.sum.note("%s: the last frame, at byte %d, is cut off: it has %d of %d bytes", r.name, r.at, len(whole), frameHeaderBytes+h.storedBytes)
+		r.sum.note("%s: the last frame, at byte %d, is cut off: %d of %d bytes", r.name, r.at, len(whole), frameHeaderBytes+h.storedBytes)
 		return false, r.skip(len(whole))
 	}
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 func sampleFile(t testing.TB) (text []byte, frames []int) {
 	t.Helper()
 	dir := t.TempDir()
-	l := mustOpen(t, manual(dir))
+	l := mustOpen(t, manualConfig(dir))
 	s := l.Function("digits", digitsIn, digitsOut, 1)
 	for id := range uint64(9) {
 		s.Add(query(id))
@@ -77,20 +77,20 @@ func TestDamage(t *testing.T) {
 		{"nothing", text, "012345678", ""},
 		{"a frame is missing", join(header, first, third), "012678", ""},
 		{"only the header", header, "", ""},
-		{"cut off in a frame", text[:len(text)-1], "012345", "cut off: it has"},
+		{"cut off in a frame", text[:len(text)-1], "012345", "cut off: "},
 		{"cut off in a frame's header", text[:at[2]+10], "012345", "cut off"},
 		{"a flipped bit", flip(text, at[1]+frameHeaderBytes+5), "012678", "its checksum is wrong"},
-		{"a flipped bit in a frame's header", flip(text, at[1]+9), "012678", "there is no frame"},
+		{"a flipped bit in a frame's header", flip(text, at[1]+9), "012678", "no frame at"},
 		{"a frame torn in the middle", join(header, first, second[:len(second)/2], third), "012678", "its checksum is wrong"},
-		{"garbage between frames", join(header, first, garbage, second, third), "012345678", "there is no frame"},
-		{"garbage at the end", join(text, garbage), "012345678", "there is no frame"},
-		{"a frame that claims another length", join(header, first, frameOf(t, frameZstd, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
-		{"a frame of something else", join(header, first, frameOf(t, frameZstd, []byte("abc"), 3), third), "012678", "entries are malformed"},
-		{"a bomb", join(header, first, frameOf(t, frameZstd, make([]byte, 8<<20), 1<<20), third), "012678", "cannot be decompressed"},
-		{"a bomb of s2", join(header, first, frameOf(t, frameS2, make([]byte, 8<<20), 1<<20), third), "012678", "cannot be decompressed"},
-		{"a frame of s2 that claims another length", join(header, first, frameOf(t, frameS2, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
-		{"a stored frame that claims another length", join(header, first, frameOf(t, frameStored, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
-		{"a kind of frame that is none", join(header, first, frameOf(t, frameStored+1, []byte("abc"), 3), third), "012678", "there is no frame"},
+		{"garbage between frames", join(header, first, garbage, second, third), "012345678", "no frame at"},
+		{"garbage at the end", join(text, garbage), "012345678", "no frame at"},
+		{"a frame with a wrong length", join(header, first, frameOf(t, frameZstd, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
+		{"a frame of other data", join(header, first, frameOf(t, frameZstd, []byte("abc"), 3), third), "012678", "malformed entries"},
+		{"a zstd bomb", join(header, first, frameOf(t, frameZstd, make([]byte, 8<<20), 1<<20), third), "012678", "cannot be decompressed"},
+		{"an s2 bomb", join(header, first, frameOf(t, frameS2, make([]byte, 8<<20), 1<<20), third), "012678", "cannot be decompressed"},
+		{"an s2 frame with a wrong length", join(header, first, frameOf(t, frameS2, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
+		{"a stored frame with a wrong length", join(header, first, frameOf(t, frameStored, []byte("abc"), 17), third), "012678", "cannot be decompressed to its 17 bytes"},
+		{"an unknown kind of frame", join(header, first, frameOf(t, frameStored+1, []byte("abc"), 3), third), "012678", "no frame at"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ids, sum, err := readBytes(t, c.text)
@@ -174,12 +174,12 @@ func readCommitted(t *testing.T, path string) {
 			t.Errorf("schema %+v", e.Schema)
 		}
 		if e.Kind == KindFeedback {
-			if diff := same(&Feedback{ID: id - 1, Kind: FeedbackLabel, Label: []byte("7")}, e.Feedback); diff != "" {
+			if diff := compare(&Feedback{ID: id - 1, Kind: FeedbackLabel, Label: []byte("7")}, e.Feedback); diff != "" {
 				t.Error(diff)
 			}
 			continue
 		}
-		if diff := same(query(id), e.Record); diff != "" {
+		if diff := compare(query(id), e.Record); diff != "" {
 			t.Error(diff)
 		}
 		id++
@@ -187,11 +187,11 @@ func readCommitted(t *testing.T, path string) {
 }
 
 // What is written while a log is read is not read: who sends queries again to the gateway that writes the log would never come to an end.
-func TestReadEndsWhereTheLogEndedWhenItBegan(t *testing.T) {
+func TestReadStopsAtTheInitialEnd(t *testing.T) {
 	for _, what := range []string{"directory", "file"} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
-			l := mustOpen(t, manual(dir))
+			l := mustOpen(t, manualConfig(dir))
 			defer mustClose(t, l)
 			s := l.Function("digits", digitsIn, digitsOut, 1)
 			const before = 5
@@ -203,7 +203,7 @@ func TestReadEndsWhereTheLogEndedWhenItBegan(t *testing.T) {
 			if what == "file" {
 				path = filepath.Join(dir, names(t, dir)[0])
 			}
-			tooMany := errors.New("it reads what it has caused to be written")
+			tooMany := errors.New("Read returns entries that the callback caused to be written")
 			n := 0
 			sum, err := Read([]string{path}, func(e *Entry) error {
 				if n++; n > before {
@@ -216,10 +216,10 @@ func TestReadEndsWhereTheLogEndedWhenItBegan(t *testing.T) {
 				return nil
 			})
 			if err != nil || sum.Queries != before || sum.Damaged != 0 {
-				t.Errorf("%+v, %v: expected the %d queries that were there", sum, err, before)
+				t.Errorf("%+v, %v: expected the first %d queries", sum, err, before)
 			}
 			if all, _ := readAll(t, path); len(all) != 4*before {
-				t.Errorf("read again it has %d queries, want %d", len(all), 4*before)
+				t.Errorf("the second read has %d queries, want %d", len(all), 4*before)
 			}
 		})
 	}
@@ -236,12 +236,12 @@ func TestReadRefuses(t *testing.T) {
 		text []byte
 		want string
 	}{
-		{"another kind of file", []byte("{\"input\": [1, 2, 3]}\n{\"input\": [1, 2, 3]}\n"), "does not begin as an inference log"},
-		{"a short one", []byte("hello"), "expected a header"},
+		{"another kind of file", []byte("{\"input\": [1, 2, 3]}\n{\"input\": [1, 2, 3]}\n"), "is not an inference log"},
+		{"a short file", []byte("hello"), "expected a header"},
 		{"empty", nil, "within its header"},
-		{"only begun", text[:20], "within its header"},
-		{"a newer format", newer, "has format 3: this program reads formats 1 to 2"},
-		{"no format", older, "has format 0: this program reads formats 1 to 2"},
+		{"a truncated header", text[:20], "within its header"},
+		{"a newer format", newer, "has format 3, this program reads formats 1 to 2"},
+		{"no format", older, "has format 0, this program reads formats 1 to 2"},
 		{"a damaged header", flip(text, 17), "header is damaged"},
 	} {
 		if _, _, err := readBytes(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -249,14 +249,14 @@ func TestReadRefuses(t *testing.T) {
 		}
 	}
 	if _, err := Read([]string{filepath.Join(t.TempDir(), "none")}, nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a path that is not there: %v", err)
+		t.Errorf("a missing path: %v", err)
 	}
 	if _, err := Read([]string{os.DevNull}, nil); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") {
 		t.Errorf("a device: %v", err)
 	}
 	dir := t.TempDir()
 	for i, content := range [][]byte{text, nil, text[:20]} { // within a directory, what a killed gateway leaves is no error
-		if err := os.WriteFile(filepath.Join(dir, fileName(then, uint64(i))), content, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fileName(testTime, uint64(i))), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -266,6 +266,6 @@ func TestReadRefuses(t *testing.T) {
 		t.Errorf("%+v, %v", sum, err)
 	}
 	if _, err := Read([]string{dir}, func(*Entry) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("the callback's error is lost: %v", err)
+		t.Errorf("the callback's error is not returned: %v", err)
 	}
 }

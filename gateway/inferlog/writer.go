@@ -21,7 +21,7 @@ type writer struct {
 	log     *Log
 	create  func(path string) (file, error)
 	encoder *zstd.Encoder
-	thrift  thrift
+	budget  compressionBudget
 	frame   []byte // of a compressed block
 
 	file      file // nil: none is open
@@ -38,20 +38,20 @@ type writer struct {
 func (w *writer) init(l *Log, create func(string) (file, error)) error {
 	encoder, err := newEncoder()
 	if err != nil {
-		return fmt.Errorf("the inference log's compression does not start: %w", err)
+		return fmt.Errorf("cannot start the inference log's compressor: %w", err)
 	}
 	files, err := listFiles(l.cfg.Dir)
 	if err != nil {
-		return fmt.Errorf("the inference log's directory cannot be read: %w", err)
+		return fmt.Errorf("cannot read the inference log's directory: %w", err)
 	}
 	w.log, w.create, w.encoder = l, create, encoder
-	w.thrift.begin(l.cfg.Now(), runtime.GOMAXPROCS(0))
+	w.budget.begin(l.cfg.Now(), runtime.GOMAXPROCS(0))
 	w.count(files)
 	return nil
 }
 
 // count notes what lies in the directory, the file that is open left out.
-func (w *writer) count(files []kept) {
+func (w *writer) count(files []logFile) {
 	w.older = 0
 	for _, f := range files {
 		w.older += f.bytes
@@ -142,7 +142,7 @@ func (w *writer) write(b *block) {
 }
 
 // errAway is why nothing is written while the disk is left alone.
-var errAway = fmt.Errorf("the disk is left alone for %s", retryAfter)
+var errAway = fmt.Errorf("a write failed less than %s ago", retryAfter)
 
 // append writes the entries of a block, before which it has room for a header, as one frame.
 func (w *writer) append(text []byte) error {
@@ -170,7 +170,7 @@ func (w *writer) append(text []byte) error {
 	w.log.kept.Store(w.older + w.size)
 	if w.away.CompareAndSwap(true, false) {
 		lost := w.log.dropped[dropWrite].Load()
-		w.log.cfg.Log.Info("the inference log is written again", zap.String("dir", w.log.cfg.Dir), zap.Uint64("records_lost", lost))
+		w.log.cfg.Log.Info("the inference log is being written again", zap.String("dir", w.log.cfg.Dir), zap.Uint64("records_lost", lost))
 	}
 	return nil
 }
@@ -242,11 +242,11 @@ func (w *writer) end() {
 // fail notes that the log is away, and says so if it was not.
 func (w *writer) fail(now time.Time, err error) error {
 	l := w.log
-	err = fmt.Errorf("the inference log in %s cannot be written: %w", l.cfg.Dir, err)
+	err = fmt.Errorf("cannot write the inference log in %s: %w", l.cfg.Dir, err)
 	l.failed.Store(&failure{err.Error()})
 	w.since = now
 	if w.away.CompareAndSwap(false, true) {
-		l.cfg.Log.Warn("queries are served, but not logged: the inference log cannot be written; free space on its disk, or check its directory",
+		l.cfg.Log.Warn("cannot write the inference log: queries are served but not logged; free space on its disk or check its directory",
 			zap.String("dir", l.cfg.Dir), zap.Error(err))
 	}
 	return err

@@ -465,7 +465,7 @@ func TestReplayRefuses(t *testing.T) {
 		{"LOG -o xml", "expected table, json, yaml", true},
 		{"LOG/none", "no such file", false},
 		{"EMPTY", "there are no files of an inference log", false},
-		{"EMPTY/queries.jsonl", "does not begin as an inference log", false},
+		{"EMPTY/queries.jsonl", "is not an inference log", false},
 		{"LOG --function other", "it has 10, of function sum, from 2026-01-02T03:04:06Z to 2026-01-02T03:04:15Z", false},
 		{"LOG --until 2026-01-01 --print", "see --function, --since and --until", false},
 		{"LOG --print --cases --since 2026-01-02T03:04:13Z", "none of 3 queries has a label", false},
