@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// benchRecords are queries of n bytes of input, as random as those of models are at worst.
+// benchRecords returns queries with n bytes of input, as random as a model's worst case.
 func benchRecords(n int) (*Schema, []*Record) {
 	s := &Schema{Function: "digits", Inputs: []api.TensorSpec{{Name: "x", DType: api.Uint8, Shape: []int64{int64(n)}}}, Outputs: digitsOut}
 	random := rand.New(rand.NewSource(1))
@@ -23,7 +23,7 @@ func benchRecords(n int) (*Schema, []*Record) {
 	return s, all
 }
 
-// BenchmarkAdd is what the query path pays while the writer keeps up: nothing is dropped.
+// BenchmarkAdd is the cost on the query path while the writer keeps up: nothing is dropped.
 func BenchmarkAdd(b *testing.B) {
 	for _, n := range []int{40, 3 << 10} {
 		b.Run(fmt.Sprint(n, "B"), func(b *testing.B) {
@@ -47,7 +47,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkAddTooFast is what the query path pays when there are more queries than the writer can take: most are dropped.
+// BenchmarkAddTooFast is the cost on the query path when the writer cannot keep up: most records are dropped.
 func BenchmarkAddTooFast(b *testing.B) {
 	for _, n := range []int{40, 3 << 10} {
 		b.Run(fmt.Sprint(n, "B"), func(b *testing.B) {
@@ -66,7 +66,7 @@ func BenchmarkAddTooFast(b *testing.B) {
 	}
 }
 
-// BenchmarkWriter is what a query costs the writer's goroutine: compression, checksum and the write.
+// BenchmarkWriter is the cost of a query to the writer's goroutine: compression, checksum and write.
 func BenchmarkWriter(b *testing.B) {
 	for _, n := range []int{40, 3 << 10} {
 		b.Run(fmt.Sprint(n, "B"), func(b *testing.B) {

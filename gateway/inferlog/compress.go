@@ -12,8 +12,8 @@ func newEncoder() (*zstd.Encoder, error) {
 		zstd.WithWindowSize(maxBlockBytes), zstd.WithLowerEncoderMem(true))
 }
 
-// encode makes the frame of the entries in text, which has room for a header in front of them. The frame is valid until the next call, or
-// until text is changed.
+// encode returns the frame of the entries in text, which starts with room for a header. The frame is valid until the
+// next call, or until text changes.
 func (w *writer) encode(now time.Time, text []byte) []byte {
 	raw := text[frameHeaderBytes:]
 	kind := w.budget.choose(now)
@@ -39,51 +39,53 @@ func (w *writer) encode(now time.Time, text []byte) []byte {
 	return text
 }
 
-// What compression may cost, and what it has to bring.
+// Limits of the cost of compression, and of its least benefit.
 const (
-	// zstdShare and s2Share are the parts of all processors' time that each may take: together a quarter of the tenth that a log of
-	// every query may cost. A quiet log is within the first, and gets the better of the two.
+	// zstdShare and s2Share are the shares of all processors' time that the compressions may use: together a quarter of
+	// the 10 % that a log of every query may cost. A log with little traffic stays within the first, and gets the
+	// better compression.
 	zstdShare = 0.005
 	s2Share   = 0.02
 	// maxCredit is how much of that can be saved up: quiet seconds pay for a burst.
 	maxCredit = 20 * time.Millisecond
-	// writePicos is what a byte costs that is written: what a file of the page cache takes, at 3.3 GB/s. To make a block small faster
-	// than that is free.
+	// writePicos is the cost of writing a byte, in picoseconds: that of a file in the page cache, at 3.3 GB/s.
+	// Compression that is faster than this is free.
 	writePicos = 300
-	// worthBytes is the part of a block, one in so many, by which it has to get smaller; when it does not, up to maxPassed blocks are
+	// minSavingShare: a block must shrink by more than 1/minSavingShare. If it does not, up to maxSkipped blocks are
 	// stored before the next one is tried.
 	minSavingShare = 16
 	maxSkipped     = 32
 )
 
-// thrift says how blocks are stored: compressed while there is time for it, and of data that does not get smaller (embeddings, pictures
-// that are compressed already) one now and then. The package's essay has the costs and a worked number.
+// compressionBudget decides how blocks are stored. They are compressed while there is time for it. Of data that does
+// not shrink (embeddings, compressed pictures) only an occasional block is tried. The package comment has the costs and
+// an example.
 type compressionBudget struct {
 	zstd, s2      allowance
-	last          time.Time // when the purses were filled
+	last          time.Time // when credit was last added
 	skip, skipped int       // how many blocks are stored before the next one is tried, and how many have been
 }
 
-// purse is time that may be spent.
+// allowance is time that may be spent.
 type allowance struct {
 	share  float64       // of one processor
-	credit time.Duration // below 0: owed
+	credit time.Duration // negative: overdrawn
 }
 
 func (p *allowance) fill(since time.Duration) {
 	p.credit = min(maxCredit, p.credit+time.Duration(p.share*float64(since)))
 }
 
-// begin starts with full purses. One goroutine compresses, and so one processor is all that it can take.
+// begin starts with full allowances. One goroutine compresses, so it can use at most one processor.
 func (t *compressionBudget) begin(now time.Time, processors int) {
 	*t = compressionBudget{
 		zstd: allowance{min(0.2, zstdShare*float64(processors)), maxCredit}, s2: allowance{min(0.8, s2Share*float64(processors)), maxCredit}, last: now,
 	}
 }
 
-// choose returns the kind of the next block's frame; if that is compressed, a call of compressed follows.
+// choose returns the kind of the next block's frame. If the kind is compressed, the caller must call compressed next.
 func (t *compressionBudget) choose(now time.Time) byte {
-	if since := now.Sub(t.last); since > 0 { // a clock that is set back gives nothing
+	if since := now.Sub(t.last); since > 0 { // a clock that is set back adds nothing
 		since = min(since, time.Minute)
 		t.zstd.fill(since)
 		t.s2.fill(since)
@@ -104,7 +106,7 @@ func (t *compressionBudget) choose(now time.Time) byte {
 	return kind
 }
 
-// compressed notes how long a block took, and what it has become.
+// compressed records the time that a block took and its size.
 func (t *compressionBudget) compressed(kind byte, took time.Duration, rawBytes, storedBytes int) {
 	saved := rawBytes - storedBytes
 	if kind == frameZstd {

@@ -14,7 +14,7 @@ import (
 
 func TestCompressionBudget(t *testing.T) {
 	const (
-		block   = 250_000 // when nothing is left of it, that saves 75 µs of writing
+		block   = 250_000 // compressed to nothing, it saves 75 µs of writing
 		savings = int(maxCredit / (5 * time.Millisecond))
 	)
 	var b compressionBudget
@@ -26,13 +26,13 @@ func TestCompressionBudget(t *testing.T) {
 			t.Fatalf("the block's kind is %d, expected %d; %+v", got, want, b)
 		}
 	}
-	b.begin(now, 2) // 10 ms a second of zstd, 40 of s2
+	b.begin(now, 2) // 10 ms of zstd a second, 40 of s2
 	for range savings {
-		ask(0, frameZstd) // what was saved up pays for it
+		ask(0, frameZstd) // saved-up credit pays for it
 		b.compressed(frameZstd, 5*time.Millisecond, block, 0)
 	}
 	for range 1000 {
-		ask(0, frameS2) // what is saved does
+		ask(0, frameS2) // the saved writing pays for it
 		b.compressed(frameS2, 75*time.Microsecond, block, 0)
 	}
 	for range savings {
@@ -40,9 +40,9 @@ func TestCompressionBudget(t *testing.T) {
 		b.compressed(frameS2, 5075*time.Microsecond, block, 0)
 	}
 	ask(0, frameStored)
-	ask(time.Millisecond, frameZstd) // 10 µs are there: enough to begin
+	ask(time.Millisecond, frameZstd) // a credit of 10 µs is enough to start
 	b.compressed(frameZstd, time.Millisecond, block, 0)
-	ask(98*time.Millisecond, frameS2) // 990 µs were owed
+	ask(98*time.Millisecond, frameS2) // 990 µs were overdrawn
 	ask(-time.Hour, frameS2)
 	b.s2.credit = 0
 	ask(0, frameStored)
@@ -52,7 +52,7 @@ func TestCompressionBudget(t *testing.T) {
 		t.Errorf("credits are %s and %s, expected %s", b.zstd.credit, b.s2.credit, maxCredit)
 	}
 
-	b.begin(now, 2) // and data that does not get smaller
+	b.begin(now, 2) // data that does not shrink
 	for _, skipped := range []int{1, 3, 7, 15, 31, 32, 32} {
 		ask(0, frameZstd)
 		b.compressed(frameZstd, 0, block, block-block/minSavingShare)
@@ -69,7 +69,7 @@ func TestCompressionBudget(t *testing.T) {
 	}
 }
 
-// kinds counts the frames of a directory's files by their kind.
+// kinds counts the frames in a directory's files by kind.
 func kinds(t *testing.T, dir string) map[byte]int {
 	t.Helper()
 	count := map[byte]int{}
@@ -90,9 +90,9 @@ func kinds(t *testing.T, dir string) map[byte]int {
 	return count
 }
 
-// The better compression is used while there is time for it, then the faster one, then none; all is read.
+// zstd is used while its budget lasts, then s2, then neither; all entries can be read.
 func TestCompressesAsTimeAllows(t *testing.T) {
-	var looks atomic.Int64 // at the clock, each of which takes 10 ms: as much as a thousand blocks
+	var looks atomic.Int64 // number of clock readings, each of which advances it by 10 ms, the cost of a thousand blocks
 	cfg := manualConfig(t.TempDir())
 	cfg.Now = func() time.Time { return testTime.Add(time.Duration(looks.Add(1)) * 10 * time.Millisecond) }
 	l := mustOpen(t, cfg)
@@ -117,7 +117,7 @@ func TestCompressesAsTimeAllows(t *testing.T) {
 	}
 }
 
-// Random numbers take no more room than they have, and little of the time that compression has.
+// Random data is stored without expansion, and takes little of the compression budget.
 func TestNoiseIsStored(t *testing.T) {
 	cfg := manualConfig(t.TempDir())
 	cfg.BlockBytes = 16 << 10

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// directoryVariable tells a child where to log.
+// directoryVariable names the directory that a child logs to.
 const directoryVariable = "INFERLOG_DIR"
 
 func child(t *testing.T, what, dir string) *exec.Cmd {
@@ -35,7 +35,7 @@ func fatal(err error) {
 	}
 }
 
-// childKilled logs until it is killed, and says now and then how much of it was flushed.
+// childKilled logs until it is killed, and reports from time to time how much was flushed.
 func childKilled() {
 	l, err := Open(Config{Dir: os.Getenv(directoryVariable), BlockBytes: 8 << 10, Flush: time.Millisecond, FileBytes: 64 << 10})
 	fatal(err)
@@ -49,7 +49,7 @@ func childKilled() {
 	}
 }
 
-// What a gateway had flushed when it was killed can be read, and so can what it was writing, up to a frame.
+// Everything that a gateway had flushed when it was killed can be read, and what it was writing, up to a frame.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	cmd := child(t, "killed", dir)
@@ -86,11 +86,11 @@ func TestKilled(t *testing.T) {
 		}
 		last = int(e.Record.ID)
 	}
-	l := mustOpen(t, Config{Dir: dir}) // and the lock is gone with the gateway
+	l := mustOpen(t, Config{Dir: dir}) // the lock ended with the process
 	mustClose(t, l)
 }
 
-// fullReport is what childFull found.
+// fullReport is the result of childFull.
 type fullReport struct {
 	Full, Again Stats
 	Logged      uint64
@@ -98,7 +98,7 @@ type fullReport struct {
 
 const fullLimit = 64 << 10
 
-// childFull logs while no file may grow beyond fullLimit, which a disk that is full looks like, and then after that is over.
+// childFull logs while a limit of fullLimit on file sizes simulates a full disk, and then after the limit is lifted.
 func childFull() {
 	signal.Ignore(syscall.SIGXFSZ)
 	var unlimited syscall.Rlimit
@@ -111,7 +111,7 @@ func childFull() {
 	s := l.Function("digits", digitsIn, digitsOut, 1)
 	var report fullReport
 	for id := uint64(0); !l.Stats().Away; id++ {
-		s.Add(query(id * 0x9e3779b97f4a7c15)) // ids that do not compress away
+		s.Add(query(id * 0x9e3779b97f4a7c15)) // ids that do not compress
 		if id%100 == 99 {
 			fatal(l.Flush(context.Background()))
 			report.Logged = l.Stats().Records
@@ -144,7 +144,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("after that: %+v", r.Again)
 	}
 	all, sum := readAll(t, dir)
-	if uint64(len(all)) != r.Logged+1 || sum.Damaged != 0 { // what was written of the last frame was cut off
+	if uint64(len(all)) != r.Logged+1 || sum.Damaged != 0 { // the incomplete last frame was truncated
 		t.Errorf("read %d entries of %d, %v", len(all), r.Logged+1, sum.Notes)
 	}
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Errors of a frame's contents. After errEntry the next entry can be read, after errFrame nothing can.
+// Errors in a frame's contents. After errEntry the next entry can be read, after errFrame nothing more of the frame.
 var (
 	errEntry = errors.New("malformed entry")
 	errFrame = errors.New("malformed entries")
 )
 
-// Bounds of what is kept to be used again from frame to frame.
+// Limits of what is cached across frames.
 const (
 	maxSchemas  = 1 << 12
 	maxInterned = 1 << 12
 )
 
-// decoder reads the entries of one frame after the other. What it returns aliases the frame and the decoder's own memory.
+// decoder reads the entries of one frame at a time. Its results refer to the frame and the decoder's own memory.
 type decoder struct {
 	text     cursor
 	streams  map[uint64]*Schema // of this frame
 	schemas  map[string]*Schema // by encoded form
-	interned map[string]string  // names of models
+	interned map[string]string  // names and versions of models
 	entry    Entry
 }
 
@@ -40,7 +40,7 @@ func (d *decoder) begin(raw []byte) {
 	clear(d.streams)
 }
 
-// next returns the next query or feedback, nil at the end.
+// next returns the next query or feedback, or nil at the end.
 func (d *decoder) next() (*Entry, error) {
 	for len(d.text.rest) > 0 {
 		n := d.text.u32()
@@ -82,7 +82,7 @@ func (d *decoder) next() (*Entry, error) {
 	return nil, nil
 }
 
-// schema takes a schema; the one of an earlier frame is used again, so that users can compare pointers.
+// schema reads a schema. It reuses an equal schema of an earlier frame, so that callers can compare pointers.
 func (d *decoder) schema(stream uint64, c cursor) error {
 	if len(d.streams) >= maxFrameTypes {
 		return fmt.Errorf("%w: more than %d functions", errFrame, maxFrameTypes)
@@ -145,7 +145,7 @@ func (s *Schema) check() error {
 				return fmt.Errorf("function %s has a tensor with an invalid type or name", s.Function)
 			}
 			for _, d := range t.Shape {
-				if d < -1 || d > api.MaxItemBytes { // larger products are no shape of any value
+				if d < -1 || d > api.MaxItemBytes { // a value cannot be larger
 					return fmt.Errorf("function %s has a tensor with the invalid shape %s", s.Function, api.ShapeString(t.Shape))
 				}
 			}
@@ -201,7 +201,7 @@ func (d *decoder) feedback(f *Feedback, c *cursor) error {
 	return nil
 }
 
-// word is a name without a new string each time.
+// intern returns b as a string, without allocating it again for known names.
 func (d *decoder) intern(b []byte) string {
 	if s, ok := d.interned[string(b)]; ok {
 		return s
@@ -214,7 +214,7 @@ func (d *decoder) intern(b []byte) string {
 	return s
 }
 
-// values reads one value for each spec, into the memory of into, and checks that they are what the specs say.
+// values reads one value for each spec into the memory of into, and checks it against the spec.
 func values(into []api.Value, specs []api.TensorSpec, c *cursor) ([]api.Value, error) {
 	for cap(into) < len(specs) {
 		into = append(into[:cap(into)], api.Value{})
@@ -241,7 +241,7 @@ func values(into []api.Value, specs []api.TensorSpec, c *cursor) ([]api.Value, e
 	return into, nil
 }
 
-// fits reports whether a value is one of the spec.
+// fits reports whether a value conforms to the spec.
 func fits(s *api.TensorSpec, v *api.Value) bool {
 	dims := s.Shape
 	if !s.Fixed() && len(s.Shape) > 0 {
@@ -269,7 +269,7 @@ func fits(s *api.TensorSpec, v *api.Value) bool {
 	return len(data) == 0
 }
 
-// cursor takes numbers and bytes from the front of rest. Once something was not there, bad is true and everything is zero.
+// cursor takes numbers and bytes from the front of rest. After a failed read, bad is true and every read returns zero.
 type cursor struct {
 	rest []byte
 	bad  bool

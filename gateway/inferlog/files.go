@@ -18,16 +18,16 @@ const (
 	filePrefix = "xebec-"
 	fileSuffix = ".xlog"
 	fileTime   = "20060102T150405.000000"
-	// maxFiles bounds how many files are kept, however small they are: each start of a gateway begins one.
+	// maxFiles bounds the number of files, however small they are: each start of a gateway creates one.
 	maxFiles = 1024
 )
 
-// fileName is "xebec-20261122T034500.123456-000001.xlog".
+// fileName returns a name such as "xebec-20261122T034500.123456-000001.xlog".
 func fileName(begun time.Time, number uint64) string {
 	return fmt.Sprintf("%s%s-%06d%s", filePrefix, begun.UTC().Format(fileTime), number, fileSuffix)
 }
 
-// parseFileName reads what fileName wrote; everything else is somebody else's file, and left alone.
+// parseFileName parses a name that fileName made. Any other file does not belong to the log and is left alone.
 func parseFileName(name string) (begun time.Time, number uint64, ok bool) {
 	middle, found := strings.CutPrefix(name, filePrefix)
 	if middle, ok = strings.CutSuffix(middle, fileSuffix); !found || !ok || len(middle) < len(fileTime)+2 {
@@ -41,7 +41,7 @@ func parseFileName(name string) (begun time.Time, number uint64, ok bool) {
 	return begun, number, err == nil && fileName(begun, number) == name
 }
 
-// kept is a file of ours in the directory.
+// logFile is a file of the log in its directory.
 type logFile struct {
 	name   string
 	bytes  int64
@@ -49,7 +49,7 @@ type logFile struct {
 	number uint64
 }
 
-// listFiles returns the files of ours, the oldest first.
+// listFiles returns the log's files, oldest first.
 func listFiles(dir string) ([]logFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -79,7 +79,8 @@ func listFiles(dir string) ([]logFile, error) {
 	return all, nil
 }
 
-// lockDir makes the directory and locks it against other gateways; the lock goes with the process, however that ends.
+// lockDir creates the directory and locks it against other gateways. The lock ends with the process, even if it is
+// killed.
 func lockDir(path string) (*os.File, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot create the inference log's directory: %w", err)
@@ -106,7 +107,7 @@ func lock(dir *os.File) error {
 	for {
 		err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
-		case err == nil, errors.Is(err, syscall.ENOLCK), errors.Is(err, syscall.ENOTSUP): // a file system without locks
+		case err == nil, errors.Is(err, syscall.ENOLCK), errors.Is(err, syscall.ENOTSUP): // the latter two: a file system without locks
 			return nil
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.EWOULDBLOCK):
@@ -117,13 +118,13 @@ func lock(dir *os.File) error {
 	}
 }
 
-// file is what the writer needs of a file.
+// file is the part of an *os.File that the writer needs.
 type file interface {
 	io.WriteCloser
 	Truncate(size int64) error
 }
 
-// createFile makes a file that was not there, for its owner alone.
+// createFile creates a file with mode 0600, which must not exist.
 func createFile(path string) (file, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -132,7 +133,8 @@ func createFile(path string) (file, error) {
 	return f, nil
 }
 
-// makeRoom removes the oldest files until those that are left, and room more bytes, are within the bounds. It returns what is left.
+// makeRoom removes the oldest files until the rest plus room bytes is within the limits. It returns the remaining
+// files.
 func makeRoom(dir string, files []logFile, maxBytes, room int64) ([]logFile, error) {
 	total := room
 	for _, f := range files {

@@ -35,7 +35,7 @@ func TestFileName(t *testing.T) {
 	}
 }
 
-// Files are begun when one is full, the oldest removed when all together are, and nobody else's is touched.
+// A new file is started when one is full, the oldest is removed at the limit, and other files are not touched.
 func TestRotation(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "log")
 	cfg := manualConfig(dir)
@@ -50,13 +50,13 @@ func TestRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(dir, fileName(testTime.Add(-time.Hour), 2)), 0o755); err != nil { // no file, whatever its name says
+	if err := os.Mkdir(filepath.Join(dir, fileName(testTime.Add(-time.Hour), 2)), 0o755); err != nil { // a directory, whatever its name says
 		t.Fatal(err)
 	}
 	s := l.Function("noise", []api.TensorSpec{{Name: "x", DType: api.Uint8, Shape: []int64{32 << 10}}}, digitsOut, 1)
 	source := rand.New(rand.NewSource(1))
 	noise := make([]byte, 32<<10)
-	const n = 600 // 19 MiB that cannot be compressed
+	const n = 600 // 19 MiB that do not compress
 	for id := range uint64(n) {
 		source.Read(noise)
 		s.Add(&Record{ID: id, Inputs: []api.Value{{Data: noise}}})
@@ -81,7 +81,7 @@ func TestRotation(t *testing.T) {
 	if sum.Files < 6 || sum.Damaged > 0 || len(all) < 150 || len(all) > 256 {
 		t.Errorf("read %d entries, %+v", len(all), sum)
 	}
-	for i, e := range all { // the last ones, in order
+	for i, e := range all { // the last entries, in order
 		if want := uint64(n - len(all) + i); e.Record.ID != want {
 			t.Fatalf("entry %d is query %d: expected %d", i, e.Record.ID, want)
 		}
@@ -100,7 +100,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// A gateway that is started again goes on after the files that are there, also when its clock was set back.
+// A restarted gateway continues after the existing files, even if its clock was set back.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	for i, now := range []time.Time{testTime, testTime.Add(-time.Hour), testTime, testTime.Add(time.Hour)} {
@@ -148,7 +148,7 @@ func TestNumberOfFilesIsBounded(t *testing.T) {
 	}
 }
 
-// A directory that cannot be written is a matter of the log, not of the gateway.
+// If the directory cannot be written, only the log is affected.
 func TestRemovedDirectory(t *testing.T) {
 	now := testTime
 	cfg := manualConfig(filepath.Join(t.TempDir(), "log"))

@@ -6,30 +6,31 @@ import (
 	"hash/crc32"
 )
 
-// Bounds of what is written, which the reader holds files to.
+// Limits of what is written, which the reader enforces.
 const (
-	// MaxRecordBytes bounds one encoded record, with the schema before it: an image of 600 KB is logged, a video is not.
+	// MaxRecordBytes bounds one encoded record together with its schema: an image of 600 KB is logged, a video is not.
 	MaxRecordBytes = 1 << 20
-	// maxBlockBytes bounds a frame's raw bytes. A record larger than Config.BlockBytes has a frame of its own.
+	// maxBlockBytes bounds a frame's uncompressed bytes. A record larger than Config.BlockBytes has its own frame.
 	maxBlockBytes = MaxRecordBytes
-	// maxStoredBytes bounds a frame's stored bytes. What gets larger is stored as it is; format 1 had what zstd made of it.
-	maxStoredBytes = maxBlockBytes + maxBlockBytes/64 + 1024 // maxStored of that
+	// maxStoredBytes bounds a frame's stored bytes. A block that compression would enlarge is stored uncompressed;
+	// format 1 stored what zstd made of it.
+	maxStoredBytes = maxBlockBytes + maxBlockBytes/64 + 1024 // maxStored(maxBlockBytes)
 
 	maxTensors    = 64
 	maxModels     = 64
-	maxNameBytes  = 256 // of a tensor
+	maxNameBytes  = 256 // of a tensor's name
 	maxFrameTypes = 1 << 14
 )
 
 const (
-	// formatVersion is the version that is written; older ones are read. In format 1 all frames are of zstd.
+	// formatVersion is the version that is written; older ones are also read. In format 1 all frames are zstd.
 	formatVersion    = 2
 	fileHeaderBytes  = 28
 	frameHeaderBytes = 24
 
 	frameZstd   = 1
 	frameS2     = 2
-	frameStored = 3 // as it is
+	frameStored = 3 // uncompressed
 
 	entrySchema   = 1
 	entryQuery    = 2
@@ -39,7 +40,7 @@ const (
 	flagOutputs = 2
 )
 
-// maxStored is more than what either compression makes of rawBytes.
+// maxStored is an upper bound of the compressed size of rawBytes.
 func maxStored(rawBytes int) int { return rawBytes + rawBytes/64 + 1024 }
 
 var (
@@ -57,7 +58,7 @@ func appendFileHeader(dst []byte, begunMicros int64) []byte {
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
-// checkFileHeader returns why a file that begins with head cannot be read, nil when it can.
+// checkFileHeader returns why a file that begins with head cannot be read, or nil if it can.
 func checkFileHeader(head []byte) error {
 	switch {
 	case len(head) < fileHeaderBytes:
@@ -73,14 +74,14 @@ func checkFileHeader(head []byte) error {
 	return nil
 }
 
-// frameHeader is what stands before a frame's stored bytes.
+// frameHeader precedes a frame's stored bytes.
 type frameHeader struct {
 	kind                  byte
 	rawBytes, storedBytes int
 	crc                   uint32
 }
 
-// putFrameHeader writes the header of stored into dst, which has frameHeaderBytes.
+// putFrameHeader writes the header for stored into dst, which has frameHeaderBytes.
 func putFrameHeader(dst []byte, kind byte, stored []byte, rawBytes int) {
 	copy(dst, frameMagic[:])
 	copy(dst[4:8], []byte{kind, 0, 0, 0})
@@ -90,7 +91,7 @@ func putFrameHeader(dst []byte, kind byte, stored []byte, rawBytes int) {
 	binary.LittleEndian.PutUint32(dst[20:], crc32.Checksum(dst[:20], castagnoli))
 }
 
-// parseFrameHeader reads a header of frameHeaderBytes; false: there is none, or it is damaged.
+// parseFrameHeader parses a header of frameHeaderBytes. It returns false if there is none or it is damaged.
 func parseFrameHeader(head []byte) (h frameHeader, ok bool) {
 	if [4]byte(head) != frameMagic || crc32.Checksum(head[:20], castagnoli) != binary.LittleEndian.Uint32(head[20:]) {
 		return h, false

@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// checkEntry makes sure that an entry is what Entry promises, and that it can be written.
+// checkEntry checks that an entry is as Entry promises, and that it can be written.
 func checkEntry(t *testing.T, e *Entry) {
 	text := e.JSON(nil)
 	if !json.Valid(text) {
@@ -33,7 +33,7 @@ func checkEntry(t *testing.T, e *Entry) {
 	}
 }
 
-// FuzzRead reads what another process may have put in the place of a file.
+// FuzzRead reads arbitrary bytes as a file.
 func FuzzRead(f *testing.F) {
 	text, at := sampleFile(f)
 	f.Add(text)
@@ -42,7 +42,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(join(text[:at[0]], text[at[1]:]))
 	raw := appendRecord(appendSchema(nil, 1, &Schema{Function: "digits", Inputs: digitsIn, Outputs: digitsOut}), 1, query(3))
 	f.Add(join(text[:at[0]], frameOf(f, frameS2, raw, len(raw)), frameOf(f, frameStored, raw, len(raw))))
-	var t *testing.T // of the text that is read: one reader for all, for its buffers are large
+	var t *testing.T // of the current input: one reader for all inputs, because its buffers are large
 	r, err := newReader(func(e *Entry) error {
 		checkEntry(t, e)
 		return nil
@@ -59,7 +59,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzEntries reads what a frame with the right checksums may hold.
+// FuzzEntries reads arbitrary entries in a frame with valid checksums.
 func FuzzEntries(f *testing.F) {
 	s := Schema{Function: "digits", Sample: 0.5, Inputs: digitsIn, Outputs: digitsOut}
 	f.Add(appendFeedback(appendRecord(appendSchema(nil, 1, &s), 1, query(3)), 1, &Feedback{ID: 3, Kind: FeedbackLabel, Label: []byte(`{"a": 1}`)}))
@@ -73,7 +73,7 @@ func FuzzEntries(f *testing.F) {
 	f.Add(appendRecord(appendSchema(nil, 1, &s), 2, query(3)))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var d decoder
-		for range 2 { // the second time with what is remembered of the first
+		for range 2 { // the second time with what was cached the first time
 			d.begin(raw)
 			for range len(raw) + 1 {
 				e, err := d.next()

@@ -15,7 +15,7 @@ import (
 //
 //	{"time", "function", "query_id", "context"?, "input", "output"?, "default", "models", "confidence"?, "code", "latency_ms"}
 //
-// where "input" has the form in which callers write it, and "output" that of answers. A feedback is
+// where "input" has the form that callers send, and "output" that of answers. A feedback is
 //
 //	{"time", "function", "query_id", "context"?, "label" | "correct" | "loss"}
 func (e *Entry) JSON(dst []byte) []byte {
@@ -41,7 +41,7 @@ func (e *Entry) JSON(dst []byte) []byte {
 	return e.appendQuery(dst)
 }
 
-// clampMicros keeps a time within the years that RFC 3339 has.
+// clampMicros limits a time to the years that RFC 3339 supports.
 func clampMicros(at int64) int64 {
 	const year9999 = 253402300799_999999
 	return min(max(at, 0), year9999)
@@ -76,7 +76,7 @@ func (e *Entry) appendQuery(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendVerdict appends the member that says how good the answer was: "label":…, "correct":… or "loss":….
+// AppendVerdict appends the member that rates the answer: "label":…, "correct":… or "loss":….
 func (f *Feedback) AppendVerdict(dst []byte) []byte {
 	switch f.Kind {
 	case FeedbackCorrect:
@@ -89,7 +89,7 @@ func (f *Feedback) AppendVerdict(dst []byte) []byte {
 	dst = append(dst, `"label":`...)
 	start := len(dst)
 	dst = append(dst, f.Label...)
-	for i, c := range dst[start:] { // between tokens only: within a string they would be escaped
+	for i, c := range dst[start:] { // between tokens only: in strings they are escaped
 		if c == '\n' || c == '\r' {
 			dst[start+i] = ' '
 		}
@@ -97,7 +97,8 @@ func (f *Feedback) AppendVerdict(dst []byte) []byte {
 	return dst
 }
 
-// AppendOutput appends a query's output as an answer has it: one as itself, several as an object, none as null.
+// AppendOutput appends a query's output in the form of an answer: a single output alone, several as an object, none as
+// null.
 func (e *Entry) AppendOutput(dst []byte) []byte {
 	specs, values := e.Schema.Outputs, e.Record.Outputs
 	switch {
@@ -113,8 +114,9 @@ func (e *Entry) AppendOutput(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendInput appends a query's input as a caller writes it: one as itself, several as an object; BYTES as strings where they are UTF-8 and
-// as {"b64": …} where not. exact is false when it has numbers that JSON lacks, which are null then.
+// AppendInput appends a query's input in the form that callers send: a single input alone, several as an object; BYTES
+// as a string if they are UTF-8, as {"b64": …} otherwise. exact is false if the input has numbers that JSON lacks,
+// which become null.
 func (e *Entry) AppendInput(dst []byte) (out []byte, exact bool) {
 	specs, values := e.Schema.Inputs, e.Record.Inputs
 	if len(values) == 1 {
@@ -130,7 +132,7 @@ func (e *Entry) AppendInput(dst []byte) (out []byte, exact bool) {
 	return append(dst, '}'), exact
 }
 
-// appendName appends what stands before member i of an object.
+// appendName appends the opening brace or a comma, and the name of member i of an object.
 func appendName(dst []byte, i int, name string) []byte {
 	if i == 0 {
 		dst = append(dst, '{')
@@ -158,7 +160,7 @@ func appendInput(dst []byte, s *api.TensorSpec, v *api.Value) (out []byte, exact
 	return dst, true
 }
 
-// appendNested appends the elements of BYTES that fill dims, of which none is 0, and returns the data after them.
+// appendNested appends the elements of BYTES that fill dims, none of which is 0, and returns the remaining data.
 func appendNested(dst []byte, dims []int64, data []byte) (out, rest []byte) {
 	if len(dims) == 0 {
 		n := 4 + binary.LittleEndian.Uint32(data)

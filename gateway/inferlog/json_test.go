@@ -63,12 +63,12 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// oneQuery gives the parser storage for one query.
+// oneQuery is the parser's storage for one query.
 type oneQuery []api.Value
 
 func (q oneQuery) Next() ([]api.Value, error) { return q, nil }
 
-// An input that is printed is the same input when a caller sends it, unless it has numbers that JSON lacks.
+// A printed input parses to the same input, unless it has numbers that JSON lacks.
 func TestInputsRoundTripThroughJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &Schema{Function: "f", Inputs: drawSpecs(t, "in"), Outputs: drawSpecs(t, "out")}
@@ -79,7 +79,7 @@ func TestInputsRoundTripThroughJSON(t *testing.T) {
 					e.Record.Inputs[i].Data[j] &= 1
 				}
 			}
-			empty := false // what lies below an empty array cannot be told from JSON
+			empty := false // dimensions below an empty array cannot be told from JSON
 			for j, d := range e.Record.Inputs[i].Dims {
 				if empty && s.Inputs[i].Shape[j] < 0 {
 					e.Record.Inputs[i].Dims[j] = 0

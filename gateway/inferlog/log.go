@@ -16,21 +16,21 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Config says where the log is kept and how much of it.
+// Config configures the log's location and limits.
 type Config struct {
-	// Dir is created with mode 0700 if it is not there.
+	// Dir is created with mode 0700 if it does not exist.
 	Dir string
-	// MaxBytes bounds all files of the directory together, 1 GiB when 0 and 8 MiB at least; FileBytes bounds one of them, 64 MiB when 0 and
-	// a quarter of MaxBytes at most.
+	// MaxBytes bounds all files of the directory together: at least 8 MiB, 1 GiB if 0. FileBytes bounds one file: at
+	// most a quarter of MaxBytes, 64 MiB if 0.
 	MaxBytes, FileBytes int64
-	// BlockBytes is how much is compressed and written at a time, 256 KiB when 0 and 1 MiB at most; Blocks how many such parts may be in
-	// memory, the one that is being filled included, 32 when 0. A block has memory from when it is first needed.
+	// BlockBytes is how much is compressed and written at a time: at most 1 MiB, 256 KiB if 0. Blocks is the number of
+	// blocks, including the one being filled; 32 if 0. A block's memory is allocated when it is first needed.
 	BlockBytes, Blocks int
-	// Flush is how long a record may wait in memory, 1 s when 0.
+	// Flush is how long a record may wait in memory; 1 s if 0.
 	Flush time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Log is told when the log cannot be written and when it can again; nil: nobody is.
+	// Log receives a message when the log cannot be written and when it can be again; nil means no logging.
 	Log *zap.Logger
 }
 
@@ -46,11 +46,12 @@ const (
 	MinMaxBytes = 8 << 20
 )
 
-// wakeBlocks is how many full blocks wake the writer. To wake a goroutine takes a system call, on the query path; the blocks of one visit
-// still fit into a processor's cache.
+// wakeBlocks is how many sealed blocks wake the writer. Waking a goroutine is a system call on the query path. This
+// many blocks still fit into a processor's cache.
 const wakeBlocks = 4
 
-// maxFunctions bounds the names that Function remembers; beyond it some are forgotten, and get a new stream when they are asked for again.
+// maxFunctions bounds the number of streams that Function remembers. Beyond it, it forgets some, which get a new stream
+// when requested again.
 const maxFunctions = 1 << 14
 
 func (c Config) withDefaults() (Config, error) {
@@ -92,21 +93,21 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Log is an inference log that is being written. Its methods may be called by any number of goroutines.
+// Log is an inference log that is being written. It is safe for concurrent use.
 type Log struct {
 	cfg Config
 	dir *os.File // held open for its lock
 
 	mu      sync.Mutex
 	current *block   // being filled; nil: the next record takes a free one
-	sealed  []*block // full ones, in the order in which they were begun; both lists have room for all blocks
-	free    []*block // the one that was used last is taken first: its memory is in the cache
-	blocks  uint64   // blocks begun
+	sealed  []*block // full blocks, in the order in which they were started; both lists have capacity for all blocks
+	free    []*block // last in, first out: the last block's memory is in the cache
+	blocks  uint64   // number of blocks started
 	closed  bool
 	streams map[string]*Stream // by function
-	ids     uint64             // streams so far
+	ids     uint64             // number of streams made
 
-	woken   chan struct{} // capacity 1: sealed blocks wait
+	woken   chan struct{} // capacity 1: there are sealed blocks
 	flushes chan chan struct{}
 	stop    chan struct{}
 	stopped chan struct{}
@@ -119,12 +120,13 @@ type Log struct {
 	w writer
 }
 
-// block is records on their way to the writer. Room for a record is reserved under the log's mutex and filled without it.
+// block holds records on their way to the writer. Room for a record is reserved under the log's mutex and filled
+// without it.
 type block struct {
-	buf                []byte // up to its length reserved; a frame's header and entries
+	buf                []byte // reserved up to its length: a frame's header and entries
 	queries, feedbacks int
-	// pending counts the records that are being copied into buf, and one while the block is the current one. Sealed and at 0, the
-	// block is the writer's.
+	// pending is the number of records that are being copied into buf, plus one while the block is the current one.
+	// When the block is sealed and pending is 0, the writer owns it.
 	pending atomic.Int32
 }
 
@@ -140,35 +142,36 @@ const (
 	dropReasons
 )
 
-// failure is why the log cannot be written.
+// failure is why the log could not be written.
 type failure struct{ message string }
 
-// Stats are counts since Open. Queries and feedback count alike as records in Dropped.
+// Stats are counts since Open. In Dropped, queries and feedback both count as records.
 type Stats struct {
-	// Records and Feedback are how many are in files, RawBytes what they took before compression, WrittenBytes after.
+	// Records and Feedback are the numbers written to files. RawBytes and WrittenBytes are their size before and after
+	// compression.
 	Records, Feedback      uint64
 	RawBytes, WrittenBytes uint64
 	Dropped                Dropped
-	// Files and KeptBytes are what lies in the directory.
+	// Files and KeptBytes describe the directory.
 	Files     int
 	KeptBytes int64
-	// Away says that the files cannot be written now, LastError why they could not the last time; empty: they always could.
+	// Away means that the files cannot be written now. LastError is the last failure, empty if there was none.
 	Away      bool
 	LastError string
 }
 
 // Dropped counts records that were not logged, by reason.
 type Dropped struct {
-	// Busy: the writer was behind. TooLarge: the record takes more than MaxRecordBytes. Unfit: it contradicts its stream. Write: it could
-	// not be written. Closed: it came after Close.
+	// Busy: the writer was behind. TooLarge: the record is larger than MaxRecordBytes. Unfit: it does not fit its
+	// stream's schema. Write: writing failed. Closed: it came after Close.
 	Busy, TooLarge, Unfit, Write, Closed uint64
 }
 
-// Total is how many were dropped for any reason.
+// Total returns the number of dropped records.
 func (d Dropped) Total() uint64 { return d.Busy + d.TooLarge + d.Unfit + d.Write + d.Closed }
 
-// Open begins to log into a directory, which no other gateway may log into at the same time. Files are created when there is something to
-// write: a disk that is full now is no error.
+// Open starts to log into a directory. Only one gateway may log into a directory at a time. Files are created when
+// there is something to write, so a full disk is not an error here.
 func Open(cfg Config) (*Log, error) { return open(cfg, createFile) }
 
 func open(cfg Config, create func(string) (file, error)) (*Log, error) {
@@ -196,8 +199,8 @@ func open(cfg Config, create func(string) (file, error)) (*Log, error) {
 	return l, nil
 }
 
-// Close writes what is in memory and ends the log. When ctx ends before that, its error is returned, and what was left may be lost; the
-// writer still ends as soon as the disk lets it.
+// Close writes what is in memory and ends the log. If ctx ends first, Close returns its error and unwritten records may
+// be lost. The writer still stops as soon as the disk permits.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	first := !l.closed
@@ -215,7 +218,8 @@ func (l *Log) Close(ctx context.Context) error {
 	}
 }
 
-// Flush returns when what was added before has been written, or dropped for want of a disk; or when ctx ends.
+// Flush returns when everything that was added before has been written, or dropped because writing failed; or when ctx
+// ends.
 func (l *Log) Flush(ctx context.Context) error {
 	l.mu.Lock()
 	l.seal()
@@ -237,7 +241,7 @@ func (l *Log) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Stats returns the counts.
+// Stats returns the current counts.
 func (l *Log) Stats() Stats {
 	s := Stats{
 		Records: l.records.Load(), Feedback: l.feedbacks.Load(), RawBytes: l.rawBytes.Load(), WrittenBytes: l.writtenBytes.Load(),
@@ -258,18 +262,19 @@ type Stream struct {
 	log    *Log
 	id     uint64
 	schema Schema
-	// schemaBytes is the size of the encoded schema, threshold the part of the hashes of ids that are sampled; all are where sample is 1.
+	// schemaBytes is the size of the encoded schema. threshold is the fraction of hashed ids that are sampled; always
+	// is set if sample is 1.
 	schemaBytes int
 	threshold   uint64
 	always      bool
-	// seen is the last block that has the schema; under the log's mutex.
+	// seen is the number of the last block that has the schema; guarded by the log's mutex.
 	seen uint64
 }
 
-// Function returns the stream of a function, the same one until the specs or the sample (from 0 to 1) change. The specs are the caller's
-// still.
+// Function returns the stream of a function. It is the same stream until the specs or the sample (from 0 to 1) change.
+// Function copies the specs.
 func (l *Log) Function(name string, inputs, outputs []api.TensorSpec, sample float64) *Stream {
-	if !(sample > 0) { // NaN is equal to nothing
+	if !(sample > 0) { // also if it is NaN
 		sample = 0
 	}
 	schema := Schema{Function: name, Sample: min(sample, 1), Inputs: inputs, Outputs: outputs}
@@ -303,14 +308,14 @@ func cloneSpecs(specs []api.TensorSpec) []api.TensorSpec {
 	return specs
 }
 
-// Sampled reports whether a query is to be logged, and the feedback on it. The answer depends on the id and the sample alone; a query
-// that a smaller sample takes is taken by every larger one.
+// Sampled reports whether to log a query and its feedback. The answer depends only on the id and the sample, and a
+// larger sample includes every smaller one.
 func (s *Stream) Sampled(queryID uint64) bool {
 	return s != nil && (s.always || mix(queryID) < s.threshold)
 }
 
-// mix is the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): ids are consecutive, and their hashes are as good as drawn by
-// chance.
+// mix is the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). Ids are consecutive; their hashes are as
+// good as random.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -318,8 +323,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Add logs a query. It copies what it needs, and neither waits nor fails: a record for which there is no room is dropped and counted.
-// Whether the query is sampled is for the caller to ask.
+// Add logs a query. It copies what it needs, and neither waits nor fails: if there is no room, the record is dropped
+// and counted. The caller checks Sampled.
 func (s *Stream) Add(r *Record) {
 	if s == nil {
 		return
@@ -335,7 +340,7 @@ func (s *Stream) Add(r *Record) {
 	}
 }
 
-// Feedback logs a feedback on a query that was [Stream.Sampled], as Add does.
+// Feedback logs feedback on a query that was [Stream.Sampled], like Add.
 func (s *Stream) Feedback(f *Feedback) {
 	if s == nil {
 		return
@@ -351,8 +356,8 @@ func (s *Stream) Feedback(f *Feedback) {
 	}
 }
 
-// reserve returns room for an entry of size bytes, empty and with that capacity, in a block in which the stream's schema stands; whoever
-// has filled it calls filled. Without a block the record is counted as dropped.
+// reserve returns an empty slice with capacity for an entry of size bytes, in a block that has the stream's schema. The
+// caller encodes the entry into it and calls filled. If b is nil, the record has been counted as dropped.
 func (s *Stream) reserve(kind byte, size int) (b *block, room []byte) {
 	l := s.log
 	if size+s.schemaBytes > MaxRecordBytes {
@@ -394,7 +399,8 @@ func (s *Stream) reserve(kind byte, size int) (b *block, room []byte) {
 	return b, b.buf[at : at : at+size]
 }
 
-// begin makes a free block with room for need bytes the current one; false: there is none. The caller holds the mutex.
+// begin makes a free block with room for need bytes the current one. It returns false if there is none. The caller
+// holds the mutex.
 func (l *Log) begin(need int) bool {
 	last := len(l.free) - 1
 	if last < 0 {
@@ -412,7 +418,8 @@ func (l *Log) begin(need int) bool {
 	return true
 }
 
-// seal leaves the current block to the writer, who has it once all that is reserved in it is filled. The caller holds the mutex.
+// seal passes the current block to the writer, which takes it when all reserved room in it is filled. The caller holds
+// the mutex.
 func (l *Log) seal() {
 	if l.current == nil {
 		return
@@ -425,15 +432,15 @@ func (l *Log) seal() {
 	}
 }
 
-// filled says that an entry stands in the room that was reserved for it. The last one of a sealed block wakes the writer, who may have
-// come too early.
+// filled reports that a reserved entry has been encoded. The last entry of a sealed block wakes the writer, which may
+// have looked too early.
 func (l *Log) filled(b *block) {
 	if b.pending.Add(-1) == 0 {
 		l.wake()
 	}
 }
 
-// wake makes the writer look at the sealed blocks.
+// wake makes the writer check the sealed blocks.
 func (l *Log) wake() {
 	select {
 	case l.woken <- struct{}{}:

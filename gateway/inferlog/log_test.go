@@ -91,7 +91,7 @@ func drawRecord(t *rapid.T, s *Schema) *Record {
 	return r
 }
 
-// Whatever the signatures, what was added is what is read, in the order in which it was added, however it fell into blocks and files.
+// For any signatures, what is read is what was added, in the same order, however it was divided into blocks and files.
 func TestRoundTrip(t *testing.T) {
 	base := t.TempDir()
 	n := 0
@@ -191,7 +191,7 @@ func TestFunctionIsTheSameUntilItChanges(t *testing.T) {
 	if l.Function("f", []api.TensorSpec{{Name: "x", DType: api.Float32, Shape: []int64{2}}}, digitsOut, 0.5) != a {
 		t.Error("the same declaration has a new stream")
 	}
-	specs[0].Shape[0] = 3 // the caller's own
+	specs[0].Shape[0] = 3 // the test's own slice
 	if l.Function("f", []api.TensorSpec{{Name: "x", DType: api.Float32, Shape: []int64{2}}}, digitsOut, 0.5) != a {
 		t.Error("the stream refers to the caller's specs instead of a copy")
 	}
@@ -233,7 +233,7 @@ func TestDroppedRecords(t *testing.T) {
 	large := ok
 	large.Inputs = []api.Value{{Data: []byte(strings.Repeat("x", MaxRecordBytes-500))}}
 	s.Add(&ok)
-	s.Add(&large) // a frame of its own
+	s.Add(&large) // has its own frame
 	s.Add(&ok)
 	mustClose(t, l)
 	s.Add(&ok)
@@ -246,7 +246,7 @@ func TestDroppedRecords(t *testing.T) {
 	}
 }
 
-// gate is a file whose writer waits until it may go on.
+// gate is a file whose writes wait until the test permits them.
 type gate struct {
 	file
 	entered chan struct{}
@@ -277,7 +277,7 @@ func TestDropsWhileTheWriterIsStuck(t *testing.T) {
 	const n = 1000
 	for id := range uint64(n) {
 		s.Add(query(id))
-		if id == 50 { // more than one block: the writer has something
+		if id == 50 { // more than one block: the writer has something to write
 			<-g.entered
 		}
 	}
@@ -300,13 +300,13 @@ func TestDropsWhileTheWriterIsStuck(t *testing.T) {
 		t.Errorf("%d of %d records are logged, %d dropped, stats %+v", got, n, dropped.Busy, l.Stats())
 	}
 	for i := range all {
-		if all[i].Record.ID != uint64(i) { // the first ones, for the last had no room
+		if all[i].Record.ID != uint64(i) { // the first ones: the last had no room
 			t.Fatalf("entry %d is query %d", i, all[i].Record.ID)
 		}
 	}
 }
 
-// failing is a file that fails, having written a part, while broken says so.
+// failing is a file that fails after a partial write while broken returns true.
 type failing struct {
 	file
 	broken *bool
@@ -336,16 +336,16 @@ func TestTemporaryDiskFailure(t *testing.T) {
 	}
 	defer mustClose(t, l)
 	s := l.Function("digits", digitsIn, digitsOut, 1)
-	add := func(id uint64) { // the writer rests while nothing is flushed, so now and broken are the test's
+	add := func(id uint64) { // the writer is idle until a flush, so the test may access now and broken
 		s.Add(query(id))
 		mustFlush(t, l)
 	}
 	add(1)
 	broken = true
 	add(2)
-	add(3) // left alone
+	add(3) // within the pause after the failure
 	now = now.Add(retryAfter)
-	add(4) // tried again, in a new file
+	add(4) // retried in a new file
 	stats := l.Stats()
 	if !stats.Away || !strings.Contains(stats.LastError, errBroken.Error()) || stats.Dropped != (Dropped{Write: 3}) {
 		t.Errorf("%+v", stats)
@@ -410,7 +410,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// What is added gets to the disk by itself.
+// Added records are written without a call of Flush.
 func TestFlushesPeriodically(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), Flush: time.Millisecond}
 	l := mustOpen(t, cfg)
@@ -471,7 +471,7 @@ func TestOpenRefuses(t *testing.T) {
 	mustClose(t, again)
 }
 
-// A block that is still being filled is waited for, and what came after it is written after it.
+// A flush waits for a block that is still being filled, and writes later blocks after it.
 func TestFlushWaitsForUnfilledEntries(t *testing.T) {
 	cfg := manualConfig(t.TempDir())
 	l := mustOpen(t, cfg)
@@ -481,7 +481,7 @@ func TestFlushWaitsForUnfilledEntries(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	flushed := make(chan error)
 	go func() { flushed <- l.Flush(ctx) }()
-	for sealed := 0; sealed == 0; { // the block that is being filled is the writer's next one
+	for sealed := 0; sealed == 0; { // the writer's next block is the one being filled
 		l.mu.Lock()
 		sealed = len(l.sealed)
 		l.mu.Unlock()
@@ -504,7 +504,7 @@ func TestFlushWaitsForUnfilledEntries(t *testing.T) {
 	}
 }
 
-// Room is reserved before an entry is encoded: its size is known to the byte.
+// Room is reserved before an entry is encoded: its size must be exact.
 func TestSizes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &Schema{Inputs: drawSpecs(t, "in"), Outputs: drawSpecs(t, "out")}

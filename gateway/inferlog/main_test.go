@@ -17,7 +17,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// childVariable names what the test's own program does when it is started as a child.
+// childVariable selects what the test program does when it is started as a child process.
 const childVariable = "INFERLOG_CHILD"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 123456000, time.UTC)
 
-// manual is a configuration whose clock stands still and whose blocks wait for Flush.
+// manualConfig is a configuration with a fixed clock, whose blocks wait for Flush.
 func manualConfig(dir string) Config {
 	return Config{Dir: dir, Flush: time.Hour, Now: func() time.Time { return testTime }}
 }
@@ -61,7 +61,7 @@ func mustFlush(t testing.TB, l *Log) {
 	}
 }
 
-// line is an entry with memory of its own.
+// line is an entry with its own memory.
 type line struct {
 	Kind     EntryKind
 	Schema   *Schema
@@ -105,7 +105,7 @@ func readAll(t testing.TB, paths ...string) ([]line, Summary) {
 	return all, sum
 }
 
-// same compares entries; what is empty is as good as nil, and NaN is itself.
+// compare returns the difference between entries. Empty equals nil, and NaN equals itself.
 func compare(a, b any) string {
 	return cmp.Diff(a, b, cmp.Comparer(func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }),
 		cmp.Comparer(func(a, b []byte) bool { return string(a) == string(b) }),
@@ -135,7 +135,7 @@ func int64s(all ...int64) []byte {
 	return b
 }
 
-// query is a record of the function "digits".
+// query returns a record of the function "digits".
 func query(id uint64) *Record {
 	return &Record{
 		ID: id, AtMicros: testTime.UnixMicro() + int64(id), TookMicros: 1500, Confidence: 0.75, Context: []byte("user-17"),

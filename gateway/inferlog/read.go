@@ -15,17 +15,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// EntryKind is what an [Entry] is.
+// EntryKind is the kind of an [Entry].
 type EntryKind uint8
 
-// The kinds of entries.
+// Kinds of entries.
 const (
 	KindQuery    EntryKind = entryQuery
 	KindFeedback EntryKind = entryFeedback
 )
 
-// Entry is a query, in Record, or a feedback, in Feedback. It fits its schema: as many inputs as that has, outputs as many or none, and of
-// the declared types and shapes; a label is JSON. All of it but the schema is the reader's again when the callback returns.
+// Entry is a query, in Record, or feedback, in Feedback. It conforms to its schema: all inputs, and all outputs or
+// none, with the declared types and shapes; a label is JSON. All of it except the schema belongs to the reader again
+// when the callback returns.
 type Entry struct {
 	Kind     EntryKind
 	Schema   *Schema
@@ -33,13 +34,13 @@ type Entry struct {
 	Feedback Feedback
 }
 
-// Summary is what was read.
+// Summary describes what was read.
 type Summary struct {
 	Files, Frames     int
 	Queries, Feedback int
-	// RawBytes is what the frames hold, FileBytes what the files have.
+	// RawBytes is the uncompressed size of the frames, FileBytes the size of the files.
 	RawBytes, FileBytes int64
-	// Damaged counts parts that could not be read; Notes say where and why, of the first 100 of them.
+	// Damaged counts parts that could not be read. Notes describe the first 100 of them.
 	Damaged int
 	Notes   []string
 }
@@ -53,15 +54,16 @@ func (s *Summary) note(format string, args ...any) {
 	}
 }
 
-// Read goes through files, and through the inference log's files of directories, in the order in which the paths are given, and those of a
-// directory as they were written. It calls each for every entry; an error of each ends it and is returned as it is. What is damaged is
-// skipped and noted; the frame that a gateway is just writing, or was when it was killed, counts as damaged. A path that cannot be read,
-// or a file that is no inference log, is an error.
+// Read reads files, and the inference log's files in directories. It reads the paths in the given order, and the files
+// of a directory in the order in which they were written. It calls each for every entry; an error from each ends the
+// reading and is returned unchanged. Damaged parts are skipped and noted. An incomplete last frame, which a gateway is
+// writing or was writing when it was killed, counts as damaged. A path that cannot be read, or a file that is not an
+// inference log, is an error.
 //
-// The files and their sizes are those that there are when it begins: what is written meanwhile, and be it because of what each does, is
-// not read.
+// Read fixes the set of files and their sizes when it starts. It does not read what is written later, even if calls of
+// each cause it.
 //
-// Memory is bounded by a few times [MaxRecordBytes], and the files' names.
+// Memory is bounded by a few times [MaxRecordBytes], plus the files' names.
 func Read(paths []string, each func(*Entry) error) (Summary, error) {
 	var all []part
 	for _, path := range paths {
@@ -84,11 +86,11 @@ func Read(paths []string, each func(*Entry) error) (Summary, error) {
 	return *r.sum, nil
 }
 
-// part is a file as far as it is read.
+// part is a file with the size up to which it is read.
 type part struct {
 	path  string
 	bytes int64
-	// listed says that it was found in a directory: that it is gone, or has hardly begun, is no error.
+	// listed means that it was found in a directory. Then it is no error if it is gone or has no complete header.
 	listed bool
 }
 
@@ -133,17 +135,17 @@ type reader struct {
 	dec  decoder
 
 	name string
-	at   int64 // of the next byte of the file
+	at   int64 // of the next byte in the file
 }
 
 func (r *reader) part(p *part) error {
 	err := r.file(p)
 	switch {
 	case !p.listed:
-	case errors.Is(err, fs.ErrNotExist): // rotated away since
+	case errors.Is(err, fs.ErrNotExist): // removed by rotation since
 		r.sum.note("%s was removed while the directory was read", filepath.Base(p.path))
 		return nil
-	case errors.Is(err, errNoHeader): // a gateway was killed, or the disk was full, as it began
+	case errors.Is(err, errNoHeader): // a gateway was killed, or the disk was full, when it started the file
 		r.sum.note("%v", err)
 		return nil
 	}
@@ -162,7 +164,7 @@ func (r *reader) file(p *part) error {
 	return r.stream(p.path, io.LimitReader(f, p.bytes))
 }
 
-// stream reads the text of one file.
+// stream reads the contents of one file.
 func (r *reader) stream(path string, in io.Reader) error {
 	r.name, r.at = path, 0
 	r.in.Reset(in)
@@ -189,7 +191,7 @@ func (r *reader) stream(path string, in io.Reader) error {
 	}
 }
 
-// skip takes n bytes that Peek has shown.
+// skip discards n bytes that Peek has returned.
 func (r *reader) skip(n int) error {
 	n, err := r.in.Discard(n)
 	r.at += int64(n)
@@ -199,7 +201,7 @@ func (r *reader) skip(n int) error {
 	return nil
 }
 
-// frame reads one frame, or skips what is none. more is false at the end of the file.
+// frame reads one frame, or skips bytes that are not a frame. more is false at the end of the file.
 func (r *reader) frame() (more bool, err error) {
 	head, err := r.in.Peek(frameHeaderBytes)
 	if errors.Is(err, io.EOF) {
@@ -227,7 +229,7 @@ func (r *reader) frame() (more bool, err error) {
 	stored, at := whole[frameHeaderBytes:], r.at
 	if crc32.Checksum(stored, castagnoli) != h.crc {
 		r.sum.note("%s: the frame at byte %d is damaged: its checksum is wrong", r.name, at)
-		if err := r.skip(1); err != nil { // what follows may be frames that the lost ones have made room for
+		if err := r.skip(1); err != nil { // the rest may contain frames that follow a truncated one
 			return false, err
 		}
 		return true, r.resync()
@@ -251,7 +253,7 @@ func (r *reader) expand(h *frameHeader, stored []byte) (raw []byte, err error) {
 	case frameStored:
 		return stored, nil
 	case frameS2:
-		if n, err := s2.DecodedLen(stored); err != nil || n != h.rawBytes { // which are bounded
+		if n, err := s2.DecodedLen(stored); err != nil || n != h.rawBytes { // parseFrameHeader has bounded rawBytes
 			return nil, s2.ErrCorrupt
 		}
 		raw, err = s2.Decode(r.raw[:cap(r.raw)], stored)
@@ -264,7 +266,7 @@ func (r *reader) expand(h *frameHeader, stored []byte) (raw []byte, err error) {
 	return raw, err
 }
 
-// entries hands out what a frame holds.
+// entries calls each for the entries of a frame.
 func (r *reader) entries(raw []byte, at int64) error {
 	r.dec.begin(raw)
 	for {
@@ -290,7 +292,7 @@ func (r *reader) entries(raw []byte, at int64) error {
 	}
 }
 
-// resync goes on to the next place that begins like a frame, or to the end.
+// resync skips to the next valid frame header, or to the end.
 func (r *reader) resync() error {
 	for {
 		if head, err := r.in.Peek(frameHeaderBytes); err == nil {
@@ -305,7 +307,7 @@ func (r *reader) resync() error {
 		if len(seen) <= len(frameMagic) {
 			return r.skip(len(seen))
 		}
-		skip := bytes.Index(seen[1:], frameMagic[:]) + 1 // the first byte is no beginning
+		skip := bytes.Index(seen[1:], frameMagic[:]) + 1 // not at the first byte, which was tried above
 		if skip == 0 {
 			skip = len(seen) - len(frameMagic) + 1
 		}

@@ -12,7 +12,8 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// sampleFile is a file of three frames, of queries 0 to 2, 3 to 5 and 6 to 8, and where the frames begin; its end comes last.
+// sampleFile returns a file of three frames, with queries 0 to 2, 3 to 5 and 6 to 8, and the offsets of the frames
+// followed by the file's length.
 func sampleFile(t testing.TB) (text []byte, frames []int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +35,7 @@ func sampleFile(t testing.TB) (text []byte, frames []int) {
 	return text, append(frames, len(text))
 }
 
-// readBytes reads a file of this text.
+// readBytes reads a file with the given contents.
 func readBytes(t testing.TB, text []byte) (ids []uint64, sum Summary, err error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
@@ -71,8 +72,8 @@ func TestDamage(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		text []byte
-		want string // the queries that are read
-		note string // what is said of the rest; empty: there is none
+		want string // expected queries
+		note string // expected in the notes; empty if there must be none
 	}{
 		{"nothing", text, "012345678", ""},
 		{"a frame is missing", join(header, first, third), "012678", ""},
@@ -112,7 +113,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// frameOf is a frame that holds raw, and says that it holds so many bytes.
+// frameOf returns a frame with the contents raw and the given raw length in its header.
 func frameOf(t testing.TB, kind byte, raw []byte, rawBytes int) []byte {
 	t.Helper()
 	stored := raw
@@ -131,7 +132,7 @@ func frameOf(t testing.TB, kind byte, raw []byte, rawBytes int) []byte {
 	return frame
 }
 
-// Whatever happens to some bytes, frames that it did not touch are read.
+// Frames that random damage does not touch are still read.
 func TestRandomDamage(t *testing.T) {
 	text, at := sampleFile(t)
 	random := rand.New(rand.NewSource(1))
@@ -156,7 +157,8 @@ func TestRandomDamage(t *testing.T) {
 	}
 }
 
-// Files of every format as they were written when it was new: queries 0 to 8 in three frames. In format 2 these are of three kinds.
+// Files of every format version, written when it was current: queries 0 to 8 in three frames. In format 2 the frames
+// are of three kinds.
 func TestReadsCommittedFiles(t *testing.T) {
 	for _, name := range []string{"version1.xlog", "version2.xlog"} {
 		t.Run(name, func(t *testing.T) { readCommitted(t, filepath.Join("testdata", name)) })
@@ -186,7 +188,7 @@ func readCommitted(t *testing.T, path string) {
 	}
 }
 
-// What is written while a log is read is not read: who sends queries again to the gateway that writes the log would never come to an end.
+// What is written during a read is not read. Otherwise a replay to the gateway that writes the log would never end.
 func TestReadStopsAtTheInitialEnd(t *testing.T) {
 	for _, what := range []string{"directory", "file"} {
 		t.Run(what, func(t *testing.T) {
@@ -255,7 +257,7 @@ func TestReadRefuses(t *testing.T) {
 		t.Errorf("a device: %v", err)
 	}
 	dir := t.TempDir()
-	for i, content := range [][]byte{text, nil, text[:20]} { // within a directory, what a killed gateway leaves is no error
+	for i, content := range [][]byte{text, nil, text[:20]} { // in a directory, what a killed gateway leaves is not an error
 		if err := os.WriteFile(filepath.Join(dir, fileName(testTime, uint64(i))), content, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -9,31 +9,31 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Record is one query of a function and how it was answered. All of it is the caller's again when [Stream.Add] returns.
+// Record is one query of a function and its answer. The caller owns all of it again when [Stream.Add] returns.
 type Record struct {
-	// ID is the query's id, AtMicros when it arrived (Unix time), TookMicros how long its caller waited for the answer.
+	// ID is the query's id, AtMicros its arrival (Unix time), and TookMicros how long its caller waited.
 	ID         uint64
 	AtMicros   int64
 	TookMicros int64
-	// Code is how it ended; Default says that the caller got the function's default output.
+	// Code is the result. Default means that the caller got the function's default output.
 	Code    api.Code
 	Default bool
-	// Confidence is from 0 to 1, NaN where there is none.
+	// Confidence is from 0 to 1, or NaN if there is none.
 	Confidence float64
-	// Context is whom the query was for; may be empty.
+	// Context is the caller's context; it may be empty.
 	Context []byte
-	// Models are those whose answers counted, 64 at most.
+	// Models are the models whose answers counted, at most 64.
 	Models []api.ModelID
-	// Inputs are in the order of the stream's specs. Outputs are as well, or there are none: the query had no prediction.
+	// Inputs and Outputs are in the order of the stream's specs. Outputs is empty if the query had no prediction.
 	Inputs, Outputs []api.Value
 }
 
-// FeedbackKind is what a [Feedback] says.
+// FeedbackKind is the kind of a [Feedback].
 type FeedbackKind uint8
 
-// The kinds of feedback, as in the gateway's API.
+// Kinds of feedback, as in the gateway's API.
 const (
-	// FeedbackLabel: Label is what would have been right.
+	// FeedbackLabel: Label is the right answer.
 	FeedbackLabel FeedbackKind = 1
 	// FeedbackCorrect: the answer was right (Loss 0) or wrong (Loss 1).
 	FeedbackCorrect FeedbackKind = 2
@@ -41,9 +41,9 @@ const (
 	FeedbackLoss FeedbackKind = 3
 )
 
-// Feedback is what was said of one query's answer. All of it is the caller's again when [Stream.Feedback] returns.
+// Feedback is feedback on the answer to one query. The caller owns all of it again when [Stream.Feedback] returns.
 type Feedback struct {
-	// ID is the query's, AtMicros when the feedback came (Unix time).
+	// ID is the query's id, AtMicros the time of the feedback (Unix time).
 	ID       uint64
 	AtMicros int64
 	Kind     FeedbackKind
@@ -53,10 +53,10 @@ type Feedback struct {
 	Context []byte
 }
 
-// Schema is what a frame says of a function: the types of its queries.
+// Schema describes a function in a frame: the types of its queries.
 type Schema struct {
 	Function string
-	// Sample is which part of the function's queries was logged, from 0 to 1.
+	// Sample is the fraction of the function's queries that was logged, from 0 to 1.
 	Sample          float64
 	Inputs, Outputs []api.TensorSpec
 }
@@ -68,15 +68,14 @@ func (s *Schema) equal(o *Schema) bool {
 	return s.Function == o.Function && s.Sample == o.Sample && slices.EqualFunc(s.Inputs, o.Inputs, same) && slices.EqualFunc(s.Outputs, o.Outputs, same)
 }
 
-// fixedEntry, fixedQuery and fixedFeedback are the bytes of an entry, and of a query's and a feedback's part of it, that do not depend on
-// what is in them.
+// fixedEntry, fixedQuery and fixedFeedback are the fixed-size bytes of any entry, of a query and of feedback.
 const (
 	fixedEntry    = 4 + 1
 	fixedQuery    = fixedEntry + 8 + 8 + 2 + 8
 	fixedFeedback = fixedEntry + 8 + 8 + 1 + 8
 )
 
-// size is the size of what appendRecord appends, to reserve room for it.
+// size returns the number of bytes that appendRecord appends, for reserving room.
 func (r *Record) size(stream uint64) int {
 	n := fixedQuery + uvarintSize(stream) + uvarintSize(uint64(max(r.TookMicros, 0))) + textSize(len(r.Context)) + uvarintSize(uint64(len(r.Models)))
 	for i := range r.Models {
@@ -97,7 +96,7 @@ func valuesSize(values []api.Value) int {
 	return n
 }
 
-// size is the size of what appendFeedback appends.
+// size returns the number of bytes that appendFeedback appends.
 func (f *Feedback) size(stream uint64) int {
 	return fixedFeedback + uvarintSize(stream) + textSize(len(f.Label)) + textSize(len(f.Context))
 }
@@ -167,7 +166,7 @@ func appendValues(dst []byte, values []api.Value) []byte {
 	return dst
 }
 
-// appendFeedback encodes a feedback as an entry.
+// appendFeedback encodes feedback as an entry.
 func appendFeedback(dst []byte, stream uint64, f *Feedback) []byte {
 	dst, at := beginEntry(dst, entryFeedback, stream)
 	dst = binary.LittleEndian.AppendUint64(dst, f.ID)

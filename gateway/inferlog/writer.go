@@ -13,18 +13,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// retryAfter is how long the writer leaves a disk alone that it could not write to.
+// retryAfter is the pause after a failed write.
 const retryAfter = 3 * time.Second
 
-// writer turns blocks into files. All of it but away belongs to the goroutine that runs [Log.run].
+// writer writes blocks to files. All of it except away belongs to the goroutine of [Log.run].
 type writer struct {
 	log     *Log
 	create  func(path string) (file, error)
 	encoder *zstd.Encoder
 	budget  compressionBudget
-	frame   []byte // of a compressed block
+	frame   []byte // memory for a compressed block's frame
 
-	file      file // nil: none is open
+	file      file // nil if none is open
 	path      string
 	size      int64
 	older     int64 // bytes of the other files
@@ -32,7 +32,7 @@ type writer struct {
 	number    uint64
 
 	away  atomic.Bool
-	since time.Time // when it went away, or was tried the last time
+	since time.Time // time of the last failure
 }
 
 func (w *writer) init(l *Log, create func(string) (file, error)) error {
@@ -50,7 +50,7 @@ func (w *writer) init(l *Log, create func(string) (file, error)) error {
 	return nil
 }
 
-// count notes what lies in the directory, the file that is open left out.
+// count records the files in the directory, while no file is open.
 func (w *writer) count(files []logFile) {
 	w.older = 0
 	for _, f := range files {
@@ -64,7 +64,7 @@ func (w *writer) count(files []logFile) {
 	w.log.kept.Store(w.older)
 }
 
-// run is the goroutine that writes.
+// run is the writer's goroutine.
 func (l *Log) run() {
 	defer close(l.stopped)
 	defer l.dir.Close()
@@ -90,7 +90,8 @@ func (l *Log) run() {
 	}
 }
 
-// writeFilled writes the sealed blocks up to the first one that is still being filled, which is followed by a wake-up.
+// writeFilled writes the sealed blocks up to the first one that is still being filled. The last entry of that block
+// wakes the writer again.
 func (l *Log) writeFilled() {
 	for b := l.take(); b != nil; b = l.take() {
 		l.w.write(b)
@@ -113,7 +114,7 @@ func (l *Log) writeSealed() {
 	}
 }
 
-// take returns the oldest sealed block; nil: there is none, or it is still being filled.
+// take returns the oldest sealed block, or nil if there is none or it is still being filled.
 func (l *Log) take() *block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +126,7 @@ func (l *Log) take() *block {
 	return b
 }
 
-// write writes a block as one frame and gives it back; where that cannot be done, its records are dropped.
+// write writes a block as one frame and frees the block. If writing fails, its records are dropped.
 func (w *writer) write(b *block) {
 	l := w.log
 	if err := w.append(b.buf); err != nil {
@@ -141,10 +142,10 @@ func (w *writer) write(b *block) {
 	l.mu.Unlock()
 }
 
-// errAway is why nothing is written while the disk is left alone.
+// errAway is the error of writes during the pause after a failure.
 var errAway = fmt.Errorf("a write failed less than %s ago", retryAfter)
 
-// append writes the entries of a block, before which it has room for a header, as one frame.
+// append writes the entries of a block as one frame. text starts with room for the frame's header.
 func (w *writer) append(text []byte) error {
 	now := w.log.cfg.Now()
 	if w.away.Load() && now.Sub(w.since) < retryAfter && !now.Before(w.since) {
@@ -175,7 +176,7 @@ func (w *writer) append(text []byte) error {
 	return nil
 }
 
-// begin opens a new file for a frame of n bytes, and makes room for it.
+// begin opens a new file for a frame of n bytes, after removing old files to make room.
 func (w *writer) begin(now time.Time, n int64) error {
 	dir := w.log.cfg.Dir
 	files, err := listFiles(dir)
@@ -188,7 +189,7 @@ func (w *writer) begin(now time.Time, n int64) error {
 		return err
 	}
 	begun := now.UTC().Truncate(time.Microsecond)
-	if !begun.After(w.lastBegun) { // the clock was set back: names must sort as files were written
+	if !begun.After(w.lastBegun) { // the clock was set back: names must sort in the order of writing
 		begun = w.lastBegun.Add(time.Microsecond)
 	}
 	w.number++
@@ -209,14 +210,14 @@ func (w *writer) begin(now time.Time, n int64) error {
 	return nil
 }
 
-// abandon closes a file that could not be written; torn: part of a frame is at its end. Without it the file can be read as if nothing had
-// happened, and with it too, but for a note.
+// abandon closes a file after a failed write. torn means that part of a frame is at its end, which is truncated. If
+// truncation fails too, the file is still readable, with a note.
 func (w *writer) abandon(torn bool) {
 	if torn {
-		_ = w.file.Truncate(w.size) // the reader skips what cannot be cut off
+		_ = w.file.Truncate(w.size) // a reader skips the torn frame if this fails
 	}
-	_ = w.file.Close()             // what failed has been said
-	if w.size <= fileHeaderBytes { // nothing is in it: a disk that stays full must not fill with empty files
+	_ = w.file.Close()             // the failed write has been reported
+	if w.size <= fileHeaderBytes { // empty: a disk that stays full must not collect empty files
 		if os.Remove(w.path) == nil {
 			w.log.files.Add(-1)
 			w.size = 0
@@ -227,7 +228,7 @@ func (w *writer) abandon(torn bool) {
 	w.log.kept.Store(w.older)
 }
 
-// end closes the current file, which is as it should be.
+// end closes the current file after a complete frame.
 func (w *writer) end() {
 	if w.file == nil {
 		return
@@ -239,7 +240,7 @@ func (w *writer) end() {
 	w.file, w.size = nil, 0
 }
 
-// fail notes that the log is away, and says so if it was not.
+// fail records that the log cannot be written, and logs it the first time.
 func (w *writer) fail(now time.Time, err error) error {
 	l := w.log
 	err = fmt.Errorf("cannot write the inference log in %s: %w", l.cfg.Dir, err)
