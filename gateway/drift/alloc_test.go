@@ -13,6 +13,6 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	in, out := (world{}).query(r)
 	// Beyond a window, so that windows change places meanwhile.
 	if n := testing.AllocsPerRun(2*windowQueries, func() { watch.Observe(in, out) }); n != 0 {
-		t.Errorf("%g allocations", n)
+		t.Errorf("Observe allocates %g times", n)
 	}
 }

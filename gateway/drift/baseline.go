@@ -42,12 +42,12 @@ func NewBaseline(sig api.Signature, inputs, outputs [][]api.Value) *Baseline {
 		return b
 	}
 	for _, f := range append(features(sig.Inputs, false), features(sig.Outputs, true)...) {
-		if !f.labelled(outputs) {
-			f.divide(inputs, outputs)
+		if !f.tryLabels(outputs) {
+			f.findBins(inputs, outputs)
 		}
 		seen := 0.0
 		for i := range inputs {
-			bin, x := f.bin(f.of(inputs[i], outputs[i]))
+			bin, x := f.bin(f.value(inputs[i], outputs[i]))
 			f.validated[bin]++
 			if !math.IsNaN(x) {
 				seen++
@@ -73,7 +73,7 @@ func evenly[T any](rows []T, n int) []T {
 }
 
 // labelled makes labels of an output, if it has few different values.
-func (f *feature) labelled(outputs [][]api.Value) bool {
+func (f *feature) tryLabels(outputs [][]api.Value) bool {
 	if !f.output {
 		return false
 	}
@@ -84,27 +84,27 @@ func (f *feature) labelled(outputs [][]api.Value) bool {
 		if f.rank > 0 {
 			return false
 		}
-		kept, ok := frequent(outputs, func(row []api.Value) (string, bool) {
-			v := f.of(nil, row)
+		common, ok := frequent(outputs, func(row []api.Value) (string, bool) {
+			v := f.value(nil, row)
 			return string(v.Data), len(v.Data) <= maxLabelBytes
 		})
 		if !ok {
 			return false
 		}
 		f.measure, f.name, f.texts, f.labels = textLabel, f.name[:len(f.name)-len(" (length)")], map[string]int{}, []string{}
-		for i, s := range kept {
-			f.texts[s], f.labels = i, append(f.labels, text(s))
+		for i, s := range common {
+			f.texts[s], f.labels = i, append(f.labels, labelText(s))
 		}
 	default:
-		if f.measure != anElement {
+		if f.measure != singleElement {
 			return false
 		}
-		kept, ok := frequent(outputs, func(row []api.Value) (int64, bool) { return f.integer(f.of(nil, row)) })
+		common, ok := frequent(outputs, func(row []api.Value) (int64, bool) { return f.integer(f.value(nil, row)) })
 		if !ok {
 			return false
 		}
 		f.measure, f.integers, f.labels = integerLabel, map[int64]int{}, []string{}
-		for i, v := range kept {
+		for i, v := range common {
 			f.integers[v], f.labels = i, append(f.labels, f.integerText(v))
 		}
 	}
@@ -114,10 +114,10 @@ func (f *feature) labelled(outputs [][]api.Value) bool {
 
 // frequent lists the values that come often enough to be labels, the most frequent first. False: there are too many different ones, or none
 // that comes often, or some that are no labels.
-func frequent[T cmp.Ordered](rows [][]api.Value, of func([]api.Value) (T, bool)) ([]T, bool) {
+func frequent[T cmp.Ordered](rows [][]api.Value, value func([]api.Value) (T, bool)) ([]T, bool) {
 	counts := map[T]int{}
 	for _, row := range rows {
-		v, ok := of(row)
+		v, ok := value(row)
 		if !ok {
 			return nil, false
 		}
@@ -126,17 +126,17 @@ func frequent[T cmp.Ordered](rows [][]api.Value, of func([]api.Value) (T, bool))
 			return nil, false
 		}
 	}
-	kept := slices.SortedFunc(maps.Keys(counts), func(a, b T) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b)) })
-	kept = slices.DeleteFunc(kept, func(v T) bool { return counts[v] < minInBin })
-	return kept, len(kept) > 0
+	common := slices.SortedFunc(maps.Keys(counts), func(a, b T) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b)) })
+	common = slices.DeleteFunc(common, func(v T) bool { return counts[v] < minInBin })
+	return common, len(common) > 0
 }
 
 // divide finds the bins of a number.
-func (f *feature) divide(inputs, outputs [][]api.Value) {
+func (f *feature) findBins(inputs, outputs [][]api.Value) {
 	ins, outs := evenly(inputs, maxSorted), evenly(outputs, maxSorted)
 	values := make([]float64, 0, len(ins))
 	for i := range ins {
-		if x := f.number(f.of(ins[i], outs[i])); finite(x) {
+		if x := f.number(f.value(ins[i], outs[i])); finite(x) {
 			values = append(values, x)
 		}
 	}
@@ -157,7 +157,7 @@ func edges(sorted []float64) []float64 {
 	}
 	n := len(sorted)
 	// A bin is no smaller than a fiftieth: ratios of smaller parts are mostly chance.
-	least := max(minInBin, n/50)
+	minCount := max(minInBin, n/50)
 	left := min(max(n/rowsPerBin, 2), mostBins)
 	inBin := 0
 	for i := 0; i < n; {
@@ -165,7 +165,7 @@ func edges(sorted []float64) []float64 {
 		for end < n && sorted[end] == sorted[i] {
 			end++
 		}
-		want := max(least, (n-i+inBin)/left)
+		want := max(minCount, (n-i+inBin)/left)
 		switch {
 		case end-i >= want:
 			add(sorted[i])
@@ -173,7 +173,7 @@ func edges(sorted []float64) []float64 {
 			inBin, left = 0, max(1, left-1)
 		default:
 			inBin += end - i
-			if inBin >= want && n-end >= least {
+			if inBin >= want && n-end >= minCount {
 				add(sorted[end])
 				inBin, left = 0, max(1, left-1)
 			}

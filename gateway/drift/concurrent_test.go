@@ -7,7 +7,7 @@ import (
 )
 
 // Many observe, somebody reports: no query is counted twice or in part. How many are let go is left to chance.
-func TestObserveAndReportAtOnce(t *testing.T) {
+func TestConcurrentObserveAndReport(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	b := world{}.baseline(r, 200)
 	watch := NewWatch(b)
@@ -37,7 +37,7 @@ func TestObserveAndReportAtOnce(t *testing.T) {
 					sum += int(n)
 				}
 				if first += len(f.validated); sum != served.queries {
-					t.Errorf("feature %d counts %d of %d queries", i, sum, served.queries)
+					t.Errorf("feature %d counted %d of %d queries", i, sum, served.queries)
 					return
 				}
 			}
@@ -53,7 +53,7 @@ func TestObserveAndReportAtOnce(t *testing.T) {
 	before := watch.Report().Served
 	watch.Observe((world{}).query(r))
 	if after := watch.Report().Served; after == before {
-		t.Errorf("%d served before and after another query", after)
+		t.Errorf("%d served both before and after another query", after)
 	}
 }
 

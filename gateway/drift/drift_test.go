@@ -26,8 +26,8 @@ type world struct {
 	shift, scale float64 // of pixel (2, 1)
 	nan          float64 // how often pixel (3, 3) is NaN
 	sevens       float64 // how often the answer is 7 whatever was asked
-	longer       int     // how much longer notes are
-	wordy        bool    // names are texts that nobody has seen
+	extraLength  int     // how much longer notes are
+	newNames     bool    // names are texts that nobody has seen
 }
 
 func (w world) query(r *rand.Rand) (inputs, outputs []api.Value) {
@@ -51,10 +51,10 @@ func (w world) query(r *rand.Rand) (inputs, outputs []api.Value) {
 		label = 7
 	}
 	name := fmt.Sprintf("digit %d", label)
-	if w.wordy {
+	if w.newNames {
 		name = fmt.Sprintf("it may well be %d", r.IntN(1000))
 	}
-	note := make([]byte, 20+r.IntN(30)+w.longer)
+	note := make([]byte, 20+r.IntN(30)+w.extraLength)
 	return []api.Value{{Data: image}, {Data: note}}, []api.Value{
 		{Data: binary.LittleEndian.AppendUint64(nil, label)},
 		{Data: binary.LittleEndian.AppendUint32(nil, math.Float32bits(r.Float32()))},
@@ -78,7 +78,7 @@ func (w world) serve(r *rand.Rand, watch *Watch, n int) api.DriftStatus {
 	return watch.Report()
 }
 
-func TestWithoutDriftThereIsNoAlarm(t *testing.T) {
+func TestNoFalseAlarm(t *testing.T) {
 	for seed := range uint64(25) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		for _, validated := range []int{50, 120, 1000} {
@@ -92,7 +92,7 @@ func TestWithoutDriftThereIsNoAlarm(t *testing.T) {
 	}
 }
 
-func TestDriftIsSeenWhereItIs(t *testing.T) {
+func TestDriftIsReported(t *testing.T) {
 	for _, c := range []struct {
 		what      string
 		world     world
@@ -104,9 +104,9 @@ func TestDriftIsSeenWhereItIs(t *testing.T) {
 		{"a mean has moved", world{shift: 1.5}, "image[2,1]", false, "", "1."},
 		{"a scale has changed", world{scale: 3}, "image[2,1]", false, "", ""},
 		{"values are missing", world{nan: 0.2}, "image[3,3]", false, "", ""},
-		{"texts are longer", world{longer: 25}, "note (length)", false, "34.", "5"},
+		{"texts are longer", world{extraLength: 25}, "note (length)", false, "34.", "5"},
 		{"a label takes over", world{sevens: 0.4}, "label", true, "", "7 ("},
-		{"labels of their own", world{wordy: true}, "name", true, "digit ", "others (100%)"},
+		{"new labels", world{newNames: true}, "name", true, "digit ", "others (100%)"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			for seed := range uint64(10) {
@@ -114,7 +114,7 @@ func TestDriftIsSeenWhereItIs(t *testing.T) {
 				watch := NewWatch(world{}.baseline(r, 1000))
 				got := c.world.serve(r, watch, 1000)
 				if len(got.Features) == 0 {
-					t.Fatalf("seed %d: nothing was seen: %+v", seed, got)
+					t.Fatalf("seed %d: no drift was reported: %+v", seed, got)
 				}
 				top := got.Features[0]
 				index, other := got.Input, got.Output
@@ -126,7 +126,7 @@ func TestDriftIsSeenWhereItIs(t *testing.T) {
 				}
 				// A label and its name move together.
 				if top.Name != c.feature && !(c.world.sevens > 0 && top.Name == "name") {
-					t.Errorf("seed %d: %s has moved most, not %s: %+v", seed, top.Name, c.feature, got)
+					t.Errorf("seed %d: %s has drifted most, want %s: %+v", seed, top.Name, c.feature, got)
 				}
 				for _, f := range got.Features {
 					if f.Name == c.feature && (!strings.HasPrefix(f.Validated, c.validated) || !strings.HasPrefix(f.Served, c.served)) {
@@ -134,7 +134,7 @@ func TestDriftIsSeenWhereItIs(t *testing.T) {
 					}
 				}
 				if c.world.nan > 0 && !strings.HasSuffix(top.Served, "% not finite)") {
-					t.Errorf("seed %d: %+v does not say what is missing", seed, top)
+					t.Errorf("seed %d: %+v does not report the missing values", seed, top)
 				}
 			}
 		})
@@ -142,21 +142,21 @@ func TestDriftIsSeenWhereItIs(t *testing.T) {
 }
 
 // When the world is as it was again, the drift has gone with the windows that saw it.
-func TestDriftPasses(t *testing.T) {
+func TestDriftEnds(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	watch := NewWatch(world{}.baseline(r, 1000))
 	if got := (world{shift: 3}).serve(r, watch, windowQueries); got.Input <= 0.25 || got.Served != windowQueries {
 		t.Fatalf("%+v", got)
 	}
 	if got := (world{}).serve(r, watch, windowQueries); got.Input <= 0.25 || got.Served != 2*windowQueries {
-		t.Errorf("half of what was served had drifted: %+v", got)
+		t.Errorf("half of the served queries had drifted: %+v", got)
 	}
 	if got := (world{}).serve(r, watch, 1); got.Input >= 0.1 || got.Served != windowQueries+1 {
-		t.Errorf("the drift was %d queries ago: %+v", windowQueries+1, got)
+		t.Errorf("the drift ended %d queries ago: %+v", windowQueries+1, got)
 	}
 }
 
-func TestNothingIsSaidOfLittle(t *testing.T) {
+func TestTooFewQueries(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	watch := NewWatch(world{}.baseline(r, 1000))
 	if got := (world{shift: 9}).serve(r, watch, minServed-1); got.Served != minServed-1 || got.Input != 0 || got.Features != nil {
@@ -167,10 +167,10 @@ func TestNothingIsSaidOfLittle(t *testing.T) {
 	}
 	watch = NewWatch(world{}.baseline(r, minValidated-1))
 	if got := (world{shift: 9}).serve(r, watch, 1000); got.Validated != minValidated-1 || got.Input != 0 || got.Features != nil {
-		t.Errorf("with a small baseline: %+v", got)
+		t.Errorf("a small baseline: %+v", got)
 	}
 	if got := NewWatch(NewBaseline(digits, nil, nil)).Report(); got.Validated != 0 || got.Features != nil {
-		t.Errorf("with none: %+v", got)
+		t.Errorf("no baseline: %+v", got)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestEdges(t *testing.T) {
 		{"nothing", nil, nil},
 		{"a constant", repeat(3, 100), []float64{3, next(3)}},
 		{"two values", repeat(0, 60, 1, 40), []float64{0, next(0), 1, next(1)}},
-		{"a thousand different ones", ramp, []float64{100, 200, 300, 400, 500, 600, 700, 800, 900}},
+		{"a thousand different values", ramp, []float64{100, 200, 300, 400, 500, 600, 700, 800, 900}},
 		{"few", ramp[:60], []float64{30}},
 		{"mostly zero, with a tail", append(repeat(0, 940), ramp[1:61]...), []float64{0, next(0), 21, 41}},
 	} {

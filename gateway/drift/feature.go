@@ -28,7 +28,7 @@ const (
 type measure uint8
 
 const (
-	anElement measure = iota // the element at offset, a number
+	singleElement measure = iota // the element at offset, a number
 	elementCount
 	elementMean
 	byteLength   // the mean length of BYTES elements
@@ -86,7 +86,7 @@ func features(tensors []api.TensorSpec, output bool) []*feature {
 			for e := range n {
 				index := e * f.elements / n
 				f.offset = int(index) * t.DType.Size()
-				add(anElement, elementName(t, index))
+				add(singleElement, elementName(t, index))
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func elementName(t api.TensorSpec, index int64) string {
 }
 
 // of is the feature's tensor in a query; what is not there is empty.
-func (f *feature) of(inputs, outputs []api.Value) (v api.Value) {
+func (f *feature) value(inputs, outputs []api.Value) (v api.Value) {
 	all := inputs
 	if f.output {
 		all = outputs
@@ -139,11 +139,11 @@ func (f *feature) bin(v api.Value) (bin int, number float64) {
 	if !finite(x) {
 		return other, math.NaN()
 	}
-	return f.below(x), x
+	return f.binOf(x), x
 }
 
 // below counts the edges that are not above x.
-func (f *feature) below(x float64) int {
+func (f *feature) binOf(x float64) int {
 	low, high := 0, len(f.edges)
 	for low < high {
 		if middle := (low + high) / 2; f.edges[middle] <= x {
@@ -159,7 +159,7 @@ func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // number is the feature as a number, NaN where the data is not what the tensor declares.
 func (f *feature) number(v api.Value) float64 {
-	if f.measure == anElement {
+	if f.measure == singleElement {
 		return element(f.dtype, v.Data, f.offset)
 	}
 	n := f.elements
@@ -222,11 +222,11 @@ func element(d api.DType, data []byte, offset int) float64 {
 	case api.Uint64:
 		return float64(binary.LittleEndian.Uint64(data))
 	}
-	return float64(whole(d, data))
+	return float64(integerAt(d, data))
 }
 
 // whole reads an integer or boolean; one of 64 bits without a sign as if it had one, which tells labels apart just as well.
-func whole(d api.DType, data []byte) int64 {
+func integerAt(d api.DType, data []byte) int64 {
 	switch d {
 	case api.Bool, api.Uint8:
 		return int64(data[0])
@@ -249,7 +249,7 @@ func (f *feature) integer(v api.Value) (int64, bool) {
 	if f.offset+size > len(v.Data) {
 		return 0, false
 	}
-	return whole(f.dtype, v.Data[f.offset:]), true
+	return integerAt(f.dtype, v.Data[f.offset:]), true
 }
 
 // integerText is a label as people read it.
@@ -264,7 +264,7 @@ func (f *feature) integerText(i int64) string {
 }
 
 // text is a label as people read it: quoted where it has what a terminal would take for more than text.
-func text(s string) string {
+func labelText(s string) string {
 	if utf8.ValidString(s) && s != "" && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s
 	}

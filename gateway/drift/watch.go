@@ -20,9 +20,9 @@ const (
 
 // Watch counts what is served and compares it with a baseline. Its methods may be called by many goroutines at once.
 type Watch struct {
-	baseline *Baseline
-	mu       sync.Mutex
-	now, was window
+	baseline          *Baseline
+	mu                sync.Mutex
+	current, previous window
 }
 
 // window is a number of observations.
@@ -38,7 +38,7 @@ func NewWatch(b *Baseline) *Watch {
 	empty := func() window {
 		return window{bins: make([]uint32, b.bins), means: make([]float64, len(b.features)), finite: make([]uint32, len(b.features))}
 	}
-	return &Watch{baseline: b, now: empty(), was: empty()}
+	return &Watch{baseline: b, current: empty(), previous: empty()}
 }
 
 // Observe counts a served query, unless another goroutine is counting one: it never waits. The values are read during the call
@@ -48,21 +48,21 @@ func (w *Watch) Observe(inputs, outputs []api.Value) {
 		return
 	}
 	defer w.mu.Unlock()
-	if w.now.queries == windowQueries {
-		w.now, w.was = w.was, w.now
-		w.now.queries = 0
-		clear(w.now.bins)
-		clear(w.now.means)
-		clear(w.now.finite)
+	if w.current.queries == windowQueries {
+		w.current, w.previous = w.previous, w.current
+		w.current.queries = 0
+		clear(w.current.bins)
+		clear(w.current.means)
+		clear(w.current.finite)
 	}
-	w.now.queries++
+	w.current.queries++
 	first := 0
 	for i, f := range w.baseline.features {
-		bin, x := f.bin(f.of(inputs, outputs))
-		w.now.bins[first+bin]++
+		bin, x := f.bin(f.value(inputs, outputs))
+		w.current.bins[first+bin]++
 		if !math.IsNaN(x) {
-			w.now.finite[i]++
-			w.now.means[i] += (x - w.now.means[i]) / float64(w.now.finite[i])
+			w.current.finite[i]++
+			w.current.means[i] += (x - w.current.means[i]) / float64(w.current.finite[i])
 		}
 		first += len(f.validated)
 	}
@@ -103,15 +103,15 @@ func (w *Watch) served() window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sum := window{
-		queries: w.now.queries + w.was.queries, bins: slices.Clone(w.now.bins), means: slices.Clone(w.now.means), finite: slices.Clone(w.now.finite),
+		queries: w.current.queries + w.previous.queries, bins: slices.Clone(w.current.bins), means: slices.Clone(w.current.means), finite: slices.Clone(w.current.finite),
 	}
-	for i, n := range w.was.bins {
+	for i, n := range w.previous.bins {
 		sum.bins[i] += n
 	}
-	for i, n := range w.was.finite {
+	for i, n := range w.previous.finite {
 		if n > 0 {
 			sum.finite[i] += n
-			sum.means[i] += (w.was.means[i] - sum.means[i]) * (float64(n) / float64(sum.finite[i]))
+			sum.means[i] += (w.previous.means[i] - sum.means[i]) * (float64(n) / float64(sum.finite[i]))
 		}
 	}
 	return sum

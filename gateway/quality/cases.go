@@ -57,7 +57,7 @@ func ReadCases(path string, sig api.Signature, most int, maxBytes int64) ([]Case
 	case err != nil:
 		return nil, fileError(path, err)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: is a directory, a pipe or a device: expected a file of queries", path)
+		return nil, fmt.Errorf("%s: is not a regular file: expected a file of queries", path)
 	}
 	if !strings.HasSuffix(path, ".zst") {
 		return readCases(path, f, sig, most, maxBytes)
@@ -131,7 +131,7 @@ func readCases(path string, from io.Reader, sig api.Signature, most int, maxByte
 			continue
 		}
 		if len(cases) == most {
-			return nil, r.errorf("is a query more than the %d that a file may have: leave some out", most)
+			return nil, r.errorf("a file may have at most %d queries: remove some", most)
 		}
 		c, err := r.parse(line)
 		if err != nil {
@@ -156,10 +156,10 @@ func (r *reader) line() ([]byte, error) {
 	for {
 		part, err := r.lines.ReadSlice('\n')
 		if r.left -= int64(len(part)); r.left < 0 {
-			return nil, fmt.Errorf("%s: has more than %d bytes of text: leave some queries out", r.path, r.maxBytes)
+			return nil, fmt.Errorf("%s: has more than %d bytes of text: remove some queries", r.path, r.maxBytes)
 		}
 		if len(r.long)+len(part) > MaxLineBytes {
-			return nil, r.errorf("has more than %d bytes: no request may be as long", MaxLineBytes)
+			return nil, r.errorf("has more than %d bytes, the limit of a request", MaxLineBytes)
 		}
 		if len(r.long) > 0 || err == bufio.ErrBufferFull {
 			r.long = append(r.long, part...)
@@ -175,7 +175,7 @@ func (r *reader) line() ([]byte, error) {
 		case err == io.EOF:
 			return nil, io.EOF
 		case err == io.ErrUnexpectedEOF:
-			return nil, r.errorf("the compressed file ends in the middle: copy it again")
+			return nil, r.errorf("the compressed file is incomplete: copy it again")
 		}
 		return nil, fmt.Errorf("%s:%d: cannot be read: %w", r.path, r.at, err)
 	}
@@ -183,7 +183,7 @@ func (r *reader) line() ([]byte, error) {
 
 // parse reads a line as what a caller would have sent: feedback when it has a label, a request otherwise.
 func (r *reader) parse(line []byte) (Case, error) {
-	labelled, err := r.outline(line)
+	labelled, err := r.checkMembers(line)
 	if err == nil {
 		if labelled {
 			if err = r.feedback.Parse(line, r.sig.Inputs, r, 1); err == nil {
@@ -197,14 +197,14 @@ func (r *reader) parse(line []byte) (Case, error) {
 		return Case{}, r.errorf("%w", err)
 	}
 	c := Case{Line: r.at}
-	if c.Inputs, err = r.keep(r.inputs); err == nil && labelled {
-		c.Label, err = r.keep(r.label)
+	if c.Inputs, err = r.copyOut(r.inputs); err == nil && labelled {
+		c.Label, err = r.copyOut(r.label)
 	}
 	return c, err
 }
 
 // outline holds a line to the two members that it may have.
-func (r *reader) outline(line []byte) (labelled bool, err error) {
+func (r *reader) checkMembers(line []byte) (labelled bool, err error) {
 	m := &r.members
 	m.Reset(line)
 	if err := m.Object(); err != nil {
@@ -222,12 +222,12 @@ func (r *reader) outline(line []byte) (labelled bool, err error) {
 		switch string(name) {
 		case "input":
 			if input {
-				return false, m.Errorf("the member \"input\" is there twice")
+				return false, m.Errorf("duplicate member \"input\"")
 			}
 			input = true
 		case "label":
 			if label {
-				return false, m.Errorf("the member \"label\" is there twice")
+				return false, m.Errorf("duplicate member \"label\"")
 			}
 			label = true
 			if m.Null() { // as in feedback: not there
@@ -235,7 +235,7 @@ func (r *reader) outline(line []byte) (labelled bool, err error) {
 			}
 			labelled = true
 		default:
-			return false, m.Errorf("the member %.40q is neither \"input\" nor \"label\", and a recorded query has no other", name)
+			return false, m.Errorf("unknown member %.40q: a recorded query has only \"input\" and \"label\"", name)
 		}
 		if err := m.Skip(); err != nil {
 			return false, err
@@ -248,13 +248,13 @@ func (r *reader) outline(line []byte) (labelled bool, err error) {
 }
 
 // keep copies values out of the scratch, without the room that they grew into.
-func (r *reader) keep(values []api.Value) ([]api.Value, error) {
+func (r *reader) copyOut(values []api.Value) ([]api.Value, error) {
 	size := 0
 	for i := range values {
 		size += len(values[i].Data)
 	}
 	if r.dataLeft -= int64(size); r.dataLeft < 0 {
-		return nil, r.errorf("the queries up to here take more than %d bytes as tensors: leave some out", r.maxBytes)
+		return nil, r.errorf("the queries up to this line take more than %d bytes as tensors: remove some", r.maxBytes)
 	}
 	all := make([]byte, 0, size)
 	kept := make([]api.Value, len(values))

@@ -70,7 +70,7 @@ func TestReadCases(t *testing.T) {
 		{"a byte order mark, as some editors write", "\ufeff" + `{"input": [1, 2], "label": 3}` + "\n", pair, []Case{
 			{Line: 1, Inputs: []api.Value{{Data: floats32(1, 2)}}, Label: []api.Value{{Data: ints64(3)}}},
 		}},
-		{"white lines, no last end, a label of null, CRLF", "\n \t\r\n" + `{"label": null, "input": [1, 2]}` + "\r\n\r\n" + `{"label":-1,"input":[0,0]}`, pair, []Case{
+		{"blank lines, no final newline, a null label, CRLF", "\n \t\r\n" + `{"label": null, "input": [1, 2]}` + "\r\n\r\n" + `{"label":-1,"input":[0,0]}`, pair, []Case{
 			{Line: 3, Inputs: []api.Value{{Data: floats32(1, 2)}}},
 			{Line: 5, Inputs: []api.Value{{Data: floats32(0, 0)}}, Label: []api.Value{{Data: ints64(-1)}}},
 		}},
@@ -106,16 +106,16 @@ func TestReadCasesRefuses(t *testing.T) {
 		{"not JSON", good + "[1, 2]\n", `q.jsonl:2: body: expected an object, found an array (byte 0)`},
 		{"half a line", good + good[:9], `q.jsonl:2: body: expected a value, found the end of the body (byte 9)`},
 		{"no input", `{"label": 3}`, `q.jsonl:1: body: expected a member "input" (byte 12)`},
-		{"a third member", `{"input": [1, 2], "labels": 3}`, `q.jsonl:1: body: the member "labels" is neither "input" nor "label", and a recorded query has no other (byte 27)`},
-		{"a batch", `{"input_batch": [[1, 2]]}`, `the member "input_batch" is neither`},
-		{"an input twice", `{"input": [1, 2], "input": [1, 2]}`, `the member "input" is there twice`},
-		{"a label twice", `{"input": [1, 2], "label": null, "label": 3}`, `the member "label" is there twice`},
+		{"a third member", `{"input": [1, 2], "labels": 3}`, `q.jsonl:1: body: unknown member "labels": a recorded query has only "input" and "label" (byte 27)`},
+		{"a batch", `{"input_batch": [[1, 2]]}`, `unknown member "input_batch"`},
+		{"an input twice", `{"input": [1, 2], "input": [1, 2]}`, `duplicate member "input"`},
+		{"a label twice", `{"input": [1, 2], "label": null, "label": 3}`, `duplicate member "label"`},
 		{"another shape", `{"input": [1, 2, 3]}`, `q.jsonl:1: input: expected 2 numbers for float32[2], found 3`},
 		{"another label", good + good + `{"input": [1, 2], "label": 3.5}`, `q.jsonl:3: label: expected an integer for int64, found 3.5`},
 		{"input null", `{"input": null}`, `q.jsonl:1: input: expected an array of numbers for float32[2], found null`},
-		{"more behind it", `{"input": [1, 2]} {"input": [1, 2]}`, `q.jsonl:1: body: expected the end of the body`},
-		{"too many", good + good + good + good, `q.jsonl:4: is a query more than the 3 that a file may have: leave some out`},
-		{"too long", good + strings.Repeat(" ", 400), `q.jsonl: has more than 400 bytes of text: leave some queries out`},
+		{"trailing data", `{"input": [1, 2]} {"input": [1, 2]}`, `q.jsonl:1: body: expected the end of the body`},
+		{"too many", good + good + good + good, `q.jsonl:4: a file may have at most 3 queries: remove some`},
+		{"too long", good + strings.Repeat(" ", 400), `q.jsonl: has more than 400 bytes of text: remove some queries`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, how := range []string{"", ".zst"} {
@@ -144,17 +144,17 @@ func TestReadCasesBounds(t *testing.T) {
 	if cases, err := readCases("q", strings.NewReader(line+line), sig, 0, 4000); err != nil || len(cases) != 2 {
 		t.Errorf("two lines: %v", err)
 	}
-	if _, err := readCases("q", strings.NewReader(line+line+line), sig, 0, 4000); err == nil || err.Error() != "q:3: the queries up to here take more than 4000 bytes as tensors: leave some out" {
+	if _, err := readCases("q", strings.NewReader(line+line+line), sig, 0, 4000); err == nil || err.Error() != "q:3: the queries up to this line take more than 4000 bytes as tensors: remove some" {
 		t.Errorf("three lines: %v", err)
 	}
 	bomb := compressed(t, bytes.Repeat([]byte(" "), 64<<20))
 	if len(bomb) > 64<<10 {
-		t.Fatalf("the bomb has %d bytes", len(bomb))
+		t.Fatalf("the zstd bomb has %d bytes", len(bomb))
 	}
-	if _, err := readCompressed("q.zst", bytes.NewReader(bomb), sig, 0, 1<<20); err == nil || err.Error() != "q.zst: has more than 1048576 bytes of text: leave some queries out" {
-		t.Errorf("a bomb: %v", err)
+	if _, err := readCompressed("q.zst", bytes.NewReader(bomb), sig, 0, 1<<20); err == nil || err.Error() != "q.zst: has more than 1048576 bytes of text: remove some queries" {
+		t.Errorf("a zstd bomb: %v", err)
 	}
-	if _, err := readCases("q", strings.NewReader(strings.Repeat(" ", MaxLineBytes+1)), sig, 0, 0); err == nil || err.Error() != "q:1: has more than 67108864 bytes: no request may be as long" {
+	if _, err := readCases("q", strings.NewReader(strings.Repeat(" ", MaxLineBytes+1)), sig, 0, 0); err == nil || err.Error() != "q:1: has more than 67108864 bytes, the limit of a request" {
 		t.Errorf("a long line: %v", err)
 	}
 	long := `{"input":[1,` + strings.Repeat(" ", 200<<10) + "2]}\n" // longer than the buffer of lines
@@ -179,9 +179,9 @@ func TestReadCasesFiles(t *testing.T) {
 	}
 	for _, c := range []struct{ path, want string }{
 		{filepath.Join(dir, "gone.jsonl"), ": no such file or directory"},
-		{dir, ": is a directory, a pipe or a device: expected a file of queries"},
-		{pipe, ": is a directory, a pipe or a device: expected a file of queries"},
-		{file("cut.zst", good[:len(good)-4]), ": the compressed file ends in the middle: copy it again"},
+		{dir, ": is not a regular file: expected a file of queries"},
+		{pipe, ": is not a regular file: expected a file of queries"},
+		{file("cut.zst", good[:len(good)-4]), ": the compressed file is incomplete: copy it again"},
 		{file("plain.zst", []byte(`{"input": [1, 2]}`)), ":1: cannot be read: invalid input: magic number mismatch"},
 		{file("empty.zst", nil), ": has no queries"},
 	} {
@@ -212,7 +212,7 @@ func FuzzReadCases(f *testing.F) {
 		}
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "q:") {
-				t.Fatalf("an error without its place: %v", err)
+				t.Fatalf("an error without a line number: %v", err)
 			}
 			return
 		}
@@ -237,7 +237,7 @@ func FuzzReadCases(f *testing.F) {
 				ok = false
 			}
 			if ok != (c.Label != nil) || members["input"] == nil {
-				t.Fatalf("line %d: %d members, a label: %v", c.Line, len(members), c.Label)
+				t.Fatalf("line %d: %d members, label %v", c.Line, len(members), c.Label)
 			}
 			rewritten := `{"input":` + write(sig.Inputs, c.Inputs, true)
 			if ok {
@@ -245,11 +245,11 @@ func FuzzReadCases(f *testing.F) {
 			}
 			back, err := readCases("q", strings.NewReader(rewritten+"}"), sig, 1, 1<<20)
 			if err != nil {
-				t.Fatalf("written out again: %v: %s", err, rewritten)
+				t.Fatalf("rewritten: %v: %s", err, rewritten)
 			}
 			back[0].Line = c.Line
 			if diff := cmp.Diff(c, back[0]); diff != "" {
-				t.Fatalf("written out again (-read +read again):\n%s", diff)
+				t.Fatalf("rewritten (-first read +second read):\n%s", diff)
 			}
 		}
 	})

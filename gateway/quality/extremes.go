@@ -70,7 +70,7 @@ var extentNames = [extents]string{"size 1", "size 0", "large", "large in the las
 func Extremes(sig api.Signature) []Extreme {
 	g := &generator{sig: sig, left: maxExtremesBytes}
 	// rawBody: the one input can be the body as it is, of which no byte is looked at.
-	rawBody := len(sig.Inputs) == 1 && open(sig.Inputs[0].Shape) <= 1
+	rawBody := len(sig.Inputs) == 1 && openDims(sig.Inputs[0].Shape) <= 1
 	for which := -1; which < len(sig.Inputs); which++ {
 		if which >= 0 && len(sig.Inputs) == 1 {
 			break
@@ -106,12 +106,12 @@ func (g *generator) add(which int, f fill, e extent) {
 		x.Name = g.sig.Inputs[which].Name + ": " + x.Name
 	}
 	var size int64
-	means := f == zeros && e == ones
+	differs := f == zeros && e == ones
 	for i := range g.sig.Inputs {
 		spec := &g.sig.Inputs[i]
 		of, ext := zeros, ones
 		if (which < 0 || i == which) && applies(spec, f, e) {
-			of, ext, means = f, e, true
+			of, ext, differs = f, e, true
 		}
 		dims := dimsOf(spec, ext)
 		if api.Elements(dims) < 0 {
@@ -122,14 +122,14 @@ func (g *generator) add(which int, f fill, e extent) {
 		}
 		x.Inputs[i] = valueOf(spec, dims, of)
 	}
-	if means {
+	if differs {
 		g.list = append(g.list, x)
 		g.left -= size
 	}
 }
 
 // open is the number of dimensions that may be anything.
-func open(shape []int64) (n int) {
+func openDims(shape []int64) (n int) {
 	for _, d := range shape {
 		if d < 0 {
 			n++
@@ -140,12 +140,12 @@ func open(shape []int64) (n int) {
 
 // applies reports whether a tensor can be extreme in this way, and differ by it from zeros of size 1.
 func applies(spec *api.TensorSpec, f fill, e extent) bool {
-	n := open(spec.Shape)
+	n := openDims(spec.Shape)
 	switch {
 	case e == longLast:
-		return n > 1 && long(spec) > 1
+		return n > 1 && longSize(spec) > 1
 	case e == longFirst:
-		return n > 0 && long(spec) > 1
+		return n > 0 && longSize(spec) > 1
 	case e == none:
 		return n > 0
 	case f == zeros:
@@ -159,7 +159,7 @@ func applies(spec *api.TensorSpec, f fill, e extent) bool {
 }
 
 // long is the size of a large open dimension where the others are 1.
-func long(spec *api.TensorSpec) int64 {
+func longSize(spec *api.TensorSpec) int64 {
 	rest := int64(spec.DType.Size())
 	if spec.DType == api.Bytes {
 		rest = 4 // the length that leads an element
@@ -188,7 +188,7 @@ func dimsOf(spec *api.TensorSpec, e extent) []int64 {
 		}
 	}
 	if e == longFirst || e == longLast {
-		dims[at] = long(spec)
+		dims[at] = longSize(spec)
 	}
 	return dims
 }

@@ -73,7 +73,7 @@ func TestExtremeValues(t *testing.T) {
 		list := Extremes(sig)
 		at := slices.Index(named(list), c.name)
 		if at < 0 {
-			t.Errorf("no %s among %v", c.name, named(list))
+			t.Errorf("%s is not among %v", c.name, named(list))
 			continue
 		}
 		if got := list[at].Inputs[c.input]; !bytes.Equal(got.Data, c.want.Data) || !slices.Equal(got.Dims, c.want.Dims) {
@@ -98,7 +98,7 @@ func TestExtremesAreBounded(t *testing.T) {
 				one += int64(len(v.Data))
 			}
 			if one > maxExtremeBytes {
-				t.Errorf("%s takes %d bytes", x.Name, one)
+				t.Errorf("%s has %d bytes", x.Name, one)
 			}
 			size += one
 		}
@@ -122,7 +122,7 @@ func TestExtremesFit(t *testing.T) {
 		}
 		for i, x := range list {
 			if slices.Contains(named(list[:i]), x.Name) {
-				t.Fatalf("%s is there twice", x.Name)
+				t.Fatalf("duplicate extreme %s", x.Name)
 			}
 			for k, spec := range sig.Inputs {
 				v, dims := x.Inputs[k], spec.Shape
@@ -138,7 +138,7 @@ func TestExtremesFit(t *testing.T) {
 					t.Fatalf("%s: %s of %v has %d bytes", x.Name, spec, dims, len(v.Data))
 				}
 				if spec.DType == api.Bool && x.Name != fillNames[notABool] && slices.Max(append(v.Data, 0)) > 1 {
-					t.Fatalf("%s: a bool of %d", x.Name, slices.Max(v.Data))
+					t.Fatalf("%s: a bool with the value %d", x.Name, slices.Max(v.Data))
 				}
 			}
 		}

@@ -81,37 +81,37 @@ func (j *judge) compare(c *Case, got Answer, want []api.Value) {
 	if len(j.examples) == maxExamples {
 		return
 	}
-	came := "no answer (" + got.Code.String() + ")"
+	shown := "no answer (" + got.Code.String() + ")"
 	if got.Code == api.OK {
-		came = show(j.outputs, got.Outputs)
+		shown = show(j.outputs, got.Outputs)
 	}
-	j.examples = append(j.examples, fmt.Sprintf("%s:%d: expected %s, got %s", j.v.Queries, c.Line, show(j.outputs, want), came))
+	j.examples = append(j.examples, fmt.Sprintf("%s:%d: expected %s, got %s", j.v.Queries, c.Line, show(j.outputs, want), shown))
 }
 
 // reason says why the version does not pass; empty: it does.
-func (j *judge) reason(withServing bool, cases int, alone bool) string {
+func (j *judge) reason(withServing bool, cases int, noServing bool) string {
 	s := &j.s
 	switch {
 	case cases == 0:
-		return fmt.Sprintf("%s: has no queries: nothing is proven; put some there, or take validate out", j.v.Queries)
+		return fmt.Sprintf("%s: has no queries, so nothing was validated: add some, or remove validate", j.v.Queries)
 	case s.Failed == cases:
 		return j.withExamples(fmt.Sprintf("answered none of %d queries", cases))
-	case withServing && alone:
+	case withServing && noServing:
 		return ""
 	case withServing && s.Queries == 0:
-		return fmt.Sprintf("%s, which it was to be compared with, answered none of %d queries: expect labels, or take validate out", s.Expect, cases)
+		return fmt.Sprintf("%s, the version to compare with, answered none of %d queries: expect labels, or remove validate", s.Expect, cases)
 	case withServing:
-		part := float64(s.Queries-s.Matched) / float64(s.Queries)
-		if !(part <= j.v.MaxDifference) {
-			return j.withExamples(fmt.Sprintf("answered %d of %d queries otherwise than %s (%s), %d of all without an answer: expected at most max_difference %s",
-				s.Queries-s.Matched, s.Queries, s.Expect, number(part), s.Failed, number(j.v.MaxDifference)))
+		fraction := float64(s.Queries-s.Matched) / float64(s.Queries)
+		if !(fraction <= j.v.MaxDifference) {
+			return j.withExamples(fmt.Sprintf("answered %d of %d queries differently from %s (%s), %d queries without an answer: expected at most max_difference %s",
+				s.Queries-s.Matched, s.Queries, s.Expect, number(fraction), s.Failed, number(j.v.MaxDifference)))
 		}
 	case s.Queries == 0:
-		return fmt.Sprintf("%s: has no labels in %d queries to compare answers with: add them, or expect what is serving", j.v.Queries, cases)
+		return fmt.Sprintf("%s: none of its %d queries has a label: add labels, or expect the serving version's answers", j.v.Queries, cases)
 	default:
-		if part := float64(s.Matched) / float64(s.Queries); !(part >= j.v.MinAccuracy) {
-			return j.withExamples(fmt.Sprintf("answered %d of %d queries as labelled (%s), %d of all without an answer: expected at least min_accuracy %s",
-				s.Matched, s.Queries, number(part), s.Failed, number(j.v.MinAccuracy)))
+		if fraction := float64(s.Matched) / float64(s.Queries); !(fraction >= j.v.MinAccuracy) {
+			return j.withExamples(fmt.Sprintf("answered %d of %d queries as labelled (%s), %d queries without an answer: expected at least min_accuracy %s",
+				s.Matched, s.Queries, number(fraction), s.Failed, number(j.v.MinAccuracy)))
 		}
 	}
 	return ""
@@ -202,9 +202,9 @@ func near(a, b, tolerance float64) bool {
 	case math.IsInf(a, 0), math.IsInf(b, 0): // else an infinite b would be near everything
 		return false
 	}
-	apart := math.Abs(a - b)
-	if math.IsInf(apart, 0) { // of the two, halves can still be subtracted
+	diff := math.Abs(a - b)
+	if math.IsInf(diff, 0) { // of the two, halves can still be subtracted
 		return math.Abs(a/2-b/2) <= tolerance*math.Abs(b/2)
 	}
-	return apart <= tolerance*max(1, math.Abs(b))
+	return diff <= tolerance*max(1, math.Abs(b))
 }

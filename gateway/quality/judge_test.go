@@ -50,7 +50,7 @@ func TestSame(t *testing.T) {
 	} {
 		spec := []api.TensorSpec{tensor("y", c.d)}
 		if got := Same(spec, []api.Value{{Data: c.of(c.a)}}, []api.Value{{Data: c.of(c.b)}}, c.tolerance); got != c.want {
-			t.Errorf("%s: %v and %v within %v: %t", c.d, c.a, c.b, c.tolerance, got)
+			t.Errorf("%s: Same(%v, %v) with tolerance %v: %t", c.d, c.a, c.b, c.tolerance, got)
 		}
 	}
 	list := []api.TensorSpec{tensor("y", api.Float32, -1, -1)}
@@ -111,29 +111,29 @@ func TestJudge(t *testing.T) {
 		queries, matched, failed int
 		reason                   string // none: passed
 	}{
-		{"all right", labels(1), "1234", "1234", "", 4, 4, 0, ""},
-		{"as many as asked", labels(0.75), "1234", "1239", "", 4, 3, 0, ""},
-		{"too few", labels(0.76), "1234", "1239", "", 4, 3, 0, "answered 3 of 4 queries as labelled (0.75), 0 of all without an answer: expected at least min_accuracy 0.76; q.jsonl:4: expected 4, got 9"},
-		{"a failure is wrong", labels(0.9), "1234", "1!34", "", 4, 3, 1, "answered 3 of 4 queries as labelled (0.75), 1 of all without an answer: expected at least min_accuracy 0.9; q.jsonl:2: expected 2, got no answer (model_error)"},
+		{"all correct", labels(1), "1234", "1234", "", 4, 4, 0, ""},
+		{"exactly the threshold", labels(0.75), "1234", "1239", "", 4, 3, 0, ""},
+		{"too few", labels(0.76), "1234", "1239", "", 4, 3, 0, "answered 3 of 4 queries as labelled (0.75), 0 queries without an answer: expected at least min_accuracy 0.76; q.jsonl:4: expected 4, got 9"},
+		{"a failure is wrong", labels(0.9), "1234", "1!34", "", 4, 3, 1, "answered 3 of 4 queries as labelled (0.75), 1 queries without an answer: expected at least min_accuracy 0.9; q.jsonl:2: expected 2, got no answer (model_error)"},
 		{"three examples", labels(0.9), "11111", "22222", "", 5, 0, 0,
-			"answered 0 of 5 queries as labelled (0), 0 of all without an answer: expected at least min_accuracy 0.9; q.jsonl:1: expected 1, got 2; q.jsonl:2: expected 1, got 2; q.jsonl:3: expected 1, got 2"},
+			"answered 0 of 5 queries as labelled (0), 0 queries without an answer: expected at least min_accuracy 0.9; q.jsonl:1: expected 1, got 2; q.jsonl:2: expected 1, got 2; q.jsonl:3: expected 1, got 2"},
 		{"only labels count", labels(1), "1-3-", "1937", "", 2, 2, 0, ""},
-		{"no labels", labels(0), "----", "1234", "", 0, 0, 0, "q.jsonl: has no labels in 4 queries to compare answers with: add them, or expect what is serving"},
-		{"missing answers failed", labels(0.5), "1234", "1", "", 4, 1, 3, "answered 1 of 4 queries as labelled (0.25), 3 of all without an answer: expected at least min_accuracy 0.5; q.jsonl:2: expected 2, got no answer (cancelled); q.jsonl:3: expected 3, got no answer (cancelled); q.jsonl:4: expected 4, got no answer (cancelled)"},
+		{"no labels", labels(0), "----", "1234", "", 0, 0, 0, "q.jsonl: none of its 4 queries has a label: add labels, or expect the serving version's answers"},
+		{"missing answers failed", labels(0.5), "1234", "1", "", 4, 1, 3, "answered 1 of 4 queries as labelled (0.25), 3 queries without an answer: expected at least min_accuracy 0.5; q.jsonl:2: expected 2, got no answer (cancelled); q.jsonl:3: expected 3, got no answer (cancelled); q.jsonl:4: expected 4, got no answer (cancelled)"},
 		{"no answers at all", labels(0), "12", "!!", "", 2, 0, 2, "answered none of 2 queries; q.jsonl:1: expected 1, got no answer (model_error); q.jsonl:2: expected 2, got no answer (model_error)"},
-		{"no queries", labels(0), "", "", "", 0, 0, 0, "q.jsonl: has no queries: nothing is proven; put some there, or take validate out"},
+		{"no queries", labels(0), "", "", "", 0, 0, 0, "q.jsonl: has no queries, so nothing was validated: add some, or remove validate"},
 		{"7 of 100 are 0.07", labels(0.07), strings.Repeat("1", 100), strings.Repeat("1", 7) + strings.Repeat("2", 93), "", 100, 7, 0, ""},
-		{"a threshold that is none", labels(math.NaN()), "1", "1", "", 1, 1, 0, "answered 1 of 1 queries as labelled (1), 0 of all without an answer: expected at least min_accuracy NaN"},
+		{"a NaN threshold", labels(math.NaN()), "1", "1", "", 1, 1, 0, "answered 1 of 1 queries as labelled (1), 0 queries without an answer: expected at least min_accuracy NaN"},
 
-		{"as the serving one", serving(0), "--", "12", "12", 2, 2, 0, ""},
-		{"different enough", serving(0.25), "----", "1234", "1239", 4, 3, 0, ""},
-		{"too different", serving(0.2), "----", "1234", "1239", 4, 3, 0, "answered 1 of 4 queries otherwise than m@1 (0.25), 0 of all without an answer: expected at most max_difference 0.2; q.jsonl:4: expected 9, got 4"},
-		{"a failure differs", serving(0.2), "----", "123!", "1234", 4, 3, 1, "answered 1 of 4 queries otherwise than m@1 (0.25), 1 of all without an answer: expected at most max_difference 0.2; q.jsonl:4: expected 4, got no answer (model_error)"},
-		{"where the serving one failed nothing is known", serving(0), "----", "1234", "12!!", 2, 2, 0, ""},
-		{"it failed everywhere", serving(1), "--", "12", "!!", 0, 0, 0, "m@1, which it was to be compared with, answered none of 2 queries: expect labels, or take validate out"},
-		{"there is none", serving(0), "--", "12", "none", 0, 0, 0, ""},
-		{"there is none, and this one fails", serving(1), "--", "!!", "none", 0, 0, 2, "answered none of 2 queries"},
-		{"and this one in part", serving(0), "--", "1!", "none", 0, 0, 1, ""},
+		{"same as the serving version", serving(0), "--", "12", "12", 2, 2, 0, ""},
+		{"within the threshold", serving(0.25), "----", "1234", "1239", 4, 3, 0, ""},
+		{"too different", serving(0.2), "----", "1234", "1239", 4, 3, 0, "answered 1 of 4 queries differently from m@1 (0.25), 0 queries without an answer: expected at most max_difference 0.2; q.jsonl:4: expected 9, got 4"},
+		{"a failure differs", serving(0.2), "----", "123!", "1234", 4, 3, 1, "answered 1 of 4 queries differently from m@1 (0.25), 1 queries without an answer: expected at most max_difference 0.2; q.jsonl:4: expected 4, got no answer (model_error)"},
+		{"queries that the serving version failed do not count", serving(0), "----", "1234", "12!!", 2, 2, 0, ""},
+		{"the serving version failed all", serving(1), "--", "12", "!!", 0, 0, 0, "m@1, the version to compare with, answered none of 2 queries: expect labels, or remove validate"},
+		{"no serving version", serving(0), "--", "12", "none", 0, 0, 0, ""},
+		{"no serving version, and the new one fails all", serving(1), "--", "!!", "none", 0, 0, 2, "answered none of 2 queries"},
+		{"no serving version, and the new one fails some", serving(0), "--", "1!", "none", 0, 0, 1, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			expect, other := "", answersOf(c.serving)

@@ -75,9 +75,9 @@ func TestValidation(t *testing.T) {
 	g.must("apply", "-f", manifest(t, wrong("validate: {queries: queries.jsonl, expect: serving, max_difference: 0.5}")))
 	g.await("version 3 to be tried again", func(ctx context.Context) (bool, string) {
 		m, err := g.versionStatus(ctx, "m@3")
-		return err == nil && strings.Contains(m.Version.Reason, "otherwise than m@2 (1)"), m.Version.Reason
+		return err == nil && strings.Contains(m.Version.Reason, "differently from m@2 (1)"), m.Version.Reason
 	})
-	g.rejected("m@3", "answered 20 of 20 queries otherwise than m@2 (1)", "max_difference 0.5", "queries.jsonl:1: expected 1, got 0")
+	g.rejected("m@3", "answered 20 of 20 queries differently from m@2 (1)", "max_difference 0.5", "queries.jsonl:1: expected 1, got 0")
 	serves("m@2", 7, 7)
 	g.must("apply", "-f", manifest(t, wrong("validate: {queries: queries.jsonl, expect: serving, max_difference: 1}")))
 	if v := g.awaitServing("m@3").Version; v.Validation == nil || v.Validation.Expect != "m@2" || v.Validation.Matched != 0 || v.Validation.Queries != 20 || v.Reason != "" {
