@@ -11,7 +11,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	watch := NewWatch(world{}.baseline(r, 1000))
 	in, out := (world{}).query(r)
-	// Beyond a window, so that windows change places meanwhile.
+	// More than a window, so that the windows are swapped.
 	if n := testing.AllocsPerRun(2*windowQueries, func() { watch.Observe(in, out) }); n != 0 {
 		t.Errorf("Observe allocates %g times", n)
 	}

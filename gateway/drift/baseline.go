@@ -10,31 +10,32 @@ import (
 )
 
 const (
-	// maxRows is how many queries a baseline is made of at most: beyond that evenly chosen ones. More would tell nothing that the
-	// served ones, a few thousand, could be compared with.
+	// maxRows is the most queries in a baseline; of more, evenly spaced ones are chosen. More would add nothing to a
+	// comparison with a few thousand served ones.
 	maxRows = 100_000
-	// maxSorted is how many values the bounds of bins are found by; all rows are counted.
+	// maxSorted is how many values are sorted to find the bounds of bins. All rows are then counted.
 	maxSorted = 20_000
-	// minValidated is how many queries a baseline needs; with fewer there is nothing but chance to be seen.
+	// minValidated is the least number of queries in a baseline; with fewer, all differences are chance.
 	minValidated = 50
-	// mostBins is how many bins numbers are divided into, where there are rowsPerBin of them for each.
+	// mostBins is the most bins for numbers, if there are rowsPerBin values for each.
 	mostBins   = 10
 	rowsPerBin = 25
-	// minInBin is how many validated values a bin of numbers or a label has at least: the χ² approximation's rule of thumb.
+	// minInBin is the least number of validated values in a bin of numbers or of a label: a rule of thumb for the χ²
+	// approximation.
 	minInBin = 5
 )
 
-// Baseline is the distribution of a version's inputs and outputs when it was validated. It never changes; any number of watches may
-// share it.
+// Baseline is the distribution of a version's inputs and outputs at its validation. It never changes, and any number of
+// watches may share it.
 type Baseline struct {
 	validated int
 	features  []*feature
 	bins      int // of all features
 }
 
-// NewBaseline sums up validated queries: inputs[i] and outputs[i] are those of query i, in the order of the signature, and may be
-// changed afterwards. It takes some milliseconds for each thousand queries of a usual model. With fewer than 50 queries the
-// baseline has nothing to compare with, and reports say so by having no features.
+// NewBaseline summarises validated queries. inputs[i] and outputs[i] are those of query i, in the order of the
+// signature; they are not retained. It takes a few milliseconds for each thousand queries of a usual model. With fewer
+// than 50 queries the baseline has no features, and nothing is compared.
 func NewBaseline(sig api.Signature, inputs, outputs [][]api.Value) *Baseline {
 	b := &Baseline{validated: min(len(inputs), len(outputs))}
 	inputs, outputs = evenly(inputs[:b.validated], maxRows), evenly(outputs[:b.validated], maxRows)
@@ -60,7 +61,7 @@ func NewBaseline(sig api.Signature, inputs, outputs [][]api.Value) *Baseline {
 	return b
 }
 
-// evenly chooses at most n of some rows.
+// evenly chooses at most n evenly spaced rows.
 func evenly[T any](rows []T, n int) []T {
 	if len(rows) <= n {
 		return rows
@@ -72,7 +73,7 @@ func evenly[T any](rows []T, n int) []T {
 	return chosen
 }
 
-// labelled makes labels of an output, if it has few different values.
+// tryLabels turns an output feature into labels if it has few different values.
 func (f *feature) tryLabels(outputs [][]api.Value) bool {
 	if !f.output {
 		return false
@@ -112,8 +113,8 @@ func (f *feature) tryLabels(outputs [][]api.Value) bool {
 	return true
 }
 
-// frequent lists the values that come often enough to be labels, the most frequent first. False: there are too many different ones, or none
-// that comes often, or some that are no labels.
+// frequent returns the values that are frequent enough to be labels, most frequent first. It returns false if there are
+// too many different values, no frequent ones, or values that cannot be labels.
 func frequent[T cmp.Ordered](rows [][]api.Value, value func([]api.Value) (T, bool)) ([]T, bool) {
 	counts := map[T]int{}
 	for _, row := range rows {
@@ -131,7 +132,7 @@ func frequent[T cmp.Ordered](rows [][]api.Value, value func([]api.Value) (T, boo
 	return common, len(common) > 0
 }
 
-// divide finds the bins of a number.
+// findBins finds the bins of a numeric feature.
 func (f *feature) findBins(inputs, outputs [][]api.Value) {
 	ins, outs := evenly(inputs, maxSorted), evenly(outputs, maxSorted)
 	values := make([]float64, 0, len(ins))
@@ -145,9 +146,9 @@ func (f *feature) findBins(inputs, outputs [][]api.Value) {
 	f.validated = make([]uint32, len(f.edges)+2)
 }
 
-// edges divides sorted numbers into bins of about equal counts. A number that comes as often as a bin is large has a bin for itself,
-// between itself and the next float64: what is less and what is more than it is then told apart from it, which bins between quantiles
-// would not do (of a pixel that is black in 95 % of the pictures all deciles are 0).
+// edges divides sorted numbers into bins of about equal counts. A number that alone fills a bin gets its own bin, from
+// itself to the next float64, so that smaller and larger values are distinguished from it. Bins between quantiles would
+// not do that: all deciles of a pixel that is black in 95 % of the pictures are 0.
 func edges(sorted []float64) []float64 {
 	var out []float64
 	add := func(x float64) {
@@ -156,7 +157,7 @@ func edges(sorted []float64) []float64 {
 		}
 	}
 	n := len(sorted)
-	// A bin is no smaller than a fiftieth: ratios of smaller parts are mostly chance.
+	// A bin has at least a fiftieth of the values: ratios of smaller fractions are mostly chance.
 	minCount := max(minInBin, n/50)
 	left := min(max(n/rowsPerBin, 2), mostBins)
 	inBin := 0

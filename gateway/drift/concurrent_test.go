@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Many observe, somebody reports: no query is counted twice or in part. How many are let go is left to chance.
+// With concurrent Observe and Report, no query is counted twice or in part. How many are skipped is up to chance.
 func TestConcurrentObserveAndReport(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	b := world{}.baseline(r, 200)
@@ -49,7 +49,7 @@ func TestConcurrentObserveAndReport(t *testing.T) {
 	observing.Wait()
 	close(done)
 	reporting.Wait()
-	// Nobody holds the lock any more, so this one counts.
+	// The lock is free now, so this query is counted.
 	before := watch.Report().Served
 	watch.Observe((world{}).query(r))
 	if after := watch.Report().Served; after == before {
@@ -57,7 +57,7 @@ func TestConcurrentObserveAndReport(t *testing.T) {
 	}
 }
 
-// A query that comes while another is being counted is let go, at once.
+// A query that arrives while another is being counted is skipped immediately.
 func TestObserveNeverWaits(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	watch := NewWatch(world{}.baseline(r, 100))

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// digits is a model as there are many: a picture in, a label and its scores out, and a text beside them.
+// digits is a typical model: a picture and a text as inputs, a label, its score and its name as outputs.
 var digits = api.Signature{
 	Inputs: []api.TensorSpec{{Name: "image", DType: api.Float32, Shape: []int64{4, 4}}, {Name: "note", DType: api.Bytes}},
 	Outputs: []api.TensorSpec{
@@ -21,13 +21,13 @@ var digits = api.Signature{
 	},
 }
 
-// world makes queries and answers. The zero value's are those that were validated.
+// world generates queries and answers. Those of the zero value are the validated ones.
 type world struct {
 	shift, scale float64 // of pixel (2, 1)
 	nan          float64 // how often pixel (3, 3) is NaN
-	sevens       float64 // how often the answer is 7 whatever was asked
-	extraLength  int     // how much longer notes are
-	newNames     bool    // names are texts that nobody has seen
+	sevens       float64 // how often the answer is 7 whatever the input
+	extraLength  int     // by how much notes are longer
+	newNames     bool    // names are texts that were never validated
 }
 
 func (w world) query(r *rand.Rand) (inputs, outputs []api.Value) {
@@ -38,7 +38,7 @@ func (w world) query(r *rand.Rand) (inputs, outputs []api.Value) {
 		case p == 0:
 			x = 0 // the border is black
 		case p == 1 && r.Float64() < 0.95:
-			x = 0 // and so is most of what is next to it
+			x = 0 // most values next to the border are also black
 		case p == 9:
 			x = x*(1+w.scale) + w.shift
 		case p == 15 && r.Float64() < w.nan:
@@ -46,7 +46,7 @@ func (w world) query(r *rand.Rand) (inputs, outputs []api.Value) {
 		}
 		image = binary.LittleEndian.AppendUint32(image, math.Float32bits(float32(x)))
 	}
-	label := uint64(math.Sqrt(float64(r.IntN(100)))) // 9 comes most often, 0 seldom
+	label := uint64(math.Sqrt(float64(r.IntN(100)))) // 9 is most frequent, 0 is rare
 	if r.Float64() < w.sevens {
 		label = 7
 	}
@@ -83,7 +83,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		for _, validated := range []int{50, 120, 1000} {
 			watch := NewWatch(world{}.baseline(r, validated))
-			for _, served := range []int{200, 800, 5000} { // and what was served before
+			for _, served := range []int{200, 800, 5000} { // in total, including those before
 				if got := (world{}).serve(r, watch, served); got.Input >= 0.1 || got.Output >= 0.1 || got.Validated != validated {
 					t.Errorf("seed %d, %d validated: %+v", seed, validated, got)
 				}
@@ -98,7 +98,7 @@ func TestDriftIsReported(t *testing.T) {
 		world     world
 		feature   string
 		output    bool
-		validated string // what the summaries begin with
+		validated string // prefixes of the summaries
 		served    string
 	}{
 		{"a mean has moved", world{shift: 1.5}, "image[2,1]", false, "", "1."},
@@ -124,7 +124,7 @@ func TestDriftIsReported(t *testing.T) {
 				if top.PSI <= 0.25 || index != top.PSI || other >= 0.1 {
 					t.Errorf("seed %d: %+v", seed, got)
 				}
-				// A label and its name move together.
+				// A label and its name drift together.
 				if top.Name != c.feature && !(c.world.sevens > 0 && top.Name == "name") {
 					t.Errorf("seed %d: %s has drifted most, want %s: %+v", seed, top.Name, c.feature, got)
 				}
@@ -141,7 +141,7 @@ func TestDriftIsReported(t *testing.T) {
 	}
 }
 
-// When the world is as it was again, the drift has gone with the windows that saw it.
+// When the world is as before, the drift ends with the windows that contain it.
 func TestDriftEnds(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	watch := NewWatch(world{}.baseline(r, 1000))
@@ -174,7 +174,7 @@ func TestTooFewQueries(t *testing.T) {
 	}
 }
 
-// The index of two labels, by hand: the essay's example.
+// The index of two labels, computed by hand: the example in the package comment.
 func TestStabilityByHand(t *testing.T) {
 	const n = 1_000_000
 	want := 0.2*math.Log(0.7/0.5) + 0.2*math.Log(0.5/0.3)
@@ -192,7 +192,7 @@ func TestStabilityByHand(t *testing.T) {
 
 func TestEdges(t *testing.T) {
 	next := func(x float64) float64 { return math.Nextafter(x, math.Inf(1)) }
-	repeat := func(parts ...float64) (all []float64) { // value, how often …
+	repeat := func(parts ...float64) (all []float64) { // value, count …
 		for i := 0; i < len(parts); i += 2 {
 			for range int(parts[i+1]) {
 				all = append(all, parts[i])
@@ -223,7 +223,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// Tensors of open shape and sequences of BYTES have no elements to follow, but sizes and means.
+// Tensors of open shape and sequences of BYTES have sizes and means instead of elements as features.
 func TestOpenShapes(t *testing.T) {
 	sig := api.Signature{
 		Inputs: []api.TensorSpec{
@@ -278,7 +278,7 @@ func TestOpenShapes(t *testing.T) {
 		got := watch.Report()
 		moved := map[string]bool{}
 		for _, f := range got.Features {
-			if f.PSI > 1 { // the means of more elements vary less, and that is seen too
+			if f.PSI > 1 { // means of more elements vary less, which is also detected
 				moved[f.Name] = true
 			}
 		}
@@ -296,7 +296,7 @@ func wordsOf(r *rand.Rand, n, size int) (data []byte) {
 	return data
 }
 
-// Whatever is handed in, nothing breaks, indices are finite numbers, and their report is JSON.
+// For arbitrary values nothing panics, indices are finite numbers, and the report is valid JSON.
 func TestHostileValues(t *testing.T) {
 	dtypes := rapid.Uint8Range(uint8(api.Bool), uint8(api.Bytes))
 	dims := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(-1, 6), rapid.Just(int64(math.MaxInt64))), 0, 3)
@@ -332,7 +332,7 @@ func TestHostileValues(t *testing.T) {
 	})
 }
 
-// What a baseline and a watch keep is bounded however many and large the tensors are.
+// The memory of a baseline and a watch is bounded however many and large the tensors are.
 func TestMemoryIsBounded(t *testing.T) {
 	var sig api.Signature
 	for i := range api.MaxTensors {

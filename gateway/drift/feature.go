@@ -14,21 +14,22 @@ import (
 )
 
 const (
-	// maxElements and maxFeatures bound what is looked at of a tensor, and of all inputs or outputs.
+	// maxElements bounds the features of a tensor, maxFeatures those of all inputs or all outputs.
 	maxElements = 64
 	maxFeatures = 256
-	// maxMeanElements is how many elements of a tensor of open shape are read for their mean: 1,024 take about a microsecond.
+	// maxMeanElements is the most elements of a tensor of open shape that are read for the mean: 1,024 take about a
+	// microsecond.
 	maxMeanElements = 1024
-	// maxLabels and maxLabelBytes are where outputs stop being labels and are numbers, or texts.
+	// maxLabels and maxLabelBytes bound labels. Beyond them outputs are numbers or texts.
 	maxLabels     = 64
 	maxLabelBytes = 64
 )
 
-// A measure is what a feature looks at in a tensor.
+// measure is the property of a tensor that a feature measures.
 type measure uint8
 
 const (
-	singleElement measure = iota // the element at offset, a number
+	singleElement measure = iota // the element at offset, as a number
 	elementCount
 	elementMean
 	byteLength   // the mean length of BYTES elements
@@ -36,30 +37,31 @@ const (
 	textLabel    // a BYTES of rank 0, one of a few
 )
 
-// feature is one figure of a query and the distribution that it had when the version was validated.
+// feature is one measured property of a query, and its distribution at validation.
 type feature struct {
 	measure measure
 	output  bool
-	tensor  int // of the inputs or outputs
+	tensor  int // index among the inputs or outputs
 	dtype   api.DType
 	rank    int
-	// elements is the number of a tensor's elements where its shape is fixed, else -1; offset is an element's, in bytes.
+	// elements is the number of a tensor's elements if its shape is fixed, else -1. offset is an element's position, in
+	// bytes.
 	elements int64
 	offset   int
 	name     string
 
-	// edges divide numbers: bin i has those of which i edges are not above. One more bin has what is no finite number.
+	// edges divide numbers into bins: the bin of x is the number of edges ≤ x. One more bin holds what is not finite.
 	edges []float64
-	// integers or texts give labels their bins; one more bin has all others.
+	// integers or texts map labels to bins. One more bin holds all other values.
 	integers map[int64]int
 	texts    map[string]int
 	labels   []string
 
 	validated []uint32 // by bin
-	mean      float64  // of finite numbers
+	mean      float64  // of the finite numbers
 }
 
-// features lists what is to be looked at in some tensors.
+// features returns the features of some tensors.
 func features(tensors []api.TensorSpec, output bool) []*feature {
 	var all []*feature
 	perTensor := max(1, min(maxElements, maxFeatures/max(1, len(tensors))))
@@ -93,7 +95,7 @@ func features(tensors []api.TensorSpec, output bool) []*feature {
 	return all
 }
 
-// elementName is "x", "x[3]" or "x[0,3]".
+// elementName returns a name such as "x", "x[3]" or "x[0,3]".
 func elementName(t api.TensorSpec, index int64) string {
 	if len(t.Shape) == 0 {
 		return t.Name
@@ -106,7 +108,7 @@ func elementName(t api.TensorSpec, index int64) string {
 	return t.Name + "[" + strings.Join(at, ",") + "]"
 }
 
-// of is the feature's tensor in a query; what is not there is empty.
+// value returns the feature's tensor in a query, or an empty value if it is missing.
 func (f *feature) value(inputs, outputs []api.Value) (v api.Value) {
 	all := inputs
 	if f.output {
@@ -118,7 +120,7 @@ func (f *feature) value(inputs, outputs []api.Value) (v api.Value) {
 	return v
 }
 
-// bin is where a query belongs, with the number that it stands for: NaN for labels.
+// bin returns a query's bin and its number, which is NaN for labels.
 func (f *feature) bin(v api.Value) (bin int, number float64) {
 	other := len(f.validated) - 1
 	switch f.measure {
@@ -142,7 +144,7 @@ func (f *feature) bin(v api.Value) (bin int, number float64) {
 	return f.binOf(x), x
 }
 
-// below counts the edges that are not above x.
+// binOf returns the number of edges ≤ x.
 func (f *feature) binOf(x float64) int {
 	low, high := 0, len(f.edges)
 	for low < high {
@@ -157,7 +159,7 @@ func (f *feature) binOf(x float64) int {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// number is the feature as a number, NaN where the data is not what the tensor declares.
+// number returns the feature as a number, or NaN if the data does not fit the tensor's declaration.
 func (f *feature) number(v api.Value) float64 {
 	if f.measure == singleElement {
 		return element(f.dtype, v.Data, f.offset)
@@ -177,7 +179,7 @@ func (f *feature) number(v api.Value) float64 {
 	case elementMean:
 		return f.average(v.Data, n)
 	}
-	switch { // byteLength: elements of a rank are led by their lengths, of four bytes each
+	switch { // byteLength: with a rank, each element is preceded by a length of four bytes
 	case f.rank == 0:
 		return float64(len(v.Data))
 	case n == 0:
@@ -188,7 +190,7 @@ func (f *feature) number(v api.Value) float64 {
 	return float64(int64(len(v.Data))-4*n) / float64(n)
 }
 
-// average is the mean of evenly chosen elements; that of none is 0.
+// average returns the mean of evenly spaced elements, or 0 if there are none.
 func (f *feature) average(data []byte, n int64) float64 {
 	size := int64(f.dtype.Size())
 	if n*size != int64(len(data)) {
@@ -205,7 +207,7 @@ func (f *feature) average(data []byte, n int64) float64 {
 	return sum / float64(read)
 }
 
-// element reads a number at an offset.
+// element reads the number at an offset.
 func element(d api.DType, data []byte, offset int) float64 {
 	size := d.Size()
 	if size == 0 || offset < 0 || offset+size > len(data) {
@@ -225,7 +227,8 @@ func element(d api.DType, data []byte, offset int) float64 {
 	return float64(integerAt(d, data))
 }
 
-// whole reads an integer or boolean; one of 64 bits without a sign as if it had one, which tells labels apart just as well.
+// integerAt reads an integer or boolean. It reads a uint64 as if it were signed, which distinguishes labels just as
+// well.
 func integerAt(d api.DType, data []byte) int64 {
 	switch d {
 	case api.Bool, api.Uint8:
@@ -252,7 +255,7 @@ func (f *feature) integer(v api.Value) (int64, bool) {
 	return integerAt(f.dtype, v.Data[f.offset:]), true
 }
 
-// integerText is a label as people read it.
+// integerText formats an integer label.
 func (f *feature) integerText(i int64) string {
 	switch f.dtype {
 	case api.Bool:
@@ -263,7 +266,7 @@ func (f *feature) integerText(i int64) string {
 	return strconv.FormatInt(i, 10)
 }
 
-// text is a label as people read it: quoted where it has what a terminal would take for more than text.
+// labelText formats a text label. It quotes text that has anything but printable characters.
 func labelText(s string) string {
 	if utf8.ValidString(s) && s != "" && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s
@@ -271,7 +274,8 @@ func labelText(s string) string {
 	return strconv.Quote(s)
 }
 
-// summary is the mean of numbers, or the most frequent label, and what part of it all is not like that.
+// summary describes a distribution: the mean of the numbers with the percentage that is not finite, or the most
+// frequent label with its percentage.
 func (f *feature) summary(bins []uint32, mean float64) string {
 	total, most := uint64(0), 0
 	for b, n := range bins {

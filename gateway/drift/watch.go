@@ -10,30 +10,31 @@ import (
 )
 
 const (
-	// windowQueries is how many observations a window has; the last full one and the one that is being filled are what is served.
+	// windowQueries is the number of observations in a window. The current window and the previous, full one are the
+	// served queries.
 	windowQueries = 4096
-	// minServed is how many served queries a report needs.
+	// minServed is the least number of served queries for a report.
 	minServed = 200
-	// maxReported is how many features a report has.
+	// maxReported is the most features in a report.
 	maxReported = 8
 )
 
-// Watch counts what is served and compares it with a baseline. Its methods may be called by many goroutines at once.
+// Watch counts served queries and compares them with a baseline. It is safe for concurrent use.
 type Watch struct {
 	baseline          *Baseline
 	mu                sync.Mutex
 	current, previous window
 }
 
-// window is a number of observations.
+// window holds the counts of some observations.
 type window struct {
 	queries int
-	bins    []uint32 // of all features, one after the other
+	bins    []uint32 // of all features, concatenated
 	means   []float64
-	finite  []uint32 // what the means stand on
+	finite  []uint32 // number of values in each mean
 }
 
-// NewWatch starts with nothing served.
+// NewWatch returns a watch without observations.
 func NewWatch(b *Baseline) *Watch {
 	empty := func() window {
 		return window{bins: make([]uint32, b.bins), means: make([]float64, len(b.features)), finite: make([]uint32, len(b.features))}
@@ -41,8 +42,8 @@ func NewWatch(b *Baseline) *Watch {
 	return &Watch{baseline: b, current: empty(), previous: empty()}
 }
 
-// Observe counts a served query, unless another goroutine is counting one: it never waits. The values are read during the call
-// and belong to the caller.
+// Observe counts a served query, unless another goroutine is counting one: it never waits. It reads the values during
+// the call and does not retain them.
 func (w *Watch) Observe(inputs, outputs []api.Value) {
 	if len(w.baseline.features) == 0 || !w.mu.TryLock() {
 		return
@@ -68,8 +69,9 @@ func (w *Watch) Observe(inputs, outputs []api.Value) {
 	}
 }
 
-// Report compares what was served lately with the baseline. Features has those that have moved, at most eight; none, and no indices,
-// while fewer than 200 queries were observed, or the baseline is of fewer than 50.
+// Report compares recently served queries with the baseline. Features has the features that have drifted, at most
+// eight. There are no features and no indices if fewer than 200 queries were observed or the baseline has fewer than
+// 50.
 func (w *Watch) Report() api.DriftStatus {
 	served := w.served()
 	out := api.DriftStatus{Validated: w.baseline.validated, Served: served.queries}
@@ -98,7 +100,7 @@ func (w *Watch) Report() api.DriftStatus {
 	return out
 }
 
-// served adds both windows up, in a copy, so that Observe is held up for no longer than that takes.
+// served returns the sum of both windows as a copy, so that Observe is blocked only while copying.
 func (w *Watch) served() window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,14 +119,15 @@ func (w *Watch) served() window {
 	return sum
 }
 
-// significance is the quantile of the standard normal distribution that chance passes once in 300,000 times.
+// significance is the quantile of the standard normal distribution that chance exceeds once in 300,000 times.
 const significance = 4.5
 
-// stability is the population stability index of two histograms over the same bins, less what chance makes of it, and 0 where
-// chance may be all (the package's essay has the sources).
+// stability returns the population stability index of two histograms over the same bins, minus its mean by chance, or 0
+// if chance may explain it (the package comment has the sources).
 //
-// A bin that is empty on one side would make it infinite. So both sides are given half an observation a bin, divided as both together
-// are: what has never been seen counts for more the more was looked at, and equal parts stay equal however different n and m are.
+// A bin that is empty on one side would make the index infinite. So half an observation for each bin is added to both
+// sides, distributed like both together. An unseen value then counts for more the more was observed, and equal
+// fractions stay equal however different n and m are.
 func stability(validated, served []uint32) float64 {
 	n, m, bins := 0.0, 0.0, 0.0
 	for b := range validated {

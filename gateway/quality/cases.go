@@ -20,33 +20,35 @@ import (
 
 // Limits of a file of recorded queries.
 const (
-	// MaxCases and MaxBytes are the defaults of [ReadCases]: more queries tell little that these do not, and all are held in memory.
+	// MaxCases and MaxBytes are the defaults of [ReadCases]. More queries add little information, and all are held in
+	// memory.
 	MaxCases = 100_000
 	MaxBytes = 256 << 20
 	// MaxLineBytes is the default limit of a request's body.
 	MaxLineBytes = 64 << 20
-	// maxWindowBytes is what zstd's own decoder takes unless it is told otherwise.
+	// maxWindowBytes is the zstd decoder's own default.
 	maxWindowBytes = 128 << 20
 )
 
-// byteOrderMark is what some editors write at the beginning of UTF-8 text; it says nothing and is passed over.
+// byteOrderMark is written by some editors at the beginning of UTF-8 text. It is ignored.
 const byteOrderMark = "\ufeff"
 
 // Case is one recorded query.
 type Case struct {
-	// Line is where it stands in its file, from 1.
+	// Line is the query's line in the file, from 1.
 	Line   int
 	Inputs []api.Value
-	// Label is what is right, as many values as the model has outputs; nil: the file does not say.
+	// Label is the right answer, with as many values as the model has outputs; nil if the file has none.
 	Label []api.Value
 }
 
-// ReadCases reads a file of recorded queries for models of a signature: a JSON object a line, {"input": …} or {"input": …, "label": …},
-// as a caller writes them; lines of white space, and a byte order mark at the beginning, are passed over. A file whose name ends in .zst is decompressed. At most most queries
-// ([MaxCases] when 0) and maxBytes bytes of text, and as many of tensors ([MaxBytes] when 0), are taken; a file with more is an error, as is
-// one with none. Errors begin with "path:line: " where they are about a line, and with "path: " otherwise.
+// ReadCases reads a file of recorded queries for models of a signature: one JSON object a line, {"input": …} or
+// {"input": …, "label": …}, in the form that callers send. Blank lines, and a byte order mark at the beginning, are
+// ignored. A file whose name ends in .zst is decompressed. It is an error if the file has no queries, more than most
+// queries (0 means [MaxCases]), or more than maxBytes of text or of tensors (0 means [MaxBytes]). Errors begin with
+// "path:line: " if they concern a line, and with "path: " otherwise.
 func ReadCases(path string, sig api.Signature, most int, maxBytes int64) ([]Case, error) {
-	// A pipe is opened without waiting for who writes into it, and refused.
+	// O_NONBLOCK: opening a pipe must not wait for a writer. A pipe is then rejected.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fileError(path, err)
@@ -65,7 +67,7 @@ func ReadCases(path string, sig api.Signature, most int, maxBytes int64) ([]Case
 	return readCompressed(path, f, sig, most, maxBytes)
 }
 
-// fileError drops the name of the system call.
+// fileError removes the name of the system call.
 func fileError(path string, err error) error {
 	var of *fs.PathError
 	if errors.As(err, &of) {
@@ -88,20 +90,20 @@ type reader struct {
 	path     string
 	sig      api.Signature
 	lines    *bufio.Reader
-	long     []byte // a line that does not fit the buffer of lines
-	at       int    // the line
-	left     int64  // bytes of text that may still come
-	dataLeft int64  // bytes of tensors
+	long     []byte // a line that does not fit into the buffer of lines
+	at       int    // current line
+	left     int64  // remaining bytes of text
+	dataLeft int64  // remaining bytes of tensors
 	maxBytes int64
 
 	members  tensorjson.Reader
 	request  tensorjson.Request
 	feedback tensorjson.Feedback
-	inputs   []api.Value // scratch, as is label
+	inputs   []api.Value // scratch, like label
 	label    []api.Value
 }
 
-// Next is the parsers' storage: one query a line.
+// Next implements the parsers' storage: one query a line.
 func (r *reader) Next() ([]api.Value, error) { return r.inputs, nil }
 
 func readCases(path string, from io.Reader, sig api.Signature, most int, maxBytes int64) ([]Case, error) {
@@ -115,8 +117,8 @@ func readCases(path string, from io.Reader, sig api.Signature, most int, maxByte
 		path: path, sig: sig, lines: bufio.NewReaderSize(from, 64<<10), left: maxBytes, dataLeft: maxBytes, maxBytes: maxBytes,
 		inputs: make([]api.Value, len(sig.Inputs)), label: make([]api.Value, len(sig.Outputs)),
 	}
-	if head, _ := r.lines.Peek(len(byteOrderMark)); string(head) == byteOrderMark { // an error comes again with the first line
-		_, _ = r.lines.Discard(len(byteOrderMark)) // they are there
+	if head, _ := r.lines.Peek(len(byteOrderMark)); string(head) == byteOrderMark { // a read error is returned again with the first line
+		_, _ = r.lines.Discard(len(byteOrderMark)) // cannot fail: the bytes are buffered
 	}
 	var cases []Case
 	for {
@@ -149,7 +151,7 @@ func (r *reader) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", r.path, r.at, fmt.Errorf(format, args...))
 }
 
-// line is the next one without its end, valid until the one after; io.EOF when there is none.
+// line returns the next line without its newline, valid until the next call, or io.EOF.
 func (r *reader) line() ([]byte, error) {
 	r.at++
 	r.long = r.long[:0]
@@ -181,7 +183,7 @@ func (r *reader) line() ([]byte, error) {
 	}
 }
 
-// parse reads a line as what a caller would have sent: feedback when it has a label, a request otherwise.
+// parse reads a line like the body of a call: as feedback if it has a label, as a request otherwise.
 func (r *reader) parse(line []byte) (Case, error) {
 	labelled, err := r.checkMembers(line)
 	if err == nil {
@@ -203,7 +205,7 @@ func (r *reader) parse(line []byte) (Case, error) {
 	return c, err
 }
 
-// outline holds a line to the two members that it may have.
+// checkMembers checks that a line has only the two permitted members.
 func (r *reader) checkMembers(line []byte) (labelled bool, err error) {
 	m := &r.members
 	m.Reset(line)
@@ -230,7 +232,7 @@ func (r *reader) checkMembers(line []byte) (labelled bool, err error) {
 				return false, m.Errorf("duplicate member \"label\"")
 			}
 			label = true
-			if m.Null() { // as in feedback: not there
+			if m.Null() { // as in feedback, null means no label
 				continue
 			}
 			labelled = true
@@ -247,7 +249,7 @@ func (r *reader) checkMembers(line []byte) (labelled bool, err error) {
 	return labelled, m.End()
 }
 
-// keep copies values out of the scratch, without the room that they grew into.
+// copyOut copies values out of the scratch buffers, without their spare capacity.
 func (r *reader) copyOut(values []api.Value) ([]api.Value, error) {
 	size := 0
 	for i := range values {

@@ -48,10 +48,10 @@ func compressed(t testing.TB, text []byte) []byte {
 	return w.EncodeAll(text, nil)
 }
 
-// pair takes two numbers and answers one.
+// pair takes two numbers and returns one.
 var pair = api.Signature{Inputs: []api.TensorSpec{tensor("x", api.Float32, 2)}, Outputs: []api.TensorSpec{tensor("y", api.Int64)}}
 
-// text takes strings and a number, and answers text and a list.
+// text takes strings and a number, and returns text and a list.
 var text = api.Signature{
 	Inputs:  []api.TensorSpec{tensor("words", api.Bytes, -1), tensor("n", api.Int64)},
 	Outputs: []api.TensorSpec{tensor("summary", api.Bytes), tensor("scores", api.Float32, -1)},
@@ -137,10 +137,10 @@ func TestReadCasesRefuses(t *testing.T) {
 	}
 }
 
-// TestReadCasesBounds: what is small as text can be large as tensors, and what is small on disk as text.
+// TestReadCasesBounds: small text can make large tensors, and a small compressed file large text.
 func TestReadCasesBounds(t *testing.T) {
 	sig := api.Signature{Inputs: []api.TensorSpec{tensor("x", api.Float64, -1)}, Outputs: pair.Outputs}
-	line := `{"input":[` + strings.Repeat("0,", 200) + "0]}\n" // 413 bytes of text, 1608 of tensor
+	line := `{"input":[` + strings.Repeat("0,", 200) + "0]}\n" // 413 bytes of text, 1608 of tensors
 	if cases, err := readCases("q", strings.NewReader(line+line), sig, 0, 4000); err != nil || len(cases) != 2 {
 		t.Errorf("two lines: %v", err)
 	}
@@ -197,8 +197,8 @@ var fuzzSigs = []api.Signature{pair, text,
 	{Inputs: []api.TensorSpec{tensor("s", api.Bytes)}, Outputs: []api.TensorSpec{tensor("s", api.Bytes, -1)}},
 }
 
-// FuzzReadCases: nothing panics; what is refused is refused with its place; what is accepted is lines of JSON with the two members,
-// and holds what they say: written out again, it is the same.
+// FuzzReadCases: nothing panics, errors name their line, and accepted lines are JSON with only the two members.
+// Accepted cases can be written and read again unchanged.
 func FuzzReadCases(f *testing.F) {
 	f.Add([]byte(`{"input": [1, 2], "label": 3}`+"\n"+`{"input": [3, 4]}`), uint8(0))
 	f.Add([]byte(`{"input": {"n": 7, "words": ["a"]}, "label": {"summary": "YQ==", "scores": [0.5]}}`), uint8(1))
@@ -255,7 +255,7 @@ func FuzzReadCases(f *testing.F) {
 	})
 }
 
-// write is values as JSON; BYTES of an input need to say that they are base64.
+// write formats values as JSON. BYTES of an input are marked as base64.
 func write(specs []api.TensorSpec, values []api.Value, input bool) string {
 	var b []byte
 	for i, spec := range specs {
@@ -277,7 +277,7 @@ func write(specs []api.TensorSpec, values []api.Value, input bool) string {
 	return string(b)
 }
 
-// wrap puts every string of a JSON text, none of which has an escape, into {"b64": …}.
+// wrap wraps every string of a JSON text, none of which has an escape, as {"b64": …}.
 func wrap(text []byte) (b []byte) {
 	for i, part := range bytes.Split(text, []byte(`"`)) {
 		if i%2 == 1 {

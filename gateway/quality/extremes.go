@@ -11,24 +11,25 @@ import (
 
 // Limits of extreme inputs.
 const (
-	// MaxExtremes is how many there are at most: validation should take seconds.
+	// MaxExtremes is the most extremes: validation should take seconds.
 	MaxExtremes = 256
-	// longBytes is what an input takes whose size is open and which is to be long.
+	// longBytes is the size of a long input with an open size.
 	longBytes = 1 << 20
-	// maxExtremeBytes bounds the inputs of one: a larger request is not let in by default; maxExtremesBytes those of all together.
+	// maxExtremeBytes bounds the inputs of one extreme, because larger requests are refused by default.
+	// maxExtremesBytes bounds all of them together.
 	maxExtremeBytes  = 64 << 20
 	maxExtremesBytes = 256 << 20
 )
 
-// Extreme is an input at an end of what a signature allows.
+// Extreme is an input at a limit of a signature.
 type Extreme struct {
-	// Name says what is extreme: "NaN", or "image: NaN" where other inputs are zeros.
+	// Name describes the extreme: "NaN", or "image: NaN" if the other inputs are zeros.
 	Name string
-	// Inputs may share memory with others': they are for reading.
+	// Inputs may share memory with other extremes and must not be modified.
 	Inputs []api.Value
 }
 
-// fill is what the elements of an extreme tensor are.
+// fill is the content of an extreme tensor.
 type fill uint8
 
 const (
@@ -51,7 +52,7 @@ var fillNames = [fills]string{
 	"neither true nor false", "long strings", "invalid UTF-8", "NUL characters",
 }
 
-// extent is what the open dimensions of an extreme tensor are.
+// extent is the size of the open dimensions of an extreme tensor.
 type extent uint8
 
 const (
@@ -64,12 +65,12 @@ const (
 
 var extentNames = [extents]string{"size 1", "size 0", "large", "large in the last open dimension"}
 
-// Extremes are inputs at the ends of what a signature allows a caller to send: numbers, strings, and sizes of open dimensions, first
-// of all inputs at once, then of each while the others are zeros. Every one fits the signature. An input of fixed size beyond
-// 64 MiB has none, and there are fewer where all together would pass 256 MiB.
+// Extremes returns inputs at the limits of what a signature lets a caller send: numbers, strings, and sizes of open
+// dimensions, first for all inputs at once, then for each while the others are zeros. Every one fits the signature.
+// There are none if the inputs of fixed size exceed 64 MiB, and fewer if all together would exceed 256 MiB.
 func Extremes(sig api.Signature) []Extreme {
 	g := &generator{sig: sig, left: maxExtremesBytes}
-	// rawBody: the one input can be the body as it is, of which no byte is looked at.
+	// rawBody means that the body can be the input's bytes, which the gateway does not check.
 	rawBody := len(sig.Inputs) == 1 && openDims(sig.Inputs[0].Shape) <= 1
 	for which := -1; which < len(sig.Inputs); which++ {
 		if which >= 0 && len(sig.Inputs) == 1 {
@@ -93,7 +94,7 @@ type generator struct {
 	left int64
 }
 
-// add makes one input, or all with which < 0, extreme, and the others zeros; nothing when that means nothing to any of them.
+// add makes one input extreme, or all if which < 0, and the others zeros. It adds nothing if that changes no input.
 func (g *generator) add(which int, f fill, e extent) {
 	if len(g.list) == MaxExtremes {
 		return
@@ -115,7 +116,7 @@ func (g *generator) add(which int, f fill, e extent) {
 		}
 		dims := dimsOf(spec, ext)
 		if api.Elements(dims) < 0 {
-			return // sizes of 0 can hide such shapes from who declares them, and no caller gets one in
+			return // a dimension of 0 can hide an impossible shape when it is declared; no caller can send it
 		}
 		if size += bytesOf(spec, dims, of); size > maxExtremeBytes || size > g.left {
 			return
@@ -128,7 +129,7 @@ func (g *generator) add(which int, f fill, e extent) {
 	}
 }
 
-// open is the number of dimensions that may be anything.
+// openDims returns the number of open dimensions.
 func openDims(shape []int64) (n int) {
 	for _, d := range shape {
 		if d < 0 {
@@ -138,7 +139,7 @@ func openDims(shape []int64) (n int) {
 	return n
 }
 
-// applies reports whether a tensor can be extreme in this way, and differ by it from zeros of size 1.
+// applies reports whether a tensor can be extreme in this way, and then differs from zeros of size 1.
 func applies(spec *api.TensorSpec, f fill, e extent) bool {
 	n := openDims(spec.Shape)
 	switch {
@@ -158,11 +159,11 @@ func applies(spec *api.TensorSpec, f fill, e extent) bool {
 	return pattern(spec.DType, f) != nil
 }
 
-// long is the size of a large open dimension where the others are 1.
+// longSize is the size of one large open dimension if the others are 1.
 func longSize(spec *api.TensorSpec) int64 {
 	rest := int64(spec.DType.Size())
 	if spec.DType == api.Bytes {
-		rest = 4 // the length that leads an element
+		rest = 4 // the length before each element
 	}
 	for _, d := range spec.Shape {
 		if d > longBytes/rest {
@@ -193,13 +194,13 @@ func dimsOf(spec *api.TensorSpec, e extent) []int64 {
 	return dims
 }
 
-// textOf is what each of n elements of BYTES is.
+// textOf is each of n elements of BYTES.
 func textOf(n int64, f fill) []byte {
 	switch f {
 	case longText:
 		return bytes.Repeat([]byte("x"), int(max(1, longBytes/n)))
 	case brokenText:
-		return []byte("\xff\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80") // no such byte, an overlong '/', a surrogate, beyond Unicode
+		return []byte("\xff\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80") // an invalid byte, an overlong '/', a surrogate, a code point beyond Unicode
 	case nulText:
 		return make([]byte, 16)
 	}
@@ -239,7 +240,7 @@ func valueOf(spec *api.TensorSpec, dims []int64, f fill) api.Value {
 	return v
 }
 
-// pattern is one numeric element; nil where the type has no such value, or it is zero.
+// pattern returns the bytes of one numeric element, or nil if the type has no such value or it is zero.
 func pattern(d api.DType, f fill) []byte {
 	switch d {
 	case api.Float16, api.Float32, api.Float64:

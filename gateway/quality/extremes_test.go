@@ -82,7 +82,7 @@ func TestExtremeValues(t *testing.T) {
 	}
 }
 
-// TestExtremesAreBounded: however many and however large the inputs are, the extremes are so many and so large.
+// TestExtremesAreBounded: the limits of number and size hold for any number and size of inputs.
 func TestExtremesAreBounded(t *testing.T) {
 	var many api.Signature
 	for i := range api.MaxTensors {
@@ -108,7 +108,7 @@ func TestExtremesAreBounded(t *testing.T) {
 	}
 }
 
-// TestExtremesFit: nothing is tried that a caller could not send.
+// TestExtremesFit: every extreme is an input that a caller could send.
 func TestExtremesFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sig api.Signature
@@ -145,7 +145,7 @@ func TestExtremesFit(t *testing.T) {
 	})
 }
 
-// elements reports whether data are n elements of BYTES, each led by its length.
+// elements reports whether data consists of n elements of BYTES, each preceded by its length.
 func elements(data []byte, n int64) bool {
 	for ; n > 0; n-- {
 		if len(data) < 4 || uint64(len(data)-4) < uint64(binary.LittleEndian.Uint32(data)) {

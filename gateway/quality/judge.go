@@ -14,25 +14,26 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 )
 
-// Answer is how the evaluation of one query by one version ended.
+// Answer is the result of evaluating one query with one version.
 type Answer struct {
-	// Code is api.OK when there are Outputs.
+	// Code is api.OK if there are Outputs.
 	Code    api.Code
 	Outputs []api.Value
 }
 
 const (
-	// maxExamples is how many lines a reason shows, maxShownBytes how much of an output.
+	// maxExamples is how many lines a reason shows, maxShownBytes how many bytes of an output.
 	maxExamples   = 3
 	maxShownBytes = 120
 )
 
-// Judge compares the answers of a new version with what v expects of them: the labels of the cases, or the answers of the serving version.
-// answers and serving are indexed like cases; a missing one counts as failed. Without any answers of a serving version (nil, because there
-// is none) there is nothing to compare with, and the version passes if it answers anything. outputs are the new version's; expect is what
-// the status says it was compared with, "labels" or the serving version's "name@version".
+// Judge compares the answers of a new version with what v expects: the labels of the cases, or the answers of the
+// serving version. answers and serving are indexed like cases; a missing answer counts as failed. If serving is nil,
+// there is no serving version to compare with, and the version passes if it answers anything. outputs are the specs of
+// the new version's outputs. expect is what the status says it was compared with: "labels" or the serving version's
+// "name@version".
 //
-// The counts, Passed, Expect and Reason of the result are set; the rest is the caller's.
+// Judge sets the counts, Passed, Expect and Reason of the result. The caller sets the rest.
 func Judge(v *api.ValidateSpec, outputs []api.TensorSpec, cases []Case, answers, serving []Answer, expect string) api.ValidationStatus {
 	j := judge{v: v, outputs: outputs, s: api.ValidationStatus{Expect: expect}}
 	withServing := v.Expect == api.ExpectServing
@@ -88,7 +89,7 @@ func (j *judge) compare(c *Case, got Answer, want []api.Value) {
 	j.examples = append(j.examples, fmt.Sprintf("%s:%d: expected %s, got %s", j.v.Queries, c.Line, show(j.outputs, want), shown))
 }
 
-// reason says why the version does not pass; empty: it does.
+// reason returns why the version does not pass, or "" if it does.
 func (j *judge) reason(withServing bool, cases int, noServing bool) string {
 	s := &j.s
 	switch {
@@ -121,10 +122,10 @@ func (j *judge) withExamples(reason string) string {
 	return strings.Join(append([]string{reason}, j.examples...), "; ")
 }
 
-// number has as many digits as it needs to tell it from a threshold.
+// number formats f with as many digits as needed to distinguish it from a threshold.
 func number(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
-// show writes outputs for people: text as text, everything else as callers read it.
+// show formats outputs for a reason: text as text, everything else as in an answer.
 func show(specs []api.TensorSpec, values []api.Value) string {
 	if len(values) != len(specs) {
 		return fmt.Sprintf("%d outputs", len(values))
@@ -151,8 +152,8 @@ func show(specs []api.TensorSpec, values []api.Value) string {
 	return string(b)
 }
 
-// Same reports whether two versions' outputs are the same: of one shape, floating-point elements no further apart than
-// tolerance·max(1, |b|), everything else exactly equal. NaN is the same as NaN, and an infinity as itself only.
+// Same reports whether two versions' outputs are the same: equal shapes, floating-point elements no further apart than
+// tolerance·max(1, |b|), and everything else exactly equal. NaN equals NaN, and an infinity equals only itself.
 func Same(specs []api.TensorSpec, a, b []api.Value, tolerance float64) bool {
 	if len(a) != len(specs) || len(b) != len(specs) {
 		return false
@@ -199,11 +200,11 @@ func near(a, b, tolerance float64) bool {
 	switch {
 	case a == b, a != a && b != b:
 		return true
-	case math.IsInf(a, 0), math.IsInf(b, 0): // else an infinite b would be near everything
+	case math.IsInf(a, 0), math.IsInf(b, 0): // otherwise everything would be near an infinite b
 		return false
 	}
 	diff := math.Abs(a - b)
-	if math.IsInf(diff, 0) { // of the two, halves can still be subtracted
+	if math.IsInf(diff, 0) { // the difference overflows, but that of the halves does not
 		return math.Abs(a/2-b/2) <= tolerance*math.Abs(b/2)
 	}
 	return diff <= tolerance*max(1, math.Abs(b))

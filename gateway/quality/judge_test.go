@@ -30,7 +30,7 @@ func TestSame(t *testing.T) {
 		{api.Float64, double, 1.5000001, 1, 0.5, false},
 		{api.Float64, double, 0.2, 0.1, 0.125, true}, // absolute below 1
 		{api.Float64, double, 1100, 1000, 0.1, true}, // relative above
-		{api.Float64, double, 1000, 1101, 0.1, true}, // to the second
+		{api.Float64, double, 1000, 1101, 0.1, true}, // relative to the second
 		{api.Float64, double, 1101, 1000, 0.1, false},
 		{api.Float64, double, nan, nan, 0, true},
 		{api.Float64, double, nan, 1, 1e12, false},
@@ -38,7 +38,7 @@ func TestSame(t *testing.T) {
 		{api.Float64, double, inf, -inf, 1e12, false},
 		{api.Float64, double, 1, inf, 1e12, false},
 		{api.Float64, double, inf, 1, 1e12, false},
-		{api.Float64, double, -math.MaxFloat64, math.MaxFloat64, 1.9, false}, // they are twice the second apart
+		{api.Float64, double, -math.MaxFloat64, math.MaxFloat64, 1.9, false}, // the difference is twice the second
 		{api.Float64, double, -math.MaxFloat64, math.MaxFloat64, 2, true},
 		{api.Float64, double, 1, 2, nan, false},
 		{api.Float32, single, 1.25, 1, 0.25, true},
@@ -75,7 +75,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// answersOf are answers of one integer each; "!" is a failure.
+// answersOf returns answers of one integer each; "!" is a failure.
 func answersOf(digits string) (list []Answer) {
 	for _, c := range digits {
 		if c == '!' {
@@ -87,7 +87,7 @@ func answersOf(digits string) (list []Answer) {
 	return list
 }
 
-// casesOf are labelled cases; "-" has no label.
+// casesOf returns labelled cases; "-" has no label.
 func casesOf(digits string) (list []Case) {
 	for i, c := range digits {
 		one := Case{Line: i + 1}
@@ -109,7 +109,7 @@ func TestJudge(t *testing.T) {
 		v                        *api.ValidateSpec
 		cases, answers, serving  string
 		queries, matched, failed int
-		reason                   string // none: passed
+		reason                   string // empty: passed
 	}{
 		{"all correct", labels(1), "1234", "1234", "", 4, 4, 0, ""},
 		{"exactly the threshold", labels(0.75), "1234", "1239", "", 4, 3, 0, ""},
@@ -155,7 +155,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestReasonIsBounded: outputs of any size and kind are shown in part.
+// TestReasonIsBounded: outputs of any size and kind are truncated.
 func TestReasonIsBounded(t *testing.T) {
 	outputs := []api.TensorSpec{tensor("s", api.Bytes), tensor("x", api.Float32, -1)}
 	big := []api.Value{{Data: []byte(strings.Repeat("ä\n", 1<<16))}, {Data: make([]byte, 4<<20), Dims: []int64{1 << 20}}}
@@ -167,7 +167,7 @@ func TestReasonIsBounded(t *testing.T) {
 	}
 }
 
-// TestJudgeHoldsItsThresholds: what passes is not below them, and what does not pass has a reason that is true.
+// TestJudgeHoldsItsThresholds: a version passes exactly if it meets the threshold, and the counts are right.
 func TestJudgeHoldsItsThresholds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 30).Draw(t, "queries")
