@@ -13,6 +13,6 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	var l Latency
 	e.Observe(api.OK, 1, 1e6)
 	if n := testing.AllocsPerRun(1000, func() { e.Observe(api.OK, 1, 1e6); e.Refuse(api.Overloaded); l.Observe(1e6) }); n != 0 {
-		t.Errorf("%g allocations", n)
+		t.Errorf("Observe allocates %g times", n)
 	}
 }

@@ -144,53 +144,53 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	buildInfo      = desc("build_info", "The gateway's version; always 1.", "version", "goversion")
-	startTime      = desc("start_time_seconds", "When the gateway started, in unix time.")
-	fnRequests     = desc("function_requests_total", "Requests to functions, by how they ended (their first query that did not end in ok).", "function", "code")
+	startTime      = desc("start_time_seconds", "Start time of the gateway, in Unix time.")
+	fnRequests     = desc("function_requests_total", "Requests to functions, by result: the code of their first query that did not end in ok.", "function", "code")
 	fnQueries      = desc("function_queries_total", "Queries in requests to functions.", "function")
-	fnLatency      = desc("function_latency_seconds", "From the request's acceptance to its answer.", "function")
-	modelRequests  = desc("model_requests_total", "Requests that addressed the model itself (Open Inference Protocol), by how they ended.", "model", "version", "code")
-	modelLatency   = desc("model_latency_seconds", "From acceptance to answer, of requests that addressed the model itself.", "model", "version")
-	modelQueries   = desc("model_queries_total", "Queries that the model's queue took, by how they ended.", "model", "version", "code")
-	modelQueue     = desc("queue_seconds", "From a query's acceptance to the sending of its batch.", "model", "version")
+	fnLatency      = desc("function_latency_seconds", "Time from accepting a request to answering it.", "function")
+	modelRequests  = desc("model_requests_total", "Requests addressed to a model (Open Inference Protocol), by result.", "model", "version", "code")
+	modelLatency   = desc("model_latency_seconds", "Time from accepting a request addressed to a model to answering it.", "model", "version")
+	modelQueries   = desc("model_queries_total", "Queries that entered the model's queue, by result.", "model", "version", "code")
+	modelQueue     = desc("queue_seconds", "Time from accepting a query to sending its batch.", "model", "version")
 	modelBatch     = desc("batch_size", "Queries in a batch.", "model", "version")
-	modelWorker    = desc("worker_seconds", "Evaluation time of a batch, as the gateway sees it.", "model", "version")
-	modelBatches   = desc("batches_total", "Batches that came back.", "model", "version")
-	modelRetries   = desc("retries_total", "Queries that were lost with a replica and tried again.", "model", "version")
+	modelWorker    = desc("worker_seconds", "Evaluation time of a batch, as measured by the gateway.", "model", "version")
+	modelBatches   = desc("batches_total", "Batches completed.", "model", "version")
+	modelRetries   = desc("retries_total", "Queries that were lost with a replica and retried.", "model", "version")
 	modelKills     = desc("kills_total", "Replicas killed because they hung.", "model", "version")
-	modelHedged    = desc("hedged_queries_total", "Queries that were sent to a second replica, because the first one was late beyond its own profile.", "model", "version")
-	modelHedgeWins = desc("hedge_wins_total", "Those of them that the second replica answered first.", "model", "version")
-	modelRestarts  = desc("replica_restarts_total", "Restarts of the replicas that exist now.", "model", "version")
-	modelReplicas  = desc("replicas_ready", "Connected replicas that take batches.", "model", "version")
-	modelQueued    = desc("queue_length", "Queries that wait.", "model", "version")
-	modelInFlight  = desc("in_flight", "Queries in batches that are with a replica.", "model", "version")
-	fnPlanned      = desc("function_planned_share", "The part of a function's queries that a model version evaluates by the plan in force.", "function", "model", "version")
-	fnRefused      = desc("function_refused_share", "The part of a function's queries that the plan in force refuses.", "function")
-	fnCost         = desc("function_cost_per_second", "What a function's evaluations cost by the plan in force, in the unit of the models' cost.", "function")
-	modelCapacity  = desc("model_capacity_queries_per_second", "Queries that the replicas can evaluate; 0 while that is not known.", "model", "version")
-	modelPlanned   = desc("model_planned_queries_per_second", "Queries that the replicas evaluate by the plan in force.", "model", "version")
-	modelLate      = desc("deadline_late_seconds", "How long after its deadline a query without a prediction was answered.", "model", "version")
-	deviceBusy     = desc("device_busy_ratio", "The part of a shared device's time that the plan in force uses.", "device")
-	schedEpochs    = desc("scheduler_epochs_total", "Plans that were made.")
-	schedPlan      = desc("scheduler_plan_seconds", "How long a plan took to make.")
-	fnFeedback     = desc("feedback_total", "Feedback, by what became of it.", "function", "outcome")
-	fnShare        = desc("policy_share", "The part of a function's queries that its policy asks a candidate for, over all contexts.", "function", "candidate")
-	fnLosses       = desc("feedback_losses_total", "Losses that feedback has told of a candidate's predictions.", "function", "candidate")
-	fnLossSum      = desc("feedback_loss_sum", "Sum of these losses, each from 0 to 1.", "function", "candidate")
-	fnLate         = desc("ensemble_late_total", "Members of ensembles without a prediction when the answer was due.", "function")
-	fnDropped      = desc("ensemble_dropped_total", "Members of ensembles that were not asked, for the plan had no room.", "function")
+	modelHedged    = desc("hedged_queries_total", "Queries sent to a second replica because the first exceeded its latency profile.", "model", "version")
+	modelHedgeWins = desc("hedge_wins_total", "Hedged queries that the second replica answered first.", "model", "version")
+	modelRestarts  = desc("replica_restarts_total", "Restarts of the current replicas.", "model", "version")
+	modelReplicas  = desc("replicas_ready", "Connected replicas that accept batches.", "model", "version")
+	modelQueued    = desc("queue_length", "Queries waiting in the queue.", "model", "version")
+	modelInFlight  = desc("in_flight", "Queries in batches that replicas are evaluating.", "model", "version")
+	fnPlanned      = desc("function_planned_share", "Fraction of a function's queries that a model version evaluates under the current plan.", "function", "model", "version")
+	fnRefused      = desc("function_refused_share", "Fraction of a function's queries that the current plan refuses.", "function")
+	fnCost         = desc("function_cost_per_second", "Cost of a function's evaluations under the current plan, in the unit of the models' cost.", "function")
+	modelCapacity  = desc("model_capacity_queries_per_second", "Queries that the replicas can evaluate; 0 while unknown.", "model", "version")
+	modelPlanned   = desc("model_planned_queries_per_second", "Queries that the replicas evaluate under the current plan.", "model", "version")
+	modelLate      = desc("deadline_late_seconds", "Delay after the deadline at which a query without a prediction was answered.", "model", "version")
+	deviceBusy     = desc("device_busy_ratio", "Fraction of a shared device's time that the current plan uses.", "device")
+	schedEpochs    = desc("scheduler_epochs_total", "Scheduling plans made.")
+	schedPlan      = desc("scheduler_plan_seconds", "Time to make a plan.")
+	fnFeedback     = desc("feedback_total", "Feedback received, by outcome.", "function", "outcome")
+	fnShare        = desc("policy_share", "Fraction of a function's queries for which its policy asks a candidate, over all contexts.", "function", "candidate")
+	fnLosses       = desc("feedback_losses_total", "Losses of a candidate's predictions reported by feedback.", "function", "candidate")
+	fnLossSum      = desc("feedback_loss_sum", "Sum of the losses reported by feedback, each from 0 to 1.", "function", "candidate")
+	fnLate         = desc("ensemble_late_total", "Ensemble members without a prediction when the answer was due.", "function")
+	fnDropped      = desc("ensemble_dropped_total", "Ensemble members that were not asked because the plan had no room.", "function")
 	fnShadow       = desc("shadow_predictions_total", "Predictions of shadow models, compared with the answer.", "function", "outcome")
-	modelCache     = desc("cache_requests_total", "Queries, by what the prediction cache had of them.", "model", "version", "outcome")
-	cacheBytes     = desc("cache_bytes", "Memory of the prediction cache in use.")
-	cacheMaxBytes  = desc("cache_max_bytes", "Its bound.")
+	modelCache     = desc("cache_requests_total", "Queries, by outcome of the prediction cache.", "model", "version", "outcome")
+	cacheBytes     = desc("cache_bytes", "Memory that the prediction cache uses.")
+	cacheMaxBytes  = desc("cache_max_bytes", "Memory limit of the prediction cache.")
 	cacheEntries   = desc("cache_entries", "Predictions in the cache.")
-	cacheEvicted   = desc("cache_evicted_total", "Predictions that made room for others.")
-	cacheCollided  = desc("cache_collisions_total", "Look-ups that found another input under the same key; they were not answered by it.")
+	cacheEvicted   = desc("cache_evicted_total", "Predictions evicted from the cache.")
+	cacheCollided  = desc("cache_collisions_total", "Look-ups that found a different input under the same key; it was not used.")
 	stateContexts  = desc("policy_contexts", "Contexts whose policy state is in memory.")
-	stateEvicted   = desc("policy_contexts_evicted_total", "Contexts that had to leave memory.")
+	stateEvicted   = desc("policy_contexts_evicted_total", "Contexts whose policy state was evicted from memory.")
 	statePending   = desc("policy_pending_states", "Policy states with changes that the store has not confirmed.")
-	stateLost      = desc("policy_lost_updates_total", "Changes that will never be written, for too many waited.")
-	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
-	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
+	stateLost      = desc("policy_lost_updates_total", "Changes that will not be written, because too many were pending or the store refused them.")
+	stateErrors    = desc("policy_store_errors_total", "Failed calls to the store of policy states.")
+	stateAway      = desc("policy_store_away", "1 while the store of policy states does not answer, else 0.")
 	allDescriptors = []*prometheus.Desc{buildInfo, startTime, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
@@ -242,7 +242,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		requests(fnRequests, f.Endpoint, f.Name)
 		count(fnQueries, f.Endpoint.Queries, f.Name)
 		hist(fnLatency, f.Endpoint.latency(), f.Name)
-		for _, p := range addedUp(f.Planned) {
+		for _, p := range mergePlanned(f.Planned) {
 			gauge(fnPlanned, p.Part, f.Name, p.Model, p.Version)
 		}
 		gauge(fnRefused, f.Refused, f.Name)
@@ -252,7 +252,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Models {
 		m := &s.Models[i]
 		gauge(modelReplicas, float64(m.Ready), m.Name, m.Version)
-		if !m.used() {
+		if !m.active() {
 			continue
 		}
 		requests(modelRequests, m.Endpoint, m.Name, m.Version)
@@ -303,7 +303,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // used says whether a version has a replica, has been asked, or has failed to start. Of ten thousand models most are none of that for days, and
 // fifteen zeros of each would be most of a scrape.
-func (m *ModelSample) used() bool {
+func (m *ModelSample) active() bool {
 	return m.Ready > 0 || m.Queued > 0 || m.InFlight > 0 || m.Batches > 0 || m.Restarts > 0 || len(m.Ended) > 0 || len(m.Cache) > 0 || !m.Endpoint.Empty()
 }
 
@@ -341,7 +341,7 @@ func (f *FunctionSample) learning(ch chan<- prometheus.Metric) {
 }
 
 // addedUp has each model version once: two candidates may mean the same one, and a series that is there twice is no scrape.
-func addedUp(planned []PlannedSample) []PlannedSample {
+func mergePlanned(planned []PlannedSample) []PlannedSample {
 	var out []PlannedSample
 	for _, p := range planned {
 		same := func(o PlannedSample) bool { return o.Model == p.Model && o.Version == p.Version }

@@ -52,13 +52,13 @@ func (e *Endpoint) Refuse(code api.Code) {
 func (e *Endpoint) stripe() *stripe {
 	all := e.stripes.Load()
 	if all == nil {
-		all = e.first()
+		all = e.allocate()
 	}
 	return &all[rand.Uint32()&(stripes-1)]
 }
 
 // first makes the counters. Of several that try at once one succeeds, and all of them count there.
-func (e *Endpoint) first() *[stripes]stripe {
+func (e *Endpoint) allocate() *[stripes]stripe {
 	e.stripes.CompareAndSwap(nil, new([stripes]stripe))
 	return e.stripes.Load()
 }
@@ -94,12 +94,12 @@ func (e *Endpoint) Read() Reading {
 		nanos += s.nanos.Load()
 	}
 	r.Seconds = float64(nanos) / 1e9
-	r.sumUp()
+	r.aggregate()
 	return r
 }
 
 // sumUp makes Count and Buckets of the fine buckets.
-func (r *Reading) sumUp() {
+func (r *Reading) aggregate() {
 	r.Count, r.Buckets = 0, nil
 	var below [endpointOctaves + 1]uint64 // below[i]: up to 2^i µs
 	for b, n := range r.fine {
@@ -128,19 +128,19 @@ func (r Reading) Since(earlier Reading) Reading {
 	d := r
 	d.Queries -= earlier.Queries
 	d.Seconds = max(0, r.Seconds-earlier.Seconds)
-	less := r.Queries < earlier.Queries
+	reset := r.Queries < earlier.Queries
 	for c, n := range earlier.Codes {
-		less = less || d.Codes[c] < n
+		reset = reset || d.Codes[c] < n
 		d.Codes[c] -= n
 	}
 	for b, n := range earlier.fine {
-		less = less || d.fine[b] < n
+		reset = reset || d.fine[b] < n
 		d.fine[b] -= n
 	}
-	if less {
+	if reset {
 		return r
 	}
-	d.sumUp()
+	d.aggregate()
 	return d
 }
 

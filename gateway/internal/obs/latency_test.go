@@ -13,7 +13,7 @@ import (
 )
 
 // Every latency lies between its bucket's bounds, and buckets follow one another without a gap.
-func TestBucketsMeet(t *testing.T) {
+func TestBucketsAreContiguous(t *testing.T) {
 	for _, layout := range []struct{ subBits, octaves int }{{endpointSubBits, endpointOctaves}, {latencySubBits, latencyOctaves}} {
 		last := layout.octaves<<layout.subBits + 1
 		rapid.Check(t, func(t *rapid.T) {
@@ -67,7 +67,7 @@ func TestLatencyQuantilesAgainstSortedSamples(t *testing.T) {
 				continue // below the first bucket's bound there is one bucket
 			}
 			if got := l.Quantile(q); math.Abs(got-want) > 0.07*want {
-				t.Errorf("seed %d: the part %g is below %g ns, want %g", seed, q, got, want)
+				t.Errorf("seed %d: quantile %g is %g ns, want %g", seed, q, got, want)
 			}
 		}
 		if l.Count() != uint64(len(all)) {
@@ -75,7 +75,7 @@ func TestLatencyQuantilesAgainstSortedSamples(t *testing.T) {
 		}
 		l.Reset()
 		if l.Count() != 0 || l.Quantile(0.5) != 0 {
-			t.Errorf("after a reset %d, median %g", l.Count(), l.Quantile(0.5))
+			t.Errorf("after a reset: count %d, median %g", l.Count(), l.Quantile(0.5))
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestEndpointQuantilesAgainstSortedSamples(t *testing.T) {
 				continue
 			}
 			if got := r.Quantile(q); math.Abs(got-want) > 0.1*want {
-				t.Errorf("seed %d: the part %g is below %g s, want %g", seed, q, got, want)
+				t.Errorf("seed %d: quantile %g is %g s, want %g", seed, q, got, want)
 			}
 		}
 	}
@@ -104,31 +104,31 @@ func TestEndpointQuantilesAgainstSortedSamples(t *testing.T) {
 func TestQuantileAtTheEdges(t *testing.T) {
 	var l Latency
 	if got := l.Quantile(0.5); got != 0 {
-		t.Errorf("of nothing: %g", got)
+		t.Errorf("quantile of an empty histogram: %g", got)
 	}
 	l.Observe(-5)
 	l.Observe(math.MinInt64)
 	if got := l.Quantile(1); got != 1000 {
-		t.Errorf("of two negative ones: %g ns, want the first bucket's bound", got)
+		t.Errorf("maximum of two negative latencies: %g ns, want the first bucket's bound", got)
 	}
 	l.Reset()
 	l.Observe(math.MaxInt64)
 	l.Observe(int64(time.Hour))
 	for _, q := range []float64{-1, 0, 0.5, 1, 2} {
 		if got := l.Quantile(q); got != float64(uint64(1)<<latencyOctaves)*1000 {
-			t.Errorf("of two hours: the part %g is below %g ns, want the last bound", q, got)
+			t.Errorf("quantile %g of two hours: %g ns, want the last bound", q, got)
 		}
 	}
 	if got := l.Quantile(math.NaN()); got != 0 {
-		t.Errorf("of no part at all: %g", got)
+		t.Errorf("quantile NaN: %g", got)
 	}
 	var e Endpoint
 	if r := e.Read(); r.Count != 0 || r.Quantile(0.99) != 0 || r.Buckets != nil {
-		t.Errorf("of an endpoint without requests: %+v", r)
+		t.Errorf("an endpoint without requests: %+v", r)
 	}
 	e.Refuse(api.InvalidArgument)
 	if r := e.Read(); r.Codes[api.InvalidArgument] != 1 || r.Count != 0 || r.Quantile(0.5) != 0 {
-		t.Errorf("of an endpoint that refused one: %+v", r)
+		t.Errorf("an endpoint that refused one request: %+v", r)
 	}
 }
 
@@ -143,27 +143,27 @@ func TestSince(t *testing.T) {
 	}
 	r := e.Read().Since(earlier)
 	if r.Count != 10 || r.Queries != 30 || r.Codes[api.OK] != 0 || r.Codes[api.Overloaded] != 10 || math.Abs(r.Seconds-0.2) > 1e-9 {
-		t.Errorf("since: %+v", r)
+		t.Errorf("Since: %+v", r)
 	}
 	if p50 := r.Quantile(0.5); p50 < 0.016 || p50 > 0.025 {
-		t.Errorf("the median since is %g s, want 20 ms", p50)
+		t.Errorf("the median of Since is %g s, want 20 ms", p50)
 	}
 	if n := r.Buckets[float64(1<<14)/1e6]; n != 0 || r.Buckets[float64(1<<15)/1e6] != 10 {
-		t.Errorf("the buckets since: %v", r.Buckets)
+		t.Errorf("the buckets of Since: %v", r.Buckets)
 	}
 	if again := e.Read().Since(e.Read()); again.Count != 0 || again.Queries != 0 || again.Buckets != nil {
-		t.Errorf("since now: %+v", again)
+		t.Errorf("Since the same reading: %+v", again)
 	}
 	// An endpoint of the same name that was made anew has less than the one before.
 	var anew Endpoint
 	anew.Observe(api.OK, 1, 5e6)
 	if r := anew.Read().Since(earlier); r.Count != 1 || r.Queries != 1 || r.Codes[api.OK] != 1 {
-		t.Errorf("since another endpoint's reading: %+v", r)
+		t.Errorf("Since another endpoint's reading: %+v", r)
 	}
 }
 
 // Requests that come first, all at once, are all counted.
-func TestTheFirstRequestsRace(t *testing.T) {
+func TestConcurrentFirstRequests(t *testing.T) {
 	for range 200 {
 		var e Endpoint
 		var wg sync.WaitGroup

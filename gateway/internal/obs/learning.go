@@ -39,8 +39,8 @@ type Sum struct{ bits atomic.Uint64 }
 // Add adds.
 func (s *Sum) Add(x float64) {
 	for {
-		was := s.bits.Load()
-		if s.bits.CompareAndSwap(was, math.Float64bits(math.Float64frombits(was)+x)) {
+		old := s.bits.Load()
+		if s.bits.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+x)) {
 			return
 		}
 	}

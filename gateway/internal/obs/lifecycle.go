@@ -38,20 +38,20 @@ type InferenceLogSample struct {
 }
 
 var (
-	lifePhases   = desc("model_versions", "Model versions, by the phase of their lives.", "phase")
-	lifeOutcomes = desc("version_outcomes_total", "What warm-up and validation, and learned roll-outs, came to.", "outcome")
-	lifeRevision = desc("store_revision", "The revision of what is declared, as this gateway has it.")
-	armShare     = desc("traffic_share", "The part of a model's queries that a traffic rule gives a version.", "model", "version", "rule")
+	lifePhases   = desc("model_versions", "Model versions, by life-cycle phase.", "phase")
+	lifeOutcomes = desc("version_outcomes_total", "Outcomes of warm-up, validation and learned roll-outs.", "outcome")
+	lifeRevision = desc("store_revision", "Revision of the declarations that this gateway has.")
+	armShare     = desc("traffic_share", "Fraction of a model's queries that a traffic rule gives to a version.", "model", "version", "rule")
 	armQueries   = desc("traffic_queries_total", "Queries that a version answered under a traffic rule, since the rule was set.", "model", "version", "rule")
-	armFailed    = desc("traffic_failed_total", "Those of them that had no answer.", "model", "version", "rule")
-	armFeedback  = desc("traffic_feedback_total", "Those of them that feedback has judged.", "model", "version", "rule")
-	armLoss      = desc("traffic_loss_sum", "Sum of the losses that it told, each from 0 to 1.", "model", "version", "rule")
-	armCompared  = desc("traffic_compared_total", "Answers of a shadow, by whether they were the serving version's.", "model", "version", "outcome")
-	driftIndex   = desc("model_drift", "Population stability index of what is served against what was validated, the largest of the inputs and of the outputs.", "model", "version", "of")
+	armFailed    = desc("traffic_failed_total", "Queries under a traffic rule that had no answer.", "model", "version", "rule")
+	armFeedback  = desc("traffic_feedback_total", "Queries under a traffic rule that feedback has rated.", "model", "version", "rule")
+	armLoss      = desc("traffic_loss_sum", "Sum of the losses of queries under a traffic rule, each from 0 to 1.", "model", "version", "rule")
+	armCompared  = desc("traffic_compared_total", "Answers of a shadow, by whether they equal the serving version's.", "model", "version", "outcome")
+	driftIndex   = desc("model_drift", "Largest population stability index of served against validated inputs, and of outputs.", "model", "version", "of")
 	logRecords   = desc("inference_log_records_total", "Records of the inference log.")
-	logDropped   = desc("inference_log_dropped_total", "Records that were dropped: the writer could not keep up, the disk is full, or they were too large.")
+	logDropped   = desc("inference_log_dropped_total", "Records dropped: the writer could not keep up, writing failed, or the record was too large.")
 	logRaw       = desc("inference_log_raw_bytes_total", "Bytes of records before compression.")
-	logWritten   = desc("inference_log_written_bytes_total", "Bytes written.")
+	logWritten   = desc("inference_log_written_bytes_total", "Bytes written to the inference log.")
 
 	lifecycleDescriptors = []*prometheus.Desc{
 		lifePhases, lifeOutcomes, lifeRevision, armShare, armQueries, armFailed, armFeedback, armLoss, armCompared, driftIndex,

@@ -12,7 +12,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-func TestBucketsHoldWhatTheirBoundsSay(t *testing.T) {
+func TestBucketBounds(t *testing.T) {
 	for took, bound := range map[api.Nanos]float64{
 		0: 64e-6, 63_999: 64e-6, 64_000: 128e-6, 127_999: 128e-6, 128_000: 256e-6, 1_000_000: 1024e-6, -5: 64e-6,
 	} {
@@ -49,11 +49,11 @@ func TestStripesAddUp(t *testing.T) {
 		t.Errorf("read %+v", r)
 	}
 	if r.Seconds < 7.999 || r.Seconds > 8.001 {
-		t.Errorf("%g s, want 8", r.Seconds)
+		t.Errorf("the sum is %g s, want 8", r.Seconds)
 	}
 }
 
-func TestAScrapeIsPrometheusText(t *testing.T) {
+func TestScrapeIsPrometheusText(t *testing.T) {
 	var fn, m Endpoint
 	fn.Observe(api.OK, 3, 5e6)
 	s := NewScrape(func() Snapshot {
@@ -94,7 +94,7 @@ func render(t *testing.T, s *Scrape) (text string, families map[string]string) {
 	return string(body), families
 }
 
-func TestAScrapeHasThePlan(t *testing.T) {
+func TestScrapeHasThePlan(t *testing.T) {
 	var fn, m Endpoint
 	late := Histogram{Count: 2, Sum: 0.002, Buckets: map[float64]uint64{0.001: 1, 0.004: 2}}
 	s := NewScrape(func() Snapshot {
@@ -126,13 +126,13 @@ func TestAScrapeHasThePlan(t *testing.T) {
 		`xebec_device_busy_ratio{device="gpu0"} 0.75`,
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
-			t.Errorf("no line %s in\n%s", line, text)
+			t.Errorf("line %s is missing in\n%s", line, text)
 		}
 	}
 }
 
 // TestAScrapeOfSleepers: of a version that has had no replica and was never asked there is one row.
-func TestAScrapeOfSleepers(t *testing.T) {
+func TestScrapeOfUnusedVersions(t *testing.T) {
 	var asked Endpoint
 	asked.Refuse(api.NoReplica)
 	text, _ := render(t, NewScrape(func() Snapshot {
@@ -143,7 +143,7 @@ func TestAScrapeOfSleepers(t *testing.T) {
 	}))
 	for name, want := range map[string]int{"never": 1, "once": 10, "fails": 10, "by-name": 10} {
 		if rows := strings.Count(text, fmt.Sprintf("model=%q", name)); (want == 1) != (rows == 1) || rows < want {
-			t.Errorf("%s has %d rows: expected %d or more", name, rows, want)
+			t.Errorf("%s has %d rows, want at least %d", name, rows, want)
 		}
 	}
 }
