@@ -2,11 +2,11 @@ package obs
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// CapacitySample is what the node has for replicas, and who is to have how many.
+// CapacitySample describes the node's resources for replicas and how many replicas each version is granted.
 type CapacitySample struct {
 	CPU, MemoryBytes, GPUs             float64
 	FreeCPU, FreeMemoryBytes, FreeGPUs float64
-	// Models are those that are awake, ColdStarts those that have ever been woken.
+	// Models are the versions that are awake, ColdStarts those that have ever been woken.
 	Models     []ModelCapacitySample
 	ColdStarts []ColdStartSample
 }
@@ -17,7 +17,7 @@ type ModelCapacitySample struct {
 	Wanted, Granted int
 }
 
-// ColdStartSample is how long those waited who woke a version.
+// ColdStartSample is how long queries waited for a version to wake.
 type ColdStartSample struct {
 	Name, Version string
 	Waits         Histogram // in seconds, by ColdStartBounds
@@ -33,7 +33,8 @@ var (
 	capacityDescriptors = []*prometheus.Desc{nodeBudget, nodeFree, modelWanted, modelGranted, modelCold}
 )
 
-// ColdStartBounds are the buckets of cold starts in seconds: from a zygote's fork to a large framework on a cold disk.
+// ColdStartBounds are the buckets of cold starts in seconds: from forking a zygote to loading a large framework from a
+// cold disk.
 var ColdStartBounds = []float64{0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 
 func (c *CapacitySample) collect(gauge func(*prometheus.Desc, float64, ...string), hist func(*prometheus.Desc, Histogram, ...string)) {

@@ -13,7 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Snapshot is everything that a scrape shows, as the composition reads it.
+// Snapshot is everything that a scrape exports. The server fills it.
 type Snapshot struct {
 	Version   string
 	Started   time.Time
@@ -24,25 +24,25 @@ type Snapshot struct {
 	State     StateSample
 	Capacity  CapacitySample
 	Lifecycle LifecycleSample
-	// Epochs counts the scheduler's plans, PlanTime is how long they took in seconds.
+	// Epochs counts the scheduler's plans. PlanTime is the time to make them, in seconds.
 	Epochs   uint64
 	PlanTime Histogram
 }
 
-// FunctionSample is one function.
+// FunctionSample describes one function.
 type FunctionSample struct {
 	Name, Model string
 	Endpoint    Reading
-	// Planned has the function's candidates, Refused is the part of the queries that nobody evaluates.
+	// Planned has the function's candidates. Refused is the fraction of the queries that the plan refuses.
 	Planned []PlannedSample
 	Refused float64
-	// CostPerSecond is what the evaluations are planned to cost, in the operator's unit.
+	// CostPerSecond is the planned cost of the evaluations, in the operator's unit.
 	CostPerSecond float64
 	Learning      *Learning
 	Candidates    []CandidateSample
 }
 
-// CandidateSample is what a policy thinks of one of a function's candidates, and what feedback has said of it.
+// CandidateSample is the share that a policy gives to a candidate, and the candidate's losses from feedback.
 type CandidateSample struct {
 	Ref     string
 	Share   float64
@@ -50,57 +50,57 @@ type CandidateSample struct {
 	LossSum float64
 }
 
-// CacheSample is the prediction cache.
+// CacheSample describes the prediction cache.
 type CacheSample struct {
 	Bytes, MaxBytes     int64
 	Entries             int
 	Evicted, Collisions uint64
 }
 
-// StateSample is what policies have learned, in memory and on its way to the store. Kept: there is a store.
+// StateSample describes the policy states in memory and on their way to the store. Kept means that there is a store.
 type StateSample struct {
 	Kept, Away            bool
 	Contexts, Pending     int64
 	Lost, Errors, Evicted uint64
 }
 
-// PlannedSample is the part of a function's queries, from 0 to 1, that a model version evaluates by plan.
+// PlannedSample is the fraction of a function's queries, from 0 to 1, that a model version evaluates by plan.
 type PlannedSample struct {
 	Model, Version string
 	Part           float64
 }
 
-// DeviceSample is one shared device.
+// DeviceSample describes one shared device.
 type DeviceSample struct {
 	Name string
-	// Busy is the planned part of its time.
+	// Busy is the planned fraction of its time.
 	Busy float64
 }
 
-// ModelSample is one model version.
+// ModelSample describes one model version.
 type ModelSample struct {
 	Name, Version string
 	Ready         int
 	Queued        int
 	InFlight      int
-	// Endpoint counts the requests that addressed the model itself.
+	// Endpoint counts the requests that addressed the model directly.
 	Endpoint Reading
-	// Cache counts queries by what the prediction cache had of them.
+	// Cache counts queries by outcome of the prediction cache.
 	Cache                            map[string]uint64
 	QueueTime, BatchSize, WorkerTime Histogram
 	Ended                            map[string]uint64
 	Batches, Retries, Kills          uint64
-	// Hedged counts queries that were sent to a second replica, HedgeWins those of them that this one answered first.
+	// Hedged counts queries that were sent to a second replica, HedgeWins those that the second replica answered first.
 	Hedged, HedgeWins uint64
 	Restarts          uint64
-	// CapacityPerSecond is how many queries its replicas can evaluate, 0 while that is not known; PlannedPerSecond how many
-	// they are planned to.
+	// CapacityPerSecond is how many queries the replicas can evaluate, 0 while unknown. PlannedPerSecond is how many
+	// they are planned to evaluate.
 	CapacityPerSecond, PlannedPerSecond float64
-	// DeadlineLate is how long after their deadlines queries without a prediction were answered, in seconds.
+	// DeadlineLate is the delay after the deadline at which queries without a prediction were answered, in seconds.
 	DeadlineLate Histogram
 }
 
-// Histogram is cumulative counts by upper bound.
+// Histogram has cumulative counts by upper bound.
 type Histogram struct {
 	Count   uint64
 	Sum     float64
@@ -112,14 +112,14 @@ type Scrape struct {
 	registry *prometheus.Registry
 }
 
-// NewScrape reads from read at each scrape.
+// NewScrape returns a Scrape that calls read at each scrape.
 func NewScrape(read func() Snapshot) *Scrape {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &collector{read: read})
 	return &Scrape{registry: r}
 }
 
-// Render returns the body and its content type.
+// Render returns the body of a scrape and its content type.
 func (s *Scrape) Render() (body []byte, contentType string, err error) {
 	families, err := s.registry.Gather()
 	if err != nil {
@@ -216,8 +216,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
-	// A histogram is shown from its first value on: of ten thousand models most never see a query, and a scrape is to be
-	// read in one go.
+	// A histogram is exported when it has its first value: most of ten thousand models never get a query, and a scrape
+	// should stay small.
 	hist := func(d *prometheus.Desc, h Histogram, labels ...string) {
 		if h.Count == 0 {
 			return
@@ -275,7 +275,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(modelPlanned, m.PlannedPerSecond, m.Name, m.Version)
 		hist(modelLate, m.DeadlineLate, m.Name, m.Version)
 		for outcome, n := range m.Cache {
-			if n > 0 { // of ten thousand models most never see a query
+			if n > 0 { // most of ten thousand models never get a query
 				count(modelCache, n, m.Name, m.Version, outcome)
 			}
 		}
@@ -301,13 +301,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// used says whether a version has a replica, has been asked, or has failed to start. Of ten thousand models most are none of that for days, and
-// fifteen zeros of each would be most of a scrape.
+// active reports whether a version has a replica, has had a query, or has failed to start. Most of ten thousand models
+// have none of these for days, and fifteen zeros for each of them would be most of a scrape.
 func (m *ModelSample) active() bool {
 	return m.Ready > 0 || m.Queued > 0 || m.InFlight > 0 || m.Batches > 0 || m.Restarts > 0 || len(m.Ended) > 0 || len(m.Cache) > 0 || !m.Endpoint.Empty()
 }
 
-// learning shows what a function has been told, from the first feedback on: of ten thousand functions most never get any.
+// learning exports a function's feedback once there is any: most of ten thousand functions never get any.
 func (f *FunctionSample) learning(ch chan<- prometheus.Metric) {
 	l := f.Learning
 	if l == nil {
@@ -340,7 +340,7 @@ func (f *FunctionSample) learning(ch chan<- prometheus.Metric) {
 	}
 }
 
-// addedUp has each model version once: two candidates may mean the same one, and a series that is there twice is no scrape.
+// mergePlanned merges candidates that are the same model version: a duplicate series would make the scrape invalid.
 func mergePlanned(planned []PlannedSample) []PlannedSample {
 	var out []PlannedSample
 	for _, p := range planned {

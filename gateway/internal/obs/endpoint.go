@@ -7,16 +7,16 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// stripes spreads counters over cache lines, so that cores that answer at the same time do not share one. A power of two.
+// stripes spreads counters over cache lines, so that concurrent cores do not share one. It must be a power of two.
 const stripes = 8
 
 const (
-	// Latencies are kept in four buckets an octave from 1 µs to 2^25 µs (34 s): a percentile is then off by no more than the width of
-	// one, a quarter of its lower bound, and where latencies are spread over the bucket by far less.
+	// Latencies are kept in four buckets an octave from 1 µs to 2^25 µs (34 s). The error of a percentile is at most
+	// the width of a bucket, a quarter of its lower bound, and far less if latencies are spread over the bucket.
 	endpointSubBits = 2
 	endpointOctaves = 25
 	endpointBuckets = endpointOctaves<<endpointSubBits + 2
-	// Prometheus is shown one bucket an octave, from 2^6 µs on: series are dear, and dashboards have these.
+	// Prometheus gets one bucket an octave, from 2^6 µs on: series are expensive, and dashboards rely on these.
 	firstShownLog2Micros = 6
 	maxCodes             = 24
 )
@@ -29,8 +29,8 @@ type stripe struct {
 	_       [64]byte
 }
 
-// Endpoint counts the requests of one function, or of one model that is addressed by itself. The zero value counts; it takes
-// 8 KiB from the first request on and nothing before: of ten thousand models most never see one.
+// Endpoint counts the requests of one function, or of one model that is addressed directly. The zero value is ready for
+// use. It allocates its 8 KiB with the first request: most of ten thousand models never get one.
 type Endpoint struct {
 	stripes atomic.Pointer[[stripes]stripe]
 }
@@ -44,7 +44,7 @@ func (e *Endpoint) Observe(code api.Code, n int, took api.Nanos) {
 	s.buckets[bucketOf(int64(took), endpointSubBits, endpointOctaves)].Add(1)
 }
 
-// Refuse counts one request that was refused before there was anything to time.
+// Refuse counts a request that was refused before timing started.
 func (e *Endpoint) Refuse(code api.Code) {
 	e.stripe().codes[min(int(code), maxCodes-1)].Add(1)
 }
@@ -57,7 +57,7 @@ func (e *Endpoint) stripe() *stripe {
 	return &all[rand.Uint32()&(stripes-1)]
 }
 
-// first makes the counters. Of several that try at once one succeeds, and all of them count there.
+// allocate makes the counters. Of several concurrent attempts one succeeds, and all use its result.
 func (e *Endpoint) allocate() *[stripes]stripe {
 	e.stripes.CompareAndSwap(nil, new([stripes]stripe))
 	return e.stripes.Load()
@@ -98,10 +98,10 @@ func (e *Endpoint) Read() Reading {
 	return r
 }
 
-// sumUp makes Count and Buckets of the fine buckets.
+// aggregate computes Count and Buckets from the fine buckets.
 func (r *Reading) aggregate() {
 	r.Count, r.Buckets = 0, nil
-	var below [endpointOctaves + 1]uint64 // below[i]: up to 2^i µs
+	var below [endpointOctaves + 1]uint64 // below[i] counts latencies up to 2^i µs
 	for b, n := range r.fine {
 		r.Count += n
 		if b < endpointBuckets-1 && b&(1<<endpointSubBits-1) == 0 {
@@ -122,8 +122,8 @@ func (r *Reading) Empty() bool {
 	return r.Queries == 0 && r.Count == 0 && r.Codes == [maxCodes]uint64{}
 }
 
-// Since is what came after an earlier reading of the same endpoint. Where something has become less, the earlier reading is of another
-// one of the same name, and everything is new.
+// Since returns what was counted after an earlier reading of the same endpoint. If a count has decreased, the earlier
+// reading is of a previous endpoint with the same name, and everything is new.
 func (r Reading) Since(earlier Reading) Reading {
 	d := r
 	d.Queries -= earlier.Queries
@@ -144,8 +144,9 @@ func (r Reading) Since(earlier Reading) Reading {
 	return d
 }
 
-// Quantile is the latency in seconds below which the part q (from 0 to 1) of the requests lies, 0 when there were none. Latencies are
-// taken to be spread evenly within a bucket, and those beyond the last one to be at its bound, 34 s.
+// Quantile returns the latency in seconds below which the fraction q (from 0 to 1) of the requests lies, or 0 if there
+// were none. It assumes that latencies are spread evenly within a bucket, and that those beyond the last bucket are at
+// its bound, 34 s.
 func (r Reading) Quantile(q float64) float64 {
 	return quantile(r.fine[:], r.Count, q, endpointSubBits) / 1e9
 }

@@ -6,24 +6,26 @@ import (
 )
 
 const (
-	// Sixteen buckets an octave, from 1 µs to 2^26 µs (67 s): one is at most a sixteenth of its lower bound wide.
+	// Sixteen buckets an octave, from 1 µs to 2^26 µs (67 s): the width of a bucket is at most a sixteenth of its lower
+	// bound.
 	latencySubBits = 4
 	latencyOctaves = 26
 	latencyBuckets = latencyOctaves<<latencySubBits + 2
 )
 
-// Latency is a histogram of latencies that many goroutines add to: linear within an octave, logarithmic over all (Tene's HdrHistogram
-// has the same layout). Percentiles are off by at most 6.25 %, between 1 µs and 67 s. It takes 3.3 KiB. The zero value is empty.
+// Latency is a concurrent histogram of latencies: linear within an octave, logarithmic overall, like Tene's
+// HdrHistogram. The error of percentiles is at most 6.25 % between 1 µs and 67 s. It takes 3.3 KiB. The zero value is
+// empty.
 type Latency struct {
 	buckets [latencyBuckets]atomic.Uint64
 }
 
-// Observe takes in one latency; a negative one counts as 0.
+// Observe adds one latency; a negative one counts as 0.
 func (l *Latency) Observe(nanos int64) {
 	l.buckets[bucketOf(nanos, latencySubBits, latencyOctaves)].Add(1)
 }
 
-// Count is how many latencies were observed since the last Reset.
+// Count returns the number of latencies since the last Reset.
 func (l *Latency) Count() uint64 {
 	n := uint64(0)
 	for i := range l.buckets {
@@ -32,7 +34,7 @@ func (l *Latency) Count() uint64 {
 	return n
 }
 
-// Quantile is the latency in nanoseconds below which the part q (from 0 to 1) of those observed lies, 0 when there were none.
+// Quantile returns the latency in nanoseconds below which the fraction q (from 0 to 1) lies, or 0 if there were none.
 func (l *Latency) Quantile(q float64) float64 {
 	var counts [latencyBuckets]uint64
 	n := uint64(0)
@@ -43,7 +45,8 @@ func (l *Latency) Quantile(q float64) float64 {
 	return quantile(counts[:], n, q, latencySubBits)
 }
 
-// Histogram has cumulative counts at bounds in seconds, which ascend, right to a sixteenth; its sum is for the caller to know.
+// Histogram returns cumulative counts at the given ascending bounds in seconds, exact to a sixteenth. It does not set
+// Sum.
 func (l *Latency) Histogram(bounds []float64) Histogram {
 	h := Histogram{Buckets: make(map[float64]uint64, len(bounds))}
 	b := 0
@@ -60,18 +63,18 @@ func (l *Latency) Histogram(bounds []float64) Histogram {
 	return h
 }
 
-// Reset forgets everything. Of what is observed at the same time some may be forgotten too.
+// Reset removes all latencies. Concurrent observations may be lost.
 func (l *Latency) Reset() {
 	for i := range l.buckets {
 		l.buckets[i].Store(0)
 	}
 }
 
-// bucketOf is the bucket of a latency, where each octave of microseconds has 1<<subBits buckets of equal width: bucket 0 is below
-// 1 µs, and the last one, of octaves<<subBits + 2, everything from 1<<octaves µs on.
+// bucketOf returns the bucket of a latency. Each octave of microseconds has 1<<subBits buckets of equal width. Bucket 0
+// is below 1 µs; the last one, of octaves<<subBits + 2, has everything from 1<<octaves µs on.
 func bucketOf(nanos int64, subBits, octaves int) int {
 	const (
-		unitBits = 4 // counted in sixteenths of a microsecond, so that the octaves' bounds are whole, and the finest buckets too
+		unitBits = 4 // units are sixteenths of a microsecond, so that the bounds of octaves and of the finest buckets are integers
 		most     = 1 << 50
 	)
 	units := uint64(min(max(nanos, 0), most)) << unitBits / 1000
@@ -86,7 +89,7 @@ func bucketOf(nanos int64, subBits, octaves int) int {
 	return octave<<subBits + sub + 1
 }
 
-// lowerNanos is the least latency in a bucket.
+// lowerNanos returns the lower bound of a bucket.
 func lowerNanos(bucket, subBits int) float64 {
 	if bucket == 0 {
 		return 0
@@ -96,7 +99,7 @@ func lowerNanos(bucket, subBits int) float64 {
 	return 1000 * float64(uint64(1)<<octave) * (1 + float64(sub)/float64(int(1)<<subBits))
 }
 
-// quantile walks to the bucket that holds the part q of n, and as far into it as what is left of the part says.
+// quantile finds the bucket that contains the quantile q of n and interpolates within it.
 func quantile(counts []uint64, n uint64, q float64, subBits int) float64 {
 	if n == 0 || q != q {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every latency lies between its bucket's bounds, and buckets follow one another without a gap.
+// Every latency lies between its bucket's bounds, and buckets are contiguous.
 func TestBucketsAreContiguous(t *testing.T) {
 	for _, layout := range []struct{ subBits, octaves int }{{endpointSubBits, endpointOctaves}, {latencySubBits, latencyOctaves}} {
 		last := layout.octaves<<layout.subBits + 1
@@ -36,7 +36,7 @@ func TestBucketsAreContiguous(t *testing.T) {
 	}
 }
 
-// samples are latencies in nanoseconds as services have them: a body and a long tail.
+// samples returns realistic latencies in nanoseconds: a body and a long tail.
 func samples(seed uint64, n int) []float64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	scale := math.Exp(r.Float64()*12) * 2e3 // 2 µs to 325 ms
@@ -64,7 +64,7 @@ func TestLatencyQuantilesAgainstSortedSamples(t *testing.T) {
 		for _, q := range quantiles {
 			want := exact(all, q)
 			if want < 1000 {
-				continue // below the first bucket's bound there is one bucket
+				continue // everything below the first bound is one bucket
 			}
 			if got := l.Quantile(q); math.Abs(got-want) > 0.07*want {
 				t.Errorf("seed %d: quantile %g is %g ns, want %g", seed, q, got, want)
@@ -89,7 +89,7 @@ func TestEndpointQuantilesAgainstSortedSamples(t *testing.T) {
 		}
 		slices.Sort(all)
 		r := e.Read()
-		for _, q := range quantiles[:len(quantiles)-2] { // the last ones stand on a few samples, anywhere in their bucket
+		for _, q := range quantiles[:len(quantiles)-2] { // the highest quantiles depend on a few samples, anywhere in their bucket
 			want := exact(all, q) / 1e9
 			if want < 1e-6 {
 				continue
@@ -154,7 +154,7 @@ func TestSince(t *testing.T) {
 	if again := e.Read().Since(e.Read()); again.Count != 0 || again.Queries != 0 || again.Buckets != nil {
 		t.Errorf("Since the same reading: %+v", again)
 	}
-	// An endpoint of the same name that was made anew has less than the one before.
+	// A new endpoint of the same name has lower counts than the previous one.
 	var anew Endpoint
 	anew.Observe(api.OK, 1, 5e6)
 	if r := anew.Read().Since(earlier); r.Count != 1 || r.Queries != 1 || r.Codes[api.OK] != 1 {
@@ -162,7 +162,7 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// Requests that come first, all at once, are all counted.
+// Concurrent first requests are all counted.
 func TestConcurrentFirstRequests(t *testing.T) {
 	for range 200 {
 		var e Endpoint

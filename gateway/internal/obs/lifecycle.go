@@ -2,31 +2,32 @@ package obs
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// LifecycleSample is where versions are in their lives, and what became of what was declared.
+// LifecycleSample describes the life cycle of versions and the outcomes of what was declared.
 type LifecycleSample struct {
 	// Phases counts versions by phase.
 	Phases map[string]int
-	// Outcomes counts what warm-up, validation and roll-outs came to: "validated", "rejected", "rolled_out", "retreated".
+	// Outcomes counts the outcomes of warm-up, validation and roll-outs: "validated", "rejected", "rolled_out",
+	// "retreated".
 	Outcomes map[string]uint64
-	// Revision is the store's, as this gateway has it.
+	// Revision is the revision of the store that this gateway has.
 	Revision uint64
 	Arms     []ArmSample
 	Drift    []DriftSample
-	// Log is the inference log; nil: none is kept.
+	// Log describes the inference log; nil if there is none.
 	Log *InferenceLogSample
 }
 
-// ArmSample is one version that a traffic rule has to do with.
+// ArmSample describes one version under a traffic rule.
 type ArmSample struct {
 	Model, Version, Rule      string
 	Share                     float64
 	Queries, Failed, Feedback uint64
 	LossSum                   float64
-	// Same and Different are of shadows.
+	// Same and Different are set for shadows.
 	Same, Different uint64
 }
 
-// DriftSample is how far what a version serves is from what it was validated with.
+// DriftSample is how far a version's served queries are from the validated ones.
 type DriftSample struct {
 	Model, Version string
 	Input, Output  float64

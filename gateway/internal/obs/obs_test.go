@@ -75,7 +75,7 @@ func TestScrapeIsPrometheusText(t *testing.T) {
 	}
 }
 
-// render scrapes once: the text, and what Prometheus reads in it, by the names of families.
+// render scrapes once and returns the text, and what Prometheus parses from it by family.
 func render(t *testing.T, s *Scrape) (text string, families map[string]string) {
 	t.Helper()
 	body, contentType, err := s.Render()
@@ -101,7 +101,7 @@ func TestScrapeHasThePlan(t *testing.T) {
 		return Snapshot{
 			Epochs: 7, PlanTime: Histogram{Count: 7, Sum: 0.0007, Buckets: map[float64]uint64{0.000128: 7}},
 			Functions: []FunctionSample{
-				// Two candidates that mean one version, as a name and the version that it stands for now do.
+				// Two candidates that are the same version, such as a name and the version that it stands for.
 				{Name: "f", Endpoint: fn.Read(), Planned: []PlannedSample{{"m", "1", 0.25}, {"n", "3", 0.125}, {"m", "1", 0.5}}, Refused: 0.125, CostPerSecond: 2.5},
 				{Name: "idle", Endpoint: fn.Read()},
 			},
@@ -131,7 +131,7 @@ func TestScrapeHasThePlan(t *testing.T) {
 	}
 }
 
-// TestAScrapeOfSleepers: of a version that has had no replica and was never asked there is one row.
+// TestScrapeOfUnusedVersions: a version that never had a replica or a query has only one row.
 func TestScrapeOfUnusedVersions(t *testing.T) {
 	var asked Endpoint
 	asked.Refuse(api.NoReplica)
