@@ -155,9 +155,9 @@ func TestSince(t *testing.T) {
 		t.Errorf("Since the same reading: %+v", again)
 	}
 	// A new endpoint of the same name has lower counts than the previous one.
-	var anew Endpoint
-	anew.Observe(api.OK, 1, 5e6)
-	if r := anew.Read().Since(earlier); r.Count != 1 || r.Queries != 1 || r.Codes[api.OK] != 1 {
+	var fresh Endpoint
+	fresh.Observe(api.OK, 1, 5e6)
+	if r := fresh.Read().Since(earlier); r.Count != 1 || r.Queries != 1 || r.Codes[api.OK] != 1 {
 		t.Errorf("Since another endpoint's reading: %+v", r)
 	}
 }
