@@ -182,7 +182,7 @@ func appendFloat16(dst []byte, h uint16) []byte {
 	var buf [32]byte
 	for digits := 0; digits < 5; digits++ {
 		text := strconv.AppendFloat(buf[:0], f, 'e', digits, 64)
-		g, err := strconv.ParseFloat(view(text), 64)
+		g, err := strconv.ParseFloat(asString(text), 64)
 		if err == nil && api.Float64ToFloat16(g) == h {
 			return appendFloat(dst, g, 64) // g's shortest form is the text's digits
 		}

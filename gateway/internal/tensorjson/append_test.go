@@ -101,7 +101,7 @@ func TestEveryHalfReadsBack(t *testing.T) {
 		text := AppendValue(nil, s, api.Value{Data: data})
 		r.Reset(text)
 		if err := r.Value(&v, &s); err != nil || string(v.Data) != string(data) {
-			t.Fatalf("%04x: %s reads back as %x, %v", h, text, v.Data, err)
+			t.Fatalf("half %04x: %s reads back as %x, %v", h, text, v.Data, err)
 		}
 	}
 }
@@ -258,7 +258,7 @@ func TestAppendString(t *testing.T) {
 		s := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "s")
 		text := AppendString([]byte("x"), s)
 		if string(text) != string(AppendString([]byte("x"), []byte(s))) {
-			t.Fatalf("strings and bytes are written differently: %s", text)
+			t.Fatalf("a string and its bytes are written differently: %s", text)
 		}
 		var got string
 		if err := json.Unmarshal(text[1:], &got); err != nil {

@@ -9,7 +9,7 @@ import (
 
 // run takes elements and the commas between them, at least one and at most limit, and stops before the comma or bracket
 // that follows. base is the index of the first, for messages; lead puts lengths before the elements of BYTES.
-func (r *Reader) run(dst []byte, dtype api.DType, lead bool, limit, base int) ([]byte, int, error) {
+func (r *Reader) run(dst []byte, dtype api.DType, lengthPrefixed bool, limit, base int) ([]byte, int, error) {
 	switch dtype {
 	case api.Float32:
 		return r.run32(dst, limit, base)
@@ -18,7 +18,7 @@ func (r *Reader) run(dst []byte, dtype api.DType, lead bool, limit, base int) ([
 	}
 	var err error
 	for n := 0; ; {
-		if lead {
+		if lengthPrefixed {
 			at := len(dst)
 			dst = append(dst, 0, 0, 0, 0)
 			r.PushIndex(base + n)
@@ -54,7 +54,7 @@ func (r *Reader) run32(dst []byte, limit, base int) ([]byte, int, error) {
 		if i < len(b) && b[i] == ' ' {
 			i++
 		}
-		w, places, sign, next := quick(b, i)
+		w, places, sign, next := fastScan(b, i)
 		// The conversion of w and the division each err by half a unit of their results, together by less than two.
 		f, sure := narrow(float64(w) / pow10Float[places&31])
 		if next > 0 && sure {
@@ -70,7 +70,7 @@ func (r *Reader) run32(dst []byte, limit, base int) ([]byte, int, error) {
 			r.pos = next + 1
 			continue
 		}
-		if more, err := r.after(n == limit); err != nil || !more {
+		if more, err := r.nextComma(n == limit); err != nil || !more {
 			return dst, n, err
 		}
 	}
@@ -83,7 +83,7 @@ func (r *Reader) run64(dst []byte, limit, base int) ([]byte, int, error) {
 		if i < len(b) && b[i] == ' ' {
 			i++
 		}
-		w, places, sign, next := quick(b, i)
+		w, places, sign, next := fastScan(b, i)
 		var f float64
 		if w <= exactInt {
 			f = float64(w) / pow10Float[places&31] // as in toFloat64
@@ -103,7 +103,7 @@ func (r *Reader) run64(dst []byte, limit, base int) ([]byte, int, error) {
 			r.pos = next + 1
 			continue
 		}
-		if more, err := r.after(n == limit); err != nil || !more {
+		if more, err := r.nextComma(n == limit); err != nil || !more {
 			return dst, n, err
 		}
 	}
@@ -111,7 +111,7 @@ func (r *Reader) run64(dst []byte, limit, base int) ([]byte, int, error) {
 
 // after takes the comma behind an element. more is false, and nothing is taken, at a bracket, and at a comma if the run
 // is full.
-func (r *Reader) after(full bool) (more bool, err error) {
+func (r *Reader) nextComma(full bool) (more bool, err error) {
 	c := byte(0)
 	if r.pos < len(r.body) {
 		c = r.body[r.pos]
@@ -155,7 +155,7 @@ func (r *Reader) scalar(dst []byte, dtype api.DType, place int) ([]byte, error) 
 		return dst, r.notNumber(dtype, place)
 	}
 	if st == numFraction {
-		return dst, r.bad(place, "expected an integer for %s, found %s", dtype, clip(r.body[r.pos:next]))
+		return dst, r.errorAt(place, "expected an integer for %s, found %s", dtype, clip(r.body[r.pos:next]))
 	}
 	limit, signed := intLimit(dtype)
 	switch {
@@ -246,7 +246,7 @@ var nonFinite = []struct {
 }{{"NaN", math.NaN()}, {"Infinity", math.Inf(1)}, {"-Infinity", math.Inf(-1)}}
 
 // bad is an error at an element; place is as in scalar.
-func (r *Reader) bad(place int, format string, args ...any) error {
+func (r *Reader) errorAt(place int, format string, args ...any) error {
 	if place > 0 {
 		r.PushIndex(place - 1)
 	}
@@ -256,12 +256,12 @@ func (r *Reader) bad(place int, format string, args ...any) error {
 func (r *Reader) notNumber(dtype api.DType, place int) error {
 	for _, t := range nonFinite {
 		if hasPrefix(r.body, r.pos, t.text) {
-			return r.bad(place, "expected %s, found %s, which JSON does not have", one(dtype), t.text)
+			return r.errorAt(place, "expected %s, found %s, which is not JSON", oneOf(dtype), t.text)
 		}
 	}
-	return r.bad(place, "expected %s, found %s", one(dtype), r.found())
+	return r.errorAt(place, "expected %s, found %s", oneOf(dtype), r.found())
 }
 
 func (r *Reader) outOfRange(next int, dtype api.DType, place int) error {
-	return r.bad(place, "%s is out of range for %s", clip(r.body[r.pos:next]), dtype)
+	return r.errorAt(place, "%s is out of range for %s", clip(r.body[r.pos:next]), dtype)
 }

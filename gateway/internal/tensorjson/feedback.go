@@ -44,26 +44,26 @@ type Feedback struct {
 	// Items are 1 or more.
 	Items []FeedbackItem
 
-	r      Reader
-	inputs []api.TensorSpec
-	sink   Sink
-	given  int // inputs that the sink has given out
-	most   int
+	r          Reader
+	inputs     []api.TensorSpec
+	sink       Sink
+	inputCount int // inputs that the sink has given out
+	maxItems   int
 }
 
 // Parse reads a body of at most most items. Inputs are declared by specs and written to storage from sink, as in
 // [Request.Parse]; labels are checked to be JSON and read later, for only then is it known what they are labels of. On an
 // error, which is an *api.Error with code InvalidArgument or the sink's, the request means nothing, and what the sink has given
 // out is the caller's to take back.
-func (f *Feedback) Parse(body []byte, inputs []api.TensorSpec, sink Sink, most int) error {
+func (f *Feedback) Parse(body []byte, inputs []api.TensorSpec, sink Sink, maxItems int) error {
 	if len(inputs) > MaxInputs {
 		return api.Errorf(api.Internal, "the signature declares %d inputs: expected at most %d", len(inputs), MaxInputs)
 	}
 	r := &f.r
 	r.Reset(body)
-	f.Batch, f.Items, f.given = false, f.Items[:0], 0
-	f.inputs, f.sink, f.most = inputs, sink, most
-	err := f.top()
+	f.Batch, f.Items, f.inputCount = false, f.Items[:0], 0
+	f.inputs, f.sink, f.maxItems = inputs, sink, maxItems
+	err := f.parseObject()
 	f.inputs, f.sink = nil, nil
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (f *Feedback) Parse(body []byte, inputs []api.TensorSpec, sink Sink, most i
 }
 
 // top reads the request's object, which is a feedback itself unless it has a batch of them.
-func (f *Feedback) top() error {
+func (f *Feedback) parseObject() error {
 	r := &f.r
 	if err := r.Object(); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (f *Feedback) top() error {
 		}
 		if string(name) == "feedback_batch" {
 			if f.Batch {
-				return r.Errorf("the member %q is there twice", name)
+				return r.Errorf("duplicate member %q", name)
 			}
 			r.Push("feedback_batch")
 			if err := f.batch(); err != nil {
@@ -129,15 +129,15 @@ func (f *Feedback) batch() error {
 		r.Pop()
 	}
 	if len(f.Items) == 0 {
-		return r.Errorf("expected one feedback or more, found an empty array")
+		return r.Errorf("expected at least one feedback, found an empty array")
 	}
 	return nil
 }
 
 func (f *Feedback) item() error {
 	r := &f.r
-	if len(f.Items) == f.most {
-		return r.Errorf("more than %d feedbacks in one request: split it", f.most)
+	if len(f.Items) == f.maxItems {
+		return r.Errorf("more than %d feedback items in one request: split it", f.maxItems)
 	}
 	if err := r.Object(); err != nil {
 		return err
@@ -182,37 +182,37 @@ func (f *Feedback) member(it *FeedbackItem, name []byte) (err error) {
 	r := &f.r
 	switch string(name) {
 	case "query_id":
-		if present, err = f.enter(it, "query_id", FeedbackQueryID); present {
+		if present, err = f.beginMember(it, "query_id", FeedbackQueryID); present {
 			it.QueryID, err = r.uint64()
 		}
 	case "input":
-		if present, err = f.enter(it, "input", FeedbackInput); present {
+		if present, err = f.beginMember(it, "input", FeedbackInput); present {
 			err = f.input(it)
 		}
 	case "label":
-		if present, err = f.enter(it, "label", FeedbackLabel); present {
+		if present, err = f.beginMember(it, "label", FeedbackLabel); present {
 			r.Peek()
 			it.labelAt = r.pos
 			err = r.Skip()
 			it.Label = r.body[it.labelAt:r.pos:r.pos]
 		}
 	case "correct":
-		if present, err = f.enter(it, "correct", FeedbackCorrect); present {
+		if present, err = f.beginMember(it, "correct", FeedbackCorrect); present {
 			it.Correct, err = r.Bool()
 		}
 	case "loss":
-		if present, err = f.enter(it, "loss", FeedbackLoss); present {
+		if present, err = f.beginMember(it, "loss", FeedbackLoss); present {
 			if it.Loss, err = r.Float64(); err == nil && !(it.Loss >= 0 && it.Loss <= 1) {
 				err = r.Errorf("expected a number from 0 to 1, found %v", it.Loss)
 			}
 		}
 	case "context":
-		if present, err = f.enter(it, "context", FeedbackContext); present {
+		if present, err = f.beginMember(it, "context", FeedbackContext); present {
 			it.Context, err = r.String()
 		}
 	case "uid":
-		if present, err = f.enter(it, "uid", FeedbackContext); present {
-			it.Context, err = r.word()
+		if present, err = f.beginMember(it, "uid", FeedbackContext); present {
+			it.Context, err = r.stringOrInteger()
 		}
 	default:
 		return r.Skip()
@@ -224,10 +224,10 @@ func (f *Feedback) member(it *FeedbackItem, name []byte) (err error) {
 }
 
 // enter enters a member that may be null, which counts as absent, and may not be there twice, under any of its names.
-func (f *Feedback) enter(it *FeedbackItem, name string, bit FeedbackMembers) (present bool, err error) {
+func (f *Feedback) beginMember(it *FeedbackItem, name string, bit FeedbackMembers) (present bool, err error) {
 	f.r.Push(name)
 	if it.Has&bit != 0 {
-		return false, f.r.Errorf("the member is there twice")
+		return false, f.r.Errorf("duplicate member")
 	}
 	if f.r.Null() {
 		f.r.Pop()
@@ -245,8 +245,8 @@ func (f *Feedback) input(it *FeedbackItem) error {
 	if len(values) != len(f.inputs) {
 		return api.Errorf(api.Internal, "storage for %d inputs: expected %d", len(values), len(f.inputs))
 	}
-	it.Input = f.given
-	f.given++
+	it.Input = f.inputCount
+	f.inputCount++
 	if len(f.inputs) == 1 {
 		return f.r.Value(&values[0], &f.inputs[0])
 	}
@@ -259,7 +259,7 @@ func (f *Feedback) input(it *FeedbackItem) error {
 // InvalidArgument.
 func (f *Feedback) ParseLabel(i int, outputs []api.TensorSpec, values []api.Value) error {
 	if len(values) != len(outputs) || len(outputs) > MaxInputs {
-		return api.Errorf(api.Internal, "storage for %d outputs of %d", len(values), len(outputs))
+		return api.Errorf(api.Internal, "storage for %d outputs: expected %d", len(values), len(outputs))
 	}
 	r := &f.r
 	r.depth, r.pos = 0, f.Items[i].labelAt

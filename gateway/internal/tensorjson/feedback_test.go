@@ -76,7 +76,7 @@ func TestFeedbackErrors(t *testing.T) {
 		{`{"query_id": 1.5, "loss": 0}`, `query_id: expected an integer from 0 to 18446744073709551615, found 1.5`},
 		{`{"query_id": 18446744073709551616, "loss": 0}`, `query_id: expected an integer from 0 to`},
 		{`{"query_id": "1", "loss": 0}`, `query_id: expected an integer, found "1"`},
-		{`{"query_id": 1, "query_id": 1, "loss": 0}`, `query_id: the member is there twice`},
+		{`{"query_id": 1, "query_id": 1, "loss": 0}`, `query_id: duplicate member`},
 		{`{"query_id": 1, "loss": 1.01}`, `loss: expected a number from 0 to 1, found 1.01`},
 		{`{"query_id": 1, "loss": -0.5}`, `loss: expected a number from 0 to 1, found -0.5`},
 		{`{"query_id": 1, "loss": true}`, `loss: expected a number, found true`},
@@ -85,18 +85,18 @@ func TestFeedbackErrors(t *testing.T) {
 		{`{"query_id": 1, "label": }`, `label: expected a value, found '}'`},
 		{`{"query_id": 1, "loss": 0, "context": 7}`, `context: expected a string, found 7`},
 		{`{"query_id": 1, "loss": 0, "uid": 7.5}`, `uid: expected a string or an integer, found 7.5`},
-		{`{"query_id": 1, "loss": 0, "uid": 7, "context": "7"}`, `context: the member is there twice`},
+		{`{"query_id": 1, "loss": 0, "uid": 7, "context": "7"}`, `context: duplicate member`},
 		{`{"input": [1], "loss": 0}`, `input: expected 2 numbers for float32[2], found 1`},
 		{`{"query_id": 1, "loss": 0} {}`, `body: expected the end of the body, found an object`},
-		{`{"feedback_batch": []}`, `feedback_batch: expected one feedback or more, found an empty array`},
+		{`{"feedback_batch": []}`, `feedback_batch: expected at least one feedback, found an empty array`},
 		{`{"feedback_batch": {}}`, `feedback_batch: expected an array, found an object`},
 		{`{"feedback_batch": [1]}`, `feedback_batch[0]: expected an object, found 1`},
 		{`{"feedback_batch": [{"query_id": 1, "loss": 0}, {"query_id": 2}]}`, `feedback_batch[1]: expected a member "label", "correct" or "loss"`},
 		{`{"feedback_batch": [{"query_id": 1, "loss": 0}, {"query_id": 2, "loss": 9}]}`, `feedback_batch[1].loss: expected a number from 0 to 1, found 9`},
-		{`{"feedback_batch": [{"query_id": 1, "loss": 0}], "feedback_batch": []}`, `the member "feedback_batch" is there twice`},
+		{`{"feedback_batch": [{"query_id": 1, "loss": 0}], "feedback_batch": []}`, `duplicate member "feedback_batch"`},
 		{`{"feedback_batch": [{"query_id": 1, "loss": 0}], "context": "c"}`, `expected "feedback_batch" or the members of one feedback, found both`},
 		{`{"query_id": 1, "feedback_batch": [{"query_id": 1, "loss": 0}]}`, `expected "feedback_batch" or the members of one feedback, found both`},
-		{`{"feedback_batch": [` + strings.Repeat(`{"query_id": 1, "loss": 0},`, 5) + `]}`, `feedback_batch[4]: more than 4 feedbacks in one request: split it`},
+		{`{"feedback_batch": [` + strings.Repeat(`{"query_id": 1, "loss": 0},`, 5) + `]}`, `feedback_batch[4]: more than 4 feedback items in one request: split it`},
 		{`{"feedback_batch": [{"feedback_batch": []}]}`, `feedback_batch[0]: expected a member "query_id" or "input"`},
 	} {
 		_, _, err := parseFeedback(c.body, spec(api.Float32, 2))
@@ -194,7 +194,7 @@ func FuzzFeedback(f *testing.F) {
 			return
 		}
 		if !json.Valid(body) {
-			t.Fatalf("%q is not JSON, and was accepted", body)
+			t.Fatalf("%q was accepted, but is not JSON", body)
 		}
 		var top map[string]json.RawMessage
 		if err := json.Unmarshal(body, &top); err != nil {

@@ -27,7 +27,7 @@ func FuzzNumber(f *testing.F) {
 		_, _, next, flags := scan([]byte(s), 0)
 		valid := json.Valid([]byte(s)) && s[0] != '"' && s[0] != '{' && s[0] != '[' && s[0] != 't' && s[0] != 'f' && s[0] != 'n' && s[0] > ' ' && s[len(s)-1] > ' '
 		if got := flags&malformed == 0 && next == len(s); got != valid {
-			t.Fatalf("%q: a number: %v, encoding/json says %v", s, got, valid)
+			t.Fatalf("%q: is a number: %v, encoding/json says %v", s, got, valid)
 		}
 		if !valid {
 			return
@@ -39,7 +39,7 @@ func FuzzNumber(f *testing.F) {
 		}
 		x, ok := new(big.Rat).SetString(s)
 		if !ok {
-			t.Fatalf("big.Rat does not read %q", s)
+			t.Fatalf("big.Rat cannot parse %q", s)
 		}
 		want := numOK
 		switch x.Abs(x); {
@@ -119,7 +119,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if !json.Valid(body) {
-			t.Fatalf("%q is not JSON, and was accepted", body)
+			t.Fatalf("%q was accepted, but is not JSON", body)
 		}
 		var top map[string]json.RawMessage
 		if err := json.Unmarshal(body, &top); err != nil {

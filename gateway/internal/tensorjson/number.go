@@ -13,7 +13,7 @@ import (
 // Flags of a scanned number.
 const (
 	negative  uint8 = 1 << iota
-	long            // more significant digits than the 19 that a uint64 holds: w is not the number's
+	tooLong         // more significant digits than the 19 that a uint64 holds: w is not the number's
 	malformed       // not a number of JSON
 )
 
@@ -95,7 +95,7 @@ func scan(b []byte, i int) (w uint64, exp, next int, flags uint8) {
 		count += i - point
 	}
 	if count > maxDigits && significant(b[first:i]) > maxDigits {
-		flags |= long
+		flags |= tooLong
 	}
 	if i < len(b) && b[i]|0x20 == 'e' {
 		e, end := scanExponent(b, i+1)
@@ -158,14 +158,14 @@ var pow10Float = [32]float64{ // a power of two, so that an index needs no check
 
 // quickBytes is how much text quick wants ahead of it, so that it need not look for the end: a sign, eight digits, a
 // point, three times eight digits, and the byte that follows, rounded up.
-const quickBytes = 40
+const fastScanBytes = 40
 
 // quick reads the number at b[i] if it is of the commonest form: up to eight digits, perhaps a point and more, no
 // exponent, nineteen digits in all. It is ±w / 10^places, places at most [maxDigits], with the sign as float64 has it. It
 // decides how fast tensors are read: the sign costs no branch, for signs are random, and digits are taken eight at a time.
 // next is -1 when the number is of another form, or none; scan then decides.
-func quick(b []byte, i int) (w uint64, places int, sign uint64, next int) {
-	if len(b)-i < quickBytes {
+func fastScan(b []byte, i int) (w uint64, places int, sign uint64, next int) {
+	if len(b)-i < fastScanBytes {
 		return 0, 0, 0, -1
 	}
 	minus := 0
@@ -224,7 +224,7 @@ func quick(b []byte, i int) (w uint64, places int, sign uint64, next int) {
 // rounding is that of the operation (Clinger, "How to Read Floating Point Numbers Accurately", 1990); up to 19 digits
 // Eisel and Lemire's product decides nearly always; the rest is strconv's.
 func toFloat64(w uint64, exp int, flags uint8, text []byte) (f float64, ok bool) {
-	if flags&long == 0 {
+	if flags&tooLong == 0 {
 		switch {
 		case w <= exactInt && exp <= 0 && exp >= -exactPow:
 			f, ok = float64(w)/pow10Float[-exp], true
@@ -243,12 +243,12 @@ func toFloat64(w uint64, exp int, flags uint8, text []byte) (f float64, ok bool)
 			return f, true
 		}
 	}
-	f, err := strconv.ParseFloat(view(text), 64)
+	f, err := strconv.ParseFloat(asString(text), 64)
 	return f, err == nil
 }
 
 // view lends text to strconv, which keeps no part of it (its errors hold a copy).
-func view(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
+func asString(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
 
 // eiselLemire is w × 10^exp, w not 0, rounded to the nearest float64, or -1 where 128 bits of the power do not decide.
 // (Lemire, "Number Parsing at a Gigabyte per Second", 2021; the rounding and its guards as in Nigel Tao's "The
@@ -303,7 +303,7 @@ func toFloat32(w uint64, exp int, flags uint8, text []byte) (f float32, ok bool)
 			return f, true
 		}
 	}
-	d, err := strconv.ParseFloat(view(text), 32)
+	d, err := strconv.ParseFloat(asString(text), 32)
 	return float32(d), err == nil
 }
 
@@ -314,7 +314,7 @@ func toFloat16(w uint64, exp int, flags uint8, text []byte) (h uint16, ok bool) 
 	if !ok {
 		return 0, false
 	}
-	if tie16(d) && !(exp == 0 && flags&long == 0 && w <= exactInt) {
+	if tie16(d) && !(exp == 0 && flags&tooLong == 0 && w <= exactInt) {
 		switch compareDecimal(text, d) {
 		case -1:
 			d = math.Nextafter(d, 0)
@@ -444,7 +444,7 @@ func integer(b []byte, i int) (minus bool, mag uint64, next int, st status) {
 	switch {
 	case flags&malformed != 0:
 		return false, 0, i, numSyntax
-	case exp == 0 && flags&long == 0:
+	case exp == 0 && flags&tooLong == 0:
 		return flags&negative != 0, w, next, numOK
 	}
 	mag, st = integral(b[i:next])

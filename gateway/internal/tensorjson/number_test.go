@@ -78,7 +78,7 @@ func checkFloat(t *testing.T, s string) {
 func checkValue(t *testing.T, s string, dtype api.DType, want uint64, wantErr error) {
 	t.Helper()
 	spec := api.TensorSpec{Name: "x", DType: dtype, Shape: []int64{-1}}
-	for _, body := range []string{"[" + s + "]", "[" + s + strings.Repeat(" ", quickBytes) + "]", "[ " + s + ",0." + strings.Repeat("0", quickBytes) + "]"} {
+	for _, body := range []string{"[" + s + "]", "[" + s + strings.Repeat(" ", fastScanBytes) + "]", "[ " + s + ",0." + strings.Repeat("0", fastScanBytes) + "]"} {
 		var r Reader
 		var v api.Value
 		r.Reset([]byte(body))
@@ -103,7 +103,7 @@ func round16(t *testing.T, s string) uint16 {
 	t.Helper()
 	x, ok := new(big.Rat).SetString(s)
 	if !ok {
-		t.Fatalf("big.Rat does not read %s", s)
+		t.Fatalf("big.Rat cannot parse %s", s)
 	}
 	sign := uint16(0)
 	if s[0] == '-' {

@@ -37,7 +37,7 @@ type Reader struct {
 	base64 bool
 
 	// given is the shape that Column was told, as a spec; here because in a local it would be allocated.
-	given api.TensorSpec
+	columnSpec api.TensorSpec
 
 	path  [maxPath]segment
 	depth int
@@ -386,7 +386,7 @@ func (r *Reader) found() string {
 		ahead := *r // a copy: the reader's own place stays
 		s, err := ahead.scanString()
 		if err != nil {
-			return "an unfinished or malformed string"
+			return "an unterminated or malformed string"
 		}
 		return clip(r.body[r.pos : s.end+1])
 	case c == '-' || c == '+' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':

@@ -139,7 +139,7 @@ func (q *Request) onlyInput(name string) error {
 	case q.Queries == 0:
 		return nil
 	case q.Batch == (name == "input_batch"):
-		return q.r.Errorf("the member %q is there twice", name)
+		return q.r.Errorf("duplicate member %q", name)
 	}
 	return q.r.Errorf("expected one of \"input\" and \"input_batch\", found both")
 }
@@ -165,7 +165,7 @@ func (q *Request) batch(inputs []api.TensorSpec, sink Sink) error {
 		r.Pop()
 	}
 	if q.Queries == 0 {
-		return r.Errorf("expected one input or more, found an empty array")
+		return r.Errorf("expected at least one input, found an empty array")
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string)
 			return r.Errorf("unknown %s %q: expected %s", what, clip(name), names(specs))
 		}
 		if seen&(1<<i) != 0 {
-			return r.Errorf("the %s %q is there twice", what, specs[i].Name)
+			return r.Errorf("duplicate %s %q", what, specs[i].Name)
 		}
 		seen |= 1 << i
 		r.Push(specs[i].Name)
@@ -257,10 +257,10 @@ func names(specs []api.TensorSpec) string {
 }
 
 // optional enters a member that may be null, which counts as absent, and may not be there twice.
-func (q *Request) optional(name string, bit Members) (present bool, err error) {
+func (q *Request) beginMember(name string, bit Members) (present bool, err error) {
 	q.r.Push(name)
 	if q.Has&bit != 0 {
-		return false, q.r.Errorf("the member is there twice")
+		return false, q.r.Errorf("duplicate member")
 	}
 	if q.r.Null() {
 		q.r.Pop()
@@ -271,7 +271,7 @@ func (q *Request) optional(name string, bit Members) (present bool, err error) {
 }
 
 func (q *Request) text(name string, bit Members) ([]byte, error) {
-	present, err := q.optional(name, bit)
+	present, err := q.beginMember(name, bit)
 	if err != nil || !present {
 		return nil, err
 	}
@@ -284,7 +284,7 @@ func (q *Request) text(name string, bit Members) ([]byte, error) {
 }
 
 func (q *Request) number(name string, bit Members, limit float64) (float64, error) {
-	present, err := q.optional(name, bit)
+	present, err := q.beginMember(name, bit)
 	if err != nil || !present {
 		return 0, err
 	}
@@ -304,7 +304,7 @@ func (q *Request) number(name string, bit Members, limit float64) (float64, erro
 
 func (q *Request) models() error {
 	r := &q.r
-	present, err := q.optional("models", HasModels)
+	present, err := q.beginMember("models", HasModels)
 	if err != nil || !present {
 		return err
 	}
@@ -331,7 +331,7 @@ func (q *Request) models() error {
 		r.Pop()
 	}
 	if len(q.Models) == 0 {
-		return r.Errorf("expected one model or more, found an empty array")
+		return r.Errorf("expected at least one model, found an empty array")
 	}
 	r.Pop()
 	return nil
@@ -339,11 +339,11 @@ func (q *Request) models() error {
 
 func (q *Request) salt() error {
 	r := &q.r
-	present, err := q.optional("salt", HasSalt)
+	present, err := q.beginMember("salt", HasSalt)
 	if err != nil || !present {
 		return err
 	}
-	if q.Salt, err = r.word(); err != nil {
+	if q.Salt, err = r.stringOrInteger(); err != nil {
 		return err
 	}
 	r.Pop()
@@ -351,13 +351,13 @@ func (q *Request) salt() error {
 }
 
 // word takes a string's bytes, or an integer's decimal digits, so that 7 and "7" are the same word.
-func (r *Reader) word() ([]byte, error) {
+func (r *Reader) stringOrInteger() ([]byte, error) {
 	if r.Peek() == '"' {
 		return r.String()
 	}
 	start := r.pos
 	_, exp, next, flags := scan(r.body, start)
-	if flags&malformed != 0 || exp != 0 || !plain(r.body[start:next]) {
+	if flags&malformed != 0 || exp != 0 || !isDigits(r.body[start:next]) {
 		return nil, r.Expected("a string or an integer")
 	}
 	r.pos = next
@@ -365,7 +365,7 @@ func (r *Reader) word() ([]byte, error) {
 }
 
 // plain reports whether a number's text has digits and a sign only.
-func plain(text []byte) bool {
+func isDigits(text []byte) bool {
 	for _, c := range text {
 		if c != '-' && (c < '0' || c > '9') {
 			return false

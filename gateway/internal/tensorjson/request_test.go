@@ -160,8 +160,8 @@ func TestParseErrors(t *testing.T) {
 		{spec(api.Float32, 3), `{"input":[1,,2]}`, `input[1]: expected a number, found ',' (byte 12)`},
 		{spec(api.Float32, 3), `{"input":[1,2,]}`, `input[2]: expected a number, found ']' (byte 14)`},
 		{spec(api.Float32, 3), `{"input":[1 2]}`, `input: expected ',' or ']', found 2 (byte 12)`},
-		{spec(api.Float32, 3), `{"input":[1,NaN,2]}`, `input[1]: expected a number, found NaN, which JSON does not have (byte 12)`},
-		{spec(api.Float32, 3), `{"input":[1,-Infinity,2]}`, `input[1]: expected a number, found -Infinity, which JSON does not have (byte 12)`},
+		{spec(api.Float32, 3), `{"input":[1,NaN,2]}`, `input[1]: expected a number, found NaN, which is not JSON (byte 12)`},
+		{spec(api.Float32, 3), `{"input":[1,-Infinity,2]}`, `input[1]: expected a number, found -Infinity, which is not JSON (byte 12)`},
 		{spec(api.Float32, 3), `{"input":[1,1e39,2]}`, `input[1]: 1e39 is out of range for float32 (byte 12)`},
 		{spec(api.Float64, 3), `{"input":[1,-1e309,2]}`, `input[1]: -1e309 is out of range for float64 (byte 12)`},
 		{spec(api.Float16, 3), `{"input":[1,65520,2]}`, `input[1]: 65520 is out of range for float16 (byte 12)`},
@@ -189,12 +189,12 @@ func TestParseErrors(t *testing.T) {
 		{spec(api.Bytes), `{"input":1}`, `input: expected a string or {"b64": …}, found 1 (byte 9)`},
 		{spec(api.Bytes, -1), `{"input":["a",1]}`, `input[1]: expected a string or {"b64": …}, found 1 (byte 14)`},
 		{spec(api.Bytes), "{\"input\":\"a\xff\"}", `input: a string is not UTF-8: expected UTF-8, or bytes as {"b64": …} (byte 9)`},
-		{spec(api.Bytes), `{"input":"\ud800"}`, `input: a string has half a surrogate pair: expected \uD8XX\uDCXX (byte 10)`},
-		{spec(api.Bytes), `{"input":"\udc00\ud800"}`, `input: a string has half a surrogate pair: expected \uD8XX\uDCXX (byte 10)`},
-		{spec(api.Bytes), `{"input":"\ud800\u0041"}`, `input: a string has half a surrogate pair: expected \uD8XX\uDCXX (byte 10)`},
+		{spec(api.Bytes), `{"input":"\ud800"}`, `input: a string has an unpaired surrogate: expected \uD8XX\uDCXX (byte 10)`},
+		{spec(api.Bytes), `{"input":"\udc00\ud800"}`, `input: a string has an unpaired surrogate: expected \uD8XX\uDCXX (byte 10)`},
+		{spec(api.Bytes), `{"input":"\ud800\u0041"}`, `input: a string has an unpaired surrogate: expected \uD8XX\uDCXX (byte 10)`},
 		{spec(api.Bytes), `{"input":"\x"}`, `input: a string has a malformed escape: expected one of \" \\ \/ \b \f \n \r \t \uXXXX (byte 10)`},
-		{spec(api.Bytes), "{\"input\":\"a\nb\"}", `input: a string has the control character 0x0a: expected it escaped (byte 11)`},
-		{spec(api.Bytes), `{"input":"abc`, `input: a string does not end: expected '"' (byte 13)`},
+		{spec(api.Bytes), "{\"input\":\"a\nb\"}", `input: a string has the unescaped control character 0x0a (byte 11)`},
+		{spec(api.Bytes), `{"input":"abc`, `input: unterminated string: expected '"' (byte 13)`},
 		{spec(api.Bytes), `{"input":{"b64":"a*=="}}`, `input: "b64" is not base64: expected the standard alphabet (A–Z a–z 0–9 + /) (byte 16)`},
 		{spec(api.Bytes), `{"input":{"b64":"AA==","c":1}}`, `input: expected an object with the one member "b64" (byte 27)`},
 		{spec(api.Bytes), `{"input":{"B64":"AA=="}}`, `input: expected a string or an object with the one member "b64" (byte 16)`},
@@ -203,14 +203,14 @@ func TestParseErrors(t *testing.T) {
 		{two, `{"input":{"image":[[1,2],[3,true]],"text":""}}`, `input.image[1][1]: expected a number, found true (byte 28)`},
 		{two, `{"input_batch":[{"text":"","image":[1,2,3]}]}`, `input_batch[0].image: expected 4 numbers for float32[2, 2], found 3 (byte 41)`},
 		{two, `{"input":{"image":[1,2,3,4]}}`, `input: the input "text" (bytes[]) is missing (byte 28)`},
-		{two, `{"input":{"image":[1,2,3,4],"image":[1,2,3,4]}}`, `input: the input "image" is there twice (byte 36)`},
+		{two, `{"input":{"image":[1,2,3,4],"image":[1,2,3,4]}}`, `input: duplicate input "image" (byte 36)`},
 		{two, `{"input":{"img":[1,2,3,4]}}`, `input: unknown input "img": expected "image", "text" (byte 16)`},
 		{two, `{"input":[1,2,3,4]}`, `input: expected an object of the inputs "image", "text", found an array (byte 9)`},
 		{spec(api.Int8), `{}`, `body: expected a member "input" or "input_batch" (byte 2)`},
-		{spec(api.Int8), `{"input":1,"input":2}`, `body: the member "input" is there twice (byte 19)`},
+		{spec(api.Int8), `{"input":1,"input":2}`, `body: duplicate member "input" (byte 19)`},
 		{spec(api.Int8), `{"input":1,"input_batch":[2]}`, `body: expected one of "input" and "input_batch", found both (byte 25)`},
 		{spec(api.Int8), `{"input_batch":[2],"in\u0070ut":1}`, `body: expected one of "input" and "input_batch", found both (byte 32)`},
-		{spec(api.Int8), `{"input_batch":[]}`, `input_batch: expected one input or more, found an empty array (byte 17)`},
+		{spec(api.Int8), `{"input_batch":[]}`, `input_batch: expected at least one input, found an empty array (byte 17)`},
 		{spec(api.Int8), `{"input_batch":3}`, `input_batch: expected an array, found 3 (byte 15)`},
 		{spec(api.Int8), `{"input_batch":[1,]}`, `input_batch: expected a value after ',', found ']' (byte 18)`},
 		{spec(api.Int8), `{"input":1} x`, `body: expected the end of the body, found x (byte 12)`},
@@ -228,8 +228,8 @@ func TestParseErrors(t *testing.T) {
 		{spec(api.Int8), `{"x":nul,"input":1}`, `body: expected a value, found nul (byte 5)`},
 		{spec(api.Int8), `{"x":-,"input":1}`, `body: expected a value, found - (byte 5)`},
 		{spec(api.Int8), `{"context":1,"input":1}`, `context: expected a string, found 1 (byte 11)`},
-		{spec(api.Int8), `{"context":"a","context":"b","input":1}`, `context: the member is there twice (byte 25)`},
-		{spec(api.Int8), `{"models":[],"input":1}`, `models: expected one model or more, found an empty array (byte 12)`},
+		{spec(api.Int8), `{"context":"a","context":"b","input":1}`, `context: duplicate member (byte 25)`},
+		{spec(api.Int8), `{"models":[],"input":1}`, `models: expected at least one model, found an empty array (byte 12)`},
 		{spec(api.Int8), `{"models":[1],"input":1}`, `models[0]: expected a string, found 1 (byte 11)`},
 		{spec(api.Int8), `{"min_confidence":1.5,"input":1}`, `min_confidence: expected a number from 0 to 1, found 1.5 (byte 21)`},
 		{spec(api.Int8), `{"ttl_ms":-1,"input":1}`, `ttl_ms: expected a number of 0 or more, found -1 (byte 12)`},
@@ -253,16 +253,16 @@ func TestParseLimits(t *testing.T) {
 	_, _, err := parse(`{"input_batch":[1`+strings.Repeat(",1", 8)+`]}`, spec(api.Int8))
 	var e *api.Error
 	if !errors.As(err, &e) || e.Code != api.TooLarge {
-		t.Errorf("the sink's error comes back as it is: got %v", err)
+		t.Errorf("want the sink's error unchanged, got %v", err)
 	}
 	if _, _, err := parse(`{"input":{}}`, make([]api.TensorSpec, MaxInputs+1)); err == nil {
-		t.Error("more inputs than the worker protocol has were taken")
+		t.Error("more than MaxInputs inputs were accepted")
 	}
 	if err := new(Request).Parse([]byte(`{"input":1}`), spec(api.Int8), &store{width: 2}); err == nil {
-		t.Error("storage of another width was taken")
+		t.Error("storage of the wrong width was accepted")
 	}
 	if _, _, err := parse(`{"input":`+strings.Repeat("[", 100)+`1]}`, spec(api.Int8, make([]int64, api.MaxRank+1)...)); err == nil {
-		t.Error("a shape of too many dimensions was taken")
+		t.Error("a shape with too many dimensions was accepted")
 	}
 }
 

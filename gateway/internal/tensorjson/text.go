@@ -46,7 +46,7 @@ func (r *Reader) scanString() (stringSpan, error) {
 		}
 		if i >= len(b) {
 			r.pos = len(b)
-			return s, r.Errorf("a string does not end: expected '\"'")
+			return s, r.Errorf("unterminated string: expected '\"'")
 		}
 		switch c := b[i]; {
 		case c == '"':
@@ -66,7 +66,7 @@ func (r *Reader) scanString() (stringSpan, error) {
 			i += n
 		case c < 0x20:
 			r.pos = i
-			return s, r.Errorf("a string has the control character 0x%02x: expected it escaped", c)
+			return s, r.Errorf("a string has the unescaped control character 0x%02x", c)
 		default:
 			ascii = ascii && c < 0x80
 			i++
@@ -178,7 +178,7 @@ func (r *Reader) unescape(dst []byte, s stringSpan) ([]byte, error) {
 				}
 				if v = utf16.DecodeRune(v, low); v == utf8.RuneError {
 					r.pos = s.start + i - 6
-					return dst, r.Errorf("a string has half a surrogate pair: expected \\uD8XX\\uDCXX")
+					return dst, r.Errorf("a string has an unpaired surrogate: expected \\uD8XX\\uDCXX")
 				}
 				i += 6
 			}

@@ -45,7 +45,7 @@ func (r *Reader) Column(queries [][]api.Value, input int, spec *api.TensorSpec, 
 	if len(dims) > api.MaxRank || api.Elements(dims) < 0 {
 		return r.Errorf("the shape %s is too large", api.ShapeString(dims))
 	}
-	r.given = api.TensorSpec{DType: spec.DType, Shape: dims}
+	r.columnSpec = api.TensorSpec{DType: spec.DType, Shape: dims}
 	if !batched && len(dims) == 0 {
 		return r.single(&queries[0][input], spec.DType)
 	}
@@ -54,16 +54,16 @@ func (r *Reader) Column(queries [][]api.Value, input int, spec *api.TensorSpec, 
 	}
 	if !batched {
 		v := &queries[0][input]
-		t := tensor{r: r, spec: &r.given, data: v.Data[:0]}
+		t := tensor{r: r, spec: &r.columnSpec, data: v.Data[:0]}
 		copy(t.dims[:], dims)
 		err := t.read()
 		v.Data = t.data
 		return err
 	}
 	if len(dims) > 0 && r.nested() {
-		return r.rows(queries, input, &r.given)
+		return r.rows(queries, input, &r.columnSpec)
 	}
-	return r.flat(queries, input, &r.given)
+	return r.flat(queries, input, &r.columnSpec)
 }
 
 // single takes a scalar that may stand in an array of its own.
@@ -98,7 +98,7 @@ func (r *Reader) inside() byte {
 	return c
 }
 
-func (r *Reader) rows(queries [][]api.Value, input int, given *api.TensorSpec) error {
+func (r *Reader) rows(queries [][]api.Value, input int, columnSpec *api.TensorSpec) error {
 	r.pos++
 	for q := range queries {
 		ok, err := r.Element(q == 0)
@@ -114,8 +114,8 @@ func (r *Reader) rows(queries [][]api.Value, input int, given *api.TensorSpec) e
 			return r.Expected("an array")
 		}
 		v := &queries[q][input]
-		t := tensor{r: r, spec: given, data: v.Data[:0], strict: true}
-		copy(t.dims[:], given.Shape)
+		t := tensor{r: r, spec: columnSpec, data: v.Data[:0], strict: true}
+		copy(t.dims[:], columnSpec.Shape)
 		err = t.read()
 		v.Data = t.data
 		if err != nil {
@@ -130,9 +130,9 @@ func (r *Reader) rows(queries [][]api.Value, input int, given *api.TensorSpec) e
 	return nil
 }
 
-func (r *Reader) flat(queries [][]api.Value, input int, given *api.TensorSpec) error {
+func (r *Reader) flat(queries [][]api.Value, input int, columnSpec *api.TensorSpec) error {
 	r.pos++
-	items := int(api.Elements(given.Shape))
+	items := int(api.Elements(columnSpec.Shape))
 	total := items * len(queries)
 	found := 0
 	if items > 0 && r.Peek() == ']' {
@@ -150,10 +150,10 @@ func (r *Reader) flat(queries [][]api.Value, input int, given *api.TensorSpec) e
 			}
 			r.pos++
 		}
-		lead := given.DType == api.Bytes && len(given.Shape) > 0
+		lengthPrefixed := columnSpec.DType == api.Bytes && len(columnSpec.Shape) > 0
 		var n int
 		var err error
-		v.Data, n, err = r.run(v.Data, given.DType, lead, items, found)
+		v.Data, n, err = r.run(v.Data, columnSpec.DType, lengthPrefixed, items, found)
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ type tensor struct {
 func (t *tensor) rank() int { return len(t.spec.Shape) }
 
 // lead reports whether elements are led by their lengths.
-func (t *tensor) lead() bool { return t.spec.DType == api.Bytes }
+func (t *tensor) lengthPrefixed() bool { return t.spec.DType == api.Bytes }
 
 func (t *tensor) read() error {
 	if size := t.spec.ItemBytes(); size > 0 {
@@ -238,7 +238,7 @@ func (t *tensor) level(k int) error {
 			}
 			var m int
 			var err error
-			if t.data, m, err = r.run(t.data, t.spec.DType, t.lead(), limit, 0); err != nil {
+			if t.data, m, err = r.run(t.data, t.spec.DType, t.lengthPrefixed(), limit, 0); err != nil {
 				return err
 			}
 			n = int64(m)
@@ -308,7 +308,7 @@ func (t *tensor) flat() error {
 			return r.Errorf("expected an empty array for %s, found %s", t.spec.String(), r.found())
 		}
 		var err error
-		if t.data, n, err = r.run(t.data, t.spec.DType, t.lead(), limit, 0); err != nil {
+		if t.data, n, err = r.run(t.data, t.spec.DType, t.lengthPrefixed(), limit, 0); err != nil {
 			return err
 		}
 		if r.Peek() == ',' {
@@ -320,7 +320,7 @@ func (t *tensor) flat() error {
 	case unknown < 0:
 		if int64(n) != rest {
 			r.pos--
-			return r.Errorf("expected %d %s for %s, found %d", rest, noun(t.spec.DType), t.spec.String(), n)
+			return r.Errorf("expected %d %s for %s, found %d", rest, pluralOf(t.spec.DType), t.spec.String(), n)
 		}
 	case rest == 0:
 		if n != 0 {
@@ -329,7 +329,7 @@ func (t *tensor) flat() error {
 		t.dims[unknown] = 0
 	default:
 		if int64(n)%rest != 0 {
-			return r.Errorf("expected a multiple of %d %s for %s, found %d", rest, noun(t.spec.DType), t.spec.String(), n)
+			return r.Errorf("expected a multiple of %d %s for %s, found %d", rest, pluralOf(t.spec.DType), t.spec.String(), n)
 		}
 		t.dims[unknown] = int64(n) / rest
 	}
@@ -346,10 +346,10 @@ func (t *tensor) tooMany(n int64) error {
 			err = ahead.Skip()
 		}
 		if err != nil {
-			return t.r.Errorf("expected %d %s for %s, found more", n, noun(t.spec.DType), t.spec.String())
+			return t.r.Errorf("expected %d %s for %s, found more", n, pluralOf(t.spec.DType), t.spec.String())
 		}
 		if !ok {
-			return t.r.Errorf("expected %d %s for %s, found %d", n, noun(t.spec.DType), t.spec.String(), count)
+			return t.r.Errorf("expected %d %s for %s, found %d", n, pluralOf(t.spec.DType), t.spec.String(), count)
 		}
 		count++
 	}
@@ -358,12 +358,12 @@ func (t *tensor) tooMany(n int64) error {
 // describe is what a message expects of a spec.
 func describe(spec *api.TensorSpec) string {
 	if len(spec.Shape) == 0 {
-		return one(spec.DType)
+		return oneOf(spec.DType)
 	}
-	return "an array of " + noun(spec.DType) + " for " + spec.String()
+	return "an array of " + pluralOf(spec.DType) + " for " + spec.String()
 }
 
-func noun(d api.DType) string {
+func pluralOf(d api.DType) string {
 	switch d {
 	case api.Bool:
 		return "booleans"
@@ -373,7 +373,7 @@ func noun(d api.DType) string {
 	return "numbers"
 }
 
-func one(d api.DType) string {
+func oneOf(d api.DType) string {
 	switch d {
 	case api.Bool:
 		return "true or false"
