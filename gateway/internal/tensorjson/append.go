@@ -9,14 +9,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// maxEmptyRows bounds the brackets that are written for a tensor without elements: its dimensions may claim any number of
-// empty rows without a byte of data to pay for them.
+// maxEmptyRows bounds the brackets written for a tensor without elements. Its dimensions may claim any number of empty
+// rows without a byte of data.
 const maxEmptyRows = 1024
 
-// AppendValue appends one query's value of a tensor as JSON: rank 0 as a scalar, else arrays nested as its dimensions
-// say. Floats have the fewest digits that read back as the same number of their type; NaN and the infinities, which JSON
-// lacks, are null. BYTES are base64 strings. A tensor without elements and more than 1,024 empty rows is []. A value
-// whose data contradict its spec is null: nothing of it can be told.
+// AppendValue appends one query's value of a tensor as JSON: rank 0 as a scalar, otherwise arrays nested like its
+// dimensions. Floats have the fewest digits that read back as the same number of their type; NaN and the infinities,
+// which JSON lacks, are null. BYTES are base64 strings. A tensor without elements and with more than 1,024 empty rows
+// is []. A value whose data contradicts its spec is null.
 func AppendValue(dst []byte, spec api.TensorSpec, v api.Value) []byte {
 	w, ok := newWriter(spec, v)
 	if !ok {
@@ -25,7 +25,7 @@ func AppendValue(dst []byte, spec api.TensorSpec, v api.Value) []byte {
 	return w.level(dst, 0)
 }
 
-// AppendElement appends one numeric element as JSON, little-endian as it lies in a value's data.
+// AppendElement appends one numeric element as JSON. data is little-endian, as in a value's data.
 func AppendElement(dst []byte, dtype api.DType, data []byte) []byte {
 	switch dtype {
 	case api.Bool:
@@ -56,14 +56,14 @@ func AppendElement(dst []byte, dtype api.DType, data []byte) []byte {
 	return append(dst, "null"...)
 }
 
-// writer walks a value's data.
+// writer writes a value's data as JSON.
 type writer struct {
 	dtype api.DType
 	dims  []int64
 	data  []byte
-	// size is the bytes of an element, 0 for BYTES.
+	// size is the size of an element in bytes, 0 for BYTES.
 	size int
-	// empty: there are no elements.
+	// empty means that there are no elements.
 	empty bool
 }
 
@@ -85,7 +85,7 @@ func newWriter(spec api.TensorSpec, v api.Value) (w writer, ok bool) {
 		rows := int64(1)
 		for i, d := range w.dims {
 			if rows *= d; rows == 0 {
-				w.dims = w.dims[:i+1] // what lies below the empty level cannot be seen
+				w.dims = w.dims[:i+1] // JSON cannot show the levels below the empty one
 				break
 			}
 			if rows > maxEmptyRows {
@@ -97,7 +97,7 @@ func newWriter(spec api.TensorSpec, v api.Value) (w writer, ok bool) {
 	return w, ok
 }
 
-// checkElements reports whether data are exactly n elements of BYTES, each led by its length.
+// checkElements reports whether data consists of exactly n elements of BYTES, each preceded by its length.
 func checkElements(data []byte, n int64) bool {
 	for ; n > 0; n-- {
 		if len(data) < 4 {
@@ -145,11 +145,11 @@ func (w *writer) element(dst []byte) []byte {
 	return append(dst, '"')
 }
 
-// appendFloat writes a float as ECMAScript does, which encoding/json follows: plain digits from 1e-6 to 1e21.
+// appendFloat formats a float like ECMAScript and encoding/json: plain digits from 1e-6 to 1e21.
 func appendFloat(dst []byte, f float64, bitSize int) []byte {
 	exact := int64(exactInt)
 	if bitSize == 32 {
-		exact = 1 << 24 // beyond, the shortest digits are not the integer's own
+		exact = 1 << 24 // above this, the shortest digits may differ from the integer's own
 	}
 	if n := int64(f); float64(n) == f && n > -exact && n < exact && (n != 0 || !math.Signbit(f)) {
 		return strconv.AppendInt(dst, n, 10)
@@ -167,13 +167,13 @@ func appendFloat(dst []byte, f float64, bitSize int) []byte {
 	start := len(dst)
 	dst = strconv.AppendFloat(dst, f, 'e', -1, bitSize)
 	if n := len(dst); n-start > 4 && dst[n-4] == 'e' && dst[n-3] == '-' && dst[n-2] == '0' {
-		dst[n-2] = dst[n-1] // e-09 is written e-9
+		dst[n-2] = dst[n-1] // write e-09 as e-9
 		dst = dst[:n-1]
 	}
 	return dst
 }
 
-// appendFloat16 writes a half with the fewest digits that read back as it: five always do.
+// appendFloat16 formats a half with the fewest digits that read back as it; five are always enough.
 func appendFloat16(dst []byte, h uint16) []byte {
 	f := float64(api.Float16ToFloat32(h))
 	if n := int64(f); float64(n) == f && n > -2048 && n < 2048 || h&0x7c00 == 0x7c00 {
@@ -184,7 +184,7 @@ func appendFloat16(dst []byte, h uint16) []byte {
 		text := strconv.AppendFloat(buf[:0], f, 'e', digits, 64)
 		g, err := strconv.ParseFloat(asString(text), 64)
 		if err == nil && api.Float64ToFloat16(g) == h {
-			return appendFloat(dst, g, 64) // g's shortest form is the text's digits
+			return appendFloat(dst, g, 64) // the shortest form of g has these digits
 		}
 	}
 	return appendFloat(dst, f, 64)

@@ -71,7 +71,7 @@ func TestAppendValue(t *testing.T) {
 	}
 }
 
-// Finite floats are written as encoding/json writes them.
+// Finite floats are formatted like encoding/json.
 func TestAppendFloatsAsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, g := rapid.Float64().Draw(t, "float64"), rapid.Float32().Draw(t, "float32")
@@ -106,7 +106,7 @@ func TestEveryHalfReadsBack(t *testing.T) {
 	}
 }
 
-// drawSpec and drawValue make a tensor and one value of it.
+// drawSpec and drawValue draw a tensor and one value of it.
 func drawSpec(t *rapid.T, name string) api.TensorSpec {
 	s := api.TensorSpec{Name: name, DType: api.DType(rapid.IntRange(int(api.Bool), int(api.Bytes)).Draw(t, "dtype"))}
 	for range rapid.IntRange(0, 4).Draw(t, "rank") {
@@ -124,7 +124,7 @@ func drawValue(t *rapid.T, s api.TensorSpec) api.Value {
 			dims[i] = rapid.Int64Range(0, 3).Draw(t, "actual")
 		}
 		if empty && d < 0 {
-			dims[i] = 0 // what lies below an empty array cannot be told from JSON
+			dims[i] = 0 // dimensions below an empty array cannot be told from JSON
 		}
 		empty = empty || dims[i] == 0
 	}
@@ -155,7 +155,7 @@ func drawValue(t *rapid.T, s api.TensorSpec) api.Value {
 	return v
 }
 
-// A batch that is written with AppendValue is read back as it was, nested and (where that says enough) flat.
+// A batch that AppendValue wrote reads back unchanged, nested and, if the shape can be inferred, flat.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		specs := []api.TensorSpec{drawSpec(t, "a"), drawSpec(t, `b"é`)}[:rapid.IntRange(1, 2).Draw(t, "inputs")]
@@ -206,7 +206,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// inputText writes a value as a caller might.
+// inputText formats a value as a caller would.
 func inputText(s api.TensorSpec, v api.Value, flat bool) string {
 	text := string(AppendValue(nil, s, v))
 	open := 0
@@ -264,7 +264,7 @@ func TestAppendString(t *testing.T) {
 		if err := json.Unmarshal(text[1:], &got); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if want := string([]rune(s)); got != want { // the conversion makes U+FFFD of what is no UTF-8
+		if want := string([]rune(s)); got != want { // the conversion replaces invalid UTF-8 by U+FFFD
 			t.Fatalf("%s: got %q, want %q", text, got, want)
 		}
 		var r Reader

@@ -13,7 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// store is a sink over reused values.
+// store is a sink that reuses its values.
 type store struct {
 	rows  [][]api.Value
 	n     int

@@ -7,8 +7,9 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// run takes elements and the commas between them, at least one and at most limit, and stops before the comma or bracket
-// that follows. base is the index of the first, for messages; lead puts lengths before the elements of BYTES.
+// run reads at least one and at most limit elements and the commas between them, and stops before the next comma or
+// bracket. base is the index of the first element, for messages. lengthPrefixed writes a length before each element of
+// BYTES.
 func (r *Reader) run(dst []byte, dtype api.DType, lengthPrefixed bool, limit, base int) ([]byte, int, error) {
 	switch dtype {
 	case api.Float32:
@@ -45,8 +46,8 @@ func (r *Reader) run(dst []byte, dtype api.DType, lengthPrefixed bool, limit, ba
 	}
 }
 
-// run32 is run for float32, run64 for float64: the two that most models take. Both stay in this loop while numbers are
-// of the commonest form, and leave everything else, and every error, to scalar.
+// run32 is run for float32, and run64 for float64: the most common types. Both stay in this loop while numbers have the
+// most common form. They leave every other form, and every error, to scalar.
 func (r *Reader) run32(dst []byte, limit, base int) ([]byte, int, error) {
 	b := r.body
 	for n := 1; ; n++ {
@@ -55,7 +56,7 @@ func (r *Reader) run32(dst []byte, limit, base int) ([]byte, int, error) {
 			i++
 		}
 		w, places, sign, next := fastScan(b, i)
-		// The conversion of w and the division each err by half a unit of their results, together by less than two.
+		// Converting w and dividing each have an error of half a unit in the last place, together less than two.
 		f, sure := narrow(float64(w) / pow10Float[places&31])
 		if next > 0 && sure {
 			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(f)|uint32(sign>>32))
@@ -109,8 +110,8 @@ func (r *Reader) run64(dst []byte, limit, base int) ([]byte, int, error) {
 	}
 }
 
-// after takes the comma behind an element. more is false, and nothing is taken, at a bracket, and at a comma if the run
-// is full.
+// nextComma consumes the comma after an element. more is false, and nothing is consumed, at a bracket, or at a comma if
+// the run is full.
 func (r *Reader) nextComma(full bool) (more bool, err error) {
 	c := byte(0)
 	if r.pos < len(r.body) {
@@ -129,7 +130,7 @@ func (r *Reader) nextComma(full bool) (more bool, err error) {
 	return false, r.Expected("',' or ']'")
 }
 
-// scalar takes one element. place is 0 for a tensor of rank 0, else one more than its index in the array.
+// scalar reads one element. place is 0 for a tensor of rank 0, otherwise the element's index in the array plus one.
 func (r *Reader) scalar(dst []byte, dtype api.DType, place int) ([]byte, error) {
 	c := r.Peek()
 	switch dtype {
@@ -181,7 +182,7 @@ func (r *Reader) scalar(dst []byte, dtype api.DType, place int) ([]byte, error) 
 	return dst, api.Errorf(api.Internal, "no such element type: %s", dtype)
 }
 
-// intLimit is the largest value of an integer type; BOOL takes 0 and 1.
+// intLimit returns the largest value of an integer type. BOOL accepts 0 and 1.
 func intLimit(d api.DType) (limit uint64, signed bool) {
 	switch d {
 	case api.Bool:
@@ -226,7 +227,7 @@ func (r *Reader) float(dst []byte, dtype api.DType, place int) ([]byte, error) {
 	return binary.LittleEndian.AppendUint16(dst, f16), nil
 }
 
-// token takes NaN, Infinity or -Infinity where the dialect has them.
+// token reads NaN, Infinity or -Infinity if the dialect permits them.
 func (r *Reader) token() (float64, bool) {
 	if !r.NonFinite {
 		return 0, false
@@ -245,7 +246,7 @@ var nonFinite = []struct {
 	value float64
 }{{"NaN", math.NaN()}, {"Infinity", math.Inf(1)}, {"-Infinity", math.Inf(-1)}}
 
-// bad is an error at an element; place is as in scalar.
+// errorAt returns an error at an element; place is as in scalar.
 func (r *Reader) errorAt(place int, format string, args ...any) error {
 	if place > 0 {
 		r.PushIndex(place - 1)

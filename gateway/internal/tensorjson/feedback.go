@@ -2,11 +2,11 @@ package tensorjson
 
 import "github.com/xebec-serving/xebec/api"
 
-// FeedbackMembers is a set of members of one feedback.
+// FeedbackMembers is a set of members of a feedback item.
 type FeedbackMembers uint8
 
-// The members of a feedback. The first two name the prediction, exactly one of them is there; the next three say how good it
-// was, exactly one of them is there.
+// Members of a feedback item. It has exactly one of the first two, which name the prediction, and exactly one of the
+// next three, which rate it.
 const (
 	FeedbackQueryID FeedbackMembers = 1 << iota
 	FeedbackInput
@@ -19,15 +19,15 @@ const (
 	feedbackVerdicts = FeedbackLabel | FeedbackCorrect | FeedbackLoss
 )
 
-// FeedbackItem is what an app has to say of one prediction. Slices alias the body or the request's own buffer.
+// FeedbackItem is feedback on one prediction. Slices alias the body or the request's own buffer.
 type FeedbackItem struct {
 	Has FeedbackMembers
-	// QueryID names the prediction, Input is the place of the item's input among those that the sink gave out, from 0.
+	// QueryID names the prediction. Input is the index of the item's input among those that the sink returned, from 0.
 	QueryID uint64
 	Input   int
-	// Label is what was right, as the JSON text that was sent; [Feedback.ParseLabel] reads it.
+	// Label is the right answer, as JSON text; [Feedback.ParseLabel] parses it.
 	Label []byte
-	// Correct says whether the answer was, Loss, from 0 to 1, how wrong it was.
+	// Correct says whether the answer was right. Loss, from 0 to 1, says how wrong it was.
 	Correct bool
 	Loss    float64
 	// Context is the string "context", or Clipper's "uid": a string, or an integer's decimal digits.
@@ -36,25 +36,26 @@ type FeedbackItem struct {
 	labelAt int
 }
 
-// Feedback is a native feedback request: the members of one feedback, or {"feedback_batch": [{…}, …]}. Slices live until the
-// next Parse and no longer than the body. One Feedback is reused for many bodies by one goroutine at a time.
+// Feedback is a native feedback request: the members of one item, or {"feedback_batch": [{…}, …]}. Slices are valid
+// until the next Parse, and no longer than the body. A Feedback is reused for many bodies and is not safe for
+// concurrent use.
 type Feedback struct {
-	// Batch says that the request was a feedback_batch, and is to be answered as one, however many items it has.
+	// Batch means that the request was a feedback_batch and is answered as one, however many items it has.
 	Batch bool
-	// Items are 1 or more.
+	// Items has at least one element.
 	Items []FeedbackItem
 
 	r          Reader
 	inputs     []api.TensorSpec
 	sink       Sink
-	inputCount int // inputs that the sink has given out
+	inputCount int // number of inputs that the sink has returned
 	maxItems   int
 }
 
-// Parse reads a body of at most most items. Inputs are declared by specs and written to storage from sink, as in
-// [Request.Parse]; labels are checked to be JSON and read later, for only then is it known what they are labels of. On an
-// error, which is an *api.Error with code InvalidArgument or the sink's, the request means nothing, and what the sink has given
-// out is the caller's to take back.
+// Parse parses a body of at most maxItems items. Inputs are declared by specs and written to storage from sink, as in
+// [Request.Parse]. Labels are only checked to be JSON, because their specs are not known yet. After an error, which is
+// an *api.Error with code InvalidArgument or the sink's, the result is not valid, and the caller reclaims what the sink
+// has returned.
 func (f *Feedback) Parse(body []byte, inputs []api.TensorSpec, sink Sink, maxItems int) error {
 	if len(inputs) > MaxInputs {
 		return api.Errorf(api.Internal, "the signature declares %d inputs: expected at most %d", len(inputs), MaxInputs)
@@ -71,7 +72,7 @@ func (f *Feedback) Parse(body []byte, inputs []api.TensorSpec, sink Sink, maxIte
 	return r.End()
 }
 
-// top reads the request's object, which is a feedback itself unless it has a batch of them.
+// parseObject parses the request's object, which is a feedback item itself unless it has a batch of them.
 func (f *Feedback) parseObject() error {
 	r := &f.r
 	if err := r.Object(); err != nil {
@@ -157,7 +158,7 @@ func (f *Feedback) item() error {
 	}
 }
 
-// add takes an item that says which prediction it is about, and how good that was, once each.
+// add appends an item that has one name and one rating.
 func (f *Feedback) add(it *FeedbackItem) error {
 	switch it.Has & feedbackNames {
 	case FeedbackQueryID, FeedbackInput:
@@ -223,7 +224,7 @@ func (f *Feedback) member(it *FeedbackItem, name []byte) (err error) {
 	return err
 }
 
-// enter enters a member that may be null, which counts as absent, and may not be there twice, under any of its names.
+// beginMember starts a member. null counts as absent, and a duplicate is an error, under any of its names.
 func (f *Feedback) beginMember(it *FeedbackItem, name string, bit FeedbackMembers) (present bool, err error) {
 	f.r.Push(name)
 	if it.Has&bit != 0 {
@@ -253,9 +254,9 @@ func (f *Feedback) input(it *FeedbackItem) error {
 	return f.r.Record(values, f.inputs)
 }
 
-// ParseLabel reads the label of item i, which has one, into values: as many as there are outputs, their Data and Dims
-// overwritten from the start. A label has the JSON form of an answer's output, as [AppendValue] writes it (BYTES as base64);
-// the label of several outputs is an object of name to value, all of them required. The error is an *api.Error with code
+// ParseLabel parses the label of item i, which must have one, into values: one for each output, whose Data and Dims are
+// overwritten. A label has the JSON form of an answer's output, as [AppendValue] writes it (BYTES as base64). The label
+// of several outputs is an object from name to value, with all of them. The error is an *api.Error with code
 // InvalidArgument.
 func (f *Feedback) ParseLabel(i int, outputs []api.TensorSpec, values []api.Value) error {
 	if len(values) != len(outputs) || len(outputs) > MaxInputs {

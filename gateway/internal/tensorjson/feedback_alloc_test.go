@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Feedback, its labels included, allocates nothing once its buffers have grown.
+// Parsing feedback and its labels allocates nothing once the buffers have grown.
 func TestFeedbackAlloc(t *testing.T) {
 	body := []byte(`{"feedback_batch":[{"query_id":123456789,"label":[1,2,3],"context":"user 7"},{"query_id":5,"correct":true},{"input":[1,2],"loss":0.5,"uid":77}]}`)
 	var f Feedback

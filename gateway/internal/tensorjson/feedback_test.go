@@ -107,7 +107,7 @@ func TestFeedbackErrors(t *testing.T) {
 	}
 }
 
-// A request that was refused leaves nothing behind that the next one would see.
+// A failed Parse leaves nothing behind that affects the next one.
 func TestFeedbackAfterAnError(t *testing.T) {
 	s, f := &store{width: 1, limit: 8}, &Feedback{}
 	if err := f.Parse([]byte(`{"feedback_batch": [{"query_id": 1, "loss": 0}, 3]}`), spec(api.Float32, 2), s, 4); err == nil {
@@ -177,8 +177,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// FuzzFeedback: nothing panics; what is refused is refused with a message for its caller; what is accepted is JSON and says
-// what encoding/json finds in it; and a label that is taken is written back as the same label.
+// FuzzFeedback: nothing panics, errors have a message for the caller, accepted bodies are JSON and agree with
+// encoding/json, and an accepted label is written back unchanged.
 func FuzzFeedback(f *testing.F) {
 	for i, s := range []string{
 		`{"query_id":1,"label":2.5}`, `{"input":[1,2,3],"correct":true,"context":"\u00e9"}`, `{"feedback_batch":[{"query_id":1,"loss":0.5},{"input":[[1,2]],"label":[3,4]}]}`,
@@ -234,7 +234,7 @@ func checkRefusal(t *testing.T, body []byte, err error) {
 	}
 }
 
-// checkLabel reads the label as if the inputs' specs were those of the outputs, writes it and reads that.
+// checkLabel parses the label with the inputs' specs as outputs, writes it and parses the result.
 func checkLabel(t *testing.T, f *Feedback, i int, specs []api.TensorSpec) {
 	values, again := make([]api.Value, len(specs)), make([]api.Value, len(specs))
 	if err := f.ParseLabel(i, specs, values); err != nil {

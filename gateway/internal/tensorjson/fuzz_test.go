@@ -14,8 +14,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// FuzzNumber holds every number of JSON to strconv's rounding, in float64 and float32, and to exact arithmetic in
-// float16 and the integers.
+// FuzzNumber compares every JSON number with strconv's rounding for float64 and float32, and with exact arithmetic for
+// float16 and integers.
 func FuzzNumber(f *testing.F) {
 	for _, s := range numbers {
 		f.Add(s)
@@ -35,7 +35,7 @@ func FuzzNumber(f *testing.F) {
 		checkFloat(t, s)
 		_, mag, _, st := integer([]byte(s), 0)
 		if _, exp, _, _ := scan([]byte(s), 0); exp > 1000 || exp < -2000 {
-			return // big.Rat would take its time
+			return // big.Rat would take too long
 		}
 		x, ok := new(big.Rat).SetString(s)
 		if !ok {
@@ -54,7 +54,7 @@ func FuzzNumber(f *testing.F) {
 	})
 }
 
-// FuzzSkip: Skip accepts what encoding/json accepts, but for depth and for bytes that are not UTF-8.
+// FuzzSkip: Skip accepts what encoding/json accepts, except for excessive depth and bytes that are not UTF-8.
 func FuzzSkip(f *testing.F) {
 	for _, s := range []string{`{}`, `[]`, `{"a":[1,{"b":null}],"c":"\u00e9\ud800"}`, `[1,]`, `{"a":1,}`, `{"a"}`, `[[[[]]]]`, ` true `, `nul`, "\"\xff\"", `"\u12g4"`, `-`, `1e5`, "\"\x1f\""} {
 		f.Add([]byte(s))
@@ -72,7 +72,7 @@ func FuzzSkip(f *testing.F) {
 	})
 }
 
-// depth is the nesting of a valid text.
+// depth returns the nesting of a valid text.
 func depth(body []byte) int {
 	deepest, level, quoted := 0, 0, false
 	for i := 0; i < len(body); i++ {
@@ -92,14 +92,14 @@ func depth(body []byte) int {
 	return deepest
 }
 
-// fuzzSpecs are the signatures that FuzzParse reads bodies for.
+// fuzzSpecs are the signatures with which FuzzParse parses bodies.
 var fuzzSpecs = [][]api.TensorSpec{
 	spec(api.Float32, 3), spec(api.Float64, -1, 2), spec(api.Int16), spec(api.Uint64, -1, -1), spec(api.Bool, 2, 2), spec(api.Bytes), spec(api.Bytes, -1), spec(api.Float16, -1),
 	{{Name: "a", DType: api.Float32, Shape: []int64{2}}, {Name: "b", DType: api.Bytes}},
 }
 
-// FuzzParse: nothing panics; what is refused is refused with a message for its caller; what is accepted is JSON, and
-// holds what encoding/json finds in it.
+// FuzzParse: nothing panics, errors have a message for the caller, and accepted bodies are JSON and agree with
+// encoding/json.
 func FuzzParse(f *testing.F) {
 	for i, s := range []string{
 		`{"input":[1,2.5,-3e2]}`, `{"input_batch":[[[1,2]],[3,4]]}`, `{"input":7,"context":"x","salt":1}`, `{"input":[[1,2],[3,4]]}`, `{"input":[[true,false],[1,0]]}`,
@@ -154,7 +154,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// reference reads a value with encoding/json.
+// reference parses a value with encoding/json.
 func reference(t *testing.T, text []byte, s api.TensorSpec) (data []byte) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

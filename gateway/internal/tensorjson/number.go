@@ -13,19 +13,19 @@ import (
 // Flags of a scanned number.
 const (
 	negative  uint8 = 1 << iota
-	tooLong         // more significant digits than the 19 that a uint64 holds: w is not the number's
-	malformed       // not a number of JSON
+	tooLong         // more significant digits than the 19 that fit a uint64: w is not valid
+	malformed       // not a JSON number
 )
 
-// maxDigits is how many decimal digits always fit a uint64.
+// maxDigits is how many decimal digits always fit into a uint64.
 const maxDigits = 19
 
-// maxExponent stops the accumulation of an exponent's digits: far beyond every type, far below an overflow.
+// maxExponent stops accumulating an exponent's digits: far beyond every type, far below an overflow.
 const maxExponent = 1 << 20
 
 var pow10Int = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
-// load8 reads eight bytes at i, with zeros, which are no digits, for those behind the end.
+// load8 reads eight bytes at i, with zeros, which are not digits, for bytes beyond the end.
 func load8(b []byte, i int) uint64 {
 	if len(b)-i >= 8 {
 		return binary.LittleEndian.Uint64(b[i:])
@@ -42,12 +42,13 @@ func loadTail(b []byte, i int) uint64 {
 	return v
 }
 
-// nonDigits marks with its top bit each of the eight bytes of x that is no digit, where x is the text XOR "00000000" so
-// that digits are 0 to 9. A carry of the addition can only mark bytes after a marked one: the first mark is right.
+// nonDigits sets the top bit of each of the eight bytes of x that is not a digit, where x is the text XOR "00000000",
+// so that digits are 0 to 9. A carry of the addition can only affect bytes after a marked one, so the first mark is
+// right.
 func nonDigits(x uint64) uint64 { return ((x + lsb*0x76) | x) & msb }
 
-// eightDigits is the number that eight digits write: pairs, then fours, then all eight, each step one multiplication
-// (Lemire, "Number Parsing at a Gigabyte per Second", 2021, section 6).
+// eightDigits returns the number that eight digits represent: pairs, then fours, then all eight, with one
+// multiplication in each step (Lemire, "Number Parsing at a Gigabyte per Second", 2021, section 6).
 func eightDigits(x uint64) uint64 {
 	const mask = 0x000000ff000000ff
 	x = x*10 + x>>8
@@ -65,13 +66,13 @@ func digits(b []byte, i int, w uint64) (uint64, int) {
 			continue
 		}
 		n := bits.TrailingZeros64(marks) >> 3
-		// The digits move up, and zeros lead them.
+		// Shift the digits up, with leading zeros.
 		return w*pow10Int[n&7] + eightDigits(x<<uint(64-8*n)), i + n
 	}
 }
 
-// scan reads a number of JSON at b[i]. Its value is ±w × 10^exp unless flags say long or malformed; next is the offset
-// after it. It reads eight digits at a time.
+// scan reads a JSON number at b[i], eight digits at a time. Its value is ±w × 10^exp unless flags has tooLong or
+// malformed; next is the offset after it.
 func scan(b []byte, i int) (w uint64, exp, next int, flags uint8) {
 	start := i
 	if i < len(b) && b[i] == '-' {
@@ -108,7 +109,7 @@ func scan(b []byte, i int) (w uint64, exp, next int, flags uint8) {
 	return w, exp, i, flags
 }
 
-// significant counts digits without leading zeros: 0.00392156862745098 has fifteen.
+// significant counts the digits without leading zeros: 0.00392156862745098 has fifteen.
 func significant(text []byte) int {
 	i, n := 0, len(text)
 	for i < len(text) && (text[i] == '0' || text[i] == '.') {
@@ -123,7 +124,7 @@ func significant(text []byte) int {
 	return n
 }
 
-// scanExponent reads what follows the 'e'; end is -1 when it is malformed.
+// scanExponent reads what follows the 'e'; end is -1 if it is malformed.
 func scanExponent(b []byte, i int) (e, end int) {
 	minus := false
 	if i < len(b) && (b[i] == '-' || b[i] == '+') {
@@ -146,24 +147,25 @@ func scanExponent(b []byte, i int) (e, end int) {
 	return e, i
 }
 
-// exactInt is how far float64 holds every integer; exactPow how far every power of ten.
+// float64 represents every integer up to exactInt, and every power of ten up to 10^exactPow, exactly.
 const (
 	exactInt = 1 << 53
 	exactPow = 22
 )
 
-var pow10Float = [32]float64{ // a power of two, so that an index needs no check once it is masked
+var pow10Float = [32]float64{ // the length is a power of two, so that a masked index needs no bounds check
 	1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 }
 
-// quickBytes is how much text quick wants ahead of it, so that it need not look for the end: a sign, eight digits, a
-// point, three times eight digits, and the byte that follows, rounded up.
+// fastScanBytes is how much text fastScan needs ahead, so that it need not check for the end: a sign, eight digits, a
+// point, three times eight digits, and the following byte, rounded up.
 const fastScanBytes = 40
 
-// quick reads the number at b[i] if it is of the commonest form: up to eight digits, perhaps a point and more, no
-// exponent, nineteen digits in all. It is ±w / 10^places, places at most [maxDigits], with the sign as float64 has it. It
-// decides how fast tensors are read: the sign costs no branch, for signs are random, and digits are taken eight at a time.
-// next is -1 when the number is of another form, or none; scan then decides.
+// fastScan reads the number at b[i] if it has the most common form: up to eight digits, optionally a point and more
+// digits, no exponent, nineteen digits in total. Its value is ±w / 10^places, with places at most [maxDigits] and sign
+// as the sign bit of a float64. It determines the speed of reading tensors. The sign causes no branch, because signs
+// are random, and digits are read eight at a time. next is -1 if the number has another form or there is none; the
+// caller then uses scan.
 func fastScan(b []byte, i int) (w uint64, places int, sign uint64, next int) {
 	if len(b)-i < fastScanBytes {
 		return 0, 0, 0, -1
@@ -219,10 +221,10 @@ func fastScan(b []byte, i int) (w uint64, places int, sign uint64, next int) {
 	return w, places, uint64(minus) << 63, i
 }
 
-// toFloat64 rounds a scanned number to the nearest float64, ties to even, as strconv.ParseFloat(text, 64) does; ok is
-// false when it is beyond float64. Up to 53 bits and small exponents one exact operand meets another and the only
-// rounding is that of the operation (Clinger, "How to Read Floating Point Numbers Accurately", 1990); up to 19 digits
-// Eisel and Lemire's product decides nearly always; the rest is strconv's.
+// toFloat64 rounds a scanned number to the nearest float64, ties to even, like strconv.ParseFloat(text, 64). ok is
+// false if it is beyond float64. With up to 53 bits and a small exponent both operands are exact, and the operation
+// rounds only once (Clinger, "How to Read Floating Point Numbers Accurately", 1990). With up to 19 digits the
+// Eisel-Lemire product nearly always decides. The rest is left to strconv.
 func toFloat64(w uint64, exp int, flags uint8, text []byte) (f float64, ok bool) {
 	if flags&tooLong == 0 {
 		switch {
@@ -247,21 +249,22 @@ func toFloat64(w uint64, exp int, flags uint8, text []byte) (f float64, ok bool)
 	return f, err == nil
 }
 
-// view lends text to strconv, which keeps no part of it (its errors hold a copy).
+// asString lends text to strconv, which does not retain it (its errors copy it).
 func asString(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
 
-// eiselLemire is w × 10^exp, w not 0, rounded to the nearest float64, or -1 where 128 bits of the power do not decide.
-// (Lemire, "Number Parsing at a Gigabyte per Second", 2021; the rounding and its guards as in Nigel Tao's "The
-// Eisel-Lemire ParseNumberF64 Algorithm", 2020.) Within the table's exponents there are neither subnormals nor infinities.
+// eiselLemire returns w × 10^exp rounded to the nearest float64, or -1 if 128 bits of the power do not decide. w must
+// not be 0. (Lemire, "Number Parsing at a Gigabyte per Second", 2021; rounding and its guards as in Nigel Tao's "The
+// Eisel-Lemire ParseNumberF64 Algorithm", 2020.) Within the table's exponents there are no subnormals and no
+// infinities.
 func eiselLemire(w uint64, exp int) float64 {
 	shift := bits.LeadingZeros64(w)
 	w <<= uint(shift)
-	// 217706 / 2^16 is log2(10) closely enough for every exponent of float64.
+	// 217706 / 2^16 approximates log2(10) closely enough for every exponent of float64.
 	exp2 := uint64(217706*exp>>16+64+1023) - uint64(shift)
 	p := &pow10[exp-minPow10]
 	hi, lo := bits.Mul64(w, p[0])
 	if hi&0x1ff == 0x1ff && lo+w < w {
-		// What the low half of the power adds could carry into the bits that round: take it too.
+		// The low half of the power could carry into the bits that round: include it.
 		hi2, lo2 := bits.Mul64(w, p[1])
 		sum, carry := bits.Add64(lo, hi2, 0)
 		hi += carry
@@ -274,7 +277,7 @@ func eiselLemire(w uint64, exp int) float64 {
 	man := hi >> (top + 9) // 54 bits: one more than float64 has
 	exp2 -= 1 ^ top
 	if lo == 0 && hi&0x1ff == 0 && man&3 == 1 {
-		return -1 // perhaps a tie
+		return -1 // possibly a tie
 	}
 	man = (man + man&1) >> 1
 	if man>>53 != 0 {
@@ -284,11 +287,11 @@ func eiselLemire(w uint64, exp int) float64 {
 	return math.Float64frombits(exp2<<52 | man&(1<<52-1))
 }
 
-// narrow rounds to float32 a number of which d is an approximation, off by at most two units in d's last place; sure is
-// false where d does not tell. Rounding to float32 changes only at the ties between two float32s, where the low 29 bits of
-// a float64 are a one and zeros: unless such a tie lies within those two units (and two more, for safety), d and the
-// number are on the same side of all of them. The subnormals and the largest binade, whose ties lie elsewhere or round to
-// infinity, are left to others.
+// narrow rounds a number to float32, given an approximation d that is off by at most two units in d's last place. sure
+// is false if d does not determine the result. Rounding to float32 changes only at the ties between two float32s, where
+// the low 29 bits of a float64 are a one followed by zeros. Unless such a tie lies within those two units (and two
+// more, for safety), d and the number are on the same side of all ties. Subnormals and the largest binade, whose ties
+// lie elsewhere or round to infinity, return false.
 func narrow(d float64) (f float32, sure bool) {
 	const tieBits, tie, margin = 1<<29 - 1, 1 << 28, 4
 	const lowest, binades = 1023 - 126, 253
@@ -296,7 +299,7 @@ func narrow(d float64) (f float32, sure bool) {
 	return float32(d), u&tieBits-(tie-margin) > 2*margin && (u>>52&0x7ff-lowest < binades || u<<1 == 0)
 }
 
-// toFloat32 rounds a scanned number to float32 as strconv.ParseFloat(text, 32) does.
+// toFloat32 rounds a scanned number to float32 like strconv.ParseFloat(text, 32).
 func toFloat32(w uint64, exp int, flags uint8, text []byte) (f float32, ok bool) {
 	if d, ok := toFloat64(w, exp, flags, text); ok {
 		if f, sure := narrow(d); sure {
@@ -307,8 +310,9 @@ func toFloat32(w uint64, exp int, flags uint8, text []byte) (f float32, ok bool)
 	return float32(d), err == nil
 }
 
-// toFloat16 rounds a scanned number to the nearest half, ties to even. As with float32 only a float64 that is itself a
-// tie between two halves can mislead; whether the number is exactly that tie, or lies beside it, is read off its digits.
+// toFloat16 rounds a scanned number to the nearest half, ties to even. Only a float64 that is itself a tie between two
+// halves can mislead. In that case, comparing the digits decides whether the number is exactly the tie or on which side
+// it lies.
 func toFloat16(w uint64, exp int, flags uint8, text []byte) (h uint16, ok bool) {
 	d, ok := toFloat64(w, exp, flags, text)
 	if !ok {
@@ -326,10 +330,10 @@ func toFloat16(w uint64, exp int, flags uint8, text []byte) (h uint16, ok bool) 
 	return h, h&0x7fff < 0x7c00
 }
 
-// tie16 reports whether d lies exactly between two neighbouring halves.
+// tie16 reports whether d is exactly midway between two neighbouring halves.
 func tie16(d float64) bool {
 	abs := math.Abs(d)
-	unit := 0x1p-24 // of the subnormals
+	unit := 0x1p-24 // unit of the subnormals
 	if abs >= 0x1p-14 {
 		_, e := math.Frexp(abs)
 		unit = math.Ldexp(1, e-11)
@@ -338,7 +342,8 @@ func tie16(d float64) bool {
 	return n-math.Floor(n) == 0.5
 }
 
-// compareDecimal orders |text| and |d|, where d is a tie between halves: at most 5 digits before the point and 25 after.
+// compareDecimal compares |text| with |d|, where d is a tie between halves: at most 5 digits before the point and 25
+// after.
 func compareDecimal(text []byte, d float64) int {
 	var buf [40]byte
 	exact := decimal(strconv.AppendFloat(buf[:0], math.Abs(d), 'f', 25, 64))
@@ -362,7 +367,7 @@ func compareDecimal(text []byte, d float64) int {
 	}
 }
 
-// digitReader gives the significant digits of a number's text, one by one; its value is 0.d1d2d3… × 10^point.
+// digitReader returns the significant digits of a number's text one by one. The value is 0.d1d2d3… × 10^point.
 type digitReader struct {
 	text  []byte
 	point int
@@ -416,7 +421,7 @@ func (d *digitReader) next() byte {
 
 func (d *digitReader) done() bool { return len(d.text) == 0 }
 
-// status says how an integer was read.
+// status is the result of reading an integer.
 type status uint8
 
 const (
@@ -426,9 +431,10 @@ const (
 	numRange
 )
 
-// integer reads an integral number at b[i]: sign, magnitude and the offset after it. 1.0 and 1e2 are integral.
+// integer reads an integral number at b[i] and returns sign, magnitude and the offset after it. 1.0 and 1e2 are
+// integral.
 func integer(b []byte, i int) (minus bool, mag uint64, next int, st status) {
-	if len(b)-i >= 16 { // the commonest: up to seven digits, and room to read eight bytes
+	if len(b)-i >= 16 { // the most common form: up to seven digits, and eight readable bytes
 		k := 0
 		if b[i] == '-' {
 			k = 1
@@ -451,16 +457,16 @@ func integer(b []byte, i int) (minus bool, mag uint64, next int, st status) {
 	return flags&negative != 0, mag, next, st
 }
 
-// integral is the magnitude of a number's text, digit by digit.
+// integral returns the magnitude of a number's text, digit by digit.
 func integral(text []byte) (mag uint64, st status) {
 	d := decimal(text)
 	for len(d.text) > 0 && (d.text[len(d.text)-1] == '0' || d.text[len(d.text)-1] == '.') {
-		d.text = d.text[:len(d.text)-1] // zeros at the end are those of the point, which stays
+		d.text = d.text[:len(d.text)-1] // trailing zeros do not change the position of the point
 	}
 	switch {
 	case len(d.text) == 0:
 		return 0, numOK
-	case d.point > 20: // a uint64 has twenty digits
+	case d.point > 20: // a uint64 has at most twenty digits
 		return 0, numRange
 	}
 	for k := 0; k < d.point; k++ {

@@ -33,7 +33,7 @@ func TestPowersOfTen(t *testing.T) {
 	}
 }
 
-// numbers are texts on which decimal parsers have gone wrong.
+// numbers are texts that decimal parsers have got wrong.
 var numbers = []string{
 	"0", "-0", "0.0", "-0.0e10", "1", "-1", "10", "100000000", "12345678", "123456789", "1234567890123456789", "12345678901234567890",
 	"9007199254740993", "9007199254740992.5", "18446744073709551615", "18446744073709551616", "99999999999999999999",
@@ -74,7 +74,8 @@ func checkFloat(t *testing.T, s string) {
 	}
 }
 
-// checkValue reads s as an element of a tensor, with text behind it (so that eight bytes can be read at once) and without.
+// checkValue parses s as an element of a tensor, with and without text after it (so that eight bytes can be read at
+// once).
 func checkValue(t *testing.T, s string, dtype api.DType, want uint64, wantErr error) {
 	t.Helper()
 	spec := api.TensorSpec{Name: "x", DType: dtype, Shape: []int64{-1}}
@@ -98,7 +99,7 @@ func checkValue(t *testing.T, s string, dtype api.DType, want uint64, wantErr er
 	}
 }
 
-// round16 rounds a decimal to a half by exact arithmetic: it takes the neighbour that is nearer.
+// round16 rounds a decimal to the nearest half by exact arithmetic.
 func round16(t *testing.T, s string) uint16 {
 	t.Helper()
 	x, ok := new(big.Rat).SetString(s)
@@ -159,7 +160,7 @@ func TestFloatsAsStrconv(t *testing.T) {
 		checkFloat(t, strconv.FormatFloat(float64(math.Float32frombits(rng.Uint32()&0x7f7fffff)), 'e', rng.IntN(20), 64))
 	}
 	for h := 0; h < 0x7c00; h += 1 + rng.IntN(16) {
-		// Halves, ties between them, and decimals just beside the ties that float64 cannot tell from them.
+		// Halves, ties between them, and decimals so close to the ties that float64 cannot distinguish them.
 		lo, hi := float64(api.Float16ToFloat32(uint16(h))), 65536.0
 		if h < 0x7bff {
 			hi = float64(api.Float16ToFloat32(uint16(h + 1)))

@@ -1,13 +1,13 @@
 package tensorjson
 
-// The powers of ten that [eiselLemire] multiplies by. Numbers beyond are rare and go to strconv.
+// Range of the powers of ten that [eiselLemire] multiplies by. Other exponents are rare and are left to strconv.
 const (
 	minPow10 = -64
 	maxPow10 = 63
 )
 
-// pow10 holds 10^(minPow10+i) as a mantissa of 128 bits whose top bit is set, rounded down: {high, low}. A test computes
-// it anew.
+// pow10 holds 10^(minPow10+i) as a 128-bit mantissa whose top bit is set, rounded down: {high, low}. A test recomputes
+// it.
 var pow10 = [maxPow10 - minPow10 + 1][2]uint64{
 	{0xa87fea27a539e9a5, 0x3f2398d747b36224}, // 1e-64
 	{0xd29fe4b18e88640e, 0x8eec7f0d19a03aad}, // 1e-63

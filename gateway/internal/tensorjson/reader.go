@@ -9,64 +9,64 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// MaxDepth bounds the nesting of a JSON text. Tensors have at most [api.MaxRank] dimensions and no dialect's envelope is
-// deep; 64 is also the number of bits in which [Reader.Skip] remembers which brackets are open.
+// MaxDepth bounds the nesting of a JSON text. Tensors have at most [api.MaxRank] dimensions, and no dialect's envelope
+// is deep. 64 is also the number of bits with which [Reader.Skip] tracks open brackets.
 const MaxDepth = 64
 
-// maxPath bounds the segments of a position in an error: the names of a dialect's envelope, an index of the batch, an
+// maxPath bounds the segments of a path in an error: the names of a dialect's envelope, an index into the batch, an
 // input's name and one index for each dimension.
 const maxPath = api.MaxRank + 8
 
-// Reader reads one JSON text (RFC 8259) front to back, without a tree and without allocating in steady state. The
-// dialects of HTTP build their requests with it: [Request] is one, package oip another.
+// Reader reads one JSON text (RFC 8259) front to back, without a tree and without allocating in steady state. The HTTP
+// dialects use it to parse their requests: [Request] is one, package oip another.
 //
-// Methods that take something leave the reader after it. After an error the reader is of no further use until Reset.
-// All errors are *api.Error with code InvalidArgument, and name the place by path and byte offset.
+// A method that reads something leaves the reader after it. After an error the reader must be Reset. All errors are
+// *api.Error with code InvalidArgument and name the position by path and byte offset.
 type Reader struct {
-	// NonFinite lets the tokens NaN, Infinity and -Infinity stand for float elements of tensors, which JSON forbids and
-	// TensorFlow-Serving's dialect speaks. Reset keeps it.
+	// NonFinite permits the tokens NaN, Infinity and -Infinity as float elements of tensors, which JSON forbids and
+	// TensorFlow Serving's dialect uses. Reset does not change it.
 	NonFinite bool
 
 	body []byte
 	pos  int
-	// buf holds decoded strings that could not alias the body. It may move as it grows; what was handed out keeps the
-	// old memory and stays valid until Reset.
+	// buf holds decoded strings that could not alias the body. It may be reallocated as it grows; slices of the old
+	// memory stay valid until Reset.
 	buf []byte
 
-	// base64 makes strings that are elements of BYTES base64, as in answers.
+	// base64 means that strings which are elements of BYTES are base64, as in answers.
 	base64 bool
 
-	// given is the shape that Column was told, as a spec; here because in a local it would be allocated.
+	// columnSpec holds the shape given to Column, as a spec. As a local variable it would be allocated.
 	columnSpec api.TensorSpec
 
 	path  [maxPath]segment
 	depth int
 }
 
-// segment is one step of a path: a member's name, or an index where name is empty.
+// segment is one step of a path: a member's name, or an index if name is empty.
 type segment struct {
 	name  string
 	index int
 }
 
-// Reset starts a new text. Everything that aliases the last one is given up.
+// Reset starts a new text. Slices that alias the last one become invalid.
 func (r *Reader) Reset(body []byte) {
 	r.body, r.pos, r.buf, r.depth = body, 0, r.buf[:0], 0
 }
 
-// Len is the length of the whole text: an upper bound for the elements of any array in it.
+// Len returns the length of the whole text: an upper bound for the elements of any array in it.
 func (r *Reader) Len() int { return len(r.body) }
 
-// Pos is the offset of the next byte.
+// Pos returns the offset of the next byte.
 func (r *Reader) Pos() int { return r.pos }
 
-// Seek moves the reader to an offset that Pos returned; the caller knows what stands there.
+// Seek moves the reader to an offset that Pos returned. The caller knows what is there.
 func (r *Reader) Seek(pos int) { r.pos = pos }
 
-// Push enters a member for the messages of errors; Pop leaves it.
+// Push adds a member to the path in error messages; Pop removes it.
 func (r *Reader) Push(name string) { r.push(segment{name: name}) }
 
-// PushIndex enters an element of an array for the messages of errors; Pop leaves it.
+// PushIndex adds an array element to the path in error messages; Pop removes it.
 func (r *Reader) PushIndex(i int) { r.push(segment{index: i}) }
 
 func (r *Reader) push(s segment) {
@@ -76,10 +76,10 @@ func (r *Reader) push(s segment) {
 	r.depth++
 }
 
-// Pop leaves the member or element entered last.
+// Pop removes the last member or element from the path.
 func (r *Reader) Pop() { r.depth-- }
 
-// Peek skips white space and returns the next byte without taking it, 0 at the end of the text.
+// Peek skips white space and returns the next byte without consuming it, or 0 at the end of the text.
 func (r *Reader) Peek() byte {
 	b, i := r.body, r.pos
 	for i < len(b) {
@@ -95,10 +95,10 @@ func (r *Reader) Peek() byte {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// Object takes the opening brace of an object.
+// Object reads the opening brace of an object.
 func (r *Reader) Object() error { return r.open('{', "an object") }
 
-// Array takes the opening bracket of an array.
+// Array reads the opening bracket of an array.
 func (r *Reader) Array() error { return r.open('[', "an array") }
 
 func (r *Reader) open(c byte, what string) error {
@@ -109,8 +109,8 @@ func (r *Reader) open(c byte, what string) error {
 	return nil
 }
 
-// Member takes the next member's name and colon, or the closing brace: ok is false then. first says that it follows the
-// opening brace. The name is decoded; it aliases the body or the reader's buffer.
+// Member reads the next member's name and colon, or the closing brace, with ok = false. first means that it follows the
+// opening brace. The name is decoded and aliases the body or the reader's buffer.
 func (r *Reader) Member(first bool) (name []byte, ok bool, err error) {
 	switch c := r.Peek(); {
 	case c == '}':
@@ -135,7 +135,7 @@ func (r *Reader) Member(first bool) (name []byte, ok bool, err error) {
 	return name, true, nil
 }
 
-// Element goes to the next element of an array, or takes the closing bracket: ok is false then. first says that it
+// Element moves to the next element of an array, or reads the closing bracket, with ok = false. first means that it
 // follows the opening bracket.
 func (r *Reader) Element(first bool) (ok bool, err error) {
 	switch c := r.Peek(); {
@@ -154,7 +154,7 @@ func (r *Reader) Element(first bool) (ok bool, err error) {
 	return false, r.Expected("',' or ']'")
 }
 
-// Null takes a null if one is next, and says whether it did.
+// Null reads null if it is next, and reports whether it did.
 func (r *Reader) Null() bool {
 	if r.Peek() == 'n' && hasPrefix(r.body, r.pos, "null") {
 		r.pos += len("null")
@@ -163,7 +163,7 @@ func (r *Reader) Null() bool {
 	return false
 }
 
-// Bool takes true or false.
+// Bool reads true or false.
 func (r *Reader) Bool() (bool, error) {
 	switch c := r.Peek(); {
 	case c == 't' && hasPrefix(r.body, r.pos, "true"):
@@ -176,7 +176,7 @@ func (r *Reader) Bool() (bool, error) {
 	return false, r.Expected("true or false")
 }
 
-// Float64 takes a number. One that is beyond float64 is an error.
+// Float64 reads a number. A number beyond float64 is an error.
 func (r *Reader) Float64() (float64, error) {
 	r.Peek()
 	w, exp, next, flags := scan(r.body, r.pos)
@@ -191,7 +191,7 @@ func (r *Reader) Float64() (float64, error) {
 	return f, nil
 }
 
-// Int64 takes a number that is integral (1, 1.0, 1e2) and fits.
+// Int64 reads an integral number (1, 1.0, 1e2) that fits.
 func (r *Reader) Int64() (int64, error) {
 	r.Peek()
 	negative, mag, next, st := integer(r.body, r.pos)
@@ -212,7 +212,7 @@ func (r *Reader) Int64() (int64, error) {
 	return int64(mag), nil
 }
 
-// uint64 takes a number that is integral, not negative, and fits.
+// uint64 reads an integral number that is not negative and fits.
 func (r *Reader) uint64() (uint64, error) {
 	r.Peek()
 	negative, mag, next, st := integer(r.body, r.pos)
@@ -226,7 +226,7 @@ func (r *Reader) uint64() (uint64, error) {
 	return mag, nil
 }
 
-// End checks that nothing but white space follows.
+// End checks that only white space follows.
 func (r *Reader) End() error {
 	if r.Peek(); r.pos < len(r.body) {
 		return r.Expected("the end of the body")
@@ -234,12 +234,12 @@ func (r *Reader) End() error {
 	return nil
 }
 
-// Skip takes one value of any kind, and checks that it is JSON.
+// Skip reads one value of any kind and checks that it is JSON.
 func (r *Reader) Skip() error {
 	var open uint64 // bit 0: the innermost open bracket is a brace
 	level := 0
 	for {
-		// A value stands here.
+		// A value starts here.
 		switch c := r.Peek(); c {
 		case '{', '[':
 			if level == MaxDepth {
@@ -252,7 +252,7 @@ func (r *Reader) Skip() error {
 				open |= 1
 			}
 			if next := r.Peek(); next == '}' && c == '{' || next == ']' && c == '[' {
-				break // the loop below takes it
+				break // the loop below reads it
 			}
 			if c == '{' {
 				if err := r.skipName(); err != nil {
@@ -265,7 +265,7 @@ func (r *Reader) Skip() error {
 				return err
 			}
 		}
-		// A value has ended, or an empty bracket is about to.
+		// A value has ended, or an empty object or array is about to end.
 		for {
 			if level == 0 {
 				return nil
@@ -334,13 +334,13 @@ func hasPrefix(b []byte, i int, s string) bool {
 	return len(b)-i >= len(s) && string(b[i:i+len(s)]) == s
 }
 
-// Expected is the error for something else than what was expected at the next byte.
+// Expected returns an error that says what was expected at the next byte and what was found.
 func (r *Reader) Expected(what string) error {
 	r.Peek()
 	return r.Errorf("expected %s, found %s", what, r.found())
 }
 
-// Errorf is an error at the reader's place: the path, the message and the byte offset.
+// Errorf returns an error at the reader's position: the path, the message and the byte offset.
 func (r *Reader) Errorf(format string, args ...any) error {
 	where := r.where()
 	if where == "" {
@@ -349,7 +349,7 @@ func (r *Reader) Errorf(format string, args ...any) error {
 	return api.Errorf(api.InvalidArgument, "%s: %s (byte %d)", where, fmt.Sprintf(format, args...), r.pos)
 }
 
-// where writes the path as a person would: input_batch[3].image[17].
+// where formats the path: input_batch[3].image[17].
 func (r *Reader) where() string {
 	var out []byte
 	for _, s := range r.path[:min(r.depth, maxPath)] {
@@ -371,7 +371,7 @@ func (r *Reader) where() string {
 // foundBytes is how much of a token a message repeats: enough to recognise it.
 const foundBytes = 24
 
-// found names the token at the reader's place.
+// found describes the token at the reader's position.
 func (r *Reader) found() string {
 	if r.pos >= len(r.body) {
 		return "the end of the body"
@@ -383,7 +383,7 @@ func (r *Reader) found() string {
 	case c == '[':
 		return "an array"
 	case c == '"':
-		ahead := *r // a copy: the reader's own place stays
+		ahead := *r // a copy: the reader's position does not change
 		s, err := ahead.scanString()
 		if err != nil {
 			return "an unterminated or malformed string"
@@ -404,7 +404,7 @@ func isWord(c byte) bool {
 	return c == '-' || c == '+' || c == '.' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// clip shortens a token for a message, and makes it printable.
+// clip shortens a token for a message and makes it printable.
 func clip(token []byte) string {
 	cut := len(token) > foundBytes
 	if cut {

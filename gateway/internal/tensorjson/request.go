@@ -6,24 +6,24 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// MaxInputs is how many inputs a signature may declare; the worker protocol has the same bound.
+// MaxInputs is the most inputs that a signature may declare; the worker protocol has the same limit.
 const MaxInputs = 64
 
 // MaxModels bounds the member "models": more than any function has candidates.
 const MaxModels = 64
 
-// Sink hands out storage for the inputs of queries.
+// Sink provides storage for the inputs of queries.
 type Sink interface {
-	// Next returns the inputs of one more query: as many values as the signature declares inputs. Their Data and Dims are
-	// overwritten from the start (appended to [:0]), so that storage is reused. An error ends the parse and is returned
-	// as it is: the caller bounds the number of queries here.
+	// Next returns the inputs of one more query: one value for each input that the signature declares. Their Data and
+	// Dims are overwritten (appended to [:0]), so that storage is reused. An error ends the parse and is returned
+	// unchanged: the caller bounds the number of queries here.
 	Next() ([]api.Value, error)
 }
 
 // Members is a set of optional members of a request.
 type Members uint8
 
-// The optional members.
+// Optional members.
 const (
 	HasContext Members = 1 << iota
 	HasVersion
@@ -34,17 +34,17 @@ const (
 )
 
 // Request is a native prediction request: {"input": X} or {"input_batch": [X, …]}, and optional members. Slices alias
-// the body or the request's own buffer, and live until the next Parse and no longer than the body. One Request is
-// reused for many bodies by one goroutine at a time.
+// the body or the request's own buffer. They are valid until the next Parse, and no longer than the body. A Request is
+// reused for many bodies and is not safe for concurrent use.
 type Request struct {
-	// NonFinite accepts NaN, Infinity and -Infinity as float elements; Parse keeps it.
+	// NonFinite permits NaN, Infinity and -Infinity as float elements. Parse does not change it.
 	NonFinite bool
 
-	// Batch says that the request was an input_batch, and is to be answered as one, whatever the number of queries.
+	// Batch means that the request was an input_batch and is answered as one, whatever the number of queries.
 	Batch bool
-	// Queries is how many inputs were taken from the sink, 1 or more.
+	// Queries is the number of inputs requested from the sink, at least 1.
 	Queries int
-	// Has tells which of the members below were there and not null.
+	// Has says which of the members below were present and not null.
 	Has Members
 	// Context is the string "context".
 	Context []byte
@@ -52,7 +52,7 @@ type Request struct {
 	Version []byte
 	// Models are the strings of "models": the candidates to ask, as name or name@version.
 	Models [][]byte
-	// MinConfidence is "min_confidence", 0 to 1.
+	// MinConfidence is "min_confidence", from 0 to 1.
 	MinConfidence float64
 	// TTLMillis is "ttl_ms", not negative and finite.
 	TTLMillis float64
@@ -62,9 +62,9 @@ type Request struct {
 	r Reader
 }
 
-// Parse reads a body whose inputs are declared by specs and writes them to storage from sink. One declared input is X
-// itself; several are an object of name to value, all of them required. On an error, which is an *api.Error with code
-// InvalidArgument or the sink's, the request means nothing, and what the sink has given out is the caller's to take back.
+// Parse parses a body whose inputs are declared by specs and writes them to storage from sink. A single input is X
+// itself; several are an object from name to value, with all of them. After an error, which is an *api.Error with code
+// InvalidArgument or the sink's, the result is not valid, and the caller reclaims what the sink has returned.
 func (q *Request) Parse(body []byte, inputs []api.TensorSpec, sink Sink) error {
 	r := &q.r
 	r.NonFinite = q.NonFinite
@@ -133,7 +133,7 @@ func (q *Request) member(name []byte, inputs []api.TensorSpec, sink Sink) (err e
 	return err
 }
 
-// onlyInput refuses a second member that holds inputs.
+// onlyInput rejects a second member that holds inputs.
 func (q *Request) onlyInput(name string) error {
 	switch {
 	case q.Queries == 0:
@@ -186,19 +186,19 @@ func (q *Request) input(inputs []api.TensorSpec, sink Sink) error {
 	return q.r.Record(values, inputs)
 }
 
-// Record takes an object of one query's values by the names of their specs: all of them, in any order, and no others.
+// Record reads an object that maps the specs' names to one query's values: all of them, in any order, and no others.
 func (r *Reader) Record(values []api.Value, specs []api.TensorSpec) error {
 	return r.record(values, specs, "input")
 }
 
-// record is Record for messages that call a value what it is.
+// record is Record with a word for the values in messages.
 func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string) error {
 	if r.Peek() != '{' {
 		return r.Expected("an object of the " + what + "s " + names(specs))
 	}
 	r.pos++
 	var seen uint64
-	// Members mostly come in the order of the signature: each look-up begins behind the last hit.
+	// Members are usually in the order of the signature: each search starts after the last match.
 	at := 0
 	for first := true; ; first = false {
 		name, ok, err := r.Member(first)
@@ -231,7 +231,7 @@ func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string)
 	return nil
 }
 
-// find is the index of the spec of that name, looked for from at round to at; -1 when there is none.
+// find returns the index of the spec with that name, searching cyclically from at, or -1.
 func find(specs []api.TensorSpec, name []byte, at int) int {
 	for k := range specs {
 		i := at + k
@@ -256,7 +256,7 @@ func names(specs []api.TensorSpec) string {
 	return string(out)
 }
 
-// optional enters a member that may be null, which counts as absent, and may not be there twice.
+// beginMember starts a member. null counts as absent, and a duplicate is an error.
 func (q *Request) beginMember(name string, bit Members) (present bool, err error) {
 	q.r.Push(name)
 	if q.Has&bit != 0 {
@@ -350,7 +350,7 @@ func (q *Request) salt() error {
 	return nil
 }
 
-// word takes a string's bytes, or an integer's decimal digits, so that 7 and "7" are the same word.
+// stringOrInteger reads a string's bytes or an integer's decimal digits, so that 7 and "7" give the same result.
 func (r *Reader) stringOrInteger() ([]byte, error) {
 	if r.Peek() == '"' {
 		return r.String()
@@ -364,7 +364,7 @@ func (r *Reader) stringOrInteger() ([]byte, error) {
 	return r.body[start:next:next], nil
 }
 
-// plain reports whether a number's text has digits and a sign only.
+// isDigits reports whether a number's text consists of digits and a sign.
 func isDigits(text []byte) bool {
 	for _, c := range text {
 		if c != '-' && (c < '0' || c > '9') {

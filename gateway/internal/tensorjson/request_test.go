@@ -17,7 +17,7 @@ func spec(dtype api.DType, shape ...int64) []api.TensorSpec {
 	return []api.TensorSpec{{Name: "x", DType: dtype, Shape: shape}}
 }
 
-// raw lays numbers out as a value's data.
+// raw encodes numbers as a value's data.
 func raw(dtype api.DType, numbers ...float64) []byte {
 	var b []byte
 	for _, f := range numbers {
@@ -37,7 +37,7 @@ func raw(dtype api.DType, numbers ...float64) []byte {
 	return b
 }
 
-// elements lays strings out as the data of a BYTES value of a rank above 0.
+// elements encodes strings as the data of a BYTES value with a rank above 0.
 func elements(list ...string) []byte {
 	var b []byte
 	for _, s := range list {
@@ -123,7 +123,7 @@ func TestParseMembers(t *testing.T) {
 	if want := "user 3 [a b@2] 0.5 1500 7"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	// The same request is reused: nothing of the last body is left. A null counts as absent.
+	// The request is reused: nothing of the last body is left. A null counts as absent.
 	if err := q.Parse([]byte(`{"input":1,"salt":-12345678901234567890123,"context":null}`), spec(api.Int8), &store{width: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestParseLimits(t *testing.T) {
 	}
 }
 
-// Storage that held a larger value keeps nothing of it, and steady state allocates nothing.
+// Storage that held a larger value keeps nothing of it, and steady state does not allocate.
 func TestParseReuse(t *testing.T) {
 	for _, c := range []struct {
 		specs []api.TensorSpec

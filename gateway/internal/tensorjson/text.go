@@ -20,9 +20,9 @@ const (
 	msb = 0x8080808080808080
 )
 
-// stopByte finds the first byte of eight that a plain run of an ASCII string does not contain: a quote, a backslash, a
-// control character or a byte of 0x80 and above. It is 8 when there is none. A borrow in the subtractions can only mark
-// bytes after a marked one, so the first is right.
+// stopByte returns the index, in eight bytes, of the first byte that ends a run of plain ASCII: a quote, a backslash, a
+// control character or a byte of 0x80 and above. It returns 8 if there is none. A borrow in the subtractions can only
+// affect bytes after a marked one, so the first mark is right.
 func stopByte(v uint64) int {
 	quote := v ^ lsb*'"'
 	slash := v ^ lsb*'\\'
@@ -30,10 +30,10 @@ func stopByte(v uint64) int {
 	return bits.TrailingZeros64(marks&msb) / 8
 }
 
-// scanString takes a string literal and checks its grammar and that it is UTF-8; escapes are left as they are.
+// scanString reads a string literal and checks its grammar and that it is UTF-8. It does not decode escapes.
 func (r *Reader) scanString() (stringSpan, error) {
 	b := r.body
-	i := r.pos + 1 // the caller saw the opening quote
+	i := r.pos + 1 // the caller has seen the opening quote
 	s := stringSpan{start: i}
 	ascii := true
 	for {
@@ -74,7 +74,7 @@ func (r *Reader) scanString() (stringSpan, error) {
 	}
 }
 
-// escapeLen is the length of the escape at b[i], 0 when it is malformed.
+// escapeLen returns the length of the escape at b[i], or 0 if it is malformed.
 func escapeLen(b []byte, i int) int {
 	if i+1 >= len(b) {
 		return 0
@@ -90,7 +90,7 @@ func escapeLen(b []byte, i int) int {
 	return 0
 }
 
-// hex4 reads four hexadecimal digits, -1 when they are not there.
+// hex4 reads four hexadecimal digits, or returns -1 if there are none.
 func hex4(b []byte, i int) rune {
 	if i+4 > len(b) {
 		return -1
@@ -110,7 +110,7 @@ func hex4(b []byte, i int) rune {
 	return v
 }
 
-// String takes a string and returns its UTF-8 bytes, which alias the body or the reader's buffer until Reset.
+// String reads a string and returns its UTF-8 bytes, which alias the body or the reader's buffer until Reset.
 func (r *Reader) String() ([]byte, error) {
 	if r.Peek() != '"' {
 		return nil, r.Expected("a string")
@@ -129,7 +129,7 @@ func (r *Reader) String() ([]byte, error) {
 	return r.buf[start:len(r.buf):len(r.buf)], nil
 }
 
-// appendString takes a string and appends its UTF-8 bytes.
+// appendString reads a string and appends its UTF-8 bytes.
 func (r *Reader) appendString(dst []byte) ([]byte, error) {
 	s, err := r.scanString()
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *Reader) appendString(dst []byte) ([]byte, error) {
 	return r.unescape(dst, s)
 }
 
-// unescape appends the decoded string. A surrogate without its other half has no UTF-8 and is an error.
+// unescape appends the decoded string. An unpaired surrogate has no UTF-8 encoding and is an error.
 func (r *Reader) unescape(dst []byte, s stringSpan) ([]byte, error) {
 	text := r.body[s.start:s.end]
 	for i := 0; i < len(text); {
@@ -155,7 +155,7 @@ func (r *Reader) unescape(dst []byte, s stringSpan) ([]byte, error) {
 			i = n
 			continue
 		}
-		c = text[i+1] // the grammar was checked
+		c = text[i+1] // scanString has checked the grammar
 		i += 2
 		switch c {
 		case 'b':
@@ -190,7 +190,7 @@ func (r *Reader) unescape(dst []byte, s stringSpan) ([]byte, error) {
 	return dst, nil
 }
 
-// appendBytes takes one element of a BYTES tensor: a string, whose UTF-8 bytes it is, or {"b64": "…"}.
+// appendBytes reads one element of a BYTES tensor: a string, for its UTF-8 bytes, or {"b64": "…"}.
 func (r *Reader) appendBytes(dst []byte) ([]byte, error) {
 	switch c := r.Peek(); {
 	case c == '"' && r.base64:
@@ -203,7 +203,7 @@ func (r *Reader) appendBytes(dst []byte) ([]byte, error) {
 	return dst, r.Expected("a string or {\"b64\": …}")
 }
 
-// appendBase64 takes {"b64": "…"}: the standard alphabet, padded or not.
+// appendBase64 reads {"b64": "…"}: the standard alphabet, with or without padding.
 func (r *Reader) appendBase64(dst []byte) ([]byte, error) {
 	r.pos++
 	name, ok, err := r.Member(true)
@@ -225,12 +225,12 @@ func (r *Reader) appendBase64(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// appendEncoded takes a string of base64; what is it in messages.
+// appendEncoded reads a string of base64; what names it in messages.
 func (r *Reader) appendEncoded(dst []byte, what string) ([]byte, error) {
 	r.Peek()
 	at := r.pos
-	// An encoder may have escaped the slashes of the alphabet; String then decodes into the reader's buffer, which is
-	// given back at once, for a long batch would fill it.
+	// An encoder may have escaped the slashes of the alphabet. String then decodes into the reader's buffer. That
+	// memory is released immediately: a long batch would fill it.
 	kept := len(r.buf)
 	text, err := r.String()
 	r.buf = r.buf[:kept]
@@ -250,17 +250,17 @@ func (r *Reader) appendEncoded(dst []byte, what string) ([]byte, error) {
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD, as encoding/json has it; '<', '>',
-// '&', U+2028 and U+2029 are left as they are: what is written here is JSON, not script in a page.
+// AppendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD, as in encoding/json. '<', '>', '&',
+// U+2028 and U+2029 are not escaped: the output is JSON, not script in a page.
 func AppendString[S ~string | ~[]byte](dst []byte, s S) []byte {
-	// A slice begins like a string: with a pointer and a length. Both are only read.
+	// Slice and string headers both begin with a pointer and a length, which are only read.
 	text := *(*string)(unsafe.Pointer(&s))
 	return appendQuoted(dst, unsafe.Slice(unsafe.StringData(text), len(text)))
 }
 
 func appendQuoted(dst, s []byte) []byte {
 	dst = append(dst, '"')
-	start := 0 // of what is not yet appended
+	start := 0 // start of what has not been appended yet
 	for i := 0; i < len(s); {
 		if len(s)-i >= 8 {
 			n := stopByte(binary.LittleEndian.Uint64(s[i:]))
@@ -277,7 +277,7 @@ func appendQuoted(dst, s []byte) []byte {
 				continue
 			}
 			dst = append(dst, s[start:i]...)
-			dst = append(dst, "\ufffd"...) // one for each byte that belongs to no rune
+			dst = append(dst, "\ufffd"...) // one for each byte that is not part of a rune
 		case c < 0x20 || c == '"' || c == '\\':
 			dst = append(dst, s[start:i]...)
 			dst = appendEscape(dst, c)

@@ -7,10 +7,10 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Value takes one query's value of a tensor: v's Data and Dims are overwritten from their start.
+// Value reads one query's value of a tensor and overwrites v's Data and Dims.
 //
-// Rank 0 is a bare number, true or false, or (BYTES) a string or {"b64": "…"}. A higher rank is arrays nested as deep as
-// the shape, or one flat array in row-major order, which may leave at most one dimension of -1 to be inferred.
+// Rank 0 is a bare number, true or false, or (BYTES) a string or {"b64": "…"}. A higher rank is arrays nested like the
+// shape, or one flat array in row-major order, from which at most one dimension of -1 is inferred.
 func (r *Reader) Value(v *api.Value, spec *api.TensorSpec) error {
 	v.Data, v.Dims = v.Data[:0], v.Dims[:0]
 	rank := len(spec.Shape)
@@ -38,9 +38,9 @@ func (r *Reader) Value(v *api.Value, spec *api.TensorSpec) error {
 	return nil
 }
 
-// Column takes the values of one tensor for all queries of a request: an array whose leading dimension, when batched, is
-// the query, and otherwise (one query) begins with dims itself. Every query has the same dims, none of them negative; the
-// array is nested as deep as that shape or flat. Data is overwritten; Dims are left to the caller.
+// Column reads the values of one tensor for all queries of a request: an array whose leading dimension, if batched, is
+// the query, and which otherwise (one query) has the dimensions dims itself. Every query has the same dims, none of
+// them negative. The array is nested like that shape, or flat. Column overwrites Data and leaves Dims to the caller.
 func (r *Reader) Column(queries [][]api.Value, input int, spec *api.TensorSpec, dims []int64, batched bool) error {
 	if len(dims) > api.MaxRank || api.Elements(dims) < 0 {
 		return r.Errorf("the shape %s is too large", api.ShapeString(dims))
@@ -66,7 +66,7 @@ func (r *Reader) Column(queries [][]api.Value, input int, spec *api.TensorSpec, 
 	return r.flat(queries, input, &r.columnSpec)
 }
 
-// single takes a scalar that may stand in an array of its own.
+// single reads a scalar, optionally in an array of its own.
 func (r *Reader) single(v *api.Value, dtype api.DType) error {
 	v.Data = v.Data[:0]
 	bracket := r.Peek() == '['
@@ -84,12 +84,12 @@ func (r *Reader) single(v *api.Value, dtype api.DType) error {
 	return nil
 }
 
-// nested reports whether the array that is next begins with an array, empty whether it ends at once.
+// nested reports whether the next array begins with an array, empty whether it is empty.
 func (r *Reader) nested() bool { return r.inside() == '[' }
 
 func (r *Reader) empty() bool { return r.inside() == ']' }
 
-// inside is the first byte within the array that is next.
+// inside returns the first byte inside the next array.
 func (r *Reader) inside() byte {
 	at := r.pos
 	r.pos++
@@ -171,25 +171,25 @@ func (r *Reader) flat(queries [][]api.Value, input int, columnSpec *api.TensorSp
 	return nil
 }
 
-// tensor is one array on its way into a value.
+// tensor is an array while it is being read into a value.
 type tensor struct {
 	r    *Reader
 	spec *api.TensorSpec
 	data []byte
-	// dims begins as the declared shape; a dimension of -1 is set by the first array at its level.
+	// dims starts as the declared shape. The first array at a level sets a dimension of -1.
 	dims [api.MaxRank]int64
-	// strict: only nested arrays will do, because the level above was nested.
+	// strict permits only nested arrays, because the level above was nested.
 	strict bool
 }
 
 func (t *tensor) rank() int { return len(t.spec.Shape) }
 
-// lead reports whether elements are led by their lengths.
+// lengthPrefixed reports whether elements are preceded by their lengths.
 func (t *tensor) lengthPrefixed() bool { return t.spec.DType == api.Bytes }
 
 func (t *tensor) read() error {
 	if size := t.spec.ItemBytes(); size > 0 {
-		// An element takes two bytes of text or more, so a short body cannot make us reserve much.
+		// An element takes at least two bytes of text, so a short body cannot cause a large allocation.
 		t.data = slices.Grow(t.data, min(size, (len(t.r.body)-t.r.pos)/2*t.spec.DType.Size()))
 	}
 	if t.rank() > 1 && (t.strict || t.r.nested()) {
@@ -210,7 +210,7 @@ func (t *tensor) nestedArrays() error {
 	return t.checkSize()
 }
 
-// checkSize holds dims to what the rest of the project takes for granted of them.
+// checkSize checks the limits that the rest of the project relies on.
 func (t *tensor) checkSize() error {
 	if api.Elements(t.dims[:t.rank()]) < 0 || len(t.data) > api.MaxItemBytes {
 		return t.r.Errorf("the tensor is too large: expected at most %d bytes", api.MaxItemBytes)
@@ -218,7 +218,7 @@ func (t *tensor) checkSize() error {
 	return nil
 }
 
-// level reads the array of dimension k, which is next.
+// level reads the next array, of dimension k.
 func (t *tensor) level(k int) error {
 	r := t.r
 	if r.Peek() != '[' {
@@ -278,7 +278,7 @@ func (t *tensor) level(k int) error {
 	return nil
 }
 
-// flat reads a flat array and infers the one dimension that may be missing.
+// flat reads a flat array and infers at most one missing dimension.
 func (t *tensor) flat() error {
 	r := t.r
 	rest, unknown := int64(1), -1
@@ -336,7 +336,7 @@ func (t *tensor) flat() error {
 	return t.checkSize()
 }
 
-// tooMany is the error for an array that goes on behind n elements; it counts what follows, for people.
+// tooMany returns the error for an array with more than n elements. It counts the others for the message.
 func (t *tensor) tooMany(n int64) error {
 	ahead := *t.r
 	count := n
@@ -355,7 +355,7 @@ func (t *tensor) tooMany(n int64) error {
 	}
 }
 
-// describe is what a message expects of a spec.
+// describe returns a message's description of a spec.
 func describe(spec *api.TensorSpec) string {
 	if len(spec.Shape) == 0 {
 		return oneOf(spec.DType)
