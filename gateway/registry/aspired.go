@@ -10,7 +10,7 @@ import (
 // Aspired are the versions that are wanted now, and only those (see the package comment, "What is wanted"). A rejected one that would be
 // wanted had it passed is among them: it is wanted, and cannot be had.
 func Aspired(m *Model) map[string]bool {
-	v := look(m)
+	v := newView(m)
 	wanted := make(map[string]bool, len(v.wants))
 	for i, w := range v.wants {
 		if w != unwanted {
@@ -25,7 +25,7 @@ func Aspired(m *Model) map[string]bool {
 //
 // That the bad version is not declared at the moment ends nothing: a directory that is read again, or half copied, would bring it back.
 func Over(m *Model) bool {
-	v := look(m)
+	v := newView(m)
 	return v.over
 }
 
@@ -78,12 +78,12 @@ type view struct {
 	over bool
 	// wish is the version that was asked for by name: the pinned one, or the one that was rolled back to. It need not be there. at is its
 	// index if it is or can be had, else -1.
-	wish string
-	at   int
+	requested      string
+	requestedIndex int
 }
 
-func look(m *Model) *view {
-	v := &view{Model: m, wants: make([]want, len(m.Versions)), targets: Targets(m.Traffic), at: -1}
+func newView(m *Model) *view {
+	v := &view{Model: m, wants: make([]want, len(m.Versions)), targets: Targets(m.Traffic), requestedIndex: -1}
 	v.resources = m.Traffic.Transition == api.TransitionResources
 	for i := range m.Versions {
 		if x := &m.Versions[i]; x.Named && !x.Gone {
@@ -91,22 +91,22 @@ func look(m *Model) *view {
 		}
 	}
 	for _, name := range v.targets {
-		v.name(name, named)
+		v.markWanted(name, named)
 	}
 	// Where two versions cannot be loaded at a time, what a function or a rule names must be, but not what merely has a label.
 	if !v.resources {
 		for _, name := range m.Traffic.Labels {
 			if !v.excluded(name) {
-				v.name(name, named)
+				v.markWanted(name, named)
 			}
 		}
 	}
-	pinned := v.name(m.Traffic.Serving, eligible)
-	v.apply(m.policy(v.resources), pinned)
+	pinned := v.markWanted(m.Traffic.Serving, eligible)
+	v.applyPolicy(m.policy(v.resources), pinned)
 	v.rolledBack(pinned)
-	v.at = v.find(v.wish)
-	if v.at >= 0 && m.Versions[v.at].State == Rejected {
-		v.at = -1
+	v.requestedIndex = v.find(v.requested)
+	if v.requestedIndex >= 0 && m.Versions[v.requestedIndex].State == Rejected {
+		v.requestedIndex = -1
 	}
 	return v
 }
@@ -137,7 +137,7 @@ func (v *view) find(name string) int {
 }
 
 // name makes a declared version wanted, and returns its index, -1 where there is none.
-func (v *view) name(name string, w want) int {
+func (v *view) markWanted(name string, w want) int {
 	i := v.find(name)
 	if i >= 0 {
 		v.wants[i] = max(v.wants[i], w)
@@ -145,7 +145,7 @@ func (v *view) name(name string, w want) int {
 	return i
 }
 
-func (v *view) target(name string) bool { return slices.Contains(v.targets, name) }
+func (v *view) isTarget(name string) bool { return slices.Contains(v.targets, name) }
 
 // excluded says whether a version is one that a rollback keeps out.
 func (v *view) excluded(name string) bool { return excluded(v.Traffic, name) }
@@ -157,12 +157,12 @@ func excluded(t *api.TrafficSpec, name string) bool {
 
 // apply makes what the policy counts eligible. Versions that a rollback keeps out are not counted, nor are those that rules try
 // out: these are wanted besides.
-func (v *view) apply(p api.VersionPolicy, pinned int) {
+func (v *view) applyPolicy(p api.VersionPolicy, pinned int) {
 	switch {
 	case len(p.Specific) > 0:
 		for _, name := range p.Specific {
 			if !v.excluded(name) {
-				v.name(name, eligible)
+				v.markWanted(name, eligible)
 			}
 		}
 	case p.All:
@@ -189,7 +189,7 @@ func (v *view) latest(n, pinned int) {
 		if n <= 0 {
 			return
 		}
-		if x.Gone || i == pinned || v.excluded(x.Name) || v.target(x.Name) {
+		if x.Gone || i == pinned || v.excluded(x.Name) || v.isTarget(x.Name) {
 			continue
 		}
 		v.wants[i] = eligible
@@ -202,7 +202,7 @@ func (v *view) latest(n, pinned int) {
 // rolledBack finds what was asked for by name, whether the rollback is over, and while it is not makes the version that was rolled back to
 // eligible. Where two versions cannot be loaded at a time that one makes way as soon as there is a newer one to be loaded.
 func (v *view) rolledBack(pinned int) {
-	v.wish = v.Traffic.Serving
+	v.requested = v.Traffic.Serving
 	b := v.Traffic.Rollback
 	if b == nil {
 		return
@@ -210,17 +210,17 @@ func (v *view) rolledBack(pinned int) {
 	coming := false
 	for i := range v.Versions {
 		x := &v.Versions[i]
-		if !newer(x.Name, b.From) || x.Gone || v.wants[i] != eligible || v.target(x.Name) {
+		if !newer(x.Name, b.From) || x.Gone || v.wants[i] != eligible || v.isTarget(x.Name) {
 			continue
 		}
-		if v.wish == "" || i == pinned { // a pin lets nobody else serve
+		if v.requested == "" || i == pinned { // a pin lets nobody else serve
 			v.over = v.over || x.State == Available
 			coming = coming || x.State != Rejected
 		}
 	}
-	if v.wish == "" && !v.over && !(v.resources && coming) {
-		v.wish = b.To
-		v.name(b.To, eligible)
+	if v.requested == "" && !v.over && !(v.resources && coming) {
+		v.requested = b.To
+		v.markWanted(b.To, eligible)
 	}
 }
 

@@ -28,15 +28,15 @@ const maxListed = 10
 // *api.Error: NotFound for what is not declared, Conflict for what was rejected or has no place among the versions that are named.
 func Promote(t api.TrafficSpec, m *Model, version string) (api.TrafficSpec, error) {
 	if version == "" {
-		version = tried(&t, m)
+		version = triedVersion(&t, m)
 	}
-	version, err := usable(&t, m, version, "promoted")
+	version, err := resolveUsable(&t, m, version, "promoted")
 	if err != nil {
 		return t, err
 	}
 	t = clone(t)
 	t.Split, t.Shadow, t.Rollout = nil, nil, nil
-	t.Rollback = stillOut(t.Rollback, version)
+	t.Rollback = narrowRollback(t.Rollback, version)
 	t.Serving = version
 	if version == newest(m) {
 		t.Serving = ""
@@ -44,7 +44,7 @@ func Promote(t api.TrafficSpec, m *Model, version string) (api.TrafficSpec, erro
 	if s := t.Versions.Specific; len(s) > 0 && !slices.Contains(s, version) {
 		if len(s) >= api.MaxSpecific {
 			return t, api.Errorf(api.Conflict,
-				"%s@%s cannot be promoted: versions.specific names %d others, and more than %d are not possible: take one out of the Traffic object first",
+				"%s@%s cannot be promoted: versions.specific already names %d others, the maximum is %d: remove one from the Traffic object first",
 				t.Model, version, len(s), api.MaxSpecific)
 		}
 		t.Versions.Specific = append(t.Versions.Specific, version)
@@ -60,7 +60,7 @@ func Promote(t api.TrafficSpec, m *Model, version string) (api.TrafficSpec, erro
 
 // stillOut is what remains of a rollback when a version is promoted that may be one of those that it keeps out: that version comes in, and
 // nothing that is newer.
-func stillOut(b *api.RollbackSpec, version string) *api.RollbackSpec {
+func narrowRollback(b *api.RollbackSpec, version string) *api.RollbackSpec {
 	if b == nil || api.CompareVersions(b.From, version) <= 0 {
 		return nil
 	}
@@ -72,7 +72,7 @@ func stillOut(b *api.RollbackSpec, version string) *api.RollbackSpec {
 }
 
 // tried is the version that a rule tries out, in the order in which rules bring versions nearer to serving; else the newest one.
-func tried(t *api.TrafficSpec, m *Model) string {
+func triedVersion(t *api.TrafficSpec, m *Model) string {
 	switch {
 	case t.Rollout != nil:
 		return t.Rollout.Version
@@ -106,38 +106,38 @@ func Rollback(t api.TrafficSpec, m *Model, to, previous, reason string) (api.Tra
 		from = Serving(&now)
 	}
 	if from == "" {
-		return t, api.Errorf(api.Conflict, "no version of model %s serves, so that there is nothing to roll back from: there are %s",
-			t.Model, listed(m))
+		return t, api.Errorf(api.Conflict, "no version of model %s serves, so there is nothing to roll back; declared: %s",
+			t.Model, listVersions(m))
 	}
 	var err error
 	if to == "" {
-		to, err = last(&t, m, from, previous)
+		to, err = previousVersion(&t, m, from, previous)
 	} else {
-		to, err = usable(&t, m, to, "rolled back to")
+		to, err = resolveUsable(&t, m, to, "rolled back to")
 	}
 	if err != nil {
 		return t, err
 	}
 	if newer(to, from) {
-		return t, api.Errorf(api.Conflict, "%s@%s is newer than version %s, which serves: to move forward, promote it (xebec promote %s@%s)",
+		return t, api.Errorf(api.Conflict, "%s@%s is newer than the serving version %s: to move forward, promote it (xebec promote %s@%s)",
 			t.Model, to, from, t.Model, to)
 	}
-	bad := worst(&t, m, from, to)
+	bad := badVersion(&t, m, from, to)
 	if bad == to {
-		return t, api.Errorf(api.Conflict, "%s@%s serves already, and no newer version is there or tried out to be kept out: name an older one; there are %s",
-			t.Model, to, listed(m))
+		return t, api.Errorf(api.Conflict, "%s@%s already serves, and there is no newer version to exclude: name an older one; declared: %s",
+			t.Model, to, listVersions(m))
 	}
-	return goBack(t, bad, to, reason), nil
+	return rollBackTo(t, bad, to, reason), nil
 }
 
 // goBack is the traffic spec after a rollback from bad to an older version.
-func goBack(t api.TrafficSpec, bad, to, reason string) api.TrafficSpec {
+func rollBackTo(t api.TrafficSpec, bad, to, reason string) api.TrafficSpec {
 	if t.Rollback != nil && newer(t.Rollback.From, bad) {
 		bad = t.Rollback.From
 	}
 	t = clone(t)
 	t.Split, t.Shadow, t.Rollout = nil, nil, nil
-	t.Rollback = &api.RollbackSpec{From: bad, To: to, Reason: cut(reason)}
+	t.Rollback = &api.RollbackSpec{From: bad, To: to, Reason: truncateReason(reason)}
 	if t.Serving != "" {
 		t.Serving = to
 	}
@@ -153,9 +153,9 @@ func goBack(t api.TrafficSpec, bad, to, reason string) api.TrafficSpec {
 // TakeBack is a model's traffic spec after what is tried out has shown to be worse: a rollback to the version that serves or, where a rollback is
 // about to take that one away, to the one that is to serve instead. m, t and errors are as with [Promote].
 func TakeBack(t api.TrafficSpec, m *Model, reason string) (api.TrafficSpec, error) {
-	if m.Serving != "" && departs(&t, m.Serving) {
+	if m.Serving != "" && isLeaving(&t, m.Serving) {
 		to := t.Rollback.To
-		next := goBack(t, worst(&t, m, m.Serving, to), to, reason)
+		next := rollBackTo(t, badVersion(&t, m, m.Serving, to), to, reason)
 		next.Serving = t.Serving // who is pinned is on the way
 		return next, nil
 	}
@@ -163,14 +163,14 @@ func TakeBack(t api.TrafficSpec, m *Model, reason string) (api.TrafficSpec, erro
 }
 
 // departs says of the version that serves whether a rollback keeps it out, so that it goes as soon as another can answer.
-func departs(t *api.TrafficSpec, serving string) bool {
+func isLeaving(t *api.TrafficSpec, serving string) bool {
 	return excluded(t, serving) && serving != t.Serving
 }
 
 // last is the version to go back to where none was named.
-func last(t *api.TrafficSpec, m *Model, from, previous string) (string, error) {
+func previousVersion(t *api.TrafficSpec, m *Model, from, previous string) (string, error) {
 	// One that serves only until the one that was rolled back to is available has been left already.
-	if tries(t, m, from) && !departs(t, from) {
+	if triesNewer(t, m, from) && !isLeaving(t, from) {
 		return from, nil
 	}
 	older := ""
@@ -188,19 +188,19 @@ func last(t *api.TrafficSpec, m *Model, from, previous string) (string, error) {
 			return previous, nil
 		default:
 			return "", api.Errorf(api.Conflict,
-				"%s@%s, which served before, is newer than version %s, which serves: name the version to roll back to, or promote that one (xebec promote %s@%s); there are %s",
-				t.Model, previous, from, t.Model, previous, listed(m))
+				"%s@%s, which served before, is newer than the serving version %s: name the version to roll back to, or promote that one (xebec promote %s@%s); declared: %s",
+				t.Model, previous, from, t.Model, previous, listVersions(m))
 		}
 	}
 	if older == "" {
-		return "", api.Errorf(api.Conflict, "there is no version of model %s older than %s, which serves, to roll back to: there are %s",
-			t.Model, from, listed(m))
+		return "", api.Errorf(api.Conflict, "model %s has no version older than the serving version %s to roll back to; declared: %s",
+			t.Model, from, listVersions(m))
 	}
 	return older, nil
 }
 
 // tries says whether a newer version than from answers a part of the queries.
-func tries(t *api.TrafficSpec, m *Model, from string) bool {
+func triesNewer(t *api.TrafficSpec, m *Model, from string) bool {
 	for i := range m.Versions {
 		x := &m.Versions[i]
 		answers := t.Split != nil && t.Split.Version == x.Name || t.Rollout != nil && t.Rollout.Version == x.Name
@@ -212,7 +212,7 @@ func tries(t *api.TrafficSpec, m *Model, from string) bool {
 }
 
 // worst is the newest version that a rollback is to keep out; to, where there is none.
-func worst(t *api.TrafficSpec, m *Model, from, to string) string {
+func badVersion(t *api.TrafficSpec, m *Model, from, to string) string {
 	targets := Targets(t)
 	bad, highest := to, to
 	for i := range m.Versions {
@@ -238,19 +238,19 @@ func worst(t *api.TrafficSpec, m *Model, from, to string) string {
 }
 
 // usable is the declared version that a name means, or says why it cannot be had.
-func usable(t *api.TrafficSpec, m *Model, name, what string) (string, error) {
+func resolveUsable(t *api.TrafficSpec, m *Model, name, what string) (string, error) {
 	if name == "" {
-		return "", api.Errorf(api.NotFound, "model %s has no version that could be %s: there are %s", t.Model, what, listed(m))
+		return "", api.Errorf(api.NotFound, "model %s has no version that can be %s; declared: %s", t.Model, what, listVersions(m))
 	}
 	version, ok := Resolve(t, declared(m), name)
 	if !ok {
-		return "", api.Errorf(api.NotFound, "model %s has no version or label %q: there are %s", t.Model, name, listed(m))
+		return "", api.Errorf(api.NotFound, "model %s has no version or label %q; declared: %s", t.Model, name, listVersions(m))
 	}
 	for i := range m.Versions {
 		if x := &m.Versions[i]; x.Name == version && x.State == Rejected {
 			return "", api.Errorf(api.Conflict,
-				"%s@%s was rejected and cannot be %s: see why with xebec describe model %s, delete it and declare it anew, or name another; there are %s",
-				t.Model, version, what, t.Model, listed(m))
+				"%s@%s was rejected and cannot be %s: see the reason with xebec describe model %s, delete it and declare it again, or name another; declared: %s",
+				t.Model, version, what, t.Model, listVersions(m))
 		}
 	}
 	return version, nil
@@ -280,7 +280,7 @@ func declared(m *Model) []string {
 }
 
 // listed is what there is, for people: "versions 5, 4 (rejected) and 3".
-func listed(m *Model) string {
+func listVersions(m *Model) string {
 	names := declared(m)
 	if len(names) == 0 {
 		return "no versions"
@@ -307,7 +307,7 @@ func listed(m *Model) string {
 }
 
 // cut keeps a reason within what a spec may have, whole runes of it.
-func cut(reason string) string {
+func truncateReason(reason string) string {
 	if len(reason) > api.MaxReasonBytes {
 		reason = strings.ToValidUTF8(reason[:api.MaxReasonBytes], "")
 	}

@@ -4,17 +4,17 @@ package registry
 // newest first, then what is unloaded, the oldest first. It remembers nothing: asked again before anything has happened it says the same, and
 // asked again after the steps have been taken, nothing (see the package comment, "The next steps").
 func Next(m *Model) []Action {
-	v := look(m)
+	v := newView(m)
 	order := v.newestFirst()
 	var actions []Action
-	room := !v.resources || !v.leftovers()
+	canLoad := !v.resources || !v.unwantedRunning()
 	for _, i := range order {
 		if x := &m.Versions[i]; x.State == Draining && x.Resumable && v.wants[i] != unwanted {
 			actions = append(actions, Action{x.Name, Resume})
 		}
 	}
 	for _, i := range order {
-		if x := &m.Versions[i]; room && x.State == Declared && v.wants[i] != unwanted {
+		if x := &m.Versions[i]; canLoad && x.State == Declared && v.wants[i] != unwanted {
 			actions = append(actions, Action{x.Name, Load})
 		}
 	}
@@ -29,7 +29,7 @@ func Next(m *Model) []Action {
 }
 
 // leftovers says whether something runs that is not wanted, as it must not before anything is loaded that cannot be loaded beside it.
-func (v *view) leftovers() bool {
+func (v *view) unwantedRunning() bool {
 	for i := range v.Versions {
 		if s := v.Versions[i].State; v.wants[i] == unwanted && (s.loaded() || s == Draining) {
 			return true
@@ -55,7 +55,7 @@ func (v *view) keep() func(i int) bool {
 	}
 	first := -1
 	if answers < 0 {
-		first = v.furthest()
+		first = v.mostAdvanced()
 	}
 	return func(i int) bool {
 		x := &v.Versions[i]
@@ -76,9 +76,9 @@ func (v *view) wantsNothing() bool {
 // furthest is the version, of those that are not wanted any more and are being loaded, that goes on because nothing is available: where versions
 // come faster than they load, none would ever be. It is the one that is validated, or of equals the oldest; -1 where there is none, or where
 // a version was asked for by name (or rolled back to), for then no other may answer.
-func (v *view) furthest() int {
+func (v *view) mostAdvanced() int {
 	first := -1
-	if v.wish != "" {
+	if v.requested != "" {
 		return first
 	}
 	for i := range v.Versions {

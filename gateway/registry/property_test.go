@@ -69,14 +69,14 @@ func TestAnyModel(t *testing.T) {
 		for _, x := range m.Versions {
 			state[x.Name] = x
 			if aspired[x.Name] && x.Gone {
-				t.Errorf("%s is aspired and gone", x.Name)
+				t.Errorf("%s is aspired although gone", x.Name)
 			}
 		}
 		for _, a := range Next(m) {
 			x, want := state[a.Version], aspired[a.Version]
 			legal := map[Do]bool{Load: want && x.State == Declared, Resume: want && x.State == Draining && x.Resumable, Unload: !want && x.State.loaded()}
 			if !legal[a.Do] {
-				t.Errorf("%v of %+v, aspired %v", a, x, want)
+				t.Errorf("step %v of %+v, aspired %v", a, x, want)
 			}
 		}
 		checkServing(t, m, aspired, state)
@@ -84,7 +84,7 @@ func TestAnyModel(t *testing.T) {
 		shuffled := *m
 		shuffled.Versions = rapid.Permutation(m.Versions).Draw(t, "order")
 		if Serving(&shuffled) != Serving(m) || !slices.Equal(Next(&shuffled), Next(m)) {
-			t.Errorf("the order of the versions matters: %s and %v, %s and %v", Serving(m), Next(m), Serving(&shuffled), Next(&shuffled))
+			t.Errorf("the order of the versions matters: serving %s, steps %v; or serving %s, steps %v", Serving(m), Next(m), Serving(&shuffled), Next(&shuffled))
 		}
 	})
 }
@@ -97,25 +97,25 @@ func checkServing(t *rapid.T, m *Model, aspired map[string]bool, state map[strin
 		t.Errorf("serving is %q, then %q", s, twice)
 	}
 	if pin := state[m.Traffic.Serving]; pin.State == Available && !pin.Gone && s != pin.Name {
-		t.Errorf("%s serves, and %s is pinned and available", s, pin.Name)
+		t.Errorf("%s serves although %s is pinned and available", s, pin.Name)
 	}
 	for _, x := range m.Versions {
 		switch {
 		case s == "" && (x.State == Available || aspired[x.Name] && x.State != Rejected):
-			t.Errorf("nobody serves, and there is %+v", x)
+			t.Errorf("no version serves although there is %+v", x)
 		case s != "" && state[s].State == Rejected:
-			t.Errorf("%s serves, and is rejected", s)
+			t.Errorf("%s serves although rejected", s)
 		}
 	}
 }
 
 // life is a world in which anything happens, and what must hold after everything that does.
-type life struct {
+type randomWorld struct {
 	*world
 	next int
 }
 
-func (l *life) names() []string {
+func (l *randomWorld) names() []string {
 	var names []string
 	for _, x := range l.m.Versions {
 		names = append(names, x.Name)
@@ -123,11 +123,11 @@ func (l *life) names() []string {
 	return names
 }
 
-func (l *life) happen(t *rapid.T, resources bool) {
+func (l *randomWorld) happen(t *rapid.T, resources bool) {
 	l.occur(t, rapid.IntRange(0, 12).Draw(t, "event"), resources)
 }
 
-func (l *life) occur(t *rapid.T, event int, resources bool) {
+func (l *randomWorld) occur(t *rapid.T, event int, resources bool) {
 	pick := func(ok func(x *Version) bool) *Version {
 		var fit []*Version
 		for i := range l.m.Versions {
@@ -176,7 +176,7 @@ func (l *life) occur(t *rapid.T, event int, resources bool) {
 	}
 }
 
-func (l *life) command(t *rapid.T, resources bool) {
+func (l *randomWorld) command(t *rapid.T, resources bool) {
 	next, err := l.t, error(nil)
 	switch rapid.IntRange(0, 2).Draw(t, "command") {
 	case 0:
@@ -197,7 +197,7 @@ func (l *life) command(t *rapid.T, resources bool) {
 }
 
 // running counts the versions that take memory, and those of them that nobody wants.
-func (l *life) running() (all, unwanted, unwantedLoaded int) {
+func (l *randomWorld) running() (all, unwanted, unwantedLoaded int) {
 	aspired := Aspired(&l.m)
 	for _, x := range l.m.Versions {
 		if x.State.loaded() || x.State == Draining {
@@ -218,7 +218,7 @@ func (l *life) running() (all, unwanted, unwantedLoaded int) {
 // wanted is what is loaded.
 func TestAvailability(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := &life{world: newWorld(api.TrafficSpec{})}
+		l := &randomWorld{world: newWorld(api.TrafficSpec{})}
 		l.m.Default = rapid.SampledFrom([]api.VersionPolicy{{}, {All: true}, {Latest: 1}, {Latest: 2}}).Draw(t, "default")
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			was := l.serving() != nil && l.serving().State == Available
@@ -226,10 +226,10 @@ func TestAvailability(t *testing.T) {
 			l.reconcile(rapid.IntRange(0, 2).Draw(t, "steps before it stopped"))
 			l.reconcile(-1)
 			if x := l.serving(); was && (x == nil || x.State != Available) && len(Aspired(&l.m)) > 0 {
-				t.Fatalf("nobody serves any more:\n%s%v", l, l.log)
+				t.Fatalf("no version serves any more:\n%s%v", l, l.log)
 			}
 			if _, _, n := l.running(); n > 1 {
-				t.Fatalf("%d versions are loaded that are not wanted:\n%s", n, l)
+				t.Fatalf("%d unwanted versions are loaded:\n%s", n, l)
 			}
 		}
 		l.converge(t)
@@ -239,7 +239,7 @@ func TestAvailability(t *testing.T) {
 // TestResources: nothing is loaded while something runs that is not wanted; and with one version wanted at a time never two run.
 func TestResources(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := &life{world: newWorld(api.TrafficSpec{Transition: api.TransitionResources})}
+		l := &randomWorld{world: newWorld(api.TrafficSpec{Transition: api.TransitionResources})}
 		simple := rapid.Bool().Draw(t, "one version at a time")
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			if before := l.t; simple {
@@ -255,7 +255,7 @@ func TestResources(t *testing.T) {
 			}
 			for _, a := range Next(&l.m) {
 				if _, unwanted, _ := l.running(); a.Do == Load && unwanted > 0 {
-					t.Fatalf("%v, and something runs that is not wanted:\n%s", a, l)
+					t.Fatalf("%v while an unwanted version runs:\n%s", a, l)
 				}
 			}
 			l.reconcile(-1)
@@ -268,7 +268,7 @@ func TestResources(t *testing.T) {
 }
 
 // converge lets everything that was begun go well.
-func (l *life) converge(t *rapid.T) {
+func (l *randomWorld) converge(t *rapid.T) {
 	l.steps = 0
 	for range 4*len(l.m.Versions) + 4 {
 		for _, n := range l.names() {
@@ -297,23 +297,23 @@ func (l *life) converge(t *rapid.T) {
 			t.Fatalf("version %s is %s, aspired %v:\n%s%+v", x.Name, x.State, aspired[x.Name], l, l.t)
 		}
 		if excluded(&l.t, x.Name) && x.State == Available && aspired[x.Name] && !x.Named && x.Name != l.t.Serving && !slices.Contains(Targets(&l.t), x.Name) {
-			t.Fatalf("version %s was rolled back, and is loaded:\n%s%+v", x.Name, l, l.t)
+			t.Fatalf("version %s is loaded although rolled back:\n%s%+v", x.Name, l, l.t)
 		}
 	}
 }
 
 // stays says whether a version that is not wanted serves because what should cannot: what was asked for by name failed or is not there, or nothing
 // that the policy wants is available.
-func (l *life) stays(i int) bool {
-	v := look(&l.m)
-	if l.m.Versions[i].Name != l.m.Serving || v.at >= 0 {
+func (l *randomWorld) stays(i int) bool {
+	v := newView(&l.m)
+	if l.m.Versions[i].Name != l.m.Serving || v.requestedIndex >= 0 {
 		return false
 	}
-	if v.wish != "" {
+	if v.requested != "" {
 		return true
 	}
 	for k, x := range l.m.Versions {
-		if v.wants[k] == eligible && x.State == Available && !v.target(x.Name) {
+		if v.wants[k] == eligible && x.State == Available && !v.isTarget(x.Name) {
 			return false
 		}
 	}

@@ -24,24 +24,24 @@ func TestRollbackAfterRollback(t *testing.T) {
 	}
 	m = model(t, "1 available serving, 2 available, 3 declared", second, all)
 	if aspired := Aspired(m); aspired["3"] || aspired["2"] || !aspired["1"] {
-		t.Errorf("after %+v the versions %v are wanted: expected 1 alone, for 3 and 2 were rolled back", *second.Rollback, aspired)
+		t.Errorf("after %+v the versions %v are wanted, expected only 1: 3 and 2 were rolled back", *second.Rollback, aspired)
 	}
 }
 
 // outcast is a world in which operators change their minds, and which versions were found bad in it.
-type outcast struct {
-	*life
+type rollbackWorld struct {
+	*randomWorld
 	bad map[string]bool
 }
 
 // rollback goes back, to a version that is named or to the one that the command finds.
-func (o *outcast) rollback(t *rapid.T, to, previous string) error {
+func (o *rollbackWorld) rollback(t *rapid.T, to, previous string) error {
 	next, err := Rollback(o.t, &o.m, to, previous, "bad")
 	return o.back(t, next, err, to != "")
 }
 
 // back remembers what was left.
-func (o *outcast) back(t *rapid.T, next api.TrafficSpec, err error, named bool) error {
+func (o *rollbackWorld) back(t *rapid.T, next api.TrafficSpec, err error, named bool) error {
 	if err != nil {
 		return err
 	}
@@ -54,9 +54,9 @@ func (o *outcast) back(t *rapid.T, next api.TrafficSpec, err error, named bool) 
 	}
 	went := next.Rollback.To
 	if o.bad[went] && !named && went != o.t.Serving {
-		t.Fatalf("a rollback goes to %s by itself, which was rolled back:\n%s%+v", went, o, o.t)
+		t.Fatalf("a rollback chose %s, which was rolled back:\n%s%+v", went, o, o.t)
 	}
-	o.forgive(went)
+	o.clearBad(went)
 	for _, v := range left {
 		if v != "" && newer(v, went) {
 			o.bad[v] = true
@@ -67,26 +67,26 @@ func (o *outcast) back(t *rapid.T, next api.TrafficSpec, err error, named bool) 
 }
 
 // forgive is for a version that was named, or serves: it, and what is older, was left behind.
-func (o *outcast) forgive(version string) {
+func (o *rollbackWorld) clearBad(version string) {
 	maps.DeleteFunc(o.bad, func(v string, _ bool) bool { return !newer(v, version) })
 }
 
-func (o *outcast) promote(version string) error {
+func (o *rollbackWorld) promote(version string) error {
 	next, err := Promote(o.t, &o.m, version)
 	if err != nil {
 		return err
 	}
 	if version == "" {
-		version = tried(&o.t, &o.m)
+		version = triedVersion(&o.t, &o.m)
 	}
 	version, _ = Resolve(&o.t, o.names(), version)
-	o.forgive(version)
+	o.clearBad(version)
 	o.t = next
 	return nil
 }
 
 // decide is one command of an operator, or the end of a roll-out as the gateway makes it.
-func (o *outcast) decide(t *rapid.T) {
+func (o *rollbackWorld) decide(t *rapid.T) {
 	share := func(label string) *api.VersionShare {
 		if v := maybe(t, label, o.names()); v != "" {
 			return &api.VersionShare{Version: v, Percent: 10}
@@ -139,9 +139,9 @@ func (o *outcast) decide(t *rapid.T) {
 
 // TestARollbackHolds: whatever operators, sources and replicas do, a version that was rolled back is loaded and serves again only when somebody
 // names it, or something newer than it was chosen since, or nothing else is left.
-func TestARollbackHolds(t *testing.T) {
+func TestRollbackHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := &outcast{&life{world: newWorld(api.TrafficSpec{})}, map[string]bool{}}
+		o := &rollbackWorld{&randomWorld{world: newWorld(api.TrafficSpec{})}, map[string]bool{}}
 		o.t.Transition = rapid.SampledFrom([]string{api.TransitionAvailability, api.TransitionResources}).Draw(t, "transition")
 		o.m.Default = rapid.SampledFrom([]api.VersionPolicy{{All: true}, {Latest: 1}, {Latest: 2}}).Draw(t, "default")
 		for range rapid.IntRange(1, 80).Draw(t, "events") {
@@ -160,21 +160,21 @@ func TestARollbackHolds(t *testing.T) {
 }
 
 // check says what is loaded, or serves and did not before, although it was found bad and nobody names it.
-func (o *outcast) check(t *rapid.T, was string) {
+func (o *rollbackWorld) check(t *rapid.T, was string) {
 	aspired := Aspired(&o.m)
 	for v := range o.bad {
 		if v == o.t.Serving || slices.Contains(Targets(&o.t), v) {
 			continue
 		}
 		if x := o.find(v); aspired[v] && !x.Named {
-			t.Fatalf("%s was rolled back, and is wanted:\n%s%+v %+v", v, o, o.t, o.t.Rollback)
+			t.Fatalf("%s is wanted although rolled back:\n%s%+v %+v", v, o, o.t, o.t.Rollback)
 		}
 		if o.m.Serving != v || was == v {
 			continue
 		}
 		for _, y := range o.m.Versions {
 			if y.Name != v && !excluded(&o.t, y.Name) && (y.State == Available || aspired[y.Name] && y.State != Rejected) {
-				t.Fatalf("%s was rolled back, and serves, not %s:\n%s%+v %+v", v, y.Name, o, o.t, o.t.Rollback)
+				t.Fatalf("%s serves although rolled back, instead of %s:\n%s%+v %+v", v, y.Name, o, o.t, o.t.Rollback)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ const (
 	// one look to the next that differs enough to count as another one the data about double, which is ten times between the
 	// first 30 answers and 30,000. At z = 3 one look is wrong once in 740 times, ten once in 74 at most; and what the guard allows
 	// comes on top, which from some hundred answers on makes it much rarer still.
-	looksZ = 3
+	boundZ = 3
 	// minJudged is how many answers of the new version must have been judged before it can be found worse, whatever the guard says: below, the
 	// mean of losses has no normal distribution to speak of.
 	minJudged = 30
@@ -86,15 +86,15 @@ const (
 //
 // What cannot be (a loss that is no number, a percentile of 0) proves nothing.
 func Judge(g api.GuardSpec, old, new Arm) (Verdict, string) {
-	g = guarded(g)
-	failures := compared{"failed part", "queries", share(old), share(new)}
-	if failures.new.n >= minQueries && failures.least() > g.MaxErrorIncrease {
-		return Retreat, failures.reason(g.MaxErrorIncrease, "least", failures.least())
+	g = withDefaults(g)
+	failures := comparison{"failure rate", "queries", share(old), share(new)}
+	if failures.new.n >= minQueries && failures.lowerBound() > g.MaxErrorIncrease {
+		return Retreat, failures.reason(g.MaxErrorIncrease, "least", failures.lowerBound())
 	}
-	losses := compared{"mean loss", "answers", loss(old), loss(new)}
+	losses := comparison{"mean loss", "answers", loss(old), loss(new)}
 	need := float64(g.MinFeedback)
-	if losses.new.n >= max(need, minJudged) && losses.least() > g.MaxErrorIncrease {
-		return Retreat, losses.reason(g.MaxErrorIncrease, "least", losses.least())
+	if losses.new.n >= max(need, minJudged) && losses.lowerBound() > g.MaxErrorIncrease {
+		return Retreat, losses.reason(g.MaxErrorIncrease, "least", losses.lowerBound())
 	}
 	timed := old.Timed >= minTimed && new.Timed >= minTimed && positive(old.P99) && positive(new.P99)
 	bound := old.P99 * (1 + g.MaxP99Increase)
@@ -105,16 +105,16 @@ func Judge(g api.GuardSpec, old, new Arm) (Verdict, string) {
 	}
 	switch {
 	case losses.new.n < need || losses.old.n < need:
-		return Undecided, fmt.Sprintf("judged answers: %.0f against %.0f of the serving version, of %d that are needed of each",
+		return Undecided, fmt.Sprintf("judged answers: %.0f against %.0f of the serving version, %d needed of each",
 			losses.new.n, losses.old.n, g.MinFeedback)
-	case losses.most() > g.MaxErrorIncrease:
-		return Undecided, losses.reason(g.MaxErrorIncrease, "most", losses.most())
-	case failures.most() > g.MaxErrorIncrease:
-		return Undecided, failures.reason(g.MaxErrorIncrease, "most", failures.most())
+	case losses.upperBound() > g.MaxErrorIncrease:
+		return Undecided, losses.reason(g.MaxErrorIncrease, "most", losses.upperBound())
+	case failures.upperBound() > g.MaxErrorIncrease:
+		return Undecided, failures.reason(g.MaxErrorIncrease, "most", failures.upperBound())
 	case timed && new.P99 > bound:
-		return Undecided, slow + ", which may be chance"
+		return Undecided, slow + ", which chance may explain"
 	}
-	return Advance, losses.reason(g.MaxErrorIncrease, "most", losses.most())
+	return Advance, losses.reason(g.MaxErrorIncrease, "most", losses.upperBound())
 }
 
 // Cap is the largest part of the queries that the new version of a roll-out may get, from 0 to 1, whatever its policy would give it: a twentieth
@@ -122,7 +122,7 @@ func Judge(g api.GuardSpec, old, new Arm) (Verdict, string) {
 // it is out of the way after 250. feedback and queries are the new version's: an answer that several people have judged counts
 // once, so that no more were judged than were given.
 func Cap(g api.GuardSpec, feedback, queries uint64) float64 {
-	g = guarded(g)
+	g = withDefaults(g)
 	doublings := min(feedback, queries) / uint64(max(g.MinFeedback/capSteps, minCapStep))
 	if doublings > 10 {
 		return 1
@@ -131,7 +131,7 @@ func Cap(g api.GuardSpec, feedback, queries uint64) float64 {
 }
 
 // guarded is the guard with its defaults.
-func guarded(g api.GuardSpec) api.GuardSpec {
+func withDefaults(g api.GuardSpec) api.GuardSpec {
 	if g.MinFeedback <= 0 {
 		g.MinFeedback = api.DefaultMinFeedback
 	}
@@ -172,19 +172,19 @@ func estimate(n, sum, squares float64) sample {
 }
 
 // compared is one measure of the two versions.
-type compared struct {
+type comparison struct {
 	what, of string
 	old, new sample
 }
 
-func (c compared) difference() float64 { return c.new.mean - c.old.mean }
-func (c compared) margin() float64     { return looksZ * math.Sqrt(c.new.variance+c.old.variance) }
+func (c comparison) difference() float64 { return c.new.mean - c.old.mean }
+func (c comparison) margin() float64     { return boundZ * math.Sqrt(c.new.variance+c.old.variance) }
 
 // least and most are the bounds of how much higher the new version's is.
-func (c compared) least() float64 { return c.difference() - c.margin() }
-func (c compared) most() float64  { return c.difference() + c.margin() }
+func (c comparison) lowerBound() float64 { return c.difference() - c.margin() }
+func (c comparison) upperBound() float64 { return c.difference() + c.margin() }
 
-func (c compared) reason(allowed float64, which string, bound float64) string {
+func (c comparison) reason(allowed float64, which string, bound float64) string {
 	return fmt.Sprintf("%s %.3g over %.0f %s against %.3g over %.0f: %+.3f (at %s %+.3f), allowed %+.3g",
 		c.what, c.new.mean, c.new.n, c.of, c.old.mean, c.old.n, c.difference(), which, bound, allowed)
 }
@@ -192,7 +192,7 @@ func (c compared) reason(allowed float64, which string, bound float64) string {
 // p99Margin is the factor by which two 99th percentiles of the same latencies may differ by chance: with 200 answers of each 1.9, with 2,000
 // of each 1.23, with 20,000 of each 1.07.
 func p99Margin(n, m uint64) float64 {
-	return math.Exp(looksZ * tailSpread * math.Sqrt(1/float64(n)+1/float64(m)))
+	return math.Exp(boundZ * tailSpread * math.Sqrt(1/float64(n)+1/float64(m)))
 }
 
 func milliseconds(seconds float64) string { return fmt.Sprintf("%.3g ms", seconds*1000) }

@@ -30,39 +30,39 @@ func TestJudge(t *testing.T) {
 		want     Verdict
 		reason   string
 	}{
-		{"nothing is known", api.GuardSpec{}, Arm{}, Arm{}, Undecided, "judged answers: 0 against 0 of the serving version, of 200 that are needed of each"},
+		{"nothing is known", api.GuardSpec{}, Arm{}, Arm{}, Undecided, "judged answers: 0 against 0 of the serving version, 200 needed of each"},
 		{"much worse", api.GuardSpec{}, arm(36, 900), arm(78, 250), Retreat, "mean loss 0.312 over 250 answers against 0.04 over 900: +0.272 (at least +0.182), allowed +0.02"},
 		{"much worse, not enough feedback", api.GuardSpec{}, arm(36, 900), arm(60, 199), Undecided, "judged answers: 199 against 900"},
-		{"a small guard needs thirty all the same", api.GuardSpec{MinFeedback: 10}, arm(0, 900), arm(29, 29), Undecided, "mean loss 1 over 29"},
-		{"thirty will do", api.GuardSpec{MinFeedback: 10}, arm(0, 900), arm(30, 30), Retreat, "mean loss 1 over 30"},
-		{"worse, perhaps by less than is allowed", api.GuardSpec{MaxErrorIncrease: 0.3}, arm(36, 900), arm(78, 250), Undecided, "(at most +0.362), allowed +0.3"},
-		{"worse by less than is allowed, for certain", api.GuardSpec{MaxErrorIncrease: 0.3}, arm(3600, 90000), arm(7800, 25000), Advance, "(at most +0.281), allowed +0.3"},
+		{"at least thirty answers are needed", api.GuardSpec{MinFeedback: 10}, arm(0, 900), arm(29, 29), Undecided, "mean loss 1 over 29"},
+		{"thirty answers are enough", api.GuardSpec{MinFeedback: 10}, arm(0, 900), arm(30, 30), Retreat, "mean loss 1 over 30"},
+		{"worse, possibly within the guard", api.GuardSpec{MaxErrorIncrease: 0.3}, arm(36, 900), arm(78, 250), Undecided, "(at most +0.362), allowed +0.3"},
+		{"worse, certainly within the guard", api.GuardSpec{MaxErrorIncrease: 0.3}, arm(3600, 90000), arm(7800, 25000), Advance, "(at most +0.281), allowed +0.3"},
 		{"better", api.GuardSpec{}, arm(270, 900), arm(10, 250), Advance, "mean loss 0.04 over 250 answers against 0.3 over 900: -0.260 (at most"},
-		{"as good, and few answers", api.GuardSpec{}, arm(90, 900), arm(25, 250), Undecided, "(at most"},
-		{"as good, and many", api.GuardSpec{}, arm(450, 4500), arm(450, 4500), Advance, "allowed +0.02"},
-		{"without any error, 200 of each are not quite certainty", api.GuardSpec{}, arm(0, 200), arm(0, 200), Undecided, "(at most +0.021)"},
-		{"nor are 200 of each that are all half wrong", api.GuardSpec{}, Arm{200, 0, 200, 100, 50, 0, 0}, Arm{200, 0, 200, 100, 50, 0, 0}, Undecided, "(at most +0.021)"},
+		{"equal, with few answers", api.GuardSpec{}, arm(90, 900), arm(25, 250), Undecided, "(at most"},
+		{"equal, with many answers", api.GuardSpec{}, arm(450, 4500), arm(450, 4500), Advance, "allowed +0.02"},
+		{"no errors in 200 of each are not enough", api.GuardSpec{}, arm(0, 200), arm(0, 200), Undecided, "(at most +0.021)"},
+		{"200 of each that are all half wrong are not enough", api.GuardSpec{}, Arm{200, 0, 200, 100, 50, 0, 0}, Arm{200, 0, 200, 100, 50, 0, 0}, Undecided, "(at most +0.021)"},
 		{"the worked example", api.GuardSpec{}, arm(0, 900), arm(0, 250), Advance, "(at most +0.012)"},
-		{"better, and nothing known of the old one", api.GuardSpec{}, arm(0, 10), arm(0, 500), Undecided, "500 against 10"},
+		{"better, with little known about the old version", api.GuardSpec{}, arm(0, 10), arm(0, 500), Undecided, "500 against 10"},
 
-		{"it fails, without any feedback", api.GuardSpec{}, Arm{Queries: 900}, Arm{Queries: 50, Failed: 20}, Retreat, "failed part 0.4 over 50 queries against 0 over 900"},
-		{"it fails, of too few", api.GuardSpec{}, Arm{Queries: 900}, Arm{Queries: 49, Failed: 49}, Undecided, "judged answers"},
-		{"better where it answers, but it may fail more", api.GuardSpec{}, arm(270, 900), arm(10, 250).failed(4), Undecided, "failed part 0.016"},
+		{"failures without feedback", api.GuardSpec{}, Arm{Queries: 900}, Arm{Queries: 50, Failed: 20}, Retreat, "failure rate 0.4 over 50 queries against 0 over 900"},
+		{"failures of too few queries", api.GuardSpec{}, Arm{Queries: 900}, Arm{Queries: 49, Failed: 49}, Undecided, "judged answers"},
+		{"better where it answers, but may fail more often", api.GuardSpec{}, arm(270, 900), arm(10, 250).failed(4), Undecided, "failure rate 0.016"},
 
 		{"slow", api.GuardSpec{}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(2000, 0.020), Retreat, "p99 20 ms over 2000 answers against 10 ms over 2000, allowed 15 ms"},
-		{"slow, of few answers", api.GuardSpec{}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(199, 0.200), Advance, "mean loss"},
-		{"slow, perhaps by chance", api.GuardSpec{}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(200, 0.020), Undecided, "which may be chance"},
+		{"slow, with few answers", api.GuardSpec{}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(199, 0.200), Advance, "mean loss"},
+		{"slow, possibly by chance", api.GuardSpec{}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(200, 0.020), Undecided, "which chance may explain"},
 		{"slower, within the guard", api.GuardSpec{MaxP99Increase: 2}, arm(0, 900).timed(2000, 0.010), arm(0, 900).timed(2000, 0.029), Advance, "mean loss"},
 		{"no percentile", api.GuardSpec{}, arm(0, 900).timed(2000, 0), arm(0, 900).timed(2000, 1), Advance, "mean loss"},
-		{"no number", api.GuardSpec{}, arm(0, 900).timed(2000, 1), arm(0, 900).timed(2000, nan), Advance, "mean loss"},
-		{"for ever", api.GuardSpec{}, arm(0, 900).timed(2000, inf), arm(0, 900).timed(2000, inf), Advance, "mean loss"},
+		{"a NaN percentile", api.GuardSpec{}, arm(0, 900).timed(2000, 1), arm(0, 900).timed(2000, nan), Advance, "mean loss"},
+		{"infinite percentiles", api.GuardSpec{}, arm(0, 900).timed(2000, inf), arm(0, 900).timed(2000, inf), Advance, "mean loss"},
 
-		{"losses that are no numbers", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: nan, LossSquares: nan}, Undecided, "judged answers: 0 against 900"},
-		{"nor infinite", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: inf, LossSquares: inf}, Undecided, "judged answers: 0 against 900"},
-		{"nor more than there are answers", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: 901, LossSquares: 900}, Undecided, "judged answers: 0 against 900"},
-		{"squares that do not fit their sum", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: 450, LossSquares: 0}, Retreat, "+0.500"},
-		{"more failures than queries", api.GuardSpec{}, Arm{Queries: 900}, Arm{Queries: 60, Failed: 1e9}, Retreat, "failed part 1 over 60"},
-		{"a guard that is no guard has the defaults", api.GuardSpec{MinFeedback: -5, MaxErrorIncrease: nan, MaxP99Increase: -1}, arm(36, 900), arm(78, 250), Retreat, "allowed +0.02"},
+		{"NaN losses", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: nan, LossSquares: nan}, Undecided, "judged answers: 0 against 900"},
+		{"infinite losses", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: inf, LossSquares: inf}, Undecided, "judged answers: 0 against 900"},
+		{"more losses than answers", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: 901, LossSquares: 900}, Undecided, "judged answers: 0 against 900"},
+		{"squares that contradict their sum", api.GuardSpec{}, arm(0, 900), Arm{Queries: 900, Feedback: 900, LossSum: 450, LossSquares: 0}, Retreat, "+0.500"},
+		{"more failures than queries", api.GuardSpec{}, Arm{Queries: 900}, Arm{Queries: 60, Failed: 1e9}, Retreat, "failure rate 1 over 60"},
+		{"an invalid guard gets the defaults", api.GuardSpec{MinFeedback: -5, MaxErrorIncrease: nan, MaxP99Increase: -1}, arm(36, 900), arm(78, 250), Retreat, "allowed +0.02"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			got, reason := Judge(c.guard, c.old, c.new)
@@ -98,7 +98,7 @@ func simulate(r *rand.Rand, oldWrong, newWrong float64, answers int) (Verdict, i
 
 // TestJudgeBearsManyLooks: a version as good as the old one is retreated from in fewer than one of a hundred roll-outs, although it is
 // looked at five hundred times; one that is clearly worse is never promoted, and is found out soon.
-func TestJudgeBearsManyLooks(t *testing.T) {
+func TestJudgeManyLooks(t *testing.T) {
 	const runs = 200
 	for _, wrong := range []float64{0, 0.01, 0.05, 0.1, 0.3, 0.5} {
 		verdicts := map[Verdict]int{}
@@ -120,9 +120,9 @@ func TestJudgeBearsManyLooks(t *testing.T) {
 			}
 			latest = max(latest, n)
 		}
-		t.Logf("wrong in %.2f instead of %.2f: found out after %d answers at the latest", c.new, c.old, latest)
+		t.Logf("wrong in %.2f instead of %.2f: detected after %d answers at most", c.new, c.old, latest)
 		if latest > 1000 {
-			t.Errorf("wrong in %.2f instead of %.2f: found out after %d answers only", c.new, c.old, latest)
+			t.Errorf("wrong in %.2f instead of %.2f: detected only after %d answers", c.new, c.old, latest)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestP99MarginCoversChance(t *testing.T) {
 }
 
 // TestJudgeAnything: whatever is counted, the verdict follows the rules that can be said simply, and the reason is a line.
-func TestJudgeAnything(t *testing.T) {
+func TestJudgeProperties(t *testing.T) {
 	anything := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1000), rapid.SampledFrom([]float64{0, math.NaN(), math.Inf(1), math.Inf(-1), -1}))
 	counts := rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(0, 1000))
 	arms := rapid.Custom(func(t *rapid.T) Arm {
@@ -174,12 +174,12 @@ func TestJudgeAnything(t *testing.T) {
 		g := api.GuardSpec{MinFeedback: rapid.IntRange(-1, 500).Draw(t, "min"), MaxErrorIncrease: anything.Draw(t, "error"), MaxP99Increase: anything.Draw(t, "latency")}
 		old, new := arms.Draw(t, "old"), arms.Draw(t, "new")
 		v, reason := Judge(g, old, new)
-		need := uint64(guarded(g).MinFeedback)
+		need := uint64(withDefaults(g).MinFeedback)
 		if v == Advance && (old.Feedback < need || new.Feedback < need) {
 			t.Errorf("promoted without feedback: %s", reason)
 		}
 		if v == Retreat && new.Queries < minQueries && new.Feedback < minJudged && new.Timed < minTimed {
-			t.Errorf("retreats from what is not known: %s", reason)
+			t.Errorf("retreats without data: %s", reason)
 		}
 		if reason == "" || strings.Contains(reason, "NaN") || strings.Contains(reason, "\n") {
 			t.Errorf("reason %q", reason)

@@ -80,78 +80,78 @@ func TestRules(t *testing.T) {
 	}{
 		// What is wanted.
 		{"nothing is declared", "", api.TrafficSpec{}, all, "", "", ""},
-		{"a source that says nothing wants all", "1 declared, 2 declared", api.TrafficSpec{}, api.VersionPolicy{}, "1 2", "2", "load 2, load 1"},
-		{"numbers are ordered as numbers, after words", "9 declared, 10 declared, beta declared", api.TrafficSpec{}, latest1, "10", "10", "load 10"},
-		{"two names of one number are two versions", "1 declared, 01 declared", api.TrafficSpec{}, latest1, "1", "1", "load 1"},
+		{"a source without a policy wants all", "1 declared, 2 declared", api.TrafficSpec{}, api.VersionPolicy{}, "1 2", "2", "load 2, load 1"},
+		{"numeric versions are ordered by number, after words", "9 declared, 10 declared, beta declared", api.TrafficSpec{}, latest1, "10", "10", "load 10"},
+		{"two names with the same number are two versions", "1 declared, 01 declared", api.TrafficSpec{}, latest1, "1", "1", "load 1"},
 		{"the spec's policy overrides the source's", "1 declared, 2 declared, 3 declared", api.TrafficSpec{Versions: latest2}, latest1, "2 3", "3", "load 3, load 2"},
-		{"specific ones, as far as they are there", "1 declared, 2 declared", specific("1", "7"), all, "1", "1", "load 1"},
-		{"a rejected one has no place among the latest", "2 declared, 3 rejected, 4 rejected", api.TrafficSpec{}, latest1, "2 3 4", "2", "load 2"},
-		{"one that is tried out has none either", "3 declared, 4 declared", shadowOf("4"), latest1, "3 4", "3", "load 4, load 3"},
-		{"a version that was deleted is not wanted, whoever names it", "3 declared gone named, 4 declared", with(api.TrafficSpec{Serving: "3"}, func(s *api.TrafficSpec) { s.Labels = map[string]string{"stable": "3"} }), all, "4", "4", "load 4"},
-		{"what a function names is loaded, and does not answer for the model", "3 declared, 5 available named", specific("3"), all, "3 5", "3", "load 3"},
-		{"what has a label too", "3 declared, 5 available", with(specific("3"), func(s *api.TrafficSpec) { s.Labels = map[string]string{"canary": "5"} }), all, "3 5", "3", "load 3"},
-		{"a pinned older one is wanted besides", "3 declared, 5 declared", api.TrafficSpec{Serving: "3"}, latest1, "3 5", "3", "load 5, load 3"},
+		{"specific versions, if declared", "1 declared, 2 declared", specific("1", "7"), all, "1", "1", "load 1"},
+		{"a rejected version does not count among the latest", "2 declared, 3 rejected, 4 rejected", api.TrafficSpec{}, latest1, "2 3 4", "2", "load 2"},
+		{"a version that is tried out does not count either", "3 declared, 4 declared", shadowOf("4"), latest1, "3 4", "3", "load 4, load 3"},
+		{"a deleted version is not wanted, even if named", "3 declared gone named, 4 declared", with(api.TrafficSpec{Serving: "3"}, func(s *api.TrafficSpec) { s.Labels = map[string]string{"stable": "3"} }), all, "4", "4", "load 4"},
+		{"a version that a function names is loaded, but does not answer for the model", "3 declared, 5 available named", specific("3"), all, "3 5", "3", "load 3"},
+		{"so is a version with a label", "3 declared, 5 available", with(specific("3"), func(s *api.TrafficSpec) { s.Labels = map[string]string{"canary": "5"} }), all, "3 5", "3", "load 3"},
+		{"a pinned older version is also wanted", "3 declared, 5 declared", api.TrafficSpec{Serving: "3"}, latest1, "3 5", "3", "load 5, load 3"},
 
 		// Rollbacks.
 		{"a rollback keeps the bad version out of latest", "3 declared, 4 available serving", api.TrafficSpec{Rollback: back43}, latest1, "3", "4", "load 3"},
-		{"and out of all", "2 available, 3 available, 4 available serving", api.TrafficSpec{Rollback: back43}, all, "2 3", "3", ""},
-		{"and out of specific ones and labels", "3 available serving, 4 declared", with(specific("3", "4"), func(s *api.TrafficSpec) { s.Rollback, s.Labels = back43, map[string]string{"x": "4"} }), all, "3", "3", ""},
-		{"a function that names it has it", "3 available serving, 4 available named", api.TrafficSpec{Rollback: back43}, latest1, "3 4", "3", ""},
-		{"while the old one loads, the bad one does not get its queries after a start", "3 loading, 4 available named", api.TrafficSpec{Rollback: back43}, latest1, "3 4", "3", ""},
-		{"a bad one that is still loading does not go on", "3 declared, 4 loading serving", api.TrafficSpec{Rollback: back43}, latest1, "3", "3", "load 3, unload 4"},
-		{"a newer one is loaded beside the old one", "3 available serving, 4 declared, 5 declared", api.TrafficSpec{Rollback: back43}, latest1, "3 5", "3", "load 5"},
-		{"and takes over", "3 available serving, 4 declared, 5 available", api.TrafficSpec{Rollback: back43}, latest1, "5", "5", ""},
-		{"the bad one is kept out then too", "4 declared, 5 available serving", api.TrafficSpec{Rollback: back43}, all, "5", "5", ""},
-		{"a newer one that is tried out does not take over", "3 available serving, 5 available", with(shadowOf("5"), func(s *api.TrafficSpec) { s.Rollback = back43 }), latest1, "3 5", "3", ""},
-		{"if the old one cannot be loaded and another one can, the bad one goes", "2 available, 3 rejected, 4 available serving", api.TrafficSpec{Rollback: back43}, latest1, "2 3", "2", ""},
-		{"if none can, it stays", "3 rejected, 4 available serving", api.TrafficSpec{Rollback: back43}, latest1, "3", "4", ""},
+		{"a rollback excludes from all", "2 available, 3 available, 4 available serving", api.TrafficSpec{Rollback: back43}, all, "2 3", "3", ""},
+		{"a rollback excludes from specific versions and labels", "3 available serving, 4 declared", with(specific("3", "4"), func(s *api.TrafficSpec) { s.Rollback, s.Labels = back43, map[string]string{"x": "4"} }), all, "3", "3", ""},
+		{"a function that names the bad version keeps it loaded", "3 available serving, 4 available named", api.TrafficSpec{Rollback: back43}, latest1, "3 4", "3", ""},
+		{"after a start, the bad version does not get the queries of the loading old one", "3 loading, 4 available named", api.TrafficSpec{Rollback: back43}, latest1, "3 4", "3", ""},
+		{"a bad version that is still loading is unloaded", "3 declared, 4 loading serving", api.TrafficSpec{Rollback: back43}, latest1, "3", "3", "load 3, unload 4"},
+		{"a newer version is loaded beside the old one", "3 available serving, 4 declared, 5 declared", api.TrafficSpec{Rollback: back43}, latest1, "3 5", "3", "load 5"},
+		{"a newer version takes over", "3 available serving, 4 declared, 5 available", api.TrafficSpec{Rollback: back43}, latest1, "5", "5", ""},
+		{"the bad version stays excluded then", "4 declared, 5 available serving", api.TrafficSpec{Rollback: back43}, all, "5", "5", ""},
+		{"a newer version that is tried out does not take over", "3 available serving, 5 available", with(shadowOf("5"), func(s *api.TrafficSpec) { s.Rollback = back43 }), latest1, "3 5", "3", ""},
+		{"if the old version is rejected and another can serve, the bad one is left", "2 available, 3 rejected, 4 available serving", api.TrafficSpec{Rollback: back43}, latest1, "2 3", "2", ""},
+		{"if no other can serve, the bad version stays", "3 rejected, 4 available serving", api.TrafficSpec{Rollback: back43}, latest1, "3", "4", ""},
 
 		// Who serves.
-		{"the newest that is available", "3 available serving, 4 available", api.TrafficSpec{}, all, "3 4", "4", ""},
-		{"the pinned one, also if it has lost its replicas", "3 available troubled, 4 available serving", api.TrafficSpec{Serving: "3"}, all, "3 4", "3", ""},
-		{"until the pinned one is available, the one that serves", "3 available serving, 4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "3 4 5", "3", ""},
-		{"and if the pinned one was rejected", "3 available serving, 4 rejected, 5 available", api.TrafficSpec{Serving: "4"}, latest1, "4 5", "3", ""},
-		{"but if that has lost its replicas, another one", "3 available serving troubled, 4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "3 4 5", "5", ""},
-		{"at a start the pinned one is waited for", "4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "4 5", "4", ""},
-		{"unless it is in trouble", "4 loading troubled, 5 available", api.TrafficSpec{Serving: "4"}, all, "4 5", "5", ""},
-		{"of those that only functions name, not the one that is kept out", "2 rejected, 3 loading named, 4 loading named", with(specific("2"), func(s *api.TrafficSpec) { s.Rollback = &api.RollbackSpec{From: "4", To: "3"} }), all, "2 3 4", "3", ""},
-		{"never one that is tried out, if one can be waited for", "3 loading, 4 available", shadowOf("4"), all, "3 4", "3", ""},
-		{"not even if the other one has lost its replicas", "3 available serving troubled, 4 available", shadowOf("4"), all, "3 4", "3", ""},
-		{"but rather than nobody", "3 rejected, 4 available", shadowOf("4"), all, "3 4", "4", ""},
-		{"one that begins to be tried out while it serves goes on until another can", "3 loading, 4 available serving", shadowOf("4"), all, "3 4", "4", ""},
-		{"one with replicas before one without", "3 available, 4 available serving troubled", api.TrafficSpec{}, all, "3 4", "3", ""},
-		{"also one that is not wanted any more", "3 available serving, 4 available troubled", api.TrafficSpec{}, latest1, "4", "3", ""},
-		{"if all are without, the newest", "3 available serving troubled, 4 available troubled", api.TrafficSpec{}, all, "3 4", "4", ""},
-		{"if none is available, the newest that is coming", "3 validating, 4 declared", api.TrafficSpec{}, all, "3 4", "4", "load 4"},
-		{"a rejected one never", "4 rejected", api.TrafficSpec{}, all, "4", "", ""},
+		{"the newest available version", "3 available serving, 4 available", api.TrafficSpec{}, all, "3 4", "4", ""},
+		{"the pinned version, even without replicas", "3 available troubled, 4 available serving", api.TrafficSpec{Serving: "3"}, all, "3 4", "3", ""},
+		{"the serving version until the pinned one is available", "3 available serving, 4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "3 4 5", "3", ""},
+		{"the serving version if the pinned one was rejected", "3 available serving, 4 rejected, 5 available", api.TrafficSpec{Serving: "4"}, latest1, "4 5", "3", ""},
+		{"another one if the serving version lost its replicas", "3 available serving troubled, 4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "3 4 5", "5", ""},
+		{"at a start, the pinned version is awaited", "4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "4 5", "4", ""},
+		{"at a start, a troubled pinned version is not awaited", "4 loading troubled, 5 available", api.TrafficSpec{Serving: "4"}, all, "4 5", "5", ""},
+		{"of versions that only functions name, not the excluded one", "2 rejected, 3 loading named, 4 loading named", with(specific("2"), func(s *api.TrafficSpec) { s.Rollback = &api.RollbackSpec{From: "4", To: "3"} }), all, "2 3 4", "3", ""},
+		{"not one that is tried out, if another can be awaited", "3 loading, 4 available", shadowOf("4"), all, "3 4", "3", ""},
+		{"not even if the other lost its replicas", "3 available serving troubled, 4 available", shadowOf("4"), all, "3 4", "3", ""},
+		{"one that is tried out, if there is no other", "3 rejected, 4 available", shadowOf("4"), all, "3 4", "4", ""},
+		{"a serving version that becomes tried out serves until another can", "3 loading, 4 available serving", shadowOf("4"), all, "3 4", "4", ""},
+		{"a version with replicas before one without", "3 available, 4 available serving troubled", api.TrafficSpec{}, all, "3 4", "3", ""},
+		{"even one that is no longer wanted", "3 available serving, 4 available troubled", api.TrafficSpec{}, latest1, "4", "3", ""},
+		{"the newest if none has replicas", "3 available serving troubled, 4 available troubled", api.TrafficSpec{}, all, "3 4", "4", ""},
+		{"the newest awaited version if none is available", "3 validating, 4 declared", api.TrafficSpec{}, all, "3 4", "4", "load 4"},
+		{"never a rejected version", "4 rejected", api.TrafficSpec{}, all, "4", "", ""},
 
 		// Availability.
-		{"the old one stays while the new one loads", "3 available serving, 4 validating", api.TrafficSpec{}, latest1, "4", "3", ""},
-		{"and until the gateway has taken up the new one", "3 available serving, 4 available", api.TrafficSpec{}, latest1, "4", "4", ""},
-		{"then it goes", "3 available, 4 available serving", api.TrafficSpec{}, latest1, "4", "4", "unload 3"},
-		{"who answers is kept also if the gateway has published nobody", "3 available, 4 validating", api.TrafficSpec{}, latest1, "4", "3", ""},
-		{"a load that nobody wants any more is given up", "3 available serving, 4 loading", specific("3"), latest1, "3", "3", "unload 4"},
-		{"unless nothing is available: then the furthest goes on", "1 loading, 2 validating, 3 validating, 4 loading", api.TrafficSpec{}, latest1, "4", "4", "unload 1, unload 3"},
-		{"or a version was asked for by name", "3 loading, 4 loading", with(specific("3"), func(s *api.TrafficSpec) { s.Serving = "3" }), all, "3", "3", "unload 4"},
-		{"one in trouble does not go on", "3 loading troubled, 4 loading", api.TrafficSpec{}, latest1, "4", "4", "unload 3"},
-		{"a deleted one serves until another can", "3 available serving gone, 4 loading", api.TrafficSpec{}, all, "4", "3", ""},
-		{"if nothing is wanted all goes", "3 available serving gone, 4 loading gone", api.TrafficSpec{}, all, "", "3", "unload 3, unload 4"},
-		{"what drains is taken back if it can be", "3 draining resumable, 4 draining", api.TrafficSpec{}, all, "3 4", "4", "resume 3"},
-		{"asked for by name, and not there: what serves goes on", "2 available, 3 available serving", specific("7"), all, "", "3", "unload 2"},
-		{"unless it was deleted", "3 available serving gone", specific("7"), all, "", "3", "unload 3"},
+		{"the old version stays while the new one loads", "3 available serving, 4 validating", api.TrafficSpec{}, latest1, "4", "3", ""},
+		{"the old version stays until the gateway has published the new one", "3 available serving, 4 available", api.TrafficSpec{}, latest1, "4", "4", ""},
+		{"then it is unloaded", "3 available, 4 available serving", api.TrafficSpec{}, latest1, "4", "4", "unload 3"},
+		{"the answering version is kept even if none was published", "3 available, 4 validating", api.TrafficSpec{}, latest1, "4", "3", ""},
+		{"an unwanted load is cancelled", "3 available serving, 4 loading", specific("3"), latest1, "3", "3", "unload 4"},
+		{"an unwanted load continues if nothing is available", "1 loading, 2 validating, 3 validating, 4 loading", api.TrafficSpec{}, latest1, "4", "4", "unload 1, unload 3"},
+		{"an unwanted load is cancelled if a version was requested by name", "3 loading, 4 loading", with(specific("3"), func(s *api.TrafficSpec) { s.Serving = "3" }), all, "3", "3", "unload 4"},
+		{"a troubled load does not continue", "3 loading troubled, 4 loading", api.TrafficSpec{}, latest1, "4", "4", "unload 3"},
+		{"a deleted version serves until another can", "3 available serving gone, 4 loading", api.TrafficSpec{}, all, "4", "3", ""},
+		{"if nothing is wanted, everything is unloaded", "3 available serving gone, 4 loading gone", api.TrafficSpec{}, all, "", "3", "unload 3, unload 4"},
+		{"a draining version is resumed if possible", "3 draining resumable, 4 draining", api.TrafficSpec{}, all, "3 4", "4", "resume 3"},
+		{"the requested versions are missing: the serving version stays", "2 available, 3 available serving", specific("7"), all, "", "3", "unload 2"},
+		{"the requested versions are missing, the serving one was deleted", "3 available serving gone", specific("7"), all, "", "3", "unload 3"},
 
 		// Resources.
-		{"the old one goes first", "3 available serving, 4 declared", resources, latest1, "4", "3", "unload 3"},
-		{"to its end", "3 draining, 4 declared", resources, latest1, "4", "4", ""},
-		{"then the new one comes", "3 declared, 4 declared", resources, latest1, "4", "4", "load 4"},
-		{"of all that were applied the newest", "3 declared, 4 declared", resources, all, "4", "4", "load 4"},
-		{"unless all are asked for", "3 declared, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Versions = all }), latest1, "3 4", "4", "load 4, load 3"},
-		{"a label keeps nothing loaded", "3 available serving, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Labels = map[string]string{"stable": "3"} }), latest1, "4", "3", "unload 3"},
-		{"a pin takes one of the places", "3 available serving, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Serving = "3" }), latest1, "3", "3", ""},
-		{"a pin that was rejected takes none", "3 rejected, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Serving = "3" }), latest1, "3 4", "4", "load 4"},
-		{"who was rolled back to makes way", "3 available serving, 5 declared", with(resources, func(s *api.TrafficSpec) { s.Rollback = back43 }), latest1, "5", "3", "unload 3"},
-		{"and comes back if the newer one fails", "3 declared, 5 rejected", with(resources, func(s *api.TrafficSpec) { s.Rollback = back43 }), latest1, "3 5", "3", "load 3"},
-		{"who declares a shadow has two", "3 declared, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Shadow = shadowOf("4").Shadow }), latest1, "3 4", "3", "load 4, load 3"},
+		{"the old version is unloaded first", "3 available serving, 4 declared", resources, latest1, "4", "3", "unload 3"},
+		{"until it has drained", "3 draining, 4 declared", resources, latest1, "4", "4", ""},
+		{"then the new version is loaded", "3 declared, 4 declared", resources, latest1, "4", "4", "load 4"},
+		{"of all applied versions, only the newest", "3 declared, 4 declared", resources, all, "4", "4", "load 4"},
+		{"all versions, if requested", "3 declared, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Versions = all }), latest1, "3 4", "4", "load 4, load 3"},
+		{"a label does not keep a version loaded", "3 available serving, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Labels = map[string]string{"stable": "3"} }), latest1, "4", "3", "unload 3"},
+		{"a pinned version counts among the latest", "3 available serving, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Serving = "3" }), latest1, "3", "3", ""},
+		{"a rejected pinned version does not", "3 rejected, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Serving = "3" }), latest1, "3 4", "4", "load 4"},
+		{"the version rolled back to gives way", "3 available serving, 5 declared", with(resources, func(s *api.TrafficSpec) { s.Rollback = back43 }), latest1, "5", "3", "unload 3"},
+		{"and returns if the newer one fails", "3 declared, 5 rejected", with(resources, func(s *api.TrafficSpec) { s.Rollback = back43 }), latest1, "3 5", "3", "load 3"},
+		{"a shadow loads two versions", "3 declared, 4 declared", with(resources, func(s *api.TrafficSpec) { s.Shadow = shadowOf("4").Shadow }), latest1, "3 4", "3", "load 4, load 3"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			m := model(t, c.versions, c.traffic, c.source)
@@ -179,15 +179,15 @@ func TestOver(t *testing.T) {
 		want          bool
 	}{
 		{"without a rollback nothing has ended", "5 available", api.TrafficSpec{}, false},
-		{"the bad one does not end it", "3 available, 4 available", api.TrafficSpec{Rollback: back43}, false},
-		{"nor a newer one that loads", "3 available, 5 validating", api.TrafficSpec{Rollback: back43}, false},
-		{"one that is available does", "3 available, 5 available", api.TrafficSpec{Rollback: back43}, true},
-		{"not one that was deleted", "3 available, 5 available gone", api.TrafficSpec{Rollback: back43}, false},
-		{"nor one that is tried out", "3 available, 5 available", with(shadowOf("5"), func(s *api.TrafficSpec) { s.Rollback = back43 }), false},
-		{"nor one that only a function names", "3 available, 5 available named", with(specific("3"), func(s *api.TrafficSpec) { s.Rollback = back43 }), false},
-		{"nor any beside a pin", "3 available, 5 available", api.TrafficSpec{Serving: "3", Rollback: back43}, false},
-		{"but the pinned one", "3 available, 5 available", api.TrafficSpec{Serving: "5", Rollback: back43}, true},
-		{"that the bad one is not to be seen ends nothing", "3 available", api.TrafficSpec{Rollback: back43}, false},
+		{"the bad version does not end it", "3 available, 4 available", api.TrafficSpec{Rollback: back43}, false},
+		{"a newer version that is loading does not", "3 available, 5 validating", api.TrafficSpec{Rollback: back43}, false},
+		{"a newer version that is available does", "3 available, 5 available", api.TrafficSpec{Rollback: back43}, true},
+		{"a deleted version does not", "3 available, 5 available gone", api.TrafficSpec{Rollback: back43}, false},
+		{"a version that is tried out does not", "3 available, 5 available", with(shadowOf("5"), func(s *api.TrafficSpec) { s.Rollback = back43 }), false},
+		{"a version that only a function names does not", "3 available, 5 available named", with(specific("3"), func(s *api.TrafficSpec) { s.Rollback = back43 }), false},
+		{"no version beside a pinned one does", "3 available, 5 available", api.TrafficSpec{Serving: "3", Rollback: back43}, false},
+		{"the pinned version does", "3 available, 5 available", api.TrafficSpec{Serving: "5", Rollback: back43}, true},
+		{"a missing bad version does not", "3 available", api.TrafficSpec{Rollback: back43}, false},
 	} {
 		if got := Over(model(t, c.versions, c.traffic, all)); got != c.want {
 			t.Errorf("%s: %v", c.why, got)
@@ -210,14 +210,14 @@ func TestStates(t *testing.T) {
 	for from := Declared; from <= beyond; from++ {
 		for to := Declared; to <= beyond; to++ {
 			if got := from.Next(to); got != legal[[2]State{from, to}] {
-				t.Errorf("%s → %s: %v", from, to, got)
+				t.Errorf("%s → %s: Next returns %v", from, to, got)
 			}
 		}
 		names[from.String()] = true
 		if from <= Rejected {
 			phases[from.Phase()] = true
 			if !strings.EqualFold(from.String(), string(from.Phase())) {
-				t.Errorf("%s is shown as %s", from, from.Phase())
+				t.Errorf("the phase of %s is %s", from, from.Phase())
 			}
 		}
 	}
@@ -225,6 +225,6 @@ func TestStates(t *testing.T) {
 		t.Errorf("%d names, %d phases", len(names), len(phases))
 	}
 	if got := fmt.Sprint(beyond.Phase(), " ", Do(9), " ", Verdict(9)); got != "declared Do(9) undecided" {
-		t.Errorf("what is not there: %s", got)
+		t.Errorf("undefined values: %s", got)
 	}
 }

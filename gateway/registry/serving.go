@@ -6,7 +6,7 @@ import "slices"
 // that queries are to wait for; empty only where there is nothing. What it prefers is said in the package comment, "Who serves". Asked
 // again with its answer as m.Serving, it answers the same.
 func Serving(m *Model) string {
-	if i := look(m).serving(); i >= 0 {
+	if i := newView(m).serving(); i >= 0 {
 		return m.Versions[i].Name
 	}
 	return ""
@@ -31,10 +31,10 @@ func (v *view) serving() int {
 			cold = false
 		}
 	}
-	best, highest := -1, nobody
+	best, highest := -1, rankNone
 	for i := range v.Versions {
 		r := v.rank(i, cold)
-		if r > highest || r == highest && r > nobody && newer(v.Versions[i].Name, v.Versions[best].Name) {
+		if r > highest || r == highest && r > rankNone && newer(v.Versions[i].Name, v.Versions[best].Name) {
 			best, highest = i, r
 		}
 	}
@@ -43,14 +43,14 @@ func (v *view) serving() int {
 
 // The ranks of those that could answer, lowest first; of equals the newest answers.
 const (
-	nobody = iota
+	rankNone = iota
 	// kept out by a rollback, and what rules try out: better than nothing.
-	outAwaited
-	outTroubled
-	out
-	tryAwaited
-	tryTroubled
-	try
+	excludedAwaited
+	excludedTroubled
+	excludedReady
+	targetAwaited
+	targetTroubled
+	targetReady
 	// named by a function or a label only: the policy does not want it to answer for the model.
 	namedAwaited
 	namedTroubled
@@ -58,7 +58,7 @@ const (
 	// to be waited for.
 	awaitedTroubled
 	awaited
-	wishAwaited
+	requestedAwaited
 	// available without a replica, and not wanted any more, serving, wanted.
 	leavingTroubled
 	servingTroubled
@@ -68,10 +68,10 @@ const (
 	serving
 	ready
 	// the one that was asked for by name, while nothing serves: a start is no reason to answer from another.
-	wishFirst
+	requestedFirst
 	// serving, while the one that was asked for is not available.
 	servingMeanwhile
-	wishReady
+	requestedReady
 )
 
 func (v *view) rank(i int, cold bool) int {
@@ -80,15 +80,15 @@ func (v *view) rank(i int, cold bool) int {
 	case x.State == Available && (!x.Asleep || x.Name == v.Serving):
 		return v.rankAvailable(i)
 	case v.wants[i] == unwanted || x.State == Rejected:
-		return nobody
-	case i == v.at && cold && !x.Troubled:
-		return wishFirst
-	case i == v.at:
-		return wishAwaited
-	case v.target(x.Name):
-		return tryAwaited
+		return rankNone
+	case i == v.requestedIndex && cold && !x.Troubled:
+		return requestedFirst
+	case i == v.requestedIndex:
+		return requestedAwaited
+	case v.isTarget(x.Name):
+		return targetAwaited
 	case v.excluded(x.Name):
-		return outAwaited
+		return excludedAwaited
 	case v.wants[i] == named:
 		return namedAwaited
 	case x.Troubled:
@@ -105,20 +105,20 @@ func (v *view) rankAvailable(i int) int {
 		}
 		return untroubled
 	}
-	kept := v.excluded(x.Name)
+	isExcluded := v.excluded(x.Name)
 	switch {
-	case i == v.at:
-		return wishReady
-	case x.Name == v.Serving && v.wish != "" && !x.Troubled && (v.at >= 0 || !kept):
+	case i == v.requestedIndex:
+		return requestedReady
+	case x.Name == v.Serving && v.requested != "" && !x.Troubled && (v.requestedIndex >= 0 || !isExcluded):
 		return servingMeanwhile
-	case v.wants[i] == eligible && !v.target(x.Name):
+	case v.wants[i] == eligible && !v.isTarget(x.Name):
 		return either(ready, troubled)
 	case x.Name == v.Serving:
 		return either(serving, servingTroubled)
-	case v.target(x.Name):
-		return either(try, tryTroubled)
-	case kept:
-		return either(out, outTroubled)
+	case v.isTarget(x.Name):
+		return either(targetReady, targetTroubled)
+	case isExcluded:
+		return either(excludedReady, excludedTroubled)
 	case v.wants[i] == named:
 		return either(namedReady, namedTroubled)
 	}

@@ -36,7 +36,7 @@ func BenchmarkNext(b *testing.B) {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			for b.Loop() {
 				if Next(m) != nil {
-					b.Fatal("a step")
+					b.Fatal("Next returned a step")
 				}
 			}
 		})

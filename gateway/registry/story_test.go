@@ -15,7 +15,7 @@ import (
 func TestStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("no stories in testdata (%v)", err)
+		t.Fatalf("no transcripts in testdata (%v)", err)
 	}
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {

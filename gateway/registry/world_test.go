@@ -80,12 +80,12 @@ func (w *world) reconcile(n int) {
 			w.take(a)
 		}
 	}
-	panic(fmt.Sprintf("no end of steps: %+v", w.m))
+	panic(fmt.Sprintf("reconciling does not end: %+v", w.m))
 }
 
 func (w *world) publish() {
 	if s := Serving(&w.m); s != w.m.Serving {
-		w.log = append(w.log, fmt.Sprintf("serving %s → %s", orNobody(w.m.Serving), orNobody(s)))
+		w.log = append(w.log, fmt.Sprintf("serving %s → %s", orNone(w.m.Serving), orNone(s)))
 		w.m.Serving = s
 	}
 }
@@ -100,7 +100,7 @@ func (w *world) take(a Action) {
 		w.to(a.Version, Draining)
 	case Resume:
 		if !w.find(a.Version).Resumable {
-			panic("resumed what is not resumable: " + a.Version)
+			panic("resumed a version that is not resumable: " + a.Version)
 		}
 		w.to(a.Version, Available)
 	}
@@ -108,9 +108,9 @@ func (w *world) take(a Action) {
 
 func (w *world) serving() *Version { return w.find(w.m.Serving) }
 
-func orNobody(s string) string {
+func orNone(s string) string {
 	if s == "" {
-		return "nobody"
+		return "none"
 	}
 	return s
 }
@@ -119,7 +119,7 @@ func orNobody(s string) string {
 func (w *world) String() string {
 	aspired := Aspired(&w.m)
 	var b strings.Builder
-	for _, i := range look(&w.m).newestFirst() {
+	for _, i := range newView(&w.m).newestFirst() {
 		x := w.m.Versions[i]
 		fmt.Fprintf(&b, "%s %s", x.Name, x.State.Phase())
 		for _, f := range []struct {

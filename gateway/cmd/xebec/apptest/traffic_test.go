@@ -362,7 +362,7 @@ func TestRolloutRetreats(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ how, guard, reason string }{
 		{"slow", "{min_feedback: 100000, max_p99_increase: 0.1}", "p99"},
-		{"fails", "{min_feedback: 100000, max_error_increase: 0.1}", "failed part"},
+		{"fails", "{min_feedback: 100000, max_error_increase: 0.1}", "failure rate"},
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			t.Parallel()
