@@ -7,8 +7,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Aspired are the versions that are wanted now, and only those (see the package comment, "What is wanted"). A rejected one that would be
-// wanted had it passed is among them: it is wanted, and cannot be had.
+// Aspired returns the versions that are wanted now (see "Which versions are wanted" in the package comment). It
+// includes a rejected version that would be wanted if it had passed.
 func Aspired(m *Model) map[string]bool {
 	v := newView(m)
 	wanted := make(map[string]bool, len(v.wants))
@@ -20,17 +20,18 @@ func Aspired(m *Model) map[string]bool {
 	return wanted
 }
 
-// Over says whether the model's rollback has ended: a version newer than the one that was rolled back is available and may serve. Where
-// there is no rollback, nothing has ended.
+// Over reports whether the model's rollback has ended: a version newer than the one that was rolled back is available
+// and may serve. Without a rollback it returns false.
 //
-// That the bad version is not declared at the moment ends nothing: a directory that is read again, or half copied, would bring it back.
+// A bad version that is not declared at the moment does not end the rollback: a directory that is read again, or is
+// half copied, would bring it back.
 func Over(m *Model) bool {
 	v := newView(m)
 	return v.over
 }
 
-// Targets are the versions that a model's rules try out beside the one that serves, each once: those of the split, of the shadow and of the
-// roll-out. They serve only where nothing else can.
+// Targets returns, without duplicates, the versions that a model's rules try out beside the serving version: those of
+// the split, the shadow and the roll-out. They serve only if no other version can.
 func Targets(t *api.TrafficSpec) []string {
 	var targets []string
 	for _, s := range []*api.VersionShare{t.Split, t.Shadow} {
@@ -44,8 +45,8 @@ func Targets(t *api.TrafficSpec) []string {
 	return targets
 }
 
-// Resolve is the version that a name means: the version of that name, else the one that a label of that name stands on. It is false
-// where that is none of versions.
+// Resolve returns the version with that name, or else the version with that label. It returns false if that is not in
+// versions.
 func Resolve(t *api.TrafficSpec, versions []string, name string) (string, bool) {
 	if slices.Contains(versions, name) {
 		return name, true
@@ -62,22 +63,22 @@ type want uint8
 
 const (
 	unwanted want = iota
-	// named: a function, a label or a rule names it; that does not make it the model's answer.
+	// named: a function, a label or a rule names it. That does not make it answer for the model.
 	named
-	// eligible: the policy counts it, or an operator has said that it is to serve.
+	// eligible: the policy selects it, or an operator has requested that it serves.
 	eligible
 )
 
-// view is what follows from a model, found once.
+// view is a model with what follows from it, computed once.
 type view struct {
 	*Model
 	wants     []want // by the index of Versions
 	targets   []string
 	resources bool
-	// over says that the rollback, of which there is one, has ended.
+	// over means that there is a rollback and it has ended.
 	over bool
-	// wish is the version that was asked for by name: the pinned one, or the one that was rolled back to. It need not be there. at is its
-	// index if it is or can be had, else -1.
+	// requested is the version requested by name: the pinned one, or the one that was rolled back to. It need not be
+	// declared. requestedIndex is its index, or -1 if it is not declared or was rejected.
 	requested      string
 	requestedIndex int
 }
@@ -93,7 +94,8 @@ func newView(m *Model) *view {
 	for _, name := range v.targets {
 		v.markWanted(name, named)
 	}
-	// Where two versions cannot be loaded at a time, what a function or a rule names must be, but not what merely has a label.
+	// If two versions cannot be loaded at the same time, a version that a function or a rule names is still loaded, but
+	// not one that only has a label.
 	if !v.resources {
 		for _, name := range m.Traffic.Labels {
 			if !v.excluded(name) {
@@ -111,8 +113,8 @@ func newView(m *Model) *view {
 	return v
 }
 
-// policy is what chooses the versions: the operator's word, else what the source wants, which of a model of which two cannot be loaded at a
-// time is never all.
+// policy returns the policy that selects versions: the operator's, otherwise the source's. If two versions cannot be
+// loaded at the same time, the source's policy is never "all".
 func (m *Model) policy(resources bool) api.VersionPolicy {
 	if p := m.Traffic.Versions; p.Latest > 0 || p.All || len(p.Specific) > 0 {
 		return p
@@ -126,7 +128,7 @@ func (m *Model) policy(resources bool) api.VersionPolicy {
 	return p
 }
 
-// find is the index of a declared version, -1 where there is none.
+// find returns the index of a declared version, or -1.
 func (v *view) find(name string) int {
 	for i := range v.Versions {
 		if v.Versions[i].Name == name && !v.Versions[i].Gone {
@@ -136,7 +138,7 @@ func (v *view) find(name string) int {
 	return -1
 }
 
-// name makes a declared version wanted, and returns its index, -1 where there is none.
+// markWanted marks a declared version as wanted and returns its index, or -1 if there is none.
 func (v *view) markWanted(name string, w want) int {
 	i := v.find(name)
 	if i >= 0 {
@@ -147,7 +149,7 @@ func (v *view) markWanted(name string, w want) int {
 
 func (v *view) isTarget(name string) bool { return slices.Contains(v.targets, name) }
 
-// excluded says whether a version is one that a rollback keeps out.
+// excluded reports whether a rollback excludes a version.
 func (v *view) excluded(name string) bool { return excluded(v.Traffic, name) }
 
 func excluded(t *api.TrafficSpec, name string) bool {
@@ -155,8 +157,8 @@ func excluded(t *api.TrafficSpec, name string) bool {
 	return b != nil && newer(name, b.To) && !newer(name, b.From)
 }
 
-// apply makes what the policy counts eligible. Versions that a rollback keeps out are not counted, nor are those that rules try
-// out: these are wanted besides.
+// applyPolicy marks the versions that the policy selects as eligible. It does not count versions that a rollback
+// excludes or that rules try out; the latter are wanted anyway.
 func (v *view) applyPolicy(p api.VersionPolicy, pinned int) {
 	switch {
 	case len(p.Specific) > 0:
@@ -176,8 +178,9 @@ func (v *view) applyPolicy(p api.VersionPolicy, pinned int) {
 	}
 }
 
-// latest makes the n newest versions eligible. A rejected one has no place among them, but is wanted: were it not, and came it to be
-// declared again, it would be loaded again for ever. Where two versions cannot be loaded at a time the pinned one takes one of the places.
+// latest marks the n newest versions as eligible. A rejected version does not count but is marked. Otherwise, if it
+// were declared again, it would be reloaded over and over. If two versions cannot be loaded at the same time, the
+// pinned version counts.
 func (v *view) latest(n, pinned int) {
 	if v.resources && pinned >= 0 && v.Versions[pinned].State != Rejected {
 		n--
@@ -199,8 +202,9 @@ func (v *view) latest(n, pinned int) {
 	}
 }
 
-// rolledBack finds what was asked for by name, whether the rollback is over, and while it is not makes the version that was rolled back to
-// eligible. Where two versions cannot be loaded at a time that one makes way as soon as there is a newer one to be loaded.
+// rolledBack determines the version requested by name and whether the rollback is over. Until it is, it marks the
+// version rolled back to as eligible. If two versions cannot be loaded at the same time, that version gives way as soon
+// as a newer one is to be loaded.
 func (v *view) rolledBack(pinned int) {
 	v.requested = v.Traffic.Serving
 	b := v.Traffic.Rollback
@@ -213,7 +217,7 @@ func (v *view) rolledBack(pinned int) {
 		if !newer(x.Name, b.From) || x.Gone || v.wants[i] != eligible || v.isTarget(x.Name) {
 			continue
 		}
-		if v.requested == "" || i == pinned { // a pin lets nobody else serve
+		if v.requested == "" || i == pinned { // beside a pinned version no other serves
 			v.over = v.over || x.State == Available
 			coming = coming || x.State != Rejected
 		}
@@ -224,7 +228,7 @@ func (v *view) rolledBack(pinned int) {
 	}
 }
 
-// newestFirst are the indices of all versions.
+// newestFirst returns the indices of all versions, newest first.
 func (v *view) newestFirst() []int {
 	order := make([]int, len(v.Versions))
 	for i := range order {
@@ -234,7 +238,8 @@ func (v *view) newestFirst() []int {
 	return order
 }
 
-// compare orders versions; those of the same number, as "1" and "01", by their letters, so that the order is always the same.
+// compare orders versions, and those with the same number, such as "1" and "01", alphabetically, so that the order is
+// total.
 func compare(a, b string) int {
 	if c := api.CompareVersions(a, b); c != 0 {
 		return c

@@ -9,23 +9,27 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// The labels that promotions and rollbacks move. Others stay where people have put them.
+// Labels that promotions and rollbacks move. Other labels are left to users.
 const (
 	labelStable = "stable"
 	labelCanary = "canary"
 )
 
-// maxListed is how many versions a message names, the newest.
+// maxListed is the most versions that a message lists, newest first.
 const maxListed = 10
 
-// Promote is a model's traffic spec after a version of it has been promoted: it serves, and the split, the shadow and the roll-out that there
-// were are over. So is a rollback, unless the version is older than the bad one: what is newer than it and was kept out still is, or
-// who promotes an old version would get the bad one when the old one fails or is pinned no more. version may be a label; empty, it is the version that is being tried out, else the newest. The newest
-// version is not pinned, so that later ones follow by themselves; any other one is. Where versions are named one by one, it becomes
-// one of them. The label "stable" moves to it, if there is one, and "canary" goes if it stood on it.
+// Promote returns a model's traffic spec after promoting a version: the version serves, and the split, the shadow and
+// the roll-out end. A rollback also ends, unless the version is older than the bad one. In that case the newer excluded
+// versions stay excluded; otherwise the bad version would serve if the promoted one failed or was unpinned.
 //
-// m is the model as it is, with t as its traffic or not; nothing of either is changed, and nothing of them shared. The error is an
-// *api.Error: NotFound for what is not declared, Conflict for what was rejected or has no place among the versions that are named.
+// version may be a label. If it is empty, it is the version that is being tried out, otherwise the newest. The newest
+// version is not pinned, so that later ones take over automatically; any other version is. If the spec lists specific
+// versions, the version is added. The label "stable" moves to the version, if the label exists, and "canary" is removed
+// if it is on it.
+//
+// m is the current model; its Traffic may or may not be t. Promote changes neither and shares nothing with them. The
+// error is an *api.Error: NotFound for a version that is not declared, Conflict for one that was rejected or does not
+// fit into the specific versions.
 func Promote(t api.TrafficSpec, m *Model, version string) (api.TrafficSpec, error) {
 	if version == "" {
 		version = triedVersion(&t, m)
@@ -58,8 +62,8 @@ func Promote(t api.TrafficSpec, m *Model, version string) (api.TrafficSpec, erro
 	return t, nil
 }
 
-// stillOut is what remains of a rollback when a version is promoted that may be one of those that it keeps out: that version comes in, and
-// nothing that is newer.
+// narrowRollback returns what remains of a rollback when a possibly excluded version is promoted: that version is
+// admitted, and newer excluded ones are not.
 func narrowRollback(b *api.RollbackSpec, version string) *api.RollbackSpec {
 	if b == nil || api.CompareVersions(b.From, version) <= 0 {
 		return nil
@@ -71,7 +75,8 @@ func narrowRollback(b *api.RollbackSpec, version string) *api.RollbackSpec {
 	return &rest
 }
 
-// tried is the version that a rule tries out, in the order in which rules bring versions nearer to serving; else the newest one.
+// triedVersion returns the version that a rule tries out, in the order of how close the rules bring it to serving, or
+// else the newest version.
 func triedVersion(t *api.TrafficSpec, m *Model) string {
 	switch {
 	case t.Rollout != nil:
@@ -84,20 +89,22 @@ func triedVersion(t *api.TrafficSpec, m *Model) string {
 	return newest(m)
 }
 
-// Rollback is a model's traffic spec after a rollback to an older version: that one answers, and the versions above it, up to the one that was
-// bad, are not loaded until a newer one serves or one of them is promoted. The split, the shadow and the roll-out that there were are over.
+// Rollback returns a model's traffic spec after a rollback to an older version. That version serves, and newer versions
+// up to the bad one are not loaded until a version newer than that serves or one of them is promoted. The split, the
+// shadow and the roll-out end.
 //
-// Where to is empty, what is undone is the last step: a split or roll-out of a newer version, if there is one; else the serving version, in
-// favour of previous, the one that served before it (empty: not known), or where that cannot be had of the next older one. to may
-// be a label. It may also be the version that serves: then the newer ones that are tried out are kept out, or where nothing is tried out, all
-// newer ones. (So a roll-out retreats.)
+// If to is empty, Rollback undoes the last step: a split or roll-out of a newer version if there is one, otherwise the
+// serving version. The latter is replaced by previous, the version that served before it (empty if unknown), or by the
+// next older version if previous is not possible. to may be a label. It may also be the serving version: then the newer
+// versions that are tried out are excluded or, if none is, all newer ones. A roll-out retreats in this way.
 //
-// The bad version is the newest of those that answer or would next: the serving one, those that are tried out, and without a pin those
-// that are available. Where an earlier rollback keeps out one that is newer still, that one stays the bad one: to go further back lets in
-// nothing that was left before. Where a version was pinned the pin moves, for who pins wants nothing to move by itself. The label "stable" moves to
-// the older version, if there is one, and "canary" goes if it stood on what is kept out.
+// The bad version is the newest of those that answer or would be next: the serving version, those that are tried out,
+// and without a pin those that are available. If an earlier rollback excludes a newer version, that one stays the bad
+// version: going further back admits nothing that was excluded before. If a version was pinned, the pin moves, because
+// a pin means that nothing changes automatically. The label "stable" moves to the older version, if the label exists,
+// and "canary" is removed if it is on an excluded version.
 //
-// m, t and errors are as with [Promote]; Conflict is also the error where there is nothing to go back to.
+// m, t and errors are as in [Promote]. Conflict is also the error if there is nothing to roll back to.
 func Rollback(t api.TrafficSpec, m *Model, to, previous, reason string) (api.TrafficSpec, error) {
 	now := *m
 	now.Traffic = &t
@@ -130,7 +137,7 @@ func Rollback(t api.TrafficSpec, m *Model, to, previous, reason string) (api.Tra
 	return rollBackTo(t, bad, to, reason), nil
 }
 
-// goBack is the traffic spec after a rollback from bad to an older version.
+// rollBackTo returns the traffic spec after a rollback from bad to an older version.
 func rollBackTo(t api.TrafficSpec, bad, to, reason string) api.TrafficSpec {
 	if t.Rollback != nil && newer(t.Rollback.From, bad) {
 		bad = t.Rollback.From
@@ -150,26 +157,28 @@ func rollBackTo(t api.TrafficSpec, bad, to, reason string) api.TrafficSpec {
 	return t
 }
 
-// TakeBack is a model's traffic spec after what is tried out has shown to be worse: a rollback to the version that serves or, where a rollback is
-// about to take that one away, to the one that is to serve instead. m, t and errors are as with [Promote].
+// TakeBack returns a model's traffic spec after the version that was tried out has proved worse: a rollback to the
+// serving version or, if a rollback is about to replace that one, to its replacement. m, t and errors are as in
+// [Promote].
 func TakeBack(t api.TrafficSpec, m *Model, reason string) (api.TrafficSpec, error) {
 	if m.Serving != "" && isLeaving(&t, m.Serving) {
 		to := t.Rollback.To
 		next := rollBackTo(t, badVersion(&t, m, m.Serving, to), to, reason)
-		next.Serving = t.Serving // who is pinned is on the way
+		next.Serving = t.Serving // a pinned version stays pinned while it is loading
 		return next, nil
 	}
 	return Rollback(t, m, m.Serving, "", reason)
 }
 
-// departs says of the version that serves whether a rollback keeps it out, so that it goes as soon as another can answer.
+// isLeaving reports whether a rollback excludes the serving version, so that it is replaced as soon as another can
+// serve.
 func isLeaving(t *api.TrafficSpec, serving string) bool {
 	return excluded(t, serving) && serving != t.Serving
 }
 
-// last is the version to go back to where none was named.
+// previousVersion returns the version to roll back to if none was named.
 func previousVersion(t *api.TrafficSpec, m *Model, from, previous string) (string, error) {
-	// One that serves only until the one that was rolled back to is available has been left already.
+	// A serving version that only waits for its replacement by a rollback has been left already.
 	if triesNewer(t, m, from) && !isLeaving(t, from) {
 		return from, nil
 	}
@@ -199,7 +208,7 @@ func previousVersion(t *api.TrafficSpec, m *Model, from, previous string) (strin
 	return older, nil
 }
 
-// tries says whether a newer version than from answers a part of the queries.
+// triesNewer reports whether a version newer than from answers some of the queries.
 func triesNewer(t *api.TrafficSpec, m *Model, from string) bool {
 	for i := range m.Versions {
 		x := &m.Versions[i]
@@ -211,7 +220,7 @@ func triesNewer(t *api.TrafficSpec, m *Model, from string) bool {
 	return false
 }
 
-// worst is the newest version that a rollback is to keep out; to, where there is none.
+// badVersion returns the newest version that a rollback should exclude, or to if there is none.
 func badVersion(t *api.TrafficSpec, m *Model, from, to string) string {
 	targets := Targets(t)
 	bad, highest := to, to
@@ -228,7 +237,7 @@ func badVersion(t *api.TrafficSpec, m *Model, from, to string) string {
 			bad = x.Name
 		}
 	}
-	if newer(from, bad) { // it is not declared any more, and may come again
+	if newer(from, bad) { // it is no longer declared, but may return
 		bad = from
 	}
 	if bad == to && len(targets) == 0 {
@@ -237,7 +246,7 @@ func badVersion(t *api.TrafficSpec, m *Model, from, to string) string {
 	return bad
 }
 
-// usable is the declared version that a name means, or says why it cannot be had.
+// resolveUsable returns the declared version that a name refers to, or an error if it cannot be used.
 func resolveUsable(t *api.TrafficSpec, m *Model, name, what string) (string, error) {
 	if name == "" {
 		return "", api.Errorf(api.NotFound, "model %s has no version that can be %s; declared: %s", t.Model, what, listVersions(m))
@@ -256,7 +265,7 @@ func resolveUsable(t *api.TrafficSpec, m *Model, name, what string) (string, err
 	return version, nil
 }
 
-// newest is the newest declared version that was not rejected; empty where there is none.
+// newest returns the newest declared version that was not rejected, or "".
 func newest(m *Model) string {
 	best := ""
 	for i := range m.Versions {
@@ -267,7 +276,7 @@ func newest(m *Model) string {
 	return best
 }
 
-// declared are the declared versions, newest first.
+// declared returns the declared versions, newest first.
 func declared(m *Model) []string {
 	var names []string
 	for i := range m.Versions {
@@ -279,7 +288,7 @@ func declared(m *Model) []string {
 	return names
 }
 
-// listed is what there is, for people: "versions 5, 4 (rejected) and 3".
+// listVersions lists the declared versions for a message: "versions 5, 4 (rejected) and 3".
 func listVersions(m *Model) string {
 	names := declared(m)
 	if len(names) == 0 {
@@ -306,7 +315,7 @@ func listVersions(m *Model) string {
 	}
 }
 
-// cut keeps a reason within what a spec may have, whole runes of it.
+// truncateReason limits a reason to the length that a spec permits, at a rune boundary.
 func truncateReason(reason string) string {
 	if len(reason) > api.MaxReasonBytes {
 		reason = strings.ToValidUTF8(reason[:api.MaxReasonBytes], "")
@@ -314,7 +323,7 @@ func truncateReason(reason string) string {
 	return reason
 }
 
-// clone shares nothing that commands change.
+// clone copies what commands change.
 func clone(t api.TrafficSpec) api.TrafficSpec {
 	t.Labels = maps.Clone(t.Labels)
 	t.Versions.Specific = slices.Clone(t.Versions.Specific)

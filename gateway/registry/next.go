@@ -1,8 +1,9 @@
 package registry
 
-// Next are the steps that can be taken now, in the order in which they are best taken: first what is taken back, then what is loaded, the
-// newest first, then what is unloaded, the oldest first. It remembers nothing: asked again before anything has happened it says the same, and
-// asked again after the steps have been taken, nothing (see the package comment, "The next steps").
+// Next returns the steps that can be taken now, in the best order: first versions to resume, then versions to load,
+// newest first, then versions to unload, oldest first. It has no memory. Called again before anything has happened it
+// returns the same; called again after the steps have been taken, it returns none (see "The next steps" in the package
+// comment).
 func Next(m *Model) []Action {
 	v := newView(m)
 	order := v.newestFirst()
@@ -28,7 +29,8 @@ func Next(m *Model) []Action {
 	return actions
 }
 
-// leftovers says whether something runs that is not wanted, as it must not before anything is loaded that cannot be loaded beside it.
+// unwantedRunning reports whether an unwanted version runs. If two versions cannot be loaded at the same time, it must
+// end first.
 func (v *view) unwantedRunning() bool {
 	for i := range v.Versions {
 		if s := v.Versions[i].State; v.wants[i] == unwanted && (s.loaded() || s == Draining) {
@@ -38,15 +40,15 @@ func (v *view) unwantedRunning() bool {
 	return false
 }
 
-// keep says of versions that are not wanted whether they must stay loaded for now.
+// keep returns a function that says whether an unwanted version must stay loaded for now.
 func (v *view) keep() func(i int) bool {
 	answers := v.serving()
 	if answers >= 0 && v.Versions[answers].State != Available {
 		answers = -1
 	}
 	if v.wantsNothing() {
-		// Versions were asked for of which none is there: most likely they are still to come, or somebody has mistyped. What serves goes
-		// on, unless it was deleted.
+		// The requested versions are not declared: most likely they are still to come, or the name is mistyped. The
+		// serving version stays, unless it was deleted.
 		asked := len(v.policy(v.resources).Specific) > 0
 		return func(i int) bool { return asked && i == answers && !v.Versions[i].Gone }
 	}
@@ -59,7 +61,7 @@ func (v *view) keep() func(i int) bool {
 	}
 	return func(i int) bool {
 		x := &v.Versions[i]
-		// What serves by m.Serving goes only after the gateway has taken up the other one.
+		// The published version is unloaded only after the gateway has published another one.
 		return i == answers || i == first || x.Name == v.Serving && x.State == Available
 	}
 }
@@ -73,9 +75,10 @@ func (v *view) wantsNothing() bool {
 	return true
 }
 
-// furthest is the version, of those that are not wanted any more and are being loaded, that goes on because nothing is available: where versions
-// come faster than they load, none would ever be. It is the one that is validated, or of equals the oldest; -1 where there is none, or where
-// a version was asked for by name (or rolled back to), for then no other may answer.
+// mostAdvanced returns, of the unwanted versions that are being loaded, the one that continues because nothing is
+// available. Otherwise, if versions arrived faster than they load, none would ever become available. It is one that is
+// validating, or the oldest of equals. It is -1 if there is none, or if a version was requested by name (or rolled back
+// to), because then no other may serve.
 func (v *view) mostAdvanced() int {
 	first := -1
 	if v.requested != "" {

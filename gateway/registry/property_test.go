@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// maybe draws one of the versions, or a name that need not be there, or none.
+// maybe draws one of the versions, a name that may not exist, or "".
 func maybe(t *rapid.T, label string, names []string) string {
 	if rapid.IntRange(0, 2).Draw(t, label+"?") > 0 {
 		return ""
@@ -17,7 +17,7 @@ func maybe(t *rapid.T, label string, names []string) string {
 	return rapid.SampledFrom(append([]string{"77"}, names...)).Draw(t, label)
 }
 
-// anyTraffic draws a spec, sensible or not.
+// anyTraffic draws a spec, valid or not.
 func anyTraffic(t *rapid.T, names []string) api.TrafficSpec {
 	s := api.TrafficSpec{Model: "digits", Transition: rapid.SampledFrom([]string{"", api.TransitionAvailability, api.TransitionResources}).Draw(t, "transition")}
 	switch rapid.IntRange(0, 3).Draw(t, "policy") {
@@ -50,7 +50,7 @@ func anyTraffic(t *rapid.T, names []string) api.TrafficSpec {
 	return s
 }
 
-// TestAnyModel: whatever a model looks like, however it came to that, the decisions fit each other.
+// TestAnyModel: for any model in any state, the decisions are consistent.
 func TestAnyModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &Model{}
@@ -109,7 +109,7 @@ func checkServing(t *rapid.T, m *Model, aspired map[string]bool, state map[strin
 	}
 }
 
-// life is a world in which anything happens, and what must hold after everything that does.
+// randomWorld is a world with random events.
 type randomWorld struct {
 	*world
 	next int
@@ -196,7 +196,7 @@ func (l *randomWorld) command(t *rapid.T, resources bool) {
 	l.t = next
 }
 
-// running counts the versions that take memory, and those of them that nobody wants.
+// running counts the versions that use memory, and the unwanted ones among them.
 func (l *randomWorld) running() (all, unwanted, unwantedLoaded int) {
 	aspired := Aspired(&l.m)
 	for _, x := range l.m.Versions {
@@ -213,9 +213,9 @@ func (l *randomWorld) running() (all, unwanted, unwantedLoaded int) {
 	return all, unwanted, unwantedLoaded
 }
 
-// TestAvailability: whatever happens, in whatever order, with a driver that is stopped between any two steps, once something serves something
-// always does, while anything is wanted; at most one version is loaded that is not wanted; and when all goes well in the end, what is
-// wanted is what is loaded.
+// TestAvailability: for any sequence of events, with a driver that may be stopped between two steps, a version keeps
+// serving once one does, as long as any is wanted; at most one unwanted version is loaded; and if everything succeeds
+// in the end, exactly the wanted versions are loaded.
 func TestAvailability(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &randomWorld{world: newWorld(api.TrafficSpec{})}
@@ -236,7 +236,8 @@ func TestAvailability(t *testing.T) {
 	})
 }
 
-// TestResources: nothing is loaded while something runs that is not wanted; and with one version wanted at a time never two run.
+// TestResources: nothing is loaded while an unwanted version runs, and if one version is wanted at a time, never two
+// run.
 func TestResources(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &randomWorld{world: newWorld(api.TrafficSpec{Transition: api.TransitionResources})}
@@ -267,7 +268,7 @@ func TestResources(t *testing.T) {
 	})
 }
 
-// converge lets everything that was begun go well.
+// converge lets all pending transitions succeed.
 func (l *randomWorld) converge(t *rapid.T) {
 	l.steps = 0
 	for range 4*len(l.m.Versions) + 4 {
@@ -302,8 +303,8 @@ func (l *randomWorld) converge(t *rapid.T) {
 	}
 }
 
-// stays says whether a version that is not wanted serves because what should cannot: what was asked for by name failed or is not there, or nothing
-// that the policy wants is available.
+// stays reports whether an unwanted version serves because no other can: the version requested by name failed or is not
+// declared, or no version that the policy selects is available.
 func (l *randomWorld) stays(i int) bool {
 	v := newView(&l.m)
 	if l.m.Versions[i].Name != l.m.Serving || v.requestedIndex >= 0 {

@@ -2,66 +2,66 @@ package registry
 
 import "github.com/xebec-serving/xebec/api"
 
-// State is where a version is in its life.
+// State is the state of a version.
 type State uint8
 
-// The states; Declared is the zero value. [State.Next] has the legal steps.
+// The states. Declared is the zero value. [State.Next] has the legal transitions.
 const (
-	// Declared versions are known, and nothing of them runs.
+	// Declared: known; nothing of it runs.
 	Declared State = iota
-	// Loading versions have been given replicas, none of which is ready.
+	// Loading: it has been given replicas; none is ready.
 	Loading
-	// Validating versions have a ready replica, which is being warmed up and validated.
+	// Validating: a replica is ready and is being warmed up and validated.
 	Validating
-	// Available versions may get traffic.
+	// Available: it may get traffic.
 	Available
-	// Draining versions get none any more, and answer what they have accepted.
+	// Draining: it gets no more traffic and answers what it has accepted.
 	Draining
-	// Rejected versions did not pass, and nothing of them runs.
+	// Rejected: it did not pass; nothing of it runs.
 	Rejected
 )
 
-// Version is one version of a model as the manager sees it.
+// Version is one version of a model as the registry sees it.
 type Version struct {
 	Name  string
 	State State
-	// Named says that a function names it, as "model@version": it is wanted, whatever the policies say.
+	// Named means that a function names it as "model@version": it is wanted, whatever the policies say.
 	Named bool
-	// Gone says that no source declares it any more: it is to be unloaded and forgotten.
+	// Gone means that no source declares it any more: it is to be unloaded and forgotten.
 	Gone bool
-	// Troubled says that it has no ready replica, although it had one or should have: it is loading after several failures, or has lost all it
-	// had. A version that is not troubled is preferred.
+	// Troubled means that it has no ready replica although it had one or should have one: it is still loading after
+	// several failures, or has lost all its replicas. Untroubled versions are preferred.
 	Troubled bool
-	// Asleep says of an available version that it has no replica and the one that serves has: who is answered is not to wait for a start. It
-	// is to be woken, and takes over then.
+	// Asleep means that an available version has no replica while the serving one has. Queries should not wait for its
+	// start: it is woken first and then takes over.
 	Asleep bool
-	// Resumable says of a draining version that it was available and has its replicas still, so that it can go back to that at once if it is
-	// wanted again. Where it is never set, such a version is drained to its end and loaded anew.
+	// Resumable means that a draining version was available and still has its replicas, so it can be available again
+	// immediately if it is wanted. A version without this flag drains completely and is then loaded again.
 	Resumable bool
 }
 
-// Model is one model as the manager sees it.
+// Model is one model as the registry sees it.
 type Model struct {
-	// Versions are in no particular order; no name is there twice.
+	// Versions are in any order, with distinct names.
 	Versions []Version
 	Traffic  *api.TrafficSpec // never nil
-	// Default is what the model's source aspires to where Traffic says nothing.
+	// Default is the source's policy, which applies if Traffic has none.
 	Default api.VersionPolicy
-	// Serving is the version that serves now, as [Serving] has said and the gateway has taken up; empty: none has yet. Under the availability
-	// policy what is here stays loaded while it is available.
+	// Serving is the version that serves now: the last result of [Serving] that the gateway has published, or "" if
+	// none. Under the availability policy it stays loaded while it is available.
 	Serving string
 }
 
-// Do is a step that a version can be made to take.
+// Do is a kind of step.
 type Do uint8
 
-// The steps.
+// Kinds of steps.
 const (
 	// Load: Declared → Loading.
 	Load Do = iota + 1
 	// Unload: Loading, Validating or Available → Draining.
 	Unload
-	// Resume: Draining → Available, only of what is Resumable.
+	// Resume: Draining → Available, only if Resumable.
 	Resume
 )
 

@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRollbackAfterRollback: the second of two goes further back, and does not let in again what the first one keeps out.
+// TestRollbackAfterRollback: the second of two rollbacks goes further back, and does not admit what the first one
+// excludes.
 func TestRollbackAfterRollback(t *testing.T) {
 	m := model(t, "1 available, 2 available, 3 available serving", api.TrafficSpec{}, all)
 	first, err := Rollback(*m.Traffic, m, "", "2", "bad")
@@ -28,19 +29,19 @@ func TestRollbackAfterRollback(t *testing.T) {
 	}
 }
 
-// outcast is a world in which operators change their minds, and which versions were found bad in it.
+// rollbackWorld is a world with operators' commands that tracks which versions were found bad.
 type rollbackWorld struct {
 	*randomWorld
 	bad map[string]bool
 }
 
-// rollback goes back, to a version that is named or to the one that the command finds.
+// rollback rolls back to a named version, or to the one that the command selects.
 func (o *rollbackWorld) rollback(t *rapid.T, to, previous string) error {
 	next, err := Rollback(o.t, &o.m, to, previous, "bad")
 	return o.back(t, next, err, to != "")
 }
 
-// back remembers what was left.
+// back applies a rollback and records the versions that were left.
 func (o *rollbackWorld) back(t *rapid.T, next api.TrafficSpec, err error, named bool) error {
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func (o *rollbackWorld) back(t *rapid.T, next api.TrafficSpec, err error, named 
 	return nil
 }
 
-// forgive is for a version that was named, or serves: it, and what is older, was left behind.
+// clearBad is for a version that was named or serves: it and older versions are no longer bad.
 func (o *rollbackWorld) clearBad(version string) {
 	maps.DeleteFunc(o.bad, func(v string, _ bool) bool { return !newer(v, version) })
 }
@@ -85,7 +86,7 @@ func (o *rollbackWorld) promote(version string) error {
 	return nil
 }
 
-// decide is one command of an operator, or the end of a roll-out as the gateway makes it.
+// decide runs one command of an operator, or ends a roll-out as the gateway does.
 func (o *rollbackWorld) decide(t *rapid.T) {
 	share := func(label string) *api.VersionShare {
 		if v := maybe(t, label, o.names()); v != "" {
@@ -137,8 +138,8 @@ func (o *rollbackWorld) decide(t *rapid.T) {
 	}
 }
 
-// TestARollbackHolds: whatever operators, sources and replicas do, a version that was rolled back is loaded and serves again only when somebody
-// names it, or something newer than it was chosen since, or nothing else is left.
+// TestRollbackHolds: whatever operators, sources and replicas do, a version that was rolled back is loaded and serves
+// again only if it is named, if a newer version was chosen since, or if there is no other.
 func TestRollbackHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := &rollbackWorld{&randomWorld{world: newWorld(api.TrafficSpec{})}, map[string]bool{}}
@@ -150,7 +151,7 @@ func TestRollbackHolds(t *testing.T) {
 				o.decide(t)
 			} else if e := rapid.IntRange(0, 14).Draw(t, "event"); e < 12 {
 				o.occur(t, e, o.t.Transition == api.TransitionResources)
-			} else if o.next > 0 { // declared anew, mended or not
+			} else if o.next > 0 { // declared again, repaired or not
 				o.declare(strconv.Itoa(rapid.IntRange(1, o.next).Draw(t, "again")))
 			}
 			o.reconcile(-1)
@@ -159,7 +160,7 @@ func TestRollbackHolds(t *testing.T) {
 	})
 }
 
-// check says what is loaded, or serves and did not before, although it was found bad and nobody names it.
+// check fails if a bad version that is not named is wanted, or starts to serve.
 func (o *rollbackWorld) check(t *rapid.T, was string) {
 	aspired := Aspired(&o.m)
 	for v := range o.bad {

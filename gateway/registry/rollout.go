@@ -7,31 +7,32 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Arm is what is known of one of the two versions of a roll-out, since it began.
+// Arm has the statistics of one of the two versions of a roll-out since it started.
 type Arm struct {
-	// Queries is how many it was asked, Failed how many of those it did not answer, Feedback how many of its answers were judged.
+	// Queries is the number of queries, Failed how many of them had no answer, Feedback how many answers were judged by
+	// feedback.
 	Queries, Failed, Feedback uint64
 	// LossSum and LossSquares are the sums of the losses, each from 0 to 1, and of their squares.
 	LossSum, LossSquares float64
-	// P99 is the 99th percentile of its latency in seconds, found from Timed answers.
+	// P99 is the 99th percentile of the latency in seconds, computed from Timed answers.
 	P99   float64
 	Timed uint64
 }
 
-// Verdict is what a roll-out has come to.
+// Verdict is the result of judging a roll-out.
 type Verdict uint8
 
-// The verdicts.
+// Verdicts.
 const (
-	// Undecided: go on.
+	// Undecided: continue.
 	Undecided Verdict = iota
 	// Advance: the new version is within the guard; promote it.
 	Advance
-	// Retreat: the new version is worse than the guard allows; roll it back.
+	// Retreat: the new version is worse than the guard permits; roll it back.
 	Retreat
 )
 
-// String is the verdict as the status has it.
+// String returns the verdict as the status shows it.
 func (v Verdict) String() string {
 	switch v {
 	case Advance:
@@ -42,49 +43,54 @@ func (v Verdict) String() string {
 	return "undecided"
 }
 
-// How sure a verdict must be.
+// Required certainty of a verdict.
 const (
-	// looksZ is how many standard errors a bound lies away. The judge looks again and again, and stops at the first look that convinces it: a
-	// test that is wrong once in forty looks (z = 2) is wrong sooner or later. Looks that share their data are not independent: from
-	// one look to the next that differs enough to count as another one the data about double, which is ten times between the
-	// first 30 answers and 30,000. At z = 3 one look is wrong once in 740 times, ten once in 74 at most; and what the guard allows
-	// comes on top, which from some hundred answers on makes it much rarer still.
+	// boundZ is the distance of a bound in standard errors. The judge looks repeatedly and stops at the first
+	// convincing look: a test that is wrong once in forty looks (z = 2) is wrong sooner or later. Looks share their
+	// data, so they are not independent. The data roughly doubles from one look to the next that counts as independent,
+	// which is ten times between the first 30 answers and 30,000. At z = 3 one look is wrong once in 740 times, ten
+	// looks once in 74 at most. The margin of the guard makes this much rarer from a few hundred answers on.
 	boundZ = 3
-	// minJudged is how many answers of the new version must have been judged before it can be found worse, whatever the guard says: below, the
-	// mean of losses has no normal distribution to speak of.
+	// minJudged is how many answers of the new version must be judged before it can be found worse, whatever the guard
+	// says: with fewer, the mean loss is not normally distributed.
 	minJudged = 30
-	// minQueries is the same for failures, which need no feedback.
+	// minQueries is the same limit for failures, which need no feedback.
 	minQueries = 50
-	// minTimed is how many answers a 99th percentile needs: of 200 it is the third slowest, of fewer one that any pause makes.
+	// minTimed is how many answers a 99th percentile needs. Of 200 it is the third slowest; of fewer, any pause can
+	// determine it.
 	minTimed = 200
-	// tailSpread is what the relative standard error of a 99th percentile is, times √n, where the tail falls off exponentially:
-	// √(0.01·0.99) / (0.01·ln 100) (the variance of a sample quantile is p(1−p)/(n·f²)).
+	// tailSpread is the relative standard error of a 99th percentile times √n for an exponential tail: √(0.01·0.99) /
+	// (0.01·ln 100) (the variance of a sample quantile is p(1−p)/(n·f²)).
 	tailSpread = 2.16
 )
 
-// How the new version's part grows.
+// Growth of the new version's cap.
 const (
 	firstCap = 0.05
-	// capSteps is how many times it doubles while the guard's feedback comes, minCapStep how many judged answers a doubling needs at least.
+	// capSteps is how many times the cap doubles while the guard's feedback arrives; minCapStep is the least number of
+	// judged answers for each doubling.
 	capSteps   = 4
 	minCapStep = 20
 )
 
-// Judge compares the two versions of a roll-out. It says Retreat as soon as one of three things shows that the new one is worse than the guard
-// allows: its mean loss (once guard.MinFeedback of its answers, and 30, were judged), its part of failed queries (of 50 at least),
-// or its 99th percentile (of 200 answers of each). It says Advance once guard.MinFeedback answers of each were judged and it is sure that
-// neither losses nor failures are further apart than allowed, and the percentile, if there is one, is within the guard. The reason is one
-// sentence with the numbers, of which the new version's come first.
+// Judge compares the two versions of a roll-out. It returns Retreat as soon as one of three measures shows that the new
+// version is worse than the guard permits: its mean loss (when guard.MinFeedback of its answers, and at least 30, were
+// judged), its failure rate (of at least 50 queries), or its 99th percentile (of at least 200 answers of each version).
+// It returns Advance when guard.MinFeedback answers of each were judged, neither losses nor failure rates differ by
+// more than permitted with certainty, and the percentile, if known, is within the guard. The reason is one sentence
+// with the numbers, the new version's first.
 //
-// Means are compared by Welch's unequal variances (B. L. Welch, Biometrika 34, 1947), by the normal approximation, with bounds at three standard
-// errors because there are many looks. Each variance is that of the sample with one observation of 0 and one of 1 added, as
-// Agresti and Caffo do (The American Statistician 54, 2000), and at least what it is where nobody has ever failed: without that, no error
-// in thirty would be certainty. With n observations, none of them a failure, three standard errors are 3/(n+2): the rule of three.
+// Means are compared by Welch's unequal variances (B. L. Welch, Biometrika 34, 1947) with the normal approximation, and
+// with bounds at three standard errors because there are many looks. Each variance is that of the sample plus one
+// observation of 0 and one of 1, as in Agresti and Caffo (The American Statistician 54, 2000), and at least that of a
+// sample without failures. Otherwise no error in thirty answers would be certainty. For n observations without
+// failures, three standard errors are 3/(n+2): the rule of three.
 //
-// A worked example: 0 failures of 250 against 0 of 900. The standard errors are 1/252 and 1/902; three times their root of squares is 0.0124:
-// the new version's part of failures is at most 1.2 % higher, which 2 % allows.
+// For example, 0 failures of 250 are compared with 0 of 900. The standard errors are 1/252 and 1/902. Three times the
+// root of the sum of their squares is 0.0124: the new version's failure rate is at most 1.2 % higher, which 2 %
+// permits.
 //
-// What cannot be (a loss that is no number, a percentile of 0) proves nothing.
+// Impossible values (a NaN loss, a percentile of 0) prove nothing.
 func Judge(g api.GuardSpec, old, new Arm) (Verdict, string) {
 	g = withDefaults(g)
 	failures := comparison{"failure rate", "queries", share(old), share(new)}
@@ -117,10 +123,10 @@ func Judge(g api.GuardSpec, old, new Arm) (Verdict, string) {
 	return Advance, losses.reason(g.MaxErrorIncrease, "most", losses.upperBound())
 }
 
-// Cap is the largest part of the queries that the new version of a roll-out may get, from 0 to 1, whatever its policy would give it: a twentieth
-// at first, twice as much with each quarter of guard.MinFeedback (at least 20) of its answers that was judged. With the default of 200
-// it is out of the way after 250. feedback and queries are the new version's: an answer that several people have judged counts
-// once, so that no more were judged than were given.
+// Cap returns the largest fraction of the queries that the new version of a roll-out may get, from 0 to 1, whatever its
+// policy gives it. It starts at a twentieth and doubles with each quarter of guard.MinFeedback (at least 20) judged
+// answers. With the default of 200 it no longer limits after 250. feedback and queries are the new version's. An answer
+// with several judgements counts once, so judged answers are limited to queries.
 func Cap(g api.GuardSpec, feedback, queries uint64) float64 {
 	g = withDefaults(g)
 	doublings := min(feedback, queries) / uint64(max(g.MinFeedback/capSteps, minCapStep))
@@ -130,7 +136,7 @@ func Cap(g api.GuardSpec, feedback, queries uint64) float64 {
 	return min(1, firstCap*float64(uint64(1)<<doublings))
 }
 
-// guarded is the guard with its defaults.
+// withDefaults fills in the guard's defaults.
 func withDefaults(g api.GuardSpec) api.GuardSpec {
 	if g.MinFeedback <= 0 {
 		g.MinFeedback = api.DefaultMinFeedback
@@ -149,7 +155,7 @@ type sample struct {
 	n, mean, variance float64
 }
 
-// loss is the sample of losses; of none, where the sums are not those of losses from 0 to 1.
+// loss returns the sample of losses, or an empty one if the sums cannot be those of losses from 0 to 1.
 func loss(a Arm) sample {
 	n := float64(a.Feedback)
 	const rounding = 1e-6
@@ -159,7 +165,7 @@ func loss(a Arm) sample {
 	return estimate(n, a.LossSum, a.LossSquares)
 }
 
-// share is the sample of queries of which each failed, 1, or not, 0.
+// share returns the sample of queries, where a failure is 1 and a success 0.
 func share(a Arm) sample {
 	failed := float64(min(a.Failed, a.Queries))
 	return estimate(float64(a.Queries), failed, failed)
@@ -171,7 +177,7 @@ func estimate(n, sum, squares float64) sample {
 	return sample{n, sum / max(n, 1), variance}
 }
 
-// compared is one measure of the two versions.
+// comparison is one measure of both versions.
 type comparison struct {
 	what, of string
 	old, new sample
@@ -180,7 +186,7 @@ type comparison struct {
 func (c comparison) difference() float64 { return c.new.mean - c.old.mean }
 func (c comparison) margin() float64     { return boundZ * math.Sqrt(c.new.variance+c.old.variance) }
 
-// least and most are the bounds of how much higher the new version's is.
+// lowerBound and upperBound are the bounds of the increase from the old to the new version.
 func (c comparison) lowerBound() float64 { return c.difference() - c.margin() }
 func (c comparison) upperBound() float64 { return c.difference() + c.margin() }
 
@@ -189,13 +195,13 @@ func (c comparison) reason(allowed float64, which string, bound float64) string 
 		c.what, c.new.mean, c.new.n, c.of, c.old.mean, c.old.n, c.difference(), which, bound, allowed)
 }
 
-// p99Margin is the factor by which two 99th percentiles of the same latencies may differ by chance: with 200 answers of each 1.9, with 2,000
-// of each 1.23, with 20,000 of each 1.07.
+// p99Margin returns the factor by which two 99th percentiles of equal latencies may differ by chance: 1.9 for 200
+// answers of each, 1.23 for 2,000, 1.07 for 20,000.
 func p99Margin(n, m uint64) float64 {
 	return math.Exp(boundZ * tailSpread * math.Sqrt(1/float64(n)+1/float64(m)))
 }
 
 func milliseconds(seconds float64) string { return fmt.Sprintf("%.3g ms", seconds*1000) }
 
-// positive also says no to NaN and to infinity.
+// positive returns false also for NaN and infinity.
 func positive(x float64) bool { return x > 0 && x <= math.MaxFloat64 }

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// arm is one with so many judged answers of which so many were wrong, and nothing else known.
+// arm has the given numbers of judged and wrong answers, and no other data.
 func arm(wrong, judged uint64) Arm {
 	return Arm{Queries: judged, Feedback: judged, LossSum: float64(wrong), LossSquares: float64(wrong)}
 }
@@ -73,7 +73,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// simulate lets two versions be judged, one answer of each after the other, with a look after each ten, until the verdict or the end.
+// simulate judges two versions that answer alternately, with a look after every ten answers, until the verdict or the
+// end.
 func simulate(r *rand.Rand, oldWrong, newWrong float64, answers int) (Verdict, int) {
 	var old, new Arm
 	add := func(a *Arm, wrong float64) {
@@ -96,8 +97,8 @@ func simulate(r *rand.Rand, oldWrong, newWrong float64, answers int) (Verdict, i
 	return Undecided, answers
 }
 
-// TestJudgeBearsManyLooks: a version as good as the old one is retreated from in fewer than one of a hundred roll-outs, although it is
-// looked at five hundred times; one that is clearly worse is never promoted, and is found out soon.
+// TestJudgeManyLooks: a version as good as the old one is rolled back in fewer than 1 % of roll-outs, despite five
+// hundred looks. A clearly worse one is never promoted, and is detected soon.
 func TestJudgeManyLooks(t *testing.T) {
 	const runs = 200
 	for _, wrong := range []float64{0, 0.01, 0.05, 0.1, 0.3, 0.5} {
@@ -127,7 +128,8 @@ func TestJudgeManyLooks(t *testing.T) {
 	}
 }
 
-// TestJudgeDoesNotPromoteByLuck: a version that is worse by twice what is allowed is promoted in fewer than one of a hundred roll-outs.
+// TestJudgeDoesNotPromoteByLuck: a version that is worse by twice the permitted difference is promoted in fewer than 1
+// % of roll-outs.
 func TestJudgeDoesNotPromoteByLuck(t *testing.T) {
 	const runs = 200
 	promoted := 0
@@ -141,10 +143,10 @@ func TestJudgeDoesNotPromoteByLuck(t *testing.T) {
 	}
 }
 
-// TestP99MarginCoversChance: two samples of the same latencies, with an exponential tail, do not trip the guard.
+// TestP99MarginCoversChance: two samples of equal latencies with an exponential tail do not violate the guard.
 func TestP99MarginCoversChance(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
-	p99 := func(n int) float64 { // the (0.99·n)th of n sorted ones, by the spacings of exponential order statistics
+	p99 := func(n int) float64 { // the (0.99·n)th of n sorted samples, by the spacings of exponential order statistics
 		sum := 0.0
 		for k := n; k > n/100; k-- {
 			sum += r.ExpFloat64() / float64(k)
@@ -163,7 +165,7 @@ func TestP99MarginCoversChance(t *testing.T) {
 	}
 }
 
-// TestJudgeAnything: whatever is counted, the verdict follows the rules that can be said simply, and the reason is a line.
+// TestJudgeProperties: for any counts, the verdict follows a few simple rules, and the reason is one line.
 func TestJudgeProperties(t *testing.T) {
 	anything := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1000), rapid.SampledFrom([]float64{0, math.NaN(), math.Inf(1), math.Inf(-1), -1}))
 	counts := rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(0, 1000))

@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// model reads "3 available serving, 4 loading troubled": names, phases, and what else there is to say.
+// model parses "3 available serving, 4 loading troubled": names, states and flags.
 func model(t testing.TB, versions string, traffic api.TrafficSpec, source api.VersionPolicy) *Model {
 	traffic.Model = "digits"
 	m := &Model{Traffic: &traffic, Default: source}
@@ -54,7 +54,7 @@ var (
 	back43    = &api.RollbackSpec{From: "4", To: "3"}
 )
 
-// with is a spec that f has changed.
+// with returns a spec that f has changed.
 func with(s api.TrafficSpec, f func(*api.TrafficSpec)) api.TrafficSpec {
 	f(&s)
 	return s
@@ -78,7 +78,7 @@ func TestRules(t *testing.T) {
 		serving  string
 		next     string
 	}{
-		// What is wanted.
+		// Which versions are wanted.
 		{"nothing is declared", "", api.TrafficSpec{}, all, "", "", ""},
 		{"a source without a policy wants all", "1 declared, 2 declared", api.TrafficSpec{}, api.VersionPolicy{}, "1 2", "2", "load 2, load 1"},
 		{"numeric versions are ordered by number, after words", "9 declared, 10 declared, beta declared", api.TrafficSpec{}, latest1, "10", "10", "load 10"},
@@ -106,7 +106,7 @@ func TestRules(t *testing.T) {
 		{"if the old version is rejected and another can serve, the bad one is left", "2 available, 3 rejected, 4 available serving", api.TrafficSpec{Rollback: back43}, latest1, "2 3", "2", ""},
 		{"if no other can serve, the bad version stays", "3 rejected, 4 available serving", api.TrafficSpec{Rollback: back43}, latest1, "3", "4", ""},
 
-		// Who serves.
+		// Which version serves.
 		{"the newest available version", "3 available serving, 4 available", api.TrafficSpec{}, all, "3 4", "4", ""},
 		{"the pinned version, even without replicas", "3 available troubled, 4 available serving", api.TrafficSpec{Serving: "3"}, all, "3 4", "3", ""},
 		{"the serving version until the pinned one is available", "3 available serving, 4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "3 4 5", "3", ""},
@@ -195,7 +195,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// TestStates walks every pair of states.
+// TestStates checks every pair of states.
 func TestStates(t *testing.T) {
 	legal := map[[2]State]bool{
 		{Declared, Loading}:   true,

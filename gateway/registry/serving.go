@@ -2,9 +2,9 @@ package registry
 
 import "slices"
 
-// Serving is the version that is to answer what no rule gives to another: an available one wherever there is one that may, else the one
-// that queries are to wait for; empty only where there is nothing. What it prefers is said in the package comment, "Who serves". Asked
-// again with its answer as m.Serving, it answers the same.
+// Serving returns the version that answers what no rule gives to another: an available version if one may serve,
+// otherwise the one that queries wait for, or "" if there is none. "Which version serves" in the package comment has
+// the order. Called again with its result as m.Serving, it returns the same.
 func Serving(m *Model) string {
 	if i := newView(m).serving(); i >= 0 {
 		return m.Versions[i].Name
@@ -12,7 +12,8 @@ func Serving(m *Model) string {
 	return ""
 }
 
-// Successor is whom [Serving] would name if nobody slept: the one that is to be woken where it is another.
+// Successor returns what [Serving] would return if no version were asleep. If it is a different version, it should be
+// woken.
 func Successor(m *Model) string {
 	awake := *m
 	awake.Versions = slices.Clone(m.Versions)
@@ -22,9 +23,9 @@ func Successor(m *Model) string {
 	return Serving(&awake)
 }
 
-// serving is the index of the version that is to answer, -1 where there is none.
+// serving returns the index of the version that serves, or -1 if there is none.
 func (v *view) serving() int {
-	// cold: nothing serves, so that nobody loses anything by waiting for the right one.
+	// cold means that nothing serves, so that nothing is lost by waiting for the right version.
 	cold := true
 	for i := range v.Versions {
 		if x := &v.Versions[i]; x.Name == v.Serving && x.State == Available {
@@ -41,35 +42,35 @@ func (v *view) serving() int {
 	return best
 }
 
-// The ranks of those that could answer, lowest first; of equals the newest answers.
+// Ranks of versions that could serve, lowest first. Of equals the newest serves.
 const (
 	rankNone = iota
-	// kept out by a rollback, and what rules try out: better than nothing.
+	// Excluded by a rollback, or tried out by a rule: better than nothing.
 	excludedAwaited
 	excludedTroubled
 	excludedReady
 	targetAwaited
 	targetTroubled
 	targetReady
-	// named by a function or a label only: the policy does not want it to answer for the model.
+	// Named only by a function or a label: the policy does not select it to serve.
 	namedAwaited
 	namedTroubled
 	namedReady
-	// to be waited for.
+	// Awaited.
 	awaitedTroubled
 	awaited
 	requestedAwaited
-	// available without a replica, and not wanted any more, serving, wanted.
+	// Available without a replica: no longer wanted, serving, wanted.
 	leavingTroubled
 	servingTroubled
 	troubled
-	// available; not wanted any more, serving, wanted.
+	// Available: no longer wanted, serving, wanted.
 	leaving
 	serving
 	ready
-	// the one that was asked for by name, while nothing serves: a start is no reason to answer from another.
+	// Requested by name, while nothing serves: a start is no reason to serve another version.
 	requestedFirst
-	// serving, while the one that was asked for is not available.
+	// Serving, while the requested version is not available.
 	servingMeanwhile
 	requestedReady
 )

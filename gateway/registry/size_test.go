@@ -7,7 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// declaredModel is one of n versions of which one serves.
+// declaredModel returns a model with n versions, one of which serves.
 func declaredModel(n int) *Model {
 	m := &Model{Traffic: &api.TrafficSpec{Model: "digits"}, Default: api.VersionPolicy{Latest: 1}, Serving: strconv.Itoa(n)}
 	for i := 1; i <= n; i++ {
@@ -17,7 +17,7 @@ func declaredModel(n int) *Model {
 	return m
 }
 
-// TestManyVersions: ten thousand versions of one model make no more steps than two of them.
+// TestManyVersions: a model with ten thousand versions needs no more steps than one with two.
 func TestManyVersions(t *testing.T) {
 	m := declaredModel(10_000)
 	if a := Next(m); len(a) > 0 || Serving(m) != "10000" || len(Aspired(m)) != 1 {
@@ -29,7 +29,7 @@ func TestManyVersions(t *testing.T) {
 	}
 }
 
-// BenchmarkNext is what one change of a model costs.
+// BenchmarkNext measures one change of a model.
 func BenchmarkNext(b *testing.B) {
 	for _, n := range []int{2, 10_000} {
 		m := declaredModel(n)

@@ -6,7 +6,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// states has of each state its name, its phase as users read it, and the states that may follow.
+// states has the name of each state, the phase that users see, and the states that may follow.
 var states = [...]struct {
 	name  string
 	phase api.VersionPhase
@@ -15,17 +15,18 @@ var states = [...]struct {
 	Declared: {"Declared", api.PhaseDeclared, []State{Loading}},
 	// Rejected: the load was given up. Declared: it was unloaded before anything ran.
 	Loading: {"Loading", api.PhaseLoading, []State{Validating, Draining, Rejected, Declared}},
-	// Loading again: its replica died before it was through.
+	// Loading again: its replica died before it was available.
 	Validating: {"Validating", api.PhaseValidating, []State{Available, Rejected, Draining, Loading}},
-	// A version that has lost all its replicas stays available and is troubled: it has passed, and queries wait for its next replica.
+	// A version that has lost all its replicas stays available and is troubled: it has passed, and queries wait for its
+	// next replica.
 	Available: {"Available", api.PhaseAvailable, []State{Draining}},
-	// Available again: it is wanted again, and its replicas are there still.
+	// Available again: it is wanted again, and still has its replicas.
 	Draining: {"Draining", api.PhaseDraining, []State{Declared, Available}},
-	// Only when it is declared anew: what has failed once is not tried over and over.
+	// Only when it is declared again: what failed is not retried over and over.
 	Rejected: {"Rejected", api.PhaseRejected, []State{Declared}},
 }
 
-// String is the state's name, for logs and messages.
+// String returns the state's name, for logs and messages.
 func (s State) String() string {
 	if int(s) >= len(states) {
 		return "State(" + strconv.Itoa(int(s)) + ")"
@@ -33,7 +34,7 @@ func (s State) String() string {
 	return states[s].name
 }
 
-// Next says whether a version may go from this state to that one. To stay is no step.
+// Next reports whether a version may change from this state to another. Staying in a state is not a transition.
 func (s State) Next(to State) bool {
 	if int(s) >= len(states) {
 		return false
@@ -46,7 +47,7 @@ func (s State) Next(to State) bool {
 	return false
 }
 
-// Phase is the state as users read it.
+// Phase returns the state as users see it.
 func (s State) Phase() api.VersionPhase {
 	if int(s) >= len(states) {
 		return api.PhaseDeclared
@@ -54,10 +55,10 @@ func (s State) Phase() api.VersionPhase {
 	return states[s].phase
 }
 
-// loaded says whether something of a version runs, or is about to, that Unload would end.
+// loaded reports whether something of a version runs or is about to, which Unload would end.
 func (s State) loaded() bool { return s == Loading || s == Validating || s == Available }
 
-// String is the step's name, for logs and messages.
+// String returns the step's name, for logs and messages.
 func (d Do) String() string {
 	switch d {
 	case Load:

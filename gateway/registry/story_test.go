@@ -10,8 +10,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestStories runs the transcripts in testdata: what happens on the left of the line of dashes; on the right what is done about it, and how
-// the model stands then.
+// TestStories runs the transcripts in testdata: an event above the line of dashes, and below it the resulting steps and
+// the state of the model.
 func TestStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -83,7 +83,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) error {
 	return nil
 }
 
-// happen is what versions do by themselves.
+// happen applies events of versions and replicas.
 func (w *world) happen(t *testing.T, d *datadriven.TestData, names []string) error {
 	defer func() {
 		if r := recover(); r != nil {
@@ -96,7 +96,7 @@ func (w *world) happen(t *testing.T, d *datadriven.TestData, names []string) err
 			w.to(n, Validating)
 		case "pass":
 			w.to(n, Available)
-		case "up": // both at once
+		case "up": // ready and pass
 			w.to(n, Validating)
 			w.to(n, Available)
 		case "fail":

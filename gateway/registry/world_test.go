@@ -8,11 +8,12 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// world is a driver that does what the package comment asks of one, with replicas that tests let be ready, pass, fail and die.
+// world is a driver that fulfils the caller's duties in the package comment, with replicas that tests make ready, pass,
+// fail and die.
 type world struct {
 	m     Model
 	t     api.TrafficSpec
-	steps int // taken so far
+	steps int // steps taken so far
 	log   []string
 }
 
@@ -46,7 +47,7 @@ func (w *world) declare(names ...string) {
 	}
 }
 
-// to makes a legal step, and fails loudly on one that is not.
+// to makes a transition and panics if it is not legal.
 func (w *world) to(name string, s State) {
 	x := w.find(name)
 	if x == nil || !x.State.Next(s) {
@@ -63,7 +64,8 @@ func (w *world) to(name string, s State) {
 	x.State = s
 }
 
-// reconcile does the duties until there is nothing to do; only the first n steps, if n is not negative, as if the driver had been stopped.
+// reconcile fulfils the duties until there is nothing left to do. If n is not negative it takes only the first n steps,
+// as if the driver had been stopped.
 func (w *world) reconcile(n int) {
 	for range 100 {
 		w.publish()
@@ -115,7 +117,7 @@ func orNone(s string) string {
 	return s
 }
 
-// String is one line for each version, the newest first, with what is to be known of it.
+// String returns one line for each version, newest first, with its state and flags.
 func (w *world) String() string {
 	aspired := Aspired(&w.m)
 	var b strings.Builder
