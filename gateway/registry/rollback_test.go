@@ -147,7 +147,7 @@ func TestRollbackHolds(t *testing.T) {
 		o.m.Default = rapid.SampledFrom([]api.VersionPolicy{{All: true}, {Latest: 1}, {Latest: 2}}).Draw(t, "default")
 		for range rapid.IntRange(1, 80).Draw(t, "events") {
 			was := o.m.Serving
-			if rapid.IntRange(0, 2).Draw(t, "who") == 0 {
+			if rapid.IntRange(0, 2).Draw(t, "actor") == 0 {
 				o.decide(t)
 			} else if e := rapid.IntRange(0, 14).Draw(t, "event"); e < 12 {
 				o.occur(t, e, o.t.Transition == api.TransitionResources)

@@ -13,7 +13,7 @@ import (
 )
 
 // believed is what the model of a version holds for true.
-type believed struct {
+type versionModel struct {
 	// there: the directory is; marked: with a marker in it; text: its manifest's kind, max and venv.
 	there, marked bool
 	kind          kindOfManifest
@@ -25,9 +25,9 @@ type believed struct {
 	same, sameManifest int
 	missed             int
 
-	taken     bool
-	takenMax  int
-	takenVenv bool
+	accepted     bool
+	acceptedMax  int
+	acceptedVenv bool
 }
 
 type kindOfManifest int
@@ -38,16 +38,16 @@ const (
 	valid
 )
 
-func (b *believed) touch(manifest bool) {
+func (b *versionModel) touch(manifest bool) {
 	b.changed = true
 	b.manifestChanged = b.manifestChanged || manifest
 }
 
 // scan is what a look at the version comes to; it is false when the version is forgotten.
-func (b *believed) scan() bool {
+func (b *versionModel) scan() bool {
 	if !b.there {
 		b.missed++
-		if !b.taken || b.missed >= 2 {
+		if !b.accepted || b.missed >= 2 {
 			return false
 		}
 		return true
@@ -68,11 +68,11 @@ func (b *believed) scan() bool {
 	b.sameManifest++
 	switch {
 	case b.kind != valid:
-	case !b.taken && b.same >= 2:
-		b.taken, b.takenMax, b.takenVenv = true, b.max, b.venv
+	case !b.accepted && b.same >= 2:
+		b.accepted, b.acceptedMax, b.acceptedVenv = true, b.max, b.venv
 		b.sameManifest = 2
-	case b.taken && b.sameManifest >= 2 && b.venv == b.takenVenv:
-		b.takenMax = b.max
+	case b.accepted && b.sameManifest >= 2 && b.venv == b.acceptedVenv:
+		b.acceptedMax = b.max
 	}
 	return true
 }
@@ -87,12 +87,12 @@ func TestAgainstModel(t *testing.T) {
 		defer os.RemoveAll(dir)
 		d := newDisk(t, dir)
 		w := New(Config{Dir: dir})
-		if rapid.Bool().Draw(t, "trust times") { // what was read before it was read is old enough to be trusted
+		if rapid.Bool().Draw(t, "times are old enough") { // what was read before it was read is old enough to be trusted
 			w.now = func() time.Time { return time.Now().Add(time.Hour) }
 		}
 		d.mkdir("digits")
 		w.Scan()
-		world := map[string]*believed{}
+		world := map[string]*versionModel{}
 		for i := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			name := rapid.SampledFrom([]string{"1", "2", "10"}).Draw(t, "version")
 			b := world[name]
@@ -102,7 +102,7 @@ func TestAgainstModel(t *testing.T) {
 				for v, b := range world {
 					if !b.scan() {
 						if b.there {
-							t.Fatal("a version that is there was forgotten")
+							t.Fatal("an existing version was forgotten")
 						}
 						delete(world, v)
 					}
@@ -111,11 +111,11 @@ func TestAgainstModel(t *testing.T) {
 			case op == "deploy" && (b == nil || !b.there):
 				max := rapid.IntRange(1, 9).Draw(t, "max")
 				d.version("digits", name, fmt.Sprintf("batching: {max: %d}", max))
-				b = enter(world, name)
+				b = ensureVersion(world, name)
 				b.kind, b.max, b.venv = valid, max, false
 			case op == "mkdir" && (b == nil || !b.there):
 				d.mkdir(path)
-				b = enter(world, name)
+				b = ensureVersion(world, name)
 				b.kind = noManifest
 			case b == nil || !b.there:
 			case op == "manifest":
@@ -158,10 +158,10 @@ func TestAgainstModel(t *testing.T) {
 }
 
 // enter makes a version's directory there, which may be missed or known from before.
-func enter(world map[string]*believed, name string) *believed {
+func ensureVersion(world map[string]*versionModel, name string) *versionModel {
 	b := world[name]
 	if b == nil {
-		b = &believed{}
+		b = &versionModel{}
 		world[name] = b
 	}
 	b.there, b.marked = true, false
@@ -169,12 +169,12 @@ func enter(world map[string]*believed, name string) *believed {
 	return b
 }
 
-func expect(t *rapid.T, d *disk, r Report, world map[string]*believed) {
+func expect(t *rapid.T, d *disk, r Report, world map[string]*versionModel) {
 	t.Helper()
 	var want strings.Builder
 	for _, v := range slices.SortedFunc(maps.Keys(world), func(a, b string) int { return len(a)*10 + int(a[0]) - len(b)*10 - int(b[0]) }) {
-		if b := world[v]; b.taken {
-			fmt.Fprintf(&want, " %s(max %d, venv %t)", v, b.takenMax, b.takenVenv)
+		if b := world[v]; b.accepted {
+			fmt.Fprintf(&want, " %s(max %d, venv %t)", v, b.acceptedMax, b.acceptedVenv)
 		}
 	}
 	var got strings.Builder
@@ -186,10 +186,10 @@ func expect(t *rapid.T, d *disk, r Report, world map[string]*believed) {
 	}
 	for v, b := range world {
 		// What is wrong and has stayed so is said, and nothing else is.
-		wrong := b.there && !b.marked && (!b.taken && b.same >= 2 && b.kind != valid || b.taken && b.sameManifest >= 2 && (b.kind != valid || b.venv != b.takenVenv))
+		wrong := b.there && !b.marked && (!b.accepted && b.same >= 2 && b.kind != valid || b.accepted && b.sameManifest >= 2 && (b.kind != valid || b.venv != b.acceptedVenv))
 		said := slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Version == v })
-		if wrong && !said || said && !wrong && !b.taken {
-			t.Fatalf("version %s: a problem: %t, expected %t\n%s", v, said, wrong, d.describe(r))
+		if wrong && !said || said && !wrong && !b.accepted {
+			t.Fatalf("version %s: has a problem: %t, expected %t\n%s", v, said, wrong, d.describe(r))
 		}
 	}
 }

@@ -23,14 +23,14 @@ type model struct {
 	missed     int // scans in a row that did not
 	problem    string
 	// lost: the directory is empty since it is one of another file system.
-	lost     bool
-	versions map[string]*version
+	unmounted bool
+	versions  map[string]*version
 	// taken finds the version that was taken from a directory.
-	taken map[identity]*version
+	accepted map[identity]*version
 }
 
 // passedOver reports whether a name is none of a model's or a version's: hidden, a copy under way, or the file system's own.
-func passedOver(name string) bool {
+func ignoredName(name string) bool {
 	if strings.HasPrefix(name, ".") || name == "lost+found" {
 		return true
 	}
@@ -46,27 +46,27 @@ func passedOver(name string) bool {
 func (w *Watcher) scanRoot() {
 	s, err := stat(w.dir)
 	if err == nil && !s.isDir() {
-		w.say(&w.problem, "%s: is a file: expected a directory of models (NAME/VERSION/%s)", w.dir, manifest.ModelFile)
+		w.setProblem(&w.problem, "%s: is a file: expected a directory of models (NAME/VERSION/%s)", w.dir, manifest.ModelFile)
 		return
 	}
 	if err == nil {
 		err = w.list(&w.root, w.dir, s, w.checkName)
 	}
 	if err != nil {
-		w.say(&w.problem, "%s: %s; what was found there before stays as it is: mount, create or make it readable", w.dir, reason(err))
+		w.setProblem(&w.problem, "%s: %s; its previous contents are kept: mount it, create it or make it readable", w.dir, reason(err))
 		return
 	}
-	if w.root.total == 0 && w.filled {
-		w.say(&w.problem, "%s: is empty, and was not before, as a disk is that is not mounted; what was found there stays as it is: "+
-			"mount it, or, if it is meant to be empty, put a file named .empty there", w.dir)
+	if w.root.total == 0 && w.wasFilled {
+		w.setProblem(&w.problem, "%s: is empty, but was not before, as if its disk were not mounted; its previous contents are kept: "+
+			"mount it or, if it should be empty, create a file named .empty in it", w.dir)
 		return
 	}
-	w.say(&w.problem, "")
-	w.filled = w.filled || w.root.total > 0
+	w.setProblem(&w.problem, "")
+	w.wasFilled = w.wasFilled || w.root.total > 0
 	for _, e := range w.root.entries {
 		m := w.models[e.name]
 		if m == nil {
-			m = &model{name: e.name, path: filepath.Join(w.dir, e.name), versions: map[string]*version{}, taken: map[identity]*version{}}
+			m = &model{name: e.name, path: filepath.Join(w.dir, e.name), versions: map[string]*version{}, accepted: map[identity]*version{}}
 			w.models[e.name] = m
 		}
 		m.link = e.link
@@ -94,7 +94,7 @@ func (w *Watcher) scanModel(m *model) bool {
 	s, err := stat(m.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && m.link:
-		w.say(&m.problem, "%s: is a link that points to nothing; what was found there before stays as it is: mend the link, or remove it", m.path)
+		w.setProblem(&m.problem, "%s: is a dangling link; its previous contents are kept: fix the link, or remove it", m.path)
 		return true
 	case errors.Is(err, fs.ErrNotExist), err == nil && !s.isDir():
 		return false
@@ -102,24 +102,24 @@ func (w *Watcher) scanModel(m *model) bool {
 		before := m.listing.stamp
 		err = w.list(&m.listing, m.path, s, w.checkVersion)
 		if err == nil {
-			m.lost = m.listing.total == 0 && len(m.versions) > 0 && (m.lost || before.dev != s.dev)
+			m.unmounted = m.listing.total == 0 && len(m.versions) > 0 && (m.unmounted || before.dev != s.dev)
 		}
-		if err == nil && m.lost {
-			w.say(&m.problem, "%s: is empty, and another file system than before; what was found there stays as it is: "+
+		if err == nil && m.unmounted {
+			w.setProblem(&m.problem, "%s: is empty, and on another file system than before; its previous contents are kept: "+
 				"mount it, or remove the directory", m.path)
 			return true
 		}
 	}
 	if err != nil {
-		w.say(&m.problem, "%s: %s; what was found there before stays as it is: make the directory readable, or remove it", m.path, reason(err))
+		w.setProblem(&m.problem, "%s: %s; its previous contents are kept: make the directory readable, or remove it", m.path, reason(err))
 		return true
 	}
-	w.say(&m.problem, "")
+	w.setProblem(&m.problem, "")
 	for _, e := range m.listing.entries {
 		v := m.versions[e.name]
 		if v == nil {
-			if w.count >= w.most {
-				w.over++
+			if w.count >= w.maxVersions {
+				w.excess++
 				continue
 			}
 			v = &version{name: e.name, path: filepath.Join(m.path, e.name)}
@@ -128,7 +128,7 @@ func (w *Watcher) scanModel(m *model) bool {
 			w.count++
 		}
 		v.link = e.link
-		if w.look(m, v) {
+		if w.examine(m, v) {
 			v.seen, v.missed = w.scans, 0
 		}
 	}
@@ -166,15 +166,15 @@ func (w *Watcher) checkVersion(path string, e entry) (bool, Problem) {
 
 func checkEntry(path string, e entry, err error) (bool, Problem) {
 	switch {
-	case passedOver(e.name):
+	case ignoredName(e.name):
 		return false, Problem{}
 	case e.name == manifest.ModelFile && !e.dir:
-		return false, Problem{Message: fmt.Sprintf("%s: lies too high to be a version: expected NAME/VERSION/%s below the directory that is watched",
+		return false, Problem{Message: fmt.Sprintf("%s: is not in a version's directory: expected NAME/VERSION/%s below the watched directory",
 			filepath.Join(path, e.name), manifest.ModelFile)}
 	case !e.dir && !e.link:
 		return false, Problem{} // somebody's README
 	case err != nil:
-		return false, Problem{Message: fmt.Sprintf("%s: %v; rename the directory, or hide it behind a dot", filepath.Join(path, printable(e.name)), err)}
+		return false, Problem{Message: fmt.Sprintf("%s: %v; rename the directory, or start its name with a dot to hide it", filepath.Join(path, printable(e.name)), err)}
 	}
 	return true, Problem{}
 }
@@ -194,8 +194,8 @@ func (w *Watcher) build() Report {
 	if w.problem != "" {
 		problems = append(problems, Problem{Message: w.problem})
 	}
-	if w.over > 0 {
-		text := fmt.Sprintf("%s: has %d version directories beyond the %d that are looked at: remove old ones", w.dir, w.over, w.most)
+	if w.excess > 0 {
+		text := fmt.Sprintf("%s: has %d version directories more than the limit of %d: remove old ones", w.dir, w.excess, w.maxVersions)
 		problems = append(problems, Problem{Message: text})
 	}
 	problems = append(problems, w.root.problems...)
@@ -213,14 +213,14 @@ func (w *Watcher) build() Report {
 			if v.problem != "" {
 				problems = append(problems, Problem{Name: name, Version: v.name, Message: v.problem})
 			}
-			r.Settling = r.Settling || v.spec == nil && v.printed && !v.settled
+			r.Settling = r.Settling || v.spec == nil && v.hasPrint && !v.settled
 			if v.spec != nil {
 				r.Models[name] = append(r.Models[name], *v.spec)
 				claims(functions, m, v)
 			}
 		}
 	}
-	r.Functions, problems = w.settle(functions, problems)
+	r.Functions, problems = w.assignFunctions(functions, problems)
 	if n := len(problems); n > MaxProblems {
 		problems = append(problems[:MaxProblems:MaxProblems], Problem{Message: fmt.Sprintf("%s: has %d more problems", w.dir, n-MaxProblems)})
 	}
@@ -248,18 +248,18 @@ func claims(all map[string][]claim, m *model, v *version) {
 }
 
 // settle gives each function to one model: to the one that had it, else to the first by name.
-func (w *Watcher) settle(all map[string][]claim, problems []Problem) ([]api.FunctionSpec, []Problem) {
+func (w *Watcher) assignFunctions(all map[string][]claim, problems []Problem) ([]api.FunctionSpec, []Problem) {
 	var functions []api.FunctionSpec
 	owners := make(map[string]string, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		list := all[name]
-		won := max(0, slices.IndexFunc(list, func(c claim) bool { return c.model.name == w.owners[name] }))
-		owners[name] = list[won].model.name
-		functions = append(functions, *list[won].spec)
+		winner := max(0, slices.IndexFunc(list, func(c claim) bool { return c.model.name == w.owners[name] }))
+		owners[name] = list[winner].model.name
+		functions = append(functions, *list[winner].spec)
 		for i, c := range list {
-			if i != won {
+			if i != winner {
 				problems = append(problems, Problem{Name: c.model.name, Version: c.by.name,
-					Message: fmt.Sprintf("%s: function %s is declared in %s already, by another model: rename one of them", c.by.file, name, list[won].by.file)})
+					Message: fmt.Sprintf("%s: another model already declares function %s, in %s: rename one of them", c.by.file, name, list[winner].by.file)})
 			}
 		}
 	}

@@ -141,18 +141,18 @@ func readDir(path string, flags int, part func([]fs.DirEntry) error) error {
 type tree struct {
 	print       uint64 // of all paths, sizes and times
 	newestNanos int64  // when anything in it was changed last, by the file system's clock
-	left        int    // entries that may still be looked at
-	cut         bool   // there is more
+	remaining   int    // entries that may still be looked at
+	truncated   bool   // there is more
 }
 
-var errCut = errors.New("more entries than are looked at")
+var errTruncated = errors.New("more entries than the limit")
 
 // fingerprint looks at a version's directory.
 func (w *Watcher) fingerprint(v *version, dir, file stamp) (tree, error) {
-	t := tree{left: MaxTreeEntries}
+	t := tree{remaining: MaxTreeEntries}
 	w.mix(&t, "", dir)
 	w.mix(&t, manifestTarget, file)
-	if err := w.walk(&t, v.path, "", 0); err != nil && err != errCut {
+	if err := w.walk(&t, v.path, "", 0); err != nil && err != errTruncated {
 		return t, err
 	}
 	return t, nil
@@ -169,9 +169,9 @@ func (w *Watcher) walk(t *tree, path, below string, depth int) error {
 	}
 	return readDir(path, flags, func(found []fs.DirEntry) error {
 		for _, e := range found {
-			if t.left--; t.left < 0 {
-				t.cut = true
-				return errCut
+			if t.remaining--; t.remaining < 0 {
+				t.truncated = true
+				return errTruncated
 			}
 			name := below + e.Name()
 			s := stamp{err: syscall.ENOENT}
@@ -184,10 +184,10 @@ func (w *Watcher) walk(t *tree, path, below string, depth int) error {
 			switch {
 			case !e.IsDir():
 			case depth+1 == MaxTreeDepth:
-				t.cut = true
+				t.truncated = true
 			default:
 				// A folder that cannot be read is the model's own affair; that it could not be is part of what is compared.
-				if err := w.walk(t, filepath.Join(path, e.Name()), name+"/", depth+1); err == errCut {
+				if err := w.walk(t, filepath.Join(path, e.Name()), name+"/", depth+1); err == errTruncated {
 					return err
 				} else if err != nil {
 					w.mix(t, name+"\x00", stamp{err: syscall.EIO})

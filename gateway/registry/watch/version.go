@@ -31,8 +31,8 @@ type version struct {
 	judgedNanos int64
 	dir, yaml   stamp
 	// printed: print is the fingerprint of the last look.
-	printed bool
-	print   uint64
+	hasPrint bool
+	print    uint64
 	// content is the hash of the manifest that was judged last, if one was, and verdict what was wrong with it.
 	decoded bool
 	content uint64
@@ -44,34 +44,34 @@ type version struct {
 }
 
 // look looks at one version; it is false when there is no such directory.
-func (w *Watcher) look(m *model, v *version) bool {
+func (w *Watcher) examine(m *model, v *version) bool {
 	dir, err := stat(v.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && v.link:
-		w.say(&v.problem, "%s: is a link that points to nothing: mend the link, or remove it%s", v.path, v.stays())
-		v.settled, v.printed = false, false
+		w.setProblem(&v.problem, "%s: is a dangling link: fix the link, or remove it%s", v.path, v.keptNote())
+		v.settled, v.hasPrint = false, false
 		return true
 	case errors.Is(err, fs.ErrNotExist), err == nil && !dir.isDir():
 		return false
 	case err != nil:
-		w.say(&v.problem, "%s: %s: make the directory readable, or remove it%s", v.path, reason(err), v.stays())
-		v.settled, v.printed = false, false
+		w.setProblem(&v.problem, "%s: %s: make the directory readable, or remove it%s", v.path, reason(err), v.keptNote())
+		v.settled, v.hasPrint = false, false
 		return true
 	}
-	m.located(v, dir.identity)
+	m.setIdentity(v, dir.identity)
 	yaml, _ := stat(v.file)
 	if v.settled && dir == v.dir && yaml == v.yaml && !recent(v.judgedNanos, dir) && !recent(v.judgedNanos, yaml) {
 		return true
 	}
 	v.settled, v.dir, v.yaml = false, dir, yaml
 	if _, err := os.Lstat(filepath.Join(v.path, incompleteFile)); err == nil {
-		v.printed = false
+		v.hasPrint = false
 		if v.spec == nil {
-			w.say(&v.problem, "")
+			w.setProblem(&v.problem, "")
 		}
 		return true
 	}
-	if !w.steady(v, dir, yaml) {
+	if !w.isStable(v, dir, yaml) {
 		return true
 	}
 	v.settled = w.judge(m, v)
@@ -80,78 +80,78 @@ func (w *Watcher) look(m *model, v *version) bool {
 }
 
 // stays is what a message says of a version that was taken.
-func (v *version) stays() string {
+func (v *version) keptNote() string {
 	if v.spec == nil {
 		return ""
 	}
-	return "; what was taken from it stays as it is"
+	return "; the accepted version is kept"
 }
 
 // located notes which directory the path leads to, and that it is this version's.
-func (m *model) located(v *version, at identity) {
+func (m *model) setIdentity(v *version, at identity) {
 	if v.identity != at {
 		m.release(v)
 		v.identity = at
 	}
-	if v.spec != nil && m.taken[at] == nil {
-		m.taken[at] = v
+	if v.spec != nil && m.accepted[at] == nil {
+		m.accepted[at] = v
 	}
 }
 
 // release gives a version's directory up: its inode may become another one's.
 func (m *model) release(v *version) {
-	if m.taken[v.identity] == v {
-		delete(m.taken, v.identity)
+	if m.accepted[v.identity] == v {
+		delete(m.accepted, v.identity)
 	}
 }
 
 // steady reports whether a version looks as it did the last time: its tree while it waits, its manifest once it was taken.
-func (w *Watcher) steady(v *version, dir, yaml stamp) bool {
+func (w *Watcher) isStable(v *version, dir, yaml stamp) bool {
 	var t tree
 	if v.spec != nil {
 		w.mix(&t, manifestTarget, yaml)
 	} else {
 		var err error
 		if t, err = w.fingerprint(v, dir, yaml); err != nil {
-			v.printed = false
-			w.say(&v.problem, "%s: %s: make the directory readable, or remove it", v.path, reason(err))
+			v.hasPrint = false
+			w.setProblem(&v.problem, "%s: %s: make the directory readable, or remove it", v.path, reason(err))
 			return false
 		}
 	}
-	same := v.printed && v.print == t.print
-	if !same && w.scans == 1 && !t.cut && t.newestNanos <= w.nowNanos-int64(quietFor) {
+	same := v.hasPrint && v.print == t.print
+	if !same && w.scans == 1 && !t.truncated && t.newestNanos <= w.nowNanos-int64(quietFor) {
 		same = true
 	}
 	if !same && v.spec == nil {
-		w.say(&v.problem, "") // it is being worked on
+		w.setProblem(&v.problem, "") // it is being worked on
 	}
-	v.printed, v.print = true, t.print
+	v.hasPrint, v.print = true, t.print
 	return same
 }
 
 // judge reads the manifest, takes the version or says why not. It is false when that must be looked into again although nothing of the
 // version changes.
 func (w *Watcher) judge(m *model, v *version) bool {
-	if u := m.taken[v.identity]; u != nil && u != v {
-		w.say(&v.problem, "%s: is the same directory as %s: expected one of its own for each version", v.path, u.path)
+	if u := m.accepted[v.identity]; u != nil && u != v {
+		w.setProblem(&v.problem, "%s: is the same directory as %s: each version needs its own", v.path, u.path)
 		return false
 	}
 	data, now, err := readManifest(v.path)
 	if err == nil && now != v.yaml {
-		v.printed = false // it was replaced meanwhile
+		v.hasPrint = false // it was replaced meanwhile
 		return false
 	}
 	if err != nil {
-		w.say(&v.problem, "%s: %s%s", v.file, reason(err), v.stays())
+		w.setProblem(&v.problem, "%s: %s%s", v.file, reason(err), v.keptNote())
 		return true
 	}
 	if content := maphash.Bytes(w.seed, data); !v.decoded || v.content != content {
 		v.decoded, v.content, v.verdict = true, content, ""
 		if err := w.accept(m, v, data); err != nil {
-			v.verdict = err.Error() + v.stays()
+			v.verdict = err.Error() + v.keptNote()
 		}
 	}
-	w.say(&v.problem, "%s", v.verdict)
+	w.setProblem(&v.problem, "%s", v.verdict)
 	return true
 }
 
@@ -163,15 +163,15 @@ func (w *Watcher) accept(m *model, v *version, data []byte) error {
 	}
 	if v.spec != nil {
 		if field := v.spec.Fixed(spec); field != "" {
-			return fmt.Errorf("%s: %s is another than when the version was taken: a version never changes; "+
-				"undo the change and give it to a new version", v.file, field)
+			return fmt.Errorf("%s: %s differs from the accepted version: a version never changes; "+
+				"revert the change and make it in a new version", v.file, field)
 		}
 	}
 	if v.spec == nil || !reflect.DeepEqual(v.spec, spec) || !reflect.DeepEqual(v.functions, functions) {
 		v.spec, v.functions = spec, functions
 		w.dirty = true
 	}
-	m.located(v, v.identity)
+	m.setIdentity(v, v.identity)
 	return nil
 }
 
@@ -184,7 +184,7 @@ func readManifest(dir string) ([]byte, stamp, error) {
 	defer func() { _ = root.Close() }()
 	f, err := root.OpenFile(manifest.ModelFile, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, stamp{}, errors.New("is missing: a version's directory has one")
+		return nil, stamp{}, errors.New("is missing: a version's directory must have one")
 	}
 	if err != nil {
 		return nil, stamp{}, fmt.Errorf("%w: expected a file in the version's directory", reason(err))
@@ -195,10 +195,10 @@ func readManifest(dir string) ([]byte, stamp, error) {
 		return nil, stamp{}, err
 	}
 	if info.IsDir() {
-		return nil, stamp{}, errors.New("is a directory: expected a file, the manifest")
+		return nil, stamp{}, errors.New("is a directory: expected the manifest, a regular file")
 	}
 	if !info.Mode().IsRegular() {
-		return nil, stamp{}, errors.New("is a pipe, a socket or a device: expected a file, the manifest")
+		return nil, stamp{}, errors.New("is a pipe, a socket or a device: expected the manifest, a regular file")
 	}
 	var s stamp
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -218,7 +218,7 @@ func decode(name string, v *version, data []byte) (*api.ModelSpec, []api.Functio
 		return nil, nil, fmt.Errorf("%s: declares %d models: expected one", v.file, len(set.Models))
 	}
 	if len(set.Traffic) > 0 {
-		return nil, nil, fmt.Errorf("%s: declares traffic, which is no part of a version: move it to a manifest of its own and apply that",
+		return nil, nil, fmt.Errorf("%s: declares traffic, which is not part of a version: move it to a separate manifest and apply that",
 			set.Locate(api.KindTraffic, 0, ""))
 	}
 	spec := &set.Models[0]
@@ -234,7 +234,7 @@ func decode(name string, v *version, data []byte) (*api.ModelSpec, []api.Functio
 			at("version"), spec.Version, v.name)
 	}
 	if spec.Dir != "" {
-		return nil, nil, fmt.Errorf("%s: dir: a version of a watched directory lies where it is found: leave the field out", at("dir"))
+		return nil, nil, fmt.Errorf("%s: dir: a watched version has its own directory as dir: remove the field", at("dir"))
 	}
 	spec.Dir = v.path
 	return spec, set.Functions, nil

@@ -76,23 +76,23 @@ func (p Problem) String() string { return p.Message }
 
 // Watcher looks at one directory. It is for one goroutine.
 type Watcher struct {
-	dir   string
-	every time.Duration
-	log   *zap.Logger
-	now   func() time.Time
-	seed  maphash.Seed
-	most  int // versions: MaxVersions
+	dir         string
+	every       time.Duration
+	log         *zap.Logger
+	now         func() time.Time
+	seed        maphash.Seed
+	maxVersions int // versions: MaxVersions
 
 	scans    int
 	nowNanos int64 // of this scan
 	// root is the directory's listing, filled whether it ever had anything in it; problem says why it cannot be read.
-	root    listing
-	filled  bool
-	problem string
-	models  map[string]*model
-	count   int // versions of all models
-	over    int // version directories that were too many, in this scan
-	wasOver int // and in the last one
+	root       listing
+	wasFilled  bool
+	problem    string
+	models     map[string]*model
+	count      int // versions of all models
+	excess     int // version directories that were too many, in this scan
+	lastExcess int // and in the last one
 	// owners are the models whose functions were reported.
 	owners map[string]string
 	// dirty: the next report may differ from last.
@@ -104,7 +104,7 @@ type Watcher struct {
 // New watches a directory, which need not be there yet.
 func New(c Config) *Watcher {
 	w := &Watcher{
-		dir: filepath.Clean(c.Dir), every: c.Every, log: c.Log, now: time.Now, seed: maphash.MakeSeed(), most: MaxVersions,
+		dir: filepath.Clean(c.Dir), every: c.Every, log: c.Log, now: time.Now, seed: maphash.MakeSeed(), maxVersions: MaxVersions,
 		models: map[string]*model{}, owners: map[string]string{},
 	}
 	if abs, err := filepath.Abs(c.Dir); err == nil { // else every scan will say what is wrong
@@ -129,10 +129,10 @@ func (w *Watcher) Scan() Report {
 func (w *Watcher) scan() (report Report, changed bool) {
 	w.nowNanos = w.now().UnixNano()
 	w.scans++
-	w.over = 0
+	w.excess = 0
 	w.scanRoot()
-	if w.over != w.wasOver {
-		w.wasOver, w.dirty = w.over, true
+	if w.excess != w.lastExcess {
+		w.lastExcess, w.dirty = w.excess, true
 	}
 	if !w.dirty && w.scans > 1 {
 		return w.last, false
@@ -152,7 +152,7 @@ func (w *Watcher) Run(ctx context.Context, report func(Report)) {
 	for ctx.Err() == nil {
 		r, changed := w.scan()
 		if changed && ctx.Err() == nil {
-			w.tell(before, r.Problems)
+			w.logChanges(before, r.Problems)
 			before = r.Problems
 			report(r)
 		}
@@ -165,28 +165,28 @@ func (w *Watcher) Run(ctx context.Context, report func(Report)) {
 }
 
 // tell logs the problems that have come and gone.
-func (w *Watcher) tell(before, after []Problem) {
-	was := make(map[Problem]bool, len(before))
+func (w *Watcher) logChanges(before, after []Problem) {
+	known := make(map[Problem]bool, len(before))
 	for _, p := range before {
-		was[p] = true
+		known[p] = true
 	}
 	for _, p := range after {
-		if !was[p] {
+		if !known[p] {
 			w.log.Warn("watched models: problem",
 				zap.String("model", p.Name), zap.String("version", p.Version), zap.String("problem", p.Message))
 		}
-		delete(was, p)
+		delete(known, p)
 	}
 	for _, p := range before {
-		if was[p] {
-			w.log.Info("watched models: problem is over",
+		if known[p] {
+			w.log.Info("watched models: problem resolved",
 				zap.String("model", p.Name), zap.String("version", p.Version), zap.String("problem", p.Message))
 		}
 	}
 }
 
 // say replaces a problem's text.
-func (w *Watcher) say(problem *string, format string, args ...any) {
+func (w *Watcher) setProblem(problem *string, format string, args ...any) {
 	text := format
 	if len(args) > 0 {
 		text = fmt.Sprintf(format, args...)

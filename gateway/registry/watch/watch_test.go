@@ -40,29 +40,29 @@ func TestRoot(t *testing.T) {
 			t.Errorf("%s: got\n%s\nexpected\n%s", when, got, want)
 		}
 	}
-	expect("before it is there", 2, "problem -: DIR: no such file or directory; ", "not complete")
+	expect("before it exists", 2, "problem -: DIR: no such file or directory; ", "not complete")
 	d.mkdir("")
-	is("empty from the beginning", 2, "nothing\n")
+	is("empty from the start", 2, "nothing\n")
 	d.version("digits", "3")
 	is("with a version", 2, "digits: 3\n")
 
 	away := d.dir + ".away"
 	d.check(os.Rename(d.dir, away))
-	expect("gone", 3, "digits: 3\n", "no such file or directory", "not complete")
+	expect("removed", 3, "digits: 3\n", "no such file or directory", "not complete")
 	d.check(os.WriteFile(d.dir, nil, 0o600))
 	expect("a file", 3, "digits: 3\n", "is a file: expected a directory", "not complete")
 	d.check(os.Remove(d.dir))
 	d.mkdir("")
-	expect("a mount point without its disk", 3, "digits: 3\n", "DIR: is empty, and was not before", "not complete")
+	expect("a mount point without its disk", 3, "digits: 3\n", "DIR: is empty, but was not before", "not complete")
 	d.check(os.Remove(d.dir))
 	d.check(os.Rename(away, d.dir))
-	is("back", 1, "digits: 3\n")
-	is("and still", 2, "digits: 3\n")
+	is("restored", 1, "digits: 3\n")
+	is("still restored", 2, "digits: 3\n")
 
 	d.remove("digits")
-	expect("all removed", 3, "digits: 3\n", "is empty", "put a file named .empty there")
+	expect("all removed", 3, "digits: 3\n", "is empty", "create a file named .empty in it")
 	d.write(".empty", "")
-	is("as it is meant", 2, "nothing\n")
+	is("empty on purpose", 2, "nothing\n")
 }
 
 // TestModelDirectory: one model's directory that says nothing, and what it had.
@@ -73,13 +73,13 @@ func TestModelDirectory(t *testing.T) {
 	after(w, 2)
 	d.move("digits", ".digits")
 	d.link("digits", "digits") // to itself
-	if got := d.describe(after(w, 3)); !strings.HasPrefix(got, "digits: 3\nother: 1\nproblem digits: DIR/digits: too many levels of symbolic links; what was found there before stays") || strings.Contains(got, "not complete") {
+	if got := d.describe(after(w, 3)); !strings.HasPrefix(got, "digits: 3\nother: 1\nproblem digits: DIR/digits: too many levels of symbolic links; its previous contents are kept") || strings.Contains(got, "not complete") {
 		t.Errorf("unreadable: %s", got)
 	}
 	d.remove("digits")
 	d.mkdir("digits")
 	w.models["digits"].listing.stamp.dev++ // what was there was on another disk
-	if got := d.describe(after(w, 3)); !strings.HasPrefix(got, "digits: 3\nother: 1\nproblem digits: DIR/digits: is empty, and another file system than before") {
+	if got := d.describe(after(w, 3)); !strings.HasPrefix(got, "digits: 3\nother: 1\nproblem digits: DIR/digits: is empty, and on another file system than before") {
 		t.Errorf("not mounted: %s", got)
 	}
 	d.remove("digits")
@@ -108,7 +108,7 @@ func TestQuiet(t *testing.T) {
 	}
 	d.version("digits", "4")
 	if got := d.describe(w.Scan()); got != "digits: 3\n" {
-		t.Errorf("another, in the second scan: %s", got)
+		t.Errorf("another version, in the second scan: %s", got)
 	}
 	d.version("digits", "5")
 	d.write("digits/5/.incomplete", "")
@@ -143,21 +143,21 @@ func TestMany(t *testing.T) {
 	reads := 0
 	for _, m := range w.models {
 		for _, v := range m.versions {
-			v.print, v.printed = 0, false
+			v.print, v.hasPrint = 0, false
 		}
 	}
 	if _, changed := w.scan(); changed {
-		t.Error("changed, and nothing has")
+		t.Error("the scan reported a change, but there was none")
 	}
 	for _, m := range w.models {
 		for _, v := range m.versions {
-			if v.printed {
+			if v.hasPrint {
 				reads++
 			}
 		}
 	}
 	if reads > 0 {
-		t.Errorf("%d unchanged versions were looked into again", reads)
+		t.Errorf("%d unchanged versions were examined again", reads)
 	}
 	d.write("m42/7/xebec.yaml", manifestOf("m42", "7", "cost: 3"))
 	after(w, 2)
@@ -169,17 +169,17 @@ func TestMany(t *testing.T) {
 // TestBounds: directories that are too large are looked at in part, and said to be.
 func TestBounds(t *testing.T) {
 	d, w := newFixture(t)
-	w.most = 3
+	w.maxVersions = 3
 	for v := range 5 {
 		d.version("digits", fmt.Sprint(v))
 	}
-	want := "digits: 0 1 2\nproblem -: DIR: has 2 version directories beyond the 3 that are looked at: remove old ones\n"
+	want := "digits: 0 1 2\nproblem -: DIR: has 2 version directories more than the limit of 3: remove old ones\n"
 	if got := d.describe(after(w, 2)); got != want {
 		t.Errorf("got %s", got)
 	}
 	d.remove("digits/1")
-	if got := d.describe(after(w, 4)); got != "digits: 0 2 3\nproblem -: DIR: has 1 version directories beyond the 3 that are looked at: remove old ones\n" {
-		t.Errorf("after one is gone: %s", got)
+	if got := d.describe(after(w, 4)); got != "digits: 0 2 3\nproblem -: DIR: has 1 version directories more than the limit of 3: remove old ones\n" {
+		t.Errorf("after one was removed: %s", got)
 	}
 }
 
@@ -191,11 +191,11 @@ func TestProblemsAreBounded(t *testing.T) {
 	d.check(os.WriteFile(d.path("digits/7/xebec.yaml"), []byte("name: "+strings.Repeat("ä", maxProblemBytes)), 0o644))
 	r := after(w, 2)
 	if len(r.Problems) != MaxProblems+1 || r.Problems[MaxProblems].Message != d.dir+": has 44 more problems" {
-		t.Errorf("%d problems, the last one %s", len(r.Problems), r.Problems[len(r.Problems)-1])
+		t.Errorf("%d problems, the last one is %s", len(r.Problems), r.Problems[len(r.Problems)-1])
 	}
 	for _, p := range r.Problems {
 		if len(p.Message) > maxProblemBytes+len("…") {
-			t.Errorf("a problem of %d bytes", len(p.Message))
+			t.Errorf("a problem has %d bytes", len(p.Message))
 		}
 	}
 }
@@ -207,7 +207,7 @@ func TestTree(t *testing.T) {
 	d.mkdir(deep)
 	d.write("digits/3/xebec.yaml", manifestOf("digits", "3"))
 	w.Scan()
-	d.write(deep+"/weights", "in the deepest folder that is looked at")
+	d.write(deep+"/weights", "in the deepest folder that is compared")
 	if got := d.describe(w.Scan()); got != "nothing\n" {
 		t.Errorf("a change at depth %d: %s", MaxTreeDepth, got)
 	}
@@ -223,7 +223,7 @@ func TestTree(t *testing.T) {
 	d.move(".4", "digits/4")
 	v := &version{path: d.path("digits/4")}
 	tree, err := w.fingerprint(v, stamp{}, stamp{})
-	if err != nil || !tree.cut || tree.left != -1 {
+	if err != nil || !tree.truncated || tree.remaining != -1 {
 		t.Errorf("a large directory: %+v, %v", tree, err)
 	}
 	if got := d.describe(after(w, 2)); got != "digits: 3 4\n" {
@@ -263,7 +263,7 @@ func TestRun(t *testing.T) {
 	d.version("digits", "3")
 	next("digits: 3\n")
 	d.mkdir("digits/-")
-	wrong := "problem digits: DIR/digits/-: version \"-\": expected letters, digits, '.', '_' and '-', starting with a letter or digit; rename the directory, or hide it behind a dot\n"
+	wrong := "problem digits: DIR/digits/-: version \"-\": expected letters, digits, '.', '_' and '-', starting with a letter or digit; rename the directory, or start its name with a dot to hide it\n"
 	next("digits: 3\n" + wrong)
 	d.remove("digits/-")
 	next("digits: 3\n")
@@ -273,7 +273,7 @@ func TestRun(t *testing.T) {
 	for _, e := range logs.All() {
 		said = append(said, e.Level.String()+" "+e.Message)
 	}
-	if got := strings.Join(said, ", "); got != "warn watched models: problem, info watched models: problem is over" {
+	if got := strings.Join(said, ", "); got != "warn watched models: problem, info watched models: problem resolved" {
 		t.Errorf("logged %s", got)
 	}
 }
