@@ -1,45 +1,52 @@
-// Package watch finds the model versions that lie in a directory, DIR/NAME/VERSION/xebec.yaml, and says when there are others: the
-// source of TensorFlow-Serving that polls a file system (Olston et al. 2017, section 2.1).
+// Package watch finds model versions in a directory, DIR/NAME/VERSION/xebec.yaml, and reports changes: TensorFlow
+// Serving's source that polls a file system (Olston et al. 2017, section 2.1).
 //
-// A [Watcher] promises to whoever acts on its [Report]:
+// A [Watcher] promises the consumer of its [Report]:
 //
-//   - It reports what is complete, and what lasts. Whatever changes must look the same in two scans in a row before it counts: a
-//     directory that is being copied, an editor that writes a file in two steps, a directory that is swapped by two renames. A new
-//     version's whole tree is compared, by paths, sizes and times; of one that was taken only its xebec.yaml is looked at again. A file
-//     named .incomplete in a version's directory keeps it waiting for as long as it lies there. (The first scan takes at once what
-//     nobody has touched for ten seconds by the file system's own clock, so that a gateway that starts again does not wait.)
-//   - A version never changes. When its xebec.yaml does, in what the model takes, returns or runs, the report keeps what it had and a
-//     [Problem] says so; replicas, batching, queue, cache, timeout, cost, warm-up and validation may change, and then do.
-//   - No action without data. A directory that cannot be read, is not there, or is empty after it was not (a disk that is not mounted)
-//     says nothing about what is wanted: the report is not Complete, and has what was there before. The same goes for one model's
-//     directory that cannot be read, for a link that points to nothing, and for a version whose xebec.yaml was broken or lost later.
-//   - One bad version disturbs no other. What is wrong with it is a Problem, which says where, what and what to do.
+//   - It reports what is complete and stable. A change must look the same in two consecutive scans before it counts.
+//     This covers a directory that is being copied, an editor that writes a file in two steps, and a directory that is
+//     swapped by two renames. For a new version the whole tree is compared, by paths, sizes and times; for an accepted
+//     one only its xebec.yaml. A file named .incomplete in a version's directory keeps the version waiting as long as
+//     it exists. (The first scan immediately accepts what has not changed for ten seconds by the file system's clock,
+//     so that a restarting gateway does not wait.)
+//   - A version never changes. If its xebec.yaml changes in what the model takes, returns or runs, the report keeps the
+//     accepted one and has a [Problem]. Replicas, batching, queue, cache, timeout, cost, warm-up and validation may
+//     change, and then the report follows.
+//   - No action without data. A directory that cannot be read, does not exist, or has become empty (a disk that is not
+//     mounted) says nothing about what is wanted: the report is not Complete and keeps the previous contents. The same
+//     holds for a single model's directory that cannot be read, for a dangling link, and for a version whose xebec.yaml
+//     was later broken or lost.
+//   - A bad version does not affect others. What is wrong with it is a Problem, which says where, what, and what to do.
 //
-// # How
+// # How it works
 //
-// [Watcher.Scan] is one look and starts no goroutine; [Watcher.Run] looks every second. A scan in which nothing has changed costs a stat
-// of each model's directory and two of each version's: listings and files are read again only when the times of their inodes have
-// changed. Times have a grain: what changed in the two seconds before it was read is read again, until it is older (the "racy" entries
-// of git's index). On a network file system a change is seen when the client's attribute cache lets it be seen.
+// [Watcher.Scan] scans once and starts no goroutine; [Watcher.Run] scans every second. A scan without changes costs one
+// stat for each model's directory and two for each version's: listings and files are read again only if their inodes'
+// times have changed. Times have a limited resolution: anything that changed in the two seconds before it was read is
+// read again until it is older (like the "racy" entries of git's index). On a network file system a change is seen when
+// the client's attribute cache expires.
 //
-// NAME and VERSION may be symbolic links to directories, which can be swapped; a report names the path, not where it leads. Within a
-// version's directory no link is followed out of it. Names that begin with a dot or end as those of half-made files do (~, .tmp, .part,
-// .partial, .swp) and lost+found are passed over, so a copy can be made beside its place and renamed into it.
+// NAME and VERSION may be symbolic links to directories, which can be swapped. A report has the path, not the link's
+// target. Inside a version's directory, links out of it are not followed. Names that begin with a dot or end like
+// incomplete files (~, .tmp, .part, .partial, .swp) and lost+found are ignored, so a copy can be made in the same
+// directory and then renamed.
 //
-// Functions may be declared in xebec.yaml beside the model; of several versions that declare the same one, the newest is right. Of two
-// models that do, the one that had it first. Traffic rules are no part of a version, and are refused there.
+// A xebec.yaml may declare functions beside the model. If several versions declare the same function, the newest one's
+// declaration applies. If two models do, the one that had it first keeps it. Traffic rules are not part of a version
+// and are rejected.
 //
 // # What it never does
 //
-// It never decides what is loaded: it reports every version that can be used, and the registry's policies choose. It never writes into
-// the directory, never opens a model's own files, never waits on a pipe that somebody calls xebec.yaml, and remembers nothing beyond the
-// process: a directory that is empty when the gateway starts is an empty one.
+// It never decides what is loaded: it reports every usable version, and the registry's policies choose. It never writes
+// to the directory, never opens a model's own files, and never waits on a pipe named xebec.yaml. It remembers nothing
+// beyond the process: a directory that is empty when the gateway starts counts as empty.
 //
 // # Limits
 //
-// [MaxVersions] version directories, of which each is compared by its first [MaxTreeEntries] entries down to [MaxTreeDepth]; what
-// lies beyond can be half-copied and is not noticed. A file system that hangs (a server that is gone) hangs the scan, and with it Run:
-// whoever stops should not wait for it. A report's specs are shared between reports and are not to be changed.
+// At most [MaxVersions] version directories are examined. Of each, the first [MaxTreeEntries] entries down to depth
+// [MaxTreeDepth] are compared; an incomplete copy of anything beyond is not noticed. A file system that hangs (an
+// unreachable server) blocks the scan and therefore Run: do not wait for Run when stopping. A report's specs are shared
+// between reports and must not be modified.
 //
-// Where to read next: scan.go for the two upper levels, version.go for what becomes of one version, tree.go for what is compared.
+// Where to read next: scan.go for the two upper levels, version.go for a single version, tree.go for what is compared.
 package watch

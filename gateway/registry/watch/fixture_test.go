@@ -15,13 +15,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fataler is what tests and rapid's have in common.
+// fataler is implemented by tests and rapid's tests.
 type fataler interface {
 	Helper()
 	Fatal(args ...any)
 }
 
-// disk makes changes below a directory, each of which shows in times: those of the kernel may stand still for milliseconds.
+// disk changes files below a directory. Every change is visible in times, although the kernel's may not advance for
+// milliseconds.
 type disk struct {
 	fataler
 	dir   string
@@ -41,7 +42,7 @@ func (d *disk) check(err error) {
 	}
 }
 
-// touch gives a path, and the directory that it is in, times that they have not had.
+// touch gives a path and its parent directory times that they have not had.
 func (d *disk) touch(p string) {
 	d.Helper()
 	for _, path := range []string{d.path(p), filepath.Dir(d.path(p))} {
@@ -77,7 +78,7 @@ func (d *disk) move(from, to string) {
 	d.touch(to)
 }
 
-// link makes a symbolic link, in place of one that is there, as ln -sfn does: by a rename.
+// link makes a symbolic link. It replaces an existing one by a rename, like ln -sfn.
 func (d *disk) link(target, p string) {
 	d.Helper()
 	d.check(os.Symlink(target, d.path(".link")))
@@ -86,7 +87,7 @@ func (d *disk) link(target, p string) {
 	d.check(os.Chtimes(filepath.Dir(d.path(p)), d.clock, d.clock))
 }
 
-// manifestOf is a manifest with some lines of its own.
+// manifestOf returns a manifest with additional lines.
 func manifestOf(name, version string, more ...string) string {
 	text := fmt.Sprintf("name: %s\n", name)
 	if version != "" {
@@ -99,7 +100,7 @@ func manifestOf(name, version string, more ...string) string {
 	return text
 }
 
-// version copies a whole version's directory: beside its place, and then there.
+// version copies a complete version's directory: under a temporary name, then renamed.
 func (d *disk) version(name, version string, more ...string) {
 	d.Helper()
 	copying := name + "/." + version
@@ -109,7 +110,7 @@ func (d *disk) version(name, version string, more ...string) {
 	d.move(copying, name+"/"+version)
 }
 
-// describe is a report as transcripts have it.
+// describe formats a report for transcripts.
 func (d *disk) describe(r Report) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(r.Models)) {

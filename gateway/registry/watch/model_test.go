@@ -12,16 +12,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// believed is what the model of a version holds for true.
+// versionModel is the expected state of a version.
 type versionModel struct {
-	// there: the directory is; marked: with a marker in it; text: its manifest's kind, max and venv.
+	// there: the directory exists; marked: it has a marker; kind, max and venv describe its manifest.
 	there, marked bool
 	kind          kindOfManifest
 	max           int
 	venv          bool
-	// changed: something of the tree was since the last scan; manifestChanged: the manifest was.
+	// changed: something in the tree changed since the last scan; manifestChanged: the manifest changed.
 	changed, manifestChanged bool
-	// same: the number of scans in a row that saw the same, while waiting; sameManifest: once taken.
+	// same: number of consecutive unchanged scans while waiting; sameManifest: after being accepted.
 	same, sameManifest int
 	missed             int
 
@@ -43,7 +43,7 @@ func (b *versionModel) touch(manifest bool) {
 	b.manifestChanged = b.manifestChanged || manifest
 }
 
-// scan is what a look at the version comes to; it is false when the version is forgotten.
+// scan applies a scan to the expected state. It returns false when the version is dropped.
 func (b *versionModel) scan() bool {
 	if !b.there {
 		b.missed++
@@ -77,7 +77,8 @@ func (b *versionModel) scan() bool {
 	return true
 }
 
-// TestAgainstModel: whatever is done to the versions of a directory, each look reports what the rules of the package's essay say.
+// TestAgainstModel: for any changes to the versions of a directory, each scan reports what the package comment
+// promises.
 func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "watch")
@@ -87,7 +88,7 @@ func TestAgainstModel(t *testing.T) {
 		defer os.RemoveAll(dir)
 		d := newDisk(t, dir)
 		w := New(Config{Dir: dir})
-		if rapid.Bool().Draw(t, "times are old enough") { // what was read before it was read is old enough to be trusted
+		if rapid.Bool().Draw(t, "times are old enough") { // the times are old enough for what was read to be final
 			w.now = func() time.Time { return time.Now().Add(time.Hour) }
 		}
 		d.mkdir("digits")
@@ -157,7 +158,7 @@ func TestAgainstModel(t *testing.T) {
 	})
 }
 
-// enter makes a version's directory there, which may be missed or known from before.
+// ensureVersion makes a version's directory exist, whether it was missing or unknown.
 func ensureVersion(world map[string]*versionModel, name string) *versionModel {
 	b := world[name]
 	if b == nil {
@@ -185,7 +186,7 @@ func expect(t *rapid.T, d *disk, r Report, world map[string]*versionModel) {
 		t.Fatalf("reported%s, expected%s\n%s", got.String(), want.String(), d.describe(r))
 	}
 	for v, b := range world {
-		// What is wrong and has stayed so is said, and nothing else is.
+		// A problem that persists is reported, and nothing else is.
 		wrong := b.there && !b.marked && (!b.accepted && b.same >= 2 && b.kind != valid || b.accepted && b.sameManifest >= 2 && (b.kind != valid || b.venv != b.acceptedVenv))
 		said := slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Version == v })
 		if wrong && !said || said && !wrong && !b.accepted {

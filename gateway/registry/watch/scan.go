@@ -19,17 +19,17 @@ type model struct {
 	name, path string
 	link       bool
 	listing    listing
-	seen       int // the last scan that saw it
-	missed     int // scans in a row that did not
+	seen       int // the last scan that found it
+	missed     int // number of consecutive scans that did not
 	problem    string
-	// lost: the directory is empty since it is one of another file system.
+	// unmounted means that the directory became empty when it changed to another file system.
 	unmounted bool
 	versions  map[string]*version
-	// taken finds the version that was taken from a directory.
+	// accepted maps a directory to the version that was accepted from it.
 	accepted map[identity]*version
 }
 
-// passedOver reports whether a name is none of a model's or a version's: hidden, a copy under way, or the file system's own.
+// ignoredName reports whether a name is not a model or a version: hidden, an incomplete copy, or the file system's own.
 func ignoredName(name string) bool {
 	if strings.HasPrefix(name, ".") || name == "lost+found" {
 		return true
@@ -42,7 +42,7 @@ func ignoredName(name string) bool {
 	return false
 }
 
-// scanRoot looks at everything, unless the directory itself has nothing to say.
+// scanRoot scans everything, unless the directory itself has a problem.
 func (w *Watcher) scanRoot() {
 	s, err := stat(w.dir)
 	if err == nil && !s.isDir() {
@@ -89,7 +89,7 @@ func (w *Watcher) scanRoot() {
 	}
 }
 
-// scanModel looks at a model's versions; it is false when there is no such directory.
+// scanModel scans a model's versions. It returns false if there is no such directory.
 func (w *Watcher) scanModel(m *model) bool {
 	s, err := stat(m.path)
 	switch {
@@ -144,7 +144,7 @@ func (w *Watcher) scanModel(m *model) bool {
 	return true
 }
 
-// drop forgets a version.
+// drop removes a version.
 func (w *Watcher) drop(m *model, v *version) {
 	m.release(v)
 	delete(m.versions, v.name)
@@ -152,8 +152,8 @@ func (w *Watcher) drop(m *model, v *version) {
 	w.dirty = w.dirty || v.spec != nil || v.problem != ""
 }
 
-// checkName judges an entry of the directory itself, checkVersion one of a model's: whether it is to be looked at, and what is wrong
-// with it otherwise, if anything is.
+// checkName checks an entry of the directory itself, checkVersion one of a model's directory. They return whether to
+// examine it and, if not, the problem with it, if any.
 func (w *Watcher) checkName(path string, e entry) (bool, Problem) {
 	return checkEntry(path, e, api.CheckName("model", e.name))
 }
@@ -172,14 +172,14 @@ func checkEntry(path string, e entry, err error) (bool, Problem) {
 		return false, Problem{Message: fmt.Sprintf("%s: is not in a version's directory: expected NAME/VERSION/%s below the watched directory",
 			filepath.Join(path, e.name), manifest.ModelFile)}
 	case !e.dir && !e.link:
-		return false, Problem{} // somebody's README
+		return false, Problem{} // for example a README
 	case err != nil:
 		return false, Problem{Message: fmt.Sprintf("%s: %v; rename the directory, or start its name with a dot to hide it", filepath.Join(path, printable(e.name)), err)}
 	}
 	return true, Problem{}
 }
 
-// printable bounds and cleans a name that nobody has checked.
+// printable truncates and cleans an unchecked name.
 func printable(name string) string {
 	if clean := strings.ToValidUTF8(name, "?"); len(clean) <= 80 {
 		return clean
@@ -187,7 +187,7 @@ func printable(name string) string {
 	return strings.ToValidUTF8(name[:80], "?") + "…"
 }
 
-// build makes a report of what is known.
+// build makes a report.
 func (w *Watcher) build() Report {
 	r := Report{Models: map[string][]api.ModelSpec{}, Complete: w.problem == ""}
 	var problems []Problem
@@ -228,14 +228,14 @@ func (w *Watcher) build() Report {
 	return r
 }
 
-// claim is a model's declaration of a function, by its newest version that has one.
+// claim is a model's declaration of a function, by its newest version that declares it.
 type claim struct {
 	model *model
 	by    *version
 	spec  *api.FunctionSpec
 }
 
-// claims adds a version's functions; versions come oldest first.
+// claims adds a version's functions. Versions are added oldest first.
 func claims(all map[string][]claim, m *model, v *version) {
 	for i := range v.functions {
 		f := &v.functions[i]
@@ -247,7 +247,7 @@ func claims(all map[string][]claim, m *model, v *version) {
 	}
 }
 
-// settle gives each function to one model: to the one that had it, else to the first by name.
+// assignFunctions assigns each function to one model: the one that had it, or else the first by name.
 func (w *Watcher) assignFunctions(all map[string][]claim, problems []Problem) ([]api.FunctionSpec, []Problem) {
 	var functions []api.FunctionSpec
 	owners := make(map[string]string, len(all))

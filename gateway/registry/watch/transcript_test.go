@@ -9,12 +9,12 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestTranscripts: directories that people and tools change, and what is reported. Commands are
+// TestTranscripts runs the transcripts in testdata: changes to a directory, and the reports. Commands:
 //
-//	version name=NAME version=VERSION [max=N]   a complete version, renamed into its place; the input is more of its manifest
-//	manifest PATH NAME [VERSION]                a valid xebec.yaml at PATH; the input is more of it
+//	version name=NAME version=VERSION [max=N]   a complete version, renamed into its place; the input is added to its manifest
+//	manifest PATH NAME [VERSION]                a valid xebec.yaml at PATH; the input is added to it
 //	write PATH, mkdir PATH, remove PATH, move FROM TO, link TARGET PATH, fifo PATH
-//	scan [n=N]                                  the last of N looks
+//	scan [n=N]                                  print the last of N scans
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.Contains(path, "fuzz") {

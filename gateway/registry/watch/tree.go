@@ -14,10 +14,11 @@ import (
 	"syscall"
 )
 
-// identity tells inodes apart.
+// identity identifies an inode.
 type identity struct{ dev, ino uint64 }
 
-// stamp is what a changed inode shows without being read. The zero stamp is that of one that is not there.
+// stamp is the metadata that shows a change of an inode without reading it. The zero stamp means that it does not
+// exist.
 type stamp struct {
 	identity
 	size                  int64
@@ -48,11 +49,11 @@ func stampOf(st *syscall.Stat_t) stamp {
 	return stamp{identity{st.Dev, st.Ino}, st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Mode, 0}
 }
 
-// recent reports whether something may have changed after it was read without showing it, because it had changed just before. Only the
-// time of the inode counts: the other one can be set.
+// recent reports whether s may have changed after it was read without showing it, because it had changed shortly
+// before. Only the inode's change time counts: the modification time can be set.
 func recent(readNanos int64, s stamp) bool { return readNanos-s.ctimeNano < int64(racyFor) }
 
-// reason is an error without the name of the system call and the path, which the message has.
+// reason returns an error without the name of the system call and the path, which the message already has.
 func reason(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -67,16 +68,16 @@ type entry struct {
 	dir, link bool
 }
 
-// listing is what was read of a directory.
+// listing is the contents of a directory.
 type listing struct {
 	stamp     stamp
 	readNanos int64
-	total     int     // names of all kinds
-	entries   []entry // those to be looked at: directories first, then links, by name
+	total     int     // names of any kind
+	entries   []entry // those to examine: directories before links, then by name
 	problems  []Problem
 }
 
-// list brings a listing up to date, if it is not.
+// list updates a listing if it is out of date.
 func (w *Watcher) list(l *listing, path string, s stamp, check func(path string, e entry) (bool, Problem)) error {
 	if l.readNanos != 0 && l.stamp == s && !recent(l.readNanos, s) {
 		return nil
@@ -100,7 +101,7 @@ func (w *Watcher) list(l *listing, path string, s stamp, check func(path string,
 	if err != nil {
 		return err
 	}
-	// A directory is taken before a link to it.
+	// Directories come before links to them.
 	slices.SortFunc(fresh.entries, func(a, b entry) int {
 		if a.link != b.link {
 			if b.link {
@@ -116,7 +117,7 @@ func (w *Watcher) list(l *listing, path string, s stamp, check func(path string,
 	return nil
 }
 
-// readDir reads a directory in parts, so that one with millions of entries cannot take millions of entries' memory.
+// readDir reads a directory in parts, so that millions of entries do not need memory at once.
 func readDir(path string, flags int, part func([]fs.DirEntry) error) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK|flags, 0)
 	if err != nil {
@@ -137,17 +138,17 @@ func readDir(path string, flags int, part func([]fs.DirEntry) error) error {
 	}
 }
 
-// tree is what is known of a version's directory at one time.
+// tree summarises a version's directory at one time.
 type tree struct {
-	print       uint64 // of all paths, sizes and times
-	newestNanos int64  // when anything in it was changed last, by the file system's clock
-	remaining   int    // entries that may still be looked at
-	truncated   bool   // there is more
+	print       uint64 // hash of all paths, sizes and times
+	newestNanos int64  // the last change of anything in it, by the file system's clock
+	remaining   int    // remaining entries that may be compared
+	truncated   bool   // not everything was compared
 }
 
 var errTruncated = errors.New("more entries than the limit")
 
-// fingerprint looks at a version's directory.
+// fingerprint summarises a version's directory.
 func (w *Watcher) fingerprint(v *version, dir, file stamp) (tree, error) {
 	t := tree{remaining: MaxTreeEntries}
 	w.mix(&t, "", dir)
@@ -158,10 +159,10 @@ func (w *Watcher) fingerprint(v *version, dir, file stamp) (tree, error) {
 	return t, nil
 }
 
-// manifestTarget stands for what xebec.yaml leads to, should it be a link.
+// manifestTarget is the name for the target of xebec.yaml, if it is a link.
 const manifestTarget = "\x00"
 
-// walk adds what lies in a directory. Sums do not depend on the order in which a file system lists.
+// walk adds the contents of a directory. The sum does not depend on the order in which the file system lists them.
 func (w *Watcher) walk(t *tree, path, below string, depth int) error {
 	flags := 0
 	if depth > 0 {
@@ -175,7 +176,7 @@ func (w *Watcher) walk(t *tree, path, below string, depth int) error {
 			}
 			name := below + e.Name()
 			s := stamp{err: syscall.ENOENT}
-			if info, err := e.Info(); err == nil { // of a link itself
+			if info, err := e.Info(); err == nil { // of the link itself
 				if st, ok := info.Sys().(*syscall.Stat_t); ok {
 					s = stampOf(st)
 				}
@@ -186,7 +187,7 @@ func (w *Watcher) walk(t *tree, path, below string, depth int) error {
 			case depth+1 == MaxTreeDepth:
 				t.truncated = true
 			default:
-				// A folder that cannot be read is the model's own affair; that it could not be is part of what is compared.
+				// A folder that cannot be read is the model's responsibility; the failure is part of what is compared.
 				if err := w.walk(t, filepath.Join(path, e.Name()), name+"/", depth+1); err == errTruncated {
 					return err
 				} else if err != nil {

@@ -15,35 +15,35 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 )
 
-// incompleteFile keeps a version waiting for as long as it lies in its directory.
+// incompleteFile keeps a version waiting as long as it is in the version's directory.
 const incompleteFile = ".incomplete"
 
-// version is a version's directory. It waits until it has looked the same twice and its manifest is valid; then it has a spec, and
-// keeps one until the directory is gone.
+// version is a version's directory. It waits until it has looked the same twice and its manifest is valid. It then has
+// a spec, which it keeps until the directory is removed.
 type version struct {
 	name, path, file string // file is the path of its manifest
 	link             bool
 	seen, missed     int
-	identity         identity // the directory's
+	identity         identity // of the directory
 
-	// settled: judged, at judgedNanos, and to be judged again only when one of the stamps is another.
+	// settled means that it was judged, at judgedNanos, and must be judged again only if one of the stamps changes.
 	settled     bool
 	judgedNanos int64
 	dir, yaml   stamp
-	// printed: print is the fingerprint of the last look.
+	// hasPrint means that print is the fingerprint of the last scan.
 	hasPrint bool
 	print    uint64
-	// content is the hash of the manifest that was judged last, if one was, and verdict what was wrong with it.
+	// decoded means that a manifest was judged: content is its hash, and verdict the problem with it.
 	decoded bool
 	content uint64
 	verdict string
 
-	spec      *api.ModelSpec // nil: it waits; never changed, but replaced
+	spec      *api.ModelSpec // nil while it waits; replaced, never modified
 	functions []api.FunctionSpec
 	problem   string
 }
 
-// look looks at one version; it is false when there is no such directory.
+// examine checks one version. It returns false if there is no such directory.
 func (w *Watcher) examine(m *model, v *version) bool {
 	dir, err := stat(v.path)
 	switch {
@@ -79,7 +79,7 @@ func (w *Watcher) examine(m *model, v *version) bool {
 	return true
 }
 
-// stays is what a message says of a version that was taken.
+// keptNote returns what messages add about an accepted version.
 func (v *version) keptNote() string {
 	if v.spec == nil {
 		return ""
@@ -87,7 +87,7 @@ func (v *version) keptNote() string {
 	return "; the accepted version is kept"
 }
 
-// located notes which directory the path leads to, and that it is this version's.
+// setIdentity records the directory that the path leads to, and that it belongs to this version.
 func (m *model) setIdentity(v *version, at identity) {
 	if v.identity != at {
 		m.release(v)
@@ -98,14 +98,15 @@ func (m *model) setIdentity(v *version, at identity) {
 	}
 }
 
-// release gives a version's directory up: its inode may become another one's.
+// release gives up a version's directory: its inode may be reused.
 func (m *model) release(v *version) {
 	if m.accepted[v.identity] == v {
 		delete(m.accepted, v.identity)
 	}
 }
 
-// steady reports whether a version looks as it did the last time: its tree while it waits, its manifest once it was taken.
+// isStable reports whether a version looks as in the last scan: its whole tree while it waits, its manifest once it is
+// accepted.
 func (w *Watcher) isStable(v *version, dir, yaml stamp) bool {
 	var t tree
 	if v.spec != nil {
@@ -123,14 +124,14 @@ func (w *Watcher) isStable(v *version, dir, yaml stamp) bool {
 		same = true
 	}
 	if !same && v.spec == nil {
-		w.setProblem(&v.problem, "") // it is being worked on
+		w.setProblem(&v.problem, "") // it is being changed
 	}
 	v.hasPrint, v.print = true, t.print
 	return same
 }
 
-// judge reads the manifest, takes the version or says why not. It is false when that must be looked into again although nothing of the
-// version changes.
+// judge reads the manifest and accepts the version or sets its problem. It returns false if it must be called again
+// even if nothing about the version changes.
 func (w *Watcher) judge(m *model, v *version) bool {
 	if u := m.accepted[v.identity]; u != nil && u != v {
 		w.setProblem(&v.problem, "%s: is the same directory as %s: each version needs its own", v.path, u.path)
@@ -155,7 +156,7 @@ func (w *Watcher) judge(m *model, v *version) bool {
 	return true
 }
 
-// accept makes a manifest the version's, if it may be.
+// accept makes a manifest the version's, if it is valid and permitted.
 func (w *Watcher) accept(m *model, v *version, data []byte) error {
 	spec, functions, err := decode(m.name, v, data)
 	if err != nil {
@@ -175,7 +176,8 @@ func (w *Watcher) accept(m *model, v *version, data []byte) error {
 	return nil
 }
 
-// readManifest reads the xebec.yaml of a directory, following no link out of it and waiting for no pipe, and says what was read.
+// readManifest reads the xebec.yaml of a directory and its stamp. It follows no link out of the directory and does not
+// wait for a pipe.
 func readManifest(dir string) ([]byte, stamp, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -208,7 +210,7 @@ func readManifest(dir string) ([]byte, stamp, error) {
 	return data, s, err
 }
 
-// decode reads a version's manifest. Its path says what it is; the manifest may say the same.
+// decode decodes a version's manifest. The path determines model and version, and the manifest must agree.
 func decode(name string, v *version, data []byte) (*api.ModelSpec, []api.FunctionSpec, error) {
 	set, err := manifest.Decode(v.file, data)
 	if err != nil {
@@ -227,7 +229,7 @@ func decode(name string, v *version, data []byte) (*api.ModelSpec, []api.Functio
 		return nil, nil, fmt.Errorf("%s: name: %q, but the directory is that of model %q: expected the same name", at("name"), spec.Name, name)
 	}
 	if at("version") == at("") {
-		spec.Version = v.name // the manifest does not say, and its default means nothing here
+		spec.Version = v.name // the manifest has no version, and the default does not apply here
 	}
 	if spec.Version != v.name {
 		return nil, nil, fmt.Errorf("%s: version: %q, but the directory is that of version %q: expected the same version, or none",

@@ -14,100 +14,103 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Limits of a watched directory.
+// Limits for a watched directory.
 const (
-	// MaxVersions is how many version directories are looked at: beyond, a directory was named by mistake.
+	// MaxVersions is the most version directories that are examined: with more, the directory was probably named by
+	// mistake.
 	MaxVersions = 65536
-	// MaxTreeEntries and MaxTreeDepth bound what is compared of a version's directory.
+	// MaxTreeEntries and MaxTreeDepth bound how much of a version's directory is compared.
 	MaxTreeEntries = 10_000
 	MaxTreeDepth   = 16
-	// MaxProblems is how many problems a report has; one more says how many there are beside them.
+	// MaxProblems is the most problems in a report; one more gives the number of the others.
 	MaxProblems = 256
-	// maxListing bounds what is read of a directory of models or of versions: beside the versions there can be other things.
+	// maxListing bounds the entries of a directory of models or versions, which may have other entries.
 	maxListing = 2 * MaxVersions
-	// maxProblemBytes bounds the text of one problem, which can be that of a whole broken file.
+	// maxProblemBytes bounds the text of one problem, which may quote a whole broken file.
 	maxProblemBytes = 4 << 10
 )
 
 const (
 	defaultEvery = time.Second
-	// quietFor is how long nobody has touched a tree that the first scan takes at once: longer than any pause of a copy that goes on.
+	// quietFor is how long a tree must be unchanged for the first scan to accept it immediately: longer than any pause
+	// during a copy.
 	quietFor = 10 * time.Second
-	// racyFor is longer than the grain of any file system's times (FAT's is two seconds).
+	// racyFor is longer than the resolution of any file system's times (two seconds on FAT).
 	racyFor = 2 * time.Second
 )
 
-// Config says what is watched.
+// Config configures a Watcher.
 type Config struct {
 	// Dir is the directory of the models' directories.
 	Dir string
-	// Every is the pause between two scans of [Watcher.Run]; 1 s when it is not positive.
+	// Every is the pause between scans in [Watcher.Run]; 1 s if it is not positive.
 	Every time.Duration
-	// Log is told of problems that come and go, by Run only; nil: nobody is.
+	// Log receives problems that appear and disappear, from Run only; nil means no logging.
 	Log *zap.Logger
 }
 
-// Report is what a directory has. Its maps, slices and specs are shared with later reports: they are for reading.
+// Report is the contents of a directory. Its maps, slices and specs are shared with later reports and must not be
+// modified.
 type Report struct {
-	// Models are all versions that can be used, by the model's name, oldest first (the order of [api.CompareVersions]). Dir is the
-	// version's directory, an absolute path.
+	// Models has all usable versions by model name, oldest first (in the order of [api.CompareVersions]). Dir is the
+	// version's directory, as an absolute path.
 	Models map[string][]api.ModelSpec
-	// Functions are those that the versions declare, by name. What they need may not be in the directory: that is for the reader to check.
+	// Functions are those that the versions declare, by name. The consumer must check that their models exist.
 	Functions []api.FunctionSpec
-	// Problems are what keeps something from being as it lies there, by model and version.
+	// Problems are what prevents parts of the directory from being used, by model and version.
 	Problems []Problem
-	// Complete says that the directory could be read. Otherwise the rest is what it had when it could be, and nothing may be concluded from
-	// what is missing.
+	// Complete means that the directory could be read. Otherwise the report has its previous contents, and nothing
+	// follows from what is missing.
 	Complete bool
-	// Settling says that there are versions which have been seen and will be judged at one of the next looks.
+	// Settling means that some versions have been seen and will be judged in one of the next scans.
 	Settling bool
 }
 
-// Problem is one thing in the directory that is not as it should be.
+// Problem is one thing that is wrong in the directory.
 type Problem struct {
-	// Name and Version are those of its path; empty where it is about more than one.
+	// Name and Version are those of its path, or empty if it concerns more than one.
 	Name, Version string
-	// Message says where, what, what was expected and what to do. It begins with the path.
+	// Message says where and what the problem is, what was expected and what to do. It begins with the path.
 	Message string
 }
 
-// String is the message.
+// String returns the message.
 func (p Problem) String() string { return p.Message }
 
-// Watcher looks at one directory. It is for one goroutine.
+// Watcher watches one directory. It is not safe for concurrent use.
 type Watcher struct {
 	dir         string
 	every       time.Duration
 	log         *zap.Logger
 	now         func() time.Time
 	seed        maphash.Seed
-	maxVersions int // versions: MaxVersions
+	maxVersions int // MaxVersions, except in tests
 
 	scans    int
-	nowNanos int64 // of this scan
-	// root is the directory's listing, filled whether it ever had anything in it; problem says why it cannot be read.
+	nowNanos int64 // time of this scan
+	// root is the directory's listing. wasFilled means that it ever had entries. problem is why it cannot be read.
 	root       listing
 	wasFilled  bool
 	problem    string
 	models     map[string]*model
-	count      int // versions of all models
-	excess     int // version directories that were too many, in this scan
+	count      int // number of versions of all models
+	excess     int // number of version directories beyond the limit, in this scan
 	lastExcess int // and in the last one
-	// owners are the models whose functions were reported.
+	// owners maps functions to the models that declare them.
 	owners map[string]string
-	// dirty: the next report may differ from last.
+	// dirty means that the next report may differ from last.
 	dirty bool
 	last  Report
-	buf   []byte // of fingerprints
+	buf   []byte // for fingerprints
 }
 
-// New watches a directory, which need not be there yet.
+// New returns a Watcher for a directory, which need not exist yet.
 func New(c Config) *Watcher {
 	w := &Watcher{
 		dir: filepath.Clean(c.Dir), every: c.Every, log: c.Log, now: time.Now, seed: maphash.MakeSeed(), maxVersions: MaxVersions,
 		models: map[string]*model{}, owners: map[string]string{},
 	}
-	if abs, err := filepath.Abs(c.Dir); err == nil { // else every scan will say what is wrong
+	if abs, err := filepath.Abs(c.Dir); err == nil { // otherwise every scan reports the problem
 		w.dir = abs
 	}
 	if w.every <= 0 {
@@ -119,13 +122,13 @@ func New(c Config) *Watcher {
 	return w
 }
 
-// Scan looks once and says what there is now.
+// Scan scans once and reports the current contents.
 func (w *Watcher) Scan() Report {
 	report, _ := w.scan()
 	return report
 }
 
-// scan also says whether the report differs from the one before.
+// scan also returns whether the report differs from the previous one.
 func (w *Watcher) scan() (report Report, changed bool) {
 	w.nowNanos = w.now().UnixNano()
 	w.scans++
@@ -144,7 +147,8 @@ func (w *Watcher) scan() (report Report, changed bool) {
 	return report, changed
 }
 
-// Run scans until ctx ends and hands over the first report and each that differs from the one before. It returns between two scans.
+// Run scans until ctx ends and calls report with the first report and with each that differs from the previous one. It
+// returns between two scans.
 func (w *Watcher) Run(ctx context.Context, report func(Report)) {
 	var before []Problem
 	pause := time.NewTimer(w.every)
@@ -164,7 +168,7 @@ func (w *Watcher) Run(ctx context.Context, report func(Report)) {
 	}
 }
 
-// tell logs the problems that have come and gone.
+// logChanges logs problems that have appeared or disappeared.
 func (w *Watcher) logChanges(before, after []Problem) {
 	known := make(map[Problem]bool, len(before))
 	for _, p := range before {
@@ -185,7 +189,7 @@ func (w *Watcher) logChanges(before, after []Problem) {
 	}
 }
 
-// say replaces a problem's text.
+// setProblem replaces a problem's text.
 func (w *Watcher) setProblem(problem *string, format string, args ...any) {
 	text := format
 	if len(args) > 0 {

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// after looks n times.
+// after scans n times.
 func after(w *Watcher, n int) (r Report) {
 	for range n {
 		r = w.Scan()
@@ -21,7 +21,7 @@ func after(w *Watcher, n int) (r Report) {
 	return r
 }
 
-// TestRoot: what a directory that is not there, or empty all at once, has to say.
+// TestRoot: a directory that does not exist or becomes empty.
 func TestRoot(t *testing.T) {
 	d := newDisk(t, filepath.Join(t.TempDir(), "models"))
 	w := New(Config{Dir: d.dir})
@@ -65,7 +65,7 @@ func TestRoot(t *testing.T) {
 	is("empty on purpose", 2, "nothing\n")
 }
 
-// TestModelDirectory: one model's directory that says nothing, and what it had.
+// TestModelDirectory: one model's directory that cannot be used keeps its previous contents.
 func TestModelDirectory(t *testing.T) {
 	d, w := newFixture(t)
 	d.version("digits", "3")
@@ -78,7 +78,7 @@ func TestModelDirectory(t *testing.T) {
 	}
 	d.remove("digits")
 	d.mkdir("digits")
-	w.models["digits"].listing.stamp.dev++ // what was there was on another disk
+	w.models["digits"].listing.stamp.dev++ // as if the previous contents had been on another disk
 	if got := d.describe(after(w, 3)); !strings.HasPrefix(got, "digits: 3\nother: 1\nproblem digits: DIR/digits: is empty, and on another file system than before") {
 		t.Errorf("not mounted: %s", got)
 	}
@@ -93,7 +93,7 @@ func TestModelDirectory(t *testing.T) {
 	}
 }
 
-// TestQuiet: the first scan takes what nobody has touched for long, and no later one does.
+// TestQuiet: only the first scan immediately accepts what has not changed for long.
 func TestQuiet(t *testing.T) {
 	d, w := newFixture(t)
 	d.version("digits", "3")
@@ -119,7 +119,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestMany: ten thousand versions, found, and found unchanged without being read again.
+// TestMany: ten thousand versions are found, and found unchanged without reading them again.
 func TestMany(t *testing.T) {
 	d, w := newFixture(t)
 	const models, versions = 100, 100
@@ -132,7 +132,7 @@ func TestMany(t *testing.T) {
 		}
 	}
 	w.now = func() time.Time { return time.Now().Add(time.Minute) }
-	r := w.Scan() // at once: nobody has touched them for a minute
+	r := w.Scan() // immediately: unchanged for a minute
 	total := 0
 	for _, list := range r.Models {
 		total += len(list)
@@ -166,7 +166,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// TestBounds: directories that are too large are looked at in part, and said to be.
+// TestBounds: directories that are too large are examined in part, with a problem.
 func TestBounds(t *testing.T) {
 	d, w := newFixture(t)
 	w.maxVersions = 3
@@ -231,7 +231,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestRun: it reports at once, then only what is new, logs problems as they come and go, and stops.
+// TestRun: Run reports at once, then only changes, logs problems that appear and disappear, and stops.
 func TestRun(t *testing.T) {
 	d, _ := newFixture(t)
 	core, logs := observer.New(zap.InfoLevel)
