@@ -97,7 +97,7 @@ func (h *handlers) apply(ctx context.Context, c *app.RequestContext) (any, error
 	if err := set.CheckDirs(); err != nil {
 		return nil, api.Errorf(api.InvalidArgument, "%w", err)
 	}
-	about(c, dryRun, namesOf(set)...)
+	setSubject(c, dryRun, namesOf(set)...)
 	changes, err := h.control.Apply(ctx, set, dryRun, expected...)
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, erro
 	if _, err := query(c); err != nil {
 		return nil, err
 	}
-	if err := unmatched(c, "a model directory declares a model and a function"); err != nil {
+	if err := rejectIfMatch(c, "a model directory declares a model and a function"); err != nil {
 		return nil, err
 	}
 	var request struct {
@@ -122,7 +122,7 @@ func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	about(c, false, dir)
+	setSubject(c, false, dir)
 	changes, err := h.control.Deploy(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -180,14 +180,14 @@ func (h *handlers) deleteModel(ctx context.Context, c *app.RequestContext) (any,
 		if err = api.CheckVersion(id.Version); err != nil {
 			return nil, api.Errorf(api.InvalidArgument, "%w", err)
 		}
-	} else if err = unmatched(c, "this deletes all versions of a model: name one with ?version="); err != nil {
+	} else if err = rejectIfMatch(c, "this deletes all versions of a model: name one with ?version="); err != nil {
 		return nil, err
 	}
-	expected, err := seen(c, api.KindModel, id)
+	expected, err := expectedRevision(c, api.KindModel, id)
 	if err != nil {
 		return nil, err
 	}
-	about(c, false, objectName(api.KindModel, id.Name, id.Version))
+	setSubject(c, false, objectName(api.KindModel, id.Name, id.Version))
 	changes, err := h.control.Delete(ctx, api.KindModel, id, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
@@ -197,11 +197,11 @@ func (h *handlers) deleteFunction(ctx context.Context, c *app.RequestContext) (a
 	if err != nil {
 		return nil, err
 	}
-	expected, err := seen(c, api.KindFunction, api.ModelID{Name: name})
+	expected, err := expectedRevision(c, api.KindFunction, api.ModelID{Name: name})
 	if err != nil {
 		return nil, err
 	}
-	about(c, false, objectName(api.KindFunction, name, ""))
+	setSubject(c, false, objectName(api.KindFunction, name, ""))
 	changes, err := h.control.Delete(ctx, api.KindFunction, api.ModelID{Name: name}, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
@@ -321,9 +321,9 @@ func query(c *app.RequestContext, known ...string) (parameters, error) {
 			if len(known) > 0 {
 				expected = "expected " + strings.Join(known, ", ")
 			}
-			err = api.Errorf(api.InvalidArgument, "no query parameter %.40q here: %s", name, expected)
+			err = api.Errorf(api.InvalidArgument, "unknown query parameter %.40q: %s", name, expected)
 		case twice:
-			err = api.Errorf(api.InvalidArgument, "the query parameter %q is there twice", name)
+			err = api.Errorf(api.InvalidArgument, "duplicate query parameter %q", name)
 		}
 		q[name] = string(value)
 	})
@@ -402,7 +402,7 @@ func write(c *app.RequestContext, value any, err error) {
 	}
 	body, err := json.Marshal(value)
 	if err != nil {
-		writeError(c, fmt.Errorf("the answer cannot be written as JSON: %w", err))
+		writeError(c, fmt.Errorf("cannot encode the answer as JSON: %w", err))
 		return
 	}
 	writeJSON(c, 200, body)

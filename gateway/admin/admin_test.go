@@ -66,14 +66,14 @@ func TestAnswers(t *testing.T) {
 		{"POST", "/v1/models/digits-svm/promote", "{}", []string{asJSON}, `{"changes":[{"kind":"Traffic","name":"digits-svm","action":"updated"}]}`},
 		{"POST", "/v1/models/digits-svm/rollback", `{"to": "1", "reason": "wrong sevens"}`, []string{asJSON}, `{"changes":[{"kind":"Traffic","name":"digits-svm","version":"1","action":"updated"}]}`},
 		{"GET", "/v1/history", "", nil, `{"events":[{"revision":7,"time":"2026-01-02T03:04:05Z","by":"ann@laptop (127.0.0.1)","action":"promoted","kind":"Traffic","name":"digits-svm","version":"2"}]}`},
-		{"GET", "/v1/history/nobody?limit=1", "", nil, `{"events":[]}`},
+		{"GET", "/v1/history/unknown?limit=1", "", nil, `{"events":[]}`},
 		{"GET", "/v1/describe/scheduler", "", nil, `{"state":"awake","epoch_micros":10000,"epochs":12,"planned_at":"2026-01-02T03:04:05Z","plan_micros":40,"plan_p99_micros":90,"functions":[{"name":"digits","weight":1,"queries_per_second":100,"slo_micros":20000,"cost_per_second":0,"candidates":[{"model":"digits-svm@2","evaluated":1,"gain":1,"cost":0}],"refused":0},{"name":"new","weight":2,"queries_per_second":0,"slo_micros":0,"cost_per_second":0,"candidates":[],"refused":0}],` +
 			`"models":[{"model":"digits-svm@2","known":false,"capacity_per_second":0,"demand_per_second":0,"planned_per_second":0,"utilisation":0,"execution":"whole","hold_micros":0,"replicas":[]}],"devices":[]}`},
 		{"GET", "/v1/version", "", nil, `{"version":"v1.2.3","go_version":"go1.26"}`},
 		{"GET", "/v1/functions/digits", "", nil, `{"functions":[{"spec":{"name":"digits","models":["digits-svm"],"slo":"100ms","policy":"single","weight":1},"revision":5,"ready":true,"models":["digits-svm@2"],"created":"2026-01-02T03:04:05Z","defaults":0,"rate":{"queries_per_second":0,"p50_ms":0,"p99_ms":0}}]}`},
 	} {
 		t.Run(c.method+" "+c.path, func(t *testing.T) {
-			got := ask(engine(&fake{}), c.method, c.path, c.body, c.headers...)
+			got := ask(engine(&fakeControl{}), c.method, c.path, c.body, c.headers...)
 			if got.Code != 200 || strings.TrimSpace(got.Body.String()) != c.want {
 				t.Errorf("got %d %s\nwant 200 %s", got.Code, got.Body, c.want)
 			}
@@ -84,16 +84,16 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestWhatControlIsTold(t *testing.T) {
-	f := &fake{}
+func TestControlArguments(t *testing.T) {
+	f := &fakeControl{}
 	e := engine(f)
 	ask(e, "POST", "/v1/apply?dry_run&base=/models/here/", "kind: Model\nname: m\ninputs: [{name: x, dtype: bool, shape: []}]\noutputs: [{name: y, dtype: bool, shape: []}]\nrun: {command: [x]}\n", asYAML)
 	if f.applied == nil || !f.dryRun || f.applied.Models[0].Dir != "/models/here" || f.applied.Models[0].Version != "1" {
-		t.Errorf("apply was told %+v, dry run %v", f.applied, f.dryRun)
+		t.Errorf("Apply was called with %+v, dry run %v", f.applied, f.dryRun)
 	}
 	ask(e, "POST", "/v1/deploy", `{"dir": "/models/digits/../svm"}`, asJSON)
 	if f.dir != "/models/svm" {
-		t.Errorf("deploy was told %q", f.dir)
+		t.Errorf("Deploy was called with %q", f.dir)
 	}
 	ask(e, "DELETE", "/v1/models/digits-svm?version=2", "")
 	ask(e, "DELETE", "/v1/functions/digits", "")
@@ -118,7 +118,7 @@ func TestWhatControlIsTold(t *testing.T) {
 }
 
 func TestDescriptions(t *testing.T) {
-	e := engine(&fake{})
+	e := engine(&fakeControl{})
 	decode := func(path string, into any) {
 		t.Helper()
 		got := ask(e, "GET", path, "")
@@ -177,14 +177,14 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"no route", "GET", "/v1/nothing", "", nil, 404, "not_found", `GET "/v1/nothing" is not part of the admin API`},
 		{"a function on the wrong port", "POST", "/digits/predict", "{}", []string{asJSON}, 404, "not_found", "functions are called on the function port"},
-		{"a parameter of the scheduler", "GET", "/v1/describe/scheduler?function=digits", "", nil, 400, "invalid_argument", `no query parameter "function" here: expected none`},
-		{"unknown model", "GET", "/v1/models/nobody", "", nil, 404, "not_found", `no model "nobody"`},
-		{"unknown function", "GET", "/v1/describe/function/nobody", "", nil, 404, "not_found", `no function "nobody"`},
+		{"a parameter of the scheduler", "GET", "/v1/describe/scheduler?function=digits", "", nil, 400, "invalid_argument", `unknown query parameter "function": expected none`},
+		{"unknown model", "GET", "/v1/models/unknown", "", nil, 404, "not_found", `no model "unknown"`},
+		{"unknown function", "GET", "/v1/describe/function/unknown", "", nil, 404, "not_found", `no function "unknown"`},
 		{"bad name", "GET", "/v1/models/No", "", nil, 400, "invalid_argument", `model name "No": expected lower-case letters`},
 		{"bad version", "DELETE", "/v1/models/m?version=", "", nil, 400, "invalid_argument", `version "" has 0 bytes`},
-		{"version of a function", "DELETE", "/v1/functions/f?version=1", "", nil, 400, "invalid_argument", `no query parameter "version" here: expected none`},
-		{"misspelt parameter", "POST", "/v1/apply?dryrun=true", document, []string{asYAML}, 400, "invalid_argument", `no query parameter "dryrun" here: expected dry_run, base`},
-		{"parameter twice", "POST", "/v1/apply?dry_run=false&dry_run=true", document, []string{asYAML}, 400, "invalid_argument", `the query parameter "dry_run" is there twice`},
+		{"version of a function", "DELETE", "/v1/functions/f?version=1", "", nil, 400, "invalid_argument", `unknown query parameter "version": expected none`},
+		{"misspelt parameter", "POST", "/v1/apply?dryrun=true", document, []string{asYAML}, 400, "invalid_argument", `unknown query parameter "dryrun": expected dry_run, base`},
+		{"parameter twice", "POST", "/v1/apply?dry_run=false&dry_run=true", document, []string{asYAML}, 400, "invalid_argument", `duplicate query parameter "dry_run"`},
 		{"bad boolean", "POST", "/v1/apply?dry_run=maybe", document, []string{asYAML}, 400, "invalid_argument", `dry_run="maybe": expected true or false`},
 		{"relative base", "POST", "/v1/apply?base=here", document, []string{asYAML}, 400, "invalid_argument", `base "here": expected the absolute path`},
 		{"bad manifest", "POST", "/v1/apply", "kind: Widget", []string{asYAML}, 400, "invalid_argument", `manifest:1:7: kind: "Widget": expected Model, Function or Traffic`},
@@ -198,7 +198,7 @@ func TestRefusals(t *testing.T) {
 		{"relative directory", "POST", "/v1/deploy", `{"dir": "x"}`, []string{asJSON}, 400, "invalid_argument", `dir "x": expected the absolute path of a directory`},
 		{"no directory", "POST", "/v1/deploy", `{}`, []string{asJSON}, 400, "invalid_argument", `dir is empty`},
 		{"too many lines", "GET", "/v1/models/m/logs?lines=9999", "", nil, 400, "invalid_argument", `lines="9999": expected 0 to 1000`},
-		{"traffic of nobody", "GET", "/v1/traffic/nobody", "", nil, 404, "not_found", `no model "nobody"`},
+		{"traffic of unknown", "GET", "/v1/traffic/unknown", "", nil, 404, "not_found", `no model "unknown"`},
 		{"promote without a type", "POST", "/v1/models/m/promote", "{}", nil, 400, "invalid_argument", "expected application/json"},
 		{"promote without a body", "POST", "/v1/models/m/promote", "", []string{asJSON}, 400, "invalid_argument", `the body is not {} or {"version": "4"}`},
 		{"promote to nothing", "POST", "/v1/models/m/promote", `{"version": ""}`, []string{asJSON}, 400, "invalid_argument", `version: version "" has 0 bytes`},
@@ -207,11 +207,11 @@ func TestRefusals(t *testing.T) {
 		{"a reason of two lines", "POST", "/v1/models/m/rollback", `{"reason": "a\nb"}`, []string{asJSON}, 400, "invalid_argument", `reason "a\nb": expected one line of at most 1024 bytes`},
 		{"no history", "GET", "/v1/history?limit=0", "", nil, 400, "invalid_argument", `limit="0": expected 1 to 1000`},
 		{"too much history", "GET", "/v1/history/m?limit=1001", "", nil, 400, "invalid_argument", `limit="1001": expected 1 to 1000`},
-		{"a part of the export", "GET", "/v1/export?name=m", "", nil, 400, "invalid_argument", `no query parameter "name" here: expected none`},
+		{"a part of the export", "GET", "/v1/export?name=m", "", nil, 400, "invalid_argument", `unknown query parameter "name": expected none`},
 		{"a user with a bell", "GET", "/v1/models", "", []string{"Xebec-User: a\ab"}, 400, "invalid_argument", "the header Xebec-User"},
 		{"a long user", "GET", "/v1/models", "", []string{"Xebec-User: " + strings.Repeat("x", 129)}, 400, "invalid_argument", "expected at most 128 bytes of printable text"},
-		{"a user that turns the line round", "GET", "/v1/models", "", []string{"Xebec-User: a\u202eb"}, 400, "invalid_argument", "the header Xebec-User"},
-		{"two users", "GET", "/v1/models", "", []string{"Xebec-User: a", "Xebec-User: b"}, 400, "invalid_argument", "the header Xebec-User is there 2 times"},
+		{"a user with a bidirectional override", "GET", "/v1/models", "", []string{"Xebec-User: a\u202eb"}, 400, "invalid_argument", "the header Xebec-User"},
+		{"two users", "GET", "/v1/models", "", []string{"Xebec-User: a", "Xebec-User: b"}, 400, "invalid_argument", "the header Xebec-User occurs 2 times"},
 		{"foreign host", "GET", "/v1/models", "", []string{"Host: evil.example:1338"}, 403, "forbidden", "the Host header is not a loopback name or address"},
 		{"no host", "GET", "/v1/models", "", []string{"Host: "}, 403, "forbidden", "the Host header"},
 		{"foreign origin", "DELETE", "/v1/models/digits-svm", "", []string{"Origin: http://evil.example"}, 403, "forbidden", "a page of another origin"},
@@ -220,7 +220,7 @@ func TestRefusals(t *testing.T) {
 		{"same site is another origin", "GET", "/v1/models", "", []string{"Sec-Fetch-Site: same-site"}, 403, "forbidden", "a page of another site"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := &fake{}
+			f := &fakeControl{}
 			got := ask(engine(f), c.method, c.path, c.body, c.headers...)
 			var body api.ErrorBody
 			if err := json.Unmarshal(got.Body.Bytes(), &body); err != nil {
@@ -230,7 +230,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("got %d %+v\nwant %d %s with %q", got.Code, body.Error, c.status, c.code, c.message)
 			}
 			if f.applied != nil || f.dir != "" || f.deleted != nil || f.moved != nil || f.asked != nil {
-				t.Error("the gateway was told of it all the same")
+				t.Error("Control was called despite the refusal")
 			}
 		})
 	}
@@ -250,7 +250,7 @@ func TestErrorsOfControl(t *testing.T) {
 		},
 		{errors.New("disk full"), 500, api.ErrorInfo{Code: "internal", Message: "disk full"}},
 	} {
-		e := engine(&fake{err: c.err})
+		e := engine(&fakeControl{err: c.err})
 		for _, r := range []struct{ method, path, body, header string }{
 			{"POST", "/v1/apply", document, asYAML}, {"POST", "/v1/deploy", `{"dir": "/x"}`, asJSON}, {"GET", "/v1/models", "", asJSON},
 			{"GET", "/v1/functions/digits", "", asJSON}, {"DELETE", "/v1/models/digits-svm", "", asJSON}, {"DELETE", "/v1/functions/digits", "", asJSON},
@@ -269,7 +269,7 @@ func TestErrorsOfControl(t *testing.T) {
 	}
 }
 
-func TestWhoMayCall(t *testing.T) {
+func TestRejectedOrigins(t *testing.T) {
 	for _, c := range []struct {
 		host, origin, site string
 		ok                 bool
@@ -281,11 +281,11 @@ func TestWhoMayCall(t *testing.T) {
 		{"localhost.evil.example", "", "", false}, {"0.0.0.0:1338", "", "", false}, {"192.168.0.1:1338", "", "", false}, {"", "", "", false},
 		{"127.0.0.1.evil.example:1338", "", "", false}, {"localhost:1338", "file://", "", false}, {"localhost:1338", "%", "", false},
 	} {
-		if why := foreign(c.host, c.origin, c.site, false); (why == "") != c.ok {
+		if why := rejectReason(c.host, c.origin, c.site, false); (why == "") != c.ok {
 			t.Errorf("Host %q, Origin %q, Sec-Fetch-Site %q: %q", c.host, c.origin, c.site, why)
 		}
 		// Beyond loopback every Host is taken, and pages of others are refused all the same.
-		if why := foreign(c.host, c.origin, c.site, true); (why == "") != (c.ok || c.origin == "" && c.site == "") {
+		if why := rejectReason(c.host, c.origin, c.site, true); (why == "") != (c.ok || c.origin == "" && c.site == "") {
 			t.Errorf("any Host, %q, Origin %q, Sec-Fetch-Site %q: %q", c.host, c.origin, c.site, why)
 		}
 	}

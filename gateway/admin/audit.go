@@ -28,7 +28,7 @@ type subject struct {
 }
 
 // about notes, for the audit, what a call would change; a dry run changes nothing, and is not told of.
-func about(c *app.RequestContext, dryRun bool, what ...string) {
+func setSubject(c *app.RequestContext, dryRun bool, what ...string) {
 	c.Set(aboutKey, subject{what, dryRun})
 }
 
@@ -47,7 +47,7 @@ func (h *handlers) audited(action string, next handler) handler {
 		}
 		caller := api.CallerOf(ctx)
 		fields := []zap.Field{
-			zap.String("user", caller.Name), zap.String("address", caller.Address), zap.String("action", action), zap.Strings("what", few(of.what)),
+			zap.String("user", caller.Name), zap.String("address", caller.Address), zap.String("action", action), zap.Strings("what", truncateList(of.what)),
 		}
 		if err != nil {
 			code := api.Internal
@@ -63,16 +63,16 @@ func (h *handlers) audited(action string, next handler) handler {
 			return value, err
 		}
 		changes, _ := value.(api.Changes)
-		became := make([]string, len(changes.Changes))
+		outcomes := make([]string, len(changes.Changes))
 		for i, ch := range changes.Changes {
-			became[i] = objectName(ch.Kind, ch.Name, ch.Version) + " " + string(ch.Action)
+			outcomes[i] = objectName(ch.Kind, ch.Name, ch.Version) + " " + string(ch.Action)
 		}
-		log.Info("changed", append(fields, zap.String("outcome", api.OK.String()), zap.Strings("changes", few(became)))...)
+		log.Info("changed", append(fields, zap.String("outcome", api.OK.String()), zap.Strings("changes", truncateList(outcomes)))...)
 		return value, nil
 	}
 }
 
-func few(all []string) []string {
+func truncateList(all []string) []string {
 	if len(all) <= maxAuditNames {
 		return all
 	}

@@ -33,8 +33,8 @@ func OpenCertificate(cert, key string) (*Certificate, error) {
 
 func openCertificate(cert, key string, now func() time.Time) (*Certificate, error) {
 	c := &Certificate{
-		cert: secretFile{path: cert, what: "certificate file", maxBytes: maxPEMBytes, forbidden: 0o022, mend: "go-w", now: now},
-		key:  secretFile{path: key, what: "key file", maxBytes: maxPEMBytes, forbidden: 0o027, mend: "g-w,o-rwx", now: now},
+		cert: secretFile{path: cert, what: "certificate file", maxBytes: maxPEMBytes, forbidden: 0o022, chmodArg: "go-w", now: now},
+		key:  secretFile{path: key, what: "key file", maxBytes: maxPEMBytes, forbidden: 0o027, chmodArg: "g-w,o-rwx", now: now},
 	}
 	if err := c.load(); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (c *Certificate) load() error {
 		}
 	}
 	if now := c.cert.now(); now.After(pair.Leaf.NotAfter) {
-		return fmt.Errorf("the certificate %s ended on %s: renew it", c.cert.path, pair.Leaf.NotAfter.Format(time.RFC3339))
+		return fmt.Errorf("the certificate %s expired on %s: renew it", c.cert.path, pair.Leaf.NotAfter.Format(time.RFC3339))
 	}
 	c.pair = &pair
 	return nil

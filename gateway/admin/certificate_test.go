@@ -94,18 +94,18 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	}
 	issue(t, cert, key, "third", day)
 	if got := handshake(t, c); got != "third" {
-		t.Errorf("mended: got %q", got)
+		t.Errorf("repaired: got %q", got)
 	}
 	if n := lines.FilterMessage("the admin port has a new certificate").Len(); n != 2 {
-		t.Errorf("%d renewals were told, want 2", n)
+		t.Errorf("%d renewals were logged, want 2", n)
 	}
 	told := lines.FilterMessage("the admin port keeps its old certificate").Len()
 	if told < 2 || told > 4 {
-		t.Errorf("%d failures were told, want each once", told)
+		t.Errorf("%d failures were logged, want one for each", told)
 	}
 }
 
-func TestCertificatesThatAreRefused(t *testing.T) {
+func TestRefusedCertificates(t *testing.T) {
 	dir := t.TempDir()
 	cert, key, old, oldKey := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "old.pem"), filepath.Join(dir, "oldkey.pem")
 	issue(t, cert, key, "gateway", time.Now().Add(time.Hour))
@@ -127,11 +127,11 @@ func TestCertificatesThatAreRefused(t *testing.T) {
 		t.Errorf("a key that its group may read: %v", err)
 	}
 	for _, c := range []struct{ cert, key, want string }{
-		{cert, open, "the key file " + open + " has mode 0644, which lets others at it: chmod g-w,o-rwx"},
+		{cert, open, "the key file " + open + " has mode 0644, which gives others access: chmod g-w,o-rwx"},
 		{cert, oldKey, "private key does not match public key"},
-		{old, oldKey, "the certificate " + old + " ended on "},
+		{old, oldKey, "the certificate " + old + " expired on "},
 		{key, key, "the certificate " + key + " and the key"},
-		{dir + "/none", key, "the certificate file cannot be opened"},
+		{dir + "/none", key, "cannot open the certificate file"},
 		{cert, dir, "is not a regular file"},
 	} {
 		if _, err := OpenCertificate(c.cert, c.key); err == nil || !strings.Contains(err.Error(), c.want) {

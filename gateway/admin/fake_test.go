@@ -20,10 +20,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/hertz/pkg/protocol.UpdateServerDate.func1"))
 }
 
-var then = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // fake is a gateway with one model in two versions and one function. It keeps what it was told.
-type fake struct {
+type fakeControl struct {
 	mu      sync.Mutex
 	applied *manifest.Set
 	dryRun  bool
@@ -45,7 +45,7 @@ type fake struct {
 	logsErr error
 }
 
-func (f *fake) Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error) {
+func (f *fakeControl) Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.applied, f.dryRun, f.caller, f.seen = set, dryRun, api.CallerOf(ctx), seen
@@ -62,7 +62,7 @@ func (f *fake) Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen .
 	return changes, f.err
 }
 
-func (f *fake) Deploy(_ context.Context, dir string) ([]api.Change, error) {
+func (f *fakeControl) Deploy(_ context.Context, dir string) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.dir = dir
@@ -77,19 +77,19 @@ func model(version string) api.ModelStatus {
 			Outputs: []api.TensorSpec{{Name: "output", DType: api.Int64}},
 			Run:     api.RunSpec{Command: []string{"python", "model.py"}},
 		}.WithDefaults(),
-		State: api.ModelReady, Serving: version == "2", ServingVersion: "2", Created: then,
-		Replicas: []api.ReplicaStatus{{ID: 1, PID: 42, State: api.ReplicaReady, Since: then}},
+		State: api.ModelReady, Serving: version == "2", ServingVersion: "2", Created: testTime,
+		Replicas: []api.ReplicaStatus{{ID: 1, PID: 42, State: api.ReplicaReady, Since: testTime}},
 	}
 }
 
 func function() api.FunctionStatus {
 	return api.FunctionStatus{
 		Spec:     api.FunctionSpec{Name: "digits", Models: []string{"digits-svm"}}.WithDefaults(),
-		Revision: 5, Ready: true, Models: []string{"digits-svm@2"}, Created: then,
+		Revision: 5, Ready: true, Models: []string{"digits-svm@2"}, Created: testTime,
 	}
 }
 
-func (f *fake) Models(_ context.Context, name string) ([]api.ModelStatus, error) {
+func (f *fakeControl) Models(_ context.Context, name string) ([]api.ModelStatus, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -104,7 +104,7 @@ func (f *fake) Models(_ context.Context, name string) ([]api.ModelStatus, error)
 	return nil, api.Errorf(api.NotFound, "no model %q", name)
 }
 
-func (f *fake) Functions(_ context.Context, name string) ([]api.FunctionStatus, error) {
+func (f *fakeControl) Functions(_ context.Context, name string) ([]api.FunctionStatus, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -120,19 +120,19 @@ func (f *fake) Functions(_ context.Context, name string) ([]api.FunctionStatus, 
 	return all, nil
 }
 
-func (f *fake) Gateway(context.Context) (api.GatewayStatus, error) {
+func (f *fakeControl) Gateway(context.Context) (api.GatewayStatus, error) {
 	return api.GatewayStatus{Version: "v1.2.3", GoVersion: "go1.26", PID: 7, Listen: "127.0.0.1:1337", Ready: true, Models: 2, Functions: 1}, f.err
 }
 
-func (f *fake) Scheduler(context.Context) (api.SchedulerStatus, error) {
+func (f *fakeControl) Scheduler(context.Context) (api.SchedulerStatus, error) {
 	return api.SchedulerStatus{
-		State: api.SchedulerAwake, EpochMicros: 10000, Epochs: 12, PlannedAt: then, PlanMicros: 40, PlanP99Micros: 90,
+		State: api.SchedulerAwake, EpochMicros: 10000, Epochs: 12, PlannedAt: testTime, PlanMicros: 40, PlanP99Micros: 90,
 		Functions: []api.FunctionPlanStatus{{Name: "digits", Weight: 1, QueriesPerSecond: 100, SLOMicros: 20000, Candidates: []api.CandidateStatus{{Model: "digits-svm@2", Evaluated: 1, Gain: 1}}}, {Name: "new", Weight: 2}},
 		Models:    []api.ModelPlanStatus{{Model: "digits-svm@2", Execution: "whole"}},
 	}, f.err
 }
 
-func (f *fake) Delete(_ context.Context, kind api.Kind, id api.ModelID, seen ...api.ObjectRevision) ([]api.Change, error) {
+func (f *fakeControl) Delete(_ context.Context, kind api.Kind, id api.ModelID, seen ...api.ObjectRevision) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seen = seen
@@ -147,7 +147,7 @@ func traffic() api.TrafficStatus {
 	}
 }
 
-func (f *fake) Traffic(_ context.Context, name string) ([]api.TrafficStatus, error) {
+func (f *fakeControl) Traffic(_ context.Context, name string) ([]api.TrafficStatus, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -157,32 +157,32 @@ func (f *fake) Traffic(_ context.Context, name string) ([]api.TrafficStatus, err
 	return []api.TrafficStatus{traffic()}, nil
 }
 
-func (f *fake) move(ctx context.Context, what, model, version string, seen []api.ObjectRevision) ([]api.Change, error) {
+func (f *fakeControl) move(ctx context.Context, what, model, version string, seen []api.ObjectRevision) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.moved, f.caller, f.seen = append(f.moved, what), api.CallerOf(ctx), seen
 	return []api.Change{{Kind: api.KindTraffic, Name: model, Version: version, Action: api.Updated}}, f.err
 }
 
-func (f *fake) Promote(ctx context.Context, model, version string, seen ...api.ObjectRevision) ([]api.Change, error) {
+func (f *fakeControl) Promote(ctx context.Context, model, version string, seen ...api.ObjectRevision) ([]api.Change, error) {
 	return f.move(ctx, "promote "+model+"@"+version, model, version, seen)
 }
 
-func (f *fake) Rollback(ctx context.Context, model, to, reason string, seen ...api.ObjectRevision) ([]api.Change, error) {
+func (f *fakeControl) Rollback(ctx context.Context, model, to, reason string, seen ...api.ObjectRevision) ([]api.Change, error) {
 	return f.move(ctx, "rollback "+model+"@"+to+" "+reason, model, to, seen)
 }
 
-func (f *fake) History(_ context.Context, name string, limit int) ([]api.HistoryEvent, error) {
+func (f *fakeControl) History(_ context.Context, name string, limit int) ([]api.HistoryEvent, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, fmt.Sprintf("%s %d", name, limit))
-	if f.err != nil || name == "nobody" {
+	if f.err != nil || name == "unknown" {
 		return nil, f.err
 	}
-	return []api.HistoryEvent{{Revision: 7, Time: then, By: "ann@laptop (127.0.0.1)", Action: "promoted", Kind: api.KindTraffic, Name: "digits-svm", Version: "2"}}, nil
+	return []api.HistoryEvent{{Revision: 7, Time: testTime, By: "ann@laptop (127.0.0.1)", Action: "promoted", Kind: api.KindTraffic, Name: "digits-svm", Version: "2"}}, nil
 }
 
-func (f *fake) Export(context.Context) (*manifest.Set, error) {
+func (f *fakeControl) Export(context.Context) (*manifest.Set, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -192,7 +192,7 @@ func (f *fake) Export(context.Context) (*manifest.Set, error) {
 	return &manifest.Set{Functions: []api.FunctionSpec{function().Spec}}, nil
 }
 
-func (f *fake) Logs(ctx context.Context, q api.LogQuery, emit func(api.LogLine) error) error {
+func (f *fakeControl) Logs(ctx context.Context, q api.LogQuery, emit func(api.LogLine) error) error {
 	f.mu.Lock()
 	f.query = q
 	f.mu.Unlock()
@@ -200,7 +200,7 @@ func (f *fake) Logs(ctx context.Context, q api.LogQuery, emit func(api.LogLine) 
 		return f.err
 	}
 	for i := range min(q.Lines, 2) {
-		if err := emit(api.LogLine{Time: then, Version: "1", Replica: uint64(i + 1), Stream: "stdout", Text: "line"}); err != nil {
+		if err := emit(api.LogLine{Time: testTime, Version: "1", Replica: uint64(i + 1), Stream: "stdout", Text: "line"}); err != nil {
 			return err
 		}
 	}

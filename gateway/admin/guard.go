@@ -43,9 +43,9 @@ func (o Options) admit(c *app.RequestContext) (name string, ok bool) {
 	if refusal == nil {
 		return name, true
 	}
-	if tell, since, ever := o.Tokens.refuse(); tell && o.Log != nil {
+	if log, since, total := o.Tokens.refuse(); log && o.Log != nil {
 		o.Log.Warn("refused on the admin port", zap.String("address", peer(c)), zap.NamedError("why", refusal), zap.Error(detail),
-			zap.Uint64("requests", since), zap.Uint64("requests_ever", ever))
+			zap.Uint64("requests", since), zap.Uint64("requests_ever", total))
 	}
 	c.Response.Header.Set("WWW-Authenticate", `Bearer realm="xebec"`)
 	writeErrorAs(c, 401, "unauthorized", refusal.Error())
@@ -59,7 +59,7 @@ func (h *handlers) guard(next handler) app.HandlerFunc {
 	anyHost := o.AnyHost && o.Tokens != nil
 	return func(ctx context.Context, c *app.RequestContext) {
 		header := &c.Request.Header
-		if why := foreign(string(header.Host()), string(header.Peek("Origin")), string(header.Peek("Sec-Fetch-Site")), anyHost); why != "" {
+		if why := rejectReason(string(header.Host()), string(header.Peek("Origin")), string(header.Peek("Sec-Fetch-Site")), anyHost); why != "" {
 			writeErrorAs(c, 403, "forbidden", why)
 			return
 		}
@@ -88,7 +88,7 @@ func callerOf(c *app.RequestContext, token string) (api.Caller, error) {
 	said := c.Request.Header.PeekAll(userHeader)
 	caller := api.Caller{Name: token, Address: peer(c)}
 	if len(said) > 1 {
-		return caller, api.Errorf(api.InvalidArgument, "the header %s is there %d times: expected once", userHeader, len(said))
+		return caller, api.Errorf(api.InvalidArgument, "the header %s occurs %d times: expected once", userHeader, len(said))
 	}
 	if len(said) == 0 {
 		return caller, nil
@@ -116,7 +116,7 @@ func peer(c *app.RequestContext) string {
 //
 // A browser sets Host from the page's own idea of the address, Origin on everything that is not a plain navigation or image
 // load, and Sec-Fetch-Site on everything; a page can set none of the three.
-func foreign(host, origin, fetchSite string, anyHost bool) string {
+func rejectReason(host, origin, fetchSite string, anyHost bool) string {
 	if !anyHost && !loopback(host) {
 		return "the Host header is not a loopback name or address: the admin port is for programs on this machine, such as xebec --admin 127.0.0.1:1338"
 	}

@@ -57,11 +57,11 @@ func (h *handlers) deleteTraffic(ctx context.Context, c *app.RequestContext) (an
 	if err != nil {
 		return nil, err
 	}
-	expected, err := seen(c, api.KindTraffic, api.ModelID{Name: name})
+	expected, err := expectedRevision(c, api.KindTraffic, api.ModelID{Name: name})
 	if err != nil {
 		return nil, err
 	}
-	about(c, false, objectName(api.KindTraffic, name, ""))
+	setSubject(c, false, objectName(api.KindTraffic, name, ""))
 	changes, err := h.control.Delete(ctx, api.KindTraffic, api.ModelID{Name: name}, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
@@ -81,11 +81,11 @@ func (h *handlers) promote(ctx context.Context, c *app.RequestContext) (any, err
 	if err != nil {
 		return nil, err
 	}
-	expected, err := seen(c, api.KindTraffic, api.ModelID{Name: name})
+	expected, err := expectedRevision(c, api.KindTraffic, api.ModelID{Name: name})
 	if err != nil {
 		return nil, err
 	}
-	about(c, false, objectName(api.KindModel, name, version))
+	setSubject(c, false, objectName(api.KindModel, name, version))
 	changes, err := h.control.Promote(ctx, name, version, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
@@ -110,11 +110,11 @@ func (h *handlers) rollback(ctx context.Context, c *app.RequestContext) (any, er
 	if len(reason) > api.MaxReasonBytes || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
 		return nil, api.Errorf(api.InvalidArgument, "reason %.60q: expected one line of at most %d bytes", reason, api.MaxReasonBytes)
 	}
-	expected, err := seen(c, api.KindTraffic, api.ModelID{Name: name})
+	expected, err := expectedRevision(c, api.KindTraffic, api.ModelID{Name: name})
 	if err != nil {
 		return nil, err
 	}
-	about(c, false, strings.TrimSuffix(fmt.Sprintf("%s: %s", objectName(api.KindModel, name, to), reason), ": "))
+	setSubject(c, false, strings.TrimSuffix(fmt.Sprintf("%s: %s", objectName(api.KindModel, name, to), reason), ": "))
 	changes, err := h.control.Rollback(ctx, name, to, reason, expected...)
 	return api.Changes{Changes: notNil(changes)}, err
 }
@@ -173,7 +173,7 @@ func (h *handlers) export(ctx context.Context, c *app.RequestContext) (any, erro
 	body := []byte("# Nothing is declared.\n") // the one set that has no YAML
 	if set.Len() > 0 || contentType != "application/yaml" {
 		if body, err = encode(); err != nil {
-			return nil, fmt.Errorf("what is declared cannot be written: %w", err)
+			return nil, fmt.Errorf("cannot encode the declarations: %w", err)
 		}
 	}
 	c.Response.Header.Set("Cache-Control", "no-store")

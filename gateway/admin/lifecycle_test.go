@@ -16,7 +16,7 @@ import (
 
 // What is exported is what apply takes, in either form.
 func TestExportCanBeApplied(t *testing.T) {
-	f := &fake{}
+	f := &fakeControl{}
 	e := engine(f)
 	for accept, contentType := range map[string]string{"": "application/yaml", "application/yaml": "application/yaml", "application/json": "application/json"} {
 		got := ask(e, "GET", "/v1/export", "", "Accept: "+accept)
@@ -31,13 +31,13 @@ func TestExportCanBeApplied(t *testing.T) {
 			t.Errorf("Accept %q (-want +got):\n%s", accept, diff)
 		}
 		if again := ask(e, "POST", "/v1/apply", got.Body.String(), "Content-Type: "+contentType); again.Code != 200 || f.applied.Functions[0].Name != "digits" {
-			t.Errorf("it is not taken back: %d %s", again.Code, again.Body)
+			t.Errorf("apply rejects the export: %d %s", again.Code, again.Body)
 		}
 	}
 }
 
 func TestExportOfNothing(t *testing.T) {
-	e := engine(&fake{nothing: true})
+	e := engine(&fakeControl{nothing: true})
 	for accept, want := range map[string]string{"": "# Nothing is declared.\n", "application/json": "[]\n"} {
 		if got := ask(e, "GET", "/v1/export", "", "Accept: "+accept); got.Code != 200 || got.Body.String() != want {
 			t.Errorf("Accept %q: got %d %q, want %q", accept, got.Code, got.Body, want)
@@ -45,9 +45,9 @@ func TestExportOfNothing(t *testing.T) {
 	}
 }
 
-func TestWhoAsks(t *testing.T) {
+func TestCallerName(t *testing.T) {
 	for header, want := range map[string]string{"": "0.0.0.0", "Xebec-User: ann@laptop": "ann@laptop (0.0.0.0)", "Xebec-User: Ännchen @ Köln ": "Ännchen @ Köln (0.0.0.0)"} {
-		f := &fake{}
+		f := &fakeControl{}
 		ask(engine(f), "POST", "/v1/models/m/promote", "{}", asJSON, header)
 		if got := f.caller.String(); got != want {
 			t.Errorf("%s: got %q, want %q", header, got, want)
@@ -58,8 +58,8 @@ func TestWhoAsks(t *testing.T) {
 // Every change leaves one line, also one that was refused; questions and dry runs leave none.
 func TestAudit(t *testing.T) {
 	core, lines := observer.New(zap.DebugLevel)
-	const who = "Xebec-User: ann@laptop"
-	f := &fake{}
+	const user = "Xebec-User: ann@laptop"
+	f := &fakeControl{}
 	e := engineWith(f, Options{Log: zap.New(core)})
 	many := strings.Builder{}
 	for i := range maxAuditNames + 2 {
@@ -76,7 +76,7 @@ func TestAudit(t *testing.T) {
 		{"POST", "/v1/apply?dry_run=true", document, asYAML, errors.New("no"), ""},
 		{"POST", "/v1/apply", document, asYAML, nil, "info audit changed user=ann@laptop address=0.0.0.0 action=apply what=[Function digits] outcome=ok changes=[Function digits updated]"},
 		{"POST", "/v1/apply", many.String(), asYAML, nil, "… and 2 more] outcome=ok changes=[Function f0 updated"},
-		{"POST", "/v1/apply", document, asYAML, api.Errorf(api.Conflict, "somebody else was first"), "warn audit refused or failed user=ann@laptop address=0.0.0.0 action=apply what=[Function digits] outcome=conflict error=somebody else was first"},
+		{"POST", "/v1/apply", document, asYAML, api.Errorf(api.Conflict, "another change was first"), "warn audit refused or failed user=ann@laptop address=0.0.0.0 action=apply what=[Function digits] outcome=conflict error=another change was first"},
 		{"POST", "/v1/apply", "kind: Widget", asYAML, nil, "action=apply what=[] outcome=invalid_argument error=manifest:1:7"},
 		{"POST", "/v1/apply", document, asYAML, errors.New(strings.Repeat("ä", 300)), "error=" + strings.Repeat("ä", 250) + "…"},
 		{"POST", "/v1/deploy", `{"dir": "/models/digits"}`, asJSON, nil, "action=deploy what=[/models/digits] outcome=ok changes=[Model digits-svm@1 unchanged]"},
@@ -87,7 +87,7 @@ func TestAudit(t *testing.T) {
 		{"POST", "/v1/models/m/rollback", `{"reason": "wrong sevens"}`, asJSON, nil, "action=rollback what=[Model m: wrong sevens] outcome=ok"},
 	} {
 		f.err = c.err
-		ask(e, c.method, c.path, c.body, c.header, who)
+		ask(e, c.method, c.path, c.body, c.header, user)
 		var got []string
 		for _, entry := range lines.TakeAll() {
 			line := fmt.Sprintf("%s %s %s", entry.Level, entry.LoggerName, entry.Message)

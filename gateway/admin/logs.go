@@ -43,7 +43,7 @@ func (h *handlers) logs(ctx context.Context, c *app.RequestContext) (any, error)
 	if q.Follow {
 		if h.followers.Add(1) > MaxFollowers {
 			h.followers.Add(-1)
-			return nil, api.Errorf(api.Overloaded, "%d connections follow logs already: close one, or ask without follow", MaxFollowers)
+			return nil, api.Errorf(api.Overloaded, "already %d connections follow logs: close one, or ask without follow", MaxFollowers)
 		}
 		defer h.followers.Add(-1)
 	}

@@ -57,7 +57,7 @@ func fetch(t *testing.T, ctx context.Context, url, accept string) *http.Response
 }
 
 func TestLogs(t *testing.T) {
-	f := &fake{}
+	f := &fakeControl{}
 	base := serve(t, f)
 	for _, c := range []struct{ path, accept, contentType, want string }{
 		{"/v1/models/digits-svm/logs", "", "text/plain; charset=utf-8", "2026-01-02T03:04:05Z 1/1: line\n2026-01-02T03:04:05Z 1/2: line\n"},
@@ -74,12 +74,12 @@ func TestLogs(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if want := (api.LogQuery{Model: "digits-svm", Lines: 0}); f.query != want {
-		t.Errorf("Logs was told %+v, want %+v", f.query, want)
+		t.Errorf("Logs was called with %+v, want %+v", f.query, want)
 	}
 }
 
-func TestLogsThatBreakOff(t *testing.T) {
-	base := serve(t, &fake{logsErr: errors.New("the log is gone")})
+func TestLogsThatFail(t *testing.T) {
+	base := serve(t, &fakeControl{logsErr: errors.New("the log is gone")})
 	for accept, want := range map[string]string{
 		"":                     "error: the log is gone\n",
 		"application/x-ndjson": `{"error":{"code":"internal","message":"the log is gone"}}` + "\n",
@@ -95,7 +95,7 @@ func TestLogsThatBreakOff(t *testing.T) {
 
 // A line reaches a follower before the next one is written, and Logs hears when the follower goes.
 func TestFollow(t *testing.T) {
-	f := &fake{lines: make(chan api.LogLine)}
+	f := &fakeControl{lines: make(chan api.LogLine)}
 	ended := make(chan error, 1)
 	base := serve(t, endOfLogs{f, ended})
 	ctx, leave := context.WithCancel(t.Context())
@@ -105,7 +105,7 @@ func TestFollow(t *testing.T) {
 	lines := bufio.NewScanner(res.Body)
 	for i, text := range []string{"line", "first", "second"} {
 		if i > 0 {
-			f.lines <- api.LogLine{Time: then, Version: "1", Replica: 1, Stream: "stdout", Text: text}
+			f.lines <- api.LogLine{Time: testTime, Version: "1", Replica: 1, Stream: "stdout", Text: text}
 		}
 		if !lines.Scan() {
 			t.Fatalf("the stream ended: %v", lines.Err())
@@ -117,24 +117,24 @@ func TestFollow(t *testing.T) {
 	}
 	leave()
 	if err := <-ended; err != nil {
-		t.Errorf("Logs ended with %v, want nil: its context had ended", err)
+		t.Errorf("Logs ended with %v, want nil because its context has ended", err)
 	}
 }
 
 // endOfLogs tells how each call of Logs ended.
 type endOfLogs struct {
-	*fake
+	*fakeControl
 	ended chan error
 }
 
 func (e endOfLogs) Logs(ctx context.Context, q api.LogQuery, emit func(api.LogLine) error) error {
-	err := e.fake.Logs(ctx, q, emit)
+	err := e.fakeControl.Logs(ctx, q, emit)
 	e.ended <- err
 	return err
 }
 
 func TestFollowersAreBounded(t *testing.T) {
-	f := &fake{lines: make(chan api.LogLine)}
+	f := &fakeControl{lines: make(chan api.LogLine)}
 	base := serve(t, f)
 	var open []*http.Response
 	for range MaxFollowers {
@@ -144,7 +144,7 @@ func TestFollowersAreBounded(t *testing.T) {
 	res := fetch(t, t.Context(), base+"/v1/models/digits-svm/logs?follow", "")
 	body, err := io.ReadAll(res.Body)
 	res.Body.Close()
-	if err != nil || res.StatusCode != 503 || !strings.Contains(string(body), "32 connections follow logs already") {
+	if err != nil || res.StatusCode != 503 || !strings.Contains(string(body), "already 32 connections follow logs") {
 		t.Errorf("got %d %s, %v", res.StatusCode, body, err)
 	}
 	close(f.lines)
@@ -156,7 +156,7 @@ func TestFollowersAreBounded(t *testing.T) {
 	}
 	res = fetch(t, t.Context(), base+"/v1/models/digits-svm/logs?follow", "")
 	if res.StatusCode != 200 {
-		t.Errorf("got %d after the others had gone, want 200", res.StatusCode)
+		t.Errorf("got %d after the others were closed, want 200", res.StatusCode)
 	}
 	res.Body.Close()
 }

@@ -21,7 +21,7 @@ func tag(c *app.RequestContext, revision uint64) {
 
 // seen is the revision at which the caller has seen the one object that is changed: what the header If-Match says (RFC 9110, section 13.1.1);
 // none where it is missing.
-func seen(c *app.RequestContext, kind api.Kind, id api.ModelID) ([]api.ObjectRevision, error) {
+func expectedRevision(c *app.RequestContext, kind api.Kind, id api.ModelID) ([]api.ObjectRevision, error) {
 	given, err := matchHeader(c)
 	if err != nil || given == "" {
 		return nil, err
@@ -36,7 +36,7 @@ func seen(c *app.RequestContext, kind api.Kind, id api.ModelID) ([]api.ObjectRev
 // expectedOf adds what the header If-Match says of the one object of a set to what its documents say.
 func expectedOf(c *app.RequestContext, set *manifest.Set, written []api.ObjectRevision) ([]api.ObjectRevision, error) {
 	if set.Len() != 1 {
-		return written, unmatched(c, fmt.Sprintf("this declares %d: give each document its own field revision", set.Len()))
+		return written, rejectIfMatch(c, fmt.Sprintf("this declares %d: give each document its own field revision", set.Len()))
 	}
 	kind, id := api.KindModel, api.ModelID{}
 	switch {
@@ -47,18 +47,18 @@ func expectedOf(c *app.RequestContext, set *manifest.Set, written []api.ObjectRe
 	default:
 		kind, id.Name = api.KindTraffic, set.Traffic[0].Model
 	}
-	expected, err := seen(c, kind, id)
+	expected, err := expectedRevision(c, kind, id)
 	if err == nil && len(expected) > 0 && len(written) > 0 {
-		err = api.Errorf(api.InvalidArgument, "the header If-Match and the document's field revision say the same thing: expected one of them")
+		err = api.Errorf(api.InvalidArgument, "both the header If-Match and the document's field revision are given: expected one of them")
 	}
 	return append(expected, written...), err
 }
 
 // unmatched refuses If-Match where more than one object is changed: it would be taken for a promise.
-func unmatched(c *app.RequestContext, what string) error {
+func rejectIfMatch(c *app.RequestContext, what string) error {
 	given, err := matchHeader(c)
 	if err == nil && given != "" {
-		err = api.Errorf(api.InvalidArgument, "the header If-Match is about one object, and %s", what)
+		err = api.Errorf(api.InvalidArgument, "the header If-Match applies to one object, but %s", what)
 	}
 	return err
 }
@@ -66,13 +66,13 @@ func unmatched(c *app.RequestContext, what string) error {
 // matchHeader is the header If-Match, empty where there is none.
 func matchHeader(c *app.RequestContext) (string, error) {
 	if len(c.Request.Header.PeekAll("If-None-Match")) > 0 {
-		return "", api.Errorf(api.InvalidArgument, `the header If-None-Match is not supported here: for an object that is not to be declared yet, say If-Match: "0"`)
+		return "", api.Errorf(api.InvalidArgument, `the header If-None-Match is not supported: to require that an object is not declared yet, send If-Match: "0"`)
 	}
 	switch given := c.Request.Header.PeekAll("If-Match"); {
 	case len(given) == 0:
 		return "", nil
 	case len(given) > 1:
-		return "", api.Errorf(api.InvalidArgument, "the header If-Match is there %d times: expected it once", len(given))
+		return "", api.Errorf(api.InvalidArgument, "the header If-Match occurs %d times: expected once", len(given))
 	case len(given[0]) == 0:
 		return "", api.Errorf(api.InvalidArgument, "the header If-Match is empty: %s", expectedTag)
 	default:
@@ -80,13 +80,13 @@ func matchHeader(c *app.RequestContext) (string, error) {
 	}
 }
 
-const expectedTag = `expected one revision in quotes, as the ETag of the object has it, such as "12", or "0" where it is not declared`
+const expectedTag = `expected one revision in quotes, as in the object's ETag, such as "12", or "0" if it is not declared`
 
 // parseTag reads one entity tag that this API has given. Others, and lists of them, could only fail to match, time and again: they are a
 // mistake, and the caller is told so.
 func parseTag(given string) (uint64, error) {
 	if strings.HasPrefix(given, "W/") {
-		return 0, api.Errorf(api.InvalidArgument, "the header If-Match %.60q: a weak tag matches nothing; has a proxy on the way made it one? %s", given, expectedTag)
+		return 0, api.Errorf(api.InvalidArgument, "the header If-Match %.60q: a weak tag matches nothing; did a proxy weaken it? %s", given, expectedTag)
 	}
 	digits, opened := strings.CutPrefix(given, `"`)
 	digits, closed := strings.CutSuffix(digits, `"`)

@@ -15,7 +15,7 @@ import (
 const trafficDocument = "kind: Traffic\nname: m\nserving: \"1\"\n"
 
 // What a client reads as an object's tag is what it may send back, by the header or in the document.
-func TestRevisionsAreTold(t *testing.T) {
+func TestExpectedRevisions(t *testing.T) {
 	seen := func(kind api.Kind, name, version string, revision uint64) []api.ObjectRevision {
 		return []api.ObjectRevision{{Kind: kind, Name: name, Version: version, Revision: revision}}
 	}
@@ -41,7 +41,7 @@ func TestRevisionsAreTold(t *testing.T) {
 		{"DELETE", "/v1/functions/f", "", asJSON, `"12"`, seen(api.KindFunction, "f", "", 12)},
 		{"DELETE", "/v1/traffic/m", "", asJSON, `"12"`, seen(api.KindTraffic, "m", "", 12)},
 	} {
-		f := &fake{}
+		f := &fakeControl{}
 		headers := []string{c.contentType}
 		if c.match != "" {
 			headers = append(headers, "If-Match: "+c.match)
@@ -59,9 +59,9 @@ func TestObjectsHaveTags(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/traffic/digits-svm": `"7"`, "/v1/functions/digits": `"5"`, "/v1/models/single": `"6"`,
 		// Of several objects none is the one.
-		"/v1/models/digits-svm": "", "/v1/models": "", "/v1/functions": "", "/v1/traffic": "", "/v1/models/nobody": "",
+		"/v1/models/digits-svm": "", "/v1/models": "", "/v1/functions": "", "/v1/traffic": "", "/v1/models/unknown": "",
 	} {
-		got := ask(engine(&fake{}), "GET", path, "")
+		got := ask(engine(&fakeControl{}), "GET", path, "")
 		if tag := string(got.Header().Peek("ETag")); tag != want {
 			t.Errorf("%s has the tag %s, want %s", path, tag, want)
 		}
@@ -81,16 +81,16 @@ func TestRefusedMatches(t *testing.T) {
 		{"nothing in quotes", "DELETE", "/v1/functions/f", "", []string{`If-Match: ""`}, "expected one revision in quotes"},
 		{"empty", "DELETE", "/v1/functions/f", "", []string{"If-Match: "}, "the header If-Match is empty"},
 		{"any", "DELETE", "/v1/functions/f", "", []string{"If-Match: *"}, "expected one revision in quotes"},
-		{"weak", "DELETE", "/v1/functions/f", "", []string{`If-Match: W/"7"`}, "a weak tag matches nothing; has a proxy"},
+		{"weak", "DELETE", "/v1/functions/f", "", []string{`If-Match: W/"7"`}, "a weak tag matches nothing; did a proxy"},
 		{"a list", "DELETE", "/v1/functions/f", "", []string{`If-Match: "7", "8"`}, "expected one revision in quotes"},
-		{"twice", "DELETE", "/v1/functions/f", "", []string{`If-Match: "7"`, `If-Match: "8"`}, "is there 2 times"},
+		{"twice", "DELETE", "/v1/functions/f", "", []string{`If-Match: "7"`, `If-Match: "8"`}, "occurs 2 times"},
 		{"negative", "DELETE", "/v1/functions/f", "", []string{`If-Match: "-1"`}, "expected one revision in quotes"},
 		{"signed", "DELETE", "/v1/functions/f", "", []string{`If-Match: "+1"`}, "expected one revision in quotes"},
-		{"zeros before", "DELETE", "/v1/functions/f", "", []string{`If-Match: "07"`}, "expected one revision in quotes"},
+		{"leading zeros", "DELETE", "/v1/functions/f", "", []string{`If-Match: "07"`}, "expected one revision in quotes"},
 		{"other digits", "DELETE", "/v1/functions/f", "", []string{`If-Match: "٧"`}, "expected one revision in quotes"},
 		{"beyond 64 bits", "DELETE", "/v1/functions/f", "", []string{`If-Match: "18446744073709551616"`}, "expected one revision in quotes"},
 		{"long", "DELETE", "/v1/functions/f", "", []string{`If-Match: "` + strings.Repeat("7", 3000) + `"`}, "expected one revision in quotes"},
-		{"not to be there", "DELETE", "/v1/functions/f", "", []string{"If-None-Match: *"}, `say If-Match: "0"`},
+		{"must not exist", "DELETE", "/v1/functions/f", "", []string{"If-None-Match: *"}, `send If-Match: "0"`},
 		{"all versions", "DELETE", "/v1/models/m", "", []string{`If-Match: "7"`}, "name one with ?version="},
 		{"a directory", "POST", "/v1/deploy", `{"dir": "/x"}`, []string{asJSON, `If-Match: "7"`}, "a model directory declares a model and a function"},
 		{"two objects", "POST", "/v1/apply", trafficDocument + "---\n" + document, []string{asYAML, `If-Match: "7"`}, "this declares 2: give each document its own field revision"},
@@ -106,23 +106,23 @@ func TestRefusedMatches(t *testing.T) {
 		{"beyond 64 bits in the document", "POST", "/v1/apply", trafficDocument + "revision: 18446744073709551616\n", []string{asYAML}, "revision: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := &fake{}
+			f := &fakeControl{}
 			got := ask(engine(f), c.method, c.path, c.body, c.headers...)
 			var body api.ErrorBody
 			if err := json.Unmarshal(got.Body.Bytes(), &body); err != nil || got.Code != 400 || !strings.Contains(body.Error.Message, c.message) {
 				t.Errorf("got %d %s (%v), want 400 with %q", got.Code, got.Body, err, c.message)
 			}
 			if f.applied != nil || f.dir != "" || f.deleted != nil || f.moved != nil {
-				t.Error("the gateway was told of it all the same")
+				t.Error("Control was called despite the refusal")
 			}
 		})
 	}
 }
 
 // A conflict says what is there now, for programs too.
-func TestStaleObjectsAreAnswered(t *testing.T) {
-	was := api.StaleObject{Kind: api.KindTraffic, Name: "m", Revision: 12, Action: "updated", By: "ann (127.0.0.1)", Time: then}
-	f := &fake{err: fmt.Errorf("apply: %w", api.Errorf(api.Conflict, "%w", &api.StaleError{Message: "traffic m is at revision 12", Objects: []api.StaleObject{was}}))}
+func TestStaleObjects(t *testing.T) {
+	was := api.StaleObject{Kind: api.KindTraffic, Name: "m", Revision: 12, Action: "updated", By: "ann (127.0.0.1)", Time: testTime}
+	f := &fakeControl{err: fmt.Errorf("apply: %w", api.Errorf(api.Conflict, "%w", &api.StaleError{Message: "traffic m is at revision 12", Objects: []api.StaleObject{was}}))}
 	got := ask(engine(f), "POST", "/v1/apply", trafficDocument, asYAML, `If-Match: "11"`)
 	const want = `{"error":{"code":"conflict","message":"apply: traffic m is at revision 12","stale":[{"kind":"Traffic","name":"m","revision":12,"action":"updated","by":"ann (127.0.0.1)","time":"2026-01-02T03:04:05Z"}]}}`
 	if got.Code != 409 || strings.TrimSpace(got.Body.String()) != want {
@@ -138,10 +138,10 @@ func FuzzParseTag(f *testing.F) {
 	f.Fuzz(func(t *testing.T, given string) {
 		revision, err := parseTag(given)
 		if err == nil && given != fmt.Sprintf(`"%d"`, revision) {
-			t.Errorf("%q is read as %d", given, revision)
+			t.Errorf("%q was parsed as %d", given, revision)
 		}
 		if err != nil && len(err.Error()) > 600 {
-			t.Errorf("of %d bytes an error of %d", len(given), len(err.Error()))
+			t.Errorf("an input of %d bytes gives an error of %d bytes", len(given), len(err.Error()))
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func TestProfilesArePprofs(t *testing.T) {
-	e := engine(&fake{})
+	e := engine(&fakeControl{})
 	for _, path := range []string{"/v1/profile/heap", "/v1/profile/goroutine", "/v1/profile/cpu?seconds=1"} {
 		resp := ask(e, "GET", path, "").Result()
 		zr, err := gzip.NewReader(bytes.NewReader(resp.Body()))

@@ -10,7 +10,7 @@ import (
 
 // settled is how old a file's last change must be before its time says that nothing has changed since: two changes within one tick of the
 // file system's clock have the same time.
-const settled = 2 * time.Second
+const minUnchangedAge = 2 * time.Second
 
 // secretFile is a small file that is read again when it changes. It is not safe for several goroutines at once.
 type secretFile struct {
@@ -20,7 +20,7 @@ type secretFile struct {
 	maxBytes int64
 	// forbidden are the permission bits that it must not have, mend what chmod is to be told when it has one.
 	forbidden os.FileMode
-	mend      string
+	chmodArg  string
 	now       func() time.Time
 
 	seen os.FileInfo // as it was when it was read last; nil: read it again
@@ -42,12 +42,12 @@ func (f *secretFile) read() ([]byte, error) {
 	// Without O_NONBLOCK a named pipe would hold up whoever opens it.
 	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("the %s cannot be opened: %w", f.what, err)
+		return nil, fmt.Errorf("cannot open the %s: %w", f.what, err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("the %s cannot be looked at: %w", f.what, err)
+		return nil, fmt.Errorf("cannot stat the %s: %w", f.what, err)
 	}
 	if err := f.check(info); err != nil {
 		return nil, err
@@ -55,11 +55,11 @@ func (f *secretFile) read() ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(file, f.maxBytes+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the %s cannot be read: %w", f.what, err)
+		return nil, fmt.Errorf("cannot read the %s: %w", f.what, err)
 	case int64(len(data)) > f.maxBytes:
 		return nil, fmt.Errorf("the %s %s has more than %d bytes: is it the right file?", f.what, f.path, f.maxBytes)
 	}
-	if f.now().Sub(info.ModTime()) > settled {
+	if f.now().Sub(info.ModTime()) > minUnchangedAge {
 		f.seen = info
 	}
 	return data, nil
@@ -74,7 +74,7 @@ func (f *secretFile) check(info os.FileInfo) error {
 			f.what, f.path, uid, own)
 	}
 	if open := info.Mode().Perm() & f.forbidden; open != 0 {
-		return fmt.Errorf("the %s %s has mode %04o, which lets others at it: chmod %s %s", f.what, f.path, info.Mode().Perm(), f.mend, f.path)
+		return fmt.Errorf("the %s %s has mode %04o, which gives others access: chmod %s %s", f.what, f.path, info.Mode().Perm(), f.chmodArg, f.path)
 	}
 	return nil
 }

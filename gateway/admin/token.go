@@ -24,7 +24,7 @@ const (
 )
 
 // everyRefusal is how often refused requests are logged at most: whoever guesses tokens does not fill the disk.
-const everyRefusal = time.Second
+const refusalLogInterval = time.Second
 
 // Tokens are those of a token file, one a line: TOKEN or NAME:TOKEN. Empty lines and those that begin with # are no tokens. The file must be
 // a regular one that belongs to the user who runs the program, or to root, and that nobody else has any permission on. It is looked at for
@@ -38,8 +38,8 @@ type Tokens struct {
 	known []token
 	err   error // of the last reading
 
-	refused, untold uint64
-	toldAt          time.Time
+	refused, unlogged uint64
+	loggedAt          time.Time
 }
 
 // token is what is kept of one: its hash, so that neither a core dump nor the time that a comparison takes tells it.
@@ -61,7 +61,7 @@ func openTokens(path string, now func() time.Time) (*Tokens, error) {
 }
 
 func tokenFile(path string, now func() time.Time) secretFile {
-	return secretFile{path: path, what: "token file", maxBytes: maxTokenFileBytes, forbidden: 0o077, mend: "600", now: now}
+	return secretFile{path: path, what: "token file", maxBytes: maxTokenFileBytes, forbidden: 0o077, chmodArg: "600", now: now}
 }
 
 // ReadToken returns the first token of a file, for a client to show. The file is held to the same rules as a gateway's.
@@ -116,10 +116,10 @@ func eachToken(path string, data []byte, do func(name, secret string)) error {
 			return fmt.Errorf("the token file %s, line %d: the token has %d bytes: expected %d to %d; openssl rand -base64 32 makes one",
 				path, number, len(secret), MinTokenBytes, MaxTokenBytes)
 		case strings.Trim(strings.TrimRight(secret, "="), tokenCharacters) != "":
-			return fmt.Errorf("the token file %s, line %d: the token has characters that a header does not take: expected letters, digits and -._~+/, and = at its end",
+			return fmt.Errorf("the token file %s, line %d: the token has characters that a header does not permit: expected letters, digits and -._~+/, and = at its end",
 				path, number)
 		case seen[secret] > 0:
-			return fmt.Errorf("the token file %s: lines %d and %d have the same token: leave one out", path, seen[secret], number)
+			return fmt.Errorf("the token file %s: lines %d and %d have the same token: remove one", path, seen[secret], number)
 		case len(seen) == maxTokens:
 			return fmt.Errorf("the token file %s has more than %d tokens", path, maxTokens)
 		}
@@ -140,13 +140,13 @@ const (
 )
 
 // errNoToken is what is wrong with a request that shows none.
-var errNoToken = errors.New("this admin port asks for a token: send \"Authorization: Bearer TOKEN\", with xebec --token-file FILE or XEBEC_TOKEN_FILE")
+var errNoToken = errors.New("this admin port requires a token: send \"Authorization: Bearer TOKEN\", with xebec --token-file FILE or XEBEC_TOKEN_FILE")
 
 // errWrongToken does not say what is wrong with it.
-var errWrongToken = errors.New("the token is not one of this gateway's, or is one no longer: see --token-file")
+var errWrongToken = errors.New("the token is not, or is no longer, one of this gateway's: see --token-file")
 
 // errNoTokens hides from callers what is wrong with the file; the log has it.
-var errNoTokens = errors.New("nobody is let in, for the gateway's token file is not what it should be: the gateway's log says why")
+var errNoTokens = errors.New("all requests are refused because the gateway's token file cannot be used: see the gateway's log")
 
 // Check judges the value of an Authorization header. It returns the name of the token, which may be empty, or what to tell the caller;
 // detail is for the log, and nil where there is nothing more to say.
@@ -184,15 +184,15 @@ func bearer(authorization string) (string, bool) {
 }
 
 // refuse counts a refused request. It says whether it is to be logged, how many were refused since one was, and how many ever.
-func (t *Tokens) refuse() (tell bool, since, ever uint64) {
+func (t *Tokens) refuse() (log bool, since, total uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refused++
-	t.untold++
-	since = t.untold
+	t.unlogged++
+	since = t.unlogged
 	now := t.now()
-	if tell = t.toldAt.IsZero() || now.Sub(t.toldAt) >= everyRefusal; tell {
-		t.toldAt, t.untold = now, 0
+	if log = t.loggedAt.IsZero() || now.Sub(t.loggedAt) >= refusalLogInterval; log {
+		t.loggedAt, t.unlogged = now, 0
 	}
-	return tell, since, t.refused
+	return log, since, t.refused
 }

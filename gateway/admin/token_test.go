@@ -31,7 +31,7 @@ func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	writeTokens(t, path, "# ours\n"+tokenA+"\n\n ann@laptop : "+tokenB+" \r\n")
 	if _, err := OpenTokens(path); err == nil {
-		t.Fatal("a name with a blank in it is taken")
+		t.Fatal("a name with a space was accepted")
 	}
 	writeTokens(t, path, "# ours\n"+tokenA+"\n\n ann@laptop: "+tokenB+" \r\n")
 	tokens, err := OpenTokens(path)
@@ -54,17 +54,17 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	if token, err := ReadToken(path); token != tokenA || err != nil {
-		t.Errorf("a client reads %q, %v", token, err)
+		t.Errorf("ReadToken returned %q, %v", token, err)
 	}
 }
 
-func TestTokenFilesThatAreRefused(t *testing.T) {
+func TestRefusedTokenFiles(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":           {"", "has no token in it: expected one a line"},
 		"a comment":       {"# later\n", "has no token in it"},
 		"short":           {"AAAAAAAAAAAAAAA\n", "line 1: the token has 15 bytes: expected 16 to 4096"},
 		"long":            {strings.Repeat("A", 4097), "line 1: the token has 4097 bytes"},
-		"a blank in it":   {"AAAAAAAA AAAAAAAA", "line 1: the token has characters that a header does not take"},
+		"a space inside":  {"AAAAAAAA AAAAAAAA", "line 1: the token has characters that a header does not permit"},
 		"a zero byte":     {"AAAAAAAA\x00AAAAAAAA", "line 1: the token has characters"},
 		"= inside":        {"AAAAAAAA=AAAAAAAA", "line 1: the token has characters"},
 		"no name":         {":" + tokenA, "line 1: the name before the colon"},
@@ -85,13 +85,13 @@ func TestTokenFilesThatAreRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
 				t.Errorf("%s, %s: got %v, want %q", name, what, err, c.want)
 			} else if strings.Contains(err.Error(), "AAAAAAAA") {
-				t.Errorf("%s: the error tells the token: %v", name, err)
+				t.Errorf("%s: the error contains the token: %v", name, err)
 			}
 		}
 	}
 }
 
-func TestWhatIsNotATokenFile(t *testing.T) {
+func TestInvalidTokenFiles(t *testing.T) {
 	dir := t.TempDir()
 	good, open, pipe := filepath.Join(dir, "good"), filepath.Join(dir, "open"), filepath.Join(dir, "pipe")
 	writeTokens(t, good, tokenA)
@@ -103,18 +103,18 @@ func TestWhatIsNotATokenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := OpenTokens(filepath.Join(dir, "link")); err != nil {
-		t.Errorf("a link to a good file is refused, though secrets are often mounted so: %v", err)
+		t.Errorf("a link to a valid file is refused, but secrets are often mounted as links: %v", err)
 	}
 	for _, mode := range []os.FileMode{0o640, 0o620, 0o604, 0o602, 0o610, 0o644, 0o777} {
 		if err := os.Chmod(open, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenTokens(open); err == nil || !strings.Contains(err.Error(), "lets others at it: chmod 600 "+open) {
+		if _, err := OpenTokens(open); err == nil || !strings.Contains(err.Error(), "gives others access: chmod 600 "+open) {
 			t.Errorf("mode %o: %v", mode, err)
 		}
 	}
 	for path, want := range map[string]string{
-		filepath.Join(dir, "none"): "the token file cannot be opened: open " + dir + "/none: no such file", dir: "is not a regular file", pipe: "is not a regular file",
+		filepath.Join(dir, "none"): "cannot open the token file: open " + dir + "/none: no such file", dir: "is not a regular file", pipe: "is not a regular file",
 	} {
 		if _, err := OpenTokens(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
@@ -130,7 +130,7 @@ func TestWhatIsNotATokenFile(t *testing.T) {
 	}
 }
 
-// Tokens are given and taken back without a restart; a file that is not what it should be lets nobody in until it is mended.
+// Tokens are given and taken back without a restart; a file that is not what it should be lets unknown in until it is mended.
 func TestTokensAreRenewed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	writeTokens(t, path, tokenA)
@@ -148,21 +148,21 @@ func TestTokensAreRenewed(t *testing.T) {
 	}
 	check("at first", tokenA, nil, "")
 	writeTokens(t, path, "ann:"+tokenB)
-	check("when it was taken back", tokenA, errWrongToken, "")
-	check("when it was given", tokenB, nil, "")
+	check("after it was revoked", tokenA, errWrongToken, "")
+	check("after it was issued", tokenB, nil, "")
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	check("while others can read it", tokenB, errNoTokens, "lets others at it")
+	check("while others can read it", tokenB, errNoTokens, "gives others access")
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	check("when it was mended", tokenB, nil, "")
+	check("after it was repaired", tokenB, nil, "")
 	if err := os.Rename(path, path+".old"); err != nil {
 		t.Fatal(err)
 	}
-	check("while it is gone", tokenB, errNoTokens, "no such file")
-	check("while it is gone, without a token", "", errNoTokens, "no such file")
+	check("while it is missing", tokenB, errNoTokens, "no such file")
+	check("while it is missing, without a token", "", errNoTokens, "no such file")
 	// A file of the same size and time is another one all the same.
 	info, err := os.Stat(path + ".old")
 	if err != nil {
@@ -173,7 +173,7 @@ func TestTokensAreRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if name, refusal, _ := tokens.Check("Bearer " + tokenB); refusal != nil || name != "bob" {
-		t.Errorf("a file with another name in it: got %q, %v", name, refusal)
+		t.Errorf("a file with a different name: got %q, %v", name, refusal)
 	}
 }
 
@@ -208,10 +208,10 @@ func TestRefusedRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, lines := observer.New(zap.DebugLevel)
-	f := &fake{}
+	f := &fakeControl{}
 	o := Options{Tokens: tokens, Log: zap.New(core), AnyHost: true}
 	e := engineWith(f, o)
-	for _, path := range []string{"/v1/models", "/v1/models/nobody", "/v1/models/m/logs", "/v1/export", "/v1/profile/heap"} {
+	for _, path := range []string{"/v1/models", "/v1/models/unknown", "/v1/models/m/logs", "/v1/export", "/v1/profile/heap"} {
 		got := ask(e, "GET", path, "", "Host: gateway.example:1338", "Authorization: Bearer wrong-wrong-wrong")
 		if got.Code != 401 || got.Header().Get("WWW-Authenticate") != `Bearer realm="xebec"` || !strings.Contains(got.Body.String(), `"code":"unauthorized"`) {
 			t.Errorf("%s: got %d %s", path, got.Code, got.Body)
@@ -220,7 +220,7 @@ func TestRefusedRequests(t *testing.T) {
 	if got := ask(e, "POST", "/v1/apply", document, asYAML); got.Code != 401 || f.applied != nil {
 		t.Errorf("apply: got %d, and %v was applied", got.Code, f.applied)
 	}
-	now = now.Add(everyRefusal)
+	now = now.Add(refusalLogInterval)
 	ask(e, "GET", "/v1/models", "")
 	all := lines.FilterMessage("refused on the admin port").All()
 	if len(all) != 2 || all[0].ContextMap()["requests"] != uint64(1) || all[1].ContextMap()["requests"] != uint64(6) || all[1].ContextMap()["requests_ever"] != uint64(7) {
@@ -245,7 +245,7 @@ func TestRefusedRequests(t *testing.T) {
 
 // Without tokens AnyHost opens nothing.
 func TestAnyHostNeedsTokens(t *testing.T) {
-	if got := ask(engineWith(&fake{}, Options{AnyHost: true}), "GET", "/v1/models", "", "Host: gateway.example:1338"); got.Code != 403 {
+	if got := ask(engineWith(&fakeControl{}, Options{AnyHost: true}), "GET", "/v1/models", "", "Host: gateway.example:1338"); got.Code != 403 {
 		t.Errorf("got %d", got.Code)
 	}
 }
@@ -261,14 +261,14 @@ func FuzzTokenFile(f *testing.F) {
 		}
 		for i, secret := range secrets {
 			if got, ok := bearer("Bearer " + secret); !ok || got != secret || len(secret) < MinTokenBytes {
-				t.Errorf("the token %q cannot be shown", secret)
+				t.Errorf("the token %q cannot be sent", secret)
 			}
 			if strings.ContainsAny(names[i], " \t\r\n:\x00") {
-				t.Errorf("the name %q", names[i])
+				t.Errorf("invalid name %q", names[i])
 			}
 		}
 		if len(secrets) == 0 {
-			t.Error("no token, and no error")
+			t.Error("no tokens and no error")
 		}
 	})
 }

@@ -233,7 +233,7 @@ func TestCredentials(t *testing.T) {
 		{"no token", nil, []string{"--admin", address, "--ca", ca}, 1, "this admin port asks for a token"},
 		{"another token", nil, []string{"--admin", address, "--ca", ca, "--token-file", wrong}, 1, "this admin port asks for a token"},
 		{"an unknown certificate", nil, []string{"--admin", address, "--token-file", good}, 1, "--ca FILE names the certificates to trust"},
-		{"a file that others can read", nil, []string{"--admin", address, "--ca", ca, "--token-file", open}, 1, "--token-file: the token file " + open + " has mode 0644, which lets others at it: chmod 600"},
+		{"a file that others can read", nil, []string{"--admin", address, "--ca", ca, "--token-file", open}, 1, "--token-file: the token file " + open + " has mode 0644, which gives others access: chmod 600"},
 		{"an empty file", nil, []string{"--admin", address, "--ca", ca, "--token-file", empty}, 1, "has no token in it"},
 		{"no certificate", nil, []string{"--admin", address, "--ca", good, "--token-file", good}, 1, "there is no certificate in it"},
 		{"no such certificate", nil, []string{"--admin", address, "--ca", filepath.Join(dir, "none"), "--token-file", good}, 1, "--ca: open "},
