@@ -20,10 +20,10 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 )
 
-// MaxBodyBytes is the largest body of any call; whoever sets up the server gives it this limit.
+// MaxBodyBytes is the largest body of any call. The server must be configured with this limit.
 const MaxBodyBytes = manifest.MaxBytes
 
-// handler answers one call: with a value to write as JSON, or an error. A nil value means that it has answered by itself.
+// handler answers one call with a value to encode as JSON, or an error. A nil value means that it has already answered.
 type handler func(ctx context.Context, c *app.RequestContext) (any, error)
 
 type handlers struct {
@@ -32,8 +32,8 @@ type handlers struct {
 	followers atomic.Int32
 }
 
-// Register adds the routes to r. The server should have [MaxBodyBytes] as its limit, and sense clients that disconnect: if
-// it does not, a log follower that went away is noticed only at the next line.
+// Register adds the routes to r. The server should have the limit [MaxBodyBytes] and detect clients that disconnect.
+// Otherwise a log follower that has disconnected is noticed only at the next line.
 func Register(r route.IRoutes, control Control, o Options) {
 	h := &handlers{control: control, options: o}
 	guard := h.guard
@@ -62,7 +62,7 @@ func Register(r route.IRoutes, control Control, o Options) {
 	r.GET("/v1/profile/:name", guard(h.profile))
 }
 
-// NoRoute answers requests that no route takes, in the API's own error shape; it is for the server's NoRoute.
+// NoRoute answers requests without a route with the API's form of errors. Use it as the server's NoRoute.
 func NoRoute(_ context.Context, c *app.RequestContext) {
 	writeError(c, api.Errorf(api.NotFound, "%s %.100q is not part of the admin API: see api/spec/openapi.yaml; functions are called on the function port", c.Method(), c.Path()))
 }
@@ -248,7 +248,7 @@ func (h *handlers) describeFunction(ctx context.Context, c *app.RequestContext) 
 			continue
 		}
 		versions, err := h.control.Models(ctx, id.Name)
-		if err != nil && !isNotFound(err) { // it may have been deleted since we asked for the function
+		if err != nil && !isNotFound(err) { // it may have been deleted since the function was read
 			return nil, err
 		}
 		for _, m := range versions {
@@ -293,7 +293,7 @@ func (h *handlers) version(ctx context.Context, c *app.RequestContext) (any, err
 	return api.VersionInfo{Version: status.Version, GoVersion: status.GoVersion}, err
 }
 
-// nameOf checks the name in the path, and that the query string has no other parameters than those named.
+// nameOf returns the checked name in the path. It fails if the query string has other parameters than those given.
 func nameOf(c *app.RequestContext, what string, parameters ...string) (string, error) {
 	if _, err := query(c, parameters...); err != nil {
 		return "", err
@@ -305,10 +305,10 @@ func nameOf(c *app.RequestContext, what string, parameters ...string) (string, e
 	return name, nil
 }
 
-// parameters are those of the query string.
+// parameters are the parameters of the query string.
 type parameters map[string]string
 
-// query refuses parameters that are not known or are there twice: a misspelt dry_run must not apply.
+// query rejects unknown and duplicate parameters: a misspelt dry_run must not apply.
 func query(c *app.RequestContext, known ...string) (parameters, error) {
 	q := parameters{}
 	var err error
@@ -330,7 +330,7 @@ func query(c *app.RequestContext, known ...string) (parameters, error) {
 	return q, err
 }
 
-// boolean takes a parameter without a value for true.
+// boolean treats a parameter without a value as true.
 func (q parameters) boolean(name string) (bool, error) {
 	value, given := q[name]
 	switch {
@@ -352,7 +352,8 @@ func absolute(what, dir string) (string, error) {
 	return filepath.Clean(dir), nil
 }
 
-// bodyOf returns the body if it has one of the types. None of them is one that a page of a browser may send elsewhere unasked.
+// bodyOf returns the body if it has one of the given types. A web page cannot send any of these types to another origin
+// without asking.
 func bodyOf(c *app.RequestContext, types ...string) ([]byte, error) {
 	given := string(c.ContentType())
 	mediaType, _, err := mime.ParseMediaType(given)
@@ -369,7 +370,7 @@ func bodyOf(c *app.RequestContext, types ...string) ([]byte, error) {
 	return body, nil
 }
 
-// jsonBody reads a body of one JSON object into request; example is for people.
+// jsonBody decodes a body of one JSON object into request. example is for error messages.
 func jsonBody(c *app.RequestContext, request any, example string) error {
 	body, err := bodyOf(c, "application/json")
 	if err != nil {
@@ -431,7 +432,7 @@ func writeErrorAs(c *app.RequestContext, status int, code, message string) {
 }
 
 func writeErrorInfo(c *app.RequestContext, status int, info api.ErrorInfo) {
-	body, _ := json.Marshal(api.ErrorBody{Error: info}) // nothing but strings
+	body, _ := json.Marshal(api.ErrorBody{Error: info}) // only strings: cannot fail
 	writeJSON(c, status, body)
 }
 
@@ -441,7 +442,7 @@ func writeJSON(c *app.RequestContext, status int, body []byte) {
 	c.Data(status, "application/json", append(body, '\n'))
 }
 
-// notNil makes an empty list [] in JSON, not null.
+// notNil returns an empty list for nil, so that it is [] in JSON and not null.
 func notNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}

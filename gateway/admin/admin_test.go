@@ -20,7 +20,7 @@ import (
 
 const document = "kind: Function\nname: digits\nmodels: [digits-svm]\nslo: 20ms\n"
 
-// engine is the admin API over a control, without a network.
+// engine returns the admin API over a control, without a network.
 func engine(c Control) *route.Engine { return engineWith(c, Options{}) }
 
 func engineWith(c Control, o Options) *route.Engine {
@@ -30,7 +30,7 @@ func engineWith(c Control, o Options) *route.Engine {
 	return e
 }
 
-// ask performs one request; headers are "Name: value" and add to a loopback Host.
+// ask performs one request. headers are "Name: value"; the default Host is loopback.
 func ask(e *route.Engine, method, path, body string, headers ...string) *ut.ResponseRecorder {
 	all := []ut.Header{{Key: "Host", Value: "127.0.0.1:1338"}}
 	for _, h := range headers {
@@ -284,7 +284,7 @@ func TestRejectedOrigins(t *testing.T) {
 		if why := rejectReason(c.host, c.origin, c.site, false); (why == "") != c.ok {
 			t.Errorf("Host %q, Origin %q, Sec-Fetch-Site %q: %q", c.host, c.origin, c.site, why)
 		}
-		// Beyond loopback every Host is taken, and pages of others are refused all the same.
+		// With any host permitted, every Host is accepted, but pages of other origins are still refused.
 		if why := rejectReason(c.host, c.origin, c.site, true); (why == "") != (c.ok || c.origin == "" && c.site == "") {
 			t.Errorf("any Host, %q, Origin %q, Sec-Fetch-Site %q: %q", c.host, c.origin, c.site, why)
 		}

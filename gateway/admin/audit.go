@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// maxAuditNames and maxAuditErrorBytes keep a line that tells of thousands of objects a line.
+	// maxAuditNames and maxAuditErrorBytes limit a line about thousands of objects.
 	maxAuditNames      = 50
 	maxAuditErrorBytes = 500
-	// aboutKey is where a handler leaves what its call is about.
+	// aboutKey is the key of the call's subject in the request context.
 	aboutKey = "xebec.about"
 )
 
-// subject is what a call is about.
+// subject is what a call would change.
 type subject struct {
 	what   []string
 	dryRun bool
 }
 
-// about notes, for the audit, what a call would change; a dry run changes nothing, and is not told of.
+// setSubject records what a call would change, for the audit. A dry run changes nothing and is not logged.
 func setSubject(c *app.RequestContext, dryRun bool, what ...string) {
 	c.Set(aboutKey, subject{what, dryRun})
 }
 
-// audited writes a line about each call of next: who asked for what from where, and what became of it. Also a call that was refused gets
-// one, for what was tried is of interest when it is asked who broke something.
+// audited logs one line for each call of next: the caller, what was requested, and the outcome. Refused calls are also
+// logged, because attempts matter when investigating a failure.
 func (h *handlers) audited(action string, next handler) handler {
 	if h.options.Log == nil {
 		return next
@@ -79,7 +79,7 @@ func truncateList(all []string) []string {
 	return append(all[:maxAuditNames:maxAuditNames], fmt.Sprintf("… and %d more", len(all)-maxAuditNames))
 }
 
-// objectName is "Model digits@3", "Function digits".
+// objectName returns a name such as "Model digits@3" or "Function digits".
 func objectName(kind api.Kind, name, version string) string {
 	if version != "" {
 		name += "@" + version
@@ -87,7 +87,7 @@ func objectName(kind api.Kind, name, version string) string {
 	return string(kind) + " " + name
 }
 
-// namesOf are the names of a set's objects.
+// namesOf returns the names of a set's objects.
 func namesOf(set *manifest.Set) []string {
 	all := make([]string, 0, set.Len())
 	for i := range set.Models {

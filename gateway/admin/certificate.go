@@ -10,23 +10,24 @@ import (
 	"go.uber.org/zap"
 )
 
-// maxPEMBytes is a chain of certificates with room to spare.
+// maxPEMBytes is more than any chain of certificates needs.
 const maxPEMBytes = 1 << 20
 
-// Certificate is a certificate and its key, in two PEM files that are read again when they change: a renewed one needs no restart. While
-// the files do not belong together, which they do not for a moment when they are renewed, the last pair that did is used. Any number of
-// goroutines may use it.
+// Certificate is a certificate and its key, in two PEM files that are read again when they change, so a renewal needs
+// no restart. While the files do not match, which happens briefly during a renewal, the last matching pair is used. It
+// is safe for concurrent use.
 type Certificate struct {
-	// Log is told of a renewal, and of one that failed; nil: nobody. It is set before the first handshake.
+	// Log receives renewals and failed ones; nil means no logging. Set it before the first handshake.
 	Log *zap.Logger
 
 	mu        sync.Mutex
 	cert, key secretFile
 	pair      *tls.Certificate
-	failed    string // what was told last of a renewal that failed
+	failed    string // last failure that was logged
 }
 
-// OpenCertificate reads a certificate with its chain, and its key. Nobody but the owner and the group of the key may read it.
+// OpenCertificate reads a certificate with its chain, and its key. Only the key's owner and group may have read
+// permission on it.
 func OpenCertificate(cert, key string) (*Certificate, error) {
 	return openCertificate(cert, key, time.Now)
 }
@@ -42,7 +43,7 @@ func openCertificate(cert, key string, now func() time.Time) (*Certificate, erro
 	return c, nil
 }
 
-// load reads the pair; one that cannot be used changes nothing.
+// load reads the pair. If it cannot be used, the current pair stays.
 func (c *Certificate) load() error {
 	cert, err := c.cert.read()
 	if err != nil {
@@ -54,7 +55,7 @@ func (c *Certificate) load() error {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		c.cert.seen = nil // look again at the next handshake: the other half may be on its way
+		c.cert.seen = nil // read again at the next handshake: the other file may be about to change
 		return fmt.Errorf("the certificate %s and the key %s: %w", c.cert.path, c.key.path, err)
 	}
 	if pair.Leaf == nil {
@@ -69,7 +70,7 @@ func (c *Certificate) load() error {
 	return nil
 }
 
-// TLS is how the admin port speaks: TLS 1.2 or newer, HTTP/1.1.
+// TLS returns the configuration of the admin port: TLS 1.2 or newer, HTTP/1.1.
 func (c *Certificate) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,

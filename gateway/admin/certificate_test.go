@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// issue writes a certificate of its own and its key.
+// issue writes a self-signed certificate and its key.
 func issue(t *testing.T, cert, key, name string, ends time.Time) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -42,7 +42,7 @@ func issue(t *testing.T, cert, key, name string, ends time.Time) {
 	}
 }
 
-// handshake returns the name in the certificate that a client is shown.
+// handshake returns the name in the certificate that a client gets.
 func handshake(t *testing.T, c *Certificate) string {
 	t.Helper()
 	got, err := c.TLS().GetCertificate(&tls.ClientHelloInfo{})
@@ -66,7 +66,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if got := handshake(t, c); got != "first" {
 		t.Errorf("got %q", got)
 	}
-	// Half of a renewal: the new certificate is there, its key not yet.
+	// Half of a renewal: the certificate is new, the key is not.
 	issue(t, cert, key+".new", "second", day)
 	for range 3 {
 		if got := handshake(t, c); got != "first" {
@@ -79,7 +79,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if got := handshake(t, c); got != "second" {
 		t.Errorf("renewed: got %q", got)
 	}
-	// Nothing that is wrong takes away the one that is in use.
+	// No failure replaces the certificate in use.
 	for what, spoil := range map[string]func() error{
 		"gone":    func() error { return os.Remove(key) },
 		"garbage": func() error { return os.WriteFile(cert, []byte("no certificate"), 0o600) },

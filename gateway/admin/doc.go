@@ -1,40 +1,44 @@
-// Package admin is the admin API: JSON over HTTP by which operators and the command line declare, inspect and delete models,
-// functions and traffic rules.
+// Package admin is the admin API: JSON over HTTP with which operators and the command line declare, inspect and delete
+// models, functions and traffic rules.
 //
 // # What it promises
 //
-// To the gateway: [Control] is called with what has been checked already. Names are names, manifests are valid and have
-// their defaults, directories are absolute, bodies are bounded, and whoever sent them may: a program on this machine, or somebody with a
-// token. The context says who it was.
+// To the gateway: [Control] is called only with checked arguments. Names are valid, manifests are valid and have their
+// defaults, directories are absolute, bodies are bounded, and the sender is authorised: a program on this machine, or a
+// client with a token. The context has the caller.
 //
-// To the operator: every failure has one shape, {"error": {"code", "message"}}, and a message that says what to do. The codes
-// are api's; a request that is refused for where it comes from has the code "forbidden". The API is described in
-// api/spec/openapi.yaml, and a test holds the two together. Each change that is asked for leaves one line in the log "audit", also when it
-// is refused: who, from where, what, and what became of it.
+// To the operator: every failure has the form {"error": {"code", "message"}}, with a message that says what to do. The
+// codes are those of package api; a request that is refused because of its origin has the code "forbidden".
+// api/spec/openapi.yaml describes the API, and a test compares the two. Each requested change, even a refused one, is
+// one line in the log "audit": who requested it, from where, what, and the outcome.
 //
-// To those who change one object at the same time: whoever sends the revision that was read (match.go: the header If-Match, or a document's
-// field) undoes nothing of what others have declared since, and is told who was faster. What cannot be kept of that is refused.
+// To operators who change the same object concurrently: a request with the revision that was read (match.go: the header
+// If-Match, or a document's field) never undoes a later change, and the error names the author of that change. A
+// revision that cannot be checked is refused.
 //
 // # Who may call it
 //
-// Whoever can declare a model can run a program, so the port is bound to loopback, or asks for a token over TLS ([Options], [Tokens],
-// [Certificate]; which of the two is the composition's to decide). Loopback alone does not keep out a web page in a browser on the same
-// machine, so every request there must name a loopback host (a page that rebinds its own name to 127.0.0.1 does not). Nowhere may a
-// request carry a foreign Origin or be marked cross-site by the browser, and its body must have a type that a form cannot send.
+// Declaring a model means running a program, so the port is bound to loopback, or requires a token over TLS ([Options],
+// [Tokens], [Certificate]; the server decides which). Loopback alone does not keep out a web page in a browser on the
+// same machine. Therefore every request there must name a loopback host, which a page that rebinds its own name to
+// 127.0.0.1 does not. On any port, a request must not have a foreign Origin or be marked cross-site by the browser, and
+// its body must have a type that a form cannot send.
 //
-// All tokens may do everything: they tell people apart, in the audit and in the history, and can be taken back one by one. The header
-// Xebec-User is believed where the token has no name: it is for those who want to be found, and proves nothing.
+// All tokens have the same permissions. They identify people in the audit and in the history, and can be revoked one by
+// one. The header Xebec-User is used if the token has no name; it is a courtesy and proves nothing.
 //
-// A token is checked when a request's body has been read already, all 12 MiB of it if need be: a limit on connections belongs in front.
+// A token is checked after a request's body has been read, up to 12 MiB. Put a limit on connections in front of the
+// port.
 //
 // # What it never does
 //
-// It holds no state but a count of log followers and of refused requests, and what it read of its files; it keeps no token, only hashes of
-// them, and no token is in an error or in the log. It starts no goroutine, and knows nothing of schedulers, workers and
-// processes: that is behind Control, which the composition (package server) implements.
+// It has no state except the numbers of log followers and of refused requests, and the contents of its files. It keeps
+// only hashes of tokens, and no token appears in an error or in the log. It starts no goroutine, and knows nothing
+// about schedulers, workers and processes: package server implements these as a Control.
 //
 // # Where to read next
 //
-// control.go is the contract; admin.go has the routes; lifecycle.go those of versions and of what is kept; guard.go says who is refused, token.go and
-// certificate.go what proves who somebody is; audit.go what is told of changes; logs.go is the one answer that streams.
+// control.go is the contract. admin.go has the routes, lifecycle.go those of versions and of the history. guard.go
+// decides which requests are refused; token.go and certificate.go authenticate. audit.go logs changes. logs.go has the
+// only answer that streams.
 package admin

@@ -16,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) {
 	hlog.SetLevel(hlog.LevelFatal) // it prints every route of every engine
-	// Hertz keeps one goroutine for the Date header, for the life of the program.
+	// Hertz keeps one goroutine for the Date header until the program ends.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/hertz/pkg/protocol.UpdateServerDate.func1"))
 }
 
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// fake is a gateway with one model in two versions and one function. It keeps what it was told.
+// fakeControl is a gateway with one model in two versions and one function. It records its arguments.
 type fakeControl struct {
 	mu      sync.Mutex
 	applied *manifest.Set
@@ -30,17 +30,17 @@ type fakeControl struct {
 	dir     string
 	deleted []string
 	query   api.LogQuery
-	// moved are calls of Promote and Rollback, asked those of History; caller is who the last call came from.
+	// moved records calls of Promote and Rollback, asked those of History; caller is the caller of the last change.
 	moved  []string
 	asked  []string
 	caller api.Caller
-	// seen is what the last change was told of revisions.
+	// seen is the seen argument of the last change.
 	seen []api.ObjectRevision
-	// nothing is what there is to export.
+	// nothing makes Export return an empty set.
 	nothing bool
-	// err is what every method answers, when it is set.
+	// err is the error of every method, if set.
 	err error
-	// lines is where Logs gets the lines to come from; logsErr is what it ends with.
+	// lines provides the future lines for Logs; logsErr is its error.
 	lines   chan api.LogLine
 	logsErr error
 }

@@ -14,18 +14,19 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Options say how the port is reached, and who is told of what it does.
+// Options configure access to the port and its logging.
 type Options struct {
-	// Log is told of each change that is asked for, and of requests without a token that is known; nil: nobody.
+	// Log receives each requested change, and requests without a valid token; nil means no logging.
 	Log *zap.Logger
-	// Tokens are those of which every caller must show one; nil: none is asked for.
+	// Tokens are the valid tokens; every caller must send one. nil means that no token is required.
 	Tokens *Tokens
-	// AnyHost takes every Host header: the port is reached under names that nobody has told us. It counts only with Tokens: a page that
-	// rebinds its name to our address has no token, and a browser adds none by itself.
+	// AnyHost accepts every Host header, because the port is reached under unknown names. It has an effect only with
+	// Tokens: a page that rebinds its name to our address has no token, and a browser does not add one.
 	AnyHost bool
 }
 
-// Guard asks whoever wants next for a token, if one is asked for: for what the composition serves beside the admin API.
+// Guard checks the caller's token, if tokens are required, before calling next. It is for handlers that the server adds
+// beside the admin API.
 func (o Options) Guard(next app.HandlerFunc) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
 		if _, ok := o.admit(c); ok {
@@ -34,7 +35,7 @@ func (o Options) Guard(next app.HandlerFunc) app.HandlerFunc {
 	}
 }
 
-// admit returns the name of the caller's token. It answers callers that have none.
+// admit returns the name of the caller's token. Without a valid token it answers the request and returns false.
 func (o Options) admit(c *app.RequestContext) (name string, ok bool) {
 	if o.Tokens == nil {
 		return "", true
@@ -52,8 +53,8 @@ func (o Options) admit(c *app.RequestContext) (name string, ok bool) {
 	return "", false
 }
 
-// guard refuses requests that a web page could have sent and those without a token, and answers with what the handler returns. The
-// handler's context says who asks.
+// guard refuses requests that a web page could have sent and those without a valid token, and writes what the handler
+// returns. The handler's context has the caller.
 func (h *handlers) guard(next handler) app.HandlerFunc {
 	o := h.options
 	anyHost := o.AnyHost && o.Tokens != nil
@@ -77,13 +78,14 @@ func (h *handlers) guard(next handler) app.HandlerFunc {
 	}
 }
 
-// userHeader is by what callers say who they are; maxUserBytes is a name, a host and what a program calls itself.
+// userHeader is the header in which callers name themselves. maxUserBytes is enough for a user, a host and a program.
 const (
 	userHeader   = "Xebec-User"
 	maxUserBytes = 128
 )
 
-// callerOf is who sent a request. The name of a token counts more than what the caller says: it is proven.
+// callerOf returns the sender of a request. A token's name takes precedence over the header, because it is
+// authenticated.
 func callerOf(c *app.RequestContext, token string) (api.Caller, error) {
 	said := c.Request.Header.PeekAll(userHeader)
 	caller := api.Caller{Name: token, Address: peer(c)}
@@ -103,7 +105,8 @@ func callerOf(c *app.RequestContext, token string) (api.Caller, error) {
 	return caller, nil
 }
 
-// peer is the address that a request came from, without the port, which says nothing once the connection is gone.
+// peer returns the address of the request's connection, without the port, which is useless after the connection has
+// closed.
 func peer(c *app.RequestContext) string {
 	address := c.RemoteAddr().String()
 	if host, _, err := net.SplitHostPort(address); err == nil {
@@ -112,10 +115,11 @@ func peer(c *app.RequestContext) string {
 	return address
 }
 
-// foreign says why a request with these headers is not taken for one of a program, on this machine unless anyHost is set, or "".
+// rejectReason returns why a request with these headers is not accepted as one of a program (on this machine, unless
+// anyHost is set), or "" if it is.
 //
-// A browser sets Host from the page's own idea of the address, Origin on everything that is not a plain navigation or image
-// load, and Sec-Fetch-Site on everything; a page can set none of the three.
+// A browser sets Host from the page's address, Origin on everything except plain navigation and image loads, and
+// Sec-Fetch-Site on everything. A page can set none of them.
 func rejectReason(host, origin, fetchSite string, anyHost bool) string {
 	if !anyHost && !loopback(host) {
 		return "the Host header is not a loopback name or address: the admin port is for programs on this machine, such as xebec --admin 127.0.0.1:1338"

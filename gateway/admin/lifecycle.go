@@ -16,7 +16,7 @@ import (
 const (
 	// DefaultHistory fills a screen or two.
 	DefaultHistory = 50
-	// MaxHistory bounds what one answer has to hold.
+	// MaxHistory bounds the size of one answer.
 	MaxHistory = 1000
 )
 
@@ -40,7 +40,7 @@ func (h *handlers) traffic(ctx context.Context, c *app.RequestContext) (any, err
 	return api.TrafficList{Traffic: notNil(one)}, err
 }
 
-// trafficOf is a model's traffic for a description of it; nil when the model has gone since.
+// trafficOf returns a model's traffic for its description, or nil if the model has been deleted meanwhile.
 func (h *handlers) trafficOf(ctx context.Context, model string) (*api.TrafficStatus, error) {
 	one, err := h.control.Traffic(ctx, model)
 	switch {
@@ -119,7 +119,7 @@ func (h *handlers) rollback(ctx context.Context, c *app.RequestContext) (any, er
 	return api.Changes{Changes: notNil(changes)}, err
 }
 
-// optionalVersion checks a version that may be left out, but not be empty: whoever sends "" has lost it on the way.
+// optionalVersion checks a version that may be omitted but not empty: "" is most likely a lost value.
 func optionalVersion(field string, given *string) (string, error) {
 	if given == nil {
 		return "", nil
@@ -157,7 +157,7 @@ func (h *handlers) events(ctx context.Context, c *app.RequestContext, name strin
 	return api.History{Events: notNil(events)}, err
 }
 
-// export answers everything that is declared as YAML, or as JSON where the Accept header names that.
+// export answers all declarations as YAML, or as JSON if the Accept header names it.
 func (h *handlers) export(ctx context.Context, c *app.RequestContext) (any, error) {
 	if _, err := query(c); err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (h *handlers) export(ctx context.Context, c *app.RequestContext) (any, erro
 	if strings.Contains(string(c.Request.Header.Peek("Accept")), "application/json") {
 		encode, contentType = set.JSON, "application/json"
 	}
-	body := []byte("# Nothing is declared.\n") // the one set that has no YAML
+	body := []byte("# Nothing is declared.\n") // the empty set has no YAML
 	if set.Len() > 0 || contentType != "application/yaml" {
 		if body, err = encode(); err != nil {
 			return nil, fmt.Errorf("cannot encode the declarations: %w", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 )
 
-// What is exported is what apply takes, in either form.
+// An export can be applied, in both formats.
 func TestExportCanBeApplied(t *testing.T) {
 	f := &fakeControl{}
 	e := engine(f)
@@ -55,7 +55,7 @@ func TestCallerName(t *testing.T) {
 	}
 }
 
-// Every change leaves one line, also one that was refused; questions and dry runs leave none.
+// Every change logs one line, even a refused one; queries and dry runs log none.
 func TestAudit(t *testing.T) {
 	core, lines := observer.New(zap.DebugLevel)
 	const user = "Xebec-User: ann@laptop"

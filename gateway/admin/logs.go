@@ -17,20 +17,20 @@ import (
 const (
 	// DefaultLogLines fills a screen or two.
 	DefaultLogLines = 100
-	// MaxLogLines is as many as are kept of a model version.
+	// MaxLogLines is the number of lines that are kept for a model version.
 	MaxLogLines = 1000
-	// MaxFollowers bounds the connections that stay open to follow logs: one for each terminal of a large team.
+	// MaxFollowers bounds the connections that follow logs: enough for each terminal of a large team.
 	MaxFollowers = 32
 )
 
-// The types of an answer with logs: one JSON object a line, or text.
+// Content types of an answer with logs: one JSON object a line, or text.
 const (
 	ndjson   = "application/x-ndjson"
 	textLogs = "text/plain; charset=utf-8"
 )
 
-// logs streams: each line is on its way before the next is waited for. With an Accept header that names application/x-ndjson
-// a line is a JSON object, else text.
+// logs streams: each line is sent before waiting for the next. Lines are JSON objects if the Accept header names
+// application/x-ndjson, else text.
 func (h *handlers) logs(ctx context.Context, c *app.RequestContext) (any, error) {
 	name, err := nameOf(c, "model", "lines", "follow", "version")
 	if err != nil {
@@ -51,7 +51,7 @@ func (h *handlers) logs(ctx context.Context, c *app.RequestContext) (any, error)
 	err = h.control.Logs(ctx, q, s.emit)
 	switch {
 	case err == nil:
-		s.start() // an empty log is an empty body
+		s.start() // no lines: an empty body
 	case s.w == nil:
 		return nil, err
 	case !s.failed:
@@ -85,7 +85,7 @@ func logQuery(c *app.RequestContext, model string) (api.LogQuery, error) {
 	return lq, nil
 }
 
-// logStream is an answer that has begun when its first line came: until then an error can still be a status.
+// logStream is an answer that starts with its first line. Until then an error can still be a status.
 type logStream struct {
 	c      *app.RequestContext
 	w      network.ExtWriter
@@ -123,15 +123,15 @@ func (s *logStream) emit(line api.LogLine) error {
 	return s.send()
 }
 
-// fail ends a stream that has begun: the status is gone already.
+// fail ends a stream that has started: its status has already been sent.
 func (s *logStream) fail(err error) {
 	s.buf.Reset()
 	if s.json {
-		_ = json.NewEncoder(&s.buf).Encode(api.ErrorBody{Error: api.ErrorInfo{Code: api.Internal.String(), Message: err.Error()}}) // two strings, into memory
+		_ = json.NewEncoder(&s.buf).Encode(api.ErrorBody{Error: api.ErrorInfo{Code: api.Internal.String(), Message: err.Error()}}) // two strings, into memory: cannot fail
 	} else {
 		s.buf.WriteString("error: " + err.Error() + "\n")
 	}
-	_ = s.send() // the client that cannot be told is gone
+	_ = s.send() // if this fails, the client has disconnected
 }
 
 func (s *logStream) send() error {

@@ -17,7 +17,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// serve runs the admin API on a port of its own until the test ends, and returns its address.
+// serve runs the admin API on its own port until the test ends, and returns its address.
 func serve(t *testing.T, c Control) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,7 +93,7 @@ func TestLogsThatFail(t *testing.T) {
 	}
 }
 
-// A line reaches a follower before the next one is written, and Logs hears when the follower goes.
+// A line reaches a follower before the next one is written, and Logs ends when the follower disconnects.
 func TestFollow(t *testing.T) {
 	f := &fakeControl{lines: make(chan api.LogLine)}
 	ended := make(chan error, 1)
@@ -121,7 +121,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// endOfLogs tells how each call of Logs ended.
+// endOfLogs reports how each call of Logs ended.
 type endOfLogs struct {
 	*fakeControl
 	ended chan error
@@ -138,7 +138,7 @@ func TestFollowersAreBounded(t *testing.T) {
 	base := serve(t, f)
 	var open []*http.Response
 	for range MaxFollowers {
-		// The first line has come, so the follower is counted.
+		// The first line has arrived, so the follower is counted.
 		open = append(open, fetch(t, t.Context(), base+"/v1/models/digits-svm/logs?follow&lines=1", ""))
 	}
 	res := fetch(t, t.Context(), base+"/v1/models/digits-svm/logs?follow", "")

@@ -11,16 +11,17 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 )
 
-// An object's entity tag (RFC 9110, section 8.8.3) is its revision in quotes: that of what is declared, the part of an answer that a client
-// can change. What else is in the answer, counts and states, changes all the time and is not what a client would write back.
+// An object's entity tag (RFC 9110, section 8.8.3) is its revision in quotes. It identifies the declaration, the part
+// of an answer that a client can change. Counts and states in the answer change all the time, and a client does not
+// write them back.
 
-// tag gives an answer about one object its entity tag.
+// tag sets the entity tag of an answer about one object.
 func tag(c *app.RequestContext, revision uint64) {
 	c.Response.Header.Set("ETag", `"`+strconv.FormatUint(revision, 10)+`"`)
 }
 
-// seen is the revision at which the caller has seen the one object that is changed: what the header If-Match says (RFC 9110, section 13.1.1);
-// none where it is missing.
+// expectedRevision returns the revision at which the caller has seen the object that is changed, from the header
+// If-Match (RFC 9110, section 13.1.1). The result is empty without the header.
 func expectedRevision(c *app.RequestContext, kind api.Kind, id api.ModelID) ([]api.ObjectRevision, error) {
 	given, err := matchHeader(c)
 	if err != nil || given == "" {
@@ -33,7 +34,7 @@ func expectedRevision(c *app.RequestContext, kind api.Kind, id api.ModelID) ([]a
 	return []api.ObjectRevision{{Kind: kind, Name: id.Name, Version: id.Version, Revision: revision}}, nil
 }
 
-// expectedOf adds what the header If-Match says of the one object of a set to what its documents say.
+// expectedOf combines the header If-Match, which applies to a set of one object, with the revisions in the documents.
 func expectedOf(c *app.RequestContext, set *manifest.Set, written []api.ObjectRevision) ([]api.ObjectRevision, error) {
 	if set.Len() != 1 {
 		return written, rejectIfMatch(c, fmt.Sprintf("this declares %d: give each document its own field revision", set.Len()))
@@ -54,7 +55,7 @@ func expectedOf(c *app.RequestContext, set *manifest.Set, written []api.ObjectRe
 	return append(expected, written...), err
 }
 
-// unmatched refuses If-Match where more than one object is changed: it would be taken for a promise.
+// rejectIfMatch rejects If-Match if more than one object is changed: it cannot be honoured.
 func rejectIfMatch(c *app.RequestContext, what string) error {
 	given, err := matchHeader(c)
 	if err == nil && given != "" {
@@ -63,7 +64,7 @@ func rejectIfMatch(c *app.RequestContext, what string) error {
 	return err
 }
 
-// matchHeader is the header If-Match, empty where there is none.
+// matchHeader returns the header If-Match, or "" if there is none.
 func matchHeader(c *app.RequestContext) (string, error) {
 	if len(c.Request.Header.PeekAll("If-None-Match")) > 0 {
 		return "", api.Errorf(api.InvalidArgument, `the header If-None-Match is not supported: to require that an object is not declared yet, send If-Match: "0"`)
@@ -82,8 +83,8 @@ func matchHeader(c *app.RequestContext) (string, error) {
 
 const expectedTag = `expected one revision in quotes, as in the object's ETag, such as "12", or "0" if it is not declared`
 
-// parseTag reads one entity tag that this API has given. Others, and lists of them, could only fail to match, time and again: they are a
-// mistake, and the caller is told so.
+// parseTag parses an entity tag of this API. Other tags, and lists of tags, could never match: they are an error, so
+// that the caller notices.
 func parseTag(given string) (uint64, error) {
 	if strings.HasPrefix(given, "W/") {
 		return 0, api.Errorf(api.InvalidArgument, "the header If-Match %.60q: a weak tag matches nothing; did a proxy weaken it? %s", given, expectedTag)

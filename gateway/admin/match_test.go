@@ -14,7 +14,7 @@ import (
 
 const trafficDocument = "kind: Traffic\nname: m\nserving: \"1\"\n"
 
-// What a client reads as an object's tag is what it may send back, by the header or in the document.
+// The tag that a client reads can be sent back, in the header or in the document.
 func TestExpectedRevisions(t *testing.T) {
 	seen := func(kind api.Kind, name, version string, revision uint64) []api.ObjectRevision {
 		return []api.ObjectRevision{{Kind: kind, Name: name, Version: version, Revision: revision}}
@@ -58,7 +58,7 @@ func TestExpectedRevisions(t *testing.T) {
 func TestObjectsHaveTags(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/traffic/digits-svm": `"7"`, "/v1/functions/digits": `"5"`, "/v1/models/single": `"6"`,
-		// Of several objects none is the one.
+		// An answer with several objects has no tag.
 		"/v1/models/digits-svm": "", "/v1/models": "", "/v1/functions": "", "/v1/traffic": "", "/v1/models/unknown": "",
 	} {
 		got := ask(engine(&fakeControl{}), "GET", path, "")
@@ -68,7 +68,7 @@ func TestObjectsHaveTags(t *testing.T) {
 	}
 }
 
-// A header that cannot be kept is refused, before anything is changed: it would be taken for a promise.
+// A header that cannot be honoured is refused before anything changes.
 func TestRefusedMatches(t *testing.T) {
 	for _, c := range []struct {
 		name, method, path, body string
@@ -119,7 +119,7 @@ func TestRefusedMatches(t *testing.T) {
 	}
 }
 
-// A conflict says what is there now, for programs too.
+// A conflict includes the current state, also for programs.
 func TestStaleObjects(t *testing.T) {
 	was := api.StaleObject{Kind: api.KindTraffic, Name: "m", Revision: 12, Action: "updated", By: "ann (127.0.0.1)", Time: testTime}
 	f := &fakeControl{err: fmt.Errorf("apply: %w", api.Errorf(api.Conflict, "%w", &api.StaleError{Message: "traffic m is at revision 12", Objects: []api.StaleObject{was}}))}
@@ -130,7 +130,7 @@ func TestStaleObjects(t *testing.T) {
 	}
 }
 
-// A tag is read as what it was given for, or not at all.
+// A tag parses to its revision, or is rejected.
 func FuzzParseTag(f *testing.F) {
 	for _, given := range []string{`"0"`, `"12"`, `W/"12"`, `"`, `""`, `"18446744073709551615"`, `"18446744073709551616"`, `"01"`, `12`, `*`, `"1","2"`, "\"\x00\"", `"1_0"`} {
 		f.Add(given)

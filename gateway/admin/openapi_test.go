@@ -15,7 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// openapi is what the tests read of the description.
+// openapi is the part of the description that the tests use.
 type openapi struct {
 	Servers    []struct{ URL string }
 	Paths      map[string]map[string]yaml.Node
@@ -39,7 +39,7 @@ func readOpenAPI(t *testing.T) (openapi, string) {
 	return doc, string(text)
 }
 
-// operations are "METHOD /path/{parameter}" of the port.
+// operations returns "METHOD /path/{parameter}" for the port's operations.
 func (d openapi) operations(t *testing.T, port string) []string {
 	t.Helper()
 	var all []string
@@ -66,7 +66,7 @@ func (d openapi) operations(t *testing.T, port string) []string {
 func TestEveryRouteIsDescribed(t *testing.T) {
 	doc, _ := readOpenAPI(t)
 	parameter := regexp.MustCompile(`:(\w+)`)
-	// These three are added by the composition, beside the admin API.
+	// The server adds these three beside the admin API.
 	routes := []string{"GET /healthz", "GET /metrics", "GET /readyz"}
 	for _, r := range engine(&fakeControl{}).Routes() {
 		routes = append(routes, r.Method+" "+parameter.ReplaceAllString(r.Path, "{$1}"))
@@ -112,7 +112,7 @@ func find(n *yaml.Node, path []string) *yaml.Node {
 	return nil
 }
 
-// The structures that the API answers with have the members that are described.
+// The JSON types of the API have exactly the members that are described.
 func TestEveryMemberIsDescribed(t *testing.T) {
 	doc, _ := readOpenAPI(t)
 	for _, v := range []any{
@@ -147,7 +147,7 @@ func TestEveryMemberIsDescribed(t *testing.T) {
 	}
 }
 
-// Every code that a caller can see is in the table of codes, under its status.
+// Every code that a caller can get is in the table of codes, with its status.
 func TestEveryCodeIsDescribed(t *testing.T) {
 	_, text := readOpenAPI(t)
 	for code := range api.Codes {

@@ -14,14 +14,14 @@ import (
 
 const (
 	defaultProfileSeconds = 5
-	// maxProfileSeconds bounds how long one call may keep the profiler, of which there is one.
+	// maxProfileSeconds bounds how long one call may use the runtime's only CPU profiler.
 	maxProfileSeconds = 60
 )
 
-// profiling is whether a CPU profile is being taken; the runtime has one profiler.
+// profiling is set while a CPU profile is being taken; the runtime has only one profiler.
 var profiling atomic.Bool
 
-// profile answers a profile of the gateway in pprof's format: `go tool pprof http://127.0.0.1:1338/v1/profile/cpu`.
+// profile answers a profile of the gateway in pprof format: `go tool pprof http://127.0.0.1:1338/v1/profile/cpu`.
 func (h *handlers) profile(ctx context.Context, c *app.RequestContext) (any, error) {
 	q, err := query(c, "seconds")
 	if err != nil {

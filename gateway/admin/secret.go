@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// settled is how old a file's last change must be before its time says that nothing has changed since: two changes within one tick of the
-// file system's clock have the same time.
+// minUnchangedAge is the least age of a file's last change for its time to prove that the file has not changed since:
+// two changes within one tick of the file system's clock have the same time.
 const minUnchangedAge = 2 * time.Second
 
-// secretFile is a small file that is read again when it changes. It is not safe for several goroutines at once.
+// secretFile is a small file that is read again when it changes. It is not safe for concurrent use.
 type secretFile struct {
 	path string
-	// what names it in errors, "token file"; maxBytes bounds it.
+	// what names the file in errors, for example "token file". maxBytes bounds its size.
 	what     string
 	maxBytes int64
-	// forbidden are the permission bits that it must not have, mend what chmod is to be told when it has one.
+	// forbidden are permission bits that the file must not have. chmodArg is the argument of chmod that removes them.
 	forbidden os.FileMode
 	chmodArg  string
 	now       func() time.Time
 
-	seen os.FileInfo // as it was when it was read last; nil: read it again
+	seen os.FileInfo // at the last read; nil: read again
 }
 
-// changed reports whether the file is another than it was, or may be.
+// changed reports whether the file has changed, or may have.
 func (f *secretFile) changed() bool {
 	if f.seen == nil {
 		return true
@@ -36,10 +36,10 @@ func (f *secretFile) changed() bool {
 		info.Mode() != f.seen.Mode() || owner(info) != owner(f.seen)
 }
 
-// read returns the file's content. What is checked and what is read is the same open file, whatever becomes of its name meanwhile.
+// read returns the file's content. It checks and reads the same open file, even if its name changes meanwhile.
 func (f *secretFile) read() ([]byte, error) {
 	f.seen = nil
-	// Without O_NONBLOCK a named pipe would hold up whoever opens it.
+	// Without O_NONBLOCK, opening a named pipe would block.
 	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the %s: %w", f.what, err)
@@ -79,7 +79,7 @@ func (f *secretFile) check(info os.FileInfo) error {
 	return nil
 }
 
-// owner is the user that a file belongs to.
+// owner returns the user ID of a file's owner.
 func owner(info os.FileInfo) int {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(stat.Uid)

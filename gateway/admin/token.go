@@ -13,42 +13,43 @@ import (
 
 // Limits of token files.
 const (
-	// MinTokenBytes is what cannot be guessed, if it is random: 16 characters of base64 have 96 bits.
+	// MinTokenBytes is the length from which a random token cannot be guessed: 16 characters of base64 have 96 bits.
 	MinTokenBytes = 16
-	// MaxTokenBytes is more than any issuer's token has, and less than a header may.
+	// MaxTokenBytes is longer than any issuer's token, and shorter than the limit of a header.
 	MaxTokenBytes = 4096
-	// maxTokens and maxTokenFileBytes bound what one request is compared with.
+	// maxTokens and maxTokenFileBytes bound the work for one request.
 	maxTokens         = 256
 	maxTokenFileBytes = 64 << 10
 	maxTokenNameBytes = 64
 )
 
-// everyRefusal is how often refused requests are logged at most: whoever guesses tokens does not fill the disk.
+// refusalLogInterval is the least interval between log lines about refused requests, so that guessing tokens does not
+// fill the disk.
 const refusalLogInterval = time.Second
 
-// Tokens are those of a token file, one a line: TOKEN or NAME:TOKEN. Empty lines and those that begin with # are no tokens. The file must be
-// a regular one that belongs to the user who runs the program, or to root, and that nobody else has any permission on. It is looked at for
-// every request, so that a token is given, renewed or taken back without a restart; while the file is gone or is not what it should be,
-// nobody is let in. Any number of goroutines may use it.
+// Tokens are the tokens of a token file, one a line: TOKEN or NAME:TOKEN. Empty lines and lines that begin with # are
+// ignored. The file must be a regular file that belongs to the user who runs the program, or to root, without
+// permissions for others. It is checked at every request, so tokens are issued, renewed and revoked without a restart.
+// While the file is missing or invalid, all requests are refused. Tokens is safe for concurrent use.
 type Tokens struct {
 	now func() time.Time
 
 	mu    sync.Mutex
 	file  secretFile
 	known []token
-	err   error // of the last reading
+	err   error // of the last read
 
 	refused, unlogged uint64
 	loggedAt          time.Time
 }
 
-// token is what is kept of one: its hash, so that neither a core dump nor the time that a comparison takes tells it.
+// token holds only a token's hash, so that neither a core dump nor the duration of a comparison reveals the token.
 type token struct {
 	name string
 	hash [sha256.Size]byte
 }
 
-// OpenTokens reads the tokens of a file.
+// OpenTokens reads a token file.
 func OpenTokens(path string) (*Tokens, error) { return openTokens(path, time.Now) }
 
 func openTokens(path string, now func() time.Time) (*Tokens, error) {
@@ -64,7 +65,8 @@ func tokenFile(path string, now func() time.Time) secretFile {
 	return secretFile{path: path, what: "token file", maxBytes: maxTokenFileBytes, forbidden: 0o077, chmodArg: "600", now: now}
 }
 
-// ReadToken returns the first token of a file, for a client to show. The file is held to the same rules as a gateway's.
+// ReadToken returns the first token of a file, for use by a client. The file must satisfy the same rules as a
+// gateway's.
 func ReadToken(path string) (string, error) {
 	file := tokenFile(path, time.Now)
 	data, err := file.read()
@@ -94,7 +96,7 @@ func (t *Tokens) load() {
 	}
 }
 
-// eachToken calls do for each line with a token. No error has any part of a token in it.
+// eachToken calls do for each line with a token. Its errors never contain any part of a token.
 func eachToken(path string, data []byte, do func(name, secret string)) error {
 	seen := map[string]int{}
 	number := 0
@@ -132,24 +134,24 @@ func eachToken(path string, data []byte, do func(name, secret string)) error {
 	return nil
 }
 
-// The characters of tokens are those of RFC 6750, section 2.1 (b64token).
+// Permitted characters. Those of tokens are from RFC 6750, section 2.1 (b64token).
 const (
 	alphanumeric    = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 	tokenCharacters = alphanumeric + "-._~+/"
 	nameCharacters  = alphanumeric + "-._@"
 )
 
-// errNoToken is what is wrong with a request that shows none.
+// errNoToken is for a request without a token.
 var errNoToken = errors.New("this admin port requires a token: send \"Authorization: Bearer TOKEN\", with xebec --token-file FILE or XEBEC_TOKEN_FILE")
 
-// errWrongToken does not say what is wrong with it.
+// errWrongToken does not reveal what is wrong with the token.
 var errWrongToken = errors.New("the token is not, or is no longer, one of this gateway's: see --token-file")
 
-// errNoTokens hides from callers what is wrong with the file; the log has it.
+// errNoTokens hides the file's problem from callers; the log has it.
 var errNoTokens = errors.New("all requests are refused because the gateway's token file cannot be used: see the gateway's log")
 
-// Check judges the value of an Authorization header. It returns the name of the token, which may be empty, or what to tell the caller;
-// detail is for the log, and nil where there is nothing more to say.
+// Check checks the value of an Authorization header. It returns the name of the token, which may be empty, or the error
+// for the caller. detail is for the log, and nil if there is nothing to add.
 func (t *Tokens) Check(authorization string) (name string, refusal, detail error) {
 	secret, ok := bearer(authorization)
 	hash := sha256.Sum256([]byte(secret))
@@ -166,7 +168,7 @@ func (t *Tokens) Check(authorization string) (name string, refusal, detail error
 	}
 	found := 0
 	for i := range t.known {
-		// All are compared, so that the time says nothing of which one it was.
+		// Compare all of them, so that the duration does not reveal which one matched.
 		same := subtle.ConstantTimeCompare(hash[:], t.known[i].hash[:])
 		found = subtle.ConstantTimeSelect(same, i+1, found)
 	}
@@ -176,14 +178,15 @@ func (t *Tokens) Check(authorization string) (name string, refusal, detail error
 	return t.known[found-1].name, nil, nil
 }
 
-// bearer takes the token out of "Bearer TOKEN"; the scheme's case does not matter (RFC 9110, section 11.1).
+// bearer returns the token from "Bearer TOKEN". The scheme is not case-sensitive (RFC 9110, section 11.1).
 func bearer(authorization string) (string, bool) {
 	scheme, secret, ok := strings.Cut(authorization, " ")
 	secret = strings.TrimSpace(secret)
 	return secret, ok && strings.EqualFold(scheme, "Bearer") && secret != "" && len(secret) <= MaxTokenBytes
 }
 
-// refuse counts a refused request. It says whether it is to be logged, how many were refused since one was, and how many ever.
+// refuse counts a refused request. It returns whether to log it, how many were refused since the last log line, and how
+// many in total.
 func (t *Tokens) refuse() (log bool, since, total uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -130,7 +130,7 @@ func TestInvalidTokenFiles(t *testing.T) {
 	}
 }
 
-// Tokens are given and taken back without a restart; a file that is not what it should be lets unknown in until it is mended.
+// Tokens are issued and revoked without a restart. An invalid file refuses all requests until it is repaired.
 func TestTokensAreRenewed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	writeTokens(t, path, tokenA)
@@ -163,7 +163,7 @@ func TestTokensAreRenewed(t *testing.T) {
 	}
 	check("while it is missing", tokenB, errNoTokens, "no such file")
 	check("while it is missing, without a token", "", errNoTokens, "no such file")
-	// A file of the same size and time is another one all the same.
+	// A different file of the same size and time is noticed.
 	info, err := os.Stat(path + ".old")
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func TestTokensAreRenewed(t *testing.T) {
 	}
 }
 
-// Two changes within one tick of the file system's clock are both seen.
+// Two changes within one tick of the file system's clock are both noticed.
 func TestRecentFilesAreReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	writeTokens(t, path, tokenA)
@@ -198,7 +198,7 @@ func TestRecentFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// Whoever has no token learns nothing, and is counted; the log has a line a second at most.
+// A request without a valid token reveals nothing and is counted; there is at most one log line a second.
 func TestRefusedRequests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	writeTokens(t, path, "ann:"+tokenA)
@@ -233,7 +233,7 @@ func TestRefusedRequests(t *testing.T) {
 	if got := ask(e, "GET", "/v1/models", "", "Authorization: Bearer "+tokenA, "Origin: https://evil.example"); got.Code != 403 {
 		t.Errorf("a page of another origin: %d", got.Code)
 	}
-	// What stands beside the API.
+	// Handlers beside the API.
 	reached := 0
 	e.GET("/metrics", o.Guard(func(_ context.Context, _ *app.RequestContext) { reached++ }))
 	ask(e, "GET", "/metrics", "")
@@ -243,7 +243,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// Without tokens AnyHost opens nothing.
+// AnyHost has no effect without tokens.
 func TestAnyHostNeedsTokens(t *testing.T) {
 	if got := ask(engineWith(&fakeControl{}, Options{AnyHost: true}), "GET", "/v1/models", "", "Host: gateway.example:1338"); got.Code != 403 {
 		t.Errorf("got %d", got.Code)
