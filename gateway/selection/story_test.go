@@ -439,3 +439,17 @@ func TestJoiningModelIsFound(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinStartsAtTheMean: log-weights fall as losses come, so those of an old function are far below 0. A model that joins
+// starts at the mean of the others' weights, not above all of them.
+func TestJoinStartsAtTheMean(t *testing.T) {
+	for _, name := range []string{"exp3", "exp4"} {
+		w := newWorld(t, 1, name, nil, 3)
+		w.state.Row(0)[slotWeight], w.state.Row(1)[slotWeight] = -100, -101
+		w.p.Join(w.state, 2)
+		want := -100 + math.Log((1+math.Exp(-1))/2)
+		if got := w.state.Row(2)[slotWeight]; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: beside -100 and -101 a model joins at %.3f, expected %.3f", name, got, want)
+		}
+	}
+}

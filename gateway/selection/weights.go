@@ -87,10 +87,11 @@ func joinWeights(s State, slot, i int, depth float64) {
 			sum, n = sum+math.Exp(-lag[j]), n+1
 		}
 	}
-	s.Row(i)[slot] = 0
-	if n > 0 {
-		s.Row(i)[slot] = bestOf(s, slot) + math.Log(sum/float64(n))
+	if n == 0 {
+		s.Row(i)[slot] = 0
+		return
 	}
+	s.Row(i)[slot] = bestOf(s, slot) + math.Log(sum/float64(n)) // the row itself, which is NaN, is not among the best
 }
 
 // descendWeights gives a context the square roots of the global weights: half of each lag. That is the geometric middle
