@@ -5,45 +5,52 @@ import "fmt"
 // Code says how a query or a call ended. It decides the HTTP status; messages only explain it.
 type Code uint8
 
-// The codes. Those below InvalidArgument are ends of a query; the rest are refusals of a call.
+// The codes. Those before InvalidArgument end a query; the others refuse a call. Each comment says what the code means and what an
+// operator can do: deploy/guide/reference/codes.md shows it.
 const (
 	OK Code = iota
-	// DeadlineExceeded: the answer was not there at the deadline.
+	// DeadlineExceeded: no prediction was ready at the deadline. Compare xebec_queue_seconds with xebec_worker_seconds: long queueing needs
+	// replicas, slow batches a smaller batching objective or a faster model. Or the slo is too short.
 	DeadlineExceeded
-	// Overloaded: the queue is full, or the deadline cannot be met by what is known of the replicas.
+	// Overloaded: the replicas cannot serve the load in time. The query was refused at once, or as soon as it was clear that it would
+	// be late. Retry-After is 1 s.
 	Overloaded
-	// NoReplica: no replica of the model is connected and none came before the deadline.
+	// NoReplica: no worker of the model was ready in time. See "xebec describe model". Set cold_start to let callers wait for a
+	// model that sleeps or restarts.
 	NoReplica
-	// ModelError: predict raised.
+	// ModelError: the model's predict raised. See "Last error" in "xebec describe model".
 	ModelError
-	// BadOutput: predict returned the wrong number, type or shape of outputs.
+	// BadOutput: the model returned outputs of the wrong number, type or shape. See "Last error" in "xebec describe model".
 	BadOutput
-	// ReplicaLost: the replica died with the query, and so did the retry, or the model forbids one.
+	// ReplicaLost: the replica died with the query, and so did the retry, or the model has retry: false. The query may be the cause:
+	// see "xebec logs".
 	ReplicaLost
-	// TooLarge: the query or its output does not fit the limits of a batch.
+	// TooLarge: the query or its output does not fit a batch. Raise batching.max_bytes or send less; nothing above 1 GiB fits.
 	TooLarge
 	// ShuttingDown: the gateway is stopping.
 	ShuttingDown
-	// Cancelled: the caller went away.
+	// Cancelled: the client closed its connection first.
 	Cancelled
 	// ModelRemoved: the model version was deleted while the query waited.
 	ModelRemoved
-	// LowConfidence: there is a prediction, less sure than the caller wants; the function's default was given.
+	// LowConfidence: the prediction is less sure than the request or the function demands. The models disagree, or many of them
+	// were late.
 	LowConfidence
 
-	// InvalidArgument: the request is malformed or does not fit the signature.
+	// InvalidArgument: the request is malformed or does not fit the signature. The message says where.
 	InvalidArgument
-	// NotFound: no function, model or version of that name.
+	// NotFound: there is no function, model or version of that name.
 	NotFound
-	// Conflict: the name is taken, or the object changed meanwhile.
+	// Conflict: a version cannot be changed, is still needed, comes from another source, or changed since it was read. In the last
+	// case the answer has "stale": read the object and try again.
 	Conflict
-	// Unavailable: the function exists but cannot be served now.
+	// Unavailable: the model has no ready replica (readiness of a model), or the store does not accept the change (admin API).
 	Unavailable
-	// Unsupported: the protocol has it, this server does not.
+	// Unsupported: the protocol has it, this version of Xebec does not.
 	Unsupported
-	// Gone: it was there, and is forgotten.
+	// Gone: feedback names a query that was answered too long ago. Raise --feedback-window.
 	Gone
-	// Internal: a defect of ours.
+	// Internal: a defect of Xebec. Please report it.
 	Internal
 
 	codeCount

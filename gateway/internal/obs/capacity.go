@@ -24,11 +24,11 @@ type ColdStartSample struct {
 }
 
 var (
-	nodeBudget   = desc("node_budget", "Resources of the node for replicas: cores, bytes of memory, GPUs.", "resource")
-	nodeFree     = desc("node_free", "Unused part of node_budget; negative if more is in use.", "resource")
-	modelWanted  = desc("model_replicas_wanted", "Replicas that a version's load requires, within its bounds.", "model", "version")
-	modelGranted = desc("model_replicas_granted", "Replicas that the version is granted, limited by the node's resources.", "model", "version")
-	modelCold    = desc("cold_start_seconds", "Time from the first query for a sleeping version to the first answer.", "model", "version")
+	nodeBudget   = desc("node_budget", "What the machine has for replicas: cpu in cores, memory_bytes, gpu.", "resource")
+	nodeFree     = desc("node_free", "What of the machine's budget is free; negative where more is taken than there is.", "resource")
+	modelWanted  = desc("model_replicas_wanted", "Replicas that a version's queries need, within its bounds. Only versions that are awake have it.", "model", "version")
+	modelGranted = desc("model_replicas_granted", "Replicas that a version gets, as far as there is room. Only versions that are awake have it.", "model", "version")
+	modelCold    = desc("cold_start_seconds", "Cold starts: from the first query that found a version asleep to the first answer.", "model", "version")
 
 	capacityDescriptors = []*prometheus.Desc{nodeBudget, nodeFree, modelWanted, modelGranted, modelCold}
 )

@@ -39,19 +39,19 @@ type InferenceLogSample struct {
 }
 
 var (
-	lifePhases   = desc("model_versions", "Model versions, by life-cycle phase.", "phase")
-	lifeOutcomes = desc("version_outcomes_total", "Outcomes of warm-up, validation and learned roll-outs.", "outcome")
-	lifeRevision = desc("store_revision", "Revision of the declarations that this gateway has.")
-	armShare     = desc("traffic_share", "Fraction of a model's queries that a traffic rule gives to a version.", "model", "version", "rule")
+	lifePhases   = desc("model_versions", "Model versions by life-cycle phase.", "phase")
+	lifeOutcomes = desc("version_outcomes_total", "Outcomes of validations and learned roll-outs: validated, rejected, rolled_out, retreated.", "outcome")
+	lifeRevision = desc("store_revision", "Revision of the declarations, as this gateway has it. Gateways that share a store have the same one.")
+	armShare     = desc("traffic_share", "The part of a model's queries that a traffic rule gives a version.", "model", "version", "rule")
 	armQueries   = desc("traffic_queries_total", "Queries that a version answered under a traffic rule, since the rule was set.", "model", "version", "rule")
 	armFailed    = desc("traffic_failed_total", "Queries under a traffic rule that had no answer.", "model", "version", "rule")
-	armFeedback  = desc("traffic_feedback_total", "Queries under a traffic rule that feedback has rated.", "model", "version", "rule")
-	armLoss      = desc("traffic_loss_sum", "Sum of the losses of queries under a traffic rule, each from 0 to 1.", "model", "version", "rule")
-	armCompared  = desc("traffic_compared_total", "Answers of a shadow, by whether they equal the serving version's.", "model", "version", "outcome")
-	driftIndex   = desc("model_drift", "Largest population stability index of served against validated inputs, and of outputs.", "model", "version", "of")
+	armFeedback  = desc("traffic_feedback_total", "Queries under a traffic rule that feedback has judged.", "model", "version", "rule")
+	armLoss      = desc("traffic_loss_sum", "Sum of the losses reported under a traffic rule, each from 0 to 1.", "model", "version", "rule")
+	armCompared  = desc("traffic_compared_total", "Answers of a shadow version, compared with the serving version's: same, different.", "model", "version", "outcome")
+	driftIndex   = desc("model_drift", "Drift: population stability index of served against validated queries, the largest of the inputs and the largest of the outputs.", "model", "version", "of")
 	logRecords   = desc("inference_log_records_total", "Records of the inference log.")
-	logDropped   = desc("inference_log_dropped_total", "Records dropped: the writer could not keep up, writing failed, or the record was too large.")
-	logRaw       = desc("inference_log_raw_bytes_total", "Bytes of records before compression.")
+	logDropped   = desc("inference_log_dropped_total", "Records dropped: the disk is slow or full, or the record is too large.")
+	logRaw       = desc("inference_log_raw_bytes_total", "Bytes of inference log records before compression.")
 	logWritten   = desc("inference_log_written_bytes_total", "Bytes written to the inference log.")
 
 	lifecycleDescriptors = []*prometheus.Desc{
