@@ -2,10 +2,10 @@ package xebec
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
@@ -27,11 +26,25 @@ import (
 const (
 	readmePage       = "README.md"
 	architecturePage = "ARCHITECTURE.md"
-	operatingPage    = "deploy/OPERATING.md"
+	resultsPage      = "bench/RESULTS.md"
 	modelsPage       = "worker/MODELS.md"
+	guideFolder      = "deploy/guide"
 )
 
-var guides = []string{readmePage, architecturePage, "CHANGELOG.md", operatingPage, modelsPage}
+// guides are the pages whose examples must be true.
+var guides = func() []string {
+	all := []string{readmePage, architecturePage, "CONTRIBUTING.md", "CHANGELOG.md", modelsPage, resultsPage, "bench/METHOD.md"}
+	for _, pattern := range []string{guideFolder + "/*.md", guideFolder + "/*/*.md", "*/DECISIONS.md", "*/*/DECISIONS.md", "*/*/*/DECISIONS.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			panic(err)
+		}
+		for _, name := range found {
+			all = append(all, filepath.ToSlash(name))
+		}
+	}
+	return all
+}()
 
 // block is one fenced block of a page.
 type block struct {
@@ -119,187 +132,6 @@ func TestDocsManifests(t *testing.T) {
 	}
 }
 
-var parameterRow = regexp.MustCompile("(?m)^\\| `[a-z0-9-]+` \\| `[a-z_]+` \\| .*$")
-
-// TestDocsPolicies: the operating guide's table of parameters is that of the policies, word for word.
-func TestDocsPolicies(t *testing.T) {
-	_, page, ok := strings.Cut(read(t, operatingPage), "\n### Parameters of policies\n")
-	if !ok {
-		t.Fatalf("%s: expected a section \"Parameters of policies\"", operatingPage)
-	}
-	page, _, _ = strings.Cut(page, "\n### ")
-	documented := parameterRow.FindAllString(page, -1)
-	var want []string
-	for _, name := range selection.Names() {
-		if !strings.Contains(read(t, operatingPage), "| `"+name+"` |") {
-			t.Errorf("%s: the policy %s has no row", operatingPage, name)
-		}
-		for _, p := range selection.Parameters(name) {
-			want = append(want, fmt.Sprintf("| `%s` | `%s` | %s | %s–%s | %s |", name, p.Name, plain(p.Default), plain(p.Low), plain(p.High), p.Doc))
-		}
-	}
-	for _, row := range want {
-		if !slices.Contains(documented, row) {
-			t.Errorf("%s: expected the row %s", operatingPage, row)
-		}
-	}
-	for _, row := range documented {
-		if !slices.Contains(want, row) {
-			t.Errorf("%s: there is no such parameter: %s", operatingPage, row)
-		}
-	}
-}
-
-// plain is a number as people write it.
-func plain(v any) string {
-	if f, ok := v.(float64); ok {
-		return strconv.FormatFloat(f, 'f', -1, 64)
-	}
-	return "–"
-}
-
-var modelField = regexp.MustCompile("(?m)^\\| `([a-z0-9_.`, \\[\\]]+)` \\|")
-
-// TestDocsFields: the reference in the author's guide has every field that a model or a function can have, and no other; and so has
-// that in the operating guide of traffic rules.
-func TestDocsFields(t *testing.T) {
-	set := everyField()
-	models, _, ok := strings.Cut(read(t, modelsPage), "\n## Types and shapes")
-	if !ok {
-		t.Fatalf("%s: expected a section \"Types and shapes\" after the reference of the fields", modelsPage)
-	}
-	has := fieldsOf(t, &manifest.Set{Models: set.Models, Functions: set.Functions}, "env", "shadow")
-	compareFields(t, modelsPage, models, has)
-
-	_, rules, ok := strings.Cut(read(t, operatingPage), "\n### Traffic rules\n")
-	if !ok {
-		t.Fatalf("%s: expected a section \"Traffic rules\" with the reference of their fields", operatingPage)
-	}
-	rules, _, _ = strings.Cut(rules, "\n### ")
-	compareFields(t, operatingPage, rules, fieldsOf(t, &manifest.Set{Traffic: set.Traffic}, "labels"))
-
-	m, f, v := &set.Models[0], &set.Functions[0], set.Models[0].Validation
-	for _, row := range []string{
-		fmt.Sprintf("| `cache` | `%s` |", m.Cache), fmt.Sprintf("| `policy` | `%s` |", f.Policy.Name),
-		fmt.Sprintf("| `slo` | `%dms` |", f.SLO.Milliseconds()), fmt.Sprintf("| `weight` | %g |", f.Weight),
-		fmt.Sprintf("| `validate.expect` | `%s` |", v.Expect), fmt.Sprintf("| `warmup.repeat` | %d |", m.Warmup.Repeat),
-		fmt.Sprintf("| `replicas.idle` | `%gm` |", m.Replicas.Idle.Minutes()), fmt.Sprintf("| `replicas.window` | `%gm` |", m.Replicas.Window.Minutes()),
-		fmt.Sprintf("| `replicas.delay` | `%gs` |", m.Replicas.Delay.Seconds()), fmt.Sprintf("| `replicas.utilization` | %g |", m.Replicas.Utilization),
-		fmt.Sprintf("| `replicas.up` | %g |", m.Replicas.Up), fmt.Sprintf("| `replicas.down` | %g |", m.Replicas.Down),
-	} {
-		if !strings.Contains(models, "\n"+row) {
-			t.Errorf("%s: expected a row that begins with %s", modelsPage, row)
-		}
-	}
-	r := set.Traffic[1].Rollout
-	for _, row := range []string{
-		fmt.Sprintf("| `transition` | `%s` |", set.Traffic[0].Transition), fmt.Sprintf("| `rollout.policy` | `%s` |", r.Policy.Name),
-		fmt.Sprintf("| `rollout.guard.min_feedback` | %d |", r.Guard.MinFeedback),
-		fmt.Sprintf("| `rollout.guard.max_error_increase` | %g |", r.Guard.MaxErrorIncrease),
-		fmt.Sprintf("| `rollout.guard.max_p99_increase` | %g |", r.Guard.MaxP99Increase),
-	} {
-		if !strings.Contains(rules, "\n"+row) {
-			t.Errorf("%s: expected a row that begins with %s", operatingPage, row)
-		}
-	}
-}
-
-// everyField is a set in which every field has a value, the defaults where there are any. What cannot stand beside something else has an
-// object of its own.
-func everyField() *manifest.Set {
-	model := api.ModelSpec{
-		Name: "m", Inputs: []api.TensorSpec{{Name: "x", DType: api.Float32, Shape: []int64{2}}}, Outputs: []api.TensorSpec{{Name: "y", DType: api.Bytes}},
-		Run: api.RunSpec{Command: []string{"python"}, Env: map[string]string{"A": "b"}}, Python: ".venv", Cost: 1, Device: "gpu0", Dir: "/models/m",
-		Batching: api.BatchingSpec{Policy: api.BatchFixed, Max: 8, Hold: time.Millisecond, Objective: time.Second, Pad: true},
-		Warmup:   &api.WarmupSpec{Queries: "w.jsonl"}, Validation: &api.ValidateSpec{Queries: "v.jsonl", MinAccuracy: 0.9, Tolerance: 0.001},
-		Preload: []string{"numpy"}, Replicas: api.ReplicaBounds{Min: 1, Max: 3, Initial: 2},
-		Resources: api.ResourceSpec{CPU: 0.5, MemoryBytes: 1 << 30}, Limits: api.LimitSpec{CPU: 1, MemoryBytes: 2 << 30, PIDs: 64},
-		Expect: []api.ExpectSpec{{Rate: 1, From: "08:00", To: "18:00"}},
-	}
-	other := model
-	other.Version = "2"
-	other.Run, other.Python, other.Preload = api.RunSpec{Image: "m:2"}, "", nil
-	other.Device, other.Resources.GPU = "", 1
-	other.Validation = &api.ValidateSpec{Queries: "v.jsonl", Expect: api.ExpectServing, MaxDifference: 0.05}
-	function := api.FunctionSpec{
-		Name: "f", Models: []string{"m"}, Default: json.RawMessage(`"eA=="`), ColdStart: time.Second, Budget: 1,
-		Loss: api.LossSpec{Kind: api.LossAbsolute, Scale: 2, Tolerance: 1}, MinConfidence: 0.5, Shadow: map[string]float64{"n": 0.1},
-		Log: &api.LogSpec{Sample: 0.1},
-	}
-	return &manifest.Set{
-		Models: []api.ModelSpec{model.WithDefaults(), other.WithDefaults()}, Functions: []api.FunctionSpec{function.WithDefaults()},
-		Traffic: []api.TrafficSpec{
-			api.TrafficSpec{
-				Model: "m", Versions: api.VersionPolicy{Latest: 2}, Serving: "3", Split: &api.VersionShare{Version: "4", Percent: 10},
-				Shadow: &api.VersionShare{Version: "4", Percent: 5}, Labels: map[string]string{"canary": "4"},
-				Rollback: &api.RollbackSpec{From: "5", To: "3", Reason: "slow"},
-			}.WithDefaults(),
-			api.TrafficSpec{Model: "n", Versions: api.VersionPolicy{Specific: []string{"3"}}, Rollout: &api.RolloutSpec{Version: "4"}}.WithDefaults(),
-			api.TrafficSpec{Model: "o", Versions: api.VersionPolicy{All: true}}.WithDefaults(),
-		},
-	}
-}
-
-// fieldsOf are the fields that a set has when it is written. Of those that authors name the keys are the author's.
-func fieldsOf(t *testing.T, set *manifest.Set, authors ...string) map[string]bool {
-	t.Helper()
-	text, err := set.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var objects []map[string]any
-	if err := json.Unmarshal(text, &objects); err != nil {
-		t.Fatal(err)
-	}
-	has := map[string]bool{}
-	for _, o := range objects {
-		delete(o, "kind")
-		collectFields(has, "", o, authors)
-	}
-	return has
-}
-
-func compareFields(t *testing.T, page, reference string, has map[string]bool) {
-	t.Helper()
-	documented := map[string]bool{}
-	for _, row := range modelField.FindAllStringSubmatch(reference, -1) {
-		for _, name := range strings.Split(strings.ReplaceAll(row[1], "`", ""), ",") {
-			documented[strings.TrimSpace(name)] = true
-		}
-	}
-	for name := range has {
-		if !documented[name] {
-			t.Errorf("%s: the field %q has no row", page, name)
-		}
-	}
-	for name := range documented {
-		if !has[name] {
-			t.Errorf("%s: there is no field %q", page, name)
-		}
-	}
-}
-
-// collectFields gathers the names of fields: groups by their members, tensors by those of the inputs, which stand for both.
-func collectFields(has map[string]bool, path string, o map[string]any, authors []string) {
-	for name, v := range o {
-		switch v := v.(type) {
-		case map[string]any:
-			if slices.Contains(authors, name) {
-				has[path+name] = true
-			} else {
-				collectFields(has, path+name+".", v, authors)
-			}
-		case []any:
-			has[path+name] = true
-			if first, ok := v[0].(map[string]any); ok && name == "inputs" {
-				collectFields(has, name+"[].", first, authors)
-			}
-		default:
-			has[path+name] = true
-		}
-	}
-}
-
 // buildXebec compiles the program. Reading the sources tells the test cache what the result depends on.
 func buildXebec(t *testing.T) string {
 	t.Helper()
@@ -335,7 +167,9 @@ func shell(t *testing.T, bin, line string) (status int, output string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", line)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "XEBEC_ADMIN=127.0.0.1:1", "XEBEC_SERVER=127.0.0.1:1")
+	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "XEBEC_ADMIN=127.0.0.1:1", "XEBEC_SERVER=127.0.0.1:1",
+		"XEBEC_DATA_DIR=none")
+	cmd.WaitDelay = time.Second // a program that the line left behind may hold the pipe
 	cmd.Stdin = strings.NewReader("0")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -377,7 +211,11 @@ func TestDocsCommands(t *testing.T) {
 				before += line + "\n"
 			case callsXebec.MatchString(line):
 				found++
-				if strings.HasPrefix(line, "xebec serve") {
+				if strings.HasPrefix(line, "xebec serve") { // it must not start: a manifest that is not there ends it
+					if strings.Contains(line, "&") {
+						t.Errorf("%s: %s: a gateway in the background outlives the test", b.at(), line)
+						continue
+					}
 					line += " --config does-not-exist"
 				}
 				run(b.at(), before+line)
@@ -397,23 +235,6 @@ func TestDocsCommands(t *testing.T) {
 			}
 		}
 	}
-
-	_, help := shell(t, bin, "xebec serve --help")
-	var flags, documented []string
-	ofAll := []string{"help", "server", "token-file", "ca"} // of all commands; all but the first mean nothing to serve
-	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(help, -1) {
-		if !slices.Contains(ofAll, m[1]) {
-			flags = append(flags, m[1])
-		}
-	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\|").FindAllStringSubmatch(read(t, operatingPage), -1) {
-		documented = append(documented, m[1])
-	}
-	slices.Sort(flags)
-	slices.Sort(documented)
-	if !slices.Equal(flags, documented) {
-		t.Errorf("%s documents the flags %v of serve: it has %v", operatingPage, documented, flags)
-	}
 }
 
 // TestDocsMakeTargets: every target that a page tells to make is there.
@@ -423,7 +244,7 @@ func TestDocsMakeTargets(t *testing.T) {
 		targets[m[1]] = true
 	}
 	named := regexp.MustCompile("(?m)(?:^|`|\\$ )make ([a-z-]+)")
-	for _, page := range append([]string{"CONTRIBUTING.md"}, guides...) {
+	for _, page := range guides {
 		for _, m := range named.FindAllStringSubmatch(read(t, page), -1) {
 			if !targets[m[1]] {
 				t.Errorf("%s: make %s: there is no such target", page, m[1])
@@ -513,23 +334,14 @@ func judgeLink(t *testing.T, page, target string) string {
 	return "there is no heading for " + target
 }
 
-// TestDocsMetrics: every metric that a page names is scraped, and the operating guide names all of them.
+// TestDocsMetrics: every metric that a page names is in the generated reference.
 func TestDocsMetrics(t *testing.T) {
-	dir := "gateway/internal/obs"
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
+	there := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(xebec_[a-z_]+)` \\|").FindAllStringSubmatch(read(t, guideFolder+"/reference/metrics.md"), -1) {
+		there[m[1]] = true
 	}
-	scraped := map[string]bool{}
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".go") && !strings.HasSuffix(e.Name(), "_test.go") {
-			for _, m := range regexp.MustCompile(`desc\("([a-z_]+)"`).FindAllStringSubmatch(read(t, dir+"/"+e.Name()), -1) {
-				scraped["xebec_"+m[1]] = true
-			}
-		}
-	}
-	if len(scraped) == 0 {
-		t.Fatalf("no metric found in %s: the test looks for desc(\"name\"", dir)
+	if len(there) == 0 {
+		t.Fatalf("%s/reference/metrics.md has no metric", guideFolder)
 	}
 	name := regexp.MustCompile(`\bxebec_[a-z_]+`)
 	for _, page := range guides {
@@ -538,35 +350,156 @@ func TestDocsMetrics(t *testing.T) {
 			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 				plain = strings.TrimSuffix(plain, suffix)
 			}
-			if !scraped[m] && !scraped[plain] {
+			if !there[m] && !there[plain] {
 				t.Errorf("%s: there is no metric %s", page, m)
 			}
 		}
 	}
-	page := read(t, operatingPage)
-	for m := range scraped {
-		if !strings.Contains(page, "`"+m+"`") {
-			t.Errorf("%s does not name the metric %s", operatingPage, m)
+}
+
+// TestDocsIndex: the guide's first page leads to all others.
+func TestDocsIndex(t *testing.T) {
+	index := read(t, guideFolder+"/README.md")
+	for _, page := range guides {
+		name, inside := strings.CutPrefix(page, guideFolder+"/")
+		if inside && name != "README.md" && !strings.Contains(index, "]("+name+")") {
+			t.Errorf("%s/README.md has no link to %s", guideFolder, name)
 		}
 	}
 }
 
-// TestDocsCodes: the table of codes is that of package api, word for word.
-func TestDocsCodes(t *testing.T) {
-	page := read(t, operatingPage)
-	for code := range api.Codes {
-		if code == api.OK {
-			continue
+// TestDocsMap: the map of packages has packages that exist, and of every folder at the top that has code at least one.
+func TestDocsMap(t *testing.T) {
+	_, table, _ := strings.Cut(read(t, architecturePage), "\n## The map\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	tops := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z/]+)` \\| ").FindAllStringSubmatch(table, -1) {
+		if info, err := os.Stat(m[1]); err != nil || !info.IsDir() {
+			t.Errorf("%s: the map has %s, which does not exist", architecturePage, m[1])
 		}
-		reason := code.Reason()
-		if reason == "" {
-			reason = "–"
-		}
-		row := fmt.Sprintf("| `%s` | %d | %s | ", code, code.HTTPStatus(), reason)
-		if !strings.Contains(page, row) {
-			t.Errorf("%s: expected a row that begins with %s", operatingPage, row)
+		top, _, _ := strings.Cut(m[1], "/")
+		tops[top] = true
+	}
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains([]string{"build", "bin", "shared"}, e.Name()) && !tops[e.Name()] {
+			t.Errorf("%s: the map has nothing of %s", architecturePage, e.Name())
 		}
 	}
+}
+
+// TestDocsDecisions: each section of a page of decisions has a context, a decision and a consequence.
+func TestDocsDecisions(t *testing.T) {
+	found := 0
+	for _, page := range guides {
+		if filepath.Base(page) != "DECISIONS.md" {
+			continue
+		}
+		sections := strings.Split(read(t, page), "\n## ")
+		for _, section := range sections[1:] {
+			found++
+			title, text, _ := strings.Cut(section, "\n")
+			at := 0
+			for _, part := range []string{"\n**Context.** ", "\n**Decision.** ", "\n**Consequence.**"} {
+				i := strings.Index(text[at:], part)
+				if i < 0 {
+					t.Errorf("%s: %s: expected a paragraph that begins with %s, in its place", page, title, strings.TrimSpace(part))
+					break
+				}
+				at += i
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no decision found")
+	}
+}
+
+var (
+	aReport   = regexp.MustCompile(`\]\(((?:bench/)?results/[\w.-]+)\)`)
+	aFigure   = regexp.MustCompile(`\d[\d,]*(?:\.\d+)?`)
+	inReport  = regexp.MustCompile(`\d+(?:[.,]\d+)*`)
+	paperSays = regexp.MustCompile(`\(the paper:[^)]*\)`)
+)
+
+// TestDocsFigures: a figure in a table of results is in a report that its section, or its row, links to: rounded, or in another unit.
+func TestDocsFigures(t *testing.T) {
+	checked := 0
+	for _, page := range []string{readmePage, resultsPage} {
+		_, prose := cut(page, read(t, page))
+		var reports []string
+		paper := -1 // the column that has the paper's figures
+		for i, line := range prose {
+			if strings.HasPrefix(line, "## ") {
+				reports, paper = nil, -1
+			}
+			for _, m := range aReport.FindAllStringSubmatch(line, -1) {
+				if page == readmePage {
+					reports = nil // each row has its own
+				}
+				reports = append(reports, filepath.Join(filepath.Dir(page), m[1]))
+			}
+			if !strings.HasPrefix(line, "| ") || len(reports) == 0 {
+				continue
+			}
+			cells := strings.Split(strings.Trim(line, "| "), " | ")
+			if at := slices.Index(cells, "the paper"); at >= 0 {
+				paper = at
+				continue
+			}
+			known := knownFigures(t, reports)
+			for column, cell := range cells {
+				if column == 0 || column == paper || aReport.MatchString(cell) {
+					continue
+				}
+				for _, figure := range aFigure.FindAllString(paperSays.ReplaceAllString(cell, ""), -1) {
+					checked++
+					if !isKnown(figure, known) {
+						t.Errorf("%s:%d: %s is in none of %v", page, i+1, figure, reports)
+					}
+				}
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("%d figures were checked: expected the tables of results", checked)
+	}
+}
+
+// knownFigures are all numbers in some reports.
+func knownFigures(t *testing.T, reports []string) (all []float64) {
+	t.Helper()
+	for _, report := range reports {
+		for _, s := range inReport.FindAllString(read(t, report), -1) {
+			if v, err := strconv.ParseFloat(strings.ReplaceAll(s, ",", ""), 64); err == nil {
+				all = append(all, v)
+			}
+		}
+	}
+	return all
+}
+
+// isKnown: one of the numbers is the figure when it is rounded to as many places. It may be in a unit a thousand, or a million, times
+// smaller or larger.
+func isKnown(figure string, known []float64) bool {
+	figure = strings.ReplaceAll(figure, ",", "")
+	_, fraction, _ := strings.Cut(figure, ".")
+	want, err := strconv.ParseFloat(figure, 64)
+	if err != nil {
+		return false
+	}
+	half := 0.5*math.Pow10(-len(fraction)) + 1e-9
+	return slices.ContainsFunc(known, func(v float64) bool {
+		for _, unit := range []float64{1, 1e3, 1e-3, 1e6} {
+			if math.Abs(v/unit-want) <= half {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // TestDocsModel: the model and the function on the front page are the demo's, and Python compiles every program that the guides
@@ -627,21 +560,13 @@ func TestDocsChecksFail(t *testing.T) {
 	if len(blocks) != 1 || blocks[0].text != "kind: Model\n" || blocks[0].line != 2 || blocks[0].before != "a" || strings.Join(prose, "|") != "a||||b" {
 		t.Errorf("blocks %+v, prose %q", blocks, prose)
 	}
-	if judgeLink(t, readmePage, "no-such-file.md") == "" || judgeLink(t, readmePage, "#no-such-heading") == "" || judgeLink(t, operatingPage, "../ARCHITECTURE.md#limits") != "" {
+	if judgeLink(t, readmePage, "no-such-file.md") == "" || judgeLink(t, readmePage, "#no-such-heading") == "" ||
+		judgeLink(t, guideFolder+"/README.md", "../../ARCHITECTURE.md#the-map") != "" {
 		t.Error("links are not judged")
 	}
-	for _, c := range []struct {
-		file, name string
-		want       int64
-	}{{"api/spec_model.go", "DefaultQueueMax", 16384}, {"api/spec_model.go", "MaxTimeout", int64(time.Hour)}, {"gateway/query/http.go", "IdleTimeout", int64(3 * time.Minute)}} {
-		if got, err := valueIn(c.file, c.name); err != nil || got != c.want {
-			t.Errorf("%s in %s: %d, %v", c.name, c.file, got, err)
+	for figure, want := range map[string]bool{"24": true, "23.7": true, "0.0237": true, "25": false, "1,309": true, "1,308": false} {
+		if got := isKnown(figure, []float64{23.7, 1308.6}); got != want {
+			t.Errorf("%s is known: %v", figure, got)
 		}
-	}
-	if _, err := valueIn("api/id.go", "NoSuchName"); err == nil {
-		t.Error("a name that is not there has a value")
-	}
-	if n, err := quantity("64 KiB"); err != nil || n != 65536 {
-		t.Errorf("64 KiB is %d, %v", n, err)
 	}
 }
