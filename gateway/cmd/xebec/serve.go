@@ -130,7 +130,7 @@ The admin port is served on other addresses than loopback only with TLS and to c
 	flags.StringVar(&cfg.AdminCert, "admin-cert", "", "certificate of the admin port with its chain, PEM (default none)")
 	flags.StringVar(&cfg.AdminKey, "admin-key", "", "key of the admin port's certificate, PEM (default none)")
 	flags.StringVar(&cfg.Python, "python", "", `interpreter that "python" means in commands of models that name no environment (default python3)`)
-	flags.StringVar(&cfg.LogLevel, "log-level", "info", "least severe log entries to write to stderr: debug, info, warn, error")
+	flags.StringVar(&logLevel, "log-level", logLevel, "least severe log entries to write to stderr: debug, info, warn, error")
 	flags.StringVar(&maxBody, "max-body", maxBody, "largest request body, in bytes or with KiB, MiB, GiB; below 2GiB")
 	flags.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long requests and replicas may take to finish when the gateway stops")
 	flags.DurationVar(&epoch, "epoch", epoch, "how often to plan which models answer which queries, 1ms to 10s; 0 turns planning off")
