@@ -49,9 +49,6 @@
 // Objects, the history and the last commits lie in buckets of their own, as object_record.go has it. Nobody writes to the file beside the
 // process that holds it, so what was deleted is remembered in memory only, and news are found by walking through all objects.
 //
-// The file's format is 2. A file of format 1, which had no objects, is brought up in the transaction that opens it; a newer one is refused
-// and left as it is. Each format has its step to the next one in file_format.go.
-//
 // A file that was cut off or overwritten is an error, not the end of the gateway. bbolt's pages have no check sums, so records
 // have: a number that was changed on the disk is refused, never used. What is lost with a page that bbolt can still walk around
 // looks as if it had never been; of objects their number is known, so that a lost one is missed. bbolt believes its pages, and one
@@ -66,15 +63,14 @@
 //
 // [OpenRedis] keeps each state in a hash, xebec:policy:FUNCTION:POLICY:CONTEXT. Function and policy are escaped as in URLs, so
 // that names cannot run into each other; a context may be any bytes and stands last as it is. The hash has "n:NAME" for each number
-// and "w:WRITER" for each writer's last sequence number and when that was, by the server's clock. xebec:format is the version
-// of all this; a server with another one is left alone.
+// and "w:WRITER" for each writer's last sequence number and when that was, by the server's clock.
 //
 // An update is one run of a script (merge.lua), which checks everything before it writes anything. Runs go in pipelines
 // of 128 states. The first call of a pipeline carries the script's text and the others its hash: a server that was restarted needs
 // no second round trip. Two updates of one state are never in the same pipeline, or the first might fail, the second not, and the
 // first be taken for a repetition when it is sent again.
 //
-// Objects lie under eight keys, xebec:objects:*, which objects.lua explains, with a format of their own, 1. That script does all but one
+// Objects lie under eight keys, xebec:objects:*, which objects.lua explains. That script does all but one
 // thing: it checks the whole before it writes anything, tries all commands that it will need on nothing, and reads in pages of 1,000. The
 // exception is the question whether there is news, an MGET of two keys, for gateways ask it several times a second. What was deleted
 // stays known by name for the last 100,000. The numbers of entries in all keys are compared at each run: keys that a server has evicted are
@@ -86,6 +82,25 @@
 //
 // Forget walks through all names of the database with SCAN and drops the function's with UNLINK, in small steps, so that
 // others are served meanwhile. The alternative, an index of each function's contexts, would cost every Merge a write.
+//
+// # Formats
+//
+// formats.go lists the formats of files and of Redis databases, with a step from each to the next. The present format of a file is 2, and of a
+// database 1. A store of an older format is converted when it is met; a newer one is refused and left as it is.
+//
+// A file is converted in the transaction that opens it: it has one format or the other, whole, whenever the machine stops.
+//
+// A Redis database is converted by the first call that finds it old, because Redis may come later than the gateway. It may be too large for one
+// script, so a step has three parts. It moves the two format keys, xebec:format and xebec:objects:format, from "1" to "1>2"; it converts,
+// in scripts that each take a few milliseconds; it moves the keys to "2". Each script, those of older programs too, looks at the format
+// keys first: while they are "1>2", no gateway reads or writes anything else. A gateway that is killed in between leaves "1>2", and the
+// next one that knows the step runs it again from its beginning; steps leave alone what is converted already. Two gateways may convert
+// at once: the first one to reach the end moves the keys, and the scripts of the other one then change nothing. Callers wait for
+// the conversion, or leave when their context ends while it goes on. With the keys at "1" or "2" a database is never half of each.
+//
+// A gateway of an older program beside a newer one is locked out from the moment the conversion begins. It serves on with what it has in memory.
+// Its commits are refused, and what it learns from then on is lost when it ends. There is no way back: the older program refuses what the newer
+// one has converted, as it refuses a conversion that was not completed. Copy the data before an upgrade that changes the format.
 //
 // # Limits
 //

@@ -90,7 +90,7 @@ func (f *fileStore) open() error {
 		if err := checkPages(f.file, db.Info().PageSize); err != nil {
 			return err
 		}
-		if err := bringToFormat(tx); err != nil {
+		if err := convertFile(tx, formats); err != nil {
 			return err
 		}
 		head, err := readHead(tx)

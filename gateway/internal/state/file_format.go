@@ -3,74 +3,57 @@ package state
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	bolt "go.etcd.io/bbolt"
 )
 
-// fileFormat is the version of all that lies in a file. A change of it comes with a migration.
-const fileFormat = "2"
-
-// The bucket of what is true of the whole file.
+// The bucket with what is true of the whole file.
 var (
 	metaBucket = []byte("xebec")
 	formatKey  = []byte("format")
 	headKey    = []byte("head") // the encoding of a [head]
 )
 
-// migrations leads from each format that there has been to the next one. A step runs in the transaction that opens the file: a file
-// has either format, whole, whenever the machine stops.
-var migrations = map[string]struct {
-	to  string
-	run func(tx *bolt.Tx) error
-}{
-	"1": {"2", addObjects},
-}
-
-// bringToFormat makes a new file ours, brings an older one to the present format, and refuses a file that is not ours or newer. A new
-// file begins as the oldest format, so that it cannot differ from one that was brought up.
-func bringToFormat(tx *bolt.Tx) error {
-	meta := tx.Bucket(metaBucket)
-	if meta == nil {
-		if name, _ := tx.Cursor().First(); name != nil {
-			return errors.New("it is a bbolt file that another program has made: name another file")
-		}
-		if err := beginFile(tx); err != nil {
-			return err
-		}
-		meta = tx.Bucket(metaBucket)
-	}
-	for {
-		format := string(meta.Get(formatKey))
-		if format == fileFormat {
-			return nil
-		}
-		step, known := migrations[format]
-		if !known {
+// convertFile initialises a new file, converts an older one to the last of the formats, and refuses a newer one or another program's.
+// A new file goes through all steps too, so it cannot differ from one that was converted. The transaction makes it all or nothing:
+// a file has one format or the other, whenever the machine stops.
+func convertFile(tx *bolt.Tx, all []format) error {
+	known := fileFormats(all)
+	last := known[len(known)-1].file
+	at, found := -1, ""
+	if meta := tx.Bucket(metaBucket); meta != nil {
+		found = string(meta.Get(formatKey))
+		if at = slices.IndexFunc(known, func(f format) bool { return f.file == found }); at < 0 {
 			return fmt.Errorf("the file has format %.20q, and this program reads and writes format %q and older ones: use the program that wrote it, or another file",
-				format, fileFormat)
+				found, last)
 		}
-		if err := step.run(tx); err != nil {
-			return fmt.Errorf("the file cannot be brought from format %s to %s, and is as it was: %w", format, step.to, err)
+	} else if name, _ := tx.Cursor().First(); name != nil {
+		return errors.New("it is a bbolt file that another program has made: name another file")
+	}
+	for _, next := range known[at+1:] {
+		if err := next.fileStep(tx); err != nil {
+			return fmt.Errorf("the file cannot be converted from format %q to %q, and is as it was: %w", found, next.file, err)
 		}
-		if err := meta.Put(formatKey, []byte(step.to)); err != nil {
+		found = next.file
+		if err := tx.Bucket(metaBucket).Put(formatKey, []byte(found)); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-// beginFile gives an empty file format 1: policies' states.
+// beginFile makes the buckets of format 1 in an empty file.
 func beginFile(tx *bolt.Tx) error {
-	meta, err := tx.CreateBucket(metaBucket)
-	if err != nil {
-		return err
+	for _, name := range [][]byte{metaBucket, policyBucket} {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
 	}
-	if _, err := tx.CreateBucket(policyBucket); err != nil {
-		return err
-	}
-	return meta.Put(formatKey, []byte("1"))
+	return nil
 }
 
-// addObjects leads to format 2: declared objects and their history beside what there was.
+// addObjects makes the buckets of declared objects and their history, which format 2 adds.
 func addObjects(tx *bolt.Tx) error {
 	for _, name := range [][]byte{objectsBucket, historyBucket, subjectsBucket, commitsBucket} {
 		if _, err := tx.CreateBucket(name); err != nil {

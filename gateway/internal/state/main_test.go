@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // childVariable tells a test's program, run again by a test, which of its children it is, and the path it works on: "name=path".
 const childVariable = "XEBEC_STATE_TEST_CHILD"
 
-var children = map[string]func(path string) error{"limit": fullByLimit, "disk": fullByDisk, "commits": commitForEver}
+var children = map[string]func(path string) error{"limit": fullByLimit, "disk": fullByDisk, "commits": commitForEver, "convert": convertAndDie}
 
 func child(t *testing.T, what, path string) *exec.Cmd {
 	t.Helper()

@@ -1,13 +1,17 @@
 -- Adds to one policy state, or only reads it. Nothing is written before everything has been checked: Redis does not roll back.
---   KEYS  1 the state, a hash: "n:NAME" → number, "w:WRITER" → "sequence number, time in seconds"   2 the format of all states
+--   KEYS  1 the state, a hash: "n:NAME" → number, "w:WRITER" → "sequence number, time in seconds"   2, 3 the format of the store
 --   ARGV  1 the format that the caller speaks   2 fields allowed   3 writers remembered   4 seconds that a writer is remembered
 --         5 "w:WRITER", empty: only read   6 sequence number, 20 digits   then "n:NAME", base and delta of each field
 -- Answers a status, and with 'ok' "n:NAME" and number in turn, else what was found.
 local call, byte, format, tonumber = redis.call, string.byte, string.format, tonumber
 local state, allowed, remembered, writer, seq = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5], ARGV[6]
 
-local version = call('GET', KEYS[2])
-if version and version ~= ARGV[1] then return {'format', version} end
+local missing = {}
+for i = 2, 3 do
+	local version = call('GET', KEYS[i])
+	if version and version ~= ARGV[1] then return {'format', version} end
+	if not version then missing[#missing + 1] = KEYS[i] end
+end
 local kind = call('TYPE', state).ok
 if kind ~= 'hash' and kind ~= 'none' then return {'kind', kind} end
 local length = call('HLEN', state)
@@ -60,7 +64,7 @@ if writer ~= '' and not (last and string.sub(last, 1, 20) >= seq) then
 	for i = 1, n, 1000 do -- a call takes so many arguments only
 		call('HSET', state, unpack(sums, i, math.min(i + 999, n)))
 	end
-	if not version then call('SET', KEYS[2], ARGV[1]) end
+	for _, key in ipairs(missing) do call('SET', key, ARGV[1]) end
 end
 
 local answer, n = {'ok'}, 1

@@ -2,18 +2,26 @@
 --   KEYS  1 format   2 head, a text, see below   3 data, a hash: object → document   4 changed, a sorted set: object → revision of its last change,
 --         deleted ones included   5 deleted, a sorted set: object → revision   6 commits, a sorted set: ID → revision
 --         7 events, a hash: number → event   8 subjects, a sorted set: "SUBJECT:NUMBER", all scores 0
+--         9 the format once more, in the key that policies' states have
 --   ARGV  1 the format that the caller speaks   2 'commit', 'changes' or 'history'   then what that takes, at the head of each
 -- Answers a status, and with 'ok' what was asked for, else what was found.
 local call, tonumber, format, match = redis.call, tonumber, string.format, string.match
 local function text(n) return format('%.0f', n) end
 
+-- The format first: in another one the other keys may be of other kinds.
+local versions = {}
+for _, i in ipairs({1, 9}) do
+	local kind = call('TYPE', KEYS[i]).ok
+	if kind ~= 'string' and kind ~= 'none' then return {'damaged', KEYS[i] .. ' is a ' .. kind .. ', not a string'} end
+	local version = call('GET', KEYS[i])
+	if version and version ~= ARGV[1] then return {'format', version} end
+	versions[i] = version
+end
 local kinds = {'string', 'string', 'hash', 'zset', 'zset', 'zset', 'hash', 'zset'}
 for i, want in ipairs(kinds) do
 	local kind = call('TYPE', KEYS[i]).ok
 	if kind ~= want and kind ~= 'none' then return {'damaged', KEYS[i] .. ' is a ' .. kind .. ', not a ' .. want} end
 end
-local version = call('GET', KEYS[1])
-if version and version ~= ARGV[1] then return {'format', version} end
 
 -- The head: revision, ID of the commit that made it, number of objects, revision up to which deleted objects are forgotten, number of the
 -- oldest and of the newest event (the oldest less 1: there are none), bytes of all events.
@@ -22,7 +30,7 @@ local revision, id, objects, floor, oldest, newest, bytes = 0, '', 0, 0, 1, 0, 0
 if headText then
 	local fields = {match(headText, '^(%d+) (%x+) (%d+) (%d+) (%d+) (%d+) (%d+)$')}
 	if #fields ~= 7 or #headText > 160 then return {'damaged', KEYS[2] .. ' is not what this program writes'} end
-	if not version then return {'damaged', KEYS[1] .. ' is missing'} end
+	if not versions[1] then return {'damaged', KEYS[1] .. ' is missing'} end
 	revision, id, objects, floor = tonumber(fields[1]), fields[2], tonumber(fields[3]), tonumber(fields[4])
 	oldest, newest, bytes = tonumber(fields[5]), tonumber(fields[6]), tonumber(fields[7])
 	if revision >= 9007199254740991 or newest >= 9007199254740991 then return {'damaged', KEYS[2] .. ' has counted too far'} end
@@ -57,6 +65,7 @@ local function commit()
 
 	-- The first write is one that a server without memory refuses, and the next ones change nothing and show that the others are permitted.
 	call('SET', KEYS[1], ARGV[1])
+	call('SET', KEYS[9], ARGV[1])
 	call('HDEL', KEYS[3], '')
 	call('ZADD', KEYS[4], 'XX', 0, '')
 	call('ZREM', KEYS[4], '')

@@ -20,10 +20,8 @@ import (
 )
 
 const (
-	redisFormat    = "1"
-	redisFormatKey = "xebec:format"
-	redisPrefix    = "xebec:policy:"
-	numberPrefix   = "n:"
+	redisPrefix  = "xebec:policy:"
+	numberPrefix = "n:"
 
 	redisDialTimeout = 2 * time.Second
 	// redisTimeout bounds the write of a pipeline, and the wait for its answers.
@@ -63,6 +61,9 @@ type redisStore struct {
 	writer string // 128 random bits in hexadecimal
 	known  lineage
 	limits objectLimits
+
+	formats     []format // in Redis, oldest first; the last one is read and written
+	conversions conversions
 }
 
 // OpenRedis opens the store in the Redis server that url names: redis://[user:password@]host[:port][/db], or rediss:// for TLS
@@ -90,7 +91,10 @@ func openRedis(options *redis.Options, name string) *redisStore {
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	var id [16]byte
 	rand.Read(id[:])
-	return &redisStore{client: redis.NewClient(options), name: name, writer: hex.EncodeToString(id[:]), limits: defaultLimits}
+	return &redisStore{
+		client: redis.NewClient(options), name: name, writer: hex.EncodeToString(id[:]), limits: defaultLimits,
+		formats: redisFormats(formats),
+	}
 }
 
 // parseRedisURL reads a URL. Its errors repeat nothing of it but the scheme, for a password may stand wherever a mistyped URL
@@ -138,7 +142,12 @@ func parseRedisURL(where string) (*redis.Options, string, error) {
 
 func (r *redisStore) Shared() bool { return true }
 func (r *redisStore) Name() string { return r.name }
-func (r *redisStore) Close() error { return r.client.Close() }
+
+func (r *redisStore) Close() error {
+	err := r.client.Close()
+	r.conversions.close()
+	return err
+}
 
 // redisKey is where a state lies. Function and policy are escaped, so that the colons behind them are the first ones there
 // are; the context stands last and as it is.
@@ -241,11 +250,19 @@ func (r *redisStore) run(ctx context.Context, calls []call, results [][]Total, r
 	if len(calls) == 0 {
 		return nil
 	}
+	before := len(*refused)
+	return r.inFormat(ctx, func() error {
+		*refused = (*refused)[:before]
+		return r.runOnce(ctx, calls, results, refused)
+	})
+}
+
+func (r *redisStore) runOnce(ctx context.Context, calls []call, results [][]Total, refused *refusals) error {
 	pipe := r.client.Pipeline()
 	answers := make([]*redis.Cmd, len(calls))
 	for i, c := range calls {
-		keys := []string{redisKey(c.key), redisFormatKey}
-		args := append(make([]any, 0, 4+len(c.args)), redisFormat, maxFields, writersRemembered, writerMemorySeconds)
+		keys := []string{redisKey(c.key), redisFormatKey, objectsFormatKey}
+		args := append(make([]any, 0, 4+len(c.args)), r.format(), maxFields, writersRemembered, writerMemorySeconds)
 		args = append(args, c.args...)
 		if i == 0 {
 			// With its text: a server that has been restarted does not know the hash. What follows finds it.
@@ -322,22 +339,21 @@ func (r *redisStore) judge(answer any) ([]Total, string, error) {
 	return totals, "", nil
 }
 
-func (r *redisStore) wrongFormat(found string) error {
-	return fmt.Errorf("%s: the learned state there has format %.20q, and this program reads and writes format %q: use the program that wrote it, or another database (the number that ends the URL)", r.name, found, redisFormat)
-}
-
 // Forget walks through the names that there are, in steps, so that the server serves others meanwhile. No index of a
 // function's contexts is kept for it, which every Merge would pay for.
 func (r *redisStore) Forget(ctx context.Context, function string) error {
 	if function == "" {
 		return errors.New("no function is named whose state is to be dropped")
 	}
-	format, err := r.client.Get(ctx, redisFormatKey).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return r.explain(err)
-	}
-	if err == nil && format != redisFormat {
-		return r.wrongFormat(format)
+	err := r.inFormat(ctx, func() error {
+		found, known, err := r.readFormat(ctx)
+		if err == nil && known && found != r.format() {
+			err = r.wrongFormat(found)
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	var cursor uint64
 	for {

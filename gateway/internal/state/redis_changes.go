@@ -74,7 +74,7 @@ func (r *redisStore) unchanged(ctx context.Context, since uint64) (bool, error) 
 	if err != nil {
 		return false, r.explain(err)
 	}
-	if len(values) != 2 || values[0] != any(objectsFormat) {
+	if len(values) != 2 || values[0] != any(r.format()) {
 		return false, nil // the script says what is wrong
 	}
 	text, _ := values[1].(string)

@@ -17,7 +17,6 @@ import (
 // Objects in Redis: see objects.lua for where what lies.
 
 const (
-	objectsFormat = "1"
 	objectsPrefix = "xebec:objects:"
 
 	// A page of changes or of the history: little enough that others do not notice the server is busy.
@@ -43,7 +42,7 @@ var objectKeys = func() []string {
 	for i := range names {
 		names[i] = objectsPrefix + names[i]
 	}
-	return names
+	return append(names, redisFormatKey)
 }()
 
 // A settledError is the script's own answer: it has looked at the store, and has changed nothing.
@@ -52,8 +51,22 @@ type settledError struct{ error }
 func (e settledError) Unwrap() error { return e.error }
 
 // objects runs the script, and returns what it answered behind its 'ok'. Errors are explained; those that the script has answered are settled.
-func (r *redisStore) objects(ctx context.Context, client redis.Scripter, what string, args ...any) ([]any, error) {
-	all := append(make([]any, 0, 2+len(args)), objectsFormat, what)
+func (r *redisStore) objects(ctx context.Context, client redis.Scripter, what string, args ...any) (answer []any, err error) {
+	// Where the database has another format the script has changed nothing, so an error of the conversion is settled too.
+	settled := false
+	err = r.inFormat(ctx, func() error {
+		answer, err = r.objectsOnce(ctx, client, what, args)
+		settled = errors.As(err, new(settledError))
+		return err
+	})
+	if err != nil && settled && !errors.As(err, new(settledError)) {
+		err = settledError{err}
+	}
+	return answer, err
+}
+
+func (r *redisStore) objectsOnce(ctx context.Context, client redis.Scripter, what string, args []any) ([]any, error) {
+	all := append(make([]any, 0, 2+len(args)), r.format(), what)
 	answer, err := client.Eval(ctx, objectsSource, objectKeys, append(all, args...)...).Result()
 	if err != nil {
 		return nil, r.explain(err)
@@ -73,8 +86,7 @@ func (r *redisStore) objects(ctx context.Context, client redis.Scripter, what st
 	case "again":
 		return nil, settledError{errAgain}
 	case "format":
-		return nil, settledError{fmt.Errorf("%s: what is declared there has format %.20q, and this program reads and writes format %q: "+
-			"use the program that wrote it, or another database (the number that ends the URL)", r.name, detail, objectsFormat)}
+		return nil, settledError{r.wrongFormat(detail)}
 	case "damaged":
 		return nil, settledError{r.damaged(detail)}
 	case "stale":

@@ -347,26 +347,6 @@ func TestServersThatRefuseCommits(t *testing.T) {
 	}
 }
 
-func TestNewerFormatOfObjectsIsRefused(t *testing.T) {
-	server := redistest.Start(t, redistest.Config{})
-	s, client := mustOpen(t, server.URL()), raw(t, server)
-	wantChanges(t, s, 0, "0 all")
-	if n := client.DBSize(short(t)).Val(); n != 0 {
-		t.Errorf("reading has written %d keys", n)
-	}
-	commit(t, s, Commit{Put: []Object{object("Model", "a", "1")}})
-	client.Set(short(t), objectsPrefix+"format", "2", 0)
-	_, commitErr := s.Commit(short(t), &Commit{ID: randomID(), Base: 1, Put: []Object{object("Model", "a", "2")}})
-	_, changesErr := s.Changes(short(t), 0)
-	_, newsErr := s.Changes(short(t), 1)
-	_, historyErr := s.History(short(t), "", 1)
-	for _, err := range []error{commitErr, changesErr, newsErr, historyErr} {
-		wantError(t, err, `has format "2"`, `format "1"`, "another database", s.Name())
-	}
-	client.Set(short(t), objectsPrefix+"format", "1", 0)
-	wantChanges(t, s, 0, "1 all Model/a@1=1")
-}
-
 // What others have written, lost or evicted is an error that says which key it is, for reading and for commits, which change nothing.
 func TestTamperedObjectsInRedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})

@@ -314,31 +314,6 @@ func TestForeignKeysAreRefused(t *testing.T) {
 	wantTotals(t, merge(t, s, add(Key{"f", "exp3", "text"}, 1, 1))[0], Total{"n", 1})
 }
 
-func TestNewerFormatIsRefused(t *testing.T) {
-	server := redistest.Start(t, redistest.Config{})
-	s, client := mustOpen(t, server.URL()), raw(t, server)
-	ctx := short(t)
-	load(t, s, someKey)
-	if n := client.DBSize(ctx).Val(); n != 0 {
-		t.Errorf("loading has written %d keys", n)
-	}
-	merge(t, s, add(someKey, 1, 1))
-	if got := client.Get(ctx, redisFormatKey).Val(); got != "1" {
-		t.Errorf("the format is %q after the first Merge: want 1", got)
-	}
-	client.Set(ctx, redisFormatKey, "2", 0)
-	_, mergeErr := s.Merge(ctx, []Update{add(someKey, 2, 1)})
-	_, loadErr := s.Load(ctx, []Key{someKey})
-	for _, err := range []error{mergeErr, loadErr, s.Forget(ctx, "digits")} {
-		wantError(t, err, `has format "2"`, `format "1"`, "another database", s.Name())
-	}
-	if got := client.HGet(ctx, redisKey(someKey), "n:n").Val(); got != "1" {
-		t.Errorf("the state is %s: a program of an older format has written", got)
-	}
-	client.Set(ctx, redisFormatKey, "1", 0)
-	wantTotals(t, merge(t, s, add(someKey, 2, 1))[0], Total{"n", 2})
-}
-
 func TestWritersAreForgotten(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	s, client := mustOpen(t, server.URL()).(*redisStore), raw(t, server)
