@@ -70,9 +70,6 @@ func build() error {
 		return err
 	}
 	programs.repo = filepath.Join(here, "../../../..")
-	if err := sources(); err != nil {
-		return err
-	}
 	// Short: a socket's path has at most 107 bytes.
 	if programs.root, err = os.MkdirTemp("", "xebec-apptest-"); err != nil {
 		return err
@@ -99,12 +96,13 @@ func compile(output, pkg string, flags []string) error {
 	return nil
 }
 
-// sources looks at every file that the programs are made of. `go test` caches a result as long as the files that the test
-// itself has opened or looked at stay as they are; it knows nothing of what a compiler reads that the test starts.
-func sources() error {
+// lookAtSources looks at every file that the programs are made of, once. `go test` caches a result as long as the files that a test
+// itself has opened or looked at stay as they are. It knows nothing of what a compiler reads that the test starts, nor of what TestMain
+// does before the tests run.
+var lookAtSources = sync.OnceValue(func() error {
 	for _, dir := range []string{"api", "shm", "scheduler", "worker", "containers", "gateway", "deploy/demo"} {
 		err := filepath.WalkDir(filepath.Join(programs.repo, dir), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !slices.Contains([]string{".go", ".py", ".c", ".yaml", ".txt"}, filepath.Ext(path)) {
+			if err != nil || d.IsDir() || !slices.Contains([]string{".go", ".py", ".c", ".lua", ".yaml", ".txt"}, filepath.Ext(path)) {
 				return err
 			}
 			_, err = os.Stat(path)
@@ -116,7 +114,7 @@ func sources() error {
 	}
 	_, err := os.Stat(filepath.Join(programs.repo, "go.mod"))
 	return err
-}
+})
 
 // gateway is one `xebec serve` with everything below it.
 type gateway struct {
@@ -165,6 +163,9 @@ func launch(t *testing.T, dir string, args ...string) *gateway {
 // launchWith is launch with more in the environment.
 func launchWith(t *testing.T, dir string, env []string, args ...string) *gateway {
 	t.Helper()
+	if err := lookAtSources(); err != nil {
+		t.Fatal(err)
+	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 256}
 	g := &gateway{t: t, dir: dir, client: &http.Client{Transport: transport}, exited: make(chan struct{})}
 	log, err := os.CreateTemp(dir, "gateway-*.log")
