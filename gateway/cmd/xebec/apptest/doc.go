@@ -11,7 +11,8 @@
 // a model says of its confidence and its accuracy, and what it is taught, arrives. To authors of apps: functions get better by
 // feedback, for each user apart. Versions roll out, are validated, split, shadowed, learned about and rolled back under load without
 // a failed query; what was declared is there after SIGKILL, a full disk, a damaged file, a Redis that was killed, emptied or
-// replaced by an older replica; two gateways that share one agree. Models run in containers as they do in processes, through the loss of their
+// replaced by an older replica; two gateways that share one agree. Stores that earlier programs have written (testdata/stores) are
+// opened without loss. Models run in containers as they do in processes, through the loss of their
 // image, their memory, their engine and their gateway.
 //
 // To operators again: models sleep, wake, and have as many replicas as their queries need; what they may take at most holds; those that cannot

@@ -74,6 +74,11 @@ func build() error {
 	if programs.root, err = os.MkdirTemp("", "xebec-apptest-"); err != nil {
 		return err
 	}
+	if *storeWriter != "" {
+		dir, err := writerPrograms()
+		programs.xebec, programs.worker = filepath.Join(dir, "xebec"), filepath.Join(dir, "xebec-testworker")
+		return err
+	}
 	programs.xebec = filepath.Join(programs.root, "xebec")
 	programs.worker = filepath.Join(programs.root, "xebec-testworker")
 	flags := []string{}
