@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
-// BenchmarkMerge is the cost of one call with updates of 1 or of 100 states, of five models with four numbers each.
+// BenchmarkMerge measures one call with updates of 1 or 100 states, each of five models with four numbers.
 func BenchmarkMerge(b *testing.B) {
 	for kind, open := range map[string]func(b *testing.B) Store{
 		"file":  func(b *testing.B) Store { return mustOpen(b, filepath.Join(b.TempDir(), "state.db")) },
@@ -38,13 +38,13 @@ func BenchmarkMerge(b *testing.B) {
 	}
 }
 
-// benchPlaces are a file, and a Redis server in memory.
+// benchPlaces runs a benchmark on a file and on a Redis server in memory.
 func benchPlaces(b *testing.B, run func(b *testing.B, s Backend)) {
 	b.Run("file", func(b *testing.B) { run(b, mustOpen(b, filepath.Join(b.TempDir(), "state.db"))) })
 	b.Run("redis", func(b *testing.B) { run(b, mustOpen(b, redistest.Start(b, redistest.Config{}).URL())) })
 }
 
-// BenchmarkCommit is the cost of a commit of 1 or of 1,000 objects of 500 bytes with an event each.
+// BenchmarkCommit measures a commit of 1 or 1,000 objects of 500 bytes with an event each.
 func BenchmarkCommit(b *testing.B) {
 	for _, n := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
@@ -63,7 +63,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkChanges is the cost of asking for news where there are none, and of reading all, of a store of 10,000 objects.
+// BenchmarkChanges measures a poll without changes, and reading everything, in a store of 10,000 objects.
 func BenchmarkChanges(b *testing.B) {
 	for _, since := range []uint64{1, 0} {
 		b.Run(map[uint64]string{1: "none", 0: "all"}[since], func(b *testing.B) {

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What both stores promise. Each case gets an empty place.
+// The guarantees of both kinds of store. Each case gets an empty place.
 
 var someKey = Key{"digits", "exp3", ""}
 
@@ -60,7 +60,7 @@ func TestSameSequenceNumberCountsOnce(t *testing.T) {
 		}{{1, 1}, {1, 1}, {2, 2}, {1, 2}, {9, 3}, {8, 3}, {10, 4}, {1 << 60, 5}, {1<<60 + 1, 6}, {1 << 60, 6}, {math.MaxUint64, 7}, {math.MaxUint64 - 1, 7}} {
 			wantTotals(t, merge(t, s, add(someKey, step.seq, 1))[0], Total{"n", step.want})
 		}
-		// Each state counts for itself.
+		// Sequence numbers are per state.
 		wantTotals(t, merge(t, s, add(Key{"digits", "exp3", "ann"}, 1, 1))[0], Total{"n", 1})
 	})
 }
@@ -115,7 +115,7 @@ func TestResultsFollowTheOrderOfUpdates(t *testing.T) {
 	})
 }
 
-// Names that would run together if they were only joined.
+// Names that would collide if they were only joined.
 func TestNamesDoNotCollide(t *testing.T) {
 	long := strings.Repeat("\x00\xff", maxContextBytes/2)
 	keys := []Key{
@@ -131,7 +131,7 @@ func TestNamesDoNotCollide(t *testing.T) {
 		for i, k := range keys {
 			wantTotals(t, load(t, s, k), Total{"n", float64(i + 1)})
 		}
-		// So do names of fields.
+		// Names of fields do not collide either.
 		u := Update{Key: Key{"fields", "b", ""}, Seq: 1}
 		names := []string{"\x00", "1", "a", "a:b", "n:a", "w:0", "ü"}
 		for _, name := range names {
@@ -173,7 +173,7 @@ func TestForgetDropsOneFunctionOnly(t *testing.T) {
 		}
 		wantTotals(t, load(t, s, others[2]))
 		wantTotals(t, load(t, s, others[0]), Total{"n", 1})
-		// What was forgotten begins anew, sequence numbers too.
+		// A forgotten state starts from scratch, sequence numbers included.
 		wantTotals(t, merge(t, s, Update{updates[0].Key, []Field{{"n", 10, 1}}, 1})[0], Total{"n", 11})
 		wantError(t, s.Forget(short(t), ""), "no function")
 	})
@@ -184,7 +184,7 @@ func TestRefusedUpdatesChangeNothingAndStopNobody(t *testing.T) {
 	fields := func(fs ...Field) Update { return Update{k, fs, 2} }
 	many := Update{Key: k, Seq: 2}
 	for i := range maxFields {
-		many.Fields = append(many.Fields, Field{fmt.Sprint(i), 0, 1}) // with the one that is there: one too many
+		many.Fields = append(many.Fields, Field{fmt.Sprint(i), 0, 1}) // one too many, together with the existing one
 	}
 	for _, c := range []struct {
 		name string
@@ -266,7 +266,7 @@ func TestLargestState(t *testing.T) {
 	})
 }
 
-// An update without fields is a way to see what others have added.
+// An update without fields reads what other writers have added.
 func TestUpdateWithoutFieldsReturnsTheState(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		s := p.open()
@@ -277,7 +277,7 @@ func TestUpdateWithoutFieldsReturnsTheState(t *testing.T) {
 	})
 }
 
-// Readers see whole updates only, while one writer writes.
+// Readers see only whole updates while a writer writes.
 func TestLoadBesideMerge(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		s := p.open()
@@ -352,7 +352,7 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// Random calls, among them repetitions of old ones, forgetting and opening anew, have the effect that they have on a map.
+// Random calls, including retries of old ones, Forget and reopening, have the same effect as on a map.
 func TestStoreIsASumOfUpdates(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		functions := 0 // each run has functions of its own
@@ -393,7 +393,7 @@ func TestStoreIsASumOfUpdates(t *testing.T) {
 						rt.Fatal(err)
 					}
 					model.forget(k.Function)
-					history = nil // to send again what was forgotten would count it anew
+					history = nil // a retry after Forget would count again
 				},
 				"open": func(*rapid.T) {
 					store.Close()
@@ -414,11 +414,11 @@ func TestStoreIsASumOfUpdates(t *testing.T) {
 	})
 }
 
-// model is what a store should hold.
+// model has what a store should have.
 type model struct {
 	states  map[Key]map[string]float64
-	applied map[Key]uint64 // the last Seq of this writer
-	seqs    map[Key]uint64 // given out
+	applied map[Key]uint64 // last Seq of this writer
+	seqs    map[Key]uint64 // last Seq handed out
 }
 
 func newModel() *model {

@@ -1,121 +1,117 @@
-// Package state keeps what is declared (models, functions, traffic rules, and the history of their changes) and what selection policies
-// have learned in a store that outlives the gateway: a file (bbolt), or a Redis server, which several gateways may share. [Open] returns
-// a [Backend], which is both an [Objects] and a [Store].
+// Package state stores what is declared (models, functions, traffic rules, and the history of their changes) and what selection policies
+// learn. The store outlives the gateway. It is a bbolt file, or a Redis server that several gateways may share. [Open] returns a
+// [Backend], which is both an [Objects] and a [Store].
 //
-// # What it promises of what is declared
+// # Guarantees for declared objects
 //
-// [Objects] are documents by kind and name, whose meaning is not this package's. All of a store share one revision. A [Commit] is made for
-// a revision, whole or not at all, and raises it by one: of two gateways that commit for the same revision one is told that it is stale
-// ([*StaleError]), and has changed nothing. What Commit has acknowledged is on the disk, or as durable as the Redis server's settings make it.
+// [Objects] are documents by kind and name; this package does not interpret them. All objects of a store share one revision. A [Commit]
+// is made against a revision, applies all or nothing, and increments the revision. If two gateways commit against the same revision, one of
+// them gets a [*StaleError] and changes nothing. A commit that returned without an error is on disk, or in Redis as durable as the server's
+// settings make it.
 //
-// A commit is made at most once, however often it is sent under its ID, and the store remembers the last 2,048. Where the answer of a Redis
-// server is lost, Commit asks again by itself for about three seconds, and then says that it does not know ([*UnknownError]): the same
-// commit, sent again when the server is back, tells. A commit that was given up may still arrive at a server that had hung, as long as
-// nobody else has committed.
+// A commit with a given ID is applied at most once, however often it is sent. The store remembers the last 2,048 IDs. If the answer of a
+// Redis server is lost, Commit retries for about three seconds and then returns an [*UnknownError]; sending the same commit again once the
+// server is back resolves it. If the server hung, a commit that was given up may still be applied later, as long as no other commit came first.
 //
-// Changes shows the store as it was at one moment, and no commit by half. Who follows it by what it was answered last misses nothing; where
-// the store cannot say what has changed it returns all there is, and says that this is all. That is so also where a server has lost commits,
-// because an older replica became the primary or it was started again empty: the opened store remembers which commit made the revisions
-// it has shown, and sees that they are gone even when others have made as many again. Whether to believe such a server is the caller's
-// to decide: the revision has then gone back, unless others have been quick.
+// Changes returns a consistent snapshot, never part of a commit. A caller that passes the revision of its last answer misses nothing. When the
+// store cannot tell what has changed, it returns everything and sets Complete. It also does so when a server has lost commits, because
+// a stale replica was promoted or the server restarted empty. The opened store remembers which commit made each revision that it has
+// returned, so it notices lost commits even after others have made as many new ones. The caller decides whether to trust such a server:
+// its revision is lower than before, unless others have caught up.
 //
-// # What it promises of what is learned
+// # Guarantees for learned states
 //
-// A [Store] keeps, by function, policy and context, a set of named numbers, each of which is the sum of what its writers have added. It
-// does not know what the numbers mean, and never decides between two writers' values: it only adds, so that gateways which share a
-// server come to the same sums whatever the order of their updates. Sums are float64 arithmetic, and come back to the last bit.
+// A [Store] keeps a set of named numbers for each function, policy and context. Each number is the sum of what its writers have added. The
+// store does not interpret the numbers and never chooses between two writers' values. It only adds, so gateways that share a server reach
+// the same sums in whatever order their updates arrive. The arithmetic is float64, and values are read back to the last bit.
 //
-// A number that the store has not seen starts at the Base of the update that mentions it first. Of two gateways that both begin
-// with a guess of their own, the first one's is taken, and of the other one only what it has learned.
+// A number that the store does not have starts at the Base of the first update that mentions it. If two gateways start from
+// different guesses, the first update's Base wins, and of the other gateway only the Delta counts.
 //
-// An update is counted at most once, however often it is sent, and so exactly once by a caller who sends it until it is answered. An
-// opened store is a writer with a random name of 128 bits. The store keeps, for each state, each writer's last sequence number,
-// in the same atomic step as the numbers, and does not apply an update whose number is not higher: its answer had been lost.
+// An update counts at most once, however often it is sent, so a caller that retries until it gets an answer has it counted exactly once. Each
+// opened store is a writer with a random 128-bit name. With each state, the store keeps the last sequence number of each writer, updated in the
+// same atomic step as the numbers. An update whose sequence number is not higher is a retry after a lost answer and is ignored.
 //
-// # The caller's duties
+// # Duties of the caller
 //
-// One goroutine calls Merge; any number may Load beside it. After an error the caller sends the same updates again, with the same
-// sequence numbers, when it sees fit: this package does not retry, does not queue and does not log. A [*RefusedError] is the
-// exception: it names the updates that will never be taken, for they, or what lies under their keys, make no sense; all others of
-// the call were done. Whoever forgets a function sends no more updates for it, the unanswered ones included.
+// One goroutine calls Merge; any number may call Load meanwhile. After an error the caller sends the same updates again with the same
+// sequence numbers, when it chooses: Merge does not retry, and the package neither queues nor logs. The exception is a [*RefusedError],
+// which lists updates that can never be applied because they, or the data under their keys, are invalid; all other updates of the call were
+// applied. After Forget of a function the caller sends no more updates for it, including unanswered ones.
 //
 // # In a file
 //
-// [OpenFile] keeps states in a bbolt file, which one process at a time may hold; whoever comes second is told who holds it. The
-// bucket "xebec" has the format's version, "policy" a bucket for each function, and there lies one record for each policy and
-// context, in the encoding at the head of record.go. Merge is one transaction, on the disk before it returns. Since there is one
-// writer at a time, a record names only the last one; the number matters where a commit failed after it had reached the disk.
+// [OpenFile] keeps everything in a bbolt file, which one process at a time may hold. A second process gets an error that names the holder. The
+// bucket "xebec" has the format version. The bucket "policy" has a bucket for each function, with one record for each policy and context; the
+// comment of type record defines its encoding. Merge is one transaction and is on disk when it returns. Since a file has one writer at a time,
+// a record names only the last writer. Its sequence number matters when a commit reached the disk and then failed.
 //
-// Objects, the history and the last commits lie in buckets of their own, as object_record.go has it. Nobody writes to the file beside the
-// process that holds it, so what was deleted is remembered in memory only, and news are found by walking through all objects.
+// Objects, the history and the IDs of the last commits are in buckets of their own; object_record.go has the layout. No other process writes to
+// the file, so deleted objects are remembered in memory only, and changes are found by scanning all objects.
 //
-// A file that was cut off or overwritten is an error, not the end of the gateway. bbolt's pages have no check sums, so records
-// have: a number that was changed on the disk is refused, never used. What is lost with a page that bbolt can still walk around
-// looks as if it had never been; of objects their number is known, so that a lost one is missed. bbolt believes its pages, and one
-// wrong bit may send it in circles, or over pages in use; so file_check.go looks at their structure before bbolt follows it. A disk
-// that is full refuses commits, and what was acknowledged stays.
+// A truncated or overwritten file is an error and does not end the gateway. bbolt's pages have no checksums, so records have them: a number that
+// was altered on disk is refused and never used. Data lost with a page that bbolt can skip looks as if it had never existed. The number
+// of objects is stored, so a lost object is noticed. bbolt trusts its pages, and one wrong bit can send it into a loop or onto pages in
+// use, so file_check.go verifies their structure before bbolt reads them. When the disk is full, commits fail and acknowledged ones remain.
 //
-// Each change looks whether the path still leads to the file that is open, before and after: one that was removed, or in whose place
-// somebody has put a copy, would take it all and be gone with the process. Such a change is refused. Two stat calls beside a
-// sync of the disk cost nothing. What was read goes on being so, and when the file is moved back it takes changes again.
+// Each change checks, before and after, that the path still refers to the open file. A file that was removed, or replaced by a copy, would take
+// changes and vanish with the process, so the change is refused. Two stat calls cost nothing beside a disk sync. Reads go on working,
+// and changes work again once the file is moved back.
 //
 // # In Redis
 //
-// [OpenRedis] keeps each state in a hash, xebec:policy:FUNCTION:POLICY:CONTEXT. Function and policy are escaped as in URLs, so
-// that names cannot run into each other; a context may be any bytes and stands last as it is. The hash has "n:NAME" for each number
-// and "w:WRITER" for each writer's last sequence number and when that was, by the server's clock.
+// [OpenRedis] keeps each state in a hash, xebec:policy:FUNCTION:POLICY:CONTEXT. Function and policy are escaped as in URLs so that
+// names cannot collide; the context may be any bytes and comes last, unescaped. The hash has a field "n:NAME" for each number and
+// "w:WRITER" for each writer's last sequence number and its time by the server's clock.
 //
-// An update is one run of a script (merge.lua), which checks everything before it writes anything. Runs go in pipelines
-// of 128 states. The first call of a pipeline carries the script's text and the others its hash: a server that was restarted needs
-// no second round trip. Two updates of one state are never in the same pipeline, or the first might fail, the second not, and the
-// first be taken for a repetition when it is sent again.
+// An update is one run of a script (merge.lua), which checks everything before it writes anything. Runs are sent in pipelines of 128. The first
+// call of a pipeline carries the script's text and the others its hash, so a restarted server needs no second round trip. A pipeline
+// never has two updates of one state: if the first failed and the second succeeded, a retry of the first would be ignored.
 //
-// Objects lie under eight keys, xebec:objects:*, which objects.lua explains. That script does all but one
-// thing: it checks the whole before it writes anything, tries all commands that it will need on nothing, and reads in pages of 1,000. The
-// exception is the question whether there is news, an MGET of two keys, for gateways ask it several times a second. What was deleted
-// stays known by name for the last 100,000. The numbers of entries in all keys are compared at each run: keys that a server has evicted are
-// an error, and not objects that were deleted.
+// Objects are in eight keys, xebec:objects:*, described in objects.lua. Like merge.lua, that script checks everything before it writes; it also
+// tries each command it needs without effect first, and reads in pages of 1,000. Gateways poll for changes several times a second, so that
+// poll is not a script but an MGET of two keys. The names of the last 100,000 deleted objects are kept. Each run compares the number of
+// entries in all keys, so keys that the server has evicted are an error and are not taken for deleted objects.
 //
-// A server that is away, full, loading or stopped is an error after two seconds for a connection and one for an answer at most,
-// again for each pipeline, or when the context ends. Errors say what the server said and what to do, and show no password; the
-// library's own log is switched off, for it prints what it also returns.
+// If a server is down, full, loading or stopped, a call fails after at most two seconds for the connection and one for an answer, for each
+// pipeline, or when its context ends. Errors say what the server answered and what to do, and never contain a password. go-redis's own log is
+// off because it repeats what it returns as errors.
 //
-// Forget walks through all names of the database with SCAN and drops the function's with UNLINK, in small steps, so that
-// others are served meanwhile. The alternative, an index of each function's contexts, would cost every Merge a write.
+// Forget scans all names of the database with SCAN and removes the function's with UNLINK, in small steps so that the server can serve
+// others in between. An index of each function's contexts would cost a write in every Merge.
 //
 // # Formats
 //
-// formats.go lists the formats of files and of Redis databases, with a step from each to the next. The present format of a file is 2, and of a
-// database 1. A store of an older format is converted when it is met; a newer one is refused and left as it is.
+// formats.go lists the formats of files and of Redis databases, with a step from each to the next. The current format is 2 for a file and 1 for
+// a database. A store of an older format is converted on first use; a newer one is refused and left unchanged.
 //
-// A file is converted in the transaction that opens it: it has one format or the other, whole, whenever the machine stops.
+// A file is converted in the transaction that opens it, so it always has one format or the other.
 //
-// A Redis database is converted by the first call that finds it old, because Redis may come later than the gateway. It may be too large for one
-// script, so a step has three parts. It moves the two format keys, xebec:format and xebec:objects:format, from "1" to "1>2"; it converts,
-// in scripts that each take a few milliseconds; it moves the keys to "2". Each script, those of older programs too, looks at the format
-// keys first: while they are "1>2", no gateway reads or writes anything else. A gateway that is killed in between leaves "1>2", and the
-// next one that knows the step runs it again from its beginning; steps leave alone what is converted already. Two gateways may convert
-// at once: the first one to reach the end moves the keys, and the scripts of the other one then change nothing. Callers wait for
-// the conversion, or leave when their context ends while it goes on. With the keys at "1" or "2" a database is never half of each.
+// A Redis database is converted by the first call that finds an older format, because the server may come up after the gateway. A
+// database can be too large for one script, so a step has three parts. It moves the two format keys, xebec:format and
+// xebec:objects:format, from "1" to "1>2"; it converts, in scripts that take a few milliseconds each; it moves the keys to "2". Every script,
+// including those of older programs, first checks its format key, so while the keys are "1>2" no gateway reads or writes anything else. If
+// the gateway is killed meanwhile, the keys stay at "1>2", and the next gateway that knows the step starts it again; steps skip what is already
+// converted. If two gateways convert at once, the first one to finish moves the keys, and from then on the scripts of the other one
+// change nothing. Callers wait for the conversion; when a caller's context ends, the conversion continues without it.
 //
-// A gateway of an older program beside a newer one is locked out from the moment the conversion begins. It serves on with what it has in memory.
-// Its commits are refused, and what it learns from then on is lost when it ends. There is no way back: the older program refuses what the newer
-// one has converted, as it refuses a conversion that was not completed. Copy the data before an upgrade that changes the format.
+// An older gateway that shares the server is locked out from the start of the conversion. It keeps serving from memory. Its commits are
+// refused, and what it learns from then on is lost when it exits. There is no downgrade: the older program refuses a converted
+// database, as it refuses one whose conversion is incomplete. Back up the data before an upgrade that changes the format.
 //
 // # Limits
 //
-// Of objects: the constants beside [MaxObjects]. A commit that would go beyond them is refused ([ErrTooMany]); of the history the oldest
-// events give way, beyond a number or a size.
+// The constants beside [MaxObjects] bound objects. A commit that would exceed them is refused with [ErrTooMany]; the history drops its
+// oldest events instead.
 //
-// A state has at most 4096 fields (64 candidates with 64 numbers), names are bounded, and numbers are finite: an infinite one would
-// stay for ever. What is read is held to the same bounds. A writer that was not heard of for a day, or before 256 others, is
-// forgotten, and would count twice what it sends again after that.
+// A state has at most 4096 fields (64 candidates with 64 numbers each). Names are bounded, and numbers are finite because an infinite one
+// could never change again. The same bounds apply to what is read. A state in Redis forgets a writer after a day without updates, or when 256
+// other writers have been there since; an update that such a writer sends again counts twice.
 //
-// What a Redis server has answered is as durable as its own settings make it (replication; appendonly, whose usual
-// appendfsync, everysec, may answer two seconds before it writes). After a restart without a file it is empty, and numbers start
-// at Base again. Where it evicts keys (maxmemory-policy) states go one by one in the same way, and of objects all are refused from the
-// first missing key on: noeviction is the setting for such a server. Redis 5 or newer is needed; Redis Cluster is not supported, for
-// the format's key lies in one slot only.
+// What a Redis server has acknowledged is as durable as its settings make it: replication, and appendonly, whose default appendfsync, everysec,
+// may write up to two seconds after the answer. A server that restarts without a file is empty, and numbers start at Base again. If the
+// server evicts keys (maxmemory-policy), states vanish one by one in the same way, and objects are refused as soon as one key is
+// missing: set noeviction. Redis 5 or newer is required. Redis Cluster is not supported because the scripts use keys in several slots.
 //
 // Package redistest runs real servers for tests, here and elsewhere.
 package state

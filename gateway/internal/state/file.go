@@ -24,30 +24,30 @@ import (
 )
 
 const (
-	// fileLockTimeout is how long the file may be held by a gateway that is about to end.
+	// fileLockTimeout is how long opening waits for a gateway that is about to exit and still holds the file.
 	fileLockTimeout = time.Second
 )
 
-// policyBucket has a bucket for each function, and in it a record for each policy and context.
+// policyBucket has a bucket for each function with a record for each policy and context.
 var policyBucket = []byte("policy")
 
-// fileStore is a Backend in a bbolt file, as the essay in doc.go describes.
+// fileStore is a Backend in a bbolt file. doc.go describes it.
 type fileStore struct {
 	path    string
 	db      *bolt.DB
-	file    *os.File // db's
+	file    *os.File // of db
 	writer  [16]byte
-	damaged atomic.Pointer[error] // what was found, once something was
+	damaged atomic.Pointer[error] // set once bbolt has panicked over the file's content
 	limits  objectLimits
 
-	// declared makes a commit and what is remembered of it one step for those who ask for changes.
+	// declared makes a commit and its entries in deleted one step for readers.
 	declared sync.RWMutex
 	deleted  tombstones
 }
 
-// OpenFile opens the store in the file at path, and makes it where there is none; its folder must be there. The file is held by
-// one process at a time. A file of an older format is brought to the present one. A file that is damaged, that another program has
-// made or that has a newer format is left as it is.
+// OpenFile opens the store in the file at path and creates the file if there is none; its folder must exist. One process at a time may
+// hold the file. A file of an older format is converted to the current one. A file that is damaged, has a newer format or was made by
+// another program is refused and left unchanged.
 func OpenFile(path string) (Backend, error) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -64,8 +64,8 @@ func (f *fileStore) open() error {
 	options := &bolt.Options{
 		Timeout:      fileLockTimeout,
 		FreelistType: bolt.FreelistMapType,
-		// With the list of free pages in the file. Without it bbolt would gather them at the start, in a goroutine of its own whose panic
-		// over a damaged file nobody can catch.
+		// The file has the list of free pages. Without it bbolt would collect them at the start in a goroutine of its own, and
+		// a panic there, over a damaged file, could not be recovered.
 		NoFreelistSync: false,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 			var err error
@@ -83,7 +83,7 @@ func (f *fileStore) open() error {
 		if err != nil {
 			return err
 		}
-		// A file that was cut off is noticed here, and not when the first missing page is read.
+		// Notice a truncated file here rather than when the first missing page is read.
 		if info.Size() < tx.Size() {
 			return fmt.Errorf("%w: it has %d bytes of %d", bolterrors.ErrInvalid, info.Size(), tx.Size())
 		}
@@ -105,11 +105,12 @@ func (f *fileStore) open() error {
 func (f *fileStore) Shared() bool { return false }
 func (f *fileStore) Name() string { return f.path }
 
-// Close gives the file back. Calls that are under way end first.
+// Close releases the file. Calls in progress finish first.
 func (f *fileStore) Close() error {
 	switch {
 	case f.damaged.Load() != nil && f.file != nil:
-		// bbolt may hold its own locks for ever, and its memory map the file's: the map stays until the process ends.
+		// After a panic bbolt may never release its own locks, and closing would wait for them. Its memory map stays until the process
+		// exits.
 		err := syscall.Flock(int(f.file.Fd()), syscall.LOCK_UN)
 		return errors.Join(err, f.file.Close())
 	case f.db != nil:
@@ -118,7 +119,7 @@ func (f *fileStore) Close() error {
 	return nil
 }
 
-// fileKey is the key of a record in its function's bucket: the length of the policy's name, the name, the context.
+// fileKey is the key of a record in its function's bucket: length of the policy's name, the name, the context.
 func fileKey(k Key) []byte {
 	key := binary.AppendUvarint(make([]byte, 0, 2+len(k.Policy)+len(k.Context)), uint64(len(k.Policy)))
 	return append(append(key, k.Policy...), k.Context...)
@@ -152,7 +153,7 @@ func (f *fileStore) Merge(ctx context.Context, updates []Update) ([][]Total, err
 	return results, refused.err()
 }
 
-// mergeOne applies one update. It returns the state's totals, or why the update is refused.
+// mergeOne applies one update. It returns the state's totals, or the reason why the update is refused.
 func (f *fileStore) mergeOne(tx *bolt.Tx, u *Update) ([]Total, string, error) {
 	if err := u.check(); err != nil {
 		return nil, err.Error(), nil
@@ -238,8 +239,7 @@ func (f *fileStore) Forget(ctx context.Context, function string) error {
 	})
 }
 
-// Held says why what is written now would be gone at the next start: the path does not lead to the file that is open. The error is nil where it
-// does.
+// Held returns an error if the path no longer refers to the open file. What is written then would be missing after a restart.
 func (f *fileStore) Held() error {
 	const then = "; nothing is written until then. What serves goes on, and xebec export prints what is declared"
 	named, err := os.Stat(f.path)
@@ -259,12 +259,12 @@ func (f *fileStore) Held() error {
 	return nil
 }
 
-// A lostError says all there is to say of a file that is not at its path any more.
+// A lostError says that the open file is no longer at its path. Its text is complete and needs no explanation.
 type lostError struct{ text string }
 
 func (e lostError) Error() string { return e.text }
 
-// update is bbolt's, of a file that is where it should be when the change begins.
+// update is bbolt's Update, refused if the file is not at its path when the change begins.
 func (f *fileStore) update(change func(tx *bolt.Tx) error) error {
 	return f.db.Update(func(tx *bolt.Tx) error {
 		if err := f.Held(); err != nil {
@@ -274,7 +274,7 @@ func (f *fileStore) update(change func(tx *bolt.Tx) error) error {
 	})
 }
 
-// updateHeld is update, of a file that is there also when the change is made.
+// updateHeld is update that also fails if the file is not at its path after the change.
 func (f *fileStore) updateHeld(change func(tx *bolt.Tx) error) error {
 	if err := f.update(change); err != nil {
 		return err
@@ -282,9 +282,8 @@ func (f *fileStore) updateHeld(change func(tx *bolt.Tx) error) error {
 	return f.Held()
 }
 
-// guard runs op, which uses the file, and makes readable what goes wrong. bbolt panics over pages that make no sense, and the
-// memory map faults where the file has been cut off: both are errors here, not the end of the gateway. After such a one the file is
-// used no more, for bbolt may have left its locks taken.
+// guard runs op, which uses the file, and explains its error. bbolt panics over invalid pages, and the memory map faults if the file was
+// truncated; guard turns both into errors. After one of these the file is not used again, because bbolt may still hold its locks.
 func (f *fileStore) guard(op func() error) (err error) {
 	if found := f.damaged.Load(); found != nil {
 		return *found
@@ -303,7 +302,7 @@ func (f *fileStore) damage(cause error) error {
 	return fmt.Errorf("%s is damaged, or no store of this program: restore it from a copy, or move it away to begin anew (what is declared and what was learned are lost then): %w", f.path, cause)
 }
 
-// explain says where an error is from and what to do about it. The cause stays wrapped.
+// explain adds to an error where it comes from and what to do about it, and wraps it.
 func (f *fileStore) explain(err error) error {
 	var damaged damagedError
 	var lost lostError
@@ -316,7 +315,7 @@ func (f *fileStore) explain(err error) error {
 		return fmt.Errorf("%s is held by %s, and one gateway at a time may hold it: end that one, or use another file or a Redis server: %w", f.path, lockHolder(f.path), err)
 	case errors.As(err, &damaged),
 		errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch),
-		strings.Contains(err.Error(), "file size too small"): // of one page or so; bbolt has no name for it
+		strings.Contains(err.Error(), "file size too small"): // bbolt has no error value for it
 		return f.damage(err)
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return fmt.Errorf("%s: the store is closed: %w", f.path, err)
@@ -332,7 +331,7 @@ func (f *fileStore) explain(err error) error {
 	return fmt.Errorf("%s: %w", f.path, err)
 }
 
-// lockHolder says which process holds the file, as far as the kernel tells.
+// lockHolder describes the process that holds the file, as far as the kernel tells.
 func lockHolder(path string) string {
 	const unknown = "another process"
 	info, err := os.Stat(path)
@@ -359,13 +358,13 @@ func lockHolder(path string) string {
 	return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(name)))
 }
 
-// findLock returns the process that holds an exclusive flock on the inode, by the table in /proc/locks; 0 where there is none, or
-// one that this process cannot see. Lines look like
+// findLock returns the process that holds an exclusive flock on the inode according to the table in /proc/locks. It returns 0 if there is none
+// or this process cannot see it. Lines look like
 //
 //	1: FLOCK  ADVISORY  WRITE 4242 fd:01:1835061 0 EOF
 //
-// and those with "->" behind the number are waiting. Devices are not compared: layered file systems show another one there than
-// to stat.
+// and a "->" after the number marks a waiting process. Devices are not compared because layered file systems show a different one here
+// than in stat.
 func findLock(locks io.Reader, inode uint64) int {
 	suffix := ":" + strconv.FormatUint(inode, 10)
 	for lines := bufio.NewScanner(locks); lines.Scan(); {

@@ -9,27 +9,27 @@ import (
 	"os"
 )
 
-// bbolt trusts its pages: one wrong bit in the number of pages that an entry takes, or in the number of a page, makes it run in circles, take
-// all memory or write over what is in use. checkPages looks at what bbolt will follow, before it does: that each page in use is where it
-// should be, has entries that end within it and whose keys are in order, and is in use once; and that no page in use is listed as free. It
-// costs one look at each page with entries, and none at long values, at the start.
+// bbolt trusts its pages. One wrong bit in a page number or in the number of pages that an entry takes can make it loop, use all memory or
+// overwrite pages in use. checkPages verifies what bbolt will follow before bbolt does: each page in use is at its place, is used
+// once, and has entries that end within it with keys in order; no page in use is listed as free. At the start this reads each page
+// with entries once, and no long values.
 //
-// The layout (go.etcd.io/bbolt/internal/common; all little-endian on the machines that this program runs on):
+// The layout (go.etcd.io/bbolt/internal/common; little-endian on every machine that this program supports; sizes in bytes):
 //
 //	page    number 8, flags 2, count 2, pages that follow 4; then count entries of 16
 //	branch  offset from the entry's start to its key 4, length of the key 4, number of the page below 8
 //	leaf    flags 4, offset 4, length of the key 4, length of the value behind it 4
 //	bucket  (a value whose flags are 1) number of its root page 8, sequence 8; root 0: a page with leaves follows in the value
-//	meta    (pages 0 and 1, behind the header) magic 4, version 4, page size 4, flags 4, bucket 16, number of the page of free ones 8,
+//	meta    (pages 0 and 1, behind the header) magic 4, version 4, page size 4, flags 4, bucket 16, number of the free list's page 8,
 //	        pages in use 8, transaction 8, FNV-1a of all that 8
-//	free    count numbers of 8; where count is 65535 the first one is the count
+//	free    count numbers of 8; if count is 65535 the first number is the count
 const (
 	pageHeader, pageEntry         = 16, 16
 	branchPage, leafPage          = 0x01, 0x02
 	freePage                      = 0x10
 	metaBytes, bucketBytes        = 64, 16
 	noFreePage             uint64 = 1<<64 - 1
-	// Ours have 2 buckets in each other, and few pages; keys and buckets within a page are no longer than bbolt's keys.
+	// Our files nest 2 buckets and have few levels of pages. Keys and inline buckets are no longer than bbolt's longest key.
 	maxBucketDepth, maxPageDepth = 8, 64
 	maxKeyBytes                  = 32768
 )
@@ -37,8 +37,8 @@ const (
 type pageCheck struct {
 	file *os.File
 	size int    // of a page
-	used []bool // by number of the page
-	end  uint64 // the first page that is not in use
+	used []bool // by page number
+	end  uint64 // number of the first page beyond those in use
 }
 
 func checkPages(file *os.File, pageSize int) error {
@@ -54,7 +54,7 @@ func checkPages(file *os.File, pageSize int) error {
 	return c.free(free)
 }
 
-// meta reads what bbolt will take: of the two descriptions the newer one that is whole.
+// meta reads the meta page that bbolt will use: the newer of the two with a valid checksum.
 func (c *pageCheck) meta() (root, free uint64, err error) {
 	newest, found := uint64(0), false
 	for i := range int64(2) {
@@ -81,7 +81,7 @@ func (c *pageCheck) meta() (root, free uint64, err error) {
 	return root, free, nil
 }
 
-// read takes a page, and the ones that belong to it, and returns it without them, and how many bytes they have together.
+// read marks a page and the ones that it continues on as used. It returns the first page and the length of all of them together.
 func (c *pageCheck) read(number uint64) (page []byte, length uint64, err error) {
 	if number < 2 || number >= c.end {
 		return nil, 0, damagedError{fmt.Errorf("page %d is named, and pages 2 to %d are in use", number, c.end-1)}
@@ -106,15 +106,15 @@ func (c *pageCheck) read(number uint64) (page []byte, length uint64, err error) 
 	return page, (more + 1) * uint64(c.size), nil
 }
 
-// A span is what a page stands for: keys from the first one on, and less than the last one where there is one.
+// A span bounds the keys of a page: from first on, and less than last unless that is nil.
 type span struct{ first, last []byte }
 
-// A stand is where entries stand.
+// A stand is a place with entries: a page, or an inline bucket in one.
 type stand struct {
-	number uint64 // of the page, for people
-	at     int64  // where the page begins in the file
+	number uint64 // of the page, for messages
+	at     int64  // offset in the file
 	length uint64
-	// How deep it is, which is bounded, below its bucket's root and in buckets. No page is walked twice anyhow.
+	// How deep it is below its bucket's root, and in buckets. Both are bounded, though no page is visited twice anyway.
 	pages, buckets int
 }
 
@@ -122,14 +122,14 @@ func (p *stand) wrong(i int) error {
 	return damagedError{fmt.Errorf("entry %d of page %d ends outside of it, or is out of order", i, p.number)}
 }
 
-// page walks through what lies below a page.
+// page checks a page and everything below it.
 func (c *pageCheck) page(number uint64, keys span, pages, buckets int) error {
 	page, length, err := c.read(number)
 	if err != nil {
 		return err
 	}
 	p := stand{number, int64(number) * int64(c.size), length, pages, buckets}
-	// Entries may fill more than one page, where a key or a value does.
+	// The entries of a page that continues on others may extend beyond its first page.
 	count := uint64(binary.LittleEndian.Uint16(page[10:]))
 	if need := pageHeader + count*pageEntry; need > uint64(len(page)) {
 		if need > length {
@@ -144,13 +144,13 @@ func (c *pageCheck) page(number uint64, keys span, pages, buckets int) error {
 	return c.entries(page, &p, keys)
 }
 
-// entries looks at the entries of a page, of which the beginning is given.
+// entries checks the entries of p. page has at least the table of entries.
 func (c *pageCheck) entries(page []byte, p *stand, keys span) error {
 	flags, count := binary.LittleEndian.Uint16(page[8:]), int(binary.LittleEndian.Uint16(page[10:]))
 	if flags != branchPage && flags != leafPage || flags == branchPage && count == 0 || p.pages > maxPageDepth || p.buckets > maxBucketDepth {
 		return damagedError{fmt.Errorf("page %d is of kind %#x with %d entries, where a branch or leaves should be", p.number, flags, count)}
 	}
-	var below uint64 // the page below the entry before, and the key from which on that stands
+	var below uint64 // the page below the previous entry; from is that entry's key
 	var from []byte
 	for i := range count {
 		e, start := page[pageHeader+i*pageEntry:], uint64(pageHeader+i*pageEntry)
@@ -189,7 +189,7 @@ func (c *pageCheck) entries(page []byte, p *stand, keys span) error {
 	return nil
 }
 
-// bytes returns what stands somewhere in a page, or behind the beginning of it that was read.
+// bytes returns a part of a page, from the file if it lies beyond what was read.
 func (c *pageCheck) bytes(page []byte, p *stand, from, length uint64) ([]byte, error) {
 	if from+length <= uint64(len(page)) {
 		return page[from : from+length], nil
@@ -199,7 +199,7 @@ func (c *pageCheck) bytes(page []byte, p *stand, from, length uint64) ([]byte, e
 	return b, err
 }
 
-// bucket looks at a bucket that is a value in a page.
+// bucket checks a bucket that is a value in a page.
 func (c *pageCheck) bucket(p *stand, from, length uint64) error {
 	if length < bucketBytes || length > maxKeyBytes {
 		return damagedError{fmt.Errorf("a bucket in page %d has %d bytes", p.number, length)}
@@ -219,7 +219,7 @@ func (c *pageCheck) bucket(p *stand, from, length uint64) error {
 	return c.entries(inline, &stand{p.number, p.at + int64(from) + bucketBytes, uint64(len(inline)), 0, p.buckets + 1}, span{})
 }
 
-// free looks at the list of free pages, after all others.
+// free checks the list of free pages. It must run after all other pages were checked.
 func (c *pageCheck) free(number uint64) error {
 	if number == noFreePage {
 		return nil

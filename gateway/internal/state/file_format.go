@@ -8,16 +8,16 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// The bucket with what is true of the whole file.
+// The bucket with the format and the head of the file.
 var (
 	metaBucket = []byte("xebec")
 	formatKey  = []byte("format")
 	headKey    = []byte("head") // the encoding of a [head]
 )
 
-// convertFile initialises a new file, converts an older one to the last of the formats, and refuses a newer one or another program's.
-// A new file goes through all steps too, so it cannot differ from one that was converted. The transaction makes it all or nothing:
-// a file has one format or the other, whenever the machine stops.
+// convertFile initialises a new file, converts one of an older format, and refuses a newer format or another program's file. A new file
+// goes through all steps too, so it cannot differ from a converted one. All of it is one transaction, so the file always has
+// exactly one format.
 func convertFile(tx *bolt.Tx, all []format) error {
 	known := fileFormats(all)
 	last := known[len(known)-1].file

@@ -9,7 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// ways in which a file is not where it was any more, and what the error then says. Each is undone by moving what was there back.
+// ways in which a file leaves its path, and what the error then says. Moving the original file back undoes each of them.
 var ways = []struct {
 	what, says string
 	do         func(path string) (moved string, err error)
@@ -34,8 +34,8 @@ var ways = []struct {
 	}},
 }
 
-// What is acknowledged is in the file of that name: while that is another one, or none, nothing is taken, and the error says what to do. What
-// was there before can still be read, and when the file is back it takes changes again.
+// While the path has another file or none, changes are refused with an error that says what to do. Reads still work, and once the file is
+// back, changes do too.
 func TestFileThatIsNotAtItsPathTakesNothing(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.what, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestFileThatIsNotAtItsPathTakesNothing(t *testing.T) {
 	}
 }
 
-// A file that goes away while a commit is made may or may not have the change: the caller is told that, and the same commit, sent again, tells.
+// A file that leaves its path during a commit may or may not have the change. The caller gets an UnknownError, and a retry resolves it.
 func TestFileThatGoesDuringACommit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := mustOpen(t, path).(*fileStore)
@@ -110,7 +110,7 @@ func TestFileThatGoesDuringACommit(t *testing.T) {
 	}
 }
 
-// What is learned is not confirmed either, and sent again it is counted once.
+// An update of a state is not acknowledged either, and a retry counts once.
 func TestFileThatGoesDuringAnUpdate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := mustOpen(t, path).(*fileStore)

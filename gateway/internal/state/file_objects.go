@@ -11,16 +11,16 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Objects in a file: see object_record.go for where what lies.
+// Objects in a file. object_record.go has the layout.
 
-// A damagedError is about what lies in the file.
+// A damagedError says that the content of the file is damaged.
 type damagedError struct{ error }
 
 func (e damagedError) Unwrap() error { return e.error }
 
 func damagedFor(what string, err error) error { return damagedError{fmt.Errorf("%s: %w", what, err)} }
 
-// givenUp is the error where the caller has given up before anything was done.
+// givenUp returns an error if the context has ended.
 func (f *fileStore) givenUp(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: given up by the caller: %w", f.path, err)
@@ -48,7 +48,7 @@ func (f *fileStore) Commit(ctx context.Context, c *Commit) (uint64, error) {
 	return revision, nil
 }
 
-// commit makes in a transaction what stage does with it.
+// commit runs stage in a transaction.
 func (f *fileStore) commit(c *Commit, stage func(*bolt.Tx, *Commit) (uint64, []ObjectKey, bool, error)) (revision uint64, err error) {
 	var deleted []ObjectKey
 	staged, again := false, false
@@ -62,12 +62,12 @@ func (f *fileStore) commit(c *Commit, stage func(*bolt.Tx, *Commit) (uint64, []O
 		if !again {
 			f.deleted.note(revision, c.Put, deleted, f.limits.tombstones)
 		}
-		if err := f.Held(); err != nil { // it went meanwhile, and may be opened again with the change or without
+		if err := f.Held(); err != nil { // the file went away meanwhile, and may come back with the change or without
 			return 0, &UnknownError{err}
 		}
 	case staged && f.shows(c.ID):
-		// The last write of a transaction came to the file, and it is not known whether to the disk. What has changed is not either, so
-		// whoever asks is told all.
+		// The last write of the transaction reached the file, but perhaps not the disk. So it is not known what has changed either, and
+		// readers get everything.
 		f.deleted.start(revision)
 		return 0, &UnknownError{err}
 	}
@@ -83,7 +83,7 @@ func (f *fileStore) shows(id [16]byte) (found bool) {
 	return err == nil && found
 }
 
-// findCommit returns the revision that a remembered commit has made. The last ones are found first, for they are what is sent again.
+// findCommit returns the revision that a remembered commit made. It searches from the newest, because those are the ones sent again.
 func findCommit(tx *bolt.Tx, id [16]byte) (uint64, bool, error) {
 	cursor := tx.Bucket(commitsBucket).Cursor()
 	for key, value := cursor.Last(); key != nil; key, value = cursor.Prev() {
@@ -101,8 +101,8 @@ func findCommit(tx *bolt.Tx, id [16]byte) (uint64, bool, error) {
 	return 0, false, nil
 }
 
-// stage makes the commit in the transaction. It returns the revision, the objects that were there and are deleted, and whether it was made
-// before under its ID.
+// stage makes the commit in the transaction. It returns the revision, the objects that existed and are deleted, and whether a commit with
+// this ID was made before.
 func (f *fileStore) stage(tx *bolt.Tx, c *Commit) (revision uint64, deleted []ObjectKey, again bool, err error) {
 	h, err := readHead(tx)
 	if err != nil {
@@ -190,7 +190,7 @@ func (f *fileStore) stageEvents(tx *bolt.Tx, h *head, events []Event) error {
 	for h.events() > f.limits.events || h.historyBytes > uint64(f.limits.historyBytes) {
 		key := numberKey(h.oldest)
 		value := history.Get(key)
-		// An old event that cannot be read must not stop new ones: it goes too, and its place in the index leads nowhere.
+		// An old event that cannot be read must not block new ones: it is deleted, and its entry in the index stays without an event.
 		if e, err := decodeEvent(key, value); err == nil {
 			if err := subjects.Delete(append(subjectKey(e.Subject), key...)); err != nil {
 				return err
@@ -239,8 +239,8 @@ func (f *fileStore) changes(tx *bolt.Tx, since uint64) (Changes, error) {
 	if c.Complete {
 		since = 0
 	}
-	// All objects are looked at, whatever has changed: there is no index by revision, for the process that asks is the one that commits, and
-	// asks after its own commits.
+	// This scans all objects, however few have changed. There is no index by revision because the process that asks is the one that
+	// commits, and it asks after its own commits.
 	n := uint64(0)
 	objects := tx.Bucket(objectsBucket).Cursor()
 	for key, value := objects.First(); key != nil; key, value = objects.Next() {
@@ -317,7 +317,7 @@ func (f *fileStore) history(tx *bolt.Tx, subject string, limit int) ([]Event, er
 	return events, nil
 }
 
-// numbers walks through the numbers of a subject's events, or of all, newest first.
+// numbers iterates over the numbers of a subject's events, newest first; over all events if the subject is empty.
 func numbers(tx *bolt.Tx, h *head, subject string) func(yield func(uint64) bool) {
 	if subject == "" {
 		return func(yield func(uint64) bool) {
@@ -328,7 +328,7 @@ func numbers(tx *bolt.Tx, h *head, subject string) func(yield func(uint64) bool)
 	return func(yield func(uint64) bool) {
 		prefix := subjectKey(subject)
 		cursor := tx.Bucket(subjectsBucket).Cursor()
-		// One behind the subject's last: no number has all bits set.
+		// Start one behind the subject's last event: no number has all bits set.
 		key, _ := cursor.Seek(append(bytes.Clone(prefix), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff))
 		if key == nil {
 			key, _ = cursor.Last()

@@ -19,8 +19,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// oldFile unpacks a file of format 1: three states, written by the program that had this format, each with one update of fields a/weight, 1 + i, and
-// b/weight, 2 + 0.5.
+// oldFile unpacks a file that a program of format 1 wrote: three states, each with one update of fields a/weight, 1 + i, and b/weight,
+// 2 + 0.5.
 func oldFile(t *testing.T) string {
 	t.Helper()
 	packed, err := os.Open("testdata/format1.db.gz")
@@ -43,7 +43,7 @@ func oldFile(t *testing.T) string {
 	return path
 }
 
-// edit changes a closed store's file beside it.
+// edit changes the file of a closed store directly.
 func edit(t *testing.T, path string, change func(tx *bolt.Tx) error) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)
@@ -58,7 +58,7 @@ func edit(t *testing.T, path string, change func(tx *bolt.Tx) error) {
 
 func TestFileOfFormat1IsBroughtUp(t *testing.T) {
 	path := oldFile(t)
-	for range 2 { // once from format 1, and once from 2
+	for range 2 { // the first time from format 1, then from 2
 		s := mustOpen(t, path)
 		for i, k := range []Key{{"digits", "exp3", ""}, {"digits", "exp3", "ann"}, {"cats", "ucb", ""}} {
 			wantTotals(t, load(t, s, k), Total{"a/weight", 1 + float64(i)}, Total{"b/weight", 2.5})
@@ -80,7 +80,7 @@ func TestFileOfFormat1IsBroughtUp(t *testing.T) {
 func TestFileThatCannotBeBroughtUpStaysAsItIs(t *testing.T) {
 	path := oldFile(t)
 	edit(t, path, func(tx *bolt.Tx) error {
-		_, err := tx.CreateBucket(commitsBucket) // the last one that the step makes
+		_, err := tx.CreateBucket(commitsBucket) // the last bucket that the step makes
 		return err
 	})
 	_, err := OpenFile(path)
@@ -94,7 +94,7 @@ func TestFileThatCannotBeBroughtUpStaysAsItIs(t *testing.T) {
 	wantTotals(t, load(t, mustOpen(t, path), Key{"cats", "ucb", ""}), Total{"a/weight", 3}, Total{"b/weight", 2.5})
 }
 
-// Records that were changed, moved, lost or added are refused, and say which.
+// Records that were changed, moved, lost or added are refused with an error that names the record.
 func TestTamperedObjects(t *testing.T) {
 	flip := func(bucket, key []byte) func(tx *bolt.Tx) error {
 		return func(tx *bolt.Tx) error {
@@ -171,7 +171,7 @@ func TestTamperedObjects(t *testing.T) {
 	}
 }
 
-// An old event that cannot be read does not stop new ones for ever.
+// An old event that cannot be read does not block new ones.
 func TestTamperedEventGoesWithItsTime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := mustOpen(t, path)
@@ -188,8 +188,8 @@ func TestTamperedEventGoesWithItsTime(t *testing.T) {
 	}
 }
 
-// Whatever bits of the file are turned over: what is read is what one of the commits has made, or an error that names the file. Commits and
-// reading what they did may fail too, and in no other way.
+// Whichever bit of the file is flipped, Changes returns the state after one of the commits, or an error that names the file. Later
+// commits and reads either work or fail in the same way.
 func TestFlippedBitsOfAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := mustOpen(t, path)
@@ -214,7 +214,7 @@ func TestFlippedBitsOfAFile(t *testing.T) {
 	const page = 4096
 	right, wrong := 0, 0
 	for i := 0; i < len(content); i += page {
-		// Each byte of the page's header, its first entries, and some of the rest.
+		// Each byte of the page's header, some in its first entries, and some of the rest.
 		for place := range 16 + 16 + 8 {
 			at := i + place
 			switch {
@@ -273,7 +273,7 @@ func useObjects(t *testing.T, path string, states map[string]bool) bool {
 	return err == nil
 }
 
-// A commit that was not made is not taken for one that was, nor the other way round.
+// shows tells a commit that was made from one that was not.
 func TestFileKnowsWhatItShows(t *testing.T) {
 	s := mustOpen(t, filepath.Join(t.TempDir(), "state.db")).(*fileStore)
 	id := randomID()
@@ -283,12 +283,12 @@ func TestFileKnowsWhatItShows(t *testing.T) {
 	}
 }
 
-// A full disk refuses commits with an error that says so; what was acknowledged stays, and with room again it goes on.
+// On a full disk commits fail with an error that says so. Acknowledged commits remain, and with free space commits work again.
 func TestFullDisk(t *testing.T) {
 	for _, what := range []string{"limit", "disk"} {
 		cmd := child(t, what, t.TempDir())
 		if what == "disk" {
-			// A disk of its own, in name spaces of its own.
+			// The child mounts a disk of its own in namespaces of its own.
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 			if id := os.Geteuid(); id != 0 {
 				cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -314,7 +314,7 @@ func fullByDisk(dir string) error {
 }
 
 func fullByLimit(dir string) error {
-	// Go ends a program that meets the limit, unless it takes the signal, and then writing is an error.
+	// The signal would kill the program at the limit. If it is ignored, the write returns an error instead.
 	signal.Ignore(syscall.SIGXFSZ)
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
@@ -327,7 +327,7 @@ func fullByLimit(dir string) error {
 	return fillUp(dir, "the file may not grow any more", func() error { return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit) })
 }
 
-// fillUp commits until there is no room, twice, looks at what is there, and goes on when there is room again.
+// fillUp commits until the disk is full, twice, checks the content, then makes room and commits again.
 func fillUp(dir, want string, makeRoom func() error) error {
 	ctx, path := context.Background(), filepath.Join(dir, "state.db")
 	s, err := OpenFile(path)
@@ -384,7 +384,7 @@ func fillUp(dir, want string, makeRoom func() error) error {
 	return errors.Join(check(), s.Close())
 }
 
-// commitForEver commits, and prints each revision that was acknowledged.
+// commitForEver commits without end and prints each acknowledged revision.
 func commitForEver(path string) error {
 	s, err := OpenFile(path)
 	if err != nil {
@@ -425,8 +425,8 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 	}
 }
 
-// Whatever bytes of a file are replaced, it is used without a crash, without end or wrong objects. The input is a list of replacements: where,
-// two bytes, and by what.
+// Whichever bytes of a file are replaced, using it neither crashes nor hangs nor returns wrong objects. The input is a list of replacements: two
+// bytes of position and one byte of content.
 func FuzzDamagedFile(f *testing.F) {
 	s := mustOpen(f, filepath.Join(f.TempDir(), "state.db"))
 	path := s.Name()

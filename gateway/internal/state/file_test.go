@@ -89,7 +89,7 @@ func TestFilesThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// filled makes a file of some pages and returns its path, its bytes and the keys in it, each of which has the state {n: i+1}.
+// filled makes a file of several pages and returns its path, its content and its keys. Key i has the state {n: i+1}.
 func filled(t *testing.T) (string, []byte, []Key) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := mustOpen(t, path)
@@ -112,8 +112,8 @@ func filled(t *testing.T) (string, []byte, []Key) {
 	return path, content, keys
 }
 
-// useAll opens a file and uses all that is in it, and returns how many states are right. One that is neither right, nor refused,
-// nor missing fails the test, and so would a panic or a fault.
+// useAll opens a file, uses everything in it and returns how many states are right. A state must be right, refused or missing; panics and
+// faults fail the test too.
 func useAll(t *testing.T, path string, keys []Key) int {
 	t.Helper()
 	s, err := OpenFile(path)
@@ -146,7 +146,7 @@ func useAll(t *testing.T, path string, keys []Key) int {
 	return right
 }
 
-// A file that was cut off, anywhere, is an error: never a crash, never a wrong number.
+// A file truncated anywhere is an error, never a crash or a wrong number.
 func TestCutOffFile(t *testing.T) {
 	path, content, keys := filled(t)
 	if right := useAll(t, path, keys); right != len(keys) {
@@ -177,7 +177,7 @@ func TestCutOffFile(t *testing.T) {
 	}
 }
 
-// So is one whose pages were overwritten by nothing, or by each other.
+// So is a file with pages overwritten by zeros, ones or other pages.
 func TestOverwrittenPages(t *testing.T) {
 	path, content, keys := filled(t)
 	const page = 4096
@@ -194,11 +194,11 @@ func TestOverwrittenPages(t *testing.T) {
 	}
 }
 
-// Each bit of a record is guarded by its check sum.
+// The checksum covers each bit of a record.
 func TestFlippedBitsOfARecord(t *testing.T) {
 	path, content, keys := filled(t)
 	key := fileKey(keys[7])
-	// The file may hold older copies of a page; what is looked for is one that is read.
+	// The file may have older copies of a page. Find the copy that is read.
 	at, found := -1, 0
 	for i := 0; ; {
 		j := bytes.Index(content[i:], key)
@@ -242,7 +242,7 @@ func TestFlippedBitsOfARecord(t *testing.T) {
 	}
 }
 
-// The encoding as a transcript: what is written, and what is not read.
+// The encoding as a transcript: what is written, and what is not accepted.
 func TestRecords(t *testing.T) {
 	datadriven.RunTest(t, "testdata/records.txt", func(t *testing.T, d *datadriven.TestData) string {
 		switch d.Cmd {
@@ -265,7 +265,7 @@ func TestRecords(t *testing.T) {
 			}
 			return hex.Dump(encoded)
 		case "decode":
-			// Of a body: header of zeros unless the input gives another one, and the check sum left out.
+			// The input is a body without its checksum.
 			var body []byte
 			for line := range strings.Lines(d.Input) {
 				line, _, _ = strings.Cut(line, "#")
@@ -286,7 +286,7 @@ func TestRecords(t *testing.T) {
 	})
 }
 
-// What is read without an error is exactly what would be written.
+// Whatever decodes without an error encodes to the same bytes.
 func FuzzDecodeRecord(f *testing.F) {
 	for _, fields := range [][]Total{nil, {{"n", 1}}, {{"a", -0.5}, {"b", 1e300}}} {
 		encoded := appendRecord(nil, nil, &record{seq: 3, fields: fields})

@@ -9,7 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A file has a step to each of its formats and a database one to each but its first. Every format has a name of its own, and every row
+// A file has a step to each of its formats, a database to each but the first. The formats of each kind have distinct names, and every row
 // changes something.
 func TestFormatsFollowEachOther(t *testing.T) {
 	for _, all := range [][]format{formats, syntheticFormats} {
@@ -34,7 +34,7 @@ func TestFormatsFollowEachOther(t *testing.T) {
 	}
 }
 
-// A file goes through all steps from its format on in one transaction, and a new one through all there are.
+// A file goes through all steps after its format in one transaction, a new file through all steps.
 func TestFileGoesThroughAllSteps(t *testing.T) {
 	fail := errors.New("the step fails")
 	later := append(formats[:len(formats):len(formats)],

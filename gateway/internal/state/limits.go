@@ -8,16 +8,15 @@ import (
 	"strings"
 )
 
-// What a store takes. The bounds keep a state from growing without end, and what is read from becoming larger than what could
-// have been written.
+// Limits of states. They bound the growth of a state, and keep what is read within what can have been written.
 const (
 	// maxFields is 64 candidates with 64 numbers each.
 	maxFields = 64 * 64
-	// maxFieldBytes holds a model's name, its version and what the number is.
+	// maxFieldBytes holds a model's name, its version and the name of the number.
 	maxFieldBytes = 512
-	// maxNameBytes is more than a DNS name; functions and policies are shorter.
+	// maxNameBytes is the length of a DNS name; names of functions and policies are shorter.
 	maxNameBytes = 253
-	// maxContextBytes is what the gateway accepts as a context.
+	// maxContextBytes is the longest context that the gateway accepts.
 	maxContextBytes = 256
 )
 
@@ -59,7 +58,7 @@ func (u *Update) check() error {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// The reasons that both stores give.
+// Reasons that both kinds of store give.
 func reasonTooMany(n int) string {
 	return fmt.Sprintf("it would have %d fields: expected at most %d; delete the function's learned state to begin anew", n, maxFields)
 }
@@ -68,12 +67,12 @@ func reasonOverflow(field string) string {
 	return fmt.Sprintf("the sum of field %q is no finite number any more: look at the losses that were sent", field)
 }
 
-// refusals collects what is refused on the way through a call.
+// refusals collects what a call refuses.
 type refusals []Refusal
 
 func (r *refusals) add(i int, k Key, reason string) { *r = append(*r, Refusal{i, k, reason}) }
 
-// err is the call's error: nil where nothing was refused.
+// err returns the call's error, nil if nothing was refused.
 func (r refusals) err() error {
 	if len(r) == 0 {
 		return nil
@@ -82,7 +81,7 @@ func (r refusals) err() error {
 	return &RefusedError{Refused: r}
 }
 
-// sortTotals orders a state by name, so that what two stores return can be compared, and printed.
+// sortTotals orders a state by name, so that the results of two stores can be compared and printed.
 func sortTotals(t []Total) {
 	slices.SortFunc(t, func(a, b Total) int { return strings.Compare(a.Name, b.Name) })
 }

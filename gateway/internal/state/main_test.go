@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// childVariable tells a test's program, run again by a test, which of its children it is, and the path it works on: "name=path".
+// childVariable tells a test binary that a test runs as a child what to do, and on which path: "name=path".
 const childVariable = "XEBEC_STATE_TEST_CHILD"
 
 var children = map[string]func(path string) error{"limit": fullByLimit, "disk": fullByDisk, "commits": commitForEver, "convert": convertAndDie}
@@ -44,8 +44,7 @@ func child(t *testing.T, what, path string) *exec.Cmd {
 	return cmd
 }
 
-// A place is where a kind of store keeps its states, for one test. Each open is a new writer; a place that is not shared has one
-// at a time.
+// A place is a file or a Redis server for one test. Each open is a new writer. A place that is not shared has one at a time.
 type place struct {
 	shared bool
 	open   func() Backend
@@ -63,7 +62,7 @@ func eachPlace(t *testing.T, test func(t *testing.T, p place)) {
 	})
 }
 
-// mustOpen opens a store that is closed when the test ends, if it has not been before.
+// mustOpen opens a store and closes it when the test ends, if the test has not.
 func mustOpen(t testing.TB, where string) Backend {
 	t.Helper()
 	s, err := Open(where)
@@ -74,7 +73,7 @@ func mustOpen(t testing.TB, where string) Backend {
 	return s
 }
 
-// short bounds each call of a test generously: none is expected to come near it.
+// short returns a context for one call. Its minute is far more than any call needs.
 func short(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -105,7 +104,7 @@ func load(t testing.TB, s Store, k Key) []Total {
 	return totals[0]
 }
 
-// add is an update of one field, n, which begins at 0.
+// add returns an update of one field, n, which starts at 0.
 func add(k Key, seq uint64, delta float64) Update {
 	return Update{Key: k, Fields: []Field{{Name: "n", Delta: delta}}, Seq: seq}
 }
@@ -125,7 +124,7 @@ func wantTotals(t testing.TB, got []Total, want ...Total) {
 	}
 }
 
-// wantError checks that an error says all of parts.
+// wantError checks that the text of an error contains all parts.
 func wantError(t testing.TB, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -151,7 +150,7 @@ func wantRefused(t testing.TB, err error, index int, part string) {
 	wantError(t, err, part)
 }
 
-// raw is a client beside the store, which looks at keys and spoils them.
+// raw returns a client that reads and tampers with keys beside the store.
 func raw(t testing.TB, server *redistest.Server) *redis.Client {
 	t.Helper()
 	options, err := redis.ParseURL(server.URL())

@@ -1,8 +1,8 @@
--- Adds to one policy state, or only reads it. Nothing is written before everything has been checked: Redis does not roll back.
---   KEYS  1 the state, a hash: "n:NAME" → number, "w:WRITER" → "sequence number, time in seconds"   2, 3 the format of the store
---   ARGV  1 the format that the caller speaks   2 fields allowed   3 writers remembered   4 seconds that a writer is remembered
+-- Adds to one policy state, or only reads it. It checks everything before it writes anything, because Redis does not roll back.
+--   KEYS  1 the state, a hash: "n:NAME" → number, "w:WRITER" → "sequence number, time in seconds"   2, 3 the format keys
+--   ARGV  1 the caller's format   2 fields allowed   3 writers remembered   4 seconds that a writer is remembered
 --         5 "w:WRITER", empty: only read   6 sequence number, 20 digits   then "n:NAME", base and delta of each field
--- Answers a status, and with 'ok' "n:NAME" and number in turn, else what was found.
+-- Answers a status. With 'ok' "n:NAME" and number of each field follow, otherwise a detail of what is wrong.
 local call, byte, format, tonumber = redis.call, string.byte, string.format, tonumber
 local state, allowed, remembered, writer, seq = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5], ARGV[6]
 
@@ -24,7 +24,7 @@ for i = 1, #stored, 2 do
 	local tag, colon = byte(field, 1, 2)
 	if tag == 110 and colon == 58 then -- n:
 		local x = tonumber(value)
-		if not x or x - x ~= 0 then return {'number', field} end -- infinity less infinity is no number
+		if not x or x - x ~= 0 then return {'number', field} end -- infinity minus infinity is NaN
 		text[field], count = value, count + 1
 	elseif tag == 119 and colon == 58 then -- w:
 		writers[field] = value
@@ -33,7 +33,7 @@ for i = 1, #stored, 2 do
 	end
 end
 
--- Sequence numbers are compared as texts of equal length: a number of Lua's holds 53 bits.
+-- Sequence numbers are compared as texts of equal length, because a Lua number has only 53 bits.
 local last = writer ~= '' and writers[writer]
 if writer ~= '' and not (last and string.sub(last, 1, 20) >= seq) then
 	local now = tonumber(call('TIME')[1])
@@ -61,7 +61,7 @@ if writer ~= '' and not (last and string.sub(last, 1, 20) >= seq) then
 	for i, other in ipairs(others) do
 		if i >= remembered or now - other[2] > tonumber(ARGV[4]) then call('HDEL', state, other[1]) end
 	end
-	for i = 1, n, 1000 do -- a call takes so many arguments only
+	for i = 1, n, 1000 do -- the number of arguments of a call is limited
 		call('HSET', state, unpack(sums, i, math.min(i + 999, n)))
 	end
 	for _, key in ipairs(missing) do call('SET', key, ARGV[1]) end

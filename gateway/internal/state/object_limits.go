@@ -8,27 +8,27 @@ import (
 
 const (
 	maxKindBytes = 64
-	// maxObjectNameBytes holds a model's name and its version, subjects alike.
+	// maxObjectNameBytes bounds names and subjects. It holds a model's name and its version.
 	maxObjectNameBytes = 512
 )
 
-// objectLimits are the bounds that tests make smaller, to reach them.
+// objectLimits are the limits that tests lower.
 type objectLimits struct {
 	objects      int
 	events       int
 	historyBytes int
-	// tombstones is how many deleted objects are remembered, for those who ask what has changed since.
+	// tombstones is how many deleted objects are remembered for Changes.
 	tombstones int
-	// page is how many objects or events a server is asked for at once.
+	// page is how many objects or events one request to a server returns.
 	page int
-	// commits is how many commits are remembered by their ID.
+	// commits is how many IDs of commits are remembered.
 	commits int
 }
 
 var defaultLimits = objectLimits{
 	objects: MaxObjects, events: MaxEvents, historyBytes: MaxHistoryBytes,
 	tombstones: 100_000,
-	commits:    2048, // twice what is promised
+	commits:    2048, // twice what Commit.ID promises
 	page:       redisPage,
 }
 
@@ -36,7 +36,7 @@ func tooManyObjects(n, limit int) error {
 	return fmt.Errorf("there would be %d objects, and %d are taken at most: delete what is not needed any more: %w", n, limit, ErrTooMany)
 }
 
-// check says what is wrong with a commit, whatever the store holds.
+// check validates a commit without looking at the store.
 func (c *Commit) check() error {
 	if c.ID == [16]byte{} {
 		return errors.New("the change has no ID: expected a random one, or it would be taken for the last one without")
@@ -103,7 +103,7 @@ func (k ObjectKey) check() error {
 	return nil
 }
 
-// isKind holds kinds to what needs no escaping in a key, in any store.
+// isKind accepts kinds that need no escaping in the keys of any store.
 func isKind(kind string) bool {
 	for i := range len(kind) {
 		if c := kind[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') {
@@ -126,5 +126,5 @@ func (e *Event) check() error {
 	return nil
 }
 
-// String is the key as an operator reads it.
+// String returns the key for messages.
 func (k ObjectKey) String() string { return fmt.Sprintf("%s %q", k.Kind, k.Name) }

@@ -10,21 +10,20 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// What format 2 of a file adds to policies' records. Numbers are little-endian in values and big-endian in keys, whose order matters; each
-// value ends with the CRC-32C of its key and of itself.
+// The layout that format 2 of a file adds. Numbers are little-endian in values, and big-endian in keys because their order matters. Each
+// value ends with the CRC-32C of its key and of the value before the sum.
 //
 //	bucket    key                             value
 //	xebec     "head"                          revision 8 bytes, number of objects 8, number of the oldest and the newest event 8 + 8,
 //	                                          bytes of all values of events 8
 //	objects   kind, "/", name                 revision 8, data
 //	history   number of the event 8           revision 8, time in nanoseconds since 1970 8, length of the subject uvarint, subject, data
-//	subjects  length of the subject uvarint,  nothing but the sum
+//	subjects  length of the subject uvarint,  only the sum
 //	          subject, number of the event 8
 //	commits   revision 8                      the commit's ID 16
 //
-// Events are numbered from 1 on, and those that are kept have numbers without a gap: none is newer than the newest one, which is the oldest
-// less 1 where there are none. Nothing tells of deleted objects: nobody writes to the file beside the process that holds it, and that one
-// remembers them ([tombstones]) from its start.
+// Events are numbered from 1, without gaps between the oldest and the newest. If there are none, the newest is the oldest less 1. The file
+// does not record deleted objects: only the process that holds it writes to it, and that process remembers them ([tombstones]).
 var (
 	objectsBucket  = []byte("objects")
 	historyBucket  = []byte("history")
@@ -32,7 +31,7 @@ var (
 	commitsBucket  = []byte("commits")
 )
 
-// head is what is true of all objects.
+// head has the counters of all objects and events.
 type head struct {
 	revision       uint64
 	objects        uint64
@@ -42,12 +41,12 @@ type head struct {
 
 func (h *head) events() int { return int(h.newest - h.oldest + 1) }
 
-// seal appends the check sum to a value that begins at from.
+// seal appends the checksum to a value that begins at from.
 func seal(value []byte, from int, key []byte) []byte {
 	return binary.LittleEndian.AppendUint32(value, sumOf(key, value[from:]))
 }
 
-// unseal returns a value without its check sum, after a look at it. It is the file's memory.
+// unseal verifies a value's checksum and returns the value without it. The result is the file's memory.
 func unseal(key, value []byte) ([]byte, error) {
 	if len(value) < recordSum {
 		return nil, fmt.Errorf("it has %d bytes, fewer than any record", len(value))
@@ -67,7 +66,7 @@ func writeHead(tx *bolt.Tx, h *head) error {
 	return tx.Bucket(metaBucket).Put(headKey, seal(value, 0, headKey))
 }
 
-// readHead reads the head. That all buckets are there is looked up too, for a lost page takes some with it.
+// readHead reads the head. It also checks that all buckets exist, because a lost page can take some with it.
 func readHead(tx *bolt.Tx) (head, error) {
 	var h head
 	for _, name := range [][]byte{metaBucket, policyBucket, objectsBucket, historyBucket, subjectsBucket, commitsBucket} {
@@ -88,7 +87,7 @@ func readHead(tx *bolt.Tx) (head, error) {
 	return h, nil
 }
 
-// fileObjectKey is where an object lies. Kinds have no byte that is lower than the slash, so that keys are ordered by kind and name.
+// fileObjectKey is the key of an object. Kinds have no byte lower than the slash, so keys are ordered by kind and name.
 func fileObjectKey(k ObjectKey) []byte {
 	return append(append(append(make([]byte, 0, len(k.Kind)+1+len(k.Name)), k.Kind...), '/'), k.Name...)
 }
@@ -104,7 +103,7 @@ func encodeObject(key []byte, revision uint64, data []byte) []byte {
 	return seal(append(value, data...), 0, key)
 }
 
-// decodeObject reads an object. Its data is the file's memory.
+// decodeObject reads an object. Its Data is the file's memory.
 func decodeObject(key, value []byte) (Object, error) {
 	body, err := unseal(key, value)
 	if err != nil {
@@ -131,7 +130,7 @@ func encodeEvent(key []byte, revision uint64, e *Event) []byte {
 	return seal(value, 0, key)
 }
 
-// decodeEvent reads an event, which shares no memory with the file.
+// decodeEvent reads an event. It shares no memory with the file.
 func decodeEvent(key, value []byte) (Event, error) {
 	body, err := unseal(key, value)
 	if err != nil {
@@ -155,22 +154,22 @@ func decodeEvent(key, value []byte) (Event, error) {
 	}, nil
 }
 
-// subjectKey is where the index has an event; with the number left out, all of a subject begin with it, and no others.
+// subjectKey is the prefix of a subject's keys in the index, which no other subject's keys have. The event's number follows it.
 func subjectKey(subject string) []byte {
 	key := binary.AppendUvarint(make([]byte, 0, 2+len(subject)+8), uint64(len(subject)))
 	return append(key, subject...)
 }
 
-// tombstones remember what was deleted since the file was opened.
+// tombstones remember which objects were deleted since the file was opened.
 type tombstones struct {
-	// floor is the revision up to which they do not tell.
+	// floor is the revision up to which deletions are not remembered.
 	floor uint64
 	at    map[ObjectKey]uint64 // the revision that deleted the object
 }
 
 func (t *tombstones) start(floor uint64) { t.floor, t.at = floor, map[ObjectKey]uint64{} }
 
-// note takes what a commit has changed. Beyond the limit all are forgotten, and whoever asks for older changes is told all.
+// note records the changes of a commit. Beyond the limit all tombstones are dropped, and a reader that asks for older changes gets everything.
 func (t *tombstones) note(revision uint64, put []Object, deleted []ObjectKey, limit int) {
 	for i := range put {
 		delete(t.at, put[i].ObjectKey)

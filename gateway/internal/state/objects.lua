@@ -1,14 +1,14 @@
--- Commits declared objects, and reads them and their history. Nothing is written before everything has been checked: Redis does not roll back.
+-- Commits declared objects, and reads them and their history. It checks everything before it writes anything, because Redis does not roll back.
 --   KEYS  1 format   2 head, a text, see below   3 data, a hash: object → document   4 changed, a sorted set: object → revision of its last change,
 --         deleted ones included   5 deleted, a sorted set: object → revision   6 commits, a sorted set: ID → revision
 --         7 events, a hash: number → event   8 subjects, a sorted set: "SUBJECT:NUMBER", all scores 0
---         9 the format once more, in the key that policies' states have
---   ARGV  1 the format that the caller speaks   2 'commit', 'changes' or 'history'   then what that takes, at the head of each
--- Answers a status, and with 'ok' what was asked for, else what was found.
+--         9 the other format key, that of policies' states
+--   ARGV  1 the caller's format   2 'commit', 'changes' or 'history'   then the arguments listed above each of these functions
+-- Answers a status. With 'ok' the result follows, otherwise a detail of what is wrong.
 local call, tonumber, format, match = redis.call, tonumber, string.format, string.match
 local function text(n) return format('%.0f', n) end
 
--- The format first: in another one the other keys may be of other kinds.
+-- Check the format first: in another one the other keys may have other types.
 local versions = {}
 for _, i in ipairs({1, 9}) do
 	local kind = call('TYPE', KEYS[i]).ok
@@ -23,8 +23,8 @@ for i, want in ipairs(kinds) do
 	if kind ~= want and kind ~= 'none' then return {'damaged', KEYS[i] .. ' is a ' .. kind .. ', not a ' .. want} end
 end
 
--- The head: revision, ID of the commit that made it, number of objects, revision up to which deleted objects are forgotten, number of the
--- oldest and of the newest event (the oldest less 1: there are none), bytes of all events.
+-- The head: revision, ID of the commit that made it, number of objects, revision up to which deletions are no longer remembered, numbers of the
+-- oldest and the newest event (the oldest less 1 if there are none), bytes of all events.
 local headText = call('GET', KEYS[2])
 local revision, id, objects, floor, oldest, newest, bytes = 0, '', 0, 0, 1, 0, 0
 if headText then
@@ -40,13 +40,13 @@ for _, check in ipairs({{3, 'HLEN', objects}, {4, 'ZCARD', objects + call('ZCARD
 	if n ~= check[3] then return {'damaged', KEYS[check[1]] .. ' has ' .. text(n) .. ' entries, and should have ' .. text(check[3])} end
 end
 
--- Whether a commit that made a revision is one that this store remembers.
+-- Whether this store remembers that the commit made the revision.
 local function made(commit, at)
 	if at == revision then return commit == id end
 	return tonumber(call('ZSCORE', KEYS[6], commit) or -1) == at
 end
 
--- ARGV  3 ID   4 revision that the caller knows   5 the ID that made it, empty: not known
+-- ARGV  3 ID   4 revision that the commit is made against   5 the ID of the commit that made it, empty: not known
 --       6 objects allowed   7 events kept   8 bytes of events kept   9 deleted objects remembered   10 commits remembered
 --       11 number of objects put   12 deleted   13 number of events   then object and document of each put, each object deleted, and of each
 --       event the subject and the event, which names the revision that this commit makes
@@ -63,7 +63,7 @@ local function commit()
 	for i = firstDelete, firstEvent - 1 do count = count - call('HEXISTS', KEYS[3], ARGV[i]) end
 	if count > tonumber(ARGV[6]) and count > objects then return {'many', text(count)} end
 
-	-- The first write is one that a server without memory refuses, and the next ones change nothing and show that the others are permitted.
+	-- A server without memory refuses the first write. The others change nothing; they fail here if the user lacks a permission.
 	call('SET', KEYS[1], ARGV[1])
 	call('SET', KEYS[9], ARGV[1])
 	call('HDEL', KEYS[3], '')
@@ -112,13 +112,13 @@ local function commit()
 	return {'ok', text(revision)}
 end
 
--- One page of what has changed, in the order of revisions. What changes while pages are read comes to a later page, so that after the last
--- one, which has no object behind it, the reader has the store as it was at that moment.
--- ARGV  3 the revision since   4 the ID that made it, empty: not known   5 objects looked at   6 bytes, about
---       of a later page also 7 revision of the last object looked at   8 that object   9 '1' where all there is is being read, else '0'
---       10 the floor at the first page; and 3 and 4 are the store's revision at the first page
--- Answers 'ok', revision, its ID, '1' where all there is is being read, else '0'; '1' where more follow; floor, revision and name of the last
--- object; then object, revision and document, false of deleted ones, of each. 'again': what was read is not what this store goes on from.
+-- One page of changes, ordered by revision. An object that changes while pages are read moves to a later page, so after the last page, which no
+-- object follows, the reader has a snapshot of that moment.
+-- ARGV  3 the revision since   4 the ID of the commit that made it, empty: not known   5 objects to visit   6 bytes to return, about
+--       for later pages also 7 revision of the last object visited   8 that object   9 '1' if everything is read, else '0'
+--       10 the floor at the first page; 3 and 4 are then the store's revision and its ID at the first page
+-- Answers 'ok', revision, its ID, '1' if everything is read, else '0'; '1' if more pages follow; floor; revision and name of the last object
+-- visited; then object, revision and document (false if deleted) of each. 'again': the store no longer continues the one of the first page.
 local function changes()
 	local since, max, budget = tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 	local known = since <= revision and (ARGV[4] == '' or made(ARGV[4], since))
@@ -126,7 +126,7 @@ local function changes()
 	if ARGV[7] then
 		if not known or (text(floor) ~= ARGV[10] and floor > tonumber(ARGV[7])) then return {'again'} end
 		complete = ARGV[9] == '1'
-		-- An object that has changed again is no mark any more: then all of its revision are read once more.
+		-- If the last object has changed again, its position is gone: read all objects of its old revision again.
 		if tonumber(call('ZSCORE', KEYS[4], ARGV[8]) or -1) == tonumber(ARGV[7]) then
 			start = call('ZRANK', KEYS[4], ARGV[8]) + 1
 		else
@@ -143,7 +143,7 @@ local function changes()
 		if budget <= 0 then break end
 		local object, at = page[i], tonumber(page[i + 1])
 		local document = call('HGET', KEYS[3], object)
-		-- Who reads all has not heard of one that was deleted before that began.
+		-- A reader of everything has not seen objects that were deleted before its first page.
 		if document or not complete or at > begun then
 			answer[n + 1], answer[n + 2], answer[n + 3], n = object, text(at), document, n + 3
 			budget = budget - #object - (document and #document or 0)
@@ -154,8 +154,8 @@ local function changes()
 	return answer
 end
 
--- ARGV  3 the subject, empty: all   4 only events before this number   5 events   6 bytes, about
--- Answers 'ok', '1' where there may be more, then number and event of each, newest first.
+-- ARGV  3 the subject, empty: all   4 only events before this number   5 events to return   6 bytes to return, about
+-- Answers 'ok', '1' if there may be more, then number and event of each, newest first.
 local function history()
 	local before, max, budget = math.min(tonumber(ARGV[4]), newest + 1), tonumber(ARGV[5]), tonumber(ARGV[6])
 	local answer, n, index = {'ok', '0'}, 2, nil

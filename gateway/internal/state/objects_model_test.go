@@ -14,7 +14,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
-// objectsModel is what a store of objects should hold.
+// objectsModel has what a store of objects should have.
 type objectsModel struct {
 	revision uint64
 	objects  map[ObjectKey]Object
@@ -57,7 +57,7 @@ func (m *objectsModel) all() []Object {
 	return all
 }
 
-// A follower keeps a copy of the store by asking for changes, as a gateway does.
+// A follower keeps a copy of the store by polling for changes, as a gateway does.
 type follower struct {
 	since   uint64
 	objects map[ObjectKey]Object
@@ -82,8 +82,8 @@ func (f *follower) follow(s Objects) error {
 	return nil
 }
 
-// Random commits, among them stale ones and repetitions, with followers that look now and then, have the effect that they have on a map;
-// with few deletions remembered and few events kept.
+// Random commits, including stale ones and retries, have the same effect as on a map, and followers that poll now and then see it. The limits on
+// remembered deletions and events are low.
 func TestObjectsAreAMap(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		store := p.open()
@@ -93,7 +93,7 @@ func TestObjectsAreAMap(t *testing.T) {
 			m := &objectsModel{objects: map[ObjectKey]Object{}, made: map[[16]byte]uint64{}, limit: small.events}
 			followers := []*follower{{}, {}, {}}
 			var sent []*Commit
-			// The store goes on from the run before, which is made to look empty.
+			// The store is reused from the previous run and emptied first.
 			c, err := store.Changes(context.Background(), 0)
 			if err != nil {
 				rt.Fatal(err)
@@ -186,8 +186,8 @@ func TestObjectsAreAMap(t *testing.T) {
 	})
 }
 
-// Several writers who count to the same number, each beginning again where another was faster: every commit that was taken counts once, and
-// every other one was stale.
+// raceWriters lets several writers increment the same number, each starting over when another was faster. Every accepted commit counts once, and
+// every other commit is stale.
 func raceWriters(t *testing.T, stores []Backend) {
 	const each = 40
 	var group sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What both stores promise of objects. Each case gets an empty place.
+// The guarantees of both kinds of store for objects. Each case gets an empty place.
 
 func randomID() (id [16]byte) {
 	rand.Read(id[:])
@@ -62,7 +62,7 @@ func history(t testing.TB, s Objects, subject string, limit int) []Event {
 	return events
 }
 
-// show writes changes as a line: the revision, "all" where they are complete, and each object with its revision.
+// show formats changes as a line: the revision, "all" if they are complete, and each object with its revision.
 func show(c Changes) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d", c.Revision)
@@ -94,7 +94,7 @@ func subjects(events []Event) string {
 	return strings.Join(texts, " ")
 }
 
-// limitsOf are a store's, to be made smaller before it is used.
+// limitsOf returns the limits of a store, which a test may lower before it uses the store.
 func limitsOf(b Backend) *objectLimits {
 	switch s := b.(type) {
 	case *fileStore:
@@ -121,7 +121,7 @@ func TestChangesFollowCommits(t *testing.T) {
 		commit(t, s, Commit{Base: 2, Put: []Object{object("Model", "b@1", "again")}})
 		wantChanges(t, s, 1, "3 Model/a@1@2=z Model/b@1@3=again")
 		wantChanges(t, s, 2, "3 Model/b@1@3=again")
-		commit(t, s, Commit{Base: 3}) // only the revision
+		commit(t, s, Commit{Base: 3}) // changes only the revision
 		wantChanges(t, s, 3, "4")
 		wantChanges(t, s, 4, "4")
 		wantChanges(t, s, 5, "4 all Model/a@1@2=z Model/b@1@3=again Traffic/a@1=t")
@@ -181,7 +181,7 @@ func TestCommitThatIsSentAgainIsMadeOnce(t *testing.T) {
 		if r := commit(t, s, first); r != 1 {
 			t.Errorf("after opening again the first commit makes revision %d, want 1", r)
 		}
-		// What is remembered is bounded: a commit that was forgotten is stale.
+		// The number of remembered IDs is bounded: a commit with a forgotten ID is stale.
 		limitsOf(s).commits = 3
 		for i := range uint64(4) {
 			commit(t, s, Commit{Base: 1025 + i})
@@ -254,7 +254,7 @@ func TestRefusedCommits(t *testing.T) {
 	})
 }
 
-// The largest commit that there can be, and reading it again.
+// The largest possible commit can be written and read.
 func TestLargestCommit(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		s := p.open()
@@ -295,7 +295,7 @@ func TestNumberOfObjectsIsBounded(t *testing.T) {
 		}
 		const want = "3 all Model/a@2=2 Model/b@1=1 Model/d@3=1"
 		wantChanges(t, s, 0, want)
-		// A store that has more than a newer program allows gets no more, and may lose some or keep its number.
+		// A store that already has more objects than the limit may keep or reduce their number, but not add any.
 		limitsOf(s).objects = 1
 		commit(t, s, Commit{Base: 3, Put: []Object{object("Model", "b", "2")}})
 		commit(t, s, Commit{Base: 4, Put: []Object{object("Model", "e", "1")}, Delete: []ObjectKey{objectKey("a"), objectKey("b")}})
@@ -354,7 +354,7 @@ func TestHistory(t *testing.T) {
 				t.Errorf("the last %d of %q:\ngot  %q\nwant %q", c.limit, c.subject, got, c.want)
 			}
 		}
-		at := time.Date(2262, 4, 11, 23, 47, 16, 854775807, time.UTC) // the last one
+		at := time.Date(2262, 4, 11, 23, 47, 16, 854775807, time.UTC) // the latest possible time
 		before := time.Date(1950, 1, 1, 0, 0, 0, 1, time.FixedZone("far", 3600))
 		commit(t, s, Commit{Base: 2, Events: []Event{{Subject: "t", At: at}, {Subject: "t", At: before, Revision: 77}}})
 		got := history(t, s, "t", 2)
@@ -367,7 +367,7 @@ func TestHistory(t *testing.T) {
 func TestHistoryIsBounded(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		s := p.open()
-		limitsOf(s).events = 2500 // more than a page of it
+		limitsOf(s).events = 2500 // more than a page
 		base := uint64(0)
 		for range 4 {
 			var events []Event
@@ -388,7 +388,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		if last := ofA[len(ofA)-1]; string(last.Data) != "500" || last.Revision != 2 {
 			t.Errorf("the oldest event of a is %s of revision %d, want 500 of 2", last.Data, last.Revision)
 		}
-		// Bytes are bounded too, whatever the number.
+		// The bytes are bounded too, whatever the number of events.
 		limitsOf(s).historyBytes = 10_000
 		large := strings.Repeat("x", 4000)
 		base = commit(t, s, Commit{Base: base, Events: []Event{event("a", large), event("b", large), event("a", large)}})
@@ -406,7 +406,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	})
 }
 
-// Whoever reads sees whole commits only, however many pages it takes: each commit gives all objects the same data.
+// Readers see only whole commits, however many pages they read. Each commit gives all objects the same data.
 func TestChangesAreOneMoment(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		const objects, commits = 2*redisPage + 200, 30
@@ -456,7 +456,7 @@ func TestChangesAreOneMoment(t *testing.T) {
 					break
 				}
 			}
-			since = (c.Revision - 1) * (c.Revision % 2) // now all, now what is new
+			since = (c.Revision - 1) * (c.Revision % 2) // alternately everything and the latest changes
 		}
 		group.Wait()
 	})

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// lossy is a proxy before a server that loses what the server answers, when it is told to.
+// lossy is a proxy in front of a server that drops answers on request.
 type lossy struct {
 	listener net.Listener
-	lose     chan struct{} // holds one token: the next answer is lost, and its connection with it
+	lose     chan struct{} // a token in it makes the proxy drop the next answer and close its connection
 	on       atomic.Pointer[trigger]
 }
 
-// A trigger is called once, before the next run of the objects' script for what it names is passed on.
+// A trigger is called once, before the proxy passes on the next request that has what as an argument.
 type trigger struct {
 	what string
 	call func()

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// A record is a state as it lies in the file:
+// A record is a state in the file:
 //
 //	offset  bytes
 //	0       1   version, 1
-//	1       16  the writer that was last
+//	1       16  the last writer
 //	17      8   the sequence number of its last update, little-endian
 //	25      …   number of fields, uvarint; then for each, ordered by name without repetition:
 //	            length of the name, uvarint; the name; the bits of a finite float64, 8 bytes little-endian
-//	-4      4   CRC-32C of the key and of all that stands before, little-endian
+//	-4      4   CRC-32C of the key and of everything before, little-endian
 //
-// There is one encoding of a record, and decoding takes no other. The file's own pages have no check sums, hence ours.
+// A record has exactly one encoding, and decoding accepts no other. It has a checksum because bbolt's pages have none.
 type record struct {
 	writer [16]byte
 	seq    uint64
@@ -39,7 +39,7 @@ func sumOf(key, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, body)
 }
 
-// appendRecord appends r's encoding, as the value of key.
+// appendRecord appends the encoding of r as the value of key.
 func appendRecord(to, key []byte, r *record) []byte {
 	from := len(to)
 	to = append(to, recordVersion)
@@ -54,8 +54,7 @@ func appendRecord(to, key []byte, r *record) []byte {
 	return binary.LittleEndian.AppendUint32(to, sumOf(key, to[from:]))
 }
 
-// decodeRecord reads what lies under key. The record shares no memory with the value, which is the file's. No value is an empty
-// record.
+// decodeRecord decodes the value of key. A nil value is an empty record. The record shares no memory with the value, which is the file's.
 func decodeRecord(key, value []byte) (record, error) {
 	if value == nil {
 		return record{fields: []Total{}}, nil
@@ -110,7 +109,7 @@ func decodeBody(body []byte) (record, error) {
 	return r, nil
 }
 
-// cutUvarint takes a number of at most limit from the front of b, in its shortest form.
+// cutUvarint decodes a number of at most limit, in its shortest form, from the front of b and returns the rest.
 func cutUvarint(b []byte, limit int) (int, []byte, error) {
 	x, n := binary.Uvarint(b)
 	if n <= 0 || n > 1 && b[n-1] == 0 {
@@ -122,8 +121,8 @@ func cutUvarint(b []byte, limit int) (int, []byte, error) {
 	return int(x), b[n:], nil
 }
 
-// apply adds an update of writer to the record, unless that was done before. A reason why it must not be done leaves the
-// record in a state that is not to be kept.
+// apply adds an update of writer to the record unless it was applied before. If it returns a reason, the update is refused and the record
+// must not be stored.
 func (r *record) apply(writer [16]byte, u *Update) (changed bool, reason string) {
 	if r.writer == writer && r.seq >= u.Seq {
 		return false, ""

@@ -26,17 +26,17 @@ const (
 	redisDialTimeout = 2 * time.Second
 	// redisTimeout bounds the write of a pipeline, and the wait for its answers.
 	redisTimeout = time.Second
-	// redisPool is one connection for the writer, and some for those who load at the same time.
+	// redisPool is one connection for the writer and some for concurrent readers.
 	redisPool = 4
-	// redisPipeline is how many states one pipeline holds: enough to make the round trip cheap, and few enough that a second is
-	// plenty for it, however large they are.
+	// redisPipeline is how many states a pipeline has: enough to amortise the round trip, and few enough to finish well within a second
+	// even with the largest states.
 	redisPipeline = 128
-	// redisScan is how many keys the server looks at in one step of Forget, and redisUnlink how many it drops in one.
+	// redisScan is how many keys the server scans in one step, and redisUnlink how many one command of Forget deletes.
 	redisScan   = 1000
 	redisUnlink = 200
 
-	// A writer's sequence number is remembered for a day, and a state remembers this many writers: whoever sends an update again
-	// after so long, or after so many others have come, counts it twice.
+	// A state remembers a writer's sequence number for a day, and this many writers. An update that is sent again after that counts
+	// twice.
 	writerMemorySeconds = 24 * 60 * 60
 	writersRemembered   = 256
 )
@@ -44,17 +44,17 @@ const (
 //go:embed merge.lua
 var mergeSource string
 
-// mergeScript goes with its text in the first call of each pipeline, and by its hash in the others.
+// mergeScript is sent with its text in the first call of each pipeline and by its hash in the others.
 var mergeScript = redis.NewScript(mergeSource)
 
-// The library prints what it also returns as an error; this package returns, and its caller logs.
+// go-redis logs what it also returns as errors. Logging is left to the caller.
 func init() { redis.SetLogger(silence{}) }
 
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// redisStore is a Backend in a Redis server, as the essay in doc.go describes.
+// redisStore is a Backend in a Redis server. doc.go describes it.
 type redisStore struct {
 	client *redis.Client
 	name   string
@@ -62,13 +62,13 @@ type redisStore struct {
 	known  lineage
 	limits objectLimits
 
-	formats     []format // in Redis, oldest first; the last one is read and written
+	formats     []format // of databases, oldest first; the last one is read and written
 	conversions conversions
 }
 
 // OpenRedis opens the store in the Redis server that url names: redis://[user:password@]host[:port][/db], or rediss:// for TLS
-// with the system's certificates. It does not contact the server, which may come later: only a URL that cannot be right is
-// an error. Whatever else is wrong, password included, the first call says.
+// with the system's certificates. It does not contact the server, which may come up later, so only an invalid URL is an error. Other
+// errors, such as a wrong password, are returned by the first call.
 func OpenRedis(url string) (Backend, error) {
 	options, name, err := parseRedisURL(url)
 	if err != nil {
@@ -82,11 +82,11 @@ func openRedis(options *redis.Options, name string) *redisStore {
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = redisDialTimeout, redisTimeout, redisTimeout
 	options.PoolTimeout = redisTimeout
 	options.ContextTimeoutEnabled = true
-	// Whoever calls sends again, with the same sequence numbers, when it sees fit.
+	// The caller retries, with the same sequence numbers.
 	options.MaxRetries, options.DialerRetries = -1, 1
 	options.PoolSize, options.PipelinePoolSize = redisPool, -1
 	options.DisableIdentity = true
-	// A server that wants a password says so to a short command; over a long one it breaks the connection off.
+	// A server that requires a password answers a short command with an error, but closes the connection during a long one.
 	options.OnConnect = func(ctx context.Context, c *redis.Conn) error { return c.Ping(ctx).Err() }
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	var id [16]byte
@@ -97,8 +97,7 @@ func openRedis(options *redis.Options, name string) *redisStore {
 	}
 }
 
-// parseRedisURL reads a URL. Its errors repeat nothing of it but the scheme, for a password may stand wherever a mistyped URL
-// has put it.
+// parseRedisURL parses a URL. Its errors quote no part of the URL, because in a mistyped one the password may be anywhere.
 func parseRedisURL(where string) (*redis.Options, string, error) {
 	const expected = "expected redis://[user:password@]host[:port][/db] or rediss://…; characters like / : @ % in a password are written as %2F %3A %40 %25"
 	u, err := url.Parse(where)
@@ -149,13 +148,12 @@ func (r *redisStore) Close() error {
 	return err
 }
 
-// redisKey is where a state lies. Function and policy are escaped, so that the colons behind them are the first ones there
-// are; the context stands last and as it is.
+// redisKey is the key of a state. Function and policy are escaped and have no colons; the context comes last, unescaped.
 func redisKey(k Key) string { return functionPrefix(k.Function) + escape(k.Policy) + ":" + k.Context }
 
 func functionPrefix(function string) string { return redisPrefix + escape(function) + ":" }
 
-// escape leaves DNS names as they are, and writes as %XX whatever else could end a name or mean something in a pattern.
+// escape leaves DNS names as they are and writes as %XX every byte that could end a name or has a meaning in a pattern.
 func escape(name string) string {
 	plain := func(c byte) bool {
 		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_'
@@ -171,7 +169,7 @@ func escape(name string) string {
 	return b.String()
 }
 
-// A call is one run of the script.
+// A call is one run of the script merge.lua.
 type call struct {
 	index int // of the result
 	key   Key
@@ -195,8 +193,8 @@ func (r *redisStore) Merge(ctx context.Context, updates []Update) ([][]Total, er
 			refused.add(i, u.Key, err.Error())
 			continue
 		}
-		// Two updates of one state never go together: if the first one failed and the second did not, the first, sent again,
-		// would be taken for one that has been applied.
+		// Two updates of one state never share a pipeline: if the first failed and the second did not, a retry of the first would be
+		// ignored.
 		if _, again := inRound[u.Key]; again || len(round) == redisPipeline {
 			if err := flush(); err != nil {
 				return nil, err
@@ -221,7 +219,7 @@ func (r *redisStore) mergeArgs(u *Update) []any {
 	return args
 }
 
-// formatNumber writes the shortest text that is read back as the same number.
+// formatNumber returns the shortest text that parses to the same number.
 func formatNumber(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
 func (r *redisStore) Load(ctx context.Context, keys []Key) ([][]Total, error) {
@@ -244,8 +242,8 @@ func (r *redisStore) Load(ctx context.Context, keys []Key) ([][]Total, error) {
 	return results, refused.err()
 }
 
-// run makes the calls in one pipeline, puts what they return into results, and what is wrong with a single state into refused.
-// The error is about the server: some calls may have been done.
+// run sends the calls in one pipeline. It stores their results, and adds calls that fail for a single state to refused. After an error,
+// which is about the server or the whole store, some calls may have been applied.
 func (r *redisStore) run(ctx context.Context, calls []call, results [][]Total, refused *refusals) error {
 	if len(calls) == 0 {
 		return nil
@@ -265,7 +263,7 @@ func (r *redisStore) runOnce(ctx context.Context, calls []call, results [][]Tota
 		args := append(make([]any, 0, 4+len(c.args)), r.format(), maxFields, writersRemembered, writerMemorySeconds)
 		args = append(args, c.args...)
 		if i == 0 {
-			// With its text: a server that has been restarted does not know the hash. What follows finds it.
+			// With the text, because a restarted server does not know the hash. The calls that follow use it.
 			answers[i] = mergeScript.Eval(ctx, pipe, keys, args...)
 		} else {
 			answers[i] = mergeScript.EvalSha(ctx, pipe, keys, args...)
@@ -288,7 +286,7 @@ func (r *redisStore) runOnce(ctx context.Context, calls []call, results [][]Tota
 	return nil
 }
 
-// judge reads what the script answered: a state, or the reason why it was refused, or what is wrong with the whole store.
+// judge parses the answer of merge.lua: a state, or the reason why the update is refused, or an error about the whole store.
 func (r *redisStore) judge(answer any) ([]Total, string, error) {
 	unreadable := fmt.Errorf("%s: the script's answer cannot be read: is there a proxy, or a server that is not Redis, in between?", r.name)
 	list, ok := answer.([]any)
@@ -339,8 +337,8 @@ func (r *redisStore) judge(answer any) ([]Total, string, error) {
 	return totals, "", nil
 }
 
-// Forget walks through the names that there are, in steps, so that the server serves others meanwhile. No index of a
-// function's contexts is kept for it, which every Merge would pay for.
+// Forget scans all keys in small steps, so that the server can serve others in between. An index of each function's contexts would cost
+// a write in every Merge.
 func (r *redisStore) Forget(ctx context.Context, function string) error {
 	if function == "" {
 		return errors.New("no function is named whose state is to be dropped")

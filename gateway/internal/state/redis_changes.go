@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// A mark is a revision and the commit that made it: servers that have gone different ways may both have a revision of one number.
+// A mark is a revision and the commit that made it. After a failover, different commits can have made the same revision.
 type mark struct {
 	revision uint64
 	id       string // hexadecimal
 }
 
-// lineage has the marks that this opened store has seen last, so that a revision which a caller gives back is known with its commit.
+// lineage has the last marks that this opened store has seen. It finds the commit of a revision that a caller passes.
 type lineage struct {
 	lock  sync.Mutex
 	marks [64]mark
@@ -33,7 +33,7 @@ func (l *lineage) note(m mark) {
 	}
 }
 
-// id returns the commit that has made a revision, as it was seen last; empty where that is too long ago.
+// id returns the commit that made a revision when it was last seen, empty if that is too long ago.
 func (l *lineage) id(revision uint64) string {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -45,7 +45,7 @@ func (l *lineage) id(revision uint64) string {
 	return ""
 }
 
-// errAgain says that the store does not go on from where reading it began.
+// errAgain says that the store no longer continues the one whose first page was read.
 var errAgain = errors.New("it has lost commits, or its memory of deleted objects, while it was read")
 
 func (r *redisStore) Changes(ctx context.Context, since uint64) (Changes, error) {
@@ -68,14 +68,14 @@ func (r *redisStore) Changes(ctx context.Context, since uint64) (Changes, error)
 	return c, err
 }
 
-// unchanged asks for the head only, which is all there is to do where nothing is new.
+// unchanged reports whether the store still has the revision since. It reads the head only.
 func (r *redisStore) unchanged(ctx context.Context, since uint64) (bool, error) {
 	values, err := r.client.MGet(ctx, objectKeys[0], objectKeys[1]).Result()
 	if err != nil {
 		return false, r.explain(err)
 	}
 	if len(values) != 2 || values[0] != any(r.format()) {
-		return false, nil // the script says what is wrong
+		return false, nil // the script reports what is wrong
 	}
 	text, _ := values[1].(string)
 	fields := strings.Fields(text)
@@ -98,7 +98,7 @@ type changesPage struct {
 	head           mark
 	complete, more bool
 	floor          string
-	last           [2]any // revision and name of the last object that was looked at
+	last           [2]any // revision and name of the last object visited
 	objects        []Object
 }
 
@@ -220,7 +220,7 @@ func (r *redisStore) History(ctx context.Context, subject string, limit int) ([]
 	return events, nil
 }
 
-// parseEvent reads what commitArgs has written: revision, nanoseconds, subject; and behind the line's end the data.
+// parseEvent parses an event that commitArgs wrote: a line with revision, nanoseconds and subject, then the data.
 func parseEvent(text string) (Event, error) {
 	line, data, found := strings.Cut(text, "\n")
 	fields := strings.Split(line, " ")

@@ -14,8 +14,8 @@ import (
 const noPermission = "the user in the URL may not do this: it needs PING, EVAL, EVALSHA, GET, MGET, SET, TYPE, TIME, SCAN, UNLINK, " +
 	"HLEN, HGET, HGETALL, HEXISTS, HSET, HDEL, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANK, ZREM, ZREMRANGEBYRANK, ZREVRANGEBYLEX and ZSCORE on xebec:*"
 
-// remedies say what to do about errors that a Redis server answers, by a part of each. Most stand at the beginning, but older
-// servers put another text before what happened in a script.
+// remedies say what to do about error answers of a Redis server, which are recognised by a part of their text. It usually comes first, but
+// older servers put another text before the error of a script.
 var remedies = []struct{ part, what string }{
 	{"NOAUTH", "it wants a password: give one in the URL, as redis://:password@host"},
 	{"WRONGPASS", "it does not accept the user or the password in the URL"},
@@ -35,7 +35,7 @@ var remedies = []struct{ part, what string }{
 	{"ERR max number of clients", "it has too many clients: raise its maxclients"},
 }
 
-// explain says where an error is from and what to do about it. The cause stays wrapped.
+// explain adds to an error where it comes from and what to do about it, and wraps it.
 func (r *redisStore) explain(err error) error {
 	var answered redis.Error
 	var dial *net.OpError

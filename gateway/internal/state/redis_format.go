@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// The format of a database stands in two keys, because states of policies were there before objects. They have the same value or are
-	// missing; every script checks both, and every script that writes sets both.
+	// Two keys have the format of a database, because objects were added later with a key of their own. Their values are equal, or one or
+	// both are missing. Every script checks both keys, and every script that writes sets both.
 	redisFormatKey   = "xebec:format"
 	objectsFormatKey = objectsPrefix + "format"
 
 	// conversionMark separates the two formats in the value of the format keys while a database is converted: "1>2".
 	conversionMark = ">"
-	// redisConversionPiece is how many states one run of a step's script converts. The largest states have 4,096 numbers: at a
-	// microsecond for each this is well within redisTimeout, in which other clients of the server wait.
+	// redisConversionPiece is how many states one run of a step's script converts. The largest states have 4,096 numbers; at a few
+	// microseconds each, a run is well within redisTimeout. Other clients of the server wait meanwhile.
 	redisConversionPiece = 16
 )
 
@@ -45,11 +45,11 @@ func (r *redisStore) wrongFormat(found string) error {
 	return &formatError{r.name, found, r.format()}
 }
 
-// format is the one that this store reads and writes.
+// format returns the format that this store reads and writes.
 func (r *redisStore) format() string { return r.formats[len(r.formats)-1].redis }
 
-// step returns the step that leads on from a format, which may be one whose conversion has begun. It returns nil where there is no step: for
-// the last format, newer ones and unknown ones.
+// step returns the step that converts a database of the format found, which may have a conversion in progress ("1>2"). It returns nil for the
+// last format, newer formats and unknown ones.
 func (r *redisStore) step(found string) (step redisStep, from, to string) {
 	from, begunTo, begun := strings.Cut(found, conversionMark)
 	at := slices.IndexFunc(r.formats, func(f format) bool { return f.redis == from })
@@ -63,7 +63,7 @@ func (r *redisStore) step(found string) (step redisStep, from, to string) {
 	return next.redisStep, from, next.redis
 }
 
-// readFormat returns the database's format. known is false where nothing has been written yet.
+// readFormat returns the database's format. known is false if the database has none yet.
 func (r *redisStore) readFormat(ctx context.Context) (format string, known bool, err error) {
 	values, err := r.client.MGet(ctx, redisFormatKey, objectsFormatKey).Result()
 	if err != nil {
@@ -85,7 +85,7 @@ func (r *redisStore) readFormat(ctx context.Context) (format string, known bool,
 	return found[0], true, nil
 }
 
-// inFormat calls op. If the database has an older format, it is converted and op called again.
+// inFormat calls op. If op finds an older format, inFormat converts the database and calls op again.
 func (r *redisStore) inFormat(ctx context.Context, op func() error) error {
 	err := op()
 	var wrong *formatError
@@ -101,7 +101,7 @@ func (r *redisStore) inFormat(ctx context.Context, op func() error) error {
 	return op()
 }
 
-// conversions has the conversion that is running, of which a store has one at a time.
+// conversions has the running conversion. A store runs one at a time.
 type conversions struct {
 	lock    sync.Mutex
 	running *conversion
@@ -115,8 +115,8 @@ type conversion struct {
 	err       error // valid once done is closed
 }
 
-// convert brings the database to the last format, or waits for the call that does. The conversion outlives ctx, because a large database
-// may take longer than any caller waits: it ends with the first error, or with the store.
+// convert converts the database to the last format, or waits for the conversion in progress. The conversion continues when ctx ends,
+// because a large database can take longer than any caller waits. It ends early with an error or when the store is closed.
 func (r *redisStore) convert(ctx context.Context) error {
 	r.conversions.lock.Lock()
 	c := r.conversions.running
@@ -144,7 +144,7 @@ func (r *redisStore) convert(ctx context.Context) error {
 	}
 }
 
-// close ends a running conversion, which has no connections any more, and waits for it.
+// close waits for a running conversion, which fails because the client is closed.
 func (c *conversions) close() {
 	c.lock.Lock()
 	c.closed = true
@@ -152,9 +152,9 @@ func (c *conversions) close() {
 	c.group.Wait()
 }
 
-// convertSteps takes the database from format to format until it has the last one. Each step first moves the format keys from FROM to
-// FROM>TO, which locks out all gateways, older ones too; then converts; then moves them to TO. A gateway that dies in between leaves FROM>TO,
-// and the next one that knows the step runs it again.
+// convertSteps runs step after step until the database has the last format. A step moves the format keys from FROM to FROM>TO, which locks out
+// all gateways including older ones, then converts, then moves the keys to TO. If the gateway dies in between, the keys stay at
+// FROM>TO, and the next gateway that knows the step runs it again.
 func (r *redisStore) convertSteps(ctx context.Context, c *conversion) error {
 	for {
 		found, known, err := r.readFormat(ctx)
@@ -171,12 +171,12 @@ func (r *redisStore) convertSteps(ctx context.Context, c *conversion) error {
 	}
 }
 
-// errConverted says that another gateway has ended the step meanwhile.
+// errConverted says that another gateway has finished the step.
 var errConverted = errors.New("another gateway has ended the conversion")
 
 func (r *redisStore) convertStep(ctx context.Context, c *conversion, step redisStep, from, to string) error {
-	// One connection for all of the step: it breaks when the server is started again or fails over, where a SCAN that goes on
-	// would miss keys.
+	// Use one connection for the whole step. It breaks when the server restarts or fails over, after which a SCAN that continues would
+	// miss keys.
 	conn := r.client.Conn()
 	defer func() { _ = conn.Close() }()
 	m := &redisMigration{store: r, conn: conn, during: from + conversionMark + to, converted: &c.converted}
@@ -200,7 +200,7 @@ func (r *redisStore) convertStep(ctx context.Context, c *conversion, step redisS
 	return nil
 }
 
-// A redisMigration is what a step works with.
+// A redisMigration runs the scripts of a step.
 type redisMigration struct {
 	store     *redisStore
 	conn      *redis.Conn
@@ -208,8 +208,8 @@ type redisMigration struct {
 	converted *atomic.Int64
 }
 
-// setFormat moves the format keys from one value to another. It returns the value that they have afterwards; where it is neither, another
-// gateway was faster.
+// setFormat moves the format keys from one value to another and returns the value that they have afterwards. If that is not the new one,
+// another gateway was faster.
 func (m *redisMigration) setFormat(ctx context.Context, from, to string) (string, error) {
 	now, err := m.conn.Eval(ctx, formatSource, []string{redisFormatKey, objectsFormatKey}, from, to).Text()
 	if err != nil {
@@ -218,12 +218,12 @@ func (m *redisMigration) setFormat(ctx context.Context, from, to string) (string
 	return now, nil
 }
 
-// conversionGuard stands before a step's script.
+// conversionGuard is put before each script of a step.
 const conversionGuard = `if redis.call('GET', KEYS[1]) ~= ARGV[1] or redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'converted' end
 `
 
-// run runs a script of the step, unless another gateway has ended the step. The script's own keys begin at KEYS[3], its arguments at
-// ARGV[2]. It must end well within redisTimeout, because the server does nothing else meanwhile.
+// run runs a script of the step, unless another gateway has finished the step. The script's own keys start at KEYS[3], its arguments at
+// ARGV[2]. It must take far less than redisTimeout, because the server does nothing else meanwhile.
 func (m *redisMigration) run(ctx context.Context, source string, keys []string, args ...any) error {
 	keys = append([]string{redisFormatKey, objectsFormatKey}, keys...)
 	answer, err := m.conn.Eval(ctx, conversionGuard+source, keys, append([]any{m.during}, args...)...).Result()
@@ -238,7 +238,7 @@ func (m *redisMigration) run(ctx context.Context, source string, keys []string, 
 	return nil
 }
 
-// eachState runs a script on all states of policies, some at a time, as its KEYS from 3 on. It may get a state more than once.
+// eachState runs a script on all states of policies, a few at a time, as KEYS from 3 on. The script may get a state more than once.
 func (m *redisMigration) eachState(ctx context.Context, source string) error {
 	var cursor uint64
 	for {

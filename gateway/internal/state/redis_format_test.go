@@ -20,8 +20,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
-// Two formats that never were, with a step from each to the next and on to the present one. In format a the fields of a state have no
-// prefix and count in thousandths; in formats a and b the head of objects does not have the bytes of the history.
+// Two made-up formats with steps to the current one. In format a the fields of a state have no prefix and their unit is a thousandth. In
+// formats a and b the head of objects lacks the bytes of the history.
 var syntheticFormats = []format{
 	{adds: "thousandths", redis: "a"},
 	{adds: "numbers with a prefix", redis: "b", redisStep: func(ctx context.Context, m *redisMigration) error {
@@ -56,19 +56,19 @@ func openSynthetic(t testing.TB, where, last string) *redisStore {
 	return s
 }
 
-// A syntheticStore is a database of format a on a server of its own, with the content that it must have after a conversion.
+// A syntheticStore is a database of format a on a server of its own, and the content that it must have after the conversion.
 type syntheticStore struct {
 	*redistest.Server
 	client  *redis.Client
-	writer  *redisStore // wrote all of it
+	writer  *redisStore // wrote everything
 	updates []Update
 	totals  [][]Total
 	objects Changes
 	history []Event
 }
 
-// startSynthetic writes a store in the present format, with states of policies, objects, deleted objects and a history, and converts it
-// back to format a.
+// startSynthetic writes a store in the current format, with states, objects, deleted objects and a history, and converts it back to
+// format a.
 func startSynthetic(t *testing.T, states int, config redistest.Config) *syntheticStore {
 	t.Helper()
 	s := &syntheticStore{Server: redistest.Start(t, config)}
@@ -131,7 +131,7 @@ func (s *syntheticStore) wantFormat(t *testing.T, want string) {
 	}
 }
 
-// wantConverted checks that a store has everything that was written, each once, and that a program of today reads it.
+// wantConverted checks that the converted store, and a store with the real formats, read everything exactly as it was written.
 func (s *syntheticStore) wantConverted(t *testing.T, converted *redisStore) {
 	t.Helper()
 	for _, store := range []Backend{converted, mustOpen(t, s.URL())} {
@@ -154,7 +154,7 @@ func (s *syntheticStore) wantConverted(t *testing.T, converted *redisStore) {
 		}
 	}
 	s.wantFormat(t, "1")
-	// The writers are still known: an update whose answer was lost before the conversion does not count twice after it.
+	// The writers survive: a retry of an update from before the conversion does not count twice.
 	if diff := cmp.Diff(s.totals, merge(t, s.writer, s.updates...)); diff != "" {
 		t.Errorf("updates that are sent again change the states:\n%s", diff)
 	}
@@ -171,7 +171,7 @@ func (s *syntheticStore) dump(t *testing.T) map[string]string {
 	return all
 }
 
-// calls are all ways to use a store. Each returns its error.
+// calls has every way to use a store.
 var calls = map[string]func(ctx context.Context, s Backend) error{
 	"merge": func(ctx context.Context, s Backend) error {
 		_, err := s.Merge(ctx, []Update{add(Key{"g", "exp3", ""}, 1, 1), add(Key{"g", "exp3", "c"}, 1, 1)})
@@ -190,7 +190,7 @@ var calls = map[string]func(ctx context.Context, s Backend) error{
 	"history": func(ctx context.Context, s Backend) error { _, err := s.History(ctx, "m", 1); return err },
 }
 
-// onlyStale drops the error of a commit that the store has looked at.
+// onlyStale drops a StaleError, which shows that the store has processed the commit.
 func onlyStale(_ uint64, err error) error {
 	if errors.As(err, new(*StaleError)) {
 		return nil
@@ -198,7 +198,7 @@ func onlyStale(_ uint64, err error) error {
 	return err
 }
 
-// Any call converts an older database first.
+// Every call converts an older database first.
 func TestAnyCallConvertsTheDatabase(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
@@ -213,8 +213,8 @@ func TestAnyCallConvertsTheDatabase(t *testing.T) {
 	}
 }
 
-// A database that has only one of the format keys, because only states or only objects were ever written, gets both: an older gateway
-// must not begin the other half in its own format.
+// A database with one format key, because only states or only objects were ever written, gets both. Otherwise an older gateway could start
+// the other half in its own format.
 func TestDatabaseWithOneFormatKey(t *testing.T) {
 	for _, missing := range []string{redisFormatKey, objectsFormatKey} {
 		for name, call := range calls {
@@ -232,7 +232,7 @@ func TestDatabaseWithOneFormatKey(t *testing.T) {
 			})
 		}
 	}
-	// So does a new one, whichever half comes first.
+	// A new database gets both too, whichever half is written first.
 	for _, name := range []string{"merge", "commit"} {
 		s := &syntheticStore{Server: redistest.Start(t, redistest.Config{})}
 		s.client = raw(t, s.Server)
@@ -254,8 +254,8 @@ func TestDatabaseWithOneFormatKey(t *testing.T) {
 	}
 }
 
-// through opens a store behind a proxy, which calls each before it passes on the nth command of the step, n counting from 1. The first and
-// the last command of a step move the format keys.
+// through starts a proxy and returns its URL. The proxy calls each(n) before it passes on the nth command of the step, n starting at 1. The first
+// and the last command of a step move the format keys.
 func (s *syntheticStore) through(t *testing.T, step string, each func(n int)) (where string) {
 	t.Helper()
 	proxy := startLossy(t, s.Addr(), mustListen(t))
@@ -270,7 +270,7 @@ func (s *syntheticStore) through(t *testing.T, step string, each func(n int)) (w
 	return "redis://" + proxy.listener.Addr().String()
 }
 
-// convertAndDie is a gateway that a test kills.
+// convertAndDie runs in a child process that the test kills.
 func convertAndDie(where string) error {
 	s, err := OpenRedis(where)
 	if err != nil {
@@ -282,8 +282,7 @@ func convertAndDie(where string) error {
 	return err
 }
 
-// A gateway that is killed at any point of a conversion leaves a database that no older gateway uses and that the next one converts
-// to the end.
+// A gateway killed at any point of a conversion leaves a database that older gateways cannot use and the next gateway finishes converting.
 func TestGatewayIsKilledDuringAConversion(t *testing.T) {
 	const states = 3*redisConversionPiece + 1
 	for _, c := range []struct {
@@ -325,7 +324,7 @@ func TestGatewayIsKilledDuringAConversion(t *testing.T) {
 	}
 }
 
-// A server that is killed during a conversion, and has all that it has answered when it is started again.
+// A server killed during a conversion keeps every acknowledged write. After its restart the next call finishes the conversion.
 func TestServerIsKilledDuringAConversion(t *testing.T) {
 	for kill := 1; kill <= 6; kill++ {
 		s := startSynthetic(t, 3*redisConversionPiece+1, redistest.Config{AppendOnly: true})
@@ -345,8 +344,8 @@ func TestServerIsKilledDuringAConversion(t *testing.T) {
 	}
 }
 
-// A gateway that converts stops before one command of the step, and another gateway converts everything meanwhile. The first one must
-// then leave all as it is, even what looks like the old format.
+// A gateway stops before one command of the step, and another gateway finishes the conversion meanwhile. The first one must then change
+// nothing, even if data looks like the old format.
 func TestOneGatewayOvertakesAnother(t *testing.T) {
 	for stop := 1; stop <= 6; stop++ {
 		s := startSynthetic(t, 3*redisConversionPiece+1, redistest.Config{})
@@ -375,7 +374,7 @@ func TestOneGatewayOvertakesAnother(t *testing.T) {
 	}
 }
 
-// Many gateways find the same old database at the same moment, each with several calls.
+// Several gateways find the same old database at the same time, each with several calls.
 func TestGatewaysConvertAtOnce(t *testing.T) {
 	s := startSynthetic(t, 2*redisScan+1, redistest.Config{})
 	stores := make([]*redisStore, 4)
@@ -396,7 +395,7 @@ func TestGatewaysConvertAtOnce(t *testing.T) {
 	s.wantConverted(t, stores[0])
 }
 
-// An older gateway beside a newer one can neither read nor change what the newer one has converted, nor what it is converting.
+// An older gateway can neither read nor change the database once a newer one has begun to convert it.
 func TestOlderGatewayIsLockedOut(t *testing.T) {
 	s := startSynthetic(t, 3, redistest.Config{})
 	older := openSynthetic(t, s.URL(), "a")
@@ -425,7 +424,7 @@ func TestOlderGatewayIsLockedOut(t *testing.T) {
 	s.wantConverted(t, newer)
 }
 
-// A newer format, or one that this program has never heard of, is left alone.
+// A database of a newer or unknown format is refused and left unchanged.
 func TestNewerRedisFormatIsRefused(t *testing.T) {
 	s := startSynthetic(t, 3, redistest.Config{})
 	store := openSynthetic(t, s.URL(), "1")
@@ -444,7 +443,7 @@ func TestNewerRedisFormatIsRefused(t *testing.T) {
 	s.wantConverted(t, store)
 }
 
-// Format keys that disagree are an error, and nothing is converted.
+// Format keys with different values are an error, and nothing is converted.
 func TestFormatKeysThatDisagree(t *testing.T) {
 	s := startSynthetic(t, 3, redistest.Config{})
 	s.client.Set(short(t), redisFormatKey, "b", 0)
@@ -457,7 +456,7 @@ func TestFormatKeysThatDisagree(t *testing.T) {
 	}
 }
 
-// A caller that cannot wait leaves; the conversion goes on without it.
+// A caller whose context ends gets an error, and the conversion continues without it.
 func TestCallerLeavesAConversion(t *testing.T) {
 	s := startSynthetic(t, 3*redisConversionPiece+1, redistest.Config{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -478,7 +477,7 @@ func TestCallerLeavesAConversion(t *testing.T) {
 	s.wantConverted(t, store)
 }
 
-// Close ends a conversion, and the next gateway goes on with it.
+// Close interrupts a conversion, and the next gateway finishes it.
 func TestCloseEndsAConversion(t *testing.T) {
 	s := startSynthetic(t, 3*redisConversionPiece+1, redistest.Config{})
 	var store *redisStore
@@ -500,7 +499,7 @@ func TestCloseEndsAConversion(t *testing.T) {
 	s.wantConverted(t, openSynthetic(t, s.URL(), "1"))
 }
 
-// What an operator may do to a server: a conversion stops with an error that says so, and goes on afterwards.
+// A missing permission stops the conversion with an error that says so. With the permission the next call finishes it.
 func TestServersThatRefuseAConversion(t *testing.T) {
 	s := startSynthetic(t, 3*redisConversionPiece+1, redistest.Config{})
 	store := openSynthetic(t, s.URL(), "1")
@@ -522,8 +521,7 @@ func TestServersThatRefuseAConversion(t *testing.T) {
 	s.wantConverted(t, store)
 }
 
-// A conversion takes what the server has at that moment: of what was expired, evicted or emptied meanwhile nothing is left, and that is no
-// error of the conversion.
+// A database that is emptied during a conversion ends up empty in the new format, without an error.
 func TestDatabaseIsEmptiedDuringAConversion(t *testing.T) {
 	s := startSynthetic(t, 3*redisConversionPiece+1, redistest.Config{})
 	store := openSynthetic(t, s.through(t, "a>b", func(n int) {
@@ -536,7 +534,7 @@ func TestDatabaseIsEmptiedDuringAConversion(t *testing.T) {
 	s.wantFormat(t, "1")
 }
 
-// A server that stands still during a conversion holds no caller for longer than the timeouts of this package.
+// A server that hangs during a conversion delays no caller beyond the timeouts of this package.
 func TestServerHangsDuringAConversion(t *testing.T) {
 	s := startSynthetic(t, 3*redisConversionPiece+1, redistest.Config{})
 	var once sync.Once
@@ -553,7 +551,7 @@ func TestServerHangsDuringAConversion(t *testing.T) {
 	}
 	s.Resume()
 	for deadline := time.Now().Add(time.Minute); ; {
-		// The first calls may still meet the connection of before.
+		// The first calls may still use a connection that has timed out.
 		if _, err = store.Changes(short(t), 0); err == nil || time.Now().After(deadline) {
 			break
 		}

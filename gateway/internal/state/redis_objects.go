@@ -14,29 +14,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Objects in Redis: see objects.lua for where what lies.
+// Objects in Redis. objects.lua has the layout.
 
 const (
 	objectsPrefix = "xebec:objects:"
 
-	// A page of changes or of the history: little enough that others do not notice the server is busy.
+	// A page of changes or of the history is small enough that other clients do not notice the work.
 	redisPage      = 1000
 	redisPageBytes = 2 << 20
-	// changesPages is more than a full store has. Who reads so many is chasing a store that changes faster than it is read.
+	// changesPages is more than a full store has. A reader of so many pages is reading a store that changes faster than it can be read.
 	changesPages = 4096
 
-	// A commit is sent again for commitPatience while its answer is lost, with pauses that double from the first to the last.
+	// A commit whose answer is lost is retried for commitPatience, with pauses that double from the first to the last.
 	commitPatience   = 3 * time.Second
 	commitFirstPause = 20 * time.Millisecond
 	commitLastPause  = 500 * time.Millisecond
-	// commitBytesPerSecond is the slowest network that a large commit has time for; its time is added to each attempt's and to the patience.
+	// commitBytesPerSecond is the slowest network that a large commit allows for. The time is added to the timeout of each attempt and to
+	// commitPatience.
 	commitBytesPerSecond = 16 << 20
 )
 
 //go:embed objects.lua
 var objectsSource string
 
-// objectKeys are the script's KEYS. Names of objects and subjects lie inside of these, never in a key of Redis.
+// objectKeys are the script's KEYS. Objects and subjects are entries in these, never keys of their own.
 var objectKeys = func() []string {
 	names := []string{"format", "head", "data", "changed", "deleted", "commits", "events", "subjects"}
 	for i := range names {
@@ -45,14 +46,15 @@ var objectKeys = func() []string {
 	return append(names, redisFormatKey)
 }()
 
-// A settledError is the script's own answer: it has looked at the store, and has changed nothing.
+// A settledError is an answer of the script: it has looked at the store and changed nothing.
 type settledError struct{ error }
 
 func (e settledError) Unwrap() error { return e.error }
 
-// objects runs the script, and returns what it answered behind its 'ok'. Errors are explained; those that the script has answered are settled.
+// objects runs objects.lua and returns what follows the 'ok' in its answer. Errors are explained. An error that the script answered is a
+// settledError.
 func (r *redisStore) objects(ctx context.Context, client redis.Scripter, what string, args ...any) (answer []any, err error) {
-	// Where the database has another format the script has changed nothing, so an error of the conversion is settled too.
+	// If the database has another format, the script has changed nothing, so an error of the conversion is settled too.
 	settled := false
 	err = r.inFormat(ctx, func() error {
 		answer, err = r.objectsOnce(ctx, client, what, args)
@@ -116,7 +118,7 @@ func (r *redisStore) damaged(what string) error {
 
 func parseRevision(text string) (uint64, error) { return strconv.ParseUint(text, 10, 53) }
 
-// commitArgs are the script's, and how many bytes they take, about.
+// commitArgs returns the script's arguments for a commit and their approximate size in bytes.
 func (r *redisStore) commitArgs(c *Commit) ([]any, int) {
 	args := make([]any, 0, 11+2*len(c.Put)+len(c.Delete)+2*len(c.Events))
 	args = append(args, hex.EncodeToString(c.ID[:]), c.Base, r.known.id(c.Base), r.limits.objects, r.limits.events, r.limits.historyBytes,
@@ -141,7 +143,7 @@ func (r *redisStore) commitArgs(c *Commit) ([]any, int) {
 	return args, size
 }
 
-// objectField is an object's in the hash: kinds have no slash.
+// objectField is the field of an object in the hash. Kinds have no slash.
 func objectField(k ObjectKey) string { return k.Kind + "/" + k.Name }
 
 func (r *redisStore) Commit(ctx context.Context, c *Commit) (uint64, error) {
@@ -151,7 +153,7 @@ func (r *redisStore) Commit(ctx context.Context, c *Commit) (uint64, error) {
 	args, size := r.commitArgs(c)
 	extra := time.Duration(size) * time.Second / commitBytesPerSecond
 	client := r.client.WithTimeout(redisTimeout + extra)
-	unknown := false // an attempt was sent, and its answer lost
+	unknown := false // an attempt was sent and its answer lost
 	pause, deadline := commitFirstPause, time.Now().Add(commitPatience+extra)
 	for {
 		revision, sent, err := r.attempt(ctx, client, args)
@@ -181,12 +183,12 @@ func (r *redisStore) Commit(ctx context.Context, c *Commit) (uint64, error) {
 	}
 }
 
-// attempt sends a commit once. Where the error is not the script's or the server's answer, sent says that the commit may have been made.
+// attempt sends a commit once. After an error, sent says that the commit may have been made: it was sent, and neither the script nor the
+// server answered.
 func (r *redisStore) attempt(ctx context.Context, client *redis.Client, args []any) (revision uint64, sent bool, err error) {
 	conn := client.Conn()
 	defer func() { _ = conn.Close() }()
-	// What fails here has failed before anything was sent: an address where nobody listens, a wrong password, a connection that has died
-	// meanwhile.
+	// This fails before the commit is sent if nothing listens at the address, the password is wrong or the pooled connection has died.
 	if err := conn.Ping(ctx).Err(); err != nil {
 		return 0, false, r.explain(err)
 	}
@@ -204,12 +206,12 @@ func (r *redisStore) attempt(ctx context.Context, client *redis.Client, args []a
 	return revision, false, nil
 }
 
-// isBroken reports whether a connection has ended that was there. A server that was started again leaves such ones in the pool.
+// isBroken reports whether an established connection was closed. After a restart of the server the pool has such connections.
 func isBroken(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// wait returns false when the context ends before the pause.
+// wait waits for the pause. It returns false if the context ends first.
 func wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

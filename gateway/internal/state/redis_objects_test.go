@@ -30,11 +30,11 @@ func TestTwoGatewaysSeeEachOthersCommits(t *testing.T) {
 	wantError(t, err, "has revision 1", "made for revision 0", "nothing was changed")
 	commit(t, two, Commit{Base: 1, Delete: []ObjectKey{objectKey("a")}})
 	wantChanges(t, one, 1, "2 Model/a@2=deleted")
-	merge(t, one, add(someKey, 1, 1)) // policies' states lie beside it
+	merge(t, one, add(someKey, 1, 1)) // states do not affect the revision of objects
 	wantChanges(t, two, 2, "2")
 }
 
-// Looking for news where there are none is one command, whatever the store holds.
+// A poll without changes is one command, whatever the size of the store.
 func TestNoNewsAreCheap(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	s, client := mustOpen(t, server.URL()), raw(t, server)
@@ -52,7 +52,7 @@ func TestNoNewsAreCheap(t *testing.T) {
 	}
 }
 
-// An answer that is lost is asked for again by the commit itself, which is made once.
+// Commit retries when an answer is lost, and the commit is applied once.
 func TestCommitWhoseAnswerIsLost(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	proxy := startLossy(t, server.Addr(), mustListen(t))
@@ -74,7 +74,7 @@ func TestCommitWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// A server that takes a commit and never answers: it is not known, and said so; when the server wakes the same commit tells.
+// If the server takes a commit and never answers, Commit returns an UnknownError. A retry after the server has resumed resolves it.
 func TestCommitThatIsNeverAnswered(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	proxy := startLossy(t, server.Addr(), mustListen(t))
@@ -96,7 +96,7 @@ func TestCommitThatIsNeverAnswered(t *testing.T) {
 	if got := subjects(history(t, s, "", 10)); got != "2:a:2" {
 		t.Errorf("the history is %s", got)
 	}
-	// The caller's end is heeded while a commit is sent again and again.
+	// Commit stops retrying when the caller's context ends.
 	proxy.on.Store(pause)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -110,7 +110,7 @@ func TestCommitThatIsNeverAnswered(t *testing.T) {
 	}
 }
 
-// Where nobody listens nothing was sent, and that is what the error says.
+// If nothing listens at the address, the error says that nothing was changed.
 func TestCommitToNobody(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	server.Kill()
@@ -126,7 +126,7 @@ func TestCommitToNobody(t *testing.T) {
 	wantError(t, err, "cannot be reached")
 	server.Restart()
 	commit(t, s, Commit{Put: []Object{object("Model", "a", "1")}})
-	server.Restart() // the connection of before has died, which is nobody's concern
+	server.Restart() // the pooled connection has died, which must not matter
 	if r := commit(t, s, Commit{Put: []Object{object("Model", "a", "1")}}); r != 1 {
 		t.Errorf("the server that was started again, empty, makes revision %d, want 1", r)
 	}
@@ -159,7 +159,7 @@ func TestKilledServerLosesNoCommit(t *testing.T) {
 	}()
 	for i := range begun {
 		if i%(commits/kills) == commits/kills/2 {
-			server.Kill() // while commit i is on its way
+			server.Kill() // while commit i is in flight
 			server.Restart()
 		}
 	}
@@ -174,8 +174,8 @@ func TestKilledServerLosesNoCommit(t *testing.T) {
 	}
 }
 
-// A replica that has an older state becomes the primary: whoever was ahead of it is told all that there is, and that commits were lost, also
-// when others have made as many commits again meanwhile.
+// A replica with an older state becomes the primary. A store that was ahead gets everything and learns that commits were lost, even after
+// others have made as many new commits.
 func TestOlderReplicaBecomesPrimary(t *testing.T) {
 	server, replica := redistest.Start(t, redistest.Config{}), redistest.Start(t, redistest.Config{})
 	client, replicaClient := raw(t, server), raw(t, replica)
@@ -187,13 +187,13 @@ func TestOlderReplicaBecomesPrimary(t *testing.T) {
 		t.Fatal(err)
 	}
 	replicated := headOf(t, replicaClient)
-	// It may have heard of the last commit or not; from here on it hears of none.
+	// The replica may have the last commit or not. From here on it gets no more.
 	old := changes(t, mustOpen(t, replica.URL()), 0).Revision
 	base = commit(t, ahead, Commit{Base: base, Put: []Object{object("Model", "c", "1")}})
 	lost := changes(t, ahead, 0)
 	wantChanges(t, other, 0, show(lost))
 
-	// The server takes the replica's state, and is a replica itself for a moment.
+	// The server takes over the replica's state by being its replica for a moment.
 	follow(t, client, replica, replicated)
 	if err := client.ReplicaOf(short(t), "no", "one").Err(); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestOlderReplicaBecomesPrimary(t *testing.T) {
 	}
 	wantChanges(t, ahead, base, show(want))
 
-	// The other one sleeps until there are as many commits as it has seen, and sees that they are not the same.
+	// The other store polls only after as many commits as it has seen, and notices that they are different ones.
 	for next := old; next < base; {
 		next = commit(t, ahead, Commit{Base: next, Put: []Object{object("Model", "new", fmt.Sprint(next))}})
 	}
@@ -220,7 +220,7 @@ func TestOlderReplicaBecomesPrimary(t *testing.T) {
 	wantChanges(t, other, base, fmt.Sprint(base))
 }
 
-// follow makes a server the replica of another one, and waits until it has its state.
+// follow makes a server the replica of another one and waits until it has the same state.
 func follow(t *testing.T, client *redis.Client, primary *redistest.Server, head string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(primary.Addr())
@@ -248,7 +248,7 @@ func follow(t *testing.T, client *redis.Client, primary *redistest.Server, head 
 	}
 }
 
-// What is changed, deleted and forgotten between two pages is as if it had been before the first one.
+// Changes and deletions between two pages appear in the result as if they had come before the first page.
 func TestChangesBetweenPages(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -288,7 +288,7 @@ func TestChangesBetweenPages(t *testing.T) {
 			commit(t, other, Commit{Base: 3, Delete: []ObjectKey{objectKey("e")}})
 			s := mustOpen(t, "redis://"+proxy.listener.Addr().String())
 			limitsOf(s).page = 1
-			proxy.on.Store(&trigger{"changes", func() { // the first page goes as it is
+			proxy.on.Store(&trigger{"changes", func() { // the first page passes
 				proxy.on.Store(&trigger{"changes", func() { c.change(t, other, 4) }})
 			}})
 			wantChanges(t, s, c.since, c.want)
@@ -299,7 +299,7 @@ func TestChangesBetweenPages(t *testing.T) {
 	}
 }
 
-// What an operator may do to a server: each is an error that says so, nothing is half done, and afterwards it goes on.
+// Each way in which a server can refuse writes is an error that says so and changes nothing. Afterwards commits work again.
 func TestServersThatRefuseCommits(t *testing.T) {
 	acl := func(rules ...any) func(ctx context.Context, c *redis.Client) error {
 		return func(ctx context.Context, c *redis.Client) error {
@@ -332,8 +332,8 @@ func TestServersThatRefuseCommits(t *testing.T) {
 			next := Commit{ID: randomID(), Base: base, Put: []Object{object("Model", c.name, "1")}, Delete: []ObjectKey{objectKey("a")}, Events: []Event{event("a", "")}}
 			_, err := s.Commit(short(t), &next)
 			wantError(t, err, c.want, "nothing was changed", s.Name())
-			// Commits that only delete, too, are all or nothing.
-			if c.name != "no permission for hset" { // which deleting does without
+			// A commit that only deletes is all or nothing too.
+			if c.name != "no permission for hset" { // which deletions do not need
 				_, err = s.Commit(short(t), &Commit{ID: randomID(), Base: base, Delete: []ObjectKey{objectKey("a")}})
 				wantError(t, err, c.want, "nothing was changed")
 			}
@@ -347,7 +347,7 @@ func TestServersThatRefuseCommits(t *testing.T) {
 	}
 }
 
-// What others have written, lost or evicted is an error that says which key it is, for reading and for commits, which change nothing.
+// Keys that were overwritten, lost or evicted are an error that names the key, both for reads and for commits, which change nothing.
 func TestTamperedObjectsInRedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	client := raw(t, server)
@@ -394,7 +394,7 @@ func TestTamperedObjectsInRedis(t *testing.T) {
 	}
 }
 
-// The same of single entries, which only those who read them see.
+// The same for single entries, which only a read of the entry notices.
 func TestTamperedEntriesInRedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	client := raw(t, server)
@@ -443,7 +443,7 @@ func TestTamperedEntriesInRedis(t *testing.T) {
 	}
 }
 
-// A server that is not Redis, or answers nonsense, is an error and no objects.
+// Answers that make no sense are an error and return no objects.
 func TestNonsenseChanges(t *testing.T) {
 	s := openRedis(&redis.Options{Addr: "127.0.0.1:1"}, "redis://nowhere")
 	defer s.Close()

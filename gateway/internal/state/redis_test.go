@@ -22,7 +22,7 @@ import (
 func TestTwoWritersConverge(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	one, two := mustOpen(t, server.URL()), mustOpen(t, server.URL())
-	// Both began from a guess of their own. Whoever comes first decides, and nobody's delta is lost.
+	// Each starts from its own base. The first update's base wins, and both deltas count.
 	wantTotals(t, merge(t, one, Update{someKey, []Field{{"n", 10, 1}}, 1})[0], Total{"n", 11})
 	wantTotals(t, merge(t, two, Update{someKey, []Field{{"n", 20, 2}}, 1})[0], Total{"n", 13})
 	done := make(chan error, 2)
@@ -50,7 +50,7 @@ func TestLostAnswerIsCountedOnce(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	proxy := startLossy(t, server.Addr(), mustListen(t))
 	s := mustOpen(t, "redis://"+proxy.listener.Addr().String())
-	merge(t, s, add(someKey, 1, 1)) // there is a connection now, past its greeting
+	merge(t, s, add(someKey, 1, 1)) // there is an established connection now
 
 	updates := []Update{add(someKey, 2, 1), add(Key{"digits", "exp3", "ann"}, 1, 1)}
 	proxy.lose <- struct{}{}
@@ -64,7 +64,7 @@ func TestLostAnswerIsCountedOnce(t *testing.T) {
 	wantTotals(t, got[1], Total{"n", 1})
 }
 
-// TLS, before a real server: what the URL's scheme asks for is done, and a certificate that nobody vouches for is refused.
+// TLS to a real server: rediss:// works, and an untrusted certificate is refused.
 func TestTLS(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{Password: "quite-secret"})
 	_, private, err := ed25519.GenerateKey(rand.Reader)
@@ -101,7 +101,7 @@ func TestTLS(t *testing.T) {
 	wantTotals(t, load(t, mustOpen(t, server.URL()), someKey), Total{"n", 1})
 }
 
-// keepMerging sends an update again until it is answered.
+// keepMerging retries an update until it is answered.
 func keepMerging(ctx context.Context, s Store, u Update) ([]Total, error) {
 	for {
 		got, err := s.Merge(ctx, []Update{u})
@@ -141,7 +141,7 @@ func TestKilledServerLosesAndRepeatsNothing(t *testing.T) {
 	}()
 	for i := range begun {
 		if i%(updates/kills) == updates/kills/2 {
-			server.Kill() // while update i is on its way
+			server.Kill() // while update i is in flight
 			server.Restart()
 		}
 	}
@@ -175,8 +175,8 @@ func TestServerMayComeLater(t *testing.T) {
 	}
 }
 
-// A server that hangs holds nobody up for longer than the timeouts of this package: the context's minute would fail the test.
-// What it was sent it does when it wakes, and does once.
+// A server that hangs delays no call beyond the timeouts of this package, which are far below the context's minute. After it resumes it
+// applies what it was sent, once.
 func TestHangingServerIsGivenUp(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	connected, fresh := mustOpen(t, server.URL()), mustOpen(t, server.URL())
@@ -328,7 +328,7 @@ func TestWritersAreForgotten(t *testing.T) {
 			t.Errorf("%s is there: %v, want %v", field, got, want)
 		}
 	}
-	// Many writers in one day, as a gateway that crashes again and again makes them: the ones heard of last stay.
+	// Many writers in one day, as with a gateway that keeps crashing: the most recent ones are remembered.
 	for i := range int64(writersRemembered - 1) {
 		client.HSet(ctx, key, fmt.Sprintf("w:%d", i), seen(i))
 	}
@@ -344,7 +344,7 @@ func TestWritersAreForgotten(t *testing.T) {
 	wantTotals(t, merge(t, s, add(someKey, 2, 1))[0], Total{"n", 2})
 }
 
-// What an operator may do to a server: each is an error that says so, and the update that met it is counted once.
+// Each way in which a server can refuse writes is an error that says so, and the failed update counts once after a retry.
 func TestServersThatRefuseWrites(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -384,8 +384,8 @@ func TestServersThatRefuseWrites(t *testing.T) {
 	}
 }
 
-// Were two updates of one state in one pipeline, the first could fail and the second not, and the first would be lost. Each
-// pipeline begins with one EVAL.
+// With two updates of one state in a pipeline, the first could fail and the second succeed, and the first would be lost. Each pipeline
+// starts with one EVAL, which is counted here.
 func TestUpdatesOfOneStateGoOneByOne(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	s := mustOpen(t, server.URL())
@@ -400,7 +400,7 @@ func TestUpdatesOfOneStateGoOneByOne(t *testing.T) {
 	}
 }
 
-// A server whose scripts have been emptied, as by a restart, is told the script again by the same call.
+// If the server has lost its scripts, as after a restart, the same call sends the script again.
 func TestScriptsMayBeFlushed(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	s, client := mustOpen(t, server.URL()), raw(t, server)
@@ -414,7 +414,7 @@ func TestScriptsMayBeFlushed(t *testing.T) {
 	}
 }
 
-// A server that is not Redis, or answers nonsense, is an error and no state.
+// Answers that make no sense are an error and return no state.
 func TestNonsenseAnswers(t *testing.T) {
 	s := openRedis(&redis.Options{Addr: "127.0.0.1:1"}, "redis://nowhere")
 	defer s.Close()

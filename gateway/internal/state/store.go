@@ -6,67 +6,66 @@ import (
 	"strings"
 )
 
-// Key names the state that a policy has for one context of one function. The context of the function's global state is empty.
+// Key identifies the state of a policy for one context of a function. The function's global state has an empty Context.
 type Key struct {
 	Function, Policy, Context string
 }
 
-// Field is one number of a state, by name. Where the store has no such field it starts at Base, whoever comes first; then
-// Delta is added.
+// Field updates one number of a state. If the store has no number of this name, it starts at Base. Then Delta is added.
 type Field struct {
 	Name        string
 	Base, Delta float64
 }
 
-// Update adds to one state.
+// Update adds to the numbers of one state.
 type Update struct {
 	Key    Key
 	Fields []Field
-	// Seq increases from update to update of the same writer to the same key, from 1 on. An update whose Seq is not higher than
-	// the last one that was applied is not applied again: its answer had been lost.
+	// Seq starts at 1 and increases with each update of a writer to the same key. An update whose Seq is not higher than the last one
+	// applied is a retry and is not applied again.
 	Seq uint64
 }
 
-// Total is a field as the store has it.
+// Total is the value of one number of a state.
 type Total struct {
 	Name  string
 	Value float64
 }
 
-// Store keeps policy states: sums of what its writers have added. It is used by one goroutine at a time for writing and by
-// any number for loading. An opened store is one writer: opened again it is another one, whose Seq may begin at 1 again.
+// Store keeps the states of policies, which are sums of what the writers have added. One goroutine at a time may write, any number may
+// load. Each opened store is a writer of its own whose Seq starts at 1.
 type Store interface {
-	// Merge applies updates, each at most once however often it is sent, and returns for each the whole state after it, in the
-	// order of the updates. A state's totals are ordered by name. After an error some may have been applied: send the same ones
-	// again, with the same Seq. The exception is a [*RefusedError]: all but the refused ones have been applied.
+	// Merge applies updates, each at most once however often it is sent. It returns the whole state after each update, in the order of the
+	// updates, with totals ordered by name. After an error some updates may have been applied: send the same ones again with the same
+	// Seq. The exception is a [*RefusedError]: all but the refused updates have been applied.
 	Merge(ctx context.Context, updates []Update) ([][]Total, error)
-	// Load reads states, ordered as Merge's; one that there is not is empty. With a [*RefusedError] all but the refused ones have
-	// been read.
+	// Load reads states in the order of the keys, with totals ordered by name. A missing state is empty. With a [*RefusedError] all but the
+	// refused states have been read.
 	Load(ctx context.Context, keys []Key) ([][]Total, error)
-	// Forget drops every state of a function. What somebody merges meanwhile may stay.
+	// Forget deletes every state of a function. Updates merged meanwhile may survive.
 	Forget(ctx context.Context, function string) error
-	// Shared reports whether other gateways may write to the same states.
+	// Shared reports whether other gateways may write to the same store.
 	Shared() bool
-	// Name says where it is, for people, without passwords.
+	// Name says where the store is, for messages. It has no password.
 	Name() string
 	Close() error
 }
 
-// RefusedError says which updates of a Merge, or keys of a Load, the store will never take as they are, because of what they
-// hold or of what lies under their key. Nothing was changed for these, and their results are nil; the others of the same call
-// were done, and their results are there. To send a refused one again would be refused again: drop it, and say so.
+// RefusedError lists the updates of a Merge, or the keys of a Load, that the store can never accept because of their content or of the data
+// under their key. They changed nothing, and their results are nil. All others of the call were processed and have results. A
+// refused update would be refused again: drop it and report it.
 type RefusedError struct {
 	Refused []Refusal // ordered by Index, never empty
 }
 
 // Refusal is one update or key that was refused.
 type Refusal struct {
-	Index  int // in what Merge or Load was given
+	Index  int // in the arguments of Merge or Load
 	Key    Key
-	Reason string // a sentence for people, what to do included
+	Reason string // for messages; it says what to do
 }
 
-// Error gives the first reason, and how many more there are.
+// Error returns the first reason and how many more there are.
 func (e *RefusedError) Error() string {
 	first := e.Refused[0]
 	more := ""
@@ -76,7 +75,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the policy state of %s is refused: %s%s", first.Key, first.Reason, more)
 }
 
-// String is the key as an operator reads it; a context may hold any bytes, and is quoted.
+// String returns the key for messages. The context is quoted because it may have any bytes.
 func (k Key) String() string {
 	if k.Context == "" {
 		return fmt.Sprintf("function %q, policy %q", k.Function, k.Policy)
@@ -84,8 +83,8 @@ func (k Key) String() string {
 	return fmt.Sprintf("function %q, policy %q, context %q", k.Function, k.Policy, k.Context)
 }
 
-// Open opens the store that where names: a URL that begins with redis:// or rediss:// is a Redis server's ([OpenRedis]),
-// anything else without "://" the path of a file ([OpenFile]).
+// Open opens the store that where names: a Redis server if it begins with redis:// or rediss:// ([OpenRedis]), otherwise the file with this
+// path ([OpenFile]). Other URLs are an error.
 func Open(where string) (Backend, error) {
 	switch {
 	case strings.HasPrefix(where, "redis://"), strings.HasPrefix(where, "rediss://"):

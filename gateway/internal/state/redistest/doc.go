@@ -1,8 +1,6 @@
-// Package redistest runs a real Redis server for tests, and does to it what happens to servers: it is killed, started again,
-// stopped for a while.
+// Package redistest runs real Redis servers for tests. A test can kill, restart and pause its server, and save and restore its data.
 //
-// [Start] gives a test a server of its own on a port of 127.0.0.1, with a folder of its own; both are gone when the test
-// ends, also when its process is killed. Nothing is faked: what a test learns here holds for the redis-server program that
-// is installed. Where there is none the test fails and says how to install it; nothing is skipped. The package waits on
-// conditions, never for a time.
+// [Start] gives a test a server of its own on a port of 127.0.0.1, with a folder of its own. Both are removed when the test ends; the server is
+// killed even if the test's process is. Nothing is mocked, so the results hold for the installed redis-server. If none is
+// installed, the test fails and says how to install it. The package waits on conditions, never for a fixed time.
 package redistest

@@ -11,12 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// dumpTimeout bounds a dump or a restoration. They take milliseconds.
+// dumpTimeout bounds Dump and Restore, which take milliseconds.
 const dumpTimeout = time.Minute
 
-// Dump returns everything in database 0 as commands that make it again, one a line, as redis-cli reads them. A key's type, content and
-// order of fields decide the text, so two dumps of the same data are equal. Keys with an expiry and types that no store of ours
-// has end the test.
+// Dump returns the content of database 0 as commands that recreate it, one a line, in the syntax of redis-cli. Keys and fields are sorted, so dumps
+// of the same data are equal. A key that expires, or is neither a string, a hash nor a sorted set, fails the test.
 func (s *Server) Dump() string {
 	s.t.Helper()
 	client, ctx := s.client()
@@ -83,7 +82,7 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// quote writes a word as redis-cli reads it: in double quotes, with \xHH for everything that is not printable ASCII.
+// quote writes a word in the syntax of redis-cli: in double quotes, with \xHH for everything but printable ASCII.
 func quote(b *strings.Builder, word string) {
 	b.WriteByte('"')
 	for i := range len(word) {
@@ -115,7 +114,7 @@ func (s *Server) Restore(dump string) {
 	}
 }
 
-// split takes a line of a dump apart.
+// split parses a line of a dump into the words of the command.
 func split(line string) ([]any, error) {
 	name, rest, _ := strings.Cut(line, " ")
 	words := []any{name}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What a dump has is what a restoration makes, byte by byte.
+// Restoring a dump gives the same data, byte by byte.
 func TestRestoredDumpIsTheSame(t *testing.T) {
 	var every strings.Builder
 	for c := range 256 {

@@ -19,27 +19,26 @@ import (
 )
 
 const (
-	// readyTimeout is how long a server may take to answer; a busy machine needs a second or two.
+	// readyTimeout is how long a server may take to answer. A busy machine needs a second or two.
 	readyTimeout = 30 * time.Second
 	pollInterval = 2 * time.Millisecond
-	// Ports below those that connections are given: a client that dials a dead server in that range may be connected to itself.
+	// Below the ephemeral ports: a client that dials a dead server on an ephemeral port may connect to itself.
 	firstPort, lastPort = 12000, 32000
 	portTries           = 20
 )
 
-// Config says what kind of server is wanted.
+// Config configures a server.
 type Config struct {
-	// AppendOnly writes every command to a file before it is answered (appendfsync always), so that a server that was killed has
-	// all when it is started again. Without it such a server is empty. Redis's own default, everysec, is no use to a test: it may
-	// answer up to two seconds before it writes.
+	// AppendOnly makes the server write every command to a file before it answers (appendfsync always), so a killed server has all
+	// data after its restart. Without AppendOnly it is empty. Redis's default, everysec, may answer up to two seconds before it writes.
 	AppendOnly bool
-	// Password is wanted from clients; empty: none is.
+	// Password is required from clients unless it is empty.
 	Password string
-	// Args are more arguments for redis-server, such as "--maxmemory", "1mb".
+	// Args are further arguments of redis-server, such as "--maxmemory", "1mb".
 	Args []string
 }
 
-// Server is a Redis server. Its methods are for one goroutine, and end the test where they fail.
+// Server is a Redis server. One goroutine may use it. A method that fails ends the test.
 type Server struct {
 	t      testing.TB
 	config Config
@@ -47,7 +46,7 @@ type Server struct {
 	port   int
 	cmd    *exec.Cmd     // nil while no server runs
 	gone   chan struct{} // closed when cmd has ended
-	log    bytes.Buffer  // what cmd said; read only after gone
+	log    bytes.Buffer  // output of cmd; read only after gone
 }
 
 // Start starts a server and waits until it answers. It is killed when the test ends.
@@ -56,7 +55,7 @@ func Start(t testing.TB, config Config) *Server {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal("redis-server is needed by this test and is not on the PATH: Debian, Ubuntu: apt-get install redis-server. Fedora: dnf install redis.")
 	}
-	// Not the test's own folder: its name would be too long for some, and Redis is still writing when that one is removed.
+	// Not t.TempDir: its name can be too long, and Redis may still be writing when it is removed.
 	dir, err := os.MkdirTemp("", "xebec-redis-")
 	if err != nil {
 		t.Fatal(err)
@@ -80,10 +79,10 @@ func Start(t testing.TB, config Config) *Server {
 	return nil
 }
 
-// Addr is the server's host and port. It stays the same through Restart.
+// Addr returns the server's host and port. Restart does not change it.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// URL is how a gateway names the server, password included.
+// URL returns the address of database 0 as a gateway takes it, password included.
 func (s *Server) URL() string {
 	if s.config.Password != "" {
 		return fmt.Sprintf("redis://:%s@%s/0", s.config.Password, s.Addr())
@@ -91,7 +90,7 @@ func (s *Server) URL() string {
 	return fmt.Sprintf("redis://%s/0", s.Addr())
 }
 
-// Kill ends the server as kill -9 does, and returns when it is gone. Nothing happens where none runs.
+// Kill kills the server with SIGKILL and returns once it has exited. If no server runs, it does nothing.
 func (s *Server) Kill() {
 	s.t.Helper()
 	if s.cmd == nil {
@@ -102,8 +101,7 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Restart starts the server again, after Kill or with one, at the same address and over the same folder, and waits until it
-// answers.
+// Restart kills the server if it runs, starts it again at the same address with the same folder, and waits until it answers.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
@@ -112,13 +110,13 @@ func (s *Server) Restart() {
 	}
 }
 
-// Pause stops the server: its connections stay, and it accepts and answers nothing. It returns when the server has stopped.
+// Pause stops the server with SIGSTOP and returns once it has stopped. Its connections remain open, and it answers nothing.
 func (s *Server) Pause() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
 	stat := filepath.Join("/proc", strconv.Itoa(s.cmd.Process.Pid), "stat")
 	for deadline := time.Now().Add(readyTimeout); ; {
-		// The state is the first letter after the name, which stands in parentheses.
+		// The state is the first letter after the name, which is in parentheses.
 		text, err := os.ReadFile(stat)
 		if i := bytes.LastIndexByte(text, ')'); err == nil && i >= 0 && bytes.HasPrefix(text[i:], []byte(") T")) {
 			return
@@ -130,7 +128,7 @@ func (s *Server) Pause() {
 	}
 }
 
-// Resume lets a paused server go on, and waits until it answers.
+// Resume continues a paused server and waits until it answers.
 func (s *Server) Resume() {
 	s.t.Helper()
 	s.signal(syscall.SIGCONT)
@@ -149,7 +147,7 @@ func (s *Server) signal(signal os.Signal) {
 	}
 }
 
-// start starts the program and waits until it answers, or has ended.
+// start starts the program and waits until it answers or exits.
 func (s *Server) start() error {
 	args := []string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--daemonize", "no",
@@ -164,7 +162,7 @@ func (s *Server) start() error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	gone, started := make(chan struct{}), make(chan error)
 	go func() {
-		// The signal comes when the thread ends that started the server, so this one is kept as long as the server runs.
+		// Pdeathsig is sent when the thread that started the server exits, so keep the thread while the server runs.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -203,7 +201,7 @@ func (s *Server) ready() error {
 	}
 }
 
-// ping succeeds when this server, and not another one that has the port, serves commands.
+// ping succeeds if this server serves commands. Another server on the same port is an error.
 func (s *Server) ping() error {
 	conn, err := net.DialTimeout("tcp", s.Addr(), readyTimeout)
 	if err != nil {
@@ -214,7 +212,7 @@ func (s *Server) ping() error {
 	if s.config.Password != "" {
 		fmt.Fprintf(conn, "AUTH %s\r\n", s.config.Password)
 	}
-	fmt.Fprint(conn, "CONFIG GET dir\r\nDBSIZE\r\n") // the first is answered while the server still reads its file, the second is not
+	fmt.Fprint(conn, "CONFIG GET dir\r\nDBSIZE\r\n") // a server that is still loading its file answers the first only
 	ours := false
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		switch line := lines.Text(); {

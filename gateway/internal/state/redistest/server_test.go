@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ask sends one command and returns the last line of the answer: of a text, that is the text.
+// ask sends a command and returns the last of lines of the answer. For a bulk string that is its content.
 func ask(t *testing.T, s *Server, command string, lines int) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr())
@@ -45,7 +45,7 @@ func TestServersKeepWhatTheyWereTold(t *testing.T) {
 			conn.Close()
 			t.Fatal("a killed server accepts connections")
 		}
-		s.Kill() // nothing more happens
+		s.Kill() // does nothing
 		s.Restart()
 		if s.Addr() != addr {
 			t.Fatalf("restarted at %s, was at %s", s.Addr(), addr)
@@ -53,7 +53,7 @@ func TestServersKeepWhatTheyWereTold(t *testing.T) {
 		if want := map[bool]string{false: "0", true: "1"}[appendOnly]; ask(t, s, "EXISTS k", 1) != ":"+want {
 			t.Errorf("append only %v: the restarted server should have %s keys", appendOnly, want)
 		}
-		s.Restart() // also one that runs
+		s.Restart() // of a running server
 	}
 }
 
@@ -66,7 +66,7 @@ func TestPausedServerAnswersWhenResumed(t *testing.T) {
 	defer conn.Close()
 	s.Pause()
 	fmt.Fprint(conn, "INCR n\r\n")
-	// Nothing can be shown to stay away for ever; that it was stopped, Pause has looked up.
+	// Waiting cannot prove that no answer comes. Pause has verified that the process is stopped.
 	conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	answer := make([]byte, 16)
 	if n, err := conn.Read(answer); !os.IsTimeout(err) {
@@ -78,7 +78,7 @@ func TestPausedServerAnswersWhenResumed(t *testing.T) {
 		t.Fatalf("the resumed server answers %q, %v", answer[:n], err)
 	}
 	s.Pause()
-	s.Kill() // also a paused one
+	s.Kill() // works on a paused server
 }
 
 func TestPasswordIsWanted(t *testing.T) {
@@ -92,7 +92,7 @@ func TestPasswordIsWanted(t *testing.T) {
 	s.Restart()
 }
 
-// A server's folder, and the server, are gone when its test has ended.
+// The server and its folder are gone after the test.
 func TestNothingStays(t *testing.T) {
 	var dir, addr string
 	t.Run("inner", func(t *testing.T) {
