@@ -223,7 +223,7 @@ func (f *fileStore) Load(ctx context.Context, keys []Key) ([][]Total, error) {
 
 func (f *fileStore) Forget(ctx context.Context, function string) error {
 	if function == "" {
-		return errors.New("no function is named whose state is to be dropped")
+		return errors.New("no function given: expected the function whose state is to be deleted")
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: given up by the caller: %w", f.path, err)
@@ -241,10 +241,10 @@ func (f *fileStore) Forget(ctx context.Context, function string) error {
 
 // Held returns an error if the path no longer refers to the open file. What is written then would be missing after a restart.
 func (f *fileStore) Held() error {
-	const then = "; nothing is written until then. What serves goes on, and xebec export prints what is declared"
+	const then = "; until then nothing is written. Serving continues, and xebec export prints what is declared"
 	named, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return lostError{fmt.Sprintf("%s was removed or moved away while this gateway has it open: move it back, or start the gateway again, without what it held, and apply that from a copy%s", f.path, then)}
+		return lostError{fmt.Sprintf("%s was removed or moved away while this gateway has it open: move it back, or restart the gateway with an empty store and apply an export%s", f.path, then)}
 	}
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func (f *fileStore) Held() error {
 		return err
 	}
 	if !os.SameFile(named, held) {
-		return lostError{fmt.Sprintf("another file has taken the place of %s while this gateway has the old one open: start the gateway again to use the new one, or move the old one back%s", f.path, then)}
+		return lostError{fmt.Sprintf("%s was replaced by another file while this gateway has the old one open: restart the gateway to use the new one, or move the old one back%s", f.path, then)}
 	}
 	return nil
 }
@@ -299,7 +299,7 @@ func (f *fileStore) guard(op func() error) (err error) {
 }
 
 func (f *fileStore) damage(cause error) error {
-	return fmt.Errorf("%s is damaged, or no store of this program: restore it from a copy, or move it away to begin anew (what is declared and what was learned are lost then): %w", f.path, cause)
+	return fmt.Errorf("%s is damaged or not a store of this program: restore it from a copy, or move it away to start with an empty store (everything declared and learned is lost then): %w", f.path, cause)
 }
 
 // explain adds to an error where it comes from and what to do about it, and wraps it.
@@ -312,7 +312,7 @@ func (f *fileStore) explain(err error) error {
 	case errors.As(err, &lost):
 		return err
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return fmt.Errorf("%s is held by %s, and one gateway at a time may hold it: end that one, or use another file or a Redis server: %w", f.path, lockHolder(f.path), err)
+		return fmt.Errorf("%s is held by %s, and only one gateway at a time may hold it: stop that one, or use another file or a Redis server: %w", f.path, lockHolder(f.path), err)
 	case errors.As(err, &damaged),
 		errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch),
 		strings.Contains(err.Error(), "file size too small"): // bbolt has no error value for it
@@ -320,13 +320,13 @@ func (f *fileStore) explain(err error) error {
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return fmt.Errorf("%s: the store is closed: %w", f.path, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s cannot be made: its folder is not there: %w", f.path, err)
+		return fmt.Errorf("%s cannot be created: its folder does not exist: %w", f.path, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%s: the disk is full: make room: %w", f.path, err)
+		return fmt.Errorf("%s: the disk is full: free some space: %w", f.path, err)
 	case errors.Is(err, syscall.EFBIG), strings.Contains(err.Error(), syscall.EFBIG.Error()): // bbolt does not wrap it
-		return fmt.Errorf("%s: the file may not grow any more: raise the limit on file sizes (ulimit -f): %w", f.path, err)
+		return fmt.Errorf("%s: the file has reached the limit on file sizes: raise the limit (ulimit -f): %w", f.path, err)
 	case errors.Is(err, syscall.EISDIR):
-		return fmt.Errorf("%s is a folder: name a file in it: %w", f.path, err)
+		return fmt.Errorf("%s is a folder: expected the path of a file: %w", f.path, err)
 	}
 	return fmt.Errorf("%s: %w", f.path, err)
 }

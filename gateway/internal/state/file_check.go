@@ -75,7 +75,7 @@ func (c *pageCheck) meta() (root, free uint64, err error) {
 		return 0, 0, err
 	}
 	if pages := uint64(info.Size()) / uint64(c.size); !found || c.end < 2 || c.end > pages {
-		return 0, 0, damagedError{fmt.Errorf("its description says that it has %d pages, and it has %d", c.end, pages)}
+		return 0, 0, damagedError{fmt.Errorf("its meta page says that it has %d pages, and it has %d", c.end, pages)}
 	}
 	c.used = make([]bool, c.end)
 	return root, free, nil
@@ -84,7 +84,7 @@ func (c *pageCheck) meta() (root, free uint64, err error) {
 // read marks a page and the ones that it continues on as used. It returns the first page and the length of all of them together.
 func (c *pageCheck) read(number uint64) (page []byte, length uint64, err error) {
 	if number < 2 || number >= c.end {
-		return nil, 0, damagedError{fmt.Errorf("page %d is named, and pages 2 to %d are in use", number, c.end-1)}
+		return nil, 0, damagedError{fmt.Errorf("a reference leads to page %d, and pages 2 to %d are in use", number, c.end-1)}
 	}
 	page = make([]byte, c.size)
 	if _, err := io.ReadFull(io.NewSectionReader(c.file, int64(number)*int64(c.size), int64(c.size)), page); err != nil {
@@ -95,7 +95,7 @@ func (c *pageCheck) read(number uint64) (page []byte, length uint64, err error) 
 	}
 	more := uint64(binary.LittleEndian.Uint32(page[12:]))
 	if more >= c.end-number {
-		return nil, 0, damagedError{fmt.Errorf("page %d goes on for %d pages, and %d follow", number, more, c.end-1-number)}
+		return nil, 0, damagedError{fmt.Errorf("page %d continues on %d pages, and %d follow", number, more, c.end-1-number)}
 	}
 	for i := number; i <= number+more; i++ {
 		if c.used[i] {
@@ -119,7 +119,7 @@ type stand struct {
 }
 
 func (p *stand) wrong(i int) error {
-	return damagedError{fmt.Errorf("entry %d of page %d ends outside of it, or is out of order", i, p.number)}
+	return damagedError{fmt.Errorf("entry %d of page %d ends outside the page or is out of order", i, p.number)}
 }
 
 // page checks a page and everything below it.
@@ -214,7 +214,7 @@ func (c *pageCheck) bucket(p *stand, from, length uint64) error {
 	inline := value[bucketBytes:]
 	if len(inline) < pageHeader || binary.LittleEndian.Uint16(inline[8:]) != leafPage ||
 		pageHeader+int(binary.LittleEndian.Uint16(inline[10:]))*pageEntry > len(inline) {
-		return damagedError{fmt.Errorf("a bucket in page %d makes no sense", p.number)}
+		return damagedError{fmt.Errorf("a bucket in page %d is invalid", p.number)}
 	}
 	return c.entries(inline, &stand{p.number, p.at + int64(from) + bucketBytes, uint64(len(inline)), 0, p.buckets + 1}, span{})
 }
@@ -245,7 +245,7 @@ func (c *pageCheck) free(number uint64) error {
 	for i := range count {
 		n := binary.LittleEndian.Uint64(list[8*i:])
 		if n < 2 || n >= c.end || c.used[n] {
-			return damagedError{fmt.Errorf("page %d is listed as free, and is in use or is not there", n)}
+			return damagedError{fmt.Errorf("page %d is listed as free, but is in use or does not exist", n)}
 		}
 		c.used[n] = true
 	}

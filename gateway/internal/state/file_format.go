@@ -29,11 +29,11 @@ func convertFile(tx *bolt.Tx, all []format) error {
 				found, last)
 		}
 	} else if name, _ := tx.Cursor().First(); name != nil {
-		return errors.New("it is a bbolt file that another program has made: name another file")
+		return errors.New("it is a bbolt file of another program: use another file")
 	}
 	for _, next := range known[at+1:] {
 		if err := next.fileStep(tx); err != nil {
-			return fmt.Errorf("the file cannot be converted from format %q to %q, and is as it was: %w", found, next.file, err)
+			return fmt.Errorf("the file cannot be converted from format %q to %q, and is unchanged: %w", found, next.file, err)
 		}
 		found = next.file
 		if err := tx.Bucket(metaBucket).Put(formatKey, []byte(found)); err != nil {

@@ -15,7 +15,7 @@ var ways = []struct {
 	do         func(path string) (moved string, err error)
 }{
 	{"moved away", "was removed or moved away", func(path string) (string, error) { return path + ".away", os.Rename(path, path+".away") }},
-	{"replaced by a copy", "another file has taken the place of", func(path string) (string, error) {
+	{"replaced by a copy", "was replaced by another file", func(path string) (string, error) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return "", err
@@ -55,7 +55,7 @@ func TestFileThatIsNotAtItsPathTakesNothing(t *testing.T) {
 
 			again := Commit{ID: randomID(), Base: base, Put: []Object{{ObjectKey: ObjectKey{Kind: "Model", Name: "m@2"}, Data: []byte("{}")}}}
 			_, err = s.Commit(short(t), &again)
-			wantError(t, err, path, way.says, "start the gateway again", "xebec export")
+			wantError(t, err, path, way.says, "restart the gateway", "xebec export")
 			var unknown *UnknownError
 			if errors.As(err, &unknown) {
 				t.Errorf("the error is %v: nothing was written, and that is known", err)

@@ -254,7 +254,7 @@ func (f *fileStore) changes(tx *bolt.Tx, since uint64) (Changes, error) {
 		}
 	}
 	if n != h.objects {
-		return Changes{}, damagedError{fmt.Errorf("%d objects are there, expected %d", n, h.objects)}
+		return Changes{}, damagedError{fmt.Errorf("it has %d objects, expected %d", n, h.objects)}
 	}
 	if !c.Complete {
 		for k, revision := range f.deleted.at {
@@ -307,7 +307,7 @@ func (f *fileStore) history(tx *bolt.Tx, subject string, limit int) ([]Event, er
 		key := numberKey(number)
 		e, err := decodeEvent(key, tx.Bucket(historyBucket).Get(key))
 		if err == nil && subject != "" && e.Subject != subject {
-			err = fmt.Errorf("it is of %q, and the index says of %q", e.Subject, subject)
+			err = fmt.Errorf("its subject is %q, and the index says %q", e.Subject, subject)
 		}
 		if err != nil {
 			return nil, damagedFor(fmt.Sprintf("the record of event %d", number), err)

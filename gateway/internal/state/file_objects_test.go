@@ -84,7 +84,7 @@ func TestFileThatCannotBeBroughtUpStaysAsItIs(t *testing.T) {
 		return err
 	})
 	_, err := OpenFile(path)
-	wantError(t, err, path, `cannot be converted from format "1" to "2"`, "is as it was")
+	wantError(t, err, path, `cannot be converted from format "1" to "2"`, "is unchanged")
 	edit(t, path, func(tx *bolt.Tx) error {
 		if got := string(tx.Bucket(metaBucket).Get(formatKey)); got != "1" || tx.Bucket(objectsBucket) != nil {
 			t.Errorf("the file has format %q, and a bucket of objects: %v", got, tx.Bucket(objectsBucket) != nil)
@@ -112,35 +112,35 @@ func TestTamperedObjects(t *testing.T) {
 		want   string
 		broken failing
 	}{
-		{"an object", flip(objectsBucket, a), `"Model/a": its check sum is wrong`, changing},
+		{"an object", flip(objectsBucket, a), `"Model/a": its checksum is wrong`, changing},
 		{"an object under another key", func(tx *bolt.Tx) error {
 			return tx.Bucket(objectsBucket).Put(b, tx.Bucket(objectsBucket).Get(a))
-		}, `"Model/b": its check sum is wrong`, changing},
-		{"a lost object", func(tx *bolt.Tx) error { return tx.Bucket(objectsBucket).Delete(a) }, "1 objects are there, expected 2", changing},
+		}, `"Model/b": its checksum is wrong`, changing},
+		{"a lost object", func(tx *bolt.Tx) error { return tx.Bucket(objectsBucket).Delete(a) }, "it has 1 objects, expected 2", changing},
 		{"an object more", func(tx *bolt.Tx) error {
 			key := []byte("Model/c")
 			return tx.Bucket(objectsBucket).Put(key, encodeObject(key, 1, []byte("1")))
-		}, "3 objects are there, expected 2", changing},
+		}, "it has 3 objects, expected 2", changing},
 		{"an object of no kind", func(tx *bolt.Tx) error {
 			key := []byte("no slash")
 			return tx.Bucket(objectsBucket).Put(key, encodeObject(key, 1, []byte("1")))
 		}, "letters and digits", changing},
 		{"an object without data", func(tx *bolt.Tx) error { return tx.Bucket(objectsBucket).Put(a, encodeObject(a, 1, nil)) }, "expected 9 to", changing},
 		{"a short object", func(tx *bolt.Tx) error { return tx.Bucket(objectsBucket).Put(a, []byte("abc")) }, "3 bytes", changing},
-		{"the head", flip(metaBucket, headKey), "the record of its revision: its check sum is wrong", opening},
+		{"the head", flip(metaBucket, headKey), "the record of its revision: its checksum is wrong", opening},
 		{"no head", func(tx *bolt.Tx) error { return tx.Bucket(metaBucket).Delete(headKey) }, "the record of its revision", opening},
 		{"a short head", func(tx *bolt.Tx) error { return tx.Bucket(metaBucket).Put(headKey, seal([]byte("x"), 0, headKey)) }, "expected 40", opening},
 		{"no bucket", func(tx *bolt.Tx) error { return tx.DeleteBucket(subjectsBucket) }, `no bucket "subjects"`, opening},
-		{"a commit", flip(commitsBucket, numberKey(1)), "the record of a commit: its check sum is wrong", committing},
+		{"a commit", flip(commitsBucket, numberKey(1)), "the record of a commit: its checksum is wrong", committing},
 		{"a commit of no revision", func(tx *bolt.Tx) error {
 			return tx.Bucket(commitsBucket).Put([]byte("x"), seal(nil, 0, []byte("x")))
 		}, "its key has 1 bytes", committing},
-		{"an event", flip(historyBucket, numberKey(1)), "event 1: its check sum is wrong", telling},
+		{"an event", flip(historyBucket, numberKey(1)), "event 1: its checksum is wrong", telling},
 		{"a lost event", func(tx *bolt.Tx) error { return tx.Bucket(historyBucket).Delete(numberKey(1)) }, "event 1", telling},
 		{"an event of somebody else", func(tx *bolt.Tx) error {
 			e := event("b", "")
 			return tx.Bucket(historyBucket).Put(numberKey(1), encodeEvent(numberKey(1), 1, &e))
-		}, `it is of "b"`, telling},
+		}, `its subject is "b"`, telling},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.db")
@@ -310,7 +310,7 @@ func fullByDisk(dir string) error {
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=400k"); err != nil {
 		return fmt.Errorf("%s: %w", errMount, err)
 	}
-	return fillUp(dir, "the disk is full: make room", func() error { return syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=100m") })
+	return fillUp(dir, "the disk is full: free some space", func() error { return syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=100m") })
 }
 
 func fullByLimit(dir string) error {
@@ -324,7 +324,7 @@ func fullByLimit(dir string) error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
 		return err
 	}
-	return fillUp(dir, "the file may not grow any more", func() error { return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit) })
+	return fillUp(dir, "the file has reached the limit on file sizes", func() error { return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit) })
 }
 
 // fillUp commits until the disk is full, twice, checks the content, then makes room and commits again.

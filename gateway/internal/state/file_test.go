@@ -68,11 +68,11 @@ func TestFilesThatCannotBeOpened(t *testing.T) {
 		return path
 	}
 	for _, c := range []struct{ path, want string }{
-		{filepath.Join(dir, "nowhere", "state.db"), "its folder is not there"},
+		{filepath.Join(dir, "nowhere", "state.db"), "its folder does not exist"},
 		{dir, "is a folder"},
-		{write("text", strings.Repeat("this is no database\n", 10000)), "is damaged, or no store"},
-		{write("short", "x"), "is damaged, or no store"},
-		{bucket("foreign", "users", "ann", "1"), "another program has made"},
+		{write("text", strings.Repeat("this is no database\n", 10000)), "is damaged or not a store"},
+		{write("short", "x"), "is damaged or not a store"},
+		{bucket("foreign", "users", "ann", "1"), "a bbolt file of another program"},
 		{bucket("newer", "xebec", "format", "3"), `format "3"`},
 		{bucket("strange", "xebec", "other", "1"), `format ""`},
 	} {
@@ -235,9 +235,9 @@ func TestFlippedBitsOfARecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = s.Load(short(t), keys[7:9])
-		wantRefused(t, err, 0, "check sum is wrong")
+		wantRefused(t, err, 0, "checksum is wrong")
 		_, err = s.Merge(short(t), []Update{add(keys[8], 2, 1), add(keys[7], 1, 1)})
-		wantRefused(t, err, 1, "check sum is wrong")
+		wantRefused(t, err, 1, "checksum is wrong")
 		s.Close()
 	}
 }

@@ -50,7 +50,7 @@ func (u *Update) check() error {
 			return fmt.Errorf("a field's name has %d bytes: expected 1 to %d", len(f.Name), maxFieldBytes)
 		}
 		if !finite(f.Base) || !finite(f.Delta) {
-			return fmt.Errorf("field %q is %v + %v: expected finite numbers, for one that is not would spoil the sum for ever", f.Name, f.Base, f.Delta)
+			return fmt.Errorf("field %q is %v + %v: expected finite numbers, because the sum could never recover", f.Name, f.Base, f.Delta)
 		}
 	}
 	return nil
@@ -60,11 +60,11 @@ func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // Reasons that both kinds of store give.
 func reasonTooMany(n int) string {
-	return fmt.Sprintf("it would have %d fields: expected at most %d; delete the function's learned state to begin anew", n, maxFields)
+	return fmt.Sprintf("it would have %d fields: expected at most %d; delete the function's learned state to start over", n, maxFields)
 }
 
 func reasonOverflow(field string) string {
-	return fmt.Sprintf("the sum of field %q is no finite number any more: look at the losses that were sent", field)
+	return fmt.Sprintf("the sum of field %q is no longer a finite number: check the losses that were sent", field)
 }
 
 // refusals collects what a call refuses.

@@ -33,19 +33,19 @@ var defaultLimits = objectLimits{
 }
 
 func tooManyObjects(n, limit int) error {
-	return fmt.Errorf("there would be %d objects, and %d are taken at most: delete what is not needed any more: %w", n, limit, ErrTooMany)
+	return fmt.Errorf("there would be %d objects, and at most %d are allowed: delete some that are no longer needed: %w", n, limit, ErrTooMany)
 }
 
 // check validates a commit without looking at the store.
 func (c *Commit) check() error {
 	if c.ID == [16]byte{} {
-		return errors.New("the change has no ID: expected a random one, or it would be taken for the last one without")
+		return errors.New("the change has no ID: expected a random one")
 	}
 	if n := len(c.Put) + len(c.Delete); n > MaxObjects {
-		return fmt.Errorf("the change is of %d objects, and %d are taken at most: %w", n, MaxObjects, ErrTooMany)
+		return fmt.Errorf("the change has %d objects, and at most %d are allowed: %w", n, MaxObjects, ErrTooMany)
 	}
 	if len(c.Events) > MaxEvents {
-		return fmt.Errorf("the change has %d events, and %d are kept at most: %w", len(c.Events), MaxEvents, ErrTooMany)
+		return fmt.Errorf("the change has %d events, and at most %d are allowed: %w", len(c.Events), MaxEvents, ErrTooMany)
 	}
 	seen := make(map[ObjectKey]struct{}, len(c.Put)+len(c.Delete))
 	once := func(k ObjectKey) error {
@@ -53,7 +53,7 @@ func (c *Commit) check() error {
 			return err
 		}
 		if _, again := seen[k]; again {
-			return fmt.Errorf("%s is twice in the change: expected once", k)
+			return fmt.Errorf("%s appears twice in the change: expected once", k)
 		}
 		seen[k] = struct{}{}
 		return nil
@@ -65,10 +65,10 @@ func (c *Commit) check() error {
 			return err
 		}
 		if len(o.Data) == 0 {
-			return fmt.Errorf("%s has no data: expected some, or that it is deleted", o.ObjectKey)
+			return fmt.Errorf("%s has no data: expected some, or a deletion", o.ObjectKey)
 		}
 		if len(o.Data) > MaxObjectBytes {
-			return fmt.Errorf("%s has %d bytes, and %d are taken at most: %w", o.ObjectKey, len(o.Data), MaxObjectBytes, ErrTooMany)
+			return fmt.Errorf("%s has %d bytes, and at most %d are allowed: %w", o.ObjectKey, len(o.Data), MaxObjectBytes, ErrTooMany)
 		}
 		total += len(o.Kind) + len(o.Name) + len(o.Data)
 	}
@@ -86,7 +86,7 @@ func (c *Commit) check() error {
 		total += len(e.Subject) + len(e.Data)
 	}
 	if total > MaxCommitBytes {
-		return fmt.Errorf("the change has %d bytes, and %d are taken at most: make it in parts: %w", total, MaxCommitBytes, ErrTooMany)
+		return fmt.Errorf("the change has %d bytes, and at most %d are allowed: split it: %w", total, MaxCommitBytes, ErrTooMany)
 	}
 	return nil
 }
@@ -118,10 +118,10 @@ func (e *Event) check() error {
 		return fmt.Errorf("an event's subject has %d bytes: expected 1 to %d", len(e.Subject), maxObjectNameBytes)
 	}
 	if len(e.Data) > MaxObjectBytes {
-		return fmt.Errorf("an event of %q has %d bytes, and %d are taken at most: %w", e.Subject, len(e.Data), MaxObjectBytes, ErrTooMany)
+		return fmt.Errorf("an event of %q has %d bytes, and at most %d are allowed: %w", e.Subject, len(e.Data), MaxObjectBytes, ErrTooMany)
 	}
 	if !time.Unix(0, e.At.UnixNano()).Equal(e.At) {
-		return fmt.Errorf("an event of %q was at %v: expected a time from 1678 to 2262", e.Subject, e.At)
+		return fmt.Errorf("the time of an event of %q is %v: expected a time from 1678 to 2262", e.Subject, e.At)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func unseal(key, value []byte) ([]byte, error) {
 	}
 	body := value[:len(value)-recordSum]
 	if sumOf(key, body) != binary.LittleEndian.Uint32(value[len(body):]) {
-		return nil, errors.New("its check sum is wrong")
+		return nil, errors.New("its checksum is wrong")
 	}
 	return body, nil
 }
@@ -144,7 +144,7 @@ func decodeEvent(key, value []byte) (Event, error) {
 		return Event{}, fmt.Errorf("the length of its subject: %w", err)
 	}
 	if length == 0 || length > len(rest) || len(rest)-length > MaxObjectBytes {
-		return Event{}, errors.New("it has no subject, ends early or is too long")
+		return Event{}, errors.New("it has no subject, is truncated or is too long")
 	}
 	return Event{
 		Revision: binary.LittleEndian.Uint64(body),

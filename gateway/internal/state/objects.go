@@ -95,10 +95,10 @@ type StaleError struct{ Base, Revision uint64 }
 
 func (e *StaleError) Error() string {
 	if e.Revision <= e.Base {
-		return fmt.Sprintf("the store has gone back to another revision %d, and the change was made for revision %d: the server has lost commits "+
-			"(an older replica became the primary, or it was started again without its data); look at what is left, and try again", e.Revision, e.Base)
+		return fmt.Sprintf("the store has gone back to a different revision %d, and the change was made for revision %d: the server has lost commits "+
+			"(an older replica became the primary, or it restarted without its data); check what is left, and try again", e.Revision, e.Base)
 	}
-	return fmt.Sprintf("the store has revision %d, and the change was made for revision %d: look at what others have changed, and try again", e.Revision, e.Base)
+	return fmt.Sprintf("the store has revision %d, and the change was made for revision %d: check what others have changed, and try again", e.Revision, e.Base)
 }
 
 // UnknownError says that the answer to a commit was lost, so the commit may have been made or not.
@@ -111,4 +111,4 @@ func (e *UnknownError) Error() string {
 func (e *UnknownError) Unwrap() error { return e.Err }
 
 // ErrTooMany is wrapped by errors about exceeded limits.
-var ErrTooMany = errors.New("more than the store takes")
+var ErrTooMany = errors.New("more than the store allows")

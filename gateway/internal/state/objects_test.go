@@ -228,9 +228,9 @@ func TestRefusedCommits(t *testing.T) {
 		{"no name", Commit{Delete: []ObjectKey{{"Model", ""}}}, "has no name", false},
 		{"a long name", Commit{Put: []Object{object("Model", long[:maxObjectNameBytes+1], "1")}}, "513 bytes", false},
 		{"no data", Commit{Put: []Object{object("Model", "a", "")}}, "has no data", false},
-		{"twice", Commit{Put: []Object{object("Model", "a", "1")}, Delete: []ObjectKey{objectKey("a")}}, "is twice", false},
+		{"twice", Commit{Put: []Object{object("Model", "a", "1")}, Delete: []ObjectKey{objectKey("a")}}, "appears twice", false},
 		{"a large object", Commit{Put: []Object{object("Model", "a", long)}}, "1048577 bytes", true},
-		{"a large commit", Commit{Put: many}, "make it in parts", true},
+		{"a large commit", Commit{Put: many}, "split it", true},
 		{"many objects", Commit{Put: make([]Object, MaxObjects+1)}, "131073 objects", true},
 		{"many events", Commit{Events: make([]Event, MaxEvents+1)}, "100001 events", true},
 		{"a large event", Commit{Events: []Event{event("a", long)}}, "1048577 bytes", true},
@@ -289,7 +289,7 @@ func TestNumberOfObjectsIsBounded(t *testing.T) {
 		commit(t, s, Commit{Base: 1, Put: []Object{object("Model", "a", "2")}})
 		commit(t, s, Commit{Base: 2, Put: []Object{object("Model", "d", "1")}, Delete: []ObjectKey{objectKey("c")}})
 		_, err := s.Commit(short(t), &Commit{ID: randomID(), Base: 3, Put: []Object{object("Model", "a", "3"), object("Model", "e", "1")}})
-		wantError(t, err, "4 objects, and 3 are taken", s.Name())
+		wantError(t, err, "4 objects, and at most 3 are allowed", s.Name())
 		if !errors.Is(err, ErrTooMany) {
 			t.Errorf("%v does not wrap ErrTooMany", err)
 		}

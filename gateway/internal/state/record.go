@@ -64,7 +64,7 @@ func decodeRecord(key, value []byte) (record, error) {
 	}
 	body, sum := value[:len(value)-recordSum], binary.LittleEndian.Uint32(value[len(value)-recordSum:])
 	if sumOf(key, body) != sum {
-		return record{}, errors.New("its check sum is wrong")
+		return record{}, errors.New("its checksum is wrong")
 	}
 	return decodeBody(body)
 }
@@ -91,14 +91,14 @@ func decodeBody(body []byte) (record, error) {
 			return r, fmt.Errorf("the length of the name of field %d: %w", i, err)
 		}
 		if length == 0 || len(after) < length+8 {
-			return r, fmt.Errorf("field %d has no name, or ends early", i)
+			return r, fmt.Errorf("field %d has no name or is truncated", i)
 		}
 		f := Total{string(after[:length]), math.Float64frombits(binary.LittleEndian.Uint64(after[length:]))}
 		if i > 0 && r.fields[i-1].Name >= f.Name {
 			return r, fmt.Errorf("field %d is out of order", i)
 		}
 		if !finite(f.Value) {
-			return r, fmt.Errorf("field %d is no finite number", i)
+			return r, fmt.Errorf("field %d is not a finite number", i)
 		}
 		r.fields = append(r.fields, f)
 		rest = after[length+8:]
@@ -113,7 +113,7 @@ func decodeBody(body []byte) (record, error) {
 func cutUvarint(b []byte, limit int) (int, []byte, error) {
 	x, n := binary.Uvarint(b)
 	if n <= 0 || n > 1 && b[n-1] == 0 {
-		return 0, nil, errors.New("it is no uvarint in its shortest form")
+		return 0, nil, errors.New("it is not a uvarint in its shortest form")
 	}
 	if x > uint64(limit) {
 		return 0, nil, fmt.Errorf("it is %d: expected at most %d", x, limit)

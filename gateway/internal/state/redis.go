@@ -111,20 +111,20 @@ func parseRedisURL(where string) (*redis.Options, string, error) {
 		return nil, "", errors.New("the Redis URL names no host: " + expected)
 	}
 	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return nil, "", errors.New("the Redis URL has parameters, and none are taken: " + expected)
+		return nil, "", errors.New("the Redis URL has parameters, and none are supported: " + expected)
 	}
 	port := u.Port()
 	if port == "" {
 		port = "6379"
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return nil, "", errors.New("the Redis URL's port is no number from 1 to 65535: " + expected)
+		return nil, "", errors.New("the Redis URL's port is not a number from 1 to 65535: " + expected)
 	}
 	db := 0
 	if path := strings.TrimPrefix(u.Path, "/"); path != "" {
 		n, err := strconv.ParseUint(path, 10, 16)
 		if err != nil {
-			return nil, "", errors.New("the Redis URL's database is no number from 0 to 65535: " + expected)
+			return nil, "", errors.New("the Redis URL's database is not a number from 0 to 65535: " + expected)
 		}
 		db = int(n)
 	}
@@ -308,9 +308,9 @@ func (r *redisStore) judge(answer any) ([]Total, string, error) {
 	case "format":
 		return nil, "", r.wrongFormat(detail)
 	case "kind":
-		return nil, fmt.Sprintf("what lies there is a %s, not a hash: somebody else uses our names; delete the key, or use another database", detail), nil
+		return nil, fmt.Sprintf("its key is a %s, not a hash: another program uses the same names; delete the key, or use another database", detail), nil
 	case "long":
-		return nil, fmt.Sprintf("what lies there has %s fields, more than any state has: delete the function's learned state", detail), nil
+		return nil, fmt.Sprintf("its key has %s fields, more than any state has: delete the function's learned state", detail), nil
 	case "number":
 		return nil, fmt.Sprintf("its field %q is not what this program writes: delete the function's learned state", detail), nil
 	case "sum":
@@ -341,7 +341,7 @@ func (r *redisStore) judge(answer any) ([]Total, string, error) {
 // a write in every Merge.
 func (r *redisStore) Forget(ctx context.Context, function string) error {
 	if function == "" {
-		return errors.New("no function is named whose state is to be dropped")
+		return errors.New("no function given: expected the function whose state is to be deleted")
 	}
 	err := r.inFormat(ctx, func() error {
 		found, known, err := r.readFormat(ctx)

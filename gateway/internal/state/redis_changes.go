@@ -46,7 +46,7 @@ func (l *lineage) id(revision uint64) string {
 }
 
 // errAgain says that the store no longer continues the one whose first page was read.
-var errAgain = errors.New("it has lost commits, or its memory of deleted objects, while it was read")
+var errAgain = errors.New("the store lost commits, or forgot deleted objects, while it was read")
 
 func (r *redisStore) Changes(ctx context.Context, since uint64) (Changes, error) {
 	if since > 0 {
@@ -63,7 +63,7 @@ func (r *redisStore) Changes(ctx context.Context, since uint64) (Changes, error)
 		c, err = r.readChanges(ctx, 0)
 	}
 	if errors.Is(err, errAgain) {
-		return Changes{}, fmt.Errorf("%s: %w; and once more when it was read again", r.name, errAgain)
+		return Changes{}, fmt.Errorf("%s: %w, and so again when it was read a second time", r.name, errAgain)
 	}
 	return c, err
 }
@@ -141,7 +141,7 @@ func (r *redisStore) readChanges(ctx context.Context, since uint64) (Changes, er
 		}
 		args[4], args[5] = page.last[0], page.last[1]
 	}
-	return Changes{}, fmt.Errorf("%s: what is declared there changes faster than it can be read: who commits so often?", r.name)
+	return Changes{}, fmt.Errorf("%s: the declared objects change faster than they can be read: find out what commits so often", r.name)
 }
 
 func (r *redisStore) parseChanges(answer []any) (*changesPage, error) {
@@ -172,7 +172,7 @@ func (r *redisStore) parseChanges(answer []any) (*changesPage, error) {
 			return nil, r.damaged(fmt.Sprintf("%.600q: %v", field, err))
 		}
 		if o.Revision, err = parseRevision(at); err != nil || o.Revision == 0 || o.Revision > revision {
-			return nil, r.damaged(fmt.Sprintf("%s is of revision %.30q, and the last one is %d", o.ObjectKey, at, revision))
+			return nil, r.damaged(fmt.Sprintf("%s has revision %.30q, and the store has %d", o.ObjectKey, at, revision))
 		}
 		switch document := answer[i+2].(type) {
 		case nil:
@@ -205,7 +205,7 @@ func (r *redisStore) History(ctx context.Context, subject string, limit int) ([]
 			text, _ := answer[i+1].(string)
 			e, err := parseEvent(text)
 			if err == nil && subject != "" && e.Subject != subject {
-				err = fmt.Errorf("it is of %q, and the index says of %q", e.Subject, subject)
+				err = fmt.Errorf("its subject is %q, and the index says %q", e.Subject, subject)
 			}
 			if err != nil {
 				return nil, r.damaged(fmt.Sprintf("event %.20s: %v", number, err))

@@ -35,10 +35,10 @@ type formatError struct{ store, found, want string }
 func (e *formatError) Error() string {
 	const advice = "use the version of the program that wrote it or a newer one, or another database (the number that ends the URL)"
 	if from, to, begun := strings.Cut(e.found, conversionMark); begun {
-		return fmt.Sprintf("%s: a gateway of a newer version has begun to convert the store there from format %.20q to %.20q, and this program reads and writes format %q: %s",
+		return fmt.Sprintf("%s: a gateway of a newer version has begun to convert the store from format %.20q to %.20q, and this program reads and writes format %q: %s",
 			e.store, from, to, e.want, advice)
 	}
-	return fmt.Sprintf("%s: the store there has format %.20q, and this program reads and writes format %q: %s", e.store, e.found, e.want, advice)
+	return fmt.Sprintf("%s: the store has format %.20q, and this program reads and writes format %q: %s", e.store, e.found, e.want, advice)
 }
 
 func (r *redisStore) wrongFormat(found string) error {
@@ -140,7 +140,7 @@ func (r *redisStore) convert(ctx context.Context) error {
 	case <-c.done:
 		return c.err
 	case <-ctx.Done():
-		return fmt.Errorf("%s: the store there is being converted to format %q, %d states so far: try again later: %w", r.name, r.format(), c.converted.Load(), ctx.Err())
+		return fmt.Errorf("%s: the store is being converted to format %q, %d states so far: try again later: %w", r.name, r.format(), c.converted.Load(), ctx.Err())
 	}
 }
 
@@ -172,7 +172,7 @@ func (r *redisStore) convertSteps(ctx context.Context, c *conversion) error {
 }
 
 // errConverted says that another gateway has finished the step.
-var errConverted = errors.New("another gateway has ended the conversion")
+var errConverted = errors.New("another gateway has finished the conversion")
 
 func (r *redisStore) convertStep(ctx context.Context, c *conversion, step redisStep, from, to string) error {
 	// Use one connection for the whole step. It breaks when the server restarts or fails over, after which a SCAN that continues would
@@ -184,7 +184,7 @@ func (r *redisStore) convertStep(ctx context.Context, c *conversion, step redisS
 		if errors.Is(err, errConverted) {
 			return err
 		}
-		return fmt.Errorf("the store cannot be converted from format %q to %q now, the next call goes on with it: %w", from, to, err)
+		return fmt.Errorf("the conversion of the store from format %q to %q has stopped, and the next call continues it: %w", from, to, err)
 	}
 	if now, err := m.setFormat(ctx, from, m.during); err != nil {
 		return failed(err)

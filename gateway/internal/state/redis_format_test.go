@@ -338,7 +338,7 @@ func TestServerIsKilledDuringAConversion(t *testing.T) {
 		}), "1")
 		_, err := converted.Changes(short(t), 0)
 		<-restarted
-		wantError(t, err, `cannot be converted from format "a" to "b" now`, "the next call goes on")
+		wantError(t, err, `the conversion of the store from format "a" to "b" has stopped`, "the next call continues it")
 		changes(t, converted, 0)
 		s.wantConverted(t, converted)
 	}
@@ -417,10 +417,10 @@ func TestOlderGatewayIsLockedOut(t *testing.T) {
 		}
 	}
 	s.setFormat(t, "a>b")
-	refused(`a newer version has begun to convert the store there from format "a" to "b"`)
+	refused(`a newer version has begun to convert the store from format "a" to "b"`)
 	newer := openSynthetic(t, s.URL(), "1")
 	changes(t, newer, 0)
-	refused(`the store there has format "1", and this program reads and writes format "a"`)
+	refused(`the store has format "1", and this program reads and writes format "a"`)
 	s.wantConverted(t, newer)
 }
 
@@ -492,7 +492,7 @@ func TestCloseEndsAConversion(t *testing.T) {
 		}
 	}), "1")
 	_, err := store.Changes(short(t), 0)
-	wantError(t, err, "cannot be converted")
+	wantError(t, err, "the conversion of the store")
 	<-closed
 	_, err = store.Changes(short(t), 0)
 	wantError(t, err, "is closed")
@@ -512,7 +512,7 @@ func TestServersThatRefuseAConversion(t *testing.T) {
 	acl("-hdel")
 	for name, call := range calls {
 		err := call(short(t), store)
-		wantError(t, err, `cannot be converted from format "a" to "b" now`, "may not do this")
+		wantError(t, err, `the conversion of the store from format "a" to "b" has stopped`, "may not do this")
 		if name == "commit" && !strings.HasPrefix(err.Error(), "nothing was changed") {
 			t.Errorf("a commit says %v, want that nothing was changed", err)
 		}
@@ -545,7 +545,7 @@ func TestServerHangsDuringAConversion(t *testing.T) {
 	}), "1")
 	ctx := short(t)
 	_, err := store.Changes(ctx, 0)
-	wantError(t, err, "cannot be converted", "does not answer in time")
+	wantError(t, err, "the conversion of the store", "does not answer in time")
 	if ctx.Err() != nil {
 		t.Fatal("the call ended with its context, not by itself")
 	}

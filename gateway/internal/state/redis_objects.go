@@ -112,7 +112,7 @@ func (r *redisStore) unreadable() error {
 }
 
 func (r *redisStore) damaged(what string) error {
-	return fmt.Errorf("%s: what is declared there is damaged (%.300s): has another program written there, or the server evicted keys (maxmemory-policy should be noeviction)? "+
+	return fmt.Errorf("%s: the store of declared objects is damaged (%.300s): did another program write there, or did the server evict keys (maxmemory-policy should be noeviction)? "+
 		"Restore it from a copy; or delete the keys %s* and apply everything again", r.name, what, objectsPrefix)
 }
 

@@ -200,7 +200,7 @@ func TestOlderReplicaBecomesPrimary(t *testing.T) {
 	}
 
 	_, err := ahead.Commit(short(t), &Commit{ID: randomID(), Base: base})
-	wantError(t, err, "has gone back", fmt.Sprintf("another revision %d", old), "an older replica")
+	wantError(t, err, "has gone back", fmt.Sprintf("a different revision %d", old), "an older replica")
 	want := changes(t, mustOpen(t, server.URL()), 0)
 	if want.Revision != old {
 		t.Fatalf("the revision is %d, want %d", want.Revision, old)
@@ -212,7 +212,7 @@ func TestOlderReplicaBecomesPrimary(t *testing.T) {
 		next = commit(t, ahead, Commit{Base: next, Put: []Object{object("Model", "new", fmt.Sprint(next))}})
 	}
 	_, err = other.Commit(short(t), &Commit{ID: randomID(), Base: base})
-	wantError(t, err, "has gone back to another revision")
+	wantError(t, err, "has gone back to a different revision")
 	got := changes(t, other, base)
 	if diff := cmp.Diff(changes(t, ahead, 0), got); diff != "" || !got.Complete || got.Revision != base {
 		t.Errorf("the changes since revision %d are %s", base, show(got))
@@ -408,7 +408,7 @@ func TestTamperedEntriesInRedis(t *testing.T) {
 			client.ZAdd(ctx, objectsPrefix+"changed", redis.Z{Score: 1, Member: "no slash"})
 			return client.ZRem(ctx, objectsPrefix+"changed", "Model/a")
 		}},
-		{"a revision to come", `"Model" "a" is of revision "7"`, func(ctx context.Context) redis.Cmder {
+		{"a revision to come", `"Model" "a" has revision "7"`, func(ctx context.Context) redis.Cmder {
 			return client.ZAdd(ctx, objectsPrefix+"changed", redis.Z{Score: 7, Member: "Model/a"})
 		}},
 		{"a document without content", "has 0 bytes", func(ctx context.Context) redis.Cmder { return client.HSet(ctx, objectsPrefix+"data", "Model/a", "") }},
@@ -431,7 +431,7 @@ func TestTamperedEntriesInRedis(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "not what this program writes", "1 2 a": "not what", "1 2 a b\nx": "not what", "x 2 a\nx": `revision is "x"`, "1 x a\nx": `time is "x"`,
 		"1 2 \nx": "subject", "1 2 a%4\nx": "subject", "1 2 a%41\nx": "subject", "-1 2 a\nx": "revision", "1 9223372036854775808 a\n": "time",
-		"1 2 b\nx": `it is of "b"`, "1 2 a\n" + strings.Repeat("x", MaxObjectBytes+1): "not what",
+		"1 2 b\nx": `its subject is "b"`, "1 2 a\n" + strings.Repeat("x", MaxObjectBytes+1): "not what",
 	} {
 		ctx := short(t)
 		client.FlushDB(ctx)

@@ -214,7 +214,7 @@ func TestWrongPassword(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{Password: "quite-secret"})
 	merge(t, mustOpen(t, server.URL()), add(someKey, 1, 1))
 	for url, want := range map[string]string{
-		"redis://" + server.Addr():                       "wants a password",
+		"redis://" + server.Addr():                       "requires a password",
 		"redis://:not-it@" + server.Addr():               "does not accept the user or the password",
 		"redis://nobody:not-it@" + server.Addr():         "does not accept the user or the password",
 		"redis://:quite-secret@" + server.Addr() + "/99": "fewer databases",

@@ -377,7 +377,7 @@ func TestStoreIsConvertedByALaterProgram(t *testing.T) {
 	formats := func(value string) {
 		server.Restore(fmt.Sprintf("SET \"xebec:format\" %q\nSET \"xebec:objects:format\" %q\n", value, value))
 	}
-	for value, says := range map[string]string{"1>2": "has begun to convert the store", "2": `the store there has format \"2\"`} {
+	for value, says := range map[string]string{"1>2": "has begun to convert the store", "2": `the store has format \"2\"`} {
 		formats(value)
 		status, answer, err := g.applyHTTP(bounded(t), function("more", "right", "slo: 60s"))
 		if err != nil || status != 503 || !strings.Contains(answer, says) || !strings.Contains(answer, "or another database") {

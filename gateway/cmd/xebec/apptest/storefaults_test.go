@@ -108,7 +108,7 @@ func TestStoreFileFaults(t *testing.T) {
 			return b
 		}), []string{"damaged", "restore it from a copy"}},
 		{"another value", edited(func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("39s"), []byte("38s")) }), []string{"damaged"}},
-		{"another file", bytes.Repeat([]byte("this is no database\n"), 1000), []string{"damaged, or no store of this program"}},
+		{"another file", bytes.Repeat([]byte("this is no database\n"), 1000), []string{"damaged or not a store of this program"}},
 	} {
 		g, path, refused := startOn(t, c.file)
 		if !refused {
@@ -226,7 +226,7 @@ func smallDisk(t *testing.T, size int) (dir string, full, room func(g *gateway),
 				t.Fatal(err)
 			}
 		}
-		return dir, full, room, "the disk is full: make room"
+		return dir, full, room, "the disk is full: free some space"
 	}
 	limit := func(most uint64) func(g *gateway) {
 		return func(g *gateway) {
@@ -236,7 +236,7 @@ func smallDisk(t *testing.T, size int) (dir string, full, room func(g *gateway),
 			}
 		}
 	}
-	return dir, limit(16 << 10), limit(unix.RLIM_INFINITY), "the file may not grow any more"
+	return dir, limit(16 << 10), limit(unix.RLIM_INFINITY), "the file has reached the limit on file sizes"
 }
 
 // The disk is full: what is applied is refused with what to do, whether it is small or large, nothing of it is there, and no query fails. When there

@@ -17,7 +17,7 @@ func TestStoreFileThatIsReplaced(t *testing.T) {
 		what, says string
 		do, undo   func(dir string) error
 	}{
-		{"a copy put in its place", "another file has taken the place of",
+		{"a copy put in its place", "was replaced by another file",
 			func(dir string) error {
 				path := filepath.Join(dir, "state.db")
 				data, err := os.ReadFile(path)
@@ -50,7 +50,7 @@ func TestStoreFileThatIsReplaced(t *testing.T) {
 			more := manifest(t, function("late", "m", "slo: 60s"))
 			for _, args := range [][]string{{"apply", "-f", more}, {"delete", "function", "f"}, {"traffic", "m", "--serving", "1"}} {
 				r := g.xebec(args...)
-				for _, says := range []string{filepath.Join(dir, "state.db"), c.says, "start the gateway again", "xebec export", "nothing was changed"} {
+				for _, says := range []string{filepath.Join(dir, "state.db"), c.says, "restart the gateway", "xebec export", "nothing was changed"} {
 					r.wants(t, strings.Join(args, " "), 1, "", says)
 				}
 			}
