@@ -52,7 +52,7 @@ func BenchmarkCommit(b *testing.B) {
 				c := Commit{}
 				for i := range n {
 					c.Put = append(c.Put, Object{ObjectKey: ObjectKey{"Model", fmt.Sprintf("model-%d@1", i)}, Data: make([]byte, 500)})
-					c.Events = append(c.Events, event(fmt.Sprintf("model-%d", i), `{"who":"ann"}`))
+					c.Events = append(c.Events, event(fmt.Sprintf("model-%d", i), `{"by":"ann"}`))
 				}
 				for b.Loop() {
 					c.ID = randomID()

@@ -96,7 +96,7 @@ func TestResultsFollowTheOrderOfUpdates(t *testing.T) {
 		}
 		wantTotals(t, got[n], Total{"n", 3.5})
 		wantTotals(t, got[n+1], Total{"n", 4})
-		loaded, err := s.Load(short(t), append(keys, Key{"f", "exp3", "nobody"}))
+		loaded, err := s.Load(short(t), append(keys, Key{"f", "exp3", "missing"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestForgetDropsOneFunctionOnly(t *testing.T) {
 			updates = append(updates, add(k, 1, 1))
 		}
 		merge(t, s, updates...)
-		for _, function := range []string{"a", "a", "nobody"} {
+		for _, function := range []string{"a", "a", "missing"} {
 			if err := s.Forget(short(t), function); err != nil {
 				t.Fatal(err)
 			}

@@ -58,7 +58,7 @@ func TestFileThatIsNotAtItsPathTakesNothing(t *testing.T) {
 			wantError(t, err, path, way.says, "restart the gateway", "xebec export")
 			var unknown *UnknownError
 			if errors.As(err, &unknown) {
-				t.Errorf("the error is %v: nothing was written, and that is known", err)
+				t.Errorf("the error is %v: want another one than UnknownError, because nothing was written", err)
 			}
 			_, err = s.Merge(short(t), []Update{add(k, 2, 1)})
 			wantError(t, err, path, way.says)
@@ -66,7 +66,7 @@ func TestFileThatIsNotAtItsPathTakesNothing(t *testing.T) {
 			wantError(t, s.Held(), path, way.says)
 			wantTotals(t, load(t, s, k), Total{"n", 1})
 			if c, err := s.Changes(short(t), 0); err != nil || len(c.Objects) != 1 || c.Revision != base {
-				t.Errorf("what was there before: %+v, %v", c, err)
+				t.Errorf("the content from before is %+v, %v", c, err)
 			}
 
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -76,7 +76,7 @@ func TestFileThatIsNotAtItsPathTakesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := s.Held(); err != nil {
-				t.Errorf("the file is back: %v", err)
+				t.Errorf("after the file was moved back: %v", err)
 			}
 			commit(t, s, again)
 			wantTotals(t, merge(t, s, add(k, 2, 1))[0], Total{"n", 2})
@@ -98,7 +98,7 @@ func TestFileThatGoesDuringACommit(t *testing.T) {
 	})
 	var unknown *UnknownError
 	if !errors.As(err, &unknown) {
-		t.Fatalf("the error is %v: want one that says that it is not known", err)
+		t.Fatalf("the error is %v: want an UnknownError", err)
 	}
 	_, err = s.Commit(short(t), &c)
 	wantError(t, err, path, "was removed or moved away")
@@ -106,7 +106,7 @@ func TestFileThatGoesDuringACommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if revision := commit(t, s, c); revision != base+1 {
-		t.Errorf("sent again it makes revision %d, want %d: it was made once", revision, base+1)
+		t.Errorf("the retried commit makes revision %d, want %d", revision, base+1)
 	}
 }
 

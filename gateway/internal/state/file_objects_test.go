@@ -137,7 +137,7 @@ func TestTamperedObjects(t *testing.T) {
 		}, "its key has 1 bytes", committing},
 		{"an event", flip(historyBucket, numberKey(1)), "event 1: its checksum is wrong", telling},
 		{"a lost event", func(tx *bolt.Tx) error { return tx.Bucket(historyBucket).Delete(numberKey(1)) }, "event 1", telling},
-		{"an event of somebody else", func(tx *bolt.Tx) error {
+		{"an event of another subject", func(tx *bolt.Tx) error {
 			e := event("b", "")
 			return tx.Bucket(historyBucket).Put(numberKey(1), encodeEvent(numberKey(1), 1, &e))
 		}, `its subject is "b"`, telling},
@@ -162,7 +162,7 @@ func TestTamperedObjects(t *testing.T) {
 			_, commitErr := s.Commit(short(t), &Commit{ID: randomID(), Base: 1})
 			for which, err := range map[failing]error{changing: changesErr, telling: historyErr, committing: commitErr} {
 				if c.broken&which == 0 && err != nil {
-					t.Errorf("%v, where nothing is damaged", err)
+					t.Errorf("%v: want no error", err)
 				} else if c.broken&which != 0 {
 					wantError(t, err, path+" is damaged", "restore it from a copy", c.want)
 				}
@@ -236,7 +236,7 @@ func TestFlippedBitsOfAFile(t *testing.T) {
 		}
 	}
 	if right == 0 || wrong == 0 {
-		t.Errorf("%d files could be read and %d not: this shows nothing", right, wrong)
+		t.Errorf("%d files could be read and %d could not: the test needs both kinds", right, wrong)
 	}
 }
 
@@ -267,7 +267,7 @@ func useObjects(t *testing.T, path string, states map[string]bool) bool {
 		got := strings.TrimSuffix(show(after), fmt.Sprintf(" New/n@%d=1", after.Revision))
 		want, _ := strings.CutPrefix(show(c), fmt.Sprint(c.Revision))
 		if got != fmt.Sprint(after.Revision)+want {
-			t.Errorf("after a commit the store at revision %d has %d objects that are not those of before and the new one", after.Revision, len(after.Objects))
+			t.Errorf("after a commit the store at revision %d does not have the objects from before and the new one, but %d others", after.Revision, len(after.Objects))
 		}
 	}
 	return err == nil
@@ -279,7 +279,7 @@ func TestFileKnowsWhatItShows(t *testing.T) {
 	id := randomID()
 	commit(t, s, Commit{ID: id})
 	if !s.shows(id) || s.shows(randomID()) {
-		t.Errorf("the commit is shown: %v, another one: %v", s.shows(id), s.shows(randomID()))
+		t.Errorf("the commit is found: %v, another one: %v", s.shows(id), s.shows(randomID()))
 	}
 }
 
@@ -297,7 +297,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		out, err := cmd.CombinedOutput()
 		if what == "disk" && (errors.Is(err, syscall.EPERM) || strings.Contains(string(out), errMount)) {
-			t.Logf("no small disk can be made here, and the limit on file sizes stands for it: %v %s", err, out)
+			t.Logf("no small disk can be mounted here; only the limit on file sizes is tested: %v %s", err, out)
 		} else if err != nil {
 			t.Errorf("%s: %v\n%s", what, err, out)
 		}
@@ -351,7 +351,7 @@ func fillUp(dir, want string, makeRoom func() error) error {
 			return err
 		}
 		if show(c) != show(acknowledged) {
-			return fmt.Errorf("revision %d with %d objects is there, want %d with %d", c.Revision, len(c.Objects), acknowledged.Revision, len(acknowledged.Objects))
+			return fmt.Errorf("the store has revision %d with %d objects, want %d with %d", c.Revision, len(c.Objects), acknowledged.Revision, len(acknowledged.Objects))
 		}
 		return nil
 	}
@@ -373,7 +373,7 @@ func fillUp(dir, want string, makeRoom func() error) error {
 		return err
 	}
 	if err := next(); err != nil {
-		return fmt.Errorf("with room again: %w", err)
+		return fmt.Errorf("with free space: %w", err)
 	}
 	if err := errors.Join(check(), s.Close()); err != nil {
 		return err
@@ -421,7 +421,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 	cmd.Wait()
 	c := changes(t, mustOpen(t, path), 0)
 	if int(c.Revision) < last || last < 50 || len(c.Objects) != int(c.Revision) {
-		t.Errorf("revision %d with %d objects is there, and %d were acknowledged", c.Revision, len(c.Objects), last)
+		t.Errorf("the store has revision %d with %d objects, and %d commits were acknowledged", c.Revision, len(c.Objects), last)
 	}
 }
 

@@ -170,7 +170,7 @@ func TestCutOffFile(t *testing.T) {
 		if s, err := OpenFile(path); err == nil {
 			s.Close()
 			if 0 < size && int64(size) < used {
-				t.Errorf("a file cut off at %d of %d bytes was opened", size, used)
+				t.Errorf("a file truncated at %d of %d bytes was opened", size, used)
 			}
 		}
 		useAll(t, path, keys)
@@ -297,13 +297,13 @@ func FuzzDecodeRecord(f *testing.F) {
 		if r, err := decodeBody(body); err == nil {
 			again := appendRecord(nil, key, &r)
 			if !bytes.Equal(again[:len(again)-recordSum], body) {
-				t.Fatalf("%x is read as %v, which is written as %x", body, r, again)
+				t.Fatalf("%x decodes to %v, which encodes to %x", body, r, again)
 			}
 			if _, err := decodeRecord(key, again); err != nil {
-				t.Fatalf("%x is not read: %v", again, err)
+				t.Fatalf("%x does not decode: %v", again, err)
 			}
 			if _, err := decodeRecord([]byte("other"), again); err == nil {
-				t.Fatal("it is read under another key")
+				t.Fatal("it decodes under another key")
 			}
 		}
 		decodeRecord(key, body)

@@ -16,13 +16,13 @@ func TestFormatsFollowEachOther(t *testing.T) {
 		files, databases := map[string]bool{}, map[string]bool{}
 		for _, f := range fileFormats(all) {
 			if files[f.file] || (f.fileStep == nil && f.file != "") {
-				t.Errorf("format %q of a file is there twice, or no step leads to it", f.file)
+				t.Errorf("format %q of a file appears twice, or has no step", f.file)
 			}
 			files[f.file] = true
 		}
 		for i, f := range redisFormats(all) {
 			if databases[f.redis] || (f.redisStep == nil) != (i == 0) || f.redis == "" || strings.Contains(f.redis, conversionMark) {
-				t.Errorf("format %q of a database is there twice, has no step that leads to it, or cannot be told from a conversion", f.redis)
+				t.Errorf("format %q of a database appears twice, lacks a step, or looks like a conversion in progress", f.redis)
 			}
 			databases[f.redis] = true
 		}

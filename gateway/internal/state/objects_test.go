@@ -131,7 +131,7 @@ func TestChangesFollowCommits(t *testing.T) {
 		wantChanges(t, s, 0, "4 all Model/a@1@2=z Model/b@1@3=again Traffic/a@1=t")
 		wantChanges(t, s, 4, "4")
 		if r := commit(t, s, Commit{Base: 4, Delete: []ObjectKey{{"Model", "a@1"}, {"Model", "b@1"}, {"Traffic", "a"}}}); r != 5 {
-			t.Errorf("a commit after opening again makes revision %d, want 5", r)
+			t.Errorf("a commit after reopening makes revision %d, want 5", r)
 		}
 		wantChanges(t, s, 4, "5 Model/a@1@5=deleted Model/b@1@5=deleted Traffic/a@5=deleted")
 		wantChanges(t, s, 0, "5 all")
@@ -166,7 +166,7 @@ func TestCommitThatIsSentAgainIsMadeOnce(t *testing.T) {
 		const promised = 1024
 		for i := range uint64(promised + 1) {
 			if r, err := s.Commit(short(t), &first); r != 1 || err != nil {
-				t.Fatalf("after %d other commits the first one, sent again, makes revision %d, %v: want 1", i, r, err)
+				t.Fatalf("a retry of the first commit after %d others makes revision %d, %v: want 1", i, r, err)
 			}
 			if i < promised {
 				commit(t, s, Commit{Base: i + 1, Put: []Object{object("Model", "b", fmt.Sprint(i))}})
@@ -179,7 +179,7 @@ func TestCommitThatIsSentAgainIsMadeOnce(t *testing.T) {
 		s.Close()
 		s = p.open()
 		if r := commit(t, s, first); r != 1 {
-			t.Errorf("after opening again the first commit makes revision %d, want 1", r)
+			t.Errorf("a retry of the first commit after reopening makes revision %d, want 1", r)
 		}
 		// The number of remembered IDs is bounded: a commit with a forgotten ID is stale.
 		limitsOf(s).commits = 3
@@ -234,7 +234,7 @@ func TestRefusedCommits(t *testing.T) {
 		{"many objects", Commit{Put: make([]Object, MaxObjects+1)}, "131073 objects", true},
 		{"many events", Commit{Events: make([]Event, MaxEvents+1)}, "100001 events", true},
 		{"a large event", Commit{Events: []Event{event("a", long)}}, "1048577 bytes", true},
-		{"an event of nobody", Commit{Events: []Event{event("", "1")}}, "subject has 0 bytes", false},
+		{"an event without a subject", Commit{Events: []Event{event("", "1")}}, "subject has 0 bytes", false},
 		{"an event of a long name", Commit{Events: []Event{event(long[:maxObjectNameBytes+1], "1")}}, "subject has 513 bytes", false},
 		{"an event without a time", Commit{Events: []Event{{Subject: "a"}}}, "expected a time", false},
 	}
@@ -268,15 +268,15 @@ func TestLargestCommit(t *testing.T) {
 		commit(t, s, c)
 		got := changes(t, s, 0)
 		if len(got.Objects) != len(c.Put) {
-			t.Fatalf("%d objects are there, want %d", len(got.Objects), len(c.Put))
+			t.Fatalf("got %d objects, want %d", len(got.Objects), len(c.Put))
 		}
 		for i := range got.Objects {
 			if !bytes.Equal(got.Objects[i].Data, c.Put[i].Data) {
-				t.Errorf("object %d has other bytes", i)
+				t.Errorf("object %d has different bytes", i)
 			}
 		}
 		if got := history(t, s, "", 10); len(got) != 2 || len(got[1].Data) != MaxObjectBytes/2 {
-			t.Errorf("%d events are there, want 2", len(got))
+			t.Errorf("got %d events, want 2", len(got))
 		}
 	})
 }
@@ -346,7 +346,7 @@ func TestHistory(t *testing.T) {
 			{"ab", 100, "2:ab:4"},
 			{"a:", 100, "2:a::"},
 			{"a\x00\n %3A", 100, "2:a\x00\n %3A:6\nx"},
-			{"nobody", 100, ""},
+			{"missing", 100, ""},
 			{"zz", 100, ""},
 			{strings.Repeat("x", maxObjectNameBytes), 100, ""},
 		} {
@@ -401,7 +401,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 		commit(t, s, Commit{Base: base + 1, Events: []Event{event("a", "small")}})
 		if got := subjects(history(t, s, "a", 10)); got != "7:a:small" && got != fmt.Sprintf("%d:a:small", base+2) {
-			t.Errorf("the history goes on with %s", got)
+			t.Errorf("the history continues with %s", got)
 		}
 	})
 }

@@ -156,7 +156,7 @@ func (s *syntheticStore) wantConverted(t *testing.T, converted *redisStore) {
 	s.wantFormat(t, "1")
 	// The writers survive: a retry of an update from before the conversion does not count twice.
 	if diff := cmp.Diff(s.totals, merge(t, s.writer, s.updates...)); diff != "" {
-		t.Errorf("updates that are sent again change the states:\n%s", diff)
+		t.Errorf("retried updates change the states:\n%s", diff)
 	}
 	commit(t, s.writer, Commit{Base: s.objects.Revision})
 }
@@ -313,7 +313,7 @@ func TestGatewayIsKilledDuringAConversion(t *testing.T) {
 						break // the command that locks out older gateways may arrive late
 					}
 					if err := call(short(t), older); err == nil {
-						t.Errorf("an older gateway may %s", name)
+						t.Errorf("an older gateway can %s", name)
 					} else {
 						wantError(t, err, "this program reads and writes format \"a\"", "a newer one, or another database")
 					}
@@ -547,7 +547,7 @@ func TestServerHangsDuringAConversion(t *testing.T) {
 	_, err := store.Changes(ctx, 0)
 	wantError(t, err, "the conversion of the store", "does not answer in time")
 	if ctx.Err() != nil {
-		t.Fatal("the call ended with its context, not by itself")
+		t.Fatal("the call ended only with its context")
 	}
 	s.Resume()
 	for deadline := time.Now().Add(time.Minute); ; {

@@ -90,7 +90,7 @@ func TestCommitThatIsNeverAnswered(t *testing.T) {
 	wantError(t, err, "not known", s.Name(), "does not answer in time")
 	server.Resume()
 	if r := commit(t, s, next); r != 2 {
-		t.Errorf("sent again it makes revision %d, want 2", r)
+		t.Errorf("the retried commit makes revision %d, want 2", r)
 	}
 	wantChanges(t, s, 0, "2 all Model/a@2=2")
 	if got := subjects(history(t, s, "", 10)); got != "2:a:2" {
@@ -106,7 +106,7 @@ func TestCommitThatIsNeverAnswered(t *testing.T) {
 	}
 	server.Resume()
 	if r := commit(t, s, third); r != 3 {
-		t.Errorf("sent again it makes revision %d, want 3", r)
+		t.Errorf("the retried commit makes revision %d, want 3", r)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestCommitToNobody(t *testing.T) {
 	commit(t, s, Commit{Put: []Object{object("Model", "a", "1")}})
 	server.Restart() // the pooled connection has died, which must not matter
 	if r := commit(t, s, Commit{Put: []Object{object("Model", "a", "1")}}); r != 1 {
-		t.Errorf("the server that was started again, empty, makes revision %d, want 1", r)
+		t.Errorf("after the server restarted empty, the commit makes revision %d, want 1", r)
 	}
 }
 
@@ -165,11 +165,11 @@ func TestKilledServerLosesNoCommit(t *testing.T) {
 	}
 	c, events := changes(t, s, 0), history(t, s, "a", MaxEvents)
 	if c.Revision != commits || len(c.Objects) != commits || len(events) != commits {
-		t.Errorf("revision %d with %d objects and %d events is there, want %d of each", c.Revision, len(c.Objects), len(events), commits)
+		t.Errorf("the store has revision %d, %d objects and %d events, want %d of each", c.Revision, len(c.Objects), len(events), commits)
 	}
 	for i, o := range c.Objects {
 		if o.Revision != uint64(i+1) {
-			t.Errorf("%s is of revision %d, want %d", o.ObjectKey, o.Revision, i+1)
+			t.Errorf("%s has revision %d, want %d", o.ObjectKey, o.Revision, i+1)
 		}
 	}
 }
@@ -459,13 +459,13 @@ func TestNonsenseChanges(t *testing.T) {
 			answer := good()
 			answer[i] = value
 			if page, err := s.parseChanges(answer); err == nil {
-				t.Errorf("%v was taken for %+v", answer, page)
+				t.Errorf("%v parses as %+v", answer, page)
 			}
 		}
 	}
 	for _, n := range []int{0, 6, 8, 9, 12} {
 		if page, err := s.parseChanges(good()[:n]); err == nil {
-			t.Errorf("%d values were taken for %+v", n, page)
+			t.Errorf("%d values parse as %+v", n, page)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestLostAnswerIsCountedOnce(t *testing.T) {
 	_, err := s.Merge(short(t), updates)
 	wantError(t, err, "the connection failed", s.Name())
 	if got := raw(t, server).HGet(short(t), redisKey(someKey), "n:n").Val(); got != "2" {
-		t.Fatalf("the server has %q: want 2, for only the answer was lost", got)
+		t.Fatalf("the server has %q: want 2, because only the answer was lost", got)
 	}
 	got := merge(t, s, updates...)
 	wantTotals(t, got[0], Total{"n", 2})
@@ -190,7 +190,7 @@ func TestHangingServerIsGivenUp(t *testing.T) {
 		wantError(t, err, "does not answer in time", connected.Name())
 	}
 	if ctx.Err() != nil {
-		t.Fatal("the calls ended with their context, not by themselves")
+		t.Fatal("the calls ended only with their context")
 	}
 	server.Resume()
 	wantTotals(t, mergeUntilDone(t, connected, add(someKey, 2, 1)), Total{"n", 2})
@@ -216,7 +216,7 @@ func TestWrongPassword(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://" + server.Addr():                       "requires a password",
 		"redis://:not-it@" + server.Addr():               "does not accept the user or the password",
-		"redis://nobody:not-it@" + server.Addr():         "does not accept the user or the password",
+		"redis://unknown:not-it@" + server.Addr():        "does not accept the user or the password",
 		"redis://:quite-secret@" + server.Addr() + "/99": "fewer databases",
 	} {
 		s := mustOpen(t, url)
@@ -225,7 +225,7 @@ func TestWrongPassword(t *testing.T) {
 		for _, err := range []error{mergeErr, loadErr} {
 			wantError(t, err, want, s.Name())
 			if text := err.Error() + s.Name(); strings.Contains(text, "not-it") || strings.Contains(text, "secret") {
-				t.Errorf("the password is shown: %s", text)
+				t.Errorf("the message has the password: %s", text)
 			}
 		}
 	}
@@ -255,7 +255,7 @@ func TestRedisURLs(t *testing.T) {
 		if c.err != "" {
 			wantError(t, err, c.err, "expected redis://")
 			if strings.Contains(fmt.Sprint(err), "secret") {
-				t.Errorf("%s: the error shows what may be a password: %v", c.url, err)
+				t.Errorf("%s: the error has what may be a password: %v", c.url, err)
 			}
 			continue
 		}
@@ -264,7 +264,7 @@ func TestRedisURLs(t *testing.T) {
 			continue
 		}
 		if s.Name() != c.name || !s.Shared() {
-			t.Errorf("%s is called %s, shared %v: want %s", c.url, s.Name(), s.Shared(), c.name)
+			t.Errorf("%s has the name %s, shared %v: want %s", c.url, s.Name(), s.Shared(), c.name)
 		}
 		s.Close()
 	}
@@ -325,7 +325,7 @@ func TestWritersAreForgotten(t *testing.T) {
 	merge(t, s, add(someKey, 1, 1))
 	for field, want := range map[string]bool{"w:recent": true, "w:nearly": true, "w:old": false, "w:unreadable": false, "w:" + s.writer: true} {
 		if got := client.HExists(ctx, key, field).Val(); got != want {
-			t.Errorf("%s is there: %v, want %v", field, got, want)
+			t.Errorf("field %s exists: %v, want %v", field, got, want)
 		}
 	}
 	// Many writers in one day, as with a gateway that keeps crashing: the most recent ones are remembered.
@@ -338,7 +338,7 @@ func TestWritersAreForgotten(t *testing.T) {
 	}
 	for field, want := range map[string]bool{"w:0": true, "w:254": true, "w:recent": false, "w:nearly": false, "w:" + s.writer: true} {
 		if got := client.HExists(ctx, key, field).Val(); got != want {
-			t.Errorf("%s is there: %v, want %v", field, got, want)
+			t.Errorf("field %s exists: %v, want %v", field, got, want)
 		}
 	}
 	wantTotals(t, merge(t, s, add(someKey, 2, 1))[0], Total{"n", 2})
@@ -373,7 +373,7 @@ func TestServersThatRefuseWrites(t *testing.T) {
 			wantError(t, err, c.want, s.Name())
 			var refused *RefusedError
 			if errors.As(err, &refused) {
-				t.Errorf("the server's trouble was taken for the update's: %v", err)
+				t.Errorf("an error of the server was reported as a refused update: %v", err)
 			}
 			wantTotals(t, load(t, s, someKey), Total{"n", 1})
 			if err := c.heal(ctx, client); err != nil {
@@ -421,7 +421,7 @@ func TestNonsenseAnswers(t *testing.T) {
 	for _, answer := range []any{nil, int64(1), "ok", []any{}, []any{int64(1)}, []any{"yes"}, []any{"ok", "n:name"}, []any{"ok", "n:name", "much"}, []any{"ok", "n:name", "nan"}, []any{"ok", "n:name", ""},
 		[]any{"ok", "name", "1"}, []any{"ok", "n:name", "1", "n:x"}, []any{"ok", "n:name", int64(1)}, make([]any, 2*maxFields+2)} {
 		if totals, reason, err := s.judge(answer); err == nil {
-			t.Errorf("%v was taken for %v, %q", answer, totals, reason)
+			t.Errorf("%v parses as %v, %q", answer, totals, reason)
 		}
 	}
 	totals, reason, err := s.judge([]any{"ok", "n:b", "2.5", "n:a", "-1e-3"})

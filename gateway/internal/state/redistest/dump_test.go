@@ -27,7 +27,7 @@ func TestRestoredDumpIsTheSame(t *testing.T) {
 	dump := one.Dump()
 	two.Restore(dump)
 	if again := two.Dump(); again != dump || strings.Count(dump, "\n") != 4 {
-		t.Errorf("the dump\n%s\nis restored as\n%s", dump, again)
+		t.Errorf("after Restore the dump\n%s\nis\n%s", dump, again)
 	}
 	other, ctx := two.client()
 	for key, kind := range map[string]string{"text": "string", "": "string", "set": "zset"} {
