@@ -179,7 +179,7 @@ func TestForgetDropsOneFunctionOnly(t *testing.T) {
 	})
 }
 
-func TestRefusedUpdatesChangeNothingAndStopNobody(t *testing.T) {
+func TestRefusedUpdatesChangeNothing(t *testing.T) {
 	k := Key{"f", "exp3", "bad"}
 	fields := func(fs ...Field) Update { return Update{k, fs, 2} }
 	many := Update{Key: k, Seq: 2}

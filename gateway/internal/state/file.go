@@ -40,9 +40,9 @@ type fileStore struct {
 	damaged atomic.Pointer[error] // set once bbolt has panicked over the file's content
 	limits  objectLimits
 
-	// declared makes a commit and its entries in deleted one step for readers.
-	declared sync.RWMutex
-	deleted  tombstones
+	// objectsLock makes a commit and its entries in deleted one step for readers.
+	objectsLock sync.RWMutex
+	deleted     tombstones
 }
 
 // OpenFile opens the store in the file at path and creates the file if there is none; its folder must exist. One process at a time may

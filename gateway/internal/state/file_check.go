@@ -109,8 +109,8 @@ func (c *pageCheck) read(number uint64) (page []byte, length uint64, err error) 
 // A span bounds the keys of a page: from first on, and less than last unless that is nil.
 type span struct{ first, last []byte }
 
-// A stand is a place with entries: a page, or an inline bucket in one.
-type stand struct {
+// A location is a place with entries: a page, or an inline bucket in one.
+type location struct {
 	number uint64 // of the page, for messages
 	at     int64  // offset in the file
 	length uint64
@@ -118,7 +118,7 @@ type stand struct {
 	pages, buckets int
 }
 
-func (p *stand) wrong(i int) error {
+func (p *location) invalidEntry(i int) error {
 	return damagedError{fmt.Errorf("entry %d of page %d ends outside the page or is out of order", i, p.number)}
 }
 
@@ -128,7 +128,7 @@ func (c *pageCheck) page(number uint64, keys span, pages, buckets int) error {
 	if err != nil {
 		return err
 	}
-	p := stand{number, int64(number) * int64(c.size), length, pages, buckets}
+	p := location{number, int64(number) * int64(c.size), length, pages, buckets}
 	// The entries of a page that continues on others may extend beyond its first page.
 	count := uint64(binary.LittleEndian.Uint16(page[10:]))
 	if need := pageHeader + count*pageEntry; need > uint64(len(page)) {
@@ -145,7 +145,7 @@ func (c *pageCheck) page(number uint64, keys span, pages, buckets int) error {
 }
 
 // entries checks the entries of p. page has at least the table of entries.
-func (c *pageCheck) entries(page []byte, p *stand, keys span) error {
+func (c *pageCheck) entries(page []byte, p *location, keys span) error {
 	flags, count := binary.LittleEndian.Uint16(page[8:]), int(binary.LittleEndian.Uint16(page[10:]))
 	if flags != branchPage && flags != leafPage || flags == branchPage && count == 0 || p.pages > maxPageDepth || p.buckets > maxBucketDepth {
 		return damagedError{fmt.Errorf("page %d is of kind %#x with %d entries, where a branch or leaves should be", p.number, flags, count)}
@@ -160,14 +160,14 @@ func (c *pageCheck) entries(page []byte, p *stand, keys span) error {
 			kind, offset, keyBytes, valueBytes = word(0), word(4), word(8), word(12)
 		}
 		if kind > 1 || offset < uint64((count-i)*pageEntry) || start+offset+keyBytes+valueBytes > p.length || keyBytes > maxKeyBytes {
-			return p.wrong(i)
+			return p.invalidEntry(i)
 		}
 		key, err := c.bytes(page, p, start+offset, keyBytes)
 		if err != nil {
 			return err
 		}
 		if i == 0 && bytes.Compare(key, keys.first) < 0 || i > 0 && bytes.Compare(key, from) <= 0 || keys.last != nil && bytes.Compare(key, keys.last) >= 0 {
-			return p.wrong(i)
+			return p.invalidEntry(i)
 		}
 		switch {
 		case flags == branchPage && i > 0:
@@ -190,7 +190,7 @@ func (c *pageCheck) entries(page []byte, p *stand, keys span) error {
 }
 
 // bytes returns a part of a page, from the file if it lies beyond what was read.
-func (c *pageCheck) bytes(page []byte, p *stand, from, length uint64) ([]byte, error) {
+func (c *pageCheck) bytes(page []byte, p *location, from, length uint64) ([]byte, error) {
 	if from+length <= uint64(len(page)) {
 		return page[from : from+length], nil
 	}
@@ -200,7 +200,7 @@ func (c *pageCheck) bytes(page []byte, p *stand, from, length uint64) ([]byte, e
 }
 
 // bucket checks a bucket that is a value in a page.
-func (c *pageCheck) bucket(p *stand, from, length uint64) error {
+func (c *pageCheck) bucket(p *location, from, length uint64) error {
 	if length < bucketBytes || length > maxKeyBytes {
 		return damagedError{fmt.Errorf("a bucket in page %d has %d bytes", p.number, length)}
 	}
@@ -216,7 +216,7 @@ func (c *pageCheck) bucket(p *stand, from, length uint64) error {
 		pageHeader+int(binary.LittleEndian.Uint16(inline[10:]))*pageEntry > len(inline) {
 		return damagedError{fmt.Errorf("a bucket in page %d is invalid", p.number)}
 	}
-	return c.entries(inline, &stand{p.number, p.at + int64(from) + bucketBytes, uint64(len(inline)), 0, p.buckets + 1}, span{})
+	return c.entries(inline, &location{p.number, p.at + int64(from) + bucketBytes, uint64(len(inline)), 0, p.buckets + 1}, span{})
 }
 
 // free checks the list of free pages. It must run after all other pages were checked.

@@ -36,7 +36,7 @@ var ways = []struct {
 
 // While the path has another file or none, changes are refused with an error that says what to do. Reads still work, and once the file is
 // back, changes do too.
-func TestFileThatIsNotAtItsPathTakesNothing(t *testing.T) {
+func TestFileNotAtItsPathRefusesChanges(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.what, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "data", "state.db")
@@ -85,7 +85,7 @@ func TestFileThatIsNotAtItsPathTakesNothing(t *testing.T) {
 }
 
 // A file that leaves its path during a commit may or may not have the change. The caller gets an UnknownError, and a retry resolves it.
-func TestFileThatGoesDuringACommit(t *testing.T) {
+func TestFileLeavesItsPathDuringACommit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := mustOpen(t, path).(*fileStore)
 	base := commit(t, s, Commit{ID: randomID()})
@@ -111,7 +111,7 @@ func TestFileThatGoesDuringACommit(t *testing.T) {
 }
 
 // An update of a state is not acknowledged either, and a retry counts once.
-func TestFileThatGoesDuringAnUpdate(t *testing.T) {
+func TestFileLeavesItsPathDuringAnUpdate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := mustOpen(t, path).(*fileStore)
 	u := add(Key{"f", "exp3", ""}, 1, 1)

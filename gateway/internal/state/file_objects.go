@@ -20,8 +20,8 @@ func (e damagedError) Unwrap() error { return e.error }
 
 func damagedFor(what string, err error) error { return damagedError{fmt.Errorf("%s: %w", what, err)} }
 
-// givenUp returns an error if the context has ended.
-func (f *fileStore) givenUp(ctx context.Context) error {
+// checkContext returns an error if the context has ended.
+func (f *fileStore) checkContext(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: given up by the caller: %w", f.path, err)
 	}
@@ -29,14 +29,14 @@ func (f *fileStore) givenUp(ctx context.Context) error {
 }
 
 func (f *fileStore) Commit(ctx context.Context, c *Commit) (uint64, error) {
-	if err := f.givenUp(ctx); err != nil {
+	if err := f.checkContext(ctx); err != nil {
 		return 0, err
 	}
 	if err := c.check(); err != nil {
 		return 0, fmt.Errorf("%s: nothing was changed: %w", f.path, err)
 	}
-	f.declared.Lock()
-	defer f.declared.Unlock()
+	f.objectsLock.Lock()
+	defer f.objectsLock.Unlock()
 	var revision uint64
 	err := f.guard(func() (err error) {
 		revision, err = f.commit(c, f.stage)
@@ -65,7 +65,7 @@ func (f *fileStore) commit(c *Commit, stage func(*bolt.Tx, *Commit) (uint64, []O
 		if err := f.Held(); err != nil { // the file went away meanwhile, and may come back with the change or without
 			return 0, &UnknownError{err}
 		}
-	case staged && f.shows(c.ID):
+	case staged && f.hasCommit(c.ID):
 		// The last write of the transaction reached the file, but perhaps not the disk. So it is not known what has changed either, and
 		// readers get everything.
 		f.deleted.start(revision)
@@ -74,8 +74,8 @@ func (f *fileStore) commit(c *Commit, stage func(*bolt.Tx, *Commit) (uint64, []O
 	return revision, err
 }
 
-// shows reports whether a commit is in the file as this process sees it.
-func (f *fileStore) shows(id [16]byte) (found bool) {
+// hasCommit reports whether a commit is in the file as this process sees it.
+func (f *fileStore) hasCommit(id [16]byte) (found bool) {
 	err := f.db.View(func(tx *bolt.Tx) (err error) {
 		_, found, err = findCommit(tx, id)
 		return err
@@ -209,11 +209,11 @@ func (f *fileStore) stageEvents(tx *bolt.Tx, h *head, events []Event) error {
 }
 
 func (f *fileStore) Changes(ctx context.Context, since uint64) (Changes, error) {
-	if err := f.givenUp(ctx); err != nil {
+	if err := f.checkContext(ctx); err != nil {
 		return Changes{}, err
 	}
-	f.declared.RLock()
-	defer f.declared.RUnlock()
+	f.objectsLock.RLock()
+	defer f.objectsLock.RUnlock()
 	var result Changes
 	err := f.guard(func() error {
 		return f.db.View(func(tx *bolt.Tx) (err error) {
@@ -278,7 +278,7 @@ func sortObjects(objects []Object) {
 }
 
 func (f *fileStore) History(ctx context.Context, subject string, limit int) ([]Event, error) {
-	if err := f.givenUp(ctx); err != nil {
+	if err := f.checkContext(ctx); err != nil {
 		return nil, err
 	}
 	var events []Event
@@ -300,7 +300,7 @@ func (f *fileStore) history(tx *bolt.Tx, subject string, limit int) ([]Event, er
 		return nil, err
 	}
 	var events []Event
-	for number := range numbers(tx, &h, subject) {
+	for number := range eventNumbers(tx, &h, subject) {
 		if len(events) >= limit {
 			break
 		}
@@ -317,8 +317,8 @@ func (f *fileStore) history(tx *bolt.Tx, subject string, limit int) ([]Event, er
 	return events, nil
 }
 
-// numbers iterates over the numbers of a subject's events, newest first; over all events if the subject is empty.
-func numbers(tx *bolt.Tx, h *head, subject string) func(yield func(uint64) bool) {
+// eventNumbers iterates over the numbers of a subject's events, newest first; over all events if the subject is empty.
+func eventNumbers(tx *bolt.Tx, h *head, subject string) func(yield func(uint64) bool) {
 	if subject == "" {
 		return func(yield func(uint64) bool) {
 			for number := h.newest; number >= h.oldest && yield(number); number-- {

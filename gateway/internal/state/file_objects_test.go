@@ -56,7 +56,7 @@ func edit(t *testing.T, path string, change func(tx *bolt.Tx) error) {
 	}
 }
 
-func TestFileOfFormat1IsBroughtUp(t *testing.T) {
+func TestFileOfFormat1IsConverted(t *testing.T) {
 	path := oldFile(t)
 	for range 2 { // the first time from format 1, then from 2
 		s := mustOpen(t, path)
@@ -77,7 +77,7 @@ func TestFileOfFormat1IsBroughtUp(t *testing.T) {
 }
 
 // A step that fails leaves the file in its old format.
-func TestFileThatCannotBeBroughtUpStaysAsItIs(t *testing.T) {
+func TestFailedConversionLeavesTheFileUnchanged(t *testing.T) {
 	path := oldFile(t)
 	edit(t, path, func(tx *bolt.Tx) error {
 		_, err := tx.CreateBucket(commitsBucket) // the last bucket that the step makes
@@ -172,7 +172,7 @@ func TestTamperedObjects(t *testing.T) {
 }
 
 // An old event that cannot be read does not block new ones.
-func TestTamperedEventGoesWithItsTime(t *testing.T) {
+func TestTamperedEventIsDroppedInTurn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := mustOpen(t, path)
 	commit(t, s, Commit{Events: []Event{event("a", "1"), event("a", "2")}})
@@ -273,13 +273,13 @@ func useObjects(t *testing.T, path string, states map[string]bool) bool {
 	return err == nil
 }
 
-// shows tells a commit that was made from one that was not.
-func TestFileKnowsWhatItShows(t *testing.T) {
+// hasCommit tells a commit that was made from one that was not.
+func TestFileFindsItsCommits(t *testing.T) {
 	s := mustOpen(t, filepath.Join(t.TempDir(), "state.db")).(*fileStore)
 	id := randomID()
 	commit(t, s, Commit{ID: id})
-	if !s.shows(id) || s.shows(randomID()) {
-		t.Errorf("the commit is found: %v, another one: %v", s.shows(id), s.shows(randomID()))
+	if !s.hasCommit(id) || s.hasCommit(randomID()) {
+		t.Errorf("the commit is found: %v, another one: %v", s.hasCommit(id), s.hasCommit(randomID()))
 	}
 }
 
@@ -384,8 +384,8 @@ func fillUp(dir, want string, makeRoom func() error) error {
 	return errors.Join(check(), s.Close())
 }
 
-// commitForEver commits without end and prints each acknowledged revision.
-func commitForEver(path string) error {
+// commitForever commits without end and prints each acknowledged revision.
+func commitForever(path string) error {
 	s, err := OpenFile(path)
 	if err != nil {
 		return err

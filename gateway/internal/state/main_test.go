@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // childVariable tells a test binary that a test runs as a child what to do, and on which path: "name=path".
 const childVariable = "XEBEC_STATE_TEST_CHILD"
 
-var children = map[string]func(path string) error{"limit": fullByLimit, "disk": fullByDisk, "commits": commitForEver, "convert": convertAndDie}
+var children = map[string]func(path string) error{"limit": fullByLimit, "disk": fullByDisk, "commits": commitForever, "convert": convertAndDie}
 
 func child(t *testing.T, what, path string) *exec.Cmd {
 	t.Helper()

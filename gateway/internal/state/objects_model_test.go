@@ -84,7 +84,7 @@ func (f *follower) follow(s Objects) error {
 
 // Random commits, including stale ones and retries, have the same effect as on a map, and followers that poll now and then see it. The limits on
 // remembered deletions and events are low.
-func TestObjectsAreAMap(t *testing.T) {
+func TestObjectsBehaveLikeAMap(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		store := p.open()
 		small := objectLimits{objects: MaxObjects, events: 7, historyBytes: MaxHistoryBytes, tombstones: 3, commits: 1 << 20, page: 2}

@@ -159,7 +159,7 @@ func TestStaleCommitChangesNothing(t *testing.T) {
 	})
 }
 
-func TestCommitThatIsSentAgainIsMadeOnce(t *testing.T) {
+func TestRetriedCommitIsAppliedOnce(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		s := p.open()
 		first := Commit{ID: randomID(), Put: []Object{object("Model", "a", "1")}, Events: []Event{event("a", "1")}}
@@ -303,7 +303,7 @@ func TestNumberOfObjectsIsBounded(t *testing.T) {
 	})
 }
 
-func TestForgottenDeletionsAreToldAsAll(t *testing.T) {
+func TestForgottenDeletionsGiveCompleteChanges(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		s := p.open()
 		limitsOf(s).tombstones = 2
@@ -407,7 +407,7 @@ func TestHistoryIsBounded(t *testing.T) {
 }
 
 // Readers see only whole commits, however many pages they read. Each commit gives all objects the same data.
-func TestChangesAreOneMoment(t *testing.T) {
+func TestChangesAreASnapshot(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		const objects, commits = 2*redisPage + 200, 30
 		s := p.open()

@@ -273,7 +273,7 @@ func (r *redisStore) runOnce(ctx context.Context, calls []call, results [][]Tota
 		return r.explain(err)
 	}
 	for i, c := range calls {
-		totals, reason, err := r.judge(answers[i].Val())
+		totals, reason, err := r.parseState(answers[i].Val())
 		if err != nil {
 			return err
 		}
@@ -286,8 +286,8 @@ func (r *redisStore) runOnce(ctx context.Context, calls []call, results [][]Tota
 	return nil
 }
 
-// judge parses the answer of merge.lua: a state, or the reason why the update is refused, or an error about the whole store.
-func (r *redisStore) judge(answer any) ([]Total, string, error) {
+// parseState parses the answer of merge.lua: a state, or the reason why the update is refused, or an error about the whole store.
+func (r *redisStore) parseState(answer any) ([]Total, string, error) {
 	unreadable := fmt.Errorf("%s: the script's answer cannot be read: is there a proxy, or a server that is not Redis, in between?", r.name)
 	list, ok := answer.([]any)
 	if !ok || len(list) == 0 || len(list) > 1+2*maxFields {

@@ -35,7 +35,7 @@ func TestTwoGatewaysSeeEachOthersCommits(t *testing.T) {
 }
 
 // A poll without changes is one command, whatever the size of the store.
-func TestNoNewsAreCheap(t *testing.T) {
+func TestPollWithoutChangesIsCheap(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	s, client := mustOpen(t, server.URL()), raw(t, server)
 	commit(t, s, Commit{Put: []Object{object("Model", "a", "1")}})
@@ -111,7 +111,7 @@ func TestCommitThatIsNeverAnswered(t *testing.T) {
 }
 
 // If nothing listens at the address, the error says that nothing was changed.
-func TestCommitToNobody(t *testing.T) {
+func TestCommitWithoutAServer(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	server.Kill()
 	s := mustOpen(t, server.URL())

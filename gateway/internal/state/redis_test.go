@@ -101,8 +101,8 @@ func TestTLS(t *testing.T) {
 	wantTotals(t, load(t, mustOpen(t, server.URL()), someKey), Total{"n", 1})
 }
 
-// keepMerging retries an update until it is answered.
-func keepMerging(ctx context.Context, s Store, u Update) ([]Total, error) {
+// mergeWithRetries retries an update until it is answered.
+func mergeWithRetries(ctx context.Context, s Store, u Update) ([]Total, error) {
 	for {
 		got, err := s.Merge(ctx, []Update{u})
 		if err == nil {
@@ -116,7 +116,7 @@ func keepMerging(ctx context.Context, s Store, u Update) ([]Total, error) {
 
 func mergeUntilDone(t *testing.T, s Store, u Update) []Total {
 	t.Helper()
-	got, err := keepMerging(short(t), s, u)
+	got, err := mergeWithRetries(short(t), s, u)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestKilledServerLosesAndRepeatsNothing(t *testing.T) {
 		defer close(begun)
 		for i := range updates {
 			begun <- i
-			got, err := keepMerging(ctx, s, add(someKey, uint64(i+1), 1))
+			got, err := mergeWithRetries(ctx, s, add(someKey, uint64(i+1), 1))
 			if err != nil || len(got) != 1 || got[0].Value != float64(i+1) {
 				t.Errorf("after update %d the state is %v (%v)", i+1, got, err)
 				return
@@ -148,7 +148,7 @@ func TestKilledServerLosesAndRepeatsNothing(t *testing.T) {
 	wantTotals(t, load(t, s, someKey), Total{"n", updates})
 }
 
-func TestServerThatForgotBeginsAtBase(t *testing.T) {
+func TestEmptiedServerStartsAtBase(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	s := mustOpen(t, server.URL())
 	merge(t, s, add(someKey, 1, 5))
@@ -161,7 +161,7 @@ func TestServerThatForgotBeginsAtBase(t *testing.T) {
 	}
 }
 
-func TestServerMayComeLater(t *testing.T) {
+func TestServerMayStartLater(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	server.Kill()
 	s := mustOpen(t, server.URL())
@@ -177,7 +177,7 @@ func TestServerMayComeLater(t *testing.T) {
 
 // A server that hangs delays no call beyond the timeouts of this package, which are far below the context's minute. After it resumes it
 // applies what it was sent, once.
-func TestHangingServerIsGivenUp(t *testing.T) {
+func TestHangingServerTimesOut(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	connected, fresh := mustOpen(t, server.URL()), mustOpen(t, server.URL())
 	merge(t, connected, add(someKey, 1, 1))
@@ -197,7 +197,7 @@ func TestHangingServerIsGivenUp(t *testing.T) {
 	wantTotals(t, mergeUntilDone(t, fresh, add(someKey, 1, 1)), Total{"n", 3})
 }
 
-func TestCallersDeadlineHolds(t *testing.T) {
+func TestDeadlineOfTheCallerHolds(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	s := mustOpen(t, server.URL())
 	merge(t, s, add(someKey, 1, 1))
@@ -386,7 +386,7 @@ func TestServersThatRefuseWrites(t *testing.T) {
 
 // With two updates of one state in a pipeline, the first could fail and the second succeed, and the first would be lost. Each pipeline
 // starts with one EVAL, which is counted here.
-func TestUpdatesOfOneStateGoOneByOne(t *testing.T) {
+func TestUpdatesOfOneStateDoNotShareAPipeline(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	s := mustOpen(t, server.URL())
 	other := Key{"digits", "exp3", "ann"}
@@ -420,11 +420,11 @@ func TestNonsenseAnswers(t *testing.T) {
 	defer s.Close()
 	for _, answer := range []any{nil, int64(1), "ok", []any{}, []any{int64(1)}, []any{"yes"}, []any{"ok", "n:name"}, []any{"ok", "n:name", "much"}, []any{"ok", "n:name", "nan"}, []any{"ok", "n:name", ""},
 		[]any{"ok", "name", "1"}, []any{"ok", "n:name", "1", "n:x"}, []any{"ok", "n:name", int64(1)}, make([]any, 2*maxFields+2)} {
-		if totals, reason, err := s.judge(answer); err == nil {
+		if totals, reason, err := s.parseState(answer); err == nil {
 			t.Errorf("%v parses as %v, %q", answer, totals, reason)
 		}
 	}
-	totals, reason, err := s.judge([]any{"ok", "n:b", "2.5", "n:a", "-1e-3"})
+	totals, reason, err := s.parseState([]any{"ok", "n:b", "2.5", "n:a", "-1e-3"})
 	if reason != "" || err != nil {
 		t.Fatal(reason, err)
 	}

@@ -33,7 +33,7 @@ func ask(t *testing.T, s *Server, command string, lines int) string {
 	return answer.Text()
 }
 
-func TestServersKeepWhatTheyWereTold(t *testing.T) {
+func TestAppendOnlyServersKeepTheirData(t *testing.T) {
 	for _, appendOnly := range []bool{false, true} {
 		s := Start(t, Config{AppendOnly: appendOnly})
 		addr := s.Addr()
@@ -81,7 +81,7 @@ func TestPausedServerAnswersWhenResumed(t *testing.T) {
 	s.Kill() // works on a paused server
 }
 
-func TestPasswordIsWanted(t *testing.T) {
+func TestPasswordIsRequired(t *testing.T) {
 	s := Start(t, Config{Password: "pass"})
 	if got := ask(t, s, "GET k", 1); !strings.HasPrefix(got, "-NOAUTH") {
 		t.Errorf("without a password the server answers %q", got)
@@ -93,7 +93,7 @@ func TestPasswordIsWanted(t *testing.T) {
 }
 
 // The server and its folder are gone after the test.
-func TestNothingStays(t *testing.T) {
+func TestServerIsRemovedAfterTheTest(t *testing.T) {
 	var dir, addr string
 	t.Run("inner", func(t *testing.T) {
 		s := Start(t, Config{AppendOnly: true})
