@@ -18,14 +18,14 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
-// storesDir has a folder for each program that has written stores, named after its commit, with a data directory in file and a Redis database in
-// redis. Beside each lies what the program itself said of it. Its README.md says how to add one.
+// storesDir has a folder for each earlier program, named after its commit, with a data directory in file and a Redis database in redis. Each
+// has a witness.json with what that program reported. README.md says how to add a store.
 const storesDir = "testdata/stores"
 
-// witness is what a gateway says of its store. What the program that wrote a store said, every later program must say too: it may say more.
+// witness is what a gateway reports of its store. A later program must report everything that the writer of the store did, and may report more.
 type witness struct {
 	Revision float64 `json:"revision"`
-	// Export is `xebec export -o json`, Traffic and Functions have those too that need watched models.
+	// Export is `xebec export -o json`. Functions and Traffic include those of watched models, which an export lacks.
 	Export    []any `json:"export"`
 	Functions any   `json:"functions"`
 	Traffic   any   `json:"traffic"`
@@ -33,13 +33,13 @@ type witness struct {
 	History []any `json:"history"`
 	// Learned has each function's policy.
 	Learned map[string]any `json:"learned"`
-	// Answers are to requests that only one answer is right for.
+	// Answers are to requests with exactly one right answer.
 	Answers []asked `json:"answers"`
 	// Logged are the lines of `xebec replay --print`, of a data directory only.
 	Logged []any `json:"logged,omitempty"`
 }
 
-// asked is a request and what of its answer must not change.
+// asked is a request and the parts of its answer that must not change.
 type asked struct {
 	Path   string `json:"path"`
 	Body   string `json:"body"`
@@ -47,9 +47,9 @@ type asked struct {
 	Answer any    `json:"answer"`
 }
 
-// Stores that programs of earlier commits have written, with real queries and feedback, are opened by this one without loss: declarations,
-// traffic rules with labels, pins and rollbacks, history, what was learned for every context, and the answers that follow from all that. The gateway
-// then goes on with them, and finds them so after a restart.
+// The program opens stores that earlier programs wrote, with real queries and feedback, without losing anything: declarations, traffic rules with
+// labels, pins and rollbacks, history, learned states of every context, and the resulting answers. It then changes the store and still finds
+// everything after a restart.
 func TestStoresOfEarlierPrograms(t *testing.T) {
 	t.Parallel()
 	if *storeWriter != "" {
@@ -57,7 +57,7 @@ func TestStoresOfEarlierPrograms(t *testing.T) {
 	}
 	stores, err := filepath.Glob(filepath.Join(storesDir, "*", "*", "witness.json"))
 	if err != nil || len(stores) < 2 {
-		t.Fatalf("%d stores lie in %s (%v): expected two of each program", len(stores), storesDir, err)
+		t.Fatalf("%s has %d stores (%v): expected two of each program", storesDir, len(stores), err)
 	}
 	for _, file := range stores {
 		folder := filepath.Dir(file)
@@ -79,7 +79,7 @@ func TestStoresOfEarlierPrograms(t *testing.T) {
 			g := s.serve()
 			s.wantNothingLost(g, &want)
 
-			// The store takes changes, and keeps them beside what was there.
+			// The store accepts changes and keeps them together with the old content.
 			g.apply(number("later", "echo"), function("later-f", "later", "slo: 60s"))
 			g.awaitServing("later@1")
 			for _, f := range []string{"learns", "votes"} {
@@ -94,24 +94,24 @@ func TestStoresOfEarlierPrograms(t *testing.T) {
 			g = s.serve()
 			more.Answers = want.Answers
 			s.wantNothingLost(g, more)
-			// The rollback still holds, and ends as it should.
+			// The rollback is still in force, and a promotion ends it.
 			g.must("promote", "m@3", "--wait")
 			g.awaitServing("m@3")
 		})
 	}
 }
 
-// store is one store with what a gateway needs to run on it.
+// store is a store with everything a gateway needs to run on it.
 type store struct {
 	t      *testing.T
 	server *redistest.Server // nil: a data directory
 	data   string
 	log    string // inference log
 	models string // watched directory
-	had    string // its files, before a gateway was started
+	had    string // files of the data directory before a gateway used it
 }
 
-// newStore makes an empty one.
+// newStore makes an empty store.
 func newStore(t *testing.T, shared bool) *store {
 	t.Helper()
 	s := &store{t: t, data: newDir(t), models: newDir(t)}
@@ -124,7 +124,7 @@ func newStore(t *testing.T, shared bool) *store {
 	return s
 }
 
-// files are the names of the files in the data directory, with the content of those that are not written again.
+// files returns the names of the files in the data directory, with their content except for state.db.
 func (s *store) files() string {
 	s.t.Helper()
 	entries, err := os.ReadDir(s.data)
@@ -171,7 +171,7 @@ func restoreStore(t *testing.T, folder string) *store {
 	return s
 }
 
-// serve starts a gateway on the store. It finds the worker by its name, as the declared models do, wherever the tests run.
+// serve starts a gateway on the store. The worker is on its PATH, because the declared models name it without a directory.
 func (s *store) serve() *gateway {
 	s.t.Helper()
 	args := []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--models", s.models}
@@ -185,7 +185,7 @@ func (s *store) serve() *gateway {
 	return g
 }
 
-// witness collects what a gateway says of its store. Of the answers it takes those to the requests.
+// witness collects what a gateway reports of its store, and its answers to the requests.
 func (s *store) witness(g *gateway, requests []asked) *witness {
 	s.t.Helper()
 	w := &witness{Revision: float64(g.itself().Revision), Learned: map[string]any{}}
@@ -215,7 +215,7 @@ func (s *store) parse(text string) (v any) {
 	return v
 }
 
-// specs are the specs and revisions of all functions, or traffic rules, by name.
+// specs returns the specs and revisions of all functions or traffic rules by name.
 func (s *store) specs(g *gateway, kind string) any {
 	s.t.Helper()
 	status, body := g.fetch(bounded(s.t), "http://"+g.admin+"/v1/"+kind)
@@ -225,7 +225,7 @@ func (s *store) specs(g *gateway, kind string) any {
 	all := map[string]any{}
 	for _, o := range s.parse(body).(map[string]any)[kind].([]any) {
 		o := o.(map[string]any)
-		if o["revision"] == 0.0 { // nobody has declared it
+		if o["revision"] == 0.0 { // not declared
 			continue
 		}
 		spec := o["spec"].(map[string]any)
@@ -238,7 +238,7 @@ func (s *store) specs(g *gateway, kind string) any {
 	return all
 }
 
-// learned is what a function's policy knows, in the contexts that are in memory.
+// learned returns what a function's policy has learned, globally and for the contexts in memory.
 func (s *store) learned(g *gateway, function string) any {
 	s.t.Helper()
 	status, body := g.fetch(bounded(s.t), "http://"+g.admin+"/v1/describe/function/"+function)
@@ -247,7 +247,7 @@ func (s *store) learned(g *gateway, function string) any {
 		s.t.Fatalf("function %s: %d %s, %v", function, status, body, err)
 	}
 	policy := d.Function.Policy
-	if policy == nil || !policy.Learns { // its counts are of this process
+	if policy == nil || !policy.Learns { // its counts are not stored
 		return map[string]any{"contexts": map[string]any{}}
 	}
 	rows := func(all []api.CandidateLearning) map[string]any {
@@ -264,7 +264,7 @@ func (s *store) learned(g *gateway, function string) any {
 	return map[string]any{"name": policy.Name, "candidates": rows(policy.Candidates), "contexts": contexts}
 }
 
-// ask sends a request and keeps of the answer what must not change.
+// ask sends a request and returns the parts of the answer that must not change.
 func (s *store) ask(g *gateway, r asked) asked {
 	s.t.Helper()
 	a := g.json(r.Path, r.Body)
@@ -281,8 +281,8 @@ func (s *store) ask(g *gateway, r asked) asked {
 	return asked{r.Path, r.Body, a.Status, kept}
 }
 
-// wantNothingLost checks that the gateway says all that was said of the store before. What was learned for a context is read when the context
-// comes, and versions load after the start: these are waited for.
+// wantNothingLost checks that the gateway reports everything in want. It waits for versions to load, and for learned states, which the gateway
+// reads when their context is first asked for.
 func (s *store) wantNothingLost(g *gateway, want *witness) {
 	s.t.Helper()
 	for i := range want.Answers {
@@ -315,7 +315,7 @@ func (s *store) wantNothingLost(g *gateway, want *witness) {
 		{"traffic", want.Traffic, got.Traffic}, {"history", want.History, got.History}, {"inference log", want.Logged, got.Logged[:min(len(got.Logged), len(want.Logged))]},
 	} {
 		if missing := lost(part.what, part.want, part.got); len(missing) > 0 {
-			s.t.Errorf("what the store had and this program does not show:\n%s", strings.Join(missing, "\n"))
+			s.t.Errorf("the store had what this program does not report:\n%s", strings.Join(missing, "\n"))
 		}
 	}
 	if files := s.files(); s.server == nil && files != s.had {
@@ -326,7 +326,7 @@ func (s *store) wantNothingLost(g *gateway, want *witness) {
 	}
 }
 
-// lost lists what is in want and not in got. Objects may have more members than wanted, lists may not; numbers may differ in their last bits.
+// lost lists what is in want but not in got. Objects in got may have more members, lists may not. Numbers may differ in their last bits.
 func lost(at string, want, got any) (missing []string) {
 	differ := func() []string {
 		return []string{fmt.Sprintf("%s: there was %s, and there is %s", at, brief(want), brief(got))}
@@ -365,8 +365,8 @@ func lost(at string, want, got any) (missing []string) {
 	return missing
 }
 
-// A gateway whose Redis database is converted by a later program goes on serving, and says why it cannot save. Once the format is its own again,
-// everything that it has learned arrives.
+// A gateway keeps serving while a later program converts its Redis database, and reports why it cannot save. Once the database has the old format
+// again, for example from a backup, the gateway writes everything that it has learned.
 func TestStoreIsConvertedByALaterProgram(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Config{})
@@ -401,7 +401,7 @@ func brief(v any) string {
 	return text[:min(len(text), 300)]
 }
 
-// What the comparison takes for a loss.
+// The comparison finds what is missing or different, and nothing else.
 func TestLost(t *testing.T) {
 	for _, c := range []struct {
 		want, got string
@@ -429,7 +429,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// pack compresses a file, without its name and time: the same content makes the same file.
+// pack compresses a file without its name and time, so that the same content gives the same bytes.
 func pack(t *testing.T, content []byte) []byte {
 	t.Helper()
 	var packed bytes.Buffer

@@ -13,10 +13,10 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// storeWriter has the tests write stores instead of building programs: see testdata/stores/README.md.
+// storeWriter makes the tests use existing programs and write stores with them. See testdata/stores/README.md.
 var storeWriter = flag.String("store-writer", "", "NAME=DIR: write "+storesDir+"/NAME with the programs xebec and xebec-testworker in DIR, and check it with them")
 
-// writerPrograms are those that -store-writer names.
+// writerPrograms returns the directory of the programs that -store-writer names.
 func writerPrograms() (dir string, err error) {
 	name, dir, found := strings.Cut(*storeWriter, "=")
 	if !found || name == "" || strings.ContainsAny(name, "/.") {
@@ -25,7 +25,7 @@ func writerPrograms() (dir string, err error) {
 	return filepath.Abs(dir)
 }
 
-// writeStores writes a data directory and a Redis database, each with what the gateway says of it.
+// writeStores writes a data directory and a Redis database, each with what the gateway reports of it.
 func writeStores(t *testing.T) {
 	t.Helper()
 	name, _, _ := strings.Cut(*storeWriter, "=")
@@ -71,8 +71,8 @@ func writeStores(t *testing.T) {
 	}
 }
 
-// declare fills a store with everything that a gateway keeps, by real commands, queries and feedback. It returns requests that have one right
-// answer. No declaration has a path of this machine: the worker is found by its name, and the only directory is the root.
+// declare fills a store with everything that a gateway persists, through commands, queries and feedback. It returns requests with exactly one right
+// answer. No declaration has a path of this machine: models name the worker without a directory, and the only directory is the root.
 func (s *store) declare(g *gateway) (requests []asked) {
 	t := s.t
 	t.Helper()
@@ -84,7 +84,7 @@ func (s *store) declare(g *gateway) (requests []asked) {
 	}
 	expect := func(path, body string) { requests = append(requests, asked{Path: path, Body: body}) }
 
-	// A model with a promotion, a rollback, labels and functions over all of that.
+	// A model with promotions, a rollback and labels, and functions that use them.
 	apply(number("m", "noop"), function("f", "m", "slo: 60s"))
 	apply(version(number("m", "echo"), "2"))
 	g.awaitServing("m@2")
@@ -102,7 +102,7 @@ func (s *store) declare(g *gateway) (requests []asked) {
 		expect("/v2/models/"+path+"/infer", `{"inputs":[{"name":"input","datatype":"INT64","shape":[1],"data":[7]}]}`)
 	}
 
-	// What was deleted, and what was changed.
+	// Deleted and changed objects.
 	apply(number("short", "noop"), function("gone", "m", "slo: 60s"), function("gone-too", "short", "slo: 60s"))
 	g.must("delete", "function", "gone")
 	g.must("delete", "function", "gone-too")
@@ -131,7 +131,7 @@ func (s *store) declare(g *gateway) (requests []asked) {
 	return requests
 }
 
-// declareFields declares a model with all fields that need nothing of the machine. It sleeps, and is not started.
+// declareFields declares a model with every field that does not depend on the machine.
 func (s *store) declareFields(apply func(parts ...string)) {
 	s.t.Helper()
 	apply(`
@@ -155,7 +155,7 @@ cost: 2.5
 `, function("over-fields", "fields", `slo: 250ms`, `default: {label: 3, scores: [0.25, 0.5, 1]}`))
 }
 
-// declareTraffic declares every kind of traffic rule, one of them for a watched model.
+// declareTraffic declares every kind of traffic rule, including one for a watched model.
 func (s *store) declareTraffic(g *gateway, apply func(parts ...string)) {
 	s.t.Helper()
 	two := func(name, mode string) string {
@@ -177,7 +177,7 @@ func (s *store) declareTraffic(g *gateway, apply func(parts ...string)) {
 	g.awaitServing("w@1")
 }
 
-// teachAll declares a function with each policy, and has those that learn do so, over all and for some contexts.
+// teachAll declares a function with each policy and gives feedback to those that learn, with and without contexts.
 func (s *store) teachAll(g *gateway, apply func(parts ...string)) {
 	t := s.t
 	t.Helper()
@@ -213,10 +213,10 @@ func decimal(name, mode string) string {
 	return strings.ReplaceAll(number(name, mode), "int64", "float32")
 }
 
-// maxStoresBytes is what the repository spends on stores of earlier programs.
+// maxStoresBytes bounds what the stores add to the repository.
 const maxStoresBytes = 1 << 20
 
-// The stores in testdata tell nothing of the machine that wrote them, and are small.
+// The stores in testdata have no paths of the machine that wrote them, and are small.
 func TestStoresOfEarlierProgramsAreClean(t *testing.T) {
 	var total int64
 	err := filepath.WalkDir(storesDir, func(path string, d os.DirEntry, err error) error {
