@@ -2,7 +2,7 @@ package api
 
 import "fmt"
 
-// Code says how a query or a call ended. It decides the HTTP status; messages only explain it.
+// Code says how a query or a call ended. It decides the HTTP and the gRPC status, whatever the dialect; messages only explain it.
 type Code uint8
 
 // The codes. Those before InvalidArgument end a query; the others refuse a call. Each comment says what the code means and what an
@@ -56,32 +56,50 @@ const (
 	codeCount
 )
 
+// The statuses of gRPC (google.golang.org/grpc/codes) that codes map to, by their numbers on the wire: api imports no library.
+// The retry policies of gRPC clients usually repeat UNAVAILABLE calls, so only codes whose query was not evaluated map to it.
+const (
+	grpcOK                 = 0
+	grpcCancelled          = 1
+	grpcInvalidArgument    = 3
+	grpcDeadlineExceeded   = 4
+	grpcNotFound           = 5
+	grpcResourceExhausted  = 8
+	grpcFailedPrecondition = 9
+	grpcAborted            = 10
+	grpcUnimplemented      = 12
+	grpcInternal           = 13
+	grpcUnavailable        = 14
+)
+
+// codeInfo has a row for every code. Dialects choose the shape of an error; its status comes from here.
 var codeInfo = [codeCount]struct {
 	name string
 	http int
+	grpc int
 	// reason is the sentence that a caller reads as default_explanation when a default output is given instead. The two
 	// that Clipper has are its own words: clients compare them.
 	reason string
 }{
-	OK:               {"ok", 200, ""},
-	DeadlineExceeded: {"deadline_exceeded", 504, "Failed to retrieve a prediction response within the specified latency SLO"},
-	Overloaded:       {"overloaded", 503, "the queue is too long for the latency objective"},
-	NoReplica:        {"no_replica", 503, "No connected models found for query"},
-	ModelError:       {"model_error", 502, "the model failed on this input"},
-	BadOutput:        {"bad_output", 502, "the model returned outputs that do not fit its signature"},
-	ReplicaLost:      {"replica_lost", 502, "the replica that evaluated the query was lost"},
-	TooLarge:         {"too_large", 413, "the input or the output is too large for a batch"},
-	ShuttingDown:     {"shutting_down", 503, "the gateway is shutting down"},
-	Cancelled:        {"cancelled", 499, "the caller went away"},
-	ModelRemoved:     {"model_removed", 503, "the model was removed while the query waited"},
-	LowConfidence:    {"low_confidence", 503, "the prediction is less sure than was asked for"},
-	InvalidArgument:  {"invalid_argument", 400, ""},
-	NotFound:         {"not_found", 404, ""},
-	Conflict:         {"conflict", 409, ""},
-	Unavailable:      {"unavailable", 503, ""},
-	Unsupported:      {"unsupported", 501, ""},
-	Gone:             {"gone", 410, ""},
-	Internal:         {"internal", 500, ""},
+	OK:               {"ok", 200, grpcOK, ""},
+	DeadlineExceeded: {"deadline_exceeded", 504, grpcDeadlineExceeded, "Failed to retrieve a prediction response within the specified latency SLO"},
+	Overloaded:       {"overloaded", 503, grpcResourceExhausted, "the queue is too long for the latency objective"},
+	NoReplica:        {"no_replica", 503, grpcUnavailable, "No connected models found for query"},
+	ModelError:       {"model_error", 502, grpcInternal, "the model failed on this input"},
+	BadOutput:        {"bad_output", 502, grpcInternal, "the model returned outputs that do not fit its signature"},
+	ReplicaLost:      {"replica_lost", 502, grpcInternal, "the replica that evaluated the query was lost"},
+	TooLarge:         {"too_large", 413, grpcResourceExhausted, "the input or the output is too large for a batch"},
+	ShuttingDown:     {"shutting_down", 503, grpcUnavailable, "the gateway is shutting down"},
+	Cancelled:        {"cancelled", 499, grpcCancelled, "the caller went away"},
+	ModelRemoved:     {"model_removed", 503, grpcUnavailable, "the model was removed while the query waited"},
+	LowConfidence:    {"low_confidence", 503, grpcFailedPrecondition, "the prediction is less sure than was asked for"},
+	InvalidArgument:  {"invalid_argument", 400, grpcInvalidArgument, ""},
+	NotFound:         {"not_found", 404, grpcNotFound, ""},
+	Conflict:         {"conflict", 409, grpcAborted, ""},
+	Unavailable:      {"unavailable", 503, grpcUnavailable, ""},
+	Unsupported:      {"unsupported", 501, grpcUnimplemented, ""},
+	Gone:             {"gone", 410, grpcNotFound, ""},
+	Internal:         {"internal", 500, grpcInternal, ""},
 }
 
 // String is the code's name, as metrics and JSON use it.
@@ -98,6 +116,14 @@ func (c Code) HTTPStatus() int {
 		return 500
 	}
 	return codeInfo[c].http
+}
+
+// GRPCStatus is the number of the gRPC status that every gRPC dialect answers with.
+func (c Code) GRPCStatus() int {
+	if c >= codeCount {
+		return grpcInternal
+	}
+	return codeInfo[c].grpc
 }
 
 // Reason is one sentence for callers, without a full stop: why there is no prediction.
