@@ -70,9 +70,10 @@ var rules = []rule{
 	{"gateway/quality/...", []string{"api", "gateway/internal/tensorjson"}, false, "it reads recorded queries and judges answers; who evaluates them is not its business"},
 	{"gateway/inferlog/...", []string{"api", "gateway/internal/tensorjson"}, false, "it writes and reads records; what is logged is decided by who calls it"},
 	{"gateway/internal/...", []string{"api", "gateway/internal/..."}, false, "tools of the gateway, each usable alone"},
+	{"gateway/dialect/oip", []string{"api", "gateway/internal/tensorjson"}, false, "a dialect is a codec and its routes: it knows neither HTTP nor the other dialects"},
 	{"gateway/server/...", []string{"*"}, false, ""},
 	{"gateway/cmd/...", []string{"*"}, false, ""},
-	{"gateway/...", []string{"api", "api/manifest", "scheduler", "scheduler/driver", "gateway/query", "gateway/admin", "gateway/cache", "gateway/drift", "gateway/inferlog", "gateway/internal/...", "gateway/learned", "gateway/selection"}, false,
+	{"gateway/...", []string{"api", "api/manifest", "scheduler", "scheduler/driver", "gateway/query", "gateway/admin", "gateway/cache", "gateway/dialect/...", "gateway/drift", "gateway/inferlog", "gateway/internal/...", "gateway/learned", "gateway/selection"}, false,
 		"only gateway/server, the composition, knows transports and containers; the rest of the gateway is given them through interfaces"},
 
 	{"bench/...", []string{"*", "bench/..."}, false, ""},

@@ -18,7 +18,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/protocol/consts"
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/internal/oip"
+	"github.com/xebec-serving/xebec/gateway/dialect/oip"
 )
 
 // Limits bound what a client can make the gateway hold.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/internal/oip"
+	"github.com/xebec-serving/xebec/gateway/dialect/oip"
 )
 
 // directDeadline is the deadline of requests that address a model, which has no latency objective of its own.

@@ -4,9 +4,9 @@ import (
 	"sync/atomic"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/dialect/oip"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
-	"github.com/xebec-serving/xebec/gateway/internal/oip"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"

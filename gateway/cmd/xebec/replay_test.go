@@ -24,8 +24,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/dialect/oip"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
-	"github.com/xebec-serving/xebec/gateway/internal/oip"
 	"github.com/xebec-serving/xebec/gateway/quality"
 )
 
