@@ -19,7 +19,7 @@ import (
 
 // path is the query path without HTTP and without a scheduler: parse, submit, answer, render.
 type path struct {
-	g    *Gateway
+	g    *Path
 	fn   *Function
 	body []byte
 	text []byte

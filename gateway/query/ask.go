@@ -22,7 +22,7 @@ type Answer struct {
 // Ask has one model version evaluate queries, for the gateway's own sake: neither the cache nor traffic rules see them, and the
 // model's statistics of requests do not count them. inputs has the tensors of each query, as the signature wants them, and stays the
 // caller's. Each may take as long as within. It returns early, with fewer answers and the reason, when ctx ends.
-func (g *Gateway) Ask(ctx context.Context, m *Model, inputs [][]api.Value, within time.Duration) ([]Answer, error) {
+func (g *Path) Ask(ctx context.Context, m *Model, inputs [][]api.Value, within time.Duration) ([]Answer, error) {
 	answers := make([]Answer, 0, len(inputs))
 	var unseen obs.Endpoint
 	for len(inputs) > 0 {

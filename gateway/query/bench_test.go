@@ -46,7 +46,7 @@ func (silent) Kill(string)           {}
 
 // core is a function over models with real lanes, caches and a real policy, without HTTP and without workers.
 type core struct {
-	g  *Gateway
+	g  *Path
 	fn *Function
 	n  atomic.Uint64
 }

@@ -35,9 +35,9 @@
 // asked once for a call, so that the call's queries share a version and a batch; by a hash of the context, by chance, or by a policy that learns.
 // A tee adds the other version as a member that nobody waits for, and compares. What a rule counts outlives the tables that it is in, and
 // feedback that joins a query tells the rule which of the two versions it is about. A [Model] that is Closed is asked by nobody but
-// [Gateway.Ask], which is how a version is validated before it serves.
+// [Path.Ask], which is how a version is validated before it serves.
 //
-// A table is replaced while requests are under way that have looked at the one before. grace.go counts them so that [Gateway.Quiesce] can say
+// A table is replaced while requests are under way that have looked at the one before. grace.go counts them so that [Path.Quiesce] can say
 // when the queries of the last of them are in their lanes; a request pays two atomic additions for it, and never waits.
 //
 // # Feedback

@@ -240,7 +240,7 @@ func TestTwoLeadersThatLeave(t *testing.T) {
 }
 
 // feed is a request of feedback.
-func (g *Gateway) feed(fn *Function, body, context []byte, f *feedbackCall) (int, error) {
+func (g *Path) feed(fn *Function, body, context []byte, f *feedbackCall) (int, error) {
 	inputs := g.newCall()
 	defer inputs.drop()
 	return g.feedback(fn, inputs, body, context, f)

@@ -54,7 +54,7 @@ type feedbackCall struct {
 var feedbackCalls = sync.Pool{New: func() any { return new(feedbackCall) }}
 
 // feedback takes a body of feedback and renders the answer to it.
-func (g *Gateway) feedback(fn *Function, inputs *call, body, contextHeader []byte, f *feedbackCall) (status int, err error) {
+func (g *Path) feedback(fn *Function, inputs *call, body, contextHeader []byte, f *feedbackCall) (status int, err error) {
 	outputs := fn.Candidates[0].Model.Signature.Outputs
 	inputs.model = fn.Candidates[0].Model
 	if err := f.parsed.Parse(body, inputs.model.Signature.Inputs, inputs, g.cfg.MaxBatch); err != nil {
@@ -158,7 +158,7 @@ func (fn *Function) count(became outcome) {
 }
 
 // learn joins one feedback with the query that it is about.
-func (g *Gateway) learn(fn *Function, fb *tensorjson.FeedbackItem, inputs *call, l *lesson, f *feedbackCall) outcome {
+func (g *Path) learn(fn *Function, fb *tensorjson.FeedbackItem, inputs *call, l *lesson, f *feedbackCall) outcome {
 	var got found
 	var asked *item
 	if fb.Has&tensorjson.FeedbackQueryID != 0 {
@@ -203,7 +203,7 @@ func sameSpecs(a, b []api.TensorSpec) bool {
 func (fn *Function) joinsByInput() bool { return fn.Selects && fn.Mode == selection.One }
 
 // ask has every candidate predict the input, off the caller's path, to join it with the lesson.
-func (g *Gateway) ask(fn *Function, of *item, l *lesson) outcome {
+func (g *Path) ask(fn *Function, of *item, l *lesson) outcome {
 	if g.asking.Add(1) > maxAsking {
 		g.asking.Add(-1)
 		return busy

@@ -63,7 +63,7 @@ func int64Bytes(v int64) []byte { return binary.LittleEndian.AppendUint64(nil, u
 
 type fixture struct {
 	t    *testing.T
-	g    *Gateway
+	g    *Path
 	h    *HTTP
 	lane *lane
 	addr string

@@ -38,7 +38,7 @@ func DefaultLimits() Limits {
 
 // HTTP serves the function port. This file, and no other, touches Hertz's contexts.
 type HTTP struct {
-	g        *Gateway
+	g        *Path
 	limits   Limits
 	hertz    *server.Hertz
 	served   chan struct{}
@@ -54,7 +54,7 @@ type HTTP struct {
 var quiet sync.Once
 
 // NewHTTP makes the server on a listener of its own. Serve starts it.
-func NewHTTP(g *Gateway, ln net.Listener, limits Limits) *HTTP {
+func NewHTTP(g *Path, ln net.Listener, limits Limits) *HTTP {
 	h := &HTTP{g: g, limits: limits, conns: map[*conn]struct{}{}, served: make(chan struct{})}
 	quiet.Do(func() { hlog.SetLevel(hlog.LevelFatal) })
 	h.hertz = server.New(

@@ -1,340 +1,429 @@
 package query
 
 import (
+	"context"
+	"math/rand/v2"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/dialect/oip"
+	"github.com/xebec-serving/xebec/gateway/cache"
+	"github.com/xebec-serving/xebec/gateway/drift"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
-	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
-// call is one request: one query or several to one function or one model, and their common answer.
-type call struct {
-	g  *Gateway
-	fn *Function // nil when the request addresses a model
-	// model, with its sub-queue queue, is whose signature the inputs have; and who is asked, where the function's policy does
-	// not choose for each query.
-	model   *Model
-	queue   int32
-	stats   *obs.Endpoint
-	render  func(*call) // fills status, out and the headers; set by the dialect
-	arrived api.Nanos
-	slo     api.Nanos
-	refused bool   // by the plan: nobody is asked
-	turn    uint32 // of the gateway's grace, while looking
-	looking bool
-	// candidate is the one that model is, or is the other version of.
-	candidate   int
-	rules       rules
-	forced      selection.Set // candidates whose version the request names; forcedOther: that is the other one
-	forcedOther selection.Set
-	direct      []Tee // of a request that addresses a model
-	arm         *Arm
-	unlisted    bool // the gateway's own: neither the cache nor shadows see it
-
-	// What a request may say of its queries.
-	only          selection.Set // candidates that may be asked; 0: all
-	minConfidence float64
-	ttl           api.Nanos // from arrival, 0: until the deadline
-	// context and salt lie in text, one behind the other and with the context's length behind them: contextSalt is all of it.
-	context, salt, contextSalt []byte
-
-	solo    item // the first query: most requests have no other
-	items   []*item
-	batch   []*scheduler.Item // members on their way to a lane
-	pending atomic.Int32      // queries that are not answered, and one while they are being submitted
-	refs    atomic.Int32      // unreleased members, one for the answer, and one while queries are being submitted
-	asked   atomic.Bool       // all have been submitted: cancel may look at them
-	left    atomic.Bool       // whoever drains waits for it no more
-
-	conn *conn         // writes the answer, or nil: then the handler waits for done
-	done chan struct{} // capacity 1
-
-	// A large raw body is borrowed from Hertz: the handler stays until the scheduler is done with it (free is told), and own
-	// is the query's buffer meanwhile.
-	borrowed bool
-	lent     bool // it was borrowed, at any time
-	own      []byte
-	free     chan struct{} // capacity 1
-
-	answer
-	record   inferlog.Record // for the inference log; its memory is kept
-	learning *learning       // the call is feedback: its predictions are not for a caller
-	native   tensorjson.Request
-	oip      oip.Request
-	text     []byte // scratch of the dialects
+// Lane is where the queries of one model version go. SubmitAll never blocks and does not keep the slice beyond the hand-over; the
+// owners of the items are told the rest.
+type Lane interface {
+	SubmitAll(items []*scheduler.Item)
+	Cancel(it *scheduler.Item)
 }
 
-// answer is what a dialect renders.
-type answer struct {
-	status     int
-	out        []byte
-	jsonLen    int // length of the JSON before binary tensors, 0: none (Inference-Header-Content-Length)
-	retryAfter bool
-	code       api.Code
-	wire       []byte // head and body, when the completion side writes them
+// Model is one model version that can be asked.
+type Model struct {
+	ID        api.ModelID
+	Signature api.Signature
+	Lane      Lane
+	// Direct is the sub-queue of requests that address the model itself.
+	Direct int32
+	// Wake asks for a replica where there is none, for somebody wants an answer; nil: nobody can be asked. It is called for each such query
+	// and must not block.
+	Wake func()
+	// Asleep: it has no replica because nobody asks it, and whoever does wakes it.
+	Asleep atomic.Bool
+	// Ready counts the connected replicas. With none, queries may wait ColdStart for the first one.
+	Ready     atomic.Int32
+	ColdStart time.Duration
+	// Down says that no replica is ready and none is about to be.
+	Down atomic.Bool
+	// Closed versions answer nobody: they are not loaded, or have not shown yet that they may be asked.
+	Closed atomic.Bool
+	// Cache keeps its predictions, while CacheOn; nil: it has none.
+	Cache   *cache.Model
+	CacheOn atomic.Bool
+	// Told: a worker has said what the model can do. Until then nothing is cached, for it may see contexts.
+	Told atomic.Bool
+	// Contextual models see their callers' contexts, which are then a part of what is looked up in the cache. Teachable ones learn
+	// from labels, which Teach hands to every replica; what they predict changes, so it is not cached. Both follow from what their workers
+	// say of themselves.
+	Contextual, Teachable atomic.Bool
+	Teach                 func(inputs []api.Value, context, label []byte)
+	// Stats are the model's own requests (not those through functions).
+	Stats *obs.Endpoint
+	// Drift compares what is served with what was validated; nil: there is nothing to compare with.
+	Drift atomic.Pointer[drift.Watch]
+
+	label   []byte       // `"name@version"`, as answers name it
+	drifted atomic.Int64 // when Drift was shown a query last
 }
 
-// newCall takes a call from the pool. It is the caller's until submit or drop.
-func (g *Gateway) newCall() *call {
-	g.open.Add(1)
-	turn := g.calm.enter()
-	c := g.calls.Get().(*call)
-	c.turn, c.looking = turn, true
-	c.left.Store(false)
-	return c
+// NewModel makes a model; the caller may still set what is exported before it is published in a table.
+func NewModel(id api.ModelID, sig api.Signature, lane Lane, direct int32, stats *obs.Endpoint) *Model {
+	return &Model{ID: id, Signature: sig, Lane: lane, Direct: direct, Stats: stats, label: []byte(`"` + id.String() + `"`)}
 }
 
-// begin makes the call one of a function, to a candidate that the plan picks.
-func (c *call) begin(fn *Function, slo api.Nanos) {
-	c.arrived = c.g.cfg.Now()
-	i, refused := fn.pick()
-	c.candidate, c.refused = i, refused
-	c.fn, c.stats, c.slo, c.render = fn, fn.Stats, slo, renderNative
-	c.model, c.queue = fn.Candidates[i].Model, fn.Candidates[i].Queue
+// Function is one HTTP function as the query path sees it; immutable once published. What it counts and learns outlives it.
+type Function struct {
+	Name      string
+	SLO       time.Duration
+	ColdStart time.Duration
+	// Default is the JSON of the default output; nil when the function has none.
+	Default []byte
+	// MinConfidence is what an answer needs for not being replaced by Default; 0: nothing.
+	MinConfidence float64
+	// Candidates are the models that may answer the function's queries; all of them have the same signature.
+	Candidates []Candidate
+	// Choice says what the plan has room for; nil: everything.
+	Choice Choice
+	// Selects: Selector chooses for each query whom to ask, one or, with Mode Several, any number. Otherwise Choice picks a
+	// candidate for each request. Selector is told of feedback either way.
+	Selects  bool
+	Mode     selection.Mode
+	Selector Selector
+	// Loss is how far a numeric prediction is from a label.
+	Loss selection.Loss
+	// Averages are for functions whose numeric outputs are averaged; nil: outputs are labels.
+	Averages *Averages
+	// Shadows are asked too, for a part of the queries, and compared; and so are Tees, with the candidate that each belongs to.
+	Shadows []Shadow
+	Tees    []Tee
+	// Log takes a sample of the queries; nil: none.
+	Log   *inferlog.Stream
+	Stats *obs.Endpoint
+	// Learning counts feedback and who took part, Losses what feedback has said of each candidate.
+	Learning *obs.Learning
+	Losses   []obs.Loss
+
+	ruled selection.Set // candidates with a Route
 }
 
-// Next gives the dialects' parsers storage for one more query's inputs.
-func (c *call) Next() ([]api.Value, error) {
-	if len(c.items) >= c.g.cfg.MaxBatch {
-		return nil, api.Errorf(api.InvalidArgument, "more than %d inputs in one request: split it", c.g.cfg.MaxBatch)
-	}
-	it := &c.solo
-	if len(c.items) > 0 {
-		it = c.g.items.Get().(*item)
-	}
-	it.call = c
-	c.items = append(c.items, it)
-	n := len(c.model.Signature.Inputs)
-	if cap(it.inputs) < n {
-		grown := make([]api.Value, n)
-		copy(grown, it.inputs[:cap(it.inputs)]) // keep the buffers
-		it.inputs = grown
-	}
-	it.inputs = it.inputs[:n]
-	return it.inputs, nil
+// Candidate is a model that may answer a function's queries, through sub-queue Queue of its lane.
+type Candidate struct {
+	Model *Model
+	Queue int32
+	// Route gives some of the candidate's queries to another version; nil: none.
+	Route *Route
 }
 
-// submit is the way of a request's queries: each chooses whom it asks, looks in their caches, and goes to their schedulers for
-// the rest. What comes back settles it (query.go). The call is not the caller's any more, unless it holds a reference of its own.
-func (c *call) submit(own int32) {
-	g, n := c.g, len(c.items)
-	c.pending.Store(int32(n) + 1)
-	c.refs.Store(2 + own)
-	seq := g.ids.take(n)
-	if c.refused {
-		c.fn.Choice.Refuse(n)
-	}
-	needed := 0
-	for i, it := range c.items {
-		it.begin(g.ids.id(seq + uint64(i)))
-		it.choose()
-		if it.needsLane() {
-			needed++
-		}
-	}
-	if fn := c.fn; needed > 0 && fn != nil && fn.Selects && fn.Choice != nil {
-		c.tellPlan(needed)
-	}
-	c.dispatch()
-	c.look()
-	c.asked.Store(true)
-	for _, it := range c.items {
-		it.ended()
-	}
-	c.answered()
-	c.unref()
+// Shadow is a model that sees a part of a function's queries and answers none.
+type Shadow struct {
+	Candidate
+	Part float64 // of the queries, from 0 to 1
+	// Choice has the model as its only member; nil: no limits.
+	Choice Choice
 }
 
-// tellPlan lets the next plan know what was wished for, as far as the caches had not got it.
-func (c *call) tellPlan(needed int) {
-	choice := c.fn.Choice
-	if c.fn.Mode == selection.Several {
-		choice.Arrived(needed)
-		return
-	}
-	for _, it := range c.items {
-		if len(it.members) > 0 && it.members[0].evaluated {
-			choice.Wish(it.wish)
-		}
-	}
+// Selector is a policy with what it has learned: *learned.Function is one.
+type Selector interface {
+	Select(context []byte, q *selection.Query, out *selection.Selection)
+	Combine(context []byte, c *selection.Combining)
+	Observe(context []byte, f *selection.Feedback)
 }
 
-// dispatch hands the members that need it to their lanes, those of one lane together: they are likely to share a batch.
-func (c *call) dispatch() {
-	width := 1 + len(c.direct)
-	if c.fn != nil {
-		width = len(c.fn.Candidates) + len(c.fn.Shadows) + len(c.fn.Tees)
-	}
-	for candidate := range width {
-		batch := c.batch[:0]
-		var model *Model
-		for _, it := range c.items {
-			if it.next == len(it.members) || it.members[it.next].candidate != candidate {
-				continue
-			}
-			if m := it.members[it.next]; m.evaluated {
-				batch, model = append(batch, &m.Item), m.model
-			}
-			it.next++
-		}
-		c.batch = batch
-		if len(batch) > 0 {
-			c.refs.Add(int32(len(batch)))
-			model.Lane.SubmitAll(batch)
-			model.miss()
-		}
-	}
+// Choice is what the scheduler's plan says of a function: *driver.Choice is one. Which methods are called follows from how the
+// function's models are chosen.
+type Choice interface {
+	// Pick is the index of the candidate that the next request goes to; -1: it is to be refused. For functions that do not select.
+	Pick() int
+	// Refuse is told how many queries were.
+	Refuse(queries int)
+	// Members are the candidates that the next query may ask, for policies that ask several. Arrived is told how many queries have
+	// come that need any.
+	Members() uint64
+	Arrived(queries int)
+	// Limits writes to dst what part of the policy's wish for each candidate there is room for, and returns it; nil: all. Refusing says
+	// that the next query is to be refused. Wish is told whom the policy would have asked. For policies that ask one.
+	Limits(dst []float64) []float64
+	Refusing() bool
+	Wish(candidate int)
 }
 
-// answered counts one query as answered, and at last the submitting of all; the last one answers the call.
-func (c *call) answered() {
-	if c.pending.Add(-1) == 0 {
-		c.finish()
+// pick chooses the candidate for a request of a function that does not select; refused: the plan has no place for it. A
+// candidate without a replica is passed over for the first one that has any: the plan follows only some milliseconds later.
+func (fn *Function) pick() (candidate int, refused bool) {
+	if fn.Selects {
+		return 0, false
 	}
-}
-
-// finish renders the answer and sends it on its way. It runs wherever the last query was answered.
-func (c *call) finish() {
-	if c.learning != nil {
-		c.learn()
-		c.unref()
-		return
+	i := 0
+	if fn.Choice != nil {
+		i = fn.Choice.Pick()
 	}
-	c.render(c)
-	took := c.g.cfg.Now() - c.arrived
-	c.stats.Observe(c.code, len(c.items), took)
-	if c.fn != nil && c.fn.Log != nil {
-		c.log(took)
+	if i < 0 || i >= len(fn.Candidates) {
+		return 0, true
 	}
-	if c.conn != nil {
-		c.conn.reply(c)
-	} else {
-		c.done <- struct{}{}
-	}
-	c.unref()
-}
-
-// worst is the call's code: that of its first query that did not end in OK.
-func (c *call) worst() api.Code {
-	for _, it := range c.items {
-		if it.code != api.OK {
-			return it.code
-		}
-	}
-	return api.OK
-}
-
-// handlerRef is what a handler that waits adds to the references: far more than queries and the answer can, so that whoever lets
-// go last before it knows that the handler is waiting.
-const handlerRef = 1 << 20
-
-// unref lets go of the call; the last one returns it and its items to their pools.
-func (c *call) unref() {
-	switch c.refs.Add(-1) {
-	case handlerRef:
-		select {
-		case c.free <- struct{}{}:
-		default:
-		}
-	case 0:
-		c.drop()
-	}
-}
-
-// unrefHandler lets go of the handler's reference.
-func (c *call) unrefHandler() {
-	c.leave()
-	if c.refs.Add(-handlerRef) == 0 {
-		c.drop()
-	}
-}
-
-// giveBack waits until nobody but the handler uses the borrowed body.
-func (c *call) giveBack() {
-	for c.refs.Load() != handlerRef {
-		<-c.free
-	}
-	c.items[0].inputs[0].Data = c.own
-	c.own, c.borrowed = nil, false
-}
-
-// drop returns a call that was never submitted, or that nobody holds any more.
-func (c *call) drop() {
-	if c.borrowed { // never submitted
-		c.items[0].inputs[0].Data = c.own
-		c.own, c.borrowed = nil, false
-	}
-	c.look()
-	c.leave()
-	for i, it := range c.items {
-		it.drop()
-		c.items[i] = nil
-		if i > 0 {
-			c.g.items.Put(it)
-		}
-	}
-	c.items = c.items[:0]
-	c.fn, c.model, c.stats, c.render, c.conn = nil, nil, nil, nil, nil
-	c.retryAfter, c.refused, c.jsonLen = false, false, 0
-	c.only, c.minConfidence, c.ttl, c.context, c.salt, c.contextSalt, c.learning = 0, 0, 0, nil, nil, nil, nil
-	c.rules.ruled, c.rules.other, c.forced, c.forcedOther, c.direct, c.arm, c.unlisted = 0, 0, 0, 0, nil, nil, false
-	c.asked.Store(false)
-	c.native.Batch, c.native.Context, c.native.Salt = false, nil, nil
-	c.lent = false
-	c.g.calls.Put(c)
-}
-
-// look ends the time in which the call acts on the table that it has seen.
-func (c *call) look() {
-	if c.looking {
-		c.looking = false
-		c.g.calm.leave(c.turn)
-	}
-}
-
-// leave says that nothing is owed to the caller any more: stragglers, shadows and what goes on for the cache keep nobody from
-// shutting down.
-func (c *call) leave() {
-	if c.left.Swap(true) {
-		return
-	}
-	if g := c.g; g.open.Add(-1) == 0 {
-		select {
-		case g.empty <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// cancel is called when the client went away: what is still queued need not be evaluated. The caller holds a reference. Members
-// that were asked later, and those that wait for somebody else's evaluation, end by themselves.
-func (c *call) cancel() {
-	if !c.asked.Load() {
-		return
-	}
-	for _, it := range c.items {
-		for _, m := range it.members {
-			if m.evaluated {
-				m.model.Lane.Cancel(&m.Item)
+	if len(fn.Candidates) > 1 && !fn.Candidates[i].ready() {
+		fn.Candidates[i].Model.wake() // for those who come later
+		for other := range fn.Candidates {
+			if fn.Candidates[other].ready() {
+				return other, false
 			}
 		}
 	}
+	return i, false
 }
 
-// tryRef takes a reference to a call that may be ending; false when it has ended.
-func (c *call) tryRef() bool {
-	for {
-		n := c.refs.Load()
-		if n <= 0 {
-			return false
+// ready reports whether a version that the candidate stands for has a replica.
+func (c *Candidate) ready() bool {
+	return c.Model.serves() || c.Route != nil && c.Route.Model.serves()
+}
+
+// serves reports whether a query would be evaluated at once.
+func (m *Model) serves() bool { return m.Ready.Load() > 0 && !m.Closed.Load() }
+
+// allowed are the candidates that the call may ask and that have replicas; if none has (ready is false), those that may get one in time.
+func (c *call) allowed() (allowed selection.Set, ready bool) {
+	fn, only := c.fn, c.only
+	if only == 0 {
+		only = selection.All(len(fn.Candidates))
+	}
+	serving, coming, missed := selection.Set(0), selection.Set(0), selection.Set(0)
+	for rest := only; rest != 0; rest &= rest - 1 {
+		i := rest.First()
+		m, _ := c.target(i)
+		if m.Ready.Load() == 0 {
+			missed = missed.With(i)
 		}
-		if c.refs.CompareAndSwap(n, n+1) {
+		switch {
+		case m.Closed.Load():
+		case m.Ready.Load() > 0:
+			serving = serving.With(i)
+		case !m.Down.Load() || !fn.hurried():
+			coming = coming.With(i)
+		}
+	}
+	if serving == 0 {
+		missed &^= coming // who of them is asked is woken then
+	}
+	for rest := missed; rest != 0; rest &= rest - 1 {
+		m, _ := c.target(rest.First())
+		m.wake() // whoever answers now
+	}
+	if serving == 0 {
+		return coming, false
+	}
+	return serving, true
+}
+
+// hurried functions have an answer to give at once where there is nobody to ask, and nothing to wait for.
+func (fn *Function) hurried() bool { return fn.Default != nil && fn.ColdStart == 0 }
+
+// wake asks for a replica where there is none.
+func (m *Model) wake() {
+	if m.Wake != nil && !m.Closed.Load() {
+		m.Wake()
+	}
+}
+
+// miss asks for a replica where there is none. It is called when the query is in the lane: whoever takes the last replica away, or lets the
+// model be woken, looks there afterwards, so that one of the two sees the other. What is in the cache needs none.
+func (m *Model) miss() {
+	if m.Ready.Load() == 0 {
+		m.wake()
+	}
+}
+
+// awake reports whether a query would be evaluated at once, and sees to it that later ones are.
+func (m *Model) awake() bool {
+	m.miss()
+	return m.serves()
+}
+
+// DefaultColdStart is how long a query waits for a model that sleeps where its function says nothing, and has no default to answer with
+// sooner: what an interpreter with large libraries takes to start.
+const DefaultColdStart = 10 * time.Second
+
+// coldStart is how long a query of the function may wait for the model's first replica.
+func (fn *Function) coldStart(m *Model) time.Duration {
+	if fn.ColdStart > 0 || fn.Default != nil || m.Down.Load() {
+		return fn.ColdStart
+	}
+	return DefaultColdStart
+}
+
+// keepInputs reports whether a candidate learns from labels, and needs inputs for that.
+func (fn *Function) keepInputs() bool {
+	for i := range fn.Candidates {
+		c := &fn.Candidates[i]
+		if c.Model.Teachable.Load() || c.Route != nil && c.Route.Model.Teachable.Load() {
 			return true
 		}
 	}
+	return false
+}
+
+// down reports whether the model has no replica and is about to get none.
+func (m *Model) down() bool { return m.Ready.Load() == 0 && m.Down.Load() }
+
+// cached is the model's cache, nil where its predictions are not to be kept.
+func (m *Model) cached() *cache.Model {
+	if m.Cache == nil || !m.CacheOn.Load() || !m.Told.Load() || m.Teachable.Load() {
+		return nil
+	}
+	return m.Cache
+}
+
+// Table is everything that can be asked for by name. A table is never changed: the composition publishes a new one.
+type Table struct {
+	Functions map[string]*Function
+	// Models maps a name to its serving version, Versions every version by its id; labels are versions there too.
+	Models   map[string]*Model
+	Versions map[api.ModelID]*Model
+	// Routes and Tees are the rules of models that are addressed by name, by that name.
+	Routes map[string]*Route
+	Tees   map[string][]Tee
+}
+
+// seal computes what follows from the rest of a table.
+func (t *Table) seal() {
+	for _, fn := range t.Functions {
+		fn.ruled = 0
+		for i := range fn.Candidates {
+			if fn.Candidates[i].Route != nil {
+				fn.ruled = fn.ruled.With(i)
+			}
+		}
+	}
+}
+
+// Config is what a gateway needs to know.
+type Config struct {
+	Version string
+	Now     func() api.Nanos
+	// MaxBatch bounds the queries of one request.
+	MaxBatch int
+	// Ready reports whether /readyz says 200, and if not why.
+	Ready func() (bool, string)
+	// Reply chooses who writes answers; the zero value is ReplyAsync.
+	Reply ReplyMode
+	// Cache is that of the models; a small one when nil.
+	Cache *cache.Cache
+	// Timers end what waits for another query's evaluation; needed where a model has a cache.
+	Timers *driver.Timers
+	// Joins is how many of the last queries feedback can be joined with: DefaultJoins when 0, none when negative.
+	Joins int
+}
+
+// ReplyMode says who writes an answer to its connection.
+type ReplyMode string
+
+// ReplyAsync lets the side that completes a query write the answer; ReplyWait keeps a goroutine waiting for each request, which
+// costs a wake-up more.
+const (
+	ReplyAsync ReplyMode = "async"
+	ReplyWait  ReplyMode = "wait"
+)
+
+// Path holds the table and the ids of queries.
+type Path struct {
+	cfg     Config
+	table   atomic.Pointer[Table]
+	ids     queryIDs
+	calls   sync.Pool
+	items   sync.Pool
+	members sync.Pool
+	joins   *joins
+	asking  atomic.Int32           // feedback that waits for predictions
+	date    atomic.Pointer[[]byte] // the head of an answer up to its content type, with today's Date
+	calm    grace                  // of those who look at the table
+	open    atomic.Int64           // calls whose callers wait
+	empty   chan struct{}          // told when open reaches 0 while draining
+	stop    chan struct{}
+	wall    wall // for the inference log
+}
+
+// New makes a gateway with an empty table.
+func New(cfg Config) *Path {
+	if cfg.MaxBatch == 0 {
+		cfg.MaxBatch = 4096
+	}
+	if cfg.Reply == "" {
+		cfg.Reply = ReplyAsync
+	}
+	g := &Path{cfg: cfg, empty: make(chan struct{}, 1), stop: make(chan struct{})}
+	g.calm.init()
+	g.calls.New = func() any {
+		c := &call{g: g, done: make(chan struct{}, 1), free: make(chan struct{}, 1)}
+		c.solo.solo.init()
+		return c
+	}
+	g.items.New = func() any { it := &item{}; it.solo.init(); return it }
+	g.members.New = func() any { m := &member{}; m.init(); return m }
+	g.ids.init()
+	if cfg.Cache == nil {
+		g.cfg.Cache = cache.New(0)
+	}
+	if cfg.Joins == 0 {
+		cfg.Joins = DefaultJoins
+	}
+	g.joins = newJoins(cfg.Joins, &g.ids)
+	g.table.Store(&Table{})
+	g.stampDate(time.Now())
+	go g.keepDate()
+	return g
+}
+
+// Publish replaces the table. Queries under way keep what they were given, until Quiesce says that they have ended.
+func (g *Path) Publish(t *Table) {
+	t.seal()
+	g.table.Store(t)
+	g.calm.next()
+}
+
+// Quiesce returns when the queries of every request that had begun before it was called are in their lanes, or ctx ends: those that come
+// later see the table that is in force now, or a later one.
+func (g *Path) Quiesce(ctx context.Context) error {
+	g.calm.next()
+	return g.calm.wait(ctx)
+}
+
+// Forget drops what is remembered of the queries of a function that is no more.
+func (g *Path) Forget(function string) { g.joins.forget(function) }
+
+// Open is the number of requests that are not answered.
+func (g *Path) Open() int { return int(g.open.Load()) }
+
+// Close ends the gateway's own goroutine. Calls must have ended before.
+func (g *Path) Close() { close(g.stop) }
+
+// queryIDs makes numbers that fit a JavaScript number: 10 bits that name the gateway, 43 that count. Both start at random, so
+// that a gateway that restarts does not name new queries like old ones.
+type queryIDs struct {
+	gateway uint64
+	next    atomic.Uint64
+}
+
+const sequenceBits = 43
+
+func (q *queryIDs) init() {
+	q.gateway = rand.Uint64N(1<<10) << sequenceBits
+	q.next.Store(rand.Uint64N(1 << sequenceBits))
+}
+
+// take returns the first of n consecutive ids.
+func (q *queryIDs) take(n int) uint64 { return q.next.Add(uint64(n)) - uint64(n) }
+
+func (q *queryIDs) id(seq uint64) uint64 { return q.gateway | seq&(1<<sequenceBits-1) }
+
+// The Date header is written once a second, not once an answer.
+func (g *Path) keepDate() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case now := <-t.C:
+			g.stampDate(now)
+		case <-g.stop:
+			return
+		}
+	}
+}
+
+func (g *Path) stampDate(now time.Time) {
+	b := []byte("Server: xebec\r\nDate: " + now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT") + "\r\nContent-Type: ")
+	g.date.Store(&b)
 }

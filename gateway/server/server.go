@@ -51,7 +51,7 @@ type Server struct {
 	learned    *learned.Table
 	inferences *inferlog.Log // nil: none is kept
 	cache      *cache.Cache
-	path       *query.Gateway
+	path       *query.Path
 	capacity   *capacity.Capacity
 	host       *deployment.Host
 	catalog    *versions.Catalog

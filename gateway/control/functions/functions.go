@@ -19,7 +19,7 @@ import (
 
 // Config is what Functions need of the gateway.
 type Config struct {
-	Path    *query.Gateway
+	Path    *query.Path
 	Learned *learned.Table
 	// Epoch makes the plans; nil: planning is off.
 	Epoch   *driver.Epoch

@@ -29,7 +29,7 @@ type Config struct {
 	Functions    *functions.Functions
 	Declarations *declarations.Declarations
 	Capacity     *capacity.Capacity
-	Path         *query.Gateway
+	Path         *query.Path
 	Cache        *cache.Cache
 	Learned      *learned.Table
 	Clock        *driver.Clock

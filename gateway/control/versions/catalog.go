@@ -32,7 +32,7 @@ type Use struct {
 // Config is what a Catalog needs of the gateway.
 type Config struct {
 	Host *deployment.Host
-	Path *query.Gateway
+	Path *query.Path
 	// Learned keeps what learned roll-outs have learned.
 	Learned *learned.Table
 	// Life ends when the gateway begins to stop.
