@@ -70,10 +70,16 @@ var rules = []rule{
 	{"gateway/quality/...", []string{"api", "gateway/internal/tensorjson"}, false, "it reads recorded queries and judges answers; who evaluates them is not its business"},
 	{"gateway/inferlog/...", []string{"api", "gateway/internal/tensorjson"}, false, "it writes and reads records; what is logged is decided by who calls it"},
 	{"gateway/internal/...", []string{"api", "gateway/internal/..."}, false, "tools of the gateway, each usable alone"},
-	{"gateway/dialect/oip", []string{"api", "gateway/internal/tensorjson"}, false, "a dialect is a codec and its routes: it knows neither HTTP nor the other dialects"},
+	{"gateway/query", []string{"api", "scheduler", "scheduler/driver", "gateway/cache", "gateway/drift", "gateway/inferlog", "gateway/internal/obs", "gateway/selection"}, false,
+		"the way of a query is the same for every protocol and for callers in the process: it knows none of them, nor what runs models"},
+	{"gateway/query/querytest", []string{"api", "scheduler"}, false, "it stands in for a scheduler in the tests of gateway/query itself, which it therefore cannot import"},
+	{"gateway/dialect", []string{"api", "gateway/query", "gateway/internal/tensorjson"}, false, "it says what a dialect is, and knows none of them"},
+	{"gateway/dialect/...", []string{"api", "gateway/dialect", "gateway/query", "gateway/selection", "gateway/internal/tensorjson"}, false,
+		"a dialect parses and renders: it serves any transport, so it knows none, and it can be left out, so no other dialect needs it"},
+	{"gateway/http", []string{"api", "gateway/dialect", "gateway/query"}, false, "the edge serves any dialect: which ones is for the composition to say"},
 	{"gateway/server/...", []string{"*"}, false, ""},
 	{"gateway/cmd/...", []string{"*"}, false, ""},
-	{"gateway/...", []string{"api", "api/manifest", "scheduler", "scheduler/driver", "gateway/query", "gateway/admin", "gateway/cache", "gateway/dialect/...", "gateway/drift", "gateway/inferlog", "gateway/internal/...", "gateway/learned", "gateway/selection"}, false,
+	{"gateway/...", []string{"api", "api/manifest", "scheduler", "scheduler/driver", "gateway/query", "gateway/admin", "gateway/cache", "gateway/drift", "gateway/inferlog", "gateway/internal/...", "gateway/learned", "gateway/selection"}, false,
 		"only gateway/server, the composition, knows transports and containers; the rest of the gateway is given them through interfaces"},
 
 	{"bench/...", []string{"*", "bench/..."}, false, ""},
@@ -87,6 +93,16 @@ var exceptFrom = []struct{ packages, imports, reason string }{
 	{"gateway/...", "worker/memory/...", "the transport in memory is for tests"},
 }
 
+// bans keep packages of the standard library, and what is below them, out of packages that are not pure but must not know of them.
+var bans = []struct {
+	packages string
+	imports  []string
+	reason   string
+}{
+	{"gateway/query/...", []string{"net", "encoding/json"}, "the path of a query sees neither connections nor the bytes of a protocol"},
+	{"gateway/dialect/...", []string{"net", "os", "syscall"}, "a dialect sees an exchange, not a connection"},
+}
+
 // A home is where one third-party dependency, standing for its family, may be imported by non-test files.
 type home struct {
 	dependency string
@@ -95,13 +111,12 @@ type home struct {
 }
 
 var homes = []home{
-	{"github.com/cloudwego/hertz", []string{"gateway/http", "gateway/query", "gateway/admin", "gateway/server", "bench/..."}, "HTTP ends in the gateway: nothing behind it sees a Hertz type"},
-	{"github.com/cloudwego/netpoll", []string{"worker/...", "gateway/http", "gateway/query", "gateway/server", "bench/..."}, "sockets belong to worker, the listener to the gateway"},
-	{"github.com/bytedance/sonic", []string{"gateway/query", "gateway/admin"}, "JSON of requests is the gateway's; elsewhere encoding/json is fast enough"},
+	{"github.com/cloudwego/hertz", []string{"gateway/http", "gateway/admin", "gateway/server", "bench/..."}, "HTTP ends in the gateway: nothing behind it sees a Hertz type"},
+	{"github.com/cloudwego/netpoll", []string{"worker/...", "gateway/http", "bench/..."}, "sockets belong to worker, the listener to the gateway"},
 	{"github.com/prometheus", []string{"gateway/internal/obs/..."}, "metrics are counted in plain counters and shown by one package"},
 	{"go.yaml.in/yaml/v3", []string{"api/manifest", "gateway/cmd/..."}, "one YAML format, read and written in one place; the CLI prints it"},
 	{"github.com/klauspost/compress", []string{"worker/remote", "gateway/http", "gateway/inferlog", "gateway/quality"}, "worker compresses frames, the gateway bodies, logs and recorded queries"},
-	{"golang.org/x/sys", []string{"shm", "containers/process/...", "containers/cgroup/...", "containers/docker", "containers/node", "worker/local", "worker/bindings/go/...", "gateway/http", "gateway/query", "gateway/server", "gateway/internal/...", "bench/..."}, "system calls belong to the packages that own the descriptor"},
+	{"golang.org/x/sys", []string{"shm", "containers/process/...", "containers/cgroup/...", "containers/docker", "containers/node", "worker/local", "worker/bindings/go/...", "gateway/http", "gateway/server", "gateway/internal/...", "bench/..."}, "system calls belong to the packages that own the descriptor"},
 	{"github.com/redis/go-redis/v9", []string{"gateway/internal/state/..."}, "what gateways share goes through the store"},
 	{"go.etcd.io/bbolt", []string{"gateway/internal/state/..."}, "what outlives the gateway goes through the store"},
 	{"github.com/zeebo/xxh3", []string{"gateway/query", "gateway/cache", "gateway/learned"}, "it hashes inputs and contexts, for tables in memory; what it finds is compared"},
@@ -296,6 +311,13 @@ func judgeImport(dir string, r rule, name string) string {
 		}
 		return ""
 	}
+	for _, b := range bans {
+		for _, p := range b.imports {
+			if matches(b.packages, dir) && (name == p || strings.HasPrefix(name, p+"/")) {
+				return fmt.Sprintf("%s must not import %s: %s", dir, name, b.reason)
+			}
+		}
+	}
 	if r.pure {
 		for _, p := range impure {
 			if name == p || strings.HasPrefix(name, p+"/") {
@@ -425,7 +447,15 @@ func TestRulesCatchWhatTheyShould(t *testing.T) {
 		{"containers import workers", "containers/process/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/worker/local"`, "independent of what they are sent"},
 		{"the mux knows a runtime", "containers/mux/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/containers/process"`, "would come with every mux"},
 		{"the mux knows what it must", "containers/mux/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/containers"`, ""},
-		{"the gateway finds its own workers", "gateway/query/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/worker/local"`, "only gateway/server, the composition"},
+		{"the path opens a socket", "gateway/query/doc.go", doc + `package p; import _ "net"`, "neither connections nor the bytes"},
+		{"the path answers HTTP", "gateway/query/doc.go", doc + `package p; import _ "github.com/cloudwego/hertz/pkg/app"`, "nothing behind it sees a Hertz type"},
+		{"the path knows a dialect", "gateway/query/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/gateway/dialect/native"`, "the same for every protocol"},
+		{"the path reads JSON", "gateway/query/doc.go", doc + `package p; import _ "encoding/json"`, "neither connections nor the bytes"},
+		{"a dialect knows its transport", "gateway/dialect/oip/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/gateway/http"`, "it serves any transport"},
+		{"a dialect leans on another", "gateway/dialect/oip/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/gateway/dialect/native"`, "it can be left out"},
+		{"a dialect parses JSON", "gateway/dialect/oip/doc.go", doc + `package p; import _ "encoding/json"`, ""},
+		{"the edge picks a dialect", "gateway/http/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/gateway/dialect/oip"`, "for the composition to say"},
+		{"the gateway finds its own workers", "gateway/admin/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/worker/local"`, "only gateway/server, the composition"},
 		{"the composition may", "gateway/server/doc.go", doc + `package p; import (_ "github.com/xebec-serving/xebec/worker/local"; _ "github.com/xebec-serving/xebec/containers/process")`, ""},
 		{"but not map memory", "gateway/server/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/shm"`, "lies behind worker"},
 		{"nor serve through Go functions", "gateway/server/doc.go", doc + `package p; import _ "github.com/xebec-serving/xebec/worker/memory"`, "is for tests"},

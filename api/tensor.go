@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"strings"
@@ -195,6 +196,40 @@ type Value struct {
 	Data []byte
 	// Dims are the actual dimensions where the declared tensor is not Fixed and has a rank; empty otherwise.
 	Dims []int64
+}
+
+// Check reports in which way a value is not what the spec declares: its dimensions, or the length of its data.
+func (t TensorSpec) Check(v *Value) error {
+	if t.Fixed() || len(t.Shape) == 0 {
+		if len(v.Dims) > 0 {
+			return fmt.Errorf("the dimensions %s: expected none for %s, which declares them", ShapeString(v.Dims), t)
+		}
+		if t.Fixed() && len(v.Data) != t.ItemBytes() {
+			return fmt.Errorf("%d bytes: expected %d for %s", len(v.Data), t.ItemBytes(), t)
+		}
+		return nil
+	}
+	n := Elements(v.Dims)
+	if n < 0 || !FitsShape(t.Shape, v.Dims) {
+		return fmt.Errorf("the dimensions %s: expected those of %s", ShapeString(v.Dims), t)
+	}
+	if t.DType != Bytes {
+		if want := n * int64(t.DType.Size()); int64(len(v.Data)) != want {
+			return fmt.Errorf("%d bytes: expected %d for %s%s", len(v.Data), want, t.DType, ShapeString(v.Dims))
+		}
+		return nil
+	}
+	rest := v.Data
+	for i := range n {
+		if len(rest) < 4 || uint64(binary.LittleEndian.Uint32(rest)) > uint64(len(rest)-4) {
+			return fmt.Errorf("the data end in element %d: expected %d elements, each led by its length in 32 bits", i, n)
+		}
+		rest = rest[4+binary.LittleEndian.Uint32(rest):]
+	}
+	if len(rest) > 0 {
+		return fmt.Errorf("%d bytes behind the last of %d elements", len(rest), n)
+	}
+	return nil
 }
 
 // Float16 arithmetic is not in Go: a float16 is converted at the edges (JSON) by these two.

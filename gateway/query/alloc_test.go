@@ -3,8 +3,7 @@
 package query
 
 import (
-	"fmt"
-	"strconv"
+	"context"
 	"testing"
 	"time"
 
@@ -12,86 +11,40 @@ import (
 	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/learned"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
 	"github.com/xebec-serving/xebec/gateway/selection"
-	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
-// path is the query path without HTTP and without a scheduler: parse, submit, answer, render.
-type path struct {
-	g    *Path
-	fn   *Function
-	body []byte
-	text []byte
-}
-
-// instant answers every query with 0 at once, from the transport's point of view as well: outputs are written into the item's
-// own buffers.
-type instant struct{}
-
-func (instant) Cancel(*scheduler.Item) {}
-
-func (instant) SubmitAll(items []*scheduler.Item) {
-	for _, it := range items {
-		answer0(it)
-	}
-}
-
-func answer0(it *scheduler.Item) {
-	if cap(it.Outputs) == 0 {
-		it.Outputs = make([]api.Value, 1)
-	}
-	it.Outputs = it.Outputs[:1]
-	it.Outputs[0].Data = append(it.Outputs[0].Data[:0], 0, 0, 0, 0, 0, 0, 0, 0)
-	it.Confidence = 0.5
-	it.Owner.Answered(it, api.OK)
-	it.Owner.Released(it, api.OK)
-}
-
-func newPath(tb testing.TB, body string) *path {
+func newInstant() (*Path, *Function) {
 	start := time.Now()
-	g := New(Config{Now: func() api.Nanos { return api.Nanos(time.Since(start)) + 1 }, Ready: func() (bool, string) { return true, "" }})
-	tb.Cleanup(g.Close)
-	m := NewModel(api.ModelID{Name: "m", Version: "1"}, floats4, instant{}, 0, new(obs.Endpoint))
+	p := New(Config{Now: func() api.Nanos { return api.Nanos(time.Since(start)) + 1 }})
+	m := NewModel(api.ModelID{Name: "m", Version: "1"}, floats4, querytest.Instant{}, 0, new(obs.Endpoint))
 	m.Ready.Store(1)
-	return &path{g: g, fn: &Function{Name: "f", SLO: time.Second, Candidates: []Candidate{{Model: m}}, Stats: new(obs.Endpoint)}, body: []byte(body)}
+	fn := &Function{Name: "f", SLO: time.Second, Candidates: []Candidate{{Model: m}}, Stats: new(obs.Endpoint)}
+	p.Publish(&Table{Functions: map[string]*Function{"f": fn}, Models: map[string]*Model{"m": m}, Versions: map[api.ModelID]*Model{m.ID: m}})
+	return p, fn
 }
 
-func (p *path) predict(tb testing.TB) (id uint64) {
-	cl := p.g.newCall()
-	cl.arrived = p.g.cfg.Now()
-	cl.fn, cl.model, cl.queue, cl.stats, cl.slo, cl.render = p.fn, p.fn.Candidates[0].Model, 0, p.fn.Stats, api.Nanos(p.fn.SLO), renderNative
-	if err := cl.native.Parse(p.body, p.fn.Candidates[0].Model.Signature.Inputs, cl); err != nil {
-		tb.Fatal(err)
-	}
-	if err := cl.options(nil); err != nil {
-		tb.Fatal(err)
-	}
-	cl.submit(handlerRef)
-	<-cl.done
-	if len(cl.head()) == 0 || cl.status != 200 {
-		tb.Fatalf("answered %d", cl.status)
-	}
-	id = cl.items[0].id
-	cl.unrefHandler()
-	return id
-}
-
-func TestAllocsOfTheQueryPath(t *testing.T) {
-	for _, body := range []string{`{"input":[1,2,3,4.25]}`, `{"input_batch":[[1,2,3,4],[5,6,7,8],[9,10,11,12]]}`} {
-		p := newPath(t, body)
-		p.predict(t)
-		if n := testing.AllocsPerRun(1000, func() { p.predict(t) }); n >= 1 {
-			t.Errorf("%s: %.1f allocations a request, want 0", body, n)
+// TestAllocsOfDo: a caller in this process that uses its answers again makes the path allocate nothing.
+func TestAllocsOfDo(t *testing.T) {
+	p, _ := newInstant()
+	one := []api.Value{{Data: make([]byte, 16)}}
+	for _, qs := range []*Queries{
+		{Function: "f", Inputs: [][]api.Value{one}}, {Function: "f", Inputs: [][]api.Value{one, one, one}},
+		{Model: api.ModelID{Name: "m"}, Inputs: [][]api.Value{one}}, {Model: api.ModelID{Name: "m", Version: "1"}, Inputs: [][]api.Value{one}},
+	} {
+		var answers []Answer
+		do := func() {
+			var err error
+			if answers, err = p.Do(context.Background(), qs, answers); err != nil || answers[0].Code != api.OK {
+				t.Fatalf("%+v, %v", answers, err)
+			}
 		}
-	}
-}
-
-func BenchmarkQueryPath(b *testing.B) {
-	p := newPath(b, `{"input":[1,2,3,4.25]}`)
-	b.ReportAllocs()
-	for b.Loop() {
-		p.predict(b)
+		do()
+		if n := testing.AllocsPerRun(1000, do); n >= 1 {
+			t.Errorf("%d queries to %q: %.1f allocations, want none", len(qs.Inputs), qs.Function, n)
+		}
 	}
 }
 
@@ -99,14 +52,20 @@ func BenchmarkQueryPath(b *testing.B) {
 func TestAllocsOfSelecting(t *testing.T) {
 	for _, policy := range []string{"exp3", "exp4", "thompson"} {
 		for _, keeps := range []bool{false, true} {
-			p := newPath(t, `{"input":[1,2,3,4.25],"context":"ann"}`)
-			p.select3(t, policy, keeps)
-			f := feedbackCalls.New().(*feedbackCall)
+			p, fn := newInstant()
+			select3(t, p, fn, policy, keeps)
+			qs := &Queries{Function: "f", Inputs: [][]api.Value{{{Data: make([]byte, 16)}}}}
+			label := []api.Value{{Data: make([]byte, 8)}}
+			f := Feedback{Verdict: VerdictLabel, Label: label, LabelText: []byte("0")}
+			var answers []Answer
 			round := func() {
-				p.text = strconv.AppendUint(append(p.text[:0], `{"query_id":`...), p.predict(t), 10)
-				p.text = append(p.text, `,"label":0,"context":"ann"}`...)
-				if _, err := p.g.feed(p.fn, p.text, nil, f); err != nil {
+				var err error
+				if answers, err = p.Do(context.Background(), qs, answers); err != nil {
 					t.Fatal(err)
+				}
+				f.QueryID = answers[0].ID
+				if outcome, err := p.Feedback("f", f, nil); err != nil || outcome != Counted {
+					t.Fatal(outcome, err)
 				}
 			}
 			for range 100 {
@@ -119,44 +78,28 @@ func TestAllocsOfSelecting(t *testing.T) {
 	}
 }
 
-// select3 gives the function two more models and a policy.
-func (p *path) select3(tb testing.TB, policy string, keeps bool) {
+// select3 gives the function three models and a policy.
+func select3(tb testing.TB, p *Path, fn *Function, policy string, keeps bool) {
 	refs := []string{"a", "b", "c"}
 	made, err := selection.New(policy, nil, refs)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	table := learned.New(learned.Config{})
 	clock := driver.NewClock()
 	tb.Cleanup(clock.Close)
-	p.g.cfg.Timers, p.g.cfg.Cache = driver.NewTimers(clock), cache.New(1<<20)
-	p.g.joins = newJoins(64, &p.g.ids)
-	p.fn.Candidates = nil
+	p.cfg.Timers, p.cfg.Cache = driver.NewTimers(clock), cache.New(1<<20)
+	p.joins = newJoins(64, &p.ids)
+	fn.Candidates = nil
 	for _, ref := range refs {
-		m := NewModel(api.ModelID{Name: ref, Version: "1"}, floats4, instant{}, 0, new(obs.Endpoint))
+		m := NewModel(api.ModelID{Name: ref, Version: "1"}, floats4, querytest.Instant{}, 0, new(obs.Endpoint))
 		m.Ready.Store(1)
 		if keeps {
-			m.Cache = p.g.cfg.Cache.Model()
+			m.Cache = p.cfg.Cache.Model()
 			m.Told.Store(true)
 			m.CacheOn.Store(true)
 		}
-		p.fn.Candidates = append(p.fn.Candidates, Candidate{Model: m})
+		fn.Candidates = append(fn.Candidates, Candidate{Model: m})
 	}
-	p.fn.Selects, p.fn.Mode, p.fn.Selector = true, made.Mode(), table.Declare("f", made, refs)
-	p.fn.Learning, p.fn.Losses = new(obs.Learning), make([]obs.Loss, len(refs))
-}
-
-func BenchmarkSelecting(b *testing.B) {
-	for _, policy := range []string{"exp3", "exp4"} {
-		for _, keeps := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%s/cache=%v", policy, keeps), func(b *testing.B) {
-				p := newPath(b, `{"input":[1,2,3,4.25]}`)
-				p.select3(b, policy, keeps)
-				b.ReportAllocs()
-				for b.Loop() {
-					p.predict(b)
-				}
-			})
-		}
-	}
+	fn.Selects, fn.Mode, fn.Selector = true, made.Mode(), learned.New(learned.Config{}).Declare("f", made, refs)
+	fn.Learning, fn.Losses = new(obs.Learning), make([]obs.Loss, len(refs))
 }

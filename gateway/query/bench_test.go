@@ -3,6 +3,7 @@ package query
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func (r *loopback) Send(b *api.Batch) error {
 
 func (r *loopback) Kill(string) {}
 
-// silent is a replica that takes everything and answers nothing.
+// silent is a replica that takes every batch and answers none.
 type silent struct{}
 
 func (silent) Send(*api.Batch) error { return nil }
@@ -46,7 +47,7 @@ func (silent) Kill(string)           {}
 
 // core is a function over models with real lanes, caches and a real policy, without HTTP and without workers.
 type core struct {
-	g  *Path
+	p  *Path
 	fn *Function
 	n  atomic.Uint64
 }
@@ -55,8 +56,7 @@ func newCore(tb testing.TB, policy string, models int, cacheBytes int64, replica
 	clock := driver.NewClock()
 	tb.Cleanup(clock.Close)
 	c := cache.New(cacheBytes)
-	g := New(Config{Now: clock.Now, Cache: c, Timers: driver.NewTimers(clock), Ready: func() (bool, string) { return true, "" }})
-	tb.Cleanup(g.Close)
+	path := New(Config{Now: clock.Now, Cache: c, Timers: driver.NewTimers(clock)})
 	fn := &Function{Name: "f", SLO: time.Minute, Stats: new(obs.Endpoint), Learning: new(obs.Learning), Losses: make([]obs.Loss, models)}
 	var refs []string
 	for i := range models {
@@ -78,23 +78,32 @@ func newCore(tb testing.TB, policy string, models int, cacheBytes int64, replica
 		tb.Fatal(err)
 	}
 	fn.Selects, fn.Mode, fn.Selector = policy != "single", p.Mode(), learned.New(learned.Config{}).Declare("f", p, refs)
-	return &core{g: g, fn: fn}
+	path.Publish(&Table{Functions: map[string]*Function{"f": fn}})
+	return &core{p: path, fn: fn}
 }
 
-// submit hands in one query with an input that nobody has asked before.
-func (c *core) submit(render func(*call), slo time.Duration) {
-	cl := c.g.newCall()
-	cl.arrived = c.g.cfg.Now()
-	cl.fn, cl.model, cl.stats, cl.slo, cl.render = c.fn, c.fn.Candidates[0].Model, c.fn.Stats, api.Nanos(slo), render
-	vals, err := cl.Next()
+// open begins a request to the function.
+func (c *core) open(slo time.Duration) *wait {
+	w := c.p.waits.Get().(*wait)
+	w.Open()
+	w.askFunction(c.fn)
+	w.Within(slo)
+	return w
+}
+
+// submit hands in one query with an input that was not asked before, and waits for its answer.
+func (c *core) submit(slo time.Duration) {
+	w := c.open(slo)
+	vals, err := w.Next()
 	if err != nil {
 		panic(err)
 	}
 	n := c.n.Add(1)
 	vals[0].Data = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(vals[0].Data[:0], n), n)
-	cl.submit(handlerRef)
-	<-cl.done
-	cl.unrefHandler()
+	w.Retain()
+	w.Submit()
+	<-w.done
+	w.Release()
 }
 
 // BenchmarkCore is a query's whole way without HTTP, JSON and a model: look-up, select, cache miss, queue, batch, combine, cache
@@ -107,10 +116,9 @@ func BenchmarkCore(b *testing.B) {
 	}{{"single", 1, 0}, {"single", 1, 64 << 20}, {"exp3", 4, 64 << 20}, {"exp4", 4, 64 << 20}} {
 		b.Run(fmt.Sprintf("%s of %d, cache %d MiB", bench.policy, bench.models, bench.cacheBytes>>20), func(b *testing.B) {
 			c := newCore(b, bench.policy, bench.models, bench.cacheBytes, func(l *driver.Lane) driver.Replica { return &loopback{l: l} })
-			render := func(*call) {}
 			b.ReportAllocs()
 			for b.Loop() {
-				c.submit(render, time.Minute)
+				c.submit(time.Minute)
 			}
 		})
 	}
@@ -127,23 +135,24 @@ func BenchmarkStragglers(b *testing.B) {
 		cand.Model.Lane.(*driver.Lane).Configure(cfg)
 	}
 	left := make(chan struct{}, outstanding)
-	render := func(*call) { left <- struct{}{} }
+	stragglers := sync.Pool{New: func() any {
+		s := &straggler{left: left}
+		s.Init(c.p, s)
+		return s
+	}}
 	ask := func() {
-		cl := c.g.newCall()
-		select {
-		case <-cl.done: // nobody waited for its last answer
-		default:
-		}
-		cl.arrived = c.g.cfg.Now()
-		cl.fn, cl.model, cl.stats, cl.render = c.fn, c.fn.Candidates[0].Model, c.fn.Stats, render
+		s := stragglers.Get().(*straggler)
+		s.pool = &stragglers
+		s.Open()
+		s.askFunction(c.fn)
 		n := c.n.Add(1)
-		cl.slo = api.Nanos(50*time.Millisecond) + api.Nanos(n%197)*api.Nanos(time.Millisecond)
-		vals, err := cl.Next()
+		s.Within(50*time.Millisecond + time.Duration(n%197)*time.Millisecond)
+		vals, err := s.Next()
 		if err != nil {
 			b.Fatal(err)
 		}
 		vals[0].Data = binary.LittleEndian.AppendUint64(vals[0].Data[:0], n)
-		cl.submit(0)
+		s.Submit()
 	}
 	for range outstanding {
 		ask()
@@ -159,3 +168,19 @@ func BenchmarkStragglers(b *testing.B) {
 		<-left
 	}
 }
+
+// straggler is a request that no caller waits for.
+type straggler struct {
+	Request
+	left chan struct{}
+	pool *sync.Pool
+}
+
+func (s *straggler) Settled() api.Code {
+	s.left <- struct{}{}
+	return s.Code()
+}
+
+func (s *straggler) Deliver() {}
+
+func (s *straggler) Released() { s.pool.Put(s) }

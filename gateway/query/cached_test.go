@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestCachedPredictions: the second query for the same is answered without the model, another salt, model or input is not.
+// TestCachedPredictions: the second query for the same is answered without the model; another salt, model or input is not.
 func TestCachedPredictions(t *testing.T) {
 	evaluated := make(chan uint64, 100)
-	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { evaluated <- it.ID; sum(it) }}, cached)
+	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { evaluated <- it.ID; querytest.Sum(it) }}, cached)
 	for _, q := range []struct {
 		body string
 		new  bool
@@ -40,12 +41,12 @@ func TestCachedPredictions(t *testing.T) {
 	c.fn.Candidates[0].Model.Teachable.Store(true)
 	c.ask(`{"input":[1,2,3,4],"context":"bob"}`)
 	if len(evaluated) != 2 {
-		t.Error("what a model that learns has said was kept")
+		t.Error("the prediction of a model that learns was kept")
 	}
 }
 
-// TestTheFirstPredictionIsKept: who wakes a model asks before anybody knows whether the answer may be kept. It is, if the worker
-// says so, and by what it says: also where it came too late for the one who asked.
+// TestTheFirstPredictionIsKept: a query that wakes a model asks before it is known whether the answer may be kept. It is, if the worker
+// declares so, and under the key that follows from what it declares, also if it came too late for the query.
 func TestTheFirstPredictionIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		name                  string
@@ -69,7 +70,7 @@ func TestTheFirstPredictionIsKept(t *testing.T) {
 			})
 			ask := func(body string) (answer chan prediction) {
 				answer = make(chan prediction, 1)
-				go func() { answer <- c.ask(body, "Xebec-Slo-Ms", "60000") }()
+				go func() { answer <- c.ask(body, time.Minute) }()
 				return answer
 			}
 			first := ask(`{"input":[1,2,3,4],"context":"ann"}`)
@@ -83,7 +84,7 @@ func TestTheFirstPredictionIsKept(t *testing.T) {
 				if got := <-first; !got.Default {
 					t.Errorf("answered %+v", got)
 				}
-				it.SetResult([]api.Value{{Data: int64Bytes(11)}}, math.NaN())
+				it.SetResult([]api.Value{{Data: querytest.Int64(11)}}, math.NaN())
 				it.Owner.Released(it, api.OK)
 			} else {
 				says(11)(it)
@@ -105,36 +106,27 @@ func TestTheFirstPredictionIsKept(t *testing.T) {
 	}
 }
 
-// cached gives every candidate a cache.
-func cached(f *fixture) {
-	for _, cand := range f.fn.Candidates {
-		cand.Model.Cache = f.g.cfg.Cache.Model()
-		cand.Model.Told.Store(true)
-		cand.Model.CacheOn.Store(true)
-	}
-}
-
-// TestCoalescedQueries: equal queries share an evaluation, and each has its own deadline. Who is in more of a hurry than the one
-// that is being evaluated does not wait behind it.
+// TestCoalescedQueries: equal queries share an evaluation, and each has its own deadline. A query that is more urgent than the one that is
+// being evaluated does not wait behind it.
 func TestCoalescedQueries(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached, withDefault("-1"))
 	answers := make(chan prediction, 10)
 	var asking sync.WaitGroup
 	body := input
-	run := func(sloMillis string) {
+	run := func(within time.Duration) {
 		asking.Add(1)
-		go func(body string) { defer asking.Done(); answers <- c.ask(body, "Xebec-Slo-Ms", sloMillis) }(body)
+		go func(body string) { defer asking.Done(); answers <- c.ask(body, within) }(body)
 	}
-	run("10") // nobody tells this one that its time is up: the lane is the test's
+	run(10 * time.Millisecond) // the lane is the test's, and does not end it at its deadline
 	leader := <-items
-	run("20")
-	if got := <-answers; !got.Default || got.Explanation != api.DeadlineExceeded.Reason() {
-		t.Errorf("who could not wait is answered %+v", got)
+	run(20 * time.Millisecond)
+	if got := <-answers; !got.Default || got.Code != api.DeadlineExceeded {
+		t.Errorf("the query that could not wait is answered %+v", got)
 	}
-	run("60000")
+	run(time.Minute)
 	c.waitCoalesced(2)
-	sum(leader)
+	querytest.Sum(leader)
 	for range 2 {
 		if got := <-answers; got.Output != 10 {
 			t.Errorf("answered %+v", got)
@@ -145,33 +137,19 @@ func TestCoalescedQueries(t *testing.T) {
 		t.Error("it was evaluated more than once")
 	}
 	body = `{"input":[1,2,3,4],"salt":"another"}`
-	run("60000")
+	run(time.Minute)
 	leader = <-items
-	run("30000")
-	hurried := <-items
-	sum(hurried)
+	run(30 * time.Second)
+	urgent := <-items
+	querytest.Sum(urgent)
 	if got := <-answers; got.Output != 10 {
-		t.Errorf("who was in a hurry is answered %+v", got)
+		t.Errorf("the urgent query is answered %+v", got)
 	}
-	sum(leader)
+	querytest.Sum(leader)
 	asking.Wait()
 }
 
-// waitCoalesced polls until so many queries have waited for another's evaluation.
-func (c *crowd) waitCoalesced(n uint64) {
-	c.t.Helper()
-	look, deadline := time.NewTicker(time.Millisecond), time.After(20*time.Second)
-	defer look.Stop()
-	for c.fn.Candidates[0].Model.Cache.Stats().Coalesced < n {
-		select {
-		case <-look.C:
-		case <-deadline:
-			c.t.Fatal("nobody waits")
-		}
-	}
-}
-
-// TestFailedLeader: who waited for an evaluation that was given up for want of time asks for itself; what failed by the model's
+// TestFailedLeader: queries that waited for an evaluation that ran out of time ask for themselves; an evaluation that failed by the model's
 // fault fails for all.
 func TestFailedLeader(t *testing.T) {
 	for code, again := range map[api.Code]bool{api.Overloaded: true, api.DeadlineExceeded: true, api.Cancelled: true, api.ModelError: false, api.ReplicaLost: false} {
@@ -184,13 +162,13 @@ func TestFailedLeader(t *testing.T) {
 				leader := <-items
 				go func() {
 					c.waitCoalesced(2)
-					end(leader, code)
+					querytest.End(leader, code)
 				}()
 			}
 		}
 		if again {
 			next := <-items
-			sum(next)
+			querytest.Sum(next)
 		}
 		defaults := 0
 		for range 3 {
@@ -204,7 +182,7 @@ func TestFailedLeader(t *testing.T) {
 	}
 }
 
-// TestLateResultsFillTheCache: the caller has gone without, the next one has it.
+// TestLateResultsFillTheCache: a result that is too late for its query answers the next one.
 func TestLateResultsFillTheCache(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { it.Owner.Answered(it, api.DeadlineExceeded); items <- it }}, cached, withDefault("-1"))
@@ -212,7 +190,7 @@ func TestLateResultsFillTheCache(t *testing.T) {
 		t.Fatalf("answered %+v", got)
 	}
 	late := <-items
-	late.Outputs = append(late.Outputs[:0], api.Value{Data: int64Bytes(42)})
+	late.Outputs = append(late.Outputs[:0], api.Value{Data: querytest.Int64(42)})
 	late.Owner.Released(late, api.OK)
 	if got := c.ask(input); got.Output != 42 {
 		t.Errorf("answered %+v", got)

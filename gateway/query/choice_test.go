@@ -1,66 +1,61 @@
 package query
 
 import (
-	"encoding/json"
-	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// script is a Choice that says what it was told to, one after the other.
-type script chan int
+// script is a Choice that picks what it was told to, one after the other.
+type script struct {
+	picks   chan int
+	refused atomic.Int64
+}
 
-func (s script) Pick() int { return <-s }
+func newScript() *script { return &script{picks: make(chan int, 1)} }
 
-func (s script) Refuse(queries int) { refusedQueries.Add(int64(queries)) }
+func (s *script) Pick() int { return <-s.picks }
+
+func (s *script) Refuse(queries int) { s.refused.Add(int64(queries)) }
 
 // What the plan says of functions that select.
-func (s script) Members() uint64            { panic("asked for members") }
-func (s script) Arrived(int)                { panic("told of arrivals") }
-func (s script) Limits([]float64) []float64 { panic("asked for limits") }
-func (s script) Refusing() bool             { panic("asked whether to refuse") }
-func (s script) Wish(int)                   { panic("told of a wish") }
+func (s *script) Members() uint64            { panic("Members is called") }
+func (s *script) Arrived(int)                { panic("Arrived is called") }
+func (s *script) Limits([]float64) []float64 { panic("Limits is called") }
+func (s *script) Refusing() bool             { panic("Refusing is called") }
+func (s *script) Wish(int)                   { panic("Wish is called") }
 
-// refusedQueries is what scripts were told.
-var refusedQueries atomic.Int64
-
-// TestPlannedCandidates: each request goes to the candidate that the plan has chosen, and one for which it has no place is
-// refused without anybody being asked.
+// TestPlannedCandidates: each request goes to the candidate that the plan has picked. A request that the plan has no room for is refused, and
+// no model is asked.
 func TestPlannedCandidates(t *testing.T) {
-	picks := make(script, 1)
+	plan := newScript()
 	asked := make(chan int32, 16)
 	answer := func(it *scheduler.Item) {
 		asked <- it.Function
-		it.Outputs = append(it.Outputs[:0], api.Value{Data: int64Bytes(7)})
-		it.Owner.Answered(it, api.OK)
-		it.Owner.Released(it, api.OK)
+		querytest.End(it, api.OK, querytest.Int64(7))
 	}
 	f := serve(t, floats4, answer, func(f *fixture) {
-		second := NewModel(api.ModelID{Name: "small", Version: "2"}, floats4, f.lane, 0, new(obs.Endpoint))
+		second := NewModel(api.ModelID{Name: "small", Version: "2"}, floats4, f.fn.Candidates[0].Model.Lane, 0, new(obs.Endpoint))
 		second.Ready.Store(1)
 		f.fn.Candidates = append(f.fn.Candidates, Candidate{Model: second, Queue: 5})
-		f.fn.Choice = picks
+		f.fn.Choice = plan
 	})
 	for _, c := range []struct {
-		pick   int
-		status int
-		model  string // in the answer
-		asked  int32  // sub-queue; -1: nobody
-	}{{0, 200, "m@1", 1}, {1, 200, "small@2", 5}, {-1, 503, "", -1}, {2, 503, "", -1}, {0, 200, "m@1", 1}} {
-		picks <- c.pick
-		status, head, body := f.post("/f/predict", "application/json", `{"input":[1,2,3,4]}`)
-		if status != c.status || !strings.Contains(body, c.model) {
-			t.Errorf("candidate %d: answered %d %s, want %d by %q", c.pick, status, body, c.status, c.model)
+		pick  int
+		code  api.Code
+		model string // in the answer
+		asked int32  // sub-queue; -1: none
+	}{{0, api.OK, "m@1", 1}, {1, api.OK, "small@2", 5}, {-1, api.Overloaded, "", -1}, {2, api.Overloaded, "", -1}, {0, api.OK, "m@1", 1}} {
+		plan.picks <- c.pick
+		got, err := f.try(input)
+		if err != nil || got[0].Code != c.code || c.model != "" && got[0].Models[0] != c.model {
+			t.Errorf("candidate %d: answered %+v (%v), want %s by %q", c.pick, got, err, c.code, c.model)
 		}
 		if c.asked < 0 {
-			if head.Get("Retry-After") == "" || !strings.Contains(body, api.Overloaded.String()) {
-				t.Errorf("a refusal says %s and when to come again: %q", body, head.Get("Retry-After"))
-			}
 			if len(asked) > 0 {
 				t.Error("a refused query was evaluated")
 			}
@@ -87,36 +82,21 @@ func TestCandidatesWithoutReplicas(t *testing.T) {
 	}
 }
 
-// TestRefusedByThePlan: with a default output a refused request is answered by it, every query of a batch, and a borrowed
-// body is given back.
+// TestRefusedByThePlan: every query of a refused request is counted, and answered by the default output.
 func TestRefusedByThePlan(t *testing.T) {
-	picks := make(script, 1)
-	f := serve(t, floats4, func(it *scheduler.Item) { t.Error("a refused query was evaluated") }, withDefault("-1"), func(f *fixture) { f.fn.Choice = picks })
-	picks <- -1
-	before := refusedQueries.Load()
-	status, _, body := f.post("/f/predict", "application/json", `{"input_batch":[[1,2,3,4],[5,6,7,8]]}`)
-	if n := refusedQueries.Load() - before; n != 2 {
+	plan := newScript()
+	f := serve(t, floats4, func(it *scheduler.Item) { t.Error("a refused query was evaluated") }, withDefault("-1"), func(f *fixture) { f.fn.Choice = plan })
+	plan.picks <- -1
+	got, err := f.try(`{"input_batch":[[1,2,3,4],[5,6,7,8]]}`)
+	if n := plan.refused.Load(); n != 2 {
 		t.Errorf("%d queries were counted as refused, want 2", n)
 	}
-	var got struct {
-		Predictions []struct {
-			Output  int  `json:"output"`
-			Default bool `json:"default"`
-		} `json:"batch_predictions"`
+	if err != nil || len(got) != 2 {
+		t.Fatalf("answered %+v (%v)", got, err)
 	}
-	if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK || len(got.Predictions) != 2 {
-		t.Fatalf("answered %d %s (%v)", status, body, err)
-	}
-	for _, p := range got.Predictions {
-		if !p.Default || p.Output != -1 {
+	for _, p := range got {
+		if p.Code != api.Overloaded || !p.Default || p.Output != -1 {
 			t.Errorf("%+v is not the default", p)
-		}
-	}
-	bytes := serve(t, bytesEcho, func(it *scheduler.Item) { t.Error("a refused query was evaluated") }, func(f *fixture) { f.fn.Choice = picks })
-	for range 3 {
-		picks <- -1
-		if status, _, body := bytes.post("/f/predict", "application/octet-stream", strings.Repeat("x", 4*borrowBytes)); status != http.StatusServiceUnavailable {
-			t.Fatalf("answered %d %s", status, body)
 		}
 	}
 }

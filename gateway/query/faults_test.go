@@ -1,8 +1,8 @@
 package query
 
 import (
-	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,147 +11,123 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
-// say gives feedback without HTTP; a panic is the test's failure and not the program's.
-func (c *crowd) say(fn *Function, body string) (out string) {
-	c.t.Helper()
-	defer func() {
-		if r := recover(); r != nil {
-			c.t.Errorf("feedback %s panics: %v", body, r)
-		}
-	}()
-	f := feedbackCalls.Get().(*feedbackCall)
-	if _, err := c.g.feed(fn, []byte(body), nil, f); err != nil {
-		return err.Error()
-	}
-	return string(f.out)
-}
-
-// TestFeedbackByInputWithoutContext: a bandit's query that had no context is found by its input.
+// TestFeedbackByInputWithoutContext: a bandit's query without a context is found by its input.
 func TestFeedbackByInputWithoutContext(t *testing.T) {
 	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(1), says(1)})
 	c.ask(input)
-	c.feed(`{"input":[1,2,3,4],"label":1}`, 200, `"counted"`)
+	c.feed(`{"input":[1,2,3,4],"label":1}`, Counted)
 }
 
-// TestFeedbackAfterTheOutputsChanged: a query that was answered by an earlier version with other outputs is no reason to fall over.
+// zeros answers every query with so many zeros.
+func zeros(n int) func(*scheduler.Item) {
+	return func(it *scheduler.Item) {
+		querytest.End(it, api.OK, appendNumbers(nil, api.Float64, make([]float64, n)))
+	}
+}
+
+// floatsList is floats4 with n floats for an answer.
+func floatsList(n int64) api.Signature {
+	return api.Signature{Inputs: floats4.Inputs, Outputs: []api.TensorSpec{{Name: "output", DType: api.Float64, Shape: []int64{n}}}}
+}
+
+// labelOf is a label of n zeros.
+func labelOf(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
+
+// TestFeedbackAfterTheOutputsChanged: feedback for a query that an earlier version has answered, with other outputs, is too late.
 func TestFeedbackAfterTheOutputsChanged(t *testing.T) {
-	wide := api.Signature{Inputs: floats4.Inputs, Outputs: []api.TensorSpec{{Name: "output", DType: api.Float64, Shape: []int64{4}}}}
-	c := gather(t, "exp4", nil, wide, []func(*scheduler.Item){func(it *scheduler.Item) {
-		end(it, api.OK, appendNumbers(nil, api.Float64, []float64{1, 2, 3, 4}))
-	}})
-	_, _, answer := c.post("/f/predict", "application/json", input)
-	var p struct {
-		QueryID uint64 `json:"query_id"`
-	}
-	if err := json.Unmarshal([]byte(answer), &p); err != nil {
-		t.Fatal(err, answer)
-	}
+	c := gather(t, "exp4", nil, floatsList(4), []func(*scheduler.Item){zeros(4)})
+	id := c.ask(input).ID
 	next := *c.fn // version 2 of the model answers with one float
 	next.Candidates = []Candidate{{Model: NewModel(api.ModelID{Name: "a", Version: "2"}, floatsOut, c.lanes[0], 0, new(obs.Endpoint)), Queue: 1}}
 	next.Averages = NewAverages(floatsOut, 1)
-	c.g.Publish(&Table{Functions: map[string]*Function{"f": &next}})
-	c.say(&next, fmt.Sprintf(`{"query_id":%d,"label":1.5}`, p.QueryID))
+	c.p.Publish(&Table{Functions: map[string]*Function{"f": &next}})
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":1.5}`, id), TooLate)
 }
 
-// TestOfAnotherFunctionsPredictions: what was copied for one feedback is not another's.
+// TestOfAnotherFunctionsPredictions: what was copied for one feedback is not used for the next.
 func TestOfAnotherFunctionsPredictions(t *testing.T) {
-	large := api.Signature{Inputs: floats4.Inputs, Outputs: []api.TensorSpec{{Name: "output", DType: api.Float64, Shape: []int64{1000}}}}
-	c := gather(t, "exp4", nil, large, []func(*scheduler.Item){func(it *scheduler.Item) {
-		end(it, api.OK, appendNumbers(nil, api.Float64, make([]float64, 1000)))
-	}})
-	_, _, answer := c.post("/f/predict", "application/json", input)
-	var p struct {
-		QueryID uint64 `json:"query_id"`
-	}
-	if err := json.Unmarshal([]byte(answer), &p); err != nil {
+	c := gather(t, "exp4", nil, floatsList(1000), []func(*scheduler.Item){zeros(1000)})
+	id := c.ask(input).ID
+	w := newWait(c.p)
+	w.Open()
+	defer w.Drop()
+	if err := w.AskFeedback("f"); err != nil {
 		t.Fatal(err)
 	}
-	f := feedbackCalls.New().(*feedbackCall)
-	f.joined.data[0] = make([]byte, 8) // as after the feedback of a function with one float
-	label, _ := json.Marshal(make([]float64, 1000))
-	defer func() {
-		if r := recover(); r != nil {
-			t.Errorf("panics: %v", r)
-		}
-	}()
-	_, err := c.g.feed(c.fn, []byte(fmt.Sprintf(`{"query_id":%d,"label":%s}`, p.QueryID, label)), nil, f)
-	if n, _ := c.fn.Losses[0].Read(); n != 0 {
-		t.Errorf("a prediction that was not kept was judged (%v)", err)
+	w.feedback = new(joinedFeedback)
+	w.feedback.joined.data[0] = make([]byte, 8) // as after the feedback of a function with one float
+	label := []api.Value{{Data: make([]byte, 8000)}}
+	outcome := w.Learn(&Feedback{QueryID: id, Verdict: VerdictLabel, Label: label})
+	if n, _ := c.fn.Losses[0].Read(); n != 0 || outcome != NothingToLearn {
+		t.Errorf("%v: %d losses of a prediction that was not kept", outcome, n)
 	}
 }
 
-// TestStaleEndToEnd is the same by HTTP alone: function g with one float, then f with many.
-func TestStaleEndToEnd(t *testing.T) {
-	large := api.Signature{Inputs: floats4.Inputs, Outputs: []api.TensorSpec{{Name: "output", DType: api.Float64, Shape: []int64{1000}}}}
-	c := gather(t, "exp4", nil, large, []func(*scheduler.Item){func(it *scheduler.Item) {
-		end(it, api.OK, appendNumbers(nil, api.Float64, make([]float64, 1000)))
-	}})
-	m := NewModel(api.ModelID{Name: "s", Version: "1"}, floatsOut, &lane{submit: saysFloat(1)}, 0, new(obs.Endpoint))
+// TestFeedbackOfTwoFunctions is the same with feedback for g, which has one float, before that for f, which has many.
+func TestFeedbackOfTwoFunctions(t *testing.T) {
+	c := gather(t, "exp4", nil, floatsList(1000), []func(*scheduler.Item){zeros(1000)})
+	m := NewModel(api.ModelID{Name: "s", Version: "1"}, floatsOut, &querytest.Lane{Submit: saysFloat(1)}, 0, new(obs.Endpoint))
 	m.Ready.Store(1)
-	p, _ := selection.New("exp4", nil, []string{"s"})
+	p, err := selection.New("exp4", nil, []string{"s"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	small := &Function{Name: "g", SLO: time.Minute, Candidates: []Candidate{{Model: m}}, Selects: true, Mode: p.Mode(), Selector: c.table.Declare("g", p, []string{"s"}),
 		Learning: new(obs.Learning), Losses: make([]obs.Loss, 1), Averages: NewAverages(floatsOut, 1), Stats: new(obs.Endpoint)}
-	c.g.Publish(&Table{Functions: map[string]*Function{"f": c.fn, "g": small}})
-	label, _ := json.Marshal(make([]float64, 1000))
-	id := func(path string) uint64 {
-		_, _, answer := c.post(path, "application/json", input)
-		var q struct {
-			QueryID uint64 `json:"query_id"`
+	c.p.Publish(&Table{Functions: map[string]*Function{"f": c.fn, "g": small}})
+	in := [][]api.Value{{{Data: make([]byte, 16)}}}
+	id := func(function string) uint64 {
+		answers, err := c.p.Do(t.Context(), &Queries{Function: function, Inputs: in}, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		json.Unmarshal([]byte(answer), &q)
-		return q.QueryID
+		return answers[0].ID
 	}
-	a, b := id("/g/predict"), id("/f/predict")
-	c.say(small, fmt.Sprintf(`{"query_id":%d,"label":1}`, a))
-	f := feedbackCalls.Get().(*feedbackCall)
-	if _, err := c.g.feed(small, []byte(fmt.Sprintf(`{"query_id":%d,"label":1}`, id("/g/predict"))), nil, f); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			t.Errorf("panics: %v", r)
+	first, second, large := id("g"), id("g"), id("f")
+	w := newWait(c.p) // one request's memory for all of them
+	for _, step := range []struct {
+		function string
+		id       uint64
+		label    int // bytes
+		want     Outcome
+	}{{"g", first, 8, Counted}, {"g", second, 8, Counted}, {"f", large, 8000, NothingToLearn}} {
+		w.Open()
+		if err := w.AskFeedback(step.function); err != nil {
+			t.Fatal(err)
 		}
-	}()
-	c.g.feed(c.fn, []byte(fmt.Sprintf(`{"query_id":%d,"label":%s}`, b, label)), nil, f)
+		f := &Feedback{QueryID: step.id, Verdict: VerdictLabel, Label: []api.Value{{Data: make([]byte, step.label)}}}
+		if got := w.Learn(f); got != step.want {
+			t.Errorf("feedback for %s: %v, want %v", step.function, got, step.want)
+		}
+		w.Drop()
+	}
 }
 
-// TestVerdictByInputWithEverybodyDown: nobody can be asked, and that is all.
-func TestVerdictByInputWithEverybodyDown(t *testing.T) {
+// TestVerdictByInputWithEveryModelDown: no model can be asked, and the request and the feedback end all the same.
+func TestVerdictByInputWithEveryModelDown(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(1)}, withDefault("-1"), func(f *fixture) {
 		for _, cand := range f.fn.Candidates {
 			cand.Model.Ready.Store(0)
 			cand.Model.Down.Store(true)
 		}
 	})
-	c.say(c.fn, `{"input":[1,2,3,4],"correct":true}`)
-	if n := c.g.asking.Load(); n != 0 {
-		t.Errorf("%d feedbacks are still being asked for", n)
+	c.feed(`{"input":[1,2,3,4],"correct":true}`, Pending)
+	if n := c.p.asking.Load(); n != 0 {
+		t.Errorf("%d feedbacks still wait for predictions", n)
+	}
+	if n := c.p.Open(); n != 0 {
+		t.Errorf("%d requests are open", n)
 	}
 }
 
-// TestVerdictByInputWithEverybodyDownHTTP: and the caller is answered.
-func TestVerdictByInputWithEverybodyDownHTTP(t *testing.T) {
-	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(1)}, withDefault("-1"), func(f *fixture) {
-		for _, cand := range f.fn.Candidates {
-			cand.Model.Ready.Store(0)
-			cand.Model.Down.Store(true)
-		}
-	})
-	con, r := c.raw()
-	con.SetDeadline(time.Now().Add(3 * time.Second))
-	fmt.Fprint(con, request("/f/feedback", `{"input":[1,2,3,4],"correct":true}`))
-	if _, err := r.ReadByte(); err != nil {
-		t.Errorf("no answer: %v; %d calls open", err, c.g.Open())
-	}
-}
-
-// TestContextsBeforeTheFirstReplica: what one user's context has led to is not another's, also before the model has said
-// that it sees contexts.
+// TestContextsBeforeTheFirstReplica: the answer for one user's context is not another's, also before the model has declared that it sees
+// contexts.
 func TestContextsBeforeTheFirstReplica(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached, func(f *fixture) {
@@ -163,16 +139,14 @@ func TestContextsBeforeTheFirstReplica(t *testing.T) {
 	go func() { answers <- c.ask(`{"input":[1,2,3,4],"context":"ann"}`) }()
 	ann := <-items
 	go func() { answers <- c.ask(`{"input":[1,2,3,4],"context":"bob"}`) }()
-	stop := time.After(2 * time.Second)
 	var bob *scheduler.Item
-	for bob == nil && c.fn.Candidates[0].Model.Cache.Stats().Coalesced == 0 {
+	poll(t, func() bool {
 		select {
 		case bob = <-items:
-		case <-stop:
-			t.Fatal("nothing")
 		default:
 		}
-	}
+		return bob != nil || c.fn.Candidates[0].Model.Cache.Stats().Coalesced > 0
+	})
 	m := c.fn.Candidates[0].Model
 	m.Contextual.Store(true)
 	m.Told.Store(true)
@@ -185,51 +159,40 @@ func TestContextsBeforeTheFirstReplica(t *testing.T) {
 	}
 	<-answers
 	<-answers
-	if got := func() prediction {
-		p := make(chan prediction, 1)
-		go func() { p <- c.ask(input) }()
-		select {
-		case it := <-items:
-			says(33)(it)
-		case got := <-p:
-			return got
-		}
-		return <-p
-	}(); got.Output != 33 {
-		t.Errorf("who has no context is answered %v, which was for ann", got.Output)
+	without := make(chan prediction, 1)
+	go func() { without <- c.ask(input) }()
+	select {
+	case it := <-items:
+		says(33)(it)
+		<-without
+	case got := <-without:
+		t.Errorf("a query without a context is answered %v, which was for another", got.Output)
 	}
 }
 
-// TestTwoLeadersThatLeave: whose client is still there is not told that it has left.
+// TestTwoLeadersThatLeave: a query whose client is still there does not end as cancelled.
 func TestTwoLeadersThatLeave(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached)
-	type result struct {
-		status int
-		body   string
-	}
-	answers := make(chan result, 10)
+	answers := make(chan api.Code, 10)
 	for i := range 3 {
-		go func() {
-			s, _, b := c.post("/f/predict", "application/json", input)
-			answers <- result{s, b}
-		}()
+		go func() { answers <- c.code(input) }()
 		if i == 0 {
 			first := <-items
-			go func() { c.waitCoalesced(2); end(first, api.Cancelled) }()
+			go func() { c.waitCoalesced(2); querytest.End(first, api.Cancelled) }()
 		}
 	}
 	second := <-items // one of the others has it now
 	poll(t, func() bool { return c.fn.Candidates[0].Model.Cache.Stats().Coalesced >= 3 })
-	end(second, api.Cancelled)
+	querytest.End(second, api.Cancelled)
 	cancelled := 0
 	for n := 0; n < 3; {
 		select {
 		case it := <-items:
-			sum(it)
-		case r := <-answers:
+			querytest.Sum(it)
+		case code := <-answers:
 			n++
-			if r.status == 499 {
+			if code == api.Cancelled {
 				cancelled++
 			}
 		}
@@ -239,42 +202,37 @@ func TestTwoLeadersThatLeave(t *testing.T) {
 	}
 }
 
-// feed is a request of feedback.
-func (g *Path) feed(fn *Function, body, context []byte, f *feedbackCall) (int, error) {
-	inputs := g.newCall()
-	defer inputs.drop()
-	return g.feedback(fn, inputs, body, context, f)
-}
-
-// TestJoinsForgetLargeInputs: what is not kept takes no memory.
+// TestJoinsForgetLargeInputs: inputs beyond the bound take no memory.
 func TestJoinsForgetLargeInputs(t *testing.T) {
 	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(1), says(1)}, func(f *fixture) {
 		f.fn.Candidates[0].Model.Teachable.Store(true)
-		f.g.joins = newJoins(512, &f.g.ids)
+		f.p.joins = newJoins(512, &f.p.ids)
 	})
-	big := make([]byte, 1<<20)
-	cl := c.g.newCall()
-	cl.fn = c.fn
-	cl.model = c.fn.Candidates[0].Model
-	in, _ := cl.Next()
-	in[0].Data = big
-	it := cl.items[0]
+	w := newWait(c.p)
+	w.Open()
+	w.askFunction(c.fn)
+	in, err := w.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in[0].Data = make([]byte, 1<<20)
+	q := w.Query(0)
 	for range 512 {
-		it.begin(c.g.ids.id(c.g.ids.take(1)))
-		it.scratchpad()
-		c.g.joins.put(it)
+		q.begin(c.p.ids.id(c.p.ids.take(1)))
+		q.scratchpad()
+		c.p.joins.put(q)
 	}
 	total := 0
-	for i := range c.g.joins.slots {
-		total += cap(c.g.joins.slots[i].packed)
+	for i := range c.p.joins.slots {
+		total += cap(c.p.joins.slots[i].packed)
 	}
 	if total > 2*keptInputBytes {
 		t.Errorf("%d MiB are held, %d MiB may be kept", total>>20, keptInputBytes>>20)
 	}
-	cl.drop()
+	w.Drop()
 }
 
-// TestVerdictOnADefault: that the default output was right says nothing of models whose answer was not given.
+// TestVerdictOnADefault: a verdict on the default output says nothing about models whose answer was not given.
 func TestVerdictOnADefault(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2), says(3), says(3), says(4)}, withDefault("-1"),
 		func(f *fixture) { f.fn.MinConfidence = 0.6 })
@@ -282,19 +240,19 @@ func TestVerdictOnADefault(t *testing.T) {
 	if !got.Default {
 		t.Fatal(got)
 	}
-	out := c.say(c.fn, fmt.Sprintf(`{"query_id":%d,"correct":true}`, got.QueryID))
+	c.feed(fmt.Sprintf(`{"query_id":%d,"correct":true}`, got.ID), NothingToLearn)
 	for i := range 5 {
 		if n, sum := c.fn.Losses[i].Read(); n != 0 {
-			t.Errorf("candidate %d is credited with a loss of %v for a default output (%s)", i, sum, out)
+			t.Errorf("candidate %d has a loss of %v for a default output", i, sum)
 		}
 	}
 }
 
-// TestShadowsCodeIsNotRead (with -race): a shadow that ends while the answer is made is not looked at.
+// TestShadowsCodeIsNotRead (with -race): combining does not look at a shadow, which may be ending.
 func TestShadowsCodeIsNotRead(t *testing.T) {
 	var done sync.WaitGroup
 	c := gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){saysFloat(1), fails(api.DeadlineExceeded)}, func(f *fixture) {
-		m := NewModel(api.ModelID{Name: "new", Version: "2"}, floatsOut, &lane{submit: func(it *scheduler.Item) {
+		m := NewModel(api.ModelID{Name: "new", Version: "2"}, floatsOut, &querytest.Lane{Submit: func(it *scheduler.Item) {
 			done.Add(1)
 			go func() { defer done.Done(); saysFloat(1)(it) }()
 		}}, 0, new(obs.Endpoint))
@@ -318,23 +276,20 @@ func TestTwoMembersAskAgain(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){at(0), at(1), at(2), at(3)}, cached)
 	for n := range 50 {
 		body := fmt.Sprintf(`{"input":[%d,2,3,4]}`, n)
-		answers := make(chan int, 2)
-		post := func() {
-			s, _, _ := c.post("/f/predict", "application/json", body)
-			answers <- s
-		}
-		go post()
+		answers := make(chan api.Code, 2)
+		ask := func() { answers <- c.code(body) }
+		go ask()
 		var lead []got
 		for range 4 {
 			lead = append(lead, <-items)
 		}
-		go post()
+		go ask()
 		for i := range c.fn.Candidates {
 			poll(t, func() bool { return c.fn.Candidates[i].Model.Cache.Stats().Coalesced >= uint64(n+1) })
 		}
 		start := make(chan struct{})
 		for _, l := range lead {
-			go func() { <-start; end(l.it, api.Overloaded) }()
+			go func() { <-start; querytest.End(l.it, api.Overloaded) }()
 		}
 		close(start)
 		seen := map[int]bool{}
@@ -356,45 +311,31 @@ func TestTwoMembersAskAgain(t *testing.T) {
 	}
 }
 
-// poll looks until it is so.
-func poll(t *testing.T, so func() bool) {
-	t.Helper()
-	look, late := time.NewTicker(time.Millisecond), time.After(30*time.Second)
-	defer look.Stop()
-	for !so() {
-		select {
-		case <-look.C:
-		case <-late:
-			t.Fatal("it did not come to that within 30 s")
-		}
-	}
-}
-
-// ringer is told of an alarm.
+// ringer is an alarm's owner.
 type ringer func()
 
 func (r ringer) Ring(*driver.Alarm) { r() }
 
-// slowOwner lets a test hold up a waiter that is told.
+// slowOwner lets a test hold up a waiter's owner.
 type slowOwner struct{ hold chan struct{} }
 
 func (s *slowOwner) Filled(*cache.Waiter)           { <-s.hold }
 func (s *slowOwner) Failed(*cache.Waiter, api.Code) { <-s.hold }
 
-// TestShadowsAlarmAndFill: a shadow that waits for another's evaluation, whose deadline comes while those before it are being told.
+// TestShadowsAlarmAndFill: a shadow waits for another query's evaluation, and its deadline comes while earlier waiters are being called.
 func TestShadowsAlarmAndFill(t *testing.T) {
 	var shadow *Model
 	held := make(chan *scheduler.Item, 1)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)}, func(f *fixture) {
-		shadow = NewModel(api.ModelID{Name: "new", Version: "2"}, floats4, &lane{submit: func(it *scheduler.Item) { held <- it }}, 0, new(obs.Endpoint))
-		shadow.Cache = f.g.cfg.Cache.Model()
+		shadow = NewModel(api.ModelID{Name: "new", Version: "2"}, floats4, &querytest.Lane{Submit: func(it *scheduler.Item) { held <- it }}, 0, new(obs.Endpoint))
+		shadow.Cache = f.p.cfg.Cache.Model()
 		shadow.Told.Store(true)
 		shadow.CacheOn.Store(true)
 		shadow.Ready.Store(1)
 		f.fn.Shadows = []Shadow{{Candidate: Candidate{Model: shadow, Queue: 3}, Part: 1}}
 	})
 	in := []api.Value{{Data: appendNumbers(nil, api.Float32, []float64{1, 2, 3, 4})}}
-	key := c.g.cfg.Cache.Key(nil, in)
+	key := c.p.cfg.Cache.Key(nil, in)
 	owner := &slowOwner{hold: make(chan struct{})}
 	leader, slow := &cache.Waiter{Owner: owner}, &cache.Waiter{Owner: owner, Until: api.Never}
 	if o := shadow.Cache.Request(key, nil, in, leader); o != cache.Lead {
@@ -403,19 +344,19 @@ func TestShadowsAlarmAndFill(t *testing.T) {
 	if o := shadow.Cache.Request(key, nil, in, slow); o != cache.Wait {
 		t.Fatal(o)
 	}
-	c.ask(input, "Xebec-Slo-Ms", "300") // answered by a; its shadow waits
+	c.ask(input, 300*time.Millisecond) // answered by a; its shadow waits
 	if shadow.Cache.Stats().Coalesced != 2 {
 		t.Fatalf("%+v", shadow.Cache.Stats())
 	}
 	panicked := make(chan any, 1)
 	go func() {
 		defer func() { panicked <- recover() }()
-		leader.Fill([]api.Value{{Data: int64Bytes(1)}}, 1)
+		leader.Fill([]api.Value{{Data: querytest.Int64(1)}}, 1)
 	}()
 	rung := make(chan struct{})
 	var later driver.Alarm
 	later.Owner = ringer(func() { close(rung) })
-	c.g.cfg.Timers.Set(&later, c.g.cfg.Now()+api.Nanos(400*time.Millisecond))
+	c.p.cfg.Timers.Set(&later, c.p.cfg.Now()+api.Nanos(400*time.Millisecond))
 	<-rung // after its deadline
 	close(owner.hold)
 	if p := <-panicked; p != nil {
@@ -423,7 +364,7 @@ func TestShadowsAlarmAndFill(t *testing.T) {
 	}
 }
 
-// TestSecondStepKeepsTheDeadline: a model that has lost its replicas since the query came does not keep the others' answer.
+// TestSecondStepKeepsTheDeadline: a model that has lost its replicas since the query came does not delay the others' answer.
 func TestSecondStepKeepsTheDeadline(t *testing.T) {
 	var third atomic.Pointer[Model]
 	deadline := make(chan time.Duration, 1)
@@ -443,25 +384,25 @@ func TestSecondStepKeepsTheDeadline(t *testing.T) {
 	}
 }
 
-// TestHurriedFollower: who has 20 ms does not wait behind a query that has ten minutes.
-func TestHurriedFollower(t *testing.T) {
+// TestUrgentFollower: a query with 100 ms does not wait behind an equal one with ten minutes.
+func TestUrgentFollower(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) {
 		if it.Deadline-it.Arrived > api.Nanos(time.Minute) {
 			items <- it // the lane has more urgent ones to do first
 		} else {
-			sum(it)
+			querytest.Sum(it)
 		}
 	}}, cached, withDefault("-1"), func(f *fixture) { f.fn.SLO = 100 * time.Millisecond })
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		c.post("/f/predict", "application/json", input, "Xebec-Slo-Ms", "600000")
+		c.ask(input, MaxSLO)
 	}()
 	it := <-items
 	if got := c.ask(input); got.Default {
 		t.Errorf("a query with 100 ms is answered %+v: it waited for one with ten minutes", got)
 	}
-	sum(it)
+	querytest.Sum(it)
 	<-asked
 }

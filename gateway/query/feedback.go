@@ -2,195 +2,141 @@ package query
 
 import (
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// outcome is what became of one feedback.
-type outcome uint8
+// Feedback is what an app has found out about one answer.
+type Feedback struct {
+	// Of is the query of this request that has the input that was predicted; nil: QueryID names the query that was answered.
+	Of      *Query
+	QueryID uint64
+	// Verdict says how good the answer was.
+	Verdict Verdict
+	// Label is the right output, LabelText the same as it was sent: models that learn by themselves and the inference log get the
+	// text.
+	Label     []api.Value
+	LabelText []byte
+	// Loss is from 0, right, to 1, wrong.
+	Loss float64
+	// Context is that of the query. With Of it is a part of what the query is found by.
+	Context []byte
+}
 
+// Verdict is the kind of a Feedback.
+type Verdict uint8
+
+// The verdicts.
 const (
-	counted   outcome = iota
-	pending           // models are being asked; it is counted when they have answered
-	duplicate         // the query has had its feedback
-	nothing           // no model made a prediction that this says anything of
-	late              // the query is forgotten
-	unknown           // there was no such query
-	busy              // too much feedback waits for predictions
+	VerdictLabel   Verdict = iota // Label has the right output
+	VerdictCorrect                // the answer was right or wrong: Loss is 0 or 1
+	VerdictLoss                   // Loss says how wrong the answer was
 )
 
-// outcomes has for each its name, and for people why it was not counted; code is that of a request with one feedback.
+// Outcome is what became of a Feedback.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Counted        Outcome = iota
+	Pending                // models are being asked; it is counted when they have answered
+	Duplicate              // the query has had its feedback
+	NothingToLearn         // no model made a prediction that the feedback is about
+	TooLate                // the query is forgotten
+	UnknownQuery           // there was no such query
+	Busy                   // too much feedback waits for predictions
+)
+
 var outcomes = [...]struct {
-	status, cause string
-	http          int
-	code          api.Code
+	name, reason string
+	code         api.Code
 }{
-	counted:   {"counted", "", 200, api.OK},
-	pending:   {"pending", "", 202, api.OK},
-	duplicate: {"duplicate", "the query has had its feedback: it counts once", 200, api.OK},
-	nothing:   {"nothing_to_learn", "no model has made a prediction that this says anything of", 200, api.OK},
-	late:      {"late", "the query was answered too long ago: only the last ones can be joined with feedback (`xebec serve --feedback-window`)", 410, api.Gone},
-	unknown:   {"unknown", "no such query of this function: expected a query_id that this gateway has answered, or an input that was predicted lately", 404, api.NotFound},
-	busy:      {"busy", "too much feedback waits for predictions of its inputs: come again later, or send query_id instead of input", 503, api.Overloaded},
+	Counted:        {"counted", "", api.OK},
+	Pending:        {"pending", "", api.OK},
+	Duplicate:      {"duplicate", "the query has had its feedback: it counts once", api.OK},
+	NothingToLearn: {"nothing_to_learn", "no model has made a prediction that this says anything of", api.OK},
+	TooLate:        {"late", "the query was answered too long ago: only the last ones can be joined with feedback (`xebec serve --feedback-window`)", api.Gone},
+	UnknownQuery:   {"unknown", "no such query of this function: expected a query_id that this gateway has answered, or an input that was predicted lately", api.NotFound},
+	Busy:           {"busy", "too much feedback waits for predictions of its inputs: come again later, or send query_id instead of input", api.Overloaded},
 }
 
-// learnWithin is how long models that are asked for the sake of feedback may take at least; nobody waits for them.
-const learnWithin = api.Nanos(time.Second)
+// String is the outcome's name.
+func (o Outcome) String() string { return outcomes[o].name }
 
-// feedbackCall is a request of feedback, with its memory.
-type feedbackCall struct {
-	parsed  tensorjson.Feedback
+// Reason says why feedback was not counted; empty if it was, or will be.
+func (o Outcome) Reason() string { return outcomes[o].reason }
+
+// Code is that of a request whose only feedback has this outcome.
+func (o Outcome) Code() api.Code { return outcomes[o].code }
+
+// feedbackDeadline is the least time that models have which are asked for feedback. No caller waits for them.
+const feedbackDeadline = api.Nanos(time.Second)
+
+// AskFeedback addresses the function that feedback is about. Next begins a query for each input that feedback names, Learn takes the
+// feedback, and Drop ends the request: it is never submitted.
+func (r *Request) AskFeedback(function string) error {
+	fn, err := r.find(function)
+	if err != nil {
+		return err
+	}
+	r.fn, r.model = fn, fn.Candidates[0].Model
+	return nil
+}
+
+// Learn joins one feedback with the query that it is about: the policy and the models learn, and the inference log gets it.
+func (r *Request) Learn(f *Feedback) Outcome {
+	fn := r.fn
+	if r.feedback == nil {
+		r.feedback = new(joinedFeedback)
+	}
+	outcome := r.joinFeedback(fn, f)
+	fn.countFeedback(outcome)
+	if fn.Log != nil && outcome == Counted {
+		fn.logFeedback(r.feedback.joined.id, f)
+	}
+	return outcome
+}
+
+// joinedFeedback is the memory that joining needs.
+type joinedFeedback struct {
 	joined  joined
-	labels  []api.Value
 	numbers [2][]float64
-	out     []byte
 }
 
-var feedbackCalls = sync.Pool{New: func() any { return new(feedbackCall) }}
-
-// feedback takes a body of feedback and renders the answer to it.
-func (g *Path) feedback(fn *Function, inputs *call, body, contextHeader []byte, f *feedbackCall) (status int, err error) {
-	outputs := fn.Candidates[0].Model.Signature.Outputs
-	inputs.model = fn.Candidates[0].Model
-	if err := f.parsed.Parse(body, inputs.model.Signature.Inputs, inputs, g.cfg.MaxBatch); err != nil {
-		return 0, err
-	}
-	for len(f.labels) < len(outputs) {
-		f.labels = append(f.labels, api.Value{})
-	}
-	labels := f.labels[:len(outputs)]
-	for i := range f.parsed.Items { // all are judged before any is counted
-		item := &f.parsed.Items[i]
-		if len(item.Context) == 0 {
-			item.Context = contextHeader
-		}
-		if len(item.Context) > MaxContextBytes {
-			return 0, api.Errorf(api.InvalidArgument, "the context has %d bytes: expected at most %d", len(item.Context), MaxContextBytes)
-		}
-		if item.Has&tensorjson.FeedbackLabel != 0 {
-			if err := f.parsed.ParseLabel(i, outputs, labels); err != nil {
-				return 0, err
-			}
-		}
-	}
-	f.out = f.out[:0]
-	if f.parsed.Batch {
-		f.out = append(f.out, `{"feedback_results":[`...)
-	}
-	for i := range f.parsed.Items {
-		item := &f.parsed.Items[i]
-		l := lesson{text: item.Label, loss: item.Loss, kind: told, context: item.Context}
-		switch {
-		case item.Has&tensorjson.FeedbackLabel != 0:
-			if err := f.parsed.ParseLabel(i, outputs, labels); err != nil {
-				return 0, err
-			}
-			l.kind, l.label = labelled, labels
-		case item.Has&tensorjson.FeedbackCorrect != 0:
-			l.kind, l.loss = judged, zeroOne(item.Correct)
-		}
-		became := g.learn(fn, item, inputs, &l, f)
-		fn.count(became)
-		if fn.Log != nil && became == counted {
-			fn.log(f.joined.id, &l)
-		}
-		if !f.parsed.Batch {
-			return f.answer(became)
-		}
-		if i > 0 {
-			f.out = append(f.out, ',')
-		}
-		f.out = append(appendOutcome(f.out, item, became), '}')
-	}
-	f.out = append(f.out, `]}`...)
-	return 200, nil
-}
-
-// answer renders the outcome of a single feedback.
-func (f *feedbackCall) answer(became outcome) (status int, err error) {
-	o := &outcomes[became]
-	if o.code != api.OK {
-		return 0, api.Errorf(o.code, "%s", o.cause)
-	}
-	f.out = append(appendOutcome(f.out, &f.parsed.Items[0], became), '}')
-	return o.http, nil
-}
-
-func appendOutcome(out []byte, fb *tensorjson.FeedbackItem, became outcome) []byte {
-	out = append(out, '{')
-	if fb.Has&tensorjson.FeedbackQueryID != 0 {
-		out = append(out, `"query_id":`...)
-		out = strconv.AppendUint(out, fb.QueryID, 10)
-		out = append(out, ',')
-	}
-	out = append(out, `"status":"`...)
-	out = append(out, outcomes[became].status...)
-	out = append(out, '"')
-	if cause := outcomes[became].cause; cause != "" {
-		out = append(out, `,"cause":`...)
-		out = tensorjson.AppendString(out, cause)
-	}
-	return out
-}
-
-// count counts what became of a feedback; what is pending is counted when it is known.
-func (fn *Function) count(became outcome) {
-	l := fn.Learning
-	switch became {
-	case counted:
-		l.Counted.Add(1)
-	case duplicate:
-		l.Duplicates.Add(1)
-	case nothing:
-		l.Nothing.Add(1)
-	case late:
-		l.TooLate.Add(1)
-	case unknown:
-		l.Unknown.Add(1)
-	case busy:
-		l.Refused.Add(1)
-	}
-}
-
-// learn joins one feedback with the query that it is about.
-func (g *Path) learn(fn *Function, fb *tensorjson.FeedbackItem, inputs *call, l *lesson, f *feedbackCall) outcome {
+func (r *Request) joinFeedback(fn *Function, f *Feedback) Outcome {
+	p, j := r.path, &r.feedback.joined
 	var got found
-	var asked *item
-	if fb.Has&tensorjson.FeedbackQueryID != 0 {
-		got = g.joins.take(fb.QueryID, fn, &f.joined)
-	} else {
-		asked = inputs.items[fb.Input]
-		if !fn.joinsByInput() {
-			return g.ask(fn, asked, l)
-		}
-		inputs.keep(l.context, nil)
-		asked.keyed = [2]bool{}
-		got = g.joins.takeByInput(asked.keyOf(true), fn, &f.joined)
+	switch {
+	case f.Of == nil:
+		got = p.joins.take(f.QueryID, fn, j)
+	case !fn.joinsByInput():
+		return p.askForFeedback(fn, f)
+	default:
+		r.keepContext(f.Context, nil)
+		f.Of.keyed = [2]bool{}
+		got = p.joins.takeByInput(f.Of.key(true), fn, j)
 	}
 	switch got {
 	case foundUsed:
-		return duplicate
+		return Duplicate
 	case foundLate:
-		return late
+		return TooLate
 	case foundUnknown:
-		return unknown
+		return UnknownQuery
 	}
-	if asked != nil && len(f.joined.inputs) == 0 && fn.keepInputs() {
-		f.joined.inputs = append(f.joined.inputs, asked.inputs...)
+	if f.Of != nil && len(j.inputs) == 0 && fn.hasTeachable() {
+		j.inputs = append(j.inputs, f.Of.Inputs...)
 	}
-	of := f.joined.fn // as it was when the query was answered
-	if l.kind == labelled && !sameSpecs(of.Candidates[0].Model.Signature.Outputs, fn.Candidates[0].Model.Signature.Outputs) {
-		return late // the label is one of other outputs
+	then := j.fn // the function as it was when the query was answered
+	if f.Verdict == VerdictLabel && !sameSpecs(then.Candidates[0].Model.Signature.Outputs, fn.Candidates[0].Model.Signature.Outputs) {
+		return TooLate // the label is one of other outputs
 	}
-	if !of.teach(&f.joined, l, &f.numbers) {
-		return nothing
+	if !then.learn(j, f, &r.feedback.numbers) {
+		return NothingToLearn
 	}
-	return counted
+	return Counted
 }
 
 // sameSpecs reports whether labels of the one are labels of the other.
@@ -198,41 +144,124 @@ func sameSpecs(a, b []api.TensorSpec) bool {
 	return slices.EqualFunc(a, b, func(a, b api.TensorSpec) bool { return a.DType == b.DType && slices.Equal(a.Shape, b.Shape) })
 }
 
-// joinsByInput functions have asked one candidate by chance: feedback is for that one, and asking another would teach something
-// else.
+// joinsByInput functions ask one candidate by chance. Feedback by input is for that candidate: asking another would teach something else.
 func (fn *Function) joinsByInput() bool { return fn.Selects && fn.Mode == selection.One }
 
-// ask has every candidate predict the input, off the caller's path, to join it with the lesson.
-func (g *Path) ask(fn *Function, of *item, l *lesson) outcome {
-	if g.asking.Add(1) > maxAsking {
-		g.asking.Add(-1)
-		return busy
+// countFeedback counts an outcome; what is pending is counted when it is known.
+func (fn *Function) countFeedback(o Outcome) {
+	l := fn.Learning
+	switch o {
+	case Counted:
+		l.Counted.Add(1)
+	case Duplicate:
+		l.Duplicates.Add(1)
+	case NothingToLearn:
+		l.Nothing.Add(1)
+	case TooLate:
+		l.TooLate.Add(1)
+	case UnknownQuery:
+		l.Unknown.Add(1)
+	case Busy:
+		l.Refused.Add(1)
 	}
-	c := g.newCall()
-	c.begin(fn, max(api.Nanos(fn.SLO), learnWithin))
-	c.refused = false
-	if _, err := c.Next(); err != nil {
-		panic(err) // one is never too many
-	}
-	c.items[0].inputs, of.inputs = of.inputs, c.items[0].inputs
-	c.keep(l.context, nil)
-	c.route()
-	c.learning = learnings.Get().(*learning)
-	c.learning.take(l)
-	c.leave() // nobody waits for it
-	c.submit(0)
-	return pending
 }
 
-// take copies a lesson: the request that it came with ends before it is learned.
-func (l *learning) take(from *lesson) {
-	l.kind, l.loss = from.kind, from.loss
-	l.text = append(l.text[:0], from.text...)
-	for len(l.labels) < len(from.label) {
+// learning is a request of the path's own: it asks models for the predictions that a feedback is about. No caller waits for it.
+type learning struct {
+	Request
+	given  Feedback
+	labels []api.Value // the memory of given.Label
+}
+
+func newLearning(p *Path) *learning {
+	l := new(learning)
+	l.Init(p, l)
+	l.feedback = new(joinedFeedback)
+	return l
+}
+
+// maxAsking bounds the feedback that waits for predictions.
+const maxAsking = 1024
+
+// askForFeedback has every candidate predict the input, to join the predictions with the feedback when they are there.
+func (p *Path) askForFeedback(fn *Function, f *Feedback) Outcome {
+	if p.asking.Add(1) > maxAsking {
+		p.asking.Add(-1)
+		return Busy
+	}
+	l := p.learnings.Get().(*learning)
+	l.Open()
+	l.askFunction(fn)
+	l.learning, l.stats, l.refused, l.minConfidence = true, nil, false, 0
+	l.slo = max(l.slo, feedbackDeadline)
+	if _, err := l.Next(); err != nil {
+		panic(err) // one query is never too many
+	}
+	l.first.Inputs, f.Of.Inputs = f.Of.Inputs, l.first.Inputs
+	l.keepContext(f.Context, nil)
+	l.take(f)
+	l.Delivered()
+	l.Submit()
+	return Pending
+}
+
+// take copies a feedback: the request that it came with ends before it is learned.
+func (l *learning) take(f *Feedback) {
+	to := &l.given
+	to.Verdict, to.Loss = f.Verdict, f.Loss
+	to.LabelText = append(to.LabelText[:0], f.LabelText...)
+	for len(l.labels) < len(f.Label) {
 		l.labels = append(l.labels, api.Value{})
 	}
-	l.label = l.labels[:len(from.label)]
-	for i, v := range from.label {
-		l.label[i].Data, l.label[i].Dims = append(l.label[i].Data[:0], v.Data...), append(l.label[i].Dims[:0], v.Dims...)
+	to.Label = l.labels[:len(f.Label)]
+	for i := range f.Label {
+		copyValue(&to.Label[i], &f.Label[i])
+	}
+}
+
+// Settled joins the predictions with the feedback.
+func (l *learning) Settled() api.Code {
+	fn, q, j := l.fn, l.queries[0], &l.feedback.joined
+	j.past = past{}
+	j.context, j.inputs = l.context, q.Inputs
+	j.ruled, j.other, j.ruleP = l.rules.ruled&q.asked, l.rules.other&q.asked, l.rules.p
+	for _, m := range q.members {
+		j.asked, j.p[m.candidate] = j.asked.With(m.candidate), 1
+		if m.evaluated {
+			fn.Learning.Asked.Add(1)
+		}
+		if m.code != api.OK {
+			continue
+		}
+		j.arrived = j.arrived.With(m.candidate)
+		outputs := m.Result().Outputs
+		j.class[m.candidate], j.data[m.candidate] = outputClass(outputs), outputs[0].Data
+	}
+	if l.given.Verdict != VerdictLabel && j.arrived != 0 {
+		q.wouldAnswer(fn, j)
+	}
+	if fn.learn(j, &l.given, &l.feedback.numbers) {
+		fn.Learning.Counted.Add(1)
+	} else {
+		fn.Learning.Nothing.Add(1)
+	}
+	clear(j.data[:])
+	j.inputs, j.context = nil, nil
+	l.path.asking.Add(-1)
+	return api.OK
+}
+
+// Deliver has nothing to deliver.
+func (l *learning) Deliver() {}
+
+// Released returns it to its pool.
+func (l *learning) Released() { l.path.learnings.Put(l) }
+
+// wouldAnswer finds the candidates whose prediction a caller would have been given, if any.
+func (q *Query) wouldAnswer(fn *Function, j *joined) {
+	j.agreed, j.given = j.arrived, true
+	if fn.Selects {
+		q.combine(fn)
+		j.agreed, j.given = q.agreed, !(q.Confidence < fn.MinConfidence)
 	}
 }

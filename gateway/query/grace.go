@@ -6,33 +6,33 @@ import (
 	"sync/atomic"
 )
 
-// graceTurns is how many turns may be told apart at a time.
+// graceTurns is how many turns have counters of their own.
 const graceTurns = 64
 
-// grace tells when all who may still act on something old have done so. A call is a reader from before it looks at the table until its
-// queries are in their lanes, which look after them from there on; not until it is answered, which may be long.
+// grace tells when every reader that may still act on something old has left. A request is a reader from before it looks at the table until
+// its queries are in their lanes, which look after them from there on; not until it is answered, which may be long.
 //
-// Readers count themselves in the turn that it is; a writer who has put something new in its place begins the next turn, and who wants to
-// know waits until no reader of an earlier turn is left (McKenney's sleepable read-copy-update, with more than two counters, so that
-// nobody waits for those who came later). Readers never wait.
+// Readers count themselves in the current turn. A writer that has published something begins the next turn, and may wait until no reader of
+// an earlier turn is left (McKenney's sleepable read-copy-update, with more than two counters, so that later readers are not waited for).
+// Readers never wait.
 type grace struct {
 	turn    atomic.Uint64
 	readers [graceTurns]struct {
 		n atomic.Int64
-		_ [56]byte // calls of different turns are counted in lines of their own
+		_ [56]byte // turns are counted in cache lines of their own
 	}
-	waiting atomic.Int32 // somebody waits for a reader to go
+	waiting atomic.Int32 // writers that wait for readers to leave
 
 	mu   sync.Mutex
-	of   [graceTurns]uint64 // the turn that a counter is of
-	owed bool               // the last turn could not be begun: its counter has readers still
+	of   [graceTurns]uint64 // the turn of each counter
+	owed bool               // the last turn could not begin: its counter still has readers
 	gone chan struct{}      // closed when a counter has reached 0
 }
 
 func (g *grace) init() { g.gone = make(chan struct{}) }
 
-// enter counts a reader, before it looks. What it returns is for leave. A reader that is held up between reading the turn and being counted
-// is counted in an earlier one than it should be: it sees what is new, and at the worst is waited for in vain.
+// enter counts a reader, before it looks, and returns the counter for leave. A reader that is held up between reading the turn and counting
+// itself is counted in too early a turn: it sees what is new, and at worst is waited for in vain.
 func (g *grace) enter() uint32 {
 	i := uint32(g.turn.Load() % graceTurns)
 	g.readers[i].n.Add(1)
@@ -48,7 +48,7 @@ func (g *grace) leave(i uint32) {
 	}
 }
 
-// next begins a turn, after something new was put in place. It never waits: where the counter for it is in use, whoever waits later begins it.
+// next begins a turn, after something was published. It never waits: if the counter for the turn is in use, a later call of wait begins it.
 func (g *grace) next() {
 	g.mu.Lock()
 	g.owed = !g.begin()
@@ -67,7 +67,7 @@ func (g *grace) begin() bool {
 	return true
 }
 
-// wait returns when all readers that have entered before the last call of next are gone.
+// wait returns when all readers that entered before the last call of next have left, or ctx ends.
 func (g *grace) wait(ctx context.Context) error {
 	var turn uint64
 	begun := func() bool { // with the lock held
@@ -90,7 +90,7 @@ func (g *grace) wait(ctx context.Context) error {
 	})
 }
 
-// until returns when done, which is asked with the lock held whenever a counter has reached 0.
+// until returns when done returns true. It calls done with the lock held, whenever a counter has reached 0.
 func (g *grace) until(ctx context.Context, done func() bool) error {
 	g.waiting.Add(1)
 	defer g.waiting.Add(-1)

@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
-// patient is a replica whose batches are answered when the test says so, with the replica's id.
+// patient is a replica that answers a batch when the test says so, with the replica's id.
 type patient struct {
 	l       *driver.Lane
 	id      scheduler.ReplicaID
@@ -32,33 +32,32 @@ func (r *patient) answer(b *api.Batch) {
 	r.l.BatchDone(r.id, &api.BatchResult{ID: b.ID, EvalNanos: 1000})
 }
 
-// ask hands in a query and does not wait for its answer.
-func (c *core) ask(input uint64) *call {
-	cl := c.g.newCall()
-	cl.arrived = c.g.cfg.Now()
-	cl.fn, cl.model, cl.stats, cl.slo, cl.render = c.fn, c.fn.Candidates[0].Model, c.fn.Stats, api.Nanos(time.Hour), func(*call) {}
-	vals, err := cl.Next()
+// ask hands in a query and does not wait for its answer. The caller releases it.
+func (c *core) ask(input uint64) *wait {
+	w := c.open(time.Hour)
+	vals, err := w.Next()
 	if err != nil {
 		panic(err)
 	}
 	vals[0].Data = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(vals[0].Data[:0], input), input)
-	cl.submit(handlerRef)
-	return cl
+	w.Retain()
+	w.Submit()
+	return w
 }
 
-// wantAnswer waits for the call's answer, which is to be that of a replica.
-func (c *core) wantAnswer(t *testing.T, cl *call, replica scheduler.ReplicaID) {
+// wantAnswer waits for the answer, which is to be that of a replica.
+func (c *core) wantAnswer(t *testing.T, w *wait, replica scheduler.ReplicaID) {
 	t.Helper()
-	<-cl.done
-	it := cl.items[0]
-	if it.code != api.OK || binary.LittleEndian.Uint64(it.outputs[0].Data) != uint64(replica) || it.confidence != float64(replica)/10 {
-		t.Errorf("answered %v, %v, confidence %v, expected that of replica %d", it.code, it.outputs, it.confidence, replica)
+	<-w.done
+	q := w.Query(0)
+	if q.Code != api.OK || binary.LittleEndian.Uint64(q.Outputs[0].Data) != uint64(replica) || q.Confidence != float64(replica)/10 {
+		t.Errorf("answered %v, %v, confidence %v, expected that of replica %d", q.Code, q.Outputs, q.Confidence, replica)
 	}
-	cl.unrefHandler()
+	w.Release()
 }
 
-// TestHedgedAnswers: a query whose replica is late is answered by another one, at once, and so is everybody who waits at the cache
-// for the same. What the late one says at last changes nothing.
+// TestHedgedAnswers: a query whose replica is late is answered by another one, at once, and so are queries that wait at the cache for the
+// same. The late answer changes nothing.
 func TestHedgedAnswers(t *testing.T) {
 	replicas := map[scheduler.ReplicaID]*patient{}
 	add := func(l *driver.Lane, id scheduler.ReplicaID) *patient {
@@ -87,8 +86,8 @@ func TestHedgedAnswers(t *testing.T) {
 		other.answer(rest)
 		<-first.done
 		<-second.done
-		first.unrefHandler()
-		second.unrefHandler()
+		first.Release()
+		second.Release()
 	}
 	cfg.Hedge = true
 	l.Configure(cfg)
@@ -97,7 +96,7 @@ func TestHedgedAnswers(t *testing.T) {
 	waits := c.ask(7)
 	late, b := take()
 	second, twins := take()
-	if b.Queries[0] != &asks.items[0].solo.Query { // they may both be there already
+	if b.Queries[0] != &asks.Query(0).first.Query { // they may both be there already
 		late, b, second, twins = second, twins, late, b
 	}
 	if late == second || len(twins.Queries) != 1 || twins.Queries[0] == b.Queries[0] {

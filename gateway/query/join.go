@@ -15,20 +15,20 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// DefaultJoins is how many of the last queries feedback can be joined with.
+// DefaultJoins is how many of the last queries feedback can be joined with, by default.
 const DefaultJoins = 1 << 16
 
-// keptInputBytes bounds what is kept of inputs for models that learn from labels, over all queries.
+// keptInputBytes bounds the inputs that are kept for models that learn from labels, over all queries.
 const keptInputBytes = 64 << 20
 
-// keptValueBytes bounds what is kept of one query's numeric predictions, to compute losses from.
+// keptValueBytes bounds the numeric predictions that are kept of one query, to compute losses from.
 const keptValueBytes = 1 << 10
 
-// joins remembers what the last queries were answered by, so that feedback finds it. It is a ring: a query's place follows from its
-// id, and what comes round takes the place of what was there.
+// joins remembers how the last queries were answered, so that feedback can be joined with them. It is a ring: a query's slot follows from
+// its id, and later queries overwrite earlier ones.
 type joins struct {
 	slots   []join
-	gateway uint64 // the part of every id that is this gateway's
+	gateway uint64 // the part of every id that names this gateway
 	first   uint64 // the sequence number of the first id
 	next    *atomic.Uint64
 	byInput []atomic.Uint64 // by the low bits of the digest: the id of the last query with it
@@ -57,7 +57,7 @@ type past struct {
 	values, inputs         bool // they are kept
 }
 
-// joined is a copy of a join, unpacked. Its slices are its own memory.
+// joined is an unpacked copy of a join. Its slices are its own memory.
 type joined struct {
 	past
 	fn      *Function
@@ -71,7 +71,7 @@ type joined struct {
 	packed  []byte
 }
 
-// newJoins makes room for n queries, rounded up to a power of two; none when n is 0.
+// newJoins makes room for n queries, rounded up to a power of two; none if n is 0 or less.
 func newJoins(n int, ids *queryIDs) *joins {
 	if n <= 0 {
 		return &joins{}
@@ -80,7 +80,7 @@ func newJoins(n int, ids *queryIDs) *joins {
 	return &joins{slots: make([]join, size), byInput: make([]atomic.Uint64, size), gateway: ids.gateway, first: ids.next.Load(), next: &ids.next}
 }
 
-// outputClass names an output: equal outputs have equal names, and two that differ have the same once in 2^64.
+// outputClass is a hash of an output: equal outputs have equal classes, different ones collide once in 2^64.
 func outputClass(outputs []api.Value) uint64 {
 	if len(outputs) == 1 && len(outputs[0].Dims) == 0 {
 		return xxh3.Hash(outputs[0].Data)
@@ -96,89 +96,89 @@ func outputClass(outputs []api.Value) uint64 {
 }
 
 // put remembers a query that has been settled.
-func (j *joins) put(it *item) {
+func (j *joins) put(q *Query) {
 	if len(j.slots) == 0 {
 		return
 	}
-	c := it.call
-	fn := c.fn
-	s := &j.slots[it.id&uint64(len(j.slots)-1)]
+	r := q.request
+	fn := r.fn
+	s := &j.slots[q.ID&uint64(len(j.slots)-1)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fn != nil && (s.id-it.id)&(1<<sequenceBits-1) < 1<<(sequenceBits-1) {
-		return // it was answered so late that a newer one has its place
+	if s.fn != nil && (s.id-q.ID)&(1<<sequenceBits-1) < 1<<(sequenceBits-1) {
+		return // it was answered so late that a newer query has its slot
 	}
 	j.kept.Add(-s.inputBytes)
-	s.id, s.fn, s.used, s.inputBytes = it.id, fn, false, 0
+	s.id, s.fn, s.used, s.inputBytes = q.ID, fn, false, 0
 	s.past = past{
-		asked: it.asked, arrived: it.arrived, agreed: it.agreed, given: it.code == api.OK, contextBytes: len(c.context),
-		ruled: c.rules.ruled & it.asked &^ c.forced, other: c.rules.other & it.asked,
+		asked: q.asked, arrived: q.arrived, agreed: q.agreed, given: q.Code == api.OK, contextBytes: len(r.context),
+		ruled: r.rules.ruled & q.asked &^ r.forced, other: r.rules.other & q.asked,
 	}
 	if s.packed == nil || cap(s.packed) > 4*keptValueBytes {
-		s.packed = s.inline[:0] // what was large is seldom so again
+		s.packed = s.inline[:0] // large ones are rare
 	}
-	b := append(slices.Grow(s.packed[:0], len(c.context)+16*it.asked.Len()+8*s.ruled.Len()), c.context...)
+	b := append(slices.Grow(s.packed[:0], len(r.context)+16*q.asked.Len()+8*s.ruled.Len()), r.context...)
 	le := binary.LittleEndian
 	answer, size := uint64(0), 0
-	if it.arrived != 0 {
-		answer = outputClass(it.outputs)
+	if q.arrived != 0 {
+		answer = outputClass(q.Outputs)
 	}
-	for rest := it.asked; rest != 0; rest &= rest - 1 {
+	for rest := q.asked; rest != 0; rest &= rest - 1 {
 		i := rest.First()
 		p, class := 1.0, answer
 		if fn.Selects {
-			p = it.scratch.selection.P[i]
-			if it.arrived.Has(i) && (fn.Averages != nil || !it.agreed.Has(i)) {
-				class = outputClass(it.of(i).Result().Outputs)
+			p = q.scratch.selection.P[i]
+			if q.arrived.Has(i) && (fn.Averages != nil || !q.agreed.Has(i)) {
+				class = outputClass(q.member(i).Result().Outputs)
 			}
 		}
 		b = le.AppendUint64(b, math.Float64bits(p))
 		b = le.AppendUint64(b, class)
 	}
 	for rest := s.ruled; rest != 0; rest &= rest - 1 {
-		b = le.AppendUint64(b, math.Float64bits(c.rules.p[rest.First()]))
+		b = le.AppendUint64(b, math.Float64bits(r.rules.p[rest.First()]))
 	}
 	if a := fn.Averages; a != nil {
 		size = a.width * a.dtype.Size()
-		s.values = size*it.arrived.Len() <= keptValueBytes
+		s.values = size*q.arrived.Len() <= keptValueBytes
 	}
-	for rest := it.arrived; s.values && rest != 0; rest &= rest - 1 {
-		b = append(b, it.predicted(rest.First())[:size]...)
+	for rest := q.arrived; s.values && rest != 0; rest &= rest - 1 {
+		b = append(b, q.predicted(rest.First())[:size]...)
 	}
-	if fn.keepInputs() {
-		b = j.keepInputs(s, b, it.inputs)
+	if fn.hasTeachable() {
+		b = j.keepInputs(s, b, q.Inputs)
 	}
 	s.packed = b
 	if fn.Selects && fn.Mode == selection.One {
-		s.digest = it.digest()
-		j.byInput[s.digest.Lo&uint64(len(j.byInput)-1)].Store(it.id)
+		s.digest = q.digest()
+		j.byInput[s.digest.Lo&uint64(len(j.byInput)-1)].Store(q.ID)
 	}
 }
 
-// digest is what feedback by input finds the query by: its context and its inputs.
-func (it *item) digest() cache.Key {
-	c := it.call
-	if len(c.salt) == 0 {
-		return it.keyOf(true)
+// digest is how feedback by input finds the query: of its context and its inputs.
+func (q *Query) digest() cache.Key {
+	r := q.request
+	if len(r.salt) == 0 {
+		return q.key(true)
 	}
 	var b [MaxContextBytes + 2]byte
-	n := copy(b[:], c.context)
+	n := copy(b[:], r.context)
 	b[n], b[n+1] = byte(n), byte(n>>8)
 	if n == 0 {
-		return c.g.cfg.Cache.Key(nil, it.inputs)
+		return r.path.cfg.Cache.Key(nil, q.Inputs)
 	}
-	return c.g.cfg.Cache.Key(b[:n+2], it.inputs)
+	return r.path.cfg.Cache.Key(b[:n+2], q.Inputs)
 }
 
 // predicted is the data of a candidate's prediction.
-func (it *item) predicted(candidate int) []byte {
-	if m := it.of(candidate); m != nil {
+func (q *Query) predicted(candidate int) []byte {
+	if m := q.member(candidate); m != nil {
 		return m.Result().Outputs[0].Data
 	}
 	return nil
 }
 
-// keepInputs appends what models learn from, if there is room for it.
+// keepInputs appends the inputs, if there is room for them.
 func (j *joins) keepInputs(s *join, b []byte, inputs []api.Value) []byte {
 	n := 0
 	for i := range inputs {
@@ -202,17 +202,17 @@ func (j *joins) keepInputs(s *join, b []byte, inputs []api.Value) []byte {
 	return b
 }
 
-// found is what looking for a query came to.
+// found is the result of looking for a query.
 type found uint8
 
 const (
 	foundIt found = iota
 	foundUsed
-	foundLate    // it was ours, and is forgotten
-	foundUnknown // it never was
+	foundLate    // it was this gateway's, and is forgotten
+	foundUnknown // there was none
 )
 
-// take copies the query with the id out, for its only feedback.
+// take copies the query with the id, for its only feedback.
 func (j *joins) take(id uint64, fn *Function, to *joined) found {
 	if len(j.slots) == 0 {
 		return foundLate
@@ -236,7 +236,7 @@ func (j *joins) take(id uint64, fn *Function, to *joined) found {
 	return foundIt
 }
 
-// takeByInput finds the last query of the function with the digest.
+// takeByInput is take for the function's last query with the digest.
 func (j *joins) takeByInput(digest cache.Key, fn *Function, to *joined) found {
 	if len(j.slots) == 0 {
 		return foundUnknown
@@ -256,7 +256,7 @@ func (j *joins) takeByInput(digest cache.Key, fn *Function, to *joined) found {
 	return foundIt
 }
 
-// forget drops what is remembered of a function that is no more.
+// forget drops the queries of a function that was deleted.
 func (j *joins) forget(function string) {
 	for i := range j.slots {
 		s := &j.slots[i]

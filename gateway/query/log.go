@@ -8,10 +8,10 @@ import (
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 )
 
-// wall knows the time of day at a time of [Config.Now], from a look at the clock that is a second old at most, for a
-// look for every query is a part of what logging a small one costs.
+// wall knows the time of day at a time of Config.Now. It looks at the clock once a second at most: a look for every query is a part of what
+// logging a small one costs.
 type wall struct {
-	read       atomic.Int64 // when it was looked at, 0: never
+	read       atomic.Int64 // when it looked last, 0: never
 	zeroMicros atomic.Int64 // when Config.Now was 0
 }
 
@@ -24,55 +24,56 @@ func (w *wall) micros(at, now api.Nanos) int64 {
 	return w.zeroMicros.Load() + int64(at)/1000
 }
 
-// log hands a sample of the call's queries to the inference log.
-func (c *call) log(took api.Nanos) {
-	fn, at := c.fn, c.g.wall.micros(c.arrived, c.arrived+took)
-	for _, it := range c.items {
-		if !fn.Log.Sampled(it.id) {
+// log hands a sample of the request's queries to the inference log.
+func (r *Request) log(took api.Nanos) {
+	fn, at := r.fn, r.path.wall.micros(r.arrived, r.arrived+took)
+	for _, q := range r.queries {
+		if !fn.Log.Sampled(q.ID) {
 			continue
 		}
-		r := &c.record
-		*r = inferlog.Record{
-			ID: it.id, AtMicros: at, TookMicros: int64(took) / 1000, Code: it.code, Default: it.code != api.OK && fn.Default != nil,
-			Confidence: it.confidence, Context: c.context, Inputs: it.inputs, Models: r.Models[:0],
+		rec := &r.record
+		*rec = inferlog.Record{
+			ID: q.ID, AtMicros: at, TookMicros: int64(took) / 1000, Code: q.Code, Default: q.Code != api.OK && fn.Default != nil,
+			Confidence: q.Confidence, Context: r.context, Inputs: q.Inputs, Models: rec.Models[:0],
 		}
-		if it.code == api.OK {
-			r.Outputs = it.outputs
+		if q.Code == api.OK {
+			rec.Outputs = q.Outputs
 		}
-		for rest := it.arrived; rest != 0; rest &= rest - 1 {
-			m, _ := c.target(rest.First())
-			r.Models = append(r.Models, m.ID)
+		for rest := q.arrived; rest != 0; rest &= rest - 1 {
+			m, _ := r.target(rest.First())
+			rec.Models = append(rec.Models, m.ID)
 		}
-		fn.Log.Add(r)
-		r.Context, r.Inputs, r.Outputs = nil, nil, nil
+		fn.Log.Add(rec)
+		rec.Context, rec.Inputs, rec.Outputs = nil, nil, nil
 	}
 }
 
-// log hands feedback to the inference log, where it has the query too.
-func (fn *Function) log(id uint64, l *lesson) {
+// logFeedback hands feedback to the inference log, if the log has the query too.
+func (fn *Function) logFeedback(id uint64, f *Feedback) {
 	if !fn.Log.Sampled(id) {
 		return
 	}
-	f := inferlog.Feedback{ID: id, AtMicros: time.Now().UnixMicro(), Loss: l.loss, Context: l.context}
-	switch l.kind {
-	case labelled:
-		f.Kind, f.Label = inferlog.FeedbackLabel, l.text
-	case judged:
-		f.Kind = inferlog.FeedbackCorrect
+	entry := inferlog.Feedback{ID: id, AtMicros: time.Now().UnixMicro(), Loss: f.Loss, Context: f.Context}
+	switch f.Verdict {
+	case VerdictLabel:
+		entry.Kind, entry.Label = inferlog.FeedbackLabel, f.LabelText
+	case VerdictCorrect:
+		entry.Kind = inferlog.FeedbackCorrect
 	default:
-		f.Kind = inferlog.FeedbackLoss
+		entry.Kind = inferlog.FeedbackLoss
 	}
-	fn.Log.Feedback(&f)
+	fn.Log.Feedback(&entry)
 }
 
-// driftEvery is how often a model's queries are looked at for drift at most: often enough for a window of some thousand to be of the
-// last seconds, seldom enough to cost nothing.
+// driftEvery is how often a model's queries are looked at for drift at most: a window of some thousand queries is then of the last seconds,
+// and looking costs nothing.
 const driftEvery = api.Nanos(time.Millisecond)
 
-// watchDrift shows a sample of what is served to whoever compares it with what was validated.
+// watchDrift shows a sample of what is served to the model's Drift.
 func (m *member) watchDrift() {
-	now, last := int64(m.item.call.g.cfg.Now()), m.model.drifted.Load()
-	if now-last >= int64(driftEvery) && !m.item.call.unlisted && m.model.drifted.CompareAndSwap(last, now) {
+	r := m.query.request
+	now, last := int64(r.path.cfg.Now()), m.model.driftSeen.Load()
+	if now-last >= int64(driftEvery) && !r.unlisted && m.model.driftSeen.CompareAndSwap(last, now) {
 		m.model.Drift.Load().Observe(m.Inputs, m.Result().Outputs)
 	}
 }

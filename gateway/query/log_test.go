@@ -7,9 +7,10 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
 )
 
-// What is logged of a query is what it asked, what it was told and when it came.
+// TestLogsQueries: the log has a query's inputs, its answer and its time.
 func TestLogsQueries(t *testing.T) {
 	dir := t.TempDir()
 	l, err := inferlog.Open(inferlog.Config{Dir: dir})
@@ -17,15 +18,15 @@ func TestLogsQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := time.Now()
-	f := serve(t, floats4, sum, func(f *fixture) { f.fn.Log = l.Function("f", floats4.Inputs, floats4.Outputs, 1) })
-	if status, _, body := f.post("/f/predict", "application/json", `{"input_batch":[[1,2,3,4],[5,6,7,8]],"context":"u"}`); status != 200 {
-		t.Fatalf("%d %s", status, body)
+	f := serve(t, floats4, querytest.Sum, func(f *fixture) { f.fn.Log = l.Function("f", floats4.Inputs, floats4.Outputs, 1) })
+	if got, err := f.try(`{"input_batch":[[1,2,3,4],[5,6,7,8]],"context":"u"}`); err != nil || got[0].Code != api.OK || got[1].Code != api.OK {
+		t.Fatalf("answered %+v (%v)", got, err)
 	}
 	after := time.Now()
 	if err := l.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	want := [][]byte{int64Bytes(10), int64Bytes(26)}
+	want := [][]byte{querytest.Int64(10), querytest.Int64(26)}
 	sum, err := inferlog.Read([]string{dir}, func(e *inferlog.Entry) error {
 		r := &e.Record
 		if at := time.UnixMicro(r.AtMicros); at.Before(before.Add(-time.Second)) || at.After(after.Add(time.Second)) { // the clock may be set meanwhile

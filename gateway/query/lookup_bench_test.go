@@ -27,8 +27,8 @@ func lookupTable(models, serving int) *Table {
 	return t
 }
 
-// BenchmarkLookup is what a request does to find out who serves it, from being counted until it is no more: while nobody changes
-// anything, and while another goroutine publishes tables in which other versions serve, without a pause.
+// BenchmarkLookup is what a request does to find the version that serves it, from entering the readers until it leaves them: while the table
+// stays, and while another goroutine publishes tables in which other versions serve, without a pause.
 func BenchmarkLookup(b *testing.B) {
 	for _, changing := range []bool{false, true} {
 		for _, models := range []int{10, 10_000} {
@@ -37,10 +37,9 @@ func BenchmarkLookup(b *testing.B) {
 				name = fmt.Sprintf("models=%d/changing", models)
 			}
 			b.Run(name, func(b *testing.B) {
-				g := New(Config{Now: func() api.Nanos { return 0 }, Ready: func() (bool, string) { return true, "" }})
-				defer g.Close()
+				p := New(Config{Now: func() api.Nanos { return 0 }})
 				tables := [2]*Table{lookupTable(models, 0), lookupTable(models, 1)}
-				g.Publish(tables[0])
+				p.Publish(tables[0])
 				stop, stopped := make(chan struct{}), make(chan struct{})
 				go func() {
 					defer close(stopped)
@@ -49,7 +48,7 @@ func BenchmarkLookup(b *testing.B) {
 						case <-stop:
 							return
 						default:
-							g.Publish(tables[i%2])
+							p.Publish(tables[i%2])
 						}
 					}
 				}()
@@ -62,11 +61,11 @@ func BenchmarkLookup(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					i++
-					turn := g.calm.enter()
-					fn := g.table.Load().Functions[names[i%len(names)]]
+					turn := p.readers.enter()
+					fn := p.table.Load().Functions[names[i%len(names)]]
 					candidate, _ := fn.pick()
 					last = fn.Candidates[candidate].Model
-					g.calm.leave(turn)
+					p.readers.leave(turn)
 				}
 				close(stop)
 				<-stopped

@@ -2,323 +2,332 @@ package query
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/dialect/oip"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
-	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// call is one request: one query or several to one function or one model, and their common answer.
-type call struct {
-	g  *Path
-	fn *Function // nil when the request addresses a model
-	// model, with its sub-queue queue, is whose signature the inputs have; and who is asked, where the function's policy does
-	// not choose for each query.
-	model   *Model
-	queue   int32
-	stats   *obs.Endpoint
-	render  func(*call) // fills status, out and the headers; set by the dialect
-	arrived api.Nanos
-	slo     api.Nanos
-	refused bool   // by the plan: nobody is asked
-	turn    uint32 // of the gateway's grace, while looking
-	looking bool
-	// candidate is the one that model is, or is the other version of.
-	candidate   int
-	rules       rules
-	forced      selection.Set // candidates whose version the request names; forcedOther: that is the other one
-	forcedOther selection.Set
-	direct      []Tee // of a request that addresses a model
-	arm         *Arm
-	unlisted    bool // the gateway's own: neither the cache nor shadows see it
+// Owner is what a Request is embedded in: a dialect's state for one request. Settled and Deliver are called by the goroutine that ends
+// the last query, often one that reads workers' rings, so they must not block.
+type Owner interface {
+	// Settled: every query has ended. The owner renders its answer from the request, and returns the code that the request is
+	// counted with.
+	Settled() api.Code
+	// Deliver: the request has been counted and logged. The owner sends its answer. If it has not finished when Deliver returns, it
+	// must have called Retain, and calls Release when it has.
+	Deliver()
+	// Released: nothing uses the request any more, and it is ready for the next Open. The owner resets its own state and may return
+	// itself to its pool, as the last thing that it does.
+	Released()
+}
 
-	// What a request may say of its queries.
+// Request is one request: one query or several to one function or one model, and their common answer. It is embedded by value in its
+// Owner, which pools it, so that a request allocates nothing.
+//
+// Its caller calls Init once, and for each request Open, AskFunction or AskModel, Next for each query, and Submit or Drop. Nothing of it
+// may be touched after Submit or Drop, but by the Owner's methods. The exceptions are Retain before Submit, which keeps the request until
+// Release, and what is documented for any time.
+type Request struct {
+	path  *Path
+	owner Owner
+
+	// What is asked. fn is nil if the request addresses a model. model has the signature of the inputs, and is asked, through its
+	// sub-queue queue, unless the function's policy chooses for each query; candidate is the one that it is a version of.
+	fn        *Function
+	model     *Model
+	queue     int32
+	candidate int
+	stats     *obs.Endpoint // nil: the request is the gateway's own, and not counted
+	arrived   api.Nanos
+	slo       api.Nanos
+	refused   bool // the plan has no room for it
+	learning  bool // its predictions are for feedback, not for a caller
+	unlisted  bool // a request of Ask: neither caches nor shadows see it
+
+	// What the request demands of its queries.
 	only          selection.Set // candidates that may be asked; 0: all
+	forced        selection.Set // candidates whose version the request names,
+	forcedOther   selection.Set // and those of them for which that is the other one
 	minConfidence float64
-	ttl           api.Nanos // from arrival, 0: until the deadline
-	// context and salt lie in text, one behind the other and with the context's length behind them: contextSalt is all of it.
+	ttl           api.Nanos // from arrival; 0: until the deadline
+	// context and salt lie in text one behind the other, followed by the context's length: contextSalt is all of it.
 	context, salt, contextSalt []byte
+	text                       []byte
 
-	solo    item // the first query: most requests have no other
-	items   []*item
+	rules  rules // of the function's candidates
+	direct []Tee // of a request that addresses a model
+	arm    *Arm
+
+	queries []*Query
+	first   Query             // most requests have one query
 	batch   []*scheduler.Item // members on their way to a lane
-	pending atomic.Int32      // queries that are not answered, and one while they are being submitted
-	refs    atomic.Int32      // unreleased members, one for the answer, and one while queries are being submitted
-	asked   atomic.Bool       // all have been submitted: cancel may look at them
-	left    atomic.Bool       // whoever drains waits for it no more
 
-	conn *conn         // writes the answer, or nil: then the handler waits for done
-	done chan struct{} // capacity 1
+	pending   atomic.Int32 // queries that have not ended, and one while they are being submitted
+	refs      atomic.Int32 // unreleased members, one for the answer, one until Submit returns, and those of Retain
+	submitted atomic.Bool  // Cancel may look at the members
+	delivered atomic.Bool  // Drain does not wait for it
 
-	// A large raw body is borrowed from Hertz: the handler stays until the scheduler is done with it (free is told), and own
-	// is the query's buffer meanwhile.
+	reading bool   // it acts on a table,
+	turn    uint32 // since this turn of the path's readers
+
+	// A borrowed body is the only query's input until the request is released; own is the input's buffer meanwhile.
 	borrowed bool
-	lent     bool // it was borrowed, at any time
 	own      []byte
-	free     chan struct{} // capacity 1
+	released chan<- struct{}
 
-	answer
-	record   inferlog.Record // for the inference log; its memory is kept
-	learning *learning       // the call is feedback: its predictions are not for a caller
-	native   tensorjson.Request
-	oip      oip.Request
-	text     []byte // scratch of the dialects
+	record   inferlog.Record // its memory is kept
+	feedback *joinedFeedback // for Feedback; its memory is kept
 }
 
-// answer is what a dialect renders.
-type answer struct {
-	status     int
-	out        []byte
-	jsonLen    int // length of the JSON before binary tensors, 0: none (Inference-Header-Content-Length)
-	retryAfter bool
-	code       api.Code
-	wire       []byte // head and body, when the completion side writes them
+// MaxSLO bounds the time that a request may give its queries. What takes longer is a job, not a query.
+const MaxSLO = 10 * time.Minute
+
+// DirectDeadline is the deadline of a request that addresses a model and names none: models have no latency objective.
+const DirectDeadline = 30 * time.Second
+
+// Init binds the request to its path and to its owner, for good.
+func (r *Request) Init(p *Path, owner Owner) {
+	r.path, r.owner = p, owner
+	r.first.first.init()
 }
 
-// newCall takes a call from the pool. It is the caller's until submit or drop.
-func (g *Path) newCall() *call {
-	g.open.Add(1)
-	turn := g.calm.enter()
-	c := g.calls.Get().(*call)
-	c.turn, c.looking = turn, true
-	c.left.Store(false)
-	return c
+// Open begins a request. From here until Submit or Drop it acts on the table in force, and Quiesce waits for it; Drain waits until it is
+// answered.
+func (r *Request) Open() {
+	p := r.path
+	p.open.Add(1)
+	r.turn, r.reading = p.readers.enter(), true
+	r.delivered.Store(false)
+	r.refs.Store(2)
 }
 
-// begin makes the call one of a function, to a candidate that the plan picks.
-func (c *call) begin(fn *Function, slo api.Nanos) {
-	c.arrived = c.g.cfg.Now()
-	i, refused := fn.pick()
-	c.candidate, c.refused = i, refused
-	c.fn, c.stats, c.slo, c.render = fn, fn.Stats, slo, renderNative
-	c.model, c.queue = fn.Candidates[i].Model, fn.Candidates[i].Queue
-}
-
-// Next gives the dialects' parsers storage for one more query's inputs.
-func (c *call) Next() ([]api.Value, error) {
-	if len(c.items) >= c.g.cfg.MaxBatch {
-		return nil, api.Errorf(api.InvalidArgument, "more than %d inputs in one request: split it", c.g.cfg.MaxBatch)
+// AskFunction addresses a function, and chooses a candidate if its plan chooses for whole requests.
+func (r *Request) AskFunction(name string) error {
+	fn, err := r.find(name)
+	if err != nil {
+		return err
 	}
-	it := &c.solo
-	if len(c.items) > 0 {
-		it = c.g.items.Get().(*item)
+	r.askFunction(fn)
+	return nil
+}
+
+func (r *Request) find(function string) (*Function, error) {
+	fn := r.path.table.Load().Functions[function]
+	if fn == nil {
+		return nil, api.Errorf(api.NotFound, "no function %q: `xebec get functions` lists those that exist", function)
 	}
-	it.call = c
-	c.items = append(c.items, it)
-	n := len(c.model.Signature.Inputs)
-	if cap(it.inputs) < n {
+	return fn, nil
+}
+
+func (r *Request) askFunction(fn *Function) {
+	r.arrived = r.path.cfg.Now()
+	r.candidate, r.refused = fn.pick()
+	r.fn, r.stats, r.slo, r.minConfidence = fn, fn.Stats, api.Nanos(fn.SLO), fn.MinConfidence
+	r.model, r.queue = fn.Candidates[r.candidate].Model, fn.Candidates[r.candidate].Queue
+}
+
+// AskModel addresses a model: the version or label that is named, or what its traffic rules choose if version is empty.
+func (r *Request) AskModel(name, version string) error {
+	t := r.path.table.Load()
+	m, err := t.model(name, version)
+	if err != nil {
+		return err
+	}
+	if version == "" {
+		m = r.routeModel(t, m)
+	}
+	r.arrived = r.path.cfg.Now()
+	r.model, r.queue, r.stats, r.slo = m, m.Direct, m.Stats, api.Nanos(DirectDeadline)
+	return nil
+}
+
+// Within replaces the function's latency objective, or a model's DirectDeadline.
+func (r *Request) Within(d time.Duration) { r.slo = api.Nanos(min(d, MaxSLO)) }
+
+// Next begins the next query and returns its inputs, one for each that the signature declares. The caller writes their Data and Dims
+// from the start (appends to [:0]), so that their memory is used again. An error means that the request has too many queries.
+func (r *Request) Next() ([]api.Value, error) {
+	if len(r.queries) >= r.path.cfg.MaxBatch {
+		return nil, api.Errorf(api.InvalidArgument, "more than %d inputs in one request: split it", r.path.cfg.MaxBatch)
+	}
+	q := &r.first
+	if len(r.queries) > 0 {
+		q = r.path.queries.Get().(*Query)
+	}
+	q.request = r
+	r.queries = append(r.queries, q)
+	n := len(r.model.Signature.Inputs)
+	if cap(q.Inputs) < n {
 		grown := make([]api.Value, n)
-		copy(grown, it.inputs[:cap(it.inputs)]) // keep the buffers
-		it.inputs = grown
+		copy(grown, q.Inputs[:cap(q.Inputs)]) // keep the buffers
+		q.Inputs = grown
 	}
-	it.inputs = it.inputs[:n]
-	return it.inputs, nil
+	q.Inputs = q.Inputs[:n]
+	return q.Inputs, nil
 }
 
-// submit is the way of a request's queries: each chooses whom it asks, looks in their caches, and goes to their schedulers for
-// the rest. What comes back settles it (query.go). The call is not the caller's any more, unless it holds a reference of its own.
-func (c *call) submit(own int32) {
-	g, n := c.g, len(c.items)
-	c.pending.Store(int32(n) + 1)
-	c.refs.Store(2 + own)
-	seq := g.ids.take(n)
-	if c.refused {
-		c.fn.Choice.Refuse(n)
+// Borrow makes body the Data of the first input of the only query without copying it, if it can, and reports whether it did. The body's
+// owner keeps it unchanged until the request is released, which NotifyReleased tells it. A query that asks several models cannot borrow:
+// the slowest of them would keep the body long after the answer.
+func (r *Request) Borrow(body []byte) bool {
+	if fn := r.fn; fn != nil && (fn.Selects || len(fn.Shadows)+len(fn.Tees) > 0) || len(r.direct) > 0 {
+		return false
 	}
-	needed := 0
-	for i, it := range c.items {
-		it.begin(g.ids.id(seq + uint64(i)))
-		it.choose()
-		if it.needsLane() {
-			needed++
+	v := &r.queries[0].Inputs[0]
+	r.own, r.borrowed = v.Data[:0], true
+	v.Data = body
+	return true
+}
+
+// Borrowed reports whether the request has borrowed a body.
+func (r *Request) Borrowed() bool { return r.borrowed }
+
+// NotifyReleased sends one value to ch, which has room for it, after the request has been released. Call it before Submit.
+func (r *Request) NotifyReleased(ch chan<- struct{}) { r.released = ch }
+
+// Submit sends the request's queries on their way: each chooses the models that it asks, looks in their caches, and goes to their lanes for
+// the rest. The Owner is told when they have ended, which may be before Submit returns.
+func (r *Request) Submit() {
+	r.begin()
+	needLane := 0
+	for _, q := range r.queries {
+		q.choose()
+		if q.lookUp() {
+			needLane++
 		}
 	}
-	if fn := c.fn; needed > 0 && fn != nil && fn.Selects && fn.Choice != nil {
-		c.tellPlan(needed)
+	r.tellPlan(needLane)
+	r.dispatch()
+	r.leaveTable()
+	r.submitted.Store(true)
+	for _, q := range r.queries {
+		q.memberEnded() // the one that begin has counted
 	}
-	c.dispatch()
-	c.look()
-	c.asked.Store(true)
-	for _, it := range c.items {
-		it.ended()
-	}
-	c.answered()
-	c.unref()
+	r.queryEnded()
+	r.Release()
 }
 
-// tellPlan lets the next plan know what was wished for, as far as the caches had not got it.
-func (c *call) tellPlan(needed int) {
-	choice := c.fn.Choice
-	if c.fn.Mode == selection.Several {
-		choice.Arrived(needed)
-		return
+// begin numbers the queries, and decides what holds for all of them: which candidates and which of their versions may be asked.
+func (r *Request) begin() {
+	p, n := r.path, len(r.queries)
+	r.pending.Store(int32(n) + 1)
+	if r.fn != nil {
+		r.pickAllowed()
+		r.route()
 	}
-	for _, it := range c.items {
-		if len(it.members) > 0 && it.members[0].evaluated {
-			choice.Wish(it.wish)
-		}
+	if r.refused {
+		r.fn.Choice.Refuse(n)
 	}
-}
-
-// dispatch hands the members that need it to their lanes, those of one lane together: they are likely to share a batch.
-func (c *call) dispatch() {
-	width := 1 + len(c.direct)
-	if c.fn != nil {
-		width = len(c.fn.Candidates) + len(c.fn.Shadows) + len(c.fn.Tees)
-	}
-	for candidate := range width {
-		batch := c.batch[:0]
-		var model *Model
-		for _, it := range c.items {
-			if it.next == len(it.members) || it.members[it.next].candidate != candidate {
-				continue
-			}
-			if m := it.members[it.next]; m.evaluated {
-				batch, model = append(batch, &m.Item), m.model
-			}
-			it.next++
-		}
-		c.batch = batch
-		if len(batch) > 0 {
-			c.refs.Add(int32(len(batch)))
-			model.Lane.SubmitAll(batch)
-			model.miss()
-		}
+	seq := p.ids.take(n)
+	for i, q := range r.queries {
+		q.begin(p.ids.id(seq + uint64(i)))
 	}
 }
 
-// answered counts one query as answered, and at last the submitting of all; the last one answers the call.
-func (c *call) answered() {
-	if c.pending.Add(-1) == 0 {
-		c.finish()
+// Drop gives up a request that was not submitted.
+func (r *Request) Drop() {
+	if r.refs.Add(-2) == 0 {
+		r.recycle()
 	}
 }
 
-// finish renders the answer and sends it on its way. It runs wherever the last query was answered.
-func (c *call) finish() {
-	if c.learning != nil {
-		c.learn()
-		c.unref()
-		return
+// Refuse is Drop, and counts the request as one that its dialect could not read.
+func (r *Request) Refuse() {
+	switch {
+	case r.stats != nil:
+		r.stats.Refuse(api.InvalidArgument)
+	case r.fn != nil:
+		r.fn.Learning.Refused.Add(1)
 	}
-	c.render(c)
-	took := c.g.cfg.Now() - c.arrived
-	c.stats.Observe(c.code, len(c.items), took)
-	if c.fn != nil && c.fn.Log != nil {
-		c.log(took)
-	}
-	if c.conn != nil {
-		c.conn.reply(c)
-	} else {
-		c.done <- struct{}{}
-	}
-	c.unref()
+	r.Drop()
 }
 
-// worst is the call's code: that of its first query that did not end in OK.
-func (c *call) worst() api.Code {
-	for _, it := range c.items {
-		if it.code != api.OK {
-			return it.code
+// Function is what the request addresses; nil if that is a model.
+func (r *Request) Function() *Function { return r.fn }
+
+// Model has the signature of the request's inputs and outputs. It is the version that is asked, unless the function's policy chooses for
+// each query.
+func (r *Request) Model() *Model { return r.model }
+
+// Candidate is the version that the request asks as the function's candidate.
+func (r *Request) Candidate(i int) *Model {
+	if r.fn == nil {
+		return r.model
+	}
+	m, _ := r.target(i)
+	return m
+}
+
+// MinConfidence is the confidence below which an answer is replaced by the function's default.
+func (r *Request) MinConfidence() float64 { return r.minConfidence }
+
+// Len is how many queries the request has.
+func (r *Request) Len() int { return len(r.queries) }
+
+// Query is query i. Its results may be read from Settled on, until the request is released.
+func (r *Request) Query(i int) *Query { return r.queries[i] }
+
+// Code is that of the first query that did not end in OK.
+func (r *Request) Code() api.Code {
+	for _, q := range r.queries {
+		if q.Code != api.OK {
+			return q.Code
 		}
 	}
 	return api.OK
 }
 
-// handlerRef is what a handler that waits adds to the references: far more than queries and the answer can, so that whoever lets
-// go last before it knows that the handler is waiting.
-const handlerRef = 1 << 20
+// Retain keeps the request from being released until Release is called as often. The caller holds the request already: it has not called
+// Submit yet, or is inside one of the Owner's methods.
+func (r *Request) Retain() { r.refs.Add(1) }
 
-// unref lets go of the call; the last one returns it and its items to their pools.
-func (c *call) unref() {
-	switch c.refs.Add(-1) {
-	case handlerRef:
-		select {
-		case c.free <- struct{}{}:
-		default:
+// TryRetain is Retain for a caller that does not hold the request, at any time; false: it has been released. If the caller's pointer may be
+// out of date, the request may be another one by now, and must be looked at again.
+func (r *Request) TryRetain() bool {
+	for {
+		n := r.refs.Load()
+		if n <= 0 {
+			return false
 		}
-	case 0:
-		c.drop()
-	}
-}
-
-// unrefHandler lets go of the handler's reference.
-func (c *call) unrefHandler() {
-	c.leave()
-	if c.refs.Add(-handlerRef) == 0 {
-		c.drop()
-	}
-}
-
-// giveBack waits until nobody but the handler uses the borrowed body.
-func (c *call) giveBack() {
-	for c.refs.Load() != handlerRef {
-		<-c.free
-	}
-	c.items[0].inputs[0].Data = c.own
-	c.own, c.borrowed = nil, false
-}
-
-// drop returns a call that was never submitted, or that nobody holds any more.
-func (c *call) drop() {
-	if c.borrowed { // never submitted
-		c.items[0].inputs[0].Data = c.own
-		c.own, c.borrowed = nil, false
-	}
-	c.look()
-	c.leave()
-	for i, it := range c.items {
-		it.drop()
-		c.items[i] = nil
-		if i > 0 {
-			c.g.items.Put(it)
+		if r.refs.CompareAndSwap(n, n+1) {
+			return true
 		}
 	}
-	c.items = c.items[:0]
-	c.fn, c.model, c.stats, c.render, c.conn = nil, nil, nil, nil, nil
-	c.retryAfter, c.refused, c.jsonLen = false, false, 0
-	c.only, c.minConfidence, c.ttl, c.context, c.salt, c.contextSalt, c.learning = 0, 0, 0, nil, nil, nil, nil
-	c.rules.ruled, c.rules.other, c.forced, c.forcedOther, c.direct, c.arm, c.unlisted = 0, 0, 0, 0, nil, nil, false
-	c.asked.Store(false)
-	c.native.Batch, c.native.Context, c.native.Salt = false, nil, nil
-	c.lent = false
-	c.g.calls.Put(c)
 }
 
-// look ends the time in which the call acts on the table that it has seen.
-func (c *call) look() {
-	if c.looking {
-		c.looking = false
-		c.g.calm.leave(c.turn)
+// Release lets go of the request. The last one to do so releases it.
+func (r *Request) Release() {
+	if r.refs.Add(-1) == 0 {
+		r.recycle()
 	}
 }
 
-// leave says that nothing is owed to the caller any more: stragglers, shadows and what goes on for the cache keep nobody from
-// shutting down.
-func (c *call) leave() {
-	if c.left.Swap(true) {
+// Delivered says that the caller has its answer, or is gone: Drain does not wait for what the request still does, for stragglers, shadows
+// and caches. A request that is released is delivered.
+func (r *Request) Delivered() {
+	if r.delivered.Swap(true) {
 		return
 	}
-	if g := c.g; g.open.Add(-1) == 0 {
+	if p := r.path; p.open.Add(-1) == 0 {
 		select {
-		case g.empty <- struct{}{}:
+		case p.drained <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// cancel is called when the client went away: what is still queued need not be evaluated. The caller holds a reference. Members
-// that were asked later, and those that wait for somebody else's evaluation, end by themselves.
-func (c *call) cancel() {
-	if !c.asked.Load() {
+// Cancel says that the caller went away: what is still queued need not be evaluated. The caller of Cancel has retained the request.
+// Members that were asked in a second step, and those that wait for another query's evaluation, end by themselves.
+func (r *Request) Cancel() {
+	if !r.submitted.Load() {
 		return
 	}
-	for _, it := range c.items {
-		for _, m := range it.members {
+	for _, q := range r.queries {
+		for _, m := range q.members {
 			if m.evaluated {
 				m.model.Lane.Cancel(&m.Item)
 			}
@@ -326,15 +335,40 @@ func (c *call) cancel() {
 	}
 }
 
-// tryRef takes a reference to a call that may be ending; false when it has ended.
-func (c *call) tryRef() bool {
-	for {
-		n := c.refs.Load()
-		if n <= 0 {
-			return false
+// leaveTable ends the time in which the request acts on the table that it has seen.
+func (r *Request) leaveTable() {
+	if r.reading {
+		r.reading = false
+		r.path.readers.leave(r.turn)
+	}
+}
+
+// recycle makes a request that nothing uses ready for the next one.
+func (r *Request) recycle() {
+	if r.borrowed {
+		r.queries[0].Inputs[0].Data = r.own
+		r.own, r.borrowed = nil, false
+	}
+	r.leaveTable()
+	r.Delivered()
+	for i, q := range r.queries {
+		q.drop()
+		r.queries[i] = nil
+		if i > 0 {
+			r.path.queries.Put(q)
 		}
-		if c.refs.CompareAndSwap(n, n+1) {
-			return true
-		}
+	}
+	r.queries = r.queries[:0]
+	r.fn, r.model, r.stats = nil, nil, nil
+	r.refused, r.learning, r.unlisted = false, false, false
+	r.only, r.forced, r.forcedOther, r.minConfidence, r.ttl = 0, 0, 0, 0, 0
+	r.context, r.salt, r.contextSalt = nil, nil, nil
+	r.rules.ruled, r.rules.other, r.direct, r.arm = 0, 0, nil, nil
+	r.submitted.Store(false)
+	released := r.released
+	r.released = nil
+	r.owner.Released()
+	if released != nil {
+		released <- struct{}{}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// Route is a model's traffic rule as one candidate of a function, or a request that addresses the model, sees it: some of what would go
-// to the serving version goes to another one. Immutable once published.
+// Route is a model's traffic rule as one candidate of a function, or a request that addresses the model, sees it: some of the queries for
+// the serving version go to another one. Immutable once published.
 type Route struct {
 	Rule  *Rule
 	Model *Model
@@ -25,19 +25,18 @@ type Route struct {
 type Rule struct {
 	// Serving and Other count what the two have answered.
 	Serving, Other Arm
-	// Selector, if there is one, learns which of the two, 0 or 1, to ask; it gets the part at most. It knows no contexts.
+	// Selector, if there is one, learns which of the two, 0 or 1, to ask, within the part. It sees no contexts.
 	Selector Selector
 
 	part atomic.Uint64 // bits: of the queries, for Other
-	seed uint64        // of contexts' numbers
+	seed uint64        // of the hash of contexts
 }
 
-// NewRule makes a rule that gives nothing to the other version yet. Rules with the same name send the same contexts there, whichever
-// gateway has them.
+// NewRule makes a rule that gives nothing to the other version yet. Rules of the same name send the same contexts there, on every gateway.
 func NewRule(name string, s Selector) *Rule { return &Rule{Selector: s, seed: xxh3.HashString(name)} }
 
-// SetPart says which part of the queries, from 0 to 1, goes to the other version. With a Selector it is the limit of its wish for it,
-// from 0 to 1.
+// SetPart says which part of the queries, from 0 to 1, goes to the other version. With a Selector it is the limit of its wish for that
+// version.
 func (r *Rule) SetPart(part float64) { r.part.Store(math.Float64bits(part)) }
 
 // Part is what SetPart has set.
@@ -53,8 +52,8 @@ type Arm struct {
 	Squares obs.Sum
 }
 
-// Tee is the other kind of rule: a sample of a candidate's queries is also asked of another version, whose answers are compared with the
-// candidate's and given to nobody.
+// Tee is the other kind of rule: another version is asked a sample of a candidate's queries as well. Its answers are compared with the
+// candidate's, and never given.
 type Tee struct {
 	Candidate
 	Of   int // the candidate
@@ -62,14 +61,14 @@ type Tee struct {
 	Seen *Seen
 }
 
-// Seen counts what comparing has shown. It outlives the tables that it is in.
+// Seen counts the comparisons of a Tee. It outlives the tables that it is in.
 type Seen struct {
 	Same, Different, Failed atomic.Uint64
 	// Serving and Other are the two versions.
 	Serving, Other Arm
 }
 
-// rules is what a call's rules have decided: for all queries of one call the same, so that they may share a batch.
+// rules is what a request's rules have decided, for all of its queries alike, so that they may share a batch.
 type rules struct {
 	ruled, other selection.Set // candidates with a rule; those that go to the other version
 	p            [selection.MaxCandidates]float64
@@ -78,52 +77,65 @@ type rules struct {
 	selection    selection.Selection
 }
 
-// route decides, for each candidate with a rule, which of the two versions the call's queries ask.
-func (c *call) route() {
-	fn := c.fn
+// route decides, for each candidate with a rule, which of the two versions the request's queries ask.
+func (r *Request) route() {
+	fn := r.fn
 	if fn.ruled == 0 {
 		return
 	}
-	c.rules.ruled = fn.ruled
+	r.rules.ruled = fn.ruled
 	for rest := fn.ruled; rest != 0; rest &= rest - 1 {
 		i := rest.First()
-		other, p := c.decide(fn.Candidates[i].Model, fn.Candidates[i].Route)
-		if c.forced.Has(i) { // the request names the version
-			other, p = c.forcedOther.Has(i), 1
+		other, p := r.decide(fn.Candidates[i].Model, fn.Candidates[i].Route)
+		if r.forced.Has(i) { // the request names the version
+			other, p = r.forcedOther.Has(i), 1
 		}
-		c.rules.p[i] = p
+		r.rules.p[i] = p
 		if other {
-			c.rules.other = c.rules.other.With(i)
+			r.rules.other = r.rules.other.With(i)
 		}
 	}
 	if !fn.Selects {
-		c.model, c.queue = c.target(c.candidate)
+		r.model, r.queue = r.target(r.candidate)
 	}
 }
 
-// decide reports whether the other version is asked, and how likely that was. Where only one of the two has a replica it is that one.
-func (c *call) decide(serving *Model, r *Route) (other bool, p float64) {
-	theirs, ours := r.Model.awake(), serving.awake()
-	if !theirs {
+// routeModel applies the rules of a model that is addressed by name, and returns the version to ask.
+func (r *Request) routeModel(t *Table, serving *Model) *Model {
+	r.direct = t.Tees[serving.ID.Name]
+	if route := t.Routes[serving.ID.Name]; route != nil {
+		r.arm = &route.Rule.Serving
+		if other, _ := r.decide(serving, route); other {
+			r.arm, r.direct = &route.Rule.Other, nil
+			return route.Model
+		}
+	}
+	return serving
+}
+
+// decide reports whether the other version is asked, and how likely that was. If only one of the two has a replica it is that one.
+func (r *Request) decide(serving *Model, route *Route) (other bool, p float64) {
+	otherServes, servingServes := route.Model.servesOrWakes(), serving.servesOrWakes()
+	if !otherServes {
 		return false, 1
 	}
-	if !ours {
+	if !servingServes {
 		return true, 1
 	}
-	rule := r.Rule
+	rule := route.Rule
 	part := rule.Part()
 	switch {
 	case rule.Selector != nil:
-		q, s := &c.rules.query, &c.rules.selection
-		c.rules.limits = [2]float64{1, part}
-		*q = selection.Query{Seed: rand.Uint64(), Allowed: selection.All(2), Limits: c.rules.limits[:]}
+		q, s := &r.rules.query, &r.rules.selection
+		r.rules.limits = [2]float64{1, part}
+		*q = selection.Query{Seed: rand.Uint64(), Allowed: selection.All(2), Limits: r.rules.limits[:]}
 		rule.Selector.Select(nil, q, s)
 		if s.Ask == 0 {
 			return false, 1
 		}
 		return s.Ask.Has(1), s.P[s.Ask.First()]
-	case len(c.context) > 0:
-		other = float64(xxh3.HashSeed(c.context, rule.seed)>>11)/(1<<53) < part
+	case len(r.context) > 0:
+		other = float64(xxh3.HashSeed(r.context, rule.seed)>>11)/(1<<53) < part
 	default:
 		other = rand.Float64() < part
 	}
@@ -133,34 +145,34 @@ func (c *call) decide(serving *Model, r *Route) (other bool, p float64) {
 	return false, 1 - part
 }
 
-// target is the version that the call asks as the candidate.
-func (c *call) target(candidate int) (*Model, int32) {
-	of := &c.fn.Candidates[candidate]
-	if c.rules.other.Has(candidate) {
-		return of.Route.Model, of.Route.Queue
+// target is the version that the request asks as the candidate, and its sub-queue.
+func (r *Request) target(candidate int) (*Model, int32) {
+	c := &r.fn.Candidates[candidate]
+	if r.rules.other.Has(candidate) {
+		return c.Route.Model, c.Route.Queue
 	}
-	return of.Model, of.Queue
+	return c.Model, c.Queue
 }
 
-// armOf is whose record a candidate's answers go to; nil: nobody's.
-func (c *call) armOf(candidate int) *Arm {
-	if c.fn == nil {
-		return c.arm
+// armOf counts a candidate's answers; nil: no rule does.
+func (r *Request) armOf(candidate int) *Arm {
+	if r.fn == nil {
+		return r.arm
 	}
-	if !c.rules.ruled.Has(candidate) || c.forced.Has(candidate) { // who names a version is no sample
+	if !r.rules.ruled.Has(candidate) || r.forced.Has(candidate) { // a request that names a version is not a sample
 		return nil
 	}
-	rule := c.fn.Candidates[candidate].Route.Rule
-	if c.rules.other.Has(candidate) {
+	rule := r.fn.Candidates[candidate].Route.Rule
+	if r.rules.other.Has(candidate) {
 		return &rule.Other
 	}
 	return &rule.Serving
 }
 
-// observe counts an answer of a version that a rule has to do with.
+// observe counts an answer of a version that has a rule.
 func (a *Arm) observe(code api.Code, evaluated bool, took api.Nanos) {
 	switch code {
-	case api.Cancelled: // the caller's wish says nothing of the version
+	case api.Cancelled: // that the caller left says nothing about the version
 		return
 	case api.OK:
 	default:
@@ -172,7 +184,7 @@ func (a *Arm) observe(code api.Code, evaluated bool, took api.Nanos) {
 	}
 }
 
-// learn tells a rule what feedback has said of one of its two versions.
+// learn takes in what feedback has said of one of the rule's two versions, which was asked with probability p.
 func (r *Rule) learn(other bool, p, loss float64) {
 	arm, i := &r.Serving, 0
 	if other {
@@ -183,52 +195,54 @@ func (r *Rule) learn(other bool, p, loss float64) {
 	if r.Selector == nil {
 		return
 	}
-	f := feedbacks.Get().(*feedback)
+	f := observations.Get().(*observation)
 	f.p[i], f.losses[i], f.losses[1-i] = p, loss, math.NaN()
 	f.Feedback = selection.Feedback{Selected: selection.Set(0).With(i), P: f.p[:2], Losses: f.losses[:2]}
 	r.Selector.Observe(nil, &f.Feedback)
-	feedbacks.Put(f)
+	observations.Put(f)
 }
 
-// tees adds the versions that are asked beside the candidates of the query, and compared.
-func (it *item) tees() {
-	c := it.call
-	if c.learning != nil {
-		return
-	}
-	list, width := c.direct, 1
-	if c.fn != nil {
-		list, width = c.fn.Tees, len(c.fn.Candidates)+len(c.fn.Shadows)
-	}
+// addTees makes the query ask the versions that are compared with its candidates. The query does not wait for them.
+func (q *Query) addTees() {
+	r := q.request
+	list, width := r.tees()
 	for i := range list {
 		t := &list[i]
-		if !it.asked.Has(t.Of) || c.fn != nil && c.rules.other.Has(t.Of) || rand.Float64() >= t.Part || !t.Model.awake() {
+		if !q.asked.Has(t.Of) || r.fn != nil && r.rules.other.Has(t.Of) || rand.Float64() >= t.Part || !t.Model.servesOrWakes() {
 			continue
 		}
-		m := it.add(&it.members, t.Model, t.Queue, width+i)
+		m := q.ask(&q.members, t.Model, t.Queue, width+i)
 		m.shadow, m.arm = true, &t.Seen.Other
-		it.waiting.Add(-1) // nobody waits for it
-		it.teed = true
-		if of := it.of(t.Of); of.arm == nil {
+		q.waiting.Add(-1)
+		q.teed = true
+		if of := q.member(t.Of); of.arm == nil {
 			of.arm = &t.Seen.Serving
 		}
 	}
 }
 
-// compareTees counts how often they say the same as the version that they are compared with.
-func (it *item) compareTees() {
-	c := it.call
-	list, width := c.direct, 1
-	var averages *Averages
-	if c.fn != nil {
-		list, width, averages = c.fn.Tees, len(c.fn.Candidates)+len(c.fn.Shadows), c.fn.Averages
+// tees are those of the request. Their members are numbered from width on, behind candidates and shadows.
+func (r *Request) tees() (list []Tee, width int) {
+	if r.fn == nil {
+		return r.direct, 1
 	}
-	for _, m := range it.members {
+	return r.fn.Tees, len(r.fn.Candidates) + len(r.fn.Shadows)
+}
+
+// compareTees counts how often they give the same answer as the version that they are compared with.
+func (q *Query) compareTees() {
+	r := q.request
+	list, width := r.tees()
+	var averages *Averages
+	if r.fn != nil {
+		averages = r.fn.Averages
+	}
+	for _, m := range q.members {
 		if !m.shadow || m.candidate < width {
 			continue
 		}
 		t := &list[m.candidate-width]
-		of := it.of(t.Of)
+		of := q.member(t.Of)
 		switch {
 		case of == nil || of.code != api.OK: // there is nothing to compare with
 		case m.code != api.OK:

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -14,15 +13,16 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/learned"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// other gives candidate i of the crowd another version, "…@2", which answers v.
+// other makes another version of candidate i, "…@2", which answers as the test says.
 func (c *crowd) other(i int, answer func(*scheduler.Item)) *Model {
 	id := c.fn.Candidates[i].Model.ID
 	id.Version = "2"
-	m := NewModel(id, c.fn.Candidates[i].Model.Signature, &lane{submit: answer}, 0, new(obs.Endpoint))
+	m := NewModel(id, c.fn.Candidates[i].Model.Signature, &querytest.Lane{Submit: answer}, 0, new(obs.Endpoint))
 	m.Ready.Store(1)
 	return m
 }
@@ -33,12 +33,13 @@ func (c *crowd) republish(change func(fn *Function)) {
 	fn.Candidates = append([]Candidate(nil), c.fn.Candidates...)
 	change(&fn)
 	c.fn = &fn
-	t := *c.g.table.Load()
+	t := *c.p.table.Load()
 	t.Functions = map[string]*Function{"f": &fn}
-	c.g.Publish(&t)
+	c.p.Publish(&t)
 }
 
-// TestSplit: of queries without a context a part goes to the other version; a context always has the same one, and keeps it when the part grows.
+// TestSplit: a part of the queries without a context goes to the other version. A context always has the same version, and keeps the other one
+// when the part grows.
 func TestSplit(t *testing.T) {
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)})
 	rule := NewRule("a", nil)
@@ -62,8 +63,9 @@ func TestSplit(t *testing.T) {
 		t.Errorf("%d answers were counted, %d of the other version timed: expected %d and %d", got, rule.Other.Latency.Count(), n, moved)
 	}
 	version := func(user int) float64 {
-		first := c.ask(input, "Xebec-Context", fmt.Sprint("user", user)).Output
-		if again := c.ask(input, "Xebec-Context", fmt.Sprint("user", user)).Output; again != first {
+		body := fmt.Sprintf(`{"input":[1,2,3,4],"context":"user%d"}`, user)
+		first := c.ask(body).Output
+		if again := c.ask(body).Output; again != first {
 			t.Fatalf("user %d had version %v, and then %v", user, first, again)
 		}
 		return first
@@ -80,7 +82,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitOfAnEnsemble: a policy learns of the candidate, whichever of its versions answers, and the rule of the version.
+// TestSplitOfAnEnsemble: the policy learns about the candidate, whichever of its versions answers, and the rule about the version.
 func TestSplitOfAnEnsemble(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(7)})
 	rule := NewRule("a", nil)
@@ -90,15 +92,13 @@ func TestSplitOfAnEnsemble(t *testing.T) {
 	if p.Output != 7 || strings.Join(p.Models, " ") != "a@2 b@1" {
 		t.Fatalf("answered %+v", p)
 	}
-	if status, _, body := c.post("/f/feedback", "application/json", fmt.Sprintf(`{"query_id":%d,"label":1}`, p.QueryID)); status != 200 {
-		t.Fatalf("feedback: %d %s", status, body)
-	}
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":1}`, p.ID), Counted)
 	n, sum := rule.Other.Losses.Read()
 	if n != 1 || sum != 1 || rule.Other.Squares.Load() != 1 {
-		t.Errorf("the other version was told %d losses with the sum %v: expected one of 1", n, sum)
+		t.Errorf("the other version has %d losses with the sum %v: expected one of 1", n, sum)
 	}
 	if n, _ := rule.Serving.Losses.Read(); n != 0 {
-		t.Error("the serving version was told of an answer that it did not give")
+		t.Error("the serving version has the loss of an answer that it did not give")
 	}
 }
 
@@ -123,13 +123,13 @@ func TestForcedVersion(t *testing.T) {
 				t.Fatalf("%s: version 2 was named, and %v answered", policy, p.Models)
 			}
 		}
-		if status, _, body := c.post("/f/predict", "application/json", `{"input":[1,2,3,4],"models":["a@3"]}`); status != 400 {
-			t.Errorf("%s: a version that is not there: %d %s", policy, status, body)
+		if got, err := c.try(`{"input":[1,2,3,4],"models":["a@3"]}`); err == nil {
+			t.Errorf("%s: a version that is not there: %+v", policy, got)
 		}
 	}
 }
 
-// TestRouteWithoutReplica: whichever of the two versions has a replica answers; where neither may be asked the caller is told at once.
+// TestRouteWithoutReplica: the version that has a replica answers; if neither may be asked, the caller gets the default at once.
 func TestRouteWithoutReplica(t *testing.T) {
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)}, withDefault("-1"))
 	rule := NewRule("a", nil)
@@ -173,10 +173,7 @@ func TestRolloutLearns(t *testing.T) {
 	c.republish(func(fn *Function) { fn.Candidates[0].Route = &Route{Rule: rule, Model: c.other(0, says(2)), Queue: 1} })
 	for range 400 {
 		answer := c.ask(input)
-		status, _, body := c.post("/f/feedback", "application/json", fmt.Sprintf(`{"query_id":%d,"label":2}`, answer.QueryID))
-		if status != 200 {
-			t.Fatalf("feedback: %d %s", status, body)
-		}
+		c.feed(fmt.Sprintf(`{"query_id":%d,"label":2}`, answer.ID), Counted)
 	}
 	shares := make([]float64, 2)
 	selector.Shares(shares)
@@ -191,7 +188,7 @@ func TestRolloutLearns(t *testing.T) {
 	}
 }
 
-// TestTee: the other version is asked too, compared, and given to nobody; that it hangs or fails keeps nobody waiting.
+// TestTee: the other version is asked too, and its answers are compared and never given. No caller waits for it when it hangs or fails.
 func TestTee(t *testing.T) {
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)})
 	seen := new(Seen)
@@ -204,9 +201,7 @@ func TestTee(t *testing.T) {
 	for _, behaviour := range []func(*scheduler.Item){says(1), says(2), fails(api.ModelError)} {
 		set(behaviour)
 		for range 10 {
-			if p := c.ask(`{"input_batch":[[1,2,3,4]]}`); p.Output != 0 { // a batch has no output of its own
-				t.Fatalf("answered %+v", p)
-			}
+			c.ask(`{"input_batch":[[1,2,3,4]]}`)
 			if p := c.ask(input); p.Output != 1 || strings.Join(p.Models, " ") != "a@1" {
 				t.Fatalf("answered %+v", p)
 			}
@@ -219,7 +214,7 @@ func TestTee(t *testing.T) {
 		go func() {
 			defer held.Done()
 			<-release
-			end(it, api.DeadlineExceeded)
+			querytest.End(it, api.DeadlineExceeded)
 		}()
 	})
 	for range 5 {
@@ -236,8 +231,8 @@ func TestTee(t *testing.T) {
 	}
 }
 
-// awaitCompared waits until n answers have been compared, or should have been: that is when the last goroutine has let go of a query, which may
-// be the one that has sent its answer.
+// awaitCompared waits until n answers have been compared, or should have been. Comparing happens when the last goroutine lets go of a query,
+// which may be the one that has sent its answer.
 func awaitCompared(t *testing.T, seen *Seen, n uint64) {
 	t.Helper()
 	look, deadline := time.NewTicker(time.Millisecond), time.After(20*time.Second)
@@ -251,40 +246,41 @@ func awaitCompared(t *testing.T, seen *Seen, n uint64) {
 	}
 }
 
-// TestRulesOfDirectRequests: who addresses the model by name gets its rules; by version or label, that version.
+// TestRulesOfDirectRequests: a request that names the model only is subject to its rules; one that names a version or label gets that version.
 func TestRulesOfDirectRequests(t *testing.T) {
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)})
 	m, other := c.fn.Candidates[0].Model, c.other(0, says(2))
 	rule, seen := NewRule("a", nil), new(Seen)
 	rule.SetPart(1)
-	table := *c.g.table.Load()
+	table := *c.p.table.Load()
 	table.Models = map[string]*Model{"a": m}
 	table.Versions = map[api.ModelID]*Model{m.ID: m, other.ID: other, {Name: "a", Version: "canary"}: other}
 	table.Routes = map[string]*Route{"a": {Rule: rule, Model: other}}
 	table.Tees = map[string][]Tee{"a": {{Candidate: Candidate{Model: other}, Part: 1, Seen: seen}}}
-	c.g.Publish(&table)
-	ask := func(path string) string {
-		t.Helper()
-		status, _, body := c.post(path, "application/json", `{"inputs":[{"name":"input","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}`)
-		var answer struct {
-			Version string `json:"model_version"`
-		}
-		if err := json.Unmarshal([]byte(body), &answer); err != nil || status != 200 {
-			t.Fatalf("%s: %d %s", path, status, body)
-		}
-		return answer.Version
+	c.p.Publish(&table)
+	do := func(version string) ([]Answer, error) {
+		in := []api.Value{{Data: appendNumbers(nil, api.Float32, []float64{1, 2, 3, 4})}}
+		return c.p.Do(t.Context(), &Queries{Model: api.ModelID{Name: "a", Version: version}, Inputs: [][]api.Value{in}}, nil)
 	}
-	if v := ask("/v2/models/a/infer"); v != "2" {
+	ask := func(version string) string {
+		t.Helper()
+		answers, err := do(version)
+		if err != nil || len(answers) != 1 || answers[0].Code != api.OK {
+			t.Fatalf("a@%s: %+v (%v)", version, answers, err)
+		}
+		return answers[0].Answered[0].Version
+	}
+	if v := ask(""); v != "2" {
 		t.Errorf("version %s answers, all of which goes to 2", v)
 	}
-	if v := ask("/v2/models/a/versions/1/infer"); v != "1" {
+	if v := ask("1"); v != "1" {
 		t.Errorf("version %s answers, and 1 was named", v)
 	}
-	if v := ask("/v2/models/a/versions/canary/infer"); v != "2" {
+	if v := ask("canary"); v != "2" {
 		t.Errorf("version %s answers, and canary was named", v)
 	}
 	rule.SetPart(0)
-	if v := ask("/v2/models/a/infer"); v != "1" {
+	if v := ask(""); v != "1" {
 		t.Errorf("version %s answers, all of which goes to 1", v)
 	}
 	awaitCompared(t, seen, 1)
@@ -292,25 +288,25 @@ func TestRulesOfDirectRequests(t *testing.T) {
 		t.Errorf("%d answers were compared: expected one, that of the serving version", seen.Different.Load())
 	}
 	other.Closed.Store(true)
-	if status, _, _ := c.post("/v2/models/a/versions/2/infer", "application/json", `{"inputs":[{"name":"input","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}`); status != 503 {
-		t.Errorf("a version that is not open answers %d: expected 503", status)
+	if answers, err := do("2"); err != nil || answers[0].Code != api.NoReplica {
+		t.Errorf("a closed version answers %+v (%v)", answers, err)
 	}
 }
 
-// TestAsk: the gateway's own queries see neither rules nor caches, and outlive what they were made from.
+// TestAsk: the gateway's own queries use neither rules nor caches, and their answers are copies.
 func TestAsk(t *testing.T) {
-	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { end(it, api.OK, int64Bytes(int64(it.Inputs[0].Data[0]))) }})
+	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { querytest.End(it, api.OK, querytest.Int64(int64(it.Inputs[0].Data[0]))) }})
 	m := c.fn.Candidates[0].Model
 	m.Closed.Store(true)
 	m.Cache = c.cache.Model()
 	m.CacheOn.Store(true)
 	m.Told.Store(true)
 	var inputs [][]api.Value
-	for i := range 3 * askedAtOnce {
+	for i := range 3 * asksAtOnce {
 		inputs = append(inputs, []api.Value{{Data: []byte{byte(i), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}})
 	}
 	for range 2 {
-		answers, err := c.g.Ask(context.Background(), m, inputs, time.Minute)
+		answers, err := c.p.Ask(context.Background(), m, inputs, time.Minute)
 		if err != nil || len(answers) != len(inputs) {
 			t.Fatalf("%d answers of %d: %v", len(answers), len(inputs), err)
 		}
@@ -325,12 +321,12 @@ func TestAsk(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if answers, err := c.g.Ask(ctx, m, inputs, time.Minute); err == nil || len(answers) != 0 {
+	if answers, err := c.p.Ask(ctx, m, inputs, time.Minute); err == nil || len(answers) != 0 {
 		t.Errorf("after the end: %d answers, %v", len(answers), err)
 	}
 }
 
-// TestQuiesce: it waits for every request that may act on an older table, until its queries are in their lanes, and for none that came after.
+// TestQuiesce: it waits for every request that may act on an older table, until its queries are in their lanes, and for no later request.
 func TestQuiesce(t *testing.T) {
 	hold := make(chan *scheduler.Item, 16)
 	entered, admit := make(chan struct{}), make(chan struct{})
@@ -341,20 +337,17 @@ func TestQuiesce(t *testing.T) {
 		}
 		hold <- it
 	})
-	answered := make(chan int, 2)
+	answered := make(chan api.Code, 2)
 	ask := func(first int) {
-		go func() {
-			status, _, _ := f.post("/f/predict", "application/json", fmt.Sprintf(`{"input":[%d,2,3,4]}`, first))
-			answered <- status
-		}()
+		go func() { answered <- f.code(fmt.Sprintf(`{"input":[%d,2,3,4]}`, first)) }()
 	}
 	ask(0)
 	<-entered
-	table := *f.g.table.Load()
-	f.g.Publish(&table)
+	table := *f.p.table.Load()
+	f.p.Publish(&table)
 	quiet := make(chan error, 1)
-	go func() { quiet <- f.g.Quiesce(context.Background()) }()
-	for f.g.calm.waiting.Load() == 0 { // it has begun to wait
+	go func() { quiet <- f.p.Quiesce(context.Background()) }()
+	for f.p.readers.waiting.Load() == 0 { // it has begun to wait
 		select {
 		case err := <-quiet:
 			t.Fatalf("Quiesce returned %v while a request was on its way", err)
@@ -364,7 +357,7 @@ func TestQuiesce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := f.g.Quiesce(ctx); err == nil {
+	if err := f.p.Quiesce(ctx); err == nil {
 		t.Error("Quiesce did not say that a request is on its way")
 	}
 	ask(1)
@@ -374,18 +367,18 @@ func TestQuiesce(t *testing.T) {
 	if err := <-quiet; err != nil { // although neither is answered
 		t.Fatal(err)
 	}
-	if n := f.g.Open(); n != 2 {
+	if n := f.p.Open(); n != 2 {
 		t.Errorf("%d requests are open: expected two", n)
 	}
 	for _, it := range []*scheduler.Item{young, old} {
-		end(it, api.OK, int64Bytes(1))
-		if status := <-answered; status != 200 {
-			t.Fatalf("answered %d", status)
+		querytest.End(it, api.OK, querytest.Int64(1))
+		if code := <-answered; code != api.OK {
+			t.Fatalf("answered %s", code)
 		}
 	}
 }
 
-// TestQuiesceUnderLoad: under load it returns, and what was published before it holds: nobody uses the old table afterwards.
+// TestQuiesceUnderLoad: it returns under load, and no reader uses the old table afterwards.
 func TestQuiesceUnderLoad(t *testing.T) {
 	var g grace
 	g.init()
@@ -432,7 +425,7 @@ func TestQuiesceUnderLoad(t *testing.T) {
 	}
 }
 
-// TestQuiesceWithManyTurns: with more turns than counters, one of which is in use for long, nobody who may have seen the old is missed.
+// TestQuiesceWithManyTurns: with more turns than counters, one of which is in use for long, no reader that may have seen the old is missed.
 func TestQuiesceWithManyTurns(t *testing.T) {
 	var g grace
 	g.init()

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -9,133 +8,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
-	"github.com/xebec-serving/xebec/gateway/learned"
-	"github.com/xebec-serving/xebec/gateway/selection"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
 	"github.com/xebec-serving/xebec/scheduler"
-	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
-// crowd is a function over several models, each of which answers as the test says.
-type crowd struct {
-	*fixture
-	lanes   []*lane
-	cache   *cache.Cache
-	table   *learned.Table
-	learned *learned.Function
-}
-
-// says answers every query with a number.
-func says(v int64) func(*scheduler.Item) {
-	return func(it *scheduler.Item) { end(it, api.OK, int64Bytes(v)) }
-}
-
-// fails ends every query with the code.
-func fails(code api.Code) func(*scheduler.Item) {
-	return func(it *scheduler.Item) { end(it, code) }
-}
-
-// floatsOut is floats4 with a float for an answer.
-var floatsOut = api.Signature{Inputs: floats4.Inputs, Outputs: []api.TensorSpec{{Name: "output", DType: api.Float64}}}
-
-// gather starts a gateway with function "f" under a policy over models a@1, b@1 …
-func gather(t *testing.T, policy string, params map[string]any, sig api.Signature, models []func(*scheduler.Item), change ...func(*fixture)) *crowd {
-	t.Helper()
-	c := &crowd{cache: cache.New(1 << 20), table: learned.New(learned.Config{})}
-	var refs []string
-	for i := range models {
-		refs = append(refs, string(rune('a'+i)))
-	}
-	p, err := selection.New(policy, params, refs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.learned = c.table.Declare("f", p, refs)
-	clock := driver.NewClock()
-	t.Cleanup(clock.Close)
-	setup := func(f *fixture) {
-		f.g.cfg.Cache, f.g.cfg.Timers = c.cache, driver.NewTimers(clock)
-		f.g.cfg.Now = clock.Now
-		f.fn.Candidates = nil
-		for i, answer := range models {
-			l := &lane{submit: answer}
-			c.lanes = append(c.lanes, l)
-			m := NewModel(api.ModelID{Name: refs[i], Version: "1"}, sig, l, 0, new(obs.Endpoint))
-			m.Ready.Store(1)
-			f.fn.Candidates = append(f.fn.Candidates, Candidate{Model: m, Queue: 1})
-		}
-		f.fn.Selects, f.fn.Mode, f.fn.Selector = policy != "single" && policy != "prefer", p.Mode(), c.learned
-		f.fn.Learning, f.fn.Losses = new(obs.Learning), make([]obs.Loss, len(models))
-		if sig.Outputs[0].DType == api.Float64 {
-			f.fn.Averages = NewAverages(sig, len(models))
-			f.fn.Averages.SetTolerance(0.5)
-			f.fn.Loss = selection.Loss{Kind: selection.Absolute, Scale: 10}
-		}
-	}
-	c.fixture = serve(t, sig, nil, append([]func(*fixture){setup}, change...)...)
-	return c
-}
-
-// prediction is an answer as a client reads it.
-type prediction struct {
-	QueryID     uint64   `json:"query_id"`
-	Output      float64  `json:"output"`
-	Default     bool     `json:"default"`
-	Explanation string   `json:"default_explanation"`
-	Confidence  float64  `json:"confidence"`
-	Models      []string `json:"models"`
-	Late        []string `json:"late"`
-	Failed      []string `json:"failed"`
-	Dropped     []string `json:"dropped"`
-}
-
-func (c *crowd) ask(body string, header ...string) prediction {
-	c.t.Helper()
-	status, _, answer := c.post("/f/predict", "application/json", body, header...)
-	var p prediction
-	if err := json.Unmarshal([]byte(answer), &p); err != nil || status != 200 {
-		c.t.Fatalf("answered %d %s (%v)", status, answer, err)
-	}
-	return p
-}
-
-const input = `{"input":[1,2,3,4]}`
-
-// weights are the policy's, of one context.
-func (c *crowd) weights(context string) []float64 {
-	c.t.Helper()
-	gains := make([]float64, len(c.lanes))
-	report := c.learned.Report(100)
-	rows := report.Global
-	if context != "" {
-		rows = nil
-		for _, x := range report.Contexts {
-			if x.Context == context {
-				rows = x.Rows
-			}
-		}
-	}
-	for i, r := range rows {
-		gains[i] = r.Weight
-	}
-	return gains
-}
-
-func (c *crowd) feed(body string, want int, status string) {
-	c.t.Helper()
-	got, _, answer := c.post("/f/feedback", "application/json", body)
-	if got != want || !strings.Contains(answer, status) {
-		c.t.Errorf("feedback %s is answered %d %s, want %d %s", body, got, answer, want, status)
-	}
-}
-
-// TestEnsembleVotes: most of the weight wins, and the confidence is how much of it agrees, late members counted.
+// TestEnsembleVotes: the answer with the most weight wins. The confidence is the part of the weight that agrees, with late members counted.
 func TestEnsembleVotes(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(7), says(3), says(7), fails(api.DeadlineExceeded), fails(api.ModelError)})
 	got := c.ask(input)
-	want := prediction{QueryID: got.QueryID, Output: 7, Confidence: 0.4, Models: []string{"a@1", "b@1", "c@1"}, Late: []string{"d@1"}, Failed: []string{"e@1"}}
+	want := prediction{ID: got.ID, Output: 7, Confidence: 0.4, Models: []string{"a@1", "b@1", "c@1"}, Late: []string{"d@1"}, Failed: []string{"e@1"}}
 	got.Confidence = math.Round(got.Confidence*1e9) / 1e9
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -145,10 +29,10 @@ func TestEnsembleVotes(t *testing.T) {
 	}
 }
 
-// TestEnsembleWithoutAnyAnswer: the first reason is the query's.
+// TestEnsembleWithoutAnyAnswer: the query gets the first member's code.
 func TestEnsembleWithoutAnyAnswer(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){fails(api.DeadlineExceeded), fails(api.DeadlineExceeded)}, withDefault("-1"))
-	if got := c.ask(input); !got.Default || got.Output != -1 || got.Explanation != api.DeadlineExceeded.Reason() || len(got.Late) != 2 || len(got.Models) != 0 {
+	if got := c.ask(input); !got.Default || got.Output != -1 || got.Code != api.DeadlineExceeded || len(got.Late) != 2 || len(got.Models) != 0 {
 		t.Errorf("answered %+v", got)
 	}
 }
@@ -172,16 +56,12 @@ func TestEnsembleAverages(t *testing.T) {
 	}
 }
 
-func saysFloat(v float64) func(*scheduler.Item) {
-	return func(it *scheduler.Item) { end(it, api.OK, appendNumbers(nil, api.Float64, []float64{v})) }
-}
-
 // TestDoubtfulAnswersBecomeTheDefault, by the function's bound or the query's.
 func TestDoubtfulAnswersBecomeTheDefault(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2), says(3), says(3), says(4)}, withDefault("-1"),
 		func(f *fixture) { f.fn.MinConfidence = 0.6 })
 	got := c.ask(input)
-	if !got.Default || got.Output != -1 || got.Explanation != "confidence 0.40 below 0.60" || math.Abs(got.Confidence-0.4) > 1e-9 || len(got.Models) != 5 {
+	if !got.Default || got.Output != -1 || got.Code != api.LowConfidence || math.Abs(got.Confidence-0.4) > 1e-9 || len(got.Models) != 5 {
 		t.Errorf("answered %+v", got)
 	}
 	if got := c.ask(`{"input":[1,2,3,4],"min_confidence":0.3}`); got.Default || got.Output != 3 {
@@ -189,19 +69,19 @@ func TestDoubtfulAnswersBecomeTheDefault(t *testing.T) {
 	}
 	bare := *c.fn
 	bare.Default = nil
-	c.g.Publish(&Table{Functions: map[string]*Function{"f": &bare}})
-	if status, _, body := c.post("/f/predict", "application/json", `{"input":[1,2,3,4],"min_confidence":0.3}`); status != 400 || !strings.Contains(body, "no default output") {
-		t.Errorf("without a default output: %d %s", status, body)
+	c.p.Publish(&Table{Functions: map[string]*Function{"f": &bare}})
+	if got, err := c.try(`{"input":[1,2,3,4],"min_confidence":0.3}`); err == nil || !strings.Contains(err.Error(), "no default output") {
+		t.Errorf("without a default output: %+v (%v)", got, err)
 	}
 }
 
-// TestFeedbackTeaches: labels, verdicts and losses reach the models that they say something of, each query once.
+// TestFeedbackTeaches: labels, verdicts and losses reach the models that they are about, once for each query.
 func TestFeedbackTeaches(t *testing.T) {
 	c := gather(t, "exp4", map[string]any{"eta": 0.5}, floats4, []func(*scheduler.Item){says(7), says(3), says(7)})
 	before := c.weights("")
-	id := c.ask(input).QueryID
-	c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, id), 200, `"counted"`)
-	c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, id), 200, `"duplicate"`)
+	id := c.ask(input).ID
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, id), Counted)
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, id), Duplicate)
 	after := c.weights("")
 	if !(after[1] > before[1] && after[0] < before[0] && math.Abs(after[0]-after[2]) < 1e-12) {
 		t.Errorf("after 3 was right the weights went from %v to %v", before, after)
@@ -211,37 +91,31 @@ func TestFeedbackTeaches(t *testing.T) {
 			t.Errorf("candidate %d has %d losses of %v in all, want 1 of %v", i, n, sum, want)
 		}
 	}
-	id = c.ask(input).QueryID // still 7: two of three
-	c.feed(fmt.Sprintf(`{"query_id":%d,"correct":false}`, id), 200, `"counted"`)
+	id = c.ask(input).ID // still 7: two of three
+	c.feed(fmt.Sprintf(`{"query_id":%d,"correct":false}`, id), Counted)
 	if n, _ := c.fn.Losses[1].Read(); n != 1 {
-		t.Error("that an answer was wrong says nothing of a model that gave another")
+		t.Error("a wrong answer was held against a model that gave another one")
 	}
 	got := c.ask(input) // now the one that was right outweighs the two that were wrong twice
-	id = got.QueryID
-	c.feed(fmt.Sprintf(`{"query_id":%d,"loss":0.25}`, id), 200, `"counted"`)
+	id = got.ID
+	c.feed(fmt.Sprintf(`{"query_id":%d,"loss":0.25}`, id), Counted)
 	if n, sum := c.fn.Losses[1].Read(); got.Output != 3 || n != 2 || sum != 0.25 {
 		t.Errorf("answered %v, and candidate 1 has %d losses of %v in all, want 3, and 2 of 0.25", got.Output, n, sum)
 	}
-	c.feed(`{"query_id":12345,"label":3}`, 404, "not_found")
-	c.feed(fmt.Sprintf(`{"query_id":%d,"label":"x"}`, id), 400, "label")
-	c.feed(fmt.Sprintf(`{"query_id":%d}`, id), 400, "label")
-	c.feed(`{`, 400, "Json error")
-	first, second := c.ask(input).QueryID, c.ask(input).QueryID
-	c.feed(fmt.Sprintf(`{"feedback_batch":[{"query_id":%d,"label":7},{"query_id":%d,"label":7},{"query_id":%d,"label":7}]}`, first, first, second), 200,
-		fmt.Sprintf(`{"feedback_results":[{"query_id":%d,"status":"counted"},{"query_id":%d,"status":"duplicate"`, first, first))
+	c.feed(`{"query_id":12345,"label":3}`, UnknownQuery)
 }
 
-// TestLateFeedback: what has been overwritten is late, not unknown.
+// TestLateFeedback: a query that has been overwritten is late, not unknown.
 func TestLateFeedback(t *testing.T) {
-	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(7), says(7)}, func(f *fixture) { f.g.joins = newJoins(2, &f.g.ids) })
-	id := c.ask(input).QueryID
+	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(7), says(7)}, func(f *fixture) { f.p.joins = newJoins(2, &f.p.ids) })
+	id := c.ask(input).ID
 	c.ask(input)
 	c.ask(input)
-	c.feed(fmt.Sprintf(`{"query_id":%d,"label":7}`, id), 410, "gone")
-	c.feed(fmt.Sprintf(`{"query_id":%d,"label":7}`, id+1e6), 404, "not_found")
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":7}`, id), TooLate)
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":7}`, id+1e6), UnknownQuery)
 }
 
-// TestBanditAsksOne, learns of that one, and joins feedback by input with the query that was.
+// TestBanditAsksOne: a bandit asks one model and learns of that one. Feedback by input is joined with the last query of the input.
 func TestBanditAsksOne(t *testing.T) {
 	asked := make(chan string, 100)
 	say := func(name string, v int64) func(*scheduler.Item) {
@@ -250,25 +124,25 @@ func TestBanditAsksOne(t *testing.T) {
 	c := gather(t, "exp3", map[string]any{"eta": 0.3}, floats4, []func(*scheduler.Item){say("a@1", 0), say("b@1", 1)})
 	for range 60 {
 		got := c.ask(input)
-		if who := <-asked; len(got.Models) != 1 || got.Models[0] != who || len(asked) != 0 {
-			t.Fatalf("%s was asked, %v answered", who, got.Models)
+		if model := <-asked; len(got.Models) != 1 || got.Models[0] != model || len(asked) != 0 {
+			t.Fatalf("%s was asked, %v answered", model, got.Models)
 		}
-		c.feed(fmt.Sprintf(`{"query_id":%d,"label":1}`, got.QueryID), 200, `"counted"`)
+		c.feed(fmt.Sprintf(`{"query_id":%d,"label":1}`, got.ID), Counted)
 	}
 	if w := c.weights(""); w[1] < 0.8 {
 		t.Errorf("after 60 labels the shares are %v", w)
 	}
-	c.feed(`{"input":[9,9,9,9],"label":1}`, 404, "not_found")
+	c.feed(`{"input":[9,9,9,9],"label":1}`, UnknownQuery)
 	if len(asked) != 0 {
 		t.Error("a bandit asked a model for the sake of feedback")
 	}
 	c.ask(`{"input":[5,5,5,5],"context":"ann"}`)
-	c.feed(`{"input":[5,5,5,5],"label":1}`, 404, "not_found") // another context
-	c.feed(`{"input":[5,5,5,5],"label":1,"context":"ann"}`, 200, `"counted"`)
-	c.feed(`{"input":[5,5,5,5],"label":1,"uid":"ann"}`, 200, `"duplicate"`)
+	c.feed(`{"input":[5,5,5,5],"label":1}`, UnknownQuery) // another context
+	c.feed(`{"input":[5,5,5,5],"label":1,"context":"ann"}`, Counted)
+	c.feed(`{"input":[5,5,5,5],"label":1,"context":"ann"}`, Duplicate)
 }
 
-// TestEnsembleFeedbackByInput: every model is asked what it would have said, off the caller's path.
+// TestEnsembleFeedbackByInput: every model is asked for its prediction, and the caller does not wait.
 func TestEnsembleFeedbackByInput(t *testing.T) {
 	release := make(chan struct{})
 	answered := make(chan struct{})
@@ -276,7 +150,7 @@ func TestEnsembleFeedbackByInput(t *testing.T) {
 		go func() { <-release; says(1)(it); close(answered) }()
 	}
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){slow, says(2)})
-	c.feed(`{"input":[1,2,3,4],"label":1,"context":"ann"}`, 202, `"pending"`)
+	c.feed(`{"input":[1,2,3,4],"label":1,"context":"ann"}`, Pending)
 	if n := c.fn.Learning.Counted.Load(); n != 0 {
 		t.Error("it was counted before the models answered")
 	}
@@ -289,11 +163,11 @@ func TestEnsembleFeedbackByInput(t *testing.T) {
 		t.Errorf("ann's shares are %v", w)
 	}
 	if w := c.weights(""); !(w[0] > w[1]) {
-		t.Errorf("everybody's shares are %v", w)
+		t.Errorf("the shares of all contexts are %v", w)
 	}
 }
 
-// TestPerQueryModels: a request names whom it wants.
+// TestPerQueryModels: a request names the models that it wants.
 func TestPerQueryModels(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2), says(2)})
 	for body, want := range map[string]string{
@@ -311,8 +185,8 @@ func TestPerQueryModels(t *testing.T) {
 		`{"input":[1,2,3,4],"version":"9"}`:                                "has the version",
 		`{"input":[1,2,3,4],"context":"` + strings.Repeat("x", 300) + `"}`: "300 bytes",
 	} {
-		if status, _, answer := c.post("/f/predict", "application/json", body); status != 400 || !strings.Contains(answer, want) {
-			t.Errorf("%.60s is answered %d %s, want 400 and %q", body, status, answer, want)
+		if got, err := c.try(body); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s is answered %+v (%v), want %q", body, got, err, want)
 		}
 	}
 }
@@ -339,7 +213,7 @@ func (p *planned) Limits(dst []float64) []float64 {
 	return append(dst[:0], p.limits...)
 }
 
-// TestPlanDropsMembers: those that the plan has no room for are left out and named, unless the cache has what they say.
+// TestPlanDropsMembers: models that the plan has no room for are left out and named, unless the cache has their predictions.
 func TestPlanDropsMembers(t *testing.T) {
 	plan := &planned{}
 	plan.members.Store(3)
@@ -352,15 +226,15 @@ func TestPlanDropsMembers(t *testing.T) {
 	c.ask(`{"input":[0,0,0,1]}`)
 	plan.members.Store(3)
 	if got := c.ask(`{"input":[0,0,0,1]}`); got.Output != 2 || len(got.Dropped) != 0 || len(got.Models) != 3 {
-		t.Errorf("with what c said before: %+v", got)
+		t.Errorf("with the cached prediction of c: %+v", got)
 	}
 	plan.members.Store(0)
-	if status, _, body := c.post("/f/predict", "application/json", `{"input":[0,1,0,1]}`); status != 503 || plan.refused.Load() != 1 {
-		t.Errorf("with room for nobody: %d %s, %d refused", status, body, plan.refused.Load())
+	if code := c.code(`{"input":[0,1,0,1]}`); code != api.Overloaded || plan.refused.Load() != 1 {
+		t.Errorf("with room for none: %s, %d refused", code, plan.refused.Load())
 	}
 }
 
-// TestPlanLimitsABandit: what cannot be evaluated goes elsewhere, and the plan hears what was wished for.
+// TestPlanLimitsABandit: queries withheld by a limit go to other models, and the plan is told the wishes.
 func TestPlanLimitsABandit(t *testing.T) {
 	plan := &planned{limits: []float64{0, 1}}
 	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(1), says(2)}, func(f *fixture) { f.fn.Choice = plan })
@@ -370,20 +244,20 @@ func TestPlanLimitsABandit(t *testing.T) {
 		}
 	}
 	if a, b := plan.wishes[0].Load(), plan.wishes[1].Load(); a < 25 || b < 25 {
-		t.Errorf("of 100 queries the plan heard the wishes %d and %d", a, b)
+		t.Errorf("of 100 queries the plan was told the wishes %d and %d", a, b)
 	}
 	plan.refusing.Store(true)
-	if status, _, body := c.post("/f/predict", "application/json", input); status != 503 || plan.refused.Load() != 1 {
-		t.Errorf("a query that the plan refuses: %d %s", status, body)
+	if code := c.code(input); code != api.Overloaded || plan.refused.Load() != 1 {
+		t.Errorf("a query that the plan refuses: %s", code)
 	}
 }
 
-// TestShadowsAreComparedAndNeverAnswer.
+// TestShadowsAreComparedAndNeverAnswer: a shadow gets the queries, and its answers are counted only.
 func TestShadowsAreComparedAndNeverAnswer(t *testing.T) {
 	shadowed := make(chan int32, 10)
 	var agree atomic.Bool
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)}, func(f *fixture) {
-		m := NewModel(api.ModelID{Name: "new", Version: "2"}, floats4, &lane{submit: func(it *scheduler.Item) {
+		m := NewModel(api.ModelID{Name: "new", Version: "2"}, floats4, &querytest.Lane{Submit: func(it *scheduler.Item) {
 			shadowed <- it.Function
 			if agree.Load() {
 				says(1)(it)
@@ -400,15 +274,13 @@ func TestShadowsAreComparedAndNeverAnswer(t *testing.T) {
 			t.Errorf("answered %+v", got)
 		}
 	}
-	if err := c.shutdown(t.Context()); err != nil { // then all have been compared
-		t.Fatal(err)
-	}
+	poll(t, func() bool { return c.fn.Learning.ShadowsSame.Load()+c.fn.Learning.ShadowsOther.Load() == 3 })
 	if same, other := c.fn.Learning.ShadowsSame.Load(), c.fn.Learning.ShadowsOther.Load(); same != 1 || other != 2 || len(shadowed) != 3 || <-shadowed != 3 {
 		t.Errorf("%d were asked, %d said the same, %d something else", len(shadowed), same, other)
 	}
 }
 
-// TestAllDown: with nobody to ask and nothing to wait for, the default is given at once.
+// TestAllDown: with no model to ask and nothing to wait for, the default is given at once.
 func TestAllDown(t *testing.T) {
 	for _, policy := range []string{"single", "exp3", "exp4"} {
 		models := []func(*scheduler.Item){func(*scheduler.Item) { t.Error("a model without replicas was asked") }, nil}
@@ -421,7 +293,7 @@ func TestAllDown(t *testing.T) {
 				cand.Model.Down.Store(true)
 			}
 		})
-		if got := c.ask(input); !got.Default || got.Explanation != api.NoReplica.Reason() {
+		if got := c.ask(input); !got.Default || got.Code != api.NoReplica {
 			t.Errorf("%s: answered %+v", policy, got)
 		}
 	}
@@ -448,32 +320,30 @@ func TestAskingInTwoSteps(t *testing.T) {
 	}
 }
 
-// TestStragglersDoNotHoldUpTheEnd: a caller that has its answer is nobody to wait for, whatever still runs for the cache.
+// TestStragglersDoNotHoldUpTheEnd: Drain does not wait for a request that is answered, whatever still runs for the cache.
 func TestStragglersDoNotHoldUpTheEnd(t *testing.T) {
 	held := make(chan *scheduler.Item, 1)
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), func(it *scheduler.Item) { it.Owner.Answered(it, api.DeadlineExceeded); held <- it }})
 	if got := c.ask(input); fmt.Sprint(got.Late) != "[b@1]" {
 		t.Errorf("answered %+v", got)
 	}
-	if err := c.shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	c.drain()
 	it := <-held
 	it.Owner.Released(it, api.DeadlineExceeded)
 }
 
-// TestVerdictsByInput: that an answer was right or wrong is said of the answer that an ensemble would have given.
+// TestVerdictsByInput: the verdict is about the answer that an ensemble would have given.
 func TestVerdictsByInput(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2), says(2)})
-	c.feed(`{"input":[1,2,3,4],"correct":false}`, 202, `"pending"`)
+	c.feed(`{"input":[1,2,3,4],"correct":false}`, Pending)
 	for i, want := range []uint64{0, 1, 1} {
 		if n, sum := c.fn.Losses[i].Read(); n != want || sum != float64(want) {
 			t.Errorf("candidate %d has %d losses of %v in all, want %d of 1", i, n, sum, want)
 		}
 	}
 	one := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)})
-	one.feed(`{"input":[1,2,3,4],"label":2}`, 202, `"pending"`)
-	one.feed(`{"input":[1,2,3,4],"correct":true}`, 202, `"pending"`)
+	one.feed(`{"input":[1,2,3,4],"label":2}`, Pending)
+	one.feed(`{"input":[1,2,3,4],"correct":true}`, Pending)
 	if n, sum := one.fn.Losses[0].Read(); n != 2 || sum != 1 {
 		t.Errorf("the only model has %d losses of %v in all, want 2 of 1", n, sum)
 	}
@@ -490,19 +360,19 @@ func TestLabelsAreForwarded(t *testing.T) {
 		f.fn.Candidates[1].Model.Teach = teach
 		f.fn.Candidates[1].Model.Teachable.Store(true)
 	})
-	id := c.ask(`{"input":[1,2,3,4],"context":"ann"}`).QueryID
-	c.feed(fmt.Sprintf(`{"query_id":%d,"label":1}`, id), 200, `"counted"`)
+	id := c.ask(`{"input":[1,2,3,4],"context":"ann"}`).ID
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":1}`, id), Counted)
 	want := taught{"[0 0 128 63]", "ann", "1"}
 	if g := <-got; g != want {
 		t.Errorf("the model was taught %+v, want %+v", g, want)
 	}
 	c.ask(`{"input":[1,2,3,4],"context":"bob"}`)
-	c.feed(`{"input":[1,2,3,4],"context":"bob","label":0}`, 200, `"counted"`)
+	c.feed(`{"input":[1,2,3,4],"context":"bob","label":0}`, Counted)
 	want = taught{"[0 0 128 63]", "bob", "0"}
 	if g := <-got; g != want {
 		t.Errorf("the model was taught %+v, want %+v", g, want)
 	}
-	if n := c.g.joins.kept.Load(); n <= 0 {
+	if n := c.p.joins.kept.Load(); n <= 0 {
 		t.Error("inputs are kept, and not counted")
 	}
 }

@@ -10,21 +10,22 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestPlanOfTheDead: a plan that still counts on a model that has lost its replicas does not refuse what another can answer.
+// TestPlanOfTheDead: a plan that still counts on a model that has lost its replicas does not refuse queries that another can answer.
 func TestPlanOfTheDead(t *testing.T) {
 	plan := &planned{}
 	plan.members.Store(2) // b only
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2)}, func(f *fixture) { f.fn.Choice = plan; f.fn.Candidates[1].Model.Ready.Store(0) })
-	if s, _, b := c.post("/f/predict", "application/json", input); s != 200 {
-		t.Errorf("a is ready, and the query is answered %d %s", s, b)
+	if code := c.code(input); code != api.OK {
+		t.Errorf("a is ready, and the query is answered %s", code)
 	}
 }
 
-// TestOldQueryDoesNotForgetANewerOne: a query that is answered very late does not take the place of a newer one.
+// TestOldQueryDoesNotForgetANewerOne: a query that is answered very late does not overwrite a newer one.
 func TestOldQueryDoesNotForgetANewerOne(t *testing.T) {
 	held := make(chan *scheduler.Item, 1)
 	var first atomic.Bool
@@ -35,30 +36,31 @@ func TestOldQueryDoesNotForgetANewerOne(t *testing.T) {
 		} else {
 			says(1)(it)
 		}
-	}}, func(f *fixture) { f.g.joins = newJoins(2, &f.g.ids) })
+	}}, func(f *fixture) { f.p.joins = newJoins(2, &f.p.ids) })
 	var wg sync.WaitGroup
 	wg.Add(1)
 	go func() { defer wg.Done(); c.ask(input) }()
 	it := <-held
 	c.ask(input)
-	newer := c.ask(input).QueryID // in the place of the first
+	newer := c.ask(input).ID // in the place of the first
 	says(1)(it)
 	wg.Wait()
-	c.feed(fmt.Sprintf(`{"query_id":%d,"label":1}`, newer), 200, `"counted"`)
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":1}`, newer), Counted)
 }
 
-// TestNaNOutputs: what is no number neither stops an ensemble nor its feedback.
+// TestNaNOutputs: outputs that are not numbers stop neither an ensemble nor its feedback.
 func TestNaNOutputs(t *testing.T) {
-	nan := func(it *scheduler.Item) { end(it, api.OK, []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x7f}) }
+	nan := func(it *scheduler.Item) { querytest.End(it, api.OK, []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x7f}) }
 	c := gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){nan, nan})
-	s, _, b := c.post("/f/predict", "application/json", input)
-	t.Log(s, b)
+	if code := c.code(input); code != api.OK {
+		t.Errorf("answered %s", code)
+	}
 	c = gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){nan, saysFloat(3)})
 	p := c.ask(input)
 	if p.Output != 3 {
 		t.Errorf("%+v", p)
 	}
-	c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, p.QueryID), 200, `"counted"`)
+	c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, p.ID), Counted)
 	for _, w := range c.weights("") {
 		if !(w >= 0 && w <= 1) {
 			t.Error(c.weights(""))
@@ -66,12 +68,13 @@ func TestNaNOutputs(t *testing.T) {
 	}
 }
 
-// TestHugeSums: weights of outputs near the largest number do not overflow to infinity without a word.
+// TestHugeSums: running averages of outputs near the largest number do not overflow to infinity.
 func TestHugeSums(t *testing.T) {
 	c := gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){saysFloat(1.7e308), saysFloat(-1.7e308), fails(api.DeadlineExceeded)})
 	for range 3 {
-		s, _, b := c.post("/f/predict", "application/json", input)
-		t.Log(s, b)
+		if code := c.code(input); code != api.OK {
+			t.Errorf("answered %s", code)
+		}
 	}
 	if m := c.fn.Averages.Mean(0); math.IsInf(m[0], 0) {
 		t.Error(m)
@@ -88,38 +91,38 @@ func TestHugeSums(t *testing.T) {
 		}
 	}()})
 	for range 4 {
-		d.post("/f/predict", "application/json", input)
+		d.code(input)
 	}
 	if m := d.fn.Averages.Mean(0); math.IsInf(m[0], 0) || math.IsNaN(m[0]) {
 		t.Errorf("the running average of finite predictions is %v", m)
 	}
 }
 
-// TestFailedAtTheDeadline: members that ask again at their deadline, many times, with real timers; no query is lost, none is ended twice.
+// TestFailedAtTheDeadline: members ask again at their deadline, many times, with real timers. No query is lost, none ends twice.
 func TestFailedAtTheDeadline(t *testing.T) {
 	var now atomic.Pointer[func() api.Nanos]
 	submit := func(it *scheduler.Item) {
 		go func() {
 			<-time.After(time.Duration(it.Deadline-(*now.Load())()) - 100*time.Microsecond)
-			end(it, api.DeadlineExceeded)
+			querytest.End(it, api.DeadlineExceeded)
 		}()
 	}
-	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){submit, submit}, cached, withDefault("-1"), func(f *fixture) { now.Store(&f.g.cfg.Now) })
+	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){submit, submit}, cached, withDefault("-1"), func(f *fixture) { now.Store(&f.p.cfg.Now) })
 	var wg sync.WaitGroup
 	for range 32 {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			for i := range 60 {
-				c.ask(fmt.Sprintf(`{"input":[%d,2,3,4]}`, i), "Xebec-Slo-Ms", "3")
+				c.ask(fmt.Sprintf(`{"input":[%d,2,3,4]}`, i), 3*time.Millisecond)
 			}
 		}()
 	}
 	wg.Wait()
-	poll(t, func() bool { return c.g.Open() == 0 })
+	poll(t, func() bool { return c.p.Open() == 0 })
 }
 
-// TestClosedLane: a cache leader at a lane that refuses everything at once, with followers; nobody waits for ever, and the stack stays small.
+// TestClosedLane: a cache leader at a lane that refuses everything at once, with followers. No follower waits for ever.
 func TestClosedLane(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){fails(api.Overloaded), fails(api.ModelRemoved)}, cached, withDefault("-1"))
 	var wg sync.WaitGroup
@@ -133,7 +136,7 @@ func TestClosedLane(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	if n := c.g.cfg.Cache.Stats().Pending; n != 0 {
+	if n := c.p.cfg.Cache.Stats().Pending; n != 0 {
 		t.Errorf("%d entries are pending for ever", n)
 	}
 }
@@ -154,7 +157,7 @@ func TestRedeclareWhileQueries(t *testing.T) {
 					return
 				default:
 				}
-				ids[i%64].Store(c.ask(fmt.Sprintf(`{"input":[%d,%d,3,4],"context":"c%d"}`, i%7, w, i%5)).QueryID)
+				ids[i%64].Store(c.ask(fmt.Sprintf(`{"input":[%d,%d,3,4],"context":"c%d"}`, i%7, w, i%5)).ID)
 			}
 		}()
 		go func() {
@@ -165,7 +168,14 @@ func TestRedeclareWhileQueries(t *testing.T) {
 					return
 				default:
 				}
-				c.post("/f/feedback", "application/json", fmt.Sprintf(`{"feedback_batch":[{"query_id":%d,"label":1},{"input":[1,2,3,4],"label":2,"context":"c1"},{"query_id":%d,"correct":true}]}`, ids[i%64].Load(), ids[(i+9)%64].Load()))
+				for _, body := range []string{
+					fmt.Sprintf(`{"query_id":%d,"label":1}`, ids[i%64].Load()), `{"input":[1,2,3,4],"label":2,"context":"c1"}`,
+					fmt.Sprintf(`{"query_id":%d,"correct":true}`, ids[(i+9)%64].Load()),
+				} {
+					if _, err := c.feedback("f", body); err != nil {
+						t.Errorf("feedback %s: %v", body, err)
+					}
+				}
 			}
 		}()
 	}
@@ -185,13 +195,13 @@ func TestRedeclareWhileQueries(t *testing.T) {
 		}
 		fn := *c.fn
 		if n%50 == 49 {
-			c.g.Publish(&Table{Functions: map[string]*Function{"f": c.fn}})
+			c.p.Publish(&Table{Functions: map[string]*Function{"f": c.fn}})
 			c.table.Forget("f")
-			c.g.Forget("f")
+			c.p.Forget("f")
 		}
 		fn.Selector, fn.Mode, fn.Candidates = c.table.Declare("f", p, names), p.Mode(), cands
 		fn.Averages, fn.Losses = NewAverages(floatsOut, len(cands)), make([]obs.Loss, len(cands))
-		c.g.Publish(&Table{Functions: map[string]*Function{"f": &fn}})
+		c.p.Publish(&Table{Functions: map[string]*Function{"f": &fn}})
 		answered := c.fn.Stats.Read().Queries
 		poll(t, func() bool { return c.fn.Stats.Read().Queries >= answered+10 })
 	}

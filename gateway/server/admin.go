@@ -10,8 +10,9 @@ import (
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/network/standard"
 	"github.com/xebec-serving/xebec/gateway/admin"
+	"github.com/xebec-serving/xebec/gateway/dialect/native"
+	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
-	"github.com/xebec-serving/xebec/gateway/query"
 )
 
 // newAdmin makes the server of the admin port. It uses Hertz's standard transport: followed logs are streamed, and nothing here
@@ -33,7 +34,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	}
 	h := hertz.New(settings...)
 	h.Name = "xebec"
-	h.Use(query.RefuseAmbiguousFraming)
+	h.Use(http.RefuseAmbiguousFraming(native.Dialect{}))
 	admin.Register(h, control{s.declared, s.status}, options)
 	h.NoRoute(admin.NoRoute)
 	scrape := obs.NewScrape(s.status.Read)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/scheduler/driver"
@@ -69,7 +71,9 @@ type Config struct {
 	Version string
 	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.
 	Poller local.Poller
-	Reply  query.ReplyMode
+	Reply  http.ReplyMode
+	// Dialects are served at the function port beside the native one and the Open Inference Protocol.
+	Dialects []dialect.Dialect
 	// NodeCPU and NodeMemoryBytes are what this machine has for replicas, in cores and bytes; 0: what is detected.
 	NodeCPU         float64
 	NodeMemoryBytes int64
@@ -94,7 +98,7 @@ func (c Config) withDefaults() Config {
 		c.Admin = "127.0.0.1:1338"
 	}
 	if c.MaxBodyBytes == 0 {
-		c.MaxBodyBytes = int64(query.DefaultLimits().BodyBytes)
+		c.MaxBodyBytes = int64(http.DefaultLimits().BodyBytes)
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()

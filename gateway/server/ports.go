@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/xebec-serving/xebec/gateway/query"
+	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/dialect/native"
+	"github.com/xebec-serving/xebec/gateway/dialect/oip"
+	"github.com/xebec-serving/xebec/gateway/http"
 )
 
 // listen opens the ports. Requests wait until serve.
@@ -47,15 +50,22 @@ func (s *Server) Admin() string {
 }
 
 // serve answers requests on the ports.
-func (s *Server) serve() {
+func (s *Server) serve() (err error) {
 	if s.function != nil {
-		limits := query.DefaultLimits()
+		limits := http.DefaultLimits()
 		limits.BodyBytes = int(s.cfg.MaxBodyBytes)
-		s.http = query.NewHTTP(s.path, s.function, limits)
+		s.http, err = http.New(http.Config{
+			Path: s.path, Listener: s.function, Limits: limits, Ready: s.Ready, Reply: s.cfg.Reply,
+			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}}, s.cfg.Dialects...),
+		})
+		if err != nil {
+			return err
+		}
 		s.ports.Go(func() { s.portStopped <- s.http.Serve() })
 	}
 	if s.admin != nil {
 		s.adminHTTP = s.newAdmin(s.admin)
 		s.ports.Go(func() { s.portStopped <- s.adminHTTP.Run() })
 	}
+	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/functions"
 	"github.com/xebec-serving/xebec/gateway/control/status"
 	"github.com/xebec-serving/xebec/gateway/control/versions"
+	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/learned"
@@ -61,7 +62,7 @@ type Server struct {
 
 	function    net.Listener // nil: no port
 	admin       *adminListener
-	http        *query.HTTP
+	http        *http.Server
 	adminHTTP   *hertz.Hertz
 	ports       sync.WaitGroup
 	portStopped chan error
@@ -135,7 +136,9 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	s.declared.Run(s.life, s.inBackground)
 	s.inBackground(func() { s.capacity.Run(s.life) })
 	s.serving.Store(true)
-	s.serve()
+	if err := s.serve(); err != nil {
+		return err
+	}
 	s.log.Info("serving", zap.String("functions", s.Listen()), zap.String("admin", s.Admin()), zap.Int("models", declared), zap.String("version", s.cfg.Version))
 	return nil
 }
@@ -180,10 +183,8 @@ func (s *Server) make() error {
 	}
 	s.cache = cache.New(cfg.CacheBytes)
 	s.path = query.New(query.Config{
-		Version: cfg.Version, Now: s.clock.Now, Ready: s.Ready, Reply: cfg.Reply,
-		Cache: s.cache, Timers: driver.NewTimers(s.clock), Joins: cfg.FeedbackWindow,
+		Now: s.clock.Now, Cache: s.cache, Timers: driver.NewTimers(s.clock), Joins: cfg.FeedbackWindow,
 	})
-	s.onClose(func() error { s.path.Close(); return nil })
 	s.makeControl(workDir)
 	return nil
 }

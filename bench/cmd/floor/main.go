@@ -26,7 +26,7 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/answer"
 )
 
-// The gateway's limits, see DefaultLimits in gateway/query/http.go: a floor with other timeouts would arm other timers, and one that
+// The gateway's limits, see DefaultLimits in gateway/http/limits.go: a floor with other timeouts would arm other timers, and one that
 // keeps no large body would allocate it anew for each request.
 const (
 	maxBodyBytes   = 64 << 20

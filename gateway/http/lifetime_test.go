@@ -1,4 +1,4 @@
-package query
+package http
 
 import (
 	"context"
@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
 // A body of several network buffers is copied together by netpoll into memory that any connection may get next.
 func TestNothingOfAnotherClientsBodyIsEchoed(t *testing.T) {
 	held := make(chan *scheduler.Item, 64)
-	f := serve(t, floats4, func(it *scheduler.Item) { held <- it })
+	f := serve(t, querytest.Floats4, func(it *scheduler.Item) { held <- it })
 	infer := func(id string) string {
 		body := fmt.Sprintf(`{"id":"%s","inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}`, id)
 		return request("/v2/models/m/infer", body+strings.Repeat(" ", 20000))
@@ -35,17 +36,17 @@ func TestNothingOfAnotherClientsBodyIsEchoed(t *testing.T) {
 	for range 30 {
 		others = append(others, <-held)
 	}
-	sum(first)
+	querytest.Sum(first)
 	if _, body := readAnswer(t, r); !strings.Contains(body, mine) {
 		t.Errorf("the id that was sent is %s, the answer %s", mine, body)
 	}
 	for _, it := range others {
-		sum(it)
+		querytest.Sum(it)
 	}
 }
 
 func TestConnectionsOverTheLimitAreClosedAndForgotten(t *testing.T) {
-	f := serve(t, floats4, sum, func(f *fixture) { f.connections = 2 })
+	f := serve(t, querytest.Floats4, querytest.Sum, func(f *fixture) { f.connections = 2 })
 	first, firstReader := f.raw()
 	second, _ := f.raw()
 	ask := request("/f/predict", `{"input":[1,2,3,4]}`)
@@ -78,9 +79,9 @@ func (f *fixture) wait(ok func(n int) bool) {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for {
-		f.h.mu.Lock()
-		n := len(f.h.conns)
-		f.h.mu.Unlock()
+		f.s.mu.Lock()
+		n := len(f.s.conns)
+		f.s.mu.Unlock()
 		if ok(n) {
 			return
 		}
@@ -93,7 +94,7 @@ func (f *fixture) wait(ok func(n int) bool) {
 }
 
 func TestAmbiguousFramingIsRefusedOnEveryRoute(t *testing.T) {
-	f := serve(t, floats4, sum)
+	f := serve(t, querytest.Floats4, querytest.Sum)
 	const smuggled = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
 	for _, line := range []string{"POST /nosuch/predict", "POST /v2/models/none/infer", "GET /healthz", "DELETE /f/predict", "POST /nothing"} {
 		c, r := f.raw()
@@ -110,9 +111,9 @@ func TestAmbiguousFramingIsRefusedOnEveryRoute(t *testing.T) {
 
 func TestShutdownUnderLoadAnswersWhatItAccepts(t *testing.T) {
 	var work sync.WaitGroup
-	f := serve(t, floats4, func(it *scheduler.Item) {
+	f := serve(t, querytest.Floats4, func(it *scheduler.Item) {
 		work.Add(1)
-		go func() { defer work.Done(); sum(it) }()
+		go func() { defer work.Done(); querytest.Sum(it) }()
 	})
 	var answered atomic.Int64
 	var clients sync.WaitGroup

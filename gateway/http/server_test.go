@@ -1,26 +1,29 @@
-package query
+package http
 
 import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/internal/obs"
-	"github.com/xebec-serving/xebec/scheduler"
 	"go.uber.org/goleak"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/dialect/native"
+	"github.com/xebec-serving/xebec/gateway/dialect/oip"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
+	"github.com/xebec-serving/xebec/gateway/query"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
+	"github.com/xebec-serving/xebec/scheduler"
 )
 
 func TestMain(m *testing.M) {
@@ -29,70 +32,34 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/bytedance/gopkg/util/gopool.(*worker).run.func1"), goleak.IgnoreAnyFunction("github.com/cloudwego/hertz/pkg/protocol.UpdateServerDate.func1"))
 }
 
-// lane is a model's queue in tests: what becomes of a query is the test's to say.
-type lane struct {
-	submit    func(it *scheduler.Item)
-	cancelled chan uint64
-}
-
-func (l *lane) SubmitAll(items []*scheduler.Item) {
-	for _, it := range append([]*scheduler.Item(nil), items...) {
-		l.submit(it)
-	}
-}
-
-func (l *lane) Cancel(it *scheduler.Item) {
-	if l.cancelled != nil {
-		l.cancelled <- it.ID
-	}
-}
-
-// end finishes a query as the scheduler would.
-func end(it *scheduler.Item, code api.Code, outputs ...[]byte) {
-	it.Outputs = it.Outputs[:0]
-	for _, data := range outputs {
-		it.Outputs = append(it.Outputs, api.Value{Data: data})
-	}
-	it.Confidence = math.NaN()
-	owner := it.Owner
-	owner.Answered(it, code)
-	owner.Released(it, code)
-}
-
-func int64Bytes(v int64) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(v)) }
-
+// fixture is a server over a path with one function, "f".
 type fixture struct {
 	t    *testing.T
-	g    *Path
-	h    *HTTP
-	lane *lane
+	p    *query.Path
+	s    *Server
+	lane *querytest.Lane
 	addr string
-	fn   *Function
+	fn   *query.Function
 
 	connections int // the limit, 0 for the default
+	reply       ReplyMode
 	once        sync.Once
 }
 
-// shutdown stops the gateway, once.
+// shutdown stops the server, once.
 func (f *fixture) shutdown(ctx context.Context) (err error) {
-	f.once.Do(func() {
-		err = f.h.Shutdown(ctx)
-		f.g.Close()
-	})
+	f.once.Do(func() { err = f.s.Shutdown(ctx) })
 	return err
 }
 
-var floats4 = api.Signature{
-	Inputs:  []api.TensorSpec{{Name: "input", DType: api.Float32, Shape: []int64{4}}},
-	Outputs: []api.TensorSpec{{Name: "output", DType: api.Int64}},
+// dialects are those of a gateway.
+func dialects() []dialect.Dialect {
+	return []dialect.Dialect{native.Dialect{}, oip.Dialect{Version: "test", Ready: ready}}
 }
 
-var bytesEcho = api.Signature{
-	Inputs:  []api.TensorSpec{{Name: "input", DType: api.Bytes}},
-	Outputs: []api.TensorSpec{{Name: "output", DType: api.Bytes}},
-}
+func ready() (bool, string) { return true, "" }
 
-// serve starts a gateway with one function, "f", over one model, "m@1", whose queries go to submit.
+// serve starts a server with function "f" over model "m@1", whose queries go to submit.
 func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), change ...func(*fixture)) *fixture {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,22 +67,24 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 		t.Fatal(err)
 	}
 	start := time.Now()
-	f := &fixture{t: t, lane: &lane{submit: submit}, addr: ln.Addr().String()}
-	f.g = New(Config{Version: "test", Now: func() api.Nanos { return api.Nanos(time.Since(start)) + 1 }, MaxBatch: 8, Ready: func() (bool, string) { return true, "" }})
-	m := NewModel(api.ModelID{Name: "m", Version: "1"}, sig, f.lane, 0, new(obs.Endpoint))
+	f := &fixture{t: t, lane: &querytest.Lane{Submit: submit}, addr: ln.Addr().String()}
+	f.p = query.New(query.Config{Now: func() api.Nanos { return api.Nanos(time.Since(start)) + 1 }, MaxBatch: 8})
+	m := query.NewModel(api.ModelID{Name: "m", Version: "1"}, sig, f.lane, 0, new(obs.Endpoint))
 	m.Ready.Store(1)
-	f.fn = &Function{Name: "f", SLO: time.Minute, Candidates: []Candidate{{Model: m, Queue: 1}}, Stats: new(obs.Endpoint)}
+	f.fn = &query.Function{Name: "f", SLO: time.Minute, Candidates: []query.Candidate{{Model: m, Queue: 1}}, Stats: new(obs.Endpoint)}
 	for _, c := range change {
 		c(f)
 	}
-	f.g.Publish(&Table{Functions: map[string]*Function{"f": f.fn}, Models: map[string]*Model{"m": m}, Versions: map[api.ModelID]*Model{m.ID: m}})
+	f.p.Publish(&query.Table{Functions: map[string]*query.Function{"f": f.fn}, Models: map[string]*query.Model{"m": m}, Versions: map[api.ModelID]*query.Model{m.ID: m}})
 	limits := DefaultLimits()
 	limits.BodyBytes = 4 << 20
 	if f.connections > 0 {
 		limits.Connections = f.connections
 	}
-	f.h = NewHTTP(f.g, ln, limits)
-	go f.h.Serve()
+	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply}); err != nil {
+		t.Fatal(err)
+	}
+	go f.s.Serve()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -152,15 +121,6 @@ func (f *fixture) post(path, contentType, body string, header ...string) (int, h
 	return resp.StatusCode, resp.Header, string(out)
 }
 
-// sum answers with the sum of the four inputs.
-func sum(it *scheduler.Item) {
-	total := float32(0)
-	for i := range 4 {
-		total += math.Float32frombits(binary.LittleEndian.Uint32(it.Inputs[0].Data[4*i:]))
-	}
-	end(it, api.OK, int64Bytes(int64(total)))
-}
-
 func decode(t *testing.T, body string) map[string]any {
 	t.Helper()
 	var m map[string]any
@@ -170,8 +130,15 @@ func decode(t *testing.T, body string) map[string]any {
 	return m
 }
 
-func TestPredictAnswersOneInput(t *testing.T) {
-	f := serve(t, floats4, sum)
+// TestPredict: an answer has a body, a content type and a date, whichever goroutine writes it.
+func TestPredict(t *testing.T) {
+	for _, reply := range []ReplyMode{ReplyAsync, ReplyWait} {
+		testPredict(t, serve(t, querytest.Floats4, querytest.Sum, func(f *fixture) { f.reply = reply }))
+	}
+}
+
+func testPredict(t *testing.T, f *fixture) {
+	t.Helper()
 	status, header, body := f.post("/f/predict", "application/json", `{"input":[1,2,3,4.5]}`)
 	m := decode(t, body)
 	if status != 200 || m["output"] != 10.0 || m["default"] != false || m["confidence"] != 1.0 || fmt.Sprint(m["models"]) != "[m@1]" || m["query_id"] == nil {
@@ -182,110 +149,7 @@ func TestPredictAnswersOneInput(t *testing.T) {
 	}
 }
 
-func TestPredictAnswersABatchInOrderAlsoABatchOfOne(t *testing.T) {
-	f := serve(t, floats4, sum)
-	_, _, body := f.post("/f/predict", "application/json", `{"input_batch":[[1,0,0,0],[2,0,0,0],[3,0,0,0]]}`)
-	var got struct {
-		Batch []struct{ Output int } `json:"batch_predictions"`
-	}
-	if err := json.Unmarshal([]byte(body), &got); err != nil || fmt.Sprint(got.Batch) != "[{1} {2} {3}]" {
-		t.Errorf("answer %s: %v", body, err)
-	}
-	if _, _, body = f.post("/f/predict", "application/json", `{"input_batch":[[7,0,0,0]]}`); !strings.HasPrefix(body, `{"batch_predictions":[{`) {
-		t.Errorf("a batch of one is answered %s", body)
-	}
-	// The next single request must not be answered as a batch.
-	if _, _, body = f.post("/f/predict", "application/octet-stream", string(make([]byte, 16))); !strings.HasPrefix(body, `{"query_id"`) {
-		t.Errorf("a raw body after a batch is answered %s", body)
-	}
-}
-
-func TestRawBodyIsTheInput(t *testing.T) {
-	f := serve(t, floats4, sum)
-	raw := binary.LittleEndian.AppendUint32(nil, math.Float32bits(41))
-	raw = append(raw, make([]byte, 12)...)
-	if _, _, body := f.post("/f/predict", "application/octet-stream", string(raw)); decode(t, body)["output"] != 41.0 {
-		t.Errorf("answer %s", body)
-	}
-	status, _, body := f.post("/f/predict", "application/octet-stream", "short")
-	if status != 400 || !strings.Contains(body, "5 bytes: expected 16") {
-		t.Errorf("a short body is answered %d %s", status, body)
-	}
-}
-
-func TestErrorsSayWhatWasWrong(t *testing.T) {
-	f := serve(t, floats4, sum)
-	for _, c := range []struct {
-		name, path, body string
-		status           int
-		want             []string
-	}{
-		{"not JSON", "/f/predict", `{"input":`, 400, []string{`"error":"Json error"`, `"code":"invalid_argument"`}},
-		{"wrong length", "/f/predict", `{"input":[1,2]}`, 400, []string{`"error":"Query processing error"`, "4", "2"}},
-		{"wrong type", "/f/predict", `{"input":["a",2,3,4]}`, 400, []string{"input[0]"}},
-		{"no input", "/f/predict", `{}`, 400, []string{"input_batch"}},
-		{"too many", "/f/predict", `{"input_batch":[` + strings.TrimSuffix(strings.Repeat("[1,2,3,4],", 9), ",") + `]}`, 400, []string{"more than 8 inputs"}},
-		{"unknown function", "/g/predict", `{"input":[1,2,3,4]}`, 404, []string{"no function", `\"g\"`}},
-		{"unknown route", "/f/predicts", `{}`, 404, []string{"no route"}},
-		{"unknown model", "/v2/models/x/infer", `{}`, 404, []string{`{"error":"no model`}},
-		{"unknown version", "/v2/models/m/versions/9/infer", `{}`, 404, []string{`m@9`}},
-		{"malformed infer", "/v2/models/m/infer", `{"inputs":3}`, 400, []string{`{"error":"`}},
-	} {
-		status, _, body := f.post(c.path, "application/json", c.body)
-		if status != c.status {
-			t.Errorf("%s: status %d, want %d: %s", c.name, status, c.status, body)
-		}
-		decode(t, body)
-		for _, want := range c.want {
-			if !strings.Contains(body, want) {
-				t.Errorf("%s: %s lacks %s", c.name, body, want)
-			}
-		}
-	}
-	if status, _, body := f.post("/f/predict", "application/json", `{"input":[1,2,3,4]}`, "Xebec-Slo-Ms", "-3"); status != 400 || !strings.Contains(body, "Xebec-Slo-Ms") {
-		t.Errorf("a negative SLO is answered %d %s", status, body)
-	}
-}
-
-func TestFailuresBecomeTheDefaultOrAStatus(t *testing.T) {
-	var code atomic.Int32
-	submit := func(it *scheduler.Item) { end(it, api.Code(code.Load())) }
-	plain := serve(t, floats4, submit)
-	def := serve(t, floats4, submit, withDefault("-1"))
-	for c, want := range map[api.Code]int{api.DeadlineExceeded: 504, api.Overloaded: 503, api.NoReplica: 503, api.ModelError: 502, api.BadOutput: 502, api.ReplicaLost: 502} {
-		code.Store(int32(c))
-		status, header, body := plain.post("/f/predict", "application/json", `{"input":[1,2,3,4]}`)
-		if status != want || !strings.Contains(body, c.String()) {
-			t.Errorf("%s without a default: %d %s", c, status, body)
-		}
-		if (status == 503) != (header.Get("Retry-After") != "") {
-			t.Errorf("%s: status %d with Retry-After %q", c, status, header.Get("Retry-After"))
-		}
-		status, _, body = def.post("/f/predict", "application/json", `{"input":[1,2,3,4]}`)
-		m := decode(t, body)
-		if status != 200 || m["output"] != -1.0 || m["default"] != true || m["default_explanation"] != c.Reason() || m["confidence"] != 0.0 {
-			t.Errorf("%s with a default: %d %s", c, status, body)
-		}
-	}
-}
-
-func TestABatchInWhichSomethingSucceededIsAnAnswer(t *testing.T) {
-	n := 0
-	f := serve(t, floats4, func(it *scheduler.Item) {
-		if n++; n == 2 {
-			end(it, api.ModelError)
-			return
-		}
-		sum(it)
-	})
-	status, _, body := f.post("/f/predict", "application/json", `{"input_batch":[[1,0,0,0],[2,0,0,0]]}`)
-	if status != 200 || !strings.Contains(body, `"output":1`) || !strings.Contains(body, `"code":"model_error"`) {
-		t.Errorf("answer %d %s", status, body)
-	}
-	decode(t, body)
-}
-
-// raw opens a connection to speak HTTP by hand.
+// raw opens a connection, for a test that writes its requests itself.
 func (f *fixture) raw() (net.Conn, *bufio.Reader) {
 	f.t.Helper()
 	c, err := net.Dial("tcp", f.addr)
@@ -316,7 +180,7 @@ func readAnswer(t *testing.T, r *bufio.Reader) (int, string) {
 
 func TestPipelinedRequestsAreAnsweredInOrderWithTheirOwnInputs(t *testing.T) {
 	items := make(chan *scheduler.Item, 8)
-	f := serve(t, bytesEcho, func(it *scheduler.Item) { items <- it })
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it })
 	c, r := f.raw()
 	const raw = "Content-Type: application/octet-stream\r\n"
 	io.WriteString(c, request("/f/predict", "first", raw)+request("/f/predict", "second", raw)+request("/g/predict", "third", raw))
@@ -328,7 +192,7 @@ func TestPipelinedRequestsAreAnsweredInOrderWithTheirOwnInputs(t *testing.T) {
 		if got := string(it.Inputs[0].Data); got != want {
 			t.Fatalf("the scheduler has %q, want %q", got, want)
 		}
-		end(it, api.OK, []byte(want))
+		querytest.End(it, api.OK, []byte(want))
 		_, body := readAnswer(t, r)
 		var m struct{ Output []byte }
 		if err := json.Unmarshal([]byte(body), &m); err != nil || string(m.Output) != want {
@@ -343,20 +207,20 @@ func TestPipelinedRequestsAreAnsweredInOrderWithTheirOwnInputs(t *testing.T) {
 func TestAClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
 	big := bytes.Repeat([]byte{7}, 3<<20)
 	items := make(chan *scheduler.Item, 64)
-	f := serve(t, bytesEcho, func(it *scheduler.Item) { items <- it })
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it })
 	slow, slowReader := f.raw()
 	io.WriteString(slow, strings.Repeat(request("/f/predict", "big", "Content-Type: text/plain\r\n"), 4))
 	other, otherReader := f.raw()
 	pending := 3
-	end(<-items, api.OK, big) // 4 MiB of base64 do not fit the socket: end must return all the same
+	querytest.End(<-items, api.OK, big) // 4 MiB of base64 do not fit the socket: end must return all the same
 	io.WriteString(other, request("/f/predict", "small", "Content-Type: text/plain\r\n"))
 	for {
 		it := <-items
 		if string(it.Inputs[0].Data) == "small" {
-			end(it, api.OK, []byte("small"))
+			querytest.End(it, api.OK, []byte("small"))
 			break
 		}
-		end(it, api.OK, big)
+		querytest.End(it, api.OK, big)
 		pending--
 	}
 	if status, body := readAnswer(t, otherReader); status != 200 || !strings.Contains(body, "c21hbGw=") {
@@ -367,7 +231,7 @@ func TestAClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
 	go func() {
 		defer answered.Done()
 		for range pending {
-			end(<-items, api.OK, big)
+			querytest.End(<-items, api.OK, big)
 		}
 	}()
 	defer answered.Wait()
@@ -382,9 +246,9 @@ func TestAClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
 
 func TestALargeRawBodyIsTheQuerysUntilItIsReleased(t *testing.T) {
 	items := make(chan *scheduler.Item, 8)
-	f := serve(t, bytesEcho, func(it *scheduler.Item) { items <- it }, withDefault("null"))
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it }, withDefault("null"))
 	c, r := f.raw()
-	first, second := strings.Repeat("a", 2*borrowBytes), strings.Repeat("b", 2*borrowBytes)
+	first, second := strings.Repeat("a", 64<<10), strings.Repeat("b", 64<<10)
 	io.WriteString(c, request("/f/predict", first, "Content-Type: text/plain\r\n")+request("/f/predict", second, "Content-Type: text/plain\r\n"))
 	late := <-items
 	late.Owner.Answered(late, api.DeadlineExceeded) // the caller has its default, the batch goes on
@@ -399,7 +263,7 @@ func TestALargeRawBodyIsTheQuerysUntilItIsReleased(t *testing.T) {
 	if string(next.Inputs[0].Data) != second {
 		t.Fatal("the second body is not the second one's")
 	}
-	end(next, api.OK, []byte("ok"))
+	querytest.End(next, api.OK, []byte("ok"))
 	if _, body := readAnswer(t, r); !strings.Contains(body, "b2s=") {
 		t.Fatalf("answer %s", body)
 	}
@@ -407,24 +271,24 @@ func TestALargeRawBodyIsTheQuerysUntilItIsReleased(t *testing.T) {
 
 func TestAClientThatGoesAwayCancelsItsQueries(t *testing.T) {
 	items := make(chan *scheduler.Item, 1)
-	f := serve(t, bytesEcho, func(it *scheduler.Item) { items <- it }, func(f *fixture) { f.lane.cancelled = make(chan uint64, 1) })
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it }, func(f *fixture) { f.lane.Cancelled = make(chan uint64, 1) })
 	c, _ := f.raw()
 	io.WriteString(c, request("/f/predict", "x", "Content-Type: text/plain\r\n"))
 	it := <-items
 	c.Close()
-	if id := <-f.lane.cancelled; id != it.ID {
+	if id := <-f.lane.Cancelled; id != it.ID {
 		t.Errorf("query %d was cancelled, want %d", id, it.ID)
 	}
-	end(it, api.Cancelled) // and the answer to nobody does no harm
+	querytest.End(it, api.Cancelled) // and the answer to nobody does no harm
 }
 
 func TestConnectionsThatEndAreAnsweredFirst(t *testing.T) {
 	items := make(chan *scheduler.Item, 1)
-	f := serve(t, bytesEcho, func(it *scheduler.Item) { items <- it })
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it })
 	for _, head := range []string{"POST /f/predict HTTP/1.0\r\n", "POST /f/predict HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"} {
 		c, r := f.raw()
 		io.WriteString(c, head+"Content-Type: text/plain\r\nContent-Length: 2\r\n\r\nhi")
-		end(<-items, api.OK, []byte("hi"))
+		querytest.End(<-items, api.OK, []byte("hi"))
 		if status, body := readAnswer(t, r); status != 200 || !strings.Contains(body, "aGk=") {
 			t.Errorf("%q is answered %d %s", head, status, body)
 		}
@@ -435,7 +299,7 @@ func TestConnectionsThatEndAreAnsweredFirst(t *testing.T) {
 }
 
 func TestAmbiguousFramingIsRefused(t *testing.T) {
-	f := serve(t, bytesEcho, func(it *scheduler.Item) { t.Error("it reached the scheduler") })
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { t.Error("it reached the scheduler") })
 	for _, head := range []string{"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\ncontent-length: 5\r\n", "Content-Length: 5\r\nContent-Length: 6\r\n"} {
 		c, r := f.raw()
 		io.WriteString(c, "POST /f/predict HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"+head+"\r\n5\r\nhello\r\n0\r\n\r\n")
@@ -446,7 +310,7 @@ func TestAmbiguousFramingIsRefused(t *testing.T) {
 }
 
 func TestChunkedBodiesAndOversizedOnes(t *testing.T) {
-	f := serve(t, bytesEcho, func(it *scheduler.Item) { end(it, api.OK, it.Inputs[0].Data) })
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { querytest.End(it, api.OK, it.Inputs[0].Data) })
 	c, r := f.raw()
 	io.WriteString(c, "POST /f/predict HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n")
 	if status, body := readAnswer(t, r); status != 200 || !strings.Contains(body, "aGVsbG8=") {
@@ -461,19 +325,19 @@ func TestChunkedBodiesAndOversizedOnes(t *testing.T) {
 
 func TestShutdownWaitsForAcceptedRequests(t *testing.T) {
 	items := make(chan *scheduler.Item, 1)
-	f := serve(t, bytesEcho, func(it *scheduler.Item) { items <- it })
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it })
 	c, r := f.raw()
 	io.WriteString(c, request("/f/predict", "x", "Content-Type: text/plain\r\n"))
 	it := <-items
 	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	if err := f.h.drain(short); err == nil || !strings.Contains(err.Error(), "1 requests were not answered") {
+	if err := f.p.Drain(short); err == nil || !strings.Contains(err.Error(), "1 requests were not answered") {
 		t.Errorf("drain says %v while a request is open", err)
 	}
 	var wg sync.WaitGroup
 	wg.Add(1)
-	go func() { defer wg.Done(); end(it, api.OK, []byte("x")) }()
-	if err := f.h.drain(context.Background()); err != nil {
+	go func() { defer wg.Done(); querytest.End(it, api.OK, []byte("x")) }()
+	if err := f.p.Drain(context.Background()); err != nil {
 		t.Error(err)
 	}
 	wg.Wait()
@@ -482,21 +346,11 @@ func TestShutdownWaitsForAcceptedRequests(t *testing.T) {
 	}
 }
 
-func TestOpenInferenceProtocol(t *testing.T) {
-	f := serve(t, floats4, sum)
-	_, _, body := f.post("/v2/models/m/infer", "application/json",
-		`{"id":"7","inputs":[{"name":"input","datatype":"FP32","shape":[2,4],"data":[[1,1,1,1],[2,2,2,2]]}]}`)
-	m := decode(t, body)
-	outputs, _ := m["outputs"].([]any)
-	if m["model_name"] != "m" || m["model_version"] != "1" || m["id"] != "7" || len(outputs) != 1 {
-		t.Fatalf("answer %s", body)
-	}
-	out := outputs[0].(map[string]any)
-	if out["name"] != "output" || out["datatype"] != "INT64" || fmt.Sprint(out["shape"]) != "[2]" || fmt.Sprint(out["data"]) != "[4 8]" {
-		t.Errorf("output %v", out)
-	}
+// TestRoutesOfBothDialects: each dialect answers at its own routes, with its header fields.
+func TestRoutesOfBothDialects(t *testing.T) {
+	f := serve(t, querytest.Floats4, querytest.Sum)
 	for path, want := range map[string]string{
-		"/v2": `"name":"xebec"`, "/v2/health/live": "live", "/v2/health/ready": "ready", "/v2/models/m": `"shape":[-1,4]`,
+		"/v2": `"name":"xebec"`, "/v2/health/live": "live", "/v2/health/ready": "ready", "/v2/models/m": `"shape":[-1,4]`, "/v2/models/m/ready": "",
 		"/v2/models/m/versions/1": `"versions":["1"]`, "/healthz": "live", "/readyz": `"ready":true`,
 	} {
 		resp, err := http.Get("http://" + f.addr + path)
@@ -509,21 +363,67 @@ func TestOpenInferenceProtocol(t *testing.T) {
 			t.Errorf("GET %s: %d %s", path, resp.StatusCode, got)
 		}
 	}
+	const infer = `{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[1,1,1,1]}],"outputs":[{"name":"output","parameters":{"binary_data":true}}]}`
+	for _, connection := range []string{"keep-alive", "close"} { // written by the goroutine that ends the query, and by the handler
+		status, header, body := f.post("/v2/models/m/infer", "application/json", infer, "Connection", connection)
+		var n int
+		if _, err := fmt.Sscan(header.Get("Inference-Header-Content-Length"), &n); err != nil || status != 200 || n > len(body) || body[n:] != string(querytest.Int64(4)) {
+			t.Errorf("%s: answered %d, header %v, body %q", connection, status, header, body)
+		}
+		if header.Get("Content-Type") != "application/octet-stream" {
+			t.Errorf("%s: content type %q", connection, header.Get("Content-Type"))
+		}
+	}
 }
 
-func TestOpenInferenceProtocolBinary(t *testing.T) {
-	f := serve(t, floats4, sum)
-	head := `{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"parameters":{"binary_data_size":16}}],"outputs":[{"name":"output","parameters":{"binary_data":true}}]}`
-	raw := binary.LittleEndian.AppendUint32(nil, math.Float32bits(5))
-	raw = append(raw, make([]byte, 12)...)
-	_, header, body := f.post("/v2/models/m/infer", "application/octet-stream", head+string(raw), "Inference-Header-Content-Length", fmt.Sprint(len(head)))
-	var n int
-	if _, err := fmt.Sscan(header.Get("Inference-Header-Content-Length"), &n); err != nil || n > len(body) {
-		t.Fatalf("header %v, body %q", header, body)
+// TestErrorsOfTheEdge: a request that no route takes is answered in the shape of the nearest dialect.
+func TestErrorsOfTheEdge(t *testing.T) {
+	f := serve(t, querytest.Floats4, querytest.Sum)
+	for _, c := range []struct {
+		path   string
+		status int
+		want   string
+	}{
+		{"/f/predicts", 404, `{"error":"Query processing error","cause":"no route /f/predicts`},
+		{"/v1/models/m:predict", 404, `{"error":"Query processing error"`},
+		{"/v2/models/m/infers", 404, `{"error":"no route /v2/models/m/infers`},
+		{"/v2x", 404, `{"error":"no route /v2x`},
+		{"/healthz", 405, `{"error":"Query processing error","cause":"POST is not a method of /healthz","code":"unsupported"}`},
+		{"/v2", 405, `{"error":"Query processing error"`},
+	} {
+		status, header, body := f.post(c.path, "application/json", `{}`)
+		if status != c.status || !strings.HasPrefix(body, c.want) || header.Get("Content-Type") != "application/json" {
+			t.Errorf("POST %s: %d %s, want %d %s", c.path, status, body, c.status, c.want)
+		}
 	}
-	decode(t, body[:n])
-	if got := body[n:]; got != string(int64Bytes(5)) {
-		t.Errorf("binary output %x", got)
+}
+
+// TestUnavailableSaysWhenToComeAgain: status 503 comes with Retry-After, whichever goroutine writes it.
+func TestUnavailableSaysWhenToComeAgain(t *testing.T) {
+	f := serve(t, querytest.Floats4, func(it *scheduler.Item) { querytest.End(it, api.Overloaded) })
+	for _, connection := range []string{"keep-alive", "close"} {
+		status, header, body := f.post("/f/predict", "application/json", `{"input":[1,2,3,4]}`, "Connection", connection)
+		if status != 503 || header.Get("Retry-After") != "1" {
+			t.Errorf("%s: %d %s with Retry-After %q", connection, status, body, header.Get("Retry-After"))
+		}
+	}
+}
+
+// TestRoutesThatClash: two dialects with the same route make no server.
+func TestRoutesThatClash(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for want, list := range map[string][]dialect.Dialect{
+		"POST /{function}/predict is there twice": {native.Dialect{}, native.Dialect{}},
+		"expected one or more":                    nil,
+	} {
+		_, err := New(Config{Path: query.New(query.Config{}), Listener: ln, Limits: DefaultLimits(), Dialects: list, Ready: ready})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d dialects: %v, want %q", len(list), err, want)
+		}
 	}
 }
 
@@ -537,14 +437,14 @@ func TestManyClientsAtOnce(t *testing.T) {
 			for {
 				select {
 				case it := <-work:
-					sum(it)
+					querytest.Sum(it)
 				case <-stop:
 					return
 				}
 			}
 		}()
 	}
-	f := serve(t, floats4, func(it *scheduler.Item) { work <- it })
+	f := serve(t, querytest.Floats4, func(it *scheduler.Item) { work <- it })
 	var clients sync.WaitGroup
 	for i := range 32 {
 		clients.Add(1)

@@ -1,4 +1,4 @@
-package query
+package http
 
 import (
 	"net"
@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/query"
 )
 
-// api/spec/openapi.yaml describes the routes of the function port, all of them and no other.
+// TestEveryRouteIsDescribed: api/spec/openapi.yaml describes the routes of the function port, all of them and no others.
 func TestEveryRouteIsDescribed(t *testing.T) {
 	text, err := os.ReadFile("../../api/spec/openapi.yaml")
 	if err != nil {
@@ -49,11 +49,13 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	g := New(Config{Now: func() api.Nanos { return 0 }, Ready: func() (bool, string) { return true, "" }})
-	defer g.Close()
+	server, err := New(Config{Path: query.New(query.Config{}), Listener: ln, Limits: DefaultLimits(), Dialects: dialects(), Ready: ready})
+	if err != nil {
+		t.Fatal(err)
+	}
 	parameter := regexp.MustCompile(`:(\w+)`)
 	var registered []string
-	for _, r := range NewHTTP(g, ln, DefaultLimits()).hertz.Routes() {
+	for _, r := range server.hertz.Routes() {
 		registered = append(registered, r.Method+" "+parameter.ReplaceAllString(r.Path, "{$1}"))
 	}
 	slices.Sort(described)

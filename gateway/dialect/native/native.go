@@ -1,0 +1,149 @@
+package native
+
+import (
+	"encoding/json"
+	"sync"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
+	"github.com/xebec-serving/xebec/gateway/query"
+)
+
+// Dialect is the native dialect. It needs no configuration.
+type Dialect struct{}
+
+// Routes are those of functions.
+func (Dialect) Routes(p *query.Path) []dialect.Route {
+	s := &service{path: p}
+	s.calls.New = func() any { return s.newCall() }
+	s.feedbacks.New = func() any { return s.newFeedback() }
+	return []dialect.Route{
+		{Method: "POST", Path: "/{function}/predict", Serve: s.predict},
+		{Method: "POST", Path: "/{function}/feedback", Serve: s.feedback},
+		{Method: "POST", Path: "/{function}/update", Serve: s.feedback}, // Clipper's name
+	}
+}
+
+// service is the dialect on one path.
+type service struct {
+	path      *query.Path
+	calls     sync.Pool
+	feedbacks sync.Pool
+}
+
+// call is the state of one prediction request.
+type call struct {
+	dialect.Call
+	service *service
+	parsed  tensorjson.Request
+}
+
+func (s *service) newCall() *call {
+	c := &call{service: s}
+	c.Init(s.path, c)
+	return c
+}
+
+// Released returns the call to its pool.
+func (c *call) Released() { c.service.calls.Put(c) }
+
+// predict serves POST /{function}/predict.
+func (s *service) predict(x dialect.Exchange) {
+	c := s.calls.Get().(*call)
+	c.Open()
+	if err := c.address(x); err != nil {
+		c.Drop()
+		dialect.Fail(x, Dialect{}, err)
+		return
+	}
+	if err := c.read(x); err != nil {
+		c.Refuse()
+		failBody(x, err)
+		return
+	}
+	x.Submit(&c.Call)
+}
+
+// address finds the function, and how long its queries may take.
+func (c *call) address(x dialect.Exchange) error {
+	if err := c.AskFunction(x.Param("function")); err != nil {
+		return err
+	}
+	slo, err := dialect.SLO(x)
+	if slo > 0 {
+		c.Within(slo)
+	}
+	return err
+}
+
+// read reads the queries, and what the request demands of them.
+func (c *call) read(x dialect.Exchange) error {
+	var err error
+	if isRaw(x.Header("Content-Type")) {
+		err = c.readRaw(x.Body())
+	} else {
+		err = c.parsed.Parse(x.Body(), c.Model().Signature.Inputs, c)
+	}
+	if err != nil {
+		return err
+	}
+	p := &c.parsed
+	context := p.Context
+	if v := x.Header("Xebec-Context"); len(v) > 0 {
+		context = v
+	}
+	if err := c.SetContext(context, p.Salt); err != nil || p.Has == 0 {
+		return err
+	}
+	if p.Has&tensorjson.HasMinConfidence != 0 {
+		if err := c.SetMinConfidence(p.MinConfidence); err != nil {
+			return err
+		}
+	}
+	if p.Has&tensorjson.HasTTL != 0 {
+		c.SetTTL(api.Nanos(min(p.TTLMillis*1e6, float64(query.MaxSLO))))
+	}
+	if p.Has&tensorjson.HasModels != 0 {
+		if err := c.Restrict(p.Models); err != nil {
+			return err
+		}
+	}
+	if p.Has&tensorjson.HasVersion != 0 {
+		return c.RestrictVersion(p.Version)
+	}
+	return nil
+}
+
+// The two kinds of error that Clipper knows.
+const (
+	jsonError  = "Json error"
+	queryError = "Query processing error"
+)
+
+// AppendError appends Clipper's error object, with our code.
+func (Dialect) AppendError(dst []byte, e *api.Error) []byte { return appendError(dst, queryError, e) }
+
+func appendError(dst []byte, kind string, e *api.Error) []byte {
+	dst = append(dst, `{"error":"`...)
+	dst = append(dst, kind...)
+	dst = append(dst, `","cause":`...)
+	dst = tensorjson.AppendString(dst, e.Message)
+	dst = append(dst, `,"code":"`...)
+	dst = append(dst, e.Code.String()...)
+	return append(dst, `"}`...)
+}
+
+// failBody answers with an error, and says whether the body was not JSON or did not mean anything.
+func failBody(x dialect.Exchange, err error) {
+	if isRaw(x.Header("Content-Type")) || json.Valid(x.Body()) {
+		dialect.Fail(x, Dialect{}, err)
+		return
+	}
+	dialect.Fail(x, malformed{}, err)
+}
+
+// malformed is the dialect's error shape for bodies that are not JSON.
+type malformed struct{ Dialect }
+
+func (malformed) AppendError(dst []byte, e *api.Error) []byte { return appendError(dst, jsonError, e) }

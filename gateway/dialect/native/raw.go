@@ -1,0 +1,84 @@
+package native
+
+import (
+	"bytes"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// isRaw reports whether a body of this type is the input itself. All other bodies are JSON: curl says
+// application/x-www-form-urlencoded by default.
+func isRaw(contentType []byte) bool {
+	if len(contentType) == 0 || bytes.HasPrefix(contentType, jsonType) {
+		return false
+	}
+	for _, p := range rawTypes {
+		if bytes.HasPrefix(contentType, p) {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	jsonType = []byte("application/json")
+	rawTypes = [][]byte{[]byte("application/octet-stream"), []byte("text/plain"), []byte("image/"), []byte("audio/"), []byte("video/")}
+)
+
+// borrowBytes is the size from which a raw body is not copied: the transport keeps it until the scheduler has released the query. Below
+// it, the copy costs less than the goroutine that waits.
+const borrowBytes = 32 << 10
+
+// readRaw makes the body the only input of the only query.
+func (c *call) readRaw(body []byte) error {
+	p := &c.parsed
+	p.Batch, p.Has, p.Context, p.Salt = false, 0, nil, nil
+	specs := c.Model().Signature.Inputs
+	if len(specs) != 1 {
+		return api.Errorf(api.InvalidArgument, "a raw body is one input, but the model takes %d: send JSON", len(specs))
+	}
+	spec, n := specs[0], len(body)
+	inputs, err := c.Next()
+	if err != nil {
+		return err
+	}
+	v := &inputs[0]
+	v.Dims = v.Dims[:0]
+	switch {
+	case spec.DType == api.Bytes && len(spec.Shape) == 0:
+	case spec.DType == api.Bytes:
+		return api.Errorf(api.InvalidArgument, "a raw body is one string of bytes, but the model takes %s: send JSON", spec)
+	case spec.Fixed():
+		if n != spec.ItemBytes() {
+			return api.Errorf(api.InvalidArgument, "the raw body has %d bytes: expected %d, %s little-endian and row-major", n, spec.ItemBytes(), spec)
+		}
+	default:
+		if v.Dims, err = rawDims(v.Dims, spec, n); err != nil {
+			return err
+		}
+	}
+	if n < borrowBytes || !c.Borrow(body) {
+		v.Data = append(v.Data[:0], body...)
+	}
+	return nil
+}
+
+// rawDims finds the one dimension that is not declared.
+func rawDims(dims []int64, spec api.TensorSpec, n int) ([]int64, error) {
+	unit, open := int64(spec.DType.Size()), -1
+	for i, d := range spec.Shape {
+		if d >= 0 {
+			unit *= d
+		} else if open >= 0 {
+			return dims, api.Errorf(api.InvalidArgument, "a raw body says nothing of the dimensions of %s: send JSON", spec)
+		} else {
+			open = i
+		}
+	}
+	if unit == 0 || int64(n)%unit != 0 {
+		return dims, api.Errorf(api.InvalidArgument, "the raw body has %d bytes: expected a multiple of %d for %s", n, unit, spec)
+	}
+	dims = append(dims, spec.Shape...)
+	dims[open] = int64(n) / unit
+	return dims, nil
+}

@@ -1,0 +1,199 @@
+package http
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cloudwego/hertz/pkg/common/config"
+	"github.com/cloudwego/hertz/pkg/network"
+	hertznet "github.com/cloudwego/hertz/pkg/network/netpoll"
+	"github.com/cloudwego/netpoll"
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/gateway/dialect"
+)
+
+// conn is a client's connection, to which the goroutine that ends a query may write the answer.
+//
+// At most one answer is pending: a later request of the same connection waits in its handler, before it is submitted, until the answer before
+// it has been written. A pending answer goes out by a non-blocking send on a duplicate of the descriptor, which conn owns: netpoll may
+// close its own while the answer is being written, and the number may be used again by then. What the socket does not take at once is
+// written by a goroutine, so a client that does not read never blocks a poller.
+type conn struct {
+	*hertznet.Conn
+	server   *Server
+	nc       netpoll.Connection
+	fd       int // the duplicate
+	state    atomic.Uint32
+	wake     chan struct{} // capacity 1: an answer that a handler waits for is written
+	refs     atomic.Int32  // users of fd: the open connection, and a pending answer
+	call     atomic.Pointer[dialect.Call]
+	exchange exchange
+}
+
+const (
+	connIdle    uint32 = iota
+	connPending        // an answer will be written,
+	connAwaited        // and a handler waits for that
+)
+
+// connContext brings the connection from accept to its requests without a look-up by key.
+type connContext struct {
+	context.Context
+	conn *conn
+}
+
+// transporter is Hertz's netpoll transport with our connections.
+type transporter struct {
+	network.Transporter
+}
+
+// newTransporter makes the transport, with a conn for each connection.
+func (s *Server) newTransporter(o *config.Options) network.Transporter {
+	o.OnAccept = func(c net.Conn) context.Context {
+		hc, ok := c.(*hertznet.Conn)
+		if !ok {
+			return context.Background()
+		}
+		nc, ok := hc.Conn.(netpoll.Connection)
+		if !ok {
+			return context.Background()
+		}
+		cn, err := newConn(s, hc, nc)
+		if err != nil {
+			return context.Background() // no descriptor left: answers are written by handlers
+		}
+		if !s.track(cn) {
+			cn.unref()
+			nc.Close()
+			return context.Background()
+		}
+		if d, ok := nc.(interface {
+			SetOnDisconnect(netpoll.OnDisconnect) error
+		}); ok {
+			_ = d.SetOnDisconnect(func(context.Context, netpoll.Connection) { cn.abandon() })
+		}
+		_ = nc.AddCloseCallback(func(netpoll.Connection) error {
+			s.untrack(cn)
+			cn.unref()
+			return nil
+		})
+		return &connContext{context.Background(), cn}
+	}
+	s.transport = hertznet.NewTransporter(o)
+	return transporter{s.transport}
+}
+
+func (t transporter) ListenAndServe(onData network.OnData) error {
+	return t.Transporter.ListenAndServe(func(ctx context.Context, c any) error {
+		if cc, ok := ctx.(*connContext); ok {
+			return onData(ctx, cc.conn)
+		}
+		return onData(ctx, c)
+	})
+}
+
+func newConn(s *Server, hc *hertznet.Conn, nc netpoll.Connection) (*conn, error) {
+	fd, err := unix.FcntlInt(uintptr(nc.(interface{ Fd() int }).Fd()), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: hc, server: s, nc: nc, fd: fd, wake: make(chan struct{}, 1)}
+	c.refs.Store(1)
+	c.exchange.init(s, c)
+	return c, nil
+}
+
+// expect announces an answer that Reply will write. Only the connection's handler calls it, when the answer before it is written.
+func (c *conn) expect(call *dialect.Call) {
+	c.refs.Add(1)
+	c.call.Store(call)
+	c.state.Store(connPending)
+}
+
+// awaitWritten waits until no answer is pending. Only the connection's handler calls it.
+func (c *conn) awaitWritten() {
+	if c.state.Load() != connIdle && c.state.CompareAndSwap(connPending, connAwaited) {
+		<-c.wake
+	}
+}
+
+// Reply writes the call's answer. If the socket is full a goroutine writes the rest, and retains the call.
+func (c *conn) Reply(call *dialect.Call) {
+	a := &call.Answer
+	p := c.server.appendAnswer(a.Wire[:0], a)
+	a.Wire = p
+	// A raw system call: the socket takes the answer in less time than handing over the P would cost.
+	sent, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	n := 0
+	if errno == 0 {
+		n = int(sent)
+	}
+	if n == len(p) || errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR {
+		c.written(call) // or the client is away, which netpoll notices by itself
+		return
+	}
+	call.Retain()
+	go func() {
+		_, _ = c.Conn.WriteBinary(p[n:]) // Flush returns the error; it is bounded by the connection's write timeout
+		if err := c.Conn.Flush(); err != nil {
+			a.Wire = nil // netpoll may still refer to it: it must not carry another answer
+			c.nc.Close()
+		}
+		c.written(call)
+		call.Release()
+	}()
+}
+
+func (c *conn) written(call *dialect.Call) {
+	if !call.Borrowed() { // else its handler is still there
+		call.Delivered()
+	}
+	c.call.Store(nil)
+	if c.state.Swap(connIdle) == connAwaited {
+		c.wake <- struct{}{}
+	}
+	c.unref()
+}
+
+// abandon is called when the client has gone: its query, if one is under way, need not be evaluated.
+func (c *conn) abandon() {
+	if call := c.call.Load(); call != nil && call.TryRetain() {
+		if c.call.Load() == call { // it is still this connection's, and has not been recycled meanwhile
+			call.Cancel()
+		}
+		call.Release()
+	}
+}
+
+func (c *conn) unref() {
+	if c.refs.Add(-1) == 0 {
+		unix.Close(c.fd)
+	}
+}
+
+// Malloc, WriteBinary, Flush and Close are Hertz's way to write; they keep the order of answers.
+
+func (c *conn) Malloc(n int) ([]byte, error) {
+	c.awaitWritten()
+	return c.Conn.Malloc(n)
+}
+
+func (c *conn) WriteBinary(b []byte) (int, error) {
+	c.awaitWritten()
+	return c.Conn.WriteBinary(b)
+}
+
+func (c *conn) Flush() error {
+	if c.state.Load() != connIdle {
+		return nil // Hertz flushes after every handler; the pending answer is not its to write
+	}
+	return c.Conn.Flush()
+}
+
+func (c *conn) Close() error {
+	c.awaitWritten()
+	return c.Conn.Close()
+}

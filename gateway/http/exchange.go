@@ -1,0 +1,120 @@
+package http
+
+import (
+	"context"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/dialect"
+)
+
+// exchange is a request that Hertz has read, on its handler's goroutine. A connection has one, which its requests use one after the other.
+type exchange struct {
+	server   *Server
+	c        *app.RequestContext
+	conn     *conn // nil: Hertz's own, on which only handlers can write
+	answered bool
+	done     chan struct{} // capacity 1: the answer that the handler writes is rendered
+	released chan struct{} // capacity 1: the body is not used any more
+}
+
+// init is called for each connection, or for each request of a connection of Hertz's own.
+func (x *exchange) init(s *Server, cn *conn) {
+	x.server, x.conn = s, cn
+	x.done, x.released = make(chan struct{}, 1), make(chan struct{}, 1)
+}
+
+// handler serves a route.
+func (s *Server) handler(serve func(dialect.Exchange)) app.HandlerFunc {
+	return func(_ context.Context, c *app.RequestContext) {
+		var x *exchange
+		if cn, ok := c.GetConn().(*conn); ok {
+			x = &cn.exchange
+		} else {
+			x = new(exchange)
+			x.init(s, nil)
+		}
+		x.c, x.answered = c, false
+		serve(x)
+		if !x.answered {
+			answerError(c, s.cfg.Dialects[0], api.Errorf(api.Internal, "internal error"), api.Internal.HTTPStatus())
+		}
+		x.c = nil
+	}
+}
+
+func (x *exchange) Param(name string) string { return x.c.Param(name) }
+
+func (x *exchange) Header(name string) []byte {
+	if name == "Content-Type" { // each request asks for it
+		return x.c.Request.Header.ContentType()
+	}
+	return x.c.Request.Header.Peek(name)
+}
+
+func (x *exchange) Body() []byte { return x.c.Request.Body() }
+
+// Answer answers through Hertz, which copies the answer and writes it when the handler has returned.
+func (x *exchange) Answer(a *dialect.Answer) {
+	x.answered = true
+	r := &x.c.Response
+	r.SetStatusCode(a.Status)
+	if a.ContentType != "" {
+		r.Header.SetContentType(a.ContentType)
+	}
+	for i := range a.Fields {
+		r.Header.Set(a.Fields[i].Name, string(a.Fields[i].Value))
+	}
+	r.SetBody(a.Body)
+}
+
+// Submit submits the call. Where the connection allows, the handler is done then, and the goroutine that ends the last query answers; else the
+// handler waits.
+func (x *exchange) Submit(call *dialect.Call) {
+	if x.conn != nil {
+		x.conn.awaitWritten()
+	}
+	borrowed := call.Borrowed()
+	if borrowed {
+		call.NotifyReleased(x.released)
+	}
+	if h := &x.c.Request.Header; x.conn != nil && x.server.cfg.Reply == ReplyAsync && !x.server.draining.Load() && !h.ConnectionClose() && h.IsHTTP11() {
+		x.answered = true
+		x.c.Response.HijackWriter(hijacked{})
+		x.conn.expect(call)
+		call.Submit(x.conn)
+	} else {
+		x.submitAndWait(call)
+	}
+	if borrowed {
+		<-x.released
+	}
+}
+
+func (x *exchange) submitAndWait(call *dialect.Call) {
+	if x.conn != nil {
+		x.conn.call.Store(call)
+	}
+	call.Retain()
+	call.Submit(x)
+	<-x.done
+	if x.conn != nil {
+		x.conn.call.Store(nil)
+	}
+	x.Answer(&call.Answer)
+	if !call.Borrowed() { // else the handler stays, and Shutdown waits for it
+		call.Delivered()
+	}
+	call.Release()
+}
+
+// Reply tells the handler that waits.
+func (x *exchange) Reply(*dialect.Call) { x.done <- struct{}{} }
+
+// hijacked tells Hertz that the handler has taken care of the answer.
+type hijacked struct{}
+
+func (hijacked) Write(p []byte) (int, error) { return len(p), nil }
+func (hijacked) Flush() error                { return nil }
+func (hijacked) Finalize() error             { return nil }

@@ -1,0 +1,18 @@
+package http
+
+import "time"
+
+// Limits bound what a client can make the gateway hold.
+type Limits struct {
+	BodyBytes    int           // larger bodies are refused with 413
+	HeaderBytes  int           // all headers of a request
+	Connections  int           // open at a time; more are closed at once
+	ReadTimeout  time.Duration // silence in the middle of a request
+	WriteTimeout time.Duration // a client that does not take its answer
+	IdleTimeout  time.Duration // silence between requests
+}
+
+// DefaultLimits suit a gateway that its apps connect to.
+func DefaultLimits() Limits {
+	return Limits{BodyBytes: 64 << 20, HeaderBytes: 64 << 10, Connections: 16384, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute}
+}

@@ -1,0 +1,206 @@
+package http
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/hlog"
+	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/hertz/pkg/protocol/consts"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/query"
+)
+
+// Config is what a server needs to know.
+type Config struct {
+	// Path takes the requests.
+	Path     *query.Path
+	Listener net.Listener
+	Limits   Limits
+	// Dialects are served beside each other. The first one's shape is that of errors that no dialect's routes are near to.
+	Dialects []dialect.Dialect
+	// Ready reports whether /readyz says 200, and if not why.
+	Ready func() (bool, string)
+	// Reply chooses which goroutine writes answers; the zero value is ReplyAsync.
+	Reply ReplyMode
+}
+
+// ReplyMode says which goroutine writes an answer to its connection.
+type ReplyMode string
+
+// ReplyAsync lets the goroutine that ends the last query write the answer. ReplyWait keeps a goroutine waiting for each request, which costs
+// one more wake-up.
+const (
+	ReplyAsync ReplyMode = "async"
+	ReplyWait  ReplyMode = "wait"
+)
+
+// Server serves the function port.
+type Server struct {
+	cfg       Config
+	hertz     *server.Hertz
+	transport network.Transporter // Hertz's, which it makes when it is made itself
+	served    chan struct{}
+	draining  atomic.Bool
+	date      atomic.Pointer[[]byte] // the head of an answer up to its content type, with today's Date
+	literals  []literal
+
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+}
+
+// literal is what the paths of one route have in common.
+type literal struct {
+	text    string
+	dialect dialect.Dialect
+}
+
+// silenceHertz silences Hertz, once: what matters is in answers and metrics, and clients must not be able to fill a log.
+var silenceHertz sync.Once
+
+// New makes a server on a listener of its own. It fails if two dialects claim the same route. Serve starts the server.
+func New(cfg Config) (*Server, error) {
+	if len(cfg.Dialects) == 0 {
+		return nil, fmt.Errorf("no dialect: expected one or more")
+	}
+	if cfg.Reply == "" {
+		cfg.Reply = ReplyAsync
+	}
+	live, ready := dialect.Health(cfg.Ready)
+	routes := []dialect.Route{{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}}
+	s := &Server{cfg: cfg, served: make(chan struct{}), conns: map[*conn]struct{}{}}
+	for _, d := range cfg.Dialects {
+		for _, r := range d.Routes(cfg.Path) {
+			routes = append(routes, r)
+			s.literals = append(s.literals, literal{r.Literal(), d})
+		}
+	}
+	if err := dialect.CheckRoutes(routes); err != nil {
+		return nil, fmt.Errorf("dialects: %w", err)
+	}
+	s.stampDate(time.Now())
+	s.makeHertz()
+	for _, r := range routes {
+		s.hertz.Handle(r.Method, hertzPath(r.Path), s.handler(r.Serve))
+	}
+	return s, nil
+}
+
+func (s *Server) makeHertz() {
+	silenceHertz.Do(func() { hlog.SetLevel(hlog.LevelFatal) })
+	l := &s.cfg.Limits
+	s.hertz = server.New(
+		server.WithListener(s.cfg.Listener), server.WithHostPorts(s.cfg.Listener.Addr().String()), server.WithTransport(s.newTransporter),
+		server.WithMaxRequestBodySize(l.BodyBytes), server.WithMaxKeepBodySize(l.BodyBytes), server.WithMaxHeaderBytes(l.HeaderBytes),
+		server.WithReadTimeout(l.ReadTimeout), server.WithWriteTimeout(l.WriteTimeout), server.WithIdleTimeout(l.IdleTimeout),
+		server.WithExitWaitTime(0), server.WithDisablePrintRoute(true), server.WithDisablePreParseMultipartForm(true),
+		server.WithRedirectTrailingSlash(false), server.WithHandleMethodNotAllowed(true), server.WithDisableHeaderNamesNormalizing(false),
+	)
+	first := s.cfg.Dialects[0]
+	s.hertz.Name = "xebec"
+	s.hertz.Use(RefuseAmbiguousFraming(first))
+	s.hertz.NoRoute(func(_ context.Context, c *app.RequestContext) {
+		e := api.Errorf(api.NotFound, "no route %s: functions are called by POST /{function}/predict", c.Path())
+		answerError(c, s.nearest(string(c.Path())), e, e.Code.HTTPStatus())
+	})
+	s.hertz.NoMethod(func(_ context.Context, c *app.RequestContext) {
+		answerError(c, first, api.Errorf(api.Unsupported, "%s is not a method of %s", c.Method(), c.Path()), consts.StatusMethodNotAllowed)
+	})
+}
+
+// hertzPath writes {name} as Hertz does.
+func hertzPath(path string) string { return strings.NewReplacer("{", ":", "}", "").Replace(path) }
+
+// nearest is the dialect with the route that has the longest literal beginning in common with the path.
+func (s *Server) nearest(path string) dialect.Dialect {
+	best := literal{dialect: s.cfg.Dialects[0]}
+	for _, l := range s.literals {
+		if strings.HasPrefix(path, l.text) && len(l.text) > len(best.text) {
+			best = l
+		}
+	}
+	return best.dialect
+}
+
+// answerError answers what no dialect has seen.
+func answerError(c *app.RequestContext, shape dialect.Dialect, e *api.Error, status int) {
+	c.Response.SetStatusCode(status)
+	c.Response.Header.SetContentType(dialect.JSON)
+	c.Response.SetBody(shape.AppendError(nil, e))
+}
+
+// Serve answers until Shutdown. It returns after the listener has been closed.
+func (s *Server) Serve() error {
+	defer close(s.served)
+	stop := make(chan struct{})
+	defer close(stop)
+	go s.keepDate(stop)
+	return s.hertz.Run()
+}
+
+// Shutdown stops accepting, waits until every accepted request is answered or ctx is done, and closes the connections. Answers that are given
+// meanwhile end their connection.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.draining.Store(true)
+	stopping, cancel := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_ = s.hertz.Shutdown(stopping) // closes the listener at once, then waits for connections to be idle
+		s.stopTransport(stopping)
+	}()
+	err := s.cfg.Path.Drain(ctx)
+	s.mu.Lock()
+	var open []*conn
+	for c := range s.conns {
+		open = append(open, c)
+	}
+	s.mu.Unlock()
+	for _, c := range open {
+		c.nc.Close()
+	}
+	cancel()
+	<-stopped
+	<-s.served
+	return err
+}
+
+// stopTransport asks until it has stopped: a shutdown that overtakes the start finds nothing to stop.
+func (s *Server) stopTransport(ctx context.Context) {
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		_ = s.transport.Shutdown(ctx)
+		select {
+		case <-s.served:
+			return
+		case <-again.C:
+		}
+	}
+}
+
+// track takes a new connection in, or reports that there are too many.
+func (s *Server) track(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) >= s.cfg.Limits.Connections {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	return true
+}
+
+func (s *Server) untrack(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+}

@@ -1,0 +1,181 @@
+package query
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// MaxAveraged is how many elements a numeric output may have to be averaged; larger ones are compared as labels are.
+const MaxAveraged = 4096
+
+// averagedOver is about how many predictions a model's running average covers.
+const averagedOver = 1000
+
+// Averages are the running averages of each candidate's predictions, for functions with a numeric output. In an ensemble they replace the
+// predictions of late candidates (Clipper, section 5.2.2).
+type Averages struct {
+	dtype     api.DType
+	width     int
+	tolerance atomic.Uint64 // bits of a float64
+
+	mu    sync.Mutex
+	count []float64
+	mean  []float64
+}
+
+// NewAverages returns nil if outputs are not averaged: several outputs, or one without a fixed number of elements, or with too many.
+func NewAverages(sig api.Signature, candidates int) *Averages {
+	if len(sig.Outputs) != 1 || !sig.Outputs[0].Fixed() {
+		return nil
+	}
+	out := sig.Outputs[0]
+	width := out.ItemBytes() / out.DType.Size()
+	if width == 0 || width > MaxAveraged {
+		return nil
+	}
+	return &Averages{dtype: out.DType, width: width, count: make([]float64, candidates), mean: make([]float64, candidates*width)}
+}
+
+// SetTolerance sets how far a prediction may be from the answer and still agree with it.
+func (a *Averages) SetTolerance(tolerance float64) { a.tolerance.Store(math.Float64bits(tolerance)) }
+
+// Candidates is how many candidates there are averages of.
+func (a *Averages) Candidates() int { return len(a.count) }
+
+// Mean is candidate i's running average; nil before its first prediction.
+func (a *Averages) Mean(i int) []float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.count[i] == 0 {
+		return nil
+	}
+	return slices.Clone(a.mean[i*a.width:][:a.width])
+}
+
+// Fits reports whether the averages are of outputs with this signature.
+func (a *Averages) Fits(sig api.Signature) bool {
+	return len(sig.Outputs) == 1 && sig.Outputs[0].Fixed() && sig.Outputs[0].DType == a.dtype && sig.Outputs[0].ItemBytes() == a.width*a.dtype.Size()
+}
+
+// same reports whether two outputs agree: numbers within the tolerance, labels exactly.
+func (a *Averages) same(x, y []api.Value) bool {
+	if a == nil {
+		return sameOutputs(x, y)
+	}
+	size, tolerance := a.dtype.Size(), math.Float64frombits(a.tolerance.Load())
+	for i := range a.width {
+		if !(math.Abs(number(a.dtype, x[0].Data[i*size:])-number(a.dtype, y[0].Data[i*size:])) <= tolerance) {
+			return false
+		}
+	}
+	return true
+}
+
+// add takes one prediction into candidate i's average, unless it has elements that are not numbers.
+func (a *Averages) add(i int, row []float64) {
+	for _, v := range row {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return
+		}
+	}
+	a.count[i] = min(a.count[i]+1, averagedOver)
+	mean := a.mean[i*a.width:][:a.width]
+	for j, v := range row {
+		mean[j] += v/a.count[i] - mean[j]/a.count[i] // the difference itself may be too large for a number
+	}
+}
+
+// readNumbers reads the elements of a tensor whose type has a fixed size.
+func readNumbers(dst []float64, dtype api.DType, data []byte) {
+	size := dtype.Size()
+	for i := range dst {
+		dst[i] = number(dtype, data[i*size:])
+	}
+}
+
+func number(dtype api.DType, b []byte) float64 {
+	le := binary.LittleEndian
+	switch dtype {
+	case api.Bool, api.Uint8:
+		return float64(b[0])
+	case api.Uint16:
+		return float64(le.Uint16(b))
+	case api.Uint32:
+		return float64(le.Uint32(b))
+	case api.Uint64:
+		return float64(le.Uint64(b))
+	case api.Int8:
+		return float64(int8(b[0]))
+	case api.Int16:
+		return float64(int16(le.Uint16(b)))
+	case api.Int32:
+		return float64(int32(le.Uint32(b)))
+	case api.Int64:
+		return float64(int64(le.Uint64(b)))
+	case api.Float16:
+		return float64(api.Float16ToFloat32(le.Uint16(b)))
+	case api.Float32:
+		return float64(math.Float32frombits(le.Uint32(b)))
+	default:
+		return math.Float64frombits(le.Uint64(b))
+	}
+}
+
+// appendNumbers writes elements of a type of fixed size; integers are rounded and cut to what the type holds.
+func appendNumbers(dst []byte, dtype api.DType, values []float64) []byte {
+	le := binary.LittleEndian
+	for _, v := range values {
+		switch dtype {
+		case api.Float16:
+			dst = le.AppendUint16(dst, api.Float64ToFloat16(v))
+		case api.Float32:
+			dst = le.AppendUint32(dst, math.Float32bits(float32(v)))
+		case api.Float64:
+			dst = le.AppendUint64(dst, math.Float64bits(v))
+		default:
+			dst = appendInteger(dst, dtype, math.RoundToEven(v))
+		}
+	}
+	return dst
+}
+
+func appendInteger(dst []byte, dtype api.DType, v float64) []byte {
+	bits := 8 * dtype.Size()
+	var low, high float64
+	switch dtype {
+	case api.Bool:
+		high = 1
+	case api.Uint8, api.Uint16, api.Uint32, api.Uint64:
+		high = math.Ldexp(1, bits) - 1
+	default:
+		low, high = -math.Ldexp(1, bits-1), math.Ldexp(1, bits-1)-1
+	}
+	if math.IsNaN(v) {
+		v = 0
+	}
+	var u uint64
+	switch {
+	case v <= low && low < 0:
+		u = uint64(1) << (bits - 1)
+	case v <= low:
+		u = 0
+	case v >= high && low < 0:
+		u = uint64(1)<<(bits-1) - 1
+	case v >= high && dtype == api.Bool:
+		u = 1
+	case v >= high:
+		u = ^uint64(0) >> (64 - bits)
+	case v < 0:
+		u = uint64(int64(v))
+	default:
+		u = uint64(v)
+	}
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], u)
+	return append(dst, b[:dtype.Size()]...)
+}

@@ -1,0 +1,179 @@
+package query
+
+import (
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/cache"
+	"github.com/xebec-serving/xebec/scheduler/driver"
+)
+
+// The states of member.alarmed. A member that waits at the cache holds two references to its request: one until the cache has called back,
+// or cannot any more; one until its alarm has rung, or was stopped in time.
+const (
+	alarmUnset uint32 = iota
+	alarmSet
+	alarmOver  // the cache has called back
+	alarmAgain // the cache has called back before the alarm was set, and the member is to be evaluated after all
+)
+
+// lookUp looks in the caches of the query's members. It reports whether the query needs a lane, or would if the plan had room for it.
+func (q *Query) lookUp() (needsLane bool) {
+	needsLane = q.dropped != 0
+	for _, m := range q.members {
+		m.lookUp()
+		needsLane = needsLane || m.evaluated
+	}
+	return needsLane
+}
+
+// saltFor is what distinguishes equal inputs: the caller's salt and, for models that see it, the context.
+func (q *Query) saltFor(contextual bool) []byte {
+	if contextual {
+		return q.request.contextSalt
+	}
+	return q.request.salt
+}
+
+// key is the query's key in the caches.
+func (q *Query) key(contextual bool) cache.Key {
+	i := 0
+	if contextual {
+		i = 1
+	}
+	if !q.keyed[i] {
+		q.keys[i], q.keyed[i] = q.request.path.cfg.Cache.Key(q.saltFor(contextual), q.Inputs), true
+	}
+	return q.keys[i]
+}
+
+// lookUp asks the model's cache. A member goes to its lane if its prediction is neither there nor being evaluated.
+func (m *member) lookUp() {
+	r := m.query.request
+	handle := m.model.usableCache()
+	if handle == nil || r.unlisted {
+		m.evaluated = true
+		m.unvetted = handle == nil && !r.unlisted && !m.model.Told.Load()
+		return
+	}
+	r.refs.Add(1)
+	if !m.askCache(handle) {
+		m.evaluated = true
+		r.refs.Add(-1) // never the last one
+	}
+}
+
+// askCache asks the cache. If it returns true, the member has ended or will be called back, and releases the reference to the request that
+// the caller gave it. If it returns false, the member must be evaluated, and the reference is still the caller's.
+func (m *member) askCache(handle *cache.Model) bool {
+	m.wait.Owner, m.wait.Outputs, m.wait.Until = m, m.Outputs, m.Deadline
+	q, r := m.query, m.query.request
+	switch handle.Request(q.key(m.contextual), q.saltFor(m.contextual), q.Inputs, &m.wait) {
+	case cache.Hit:
+		m.takeCached()
+		m.end(api.OK)
+		r.Release()
+		return true
+	case cache.Wait:
+		timers := r.path.cfg.Timers
+		r.refs.Add(1) // the alarm's
+		timers.Set(&m.alarm, m.Deadline)
+		if m.alarmed.CompareAndSwap(alarmUnset, alarmSet) {
+			return true
+		}
+		stopped := timers.Stop(&m.alarm)
+		if stopped {
+			r.Release()
+		}
+		if m.alarmed.Load() == alarmOver {
+			return true
+		}
+		if !stopped { // its time is up, and the lane will say so
+			return false
+		}
+		m.alarmed.Store(alarmUnset)
+		return m.askCache(handle)
+	case cache.Lead:
+		m.leads = true
+	}
+	return false
+}
+
+// takeCached makes the outputs that the cache has copied the member's.
+func (m *member) takeCached() { m.SetResult(m.wait.Outputs, m.wait.Confidence) }
+
+// Filled is called by the cache: the evaluation that the member waits for has succeeded.
+func (m *member) Filled(*cache.Waiter) {
+	m.takeCached()
+	m.waited(api.OK)
+}
+
+// Failed is called by the cache: the evaluation that the member waits for has failed. If it ran out of time, of which this query may have
+// more, or its caller has left, the member asks for itself; for want of time only once.
+func (m *member) Failed(_ *cache.Waiter, code api.Code) {
+	r := m.query.request
+	r.refs.Add(1)
+	defer r.Release()
+	if again := code == api.Overloaded || code == api.DeadlineExceeded || code == api.Cancelled; !again || m.retried {
+		m.waited(code)
+		return
+	}
+	m.retried = code != api.Cancelled
+	if m.alarmed.CompareAndSwap(alarmUnset, alarmAgain) {
+		return // askCache sees it
+	}
+	m.alarmed.Store(alarmOver)
+	if !r.path.cfg.Timers.Stop(&m.alarm) { // it rings, or has
+		m.end(api.DeadlineExceeded)
+		r.Release()
+		return
+	}
+	r.Release() // the alarm's
+	m.alarmed.Store(alarmUnset)
+	if handle := m.model.usableCache(); handle != nil && m.askCache(handle) {
+		return
+	}
+	if m.model.Closed.Load() { // it is being unloaded meanwhile
+		m.end(api.NoReplica)
+		r.Release()
+		return
+	}
+	m.submit() // with the reference that it has
+}
+
+// waited ends a member that waited for another query's evaluation.
+func (m *member) waited(code api.Code) {
+	r := m.query.request
+	if m.alarmed.Swap(alarmOver) == alarmSet && r.path.cfg.Timers.Stop(&m.alarm) {
+		r.Release() // never the last one
+	}
+	m.end(code)
+	r.Release()
+}
+
+// Ring is the deadline of a member that waits for another query's evaluation.
+func (m *member) Ring(*driver.Alarm) {
+	r := m.query.request
+	if m.wait.Cancel() {
+		m.end(api.DeadlineExceeded)
+		r.Release()
+	}
+	r.Release()
+}
+
+// fill gives the model's prediction to the cache, and to the queries that wait for it.
+func (m *member) fill() {
+	m.leads = false
+	result := m.Result()
+	m.wait.Fill(result.Outputs, result.Confidence)
+}
+
+// keep caches the first prediction of a version, if its worker has declared since that it may be cached: a sleeping model is asked before
+// that is known.
+func (m *member) keep() {
+	handle := m.model.usableCache()
+	if handle == nil {
+		return
+	}
+	q, result := m.query, m.Result()
+	salt := q.saltFor(m.model.Contextual.Load())
+	handle.Keep(handle.Key(salt, q.Inputs), salt, q.Inputs, result.Outputs, result.Confidence)
+}

@@ -1,0 +1,36 @@
+package query
+
+// dispatch hands the members that must be evaluated to their lanes, those of one lane together: they are likely to share a batch.
+func (r *Request) dispatch() {
+	width := 1 + len(r.direct)
+	if fn := r.fn; fn != nil {
+		width = len(fn.Candidates) + len(fn.Shadows) + len(fn.Tees)
+	}
+	for candidate := range width {
+		batch := r.batch[:0]
+		var model *Model
+		for _, q := range r.queries {
+			if q.todo == len(q.members) || q.members[q.todo].candidate != candidate {
+				continue
+			}
+			if m := q.members[q.todo]; m.evaluated {
+				batch, model = append(batch, &m.Item), m.model
+			}
+			q.todo++
+		}
+		r.batch = batch
+		if len(batch) > 0 {
+			r.refs.Add(int32(len(batch)))
+			model.Lane.SubmitAll(batch)
+			model.wakeIfEmpty()
+		}
+	}
+}
+
+// submit hands a single member to its lane, with a reference to the request that the caller has taken.
+func (m *member) submit() {
+	model := m.model // the member may be released at once
+	m.single[0] = &m.Item
+	model.Lane.SubmitAll(m.single[:])
+	model.wakeIfEmpty()
+}

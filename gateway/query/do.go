@@ -1,0 +1,333 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/selection"
+)
+
+// Queries are what Do asks: one query or several, of one function or one model.
+type Queries struct {
+	// Function is the function to ask. If it is empty, Model is asked: a version or label of it or, without a version, what its traffic
+	// rules choose.
+	Function string
+	Model    api.ModelID
+	// Inputs has for each query one value for each input of the signature.
+	Inputs [][]api.Value
+	// Within replaces the latency objective; 0: the function's, or DirectDeadline for a model.
+	Within time.Duration
+
+	// The rest is for functions only. Context and Salt are those of SetContext, Models and Version those of Restrict and
+	// RestrictVersion. MinConfidence replaces the function's; 0: it does not. TTL is that of SetTTL.
+	Context, Salt string
+	Models        []string
+	Version       string
+	MinConfidence float64
+	TTL           time.Duration
+}
+
+// Answer is the result of one query, in memory of its own.
+type Answer struct {
+	ID   uint64
+	Code api.Code
+	// Outputs are valid if Code is OK. Confidence is NaN if nothing says how sure the answer is.
+	Outputs    []api.Value
+	Confidence float64
+	// Default is the JSON of the function's default output, if Code is not OK and the function has one.
+	Default []byte
+	// What became of the models that were asked, as in Parts.
+	Answered, Late, Failed, Dropped []api.ModelID
+}
+
+// Do answers the queries of a caller in this process, on the same way as those of any dialect. It waits for the answers or the end of ctx;
+// the error says why there are none: the queries are malformed, what they ask does not exist, or ctx has ended. The inputs stay the
+// caller's. dst is used for the answers, with the memory that its elements have, if it is large enough.
+func (p *Path) Do(ctx context.Context, qs *Queries, dst []Answer) ([]Answer, error) {
+	w := p.waits.Get().(*wait)
+	w.Open()
+	if err := w.prepare(qs); err != nil {
+		w.Refuse()
+		return nil, err
+	}
+	if err := w.do(ctx); err != nil {
+		return nil, err
+	}
+	dst = w.appendAnswers(dst[:0])
+	w.Release()
+	return dst, nil
+}
+
+// Feedback takes feedback of a caller in this process, on the same way as that of any dialect. If input is not nil it says which prediction
+// the feedback is about, instead of f.QueryID.
+func (p *Path) Feedback(function string, f Feedback, input []api.Value) (Outcome, error) {
+	w := p.waits.Get().(*wait)
+	w.Open()
+	err := w.AskFeedback(function)
+	if err == nil {
+		err = w.prepareFeedback(&f, input)
+	}
+	if err != nil {
+		w.Refuse()
+		return 0, err
+	}
+	defer w.Drop()
+	return w.Learn(&f), nil
+}
+
+// asksAtOnce is how many queries of Ask are in a model's queue at a time: enough for its batches, and few enough that others do not wait
+// long behind them.
+const asksAtOnce = 64
+
+// Ask has one model version evaluate queries for the gateway itself, also a Closed one: neither caches nor traffic rules see them, and they
+// are not counted. inputs has the values of each query, as the signature declares them; they stay the caller's. Each query may take as long
+// as within. If ctx ends, or the model loses its replicas, Ask returns the answers that it has and the reason.
+func (p *Path) Ask(ctx context.Context, m *Model, inputs [][]api.Value, within time.Duration) ([]Answer, error) {
+	answers := make([]Answer, 0, len(inputs))
+	for len(inputs) > 0 {
+		if err := ctx.Err(); err != nil {
+			return answers, err
+		}
+		n := min(len(inputs), asksAtOnce, p.cfg.MaxBatch)
+		w := p.waits.Get().(*wait)
+		w.Open()
+		w.Delivered() // Drain need not wait for it
+		w.model, w.queue, w.unlisted, w.arrived = m, m.Direct, true, p.cfg.Now()
+		w.Within(within * time.Duration(n))
+		for _, values := range inputs[:n] {
+			if err := w.next(values); err != nil {
+				w.Drop()
+				return answers, err
+			}
+		}
+		w.Retain()
+		w.Submit()
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			w.Cancel()
+			<-w.done
+		}
+		answers = w.appendAnswers(answers)
+		w.Release()
+		if inputs = inputs[n:]; m.Ready.Load() == 0 && answers[len(answers)-1].Code != api.OK {
+			return answers, fmt.Errorf("%s has lost its replicas after %d of its queries", m.ID, len(answers))
+		}
+	}
+	return answers, nil
+}
+
+// wait is a request whose caller waits for it.
+type wait struct {
+	Request
+	done chan struct{} // capacity 1
+}
+
+func newWait(p *Path) *wait {
+	w := &wait{done: make(chan struct{}, 1)}
+	w.Init(p, w)
+	return w
+}
+
+// Settled leaves the results to the caller.
+func (w *wait) Settled() api.Code { return w.Code() }
+
+// Deliver wakes the caller.
+func (w *wait) Deliver() { w.done <- struct{}{} }
+
+// Released returns it to its pool.
+func (w *wait) Released() {
+	select {
+	case <-w.done: // its caller has left
+	default:
+	}
+	w.path.waits.Put(w)
+}
+
+// do submits the request and waits for it. Without an error, the caller releases it.
+func (w *wait) do(ctx context.Context) error {
+	w.Retain()
+	w.Submit()
+	select {
+	case <-w.done:
+		w.Delivered()
+		return nil
+	case <-ctx.Done():
+		w.Cancel()
+		w.Delivered()
+		w.Release()
+		return ctx.Err()
+	}
+}
+
+// prepare reads the queries into the request.
+func (w *wait) prepare(qs *Queries) error {
+	if err := w.address(qs); err != nil {
+		return err
+	}
+	if len(qs.Inputs) == 0 {
+		return api.Errorf(api.InvalidArgument, "expected one query or more, found none")
+	}
+	for i, values := range qs.Inputs {
+		if err := checkValues(w.model.Signature.Inputs, values); err != nil {
+			return api.Errorf(api.InvalidArgument, "query %d: %w", i, err)
+		}
+		if err := w.next(values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// address finds what the queries ask, and sets what they demand of it.
+func (w *wait) address(qs *Queries) error {
+	var err error
+	if qs.Function == "" {
+		err = w.AskModel(qs.Model.Name, qs.Model.Version)
+	} else {
+		err = w.AskFunction(qs.Function)
+	}
+	if err != nil {
+		return err
+	}
+	if qs.Within > 0 {
+		w.Within(qs.Within)
+	}
+	if qs.Function == "" {
+		if len(qs.Context)+len(qs.Salt)+len(qs.Models)+len(qs.Version) > 0 || qs.MinConfidence != 0 || qs.TTL != 0 {
+			return api.Errorf(api.InvalidArgument, "queries to a model have inputs and a time limit only: ask a function")
+		}
+		return nil
+	}
+	if len(qs.Context)+len(qs.Salt) > 0 {
+		if err := w.SetContext([]byte(qs.Context), []byte(qs.Salt)); err != nil {
+			return err
+		}
+	}
+	if qs.MinConfidence > 0 {
+		if err := w.SetMinConfidence(qs.MinConfidence); err != nil {
+			return err
+		}
+	}
+	w.SetTTL(api.Nanos(max(qs.TTL, 0)))
+	if len(qs.Models) > 0 {
+		names := make([][]byte, len(qs.Models))
+		for i, name := range qs.Models {
+			names[i] = []byte(name)
+		}
+		if err := w.Restrict(names); err != nil {
+			return err
+		}
+	}
+	if qs.Version != "" {
+		return w.RestrictVersion([]byte(qs.Version))
+	}
+	return nil
+}
+
+// next begins the next query with a copy of the values.
+func (w *wait) next(values []api.Value) error {
+	inputs, err := w.Next()
+	if err != nil {
+		return err
+	}
+	for i := range inputs {
+		copyValue(&inputs[i], &values[i])
+	}
+	return nil
+}
+
+func (w *wait) prepareFeedback(f *Feedback, input []api.Value) error {
+	if len(f.Context) > MaxContextBytes {
+		return api.Errorf(api.InvalidArgument, "the context has %d bytes: expected at most %d", len(f.Context), MaxContextBytes)
+	}
+	sig := &w.model.Signature
+	if f.Verdict == VerdictLabel {
+		if err := checkValues(sig.Outputs, f.Label); err != nil {
+			return api.Errorf(api.InvalidArgument, "label: %w", err)
+		}
+	} else if !(f.Loss >= 0 && f.Loss <= 1) {
+		return api.Errorf(api.InvalidArgument, "loss: expected a number from 0 to 1, found %v", f.Loss)
+	}
+	f.Of = nil
+	if input == nil {
+		return nil
+	}
+	if err := checkValues(sig.Inputs, input); err != nil {
+		return api.Errorf(api.InvalidArgument, "input: %w", err)
+	}
+	if err := w.next(input); err != nil {
+		return err
+	}
+	f.Of = w.Query(0)
+	return nil
+}
+
+// appendAnswers copies the results, into the memory behind dst where there is any.
+func (w *wait) appendAnswers(dst []Answer) []Answer {
+	for _, q := range w.queries {
+		n := len(dst)
+		if n < cap(dst) {
+			dst = dst[:n+1]
+		} else {
+			dst = append(dst, Answer{})
+		}
+		a := &dst[n]
+		a.ID, a.Code, a.Confidence, a.Default = q.ID, q.Code, q.Confidence, nil
+		if w.fn != nil && q.Code != api.OK {
+			a.Default = w.fn.Default
+		}
+		a.Outputs = copyValues(a.Outputs, q)
+		parts := q.Parts()
+		a.Answered = w.appendIDs(a.Answered[:0], parts.Answered)
+		a.Late = w.appendIDs(a.Late[:0], parts.Late)
+		a.Failed = w.appendIDs(a.Failed[:0], parts.Failed)
+		a.Dropped = w.appendIDs(a.Dropped[:0], parts.Dropped)
+	}
+	return dst
+}
+
+func (w *wait) appendIDs(dst []api.ModelID, set selection.Set) []api.ModelID {
+	for rest := set; rest != 0; rest &= rest - 1 {
+		dst = append(dst, w.Candidate(rest.First()).ID)
+	}
+	return dst
+}
+
+// copyValues copies the outputs of a query that has any.
+func copyValues(dst []api.Value, q *Query) []api.Value {
+	if q.Code != api.OK {
+		return dst[:0]
+	}
+	for len(dst) < len(q.Outputs) && len(dst) < cap(dst) {
+		dst = dst[:len(dst)+1]
+	}
+	for len(dst) < len(q.Outputs) {
+		dst = append(dst, api.Value{})
+	}
+	dst = dst[:len(q.Outputs)]
+	for i := range dst {
+		copyValue(&dst[i], &q.Outputs[i])
+	}
+	return dst
+}
+
+// copyValue copies a value into the memory of another one.
+func copyValue(dst, src *api.Value) {
+	dst.Data, dst.Dims = append(dst.Data[:0], src.Data...), append(dst.Dims[:0], src.Dims...)
+}
+
+// checkValues reports in which way values are not what specs declare; nothing wrong may reach a worker.
+func checkValues(specs []api.TensorSpec, values []api.Value) error {
+	if len(values) != len(specs) {
+		return fmt.Errorf("%d values: expected %d", len(values), len(specs))
+	}
+	for i := range specs {
+		if err := specs[i].Check(&values[i]); err != nil {
+			return fmt.Errorf("%s: %w", specs[i].Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package query
+
+import (
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/selection"
+)
+
+// What a request to a function may demand of its queries. Call these after AskFunction, before Submit.
+
+// MaxContextBytes bounds a caller's context: it is a name, not a document.
+const MaxContextBytes = 256
+
+// SetContext says which user or session the request is from, and what distinguishes equal inputs for the cache. Both are copied.
+func (r *Request) SetContext(context, salt []byte) error {
+	if len(context) > MaxContextBytes {
+		return api.Errorf(api.InvalidArgument, "the context has %d bytes: expected at most %d; it names a user or a session", len(context), MaxContextBytes)
+	}
+	r.keepContext(context, salt)
+	return nil
+}
+
+func (r *Request) keepContext(context, salt []byte) {
+	if len(context)+len(salt) == 0 { // equal to a request for which neither was set
+		r.context, r.salt, r.contextSalt = nil, nil, nil
+		return
+	}
+	n, m := len(context), len(context)+len(salt)
+	r.text = append(append(append(r.text[:0], context...), salt...), byte(n), byte(n>>8))
+	r.context, r.salt, r.contextSalt = r.text[:n:n], r.text[n:m:m], r.text
+}
+
+// SetMinConfidence replaces the function's MinConfidence.
+func (r *Request) SetMinConfidence(confidence float64) error {
+	if confidence > 0 && r.fn.Default == nil {
+		return api.Errorf(api.InvalidArgument, "min_confidence: function %s has no default output to give instead", r.fn.Name)
+	}
+	r.minConfidence = confidence
+	return nil
+}
+
+// SetTTL says until when, from arrival, the queries are worth evaluating for the cache, if that is later than their deadline.
+func (r *Request) SetTTL(d api.Nanos) { r.ttl = min(d, api.Nanos(MaxSLO)) }
+
+// Restrict allows only these candidates, each given as name or name@version.
+func (r *Request) Restrict(models [][]byte) error {
+	fn := r.fn
+	for _, name := range models {
+		found := false
+		for i := range fn.Candidates {
+			if r.named(i, name) {
+				r.only, found = r.only.With(i), true
+			}
+		}
+		if !found {
+			return api.Errorf(api.InvalidArgument, "models: %q is no candidate of function %s: expected some of %s", name, fn.Name, fn.candidateNames())
+		}
+	}
+	return nil
+}
+
+// RestrictVersion allows only candidates that have a version of that name, and makes the request ask that version. Call it after Restrict.
+func (r *Request) RestrictVersion(version []byte) error {
+	fn, only := r.fn, r.only
+	if only == 0 {
+		only = selection.All(len(fn.Candidates))
+	}
+	for i := range fn.Candidates {
+		switch c := &fn.Candidates[i]; {
+		case string(version) == c.Model.ID.Version:
+			r.force(i, false)
+		case c.Route != nil && string(version) == c.Route.Model.ID.Version:
+			r.force(i, true)
+		default:
+			only = only.Without(i)
+		}
+	}
+	if only == 0 {
+		return api.Errorf(api.InvalidArgument, "version: no candidate of function %s has the version %q: expected one of %s", fn.Name, version, fn.candidateNames())
+	}
+	r.only = only
+	return nil
+}
+
+// named reports whether "name" or "name@version" means candidate i. If it names a version, the request asks that one.
+func (r *Request) named(i int, name []byte) bool {
+	c := &r.fn.Candidates[i]
+	switch {
+	case string(name) == c.Model.ID.Name:
+		return true
+	case string(name) == c.Model.ID.String():
+		r.force(i, false)
+		return true
+	case c.Route != nil && string(name) == c.Route.Model.ID.String():
+		r.force(i, true)
+		return true
+	}
+	return false
+}
+
+// force makes the request ask one of the candidate's versions, whatever its rule says.
+func (r *Request) force(i int, other bool) {
+	if r.forced = r.forced.With(i); other {
+		r.forcedOther = r.forcedOther.With(i)
+	}
+}
+
+// pickAllowed chooses another candidate for the request if it may not ask the one that the plan has picked.
+func (r *Request) pickAllowed() {
+	if r.only == 0 || r.fn.Selects || r.only.Has(r.candidate) {
+		return
+	}
+	allowed, _ := r.allowed()
+	if allowed == 0 {
+		allowed = r.only
+	}
+	r.candidate = allowed.First()
+	r.model, r.queue = r.target(r.candidate)
+}

@@ -1,0 +1,104 @@
+package query
+
+import (
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// Answered is called by the lane. Queries that wait for the same prediction get it now, too: the release may be a while off, if a late
+// replica still has the query.
+func (m *member) Answered(_ *scheduler.Item, code api.Code) {
+	m.end(code)
+	if m.leads && code == api.OK {
+		m.fill()
+	}
+}
+
+// Released is called by the lane: the outputs do not change any more. Queries that wait for the same prediction get it, even if it is too
+// late for this one.
+func (m *member) Released(_ *scheduler.Item, final api.Code) {
+	switch {
+	case m.unvetted && final == api.OK:
+		m.keep()
+	case !m.leads:
+	case final == api.OK:
+		m.fill()
+	default:
+		m.leads = false
+		m.wait.Fail(final)
+	}
+	if m.shadow {
+		m.code = final
+	}
+	m.query.request.Release()
+}
+
+// end is how a member has ended for its query.
+func (m *member) end(code api.Code) {
+	m.code = code
+	r := m.query.request
+	if m.arm != nil {
+		m.arm.observe(code, m.evaluated, r.path.cfg.Now()-r.arrived)
+	}
+	if code == api.OK && m.model.Drift.Load() != nil {
+		m.watchDrift()
+	}
+	if !m.shadow {
+		m.query.memberEnded()
+	}
+}
+
+// memberEnded counts one thing less that the query waits for; the last one settles the query.
+func (q *Query) memberEnded() {
+	if q.waiting.Add(-1) == 0 {
+		q.settle()
+	}
+}
+
+// settle makes the query's result of its members' predictions, or asks more members.
+func (q *Query) settle() {
+	r := q.request
+	switch fn := r.fn; {
+	case len(q.members) == 0: // it could ask none, and the code says why
+	case r.learning: // feedback makes what it wants of the members
+	case fn != nil && fn.Selects:
+		if q.combine(fn) {
+			return
+		}
+	default:
+		m := q.members[0]
+		if q.Code = m.code; m.code == api.OK { // else the outputs may be being written
+			result := m.Result()
+			q.Outputs, q.Confidence = result.Outputs, result.Confidence
+			q.arrived, q.agreed = q.asked, q.asked
+		}
+	}
+	if q.Code == api.OK && q.Confidence < r.minConfidence {
+		q.Code = api.LowConfidence
+	}
+	if r.fn != nil && !r.learning {
+		r.path.joins.put(q)
+	}
+	r.queryEnded()
+}
+
+// queryEnded counts one query as ended, and finally the submitting of all; the last one finishes the request.
+func (r *Request) queryEnded() {
+	if r.pending.Add(-1) == 0 {
+		r.finish()
+	}
+}
+
+// finish has the owner answer. It runs on the goroutine that ended the last query.
+func (r *Request) finish() {
+	code := r.owner.Settled()
+	if r.stats != nil {
+		took := r.path.cfg.Now() - r.arrived
+		r.stats.Observe(code, len(r.queries), took)
+		if r.fn != nil && r.fn.Log != nil {
+			r.log(took)
+		}
+	}
+	r.owner.Deliver()
+	r.Release()
+}
