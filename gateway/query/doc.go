@@ -1,74 +1,74 @@
-// Package query answers HTTP: it turns requests of several dialects into queries, asks models, makes one answer of what they
-// say, and takes feedback.
+// Package query is the way of a query: which models a request asks, what their caches know, where the rest is evaluated, what one answer is
+// made of several predictions, and what feedback teaches. It knows no protocol and no connection.
 //
 // # The way of a request
 //
-// http.go is the only file that touches Hertz's contexts. A handler looks the function up in a table that is replaced as a
-// whole (a look-up takes no lock), lets the dialect parse the body straight into the pooled buffers of a call, and submits the
-// call's queries. Then it returns: nothing of Hertz's context or body is kept. (A large raw body of a query that asks one
-// model is not copied: its handler stays until the scheduler has released the query.) path.go shows it on one screen: each
-// query chooses whom it asks, looks in their caches, and goes to their schedulers for the rest, members of one scheduler
-// together; the last query to be settled renders the answer, and the connection writes it, from whatever goroutine that was
-// (conn.go). Requests that end their connection are answered by their own handler, which waits.
+// A [Request] is embedded in the state of whoever asks: a dialect's call, or the path's own for [Path.Do]. It goes through the files in this
+// order, the first three on the asker's goroutine and the last on the one that ends the last query:
 //
-// # The way of a query
+//	request.go    Open, AskFunction or AskModel, Next for the inputs of each query, Submit.
+//	              Submit is the way on one screen; options.go has what a request may demand.
+//	select.go     Each query chooses the models that it asks: its members. route.go: which version of each.
+//	cached.go     Each member looks in its model's cache. A hit ends it; the same input that is being
+//	              evaluated ends it later.
+//	dispatch.go   The other members go to their lanes, those of one lane together. From there on the scheduler
+//	              decides.
+//	settle.go     A member ends: by its lane, the cache or its deadline. The last one settles the query, which
+//	              combine.go makes one answer, or asks more members. The last query finishes the request: its
+//	              owner renders, the request is counted and logged, its owner delivers.
 //
-// query.go. Functions with `single` or `prefer` have had their candidate picked by the plan ([Choice]) before the body was
-// parsed; for others a [Selector] chooses, for each query, among those that have replicas and that the plan has room for. Each
-// model that is asked is a member of the query. A member ends by a hit in its model's cache, by another query's evaluation of
-// the same input (its own deadline is an alarm then), or by its lane, which ends it at its deadline whatever happens. The last
-// member to end settles the query: combine.go makes the answer, with a confidence, or asks the policy once more whom to ask.
-// So there is no timer for ensembles, and a straggler is a member that its lane has ended. Shadows are members that nobody
-// waits for.
+// The [Owner] is called back three times: Settled, Deliver and Released. No goroutine waits for a request unless its caller does, and nothing
+// is allocated for it in steady state.
+//
+// # Who owns what
+//
+// A request, its queries and their members are pooled and counted. A scheduler holds each member until it releases it; a member that waits
+// for another query's evaluation holds the request, and so does the answer until it is delivered. The last one that lets go recycles the
+// request and calls Released. After its deadline a request is answered and may still be inside a batch: its buffers are not touched
+// until the scheduler has released them. A large body can be borrowed instead of copied; its owner is told when it is free.
+//
+// # Choosing and combining
+//
+// Functions with `single` or `prefer` have their candidate picked by the plan ([Choice]) before the body is parsed. For others a [Selector]
+// chooses, for each query, among the candidates that have replicas and that the plan has room for. Each member has the query's deadline,
+// at which its lane ends it, so ensembles need no timer: a straggler is a member that its lane has ended. The answer has a confidence, and
+// a function may declare the least that it accepts. Shadows and tees are members that no query waits for; their answers are compared.
 //
 // # Models without a replica
 //
-// A query that needs a replica where there is none goes to the lane all the same, and [Model].Wake is called, which does not block; so
-// for a candidate of a policy, a shadow or a tee that is missed. What the cache answers wakes nobody. The query waits for the longer of its
-// objective and the function's ColdStart. A function without a default that says nothing of it waits for [DefaultColdStart], unless
-// the model's starts fail: it has nothing else to answer. One with a default answers that at its objective, and what it asked is
-// evaluated behind it, for the cache.
+// A query that needs a replica where there is none goes to the lane all the same, and [Model].Wake is called, which does not block. Queries that
+// the cache answers wake nothing. The query waits for the longer of its objective and the function's ColdStart. A function without a
+// default that declares no cold start waits for [DefaultColdStart], unless the model's starts fail. One with a default answers that at
+// its objective, and the model evaluates the query later, for the cache.
 //
 // # Versions and traffic rules
 //
-// A candidate is a model by its name, and the table says which version that is. route.go: where a rule divides the model's answers, it is
-// asked once for a call, so that the call's queries share a version and a batch; by a hash of the context, by chance, or by a policy that learns.
-// A tee adds the other version as a member that nobody waits for, and compares. What a rule counts outlives the tables that it is in, and
-// feedback that joins a query tells the rule which of the two versions it is about. A [Model] that is Closed is asked by nobody but
-// [Path.Ask], which is how a version is validated before it serves.
+// A candidate is a model by its name, and the table says which version that is. Where a rule divides a model's answers it decides once for a
+// request, so that the request's queries share a version and a batch: by a hash of the context, by chance, or by a policy that learns. A
+// [Tee] adds the other version as a member that is compared. What a rule counts outlives the tables that it is in, and feedback tells the
+// rule which of the two versions it is about. A Closed model answers only [Path.Ask], by which a version is validated before it serves.
 //
-// A table is replaced while requests are under way that have looked at the one before. grace.go counts them so that [Path.Quiesce] can say
-// when the queries of the last of them are in their lanes; a request pays two atomic additions for it, and never waits.
+// The [Table] is replaced as a whole, and a look-up takes no lock. Requests under way may still act on the one before: grace.go counts them, so
+// that [Path.Quiesce] can say when the queries of the last of them are in their lanes. A request pays two atomic additions for it.
 //
 // # Feedback
 //
-// join.go remembers the last queries, by id, with what each model said and with which probability it was asked. feedback.go
-// joins feedback with them, or, by input and for ensembles, has the models asked off the caller's path; learn.go makes losses
-// of it, which the selector observes, and hands labels to models that learn by themselves. Each query's feedback counts once.
-//
-// # Ownership
-//
-// A [call], its items (queries) and their members are pooled and have counted owners: a scheduler holds each member until it
-// is released, one that waits for another query's evaluation holds the call, the answer holds it until it is written. Whoever
-// lets go last returns them to the pool. After its deadline a call is answered and may still be inside a batch; its buffers
-// are not touched until the scheduler is done with them.
-//
-// # Dialects
-//
-// native.go is Clipper's API, extended: functions, with a latency objective and a default output. oip.go is the Open Inference
-// Protocol v2: it addresses models, has no default output, and a deadline of 30 s unless the request says otherwise. Every
-// dialect maps the same [api.Code] to the same HTTP status and explains it in its own error shape.
+// join.go remembers the last queries by id, with the prediction of each member and the probability with which it was asked. feedback.go joins
+// feedback with them or, by input and for ensembles, has the models asked by a request of its own. learn.go turns it into losses, which
+// the selector and rules observe, and sends labels to models that learn by themselves. Each query's feedback counts once.
 //
 // # What it never does
 //
-// It knows no worker, no process and no segment: a model is a signature and a [Lane] to submit queries to. It starts nothing,
-// Wake asks somebody who does, and decides nothing about batches; what a policy decides is package selection's, what it has learned package learned's, and
-// a [Choice] is a plan that others make. It never waits for a store. The composition is package server.
+// It renders nothing: [Function].Default is bytes to it, and a dialect makes the answer. It knows no worker, no process and no segment: a model is
+// a signature and a [Lane]. It starts no goroutine and no model, decides nothing about batches, and never waits for a store. Policies are
+// package selection's, what they have learned is package learned's, and a [Choice] is the scheduler's plan. Package server composes.
 //
 // # Limits
 //
-// Which queries go to the inference log (log.go) follows from their ids, so that their feedback does too; for drift a model is shown
-// one query a millisecond at most. What is remembered of a query costs some 200 bytes, and it is forgotten after DefaultJoins others. Feedback by id must come
-// to the gateway that answered. Outputs that are neither labels nor one tensor of at most MaxAveraged numbers are compared,
-// not averaged.
+// Queries are sampled for the inference log by their ids, so that their feedback is sampled too; for drift a model is shown one query a
+// millisecond at most. What is remembered of a query costs some 200 bytes, and is forgotten after [DefaultJoins] others. Feedback by id must
+// come to the gateway that answered. Outputs that are neither labels nor one tensor of at most [MaxAveraged] numbers are compared, not
+// averaged.
+//
+// Package querytest has lanes for tests of the path and of dialects.
 package query
