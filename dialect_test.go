@@ -156,9 +156,8 @@ func serveWith(t *testing.T, cfg server.Config) (addr string) {
 	t.Helper()
 	started, done := make(chan string, 1), make(chan error, 1)
 	cfg.Listen, cfg.Admin, cfg.Logger = "127.0.0.1:0", "127.0.0.1:0", zap.NewNop()
-	cfg.Started = func(listen, _ string) { started <- listen }
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { done <- server.Run(ctx, cfg) }()
+	go func() { done <- server.Run(ctx, cfg, func(listen, _ string) { started <- listen }) }()
 	select {
 	case addr = <-started:
 	case err := <-done:

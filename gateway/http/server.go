@@ -64,8 +64,9 @@ type literal struct {
 	dialect dialect.Dialect
 }
 
-// silenceHertz silences Hertz, once: what matters is in answers and metrics, and clients must not be able to fill a log.
-var silenceHertz sync.Once
+// SilenceHertz turns off Hertz's own log, for the whole process: what matters is in answers and metrics, and clients must not be
+// able to fill a log. A program calls it once; a library does not.
+func SilenceHertz() { hlog.SetLevel(hlog.LevelFatal) }
 
 // New makes a server on a listener of its own. It fails if two dialects claim the same route. Serve starts the server.
 func New(cfg Config) (*Server, error) {
@@ -96,7 +97,6 @@ func New(cfg Config) (*Server, error) {
 }
 
 func (s *Server) makeHertz() {
-	silenceHertz.Do(func() { hlog.SetLevel(hlog.LevelFatal) })
 	l := &s.cfg.Limits
 	s.hertz = server.New(
 		server.WithListener(s.cfg.Listener), server.WithHostPorts(s.cfg.Listener.Addr().String()), server.WithTransport(s.newTransporter),

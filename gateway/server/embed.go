@@ -7,6 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/gateway/control/declarations"
 	"github.com/xebec-serving/xebec/gateway/control/status"
+	"github.com/xebec-serving/xebec/gateway/query"
 )
 
 // control is what the admin API drives.
@@ -40,4 +41,28 @@ func (s *Server) Models(ctx context.Context, name string) ([]api.ModelStatus, er
 // Functions describes a function, or all where name is empty.
 func (s *Server) Functions(ctx context.Context, name string) ([]api.FunctionStatus, error) {
 	return s.status.Functions(ctx, name)
+}
+
+// Predict answers one query of a function, on the same way as a query over HTTP: through the policy, the cache, traffic rules and
+// statistics. inputs has one value for each input of the function's signature (api.Numbers makes one). If the answer's Code is not
+// api.OK, there is no prediction, and Default has the JSON of the function's default output if it has one. The error says that the
+// query is malformed, that there is no such function, or that ctx ended.
+func (s *Server) Predict(ctx context.Context, function string, inputs ...api.Value) (query.Answer, error) {
+	answers, err := s.PredictBatch(ctx, &query.Queries{Function: function, Inputs: [][]api.Value{inputs}}, nil)
+	if err != nil {
+		return query.Answer{}, err
+	}
+	return answers[0], nil
+}
+
+// PredictBatch answers several queries of a function or of a model, which are likely to share a batch. The answers are in the order of
+// the queries, in dst where it has room.
+func (s *Server) PredictBatch(ctx context.Context, queries *query.Queries, dst []query.Answer) ([]query.Answer, error) {
+	return s.path.Do(ctx, queries, dst)
+}
+
+// Feedback tells a function how good one of its answers was. Query ids are in answers; with an input, the feedback is about the last
+// prediction of that input instead.
+func (s *Server) Feedback(function string, f query.Feedback, input []api.Value) (query.Outcome, error) {
+	return s.path.Feedback(function, f, input)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
@@ -115,6 +116,7 @@ The admin port is served on other addresses than loopback only with TLS and to c
 			if runtime.GOMAXPROCS(0) < 2 {
 				runtime.GOMAXPROCS(2) // with one P the poller and its work take turns: 5–15 ms at the 99th percentile
 			}
+			http.SilenceHertz()
 			return server.Run(cmd.Context(), cfg, nil)
 		},
 	}
