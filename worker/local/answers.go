@@ -119,15 +119,15 @@ func (r *Replica) frame(typ wire.Type, payload []byte) {
 			r.violation("%v", err)
 			return
 		}
-		if r.left {
+		if r.leaving {
 			r.violation("LEAVING for the second time")
 			return
 		}
-		r.left = true
+		r.leaving = true
 		r.mu.Lock()
-		r.quiesceLocked()
+		r.closeSideLocked()
 		r.mu.Unlock()
-		r.exp.Events.Leaving(r, clean([]byte(m.Reason)))
+		r.exp.Events.Leaving(r, printable([]byte(m.Reason)))
 	case wire.TypeResponse:
 		if r.mode&wire.ModeRing != 0 || len(payload) != shm.DescriptorBytes {
 			r.violation("unexpected RESPONSE")
@@ -188,11 +188,11 @@ func (r *Replica) answer(d *[64]byte) {
 		return
 	}
 	if e.kind != wire.KindPredict {
-		r.answerAside(e, &resp, seen)
+		r.answerSide(e, &resp, seen)
 		return
 	}
-	if r.asides != nil && resp.Batch < r.asides.id {
-		r.asides.turnAt = seen
+	if r.side != nil && resp.Batch < r.side.id {
+		r.side.startedAt = seen
 	}
 	if resp.Status == wire.StatusNeedMore {
 		if e.state != stateSent || resp.Need <= e.out.Cap {
@@ -200,12 +200,12 @@ func (r *Replica) answer(d *[64]byte) {
 			r.violation("NEED_MORE out of place")
 			return
 		}
-		r.wantMoreLocked(e, resp.Need)
+		r.needMoreLocked(e, resp.Need)
 		r.mu.Unlock()
 		return
 	}
 	state, g, out, batch := e.state, e.gen, e.out, e.batch
-	e.state = stateCounting
+	e.state = stateCopyingOut
 	from := max(e.sent, r.lastDone)
 	r.lastDone = seen
 	r.mu.Unlock()
@@ -219,9 +219,9 @@ func (r *Replica) answer(d *[64]byte) {
 	case resp.Status == wire.StatusOK:
 		res.Code, res.Detail = r.copyOut(batch, block, int(resp.Count), resp.Flags)
 	case resp.Status == wire.StatusBadOutput:
-		res.Code, res.Detail = api.BadOutput, clean(block)
+		res.Code, res.Detail = api.BadOutput, printable(block)
 	case resp.Status == wire.StatusModelError:
-		res.Code, res.Detail = api.ModelError, clean(block)
+		res.Code, res.Detail = api.ModelError, printable(block)
 	default:
 		res.Code, res.Detail = api.ModelError, "the worker does not support predict"
 	}
@@ -243,7 +243,7 @@ func (r *Replica) answer(d *[64]byte) {
 	r.batches.Add(1)
 	r.queries.Add(uint64(len(batch.Queries)))
 	r.exp.Events.Done(r, res)
-	r.turnAside() // now that the scheduler has had the chance to send another batch
+	r.sendSide() // now that the scheduler has had the chance to send another batch
 }
 
 // copyOut brings the outputs of a batch into the queries' own buffers. The block stays the worker's to scribble on, so
@@ -284,8 +284,8 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 	return api.OK, ""
 }
 
-// clean copies a worker's text out, bounded and printable: it ends in logs and terminals.
-func clean(text []byte) string {
+// printable copies a worker's text out, bounded and printable: it ends in logs and terminals.
+func printable(text []byte) string {
 	if len(text) > maxDetailBytes {
 		text = text[:maxDetailBytes]
 	}
@@ -298,9 +298,9 @@ func clean(text []byte) string {
 	}, s)
 }
 
-// wantMoreLocked answers NEED_MORE: with a larger grant where there is room, with DISCARD where there never can be, else when
+// needMoreLocked answers NEED_MORE: with a larger grant where there is room, with DISCARD where there never can be, else when
 // larger segments are in place.
-func (r *Replica) wantMoreLocked(e *entry, need uint64) {
+func (r *Replica) needMoreLocked(e *entry, need uint64) {
 	if !r.hub.fitsSegment(need) {
 		r.putLocked(e, wire.KindDiscard, 0)
 		return
@@ -317,24 +317,24 @@ func (r *Replica) wantMoreLocked(e *entry, need uint64) {
 			return
 		}
 	}
-	e.state = stateWanting
+	e.state = stateNeedsMore
 	r.growLocked()
 }
 
 // growLocked gives waiting batches room once none is with the worker: in larger segments, or, when those in use cannot grow any
 // more, in these.
 func (r *Replica) growLocked() {
-	if r.next != nil || r.growing || r.fd < 0 || r.why != "" {
+	if r.next != nil || r.growing || r.fd < 0 || r.endReason != "" {
 		return
 	}
 	waiting := false
 	for i := range r.table {
 		e := &r.table[i]
 		switch e.state {
-		case stateStashed:
+		case stateWaiting:
 			r.maxIn = max(r.maxIn, e.need)
 			r.maxOut = max(r.maxOut, r.grantBytes(e))
-		case stateWanting:
+		case stateNeedsMore:
 			r.maxOut = max(r.maxOut, e.need)
 		default:
 			return // under way: a batch boundary comes
@@ -352,7 +352,7 @@ func (r *Replica) growLocked() {
 	haveA, haveB := len(r.gen.a.Bytes()), len(r.gen.b.Bytes())
 	sz := sizes{a: room(haveA, r.maxIn), b: room(haveB, r.maxOut)}
 	if sz.a <= uint64(haveA) && sz.b <= uint64(haveB) {
-		r.settleLocked(r.gen)
+		r.placeWaitingLocked(r.gen)
 		return
 	}
 	r.growing = true
@@ -371,8 +371,8 @@ func (r *Replica) grow(number uint32, sz sizes) {
 	switch {
 	case err != nil:
 		r.killLocked("no memory for larger segments: "+err.Error(), false)
-	case r.fd < 0 || r.why != "" || !r.waitingLocked(r.table):
-		g.handedOver()
+	case r.fd < 0 || r.endReason != "" || !r.waitingLocked(r.table):
+		g.closeFDs()
 		g.release()
 	default:
 		r.next = g
@@ -384,21 +384,21 @@ func (r *Replica) grow(number uint32, sz sizes) {
 // adopt makes the next generation the current one and sends what waited for it.
 func (r *Replica) adopt(g *generation) {
 	r.mu.Lock()
-	g.handedOver()
+	g.closeFDs()
 	old := r.gen
 	r.gen, r.next = g, nil
-	r.settleLocked(g)
+	r.placeWaitingLocked(g)
 	r.mu.Unlock()
 	old.release()
 }
 
-// settleLocked finds places in g for the batches that waited; what still finds none waits for those. Payloads are copied under
+// placeWaitingLocked finds places in g for the batches that waited; what still finds none waits for those. Payloads are copied under
 // the lock here: it happens a few times in a replica's life.
-func (r *Replica) settleLocked(g *generation) {
+func (r *Replica) placeWaitingLocked(g *generation) {
 	for i := range r.table {
 		e := &r.table[i]
 		switch e.state {
-		case stateWanting:
+		case stateNeedsMore:
 			out, ok := g.out.Alloc(e.need)
 			if !ok && i > 0 {
 				return
@@ -409,11 +409,11 @@ func (r *Replica) settleLocked(g *generation) {
 				continue
 			}
 			r.putLocked(e, wire.KindGrant, 0)
-		case stateStashed:
+		case stateWaiting:
 			if !r.placeLocked(e, e.need) {
 				return
 			}
-			if err := r.layOutLocked(e, g.a.Bytes()[e.in.Off:e.in.Off+e.need]); err != nil {
+			if err := r.writePayloadLocked(e, g.a.Bytes()[e.in.Off:e.in.Off+e.need]); err != nil {
 				r.killLocked("write batch: "+err.Error(), false)
 				return
 			}
@@ -422,14 +422,14 @@ func (r *Replica) settleLocked(g *generation) {
 	}
 }
 
-// layOutLocked writes the payload of a batch that waited into its block.
-func (r *Replica) layOutLocked(e *entry, dst []byte) error {
+// writePayloadLocked writes the payload of a batch that waited into its block.
+func (r *Replica) writePayloadLocked(e *entry, dst []byte) error {
 	switch e.kind {
 	case wire.KindAccuracy:
 		return nil
 	case wire.KindFeedback:
-		a := r.asides
-		a.show(&a.values, r, &a.current)
+		a := r.side
+		a.view(&a.values, r, &a.current)
 		_, err := a.labelled.Write(dst, &a.values)
 		return err
 	}

@@ -64,7 +64,7 @@ func copying(_ context.Context, b *xebec.Batch) error {
 // inItsOwn launches the same in a process.
 func inItsOwn(tb testing.TB, _, _ string, env []string) func() {
 	cmd := exec.Command("/proc/self/exe")
-	p := workertest.StartProcess(tb, cmd, append(env, envPart+"="+partCopying))
+	p := workertest.StartProcess(tb, cmd, append(env, envRole+"="+roleCopying))
 	return func() {
 		if err := p.Wait(); err != nil {
 			tb.Errorf("the worker: %v", err)

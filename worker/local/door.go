@@ -31,8 +31,8 @@ type door struct {
 	ln  *net.UnixListener
 	dir string
 	// path is the socket's.
-	path string
-	shut sync.Once
+	path      string
+	closeOnce sync.Once
 }
 
 // expectAtDoor expects a worker that runs elsewhere in the name space, such as in a container, at a socket that is for this launch
@@ -58,7 +58,7 @@ func (h *Hub) expectAtDoor(token string, e worker.Expectation) (socket string, e
 		d.close()
 		return "", err
 	}
-	go h.answer(d)
+	go h.serveDoor(d)
 	return d.path, nil
 }
 
@@ -92,7 +92,7 @@ func openDoor(doors string) (*door, error) {
 
 // close stops listening and removes what openDoor made. It may be called more than once.
 func (d *door) close() {
-	d.shut.Do(func() {
+	d.closeOnce.Do(func() {
 		_ = d.ln.Close() // removes the socket
 		os.Remove(d.dir)
 	})
@@ -100,7 +100,7 @@ func (d *door) close() {
 
 // answer greets whoever comes to a door, one after the other, until one has shown the token. Whoever keeps the others waiting
 // keeps only its own launch from starting: the gateway's main socket does not notice.
-func (h *Hub) answer(d *door) {
+func (h *Hub) serveDoor(d *door) {
 	defer h.wg.Done()
 	for {
 		c, err := d.ln.AcceptUnix()
@@ -108,7 +108,7 @@ func (h *Hub) answer(d *door) {
 			return
 		}
 		if err != nil { // as in accept
-			timer := time.NewTimer(acceptPause)
+			timer := time.NewTimer(acceptRetryDelay)
 			<-timer.C
 			continue
 		}
@@ -116,9 +116,9 @@ func (h *Hub) answer(d *door) {
 	}
 }
 
-// openDoors makes the directory of the doors and removes what a gateway that died has left in it: directories that hold a socket
+// cleanDoors makes the directory of the doors and removes what a gateway that died has left in it: directories that hold a socket
 // or nothing. Whatever else lies there stays.
-func openDoors(dir string) error {
+func cleanDoors(dir string) error {
 	if dir == "" {
 		return nil
 	}

@@ -18,8 +18,8 @@ const MaxIdleBytes = maxIdleBytes
 // MaxFeedbackWaiting is how many feedback batches wait at a replica.
 const MaxFeedbackWaiting = maxFeedbackWaiting
 
-// AsideOverdue is what the timer of feedback does.
-func (r *Replica) AsideOverdue() { r.asideOverdue() }
+// SideOverdue is what the timer of feedback does.
+func (r *Replica) SideOverdue() { r.sideOverdue() }
 
 // MaxDetailBytes bounds a worker's text.
 const MaxDetailBytes = maxDetailBytes

@@ -18,7 +18,7 @@ import (
 // killable is a raw worker in a process of its own that dies at a step.
 func killable(t *testing.T, l *workertest.Launch, step string, capabilities uint32) (begin func(), ended func() error) {
 	t.Helper()
-	cmd := self(partRaw, step)
+	cmd := self(roleRaw, step)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func killGateway(t *testing.T, step string, poller local.Poller) {
 		t.Fatal(err)
 	}
 	defer alive.Close()
-	cmd := self(partGateway, step)
+	cmd := self(roleGateway, step)
 	cmd.Env = append(cmd.Env, envDir+"="+dir, "XEBEC_WORKER_TEST_POLLER="+string(poller))
 	cmd.ExtraFiles = []*os.File{inParts}
 	if err := cmd.Start(); err != nil {

@@ -28,24 +28,24 @@ const (
 
 // asides are what a worker is asked beside predictions, one at a time. A replica whose worker takes neither kind has none, and
 // pays nothing for them.
-type asides struct {
+type sideQueue struct {
 	labelled *wire.Schema
 	timeout  time.Duration
 	waiting  atomic.Int32 // read without the lock by whoever has just brought a prediction out
 
 	// The rest is under Replica.mu.
-	queue    [maxFeedbackWaiting]aside // a ring: n of them, from first on
+	queue    [maxFeedbackWaiting]sideRequest // a ring: n of them, from first on
 	first, n int
-	accuracy aside // waits too, if it is one
-	quiet    bool  // the worker is leaving: it is asked nothing more
+	accuracy sideRequest // waits too, if it is one
+	closed   bool        // the worker is leaving: it is asked nothing more
 
 	// What has its turn. It has an entry in the table, as a prediction has.
-	current aside
-	id      uint64    // its number on the wire, 0 until it is put
-	turnAt  api.Nanos // when it was put, or the last prediction in front of it answered
-	lateAt  api.Nanos // when it was first seen to be overdue; 0: it was not
-	values  labelledValues
-	timer   *time.Timer
+	current   sideRequest
+	id        uint64    // its number on the wire, 0 until it is put
+	startedAt api.Nanos // when it was put, or the last prediction in front of it answered
+	overdueAt api.Nanos // when it was first seen to be overdue; 0: it was not
+	values    labelledValues
+	timer     *time.Timer
 
 	endedAt   api.Nanos // when the last one was answered
 	tookNanos int64     // how long that took
@@ -53,23 +53,23 @@ type asides struct {
 }
 
 // aside is one request that is no prediction: labels for the model, or the question how accurate it is.
-type aside struct {
-	kind   wire.Kind // 0: none
-	batch  *api.Batch
-	labels [][]byte
-	size   uint64 // of its input block
-	at     api.Nanos
-	done   func(api.Code, string)
-	told   func(float64, api.Code, string)
+type sideRequest struct {
+	kind       wire.Kind // 0: none
+	batch      *api.Batch
+	labels     [][]byte
+	size       uint64 // of its input block
+	at         api.Nanos
+	onFeedback func(api.Code, string)
+	onAccuracy func(float64, api.Code, string)
 }
 
 // end tells whoever asked. Called without the replica's lock.
-func (j *aside) end(value float64, code api.Code, detail string) {
+func (j *sideRequest) end(value float64, code api.Code, detail string) {
 	switch j.kind {
 	case wire.KindFeedback:
-		j.done(code, detail)
+		j.onFeedback(code, detail)
 	case wire.KindAccuracy:
-		j.told(value, code, detail)
+		j.onAccuracy(value, code, detail)
 	}
 }
 
@@ -89,15 +89,15 @@ func (v *labelledValues) At(i, s int) *api.Value {
 	return v.inputValues.At(i, s)
 }
 
-func (a *asides) show(v *labelledValues, r *Replica, j *aside) {
+func (a *sideQueue) view(v *labelledValues, r *Replica, j *sideRequest) {
 	v.queries, v.inputs, v.labels, v.section = j.batch.Queries, r.values.inputs, j.labels, a.labelled.Sections()-1
 }
 
-func newAsides(e worker.Expectation, capabilities uint32, inputs []api.TensorSpec) *asides {
+func newSideQueue(e worker.Expectation, capabilities uint32, inputs []api.TensorSpec) *sideQueue {
 	if capabilities&(wire.CapFeedback|wire.CapAccuracy) == 0 {
 		return nil
 	}
-	a := &asides{timeout: e.FeedbackTimeout, labelled: wire.NewSchema(append(inputs[:len(inputs):len(inputs)], wire.BytesSection))}
+	a := &sideQueue{timeout: e.FeedbackTimeout, labelled: wire.NewSchema(append(inputs[:len(inputs):len(inputs)], wire.BytesSection))}
 	if a.timeout <= 0 {
 		a.timeout = DefaultFeedbackTimeout
 	}
@@ -107,7 +107,7 @@ func newAsides(e worker.Expectation, capabilities uint32, inputs []api.TensorSpe
 // Feedback implements [worker.Learner]. Up to 16 batches wait. When there is no room the oldest gives way: what is newer says more
 // of the world that the model is to serve.
 func (r *Replica) Feedback(b *api.Batch, labels [][]byte, done func(code api.Code, detail string)) {
-	j := aside{kind: wire.KindFeedback, batch: b, labels: labels, done: done}
+	j := sideRequest{kind: wire.KindFeedback, batch: b, labels: labels, onFeedback: done}
 	switch {
 	case !r.info.Capabilities.Feedback:
 		done(api.Unsupported, "the worker takes no feedback")
@@ -117,12 +117,12 @@ func (r *Replica) Feedback(b *api.Batch, labels [][]byte, done func(code api.Cod
 		return
 	}
 	var v labelledValues
-	r.asides.show(&v, r, &j)
-	if j.size = r.asides.labelled.Size(&v); !r.hub.fitsSegment(j.size) {
+	r.side.view(&v, r, &j)
+	if j.size = r.side.labelled.Size(&v); !r.hub.fitsSegment(j.size) {
 		done(api.TooLarge, fmt.Sprintf("a feedback batch of %d queries takes %d bytes: at most %d fit a segment", len(b.Queries), j.size, r.hub.cfg.MaxSegmentBytes))
 		return
 	}
-	r.offer(j)
+	r.enqueueSide(j)
 }
 
 // Accuracy implements [worker.Learner].
@@ -131,18 +131,18 @@ func (r *Replica) Accuracy(done func(value float64, code api.Code, detail string
 		done(math.NaN(), api.Unsupported, "the worker does not know its accuracy")
 		return
 	}
-	r.offer(aside{kind: wire.KindAccuracy, told: done})
+	r.enqueueSide(sideRequest{kind: wire.KindAccuracy, onAccuracy: done})
 }
 
 // offer puts an aside where it waits, and lets the next one have its turn.
-func (r *Replica) offer(j aside) {
-	a := r.asides
+func (r *Replica) enqueueSide(j sideRequest) {
+	a := r.side
 	j.at = r.hub.cfg.Now()
-	var refused aside
+	var refused sideRequest
 	code := api.Overloaded
 	r.mu.Lock()
 	switch {
-	case r.fd < 0 || r.why != "" || a.quiet:
+	case r.fd < 0 || r.endReason != "" || a.closed:
 		refused, code = j, api.ReplicaLost
 	case j.kind == wire.KindAccuracy && (a.accuracy.kind != 0 || a.current.kind == wire.KindAccuracy):
 		refused = j
@@ -160,13 +160,13 @@ func (r *Replica) offer(j aside) {
 	}
 	r.mu.Unlock()
 	refused.end(math.NaN(), code, "")
-	r.turnAside()
+	r.sendSide()
 }
 
 // pop takes the feedback that has waited longest.
-func (a *asides) pop() aside {
+func (a *sideQueue) pop() sideRequest {
 	j := a.queue[a.first]
-	a.queue[a.first] = aside{}
+	a.queue[a.first] = sideRequest{}
 	a.first = (a.first + 1) % len(a.queue)
 	a.n--
 	a.waiting.Add(-1)
@@ -174,27 +174,27 @@ func (a *asides) pop() aside {
 }
 
 // take takes who is next: a question for the accuracy is answered at once, is the only one, and does not come often.
-func (a *asides) take() aside {
+func (a *sideQueue) take() sideRequest {
 	if j := a.accuracy; j.kind != 0 {
-		a.accuracy = aside{}
+		a.accuracy = sideRequest{}
 		a.waiting.Add(-1)
 		return j
 	}
 	return a.pop()
 }
 
-// turnAside sends the next aside if this is the time for it. It is called when one is offered, when the worker has answered,
+// sendSide sends the next aside if this is the time for it. It is called when one is offered, when the worker has answered,
 // and when room has become free: whatever an aside may wait for. Called without the lock.
-func (r *Replica) turnAside() {
-	for r.asides != nil && r.asides.waiting.Load() > 0 && r.startAside() {
+func (r *Replica) sendSide() {
+	for r.side != nil && r.side.waiting.Load() > 0 && r.startSide() {
 	}
 }
 
-// dueLocked reports whether an aside may be put: nothing waits for larger segments, which would have to wait longer, and the
+// sideDueLocked reports whether an aside may be put: nothing waits for larger segments, which would have to wait longer, and the
 // worker has nothing to predict, or has had for too long.
-func (r *Replica) dueLocked() bool {
-	a := r.asides
-	if a.n == 0 && a.accuracy.kind == 0 || a.current.kind != 0 || a.quiet || r.fd < 0 || r.why != "" || r.next != nil || r.growing {
+func (r *Replica) sideDueLocked() bool {
+	a := r.side
+	if a.n == 0 && a.accuracy.kind == 0 || a.current.kind != 0 || a.closed || r.fd < 0 || r.endReason != "" || r.next != nil || r.growing {
 		return false
 	}
 	if r.waitingLocked(r.table) {
@@ -210,17 +210,17 @@ func (r *Replica) dueLocked() bool {
 	return int64(r.hub.cfg.Now()-max(since, a.endedAt)) >= max(feedbackPatience*a.tookNanos, feedbackPatienceNanos)
 }
 
-// startAside sends one aside; it reports whether there may be another, for this one has failed.
-func (r *Replica) startAside() (again bool) {
-	a := r.asides
+// startSide sends one aside; it reports whether there may be another, for this one has failed.
+func (r *Replica) startSide() (again bool) {
+	a := r.side
 	r.mu.Lock()
-	if !r.dueLocked() {
+	if !r.sideDueLocked() {
 		r.mu.Unlock()
 		return false
 	}
 	a.current = a.take()
 	j := a.current
-	r.table = append(r.table, entry{kind: j.kind, batch: j.batch, count: len(j.labels), state: stateStashed, need: j.size})
+	r.table = append(r.table, entry{kind: j.kind, batch: j.batch, count: len(j.labels), state: stateWaiting, need: j.size})
 	e := &r.table[len(r.table)-1]
 	if !r.placeLocked(e, j.size) {
 		r.growLocked()
@@ -233,7 +233,7 @@ func (r *Replica) startAside() (again bool) {
 		return false
 	}
 	g, in := e.gen, e.in
-	a.show(&a.values, r, &j)
+	a.view(&a.values, r, &j)
 	g.acquire()
 	r.mu.Unlock()
 
@@ -241,14 +241,14 @@ func (r *Replica) startAside() (again bool) {
 	g.release()
 
 	r.mu.Lock()
-	e = r.findAside()
+	e = r.findSide()
 	switch {
 	case e == nil: // the worker went meanwhile, and left it to us to say so
 		r.mu.Unlock()
 		j.end(math.NaN(), api.ReplicaLost, "")
 		return false
-	case a.quiet: // since a moment ago
-		r.endAsideLocked(e)
+	case a.closed: // since a moment ago
+		r.finishSideLocked(e)
 		r.mu.Unlock()
 		j.end(math.NaN(), api.ReplicaLost, "")
 		return false
@@ -257,7 +257,7 @@ func (r *Replica) startAside() (again bool) {
 		r.mu.Unlock()
 		return false
 	}
-	r.endAsideLocked(e)
+	r.finishSideLocked(e)
 	a.counts.Failed++
 	r.mu.Unlock()
 	detail := "feedback: " + err.Error()
@@ -266,8 +266,8 @@ func (r *Replica) startAside() (again bool) {
 	return true
 }
 
-// findAside is the entry of the aside that has its turn.
-func (r *Replica) findAside() *entry {
+// findSide is the entry of the aside that has its turn.
+func (r *Replica) findSide() *entry {
 	for i := range r.table {
 		if r.table[i].kind != wire.KindPredict {
 			return &r.table[i]
@@ -276,57 +276,57 @@ func (r *Replica) findAside() *entry {
 	return nil
 }
 
-// timeAsideLocked watches over an aside that has just been put.
-func (r *Replica) timeAsideLocked(e *entry) {
-	a := r.asides
-	a.id, a.turnAt, a.lateAt = e.id, e.sent, 0
+// watchSideLocked watches over an aside that has just been put.
+func (r *Replica) watchSideLocked(e *entry) {
+	a := r.side
+	a.id, a.startedAt, a.overdueAt = e.id, e.sent, 0
 	if a.timer == nil {
-		a.timer = time.AfterFunc(a.timeout, r.asideOverdue)
+		a.timer = time.AfterFunc(a.timeout, r.sideOverdue)
 		return
 	}
 	a.timer.Reset(a.timeout)
 }
 
-// overdueAgain is how long after the first look that finds an aside overdue another one has to find it so.
-const overdueAgain = 100 * time.Millisecond
+// overdueRecheck is how long after the first look that finds an aside overdue another one has to find it so.
+const overdueRecheck = 100 * time.Millisecond
 
-// asideOverdue ends a worker that does not come back from an aside. While predictions are in front of it, their own time
+// sideOverdue ends a worker that does not come back from an aside. While predictions are in front of it, their own time
 // runs and not the aside's: the scheduler watches over those.
-func (r *Replica) asideOverdue() {
+func (r *Replica) sideOverdue() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a := r.asides
+	a := r.side
 	if a.id == 0 || r.fd < 0 {
 		return
 	}
-	left := a.timeout - time.Duration(r.hub.cfg.Now()-a.turnAt)
+	left := a.timeout - time.Duration(r.hub.cfg.Now()-a.startedAt)
 	for i := range r.table {
 		if e := &r.table[i]; e.state == stateSent && e.id < a.id {
 			left = a.timeout
 		}
 	}
 	if left > 0 {
-		a.lateAt = 0
+		a.overdueAt = 0
 		a.timer.Reset(left)
 		return
 	}
 	// A gateway that was stopped for a while looks here before it looks into the ring, where the answer may lie.
 	now := r.hub.cfg.Now()
-	if a.lateAt == 0 {
-		a.lateAt = now
+	if a.overdueAt == 0 {
+		a.overdueAt = now
 	}
-	if again := overdueAgain - time.Duration(now-a.lateAt); again > 0 {
+	if again := overdueRecheck - time.Duration(now-a.overdueAt); again > 0 {
 		a.timer.Reset(again)
 		return
 	}
 	r.killLocked(fmt.Sprintf("%v has had no answer for %v", a.current.kind, a.timeout), false)
 }
 
-// endAsideLocked takes the aside that has its turn out of the table, and gives it.
-func (r *Replica) endAsideLocked(e *entry) aside {
-	a := r.asides
+// finishSideLocked takes the aside that has its turn out of the table, and gives it.
+func (r *Replica) finishSideLocked(e *entry) sideRequest {
+	a := r.side
 	j := a.current
-	a.current, a.id = aside{}, 0
+	a.current, a.id = sideRequest{}, 0
 	if a.timer != nil {
 		a.timer.Stop()
 	}
@@ -336,10 +336,10 @@ func (r *Replica) endAsideLocked(e *entry) aside {
 	return j
 }
 
-// answerAside judges the response to an aside whose generation, count and block are its request's. It is called with the lock,
+// answerSide judges the response to an aside whose generation, count and block are its request's. It is called with the lock,
 // and releases it.
-func (r *Replica) answerAside(e *entry, resp *wire.Response, seen api.Nanos) {
-	a := r.asides
+func (r *Replica) answerSide(e *entry, resp *wire.Response, seen api.Nanos) {
+	a := r.side
 	noBlock := e.kind == wire.KindFeedback && resp.Status == wire.StatusOK || resp.Status == wire.StatusUnsupported
 	if resp.Status == wire.StatusNeedMore || resp.Flags != 0 || noBlock && resp.OutLen != 0 {
 		kind := e.kind
@@ -348,9 +348,9 @@ func (r *Replica) answerAside(e *entry, resp *wire.Response, seen api.Nanos) {
 		return
 	}
 	kind, g, out := e.kind, e.gen, e.out
-	e.state = stateCounting
+	e.state = stateCopyingOut
 	r.lastDone = seen // the prediction behind it begins now
-	a.endedAt, a.tookNanos = seen, int64(seen-a.turnAt)
+	a.endedAt, a.tookNanos = seen, int64(seen-a.startedAt)
 	r.mu.Unlock()
 
 	block := g.b.Bytes()[out.Off : out.Off+resp.OutLen]
@@ -361,9 +361,9 @@ func (r *Replica) answerAside(e *entry, resp *wire.Response, seen api.Nanos) {
 			code = api.BadOutput
 		}
 	case resp.Status == wire.StatusModelError:
-		code, detail = api.ModelError, clean(block)
+		code, detail = api.ModelError, printable(block)
 	case resp.Status == wire.StatusBadOutput:
-		code, detail = api.BadOutput, clean(block)
+		code, detail = api.BadOutput, printable(block)
 	case resp.Status == wire.StatusUnsupported:
 		code, detail = api.ModelError, "the worker does not support what it said it does"
 	}
@@ -373,7 +373,7 @@ func (r *Replica) answerAside(e *entry, resp *wire.Response, seen api.Nanos) {
 	}
 
 	r.mu.Lock()
-	j := r.endAsideLocked(r.findAside())
+	j := r.finishSideLocked(r.findSide())
 	switch {
 	case kind == wire.KindAccuracy:
 	case code == api.OK:
@@ -384,7 +384,7 @@ func (r *Replica) answerAside(e *entry, resp *wire.Response, seen api.Nanos) {
 	}
 	r.mu.Unlock()
 	j.end(value, code, detail)
-	r.turnAside()
+	r.sendSide()
 }
 
 // accuracySchema is the block that answers ACCURACY: one f64.
@@ -406,29 +406,29 @@ func (r *Replica) readAccuracy(block []byte) (value float64, wrong string) {
 	return value, ""
 }
 
-// quiesceLocked: the worker is leaving, or gone, and is asked nothing more. What waits hears of it when the worker is gone.
-func (r *Replica) quiesceLocked() {
-	if r.asides != nil {
-		r.asides.quiet = true
+// closeSideLocked: the worker is leaving, or gone, and is asked nothing more. What waits hears of it when the worker is gone.
+func (r *Replica) closeSideLocked() {
+	if r.side != nil {
+		r.side.closed = true
 	}
 }
 
-// abandonAsidesLocked gives what waits, and what the worker had when it went. What is being copied at this moment is left to its
+// dropSideLocked gives what waits, and what the worker had when it went. What is being copied at this moment is left to its
 // copier, who still reads it.
-func (r *Replica) abandonAsidesLocked() (lost []aside) {
-	a := r.asides
+func (r *Replica) dropSideLocked() (lost []sideRequest) {
+	a := r.side
 	if a == nil {
 		return nil
 	}
 	if a.timer != nil {
 		a.timer.Stop()
 	}
-	if e := r.findAside(); e != nil && e.state != stateCopying {
+	if e := r.findSide(); e != nil && e.state != stateCopying {
 		lost = append(lost, a.current)
 	}
 	for a.n > 0 || a.accuracy.kind != 0 {
 		lost = append(lost, a.take())
 	}
-	a.current, a.id = aside{}, 0
+	a.current, a.id = sideRequest{}, 0
 	return lost
 }

@@ -78,7 +78,7 @@ func texts(rows workertest.Column) (out [][]string) {
 }
 
 // Answers to FEEDBACK and ACCURACY that contradict them end the worker; whoever asked hears that it is lost.
-func TestAsideAnswersThatContradict(t *testing.T) {
+func TestSideAnswersThatContradict(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		kind       wire.Kind
@@ -132,7 +132,7 @@ func TestAsideAnswersThatContradict(t *testing.T) {
 }
 
 // A second answer, and one before there was a question, are breaches as well.
-func TestAsideAnswersOutOfPlace(t *testing.T) {
+func TestSideAnswersOutOfPlace(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
 		told := st.FeedbackTexts("a", "1")
@@ -146,7 +146,7 @@ func TestAsideAnswersOutOfPlace(t *testing.T) {
 }
 
 // An accuracy that is none is the model's error, and no breach.
-func TestAccuraciesThatAreNone(t *testing.T) {
+func TestInvalidAccuracies(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
 		for _, value := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -0.001, 1.001, math.MaxFloat64} {
@@ -184,7 +184,7 @@ func TestAccuraciesThatAreNone(t *testing.T) {
 }
 
 // A confidence that is no probability says nothing.
-func TestConfidencesThatAreNone(t *testing.T) {
+func TestInvalidConfidences(t *testing.T) {
 	sure := []float64{0, 1, 0.25, math.NaN(), -0.001, 1.001, math.Inf(1), math.Inf(-1)}
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		sig := api.Signature{Inputs: []api.TensorSpec{workertest.Spec("in", api.Uint8)}, Outputs: []api.TensorSpec{workertest.Spec("out", api.Uint8)}}

@@ -117,30 +117,30 @@ func TestFeedbackThatHangs(t *testing.T) {
 	asked := st.Accuracy()
 	accuracy := st.w.Next()
 	st.now.Add(int64(5 * timeout))
-	st.Replica.(*local.Replica).AsideOverdue() // the prediction hangs: that is the scheduler's to judge
+	st.Replica.(*local.Replica).SideOverdue() // the prediction hangs: that is the scheduler's to judge
 	st.w.Respond(st.w.Outputs(predict, st.w.Inputs(predict)))
 	st.WantTexts(front, "in front")
 	st.now.Add(int64(timeout) - 1)
-	st.Replica.(*local.Replica).AsideOverdue()
+	st.Replica.(*local.Replica).SideOverdue()
 	st.w.Respond(st.w.Accuracy(accuracy, 1))
 	asked.WantValue(1)
 	if req := st.w.Next(); req.Kind != wire.KindFeedback {
 		t.Fatalf("%+v", req)
 	}
 	st.now.Add(int64(timeout) - 1)
-	st.Replica.(*local.Replica).AsideOverdue()
+	st.Replica.(*local.Replica).SideOverdue()
 	if told.Ended() {
 		t.Error("ended before its time")
 	}
 	st.now.Add(int64(5 * timeout)) // the gateway was stopped: what has come meanwhile is looked at first
-	st.Replica.(*local.Replica).AsideOverdue()
+	st.Replica.(*local.Replica).SideOverdue()
 	st.now.Add(100e6 - 1)
-	st.Replica.(*local.Replica).AsideOverdue()
+	st.Replica.(*local.Replica).SideOverdue()
 	if told.Ended() {
 		t.Error("ended at one look")
 	}
 	st.now.Add(1)
-	st.Replica.(*local.Replica).AsideOverdue()
+	st.Replica.(*local.Replica).SideOverdue()
 	if end := st.End(); end.Violation || !strings.Contains(end.Reason, "FEEDBACK has had no answer for 1h") {
 		t.Errorf("%+v", end)
 	}

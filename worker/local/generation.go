@@ -55,8 +55,8 @@ func (g *generation) frame(dst []byte) []byte {
 	return m.Append(dst)
 }
 
-// handedOver closes the descriptors: the mappings keep the memory, and nobody can be sent it again.
-func (g *generation) handedOver() {
+// closeFDs closes the descriptors: the mappings keep the memory, and nobody can be sent it again.
+func (g *generation) closeFDs() {
 	g.a.CloseFD()
 	g.b.CloseFD()
 }

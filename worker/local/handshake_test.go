@@ -142,7 +142,7 @@ func TestSilence(t *testing.T) {
 }
 
 // Breaches between HELLO and READY.
-func TestBreachesBeforeReady(t *testing.T) {
+func TestViolationsBeforeReady(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		send []byte

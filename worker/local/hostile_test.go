@@ -64,7 +64,7 @@ func TestResponsesThatContradict(t *testing.T) {
 }
 
 // Other breaches, each after one batch that was answered well.
-func TestBreaches(t *testing.T) {
+func TestViolations(t *testing.T) {
 	const both, ring, socket = 0, 1, 2
 	frame := func(typ byte, payload ...byte) []byte {
 		return append([]byte{typ, 0, 0, 0, byte(len(payload)), 0, 0, 0}, payload...)
@@ -256,7 +256,7 @@ func TestHalfClose(t *testing.T) {
 }
 
 // The last answers of a worker that hangs up are judged as all others.
-func TestBreachInTheLastAnswers(t *testing.T) {
+func TestViolationInTheLastAnswers(t *testing.T) {
 	for _, poller := range workertest.Pollers {
 		t.Run(string(poller), func(t *testing.T) {
 			st := newStage(t, poller, wire.CapRing, workertest.Text(), 2, 0)

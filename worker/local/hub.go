@@ -27,9 +27,9 @@ var (
 // starting at once is all that is expected.
 const maxPendingHandshakes = 256
 
-// acceptPause is waited when a connection cannot be accepted, most likely for want of descriptors: what frees one is somebody
+// acceptRetryDelay is waited when a connection cannot be accepted, most likely for want of descriptors: what frees one is somebody
 // else's close, so it does not spin meanwhile.
-const acceptPause = 50 * time.Millisecond
+const acceptRetryDelay = 50 * time.Millisecond
 
 // DefaultMaxSegmentBytes bounds a segment: sixteen of the largest request bodies. It is four times [worker.MaxBatchBytes], so that
 // a pipeline of two such batches fits whatever size classes round up to.
@@ -72,15 +72,15 @@ type Hub struct {
 	cfg Config
 	ln  *net.UnixListener
 
-	mu       sync.Mutex
-	expected map[string]worker.Expectation
-	doors    map[string]*door // by token, those that are open
-	live     map[*Replica]struct{}
-	greeting map[*net.UnixConn]struct{}
-	closed   bool
+	mu          sync.Mutex
+	expected    map[string]worker.Expectation
+	doors       map[string]*door // by token, those that are open
+	live        map[*Replica]struct{}
+	inHandshake map[*net.UnixConn]struct{}
+	closed      bool
 
-	shaking chan struct{} // one token for each handshake under way
-	wg      sync.WaitGroup
+	handshakes chan struct{} // one token for each handshake under way
+	wg         sync.WaitGroup
 }
 
 // Listen starts accepting workers at cfg.Socket. A stale socket file of a gateway that died is replaced; one that answers
@@ -108,11 +108,11 @@ func Listen(cfg Config) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for workers at %s: %w; --data-dir chooses another directory", cfg.Socket, err)
 	}
-	if err := openDoors(cfg.Doors); err != nil { // now that no other gateway has them
+	if err := cleanDoors(cfg.Doors); err != nil { // now that no other gateway has them
 		_ = ln.Close()
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, ln: ln, expected: map[string]worker.Expectation{}, doors: map[string]*door{}, live: map[*Replica]struct{}{}, greeting: map[*net.UnixConn]struct{}{}, shaking: make(chan struct{}, maxPendingHandshakes)}
+	h := &Hub{cfg: cfg, ln: ln, expected: map[string]worker.Expectation{}, doors: map[string]*door{}, live: map[*Replica]struct{}{}, inHandshake: map[*net.UnixConn]struct{}{}, handshakes: make(chan struct{}, maxPendingHandshakes)}
 	h.wg.Add(1)
 	go h.accept()
 	return h, nil
@@ -132,7 +132,7 @@ func (h *Hub) Expect(e worker.Expectation) (env []string, withdraw func() (unuse
 		h.mu.Unlock()
 	}
 	env = []string{"XEBEC_SOCKET=" + socket, "XEBEC_TOKEN=" + token, "XEBEC_MODEL=" + e.Model.Name, "XEBEC_VERSION=" + e.Model.Version}
-	return env, func() bool { return h.forget(token) }, nil
+	return env, func() bool { return h.withdraw(token) }, nil
 }
 
 func newToken() string {
@@ -143,10 +143,10 @@ func newToken() string {
 
 // forget withdraws a token whose worker ended before it connected, and closes its door if it has one. It reports whether the
 // token was still unused.
-func (h *Hub) forget(token string) bool {
+func (h *Hub) withdraw(token string) bool {
 	h.mu.Lock()
 	_, unused := h.expected[token]
-	d := h.spendLocked(token)
+	d := h.consumeTokenLocked(token)
 	h.mu.Unlock()
 	if d != nil {
 		d.close()
@@ -154,8 +154,8 @@ func (h *Hub) forget(token string) bool {
 	return unused
 }
 
-// spendLocked takes a token out of use and returns its door, which the caller closes when it has let go of h.mu; nil without one.
-func (h *Hub) spendLocked(token string) *door {
+// consumeTokenLocked takes a token out of use and returns its door, which the caller closes when it has let go of h.mu; nil without one.
+func (h *Hub) consumeTokenLocked(token string) *door {
 	d := h.doors[token]
 	delete(h.expected, token)
 	delete(h.doors, token)
@@ -170,7 +170,7 @@ func (h *Hub) Close() error {
 	for r := range h.live {
 		live = append(live, r)
 	}
-	for c := range h.greeting {
+	for c := range h.inHandshake {
 		c.Close()
 	}
 	doors := h.doors
@@ -195,7 +195,7 @@ func (h *Hub) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			timer := time.NewTimer(acceptPause)
+			timer := time.NewTimer(acceptRetryDelay)
 			<-timer.C
 			continue
 		}
@@ -204,7 +204,7 @@ func (h *Hub) accept() {
 			continue
 		}
 		select {
-		case h.shaking <- struct{}{}:
+		case h.handshakes <- struct{}{}:
 		default:
 			c.Close()
 			continue
@@ -212,18 +212,18 @@ func (h *Hub) accept() {
 		h.wg.Add(1)
 		go func() {
 			defer h.wg.Done()
-			h.receive(c, nil, sync.OnceFunc(func() { <-h.shaking }))
+			h.receive(c, nil, sync.OnceFunc(func() { <-h.handshakes }))
 		}()
 	}
 }
 
 // receive greets a connection that came to a door, or to the main socket where d is nil, and serves it until it ends if its worker
-// is welcome. It calls said when HELLO is in, or never will be.
-func (h *Hub) receive(c *net.UnixConn, d *door, said func()) {
+// is welcome. It calls onHello when HELLO is in, or never will be.
+func (h *Hub) receive(c *net.UnixConn, d *door, onHello func()) {
 	h.track(c, true)
-	r, refusal := h.greet(c, d, said)
+	r, refusal := h.handshake(c, d, onHello)
 	h.track(c, false)
-	said()
+	onHello()
 	if refusal != nil {
 		c.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Write(refusal.Append(nil)) // it is going away in any case
@@ -240,22 +240,22 @@ func (h *Hub) track(c *net.UnixConn, on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !on {
-		delete(h.greeting, c)
+		delete(h.inHandshake, c)
 		return
 	}
-	h.greeting[c] = struct{}{}
+	h.inHandshake[c] = struct{}{}
 	if h.closed {
 		c.Close()
 	}
 }
 
-// greet takes a new connection through HELLO, WELCOME and SEGMENTS, and calls said when HELLO is in. It returns the replica, or
+// handshake takes a new connection through HELLO, WELCOME and SEGMENTS, and calls onHello when HELLO is in. It returns the replica, or
 // what to refuse it with.
-func (h *Hub) greet(c *net.UnixConn, d *door, said func()) (*Replica, *wire.Refused) {
+func (h *Hub) handshake(c *net.UnixConn, d *door, onHello func()) (*Replica, *wire.Refused) {
 	c.SetDeadline(time.Now().Add(helloTimeout))
 	var p wire.Parser
 	typ, payload, err := readFrame(c, &p)
-	said()
+	onHello()
 	if err != nil {
 		return nil, &wire.Refused{Code: wire.RefusedMalformed, Text: "expected HELLO"}
 	}
@@ -273,7 +273,7 @@ func (h *Hub) greet(c *net.UnixConn, d *door, said func()) (*Replica, *wire.Refu
 	e, ok := h.expected[hello.Token]
 	ok = ok && h.doors[hello.Token] == d // a token is good where it was given out for
 	if ok && !h.closed {
-		h.spendLocked(hello.Token)
+		h.consumeTokenLocked(hello.Token)
 	}
 	closed := h.closed
 	h.mu.Unlock()
@@ -288,14 +288,14 @@ func (h *Hub) greet(c *net.UnixConn, d *door, said func()) (*Replica, *wire.Refu
 		d.close() // it has served its purpose
 	}
 	r := newReplica(h, e, hello, c)
-	if refusal := h.entitled(e, hello); refusal != nil {
+	if refusal := h.checkHello(e, hello); refusal != nil {
 		r.abandon("refused: "+refusal.Text, false)
 		return nil, refusal
 	}
 	if err := r.start(c, &p); err != nil {
-		breach := errors.Is(err, errViolation)
-		r.abandon(err.Error(), breach)
-		if breach {
+		violated := errors.Is(err, errViolation)
+		r.abandon(err.Error(), violated)
+		if violated {
 			return nil, &wire.Refused{Code: wire.RefusedViolation, Text: err.Error()}
 		}
 		c.Close()
@@ -313,13 +313,13 @@ func (h *Hub) greet(c *net.UnixConn, d *door, said func()) (*Replica, *wire.Refu
 	return r, nil
 }
 
-// entitled checks that the worker is the one that was launched, and can do what its model declares.
-func (h *Hub) entitled(e worker.Expectation, hello wire.Hello) *wire.Refused {
+// checkHello checks that the worker is the one that was launched, and can do what its model declares.
+func (h *Hub) checkHello(e worker.Expectation, hello wire.Hello) *wire.Refused {
 	if hello.Model != e.Model.Name || hello.Version != e.Model.Version {
 		return &wire.Refused{Code: wire.RefusedModel, Text: fmt.Sprintf("the worker serves %s@%s, but was launched for %s", hello.Model, hello.Version, e.Model)}
 	}
 	if hello.Signature != nil {
-		if where := signatureDiffers(hello.Signature, &e.Signature); where != "" {
+		if where := signatureDifference(hello.Signature, &e.Signature); where != "" {
 			return &wire.Refused{Code: wire.RefusedSignature, Text: where}
 		}
 	}
@@ -347,7 +347,7 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, cerr
 }
 
-func signatureDiffers(worker, declared *api.Signature) string {
+func signatureDifference(worker, declared *api.Signature) string {
 	for _, part := range []struct {
 		what             string
 		worker, declared []api.TensorSpec
@@ -418,7 +418,7 @@ func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
 	if err := ready.Decode(payload); err != nil || ready.Generation != 1 {
 		return fmt.Errorf("%w: expected READY of generation 1", errViolation)
 	}
-	g.handedOver()
+	g.closeFDs()
 	c.SetDeadline(time.Time{})
 	fd, err := dupNonblocking(c)
 	if err != nil {

@@ -72,13 +72,13 @@ func (r *Replica) runOnRuntime() {
 func (r *Replica) finish() {
 	r.rmu.Lock()
 	r.mu.Lock()
-	breach := r.breach
-	r.quiesceLocked()
+	violated := r.violated
+	r.closeSideLocked()
 	r.mu.Unlock()
-	if !breach {
+	if !violated {
 		// Answers that were given before the worker went are answers: the hang-up may overtake the bell for them.
 		r.dead = false
-		r.takeLast()
+		r.takeLastAnswers()
 	}
 	r.dead = true
 	r.mu.Lock()
@@ -93,7 +93,7 @@ func (r *Replica) finish() {
 	for i := range r.table {
 		e := &r.table[i]
 		switch {
-		case e.kind != wire.KindPredict || e.state == stateStashed || e.state == stateCopying:
+		case e.kind != wire.KindPredict || e.state == stateWaiting || e.state == stateCopying:
 		case !r.Ring():
 			// It reads frames ahead, so of those without any answer only the oldest is sure to have been begun.
 			begun[e.batch.ID] = e.state != stateSent || e.id == first
@@ -105,20 +105,20 @@ func (r *Replica) finish() {
 		unix.Close(r.fd)
 		r.fd = -1
 	}
-	breach = r.breach // the last answers may have been one
-	reason, next, gen := r.why, r.next, r.gen
+	violated = r.violated // the last answers may have been one
+	reason, next, gen := r.endReason, r.next, r.gen
 	r.next = nil
 	if reason == "" {
 		reason = "the worker closed its connection"
 	}
-	r.why = reason
-	lost := r.abandonAsidesLocked()
+	r.endReason = reason
+	lost := r.dropSideLocked()
 	r.table = r.table[:0]
 	r.mu.Unlock()
 	r.rmu.Unlock()
 	gen.release()
 	if next != nil {
-		next.handedOver()
+		next.closeFDs()
 		next.release()
 	}
 	r.hub.mu.Lock()
@@ -127,10 +127,10 @@ func (r *Replica) finish() {
 	for i := range lost {
 		lost[i].end(math.NaN(), api.ReplicaLost, "")
 	}
-	r.exp.Events.Gone(r, worker.End{Reason: reason, Violation: breach, Begun: func(batch uint64) bool { return begun[batch] }})
+	r.exp.Events.Gone(r, worker.End{Reason: reason, Violation: violated, Begun: func(batch uint64) bool { return begun[batch] }})
 }
 
-func (r *Replica) takeLast() {
+func (r *Replica) takeLastAnswers() {
 	if r.fd >= 0 {
 		r.readSocket()
 	}

@@ -18,8 +18,8 @@ import (
 // TestMain is also how the tests with several processes begin: the test binary runs itself, with the part to play in the
 // environment.
 func TestMain(m *testing.M) {
-	if part := os.Getenv(envPart); part != "" {
-		os.Exit(play(part))
+	if role := os.Getenv(envRole); role != "" {
+		os.Exit(runRole(role))
 	}
 	// netpoll's pollers serve the whole process and are never ended.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait"))

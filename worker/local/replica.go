@@ -37,22 +37,22 @@ type Replica struct {
 	lastDone      api.Nanos   // when the previous answer was seen
 	maxIn, maxOut uint64      // the largest batch and grant that ever waited for room
 	outGuess      float64     // bytes of output per query, where outputs are ragged
-	why           string      // why Kill or a violation ended it
-	breach        bool
+	endReason     string      // why Kill or a violation ended it
+	violated      bool
 	frames        []byte // scratch for frames that are written
 
 	// rmu belongs to whoever handles what the worker sent: the poller, then finish.
-	rmu    sync.Mutex
-	parser *wire.Parser
-	parked bool
-	left   bool // LEAVING was said
-	dead   bool
-	reader wire.Reader
-	result api.BatchResult // what Done is shown
+	rmu     sync.Mutex
+	parser  *wire.Parser
+	parked  bool
+	leaving bool // LEAVING was said
+	dead    bool
+	reader  wire.Reader
+	result  api.BatchResult // what Done is shown
 
 	values inputValues // Send's scratch
 	depth  int         // how many predictions may be outstanding
-	asides *asides     // nil where the worker takes none
+	side   *sideQueue  // nil where the worker takes none
 
 	batches, queries atomic.Uint64
 	lastError        atomic.Pointer[string]
@@ -75,14 +75,14 @@ type entry struct {
 type entryState uint8
 
 const (
-	stateFree     entryState = iota
-	stateCopying             // blocks are allocated, its payload is being written
-	stateSent                // the worker has it
-	stateStashed             // waits for larger segments before it is sent
-	stateWanting             // answered NEED_MORE, waits for larger segments before the GRANT
-	stateGranted             // the GRANT was sent
-	stateDiscard             // DISCARD was sent: its outputs are too large for any segment
-	stateCounting            // its answer is being copied out
+	stateFree       entryState = iota
+	stateCopying               // blocks are allocated, its payload is being written
+	stateSent                  // the worker has it
+	stateWaiting               // waits for larger segments before it is sent
+	stateNeedsMore             // answered NEED_MORE, waits for larger segments before the GRANT
+	stateGranted               // the GRANT was sent
+	stateDiscard               // DISCARD was sent: its outputs are too large for any segment
+	stateCopyingOut            // its answer is being copied out
 )
 
 func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn) *Replica {
@@ -99,16 +99,16 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 		specs = append(specs, api.TensorSpec{Name: "context", DType: api.Bytes})
 	}
 	outs := e.Signature.Outputs
-	beside, depth := newAsides(e, hello.Capabilities, specs), min(e.Depth, ringEntries)
+	queue, depth := newSideQueue(e, hello.Capabilities, specs), min(e.Depth, ringEntries)
 	entries := depth
-	if beside != nil {
+	if queue != nil {
 		depth = min(depth, ringEntries-1)
 		entries = depth + 1
 	}
 	r := &Replica{hub: h, exp: e, mode: mode, fd: -1,
 		inputs: wire.NewSchema(specs), outputs: wire.NewSchema(outs),
 		outputsConf: wire.NewSchema(append(append([]api.TensorSpec(nil), outs...), api.TensorSpec{Name: "confidence", DType: api.Float64})),
-		table:       make([]entry, 0, entries), depth: depth, asides: beside, outGuess: 256}
+		table:       make([]entry, 0, entries), depth: depth, side: queue, outGuess: 256}
 	_, r.fixedOut = r.outputs.FixedSize(1)
 	r.values.inputs = len(e.Signature.Inputs)
 	has := func(capability uint32) bool { return hello.Capabilities&capability != 0 }
@@ -136,9 +136,9 @@ func (r *Replica) Stats() worker.Stats {
 	if s := r.lastError.Load(); s != nil {
 		st.LastError = *s
 	}
-	if r.asides != nil {
+	if r.side != nil {
 		r.mu.Lock()
-		st.Feedback = r.asides.counts
+		st.Feedback = r.side.counts
 		r.mu.Unlock()
 	}
 	return st
@@ -194,19 +194,19 @@ func (r *Replica) Send(b *api.Batch) error {
 	}
 
 	r.mu.Lock()
-	if r.fd < 0 || r.why != "" {
+	if r.fd < 0 || r.endReason != "" {
 		r.mu.Unlock()
 		return api.Errorf(api.Unavailable, "the replica is gone")
 	}
 	n := len(r.table)
-	if r.asides != nil && r.asides.current.kind != 0 {
+	if r.side != nil && r.side.current.kind != 0 {
 		n--
 	}
 	if n == r.depth {
 		r.mu.Unlock()
 		return api.Errorf(api.Unavailable, "%d batches are outstanding already", n)
 	}
-	r.table = append(r.table, entry{kind: wire.KindPredict, batch: b, count: count, state: stateStashed, need: size})
+	r.table = append(r.table, entry{kind: wire.KindPredict, batch: b, count: count, state: stateWaiting, need: size})
 	e := &r.table[len(r.table)-1]
 	if r.next != nil || r.waitingLocked(r.table[:len(r.table)-1]) || !r.placeLocked(e, size) {
 		r.growLocked()
@@ -221,7 +221,7 @@ func (r *Replica) Send(b *api.Batch) error {
 	g.release()
 
 	r.mu.Lock()
-	e = r.copied(b)
+	e = r.copyingEntry(b)
 	switch {
 	case e == nil: // the worker went meanwhile: Gone reports the batch
 		err = nil
@@ -230,7 +230,7 @@ func (r *Replica) Send(b *api.Batch) error {
 		r.removeLocked(e)
 		r.growLocked() // others may have waited for this one
 		r.mu.Unlock()
-		r.turnAside()
+		r.sendSide()
 		return api.Errorf(api.Internal, "write batch: %w", err)
 	default:
 		r.putLocked(e, wire.KindPredict, size)
@@ -239,8 +239,8 @@ func (r *Replica) Send(b *api.Batch) error {
 	return err
 }
 
-// copied is the entry of a prediction whose payload has just been written, nil when it is there no more.
-func (r *Replica) copied(b *api.Batch) *entry {
+// copyingEntry is the entry of a prediction whose payload has just been written, nil when it is there no more.
+func (r *Replica) copyingEntry(b *api.Batch) *entry {
 	for i := range r.table {
 		if e := &r.table[i]; e.batch == b && e.state == stateCopying && e.kind == wire.KindPredict {
 			return e
@@ -252,7 +252,7 @@ func (r *Replica) copied(b *api.Batch) *entry {
 // waitingLocked reports whether one of these batches waits for larger segments: those after it must not overtake it for ever.
 func (r *Replica) waitingLocked(table []entry) bool {
 	for i := range table {
-		if s := table[i].state; s == stateStashed || s == stateWanting {
+		if s := table[i].state; s == stateWaiting || s == stateNeedsMore {
 			return true
 		}
 	}
@@ -264,7 +264,7 @@ func (r *Replica) placeLocked(e *entry, size uint64) bool {
 	var in shm.Block
 	if size > 0 { // ACCURACY has no input
 		var ok bool
-		if in, ok = r.gen.in.Alloc(warmBytes(size)); !ok {
+		if in, ok = r.gen.in.Alloc(roundBlock(size)); !ok {
 			in, ok = r.gen.in.Alloc(size)
 		}
 		if !ok {
@@ -282,13 +282,13 @@ func (r *Replica) placeLocked(e *entry, size uint64) bool {
 	return true
 }
 
-// warmFrom is the size from which input blocks come in powers of two only.
-const warmFrom = 256 << 10
+// roundBlockFrom is the size from which input blocks come in powers of two only.
+const roundBlockFrom = 256 << 10
 
-// warmBytes rounds a large block up, so that batches of somewhat different sizes share the few blocks that are in the cache: a copy
+// roundBlock rounds a large block up, so that batches of somewhat different sizes share the few blocks that are in the cache: a copy
 // into memory that was not touched lately costs several times as much.
-func warmBytes(size uint64) uint64 {
-	if size < warmFrom {
+func roundBlock(size uint64) uint64 {
+	if size < roundBlockFrom {
 		return size
 	}
 	return 1 << bits.Len64(size-1)
@@ -329,7 +329,7 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 	case wire.KindFeedback, wire.KindAccuracy:
 		req.InOff, req.InLen = e.in.Off, inLen
 		e.state, e.sent = stateSent, now
-		r.timeAsideLocked(e)
+		r.watchSideLocked(e)
 	case wire.KindGrant:
 		e.state = stateGranted
 	case wire.KindDiscard:
@@ -433,9 +433,9 @@ func (r *Replica) Kill(reason string) {
 	r.mu.Unlock()
 }
 
-func (r *Replica) killLocked(reason string, breach bool) {
-	if r.why == "" {
-		r.why, r.breach = reason, breach
+func (r *Replica) killLocked(reason string, violated bool) {
+	if r.endReason == "" {
+		r.endReason, r.violated = reason, violated
 	}
 	if r.fd >= 0 {
 		unix.Shutdown(r.fd, unix.SHUT_RDWR) // the poller sees the hang-up and finishes
@@ -445,10 +445,10 @@ func (r *Replica) killLocked(reason string, breach bool) {
 // Drain tells the worker that nothing more will come: it answers what it holds and exits.
 func (r *Replica) Drain() {
 	r.mu.Lock()
-	r.quiesceLocked()
-	var lost aside
-	if e := r.findAside(); e != nil && e.state == stateStashed {
-		lost = r.endAsideLocked(e)
+	r.closeSideLocked()
+	var lost sideRequest
+	if e := r.findSide(); e != nil && e.state == stateWaiting {
+		lost = r.finishSideLocked(e)
 	}
 	r.frames = wire.AppendDrain(r.frames[:0])
 	r.writeLocked(r.frames, nil)
