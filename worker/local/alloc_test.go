@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// A batch of fixed tensors goes to the worker and comes back without an allocation on either side.
+// A batch of fixed tensors travels to the worker and back without an allocation on either side.
 func TestAllocsBatch(t *testing.T) {
 	learns := xebec.WithFeedback(func(context.Context, *xebec.Batch) error { return nil })
 	for _, poller := range workertest.Pollers {
@@ -19,7 +19,7 @@ func TestAllocsBatch(t *testing.T) {
 				t.Run(string(poller)+map[bool]string{true: "/ring/", false: "/socket/"}[ring]+name, func(t *testing.T) {
 					l := startLoad(t, poller, inThisProcess(ring, options...), 64, 64, 1)
 					defer l.stop()
-					for range 100 { // buffers grow to the traffic
+					for range 100 { // buffers grow first
 						l.one()
 					}
 					if n := testing.AllocsPerRun(2000, l.one); n != 0 {

@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// maxDetailBytes bounds the text of a worker's error that operators are shown.
+	// maxDetailBytes bounds a worker's error text.
 	maxDetailBytes = 8 << 10
-	// maxIdleBytes bounds what one wake reads without completing a frame. An honest worker has at most part of a frame
-	// and a bell or two on their way; one that floods its socket would keep the poller from everybody else.
+	// maxIdleBytes bounds what one wake-up reads without completing a frame. An honest worker has at most part of a
+	// frame and a bell or two in flight. A worker that floods its socket would keep the poller from other replicas.
 	maxIdleBytes = 2 * (wire.HeaderBytes + wire.MaxPayload)
 )
 
-// process handles everything that the worker has sent, in the order of section 3.1: read the socket empty, take what is in
-// the ring, say asleep, look once more. A sleep that is called off begins again at the socket: a bell may have come for it,
-// and bells that nobody reads pile up. It reports whether the connection has ended.
+// process handles everything that the worker has sent, in the order of section 3.1: read the socket until it is empty,
+// take the responses from the ring, declare sleep, look once more. If sleep is called off it starts again at the
+// socket: a bell may have been sent for that sleep, and unread bells would pile up. It reports whether the connection
+// has ended.
 func (r *Replica) process() (ended bool) {
 	r.rmu.Lock()
 	defer r.rmu.Unlock()
@@ -53,9 +54,9 @@ func (r *Replica) process() (ended bool) {
 	return r.dead
 }
 
-// readSocket reads what is there and handles its frames; it reports the end of the stream.
+// readSocket reads what is available and handles its frames. It reports the end of the stream.
 func (r *Replica) readSocket() (eof bool) {
-	r.takeFrames() // the handshake may have read more than READY
+	r.takeFrames() // the handshake may have read beyond READY
 	idle := 0
 	for !r.dead {
 		space := r.parser.Space()
@@ -76,8 +77,9 @@ func (r *Replica) readSocket() (eof bool) {
 		if idle > maxIdleBytes {
 			r.violation("%d bytes came at once, and no frame among them", idle)
 		}
-		// A short read of a stream means that it was empty, or that its end follows, or descriptors. A poller that fires as
-		// long as something is there tells; one that fires once for each arrival must be asked until there is nothing.
+		// A short read means that the stream was empty, or that its end or a message with descriptors follows. A
+		// level-triggered poller fires again for those. An edge-triggered one does not, so the socket must be read
+		// until it is empty.
 		if n < len(space) && r.hub.cfg.Poller == NetpollPoller {
 			return false
 		}
@@ -85,7 +87,7 @@ func (r *Replica) readSocket() (eof bool) {
 	return false
 }
 
-// takeFrames handles every whole frame that was read, and reports whether there was one.
+// takeFrames handles every complete frame that was read, and reports whether there was one.
 func (r *Replica) takeFrames() (some bool) {
 	for !r.dead {
 		typ, payload, ok, err := r.parser.Next()
@@ -139,11 +141,12 @@ func (r *Replica) frame(typ wire.Type, payload []byte) {
 	}
 }
 
-// takeRing handles every response in g's ring, until it is empty or the worker is dead.
+// takeRing handles every response in g's ring until it is empty or the worker has broken the protocol.
 func (r *Replica) takeRing(g *generation) {
 	var d shm.Descriptor
 	for !r.dead {
-		// Counting and looking are one step: a Send in between, answered at once, would show more than was counted.
+		// Counting and popping happen under one lock. Otherwise a batch that is sent and answered in between would look
+		// like one response too many.
 		r.mu.Lock()
 		outstanding := 0
 		for i := range r.table {
@@ -163,7 +166,7 @@ func (r *Replica) takeRing(g *generation) {
 	}
 }
 
-// answer judges one response by the table and brings its outputs out.
+// answer checks one response against the table and copies its outputs out.
 func (r *Replica) answer(d *[64]byte) {
 	var resp wire.Response
 	if err := resp.Get(d); err != nil {
@@ -233,7 +236,8 @@ func (r *Replica) answer(d *[64]byte) {
 	r.mu.Lock()
 	e = r.find(resp.Batch)
 	if !r.fixedOut && res.Code == api.OK {
-		// Follow growth at once and shrinking slowly: a grant that is too small costs a round trip, one too large only room.
+		// Follow growth at once and shrinking slowly. A grant that is too small costs a round trip; one that is too
+		// large costs only room.
 		r.outGuess = max(float64(resp.OutLen)/float64(e.count)*1.1, r.outGuess*0.98)
 	}
 	r.freeLocked(e)
@@ -243,11 +247,11 @@ func (r *Replica) answer(d *[64]byte) {
 	r.batches.Add(1)
 	r.queries.Add(uint64(len(batch.Queries)))
 	r.exp.Events.Done(r, res)
-	r.sendSide() // now that the scheduler has had the chance to send another batch
+	r.sendSide() // after Done, so that the scheduler could send another batch
 }
 
-// copyOut brings the outputs of a batch into the queries' own buffers. The block stays the worker's to scribble on, so
-// lengths are judged on copies and nothing is looked at twice.
+// copyOut copies the outputs of a batch into the queries' own buffers. The worker may still write to the block, so
+// lengths are copied before they are checked and nothing is read twice.
 func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (api.Code, string) {
 	schema, n := r.outputs, len(r.exp.Signature.Outputs)
 	if flags&wire.FlagConfidences != 0 {
@@ -275,7 +279,7 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 			if err != nil {
 				return api.BadOutput, "the worker's confidences do not hold: " + err.Error()
 			}
-			// What is no probability says nothing, as NaN does: one query's nonsense is no reason to lose its batch.
+			// A value that is no probability counts as none. One bad confidence does not fail the batch.
 			if sure := math.Float64frombits(binary.LittleEndian.Uint64(data)); sure >= 0 && sure <= 1 {
 				q.Confidence = sure
 			}
@@ -284,7 +288,7 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 	return api.OK, ""
 }
 
-// printable copies a worker's text out, bounded and printable: it ends in logs and terminals.
+// printable copies a worker's text, bounded and without control characters: it goes to logs and terminals.
 func printable(text []byte) string {
 	if len(text) > maxDetailBytes {
 		text = text[:maxDetailBytes]
@@ -298,8 +302,8 @@ func printable(text []byte) string {
 	}, s)
 }
 
-// needMoreLocked answers NEED_MORE: with a larger grant where there is room, with DISCARD where there never can be, else when
-// larger segments are in place.
+// needMoreLocked answers NEED_MORE: with a larger grant if there is room, with DISCARD if no segment can hold the
+// outputs, otherwise once larger segments are in place.
 func (r *Replica) needMoreLocked(e *entry, need uint64) {
 	if !r.hub.fitsSegment(need) {
 		r.putLocked(e, wire.KindDiscard, 0)
@@ -308,7 +312,7 @@ func (r *Replica) needMoreLocked(e *entry, need uint64) {
 	e.need = need
 	r.outGuess = max(r.outGuess, float64(need)/float64(e.count)*1.1)
 	g := e.gen
-	r.freeLocked(e) // NEED_MORE is a response: the blocks are the gateway's again
+	r.freeLocked(e) // NEED_MORE is a response, so the blocks are the gateway's again
 	e.in, e.out = shm.Block{}, shm.Block{}
 	if r.next == nil {
 		if out, ok := g.out.Alloc(need); ok {
@@ -321,8 +325,8 @@ func (r *Replica) needMoreLocked(e *entry, need uint64) {
 	r.growLocked()
 }
 
-// growLocked gives waiting batches room once none is with the worker: in larger segments, or, when those in use cannot grow any
-// more, in these.
+// growLocked makes room for waiting batches once no other batch is with the worker: in larger segments, or in the
+// current ones if these are at their bound.
 func (r *Replica) growLocked() {
 	if r.next != nil || r.growing || r.fd < 0 || r.endReason != "" {
 		return
@@ -337,7 +341,7 @@ func (r *Replica) growLocked() {
 		case stateNeedsMore:
 			r.maxOut = max(r.maxOut, e.need)
 		default:
-			return // under way: a batch boundary comes
+			return // in flight: segments change at batch boundaries
 		}
 		waiting = true
 	}
@@ -345,7 +349,7 @@ func (r *Replica) growLocked() {
 		return
 	}
 	room := func(have int, largest uint64) uint64 {
-		// The largest batch so far, as often as the pipeline is deep, and a quarter for what size classes round away.
+		// The largest batch so far times the pipeline's depth, plus a quarter for rounding to size classes.
 		n := roundSegment(shm.SlabOffset(ringEntries) + largest*uint64(r.depth)*5/4)
 		return min(max(n, uint64(have)), r.hub.cfg.MaxSegmentBytes)
 	}
@@ -360,8 +364,8 @@ func (r *Replica) growLocked() {
 	go r.grow(r.gen.number+1, sz)
 }
 
-// grow makes segments and sends them. Their pages are touched one by one, which takes a second for a gigabyte: neither the lane nor
-// the poller can wait for that.
+// grow makes segments and sends them. It touches every page, which takes a second per gigabyte, so neither the lane nor
+// the poller does it.
 func (r *Replica) grow(number uint32, sz sizes) {
 	defer r.hub.wg.Done()
 	g, err := newGeneration(number, sz)
@@ -381,7 +385,7 @@ func (r *Replica) grow(number uint32, sz sizes) {
 	}
 }
 
-// adopt makes the next generation the current one and sends what waited for it.
+// adopt makes the next generation the current one and sends the batches that waited for it.
 func (r *Replica) adopt(g *generation) {
 	r.mu.Lock()
 	g.closeFDs()
@@ -392,8 +396,8 @@ func (r *Replica) adopt(g *generation) {
 	old.release()
 }
 
-// placeWaitingLocked finds places in g for the batches that waited; what still finds none waits for those. Payloads are copied under
-// the lock here: it happens a few times in a replica's life.
+// placeWaitingLocked places the batches that waited into g, oldest first, and stops at the first that does not fit.
+// Payloads are copied under the lock here; this happens a few times in a replica's life.
 func (r *Replica) placeWaitingLocked(g *generation) {
 	for i := range r.table {
 		e := &r.table[i]
@@ -404,7 +408,7 @@ func (r *Replica) placeWaitingLocked(g *generation) {
 				return
 			}
 			e.gen, e.out = g, out
-			if !ok { // alone and still too large
+			if !ok { // alone in the segment and still too large
 				r.putLocked(e, wire.KindDiscard, 0)
 				continue
 			}

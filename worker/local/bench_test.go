@@ -13,7 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// load sends batches to one worker that copies fixed tensors, and allocates nothing by itself.
+// load sends batches to one worker that copies fixed tensors. It allocates nothing while it runs.
 type load struct {
 	tb      testing.TB
 	r       worker.Replica
@@ -21,7 +21,7 @@ type load struct {
 	done    chan struct{}
 	gone    chan struct{}
 	ended   func()
-	batches []*api.Batch // used in turn, one for each that may be outstanding
+	batches []*api.Batch // one for each that may be outstanding, used in turn
 	last    uint64
 	failed  api.BatchResult
 }
@@ -36,7 +36,7 @@ func (l *load) Done(_ worker.Replica, res *api.BatchResult) {
 func (l *load) Leaving(worker.Replica, string)  {}
 func (l *load) Gone(worker.Replica, worker.End) { close(l.gone) }
 
-// launcher starts a copying worker and gives what to call when it was drained.
+// launcher starts a copying worker and returns a function that waits for its end after it was drained.
 type launcher func(tb testing.TB, socket, token string, env []string) (ended func())
 
 // inThisProcess launches a worker of the Go binding as a goroutine.
@@ -61,7 +61,7 @@ func copying(_ context.Context, b *xebec.Batch) error {
 	return nil
 }
 
-// inItsOwn launches the same in a process.
+// inItsOwn launches the same worker in a process.
 func inItsOwn(tb testing.TB, _, _ string, env []string) func() {
 	cmd := exec.Command("/proc/self/exe")
 	p := workertest.StartProcess(tb, cmd, append(env, envRole+"="+roleCopying))
@@ -121,7 +121,7 @@ func (l *load) stop() {
 	l.ended()
 }
 
-// BenchmarkBatches measures batches of one query there and back, with two outstanding.
+// BenchmarkBatches measures round trips of batches of one query, with two outstanding.
 func BenchmarkBatches(b *testing.B) {
 	const depth = 2
 	for _, poller := range workertest.Pollers {

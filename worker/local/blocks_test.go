@@ -15,7 +15,8 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// Every golden block is taken as outputs when it holds, and is BAD_OUTPUT when it does not; the worker goes on either way.
+// Each golden block is accepted as outputs if it is valid and answered with BAD_OUTPUT if not. The worker goes on in
+// both cases.
 func TestGoldenBlocksAsOutputs(t *testing.T) {
 	good, bad := workertest.GoldenBlocks(t)
 	for _, v := range append(good, bad...) {
@@ -39,7 +40,7 @@ func TestGoldenBlocksAsOutputs(t *testing.T) {
 					st.WantOK(b)
 					workertest.WantRows(t, b, v.Rows)
 				}
-				// The next one is an honest answer.
+				// The next answer is honest.
 				b = st.Send(workertest.Texts("x")...)
 				req = st.w.Next()
 				res = workertest.Answer(req)
@@ -54,7 +55,7 @@ func TestGoldenBlocksAsOutputs(t *testing.T) {
 	}
 }
 
-// Tables that lie, in blocks of two ragged outputs.
+// Invalid tables in blocks of two ragged outputs.
 func TestTablesThatLie(t *testing.T) {
 	sig := workertest.Text()
 	sig.Outputs = []api.TensorSpec{workertest.Spec("words", api.Bytes, -1), workertest.Spec("boxes", api.Float32, -1, 2)}
@@ -119,8 +120,8 @@ func TestTablesThatLie(t *testing.T) {
 	}
 }
 
-// A worker that goes on writing into its block while the gateway reads it gets garbage out, never more than was judged: what
-// the gateway calls OK is sound in the copy.
+// A worker that writes into its block while the gateway reads it can only corrupt values. The copy that the gateway
+// reports as OK is always well-formed.
 func TestScribbling(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		sig := workertest.Text()

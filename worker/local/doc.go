@@ -1,56 +1,63 @@
-// Package local is the gateway's side of its workers: it accepts them, hands them batches and brings back what they answer.
+// Package local is the transport between the gateway and workers on the same host. It accepts workers, hands them
+// batches through shared memory and brings back their answers.
 //
-// It is the [worker.Transport] of one host. A [Hub] listens on a unix socket. Whoever launches a worker first tells the hub what to
-// expect ([Hub.Expect]): a one-time token stands for one launch of one model version. A worker that connects with that token is
-// greeted, gets two segments of shared memory and becomes a [Replica]. What a replica promises, and to whom, is in package worker.
-// The protocol is api/spec/worker.md; the codec is package wire; segments, rings and slabs are package shm.
+// It implements [worker.Transport] and [worker.Replica]; package worker says what both promise. A [Hub] listens on a
+// unix socket. Before a worker is launched, [Hub.Expect] makes a one-time token for that launch of one model version. A
+// worker that connects with the token goes through the handshake, receives two segments of shared memory and becomes a
+// [Replica]. The protocol is api/spec/worker.md. Package wire is its codec. Package shm has the segments, rings and
+// slabs.
 //
 // # Doors
 //
-// The main socket takes the gateway's own user only. A worker in a container is another user, in another name space, and should
-// see nothing of the gateway but what is its own. For a worker that is [worker.Expectation].Isolated the hub makes a door: a socket for one launch, of mode 0666 in a
-// directory of mode 0700, so that only who can enter the directory, or has the socket mounted, reaches it. Whoever comes is greeted, whatever its
-// user, one after the other; the launch's token is good there alone, and the first HELLO that shows it closes the door and removes
-// it. So does withdrawing the launch, and Close; what a gateway that was killed has left goes when the next one listens. At most 256 are open.
+// The main socket accepts only the gateway's own user. A worker in a container runs as another user in other namespaces
+// and should see nothing of the gateway but its own launch. For a launch that is [worker.Expectation].Isolated the hub
+// makes a door: a socket for this launch alone, of mode 0666 in a directory of mode 0700. Only a process that can enter
+// the directory, or has the socket mounted, reaches it.
 //
-// # What a replica promises
+// A door accepts any user, one connection at a time. The launch's token is valid at its door and nowhere else. The
+// first HELLO with the token closes the door and removes it, as do withdrawing the launch and Close. [Listen] removes
+// the doors that a killed gateway has left. At most 256 doors are open.
 //
-// [Replica.Send] never blocks and never waits for the worker: it finds room in the slabs, writes the batch there once, puts
-// one descriptor and rings at most one bell. Where there is no room the batch waits inside the replica for larger segments,
-// which are handed over as soon as nothing else is under way. For each batch that Send took there is exactly one
-// [worker.Events].Done, or one Gone for all that are left. Queries belong to the scheduler; the replica reads their inputs and
-// writes their outputs in between, and not after.
+// # Sending a batch
 //
-// # Beside predictions
+// [Replica.Send] never blocks and never waits for the worker. It allocates room in the slabs, writes the batch there
+// once, pushes one descriptor and rings at most one bell. If the slabs have no room, the replica keeps the batch until
+// larger segments are in place; they are handed over as soon as the worker holds no other batch. Each batch that Send
+// took ends in exactly one [worker.Events].Done, or in Gone.
 //
-// A worker may say that its model learns from labels, and that it knows how accurate it is ([worker.Info].Capabilities).
-// [Replica.Feedback] and [Replica.Accuracy] ask it to: an aside, in the words of feedback.go. They may be called from anywhere,
-// never block, and tell of their end once, at the latest when the worker is gone. Asides have a queue of their own, which is
-// bounded: sixteen feedback batches, of which the oldest gives way, and one question for the accuracy. One aside at a time is
-// with the worker, in a place of its own beside the depth, so that Send is refused nothing for its sake.
+// # Side requests
 //
-// Predictions come first. An aside is sent when the worker has no prediction, after the scheduler has had the chance to send
-// another; or behind predictions, when it has waited long enough for feedback to take a tenth of the worker's time at most. A
-// prediction that comes while the model learns waits, for the model has one thread. Its wait is not counted: the
-// evaluation time that Done reports begins when the answer before it was seen, of whatever kind that was, so the scheduler's
-// profile stays that of predict. Two things it does not know: that a worker is busy learning when it estimates how
-// long a query will wait, and, where models take turns on a device, that feedback uses the device out of turn.
+// A worker may declare that its model learns from labels, and that it knows how accurate it is
+// ([worker.Info].Capabilities). [Replica.Feedback] and [Replica.Accuracy] send it FEEDBACK and ACCURACY. The code calls
+// these side requests: everything that is not a prediction. They have a queue of their own, which holds sixteen
+// feedback batches and one question for the accuracy. When it is full, the oldest feedback batch is dropped. One side
+// request at a time is with the worker. It has a place of its own beside the depth, so it never makes Send refuse a
+// batch.
 //
-// A worker that does not come back from an aside in [worker.Expectation].FeedbackTimeout is ended, as one that hangs. The scheduler
-// may find the same sooner, by its own rule, where a prediction waits behind the aside.
+// Predictions come first. A side request is sent when the worker has no prediction and the scheduler has had the chance
+// to send another. If the worker is never idle, a side request is sent behind predictions once it has waited so long
+// that feedback takes at most a tenth of the worker's time.
+//
+// A model has one thread, so a prediction that arrives while the model learns waits. The wait is not counted: the
+// evaluation time in Done begins when the previous answer, of any kind, was seen, so the scheduler's profile stays that
+// of predict. The scheduler does not know two things: that a worker is busy learning when it estimates a query's wait,
+// and, where models take turns on a device, that feedback uses the device out of turn.
+//
+// A worker that takes longer than [worker.Expectation].FeedbackTimeout for a side request hangs, and the hub ends it.
+// The scheduler may find the same sooner by its own rule, if a prediction waits behind the side request.
 //
 // # What it never does
 //
-// It trusts nothing that the worker wrote. A descriptor is copied once and judged against the replica's own table of
-// outstanding batches; free lists, cursors and sizes are its own; outputs are checked and copied out before anybody sees
-// them. The first protocol violation ends the worker ([worker.End].Violation says so) and nothing else. It starts no process and
-// stops none: package containers does, and the composition joins the two.
+// It trusts nothing that the worker wrote. It copies each descriptor once and checks it against the replica's own table
+// of outstanding batches. Free lists, cursors and sizes are its own. It checks outputs and copies them out before any
+// other code sees them. The first protocol violation ends the worker ([worker.End].Violation) and affects no other.
 //
-// # Who calls whom
+// It starts and stops no process. Package containers does, and gateway/server joins the two.
 //
-// Everything from the worker is handled in one place, process, which runs wherever the socket is polled: inline in a
-// netpoll poller by default, which saves a goroutine switch for each wake, or in a goroutine of the replica's own on the Go
-// runtime's poller. Events are delivered there, so their receivers must not block.
-// The socket is read before the ring is found empty and sleep is declared, in the order that section 3.1 of the protocol
-// prescribes.
+// # Which goroutine does what
+//
+// The method process handles everything that a worker sends. It runs where the socket is polled: inline in a netpoll
+// poller by default, which saves a goroutine switch per wake-up, or in a goroutine per replica on the Go runtime's
+// poller. Events are delivered from there, so receivers must not block. process reads the socket before it finds the
+// ring empty and declares sleep, in the order of section 3.1 of the protocol.
 package local

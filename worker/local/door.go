@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// maxDoors bounds the doors that are open at once. A door is open from a launch to its worker's HELLO, seconds as a rule,
-	// and containers start few at a time.
+	// maxDoors bounds open doors. A door is open from launch to HELLO, typically for seconds, and few containers start
+	// at a time.
 	maxDoors = 256
-	// maxSocketPath is what sockaddr_un holds before its final zero.
+	// maxSocketPath is the capacity of sockaddr_un without the final zero.
 	maxSocketPath = 107
-	// doorFile is the socket in a door's directory: short, for the path as a whole has to fit.
+	// doorFile is the socket's name in a door's directory. It is short because the whole path has to fit maxSocketPath.
 	doorFile = "s"
-	// doorNameBytes makes a directory's name: eight digits, enough not to meet another of maxDoors.
+	// doorNameBytes is the length of a directory's name before hex encoding. Eight digits make a collision among
+	// maxDoors unlikely.
 	doorNameBytes = 4
 )
 
-// door is a socket for the worker of one launch. See the package essay.
+// door is a socket for the worker of one launch. See the package documentation.
 type door struct {
 	ln  *net.UnixListener
 	dir string
-	// path is the socket's.
+	// path is the socket's path.
 	path      string
 	closeOnce sync.Once
 }
 
-// expectAtDoor expects a worker that runs elsewhere in the name space, such as in a container, at a socket that is for this launch
-// alone, and returns its path. The token is good there and nowhere else. The socket goes when its worker has said HELLO, or when the
-// token is withdrawn, or with Close. An error says what to do; nothing is expected then.
+// expectAtDoor opens a door for an isolated worker and returns the path of its socket. The token is valid there and
+// nowhere else. After an error nothing is expected.
 func (h *Hub) expectAtDoor(token string, e worker.Expectation) (socket string, err error) {
 	d, err := openDoor(h.cfg.Doors)
 	if err != nil {
@@ -62,8 +62,8 @@ func (h *Hub) expectAtDoor(token string, e worker.Expectation) (socket string, e
 	return d.path, nil
 }
 
-// openDoor makes the directory first, which only this user can enter, and so nobody else reaches the socket in it, whatever its
-// mode: a container sees it because the engine mounts it there.
+// openDoor makes a directory that only this user can enter, then a socket in it that any user may connect to. A
+// container reaches the socket because the engine mounts it.
 func openDoor(doors string) (*door, error) {
 	if doors == "" {
 		return nil, errors.New("this hub has no directory for them (Config.Doors)")
@@ -83,23 +83,23 @@ func openDoor(doors string) (*door, error) {
 		os.Remove(d.dir)
 		return nil, err
 	}
-	if err := os.Chmod(d.path, 0o666); err != nil { // to connect takes the right to write, and a container runs as another user
+	if err := os.Chmod(d.path, 0o666); err != nil { // connecting needs write permission, and a container runs as another user
 		d.close()
 		return nil, err
 	}
 	return d, nil
 }
 
-// close stops listening and removes what openDoor made. It may be called more than once.
+// close stops listening and removes what openDoor made. It may be called repeatedly.
 func (d *door) close() {
 	d.closeOnce.Do(func() {
-		_ = d.ln.Close() // removes the socket
+		_ = d.ln.Close() // removes the socket file
 		os.Remove(d.dir)
 	})
 }
 
-// answer greets whoever comes to a door, one after the other, until one has shown the token. Whoever keeps the others waiting
-// keeps only its own launch from starting: the gateway's main socket does not notice.
+// serveDoor performs handshakes at a door, one after the other, until one has shown the token. A connection that stays
+// silent delays only its own launch.
 func (h *Hub) serveDoor(d *door) {
 	defer h.wg.Done()
 	for {
@@ -107,7 +107,7 @@ func (h *Hub) serveDoor(d *door) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // as in accept
+		if err != nil { // see accept
 			timer := time.NewTimer(acceptRetryDelay)
 			<-timer.C
 			continue
@@ -116,8 +116,8 @@ func (h *Hub) serveDoor(d *door) {
 	}
 }
 
-// cleanDoors makes the directory of the doors and removes what a gateway that died has left in it: directories that hold a socket
-// or nothing. Whatever else lies there stays.
+// cleanDoors makes the directory of the doors and removes doors that a killed gateway has left: directories that are
+// empty or hold a socket. It leaves everything else alone.
 func cleanDoors(dir string) error {
 	if dir == "" {
 		return nil
@@ -137,7 +137,7 @@ func cleanDoors(dir string) error {
 		if info, err := os.Lstat(filepath.Join(stale, doorFile)); err == nil && info.Mode().Type() == os.ModeSocket {
 			os.Remove(filepath.Join(stale, doorFile))
 		}
-		os.Remove(stale) // fails where something else is in it
+		os.Remove(stale) // fails if anything else is in it
 	}
 	return nil
 }

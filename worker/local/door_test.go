@@ -15,7 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// doorHub is a hub with doors, and the directory of these.
+// doorHub returns a hub with doors, and their directory.
 func doorHub(t *testing.T, poller local.Poller) (*local.Hub, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "xebec")
@@ -54,7 +54,8 @@ func lookup(env []string, name string) string {
 	return ""
 }
 
-// A worker comes through its door, which is gone before it serves; strangers before it change nothing.
+// A worker connects through its door, which is removed before the worker serves. Strangers that connect before it
+// change nothing.
 func TestDoorServes(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		hub, doors := doorHub(t, poller)
@@ -105,7 +106,8 @@ func TestDoorServes(t *testing.T) {
 	})
 }
 
-// A token is good at its own door, and not at another, nor at the main socket; nor is another's good at the door.
+// A token is valid at its own door only: not at another door, not at the main socket. The main socket's tokens are not
+// valid at doors.
 func TestDoorTokens(t *testing.T) {
 	hub, doors := doorHub(t, local.RuntimePoller)
 	one := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1, Isolated: true})
@@ -137,7 +139,7 @@ func TestDoorTokens(t *testing.T) {
 	}
 }
 
-// Whoever comes to a door and is silent keeps nobody waiting but those behind it at the same door.
+// A connection that stays silent at a door delays only the connections behind it at that door.
 func TestDoorSilence(t *testing.T) {
 	local.ShortenHandshake(t, 50*time.Millisecond, time.Minute)
 	hub, doors := doorHub(t, local.RuntimePoller)
@@ -157,7 +159,7 @@ func TestDoorSilence(t *testing.T) {
 	s.End()
 }
 
-// A hub that closes removes its doors, also one at which somebody is being greeted.
+// Closing a hub removes its doors, including one with a handshake in progress.
 func TestDoorClose(t *testing.T) {
 	hub, doors := doorHub(t, local.NetpollPoller)
 	open := workertest.Expect(t, hub, worker.Expectation{Signature: workertest.Text(), Depth: 1, Isolated: true})
@@ -180,7 +182,7 @@ func TestDoorClose(t *testing.T) {
 	}
 }
 
-// Doors are bounded, and what cannot be made says what to do.
+// The number of doors is bounded, and errors say what to do.
 func TestDoorLimits(t *testing.T) {
 	hub, doors := doorHub(t, local.RuntimePoller)
 	for range local.MaxDoors {
@@ -208,7 +210,7 @@ func TestDoorLimits(t *testing.T) {
 	}
 }
 
-// What a gateway that was killed has left behind goes when the next one listens, and nothing else does.
+// Listen removes what a killed gateway has left behind, and nothing else.
 func TestDoorLeftovers(t *testing.T) {
 	dir, err := os.MkdirTemp("", "xebec")
 	if err != nil {

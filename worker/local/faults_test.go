@@ -15,7 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// killable is a raw worker in a process of its own that dies at a step.
+// killable starts a raw worker in a process of its own that dies at a step.
 func killable(t *testing.T, l *workertest.Launch, step string, capabilities uint32) (begin func(), ended func() error) {
 	t.Helper()
 	cmd := self(roleRaw, step)
@@ -27,7 +27,7 @@ func killable(t *testing.T, l *workertest.Launch, step string, capabilities uint
 	return func() { stdin.Close() }, p.Wait
 }
 
-// A worker that is killed before it was ready: its launch is gone, unless nobody knows yet whose connection it was.
+// A worker is killed before it is ready: its launch ends with Gone, unless it had not shown its token yet.
 func TestWorkerKilledBeforeReady(t *testing.T) {
 	for _, step := range []string{"connected", "greeted", "welcomed", "mapped"} {
 		t.Run(step, func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestWorkerKilledBeforeReady(t *testing.T) {
 	}
 }
 
-// A worker that is killed at each step of a batch, with another batch behind it. What it had answered is done, the rest is
-// left, and of that the worker had begun exactly what it had taken.
+// A worker is killed at each step of a batch, with another batch behind it. Batches that it had answered are done, the
+// others are left, and exactly those that it had taken are reported begun.
 func TestWorkerKilledAtEachStep(t *testing.T) {
 	type left = map[uint64]bool
 	for _, c := range []struct {
@@ -58,7 +58,7 @@ func TestWorkerKilledAtEachStep(t *testing.T) {
 		batches      int
 		ring, socket left // nil: not for that mode
 	}{
-		{"ready", 2, left{1: false, 2: false}, left{1: true, 2: false}}, // over the socket nobody knows what was read
+		{"ready", 2, left{1: false, 2: false}, left{1: true, 2: false}}, // over the socket the gateway cannot know what was read
 		{"leaving", 2, left{1: false, 2: false}, left{1: true, 2: false}},
 		{"taken", 2, left{1: true, 2: false}, left{1: true, 2: false}},
 		{"writing", 2, left{1: true, 2: false}, left{1: true, 2: false}},
@@ -111,8 +111,8 @@ func TestWorkerKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// A gateway that is killed at each step: its worker ends by itself, and nothing is left of the two but the socket's name, which
-// the next gateway takes over.
+// A gateway is killed at each step. Its worker ends by itself, and nothing remains of both but the socket's file, which
+// the next gateway replaces.
 func TestGatewayKilledAtEachStep(t *testing.T) {
 	for _, step := range []string{"listening", "launched", "in Ready", "ready", "sent", "in Done", "answered", "segments sent", "grown", "drained"} {
 		t.Run(step, func(t *testing.T) {
@@ -144,7 +144,7 @@ func killGateway(t *testing.T, step string, poller local.Poller) {
 	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("the gateway: %v, expected the kill", err)
 	}
-	// End of file: the worker is gone too, and with the last process the kernel frees the segments.
+	// End of file: the worker has ended too, and with the last process the kernel frees the segments.
 	if _, err := io.Copy(io.Discard, alive); err != nil {
 		t.Fatal(err)
 	}

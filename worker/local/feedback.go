@@ -14,47 +14,47 @@ import (
 )
 
 const (
-	// maxFeedbackWaiting bounds the feedback batches that wait at one replica. Sixteen outlast a pause of the model's; what
-	// is more than that would only be older when it is learned.
+	// maxFeedbackWaiting bounds the feedback batches that wait at one replica. Sixteen outlast a pause of the model.
+	// More would only be older by the time they are learned.
 	maxFeedbackWaiting = 16
-	// Behind predictions an aside waits for a moment in which the worker has none, but no longer than feedbackPatience
-	// times what the one before it took, and feedbackPatienceNanos: so under a load that leaves no such moment feedback
-	// takes at most a tenth of the worker's time, and comes between predictions at most twenty times a second.
+	// A side request waits for a moment without predictions, but not longer than feedbackPatience times the duration of
+	// the previous one or feedbackPatienceNanos, whichever is more. Under a load without such moments feedback takes at
+	// most a tenth of the worker's time and interrupts predictions at most twenty times a second.
 	feedbackPatience      = 9
 	feedbackPatienceNanos = 50e6
-	// DefaultFeedbackTimeout is how long a worker may be busy with one feedback batch.
+	// DefaultFeedbackTimeout is how long a worker may take for one side request.
 	DefaultFeedbackTimeout = 60 * time.Second
 )
 
-// asides are what a worker is asked beside predictions, one at a time. A replica whose worker takes neither kind has none, and
-// pays nothing for them.
+// sideQueue is the state of a replica's side requests. A replica whose worker takes none has no sideQueue and pays
+// nothing.
 type sideQueue struct {
 	labelled *wire.Schema
 	timeout  time.Duration
-	waiting  atomic.Int32 // read without the lock by whoever has just brought a prediction out
+	waiting  atomic.Int32 // read without the lock after each prediction
 
-	// The rest is under Replica.mu.
-	queue    [maxFeedbackWaiting]sideRequest // a ring: n of them, from first on
+	// Replica.mu guards the rest.
+	queue    [maxFeedbackWaiting]sideRequest // a ring of n elements, starting at first
 	first, n int
-	accuracy sideRequest // waits too, if it is one
-	closed   bool        // the worker is leaving: it is asked nothing more
+	accuracy sideRequest // waits too; kind 0 if there is none
+	closed   bool        // the worker is leaving or gone: no more requests
 
-	// What has its turn. It has an entry in the table, as a prediction has.
+	// The current side request. It has an entry in the replica's table, as predictions have.
 	current   sideRequest
-	id        uint64    // its number on the wire, 0 until it is put
-	startedAt api.Nanos // when it was put, or the last prediction in front of it answered
-	overdueAt api.Nanos // when it was first seen to be overdue; 0: it was not
+	id        uint64    // its number on the wire, 0 until it is pushed
+	startedAt api.Nanos // when it was pushed, or when the last prediction in front of it was answered
+	overdueAt api.Nanos // when it was first found overdue; 0 if it was not
 	values    labelledValues
 	timer     *time.Timer
 
-	endedAt   api.Nanos // when the last one was answered
-	tookNanos int64     // how long that took
+	endedAt   api.Nanos // when the previous one was answered
+	tookNanos int64     // how long that one took
 	counts    worker.FeedbackCounts
 }
 
-// aside is one request that is no prediction: labels for the model, or the question how accurate it is.
+// sideRequest is a FEEDBACK or an ACCURACY request.
 type sideRequest struct {
-	kind       wire.Kind // 0: none
+	kind       wire.Kind // 0 if there is none
 	batch      *api.Batch
 	labels     [][]byte
 	size       uint64 // of its input block
@@ -63,7 +63,7 @@ type sideRequest struct {
 	onAccuracy func(float64, api.Code, string)
 }
 
-// end tells whoever asked. Called without the replica's lock.
+// end calls the requester's callback. The caller does not hold the replica's lock.
 func (j *sideRequest) end(value float64, code api.Code, detail string) {
 	switch j.kind {
 	case wire.KindFeedback:
@@ -73,11 +73,11 @@ func (j *sideRequest) end(value float64, code api.Code, detail string) {
 	}
 }
 
-// labelledValues shows a feedback batch to the codec: inputs, contexts where the worker wants them, labels.
+// labelledValues presents a feedback batch to the codec: inputs, contexts if the worker wants them, labels.
 type labelledValues struct {
 	inputValues
 	labels  [][]byte
-	section int // the labels'
+	section int // index of the labels' section
 	label   api.Value
 }
 
@@ -104,8 +104,8 @@ func newSideQueue(e worker.Expectation, capabilities uint32, inputs []api.Tensor
 	return a
 }
 
-// Feedback implements [worker.Learner]. Up to 16 batches wait. When there is no room the oldest gives way: what is newer says more
-// of the world that the model is to serve.
+// Feedback implements [worker.Learner]. Up to 16 batches wait. When the queue is full, the oldest batch is dropped,
+// because newer labels say more about the current distribution.
 func (r *Replica) Feedback(b *api.Batch, labels [][]byte, done func(code api.Code, detail string)) {
 	j := sideRequest{kind: wire.KindFeedback, batch: b, labels: labels, onFeedback: done}
 	switch {
@@ -134,7 +134,7 @@ func (r *Replica) Accuracy(done func(value float64, code api.Code, detail string
 	r.enqueueSide(sideRequest{kind: wire.KindAccuracy, onAccuracy: done})
 }
 
-// offer puts an aside where it waits, and lets the next one have its turn.
+// enqueueSide queues a side request and sends the next one if it is due.
 func (r *Replica) enqueueSide(j sideRequest) {
 	a := r.side
 	j.at = r.hub.cfg.Now()
@@ -163,7 +163,7 @@ func (r *Replica) enqueueSide(j sideRequest) {
 	r.sendSide()
 }
 
-// pop takes the feedback that has waited longest.
+// pop removes the feedback batch that has waited longest.
 func (a *sideQueue) pop() sideRequest {
 	j := a.queue[a.first]
 	a.queue[a.first] = sideRequest{}
@@ -173,7 +173,8 @@ func (a *sideQueue) pop() sideRequest {
 	return j
 }
 
-// take takes who is next: a question for the accuracy is answered at once, is the only one, and does not come often.
+// take removes the next request. The question for the accuracy comes first: there is at most one, it is rare, and it is
+// short.
 func (a *sideQueue) take() sideRequest {
 	if j := a.accuracy; j.kind != 0 {
 		a.accuracy = sideRequest{}
@@ -183,15 +184,15 @@ func (a *sideQueue) take() sideRequest {
 	return a.pop()
 }
 
-// sendSide sends the next aside if this is the time for it. It is called when one is offered, when the worker has answered,
-// and when room has become free: whatever an aside may wait for. Called without the lock.
+// sendSide sends the next side request if it is due. It is called whenever that can change: when one is queued, when
+// the worker has answered, and when room became free. The caller does not hold the lock.
 func (r *Replica) sendSide() {
 	for r.side != nil && r.side.waiting.Load() > 0 && r.startSide() {
 	}
 }
 
-// sideDueLocked reports whether an aside may be put: nothing waits for larger segments, which would have to wait longer, and the
-// worker has nothing to predict, or has had for too long.
+// sideDueLocked reports whether a side request may be sent: no batch waits for larger segments, and the worker has no
+// prediction or the request has waited long enough.
 func (r *Replica) sideDueLocked() bool {
 	a := r.side
 	if a.n == 0 && a.accuracy.kind == 0 || a.current.kind != 0 || a.closed || r.fd < 0 || r.endReason != "" || r.next != nil || r.growing {
@@ -210,7 +211,7 @@ func (r *Replica) sideDueLocked() bool {
 	return int64(r.hub.cfg.Now()-max(since, a.endedAt)) >= max(feedbackPatience*a.tookNanos, feedbackPatienceNanos)
 }
 
-// startSide sends one aside; it reports whether there may be another, for this one has failed.
+// startSide sends one side request. It reports whether to try the next one, because this one failed.
 func (r *Replica) startSide() (again bool) {
 	a := r.side
 	r.mu.Lock()
@@ -243,11 +244,11 @@ func (r *Replica) startSide() (again bool) {
 	r.mu.Lock()
 	e = r.findSide()
 	switch {
-	case e == nil: // the worker went meanwhile, and left it to us to say so
+	case e == nil: // the worker ended meanwhile, and finish left the callback to us
 		r.mu.Unlock()
 		j.end(math.NaN(), api.ReplicaLost, "")
 		return false
-	case a.closed: // since a moment ago
+	case a.closed: // closed since it was placed
 		r.finishSideLocked(e)
 		r.mu.Unlock()
 		j.end(math.NaN(), api.ReplicaLost, "")
@@ -266,7 +267,7 @@ func (r *Replica) startSide() (again bool) {
 	return true
 }
 
-// findSide is the entry of the aside that has its turn.
+// findSide returns the entry of the current side request.
 func (r *Replica) findSide() *entry {
 	for i := range r.table {
 		if r.table[i].kind != wire.KindPredict {
@@ -276,7 +277,7 @@ func (r *Replica) findSide() *entry {
 	return nil
 }
 
-// watchSideLocked watches over an aside that has just been put.
+// watchSideLocked starts the timer of a side request that was just pushed.
 func (r *Replica) watchSideLocked(e *entry) {
 	a := r.side
 	a.id, a.startedAt, a.overdueAt = e.id, e.sent, 0
@@ -287,11 +288,11 @@ func (r *Replica) watchSideLocked(e *entry) {
 	a.timer.Reset(a.timeout)
 }
 
-// overdueRecheck is how long after the first look that finds an aside overdue another one has to find it so.
+// overdueRecheck is how long a side request must stay overdue, after it was first found so, before the worker is ended.
 const overdueRecheck = 100 * time.Millisecond
 
-// sideOverdue ends a worker that does not come back from an aside. While predictions are in front of it, their own time
-// runs and not the aside's: the scheduler watches over those.
+// sideOverdue ends a worker that takes too long for a side request. While predictions are in front of it, its time does
+// not run: the scheduler watches over those.
 func (r *Replica) sideOverdue() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -310,7 +311,7 @@ func (r *Replica) sideOverdue() {
 		a.timer.Reset(left)
 		return
 	}
-	// A gateway that was stopped for a while looks here before it looks into the ring, where the answer may lie.
+	// After a pause of the whole gateway this timer may fire before the ring is read, and the answer may be there.
 	now := r.hub.cfg.Now()
 	if a.overdueAt == 0 {
 		a.overdueAt = now
@@ -322,7 +323,7 @@ func (r *Replica) sideOverdue() {
 	r.killLocked(fmt.Sprintf("%v has had no answer for %v", a.current.kind, a.timeout), false)
 }
 
-// finishSideLocked takes the aside that has its turn out of the table, and gives it.
+// finishSideLocked removes the current side request from the table and returns it.
 func (r *Replica) finishSideLocked(e *entry) sideRequest {
 	a := r.side
 	j := a.current
@@ -332,12 +333,12 @@ func (r *Replica) finishSideLocked(e *entry) sideRequest {
 	}
 	r.freeLocked(e)
 	r.removeLocked(e)
-	r.growLocked() // predictions may have waited for this one
+	r.growLocked() // predictions may wait for its room
 	return j
 }
 
-// answerSide judges the response to an aside whose generation, count and block are its request's. It is called with the lock,
-// and releases it.
+// answerSide handles the response to a side request, whose generation, count and block are already checked. The caller
+// holds the lock; answerSide releases it.
 func (r *Replica) answerSide(e *entry, resp *wire.Response, seen api.Nanos) {
 	a := r.side
 	noBlock := e.kind == wire.KindFeedback && resp.Status == wire.StatusOK || resp.Status == wire.StatusUnsupported
@@ -349,7 +350,7 @@ func (r *Replica) answerSide(e *entry, resp *wire.Response, seen api.Nanos) {
 	}
 	kind, g, out := e.kind, e.gen, e.out
 	e.state = stateCopyingOut
-	r.lastDone = seen // the prediction behind it begins now
+	r.lastDone = seen // the evaluation of the prediction behind it begins now
 	a.endedAt, a.tookNanos = seen, int64(seen-a.startedAt)
 	r.mu.Unlock()
 
@@ -387,7 +388,7 @@ func (r *Replica) answerSide(e *entry, resp *wire.Response, seen api.Nanos) {
 	r.sendSide()
 }
 
-// accuracySchema is the block that answers ACCURACY: one f64.
+// accuracySchema describes the block that answers ACCURACY: one f64.
 var accuracySchema = wire.NewSchema([]api.TensorSpec{{DType: api.Float64}})
 
 // readAccuracy reads the answer to ACCURACY, or says what is wrong with it.
@@ -406,15 +407,16 @@ func (r *Replica) readAccuracy(block []byte) (value float64, wrong string) {
 	return value, ""
 }
 
-// closeSideLocked: the worker is leaving, or gone, and is asked nothing more. What waits hears of it when the worker is gone.
+// closeSideLocked refuses further side requests, because the worker is leaving or gone. Requests that wait end when it
+// is gone.
 func (r *Replica) closeSideLocked() {
 	if r.side != nil {
 		r.side.closed = true
 	}
 }
 
-// dropSideLocked gives what waits, and what the worker had when it went. What is being copied at this moment is left to its
-// copier, who still reads it.
+// dropSideLocked returns the requests that wait, and the one that the worker had. A request whose payload is being
+// written is left to startSide, which still reads it.
 func (r *Replica) dropSideLocked() (lost []sideRequest) {
 	a := r.side
 	if a == nil {

@@ -17,10 +17,11 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// learner is what a worker says that takes feedback and tells its accuracy.
+// learner is the capabilities of a worker that takes feedback and knows its accuracy.
 const learner = wire.CapFeedback | wire.CapAccuracy
 
-// What goes over the wire: numbers that rise over all kinds, a grant for the text of an error, contexts and labels in their places.
+// The wire format of side requests: one sequence of numbers for all kinds, a grant for an error's text, contexts and
+// labels in their places.
 func TestFeedbackOnTheWire(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner|wire.CapContexts, workertest.Text(), 2, 0)
@@ -77,7 +78,7 @@ func texts(rows workertest.Column) (out [][]string) {
 	return out
 }
 
-// Answers to FEEDBACK and ACCURACY that contradict them end the worker; whoever asked hears that it is lost.
+// A response that contradicts its FEEDBACK or ACCURACY ends the worker, and the request ends as ReplicaLost.
 func TestSideAnswersThatContradict(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -131,7 +132,7 @@ func TestSideAnswersThatContradict(t *testing.T) {
 	}
 }
 
-// A second answer, and one before there was a question, are breaches as well.
+// A second response to one request is a violation too.
 func TestSideAnswersOutOfPlace(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
@@ -145,7 +146,7 @@ func TestSideAnswersOutOfPlace(t *testing.T) {
 	})
 }
 
-// An accuracy that is none is the model's error, and no breach.
+// An accuracy outside of 0 to 1 is the model's error, not a violation.
 func TestInvalidAccuracies(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
@@ -183,7 +184,7 @@ func TestInvalidAccuracies(t *testing.T) {
 	})
 }
 
-// A confidence that is no probability says nothing.
+// A confidence outside of 0 to 1 counts as none.
 func TestInvalidConfidences(t *testing.T) {
 	sure := []float64{0, 1, 0.25, math.NaN(), -0.001, 1.001, math.Inf(1), math.Inf(-1)}
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
@@ -228,8 +229,8 @@ func le64(bits uint64) []byte {
 	return b
 }
 
-// Where there is no room the oldest gives way; a second question for the accuracy is refused. The pipeline stays the
-// predictions' own.
+// A full queue drops its oldest batch, and a second question for the accuracy is refused. Side requests take no place
+// in the pipeline.
 func TestFeedbackBeyondTheQueue(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
@@ -273,7 +274,8 @@ func TestFeedbackBeyondTheQueue(t *testing.T) {
 	})
 }
 
-// Feedback that needs larger segments waits for a batch boundary as a prediction does, and predictions behind it for it.
+// Feedback that needs larger segments waits for a batch boundary, as a prediction does, and predictions behind it wait
+// for it.
 func TestFeedbackGrowsSegments(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
@@ -290,7 +292,8 @@ func TestFeedbackGrowsSegments(t *testing.T) {
 		told.Want(api.OK)
 		st.w.Respond(st.echo(st.w.Next()))
 		st.WantTexts(behind, "behind")
-		// Drained while it waits for more: it is lost at once, and the worker gets nothing after DRAIN.
+		// Drained while it waits for larger segments: the request ends at once, and the worker receives nothing after
+		// DRAIN.
 		lost := st.FeedbackTexts(strings.Repeat(large, 5), "2")
 		st.Replica.Drain()
 		lost.Want(api.ReplicaLost)
@@ -301,7 +304,7 @@ func TestFeedbackGrowsSegments(t *testing.T) {
 	})
 }
 
-// A worker that dies, or asks for leave: whatever it was told, and was not yet, is lost once.
+// When a worker leaves and ends, every side request that it had or that waited ends once, as ReplicaLost.
 func TestFeedbackOfAWorkerThatGoes(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
@@ -319,7 +322,7 @@ func TestFeedbackOfAWorkerThatGoes(t *testing.T) {
 	})
 }
 
-// Many goroutines ask at once, while batches go to and fro: each of them is answered once, and none of the predictions suffers.
+// Many goroutines send side requests while batches come and go. Each request ends once, and no prediction suffers.
 func TestFeedbackFromEverywhere(t *testing.T) {
 	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		l := g.Expect(workertest.Text(), 2)

@@ -13,7 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// timed is a hub on a clock of the test's, with one raw worker.
+// timed is a hub with a fake clock and one raw worker.
 type timed struct {
 	*workertest.Session
 	w   *workertest.Raw
@@ -40,7 +40,8 @@ func newTimed(t *testing.T, e worker.Expectation) *timed {
 	return st
 }
 
-// What a prediction waits for feedback is no part of its evaluation time: the scheduler's profile does not learn it.
+// The time that a prediction waits behind feedback is not part of its evaluation time, so the scheduler's profile does
+// not learn it.
 func TestFeedbackIsNoEvaluationTime(t *testing.T) {
 	st := newTimed(t, worker.Expectation{Signature: workertest.Text(), Depth: 2})
 	told := st.FeedbackTexts("x", "1")
@@ -59,7 +60,7 @@ func TestFeedbackIsNoEvaluationTime(t *testing.T) {
 	st.End()
 }
 
-// A worker that always has predictions gets feedback after a while, and gets it a tenth of the time.
+// A worker that always has predictions gets feedback after a while, for a tenth of its time.
 func TestFeedbackAmongMorePredictions(t *testing.T) {
 	st := newTimed(t, worker.Expectation{Signature: workertest.Text(), Depth: 2})
 	answer := func(req wire.Request) { st.w.Respond(st.w.Outputs(req, st.w.Inputs(req))) }
@@ -106,18 +107,18 @@ func TestFeedbackAmongMorePredictions(t *testing.T) {
 	st.End()
 }
 
-// A worker that does not come back from feedback is ended, by its own time and not by that of predictions in front.
+// A worker that takes too long for feedback is ended. Time that predictions in front of it take does not count.
 func TestFeedbackThatHangs(t *testing.T) {
-	const timeout = time.Hour // the timer itself never fires here: the test looks in its place
+	const timeout = time.Hour // the timer itself never fires: the test calls its function
 	st := newTimed(t, worker.Expectation{Signature: workertest.Text(), Depth: 2, FeedbackTimeout: timeout})
 	front := st.Send(workertest.Texts("in front")...)
 	predict := st.w.Next()
 	told := st.FeedbackTexts("x", "1")
-	st.now.Add(60e6) // long enough for it to go behind the prediction, when there is news
+	st.now.Add(60e6) // long enough to be sent behind the prediction, once something happens
 	asked := st.Accuracy()
 	accuracy := st.w.Next()
 	st.now.Add(int64(5 * timeout))
-	st.Replica.(*local.Replica).SideOverdue() // the prediction hangs: that is the scheduler's to judge
+	st.Replica.(*local.Replica).SideOverdue() // the prediction hangs, which is the scheduler's concern
 	st.w.Respond(st.w.Outputs(predict, st.w.Inputs(predict)))
 	st.WantTexts(front, "in front")
 	st.now.Add(int64(timeout) - 1)
@@ -132,7 +133,7 @@ func TestFeedbackThatHangs(t *testing.T) {
 	if told.Ended() {
 		t.Error("ended before its time")
 	}
-	st.now.Add(int64(5 * timeout)) // the gateway was stopped: what has come meanwhile is looked at first
+	st.now.Add(int64(5 * timeout)) // the gateway was paused: it must read what has arrived first
 	st.Replica.(*local.Replica).SideOverdue()
 	st.now.Add(100e6 - 1)
 	st.Replica.(*local.Replica).SideOverdue()
@@ -147,7 +148,7 @@ func TestFeedbackThatHangs(t *testing.T) {
 	told.Want(api.ReplicaLost)
 }
 
-// The timer of it is real.
+// The real timer fires.
 func TestFeedbackThatHangsByTheClock(t *testing.T) {
 	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		l := workertest.Expect(t, g.Transport, worker.Expectation{Signature: workertest.Text(), Depth: 2, FeedbackTimeout: time.Millisecond})

@@ -11,34 +11,34 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// The fuzzer's bytes are read as a program of a hostile worker: an operation, then what it needs.
+// The fuzzer's bytes are a program of a hostile worker: an operation, then its operands.
 const (
-	opSend      = iota // the gateway sends a batch, of as many queries as the next byte says
+	opSend      = iota // the gateway sends a batch; operand: queries
 	opTake             // the worker takes a request, if there is one
-	opAnswer           // it answers the oldest request that it has taken, honestly
-	opLie              // it answers, with one field of the response changed: field, value
-	opAgain            // it gives its last answer again
-	opMore             // it says NEED_MORE: need
-	opPush             // it puts 64 bytes of its own into the ring, or into a RESPONSE
-	opTail             // it moves its tail: by a signed byte
-	opSleep            // it writes its head and its sleep counter: value
+	opAnswer           // it answers the oldest request that it has taken, correctly
+	opLie              // it answers with one field of the response changed; operands: field, value
+	opAgain            // it repeats its last answer
+	opMore             // it answers NEED_MORE; operand: need
+	opPush             // it pushes 64 arbitrary bytes into the ring, or sends them as a RESPONSE
+	opTail             // it moves its tail; operand: signed byte
+	opSleep            // it writes its head and its sleep counter; operand: value
 	opBell             // it rings
-	opWrite            // it writes bytes to the socket: length, bytes
-	opBlock            // it writes into the block of the oldest request: at, value
+	opWrite            // it writes bytes to the socket; operands: length, bytes
+	opBlock            // it writes into the block of the oldest request; operands: offset, value
 	opText             // it answers with an error's text
-	opReady            // it says READY: generation
-	opLeaving          // it says LEAVING
+	opReady            // it sends READY; operand: generation
+	opLeaving          // it sends LEAVING
 	opFDs              // it sends descriptors
 	opHalfClose        // it closes its half
-	opSettle           // it waits until the gateway has handled what it did, if that can be seen
-	opDrain            // the gateway says DRAIN
-	opFeedback         // the gateway has feedback, of as many queries as the next byte says
+	opSettle           // it waits until the gateway has handled what it did, if that can be observed
+	opDrain            // the gateway sends DRAIN
+	opFeedback         // the gateway has feedback; operand: queries
 	opAccuracy         // the gateway asks for the accuracy
 	opCount
 )
 
-// FuzzHostileWorker lets arbitrary bytes drive a worker against a Replica. Whatever it does, the gateway does not fall, every
-// batch is accounted for, and Gone comes exactly once.
+// FuzzHostileWorker drives a worker against a Replica by arbitrary bytes. Whatever the worker does, the gateway does
+// not crash, every batch is accounted for, and Gone comes exactly once.
 func FuzzHostileWorker(f *testing.F) {
 	for _, mode := range []byte{0, 1, 2, 3} {
 		for _, program := range [][]byte{
@@ -90,9 +90,9 @@ type hostile struct {
 	s       *workertest.Session
 	taken   []wire.Request
 	last    wire.Response
-	// asked says that the gateway had more than batches: their numbers are no longer those on the wire.
+	// asked: side requests were sent, so batch IDs are no longer the numbers on the wire.
 	asked bool
-	// unclear says that what was answered since may not be seen: it may have become part of a frame, or lie behind a tail.
+	// unclear: later answers may go unseen, because they became part of a frame or lie behind a tail.
 	unclear bool
 }
 
@@ -105,7 +105,7 @@ func (h *hostile) byte() byte {
 	return b
 }
 
-// value widens a byte to a number worth trying: small ones, powers of two and their neighbours, all ones.
+// value widens a byte to a number worth trying: small numbers, powers of two and their neighbours, all ones.
 func (h *hostile) value() uint64 {
 	b := h.byte()
 	switch {
@@ -132,7 +132,7 @@ func (h *hostile) step(op byte) {
 		for i := range h.byte()%8 + 1 {
 			queries = append(queries, workertest.Texts(string(make([]byte, int(i)*100)))[0])
 		}
-		_ = h.s.TrySend(h.s.NewBatch(queries...)) // refused where the depth is reached or the worker is gone
+		_ = h.s.TrySend(h.s.NewBatch(queries...)) // refused at full depth, or after the worker's end
 	case opTake:
 		if req, ok := h.w.Poll(); ok && req.Kind != wire.KindDiscard && req.OutCap > 0 {
 			h.taken = append(h.taken, req)
@@ -215,7 +215,7 @@ func (h *hostile) speak(op byte) {
 	}
 }
 
-// answer gives the oldest request an honest answer, changed.
+// answer answers the oldest request, with one change.
 func (h *hostile) answer(change func(*wire.Response)) {
 	if len(h.taken) == 0 {
 		return

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// ringEntries bounds the batches outstanding at one replica; depth is 2 or a little more.
+	// ringEntries bounds the batches outstanding at one replica. The usual depth is 2.
 	ringEntries = 64
-	// firstSegmentMin and firstSegmentMax bound the segments that a replica starts with: pages are prefaulted at about
-	// 1.6 µs each, so 8 MiB cost 3 ms, and what is not enough grows when it is needed.
+	// firstSegmentMin and firstSegmentMax bound a replica's first segments. Prefaulting takes about 1.6 µs per page, so
+	// 8 MiB take 3 ms. Segments grow when more is needed.
 	firstSegmentMin = 1 << 20
 	firstSegmentMax = 8 << 20
 	// minGrant leaves room for an error's text where outputs are small.
 	minGrant = 4096
 )
 
-// generation is one pair of segments with everything that the gateway keeps about it. Its memory is unmapped when the last
-// user has let go: the replica itself, and whoever is copying at that moment.
+// generation is one pair of segments with the gateway's state of it. Its memory is unmapped when the last reference is
+// released: the replica's own, or that of a goroutine that is copying a payload.
 type generation struct {
 	number   uint32
 	a, b     *shm.Segment
@@ -55,7 +55,7 @@ func (g *generation) frame(dst []byte) []byte {
 	return m.Append(dst)
 }
 
-// closeFDs closes the descriptors: the mappings keep the memory, and nobody can be sent it again.
+// closeFDs closes the descriptors. The mappings keep the memory alive, and the segments are sent only once.
 func (g *generation) closeFDs() {
 	g.a.CloseFD()
 	g.b.CloseFD()
@@ -63,7 +63,7 @@ func (g *generation) closeFDs() {
 
 func (g *generation) acquire() { g.refs.Add(1) }
 
-// release lets go of one use; the last one frees the memory.
+// release drops a reference. The last one unmaps the memory.
 func (g *generation) release() {
 	if g.refs.Add(-1) == 0 {
 		g.a.Close()
@@ -71,7 +71,7 @@ func (g *generation) release() {
 	}
 }
 
-// roundSegment rounds up to a power of two: segments grow by doubling, so that growth stays rare.
+// roundSegment rounds up to a power of two: segments grow by doubling, so growth is rare.
 func roundSegment(n uint64) uint64 {
 	if n <= firstSegmentMin {
 		return firstSegmentMin

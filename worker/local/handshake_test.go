@@ -22,7 +22,7 @@ func eachPoller(t *testing.T, f func(t *testing.T, g *workertest.Hub)) {
 	}
 }
 
-// What a connection may say first, and what it is told.
+// What a connection may send first, and how the gateway refuses it.
 func TestRefusals(t *testing.T) {
 	other := workertest.Text()
 	other.Outputs[0].DType, other.Outputs[0].Name = api.Int8, "label"
@@ -32,8 +32,8 @@ func TestRefusals(t *testing.T) {
 		name   string
 		code   uint16
 		change func(m *wire.Hello)
-		entire []byte // in place of HELLO
-		gone   string // the launch is used up, and Gone says so
+		entire []byte // sent instead of HELLO
+		gone   string // the launch is consumed, and Gone says why
 	}{
 		{name: "garbage", code: wire.RefusedMalformed, entire: bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 100)},
 		{name: "zeros", code: wire.RefusedMalformed, entire: make([]byte, 100)},
@@ -80,7 +80,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A token is good for one connection, whatever became of that.
+// A token is valid for one connection, however that one ends.
 func TestTokenIsUsedOnce(t *testing.T) {
 	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		l := g.Expect(workertest.Text(), 1)
@@ -108,7 +108,7 @@ func TestTokenIsUsedOnce(t *testing.T) {
 	})
 }
 
-// The binding hands the gateway's refusal to its caller.
+// The binding returns the gateway's refusal to its caller.
 func TestRefusedBinding(t *testing.T) {
 	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		var refused *xebec.RefusedError
@@ -118,7 +118,7 @@ func TestRefusedBinding(t *testing.T) {
 	})
 }
 
-// Connections that do not speak in time are closed, and a launch that had begun is gone.
+// Connections that do not speak in time are closed, and a launch that had begun ends with Gone.
 func TestSilence(t *testing.T) {
 	local.ShortenHandshake(t, 50*time.Millisecond, 50*time.Millisecond)
 	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
@@ -141,7 +141,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// Breaches between HELLO and READY.
+// Violations between HELLO and READY.
 func TestViolationsBeforeReady(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -174,7 +174,7 @@ func TestViolationsBeforeReady(t *testing.T) {
 	}
 }
 
-// Workers that die at each step before READY: Gone comes once their token was taken.
+// Workers that die at each step before READY: Gone comes if their token was consumed.
 func TestDeathBeforeReady(t *testing.T) {
 	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		workertest.DialRaw(t, g.Socket).Close()
@@ -196,7 +196,8 @@ func TestDeathBeforeReady(t *testing.T) {
 	})
 }
 
-// Frames that come in one piece with READY are not lost: a worker that was told to stop while it started says so at once.
+// Frames that arrive together with READY are not lost. A worker that was told to stop while it started sends LEAVING at
+// once.
 func TestLeavingRightBehindReady(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		g := workertest.NewHub(t, poller, 0)
@@ -218,7 +219,7 @@ func TestLeavingRightBehindReady(t *testing.T) {
 	})
 }
 
-// A hub that closes ends everybody: those who are greeted, those who map, those who serve.
+// Closing a hub ends every connection: in the handshake, while mapping, while serving.
 func TestCloseEndsEverybody(t *testing.T) {
 	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		silent := workertest.DialRaw(t, g.Socket)

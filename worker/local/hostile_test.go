@@ -13,7 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// Every answer that contradicts its request ends the worker, and nobody else notices.
+// A response that contradicts its request ends the worker and affects no other.
 func TestResponsesThatContradict(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -63,7 +63,7 @@ func TestResponsesThatContradict(t *testing.T) {
 	}
 }
 
-// Other breaches, each after one batch that was answered well.
+// Other violations, each after one batch that was answered correctly.
 func TestViolations(t *testing.T) {
 	const both, ring, socket = 0, 1, 2
 	frame := func(typ byte, payload ...byte) []byte {
@@ -93,7 +93,7 @@ func TestViolations(t *testing.T) {
 		}},
 		{"answer to a batch that waits for its GRANT", "not outstanding", both, func(st *stage, _ wire.Response) {
 			_, req := st.take("x")
-			st.take("y") // keeps the gateway from larger segments
+			st.take("y") // keeps the gateway from sending larger segments
 			res := workertest.Answer(req)
 			res.Status, res.Need = wire.StatusNeedMore, 8<<20
 			st.w.Respond(res)
@@ -167,7 +167,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// READY of a generation that was not sent, while another one is awaited.
+// READY for a generation that was not sent, while another one is awaited.
 func TestReadyOfTheWrongGeneration(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities, workertest.Text(), 1, 0)
@@ -179,7 +179,8 @@ func TestReadyOfTheWrongGeneration(t *testing.T) {
 	})
 }
 
-// A worker that rings a lot is served as long as it is read; one that floods its socket keeps nobody else from theirs.
+// A worker that rings often is served as long as the socket is read. One that floods its socket does not block other
+// workers.
 func TestFloods(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities, workertest.Text(), 2, 0)
@@ -207,7 +208,7 @@ func TestFloods(t *testing.T) {
 	})
 }
 
-// Descriptors that a worker sends are never the gateway's; the accounts of the stage would show them.
+// The gateway keeps no descriptor that a worker sends. The check for leftovers would find them.
 func TestDescriptorsFromTheWorker(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities, workertest.Text(), 2, 0)
@@ -217,7 +218,7 @@ func TestDescriptorsFromTheWorker(t *testing.T) {
 			st.w.Respond(st.echo(req))
 			st.WantTexts(b, "x")
 		}
-		// Data behind a message with descriptors is read for itself, and so is the end behind that.
+		// Data behind a message with descriptors is read separately, and so is the end of the stream behind that.
 		st.w.SendFDs((&wire.Leaving{Reason: "with descriptors"}).Append(nil), 3)
 		st.w.Write(wire.AppendBell(nil))
 		st.w.Close()
@@ -228,14 +229,14 @@ func TestDescriptorsFromTheWorker(t *testing.T) {
 	})
 }
 
-// A worker that closes its half is gone, and what it had answered before counts.
+// A worker that closes its half has ended. Its answers from before count.
 func TestHalfClose(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities, workertest.Text(), 2, 0)
 		b, req := st.take("x")
 		st.Send(workertest.Texts("y")...)
 		if res := st.echo(req); st.w.Ring() {
-			st.w.Push(res) // and no bell
+			st.w.Push(res) // without a bell
 		} else {
 			st.w.Respond(res)
 		}
@@ -255,7 +256,7 @@ func TestHalfClose(t *testing.T) {
 	})
 }
 
-// The last answers of a worker that hangs up are judged as all others.
+// The last answers of a worker that hangs up are checked like all others.
 func TestViolationInTheLastAnswers(t *testing.T) {
 	for _, poller := range workertest.Pollers {
 		t.Run(string(poller), func(t *testing.T) {
@@ -271,7 +272,7 @@ func TestViolationInTheLastAnswers(t *testing.T) {
 	}
 }
 
-// A worker that answers without ever reading its socket is ended when the socket is full, and Send never blocks.
+// A worker that answers without reading its socket is ended when the socket is full. Send never blocks.
 func TestNeverReads(t *testing.T) {
 	for _, poller := range workertest.Pollers {
 		t.Run(string(poller), func(t *testing.T) {
@@ -298,12 +299,12 @@ func TestNeverReads(t *testing.T) {
 	}
 }
 
-// doneOrGone waits for what comes first.
+// doneOrGone waits for whichever comes first.
 func (st *stage) doneOrGone(batch uint64) (res api.BatchResult, gone bool) {
 	return st.Events.WaitDoneOrGone(st.TB, batch)
 }
 
-// A worker's text reaches operators cut, as UTF-8, and without what a terminal would obey.
+// A worker's text reaches operators cut to length, as valid UTF-8 and without control characters.
 func TestTexts(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities, workertest.Text(), 1, 0)

@@ -17,22 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helloTimeout and readyTimeout are the protocol's: a connection that does not speak in time is closed. Tests shorten them.
+// helloTimeout and readyTimeout are the protocol's: the hub closes a connection that does not speak in time. Tests
+// shorten them.
 var (
 	helloTimeout = 10 * time.Second
 	readyTimeout = 60 * time.Second
 )
 
-// maxPendingHandshakes bounds connections that have not said HELLO; the socket is the user's own, so a burst of replicas
-// starting at once is all that is expected.
+// maxPendingHandshakes bounds connections that have not said HELLO. Only the gateway's user can connect, so nothing
+// larger is expected than a burst of replicas that start at once.
 const maxPendingHandshakes = 256
 
-// acceptRetryDelay is waited when a connection cannot be accepted, most likely for want of descriptors: what frees one is somebody
-// else's close, so it does not spin meanwhile.
+// acceptRetryDelay is how long to wait after a failed accept. The usual cause is a lack of file descriptors, which
+// another component must close, so retrying at once would spin.
 const acceptRetryDelay = 50 * time.Millisecond
 
-// DefaultMaxSegmentBytes bounds a segment: sixteen of the largest request bodies. It is four times [worker.MaxBatchBytes], so that
-// a pipeline of two such batches fits whatever size classes round up to.
+// DefaultMaxSegmentBytes bounds a segment. It is sixteen times the largest request body and four times
+// [worker.MaxBatchBytes], so that a pipeline of two such batches fits after rounding up to size classes.
 const DefaultMaxSegmentBytes = 1 << 30
 
 var (
@@ -42,28 +43,29 @@ var (
 	_                  = [1]struct{}{}[DefaultMaxSegmentBytes-4*worker.MaxBatchBytes]
 )
 
-// Poller says where a replica's socket is watched.
+// Poller selects where a replica's socket is watched.
 type Poller string
 
-// The pollers. NetpollPoller handles answers inline in netpoll's poller; RuntimePoller in a goroutine of each replica.
+// NetpollPoller handles answers inline in netpoll's poller, RuntimePoller in a goroutine per replica.
 const (
 	NetpollPoller Poller = "netpoll"
 	RuntimePoller Poller = "runtime"
 )
 
-// Config is what a hub needs. Now and Socket are required.
+// Config configures a hub. Now and Socket are required.
 type Config struct {
-	// Socket is the path to listen on; the file is made with mode 0600 and removed on Close.
+	// Socket is the path to listen on. The file has mode 0600; Close removes it.
 	Socket string
-	// Doors is a directory for the sockets of workers that run in containers ([worker.Expectation].Isolated): made with mode 0700, and this
-	// hub's alone, as Socket is. Its path should be short, for 11 bytes are added and a socket's path has 107 at most. Empty:
-	// there are none.
+	// Doors is a directory for the sockets of isolated workers ([worker.Expectation].Isolated). It is made with mode
+	// 0700 and, like Socket, belongs to this hub alone. Keep its path short: the hub adds 11 bytes, and a socket's path
+	// has at most 107. If empty, the hub refuses isolated workers.
 	Doors string
 	// Now reads the gateway's monotonic clock.
 	Now func() api.Nanos
-	// Poller defaults to NetpollPoller.
+	// Poller is NetpollPoller when empty.
 	Poller Poller
-	// MaxSegmentBytes bounds each segment of each replica; 1 GiB when 0. A batch that needs more is refused as TooLarge.
+	// MaxSegmentBytes bounds each segment of each replica; 1 GiB when 0. Send refuses a batch that needs more as
+	// TooLarge.
 	MaxSegmentBytes uint64
 }
 
@@ -74,17 +76,17 @@ type Hub struct {
 
 	mu          sync.Mutex
 	expected    map[string]worker.Expectation
-	doors       map[string]*door // by token, those that are open
+	doors       map[string]*door // open doors, by token
 	live        map[*Replica]struct{}
 	inHandshake map[*net.UnixConn]struct{}
 	closed      bool
 
-	handshakes chan struct{} // one token for each handshake under way
+	handshakes chan struct{} // a semaphore: one element per handshake in progress
 	wg         sync.WaitGroup
 }
 
-// Listen starts accepting workers at cfg.Socket. A stale socket file of a gateway that died is replaced; one that answers
-// is not.
+// Listen starts accepting workers at cfg.Socket. It replaces the socket file of a gateway that died, and fails if a
+// process still listens there.
 func Listen(cfg Config) (*Hub, error) {
 	if cfg.Poller == "" {
 		cfg.Poller = NetpollPoller
@@ -94,7 +96,7 @@ func Listen(cfg Config) (*Hub, error) {
 	}
 	if c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: cfg.Socket, Net: "unix"}); err == nil {
 		holder := "another gateway"
-		if cred, err := peer(c); err == nil { // that of whoever listens
+		if cred, err := peer(c); err == nil { // of the process that listens
 			holder = fmt.Sprintf("another gateway, process %d,", cred.Pid)
 		}
 		c.Close()
@@ -102,13 +104,13 @@ func Listen(cfg Config) (*Hub, error) {
 	} else if errors.Is(err, unix.ECONNREFUSED) {
 		os.Remove(cfg.Socket)
 	}
-	old := unix.Umask(0o177) // the file must never exist with a wider mode, not even for a moment
+	old := unix.Umask(0o177) // the file must never have a wider mode, not even for a moment
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket, Net: "unix"})
 	unix.Umask(old)
 	if err != nil {
 		return nil, fmt.Errorf("listen for workers at %s: %w; --data-dir chooses another directory", cfg.Socket, err)
 	}
-	if err := cleanDoors(cfg.Doors); err != nil { // now that no other gateway has them
+	if err := cleanDoors(cfg.Doors); err != nil { // only now is it certain that no other gateway uses them
 		_ = ln.Close()
 		return nil, err
 	}
@@ -118,8 +120,8 @@ func Listen(cfg Config) (*Hub, error) {
 	return h, nil
 }
 
-// Expect makes a one-time token for a worker that is about to be launched, and returns the environment that tells it. It
-// implements [worker.Transport]. A worker that is isolated gets a door.
+// Expect implements [worker.Transport]. The environment that it returns names the socket and a one-time token. An
+// isolated worker gets a door.
 func (h *Hub) Expect(e worker.Expectation) (env []string, withdraw func() (unused bool), err error) {
 	token, socket := newToken(), h.cfg.Socket
 	if e.Isolated {
@@ -141,8 +143,7 @@ func newToken() string {
 	return hex.EncodeToString(b[:])
 }
 
-// forget withdraws a token whose worker ended before it connected, and closes its door if it has one. It reports whether the
-// token was still unused.
+// withdraw invalidates a token and closes its door if it has one. It reports whether the token was still unused.
 func (h *Hub) withdraw(token string) bool {
 	h.mu.Lock()
 	_, unused := h.expected[token]
@@ -154,7 +155,8 @@ func (h *Hub) withdraw(token string) bool {
 	return unused
 }
 
-// consumeTokenLocked takes a token out of use and returns its door, which the caller closes when it has let go of h.mu; nil without one.
+// consumeTokenLocked invalidates a token and returns its door, nil if it has none. The caller closes the door after
+// releasing h.mu.
 func (h *Hub) consumeTokenLocked(token string) *door {
 	d := h.doors[token]
 	delete(h.expected, token)
@@ -162,7 +164,7 @@ func (h *Hub) consumeTokenLocked(token string) *door {
 	return d
 }
 
-// Close stops accepting, ends every connection and waits until all are gone.
+// Close stops accepting, ends every connection and returns when all replicas are gone.
 func (h *Hub) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -200,7 +202,7 @@ func (h *Hub) accept() {
 			continue
 		}
 		if uid, err := peerUID(c); err != nil || uid != os.Getuid() {
-			c.Close() // before it costs anything: an abstract socket has no mode that would keep other users out
+			c.Close() // cheap and early: an abstract socket has no mode that keeps other users out
 			continue
 		}
 		select {
@@ -217,8 +219,8 @@ func (h *Hub) accept() {
 	}
 }
 
-// receive greets a connection that came to a door, or to the main socket where d is nil, and serves it until it ends if its worker
-// is welcome. It calls onHello when HELLO is in, or never will be.
+// receive performs the handshake on a new connection and serves the replica until it ends. d is the door that accepted
+// the connection, nil for the main socket. receive calls onHello when HELLO has arrived or can no longer arrive.
 func (h *Hub) receive(c *net.UnixConn, d *door, onHello func()) {
 	h.track(c, true)
 	r, refusal := h.handshake(c, d, onHello)
@@ -226,7 +228,7 @@ func (h *Hub) receive(c *net.UnixConn, d *door, onHello func()) {
 	onHello()
 	if refusal != nil {
 		c.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = c.Write(refusal.Append(nil)) // it is going away in any case
+		_, _ = c.Write(refusal.Append(nil)) // best effort: the connection is closed next
 		c.Close()
 		return
 	}
@@ -235,7 +237,7 @@ func (h *Hub) receive(c *net.UnixConn, d *door, onHello func()) {
 	}
 }
 
-// track keeps the connections that are being greeted where Close finds them.
+// track adds a connection in its handshake to the set that Close closes, or removes it.
 func (h *Hub) track(c *net.UnixConn, on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,8 +251,8 @@ func (h *Hub) track(c *net.UnixConn, on bool) {
 	}
 }
 
-// handshake takes a new connection through HELLO, WELCOME and SEGMENTS, and calls onHello when HELLO is in. It returns the replica, or
-// what to refuse it with.
+// handshake takes a new connection through HELLO, WELCOME and SEGMENTS. It calls onHello when HELLO has arrived. It
+// returns the replica, or the refusal to send, or neither if the connection is already closed.
 func (h *Hub) handshake(c *net.UnixConn, d *door, onHello func()) (*Replica, *wire.Refused) {
 	c.SetDeadline(time.Now().Add(helloTimeout))
 	var p wire.Parser
@@ -271,7 +273,7 @@ func (h *Hub) handshake(c *net.UnixConn, d *door, onHello func()) (*Replica, *wi
 	}
 	h.mu.Lock()
 	e, ok := h.expected[hello.Token]
-	ok = ok && h.doors[hello.Token] == d // a token is good where it was given out for
+	ok = ok && h.doors[hello.Token] == d // a token is valid only where it was issued
 	if ok && !h.closed {
 		h.consumeTokenLocked(hello.Token)
 	}
@@ -285,7 +287,7 @@ func (h *Hub) handshake(c *net.UnixConn, d *door, onHello func()) (*Replica, *wi
 	}
 
 	if d != nil {
-		d.close() // it has served its purpose
+		d.close() // each door is for one worker
 	}
 	r := newReplica(h, e, hello, c)
 	if refusal := h.checkHello(e, hello); refusal != nil {
@@ -313,7 +315,7 @@ func (h *Hub) handshake(c *net.UnixConn, d *door, onHello func()) (*Replica, *wi
 	return r, nil
 }
 
-// checkHello checks that the worker is the one that was launched, and can do what its model declares.
+// checkHello checks that the worker serves the launched model version, with the declared signature.
 func (h *Hub) checkHello(e worker.Expectation, hello wire.Hello) *wire.Refused {
 	if hello.Model != e.Model.Name || hello.Version != e.Model.Version {
 		return &wire.Refused{Code: wire.RefusedModel, Text: fmt.Sprintf("the worker serves %s@%s, but was launched for %s", hello.Model, hello.Version, e.Model)}
@@ -334,7 +336,7 @@ func peerUID(c *net.UnixConn) (int, error) {
 	return int(cred.Uid), nil
 }
 
-// peer is the process at the other end.
+// peer returns the credentials of the process at the other end.
 func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -365,7 +367,7 @@ func signatureDifference(worker, declared *api.Signature) string {
 	return ""
 }
 
-// readFrame blocks for one frame; only the handshake reads this way.
+// readFrame blocks until a frame has arrived. Only the handshake uses it.
 func readFrame(c *net.UnixConn, p *wire.Parser) (wire.Type, []byte, error) {
 	for {
 		typ, payload, ok, err := p.Next()
@@ -380,10 +382,10 @@ func readFrame(c *net.UnixConn, p *wire.Parser) (wire.Type, []byte, error) {
 	}
 }
 
-// errViolation is wrapped where a worker breaks the protocol before it is ready.
+// errViolation is wrapped by errors of start that are protocol violations.
 var errViolation = errors.New("protocol violation")
 
-// fitsSegment reports whether the largest segment holds a block of n bytes. n may be what a worker claims.
+// fitsSegment reports whether the largest segment holds a block of n bytes. n may come from a worker.
 func (h *Hub) fitsSegment(n uint64) bool {
 	slab := shm.SlabOffset(ringEntries)
 	return slab <= h.cfg.MaxSegmentBytes && n <= h.cfg.MaxSegmentBytes-slab
@@ -429,7 +431,8 @@ func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
 	return nil
 }
 
-// dupNonblocking takes the descriptor out of the Go runtime's poller, which would otherwise watch it too.
+// dupNonblocking duplicates the descriptor. The original is registered with the Go runtime's poller, which would watch
+// the socket too.
 func dupNonblocking(c *net.UnixConn) (int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

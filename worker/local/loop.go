@@ -14,7 +14,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// run reports the replica ready and handles its socket until it ends. It returns when the worker is gone.
+// run reports the replica ready and handles its socket until it ends. It returns after Gone.
 func (r *Replica) run() {
 	r.exp.Events.Ready(r)
 	switch r.hub.cfg.Poller {
@@ -26,16 +26,16 @@ func (r *Replica) run() {
 	r.finish()
 }
 
-// doorbell shows the socket to netpoll as a listener: netpoll calls a listener's Accept inline in its poller whenever the
-// descriptor is readable, which is exactly when a worker has rung. No connection is ever accepted.
+// doorbell presents the socket to netpoll as a listener. netpoll calls a listener's Accept inline in its poller
+// whenever the descriptor is readable, which is when a worker has rung. No connection is ever accepted.
 type doorbell struct{ r *Replica }
 
 func (d doorbell) Accept() (net.Conn, error) {
 	d.r.process()
-	return nil, nil // "nothing to accept": netpoll goes on watching; a hang-up ends Serve
+	return nil, nil // no connection: netpoll goes on watching; a hang-up ends Serve
 }
 
-func (d doorbell) Close() error   { return nil } // finish closes the descriptor, when no poller can touch it any more
+func (d doorbell) Close() error   { return nil } // finish closes the descriptor, when no poller can use it any more
 func (d doorbell) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "worker"} }
 func (d doorbell) Fd() int        { return d.r.fd }
 
@@ -45,8 +45,8 @@ func (r *Replica) runOnNetpoll() {
 		r.Kill("netpoll: " + err.Error())
 		return
 	}
-	r.process()                 // what came before the poller watches; a byte that stays unread fires it at once
-	_ = loop.Serve(doorbell{r}) // ends with the worker's hang-up, which is no error
+	r.process()                 // for what arrived before the poller watches; an unread byte fires it at once
+	_ = loop.Serve(doorbell{r}) // ends with the worker's hang-up, which is not an error
 }
 
 func (r *Replica) runOnRuntime() {
@@ -68,7 +68,7 @@ func (r *Replica) runOnRuntime() {
 	f.Close()
 }
 
-// finish takes the last answers, closes everything and reports the end.
+// finish handles the last answers, closes everything and reports the end.
 func (r *Replica) finish() {
 	r.rmu.Lock()
 	r.mu.Lock()
@@ -76,7 +76,7 @@ func (r *Replica) finish() {
 	r.closeSideLocked()
 	r.mu.Unlock()
 	if !violated {
-		// Answers that were given before the worker went are answers: the hang-up may overtake the bell for them.
+		// Answers that the worker gave before it ended count. The hang-up may overtake the bell for them.
 		r.dead = false
 		r.takeLastAnswers()
 	}
@@ -84,7 +84,7 @@ func (r *Replica) finish() {
 	r.mu.Lock()
 	begun := make(map[uint64]bool, len(r.table))
 	taken := r.gen.producer.PeerHead()
-	first := uint64(math.MaxUint64) // of those that the worker has not answered at all
+	first := uint64(math.MaxUint64) // of those without any answer
 	for i := range r.table {
 		if e := &r.table[i]; e.state == stateSent {
 			first = min(first, e.id)
@@ -95,7 +95,7 @@ func (r *Replica) finish() {
 		switch {
 		case e.kind != wire.KindPredict || e.state == stateWaiting || e.state == stateCopying:
 		case !r.Ring():
-			// It reads frames ahead, so of those without any answer only the oldest is sure to have been begun.
+			// The worker reads frames ahead, so of the batches without any answer only the oldest has certainly begun.
 			begun[e.batch.ID] = e.state != stateSent || e.id == first
 		default:
 			begun[e.batch.ID] = e.gen != r.gen || e.state != stateSent || e.putAt <= taken
@@ -105,7 +105,7 @@ func (r *Replica) finish() {
 		unix.Close(r.fd)
 		r.fd = -1
 	}
-	violated = r.violated // the last answers may have been one
+	violated = r.violated // one of the last answers may have been a violation
 	reason, next, gen := r.endReason, r.next, r.gen
 	r.next = nil
 	if reason == "" {

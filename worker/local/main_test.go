@@ -15,13 +15,13 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// TestMain is also how the tests with several processes begin: the test binary runs itself, with the part to play in the
+// TestMain also runs the processes of multi-process tests: the test binary starts itself with a role in the
 // environment.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(envRole); role != "" {
 		os.Exit(runRole(role))
 	}
-	// netpoll's pollers serve the whole process and are never ended.
+	// netpoll's pollers serve the whole process and never end.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait"))
 }
 
@@ -33,7 +33,7 @@ func everyWay(t *testing.T, f func(t *testing.T, poller local.Poller, capabiliti
 	}
 }
 
-// stage is a hub with one raw worker, and an honest one beside it that must not notice anything.
+// stage is a hub with one raw worker, and an honest one beside it that must not be affected.
 type stage struct {
 	*workertest.Hub
 	*workertest.Session
@@ -67,7 +67,7 @@ func serveEcho(socket, token string, options ...xebec.Option) error {
 	}, append(options, xebec.WithLaunch(xebec.Launch{Socket: socket, Token: token, Model: workertest.Model.Name, Version: workertest.Model.Version}))...)
 }
 
-// unaffected shows that the honest worker still serves, and ends it.
+// unaffected checks that the honest worker still serves, and ends it.
 func (st *stage) unaffected(t *testing.T) {
 	t.Helper()
 	st.honest.WantTexts(st.honest.Send(workertest.Texts("still", "here")...), "still", "here")
@@ -83,7 +83,7 @@ func (st *stage) take(texts ...string) (*api.Batch, wire.Request) {
 	return b, st.w.Next()
 }
 
-// echo is the honest answer of a raw worker.
+// echo is the raw worker's correct answer.
 func (st *stage) echo(req wire.Request) wire.Response {
 	return st.w.Outputs(req, st.w.Inputs(req))
 }

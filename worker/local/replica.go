@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replica is one connected worker. Its methods may be called from anywhere; Send by one caller at a time.
+// Replica is one connected worker. It implements [worker.Replica] and [worker.Learner].
 type Replica struct {
 	hub  *Hub
 	exp  worker.Expectation
@@ -26,62 +26,63 @@ type Replica struct {
 	inputs, outputs, outputsConf *wire.Schema
 	fixedOut                     bool
 
-	// mu guards what Send, the reader and Kill share. It is never held while copying payloads or calling out.
+	// mu guards what Send, the reader and Kill share. It is never held while payloads of new batches are copied or
+	// events are delivered.
 	mu            sync.Mutex
-	fd            int // -1 once closed
+	fd            int // -1 after it was closed
 	gen           *generation
-	next          *generation // sent, not yet READY
-	growing       bool        // larger segments are being made
-	table         []entry     // what is outstanding: at most depth predictions, and one aside
-	lastID        uint64      // the number of the last batch that was put
+	next          *generation // sent, READY not received yet
+	growing       bool        // a goroutine is making larger segments
+	table         []entry     // outstanding batches: at most depth predictions and one side request
+	lastID        uint64      // number of the last batch that was pushed
 	lastDone      api.Nanos   // when the previous answer was seen
-	maxIn, maxOut uint64      // the largest batch and grant that ever waited for room
-	outGuess      float64     // bytes of output per query, where outputs are ragged
-	endReason     string      // why Kill or a violation ended it
+	maxIn, maxOut uint64      // the largest input and grant that ever waited for room
+	outGuess      float64     // expected output bytes per query, for ragged outputs
+	endReason     string      // why Kill or a violation ended it; "" while it runs
 	violated      bool
-	frames        []byte // scratch for frames that are written
+	frames        []byte // buffer for frames to write
 
-	// rmu belongs to whoever handles what the worker sent: the poller, then finish.
+	// rmu is held by the goroutine that handles the worker's messages: the poller, then finish.
 	rmu     sync.Mutex
 	parser  *wire.Parser
 	parked  bool
-	leaving bool // LEAVING was said
+	leaving bool // LEAVING was received
 	dead    bool
 	reader  wire.Reader
-	result  api.BatchResult // what Done is shown
+	result  api.BatchResult // passed to Done
 
-	values inputValues // Send's scratch
+	values inputValues // Send's view of its batch
 	depth  int         // how many predictions may be outstanding
-	side   *sideQueue  // nil where the worker takes none
+	side   *sideQueue  // nil if the worker takes no side requests
 
 	batches, queries atomic.Uint64
 	lastError        atomic.Pointer[string]
 }
 
-// entry is one outstanding batch in the gateway's own table: what a response is judged by.
+// entry is one outstanding batch in the gateway's own table. Responses are checked against it.
 type entry struct {
-	kind    wire.Kind  // PREDICT, or that of the aside which has its turn
+	kind    wire.Kind  // PREDICT, or the kind of the current side request
 	batch   *api.Batch // nil for ACCURACY
-	id      uint64     // its number on the wire; 0 until it is put
+	id      uint64     // its number on the wire; 0 until it is pushed
 	count   int
-	gen     *generation // whose blocks it holds; nil while it waits for larger segments
+	gen     *generation // the segments that hold its blocks; nil while it waits for larger ones
 	in, out shm.Block
-	putAt   uint64    // the producer's count after its descriptor was put
-	sent    api.Nanos // when its descriptor was put
+	putAt   uint64    // the producer's count after its descriptor was pushed
+	sent    api.Nanos // when its descriptor was pushed
 	state   entryState
-	need    uint64 // capacity asked for by NEED_MORE, or bytes of input that found no room
+	need    uint64 // capacity that NEED_MORE asked for, or input bytes that found no room
 }
 
 type entryState uint8
 
 const (
 	stateFree       entryState = iota
-	stateCopying               // blocks are allocated, its payload is being written
+	stateCopying               // blocks are allocated; Send or startSide is writing the payload
 	stateSent                  // the worker has it
-	stateWaiting               // waits for larger segments before it is sent
-	stateNeedsMore             // answered NEED_MORE, waits for larger segments before the GRANT
-	stateGranted               // the GRANT was sent
-	stateDiscard               // DISCARD was sent: its outputs are too large for any segment
+	stateWaiting               // not sent yet: waits for larger segments
+	stateNeedsMore             // answered NEED_MORE; waits for larger segments before the GRANT
+	stateGranted               // GRANT was sent
+	stateDiscard               // DISCARD was sent: no segment can hold its outputs
 	stateCopyingOut            // its answer is being copied out
 )
 
@@ -124,10 +125,10 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 	return r
 }
 
-// Info implements [worker.Replica]. PID is as the kernel says; 0 when it does not.
+// Info implements [worker.Replica]. PID is what the kernel reports for the socket; 0 if it reports nothing.
 func (r *Replica) Info() worker.Info { return r.info }
 
-// Ring reports whether descriptors go through the rings (else through the socket).
+// Ring reports whether descriptors travel through the rings, rather than as frames on the socket.
 func (r *Replica) Ring() bool { return r.mode&wire.ModeRing != 0 }
 
 // Stats implements [worker.Replica].
@@ -161,7 +162,7 @@ func (r *Replica) firstSizes() sizes {
 	return sizes{a: first(perIn), b: first(perOut)}
 }
 
-// inputValues shows a batch's inputs, contexts and padding to the codec.
+// inputValues presents a batch's inputs, contexts and padding to the codec.
 type inputValues struct {
 	queries []*api.Query
 	pad     int
@@ -180,8 +181,7 @@ func (v *inputValues) At(i, s int) *api.Value {
 	return &q.Inputs[s]
 }
 
-// Send takes a batch, or says why not: api.TooLarge when no segment could ever hold it, api.Unavailable when the replica is
-// gone or has its full depth outstanding. After nil, exactly one Done or Gone follows.
+// Send implements [worker.Replica]. It refuses as TooLarge what no segment can ever hold.
 func (r *Replica) Send(b *api.Batch) error {
 	r.values.queries, r.values.pad = b.Queries, b.Pad
 	size := r.inputs.Size(&r.values)
@@ -223,12 +223,12 @@ func (r *Replica) Send(b *api.Batch) error {
 	r.mu.Lock()
 	e = r.copyingEntry(b)
 	switch {
-	case e == nil: // the worker went meanwhile: Gone reports the batch
+	case e == nil: // the worker ended meanwhile; Gone reports the batch
 		err = nil
 	case err != nil:
 		r.freeLocked(e)
 		r.removeLocked(e)
-		r.growLocked() // others may have waited for this one
+		r.growLocked() // others may wait for this one's room
 		r.mu.Unlock()
 		r.sendSide()
 		return api.Errorf(api.Internal, "write batch: %w", err)
@@ -239,7 +239,7 @@ func (r *Replica) Send(b *api.Batch) error {
 	return err
 }
 
-// copyingEntry is the entry of a prediction whose payload has just been written, nil when it is there no more.
+// copyingEntry returns the entry of a prediction whose payload was just written, nil if it is no longer in the table.
 func (r *Replica) copyingEntry(b *api.Batch) *entry {
 	for i := range r.table {
 		if e := &r.table[i]; e.batch == b && e.state == stateCopying && e.kind == wire.KindPredict {
@@ -249,7 +249,8 @@ func (r *Replica) copyingEntry(b *api.Batch) *entry {
 	return nil
 }
 
-// waitingLocked reports whether one of these batches waits for larger segments: those after it must not overtake it for ever.
+// waitingLocked reports whether one of these batches waits for larger segments. Later batches must not overtake it
+// forever.
 func (r *Replica) waitingLocked(table []entry) bool {
 	for i := range table {
 		if s := table[i].state; s == stateWaiting || s == stateNeedsMore {
@@ -259,7 +260,7 @@ func (r *Replica) waitingLocked(table []entry) bool {
 	return false
 }
 
-// placeLocked finds room for a batch in both slabs, or changes nothing.
+// placeLocked allocates room for a batch in both slabs. If there is none, it reports false and changes nothing.
 func (r *Replica) placeLocked(e *entry, size uint64) bool {
 	var in shm.Block
 	if size > 0 { // ACCURACY has no input
@@ -282,11 +283,11 @@ func (r *Replica) placeLocked(e *entry, size uint64) bool {
 	return true
 }
 
-// roundBlockFrom is the size from which input blocks come in powers of two only.
+// roundBlockFrom is the size from which input blocks are rounded up to powers of two.
 const roundBlockFrom = 256 << 10
 
-// roundBlock rounds a large block up, so that batches of somewhat different sizes share the few blocks that are in the cache: a copy
-// into memory that was not touched lately costs several times as much.
+// roundBlock rounds a large block up, so that batches of similar sizes reuse the same few blocks, which are then in the
+// CPU's cache. Copying into memory that was not touched lately costs several times as much.
 func roundBlock(size uint64) uint64 {
 	if size < roundBlockFrom {
 		return size
@@ -294,7 +295,7 @@ func roundBlock(size uint64) uint64 {
 	return 1 << bits.Len64(size-1)
 }
 
-// grantBytes is how much room for outputs a batch is given at first.
+// grantBytes is the initial grant for a batch's outputs.
 func (r *Replica) grantBytes(e *entry) uint64 {
 	if e.kind != wire.KindPredict {
 		return minGrant
@@ -307,11 +308,11 @@ func (r *Replica) grantBytes(e *entry) uint64 {
 	return max(n, minGrant)
 }
 
-// putLocked hands the entry's request to the worker.
+// putLocked sends the entry's request to the worker.
 func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 	now := r.hub.cfg.Now()
 	if e.id == 0 {
-		// The protocol numbers what is put, asides too. Where there are none that is the batch's own number.
+		// The protocol numbers all requests, side requests included. Without these, the number is the batch's own.
 		r.lastID++
 		if kind == wire.KindPredict {
 			r.lastID = max(r.lastID, e.batch.ID)
@@ -353,8 +354,8 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 
 var bell = []byte{byte(wire.TypeBell)}
 
-// writeLocked sends a whole frame or ends the worker: what is in flight is a few hundred bytes, so a socket that has no
-// room belongs to a worker that does not read.
+// writeLocked sends a whole frame. If the socket has no room it ends the worker: at most a few hundred bytes are in
+// flight, so the worker has stopped reading.
 func (r *Replica) writeLocked(p, rights []byte) {
 	if r.fd < 0 {
 		return
@@ -367,12 +368,13 @@ func (r *Replica) writeLocked(p, rights []byte) {
 		n, err = unix.SendmsgN(r.fd, p, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	}
 	if err == nil && n == len(p) || err == unix.EPIPE || err == unix.ECONNRESET {
-		return // a broken pipe is noticed by the reader, which knows what to do about it
+		return // the reader notices a broken pipe and handles it
 	}
 	r.killLocked("the worker does not read its socket", true)
 }
 
-// send writes without blocking and without telling the Go scheduler: it takes less time than a hand-over of the P would.
+// send writes without blocking and without notifying the Go scheduler: the call takes less time than handing over the
+// P.
 func send(fd int, p []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
@@ -381,8 +383,8 @@ func send(fd int, p []byte) (int, error) {
 	return int(n), nil
 }
 
-// receive reads what is there, in the same way; 0 bytes and no error are the end of the stream. Descriptors that come with
-// the bytes are dropped by the kernel.
+// receive reads what is available, in the same way as send. 0 bytes without an error mean the end of the stream. The
+// kernel drops descriptors that come with the bytes.
 func receive(fd int, p []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
@@ -391,7 +393,8 @@ func receive(fd int, p []byte) (int, error) {
 	return int(n), nil
 }
 
-// find is the entry with this number on the wire; one that has none yet is never sought.
+// find returns the entry with this number on the wire. Numbers start at 1, so entries that are not pushed yet are never
+// found.
 func (r *Replica) find(id uint64) *entry {
 	for i := range r.table {
 		if r.table[i].id == id {
@@ -405,7 +408,7 @@ func (r *Replica) freeLocked(e *entry) {
 	if e.gen == nil {
 		return
 	}
-	if e.in.Cap > 0 { // a GRANT in newer segments has no input there
+	if e.in.Cap > 0 { // a GRANT in newer segments has no input block there
 		e.gen.in.Free(e.in)
 	}
 	if e.out.Cap > 0 {
@@ -414,7 +417,7 @@ func (r *Replica) freeLocked(e *entry) {
 	e.gen = nil
 }
 
-// removeLocked keeps the order of the rest: Begun and fairness read the table oldest first.
+// removeLocked keeps the order of the other entries: Begun and the order of waiting batches rely on it.
 func (r *Replica) removeLocked(e *entry) {
 	for i := range r.table {
 		if &r.table[i] == e {
@@ -426,7 +429,7 @@ func (r *Replica) removeLocked(e *entry) {
 	}
 }
 
-// Kill ends the connection; Gone follows from the poller. It may be called from within an event.
+// Kill implements [worker.Replica].
 func (r *Replica) Kill(reason string) {
 	r.mu.Lock()
 	r.killLocked(reason, false)
@@ -438,11 +441,11 @@ func (r *Replica) killLocked(reason string, violated bool) {
 		r.endReason, r.violated = reason, violated
 	}
 	if r.fd >= 0 {
-		unix.Shutdown(r.fd, unix.SHUT_RDWR) // the poller sees the hang-up and finishes
+		unix.Shutdown(r.fd, unix.SHUT_RDWR) // the poller sees the hang-up and calls finish
 	}
 }
 
-// Drain tells the worker that nothing more will come: it answers what it holds and exits.
+// Drain implements [worker.Replica].
 func (r *Replica) Drain() {
 	r.mu.Lock()
 	r.closeSideLocked()
@@ -456,7 +459,7 @@ func (r *Replica) Drain() {
 	lost.end(math.NaN(), api.ReplicaLost, "")
 }
 
-// violation ends the worker at its first breach of the protocol. Called with rmu held.
+// violation ends the worker at its first protocol violation. The caller holds rmu.
 func (r *Replica) violation(format string, args ...any) {
 	r.dead = true
 	text := fmt.Sprintf("protocol violation: "+format, args...)
@@ -464,13 +467,13 @@ func (r *Replica) violation(format string, args ...any) {
 	if r.fd >= 0 {
 		m := wire.Refused{Code: wire.RefusedViolation, Text: text}
 		r.frames = m.Append(r.frames[:0])
-		_, _ = send(r.fd, r.frames) // a courtesy
+		_, _ = send(r.fd, r.frames) // best effort
 	}
 	r.killLocked(text, true)
 	r.mu.Unlock()
 }
 
-// abandon reports a worker that never became ready.
+// abandon reports the end of a worker that never became ready.
 func (r *Replica) abandon(reason string, violation bool) {
 	if r.gen != nil {
 		r.gen.release()

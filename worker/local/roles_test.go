@@ -16,8 +16,8 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// The parts that the test binary plays in processes of its own. A part dies at the step that envStep names, by SIGKILL, so that
-// nothing is tidied up.
+// Roles that the test binary runs in processes of its own. A process dies by SIGKILL at the step that envStep names, so
+// that nothing is cleaned up.
 const (
 	envRole = "XEBEC_WORKER_TEST_PART"
 	envStep = "XEBEC_WORKER_TEST_STEP"
@@ -30,7 +30,7 @@ const (
 	roleCopying = "copying worker"
 )
 
-// aliveFD is a pipe that parts inherit: it reads end of file when the last of them is gone.
+// aliveFD is a pipe that the processes inherit. It reads end of file when the last of them has ended.
 const aliveFD = 3
 
 func runRole(role string) int {
@@ -53,7 +53,7 @@ func runRole(role string) int {
 	return 1
 }
 
-// self returns a command that runs this test binary in a part.
+// self returns a command that runs this test binary in a role.
 func self(role, step string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), envRole+"="+role, envStep+"="+step)
@@ -61,7 +61,7 @@ func self(role, step string) *exec.Cmd {
 	return cmd
 }
 
-// at dies when the part has come to its step.
+// dieAt kills the process if it has reached its step.
 func dieAt(step string) {
 	if os.Getenv(envStep) != step {
 		return
@@ -70,7 +70,7 @@ func dieAt(step string) {
 	select {}
 }
 
-// playing is the TB of a part.
+// roleTB is the TB of a role.
 type roleTB struct{}
 
 func (roleTB) Helper() {}
@@ -82,8 +82,8 @@ func (roleTB) Errorf(format string, args ...any) {
 
 func (p roleTB) Fatalf(format string, args ...any) { p.Errorf(format, args...) }
 
-// runRawWorker is a worker that goes through a batch step by step. It begins when its standard input ends, which is when
-// everything that it is to find has been sent.
+// runRawWorker is a worker that goes through a batch step by step. It begins when its standard input ends, after the
+// test has sent everything that the worker is to find.
 func runRawWorker() {
 	caps, err := strconv.ParseUint(os.Getenv(envCaps), 10, 32)
 	if err != nil {
@@ -193,7 +193,7 @@ func runGateway() {
 	roleTB{}.Fatalf("no step is called %q", os.Getenv(envStep))
 }
 
-// gatewayEvents hands events to the part's goroutine.
+// gatewayEvents passes events to the role's goroutine.
 type gatewayEvents struct {
 	ready chan worker.Replica
 	done  chan uint64
@@ -212,6 +212,6 @@ func (e *gatewayEvents) Done(_ worker.Replica, res *api.BatchResult) {
 func (e *gatewayEvents) Leaving(worker.Replica, string) {}
 
 func (e *gatewayEvents) Gone(_ worker.Replica, end worker.End) {
-	dieAt("drained") // a drained worker may be quicker than the part
+	dieAt("drained") // a drained worker may be faster than this goroutine
 	roleTB{}.Fatalf("the worker went first: %s", end.Reason)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// A need that no segment can hold is discarded, however large it is, and leaves no mark on what later batches are granted.
+// A need that no segment can hold is answered with DISCARD, however large it is, and does not affect the grants of
+// later batches.
 func TestNeedsThatCannotBe(t *testing.T) {
 	const max = 4 << 20
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
@@ -37,14 +38,14 @@ func TestNeedsThatCannotBe(t *testing.T) {
 	})
 }
 
-// needing is NEED_MORE.
+// needing returns a NEED_MORE response.
 func needing(req wire.Request, need uint64) wire.Response {
 	res := workertest.Answer(req)
 	res.Status, res.Need = wire.StatusNeedMore, need
 	return res
 }
 
-// Answers to GRANT and DISCARD are judged as the first ones are.
+// Responses to GRANT and DISCARD are checked like the first ones.
 func TestSecondAnswersThatContradict(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -81,7 +82,7 @@ func TestSecondAnswersThatContradict(t *testing.T) {
 	}
 }
 
-// Batches that come while segments grow wait for them, and go out in order.
+// Batches that arrive while segments grow wait for these and are sent in order.
 func TestSendWhileSegmentsGrow(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities, workertest.Text(), 3, 0)
