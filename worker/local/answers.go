@@ -75,7 +75,7 @@ func (r *Replica) readSocket() (eof bool) {
 			idle = 0
 		}
 		if idle > maxIdleBytes {
-			r.violation("%d bytes came at once, and no frame among them", idle)
+			r.violation("%d bytes arrived without a complete frame", idle)
 		}
 		// A short read means that the stream was empty, or that its end or a message with descriptors follows. A
 		// level-triggered poller fires again for those. An edge-triggered one does not, so the socket must be read
@@ -111,7 +111,7 @@ func (r *Replica) frame(typ wire.Type, payload []byte) {
 		waiting := r.next
 		r.mu.Unlock()
 		if err := m.Decode(payload); err != nil || waiting == nil || m.Generation != waiting.number {
-			r.violation("READY of a generation that was not sent")
+			r.violation("READY for a generation that was not sent")
 			return
 		}
 		r.adopt(waiting)
@@ -122,7 +122,7 @@ func (r *Replica) frame(typ wire.Type, payload []byte) {
 			return
 		}
 		if r.leaving {
-			r.violation("LEAVING for the second time")
+			r.violation("LEAVING twice")
 			return
 		}
 		r.leaving = true
@@ -178,7 +178,7 @@ func (r *Replica) answer(d *[64]byte) {
 	e := r.find(resp.Batch)
 	if e == nil || e.state != stateSent && e.state != stateGranted && e.state != stateDiscard {
 		r.mu.Unlock()
-		r.violation("a response to a batch that is not outstanding")
+		r.violation("response to a batch that is not outstanding")
 		return
 	}
 	wantOff, wantCap := e.out.Off, e.out.Cap
@@ -187,7 +187,7 @@ func (r *Replica) answer(d *[64]byte) {
 	}
 	if resp.Generation != e.gen.number || resp.Kind != e.kind || int(resp.Count) != e.count && e.state != stateDiscard || resp.OutOff != wantOff || resp.OutLen > wantCap {
 		r.mu.Unlock()
-		r.violation("a response that contradicts its request")
+		r.violation("response contradicts its request")
 		return
 	}
 	if e.kind != wire.KindPredict {
@@ -258,7 +258,7 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 		schema = r.outputsConf
 	}
 	if err := schema.Open(&r.reader, block, count); err != nil {
-		return api.BadOutput, "the worker's output block does not hold: " + err.Error()
+		return api.BadOutput, "the worker's output block is invalid: " + err.Error()
 	}
 	for i, q := range b.Queries {
 		if cap(q.Outputs) < n {
@@ -269,7 +269,7 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 			v := &q.Outputs[s]
 			data, _, dims, err := r.reader.AppendItem(v.Data[:0], i, s, v.Dims[:0])
 			if err != nil {
-				return api.BadOutput, "the worker's output block does not hold: " + err.Error()
+				return api.BadOutput, "the worker's output block is invalid: " + err.Error()
 			}
 			v.Data, v.Dims = data, dims
 		}
@@ -277,7 +277,7 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 		if flags&wire.FlagConfidences != 0 {
 			data, _, err := r.reader.Item(i, n, nil)
 			if err != nil {
-				return api.BadOutput, "the worker's confidences do not hold: " + err.Error()
+				return api.BadOutput, "the worker's confidences are invalid: " + err.Error()
 			}
 			// A value that is no probability counts as none. One bad confidence does not fail the batch.
 			if sure := math.Float64frombits(binary.LittleEndian.Uint64(data)); sure >= 0 && sure <= 1 {

@@ -35,7 +35,7 @@ func TestGoldenBlocksAsOutputs(t *testing.T) {
 				res.OutLen = uint64(copy(st.w.Granted(req), raw))
 				st.w.Respond(res)
 				if v.Rows == nil {
-					st.WantCode(b, api.BadOutput, "does not hold")
+					st.WantCode(b, api.BadOutput, "is invalid")
 				} else {
 					st.WantOK(b)
 					workertest.WantRows(t, b, v.Rows)
@@ -106,7 +106,7 @@ func TestTablesThatLie(t *testing.T) {
 					}
 					st.w.Respond(res)
 					if lie {
-						st.WantCode(b, api.BadOutput, "does not hold")
+						st.WantCode(b, api.BadOutput, "is invalid")
 						continue
 					}
 					st.WantOK(b)
@@ -204,12 +204,12 @@ func TestConfidencesThatAreNotThere(t *testing.T) {
 		res := st.echo(req)
 		res.Flags = wire.FlagConfidences
 		st.w.Respond(res)
-		st.WantCode(b, api.BadOutput, "does not hold")
+		st.WantCode(b, api.BadOutput, "is invalid")
 		b, req = st.take("x")
 		st.w.Respond(st.echo(req))
 		st.WantTexts(b, "x")
 		if c := b.Queries[0].Confidence; !math.IsNaN(c) {
-			t.Errorf("confidence %v where the worker said nothing", c)
+			t.Errorf("confidence %v, but the worker sent none", c)
 		}
 		st.w.Close()
 		st.End()

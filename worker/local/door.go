@@ -66,14 +66,14 @@ func (h *Hub) expectAtDoor(token string, e worker.Expectation) (socket string, e
 // container reaches the socket because the engine mounts it.
 func openDoor(doors string) (*door, error) {
 	if doors == "" {
-		return nil, errors.New("this hub has no directory for them (Config.Doors)")
+		return nil, errors.New("this hub has no directory for sockets of isolated workers (Config.Doors)")
 	}
 	var b [doorNameBytes]byte
 	rand.Read(b[:]) // never fails since Go 1.24
 	d := &door{dir: filepath.Join(doors, hex.EncodeToString(b[:]))}
 	d.path = filepath.Join(d.dir, doorFile)
 	if len(d.path) > maxSocketPath {
-		return nil, fmt.Errorf("the path %s has %d bytes, and the kernel takes %d for a socket: choose a shorter --data-dir", d.path, len(d.path), maxSocketPath)
+		return nil, fmt.Errorf("the path %s has %d bytes, but a socket's path has at most %d: choose a shorter --data-dir", d.path, len(d.path), maxSocketPath)
 	}
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
 		return nil, err

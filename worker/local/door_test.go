@@ -130,12 +130,12 @@ func TestDoorTokens(t *testing.T) {
 	wantDoors(t, doors, 2)
 	for _, l := range []*workertest.Launch{one, two, main} {
 		if !l.Withdraw() {
-			t.Error("a token was used up where it is not good")
+			t.Error("a token was consumed where it is not valid")
 		}
 	}
 	wantDoors(t, doors, 0)
 	if _, err := net.Dial("unix", socketOf(one)); err == nil {
-		t.Error("a forgotten door is open")
+		t.Error("the door of a withdrawn launch is open")
 	}
 }
 
@@ -175,7 +175,7 @@ func TestDoorClose(t *testing.T) {
 	mapping.Events.WaitGone(t)
 	wantDoors(t, doors, 0)
 	if !open.Withdraw() || !greeted.Withdraw() {
-		t.Error("a token that nobody used is gone")
+		t.Error("an unused token is gone")
 	}
 	if _, _, err := hub.Expect(worker.Expectation{Isolated: true}); err == nil || !strings.Contains(err.Error(), "shutting down") {
 		t.Errorf("a door of a closed hub: %v", err)

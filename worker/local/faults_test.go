@@ -35,11 +35,11 @@ func TestWorkerKilledBeforeReady(t *testing.T) {
 				l := g.Expect(workertest.Text(), 2)
 				_, ended := killable(t, l, step, wire.CapRing)
 				if err := ended(); err == nil {
-					t.Fatal("the worker ended well: expected the kill")
+					t.Fatal("the worker exited with 0, expected SIGKILL")
 				}
 				if step == "connected" {
 					if !l.Withdraw() {
-						t.Error("the token is used up")
+						t.Error("the token was consumed")
 					}
 				} else if end := l.Events.WaitGone(t); end.Violation {
 					t.Errorf("%+v", end)
@@ -92,7 +92,7 @@ func TestWorkerKilledAtEachStep(t *testing.T) {
 				}
 				begin()
 				if err := ended(); err == nil {
-					t.Fatal("the worker ended well: expected the kill")
+					t.Fatal("the worker exited with 0, expected SIGKILL")
 				}
 				if end := s.End(); end.Violation {
 					t.Errorf("%+v", end)
@@ -142,7 +142,7 @@ func killGateway(t *testing.T, step string, poller local.Poller) {
 	}
 	inParts.Close()
 	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
-		t.Errorf("the gateway: %v, expected the kill", err)
+		t.Errorf("the gateway: %v, expected SIGKILL", err)
 	}
 	// End of file: the worker has ended too, and with the last process the kernel frees the segments.
 	if _, err := io.Copy(io.Discard, alive); err != nil {

@@ -320,7 +320,7 @@ func (r *Replica) sideOverdue() {
 		a.timer.Reset(again)
 		return
 	}
-	r.killLocked(fmt.Sprintf("%v has had no answer for %v", a.current.kind, a.timeout), false)
+	r.killLocked(fmt.Sprintf("no answer to %v for %v", a.current.kind, a.timeout), false)
 }
 
 // finishSideLocked removes the current side request from the table and returns it.
@@ -345,7 +345,7 @@ func (r *Replica) answerSide(e *entry, resp *wire.Response, seen api.Nanos) {
 	if resp.Status == wire.StatusNeedMore || resp.Flags != 0 || noBlock && resp.OutLen != 0 {
 		kind := e.kind
 		r.mu.Unlock()
-		r.violation("a response to %v with outputs that it has not: %v, flags 0x%x, %d bytes", kind, resp.Status, resp.Flags, resp.OutLen)
+		r.violation("response to %v must not have outputs: status %v, flags 0x%x, %d bytes", kind, resp.Status, resp.Flags, resp.OutLen)
 		return
 	}
 	kind, g, out := e.kind, e.gen, e.out
@@ -366,7 +366,7 @@ func (r *Replica) answerSide(e *entry, resp *wire.Response, seen api.Nanos) {
 	case resp.Status == wire.StatusBadOutput:
 		code, detail = api.BadOutput, printable(block)
 	case resp.Status == wire.StatusUnsupported:
-		code, detail = api.ModelError, "the worker does not support what it said it does"
+		code, detail = api.ModelError, "the worker does not support what it declared"
 	}
 	if code != api.OK {
 		detail = strings.ToLower(kind.String()) + ": " + detail
@@ -394,11 +394,11 @@ var accuracySchema = wire.NewSchema([]api.TensorSpec{{DType: api.Float64}})
 // readAccuracy reads the answer to ACCURACY, or says what is wrong with it.
 func (r *Replica) readAccuracy(block []byte) (value float64, wrong string) {
 	if err := accuracySchema.Open(&r.reader, block, 1); err != nil {
-		return math.NaN(), "the worker's output block does not hold: " + err.Error()
+		return math.NaN(), "the worker's output block is invalid: " + err.Error()
 	}
 	data, _, err := r.reader.Item(0, 0, nil)
 	if err != nil {
-		return math.NaN(), "the worker's output block does not hold: " + err.Error()
+		return math.NaN(), "the worker's output block is invalid: " + err.Error()
 	}
 	value = math.Float64frombits(binary.LittleEndian.Uint64(data))
 	if !(value >= 0 && value <= 1) {

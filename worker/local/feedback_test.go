@@ -42,7 +42,7 @@ func TestFeedbackOnTheWire(t *testing.T) {
 			t.Errorf("%+v: expected FEEDBACK of 2, a number above %d, a grant of 4096 or more", req, predict.Batch)
 		}
 		if got := fmt.Sprintf("%s", texts(st.w.Inputs(req))); got != `[[one user 1] [two user "x"]]` {
-			t.Errorf("the block says %s", got)
+			t.Errorf("the block has %s", got)
 		}
 		st.w.Respond(workertest.Answer(req))
 		told.Want(api.OK)
@@ -91,20 +91,20 @@ func TestSideAnswersThatContradict(t *testing.T) {
 		{"another generation", "contradicts", wire.KindFeedback, func(res *wire.Response, _ wire.Request) { res.Generation++ }},
 		{"another block", "contradicts", wire.KindFeedback, func(res *wire.Response, _ wire.Request) { res.OutOff += 64 }},
 		{"more than was granted", "contradicts", wire.KindFeedback, func(res *wire.Response, req wire.Request) { res.OutLen = req.OutCap + 1 }},
-		{"outputs of FEEDBACK", "outputs that it has not", wire.KindFeedback, func(res *wire.Response, _ wire.Request) { res.OutLen = 64 }},
-		{"NEED_MORE for FEEDBACK", "outputs that it has not", wire.KindFeedback, func(res *wire.Response, req wire.Request) {
+		{"outputs of FEEDBACK", "must not have outputs", wire.KindFeedback, func(res *wire.Response, _ wire.Request) { res.OutLen = 64 }},
+		{"NEED_MORE for FEEDBACK", "must not have outputs", wire.KindFeedback, func(res *wire.Response, req wire.Request) {
 			res.Status, res.Need = wire.StatusNeedMore, req.OutCap+1
 		}},
-		{"confidences of FEEDBACK", "outputs that it has not", wire.KindFeedback, func(res *wire.Response, _ wire.Request) { res.Flags = wire.FlagConfidences }},
-		{"a text with UNSUPPORTED", "outputs that it has not", wire.KindFeedback, func(res *wire.Response, _ wire.Request) {
+		{"confidences of FEEDBACK", "must not have outputs", wire.KindFeedback, func(res *wire.Response, _ wire.Request) { res.Flags = wire.FlagConfidences }},
+		{"a text with UNSUPPORTED", "must not have outputs", wire.KindFeedback, func(res *wire.Response, _ wire.Request) {
 			res.Status, res.OutLen = wire.StatusUnsupported, 5
 		}},
 		{"FEEDBACK for ACCURACY", "contradicts", wire.KindAccuracy, func(res *wire.Response, _ wire.Request) { res.Kind = wire.KindFeedback }},
 		{"a count for ACCURACY", "contradicts", wire.KindAccuracy, func(res *wire.Response, _ wire.Request) { res.Count = 1 }},
-		{"NEED_MORE for ACCURACY", "outputs that it has not", wire.KindAccuracy, func(res *wire.Response, _ wire.Request) {
+		{"NEED_MORE for ACCURACY", "must not have outputs", wire.KindAccuracy, func(res *wire.Response, _ wire.Request) {
 			res.Status, res.Need = wire.StatusNeedMore, 1<<20
 		}},
-		{"confidences of ACCURACY", "outputs that it has not", wire.KindAccuracy, func(res *wire.Response, _ wire.Request) { res.Flags = wire.FlagConfidences }},
+		{"confidences of ACCURACY", "must not have outputs", wire.KindAccuracy, func(res *wire.Response, _ wire.Request) { res.Flags = wire.FlagConfidences }},
 		{"all ones", "contradicts", wire.KindAccuracy, func(res *wire.Response, _ wire.Request) { res.OutLen = math.MaxUint64 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestFeedbackBeyondTheQueue(t *testing.T) {
 		for i := 4; i < len(told); i++ {
 			req := st.w.Next()
 			if got := string(st.w.Inputs(req)[0][1].Data); got != fmt.Sprint(i) {
-				t.Errorf("label %s, expected %d: in the order in which they came", got, i)
+				t.Errorf("label %s, expected %d: in the order of their arrival", got, i)
 			}
 			st.w.Respond(workertest.Answer(req))
 			told[i].Want(api.OK)
@@ -374,7 +374,7 @@ func TestFeedbackFromEverywhere(t *testing.T) {
 			t.Errorf("%d ends, expected %d", got, 2*askers*each)
 		}
 		if labels.Load() != taken.Load() || taken.Load() != s.Replica.Stats().Feedback.Labels || unknown.Load() != 0 {
-			t.Errorf("the model saw %d labels, %d were reported taken, counted are %+v, and %d ends cannot be", labels.Load(), taken.Load(), s.Replica.Stats().Feedback, unknown.Load())
+			t.Errorf("the model saw %d labels, %d were reported taken, the counts are %+v, and %d calls ended with an unexpected code", labels.Load(), taken.Load(), s.Replica.Stats().Feedback, unknown.Load())
 		}
 	})
 }

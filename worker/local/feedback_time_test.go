@@ -90,7 +90,7 @@ func TestFeedbackAmongMorePredictions(t *testing.T) {
 			continue
 		}
 		if st.now.Load() > 10e9 {
-			t.Fatalf("feedback came at %v, and no more in 9 s", fedAt)
+			t.Fatalf("feedback came at %v, and no more for 9 s", fedAt)
 		}
 		st.now.Add(step)
 		answer(req)
@@ -131,18 +131,18 @@ func TestFeedbackThatHangs(t *testing.T) {
 	st.now.Add(int64(timeout) - 1)
 	st.Replica.(*local.Replica).SideOverdue()
 	if told.Ended() {
-		t.Error("ended before its time")
+		t.Error("ended before the timeout")
 	}
 	st.now.Add(int64(5 * timeout)) // the gateway was paused: it must read what has arrived first
 	st.Replica.(*local.Replica).SideOverdue()
 	st.now.Add(100e6 - 1)
 	st.Replica.(*local.Replica).SideOverdue()
 	if told.Ended() {
-		t.Error("ended at one look")
+		t.Error("ended at the first check after the timeout")
 	}
 	st.now.Add(1)
 	st.Replica.(*local.Replica).SideOverdue()
-	if end := st.End(); end.Violation || !strings.Contains(end.Reason, "FEEDBACK has had no answer for 1h") {
+	if end := st.End(); end.Violation || !strings.Contains(end.Reason, "no answer to FEEDBACK for 1h") {
 		t.Errorf("%+v", end)
 	}
 	told.Want(api.ReplicaLost)

@@ -77,7 +77,7 @@ func FuzzHostileWorker(f *testing.F) {
 		end := h.s.End()
 		for id, begun := range h.s.Left() {
 			if begun != end.Begun(id) {
-				t.Errorf("Begun(%d) changes its mind", id)
+				t.Errorf("Begun(%d) is not stable", id)
 			}
 		}
 	})

@@ -112,7 +112,7 @@ func TestTokenIsUsedOnce(t *testing.T) {
 func TestRefusedBinding(t *testing.T) {
 	eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 		var refused *xebec.RefusedError
-		if err := serveEcho(g.Socket, "nobody's"); !errors.As(err, &refused) || refused.Code != wire.RefusedToken {
+		if err := serveEcho(g.Socket, "unknown"); !errors.As(err, &refused) || refused.Code != wire.RefusedToken {
 			t.Errorf("%v", err)
 		}
 	})
@@ -247,7 +247,7 @@ func TestCloseEndsEverybody(t *testing.T) {
 			t.Errorf("left %v, expected batch %d, begun", left, b.ID)
 		}
 		if !unused.Withdraw() {
-			t.Error("the token that nobody used is gone")
+			t.Error("an unused token is gone")
 		}
 	})
 }

@@ -411,11 +411,11 @@ func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
 		return fmt.Errorf("%w: %w", errViolation, err)
 	}
 	if err != nil {
-		return fmt.Errorf("the worker went away, or was silent for %s, before it was ready: %w", readyTimeout, err)
+		return fmt.Errorf("the worker ended, or was silent for %s, before it was ready: %w", readyTimeout, err)
 	}
 	var ready wire.Ready
 	if typ != wire.TypeReady {
-		return fmt.Errorf("%w: %v where READY was expected", errViolation, typ)
+		return fmt.Errorf("%w: expected READY, got %v", errViolation, typ)
 	}
 	if err := ready.Decode(payload); err != nil || ready.Generation != 1 {
 		return fmt.Errorf("%w: expected READY of generation 1", errViolation)

@@ -149,7 +149,7 @@ func runRawWorker() {
 		w.Write(frame)
 	}
 	dieAt("answered")
-	roleTB{}.Fatalf("no step is called %q", os.Getenv(envStep))
+	roleTB{}.Fatalf("unknown step %q", os.Getenv(envStep))
 }
 
 // runGateway is a hub with one honest worker, which inherits the pipe.
@@ -190,7 +190,7 @@ func runGateway() {
 	dieAt("grown")
 	r.Drain()
 	dieAt("drained")
-	roleTB{}.Fatalf("no step is called %q", os.Getenv(envStep))
+	roleTB{}.Fatalf("unknown step %q", os.Getenv(envStep))
 }
 
 // gatewayEvents passes events to the role's goroutine.
@@ -213,5 +213,5 @@ func (e *gatewayEvents) Leaving(worker.Replica, string) {}
 
 func (e *gatewayEvents) Gone(_ worker.Replica, end worker.End) {
 	dieAt("drained") // a drained worker may be faster than this goroutine
-	roleTB{}.Fatalf("the worker went first: %s", end.Reason)
+	roleTB{}.Fatalf("the worker ended first: %s", end.Reason)
 }
