@@ -22,12 +22,12 @@ type Builder struct {
 	count    int
 	head     []byte // section table and fixed sections, in the block or in ownHead
 	ownHead  []byte
-	sections []building
+	sections []sectionBuilder
 }
 
-type building struct {
-	off   uint64 // of a fixed section, in head
-	given bool   // a fixed section was asked for
+type sectionBuilder struct {
+	off     uint64 // of a fixed section, in head
+	written bool   // a fixed section was asked for
 	// buf is a ragged section as far as it goes. direct says that it lies in the block, where its capacity is all that is
 	// left; else it lies in own.
 	buf, own []byte
@@ -41,14 +41,14 @@ func (b *Builder) Begin(sc *Schema, block []byte, count int) error {
 	}
 	b.schema, b.block, b.count = sc, block, count
 	if cap(b.sections) < len(sc.sections) {
-		b.sections = append(b.sections[:cap(b.sections)], make([]building, len(sc.sections)-cap(b.sections))...)
+		b.sections = append(b.sections[:cap(b.sections)], make([]sectionBuilder, len(sc.sections)-cap(b.sections))...)
 	}
 	b.sections = b.sections[:len(sc.sections)]
 	end := sc.tableBytes
 	tables := uint64(0)
 	for s := range sc.sections {
 		sec, out := &sc.sections[s], &b.sections[s]
-		*out = building{own: out.own}
+		*out = sectionBuilder{own: out.own}
 		if sec.fixed {
 			out.off = alignUp(end, BlockAlign)
 			end = addSat(out.off, mulSat(uint64(count), sec.item))
@@ -63,7 +63,7 @@ func (b *Builder) Begin(sc *Schema, block []byte, count int) error {
 	if inBlock {
 		b.head = block[:end:end]
 	} else {
-		b.ownHead = private(b.ownHead, int(end))
+		b.ownHead = scratch(b.ownHead, int(end))
 		b.head = b.ownHead
 	}
 	clear(b.head[:sc.tableBytes])
@@ -86,7 +86,7 @@ func (b *Builder) beginRagged(inBlock bool) {
 			out.direct = true
 			out.buf = b.block[start : start+uint64(tables) : len(b.block)]
 		} else {
-			out.own = private(out.own, tables)
+			out.own = scratch(out.own, tables)
 			out.buf = out.own[:tables]
 		}
 		inBlock = false // only the first can grow where it lies
@@ -94,7 +94,7 @@ func (b *Builder) beginRagged(inBlock bool) {
 	}
 }
 
-func private(own []byte, n int) []byte {
+func scratch(own []byte, n int) []byte {
 	if cap(own) < n || cap(own) > retainBytes {
 		return make([]byte, n)
 	}
@@ -110,15 +110,15 @@ func (b *Builder) Fixed(s int) []byte {
 	}
 	end := out.off + uint64(b.count)*sec.item
 	data := b.head[out.off:end:end]
-	if !out.given {
-		out.given = true
+	if !out.written {
+		out.written = true
 		clear(data) // an earlier batch's outputs are no answer
 	}
 	return data
 }
 
 // Item reserves n bytes for query i of a ragged section and returns them, to be filled before the next call of any
-// method. dims are the item's dimensions, none for rank 0. An item that is given twice counts as its last value.
+// method. dims are the item's dimensions, none for rank 0. An item that is written twice counts as its last value.
 func (b *Builder) Item(s, i, n int, dims []int64) ([]byte, error) {
 	sec, out := &b.schema.sections[s], &b.sections[s]
 	switch {
@@ -141,7 +141,7 @@ func (b *Builder) Item(s, i, n int, dims []int64) ([]byte, error) {
 	return out.buf[start : start+n : start+n], nil
 }
 
-func (o *building) extend(n int) {
+func (o *sectionBuilder) extend(n int) {
 	if n <= cap(o.buf) {
 		o.buf = o.buf[:n]
 		return
@@ -164,7 +164,7 @@ func (b *Builder) Finish() (length uint64, kept []byte, err error) {
 	for s := range b.sections {
 		sec, out := &b.schema.sections[s], &b.sections[s]
 		if sec.fixed {
-			if !out.given {
+			if !out.written {
 				return 0, nil, fmt.Errorf("%w: %s was not written", ErrBlock, sec.name(s))
 			}
 			length := uint64(b.count) * sec.item
