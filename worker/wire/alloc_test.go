@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestNoAllocation holds the way of a batch to its promise.
+// TestNoAllocation checks that a batch's way through the codec does not allocate.
 func TestNoAllocation(t *testing.T) {
 	fixed, fixedValues := fixedBatch(64, 256)
 	ragged, raggedValues := raggedBatch()
@@ -24,7 +24,7 @@ func TestNoAllocation(t *testing.T) {
 		r    Reader
 		dims [api.MaxRank]int64
 		buf  []byte
-		// Made once: a slice in an interface is an allocation.
+		// Made once: converting a slice to an interface allocates.
 		fixedBoxed, raggedBoxed Values = fixedValues, raggedValues
 	)
 	for name, f := range map[string]func(){

@@ -27,7 +27,7 @@ func BenchmarkWriteFixed64x256(b *testing.B) {
 	}
 }
 
-// BenchmarkCopy64x256 is the floor of the one above: the same copies and nothing else.
+// BenchmarkCopy64x256 is the lower bound of the benchmark above: the same copies and nothing else.
 func BenchmarkCopy64x256(b *testing.B) {
 	_, values := fixedBatch(64, 256)
 	block := make([]byte, 64*256)

@@ -6,16 +6,17 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// retainBytes is how much private memory a Builder keeps for each section from one block to the next; one answer of a
-// gigabyte shall not stay.
+// retainBytes is how much scratch memory a Builder keeps per section between blocks, so that one answer of a gigabyte
+// is not kept.
 const retainBytes = 1 << 20
 
-// Builder lays out a block whose values come one by one, straight into the block as long as they fit: the way a worker
-// writes its outputs. The zero value is ready for Begin; used again, it does not allocate once it has grown to the traffic.
+// Builder lays out a block whose values arrive one by one, as a worker's outputs do. It writes straight into the block
+// as long as they fit. The zero value is ready for Begin. A Builder that is used again does not allocate once it has
+// grown to the traffic.
 //
-// Fixed sections come first, whatever their order in the schema, then the first ragged section, which grows in place; the
-// other ragged ones are gathered in private memory and put behind it by Finish. What does not fit goes to private memory,
-// without limit, and Finish hands out the whole block from there: the protocol's NEED_MORE.
+// Fixed sections come first, whatever their order in the schema. The first ragged section follows and grows in place.
+// The other ragged sections are collected in scratch memory, and Finish copies them behind it. What does not fit goes
+// to scratch memory without limit; Finish then returns the whole block from there, for the protocol's NEED_MORE.
 type Builder struct {
 	schema   *Schema
 	block    []byte
@@ -26,15 +27,15 @@ type Builder struct {
 }
 
 type sectionBuilder struct {
-	off     uint64 // of a fixed section, in head
-	written bool   // a fixed section was asked for
-	// buf is a ragged section as far as it goes. direct says that it lies in the block, where its capacity is all that is
-	// left; else it lies in own.
+	off     uint64 // offset of a fixed section in head
+	written bool   // Fixed was called for a fixed section
+	// buf is the part of a ragged section that is written. If direct is set it lies in the block, where its capacity is
+	// the room that is left; otherwise it lies in own.
 	buf, own []byte
 	direct   bool
 }
 
-// Begin starts a block of count queries in the memory of block, which may be too small, or empty.
+// Begin starts a block of count queries in block, which may be too small or empty.
 func (b *Builder) Begin(sc *Schema, block []byte, count int) error {
 	if sc.err != nil {
 		return sc.err
@@ -71,7 +72,7 @@ func (b *Builder) Begin(sc *Schema, block []byte, count int) error {
 	return nil
 }
 
-// maxBlockBytes bounds the memory that Begin takes before anything was written: far above any segment.
+// maxBlockBytes bounds the memory that Begin allocates before anything is written. It is far above any segment.
 const maxBlockBytes = 1 << 40
 
 func (b *Builder) beginRagged(inBlock bool) {
@@ -89,8 +90,8 @@ func (b *Builder) beginRagged(inBlock bool) {
 			out.own = scratch(out.own, tables)
 			out.buf = out.own[:tables]
 		}
-		inBlock = false // only the first can grow where it lies
-		clear(out.buf)  // offset 0 says that an item is missing: the tables lie there
+		inBlock = false // only the first can grow in place
+		clear(out.buf)  // offset 0 means that an item is missing: the tables lie there
 	}
 }
 
@@ -101,8 +102,8 @@ func scratch(own []byte, n int) []byte {
 	return own[:n]
 }
 
-// Fixed is the memory of a fixed section, an array of shape (count, *shape): all zeros at the first call, to be filled
-// before Finish. It is nil for a ragged section.
+// Fixed returns the memory of a fixed section, an array of shape (count, *shape). It is zeroed at the first call and
+// must be filled before Finish. Fixed returns nil for a ragged section.
 func (b *Builder) Fixed(s int) []byte {
 	sec, out := &b.schema.sections[s], &b.sections[s]
 	if !sec.fixed {
@@ -112,13 +113,13 @@ func (b *Builder) Fixed(s int) []byte {
 	data := b.head[out.off:end:end]
 	if !out.written {
 		out.written = true
-		clear(data) // an earlier batch's outputs are no answer
+		clear(data) // do not leak an earlier batch's outputs
 	}
 	return data
 }
 
-// Item reserves n bytes for query i of a ragged section and returns them, to be filled before the next call of any
-// method. dims are the item's dimensions, none for rank 0. An item that is written twice counts as its last value.
+// Item reserves n bytes for query i of a ragged section and returns them. The caller fills them before the next call of
+// any method. dims are the item's dimensions, none for rank 0. If an item is written twice, the last value counts.
 func (b *Builder) Item(s, i, n int, dims []int64) ([]byte, error) {
 	sec, out := &b.schema.sections[s], &b.sections[s]
 	switch {
@@ -156,8 +157,8 @@ func (o *sectionBuilder) extend(n int) {
 	o.buf, o.own, o.direct = grown, grown, false
 }
 
-// Finish completes the block. It lies in the memory given to Begin, and kept is nil; or it does not fit there, and kept,
-// of length bytes, is all of it and the caller's to keep. It fails when a value is missing or contradicts its spec.
+// Finish completes the block. If the block fits the memory given to Begin, kept is nil. Otherwise kept is the whole
+// block of length bytes, and the caller owns it. Finish fails if a value is missing or contradicts its spec.
 func (b *Builder) Finish() (length uint64, kept []byte, err error) {
 	end, gap := uint64(len(b.head)), b.schema.tableBytes
 	inBlock := end <= uint64(len(b.block))
@@ -176,7 +177,7 @@ func (b *Builder) Finish() (length uint64, kept []byte, err error) {
 		if err := b.complete(s); err != nil {
 			return 0, nil, err
 		}
-		// The first ragged section begins behind the head wherever it lies, so offsets are the same in place and kept.
+		// The first ragged section begins behind the head in both cases, so offsets are the same in place and in kept.
 		out.off = alignUp(end, BlockAlign)
 		end = out.off + uint64(len(out.buf))
 		putExtent(b.head[s*extentBytes:], out.off, uint64(len(out.buf)))
@@ -207,7 +208,7 @@ func (b *Builder) Finish() (length uint64, kept []byte, err error) {
 	return end, kept, nil
 }
 
-// complete checks that every item of a ragged section is there, and the elements of BYTES items with a rank.
+// complete checks that every item of a ragged section was written, and checks the elements of BYTES items with a rank.
 func (b *Builder) complete(s int) error {
 	sec, out := &b.schema.sections[s], &b.sections[s]
 	walk := sec.spec.DType == api.Bytes && len(sec.spec.Shape) > 0

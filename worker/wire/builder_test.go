@@ -26,7 +26,7 @@ func drawSpecs(t *rapid.T) []api.TensorSpec {
 	return specs
 }
 
-// drawValues draws a batch that fits.
+// drawValues draws a batch that fits the specs.
 func drawValues(t *rapid.T, specs []api.TensorSpec, count int) columns {
 	values := make(columns, len(specs))
 	for s, spec := range specs {
@@ -58,7 +58,7 @@ func drawValues(t *rapid.T, specs []api.TensorSpec, count int) columns {
 	return values
 }
 
-// sameValues reads a block with a Reader that was used before and compares.
+// sameValues compares a block's values with v. It reads with a Reader that was used before.
 func sameValues(t *rapid.T, r *Reader, sc *Schema, block []byte, values columns, count int) {
 	if err := sc.Open(r, block, count); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestWriteThenRead(t *testing.T) {
 	})
 }
 
-// build gives the values to a Builder, queries and sections in a drawn order.
+// build passes the values to a Builder, with queries and sections in a drawn order.
 func build(t *rapid.T, b *Builder, sc *Schema, block []byte, values columns, count int) (uint64, []byte) {
 	if err := b.Begin(sc, block, count); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestBuildThenRead(t *testing.T) {
 			}
 			values := drawValues(t, specs, count)
 			sc := NewSchema(specs)
-			// Room for everything, for a part, or for nothing; behind it lies what a Builder must not touch.
+			// Room for everything, for a part, or for nothing. The Builder must not touch what lies behind it.
 			room := rapid.IntRange(0, int(sc.Size(values))+64).Draw(t, "room")
 			memory := bytes.Repeat([]byte{0xee}, room+128)
 			n, kept := build(t, &b, sc, memory[:room], values, count)

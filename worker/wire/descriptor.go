@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// DescriptorBytes is the size of a request and of a response; BlockAlign divides the offset of every block and section.
+// DescriptorBytes is the size of a request and of a response. The offset of every block and section is a multiple of
+// BlockAlign.
 const (
 	DescriptorBytes = 64
 	BlockAlign      = 64
@@ -14,7 +15,7 @@ const (
 // Kind is what a request asks for.
 type Kind uint16
 
-// The kinds. GRANT and DISCARD answer a NEED_MORE; their responses name the kind of the batch.
+// The kinds. GRANT and DISCARD answer a NEED_MORE. Their responses name the kind of the batch.
 const (
 	KindPredict  Kind = 1
 	KindFeedback Kind = 2
@@ -40,7 +41,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint16(k))
 }
 
-// Status is how a batch ended at the worker.
+// Status is how the worker ended a batch.
 type Status uint16
 
 // The statuses.
@@ -69,7 +70,7 @@ func (s Status) String() string {
 	return fmt.Sprintf("status %d", uint16(s))
 }
 
-// FlagConfidences in a response: a section of confidences follows the outputs.
+// FlagConfidences in a response means that a section of confidences follows the outputs.
 const FlagConfidences uint32 = 1 << 0
 
 // Request is the gateway's descriptor of one batch.
@@ -99,8 +100,8 @@ func (r *Request) Put(d *[DescriptorBytes]byte) {
 	le.PutUint32(d[60:], 0)
 }
 
-// Get reads a descriptor, which must be a private copy, and judges what can be judged without knowing the connection:
-// reserved fields, the kind, whether the kind has queries, alignment. Bounds are the caller's to check.
+// Get reads a descriptor, which must be a private copy. It checks what can be checked without the connection's state:
+// reserved fields, the kind, whether the kind has queries, alignment. The caller checks bounds.
 func (r *Request) Get(d *[DescriptorBytes]byte) error {
 	le := binary.LittleEndian
 	*r = Request{
@@ -164,8 +165,9 @@ func (r *Response) Put(d *[DescriptorBytes]byte) {
 	le.PutUint64(d[56:], 0)
 }
 
-// Get reads a descriptor, which must be a private copy, and judges what can be judged without knowing what is
-// outstanding: known kind, status and flags, a need where and only where the status is NEED_MORE, the reserved field.
+// Get reads a descriptor, which must be a private copy. It checks what can be checked without knowing what is
+// outstanding: the kind, status and flags are known, a need is there if and only if the status is NEED_MORE, the
+// reserved field is 0.
 func (r *Response) Get(d *[DescriptorBytes]byte) error {
 	le := binary.LittleEndian
 	*r = Response{

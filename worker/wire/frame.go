@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Version of the protocol that this package speaks.
+// Version of the protocol that this package implements.
 const (
 	Major = 1
 	Minor = 0
@@ -15,7 +15,7 @@ const (
 // Type is the first byte of a frame.
 type Type uint8
 
-// The frames. A bell is the single byte TypeBell; all others have a header and a payload.
+// The frames. A bell is the single byte TypeBell. All others have a header and a payload.
 const (
 	TypeBell     Type = 0x01
 	TypeHello    Type = 0x02
@@ -29,8 +29,8 @@ const (
 	TypeResponse Type = 0x11
 )
 
-// HeaderBytes leads every frame but the bell; MaxPayload bounds what follows. The largest message is HELLO with 128
-// tensors of rank 16: about 50 KB.
+// HeaderBytes is the size of the header of every frame but the bell. MaxPayload bounds what follows. The largest
+// message is HELLO with 128 tensors of rank 16, about 50 KB.
 const (
 	HeaderBytes = 8
 	MaxPayload  = 65536
@@ -77,7 +77,7 @@ func AppendBell(dst []byte) []byte { return append(dst, byte(TypeBell)) }
 // AppendDrain appends a DRAIN frame.
 func AppendDrain(dst []byte) []byte { return endFrame(beginFrame(dst, TypeDrain)) }
 
-// beginFrame appends a header whose length endFrame fills in; the caller appends the payload in between.
+// beginFrame appends a header, whose length endFrame fills in. The caller appends the payload in between.
 func beginFrame(dst []byte, t Type) (out []byte, start int) {
 	return append(dst, byte(t), 0, 0, 0, 0, 0, 0, 0), len(dst)
 }
@@ -92,24 +92,24 @@ func endFrame(dst []byte, start int) []byte {
 	return dst
 }
 
-// firstBufferBytes holds some fifty descriptor frames, or more unread bells than a socket keeps.
+// firstBufferBytes is room for some fifty descriptor frames, or for more unread bells than a socket holds.
 const firstBufferBytes = 4096
 
-// Parser cuts a stream of bytes into frames. The zero value is ready. It is used in a cycle:
+// Parser splits a stream of bytes into frames. The zero value is ready. It is used in a loop:
 //
 //	n, err := read(p.Space())
 //	p.Advance(n)
 //	for { t, payload, ok, err := p.Next(); … until !ok or err != nil }
 //
-// Its buffer never grows over one frame of the largest size. After an error it gives nothing but that error.
+// Its buffer never grows beyond one frame of the largest size. After an error, Next returns only that error.
 type Parser struct {
 	buf        []byte
-	start, end int // buf[start:end] has been read and not yet taken
+	start, end int // buf[start:end] was read from the socket and not returned yet
 	err        error
 }
 
-// Space is where the socket's next bytes go; never empty when Next was called until it gave nothing. It may move what
-// has been read: payloads that Next gave are invalid from here on.
+// Space returns the memory for the socket's next bytes. It is never empty after Next has returned ok = false. It may
+// move buffered bytes: payloads that Next returned are invalid from then on.
 func (p *Parser) Space() []byte {
 	need := firstBufferBytes
 	if p.end-p.start >= HeaderBytes && p.buf[p.start] != byte(TypeBell) {
@@ -129,7 +129,7 @@ func (p *Parser) Space() []byte {
 	return p.buf[p.end:]
 }
 
-// Advance says that n bytes were read into Space.
+// Advance records that n bytes were read into Space.
 func (p *Parser) Advance(n int) {
 	if n < 0 || n > len(p.buf)-p.end {
 		panic("wire: Parser.Advance over the end of Space")
@@ -137,11 +137,12 @@ func (p *Parser) Advance(n int) {
 	p.end += n
 }
 
-// Buffered is the number of bytes read and not yet given out; after Next gave nothing they are the beginning of a frame.
+// Buffered is the number of bytes that were read and not returned yet. After Next has returned ok = false they are the
+// beginning of a frame.
 func (p *Parser) Buffered() int { return p.end - p.start }
 
-// Next gives the next whole frame. ok is false when the rest of it, or all of it, has not been read yet. The payload is
-// valid until the next Space. Bells are skipped.
+// Next returns the next complete frame. ok is false if none has been read completely. The payload is valid until the
+// next Space. Bells are skipped.
 func (p *Parser) Next() (t Type, payload []byte, ok bool, err error) {
 	if p.err != nil {
 		return 0, nil, false, p.err
@@ -153,7 +154,7 @@ func (p *Parser) Next() (t Type, payload []byte, ok bool, err error) {
 	if len(have) == 0 {
 		return 0, nil, false, nil
 	}
-	// The header is judged as early as it can be: a peer that speaks another protocol is not waited for.
+	// Check the header as early as possible: do not wait for more from a peer that uses another protocol.
 	t = Type(have[0])
 	if !t.framed() {
 		return 0, nil, false, p.fail("unknown frame type 0x%02x", have[0])

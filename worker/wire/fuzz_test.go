@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// goldenBytes are seeds: every vector of a kind.
+// goldenBytes returns every vector of a kind, as seeds.
 func goldenBytes(f *testing.F, kind string) (all [][]byte) {
 	raw, err := os.ReadFile(goldenFile)
 	if err != nil {
@@ -27,7 +27,7 @@ func goldenBytes(f *testing.F, kind string) (all [][]byte) {
 	return all
 }
 
-// FuzzParser cuts a stream in two ways, which must give the same frames.
+// FuzzParser parses a stream in one piece and in many, which must give the same frames.
 func FuzzParser(f *testing.F) {
 	for _, b := range append(goldenBytes(f, "frame"), goldenBytes(f, "stream")...) {
 		f.Add(b, 3)
@@ -67,7 +67,8 @@ func FuzzParser(f *testing.F) {
 	})
 }
 
-// FuzzMessage decodes one payload as one type; what decodes must survive being encoded.
+// FuzzMessage decodes one payload as one type. A message that decodes must be the same after encoding and decoding it
+// again.
 func FuzzMessage(f *testing.F) {
 	for _, b := range goldenBytes(f, "frame") {
 		f.Add(b[0], b[min(8, len(b)):])
@@ -78,7 +79,7 @@ func FuzzMessage(f *testing.F) {
 			return
 		}
 		if h, ok := m.(*helloJSON); ok && h.Signature != nil && CheckSignature(h.Signature) != nil {
-			return // a name too long to be sent
+			return // a name that is too long to send
 		}
 		if w, ok := m.(*welcomeJSON); ok && CheckSignature(&w.Signature) != nil {
 			return
@@ -125,7 +126,7 @@ func FuzzResponse(f *testing.F) {
 	})
 }
 
-// fuzzSpecs reads a schema: two bytes a section, type and rank, then a byte a dimension.
+// fuzzSpecs reads a schema: two bytes per section for type and rank, then a byte per dimension.
 func fuzzSpecs(b []byte) (specs []api.TensorSpec) {
 	for len(b) >= 2 && len(specs) < MaxTensors+2 {
 		s := api.TensorSpec{DType: api.DType(1 + b[0]%13)}
@@ -142,8 +143,8 @@ func fuzzSpecs(b []byte) (specs []api.TensorSpec) {
 	return specs
 }
 
-// FuzzReader reads any bytes as a block of any schema: no panic, nothing outside of the block, and never more bytes in
-// all than the block has.
+// FuzzReader reads arbitrary bytes as a block of any schema: no panic, nothing outside of the block, and never more
+// bytes in all than the block has.
 func FuzzReader(f *testing.F) {
 	schemas := [][]byte{{8, 0}, {12, 0}, {10, 1, 0xff}, {10, 2, 0xff, 3}, {12, 1, 2}, {8, 0, 8, 0}, {10, 2, 2, 2, 12, 0, 1, 1, 3}}
 	for _, b := range goldenBytes(f, "block") {

@@ -11,8 +11,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// The forms that things have in the golden file. They are apart from the package's own types so that a renamed field does
-// not change what other languages read.
+// Types of the golden file. They are separate from the package's own types so that renaming a field does not change
+// what other languages read.
 
 type jsonTensor struct {
 	Name  string  `json:"name"`
@@ -67,7 +67,7 @@ func (j *jsonSignature) signature() *api.Signature {
 	return &api.Signature{Inputs: tensorSpecs(j.Inputs), Outputs: tensorSpecs(j.Outputs)}
 }
 
-// message is a frame's message in both forms.
+// message converts a frame's message between both forms.
 type message interface {
 	Append(dst []byte) []byte
 	Decode(payload []byte) error
@@ -292,7 +292,7 @@ func statusNamed(name string) Status {
 	return ^Status(0)
 }
 
-// jsonItem is one query's tensor: elements flattened row-major; bytes as hexadecimal; NaN and infinities as strings.
+// jsonItem is one query's tensor: elements flattened row-major, bytes in hexadecimal, NaN and infinities as strings.
 type jsonItem struct {
 	Dims []int64 `json:"dims,omitempty"`
 	Data any     `json:"data"`
@@ -430,7 +430,7 @@ func appendElement(t *testing.T, dst []byte, d api.DType, e any) []byte {
 		return le.AppendUint32(dst, math.Float32bits(float32(f)))
 	case api.Float64:
 		if math.IsNaN(f) {
-			return le.AppendUint64(dst, canonicalNaN) // Go's own has a payload, that of other languages none
+			return le.AppendUint64(dst, canonicalNaN) // Go's own NaN has a payload; that of other languages has none
 		}
 		return le.AppendUint64(dst, math.Float64bits(f))
 	}

@@ -13,7 +13,7 @@ func goldenRefused() []*vector {
 	return append(append(refusedFrames(), refusedDescriptors()...), refusedBlocks()...)
 }
 
-// changed is a copy of b with bytes replaced from off on.
+// changed returns a copy of b with the bytes from off on replaced.
 func changed(b []byte, off int, with ...byte) []byte {
 	c := append([]byte{}, b...)
 	copy(c[off:], with)

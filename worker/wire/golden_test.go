@@ -35,7 +35,7 @@ type vector struct {
 	Sections []jsonTensor    `json:"sections,omitempty"`
 	Count    *int            `json:"count,omitempty"`
 	Items    [][]jsonItem    `json:"items,omitempty"` // section, then query
-	// Layout is "any" for a block that is valid but laid out in another way than Schema.Write does.
+	// Layout is "any" for a block that is valid but laid out differently from Schema.Write.
 	Layout string `json:"layout,omitempty"`
 	Hex    string `json:"hex"`
 }
@@ -72,7 +72,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenIsCurrent fails when the file no longer says what the values in this package say.
+// TestGoldenIsCurrent fails if the file differs from what this package's values encode to.
 func TestGoldenIsCurrent(t *testing.T) {
 	set := goldenSet{Protocol: "1.0", Vectors: goldenVectors(t), Refused: goldenRefused()}
 	want, err := os.ReadFile(goldenFile)
@@ -84,7 +84,7 @@ func TestGoldenIsCurrent(t *testing.T) {
 	}
 }
 
-// renderGolden writes one vector a line: the file is read by people, in diffs.
+// renderGolden writes one vector per line, so that diffs are readable.
 func renderGolden(t *testing.T, set *goldenSet) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -220,7 +220,7 @@ func checkBlockVector(t *testing.T, v *vector, b []byte) {
 	checkBytes(t, dirty[:n], b)
 }
 
-// decodeVector gives the error that a refused vector must have.
+// decodeVector returns the error that a refused vector must produce.
 func decodeVector(v *vector) error {
 	b, err := hex.DecodeString(v.Hex)
 	if err != nil {
@@ -264,7 +264,7 @@ func readAll(sc *Schema, block []byte, count int) error {
 	return nil
 }
 
-// frameNames feeds a stream to a parser, as much at a time as it takes.
+// frameNames passes a stream to a parser, as much at a time as it accepts.
 func frameNames(b []byte) ([]string, error) {
 	var p Parser
 	var names []string

@@ -12,7 +12,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// The values behind the golden file, in Go. Numbers stay below 2^53, which every language's JSON can say.
+// The values of the golden file, in Go. Numbers stay below 2^53, which JSON numbers represent exactly in every
+// language.
 
 func goldenVectors(t *testing.T) []*vector {
 	return append(append(goldenFrames(), goldenDescriptors()...), goldenBlocks(t)...)
@@ -149,7 +150,7 @@ func plain(data ...[]byte) (vs []api.Value) {
 	return vs
 }
 
-// spec reads "float32[-1, 3]"; the name comes before a space.
+// spec parses "float32[-1, 3]"; a name may come before a space.
 func spec(s string) api.TensorSpec {
 	name, rest, _ := strings.Cut(s, " ")
 	typ, dims, _ := strings.Cut(strings.TrimSuffix(rest, "]"), "[")
@@ -230,7 +231,7 @@ func goldenBlocks(t *testing.T) []*vector {
 	}
 }
 
-// goldenBuilt is laid out by a Builder: the sections are not in the order of the table.
+// goldenBuilt is a block laid out by a Builder: the sections are not in the order of the table.
 func goldenBuilt(t *testing.T) *vector {
 	sections := specs("text bytes[]", "score float64[]", "boxes float32[-1,2]")
 	block := make([]byte, 1024)

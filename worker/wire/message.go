@@ -10,7 +10,7 @@ import (
 
 // Capabilities of a worker, in HELLO. Bits without a name are sent as 0 and ignored.
 const (
-	CapRing        uint32 = 1 << 0 // it can fence and uses the rings
+	CapRing        uint32 = 1 << 0 // it has memory fences and uses the rings
 	CapFeedback    uint32 = 1 << 1 // it answers FEEDBACK
 	CapAccuracy    uint32 = 1 << 2 // it answers ACCURACY
 	CapContexts    uint32 = 1 << 3 // it wants each query's context
@@ -19,25 +19,25 @@ const (
 
 // Modes of a connection, in WELCOME.
 const (
-	ModeRing     uint32 = 1 << 0 // descriptors go through the rings, else as frames
+	ModeRing     uint32 = 1 << 0 // descriptors travel through the rings, otherwise as frames
 	ModeContexts uint32 = 1 << 3 // every PREDICT has the contexts section
 )
 
 // Codes of REFUSED.
 const (
-	RefusedVersion   uint16 = 1 // the protocol's version
+	RefusedVersion   uint16 = 1 // protocol version
 	RefusedToken     uint16 = 2
-	RefusedModel     uint16 = 3 // model or version is not the launch's
+	RefusedModel     uint16 = 3 // model or version differs from the launch's
 	RefusedSignature uint16 = 4 // the worker's signature differs from the declared one
 	RefusedMalformed uint16 = 5
 	RefusedViolation uint16 = 6
 )
 
-// maxTextBytes bounds the free texts that this package sends (token, binding, reason, refusal); longer ones are cut at a
-// character's end. Those that it reads are bounded by the payload.
+// maxTextBytes bounds the free texts that this package sends: token, binding, reason, refusal. Longer ones are cut at a
+// character boundary. Texts that it reads are bounded by the payload.
 const maxTextBytes = 4096
 
-// Hello is the worker's first message. Signature is nil when the worker takes the gateway's.
+// Hello is the worker's first message. Signature is nil if the worker accepts the gateway's.
 type Hello struct {
 	Major, Minor                   uint16
 	Capabilities                   uint32
@@ -45,7 +45,7 @@ type Hello struct {
 	Signature                      *api.Signature
 }
 
-// Append appends the whole frame. A Signature must pass [CheckSignature].
+// Append appends the complete frame. A Signature must pass [CheckSignature].
 func (m *Hello) Append(dst []byte) []byte {
 	dst, start := beginFrame(dst, TypeHello)
 	dst = binary.LittleEndian.AppendUint16(dst, m.Major)
@@ -61,7 +61,7 @@ func (m *Hello) Append(dst []byte) []byte {
 	return endFrame(appendSignature(append(dst, 1), m.Signature), start)
 }
 
-// Decode reads a payload. Nothing of it is kept.
+// Decode reads a payload. The message keeps no part of it.
 func (m *Hello) Decode(payload []byte) error {
 	d := decoder{rest: payload}
 	*m = Hello{Major: d.u16(), Minor: d.u16(), Capabilities: d.u32(), Token: d.str(), Model: d.str(), Version: d.str(), Binding: d.str()}
@@ -84,7 +84,7 @@ type Welcome struct {
 	Signature      api.Signature
 }
 
-// Append appends the whole frame. The Signature must pass [CheckSignature].
+// Append appends the complete frame. The Signature must pass [CheckSignature].
 func (m *Welcome) Append(dst []byte) []byte {
 	dst, start := beginFrame(dst, TypeWelcome)
 	dst = binary.LittleEndian.AppendUint16(dst, m.Major)
@@ -96,7 +96,7 @@ func (m *Welcome) Append(dst []byte) []byte {
 	return endFrame(appendSignature(dst, &m.Signature), start)
 }
 
-// Decode reads a payload. Nothing of it is kept.
+// Decode reads a payload. The message keeps no part of it.
 func (m *Welcome) Decode(payload []byte) error {
 	d := decoder{rest: payload}
 	*m = Welcome{Major: d.u16(), Minor: d.u16(), Mode: d.u32(), Replica: d.u64(), Model: d.str(), Version: d.str()}
@@ -106,13 +106,13 @@ func (m *Welcome) Decode(payload []byte) error {
 	return d.end(TypeWelcome)
 }
 
-// Segments announces a generation; the two descriptors travel with its first byte.
+// Segments announces a generation. The two descriptors travel with its first byte.
 type Segments struct {
 	Generation, Entries uint32
 	SizeA, SizeB        uint64
 }
 
-// Append appends the whole frame.
+// Append appends the complete frame.
 func (m *Segments) Append(dst []byte) []byte {
 	dst, start := beginFrame(dst, TypeSegments)
 	dst = binary.LittleEndian.AppendUint32(dst, m.Generation)
@@ -121,17 +121,17 @@ func (m *Segments) Append(dst []byte) []byte {
 	return endFrame(binary.LittleEndian.AppendUint64(dst, m.SizeB), start)
 }
 
-// Decode reads a payload. Whether the sizes make sense is for the mapping to say.
+// Decode reads a payload. Mapping the segments checks the sizes.
 func (m *Segments) Decode(payload []byte) error {
 	d := decoder{rest: payload}
 	*m = Segments{Generation: d.u32(), Entries: d.u32(), SizeA: d.u64(), SizeB: d.u64()}
 	return d.end(TypeSegments)
 }
 
-// Ready says that a generation is mapped.
+// Ready reports that a generation is mapped.
 type Ready struct{ Generation uint32 }
 
-// Append appends the whole frame.
+// Append appends the complete frame.
 func (m *Ready) Append(dst []byte) []byte {
 	dst, start := beginFrame(dst, TypeReady)
 	return endFrame(binary.LittleEndian.AppendUint32(dst, m.Generation), start)
@@ -144,20 +144,20 @@ func (m *Ready) Decode(payload []byte) error {
 	return d.end(TypeReady)
 }
 
-// Refused is the gateway's last word before it closes. Text is for the worker's operator.
+// Refused is the last message before the gateway closes the connection. Text is for the worker's operator.
 type Refused struct {
 	Code uint16
 	Text string
 }
 
-// Append appends the whole frame; a text over 4 KiB is cut.
+// Append appends the complete frame. A text over 4 KiB is cut.
 func (m *Refused) Append(dst []byte) []byte {
 	dst, start := beginFrame(dst, TypeRefused)
 	dst = binary.LittleEndian.AppendUint16(dst, m.Code)
 	return endFrame(appendText(dst, m.Text), start)
 }
 
-// Decode reads a payload. Nothing of it is kept.
+// Decode reads a payload. The message keeps no part of it.
 func (m *Refused) Decode(payload []byte) error {
 	d := decoder{rest: payload}
 	*m = Refused{Code: d.u16(), Text: d.str()}
@@ -167,13 +167,13 @@ func (m *Refused) Decode(payload []byte) error {
 // Leaving asks for no more batches.
 type Leaving struct{ Reason string }
 
-// Append appends the whole frame; a reason over 4 KiB is cut.
+// Append appends the complete frame. A reason over 4 KiB is cut.
 func (m *Leaving) Append(dst []byte) []byte {
 	dst, start := beginFrame(dst, TypeLeaving)
 	return endFrame(appendText(dst, m.Reason), start)
 }
 
-// Decode reads a payload. Nothing of it is kept.
+// Decode reads a payload. The message keeps no part of it.
 func (m *Leaving) Decode(payload []byte) error {
 	d := decoder{rest: payload}
 	m.Reason = d.str()
@@ -186,21 +186,21 @@ func DecodeDrain(payload []byte) error {
 	return d.end(TypeDrain)
 }
 
-// CutText is s cut to at most n bytes at a character's end.
+// CutText returns s cut to at most n bytes at a character boundary.
 func CutText(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	// A character has at most four bytes: look back over no more than the three that could continue one.
+	// A character has at most four bytes, so at most the last three can continue one.
 	for back := 0; back < utf8.UTFMax && back <= n; back++ {
 		if utf8.RuneStart(s[n-back]) {
 			return s[:n-back]
 		}
 	}
-	return s[:max(n, 0)] // no UTF-8
+	return s[:max(n, 0)] // not UTF-8
 }
 
-// appendText appends a string. What is not UTF-8 is replaced first: the peer would refuse it.
+// appendText appends a string. It replaces invalid UTF-8, which the peer would refuse.
 func appendText(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		s = string([]rune(s))
@@ -210,7 +210,7 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// decoder takes fields off the front of a payload. After the first fault it gives zeros and remembers the fault.
+// decoder reads fields from the front of a payload. After the first error it returns zeros and keeps the error.
 type decoder struct {
 	rest []byte
 	err  error
@@ -272,7 +272,7 @@ func (d *decoder) str() string {
 	return string(b)
 }
 
-// end is the error of the message, if any: the first fault, or bytes that belong to no field.
+// end returns the message's error, if any: the first one, or that bytes remain.
 func (d *decoder) end(t Type) error {
 	if d.err == nil && len(d.rest) > 0 {
 		d.fail("%d bytes follow the last field", len(d.rest))

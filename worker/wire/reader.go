@@ -7,28 +7,29 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Reader reads a block that another process wrote and may be rewriting. The zero value is ready for [Schema.Open], which
-// fills it; used again, it does not allocate once it has grown to the traffic. It holds the block until the next Open.
+// Reader reads a block that another process wrote and may be rewriting. The zero value is ready for [Schema.Open],
+// which fills it. A Reader that is used again does not allocate once it has grown to the traffic. It holds the block
+// until the next Open.
 //
-// All tables are private copies, judged once. The data are not copied: whoever needs to rely on what they say copies them
-// first, above all the lengths inside of BYTES items with a rank: see [Reader.AppendItem] and [Reader.CheckItem].
+// All tables are private copies, checked once. The data are not copied. A caller that relies on their content must copy
+// them first, above all the lengths inside BYTES items with a rank: see [Reader.AppendItem] and [Reader.CheckItem].
 type Reader struct {
 	schema  *Schema
 	block   []byte
 	count   int
 	extents []extent // of the sections
-	entries []extent // of the items of the ragged sections, one section after the other, count each
-	dims    []int64  // of the same
-	first   []int    // section → index of its first entry
-	dimAt   []int    // section → index of its first dimension
+	entries []extent // of the items of all ragged sections, in the order of the sections, count per section
+	dims    []int64  // of the same items
+	first   []int    // index of a section's first entry
+	dimAt   []int    // index of a section's first dimension
 }
 
 type extent struct{ off, length uint64 }
 
-// Open judges the tables of a block of count queries. When it fails, r gives nothing.
+// Open checks the tables of a block of count queries. If it fails, r returns nothing.
 //
-// Beyond the bounds of every section and item it checks that they do not claim more bytes in all than there are: a block
-// whose items overlap would make its reader copy many times what was written.
+// It checks the bounds of every section and item, and that they do not claim more bytes together than there are:
+// otherwise a block with overlapping items would make its reader copy many times what was written.
 func (sc *Schema) Open(r *Reader, block []byte, count int) error {
 	r.schema, r.block, r.count = sc, nil, 0
 	if sc.err != nil {
@@ -70,7 +71,7 @@ func (r *Reader) openRagged(sec *section, s int, data []byte, count int) error {
 	if tables > uint64(len(data)) {
 		return fmt.Errorf("%w: %s has %d bytes, the tables of %d items alone take %d", ErrBlock, sec.name(s), len(data), count, tables)
 	}
-	// Copy first: the peer may change the tables while they are judged. Their size was bounded just now.
+	// Copy before checking: the peer may change the tables meanwhile. Their size is bounded above.
 	rank := len(sec.spec.Shape)
 	r.entries = appendExtents(r.entries, data, count)
 	r.dims = slices.Grow(r.dims, count*rank)
@@ -105,9 +106,9 @@ func appendExtents(dst []extent, table []byte, n int) []extent {
 // Len is the number of queries of the block.
 func (r *Reader) Len() int { return r.count }
 
-// Item is the data of query i in section s, within the block, and its dimensions (none when the section is fixed or of
-// rank 0), in the memory of dims. The elements of a BYTES item with a rank are walked over, but as the peer may change
-// them later, what was copied out must be judged again: AppendItem copies and judges.
+// Item returns the data of query i in section s, within the block, and its dimensions (none if the section is fixed or
+// of rank 0) in the memory of dims. It checks the elements of a BYTES item with a rank, but the peer may change them
+// later, so a copy must be checked again. AppendItem does both.
 func (r *Reader) Item(i, s int, dims []int64) (data []byte, outDims []int64, err error) {
 	data, outDims, err = r.item(i, s, dims)
 	if err == nil {
@@ -116,7 +117,7 @@ func (r *Reader) Item(i, s int, dims []int64) (data []byte, outDims []int64, err
 	return data, outDims, err
 }
 
-// AppendItem appends a copy of the item to dst and judges the copy. data is the copy alone, not dst.
+// AppendItem appends a copy of the item to dst and checks the copy. data is the copy alone, without dst.
 func (r *Reader) AppendItem(dst []byte, i, s int, dims []int64) (out, data []byte, outDims []int64, err error) {
 	data, outDims, err = r.item(i, s, dims)
 	if err != nil {
@@ -128,7 +129,7 @@ func (r *Reader) AppendItem(dst []byte, i, s int, dims []int64) (out, data []byt
 	return dst, data, outDims, r.CheckItem(i, s, data, outDims)
 }
 
-// CheckItem judges a copy of an item, as AppendItem does: for callers that copy by themselves.
+// CheckItem checks a copy of an item as AppendItem does, for callers that copy themselves.
 func (r *Reader) CheckItem(i, s int, data []byte, dims []int64) error {
 	sec := &r.schema.sections[s]
 	if sec.spec.DType != api.Bytes || len(dims) == 0 {
@@ -154,8 +155,8 @@ func (r *Reader) item(i, s int, dims []int64) ([]byte, []int64, error) {
 	return r.slice(extent{x.off + entry.off, entry.length}), append(dims[:0], r.Dims(i, s)...), nil
 }
 
-// Dims are the dimensions of query i in section s, none when the section is fixed or of rank 0. They are a private copy,
-// judged by Open, and valid until the next Open; not to be written.
+// Dims returns the dimensions of query i in section s, none if the section is fixed or of rank 0. They are a private
+// copy, checked by Open, valid until the next Open and not to be modified.
 func (r *Reader) Dims(i, s int) []int64 {
 	if uint(i) >= uint(r.count) || uint(s) >= uint(len(r.extents)) || r.schema.sections[s].fixed {
 		return nil
@@ -165,7 +166,7 @@ func (r *Reader) Dims(i, s int) []int64 {
 	return r.dims[at : at+rank : at+rank]
 }
 
-// Section is all of section s, within the block: of a fixed tensor the array of shape (count, *shape).
+// Section returns all of section s, within the block. For a fixed tensor it is the array of shape (count, *shape).
 func (r *Reader) Section(s int) []byte {
 	if r.block == nil {
 		return nil

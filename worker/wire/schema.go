@@ -13,23 +13,23 @@ import (
 
 const (
 	extentBytes = 16 // an entry of a section table or an entry table: u64 offset, u64 length
-	itemAlign   = 8  // divides the offset of every item of a ragged section
+	itemAlign   = 8  // the offset of every item of a ragged section is a multiple of it
 )
 
 // ErrBlock is wrapped by every error of a block: a value or a table that contradicts the schema.
 var ErrBlock = errors.New("block does not fit its signature")
 
-// Values is a batch as Schema.Size and Schema.Write read it: column s of query i. Columns are the sections of the schema,
-// in order: the tensors, then contexts, labels or confidences where the schema has them.
+// Values is a batch as Schema.Size and Schema.Write read it. At returns column s of query i. Columns are the sections
+// of the schema, in order: the tensors, then contexts, labels or confidences if the schema has them.
 type Values interface {
 	Len() int
 	At(i, s int) *api.Value
 }
 
-// Schema is the list of the sections of a block. It is immutable and may be shared.
+// Schema is the list of a block's sections. It is immutable and may be shared.
 //
-// A block's inputs, outputs, contexts, labels and confidences are all sections; the caller lists them as the protocol
-// orders them. The contexts and the labels are [BytesSection], the confidences [ConfidenceSection].
+// Inputs, outputs, contexts, labels and confidences are all sections. The caller lists them in the protocol's order.
+// Contexts and labels are [BytesSection], confidences [ConfidenceSection].
 type Schema struct {
 	sections   []section
 	tableBytes uint64 // the section table, padded
@@ -39,22 +39,22 @@ type Schema struct {
 
 type section struct {
 	spec api.TensorSpec
-	// item is the number of bytes of one query's data when the section is fixed.
+	// item is the number of bytes of one query's data in a fixed section.
 	fixed bool
 	item  uint64
-	// entry is the number of bytes of one query in the tables of a ragged section.
+	// entry is the number of bytes per query in the tables of a ragged section.
 	entry uint64
 	elem  uint64 // bytes of an element, 0 for BYTES
 }
 
-// BytesSection is the spec of the contexts and of the labels, ConfidenceSection that of the confidences.
+// BytesSection is the spec of contexts and of labels, ConfidenceSection that of confidences.
 var (
 	BytesSection      = api.TensorSpec{DType: api.Bytes}
 	ConfidenceSection = api.TensorSpec{DType: api.Float64}
 )
 
-// NewSchema makes the schema of these sections, in this order. Specs that [CheckSignature] refuses make a schema whose
-// every method fails.
+// NewSchema returns the schema of these sections, in this order. If [CheckSignature] refuses the specs, every method of
+// the schema fails.
 func NewSchema(specs []api.TensorSpec) *Schema {
 	sc := &Schema{tableBytes: alignUp(uint64(len(specs))*extentBytes, BlockAlign)}
 	for i := range specs {
@@ -79,7 +79,7 @@ func NewSchema(specs []api.TensorSpec) *Schema {
 // Sections is the number of sections.
 func (sc *Schema) Sections() int { return len(sc.sections) }
 
-// FixedSize is the size of a block of count queries when every section is fixed; math.MaxUint64 if that overflows.
+// FixedSize is the size of a block of count queries if every section is fixed; math.MaxUint64 if that overflows.
 func (sc *Schema) FixedSize(count int) (uint64, bool) {
 	if sc.ragged || sc.err != nil || count < 0 {
 		return 0, false
@@ -91,7 +91,7 @@ func (sc *Schema) FixedSize(count int) (uint64, bool) {
 	return pos, true
 }
 
-// Size is the number of bytes that Write takes for v; math.MaxUint64 if that overflows, or if no block can have these
+// Size is the number of bytes that Write needs for v; math.MaxUint64 if that overflows, or if no block can have these
 // sections.
 func (sc *Schema) Size(v Values) uint64 {
 	if sc.err != nil {
@@ -114,8 +114,8 @@ func (sc *Schema) Size(v Values) uint64 {
 	return pos
 }
 
-// Write lays v out in dst and returns the number of bytes, which is Size(v). What dst held before does not show through.
-// It fails when dst is too short or a value contradicts its spec; dst then holds anything.
+// Write lays out v in dst and returns the number of bytes, which is Size(v). No earlier content of dst remains visible.
+// Write fails if dst is too short or a value contradicts its spec; the content of dst is then undefined.
 func (sc *Schema) Write(dst []byte, v Values) (uint64, error) {
 	if sc.err != nil {
 		return 0, sc.err
@@ -184,7 +184,7 @@ func (sec *section) writeRagged(dst []byte, v Values, s int) (uint64, error) {
 	return pos, nil
 }
 
-// check judges one item of a ragged section, all of it.
+// check checks one item of a ragged section, including its elements.
 func (sec *section) check(data []byte, dims []int64) error {
 	if err := sec.checkDims(uint64(len(data)), dims); err != nil {
 		return err
@@ -195,13 +195,13 @@ func (sec *section) check(data []byte, dims []int64) error {
 	return nil
 }
 
-// checkDims judges what can be judged of an item of a ragged section without reading it.
+// checkDims checks what can be checked of an item of a ragged section without reading it.
 func (sec *section) checkDims(length uint64, dims []int64) error {
 	if length > api.MaxItemBytes {
 		return fmt.Errorf("%d bytes, expected at most %d", length, api.MaxItemBytes)
 	}
 	if len(dims) == 0 && len(sec.spec.Shape) == 0 {
-		return nil // the bytes themselves
+		return nil // the data are the bytes themselves
 	}
 	if !api.FitsShape(sec.spec.Shape, dims) {
 		return fmt.Errorf("shape %s, expected %v", api.ShapeString(dims), sec.spec)
@@ -220,7 +220,7 @@ func (sec *section) checkDims(length uint64, dims []int64) error {
 	return nil
 }
 
-// checkElements walks over the elements of a BYTES item with a rank.
+// checkElements checks the elements of a BYTES item with a rank.
 func checkElements(data []byte, elements int64) error {
 	for e := range elements {
 		if len(data) < 4 {

@@ -8,14 +8,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Limits of a signature. With names of MaxTensorNameBytes the largest signature fills three quarters of a payload.
+// Limits of a signature. With names of MaxTensorNameBytes, the largest signature fills three quarters of a payload.
 const (
-	MaxTensors         = 64  // inputs, and outputs
-	MaxTensorNameBytes = 256 // sent; what is read is bounded by the payload alone
+	MaxTensors         = 64  // of inputs, and of outputs
+	MaxTensorNameBytes = 256 // when sending; when reading, only the payload bounds it
 )
 
-// CheckSignature says whether a signature can be sent: the counts, ranks, names and shapes are within the protocol's
-// limits. Declared models pass it before they are served.
+// CheckSignature checks that a signature can be sent: counts, ranks, names and shapes are within the protocol's limits.
+// Declared models are checked before they are served.
 func CheckSignature(sig *api.Signature) error {
 	for _, side := range []struct {
 		what  string
@@ -36,7 +36,7 @@ func CheckSignature(sig *api.Signature) error {
 	return nil
 }
 
-// checkTensor refuses what no schema can be made of: above all a shape whose bytes overflow.
+// checkTensor refuses tensors that no schema can have, above all shapes whose size overflows.
 func checkTensor(t *api.TensorSpec) error {
 	if !utf8.ValidString(t.Name) {
 		return fmt.Errorf("the name %q is not UTF-8", t.Name)
@@ -47,7 +47,7 @@ func checkTensor(t *api.TensorSpec) error {
 	if len(t.Shape) > api.MaxRank {
 		return fmt.Errorf("rank %d, expected at most %d", len(t.Shape), api.MaxRank)
 	}
-	// Unknown dimensions count as 1: what is left must be possible for a batch of one.
+	// Unknown dimensions count as 1: the others must be possible in a batch of one.
 	elements, empty := int64(1), false
 	for _, d := range t.Shape {
 		switch {
@@ -90,7 +90,7 @@ func appendTensors(dst []byte, specs []api.TensorSpec) []byte {
 	return dst
 }
 
-// signature is nil after a fault.
+// signature returns nil after an error.
 func (d *decoder) signature() *api.Signature {
 	sig := &api.Signature{Inputs: d.tensors("inputs"), Outputs: d.tensors("outputs")}
 	if d.err != nil {

@@ -51,7 +51,7 @@ func TestParserTakesAnyPieces(t *testing.T) {
 	}
 }
 
-// largestHello fills every limit that CheckSignature knows.
+// largestHello is at every limit that CheckSignature checks.
 func largestHello() []byte {
 	sig := &api.Signature{}
 	for i := range MaxTensors {
@@ -215,7 +215,7 @@ func TestReaderOutOfRange(t *testing.T) {
 	}
 }
 
-// A peer that rewrites lengths inside an item after they were judged must not get its lengths into a copy.
+// A peer that rewrites lengths inside an item after they were checked must not get them into a copy.
 func TestAppendItemJudgesTheCopy(t *testing.T) {
 	sc := NewSchema(specs("x bytes[2]"))
 	block := make([]byte, 1024)
