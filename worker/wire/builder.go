@@ -124,9 +124,9 @@ func (b *Builder) Item(s, i, n int, dims []int64) ([]byte, error) {
 	sec, out := &b.schema.sections[s], &b.sections[s]
 	switch {
 	case sec.fixed:
-		return nil, fmt.Errorf("%w: %s is %v, which has no items of varying size", ErrBlock, sec.name(s), sec.spec)
+		return nil, fmt.Errorf("%w: %s is %v: items of a fixed section are written with Fixed", ErrBlock, sec.name(s), sec.spec)
 	case uint(i) >= uint(b.count):
-		return nil, fmt.Errorf("%w: %s of query %d was given, the batch has %d", ErrBlock, sec.name(s), i, b.count)
+		return nil, fmt.Errorf("%w: %s of query %d: the batch has %d queries", ErrBlock, sec.name(s), i, b.count)
 	case n < 0:
 		return nil, fmt.Errorf("%w: %s of query %d has %d bytes", ErrBlock, sec.name(s), i, n)
 	}

@@ -101,7 +101,7 @@ func TestWriteThenRead(t *testing.T) {
 			block := bytes.Repeat([]byte{0xee}, int(size))
 			n, err := sc.Write(block, values)
 			if err != nil || n != size {
-				t.Fatalf("Write: %d, %v, Size says %d", n, err, size)
+				t.Fatalf("Write: %d, %v; Size is %d", n, err, size)
 			}
 			sameValues(t, &r, sc, block, values, count)
 		}
@@ -141,7 +141,7 @@ func build(t *rapid.T, b *Builder, sc *Schema, block []byte, values columns, cou
 			t.Fatal(err)
 		}
 		if copy(dst, v.Data) != len(v.Data) || len(dst) != len(v.Data) {
-			t.Fatalf("Item gave %d bytes, expected %d", len(dst), len(v.Data))
+			t.Fatalf("Item returned %d bytes, expected %d", len(dst), len(v.Data))
 		}
 	}
 	n, kept, err := b.Finish()
@@ -168,7 +168,7 @@ func TestBuildThenRead(t *testing.T) {
 			memory := bytes.Repeat([]byte{0xee}, room+128)
 			n, kept := build(t, &b, sc, memory[:room], values, count)
 			if !bytes.Equal(memory[room:], bytes.Repeat([]byte{0xee}, 128)) {
-				t.Fatal("the Builder wrote behind its block")
+				t.Fatal("the Builder wrote beyond its block")
 			}
 			block := kept
 			if kept == nil {
@@ -223,7 +223,7 @@ func TestBuilderRefuses(t *testing.T) {
 		}
 	}
 	if b.Fixed(1) != nil {
-		t.Error("Fixed gave a ragged section")
+		t.Error("Fixed returned a ragged section")
 	}
 	if err := b.Begin(sc, nil, 1<<50); !errors.Is(err, ErrBlock) {
 		t.Errorf("a count of 2^50: %v", err)

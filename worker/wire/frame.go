@@ -132,7 +132,7 @@ func (p *Parser) Space() []byte {
 // Advance records that n bytes were read into Space.
 func (p *Parser) Advance(n int) {
 	if n < 0 || n > len(p.buf)-p.end {
-		panic("wire: Parser.Advance over the end of Space")
+		panic("wire: Parser.Advance beyond the end of Space")
 	}
 	p.end += n
 }

@@ -89,7 +89,7 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("%x\nencoded again:\n%x", payload, again)
 		}
 		if err := m.Decode(again); err != nil {
-			t.Errorf("what was encoded does not decode: %v", err)
+			t.Errorf("the encoded message does not decode: %v", err)
 		}
 	})
 }
@@ -182,10 +182,10 @@ func FuzzReader(f *testing.F) {
 		}
 		again := make([]byte, sc.Size(values))
 		if _, err := sc.Write(again, values); err != nil {
-			t.Fatalf("what was read cannot be written: %v", err)
+			t.Fatalf("a block that was read cannot be written: %v", err)
 		}
 		if err := sc.Open(&r, again, int(count)); err != nil {
-			t.Fatalf("what was written cannot be read: %v", err)
+			t.Fatalf("a block that was written cannot be read: %v", err)
 		}
 	})
 }

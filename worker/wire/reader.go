@@ -143,7 +143,7 @@ func (r *Reader) CheckItem(i, s int, data []byte, dims []int64) error {
 
 func (r *Reader) item(i, s int, dims []int64) ([]byte, []int64, error) {
 	if uint(i) >= uint(r.count) || uint(s) >= uint(len(r.extents)) {
-		return nil, dims[:0], fmt.Errorf("%w: item %d of section %d asked for, the open block has %d queries and %d sections", ErrBlock, i, s, r.count, len(r.extents))
+		return nil, dims[:0], fmt.Errorf("%w: no item %d of section %d: the block has %d queries and %d sections", ErrBlock, i, s, r.count, len(r.extents))
 	}
 	sec, x := &r.schema.sections[s], r.extents[s]
 	if sec.fixed {

@@ -194,7 +194,7 @@ func TestReaderOutOfRange(t *testing.T) {
 	}
 	var r Reader
 	if r.Section(0) != nil || r.Len() != 0 {
-		t.Error("a Reader that was never opened gives data")
+		t.Error("a Reader that was never opened returns data")
 	}
 	if err := sc.Open(&r, block[:80], 2); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestReaderOutOfRange(t *testing.T) {
 		t.Fatal("opened with a wrong count")
 	}
 	if _, _, err := r.Item(0, 0, nil); err == nil || r.Section(0) != nil {
-		t.Error("a Reader whose Open failed gives data")
+		t.Error("a Reader whose Open failed returns data")
 	}
 }
 
@@ -241,6 +241,6 @@ func TestAppendItemJudgesTheCopy(t *testing.T) {
 	block[64] = 0xff // an entry's offset: the private copy counts
 	block[64+24] = 2
 	if _, data, _, err := r.AppendItem(nil, 0, 0, nil); err != nil || !bytes.Equal(data, elements("ab", "c")) {
-		t.Errorf("a rewritten entry was seen: %q, %v", data, err)
+		t.Errorf("a rewritten entry was used: %q, %v", data, err)
 	}
 }
