@@ -22,7 +22,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
-// TestMain is also the worker of the Go binding in a process of its own: the test binary runs itself.
+// TestMain also runs the worker of the Go binding in a process of its own: the test binary starts itself.
 func TestMain(m *testing.M) {
 	if os.Getenv("XEBEC_TOKEN") != "" {
 		if err := serve(os.Getenv, nil); err != nil {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// netpoll's pollers serve the whole process and are never ended.
+	// netpoll's pollers serve the whole process and never end.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait"))
 }
 
@@ -44,7 +44,7 @@ func TestLocal(t *testing.T) {
 				workertest.RunTransport(t, workertest.Transport{
 					Worker: workertest.Worker{InProcess: true, Ring: mode == "ring"},
 					Open: func(tb testing.TB, maxBatchBytes uint64) (worker.Transport, error) {
-						dir, err := os.MkdirTemp("", "xebec") // a socket's path has 107 bytes at most, and test names make long ones
+						dir, err := os.MkdirTemp("", "xebec") // a socket's path has at most 107 bytes, and test names make long ones
 						if err != nil {
 							return nil, err
 						}
@@ -63,7 +63,7 @@ func TestLocal(t *testing.T) {
 func TestGoProcess(t *testing.T) {
 	bothModes(t, func(env []string) func(testing.TB, []string) workertest.Process {
 		return func(tb testing.TB, launch []string) workertest.Process {
-			// A program under the race detector sleeps for a second before it exits, unless it is told not to.
+			// By default a program under the race detector sleeps for a second before it exits.
 			env := append([]string{"GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE")}, env...)
 			return workertest.StartProcess(tb, exec.Command("/proc/self/exe"), append(launch, env...))
 		}
@@ -81,7 +81,7 @@ func bothModes(t *testing.T, start func(env []string) func(testing.TB, []string)
 	})
 }
 
-// The command that other tests and benches use as a worker.
+// The command that other tests and benchmarks use as a worker.
 func TestTestworker(t *testing.T) {
 	program := os.Getenv("XEBEC_TEST_WORKER")
 	if program == "" {
@@ -174,7 +174,7 @@ func (p *inProcess) Wait() error {
 	return p.err
 }
 
-// serve is the conformance models for the Go binding.
+// serve runs the conformance models on the Go binding.
 func serve(env func(string) string, stop context.Context) error {
 	var m marked
 	predict, ok := map[string]func(*xebec.Batch) error{workertest.Echo: echo, workertest.Markers: m.predict, workertest.Wrong: wrong}[env(workertest.EnvModel)]
@@ -222,7 +222,7 @@ func echo(b *xebec.Batch) error {
 	return nil
 }
 
-// marked is the model that markers tell what to do.
+// marked is the Markers model.
 type marked struct {
 	told          string
 	labels, right int

@@ -1,18 +1,20 @@
-// Package workertest judges the two sides of the worker protocol from outside.
+// Package workertest tests both sides of the worker protocol from outside: bindings, which are the worker's side, and
+// transports, which are the gateway's.
 //
-// [Run] is the conformance suite: every binding, in every transport mode, is launched against a real [worker.Hub] and must
-// pass the same cases, under both pollers. A binding brings a [Worker]: how to launch it with one of the suite's models,
-// which are described at [Echo], [Markers] and [Wrong]. Cases speak through Hub, Replica and Events alone, so they say what
-// a gateway sees, not how a binding is built.
+// [Run] is the conformance suite for bindings. It launches a binding, in each of its modes, against package local under
+// both pollers. A binding provides a [Worker], which launches one of the suite's models: [Echo], [Markers] and [Wrong].
+// [RunTransport] runs the same cases for an implementation of [worker.Transport], and further cases that depend on the
+// gateway's side alone. All cases use the interfaces of package worker, so they test what a gateway sees and not how a
+// side is built.
 //
-// [Raw] is the opposite: a worker without a binding, for tests that break the protocol on purpose. It speaks it correctly as far
-// as it is asked to, and gives its test the socket, the segments and the cursors to do worse.
+// [Raw] is a worker without a binding, for tests that break the protocol on purpose. Its methods follow the protocol.
+// It also gives a test access to the socket, the segments and the cursors.
 //
-// [Gateway] and [Session] are what both need: a hub, one replica's life, and the accounts. Each batch that Send took is
-// reported done once or is left when the replica is gone; feedback and questions for the accuracy ([Told]) end once; events
-// never overlap; after Gone comes nothing; no descriptor, no mapping and no connection outlives the hub. Every session is
-// checked for that, whatever else its test is about.
+// [Gateway] and [Session] serve all of these: a transport, one replica's life, and a record of its batches. Every
+// session checks, whatever else its test is about: each batch that Send took is reported done once or is outstanding
+// when the replica is gone; each call of a Learner ([Told]) ends once; events do not overlap; nothing comes after Gone;
+// no descriptor, mapping or connection outlives the transport.
 //
-// The package never sleeps to wait for something, measures no time, and skips nothing: what cannot run fails with what to
-// install. The protocol is api/spec/worker.md; the gateway's side is package worker, bindings live in worker/bindings.
+// The package never sleeps, measures no time and skips nothing: a test that cannot run fails with what to install. The
+// protocol is api/spec/worker.md. Bindings live in worker/bindings.
 package workertest

@@ -14,13 +14,13 @@ import (
 	"github.com/xebec-serving/xebec/worker/local"
 )
 
-// Model is the model version that every launch of the package is for.
+// Model is the model version of every launch in this package.
 var Model = api.ModelID{Name: "conformance", Version: "1"}
 
-// Pollers are the ways to watch a replica's socket; suites run under each.
+// Pollers are the pollers of package local. Suites run under each.
 var Pollers = []local.Poller{local.NetpollPoller, local.RuntimePoller}
 
-// Gateway is a transport whose leftovers are looked for when the test ends.
+// Gateway is a transport that is checked for leftovers when the test ends.
 type Gateway struct {
 	tb        testing.TB
 	Transport worker.Transport
@@ -30,7 +30,7 @@ type Gateway struct {
 // NewGateway opens a transport for one test.
 func NewGateway(tb testing.TB, open func() (worker.Transport, error)) *Gateway {
 	tb.Helper()
-	// Pollers open descriptors when they are first needed, netpoll's as well as the runtime's.
+	// netpoll and the runtime's poller open descriptors at first use.
 	netpoll.Initialize()
 	if r, w, err := os.Pipe(); err == nil {
 		r.Close()
@@ -57,14 +57,14 @@ type Hub struct {
 	Socket string
 }
 
-// NewHub starts a hub for one test. maxSegmentBytes is local.Config's.
+// NewHub starts a hub for one test. maxSegmentBytes is passed to local.Config.
 func NewHub(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Hub {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "xebec") // a socket's path has 107 bytes at most, and test names make long ones
+	dir, err := os.MkdirTemp("", "xebec") // a socket's path has at most 107 bytes, and test names make long ones
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { os.RemoveAll(dir) }) // after the gateway's own
+	tb.Cleanup(func() { os.RemoveAll(dir) }) // after the hub is closed
 	h := &Hub{Socket: filepath.Join(dir, "w.sock")}
 	h.Gateway = NewGateway(tb, func() (worker.Transport, error) {
 		return local.Listen(local.Config{Socket: h.Socket, Doors: filepath.Join(dir, "d"), Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes})
@@ -72,7 +72,7 @@ func NewHub(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Hub {
 	return h
 }
 
-// Close closes the transport, which the end of the test does otherwise.
+// Close closes the transport. Otherwise the end of the test does.
 func (g *Gateway) Close() {
 	g.tb.Helper()
 	if g.closed {
@@ -86,10 +86,10 @@ func (g *Gateway) Close() {
 
 var epoch = time.Now()
 
-// Now reads the monotonic clock, as the gateway's Config wants it.
+// Now reads a monotonic clock, as transports need it.
 func Now() api.Nanos { return api.Nanos(time.Since(epoch)) }
 
-// holding is what this process holds of descriptors and segments.
+// holding counts this process's descriptors and segments.
 type holding struct{ FDs, Sockets, SegmentFDs, Mappings int }
 
 func leftovers(tb TB) (h holding) {
@@ -115,7 +115,7 @@ func leftovers(tb TB) (h holding) {
 	return h
 }
 
-// Launch entitles one worker.
+// Launch is an announced launch and its events.
 type Launch struct {
 	Env       []string
 	Withdraw  func() bool
@@ -123,13 +123,13 @@ type Launch struct {
 	Events    *Recorder
 }
 
-// Expect entitles one worker to connect.
+// Expect announces one launch.
 func (g *Gateway) Expect(sig api.Signature, depth int) *Launch {
 	g.tb.Helper()
 	return Expect(g.tb, g.Transport, worker.Expectation{Signature: sig, Depth: depth})
 }
 
-// Expect entitles one worker to connect to a transport, to serve [Model] with what e says of signature, depth, times and isolation.
+// Expect announces one launch of [Model] to a transport. e sets the signature, depth, timeout and isolation.
 func Expect(tb TB, tr worker.Transport, e worker.Expectation) *Launch {
 	tb.Helper()
 	l := &Launch{Signature: e.Signature, Events: newRecorder()}
@@ -141,7 +141,7 @@ func Expect(tb TB, tr worker.Transport, e worker.Expectation) *Launch {
 	return l
 }
 
-// Getenv is what a variable is set to in the worker's environment.
+// Getenv returns the value of a variable in the worker's environment.
 func (l *Launch) Getenv(name string) (value string) {
 	for _, entry := range l.Env {
 		if v, ok := strings.CutPrefix(entry, name+"="); ok {
@@ -151,10 +151,10 @@ func (l *Launch) Getenv(name string) (value string) {
 	return value
 }
 
-// Token is the launch's one-time token, where the transport is package local's.
+// Token is the launch's one-time token if the transport is package local's.
 func (l *Launch) Token() string { return l.Getenv("XEBEC_TOKEN") }
 
-// Session is one replica and the accounts of what it was sent. It is used by one goroutine.
+// Session is one replica with a record of its batches. It is used by one goroutine.
 type Session struct {
 	TB TB
 	*Launch
@@ -170,7 +170,7 @@ func NewSession(tb TB, l *Launch) *Session {
 	return &Session{TB: tb, Launch: l, Replica: l.Events.WaitReady(tb), sent: map[uint64]*api.Batch{}}
 }
 
-// NewBatch makes a batch of these queries, each a value for each input.
+// NewBatch makes a batch of these queries, each with a value per input.
 func (s *Session) NewBatch(queries ...[]api.Value) *api.Batch {
 	s.last++
 	b := &api.Batch{ID: s.last}
@@ -180,7 +180,7 @@ func (s *Session) NewBatch(queries ...[]api.Value) *api.Batch {
 	return b
 }
 
-// TrySend sends a batch and keeps account of it.
+// TrySend sends a batch and records it.
 func (s *Session) TrySend(b *api.Batch) error {
 	err := s.Replica.Send(b)
 	if err == nil {
@@ -189,7 +189,7 @@ func (s *Session) TrySend(b *api.Batch) error {
 	return err
 }
 
-// Send sends a batch, which must be taken.
+// Send sends a batch. The test fails if the replica refuses it.
 func (s *Session) Send(queries ...[]api.Value) *api.Batch {
 	s.TB.Helper()
 	b := s.NewBatch(queries...)
@@ -205,7 +205,7 @@ func (s *Session) Wait(b *api.Batch) api.BatchResult {
 	return s.Events.WaitDone(s.TB, b.ID)
 }
 
-// WantOK waits for a batch, which must have ended in OK.
+// WantOK waits for a batch, which must end in OK.
 func (s *Session) WantOK(b *api.Batch) {
 	s.TB.Helper()
 	if res := s.Wait(b); res.Code != api.OK || res.Detail != "" {
@@ -213,7 +213,7 @@ func (s *Session) WantOK(b *api.Batch) {
 	}
 }
 
-// WantCode waits for a batch, which must have ended in code with a text that has part in it.
+// WantCode waits for a batch, which must end in code with a text that contains part.
 func (s *Session) WantCode(b *api.Batch, code api.Code, part string) {
 	s.TB.Helper()
 	if res := s.Wait(b); res.Code != code || !strings.Contains(res.Detail, part) {
@@ -221,7 +221,7 @@ func (s *Session) WantCode(b *api.Batch, code api.Code, part string) {
 	}
 }
 
-// End waits until the replica is gone and settles the accounts: every batch that was taken is done or left.
+// End waits until the replica is gone and checks the record: every batch that was taken is done or was outstanding.
 func (s *Session) End() worker.End {
 	s.TB.Helper()
 	end := s.Events.WaitGone(s.TB)
@@ -245,7 +245,7 @@ func (s *Session) End() worker.End {
 	return end
 }
 
-// Left reports the batches that were taken and never done, and of each whether the worker had begun it. Only after End.
+// Left returns the batches that were taken and not done, and whether the worker had begun each. Call it after End.
 func (s *Session) Left() map[uint64]bool {
 	left, end := map[uint64]bool{}, s.Events.WaitGone(s.TB)
 	for id := range s.sent {
@@ -256,7 +256,7 @@ func (s *Session) Left() map[uint64]bool {
 	return left
 }
 
-// WantViolation waits for the end, which must be a protocol violation whose reason has part in it.
+// WantViolation waits for the end, which must be a protocol violation whose reason contains part.
 func (s *Session) WantViolation(part string) {
 	s.TB.Helper()
 	if end := s.End(); !end.Violation || !strings.Contains(end.Reason, part) {
@@ -264,7 +264,7 @@ func (s *Session) WantViolation(part string) {
 	}
 }
 
-// Drain takes an idle worker through an orderly end.
+// Drain ends an idle worker in order.
 func (s *Session) Drain() {
 	s.TB.Helper()
 	s.Replica.Drain()
@@ -276,7 +276,7 @@ func (s *Session) Drain() {
 	}
 }
 
-// Spec parses "name dtype[shape]…" as tests write it: Spec("x", api.Float32, -1, 3).
+// Spec makes the spec of a tensor: Spec("x", api.Float32, -1, 3).
 func Spec(name string, d api.DType, shape ...int64) api.TensorSpec {
 	return api.TensorSpec{Name: name, DType: d, Shape: shape}
 }
@@ -286,7 +286,7 @@ func Text() api.Signature {
 	return api.Signature{Inputs: []api.TensorSpec{Spec("in", api.Bytes)}, Outputs: []api.TensorSpec{Spec("out", api.Bytes)}}
 }
 
-// Texts makes one query of each text.
+// Texts makes one query per text.
 func Texts(texts ...string) (queries [][]api.Value) {
 	for _, text := range texts {
 		queries = append(queries, []api.Value{{Data: []byte(text)}})

@@ -15,7 +15,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Golden is one block of the golden vectors. Rows are its values, one row for each query; nil when it is to be refused.
+// Golden is one block of the golden vectors. Rows holds its values, one row per query; nil if the block must be
+// refused.
 type Golden struct {
 	Name, Hex string
 	Count     int
@@ -38,7 +39,7 @@ type goldenJSON struct {
 	}
 }
 
-// GoldenBlocks reads the blocks of api/spec/golden: those that hold, and those that do not.
+// GoldenBlocks reads the blocks of api/spec/golden: the valid ones and the invalid ones.
 func GoldenBlocks(tb TB) (good, refused []Golden) {
 	tb.Helper()
 	raw, err := os.ReadFile(filepath.Join(Root(tb), "api/spec/golden/vectors.json"))
@@ -117,7 +118,7 @@ func goldenValue(spec api.TensorSpec, raw json.RawMessage) ([]byte, error) {
 	return data, nil
 }
 
-// appendElement appends a number as it is written, in type d.
+// appendElement parses a number and appends it as type d.
 func appendElement(data []byte, d api.DType, number string) ([]byte, error) {
 	le := binary.LittleEndian
 	switch d {
@@ -129,7 +130,7 @@ func appendElement(data []byte, d api.DType, number string) ([]byte, error) {
 	case api.Float16, api.Float32, api.Float64:
 		f, err := strconv.ParseFloat(number, 64)
 		if math.IsNaN(f) {
-			f = math.Float64frombits(0x7ff8 << 48) // Go's own NaN has another payload than the vectors'
+			f = math.Float64frombits(0x7ff8 << 48) // Go's own NaN has a payload that the vectors' NaN has not
 		}
 		switch d {
 		case api.Float16:
@@ -163,7 +164,7 @@ func WantRows(tb TB, b *api.Batch, want Column) {
 
 func clip(b []byte) []byte { return b[:min(len(b), 64)] }
 
-// Root is the folder of the module, which every test runs somewhere below.
+// Root is the module's directory, found from the test's working directory upwards.
 func Root(tb TB) string {
 	tb.Helper()
 	dir, err := os.Getwd()

@@ -16,8 +16,8 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// Raw is a worker without a binding. Its methods follow the protocol; what they work on is there to break it with. It is
-// used by one goroutine.
+// Raw is a worker without a binding. Its methods follow the protocol; its fields are there to break it. It is used by
+// one goroutine.
 type Raw struct {
 	TB   TB
 	Conn *net.UnixConn
@@ -32,7 +32,7 @@ type Raw struct {
 	fds    []int
 }
 
-// DialRaw connects and says nothing.
+// DialRaw connects and sends nothing.
 func DialRaw(tb TB, socket string) *Raw {
 	tb.Helper()
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
@@ -43,7 +43,7 @@ func DialRaw(tb TB, socket string) *Raw {
 	return &Raw{TB: tb, Conn: c}
 }
 
-// StartRaw connects, says HELLO with these capabilities and goes on until READY.
+// StartRaw connects, sends HELLO with these capabilities and continues until READY.
 func StartRaw(tb TB, socket string, token string, capabilities uint32) *Raw {
 	tb.Helper()
 	w := DialRaw(tb, socket)
@@ -54,19 +54,19 @@ func StartRaw(tb TB, socket string, token string, capabilities uint32) *Raw {
 	return w
 }
 
-// Hello says who it is.
+// Hello sends HELLO.
 func (w *Raw) Hello(token string, capabilities uint32) {
 	m := wire.Hello{Major: wire.Major, Capabilities: capabilities, Token: token, Model: Model.Name, Version: Model.Version, Binding: "raw/1"}
 	w.Write(m.Append(nil))
 }
 
-// Write sends bytes; a gateway that has hung up is noticed by whoever reads.
+// Write sends bytes. It ignores errors: the next read notices a gateway that has hung up.
 func (w *Raw) Write(p []byte) {
 	w.Conn.Write(p)
 }
 
-// Read reads once into the parser, and takes descriptors. Without wait it gives syscall.EAGAIN where there is nothing; at
-// the end it gives net.ErrClosed.
+// Read reads once into the parser and collects descriptors. Without wait it returns syscall.EAGAIN if there is nothing
+// to read. At the end of the stream it returns net.ErrClosed.
 func (w *Raw) Read(wait bool) error {
 	raw, err := w.Conn.SyscallConn()
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *Raw) Read(wait bool) error {
 	return nil
 }
 
-// Frame gives the next frame and waits for it; the payload is valid until the next read.
+// Frame waits for the next frame. The payload is valid until the next read.
 func (w *Raw) Frame() (wire.Type, []byte, error) {
 	for {
 		t, payload, ok, err := w.parser.Next()
@@ -121,8 +121,8 @@ func (w *Raw) Want(t wire.Type) []byte {
 	return payload
 }
 
-// WantRefused waits for REFUSED, or for the hang-up that may overtake it when the gateway had unread bytes; it gives the
-// code, 0 for the hang-up.
+// WantRefused waits for REFUSED and returns its code. It returns 0 for a hang-up without it: a hang-up may overtake
+// REFUSED if the gateway had unread bytes.
 func (w *Raw) WantRefused() uint16 {
 	w.TB.Helper()
 	for {
@@ -151,7 +151,7 @@ func (w *Raw) ReadWelcome() {
 	}
 }
 
-// ReadSegments waits for SEGMENTS and maps them; what was mapped before is unmapped.
+// ReadSegments waits for SEGMENTS and maps them. It unmaps the previous ones.
 func (w *Raw) ReadSegments() {
 	w.TB.Helper()
 	w.mapSegments(w.Want(wire.TypeSegments))
@@ -175,16 +175,16 @@ func (w *Raw) mapSegments(payload []byte) {
 	w.Consumer, w.Producer = shm.NewConsumer(w.B, w.A), shm.NewProducer(w.B, w.A)
 }
 
-// Ready says that the generation is mapped.
+// Ready sends READY for the mapped generation.
 func (w *Raw) Ready() {
 	m := wire.Ready{Generation: w.Segments.Generation}
 	w.Write(m.Append(nil))
 }
 
-// Ring reports whether descriptors go through the rings.
+// Ring reports whether descriptors travel through the rings.
 func (w *Raw) Ring() bool { return w.Welcome.Mode&wire.ModeRing != 0 }
 
-// Poll gives the next request if one is there. SEGMENTS on the way are mapped and answered.
+// Poll returns the next request if there is one. It maps SEGMENTS that arrive meanwhile and answers READY.
 func (w *Raw) Poll() (req wire.Request, ok bool) {
 	w.TB.Helper()
 	for {
@@ -239,7 +239,7 @@ func (w *Raw) Next() wire.Request {
 	}
 }
 
-// Answer is the response that belongs to a request: OK without a block, to be changed.
+// Answer returns the response to a request: OK without a block, to be changed by the test.
 func Answer(req wire.Request) wire.Response {
 	kind := req.Kind
 	if kind == wire.KindGrant || kind == wire.KindDiscard {
@@ -248,7 +248,7 @@ func Answer(req wire.Request) wire.Response {
 	return wire.Response{Batch: req.Batch, Generation: req.Generation, Kind: kind, Count: req.Count, OutOff: req.OutOff}
 }
 
-// Accuracy writes the answer to ACCURACY into the block that req grants and gives the response for it.
+// Accuracy writes the answer to ACCURACY into the block that req grants and returns the response.
 func (w *Raw) Accuracy(req wire.Request, value float64) wire.Response {
 	w.TB.Helper()
 	row := []api.Value{{Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(value))}}
@@ -261,7 +261,7 @@ func (w *Raw) Accuracy(req wire.Request, value float64) wire.Response {
 	return res
 }
 
-// Respond sends a response as the mode has it, and rings where it must.
+// Respond sends a response in the connection's mode, and rings if the gateway sleeps.
 func (w *Raw) Respond(res wire.Response) {
 	if !w.Ring() {
 		w.Write(res.Append(nil))
@@ -271,7 +271,7 @@ func (w *Raw) Respond(res wire.Response) {
 	w.Bell()
 }
 
-// Push puts a response into the ring and rings for nobody.
+// Push puts a response into the ring without ringing.
 func (w *Raw) Push(res wire.Response) {
 	var d shm.Descriptor
 	res.Put((*[64]byte)(&d))
@@ -285,7 +285,7 @@ func (w *Raw) Bell() {
 	}
 }
 
-// Column shows queries' values as a block's: it implements wire.Values.
+// Column presents queries' values as a block's. It implements wire.Values.
 type Column [][]api.Value
 
 // Len implements wire.Values.
@@ -294,7 +294,7 @@ func (c Column) Len() int { return len(c) }
 // At implements wire.Values.
 func (c Column) At(i, s int) *api.Value { return &c[i][s] }
 
-// Outputs writes outputs, one row for each query, into the block that req grants and gives the response for them.
+// Outputs writes outputs, one row per query, into the block that req grants and returns the response.
 func (w *Raw) Outputs(req wire.Request, rows Column) wire.Response {
 	w.TB.Helper()
 	sc := wire.NewSchema(w.Welcome.Signature.Outputs)
@@ -312,8 +312,8 @@ func (w *Raw) Granted(req wire.Request) []byte {
 	return w.B.Bytes()[req.OutOff : req.OutOff+req.OutCap]
 }
 
-// Inputs reads a request's inputs out, behind them the context where the worker is given contexts, and the label where the
-// request is for FEEDBACK.
+// Inputs reads a request's inputs. Each row also has the context if the worker is given contexts, and the label if the
+// request is FEEDBACK.
 func (w *Raw) Inputs(req wire.Request) (rows Column) {
 	w.TB.Helper()
 	var r wire.Reader
@@ -341,18 +341,18 @@ func (w *Raw) Inputs(req wire.Request) (rows Column) {
 	return rows
 }
 
-// Tail is the cursor that the worker shows, to be told lies with.
+// Tail is the worker's tail cursor, for tests that falsify it.
 func (w *Raw) Tail() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&w.B.Bytes()[128])) }
 
-// Head is how many requests the worker says it has taken.
+// Head is the worker's head cursor: how many requests it claims to have taken.
 func (w *Raw) Head() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&w.B.Bytes()[256])) }
 
-// Word writes a number into the output block of a request, past every check.
+// Word writes a number into a request's output block, bypassing every check.
 func (w *Raw) Word(req wire.Request, at, value uint64) {
 	binary.LittleEndian.PutUint64(w.Granted(req)[at:], value)
 }
 
-// SendFDs sends bytes with n descriptors of its own standard input.
+// SendFDs sends bytes together with n copies of the standard input's descriptor.
 func (w *Raw) SendFDs(p []byte, n int) {
 	fds := make([]int, n)
 	w.Conn.WriteMsgUnix(p, syscall.UnixRights(fds...), nil)
@@ -375,7 +375,7 @@ func (w *Raw) unmap() {
 	w.A, w.B = nil, nil
 }
 
-// Close hangs up and lets go of everything.
+// Close hangs up and releases everything.
 func (w *Raw) Close() {
 	w.Conn.Close()
 	w.closeFDs()

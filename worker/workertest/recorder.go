@@ -10,20 +10,20 @@ import (
 	"github.com/xebec-serving/xebec/worker"
 )
 
-// patience is how long a test waits for something that must come: only a defect ever waits so long.
+// patience is how long a test waits for an event. Only a defect exhausts it.
 const patience = 60 * time.Second
 
-// TB is what the package needs of a test. A process that plays a part in one brings its own.
+// TB is what the package needs of a test. A process in a multi-process test provides its own.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// Recorder keeps what a replica's events said, and notices when they break their own promises: overlapping calls, a batch
-// that is reported twice, anything after Gone.
+// Recorder records a replica's events. It detects broken promises: overlapping calls, a batch that is reported twice,
+// anything after Gone.
 type Recorder struct {
-	// OnReady, OnDone and OnLeaving, where set, are called within the event.
+	// OnReady, OnDone and OnLeaving are called within the event if they are set.
 	OnReady   func(worker.Replica)
 	OnDone    func(worker.Replica, *api.BatchResult)
 	OnLeaving func(worker.Replica, string)
@@ -45,7 +45,7 @@ func newRecorder() *Recorder {
 	return &Recorder{changed: make(chan struct{}), done: map[uint64]api.BatchResult{}}
 }
 
-// event notes one event under the lock; it reports what it broke.
+// event records one event under the lock and checks the promises.
 func (c *Recorder) event(name string, r worker.Replica, note func()) (leave func()) {
 	overlap := c.inside.Add(1) != 1
 	c.mu.Lock()
@@ -108,7 +108,7 @@ func (c *Recorder) Gone(r worker.Replica, end worker.End) {
 	defer c.event("Gone", r, func() { c.ends = append(c.ends, end) })()
 }
 
-// wait blocks until cond, which is called under the lock, holds.
+// wait blocks until cond holds. It calls cond under the lock.
 func (c *Recorder) wait(tb TB, what string, cond func() bool) {
 	tb.Helper()
 	timer := time.NewTimer(patience)
@@ -140,7 +140,7 @@ func (c *Recorder) WaitReady(tb TB) worker.Replica {
 	return r
 }
 
-// WaitLeaving blocks until the worker has asked for leave, and gives its reason.
+// WaitLeaving blocks until Leaving and returns its reason.
 func (c *Recorder) WaitLeaving(tb TB) string {
 	tb.Helper()
 	var reason string
@@ -176,7 +176,7 @@ func (c *Recorder) WaitDone(tb TB, batch uint64) api.BatchResult {
 	return res
 }
 
-// Result gives what was reported of a batch so far.
+// Result returns what was reported for a batch so far.
 func (c *Recorder) Result(batch uint64) (api.BatchResult, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +198,7 @@ func (c *Recorder) isGone() bool {
 	return len(c.ends) > 0
 }
 
-// check reports broken promises, and how often Gone came.
+// check reports broken promises, and an end that did not come exactly once.
 func (c *Recorder) check(tb TB) {
 	tb.Helper()
 	c.mu.Lock()
@@ -211,7 +211,7 @@ func (c *Recorder) check(tb TB) {
 	}
 }
 
-// WaitDoneOrGone blocks until a batch is reported done or the replica is gone without.
+// WaitDoneOrGone blocks until a batch is reported done or the replica is gone.
 func (c *Recorder) WaitDoneOrGone(tb TB, batch uint64) (res api.BatchResult, gone bool) {
 	tb.Helper()
 	c.wait(tb, fmt.Sprintf("batch %d or Gone", batch), func() bool {

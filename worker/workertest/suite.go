@@ -13,60 +13,62 @@ import (
 	"github.com/xebec-serving/xebec/worker"
 )
 
-// The models that a binding brings for the suite. The environment variable [EnvModel] names the one to serve.
+// The models that a binding provides for the suite. The environment variable [EnvModel] selects one.
 const (
-	// Echo copies input number i to output number i, whatever the signature. With confidences it answers 0.5 for each query.
+	// Echo copies input number i to output number i, for any signature. With confidences it answers 0.5 for each query.
 	Echo = "echo"
 	// Markers has the signature bytes[] → bytes[] and echoes, unless an input begins with
 	//
-	//	error      predict raises an exception whose text has "the marker error" in it
-	//	panic      predict ends in the worst way that its language has short of ending the process, with "the marker panic"
-	//	bad        that query's output is left out
-	//	die        the process exits, with status 3
+	//	error      predict raises an exception whose text contains "the marker error"
+	//	panic      predict fails in the worst way that its language has short of ending the process, with "the marker panic"
+	//	bad        that query's output is omitted
+	//	die        the process exits with status 3
 	//	big:N      the output is N times the byte 'x'
-	//	wait:PATH  predict reads the file PATH, a FIFO, to its end first, and then echoes
+	//	wait:PATH  predict reads the file PATH, a FIFO, to its end, and then echoes
 	//	context    the output is the query's context
-	//	told       the output is what the last feedback batch said, INPUT/CONTEXT/LABEL for each query, joined by ';'
+	//	told       the output is the last feedback batch: INPUT/CONTEXT/LABEL for each query, joined by ';'
 	//
-	// With [EnvFeedback] it learns: its accuracy is the share of true among all labels, an error with "no feedback yet" in it
-	// before the first. The label "panic" is as the marker, with "the label panic", and "wait:PATH" as well.
+	// With [EnvFeedback] it learns. Its accuracy is the share of true among all labels; before the first label it is an
+	// error that contains "no feedback yet". The label "panic" fails as the marker does, with "the label panic", and
+	// "wait:PATH" waits.
 	Markers = "markers"
-	// Wrong has the signature int32[] → float32[4]. The first query's input says what is wrong: 0 nothing (the answer is
-	// zeros), 1 there are too few outputs, 2 their shape, 3 their type or dimensions.
+	// Wrong has the signature int32[] → float32[4]. The first query's input selects the mistake: 0 none (the answer is
+	// zeros), 1 too few outputs, 2 their shape, 3 their type or dimensions.
 	Wrong = "wrong"
 )
 
-// What the suite tells a worker beside the gateway's own variables.
+// The suite's own environment variables for workers.
 const (
 	EnvModel       = "XEBEC_CONFORMANCE_MODEL"
-	EnvContexts    = "XEBEC_CONFORMANCE_CONTEXTS"    // "1": ask for contexts
+	EnvContexts    = "XEBEC_CONFORMANCE_CONTEXTS"    // "1": request contexts
 	EnvConfidences = "XEBEC_CONFORMANCE_CONFIDENCES" // "1": return confidences
-	EnvFeedback    = "XEBEC_CONFORMANCE_FEEDBACK"    // "1": take feedback and tell the accuracy
+	EnvFeedback    = "XEBEC_CONFORMANCE_FEEDBACK"    // "1": take feedback and report the accuracy
 )
 
 // Worker is one binding in one mode.
 type Worker struct {
-	// Ring says whether its descriptors go through the rings of package local.
+	// Ring says whether its descriptors travel through package local's rings.
 	Ring bool
-	// InProcess says that it shares the test's process, and so cannot die alone: cases of death are not for it.
+	// InProcess says that it shares the test's process and cannot die alone. Cases of death are left out.
 	InProcess bool
-	// Plain says that its echo answers the first input only, and that it has neither the markers wait and told nor the model
-	// Wrong: cases that need them are not for it.
+	// Plain says that its echo answers the first input only, and that it has neither the markers wait and told nor the
+	// model Wrong. Cases that need them are left out.
 	Plain bool
-	// Start launches it with these environment variables.
+	// Start launches the worker with these environment variables.
 	Start func(tb testing.TB, env []string) Process
 }
 
-// Process is a worker that was launched.
+// Process is a launched worker.
 type Process interface {
 	PID() int
-	// Signal sends a signal; where the worker shares the test's process, SIGTERM asks it to stop and others are errors.
+	// Signal sends a signal. If the worker shares the test's process, SIGTERM asks it to stop and other signals are
+	// errors.
 	Signal(sig syscall.Signal) error
-	// Wait blocks until the worker has ended; nil means in order. It may be called again.
+	// Wait blocks until the worker has ended; nil means in order. It may be called repeatedly.
 	Wait() error
 }
 
-// StartProcess starts cmd as a worker, with env added to its own, and ends it with the test.
+// StartProcess starts cmd as a worker, with env added to its own environment. The end of the test kills it.
 func StartProcess(tb testing.TB, cmd *exec.Cmd, env []string) Process {
 	tb.Helper()
 	p := &process{cmd: cmd, ended: make(chan struct{})}
@@ -80,7 +82,7 @@ func StartProcess(tb testing.TB, cmd *exec.Cmd, env []string) Process {
 		close(p.ended)
 	}()
 	tb.Cleanup(func() {
-		_ = cmd.Process.Kill() // it has ended, unless the test failed
+		_ = cmd.Process.Kill() // it has usually ended already
 		<-p.ended
 		if tb.Failed() {
 			tb.Logf("the worker %v said:\n%s", cmd.Args, p.stderr.Bytes())
@@ -103,7 +105,7 @@ func (p *process) Wait() error {
 	return p.err
 }
 
-// Run takes one binding through the suite, against package local under both pollers.
+// Run runs the suite for one binding, against package local under both pollers.
 func Run(t *testing.T, w Worker) {
 	for _, poller := range Pollers {
 		t.Run(string(poller), func(t *testing.T) {
@@ -114,18 +116,19 @@ func Run(t *testing.T, w Worker) {
 	}
 }
 
-// Transport is one implementation of worker.Transport, with workers that connect to it.
+// Transport is an implementation of worker.Transport, with workers that connect to it.
 type Transport struct {
-	// Open makes one for a test, which closes it. It takes batches of somewhat less than maxBatchBytes, and refuses one whose inputs
-	// or outputs have more; 0: its own bound.
+	// Open makes a transport for a test, which closes it. The transport accepts batches of nearly maxBatchBytes and
+	// refuses one whose inputs or outputs are larger; 0 means its own bound.
 	Open func(tb testing.TB, maxBatchBytes uint64) (worker.Transport, error)
 	// Start launches a worker that connects to tr with these environment variables.
 	Start func(tb testing.TB, tr worker.Transport, env []string) Process
-	// Worker says what the workers can do; its Start is not used.
+	// Worker says what the workers can do. Its Start is not used.
 	Worker
 }
 
-// RunTransport takes one transport through the suite: what every binding must pass, and what only the gateway's side decides.
+// RunTransport runs the suite for one transport: the cases of bindings, and those that depend on the gateway's side
+// alone.
 func RunTransport(t *testing.T, tr Transport) {
 	runCases(t, append(slices.Clip(cases), transportCases...), tr.Worker, func(t *testing.T, maxBatchBytes uint64) (*Gateway, starter) {
 		g := NewGateway(t, func() (worker.Transport, error) { return tr.Open(t, maxBatchBytes) })
@@ -203,7 +206,7 @@ func (su *suite) start(t *testing.T, sig api.Signature, depth int, maxBatchBytes
 
 func model(name string) string { return EnvModel + "=" + name }
 
-// stop takes an idle worker through an orderly end.
+// stop ends an idle worker in order.
 func (r *running) stop() {
 	r.TB.Helper()
 	r.Drain()
@@ -327,7 +330,7 @@ func testDies(t *testing.T, su *suite) {
 	if left := r.Left(); len(left) != 1 || !left[b.ID] {
 		t.Errorf("left %v, expected batch %d, begun", left, b.ID)
 	}
-	var exit interface{ ExitCode() int } // *exec.ExitError has it
+	var exit interface{ ExitCode() int } // implemented by *exec.ExitError
 	if err := r.process.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
 		t.Errorf("%v, expected exit status 3", err)
 	}

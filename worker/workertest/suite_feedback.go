@@ -11,7 +11,7 @@ import (
 	"github.com/xebec-serving/xebec/worker"
 )
 
-// What a worker does not declare it is not asked for.
+// A worker is not sent what it did not declare.
 func testCapabilities(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 1, 0, model(Markers))
 	if got := r.Replica.Info().Capabilities; got != (worker.Capabilities{}) {
@@ -29,7 +29,7 @@ func testCapabilities(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// A model learns, says how good it is, and fails at either without harm.
+// A model learns and reports its accuracy. Failures of either do no harm.
 func testFeedback(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")
 	unknown := r.Accuracy()
@@ -54,11 +54,11 @@ func testFeedback(t *testing.T, su *suite) {
 	if got, want := r.Replica.Stats().Feedback, (worker.FeedbackCounts{Batches: 2, Labels: 4, Failed: 1}); got != want {
 		t.Errorf("%+v, expected %+v", got, want)
 	}
-	r.wantServed(1, 1) // feedback is none of them
+	r.wantServed(1, 1) // feedback does not count
 	r.stop()
 }
 
-// Inputs, contexts and labels come as they were given, also where segments must grow for them.
+// Inputs, contexts and labels arrive unchanged, also if segments must grow for them.
 func testFeedbackValues(t *testing.T, su *suite) {
 	const max = 8 << 20
 	r := su.start(t, Text(), 2, max, model(Markers), EnvFeedback+"=1", EnvContexts+"=1")
@@ -77,7 +77,7 @@ func testFeedbackValues(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// Feedback among predictions: each comes back as itself, whatever the order.
+// Feedback among predictions: each call and each batch has its own answer.
 func testFeedbackAmongPredictions(t *testing.T, su *suite) {
 	const depth = 3
 	r := su.start(t, Text(), depth, 0, model(Markers), EnvFeedback+"=1")
@@ -106,7 +106,7 @@ func testFeedbackAmongPredictions(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// SIGTERM in the midst of feedback: what the worker has it ends, what waits is lost.
+// SIGTERM during feedback: the worker finishes what it has; what waits is lost.
 func testStopInFeedback(t *testing.T, su *suite) {
 	g := newGate(t)
 	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")
@@ -127,7 +127,7 @@ func testStopInFeedback(t *testing.T, su *suite) {
 	}
 }
 
-// A worker that is killed in feedback had begun none of the predictions behind it.
+// A worker is killed in feedback: the predictions behind it had not begun.
 func testKilledInFeedback(t *testing.T, su *suite) {
 	g := newGate(t)
 	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")

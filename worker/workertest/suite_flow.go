@@ -33,7 +33,7 @@ func (g *gate) marker() string { return "wait:" + g.path }
 // reached blocks until predict is at the gate.
 func (g *gate) reached() {
 	g.t.Helper()
-	end, err := os.OpenFile(g.path, os.O_WRONLY, 0) // blocks until somebody reads
+	end, err := os.OpenFile(g.path, os.O_WRONLY, 0) // blocks until the FIFO has a reader
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func (g *gate) reached() {
 
 func (g *gate) open() { g.end.Close() }
 
-// A small grant is followed by a larger one where an answer does not fit: in these segments, and in larger ones.
+// An answer that does not fit its grant gets a larger one, in these segments or in larger ones.
 func testMoreRoom(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 2, 0, model(Markers))
 	for _, n := range []int{200_000, 10, 900_000, 5_000_000, 1} {
@@ -53,7 +53,7 @@ func testMoreRoom(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// What no segment can hold is TooLarge, in either direction, and nothing else suffers.
+// A batch that no segment can hold is TooLarge, in both directions, and other batches are not affected.
 func testTooLarge(t *testing.T, su *suite) {
 	const max = 2 << 20
 	r := su.start(t, Text(), 2, max, model(Markers))
@@ -70,7 +70,7 @@ func testTooLarge(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// Two answers of which a segment holds one at a time: they come one after the other, and neither is too large.
+// Two answers of which only one fits a segment at a time are sent one after the other. Neither is too large.
 func testTwoThatJustFit(t *testing.T, su *suite) {
 	const max, n = 2 << 20, 1_900_000
 	r := su.start(t, Text(), 3, max, model(Markers))
@@ -84,7 +84,7 @@ func testTwoThatJustFit(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// Segments grow several times in the midst of traffic, for inputs and for outputs, with batches outstanding.
+// Segments grow several times under traffic, for inputs and for outputs, with batches outstanding.
 func testGrowth(t *testing.T, su *suite) {
 	const depth = 3
 	r := su.start(t, Text(), depth, 0, model(Markers))
@@ -113,7 +113,7 @@ func testGrowth(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// Depth batches are taken and no more; they are answered in order.
+// The replica takes as many batches as its depth, and no more. They are answered in order.
 func testPipeline(t *testing.T, su *suite) {
 	g := newGate(t)
 	r := su.start(t, Text(), 2, 0, model(Markers))
@@ -135,7 +135,7 @@ func testPipeline(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// SIGTERM makes a worker ask for leave; drained, it ends in order.
+// SIGTERM makes a worker send LEAVING. When it is drained it ends in order.
 func testStop(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 2, 0, model(Markers))
 	r.WantTexts(r.Send(Texts("x")...), "x")
@@ -154,7 +154,7 @@ func (r *running) terminate() {
 	}
 }
 
-// SIGTERM in the midst of a batch: what the worker holds is answered before it goes.
+// SIGTERM during a batch: the worker answers what it holds before it ends.
 func testStopWhileBusy(t *testing.T, su *suite) {
 	g := newGate(t)
 	r := su.start(t, Text(), 2, 0, model(Markers))
@@ -165,7 +165,7 @@ func testStopWhileBusy(t *testing.T, su *suite) {
 	}
 	g.open()
 	r.Events.WaitLeaving(t)
-	r.Replica.Drain() // also while batches are outstanding: they were put before it
+	r.Replica.Drain() // while batches are outstanding, which were sent before it
 	if end := r.End(); end.Violation {
 		t.Errorf("%+v", end)
 	}
@@ -180,7 +180,7 @@ func testStopWhileBusy(t *testing.T, su *suite) {
 	}
 }
 
-// A worker that is killed in a batch: that one was begun, the one behind it was not.
+// A worker is killed in a batch: that one had begun, the one behind it had not.
 func testKilled(t *testing.T, su *suite) {
 	g := newGate(t)
 	r := su.start(t, Text(), 2, 0, model(Markers))

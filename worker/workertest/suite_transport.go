@@ -11,7 +11,7 @@ import (
 	"github.com/xebec-serving/xebec/worker"
 )
 
-// What only the gateway's side decides: bindings are not judged by it.
+// Cases that depend on the gateway's side alone. Bindings are not tested by them.
 var transportCases = []testCase{
 	{name: "withdrawn", run: testWithdrawn},
 	{name: "used once", run: testUsedOnce},
@@ -30,7 +30,7 @@ var transportCases = []testCase{
 	{name: "close", rich: true, run: testClose},
 }
 
-// A launch that was withdrawn admits no worker and has no events.
+// A withdrawn launch admits no worker and has no events.
 func testWithdrawn(t *testing.T, su *suite) {
 	g, start := su.open(t, 0)
 	l := g.Expect(Text(), 1)
@@ -49,7 +49,7 @@ func testWithdrawn(t *testing.T, su *suite) {
 	}
 }
 
-// A second worker with the environment of one that has connected is turned away, and the first does not notice.
+// A second worker with the same environment is refused, and the first is not affected.
 func testUsedOnce(t *testing.T, su *suite) {
 	g, start := su.open(t, 0)
 	l := g.Expect(Text(), 1)
@@ -64,7 +64,7 @@ func testUsedOnce(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// A worker that runs in a container connects, and serves as any other.
+// A worker that runs in a container connects and serves like any other.
 func testIsolated(t *testing.T, su *suite) {
 	g, start := su.open(t, 0)
 	l := Expect(t, g.Transport, worker.Expectation{Signature: Text(), Depth: 1, Isolated: true})
@@ -74,7 +74,7 @@ func testIsolated(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// Info never changes, and both Info and Stats can be asked for when the replica is gone.
+// Info never changes. Info and Stats can be read after Gone.
 func testInfo(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 1, 0, model(Markers), EnvFeedback+"=1")
 	before := r.Replica.Info()
@@ -94,7 +94,7 @@ func testSendFromEvents(t *testing.T, su *suite) {
 	const depth, rounds = 2, 200
 	g, start := su.open(t, 0)
 	l := g.Expect(Text(), depth)
-	var batches []*api.Batch // of events, which never overlap
+	var batches []*api.Batch // used by events only, which never overlap
 	send := func(r worker.Replica) {
 		if n := len(batches); n < rounds {
 			b := &api.Batch{ID: uint64(n + 1), Queries: []*api.Query{{Inputs: Texts(fmt.Sprint("text ", n))[0], Deadline: api.Never}}}
@@ -125,7 +125,7 @@ func testSendFromEvents(t *testing.T, su *suite) {
 	(&running{s, g, p}).stop()
 }
 
-// The caller may fill a batch anew as soon as it is reported done: the transport does not look at it any more.
+// The caller may reuse a batch as soon as it is reported done: the transport no longer reads it.
 func testBatchesAreReused(t *testing.T, su *suite) {
 	const rounds = 50
 	g, start := su.open(t, 0)
@@ -162,7 +162,7 @@ func testBatchesAreReused(t *testing.T, su *suite) {
 	}
 }
 
-// Kill ends a replica with its reason, once.
+// Kill ends a replica once, with its reason.
 func testKill(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 1, 0, model(Markers))
 	r.WantTexts(r.Send(Texts("x")...), "x")
@@ -178,7 +178,7 @@ func testKill(t *testing.T, su *suite) {
 	r.Replica.Kill("again")
 }
 
-// A replica that is killed in a batch: that one was begun, the one behind it was not, and neither is touched any more.
+// A replica is killed in a batch: that one had begun, and the transport touches neither batch any more.
 func testKillInABatch(t *testing.T, su *suite) {
 	g := newGate(t)
 	r := su.start(t, Text(), 2, 0, model(Markers))
@@ -211,7 +211,7 @@ func testKillFromAnEvent(t *testing.T, su *suite) {
 	_ = p.Wait()
 }
 
-// An answer that the worker gave before it was drained counts, and a batch that is behind it too.
+// Batches that were sent before Drain are answered.
 func testLateAnswer(t *testing.T, su *suite) {
 	g := newGate(t)
 	r := su.start(t, Text(), 2, 0, model(Markers))
@@ -231,7 +231,7 @@ func testLateAnswer(t *testing.T, su *suite) {
 	}
 }
 
-// A worker that does not come back from feedback is ended.
+// A worker that takes too long for feedback is ended.
 func testHangsInFeedback(t *testing.T, su *suite) {
 	gate := newGate(t)
 	g, start := su.open(t, 0)
@@ -250,7 +250,7 @@ func testHangsInFeedback(t *testing.T, su *suite) {
 	}
 }
 
-// The queue of labels is bounded: the oldest that wait give way, and each batch ends once.
+// The queue of labels is bounded. The oldest batches that wait are dropped, and each batch ends once.
 func testOldestLabelsGiveWay(t *testing.T, su *suite) {
 	gate := newGate(t)
 	r := su.start(t, Text(), 1, 0, model(Markers), EnvFeedback+"=1")
@@ -281,7 +281,7 @@ func testOldestLabelsGiveWay(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// What happens to one replica is nothing to another.
+// Replicas do not affect each other.
 func testTwoReplicas(t *testing.T, su *suite) {
 	g, start := su.open(t, 0)
 	var all []*running
@@ -340,7 +340,7 @@ func testClose(t *testing.T, su *suite) {
 	}
 }
 
-// Several goroutines ask for statistics and hand out labels while batches come and go.
+// Several goroutines read statistics and send labels while batches come and go.
 func testManyCallers(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")
 	l := r.Replica.(worker.Learner)

@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// numeric are the types that have a size.
+// numeric are the types with a fixed size.
 var numeric = []api.DType{api.Bool, api.Uint8, api.Uint16, api.Uint32, api.Uint64, api.Int8, api.Int16, api.Int32, api.Int64, api.Float16, api.Float32, api.Float64}
 
 // echoes makes a signature whose every input comes back as an output.
@@ -21,13 +21,13 @@ func echoes(inputs ...api.TensorSpec) (sig api.Signature) {
 	return sig
 }
 
-// values makes the inputs of one query; seed varies elements, dimensions and lengths.
+// values makes the inputs of one query. seed varies elements, dimensions and lengths.
 func values(sig api.Signature, seed int) (row []api.Value) {
 	for s, spec := range sig.Inputs {
 		dims, n := make([]int64, len(spec.Shape)), 1
 		for j, d := range spec.Shape {
 			if dims[j] = d; d < 0 {
-				dims[j] = int64((seed + s + j) % 5) // 0 among them
+				dims[j] = int64((seed + s + j) % 5) // including 0
 			}
 			n *= int(dims[j])
 		}
@@ -65,12 +65,12 @@ func appendNumber(data []byte, spec api.TensorSpec, k int) []byte {
 	}
 	data, err := appendElement(data, spec.DType, number)
 	if err != nil {
-		panic(err) // an error of this file
+		panic(err) // a mistake in this file
 	}
 	return data
 }
 
-// echoed sends batches of several sizes through an echo and compares what comes back.
+// echoed sends batches of several sizes through an echo and compares the outputs.
 func (su *suite) echoed(t *testing.T, inputs ...api.TensorSpec) {
 	t.Helper()
 	sig := echoes(inputs...)
@@ -115,8 +115,8 @@ func testBytes(t *testing.T, su *suite) {
 		Spec("n", api.Int32), Spec("boxes", api.Float32, -1, 4))
 }
 
-// The values of the golden vectors come through every binding as they are. Vectors of the same number of queries share a
-// worker, as so many inputs of one model.
+// The values of the golden vectors pass through every binding unchanged. Vectors with the same number of queries share
+// a worker, as inputs of one model.
 func testGolden(t *testing.T, su *suite) {
 	good, _ := GoldenBlocks(t)
 	inputs, rows := map[int][]api.TensorSpec{}, map[int]Column{}
@@ -154,7 +154,7 @@ func testTexts(t *testing.T, su *suite) {
 	r.stop()
 }
 
-// Padding is copies of the last query, whose outputs nobody sees.
+// Padding is copies of the last query. Their outputs are dropped.
 func testPadding(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 1, 0, model(Echo))
 	b := r.NewBatch(Texts("one", "two")...)

@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/worker"
 )
 
-// Told is one feedback batch, or one question for the accuracy, and what became of it. End looks that each ended once.
+// Told is one call of a Learner and its end. Session.End checks that each ended once.
 type Told struct {
 	tb    TB
 	times atomic.Int32
@@ -30,7 +30,7 @@ func (s *Session) tell() (*Told, func(float64, api.Code, string)) {
 	}
 }
 
-// Feedback gives the replica labels, one for each query of b.
+// Feedback sends the replica labels, one per query of b.
 func (s *Session) Feedback(b *api.Batch, labels ...string) *Told {
 	t, done := s.tell()
 	raw := make([][]byte, len(labels))
@@ -38,7 +38,7 @@ func (s *Session) Feedback(b *api.Batch, labels ...string) *Told {
 		raw[i] = []byte(label)
 	}
 	l, ok := s.Replica.(worker.Learner)
-	if !ok { // as a learner that does not declare it answers
+	if !ok { // the same answer as that of a Learner without the capability
 		done(0, api.Unsupported, "the replica is no Learner")
 		return t
 	}
@@ -46,7 +46,7 @@ func (s *Session) Feedback(b *api.Batch, labels ...string) *Told {
 	return t
 }
 
-// FeedbackTexts gives the replica labels for texts that it may have been asked: text, label, text, label …
+// FeedbackTexts sends the replica labels for texts: text, label, text, label …
 func (s *Session) FeedbackTexts(pairs ...string) *Told {
 	var texts, labels []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -71,7 +71,7 @@ func (s *Session) Accuracy() *Told {
 	return t
 }
 
-// Wait blocks until it has ended, and says how.
+// Wait blocks until the call has ended and returns its code.
 func (t *Told) Wait() api.Code {
 	t.tb.Helper()
 	timer := time.NewTimer(patience)
@@ -84,14 +84,14 @@ func (t *Told) Wait() api.Code {
 	return t.code
 }
 
-// Detail waits until it has ended, and gives the text of that.
+// Detail waits for the end and returns its text.
 func (t *Told) Detail() string {
 	t.tb.Helper()
 	t.Wait()
 	return t.text
 }
 
-// Want waits for an end in code.
+// Want waits for an end with this code.
 func (t *Told) Want(code api.Code) {
 	t.tb.Helper()
 	if got := t.Wait(); got != code {
@@ -107,5 +107,5 @@ func (t *Told) WantValue(value float64) {
 	}
 }
 
-// Ended reports whether it has ended.
+// Ended reports whether the call has ended.
 func (t *Told) Ended() bool { return t.times.Load() > 0 }
