@@ -54,7 +54,7 @@ func checkValue(spec api.TensorSpec, v *api.Value) error {
 	n := api.Elements(v.Dims)
 	switch {
 	case n < 0:
-		return fmt.Errorf("dimensions %v: expected none below 0 and not more than %d elements", v.Dims, api.MaxItemBytes)
+		return fmt.Errorf("dimensions %v: expected none below 0 and at most %d elements", v.Dims, api.MaxItemBytes)
 	case spec.DType != api.Bytes && int64(len(v.Data)) != n*int64(spec.DType.Size()):
 		return fmt.Errorf("%d bytes: expected %d elements of %s", len(v.Data), n, spec.DType)
 	case spec.DType == api.Bytes && len(spec.Shape) > 0:
@@ -67,7 +67,7 @@ func checkValue(spec api.TensorSpec, v *api.Value) error {
 func checkElements(data []byte, n int64) error {
 	for i := range n {
 		if len(data) < 4 || uint64(len(data)-4) < uint64(binary.LittleEndian.Uint32(data)) {
-			return fmt.Errorf("text %d of %d goes past the end of the data", i, n)
+			return fmt.Errorf("text %d of %d extends beyond the data", i, n)
 		}
 		data = data[4+binary.LittleEndian.Uint32(data):]
 	}

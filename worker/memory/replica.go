@@ -102,7 +102,7 @@ func (r *replica) Stats() worker.Stats {
 func (r *replica) Send(b *api.Batch) error {
 	j := &job{batch: b, shown: r.show(b.Queries, b.Pad), sent: r.t.cfg.Now()}
 	if n := inputBytes(j.shown); n > r.t.cfg.MaxBatchBytes {
-		return api.Errorf(api.TooLarge, "a batch of %d queries takes %d bytes: at most %d are taken", len(b.Queries), n, r.t.cfg.MaxBatchBytes)
+		return api.Errorf(api.TooLarge, "a batch of %d queries takes %d bytes: the limit is %d", len(b.Queries), n, r.t.cfg.MaxBatchBytes)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -95,7 +95,7 @@ func (t *Transport) Start(env []string, m Model) *Worker {
 		t.mu.Unlock()
 		ended := make(chan struct{})
 		close(ended)
-		return &Worker{ended: ended, err: fmt.Errorf("%s=%q: no such launch is expected, or it was used before", EnvLaunch, token)}
+		return &Worker{ended: ended, err: fmt.Errorf("%s=%q: this launch is unknown or was used before", EnvLaunch, token)}
 	}
 	delete(t.expected, token)
 	r := newReplica(t, e, m)

@@ -228,19 +228,19 @@ func (s *Session) End() worker.End {
 	s.Events.check(s.TB)
 	for id := range s.Events.done {
 		if s.sent[id] == nil {
-			s.TB.Errorf("batch %d was reported done and never taken", id)
+			s.TB.Errorf("batch %d was reported done but never sent", id)
 		}
 	}
 	for _, t := range s.told {
 		if t.Wait(); t.times.Load() != 1 {
-			s.TB.Errorf("feedback or a question for the accuracy ended %d times", t.times.Load())
+			s.TB.Errorf("a call of the Learner ended %d times, expected once", t.times.Load())
 		}
 	}
 	if code := s.Feedback(s.NewBatch(make([]api.Value, len(s.Signature.Inputs))), "1").Wait(); code == api.OK {
-		s.TB.Errorf("a replica that is gone took feedback")
+		s.TB.Errorf("the replica took feedback after Gone")
 	}
 	if err := s.Replica.Send(s.NewBatch(make([]api.Value, len(s.Signature.Inputs)))); err == nil {
-		s.TB.Errorf("a replica that is gone took a batch")
+		s.TB.Errorf("the replica took a batch after Gone")
 	}
 	return end
 }
@@ -272,7 +272,7 @@ func (s *Session) Drain() {
 		s.TB.Errorf("drained: %+v", end)
 	}
 	if left := s.Left(); len(left) != 0 {
-		s.TB.Errorf("drained with batches left: %v", left)
+		s.TB.Errorf("batches outstanding after Drain: %v", left)
 	}
 }
 

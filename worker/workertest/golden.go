@@ -82,7 +82,7 @@ func GoldenBlocks(tb TB) (good, refused []Golden) {
 		good = append(good, g)
 	}
 	if len(good) == 0 || len(refused) == 0 {
-		tb.Fatalf("the golden vectors have %d blocks, and %d to refuse: expected both", len(good), len(refused))
+		tb.Fatalf("the golden vectors have %d valid and %d invalid blocks: expected some of both", len(good), len(refused))
 	}
 	return good, refused
 }
@@ -177,7 +177,7 @@ func Root(tb TB) string {
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			tb.Fatalf("no go.mod above the working folder")
+			tb.Fatalf("no go.mod in the working directory or above")
 		}
 		dir = parent
 	}

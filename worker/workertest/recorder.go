@@ -127,7 +127,7 @@ func (c *Recorder) wait(tb TB, what string, cond func() bool) {
 		select {
 		case <-changed:
 		case <-timer.C:
-			tb.Fatalf("waiting for %s: nothing came for %v", what, patience)
+			tb.Fatalf("waiting for %s: no event for %v", what, patience)
 		}
 	}
 }

@@ -211,7 +211,7 @@ func (r *running) stop() {
 	r.TB.Helper()
 	r.Drain()
 	if err := r.process.Wait(); err != nil {
-		r.TB.Errorf("the worker, when it was drained: %v", err)
+		r.TB.Errorf("the drained worker: %v", err)
 	}
 }
 
@@ -219,7 +219,7 @@ func testRegistration(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 2, 0, model(Markers))
 	info := r.Replica.Info()
 	if info.ID != 1 {
-		t.Errorf("replica %d, expected 1 as it was announced", info.ID)
+		t.Errorf("replica %d, expected the announced number 1", info.ID)
 	}
 	if got, want := info.PID, r.process.PID(); got != want {
 		t.Errorf("process %d, expected %d", got, want)
@@ -231,7 +231,7 @@ func testRegistration(t *testing.T, su *suite) {
 		t.Errorf("binding %q, expected xebec-LANGUAGE/VERSION", info.Binding)
 	}
 	if r.Withdraw() {
-		t.Error("the launch could be withdrawn after its worker has connected")
+		t.Error("the launch could be withdrawn after its worker had connected")
 	}
 	r.WantTexts(r.Send(Texts("a", "b")...), "a", "b")
 	r.WantTexts(r.Send(Texts("c")...), "c")
@@ -316,7 +316,7 @@ func testGatewayGone(t *testing.T, su *suite) {
 		t.Errorf("%+v", end)
 	}
 	if err := r.process.Wait(); err == nil {
-		t.Error("a worker that has lost its gateway ended as if in order")
+		t.Error("a worker that lost its gateway ended without an error")
 	}
 }
 

@@ -148,6 +148,6 @@ func testKilledInFeedback(t *testing.T, su *suite) {
 		t.Errorf("left %v: expected both, neither begun", left)
 	}
 	if err := r.process.Wait(); err == nil {
-		t.Error("the worker ended well: expected the kill")
+		t.Error("the worker exited with 0, expected SIGKILL")
 	}
 }

@@ -124,12 +124,12 @@ func testPipeline(t *testing.T, su *suite) {
 		t.Errorf("a third batch: %v, expected Unavailable", err)
 	}
 	if res, ok := r.Events.Result(second.ID); ok {
-		t.Errorf("the batch behind is done before the one in front: %+v", res)
+		t.Errorf("the second batch is done before the first: %+v", res)
 	}
 	g.open()
 	r.WantTexts(second, "behind")
 	if _, ok := r.Events.Result(first.ID); !ok {
-		t.Error("the batch behind is done before the one in front")
+		t.Error("the second batch is done before the first")
 	}
 	r.WantTexts(first, g.marker())
 	r.stop()
@@ -198,6 +198,6 @@ func testKilled(t *testing.T, su *suite) {
 		t.Errorf("left %v: expected batch %d begun and batch %d not", left, first.ID, second.ID)
 	}
 	if err := r.process.Wait(); err == nil {
-		t.Error("the worker ended well: expected the kill")
+		t.Error("the worker exited with 0, expected SIGKILL")
 	}
 }

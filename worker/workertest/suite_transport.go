@@ -35,13 +35,13 @@ func testWithdrawn(t *testing.T, su *suite) {
 	g, start := su.open(t, 0)
 	l := g.Expect(Text(), 1)
 	if !l.Withdraw() {
-		t.Error("a launch whose worker has not connected could not be withdrawn")
+		t.Error("a launch whose worker has not connected cannot be withdrawn")
 	}
 	if l.Withdraw() {
 		t.Error("a launch was withdrawn twice")
 	}
 	if err := start(t, append(l.Env, model(Echo))).Wait(); err == nil {
-		t.Error("a worker whose launch was withdrawn ended as if in order")
+		t.Error("a worker whose launch was withdrawn ended without an error")
 	}
 	g.Close()
 	if n := l.Events.count(); n != 0 {
@@ -58,7 +58,7 @@ func testUsedOnce(t *testing.T, su *suite) {
 	r := &running{NewSession(t, l), g, p}
 	r.WantTexts(r.Send(Texts("first")...), "first")
 	if err := start(t, env).Wait(); err == nil {
-		t.Error("a second worker with the same environment ended as if in order")
+		t.Error("a second worker with the same environment ended without an error")
 	}
 	r.WantTexts(r.Send(Texts("still first")...), "still first")
 	r.stop()
@@ -157,7 +157,7 @@ func testBatchesAreReused(t *testing.T, su *suite) {
 	(&running{s, g, p}).stop()
 	for i, text := range got {
 		if text != fmt.Sprintf("%03d", i) {
-			t.Errorf("batch %d came back as %q", i+1, text)
+			t.Errorf("the output of batch %d is %q", i+1, text)
 		}
 	}
 }
@@ -169,10 +169,10 @@ func testKill(t *testing.T, su *suite) {
 	r.Replica.Kill("enough")
 	r.Replica.Kill("more than enough")
 	if end := r.End(); end.Reason != "enough" || end.Violation {
-		t.Errorf("%q, violation %v: expected the first reason of the kill", end.Reason, end.Violation)
+		t.Errorf("%q, violation %v: expected the reason of the first Kill", end.Reason, end.Violation)
 	}
 	if err := r.process.Wait(); err == nil {
-		t.Error("a worker that was killed ended as if in order")
+		t.Error("a worker that was killed ended without an error")
 	}
 	r.Replica.Drain() // does nothing
 	r.Replica.Kill("again")
@@ -206,7 +206,7 @@ func testKillFromAnEvent(t *testing.T, su *suite) {
 	s := NewSession(t, l)
 	s.Send(Texts("x")...)
 	if end := s.End(); end.Reason != "from Done" {
-		t.Errorf("%q, expected the reason of the kill", end.Reason)
+		t.Errorf("%q, expected the reason of the Kill", end.Reason)
 	}
 	_ = p.Wait()
 }
@@ -241,12 +241,12 @@ func testHangsInFeedback(t *testing.T, su *suite) {
 	told := s.FeedbackTexts("x", fmt.Sprintf("%q", gate.marker()))
 	gate.reached()
 	if end := s.End(); end.Violation {
-		t.Errorf("%q is a violation: expected a worker that was ended", end.Reason)
+		t.Errorf("%q is a violation, expected a timeout", end.Reason)
 	}
 	told.Want(api.ReplicaLost)
 	gate.open()
 	if err := p.Wait(); err == nil {
-		t.Error("a worker that was ended for hanging ended as if in order")
+		t.Error("a worker that was killed for hanging ended without an error")
 	}
 }
 
@@ -272,11 +272,11 @@ func testOldestLabelsGiveWay(t *testing.T, su *suite) {
 		case code == api.Overloaded && dropped == i:
 			dropped++
 		case code != api.OK:
-			t.Errorf("batch of labels %d ended in %v, after %d that gave way: expected the oldest to give way", i, code, dropped)
+			t.Errorf("batch of labels %d ended in %v after %d dropped ones: expected the oldest to be dropped", i, code, dropped)
 		}
 	}
 	if got := r.Replica.Stats().Feedback; dropped == 0 || dropped == more || got.Dropped != uint64(dropped) || got.Batches != uint64(more-dropped+1) {
-		t.Errorf("%d of %d gave way, counted are %+v", dropped, more, got)
+		t.Errorf("%d of %d were dropped, the counts are %+v", dropped, more, got)
 	}
 	r.stop()
 }
@@ -329,14 +329,14 @@ func testClose(t *testing.T, su *suite) {
 			t.Errorf("replica %d: %q, violation %v, left %v", i, end.Reason, end.Violation, left)
 		}
 		if err := r.process.Wait(); err == nil && i != 2 {
-			t.Errorf("worker %d has lost its gateway and ended as if in order", i)
+			t.Errorf("worker %d has lost its gateway and ended without an error", i)
 		}
 	}
 	if !all[1].Left()[busy.ID] {
-		t.Error("the batch that the worker was at is not said to be begun")
+		t.Error("the batch in evaluation is not reported as begun")
 	}
 	if n := waiting.Events.count(); n != 0 {
-		t.Errorf("%d events of a launch whose worker never came", n)
+		t.Errorf("%d events of a launch without a worker", n)
 	}
 }
 
@@ -376,6 +376,6 @@ func testManyCallers(t *testing.T, su *suite) {
 	r.stop()
 	var refused *api.Error
 	if err := r.Replica.Send(&api.Batch{ID: 1000, Queries: b.Queries}); !errors.As(err, &refused) || refused.Code != api.Unavailable {
-		t.Errorf("a replica that is gone answers Send with %v, expected Unavailable", err)
+		t.Errorf("Send after Gone: %v, expected Unavailable", err)
 	}
 }

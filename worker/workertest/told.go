@@ -79,7 +79,7 @@ func (t *Told) Wait() api.Code {
 	select {
 	case <-t.ended:
 	case <-timer.C:
-		t.tb.Fatalf("waiting for the end of feedback or of a question for the accuracy: nothing came for %v", patience)
+		t.tb.Fatalf("waiting for the end of a Learner call: no answer for %v", patience)
 	}
 	return t.code
 }
@@ -95,7 +95,7 @@ func (t *Told) Detail() string {
 func (t *Told) Want(code api.Code) {
 	t.tb.Helper()
 	if got := t.Wait(); got != code {
-		t.tb.Fatalf("feedback or a question for the accuracy ended in %v, expected %v", got, code)
+		t.tb.Fatalf("the call of the Learner ended in %v, expected %v", got, code)
 	}
 }
 
