@@ -7,7 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// valueBytes is what a value counts beside its data.
+// valueBytes is what a value counts in addition to its data.
 const valueBytes = 16
 
 func rowBytes(row []api.Value) (n int) {
@@ -17,7 +17,7 @@ func rowBytes(row []api.Value) (n int) {
 	return n
 }
 
-// checkOutputs says what is wrong with the outputs of a batch.
+// checkOutputs returns what is wrong with the outputs of a batch.
 func checkOutputs(b *Batch) error {
 	if len(b.Outputs) != len(b.Inputs) {
 		return fmt.Errorf("the model returned outputs of %d queries: expected %d", len(b.Outputs), len(b.Inputs))
@@ -35,7 +35,7 @@ func checkOutputs(b *Batch) error {
 	return nil
 }
 
-// checkValue holds a value against its declaration.
+// checkValue checks a value against its declaration.
 func checkValue(spec api.TensorSpec, v *api.Value) error {
 	if spec.Fixed() && len(v.Dims) == 0 {
 		if len(v.Data) != spec.ItemBytes() {
@@ -63,7 +63,7 @@ func checkValue(spec api.TensorSpec, v *api.Value) error {
 	return nil
 }
 
-// checkElements holds data against the form of n texts: each a u32 length and its bytes.
+// checkElements checks that data are n texts, each a u32 length and its bytes.
 func checkElements(data []byte, n int64) error {
 	for i := range n {
 		if len(data) < 4 || uint64(len(data)-4) < uint64(binary.LittleEndian.Uint32(data)) {

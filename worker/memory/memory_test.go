@@ -19,11 +19,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// workertest warms netpoll's pollers up, which serve the whole process and never end.
+	// workertest initialises netpoll's pollers, which serve the whole process and never end.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait"))
 }
 
-// The transport passes the suite that package local passes, deaths of workers included.
+// The transport passes the suite that package local passes, including deaths of workers.
 func TestTransport(t *testing.T) {
 	workertest.RunTransport(t, workertest.Transport{
 		Open: func(_ testing.TB, maxBatchBytes uint64) (worker.Transport, error) {
@@ -35,7 +35,7 @@ func TestTransport(t *testing.T) {
 	})
 }
 
-// process shows a worker as the suite wants it.
+// process adapts a worker to the suite.
 type process struct{ *memory.Worker }
 
 func (p process) PID() int { return 0 }
@@ -52,7 +52,7 @@ func (p process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// conformance is the suite's model that env names.
+// conformance returns the suite's model that env selects.
 func conformance(tb testing.TB, env []string) memory.Model {
 	set := map[string]string{}
 	for _, entry := range env {
@@ -92,7 +92,7 @@ func echo(b *memory.Batch) error {
 	return nil
 }
 
-// markers is the model that its inputs tell what to do.
+// markers is the suite's Markers model.
 type markers struct {
 	told          string
 	labels, right int

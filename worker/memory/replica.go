@@ -15,43 +15,43 @@ import (
 
 const (
 	binding = "xebec-memory/1"
-	// defaultFeedbackTimeout is local's.
+	// defaultFeedbackTimeout is the same as package local's.
 	defaultFeedbackTimeout = 60 * time.Second
 	// maxCallsWaiting bounds the batches of labels that wait at a replica.
 	maxCallsWaiting = 16
-	// maxPredictions is how many predictions in a row may pass a call of a Learner that waits.
+	// maxPredictions is how many predictions in a row may be evaluated while a Learner call waits.
 	maxPredictions = 10
 )
 
-// replica is one worker. Two goroutines work for it: serve calls the model, report delivers events. The methods of worker.Replica
-// only put work down for them.
+// replica is one worker. It has two goroutines: serve calls the model, report delivers events. The methods of
+// worker.Replica only queue work for them.
 type replica struct {
 	t     *Transport
 	exp   worker.Expectation
 	model Model
 	info  worker.Info
-	self  worker.Replica // what events show
+	self  worker.Replica // passed to events
 
 	reported chan struct{} // closed after Gone
 
 	mu      sync.Mutex
-	changed sync.Cond // of anything below
+	changed sync.Cond // signals a change of any field below
 	table   []*job    // predictions that are not reported done, oldest first
-	calls   []*call   // of the Learner, that wait
-	current *call     // that the model is at
-	passed  int       // predictions that were begun while a call waited
-	inbox   []func()  // events, to be called by report
-	left    bool      // Leaving was said
-	drained bool      // nothing more comes
-	why     string    // why it ended; "": it runs
-	fault   error     // how the worker ends
+	calls   []*call   // Learner calls that wait
+	current *call     // the Learner call that the model is executing
+	passed  int       // predictions begun while a call waited
+	inbox   []func()  // events for report to deliver
+	left    bool      // Leaving was queued
+	drained bool      // Drain was called
+	why     string    // why it ended; "" while it runs
+	fault   error     // what Worker.Wait returns
 	done    api.Nanos // when the last answer was reported
 	counts  worker.Stats
 }
 
-// job is a prediction on its way.
+// job is an outstanding prediction.
 type job struct {
-	batch *api.Batch // the caller's: report alone touches it
+	batch *api.Batch // the caller's; only report touches it
 	shown *Batch     // the model's copy
 	begun bool
 	sent  api.Nanos
@@ -60,9 +60,9 @@ type job struct {
 	workNanos int64
 }
 
-// call is one call of the Learner's on its way.
+// call is an unfinished Learner call.
 type call struct {
-	shown *Batch // of labels; nil: the question for the accuracy
+	shown *Batch // labels; nil for the question for the accuracy
 	done  func(value float64, code api.Code, detail string)
 	timer *time.Timer
 }
@@ -117,7 +117,7 @@ func (r *replica) Send(b *api.Batch) error {
 	return nil
 }
 
-// show copies what the model is to see.
+// show copies queries for the model.
 func (r *replica) show(queries []*api.Query, pad int) *Batch {
 	b := &Batch{Signature: r.exp.Signature}
 	for i := range len(queries) + pad {
@@ -170,7 +170,7 @@ func (r *replica) end(reason string, fault error) {
 	}
 }
 
-// leave asks for no more batches, once.
+// leave queues Leaving, once.
 func (r *replica) leave(reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,7 +208,7 @@ func (r learner) Accuracy(done func(value float64, code api.Code, detail string)
 	r.offer(&call{done: done})
 }
 
-// offer queues a call, and ends what has no room.
+// offer queues a call, and ends the call that finds no room.
 func (r *replica) offer(c *call) {
 	refused, code := (*call)(nil), api.Overloaded
 	asking := func(c *call) bool { return c != nil && c.shown == nil }
@@ -233,7 +233,7 @@ func (r *replica) offer(c *call) {
 	}
 }
 
-// serve is the worker: it calls the model until the replica has ended, and returns how the worker ends.
+// serve is the worker. It calls the model until the replica has ended and returns how the worker ends.
 func (r *replica) serve() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,7 +282,7 @@ func (r *replica) nextLocked() (j *job, c *call) {
 	return j, nil
 }
 
-// predict has the model evaluate a batch and reports the answer.
+// predict evaluates a batch and queues its answer.
 func (r *replica) predict(j *job) {
 	n := len(j.shown.Inputs)
 	j.shown.Outputs, j.shown.Confidences = make([][]api.Value, n), make([]float64, n)
@@ -295,7 +295,7 @@ func (r *replica) predict(j *job) {
 	r.answered(j.err, func() { r.deliver(j) })
 }
 
-// answered puts an answer down for report, unless the function ended the worker.
+// answered queues an answer for report, unless the function ended the worker.
 func (r *replica) answered(err error, report func()) {
 	var exit Exit
 	if errors.As(err, &exit) {
@@ -304,14 +304,14 @@ func (r *replica) answered(err error, report func()) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.why == "" { // else it comes too late, and goneLocked ends the call
+	if r.why == "" { // otherwise it is too late, and goneLocked ends the call
 		r.current = nil
 		r.inbox = append(r.inbox, report)
 		r.changed.Broadcast()
 	}
 }
 
-// guarded calls f and makes an error of a panic.
+// guarded calls f and turns a panic into an error.
 func guarded(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -321,7 +321,7 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// learn makes one call of the Learner's.
+// learn executes one Learner call.
 func (r *replica) learn(c *call) {
 	value, code, detail := math.NaN(), api.OK, ""
 	err := guarded(func() (err error) {
@@ -360,14 +360,14 @@ func (r *replica) learn(c *call) {
 	})
 }
 
-// report delivers events, in order, until the replica has ended.
+// report delivers events in order until the replica has ended.
 func (r *replica) report() {
 	defer close(r.reported)
 	r.exp.Events.Ready(r.self)
 	r.mu.Lock()
 	for {
 		switch {
-		case len(r.inbox) > 0: // also when it has ended: these answers came before
+		case len(r.inbox) > 0: // also after the end: these answers came before it
 			event := r.inbox[0]
 			r.inbox = r.inbox[1:]
 			r.mu.Unlock()
@@ -382,7 +382,7 @@ func (r *replica) report() {
 	}
 }
 
-// goneLocked ends everything that is left. It releases the lock.
+// goneLocked ends what is left and reports Gone. It releases the lock.
 func (r *replica) goneLocked() {
 	lost := r.calls
 	if r.current != nil {
@@ -437,7 +437,7 @@ func (r *replica) deliver(j *job) {
 	r.exp.Events.Done(r.self, &res)
 }
 
-// copyOut writes into the queries' own buffers.
+// copyOut copies outputs into the queries' own buffers.
 func (r *replica) copyOut(j *job) {
 	for i, q := range j.batch.Queries {
 		row := j.shown.Outputs[i]

@@ -11,10 +11,10 @@ import (
 	"github.com/xebec-serving/xebec/worker"
 )
 
-// EnvLaunch is the environment variable that names a launch. It is all that a worker of this package needs.
+// EnvLaunch is the environment variable that names a launch. A worker needs no other.
 const EnvLaunch = "XEBEC_MEMORY_LAUNCH"
 
-// Config is what a Transport needs. Now is required.
+// Config configures a Transport. Now is required.
 type Config struct {
 	// Now reads the gateway's monotonic clock.
 	Now func() api.Nanos
@@ -80,8 +80,8 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// Start launches a worker that serves m: a goroutine that connects with what env says. A worker that the transport does not expect
-// ends at once, and Wait says why.
+// Start launches a worker that serves m, as goroutines that connect with the launch in env. If the transport does not
+// expect the launch, the worker ends at once and Wait says why.
 func (t *Transport) Start(env []string, m Model) *Worker {
 	var token string
 	for _, entry := range env {
@@ -110,17 +110,17 @@ func (t *Transport) Start(env []string, m Model) *Worker {
 	return w
 }
 
-// Worker is the worker's end of a replica, as a supervisor has it.
+// Worker is a launched worker as a supervisor sees it.
 type Worker struct {
-	r     *replica // nil: it never connected
+	r     *replica // nil if it never connected
 	ended chan struct{}
 	err   error
 }
 
-// ErrKilled is what Wait returns for a worker that Kill ended.
+// ErrKilled is what Wait returns after Kill.
 var ErrKilled = errors.New("killed")
 
-// Stop tells the worker to stop, as SIGTERM does: it asks for leave, serves until it is drained, and ends.
+// Stop tells the worker to stop, as SIGTERM does. The worker reports Leaving, serves until it is drained, and ends.
 func (w *Worker) Stop() {
 	if w.r != nil {
 		w.r.leave("it was told to stop")
@@ -137,18 +137,17 @@ func (w *Worker) Kill() {
 // Ended is closed when the worker has ended.
 func (w *Worker) Ended() <-chan struct{} { return w.ended }
 
-// Wait blocks until the worker has ended and its model's function has returned. Nil means that it ended in order, because it was
-// drained.
+// Wait blocks until the worker has ended and its model's function has returned. It returns nil after an orderly end.
 func (w *Worker) Wait() error {
 	<-w.ended
 	return w.err
 }
 
-// Exit is an error by which a model's function ends its worker in the middle of a call, as a process exits with this status.
+// Exit is an error with which a model's function ends its worker during a call, as a process exits with this status.
 type Exit int
 
 // Error implements error.
 func (e Exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// ExitCode is the status.
+// ExitCode returns the status.
 func (e Exit) ExitCode() int { return int(e) }
