@@ -188,21 +188,21 @@ func (b *Batch) Reserve(name string, i, n int, dims ...int64) []byte {
 	if !spec.Fixed() {
 		dst, err := b.out.Item(s, i, n, dims)
 		if err != nil {
-			return b.faulty(err, n)
+			return b.recordFault(err, n)
 		}
 		return dst
 	}
 	if size := spec.ItemBytes(); n != size {
-		return b.faulty(fmt.Errorf("output %q of query %d has %d bytes, expected %d for %v", name, i, n, size, spec), n)
+		return b.recordFault(fmt.Errorf("output %q of query %d has %d bytes, expected %d for %v", name, i, n, size, spec), n)
 	}
 	if len(dims) > 0 && !api.FitsShape(spec.Shape, dims) {
-		return b.faulty(fmt.Errorf("output %q of query %d has shape %s, expected %v", name, i, api.ShapeString(dims), spec), n)
+		return b.recordFault(fmt.Errorf("output %q of query %d has shape %s, expected %v", name, i, api.ShapeString(dims), spec), n)
 	}
 	return b.out.Fixed(s)[i*n : (i+1)*n : (i+1)*n]
 }
 
-// faulty remembers the fault and gives memory that goes nowhere, so that the caller need not look.
-func (b *Batch) faulty(err error, n int) []byte {
+// recordFault remembers the fault and gives memory that goes nowhere, so that the caller need not look.
+func (b *Batch) recordFault(err error, n int) []byte {
 	if n < 0 || n > api.MaxItemBytes {
 		misused("%v", err)
 	}

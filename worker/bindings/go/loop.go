@@ -51,10 +51,10 @@ type worker struct {
 type leaveState uint8
 
 const (
-	leaveTooEarly leaveState = iota // before SEGMENTS, nobody asked
-	leaveWanted                     // before SEGMENTS, and someone asked
-	leavePossible                   // from SEGMENTS on
-	leaveSaid                       // said, or too late to say
+	leaveNotRequested leaveState = iota // before SEGMENTS, nobody asked
+	leaveRequested                      // before SEGMENTS, and someone asked
+	leaveAllowed                        // from SEGMENTS on
+	leaveSent                           // said, or too late to say
 )
 
 // generation is a mapped pair of segments.
@@ -92,12 +92,12 @@ func (w *worker) loop() error {
 	hello := wire.Hello{Major: wire.Major, Minor: wire.Minor, Capabilities: w.capabilities, Token: w.launch.Token, Model: w.launch.Model,
 		Version: w.launch.Version, Binding: "xebec-go/" + Version, Signature: w.signature}
 	if err := w.conn.send(hello.Append(nil)); err != nil {
-		return w.lastWord(err)
+		return w.findRefusal(err)
 	}
 	unread := false
 	for {
 		if err := w.takeRequests(); err != nil {
-			return w.lastWord(err)
+			return w.findRefusal(err)
 		}
 		if w.draining {
 			return nil
@@ -105,7 +105,7 @@ func (w *worker) loop() error {
 		if unread {
 			unread = false
 			if err := w.read(unix.MSG_DONTWAIT); err != nil {
-				return w.lastWord(err)
+				return w.findRefusal(err)
 			}
 			continue // what was read may have been DRAIN or SEGMENTS
 		}
@@ -122,7 +122,7 @@ func (w *worker) loop() error {
 			err = w.handleFrames()
 		}
 		if err != nil {
-			return w.lastWord(err)
+			return w.findRefusal(err)
 		}
 	}
 }
@@ -137,8 +137,8 @@ func (w *worker) read(flags int) error {
 	return w.handleFrames()
 }
 
-// lastWord looks for a REFUSED behind a connection that has failed: it says why.
-func (w *worker) lastWord(err error) error {
+// findRefusal looks for a REFUSED behind a connection that has failed: it says why.
+func (w *worker) findRefusal(err error) error {
 	if !errors.Is(err, ErrGatewayGone) {
 		return err
 	}
@@ -192,7 +192,7 @@ func (w *worker) handleFrame(t wire.Type, payload []byte) error {
 	case t == wire.TypeDrain && w.welcomed:
 		w.draining = true
 		w.mu.Lock()
-		w.leaving = leaveSaid
+		w.leaving = leaveSent
 		w.mu.Unlock()
 		return wire.DecodeDrain(payload)
 	case t == wire.TypeRequest && w.gen.a != nil && !w.ring:
@@ -262,7 +262,7 @@ func (w *worker) onSegments(payload []byte) error {
 	if err := w.conn.send(ready.Append(nil)); err != nil {
 		return err
 	}
-	return w.mayLeave()
+	return w.allowLeave()
 }
 
 func (g *generation) open(m *wire.Segments, fdA, fdB int, ring bool) error {
@@ -287,24 +287,24 @@ func (w *worker) leave(reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch w.leaving {
-	case leaveTooEarly:
-		w.leaving, w.reason = leaveWanted, reason
-	case leavePossible:
-		w.leaving = leaveSaid
+	case leaveNotRequested:
+		w.leaving, w.reason = leaveRequested, reason
+	case leaveAllowed:
+		w.leaving = leaveSent
 		m := wire.Leaving{Reason: reason}
 		_ = w.conn.send(m.Append(nil)) // the loop notices a broken connection by itself
 	}
 }
 
-// mayLeave is called at the first SEGMENTS and after, from when on LEAVING is legal.
-func (w *worker) mayLeave() error {
+// allowLeave is called at the first SEGMENTS and after, from when on LEAVING is legal.
+func (w *worker) allowLeave() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch w.leaving {
-	case leaveTooEarly:
-		w.leaving = leavePossible
-	case leaveWanted:
-		w.leaving = leaveSaid
+	case leaveNotRequested:
+		w.leaving = leaveAllowed
+	case leaveRequested:
+		w.leaving = leaveSent
 		m := wire.Leaving{Reason: w.reason}
 		return w.conn.send(m.Append(nil))
 	}

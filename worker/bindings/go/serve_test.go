@@ -294,15 +294,15 @@ func TestServeBeforeConnecting(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	if part := os.Getenv("XEBEC_GO_TEST_PART"); part != "" {
-		os.Exit(play(part))
+	if role := os.Getenv("XEBEC_GO_TEST_PART"); role != "" {
+		os.Exit(runRole(role))
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// play is what this test binary does as a process of its own.
-func play(part string) int {
-	switch part {
+// runRole is what this test binary does as a process of its own.
+func runRole(role string) int {
+	switch role {
 	case "worker": // told where to go by the environment, as by a gateway
 		if err := Serve(upper); err != nil {
 			fmt.Fprintln(os.Stderr, err)
