@@ -10,7 +10,8 @@ import (
 	"github.com/xebec-serving/xebec/worker/bindings/go/internal/gatewaytest"
 )
 
-// TestNoAllocation sends batches through the whole binding; the count is that of the process, the gateway's end included.
+// TestNoAllocation sends batches through the whole binding. The count is the process's, so it includes the gateway's
+// side.
 func TestNoAllocation(t *testing.T) {
 	bothWays(t, func(t *testing.T, options ...Option) {
 		for name, c := range map[string]struct {
@@ -29,7 +30,7 @@ func TestNoAllocation(t *testing.T) {
 			}
 			limit := 0.0
 			if len(options) > 0 {
-				limit = 2 // the gateway's end builds a REQUEST frame
+				limit = 2 // the gateway's side builds a REQUEST frame
 			}
 			if n := testing.AllocsPerRun(200, round); n > limit {
 				t.Errorf("%s: %v allocations a batch", name, n)

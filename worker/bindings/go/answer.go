@@ -16,7 +16,8 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// handle answers one request with exactly one response. An error means that the gateway broke the protocol, or is gone.
+// handle answers one request with exactly one response. It returns an error if the gateway broke the protocol or is
+// gone.
 func (w *worker) handle(r *wire.Request) error {
 	res := wire.Response{Batch: r.Batch, Generation: r.Generation, Kind: r.Kind, Count: r.Count, OutOff: r.OutOff}
 	if r.Generation != w.gen.number {
@@ -43,7 +44,8 @@ func (w *worker) handle(r *wire.Request) error {
 	return w.predictBatch(r, &res, in, out)
 }
 
-// blocks are the request's blocks, within their slabs: the worker must not read or write anything else on a gateway's mistake.
+// blocks returns the request's blocks, after checking that they lie within the slabs: a mistake of the gateway must not
+// make the worker read or write anything else.
 func (w *worker) blocks(r *wire.Request) (in, out []byte, err error) {
 	a, b := w.gen.a.Bytes(), w.gen.b.Bytes()
 	if r.InOff > uint64(len(a)) || r.InLen > uint64(len(a))-r.InOff {
@@ -95,14 +97,14 @@ func (w *worker) feedbackBatch(r *wire.Request, res *wire.Response, in, out []by
 	start := time.Now()
 	err := w.call(w.feedback, b)
 	res.WorkNanos = uint64(time.Since(start))
-	_ = b.end() // feedback has no outputs that could be wrong
+	_ = b.end() // feedback has no outputs to check
 	if err != nil {
 		return w.fail(res, wire.StatusModelError, err, out)
 	}
 	return w.respond(res)
 }
 
-// accuracySchema is the block that answers ACCURACY: one f64.
+// accuracySchema describes the block that answers ACCURACY: one f64.
 var accuracySchema = wire.NewSchema([]api.TensorSpec{{DType: api.Float64}})
 
 func (w *worker) accuracyBatch(res *wire.Response, out []byte) error {
@@ -132,7 +134,7 @@ func (w *worker) accuracyBatch(res *wire.Response, out []byte) error {
 func (w *worker) finish(res *wire.Response, b *Batch, fault error, out []byte) error {
 	n, kept, err := b.out.Finish()
 	if fault != nil {
-		err = fault // what was wrong first says more than what is missing for it
+		err = fault // the first wrong output says more than a missing one
 	}
 	if err != nil {
 		res.Flags = 0
@@ -147,7 +149,7 @@ func (w *worker) finish(res *wire.Response, b *Batch, fault error, out []byte) e
 	return w.respond(res)
 }
 
-// release answers GRANT with the outputs that were kept, or forgets them.
+// release answers a GRANT with the kept outputs, or drops them for a DISCARD.
 func (w *worker) release(r *wire.Request, out []byte) error {
 	kept := w.kept[r.Batch]
 	if kept == nil {
@@ -167,7 +169,7 @@ func (w *worker) release(r *wire.Request, out []byte) error {
 	return w.respond(&res)
 }
 
-// fail answers with a text for the operator in place of outputs.
+// fail answers with an error text instead of outputs.
 func (w *worker) fail(res *wire.Response, status wire.Status, why error, out []byte) error {
 	text := wire.CutText(strings.ToValidUTF8(why.Error(), "�"), len(out))
 	res.Status, res.Flags = status, 0
@@ -175,7 +177,7 @@ func (w *worker) fail(res *wire.Response, status wire.Status, why error, out []b
 	return w.respond(res)
 }
 
-// call runs the model's code; a panic in it is an error of its batch.
+// call runs the model's code. A panic in it is an error of its batch.
 func (w *worker) call(f func(context.Context, *Batch) error, b *Batch) (err error) {
 	defer func() {
 		switch p := recover().(type) {

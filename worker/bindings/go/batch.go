@@ -12,11 +12,11 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// Batch is some queries and the outputs that are to be set for them. It, and every view it gives, is valid until the
-// function it was handed to returns.
+// Batch is a set of queries with the outputs to set. It is valid until the function that received it returns, and so is
+// every view into it.
 //
-// The methods and functions that take a name panic when the signature has no such tensor, or it is of another type, or a
-// query number is not in [0, Len()): the batch then fails, and the worker goes on.
+// Methods and functions that take a name panic if the signature has no such tensor, if the tensor has another type, or
+// if a query number is not in [0, Len()). The batch then fails, and the worker goes on.
 type Batch struct {
 	w      *worker
 	id     uint64
@@ -24,13 +24,13 @@ type Batch struct {
 	budget uint32
 	in     wire.Reader
 	out    wire.Builder
-	// labels is the section count of a FEEDBACK, whose last section they are; 0 otherwise.
+	// labels is the section count of a FEEDBACK block, whose last section holds the labels; 0 for other kinds.
 	labels     int
 	predicting bool
 	fault      error // the first output that contradicted the signature
 }
 
-// misuse is a panic that says what the model's code did wrong; its text needs no stack.
+// misuse is a panic for a mistake of the model's code. Its text needs no stack trace.
 type misuse string
 
 func misused(format string, args ...any) {
@@ -46,7 +46,7 @@ func (b *Batch) begin(schema *wire.Schema, r *wire.Request, in []byte) error {
 	return nil
 }
 
-// end takes the batch away from the model's code and gives the first fault of its outputs.
+// end invalidates the batch for the model's code and returns the first fault of its outputs.
 func (b *Batch) end() error {
 	b.predicting, b.n = false, 0
 	return b.fault
@@ -55,14 +55,14 @@ func (b *Batch) end() error {
 // Len is the number of queries.
 func (b *Batch) Len() int { return b.n }
 
-// ID numbers the batches of a replica, rising.
+// ID is the batch's number. Numbers increase within a replica.
 func (b *Batch) ID() uint64 { return b.id }
 
-// Budget is the time until the first of the batch's callers stops waiting, as of when the batch was sent; 0 when there is
-// no such time, or it has passed. A hint, for models that can choose to do less.
+// Budget is the time until the first caller of the batch stops waiting, counted from when the batch was sent. It is 0
+// if there is no such time or it has passed. It is a hint for models that can choose to do less.
 func (b *Batch) Budget() time.Duration { return time.Duration(b.budget) * time.Microsecond }
 
-// Signature is what the model takes and returns, for one query. Not to be changed.
+// Signature is what the model takes and returns, for one query. It must not be modified.
 func (b *Batch) Signature() *api.Signature { return &b.w.sig }
 
 func (b *Batch) input(name string) int {
@@ -94,7 +94,7 @@ func (b *Batch) checkQuery(i int) {
 	}
 }
 
-// item is the data of one query in any section of the input block.
+// item returns the data of one query in any section of the input block.
 func (b *Batch) item(i, s int) []byte {
 	b.checkQuery(i)
 	data, _, err := b.in.Item(i, s, nil)
@@ -104,11 +104,11 @@ func (b *Batch) item(i, s int) []byte {
 	return data
 }
 
-// Bytes is the raw data of an input of query i: for bytes[] the bytes themselves, else the elements, row-major and
-// little-endian; of bytes with a rank, see [Elements].
+// Bytes returns the raw data of an input of query i. For bytes[] these are the bytes themselves, for numeric types the
+// elements, row-major and little-endian. For bytes with a rank see [Elements].
 func (b *Batch) Bytes(name string, i int) []byte { return b.item(i, b.input(name)) }
 
-// InputRaw is [Input] as bytes, of any type.
+// InputRaw is [Input] as bytes, for any type.
 func (b *Batch) InputRaw(name string) []byte {
 	s := b.input(name)
 	if spec := &b.w.sig.Inputs[s]; !spec.Fixed() {
@@ -117,7 +117,7 @@ func (b *Batch) InputRaw(name string) []byte {
 	return b.in.Section(s)
 }
 
-// OutputRaw is [Output] as bytes, of any type.
+// OutputRaw is [Output] as bytes, for any type.
 func (b *Batch) OutputRaw(name string) []byte {
 	s := b.output(name)
 	if spec := &b.w.sig.Outputs[s]; !spec.Fixed() {
@@ -126,7 +126,8 @@ func (b *Batch) OutputRaw(name string) []byte {
 	return b.out.Fixed(s)
 }
 
-// Dims are the dimensions of an input of query i: those of the signature, with every -1 replaced. Not to be changed.
+// Dims returns the dimensions of an input of query i: those of the signature, with every -1 replaced. They must not be
+// modified.
 func (b *Batch) Dims(name string, i int) []int64 {
 	b.checkQuery(i)
 	s := b.input(name)
@@ -136,8 +137,8 @@ func (b *Batch) Dims(name string, i int) []int64 {
 	return b.in.Dims(i, s)
 }
 
-// Context is what the caller of query i sent as its context (user, session …); empty when it sent none or Serve was not
-// told [WithContexts].
+// Context is the context that query i's caller sent (user, session …). It is empty if the caller sent none or Serve was
+// not given [WithContexts].
 func (b *Batch) Context(i int) []byte {
 	b.checkQuery(i)
 	if !b.w.contexts {
@@ -146,7 +147,7 @@ func (b *Batch) Context(i int) []byte {
 	return b.item(i, len(b.w.sig.Inputs))
 }
 
-// Label is the label of query i as JSON text, in a feedback batch; nil in others.
+// Label is the label of query i as JSON text in a feedback batch, nil in others.
 func (b *Batch) Label(i int) []byte {
 	b.checkQuery(i)
 	if b.labels == 0 {
@@ -155,8 +156,8 @@ func (b *Batch) Label(i int) []byte {
 	return b.item(i, b.labels-1)
 }
 
-// Confidences has one element for each query, to be filled with what the model thinks of its output; NaN, which they
-// begin with, says nothing. Serve must have been told [WithConfidences].
+// Confidences returns one element per query, for the model to set to its confidence in the output. The elements are NaN
+// at first, which means none. Serve must be given [WithConfidences].
 func (b *Batch) Confidences() []float64 {
 	if !b.predicting || b.w.capabilities&wire.CapConfidences == 0 {
 		misused("confidences need Serve(…, WithConfidences()), and belong to predict")
@@ -171,16 +172,16 @@ func (b *Batch) fillConfidences() {
 	}
 }
 
-// SetBytes sets an output of query i to a copy of data. For bytes[] that is all; a numeric output takes its elements,
-// row-major and little-endian, and its dimensions when the signature leaves them open.
+// SetBytes sets an output of query i to a copy of data. A numeric output takes its elements, row-major and
+// little-endian, and its dimensions if the signature leaves them open.
 //
 // An output that contradicts the signature fails the batch as BAD_OUTPUT when predict has returned.
 func (b *Batch) SetBytes(name string, i int, data []byte, dims ...int64) {
 	copy(b.Reserve(name, i, len(data), dims...), data)
 }
 
-// Reserve is SetBytes without the copy: it gives n bytes to be filled, in the gateway's memory where they fit, before the next
-// call of a method of b. Their content is undefined.
+// Reserve is SetBytes without the copy. It returns n bytes to fill before the next call of a method of b, in the
+// gateway's memory if they fit. Their initial content is undefined.
 func (b *Batch) Reserve(name string, i, n int, dims ...int64) []byte {
 	s := b.output(name)
 	b.checkQuery(i)
@@ -201,7 +202,7 @@ func (b *Batch) Reserve(name string, i, n int, dims ...int64) []byte {
 	return b.out.Fixed(s)[i*n : (i+1)*n : (i+1)*n]
 }
 
-// recordFault remembers the fault and gives memory that goes nowhere, so that the caller need not look.
+// recordFault records the fault and returns memory that is thrown away, so that the caller need not check.
 func (b *Batch) recordFault(err error, n int) []byte {
 	if n < 0 || n > api.MaxItemBytes {
 		misused("%v", err)
@@ -212,7 +213,7 @@ func (b *Batch) recordFault(err error, n int) []byte {
 	return make([]byte, n)
 }
 
-// Elements calls yield for each element of a BYTES value with a rank, in row-major order. data is what [Batch.Bytes] gives.
+// Elements iterates over the elements of a BYTES value with a rank, in row-major order. data comes from [Batch.Bytes].
 func Elements(data []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for len(data) >= 4 {

@@ -31,7 +31,7 @@ func TestModelErrors(t *testing.T) {
 		}{
 			{"error here", 256, wire.StatusModelError, `the word "error here"`},
 			{"error here", 8, wire.StatusModelError, `the word`},
-			{"error ö", 17, wire.StatusModelError, `the word "error `}, // cut at a character's end
+			{"error ö", 17, wire.StatusModelError, `the word "error `}, // cut at a character boundary
 			{"error here", 0, wire.StatusModelError, ""},
 			{"panic", 4096, wire.StatusModelError, "panic: panic in the model"},
 			{"write to an input", 4096, wire.StatusModelError, "panic: runtime error"},
@@ -112,7 +112,7 @@ func i64(vs ...int64) (b []byte) {
 	return b
 }
 
-// Every kind of view in one model: fixed and ragged numbers, elements, contexts, confidences.
+// A model with every kind of view: fixed and ragged numbers, elements, contexts, confidences.
 func TestViews(t *testing.T) {
 	in := []api.TensorSpec{
 		{Name: "x", DType: api.Float32, Shape: []int64{2}}, {Name: "r", DType: api.Int64, Shape: []int64{-1, 2}},
@@ -186,7 +186,7 @@ func TestViews(t *testing.T) {
 func TestFeedbackAndAccuracy(t *testing.T) {
 	bothWays(t, func(t *testing.T, options ...Option) {
 		g := gatewaytest.New(t, text, answers)
-		var mu sync.Mutex // the way from there to here leads through the kernel, which the race detector cannot see
+		var mu sync.Mutex // the data go through the kernel, where the race detector cannot follow
 		var seen []string
 		learn := func(_ context.Context, b *Batch) error {
 			mu.Lock()
@@ -277,7 +277,7 @@ func TestNeedMore(t *testing.T) {
 		if res := g.Answer(g.Discard(r), wire.StatusOK); res.OutLen != 0 || res.Count != 3 || res.Kind != wire.KindPredict {
 			t.Errorf("response to the discard %+v", res)
 		}
-		// Two wait while the segments grow; one is granted in the new generation.
+		// Two batches wait while the segments grow. One is granted in the new generation.
 		r1, res1 := needMore(64)
 		r2, _ := needMore(64)
 		g.Segments(4 << 20)

@@ -25,7 +25,7 @@ func first(_ context.Context, b *Batch) error {
 	return nil
 }
 
-// steady returns a function that sends one and the same batch of 64 queries and waits for its answer.
+// steady returns a function that sends the same batch of 64 queries and waits for its answer.
 func steady(tb testing.TB, g *gatewaytest.Gateway, batch gatewaytest.Columns, outCap uint64) func() {
 	g.Request(wire.KindPredict, batch, outCap)
 	r := g.Response()

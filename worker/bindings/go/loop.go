@@ -15,10 +15,10 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// worker is one connection's state. Everything but the fields under mu belongs to the loop.
+// worker is the state of one connection. The loop owns everything but the fields under mu.
 //
-// Its states: connected (HELLO sent), welcomed, ready (a generation is mapped), draining. Each frame is legal in the
-// states that its handler says; anything else is an error of the gateway, at which Serve gives up.
+// Its states are connected (HELLO sent), welcomed, ready (a generation is mapped) and draining. handleFrame says in
+// which states each frame is legal. Any other frame is a mistake of the gateway, and Serve returns an error.
 type worker struct {
 	config
 	predict  func(context.Context, *Batch) error
@@ -37,24 +37,24 @@ type worker struct {
 
 	gen      generation
 	draining bool
-	last     uint64 // the batch begun last
+	last     uint64 // number of the last batch that was begun
 	kept     map[uint64]*keptOutput
 	batch    Batch
-	frame    []byte // of a RESPONSE, without rings
+	frame    []byte // buffer for a RESPONSE frame, without rings
 
 	mu      sync.Mutex
 	leaving leaveState
 	reason  string
 }
 
-// leaveState says how far a wish to leave has come: LEAVING is legal only once SEGMENTS has come.
+// leaveState is the progress of a request to leave. LEAVING is legal only after SEGMENTS.
 type leaveState uint8
 
 const (
-	leaveNotRequested leaveState = iota // before SEGMENTS, nobody asked
-	leaveRequested                      // before SEGMENTS, and someone asked
-	leaveAllowed                        // from SEGMENTS on
-	leaveSent                           // said, or too late to say
+	leaveNotRequested leaveState = iota // before SEGMENTS, not requested
+	leaveRequested                      // before SEGMENTS, requested
+	leaveAllowed                        // after SEGMENTS, not requested
+	leaveSent                           // sent, or no longer needed
 )
 
 // generation is a mapped pair of segments.
@@ -76,7 +76,7 @@ func (g *generation) close() error {
 	return err
 }
 
-// keptOutput is an answer that did not fit its grant, until GRANT or DISCARD.
+// keptOutput is an answer that did not fit its grant, kept until GRANT or DISCARD.
 type keptOutput struct {
 	block    []byte
 	response wire.Response
@@ -84,10 +84,11 @@ type keptOutput struct {
 
 // loop runs until the connection ends or the gateway has drained the worker.
 //
-// It follows section 3.1 of the protocol with one shortcut. Reading the socket empty before saying "asleep" (step 1) keeps unread
-// bells from piling up, and the read that ends a sleep takes the bell of that sleep. So it is done only after a sleep
-// that was called off because the ring had something after all. A bell that comes late all the same, as when a frame
-// ended the sleep, ends the next sleep for nothing; none is lost, for after every read the ring is looked at.
+// It follows section 3.1 of the protocol with one shortcut. Reading the socket empty before declaring sleep (step 1)
+// keeps unread bells from piling up, and the read that ends a sleep takes that sleep's bell. So step 1 is needed only
+// after a sleep that was called off because the ring had a request after all. If a bell still comes late, for example
+// because a frame ended the sleep, it ends the next sleep for nothing. No wake-up is lost, because the loop looks at
+// the ring after every read.
 func (w *worker) loop() error {
 	hello := wire.Hello{Major: wire.Major, Minor: wire.Minor, Capabilities: w.capabilities, Token: w.launch.Token, Model: w.launch.Model,
 		Version: w.launch.Version, Binding: "xebec-go/" + Version, Signature: w.signature}
@@ -107,7 +108,7 @@ func (w *worker) loop() error {
 			if err := w.read(unix.MSG_DONTWAIT); err != nil {
 				return w.findRefusal(err)
 			}
-			continue // what was read may have been DRAIN or SEGMENTS
+			continue // the frames may have been DRAIN or SEGMENTS
 		}
 		consumer := w.gen.consumer
 		if consumer != nil && !consumer.PrepareSleep() {
@@ -127,7 +128,7 @@ func (w *worker) loop() error {
 	}
 }
 
-// read takes what the socket has and handles it.
+// read reads what the socket has and handles it.
 func (w *worker) read(flags int) error {
 	if err := w.conn.recv(flags); err == unix.EAGAIN {
 		return nil
@@ -137,7 +138,7 @@ func (w *worker) read(flags int) error {
 	return w.handleFrames()
 }
 
-// findRefusal looks for a REFUSED behind a connection that has failed: it says why.
+// findRefusal looks for REFUSED behind a connection that has failed, because it says why.
 func (w *worker) findRefusal(err error) error {
 	if !errors.Is(err, ErrGatewayGone) {
 		return err
@@ -251,7 +252,8 @@ func (w *worker) onSegments(payload []byte) error {
 	if m.Generation <= w.gen.number {
 		return fmt.Errorf("xebec: the gateway sent segments of generation %d after those of %d", m.Generation, w.gen.number)
 	}
-	// No view of the old generation lives: predict has returned, and answers that wait for a GRANT are in private memory.
+	// No view of the old generation is left: predict has returned, and answers that wait for a GRANT are in private
+	// memory.
 	if err := w.gen.close(); err != nil {
 		return err
 	}
@@ -282,7 +284,7 @@ func (g *generation) open(m *wire.Segments, fdA, fdB int, ring bool) error {
 	return nil
 }
 
-// leave says LEAVING, now or as soon as it is legal. Any goroutine may call it.
+// leave sends LEAVING, now or as soon as it is legal. Any goroutine may call it.
 func (w *worker) leave(reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -292,11 +294,11 @@ func (w *worker) leave(reason string) {
 	case leaveAllowed:
 		w.leaving = leaveSent
 		m := wire.Leaving{Reason: reason}
-		_ = w.conn.send(m.Append(nil)) // the loop notices a broken connection by itself
+		_ = w.conn.send(m.Append(nil)) // the loop notices a broken connection itself
 	}
 }
 
-// allowLeave is called at the first SEGMENTS and after, from when on LEAVING is legal.
+// allowLeave is called after SEGMENTS, from when on LEAVING is legal.
 func (w *worker) allowLeave() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -311,7 +313,7 @@ func (w *worker) allowLeave() error {
 	return nil
 }
 
-// takeRequests handles the ring until it is empty.
+// takeRequests handles requests from the ring until it is empty.
 func (w *worker) takeRequests() error {
 	if w.gen.consumer == nil {
 		return nil
@@ -332,7 +334,7 @@ func (w *worker) takeRequests() error {
 	}
 }
 
-// respond sends one response, by ring or by socket.
+// respond sends one response, through the ring or the socket.
 func (w *worker) respond(r *wire.Response) error {
 	if w.gen.producer == nil {
 		w.frame = r.Append(w.frame[:0])

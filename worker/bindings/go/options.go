@@ -12,10 +12,11 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// Version of this binding, told to the gateway for operators to see.
+// Version is the binding's version, which the worker reports to the gateway.
 const Version = "0.1.0"
 
-// Launch says where to connect and what to serve: what the gateway puts into the environment of the workers it starts.
+// Launch says where to connect and what to serve. The gateway passes it in the environment of the workers that it
+// starts.
 type Launch struct {
 	Socket  string // path of the gateway's unix socket; "@" begins an abstract name
 	Token   string // one-time token of this launch
@@ -47,12 +48,12 @@ type config struct {
 	signature    *api.Signature
 	stop         context.Context
 	capabilities uint32
-	exit         func(code int) // os.Exit but in tests
-	grace        time.Duration  // goneGrace but in tests
+	exit         func(code int) // os.Exit except in tests
+	grace        time.Duration  // goneGrace except in tests
 }
 
-// WithFeedback declares that the model learns from feedback: f gets the inputs of queries as predict got them, the context of
-// each when [WithContexts] is there, and the label of each as JSON text ([Batch.Label]). It sets no outputs.
+// WithFeedback declares that the model learns from feedback. f receives the inputs of queries as predict did, the
+// context of each if [WithContexts] is given, and the label of each as JSON text ([Batch.Label]). It sets no outputs.
 func WithFeedback(f func(ctx context.Context, b *Batch) error) Option {
 	return func(c *config) {
 		c.feedback = f
@@ -60,7 +61,7 @@ func WithFeedback(f func(ctx context.Context, b *Batch) error) Option {
 	}
 }
 
-// WithAccuracy declares that the model can say how accurate it has been of late, from 0 to 1.
+// WithAccuracy declares that the model knows how accurate it has been lately, from 0 to 1.
 func WithAccuracy(f func(ctx context.Context) (float64, error)) Option {
 	return func(c *config) {
 		c.accuracy = f
@@ -68,34 +69,34 @@ func WithAccuracy(f func(ctx context.Context) (float64, error)) Option {
 	}
 }
 
-// WithContexts asks for the context of each query (user, session …): [Batch.Context].
+// WithContexts requests the context of each query (user, session …): [Batch.Context].
 func WithContexts() Option {
 	return func(c *config) { c.capabilities |= wire.CapContexts }
 }
 
-// WithConfidences declares that the model says how sure it is of each output: [Batch.Confidences].
+// WithConfidences declares that the model returns a confidence per output: [Batch.Confidences].
 func WithConfidences() Option {
 	return func(c *config) { c.capabilities |= wire.CapConfidences }
 }
 
-// WithSignature declares what the program expects. The gateway refuses the worker unless the model is declared with
-// exactly the same names, types and shapes.
+// WithSignature declares the signature that the program expects. The gateway refuses the worker unless the model is
+// declared with exactly the same names, types and shapes.
 func WithSignature(sig *api.Signature) Option {
 	return func(c *config) { c.signature = sig }
 }
 
-// WithLaunch takes the place of the environment variables.
+// WithLaunch replaces the environment variables.
 func WithLaunch(l Launch) Option {
 	return func(c *config) { c.launch = &l }
 }
 
-// WithStop makes the end of ctx do what SIGTERM does: the worker says that it leaves and drains.
+// WithStop makes the end of ctx act like SIGTERM: the worker announces that it leaves, and drains.
 func WithStop(ctx context.Context) Option {
 	return func(c *config) { c.stop = ctx }
 }
 
-// WithSocketDescriptors makes the worker do without the shared rings: descriptors travel over the socket, as with
-// workers whose language has no memory fences. It is slower, and there for tests of the protocol.
+// WithSocketDescriptors makes the worker use the socket for descriptors instead of the shared rings, as bindings of
+// languages without memory fences do. It is slower and meant for tests of the protocol.
 func WithSocketDescriptors() Option {
 	return func(c *config) { c.capabilities &^= wire.CapRing }
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// ErrGatewayGone says that the gateway closed the connection, or died.
+// ErrGatewayGone says that the gateway closed the connection or died.
 var ErrGatewayGone = errors.New("xebec: the gateway closed the connection")
 
-// RefusedError is the gateway's reason for turning the worker away.
+// RefusedError is the gateway's reason for refusing the worker.
 type RefusedError struct {
-	Code uint16 // as in section 2 of the protocol
+	Code uint16 // a code of section 2 of the protocol
 	Text string
 }
 
@@ -30,19 +30,19 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("xebec: the gateway refused this worker (code %d): %s", e.Code, e.Text)
 }
 
-// goneGrace is how long a predict may take to notice that its context has ended because the gateway is gone. A worker
-// that has lost its gateway is of use to nobody, and may hold a device that the next one needs.
+// goneGrace is how long predict may take to return after its context has ended because the gateway is gone. A worker
+// without a gateway is useless and may hold a device that its replacement needs.
 const goneGrace = 5 * time.Second
 
-// exitGone is the status of a process that was ended for that.
+// exitGone is the exit status of a process that did not return within goneGrace.
 const exitGone = 69 // EX_UNAVAILABLE of sysexits.h
 
-// Serve connects to the gateway that started this process and answers its batches with predict until it is told to stop.
-// It returns nil after an orderly end (SIGTERM, or the gateway's own wish), a *RefusedError when the gateway would not have
-// the worker, and ErrGatewayGone when the gateway went away.
+// Serve connects to the gateway that started this process and answers its batches with predict until it is told to
+// stop. It returns nil after an orderly end (SIGTERM, or the gateway's DRAIN), a *RefusedError if the gateway refuses
+// the worker, and ErrGatewayGone if the gateway is gone.
 //
-// predict is called for one batch after the other, on one goroutine that keeps to one thread. Its context ends when the
-// gateway is gone and when Serve returns; a batch's time budget is in [Batch.Budget]. A process serves once at a time.
+// predict is called for one batch at a time, on one goroutine that is locked to its thread. Its context ends when the
+// gateway is gone and when Serve returns. [Batch.Budget] is a batch's time budget. A process serves once at a time.
 func Serve(predict func(ctx context.Context, b *Batch) error, options ...Option) error {
 	cfg := config{capabilities: wire.CapRing, exit: os.Exit, grace: goneGrace}
 	for _, option := range options {
@@ -63,7 +63,7 @@ func Serve(predict func(ctx context.Context, b *Batch) error, options ...Option)
 		}
 		cfg.launch = &launch
 	}
-	// Before anyone can know of this worker: a SIGTERM must never find the default, which ends the process with its batches.
+	// Before the gateway can know this worker: the default action of SIGTERM would end the process with its batches.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -86,16 +86,16 @@ func Serve(predict func(ctx context.Context, b *Batch) error, options ...Option)
 	return errors.Join(err, w.gen.close())
 }
 
-// run is the loop, on a thread of its own: models with a C library inside expect to be called from one thread.
+// run runs the loop on a thread of its own: models that wrap a C library expect to be called from one thread.
 func (w *worker) run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// A write to an input, which is mapped read-only, shall be a panic of predict and not the end of the process.
+	// A write to an input, which is mapped read-only, panics in predict instead of ending the process.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	return w.loop()
 }
 
-// watchGateway ends the context when the connection ends, also while predict is busy and nobody reads the socket.
+// watchGateway ends the context when the connection ends, also while predict runs and the socket is not read.
 func (w *worker) watchGateway() {
 	w.conn.waitHangUp()
 	w.cancel(ErrGatewayGone)
@@ -109,7 +109,7 @@ func (w *worker) watchGateway() {
 	}
 }
 
-// watchStop asks the gateway for leave when the process is told to stop.
+// watchStop requests to leave when the process is told to stop.
 func (w *worker) watchStop(signals <-chan os.Signal) {
 	var stop <-chan struct{}
 	if w.stop != nil {
@@ -123,5 +123,5 @@ func (w *worker) watchStop(signals <-chan os.Signal) {
 	case <-w.finished:
 		return
 	}
-	<-w.finished // a second SIGTERM changes nothing: the gateway ends who takes too long
+	<-w.finished // a second SIGTERM changes nothing: the gateway kills a worker that takes too long
 }

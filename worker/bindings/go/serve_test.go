@@ -45,7 +45,7 @@ func upper(_ context.Context, b *Batch) error {
 	return nil
 }
 
-// serving is Serve for a gateway of this test.
+// serving runs Serve for a gateway of this test.
 func serving(g *gatewaytest.Gateway, predict func(context.Context, *Batch) error, options ...Option) func() error {
 	launch := Launch{Socket: g.Socket, Token: gatewaytest.Token, Model: gatewaytest.Model, Version: gatewaytest.Version}
 	return func() error { return Serve(predict, append([]Option{WithLaunch(launch)}, options...)...) }
@@ -86,7 +86,7 @@ func TestManyRequestsAtOnce(t *testing.T) {
 		g := gatewaytest.New(t, text, answers)
 		g.Start(serving(g, upper, options...))
 		for range 20 {
-			g.Segments(1 << 20) // fresh cursors, and so fresh memory
+			g.Segments(1 << 20) // new cursors, and so new memory
 			g.Ready()
 			var rs []wire.Request
 			for i := range gatewaytest.Entries {
@@ -100,7 +100,7 @@ func TestManyRequestsAtOnce(t *testing.T) {
 	})
 }
 
-// What was put into the ring before DRAIN is answered.
+// Requests that were in the ring before DRAIN are answered.
 func TestDrainAnswersWhatIsHeld(t *testing.T) {
 	bothWays(t, func(t *testing.T, options ...Option) {
 		g := gatewaytest.New(t, text, answers)
@@ -135,7 +135,7 @@ func TestWithStopLeaves(t *testing.T) {
 	g.Drain()
 }
 
-// LEAVING is legal only after SEGMENTS: a wish that comes earlier waits.
+// LEAVING is legal only after SEGMENTS. A request to leave that comes earlier waits.
 func TestLeaveBeforeSegments(t *testing.T) {
 	g := gatewaytest.New(t, text, answers)
 	stop, cancel := context.WithCancel(context.Background())
@@ -222,7 +222,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// A gateway that breaks the protocol is not worked for.
+// Serve ends if the gateway breaks the protocol.
 func TestGatewayBreaksTheProtocol(t *testing.T) {
 	predict := func(g *gatewaytest.Gateway, change func(r *wire.Request)) {
 		r := wire.Request{Batch: 1, Generation: g.Number, Kind: wire.KindPredict, Count: 1, InOff: g.OffA, InLen: 128, OutOff: g.OffB, OutCap: 64}
@@ -300,10 +300,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runRole is what this test binary does as a process of its own.
+// runRole runs this test binary as a process of its own.
 func runRole(role string) int {
 	switch role {
-	case "worker": // told where to go by the environment, as by a gateway
+	case "worker": // finds the gateway through the environment
 		if err := Serve(upper); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -13,25 +13,25 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// socket is the connection to the gateway. recv and the parser belong to the loop, send may be called by anyone.
+// socket is the connection to the gateway. recv and the parser belong to the loop; any goroutine may call send.
 //
-// It is a plain blocking descriptor, outside of the Go runtime's poller: the loop has nothing to do while it waits, and
-// a thread that sleeps in recvmsg is woken by the kernel directly.
+// The descriptor is blocking and outside of the Go runtime's poller: the loop has nothing else to do while it waits,
+// and the kernel wakes a thread in recvmsg directly.
 type socket struct {
 	fd     int
 	parser wire.Parser
-	fds    []int // descriptors that came and wait for their SEGMENTS
+	fds    []int // descriptors that wait for their SEGMENTS
 
-	// What recvmsg is told, kept so that a wake costs no allocation.
+	// Arguments of recvmsg, kept so that a wake-up does not allocate.
 	msg unix.Msghdr
 	iov unix.Iovec
 	oob [128]byte
 
-	mu     sync.Mutex // one frame after the other
+	mu     sync.Mutex // serialises frames
 	closed bool
 }
 
-// segmentDescriptors is how many descriptors come with SEGMENTS; more are never held.
+// segmentDescriptors is how many descriptors come with SEGMENTS. More are refused.
 const segmentDescriptors = 2
 
 func dial(path string) (*socket, error) {
@@ -45,15 +45,15 @@ func dial(path string) (*socket, error) {
 			break
 		}
 	}
-	if err != nil && err != unix.EISCONN { // connected before the signal came
+	if err != nil && err != unix.EISCONN { // a signal arrived after it had connected
 		unix.Close(fd)
 		return nil, fmt.Errorf("xebec: connect to the gateway at %s: %w: is it running?", path, err)
 	}
 	return &socket{fd: fd}, nil
 }
 
-// recv reads once, waiting for something to come unless flags have MSG_DONTWAIT, and gives it to the parser. It returns
-// unix.EAGAIN when nothing is there and ErrGatewayGone at the end.
+// recv reads once into the parser. It waits for data unless flags have MSG_DONTWAIT. It returns unix.EAGAIN if there is
+// nothing to read, and ErrGatewayGone at the end of the stream.
 func (s *socket) recv(flags int) error {
 	space := s.parser.Space()
 	s.iov.Base = &space[0]
@@ -107,7 +107,7 @@ func (s *socket) takeDescriptors() error {
 	return nil
 }
 
-// takePair gives the two descriptors of SEGMENTS to the caller, who closes them.
+// takePair returns the two descriptors of SEGMENTS. The caller closes them.
 func (s *socket) takePair() (a, b int, err error) {
 	if len(s.fds) != segmentDescriptors {
 		return 0, 0, fmt.Errorf("xebec: %d descriptors came with SEGMENTS, expected %d", len(s.fds), segmentDescriptors)
@@ -117,10 +117,10 @@ func (s *socket) takePair() (a, b int, err error) {
 	return a, b, nil
 }
 
-// bell is sent as it is; a frame of one byte.
+// bell is a frame of one byte.
 var bell = wire.AppendBell(nil)
 
-// send writes a whole frame. A gateway that does not read makes it wait; one that is gone makes it fail.
+// send writes a whole frame. It blocks while the gateway does not read, and fails when the gateway is gone.
 func (s *socket) send(frame []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +142,8 @@ func (s *socket) send(frame []byte) error {
 	return nil
 }
 
-// waitHangUp returns when the connection has ended, from either side. It sleeps in poll without asking for data, so that
-// bells do not wake it.
+// waitHangUp returns when either side has ended the connection. It polls without asking for data, so bells do not wake
+// it.
 func (s *socket) waitHangUp() {
 	set := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLRDHUP}}
 	for {
@@ -154,12 +154,12 @@ func (s *socket) waitHangUp() {
 	}
 }
 
-// shutdown ends the connection but keeps the descriptor's number, which waitHangUp may still be using.
+// shutdown ends the connection but keeps the descriptor, which waitHangUp may still use.
 func (s *socket) shutdown() {
 	_ = unix.Shutdown(s.fd, unix.SHUT_RDWR) // it may have ended already
 }
 
-// close is called when nobody waits for the socket any more.
+// close closes the descriptor. No goroutine may be using it any more.
 func (s *socket) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

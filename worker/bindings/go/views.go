@@ -8,13 +8,13 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Element is a Go type that the elements of a tensor can be seen as. A bool tensor is seen as uint8 (0 or 1), a float16
-// one as uint16 (its bits; package api converts).
+// Element is a Go type for the elements of a tensor. A bool tensor is viewed as uint8 (0 or 1), a float16 one as uint16
+// (its bits; package api converts).
 type Element interface {
 	uint8 | uint16 | uint32 | uint64 | int8 | int16 | int32 | int64 | float32 | float64
 }
 
-// fits reports whether elements of type d can be seen as T.
+// fits reports whether elements of type d can be viewed as T.
 func fits[T Element](d api.DType) bool {
 	var zero T
 	switch any(zero).(type) {
@@ -42,7 +42,8 @@ func fits[T Element](d api.DType) bool {
 	return false
 }
 
-// view sees data as elements. Sections begin at multiples of 64 and items at multiples of 8, so it is always aligned.
+// view returns data as elements. Sections begin at multiples of 64 and items at multiples of 8, so data are always
+// aligned.
 func view[T Element](data []byte) []T {
 	var zero T
 	if len(data) == 0 {
@@ -58,31 +59,31 @@ func checkElement[T Element](what string, spec *api.TensorSpec) {
 	}
 }
 
-// Input is an input of fixed shape, of all queries: an array of shape (Len(), *shape), row-major, read-only. It panics
-// where an input varies from query to query: see [Item].
+// Input returns an input of fixed shape for all queries: a read-only array of shape (Len(), *shape), row-major. It
+// panics if the input's size varies between queries: see [Item].
 func Input[T Element](b *Batch, name string) []T {
 	checkElement[T]("input", &b.w.sig.Inputs[b.input(name)])
 	return view[T](b.InputRaw(name))
 }
 
-// Item is an input of query i, row-major, read-only, and its dimensions, which are not to be changed either. It serves
-// every numeric input.
+// Item returns an input of query i, row-major, and its dimensions. Both are read-only. It works for every numeric
+// input.
 func Item[T Element](b *Batch, name string, i int) (data []T, dims []int64) {
 	s := b.input(name)
 	checkElement[T]("input", &b.w.sig.Inputs[s])
 	return view[T](b.item(i, s)), b.Dims(name, i)
 }
 
-// Output is an output of fixed shape, of all queries, to be filled: an array of shape (Len(), *shape), row-major, in the
-// gateway's memory. It begins with zeros; a second call gives the same array. It panics where an output varies from query to
-// query: see [SetItem].
+// Output returns an output of fixed shape for all queries, to be filled: an array of shape (Len(), *shape), row-major,
+// in the gateway's memory. It is zeroed at first; further calls return the same array. It panics if the output's size
+// varies between queries: see [SetItem].
 func Output[T Element](b *Batch, name string) []T {
 	checkElement[T]("output", &b.w.sig.Outputs[b.output(name)])
 	return view[T](b.OutputRaw(name))
 }
 
-// SetItem sets an output of query i to a copy of data, with these dimensions where the signature leaves them open. It
-// serves every numeric output.
+// SetItem sets an output of query i to a copy of data, with these dimensions if the signature leaves them open. It
+// works for every numeric output.
 func SetItem[T Element](b *Batch, name string, i int, data []T, dims ...int64) {
 	checkElement[T]("output", &b.w.sig.Outputs[b.output(name)])
 	var zero T

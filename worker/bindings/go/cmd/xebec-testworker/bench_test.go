@@ -12,8 +12,8 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// benchmark sends batches of 64 queries of 256 bytes to a process of its own, inFlight at a time. Beside the time of a batch, which
-// has the waking of both processes in it, it reports the processor time of the worker for a batch, start-up included.
+// benchmark sends batches of 64 queries of 256 bytes to a worker process, inFlight at a time. The time per batch
+// includes the wake-ups of both processes. It also reports the worker's processor time per batch, start-up included.
 func benchmark(b *testing.B, inFlight int, flags ...string) {
 	in := []api.TensorSpec{{Name: "input", DType: api.Float32, Shape: []int64{64}}}
 	out := []api.TensorSpec{{Name: "output", DType: api.Int64}}

@@ -1,9 +1,10 @@
-// Command xebec-testworker is the worker that tests and benches run: it costs almost nothing, and misbehaves when told to.
+// Command xebec-testworker is the worker of tests and benchmarks. It costs almost nothing, and misbehaves when told to.
 //
 //	xebec-testworker [-mode noop|echo|markers] [-spin 2ms] [-no-ring] [-contexts] [-confidences] [-feedback] [-accuracy]
 //
-// noop sets every output of any signature to zeros, empty where it may be. echo copies the first input to the first output,
-// and zeros to the others. markers needs the signature bytes[] → bytes[] and echoes, unless an input begins with
+// noop sets every output of any signature to zeros, or empty if the signature allows that. echo copies the first input
+// to the first output, and zeros to the others. markers needs the signature bytes[] → bytes[] and echoes, unless an
+// input begins with
 //
 //	panic     predict panics
 //	error     predict returns an error
@@ -14,8 +15,8 @@
 //	spin:D    predict is busy for the duration D first
 //	context   the output is the query's context (with -contexts)
 //
-// -spin makes predict busy for a time per batch. Each flag has an environment variable of its own for launchers that cannot
-// pass flags: XEBEC_TESTWORKER_MODE, XEBEC_TESTWORKER_SPIN and so on, a dash written as '_'.
+// -spin makes predict busy for a time per batch. Each flag also has an environment variable, for launchers that cannot
+// pass flags: XEBEC_TESTWORKER_MODE, XEBEC_TESTWORKER_SPIN and so on, with '_' for a dash.
 package main
 
 import (
@@ -34,7 +35,7 @@ import (
 	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
 )
 
-// exitDie is the status after the marker "die".
+// exitDie is the exit status after the marker "die".
 const exitDie = 3
 
 func main() {
@@ -110,7 +111,7 @@ func (m *model) serve(_ context.Context, b *xebec.Batch) error {
 	return m.predict(b)
 }
 
-// spin is busy, as a model is; a sleep would let the processor go.
+// spin keeps the processor busy, as a model does. A sleep would release it.
 func spin(d time.Duration) {
 	if d <= 0 {
 		return
@@ -129,7 +130,7 @@ func noop(b *xebec.Batch) error {
 
 func zeros(b *xebec.Batch, spec *api.TensorSpec) {
 	if spec.Fixed() {
-		b.OutputRaw(spec.Name) // begins with zeros
+		b.OutputRaw(spec.Name) // zeroed at first
 		return
 	}
 	var dims [api.MaxRank]int64

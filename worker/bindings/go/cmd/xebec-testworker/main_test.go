@@ -17,7 +17,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// asMain makes the test binary be the command itself.
+// asMain makes the test binary run the command itself.
 const asMain = "XEBEC_TESTWORKER_AS_MAIN"
 
 func TestMain(m *testing.M) {
@@ -34,13 +34,13 @@ var (
 	answers = []api.TensorSpec{{Name: "answer", DType: api.Bytes}}
 )
 
-// childEnv is the environment of a worker process. Under the race detector a process sleeps for a second at its end by
-// default, in case another thread has still something to report.
+// childEnv is the environment of a worker process. By default a process under the race detector sleeps for a second
+// before it exits, in case another thread still has a race to report.
 func childEnv(g *gatewaytest.Gateway) []string {
 	return append(append(os.Environ(), asMain+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")), g.Env()...)
 }
 
-// start brings up the command with these flags.
+// start starts the command with these flags.
 func start(t *testing.T, inputs, outputs []api.TensorSpec, flags ...string) (*gatewaytest.Gateway, *exec.Cmd) {
 	t.Helper()
 	g := gatewaytest.New(t, inputs, outputs)
@@ -127,7 +127,7 @@ func TestNoopFitsEverySignature(t *testing.T) {
 }
 
 func TestEcho(t *testing.T) {
-	t.Setenv("XEBEC_TESTWORKER_MODE", "echo") // flags may come by environment
+	t.Setenv("XEBEC_TESTWORKER_MODE", "echo") // flags may come from the environment
 	fixed := []api.TensorSpec{{Name: "x", DType: api.Int16, Shape: []int64{2}}}
 	more := append(fixed, api.TensorSpec{Name: "zero", DType: api.Uint8})
 	g, _ := start(t, fixed, more)

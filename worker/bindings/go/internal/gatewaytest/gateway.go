@@ -19,27 +19,27 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// Patience is how long a test waits for what must come; it only bounds a test that fails.
+// Patience is how long a test waits for an expected event. It only bounds a test that fails.
 const Patience = 20 * time.Second
 
 // Entries is the size of the rings.
 const Entries = 16
 
-// What a launch is told beside the address of its gateway.
+// What a launch's environment has besides the gateway's address.
 const (
 	Token   = "secret"
 	Model   = "m"
 	Version = "1"
 )
 
-// Gateway plays one connection.
+// Gateway is one connection.
 type Gateway struct {
-	Socket string        // the address to give to the worker
-	Hello  wire.Hello    // what the worker said
-	Mode   uint32        // what Welcome answered
-	Sig    api.Signature // what Welcome says
+	Socket string        // the address for the worker
+	Hello  wire.Hello    // what the worker sent
+	Mode   uint32        // the mode that Welcome answered
+	Sig    api.Signature // what Welcome announces
 
-	// Number is the generation sent last; OffA and OffB are where the next blocks will lie.
+	// Number is the generation sent last. OffA and OffB are where the next blocks will lie.
 	Number     uint32
 	OffA, OffB uint64
 
@@ -57,7 +57,7 @@ type Gateway struct {
 
 var names atomic.Uint64
 
-// New listens for one worker of a model with these inputs and outputs. Everything ends with the test.
+// New listens for one worker of a model with these inputs and outputs. It is closed at the end of the test.
 func New(t testing.TB, inputs, outputs []api.TensorSpec) *Gateway {
 	t.Helper()
 	name := fmt.Sprintf("@xebec-go-test-%d-%d", os.Getpid(), names.Add(1))
@@ -77,7 +77,7 @@ func New(t testing.TB, inputs, outputs []api.TensorSpec) *Gateway {
 	return g
 }
 
-// Env is the environment that a gateway gives to a worker.
+// Env is the environment that the gateway gives to a worker.
 func (g *Gateway) Env() []string {
 	return []string{"XEBEC_SOCKET=" + g.Socket, "XEBEC_TOKEN=" + Token, "XEBEC_MODEL=" + Model, "XEBEC_VERSION=" + Version}
 }
@@ -100,7 +100,7 @@ func (g *Gateway) unmap() {
 	g.a, g.b = nil, nil
 }
 
-// Run starts the worker, which serve runs until it ends, and waits for its HELLO.
+// Run starts the worker and waits for its HELLO. serve runs the worker until it ends.
 func (g *Gateway) Run(serve func() error) {
 	g.t.Helper()
 	served := make(chan error, 1)
@@ -109,7 +109,7 @@ func (g *Gateway) Run(serve func() error) {
 	g.accept()
 }
 
-// Start brings a worker up to ready, with segments of a mebibyte.
+// Start brings a worker to the state ready, with segments of a mebibyte.
 func (g *Gateway) Start(serve func() error) {
 	g.t.Helper()
 	g.Run(serve)
@@ -118,7 +118,7 @@ func (g *Gateway) Start(serve func() error) {
 	g.Ready()
 }
 
-// Wait is for the end of the worker, which check judges.
+// Wait waits for the end of the worker and passes its error to check.
 func (g *Gateway) Wait(check func(error)) {
 	g.t.Helper()
 	served := g.served
@@ -131,7 +131,7 @@ func (g *Gateway) Wait(check func(error)) {
 	}
 }
 
-// WantEnd waits for the end of the worker, which must be this one.
+// WantEnd waits for the end of the worker, which must return this error.
 func (g *Gateway) WantEnd(want error) {
 	g.t.Helper()
 	g.Wait(func(err error) {
@@ -163,7 +163,7 @@ func (g *Gateway) accept() {
 	}
 }
 
-// read waits for bytes and returns false at the end of the stream.
+// read waits for bytes. It returns false at the end of the stream.
 func (g *Gateway) read() bool {
 	g.t.Helper()
 	if err := g.conn.SetReadDeadline(time.Now().Add(Patience)); err != nil {
@@ -208,7 +208,7 @@ func (g *Gateway) Send(frame []byte) {
 	}
 }
 
-// Welcome answers HELLO, with every mode that the worker is capable of.
+// Welcome answers HELLO with every mode that the worker supports.
 func (g *Gateway) Welcome() {
 	g.t.Helper()
 	g.Mode = g.Hello.Capabilities & (wire.ModeRing | wire.ModeContexts)
@@ -216,7 +216,7 @@ func (g *Gateway) Welcome() {
 	g.Send(m.Append(nil))
 }
 
-// Segments sends the next generation, whose segments both have this size.
+// Segments sends the next generation. Both segments have this size.
 func (g *Gateway) Segments(sizeBytes uint64) {
 	g.t.Helper()
 	g.unmap()
@@ -251,10 +251,10 @@ func (g *Gateway) Ready() {
 // Columns is a batch: section, then query.
 type Columns [][]api.Value
 
-// Len is part of wire.Values, as is At.
+// Len implements wire.Values, as At does.
 func (c Columns) Len() int { return len(c[0]) }
 
-// At is part of wire.Values.
+// At implements wire.Values.
 func (c Columns) At(i, s int) *api.Value { return &c[s][i] }
 
 // Values is a column of these data.
@@ -273,8 +273,8 @@ func Texts(texts ...string) (vs []api.Value) {
 	return vs
 }
 
-// Request writes a batch to A, grants outCap bytes of B and sends the descriptor. more are the sections of the input block
-// behind the inputs. in is nil for ACCURACY.
+// Request writes a batch to A, grants outCap bytes of B and sends the descriptor. more are the sections of the input
+// block behind the inputs. in is nil for ACCURACY.
 func (g *Gateway) Request(kind wire.Kind, in Columns, outCap uint64, more ...api.TensorSpec) wire.Request {
 	g.t.Helper()
 	g.batch++
@@ -299,7 +299,7 @@ func (g *Gateway) Predict(outCap uint64, texts ...string) wire.Request {
 	return g.Request(wire.KindPredict, Columns{Texts(texts...)}, outCap)
 }
 
-// Put sends a request as it is.
+// Put sends a request unchanged.
 func (g *Gateway) Put(r *wire.Request) {
 	g.t.Helper()
 	g.waiting++
@@ -324,7 +324,7 @@ func (g *Gateway) Grant(r wire.Request, need uint64) wire.Request {
 	return r
 }
 
-// Discard answers a NEED_MORE to r with a refusal.
+// Discard answers a NEED_MORE to r with DISCARD.
 func (g *Gateway) Discard(r wire.Request) wire.Request {
 	g.t.Helper()
 	discard := wire.Request{Batch: r.Batch, Generation: g.Number, Kind: wire.KindDiscard}
@@ -374,7 +374,7 @@ func (g *Gateway) pop(d *shm.Descriptor) {
 	}
 }
 
-// Answer waits for the response to r and checks what every response has to say.
+// Answer waits for the response to r and checks the fields that every response must have.
 func (g *Gateway) Answer(r wire.Request, want wire.Status) wire.Response {
 	g.t.Helper()
 	res := g.Response()
@@ -395,7 +395,7 @@ func (g *Gateway) Block(res wire.Response) []byte {
 	return g.b.Bytes()[res.OutOff : res.OutOff+res.OutLen]
 }
 
-// Outputs reads an answer that is OK: section, then query; the confidences last where the response has them.
+// Outputs reads the outputs of an OK response: section, then query. Confidences come last if the response has them.
 func (g *Gateway) Outputs(res wire.Response) Columns {
 	g.t.Helper()
 	specs := append([]api.TensorSpec{}, g.Sig.Outputs...)
