@@ -21,7 +21,7 @@ import (
 func (w *worker) handle(r *wire.Request) error {
 	res := wire.Response{Batch: r.Batch, Generation: r.Generation, Kind: r.Kind, Count: r.Count, OutOff: r.OutOff}
 	if r.Generation != w.gen.number {
-		return fmt.Errorf("xebec: the gateway sent batch %d for generation %d, mapped is %d", r.Batch, r.Generation, w.gen.number)
+		return fmt.Errorf("xebec: the gateway sent batch %d for generation %d, but generation %d is mapped", r.Batch, r.Generation, w.gen.number)
 	}
 	in, out, err := w.blocks(r)
 	if err != nil {
@@ -49,10 +49,10 @@ func (w *worker) handle(r *wire.Request) error {
 func (w *worker) blocks(r *wire.Request) (in, out []byte, err error) {
 	a, b := w.gen.a.Bytes(), w.gen.b.Bytes()
 	if r.InOff > uint64(len(a)) || r.InLen > uint64(len(a))-r.InOff {
-		return nil, nil, fmt.Errorf("xebec: the gateway's batch %d has its input outside of the segment", r.Batch)
+		return nil, nil, fmt.Errorf("xebec: the gateway's batch %d has an input block outside of the segment", r.Batch)
 	}
 	if r.OutCap > 0 && (r.OutOff < w.gen.slabB || r.OutOff > uint64(len(b)) || r.OutCap > uint64(len(b))-r.OutOff) {
-		return nil, nil, fmt.Errorf("xebec: the gateway's batch %d has its output outside of the slab", r.Batch)
+		return nil, nil, fmt.Errorf("xebec: the gateway's batch %d has an output block outside of the slab", r.Batch)
 	}
 	in = a[r.InOff : r.InOff+r.InLen : r.InOff+r.InLen]
 	if r.OutCap > 0 {
@@ -153,7 +153,7 @@ func (w *worker) finish(res *wire.Response, b *Batch, fault error, out []byte) e
 func (w *worker) release(r *wire.Request, out []byte) error {
 	kept := w.kept[r.Batch]
 	if kept == nil {
-		return fmt.Errorf("xebec: the gateway sent %v for batch %d, which has not asked for more", r.Kind, r.Batch)
+		return fmt.Errorf("xebec: the gateway sent %v for batch %d, which did not answer NEED_MORE", r.Kind, r.Batch)
 	}
 	delete(w.kept, r.Batch)
 	res := kept.response
@@ -163,7 +163,7 @@ func (w *worker) release(r *wire.Request, out []byte) error {
 		return w.respond(&res)
 	}
 	if len(out) < len(kept.block) {
-		return fmt.Errorf("xebec: the gateway granted batch %d %d bytes, it had asked for %d", r.Batch, len(out), len(kept.block))
+		return fmt.Errorf("xebec: the gateway granted batch %d %d bytes, but it needs %d", r.Batch, len(out), len(kept.block))
 	}
 	res.OutLen = uint64(copy(out, kept.block))
 	return w.respond(&res)

@@ -77,7 +77,7 @@ func (b *Batch) input(name string) int {
 
 func (b *Batch) output(name string) int {
 	if !b.predicting {
-		misused("output %q was asked for outside of predict", name)
+		misused("output %q: outputs can be set in predict only", name)
 	}
 	for s := range b.w.sig.Outputs {
 		if b.w.sig.Outputs[s].Name == name {
@@ -90,7 +90,7 @@ func (b *Batch) output(name string) int {
 
 func (b *Batch) checkQuery(i int) {
 	if uint(i) >= uint(b.n) {
-		misused("query %d was asked for, the batch has %d", i, b.n)
+		misused("no query %d: the batch has %d", i, b.n)
 	}
 }
 
@@ -112,7 +112,7 @@ func (b *Batch) Bytes(name string, i int) []byte { return b.item(i, b.input(name
 func (b *Batch) InputRaw(name string) []byte {
 	s := b.input(name)
 	if spec := &b.w.sig.Inputs[s]; !spec.Fixed() {
-		misused("input %q is %v, which varies from query to query: use Bytes", name, spec)
+		misused("input %q is %v, whose size varies between queries: use Bytes", name, spec)
 	}
 	return b.in.Section(s)
 }
@@ -121,7 +121,7 @@ func (b *Batch) InputRaw(name string) []byte {
 func (b *Batch) OutputRaw(name string) []byte {
 	s := b.output(name)
 	if spec := &b.w.sig.Outputs[s]; !spec.Fixed() {
-		misused("output %q is %v, which varies from query to query: use Reserve", name, spec)
+		misused("output %q is %v, whose size varies between queries: use Reserve", name, spec)
 	}
 	return b.out.Fixed(s)
 }
@@ -160,7 +160,7 @@ func (b *Batch) Label(i int) []byte {
 // at first, which means none. Serve must be given [WithConfidences].
 func (b *Batch) Confidences() []float64 {
 	if !b.predicting || b.w.capabilities&wire.CapConfidences == 0 {
-		misused("confidences need Serve(…, WithConfidences()), and belong to predict")
+		misused("confidences need Serve(…, WithConfidences()) and can be set in predict only")
 	}
 	return view[float64](b.out.Fixed(len(b.w.sig.Outputs)))
 }

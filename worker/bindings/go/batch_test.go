@@ -56,8 +56,8 @@ func TestMisuse(t *testing.T) {
 	}{
 		{wire.StatusModelError, `no input "q"`, func(b *Batch) { Input[float32](b, "q") }},
 		{wire.StatusModelError, `no output "q"`, func(b *Batch) { Output[float32](b, "q") }},
-		{wire.StatusModelError, `cannot be seen as float64`, func(b *Batch) { Input[float64](b, "x") }},
-		{wire.StatusModelError, `cannot be seen as int32`, func(b *Batch) { Output[int32](b, "y") }},
+		{wire.StatusModelError, `cannot be viewed as float64`, func(b *Batch) { Input[float64](b, "x") }},
+		{wire.StatusModelError, `cannot be viewed as int32`, func(b *Batch) { Output[int32](b, "y") }},
 		{wire.StatusModelError, `use Bytes`, func(b *Batch) { Input[int64](b, "r") }},
 		{wire.StatusModelError, `use Reserve`, func(b *Batch) { Output[float64](b, "z") }},
 		{wire.StatusModelError, `query 7`, func(b *Batch) { b.Bytes("x", 7) }},
@@ -69,7 +69,7 @@ func TestMisuse(t *testing.T) {
 		{wire.StatusBadOutput, `shape [1, 3]`, func(b *Batch) { SetItem(b, "z", 0, []float64{1, 2, 3}, 1, 3) }},
 		{wire.StatusBadOutput, `8 bytes, expected 16`, func(b *Batch) { SetItem(b, "z", 0, []float64{1}, 1, 2) }},
 		{wire.StatusBadOutput, `"y" was not written`, func(b *Batch) { outside = b }},
-		{wire.StatusModelError, `outside of predict`, nil},
+		{wire.StatusModelError, `in predict only`, nil},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			g := gatewaytest.New(t, in, out)

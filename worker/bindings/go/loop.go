@@ -203,7 +203,7 @@ func (w *worker) handleFrame(t wire.Type, payload []byte) error {
 		}
 		return w.handle(&r)
 	}
-	return fmt.Errorf("xebec: the gateway sent %v where it has no meaning", t)
+	return fmt.Errorf("xebec: the gateway sent %v, which is not legal here", t)
 }
 
 func (w *worker) onWelcome(payload []byte) error {
@@ -213,7 +213,7 @@ func (w *worker) onWelcome(payload []byte) error {
 	}
 	switch {
 	case m.Major != wire.Major:
-		return fmt.Errorf("xebec: the gateway speaks version %d of the protocol, this binding version %d: use one of its release", m.Major, wire.Major)
+		return fmt.Errorf("xebec: the gateway uses version %d of the protocol, this binding version %d: use the binding of the gateway's release", m.Major, wire.Major)
 	case m.Model != w.launch.Model || m.Version != w.launch.Version:
 		return fmt.Errorf("xebec: the gateway wants %s@%s, this worker was started for %s@%s", m.Model, m.Version, w.launch.Model, w.launch.Version)
 	}
@@ -221,7 +221,7 @@ func (w *worker) onWelcome(payload []byte) error {
 	w.ring = m.Mode&wire.ModeRing != 0
 	w.contexts = m.Mode&wire.ModeContexts != 0
 	if w.ring && w.capabilities&wire.CapRing == 0 {
-		return errors.New("xebec: the gateway chose rings, which this worker said it has not")
+		return errors.New("xebec: the gateway chose rings, but this worker declared none")
 	}
 	w.sig = m.Signature
 	in := append([]api.TensorSpec{}, w.sig.Inputs...)
@@ -250,7 +250,7 @@ func (w *worker) onSegments(payload []byte) error {
 	defer unix.Close(fdA)
 	defer unix.Close(fdB)
 	if m.Generation <= w.gen.number {
-		return fmt.Errorf("xebec: the gateway sent segments of generation %d after those of %d", m.Generation, w.gen.number)
+		return fmt.Errorf("xebec: the gateway sent segments of generation %d after generation %d", m.Generation, w.gen.number)
 	}
 	// No view of the old generation is left: predict has returned, and answers that wait for a GRANT are in private
 	// memory.

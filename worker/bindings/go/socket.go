@@ -47,7 +47,7 @@ func dial(path string) (*socket, error) {
 	}
 	if err != nil && err != unix.EISCONN { // a signal arrived after it had connected
 		unix.Close(fd)
-		return nil, fmt.Errorf("xebec: connect to the gateway at %s: %w: is it running?", path, err)
+		return nil, fmt.Errorf("xebec: connect to the gateway at %s: %w: is the gateway running?", path, err)
 	}
 	return &socket{fd: fd}, nil
 }
@@ -89,7 +89,7 @@ func (s *socket) recv(flags int) error {
 func (s *socket) takeDescriptors() error {
 	messages, err := unix.ParseSocketControlMessage(s.oob[:s.msg.Controllen])
 	if err != nil {
-		return fmt.Errorf("xebec: read the control message of the gateway: %w", err)
+		return fmt.Errorf("xebec: read a control message from the gateway: %w", err)
 	}
 	for i := range messages {
 		if messages[i].Header.Level != unix.SOL_SOCKET || messages[i].Header.Type != unix.SCM_RIGHTS {
@@ -97,12 +97,12 @@ func (s *socket) takeDescriptors() error {
 		}
 		fds, err := unix.ParseUnixRights(&messages[i])
 		if err != nil {
-			return fmt.Errorf("xebec: read the descriptors of the gateway: %w", err)
+			return fmt.Errorf("xebec: read descriptors from the gateway: %w", err)
 		}
 		s.fds = append(s.fds, fds...)
 	}
 	if len(s.fds) > segmentDescriptors || s.msg.Flags&unix.MSG_CTRUNC != 0 {
-		return fmt.Errorf("xebec: the gateway sent %d descriptors or more, expected %d with SEGMENTS", len(s.fds), segmentDescriptors)
+		return fmt.Errorf("xebec: the gateway sent at least %d descriptors, expected %d with SEGMENTS", len(s.fds), segmentDescriptors)
 	}
 	return nil
 }

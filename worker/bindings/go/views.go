@@ -55,7 +55,7 @@ func view[T Element](data []byte) []T {
 func checkElement[T Element](what string, spec *api.TensorSpec) {
 	if !fits[T](spec.DType) {
 		var zero T
-		misused("%s %q is %v: it cannot be seen as %T", what, spec.Name, spec, zero)
+		misused("%s %q is %v: it cannot be viewed as %T", what, spec.Name, spec, zero)
 	}
 }
 
