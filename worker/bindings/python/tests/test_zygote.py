@@ -138,12 +138,12 @@ def test_threads_that_end_for_a_fork_do_not_matter(zygote, tmp_path):
 
 def test_gpus_are_named():
     before = _zygote.descriptors()
-    assert _zygote.opened(before) is None
+    assert _zygote.left_open(before) is None
     # There need not be such a device: what counts is what the descriptor is a link to.
     real = _zygote.descriptors
     try:
         _zygote.descriptors = lambda: {**real(), 77: "/dev/nvidia0"}
-        assert "a GPU that has been opened cannot be used by forked processes" in _zygote.opened(before)
+        assert "a GPU that has been opened cannot be used by forked processes" in _zygote.left_open(before)
     finally:
         _zygote.descriptors = real
 

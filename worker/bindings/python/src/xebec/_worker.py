@@ -59,8 +59,8 @@ class Worker:
         self._frames = p.Frames()
         self._fds: list[int] = []
         self._pid = os.getpid()
-        self._terms = 0
-        self._left = False
+        self._stop_signals = 0
+        self._leaving_sent = False
 
     def run(self) -> None:
         """Connects and serves until DRAIN. A gateway that is lost, that refuses or that breaks the protocol ends the process."""
@@ -107,8 +107,8 @@ class Worker:
                 self._on_request(event)
             elif self._on_bytes(*event):
                 return
-            if self._terms and not self._left:
-                self._left = True
+            if self._stop_signals and not self._leaving_sent:
+                self._leaving_sent = True
                 self._sock.sendall(p.frame(p.LEAVING, p.encode_leaving("SIGTERM")))
 
     def _on_bytes(self, data: bytes, fds: tuple[int, ...]) -> bool:
@@ -279,10 +279,10 @@ class Worker:
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
             return
-        self._terms += 1
+        self._stop_signals += 1
         if self._maps is None:
             raise SystemExit(0)  # nothing was promised yet, and LEAVING is not legal yet
-        if self._terms > 1:
+        if self._stop_signals > 1:
             os._exit(EXIT_TERMINATED)
 
     def _forked(self, handlers: dict[signal.Signals, Any]) -> None:

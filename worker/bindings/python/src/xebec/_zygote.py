@@ -87,7 +87,7 @@ def main() -> None:
     try:
         before = descriptors()
         load(sys.argv[1:])
-        why = opened(before) or lasting_threads()
+        why = left_open(before) or lasting_threads()
     except Unfit as e:
         why = str(e)
     if why:
@@ -135,7 +135,7 @@ def descriptors() -> dict[int, str]:
     return found
 
 
-def opened(before: dict[int, str]) -> Optional[str]:
+def left_open(before: dict[int, str]) -> Optional[str]:
     """Says which files the imports have left open. Workers would share a file's position, and a GPU's context cannot be forked
     at all; to close them would leave the library with a number that soon names another file."""
     new = [target for fd, target in descriptors().items() if before.get(fd) != target]
@@ -226,18 +226,18 @@ class Zygote:
         """True in the worker, when it has been adopted. What goes wrong before that, the worker says through a pipe."""
         reader, writer = os.pipe()
         try:
-            between = os.fork()
+            middle = os.fork()
         except OSError as e:
             os.close(reader)
             os.close(writer)
             self.say(error=f"fork: {e.strerror}")
             return False
-        if between:
+        if middle:
             os.close(writer)
             with open(reader, "rb") as pipe:
-                said = pipe.read(MAX_REQUEST_BYTES)  # to its end: the worker has closed it, or both are gone
-            os.waitpid(between, 0)
-            self._sock.send(said or b'{"error": "the forked process ended at once"}')
+                answer = pipe.read(MAX_REQUEST_BYTES)  # to its end: the worker has closed it, or both are gone
+            os.waitpid(middle, 0)
+            self._sock.send(answer or b'{"error": "the forked process ended at once"}')
             return False
         try:
             self._rename(request)  # first of all: whoever is marked as the zygote's ends with it
@@ -246,11 +246,11 @@ class Zygote:
             self._sock.close()
             os.close(reader)
             self._become(request, fds)
-            said = json.dumps({"pid": os.getpid()}).encode()
+            answer = json.dumps({"pid": os.getpid()}).encode()
         except BaseException as e:
             os.write(writer, json.dumps({"error": f"{type(e).__name__}: {e}"[:MAX_TEXT]}).encode())
             os._exit(1)
-        os.write(writer, said)
+        os.write(writer, answer)
         os.close(writer)
         self._await_adoption(fds[2])
         reseed()
