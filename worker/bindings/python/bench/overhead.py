@@ -1,10 +1,11 @@
-"""What the binding itself costs a batch: CPU time of a worker process whose predict does nothing.
+"""What the binding itself costs per batch: CPU time of a worker process whose predict does nothing.
 
     python bench/overhead.py [--rounds 20]
 
-Two loads. *busy*: 256 batches are there at a time, so the worker sleeps rarely; this is the binding's own work. *alone*: one batch
-at a time, so each one also pays for falling asleep and being woken. The number is the worker's CPU time as the kernel accounts it
-(/proc/PID/schedstat), divided by the batches: another process on the same core does not change it, a cold cache does.
+There are two loads. *busy* keeps 256 batches outstanding, so the worker rarely sleeps; this is the binding's own work.
+*alone* keeps one batch outstanding, so each batch also pays for falling asleep and being woken. The number is the
+worker's CPU time according to the kernel (/proc/PID/schedstat), divided by the batches. Another process on the same
+core does not change it; a cold cache does.
 """
 
 from __future__ import annotations

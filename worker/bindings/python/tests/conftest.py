@@ -6,7 +6,7 @@ from xebec._link import ring_module
 
 @pytest.fixture(params=["ring", "socket"])
 def start(request, tmp_path):
-    """Starts workers on one engine; every test that asks for it runs on both."""
+    """Starts workers on one engine. Every test that uses it runs on both."""
     pure = request.param == "socket"
     started = []
 

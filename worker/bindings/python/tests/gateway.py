@@ -1,9 +1,9 @@
-"""The gateway's side of the worker protocol, small and strict, so that real workers can be driven from a test.
+"""The gateway's side of the worker protocol, small and strict, so that tests can drive real workers.
 
-The rings are worked through ``memoryview`` casts: an aligned 8-byte store through a view of format ``Q`` is one machine store.
-Python has no fences. Taking and releasing a lock stands in for the full one: on x86-64 that is an atomic read-modify-write,
-which drains the store buffer, and plain loads and stores are acquire and release there already. On other machines it is no
-such promise, which is why the binding itself has its rings in C.
+The rings are accessed through ``memoryview`` casts: an aligned 8-byte store through a view of format ``Q`` is one
+machine store. Python has no fences. Acquiring and releasing a lock stands in for the full fence: on x86-64 that is an
+atomic read-modify-write, which drains the store buffer, and plain loads and stores are already acquire and release.
+Other machines make no such promise, which is why the binding's own rings are in C.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xebec import _protocol as p
 from xebec._blocks import Block, Float64s, codecs
 from xebec._tensors import Signature, TensorSpec, parse_spec
 
-# Long enough for a start of Python with numpy on a busy machine; only a broken worker ever waits so long.
+# Enough for a start of Python with numpy on a busy machine. Only a broken worker waits that long.
 PATIENCE_S = 60
 
 F_SEAL_FUTURE_WRITE = 0x10
@@ -63,7 +63,7 @@ class Segment:
 
 
 class Gateway:
-    """One worker process and its gateway. A context manager: the end kills what still runs."""
+    """One worker process and its gateway. It is a context manager: the exit kills what still runs."""
 
     def __init__(self, source, tmp_path, inputs="bytes[]", outputs="bytes[]", *, pure=False, contexts=False, entries=16,
                  slab_bytes=1 << 20, env=None, pass_fds=(), python=sys.executable, serve=True):  # fmt: skip
@@ -215,7 +215,7 @@ class Gateway:
         return q
 
     def take(self):
-        """Moves what the ring holds to answers."""
+        """Moves the ring's responses to answers."""
         while self.ring and self.taken != self.b.u64[TAIL]:
             at = p.CONTROL_BYTES + 64 * (self.taken % self.entries)
             self.answers.append(p.decode_response(self.b.map[at : at + 64]))
@@ -223,7 +223,7 @@ class Gateway:
             self.a.u64[HEAD] = self.taken
 
     def answer(self):
-        """The next response, judged by the request that it answers."""
+        """The next response, checked against its request."""
         self.take()
         while not self.answers:
             assert not self.hung_up, f"the worker hung up:\n{self.process.communicate(timeout=PATIENCE_S)[1].decode()}"
@@ -245,7 +245,7 @@ class Gateway:
     # -- blocks --
 
     def place(self, raw):
-        """Writes a block into A; the space is never used twice within a generation."""
+        """Writes a block into A. Space is never reused within a generation."""
         at = self.bump_in
         self.bump_in += (len(raw) + 63) & ~63
         assert self.bump_in <= self.size, "the test's slab is too small"
@@ -259,23 +259,23 @@ class Gateway:
         return at, size
 
     def block(self, columns, n, *extra):
-        """The input block of n queries: one value for each input, then contexts and labels."""
+        """The input block of n queries: one value per input, then contexts and labels."""
         sections = codecs(self.signature.inputs, "input") + codecs([BYTES] * len(extra), "extra")
         return render(Block(sections), [*columns, *extra], n)
 
     def submit(self, columns, n, contexts=None, out_cap=4096, kind=p.PREDICT, labels=None):
-        """Sends n queries, one value for each declared input."""
+        """Sends n queries, with one value per declared input."""
         extra = [x for x in (contexts, labels) if x is not None]
         return self.request(kind, n, *self.place(self.block(columns, n, *extra)), *self.grant(out_cap))
 
     def predict(self, *columns, n=None, contexts=None, out_cap=4096):
-        """Sends one batch; its response, and its outputs, or its text."""
+        """Sends one batch. Returns its response, and its outputs or its text."""
         self.submit(columns, len(columns[0]) if n is None else n, contexts, out_cap)
         r = self.answer()
         return r, self.outputs(r)
 
     def outputs(self, r):
-        """The outputs of an OK response (a list of them, if there are several); the text of a failed one."""
+        """The outputs of an OK response (a list if there are several), or the text of a failed one."""
         raw = self.b.map[r.out_off : r.out_off + r.out_len]
         if r.status in (p.MODEL_ERROR, p.BAD_OUTPUT):
             return raw.decode("utf-8")
@@ -288,7 +288,7 @@ class Gateway:
         return values[0] if len(values) == 1 else values
 
     def stop(self):
-        """Drains an idle worker; it must end with 0 and without a word."""
+        """Drains an idle worker, which must exit with 0 and print nothing."""
         self.send(p.DRAIN)
         assert self.wait() == (0, "")
 

@@ -1,4 +1,4 @@
-"""What a model may do wrong, and what operators then read. The worker lives on in every case."""
+"""Mistakes of a model, and what operators read then. The worker goes on in every case."""
 
 import numpy as np
 import pytest

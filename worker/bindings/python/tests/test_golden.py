@@ -1,4 +1,4 @@
-"""The golden vectors of the worker protocol: each is decoded, encoded again where the binding can, or refused."""
+"""The golden vectors of the worker protocol: each is decoded, encoded again if the binding can, or refused."""
 
 import json
 import math
@@ -100,7 +100,7 @@ def element(spec, x):
 
 
 def value(spec, items):
-    """A section of a vector as a model would return it: lists in lists."""
+    """A section of a vector as a model would return it: nested lists."""
     out = []
     for item in items:
         data = [item["data"]] if isinstance(item["data"], str) else item["data"]
@@ -123,7 +123,7 @@ def same(a, b):
 
 
 def listed(x, spec):
-    """What a codec read, as lists in lists."""
+    """What a codec read, as nested lists."""
     if isinstance(x, list):
         return [listed(item, spec) for item in x]
     if isinstance(x, memoryview) and x.format == "H" and spec.dtype == "float16":
@@ -193,7 +193,7 @@ def test_the_vectors_have_every_type():
 
 @pytest.mark.parametrize("v", GOLDEN["vectors"], ids=lambda v: v["name"])
 def test_spoilt_bytes_are_decoded_or_refused(v):
-    """Whatever arrives, nothing but ProtocolError comes out of a decoder, and nothing is read outside of the bytes."""
+    """For any bytes, decoders raise nothing but ProtocolError and read nothing outside of the bytes."""
     rng = random.Random(v["name"])
     good = bytes.fromhex(v["hex"])
     for _ in range(300):

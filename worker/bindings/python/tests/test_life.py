@@ -20,7 +20,7 @@ ECHO = "import xebec\nxebec.serve(lambda batch: batch)\n"
 
 @pytest.fixture
 def pipe():
-    """A pipe, inheritable, to hold a worker in predict until the test says so."""
+    """An inheritable pipe that holds a worker in predict until the test releases it."""
     ends = os.pipe()
     yield ends
     for fd in ends:
@@ -45,7 +45,7 @@ def test_a_worker_with_rings_takes_frames_where_the_gateway_wants_them(start):
 
 
 def test_many_batches_in_flight_lose_no_wake_up(start):
-    """Random depths make both sides sleep and wake at every point of the protocol; a lost wake-up would hang here."""
+    """Random depths make both sides sleep and wake at every point of the protocol. A lost wake-up would hang here."""
     gw = start("import xebec\nxebec.serve(lambda batch: batch + 1)\n", "int64[]", "int64[]")
     rng = random.Random(7)
     sent = done = 0
@@ -76,7 +76,7 @@ def test_a_spurious_bell_and_bells_around_frames_mean_nothing(start):
 
 
 def test_frames_in_pieces(start):
-    """Byte by byte: inside a frame, a byte that looks like a bell is none."""
+    """Byte by byte: inside a frame, a byte that looks like a bell is not one."""
     gw = start(ECHO, serve=False)
     gw.accept()
     gw.ring = gw.ring_offered
@@ -84,7 +84,7 @@ def test_frames_in_pieces(start):
     for byte in p.frame(p.WELCOME, p.encode_welcome(p.Welcome(1, 0, mode, 1, "digits", "7", gw.signature))):
         gw.sock.sendall(bytes([byte]))
     gw.grow()
-    gw.slab_bytes = 1 << 16  # a size with a byte 0x01 in it
+    gw.slab_bytes = 1 << 16  # a size that contains the byte 0x01
     gw.new_segments()
     gw.send_segments(piecewise=True)
     assert gw.frame() == (p.READY, p.encode_ready(2))
@@ -131,7 +131,8 @@ xebec.serve(predict, confidences=True)
 
 
 def test_kept_outputs_are_the_workers_own(start):
-    """The model returns its input view. After NEED_MORE the input block is the gateway's again, and it writes there."""
+    """The model returns its input view. After NEED_MORE the input block is the gateway's again, and the gateway writes
+    there."""
     gw = start(ECHO, "int64[8]", "int64[8]")
     sent = np.arange(16).reshape(2, 8)
     q = gw.submit([sent], 2, None, 64)
@@ -147,7 +148,7 @@ def test_accuracy_that_does_not_fit(start):
     q = gw.request(p.ACCURACY, 0, 0, 0, *gw.grant(71))
     r = gw.answer()
     assert (r.kind, r.status, r.need) == (p.ACCURACY, p.NEED_MORE, 72)
-    # GRANT has the count of its batch, and ACCURACY has none: a gateway cannot grant, only discard.
+    # GRANT has the count of its batch, and ACCURACY has none, so a gateway can only discard.
     gw.request(p.DISCARD, batch=q.batch)
     r = gw.answer()
     assert (r.kind, r.status, r.queries) == (p.ACCURACY, p.OK, 0)
@@ -238,7 +239,7 @@ def test_sigterm_in_the_middle_of_predict(start, pipe):
 def test_a_second_sigterm_ends_at_once(start, pipe):
     gw = start(f"import os, xebec\nxebec.serve(lambda batch: [os.read({pipe[0]}, 1)])\n", pass_fds=pipe[:1])
     gw.submit([[b""]], 1)
-    while gw.process.poll() is None:  # two signals that come close together count as one
+    while gw.process.poll() is None:  # two signals in quick succession count as one
         gw.terminate()
         try:
             gw.process.wait(0.05)
@@ -287,7 +288,7 @@ xebec.serve(predict)
             gw.read()
         signal.pidfd_send_signal(pidfd, 0)  # the child still lives
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-        # It ends: it held the other ends of the worker's pipes, which close now.
+        # The child ends: it reads from pipes whose other ends the worker held.
         gw.process.communicate(timeout=PATIENCE_S)
     finally:
         os.close(pidfd)
@@ -307,7 +308,7 @@ def test_what_a_model_prints_is_there_line_by_line(start):
     gw.stop()
 
 
-# -- gateways that misbehave, and the worker's last words --
+# -- gateways that misbehave, and what the worker prints --
 
 
 def ends(gw, words):

@@ -1,4 +1,4 @@
-"""What predict sees and what becomes of what it returns, through real worker processes on both engines."""
+"""What predict receives and what becomes of its result, through real worker processes on both engines."""
 
 import numpy as np
 import pytest

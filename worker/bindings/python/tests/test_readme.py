@@ -1,4 +1,4 @@
-"""The examples of README.md, as they stand there."""
+"""The examples of README.md."""
 
 import re
 import subprocess

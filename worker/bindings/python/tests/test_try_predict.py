@@ -1,4 +1,4 @@
-"""try_predict: what an author learns without a gateway is what the gateway would say."""
+"""try_predict reports what the gateway would report."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Numeric models where numpy is not installed: memoryviews in, lists and buffers out."""
+"""Numeric models without numpy: memoryviews in, lists and buffers out."""
 
 import array
 

@@ -1,5 +1,5 @@
-"""The zygote by itself: what it refuses, what it answers, and that a forked process which nobody adopts ends. What forked
-workers are like is tested where they are adopted, in containers/process."""
+"""The zygote alone: what it refuses, what it answers, and that a forked process that is not adopted exits.
+containers/process tests forked workers where they are adopted."""
 
 import array
 import base64
@@ -125,7 +125,7 @@ def test_what_cannot_be_a_zygote(zygote, tmp_path, source, why):
 
 
 def test_threads_that_end_for_a_fork_do_not_matter(zygote, tmp_path):
-    """As a library with fork handlers does it."""
+    """Stops its thread in a fork handler, as a library may."""
     source = """
         import os, threading
         end = threading.Event()
@@ -139,7 +139,7 @@ def test_threads_that_end_for_a_fork_do_not_matter(zygote, tmp_path):
 def test_gpus_are_named():
     before = _zygote.descriptors()
     assert _zygote.left_open(before) is None
-    # There need not be such a device: what counts is what the descriptor is a link to.
+    # There need not be such a device: only the target of the descriptor's link counts.
     real = _zygote.descriptors
     try:
         _zygote.descriptors = lambda: {**real(), 77: "/dev/nvidia0"}
@@ -176,7 +176,7 @@ def test_a_request_without_its_descriptors(zygote):
 
 
 def test_what_goes_wrong_in_the_child_is_told(zygote, outputs, tmp_path):
-    """And the zygote goes on."""
+    """The zygote goes on."""
     z = zygote()
     assert z.hear() == {"ready": True}
     gone = tmp_path / "gone"
@@ -186,7 +186,8 @@ def test_what_goes_wrong_in_the_child_is_told(zygote, outputs, tmp_path):
 
 
 def test_nobody_adopts(zygote, outputs, tmp_path):
-    """The child waits, marked as its launch and with a session of its own, and ends when no writer of go is left. It has run nothing."""
+    """The child waits, with its launch's marker and a session of its own. It exits when the last writer of go is gone,
+    without having run anything."""
     (tmp_path / "model.py").write_text("open('ran', 'w')\n")
     z = zygote()
     assert z.hear() == {"ready": True}
@@ -207,7 +208,7 @@ def test_nobody_adopts(zygote, outputs, tmp_path):
 
 
 def test_adopted_by_another(zygote, outputs, tmp_path):
-    """A child whose parent is not the one that its zygote hung on has lost its reaper, and ends whatever go says."""
+    """A child whose parent is not its zygote's parent has lost its reaper, and exits whatever go says."""
     (tmp_path / "model.py").write_text("open('ran', 'w')\n")
     z = zygote()
     assert z.hear() == {"ready": True}

@@ -1,16 +1,16 @@
-"""Xebec's Python binding: it makes a function the model that a Xebec gateway serves.
+"""Xebec's Python binding: it turns a function into a model behind a Xebec gateway.
 
     import xebec
     xebec.serve(lambda batch: batch.sum(axis=1))
 
-It promises model authors one call, inputs without a copy, an error in plain words when an output does not fit, and that
-nothing which predict raises ends the process. It never unpickles, never prints but what went wrong with the gateway, starts
+Model authors make one call. Inputs arrive without a copy, outputs that do not fit fail with a clear error, and no
+exception of predict ends the process. The binding never unpickles, prints only what went wrong with the gateway, starts
 no thread, and imports numpy only for a model with a numeric tensor.
 
-Where to read next: ``_serve`` (what an author calls), ``_worker`` (the state machine of ``api/spec/worker.md``), ``_link`` and
-``_ring.c`` (how descriptors come and go), ``_blocks`` (how tensors lie in shared memory; ``_arrays``, ``_views`` and ``_bytes``
-are its codecs), ``_model`` (values to arguments, results to values), ``_protocol`` (bytes of frames and descriptors). ``_zygote``
-stands apart: the process that workers are forked from.
+Where to read next: ``_serve`` is the public API, ``_worker`` the state machine of ``api/spec/worker.md``. ``_link`` and
+``_ring.c`` transport descriptors. ``_blocks`` lays out tensors in shared memory, with the codecs ``_arrays``,
+``_views`` and ``_bytes``. ``_model`` turns values into arguments and results into values. ``_protocol`` encodes frames
+and descriptors. ``_zygote`` is separate: the process that workers are forked from.
 """
 
 from ._serve import serve, try_predict

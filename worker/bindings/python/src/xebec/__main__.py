@@ -1,4 +1,4 @@
-"""``python -m xebec``: which binding this is, and which engine it would use."""
+"""``python -m xebec``: prints the binding's version and the engine that it would use."""
 
 import os
 

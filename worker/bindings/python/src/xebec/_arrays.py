@@ -1,6 +1,6 @@
 """Codecs of numeric tensors with numpy: inputs are read-only views of the block, outputs are cast straight into it.
 
-This module imports numpy, and is imported only when a signature has a numeric tensor. The codecs' contract is
+This module imports numpy, and is imported only if a signature has a numeric tensor. The codecs' interface is
 :class:`xebec._bytes.Codec`.
 """
 
@@ -15,23 +15,23 @@ from ._bytes import as_list, ragged_size, read_entries, write_entries
 from ._protocol import ProtocolError
 from ._tensors import BadOutput, TensorSpec, describe
 
-# ndarray(shape, dtype, buffer, offset) is one call where frombuffer needs a reshape after it: half the time. It keeps the
-# mapping alive by a reference but does not count as an exported buffer, so mappings are never closed, only let go of.
+# ndarray(shape, dtype, buffer, offset) is one call, in half the time of frombuffer and reshape. It keeps the mapping
+# alive by a reference but does not count as an exported buffer, so mappings are never closed, only released.
 _ndarray = np.ndarray
 
 
 def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
-    """value as an array that may be assigned to dtype under numpy's same_kind rule, or BadOutput."""
+    """Returns value as an array that may be assigned to dtype under numpy's same_kind rule, or raises BadOutput."""
     try:
         array = np.asarray(value)
-    except Exception as e:  # objects bring their own __array__, which may fail in any way
+    except Exception as e:  # an object's __array__ may fail in any way
         raise BadOutput(f"{what}: {noun} is {describe(value)}, of which numpy makes no array: {e}") from e
     if array.dtype == dtype or np.can_cast(array.dtype, dtype, "same_kind"):
         return array
     if not isinstance(value, _ndarray) and array.size == 0:
-        return array.astype(dtype, casting="unsafe")  # numpy calls [] float64
+        return array.astype(dtype, casting="unsafe")  # numpy makes [] float64
     if array.dtype.kind in "iu" and dtype.kind in "iu" and not hasattr(value, "dtype"):
-        # Python's own ints have no width: they fit when their values do.
+        # Python's ints have no width: they fit if their values do.
         info = np.iinfo(dtype)
         if info.min <= int(array.min()) and int(array.max()) <= info.max:
             return array.astype(dtype, casting="unsafe")
@@ -41,7 +41,7 @@ def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
 
 
 class FixedArrays:
-    """A numeric tensor whose every item has one shape: one array of shape (n, *shape)."""
+    """A numeric tensor of fixed shape: one array of shape (n, *shape)."""
 
     def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
         self.spec, self.what = spec, what
@@ -72,7 +72,7 @@ class FixedArrays:
 
 
 class RaggedArrays:
-    """A numeric tensor with dimensions that differ between queries: a list of arrays."""
+    """A numeric tensor whose dimensions differ between queries: a list of arrays."""
 
     def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
         self.spec, self.what = spec, what
@@ -92,7 +92,7 @@ class RaggedArrays:
 
     def prepare(self, value: Any, n: int) -> tuple[int, Any]:
         if isinstance(value, _ndarray) and value.ndim == self.rank + 1:
-            # A batch whose items happen to agree: judged once for all, and its rows are views.
+            # A batch whose items have the same shape: check the first for all. Its rows are views.
             value = castable(self.what, value, self.dtype, "the value")
             arrays = list(value)
             judged = arrays[:1]
@@ -110,7 +110,7 @@ class RaggedArrays:
     def _item(self, item: Any, i: int) -> Any:
         array = castable(self.what, item, self.dtype, f"item {i}")
         if array.shape == (0,) and not math.prod(self._empty) and not isinstance(item, _ndarray):
-            return array.reshape(self._empty)  # [] has no dimensions of its own: those declared
+            return array.reshape(self._empty)  # [] has no dimensions: use the declared ones
         return array
 
     def write(self, buf: Any, at: int, prepared: Any, n: int) -> None:

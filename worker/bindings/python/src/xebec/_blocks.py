@@ -1,4 +1,4 @@
-"""Blocks: how the tensors of a batch lie in shared memory. A section table, and a section for each tensor."""
+"""Blocks: the layout of a batch's tensors in shared memory. A block is a section table and one section per tensor."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ._tensors import BadOutput, TensorSpec, describe
 
 ALIGN = 64
 
-# What prepare hands to write: the block's length, each section as (codec, offset, prepared value), the section table.
+# What prepare passes to write: the block's length, each section as (codec, offset, prepared value), the section table.
 LaidOut = tuple[int, list[tuple[Codec, int, Any]], list[int]]
 
 
 def codecs(specs: Sequence[TensorSpec], noun: str, text: bool = False, numpy: bool = True) -> list[Codec]:
-    """One codec for each tensor. numpy is imported by the first numeric tensor, and never for bytes alone."""
+    """One codec per tensor. The first numeric tensor imports numpy; bytes alone never do."""
     found: list[Codec] = []
     for spec in specs:
         what = f"{noun} {spec.name!r}"
@@ -46,7 +46,7 @@ def _numeric(numpy: bool) -> tuple[Any, Any]:
 
 
 class Float64s:
-    """``f64 × n``: the confidences of a batch, or the one number of ACCURACY. None stands for "says nothing": NaN."""
+    """``f64 × n``: the confidences of a batch, or the value of ACCURACY. None becomes NaN, which means no value."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -68,16 +68,16 @@ class Float64s:
 
 
 class Block:
-    """The layout of one kind of block. Knows nothing of where a block lies."""
+    """The layout of one kind of block, independent of where a block lies."""
 
     def __init__(self, sections: Sequence[Codec]) -> None:
         self.sections = tuple(sections)
         self.head = (16 * len(self.sections) + ALIGN - 1) & -ALIGN
-        # The padding is part of the format, so that a block that is written over an old one has zeros there.
+        # The padding is part of the format, so a block that is written over an old one has zeros there.
         self._table = struct.Struct(f"<{2 * len(self.sections)}Q{self.head - 16 * len(self.sections)}x")
 
     def read(self, buf: Any, at: int, length: int, n: int) -> list[Any]:
-        """The value of each section of the block of n items at buf[at : at + length]; refuses by ProtocolError."""
+        """Returns the value of each section of the block of n items at buf[at : at + length]. Raises ProtocolError."""
         if self.head > length:
             raise ProtocolError(f"a block of {length} bytes does not hold the table of {len(self.sections)} sections")
         table = self._table.unpack_from(buf, at)
@@ -87,14 +87,15 @@ class Block:
             off, size = table[i], table[i + 1]
             i += 2
             room -= size
-            # The last: sections that overlap claim more than there is.
+            # The last condition: overlapping sections claim more bytes than there are.
             if off & (ALIGN - 1) or not self.head <= off <= length or size > length - off or room < 0:
                 raise ProtocolError(f"{codec.what}: a section at offset {off} with {size} bytes, in a block of {length} bytes")
             values.append(codec.read(buf, at + off, size, n))
         return values
 
     def prepare(self, values: Sequence[Any], n: int) -> LaidOut:
-        """Judges the values and lays them out; the first thing returned is the block's length. Refuses by BadOutput."""
+        """Checks the values and lays them out. The first element of the result is the block's length. Raises
+        BadOutput."""
         off = end = self.head
         parts = []
         table: list[int] = []

@@ -1,8 +1,8 @@
-"""Codecs of ``bytes`` tensors: copies, as a Python ``bytes`` owns its memory.
+"""Codecs of ``bytes`` tensors. They copy, because a Python ``bytes`` owns its memory.
 
-A codec turns one section of a block into what ``predict`` sees (:meth:`read`) and what ``predict`` returned into one
-section (:meth:`prepare`, which judges and measures, then :meth:`write`, which cannot fail). The buffers that are read are
-ones whose slices are ``bytes``: a mapping, or ``bytes`` themselves. The layout is section 5 of ``api/spec/worker.md``.
+A codec turns one section of a block into what ``predict`` sees (:meth:`read`), and what ``predict`` returned into one
+section: :meth:`prepare` checks and measures, then :meth:`write`, which cannot fail, writes. Slices of the buffers that
+are read are ``bytes``: a buffer is a mapping or ``bytes`` itself. The layout is section 5 of ``api/spec/worker.md``.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ._tensors import BadOutput, TensorSpec, describe
 _U32 = struct.Struct("<I")
 
 
-@lru_cache(maxsize=1024)  # batch sizes repeat; a size beyond so many is compiled again
+@lru_cache(maxsize=1024)  # batch sizes repeat; a size that was evicted is compiled again
 def _u64s(n: int) -> struct.Struct:
     return struct.Struct(f"<{n}Q")
 
 
 class Codec(Protocol):
-    """What a block asks of each of its sections."""
+    """The interface between a block and each of its sections."""
 
     what: str
 
     def read(self, buf: Any, at: int, length: int, n: int) -> Any:
-        """The value of the section of n items that begins at buf[at] and has the given length; refuses by ProtocolError."""
+        """Returns the value of the section of n items at buf[at : at + length]. Raises ProtocolError."""
 
     def prepare(self, value: Any, n: int) -> tuple[int, Any]:
-        """The section's length, and the value in the form that write takes; refuses by BadOutput."""
+        """Returns the section's length, and the value in the form that write takes. Raises BadOutput."""
 
     def write(self, buf: Any, at: int, prepared: Any, n: int) -> None:
         """Writes what prepare returned to buf[at:]."""
@@ -44,8 +44,9 @@ Dims = Sequence[tuple[int, ...]]
 
 
 def read_entries(what: str, buf: Any, at: int, length: int, n: int, rank: int) -> tuple[Sequence[int], Sequence[int], Dims]:
-    """The tables of a ragged section: each item's offset within the section, length and dimensions. Offsets and lengths are
-    judged, all at once rather than one by one: this is most of what a large batch of small items costs."""
+    """Returns the tables of a ragged section: each item's offset within the section, its length and its dimensions. It
+    checks all offsets and lengths together rather than one by one, because this is most of the cost of a large batch
+    of small items."""
     head = n * (16 + 8 * rank)
     if head > length:
         raise ProtocolError(f"{what}: a section of {length} bytes does not hold the tables of {n} items")
@@ -55,7 +56,7 @@ def read_entries(what: str, buf: Any, at: int, length: int, n: int, rank: int) -
         reduce(or_, offsets) & 7
         or min(offsets) < head
         or max(map(add, offsets, sizes)) > length
-        or sum(sizes) > length - head  # items that overlap claim more than there is
+        or sum(sizes) > length - head  # overlapping items claim more bytes than there are
     ):
         raise ProtocolError(f"{what}: items outside a section of {length} bytes: offsets {offsets[:8]}…, lengths {sizes[:8]}…")
     if not rank:
@@ -65,7 +66,7 @@ def read_entries(what: str, buf: Any, at: int, length: int, n: int, rank: int) -
 
 
 def write_entries(buf: Any, at: int, sizes: Sequence[int], dims: Sequence[Sequence[int]], rank: int) -> list[int]:
-    """Writes both tables; returns where each item's data belongs, as offsets in buf."""
+    """Writes both tables. Returns where each item's data belongs, as offsets in buf."""
     n = len(sizes)
     off = n * (16 + 8 * rank)
     flat: list[int] = []
@@ -81,7 +82,8 @@ def write_entries(buf: Any, at: int, sizes: Sequence[int], dims: Sequence[Sequen
 
 
 def ragged_size(sizes: Sequence[int], n: int, rank: int) -> int:
-    """The length of a ragged section: tables, and items that begin at multiples of 8. The last item's end is the section's."""
+    """The length of a ragged section: its tables, and items that begin at multiples of 8. The section ends with the
+    last item."""
     size = n * (16 + 8 * rank)
     for s in sizes:
         size = (size + 7 & ~7) + s
@@ -89,7 +91,7 @@ def ragged_size(sizes: Sequence[int], n: int, rank: int) -> int:
 
 
 def as_list(what: str, value: Any, n: int) -> Any:
-    """value as a sequence of n items, or BadOutput. One string is not a sequence of strings, whatever Python says."""
+    """Returns value as a sequence of n items, or raises BadOutput. A string does not count as a sequence of strings."""
     if not isinstance(value, (list, tuple)) and hasattr(value, "tolist"):
         value = value.tolist()
     if not isinstance(value, (list, tuple)):
@@ -113,7 +115,7 @@ def _raw(what: str, where: str, item: Any) -> bytes:
 
 
 class ByteStrings:
-    """``bytes[]``: one byte string a query. With text, str on the way in; either is taken on the way out."""
+    """``bytes[]``: one byte string per query. With text, inputs are str. Outputs may be either."""
 
     def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
         self.what, self.text = what, text
@@ -121,7 +123,8 @@ class ByteStrings:
     def read(self, buf: Any, at: int, length: int, n: int) -> list[Any]:
         offsets, sizes, _ = read_entries(self.what, buf, at, length, n, 0)
         items = [buf[at + off : at + off + size] for off, size in zip(offsets, sizes)]
-        # One caller's broken text must not fail the queries of others in its batch: it is patched, not refused.
+        # Invalid UTF-8 of one caller is replaced rather than refused, because it must not fail other queries of the
+        # batch.
         return [item.decode("utf-8", "replace") for item in items] if self.text else items
 
     def prepare(self, value: Any, n: int) -> tuple[int, Any]:
@@ -137,7 +140,7 @@ class ByteStrings:
 
 
 class NestedByteStrings:
-    """``bytes`` of a higher rank: lists in lists, as deep as the rank."""
+    """``bytes`` with a rank above 0: lists nested as deep as the rank."""
 
     def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
         self.spec, self.what, self.text = spec, what, text
@@ -187,7 +190,7 @@ class NestedByteStrings:
 
 
 def nest(elements: list[Any], shape: Sequence[int]) -> Any:
-    """A flat list as lists in lists of the given shape, row-major."""
+    """Turns a flat list into nested lists of the given shape, row-major."""
     if len(shape) == 1:
         return elements
     step = math.prod(shape[1:])
@@ -195,7 +198,8 @@ def nest(elements: list[Any], shape: Sequence[int]) -> Any:
 
 
 def flatten(what: str, item: Any, declared: Sequence[int], where: str) -> tuple[tuple[int, ...], list[Any]]:
-    """The shape and the elements of lists in lists, as deep as the declared shape; BadOutput when they are not a box."""
+    """Returns the shape and the elements of lists nested as deep as the declared shape. Raises BadOutput if they are
+    uneven."""
     shape: list[int] = []
     level = [item]
     for depth, dimension in enumerate(declared):
@@ -206,7 +210,7 @@ def flatten(what: str, item: Any, declared: Sequence[int], where: str) -> tuple[
         lengths = set(map(len, lists))
         if len(lengths) > 1:
             raise BadOutput(f"{what}: {where} is uneven: lists of lengths {sorted(lengths)} at depth {depth}")
-        # Below an empty list nothing shows a dimension: it is the declared one.
+        # Below an empty list the dimension is unknown: use the declared one.
         shape.append(lengths.pop() if lengths else max(dimension, 0))
         level = [x for inner in lists for x in inner]
     return tuple(shape), level

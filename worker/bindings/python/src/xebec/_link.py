@@ -1,7 +1,8 @@
-"""The way of descriptors, in two makes with one face: through the rings (the extension) or through the socket (pure Python).
+"""The transport of descriptors, in two implementations: through the rings (the C extension) or the socket (pure
+Python).
 
 Both have ``next(midframe)``, ``take()`` and ``reply(...)`` as :mod:`xebec._ring` describes them. Over the socket a
-request comes as a frame, so ``next`` returns only bytes and ``take`` never has one.
+request arrives as a frame, so ``next`` returns only bytes and ``take`` always returns None.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any, NamedTuple, Optional
 
 from . import _protocol as p
 
-RECEIVE_BYTES = 65_536  # one read takes a whole frame in the usual case; the parser joins the rest
-MAX_FDS = 8  # the protocol sends two; more than that is reported, not lost in silence
+RECEIVE_BYTES = 65_536  # one read usually takes a whole frame; the parser joins the others
+MAX_FDS = 8  # the protocol sends two; more are reported rather than lost silently
 _CONTROL_BYTES = socket.CMSG_SPACE(MAX_FDS * 4)
-_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)  # as enums, their "or" takes longer than the system call
+_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)  # computing them as enums takes longer than the system call
 
 
 def ring_module() -> Any:
-    """The C extension, or None: it was not built, or the environment says XEBEC_PURE=1."""
+    """The C extension, or None if it was not built or the environment has XEBEC_PURE=1."""
     if os.environ.get("XEBEC_PURE") == "1":
         return None
     try:
@@ -34,7 +35,7 @@ def ring_module() -> Any:
 
 
 class SocketLink:
-    """Descriptors as frames. Also how a worker hears WELCOME and SEGMENTS before it has a ring."""
+    """Descriptors as frames. A worker also receives WELCOME and SEGMENTS this way, before it has a ring."""
 
     def __init__(self, sock: socket.socket, wake: int) -> None:
         self._sock, self._wake = sock, wake
@@ -43,7 +44,8 @@ class SocketLink:
         self._poll.register(wake, select.POLLIN)
 
     def next(self, midframe: bool) -> Optional[tuple[bytes, tuple[int, ...]]]:
-        """Waits; returns bytes and descriptors as read, or None when a signal came. Empty bytes: the peer hung up."""
+        """Waits. Returns the bytes and descriptors that were read, or None after a signal. Empty bytes mean that the
+        peer hung up."""
         for fd, _ in self._poll.poll():
             if fd == self._wake:
                 os.read(fd, 64)
@@ -61,15 +63,15 @@ class SocketLink:
         return data, tuple(fds)
 
     def take(self) -> None:
-        """Nothing: requests are frames here."""
+        """Returns None: requests are frames here."""
 
     def reply(self, *fields: int) -> None:
         self._sock.sendall(p.response_frame(*fields))
 
 
 class Maps(NamedTuple):
-    """One generation of segments. Nobody closes the mappings: each is unmapped when the last view of it is gone, be it
-    the model's own, and an array over a closed mapping would read freed memory."""
+    """One generation of segments. The mappings are never closed explicitly. Each is unmapped when its last view is
+    gone, which may be the model's: an array over a closed mapping would read freed memory."""
 
     generation: int
     entries: int
@@ -81,7 +83,7 @@ class Maps(NamedTuple):
 
 
 def map_segments(m: p.Segments, fds: tuple[int, ...]) -> Maps:
-    """Maps A for reading and B for both, after checking that they are what SEGMENTS says. Closes the descriptors."""
+    """Maps A read-only and B read-write, after checking that they match SEGMENTS. Closes the descriptors."""
     try:
         if len(fds) != 2:
             raise p.ProtocolError(f"SEGMENTS came with {len(fds)} descriptors, expected 2")

@@ -1,6 +1,6 @@
-"""The model's own code, seen from the protocol: values of sections in, values of sections out.
+"""The interface between the protocol and the model's code: values of sections in, values of sections out.
 
-Both the worker and :func:`xebec.try_predict` go through here, so that what works by hand works behind the gateway.
+The worker and :func:`xebec.try_predict` both use it, so a model that works by hand works behind the gateway.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ._blocks import Block, Float64s, codecs
 from ._bytes import ByteStrings
 from ._tensors import BadOutput, Signature, TensorSpec, describe
 
-# What operators read of one failure: enough for a deep traceback, small beside any block.
+# The size of an error text: enough for a deep traceback, small compared with any block.
 MAX_ERROR_BYTES = 16 * 1024
 
 
 class Handlers(NamedTuple):
-    """What the author of a model gave to serve."""
+    """What the model's author passed to serve."""
 
     predict: Callable[..., Any]
     feedback: Optional[Callable[..., Any]] = None
@@ -30,7 +30,8 @@ class Handlers(NamedTuple):
 
 
 class Model:
-    """Handlers bound to a signature: the blocks of each kind, and how values become arguments and results values."""
+    """Handlers bound to a signature: the layout of each kind of block, and the conversion of values to arguments and of
+    results to values."""
 
     def __init__(self, handlers: Handlers, signature: Signature, mode_contexts: bool, numpy: bool = True) -> None:
         self.handlers, self.signature = handlers, signature
@@ -49,7 +50,7 @@ class Model:
         self._out_names = [spec.name for spec in signature.outputs]
 
     def arguments(self, values: list[Any], n: int) -> tuple[Any, ...]:
-        """The arguments of predict: the batch, and the contexts for a model that wants them."""
+        """The arguments of predict: the batch, and the contexts if the model wants them."""
         inputs = len(self.signature.inputs)
         batch = values[0] if self._single_in is not None else dict(zip((s.name for s in self.signature.inputs), values))
         if not self.handlers.contexts:
@@ -57,12 +58,13 @@ class Model:
         return (batch, values[inputs] if self._mode_contexts else ["" if self.handlers.text else b""] * n)
 
     def feedback_arguments(self, values: list[Any], n: int) -> tuple[Any, ...]:
-        """The arguments of feedback: the batch, the labels as Python values, and the contexts for a model that wants them."""
+        """The arguments of feedback: the batch, the labels as Python values, and the contexts if the model wants
+        them."""
         batch, *contexts = self.arguments(values, n)
         return (batch, [json.loads(label) for label in values[-1]], *contexts)
 
     def results(self, returned: Any) -> tuple[Block, list[Any]]:
-        """What predict returned, as one value for each section of the block that holds it. Refuses by BadOutput."""
+        """Returns the block for predict's result, and one value per section of it. Raises BadOutput."""
         if not self.handlers.confidences:
             return self.output_block, self._outputs(returned)
         if not isinstance(returned, tuple) or len(returned) != 2:
@@ -88,7 +90,8 @@ class Model:
 
 
 def error_text(e: BaseException) -> str:
-    """An exception for operators: what it was, then where. The summary stands first, as long texts are cut at the end."""
+    """An exception for operators: a summary, then the traceback. The summary comes first because long texts are cut at
+    the end."""
     summary = "".join(traceback.format_exception_only(type(e), e))
     # The first frame is the binding's own call of the model.
     frames = e.__traceback__.tb_next if e.__traceback__ else None
@@ -96,7 +99,7 @@ def error_text(e: BaseException) -> str:
 
 
 def cut(text: str, size: int) -> bytes:
-    """text as UTF-8 of at most size bytes, cut at a character's end."""
+    """text as UTF-8 of at most size bytes, cut at a character boundary."""
     raw = text.encode("utf-8", "backslashreplace")
     size = min(size, MAX_ERROR_BYTES)
     if len(raw) <= size:
@@ -105,7 +108,7 @@ def cut(text: str, size: int) -> bytes:
 
 
 def check_handlers(h: Handlers) -> None:
-    """Refuses what serve cannot use, before anything is connected."""
+    """Raises TypeError for handlers that serve cannot use, before it connects."""
     wanted: Sequence[tuple[str, Any, bool]] = (
         ("predict", h.predict, True),
         ("feedback", h.feedback, False),

@@ -1,7 +1,7 @@
-"""The worker protocol's frames and descriptors: bytes in, values out, no input or output.
+"""The worker protocol's frames and descriptors as pure functions between bytes and values.
 
-The byte tables are those of ``api/spec/worker.md``. Every decoder here refuses what the page forbids with
-:class:`ProtocolError`; none of them trusts a length before it has compared it with the bytes that are there.
+The byte tables are those of ``api/spec/worker.md``. Every decoder raises :class:`ProtocolError` for what the
+specification forbids, and compares each length with the bytes that are there before it uses it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REQUEST = 0x10
 RESPONSE = 0x11
 FRAME_TYPES = frozenset((HELLO, WELCOME, SEGMENTS, READY, REFUSED, LEAVING, DRAIN, REQUEST, RESPONSE))
 
-# Capabilities of HELLO; RING and CONTEXTS are also the bits of WELCOME's mode.
+# Capabilities in HELLO. RING and CONTEXTS are also the bits of WELCOME's mode.
 CAN_RING = 1 << 0
 CAN_FEEDBACK = 1 << 1
 CAN_ACCURACY = 1 << 2
@@ -100,7 +100,7 @@ class Refused(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request descriptor; queries is the field that the page calls count, a name that tuples have taken."""
+    """A request descriptor. The field queries is count in the specification, a name that tuples already have."""
 
     batch: int
     generation: int
@@ -127,25 +127,26 @@ class Response(NamedTuple):
 
 
 def frame(kind: int, payload: bytes = b"") -> bytes:
-    """A whole frame: header and payload."""
+    """A complete frame: header and payload."""
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise ProtocolError(f"a payload of {len(payload)} bytes: at most {MAX_PAYLOAD_BYTES} fit in a frame")
     return _HEADER.pack(kind, 0, 0, len(payload)) + payload
 
 
 class Frames:
-    """Cuts a byte stream into frames and drops the bells. Holds at most one unfinished frame, bounded by MAX_PAYLOAD_BYTES."""
+    """Splits a byte stream into frames and drops bells. It holds at most one incomplete frame, bounded by
+    MAX_PAYLOAD_BYTES."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     @property
     def midframe(self) -> bool:
-        """True while a frame has begun and not ended: the next bytes belong to it, even those that look like bells."""
+        """True if a frame is incomplete. The next bytes belong to it, including those that look like bells."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The frames that data completes, in order, as (type, payload)."""
+        """Returns the frames that data completes, in order, as (type, payload)."""
         if self._rest:
             data = self._rest + data
         found = []
@@ -175,7 +176,7 @@ class Frames:
 
 
 class _Fields:
-    """Reads the fields of one payload in order; running out of bytes, or leaving some, is an error."""
+    """Reads the fields of one payload in order. Missing bytes and remaining bytes are errors."""
 
     def __init__(self, what: str, payload: bytes) -> None:
         self.what, self.payload, self.at = what, payload, 0
@@ -259,7 +260,7 @@ def decode_hello(payload: bytes) -> Hello:
 
 
 def encode_welcome(m: Welcome) -> bytes:
-    """The payload of WELCOME; a worker only reads them, try-outs and tests write them."""
+    """The payload of WELCOME. Workers only read it; tests write it."""
     return struct.pack("<HHIQ", *m[:4]) + _string(m.model) + _string(m.version) + _signature(m.signature)
 
 
@@ -325,7 +326,7 @@ def encode_request(m: Request) -> bytes:
 
 
 def decode_request(raw: bytes) -> Request:
-    """The fields of 64 bytes; check_request judges what they say."""
+    """The fields of 64 bytes. check_request checks their values."""
     _exactly("REQUEST", raw, DESCRIPTOR_BYTES)
     batch, generation, kind, flags, queries, r1, in_off, in_len, out_off, out_cap, budget, r2 = _REQUEST.unpack(raw)
     if flags or r1 or r2:
@@ -334,7 +335,7 @@ def decode_request(raw: bytes) -> Request:
 
 
 def check_request(kind: int, queries: int, in_off: int, out_off: int) -> None:
-    """Refuses a request that contradicts itself, whichever way it came."""
+    """Raises ProtocolError for a request that contradicts itself."""
     if not PREDICT <= kind <= DISCARD:
         raise ProtocolError(f"a request of the unknown kind {kind}")
     if (queries == 0) != (kind == ACCURACY or kind == DISCARD):
@@ -348,12 +349,12 @@ def encode_response(m: Response) -> bytes:
 
 
 def response_frame(*fields: int) -> bytes:
-    """A RESPONSE frame, header included; the fields are those of Response in their order."""
+    """A RESPONSE frame with its header. The fields are those of Response, in their order."""
     return _RESPONSE_FRAME.pack(RESPONSE, 0, 0, DESCRIPTOR_BYTES, *fields, 0)
 
 
 def decode_response(raw: bytes) -> Response:
-    """The fields of 64 bytes; a worker only writes them, tests read them."""
+    """The fields of 64 bytes. Workers only write them; tests read them."""
     _exactly("RESPONSE", raw, DESCRIPTOR_BYTES)
     fields = _RESPONSE.unpack(raw)
     m = Response(*fields[:-1])
@@ -372,12 +373,12 @@ def _exactly(what: str, payload: bytes, size: int) -> None:
 
 
 def slab_offset(entries: int) -> int:
-    """Where the slab of a segment with so many ring entries begins."""
+    """Where the slab begins in a segment with this many ring entries."""
     return (CONTROL_BYTES + DESCRIPTOR_BYTES * entries + 4095) & ~4095
 
 
 def check_control(page: bytes, role: int, m: Segments) -> None:
-    """Compares what the gateway wrote at a segment's start with what SEGMENTS said."""
+    """Compares the start of a segment, which the gateway wrote, with SEGMENTS."""
     magic, generation, entries, size, got_role = _CONTROL.unpack_from(page, 0)
     want = (SEGMENT_MAGIC, m.generation, m.entries, m.size_a if role == ROLE_A else m.size_b, role)
     names = ("magic", "generation", "entries", "size", "role")

@@ -1,4 +1,4 @@
-"""What a model's author calls: serve, and try_predict for a try-out without a gateway."""
+"""The public API: serve, and try_predict to try a model without a gateway."""
 
 from __future__ import annotations
 
@@ -29,26 +29,28 @@ def serve(
     confidences: bool = False,
     text: bool = False,
 ) -> NoReturn:
-    """Serves a model behind the gateway that started this process. Call it last, from the main thread: it does not return.
+    """Serves a model behind the gateway that started this process. Call it last, from the main thread: it does not
+    return.
 
-    predict(batch) gets n queries and returns n outputs. The batch is, as the model's signature declares the input:
+    predict(batch) receives n queries and returns n outputs. The batch depends on the declared input:
 
-    * numeric, one shape: an ndarray (n, *shape), a read-only view of shared memory, valid until predict returns;
-    * numeric, dimensions that differ: a list of n such arrays;
-    * bytes: a list of n bytes (str with text=True, UTF-8); lists in lists for a rank above 0;
+    * numeric with a fixed shape: an ndarray (n, *shape), a read-only view of shared memory, valid until predict
+      returns;
+    * numeric with varying dimensions: a list of n such arrays;
+    * bytes: a list of n bytes (str with text=True, UTF-8); nested lists for a rank above 0;
     * several inputs: a dict from name to one of these.
 
     Outputs are an array or a list of length n; for several outputs a dict from name to one of these, or a tuple in the
-    declared order. They are cast to the declared types by numpy's same_kind rule. Without numpy, numeric tensors are
-    memoryviews on the way in and lists or buffers on the way out.
+    declared order. They are cast to the declared types by numpy's same_kind rule. Without numpy, numeric inputs are
+    memoryviews, and numeric outputs are lists or buffers.
 
-    contexts: predict gets (batch, contexts), one bytes (str with text) for each query.
-    confidences: predict returns (outputs, confidences), n floats; None where the model has nothing to say.
-    feedback(batch, labels[, contexts]) gets what callers reported later; labels are decoded JSON.
-    accuracy() returns a float: what the model thinks of itself.
+    contexts: predict receives (batch, contexts), with one bytes (str with text) per query.
+    confidences: predict returns (outputs, confidences), with n floats; None means no confidence.
+    feedback(batch, labels[, contexts]) receives what callers reported later; labels are decoded JSON.
+    accuracy() returns a float: how accurate the model has been.
 
-    An exception in any of them fails its batch and nothing else. The process ends with 0 after SIGTERM when all is answered, with
-    1 when the gateway is gone or refuses, with 2 when no gateway started it.
+    An exception in any of them fails its batch and nothing else. The process exits with 0 after SIGTERM once all
+    batches are answered, with 1 if the gateway is gone or refuses the worker, and with 2 if no gateway started it.
     """
     handlers = Handlers(predict, feedback, accuracy, contexts, confidences, text)
     check_handlers(handlers)
@@ -65,7 +67,7 @@ def serve(
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("xebec.serve: call it from the main thread; only there can Python take the gateway's SIGTERM")
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True)  # what a model prints is read as a log, line by line
+        sys.stdout.reconfigure(line_buffering=True)  # the gateway reads the model's prints as log lines
     Worker(handlers, Launch(*(os.environ[name] for name in _VARIABLES)), ring_module()).run()
     raise SystemExit(0)
 
@@ -80,12 +82,13 @@ def try_predict(
     confidences: bool = False,
     text: bool = False,
 ) -> Any:
-    """Calls predict as the gateway would, without one: the batch goes through a block in memory, so predict sees what it
-    will see when served (read-only arrays of the declared type), and what it returns is judged as it will be.
+    """Calls predict as the gateway would, without a gateway. The batch goes through a block in memory, so predict sees
+    what it will see when served (read-only arrays of the declared type), and its outputs are checked in the same
+    way.
 
-    inputs and outputs are declared as in xebec.yaml, ``"float32[64]"`` or a dict from name to that. The batch is a sequence
-    of n queries, or a dict of such for several inputs. Returns the outputs as callers get them, and with confidences a pair.
-    Raises BadOutput when the outputs do not fit, and whatever predict raises.
+    inputs and outputs are declared as in xebec.yaml, ``"float32[64]"`` or a dict from name to that. The batch is a
+    sequence of n queries, or a dict of such for several inputs. Returns the outputs as callers receive them; with
+    confidences, a pair. Raises BadOutput if the outputs do not fit, and whatever predict raises.
     """
     signature = Signature(_specs(inputs, "input"), _specs(outputs, "output"))
     handlers = Handlers(predict, contexts=contexts is not None, confidences=confidences, text=text)

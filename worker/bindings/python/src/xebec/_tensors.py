@@ -1,11 +1,11 @@
-"""What a tensor is: its declared type and shape, and the words for both in messages."""
+"""Tensors: the declared type and shape, and how messages describe both."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-# The numbers are the worker protocol's and never change; the names are numpy's.
+# The numbers are the worker protocol's and never change. The names are numpy's.
 DTYPE_NAMES = {
     1: "bool",
     2: "uint8",
@@ -23,7 +23,7 @@ DTYPE_NAMES = {
 }
 DTYPE_CODES = {name: code for code, name in DTYPE_NAMES.items()}
 
-# struct's letter of each numeric type; its size is the type's.
+# struct's letter of each numeric type, which has the type's size.
 DTYPE_FORMATS = {
     "bool": "?",
     "uint8": "B",
@@ -41,11 +41,12 @@ DTYPE_FORMATS = {
 
 
 class BadOutput(Exception):
-    """The model returned outputs that do not fit its signature. The text says what came and what was expected."""
+    """The model returned outputs that do not fit its signature. The text says what it returned and what was
+    expected."""
 
 
 class TensorSpec(NamedTuple):
-    """One declared input or output of one query: the batch dimension is never part of the shape; -1 may be any length."""
+    """One declared input or output of one query. The shape has no batch dimension; -1 may be any length."""
 
     name: str
     dtype: str
@@ -80,7 +81,7 @@ _SPEC = re.compile(r"\s*(\w+)\s*\[([^\]]*)\]\s*")
 
 
 def parse_spec(name: str, text: str) -> TensorSpec:
-    """Reads ``float32[64]``, ``bytes[]`` or ``float32[-1, 3]``: the form that messages use."""
+    """Parses ``float32[64]``, ``bytes[]`` or ``float32[-1, 3]``, the form that messages use."""
     found = _SPEC.fullmatch(text)
     dtype = found.group(1) if found else ""
     if dtype in ("string", "str"):
@@ -96,7 +97,7 @@ def parse_spec(name: str, text: str) -> TensorSpec:
 
 
 def describe(value: object) -> str:
-    """What a value is, in a few words, for the messages that model authors read."""
+    """Describes a value in a few words, for messages to model authors."""
     if value is None:
         return "None (is a return missing?)"
     kind = type(value).__name__

@@ -1,8 +1,8 @@
 """Codecs of numeric tensors without numpy: inputs are read-only memoryviews of the block, outputs lists or buffers.
 
-They serve models where numpy is not installed. Their contract is :class:`xebec._bytes.Codec`. A memoryview has the
-tensor's shape and element type, except that float16 arrives as its 16 bits (``H``) where this Python's memoryview has no
-half floats, and that a view without elements is flat, as memoryview knows no dimension 0.
+They serve models where numpy is not installed. Their interface is :class:`xebec._bytes.Codec`. A memoryview has the
+tensor's shape and element type, with two exceptions: float16 arrives as its 16 bits (``H``) if this Python's memoryview
+has no half floats, and a view without elements is flat, because memoryview has no dimension 0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def _view(buf: Any, at: int, size: int, letter: str, shape: tuple[int, ...]) -> 
 
 
 def _packed(what: str, where: str, value: Any, letter: str, declared: tuple[int, ...]) -> tuple[tuple[int, ...], bytes]:
-    """The shape and the bytes of one value: a buffer with a shape, or lists in lists as deep as the declared shape."""
+    """Returns the shape and the bytes of one value: a buffer with a shape, or lists nested as deep as the declared
+    shape."""
     if not isinstance(value, (list, tuple)):
         try:
             view = memoryview(value)
@@ -62,7 +63,7 @@ def _same_int(view: memoryview, letter: str) -> bool:
 
 
 class FixedViews:
-    """A numeric tensor whose every item has one shape: one memoryview of shape (n, *shape)."""
+    """A numeric tensor of fixed shape: one memoryview of shape (n, *shape)."""
 
     def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
         self.spec, self.what, self.letter = spec, what, DTYPE_FORMATS[spec.dtype]
@@ -76,7 +77,7 @@ class FixedViews:
     def prepare(self, value: Any, n: int) -> tuple[int, bytes]:
         want = (n, *self.spec.shape)
         shape, data = _packed(self.what, "the value", value, self.letter, want)
-        # array.array has no shape of its own: a flat buffer with the right number of elements is taken.
+        # array.array has no shape of its own: accept a flat buffer with the right number of elements.
         if shape != want and not (len(shape) == 1 and shape[0] == math.prod(want) and not isinstance(value, (list, tuple))):
             raise BadOutput(f"{self.what}: predict returned values of shape {shape}; expected {want}: {n} items of {self.spec}")
         return len(data), data
@@ -86,7 +87,7 @@ class FixedViews:
 
 
 class RaggedViews:
-    """A numeric tensor with dimensions that differ between queries: a list of memoryviews."""
+    """A numeric tensor whose dimensions differ between queries: a list of memoryviews."""
 
     def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
         self.spec, self.what, self.letter = spec, what, DTYPE_FORMATS[spec.dtype]

@@ -1,8 +1,8 @@
-"""The worker's state machine: what each frame and each request does. The order of a worker's life is section 1 of
-``api/spec/worker.md``; how descriptors come and go is :mod:`xebec._link`'s business.
+"""The worker's state machine: what each frame and each request does. Section 1 of ``api/spec/worker.md`` describes a
+worker's life. :mod:`xebec._link` transports descriptors.
 
-One thread, one loop. A request is answered before the next is looked at, so the only thing that outlives a request is
-the rendered output of a batch that answered NEED_MORE.
+There is one thread and one loop. A request is answered before the next is read, so the only thing that outlives a
+request is the rendered output of a batch that answered NEED_MORE.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ VERSION = "0.1.0"
 BINDING = f"xebec-python/{VERSION}"
 
 EXIT_LOST = 1  # the gateway is gone, refused us or broke the protocol
-EXIT_TERMINATED = 128 + signal.SIGTERM  # a second SIGTERM: as a shell reports a process that the signal killed
+EXIT_TERMINATED = 128 + signal.SIGTERM  # a second SIGTERM; the status that a shell reports for that signal
 
 _clock = time.perf_counter_ns
 
 
 class Launch(NamedTuple):
-    """What the gateway's environment variables say."""
+    """The gateway's environment variables."""
 
     socket: str
     token: str
@@ -39,8 +39,8 @@ class Launch(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The outputs of a batch that waits for GRANT or DISCARD. They are bytes of our own: the input block that they may
-    have been views of is the gateway's again, and the model may reuse its arrays."""
+    """The outputs of a batch that waits for GRANT or DISCARD. They are copies: the input block, which they may have
+    been views of, is the gateway's again, and the model may reuse its arrays."""
 
     kind: int
     queries: int
@@ -63,7 +63,8 @@ class Worker:
         self._leaving_sent = False
 
     def run(self) -> None:
-        """Connects and serves until DRAIN. A gateway that is lost, that refuses or that breaks the protocol ends the process."""
+        """Connects and serves until DRAIN. The process exits if the gateway is gone, refuses the worker or breaks the
+        protocol."""
         self._wake, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         handlers = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
@@ -97,7 +98,7 @@ class Worker:
         self._link: Any = SocketLink(self._sock, self._wake)
 
     def _loop(self) -> None:
-        """Until DRAIN. ``link.next`` returns a request's nine fields, or two things from the socket, or None."""
+        """Runs until DRAIN. ``link.next`` returns the nine fields of a request, two values from the socket, or None."""
         frames = self._frames
         while True:
             event = self._link.next(frames.midframe)
@@ -112,7 +113,7 @@ class Worker:
                 self._sock.sendall(p.frame(p.LEAVING, p.encode_leaving("SIGTERM")))
 
     def _on_bytes(self, data: bytes, fds: tuple[int, ...]) -> bool:
-        """Handles the frames that data completes. True after DRAIN, when all that was to be answered is."""
+        """Handles the frames that data completes. Returns True after DRAIN, when every request is answered."""
         if not data:
             os._exit(EXIT_LOST)
         self._fds += fds
@@ -125,7 +126,7 @@ class Worker:
                 self._on_segments(p.decode_segments(payload))
             elif kind == p.DRAIN and self._maps:
                 p.decode_drain(payload)
-                for request in iter(self._link.take, None):  # put before DRAIN was sent, so they are there
+                for request in iter(self._link.take, None):  # they were pushed before DRAIN was sent, so they are there
                     self._on_request(request)
                 return True
             elif kind == p.REFUSED:
@@ -147,13 +148,13 @@ class Worker:
         if self._maps and m.generation <= self._maps.generation:
             raise p.ProtocolError(f"SEGMENTS of generation {m.generation} after {self._maps.generation}")
         fds, self._fds = tuple(self._fds), []
-        self._maps = maps = map_segments(m, fds)  # the old ones go when the last view of them goes
+        self._maps = maps = map_segments(m, fds)  # the old ones are unmapped when their last view is gone
         if self._mode & p.CAN_RING:
             self._link = self._ring.Ring(self._sock.fileno(), self._wake, maps.a, maps.b, maps.entries, p.ProtocolError)
         self._sock.sendall(p.frame(p.READY, p.encode_ready(m.generation)))
 
     def _on_request(self, q: tuple[int, ...]) -> None:
-        """q: the nine fields of a request, as in _protocol.Request."""
+        """q has the nine fields of a request, as _protocol.Request does."""
         batch, generation, kind, queries, in_off, in_len, out_off, out_cap, _ = q
         maps = self._maps
         assert maps is not None
@@ -186,7 +187,7 @@ class Worker:
         started = _clock()
         try:
             returned = self._handlers.predict(*arguments)
-        except BaseException as e:  # a library that calls sys.exit on bad input must not end the worker either
+        except BaseException as e:  # a library that calls sys.exit on bad input must not end the worker
             self._fail(q, p.MODEL_ERROR, error_text(e), _clock() - started)
             return
         work = _clock() - started
@@ -206,7 +207,7 @@ class Worker:
         values = model.feedback_block.read(maps.a, q[4], q[5], q[3])
         started = _clock()
         try:
-            feedback(*model.feedback_arguments(values, q[3]))  # a label that is nested too deeply fails here, too
+            feedback(*model.feedback_arguments(values, q[3]))  # labels that are nested too deeply also fail here
         except BaseException as e:
             self._fail(q, p.MODEL_ERROR, error_text(e), _clock() - started)
             return
@@ -230,7 +231,7 @@ class Worker:
             self._put(q, model.accuracy_block, laid_out, 1, 0, work)
 
     def _put(self, q: tuple[int, ...], block: Block, laid_out: LaidOut, n: int, flags: int, work: int) -> None:
-        """Writes an output block of n items into the grant and answers OK; or keeps it and answers NEED_MORE."""
+        """Writes an output block of n items into the grant and answers OK, or keeps it and answers NEED_MORE."""
         batch, generation, kind, queries, _, _, out_off, out_cap, _ = q
         size = laid_out[0]
         assert self._maps is not None
@@ -240,7 +241,7 @@ class Worker:
             else:
                 rendered = bytearray(size)
                 block.write(rendered, 0, laid_out, n)
-        except BaseException as e:  # a cast that overflows, where the model has told numpy to raise then
+        except BaseException as e:  # for example a cast that overflows, if the model told numpy to raise
             self._fail(q, p.BAD_OUTPUT, error_text(e), work)
             return
         if size <= out_cap:
@@ -266,7 +267,7 @@ class Worker:
         return kept
 
     def _fail(self, q: tuple[int, ...], status: int, text: str, work: int) -> None:
-        """Answers with a text for operators in place of sections."""
+        """Answers with an error text for operators instead of sections."""
         assert self._maps is not None
         batch, generation, kind, queries, _, _, out_off, out_cap, _ = q
         raw = cut(text, out_cap)
@@ -274,7 +275,8 @@ class Worker:
         self._link.reply(batch, generation, kind, status, queries, 0, out_off, len(raw), 0, work)
 
     def _on_signal(self, signum: int, frame: object) -> None:
-        """SIGTERM, and SIGINT as a terminal sends it to the whole group: finish in order. A second one: at once."""
+        """SIGTERM, and SIGINT, which a terminal sends to the whole group, stop the worker in order. A second signal
+        ends it at once."""
         if os.getpid() != self._pid:  # a child between its fork and _forked
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
@@ -286,8 +288,8 @@ class Worker:
             os._exit(EXIT_TERMINATED)
 
     def _forked(self, handlers: dict[signal.Signals, Any]) -> None:
-        """In a child that the model forks: it must die of a SIGTERM as any process does, and the gateway must see our hang-up
-        even while the child lives."""
+        """Runs in a child that the model forks. The child must die of SIGTERM like any process, and the gateway must
+        see our hang-up even while the child lives."""
         signal.set_wakeup_fd(-1)
         for signum, handler in handlers.items():
             signal.signal(signum, handler if handler is not None else signal.SIG_DFL)

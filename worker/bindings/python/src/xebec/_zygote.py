@@ -1,28 +1,29 @@
-"""The zygote: ``python -m xebec._zygote MODULE…`` imports the modules once, and then forks a worker whenever the gateway asks for
-one. A worker that took seconds to import its libraries is there in milliseconds, and shares their memory until it writes to it.
+"""The zygote: ``python -m xebec._zygote MODULE…`` imports the modules once and then forks a worker for each request of
+the gateway. A worker that would take seconds to import its libraries starts in milliseconds, and shares their memory
+until it writes to it.
 
-The gateway starts it with one end of a SOCK_SEQPACKET pair as descriptor 3, and every message is one JSON object: the
-zygote says {"ready": true}, or {"error": why} and ends. Then it takes requests, one at a time:
+The gateway starts it with one end of a SOCK_SEQPACKET pair as descriptor 3. Every message is one JSON object. The
+zygote sends {"ready": true}, or {"error": why} and exits. Then it handles requests, one at a time:
 
     {"argv": […], "dir": …, "env": […], "marker": …}   with three descriptors: stdout, stderr, go
-    {"pid": N} | {"error": why} | {"stale": why}        the answer; a stale zygote ends
+    {"pid": N} | {"error": why} | {"stale": why}        the answer; a stale zygote exits
 
-argv is [FILE, …] or [-m, MODULE, …]. Texts that need not be UTF-8 (argv, dir, env) are base64, as Go writes bytes. The end of the
-socket ends the zygote. Nothing is unpickled, and no one else can ask.
+argv is [FILE, …] or [-m, MODULE, …]. Texts that may not be UTF-8 (argv, dir, env) are base64, as Go encodes bytes. The
+zygote exits at the end of the socket. Nothing is unpickled, and only the gateway can send requests.
 
-**Whose child the worker is.** The zygote forks twice and the process between ends at once, so the worker becomes the child of the
-subreaper that the zygote hangs on. It does nothing until a byte comes through *go*, which says that it has been adopted
-there: its limits hold, its end will be seen. An end of file instead says that nobody wants it, and it ends.
+**The worker's parent.** The zygote forks twice, and the process between exits at once, so the worker becomes a child of
+the subreaper above the zygote. The worker waits for a byte from *go*. The byte means that the subreaper has adopted it:
+its limits are set, and its end will be noticed. End of file means that it is not wanted, and it exits.
 
-**What is refused.** A forked process has only the thread that forked, and it shares open files with its parent. So a zygote
-whose imports have left files open (a GPU's among them) does not fork, nor one whose imports have started threads, with one
-exception that needs no list of names: a library that knows about forks ends its threads when one is made, as OpenBLAS
-does, whose pool numpy and scipy start when they are imported. The zygote therefore makes one fork for nothing and
-counts afterwards. The gateway then starts its workers as processes of their own.
+**What is refused.** A forked process has only the thread that forked, and it shares open files with its parent. So a
+zygote does not fork if its imports have left files open (including a GPU) or have started threads. There is one
+exception, which needs no list of names: a library that handles forks stops its threads when one happens. OpenBLAS does,
+whose pool numpy and scipy start when they are imported. The zygote therefore forks once for a test and counts its
+threads afterwards. If it is refused, the gateway starts the workers as processes of their own.
 
-**What a worker sees** is what the script would have seen in an interpreter of its own: ``__main__``, ``sys.argv``, ``sys.path[0]``,
-directory, environment, exit codes, tracebacks. Two things differ, and cannot be helped: workers of one zygote have the same
-seed of hash(), and a module that has been imported is not looked for in the model's directory any more.
+**What a worker sees** is what the script would see in an interpreter of its own: ``__main__``, ``sys.argv``,
+``sys.path[0]``, directory, environment, exit codes, tracebacks. There are two unavoidable differences: workers of one
+zygote have the same seed of hash(), and a module that is already imported is not searched for in the model's directory.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ from typing import Any, NamedTuple, Optional
 from ._link import ring_module
 
 CONTROL_FD = 3
-MAX_REQUEST_BYTES = 65_536  # the gateway starts what does not fit as a process of its own
+MAX_REQUEST_BYTES = 65_536  # the gateway starts a larger request as a process of its own
 MAX_TEXT = 4_000  # of a message, in characters
 EXIT_NOT_LAUNCHED = 2
-EXIT_ORPHANED = 1  # nobody has adopted this worker, or the one who did is gone
-SETTLE_SECONDS = 1.0  # a thread that was joined is still listed for a moment
+EXIT_ORPHANED = 1  # this worker was not adopted, or the process that adopted it is gone
+SETTLE_SECONDS = 1.0  # a joined thread is still listed for a moment
 MARKER = b"XEBEC_LAUNCH"
 
 _PR_SET_PDEATHSIG = 1
@@ -70,7 +71,7 @@ class Request(NamedTuple):
 
 
 def parse(data: bytes) -> Request:
-    """Raises ValueError or KeyError for what the gateway does not send."""
+    """Raises ValueError or KeyError for a malformed request."""
     fields = json.loads(data)
     env = dict(base64.b64decode(entry).partition(b"=")[::2] for entry in fields["env"])
     argv = [os.fsdecode(base64.b64decode(word)) for word in fields["argv"]]
@@ -82,7 +83,7 @@ def parse(data: bytes) -> Request:
 def main() -> None:
     sock = _control()
     if not getattr(sys.flags, "safe_path", False):
-        del sys.path[0]  # where this process was started; a worker puts its model's in this place
+        del sys.path[0]  # this process's start directory; a worker puts its model's directory there
     zygote = Zygote(sock)
     try:
         before = descriptors()
@@ -113,11 +114,11 @@ class Unfit(Exception):
 
 
 def load(modules: list[str]) -> None:
-    """Imports what models list, and what the binding itself imports when it serves."""
+    """Imports the modules that models list, and those that the binding itself imports when it serves."""
     for name in modules:
         try:
             importlib.import_module(name)
-        except BaseException as e:  # SystemExit too: a module that ends its process must not end this one in silence
+        except BaseException as e:  # includes SystemExit: a module that exits must not end this process silently
             raise Unfit(f"import {name}: {type(e).__name__}: {e}"[:MAX_TEXT]) from e
     ring_module()
     if "numpy" in sys.modules:
@@ -125,19 +126,19 @@ def load(modules: list[str]) -> None:
 
 
 def descriptors() -> dict[int, str]:
-    """What is open, but for the listing itself."""
+    """The open descriptors and what they refer to, except that of the listing itself."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             found[int(name)] = os.readlink("/proc/self/fd/" + name)
         except OSError:
-            pass  # the listing's own, closed by now
+            pass  # the listing's own descriptor, closed by now
     return found
 
 
 def left_open(before: dict[int, str]) -> Optional[str]:
-    """Says which files the imports have left open. Workers would share a file's position, and a GPU's context cannot be forked
-    at all; to close them would leave the library with a number that soon names another file."""
+    """Says which files the imports have left open. Workers would share a file's position, and a GPU's context does not
+    survive a fork. Closing them would leave the library with a number that soon refers to another file."""
     new = [target for fd, target in descriptors().items() if before.get(fd) != target]
     if not new:
         return None
@@ -151,11 +152,11 @@ def tasks() -> int:
 
 
 def lasting_threads() -> Optional[str]:
-    """Says that the imports have started threads which do not end for a fork."""
+    """Says whether the imports have started threads that a fork does not stop."""
     if tasks() == 1:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python 3.12 warns of what is being found out here
+        warnings.simplefilter("ignore")  # Python 3.12 warns about what this function tests
         pid = os.fork()
     if not pid:
         os._exit(0)
@@ -175,7 +176,7 @@ class Zygote:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._reaper = os.getppid()
-        self._env = dict(os.environb)  # as it was before the imports
+        self._env = dict(os.environb)  # before the imports
         self._libc = ctypes.CDLL(None)
         self._arguments, self._environment = strings_of_this_process()
         self._places: dict[str, int] = {}
@@ -184,10 +185,11 @@ class Zygote:
         self._sock.send(json.dumps(fields).encode())
 
     def serve(self) -> Optional[list[str]]:
-        """Says that it is ready, and forks until the gateway hangs up. Returns a second time in each worker, with what it is to run."""
+        """Reports that it is ready, and forks until the gateway hangs up. In each worker it returns too, with the
+        worker's argv."""
         self._places = module_directories()
         gc.collect()
-        gc.freeze()  # a collection in a worker does not write to, and so copy, what was here before it
+        gc.freeze()  # so that a collection in a worker does not write to, and so copy, objects from before the fork
         self._flush()
         self.say(ready=True)
         while True:
@@ -214,16 +216,17 @@ class Zygote:
                 os.close(fd)
 
     def _flush(self) -> None:
-        """What is left in a buffer would be written by every worker."""
+        """Flushes the buffers, whose content every worker would write again."""
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except (OSError, ValueError, AttributeError):
-                pass  # closed, or replaced, by an import
+                pass  # closed or replaced by an import
         self._libc.fflush(None)
 
     def _fork(self, request: Request, fds: array.array[int]) -> bool:
-        """True in the worker, when it has been adopted. What goes wrong before that, the worker says through a pipe."""
+        """Returns True in the worker, once it has been adopted. Before that, the worker reports errors through a
+        pipe."""
         reader, writer = os.pipe()
         try:
             middle = os.fork()
@@ -235,12 +238,12 @@ class Zygote:
         if middle:
             os.close(writer)
             with open(reader, "rb") as pipe:
-                answer = pipe.read(MAX_REQUEST_BYTES)  # to its end: the worker has closed it, or both are gone
+                answer = pipe.read(MAX_REQUEST_BYTES)  # until end of file: the worker has closed it, or both processes are gone
             os.waitpid(middle, 0)
             self._sock.send(answer or b'{"error": "the forked process ended at once"}')
             return False
         try:
-            self._rename(request)  # first of all: whoever is marked as the zygote's ends with it
+            self._rename(request)  # first, because processes with the zygote's marker are killed with the zygote
             if os.fork():
                 os._exit(0)
             self._sock.close()
@@ -257,8 +260,9 @@ class Zygote:
         return True
 
     def _rename(self, request: Request) -> None:
-        """Writes the worker's marker over the zygote's where the kernel shows a process's first environment, and its command where
-        it shows that: strays are told by the one, people read the other."""
+        """Overwrites the zygote's marker and command with the worker's, in the memory that the kernel shows as a
+        process's initial environment and command line. The gateway recognises stray processes by the marker; people
+        read the command."""
         start, size = self._environment
         shown = b"\0" + ctypes.string_at(start, size)
         at = shown.find(b"\0" + MARKER + b"=")
@@ -280,7 +284,7 @@ class Zygote:
         for name in self._env.keys() - request.env.keys():
             os.environb.pop(name, None)
         for name, value in request.env.items():
-            if self._env.get(name) != value:  # else it is what the imports have made of it
+            if self._env.get(name) != value:  # otherwise keep what the imports have set
                 os.environb[name] = value
 
     def _await_adoption(self, go: int) -> None:
@@ -289,13 +293,14 @@ class Zygote:
         for fd in descriptors():
             if fd > 2:
                 os.close(fd)
-        # Not earlier: the process between was the parent, and its end would have been sent. Not unchecked: the reaper may be gone.
+        # Not earlier: until now the parent was the process between, whose exit would have sent the signal. Check the
+        # parent: the reaper may be gone.
         if self._libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0) or os.getppid() != self._reaper:
             os._exit(EXIT_ORPHANED)
 
 
 def strings_of_this_process() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where the arguments and the environment lie that this process was started with: address and length of each."""
+    """Address and length of the arguments and of the environment that this process was started with."""
     with open("/proc/self/stat", "rb") as f:
         fields = f.read().rpartition(b")")[2].split()
     arg_start, arg_end, env_start, env_end = map(int, fields[45:49])
@@ -303,18 +308,18 @@ def strings_of_this_process() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def module_directories() -> dict[str, int]:
-    """When each directory that modules come from was last changed: a package that is installed or removed changes its own."""
+    """When each directory on sys.path was last changed. Installing or removing a package changes its directory."""
     found = {}
     for place in sys.path:
         try:
             found[place] = os.stat(place).st_mtime_ns
         except OSError:
-            pass  # not every entry is there
+            pass  # not every entry exists
     return found
 
 
 def reseed() -> None:
-    """Gives generators that would go on from where the zygote stood numbers of their own. Python's random does so itself."""
+    """Reseeds generators that would continue from the zygote's state. Python's random module does so itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -324,8 +329,8 @@ def reseed() -> None:
 
 
 def run(argv: list[str]) -> None:
-    """Runs ``[FILE, …]`` or ``[-m, MODULE, …]`` as ``python`` would, in this process. What the model raises is the interpreter's
-    to deal with, as it is there; only that the traceback begins in the model."""
+    """Runs ``[FILE, …]`` or ``[-m, MODULE, …]`` as ``python`` would, in this process. The interpreter handles what the
+    model raises, but the traceback begins in the model."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     if hasattr(sys, "orig_argv"):
@@ -333,7 +338,7 @@ def run(argv: list[str]) -> None:
     try:
         _run(argv, main)
     except BaseException:
-        hook = sys.excepthook  # the model's own, if it has set one
+        hook = sys.excepthook  # the model's own hook, if it has set one
 
         def excepthook(kind: type[BaseException], error: BaseException, trace: Optional[types.TracebackType]) -> None:
             own = frames_of_model(trace)
@@ -351,7 +356,7 @@ def _run(argv: list[str], main: types.ModuleType) -> None:
         return
     sys.argv[:] = argv
     path = os.path.join(os.getcwd(), argv[0])
-    if pkgutil.get_importer(path) is not None:  # a directory, or an archive, with a __main__.py
+    if pkgutil.get_importer(path) is not None:  # a directory or an archive with a __main__.py
         sys.path.insert(0, os.path.abspath(path))
         runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
         return
@@ -370,7 +375,7 @@ def _run(argv: list[str], main: types.ModuleType) -> None:
 
 
 def frames_of_model(trace: Optional[types.TracebackType]) -> Optional[types.TracebackType]:
-    """What comes after this module's own frames."""
+    """Skips this module's own frames."""
     own = trace
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == __file__:
