@@ -23,16 +23,16 @@ def rejected(gw, expression, n=2):
             {
                 "None": "output 'output': the value is None (is a return missing?)",
                 "np.zeros((3, 2))": "an array of shape (3, 2); expected (2, 2): 2 items of float32[2]",
-                "np.zeros((4, 1))": "the number of elements is right, .reshape((2, 2)) would do",
+                "np.zeros((4, 1))": "the number of elements is right: use .reshape((2, 2))",
                 "1.0": "an array of shape (); expected (2, 2)",
                 "np.zeros((2, 2), complex)": "complex128 does not cast to float32",
                 "['a', 'b']": "does not cast to float32",
-                "[[1, 2], [3]]": "of which numpy makes no array",
+                "[[1, 2], [3]]": "which numpy cannot convert to an array",
                 "[[1, None], [3, 4]]": "object does not cast to float32",
                 "{'wrong': 1}": "dict with the keys ['wrong']; the declared outputs are ['output']",
             },
         ),
-        ("int64[]", {"np.array([1.5, 2])": "float64 does not cast to int64; convert it, for instance by .astype('int64')"}),
+        ("int64[]", {"np.array([1.5, 2])": "float64 does not cast to int64; convert it, for example with .astype('int64')"}),
         ("bool[]", {"[1, 0]": "int64 does not cast to bool"}),
         (
             "bytes[]",
@@ -41,7 +41,7 @@ def rejected(gw, expression, n=2):
                 "'ab'": "predict returned str of length 2; expected a list of 2 items",
                 "7": "predict returned int; expected a list",
                 "[b'', 1]": "item 1 is int; expected bytes or str",
-                "['', '\\ud800']": "item 1 is not text that UTF-8 can hold",
+                "['', '\\ud800']": "item 1 cannot be encoded as UTF-8",
             },
         ),
         (

@@ -368,9 +368,9 @@ def test_segments_that_are_not_what_was_said(start):
     for spoil, words in (
         (short, "segment A has 4096 bytes, SEGMENTS says"),
         (one_descriptor, "SEGMENTS came with 1 descriptors, expected 2"),
-        (swapped, "that cannot be mapped: [Errno 1]"),
+        (swapped, "bytes: [Errno 1]"),
         (wrong_generation, "segment A: its generation is 0x1, expected 0x2"),
-        (too_small, "segment A of 4096 bytes does not hold its own ring"),
+        (too_small, "segment A of 4096 bytes is too small for its own ring"),
         (entries, "24 entries, expected a power of two from 16 to 4096"),
     ):
         gw = start(ECHO, serve=False)
@@ -394,13 +394,13 @@ def test_a_generation_that_does_not_grow(start):
         (dict(kind=6, queries=1), "a request of the unknown kind 6"),
         (dict(kind=p.PREDICT, queries=0), "a request of kind 1 with 0 queries"),
         (dict(kind=p.ACCURACY, queries=1), "a request of kind 3 with 1 queries"),
-        (dict(kind=p.PREDICT, queries=1, in_off=8200, in_len=64), "both are multiples of 64"),
+        (dict(kind=p.PREDICT, queries=1, in_off=8200, in_len=64), "expected multiples of 64"),
         (dict(kind=p.PREDICT, queries=1, in_off=64, in_len=64), "the input block at 64 with 64 bytes lies outside"),
         (dict(kind=p.PREDICT, queries=1, in_off=8192, in_len=1 << 40), "lies outside the slab of A"),
         (dict(kind=p.PREDICT, queries=1, in_off=8192, in_len=64, out_off=4096, out_cap=1 << 30), "lies outside the slab of B"),
-        (dict(kind=p.PREDICT, queries=1, in_off=8192, in_len=63), "a block of 63 bytes does not hold the table"),
-        (dict(kind=p.GRANT, queries=1), "GRANT for batch 1, which did not ask for more"),
-        (dict(kind=p.DISCARD), "DISCARD for batch 1, which did not ask for more"),
+        (dict(kind=p.PREDICT, queries=1, in_off=8192, in_len=63), "a block of 63 bytes is too small for the table"),
+        (dict(kind=p.GRANT, queries=1), "GRANT for batch 1, which did not answer NEED_MORE"),
+        (dict(kind=p.DISCARD), "DISCARD for batch 1, which did not answer NEED_MORE"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
@@ -414,7 +414,7 @@ def test_a_request_of_another_generation(start):
     gw = start(ECHO)
     gw.generation = 9
     gw.submit([[b""]], 1)
-    ends(gw, "a request of generation 9, while 1 is mapped")
+    ends(gw, "a request of generation 9, but generation 1 is mapped")
 
 
 def test_a_grant_that_is_too_small_again(start):
@@ -422,7 +422,7 @@ def test_a_grant_that_is_too_small_again(start):
     q = gw.submit([[b"x" * 100]], 1, None, 64)
     assert gw.answer().status == p.NEED_MORE
     gw.request(p.GRANT, 1, 0, 0, *gw.grant(64), batch=q.batch)
-    ends(gw, "GRANT for batch 1 has 64 bytes, NEED_MORE asked for 180")
+    ends(gw, "GRANT for batch 1 has 64 bytes, but NEED_MORE was for 180")
 
 
 def test_reserved_fields_and_cursors_in_the_ring(tmp_path):
@@ -452,7 +452,7 @@ def test_without_a_gateway(missing):
     assert missing in done.stderr and "xebec.try_predict" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("path", ["@nobody-listens-here", "/nonexistent/socket"])
+@pytest.mark.parametrize("path", ["@unused-name", "/nonexistent/socket"])
 def test_a_gateway_that_is_not_there(path):
     env = dict(os.environ, XEBEC_SOCKET=path, XEBEC_TOKEN="t", XEBEC_MODEL="m", XEBEC_VERSION="1")
     done = subprocess.run([sys.executable, "-c", ECHO], env=env, capture_output=True, text=True)

@@ -164,7 +164,7 @@ def test_gpus_are_named():
 def test_broken_requests_end_the_zygote(zygote, outputs, message):
     z = zygote()
     assert z.hear() == {"ready": True}
-    assert z.ask(message, outputs[:3])["error"].startswith("a request that ")
+    assert z.ask(message, outputs[:3])["error"].startswith("invalid request: ")
     assert z.hear() is None
     assert z.wait()[0] == 0
 
@@ -172,7 +172,7 @@ def test_broken_requests_end_the_zygote(zygote, outputs, message):
 def test_a_request_without_its_descriptors(zygote):
     z = zygote()
     assert z.hear() == {"ready": True}
-    assert "0 descriptors in place of 3" in z.ask(request("/"))["error"]
+    assert "0 descriptors instead of 3" in z.ask(request("/"))["error"]
 
 
 def test_what_goes_wrong_in_the_child_is_told(zygote, outputs, tmp_path):

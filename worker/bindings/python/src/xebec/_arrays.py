@@ -25,7 +25,7 @@ def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
     try:
         array = np.asarray(value)
     except Exception as e:  # an object's __array__ may fail in any way
-        raise BadOutput(f"{what}: {noun} is {describe(value)}, of which numpy makes no array: {e}") from e
+        raise BadOutput(f"{what}: {noun} is {describe(value)}, which numpy cannot convert to an array: {e}") from e
     if array.dtype == dtype or np.can_cast(array.dtype, dtype, "same_kind"):
         return array
     if not isinstance(value, _ndarray) and array.size == 0:
@@ -36,7 +36,7 @@ def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
         if info.min <= int(array.min()) and int(array.max()) <= info.max:
             return array.astype(dtype, casting="unsafe")
         raise BadOutput(f"{what}: {noun} has values outside the range of {dtype}")
-    hint = f"; convert it, for instance by .astype({str(dtype)!r})" if array.dtype.kind != "O" else ""
+    hint = f"; convert it, for example with .astype({str(dtype)!r})" if array.dtype.kind != "O" else ""
     raise BadOutput(f"{what}: {noun} is {describe(value)}: {array.dtype} does not cast to {dtype}{hint}")
 
 
@@ -64,7 +64,7 @@ class FixedArrays:
         want = (n, *self.shape)
         text = f"{self.what}: predict returned an array of shape {value.shape}; expected {want}: {n} items of {self.spec}"
         if value.size == math.prod(want):
-            text += f"; the number of elements is right, .reshape({want}) would do"
+            text += f"; the number of elements is right: use .reshape({want})"
         raise BadOutput(text)
 
     def write(self, buf: Any, at: int, prepared: Any, n: int) -> None:

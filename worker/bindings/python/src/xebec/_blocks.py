@@ -79,7 +79,7 @@ class Block:
     def read(self, buf: Any, at: int, length: int, n: int) -> list[Any]:
         """Returns the value of each section of the block of n items at buf[at : at + length]. Raises ProtocolError."""
         if self.head > length:
-            raise ProtocolError(f"a block of {length} bytes does not hold the table of {len(self.sections)} sections")
+            raise ProtocolError(f"a block of {length} bytes is too small for the table of {len(self.sections)} sections")
         table = self._table.unpack_from(buf, at)
         values = []
         i, room = 0, length - self.head

@@ -49,7 +49,7 @@ def read_entries(what: str, buf: Any, at: int, length: int, n: int, rank: int) -
     of small items."""
     head = n * (16 + 8 * rank)
     if head > length:
-        raise ProtocolError(f"{what}: a section of {length} bytes does not hold the tables of {n} items")
+        raise ProtocolError(f"{what}: a section of {length} bytes is too small for the tables of {n} items")
     flat = _u64s(2 * n).unpack_from(buf, at)
     offsets, sizes = flat[::2], flat[1::2]
     if n and (
@@ -108,7 +108,7 @@ def _raw(what: str, where: str, item: Any) -> bytes:
         try:
             return item.encode("utf-8")
         except UnicodeEncodeError as e:
-            raise BadOutput(f"{what}: {where} is not text that UTF-8 can hold: {e.reason}") from e
+            raise BadOutput(f"{what}: {where} cannot be encoded as UTF-8: {e.reason}") from e
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
     raise BadOutput(f"{what}: {where} is {describe(item)}; expected bytes or str")

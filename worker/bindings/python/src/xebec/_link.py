@@ -94,7 +94,7 @@ def map_segments(m: p.Segments, fds: tuple[int, ...]) -> Maps:
         a = _map(fds[0], m.size_a, mmap.PROT_READ)
         b = _map(fds[1], m.size_b, mmap.PROT_READ | mmap.PROT_WRITE)
     except OSError as e:
-        raise p.ProtocolError(f"segments of {m.size_a} and {m.size_b} bytes that cannot be mapped: {e}") from e
+        raise p.ProtocolError(f"cannot map segments of {m.size_a} and {m.size_b} bytes: {e}") from e
     finally:
         for fd in fds:
             os.close(fd)

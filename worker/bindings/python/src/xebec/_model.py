@@ -68,7 +68,7 @@ class Model:
         if not self.handlers.confidences:
             return self.output_block, self._outputs(returned)
         if not isinstance(returned, tuple) or len(returned) != 2:
-            raise BadOutput(f"predict returned {describe(returned)}; expected a pair (outputs, confidences), as serve was told")
+            raise BadOutput(f"predict returned {describe(returned)}; expected a pair (outputs, confidences), because confidences=True")
         outputs, confidences = returned
         if confidences is None:
             return self.output_block, self._outputs(outputs)

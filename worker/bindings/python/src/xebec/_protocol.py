@@ -211,7 +211,7 @@ class _Fields:
             raise ProtocolError(f"{self.what}: tensor {name!r} has rank {rank}, at most {MAX_RANK} is allowed")
         shape = struct.unpack(f"<{rank}q", self.take(8 * rank))
         if any(d < -1 for d in shape):
-            raise ProtocolError(f"{self.what}: tensor {name!r} has the shape {list(shape)}: a dimension is -1 or a length")
+            raise ProtocolError(f"{self.what}: tensor {name!r} has the shape {list(shape)}: expected dimensions of -1 or more")
         return TensorSpec(name, DTYPE_NAMES[code], shape)
 
     def signature(self) -> Signature:
@@ -282,7 +282,7 @@ def decode_segments(payload: bytes) -> Segments:
         raise ProtocolError(f"SEGMENTS: {m.entries} entries, expected a power of two from {MIN_ENTRIES} to {MAX_ENTRIES}")
     for name, size in (("A", m.size_a), ("B", m.size_b)):
         if size < slab_offset(m.entries):
-            raise ProtocolError(f"SEGMENTS: segment {name} of {size} bytes does not hold its own ring")
+            raise ProtocolError(f"SEGMENTS: segment {name} of {size} bytes is too small for its own ring")
     return m
 
 
@@ -341,7 +341,7 @@ def check_request(kind: int, queries: int, in_off: int, out_off: int) -> None:
     if (queries == 0) != (kind == ACCURACY or kind == DISCARD):
         raise ProtocolError(f"a request of kind {kind} with {queries} queries")
     if (in_off | out_off) & 63:
-        raise ProtocolError(f"blocks at the offsets {in_off} and {out_off}: both are multiples of 64")
+        raise ProtocolError(f"blocks at the offsets {in_off} and {out_off}: expected multiples of 64")
 
 
 def encode_response(m: Response) -> bytes:

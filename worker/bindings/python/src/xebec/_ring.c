@@ -1,16 +1,16 @@
 /*
- * xebec._ring: the descriptor rings of the worker protocol (api/spec/worker.md, section 3) and the wait for them.
+ * xebec._ring: the descriptor rings of the worker protocol (api/spec/worker.md, section 3), and waiting for them.
  *
- * Python has no memory fences, and without them a sleeper can miss its wake-up. This file has the few steps that need
- * them, and nothing else: what a descriptor means, and what frames mean, is decided in Python (_worker.py).
+ * Python has no memory fences, and a consumer that sleeps without them can miss its wake-up. This file has only the
+ * steps that need them. Python (_worker.py) interprets descriptors and frames.
  *
- *     next(midframe)  waits; returns a request (9 integers), or (bytes, descriptors) as read from the socket, or None
- *                     when a signal came. Empty bytes mean that the peer hung up.
- *     take()          a request that is there, or None; never waits.
- *     reply(...)      puts a response and rings when the peer sleeps.
+ *     next(midframe)  waits; returns a request (9 integers), (bytes, descriptors) as read from the socket, or None
+ *                     after a signal. Empty bytes mean that the peer hung up.
+ *     take()          returns the next request, or None if there is none; never waits.
+ *     reply(...)      pushes a response and rings if the peer sleeps.
  *
- * Order of every access: table 3.1 of the specification; the step's number stands beside the code. Segment A is mapped
- * read-only: an atomic load that is not lock-free would write to it, hence the check below.
+ * The order of accesses is that of table 3.1 of the specification, whose step numbers are in the comments. Segment A is
+ * mapped read-only. An atomic load that is not lock-free would write to it, hence the check below.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -37,8 +37,8 @@ enum {
     DESCRIPTOR_BYTES = 64,
     MIN_ENTRIES = 16,
     MAX_ENTRIES = 4096,
-    RECEIVE_BYTES = 65536, /* one read takes a whole frame in the usual case; the parser in Python joins the rest */
-    MAX_FDS = 8,           /* the protocol sends two; more than that is reported, not lost in silence */
+    RECEIVE_BYTES = 65536, /* one read usually takes a whole frame; the parser in Python joins the others */
+    MAX_FDS = 8,           /* the protocol sends two; more are reported rather than lost silently */
     REQUEST_FIELDS = 9,
     RESPONSE_FIELDS = 10,
 };
@@ -66,12 +66,12 @@ _Static_assert(sizeof(Request) == DESCRIPTOR_BYTES && sizeof(Response) == DESCRI
 
 typedef struct {
     PyObject_HEAD
-    Py_buffer a, b;           /* the gateway's segment and the worker's own; held so that neither is unmapped */
+    Py_buffer a, b;           /* the gateway's segment and the worker's; held so that neither is unmapped */
     int sock, wake;
     uint64_t entries;
-    uint64_t taken, put;      /* own cursors; segment B has copies of them, for the gateway */
-    uint32_t sleep;           /* own sleep counter, likewise */
-    uint32_t rung;            /* the peer's sleep value last rung for; 0 is even, so never one */
+    uint64_t taken, put;      /* own cursors; segment B has copies for the gateway */
+    uint32_t sleep;           /* own sleep counter, copied in the same way */
+    uint32_t rung;            /* the peer's sleep value that was last rung for; 0 is even and so never such a value */
     unsigned char *received;
     PyObject *violation;      /* the exception to raise when the gateway breaks the protocol */
 } Ring;
@@ -91,14 +91,14 @@ static char *descriptor(Ring *r, Py_buffer *segment, uint64_t number)
     return (char *)segment->buf + RING_OFFSET + DESCRIPTOR_BYTES * (number & (r->entries - 1));
 }
 
-/* The consumer's "take": NULL without an exception when the ring is empty. */
+/* The consumer's "take". Returns NULL without an exception if the ring is empty. */
 static PyObject *take(Ring *r)
 {
     Request q;
     uint64_t tail = atomic_load_explicit(cursor(&r->a, TAIL_OFFSET), memory_order_acquire);
     if (tail == r->taken)
         return NULL;
-    if (tail - r->taken > r->entries) /* unsigned: a tail that moved backwards is far ahead */
+    if (tail - r->taken > r->entries) /* unsigned: a tail that moved backwards looks far ahead */
         return PyErr_Format(r->violation, "the ring of requests shows %llu put and %llu taken, with room for %llu",
                             (unsigned long long)tail, (unsigned long long)r->taken, (unsigned long long)r->entries);
     memcpy(&q, descriptor(r, &r->a, r->taken), sizeof q);
@@ -125,7 +125,7 @@ static PyObject *take(Ring *r)
     return request;
 }
 
-/* (bytes, descriptors) for Python; owns the descriptors until then, so a failure closes them. */
+/* Returns (bytes, descriptors) for Python. It owns the descriptors until then, so it closes them on failure. */
 static PyObject *socket_event(const unsigned char *data, Py_ssize_t n, const int *fds, int count)
 {
     PyObject *list = PyTuple_New(count);
@@ -143,7 +143,7 @@ static PyObject *socket_event(const unsigned char *data, Py_ssize_t n, const int
     return event;
 }
 
-/* Reads what the socket has, without waiting. NULL without an exception: nothing, or nothing but bells. */
+/* Reads what the socket has, without waiting. Returns NULL without an exception if there is nothing but bells. */
 static PyObject *receive(Ring *r, int midframe)
 {
     union {
@@ -159,7 +159,7 @@ static PyObject *receive(Ring *r, int midframe)
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return NULL;
     if (n < 0 && errno == ECONNRESET)
-        n = 0; /* a gateway that died with our bytes unread hangs up like any other */
+        n = 0; /* a gateway that died before it read our bytes counts as a hang-up */
     if (n < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
 
@@ -173,7 +173,7 @@ static PyObject *receive(Ring *r, int midframe)
         memcpy(fds + count, CMSG_DATA(c), held * sizeof(int));
         count += held;
     }
-    /* A byte in the middle of a frame is the frame's, whatever it looks like. */
+    /* A byte in the middle of a frame belongs to the frame, also if it looks like a bell. */
     ssize_t bells = 0;
     while (!midframe && count == 0 && bells < n && r->received[bells] == BELL)
         bells++;
@@ -182,7 +182,7 @@ static PyObject *receive(Ring *r, int midframe)
     return socket_event(r->received + bells, n - bells, fds, count);
 }
 
-/* Steps 2 to 4 of "sleep": true when the ring is still empty, and the peer will ring for what it puts from now on. */
+/* Steps 2 to 4 of "sleep". Returns true if the ring is still empty; the peer rings for anything it pushes from now on. */
 static int park(Ring *r)
 {
     atomic_store_explicit(sleeping(&r->b), ++r->sleep, memory_order_relaxed); /* 2: odd */
@@ -196,8 +196,8 @@ static void awake(Ring *r)
 }
 
 /*
- * Waits until the socket is readable, for ever. 1 when a signal came instead, -1 with an exception. The wake descriptor is the one that
- * Python's own signal handler writes to: without it a signal just before poll would not end it.
+ * Waits, without a limit, until the socket is readable. Returns 1 after a signal and -1 with an exception. Python's
+ * signal handler writes to the wake descriptor: without it, a signal just before poll would not end the wait.
  */
 static int wait_readable(Ring *r)
 {
@@ -227,7 +227,7 @@ static PyObject *ring_next(PyObject *self, PyObject *arg)
     int midframe = PyObject_IsTrue(arg);
     PyObject *event = take(r);
     while (event == NULL && !PyErr_Occurred()) {
-        event = receive(r, midframe); /* step 1: the socket is read empty before "asleep" is said */
+        event = receive(r, midframe); /* step 1: read the socket empty before declaring sleep */
         if (event != NULL || PyErr_Occurred())
             break;
         if (park(r)) {
@@ -257,7 +257,7 @@ static PyObject *ring_take(PyObject *self, PyObject *unused)
     return request;
 }
 
-/* Rings unless the peer is awake or was rung for already. A peer that is gone is noticed by the next read. */
+/* Rings unless the peer is awake or has been rung for this sleep. The next read notices a peer that is gone. */
 static int ring_bell(Ring *r)
 {
     atomic_thread_fence(memory_order_seq_cst);
@@ -304,7 +304,7 @@ static PyObject *ring_reply(PyObject *self, PyObject *const *args, Py_ssize_t n)
     Py_RETURN_NONE;
 }
 
-/* Everything is set here and not in an __init__, so that there is no ring without segments. */
+/* Everything is set here and not in __init__, so that no ring exists without segments. */
 static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *a, *b, *violation;
@@ -358,8 +358,8 @@ static void ring_dealloc(PyObject *self)
 
 static PyMethodDef ring_methods[] = {
     {"next", ring_next, METH_O, "next(midframe): wait for a request, bytes on the socket, or a signal (None)."},
-    {"take", ring_take, METH_NOARGS, "take(): a request that is there, or None."},
-    {"reply", (PyCFunction)(void (*)(void))ring_reply, METH_FASTCALL, "reply(10 integers): put a response, ring when the peer sleeps."},
+    {"take", ring_take, METH_NOARGS, "take(): the next request, or None if there is none."},
+    {"reply", (PyCFunction)(void (*)(void))ring_reply, METH_FASTCALL, "reply(10 integers): push a response, ring if the peer sleeps."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -60,12 +60,12 @@ def serve(
             f"xebec: this model is started by the gateway, which sets {', '.join(missing)}.\n"
             "Deploy its directory with `xebec deploy DIR`.\n"
             "To try predict by hand, call your function, or xebec.try_predict(predict, batch, inputs=…, outputs=…),\n"
-            "which also checks what it returns.",
+            "which also checks its outputs.",
             file=sys.stderr,
         )
         raise SystemExit(EXIT_NOT_LAUNCHED)
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("xebec.serve: call it from the main thread; only there can Python take the gateway's SIGTERM")
+        raise RuntimeError("xebec.serve: call it from the main thread; Python handles the gateway's SIGTERM only there")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # the gateway reads the model's prints as log lines
     Worker(handlers, Launch(*(os.environ[name] for name in _VARIABLES)), ring_module()).run()

@@ -138,9 +138,9 @@ class Worker:
 
     def _on_welcome(self, m: p.Welcome) -> None:
         if m.major != p.MAJOR:
-            raise p.ProtocolError(f"version {m.major}.{m.minor} of it; this binding speaks {p.MAJOR}.{p.MINOR}")
+            raise p.ProtocolError(f"unsupported version {m.major}.{m.minor}; this binding speaks {p.MAJOR}.{p.MINOR}")
         if m.mode & p.CAN_RING and not self._ring:
-            raise p.ProtocolError("WELCOME wants rings, which HELLO did not offer")
+            raise p.ProtocolError("WELCOME has rings, but HELLO did not offer them")
         self._mode = m.mode
         self._model = Model(self._handlers, m.signature, bool(m.mode & p.CAN_CONTEXTS))
 
@@ -164,7 +164,7 @@ class Worker:
             self._link.reply(batch, generation, kept.kind, p.OK, kept.queries, 0, out_off, 0, 0, 0)
             return
         if generation != maps.generation:
-            raise p.ProtocolError(f"a request of generation {generation}, while {maps.generation} is mapped")
+            raise p.ProtocolError(f"a request of generation {generation}, but generation {maps.generation} is mapped")
         if in_len and not maps.slab <= in_off <= in_off + in_len <= maps.size_a:
             raise p.ProtocolError(f"batch {batch}: the input block at {in_off} with {in_len} bytes lies outside the slab of A")
         if out_cap and not maps.slab <= out_off <= out_off + out_cap <= maps.size_b:
@@ -256,14 +256,14 @@ class Worker:
         assert maps is not None
         size = len(kept.block)
         if size > out_cap:
-            raise p.ProtocolError(f"GRANT for batch {batch} has {out_cap} bytes, NEED_MORE asked for {size}")
+            raise p.ProtocolError(f"GRANT for batch {batch} has {out_cap} bytes, but NEED_MORE was for {size}")
         maps.b[out_off : out_off + size] = kept.block
         self._link.reply(batch, generation, kept.kind, p.OK, kept.queries, kept.flags, out_off, size, 0, kept.work_nanos)
 
     def _take_kept(self, batch: int, what: str) -> _Kept:
         kept = self._kept.pop(batch, None)
         if kept is None:
-            raise p.ProtocolError(f"{what} for batch {batch}, which did not ask for more")
+            raise p.ProtocolError(f"{what} for batch {batch}, which did not answer NEED_MORE")
         return kept
 
     def _fail(self, q: tuple[int, ...], status: int, text: str, work: int) -> None:

@@ -76,7 +76,7 @@ def parse(data: bytes) -> Request:
     env = dict(base64.b64decode(entry).partition(b"=")[::2] for entry in fields["env"])
     argv = [os.fsdecode(base64.b64decode(word)) for word in fields["argv"]]
     if not argv or argv == ["-m"]:
-        raise ValueError("names nothing to run")
+        raise ValueError("argv names nothing to run")
     return Request(argv, base64.b64decode(fields["dir"]), env, fields["marker"].encode())
 
 
@@ -169,7 +169,7 @@ def lasting_threads() -> Optional[str]:
         return None
     names = [t.name for t in threading.enumerate() if t is not threading.current_thread()]
     which = f" ({', '.join(names)})" if names else ""
-    return f"the imports have started {left} threads{which}, which forked processes would be without. Import the module that does so in the model, not in `preload`"
+    return f"the imports have started {left} threads{which}, which forked processes would not have. Import the module that does so in the model, not in `preload`"
 
 
 class Zygote:
@@ -202,10 +202,10 @@ class Zygote:
                 return None
             try:
                 if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(fds) != 3:
-                    raise ValueError(f"has more than {MAX_REQUEST_BYTES} bytes, or {len(fds)} descriptors in place of 3")
+                    raise ValueError(f"it has more than {MAX_REQUEST_BYTES} bytes, or {len(fds)} descriptors instead of 3")
                 request = parse(data)
             except (ValueError, KeyError, TypeError, AttributeError) as e:
-                self.say(error=f"a request that {e!r}"[:MAX_TEXT])
+                self.say(error=f"invalid request: {e!r}"[:MAX_TEXT])
                 return None
             if module_directories() != self._places:
                 self.say(stale="packages have been installed or removed since it was started")
