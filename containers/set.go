@@ -92,11 +92,11 @@ type Set struct {
 	hardOnce sync.Once
 	wg       sync.WaitGroup // slots
 
-	mu     sync.Mutex
-	slots  []*slot
-	last   uint64 // replica number, when the Set counts itself
-	closed bool
-	loud   bool // a replica could not be raised: none is quiet any more
+	mu            sync.Mutex
+	slots         []*slot
+	last          uint64 // replica number, when the Set counts itself
+	closed        bool
+	quietDisabled bool // a replica could not be raised: none is quiet any more
 	// What is known of failures outlives the slots that they happened to: a model that crashes is not started at once again because nobody
 	// wanted it for a moment.
 	failures int // in a row, of the slot that failed last
@@ -143,7 +143,7 @@ func (s *Set) Len() int {
 	defer s.mu.Unlock()
 	n := 0
 	for _, sl := range s.slots {
-		if !sl.stopped || sl.life != nil {
+		if !sl.stopped || sl.attempt != nil {
 			n++
 		}
 	}
@@ -174,11 +174,11 @@ func (s *Set) SetCount(n int) error {
 		}
 	}
 	for ; wanted > n; wanted-- {
-		s.leastUseful().stopLocked()
+		s.leastUsefulLocked().stopLocked()
 	}
 	for ; wanted < n; wanted++ {
 		sl := newSlot(s)
-		s.inheritLocked(sl)
+		s.inheritBackoffLocked(sl)
 		s.slots = append(s.slots, sl)
 		s.wg.Add(1)
 		go sl.run()
@@ -186,8 +186,8 @@ func (s *Set) SetCount(n int) error {
 	return nil
 }
 
-// inheritLocked has a new slot go on where the one before it has failed, unless that is long ago or others are well.
-func (s *Set) inheritLocked(sl *slot) {
+// inheritBackoffLocked has a new slot go on where the one before it has failed, unless that is long ago or others are well.
+func (s *Set) inheritBackoffLocked(sl *slot) {
 	for _, other := range s.slots {
 		if other.state == Ready {
 			return
@@ -207,8 +207,8 @@ func (s *Set) inheritLocked(sl *slot) {
 	}
 }
 
-// leastUseful picks the slot that is missed least; there is one that is not stopped.
-func (s *Set) leastUseful() *slot {
+// leastUsefulLocked picks the slot that is missed least; there is one that is not stopped.
+func (s *Set) leastUsefulLocked() *slot {
 	rank := func(st State) int {
 		switch st {
 		case Ready:
@@ -234,11 +234,11 @@ func (s *Set) MarkReady(replica uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sl := s.find(replica)
-	if sl == nil || !sl.life.readyAt.IsZero() {
+	if sl == nil || !sl.attempt.readyAt.IsZero() {
 		return
 	}
-	sl.life.readyAt = time.Now()
-	close(sl.life.ready)
+	sl.attempt.readyAt = time.Now()
+	close(sl.attempt.ready)
 	if sl.state == Running {
 		sl.setState(Ready)
 	}
@@ -250,16 +250,16 @@ func (s *Set) Kill(replica uint64, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sl := s.find(replica)
-	if sl == nil || sl.life.killed {
+	if sl == nil || sl.attempt.killed {
 		return
 	}
-	sl.life.killed, sl.life.killReason = true, reason
-	close(sl.life.kill)
+	sl.attempt.killed, sl.attempt.killReason = true, reason
+	close(sl.attempt.kill)
 }
 
 func (s *Set) find(replica uint64) *slot {
 	for _, sl := range s.slots {
-		if sl.life != nil && sl.life.replica == replica {
+		if sl.attempt != nil && sl.attempt.replica == replica {
 			return sl
 		}
 	}
@@ -302,15 +302,15 @@ func (s *Set) stuck() error {
 	defer s.mu.Unlock()
 	var errs []error
 	for _, sl := range s.slots {
-		who := fmt.Sprintf("replica %d of %s", sl.replica, s.cfg.Model)
+		name := fmt.Sprintf("replica %d of %s", sl.replica, s.cfg.Model)
 		switch {
-		case sl.life != nil && sl.life.deathless != nil:
-			errs = append(errs, fmt.Errorf("%s (pid %d) has not ended %v after it was to be killed: %w", who, sl.pid, killWait, sl.life.deathless))
+		case sl.attempt != nil && sl.attempt.killError != nil:
+			errs = append(errs, fmt.Errorf("%s (pid %d) has not ended %v after it was to be killed: %w", name, sl.pid, killWait, sl.attempt.killError))
 		case sl.state == Starting:
-			errs = append(errs, fmt.Errorf("%s was being started, and that has not been given up %v after it was to be: what it waits for is in its log", who, killWait))
+			errs = append(errs, fmt.Errorf("%s was being started, and that has not been given up %v after it was to be: what it waits for is in its log", name, killWait))
 		default:
 			errs = append(errs, fmt.Errorf("%s (pid %d) has not ended %v after SIGKILL: it hangs in the kernel; look at its device or file system",
-				who, sl.pid, killWait))
+				name, sl.pid, killWait))
 		}
 	}
 	return errors.Join(errs...)

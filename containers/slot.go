@@ -24,15 +24,15 @@ type slot struct {
 	restarts int
 	failures int // in a row
 	next     time.Time
-	life     *life // nil between launches
+	attempt  *attempt // nil between launches
 
 	lastExit      string
 	lastExitAt    time.Time
 	lastExitLines []string
 }
 
-// life is one launch of a slot.
-type life struct {
+// attempt is one launch of a slot.
+type attempt struct {
 	replica uint64
 	ready   chan struct{} // closed by MarkReady
 	kill    chan struct{} // closed by Kill
@@ -40,7 +40,7 @@ type life struct {
 	readyAt    time.Time
 	killed     bool
 	killReason string
-	deathless  error // why the runtime could not kill it
+	killError  error // why the runtime could not kill it
 }
 
 // outcome is how a launch ended.
@@ -48,8 +48,8 @@ type outcome struct {
 	exit Exit
 	// prepared: the owner's Prepare succeeded, so it is owed an event.
 	prepared bool
-	// hopeless: only a person can mend it.
-	hopeless bool
+	// permanent: only a person can mend it.
+	permanent bool
 }
 
 func newSlot(s *Set) *slot {
@@ -75,16 +75,16 @@ func (sl *slot) run() {
 	next := sl.next
 	sl.set.mu.Unlock()
 	if !next.IsZero() {
-		sl.pause(time.Until(next))
+		sl.wait(time.Until(next))
 	}
 	for sl.ctx.Err() == nil {
-		l := sl.begin()
-		sl.pause(sl.end(l, sl.live(l)))
+		l := sl.beginAttempt()
+		sl.wait(sl.endAttempt(l, sl.launch(l)))
 	}
 }
 
-// pause returns when the delay is over or nobody wants the slot any more.
-func (sl *slot) pause(delay time.Duration) {
+// wait returns when the delay is over or nobody wants the slot any more.
+func (sl *slot) wait(delay time.Duration) {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
@@ -104,10 +104,10 @@ func (s *Set) remove(sl *slot) {
 	}
 }
 
-// begin opens a new life under a new number.
-func (sl *slot) begin() *life {
+// beginAttempt opens a new life under a new number.
+func (sl *slot) beginAttempt() *attempt {
 	s := sl.set
-	l := &life{ready: make(chan struct{}), kill: make(chan struct{})}
+	l := &attempt{ready: make(chan struct{}), kill: make(chan struct{})}
 	if s.cfg.NextReplica != nil {
 		l.replica = s.cfg.NextReplica()
 	}
@@ -120,13 +120,13 @@ func (sl *slot) begin() *life {
 	if sl.replica != 0 {
 		sl.restarts++
 	}
-	sl.replica, sl.life, sl.next = l.replica, l, time.Time{}
+	sl.replica, sl.attempt, sl.next = l.replica, l, time.Time{}
 	sl.setState(Starting)
 	return l
 }
 
-// live launches the replica and returns when it is gone.
-func (sl *slot) live(l *life) outcome {
+// launch launches the replica and returns when it is gone.
+func (sl *slot) launch(l *attempt) outcome {
 	cfg := &sl.set.cfg
 	env, err := cfg.Prepare(l.replica)
 	if err != nil {
@@ -139,10 +139,10 @@ func (sl *slot) live(l *life) outcome {
 		Env: append(append([]string(nil), cfg.Env...), env...), Limits: cfg.Limits, Quiet: quiet, Stdout: stdout, Stderr: stderr,
 	})
 	if err != nil {
-		var permanent Permanent
+		var p Permanent
 		return outcome{
 			exit: notStarted(fmt.Errorf("it could not be started: %w", err)), prepared: true,
-			hopeless: errors.As(err, &permanent) && permanent.Permanent(),
+			permanent: errors.As(err, &p) && p.Permanent(),
 		}
 	}
 	raiser, can := inst.(Raiser)
@@ -160,7 +160,7 @@ func notStarted(err error) Exit {
 	return Exit{Code: -1, At: time.Now(), Reason: err.Error()}
 }
 
-func (sl *slot) started(l *life, pid int, quiet bool) {
+func (sl *slot) started(l *attempt, pid int, quiet bool) {
 	s := sl.set
 	s.mu.Lock()
 	sl.pid, sl.quiet = pid, quiet
@@ -176,7 +176,7 @@ func (sl *slot) started(l *life, pid int, quiet bool) {
 // await returns when the replica is gone, of itself or because it was asked, killed, or not ready in time. A replica with a raiser is
 // raised when it is ready, or when half of its time is over: on a machine without a moment to spare the lowest priority may be
 // none at all, and to be quiet must not be what makes it late.
-func (sl *slot) await(l *life, inst Instance, raiser Raiser) {
+func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 	late, half := time.NewTimer(sl.set.cfg.ReadyWithin), time.NewTimer(sl.set.cfg.ReadyWithin/2)
 	defer late.Stop()
 	defer half.Stop()
@@ -220,14 +220,14 @@ func (sl *slot) await(l *life, inst Instance, raiser Raiser) {
 		case <-l.kill:
 		case <-sl.ctx.Done():
 			sl.stopping()
-			if sl.drained(l, inst) {
+			if sl.endsWithinGrace(l, inst) {
 				return
 			}
 		}
 		sl.stopping()
 		if err := inst.Signal(false); err != nil {
 			sl.set.mu.Lock()
-			l.deathless = err
+			l.killError = err
 			sl.set.mu.Unlock()
 			sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d: %v", l.replica, err))
 		}
@@ -239,18 +239,18 @@ func (sl *slot) await(l *life, inst Instance, raiser Raiser) {
 // wantsQuiet asks the owner whether a launch is to be quiet.
 func (s *Set) wantsQuiet() bool {
 	s.mu.Lock()
-	loud := s.loud
+	quietDisabled := s.quietDisabled
 	s.mu.Unlock()
-	return !loud && s.cfg.Quiet != nil && s.cfg.Quiet()
+	return !quietDisabled && s.cfg.Quiet != nil && s.cfg.Quiet()
 }
 
 // raised hears how raising the replica went. One that cannot be raised goes on: slow answers are better than none, and the owner
 // may think otherwise.
-func (sl *slot) raised(l *life, err error) {
+func (sl *slot) raised(l *attempt, err error) {
 	s := sl.set
 	s.mu.Lock()
 	sl.quiet = err != nil
-	s.loud = s.loud || err != nil
+	s.quietDisabled = s.quietDisabled || err != nil
 	pid := sl.pid
 	s.mu.Unlock()
 	if err == nil {
@@ -269,8 +269,8 @@ func (sl *slot) stopping() {
 	}
 }
 
-// drained asks the replica to end and reports whether it did within the grace.
-func (sl *slot) drained(l *life, inst Instance) bool {
+// endsWithinGrace asks the replica to end and reports whether it did within the grace.
+func (sl *slot) endsWithinGrace(l *attempt, inst Instance) bool {
 	if err := inst.Signal(true); err != nil {
 		sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d: %v", l.replica, err))
 	}
@@ -290,8 +290,8 @@ func (sl *slot) drained(l *life, inst Instance) bool {
 // sigKill is SIGKILL's number.
 const sigKill = 9
 
-// end closes a life, tells the owner and returns the delay until the next one.
-func (sl *slot) end(l *life, out outcome) time.Duration {
+// endAttempt closes a life, tells the owner and returns the delay until the next one.
+func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 	s := sl.set
 	lines := stderrOf(s.logs, l.replica)
 
@@ -306,7 +306,7 @@ func (sl *slot) end(l *life, out outcome) time.Duration {
 	case !asked && out.exit.Reason == "" && out.exit.Code == 0:
 		ev.Reason += ", though nobody asked it to"
 	}
-	sl.life, sl.pid, sl.quiet = nil, 0, false
+	sl.attempt, sl.pid, sl.quiet = nil, 0, false
 	sl.lastExit, sl.lastExitAt, sl.lastExitLines = ev.Reason, out.exit.At, lines
 	var delay time.Duration
 	if asked {
@@ -332,7 +332,7 @@ func (sl *slot) end(l *life, out outcome) time.Duration {
 }
 
 // failed counts the failure and says when to try again. The caller holds set.mu.
-func (sl *slot) failed(l *life, out outcome) time.Duration {
+func (sl *slot) failed(l *attempt, out outcome) time.Duration {
 	cfg := &sl.set.cfg
 	var healthy, delay time.Duration
 	if !l.readyAt.IsZero() {
@@ -341,11 +341,11 @@ func (sl *slot) failed(l *life, out outcome) time.Duration {
 	u := cfg.Rand()
 	sl.failures, delay = cfg.Backoff.After(sl.failures, healthy, u)
 	sl.setState(BackingOff)
-	if out.hopeless {
+	if out.permanent {
 		half := cfg.Backoff.Max / 2
 		delay = half + time.Duration(u*float64(cfg.Backoff.Max-half))
 	}
-	if out.hopeless || sl.failures >= failedAfter {
+	if out.permanent || sl.failures >= failedAfter {
 		sl.setState(Failed)
 	}
 	sl.next = time.Now().Add(delay)
