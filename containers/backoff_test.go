@@ -46,7 +46,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// Whatever happened, the delay lies between half of First and Max, and more failures never shorten it.
+// The delay is always between half of First and Max, and more failures never shorten it.
 func TestBackoffBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := DefaultBackoff

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Fakes that have one capability each, beside those of fakeRuntime: none.
+// Runtimes with one capability each. fakeRuntime has none.
 type (
 	preloading struct{ fakeRuntime }
 	sweeping   struct{ fakeRuntime }
@@ -29,7 +29,7 @@ func (c *choosing) Chosen(l Launch) Runtime {
 	return c.others
 }
 
-// has lists the capabilities of the runtime that would start l.
+// has returns which capabilities the runtime that would start l has.
 func has(r Runtime, l Launch) [4]bool {
 	_, preloads := As[Preloader](r, l)
 	_, sweeps := As[Sweeper](r, l)

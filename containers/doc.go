@@ -1,42 +1,51 @@
-// Package containers is how replicas run: the vocabulary that the ways of running them share, and the supervisor that keeps the
-// wanted number of them alive. The ways themselves are below it: process runs them as processes of this host, which may be
-// forked from a zygote and limited by package cgroup, docker in containers of its engine, and mux chooses between such. Package node
-// says what the host has for them, and what they take of it.
+// Package containers defines how replicas are run: the interfaces that all ways of running them share, and the
+// supervisor that keeps the wanted number of replicas running. The packages below implement the interfaces. process
+// runs replicas as processes of this host, forked from a zygote if possible and limited by package cgroup. docker runs
+// them in containers of a Docker engine. mux chooses between runtimes. Package node measures the host's resources and
+// what replicas use of them.
 //
-// # The vocabulary
+// # Runtimes
 //
-// A [Runtime] turns a [Launch] (a command or an image, a directory, an environment, limits) into an [Instance]: something that has ended or has not,
-// says how it ended, and can be asked or made to end. Nothing here knows the worker protocol: that a process runs does not mean
-// that its worker is connected, and only the owner of the connection can tell.
+// A [Runtime] turns a [Launch] (a command or an image, a directory, an environment, limits) into an [Instance], which
+// can be asked or made to end and reports how it ended. A Runtime needs two methods. What it can do besides is in
+// capability.go, each capability an interface of its own: callers ask for one with [As] and work without it.
+//
+// Nothing here knows the worker protocol. A process that runs need not have a connected worker; only the owner of the
+// connection can tell.
 //
 // # The supervisor
 //
-// A [Set] belongs to one model version and has one owner, who says how many replicas are wanted ([Set.SetCount]), which of them
-// are ready ([Set.MarkReady]) and which are to be ended because they hang or break the protocol ([Set.Kill]). It promises:
+// A [Set] belongs to one model version and has one owner. The owner says how many replicas are wanted ([Set.SetCount]),
+// which of them are ready ([Set.MarkReady]) and which must end because they hang or broke the protocol ([Set.Kill]).
+// The Set promises:
 //
-//   - Every launch has a number of its own that never comes again, so that news of a dead replica cannot be taken for news of the
-//     one that took its place.
-//   - Before a launch the owner is asked to Prepare it (the one-time token is made there). Each launch that was prepared ends in
-//     exactly one event Exited, with at most one Started before it, in order.
-//   - A replica that ends is started again, also one that exits with 0, unless nobody wants it any more. The delay doubles with
-//     each failure in a row, from 100 ms to 30 s, half of it by lot ([Backoff]), and is five minutes after fifteen of them; a
-//     replica that was ready for half a minute begins anew. After three failures in a row, or one that a person has to mend, such
-//     as a command that does not exist, its state is Failed. It is still tried again, so that a repaired model comes back by itself.
-//   - What is known of failures outlives the replicas: a model that crashes, and that nobody wanted for a moment, goes on with
-//     the delay that it had.
-//   - A replica that runs but is not ready within ReadyWithin is taken for stuck, and killed.
-//   - A launch of which the owner says so is quiet: it has the lowest CPU priority until it is ready, so that its loading does not slow down
-//     what serves, where the runtime can do that and take it back. After half of ReadyWithin it is raised all the same, for
-//     a busy machine gives it next to nothing. If it cannot be raised, its owner hears NotRaised, and later launches are not quiet.
-//   - A replica that is no longer wanted is asked first (SIGTERM) and killed after the grace. Close returns when all are gone.
+//   - Every launch has a number that is never reused, so an event of a dead replica cannot be mistaken for one of its
+//     replacement.
+//   - Before each launch it calls the owner's Prepare, which makes the one-time token. Each prepared launch has at most
+//     one event Started and then exactly one event Exited.
+//   - A replica that ends is restarted, also after exit code 0, as long as it is wanted. The delay doubles with each
+//     consecutive failure, from 100 ms to 30 s, half of it random ([Backoff]). It is five minutes after fifteen
+//     failures. A replica that was ready for half a minute starts again with the first delay. After three consecutive
+//     failures, or one that only a person can repair, such as a missing command, its state is Failed. It is still
+//     restarted, so a repaired model comes back without help.
+//   - Failures are remembered beyond a replica: a model that crashes, and was briefly not wanted, continues with its
+//     delay.
+//   - A replica that runs but is not ready within ReadyWithin is considered stuck and killed.
+//   - A launch is quiet if the owner says so: it has the lowest CPU priority until it is ready, so that loading does
+//     not slow down serving replicas. This needs a runtime that can lower the priority and raise it again. After half
+//     of ReadyWithin the replica is raised anyway, because a busy machine gives it almost no time. If it cannot be
+//     raised, the owner receives NotRaised, and later launches are not quiet.
+//   - A replica that is no longer wanted receives SIGTERM, and is killed after the grace period. Close returns when all
+//     are gone.
 //
-// It never logs and never blocks its owner: SetCount, MarkReady and Kill return at once. One goroutine a replica does all the
-// waiting. The arithmetic of delays is apart from it and knows no clock.
+// The Set never logs and never blocks its owner: SetCount, MarkReady and Kill return at once. One goroutine per replica
+// does all the waiting. Delays are computed by a function without a clock.
 //
 // # Output
 //
-// [Logs] keeps the end of what a model version's replicas have written, and of what the supervisor has to say about them: 1000
-// lines, 1 MiB. Writers never wait for readers. A [Follower] that is too slow is told how many lines it has missed.
+// [Logs] keeps the last lines that a model version's replicas have written, and the supervisor's messages about them:
+// at most 1000 lines and 1 MiB. Writers never wait for readers. A [Follower] that is too slow learns how many lines it
+// has missed.
 //
-// Start reading at [Set], then slot.go, which is a replica's life from top to bottom.
+// Start reading at [Set], then slot.go, which has a replica's life from top to bottom.
 package containers

@@ -2,7 +2,7 @@ package containers
 
 import "fmt"
 
-// signals are the meanings of Linux's signals that end workers in practice, for people who read `describe`.
+// signals explains the Linux signals that end workers in practice, for readers of `describe`.
 var signals = map[int][2]string{
 	1:  {"SIGHUP", "hang-up"},
 	2:  {"SIGINT", "interrupted"},
@@ -22,7 +22,7 @@ var signals = map[int][2]string{
 	31: {"SIGSYS", "a system call that is forbidden here"},
 }
 
-// String says in words how the replica ended: a clause without a full stop.
+// String describes how the replica ended: a clause without a full stop.
 func (e Exit) String() string {
 	switch {
 	case e.Reason != "":

@@ -12,14 +12,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// fakeRuntime hands its instances to the test, which plays the processes.
+// fakeRuntime starts instances that the test controls.
 type fakeRuntime struct {
 	mu       sync.Mutex
 	launches []*fakeInstance
 	fail     error
 	// onStart runs before Start returns.
 	onStart func(Launch)
-	blocked chan struct{} // when set, Start waits for it or for ctx
+	blocked chan struct{} // if set, Start waits for it or for ctx
 }
 
 func (r *fakeRuntime) Start(ctx context.Context, l Launch) (Instance, error) {
@@ -45,7 +45,7 @@ func (r *fakeRuntime) Start(ctx context.Context, l Launch) (Instance, error) {
 
 func (r *fakeRuntime) Close() error { return nil }
 
-// last is the youngest instance.
+// last is the newest instance.
 func (r *fakeRuntime) last() *fakeInstance {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,9 +66,9 @@ type fakeInstance struct {
 	exit   Exit
 
 	mu      sync.Mutex
-	polite  bool  // ends when asked
-	undying bool  // does not end when killed
-	why     error // what a kill answers that cannot be sent
+	polite  bool  // ends on SIGTERM
+	undying bool  // survives SIGKILL
+	why     error // what an undying instance returns for SIGKILL
 	signals []bool
 }
 
@@ -91,14 +91,14 @@ func (in *fakeInstance) Signal(term bool) error {
 	return nil
 }
 
-// asked is the signals so far: true for SIGTERM.
+// asked returns the signals so far: true for SIGTERM.
 func (in *fakeInstance) asked() []bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Clone(in.signals)
 }
 
-// behave says what the process does when it is asked or killed.
+// behave sets how the process reacts to signals.
 func (in *fakeInstance) behave(polite, undying bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -113,7 +113,7 @@ func (in *fakeInstance) end(e Exit) {
 	})
 }
 
-// harness is a Set over a fakeRuntime, in a bubble of fake time; u = 0.5 makes delays 3/4 of their base.
+// harness is a Set over a fakeRuntime, in a bubble of fake time. u = 0.5 makes delays 3/4 of their base.
 type harness struct {
 	*testing.T
 	set     *Set
@@ -160,7 +160,7 @@ func (h *harness) count(n int) {
 	synctest.Wait()
 }
 
-// only is the status of the only replica.
+// only returns the status of the only replica.
 func (h *harness) only() Status {
 	h.Helper()
 	all := h.set.Status()
@@ -192,7 +192,7 @@ func (h *harness) close() {
 	h.checkContract()
 }
 
-// checkContract holds the events against the promise: exactly one Exited for each prepared launch, at most one Started before.
+// checkContract checks the promised events: exactly one Exited for each prepared launch, at most one Started before it.
 func (h *harness) checkContract() {
 	h.Helper()
 	started, exited := map[uint64]int{}, map[uint64]int{}
@@ -228,8 +228,8 @@ func (h *harness) lastEvent() Event {
 	return h.events[len(h.events)-1]
 }
 
-// pass lets time pass.
+// pass advances the fake time.
 func pass(d time.Duration) {
-	<-time.After(d) // of the bubble's clock, which moves when every goroutine waits
+	<-time.After(d) // the bubble's clock advances when every goroutine waits
 	synctest.Wait()
 }

@@ -6,23 +6,24 @@ import (
 	"unicode/utf8"
 )
 
-// Writer returns a writer that adds what is written to it as lines of one replica's stream. Close adds a last line that has
-// no end.
+// Writer returns a writer that splits its input into lines of one replica's stream. Close adds a last line that has no
+// end.
 //
-// A carriage return inside a line starts the line anew, as on a terminal: of a progress bar only the last state is kept.
+// A carriage return inside a line restarts the line, as on a terminal: of a progress bar only the last state is kept.
 func (l *Logs) Writer(replica uint64, s Stream) *LineWriter {
 	return &LineWriter{logs: l, replica: replica, stream: s}
 }
 
-// LineWriter cuts a stream of bytes into lines. Its memory is bounded by the longest line that is kept.
+// LineWriter splits a stream of bytes into lines. The longest line that is kept bounds its memory.
 type LineWriter struct {
 	logs    *Logs
 	replica uint64
 	stream  Stream
 
-	mu   sync.Mutex // Close may come from another goroutine than Write
+	mu   sync.Mutex // Close may be called by another goroutine than Write
 	line []byte
-	// cut: the rest of this line is dropped. cr: the last byte was a carriage return, and what follows decides.
+	// cut: the rest of this line is dropped. cr: the last byte was a carriage return, whose meaning depends on the next
+	// one.
 	cut, cr bool
 }
 
@@ -50,7 +51,7 @@ func (w *LineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close adds what is left of an unfinished line. It always returns nil.
+// Close adds an unfinished line. It always returns nil.
 func (w *LineWriter) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,12 +65,12 @@ func (w *LineWriter) flush() {
 	text, cut := cleanLine(string(w.line))
 	w.logs.add(w.replica, w.stream, text, cut || w.cut)
 	w.line, w.cut, w.cr = w.line[:0], false, false
-	if cap(w.line) > 1024 { // one long line must not hold its memory for the worker's life
+	if cap(w.line) > 1024 { // do not keep one long line's memory for the worker's life
 		w.line = nil
 	}
 }
 
-// cleanLine makes text valid UTF-8 of at most maxLineBytes, cut at the start of a character.
+// cleanLine returns text as valid UTF-8 of at most maxLineBytes, cut at a character boundary.
 func cleanLine(text string) (string, bool) {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= maxLineBytes {

@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// maxLogLines and maxLogBytes bound what is kept for one model version: enough for the trace-backs of a crash loop,
-	// and 10 MB for ten talkative models. Whoever needs more keeps the gateway's own log.
+	// maxLogLines and maxLogBytes bound the log of one model version: enough for the tracebacks of a crash loop, and 10
+	// MB for ten models with much output. The gateway's own log keeps more.
 	maxLogLines = 1000
 	maxLogBytes = 1 << 20
-	// maxLineBytes is where a line is cut: a worker that prints a tensor must not push everything else out.
+	// maxLineBytes is where a line is cut, so that a worker that prints a tensor does not displace all other lines.
 	maxLineBytes = 8 << 10
 )
 
-// Stream says where a line came from.
+// Stream is where a line came from.
 type Stream uint8
 
-// The streams of a replica; System holds the supervisor's own words about it.
+// The streams of a replica. System has the supervisor's messages about it.
 const (
 	Stdout Stream = iota + 1
 	Stderr
@@ -47,23 +47,23 @@ type Line struct {
 	Stream  Stream
 	// Text is valid UTF-8 without the line's end, at most 8 KiB.
 	Text string
-	// Cut says that the line went on.
+	// Cut says that the line was longer.
 	Cut bool
 }
 
-// Logs keeps the last lines of one model version's replicas in memory: at most 1000 lines and 1 MiB. It is safe for use by
-// many goroutines, starts none, and never makes a writer wait for a reader.
+// Logs keeps the last lines of one model version's replicas in memory: at most 1000 lines and 1 MiB. Many goroutines
+// may use it. It starts none, and never makes a writer wait for a reader.
 type Logs struct {
 	now func() time.Time
 
 	mu sync.Mutex
-	// ring[seq % maxLogLines] holds line seq, for first <= seq < next. It grows up to its bound as lines come: most
-	// models say little.
+	// ring[seq % maxLogLines] holds line seq, for first <= seq < next. It grows to its bound as needed: most models
+	// write little.
 	ring        []Line
 	first, next uint64
 	bytes       int
 	closed      bool
-	// changed is closed when a line comes or the log is closed; nil while nobody waits.
+	// changed is closed when a line is added or the log is closed; nil if no follower waits.
 	changed chan struct{}
 }
 
@@ -72,7 +72,7 @@ func NewLogs() *Logs {
 	return &Logs{now: time.Now, first: 1, next: 1}
 }
 
-// Add appends one line; text is cut to 8 KiB. A closed log takes nothing.
+// Add appends one line, cut to 8 KiB. A closed log ignores it.
 func (l *Logs) Add(replica uint64, s Stream, text string) {
 	text, cut := cleanLine(text)
 	l.add(replica, s, text, cut)
@@ -99,7 +99,7 @@ func (l *Logs) add(replica uint64, s Stream, text string, cut bool) {
 	l.wake()
 }
 
-// Close ends every follower once it has read what is there.
+// Close ends every follower once it has read the remaining lines.
 func (l *Logs) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +139,8 @@ func (l *Logs) tail(n int, keep func(*Line) bool) []Line {
 	return lines
 }
 
-// Follower reads a log as it grows. It holds nothing but its place in the log, so a slow one costs nobody anything: lines
-// that have been dropped meanwhile are lost to it, and Next says how many. It is used by one goroutine.
+// Follower reads a log as it grows. It holds only a position in the log, so a slow one costs nothing: it misses lines
+// that were dropped meanwhile, and Next says how many. It is used by one goroutine.
 type Follower struct {
 	logs *Logs
 	next uint64
@@ -157,8 +157,8 @@ func (l *Logs) Follow(n int) *Follower {
 	return &Follower{logs: l, next: from}
 }
 
-// Next returns the lines since the last call, oldest first, and how many were lost before the first of them. It waits until
-// there is one. The error is ctx's, or io.EOF when the log is closed and read to its end.
+// Next returns the lines since the last call, oldest first, and how many were missed before the first of them. It waits
+// until there is a line. The error is ctx's, or io.EOF if the log is closed and read to its end.
 func (f *Follower) Next(ctx context.Context) (lines []Line, lost uint64, err error) {
 	for {
 		changed, err := f.read(&lines, &lost)
@@ -173,7 +173,7 @@ func (f *Follower) Next(ctx context.Context) (lines []Line, lost uint64, err err
 	}
 }
 
-// read takes what is there, or returns the channel to wait for.
+// read takes the available lines, or returns the channel to wait for.
 func (f *Follower) read(lines *[]Line, lost *uint64) (<-chan struct{}, error) {
 	l := f.logs
 	l.mu.Lock()

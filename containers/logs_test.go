@@ -94,11 +94,11 @@ func FuzzLineWriter(f *testing.F) {
 	})
 }
 
-// The ring holds the last lines, within both bounds, whatever comes.
+// The ring always holds the last lines, within both bounds.
 func TestLogsAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logs := NewLogs()
-		var model []string // everything ever added
+		var model []string // everything that was added
 		f := logs.Follow(-1)
 		var followed uint64
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// raisable is an instance that can have been started quietly.
+// raisable is an instance that can be started quietly.
 type raisable struct {
 	*fakeInstance
 	runtime *raisingRuntime
@@ -35,7 +35,7 @@ type raisingRuntime struct {
 	fakeRuntime
 	raised []uint64
 	cannot error
-	slow   chan struct{} // when set, Raise waits for it
+	slow   chan struct{} // if set, Raise waits for it
 }
 
 func (r *raisingRuntime) Start(ctx context.Context, l Launch) (Instance, error) {
@@ -46,14 +46,14 @@ func (r *raisingRuntime) Start(ctx context.Context, l Launch) (Instance, error) 
 	return &raisable{in.(*fakeInstance), r}, nil
 }
 
-// replicas are those that were raised, in order.
+// replicas returns those that were raised, in order.
 func (r *raisingRuntime) replicas() []uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.raised)
 }
 
-// newQuietHarness has launches that are quiet while *quiet is set.
+// newQuietHarness returns a harness whose launches are quiet while *quiet is set.
 func newQuietHarness(t *testing.T, quiet *bool) (*harness, *raisingRuntime) {
 	r := &raisingRuntime{}
 	h := newHarness(t, func(c *Config) {
@@ -80,7 +80,7 @@ func TestQuietUntilReady(t *testing.T) {
 		}
 		pass(time.Hour)
 
-		// The owner is asked anew for the one that takes its place.
+		// The owner is asked again for the replacement.
 		quiet = false
 		h.runtime.last().end(Exit{Code: 1})
 		pass(time.Second)
@@ -148,7 +148,7 @@ func TestNotRaised(t *testing.T) {
 	})
 }
 
-// A replica that crashes while it is quiet, or while it is being raised, is like any other that crashes.
+// A replica that crashes while it is quiet or being raised is handled like any other crash.
 func TestQuietAndGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quiet := true
@@ -175,7 +175,7 @@ func TestQuietAndGone(t *testing.T) {
 		}
 		pass(time.Second)
 
-		// A kill does not wait for a raise.
+		// Kill does not wait for Raise.
 		h.set.MarkReady(3)
 		synctest.Wait()
 		h.set.Kill(3, "it hangs")
@@ -187,7 +187,7 @@ func TestQuietAndGone(t *testing.T) {
 	})
 }
 
-// Where the runtime cannot do it, quiet launches are as others.
+// If the runtime cannot do it, quiet launches are like others.
 func TestQuietWithoutRaiser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, func(c *Config) { c.Quiet = func() bool { return true } })

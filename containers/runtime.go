@@ -8,52 +8,53 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Launch is everything a [Runtime] needs to start one replica.
+// Launch is everything that a [Runtime] needs to start one replica.
 type Launch struct {
-	// Replica names this launch. It is never used twice within a [Set]: a replica that is restarted gets a new number.
+	// Replica is the number of this launch. It is never reused within a [Set]: a replica that is restarted gets a new
+	// number.
 	Replica uint64
 	Model   api.ModelID
-	// Dir is the working directory: the model's own. It must be an absolute path.
+	// Dir is the working directory, the model's own. It must be an absolute path.
 	Dir string
-	// Command is the program and its arguments, as it goes to exec: no shell sees it. How a program that is not an
-	// absolute path is looked up is the runtime's to say.
+	// Command is the program and its arguments, as passed to exec, without a shell. The runtime defines how a program
+	// that is not an absolute path is found.
 	Command []string
-	// Image is a container image; empty: the command runs as a process of this host. With an image Command takes the place of what
-	// the image would run, and may be empty.
+	// Image is a container image. If it is empty, the command runs as a process of this host. With an image, Command
+	// replaces the image's own and may be empty.
 	Image string
-	// Preload has Python modules that the process is to have imported before it runs Command, whose first word is a Python interpreter. A
-	// runtime that can forks such a launch from a zygote; one that cannot starts it as any other.
+	// Preload lists Python modules that the process should have imported before it runs Command, whose first word is a
+	// Python interpreter. A [Preloader] can fork such a launch from a zygote; other runtimes start it as any other.
 	Preload []string
-	// Env is the worker's environment, "NAME=value" each; a later entry wins. Beyond it a runtime passes on no more than
-	// a short list of harmless variables of its own, and Env wins over those too.
+	// Env is the worker's environment, "NAME=value" each; a later entry wins. A runtime adds only a short list of
+	// harmless variables of its own, which Env overrides.
 	Env    []string
 	Limits Limits
-	// Quiet asks that the replica starts at the lowest CPU priority, so that its loading takes no time from those that serve.
-	// An Instance that grants it is a [Raiser]; a runtime that cannot starts the replica at the gateway's own priority.
+	// Quiet asks for the lowest CPU priority at start, so that loading takes no time from serving replicas. An Instance
+	// that grants it is a [Raiser]. Other runtimes start the replica at the gateway's own priority.
 	Quiet bool
-	// Stdout and Stderr take the worker's output. Each is written by one goroutine at a time, and not after Exited has
-	// been closed; a Write must not block. Nil means that the stream is thrown away.
+	// Stdout and Stderr receive the worker's output. One goroutine at a time writes to each, and not after Exited was
+	// closed. A Write must not block. If nil, the output is discarded.
 	Stdout, Stderr io.Writer
 }
 
-// Limits bound what one replica may take. Zero means: as the gateway itself.
+// Limits bound one replica. Zero means the gateway's own limit.
 type Limits struct {
 	// OpenFiles is the number of descriptors that one process may have open.
 	OpenFiles uint64
 	// DataBytes is how much private writable memory one process may map. Shared memory does not count.
 	DataBytes uint64
-	// CPUMillis is how much processor time the replica, with all that it has started, may take: 1500 is one core and a half. MemoryBytes
-	// is what it may hold, PIDs how many processes and threads it may have.
+	// CPUMillis is the processor time of the replica with everything it has started; 1500 is one and a half cores.
+	// MemoryBytes is its memory, PIDs the number of its processes and threads.
 	CPUMillis   int64
 	MemoryBytes int64
 	PIDs        int
 }
 
-// Runtime starts replicas. It is called from many goroutines. What a Runtime can do besides is in capability.go: [Preloader],
+// Runtime starts replicas. Many goroutines may call it. capability.go has what a Runtime can do besides: [Preloader],
 // [Sweeper], [LimitReporter], [QuietReporter].
 type Runtime interface {
-	// Start returns when the replica runs, or says why it cannot. A ctx that ends while Start waits leaves nothing
-	// running; once Start has returned, ctx means nothing to the replica.
+	// Start returns when the replica runs, or says why it cannot. If ctx ends while Start waits, nothing is left
+	// running. After Start has returned, ctx has no effect on the replica.
 	Start(ctx context.Context, l Launch) (Instance, error)
 	// Close ends every replica that still runs and returns when they are gone.
 	Close() error
@@ -61,38 +62,40 @@ type Runtime interface {
 
 // Instance is one started replica.
 type Instance interface {
-	// PID is the process id on this host, 0 where there is none to know.
+	// PID is the process id on this host; 0 if there is none or it is unknown.
 	PID() int
-	// Exited is closed when the replica is gone and all its output has been written.
+	// Exited is closed when the replica is gone and all its output was written.
 	Exited() <-chan struct{}
 	// Exit says how it ended. It is valid once Exited is closed.
 	Exit() Exit
-	// Signal asks the replica to end (term: it may finish what it holds) or ends it, with every process that it has
-	// started. It returns nil when the replica is gone already.
+	// Signal asks the replica to end (term, so that it can finish what it holds) or kills it, with every process that
+	// it has started. It returns nil if the replica is gone already.
 	Signal(term bool) error
 }
 
-// Raiser is an Instance that can have been started quietly.
+// Raiser is an Instance that can be started quietly.
 type Raiser interface {
-	// Raise gives the replica, with all that it has started, the gateway's own CPU priority and returns when it has it, or
-	// why it cannot have it. It returns nil for a replica that was not started quietly, and for one that ends meanwhile.
+	// Raise gives the replica, with everything it has started, the gateway's own CPU priority. It returns when that is
+	// done, or why it cannot be. It returns nil for a replica that was not started quietly, and for one that ends
+	// meanwhile.
 	Raise() error
 }
 
 // Exit is how a replica ended.
 type Exit struct {
-	// Code is the exit code, -1 when there is none.
+	// Code is the exit code; -1 if there is none.
 	Code int
-	// Signal is the number of the signal that ended it (Linux's numbers), 0 when none did.
+	// Signal is the Linux number of the signal that ended it; 0 if none did.
 	Signal int
 	// At is when the runtime learned of it.
 	At time.Time
-	// Reason is set where Code and Signal do not tell: the replica could not be started, was lost sight of, or ended at one of its limits.
+	// Reason is set if Code and Signal do not tell: the replica could not be started, was lost, or ended at one of its
+	// limits.
 	Reason string
 }
 
-// Permanent is what a Start error implements, and answers with true, when trying again is hopeless until a person has
-// changed something: no such command, no such directory.
+// Permanent is implemented by a Start error, and returns true, if trying again is useless until a person has changed
+// something: for example a missing command or directory.
 type Permanent interface {
 	error
 	Permanent() bool

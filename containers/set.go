@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// MaxReplicas bounds the replicas of one model version on one host; each is a process with segments of its own.
+	// MaxReplicas bounds the replicas of one model version on one host. Each is a process with segments of its own.
 	MaxReplicas = 1024
-	// DefaultGrace is how long a replica that is asked to end may take: a batch or two, and a flush.
+	// DefaultGrace is how long a replica may take to end after SIGTERM: enough for a batch or two, and a flush.
 	DefaultGrace = 10 * time.Second
-	// DefaultReadyWithin bounds the time from start to ready: a large model on a cold disk takes minutes, and one that
-	// takes longer is taken for stuck.
+	// DefaultReadyWithin bounds the time from start to ready. A large model on a cold disk takes minutes; one that
+	// takes longer is considered stuck.
 	DefaultReadyWithin = 10 * time.Minute
-	// failedAfter is the number of failures in a row after which a replica is called failed rather than restarting.
+	// failedAfter is the number of consecutive failures after which a replica's state is Failed rather than BackingOff.
 	failedAfter = 3
-	// killWait is how long Close waits for a process that was sent SIGKILL. Only one that hangs in the kernel takes longer.
+	// killWait is how long Close waits for a process after SIGKILL. Only one that hangs in the kernel takes longer.
 	killWait = 10 * time.Second
 )
 
@@ -36,18 +36,18 @@ type Config struct {
 	Preload []string
 	Env     []string
 	Limits  Limits
-	// Prepare is called before each launch with the launch's replica number and returns what to add to Env: the address
-	// of the gateway and a one-time token. Each Prepare that returned no error is followed by exactly one event Exited.
+	// Prepare is called before each launch with its replica number. It returns what to add to Env: the address of the
+	// gateway and a one-time token. Each Prepare that returned no error is followed by exactly one event Exited.
 	Prepare func(replica uint64) (env []string, err error)
-	// Event is told what happens to replicas, one call at a time and in order for one replica, several at a time for
+	// Event receives what happens to replicas: one call at a time and in order for one replica, concurrent calls for
 	// several. It may call the Set's methods other than Close, and must not block.
 	Event func(Event)
-	// Quiet is asked before each launch whether other replicas serve, of whatever model: the launch is then [Launch.Quiet] until
-	// the replica is ready. It must not block. Nil: no launch is.
+	// Quiet is asked before each launch whether other replicas serve, of any model. If so, the launch is [Launch.Quiet]
+	// until the replica is ready. It must not block. If nil, no launch is quiet.
 	Quiet func() bool
-	// NextReplica numbers the launches; nil counts from 1. Numbers never come twice.
+	// NextReplica numbers the launches; nil counts from 1. Numbers are never reused.
 	NextReplica func() uint64
-	// Logs takes the output of all replicas; nil makes one, which Close closes.
+	// Logs receives the output of all replicas; nil makes one, which Close closes.
 	Logs *Logs
 	// Zero values mean DefaultBackoff, DefaultGrace, DefaultReadyWithin and math/rand.
 	Backoff     Backoff
@@ -59,9 +59,10 @@ type Config struct {
 // EventKind says what happened.
 type EventKind uint8
 
-// Started comes when a replica's process runs (its worker may have connected before); Exited when it is gone, or could not be
-// started. NotRaised comes between them, at most once, when a replica that was started quietly cannot be given its full
-// priority: it serves, and is slow beside others until it is started anew. No launch of the Set is quiet after that.
+// Started comes when a replica's process runs; its worker may have connected before. Exited comes when the replica is
+// gone or could not be started. NotRaised comes between them, at most once, if a replica that was started quietly
+// cannot get its full priority. It serves, but is slow beside others until it is restarted. The Set's later launches
+// are not quiet.
 const (
 	Started EventKind = iota + 1
 	Exited
@@ -72,34 +73,36 @@ const (
 type Event struct {
 	Kind    EventKind
 	Replica uint64
-	PID     int // 0 in Exited when the replica never started
-	// Reason is Exit in words, with the reason of a Kill; in NotRaised it says why. Exit and the rest are set in Exited only.
+	PID     int // 0 in Exited if the replica never started
+	// Reason is Exit in words, with the reason of a Kill; for NotRaised it says why. Exit and the rest are set in
+	// Exited only.
 	Reason string
 	Exit   Exit
-	// Asked: the owner wanted it gone, and it is not restarted. Else Next is when the next attempt is made.
+	// Asked says that the owner no longer wants the replica, which is not restarted. Otherwise Next is when the next
+	// attempt is made.
 	Asked bool
 	Next  time.Time
 }
 
-// Set keeps the wanted number of replicas of one model version running. See the package essay for its promises.
+// Set keeps the wanted number of replicas of one model version running. The package documentation has its promises.
 type Set struct {
 	cfg      Config
 	logs     *Logs
 	ownsLogs bool
 
-	// hard is closed when graces are over: Close ran out of time.
+	// hard is closed when Close runs out of time: grace periods end at once.
 	hard     chan struct{}
 	hardOnce sync.Once
-	wg       sync.WaitGroup // slots
+	wg       sync.WaitGroup // one per slot
 
 	mu            sync.Mutex
 	slots         []*slot
-	last          uint64 // replica number, when the Set counts itself
+	last          uint64 // the last replica number, if the Set counts
 	closed        bool
-	quietDisabled bool // a replica could not be raised: none is quiet any more
-	// What is known of failures outlives the slots that they happened to: a model that crashes is not started at once again because nobody
-	// wanted it for a moment.
-	failures int // in a row, of the slot that failed last
+	quietDisabled bool // a replica could not be raised, so no more launches are quiet
+	// Failures outlive the slot that they happened to: a model that crashes, and was briefly not wanted, must not
+	// restart at once.
+	failures int // consecutive failures of the slot that failed last
 	next     time.Time
 }
 
@@ -136,8 +139,8 @@ func NewSet(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// Len is how many replicas there are, in whatever state; those that are ending take their room until they are gone, which they are when
-// their event Exited comes.
+// Len is the number of replicas in any state. Replicas that are ending count until they are gone, which is when their
+// event Exited comes.
 func (s *Set) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,11 +156,11 @@ func (s *Set) Len() int {
 // Logs is where the replicas' output goes.
 func (s *Set) Logs() *Logs { return s.logs }
 
-// errClosed is what a closed Set answers.
+// errClosed is returned by a closed Set.
 var errClosed = errors.New("the model version's replicas have been stopped")
 
-// SetCount changes how many replicas are wanted and returns at once. Replicas over the number are asked to end: first those
-// that do not run, then those that are not ready, then the youngest.
+// SetCount changes how many replicas are wanted and returns at once. It ends surplus replicas: first those that do not
+// run, then those that are not ready, then the newest.
 func (s *Set) SetCount(n int) error {
 	if n < 0 || n > MaxReplicas {
 		return fmt.Errorf("%d replicas of %s: expected 0 to %d", n, s.cfg.Model, MaxReplicas)
@@ -186,7 +189,8 @@ func (s *Set) SetCount(n int) error {
 	return nil
 }
 
-// inheritBackoffLocked has a new slot go on where the one before it has failed, unless that is long ago or others are well.
+// inheritBackoffLocked lets a new slot continue with the failures of the previous one, unless they are long ago or
+// another replica is ready.
 func (s *Set) inheritBackoffLocked(sl *slot) {
 	for _, other := range s.slots {
 		if other.state == Ready {
@@ -207,7 +211,7 @@ func (s *Set) inheritBackoffLocked(sl *slot) {
 	}
 }
 
-// leastUsefulLocked picks the slot that is missed least; there is one that is not stopped.
+// leastUsefulLocked picks the slot whose loss costs least. At least one slot is not stopped.
 func (s *Set) leastUsefulLocked() *slot {
 	rank := func(st State) int {
 		switch st {
@@ -228,8 +232,8 @@ func (s *Set) leastUsefulLocked() *slot {
 	return worst
 }
 
-// MarkReady says that the replica's worker is ready to take batches. If it was started quietly, it is now given its full priority,
-// which is done within moments and not waited for. A replica that is gone, or is ending, is left alone.
+// MarkReady says that the replica's worker takes batches. A replica that was started quietly now gets its full
+// priority; MarkReady does not wait for that. It ignores replicas that are gone or ending.
 func (s *Set) MarkReady(replica uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,8 +248,8 @@ func (s *Set) MarkReady(replica uint64) {
 	}
 }
 
-// Kill ends a replica at once: it hangs, or it broke the protocol. The reason is for people. It is restarted with back-off, as
-// after a crash. A replica that is gone is left alone.
+// Kill ends a replica at once, because it hangs or broke the protocol. The reason is for operators. The replica is
+// restarted with back-off, as after a crash. Kill ignores replicas that are gone.
 func (s *Set) Kill(replica uint64, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,8 +270,8 @@ func (s *Set) find(replica uint64) *slot {
 	return nil
 }
 
-// Close asks every replica to end, ends those that are left after the grace, or at once when ctx is done, and returns when all
-// are gone. The error names replicas that would not die.
+// Close asks every replica to end, kills those that are left after the grace period, or at once when ctx is done, and
+// returns when all are gone. The error names replicas that survived.
 func (s *Set) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -296,7 +300,7 @@ func (s *Set) Close(ctx context.Context) error {
 	return nil
 }
 
-// stuck says of every replica that is left why that is so, as far as it is known.
+// stuck says for every replica that is left why it is, as far as that is known.
 func (s *Set) stuck() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

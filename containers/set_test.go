@@ -74,7 +74,7 @@ func TestCrashLoop(t *testing.T) {
 			pass(1)
 		}
 
-		// A repaired model comes back, and after a healthy time begins anew.
+		// A repaired model comes back. After a healthy time its delay starts again.
 		st := h.wantState(Running)
 		h.set.MarkReady(st.Replica)
 		pass(30 * time.Second)
@@ -127,7 +127,7 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// A worker that crashes hangs up first: the owner's Kill for that must not hide the crash.
+// A worker that crashes hangs up first. The owner's Kill for the hang-up must not hide the crash.
 func TestKillOfOneThatCrashed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, nil)
@@ -243,7 +243,7 @@ func TestPrepareFails(t *testing.T) {
 	})
 }
 
-// A worker may be connected before its start has been reported; one may be killed, or no longer wanted, by then.
+// A worker may connect before its start is reported. By then it may have been killed, or be no longer wanted.
 func TestNewsBeforeStartReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, nil)
@@ -351,14 +351,14 @@ func TestCloseNamesWhatWillNotDie(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), "replica 1 of digits@1 (pid 1000)") || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), c.not) {
 					t.Errorf("error %v: expected it to name the replica, and %q", err, c.says)
 				}
-				in.end(Exit{Code: -1, Signal: 9}) // it is let go
+				in.end(Exit{Code: -1, Signal: 9}) // let it end
 				h.close()
 			})
 		})
 	}
 }
 
-// A launch that is not given up when nobody wants it is not said to be a process that does not die.
+// A pending Start that ignores the end of its context is not reported as a process that survived SIGKILL.
 func TestCloseNamesWhatIsStillStarting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, nil)
@@ -394,12 +394,12 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// A model that crashes is not started at once again because nobody has wanted it for a moment.
+// A model that crashes, and was briefly not wanted, is not restarted at once.
 func TestFailuresOutliveSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, nil)
 		h.count(1)
-		for range 4 { // 75, 150, 300 ms, and 600 that have just begun
+		for range 4 { // 75, 150, 300 ms, and the start of 600
 			h.runtime.last().end(Exit{Code: 1})
 			synctest.Wait()
 			if h.only().State != Failed || h.runtime.count() < 4 {
@@ -424,7 +424,7 @@ func TestFailuresOutliveSlots(t *testing.T) {
 			t.Errorf("%d launches, expected %d", h.runtime.count(), started+1)
 		}
 
-		// It is well for long enough, sleeps, and is woken at once.
+		// It is healthy for long enough, sleeps, and is woken at once.
 		h.set.MarkReady(h.runtime.last().launch.Replica)
 		pass(time.Minute)
 		h.runtime.last().behave(true, false)
@@ -435,7 +435,7 @@ func TestFailuresOutliveSlots(t *testing.T) {
 	})
 }
 
-// Whoever hears that a replica has ended finds its room free.
+// When Exited has come, the replica's room is free.
 func TestLenWhenOneHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h *harness
@@ -451,7 +451,7 @@ func TestLenWhenOneHasEnded(t *testing.T) {
 		})
 		h.count(1)
 		h.count(2)
-		h.runtime.last().behave(true, false) // the younger one is to end
+		h.runtime.last().behave(true, false) // the newer one is ending
 		h.count(1)
 		h.runtime.launches[0].end(Exit{Code: 1})
 		synctest.Wait()
@@ -466,7 +466,7 @@ func TestLenWhenOneHasEnded(t *testing.T) {
 	})
 }
 
-// However often a crashing model is put to sleep and woken, it is started no more often than if it were left alone.
+// A crashing model that is put to sleep and woken repeatedly is started no more often than one that is left alone.
 func TestSleepIsNoWayRoundTheBackoff(t *testing.T) {
 	launches := func(t *testing.T, toggle bool) (n int) {
 		synctest.Test(t, func(t *testing.T) {

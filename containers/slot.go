@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// slot is the place of one wanted replica: a goroutine that launches it, waits for its end, waits, and launches it again.
-// Everything but set, ctx and cancel is guarded by set.mu.
+// slot is the place of one wanted replica: a goroutine that launches it, waits for its end, waits for the delay, and
+// launches it again. set.mu guards everything but set, ctx and cancel.
 type slot struct {
 	set *Set
-	// ctx ends when the slot is to stop.
+	// ctx ends when the slot must stop.
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -22,7 +22,7 @@ type slot struct {
 	pid      int
 	quiet    bool
 	restarts int
-	failures int // in a row
+	failures int // consecutive
 	next     time.Time
 	attempt  *attempt // nil between launches
 
@@ -46,9 +46,9 @@ type attempt struct {
 // outcome is how a launch ended.
 type outcome struct {
 	exit Exit
-	// prepared: the owner's Prepare succeeded, so it is owed an event.
+	// prepared: the owner's Prepare succeeded, so the owner must receive Exited.
 	prepared bool
-	// permanent: only a person can mend it.
+	// permanent: only a person can repair it.
 	permanent bool
 }
 
@@ -83,7 +83,7 @@ func (sl *slot) run() {
 	}
 }
 
-// wait returns when the delay is over or nobody wants the slot any more.
+// wait returns when the delay is over or the slot must stop.
 func (sl *slot) wait(delay time.Duration) {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
@@ -104,7 +104,7 @@ func (s *Set) remove(sl *slot) {
 	}
 }
 
-// beginAttempt opens a new life under a new number.
+// beginAttempt begins an attempt under a new number.
 func (sl *slot) beginAttempt() *attempt {
 	s := sl.set
 	l := &attempt{ready: make(chan struct{}), kill: make(chan struct{})}
@@ -125,7 +125,7 @@ func (sl *slot) beginAttempt() *attempt {
 	return l
 }
 
-// launch launches the replica and returns when it is gone.
+// launch starts the replica and returns when it is gone.
 func (sl *slot) launch(l *attempt) outcome {
 	cfg := &sl.set.cfg
 	env, err := cfg.Prepare(l.replica)
@@ -151,7 +151,7 @@ func (sl *slot) launch(l *attempt) outcome {
 	}
 	sl.started(l, inst.PID(), raiser != nil)
 	sl.await(l, inst, raiser)
-	_ = stdout.Close() // the log's writers cannot fail
+	_ = stdout.Close() // writers of the log cannot fail
 	_ = stderr.Close()
 	return outcome{exit: inst.Exit(), prepared: true}
 }
@@ -165,7 +165,7 @@ func (sl *slot) started(l *attempt, pid int, quiet bool) {
 	s.mu.Lock()
 	sl.pid, sl.quiet = pid, quiet
 	sl.setState(Running)
-	if !l.readyAt.IsZero() { // its worker was faster than the news of its start
+	if !l.readyAt.IsZero() { // the worker connected before the start was reported
 		sl.setState(Ready)
 	}
 	s.mu.Unlock()
@@ -173,9 +173,9 @@ func (sl *slot) started(l *attempt, pid int, quiet bool) {
 	s.cfg.Event(Event{Kind: Started, Replica: l.replica, PID: pid})
 }
 
-// await returns when the replica is gone, of itself or because it was asked, killed, or not ready in time. A replica with a raiser is
-// raised when it is ready, or when half of its time is over: on a machine without a moment to spare the lowest priority may be
-// none at all, and to be quiet must not be what makes it late.
+// await returns when the replica is gone: by itself, because it was asked, because it was killed, or because it was not
+// ready in time. With a raiser it raises the replica when it is ready, or when half of its time is over: on a busy
+// machine the lowest priority may get no time at all, and being quiet must not make the replica late.
 func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 	late, half := time.NewTimer(sl.set.cfg.ReadyWithin), time.NewTimer(sl.set.cfg.ReadyWithin/2)
 	defer late.Stop()
@@ -184,7 +184,7 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 	raise := func() {
 		half.Stop()
 		if raiser != nil {
-			go func(r Raiser) { raised <- r.Raise() }(raiser) // it ends with the instance
+			go func(r Raiser) { raised <- r.Raise() }(raiser) // Raise returns when the instance ends
 		}
 		raiser = nil
 	}
@@ -210,7 +210,7 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 			continue
 		case <-late.C:
 			select {
-			case <-l.ready: // both had come
+			case <-l.ready: // both have happened
 				raise()
 				ready = nil
 				continue
@@ -236,7 +236,7 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 	}
 }
 
-// wantsQuiet asks the owner whether a launch is to be quiet.
+// wantsQuiet asks the owner whether a launch should be quiet.
 func (s *Set) wantsQuiet() bool {
 	s.mu.Lock()
 	quietDisabled := s.quietDisabled
@@ -244,8 +244,8 @@ func (s *Set) wantsQuiet() bool {
 	return !quietDisabled && s.cfg.Quiet != nil && s.cfg.Quiet()
 }
 
-// raised hears how raising the replica went. One that cannot be raised goes on: slow answers are better than none, and the owner
-// may think otherwise.
+// raised handles the result of Raise. A replica that cannot be raised keeps running: slow answers are better than none,
+// and the owner may decide otherwise.
 func (sl *slot) raised(l *attempt, err error) {
 	s := sl.set
 	s.mu.Lock()
@@ -269,7 +269,7 @@ func (sl *slot) stopping() {
 	}
 }
 
-// endsWithinGrace asks the replica to end and reports whether it did within the grace.
+// endsWithinGrace sends SIGTERM and reports whether the replica ends within the grace period.
 func (sl *slot) endsWithinGrace(l *attempt, inst Instance) bool {
 	if err := inst.Signal(true); err != nil {
 		sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d: %v", l.replica, err))
@@ -290,7 +290,7 @@ func (sl *slot) endsWithinGrace(l *attempt, inst Instance) bool {
 // sigKill is SIGKILL's number.
 const sigKill = 9
 
-// endAttempt closes a life, tells the owner and returns the delay until the next one.
+// endAttempt ends an attempt, tells the owner and returns the delay until the next one.
 func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 	s := sl.set
 	lines := stderrOf(s.logs, l.replica)
@@ -301,7 +301,7 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 	switch {
 	case l.killed && out.exit.Signal == sigKill:
 		ev.Reason = "killed: " + l.killReason
-	case l.killed: // it was faster, and how it ended says more
+	case l.killed: // it ended before the kill, and how it ended says more
 		ev.Reason += " (and was to be killed: " + l.killReason + ")"
 	case !asked && out.exit.Reason == "" && out.exit.Code == 0:
 		ev.Reason += ", though nobody asked it to"
@@ -331,7 +331,7 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 	return delay
 }
 
-// failed counts the failure and says when to try again. The caller holds set.mu.
+// failed counts the failure and computes the next attempt. The caller holds set.mu.
 func (sl *slot) failed(l *attempt, out outcome) time.Duration {
 	cfg := &sl.set.cfg
 	var healthy, delay time.Duration
@@ -353,7 +353,7 @@ func (sl *slot) failed(l *attempt, out outcome) time.Duration {
 	return delay
 }
 
-// stderrOf returns the end of what a replica wrote to stderr.
+// stderrOf returns the last lines that a replica wrote to stderr.
 func stderrOf(logs *Logs, replica uint64) []string {
 	var text []string
 	for _, line := range logs.tail(lastLines, func(l *Line) bool { return l.Replica == replica && l.Stream == Stderr }) {

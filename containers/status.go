@@ -2,20 +2,21 @@ package containers
 
 import "time"
 
-// State is where a replica stands.
+// State is a replica's state.
 type State uint8
 
-// The states. The way is Starting → Running → Ready → Stopping, and from each to BackingOff or Failed and back to Starting.
+// The states. A replica goes Starting → Running → Ready → Stopping, and from each of these to BackingOff or Failed and
+// back to Starting.
 const (
-	// Starting: the runtime has been asked for it.
+	// Starting: the runtime is starting it.
 	Starting State = iota + 1
-	// Running: the process runs, its worker is not ready yet.
+	// Running: the process runs; its worker is not ready yet.
 	Running
-	// Ready: the owner has said so by MarkReady.
+	// Ready: the owner called MarkReady.
 	Ready
-	// BackingOff: it ended and will be started again at NextAttempt.
+	// BackingOff: it ended and is restarted at NextAttempt.
 	BackingOff
-	// Failed: as BackingOff, after several failures in a row or one that only a person can mend.
+	// Failed: as BackingOff, after several consecutive failures or one that only a person can repair.
 	Failed
 	// Stopping: it is being ended.
 	Stopping
@@ -31,34 +32,34 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// lastLines is how much of a replica's output goes into its status: the end of a Python trace-back.
+// lastLines is how many lines of a replica's output its status has: the end of a Python traceback.
 const lastLines = 10
 
 // Status is a replica as `describe` shows it.
 type Status struct {
-	// Replica is the number of the launch that runs, or of the last one.
+	// Replica is the number of the current launch, or of the last one.
 	Replica uint64
-	PID     int // 0 when no process runs
+	PID     int // 0 if no process runs
 	State   State
 	// Since is when State began.
 	Since time.Time
-	// Quiet: it runs at the lowest priority, because it is not ready yet or cannot be raised.
+	// Quiet says that it runs at the lowest priority, because it is not ready yet or cannot be raised.
 	Quiet bool
 	// Restarts counts the launches after the first.
 	Restarts int
 	// NextAttempt is set in BackingOff and Failed.
 	NextAttempt time.Time
-	// LastExit says how the launch before this one ended, empty when there was none.
+	// LastExit says how the previous launch ended; empty if there was none.
 	LastExit string
 	// LastExitAt is when.
 	LastExitAt time.Time
-	// LastExitLines is what it last wrote to stderr.
+	// LastExitLines is what it wrote to stderr last.
 	LastExitLines []string
-	// Lines is the end of what the present launch has written.
+	// Lines is the end of the current launch's output.
 	Lines []Line
 }
 
-// Status describes every replica, those that are ending included, in the order in which they were first started.
+// Status describes every replica, including those that are ending, in the order of their first start.
 func (s *Set) Status() []Status {
 	s.mu.Lock()
 	all := make([]Status, 0, len(s.slots))

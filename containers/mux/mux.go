@@ -11,10 +11,10 @@ import (
 
 // Route is a runtime and the launches that it starts.
 type Route struct {
-	// Name is the runtime's, for messages.
+	// Name is the runtime's name, for messages.
 	Name string
-	// Takes reports whether a launch goes to Runtime; nil: each does that no route before took. It must always say the same of
-	// launches whose Image, Dir, Command, Env and Preload are equal, and may be called from many goroutines.
+	// Takes reports whether a launch goes to Runtime; nil means every launch that no earlier route takes. It must give
+	// the same answer for launches whose Image, Dir, Command, Env and Preload are equal. Many goroutines may call it.
 	Takes   func(l containers.Launch) bool
 	Runtime containers.Runtime
 }
@@ -30,13 +30,13 @@ var (
 	_ containers.QuietReporter = (*Runtime)(nil)
 )
 
-// New returns a Runtime that starts a launch with the first route that takes it. It owns the runtimes from now on.
+// New returns a Runtime that starts a launch with the first route that takes it. It owns the runtimes from then on.
 func New(routes ...Route) *Runtime { return &Runtime{slices.Clone(routes)} }
 
 // Image takes launches that name a container image.
 func Image(l containers.Launch) bool { return l.Image != "" }
 
-// route returns the index of the route that takes l, -1 when none does.
+// route returns the index of the route that takes l, -1 if there is none.
 func (r *Runtime) route(l containers.Launch) int {
 	return slices.IndexFunc(r.routes, func(route Route) bool { return route.Takes == nil || route.Takes(l) })
 }
@@ -49,7 +49,7 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	return nil, &noRouteError{l, r.names()}
 }
 
-// noRouteError is a launch that no route takes. It is permanent: the model or the program has to change.
+// noRouteError is a launch that no route takes. It is permanent: the model or the program must change.
 type noRouteError struct {
 	launch containers.Launch
 	names  []string
@@ -90,7 +90,8 @@ func (r *Runtime) Close() error {
 	return errors.Join(errs...)
 }
 
-// Preload implements [containers.Preloader]: each runtime that can preload hears of the launches that go to it, also of none.
+// Preload implements [containers.Preloader]. Each Preloader receives the launches that go to it, also if there are
+// none.
 func (r *Runtime) Preload(launches []containers.Launch) {
 	own := make([][]containers.Launch, len(r.routes))
 	for _, l := range launches {
@@ -115,7 +116,7 @@ func (r *Runtime) Zygotes() (pids []int) {
 	return pids
 }
 
-// Sweep implements [containers.Sweeper]: every runtime that can sweep does, also when one before it fails.
+// Sweep implements [containers.Sweeper]. Every Sweeper sweeps, also if one before it fails.
 func (r *Runtime) Sweep(ctx context.Context) error {
 	var errs []error
 	for _, route := range r.routes {
@@ -126,7 +127,7 @@ func (r *Runtime) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Quiet implements [containers.QuietReporter]: it returns the reasons of all runtimes that have one.
+// Quiet implements [containers.QuietReporter]. It returns the reasons of all runtimes that have one.
 func (r *Runtime) Quiet() error {
 	var errs []error
 	for _, route := range r.routes {

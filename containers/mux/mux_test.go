@@ -13,7 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/containers/mux"
 )
 
-// plain is a runtime without capabilities. It notes what it is asked.
+// plain is a runtime without capabilities. It records its calls.
 type plain struct {
 	name  string
 	calls *[]string
@@ -65,7 +65,7 @@ func wantCalls(t *testing.T, calls []string, want ...string) {
 	}
 }
 
-// A launch goes to the first route that takes it, and to no other, also when it fails there.
+// A launch goes to the first route that takes it and to no other, also if it fails there.
 func TestStart(t *testing.T) {
 	var calls []string
 	broken := errors.New("the engine is away")
@@ -84,7 +84,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// A launch that no route takes is refused for good, with what there is.
+// A launch that no route takes fails permanently. The error lists the routes.
 func TestNoRoute(t *testing.T) {
 	r := mux.New(mux.Route{Name: "images", Takes: mux.Image, Runtime: &plain{}})
 	_, err := r.Start(t.Context(), launch("a", ""))
@@ -111,7 +111,7 @@ func TestClose(t *testing.T) {
 	wantCalls(t, calls, "second closes", "first closes")
 }
 
-// Capabilities of the whole reach those that have them and pass over those that lack them.
+// Capabilities of a whole runtime are forwarded to the runtimes that have them.
 func TestForwarding(t *testing.T) {
 	var calls []string
 	images := &able{plain: plain{name: "images", calls: &calls, err: errors.New("away")}, pids: []int{7}}
@@ -142,7 +142,7 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
-// A capability for one launch is that of its own runtime: what another has is not promised.
+// A capability for one launch is that of its own runtime.
 func TestCapabilityOfALaunch(t *testing.T) {
 	var calls []string
 	r := mux.New(
@@ -164,7 +164,7 @@ func TestCapabilityOfALaunch(t *testing.T) {
 	}
 }
 
-// A mux of nothing that has a capability does nothing, and says that all is well.
+// Without a runtime that has a capability, its methods do nothing and succeed.
 func TestNothingToForwardTo(t *testing.T) {
 	var calls []string
 	r := mux.New(mux.Route{Runtime: &plain{name: "plain", calls: &calls}})
