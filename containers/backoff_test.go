@@ -67,9 +67,9 @@ func TestExitWords(t *testing.T) {
 	for want, exit := range map[string]Exit{
 		"exited with code 0": {},
 		"exited with code 3": {Code: 3},
-		"exited with code 127 (a shell says so of a command that it did not find)":                                       {Code: 127},
-		"exited with code 139 (a shell says so of a command ended by SIGSEGV (an invalid memory access in native code))": {Code: 139},
-		"ended by SIGKILL (killed from outside: the kernel does this when memory runs out)":                              {Code: -1, Signal: 9},
+		"exited with code 127 (from a shell: the command was not found)":                                                  {Code: 127},
+		"exited with code 139 (from a shell: the command was ended by SIGSEGV (an invalid memory access in native code))": {Code: 139},
+		"ended by SIGKILL (killed from outside: the kernel does this when memory runs out)":                               {Code: -1, Signal: 9},
 		"ended by signal 40": {Code: -1, Signal: 40},
 		"lost":               {Code: -1, Reason: "lost"},
 	} {

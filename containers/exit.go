@@ -10,15 +10,15 @@ var signals = map[int][2]string{
 	4:  {"SIGILL", "an illegal instruction: often code compiled for another processor"},
 	5:  {"SIGTRAP", "a trap: often a failed check in native code"},
 	6:  {"SIGABRT", "it aborted: a failed assertion or an uncaught exception in native code"},
-	7:  {"SIGBUS", "a bad memory access: often a mapped file that was truncated, or memory that could not be had"},
+	7:  {"SIGBUS", "a bad memory access: often a mapped file that was truncated, or memory that could not be allocated"},
 	8:  {"SIGFPE", "an arithmetic error in native code, such as a division by zero"},
 	9:  {"SIGKILL", "killed from outside: the kernel does this when memory runs out"},
 	11: {"SIGSEGV", "an invalid memory access in native code"},
 	13: {"SIGPIPE", "it wrote to a closed pipe or socket"},
-	14: {"SIGALRM", "its alarm clock"},
+	14: {"SIGALRM", "an alarm timer"},
 	15: {"SIGTERM", "asked to end"},
-	24: {"SIGXCPU", "its limit of processor time"},
-	25: {"SIGXFSZ", "its limit of file size"},
+	24: {"SIGXCPU", "its limit of processor time was reached"},
+	25: {"SIGXFSZ", "its limit of file size was reached"},
 	31: {"SIGSYS", "a system call that is forbidden here"},
 }
 
@@ -30,11 +30,11 @@ func (e Exit) String() string {
 	case e.Signal != 0:
 		return "ended by " + signalWords(e.Signal)
 	case e.Code == 126:
-		return "exited with code 126 (a shell says so of a command that is not executable)"
+		return "exited with code 126 (from a shell: the command is not executable)"
 	case e.Code == 127:
-		return "exited with code 127 (a shell says so of a command that it did not find)"
+		return "exited with code 127 (from a shell: the command was not found)"
 	case e.Code > 128 && signals[e.Code-128][0] != "":
-		return fmt.Sprintf("exited with code %d (a shell says so of a command ended by %s)", e.Code, signalWords(e.Code-128))
+		return fmt.Sprintf("exited with code %d (from a shell: the command was ended by %s)", e.Code, signalWords(e.Code-128))
 	default:
 		return fmt.Sprintf("exited with code %d", e.Code)
 	}

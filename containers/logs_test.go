@@ -39,7 +39,7 @@ func TestLineWriter(t *testing.T) {
 		{"a progress bar that ends in a return", []string{" 10%\r 20%\r"}, []string{" 20%"}},
 		{"as long as may be", []string{long, "\nnext\n"}, []string{long, "next"}},
 		{"too long", []string{long + "y", strings.Repeat("z", 100000), "\nnext\n"}, []string{long, "next"}},
-		{"too long, then anew", []string{long + "yyy\rshort\n"}, []string{"short"}},
+		{"too long, then restarted", []string{long + "yyy\rshort\n"}, []string{"short"}},
 		{"not UTF-8", []string{"a\xffb\n"}, []string{"a\uFFFDb"}},
 		{"a cut inside a character", []string{long[1:] + "é\n"}, []string{long[1:]}},
 	} {

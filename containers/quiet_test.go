@@ -90,7 +90,7 @@ func TestQuietUntilReady(t *testing.T) {
 		h.set.MarkReady(2)
 		pass(time.Minute)
 		if got := r.replicas(); !slices.Equal(got, []uint64{1}) {
-			t.Errorf("raised %v: expected the quiet one alone", got)
+			t.Errorf("raised %v: expected only the quiet one", got)
 		}
 		h.close()
 	})
@@ -129,7 +129,7 @@ func TestNotRaised(t *testing.T) {
 		h.set.MarkReady(1)
 		synctest.Wait()
 		if st := h.wantState(Ready); !st.Quiet {
-			t.Errorf("status %+v: expected it to be called quiet still", st)
+			t.Errorf("status %+v: expected it to be reported as quiet", st)
 		}
 		ev := h.lastEvent()
 		if ev.Kind != NotRaised || ev.Replica != 1 || ev.PID != 1000 || !strings.HasSuffix(ev.Reason, "operation not permitted") {

@@ -309,9 +309,9 @@ func (s *Set) stuck() error {
 		name := fmt.Sprintf("replica %d of %s", sl.replica, s.cfg.Model)
 		switch {
 		case sl.attempt != nil && sl.attempt.killError != nil:
-			errs = append(errs, fmt.Errorf("%s (pid %d) has not ended %v after it was to be killed: %w", name, sl.pid, killWait, sl.attempt.killError))
+			errs = append(errs, fmt.Errorf("%s (pid %d) could not be killed within %v: %w", name, sl.pid, killWait, sl.attempt.killError))
 		case sl.state == Starting:
-			errs = append(errs, fmt.Errorf("%s was being started, and that has not been given up %v after it was to be: what it waits for is in its log", name, killWait))
+			errs = append(errs, fmt.Errorf("%s was being started, and the start was not abandoned within %v: its log says what it waits for", name, killWait))
 		default:
 			errs = append(errs, fmt.Errorf("%s (pid %d) has not ended %v after SIGKILL: it hangs in the kernel; look at its device or file system",
 				name, sl.pid, killWait))

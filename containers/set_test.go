@@ -94,7 +94,7 @@ func TestExitZeroIsRestarted(t *testing.T) {
 		h.count(1)
 		h.runtime.last().end(Exit{})
 		synctest.Wait()
-		if st := h.wantState(BackingOff); !strings.Contains(st.LastExit, "nobody asked") {
+		if st := h.wantState(BackingOff); !strings.Contains(st.LastExit, "not asked to end") {
 			t.Errorf("last exit %q", st.LastExit)
 		}
 		pass(75 * time.Millisecond)
@@ -139,7 +139,7 @@ func TestKillOfOneThatCrashed(t *testing.T) {
 		in.end(Exit{Code: -1, Signal: 11})
 		synctest.Wait()
 		st := h.wantState(BackingOff)
-		if !strings.HasPrefix(st.LastExit, "ended by SIGSEGV") || !strings.HasSuffix(st.LastExit, "(and was to be killed: its connection broke)") {
+		if !strings.HasPrefix(st.LastExit, "ended by SIGSEGV") || !strings.HasSuffix(st.LastExit, "(before it was killed: its connection broke)") {
 			t.Errorf("last exit %q", st.LastExit)
 		}
 		h.close()
@@ -335,8 +335,8 @@ func TestCloseNamesWhatWillNotDie(t *testing.T) {
 		says string
 		not  string
 	}{
-		{"hangs in the kernel", nil, "after SIGKILL: it hangs in the kernel", "was to be killed"},
-		{"its runtime could not", errors.New("the engine does not answer"), "after it was to be killed: the engine does not answer", "kernel"},
+		{"hangs in the kernel", nil, "after SIGKILL: it hangs in the kernel", "could not be killed"},
+		{"its runtime could not", errors.New("the engine does not answer"), "could not be killed within 10s: the engine does not answer", "kernel"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -490,6 +490,6 @@ func TestSleepIsNoWayRoundTheBackoff(t *testing.T) {
 	}
 	alone, woken := launches(t, false), launches(t, true)
 	if woken > alone+1 {
-		t.Errorf("%d launches, and %d where nobody lets it sleep", woken, alone)
+		t.Errorf("%d launches, and %d of a model that is left alone", woken, alone)
 	}
 }

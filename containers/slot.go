@@ -256,7 +256,7 @@ func (sl *slot) raised(l *attempt, err error) {
 	if err == nil {
 		return
 	}
-	reason := fmt.Sprintf("it was started quietly and stays at the lowest CPU priority until it is started anew: %v", err)
+	reason := fmt.Sprintf("it was started quietly and stays at the lowest CPU priority until it is restarted: %v", err)
 	s.logs.Add(l.replica, System, fmt.Sprintf("replica %d: %s", l.replica, reason))
 	s.cfg.Event(Event{Kind: NotRaised, Replica: l.replica, PID: pid, Reason: reason})
 }
@@ -302,9 +302,9 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 	case l.killed && out.exit.Signal == sigKill:
 		ev.Reason = "killed: " + l.killReason
 	case l.killed: // it ended before the kill, and how it ended says more
-		ev.Reason += " (and was to be killed: " + l.killReason + ")"
+		ev.Reason += " (before it was killed: " + l.killReason + ")"
 	case !asked && out.exit.Reason == "" && out.exit.Code == 0:
-		ev.Reason += ", though nobody asked it to"
+		ev.Reason += ", although it was not asked to end"
 	}
 	sl.attempt, sl.pid, sl.quiet = nil, 0, false
 	sl.lastExit, sl.lastExitAt, sl.lastExitLines = ev.Reason, out.exit.At, lines
