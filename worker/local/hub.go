@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
@@ -104,9 +106,7 @@ func Listen(cfg Config) (*Hub, error) {
 	} else if errors.Is(err, unix.ECONNREFUSED) {
 		os.Remove(cfg.Socket)
 	}
-	old := unix.Umask(0o177) // the file must never have a wider mode, not even for a moment
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket, Net: "unix"})
-	unix.Umask(old)
+	ln, err := listenPrivate(cfg.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("listen for workers at %s: %w; --data-dir chooses another directory", cfg.Socket, err)
 	}
@@ -118,6 +118,23 @@ func Listen(cfg Config) (*Hub, error) {
 	h.wg.Add(1)
 	go h.accept()
 	return h, nil
+}
+
+// listenPrivate listens on a socket file of mode 0600. The mode is set before the file exists, so it never has a wider one, not
+// even for a moment: Linux makes the file with the mode of the socket (unix(7)), and the process's umask stays as it is.
+func listenPrivate(path string) (*net.UnixListener, error) {
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		if err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) }); err != nil {
+			return err
+		}
+		return failed
+	}}
+	ln, err := private.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return ln.(*net.UnixListener), nil
 }
 
 // Expect implements [worker.Transport]. The environment that it returns names the socket and a one-time token. An
