@@ -29,6 +29,7 @@ type wire struct {
 	body        []byte
 	contentType []byte
 	status      int
+	keep        bool // copies of answers
 	answer      []byte
 }
 
@@ -57,7 +58,9 @@ func (w *wire) Submit(c *dialect.Call) { c.Submit(w) }
 func (w *wire) Reply(c *dialect.Call) {
 	a := &c.Answer
 	a.Wire = w.s.appendAnswer(a.Wire[:0], a)
-	w.status, w.answer = a.Status, append(w.answer[:0], a.Body...)
+	if w.status = a.Status; w.keep {
+		w.answer = append(w.answer[:0], a.Body...)
+	}
 }
 
 // newWire makes a path with function "f" over models "m@1" …, of which a policy chooses if there are several.
@@ -143,6 +146,7 @@ func TestAllocsOfSelecting(t *testing.T) {
 	for _, policy := range []string{"exp3", "exp4", "thompson"} {
 		for _, keeps := range []bool{false, true} {
 			w, p := newWire(t, policy, 3, keeps)
+			w.keep = true
 			predict, feedback := w.serve(t, p, native.Dialect{}, "/{function}/predict"), w.serve(t, p, native.Dialect{}, "/{function}/feedback")
 			body, text := []byte(`{"input":[1,2,3,4.25],"context":"ann"}`), []byte(nil)
 			round := func() {

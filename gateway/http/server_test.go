@@ -279,7 +279,7 @@ func TestAClientThatGoesAwayCancelsItsQueries(t *testing.T) {
 	if id := <-f.lane.Cancelled; id != it.ID {
 		t.Errorf("query %d was cancelled, want %d", id, it.ID)
 	}
-	querytest.End(it, api.Cancelled) // and the answer to nobody does no harm
+	querytest.End(it, api.Cancelled) // the answer has no client any more, which does no harm
 }
 
 func TestConnectionsThatEndAreAnsweredFirst(t *testing.T) {

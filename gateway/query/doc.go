@@ -3,7 +3,7 @@
 //
 // # The way of a request
 //
-// A [Request] is embedded in the state of whoever asks: a dialect's call, or the path's own for [Path.Do]. It goes through the files in this
+// A [Request] is embedded in the state of its caller: a dialect's call, or the path's own for [Path.Do]. It goes through the files in this
 // order, the first three on the asker's goroutine and the last on the one that ends the last query:
 //
 //	request.go    Open, AskFunction or AskModel, Next for the inputs of each query, Submit.
@@ -20,7 +20,7 @@
 // The [Owner] is called back three times: Settled, Deliver and Released. No goroutine waits for a request unless its caller does, and nothing
 // is allocated for it in steady state.
 //
-// # Who owns what
+// # Ownership
 //
 // A request, its queries and their members are pooled and counted. A scheduler holds each member until it releases it; a member that waits
 // for another query's evaluation holds the request, and so does the answer until it is delivered. The last one that lets go recycles the

@@ -103,13 +103,17 @@ type Model struct {
 	// Drift compares what is served with what was validated; nil: there is nothing to compare with.
 	Drift atomic.Pointer[drift.Watch]
 
+	ref       string
 	driftSeen atomic.Int64 // when Drift was last shown a query
 }
 
 // NewModel makes a model. The caller may set its exported fields until it publishes the model in a table.
 func NewModel(id api.ModelID, sig api.Signature, lane Lane, direct int32, stats *obs.Endpoint) *Model {
-	return &Model{ID: id, Signature: sig, Lane: lane, Direct: direct, Stats: stats}
+	return &Model{ID: id, Signature: sig, Lane: lane, Direct: direct, Stats: stats, ref: id.String()}
 }
+
+// Ref is "name@version", as answers have it.
+func (m *Model) Ref() string { return m.ref }
 
 // Available reports whether the model answers queries: it has a replica, or a query wakes one.
 func (m *Model) Available() bool { return !m.Closed.Load() && (m.Ready.Load() > 0 || m.Asleep.Load()) }
@@ -127,8 +131,8 @@ func (m *Model) wake() {
 	}
 }
 
-// wakeIfEmpty asks for a replica if there is none. Call it after the query is in the lane: whoever takes the last replica away looks
-// at the lane afterwards, so one of the two sees the other. Queries that the cache answers need no replica.
+// wakeIfEmpty asks for a replica if there is none. Call it after the query is in the lane: the gateway looks at the lane after it has taken
+// the last replica away, so one of the two sees the other. Queries that the cache answers need no replica.
 func (m *Model) wakeIfEmpty() {
 	if m.Ready.Load() == 0 {
 		m.wake()

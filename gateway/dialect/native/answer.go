@@ -109,18 +109,15 @@ func (c *call) appendParts(out []byte, q *query.Query) []byte {
 	return out
 }
 
-// appendModels writes "name@version" of each; neither has characters that JSON escapes.
+// appendModels writes the name@version of each, which has no characters that JSON escapes.
 func (c *call) appendModels(out []byte, begin string, set selection.Set) []byte {
 	out = append(out, begin...)
 	for rest := set; rest != 0; rest &= rest - 1 {
 		if rest != set {
 			out = append(out, ',')
 		}
-		id := &c.Candidate(rest.First()).ID
 		out = append(out, '"')
-		out = append(out, id.Name...)
-		out = append(out, '@')
-		out = append(out, id.Version...)
+		out = append(out, c.Candidate(rest.First()).Ref()...)
 		out = append(out, '"')
 	}
 	return append(out, ']')

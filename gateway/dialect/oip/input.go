@@ -257,7 +257,7 @@ func (q *Request) readData(t *tensor, datatype []byte) error {
 	return nil
 }
 
-// endInput sees to it that a tensor is complete, and reads data that came too early.
+// endInput checks that a tensor is complete, and reads data that came too early.
 func (q *Request) endInput(t *tensor, datatype []byte) error {
 	r := &q.r
 	switch {

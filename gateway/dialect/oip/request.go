@@ -302,7 +302,7 @@ func (q *Request) outputParameters(o *Output) error {
 	return nil
 }
 
-// complete sees to it that all inputs are there, and settles what is to be answered.
+// complete checks that all inputs are there, and decides which outputs are answered.
 func (q *Request) complete() error {
 	for i := range q.sig.Inputs {
 		if spec := &q.sig.Inputs[i]; q.seen&(1<<i) == 0 {
