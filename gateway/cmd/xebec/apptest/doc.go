@@ -33,10 +33,11 @@
 // scikit-learn, the trained models, and what requirements.txt here lists; and redis-server. For models in containers the Docker engine that
 // XEBEC_TEST_DOCKER names, else dockerd and root to start one; where there is none (XEBEC_TEST_DOCKER=none) these tests are skipped, which
 // .ci/test.sh says. Engines that are killed are always the tests' own. Under `go test -race` the gateway too
-// is built with the race detector.
+// is built with the race detector. XEBEC_TEST_GATEWAY names another build of the gateway to test.
 //
 // # Where to read next
 //
-// harness_test.go builds and runs the programs, client_test.go asks them, observe_test.go looks at them as operators do. The
-// other files are named after what they cause.
+// harness_test.go builds and runs the programs, client_test.go asks them, observe_test.go looks at them as operators do. answers_test.go compares
+// over a thousand answers of both ports with recordings: testdata/answers/README.md says how to record them again. The other files are named
+// after what they cause.
 package apptest

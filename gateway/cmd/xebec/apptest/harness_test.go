@@ -85,6 +85,10 @@ func build() error {
 	if raceDetector {
 		flags = []string{"-race"}
 	}
+	if binary := os.Getenv("XEBEC_TEST_GATEWAY"); binary != "" { // another build, to compare with
+		programs.xebec = binary
+		return compile(programs.worker, "./worker/bindings/go/cmd/xebec-testworker", nil)
+	}
 	return errors.Join(compile(programs.xebec, "./gateway/cmd/xebec", flags), compile(programs.worker, "./worker/bindings/go/cmd/xebec-testworker", nil))
 }
 
