@@ -35,7 +35,7 @@ func TestAnswers(t *testing.T) {
 			r.names.constant(r.dir, "<dir>")
 			r.names.constant(programs.worker, "<worker>")
 			r.names.constant(filepath.Dir(programs.worker), "<programs>")
-			t.Cleanup(r.report)
+			defer r.report()
 			datadriven.RunTest(t, path, r.do)
 		})
 	}
@@ -46,12 +46,13 @@ const maxDifferences = 10
 
 // recorder runs the directives of one file against one gateway.
 type recorder struct {
-	t     *testing.T
-	g     *gateway
-	dir   string           // working directory of the gateway; the directive "file" writes here
-	wires map[string]*wire // by port
-	later *wire            // carries the request whose answer "collect" reads
-	names *placeholders
+	t      *testing.T
+	g      *gateway
+	dir    string           // working directory of the gateway; the directive "file" writes here
+	wires  map[string]*wire // by port
+	later  *wire            // carries the request whose answer "collect" reads
+	resume func()           // ends a stall
+	names  *placeholders
 
 	differences []string
 }
@@ -97,8 +98,10 @@ func (r *recorder) run(d *datadriven.TestData) string {
 		return r.ask(d)
 	case "collect":
 		return r.collect()
-	case "kill":
-		r.kill(d)
+	case "stall":
+		r.stall(d)
+	case "resume":
+		r.resume()
 	case "terminate":
 		if err := r.g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			r.t.Fatal(err)
@@ -114,6 +117,10 @@ func (r *recorder) run(d *datadriven.TestData) string {
 	}
 	return ""
 }
+
+// unsettled matches a model or a replica that is about to change. The gateway learns that a process runs from its supervisor, under load after
+// the first answers.
+var unsettled = regexp.MustCompile(`"state":"(starting|running|stopping|degraded)"`)
 
 // serve starts the gateway with the flags of the directive, and with its input as --config. With the argument "unready" it does not wait until
 // the models are ready.
@@ -135,9 +142,14 @@ func (r *recorder) serve(d *datadriven.TestData) {
 	if host, err := os.Hostname(); err == nil {
 		r.names.constant(host+", process", "<host>, process")
 	}
-	if !d.HasArg("unready") {
-		r.g.ready()
+	if d.HasArg("unready") {
+		return
 	}
+	r.g.ready()
+	r.g.await("the models to settle", func(ctx context.Context) (bool, string) {
+		_, body := r.g.fetch(ctx, "http://"+r.g.admin+"/v1/models") // refused where the admin port asks for a token
+		return !unsettled.MatchString(body), body
+	})
 }
 
 // file writes a file below the gateway's working directory.
@@ -173,9 +185,9 @@ func (r *recorder) write(name, text string) {
 }
 
 // await polls a path, as in "await admin /v1/models/m", until the answer matches every regular expression of the input, one a line, and none of
-// those that begin with "!".
+// those that begin with "!". With the argument "settled" no model or replica may be about to change.
 func (r *recorder) await(d *datadriven.TestData) {
-	if len(d.CmdArgs) != 2 {
+	if len(d.CmdArgs) < 2 {
 		d.Fatalf(r.t, "expected a port and a path")
 	}
 	type condition struct {
@@ -186,6 +198,9 @@ func (r *recorder) await(d *datadriven.TestData) {
 	for line := range strings.Lines(d.Input) {
 		text, not := strings.CutPrefix(strings.TrimSpace(line), "!")
 		all = append(all, condition{regexp.MustCompile(r.names.expand(text)), not})
+	}
+	if d.HasArg("settled") {
+		all = append(all, condition{unsettled, true})
 	}
 	url := "http://" + r.address(d.CmdArgs[0].Key) + d.CmdArgs[1].Key
 	r.g.await(fmt.Sprintf("%s: %s to answer %q", d.Pos, url, d.Input), func(ctx context.Context) (bool, string) {
@@ -205,20 +220,18 @@ func (r *recorder) address(port string) string {
 
 var replicaPID = regexp.MustCompile(`"pid":(\d+)`)
 
-// kill sends SIGKILL to the replicas of a model, as in "kill m".
-func (r *recorder) kill(d *datadriven.TestData) {
-	status, body := r.g.fetch(bounded(r.t), "http://"+r.g.admin+"/v1/models/"+d.CmdArgs[0].Key)
-	found := replicaPID.FindAllStringSubmatch(body, -1)
-	if len(found) == 0 {
-		d.Fatalf(r.t, "the model has no processes: %d %s", status, body)
+// stall stops the replica of a model, as in "stall m", until the directive "resume".
+func (r *recorder) stall(d *datadriven.TestData) {
+	_, body := r.g.fetch(bounded(r.t), "http://"+r.g.admin+"/v1/models/"+d.CmdArgs[0].Key)
+	found := replicaPID.FindStringSubmatch(body)
+	if found == nil {
+		d.Fatalf(r.t, "the model has no process: %s", body)
 	}
-	for _, f := range found {
-		pid, err := strconv.Atoi(f[1])
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		kill(r.t, pid)
+	pid, err := strconv.Atoi(found[1])
+	if err != nil {
+		r.t.Fatal(err)
 	}
+	r.resume = stallProcess(r.g, pid)
 }
 
 var (
