@@ -3,23 +3,17 @@ package server
 import (
 	"fmt"
 	"net/http"
-	"reflect"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/internal/obs"
-	"go.uber.org/zap"
 )
 
 const (
-	// maxSleepingBytes is what a declared model may hold in the heap while it sleeps. It is 4.9 KB as this is written: a spec, a lane and its
-	// machine, a supervisor, a place in five tables. Ten thousand are to fit 150 MB with the program and all that is fixed.
+	// maxSleepingBytes is how much heap a declared model may hold while it sleeps: a spec, a lane and its machine, a supervisor, an
+	// entry in five tables. It was 4.9 KB when this was written. Ten thousand must fit 150 MB with the program and all that is fixed.
 	maxSleepingBytes = 7_500
-	// maxWokenBytes is what it may hold beyond that once it has been awake: its counters and histograms, 20 KB.
+	// maxWokenBytes is how much more it may hold once it has been awake, for its counters and histograms: 20 KB when this was written.
 	maxWokenBytes = 30_000
 )
 
@@ -31,59 +25,6 @@ func sleepingModels(from, to int) string {
 			"run: {command: [python, model.py]}\nreplicas: {min: 0, max: 1, idle: 1s}\ncache: off\n", i)
 	}
 	return b.String()
-}
-
-// What is kept of a spec is equal to what was declared, and shared where the one before it says the same.
-func TestSpecsShareWhatIsEqual(t *testing.T) {
-	const text = "kind: Model\nname: %s\nversion: \"%s\"\ninputs: [{name: %s, dtype: float32, shape: [64]}]\noutputs: [{name: output, dtype: int64, shape: []}]\n" +
-		"run: {command: [python, %s], env: {A: b}}\npreload: [numpy]\nreplicas: {min: 0, max: 1}\n"
-	s := newServer(Config{}.withDefaults(), zap.NewNop())
-	kept := make([]api.ModelSpec, 0, 4)
-	for _, of := range [][]any{{"a", "1", "input", "model.py"}, {"b", "1", "input", "model.py"}, {"b", "2", "other", "model.py"}, {"c", "2", "other", "other.py"}} {
-		spec := decoded(t, fmt.Sprintf(text, of...)).Models[0]
-		got := s.compactLocked(spec)
-		if !reflect.DeepEqual(got, spec) {
-			t.Errorf("declared %+v\nkept %+v", spec, got)
-		}
-		kept = append(kept, got)
-	}
-	same := func(i, j int) [3]bool {
-		a, b := &kept[i], &kept[j]
-		return [3]bool{&a.Inputs[0] == &b.Inputs[0], &a.Run.Command[0] == &b.Run.Command[0], &a.Preload[0] == &b.Preload[0]}
-	}
-	if got, want := [][3]bool{same(0, 1), same(1, 2), same(2, 3)}, [][3]bool{{true, true, true}, {false, true, true}, {true, false, true}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("inputs, command and preload are shared: %v, expected %v", got, want)
-	}
-	if kept[0].Inputs[0].Name != "input" || kept[0].Run.Command[1] != "model.py" || kept[0].Version != "1" {
-		t.Errorf("the first has changed with the others: %+v", kept[0])
-	}
-}
-
-// A rate is of what was counted since the look before, also where nothing had been then.
-func TestRates(t *testing.T) {
-	var e obs.Endpoint
-	r, now := new(rate), time.Unix(1000, 0)
-	look := func(after time.Duration) float64 {
-		now = now.Add(after)
-		return r.look(e.Read(), now).QueriesPerSecond
-	}
-	if got := look(0); got != 0 || r.last != nil {
-		t.Errorf("%v queries/s at the first look, and %v is kept of nothing", got, r.last)
-	}
-	e.Observe(api.OK, 3, 1e6)
-	if got := look(2 * time.Second); got != 1.5 {
-		t.Errorf("%v queries/s, expected 3 in 2 s", got)
-	}
-	e.Observe(api.OK, 2, 1e6)
-	if got := look(rateEvery / 2); got != 1.5 {
-		t.Errorf("%v queries/s when asked again too soon, expected the same as before", got)
-	}
-	if got := look(rateEvery * 3 / 2); got != 1 {
-		t.Errorf("%v queries/s, expected 2 in 2 s", got)
-	}
-	if got := look(time.Second); got != 0 {
-		t.Errorf("%v queries/s, expected 0", got)
-	}
 }
 
 // heapBytes is what is reachable.
@@ -117,7 +58,7 @@ func TestSleepingModelsAreSmall(t *testing.T) {
 }
 
 func TestModelsThatWereAwakeAreSmall(t *testing.T) {
-	s, _, addr := alive(t, Config{})
+	s, rt, addr := alive(t, Config{})
 	const first, n = 50, 200
 	mustApply(t, s, sleepingModels(0, first+n))
 	wake := func(from, to int) {
@@ -131,13 +72,8 @@ func TestModelsThatWereAwakeAreSmall(t *testing.T) {
 			})
 		}
 		clients.Wait()
-		until(t, s, "all sleep again", func() bool {
-			for _, d := range s.models {
-				if d.set.Len() > 0 {
-					return false
-				}
-			}
-			return s.capacity.awake() == 0
+		until(t, "all sleep again", func() bool {
+			return rt.alive() == 0 && s.capacity.Awake() == 0 && s.path.Open() == 0
 		})
 		http.DefaultClient.CloseIdleConnections()
 	}
@@ -151,46 +87,46 @@ func TestModelsThatWereAwakeAreSmall(t *testing.T) {
 	}
 }
 
-// A gateway in which nobody is awake leaves no garbage: what is done every second for each of ten thousand models is done without.
+// A gateway without awake models leaves no garbage: the check of each second allocates nothing per model.
 func TestSupervisingSleepersAllocatesNothing(t *testing.T) {
 	s, _, _ := alive(t, Config{})
 	mustApply(t, s, sleepingModels(0, 100))
-	if n := testing.AllocsPerRun(10, func() { s.judgeRollouts() }); n > 5 {
+	if n := testing.AllocsPerRun(10, func() { s.catalog.JudgeRollouts() }); n > 5 {
 		t.Errorf("%v allocations to look at 100 models without a roll-out", n)
 	}
 }
 
-func TestMemoryIsGivenBackWhileNobodyIsAwake(t *testing.T) {
+func TestMemoryIsReleasedWhileNoModelIsAwake(t *testing.T) {
 	s, _, _ := alive(t, Config{})
 	mustApply(t, s, sleepingModels(0, 1))
-	d := deploymentOf(s, "sleeper-00000", "1")
-	sleeps := func() { until(t, s, "it sleeps", func() bool { return s.capacity.awake() == 0 && s.gw.Open() == 0 }) }
-	looks := func(y *tidy, n int) (gave int) {
+	sleeper := deployed(s, "sleeper-00000", "1")
+	idle := func() bool { return s.capacity.Awake() == 0 && s.path.Open() == 0 }
+	checks := func(r *releaser, n int) (released int) {
 		for range n {
-			if y.look() {
-				gave++
+			if r.check() {
+				released++
 			}
 		}
-		return gave
+		return released
 	}
-	sleeps()
-	y := &tidy{s: s, since: allocatedBytes()}
-	if looks(y, 3*tidyAfter) != 0 {
-		t.Error("memory was given back although nothing has been allocated")
+	until(t, "it sleeps", idle)
+	r := &releaser{idle: idle, log: s.log, since: allocatedBytes()}
+	if checks(r, 3*releaseAfter) != 0 {
+		t.Error("memory was released although nothing had been allocated")
 	}
-	litter := func() { runtime.KeepAlive(make([]byte, tidyBytes+1)) }
+	litter := func() { runtime.KeepAlive(make([]byte, releaseBytes+1)) }
 	litter()
-	if looks(y, 1) != 1 || looks(y, tidyAfter) != 0 {
-		t.Error("what was allocated was not given back once")
+	if checks(r, 1) != 1 || checks(r, releaseAfter) != 0 {
+		t.Error("allocated memory was not released once")
 	}
 	litter()
-	s.capacity.load(d, 1)
-	if looks(y, 2*tidyAfter) != 0 {
-		t.Error("memory was given back while somebody was awake")
+	sleeper.Load(1)
+	if checks(r, 2*releaseAfter) != 0 {
+		t.Error("memory was released while a model was awake")
 	}
-	s.capacity.release(d)
-	sleeps()
-	if looks(y, tidyAfter-1) != 0 || looks(y, 1) != 1 {
-		t.Errorf("memory was not given back at the %dth look at which nobody was awake", tidyAfter)
+	sleeper.Release()
+	until(t, "it sleeps", idle)
+	if checks(r, releaseAfter-1) != 0 || checks(r, 1) != 1 {
+		t.Errorf("memory was not released at check %d that found the gateway idle", releaseAfter)
 	}
 }

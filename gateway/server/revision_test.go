@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/admin"
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
@@ -22,17 +20,17 @@ func at(kind api.Kind, name, version string, revision uint64) api.ObjectRevision
 	return api.ObjectRevision{Kind: kind, Name: name, Version: version, Revision: revision}
 }
 
-// staleOf are the objects that an error says are not as expected.
+// staleOf are the objects that are not at the expected revision, according to an error.
 func staleOf(t *testing.T, err error) []api.StaleObject {
 	t.Helper()
-	var stale *admin.StaleError
+	var stale *api.StaleError
 	if code(err) != api.Conflict || !errors.As(err, &stale) {
 		t.Fatalf("got %v: expected a conflict about a revision", err)
 	}
 	return stale.Objects
 }
 
-// revisions are those of the model m@1, the function f and the rules of m, as they are shown.
+// revisions are those of the model m@1, the function f and the rules of m, as their status shows them.
 func revisions(t *testing.T, s *Server) (m, f, traffic uint64) {
 	t.Helper()
 	ctx := context.Background()
@@ -42,13 +40,13 @@ func revisions(t *testing.T, s *Server) (m, f, traffic uint64) {
 	if all, err := s.Functions(ctx, "f"); err == nil {
 		f = all[0].Revision
 	}
-	if all, err := s.Traffic(ctx, "m"); err == nil {
+	if all, err := s.declared.Traffic(ctx, "m"); err == nil {
 		traffic = all[0].Revision
 	}
 	return m, f, traffic
 }
 
-// inStores runs a test on gateways that keep what is declared nowhere, in a file and in Redis.
+// inStores runs a test on gateways without a store, with a file, and with Redis.
 func inStores(t *testing.T, test func(t *testing.T, cfg Config)) {
 	t.Run("none", func(t *testing.T) { test(t, Config{}) })
 	t.Run("file", func(t *testing.T) { test(t, Config{DataDir: t.TempDir()}) })
@@ -60,7 +58,7 @@ func inStores(t *testing.T, test func(t *testing.T, cfg Config)) {
 func TestChangesAtARevision(t *testing.T) {
 	inStores(t, func(t *testing.T, cfg Config) {
 		s, _, _ := alive(t, cfg)
-		asAnn := admin.WithCaller(context.Background(), admin.Caller{Name: "ann"})
+		asAnn := api.WithCaller(context.Background(), api.Caller{Name: "ann"})
 		mustApply(t, s, strings.Replace(model, "name: m", "name: n", 1))
 		mustApply(t, s, strings.Replace(version("2"), "name: m", "name: n", 1))
 		if _, err := s.Apply(asAnn, decoded(t, model+fn+"---\n"+ruleOfM), false); err != nil {
@@ -99,11 +97,11 @@ func TestChangesAtARevision(t *testing.T) {
 				return err
 			}, []api.ObjectRevision{at(api.KindModel, "m", "1", m-1)}, m, "model m@1 is at revision %d"},
 			{"promote", func(seen ...api.ObjectRevision) error {
-				_, err := s.Promote(context.Background(), "m", "2", seen...)
+				_, err := s.declared.Promote(context.Background(), "m", "2", seen...)
 				return err
 			}, []api.ObjectRevision{at(api.KindTraffic, "m", "", traffic-1)}, traffic, "traffic m is at revision %d"},
 			{"rollback", func(seen ...api.ObjectRevision) error {
-				_, err := s.Rollback(context.Background(), "m", "1", "", seen...)
+				_, err := s.declared.Rollback(context.Background(), "m", "1", "", seen...)
 				return err
 			}, []api.ObjectRevision{at(api.KindTraffic, "m", "", traffic-1)}, traffic, "traffic m is at revision %d"},
 			{"delete a function", func(seen ...api.ObjectRevision) error {
@@ -126,7 +124,7 @@ func TestChangesAtARevision(t *testing.T) {
 			t.Errorf("refused changes made the revisions %d, %d and %d", m2, f2, traffic2)
 		}
 
-		// What is at the revision is changed, and what nobody has a revision of.
+		// Objects at the revision are changed, and so are new objects and changes without a revision.
 		for _, c := range []struct {
 			name   string
 			change func(seen ...api.ObjectRevision) error
@@ -145,30 +143,30 @@ func TestChangesAtARevision(t *testing.T) {
 		if m2 <= m || f2 != m2 || traffic2 <= f2 {
 			t.Errorf("after the changes the revisions are %d, %d and %d", m2, f2, traffic2)
 		}
-		if _, err := s.Promote(asAnn, "m", "2", at(api.KindTraffic, "m", "", traffic2)); err != nil {
+		if _, err := s.declared.Promote(asAnn, "m", "2", at(api.KindTraffic, "m", "", traffic2)); err != nil {
 			t.Error(err)
 		}
 		if stale := staleOf(t, apply(ruleOfM)(at(api.KindTraffic, "m", "", traffic2))); stale[0].Action != "promoted" || stale[0].By != "ann" || stale[0].Time.IsZero() {
-			t.Errorf("of the promotion the loser hears %+v", stale)
+			t.Errorf("the error after the promotion has %+v", stale)
 		}
-		// What was deleted is not brought back by who has seen it.
+		// An edit of a deleted object does not bring it back.
 		_, _, traffic = revisions(t, s)
 		if _, err := s.Delete(asAnn, api.KindTraffic, api.ModelID{Name: "m"}, at(api.KindTraffic, "m", "", traffic)); err != nil {
 			t.Fatal(err)
 		}
 		if stale := staleOf(t, apply(ruleOfM)(at(api.KindTraffic, "m", "", traffic))); stale[0].Action != "deleted" || stale[0].By != "ann" || stale[0].Revision != 0 {
-			t.Errorf("of the deletion the loser hears %+v", stale)
+			t.Errorf("the error after the deletion has %+v", stale)
 		}
 		if _, _, now := revisions(t, s); now != 0 {
 			t.Errorf("the rules that were deleted have revision %d", now)
 		}
-		// And declared anew it is another object.
+		// Once it is declared again, it is another object.
 		mustApply(t, s, ruleOfM)
 		staleOf(t, apply(ruleOfM)(at(api.KindTraffic, "m", "", traffic)))
 	})
 }
 
-// Of N who have read the same revision one makes the change; the others are told.
+// Of N callers that have read the same revision, one makes its change; the others get an error.
 func TestOneOfManyAtARevision(t *testing.T) {
 	inStores(t, func(t *testing.T, cfg Config) {
 		s, _, _ := alive(t, cfg)
@@ -178,7 +176,7 @@ func TestOneOfManyAtARevision(t *testing.T) {
 			var made, refused atomic.Int32
 			atOnce(8, func(i int) {
 				_, err := s.Apply(context.Background(), decoded(t, fmt.Sprintf("%s\nlabels: {l%d: \"1\"}", ruleOfM, i+int(revision%1000)*100)), false, at(api.KindTraffic, "m", "", revision))
-				var stale *admin.StaleError
+				var stale *api.StaleError
 				switch {
 				case err == nil:
 					made.Add(1)
@@ -195,34 +193,34 @@ func TestOneOfManyAtARevision(t *testing.T) {
 	})
 }
 
-// Of N who read again when somebody was faster nobody loses anything, with a rollback in between.
-func TestManyWhoTryAgainLoseNothing(t *testing.T) {
+// Of N callers that try again after a conflict, none loses its change, with a rollback in between.
+func TestCallersThatTryAgainLoseNothing(t *testing.T) {
 	inStores(t, func(t *testing.T, cfg Config) {
 		s, _, _ := alive(t, cfg)
 		mustApply(t, s, model, version("2"))
-		until(t, s, "2 serves", serves(s, "2"))
+		until(t, "2 serves", serves(s, "2"))
 		const writers = 8
 		atOnce(writers+1, func(i int) {
 			if i == writers {
-				if _, err := s.Rollback(context.Background(), "m", "1", ""); err != nil {
+				if _, err := s.declared.Rollback(context.Background(), "m", "1", ""); err != nil {
 					t.Error(err)
 				}
 				return
 			}
 			addLabel(t, s, fmt.Sprintf("l%d", i))
 		})
-		all, err := s.Traffic(context.Background(), "m")
+		all, err := s.declared.Traffic(context.Background(), "m")
 		if err != nil || len(all[0].Spec.Labels) != writers || all[0].Spec.Rollback == nil {
 			t.Errorf("of %d labels and a rollback there is %+v (%v)", writers, all, err)
 		}
 	})
 }
 
-// addLabel reads the rules of m, adds a label and declares them, until nobody was faster. Each time somebody is, a label is made: of eight
-// that ends.
+// addLabel reads the rules of m, adds a label and declares them, until no other caller was faster. Each conflict means that another
+// caller has added its label, so the callers end.
 func addLabel(t *testing.T, s *Server, label string) {
 	for {
-		all, err := s.Traffic(context.Background(), "m")
+		all, err := s.declared.Traffic(context.Background(), "m")
 		if err != nil {
 			t.Error(err)
 			return
@@ -236,7 +234,7 @@ func addLabel(t *testing.T, s *Server, label string) {
 			text = strings.Replace(text, "serving: \"1\"\n", "", 1)
 		}
 		_, err = s.Apply(context.Background(), decoded(t, text), false, at(api.KindTraffic, "m", "", all[0].Revision))
-		var stale *admin.StaleError
+		var stale *api.StaleError
 		if err == nil {
 			return
 		}
@@ -257,13 +255,13 @@ func atOnce(n int, do func(i int)) {
 	all.Wait()
 }
 
-// What somebody has read is good after a restart where there is a store, and is not met again where there is none.
+// A revision that was read before a restart stays valid with a store, and does not occur again without one.
 func TestRevisionsAfterARestart(t *testing.T) {
 	inStores(t, func(t *testing.T, cfg Config) {
 		s, _, _, stop := aliveUntil(t, cfg)
 		mustApply(t, s, model, fn, ruleOfM)
 		m, f, traffic := revisions(t, s)
-		kept := s.objects != nil
+		kept := s.store != nil
 		stop()
 		s, _, _ = alive(t, cfg)
 		if !kept {
@@ -283,22 +281,13 @@ func TestRevisionsAfterARestart(t *testing.T) {
 	})
 }
 
-// The gateway's own count can be told from one number to the next by programs that read JSON's numbers as float64.
-func TestTheFirstCount(t *testing.T) {
-	for _, year := range []int{2026, 2254} {
-		if n := firstCount(time.Date(year, 12, 31, 0, 0, 0, 0, time.UTC)); n >= 1<<53 || n < 1<<50 {
-			t.Errorf("in %d it begins at %d", year, n)
-		}
-	}
-}
-
-// Who has read through a gateway that knows more is not told that he is late by one that knows less.
+// A caller that has read through a gateway that knows more gets no conflict from one that knows less.
 func TestARevisionOfAnotherGateway(t *testing.T) {
 	store := redistest.Start(t, redistest.Config{AppendOnly: true})
 	a, _, _ := alive(t, Config{Store: store.URL()})
 	b, _, _ := alive(t, Config{Store: store.URL()})
 	mustApply(t, a, model, ruleOfM)
-	until(t, b, "the rules at the other gateway", func() bool { return b.families["m"] != nil && b.families["m"].traffic != nil })
+	until(t, "the rules at the other gateway", func() bool { _, _, traffic := revisions(t, b); return traffic != 0 })
 	for i := range 20 { // the other gateway looks 4 times a second
 		mustApply(t, a, fmt.Sprintf("%s\nlabels: {l%d: \"1\"}", ruleOfM, i))
 		_, _, revision := revisions(t, a)
@@ -306,31 +295,12 @@ func TestARevisionOfAnotherGateway(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := a.Apply(context.Background(), decoded(t, ruleOfM+"\nlabels: {late: \"1\"}"), false, at(api.KindTraffic, "m", "", revision)); staleOf(t, err)[0].Revision != revision+1 {
-			t.Errorf("who is late by one is told %v", err)
+			t.Errorf("a caller that is late by one revision gets %v", err)
 		}
 	}
 }
 
-// A store that does not answer does not take a change for one that came too late.
-func TestARevisionWhileTheStoreIsAway(t *testing.T) {
-	s, _, _ := alive(t, Config{DataDir: t.TempDir()})
-	mustApply(t, s, model, ruleOfM)
-	trouble(s, func() error { return errors.New("gone") })
-	_, _, revision := revisions(t, s)
-	if _, err := s.Apply(context.Background(), decoded(t, ruleOfM+"\nlabels: {a: \"1\"}"), false, at(api.KindTraffic, "m", "", revision)); code(err) != api.Unavailable {
-		t.Errorf("got %v", err)
-	}
-	if _, _, now := revisions(t, s); now != revision {
-		t.Errorf("what was not stored has made revision %d of %d", now, revision)
-	}
-	// Nor does one that was never there since the start: what is not known is not called undeclared.
-	s.synced.Store(false)
-	if _, err := s.Apply(context.Background(), decoded(t, ruleOfM), false, at(api.KindTraffic, "m", "", revision+7)); code(err) != api.Unavailable {
-		t.Errorf("got %v", err)
-	}
-}
-
-// A model that goes while it is looked at is not shown: who edits it would declare it anew.
+// A model's status shows a declaration with the revision that it was declared at.
 func TestTheStatusOfAModelIsOfOneMoment(t *testing.T) {
 	s, _, _ := alive(t, Config{})
 	mustApply(t, s, model)
@@ -344,9 +314,7 @@ func TestTheStatusOfAModelIsOfOneMoment(t *testing.T) {
 		for i := 2; !stop.Load(); i = i%8 + 2 {
 			mu.Lock()
 			_, err := s.Apply(context.Background(), decoded(t, strings.Replace(model, "max: 2", fmt.Sprintf("max: %d", i), 1)), false)
-			s.mu.Lock()
-			declared[s.count] = i
-			s.mu.Unlock()
+			declared[s.declared.Revision(api.KindModel, "m@1")] = i
 			mu.Unlock()
 			if err != nil {
 				t.Error(err)
@@ -368,12 +336,12 @@ func TestTheStatusOfAModelIsOfOneMoment(t *testing.T) {
 	}
 }
 
-// What a watched directory declares is at revision 0, and so are the default rules.
-func TestRevisionsOfWhatNobodyApplied(t *testing.T) {
+// Models and functions of a watched directory are at revision 0, and so are the default rules.
+func TestRevisionsOfWatchedModels(t *testing.T) {
 	models := t.TempDir()
 	put(t, models, "m/1", model)
 	s, _, _ := alive(t, Config{Models: []string{models}, ModelsEvery: 5 * time.Millisecond})
-	until(t, s, "m serves", serves(s, "1"))
+	until(t, "m serves", serves(s, "1"))
 	if all, err := s.Functions(context.Background(), "m"); err != nil || all[0].Revision != 0 {
 		t.Errorf("the function that goes with the model: %+v, %v", all, err)
 	}
@@ -385,32 +353,5 @@ func TestRevisionsOfWhatNobodyApplied(t *testing.T) {
 	}
 	if _, err := s.Apply(context.Background(), decoded(t, strings.Replace(fn, "name: f", "name: m", 1)), false, at(api.KindFunction, "m", "", 0)); err != nil {
 		t.Error(err)
-	}
-}
-
-// A function that is declared while a directory of its name is being deployed stays.
-func TestDeployDoesNotReplaceAFunction(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir, "m", strings.Replace(model, "kind: Model\n", "", 1))
-	s, _, _ := alive(t, Config{})
-	mustApply(t, s, strings.Replace(model, "name: m", "name: n", 1))
-	deployed := make(chan error, 1)
-	s.declaring.Lock() // whoever deploys has to wait from here on
-	begun := make(chan struct{})
-	go func() {
-		close(begun)
-		_, err := s.Deploy(context.Background(), filepath.Join(dir, "m"))
-		deployed <- err
-	}()
-	<-begun
-	set := decoded(t, strings.NewReplacer("name: f", "name: m", "[m]", "[n]").Replace(fn))
-	_, err := s.changeHeld(context.Background(), false, func() (*edit, error) { return s.planApplyLocked(context.Background(), set) })
-	s.declaring.Unlock()
-	if err := errors.Join(err, <-deployed); err != nil {
-		t.Fatal(err)
-	}
-	all, err := s.Functions(context.Background(), "m")
-	if err != nil || all[0].Spec.SLO != 20*time.Millisecond || all[0].Spec.Models[0] != "n" {
-		t.Errorf("the function that was declared is %+v (%v)", all, err)
 	}
 }

@@ -2,63 +2,34 @@ package server
 
 import (
 	"context"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/registry"
 )
 
-// version is the model's manifest with another version, and other replacements.
-func version(v string, more ...string) string {
-	return strings.NewReplacer(append([]string{`version: "1"`, `version: "` + v + `"`}, more...)...).Replace(model)
-}
-
-func mustApply(t *testing.T, s *Server, texts ...string) {
-	t.Helper()
-	if _, err := s.Apply(context.Background(), decoded(t, strings.Join(texts, "\n---\n")), false); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func serves(s *Server, v string) func() bool {
+// inForce is a condition: a version of m gets a part of the queries of another.
+func inForce(s *Server, serving, other string) func() bool {
 	return func() bool {
-		f := s.families["m"]
-		return f != nil && f.serving == v && f.versions[v] != nil && f.versions[v].life.state == registry.Available
+		defer s.catalog.Unlock()
+		f := s.catalog.Lock().Family("m")
+		if f == nil || f.Serving != serving {
+			return false
+		}
+		_, v := f.Live()
+		return v != nil && v.ID().Version == other
 	}
-}
-
-// stateIs: with the lock held.
-func stateIs(s *Server, v string, want registry.State) func() bool {
-	return func() bool {
-		d := s.models[api.ModelID{Name: "m", Version: v}]
-		return d != nil && d.life.state == want
-	}
-}
-
-// ask sends one query to a function.
-func ask(t *testing.T, addr, name string) (int, string) {
-	t.Helper()
-	resp, err := http.Post("http://"+addr+"/"+name+"/predict", "application/json", strings.NewReader(`{"input":[1,2,3,4]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, _ := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(body)
 }
 
 func TestPromotionKeepsTheLabelsThatFunctionsName(t *testing.T) {
 	s, _, addr := alive(t, Config{})
 	mustApply(t, s, model, version("2"), "kind: Traffic\nname: m\nserving: \"1\"\nlabels: {stable: \"1\", canary: \"2\"}",
 		strings.Replace(fn, "models: [m]", `models: ["m@canary"]`, 1))
-	until(t, s, "both are available", func() bool { return serves(s, "1")() && stateIs(s, "2", registry.Available)() })
+	until(t, "both are available", func() bool { return serves(s, "1")() && stateIs(s, "2", registry.Available)() })
 	if status, body := ask(t, addr, "f"); status != 200 {
 		t.Fatalf("before: %d %s", status, body)
 	}
-	if _, err := s.Promote(context.Background(), "m", "2"); err != nil {
+	if _, err := s.declared.Promote(context.Background(), "m", "2"); err != nil {
 		t.Fatal(err)
 	}
 	if status, body := ask(t, addr, "f"); status != 200 {
@@ -70,57 +41,51 @@ func TestPromotionKeepsTheLabelsThatFunctionsName(t *testing.T) {
 func TestANewVersionMustFitTheTrafficRulesOfTheModel(t *testing.T) {
 	s, _, _ := alive(t, Config{})
 	mustApply(t, s, model, version("2"), "kind: Traffic\nname: m\nsplit: {version: \"2\", percent: 50}", strings.Replace(fn, "default: -1", "", 1))
-	until(t, s, "the split is in force", func() bool { return s.families["m"].rules.live != nil })
+	until(t, "the split is in force", inForce(s, "1", "2"))
 	_, err := s.Apply(context.Background(), decoded(t, version("3", "shape: [4]", "shape: [9]", "dtype: int64, shape: []", "dtype: float32, shape: [3]")), false)
 	if err != nil {
 		return // it is refused
 	}
-	until(t, s, "3 serves", serves(s, "3"))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.families["m"].rules.live; r != nil {
-		t.Errorf("a part of the queries to m@%s, which takes %v, goes to m@%s, which takes %v", r.serving, s.models[api.ModelID{Name: "m", Version: r.serving}].spec().Inputs, r.other, s.models[api.ModelID{Name: "m", Version: r.other}].spec().Inputs)
+	until(t, "3 serves", serves(s, "3"))
+	defer s.catalog.Unlock()
+	f := s.catalog.Lock().Family("m")
+	if r, other := f.Live(); r != nil && !other.Spec().SameSignature(f.Answering().Spec()) {
+		t.Errorf("a part of the queries to %s, which takes %v, goes to %s, which takes %v", f.Answering().ID(), f.Answering().Spec().Inputs, other.ID(), other.Spec().Inputs)
 	}
 }
 
-// What a roll-out has learned is not lost while the serving version is without a replica for a moment, and an older one answers.
+// A roll-out keeps its counters while the serving version is without a replica for a moment, and an older one answers.
 func TestARolloutOutlivesAMomentWithoutTheServingVersion(t *testing.T) {
-	s, _, _ := alive(t, Config{})
+	s, rt, _ := alive(t, Config{})
 	mustApply(t, s, model, version("2"), version("3"), "kind: Traffic\nname: m\nrollout: {version: \"3\"}")
-	inForce := func() bool {
-		r := s.families["m"].rules.live
-		return serves(s, "2")() && r != nil && r.serving == "2" && r.other == "3"
+	until(t, "the roll-out is in force", inForce(s, "2", "3"))
+	r, _ := s.catalog.Lock().Family("m").Live()
+	s.catalog.Unlock()
+	r.Rule.Other.Queries.Add(100)
+	rt.crash("m", "2")
+	until(t, "1 serves meanwhile", serves(s, "1"))
+	rt.connects(t, "m", "2")
+	until(t, "the roll-out is in force again", inForce(s, "2", "3"))
+	all, err := s.declared.Traffic(context.Background(), "m")
+	if err != nil {
+		t.Fatal(err)
 	}
-	until(t, s, "the roll-out is in force", inForce)
-	s.mu.Lock()
-	s.families["m"].rules.live.rule.Other.Queries.Add(100)
-	d := s.models[api.ModelID{Name: "m", Version: "2"}]
-	s.mu.Unlock()
-	d.model.Ready.Add(-1)
-	s.noted("m")
-	until(t, s, "1 serves meanwhile", serves(s, "1"))
-	d.model.Ready.Add(1)
-	s.noted("m")
-	until(t, s, "the roll-out is in force again", inForce)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.families["m"].rules.live.rule.Other.Queries.Load(); n != 100 {
-		t.Errorf("of 100 queries that 3 has answered %d are known", n)
+	for _, arm := range all[0].Arms {
+		if arm.Version == "3" && arm.Queries != 100 {
+			t.Errorf("3 has answered %d queries, expected 100: %+v", arm.Queries, all[0].Arms)
+		}
 	}
 }
 
-// One replica that is replaced is no reason to give a version up for good.
+// One replica that is replaced is no reason to take a version back.
 func TestARolloutOutlivesOneRestartOfTheNewVersion(t *testing.T) {
-	s, _, _ := alive(t, Config{})
+	s, rt, _ := alive(t, Config{})
 	mustApply(t, s, model, version("2"), "kind: Traffic\nname: m\nserving: \"1\"\nrollout: {version: \"2\"}")
-	until(t, s, "the roll-out is in force", func() bool { return s.families["m"].rules.live != nil })
-	s.mu.Lock()
-	d := s.models[api.ModelID{Name: "m", Version: "2"}]
-	s.mu.Unlock()
-	d.model.Ready.Add(-1) // its worker has asked to be replaced
-	over := s.judgeRollouts()
-	d.model.Ready.Add(1)
-	if len(over) > 0 {
+	until(t, "the roll-out is in force", inForce(s, "1", "2"))
+	rt.crash("m", "2")
+	until(t, "2 has no replica", func() bool { return deployed(s, "m", "2").Ready() == 0 })
+	if over := s.catalog.JudgeRollouts(); len(over) > 0 {
 		t.Errorf("%+v: its only replica was replaced", over)
 	}
+	rt.connects(t, "m", "2")
 }

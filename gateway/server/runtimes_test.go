@@ -18,7 +18,7 @@ import (
 type ableRuntime struct {
 	idleRuntime
 	loud  error         // why launches are not quiet
-	swept chan struct{} // takes an element for each sweep
+	swept chan struct{} // receives for each sweep
 
 	mu       sync.Mutex
 	preloads [][]containers.Launch
@@ -47,10 +47,8 @@ func (r *ableRuntime) Unenforced(l containers.Limits) []string {
 func (r *ableRuntime) Quiet() error { return r.loud }
 
 func newAble() *ableRuntime {
-	return &ableRuntime{idleRuntime: idleRuntime{launched: make(chan containers.Launch, 16)}, swept: make(chan struct{}, 16)}
+	return &ableRuntime{idleRuntime: *newIdle(), swept: make(chan struct{}, 16)}
 }
-
-func newBare() *idleRuntime { return &idleRuntime{launched: make(chan containers.Launch, 16)} }
 
 // Models that need a capability each.
 var (
@@ -59,7 +57,7 @@ var (
 	limited   = strings.NewReplacer("name: m", "name: l", "run: {", "limits: {memory: 64MiB, pids: 64}\nrun: {").Replace(model)
 )
 
-// over is a gateway over a runtime, with all these models, and what it logs.
+// over is a gateway over a runtime, with models that need each capability, and its log.
 func over(t *testing.T, rt containers.Runtime) (*Server, *observer.ObservedLogs) {
 	t.Helper()
 	core, lines := observer.New(zap.InfoLevel)
@@ -69,8 +67,8 @@ func over(t *testing.T, rt containers.Runtime) (*Server, *observer.ObservedLogs)
 	return s, lines
 }
 
-// said counts the lines that have part in them.
-func said(lines *observer.ObservedLogs, part string) int {
+// logged counts the lines that contain part.
+func logged(lines *observer.ObservedLogs, part string) int {
 	return lines.Filter(func(e observer.LoggedEntry) bool { return strings.Contains(e.Message, part) }).Len()
 }
 
@@ -86,12 +84,12 @@ func unenforcedOf(t *testing.T, s *Server, name string) []string {
 // The messages of a gateway whose runtime lacks a capability.
 const (
 	noPreload = "the runtime cannot preload"
-	noSweep   = "are not looked for: the runtime cannot"
-	noQuiet   = "the runtime does not say whether replicas that are loaded"
+	noSweep   = "are not removed: the runtime cannot find them"
+	noQuiet   = "the runtime does not report whether replicas that are loaded"
 	isLoud    = "have the same priority as these"
 )
 
-// What a runtime can do is used.
+// The capabilities of a runtime are used.
 func TestARuntimeWithCapabilities(t *testing.T) {
 	rt := newAble()
 	rt.loud = errors.New("operation not permitted")
@@ -108,18 +106,18 @@ func TestARuntimeWithCapabilities(t *testing.T) {
 	if len(models) != 1 || models[0] != "p numpy" && models[0] != "q numpy" {
 		t.Errorf("preloaded %q, expected numpy once for all models that are alike", models)
 	}
-	if got := s.zygotes(); !slices.Equal(got, []int{7}) {
+	if got := s.host.Preloaded(); !slices.Equal(got, []int{7}) {
 		t.Errorf("zygotes %v", got)
 	}
 	if got := unenforcedOf(t, s, "l"); !slices.Equal(got, []string{"limits.memory is for show."}) {
 		t.Errorf("unenforced %q", got)
 	}
 	for _, lack := range []string{noPreload, noSweep, noQuiet} {
-		if said(lines, lack) > 0 {
-			t.Errorf("logged %q of a runtime that can", lack)
+		if logged(lines, lack) > 0 {
+			t.Errorf("logged %q of a runtime that has the capability", lack)
 		}
 	}
-	if n := said(lines, isLoud); n != 1 {
+	if n := logged(lines, isLoud); n != 1 {
 		t.Errorf("that launches are not quiet was logged %d times", n)
 	}
 	if len(rt.swept) > 0 {
@@ -127,16 +125,16 @@ func TestARuntimeWithCapabilities(t *testing.T) {
 	}
 }
 
-// What it cannot do is said once, or shown, and everything else works.
+// A missing capability is logged once, or shown, and everything else works.
 func TestARuntimeWithoutCapabilities(t *testing.T) {
-	rt := newBare()
+	rt := newIdle()
 	s, lines := over(t, rt)
 	for _, lack := range []string{noPreload, noSweep, noQuiet} {
-		if n := said(lines, lack); n != 1 {
+		if n := logged(lines, lack); n != 1 {
 			t.Errorf("logged %d times, expected once: %q", n, lack)
 		}
 	}
-	if got := s.zygotes(); got != nil {
+	if got := s.host.Preloaded(); got != nil {
 		t.Errorf("zygotes %v", got)
 	}
 	got := unenforcedOf(t, s, "l")
@@ -152,16 +150,16 @@ func TestARuntimeWithoutCapabilities(t *testing.T) {
 		launched[l.Model.Name] = l
 	}
 	if l := launched["l"]; l.Limits.MemoryBytes != 64<<20 || l.Limits.PIDs != 64 || len(launched["q"].Preload) != 1 || launched["j"].Image != "digits:1" {
-		t.Errorf("launched %+v: expected that launches say what models declare, whatever the runtime makes of it", launched)
+		t.Errorf("launched %+v: expected in launches what the models declare", launched)
 	}
 }
 
 // Under a mux a capability is that of the runtime that starts the model.
 func TestARuntimeOfTwo(t *testing.T) {
 	images := newAble()
-	s, lines := over(t, mux.New(mux.Route{Name: "images", Takes: mux.Image, Runtime: images}, mux.Route{Name: "bare", Runtime: newBare()}))
+	s, lines := over(t, mux.New(mux.Route{Name: "images", Takes: mux.Image, Runtime: images}, mux.Route{Name: "bare", Runtime: newIdle()}))
 	<-images.swept
-	if said(lines, noSweep) != 0 || said(lines, noPreload) != 1 || said(lines, noQuiet) != 0 || said(lines, isLoud) != 0 {
+	if logged(lines, noSweep) != 0 || logged(lines, noPreload) != 1 || logged(lines, noQuiet) != 0 || logged(lines, isLoud) != 0 {
 		t.Errorf("%v", lines.All())
 	}
 	if got := unenforcedOf(t, s, "l"); len(got) != 2 {

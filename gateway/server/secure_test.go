@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -21,13 +20,11 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-
-	"github.com/xebec-serving/xebec/containers"
 )
 
 const adminToken = "0123456789abcdef"
 
-// secrets are the files that a port beyond loopback needs, and a pool with the certificate.
+// secrets are the files that a port on another address than loopback needs, and a pool with the certificate.
 func secrets(t *testing.T) (cfg Config, pool *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,29 +60,12 @@ func secrets(t *testing.T) (cfg Config, pool *x509.CertPool) {
 	return cfg, pool
 }
 
-// adminOf runs a gateway and returns the address of its admin port.
+// adminOf starts a gateway and returns the address of its admin port.
 func adminOf(t *testing.T, cfg Config) string {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	addr, done := make(chan string, 1), make(chan error, 1)
-	cfg.Listen, cfg.Runtime = "127.0.0.1:0", &idleRuntime{launched: make(chan containers.Launch, 16)}
-	cfg.Started = func(_, admin string) { addr <- admin }
-	s := newServer(cfg.withDefaults(), cfg.Logger)
-	go func() { done <- s.run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case a := <-addr:
-		return a
-	case err := <-done:
-		done <- nil
-		t.Fatal(err)
-	}
-	return ""
+	cfg.Runtime = newIdle()
+	s, _ := listening(t, cfg)
+	return s.Admin()
 }
 
 func TestWhereTheAdminPortMayBe(t *testing.T) {
@@ -116,10 +96,10 @@ func TestWhereTheAdminPortMayBe(t *testing.T) {
 		{"127.0.0.1", Config{}, "expected host:port"},
 	} {
 		c.cfg.Admin, c.cfg.Listen = c.address, "127.0.0.1:0"
-		fn, admin, err := listeners(c.cfg)
-		if err == nil {
-			fn.Close()
-			admin.Close()
+		s := New(c.cfg)
+		err := s.listen()
+		if err := s.close(); err != nil {
+			t.Error(err)
 		}
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.address, err, c.want)
@@ -147,7 +127,7 @@ func TestBeyondLoopback(t *testing.T) {
 		if authorization != "" {
 			req.Header.Set("Authorization", authorization)
 		}
-		req.Header.Set("Xebec-User", "somebody else")
+		req.Header.Set("Xebec-User", "another user")
 		res, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +156,7 @@ func TestBeyondLoopback(t *testing.T) {
 	if len(audited) != 1 || audited[0].ContextMap()["user"] != "ann" || audited[0].ContextMap()["address"] != "127.0.0.1" {
 		t.Errorf("the audit has %+v", audited)
 	}
-	// Without TLS nothing is answered, and an old protocol is refused.
+	// Requests without TLS get no answer, and old protocols are refused.
 	plain := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	if res, err := plain.Get("http://" + address + "/healthz"); err == nil {
 		res.Body.Close()
@@ -185,25 +165,24 @@ func TestBeyondLoopback(t *testing.T) {
 	old, err := tls.Dial("tcp", address, &tls.Config{RootCAs: pool, ServerName: "gateway.example", MaxVersion: tls.VersionTLS11})
 	if err == nil {
 		old.Close()
-		t.Error("TLS 1.1 is spoken")
+		t.Error("TLS 1.1 is accepted")
 	}
 }
 
-// Whoever connects and says nothing, or half of something, does not stay: neither needs a token.
+// A connection that sends nothing, or half a request, is closed: neither needs a token.
 func TestSilentCallersAreCutOff(t *testing.T) {
 	cfg, _ := secrets(t)
 	for _, c := range []Config{{Admin: "127.0.0.1:0"}, {Admin: "0.0.0.0:0", AdminTokenFile: cfg.AdminTokenFile, AdminCert: cfg.AdminCert, AdminKey: cfg.AdminKey}} {
 		c.Listen, c.Logger = "127.0.0.1:0", zap.NewNop()
-		fn, ln, err := listeners(c)
-		if err != nil {
+		s := New(c)
+		if err := s.listen(); err != nil {
 			t.Fatal(err)
 		}
-		fn.Close()
-		ln.readTimeout = 10 * time.Millisecond
-		h := newServer(c, c.Logger).newAdmin(ln)
+		s.admin.readTimeout = 10 * time.Millisecond
+		h := s.newAdmin(s.admin)
 		done := make(chan error, 1)
 		go func() { done <- h.Run() }()
-		_, port, err := net.SplitHostPort(ln.Addr().String())
+		_, port, err := net.SplitHostPort(s.Admin())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,13 +205,13 @@ func TestSilentCallersAreCutOff(t *testing.T) {
 		if err := h.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if err := <-done; err != nil {
+		if err := errors.Join(<-done, s.close()); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// On loopback nothing is asked for but what was asked to be.
+// On loopback a token is required only if a token file is configured.
 func TestOnLoopback(t *testing.T) {
 	files, _ := secrets(t)
 	for _, c := range []struct {

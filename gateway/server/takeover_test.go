@@ -2,13 +2,11 @@ package server
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/registry"
-	"github.com/xebec-serving/xebec/scheduler"
 )
 
 // sleepyVersion is a version of model m that may sleep.
@@ -18,34 +16,14 @@ func sleepyVersion(version, replicas string) string {
 
 const askM = "kind: Function\nname: m\nmodels: [m]\nslo: 1s\ncold_start: 1m"
 
-// silent has a version's processes run and not connect.
+// silent lets a version's processes run and not connect.
 func (r *liveRuntime) silent(version string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.dumb[api.ModelID{Name: "m", Version: version}] = true
+	r.set(func() { r.dumb[api.ModelID{Name: "m", Version: version}] = true })
 }
 
-// connects has the oldest launch of a version that has not yet connected do so.
-func (r *liveRuntime) connects(t *testing.T, version string) {
-	t.Helper()
-	d := deploymentOf(r.s, "m", version)
-	var launched []uint64
-	until(t, r.s, "a launch of version "+version, func() bool {
-		launched = nil
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for n := range d.launches {
-			if r.replicas[n] == nil {
-				launched = append(launched, n)
-			}
-		}
-		return len(launched) > 0
-	})
-	n := slices.Min(launched)
-	i := &liveReplica{r: r, id: d.id, replica: scheduler.ReplicaID(n), gone: make(chan struct{})}
-	i.connect(n)
+// broken lets a version's processes end at once.
+func (r *liveRuntime) broken(version string) {
+	r.set(func() { r.exits[api.ModelID{Name: "m", Version: version}] = true })
 }
 
 func answers(t *testing.T, addr, by string) {
@@ -55,66 +33,47 @@ func answers(t *testing.T, addr, by string) {
 	}
 }
 
-func launches(s *Server, version string, n int) func() bool {
-	return func() bool {
-		d := s.models[api.ModelID{Name: "m", Version: version}]
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return len(d.launches) == n
-	}
+// launched is a condition: a version of m has so many processes.
+func launched(rt *liveRuntime, version string, n int) func() bool {
+	return func() bool { return len(rt.processes("m", version)) == n }
 }
 
-// A version that may sleep takes over from one that is awake when it has as many replicas as that one, and not before: a start, however long,
-// costs no query its answer.
+// A version that may sleep takes over from an awake one when it has as many replicas as that one, and not before: a start, however
+// long, costs no query its answer.
 func TestAVersionThatMaySleepTakesOverAwake(t *testing.T) {
 	s, rt, addr := alive(t, Config{})
 	mustApply(t, s, sleepyVersion("1", "min: 0, max: 3, initial: 2, idle: 1h"), askM)
-	until(t, s, "two replicas", func() bool { return deploymentLocked(s, "1").model.Ready.Load() == 2 })
+	until(t, "two replicas", func() bool { return deployed(s, "m", "1").Ready() == 2 })
 	answers(t, addr, "m@1")
 	rt.silent("2")
 	mustApply(t, s, sleepyVersion("2", "min: 0, max: 3, idle: 1h"))
-	until(t, s, "two launches", launches(s, "2", 2))
+	until(t, "two launches", launched(rt, "2", 2))
 	answers(t, addr, "m@1")
-	rt.connects(t, "2")
+	rt.connects(t, "m", "2")
 	answers(t, addr, "m@1")
-	rt.connects(t, "2")
-	until(t, s, "version 2 to serve", serves(s, "2"))
-	until(t, s, "its replicas to stay", launches(s, "2", 2))
+	rt.connects(t, "m", "2")
+	until(t, "version 2 to serve", serves(s, "2"))
+	until(t, "its replicas to stay", launched(rt, "2", 2))
 	answers(t, addr, "m@2")
 }
 
-// One that never comes up never takes over, and deploying it says so.
+// A version whose processes fail never takes over, and its status says that it has failed.
 func TestAVersionThatCannotStartDoesNotTakeOver(t *testing.T) {
 	s, rt, addr := alive(t, Config{})
 	mustApply(t, s, sleepyVersion("1", "min: 0, max: 1, idle: 1h"), askM)
 	answers(t, addr, "m@1")
-	rt.silent("2")
+	rt.broken("2")
 	mustApply(t, s, sleepyVersion("2", "min: 0, max: 1, idle: 1h"))
-	until(t, s, "a launch", launches(s, "2", 1))
-	fails(s, "2")
+	until(t, "launches of version 2 to have failed", deployed(s, "m", "2").Crashing)
 	for range 3 {
 		answers(t, addr, "m@1")
 	}
-	until(t, s, "version 2 to be loading still", stateIs(s, "2", registry.Loading))
-	if st := deploymentOf(s, "m", "2").status(); st.State != api.ModelFailed {
-		t.Errorf("version 2 is called %s", st.State)
+	if st := versionStatus(t, s, "2"); st.Version.Phase != api.PhaseLoading || st.State != api.ModelFailed {
+		t.Errorf("version 2 is in phase %s and shown as %s", st.Version.Phase, st.State)
 	}
 }
 
-// fails notes that a version's launches have failed again and again.
-func fails(s *Server, version string) {
-	d := deploymentOf(s, "m", version)
-	d.mu.Lock()
-	d.failed, d.failures = true, crashLoop
-	d.mu.Unlock()
-	s.noted("m")
-}
-
-func deploymentLocked(s *Server, version string) *deployment {
-	return s.models[api.ModelID{Name: "m", Version: version}]
-}
-
-// Who promotes, or rolls back to, a version that sleeps wakes it; until it is up the one that is awake answers.
+// Promoting a sleeping version wakes it; until it is up the awake one answers.
 func TestASleeperIsWokenBeforeItServes(t *testing.T) {
 	s, rt, addr := alive(t, Config{})
 	const pinned = "kind: Traffic\nname: m\nserving: "
@@ -122,52 +81,28 @@ func TestASleeperIsWokenBeforeItServes(t *testing.T) {
 	answers(t, addr, "m@1")
 	rt.silent("2")
 	mustApply(t, s, sleepyVersion("2", "min: 0, max: 1, idle: 1h"))
-	until(t, s, "version 2 to be there, asleep", stateIs(s, "2", registry.Available))
-	until(t, s, "no launch", launches(s, "2", 0))
+	until(t, "version 2 to be there, asleep", stateIs(s, "2", registry.Available))
+	until(t, "no launch", launched(rt, "2", 0))
 	mustApply(t, s, pinned+`"2"`)
-	until(t, s, "a launch", launches(s, "2", 1))
+	until(t, "a launch", launched(rt, "2", 1))
 	answers(t, addr, "m@1")
-	rt.connects(t, "2")
-	until(t, s, "version 2 to serve", serves(s, "2"))
+	rt.connects(t, "m", "2")
+	until(t, "version 2 to serve", serves(s, "2"))
 	answers(t, addr, "m@2")
 }
 
-// Where nobody is awake a version takes over asleep. If it turns out that it cannot start, the one before answers again.
+// Where no version is awake, a new one takes over asleep. If it cannot start then, the one before it answers again.
 func TestASleeperThatCannotStartIsReplaced(t *testing.T) {
 	s, rt, addr := alive(t, Config{})
 	mustApply(t, s, sleepyVersion("1", "min: 0, max: 1, idle: 1h"), askM)
-	until(t, s, "version 1 to sleep", serves(s, "1"))
-	rt.silent("2")
-	mustApply(t, s, sleepyVersion("2", "min: 0, max: 1, idle: 1h"))
-	until(t, s, "version 2 to serve", serves(s, "2"))
-	until(t, s, "no launch", launches(s, "2", 0))
-	fails(s, "2")
-	until(t, s, "version 1 to serve", serves(s, "1"))
+	until(t, "version 1 to sleep", serves(s, "1"))
+	rt.broken("2")
+	mustApply(t, s, sleepyVersion("2", "min: 0, max: 1, idle: 1h"), "kind: Function\nname: hurried\nmodels: [m]\nslo: 20ms\ndefault: 0")
+	until(t, "version 2 to serve", serves(s, "2"))
+	if n := rt.launches(); n != 0 {
+		t.Errorf("%d processes have been started", n)
+	}
+	ask(t, addr, "hurried") // it is answered with the default, and wakes version 2
+	until(t, "version 1 to serve", serves(s, "1"))
 	answers(t, addr, "m@1")
-}
-
-// A version begins to load while the old one sleeps, so that it needs no replica, and the old one wakes before it is looked at again: it gets
-// one then, and does not load for as long as the old one is asked.
-func TestTheOldOneWakesMeanwhile(t *testing.T) {
-	s, _, addr := alive(t, Config{})
-	const only = "kind: Traffic\nname: m\nversions: {specific: [\"1\"]}"
-	mustApply(t, s, sleepyVersion("1", "min: 0, max: 1, idle: 1h"), only, askM)
-	until(t, s, "version 1 to sleep", serves(s, "1"))
-	mustApply(t, s, sleepyVersion("2", "min: 0, max: 1, idle: 1h"))
-	s.mu.Lock()
-	f, two := s.families["m"], deploymentLocked(s, "2")
-	f.traffic = nil
-	s.loadLocked(f, two)
-	if two.asked.Load() != 0 {
-		t.Error("a version that takes over asleep was given a replica")
-	}
-	f.versions["1"].model.Ready.Add(1)
-	s.lookLocked(f)
-	s.mu.Unlock()
-	until(t, s, "version 2 to serve", serves(s, "2"))
-	if two.model.Ready.Load() == 0 {
-		t.Error("it serves without a replica")
-	}
-	answers(t, addr, "m@2")
-	f.versions["1"].model.Ready.Add(-1)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/memory"
-	"go.uber.org/zap"
 )
 
 // goModels is a runtime and a transport whose replicas are Go functions, by the name of the model.
@@ -88,32 +87,8 @@ func (i *goInstance) Signal(term bool) error {
 func onGoModels(t *testing.T, models map[string]memory.Model) (s *Server, g *goModels, addr string) {
 	t.Helper()
 	g = &goModels{models: models}
-	s, addr = listening(t, Config{Runtime: g, Transport: g.open, Logger: zap.NewNop()})
-	return s, g, addr
-}
-
-// listening is a gateway with this configuration, which ends with the test.
-func listening(t *testing.T, cfg Config) (s *Server, addr string) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	listens, done := make(chan string, 1), make(chan error, 1)
-	cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
-	cfg.Started = func(listen, _ string) { listens <- listen }
-	s = newServer(cfg.withDefaults(), cfg.Logger)
-	go func() { done <- s.run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case addr = <-listens:
-	case err := <-done:
-		done <- nil
-		t.Fatal(err)
-	}
-	return s, addr
+	s, _ = listening(t, Config{Runtime: g, Transport: g.open})
+	return s, g, s.Listen()
 }
 
 // number makes an output of a model of these tests: an int64.
@@ -163,7 +138,7 @@ func answer(t *testing.T, addr, body string, headers ...string) (output int64, q
 func TestPredictionsOverATransportInMemory(t *testing.T) {
 	s, _, addr := onGoModels(t, map[string]memory.Model{"m": {Predict: sum}})
 	mustApply(t, s, model+patient)
-	until(t, s, "1 serves", serves(s, "1"))
+	until(t, "1 serves", serves(s, "1"))
 	if got, _ := answer(t, addr, `{"input":[1,2,3,4]}`); got != 10 {
 		t.Errorf("output %d, expected 10", got)
 	}
@@ -179,7 +154,7 @@ func TestPredictionsOverATransportInMemory(t *testing.T) {
 	}
 	clients.Wait()
 	if status, text := post(t, addr, "/f/predict", `{"input":[-1,0,0,0]}`); status != 502 {
-		t.Errorf("%d %s: expected that the model's error is one of the model", status, text)
+		t.Errorf("%d %s: expected 502 for an error of the model", status, text)
 	}
 	statuses, err := s.Models(t.Context(), "m")
 	if err != nil || len(statuses) != 1 || len(statuses[0].Replicas) != 1 {
@@ -190,7 +165,7 @@ func TestPredictionsOverATransportInMemory(t *testing.T) {
 	}
 }
 
-// A worker that dies in a batch is replaced, its query is tried again, and one that asks for leave is let go.
+// A worker that dies in a batch is replaced and its query tried again. A worker that asks to leave is drained.
 func TestLossOfReplicasOverATransportInMemory(t *testing.T) {
 	var mu sync.Mutex
 	dies := true
@@ -204,22 +179,22 @@ func TestLossOfReplicasOverATransportInMemory(t *testing.T) {
 		return sum(b)
 	}}})
 	mustApply(t, s, model+patient)
-	until(t, s, "1 serves", serves(s, "1"))
+	until(t, "1 serves", serves(s, "1"))
 	if got, _ := answer(t, addr, `{"input":[1,2,3,4]}`); got != 10 {
-		t.Errorf("output %d, expected 10 of the worker that took the dead one's place", got)
+		t.Errorf("output %d, expected 10 of the worker that replaced the dead one", got)
 	}
 	first := g.last()
 	first.Stop()
 	<-first.Ended()
 	if err := first.Wait(); err != nil {
-		t.Errorf("a worker that asked for leave ended with %v", err)
+		t.Errorf("a worker that asked to leave ended with %v", err)
 	}
 	if got, _ := answer(t, addr, `{"input":[1,1,1,1]}`); got != 4 || g.last() == first {
 		t.Errorf("output %d, expected 4 of another worker", got)
 	}
 }
 
-// A model that learns is handed labels, says how accurate it is, and sees contexts.
+// A model that learns gets labels, reports its accuracy, and sees contexts.
 func TestLabelsOverATransportInMemory(t *testing.T) {
 	taught := make(chan string, 1)
 	s, _, addr := onGoModels(t, map[string]memory.Model{"m": {
@@ -237,7 +212,7 @@ func TestLabelsOverATransportInMemory(t *testing.T) {
 		Accuracy: func() (float64, error) { return 0.75, nil },
 	}})
 	mustApply(t, s, model+patient)
-	until(t, s, "1 serves", serves(s, "1"))
+	until(t, "1 serves", serves(s, "1"))
 	got, query := answer(t, addr, `{"input":[1,2,3,4]}`, "Xebec-Context: ann")
 	if got != 3 {
 		t.Errorf("output %d, expected the length of the context", got)
@@ -248,7 +223,7 @@ func TestLabelsOverATransportInMemory(t *testing.T) {
 	if got := <-taught; got != "ann 7" {
 		t.Errorf("the model was taught %q", got)
 	}
-	if accuracy := deploymentOf(s, "m", "1").accuracy(t.Context()); accuracy == nil || *accuracy != 0.75 {
+	if accuracy := deployed(s, "m", "1").Accuracy(t.Context()); accuracy == nil || *accuracy != 0.75 {
 		t.Errorf("accuracy %v, expected 0.75", accuracy)
 	}
 }
