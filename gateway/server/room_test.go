@@ -120,3 +120,25 @@ func TestRoomAndAnswersUnderChange(t *testing.T) {
 	}
 	until(t, "no version to be awake", func() bool { return s.capacity.Awake() == 0 && s.capacity.Node().Awake == 0 })
 }
+
+// A model whose processes fail leaves its room to one with queries. When that one sleeps, the failed one is tried again.
+func TestAFailedModelLeavesItsRoomToOthers(t *testing.T) {
+	for what, bounds := range map[string]string{"always on": "replicas: {min: 1, max: 1}", "with queries": "replicas: {min: 0, max: 1, initial: 1, idle: 1h}"} {
+		t.Run(what, func(t *testing.T) {
+			s, rt, addr := alive(t, Config{NodeMemoryBytes: 1 << 30, NodeCPU: 4})
+			rt.exits[api.ModelID{Name: "broken", Version: "1"}] = true
+			mustApply(t, s, sleeper("broken", bounds+"\nresources: {memory: 700MiB}"))
+			until(t, "its launches to fail", deployed(s, "broken", "1").Crashing)
+			mustApply(t, s, sleeper("fine", "replicas: {min: 0, max: 1, idle: 1s, delay: 1ms, window: 1s}\nresources: {memory: 700MiB}"), "kind: Function\nname: fine\nmodels: [fine]\nslo: 20ms\ncold_start: 10s")
+			if code, body := ask(t, addr, "fine"); code != 200 {
+				t.Errorf("a model for which there is room, but for one that has failed, answers %d %s", code, body)
+			}
+			if m := modelStatus(t, s, "broken"); m.State != api.ModelFailed {
+				t.Errorf("the model that has failed is shown as %s", m.State)
+			}
+			if what == "always on" {
+				until(t, "the broken one to be tried again", func() bool { return running(s, "broken") == 1 })
+			}
+		})
+	}
+}
