@@ -1,0 +1,48 @@
+package declarations
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+)
+
+// An error in what only the gateway can judge names the line.
+func TestRefusalsNameTheLine(t *testing.T) {
+	b := begun(t, Config{})
+	ctx := context.Background()
+	if _, err := b.Apply(ctx, decoded(t, model+fn), false); err != nil {
+		t.Fatal(err)
+	}
+	twin := strings.NewReplacer("name: m", "name: n").Replace(model)
+	for _, c := range []struct {
+		name, text string
+		code       api.Code
+		want       string
+	}{
+		{"unknown policy", "kind: Function\nname: f\nmodels: [m]\npolicy: exp33\n", api.InvalidArgument, `test.yaml:4:9: function f: policy: there is no policy "exp33"`},
+		{"unknown parameter", "kind: Function\nname: f\nmodels: [m]\npolicy: {name: exp3,\n  etta: 1}\n", api.InvalidArgument, "test.yaml:5:9: function f: policy.etta: "},
+		{"value of a parameter", "kind: Function\nname: f\nmodels: [m]\npolicy: {name: exp3, eta: -1}\n", api.InvalidArgument, "test.yaml:4:27: function f: policy.eta: "},
+		{"default of the wrong type", "kind: Function\nname: f\nmodels: [m]\ndefault: seven\n", api.InvalidArgument, "test.yaml:4:10: function f: default: "},
+		{"no such model", "kind: Function\nname: f\nmodels:\n  - m\n  - x\npolicy: prefer\n", api.InvalidArgument, "test.yaml:5:5: function f: models[1]: there is no model x: declare it in the same manifest or before"},
+		{"no such shadow", "kind: Function\nname: f\nmodels: [m]\nshadow: {m@7: 0.5}\n", api.InvalidArgument, "test.yaml:4:15: function f: shadow.m@7: there is no model m@7"},
+		{"other inputs", strings.Replace(twin, "[4]", "[3]", 1) + "---\nkind: Function\nname: g\nmodels: [m, n]\npolicy: exp3\n", api.InvalidArgument, "function g: models[1]: model n@1 takes other inputs than m@1"},
+		{"device", strings.TrimSuffix(twin, "\n") + "\ndevice: gpu7\n", api.InvalidArgument, `model n@1: device: there is no device "gpu7" here`},
+		{"another version of the same name", strings.Replace(model, "model.py", "other.py", 1), api.Conflict, "model m@1: run: the version exists and has another run: a version never changes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := b.Apply(ctx, decoded(t, c.text), true)
+			var known *api.Error
+			if !errors.As(err, &known) || known.Code != c.code || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got  %v\nwant %s", err, c.want)
+			}
+			var lines manifest.Errors
+			if !errors.As(err, &lines) || len(lines) == 0 || lines[0].Line == 0 || len(lines.Problems()) != len(lines) {
+				t.Errorf("%v has no lines", err)
+			}
+		})
+	}
+}

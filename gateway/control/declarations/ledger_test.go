@@ -1,0 +1,120 @@
+package declarations
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/gateway/internal/state"
+)
+
+// Programs that read JSON numbers as float64 can tell the gateway's own count from the next one.
+func TestTheFirstCount(t *testing.T) {
+	for _, year := range []int{2026, 2254} {
+		if n := firstCount(time.Date(year, 12, 31, 0, 0, 0, 0, time.UTC)); n >= 1<<53 || n < 1<<50 {
+			t.Errorf("in %d it begins at %d", year, n)
+		}
+	}
+}
+
+// Without a store the ledger counts the changes; with one it has the store's revisions.
+func TestTheLedgerMarksWhatAnEditChanges(t *testing.T) {
+	rules := manifest.Set{Traffic: []api.TrafficSpec{{Model: "m"}}}
+	key := keysOf(&rules)[0]
+	var own, stored ledger
+	own.init(false, time.Unix(1, 0))
+	first := own.mark(&edit{put: rules}, 0)
+	second := own.mark(&edit{put: rules}, 0)
+	if first != 1e6+1 || second != first+1 || own.of(key) != second {
+		t.Errorf("revisions %d and %d, then %d", first, second, own.of(key))
+	}
+	if n := own.mark(&edit{}, 0); n != 0 || own.of(key) != second {
+		t.Errorf("an edit without changes is marked %d", n)
+	}
+	if own.mark(&edit{drop: []state.ObjectKey{key}}, 0); own.of(key) != 0 {
+		t.Errorf("a deleted object is at revision %d", own.of(key))
+	}
+	stored.init(true, time.Unix(1, 0))
+	if n := stored.mark(&edit{put: rules}, 7); n != 7 || stored.of(key) != 7 || stored.storeRevision() != 7 {
+		t.Errorf("the store's revision 7 is marked %d", n)
+	}
+}
+
+// Objects that a store has lost are known until they are stored again.
+func TestTheLedgerKnowsWhatTheStoreHasLost(t *testing.T) {
+	early, late := state.ObjectKey{Kind: "Model", Name: "m@1"}, state.ObjectKey{Kind: "Model", Name: "m@2"}
+	var l ledger
+	l.init(true, time.Now())
+	l.take(early, 3)
+	l.take(late, 5)
+	l.setStoreRevision(5)
+	if was, lost := l.loseAfter(4); was != 5 || lost != 1 || l.isLost(early) || !slices.Equal(l.lostObjects(), []state.ObjectKey{late}) {
+		t.Errorf("after a store went back from %d to 4, %d objects are lost: %v", was, lost, l.lostObjects())
+	}
+	if l.restored(); l.isLost(late) {
+		t.Error("an object is lost that was stored again")
+	}
+}
+
+// A store that does not answer is not taken for a conflict.
+func TestARevisionWhileTheStoreIsAway(t *testing.T) {
+	at := func(revision uint64) api.ObjectRevision {
+		return api.ObjectRevision{Kind: api.KindTraffic, Name: "m", Revision: revision}
+	}
+	store := newStore(t)
+	b := begun(t, Config{Store: store})
+	b.mustApply(model, ruleOfM)
+	store.fail(errors.New("gone"))
+	revision := b.Revision(api.KindTraffic, "m")
+	if err := b.apply(ruleOfM+"\nlabels: {a: \"1\"}", at(revision)); code(err) != api.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	if now := b.Revision(api.KindTraffic, "m"); now != revision {
+		t.Errorf("a change that was not stored made revision %d of %d", now, revision)
+	}
+	// The same holds for a store that has not been read since the start: unknown is not undeclared.
+	away := newStore(t)
+	away.away, away.shared = true, true
+	unread := begun(t, Config{Store: away})
+	if err := unread.apply(ruleOfM, at(7)); code(err) != api.Unavailable {
+		t.Errorf("got %v", err)
+	}
+}
+
+// An object that another program stored under the name of another one is not taken.
+func TestAnObjectUnderAnotherName(t *testing.T) {
+	for _, name := range []state.ObjectKey{{Kind: "Model", Name: "other@9"}, {Kind: "Traffic", Name: "m@1"}} {
+		o := objectsOf(decoded(t, model))[0]
+		o.ObjectKey = name
+		if set, _, problems := decodeObjects([]state.Object{o}); set.Len() != 0 || len(problems) != 1 {
+			t.Errorf("%d objects under the name %v, problems %v", set.Len(), name, problems)
+		}
+	}
+}
+
+// The detail of a change names the fields that differ, with their values.
+func TestDifferencesNameTheFields(t *testing.T) {
+	type spec struct {
+		Max  int    `json:"max,omitempty"`
+		Cost int    `json:"cost,omitempty"`
+		Text string `json:"text,omitempty"`
+	}
+	long := strings.Repeat("x", 200)
+	for _, c := range []struct {
+		old, now spec
+		want     string
+	}{
+		{spec{Max: 2}, spec{Max: 2}, ""},
+		{spec{Max: 2}, spec{Max: 3, Cost: 1}, "cost: default → 1, max: 2 → 3"},
+		{spec{Max: 2, Cost: 1}, spec{Max: 2}, "cost: 1 → default"},
+		{spec{}, spec{Text: long}, "text: default → \"" + long[:79] + "…"},
+	} {
+		if got := differences(c.old, c.now); got != c.want {
+			t.Errorf("from %+v to %+v: %q, expected %q", c.old, c.now, got, c.want)
+		}
+	}
+}
