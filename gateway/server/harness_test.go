@@ -345,7 +345,7 @@ type liveRuntime struct {
 
 	expected map[uint64]worker.Expectation // launches that have not connected
 	replicas []*liveReplica                // in the order of their launch
-	peak     int                           // the most processes at a time
+	peak     int                           // see most
 }
 
 // set changes how replicas behave while the gateway runs.
@@ -416,6 +416,13 @@ func (r *liveRuntime) alive() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.processesLocked(nil))
+}
+
+// most is how many processes there have been at a time.
+func (r *liveRuntime) most() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.peak
 }
 
 // launches is how many processes have been started so far.

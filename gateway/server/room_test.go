@@ -28,9 +28,9 @@ func TestADeletedVersionsRoomIsTakenUntilItsProcessesAreGone(t *testing.T) {
 		t.Errorf("%d replicas have been started in the room of one that is still ending", n)
 	}
 	close(slow)
-	until(t, "the second to run", func() bool { return running(s, "second") == 1 })
-	if rt.peak != 1 {
-		t.Errorf("%d processes at a time where there is room for 1", rt.peak)
+	until(t, "the second to serve", func() bool { return deployed(s, "second", "1").Ready() == 1 })
+	if n := rt.most(); n != 1 {
+		t.Errorf("%d processes at a time where there is room for 1", n)
 	}
 }
 
@@ -115,8 +115,8 @@ func TestRoomAndAnswersUnderChange(t *testing.T) {
 	close(stop)
 	others.Wait()
 	until(t, "all sleep", func() bool { return rt.alive() == 0 })
-	if rt.peak > 2 {
-		t.Errorf("%d processes at a time where there is room for 2", rt.peak)
+	if n := rt.most(); n > 2 {
+		t.Errorf("%d processes at a time where there is room for 2", n)
 	}
 	until(t, "no version to be awake", func() bool { return s.capacity.Awake() == 0 && s.capacity.Node().Awake == 0 })
 }

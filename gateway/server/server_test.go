@@ -1,9 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -139,5 +143,66 @@ func TestAFunctionWithoutReplicaAnswersItsDefaultAtTheDeadline(t *testing.T) {
 	body, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != 200 || !strings.Contains(string(body), `"output":-1,"default":true,"default_explanation":"No connected models found for query"`) {
 		t.Errorf("answer %d %s", resp.StatusCode, body)
+	}
+}
+
+// Run serves from the call of started until its context ends.
+func TestRunServesUntilItsContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	live := func(admin string) error {
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + admin + "/healthz")
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}
+	var port string
+	if err := Run(ctx, Config{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Runtime: newIdle()}, func(_, admin string) {
+		port = admin
+		if err := live(admin); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}); err != nil {
+		t.Error(err)
+	}
+	if port == "" || live(port) == nil {
+		t.Errorf("the admin port %q is open after the end", port)
+	}
+}
+
+// A start that fails closes what it has opened.
+func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	broken := filepath.Join(t.TempDir(), "f.yaml")
+	if err := os.WriteFile(broken, []byte("kind: Function\nname: f\nmodels: [unknown]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]Config{
+		"listen on the admin port":  {Admin: busy.Addr().String()},
+		"--store":                   {Store: "redis://"},
+		"--data-dir":                {DataDir: "/dev/null/no-directory"},
+		"there is no model unknown": {Manifests: []string{broken}},
+		"no such file":              {Manifests: []string{broken + "x"}},
+	} {
+		cfg.Listen, cfg.Admin, cfg.Runtime = "127.0.0.1:0", cmp.Or(cfg.Admin, "127.0.0.1:0"), newIdle()
+		s := New(cfg)
+		if err := s.Start(context.Background()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, expected %q", err, want)
+		}
+		if s.Listen() == "" {
+			continue // it failed before that
+		}
+		ln, err := net.Listen("tcp", s.Listen())
+		if err != nil {
+			t.Errorf("after %q the function port is not free: %v", want, err)
+			continue
+		}
+		ln.Close()
 	}
 }
