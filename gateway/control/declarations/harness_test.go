@@ -124,7 +124,6 @@ func newBench(t *testing.T, cfg Config) *bench {
 		if err := table.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		path.Close()
 		if err := transport.Close(); err != nil {
 			t.Error(err)
 		}

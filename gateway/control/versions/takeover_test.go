@@ -59,7 +59,6 @@ func newCatalog(t *testing.T) *Catalog {
 		if err := table.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		path.Close()
 		if err := transport.Close(); err != nil {
 			t.Error(err)
 		}
