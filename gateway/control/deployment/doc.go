@@ -15,7 +15,7 @@
 //
 // # Memory of a sleeping version
 //
-// A version that sleeps holds 4.9 KB of heap, so ten thousand fit a small machine. A spec shares equal parts with the one
+// A version that sleeps holds about 5.1 KB of heap, so ten thousand fit a small machine. A spec shares equal parts with the one
 // deployed before it (compact.go). Counters and histograms are allocated by the first query. Buffers of batches and queues go
 // with the last replica.
 //
