@@ -21,6 +21,12 @@ func (r *Request) accepts(body []byte) bool {
 	return (r.Contains == nil || bytes.Contains(body, r.Contains)) && (r.Equals == nil || bytes.Equal(r.Equals, body))
 }
 
+// Content types of requests.
+const (
+	JSON   = "application/json"
+	Binary = "application/octet-stream"
+)
+
 // Render writes a POST request. Extra fields are whole lines without their end ("Xebec-Slo-Ms: 50").
 func Render(host, path, contentType string, body []byte, fields ...string) []byte {
 	var b bytes.Buffer

@@ -12,13 +12,13 @@ import (
 	"github.com/xebec-serving/xebec/gateway/cache"
 )
 
-// caller is one goroutine's use of a cache: ask for an input, and put an output there if it has none.
+// caller is one goroutine's use of a cache.
 type caller interface {
-	// ask reports whether the output was there. If not, it is put there.
+	// ask reports whether the cache had the output of input. If not, ask stores it.
 	ask(input []byte) (hit bool)
 }
 
-// contender is a cache under comparison; open makes one of maxBytes and returns how to call it.
+// contender is a cache in the comparison. open makes a cache of maxBytes and returns a constructor of callers.
 type contender struct {
 	name string
 	open func(maxBytes int64) func() caller
@@ -26,7 +26,7 @@ type contender struct {
 
 var answer = make([]byte, outputBytes)
 
-// ours is package gateway/cache, used as the gateway does.
+// ours is package gateway/cache, used as in the gateway.
 var ours = contender{"xebec", func(maxBytes int64) func() caller {
 	m := cache.New(maxBytes).Model()
 	return func() caller {
@@ -40,7 +40,7 @@ type ourCaller struct {
 	waiter          cache.Waiter
 }
 
-// Filled and Failed belong to waiters; callers here use inputs of their own, so nobody waits for another.
+// Filled and Failed notify waiters. Callers here use inputs of their own, so none waits for another.
 func (*ourCaller) Filled(*cache.Waiter)           {}
 func (*ourCaller) Failed(*cache.Waiter, api.Code) {}
 
@@ -60,8 +60,8 @@ func (c *ourCaller) ask(input []byte) bool {
 	return false
 }
 
-// library is otter with what a prediction cache needs around it as far as it goes: 128-bit keys, compared by equality, weighed by
-// their bytes. There is no coalescing (its own blocks the caller), and no way to drop a version's entries at once.
+// library is otter with part of what a prediction cache needs: 128-bit keys, inputs compared for equality, entries weighed by their bytes. It
+// does not coalesce misses (otter's own loader blocks the caller) and cannot drop all entries of a version.
 var library = contender{"otter", func(maxBytes int64) func() caller {
 	c := newOtter(maxBytes)
 	hasher := cache.New(0)
@@ -103,11 +103,11 @@ func (c *otterCaller) ask(input []byte) bool {
 	return false
 }
 
-// otterOverheadBytes is what an entry of otter takes beside its body: node, table slot, key, the value's header. It is
-// what measureOtterOverhead finds, rounded.
+// otterOverheadBytes is the memory of an otter entry beside its body: node, table slot, key and the value's header. It is the rounded result
+// of measureOtterOverhead.
 const otterOverheadBytes = 144
 
-// measureOtterOverhead is the heap per entry less the body's bytes, at n entries.
+// measureOtterOverhead returns the heap per entry without the body's bytes, measured with n entries.
 func measureOtterOverhead(n int) float64 {
 	const bodyBytes = 264 - 264%8
 	before := heap()
@@ -133,12 +133,12 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// clockCaller simulates the plain CLOCK of the paper's section 4.2, with the memory of an entry counted as in ours. It shows what
-// the probation in front of our clock is for.
+// clockCaller simulates the plain CLOCK of the paper's section 4.2. It counts the memory of an entry like our cache. The comparison shows the
+// effect of the probation in front of our clock.
 type clockCaller struct {
 	maxBytes, bytes int
 	at              map[uint64]*clockEntry
-	hand            *clockEntry // the oldest of a ring
+	hand            *clockEntry // the oldest entry of the ring
 }
 
 type clockEntry struct {

@@ -3,15 +3,14 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/resultstest"
 )
 
 func TestWorkloadsAreTheSameForASeed(t *testing.T) {
@@ -122,25 +121,7 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Costs = append(r.Costs, cost)
-	markdown := r.Markdown()
-	for _, want := range []string{"| zipf-0.9 | mixed | 8 MiB | 0.", "| hit, 256 B in, one goroutine | otter | ", "| requests | sizes | bytes | xebec | otter | plain CLOCK |"} {
-		if !strings.Contains(markdown, want) {
-			t.Errorf("no %q in\n%s", want, markdown)
-		}
-	}
-	dir := t.TempDir()
-	if err := r.write(dir, markdown); err != nil {
-		t.Fatal(err)
-	}
-	var back Report
-	data, err := os.ReadFile(filepath.Join(dir, "2030-01-02-cache.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &back); err != nil || len(back.Ratios) != 4 || back.Ratios[0].HitRatio["xebec"] != r.Ratios[0].HitRatio["xebec"] || len(back.Costs[0].Rounds) != 2 {
-		t.Errorf("read back: %+v, %v", back, err)
-	}
-	if svg, err := os.ReadFile(filepath.Join(dir, "2030-01-02-cache.svg")); err != nil || !strings.Contains(string(svg), "<svg") {
-		t.Errorf("the figure: %d bytes, %v", len(svg), err)
-	}
+	resultstest.Contains(t, r.Markdown(), "| zipf-0.9 | mixed | 8 MiB | 0.", "| hit, 256 B in, one goroutine | otter | ", "| requests | sizes | bytes | xebec | otter | plain CLOCK |")
+	dir := resultstest.Kept(t, r, "cache", cmp.AllowUnexported(Cost{}))
+	resultstest.Shows(t, dir, "2030-01-02-cache", "2030-01-02-cache", "", "hit ratio in 8 MiB", "zipf-0.9", "plain CLOCK")
 }

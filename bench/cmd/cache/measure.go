@@ -11,21 +11,21 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/machine"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
-// cacheMebibytes are the bounds under which hit ratios are taken: about a fortieth and a tenth of what the skewed workloads' objects
-// take altogether.
+// cacheMebibytes are the bounds of the hit ratios: about a fortieth and a tenth of the total size of the skewed workloads' objects.
 var cacheMebibytes = []int{2, 8}
 
 var ratioContenders = []contender{ours, library, clock}
 
-// Ratio is how much of a workload each contender had.
+// Ratio is the hit ratio of each contender under a workload.
 type Ratio struct {
 	Workload     string             `json:"workload"`
 	Sizes        string             `json:"sizes"`
 	MaxMebibytes int                `json:"max_mebibytes"`
 	HitRatio     map[string]float64 `json:"hit_ratio"`
-	// HeapMebibytes is what the heap had grown by at the end, which the simulation says nothing about.
+	// HeapMebibytes is the growth of the heap at the end. The simulation has no such number.
 	HeapMebibytes map[string]float64 `json:"heap_mebibytes"`
 }
 
@@ -53,11 +53,11 @@ func measureRatio(w *workload, z sizing, mebibytes int) Ratio {
 	return r
 }
 
-// costKind is one thing whose cost is measured.
+// costKind is one operation whose cost is measured.
 type costKind struct {
-	Hit        bool `json:"hit"` // else a miss and its fill, with an eviction
+	Hit        bool `json:"hit"` // otherwise a miss and its fill, with an eviction
 	InputBytes int  `json:"input_bytes"`
-	Parallel   bool `json:"parallel"` // on all cores, else one goroutine
+	Parallel   bool `json:"parallel"` // on all cores, otherwise in one goroutine
 }
 
 func (k costKind) String() string {
@@ -76,7 +76,7 @@ var costs = []costKind{
 	{false, 256, false}, {false, 256, true}, {false, 3136, false}, {false, 3136, true},
 }
 
-// Cost is what each contender took for one operation, round by round.
+// Cost is the cost of one operation for each contender, round by round.
 type Cost struct {
 	costKind
 	Rounds []map[string]Sample `json:"rounds"`
@@ -84,8 +84,8 @@ type Cost struct {
 
 // Sample is one run.
 type Sample struct {
-	Nanos     float64 `json:"ns"`     // of time, by operations of all goroutines
-	CPUNanos  float64 `json:"cpu_ns"` // of all cores, the collector's and the library's own goroutines' included
+	Nanos     float64 `json:"ns"`     // elapsed time divided by the operations of all goroutines
+	CPUNanos  float64 `json:"cpu_ns"` // of all cores, including the garbage collector and the library's own goroutines
 	Allocs    float64 `json:"allocs"`
 	HeapBytes float64 `json:"heap_bytes"` // allocated
 }
@@ -95,17 +95,15 @@ const (
 	hitObjects    = 1000
 )
 
-// measureCost runs ours and the library in turns.
+// measureCost runs ours and the library in turn.
 func measureCost(ctx context.Context, k costKind, rounds int, duration time.Duration) (Cost, error) {
 	c := Cost{costKind: k}
-	both := []contender{ours, library}
 	for round := range rounds {
 		samples := map[string]Sample{}
-		for i := range both {
+		for _, who := range runner.Rotate(round, ours, library) {
 			if err := ctx.Err(); err != nil {
 				return c, err
 			}
-			who := both[(round+i)%len(both)]
 			s, err := sample(who, k, costMebibytes, duration)
 			if err != nil {
 				return c, fmt.Errorf("%s: %s: %w", k, who.name, err)
@@ -117,7 +115,7 @@ func measureCost(ctx context.Context, k costKind, rounds int, duration time.Dura
 	return c, nil
 }
 
-// sample fills a cache until it evicts, or with the objects that are to be hit, and then asks for as long as it is told.
+// sample fills a cache until it evicts, or with the objects that are to be hit, and then measures for the duration.
 func sample(who contender, k costKind, mebibytes int, duration time.Duration) (Sample, error) {
 	open := who.open(int64(mebibytes) << 20)
 	first := open()
@@ -172,7 +170,7 @@ func sample(who contender, k costKind, mebibytes int, duration time.Duration) (S
 	}, nil
 }
 
-// ask asks until the time is up, and looks at the clock every 256 operations.
+// ask runs operations until the given time. It reads the clock every 256 operations.
 func ask(call caller, k costKind, goroutine uint64, until time.Time) (n, wrong int) {
 	in := make([]byte, k.InputBytes)
 	rng := rand.NewPCG(goroutine, 7)

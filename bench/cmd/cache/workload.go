@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// workload is a sequence of requests for objects, and how large these are.
+// workload is a sequence of requests for objects.
 type workload struct {
 	Name, About string
 	requests    []uint32
 }
 
 const (
-	objects     = 200_000 // that a skewed workload chooses from
-	shiftEvery  = 8       // one part of the run in so many, after which other objects are popular
-	scanPart    = 0.2     // of the requests
+	objects     = 200_000 // of a skewed workload
+	shiftEvery  = 8       // equal parts of a run, each with other popular objects
+	scanPart    = 0.2     // fraction of the requests
 	loopObjects = 30_000
 )
 
@@ -54,8 +54,7 @@ func fillWith(n int, next func(int) uint32) []uint32 {
 	return out
 }
 
-// zipf draws objects with probabilities proportional to rank^-s, with objects numbered in an arbitrary order. (math/rand's own
-// wants s above 1.)
+// zipf draws objects with probabilities proportional to rank^-s. Objects are numbered in random order. (math/rand's generator needs s above 1.)
 func zipf(rng *rand.Rand, s float64) func() uint32 {
 	cumulative := make([]float64, objects)
 	sum := 0.0
@@ -70,7 +69,7 @@ func zipf(rng *rand.Rand, s float64) func() uint32 {
 	}
 }
 
-// sizing says how large the input of an object is, in bytes. Outputs have outputBytes.
+// sizing gives the size of an object's input, in bytes. Outputs have outputBytes.
 type sizing struct {
 	Name, About string
 	of          func(object uint32) int

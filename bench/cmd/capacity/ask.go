@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
 const (
-	jsonType = "application/json"
-	// patience is the deadline that queries which wake somebody come with: what fails has failed, and is not late.
+	// patience is the deadline of queries that wake a model. A query that fails then has failed and is not just late.
 	patience = 20 * time.Second
-	// pollEvery is how often the gateway is asked how a model stands, pollAllEvery how it stands itself: with ten thousand models that takes
-	// memory of what is measured.
+	// pollEvery is how often the gateway is asked for a model's status, pollAllEvery for its own. With ten thousand models the latter
+	// takes memory, which is what is measured.
 	pollEvery    = 20 * time.Millisecond
 	pollAllEvery = 250 * time.Millisecond
 	// asleepWithin is far more than a model with a short idle time needs to fall asleep.
@@ -28,7 +28,7 @@ const (
 	maxAnswerBytes = 64 << 10
 )
 
-// asker asks a gateway as an app does, over connections that it keeps.
+// asker queries a gateway like an application, over kept connections.
 type asker struct {
 	client *http.Client
 	base   string
@@ -41,7 +41,7 @@ func newAsker(g *gateway.Gateway) *asker {
 
 func (a *asker) close() { a.client.CloseIdleConnections() }
 
-// asked is one query: from when it was sent until its answer was there as a whole.
+// asked is one query, from when it was sent until its whole answer had arrived.
 type asked struct {
 	began, done time.Time
 	text        []byte
@@ -51,13 +51,13 @@ func (q *asked) millis() float64 { return millis(q.done.Sub(q.began)) }
 
 func millis(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// post sends a query; whatever is not an answer of status 200 is an error.
+// post sends a query. An answer with another status than 200 is an error.
 func (a *asker) post(ctx context.Context, path string, body []byte) (*asked, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Content-Type", jsonType)
+	req.Header.Set("Content-Type", loadgen.JSON)
 	req.Header.Set("Xebec-Slo-Ms", strconv.FormatInt(patience.Milliseconds(), 10))
 	q := &asked{began: time.Now()}
 	res, err := a.client.Do(req)
@@ -76,7 +76,7 @@ func (a *asker) post(ctx context.Context, path string, body []byte) (*asked, err
 	return q, nil
 }
 
-// function asks a function whose right answer is 0.
+// function queries a function whose right answer is 0.
 func (a *asker) function(ctx context.Context, name string, body []byte) (*asked, error) {
 	q, err := a.post(ctx, "/"+name+"/predict", body)
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *asker) function(ctx context.Context, name string, body []byte) (*asked,
 	return q, nil
 }
 
-// model asks a model that has no function, by the Open Inference Protocol; its right answer is 0.
+// model queries a model without a function by the Open Inference Protocol. The right answer is 0.
 func (a *asker) model(ctx context.Context, name string, body []byte) (*asked, error) {
 	q, err := a.post(ctx, "/v2/models/"+name+"/infer", body)
 	if err != nil {
@@ -107,22 +107,4 @@ func (a *asker) model(ctx context.Context, name string, body []byte) (*asked, er
 		return nil, fmt.Errorf("model %s answered %.300s: expected one output, 0", name, q.text)
 	}
 	return q, nil
-}
-
-// until asks again and again until there is an answer, and gives up after a while.
-func until(ctx context.Context, every, within time.Duration, what string, ask func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not within %v: %s", within, what))
-	defer cancel()
-	poll := time.NewTicker(every)
-	defer poll.Stop()
-	for {
-		if is, err := ask(ctx); err != nil || is {
-			return err
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

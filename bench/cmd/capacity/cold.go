@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
 const (
@@ -19,9 +21,9 @@ const (
 	maxColdP99 = 250
 
 	coldModel = "cold" // the function's name too
-	// idle is how long a model is kept without a query: short, so that it sleeps again soon.
+	// idle is how long a model stays loaded without a query: short, so that it soon sleeps again.
 	idle = "200ms"
-	// warmups are the first starts, which do not count: a zygote has yet to import what it preloads.
+	// warmups are starts that do not count: the zygote still has to import what it preloads.
 	warmups = 2
 	// demoModel is the scikit-learn model.
 	demoModel = "digits-svm"
@@ -30,31 +32,31 @@ const (
 // preload is what the scikit-learn model imports.
 const preload = "[numpy, sklearn.svm, joblib]"
 
-// ColdStart is what the starts of one model took.
+// ColdStart holds the start times of one model.
 type ColdStart struct {
 	Name string `json:"name"`
-	// Bounded says that the targets are about this one.
+	// Bounded means that the targets apply to this model.
 	Bounded bool `json:"bounded"`
-	// Millis are by the client's clock, from the query until its answer, in the order in which they were asked.
+	// Millis are measured by the client, from the query until its answer, in the order of the queries.
 	Millis []float64 `json:"ms"`
-	// GatewayMillis are the gateway's own: from the query that found no replica to the first answer.
+	// GatewayMillis are measured by the gateway, from the query that found no replica to the first answer.
 	GatewayMillis []float64 `json:"gateway_ms"`
-	// StartMillis are what the gateway says that a start takes, from the launch until the replica is ready: a running mean, read after each.
+	// StartMillis are the gateway's running mean of the time from a launch until the replica is ready, read after each start.
 	StartMillis []float64 `json:"start_ms"`
-	// Splits are where the time went, if the model's program told.
+	// Splits say where the time went, for models whose program notes it.
 	Splits []Split `json:"splits,omitempty"`
-	// NotMeasured is why, where it was not.
+	// NotMeasured is the reason why the model was not measured.
 	NotMeasured string `json:"not_measured,omitempty"`
 }
 
-// Split is where the time of one cold start went, in milliseconds.
+// Split says where the time of one cold start went, in milliseconds.
 type Split struct {
-	// UntilRuns: from the query until the first line of the model's program: the gateway notices, places and launches; the fork, or the
-	// interpreter's start.
+	// UntilRuns is from the query until the first line of the model's program: the gateway notices, places and launches; then the fork, or
+	// the start of the interpreter.
 	UntilRuns float64 `json:"until_runs"`
-	// Loads: what the program imports, and its parameters.
+	// Loads is the program's imports and the loading of its parameters.
 	Loads float64 `json:"loads"`
-	// UntilAnswer: the worker connects and registers, evaluates the query, and the answer goes back.
+	// UntilAnswer is the rest: the worker connects, registers and evaluates the query, and the answer goes back.
 	UntilAnswer float64 `json:"until_answer"`
 }
 
@@ -66,12 +68,12 @@ type sleepy struct {
 	manifest string
 	body     []byte
 	args     []string // of the gateway
-	marks    string   // file in which the model's program says when it began and when it had loaded; empty: it does not
-	// optional: what cannot be started is no error.
+	marks    string   // file in which the model's program notes when it began and when it had loaded; may be empty
+	// optional means that a failed start is not an error.
 	optional bool
 }
 
-// digitFunction is for models that take the picture of a digit.
+// digitFunction is the second half of the manifests of models that take the picture of a digit.
 const digitFunction = `
 inputs:  [{name: input, dtype: float32, shape: [64]}]
 outputs: [{name: output, dtype: int64, shape: []}]
@@ -88,7 +90,7 @@ func coldManifest(format string, args ...any) string {
 	return "kind: Model\nname: " + coldModel + "\nversion: \"1\"\n" + fmt.Sprintf(format, args...) + digitFunction
 }
 
-// markedProgram is the demo's program, which also says when it began and when it had loaded.
+// markedProgram is the demo's program, extended to note when it began and when it had loaded.
 const markedProgram = `import time
 began = time.time_ns()
 import os
@@ -101,7 +103,7 @@ with open(os.environ["MARKS"], "w") as f:
 xebec.serve(lambda batch: classifier.predict(batch))
 `
 
-// sleepies are the models of part a. Their files are in the demo's folder, in the repository, and in a folder of the measurement's own.
+// sleepies returns the models of part a. Their files are in the demo's folder, in the repository and in folder.
 func sleepies(cfg config, folder string, digit []byte) ([]sleepy, error) {
 	svm := filepath.Join(cfg.demo, demoModel)
 	marked, marks := filepath.Join(folder, "marked"), filepath.Join(folder, "marks")
@@ -136,7 +138,7 @@ func sleepies(cfg config, folder string, digit []byte) ([]sleepy, error) {
 	}, nil
 }
 
-// digitBody is a query with the demo's picture, which is of a 0.
+// digitBody returns a query with the demo's picture, which shows a 0.
 func digitBody(cfg config) ([]byte, error) {
 	file := filepath.Join(cfg.demo, "digit.json")
 	text, err := os.ReadFile(file)
@@ -148,7 +150,7 @@ func digitBody(cfg config) ([]byte, error) {
 		Pixels []float64 `json:"pixels"`
 	}
 	if err := json.Unmarshal(text, &digit); err != nil || digit.Label != 0 || len(digit.Pixels) != 64 {
-		return nil, fmt.Errorf("%s has no picture of a 0 with 64 pixels: `make demo` makes it anew (%w)", file, err)
+		return nil, fmt.Errorf("%s has no picture of a 0 with 64 pixels: `make demo` makes it again (%w)", file, err)
 	}
 	return json.Marshal(map[string]any{"input": digit.Pixels})
 }
@@ -168,7 +170,7 @@ func measureColdStarts(ctx context.Context, cfg config, report *Report) error {
 		return err
 	}
 	for _, m := range models {
-		logf("    %s: %d starts", m.name, m.starts)
+		runner.Logf("    %s: %d starts", m.name, m.starts)
 		c := &ColdStart{Name: m.name, Bounded: m.bounded}
 		if m.optional && cfg.docker == "" {
 			c.NotMeasured = "no container engine was given (-docker)"
@@ -180,23 +182,18 @@ func measureColdStarts(ctx context.Context, cfg config, report *Report) error {
 		}
 		report.ColdStarts = append(report.ColdStarts, *c)
 		if c.NotMeasured != "" {
-			logf("        not measured: %s", c.NotMeasured)
+			runner.Logf("        not measured: %s", c.NotMeasured)
 		} else {
-			q := quantilesOf(c.Millis)
-			logf("        p50 %.1f ms, p90 %.1f ms, the longest %.1f ms", q(0.5), q(0.9), q(1))
+			q := results.Quantiles(c.Millis)
+			runner.Logf("        p50 %.1f ms, p90 %.1f ms, the longest %.1f ms", q(0.5), q(0.9), q(1))
 		}
 	}
 	return nil
 }
 
-// measure wakes the model again and again, in a gateway of its own.
+// measure wakes the model repeatedly, in a gateway of its own.
 func (m *sleepy) measure(ctx context.Context, cfg config, c *ColdStart) error {
-	folder, err := gateway.NewFolder()
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
-	g, err := gateway.Start(ctx, cfg.programs(), folder, m.args...)
+	g, err := gateway.Start(ctx, gateway.Options{Programs: cfg.Programs, Store: true, Args: m.args})
 	if err != nil {
 		return err
 	}
@@ -238,15 +235,15 @@ func (m *sleepy) measure(ctx context.Context, cfg config, c *ColdStart) error {
 	return nil
 }
 
-// asleep waits until a model has no replica, and nobody wants it one.
+// asleep waits until a model has no replica and is not about to get one.
 func asleep(ctx context.Context, g *gateway.Gateway, model string) error {
-	return until(ctx, pollEvery, asleepWithin, "model "+model+" sleeps", func(ctx context.Context) (bool, error) {
+	return runner.Until(ctx, pollEvery, asleepWithin, "model "+model+" sleeps", func(ctx context.Context) (bool, error) {
 		now, err := g.Model(ctx, model)
 		return err == nil && len(now.Replicas) == 0 && (now.Capacity == nil || now.Capacity.Wanted == 0), err
 	})
 }
 
-// readSplit sets what the model's program has noted beside what the client saw. Both clocks are this machine's.
+// readSplit combines the times that the model's program noted with those of the client. Both use this machine's clock.
 func readSplit(file string, q *asked) (Split, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -264,7 +261,7 @@ func readSplit(file string, q *asked) (Split, error) {
 	return Split{UntilRuns: ms(sent, began), Loads: ms(began, loaded), UntilAnswer: ms(loaded, answered)}, nil
 }
 
-// lastOfModel is what is known of a start that failed, for the end of an error message.
+// lastOfModel describes a failed start, for the end of an error message.
 func lastOfModel(ctx context.Context, g *gateway.Gateway) string {
 	now, err := g.Model(ctx, coldModel)
 	if err != nil {
@@ -285,7 +282,7 @@ func lastOfModel(ctx context.Context, g *gateway.Gateway) string {
 	return b.String()
 }
 
-// cell makes a text fit for a cell of a table.
+// cell makes a text fit into a cell of a table.
 func cell(text string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(text, "|", "/")), " ")
 }

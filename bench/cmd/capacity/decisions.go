@@ -6,18 +6,19 @@ import (
 
 	"github.com/xebec-serving/xebec/bench/internal/gobench"
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
-// maxDecisionNanos is the target of a plan, of a placement, and of a tick of the autoscaler.
+// maxDecisionNanos is the target for a plan, for a placement and for a tick of the autoscaler.
 const maxDecisionNanos = 1e6
 
-// Decision is what it takes to decide for a thousand models with four thousand replicas.
+// Decision is the cost of one decision for a thousand models with four thousand replicas.
 type Decision struct {
 	What string `json:"what"`
 	gobench.Benchmark
 }
 
-// decisions are the packages' own benchmarks: what they put together is not exported.
+// decisions are the packages' own benchmarks: what they measure is not exported.
 var decisions = []struct{ what, dir, pattern string }{
 	{"a plan", "./scheduler/planner", "^BenchmarkPlan$/^1000x4000$"},
 	{"a placement", "./scheduler/placement", "^BenchmarkPlan$"},
@@ -31,7 +32,7 @@ func measureDecisions(ctx context.Context, cfg config, report *Report) error {
 			return fmt.Errorf("%s: %w", d.what, err)
 		}
 		for _, b := range all {
-			logf("    %s, %s: %s µs", d.what, b.Name, micros(b.Nanos))
+			runner.Logf("    %s, %s: %s µs", d.what, b.Name, micros(b.Nanos))
 			report.Decisions = append(report.Decisions, Decision{What: d.what, Benchmark: b})
 		}
 	}

@@ -1,5 +1,5 @@
-// Command capacity measures how replicas follow demand: how long the first query of a model that sleeps takes, what ten thousand models
-// that sleep cost, what it takes to decide for a thousand that do not, and how soon a step in the load is caught up with.
+// Command capacity measures how replicas follow demand: how long the first query of a sleeping model takes, what ten thousand sleeping models
+// cost, what planning for a thousand awake models costs, and how soon the gateway catches up with a step in the load.
 //
 //	capacity
 //	capacity -only a -starts 500 -docker unix:///var/run/docker.sock
@@ -8,139 +8,99 @@
 // It starts the real xebec with real workers, and has four parts:
 //
 //	a  cold starts, from the first query to its answer over HTTP: a scikit-learn model that is forked from a zygote, the same without
-//	   one, a compiled worker, and containers where there is an engine; and where the time goes
-//	b  10,000 declared models that sleep: what they cost, and whether any of them wakes when it is asked, one by one and many at once
+//	   one, a compiled worker, and containers if there is an engine; and where the time goes
+//	b  10,000 declared models that sleep: what they cost, and whether each of them answers when queried, one by one and many at once
 //	c  planner, placement and autoscaler for 1,000 models with 4,000 replicas (their packages' benchmarks, run by `go test`)
-//	d  a load that becomes twenty times what it was from one moment to the next: how long until the objective holds again
+//	d  a load that suddenly grows twentyfold: how long until the objective holds again
 //
-// Its progress goes to stderr; the results go to bench/results/<date>-capacity.json and .md. It exits with 1 when a query of parts a
-// and b was not answered rightly. A missed target is in the report and is no error: a measurement on a shared machine is not a test.
+// Progress goes to stderr, the results to bench/results/<date>-capacity.json and .md. The exit status is 1 if a query of parts a and b got
+// no right answer. A missed target is in the report and is not an error: a measurement on a shared machine is not a test.
 package main
 
 import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
-	"github.com/xebec-serving/xebec/bench/internal/program"
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
 type config struct {
-	xebec, worker, python, demo string // programs, and the folder of the demo's models
-	gotool, root                string
-	docker, image               string
-	out                         string
-	only                        []string
-	rounds                      int
-	starts                      int           // cold starts of the model with a zygote; others have a part of that
-	declared, woken             int           // models of part b, and how many of them are asked in each way
-	settle                      time.Duration // in which the gateway's CPU time is looked at while all sleep
-	before, step                time.Duration // of part d
-	benchtime                   time.Duration
+	gateway.Programs
+	worker, demo  string // the compiled worker, and the folder of the demo's models
+	gotool, root  string
+	docker, image string
+	out           string
+	rounds        int
+	starts        int           // cold starts of the model with a zygote; the others get a fraction of that
+	declared      int           // models of part b
+	woken         int           // how many of them are queried in each way
+	settle        time.Duration // during which the gateway's CPU time is measured while all models sleep
+	before, step  time.Duration // of part d
+	benchtime     time.Duration
 }
 
-func (c *config) programs() gateway.Programs {
-	return gateway.Programs{Xebec: c.xebec, Python: c.python}
-}
-
-// waiting is the directory of a model that waits and does not compute.
+// waiting is the directory of a model that waits instead of computing.
 func (c *config) waiting() string { return filepath.Join(c.root, "bench/models/waiting") }
 
-type part struct {
-	name    string
-	measure func(context.Context, config, *Report) error
+var parts = runner.Parts[config, Report]{
+	{Name: "a", Title: "cold starts", Measure: measureColdStarts},
+	{Name: "b", Title: "models that sleep", Measure: measureSleepers},
+	{Name: "c", Title: "planning", Measure: measureDecisions},
+	{Name: "d", Title: "a step in the load", Measure: measureSteps},
 }
 
-// parts in the order in which they are measured.
-var parts = []part{{"a", measureColdStarts}, {"b", measureSleepers}, {"c", measureDecisions}, {"d", measureSteps}}
-
-func main() { program.Main("capacity", run) }
+func main() { runner.Main("capacity", run) }
 
 func run(ctx context.Context) error {
-	cfg, err := parse()
+	cfg, chosen, err := parse()
 	if err != nil {
 		return err
 	}
 	report := &Report{Taken: results.Now(), Rounds: cfg.rounds}
-	var failed error
-	for _, p := range parts {
-		if len(cfg.only) > 0 && !slices.Contains(cfg.only, p.name) {
-			continue
-		}
-		logf("==> part %s", p.name)
-		if err := p.measure(ctx, cfg, report); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("part %s: %w", p.name, err))
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	if report.empty() {
-		return errors.Join(failed, errors.New("nothing was measured"))
-	}
-	markdown := report.Markdown()
-	fmt.Print(markdown)
-	if cfg.out != "" {
-		base, err := results.Write(cfg.out, report.Name("capacity"), report, markdown)
-		failed = errors.Join(failed, err)
-		if err == nil {
-			logf("==> written: %s.json and .md", base)
-		}
-	}
-	return failed
+	_, failed := chosen.Run(ctx, cfg, report)
+	return errors.Join(failed, runner.Publish(cfg.out, "capacity", report))
 }
 
-func parse() (config, error) {
-	var cfg config
-	flag.StringVar(&cfg.xebec, "xebec", "bin/xebec", "the gateway's program")
-	flag.StringVar(&cfg.worker, "worker", "bin/xebec-testworker", "the compiled worker's program")
-	flag.StringVar(&cfg.python, "python", "build/venv/bin/python", "an interpreter with the Python binding and scikit-learn")
-	flag.StringVar(&cfg.demo, "models", "deploy/demo/models", "the folder of the demo's models, trained")
-	flag.StringVar(&cfg.gotool, "go", "go", "the Go tool, for part c")
-	flag.StringVar(&cfg.root, "root", ".", "the repository's root")
+func parse() (cfg config, chosen runner.Parts[config, Report], err error) {
+	runner.Xebec.Var(&cfg.Xebec)
+	runner.Worker.Var(&cfg.worker)
+	runner.Python.Var(&cfg.Python)
+	runner.DemoModels.Var(&cfg.demo)
+	runner.GoTool.Var(&cfg.gotool)
+	runner.Root.Var(&cfg.root)
+	runner.Out.Var(&cfg.out)
 	flag.StringVar(&cfg.docker, "docker", "", "container engine for part a, unix:///PATH; empty: containers are not measured")
 	flag.StringVar(&cfg.image, "image", "xebec-python:latest", "image with Python and the binding, as containers/images/build.sh makes it")
-	flag.StringVar(&cfg.out, "out", "bench/results", "folder for the results; empty: print only")
 	flag.IntVar(&cfg.rounds, "rounds", 3, "runs of each benchmark, and steps of the load")
 	flag.IntVar(&cfg.starts, "starts", 200, "cold starts from a zygote; a quarter of that of a compiled worker, a tenth without a zygote, a twentieth in containers")
 	flag.IntVar(&cfg.declared, "declared", 10_000, "models of part b")
-	flag.IntVar(&cfg.woken, "woken", 100, "how many of them are asked one after the other, and as many again in groups")
-	flag.DurationVar(&cfg.settle, "settle", 10*time.Second, "how long the gateway's CPU time is looked at while all of them sleep")
-	flag.DurationVar(&cfg.before, "before", 5*time.Second, "how long a load lasts before its step")
-	flag.DurationVar(&cfg.step, "step", 12*time.Second, "and after it")
+	flag.IntVar(&cfg.woken, "woken", 100, "how many of them are queried one after the other, and as many again in groups")
+	flag.DurationVar(&cfg.settle, "settle", 10*time.Second, "how long the gateway's CPU time is measured while all models sleep")
+	flag.DurationVar(&cfg.before, "before", 5*time.Second, "how long the load lasts before its step")
+	flag.DurationVar(&cfg.step, "step", 12*time.Second, "how long the load lasts after its step")
 	flag.DurationVar(&cfg.benchtime, "benchtime", 300*time.Millisecond, "of each Go benchmark")
-	only := flag.String("only", "", "parts to measure, with commas: a,b,c,d; empty: all")
-	quick := flag.Bool("quick", false, "one short round with fewer models: to see that it works")
-	if err := program.ParseFlags(); err != nil {
-		return cfg, err
+	only := flag.String("only", "", "parts to measure, separated by commas: a,b,c,d; empty: all")
+	quick := flag.Bool("quick", false, "one short round with fewer models, as a smoke test")
+	if err := runner.ParseFlags(); err != nil {
+		return cfg, nil, err
 	}
-	if *only != "" {
-		cfg.only = strings.Split(*only, ",")
-	}
-	for _, name := range cfg.only {
-		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-			return cfg, fmt.Errorf("-only: no part %q: expected a to d, with commas", name)
-		}
+	if chosen, err = parts.Choose(*only); err != nil {
+		return cfg, nil, err
 	}
 	if *quick {
 		cfg.rounds, cfg.starts, cfg.declared, cfg.woken, cfg.benchtime = 1, 10, 500, 20, 10*time.Millisecond
 		cfg.settle, cfg.before, cfg.step = time.Second, 2*time.Second, 6*time.Second
 	}
 	if cfg.rounds < 1 || cfg.starts < 1 || cfg.woken < 1 || cfg.declared < 2*cfg.woken+1 {
-		return cfg, errors.New("-rounds, -starts and -woken are at least 1, -declared more than twice as many as -woken")
+		return cfg, nil, errors.New("-rounds, -starts and -woken must be at least 1, -declared more than twice -woken")
 	}
 	if cfg.settle < 500*time.Millisecond || cfg.before < time.Second || cfg.step < time.Second {
-		return cfg, errors.New("-settle is at least 500ms, -before and -step are at least 1s")
+		return cfg, nil, errors.New("-settle must be at least 500ms, -before and -step at least 1s")
 	}
-	return cfg, program.Resolve("`make build demo` at the repository's root builds what is missing", &cfg.xebec, &cfg.worker, &cfg.python, &cfg.demo, &cfg.root)
+	return cfg, chosen, runner.Resolve(runner.BuildHint, &cfg.Xebec, &cfg.worker, &cfg.Python, &cfg.demo, &cfg.root)
 }
-
-func logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

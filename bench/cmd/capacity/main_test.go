@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -245,7 +244,7 @@ func TestReport(t *testing.T) {
 		"| 2 | 0.0 % | 15.0 | not within 15 | 6000 | 6000 (100.0 %) |",
 		"| 1 | 1 of 1 | 8 of 12 | 12 of 11 | 12 of 11 | 12 of 11 | 12 of 11 | – | – |",
 	)
-	if !(&Report{}).empty() || r.empty() {
+	if !(&Report{}).Empty() || r.Empty() {
 		t.Error("an empty report is not taken for one")
 	}
 	// Parts that were not measured are not in it.
@@ -258,23 +257,14 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportIsKept(t *testing.T) {
-	r, dir := testReport(), t.TempDir()
-	if _, err := results.Write(dir, r.Name("capacity"), r, r.Markdown()); err != nil {
-		t.Fatal(err)
-	}
-	got := resultstest.Read[Report](t, dir, "2026-11-22-capacity")
-	want, _ := json.Marshal(r)
-	have, _ := json.Marshal(got)
-	if string(want) != string(have) {
-		t.Errorf("kept %s\nread %s", want, have)
-	}
+	resultstest.Kept(t, testReport(), "capacity")
 }
 
 func TestCell(t *testing.T) {
 	if got := cell("a | b\n  c"); got != "a / b c" {
 		t.Errorf("%q", got)
 	}
-	if q := quantilesOf(nil)(0.5); !math.IsNaN(q) {
+	if q := results.Quantiles[float64](nil)(0.5); !math.IsNaN(q) {
 		t.Errorf("median of none: %v", q)
 	}
 }

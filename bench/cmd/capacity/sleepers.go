@@ -5,44 +5,44 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
 const (
-	// atOnce is how many sleeping models are asked at the same moment.
+	// atOnce is how many sleeping models are queried at the same time.
 	atOnce = 20
-	// maxAsleepMegabytes is the target for ten thousand declared models of which none runs.
+	// maxAsleepMegabytes is the target for ten thousand declared models, none of which runs.
 	maxAsleepMegabytes = 150
 )
 
-// Sleepers is a gateway with many models that sleep, and what happened when some of them were asked.
+// Sleepers is a gateway with many sleeping models, and what happened when some of them were queried.
 type Sleepers struct {
 	Models       int     `json:"models"`
 	StartSeconds float64 `json:"start_seconds"` // until /readyz said 200
-	// Before any was asked, and After, when all slept again.
+	// Before is from before the first query, After from when all models slept again.
 	Before Asleep `json:"before"`
 	After  Asleep `json:"after"`
-	// Woken are models that were asked once each: one after the other, and in groups.
+	// Woken are models that were queried once each: one after the other, and in groups.
 	Woken []Woken `json:"woken"`
-	// AsleepSeconds is from the last answer until all slept.
+	// AsleepSeconds is the time from the last answer until all models slept.
 	AsleepSeconds float64 `json:"asleep_seconds"`
 }
 
-// Woken are sleeping models that were asked, so many at once.
+// Woken are sleeping models that were queried, AtOnce at a time.
 type Woken struct {
 	AtOnce int       `json:"at_once"`
-	Millis []float64 `json:"ms"` // from the query until its answer, of those that answered
+	Millis []float64 `json:"ms"` // from the query until its answer; only of models that answered
 	Failed int       `json:"failed"`
 }
 
-// Asleep is what a gateway takes while no model is awake.
+// Asleep is what a gateway uses while all models sleep.
 type Asleep struct {
 	Megabytes float64 `json:"mb"`
 	// CPUPercent is of one core, over Seconds.
@@ -72,20 +72,11 @@ cache: off
 
 func sleeperName(i int) string { return fmt.Sprintf("m%05d", i) }
 
-// sleeperBody is a query in the Open Inference Protocol, for these models have no functions.
+// sleeperBody is a query of the Open Inference Protocol, because these models have no functions.
 var sleeperBody = []byte(`{"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}`)
 
 func measureSleepers(ctx context.Context, cfg config, report *Report) error {
-	folder, err := gateway.NewFolder()
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
-	file := filepath.Join(folder, "many.yaml")
-	if err := os.WriteFile(file, []byte(sleepersManifest(cfg)), 0o644); err != nil {
-		return err
-	}
-	g, err := gateway.Start(ctx, cfg.programs(), folder, "--config", file)
+	g, err := gateway.Start(ctx, gateway.Options{Programs: cfg.Programs, Store: true, Files: map[string]string{"many.yaml": sleepersManifest(cfg)}, Configs: []string{"many.yaml"}})
 	if err != nil {
 		return err
 	}
@@ -93,7 +84,7 @@ func measureSleepers(ctx context.Context, cfg config, report *Report) error {
 	s := &Sleepers{Models: cfg.declared, StartSeconds: g.StartSeconds}
 	a := newAsker(g)
 	defer a.close()
-	// One that is asked before does not count: its answer means that the zygote has imported everything.
+	// The first model is not measured: its answer means that the zygote has imported everything.
 	if _, err := a.model(ctx, sleeperName(0), sleeperBody); err != nil {
 		return fmt.Errorf("%w%s", err, g.LastWords())
 	}
@@ -103,15 +94,15 @@ func measureSleepers(ctx context.Context, cfg config, report *Report) error {
 	if s.Before, err = lookAsleep(ctx, cfg, g); err != nil {
 		return err
 	}
-	logf("    %d models asleep: %.0f MB, %.2f %% of a core", s.Models, s.Before.Megabytes, s.Before.CPUPercent)
+	runner.Logf("    %d models asleep: %.0f MB, %.2f %% of a core", s.Models, s.Before.Megabytes, s.Before.CPUPercent)
 
 	chosen := rand.New(rand.NewPCG(1, 1)).Perm(cfg.declared - 1)[:2*cfg.woken] // the same ones in every run
 	one, errOne := wake(ctx, a, chosen[:cfg.woken], 1)
 	many, errMany := wake(ctx, a, chosen[cfg.woken:], atOnce)
 	s.Woken = []Woken{one, many}
 	for _, w := range s.Woken {
-		q := quantilesOf(w.Millis)
-		logf("    woken, %d at once: p50 %.1f ms, the longest %.1f ms; %d failed", w.AtOnce, q(0.5), q(1), w.Failed)
+		q := results.Quantiles(w.Millis)
+		runner.Logf("    woken, %d at once: p50 %.1f ms, the longest %.1f ms; %d failed", w.AtOnce, q(0.5), q(1), w.Failed)
 	}
 	began := time.Now()
 	if err := allAsleep(ctx, g); err != nil {
@@ -128,7 +119,8 @@ func measureSleepers(ctx context.Context, cfg config, report *Report) error {
 	return nil
 }
 
-// wake asks models once each, so many at once: the next ones when all of them have answered. The error is of one that failed.
+// wake queries models once each in groups of atOnce. A group starts when the one before has answered. The error is that of the last query
+// that failed.
 func wake(ctx context.Context, a *asker, models []int, atOnce int) (w Woken, failed error) {
 	w.AtOnce = atOnce
 	for group := range slices.Chunk(models, atOnce) {
@@ -152,7 +144,7 @@ func wake(ctx context.Context, a *asker, models []int, atOnce int) (w Woken, fai
 
 // allAsleep waits until no model has a replica.
 func allAsleep(ctx context.Context, g *gateway.Gateway) error {
-	return until(ctx, pollAllEvery, asleepWithin, "all models sleep", func(ctx context.Context) (bool, error) {
+	return runner.Until(ctx, pollAllEvery, asleepWithin, "all models sleep", func(ctx context.Context) (bool, error) {
 		now, err := g.Status(ctx)
 		if err == nil && now.Node == nil {
 			err = errors.New("the gateway does not say how many models are awake")
@@ -161,19 +153,15 @@ func allAsleep(ctx context.Context, g *gateway.Gateway) error {
 	})
 }
 
-// lookAsleep leaves a gateway alone and looks at what it has used meanwhile.
+// lookAsleep leaves a gateway alone for a while and measures what it used.
 func lookAsleep(ctx context.Context, cfg config, g *gateway.Gateway) (a Asleep, err error) {
 	began := time.Now()
 	before, err := g.CPU()
 	if err != nil {
 		return a, err
 	}
-	wait := time.NewTimer(cfg.settle)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-ctx.Done():
-		return a, ctx.Err()
+	if err := runner.Sleep(ctx, cfg.settle); err != nil {
+		return a, err
 	}
 	after, err := g.CPU()
 	if err != nil {

@@ -4,37 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
 const (
 	stepModel = "step" // the function's name too
-	// stepRPS is the load after the step. A query takes waitMillis and has a replica for itself meanwhile, so that a replica serves 50 a
-	// second: with a utilization of 0.7 eleven or twelve of them are needed. stepFactor is how many times the load before it is.
+	// stepRPS is the load after the step, stepFactor times the load before. A query occupies a replica for waitMillis, so a replica serves 50
+	// a second. With a utilization of 0.7 the load needs eleven or twelve replicas.
 	stepRPS    = 400
 	stepFactor = 20
 	waitMillis = 20
 	stepMax    = 24
 	// stepSLOMillis is the function's objective.
 	stepSLOMillis = 100
-	// stepConnections are far more than are ever out at once.
+	// stepConnections is far more than are ever in use at once.
 	stepConnections = 512
-	// missWindow and maxMissed say when the objective holds: in a window of this length not more than this part is late or fails.
+	// The objective holds in a window of length missWindow in which at most the fraction maxMissed is late or fails.
 	missWindow = 500 * time.Millisecond
 	maxMissed  = 0.01
 	// lookEvery is how often the replicas are counted.
 	lookEvery = 100 * time.Millisecond
-	// The window in which the autoscaler looks back and the delay before it takes a replica away: a sixth of the defaults, for they last
-	// as long as a whole measurement here.
+	// The autoscaler's window and its delay before it removes a replica. They are a sixth of the defaults, which last as long as a whole
+	// measurement here.
 	scaleWindow = "10s"
 	scaleDelay  = "5s"
 )
 
-// stepManifest is a model that waits for each query by itself, in as many replicas as it needs.
+// stepManifest declares a model that waits for each query on its own, in as many replicas as it needs.
 func stepManifest(cfg config) string {
 	return fmt.Sprintf(`kind: Model
 name: %s
@@ -55,28 +55,28 @@ slo: %dms
 `, stepModel, cfg.waiting(), waitMillis, stepMax, scaleWindow, scaleDelay, stepModel, stepModel, stepSLOMillis)
 }
 
-// Step is one step of the load, and how it was followed.
+// Step is one step of the load, and how the gateway followed it.
 type Step struct {
 	BeforeRPS float64 `json:"before_rps"`
 	RPS       float64 `json:"rps"`
 	SLOMillis float64 `json:"slo_ms"`
 	Seconds   float64 `json:"seconds"` // after the step
-	// BeforeMissed is the part of the queries before the step that were late or failed.
+	// BeforeMissed is the fraction of the queries before the step that were late or failed.
 	BeforeMissed float64 `json:"before_missed"`
-	// Queries came after the step. Failed ones got no prediction, Late ones got it after the objective.
+	// Queries counts those after the step, Failed those without a prediction, and Late those whose prediction came after the objective.
 	Queries   int    `json:"queries"`
 	Failed    uint64 `json:"failed"`
 	FailedWhy string `json:"failed_why,omitempty"`
 	Late      int    `json:"late"`
-	// FirstGood is when the first window began in which the objective held, GoodAgain when the last one in which it did not ended, both in
-	// seconds after the step; NeverGood: it did not hold at the end.
+	// FirstGood is the start of the first window in which the objective held, GoodAgain the end of the last window in which it did not, both
+	// in seconds after the step. NeverGood means that the objective did not hold at the end.
 	FirstGood float64   `json:"first_good_seconds"`
 	GoodAgain float64   `json:"good_again_seconds"`
 	NeverGood bool      `json:"never_good"`
 	Replicas  []Counted `json:"replicas"`
 }
 
-// Counted is how many replicas there were at a moment.
+// Counted is the number of replicas at one time.
 type Counted struct {
 	Seconds float64 `json:"seconds"` // after the step
 	Ready   int     `json:"ready"`
@@ -86,25 +86,20 @@ type Counted struct {
 
 func measureSteps(ctx context.Context, cfg config, report *Report) error {
 	for round := range cfg.rounds {
-		logf("    round %d of %d", round+1, cfg.rounds)
+		runner.Logf("    round %d of %d", round+1, cfg.rounds)
 		s, err := measureStep(ctx, cfg, uint64(round))
 		if err != nil {
 			return err
 		}
 		report.Steps = append(report.Steps, *s)
-		logf("        good again after %.1f s (first after %.1f s), %d late and %d failed of %d", s.GoodAgain, s.FirstGood, s.Late, s.Failed, s.Queries)
+		runner.Logf("        good again after %.1f s (first after %.1f s), %d late and %d failed of %d", s.GoodAgain, s.FirstGood, s.Late, s.Failed, s.Queries)
 	}
 	return nil
 }
 
 // measureStep plays one step against a gateway of its own.
 func measureStep(ctx context.Context, cfg config, round uint64) (*Step, error) {
-	folder, err := gateway.NewFolder()
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(folder)
-	g, err := gateway.Start(ctx, cfg.programs(), folder)
+	g, err := gateway.Start(ctx, gateway.Options{Programs: cfg.Programs, Store: true})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +107,7 @@ func measureStep(ctx context.Context, cfg config, round uint64) (*Step, error) {
 	if err := g.Apply(ctx, stepManifest(cfg)); err != nil {
 		return nil, err
 	}
-	if err := until(ctx, pollEvery, asleepWithin, "a replica is ready", func(ctx context.Context) (bool, error) {
+	if err := runner.Until(ctx, pollEvery, asleepWithin, "a replica is ready", func(ctx context.Context) (bool, error) {
 		now, err := g.Model(ctx, stepModel)
 		return err == nil && now.ReadyReplicas() > 0, err
 	}); err != nil {
@@ -157,14 +152,14 @@ func measureStep(ctx context.Context, cfg config, round uint64) (*Step, error) {
 	return s, nil
 }
 
-// answered is one answer of an open loop.
+// answered is one answer in an open loop.
 type answered struct {
 	due   time.Time
 	took  time.Duration
 	right bool
 }
 
-// missed reports whether the objective was.
+// missed reports whether the answer missed the objective.
 func (a *answered) missed() bool { return !a.right || a.took > stepSLOMillis*time.Millisecond }
 
 // play runs an open loop with Poisson arrivals.
@@ -172,7 +167,7 @@ func play(ctx context.Context, g *gateway.Gateway, rps float64, d time.Duration,
 	var all []answered
 	result, err := loadgen.Run(ctx, loadgen.Options{
 		Addr: g.Addr, Connections: stepConnections, Rate: rps, Seed: seed, Duration: d,
-		Requests: []loadgen.Request{{Wire: loadgen.Render(g.Addr, "/"+stepModel+"/predict", jsonType, []byte(`{"input": [1, 2, 3, 4]}`)), Contains: []byte(`"output":0`)}},
+		Requests: []loadgen.Request{{Wire: loadgen.Render(g.Addr, "/"+stepModel+"/predict", loadgen.JSON, []byte(`{"input": [1, 2, 3, 4]}`)), Contains: []byte(`"output":0`)}},
 		OnAnswer: func(a loadgen.Answered) {
 			all = append(all, answered{a.Due, a.Done.Sub(a.Due), a.Status == 200 && !a.Default && !a.Wrong})
 		},
@@ -183,7 +178,7 @@ func play(ctx context.Context, g *gateway.Gateway, rps float64, d time.Duration,
 	return all, result, nil
 }
 
-// count looks at the replicas until ctx ends.
+// count samples the number of replicas until ctx ends.
 func count(ctx context.Context, g *gateway.Gateway, began time.Time) (all []Counted) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -203,8 +198,9 @@ func count(ctx context.Context, g *gateway.Gateway, began time.Time) (all []Coun
 	}
 }
 
-// recovery divides what was due after a step into windows. first is when the first window began in which the objective held, again when the
-// last one ended in which it did not, in seconds; good: that was not the last of all. A window in which nothing was due does not count.
+// recovery divides the answers that were due after a step into windows. first is the start of the first window in which the objective held,
+// again the end of the last window in which it did not, in seconds. good means that the objective held in the last window. A window in
+// which nothing was due does not count.
 func recovery(all []answered, began time.Time, length time.Duration) (first, again float64, good bool) {
 	n := int(length / missWindow)
 	total, missed := make([]int, n), make([]int, n)

@@ -1,15 +1,15 @@
-// Command compare measures what Xebec costs above a bare Hertz server: the whole path (HTTP, query, batch, ring, no-op worker
-// and back) against a handler that reads the same body and answers the same bytes.
+// Command compare measures what Xebec costs above a bare Hertz server: the whole path (HTTP, query, batch, ring, no-op worker and back)
+// against a handler that reads the same body and answers the same bytes.
 //
-// The two run as processes of their own, with the same number of Ps, and are measured in turn: one after the other is a pair, the
-// order alternates from pair to pair, and the ratio is taken within each pair, so that a machine that becomes slower meanwhile
-// slows both. What counts is the CPU time of the server's process by completed request, and the median latency with one client.
-// METHOD.md in bench/ says what the numbers mean and what they do not.
+// The two run as processes of their own, with the same number of Ps, and are measured in turn. Two runs, one after the other, are a pair. The
+// order alternates from pair to pair and the ratio is taken within each pair, so that a machine that becomes slower meanwhile slows
+// both. What counts is the CPU time of the server's process per completed request, and the median latency with one client. METHOD.md in
+// bench/ says what the numbers mean and what they do not.
 //
 //	compare -pairs 5 -duration 4s
 //
-// It writes bench/results/<date>-path.json and .md, and exits with 1 when an answer was wrong. A missed target is in the report,
-// together with a profile of the gateway, and is no error: a measurement on a shared machine is not a test.
+// Progress goes to stderr, the results to bench/results/<date>-path.json and .md. The exit status is 1 if an answer was wrong. A missed
+// target is in the report, together with a profile of the gateway, and is not an error: a measurement on a shared machine is not a test.
 package main
 
 import (
@@ -20,71 +20,64 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/machine"
-	"github.com/xebec-serving/xebec/bench/internal/program"
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
 type config struct {
-	xebec, floor, worker, python string
-	pairs                        int
-	warmup, duration             time.Duration
-	procs                        int
-	only                         *regexp.Regexp
-	out                          string
+	gateway.Programs
+	floor, worker    string
+	pairs            int
+	warmup, duration time.Duration
+	procs            int
+	only             *regexp.Regexp
+	out              string
 
-	// Where a setting keeps generator and servers apart; nil elsewhere.
+	// Set if a setting keeps generator and servers apart, otherwise nil.
 	generatorCores, serverCores []int
 }
 
-func main() { program.Main("compare", run) }
+func main() { runner.Main("compare", run) }
 
 func run(ctx context.Context) error {
 	cfg := config{}
-	flag.StringVar(&cfg.xebec, "xebec", "bin/xebec", "the gateway's program")
-	flag.StringVar(&cfg.floor, "floor", "bin/floor", "the floor's program")
-	flag.StringVar(&cfg.worker, "worker", "bin/xebec-testworker", "the compiled worker's program")
-	flag.StringVar(&cfg.python, "python", "build/venv/bin/python", "an interpreter with the Python binding; empty: leave the Python scenarios out")
+	runner.Xebec.Var(&cfg.Xebec)
+	flag.StringVar(&cfg.floor, "floor", "bin/floor", "floor `program`")
+	runner.Worker.Var(&cfg.worker)
+	flag.StringVar(&cfg.Python, "python", "build/venv/bin/python", "`interpreter` with the Python binding; empty: leave the Python scenarios out")
 	flag.IntVar(&cfg.pairs, "pairs", 5, "pairs of runs in each scenario")
 	flag.DurationVar(&cfg.warmup, "warmup", time.Second, "before each run, not measured")
 	flag.DurationVar(&cfg.duration, "duration", 4*time.Second, "of each run")
 	flag.IntVar(&cfg.procs, "procs", 2, "GOMAXPROCS of both servers")
-	only := flag.String("only", "", "regular expression: scenarios to run")
-	flag.StringVar(&cfg.out, "out", "bench/results", "folder for the results; empty: print only")
-	if err := program.ParseFlags(); err != nil {
+	only := flag.String("only", "", "regular `expression`: scenarios to run")
+	runner.Out.Var(&cfg.out)
+	if err := runner.ParseFlags(); err != nil {
 		return err
 	}
 	if cfg.pairs < 1 || cfg.duration <= 0 || cfg.warmup < 0 || cfg.procs < 1 {
-		return errors.New("-pairs, -duration and -procs are at least 1, -warmup is not negative")
+		return errors.New("-pairs and -procs must be at least 1, -duration more than 0, -warmup not negative")
 	}
 	var err error
 	if cfg.only, err = regexp.Compile(*only); err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	if err := program.Resolve("`make bench` builds everything first", &cfg.xebec, &cfg.floor, &cfg.worker, &cfg.python); err != nil {
+	if err := runner.Resolve("`make bench` builds everything first", &cfg.Xebec, &cfg.floor, &cfg.worker, &cfg.Python); err != nil {
 		return err
 	}
 
 	report := &Report{Taken: results.Now(), Pairs: cfg.pairs, WarmupSeconds: cfg.warmup.Seconds(), DurationSeconds: cfg.duration.Seconds(), Procs: cfg.procs}
 	dirty := measureAll(ctx, cfg, report)
-	if len(report.Scenarios) == 0 {
-		return errors.Join(dirty, errors.New("nothing was measured"))
-	}
-	fmt.Print("\n" + report.Markdown())
-	if cfg.out != "" {
-		if err := report.write(cfg.out); err != nil {
-			return errors.Join(dirty, err)
-		}
-	}
-	return dirty
+	return errors.Join(dirty, runner.Publish(cfg.out, "path", report))
 }
 
-// measureAll runs the scenarios, one setting after the other, so that one gateway runs at a time.
+// measureAll runs the scenarios of one setting after the other, so that one gateway runs at a time.
 func measureAll(ctx context.Context, cfg config, report *Report) error {
 	var dirty []error
 	for _, where := range settings {
-		if where.worker == python && cfg.python == "" {
+		if where.worker == python && cfg.Python == "" {
 			continue
 		}
 		var chosen []scenario
@@ -101,7 +94,7 @@ func measureAll(ctx context.Context, cfg config, report *Report) error {
 			return err
 		}
 		if where.apart && len(cores) < 2 {
-			fmt.Printf("==> left out, for want of a second core: %s\n", where)
+			runner.Logf("==> left out, because it needs a second core: %s", where)
 			continue
 		}
 		if err := measureSetting(ctx, cfg, where, cores, chosen, report); err != nil {
@@ -139,7 +132,7 @@ func measureSetting(ctx context.Context, cfg config, where setting, cores []int,
 	return errors.Join(dirty...)
 }
 
-// measureScenario returns a measurement, an error, or both: answers that were wrong spoil the numbers but are worth seeing.
+// measureScenario returns a measurement, an error, or both: numbers with wrong answers are invalid but worth seeing.
 func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverProcess) (*Measurement, error) {
 	floor, err := startFloor(ctx, cfg, s, xebec)
 	if err != nil {
@@ -150,11 +143,7 @@ func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverP
 	var dirty error
 	for i := range cfg.pairs {
 		var p Pair
-		order := []*serverProcess{floor, xebec}
-		if i%2 == 1 {
-			order[0], order[1] = order[1], order[0]
-		}
-		for _, server := range order {
+		for _, server := range runner.Alternate(i, floor, xebec) {
 			sample, err := measureOnce(ctx, cfg, s, server)
 			if err != nil {
 				return nil, err
@@ -169,7 +158,7 @@ func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverP
 			}
 		}
 		m.Pairs = append(m.Pairs, p)
-		fmt.Printf("    %-28s pair %d: CPU %6.2f → %6.2f µs (%.2f ×)   p50 %7.1f → %7.1f µs (%.2f ×)   %7.0f → %7.0f rps\n", s.name, i+1,
+		runner.Logf("    %-28s pair %d: CPU %6.2f → %6.2f µs (%.2f ×)   p50 %7.1f → %7.1f µs (%.2f ×)   %7.0f → %7.0f rps", s.name, i+1,
 			p.Floor.CPUMicros, p.Xebec.CPUMicros, p.CPURatio(), p.Floor.P50Micros, p.Xebec.P50Micros, p.P50Ratio(), p.Floor.RPS, p.Xebec.RPS)
 	}
 	if m.missed() {
@@ -180,7 +169,7 @@ func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverP
 	return m, dirty
 }
 
-// load is the scenario's load on a server.
+// load returns the scenario's load on a server.
 func (s *scenario) load(cfg config, addr string) loadgen.Options {
 	return loadgen.Options{
 		Addr:        addr,

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,16 +14,14 @@ import (
 )
 
 const (
-	// profileSeconds is some hundred samples a core at the profiler's 100 a second.
+	// profileSeconds gives some hundred samples per core at the profiler's rate of 100 a second.
 	profileSeconds = 4
-	// profileLines is how much of it goes into the report.
+	// profileLines is the number of functions in the report.
 	profileLines = 25
-	// maxProfileBytes bounds what is read; profiles have some 100 KiB.
-	maxProfileBytes = 16 << 20
 )
 
-// profile says where the gateway's CPU time goes under a scenario: the head of `go tool pprof -top`. The load is put on once more for
-// it, so that no measured run pays for the profiler.
+// profile says where the gateway's CPU time goes under a scenario: the head of `go tool pprof -top`. It runs the load once more, so that no
+// measured run pays for the profiler.
 func profile(ctx context.Context, cfg config, s scenario, xebec *serverProcess) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -36,7 +32,7 @@ func profile(ctx context.Context, cfg config, s scenario, xebec *serverProcess) 
 		_, err := loadgen.Run(ctx, opts)
 		done <- err
 	}()
-	data, err := fetchProfile(ctx, fmt.Sprintf("http://%s/v1/profile/cpu?seconds=%d", xebec.admin, profileSeconds))
+	data, err := xebec.gateway.Profile(ctx, profileSeconds)
 	if err != nil {
 		cancel()
 		return "", errors.Join(err, <-done)
@@ -44,7 +40,7 @@ func profile(ctx context.Context, cfg config, s scenario, xebec *serverProcess) 
 	if err := <-done; err != nil {
 		return "", err
 	}
-	file := filepath.Join(xebec.dir, "cpu.pprof")
+	file := filepath.Join(xebec.gateway.Folder, "cpu.pprof")
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		return "", err
 	}
@@ -59,27 +55,7 @@ func profile(ctx context.Context, cfg config, s scenario, xebec *serverProcess) 
 	return table(string(top)), nil
 }
 
-func fetchProfile(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProfileBytes))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: status %d: %.200s", url, resp.StatusCode, data)
-	}
-	return data, nil
-}
-
-// table leaves the heading of pprof's output out, which names the file and the day.
+// table strips the heading of pprof's output, which names the file and the day.
 func table(top string) string {
 	if i := strings.Index(top, "      flat "); i >= 0 {
 		top = top[i:]

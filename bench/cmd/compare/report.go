@@ -7,7 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
-// Report is everything that was measured; its JSON form is kept in bench/results.
+// Report holds all measurements. Its JSON form is kept in bench/results.
 type Report struct {
 	results.Taken
 	Pairs           int           `json:"pairs"`
@@ -26,7 +26,7 @@ type Measurement struct {
 	MaxCPURatio float64 `json:"target_cpu_ratio,omitempty"`
 	MaxP50Ratio float64 `json:"target_p50_ratio,omitempty"`
 	Pairs       []Pair  `json:"pairs"`
-	// Profile says where the gateway's CPU time went, where a target was missed.
+	// Profile says where the gateway's CPU time went. It is taken only if a target was missed.
 	Profile string `json:"profile,omitempty"`
 }
 
@@ -47,7 +47,7 @@ type Pair struct {
 type Sample struct {
 	Completed uint64  `json:"completed"`
 	RPS       float64 `json:"rps"`
-	// CPUMicros is user and system time of the server's process by completed request; a worker's time is not in it.
+	// CPUMicros is the user and system time of the server's process per completed request, without its workers.
 	CPUMicros float64 `json:"cpu_us_per_request"`
 	P50Micros float64 `json:"p50_us"`
 	P99Micros float64 `json:"p99_us"`
@@ -55,7 +55,7 @@ type Sample struct {
 	dirty error
 }
 
-// CPURatio and P50Ratio are Xebec's share of the floor's.
+// CPURatio and P50Ratio are Xebec's values divided by the floor's.
 func (p Pair) CPURatio() float64 { return p.Xebec.CPUMicros / p.Floor.CPUMicros }
 func (p Pair) P50Ratio() float64 { return p.Xebec.P50Micros / p.Floor.P50Micros }
 
@@ -67,7 +67,10 @@ func verdict(ratio, target float64) string {
 	return fmt.Sprintf("≤ %.2f: %s", target, results.Verdict(ratio <= target))
 }
 
-// Markdown is the report for people.
+// Empty implements results.Report.
+func (r *Report) Empty() bool { return len(r.Scenarios) == 0 }
+
+// Markdown implements results.Report.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	b.WriteString(r.Heading("The whole path against bare Hertz"))
@@ -91,14 +94,4 @@ func (r *Report) Markdown() string {
 		}
 	}
 	return b.String()
-}
-
-// write keeps the report as <date>-path.json and .md; a second one of a day replaces the first.
-func (r *Report) write(dir string) error {
-	base, err := results.Write(dir, r.Name("path"), r, r.Markdown())
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n==> written: %s.json and .md\n", base)
-	return nil
 }

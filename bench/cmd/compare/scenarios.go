@@ -1,5 +1,7 @@
 package main
 
+import "github.com/xebec-serving/xebec/bench/loadgen"
+
 type workerKind string
 
 const (
@@ -7,8 +9,8 @@ const (
 	python   workerKind = "Python"
 )
 
-// A scenario is one kind of request at one concurrency. The targets are those that the project has accepted; 0 means that there
-// is none, and the scenario is there to be seen.
+// A scenario is one kind of request at one concurrency. The targets are those of the project. 0 means that the scenario has no target and is
+// only shown.
 type scenario struct {
 	name        string
 	setting     setting
@@ -19,8 +21,8 @@ type scenario struct {
 	maxP50Ratio float64
 }
 
-// A setting is what the servers are started for. Where they are apart the generator has the first core for itself and server
-// and worker have the others, as with clients on another machine; else the kernel puts everybody where it likes.
+// A setting is how the servers are started. If apart is set, the generator has the first core for itself, and server and worker have the
+// others, as with clients on another machine. Otherwise the kernel decides.
 type setting struct {
 	worker workerKind
 	apart  bool
@@ -41,23 +43,18 @@ var (
 	settings     = []setting{shared, apart, sharedPython, apartPython}
 )
 
-const (
-	jsonType = "application/json"
-	rawType  = "application/octet-stream"
-)
-
 // smallJSON has 40 bytes.
 var smallJSON = []byte(`{"input": [0.5, 1.25, -3.75, 100, 7.50]}`)
 
-// Binary bodies are float32 zeros: 3 KiB are the 784 pixels of an MNIST digit, roughly; 600 KiB a 224 × 224 picture in colour.
-// The values do not matter to a server that never looks at them.
+// Binary bodies are float32 zeros: 3 KiB are about the 784 pixels of an MNIST digit, 600 KiB a 224 × 224 picture in colour. The model ignores
+// the values.
 var scenarios = []scenario{
-	{"40 B JSON, 64", shared, 64, jsonType, smallJSON, 1.4, 0},
-	{"3 KiB binary, 64", shared, 64, rawType, make([]byte, 3<<10), 1.4, 0},
-	{"600 KiB binary, 16", shared, 16, rawType, make([]byte, 600<<10), 1.6, 0},
-	{"40 B JSON, 1", shared, 1, jsonType, smallJSON, 0, 1.6},
-	{"40 B JSON, 1, apart", apart, 1, jsonType, smallJSON, 0, 1.6},
-	{"40 B JSON, 64, Python", sharedPython, 64, jsonType, smallJSON, 0, 0},
-	{"40 B JSON, 1, Python", sharedPython, 1, jsonType, smallJSON, 0, 1.9},
-	{"40 B JSON, 1, Python, apart", apartPython, 1, jsonType, smallJSON, 0, 1.9},
+	{"40 B JSON, 64", shared, 64, loadgen.JSON, smallJSON, 1.4, 0},
+	{"3 KiB binary, 64", shared, 64, loadgen.Binary, make([]byte, 3<<10), 1.4, 0},
+	{"600 KiB binary, 16", shared, 16, loadgen.Binary, make([]byte, 600<<10), 1.6, 0},
+	{"40 B JSON, 1", shared, 1, loadgen.JSON, smallJSON, 0, 1.6},
+	{"40 B JSON, 1, apart", apart, 1, loadgen.JSON, smallJSON, 0, 1.6},
+	{"40 B JSON, 64, Python", sharedPython, 64, loadgen.JSON, smallJSON, 0, 0},
+	{"40 B JSON, 1, Python", sharedPython, 1, loadgen.JSON, smallJSON, 0, 1.9},
+	{"40 B JSON, 1, Python, apart", apartPython, 1, loadgen.JSON, smallJSON, 0, 1.9},
 }

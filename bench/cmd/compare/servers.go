@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,30 +11,24 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/answer"
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/internal/server"
+	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
 // serverProcess is a server under test.
 type serverProcess struct {
 	*server.Process
-	addr  string
-	admin string // of a gateway
-	dir   string // its folder
+	addr    string
+	gateway *gateway.Gateway // nil if the server is the floor
 }
 
-// start runs a program in dir, which belongs to it from then on, also when it fails, and waits until it is ready.
-func start(ctx context.Context, cfg config, name, addr, dir string, ready func() error, program string, args ...string) (*serverProcess, error) {
-	p, err := server.Start(ctx, server.Options{
-		Name: name, Program: program, Args: args, Folder: dir, Env: []string{fmt.Sprintf("GOMAXPROCS=%d", cfg.procs)}, Cores: cfg.serverCores, Ready: ready,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &serverProcess{Process: p, addr: addr, dir: dir}, nil
-}
+// env is the environment of both servers.
+func (c *config) env() []string { return []string{fmt.Sprintf("GOMAXPROCS=%d", c.procs)} }
 
-// The function's objective is far above any latency here, so that the floor is not compared with default answers of a machine
-// that hiccups; it changes nothing of the path.
+// noopManifest's objective is far above any latency here, so that the floor is not compared with default answers when the machine is slow for
+// a moment. It changes nothing in the path.
 const noopManifest = `kind: Model
 name: noop
 version: "1"
@@ -57,66 +50,47 @@ xebec.serve(lambda batch: [0] * len(batch))
 
 // startXebec runs a gateway with one no-op model.
 func startXebec(ctx context.Context, cfg config, where setting) (*serverProcess, error) {
-	fmt.Printf("==> starting xebec with a %s\n", where)
-	dir, err := os.MkdirTemp("", "xebec-bench-")
-	if err != nil {
-		return nil, err
-	}
-	models := filepath.Join(dir, "models", "noop")
-	data := filepath.Join(dir, "data")
-	command := []string{cfg.worker, "-mode", "noop"}
-	files := map[string]string{}
+	runner.Logf("==> starting xebec with a %s", where)
+	command, files := []string{cfg.worker, "-mode", "noop"}, map[string]string{}
 	if where.worker == python {
 		command = []string{"python", "model.py"}
-		files["model.py"] = noopPython
+		files["models/noop/model.py"] = noopPython
 	}
 	words, err := json.Marshal(command)
 	if err != nil {
 		return nil, err
 	}
-	files["xebec.yaml"] = fmt.Sprintf(noopManifest, words)
-	err = errors.Join(os.MkdirAll(models, 0o755), os.MkdirAll(data, 0o700))
-	for name, text := range files {
-		err = errors.Join(err, os.WriteFile(filepath.Join(models, name), []byte(text), 0o644))
-	}
-	addr, err1 := server.FreeAddr()
-	admin, err2 := server.FreeAddr()
-	if err := errors.Join(err, err1, err2); err != nil {
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	args := []string{"serve", "--config", filepath.Join(dir, "models"), "--listen", addr, "--admin", admin, "--data-dir", data}
-	if cfg.python != "" {
-		args = append(args, "--python", cfg.python)
-	}
-	// Readiness alone is no proof: a model that has failed is "ready" too. An answer is.
-	ready := func() error {
-		got, err := answer.Of(&http.Client{Timeout: time.Second}, "http://"+addr+"/noop/predict", jsonType, smallJSON)
-		if err != nil {
-			return err
-		}
-		if got.Status != 200 || !bytes.Contains(got.Body, []byte(`"output":0`)) || bytes.Contains(got.Body, []byte(`"default":true`)) {
-			return fmt.Errorf("status %d, %.200s", got.Status, got.Body)
-		}
-		return nil
-	}
-	s, err := start(ctx, cfg, "xebec", addr, dir, ready, cfg.xebec, args...)
+	files["models/noop/xebec.yaml"] = fmt.Sprintf(noopManifest, words)
+	g, err := gateway.Start(ctx, gateway.Options{
+		Programs: cfg.Programs, Store: true, Files: files, Configs: []string{"models"}, Env: cfg.env(), Cores: cfg.serverCores, Ready: noopAnswers,
+	})
 	if err != nil {
 		return nil, err
 	}
-	s.admin = admin
-	if err := looksAtBodies(addr); err != nil {
-		s.Stop()
+	if err := checksBodies(g.Addr); err != nil {
+		g.Stop()
 		return nil, err
 	}
-	return s, nil
+	return &serverProcess{g.Process, g.Addr, g}, nil
 }
 
-// looksAtBodies makes sure that the gateway reads what it is sent: one that did not would be fast, and noop would not tell.
-func looksAtBodies(addr string) error {
+// noopAnswers queries the model, because a gateway whose model has failed is ready, too.
+func noopAnswers(g *gateway.Gateway) error {
+	got, err := answer.Of(&http.Client{Timeout: time.Second}, "http://"+g.Addr+"/noop/predict", loadgen.JSON, smallJSON)
+	if err != nil {
+		return err
+	}
+	if got.Status != 200 || !bytes.Contains(got.Body, []byte(`"output":0`)) || bytes.Contains(got.Body, []byte(`"default":true`)) {
+		return fmt.Errorf("status %d, %.200s", got.Status, got.Body)
+	}
+	return nil
+}
+
+// checksBodies makes sure that the gateway reads request bodies. One that did not would be fast, and noop would not notice.
+func checksBodies(addr string) error {
 	for _, c := range []struct {
 		contentType, body, what string
-	}{{jsonType, `{"input": ["one"]}`, "text in a float32 input"}, {rawType, "abc", "a raw body of 3 bytes for float32[-1]"}} {
+	}{{loadgen.JSON, `{"input": ["one"]}`, "text in a float32 input"}, {loadgen.Binary, "abc", "a raw body of 3 bytes for float32[-1]"}} {
 		got, err := answer.Of(&http.Client{Timeout: 10 * time.Second}, "http://"+addr+"/noop/predict", c.contentType, []byte(c.body))
 		if err != nil {
 			return err
@@ -161,5 +135,11 @@ func startFloor(ctx context.Context, cfg config, s scenario, xebec *serverProces
 		}
 		return err
 	}
-	return start(ctx, cfg, "floor", addr, dir, ready, cfg.floor, "-listen", addr, "-answer", file)
+	p, err := server.Start(ctx, server.Options{
+		Name: "floor", Program: cfg.floor, Args: []string{"-listen", addr, "-answer", file}, Folder: dir, Env: cfg.env(), Cores: cfg.serverCores, Ready: ready,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &serverProcess{Process: p, addr: addr}, nil
 }

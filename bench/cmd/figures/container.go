@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// readyWithin covers the import of scikit-learn on a busy machine.
+	// readyWithin is enough to import scikit-learn on a busy machine.
 	readyWithin = 60 * time.Second
-	// batchHint is what the gateway gives: segments grow with the first larger batches.
+	// batchHint is the gateway's value. Segments grow with the first larger batches.
 	batchHint = 256
 	// stopWithin is how long a container may take to end.
 	stopWithin = 10 * time.Second
 )
 
-// rig is what containers share: a hub, a runtime and a clock, put together as gateway/server does, without HTTP.
+// rig is what the containers share: a hub, a runtime and a clock, assembled as in gateway/server but without HTTP.
 type rig struct {
 	dir     string
 	clock   *driver.Clock
 	hub     *local.Hub
 	runtime *process.Runtime
-	last    uint64 // replica number
+	last    uint64 // number of the last replica
 }
 
 func openRig() (*rig, error) {
@@ -66,8 +66,8 @@ func (r *rig) close() error {
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
 }
 
-// container is one running replica that several lanes use in turn: every batching strategy meets the same process, with its
-// memory as the one before has left it. Batches are numbered anew, since lanes count each for themselves.
+// container is one running replica that several lanes use in turn, so that every batching strategy meets the same process. The container
+// numbers batches itself, because each lane has its own numbering.
 type container struct {
 	model    model
 	clock    *driver.Clock
@@ -76,25 +76,25 @@ type container struct {
 	replica  worker.Replica
 	output   server.Tail
 	ready    chan worker.Replica
-	gone     chan struct{} // closed when it is lost; why says how
+	gone     chan struct{} // closed when the replica is lost; why says how
 	why      string
 
 	mu      sync.Mutex
 	last    uint64
 	pending map[uint64]pending
 	record  []batchRecord
-	fault   error // the first batch that failed, or answer that was wrong
+	fault   error // the first failed batch or wrong answer
 }
 
-// pending is a batch that the container has, by the container's own number.
+// pending is a batch in the container.
 type pending struct {
 	queries int
 	lane    *driver.Lane // nil: sent by evaluate
-	theirs  uint64       // the lane's number of it
-	done    chan<- int64 // evaluate's: takes the evaluation time
+	theirs  uint64       // the lane's number of the batch
+	done    chan<- int64 // of evaluate; receives the evaluation time
 }
 
-// batchRecord is one batch that came back.
+// batchRecord is one returned batch.
 type batchRecord struct {
 	queries   int
 	at        api.Nanos
@@ -137,7 +137,7 @@ func (r *rig) start(ctx context.Context, python string, m model) (*container, er
 	return nil, errors.Join(err, c.end(false))
 }
 
-// stop lets the container go; nothing is outstanding.
+// stop ends the container, which must have no outstanding batch.
 func (c *container) stop() error {
 	c.replica.Drain()
 	return c.end(true)
@@ -161,7 +161,7 @@ func (c *container) end(asked bool) error {
 
 func (c *container) cpu() (time.Duration, error) { return machine.CPUTime(c.instance.PID()) }
 
-// lane makes a lane that sends to the container. Lanes take turns: one is empty before the next gets a query.
+// lane makes a lane that sends to the container. Lanes take turns: one must be empty before the next gets a query.
 func (c *container) lane(cfg scheduler.Config) *driver.Lane {
 	l := driver.NewLane(cfg, c.clock)
 	l.AddFunction(1)
@@ -187,7 +187,7 @@ func (c *container) send(b *api.Batch, p pending) error {
 	own := &api.Batch{ID: c.last, Queries: b.Queries, Pad: b.Pad}
 	c.pending[own.ID] = p
 	c.mu.Unlock()
-	err := c.replica.Send(own) // copies the inputs: not under a lock that the poller may want
+	err := c.replica.Send(own) // copies the inputs, so it must not hold the lock, which the poller takes
 	if err != nil {
 		c.mu.Lock()
 		delete(c.pending, own.ID)
@@ -196,10 +196,10 @@ func (c *container) send(b *api.Batch, p pending) error {
 	return err
 }
 
-// Ready, Done, Leaving and Gone are what the replica tells.
+// Ready, Done, Leaving and Gone implement worker.Events.
 func (c *container) Ready(r worker.Replica) { c.ready <- r }
 
-// Done records the batch and passes it on to whoever sent it.
+// Done records the batch and passes the result to its sender.
 func (c *container) Done(_ worker.Replica, res *api.BatchResult) {
 	at := c.clock.Now()
 	c.mu.Lock()
@@ -220,16 +220,16 @@ func (c *container) Done(_ worker.Replica, res *api.BatchResult) {
 	p.lane.BatchDone(c.id, &theirs)
 }
 
-// Leaving: the container asks to go. Nobody has told it to, so it is as good as lost; Gone follows.
+// Leaving means that the container wants to exit although it was not told to. It is as good as lost, and Gone follows.
 func (c *container) Leaving(r worker.Replica, _ string) { r.Drain() }
 
-// Gone ends whatever is being measured.
+// Gone ends the current measurement.
 func (c *container) Gone(_ worker.Replica, end worker.End) {
 	c.why = end.Reason
 	close(c.gone)
 }
 
-// failure is why the container is of no use any more, or nil.
+// failure returns why the container is unusable, or nil.
 func (c *container) failure() error {
 	c.mu.Lock()
 	fault := c.fault
@@ -250,7 +250,7 @@ func (c *container) blame(err error) {
 	}
 }
 
-// records takes what has come back since the last call.
+// records returns the batches that returned since the last call, and forgets them.
 func (c *container) records() []batchRecord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,15 +259,15 @@ func (c *container) records() []batchRecord {
 	return r
 }
 
-// recorded is how many have.
+// recorded returns the number of batches that returned since the last call of records.
 func (c *container) recorded() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.record)
 }
 
-// evaluate sends one batch, with nothing else outstanding, and returns its evaluation time as the transport measured it: from
-// the descriptor written to the answer seen. The copy of the inputs into shared memory is not in it.
+// evaluate sends one batch, with nothing else outstanding, and returns its evaluation time as measured by the transport: from the write of the
+// descriptor until the answer is seen, without the copy of the inputs into shared memory.
 func (c *container) evaluate(ctx context.Context, queries []*api.Query) (evalNanos int64, err error) {
 	done := make(chan int64, 1)
 	if err := c.send(&api.Batch{Queries: queries}, pending{queries: len(queries), done: done}); err != nil {
@@ -283,7 +283,7 @@ func (c *container) evaluate(ctx context.Context, queries []*api.Query) (evalNan
 	}
 }
 
-// words are the last that the container wrote, for the end of an error message; empty when it was silent.
+// words returns the container's last output for the end of an error message, or "" if there was none.
 func (c *container) words() string {
 	words := strings.TrimSpace(c.output.String())
 	if words == "" {

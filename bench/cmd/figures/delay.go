@@ -5,24 +5,26 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Figure 5: a batch that is not full waits for more queries, under a load that one by one would be too much.
+// Figure 5: a batch that is not full waits for more queries, under a load that would be too much one by one.
 
 const (
-	// overload is the offered rate by what the linear SVM does without batching.
+	// overload is the offered rate as a multiple of the linear SVM's rate without batching.
 	overload = 3
-	// offerWarmup lets the cap follow.
+	// offerWarmup lets the cap settle.
 	offerWarmup = 400 * time.Millisecond
-	// offerSeed makes every delay meet the same arrivals; rounds have different ones.
+	// offerSeed gives every delay the same arrivals. Rounds have different ones.
 	offerSeed = 42
 )
 
-// delays are from none to the paper's largest.
+// delays go from none to the paper's largest.
 var delays = []time.Duration{0, time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 4 * time.Millisecond, 5 * time.Millisecond}
 
-// capacity is what the container does in queries/s at saturation, one by one and in large batches.
+// capacity returns the container's queries/s at saturation, one by one and in large batches.
 func capacity(ctx context.Context, cfg config, c *container) (one, batched float64, err error) {
 	records, _, err := c.saturate(ctx, c.lane(batching(scheduler.None, 1)), pointWarmup, 0, cfg.duration)
 	if err != nil {
@@ -33,8 +35,8 @@ func capacity(ctx context.Context, cfg config, c *container) (one, batched float
 	return one, sampleOf(records).QPS, err
 }
 
-// measureDelays offers rate queries/s, or what the container can bear without batching times overload where rate is 0; never more
-// than half of what it does in large batches.
+// measureDelays offers rate queries/s. If rate is 0 it offers overload times the container's rate without batching. It never offers more than
+// half of the container's rate in large batches.
 func measureDelays(ctx context.Context, cfg config, c *container, rate float64) (DelayCurve, error) {
 	d := DelayCurve{Model: c.model.name, Title: c.model.title}
 	var err error
@@ -45,7 +47,7 @@ func measureDelays(ctx context.Context, cfg config, c *container, rate float64) 
 		rate = overload * d.OneByOneQPS
 	}
 	d.OfferedQPS = min(rate, d.BatchedQPS/2)
-	progress("%-10s one by one %.0f queries/s, in batches of 512 %.0f; offered are %.0f", c.model.name, d.OneByOneQPS, d.BatchedQPS, d.OfferedQPS)
+	runner.Logf("    %-10s one by one %.0f queries/s, in batches of 512 %.0f; offered: %.0f", c.model.name, d.OneByOneQPS, d.BatchedQPS, d.OfferedQPS)
 	lane := c.lane(batching(scheduler.AIMD, maxBatch))
 	for _, hold := range delays {
 		d.Delays = append(d.Delays, Delay{HoldMillis: hold.Seconds() * 1e3})
@@ -62,14 +64,15 @@ func measureDelays(ctx context.Context, cfg config, c *container, rate float64) 
 			}
 			s := delaySample(o)
 			d.Delays[at].Rounds = append(d.Delays[at].Rounds, s)
-			progress("%-10s delay %s: %6.0f queries/s, mean batch %5.1f, P99 %6.2f ms, container %5.1f µs CPU/query, busy %2.0f %%", c.model.name, delays[at], s.QPS, s.MeanBatch, s.P99Millis, s.CPUMicros, 100*s.Busy)
+			runner.Logf("    %-10s delay %s: %6.0f queries/s, mean batch %5.1f, P99 %6.2f ms, container %5.1f µs CPU/query, busy %2.0f %%", c.model.name, delays[at], s.QPS, s.MeanBatch, s.P99Millis, s.CPUMicros, 100*s.Busy)
 		}
 	}
 	return d, nil
 }
 
 func delaySample(o offered) DelaySample {
-	s := DelaySample{QPS: float64(len(o.latencies)) / o.seconds, P99Millis: quantile(o.latencies, 0.99) / 1e6, P50Millis: quantile(o.latencies, 0.5) / 1e6, Refused: o.refused}
+	q := results.Quantiles(o.latencies)
+	s := DelaySample{QPS: float64(len(o.latencies)) / o.seconds, P99Millis: q(0.99) / 1e6, P50Millis: q(0.5) / 1e6, Refused: o.refused}
 	queries, evalNanos := 0, int64(0)
 	for _, r := range o.records {
 		queries += r.queries

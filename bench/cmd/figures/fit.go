@@ -11,14 +11,14 @@ import (
 type line struct {
 	FixedMillis    float64 `json:"fixed_ms"`
 	PerQueryMillis float64 `json:"per_query_ms"`
-	// R2 is the part of the variance that the line explains.
+	// R2 is the fraction of the variance that the line explains.
 	R2 float64 `json:"r2"`
 }
 
 func (l line) at(n float64) float64 { return l.FixedMillis + n*l.PerQueryMillis }
 
-// fitLine is the line with the least sum of squared relative errors through the means of a profile: with absolute ones the few
-// largest batches would decide alone, and the fixed part would be noise. Sizes and means are positive.
+// fitLine fits a line to the means of a profile by least squares of relative errors. With absolute errors the few largest batches would decide
+// alone, and the fixed part would be noise. Sizes and means are positive.
 func fitLine(points []ProfilePoint) line {
 	var w, x, y, xx, xy float64
 	for _, p := range points {
@@ -57,9 +57,9 @@ func determination(points []ProfilePoint, l line) float64 {
 	return 1 - left/all
 }
 
-// largestWithin is the largest batch whose P99 is within the objective, between two measured sizes by interpolation. Points
-// ascend. It is 0 when none is within, and beyond says that the largest measured still is. What else runs on the machine only adds
-// to a time: a smaller size that is not within, below a larger one that is, had bad luck.
+// largestWithin returns the largest batch whose P99 is within the objective, interpolated between two measured sizes. Points ascend. The size
+// is 0 if no point is within the objective; beyond means that the largest measured size still is. Other work on the machine only adds to a
+// time, so a smaller size that exceeds the objective below a larger one that does not is noise.
 func largestWithin(points []ProfilePoint, objectiveMillis float64) (size int, beyond bool) {
 	for i := len(points) - 1; i >= 0; i-- {
 		p := points[i]
@@ -76,7 +76,7 @@ func largestWithin(points []ProfilePoint, objectiveMillis float64) (size int, be
 	return 0, false
 }
 
-// profileSizes are the sizes of a profile at first: powers of two up to the largest batch.
+// profileSizes returns the first sizes of a profile: powers of two up to the largest batch.
 func profileSizes(most int) []int {
 	var sizes []int
 	for n := 1; n < most; n *= 2 {
@@ -85,7 +85,7 @@ func profileSizes(most int) []int {
 	return append(sizes, most)
 }
 
-// between are up to three more sizes between the last that was within the objective and the first that was not.
+// between returns up to three more sizes between the last one within the objective and the first one beyond it.
 func between(low, high int) []int {
 	var sizes []int
 	for i := 1; i <= 3; i++ {
@@ -97,8 +97,7 @@ func between(low, high int) []int {
 	return sizes
 }
 
-// staticSizes are caps to compare an adaptive one with: count of them, geometric from half of it to one and a half times, up to
-// most.
+// staticSizes returns up to count caps to compare an adaptive cap with: geometrically from 0.5 to 1.5 times around, at most most.
 func staticSizes(around, count, most int) []int {
 	var sizes []int
 	for i := range count {
@@ -115,8 +114,7 @@ func staticSizes(around, count, most int) []int {
 	return sizes
 }
 
-// bestStatic is the strategy among the fixed caps that has the largest median throughput of those whose evaluations are within
-// the objective at P99; nil when none is.
+// bestStatic returns the fixed cap with the largest median throughput among those whose evaluations are within the objective at P99, or nil.
 func bestStatic(all []Strategy, objectiveMillis float64) *Strategy {
 	var best *Strategy
 	for i := range all {
@@ -131,10 +129,10 @@ func bestStatic(all []Strategy, objectiveMillis float64) *Strategy {
 	return best
 }
 
-// ratios are a's values over b's, round by round.
+// ratios returns a's throughput divided by b's, round by round.
 func ratios(a, b *Strategy) []float64 { return over(a.Rounds, b.Rounds) }
 
-// finals are the same of their final rounds.
+// finals returns the same for their final rounds.
 func finals(a, b *Strategy) []float64 { return over(a.Finals, b.Finals) }
 
 func over(a, b []Sample) []float64 {
@@ -143,17 +141,4 @@ func over(a, b []Sample) []float64 {
 		out = append(out, a[i].QPS/b[i].QPS)
 	}
 	return out
-}
-
-// quantile is that of values in any order.
-func quantile(values []int64, q float64) float64 {
-	return results.Quantile(slices.Sorted(slices.Values(values)), q)
-}
-
-func mean(values []int64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += float64(v)
-	}
-	return sum / float64(len(values))
 }

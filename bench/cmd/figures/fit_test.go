@@ -110,18 +110,6 @@ func TestBestStatic(t *testing.T) {
 	}
 }
 
-func TestQuantileOfValuesInAnyOrder(t *testing.T) {
-	values := []int64{3, 1, 2}
-	for q, want := range map[float64]float64{0: 1, 0.5: 2, 0.99: 3} {
-		if got := quantile(values, q); got != want {
-			t.Errorf("%v: got %v, want %v", q, got, want)
-		}
-	}
-	if !slices.Equal(values, []int64{3, 1, 2}) {
-		t.Errorf("afterwards they are %v", values)
-	}
-}
-
 func TestJudgeCountsLateBatches(t *testing.T) {
 	var s Strategy
 	s.judge([]int64{19e6, 20e6, 21e6, 22e6})

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// maxInFlight is twice the largest batch: one in evaluation, one behind it. It also bounds what an open loop lets pile up.
+	// maxInFlight is twice the largest batch: one in evaluation, one behind it. It also bounds the queue of an open loop.
 	maxInFlight = 2 * maxBatch
-	// minInFlight keeps a container busy that takes queries one by one.
+	// minInFlight keeps a container busy that evaluates queries one by one.
 	minInFlight = 64
-	// look is how often a closed loop looks at the cap and at the time.
+	// look is how often a closed loop reads the cap and the clock.
 	look = 10 * time.Millisecond
-	// leastBatches come back in every measured part, however short it is and however slow the container.
+	// leastBatches is the least number of returned batches in a measured window, even if the container is slow.
 	leastBatches = 3
-	// settleWindow: a cap that has not grown by more than settleGrowth in this time has met its limit.
+	// A cap that did not grow by more than settleGrowth within settleWindow has settled.
 	settleWindow = 2 * time.Second
 	settleGrowth = 1.02
 )
 
-// client is one query after the other, owner of its item.
+// client sends one query after the other and owns its item.
 type client struct {
 	scheduler.Item
 	load *load
@@ -53,7 +53,7 @@ func (c *client) Answered(_ *scheduler.Item, code api.Code) {
 	}
 }
 
-// Released puts the client back; the generator is another goroutine, so that the one that delivers answers goes on.
+// Released returns the client to the generator, which is another goroutine, so that the goroutine that delivers answers is not held up.
 func (c *client) Released(*scheduler.Item, api.Code) {
 	l := c.load
 	l.mu.Lock()
@@ -77,9 +77,9 @@ type load struct {
 	timed bool
 	wake  chan struct{}
 
-	// The generator's own.
+	// Only the generator uses these.
 	idle  []*client
-	out   int // submitted and not back
+	out   int // submitted and not returned
 	made  int
 	batch []*scheduler.Item
 
@@ -94,7 +94,7 @@ func (c *container) newLoad(lane *driver.Lane, timed bool) *load {
 	return &load{c: c, lane: lane, timed: timed, wake: make(chan struct{}, 1)}
 }
 
-// collect takes back the clients that are released.
+// collect takes back the released clients.
 func (l *load) collect() {
 	l.mu.Lock()
 	l.back, l.spare = l.spare[:0], l.back
@@ -103,7 +103,7 @@ func (l *load) collect() {
 	l.out -= len(l.spare)
 }
 
-// add prepares one query that was due at the given time; submit sends all that were added.
+// add prepares a query that was due at the given time. submit sends all added queries.
 func (l *load) add(due api.Nanos) {
 	var c *client
 	if n := len(l.idle); n > 0 {
@@ -125,7 +125,7 @@ func (l *load) submit() {
 	l.batch = l.batch[:0]
 }
 
-// answers is how many latencies are known; forget begins anew.
+// answers returns the number of recorded latencies; forget drops them.
 func (l *load) answers() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +138,7 @@ func (l *load) forget() {
 	l.latencies = l.latencies[:0]
 }
 
-// drain waits until every client is back.
+// drain waits until every client has returned.
 func (l *load) drain(ctx context.Context) error {
 	for {
 		l.collect()
@@ -158,9 +158,9 @@ func (l *load) drain(ctx context.Context) error {
 // window is the measured part of a run.
 type window struct{ from, to api.Nanos }
 
-// saturate keeps the lane's queue full: three caps of queries are in flight, one in evaluation, one behind it and one that is
-// on its way, within bounds. The measured part begins after the warm-up, and once the cap has settled where settle is more than
-// 0: it is the time after which it is taken for settled all the same.
+// saturate keeps the lane's queue full: three caps of queries are in flight, one in evaluation, one behind it and one on its way, within
+// bounds. The measured window begins after the warm-up. If settle is more than 0 it also waits until the cap has settled, but at most for
+// settle.
 func (c *container) saturate(ctx context.Context, lane *driver.Lane, warmup, settle, duration time.Duration) (records []batchRecord, settled time.Duration, err error) {
 	l := c.newLoad(lane, false)
 	tick := time.NewTicker(look)
@@ -214,7 +214,7 @@ func (c *container) saturate(ctx context.Context, lane *driver.Lane, warmup, set
 	}
 }
 
-// of are the batches that came back in the window.
+// of returns the batches that returned in the window.
 func (w window) of(records []batchRecord) []batchRecord {
 	var in []batchRecord
 	for _, r := range records {
@@ -225,11 +225,11 @@ func (w window) of(records []batchRecord) []batchRecord {
 	return in
 }
 
-// capWatch tells when a cap stops growing.
+// capWatch detects when a cap stops growing.
 type capWatch struct {
 	settleWindow api.Nanos
 	max          int
-	best         int       // the largest cap that counted as growth
+	best         int       // the last cap that counted as growth
 	since        api.Nanos // when it was seen
 }
 
@@ -240,17 +240,17 @@ func (w *capWatch) settled(now api.Nanos, size int) bool {
 	return size >= w.max || now-w.since >= w.settleWindow
 }
 
-// offered is what an open loop saw.
+// offered is the result of an open loop.
 type offered struct {
 	records   []batchRecord
 	latencies []int64 // nanoseconds, from due to answered
 	seconds   float64
 	cpu       time.Duration
-	refused   bool // the queue was full: the container did not keep up
+	refused   bool // the queue was full because the container did not keep up
 }
 
-// offer sends queries at the times of a Poisson process, whatever becomes of them. What is due while the generator sleeps, about
-// 60 µs at a time, is handed over together. Latency counts from when a query was due.
+// offer sends queries at the times of a Poisson process, regardless of their answers. Queries that become due while the generator sleeps, about
+// 60 µs at a time, are submitted together. Latency counts from when a query was due.
 func (c *container) offer(ctx context.Context, lane *driver.Lane, rate float64, seed uint64, warmup, duration time.Duration) (offered, error) {
 	var o offered
 	schedule, err := loadgen.NewSchedule(rate, loadgen.Poisson, seed, 0, 1)
@@ -294,9 +294,9 @@ func (c *container) offer(ctx context.Context, lane *driver.Lane, rate float64, 
 		if err := ctx.Err(); err != nil {
 			return o, err
 		}
-		// The runtime's timers are as coarse as a millisecond when nothing else runs.
+		// The Go runtime's timers are only as precise as a millisecond when nothing else runs.
 		pause := unix.NsecToTimespec(min(max(int64(began)+schedule.Due()-int64(c.clock.Now()), 1), int64(look)))
-		_ = unix.Nanosleep(&pause, nil) // interrupted: looks again
+		_ = unix.Nanosleep(&pause, nil) // when interrupted, the loop sleeps again
 	}
 	if after, err = c.cpu(); err != nil {
 		return o, err

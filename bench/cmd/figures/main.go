@@ -1,31 +1,30 @@
-// Command figures measures what sections 4.3, 4.3.1 and 4.3.2 of the Clipper paper show in figures 3, 4 and 5 (Crankshaw et al.,
-// NSDI 2017), on real scikit-learn containers: how long batches take by their size, what strategies of batching make of that
-// under an objective of 20 ms, and what it gains to delay a batch that is not full.
+// Command figures measures what figures 3, 4 and 5 of the Clipper paper show (Crankshaw et al., NSDI 2017, sections 4.3, 4.3.1 and 4.3.2), on
+// real scikit-learn containers: the latency of batches by their size, what batching strategies make of it under an objective of 20 ms,
+// and the gain from delaying a batch that is not full.
 //
-// A container is a process of its own, started as the gateway does, with one scheduler's lane to it; there is no HTTP. One
-// container runs at a time, and one strategy at a time has it. bench/METHOD.md says how, bench/models has the models.
+// A container is a process of its own, started like the gateway does, with one scheduler lane to it. There is no HTTP. One container runs at
+// a time, and one strategy at a time uses it. bench/METHOD.md describes the method, bench/models has the models.
 //
 //	figures -figures 3,4,5 -duration 700ms -rounds 3
 //
-// It writes bench/results/<date>-figures.json and .md, and an SVG for each figure, and exits with 1 when an answer was wrong.
+// Progress goes to stderr, the results to bench/results/<date>-figures.json and .md, with an SVG for each figure. The exit status is 1 if an
+// answer was wrong.
 package main
 
 import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/xebec-serving/xebec/bench/internal/program"
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/containers/process"
 )
 
-// objectiveMillis is what a batch may take in all of the paper's figures.
+// objectiveMillis is the latency objective of a batch in all of the paper's figures.
 const objectiveMillis = 20
 
 type config struct {
@@ -42,61 +41,56 @@ type config struct {
 
 func main() {
 	process.MaybeReaper()
-	program.Main("figures", run)
+	runner.Main("figures", run)
 }
 
 func run(ctx context.Context) error {
 	cfg := config{statics: 8, settle: 40 * time.Second, repetitions: leastRepetitions}
-	figures := flag.String("figures", "3,4,5", "which figures, by their numbers in the paper")
-	only := flag.String("models", "", "which models, by their folders in -from, comma between; empty: all")
+	chosen := flag.String("figures", "3,4,5", "figures to measure, by their numbers in the paper")
+	only := flag.String("models", "", "models to measure, by their folders in -from, separated by commas; empty: all")
 	flag.StringVar(&cfg.models, "from", "bench/models", "folder of the models and their trainer")
-	flag.StringVar(&cfg.python, "python", "build/venv/bin/python", "an interpreter with the Python binding and scikit-learn")
+	runner.Python.Var(&cfg.python)
 	flag.DurationVar(&cfg.duration, "duration", 700*time.Millisecond, "of each measured point")
 	flag.IntVar(&cfg.rounds, "rounds", 3, "rounds of figures 4 and 5; each runs everything once, in an order that rotates")
-	quick := flag.Bool("quick", false, "a smoke test of half a minute, whose numbers mean nothing: 50 ms a point, one round, caps that have not settled")
-	flag.StringVar(&cfg.out, "out", "bench/results", "folder for the results; empty: print only")
-	if err := program.ParseFlags(); err != nil {
+	quick := flag.Bool("quick", false, "smoke test of half a minute, whose numbers mean nothing: 50 ms per point, one round, caps that have not settled")
+	runner.Out.Var(&cfg.out)
+	if err := runner.ParseFlags(); err != nil {
 		return err
 	}
 	if cfg.rounds < 1 || cfg.duration <= 0 {
-		return errors.New("-rounds is at least 1, -duration more than 0")
+		return errors.New("-rounds must be at least 1, -duration more than 0")
 	}
-	cfg.figures = strings.Split(*figures, ",")
-	for _, f := range cfg.figures {
-		if f != "3" && f != "4" && f != "5" {
-			return fmt.Errorf("-figures %q: expected numbers out of 3, 4 and 5 with commas between", *figures)
-		}
+	var err error
+	if cfg.figures, err = runner.Names("figures", *chosen, "3", "4", "5"); err != nil {
+		return err
 	}
 	if *only != "" {
-		cfg.only = strings.Split(*only, ",")
+		var known []string
+		for _, t := range titles {
+			known = append(known, t.name)
+		}
+		if cfg.only, err = runner.Names("models", *only, known...); err != nil {
+			return err
+		}
 	}
 	if *quick {
 		cfg.duration, cfg.rounds, cfg.statics, cfg.settle, cfg.repetitions = 50*time.Millisecond, 1, 3, 150*time.Millisecond, 3
 	}
-	if err := program.Resolve("run from the repository's root; `make demo` makes the Python environment", &cfg.python, &cfg.models); err != nil {
+	if err := runner.Resolve("run from the repository's root; `make demo` makes the Python environment", &cfg.python, &cfg.models); err != nil {
 		return err
 	}
 	report := &Report{Taken: results.Now(), Quick: *quick, Rounds: cfg.rounds, DurationSeconds: cfg.duration.Seconds()}
-	if err := train(ctx, cfg.python, cfg.models); err != nil {
+	if err := runner.Train(ctx, cfg.python, filepath.Join(cfg.models, "train.py")); err != nil {
 		return err
 	}
 	if err := measureAll(ctx, cfg, report); err != nil {
 		return err
 	}
-	fmt.Print(report.Markdown())
-	if cfg.out == "" {
-		return nil
-	}
-	return report.write(cfg.out)
+	return runner.Publish(cfg.out, "figures", report)
 }
 
-// measureAll runs one container after the other.
+// measureAll measures one container after the other.
 func measureAll(ctx context.Context, cfg config, report *Report) (err error) {
-	for _, name := range cfg.only {
-		if !slices.ContainsFunc(titles, func(t struct{ name, title string }) bool { return t.name == name }) {
-			return fmt.Errorf("-models: there is no %q", name)
-		}
-	}
 	r, err := openRig()
 	if err != nil {
 		return err
@@ -149,7 +143,7 @@ func measureContainer(ctx context.Context, cfg config, c *container, delayed boo
 		report.Comparisons = append(report.Comparisons, s)
 	}
 	if delayed {
-		rate := 0.0 // the first one decides for both
+		rate := 0.0 // the first model's rate holds for both
 		if len(report.Delays) > 0 {
 			rate = report.Delays[0].OfferedQPS
 		}
@@ -161,6 +155,3 @@ func measureContainer(ctx context.Context, cfg config, c *container, delayed boo
 	}
 	return nil
 }
-
-// progress goes to stderr: stdout has the report.
-func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "    "+format+"\n", args...) }

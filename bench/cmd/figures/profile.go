@@ -7,19 +7,21 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
-// Figure 3: what batches of exactly n queries take, one after the other, with nothing else outstanding.
+// Figure 3: the latency of batches of exactly n queries, one after the other, with nothing else outstanding.
 
 const (
-	// maxProfiled is 49 MiB of inputs, within what a batch may have by default.
+	// maxProfiled is 49 MiB of inputs, within the default limit of a batch.
 	maxProfiled = 16384
-	// unmeasured batches warm a size up: segments grow, caches fill.
+	// unmeasured is the number of warm-up batches of a size: segments grow, caches fill.
 	unmeasured = 3
-	// leastRepetitions make the P99 the worst but one; more are made while they fit into the time of a point.
+	// With leastRepetitions P99 is the second largest value. More repetitions run while they fit into the time of a point.
 	leastRepetitions = 100
 	mostRepetitions  = 400
-	// beyondObjective ends a profile: larger batches are of no interest.
+	// beyondObjective ends a profile when the mean exceeds this multiple of the objective.
 	beyondObjective = 1.5
 )
 
@@ -34,7 +36,7 @@ func measureProfile(ctx context.Context, cfg config, c *container) (Profile, err
 		point, err := measurePoint(ctx, cfg, c, queries[:n])
 		if err == nil {
 			p.Points = append(p.Points, point)
-			progress("%-10s batches of %5d: mean %7.3f ms, P99 %7.3f ms (%d batches)", c.model.name, n, point.MeanMillis, point.P99Millis, point.Batches)
+			runner.Logf("    %-10s batches of %5d: mean %7.3f ms, P99 %7.3f ms (%d batches)", c.model.name, n, point.MeanMillis, point.P99Millis, point.Batches)
 		}
 		return point, err
 	}
@@ -78,11 +80,12 @@ func measurePoint(ctx context.Context, cfg config, c *container, queries []*api.
 			spent += time.Duration(evalNanos)
 		}
 	}
-	for i, q := range queries { // the last batch's answers stand for all: check takes longer than some models
+	for i, q := range queries { // only the last batch's answers: checking takes longer than some models
 		if err := c.model.check(i%len(c.model.queries), q.Outputs); err != nil {
 			return ProfilePoint{}, err
 		}
 	}
 	c.records()
-	return ProfilePoint{Queries: len(queries), Batches: len(evals), MeanMillis: mean(evals) / 1e6, P50Millis: quantile(evals, 0.5) / 1e6, P99Millis: quantile(evals, 0.99) / 1e6}, nil
+	q := results.Quantiles(evals)
+	return ProfilePoint{Queries: len(queries), Batches: len(evals), MeanMillis: results.Mean(evals) / 1e6, P50Millis: q(0.5) / 1e6, P99Millis: q(0.99) / 1e6}, nil
 }

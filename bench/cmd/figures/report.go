@@ -2,15 +2,13 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
-// Report is everything that was measured; its JSON form is kept in bench/results.
+// Report holds all measurements. Its JSON form is kept in bench/results.
 type Report struct {
 	results.Taken
 	Quick           bool         `json:"quick,omitempty"`
@@ -28,7 +26,7 @@ type Profile struct {
 	What   string         `json:"what"`
 	Points []ProfilePoint `json:"points"`
 	Line   line           `json:"line"`
-	// Largest is the largest batch within the objective at P99; Beyond: the largest that was measured still is.
+	// Largest is the largest batch within the objective at P99. Beyond means that the largest measured batch still is.
 	Largest int  `json:"largest_within_objective"`
 	Beyond  bool `json:"beyond,omitempty"`
 }
@@ -54,13 +52,13 @@ type Strategy struct {
 	Name   string   `json:"name"`
 	Static int      `json:"static_cap,omitempty"`
 	Rounds []Sample `json:"rounds"`
-	// Finals are more rounds, of the adaptive strategies and of the fixed cap that was best in the others only. They compare
-	// them: the best of eight in some rounds owes a part of that to luck, which the next rounds do not repeat.
+	// Finals are further rounds of the adaptive strategies and the best fixed cap only. They are used to compare these, because the best
+	// of eight caps in the first rounds owes part of its result to luck.
 	Finals []Sample `json:"finals,omitempty"`
-	// SettledSeconds is how long an adaptive cap took from nothing to SettledCap.
+	// SettledSeconds is the time in which an adaptive cap grew to SettledCap.
 	SettledSeconds float64 `json:"settled_seconds,omitempty"`
 	SettledCap     int     `json:"settled_cap,omitempty"`
-	// Evaluation times of all rounds: how many, their P99, and the part above the objective.
+	// Evaluation times of all rounds: their number, P99, and the fraction above the objective.
 	Batches   int     `json:"batches"`
 	P99Millis float64 `json:"eval_p99_ms"`
 	LateShare float64 `json:"late_share"`
@@ -76,16 +74,7 @@ func throughput(s Sample) float64 { return s.QPS }
 func batchSize(s Sample) float64  { return s.MeanBatch }
 
 func (c *Comparison) named(name string) *Strategy {
-	return find(c.Strategies, func(s Strategy) bool { return s.Name == name })
-}
-
-// find is the first that is so, or nil.
-func find[T any](all []T, so func(T) bool) *T {
-	i := slices.IndexFunc(all, so)
-	if i < 0 {
-		return nil
-	}
-	return &all[i]
+	return results.Find(c.Strategies, func(s Strategy) bool { return s.Name == name })
 }
 
 // DelayCurve is one model in figure 5.
@@ -104,16 +93,16 @@ type Delay struct {
 	Rounds     []DelaySample `json:"rounds"`
 }
 
-// DelaySample is one run. Latency counts from when a query was due to its answer.
+// DelaySample is one run. Latency is from when a query was due to its answer.
 type DelaySample struct {
 	QPS       float64 `json:"qps"`
 	MeanBatch float64 `json:"mean_batch"`
 	P50Millis float64 `json:"p50_ms"`
 	P99Millis float64 `json:"p99_ms"`
-	// CPUMicros is the container's CPU time by query, Busy the part of the time in which it had a batch.
+	// CPUMicros is the container's CPU time per query, Busy the fraction of the time in which it had a batch.
 	CPUMicros float64 `json:"container_cpu_us_per_query"`
 	Busy      float64 `json:"busy"`
-	// Refused: more was offered than could wait.
+	// Refused means that the queue was full.
 	Refused bool `json:"refused,omitempty"`
 }
 
@@ -122,15 +111,20 @@ func (d *Delay) median(value func(DelaySample) float64) float64 {
 }
 
 func (d *DelayCurve) at(holdMillis float64) *Delay {
-	return find(d.Delays, func(x Delay) bool { return x.HoldMillis == holdMillis })
+	return results.Find(d.Delays, func(x Delay) bool { return x.HoldMillis == holdMillis })
 }
 
-// Markdown is the report for people.
+// Empty implements results.Report.
+func (r *Report) Empty() bool {
+	return len(r.Profiles) == 0 && len(r.Comparisons) == 0 && len(r.Delays) == 0
+}
+
+// Markdown implements results.Report.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	b.WriteString(r.Heading("The paper's figures 3, 4 and 5 on scikit-learn containers"))
 	if r.Quick {
-		b.WriteString("**A smoke test (`-quick`): the numbers mean nothing.**\n\n")
+		b.WriteString(results.Smoke)
 	}
 	fmt.Fprintf(&b, "One container at a time, one process on one core, 784 float32 features a query, without HTTP; objective %d ms. Points of %gs, %d rounds; medians over rounds, least and most in brackets. How: ../METHOD.md, models: ../models.\n", objectiveMillis, r.DurationSeconds, r.Rounds)
 	r.besidePaper(&b)
@@ -142,14 +136,14 @@ func (r *Report) Markdown() string {
 }
 
 func (r *Report) profile(name string) *Profile {
-	return find(r.Profiles, func(p Profile) bool { return p.Model == name })
+	return results.Find(r.Profiles, func(p Profile) bool { return p.Model == name })
 }
 
 func (r *Report) comparison(name string) *Comparison {
-	return find(r.Comparisons, func(c Comparison) bool { return c.Model == name })
+	return results.Find(r.Comparisons, func(c Comparison) bool { return c.Model == name })
 }
 
-// besidePaper sets what the paper's text says beside what was measured here.
+// besidePaper compares the claims of the paper's text with the measurements.
 func (r *Report) besidePaper(b *strings.Builder) {
 	b.WriteString("\n## Beside the paper\n\n| the paper's text | here | |\n|---|---|---|\n")
 	linear, kernel := r.profile(linearSVM), r.profile(kernelSVM)
@@ -192,7 +186,7 @@ func (r *Report) besidePaper(b *strings.Builder) {
 	}
 }
 
-// bound writes a number that is a lower bound as such.
+// bound formats a number, marked if it is a lower bound.
 func bound(beyond bool, v float64) string {
 	if beyond {
 		return fmt.Sprintf("> %.0f", v)
@@ -215,11 +209,12 @@ func (r *Report) profiles(b *strings.Builder) {
 			}
 		}
 	}
-	b.WriteString("\nMean / P99 in ms by size of batch; sizes in between are in the JSON.\n\n| n |")
+	b.WriteString("\nMean / P99 in ms by size of batch; sizes in between are in the JSON.\n\n")
+	columns := []string{"n"}
 	for _, p := range r.Profiles {
-		fmt.Fprintf(b, " %s |", p.Title)
+		columns = append(columns, p.Title)
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(r.Profiles)) + "\n")
+	results.TableHead(b, columns...)
 	slices.Sort(sizes)
 	for _, n := range sizes {
 		fmt.Fprintf(b, "| %d |", n)
@@ -239,7 +234,7 @@ func (r *Report) comparisons(b *strings.Builder) {
 	if len(r.Comparisons) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n## Figure 4: strategies of batching\n\nClosed loop with three caps of queries in flight (at least %d, at most %d), caps of at most %d. P99 is that of the evaluation of a batch over all rounds; late are the batches that took more than 20 ms. Ratios are taken within rounds.\n\n", minInFlight, maxInFlight, maxBatch)
+	fmt.Fprintf(b, "\n## Figure 4: strategies of batching\n\nClosed loop with three caps of queries in flight (at least %d, at most %d), caps of at most %d. P99 is that of the evaluation of a batch over all rounds; late batches took more than 20 ms. Ratios are taken within rounds.\n\n", minInFlight, maxInFlight, maxBatch)
 	b.WriteString("| container | strategy | queries/s | mean batch | P99, ms | late | × none | × best static | settled after |\n|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Comparisons {
 		c := &r.Comparisons[i]
@@ -295,10 +290,10 @@ func (r *Report) delays(b *strings.Builder) {
 	if len(r.Delays) == 0 {
 		return
 	}
-	b.WriteString("\n## Figure 5: delayed batching\n\nOpen loop, Poisson arrivals, the same for every delay. Latency is from when a query was due to its answer; *busy* is the part of the time in which the container had a batch, and what it leaves is room for more load.\n")
+	b.WriteString("\n## Figure 5: delayed batching\n\nOpen loop, Poisson arrivals, the same for every delay. Latency is from when a query was due to its answer; *busy* is the fraction of the time in which the container had a batch; the rest is room for more load.\n")
 	for i := range r.Delays {
 		d := &r.Delays[i]
-		fmt.Fprintf(b, "\n**%s**: %.0f queries/s offered; one by one the container does %.0f at most, in batches of 512 %.0f.\n\n", d.Title, d.OfferedQPS, d.OneByOneQPS, d.BatchedQPS)
+		fmt.Fprintf(b, "\n**%s**: %.0f queries/s offered; the container does at most %.0f one by one, and %.0f in batches of 512.\n\n", d.Title, d.OfferedQPS, d.OneByOneQPS, d.BatchedQPS)
 		b.WriteString("| delay, ms | queries/s | mean batch | p50, ms | P99, ms | container's CPU, µs/query | busy |\n|---|---|---|---|---|---|---|\n")
 		for j := range d.Delays {
 			x := &d.Delays[j]
@@ -317,7 +312,7 @@ func (r *Report) delays(b *strings.Builder) {
 	}
 }
 
-// differences says why the numbers are not the paper's. It holds for any run.
+// differences explains why the numbers differ from the paper's. It holds for any run.
 func (r *Report) differences(b *strings.Builder) {
 	b.WriteString(`
 ## What differs from the paper, and why
@@ -334,37 +329,4 @@ func (r *Report) differences(b *strings.Builder) {
   free for others meanwhile. It costs latency: about the delay, and up to a tick of the scheduler's clock more. Only an idle container's batch is delayed: where a
   batch costs less than 100 µs by itself, as with "row by row", a busy one gets its next batch at once, and the mean batch stays small.
 `)
-}
-
-// write keeps the report as <date>-figures.json and .md, and the figures as .svg; a second one of a day replaces the first.
-func (r *Report) write(dir string) error {
-	text := r.Markdown()
-	figures := map[string][]byte{} // by their files' names
-	for _, f := range []struct {
-		number string
-		draw   func() ([]byte, error)
-		any    bool
-	}{{"3", r.figure3, len(r.Profiles) > 0}, {"4", r.figure4, len(r.Comparisons) > 0}, {"5", r.figure5, len(r.Delays) > 0}} {
-		if !f.any {
-			continue
-		}
-		svg, err := f.draw()
-		if err != nil {
-			return fmt.Errorf("figure %s: %w", f.number, err)
-		}
-		name := r.Name("figure"+f.number) + ".svg"
-		figures[name] = svg
-		text = strings.Replace(text, "\n## Figure "+f.number, fmt.Sprintf("\n![figure %s](%s)\n\n## Figure %s", f.number, name, f.number), 1)
-	}
-	base, err := results.Write(dir, r.Name("figures"), r, text)
-	for name, svg := range figures {
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), svg, 0o644)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n==> written: %s.json, .md and figures\n", base)
-	return nil
 }

@@ -1,16 +1,9 @@
 package main
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/internal/resultstest"
@@ -64,7 +57,7 @@ func TestMarkdown(t *testing.T) {
 		"| linear SVM | best static 1000 | 90000 (80000–100000) |",
 		"kernel SVM, aimd: **missed**.",
 		"| linear SVM | 1000: 90000, 12.0 · 3000: 120000, 30.0 |",
-		"**linear SVM**: 15000 queries/s offered; one by one the container does 5000 at most, in batches of 512 90000.",
+		"**linear SVM**: 15000 queries/s offered; the container does at most 5000 one by one, and 90000 in batches of 512.",
 		"| 2 | 15000 (15000–15000) | 2.0 | 1.00 | 4.00 (4.00–4.00) | 10.0 (10.0–10.0) | 15 % |",
 	)
 	for _, not := range []string{"linear SVM, aimd: **missed**", "NaN", "mean nothing", "| linear SVM | static 3000 |"} {
@@ -86,52 +79,8 @@ func TestMarkdownOfAPart(t *testing.T) {
 }
 
 func TestWriteKeepsReportAndFigures(t *testing.T) {
-	r, dir := sampleReport(), filepath.Join(t.TempDir(), "results")
-	if err := r.write(dir); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(r, resultstest.Read[Report](t, dir, "2026-11-21-figures")); diff != "" {
-		t.Errorf("the JSON does not say the same:\n%s", diff)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "2026-11-21-figures.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := resultstest.Kept(t, sampleReport(), "figures")
 	for number, words := range map[string][]string{"3": {"linear SVM", "kernel SVM", "batch size"}, "4": {"aimd", "best static", "thousand queries/s"}, "5": {"row by row", "delay, ms"}} {
-		name := "2026-11-21-figure" + number + ".svg"
-		if !strings.Contains(string(text), "]("+name+")\n\n## Figure "+number) {
-			t.Errorf("the report does not show %s", name)
-		}
-		svg, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(svg) > 100<<10 {
-			t.Errorf("%s has %d bytes", name, len(svg))
-		}
-		letters := lettersOf(t, name, string(svg))
-		for _, w := range words {
-			if !strings.Contains(letters, w) {
-				t.Errorf("%s: no %q among %q", name, w, letters)
-			}
-		}
-	}
-}
-
-// lettersOf is the text of an SVG, which must be well-formed.
-func lettersOf(t *testing.T, name, svg string) string {
-	t.Helper()
-	var b strings.Builder
-	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return b.String()
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if c, ok := token.(xml.CharData); ok {
-			b.Write(c)
-		}
+		resultstest.Shows(t, dir, "2026-11-21-figures", "2026-11-21-figure"+number, "## Figure "+number, words...)
 	}
 }

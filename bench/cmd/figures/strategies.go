@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
@@ -13,13 +14,13 @@ import (
 // Figure 4: batching strategies under a load that never lets up.
 
 const (
-	// maxBatch is the gateway's default bound, which the fastest containers reach before the objective.
+	// maxBatch is the gateway's default limit, which the fastest containers reach before the objective.
 	maxBatch = scheduler.DefaultMaxBatch
-	// pointWarmup comes before each measured run; a cap that adapts has settled long before.
+	// pointWarmup precedes each measured run. An adaptive cap has settled long before.
 	pointWarmup = 100 * time.Millisecond
 )
 
-// adaptive are the policies that find a cap by themselves.
+// adaptive are the policies that find a cap themselves.
 var adaptive = []scheduler.Policy{scheduler.AIMD, scheduler.Quantile}
 
 func batching(policy scheduler.Policy, most int) scheduler.Config {
@@ -28,10 +29,10 @@ func batching(policy scheduler.Policy, most int) scheduler.Config {
 	return c
 }
 
-// contender is one strategy with its lane, which keeps what it has learned from round to round.
+// contender is one strategy with its lane, which keeps what it learned from round to round.
 type contender struct {
 	lane   *driver.Lane
-	fixed  int // the cap of a static strategy: all of them share a lane
+	fixed  int // cap of a static strategy; all static strategies share a lane
 	result Strategy
 	evals  []int64
 }
@@ -49,8 +50,8 @@ func measureStrategies(ctx context.Context, cfg config, c *container) (Compariso
 		var snapshot scheduler.Snapshot
 		s.lane.Snapshot(&snapshot)
 		s.result.SettledSeconds, s.result.SettledCap = settled.Seconds(), snapshot.Replicas[0].Cap
-		progress("%-10s %s: cap %d after %.1f s, %.0f queries/s", c.model.name, s.result.Name, s.result.SettledCap, settled.Seconds(), sampleOf(records).QPS)
-		around = max(around, s.result.SettledCap) // the machine's other work makes a cap smaller, never larger
+		runner.Logf("    %-10s %s: cap %d after %.1f s, %.0f queries/s", c.model.name, s.result.Name, s.result.SettledCap, settled.Seconds(), sampleOf(records).QPS)
+		around = max(around, s.result.SettledCap) // other work on the machine makes a cap smaller, never larger
 		all = append(all, s)
 	}
 	all = append(all, &contender{lane: c.lane(batching(scheduler.None, maxBatch)), result: Strategy{Name: scheduler.None.String()}})
@@ -59,8 +60,7 @@ func measureStrategies(ctx context.Context, cfg config, c *container) (Compariso
 		all = append(all, &contender{lane: static, fixed: n, result: Strategy{Name: fmt.Sprintf("static %d", n), Static: n}})
 	}
 	play := func(round int, among []*contender, keep func(s *contender, records []batchRecord)) error {
-		for i := range among {
-			s := among[(i+round)%len(among)]
+		for _, s := range runner.Rotate(round, among...) {
 			if s.fixed > 0 {
 				s.lane.Configure(batching(scheduler.Fixed, s.fixed))
 			}
@@ -97,13 +97,13 @@ func measureStrategies(ctx context.Context, cfg config, c *container) (Compariso
 	}
 	for _, s := range all {
 		cmp.Strategies = append(cmp.Strategies, s.result)
-		progress("%-10s %-11s %9.0f queries/s, mean batch %7.1f, P99 %6.2f ms", c.model.name, s.result.Name,
+		runner.Logf("    %-10s %-11s %9.0f queries/s, mean batch %7.1f, P99 %6.2f ms", c.model.name, s.result.Name,
 			results.Median(results.Each(s.result.Rounds, throughput)), results.Median(results.Each(s.result.Rounds, batchSize)), s.result.P99Millis)
 	}
 	return cmp, nil
 }
 
-// finalists are the adaptive strategies and the best static one, if there is one.
+// finalists returns the adaptive strategies and the best static one, if there is one.
 func finalists(all []*contender) []*contender {
 	var out []*contender
 	judged := make([]Strategy, len(all))
@@ -119,9 +119,9 @@ func finalists(all []*contender) []*contender {
 	return out
 }
 
-// judge looks at the evaluation times of all rounds together: a round alone has too few batches for a P99.
+// judge evaluates the times of all rounds together, because one round has too few batches for a P99.
 func (s *Strategy) judge(evals []int64) {
-	s.Batches, s.P99Millis = len(evals), quantile(evals, 0.99)/1e6
+	s.Batches, s.P99Millis = len(evals), results.Quantiles(evals)(0.99)/1e6
 	late := 0
 	for _, e := range evals {
 		if float64(e) > objectiveMillis*1e6 {
@@ -131,7 +131,7 @@ func (s *Strategy) judge(evals []int64) {
 	s.LateShare = float64(late) / float64(max(len(evals), 1))
 }
 
-// sampleOf counts from the first batch that came back to the last, so that the ends of the window cut no batch in two.
+// sampleOf counts from the first returned batch to the last, so that the ends of the window cut no batch in two.
 func sampleOf(records []batchRecord) Sample {
 	var s Sample
 	queries := 0

@@ -8,19 +8,23 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
+	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
-// Caching is the measurement of section 4.2: feedback by input to an ensemble of four models, with the prediction cache and without.
+// Caching is the measurement of section 4.2: feedback by input to an ensemble of four models, with and without the prediction cache.
 type Caching struct {
 	Models []Trained `json:"models"`
 	Images int       `json:"images"`
-	// Joins are of feedback alone: its inputs have been predicted shortly before. Whole are of observations from the beginning: a
-	// query with an input that was never seen, then its feedback.
+	// Joins are rounds of feedback alone, whose inputs were predicted shortly before. Whole are rounds of complete observations: a query with
+	// a new input, then its feedback.
 	Joins []CacheRound `json:"joins"`
 	Whole []CacheRound `json:"queries_with_feedback"`
 }
 
-// CacheRound is one run without the cache and one with it, one after the other: observations per second that have been counted.
+// CacheRound is one run without the cache and one with it: counted observations per second.
 type CacheRound struct {
 	Without float64 `json:"without_per_second"`
 	With    float64 `json:"with_per_second"`
@@ -32,12 +36,12 @@ func (r CacheRound) without() float64 { return r.Without }
 
 const (
 	cachingRounds = 3
-	// feedbackBatch is how many observations a request has.
+	// feedbackBatch is the number of observations in a request.
 	feedbackBatch = 16
-	// teachers is how many clients give feedback at a time: enough to keep the ensemble's members in batches.
+	// teachers is the number of concurrent clients: enough to keep the ensemble's members in batches.
 	teachers       = 16
 	cachedFunction = "ensemble"
-	// busyPause is how long a client waits that is told that too much feedback waits for predictions.
+	// busyPause is how long a client waits when the gateway has too much pending feedback.
 	busyPause = time.Millisecond
 )
 
@@ -66,7 +70,7 @@ func measureCaching(ctx context.Context, cfg config) (*Caching, error) {
 		clients[cached] = t
 	}
 	for i := range cachingRounds {
-		order := []bool{i%2 != 0, i%2 == 0}
+		order := runner.Alternate(i, false, true)
 		joins, err := compareCaches(ctx, clients, order, cfg.lasting(3*time.Second), (*teaching).joinOnly)
 		if err != nil {
 			return nil, err
@@ -76,13 +80,13 @@ func measureCaching(ctx context.Context, cfg config) (*Caching, error) {
 			return nil, err
 		}
 		out.Joins, out.Whole = append(out.Joins, joins), append(out.Whole, whole)
-		progress("observations/s without the cache and with it: feedback alone %.0f and %.0f (%.1f×), queries with feedback %.0f and %.0f (%.1f×)",
+		runner.Logf("    observations/s without the cache and with it: feedback alone %.0f and %.0f (%.1f×), queries with feedback %.0f and %.0f (%.1f×)",
 			joins.Without, joins.With, joins.ratio(), whole.Without, whole.With, whole.ratio())
 	}
 	return out, nil
 }
 
-// compareCaches has one way of giving feedback to either gateway.
+// compareCaches gives feedback in one way to both gateways.
 func compareCaches(ctx context.Context, clients map[bool]*teaching, order []bool, duration time.Duration, way func(*teaching, context.Context, *client, int) error) (r CacheRound, err error) {
 	for _, cached := range order {
 		t := clients[cached]
@@ -106,17 +110,17 @@ func compareCaches(ctx context.Context, clients map[bool]*teaching, order []bool
 	return r, nil
 }
 
-// teaching is feedback to one gateway.
+// teaching sends feedback to one gateway.
 type teaching struct {
-	gateway *gateway
+	gateway *gateway.Gateway
 	e       *experiment
 	images  int
-	next    atomic.Uint64 // of observations that never were before
+	next    atomic.Uint64 // number of the last new observation
 }
 
-// concurrently runs all teachers and waits for them; the first that fails ends the others.
+// concurrently runs all teachers and waits for them. The first failure ends the others.
 func (t *teaching) concurrently(ctx context.Context, work func(ctx context.Context, c *client, teacher int) error) error {
-	c := newClient(t.gateway.addr, teachers)
+	c := newClient(t.gateway.Addr, teachers)
 	defer c.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,7 +137,7 @@ func (t *teaching) concurrently(ctx context.Context, work func(ctx context.Conte
 	return errors.Join(errs...)
 }
 
-// rate is how many observations a second the gateway counts while the teachers work; the first eighth is not measured.
+// rate returns how many observations a second the gateway counts while the teachers work. The first eighth is not measured.
 func (t *teaching) rate(ctx context.Context, duration time.Duration, work func(ctx context.Context, c *client, teacher int) error) (float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -143,12 +147,12 @@ func (t *teaching) rate(ctx context.Context, duration time.Duration, work func(c
 	var count [2]float64
 	for i, wait := range []time.Duration{duration / 8, duration} {
 		select {
-		case err := <-done: // before its time: it has failed
+		case err := <-done: // early, so it has failed
 			return 0, errors.Join(err, ctx.Err())
 		case <-time.After(wait):
 		}
 		var err error
-		if count[i], err = t.gateway.feedbackCounted(ctx, cachedFunction); err != nil {
+		if count[i], err = feedbackCounted(ctx, t.gateway, cachedFunction); err != nil {
 			cancel()
 			return 0, errors.Join(err, <-done)
 		}
@@ -158,7 +162,7 @@ func (t *teaching) rate(ctx context.Context, duration time.Duration, work func(c
 	return (count[1] - count[0]) / at[1].Sub(at[0]).Seconds(), <-done
 }
 
-// askAll asks every image once. All models must take part: feedback is to find their predictions.
+// askAll queries every image once. All models must take part, so that feedback finds their predictions.
 func (t *teaching) askAll(ctx context.Context, c *client, teacher int) error {
 	for i := teacher; i < t.images; i += teachers {
 		got, err := c.predict(ctx, cachedFunction, t.e.rows[i], "")
@@ -172,7 +176,7 @@ func (t *teaching) askAll(ctx context.Context, c *client, teacher int) error {
 	return nil
 }
 
-// complete reports a model that had no part in an answer.
+// complete returns an error if a model had no part in the answer.
 func (t *teaching) complete(p *prediction) error {
 	if p.missing(len(t.e.Models)) > 0 {
 		return fmt.Errorf("a query to %s: only %v took part", cachedFunction, p.Models)
@@ -180,7 +184,7 @@ func (t *teaching) complete(p *prediction) error {
 	return nil
 }
 
-// joinOnly gives feedback for images that have been asked.
+// joinOnly gives feedback for images that were queried before.
 func (t *teaching) joinOnly(ctx context.Context, c *client, _ int) error {
 	from := int(t.next.Add(feedbackBatch)) % t.images
 	body := []byte(`{"feedback_batch":[`)
@@ -191,7 +195,7 @@ func (t *teaching) joinOnly(ctx context.Context, c *client, _ int) error {
 	return t.teach(ctx, c, append(body, `]}`...))
 }
 
-// observe asks images that never were before, and gives their feedback.
+// observe queries new images and gives feedback for them.
 func (t *teaching) observe(ctx context.Context, c *client, _ int) error {
 	last := t.next.Add(feedbackBatch)
 	queries, feedback := []byte(`{"input_batch":[`), []byte(`{"feedback_batch":[`)
@@ -208,7 +212,7 @@ func (t *teaching) observe(ctx context.Context, c *client, _ int) error {
 	var got struct {
 		Predictions []prediction `json:"batch_predictions"`
 	}
-	if err := c.post(ctx, cachedFunction+"/predict", jsonType, append(queries, `]}`...), "", &got); err != nil {
+	if err := c.post(ctx, cachedFunction+"/predict", loadgen.JSON, append(queries, `]}`...), "", &got); err != nil {
 		return err
 	}
 	if len(got.Predictions) != feedbackBatch {
@@ -222,7 +226,7 @@ func (t *teaching) observe(ctx context.Context, c *client, _ int) error {
 	return t.teach(ctx, c, append(feedback, `]}`...))
 }
 
-// marked is the image with a number in its first eight pixels, so faint that hardly any model sees it.
+// marked returns the image with a number in its first eight pixels, so faint that it hardly affects any model.
 func marked(pixels []byte, number uint64) []byte {
 	out := append([]byte(nil), pixels...)
 	for k := range 8 {
@@ -231,7 +235,7 @@ func marked(pixels []byte, number uint64) []byte {
 	return out
 }
 
-// appendPixels appends an image in JSON.
+// appendPixels appends an image as JSON.
 func appendPixels(to, pixels []byte) []byte {
 	to = append(to, '[')
 	for i, pixel := range pixels {
@@ -251,25 +255,22 @@ func appendFeedback(body []byte, k int, input []byte, label int64) []byte {
 	return fmt.Appendf(body, `{"input":%s,"label":%d}`, input, label)
 }
 
-// teach sends a batch of feedback. Feedback that is not counted for good is an error; where too much waits already, it waits.
+// teach sends a batch of feedback. If too much feedback is pending it pauses; any other feedback that does not count is an error.
 func (t *teaching) teach(ctx context.Context, c *client, body []byte) error {
-	var results struct {
+	var answer struct {
 		Results []told `json:"feedback_results"`
 	}
-	if err := c.post(ctx, cachedFunction+"/feedback", jsonType, body, "", &results); err != nil {
+	if err := c.post(ctx, cachedFunction+"/feedback", loadgen.JSON, body, "", &answer); err != nil {
 		return err
 	}
-	if len(results.Results) == 0 {
-		return errors.New("a batch of feedback was answered by nothing")
+	if len(answer.Results) == 0 {
+		return errors.New("the answer to a batch of feedback is empty")
 	}
-	for _, r := range results.Results {
+	for _, r := range answer.Results {
 		switch r.Status {
 		case counted, pending:
 		case busy:
-			select {
-			case <-ctx.Done():
-			case <-time.After(busyPause):
-			}
+			_ = runner.Sleep(ctx, busyPause) // the caller checks ctx
 			return nil
 		default:
 			return fmt.Errorf("feedback to %s: %q, expected %q, %q or %q", cachedFunction, r.Status, counted, pending, busy)

@@ -10,18 +10,18 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
 const (
-	rawType  = "application/octet-stream"
-	jsonType = "application/json"
-	// maxAnswerBytes is far beyond what sixteen models' names take.
+	// maxAnswerBytes is far more than the names of sixteen models take.
 	maxAnswerBytes = 64 << 10
-	// answerWithin is longer than any objective here.
+	// answerWithin exceeds every objective here.
 	answerWithin = 30 * time.Second
 )
 
-// client asks a gateway and tells it the truth. Any goroutine may use it.
+// client sends queries and feedback to a gateway. It is safe for concurrent use.
 type client struct {
 	http *http.Client
 	base string
@@ -45,40 +45,40 @@ type prediction struct {
 	Default     bool     `json:"default"`
 	Explanation string   `json:"default_explanation"`
 	Confidence  float64  `json:"confidence"`
-	Models      []string `json:"models"`  // took part
-	Late        []string `json:"late"`    // asked, and not there in time
-	Failed      []string `json:"failed"`  // asked, and had no answer
-	Dropped     []string `json:"dropped"` // not asked: the plan had no room
+	Models      []string `json:"models"`  // had a part in the answer
+	Late        []string `json:"late"`    // asked, but missed the deadline
+	Failed      []string `json:"failed"`  // asked, but failed
+	Dropped     []string `json:"dropped"` // not asked, because the plan had no room
 }
 
-// missing is how many of the function's models had no part in the answer.
+// missing returns how many of the function's models had no part in the answer.
 func (p *prediction) missing(of int) int { return of - len(p.Models) }
 
-// predict asks a function one image; context may be empty.
+// predict sends one image to a function. context may be empty.
 func (c *client) predict(ctx context.Context, function string, pixels []byte, context string) (p prediction, err error) {
-	err = c.post(ctx, function+"/predict", rawType, pixels, context, &p)
+	err = c.post(ctx, function+"/predict", loadgen.Binary, pixels, context, &p)
 	for i, m := range p.Models { // name@version
 		p.Models[i], _, _ = strings.Cut(m, "@")
 	}
 	return p, err
 }
 
-// told is a function's answer to feedback.
+// told is the answer to feedback.
 type told struct {
 	Status string `json:"status"`
 }
 
-// What feedback becomes.
+// The outcomes of feedback.
 const (
 	counted = "counted" // the policy has learned from it
-	pending = "pending" // it will, when models have predicted
-	busy    = "busy"    // too much is pending
+	pending = "pending" // the policy will learn from it when the models have predicted
+	busy    = "busy"    // rejected, because too much is pending
 )
 
-// feedback says what a query's image was.
+// feedback sends the label of a query's image.
 func (c *client) feedback(ctx context.Context, function string, queryID uint64, label int64) error {
 	var t told
-	if err := c.post(ctx, function+"/feedback", jsonType, fmt.Appendf(nil, `{"query_id":%d,"label":%d}`, queryID, label), "", &t); err != nil {
+	if err := c.post(ctx, function+"/feedback", loadgen.JSON, fmt.Appendf(nil, `{"query_id":%d,"label":%d}`, queryID, label), "", &t); err != nil {
 		return err
 	}
 	if t.Status != counted {

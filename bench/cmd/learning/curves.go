@@ -1,14 +1,12 @@
 package main
 
 import (
-	"slices"
-
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
-// The arithmetic of the figures: counting rights and wrongs. It knows no gateway.
+// The arithmetic of the figures. It knows no gateway.
 
-// errorRate is the part that is true; of none, 0.
+// errorRate returns the fraction of true values, or 0 if there are none.
 func errorRate(wrong []bool) float64 {
 	n := 0
 	for _, w := range wrong {
@@ -22,13 +20,13 @@ func errorRate(wrong []bool) float64 {
 	return float64(n) / float64(len(wrong))
 }
 
-// Point is a curve's value after so many queries, or so much feedback.
+// Point is a curve's value after a number of queries or observations.
 type Point struct {
 	After int     `json:"after"`
 	Value float64 `json:"value"`
 }
 
-// cumulative is the error rate from the beginning to after every so many queries (figure 8's axis).
+// cumulative returns the error rate from the first query on, at multiples of every queries.
 func cumulative(wrong []bool, every int) []Point {
 	var out []Point
 	n := 0
@@ -43,7 +41,7 @@ func cumulative(wrong []bool, every int) []Point {
 	return out
 }
 
-// windows is the rate within each stretch of so many queries.
+// windows returns the rate within each window of length queries.
 func windows(is []bool, length int) []Point {
 	var out []Point
 	for end := length; end <= len(is); end += length {
@@ -52,34 +50,33 @@ func windows(is []bool, length int) []Point {
 	return out
 }
 
-// at is a curve's value after so many queries; 0 where it has none.
+// at returns the curve's value after so many queries, or 0 if it has no such point.
 func at(curve []Point, after int) float64 {
-	i := slices.IndexFunc(curve, func(p Point) bool { return p.After == after })
-	if i < 0 {
-		return 0
+	if p := results.Find(curve, func(p Point) bool { return p.After == after }); p != nil {
+		return p.Value
 	}
-	return curve[i].Value
+	return 0
 }
 
-// Group is the queries whose answer so many models gave themselves.
+// Group is the queries for which the same number of models agree with the function's answer.
 type Group struct {
-	// Agree is how many models' own answers are the function's.
+	// Agree is the number of models that give the function's answer.
 	Agree int `json:"agree"`
-	// Share is the part of all queries that are in the group, Error the part of these that were answered wrongly.
+	// Share is the group's fraction of all queries, Error the fraction of its queries that were answered wrongly.
 	Share float64 `json:"share"`
 	Error float64 `json:"error"`
-	// Confidence is the mean of what the gateway said.
+	// Confidence is the mean confidence of the gateway's answers.
 	Confidence float64 `json:"confidence"`
 }
 
-// answered is one query of an ensemble, as it came out.
+// answered is one answer of an ensemble.
 type answered struct {
 	agree      int
 	wrong      bool
 	confidence float64
 }
 
-// groups sorts queries by how many of the models agree, from 0 to models; groups without queries are left out.
+// groups sorts queries by the number of models that agree, from 0 to models. Groups without queries are left out.
 func groups(all []answered, models int) []Group {
 	var out []Group
 	for k := range models + 1 {
@@ -102,7 +99,7 @@ func groups(all []answered, models int) []Group {
 	return out
 }
 
-// split joins the groups in which at least k models agree, and the others: the paper's k-agree bars.
+// split merges the groups in which at least k models agree into one, and the others into another: the paper's k-agree bars.
 func split(all []Group, k int) (sure, unsure Group) {
 	sure.Agree, unsure.Agree = k, k-1
 	for _, g := range all {
@@ -123,8 +120,8 @@ func split(all []Group, k int) (sure, unsure Group) {
 	return sure, unsure
 }
 
-// byFeedback is the error rate over all users at each stretch of so many queries of theirs, by the feedback that each had given
-// when the stretch began.
+// byFeedback returns the error rate over all users in windows of length queries per user, by the amount of feedback that each user had given
+// when the window began.
 func byFeedback(wrong [][]bool, length int) []Point {
 	var out []Point
 	if len(wrong) == 0 {
@@ -151,22 +148,6 @@ func latencyOf(nanos []int64) Latency {
 	if len(nanos) == 0 {
 		return Latency{}
 	}
-	rising := slices.Sorted(slices.Values(nanos))
-	sum := 0.0
-	for _, n := range rising {
-		sum += float64(n)
-	}
-	return Latency{sum / float64(len(rising)) / 1e6, results.Quantile(rising, 0.5) / 1e6, results.Quantile(rising, 0.99) / 1e6}
-}
-
-// mean of none is 0.
-func mean(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	if len(values) == 0 {
-		return 0
-	}
-	return sum / float64(len(values))
+	q := results.Quantiles(nanos)
+	return Latency{results.Mean(nanos) / 1e6, q(0.5) / 1e6, q(0.99) / 1e6}
 }

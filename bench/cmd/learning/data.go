@@ -1,18 +1,15 @@
 package main
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 )
 
-// experiment is what the trainer has left for one part: queries, what they are, and what every model says of them. The last is
-// scikit-learn's own word, from before any gateway was started: it is what static choices are judged by, and what answers are
-// compared with.
+// experiment holds the trainer's files of one part: queries, labels, and every model's answers. The answers are scikit-learn's, from before any
+// gateway started. They give the error of static choices, and the gateway's answers are compared with them.
 type experiment struct {
 	name, dir string
 	about
@@ -28,30 +25,20 @@ type about struct {
 	Models         []Trained `json:"models"`
 	Users          []user    `json:"users"`
 	QueriesPerUser int       `json:"queries_per_user"`
-	Setting        string    `json:"setting"` // who asks what, in words
+	Setting        string    `json:"setting"` // description of users and queries
 }
 
-// Trained is a model: what it is, and the part of all queries that it gets wrong.
+// Trained describes a model. Error is the fraction of all queries that it answers wrongly.
 type Trained struct {
 	Name  string  `json:"name"`
 	What  string  `json:"what"`
 	Error float64 `json:"error"`
 }
 
-// user is one of figure 10, with the group that it says it belongs to.
+// user is a user of figure 10, with its reported group.
 type user struct {
 	Group   int     `json:"group"`
 	Degrees float64 `json:"degrees"`
-}
-
-// train runs the trainer, which does nothing when its models are up to date.
-func train(ctx context.Context, cfg config) error {
-	cmd := exec.CommandContext(ctx, cfg.python, filepath.Join(cfg.models, "learning", "train.py"))
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: it needs numpy and scikit-learn; `make demo` makes build/venv, which has them", cmd, err)
-	}
-	return nil
 }
 
 // load reads an experiment from the trainer's folder.
@@ -69,7 +56,7 @@ func load(models, name string) (*experiment, error) {
 		return nil, err
 	}
 	if e.Pixels < 1 || len(pixels) != e.Pixels*e.Queries || e.Queries == 0 {
-		return nil, fmt.Errorf("%s.u8 has %d bytes: expected %d rows of %d; remove %s, and it is made anew", name, len(pixels), e.Queries, e.Pixels, e.dir)
+		return nil, fmt.Errorf("%s.u8 has %d bytes: expected %d rows of %d; remove %s and run again", name, len(pixels), e.Queries, e.Pixels, e.dir)
 	}
 	for i := range e.Queries {
 		e.rows = append(e.rows, pixels[i*e.Pixels:(i+1)*e.Pixels:(i+1)*e.Pixels])
@@ -93,7 +80,7 @@ func (e *experiment) numbers(what string) ([]int64, error) {
 		return nil, err
 	}
 	if len(data) != 8*e.Queries {
-		return nil, fmt.Errorf("%s has %d bytes: expected one int64 for each of %d queries; remove %s, and it is made anew", path, len(data), e.Queries, e.dir)
+		return nil, fmt.Errorf("%s has %d bytes: expected one int64 for each of %d queries; remove %s and run again", path, len(data), e.Queries, e.dir)
 	}
 	out := make([]int64, e.Queries)
 	for i := range out {
@@ -102,7 +89,7 @@ func (e *experiment) numbers(what string) ([]int64, error) {
 	return out, nil
 }
 
-// names of the models, in order.
+// names returns the names of the models, in order.
 func (e *experiment) names() []string {
 	var out []string
 	for _, m := range e.Models {
@@ -111,7 +98,7 @@ func (e *experiment) names() []string {
 	return out
 }
 
-// wrong tells, for each query, whether a model that answers so is wrong.
+// wrong reports for each answer whether it is wrong.
 func (e *experiment) wrong(answers []int64) []bool {
 	out := make([]bool, len(answers))
 	for i, a := range answers {

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
 // Degradation is figure 8.
 type Degradation struct {
 	Queries int `json:"queries"`
-	// From and Until are the queries, counted from 0, between which the best model is a bad one.
+	// The best model is degraded from query From to query Until, counted from 0.
 	From     int       `json:"degraded_from"`
 	Until    int       `json:"degraded_until"`
 	Degraded string    `json:"degraded_model"`
@@ -20,15 +24,15 @@ type Degradation struct {
 	Policies []Run     `json:"policies"`
 }
 
-// Run is one static choice, or one policy, over the whole sequence.
+// Run is one static choice, or one policy, over the whole sequence of queries.
 type Run struct {
 	Name  string  `json:"name"`
 	Error float64 `json:"error"`
-	// Curve is the error so far.
+	// Curve is the cumulative error.
 	Curve []Point `json:"cumulative_error"`
-	// Phases are the error rates before, while and after the best model was bad.
+	// Phases are the error rates before, while and after the best model is degraded.
 	Phases [3]float64 `json:"error_by_phase"`
-	// Best is the part of the queries of each window that the best model was chosen for, of policies that choose one.
+	// Best is the fraction of each window's queries for which the policy chose the best model. Only policies that choose one model have it.
 	Best    []Point `json:"share_of_best,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
 }
@@ -39,10 +43,10 @@ const (
 	shareWindow = 250
 )
 
-// switching are the policies that figure 8 compares; the paper has the first two.
+// switching are the policies of figure 8. The paper has the first two.
 var switching = []string{"exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"}
 
-// sequence is which image is asked when: real images in an order that a seed decides.
+// sequence returns the image of each query: real images in an order that depends on the seed.
 func sequence(queries, images int, seed uint64) []int {
 	draw := rand.New(rand.NewPCG(seed, 8))
 	out := make([]int, queries)
@@ -54,7 +58,7 @@ func sequence(queries, images int, seed uint64) []int {
 
 func (d *Degradation) bad(query int) bool { return query >= d.From && query < d.Until }
 
-// run makes the numbers of a sequence of rights and wrongs.
+// run summarises a sequence of wrong and right answers.
 func (d *Degradation) run(name string, wrong []bool) Run {
 	r := Run{Name: name, Error: errorRate(wrong), Curve: cumulative(wrong, curveEvery)}
 	for i, part := range [][]bool{wrong[:d.From], wrong[d.From:d.Until], wrong[d.Until:]} {
@@ -63,9 +67,9 @@ func (d *Degradation) run(name string, wrong []bool) Run {
 	return r
 }
 
-// bestStatic is the static choice with the fewest errors.
+// bestStatic returns the static choice with the fewest errors.
 func (d *Degradation) bestStatic() Run {
-	return slices.MinFunc(d.Statics, func(a, b Run) int { return compare(a.Error, b.Error) })
+	return slices.MinFunc(d.Statics, func(a, b Run) int { return cmp.Compare(a.Error, b.Error) })
 }
 
 func measureDegradation(ctx context.Context, cfg config) (*Degradation, error) {
@@ -73,7 +77,7 @@ func measureDegradation(ctx context.Context, cfg config) (*Degradation, error) {
 	if err != nil {
 		return nil, err
 	}
-	best := slices.MinFunc(e.Models, func(a, b Trained) int { return compare(a.Error, b.Error) }).Name
+	best := slices.MinFunc(e.Models, func(a, b Trained) int { return cmp.Compare(a.Error, b.Error) }).Name
 	degraded, err := e.numbers(best + ".degraded")
 	if err != nil {
 		return nil, err
@@ -116,21 +120,21 @@ func measureDegradation(ctx context.Context, cfg config) (*Degradation, error) {
 			return nil, fmt.Errorf("figure 8, %s: %w", policy, err)
 		}
 		d.Policies = append(d.Policies, *r)
-		progress("%s: error %.4f in %.0f s; best static choice %s %.4f", policy, r.Error, r.Seconds, d.bestStatic().Name, d.bestStatic().Error)
+		runner.Logf("    %s: error %.4f in %.0f s; best static choice %s %.4f", policy, r.Error, r.Seconds, d.bestStatic().Name, d.bestStatic().Error)
 	}
 	return d, nil
 }
 
-// play asks one function the whole sequence, one query after the other, each with its feedback before the next.
-func (d *Degradation) play(ctx context.Context, g *gateway, e *experiment, images []int, function string, says func(string, int) int64) (*Run, error) {
-	c := newClient(g.addr, 1)
+// play sends the whole sequence to one function: one query after the other, with feedback before the next.
+func (d *Degradation) play(ctx context.Context, g *gateway.Gateway, e *experiment, images []int, function string, says func(string, int) int64) (*Run, error) {
+	c := newClient(g.Addr, 1)
 	defer c.close()
 	begin := time.Now()
 	wrong, chosen := make([]bool, d.Queries), make([]bool, d.Queries)
 	single := true
 	for i := range wrong {
 		if i == d.From || i == d.Until || i == 0 {
-			if err := g.degrade(d.bad(i)); err != nil {
+			if err := degrade(g, d.bad(i)); err != nil {
 				return nil, err
 			}
 		}

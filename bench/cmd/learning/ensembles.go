@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
-// Ensembles is one set of data in figure 7.
+// Ensembles is one data set of figure 7.
 type Ensembles struct {
 	Title    string           `json:"title"`
 	Queries  int              `json:"queries"`
@@ -19,27 +22,17 @@ type EnsemblePolicy struct {
 	Name   string  `json:"name"`
 	Error  float64 `json:"error"`
 	Groups []Group `json:"groups"`
-	// Missing are predictions that were not there at the deadline.
+	// Missing is the number of predictions that missed the deadline.
 	Missing int `json:"missing,omitempty"`
 }
 
-// best is the model with the fewest errors, known only afterwards.
+// best returns the model with the fewest errors, in hindsight.
 func (e *Ensembles) best() Trained {
-	return slices.MinFunc(e.Models, func(a, b Trained) int { return compare(a.Error, b.Error) })
+	return slices.MinFunc(e.Models, func(a, b Trained) int { return cmp.Compare(a.Error, b.Error) })
 }
 
-func compare(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-// ensemblePolicies are the ways that are compared. The first is what the figure and the groups are of: the original's eta. The last
-// is a plain vote: nobody tells it anything.
+// ensemblePolicies are the policies of the comparison. The figure and the groups show the first one, which has the original's eta. The last is
+// a plain vote, which gets no feedback.
 var ensemblePolicies = []struct {
 	name, function, policy string
 	learns                 bool
@@ -49,7 +42,7 @@ var ensemblePolicies = []struct {
 	{"equal weights", "equal", "exp4", false},
 }
 
-// patient is an objective that no query here fails to meet.
+// patient is an objective that every query meets.
 const patient = "5s"
 
 func measureEnsembles(ctx context.Context, cfg config) (out []Ensembles, err error) {
@@ -81,11 +74,11 @@ func measureEnsemble(ctx context.Context, cfg config, e *experiment, title strin
 	}
 	defer g.Stop()
 	out := &Ensembles{Title: title, Queries: cfg.scaled(e.Queries), Models: slices.Clone(e.Models)}
-	for i := range out.Models { // of those that are asked, which with -quick are not all
+	for i := range out.Models { // over the measured queries, which are not all with -quick
 		m := &out.Models[i]
 		m.Error = errorRate(e.wrong(e.answers[m.Name])[:out.Queries])
 	}
-	c := newClient(g.addr, 1)
+	c := newClient(g.Addr, 1)
 	defer c.close()
 	for _, p := range ensemblePolicies {
 		r := EnsemblePolicy{Name: p.name}
@@ -112,12 +105,12 @@ func measureEnsemble(ctx context.Context, cfg config, e *experiment, title strin
 		r.Error /= float64(len(all))
 		r.Groups = groups(all, len(e.Models))
 		out.Policies = append(out.Policies, r)
-		progress("%s, %s: error %.4f; best single model %s %.4f", title, p.name, r.Error, out.best().Name, out.best().Error)
+		runner.Logf("    %s, %s: error %.4f; best single model %s %.4f", title, p.name, r.Error, out.best().Name, out.best().Error)
 	}
 	return out, nil
 }
 
-// agreeing is how many models say of a query what was answered.
+// agreeing returns how many models give the same output for the query.
 func (e *experiment) agreeing(query int, output int64) int {
 	n := 0
 	for _, m := range e.Models {
@@ -128,10 +121,10 @@ func (e *experiment) agreeing(query int, output int64) int {
 	return n
 }
 
-// check refuses an answer that none of the models could have given.
+// check returns an error if no model gives the output for the query.
 func (e *experiment) check(query int, got *prediction) error {
 	if !got.Default && e.agreeing(query, got.Output) == 0 {
-		return fmt.Errorf("query %d: output %d, which none of the models says", query, got.Output)
+		return fmt.Errorf("query %d: output %d, which no model gives", query, got.Output)
 	}
 	return nil
 }

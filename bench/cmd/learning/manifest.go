@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// manifestText is the declarations of one part. The gateway reads them from a folder of its own, for models differ in what is only
-// known here, where the trainer's files and the switches are.
+// manifestText is the manifest of one part. It is written at run time, because it contains the paths of the trainer's files and switch files.
 type manifestText struct{ strings.Builder }
 
-// noAnswer is every function's default output: no digit.
+// noAnswer is every function's default output. It is not a digit.
 const noAnswer = -1
 
-// model declares one of the experiment's. Its environment has the variables of model.py, "NAME=value" each.
+// model declares a model of the experiment. env has variables of model.py, as "NAME=value".
 func (m *manifestText) model(cfg config, e *experiment, name string, cached bool, env ...string) {
 	env = append([]string{"LEARNED=" + filepath.Join(e.dir, e.name+"."+name+".joblib"), "OMP_NUM_THREADS=1"}, env...)
 	slices.Sort(env)
@@ -28,7 +27,7 @@ func (m *manifestText) model(cfg config, e *experiment, name string, cached bool
 	m.WriteString("cache: " + map[bool]string{true: "on", false: "off"}[cached] + "\n")
 }
 
-// function declares one; policy is in YAML, a name or a mapping.
+// function declares a function. policy is YAML: a name or a mapping.
 func (m *manifestText) function(name string, models []string, policy, slo string) {
 	m.next("Function", name)
 	fmt.Fprintf(m, "models: [%s]\npolicy: %s\nslo: %s\ndefault: %d\n", strings.Join(models, ", "), policy, slo, noAnswer)

@@ -16,18 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/bench/loadgen"
 )
-
-func TestChosen(t *testing.T) {
-	if got, err := chosen("8,cache"); err != nil || !slices.Equal(got, []string{"8", "cache"}) {
-		t.Errorf("got %v, %v", got, err)
-	}
-	for _, bad := range []string{"", "7,", "6", "7, 8"} {
-		if _, err := chosen(bad); err == nil || !strings.Contains(err.Error(), "expected some of 7, 8, 9, 10 and cache") {
-			t.Errorf("-only %q: %v", bad, err)
-		}
-	}
-}
 
 func TestQuickIsATenth(t *testing.T) {
 	whole, quick := config{}, config{quick: true}
@@ -80,7 +70,7 @@ func TestLoad(t *testing.T) {
 	if e.agreeing(1, 1) != 1 || e.agreeing(1, 7) != 0 {
 		t.Error("of query 1, one model says 1, and none 7")
 	}
-	if err := e.check(1, &prediction{Output: 7}); err == nil || err.Error() != "query 1: output 7, which none of the models says" {
+	if err := e.check(1, &prediction{Output: 7}); err == nil || err.Error() != "query 1: output 7, which no model gives" {
 		t.Errorf("an answer of no model: %v", err)
 	}
 	if err := errors.Join(e.check(1, &prediction{Output: 1}), e.check(1, &prediction{Output: noAnswer, Default: true})); err != nil {
@@ -155,7 +145,7 @@ func serve(t *testing.T, status int, body string) (*client, *http.Header) {
 
 func TestPredict(t *testing.T) {
 	c, fields := serve(t, 200, `{"query_id":18446744073709551615,"output":7,"default":false,"confidence":0.6,"models":["a@1","b@2"],"late":["c@1"]}`)
-	got, err := c.predict(t.Context(), "f", []byte{1}, "somebody")
+	got, err := c.predict(t.Context(), "f", []byte{1}, "user-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +153,7 @@ func TestPredict(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got.missing(4) != 2 || fields.Get("Xebec-Context") != "somebody" || fields.Get("Content-Type") != rawType {
+	if got.missing(4) != 2 || fields.Get("Xebec-Context") != "user-1" || fields.Get("Content-Type") != loadgen.Binary {
 		t.Errorf("missing %d of 4; sent %v", got.missing(4), *fields)
 	}
 }
@@ -327,7 +317,7 @@ func TestTeach(t *testing.T) {
 		{`{"feedback_results":[{"status":"counted"},{"status":"pending"}]}`, ""},
 		{`{"feedback_results":[{"status":"counted"},{"status":"busy"}]}`, ""},
 		{`{"feedback_results":[{"status":"counted"},{"status":"unknown"}]}`, `feedback to ensemble: "unknown", expected "counted", "pending" or "busy"`},
-		{`{"feedback_results":[]}`, "a batch of feedback was answered by nothing"},
+		{`{"feedback_results":[]}`, "the answer to a batch of feedback is empty"},
 	} {
 		c, _ := serve(t, 200, x.answer)
 		said := ""

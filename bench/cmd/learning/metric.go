@@ -3,50 +3,30 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"strconv"
-	"strings"
-	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 )
 
-// feedbackMetric counts feedback by what became of it.
+// feedbackMetric counts feedback by its outcome.
 const feedbackMetric = "xebec_feedback_total"
 
-// feedbackCounted is how much feedback a function has learned from, by the gateway's own count. It is more than what the answers
-// say: feedback that waits for predictions is answered before it counts.
-func (g *gateway) feedbackCounted(ctx context.Context, function string) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+"/metrics", nil)
+// feedbackCounted returns how many observations a function has learned from, by the gateway's own metric. That is more than the answers
+// tell: feedback that waits for predictions is answered before it counts.
+func feedbackCounted(ctx context.Context, g *gateway.Gateway, function string) (float64, error) {
+	text, err := g.Metrics(ctx)
 	if err != nil {
 		return 0, err
 	}
-	req.Close = true
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("metrics: status %d, %.200s (%w)", res.StatusCode, text, err)
-	}
-	return parseCounted(string(text), function)
+	return parseCounted(text, function)
 }
 
-// parseCounted reads it from Prometheus's text format.
 func parseCounted(text, function string) (float64, error) {
-	for line := range strings.Lines(text) {
-		series, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
-		if !ok || !strings.HasPrefix(series, feedbackMetric+"{") || !strings.Contains(series, fmt.Sprintf("function=%q", function)) || !strings.Contains(series, `"`+counted+`"`) {
-			continue
-		}
-		number, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("metrics: %s: %w", line, err)
-		}
-		return number, nil
+	samples, err := gateway.Samples(text, feedbackMetric+"{", fmt.Sprintf("function=%q", function), `"`+counted+`"`)
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("the gateway has no metric %s of counted feedback of function %s", feedbackMetric, function)
+	if len(samples) == 0 {
+		return 0, fmt.Errorf("the gateway has no metric %s of counted feedback of function %s", feedbackMetric, function)
+	}
+	return samples[0].Value, nil
 }

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
 // Personal is figure 10.
@@ -14,26 +18,27 @@ type Personal struct {
 	FeedbackPerUser int       `json:"feedback_per_user"`
 	Groups          int       `json:"groups"`
 	Models          []Trained `json:"models"`
-	// The error rates of choices that do not learn, over all queries: the global model, the model of the user's reported group,
-	// and whichever of the groups' models turns out best for each user.
+	// The error rates of choices that do not learn, over all queries: the global model, the model of the user's reported group, and each
+	// user's best group model in hindsight.
 	Global   float64 `json:"global_error"`
 	Reported float64 `json:"reported_group_error"`
 	Best     float64 `json:"best_in_hindsight_error"`
-	// Policies are what the gateway made of feedback.
+	// Policies are the functions that learn from feedback.
 	Policies []PersonalRun `json:"policies"`
 }
 
-// PersonalRun is one function's.
+// PersonalRun is the result of one function.
 type PersonalRun struct {
 	Name    string `json:"name"`
 	Context bool   `json:"context"`
-	// Curve is the error rate over all users by the feedback that each had given, Error that over all queries, Late over the second half.
+	// Curve is the error rate over all users by the amount of feedback that each had given. Error is the rate over all queries, Late over the
+	// second half.
 	Curve []Point `json:"error_by_feedback"`
 	Error float64 `json:"error"`
 	Late  float64 `json:"error_second_half"`
 }
 
-// after is the error rate over the queries from so much feedback on.
+// after returns the error rate over the queries with at least so much feedback before them.
 func (r *PersonalRun) after(feedback int) float64 {
 	var rates []float64
 	for _, p := range r.Curve {
@@ -41,15 +46,15 @@ func (r *PersonalRun) after(feedback int) float64 {
 			rates = append(rates, p.Value)
 		}
 	}
-	return mean(rates)
+	return results.Mean(rates)
 }
 
 const (
-	// feedbackWindow is how many queries of each user make a point of figure 10.
+	// feedbackWindow is the number of queries per user for a point of figure 10.
 	feedbackWindow = 5
-	// askers is how many users are asking at a time.
+	// askers is the number of users that send queries concurrently.
 	askers = 8
-	// globalModel is the one that is for everybody.
+	// globalModel is the model for all users.
 	globalModel = "global"
 )
 
@@ -97,12 +102,12 @@ func measurePersonal(ctx context.Context, cfg config) (*Personal, error) {
 		r := PersonalRun{Name: f.name, Context: f.context, Curve: byFeedback(wrong, feedbackWindow)}
 		r.Error, r.Late = r.after(0), r.after(p.FeedbackPerUser/2)
 		p.Policies = append(p.Policies, r)
-		progress("%s: error %.4f, in the second half %.4f; global model %.4f, reported group's %.4f", f.name, r.Error, r.Late, p.Global, p.Reported)
+		runner.Logf("    %s: error %.4f, in the second half %.4f; global model %.4f, reported group's %.4f", f.name, r.Error, r.Late, p.Global, p.Reported)
 	}
 	return p, nil
 }
 
-// statics judges the choices that do not learn, by what the models said before.
+// statics computes the error rates of the choices that do not learn, from the models' stored answers.
 func (p *Personal) statics(e *experiment, groupModels []string) {
 	rate := func(model string, user int) float64 {
 		from := user * e.QueriesPerUser
@@ -118,13 +123,13 @@ func (p *Personal) statics(e *experiment, groupModels []string) {
 		}
 		best = append(best, least)
 	}
-	p.Global, p.Reported, p.Best = mean(global), mean(reported), mean(best)
+	p.Global, p.Reported, p.Best = results.Mean(global), results.Mean(reported), results.Mean(best)
 }
 
-// play has every user ask its queries: all users their first one, then all their second one. So no user begins with what others
-// have taught the function for long.
-func (p *Personal) play(ctx context.Context, g *gateway, e *experiment, function string, byUser bool) ([][]bool, error) {
-	c := newClient(g.addr, askers)
+// play sends the users' queries: the first one of all users, then the second one of all, and so on. So no user starts with a function that
+// other users have long trained.
+func (p *Personal) play(ctx context.Context, g *gateway.Gateway, e *experiment, function string, byUser bool) ([][]bool, error) {
+	c := newClient(g.Addr, askers)
 	defer c.close()
 	wrong := make([][]bool, p.Users)
 	for u := range wrong {
@@ -153,7 +158,7 @@ func (p *Personal) play(ctx context.Context, g *gateway, e *experiment, function
 	return wrong, nil
 }
 
-// askOnce asks a query and tells the answer.
+// askOnce sends a query and its feedback.
 func (p *Personal) askOnce(ctx context.Context, c *client, e *experiment, function, user string, row int) (wrong bool, err error) {
 	got, err := c.predict(ctx, function, e.rows[row], user)
 	if err != nil {

@@ -2,42 +2,35 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
-// Report is everything that was measured; its JSON form is kept in bench/results.
+// Report holds all measurements. Its JSON form is kept in bench/results.
 type Report struct {
 	results.Taken
-	Quick       bool         `json:"quick,omitempty"`
-	Seconds     []Took       `json:"seconds"`
-	Ensembles   []Ensembles  `json:"figure7,omitempty"`
-	Degradation *Degradation `json:"figure8,omitempty"`
-	Stragglers  *Stragglers  `json:"figure9,omitempty"`
-	Personal    *Personal    `json:"figure10,omitempty"`
-	Caching     *Caching     `json:"section42,omitempty"`
+	Quick       bool          `json:"quick,omitempty"`
+	Seconds     []runner.Took `json:"seconds"`
+	Ensembles   []Ensembles   `json:"figure7,omitempty"`
+	Degradation *Degradation  `json:"figure8,omitempty"`
+	Stragglers  *Stragglers   `json:"figure9,omitempty"`
+	Personal    *Personal     `json:"figure10,omitempty"`
+	Caching     *Caching      `json:"section42,omitempty"`
 }
 
-// Took is how long a part took, with its gateway's start.
-type Took struct {
-	Part    string  `json:"part"`
-	Seconds float64 `json:"seconds"`
-}
-
-func (r *Report) empty() bool {
+// Empty implements results.Report.
+func (r *Report) Empty() bool {
 	return r.Ensembles == nil && r.Degradation == nil && r.Stragglers == nil && r.Personal == nil && r.Caching == nil
 }
 
-// Markdown is the report for people.
+// Markdown implements results.Report.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	b.WriteString(r.Heading("Learning from feedback: the paper's figures 7 to 10 and section 4.2"))
 	if r.Quick {
-		b.WriteString("**A smoke test (`-quick`): the numbers mean nothing.**\n\n")
+		b.WriteString(results.Smoke)
 	}
 	b.WriteString("The real gateway with real workers, scikit-learn's models of real handwritten digits, asked over HTTP. How: ../METHOD.md, models: ../models/learning.\n")
 	r.besidePaper(&b)
@@ -56,7 +49,7 @@ func (r *Report) Markdown() string {
 	return b.String()
 }
 
-// holds says whether a claim of the paper is true here too.
+// holds is the word in a table for a claim of the paper that holds or does not hold here.
 func holds(so bool) string {
 	if so {
 		return "holds"
@@ -64,7 +57,7 @@ func holds(so bool) string {
 	return "**does not hold**"
 }
 
-// besidePaper sets what the paper says beside what came out here.
+// besidePaper compares the paper's claims with the measurements.
 func (r *Report) besidePaper(b *strings.Builder) {
 	b.WriteString("\n## Beside the paper\n\n| the paper | here | |\n|---|---|---|\n")
 	row := func(paper, here string, so bool) { fmt.Fprintf(b, "| %s | %s | %s |\n", paper, here, holds(so)) }
@@ -181,14 +174,14 @@ the best one that it could not return (the floor; see gateway/selection). That m
 `)
 }
 
-// noticed says when a share fell below a half, and when it rose above it again.
+// noticed says when a share fell below one half and when it rose above it again.
 func (d *Degradation) noticed(share []Point) string {
 	after := func(from int, so func(Point) bool) string {
-		i := slices.IndexFunc(share, func(p Point) bool { return p.After > from && so(p) })
-		if i < 0 {
+		p := results.Find(share, func(p Point) bool { return p.After > from && so(p) })
+		if p == nil {
 			return "never"
 		}
-		return fmt.Sprintf("after %d queries", share[i].After-from)
+		return fmt.Sprintf("after %d queries", p.After-from)
 	}
 	if at(share, d.From) < 0.5 {
 		return fmt.Sprintf("%.0f %% of the queries had it when it became bad", 100*at(share, d.From))
@@ -197,11 +190,7 @@ func (d *Degradation) noticed(share []Point) string {
 }
 
 func (s *Stragglers) at(members int, mitigated bool) *StragglerPoint {
-	i := slices.IndexFunc(s.Points, func(p StragglerPoint) bool { return p.Members == members && p.Mitigated == mitigated })
-	if i < 0 {
-		return nil
-	}
-	return &s.Points[i]
+	return results.Find(s.Points, func(p StragglerPoint) bool { return p.Members == members && p.Mitigated == mitigated })
 }
 
 func (r *Report) stragglers(b *strings.Builder) {
@@ -255,7 +244,7 @@ all together have learned of the models, which is of no use where users differ a
 `)
 }
 
-// below is the feedback from which on the error, on average over all that follow, is below a level.
+// below returns the amount of feedback from which on the error is below a level, both at that point and on average after it.
 func (r *PersonalRun) below(level float64) string {
 	for _, p := range r.Curve {
 		if p.Value < level && r.after(p.After) < level {
@@ -285,37 +274,4 @@ that, and so is the first line here. It is the lower the less evaluations cost b
 with the cache and without. Feedback alone gains more, for with the cache it evaluates nothing at all. The paper's second linear SVM is Spark's; here stochastic gradient descent trains it. Clients,
 gateway and four workers share the machine.
 `)
-}
-
-// write keeps the report as <date>-learning.json and .md, and the figures as .svg; a second one of a day replaces the first.
-func (r *Report) write(dir string) error {
-	text := r.Markdown()
-	figures := map[string][]byte{} // by their files' names
-	for _, f := range []struct {
-		number string
-		draw   func() ([]byte, error)
-		any    bool
-	}{{"7", r.figure7, len(r.Ensembles) > 0}, {"8", r.figure8, r.Degradation != nil}, {"9", r.figure9, r.Stragglers != nil}, {"10", r.figure10, r.Personal != nil}} {
-		if !f.any {
-			continue
-		}
-		svg, err := f.draw()
-		if err != nil {
-			return fmt.Errorf("figure %s: %w", f.number, err)
-		}
-		name := r.Name("figure"+f.number) + ".svg"
-		figures[name] = svg
-		text = strings.Replace(text, "\n## Figure "+f.number, fmt.Sprintf("\n![figure %s](%s)\n\n## Figure %s", f.number, name, f.number), 1)
-	}
-	base, err := results.Write(dir, r.Name("learning"), r, text)
-	for name, svg := range figures {
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), svg, 0o644)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n==> written: %s.json, .md and figures\n", base)
-	return nil
 }

@@ -1,19 +1,13 @@
 package main
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/internal/resultstest"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
 var five = []Trained{{"a", "a model", 0.2}, {"b", "another", 0.1}, {"c", "a third", 0.3}, {"d", "a fourth", 0.3}, {"e", "a fifth", 0.3}}
@@ -46,7 +40,7 @@ func sampleReport() *Report {
 	}
 	return &Report{
 		Taken:   results.Taken{When: time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)},
-		Seconds: []Took{{"7", 12.3}},
+		Seconds: []runner.Took{{Part: "7", Seconds: 12.3}},
 		Ensembles: []Ensembles{{Title: "some digits", Queries: 100, Models: five, Policies: []EnsemblePolicy{
 			{Name: "equal weights", Error: 0.08, Groups: []Group{{3, 0.1, 0.5, 0.6}, {4, 0.4, 0.05, 0.8}, {5, 0.5, 0.02, 1}}},
 			{Name: "exp4", Error: 0.1, Missing: 3},
@@ -96,11 +90,11 @@ func TestMarkdownOfAPart(t *testing.T) {
 	whole := sampleReport()
 	for _, r := range []Report{{Ensembles: whole.Ensembles, Quick: true}, {Degradation: whole.Degradation}, {Stragglers: whole.Stragglers}, {Personal: whole.Personal}, {Caching: whole.Caching}} {
 		text := r.Markdown()
-		if r.empty() || strings.Contains(text, "NaN") || strings.Contains(text, "mean nothing") != r.Quick || strings.Count(text, "\n## ") != 2 {
+		if r.Empty() || strings.Contains(text, "NaN") || strings.Contains(text, "mean nothing") != r.Quick || strings.Count(text, "\n## ") != 2 {
 			t.Error(text)
 		}
 	}
-	if r := (&Report{}); !r.empty() {
+	if r := (&Report{}); !r.Empty() {
 		t.Error("a report of nothing is not empty")
 	}
 }
@@ -113,51 +107,10 @@ func TestNoAmountOfFeedback(t *testing.T) {
 }
 
 func TestWriteKeepsReportAndFigures(t *testing.T) {
-	r, dir := sampleReport(), filepath.Join(t.TempDir(), "results")
-	if err := r.write(dir); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(r, resultstest.Read[Report](t, dir, "2030-01-02-learning")); diff != "" {
-		t.Errorf("the JSON does not say the same:\n%s", diff)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "2030-01-02-learning.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := resultstest.Kept(t, sampleReport(), "learning")
 	for number, words := range map[string][]string{
 		"7": {"best single", "all agree | not", "4+ agree", "some digits"}, "8": {"exp3", "static choices", "ucb1"}, "9": {"waits for all, P99", "members", "accuracy"}, "10": {"global model", "exp4, by user"},
 	} {
-		name := "2030-01-02-figure" + number + ".svg"
-		if !strings.Contains(string(text), "]("+name+")\n\n## Figure "+number+":") {
-			t.Errorf("the report does not show %s", name)
-		}
-		svg, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		letters := lettersOf(t, name, string(svg))
-		for _, w := range words {
-			if !strings.Contains(letters, w) {
-				t.Errorf("%s: no %q among %q", name, w, letters)
-			}
-		}
-	}
-}
-
-// lettersOf is the text of an SVG, which must be well-formed.
-func lettersOf(t *testing.T, name, svg string) string {
-	t.Helper()
-	var b strings.Builder
-	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return b.String()
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if c, ok := token.(xml.CharData); ok {
-			b.Write(c)
-		}
+		resultstest.Shows(t, dir, "2030-01-02-learning", "2030-01-02-figure"+number, "## Figure "+number+":", words...)
 	}
 }

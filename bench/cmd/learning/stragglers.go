@@ -8,29 +8,30 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
 // Stragglers is figure 9.
 type Stragglers struct {
 	OfferedQPS float64 `json:"offered_qps"`
-	// Share is the part of the batches that take 30 to 60 ms longer.
+	// Share is the fraction of the batches that take 30 to 60 ms longer.
 	Share  float64          `json:"straggling_share"`
 	Points []StragglerPoint `json:"points"`
 }
 
-// StragglerPoint is one ensemble, with mitigation (answers at 20 ms with what is there) or without (waits for all).
+// StragglerPoint is one ensemble, with mitigation (it answers at 20 ms with the predictions it has) or without (it waits for all).
 type StragglerPoint struct {
 	Members   int     `json:"members"`
 	Mitigated bool    `json:"mitigated"`
 	Queries   int     `json:"queries"`
 	Latency   Latency `json:"latency"`
-	// Missing is the part of the members that had no share in an answer, over all queries; MissingP99 that of the query in a
-	// hundred that misses most.
+	// Missing is the fraction of members that had no part in an answer, over all queries. MissingP99 is its 99th percentile.
 	Missing    float64 `json:"missing"`
 	MissingP99 float64 `json:"missing_p99"`
-	// NotAsked is the part of Missing that the plan had no room for.
+	// NotAsked is the part of Missing that the plan left out.
 	NotAsked float64 `json:"not_asked"`
 	Accuracy float64 `json:"accuracy"`
 	Defaults float64 `json:"defaults"`
@@ -41,7 +42,7 @@ const (
 	stragglerQPS = 60
 	// sloMillis is the paper's objective of figure 9.
 	sloMillis = 20
-	// learningTime is left out of each measurement: a gateway does not know the members' profiles yet.
+	// learningTime is left out of each measurement, because the gateway does not know the members' profiles yet.
 	learningTime = time.Second
 )
 
@@ -77,14 +78,14 @@ func measureStragglers(ctx context.Context, cfg config) (*Stragglers, error) {
 			}
 			p.Mitigated = mitigated
 			out.Points = append(out.Points, *p)
-			progress("%s: mean %.1f ms, P99 %.1f ms, missing %.1f %% (not asked %.1f %%), accuracy %.3f, defaults %.1f %%",
+			runner.Logf("    %s: mean %.1f ms, P99 %.1f ms, missing %.1f %% (not asked %.1f %%), accuracy %.3f, defaults %.1f %%",
 				name(n, mitigated), p.Latency.Mean, p.Latency.P99, 100*p.Missing, 100*p.NotAsked, p.Accuracy, 100*p.Defaults)
 		}
 	}
 	return out, nil
 }
 
-// asked is one query of an open loop.
+// asked is one query in an open loop.
 type asked struct {
 	latencyNanos int64 // from when it was due
 	got          prediction
@@ -92,8 +93,8 @@ type asked struct {
 	err          error
 }
 
-// askOpenly asks a function of so many members at times that do not depend on its answers.
-func askOpenly(ctx context.Context, g *gateway, e *experiment, function string, members int, duration time.Duration) (*StragglerPoint, error) {
+// askOpenly sends queries in an open loop to a function with so many members.
+func askOpenly(ctx context.Context, g *gateway.Gateway, e *experiment, function string, members int, duration time.Duration) (*StragglerPoint, error) {
 	schedule, err := loadgen.NewSchedule(stragglerQPS, loadgen.Poisson, uint64(members), 0, 1)
 	if err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func askOpenly(ctx context.Context, g *gateway, e *experiment, function string, 
 		due = append(due, t)
 	}
 	all := make([]asked, len(due))
-	c := newClient(g.addr, 256)
+	c := newClient(g.Addr, 256)
 	defer c.close()
 	begin := time.Now()
 	var running sync.WaitGroup
@@ -127,7 +128,7 @@ func askOpenly(ctx context.Context, g *gateway, e *experiment, function string, 
 	return summarize(all[first:], members)
 }
 
-// summarize makes a point of its queries.
+// summarize makes a point of the queries.
 func summarize(all []asked, members int) (*StragglerPoint, error) {
 	p := &StragglerPoint{Members: members, Queries: len(all)}
 	var latencies []int64
@@ -153,8 +154,7 @@ func summarize(all []asked, members int) (*StragglerPoint, error) {
 		return nil, errors.New("no queries")
 	}
 	p.Latency = latencyOf(latencies)
-	p.Missing, p.NotAsked, p.Accuracy, p.Defaults = mean(missing), mean(notAsked), mean(right), mean(defaults)
-	slices.Sort(missing)
-	p.MissingP99 = results.Quantile(missing, 0.99)
+	p.Missing, p.NotAsked, p.Accuracy, p.Defaults = results.Mean(missing), results.Mean(notAsked), results.Mean(right), results.Mean(defaults)
+	p.MissingP99 = results.Quantiles(missing)(0.99)
 	return p, nil
 }

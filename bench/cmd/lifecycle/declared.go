@@ -5,34 +5,34 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/internal/server"
 )
 
 const (
-	// The targets of part c for ten thousand, and of part d for a thousand.
+	// The targets of part c for ten thousand models, and of part d for a thousand.
 	maxResidentMegabytes = 150
 	maxStartSeconds      = 3
 	maxApplySeconds      = 5
 )
 
-// Declared is one start of a gateway with many models of which none runs.
+// Declared is one start of a gateway with many models, none of which runs.
 type Declared struct {
 	Models int `json:"models"`
 	// From is "manifests" or "store after kill -9".
 	From         string  `json:"from"`
 	StartSeconds float64 `json:"start_seconds"` // until /readyz said 200
-	// Megabytes are resident when it was ready, and after it was left alone.
+	// Resident memory when the gateway was ready, and SettleSeconds later.
 	ReadyMegabytes   float64 `json:"ready_mb"`
 	SettledMegabytes float64 `json:"settled_mb"`
 	SettleSeconds    float64 `json:"settle_seconds"`
 }
 
-// sleeper is a model that runs only when it is asked.
+// sleeper writes the manifest of a model that runs only on demand.
 func sleeper(b *strings.Builder, name string) {
 	fmt.Fprintf(b, `---
 kind: Model
@@ -55,7 +55,7 @@ func sleepers(n int, prefix string) string {
 
 func measureDeclared(ctx context.Context, cfg config, report *Report) error {
 	for round := range cfg.rounds {
-		logf("    round %d of %d", round+1, cfg.rounds)
+		runner.Logf("    round %d of %d", round+1, cfg.rounds)
 		if err := declareOnce(ctx, cfg, report); err != nil {
 			return err
 		}
@@ -63,22 +63,20 @@ func measureDeclared(ctx context.Context, cfg config, report *Report) error {
 	return nil
 }
 
-// declareOnce starts a gateway from a manifest, kills it, and starts it from what it has kept.
+// declareOnce starts a gateway from a manifest, kills it, and starts it again from its store.
 func declareOnce(ctx context.Context, cfg config, report *Report) error {
 	folder, err := gateway.NewFolder()
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	file := filepath.Join(folder, "many.yaml")
-	if err := os.WriteFile(file, []byte(sleepers(cfg.declared, "m")), 0o644); err != nil {
-		return err
-	}
 	for _, from := range []struct {
-		name string
-		args []string
-	}{{"manifests", []string{"--config", file}}, {"store after kill -9", nil}} {
-		g, err := gateway.Start(ctx, cfg.programs(), folder, from.args...)
+		name    string
+		configs []string
+	}{{"manifests", []string{"many.yaml"}}, {"store after kill -9", nil}} {
+		g, err := gateway.Start(ctx, gateway.Options{
+			Programs: cfg.Programs, Folder: folder, Store: true, Files: map[string]string{"many.yaml": sleepers(cfg.declared, "m")}, Configs: from.configs,
+		})
 		if err != nil {
 			return fmt.Errorf("from %s: %w", from.name, err)
 		}
@@ -89,7 +87,7 @@ func declareOnce(ctx context.Context, cfg config, report *Report) error {
 		}
 		d.From = from.name
 		report.Declared = append(report.Declared, *d)
-		logf("        from %s: ready after %.2f s, %.0f MB, later %.0f MB", d.From, d.StartSeconds, d.ReadyMegabytes, d.SettledMegabytes)
+		runner.Logf("        from %s: ready after %.2f s, %.0f MB, later %.0f MB", d.From, d.StartSeconds, d.ReadyMegabytes, d.SettledMegabytes)
 		if err := g.Kill(); err != nil {
 			return err
 		}
@@ -97,19 +95,15 @@ func declareOnce(ctx context.Context, cfg config, report *Report) error {
 	return nil
 }
 
-// look measures a gateway that has just started. Only then is it asked how many models it has: the answer takes memory.
+// look measures a gateway that has just started. It counts the models last, because the answer takes memory.
 func look(ctx context.Context, cfg config, g *gateway.Gateway) (*Declared, error) {
 	d := &Declared{StartSeconds: g.StartSeconds, SettleSeconds: cfg.settle.Seconds()}
 	var err error
 	if d.ReadyMegabytes, err = g.ResidentMegabytes(); err != nil {
 		return nil, err
 	}
-	wait := time.NewTimer(cfg.settle)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := runner.Sleep(ctx, cfg.settle); err != nil {
+		return nil, err
 	}
 	if d.SettledMegabytes, err = g.ResidentMegabytes(); err != nil {
 		return nil, err
@@ -128,7 +122,7 @@ type Applied struct {
 	Store  string `json:"store"`
 	How    string `json:"how"` // "one manifest" or "one by one"
 	Models int    `json:"models"`
-	// Seconds until the last apply had returned; AgainSeconds are of the same once more, which changes nothing.
+	// Seconds is the time until the last apply had returned. AgainSeconds is that of a second time, which changes nothing.
 	Seconds      float64 `json:"seconds"`
 	AgainSeconds float64 `json:"again_seconds"`
 }
@@ -139,7 +133,7 @@ func measureApply(ctx context.Context, cfg config, report *Report) error {
 		return fmt.Errorf("-redis: %w", err)
 	}
 	for round := range cfg.rounds {
-		logf("    round %d of %d", round+1, cfg.rounds)
+		runner.Logf("    round %d of %d", round+1, cfg.rounds)
 		for _, s := range []struct{ name, fsync string }{{"bbolt", ""}, {"Redis, appendfsync everysec", "everysec"}, {"Redis, appendfsync always", "always"}} {
 			for _, how := range []string{"one manifest", "one by one"} {
 				a, err := applyOnce(ctx, cfg, redisProgram, s.fsync, how)
@@ -148,7 +142,7 @@ func measureApply(ctx context.Context, cfg config, report *Report) error {
 				}
 				a.Store = s.name
 				report.Applied = append(report.Applied, *a)
-				logf("        %s, %s: %.2f s, again %.2f s", a.Store, a.How, a.Seconds, a.AgainSeconds)
+				runner.Logf("        %s, %s: %.2f s, again %.2f s", a.Store, a.How, a.Seconds, a.AgainSeconds)
 			}
 		}
 	}
@@ -171,7 +165,8 @@ func applyOnce(ctx context.Context, cfg config, redisProgram, fsync, how string)
 		defer redis.Stop()
 		args = []string{"--store", "redis://" + addr}
 	}
-	g, err := gateway.Start(ctx, cfg.programs(), folder, args...)
+	o := gateway.Options{Programs: cfg.Programs, Folder: folder, Store: true, Args: args}
+	g, err := gateway.Start(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -195,11 +190,11 @@ func applyOnce(ctx context.Context, cfg config, redisProgram, fsync, how string)
 		}
 		*seconds = time.Since(began).Seconds()
 	}
-	// Acknowledged means kept: after kill -9 all of them are there. (Redis has not been killed.)
+	// Acknowledged means stored: after kill -9 all models are there. (Redis is not killed.)
 	if err := g.Kill(); err != nil {
 		return nil, err
 	}
-	again, err := gateway.Start(ctx, cfg.programs(), folder, args...)
+	again, err := gateway.Start(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("after kill -9: %w", err)
 	}

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
-// Two functions of one model and one worker: the log is all that differs.
+// loggingManifest declares two functions of one model and one worker, which differ only in the log.
 const loggingManifest = `kind: Model
 name: noop
 version: "1"
@@ -33,18 +34,18 @@ slo: 5s
 log: {sample: 1}
 `
 
-// minLoggedRatio is the target: a log of every query costs at most a tenth.
+// minLoggedRatio is the target: logging every query costs at most a tenth of the throughput.
 const minLoggedRatio = 0.9
 
-// Logged is a kind of query, asked with its log and without.
+// Logged is one kind of query, measured with the log and without.
 type Logged struct {
 	Name  string       `json:"name"`
 	Pairs []LoggedPair `json:"pairs"`
-	// LogBytes is by how much the log had grown in the end.
+	// LogBytes is the growth of the log.
 	LogBytes int64 `json:"log_bytes"`
 }
 
-// LoggedPair is two runs, one after the other; which one is first alternates.
+// LoggedPair is two runs, one after the other. The order alternates.
 type LoggedPair struct {
 	PlainRPS  float64 `json:"plain_rps"`
 	LoggedRPS float64 `json:"logged_rps"`
@@ -57,27 +58,31 @@ var loggedBodies = []struct {
 	name, contentType string
 	body              []byte
 }{
-	{"40 B JSON", jsonType, []byte(`{"input": [0.5, 1.25, -3.75, 100, 7.50]}`)},
-	{"3 KiB binary", rawType, make([]byte, 3<<10)},
+	{"40 B JSON", loadgen.JSON, []byte(`{"input": [0.5, 1.25, -3.75, 100, 7.50]}`)},
+	{"3 KiB binary", loadgen.Binary, make([]byte, 3<<10)},
 }
 
-const loggedConnections = 64
+const (
+	loggedConnections = 64
+	logPoll           = 100 * time.Millisecond
+	logWithin         = 10 * time.Second
+)
 
 func measureLogging(ctx context.Context, cfg config, report *Report) error {
+	command, err := json.Marshal([]string{cfg.worker, "-mode", "noop"})
+	if err != nil {
+		return err
+	}
 	folder, err := gateway.NewFolder()
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	command, err := json.Marshal([]string{cfg.worker, "-mode", "noop"})
-	if err != nil {
-		return err
-	}
-	file, logs := filepath.Join(folder, "noop.yaml"), filepath.Join(folder, "log")
-	if err := os.WriteFile(file, fmt.Appendf(nil, loggingManifest, command), 0o644); err != nil {
-		return err
-	}
-	g, err := gateway.Start(ctx, cfg.programs(), folder, "--config", file, "--inference-log", logs)
+	logs := filepath.Join(folder, "log")
+	g, err := gateway.Start(ctx, gateway.Options{
+		Programs: cfg.Programs, Folder: folder, Store: true, Files: map[string]string{"noop.yaml": fmt.Sprintf(loggingManifest, command)}, Configs: []string{"noop.yaml"},
+		Args: []string{"--inference-log", logs},
+	})
 	if err != nil {
 		return err
 	}
@@ -97,11 +102,7 @@ func measureLogging(ctx context.Context, cfg config, report *Report) error {
 		}
 		for i := range cfg.rounds {
 			p := LoggedPair{}
-			order := []string{"plain", "logged"}
-			if i%2 == 1 {
-				order[0], order[1] = order[1], order[0]
-			}
-			for _, function := range order {
+			for _, function := range runner.Alternate(i, "plain", "logged") {
 				rps, failed, err := run(function)
 				if err != nil {
 					return err
@@ -114,41 +115,25 @@ func measureLogging(ctx context.Context, cfg config, report *Report) error {
 				}
 			}
 			l.Pairs = append(l.Pairs, p)
-			logf("    %-12s pair %d: %7.0f → %7.0f/s (%.2f ×)", b.name, i+1, p.PlainRPS, p.LoggedRPS, p.ratio())
+			runner.Logf("    %-12s pair %d: %7.0f → %7.0f/s (%.2f ×)", b.name, i+1, p.PlainRPS, p.LoggedRPS, p.ratio())
 		}
-		if l.LogBytes = growth(ctx, logs, before); l.LogBytes == 0 {
-			return fmt.Errorf("%s: nothing was written to the inference log in %s", b.name, logs)
+		// The last entries are written a moment later.
+		if err := runner.Until(ctx, logPoll, logWithin, "the inference log in "+logs+" grows", func(context.Context) (bool, error) {
+			l.LogBytes = sizeOf(logs) - before
+			return l.LogBytes > 0, nil
+		}); err != nil {
+			return fmt.Errorf("%s: %w", b.name, err)
 		}
 		report.Logged = append(report.Logged, l)
 	}
 	return nil
 }
 
-// growth is by how much a folder has grown; what was logged last is written after moments.
-func growth(ctx context.Context, dir string, before int64) int64 {
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	look := time.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
-	for {
-		if grown := sizeOf(dir) - before; grown > 0 {
-			return grown
-		}
-		select {
-		case <-look.C:
-		case <-deadline.C:
-			return 0
-		case <-ctx.Done():
-			return 0
-		}
-	}
-}
-
-// sizeOf is the sum of the sizes of the files below a folder; 0 when there is none.
+// sizeOf returns the sum of the sizes of the files below a folder, or 0 if it does not exist.
 func sizeOf(dir string) (total int64) {
 	_ = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
-			return nil // what cannot be read, or has just been rotated away, is not counted
+			return nil // do not count files that cannot be read or were just rotated away
 		}
 		if info, err := entry.Info(); err == nil {
 			total += info.Size()

@@ -7,7 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/gobench"
 )
 
-// lookupBenchmark is in package gateway, for what a request does there is not exported.
+// lookupBenchmark is in package gateway, because the look-up is not exported.
 const lookupBenchmark = "Lookup"
 
 func measureLookup(ctx context.Context, cfg config, report *Report) error {

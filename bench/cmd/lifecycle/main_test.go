@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -99,7 +98,7 @@ func TestReport(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "3 queries failed at a roll-out: 3 of status 503") || !strings.Contains(err.Error(), "3 KiB binary, pair 1: 1 queries failed") {
 		t.Errorf("unexpected: %v", err)
 	}
-	if (&Report{}).unexpected() != nil || !(&Report{}).empty() || r.empty() {
+	if (&Report{}).unexpected() != nil || !(&Report{}).Empty() || r.Empty() {
 		t.Error("an empty report is not taken for one")
 	}
 	// Parts that were not measured are not in it.
@@ -109,14 +108,5 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportIsKept(t *testing.T) {
-	r, dir := testReport(), t.TempDir()
-	if _, err := results.Write(dir, r.Name("lifecycle"), r, r.Markdown()); err != nil {
-		t.Fatal(err)
-	}
-	got := resultstest.Read[Report](t, dir, "2026-11-22-lifecycle")
-	want, _ := json.Marshal(r)
-	have, _ := json.Marshal(got)
-	if string(want) != string(have) {
-		t.Errorf("kept %s\nread %s", want, have)
-	}
+	resultstest.Kept(t, testReport(), "lifecycle")
 }

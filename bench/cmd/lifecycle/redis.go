@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ping asks a Redis server whether it is there.
+// ping checks that a Redis server answers.
 func ping(addr string) error {
 	const wait = time.Second
 	conn, err := net.DialTimeout("tcp", addr, wait)

@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
-// Report is everything that was measured; its JSON form is kept in bench/results.
+// Report holds all measurements. Its JSON form is kept in bench/results.
 type Report struct {
 	results.Taken
 	Rounds        int                 `json:"rounds"`
@@ -23,11 +23,12 @@ type Report struct {
 	Logged        []Logged            `json:"logged,omitempty"`
 }
 
-func (r *Report) empty() bool {
+// Empty implements results.Report.
+func (r *Report) Empty() bool {
 	return len(r.Rollouts) == 0 && len(r.Lookups) == 0 && len(r.Declared) == 0 && len(r.Applied) == 0 && len(r.Logged) == 0
 }
 
-// unexpected is what must not be, whatever the machine: queries that failed.
+// unexpected returns an error for queries that failed, which must not happen on any machine.
 func (r *Report) unexpected() error {
 	var errs []error
 	for _, x := range r.Rollouts {
@@ -47,26 +48,23 @@ func (r *Report) unexpected() error {
 	return errors.Join(errs...)
 }
 
-// Markdown is the report for people: the parts that were measured.
+// Markdown implements results.Report.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	b.WriteString(r.Heading("Life cycle: what changes cost"))
 	fmt.Fprintf(&b, "Made by `bin/lifecycle`: %d rounds; medians, with the least and the most in brackets.\n", r.Rounds)
-	for _, part := range []struct {
-		there bool
-		write func(*strings.Builder)
-	}{
-		{len(r.Rollouts) > 0, r.rollouts}, {len(r.Lookups) > 0, r.lookups}, {len(r.Declared) > 0, r.declared},
-		{len(r.Applied) > 0, r.applied}, {len(r.Logged) > 0, r.logged},
-	} {
-		if part.there {
-			part.write(&b)
-		}
-	}
+	r.rollouts(&b)
+	r.lookups(&b)
+	r.declared(&b)
+	r.applied(&b)
+	r.logged(&b)
 	return b.String()
 }
 
 func (r *Report) rollouts(b *strings.Builder) {
+	if len(r.Rollouts) == 0 {
+		return
+	}
 	fmt.Fprintf(b, "\n## A roll-out and a rollback under load\n\n"+
 		"The closed loop has %d clients, the open one Poisson arrivals at %.0f %% of what the closed one reached. P99 is of the answers from the "+
 		"request for the change until %v after the other version had begun to serve, against a window of %.1f s right before. Only the newest version is kept "+
@@ -75,7 +73,7 @@ func (r *Report) rollouts(b *strings.Builder) {
 		r.Connections, openPart*100, after, r.WindowSeconds)
 	for _, x := range r.Rollouts {
 		for _, kind := range []string{"roll-out", "rollback"} {
-			changes := slices.DeleteFunc(slices.Clone(x.Changes), func(c Change) bool { return c.Kind != kind })
+			changes := results.Where(x.Changes, func(c Change) bool { return c.Kind == kind })
 			of := func(value func(*Change) float64) []float64 {
 				return results.Each(changes, func(c Change) float64 { return value(&c) })
 			}
@@ -96,17 +94,23 @@ func (r *Report) rollouts(b *strings.Builder) {
 }
 
 func (r *Report) lookups(b *strings.Builder) {
-	b.WriteString("\n## Looking up who serves\n\n`BenchmarkLookup` of package gateway.\n\n| | ns | bytes | allocations |\n|---|---|---|---|\n")
+	if len(r.Lookups) == 0 {
+		return
+	}
+	b.WriteString("\n## Looking up the serving version\n\n`BenchmarkLookup` of package gateway.\n\n| | ns | bytes | allocations |\n|---|---|---|---|\n")
 	for _, l := range r.Lookups {
 		fmt.Fprintf(b, "| %s | %s | %.0f | %.0f |\n", strings.ReplaceAll(l.Name, "_", " "), results.Spread(1, l.Nanos), results.Median(l.Bytes), results.Median(l.Allocs))
 	}
 }
 
 func (r *Report) declared(b *strings.Builder) {
+	if len(r.Declared) == 0 {
+		return
+	}
 	fmt.Fprintf(b, "\n## %d declared models, none running\n\nMemory is resident, in 10⁶ bytes: when /readyz said 200, and after %.0f s alone.\n\n"+
 		"| started from | ready after, s | target | | memory at once | later | target | |\n|---|---|---|---|---|---|---|---|\n", r.Declared[0].Models, r.Declared[0].SettleSeconds)
 	for _, from := range distinct(r.Declared, func(d Declared) string { return d.From }) {
-		rows := slices.DeleteFunc(slices.Clone(r.Declared), func(d Declared) bool { return d.From != from })
+		rows := results.Where(r.Declared, func(d Declared) bool { return d.From == from })
 		seconds := results.Each(rows, func(d Declared) float64 { return d.StartSeconds })
 		settled := results.Each(rows, func(d Declared) float64 { return d.SettledMegabytes })
 		fmt.Fprintf(b, "| %s | %s | ≤ %d | %s | %s | %s | ≤ %d | %s |\n", from, results.Spread(2, seconds), maxStartSeconds, results.Verdict(results.Median(seconds) <= maxStartSeconds),
@@ -116,10 +120,13 @@ func (r *Report) declared(b *strings.Builder) {
 }
 
 func (r *Report) applied(b *strings.Builder) {
+	if len(r.Applied) == 0 {
+		return
+	}
 	fmt.Fprintf(b, "\n## apply of %d models\n\nThe second time nothing changes. After each the gateway was killed (kill -9), and all models were there again.\n\n"+
 		"| store | how | seconds | target | | once more |\n|---|---|---|---|---|---|\n", r.Applied[0].Models)
 	for _, key := range distinct(r.Applied, func(a Applied) string { return a.Store + " | " + a.How }) {
-		rows := slices.DeleteFunc(slices.Clone(r.Applied), func(a Applied) bool { return a.Store+" | "+a.How != key })
+		rows := results.Where(r.Applied, func(a Applied) bool { return a.Store+" | "+a.How == key })
 		seconds := results.Each(rows, func(a Applied) float64 { return a.Seconds })
 		fmt.Fprintf(b, "| %s | %s | ≤ %d | %s | %s |\n", key, results.Spread(2, seconds), maxApplySeconds, results.Verdict(results.Median(seconds) <= maxApplySeconds),
 			results.Spread(2, results.Each(rows, func(a Applied) float64 { return a.AgainSeconds })))
@@ -127,6 +134,9 @@ func (r *Report) applied(b *strings.Builder) {
 }
 
 func (r *Report) logged(b *strings.Builder) {
+	if len(r.Logged) == 0 {
+		return
+	}
 	fmt.Fprintf(b, "\n## The inference log at 100 %%\n\nA closed loop of %d clients, a compiled no-op worker; the ratio is taken within each pair of runs.\n\n"+
 		"| query | without, /s | with, /s | ratio | target | | log, MB |\n|---|---|---|---|---|---|---|\n", loggedConnections)
 	for _, l := range r.Logged {
@@ -137,7 +147,7 @@ func (r *Report) logged(b *strings.Builder) {
 	}
 }
 
-// distinct are the keys of rows, in the order in which they come first.
+// distinct returns the keys of rows, in the order of their first occurrence.
 func distinct[T any](rows []T, key func(T) string) []string {
 	var keys []string
 	for _, row := range rows {

@@ -7,39 +7,34 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
 const (
-	// openPart of a closed loop's throughput is the rate of the open loop.
+	// openPart is the rate of the open loop as a fraction of the closed loop's throughput.
 	openPart = 0.7
-	// openConnections are far more than are ever out in an open loop.
+	// openConnections is far more than an open loop ever uses.
 	openConnections = 256
-	// after is how long after the other version has begun to serve a change still lasts: the one before ends meanwhile.
+	// after is how long a change still counts once the other version serves: the version before it ends in that time.
 	after = time.Second
-	// pollServing is how often the gateway is asked who serves.
+	// pollServing is how often the gateway is asked which version serves.
 	pollServing = 50 * time.Millisecond
-	// changeWithin is more than a model needs to load beside a saturated machine.
+	// changeWithin is more than a model needs to load on a saturated machine.
 	changeWithin = 10 * time.Minute
-	// maxP99Ratio is the target.
+	// maxP99Ratio is the target for P99 during a change, relative to before.
 	maxP99Ratio = 1.5
-)
-
-const (
-	jsonType = "application/json"
-	rawType  = "application/octet-stream"
 )
 
 // workload is a model whose versions replace each other.
 type workload struct {
 	name string
-	// manifest is the Model of a version; body is a query, sent with contentType.
+	// manifest returns the Model of a version; body is a query of type contentType.
 	manifest    func(version int) string
 	contentType string
 	body        []byte
@@ -50,8 +45,8 @@ const (
 	demoModel = "digits-svm"
 )
 
-// workloads are a scikit-learn model, whose load takes seconds of CPU, the same forked from a zygote that has imported its libraries, and
-// a compiled worker, which starts at once.
+// workloads are a scikit-learn model, which takes seconds of CPU to load, the same forked from a zygote that has imported its libraries,
+// and a compiled worker, which starts at once.
 func workloads(cfg config) ([]workload, error) {
 	if _, err := os.Stat(filepath.Join(cfg.demo, demoModel, "digits.joblib")); err != nil {
 		return nil, fmt.Errorf("%w: `make demo` trains it", err)
@@ -80,8 +75,8 @@ cache: off
 	}
 	body := make([]byte, 64*4)
 	return []workload{
-		{"scikit-learn SVM", classifier(""), rawType, body},
-		{"the same, from a zygote", classifier("preload: [numpy, joblib, sklearn.svm]\n"), rawType, body},
+		{"scikit-learn SVM", classifier(""), loadgen.Binary, body},
+		{"the same, from a zygote", classifier("preload: [numpy, joblib, sklearn.svm]\n"), loadgen.Binary, body},
 		{"compiled no-op", func(version int) string {
 			return fmt.Sprintf(`kind: Model
 name: %s
@@ -91,11 +86,11 @@ outputs: [{name: output, dtype: int64, shape: []}]
 run: {command: %s}
 cache: off
 `, modelName, version, command)
-		}, rawType, body},
+		}, loadgen.Binary, body},
 	}, nil
 }
 
-// declarations beside the models: with latest: 1 a roll-out unloads the version before, and a rollback has to load it again.
+// declarations come with the models. With latest: 1 a roll-out unloads the version before, so that a rollback has to load it again.
 const declarations = `---
 kind: Function
 name: changing
@@ -107,11 +102,11 @@ name: changing
 versions: {latest: 1}
 `
 
-// Rollout is a workload's changes under one load.
+// Rollout holds a workload's changes under one load.
 type Rollout struct {
 	Workload string `json:"workload"`
 	Load     string `json:"load"` // "closed" or "open"
-	// RateRPS is the open loop's, or what the closed loop reached in quiet seconds.
+	// RateRPS is the rate of the open loop, or the throughput of the closed loop without changes.
 	RateRPS float64  `json:"rate_rps"`
 	Changes []Change `json:"changes"`
 }
@@ -145,14 +140,9 @@ func measureRollouts(ctx context.Context, cfg config, report *Report) error {
 	return failed
 }
 
-// measure plays all changes of a workload against one gateway.
+// measure makes all changes of a workload in one gateway.
 func (w *workload) measure(ctx context.Context, cfg config, report *Report) error {
-	folder, err := gateway.NewFolder()
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
-	g, err := gateway.Start(ctx, cfg.programs(), folder)
+	g, err := gateway.Start(ctx, gateway.Options{Programs: cfg.Programs, Store: true})
 	if err != nil {
 		return err
 	}
@@ -179,7 +169,7 @@ func (w *workload) measure(ctx context.Context, cfg config, report *Report) erro
 			r.RateRPS = rate
 		}
 		for i := range cfg.rounds {
-			logf("    %s, %s loop (%.0f/s), round %d of %d", w.name, load, r.RateRPS, i+1, cfg.rounds)
+			runner.Logf("    %s, %s loop (%.0f/s), round %d of %d", w.name, load, r.RateRPS, i+1, cfg.rounds)
 			pair, err := p.outAndBack(ctx, rate)
 			r.Changes = append(r.Changes, pair...)
 			if err != nil {
@@ -192,12 +182,12 @@ func (w *workload) measure(ctx context.Context, cfg config, report *Report) erro
 	return nil
 }
 
-// player asks a gateway and changes it meanwhile.
+// player sends load to a gateway and changes versions meanwhile.
 type player struct {
 	cfg     config
 	g       *gateway.Gateway
 	w       *workload
-	version int // the newest that was declared; 1 serves between changes
+	version int // the newest declared one; version 1 serves between changes
 	seed    uint64
 }
 
@@ -210,7 +200,7 @@ func (p *player) outAndBack(ctx context.Context, rate float64) ([]Change, error)
 		return nil, err
 	}
 	back, err := p.change(ctx, rate, "rollback", "1", func() error {
-		return p.g.Ask(ctx, "POST", "/v1/models/"+modelName+"/rollback", jsonType, `{"to": "1", "reason": "measured"}`, nil)
+		return p.g.Ask(ctx, "POST", "/v1/models/"+modelName+"/rollback", loadgen.JSON, `{"to": "1", "reason": "measured"}`, nil)
 	})
 	if err != nil {
 		return []Change{*out}, err
@@ -218,7 +208,7 @@ func (p *player) outAndBack(ctx context.Context, rate float64) ([]Change, error)
 	return []Change{*out, *back}, nil
 }
 
-// change plays a quiet window, asks for the change, and plays on until the version serves and a little longer.
+// change measures a quiet window, requests the change, and continues the load until the version serves and a little longer.
 func (p *player) change(ctx context.Context, rate float64, kind, version string, ask func() error) (*Change, error) {
 	quiet, err := p.settled(ctx, rate)
 	if err != nil {
@@ -228,7 +218,7 @@ func (p *player) change(ctx context.Context, rate float64, kind, version string,
 	defer cancel()
 	began := time.Now()
 	done := make(chan error, 1)
-	var serves atomic.Int64 // when it did, in nanoseconds since began
+	var serves atomic.Int64 // when the version served, in nanoseconds since began
 	go func() {
 		err := ask()
 		if err == nil {
@@ -241,7 +231,7 @@ func (p *player) change(ctx context.Context, rate float64, kind, version string,
 	c.QuietP50, c.QuietP99 = quiet.answers.quantiles()
 	var all answers
 	for {
-		// A run of the generator has a fixed length: one follows the other, as the quiet ones do.
+		// A run of the generator has a fixed length, so one run follows the other, as in the quiet windows.
 		at := serves.Load()
 		if at != 0 && time.Since(began) > time.Duration(at)+after {
 			all = all.until(began.Add(time.Duration(at) + after))
@@ -262,39 +252,27 @@ func (p *player) change(ctx context.Context, rate float64, kind, version string,
 	}
 	c.Queries, c.ServeSeconds = len(all), time.Duration(serves.Load()).Seconds()
 	c.P50, c.P99 = all.quantiles()
-	logf("        %-8s to version %-3s after %5.2f s, P99 %6.2f → %6.2f ms (%.2f ×), %d failed of %d", kind, version, c.ServeSeconds, c.QuietP99, c.P99, c.ratio(), c.Failed, c.Queries)
+	runner.Logf("        %-8s to version %-3s after %5.2f s, P99 %6.2f → %6.2f ms (%.2f ×), %d failed of %d", kind, version, c.ServeSeconds, c.QuietP99, c.P99, c.ratio(), c.Failed, c.Queries)
 	return c, nil
 }
 
-// until waits for a version to serve.
+// until waits until a version serves.
 func (p *player) until(ctx context.Context, version string) error {
-	poll := time.NewTicker(pollServing)
-	defer poll.Stop()
-	for {
+	return runner.Until(ctx, pollServing, changeWithin, "version "+version+" serves", func(ctx context.Context) (bool, error) {
 		now, err := p.g.Serving(ctx, modelName)
-		if err != nil {
-			return err
-		}
-		if now == version {
-			return nil
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return fmt.Errorf("version %q serves, not %q: %w", now, version, ctx.Err())
-		}
-	}
+		return now == version, err
+	})
 }
 
-// played is what one run of the generator saw.
+// played is the result of one run of the generator.
 type played struct {
-	answers answers // right ones
+	answers answers // the right ones
 	rps     float64
 	failed  uint64
 	why     string
 }
 
-// one is when an answer came and how long it took.
+// one is an answer: when it came and how long it took.
 type one struct {
 	done   time.Time
 	millis float64
@@ -302,29 +280,19 @@ type one struct {
 
 type answers []one
 
-// until are those that came before a moment.
+// until returns the answers that came before end.
 func (a answers) until(end time.Time) answers {
-	var in answers
-	for _, x := range a {
-		if x.done.Before(end) {
-			in = append(in, x)
-		}
-	}
-	return in
+	return results.Where(a, func(x one) bool { return x.done.Before(end) })
 }
 
-// quantiles are the median and the 99th percentile; of none, NaN.
+// quantiles returns the median and the 99th percentile, or NaN if there are no answers.
 func (a answers) quantiles() (p50, p99 float64) {
-	millis := make([]float64, len(a))
-	for i := range a {
-		millis[i] = a[i].millis
-	}
-	slices.Sort(millis)
-	return results.Quantile(millis, 0.5), results.Quantile(millis, 0.99)
+	q := results.Quantiles(results.Each(a, func(x one) float64 { return x.millis }))
+	return q(0.5), q(0.99)
 }
 
-// settled plays two windows and returns the second: in the first the gateway learns what a new replica can do, and the one before it
-// comes to its end. Failures count in both.
+// settled plays two windows and returns the second. In the first the gateway learns the speed of a new replica, and the replica before it
+// ends. Failures count in both.
 func (p *player) settled(ctx context.Context, rate float64) (*played, error) {
 	first, err := p.play(ctx, rate)
 	if err != nil {
@@ -341,8 +309,8 @@ func (p *player) settled(ctx context.Context, rate float64) (*played, error) {
 	return second, nil
 }
 
-// play runs the generator for a window: with rate 0 a closed loop. The callers are patient: what a change costs is to be seen in
-// the latencies, and what fails has failed.
+// play runs the generator for a window, as a closed loop if rate is 0. The requests have a long deadline: the cost of a change shows in the
+// latencies, not in failures.
 func (p *player) play(ctx context.Context, rate float64) (*played, error) {
 	p.seed++
 	out := &played{}

@@ -1,10 +1,10 @@
-// Command loadgen sends one kind of request to a server over and over and prints what it saw as JSON.
+// Command loadgen sends one kind of request to a server repeatedly and prints the result as JSON.
 //
 //	loadgen -url http://127.0.0.1:1337/noop/predict -data '{"input": [1, 2, 3]}' -contains '"output":0' -c 64 -duration 10s
 //	loadgen -url http://127.0.0.1:1337/noop/predict -zeros 3072 -rate 20000 -arrivals poisson
 //
-// Without -rate it is a closed loop: each connection sends when its last answer is in. With -rate it is an open loop, and
-// latency counts from when a request was due. It exits with 1 when an answer was missing, wrong or a default.
+// Without -rate it is a closed loop: each connection sends the next request when it has the answer to the last one. With -rate it is an open
+// loop, and latency counts from when a request was due. The exit status is 1 if an answer was missing, wrong or a default.
 package main
 
 import (
@@ -17,19 +17,19 @@ import (
 	"os"
 	"time"
 
-	"github.com/xebec-serving/xebec/bench/internal/program"
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
-func main() { program.Main("loadgen", run) }
+func main() { runner.Main("loadgen", run) }
 
 func run(ctx context.Context) error {
-	target := flag.String("url", "http://127.0.0.1:1337/noop/predict", "where to send requests; the host is an IP address and a port")
+	target := flag.String("url", "http://127.0.0.1:1337/noop/predict", "target of the requests; the host is an IP address and a port")
 	data := flag.String("data", "", "body")
-	file := flag.String("file", "", "file with the body")
+	file := flag.String("file", "", "`file` with the body")
 	zeros := flag.Int("zeros", 0, "body of this many zero bytes")
 	contentType := flag.String("type", "", "content type (default application/json; application/octet-stream for -zeros)")
-	contains := flag.String("contains", "", "what every answer must contain")
+	contains := flag.String("contains", "", "`text` that every answer must contain")
 	echo := flag.Bool("echo", false, "every answer must be the request's body")
 	opts := loadgen.Options{}
 	flag.IntVar(&opts.Connections, "c", 64, "connections")
@@ -39,7 +39,7 @@ func run(ctx context.Context) error {
 	flag.Uint64Var(&opts.Seed, "seed", 1, "of Poisson arrivals")
 	flag.DurationVar(&opts.Warmup, "warmup", 2*time.Second, "sent but not counted")
 	flag.DurationVar(&opts.Duration, "duration", 10*time.Second, "measured, after the warm-up")
-	if err := program.ParseFlags(); err != nil {
+	if err := runner.ParseFlags(); err != nil {
 		return err
 	}
 	opts.Arrivals = loadgen.Arrivals(*arrivals)
@@ -74,15 +74,14 @@ func run(ctx context.Context) error {
 }
 
 func body(data, file string, zeros int) ([]byte, string, error) {
-	const octets = "application/octet-stream"
 	switch {
 	case file != "" && data != "", zeros > 0 && (file != "" || data != ""):
 		return nil, "", errors.New("-data, -file and -zeros exclude each other")
 	case file != "":
 		b, err := os.ReadFile(file)
-		return b, octets, err
+		return b, loadgen.Binary, err
 	case zeros > 0:
-		return make([]byte, zeros), octets, nil
+		return make([]byte, zeros), loadgen.Binary, nil
 	}
-	return []byte(data), "application/json", nil
+	return []byte(data), loadgen.JSON, nil
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/machine"
 )
 
-// CPU is how many cores' time was used on average in a phase. Generator, gateway and workers share the machine.
+// CPU is the average number of cores used in a phase. Generator, gateway and workers share the machine.
 type CPU struct {
 	Generator float64 `json:"generator"` // this process
 	Gateway   float64 `json:"gateway"`
 	Workers   float64 `json:"workers"` // every process below the gateway
-	// Others is what the rest of the machine used, and what the host of a virtual one took away.
+	// Others is what the rest of the machine used, including what the host of a virtual machine took.
 	Others float64 `json:"others"`
 }
 
-// usage is what had been used at a moment.
+// usage is the CPU time used up to a moment.
 type usage struct {
 	at                                time.Time
 	generator, gateway, workers, busy time.Duration
@@ -40,7 +40,7 @@ func readUsage(gatewayPID int) (usage, error) {
 		return u, err
 	}
 	for _, pid := range below(gatewayPID, parents) {
-		// One that has ended meanwhile is no worker that matters: those live as long as the gateway.
+		// A process that has just ended is not a worker, because workers live as long as the gateway.
 		if used, err := machine.CPUTime(pid); err == nil {
 			u.workers += used
 		}
@@ -53,11 +53,11 @@ func readUsage(gatewayPID int) (usage, error) {
 	return u, err
 }
 
-// since is the average between two moments.
+// since returns the average between two moments.
 func (u usage) since(before usage) CPU {
 	cores := func(used time.Duration) float64 { return used.Seconds() / u.at.Sub(before.at).Seconds() }
 	c := CPU{Generator: cores(u.generator - before.generator), Gateway: cores(u.gateway - before.gateway), Workers: cores(u.workers - before.workers)}
-	// The kernel's account of the machine is in ticks of 10 ms.
+	// The kernel counts the machine's time in ticks of 10 ms, so the difference can be slightly negative.
 	c.Others = max(0, cores(u.busy-before.busy)-c.Generator-c.Gateway-c.Workers)
 	return c
 }
@@ -95,7 +95,7 @@ func parentOf(stat []byte) (int, bool) {
 	return parent, err == nil
 }
 
-// below are the descendants of a process, by their parents.
+// below returns the descendants of a process.
 func below(pid int, parents map[int]int) []int {
 	var out []int
 	for child, parent := range parents {
@@ -106,8 +106,8 @@ func below(pid int, parents map[int]int) []int {
 	return out
 }
 
-// busyTime adds up what the first line of /proc/stat says of all cores: user, nice, system, (idle, iowait,) irq, softirq, steal.
-// Guests are in user already. A tick is 10 ms for every program (man 5 proc).
+// busyTime adds up the first line of /proc/stat over all cores: user, nice, system, irq, softirq and steal, without idle and iowait. Guest
+// time is part of user. A tick is 10 ms for every program (man 5 proc).
 func busyTime(stat string) (time.Duration, error) {
 	const tick = 10 * time.Millisecond
 	line, _, _ := strings.Cut(stat, "\n")

@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 
+	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
-// data are the queries and what their answers must contain.
+// data holds the queries and what their answers must contain.
 type data struct {
 	rows  [][]byte // raw bodies
 	wants [][]byte
@@ -22,12 +22,10 @@ const (
 	answerBytes = 8      // int64
 )
 
-// prepare trains the model, unless it is trained, and reads what it was asked and what it said.
+// prepare trains the model, unless it is trained, and reads the trainer's queries and answers.
 func prepare(ctx context.Context, cfg config) (*data, error) {
-	train := exec.CommandContext(ctx, cfg.python, filepath.Join(cfg.models, "overload", "train.py"))
-	train.Stdout, train.Stderr = os.Stderr, os.Stderr
-	if err := train.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w", train, err)
+	if err := runner.Train(ctx, cfg.Python, filepath.Join(cfg.models, "overload", "train.py")); err != nil {
+		return nil, err
 	}
 	queries, err := os.ReadFile(filepath.Join(cfg.models, "data", "overload.f32"))
 	if err != nil {
@@ -43,7 +41,7 @@ func prepare(ctx context.Context, cfg config) (*data, error) {
 func parseData(queries, answers []byte) (*data, error) {
 	n := len(queries) / rowBytes
 	if n == 0 || len(queries) != n*rowBytes || len(answers) != n*answerBytes {
-		return nil, fmt.Errorf("%d bytes of queries and %d of answers: expected %d and %d for each, and at least one; remove them, and they are made anew",
+		return nil, fmt.Errorf("%d bytes of queries and %d of answers: expected %d and %d for each, and at least one; remove them and run again",
 			len(queries), len(answers), rowBytes, answerBytes)
 	}
 	d := &data{}
@@ -55,11 +53,11 @@ func parseData(queries, answers []byte) (*data, error) {
 	return d, nil
 }
 
-// requests to a function, with more lines in their headers. The stuck one has no right answer.
+// requests returns the requests to a function, with extra header fields. The stuck function has no right answer.
 func (d *data) requests(addr, function string, fields ...string) []loadgen.Request {
 	out := make([]loadgen.Request, len(d.rows))
 	for i, row := range d.rows {
-		out[i] = loadgen.Request{Wire: loadgen.Render(addr, "/"+function+"/predict", rawType, row, fields...), Contains: d.wants[i]}
+		out[i] = loadgen.Request{Wire: loadgen.Render(addr, "/"+function+"/predict", loadgen.Binary, row, fields...), Contains: d.wants[i]}
 	}
 	return out
 }

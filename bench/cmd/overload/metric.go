@@ -3,19 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
 	"strconv"
-	"strings"
-	"time"
+
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 )
 
 // LateHistogram is xebec_deadline_late_seconds of one model: how long after its deadline a query without a prediction was answered.
 type LateHistogram struct {
 	Count      uint64  `json:"count"`
 	MeanMillis float64 `json:"mean_ms"`
-	// P50Millis and P99Millis are upper bounds: those of the buckets into which they fall; 0 is "above all bounds".
+	// P50Millis and P99Millis are the upper bounds of the quantiles' buckets. 0 means above all bounds.
 	P50Millis float64 `json:"p50_at_most_ms"`
 	P99Millis float64 `json:"p99_at_most_ms"`
 
@@ -23,60 +21,40 @@ type LateHistogram struct {
 	buckets    []bucket
 }
 
-// bucket counts what is at most its bound.
+// bucket counts the values up to its bound.
 type bucket struct {
 	boundSeconds float64
 	count        uint64
 }
 
-// lateHistogram scrapes the gateway; nil where it has no such metric.
-func (g *gateway) lateHistogram(ctx context.Context, model string) (*LateHistogram, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+"/metrics", nil)
+// lateHistogram reads the gateway's metrics. It returns nil if the gateway has no such metric.
+func lateHistogram(ctx context.Context, g *gateway.Gateway, model string) (*LateHistogram, error) {
+	text, err := g.Metrics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	req.Close = true
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != 200 {
-		return nil, fmt.Errorf("metrics: status %d, %.200s (%w)", res.StatusCode, text, err)
-	}
-	return parseLate(string(text), model)
+	return parseLate(text, model)
 }
 
-// parseLate reads the histogram from Prometheus's text format.
 func parseLate(text, model string) (*LateHistogram, error) {
 	const name = "xebec_deadline_late_seconds"
-	label := fmt.Sprintf("model=%q", model)
+	samples, err := gateway.Samples(text, name, fmt.Sprintf("model=%q", model))
+	if err != nil {
+		return nil, err
+	}
 	h := &LateHistogram{}
-	for line := range strings.Lines(text) {
-		series, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
-		if !ok || !strings.HasPrefix(series, name) || !strings.Contains(series, label) {
-			continue
-		}
-		number, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return nil, fmt.Errorf("metrics: %s: %w", line, err)
-		}
-		switch {
-		case strings.HasPrefix(series, name+"_sum{"):
-			h.sumSeconds = number
-		case strings.HasPrefix(series, name+"_count{"):
-			h.Count = uint64(number)
-		case strings.HasPrefix(series, name+"_bucket{"):
-			_, rest, _ := strings.Cut(series, `le="`)
-			bound, _, _ := strings.Cut(rest, `"`)
-			seconds, err := strconv.ParseFloat(bound, 64) // also +Inf
+	for _, s := range samples {
+		switch s.Name {
+		case name + "_sum":
+			h.sumSeconds = s.Value
+		case name + "_count":
+			h.Count = uint64(s.Value)
+		case name + "_bucket":
+			seconds, err := strconv.ParseFloat(s.Label("le"), 64) // also +Inf
 			if err != nil {
-				return nil, fmt.Errorf("metrics: %s: %w", line, err)
+				return nil, fmt.Errorf("metrics: %s: %w", s.Series, err)
 			}
-			h.buckets = append(h.buckets, bucket{seconds, uint64(number)})
+			h.buckets = append(h.buckets, bucket{seconds, uint64(s.Value)})
 		}
 	}
 	if len(h.buckets) == 0 {
@@ -85,7 +63,7 @@ func parseLate(text, model string) (*LateHistogram, error) {
 	return h, nil
 }
 
-// since is what was observed after before; nil where there is no histogram.
+// since returns the difference from an earlier histogram, or nil if h is nil.
 func (h *LateHistogram) since(before *LateHistogram) *LateHistogram {
 	if h == nil {
 		return nil
@@ -106,7 +84,7 @@ func (h *LateHistogram) since(before *LateHistogram) *LateHistogram {
 	return d
 }
 
-// atMostMillis is the bound of the first bucket that holds a part p.
+// atMostMillis returns the bound of the first bucket that holds the fraction p of the values.
 func (h *LateHistogram) atMostMillis(p float64) float64 {
 	for _, b := range h.buckets {
 		if float64(b.count) >= p*float64(h.Count) && !math.IsInf(b.boundSeconds, 1) {
@@ -116,7 +94,7 @@ func (h *LateHistogram) atMostMillis(p float64) float64 {
 	return 0
 }
 
-// String is for people.
+// String formats the histogram for a line of progress.
 func (h *LateHistogram) String() string {
 	if h == nil {
 		return "–"

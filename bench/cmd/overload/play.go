@@ -13,24 +13,24 @@ import (
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
-// stream is one function's load for a while.
+// stream is the load on one function.
 type stream struct {
 	function string
 	rate     float64 // requests a second of an open loop, Poisson; 0: a closed loop
 	clients  int     // connections
 	duration time.Duration
 	seed     uint64
-	// fields are more lines of the requests' headers.
+	// fields are extra header fields of the requests.
 	fields []string
 }
 
-// played is what came of streams that ran side by side. Times count from before the first of them began.
+// played is the result of streams that ran side by side. Times count from before the first stream began.
 type played struct {
 	streams []heard
 	cpu     CPU
 }
 
-// heard is what one stream saw.
+// heard is the result of one stream.
 type heard struct {
 	stream
 	trace      trace
@@ -51,10 +51,10 @@ func (b *bench) play(ctx context.Context, streams ...stream) (*played, error) {
 	for i, s := range streams {
 		h := &p.streams[i]
 		h.stream = s
-		h.trace = make(trace, 0, int(s.rate*s.duration.Seconds()*1.2)) // a closed loop has no rate: it grows
+		h.trace = make(trace, 0, int(s.rate*s.duration.Seconds()*1.2)) // a closed loop has no rate, so its trace grows
 		running.Go(func() {
 			h.result, errs[i] = loadgen.Run(ctx, loadgen.Options{
-				Addr: b.gateway.addr, Requests: b.data.requests(b.gateway.addr, s.function, s.fields...), Connections: s.clients,
+				Addr: b.gateway.Addr, Requests: b.data.requests(b.gateway.Addr, s.function, s.fields...), Connections: s.clients,
 				Rate: s.rate, Seed: s.seed, Duration: s.duration,
 				OnMeasure: func() { h.begin = time.Since(began) },
 				OnEnd:     func() { h.end = time.Since(began) },
@@ -73,47 +73,48 @@ func (b *bench) play(ctx context.Context, streams ...stream) (*played, error) {
 	return p, nil
 }
 
-// Load is one stream's numbers. What came at first, while the load was new, is not in the rates and latencies, but in the counts.
+// Load holds one stream's numbers. The first moments of a load are in the counts but not in the rates and latencies.
 type Load struct {
 	Function   string  `json:"function"`
 	OfferedRPS float64 `json:"offered_rps,omitempty"` // 0: a closed loop
-	// GoodputRPS are right outputs within the objective, by the second.
+	// GoodputRPS is the number of right outputs within the objective per second.
 	GoodputRPS float64 `json:"goodput_rps"`
 
 	InTime  int `json:"in_time"`
 	Late    int `json:"late"`
-	Expired int `json:"expired"` // 504: admitted, and not answered until the deadline
+	Expired int `json:"expired"` // 504: admitted, but not answered until the deadline
 	Refused int `json:"refused"`
-	// SteadyLost are those of them that had no prediction in time, and came after the load was new; SteadyAll had whatever answer.
+	// SteadyAll counts all answers after the first moments, SteadyLost those of them without a prediction in time.
 	SteadyLost int `json:"steady_lost"`
 	SteadyAll  int `json:"steady_all"`
 	Defaults   int `json:"defaults"`
 
-	// Others should be none: other statuses, wrong outputs, requests without an answer, requests never sent; and why.
+	// Others should be 0: other statuses, wrong outputs, requests without an answer, requests never sent. OthersWhy lists them.
 	Others    int    `json:"others"`
 	OthersWhy string `json:"others_why,omitempty"`
 
-	Accepted Latency `json:"accepted"` // of predictions, in time or not
+	Accepted Latency `json:"accepted"` // of predictions, in time or late
 	Refusals Latency `json:"refusals"`
-	// SendDelayP99 is how late the generator itself was, in milliseconds: it is part of the latencies.
+	// SendDelayP99 is the generator's own lateness in milliseconds. It is part of the latencies.
 	SendDelayP99 float64 `json:"send_delay_p99_ms,omitempty"`
 }
 
-// Latency is in milliseconds, from when a request was due; all 0 where there was none.
+// Latency is in milliseconds, from when a request was due. It is all 0 if there were no answers.
 type Latency struct {
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 	Max float64 `json:"max_ms"`
 }
 
-func latencyOf(rising []float64) Latency {
-	if len(rising) == 0 {
+func latencyOf(millis []float64) Latency {
+	if len(millis) == 0 {
 		return Latency{}
 	}
-	return Latency{results.Quantile(rising, 0.5), results.Quantile(rising, 0.99), results.Quantile(rising, 1)}
+	q := results.Quantiles(millis)
+	return Latency{q(0.5), q(0.99), q(1)}
 }
 
-// ramp is what is not looked at when a load begins: at most a fifth.
+// ramp is the first part of a load that does not count in rates and latencies: at most a fifth.
 func ramp(d time.Duration) time.Duration { return min(500*time.Millisecond, d/5) }
 
 func (h *heard) load() Load {
@@ -134,7 +135,7 @@ func (h *heard) load() Load {
 	return l
 }
 
-// others is what should not happen.
+// others counts and lists the outcomes that should not happen.
 func others(t trace, r *loadgen.Result) (n int, why string) {
 	var all []string
 	add := func(count int, what string) {

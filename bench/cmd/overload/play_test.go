@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/server"
 )
 
@@ -51,7 +52,7 @@ func TestPlayKeepsStreamsApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{data: data, gateway: &gateway{Process: process, addr: s.Listener.Addr().String()}}
+	b := &bench{data: data, gateway: &gateway.Gateway{Process: process, Addr: s.Listener.Addr().String()}}
 	p, err := b.play(t.Context(), b.open(flood, 1000, 100*ms), b.open(stuck, 500, 200*ms))
 	if err != nil {
 		t.Fatal(err)

@@ -9,17 +9,17 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
-// The targets. P99s are of what was accepted, and of the time that a refusal takes.
+// The targets.
 const (
 	minGoodputRatio  = 0.95
 	maxRefusalMillis = 1.0
 	maxRecoverMillis = 1000
 	maxLateMillis    = 1.0
-	// maxMissed of what was admitted may be answered late or not at all: what is known of a replica is a guess.
+	// maxMissed is the fraction of admitted queries that may be late or unanswered, because the speed of a replica is an estimate.
 	maxMissed = 0.01
 )
 
-// Report is everything that was measured; its JSON form is kept in bench/results.
+// Report holds all measurements. Its JSON form is kept in bench/results.
 type Report struct {
 	results.Taken
 	ObjectiveMillis float64 `json:"objective_ms"`
@@ -29,7 +29,7 @@ type Report struct {
 	Rounds          []Round `json:"rounds"`
 }
 
-// spread is results.Spread, but a single value stands alone: that of one round.
+// spread is results.Spread, but formats a single round as one number.
 func spread(digits int, values []float64) string {
 	if len(values) == 1 {
 		return fmt.Sprintf("%.*f", digits, values[0])
@@ -37,48 +37,34 @@ func spread(digits int, values []float64) string {
 	return results.Spread(digits, values)
 }
 
-// of are the rounds of a setting, in their order.
+// of returns the rounds of a setting, in order.
 func (r *Report) of(setting string) []Round {
-	var out []Round
-	for _, round := range r.Rounds {
-		if round.Setting == setting {
-			out = append(out, round)
-		}
-	}
-	return out
+	return results.Where(r.Rounds, func(x Round) bool { return x.Setting == setting })
 }
 
-// ratio is a part of a whole; of nothing, 0.
-func ratio(part, whole float64) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return part / whole
-}
-
-// kept is the part of a stream's requests that had their prediction in time.
+// kept returns the fraction of a stream's requests that got their prediction in time.
 func (l Load) kept() float64 {
-	return ratio(float64(l.InTime), float64(l.InTime+l.Late+l.Expired+l.Refused+l.Defaults+l.Others))
+	return results.Ratio(float64(l.InTime), float64(l.InTime+l.Late+l.Expired+l.Refused+l.Defaults+l.Others))
 }
 
-// keptSteady is the same without the load's first moments.
+// keptSteady returns the same without the load's first moments.
 func (l Load) keptSteady() float64 {
-	return ratio(float64(l.SteadyAll-l.SteadyLost), float64(l.SteadyAll))
+	return results.Ratio(float64(l.SteadyAll-l.SteadyLost), float64(l.SteadyAll))
 }
 
-// missed is the part of what was admitted that was answered late, or not until the deadline.
+// missed returns the fraction of admitted requests that were answered late or not until the deadline.
 func (l Load) missed() float64 {
-	return ratio(float64(l.Late+l.Expired), float64(l.InTime+l.Late+l.Expired))
+	return results.Ratio(float64(l.Late+l.Expired), float64(l.InTime+l.Late+l.Expired))
 }
 
-// useful is which part of the workers' CPU time went into answers in time, by what such an answer takes at capacity. A machine that
-// gives the worker less time under overload lowers the goodput but not this.
+// useful returns the fraction of the workers' CPU time that went into answers in time, based on the cost of such an answer at capacity. If the
+// machine gives the worker less time under overload, the goodput drops but this does not.
 func (r Round) useful(o Overload) float64 {
-	work := ratio(r.CapacityBefore.CPU.Workers+r.CapacityAfter.CPU.Workers, r.CapacityBefore.Load.GoodputRPS+r.CapacityAfter.Load.GoodputRPS)
-	return ratio(o.Load.GoodputRPS*work, o.CPU.Workers)
+	work := results.Ratio(r.CapacityBefore.CPU.Workers+r.CapacityAfter.CPU.Workers, r.CapacityBefore.Load.GoodputRPS+r.CapacityAfter.Load.GoodputRPS)
+	return results.Ratio(o.Load.GoodputRPS*work, o.CPU.Workers)
 }
 
-// loads are all streams of a round.
+// loads returns all streams of a round.
 func (r Round) loads() []Load {
 	all := []Load{r.CapacityBefore.Load, r.CapacityAfter.Load, r.Fairness.Alone, r.Fairness.Beside, r.Fairness.Flood, r.Deadline.Stuck, r.Deadline.Flood}
 	for _, o := range r.Overloads {
@@ -87,7 +73,7 @@ func (r Round) loads() []Load {
 	return all
 }
 
-// unexpected says what came to an end that should not happen.
+// unexpected returns an error for requests whose outcome should not happen.
 func (r *Report) unexpected() error {
 	var all []error
 	for i, round := range r.Rounds {
@@ -100,7 +86,10 @@ func (r *Report) unexpected() error {
 	return errors.Join(all...)
 }
 
-// Markdown is the report for people.
+// Empty implements results.Report.
+func (r *Report) Empty() bool { return len(r.Rounds) == 0 }
+
+// Markdown implements results.Report.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	b.WriteString(r.Heading("Overload"))
@@ -121,15 +110,17 @@ func (r *Report) Markdown() string {
 
 func (r *Report) section(b *strings.Builder, name string, rounds []Round) {
 	last := func(round Round) Overload { return round.Overloads[len(round.Overloads)-1] }
-	goodput := results.Each(rounds, func(x Round) float64 { return ratio(last(x).Load.GoodputRPS, x.CapacityRPS) })
+	goodput := results.Each(rounds, func(x Round) float64 { return results.Ratio(last(x).Load.GoodputRPS, x.CapacityRPS) })
 	accepted := results.Each(rounds, func(x Round) float64 { return last(x).Load.Accepted.P99 })
 	missed := results.Each(rounds, func(x Round) float64 { return last(x).Load.missed() })
 	refusals := results.Each(rounds, func(x Round) float64 { return last(x).Load.Refusals.P99 })
 	recovered := !slices.ContainsFunc(rounds, func(x Round) bool { return !x.Recovery.Recovered })
 	recovery := results.Each(rounds, func(x Round) float64 { return x.Recovery.AfterMillis })
-	quietKept := results.Each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.kept(), x.Fairness.Alone.kept()) })
+	quietKept := results.Each(rounds, func(x Round) float64 { return results.Ratio(x.Fairness.Beside.kept(), x.Fairness.Alone.kept()) })
 	quietSteady := results.Each(rounds, func(x Round) float64 { return x.Fairness.Beside.keptSteady() })
-	quietP99 := results.Each(rounds, func(x Round) float64 { return ratio(x.Fairness.Beside.Accepted.P99, x.Fairness.Alone.Accepted.P99) })
+	quietP99 := results.Each(rounds, func(x Round) float64 {
+		return results.Ratio(x.Fairness.Beside.Accepted.P99, x.Fairness.Alone.Accepted.P99)
+	})
 	lateP99 := results.Each(rounds, func(x Round) float64 { return x.Deadline.Client.P99 })
 
 	fmt.Fprintf(b, "\n## %s (%d rounds)\n\n", strings.ToUpper(name[:1])+name[1:], len(rounds))
@@ -157,7 +148,7 @@ func (r *Report) section(b *strings.Builder, name string, rounds []Round) {
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", what,
 			col(0, func(l Load) float64 { return l.OfferedRPS }), col(0, func(l Load) float64 { return l.GoodputRPS }),
-			spread(2, results.Each(rounds, func(x Round) float64 { return ratio(load(x).GoodputRPS, x.CapacityRPS) })),
+			spread(2, results.Each(rounds, func(x Round) float64 { return results.Ratio(load(x).GoodputRPS, x.CapacityRPS) })),
 			col(1, func(l Load) float64 { return l.Accepted.P50 }), col(1, func(l Load) float64 { return l.Accepted.P99 }),
 			col(0, func(l Load) float64 { return float64(l.Late) }), col(0, func(l Load) float64 { return float64(l.Expired) }), col(0, func(l Load) float64 { return float64(l.Refused) }),
 			col(2, func(l Load) float64 { return l.Refusals.P50 }), col(2, func(l Load) float64 { return l.Refusals.P99 }),
@@ -194,7 +185,7 @@ func (r *Report) section(b *strings.Builder, name string, rounds []Round) {
 	cores("stuck and 2 ×", func(x Round) CPU { return x.Deadline.CPU })
 }
 
-// lateBound is a number of the gateway's own histogram, of the rounds that have one.
+// lateBound formats a number of the gateway's own histogram over the rounds that have one.
 func lateBound(rounds []Round, value func(*LateHistogram) float64) string {
 	var values []float64
 	for _, r := range rounds {
@@ -203,14 +194,4 @@ func lateBound(rounds []Round, value func(*LateHistogram) float64) string {
 		}
 	}
 	return spread(2, values)
-}
-
-// write keeps the report as <date>-overload.json and .md; a second one of a day replaces the first.
-func (r *Report) write(dir string) error {
-	base, err := results.Write(dir, r.Name("overload"), r, r.Markdown())
-	if err != nil {
-		return err
-	}
-	logf("==> written: %s.json and .md", base)
-	return nil
 }

@@ -65,14 +65,7 @@ func TestReportSaysWhatWasMetAndWhatMissed(t *testing.T) {
 // What is kept says the same as what was measured, and has its name.
 func TestReportIsKept(t *testing.T) {
 	report := &Report{Taken: results.Taken{When: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)}, Rounds: []Round{sample("planner off", 1000)}}
-	dir := t.TempDir()
-	if err := report.write(dir); err != nil {
-		t.Fatal(err)
-	}
-	back := resultstest.Read[Report](t, dir, "2026-11-21-overload")
-	if diff := cmp.Diff(report, back, cmp.AllowUnexported(LateHistogram{}, bucket{})); diff != "" {
-		t.Error(diff)
-	}
+	resultstest.Kept(t, report, "overload", cmp.AllowUnexported(LateHistogram{}, bucket{}))
 }
 
 func TestASingleRoundHasNoSpread(t *testing.T) {

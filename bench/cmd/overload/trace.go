@@ -5,10 +5,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
-// end is what a request came to, as its client sees it.
+// end is the outcome of a request, as seen by its client.
 type end uint8
 
 const (
@@ -20,7 +21,7 @@ const (
 	broken               // another status, or another output than the model's
 )
 
-// reply is one answer; times count from the beginning of the trace's run.
+// reply is one answer. Times count from the start of the run.
 type reply struct {
 	due, done time.Duration
 	end       end
@@ -28,10 +29,10 @@ type reply struct {
 
 func (a reply) latency() time.Duration { return a.done - a.due }
 
-// trace is every answer that one stream of requests got.
+// trace holds all answers to one stream of requests.
 type trace []reply
 
-// judge says what an answer is to its client.
+// judge classifies an answer.
 func judge(a loadgen.Answered, objective time.Duration) end {
 	switch {
 	case a.Status == 503:
@@ -48,15 +49,9 @@ func judge(a loadgen.Answered, objective time.Duration) end {
 	return inTime
 }
 
-// between are the answers that came in [from, to).
+// between returns the answers that came in [from, to).
 func (t trace) between(from, to time.Duration) trace {
-	var in trace
-	for _, a := range t {
-		if a.done >= from && a.done < to {
-			in = append(in, a)
-		}
-	}
-	return in
+	return results.Where(t, func(a reply) bool { return a.done >= from && a.done < to })
 }
 
 func (t trace) count(e end) int {
@@ -69,7 +64,7 @@ func (t trace) count(e end) int {
 	return n
 }
 
-// Window is what came in a tenth of a second.
+// Window counts the answers of a tenth of a second.
 type Window struct {
 	AtMillis float64 `json:"at_ms"` // since the load began
 	InTime   int     `json:"in_time"`
@@ -77,14 +72,14 @@ type Window struct {
 	Refused  int     `json:"refused"`
 }
 
-// windows is the course of a load from its beginning to its end, in whole windows.
+// windows divides a load, from its beginning to its end, into whole windows.
 func (t trace) windows(begin, end time.Duration) []Window {
-	out := make([]Window, 0, (end-begin)/calm+1)
-	for at := begin; at+calm <= end; at += calm {
+	out := make([]Window, 0, (end-begin)/calmSpan+1)
+	for at := begin; at+calmSpan <= end; at += calmSpan {
 		out = append(out, Window{AtMillis: float64(at-begin) / 1e6})
 	}
 	for _, a := range t {
-		i := int((a.done - begin) / calm)
+		i := int((a.done - begin) / calmSpan)
 		if a.done < begin || i >= len(out) {
 			continue
 		}
@@ -100,7 +95,7 @@ func (t trace) windows(begin, end time.Duration) []Window {
 	return out
 }
 
-// millis are the latencies of the answers that came to one of the ends, in milliseconds, rising.
+// millis returns the latencies in milliseconds of the answers with one of the outcomes.
 func (t trace) millis(ends ...end) []float64 {
 	var out []float64
 	for _, a := range t {
@@ -108,37 +103,36 @@ func (t trace) millis(ends ...end) []float64 {
 			out = append(out, float64(a.latency())/1e6)
 		}
 	}
-	slices.Sort(out)
 	return out
 }
 
-// calm is how long everything must go well for the flood to count as over.
-const calm = 100 * time.Millisecond
+// calmSpan is how long all answers must be in time for the flood to count as over.
+const calmSpan = 100 * time.Millisecond
 
-// recovery is how long after the flood's end, at, the first span of calm begins in which answers come and every one of them
-// is in time. ok is false when the trace, which was observed until the given time, has none.
+// recovery returns the time from the flood's end, at, to the start of the first span of length calmSpan that has answers, all of them in time.
+// ok is false if the trace, which was observed until the given time, has no such span.
 //
-// A span can begin at the flood's end or right behind an answer that was not in time: between those, spans only get worse by
-// moving. So one walk over the answers in the order in which they came finds the first.
+// The first span starts at the flood's end or right after an answer that was not in time: moving a span away from there only makes it
+// worse. So one walk over the answers in order of arrival finds it.
 func (t trace) recovery(at, until time.Duration) (after time.Duration, ok bool) {
 	byDone := slices.SortedFunc(slices.Values(t), func(a, b reply) int { return cmp.Compare(a.done, b.done) })
 	begin, good := at, 0
 	for _, a := range byDone {
 		switch {
 		case a.done < at:
-		case a.done >= begin+calm && good > 0:
+		case a.done >= begin+calmSpan && good > 0:
 			return begin - at, true
 		case a.end != inTime:
 			begin, good = a.done+1, 0
 		default:
-			// A span without any answer is no proof: it begins with the first.
+			// A span without answers proves nothing, so the span ends at its first answer at the earliest.
 			if good == 0 {
-				begin = max(begin, a.done-calm+1)
+				begin = max(begin, a.done-calmSpan+1)
 			}
 			good++
 		}
 	}
-	if good > 0 && begin+calm <= until {
+	if good > 0 && begin+calmSpan <= until {
 		return begin - at, true
 	}
 	return 0, false

@@ -10,7 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A Load is a kind of call and how many are under way at a time.
+// A Load is a kind of call and the number of calls in flight.
 type Load struct {
 	RequestBytes int `json:"request_bytes"`
 	AnswerBytes  int `json:"answer_bytes"`
@@ -27,22 +27,22 @@ func (l Load) String() string {
 	return fmt.Sprintf("%s → %s, %d in flight", size(l.RequestBytes), size(l.AnswerBytes), l.InFlight)
 }
 
-// Small requests are echoed; the answer to a picture is a prediction.
+// The workers echo small requests. The answer to a picture is as large as a prediction.
 var loads = []Load{
 	{64, 64, 64}, {8 << 10, 8 << 10, 64}, {600 << 10, 64, 64},
 	{64, 64, 1}, {8 << 10, 8 << 10, 1}, {600 << 10, 64, 1},
 }
 
-// A link carries calls to one worker. call may be used by many callers at once, each with a slot of its own, from 0 to the load's
-// in-flight; it returns when the answer is in this process's private memory.
+// A link carries calls to one worker. Callers may use call concurrently, each with its own slot below the load's InFlight. call returns when
+// the answer is in this process's private memory.
 type link interface {
 	call(slot int) error
-	// answer is what the last call of the slot was answered.
+	// answer returns the answer to the slot's last call.
 	answer(slot int) []byte
 	close() error
 }
 
-// A way is one of the things that are compared.
+// A way is one contender of the comparison.
 type way struct {
 	name string
 	open func(Load) (link, error)
@@ -50,7 +50,7 @@ type way struct {
 
 var ways = []way{{"socket", openSocket}, {"ring", openRing}, {"worker", openWorker}}
 
-// request is the payload of a slot: its first bytes tell the slots apart, so that a mixed-up answer is noticed.
+// request returns the payload of a slot. Its first bytes differ between slots, so that an answer to the wrong slot is noticed.
 func request(load Load, slot int) []byte {
 	p := make([]byte, load.RequestBytes)
 	for i := range p {
@@ -59,16 +59,16 @@ func request(load Load, slot int) []byte {
 	return p
 }
 
-// checkAnswer says whether the slot was answered with the beginning of its own request.
+// checkAnswer checks that the slot's answer is the beginning of its own request.
 func checkAnswer(l link, load Load, slot int) error {
 	got, want := l.answer(slot), request(load, slot)[:load.AnswerBytes]
 	if string(got) != string(want) {
-		return fmt.Errorf("slot %d was answered %d bytes that are not its own", slot, len(got))
+		return fmt.Errorf("slot %d got %d bytes that are not the beginning of its request", slot, len(got))
 	}
 	return nil
 }
 
-// measure opens a link, runs the load over it and closes it.
+// measure opens a link, runs the load over it and closes the link.
 func measure(ctx context.Context, w way, load Load, warmup, duration time.Duration) (s Sample, err error) {
 	l, err := w.open(load)
 	if err != nil {
@@ -96,7 +96,7 @@ const (
 	phaseEnd
 )
 
-// hammer lets one goroutine for each slot call over and over.
+// hammer runs one goroutine per slot, which calls in a loop.
 func hammer(ctx context.Context, l link, load Load, warmup, duration time.Duration) (Sample, error) {
 	var phase atomic.Uint32
 	var callers sync.WaitGroup

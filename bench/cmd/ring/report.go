@@ -7,7 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
-// Report is everything that was measured.
+// Report holds all measurements. Its JSON form is kept in bench/results.
 type Report struct {
 	results.Taken
 	Rounds          int           `json:"rounds"`
@@ -15,7 +15,7 @@ type Report struct {
 	Loads           []Measurement `json:"loads"`
 }
 
-// Measurement is one load: by round, what each way did.
+// Measurement holds one load's samples: a map from way to sample for each round.
 type Measurement struct {
 	Load   Load                `json:"load"`
 	Rounds []map[string]Sample `json:"rounds"`
@@ -28,7 +28,7 @@ type Sample struct {
 	P99Micros float64 `json:"p99_us"`
 }
 
-// target is what the project has accepted, as a ratio to the socket: calls a second at least, or p50 at most.
+// target returns the project's target as a ratio to the socket: the least rate of calls, or the largest p50. 0 means no target.
 func target(l Load) (perSecond, p50 float64) {
 	switch {
 	case l.InFlight == 1:
@@ -39,12 +39,15 @@ func target(l Load) (perSecond, p50 float64) {
 	return 2, 0
 }
 
-// Markdown is the report for people.
+// Empty implements results.Report.
+func (r *Report) Empty() bool { return len(r.Loads) == 0 }
+
+// Markdown implements results.Report.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	b.WriteString(r.Heading("The ring against a unix stream socket"))
 	fmt.Fprintf(&b, "Go to a compiled Go worker in another process; %d rounds of %gs each, medians; × is the ratio to the socket within a round (least and most in brackets). ", r.Rounds, r.DurationSeconds)
-	b.WriteString("*socket*: one write a message. *ring*: package shm alone. *worker*: the gateway's transport with all its checks, and the Go binding. How: ../METHOD.md.\n\n")
+	b.WriteString("*socket*: one write per message. *ring*: package shm alone. *worker*: the gateway's transport with all its checks, and the Go binding. How: ../METHOD.md.\n\n")
 	b.WriteString("| calls | | socket | ring | × | worker | × | target for × |\n|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Loads {
 		m := &r.Loads[i]

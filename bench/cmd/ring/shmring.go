@@ -16,15 +16,15 @@ import (
 	"github.com/xebec-serving/xebec/shm"
 )
 
-// The ring alone: descriptors through package shm, payloads in blocks that belong to the slots for good, a byte on the socket for a
-// sleeper. It is the protocol's memory order (section 3.1) without its registration, tables and checks.
+// The ring alone: descriptors go through package shm, payloads lie in fixed blocks of the slots, and a byte on the socket wakes a sleeping
+// reader. This is the protocol's memory order (section 3.1) without its registration, tables and checks.
 
 const (
 	ringGeneration = 1
 	ringEntries    = 256
 )
 
-// blockBytes is a slot's block, a multiple of 64.
+// blockBytes is the size of a slot's block, a multiple of 64.
 func blockBytes(payload int) uint64 { return (uint64(payload) + 63) &^ 63 }
 
 func segmentBytes(load Load, payload int) uint64 {
@@ -38,7 +38,7 @@ type ringLink struct {
 	child   *exec.Cmd
 	conn    *net.UnixConn
 	a, b    *shm.Segment
-	mu      sync.Mutex // one producer
+	mu      sync.Mutex // guards push
 	push    *shm.Producer
 	pop     *shm.Consumer
 	out, in [][]byte
@@ -110,7 +110,7 @@ func (l *ringLink) call(slot int) error {
 	}
 }
 
-// read takes answers until the socket ends, in the order of section 3.1: drain the socket, say asleep, look again, block.
+// read takes answers until the socket ends, in the order of section 3.1: drain the socket, declare sleep, check the ring again, block.
 func (l *ringLink) read() error {
 	raw, err := l.conn.SyscallConn()
 	if err != nil {
@@ -129,7 +129,7 @@ func (l *ringLink) read() error {
 			}
 			slot := binary.LittleEndian.Uint64(d[:])
 			if slot >= uint64(len(l.in)) {
-				return fmt.Errorf("an answer for slot %d of %d", slot, len(l.in))
+				return fmt.Errorf("answer for slot %d of %d", slot, len(l.in))
 			}
 			off := shm.SlabOffset(ringEntries) + slot*blockBytes(l.load.AnswerBytes)
 			copy(l.in[slot], l.b.Bytes()[off:])
@@ -138,7 +138,7 @@ func (l *ringLink) read() error {
 		if !l.pop.PrepareSleep() {
 			continue
 		}
-		// Parked in the Go runtime's poller until a bell is there; the read empties the socket before the next sleep is declared.
+		// Block in the Go runtime's poller until a bell arrives. The read empties the socket before the next sleep is declared.
 		var ended error
 		err := raw.Read(func(fd uintptr) bool {
 			n, err := unix.Read(int(fd), bells[:])
@@ -169,7 +169,7 @@ func (l *ringLink) close() error {
 	return errors.Join(err, l.child.Wait(), l.a.Close(), l.b.Close())
 }
 
-// ringWorker answers each request with its beginning. It blocks in read itself: it has nothing else to do.
+// ringWorker answers each request with the beginning of it. It blocks in read, because it has nothing else to do.
 func ringWorker(load Load) error {
 	runtime.LockOSThread()
 	a, err := shm.Open(childSocket+1, shm.RoleA, ringGeneration, ringEntries, segmentBytes(load, load.RequestBytes))

@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The baseline: frames on a unix stream socket, a u32 slot before each payload, one write a message on either side. Reads are
-// buffered, so that a busy reader takes many messages with one system call.
+// The baseline: frames on a unix stream socket, each a u32 slot and a payload, with one write per message on either side. Reads are buffered,
+// so that a busy reader takes many messages with one system call.
 
-// readerBytes is many small messages, and a good part of a large one.
+// readerBytes holds many small messages, and a good part of a large one.
 const readerBytes = 256 << 10
 
 type socketLink struct {
 	load    Load
 	child   *exec.Cmd
 	conn    net.Conn
-	mu      sync.Mutex // one writer at a time, whole messages
-	out     [][]byte   // by slot: header and request, as written
+	mu      sync.Mutex // guards writes, so that messages stay whole
+	out     [][]byte   // by slot: header and request
 	in      [][]byte   // by slot: the answer
 	done    []chan struct{}
-	stopped chan error // what ended the reader
+	stopped chan error // the reader's error
 	failed  chan struct{}
 }
 
@@ -59,7 +59,7 @@ func (l *socketLink) read() error {
 		}
 		slot := binary.LittleEndian.Uint32(head[:])
 		if int(slot) >= len(l.in) {
-			return fmt.Errorf("an answer for slot %d of %d", slot, len(l.in))
+			return fmt.Errorf("answer for slot %d of %d", slot, len(l.in))
 		}
 		if _, err := io.ReadFull(in, l.in[slot]); err != nil {
 			return err
@@ -93,7 +93,7 @@ func (l *socketLink) close() error {
 	return l.child.Wait()
 }
 
-// socketWorker answers each request with its beginning until the socket ends.
+// socketWorker answers each request with the beginning of it, until the socket ends.
 func socketWorker(load Load) error {
 	conn, err := childConn()
 	if err != nil {
@@ -115,7 +115,7 @@ func socketWorker(load Load) error {
 	}
 }
 
-// ignoreClosed: the parent closes its end when it is done, and may do so while an answer is on its way.
+// ignoreClosed drops the errors of a closed socket: the parent may close its end while an answer is on its way.
 func ignoreClosed(err error) error {
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		return nil
@@ -123,10 +123,10 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// childSocket is the descriptor of the socket in the child; files handed over follow it.
+// childSocket is the descriptor of the socket in the child. The files passed to the child follow it.
 const childSocket = 3
 
-// startChild runs this program as a worker, with one end of a socket pair as descriptor 3 and the files after it.
+// startChild runs this program as a worker, with one end of a socket pair as descriptor childSocket and the files after it.
 func startChild(role string, load Load, files []*os.File) (*exec.Cmd, net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

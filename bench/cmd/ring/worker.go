@@ -16,14 +16,14 @@ import (
 	"github.com/xebec-serving/xebec/worker/local"
 )
 
-// The whole transport: a hub, a replica and the Go binding, each call a batch of one query.
+// The whole transport: a hub, a replica and the Go binding. Each call is a batch of one query.
 
 const (
 	roleVariable = "XEBEC_BENCH_ROLE"
 	loadVariable = "XEBEC_BENCH_LOAD"
-	// launchTimeout covers a process start on a busy machine.
+	// launchTimeout is enough for a process start on a busy machine.
 	launchTimeout = 20 * time.Second
-	// pendingIDs bounds how far the oldest outstanding batch may lie behind the newest: callers have one each.
+	// pendingIDs bounds the distance between the oldest outstanding batch and the newest. Each caller has one batch.
 	pendingIDs = 4096
 )
 
@@ -35,7 +35,7 @@ type workerLink struct {
 	ready   chan worker.Replica
 	gone    chan string
 
-	mu      sync.Mutex // Send takes one caller at a time
+	mu      sync.Mutex // guards Send and what follows
 	last    uint64
 	slotOf  [pendingIDs]int
 	batches []api.Batch
@@ -94,7 +94,7 @@ func openWorker(load Load) (l link, err error) {
 	}
 }
 
-// Ready, Done, Leaving and Gone are what the replica tells.
+// Ready, Done, Leaving and Gone implement worker.Events.
 func (w *workerLink) Ready(r worker.Replica) { w.ready <- r }
 
 // Done wakes the caller of a batch.
@@ -102,10 +102,10 @@ func (w *workerLink) Done(_ worker.Replica, res *api.BatchResult) {
 	w.done[w.slotOf[res.ID%pendingIDs]] <- res.Code
 }
 
-// Leaving does not happen: nobody tells this worker to stop.
+// Leaving does not happen: this worker is never told to stop.
 func (w *workerLink) Leaving(worker.Replica, string) {}
 
-// Gone wakes everybody.
+// Gone wakes all callers.
 func (w *workerLink) Gone(_ worker.Replica, end worker.End) {
 	w.gone <- end.Reason
 	for _, c := range w.done {
@@ -155,7 +155,7 @@ func (w *workerLink) close() error {
 	return err
 }
 
-// childCommand is this program in another role. It ends when its socket does.
+// childCommand returns a command that runs this program in another role. The child ends when its socket does.
 func childCommand(role string, load Load) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -167,7 +167,7 @@ func childCommand(role string, load Load) (*exec.Cmd, error) {
 	return c, nil
 }
 
-// serveAsWorker is the child's main.
+// serveAsWorker is the main function of the child.
 func serveAsWorker() error {
 	var load Load
 	if _, err := fmt.Sscan(os.Getenv(loadVariable), &load.RequestBytes, &load.AnswerBytes, &load.InFlight); err != nil {

@@ -2,46 +2,45 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
-	"runtime"
-	"sync"
 
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/scheduler/sim"
 )
 
-// row is what one policy did in one scenario.
+// row is the result of one policy in one scenario.
 type row struct {
 	Scenario string     `json:"scenario"`
 	Policy   sim.Policy `json:"policy"`
-	// OfferedPerSecond and GoodPerSecond are rates; OfPossible is the good ones' part of what could be answered: of what was
-	// offered, or of the capacity where that is less.
+	// OfferedPerSecond and GoodPerSecond are rates. OfPossible is the fraction of good answers among the possible ones: the offered queries,
+	// or the capacity if that is less.
 	OfferedPerSecond float64 `json:"offered_per_second"`
 	GoodPerSecond    float64 `json:"good_per_second"`
 	OfPossible       float64 `json:"of_possible"`
-	// MissedPart and RefusedPart are of all that were offered, MissedOfAccepted of those that were neither refused nor dropped.
+	// MissedPart and RefusedPart are fractions of the offered queries, MissedOfAccepted of those that were neither refused nor dropped.
 	MissedPart       float64 `json:"missed_part"`
 	MissedOfAccepted float64 `json:"missed_of_accepted"`
 	RefusedPart      float64 `json:"refused_part"`
-	// DroppedPart are those that were accepted and answered before their deadline that they would miss it.
+	// DroppedPart is the fraction of queries that were accepted but dropped before their deadline, because they would have missed it.
 	DroppedPart float64 `json:"dropped_part"`
-	// P50Millis and P99Millis are of the accepted ones; -1: that many missed their objective.
+	// P50Millis and P99Millis are those of the accepted queries. -1 means that so many missed their objective.
 	P50Millis float64 `json:"p50_ms"`
 	P99Millis float64 `json:"p99_ms"`
-	// SecondsPerThousand is the replicas' time for 1,000 good answers, MeanBatch the queries of a batch.
+	// SecondsPerThousand is the replicas' time for 1,000 good answers, MeanBatch the mean number of queries in a batch.
 	SecondsPerThousand float64 `json:"replica_seconds_per_1000_good"`
 	MeanBatch          float64 `json:"mean_batch"`
-	// MeanGain is what an answer in time is worth, 1 − Π(1 − gain) over the models that took part, and MembersPerAnswer how many
-	// those were.
+	// MeanGain is the value of an answer in time, 1 − Π(1 − gain) over the models that took part. MembersPerAnswer is the mean number of those
+	// models.
 	MeanGain         float64 `json:"mean_gain"`
 	MembersPerAnswer float64 `json:"members_per_answer"`
-	// PlansPerSecond is how often a model's plan became another one.
+	// PlansPerSecond is how often a model's plan changed.
 	PlansPerSecond float64 `json:"plan_changes_per_second"`
-	// RecoveryMillis is the longest time after a burst until nothing was refused or missed; -1: no bursts here.
+	// RecoveryMillis is the longest time after a burst until nothing was refused or missed. -1 means that there was no burst.
 	RecoveryMillis float64 `json:"recovery_ms"`
-	// Functions has the same of each function, where there are several.
+	// Functions has the numbers of each function, if there are several.
 	Functions []part `json:"functions,omitempty"`
 	// Alone is the quiet function's run without the others.
 	Alone *part `json:"alone,omitempty"`
@@ -79,22 +78,15 @@ func compare(w *bufio.Writer, cfg *config) error {
 	if err != nil {
 		return err
 	}
-	if cfg.format == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(rows); err != nil {
-			return err
-		}
-	} else {
-		writeTables(w, chosen, rows)
+	report := comparison{
+		kind: "sim", heading: compareHeading(cfg), rows: rows,
+		tables:  func(w io.Writer) { writeTables(w, chosen, rows) },
+		figures: func() ([]results.Figure, error) { return drawFigures(cfg, chosen, rows) },
 	}
-	if cfg.out == "" {
-		return nil
-	}
-	return writeReport(cfg, chosen, rows)
+	return report.publish(w, cfg)
 }
 
-// traceScenario has one model under the queries of a trace's functions, whatever their names.
+// traceScenario is one model under the queries of all functions in the trace.
 func traceScenario(cfg *config) (scenario, error) {
 	f, err := os.Open(cfg.trace)
 	if err != nil {
@@ -116,26 +108,13 @@ func traceScenario(cfg *config) (scenario, error) {
 	return s, nil
 }
 
-// runAll runs every scenario under every policy, on all cores. Each run is deterministic, and so is the order of rows.
+// runAll runs every scenario under every policy. Each run and the order of rows are deterministic.
 func runAll(list []scenario) ([]row, error) {
 	rows := make([]row, len(list)*len(sim.Policies))
-	errs := make([]error, len(rows))
-	jobs := make(chan int)
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for i := range jobs {
-				rows[i], errs[i] = runOne(&list[i/len(sim.Policies)], sim.Policies[i%len(sim.Policies)])
-			}
-		}()
-	}
-	for i := range rows {
-		jobs <- i
-	}
-	close(jobs)
-	wg.Wait()
+	errs := inParallel(len(rows), func(i int) (err error) {
+		rows[i], err = runOne(&list[i/len(sim.Policies)], sim.Policies[i%len(sim.Policies)])
+		return err
+	})
 	for i, err := range errs {
 		if err != nil {
 			return nil, fmt.Errorf("%s under %v: %w", rows[i].Scenario, rows[i].Policy, err)
@@ -161,9 +140,9 @@ func runOne(s *scenario, p sim.Policy) (row, error) {
 		possible = possibleOf(s, &t) / seconds
 	}
 	r.OfPossible = r.GoodPerSecond / possible
-	r.MissedPart, r.RefusedPart = ratio(t.Missed, t.Offered), ratio(t.Refused, t.Offered)
-	r.DroppedPart = ratio(t.Dropped, t.Offered)
-	r.MissedOfAccepted = ratio(t.Missed, t.Missed+t.Good)
+	r.MissedPart, r.RefusedPart = results.Ratio(t.Missed, t.Offered), results.Ratio(t.Refused, t.Offered)
+	r.DroppedPart = results.Ratio(t.Dropped, t.Offered)
+	r.MissedOfAccepted = results.Ratio(t.Missed, t.Missed+t.Good)
 	r.P50Millis, r.P99Millis = millis(t.Quantile(0.5)), millis(t.Quantile(0.99))
 	if t.Good > 0 {
 		r.SecondsPerThousand = float64(result.BusyNanos) / 1e9 / float64(t.Good) * 1000
@@ -173,7 +152,7 @@ func runOne(s *scenario, p sim.Policy) (row, error) {
 		}
 	}
 	r.PlansPerSecond = float64(result.PlanChanges) / seconds
-	r.MeanBatch = ratio(result.Evaluated, result.Batches)
+	r.MeanBatch = results.Ratio(result.Evaluated, result.Batches)
 	for _, b := range s.bursts {
 		r.RecoveryMillis = max(r.RecoveryMillis, float64(t.Recovery(b.end, b.until))/1e6)
 	}
@@ -194,12 +173,12 @@ func runOne(s *scenario, p sim.Policy) (row, error) {
 	return r, nil
 }
 
-// possibleOf is how many queries could be answered: slot by slot what is offered, or the capacity where that is less, with
-// what was offered in the slots of the last objective before and found no place.
+// possibleOf returns how many queries could be answered. Per slot that is the number of offered queries, including those that wait from the
+// slots within the last objective, or the capacity if that is less.
 func possibleOf(s *scenario, t *sim.FunctionResult) float64 {
 	perSlot := s.capacity * sim.SlotNanos / 1e9
 	carry, sum := 0.0, 0.0
-	window := perSlot * float64(s.spec.Functions[0].SLONanos) / sim.SlotNanos // what can wait and still be in time
+	window := perSlot * float64(s.spec.Functions[0].SLONanos) / sim.SlotNanos // queries that can wait and still be in time
 	for i := int(s.spec.Warm / sim.SlotNanos); i < len(t.Series); i++ {
 		carry += float64(t.Series[i].Offered)
 		served := min(carry, perSlot)
@@ -211,19 +190,12 @@ func possibleOf(s *scenario, t *sim.FunctionResult) float64 {
 
 func partOf(f *sim.FunctionResult, seconds float64) part {
 	return part{
-		Name: f.Name, GoodPerSecond: float64(f.Good) / seconds, GoodPart: ratio(f.Good, f.Offered), RefusedPart: ratio(f.Refused, f.Offered),
+		Name: f.Name, GoodPerSecond: float64(f.Good) / seconds, GoodPart: results.Ratio(f.Good, f.Offered), RefusedPart: results.Ratio(f.Refused, f.Offered),
 		P50Millis: millis(f.Quantile(0.5)), P99Millis: millis(f.Quantile(0.99)),
 	}
 }
 
-func ratio(a, b int64) float64 {
-	if b == 0 {
-		return 0
-	}
-	return float64(a) / float64(b)
-}
-
-// millis is -1 where the quantile lies among those that missed.
+// millis returns -1 if the quantile lies among the queries that missed.
 func millis(nanos int64) float64 {
 	if nanos == math.MaxInt64 {
 		return -1

@@ -2,108 +2,114 @@ package main
 
 import (
 	"fmt"
-	"image/color"
 	"math"
-	"path/filepath"
+	"slices"
 
-	"github.com/xebec-serving/xebec/scheduler/sim"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-)
 
-// colours of the policies, in their order; safe for colour-blind readers (Okabe and Ito).
-var colours = []color.Color{
-	color.RGBA{0, 114, 178, 255}, color.RGBA{86, 180, 233, 255}, color.RGBA{213, 94, 0, 255},
-	color.RGBA{230, 159, 0, 255}, color.RGBA{0, 158, 115, 255}, color.RGBA{120, 120, 120, 255},
-}
+	"github.com/xebec-serving/xebec/bench/internal/plots"
+	"github.com/xebec-serving/xebec/bench/internal/results"
+	"github.com/xebec-serving/xebec/scheduler/sim"
+)
 
 const figureHeight = 9 * vg.Centimeter
 
-// drawFigures writes the figures of a report, as SVG, and returns their names.
-func drawFigures(cfg *config, list []scenario, rows []row) ([]string, error) {
-	var names []string
-	save := func(name string, width vg.Length, p *plot.Plot) error {
-		name = fmt.Sprintf("%s-sim-%s.svg", cfg.date, name)
-		names = append(names, name)
-		return p.Save(width, figureHeight, filepath.Join(cfg.out, name))
-	}
-	width := vg.Length(4+2.6*float64(len(list))) * vg.Centimeter
-	goodput := bars(list, rows, "answers in time, of those that were possible", "%", func(r *row) float64 { return 100 * r.OfPossible })
-	if err := save("goodput", width, goodput); err != nil {
-		return nil, err
-	}
-	cost := bars(list, rows, "replica seconds for 1,000 answers in time (at most 2 shown)", "s", func(r *row) float64 {
-		if r.SecondsPerThousand == 0 {
-			return 2 // no answer at all
+// drawing is a figure before it becomes SVG.
+type drawing struct {
+	name  string // file name without date and kind
+	width vg.Length
+	plot  func() (*plot.Plot, error)
+}
+
+// drawAll draws figures that are called DATE-kind-NAME.
+func drawAll(cfg *config, kind string, all []drawing) ([]results.Figure, error) {
+	var figures []results.Figure
+	for _, d := range all {
+		p, err := d.plot()
+		if err != nil {
+			return nil, fmt.Errorf("figure %s: %w", d.name, err)
 		}
-		return min(2, r.SecondsPerThousand)
-	})
-	if err := save("cost", width, cost); err != nil {
-		return nil, err
+		svg, err := plots.SVG(d.width, figureHeight, [][]*plot.Plot{{p}})
+		if err != nil {
+			return nil, fmt.Errorf("figure %s: %w", d.name, err)
+		}
+		name := cfg.date + "-" + kind + "-" + d.name
+		figures = append(figures, results.Figure{Name: name, Alt: name, SVG: svg})
+	}
+	return figures, nil
+}
+
+// drawFigures draws the figures of -compare.
+func drawFigures(cfg *config, list []scenario, rows []row) ([]results.Figure, error) {
+	width := vg.Length(4+2.6*float64(len(list))) * vg.Centimeter
+	all := []drawing{
+		{"goodput", width, func() (*plot.Plot, error) {
+			return bars(list, rows, "answers in time, of those that were possible", "%", func(r row) float64 { return 100 * r.OfPossible })
+		}},
+		{"cost", width, func() (*plot.Plot, error) {
+			return bars(list, rows, "replica seconds for 1,000 answers in time (at most 2 shown)", "s", func(r row) float64 {
+				if r.SecondsPerThousand == 0 {
+					return 2 // no answer at all
+				}
+				return min(2, r.SecondsPerThousand)
+			})
+		}},
 	}
 	for i := range list {
 		s := &list[i]
 		switch {
 		case len(s.bursts) > 0:
-			if err := save(s.name, 24*vg.Centimeter, timeline(s, rows)); err != nil {
-				return nil, err
-			}
+			all = append(all, drawing{s.name, 24 * vg.Centimeter, func() (*plot.Plot, error) { return timeline(s, rows) }})
 		case s.name == "overload":
-			if err := save("overload-latency", 16*vg.Centimeter, distribution(s, rows)); err != nil {
-				return nil, err
-			}
+			all = append(all, drawing{"overload-latency", 16 * vg.Centimeter, func() (*plot.Plot, error) { return distribution(s, rows) }})
 		}
 	}
-	return names, nil
+	return drawAll(cfg, "sim", all)
 }
 
-// bars has a group for each scenario and a bar for each policy.
-func bars(list []scenario, rows []row, title, unit string, value func(*row) float64) *plot.Plot {
-	p := plot.New()
-	p.Title.Text, p.Y.Label.Text = title, unit
-	p.Y.Min = 0
-	p.Legend.Top = true
-	const wide = 9
+// bars returns a group of bars for each scenario, with a bar for each policy.
+func bars(list []scenario, rows []row, title, unit string, value func(row) float64) (*plot.Plot, error) {
+	p := plots.Panel(title, "", unit)
+	if len(list) == 0 {
+		return p, nil
+	}
+	var all []plots.Series
 	for i, policy := range sim.Policies {
-		var values plotter.Values
-		for j := range rows {
-			if rows[j].Policy == policy {
-				values = append(values, value(&rows[j]))
-			}
-		}
-		b, err := plotter.NewBarChart(values, vg.Points(wide))
-		if err != nil {
-			continue // no scenario
-		}
-		b.LineStyle.Width = 0
-		b.Color = colours[i]
-		b.Offset = vg.Points(wide * (float64(i) - float64(len(sim.Policies)-1)/2))
-		p.Add(b)
-		p.Legend.Add(policy.String(), b)
+		values := results.Each(results.Where(rows, func(r row) bool { return r.Policy == policy }), value)
+		all = append(all, plots.Series{Label: policy.String(), Values: values, Color: plots.Palette[i]})
 	}
-	names := make([]string, len(list))
+	var names []string
 	for i := range list {
-		names[i] = list[i].name
+		names = append(names, list[i].name)
 	}
-	p.NominalX(names...)
+	err := plots.Bars(p, vg.Points(9), names, all...)
 	p.X.Max = float64(len(list)) + 1 // room for the legend
-	return p
+	return p, err
 }
 
-// timeline has the answers in time, for each policy, over the run.
-func timeline(s *scenario, rows []row) *plot.Plot {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = s.what, "s", "answers in time per second"
-	p.Y.Min = 0
-	p.Legend.Top = true
-	const slots = 10 // 100 ms
+// curves adds a curve for each policy in a scenario.
+func curves(p *plot.Plot, s *scenario, rows []row, points func(r *row) plotter.XYs) error {
 	for i := range rows {
-		r := &rows[i]
-		if r.Scenario != s.name {
-			continue
+		if r := &rows[i]; r.Scenario == s.name {
+			line := points(r)
+			if len(line) == 0 {
+				continue // no answer in time
+			}
+			if err := plots.Curve(p, line, plots.Style{Color: plots.Palette[slices.Index(sim.Policies[:], r.Policy)], Width: vg.Points(1.5)}, r.Policy.String()); err != nil {
+				return err
+			}
 		}
-		var line plotter.XYs
+	}
+	return nil
+}
+
+// timeline returns the answers in time over the run, for each policy.
+func timeline(s *scenario, rows []row) (*plot.Plot, error) {
+	p := plots.Panel(s.what, "s", "answers in time per second")
+	const slots = 10 // 100 ms
+	err := curves(p, s, rows, func(r *row) (line plotter.XYs) {
 		for at := 0; at+slots <= len(r.total.Series); at += slots {
 			sum := 0.0
 			for _, slot := range r.total.Series[at : at+slots] {
@@ -111,25 +117,18 @@ func timeline(s *scenario, rows []row) *plot.Plot {
 			}
 			line = append(line, plotter.XY{X: float64(at) * sim.SlotNanos / 1e9, Y: sum * 1e9 / (slots * sim.SlotNanos)})
 		}
-		addLine(p, r.Policy, line)
-	}
+		return line
+	})
 	p.X.Max *= 1.2 // room for the legend
-	return p
+	return p, err
 }
 
-// distribution has, for each policy, the part of the offered queries that was answered within a time.
-func distribution(s *scenario, rows []row) *plot.Plot {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = s.what, "ms", "% of what was offered, answered by then"
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Y.Min = 0
+// distribution returns, for each policy, the fraction of the offered queries that were answered within a time.
+func distribution(s *scenario, rows []row) (*plot.Plot, error) {
+	p := plots.Panel(s.what, "ms", "% of the offered queries answered by then")
+	p.Legend.Left = true
 	const points = 100
-	for i := range rows {
-		r := &rows[i]
-		if r.Scenario != s.name {
-			continue
-		}
-		var line plotter.XYs
+	err := curves(p, s, rows, func(r *row) (line plotter.XYs) {
 		for n := range points + 1 {
 			part := float64(n) / points
 			nanos := r.total.Quantile(part * float64(r.total.Good) / math.Max(1, float64(r.total.Good+r.total.Missed)))
@@ -137,18 +136,7 @@ func distribution(s *scenario, rows []row) *plot.Plot {
 				line = append(line, plotter.XY{X: float64(nanos) / 1e6, Y: 100 * part * float64(r.total.Good) / float64(r.total.Offered)})
 			}
 		}
-		addLine(p, r.Policy, line)
-	}
-	return p
-}
-
-func addLine(p *plot.Plot, policy sim.Policy, points plotter.XYs) {
-	l, err := plotter.NewLine(points)
-	if err != nil {
-		return // no point
-	}
-	l.Color = colours[policy]
-	l.Width = vg.Points(1.5)
-	p.Add(l)
-	p.Legend.Add(policy.String(), l)
+		return line
+	})
+	return p, err
 }

@@ -1,15 +1,15 @@
-// Command sim runs the scheduler against simulated replicas, callers and a virtual clock: the real machines, planner and
-// device turns, with nothing of their surroundings left to chance but what a seed decides.
+// Command sim runs the scheduler with simulated replicas, callers and a virtual clock. The scheduler's machines, the planner and the device turns
+// are real; everything around them follows from a seed.
 //
 //	sim -seed 42        one random world, with every promise of the scheduler checked; -v prints its transcript
-//	sim -seeds 5000     so many of them, from -seed on
-//	sim -compare        ours against Clipper's batching, a fixed tick and no batching, on the same traces
+//	sim -seeds 5000     that many worlds, from -seed on
+//	sim -compare        our policies against Clipper's batching, a fixed tick and no batching, on the same traces
 //	sim -compare -only flood -o json
 //	sim -scale          our autoscaler against Knative's rules, on the same traces, with five seeds or -seeds
 //	sim -trace FILE     the queries of a recorded trace to one model, under each policy
 //
-// The same seed gives the same output, on any machine. A broken promise prints the end of the transcript and exits with 1.
-// -compare with -out DIR writes DATE-sim.md, DATE-sim.json and figures there, -scale writes DATE-autoscale.md and so on.
+// The same seed gives the same output on any machine. A broken promise prints the end of the transcript and exits with 1. With -out DIR,
+// -compare writes DATE-sim.md, DATE-sim.json and figures there, and -scale writes DATE-autoscale.md and so on.
 package main
 
 import (
@@ -46,15 +46,15 @@ func run(w io.Writer, args []string) error {
 	cfg := config{}
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
 	flags.Uint64Var(&cfg.seed, "seed", 1, "of the world, or of the first one")
-	flags.Uint64Var(&cfg.seeds, "seeds", 0, "how many random worlds to run (0: one), or with how many seeds to compare scalers (0: five)")
+	flags.Uint64Var(&cfg.seeds, "seeds", 0, "number of random worlds (0: one), or number of seeds to compare scalers with (0: five)")
 	flags.BoolVar(&cfg.verbose, "v", false, "print the transcript of the random world")
 	flags.BoolVar(&cfg.compare, "compare", false, "compare policies in scenarios instead of running random worlds")
 	flags.BoolVar(&cfg.scale, "scale", false, "compare autoscalers under traces of traffic")
-	flags.StringVar(&cfg.trace, "trace", "", "compare policies under the queries of this trace")
-	only := flags.String("only", "", "of the scenarios or traces, those whose name matches this expression")
+	flags.StringVar(&cfg.trace, "trace", "", "compare policies under the queries of this trace `file`")
+	only := flags.String("only", "", "run only scenarios or traces whose name matches this `expression`")
 	flags.StringVar(&cfg.format, "o", "table", "what -compare and -scale print: table or json")
 	flags.StringVar(&cfg.out, "out", "", "folder for the report and figures of -compare and -scale; empty: none")
-	flags.StringVar(&cfg.date, "date", "", "the date in the names of those files, such as 2026-11-21")
+	flags.StringVar(&cfg.date, "date", "", "date in the names of those files, such as 2026-11-21")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func run(w io.Writer, args []string) error {
 	return errors.Join(err, out.Flush())
 }
 
-// random runs random worlds. After the first one that breaks a promise it stops.
+// random runs random worlds. It stops after the first one that breaks a promise.
 func random(w *bufio.Writer, cfg *config) error {
 	for seed := cfg.seed; seed < cfg.seed+cfg.seeds; seed++ {
 		if cfg.verbose {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/scheduler/autoscale"
 	"github.com/xebec-serving/xebec/scheduler/sim"
 )
@@ -131,7 +132,7 @@ func TestFewMissByChance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if part := ratio(r.Missed, r.Offered); part > 0.001 || r.ReplicaSeconds > 2.1*20*60 {
+		if part := results.Ratio(r.Missed, r.Offered); part > 0.001 || r.ReplicaSeconds > 2.1*20*60 {
 			t.Errorf("what %v replicas serve: %.5f missed, in %.0f replica seconds", needs, part, r.ReplicaSeconds)
 		}
 	}

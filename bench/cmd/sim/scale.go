@@ -2,52 +2,51 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
-	"runtime"
-	"sync"
+	"io"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/autoscale"
 	"github.com/xebec-serving/xebec/scheduler/sim"
 )
 
-// What all scalers are compared with: replicas of a model as they run on a few cores, with an objective of half a second.
+// All scalers control replicas of a model that runs on a few cores, with an objective of half a second.
 const (
 	scaleSLO = 500 * ms
-	// replicaServes is how many queries a second a replica answers within the objective when it has more than it can do. Batches of 7 in 200
-	// ms, two fifths of the objective, would make 35; as times scatter, the cap is 5 or 6 most of the time. A test measures it.
+	// replicaServes is how many queries a second a saturated replica answers within the objective. Batches of 7 in 200 ms, two fifths of the
+	// objective, would give 35. Because times scatter, the cap is 5 or 6 most of the time. A test measures it.
 	replicaServes = 30.4
-	// scaleSeeds is how many times each trace is drawn, unless -seeds says.
+	// scaleSeeds is the default number of seeds for each trace.
 	scaleSeeds = 5
 	second     = api.Nanos(1e9)
 	minute     = 60 * second
-	// missedPart: the objective holds in a second in which no more than this part missed it.
+	// The objective holds in a second in which at most the fraction missedPart of the queries missed it.
 	missedPart = 0.01
 )
 
-// trace is traffic that scalers are compared under.
+// trace is traffic under which scalers are compared.
 type trace struct {
 	name, what string
 	duration   api.Nanos
-	// startNanos is what a replica takes to start, initial how many there are at first.
+	// startNanos is the start time of a replica, initial the number of replicas at first.
 	startNanos int64
 	initial    int
-	// traffic is made of what one replica serves within the objective, in queries per second.
+	// traffic returns the traffic for replicas that serve capacity queries per second within the objective.
 	traffic func(capacity float64) []sim.Traffic
-	// step is when the rate jumps from nothing, 0: it does not.
+	// step is when the rate jumps from zero. 0 means that it does not.
 	step api.Nanos
 }
 
-// slowStart is what a container with an interpreter and large libraries takes, quickStart what a fork of a process takes that has them
-// already.
+// slowStart is the start time of a container with an interpreter and large libraries, quickStart that of a fork of a process that has loaded
+// them.
 const (
 	slowStart  = 5000 * ms
 	quickStart = 100 * ms
 )
 
-// traces are what -scale plays. Rates are in what one replica serves.
+// traces returns the traces of -scale. Rates are multiples of what one replica serves.
 func traces() []trace {
 	one := func(t sim.Traffic) func(c float64) []sim.Traffic {
 		return func(c float64) []sim.Traffic {
@@ -90,7 +89,7 @@ func traces() []trace {
 	return list
 }
 
-// forecast is the question that a trace asks, for one contender and seed.
+// forecast returns the simulation of a trace for one contender and seed.
 func (t *trace) forecast(c *contender, seed uint64) *sim.Forecast {
 	f := &sim.Forecast{
 		Seed: seed, Duration: t.duration, SLONanos: scaleSLO, ColdStartNanos: 10_000 * ms,
@@ -108,7 +107,7 @@ func (t *trace) forecast(c *contender, seed uint64) *sim.Forecast {
 	return f
 }
 
-// scaleRow is what one contender did under one trace.
+// scaleRow is the result of one contender under one trace.
 type scaleRow struct {
 	Trace    string `json:"trace"`
 	Scaler   string `json:"scaler"`
@@ -122,20 +121,20 @@ type scaleRow struct {
 
 // scaleRun is one run, or the mean of several.
 type scaleRun struct {
-	// ReplicaSeconds are counted from the order of each replica on; Load is the part of what they could have served in that time that
-	// was offered.
+	// ReplicaSeconds are counted from the order of each replica on. Load is the offered load as a fraction of what the replicas could have
+	// served in that time.
 	ReplicaSeconds float64 `json:"replica_seconds"`
 	Load           float64 `json:"load"`
-	// Missed queries had no answer within the objective, MissedPart is their part.
+	// Missed is the number of queries without an answer within the objective, MissedPart their fraction.
 	Missed     float64 `json:"missed"`
 	MissedPart float64 `json:"missed_part"`
-	// Changes are decisions for another number, Reversals those that went the other way than the one before.
+	// Changes are decisions for another number of replicas, Reversals those in the opposite direction to the one before.
 	Changes    float64 `json:"changes"`
 	Reversals  float64 `json:"reversals"`
 	Starts     float64 `json:"starts"`
 	ColdStarts float64 `json:"cold_starts"`
 	Peak       float64 `json:"peak"`
-	// RecoverySeconds is from the step to the end of the last second in which more than 1 % missed; -1: there is no step.
+	// RecoverySeconds is from the step to the end of the last second in which more than 1 % missed. -1 means that there is no step.
 	RecoverySeconds float64 `json:"recovery_s"`
 	P99Millis       float64 `json:"p99_ms"`
 }
@@ -155,22 +154,15 @@ func compareScalers(w *bufio.Writer, cfg *config) error {
 	if err != nil {
 		return err
 	}
-	if cfg.format == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(rows); err != nil {
-			return err
-		}
-	} else {
-		writeScaleTables(w, chosen, rows)
+	report := comparison{
+		kind: "autoscale", heading: scaleHeading(cfg, rows[0].Seeds), rows: rows,
+		tables:  func(w io.Writer) { writeScaleTables(w, chosen, rows) },
+		figures: func() ([]results.Figure, error) { return drawScaleFigures(cfg, chosen, rows) },
 	}
-	if cfg.out == "" {
-		return nil
-	}
-	return writeScaleReport(cfg, chosen, rows)
+	return report.publish(w, cfg)
 }
 
-// scaleAll runs them on all cores. Each run is deterministic, and so is the order of rows.
+// scaleAll runs the traces. Each run and the order of rows are deterministic.
 func scaleAll(list []trace, cfg *config) ([]scaleRow, error) {
 	seeds := int(cfg.seeds)
 	if seeds == 0 {
@@ -180,33 +172,19 @@ func scaleAll(list []trace, cfg *config) ([]scaleRow, error) {
 	for i := range rows {
 		rows[i] = scaleRow{Trace: list[i/len(contenders)].name, Scaler: contenders[i%len(contenders)].name, Seeds: seeds, Each: make([]scaleRun, seeds)}
 	}
-	errs := make([]error, len(rows)*seeds)
-	jobs := make(chan int)
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for job := range jobs {
-				i, seed := job/seeds, job%seeds
-				t, row := &list[i/len(contenders)], &rows[i]
-				f := t.forecast(&contenders[i%len(contenders)], cfg.seed+uint64(seed))
-				r, err := f.Run()
-				if errs[job] = err; err != nil {
-					continue
-				}
-				row.Each[seed] = runOf(t, r)
-				if seed == 0 {
-					row.first = r
-				}
-			}
-		}()
-	}
-	for job := range errs {
-		jobs <- job
-	}
-	close(jobs)
-	wg.Wait()
+	errs := inParallel(len(rows)*seeds, func(job int) error {
+		i, seed := job/seeds, job%seeds
+		t, row := &list[i/len(contenders)], &rows[i]
+		r, err := t.forecast(&contenders[i%len(contenders)], cfg.seed+uint64(seed)).Run()
+		if err != nil {
+			return err
+		}
+		row.Each[seed] = runOf(t, r)
+		if seed == 0 {
+			row.first = r
+		}
+		return nil
+	})
 	for job, err := range errs {
 		if err != nil {
 			return nil, fmt.Errorf("%s scaled by %s: %w", rows[job/seeds].Trace, rows[job/seeds].Scaler, err)
@@ -221,13 +199,13 @@ func scaleAll(list []trace, cfg *config) ([]scaleRow, error) {
 func runOf(t *trace, r *sim.ForecastResult) scaleRun {
 	return scaleRun{
 		ReplicaSeconds: r.ReplicaSeconds, Load: float64(r.Offered) / (replicaServes * max(1, r.ReplicaSeconds)),
-		Missed: float64(r.Missed), MissedPart: ratio(r.Missed, r.Offered),
+		Missed: float64(r.Missed), MissedPart: results.Ratio(r.Missed, r.Offered),
 		Changes: float64(r.Changes), Reversals: float64(r.Reversals), Starts: float64(r.Starts), ColdStarts: float64(r.ColdStarts), Peak: float64(r.Peak),
 		RecoverySeconds: stepRecovery(t, r), P99Millis: millis(r.P99Nanos),
 	}
 }
 
-// stepRecovery is how long after the step the objective did not hold, in seconds.
+// stepRecovery returns how long after the step the objective did not hold, in seconds.
 func stepRecovery(t *trace, r *sim.ForecastResult) float64 {
 	if t.step == 0 {
 		return -1

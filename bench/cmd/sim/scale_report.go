@@ -3,14 +3,14 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 
-	"github.com/xebec-serving/xebec/bench/internal/results"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+
+	"github.com/xebec-serving/xebec/bench/internal/plots"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
 // writeScaleTables writes a table for each trace, in Markdown that reads well as text.
@@ -37,7 +37,7 @@ func recoverySeconds(s float64) string {
 	return fmt.Sprintf("%.1f s", s)
 }
 
-// verdict says in how many of the runs ours took less and missed less than each of the others.
+// verdict says in how many runs ours used no more replica seconds and missed no more than each of the others.
 func verdict(t *trace, rows []scaleRow) string {
 	var ours *scaleRow
 	var b strings.Builder
@@ -68,7 +68,7 @@ func verdict(t *trace, rows []scaleRow) string {
 	return b.String()
 }
 
-// change is by how many per cent a differs from b.
+// change returns the difference of a from b in per cent.
 func change(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -76,35 +76,30 @@ func change(a, b float64) float64 {
 	return 100 * (a/b - 1)
 }
 
-// writeScaleReport writes DATE-autoscale.md, DATE-autoscale.json and a figure for each trace into the folder of -out.
-func writeScaleReport(cfg *config, list []trace, rows []scaleRow) error {
-	if err := os.MkdirAll(cfg.out, 0o755); err != nil {
-		return err
-	}
+// scaleHeading precedes the tables of -scale.
+func scaleHeading(cfg *config, seeds int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Autoscalers compared in simulation, %d seeds from %d on\n\n%s", rows[0].Seeds, cfg.seed, scalePreface)
+	fmt.Fprintf(&b, "# Autoscalers compared in simulation, %d seeds from %d on\n\n%s", seeds, cfg.seed, scalePreface)
 	for i := range contenders {
 		fmt.Fprintf(&b, "* **%s**: %s\n", contenders[i].name, contenders[i].what)
 	}
-	fmt.Fprintln(&b)
-	writeScaleTables(&b, list, rows)
-	for i := range list {
-		name := fmt.Sprintf("%s-autoscale-%s", cfg.date, list[i].name)
-		if err := replicasOverTime(&list[i], rows).Save(24*vg.Centimeter, figureHeight, filepath.Join(cfg.out, name+".svg")); err != nil {
-			return err
-		}
-		fmt.Fprintf(&b, "![%s](%s.svg)\n\n", name, name)
-	}
-	_, err := results.Write(cfg.out, cfg.date+"-autoscale", rows, b.String())
-	return err
+	b.WriteByte('\n')
+	return b.String()
 }
 
-// replicasOverTime has the replicas of each scaler over the first run, those that start and drain included, and what the rate takes.
-func replicasOverTime(t *trace, rows []scaleRow) *plot.Plot {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = t.what, "minutes", "replicas"
-	p.Y.Min = 0
-	p.Legend.Top = true
+// drawScaleFigures draws a figure for each trace.
+func drawScaleFigures(cfg *config, list []trace, rows []scaleRow) ([]results.Figure, error) {
+	var all []drawing
+	for i := range list {
+		all = append(all, drawing{list[i].name, 24 * vg.Centimeter, func() (*plot.Plot, error) { return replicasOverTime(&list[i], rows) }})
+	}
+	return drawAll(cfg, "autoscale", all)
+}
+
+// replicasOverTime returns the replicas of each scaler over the first run, including those that start and drain, and the replicas that the rate
+// needs.
+func replicasOverTime(t *trace, rows []scaleRow) (*plot.Plot, error) {
+	p := plots.Panel(t.what, "minutes", "replicas")
 	n := 0
 	for i := range rows {
 		r := &rows[i]
@@ -118,35 +113,29 @@ func replicasOverTime(t *trace, rows []scaleRow) *plot.Plot {
 			rate = append(rate, plotter.XY{X: at, Y: float64(point.Offered) / replicaServes})
 		}
 		if n == 0 {
-			drawLine(p, "the rate, in what a replica serves", len(colours)-1, rate, 0.5)
+			if err := plots.Curve(p, rate, plots.Style{Color: plots.Faint, Width: vg.Points(0.5)}, "the rate, in what a replica serves"); err != nil {
+				return nil, err
+			}
 		}
-		drawLine(p, r.Scaler, 2*n, have, 1.5)
+		if err := plots.Curve(p, have, plots.Style{Color: plots.Palette[n], Width: vg.Points(1.5)}, r.Scaler); err != nil {
+			return nil, err
+		}
 		n++
 	}
 	p.X.Max *= 1.2 // room for the legend
-	return p
-}
-
-func drawLine(p *plot.Plot, name string, colour int, points plotter.XYs, width float64) {
-	l, err := plotter.NewLine(points)
-	if err != nil {
-		return // no point
-	}
-	l.Color, l.Width = colours[colour], vg.Points(width)
-	p.Add(l)
-	p.Legend.Add(name, l)
+	return p, nil
 }
 
 const scalePreface = `Made by ` + "`bin/sim -scale`" + `; the same seeds give the same numbers on any machine, for time is simulated. The scalers are the real ones, and so are the scheduler's
 machine, its admission and its batching; replicas, callers and the clock are simulated (scheduler/sim says how). All scalers get the same queries, and the nth replica that a
-run starts takes as long for that whoever ordered it.
+run starts takes the same time for every scaler.
 
 A replica takes 60 ms + 20 ms × n for a batch of n, with 10 % jitter, and 5 s to start (a container), in the traces called quick 0.1 s (a fork), with 30 % jitter; its objective is 500 ms, in which it serves 30.4 queries a second. A
 query that finds no replica waits up to 10 s for one, but is counted as missed after the objective. There are 0 to 60 replicas; a model sleeps after a minute without a
 query, as with Knative's window. Nothing is left out at the start of a run.
 
 *replica s* are from the order of each replica to its end, in seconds. *load* is the part of what they could have served that was offered. *missed* are queries without an
-answer within the objective: refused, late or lost. *changes* are decisions for another number of replicas, *reversals* those of them that went the other way than the one
+answer within the objective: refused, late or lost. *changes* are decisions for another number of replicas, *reversals* those in the opposite direction to the one
 before. *recovery* is from the step to the end of the last second in which more than 1 % missed. All numbers are means over the seeds; the figures have the first one.
 
 `

@@ -8,11 +8,11 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/sim"
 )
 
-// contender is a scaler that takes part.
+// contender is a scaler in the comparison.
 type contender struct {
 	name, what string
 	scaler     func() sim.Scaler
-	tickNanos  int64 // between two looks; 0: as in the gateway
+	tickNanos  int64 // between two decisions; 0: as in the gateway
 }
 
 // contenders are compared, ours first.
@@ -32,8 +32,8 @@ var contenders = []contender{
 	},
 }
 
-// byRate has Knative's rules go by requests per second instead of by those that are under way. The arithmetic is the same: a mean over the
-// windows of what is counted, by a target.
+// byRate applies Knative's rules to requests per second instead of requests in flight. The arithmetic is the same: the mean of a count over the
+// windows, divided by a target.
 type byRate struct {
 	knative autoscale.Knative
 	now     api.Nanos
@@ -47,7 +47,7 @@ func (b *byRate) Decide(s *autoscale.Sample) autoscale.Decision {
 		b.rate = int(math.Round(float64(s.Arrived-b.arrived) * float64(second) / passed))
 		b.now, b.arrived = s.Now, s.Arrived
 	}
-	if s.Wanted > 0 || s.Queued == 0 { // a query that finds no replica is one that is under way, for either
+	if s.Wanted > 0 || s.Queued == 0 { // a query that finds no replica counts as in flight for both metrics
 		in.Queued, in.InFlight = 0, b.rate
 	}
 	return b.knative.Decide(&in)

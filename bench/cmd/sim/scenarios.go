@@ -11,31 +11,32 @@ import (
 
 const (
 	ms = int64(1e6)
-	// warmNanos is left out of every count: caps and profiles are learned meanwhile.
+	// warmNanos is left out of every count, because caps and profiles are still learned.
 	warmNanos = 2e9
-	// runNanos is how long queries come.
+	// runNanos is how long queries arrive.
 	runNanos = 8e9
-	// ttlNanos: an answer that comes too late for its caller is worth computing for the cache for a second.
+	// ttlNanos is how long an answer that is too late for its caller is still worth computing for the cache.
 	ttlNanos               = int64(1e9)
 	tightNanos, looseNanos = 20 * ms, 500 * ms
 )
 
-// scenario is a world that all policies are run in.
+// scenario is a world in which all policies run.
 type scenario struct {
 	name, what string
 	spec       sim.Spec
-	// capacity is how many queries per second the replicas can answer in time, by their specification, in batches of two fifths
-	// the latency objective; 0: more than are offered.
+	// capacity is how many queries per second the replicas can answer in time, by their specification, in batches of two fifths of the
+	// latency objective. 0 means more than are offered.
 	capacity float64
-	// bursts are the ends of bursts after which the time to recover is measured, up to the next times.
+	// bursts are the bursts after which the recovery time is measured.
 	bursts []burst
-	// quiet is the function whose latency beside the others is set against its latency alone; -1: none.
+	// quiet is the function whose latency beside the others is compared with its latency alone, or -1.
 	quiet int
 }
 
+// burst is the end of a burst, and the time until which its recovery is measured.
 type burst struct{ end, until api.Nanos }
 
-// modelSpec makes a model of n equal replicas whose batches should take two fifths of the objective at most.
+// modelSpec returns a model of n equal replicas whose batches should take at most two fifths of the objective.
 func modelSpec(name string, n int, fixedNanos, eachNanos, sloNanos int64) sim.ModelSpec {
 	m := sim.ModelSpec{
 		Name: name, Device: -1, SLONanos: sloNanos,
@@ -56,8 +57,8 @@ func functionSpec(name string, sloNanos int64, traffic ...sim.Traffic) sim.Funct
 
 func steady(rate float64) sim.Traffic { return sim.Traffic{Shape: sim.Steady, Rate: rate} }
 
-// plain is one function on one model of two replicas that take 2 ms + 200 µs × n: 4,000 queries a second each, in batches
-// of 40.
+// plain returns one function on one model with two replicas. A batch of n takes 2 ms + 200 µs × n: a replica serves 4,000 queries a second in
+// batches of 40.
 func plain(name, what string, traffic func(capacity float64) sim.Traffic) scenario {
 	m := modelSpec("model", 2, 2*ms, ms/5, tightNanos)
 	capacity := m.Capacity(tightNanos * 2 / 5)
@@ -67,7 +68,7 @@ func plain(name, what string, traffic func(capacity float64) sim.Traffic) scenar
 	}
 }
 
-// scenarios are what -compare runs, all with the same seed.
+// scenarios returns the scenarios of -compare, all with the same seed.
 func scenarios(seed uint64) []scenario {
 	list := []scenario{
 		plain("steady", "Poisson at 70 % of capacity", func(c float64) sim.Traffic { return steady(0.7 * c) }),
@@ -91,7 +92,7 @@ func scenarios(seed uint64) []scenario {
 	return list
 }
 
-// noisy gives the replicas of a scenario what collectors and neighbours do to them.
+// noisy gives the replicas of a scenario the noise of garbage collectors and neighbours.
 func noisy(s scenario) scenario {
 	for i := range s.spec.Models {
 		for j := range s.spec.Models[i].Replicas {
@@ -133,8 +134,8 @@ func slowdown() scenario {
 	}
 }
 
-// twoObjectives: batches cost 4 ms + 100 µs × n, so that large ones pay. In batches of 8 ms the four replicas make 20,000
-// queries a second, in batches of 250 ms 39,000.
+// twoObjectives has batches that cost 4 ms + 100 µs × n, so that large ones pay. In batches of 8 ms the four replicas serve 20,000 queries a
+// second, in batches of 250 ms 39,000.
 func twoObjectives() scenario {
 	m := modelSpec("model", 4, 4*ms, ms/10, tightNanos)
 	c := m.Capacity(tightNanos * 2 / 5)
@@ -153,12 +154,12 @@ func ladder() scenario {
 	f := functionSpec("f", 50*ms, steady(0.8*all))
 	f.Candidates = []sim.CandidateSpec{{Model: 0, Gain: 0.95}, {Model: 1, Gain: 0.8}}
 	return scenario{
-		name: "ladder", what: "80 % of what a large and a small model make together, five times what the large one makes", quiet: -1,
+		name: "ladder", what: "80 % of what a large and a small model serve together, five times what the large one serves", quiet: -1,
 		spec: sim.Spec{Models: []sim.ModelSpec{big, small}, Functions: []sim.FunctionSpec{f}},
 	}
 }
 
-// sharedDevice: the fast model has batches of up to 8 ms, the slow one of up to 40 ms.
+// sharedDevice has a fast model with batches of up to 8 ms and a slow one with batches of up to 40 ms.
 func sharedDevice() scenario {
 	fast, slow := modelSpec("fast", 1, ms, ms/20, tightNanos), modelSpec("slow", 1, 4*ms, 2*ms/5, 100*ms)
 	fast.Device, slow.Device = 0, 0
@@ -172,7 +173,7 @@ func sharedDevice() scenario {
 	}
 }
 
-// ensemble: batches of 10 ms of the four members give 2,000, 9,000, 23,750 and 98,000 queries a second; 1,507 full answers take
+// ensemble has four members that serve 2,000, 9,000, 23,750 and 98,000 queries a second in batches of 10 ms. 1,507 full answers a second take
 // all of the device's time.
 func ensemble(load float64) scenario {
 	s := scenario{
@@ -196,17 +197,17 @@ func ensemble(load float64) scenario {
 	return s
 }
 
-// bandit: of 18,400 queries a second 16,600 are wished for a model that does 3,700.
+// bandit has 18,400 queries a second. For 16,600 of them the policy prefers a model that serves 3,700.
 func bandit() scenario {
 	s := ladder()
-	s.name, s.what = "bandit", "80 % of what a large and a small model make together, 90 % of it wished for the large one, 4.5 times what it makes"
+	s.name, s.what = "bandit", "80 % of what a large and a small model serve together, 90 % of it preferring the large one, 4.5 times what it serves"
 	f := &s.spec.Functions[0]
 	f.Mode = planner.Shares
 	f.Candidates[0].Share, f.Candidates[1].Share = 0.9, 0.1
 	return s
 }
 
-// shadowed: 95 % of a model's capacity, and a shadow of a fifth of that on the same accelerator.
+// shadowed has 95 % of a model's capacity, and a shadow of a fifth of that on the same accelerator.
 func shadowed() scenario {
 	live, tried := modelSpec("live", 1, ms, ms/20, 50*ms), modelSpec("tried", 1, ms, ms/20, 50*ms)
 	live.Device, tried.Device = 0, 0

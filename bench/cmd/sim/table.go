@@ -27,7 +27,7 @@ func writeTables(w io.Writer, list []scenario, rows []row) {
 	}
 }
 
-// writeFunctions writes what each function got, where there are several, or several models to choose from.
+// writeFunctions writes the numbers of each function if there are several functions, or several models to choose from.
 func writeFunctions(w io.Writer, s *scenario, rows []row) {
 	any := false
 	for _, r := range rows {

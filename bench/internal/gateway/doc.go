@@ -1,7 +1,7 @@
-// Package gateway runs a real `xebec serve` for a measuring program and asks its admin port: what is declared, which version answers, how
-// many replicas there are. It also reads how much memory the gateway holds.
+// Package gateway runs a real `xebec serve` for a measuring program and queries its admin port: declared models, the version that answers,
+// replicas, metrics and memory.
 //
-// A gateway keeps its files in a folder of the caller's, which outlives it: it can be killed and started again from what it has kept.
-// The package measures nothing itself but how long a start takes. Package bench/internal/server has the process, this one what is
-// particular to xebec.
+// A gateway keeps its files in a folder. A folder that the caller names outlives the gateway, which can be killed and started again from
+// what it stored there. The only thing the package measures is the time of a start. Package bench/internal/server runs the process; this
+// package adds what is specific to xebec.
 package gateway

@@ -1,9 +1,13 @@
 package gateway
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,7 +39,7 @@ func TestAdminClient(t *testing.T) {
 			_, _ = w.Write([]byte(`{"replicas": 7, "node": {"awake": 5}}`))
 		case r.URL.Path == "/v1/apply" && r.Header.Get("Content-Type") == "application/yaml":
 			w.WriteHeader(http.StatusConflict)
-			_, _ = w.Write([]byte(`{"error": "somebody else was faster"}`))
+			_, _ = w.Write([]byte(`{"error": "a concurrent apply was faster"}`))
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
@@ -57,7 +61,60 @@ func TestAdminClient(t *testing.T) {
 	if st, err := g.Status(t.Context()); err != nil || st.Replicas != 7 || st.Node == nil || st.Node.Awake != 5 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if err := g.Apply(t.Context(), "kind: Model\n"); err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), "somebody else") {
+	if err := g.Apply(t.Context(), "kind: Model\n"); err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), "a concurrent apply") {
 		t.Errorf("apply: %v, expected the status and the text", err)
+	}
+}
+
+func TestPrepare(t *testing.T) {
+	folder := t.TempDir()
+	g := &Gateway{Folder: folder}
+	o := Options{Programs: Programs{Python: "/py"}, Store: true, Files: map[string]string{"models/a.yaml": "kind: Model\n"}, Configs: []string{"models", "/elsewhere"}, Args: []string{"--epoch", "0"}}
+	got, err := o.prepare(g)
+	want := []string{
+		"serve", "--listen", g.Addr, "--admin", g.Admin, "--log-level", "warn", "--python", "/py",
+		"--config", filepath.Join(folder, "models"), "--config", "/elsewhere", "--data-dir", filepath.Join(folder, "data"), "--epoch", "0",
+	}
+	if err != nil || g.Addr == g.Admin || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	if text, err := os.ReadFile(filepath.Join(folder, "models/a.yaml")); err != nil || string(text) != "kind: Model\n" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+}
+
+func TestAFailedStartRemovesATemporaryFolder(t *testing.T) {
+	for _, temporary := range []bool{true, false} {
+		folder := filepath.Join(t.TempDir(), "gateway")
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Start(t.Context(), Options{Programs: Programs{Xebec: "/nowhere/xebec"}, Folder: folder, Temporary: temporary})
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := os.Stat(folder); (err == nil) == temporary {
+			t.Errorf("temporary %v: the folder: %v", temporary, err)
+		}
+	}
+}
+
+func TestSamples(t *testing.T) {
+	const text = `# TYPE late histogram
+late_bucket{model="a",le="0.5"} 3
+late_bucket{model="a",le="+Inf"} 4
+late_bucket{model="b",le="+Inf"} 9
+late_sum{model="a"} 1.5
+plain 7
+`
+	got, err := Samples(text, "late", `model="a"`)
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if got[0].Name != "late_bucket" || got[0].Label("le") != "0.5" || got[0].Value != 3 || got[2].Name != "late_sum" || got[2].Label("le") != "" {
+		t.Errorf("got %+v", got)
+	}
+	if _, err := Samples(strings.Replace(text, "1.5", "many", 1), "late"); err == nil || !strings.Contains(err.Error(), "late_sum") {
+		t.Errorf("a value that is not a number: %v", err)
 	}
 }

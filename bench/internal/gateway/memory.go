@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ResidentMegabytes is the memory of the gateway's process that is in RAM, shared pages included, in 10⁶ bytes. Its workers have theirs.
+// ResidentMegabytes returns the resident memory of the gateway's process in 10⁶ bytes, including shared pages but not its workers.
 func (g *Gateway) ResidentMegabytes() (float64, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(g.PID()), "status"))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package results is what the measuring programs share when they report: medians and spreads over rounds, the words for a
-// target that was met or missed, and a report's two files, Markdown for people and JSON for programs.
+// Package results holds what the measuring programs share in their reports: medians, quantiles and spreads over rounds, the words for a
+// target that was met or missed, and the files of a report, which are Markdown for people, JSON for programs and SVG figures.
 //
-// It measures nothing and knows no benchmark: a program has its own report, which embeds Taken, and its own tables.
+// The package measures nothing and knows no benchmark. A program has its own report type, which embeds Taken, and its own tables.
 package results

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,24 +27,58 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-func TestQuantileIsTheNearestRank(t *testing.T) {
+func TestQuantilesAreByNearestRank(t *testing.T) {
 	var hundred []int64
 	for i := range int64(100) {
-		hundred = append(hundred, i+1)
+		hundred = append(hundred, 100-i)
 	}
 	for _, c := range []struct {
-		rising  []int64
+		values  []int64
 		q, want float64
-	}{{[]int64{7}, 0, 7}, {[]int64{7}, 1, 7}, {hundred, 0, 1}, {hundred, 0.5, 50}, {hundred, 0.99, 99}, {hundred, 1, 100}, {[]int64{1, 2}, 0.99, 2}} {
-		if got := Quantile(c.rising, c.q); got != c.want {
-			t.Errorf("%v of %d values: got %v, want %v", c.q, len(c.rising), got, c.want)
+	}{{[]int64{7}, 0, 7}, {[]int64{7}, 1, 7}, {hundred, 0, 1}, {hundred, 0.5, 50}, {hundred, 0.99, 99}, {hundred, 1, 100}, {[]int64{2, 1}, 0.99, 2}} {
+		if got := Quantiles(c.values)(c.q); got != c.want {
+			t.Errorf("%v of %d values: got %v, want %v", c.q, len(c.values), got, c.want)
 		}
 	}
-	if got := Quantile([]float64{0.25, 0.5}, 0.5); got != 0.25 {
+	if hundred[0] != 100 {
+		t.Error("the argument was sorted")
+	}
+	if got := Quantiles([]float64{0.5, 0.25})(0.5); got != 0.25 {
 		t.Errorf("of fractions: got %v", got)
 	}
-	if !math.IsNaN(Quantile([]int64{}, 0.5)) {
-		t.Error("a quantile of nothing is a number")
+	if !math.IsNaN(Quantiles([]int64{})(0.5)) {
+		t.Error("a quantile of no values is a number")
+	}
+}
+
+func TestMeanAndRatio(t *testing.T) {
+	if Mean([]int64{1, 2}) != 1.5 || Mean([]float64{}) != 0 {
+		t.Errorf("means %v and %v", Mean([]int64{1, 2}), Mean([]float64{}))
+	}
+	if Ratio(1, 4) != 0.25 || Ratio(1.0, 0) != 0 {
+		t.Errorf("ratios %v and %v", Ratio(1, 4), Ratio(1.0, 0))
+	}
+}
+
+func TestWhereAndFind(t *testing.T) {
+	rows := []int{1, 2, 3, 4}
+	even := func(n int) bool { return n%2 == 0 }
+	if got := Where(rows, even); !slices.Equal(got, []int{2, 4}) {
+		t.Errorf("got %v", got)
+	}
+	if got := Find(rows, even); got != &rows[1] {
+		t.Errorf("got %v, want a pointer to the second row", got)
+	}
+	if Find(rows, func(n int) bool { return n > 4 }) != nil {
+		t.Error("found a row that does not exist")
+	}
+}
+
+func TestTableHead(t *testing.T) {
+	var b strings.Builder
+	TableHead(&b, "a", "b")
+	if b.String() != "| a | b |\n|---|---|\n" {
+		t.Errorf("got %q", b.String())
 	}
 }
 
@@ -88,9 +123,14 @@ func TestWrite(t *testing.T) {
 		Taken
 		Rounds int `json:"rounds"`
 	}{Taken: Taken{When: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC)}, Rounds: 3}
-	base, err := Write(dir, report.Name("kind"), report, "# A title\n")
-	if err != nil || base != filepath.Join(dir, "2030-01-02-kind") {
-		t.Fatalf("got %q, %v", base, err)
+	figures := []Figure{{Name: "last", Alt: "the last", SVG: []byte("<svg/>")}, {Name: "first", Alt: "the first", Before: "## Part", SVG: []byte("<svg></svg>")}}
+	paths, err := Write(dir, report.Name("kind"), report, "# A title\n\n## Part 1\n", figures...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := filepath.Join(dir, "2030-01-02-kind")
+	if want := []string{base + ".json", base + ".md", filepath.Join(dir, "last.svg"), filepath.Join(dir, "first.svg")}; !slices.Equal(paths, want) {
+		t.Errorf("files %q, want %q", paths, want)
 	}
 	const wantJSON = `{
   "when": "2030-01-02T00:00:00Z",
@@ -104,9 +144,10 @@ func TestWrite(t *testing.T) {
   "rounds": 3
 }
 `
-	for ending, want := range map[string]string{".json": wantJSON, ".md": "# A title\n"} {
-		if got, err := os.ReadFile(base + ending); err != nil || string(got) != want {
-			t.Errorf("%s: got %q, %v, want %q", ending, got, err, want)
+	const wantMarkdown = "# A title\n\n![the first](first.svg)\n\n## Part 1\n\n![the last](last.svg)\n"
+	for i, want := range []string{wantJSON, wantMarkdown, "<svg/>", "<svg></svg>"} {
+		if got, err := os.ReadFile(paths[i]); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v, want %q", paths[i], got, err, want)
 		}
 	}
 }

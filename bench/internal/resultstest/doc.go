@@ -1,3 +1,3 @@
-// Package resultstest has what the tests of the measuring programs' reports share: that a report in Markdown has the lines that
-// it should have, and that what was kept as JSON can be read again.
+// Package resultstest helps to test the measuring programs' reports: the lines of the Markdown, the JSON that is read again, and the text in
+// the figures.
 package resultstest
