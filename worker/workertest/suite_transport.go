@@ -239,12 +239,11 @@ func testHangsInFeedback(t *testing.T, su *suite) {
 	p := start(t, append(l.Env, model(Markers), EnvFeedback+"=1"))
 	s := NewSession(t, l)
 	told := s.FeedbackTexts("x", fmt.Sprintf("%q", gate.marker()))
-	gate.reached()
 	if end := s.End(); end.Violation {
 		t.Errorf("%q is a violation, expected a timeout", end.Reason)
 	}
 	told.Want(api.ReplicaLost)
-	gate.open()
+	gate.remove()
 	if err := p.Wait(); err == nil {
 		t.Error("a worker that was killed for hanging ended without an error")
 	}

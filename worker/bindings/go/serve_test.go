@@ -230,19 +230,19 @@ func TestGatewayBreaksTheProtocol(t *testing.T) {
 		g.Put(&r)
 	}
 	for want, do := range map[string]func(g *gatewaytest.Gateway){
-		"unknown frame type":  func(g *gatewaytest.Gateway) { g.Send([]byte{0x55}) },
-		"sent WELCOME, which":       func(g *gatewaytest.Gateway) { g.Welcome() },
-		"sent HELLO, which":         func(g *gatewaytest.Gateway) { g.Send(g.Hello.Append(nil)) },
-		"follow the last":     func(g *gatewaytest.Gateway) { g.Send([]byte{8, 0, 0, 0, 1, 0, 0, 0, 0}) },
-		"0 descriptors":       func(g *gatewaytest.Gateway) { m := wire.Segments{Generation: 9}; g.Send(m.Append(nil)) },
-		"generation 1 after":  func(g *gatewaytest.Gateway) { g.Number--; g.Segments(1 << 20) },
-		"for generation 7":    func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.Generation = 7 }) },
-		"outside of the segm": func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.InLen = 1 << 40 }) },
-		"outside of the slab": func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.OutOff = 0 }) },
-		"cannot be read":      func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.InLen = 8 }) },
-		"batch 0 after":       func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.Batch = 0 }) },
-		"did not answer NEED_MORE":  func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.Kind = wire.KindGrant }) },
-		"unknown kind 77":     func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.Kind = 77 }) },
+		"unknown frame type":       func(g *gatewaytest.Gateway) { g.Send([]byte{0x55}) },
+		"sent WELCOME, which":      func(g *gatewaytest.Gateway) { g.Welcome() },
+		"sent HELLO, which":        func(g *gatewaytest.Gateway) { g.Send(g.Hello.Append(nil)) },
+		"follow the last":          func(g *gatewaytest.Gateway) { g.Send([]byte{8, 0, 0, 0, 1, 0, 0, 0, 0}) },
+		"0 descriptors":            func(g *gatewaytest.Gateway) { m := wire.Segments{Generation: 9}; g.Send(m.Append(nil)) },
+		"generation 1 after":       func(g *gatewaytest.Gateway) { g.Number--; g.Segments(1 << 20) },
+		"for generation 7":         func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.Generation = 7 }) },
+		"outside of the segm":      func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.InLen = 1 << 40 }) },
+		"outside of the slab":      func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.OutOff = 0 }) },
+		"cannot be read":           func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.InLen = 8 }) },
+		"batch 0 after":            func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.Batch = 0 }) },
+		"did not answer NEED_MORE": func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.Kind = wire.KindGrant }) },
+		"unknown kind 77":          func(g *gatewaytest.Gateway) { predict(g, func(r *wire.Request) { r.Kind = 77 }) },
 	} {
 		t.Run(want, func(t *testing.T) {
 			bothWays(t, func(t *testing.T, options ...Option) {
@@ -264,7 +264,7 @@ func TestWelcomeThatDoesNotFit(t *testing.T) {
 		"version 2 of the protocol": func(m *wire.Welcome) { m.Major = 2 },
 		"wants other@1":             func(m *wire.Welcome) { m.Model = "other" },
 		"wants m@2":                 func(m *wire.Welcome) { m.Version = "2" },
-		"but this worker":         func(m *wire.Welcome) { m.Mode = wire.ModeRing },
+		"but this worker":           func(m *wire.Welcome) { m.Mode = wire.ModeRing },
 	} {
 		g := gatewaytest.New(t, text, answers)
 		g.Run(serving(g, upper, WithSocketDescriptors()))
@@ -284,7 +284,7 @@ func TestServeBeforeConnecting(t *testing.T) {
 	for want, err := range map[string]error{
 		"XEBEC_SOCKET is not set": Serve(upper),
 		"predict is nil":          Serve(nil),
-		"is the gateway running":           Serve(upper, WithLaunch(Launch{Socket: t.TempDir() + "/none"})),
+		"is the gateway running":  Serve(upper, WithLaunch(Launch{Socket: t.TempDir() + "/none"})),
 		"cannot be declared":      Serve(upper, WithSignature(&api.Signature{Inputs: make([]api.TensorSpec, 99)})),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
