@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bytedance/sonic"
-
 	"github.com/xebec-serving/xebec/api"
 )
 
@@ -76,19 +74,6 @@ func BenchmarkParse(b *testing.B) {
 			for b.Loop() {
 				v.Input = v.Input[:0]
 				if err := json.Unmarshal(c.body, &v); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(c.name+"/sonic", func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(len(c.body)))
-			var v struct {
-				Input []float32 `json:"input"`
-			}
-			for b.Loop() {
-				v.Input = v.Input[:0]
-				if err := sonic.Unmarshal(c.body, &v); err != nil {
 					b.Fatal(err)
 				}
 			}
