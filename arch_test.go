@@ -140,7 +140,7 @@ var homes = []home{
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"bench/..."}, "it is the load generator's"},
 	{"gonum.org/v1/plot", []string{"bench/..."}, "figures are drawn by bench"},
 	{"pgregory.net/rapid", []string{"worker/workertest/..."}, "tests only"},
-	{"github.com/google/go-cmp", []string{"worker/workertest/..."}, "tests only"},
+	{"github.com/google/go-cmp", []string{"worker/workertest/...", "bench/internal/resultstest"}, "tests only"},
 	{"go.uber.org/goleak", nil, "tests only"},
 	{"github.com/cockroachdb/datadriven", nil, "tests only"},
 }
