@@ -95,7 +95,11 @@ func (c *Call) Submit(to Replier) {
 }
 
 // Deliver sends the answer.
-func (c *Call) Deliver() { c.to.Reply(c) }
+func (c *Call) Deliver() {
+	to := c.to
+	c.to = nil // a call in its pool keeps no connection
+	to.Reply(c)
+}
 
 // Fail answers with an error, in the dialect's shape.
 func Fail(x Exchange, d Dialect, err error) {

@@ -2,7 +2,6 @@ package query
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,9 +34,6 @@ func zeros(n int) func(*scheduler.Item) {
 func floatsList(n int64) api.Signature {
 	return api.Signature{Inputs: floats4.Inputs, Outputs: []api.TensorSpec{{Name: "output", DType: api.Float64, Shape: []int64{n}}}}
 }
-
-// labelOf is a label of n zeros.
-func labelOf(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
 
 // TestFeedbackAfterTheOutputsChanged: feedback for a query that an earlier version has answered, with other outputs, is too late.
 func TestFeedbackAfterTheOutputsChanged(t *testing.T) {
