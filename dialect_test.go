@@ -22,11 +22,12 @@ import (
 	"github.com/xebec-serving/xebec/gateway/server"
 )
 
-// lines is a complete dialect, outside the gateway and by exported names only. CONTRIBUTING.md walks through it. Clients send text, a query in
-// each line, to functions that take one string of bytes; they get as many lines back: "= " and the output, or "! " and what went wrong.
+// lines is a complete dialect outside the gateway, written with exported names only. CONTRIBUTING.md walks through it. A client sends
+// text, one query in each line, to a function that takes one string of bytes. The answer has one line for each query: "= " and the
+// output, or "! " and the error.
 type lines struct{}
 
-// Routes are called once. Everything that requests share is made here.
+// Routes is called once. Everything that requests share is made here.
 func (lines) Routes(p *query.Path) []dialect.Route {
 	pool := new(sync.Pool)
 	pool.New = func() any {
@@ -46,20 +47,20 @@ func (lines) Routes(p *query.Path) []dialect.Route {
 	}}}
 }
 
-// AppendError is the shape of an error.
+// AppendError renders an error.
 func (lines) AppendError(dst []byte, e *api.Error) []byte { return appendError(dst, e.Code, e.Message) }
 
 func appendError(dst []byte, code api.Code, reason string) []byte {
 	return fmt.Appendf(dst, "! %s: %s\n", code, reason)
 }
 
-// linesCall is the state of one request. It embeds what all dialects need.
+// linesCall is the state of one request. It embeds dialect.Call, which does what all dialects need.
 type linesCall struct {
 	dialect.Call
 	pool *sync.Pool
 }
 
-// read makes queries of a request. Nothing of the exchange is kept: inputs are copied to where Next says.
+// read makes a query of each line. It keeps nothing of the exchange: inputs are copied to where Next says.
 func (c *linesCall) read(x dialect.Exchange) error {
 	if err := c.AskFunction(x.Param("function")); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (c *linesCall) read(x dialect.Exchange) error {
 		inputs[0].Data = append(inputs[0].Data[:0], bytes.TrimSuffix(line, []byte("\n"))...)
 	}
 	if c.Len() == 0 {
-		return api.Errorf(api.InvalidArgument, "expected a line or more, found none")
+		return api.Errorf(api.InvalidArgument, "expected at least one line, found none")
 	}
 	return nil
 }
@@ -100,15 +101,15 @@ func (c *linesCall) Settled() api.Code {
 	return code
 }
 
-// Released: nothing uses the call any more.
+// Released returns the call to the pool: nothing uses it any more.
 func (c *linesCall) Released() { c.pool.Put(c) }
 
 func TestMain(m *testing.M) {
-	process.MaybeReaper() // a gateway starts its program a second time, to end what a worker leaves behind
+	process.MaybeReaper() // a gateway starts its own program a second time, as the reaper of its workers' processes
 	os.Exit(m.Run())
 }
 
-// TestADialectIsOnePackage: a dialect that the gateway does not know is served beside its own, by a real gateway and a real worker.
+// TestADialectIsOnePackage: a real gateway, with a real worker, serves a dialect from outside beside its own dialects.
 func TestADialectIsOnePackage(t *testing.T) {
 	worker := filepath.Join(t.TempDir(), "echo")
 	if out, err := exec.Command("go", "build", "-o", worker, "./worker/bindings/go/examples/echo").CombinedOutput(); err != nil {
@@ -134,12 +135,12 @@ slo: 30s
 	for _, c := range []struct {
 		path, body, slo string
 		status          int
-		want            string // what the answer begins with
+		want            string // beginning of the answer
 	}{
 		{"/lines/shout", "hello\nworld\n", "", 200, "= HELLO\n= WORLD\n"},
 		{"/lines/shout", "hello", "20000", 200, "= HELLO\n"},
 		{"/lines/shout", "hello", "soon", 400, "! invalid_argument: header Xebec-Slo-Ms"},
-		{"/lines/shout", "", "", 400, "! invalid_argument: expected a line"},
+		{"/lines/shout", "", "", 400, "! invalid_argument: expected at least one line"},
 		{"/lines/whisper", "hello", "", 404, "! not_found: no function"},
 		{"/lines/shout/loud", "hello", "", 404, "! not_found: no route /lines/shout/loud"},
 		{"/shout/predict", `{"input":"hello"}`, "", 200, `{"query_id":`},

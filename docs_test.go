@@ -20,8 +20,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// The pages for people are checked against the code: what they show must be accepted, and what they name must exist. Sessions
-// with a running gateway are run elsewhere (deploy/demo/tests, gateway/cmd/xebec/apptest).
+// These tests check the documentation against the code: the examples must be accepted, and the names in the text must exist.
+// Sessions with a running gateway are run elsewhere (deploy/demo/tests, gateway/cmd/xebec/apptest).
 
 const (
 	readmePage       = "README.md"
@@ -31,7 +31,7 @@ const (
 	guideFolder      = "deploy/guide"
 )
 
-// guides are the pages whose examples must be true.
+// guides are the pages whose examples are checked.
 var guides = func() []string {
 	all := []string{readmePage, architecturePage, "CONTRIBUTING.md", "CHANGELOG.md", modelsPage, resultsPage, "bench/METHOD.md"}
 	for _, pattern := range []string{guideFolder + "/*.md", guideFolder + "/*/*.md", "*/DECISIONS.md", "*/*/DECISIONS.md", "*/*/*/DECISIONS.md"} {
@@ -64,7 +64,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// cut separates the fenced blocks of a page from its prose. Lines of blocks are empty in the prose, so that numbers stay.
+// cut separates the fenced blocks of a page from its prose. Lines of blocks are empty in the prose, which keeps line numbers.
 func cut(page, text string) (blocks []block, prose []string) {
 	var open *block
 	before := ""
@@ -105,7 +105,7 @@ func blocksOf(t *testing.T, kinds ...string) []block {
 	return all
 }
 
-// TestDocsManifests: every YAML block is a manifest that the gateway would take, with policies that it has.
+// TestDocsManifests: every YAML block is a manifest that the gateway accepts, with policies that exist.
 func TestDocsManifests(t *testing.T) {
 	for _, b := range blocksOf(t, "yaml") {
 		set, err := manifest.Decode(manifest.ModelFile, []byte(b.text))
@@ -132,7 +132,7 @@ func TestDocsManifests(t *testing.T) {
 	}
 }
 
-// buildXebec compiles the program. Reading the sources tells the test cache what the result depends on.
+// buildXebec compiles the program. It reads the sources so that the test cache knows what the result depends on.
 func buildXebec(t *testing.T) string {
 	t.Helper()
 	for _, dir := range []string{"api", "gateway"} {
@@ -153,17 +153,17 @@ func buildXebec(t *testing.T) string {
 	return dir
 }
 
-// goBuild compiles as .ci/build.sh does, so that the build cache has most of it.
+// goBuild compiles with the flags of .ci/build.sh, so that most of the work is in the build cache.
 func goBuild(output, source string) ([]byte, error) {
 	cmd := exec.Command("go", "build", "-trimpath", "-o", output, source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	return cmd.CombinedOutput()
 }
 
-// shell runs one line where no gateway is, and returns the status of its last command.
+// shell runs one line with no gateway to reach, and returns the status of its last command.
 func shell(t *testing.T, bin, line string) (status int, output string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a gateway that was started by mistake would stay
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a gateway started by mistake would run forever
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", line)
 	cmd.Dir = t.TempDir()
@@ -185,8 +185,8 @@ var (
 	inlineCode = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestDocsCommands: the program understands every command line. There is no gateway to speak to and no file to read, so the
-// commands fail; but not with status 2, by which the program says that it did not understand.
+// TestDocsCommands: the program understands every command line. There is no gateway to call and no file to read, so the
+// commands fail, but not with status 2, which means a wrong command line.
 func TestDocsCommands(t *testing.T) {
 	bin := buildXebec(t)
 	run := func(at, line string) {
@@ -211,9 +211,9 @@ func TestDocsCommands(t *testing.T) {
 				before += line + "\n"
 			case callsXebec.MatchString(line):
 				found++
-				if strings.HasPrefix(line, "xebec serve") { // it must not start: a manifest that is not there ends it
+				if strings.HasPrefix(line, "xebec serve") { // it must not start: a missing manifest ends it
 					if strings.Contains(line, "&") {
-						t.Errorf("%s: %s: a gateway in the background outlives the test", b.at(), line)
+						t.Errorf("%s: %s: a gateway in the background would outlive the test", b.at(), line)
 						continue
 					}
 					line += " --config does-not-exist"
@@ -230,14 +230,14 @@ func TestDocsCommands(t *testing.T) {
 		for i, line := range prose {
 			for _, code := range inlineCode.FindAllStringSubmatch(line, -1) {
 				if strings.HasPrefix(code[1], "xebec ") {
-					run(fmt.Sprintf("%s:%d", page, i+1), code[1]+" --help") // judges command and flags, and leaves arguments alone
+					run(fmt.Sprintf("%s:%d", page, i+1), code[1]+" --help") // checks command and flags but not arguments
 				}
 			}
 		}
 	}
 }
 
-// TestDocsMakeTargets: every target that a page tells to make is there.
+// TestDocsMakeTargets: every make target that a page names exists.
 func TestDocsMakeTargets(t *testing.T) {
 	targets := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+):(?:[^=]|$)`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
@@ -247,13 +247,13 @@ func TestDocsMakeTargets(t *testing.T) {
 	for _, page := range guides {
 		for _, m := range named.FindAllStringSubmatch(read(t, page), -1) {
 			if !targets[m[1]] {
-				t.Errorf("%s: make %s: there is no such target", page, m[1])
+				t.Errorf("%s: make %s: no such target in the Makefile", page, m[1])
 			}
 		}
 	}
 }
 
-// pages are all pages for people, of this folder and below.
+// pages returns all pages of this folder and below, without those of test data and of results.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -280,12 +280,12 @@ var (
 	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading  = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	slugDrop = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
-	// A path in prose: it begins with one of our folders. Where the code is made rather than written, nothing is checked.
+	// A path in prose begins with one of our folders. Folders that only benchmarks make may be missing.
 	ourPath = regexp.MustCompile(`^(api|bench|containers|deploy|gateway|scheduler|shm|worker|\.ci)(/[\w.-]+)+/?$`)
 	made    = []string{"bench/results"}
 )
 
-// TestDocsLinks: relative links lead to files and headings that exist, and so do paths in the guides.
+// TestDocsLinks: relative links lead to files and headings that exist, and paths in the guides exist.
 func TestDocsLinks(t *testing.T) {
 	for _, page := range pages(t) {
 		_, prose := cut(page, read(t, page))
@@ -320,7 +320,7 @@ func judgeLink(t *testing.T, page, target string) string {
 		file = filepath.Join(filepath.Dir(page), name)
 	}
 	if _, err := os.Stat(file); err != nil {
-		return "the link leads nowhere: " + target
+		return "the link leads to a file that does not exist: " + target
 	}
 	if anchor == "" {
 		return ""
@@ -331,7 +331,7 @@ func judgeLink(t *testing.T, page, target string) string {
 			return ""
 		}
 	}
-	return "there is no heading for " + target
+	return "the link leads to a heading that does not exist: " + target
 }
 
 // TestDocsMetrics: every metric that a page names is in the generated reference.
@@ -341,7 +341,7 @@ func TestDocsMetrics(t *testing.T) {
 		there[m[1]] = true
 	}
 	if len(there) == 0 {
-		t.Fatalf("%s/reference/metrics.md has no metric", guideFolder)
+		t.Fatalf("%s/reference/metrics.md: no metric found", guideFolder)
 	}
 	name := regexp.MustCompile(`\bxebec_[a-z_]+`)
 	for _, page := range guides {
@@ -351,13 +351,13 @@ func TestDocsMetrics(t *testing.T) {
 				plain = strings.TrimSuffix(plain, suffix)
 			}
 			if !there[m] && !there[plain] {
-				t.Errorf("%s: there is no metric %s", page, m)
+				t.Errorf("%s: metric %s is not in the reference", page, m)
 			}
 		}
 	}
 }
 
-// TestDocsIndex: the guide's first page leads to all others.
+// TestDocsIndex: the guide's first page links to all others.
 func TestDocsIndex(t *testing.T) {
 	index := read(t, guideFolder+"/README.md")
 	for _, page := range guides {
@@ -368,14 +368,14 @@ func TestDocsIndex(t *testing.T) {
 	}
 }
 
-// TestDocsMap: the map of packages has packages that exist, and of every folder at the top that has code at least one.
+// TestDocsMap: the packages in the map exist, and the map has at least one package of each top-level folder.
 func TestDocsMap(t *testing.T) {
 	_, table, _ := strings.Cut(read(t, architecturePage), "\n## The map\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	tops := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z/]+)` \\| ").FindAllStringSubmatch(table, -1) {
 		if info, err := os.Stat(m[1]); err != nil || !info.IsDir() {
-			t.Errorf("%s: the map has %s, which does not exist", architecturePage, m[1])
+			t.Errorf("%s: the map lists %s, which does not exist", architecturePage, m[1])
 		}
 		top, _, _ := strings.Cut(m[1], "/")
 		tops[top] = true
@@ -386,7 +386,7 @@ func TestDocsMap(t *testing.T) {
 	}
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains([]string{"build", "bin", "shared"}, e.Name()) && !tops[e.Name()] {
-			t.Errorf("%s: the map has nothing of %s", architecturePage, e.Name())
+			t.Errorf("%s: the map lists no package of %s", architecturePage, e.Name())
 		}
 	}
 }
@@ -406,7 +406,7 @@ func TestDocsDecisions(t *testing.T) {
 			for _, part := range []string{"\n**Context.** ", "\n**Decision.** ", "\n**Consequence.**"} {
 				i := strings.Index(text[at:], part)
 				if i < 0 {
-					t.Errorf("%s: %s: expected a paragraph that begins with %s, in its place", page, title, strings.TrimSpace(part))
+					t.Errorf("%s: %s: expected a paragraph that begins with %s, in the order context, decision, consequence", page, title, strings.TrimSpace(part))
 					break
 				}
 				at += i
@@ -425,20 +425,21 @@ var (
 	paperSays = regexp.MustCompile(`\(the paper:[^)]*\)`)
 )
 
-// TestDocsFigures: a figure in a table of results is in a report that its section, or its row, links to: rounded, or in another unit.
+// TestDocsFigures: each figure in a table of results is in a report that the section or the row links to, possibly rounded or in
+// another unit.
 func TestDocsFigures(t *testing.T) {
 	checked := 0
 	for _, page := range []string{readmePage, resultsPage} {
 		_, prose := cut(page, read(t, page))
 		var reports []string
-		paper := -1 // the column that has the paper's figures
+		paper := -1 // index of the column with the paper's figures
 		for i, line := range prose {
 			if strings.HasPrefix(line, "## ") {
 				reports, paper = nil, -1
 			}
 			for _, m := range aReport.FindAllStringSubmatch(line, -1) {
 				if page == readmePage {
-					reports = nil // each row has its own
+					reports = nil // each row links to its own report
 				}
 				reports = append(reports, filepath.Join(filepath.Dir(page), m[1]))
 			}
@@ -458,18 +459,18 @@ func TestDocsFigures(t *testing.T) {
 				for _, figure := range aFigure.FindAllString(paperSays.ReplaceAllString(cell, ""), -1) {
 					checked++
 					if !isKnown(figure, known) {
-						t.Errorf("%s:%d: %s is in none of %v", page, i+1, figure, reports)
+						t.Errorf("%s:%d: the figure %s is in none of the reports %v", page, i+1, figure, reports)
 					}
 				}
 			}
 		}
 	}
 	if checked < 100 {
-		t.Errorf("%d figures were checked: expected the tables of results", checked)
+		t.Errorf("only %d figures were checked, expected at least 100: were the tables of results found?", checked)
 	}
 }
 
-// knownFigures are all numbers in some reports.
+// knownFigures returns all numbers in the reports.
 func knownFigures(t *testing.T, reports []string) (all []float64) {
 	t.Helper()
 	for _, report := range reports {
@@ -482,8 +483,8 @@ func knownFigures(t *testing.T, reports []string) (all []float64) {
 	return all
 }
 
-// isKnown: one of the numbers is the figure when it is rounded to as many places. It may be in a unit a thousand, or a million, times
-// smaller or larger.
+// isKnown reports whether one of the numbers, rounded to as many places, is the figure. The figure may be a number divided by 1,
+// 1,000 or 1,000,000 or multiplied by 1,000, as another unit makes it.
 func isKnown(figure string, known []float64) bool {
 	figure = strings.ReplaceAll(figure, ",", "")
 	_, fraction, _ := strings.Cut(figure, ".")
@@ -502,8 +503,8 @@ func isKnown(figure string, known []float64) bool {
 	})
 }
 
-// TestDocsModel: the model and the function on the front page are the demo's, and Python compiles every program that the guides
-// show.
+// TestDocsModel: the model and the function on the front page are those of the demo, and Python compiles every program in the
+// guides.
 func TestDocsModel(t *testing.T) {
 	dir := t.TempDir()
 	var programs []string
@@ -516,7 +517,7 @@ func TestDocsModel(t *testing.T) {
 				t.Errorf("%s differs from %s", b.at(), source)
 			}
 			if n := strings.Count(b.text, "\n"); n > 10 {
-				t.Errorf("%s has %d lines: ten were promised", b.at(), n)
+				t.Errorf("%s has %d lines: the page promises at most ten", b.at(), n)
 			}
 		}
 		if b.kind != "python" {
@@ -540,7 +541,7 @@ func TestDocsModel(t *testing.T) {
 	}
 }
 
-// TestDocsGoPrograms: the Go programs that the guides show compile against the binding.
+// TestDocsGoPrograms: the Go programs in the guides compile.
 func TestDocsGoPrograms(t *testing.T) {
 	for i, b := range blocksOf(t, "go") {
 		dir := t.TempDir()
@@ -554,7 +555,7 @@ func TestDocsGoPrograms(t *testing.T) {
 	}
 }
 
-// The tools find what is wrong: a check that cannot fail proves nothing.
+// TestDocsChecksFail: the helpers of these tests detect what they should.
 func TestDocsChecksFail(t *testing.T) {
 	blocks, prose := cut("p.md", "a\n```yaml\nkind: Model\n```\nb")
 	if len(blocks) != 1 || blocks[0].text != "kind: Model\n" || blocks[0].line != 2 || blocks[0].before != "a" || strings.Join(prose, "|") != "a||||b" {
@@ -562,11 +563,11 @@ func TestDocsChecksFail(t *testing.T) {
 	}
 	if judgeLink(t, readmePage, "no-such-file.md") == "" || judgeLink(t, readmePage, "#no-such-heading") == "" ||
 		judgeLink(t, guideFolder+"/README.md", "../../ARCHITECTURE.md#the-map") != "" {
-		t.Error("links are not judged")
+		t.Error("judgeLink accepts a broken link or rejects a good one")
 	}
 	for figure, want := range map[string]bool{"24": true, "23.7": true, "0.0237": true, "25": false, "1,309": true, "1,308": false} {
 		if got := isKnown(figure, []float64{23.7, 1308.6}); got != want {
-			t.Errorf("%s is known: %v", figure, got)
+			t.Errorf("isKnown(%s) is %v, want %v", figure, got, want)
 		}
 	}
 }

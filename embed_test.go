@@ -18,7 +18,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/server"
 )
 
-// TestEmbeddingFromAnotherModule: the program of the guide's page about embedding, in a module of its own, prints what the page says.
+// TestEmbeddingFromAnotherModule: the program on the guide's page about embedding prints what the page shows, in a module of its own.
 func TestEmbeddingFromAnotherModule(t *testing.T) {
 	root, err := os.Getwd()
 	if err != nil {
@@ -53,7 +53,7 @@ func TestEmbeddingFromAnotherModule(t *testing.T) {
 	}
 }
 
-// block is the text of a page's first block of a language.
+// block returns the text of a page's first block of a language.
 func block(t *testing.T, page, language string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(page, "\n```"+language+"\n")
@@ -64,7 +64,7 @@ func block(t *testing.T, page, language string) string {
 	return text
 }
 
-// TestTwoGatewaysInOneProcess: they serve side by side, each with a store of its own, and leave the process as it was.
+// TestTwoGatewaysInOneProcess: two gateways serve side by side, each with its own store, and do not change settings of the process.
 func TestTwoGatewaysInOneProcess(t *testing.T) {
 	worker := filepath.Join(t.TempDir(), "echo")
 	if out, err := exec.Command("go", "build", "-o", worker, "./worker/bindings/go/examples/echo").CombinedOutput(); err != nil {
@@ -76,7 +76,7 @@ func TestTwoGatewaysInOneProcess(t *testing.T) {
 	ctx := t.Context()
 	var gateways []*server.Server
 	for i := range 2 {
-		dir, err := os.MkdirTemp("", "xebec") // a socket's path is short
+		dir, err := os.MkdirTemp("", "xebec") // t.TempDir's path may be too long for a socket
 		if err != nil {
 			t.Fatal(err)
 		}
