@@ -1,6 +1,6 @@
-# What a developer types. `make` alone lists the targets.
+# Targets for developers. `make` alone lists them.
 #
-# The recipes are short; what takes more than a few lines lives in .ci/ as scripts that can be run by hand.
+# The recipes are short. Longer steps are scripts in .ci/, which can also be run by hand.
 
 SHELL         := bash
 .SHELLFLAGS   := -euo pipefail -c
@@ -19,8 +19,8 @@ SEEDS     ?= 5000
 
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-# The linter is compiled from the module proxy at this version (a minute, once; the build cache keeps it). Pinned here and
-# not in go.mod, where its two hundred dependencies would become ours.
+# The linter is compiled from the module proxy at this version. That takes a minute once; the build cache keeps the result.
+# It is pinned here and not in go.mod, where its two hundred dependencies would become ours.
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 export GO PYTHON
@@ -61,7 +61,7 @@ fuzz: need-go ## run every fuzz target for FUZZTIME each
 	@.ci/fuzz.sh '$(FUZZTIME)'
 
 .PHONY: bench
-bench: build demo ## measure against the floors; results go to bench/results
+bench: build demo ## run all benchmarks; results go to bench/results
 	@bench/run.sh $(BENCHARGS)
 
 .PHONY: sim
@@ -80,10 +80,10 @@ lint: need-go ## golangci-lint, pinned
 	@$(GO) run $(GOLANGCI) run ./...
 
 .PHONY: clean
-clean: ## remove what the other targets made
+clean: ## remove everything that the other targets made
 	rm -rf bin build deploy/demo/models/*/digits.joblib deploy/demo/models/digit.json
 
-# Steps that other targets need. The scripts do nothing when what they make is up to date.
+# Steps that other targets need. The scripts do nothing when their output is up to date.
 .PHONY: need-go need-cc venv
 need-go:
 	@.ci/need.sh go

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# build.sh VERSION: compiles the programs into bin/. Static (no cgo), so that they run on any Linux of the architecture.
+# build.sh VERSION: compiles the programs into bin/. They are static (no cgo), so they run on any Linux of the architecture.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check.sh LINTER@VERSION: what should hold before a commit, in a minute or two. Stops at the first thing that does not.
+# check.sh LINTER@VERSION: the checks before a commit, which take a minute or two. Stops at the first failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}

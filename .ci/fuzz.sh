@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fuzz.sh TIME: runs every native fuzz target for TIME, one after the other, and names the ones that found something.
-# Inputs that fail are written to testdata/fuzz of their package: commit them with the fix.
+# fuzz.sh TIME: runs every native fuzz target for TIME, one after the other, and names the targets that failed.
+# Go writes failing inputs to testdata/fuzz of the package: commit them with the fix.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go} time=${1:-20s}
@@ -15,4 +15,4 @@ done < <(git ls-files --cached --others --exclude-standard '*_test.go' | xargs g
 
 if ((count == 0)); then echo 'error: no fuzz targets found' >&2; exit 1; fi
 if ((found)); then printf '==> fuzz: FAILED\n%s' "$failures"; exit 1; fi
-echo "==> fuzz: $count targets, nothing found"
+echo "==> fuzz: $count targets, no failures"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# need.sh go|cc|python|spin|redis|docker: succeeds silently when the tool is there, else says what is missing and how to get it.
+# need.sh go|cc|python|spin|redis|docker: succeeds silently if the tool is installed, else says what is missing and how to install it.
 # `need.sh python` prints the interpreter that it chose.
 set -euo pipefail
 
 go_min=26       # go.mod: 1.26
-python_min=11   # numpy and scikit-learn in deploy/demo/requirements.txt: 3.11
+python_min=11   # 3.11, for numpy and scikit-learn in deploy/demo/requirements.txt
 
 missing() {
 	echo "error: $1" >&2
@@ -18,7 +18,7 @@ go)
 	command -v "$go" >/dev/null ||
 		missing "Go 1.$go_min or newer is needed, and there is no '$go' on the PATH." \
 			"Get it from https://go.dev/dl/ (unpack to /usr/local, add /usr/local/go/bin to the PATH)."
-	# Inside the module: a go command older than go.mod fetches the toolchain that go.mod names, where it may.
+	# Run inside the module: a go command older than go.mod fetches the toolchain that go.mod names, if it is allowed to.
 	version=$("$go" env GOVERSION 2>/dev/null) || version=$("$go" version)
 	[[ $version =~ go1\.([0-9]+) ]] && ((BASH_REMATCH[1] >= go_min)) ||
 		missing "Go 1.$go_min or newer is needed; '$go' is ${version:-of an unknown version}." \
@@ -53,12 +53,12 @@ spin)
 redis)
 	command -v redis-server >/dev/null ||
 		missing "redis-server 5 or newer is needed: the Go tests start it, kill it and start it again." \
-			"Debian, Ubuntu: apt-get install redis-server. Fedora: dnf install redis. Elsewhere: https://redis.io. It need not run."
+			"Debian, Ubuntu: apt-get install redis-server. Fedora: dnf install redis. Elsewhere: https://redis.io. It does not have to run."
 	;;
 docker)
 	command -v dockerd >/dev/null && command -v docker >/dev/null && command -v debootstrap >/dev/null ||
-		missing "dockerd and docker (20.10 or newer) and debootstrap are needed: the Go tests run replicas in containers of an engine of their own." \
-			"Debian, Ubuntu: apt-get install docker.io debootstrap (and docker-cli, where there is one). It need not run."
+		missing "dockerd and docker (20.10 or newer) and debootstrap are needed: the Go tests start an engine and run replicas in containers on it." \
+			"Debian, Ubuntu: apt-get install docker.io debootstrap (and docker-cli, if there is such a package). The service does not have to run."
 	;;
 *)
 	missing "need.sh knows go, cc, python, spin, redis and docker, not '$1'." "See .ci/need.sh."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh [STAGE…]: sets up what the tests need and runs them in stages; all stages run, also after a failure, and a summary
-# ends the output. Without arguments: every stage.
+# test.sh [STAGE…]: sets up what the tests need and runs them in stages, by default all stages. A failed stage does not stop the
+# later ones. The output ends with a summary.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,13 +18,13 @@ stage() { # stage NAME FUNCTION
 }
 only=("$@")
 
-# What several stages need. Where it cannot be had the stages that use it fail with the same message.
-# Joined, for a stage is called where bash does not heed `set -e`.
+# prepare makes what several stages need. If a step fails, the stages that need its output fail too. The steps are joined by &&
+# because bash ignores `set -e` where a stage is called.
 prepare() {
 	.ci/need.sh cc && redis_server && .ci/build.sh test && .ci/venv.sh && deploy/demo/train.sh
 }
 
-# The Go tests start servers of their own.
+# The Go tests start their own Redis servers.
 redis_server() {
 	if ! command -v redis-server >/dev/null && command -v apt-get >/dev/null && [[ $(id -u) == 0 ]]; then
 		echo '--- apt-get install redis-server'
@@ -33,8 +33,8 @@ redis_server() {
 	.ci/need.sh redis
 }
 
-# A Docker engine of the tests' own, and the ready-made images on it. An engine that is named in XEBEC_TEST_DOCKER is used as it is.
-# Where none can be had, the summary says what was not tested.
+# docker_engine starts a Docker engine for the tests, or uses the one that XEBEC_TEST_DOCKER names, and builds the ready-made images on
+# it. If no engine can be started, the summary says what was not tested.
 engine='' untested=''
 docker_engine() {
 	if [[ -z ${XEBEC_TEST_DOCKER:-} ]]; then
@@ -46,7 +46,7 @@ docker_engine() {
 		no_docker 'XEBEC_TEST_DOCKER=none'
 		return 0
 	fi
-	images || { echo '==> once more: a mirror may have stumbled' >&2; images; } || return 1
+	images || { echo '==> building the images again: a package mirror may have failed' >&2; images; } || return 1
 	export XEBEC_TEST_IMAGES=test
 }
 images() { DOCKER_HOST=$XEBEC_TEST_DOCKER containers/images/build.sh --base debootstrap --tag test; }
@@ -58,15 +58,15 @@ no_docker() {
 stop_engine() { [[ -z $engine ]] || .ci/docker.sh stop "$engine"; }
 trap stop_engine EXIT
 
-# The import rules first: they take a second and explain most surprises.
+# The import rules run first: they take a second, and a broken rule often explains later failures.
 architecture() { "$go" test -count=1 . ; }
 
-# Every package under the race detector. The programs and the Python environment of the stage before are found through these.
+# Every package under the race detector. The variables name the programs and the Python environment that prepare made.
 export XEBEC_BIN=$PWD/bin/xebec XEBEC_TEST_PYTHON=$PWD/build/venv/bin/python XEBEC_TEST_WORKER=$PWD/bin/xebec-testworker
 go_race() { "$go" test -race -timeout 15m ./...; }
 
-# The race detector allocates by itself, so tests that count allocations have Alloc in their names, live in files with
-# `//go:build !race` where they would fail under it, and have a pass of their own. One that finds none would prove nothing: it fails.
+# The race detector allocates, so tests that count allocations run in a pass of their own. They have Alloc in their names, and those
+# that would fail under the detector are in files with `//go:build !race`. The pass fails if it runs no test.
 allocations() {
 	local log status
 	log=$(mktemp)
@@ -81,7 +81,7 @@ allocations() {
 	return $status
 }
 
-# The tests run every case on both engines: the C extension's ring, and frames on the socket.
+# The tests run every case on both engines of the binding: the C extension's ring, and frames on the socket.
 python_binding() { (cd worker/bindings/python && ../../../build/venv/bin/python -m pytest -q); }
 
 demo_models() { build/venv/bin/python -m pytest -q deploy/demo/tests; }
@@ -98,7 +98,7 @@ doorbell() {
 all=(prepare architecture docker go-race allocations python-binding demo doorbell-model)
 for name in "${only[@]}"; do
 	if [[ " ${all[*]} " != *" $name "* ]]; then
-		echo "error: there is no stage '$name'; the stages: ${all[*]}" >&2
+		echo "error: there is no stage '$name'; expected one of: ${all[*]}" >&2
 		exit 2
 	fi
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# venv.sh: the Python environment of the demo and of the tests, in build/venv: pinned requirements and the worker binding,
-# built from this tree. Does nothing when both are up to date: two stamp files hold the sums of what went in.
+# venv.sh: makes build/venv, the Python environment of the demo and of the tests, with the pinned requirements and the worker binding
+# built from this tree. Does nothing if both are up to date: two stamp files hold the checksums of their inputs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,9 +30,9 @@ sources=$(find "$binding" \( -name build -o -name '*.egg-info' -o -name __pycach
 if [[ $(cat "$venv/binding.sum" 2>/dev/null) != "$sources" ]]; then
 	echo "==> installing $binding into $venv"
 	if ! .ci/need.sh cc 2>/dev/null; then
-		echo "    no C compiler: the binding is installed without its extension and takes descriptors through the socket"
+		echo "    no C compiler: the binding is installed without its extension and receives descriptors through the socket"
 	fi
-	# From a copy: setuptools leaves build folders beside the sources, and a stale one would be installed again.
+	# Install from a copy: setuptools leaves build folders beside the sources, and a stale one would be installed again.
 	copy=$(mktemp -d)
 	trap 'rm -rf "$copy"' EXIT
 	cp -R "$binding" "$copy/binding"
