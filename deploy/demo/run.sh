@@ -21,8 +21,8 @@ done
 python=$PWD/build/venv/bin/python
 mkdir -p "$data"
 
-# In a subshell that ends at once, so that the gateway (which takes this shell's place) does not inherit a child it knows
-# nothing about. $$ is the gateway's process id from the exec on.
+# The subshell ends at once, so that the gateway, which replaces this shell, does not inherit an unknown child. After the exec $$ is
+# the gateway's process id.
 ( "$python" deploy/demo/try.py "http://$listen" $$ & )
 
 echo "==> serving deploy/demo at http://$listen (functions) and http://$admin (admin)"

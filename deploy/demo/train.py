@@ -1,8 +1,8 @@
 """Trains the demo's three digit classifiers and saves each beside its model.py.
 
-The data are scikit-learn's bundled handwritten digits: 1,797 images of 8 x 8 pixels, grey values 0 to 16. A quarter is
-held out by a fixed seed; the accuracies printed are on that quarter, which the models have not seen. Everything is
-seeded, so the same versions of the libraries give the same models.
+The data are the handwritten digits bundled with scikit-learn: 1,797 images of 8 x 8 pixels, grey values 0 to 16. A fixed
+seed selects a quarter that is held out; the printed accuracies are on that quarter. Everything is seeded, so the same
+versions of the libraries give the same models.
 """
 
 import json
@@ -18,7 +18,8 @@ from sklearn.svm import LinearSVC
 MODELS = Path(__file__).parent / "models"
 SEED = 1337
 
-# On raw pixel values, as callers send them. n_jobs=1: a replica is one process on one core, more replicas take more cores.
+# The classifiers take raw pixel values, as callers send them. n_jobs=1: a replica is one process on one core; more replicas use more
+# cores.
 CLASSIFIERS = {
     "digits-svm": LinearSVC(C=0.01, random_state=SEED),
     "digits-forest": RandomForestClassifier(n_estimators=60, random_state=SEED, n_jobs=1),
@@ -27,7 +28,7 @@ CLASSIFIERS = {
 
 
 def split():
-    """Training pixels, held-out pixels, training labels, held-out labels. Pixels are float32, as the models declare."""
+    """Returns training pixels, held-out pixels, training labels and held-out labels. Pixels are float32, as the models declare."""
     pixels, labels = load_digits(return_X_y=True)
     return train_test_split(pixels.astype("float32"), labels, test_size=0.25, random_state=SEED, stratify=labels)
 
@@ -39,7 +40,7 @@ def main():
         classifier.fit(train_pixels, train_labels)
         joblib.dump(classifier, MODELS / name / "digits.joblib", compress=3)
         print(f"    {name:14} {classifier.score(test_pixels, test_labels):.3f} of the held-out digits right")
-    # A held-out digit for people to try; try.py prints it.
+    # A held-out digit for the commands that try.py prints.
     digit = {"label": int(test_labels[0]), "pixels": [int(p) for p in test_pixels[0]]}
     (MODELS / "digit.json").write_text(json.dumps(digit) + "\n")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# train.sh: trains the demo's models in the environment build/venv, unless they are there and newer than train.py and the
-# pinned libraries (a model file is only good for the version of scikit-learn that wrote it).
+# train.sh: trains the demo's models in the environment build/venv, unless they exist and are newer than train.py and the
+# pinned libraries. A model file works only with the version of scikit-learn that wrote it.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,7 +1,6 @@
 """Prints commands to try against a running demo: try.py URL [PID]
 
-Waits for URL/readyz first. With PID it waits only as long as that process lives, and says nothing when it ends.
-Standard library only.
+Waits for URL/readyz first. With PID it stops waiting, silently, when that process ends. Uses only the standard library.
 """
 
 import json
@@ -13,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 DIGIT = Path(__file__).parent / "models" / "digit.json"
-# Starting five Python workers takes seconds; after this long somebody should look at the gateway's own messages.
+# Starting five Python workers takes seconds. After this long something is wrong, and the gateway's log says what.
 WAIT_SECONDS = 120
 POLL_SECONDS = 0.2
 SHADES = " .:+#"
@@ -30,7 +29,8 @@ def alive(pid):
 
 
 def wait_until_ready(url, pid):
-    """True once /readyz answers 200; False when the process is gone or the time is up. What /readyz says is printed then."""
+    """Returns True once /readyz answers 200, and False when the process has ended or the time is up. In the latter case it
+    prints the last answer of /readyz."""
     give_up = time.monotonic() + WAIT_SECONDS
     said = "no answer"
     while time.monotonic() < give_up:
@@ -49,13 +49,13 @@ def wait_until_ready(url, pid):
 
 
 def picture(pixels):
-    """The digit as eight lines of text: pixels are grey values from 0 to 16."""
+    """Returns the digit as eight lines of text. Pixels are grey values from 0 to 16."""
     rows = (pixels[i : i + 8] for i in range(0, 64, 8))
     return ["".join(SHADES[min(int(p) * len(SHADES) // 17, len(SHADES) - 1)] * 2 for p in row) for row in rows]
 
 
 def commands(url, digit):
-    """Shell lines that can be pasted as they are, the first of which sets the digit."""
+    """Yields shell lines that can be pasted as they are. The first sets DIGIT."""
     yield f"DIGIT='{json.dumps({'input': digit['pixels']}, separators=(',', ':'))}'"
     for name in ("digits-svm", "digits-forest", "digits-logreg", "digits"):
         yield f"curl -s {url}/{name}/predict -d \"$DIGIT\""

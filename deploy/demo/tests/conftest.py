@@ -1,4 +1,4 @@
-"""The demo's scripts are no package: the tests import them from the folder above."""
+"""The demo's scripts are not a package, so the tests import them from the folder above."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A gateway that serves the demo for the tests: the real program, real workers, free ports."""
+"""Runs a gateway that serves the demo for the tests: the real program with real workers, on free ports."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The trained models know digits that they have not seen, and what they return fits what they declare."""
+"""The trained models recognise held-out digits, and their outputs match their declarations."""
 
 import joblib
 import numpy
@@ -44,5 +44,5 @@ def test_answers_do_not_depend_on_the_batch(name, held_out):
 
 @pytest.mark.parametrize("path", sorted(train.MODELS.glob("*/model.py")), ids=lambda path: path.parent.name)
 def test_model_scripts_are_short(path):
-    """The demo shows how little a model takes: at most ten lines."""
+    """The demo promises models of at most ten lines."""
     assert len(path.read_text().splitlines()) <= 10

@@ -1,9 +1,9 @@
-"""The examples of the READMEs are true.
+"""The examples on the pages work as shown.
 
-A fenced block marked `console` is a session: lines that begin with `$ ` are commands, a line that ends in a backslash goes on,
-and what follows a command is its output, in which `…` stands for anything. The sessions of one file run in one shell, against
-a gateway that serves the demo; its ports take the place of :1337 and :1338. Commands that set up, leave or stay in the
-foreground are not run. Blocks marked `python` and `json` must be valid.
+A fenced block marked `console` is a session. Lines that begin with `$ ` are commands, a line that ends in a backslash continues on
+the next, and the lines after a command are its output, in which `…` stands for anything. The sessions run against a gateway that
+serves the demo; its ports replace :1337 and :1338. Assignments hold for later commands of the same page. Commands that install,
+change the directory or stay in the foreground are not run. Blocks marked `python` and `json` must be valid.
 """
 
 import ast
@@ -31,7 +31,7 @@ def blocks(text, kind):
 
 
 def session(block):
-    """Pairs of a command and the output that the page shows for it."""
+    """Returns pairs of a command and the output that the page shows for it."""
     steps, more = [], False
     for line in block.splitlines():
         if more:
@@ -46,7 +46,7 @@ def session(block):
 
 
 def shown(output):
-    """The page's output as a pattern: `…` is anything, also nothing; spaces at the ends of lines do not count."""
+    """Returns the page's output as a pattern. `…` matches anything, also nothing; spaces at the ends of lines are ignored."""
     lines = [line.rstrip() for line in output.strip().splitlines()]
     return re.compile(r"\s*" + r"\n".join(re.escape(line).replace("…", ".*") for line in lines) + r"\s*", re.DOTALL)
 
@@ -76,7 +76,7 @@ def run_session(page, gateway):
             )
             assert done.returncode == 0, f"{page}: $ {command}\n{done.stdout}"
             as_shown = not output.strip() or shown(output).fullmatch(done.stdout)
-            assert as_shown, f"{page}: $ {command}\nthe page shows\n{output}\nwe see\n{done.stdout}"
+            assert as_shown, f"{page}: $ {command}\nthe page shows\n{output}\nthe command prints\n{done.stdout}"
             if re.match(r"^\w+=", command):
                 before += command + "\n"
 

@@ -1,4 +1,4 @@
-"""The demo as `make run` serves it: digits go in over HTTP and come out of trained models, through every layer."""
+"""The demo as `make run` serves it: trained models classify digits sent over HTTP, through every layer."""
 
 import base64
 import importlib
@@ -10,7 +10,7 @@ import joblib
 import pytest
 import train
 
-# The caller's patience here, not the function's objective: other work on the machine must not decide what is tested.
+# A longer deadline than the functions' objective, so that the tests pass on a busy machine.
 HEADERS = {"Content-Type": "application/json", "Xebec-Slo-Ms": "60000"}
 
 
@@ -33,7 +33,7 @@ def held_out():
 
 @pytest.mark.parametrize("name", train.CLASSIFIERS)
 def test_served_answers_are_the_models(gateway, held_out, name):
-    """Each answer is what the model itself says, one by one and as a batch, as JSON and as raw float32."""
+    """Each served answer equals the model's own prediction: one by one and as a batch, as JSON and as raw float32."""
     pixels, labels = held_out
     count = 40
     expected = joblib.load(train.MODELS / name / "digits.joblib").predict(pixels[:count]).tolist()
@@ -65,7 +65,7 @@ def test_noop_takes_any_length(gateway):
 
 
 def test_the_printed_commands_work(gateway):
-    """What try.py prints is what a stranger pastes first."""
+    """The commands that try.py prints are the first that a new user runs."""
     try_it = importlib.import_module("try")
     digit = json.loads(try_it.DIGIT.read_text())
     first, *curls = try_it.commands(f"http://{gateway.functions}", digit)
@@ -85,8 +85,7 @@ def test_the_printed_commands_work(gateway):
 
 
 def test_digits_learns_what_its_models_are_worth(gateway, held_out):
-    """All three models take part in each answer, and after labels each has been told what it got wrong: what the model itself
-    says of the same digits."""
+    """All three models take part in each answer. After feedback each model's losses are its own errors on the same digits."""
     pixels, labels = held_out
     count = 60
     wrong = {}
@@ -111,7 +110,7 @@ def test_digits_learns_what_its_models_are_worth(gateway, held_out):
 
 
 def losses(gateway):
-    """How many losses each candidate of `digits` was told, and their sum, by the metrics."""
+    """Returns the number and the sum of the losses of each candidate of `digits`, from the metrics."""
     with urllib.request.urlopen(f"http://{gateway.admin}/metrics", timeout=60) as response:
         text = response.read().decode()
     found = {name: [0.0, 0.0] for name in train.CLASSIFIERS}

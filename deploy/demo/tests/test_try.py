@@ -1,4 +1,4 @@
-"""The printed commands can be pasted into a shell and carry what the functions take."""
+"""The printed commands can be pasted into a shell, and their bodies are valid inputs of the functions."""
 
 import importlib
 import json
@@ -40,5 +40,5 @@ def test_waiting_ends_with_the_process():
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-    # A port that nobody listens on: only the death of the process can end this.
+    # Port 1 has no listener, so only the death of the process can end the wait.
     assert try_it.wait_until_ready("http://127.0.0.1:1", child) is False

@@ -1,3 +1,3 @@
 import xebec
 
-xebec.serve(lambda batch: [0] * len(batch))  # batch: a list of arrays, for their lengths differ
+xebec.serve(lambda batch: [0] * len(batch))  # batch: a list of arrays, because their lengths differ
