@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run.sh [FLAGS of compare…]: all measurements, one after the other; results go to bench/results. METHOD.md says what they mean.
-# BENCHTIME is how long each of the Go benchmarks runs (default 500ms).
+# run.sh [FLAGS of compare…]: runs all measurements, one after the other; results go to bench/results. METHOD.md says what they mean.
+# BENCHTIME is the duration of each Go benchmark (default 500ms).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -11,7 +11,7 @@ for program in loadgen floor compare ring figures sim overload learning cache li
 done
 
 load=$(cut -d' ' -f1 /proc/loadavg)
-echo "==> load of the machine: $load (stop what else runs: ratios survive other work, but not well)"
+echo "==> load of the machine: $load (stop other programs: ratios are robust against other work, but not fully)"
 
 echo '==> the whole path against bare Hertz'
 bin/compare "$@"
@@ -22,7 +22,7 @@ bin/ring
 echo "==> the paper's figures 3, 4 and 5 on scikit-learn containers"
 bin/figures
 
-echo '==> policies of scheduling compared in simulation'
+echo '==> scheduling policies compared in simulation'
 bin/sim -compare -out bench/results -date "$(date +%F)"
 
 echo '==> a gateway under overload'
@@ -31,7 +31,7 @@ bin/overload
 echo "==> the paper's figures 7 to 10: learning from feedback"
 bin/learning
 
-echo '==> the prediction cache beside another one'
+echo '==> the prediction cache compared with another cache'
 bin/cache
 
 echo '==> the life cycle: roll-outs under load, many models, the inference log'
