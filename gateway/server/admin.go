@@ -15,8 +15,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 )
 
-// newAdmin makes the server of the admin port. It uses Hertz's standard transport: followed logs are streamed, and nothing here
-// is in a hurry. Where a token is asked for, only /healthz does without one: it says nothing but that somebody is there.
+// newAdmin makes the server of the admin port. It uses Hertz's standard transport, which can stream followed logs; latency does not
+// matter here. If tokens are required, only /healthz works without one: it reveals only that the gateway runs.
 func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	options := ln.security.options(s.log)
 	settings := []config.Option{
@@ -24,9 +24,9 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 		hertz.WithMaxRequestBodySize(admin.MaxBodyBytes), hertz.WithMaxHeaderBytes(64 << 10), hertz.WithReadTimeout(ln.readTimeout),
 		hertz.WithIdleTimeout(time.Minute), hertz.WithExitWaitTime(0), hertz.WithDisablePrintRoute(true), hertz.WithSenseClientDisconnection(true),
 	}
-	// Hertz itself bounds every request of a connection but the first.
+	// Hertz itself bounds every request of a connection except the first.
 	settings = append(settings, hertz.WithOnConnect(func(ctx context.Context, conn network.Conn) context.Context {
-		_ = conn.SetReadTimeout(ln.readTimeout) // a connection that is gone is seen by whoever reads it
+		_ = conn.SetReadTimeout(ln.readTimeout) // if the connection is gone, the next read fails
 		return ctx
 	}))
 	if c := ln.security.certificate; c != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/xebec-serving/xebec/gateway/admin"
 )
 
-// security is how the admin port is reached. Whoever reaches it can run programs, so the rules are few and have no exceptions: on a
-// loopback address, programs of this machine; anywhere else, whoever has a token, over TLS.
+// security says who may use the admin port. A caller that reaches it can run programs, so the rules are few and have no exceptions:
+// on a loopback address every program of this machine may use it; on any other address only callers with a token, over TLS.
 type security struct {
 	loopback    bool
-	tokens      *admin.Tokens      // nil: none is asked for, on loopback only
+	tokens      *admin.Tokens      // nil: no token is required, on loopback only
 	certificate *admin.Certificate // nil: plain HTTP, on loopback only
 }
 
-// adminSecurity judges the address and reads the files. What it refuses it says with what is to be added.
+// adminSecurity checks the address and reads the files. Its errors name the flags to add.
 func (c Config) adminSecurity() (*security, error) {
 	host, _, err := net.SplitHostPort(c.Admin)
 	if err != nil {
@@ -31,8 +31,8 @@ func (c Config) adminSecurity() (*security, error) {
 		return nil, errors.New("--admin-cert and --admin-key belong together: give both, or neither")
 	}
 	if missing := c.missing(); len(missing) > 0 && !s.loopback {
-		return nil, fmt.Errorf("--admin %q is not a loopback address: whoever reaches the admin port can run programs here, "+
-			"so it is served there with TLS to callers with a token only: add %s, or use 127.0.0.1, ::1 or localhost", c.Admin, strings.Join(missing, " and "))
+		return nil, fmt.Errorf("--admin %q is not a loopback address: a caller that reaches the admin port can run programs here, "+
+			"so on other addresses it requires TLS and a token: add %s, or use 127.0.0.1, ::1 or localhost", c.Admin, strings.Join(missing, " and "))
 	}
 	if c.AdminTokenFile != "" {
 		if s.tokens, err = admin.OpenTokens(c.AdminTokenFile); err != nil {
@@ -47,7 +47,7 @@ func (c Config) adminSecurity() (*security, error) {
 	return s, nil
 }
 
-// missing are the flags that an address which is not loopback needs beside those that are there.
+// missing returns the flags that are still needed for an address that is not loopback.
 func (c Config) missing() []string {
 	var flags []string
 	if c.AdminTokenFile == "" {
@@ -59,17 +59,17 @@ func (c Config) missing() []string {
 	return flags
 }
 
-// isLoopback reports whether nobody but this machine reaches an address of this host part. An empty one is every address there is.
+// isLoopback reports whether only this machine can reach an address with this host part. An empty host means all addresses.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// adminListener is the admin port with the rules by which it is reached: nothing listens there without them.
+// adminListener is the admin port's listener together with its access rules, so that it cannot be served without them.
 type adminListener struct {
 	net.Listener
 	security *security
-	// readTimeout is how long a request, and a handshake, may take to arrive.
+	// readTimeout bounds how long a request or a TLS handshake may take to arrive.
 	readTimeout time.Duration
 }
 
@@ -82,15 +82,15 @@ func (s *security) listen(address string) (*adminListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on the admin port: %w; is another gateway running? --admin chooses another address", err)
 	}
-	// What "localhost" means is a matter of /etc/hosts.
+	// /etc/hosts may map "localhost" to another address.
 	if at, ok := ln.Addr().(*net.TCPAddr); s.loopback && (!ok || !at.IP.IsLoopback()) {
 		ln.Close()
-		return nil, fmt.Errorf("--admin %q means %s on this machine, which is not a loopback address: use 127.0.0.1", address, ln.Addr())
+		return nil, fmt.Errorf("--admin %q resolves to %s on this machine, which is not a loopback address: use 127.0.0.1", address, ln.Addr())
 	}
 	return &adminListener{ln, s, adminReadTimeout}, nil
 }
 
-// options are those of the admin API.
+// options returns the options of the admin API.
 func (s *security) options(log *zap.Logger) admin.Options {
 	if s.certificate != nil {
 		s.certificate.Log = log
