@@ -10,9 +10,9 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// A model that takes more memory than its limit is ended for it, and described as that; its query is answered by the default or by a code; it is
-// started again; its neighbour notices nothing. Where this machine does not let the gateway make cgroups, the model gets a MemoryError in
-// place of that, and describe says which. All that holds for a worker that was forked from a zygote too.
+// A model that exceeds its memory limit is killed, described as such and started again. Its query is answered by the
+// default or by a code, and its neighbour is not affected. On a machine where the gateway cannot make cgroups the model
+// gets a MemoryError instead, and describe says so. All of this also holds for a worker that was forked from a zygote.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	for how, preload := range startsBoth {
@@ -23,10 +23,10 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// startsBoth are the two ways in which a Python replica begins, and the line of the model that makes it so.
+// startsBoth are the two ways in which a Python replica starts, with the manifest line that selects each.
 var startsBoth = map[string]string{"started": "preload: []", "forked": "preload: [json]"}
 
-// beganAs fails unless replicas began as the line says.
+// beganAs fails unless the replicas were started as the line says.
 func beganAs(t *testing.T, preload string, replicas []process) {
 	t.Helper()
 	for _, p := range replicas {
@@ -56,7 +56,7 @@ xebec.serve(predict)
 	defer func() {
 		judge(t, s.end(), "ok")
 		if m := g.model("good"); restarts(m) != 0 {
-			t.Errorf("the neighbour was restarted: %s", lastExits(m))
+			t.Errorf("the neighbour was restarted, want no restart: %s", lastExits(m))
 		}
 	}()
 	before := g.awaitReplicas("eater", 1)
@@ -71,16 +71,16 @@ xebec.serve(predict)
 	for i := 1; i <= 2; i++ {
 		if i == 1 {
 			if a := g.raw("f", "eat"); a.Status != 502 || a.Code != code.String() {
-				t.Errorf("who asks it to eat is answered by %v: expected %s", a, code)
+				t.Errorf("the query that exhausts memory is answered by %v: expected %s", a, code)
 			}
 		} else if a := g.raw("g", "eat"); !a.Default || a.text() != defaultText || a.DefaultExplanation != code.Reason() {
-			t.Errorf("who asks it to eat is answered by %v: expected the default, because %q", a, code.Reason())
+			t.Errorf("the query that exhausts memory is answered by %v: expected the default with the reason %q", a, code.Reason())
 		}
 		if bound {
 			g.awaitModel("eater", "a new replica", func(m api.ModelStatus) bool { return restarts(m) == i && m.ReadyReplicas() == 1 })
 		}
 		if a := g.raw("f", "hello"); !a.predicted() || a.text() != "hello" {
-			t.Errorf("afterwards it answers %v", a)
+			t.Errorf("after the memory error the model answers %v", a)
 		}
 	}
 	if bound {
@@ -90,7 +90,7 @@ xebec.serve(predict)
 	}
 }
 
-// A model that cannot even begin within its limit is called failed, and told why. With a higher one it serves.
+// A model that cannot start within its memory limit fails, with the reason. With a higher limit it serves.
 func TestMemoryLimitTooSmall(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -98,7 +98,7 @@ func TestMemoryLimitTooSmall(t *testing.T) {
 		return pythonModel(t, dir, "large", "held = b'x' * (100 << 20)\nimport xebec\nxebec.serve(lambda batch: batch)\n", "limits: {memory: "+limit+"}", uncached)
 	}
 	g := serve(t, "--python", python(t), "--config", manifest(t, declared("50MiB"), function("f", "large", "slo: 60s")))
-	m := g.awaitModel("large", "it has failed", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
+	m := g.awaitModel("large", "the model to fail", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
 	says := "it took more than its memory limit of 50MiB (limits.memory)"
 	if unenforced(m, "limits.memory") {
 		says = "MemoryError"
@@ -108,12 +108,12 @@ func TestMemoryLimitTooSmall(t *testing.T) {
 	g.must("delete", "model", "large")
 	g.apply(declared("500MiB"), function("f", "large", "slo: 60s"))
 	if a := g.raw("f", "hello"); !a.predicted() {
-		t.Errorf("within its limit it answers %v", a)
+		t.Errorf("with a sufficient limit the model answers %v", a)
 	}
 }
 
-// A model that forks and forks is held at its limit, and what it has started ends with it. Where the limit is not enforced, describe says so,
-// and the bomb is not set off.
+// A fork bomb is held at its limit of processes, and all its processes end with the replica. If the limit is not enforced
+// on this machine describe says so, and the test does not start the bomb.
 func TestProcessLimit(t *testing.T) {
 	t.Parallel()
 	for how, preload := range startsBoth {
@@ -155,17 +155,17 @@ xebec.serve(predict)
 		return
 	}
 	if a := g.raw("f", "fork"); a.Code != api.ReplicaLost.String() {
-		t.Errorf("who sets it off is answered by %v", a)
+		t.Errorf("the query that starts the bomb is answered by %v", a)
 	}
 	g.awaitModel("bomb", "a new replica", func(m api.ModelStatus) bool { return restarts(m) == 1 && m.ReadyReplicas() == 1 })
 	g.awaitRunning("bomb.py", 1)
 	text := g.describes("bomb", "exited with code 7, after new processes or threads had been refused", fmt.Sprintf("its limit is %d (limits.pids)", most))
 	if a := g.raw("f", "hello"); !a.predicted() {
-		t.Errorf("afterwards it answers %v\n%s", a, text)
+		t.Errorf("after the restart the model answers %v\n%s", a, text)
 	}
 }
 
-// A replica that takes no notice of being asked to end is killed when its time is over, when there are to be fewer, and when the model is
+// A replica that ignores SIGTERM is killed after the drain timeout, both when the model is scaled down and when it is
 // deleted.
 func TestReplicasThatStay(t *testing.T) {
 	t.Parallel()
@@ -192,14 +192,15 @@ finally:
 	judge(t, s.end(), "ok")
 	text := g.describes("stubborn", "1 of 1 replicas ready", "staying")
 	if !strings.Contains(text, "did not end within 1s of SIGTERM and is killed") && !strings.Contains(text, "it asked to leave and stayed") {
-		t.Errorf("describe does not say why it was killed:\n%s", text)
+		t.Errorf("describe does not say why the replica was killed:\n%s", text)
 	}
 	g.must("delete", "function", "f")
 	g.must("delete", "model", "stubborn")
 	g.awaitRunning("stubborn.py", 0)
 }
 
-// The cgroups of a gateway that was killed are removed by the next one that needs any; one that ends leaves none of a replica.
+// The next gateway that needs cgroups removes those of a gateway that was killed. A gateway that ends leaves no cgroup of
+// a replica.
 func TestGroupsAreRemoved(t *testing.T) {
 	t.Parallel()
 	limited := manifest(t, testModel("m", nil, "limits: {pids: 100}", uncached), function("f", "m", "slo: 60s"))
@@ -207,7 +208,7 @@ func TestGroupsAreRemoved(t *testing.T) {
 		g := serve(t, "--config", limited)
 		m := g.awaitReplicas("m", 1)
 		if len(groupsOf(t, g)) == 0 && !unenforced(m, "limits.pids") {
-			t.Error("a gateway with a limited replica has no cgroup, and does not say that the limit is not enforced")
+			t.Error("a gateway with a limited replica has neither a cgroup nor a note that the limit is not enforced")
 		}
 		return g
 	}
@@ -216,17 +217,17 @@ func TestGroupsAreRemoved(t *testing.T) {
 	killed.gone(-1)
 	ended := begin()
 	if left := groupsOf(t, killed); len(left) > 0 {
-		t.Errorf("of a gateway that was killed there is %v, though another one has begun", left)
+		t.Errorf("the killed gateway's cgroups %v are left after the next gateway has started", left)
 	}
 	ended.stop()
 	for _, dir := range groupsOf(t, ended) {
 		if strings.Contains(filepath.Base(dir), "m@1") || strings.HasPrefix(filepath.Base(dir), "m-") {
-			t.Errorf("after the end of the gateway there is %s", dir)
+			t.Errorf("the cgroup %s is left after the gateway has ended", dir)
 		}
 	}
 }
 
-// groupsOf are the directories of the cgroups that a gateway has made.
+// groupsOf returns the directories of the cgroups that a gateway has made.
 func groupsOf(t *testing.T, g *gateway) (found []string) {
 	t.Helper()
 	prefix := fmt.Sprintf("/xebec-%d-", g.cmd.Process.Pid)
@@ -234,7 +235,7 @@ func groupsOf(t *testing.T, g *gateway) (found []string) {
 		if err == nil && d.IsDir() && strings.Contains(path, prefix) {
 			found = append(found, path)
 		}
-		return nil // others' come and go
+		return nil // directories of others may vanish during the walk
 	})
 	if err != nil {
 		t.Fatal(err)

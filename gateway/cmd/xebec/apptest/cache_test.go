@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// cacheMetrics are how many queries of a model (version 1) the cache had, had not, and had under way.
+// cacheMetrics returns the model's counts of hits, misses and coalesced queries (version 1).
 func (g *gateway) cacheMetrics(model string) (hits, misses, coalesced float64) {
 	g.t.Helper()
 	m := g.metrics()
@@ -20,7 +20,7 @@ func (g *gateway) cacheMetrics(model string) (hits, misses, coalesced float64) {
 	return of("hit"), of("miss"), of("coalesced")
 }
 
-// awaitEntries waits until the cache has so many predictions.
+// awaitEntries waits until the cache has n predictions.
 func (g *gateway) awaitEntries(n float64) {
 	g.t.Helper()
 	g.await(fmt.Sprintf("%v predictions in the cache", n), func(ctx context.Context) (bool, string) {
@@ -29,8 +29,8 @@ func (g *gateway) awaitEntries(n float64) {
 	})
 }
 
-// The same input is evaluated once, for one function and for another, and again where the caller wants it apart; identical queries that
-// come while the first is being evaluated wait for it, each until its own deadline. The metrics and describe count all that.
+// The same input is evaluated once for all functions, and again under another salt. Identical queries that arrive during
+// an evaluation wait for it, each until its own deadline. The metrics and describe count all of these.
 func TestCache(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, number("m", "echo", stoppable), number("off", "echo", "cache: off"),
@@ -41,27 +41,27 @@ func TestCache(t *testing.T) {
 			t.Errorf("%s the cache counts %v hits, %v misses, %v coalesced: expected %v, %v, %v", what, h, m, c, hits, misses, coalesced)
 		}
 		if n := g.metrics().of("model_queries_total", "m", "ok"); n != misses {
-			t.Errorf("%s %v queries were evaluated: expected %v", what, n, misses)
+			t.Errorf("%s the model has evaluated %v queries: expected %v", what, n, misses)
 		}
 	}
 	for range 3 {
 		g.ask("f", 5, "")
 		g.ask("off", 5, "")
 	}
-	wants("after three of the same", 2, 1, 0)
+	wants("after three identical queries", 2, 1, 0)
 	if n := g.metrics().of("model_queries_total", "off", "ok"); n != 3 {
-		t.Errorf("of a model without a cache %v of 3 queries were evaluated", n)
+		t.Errorf("a model without a cache has evaluated %v of 3 queries", n)
 	}
 	g.ask("g", 5, "")
-	wants("after the same to another function", 3, 1, 0)
+	wants("after the same input to another function", 3, 1, 0)
 	g.ask("f", 5, `,"salt":"today"`)
 	g.ask("f", 5, `,"salt":"today"`)
 	g.ask("f", 5, `,"context":"ann"`)
-	wants("after the same with a salt, and a context that the model does not see", 5, 2, 0)
+	wants("after the same input with a salt, and with a context that the model does not get", 5, 2, 0)
 	if a := g.json("/f/predict", `{"input_batch":[5,6,6]}`); len(a.Batch) != 3 || a.Batch[0].number() != 5 || a.Batch[2].number() != 6 {
 		t.Errorf("a batch is answered by %v", a)
 	}
-	wants("after a batch of one that is known and another one twice", 6, 3, 1)
+	wants("after a batch of a cached input and a new one twice", 6, 3, 1)
 	if a := g.json("/v2/models/m/infer", `{"inputs":[{"name":"input","datatype":"INT64","shape":[2],"data":[5,7]}]}`); a.Status != 200 || !strings.Contains(string(a.Body), `"data":[5,7]`) {
 		t.Errorf("the model itself answers %v", a)
 	}
@@ -75,20 +75,20 @@ func TestCache(t *testing.T) {
 	for range waiting {
 		wg.Go(func() {
 			if a, err := g.tryAsk(ctx, "f", 100, ""); err != nil || !a.predicted() || a.number() != 100 {
-				t.Errorf("one of several with the same input is answered by %v (%v)", a, err)
+				t.Errorf("a query among several with the same input is answered by %v (%v)", a, err)
 			}
 		})
 	}
-	g.await("all but the first to wait for it", func(ctx context.Context) (bool, string) {
+	g.await("all identical queries but the first to wait", func(ctx context.Context) (bool, string) {
 		_, misses, coalesced := g.cacheMetrics("m")
 		return misses == 5 && coalesced == 1+waiting-1, fmt.Sprint(misses, coalesced)
 	})
 	if a := g.ask("f", 100, "", "Xebec-Slo-Ms", "50"); !a.Default || a.DefaultExplanation != api.DeadlineExceeded.Reason() {
-		t.Errorf("one of them that cannot wait is answered by %v", a)
+		t.Errorf("an identical query with a deadline of 50 ms is answered by %v", a)
 	}
 	release()
 	wg.Wait()
-	wants("after five of the same at a time, and one in more of a hurry than they, which goes alone", 8, 5, 5)
+	wants("after five identical queries at a time, and one with an earlier deadline that does not wait", 8, 5, 5)
 	if text := g.must("describe", "model", "m"); !strings.Contains(text, "on, 8 hits, 5 misses, 5 waited for an identical query") {
 		t.Errorf("describe says\n%s", text)
 	}
@@ -101,8 +101,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// What a model version has predicted goes with it: declared again under the same name, with other answers, it gives these. Its failures
-// are not kept.
+// The cache drops a model version's predictions when the version is deleted: declared again under the same name, with
+// another worker, it is evaluated. Failures are not cached.
 func TestCacheForgetsWhatIsDeleted(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, number("m", "echo"), function("f", "m", "slo: 60s"), testModel("odd", nil, "retry: false"), function("odd", "odd", "slo: 60s")))
@@ -115,7 +115,7 @@ func TestCacheForgetsWhatIsDeleted(t *testing.T) {
 	g.must("delete", "model", "m")
 	g.apply(number("m", "noop"), function("f", "m", "slo: 60s"))
 	if a := g.ask("f", 7, ""); !a.predicted() || a.number() != 0 {
-		t.Errorf("after the model was declared anew 7 is answered by %v: expected 0", a)
+		t.Errorf("after the model was declared again 7 is answered by %v: expected 0", a)
 	}
 	g.apply(version(number("m", "echo"), "2"))
 	g.await("the next version to answer", func(ctx context.Context) (bool, string) {
@@ -129,15 +129,15 @@ func TestCacheForgetsWhatIsDeleted(t *testing.T) {
 	})
 	for n := 1; n <= 2; n++ {
 		if a := g.raw("odd", "error"); a.Code != "model_error" {
-			t.Errorf("a query that fails is answered by %v", a)
+			t.Errorf("a failing query is answered by %v", a)
 		}
 		if got := g.metrics().of("model_queries_total", "odd", "model_error"); got != float64(n) {
-			t.Errorf("after %d queries that fail %v were evaluated", n, got)
+			t.Errorf("of %d failing queries %v were evaluated", n, got)
 		}
 	}
 }
 
-// With --cache 0 everything is evaluated, and describe says that the cache is off; a small cache holds to its bound.
+// With --cache 0 every query is evaluated, and describe says that the cache is off. A small cache keeps within its bound.
 func TestCacheOffAndSmall(t *testing.T) {
 	t.Parallel()
 	config := manifest(t, testModel("m", nil), function("f", "m", "slo: 60s"))
@@ -166,7 +166,7 @@ func TestCacheOffAndSmall(t *testing.T) {
 		g := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cache", wrong)
 		g.gone(2)
 		if !strings.Contains(g.logText(), "--cache") {
-			t.Errorf("--cache %s: the gateway said\n%s", wrong, g.logText())
+			t.Errorf("--cache %s: the gateway's log is\n%s", wrong, g.logText())
 		}
 	}
 }

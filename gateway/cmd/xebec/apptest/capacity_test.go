@@ -9,8 +9,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// A model that answers fifty queries a second is asked a hundred times: it gets more replicas. When only five a second come, they go again,
-// down to one, and no query, before or after, is answered by anything but a prediction.
+// A model that answers fifty queries a second and gets a hundred is scaled up. When only five a second arrive it is
+// scaled down to one replica. Every query, before and after, is answered by a prediction.
 func TestReplicasFollowTheLoad(t *testing.T) {
 	t.Parallel()
 	m := pythonModel(t, newDir(t), "slow", strings.Replace(slow, `float(os.environ["EVALUATION_SECONDS"])`, "0.02", 1),
@@ -19,7 +19,7 @@ func TestReplicasFollowTheLoad(t *testing.T) {
 	s := g.startStream("f", 100)
 	up := g.awaitModel("slow", "three replicas ready", func(m api.ModelStatus) bool { return m.ReadyReplicas() >= 3 })
 	if c := up.Capacity; c.Wanted < 3 || c.Wanted > 4 || c.Granted != c.Wanted || c.Reason == "" || c.Rate <= 0 || c.PerReplica <= 0 {
-		t.Errorf("under load the capacity is %s", toJSON(t, c))
+		t.Errorf("unexpected capacity under load: %s", toJSON(t, c))
 	}
 	g.describes("slow", "1 to 4", " queries/s, ", " for each replica)")
 	if n := g.metrics().of("model_replicas_wanted", "slow"); n < 3 {
@@ -35,12 +35,13 @@ func TestReplicasFollowTheLoad(t *testing.T) {
 	s.served(5)
 	judge(t, s.end(), "ok")
 	if m := g.model("slow"); restarts(m) != 0 {
-		t.Errorf("of %d restarts none was expected: %s", restarts(m), lastExits(m))
+		t.Errorf("%d restarts, want none: %s", restarts(m), lastExits(m))
 	}
 }
 
-// Models that never come up, asleep or not, are called failed, and their last words are shown. They are tried again less and less often,
-// however many queries come, which all get the default. Their neighbour notices nothing. Who mends the file has the model back.
+// Models that cannot start, asleep or not, fail, and describe shows their last output. The gateway retries them less and
+// less often, however many queries arrive, and answers those by the default. Their neighbour is not affected. After its
+// file is repaired a model starts.
 func TestBrokenModels(t *testing.T) {
 	t.Parallel()
 	const queries, mostStarts = 200, 20
@@ -75,7 +76,7 @@ func TestBrokenModels(t *testing.T) {
 			t.Errorf("%s: the ends are %v: expected %d defaults", b.name, ends, queries)
 		}
 		starts := func() int { return len(lines(t, filepath.Join(dir, b.name+".starts"))) }
-		g.awaitModel(b.name, "it has failed three times", func(m api.ModelStatus) bool { return m.State == api.ModelFailed && starts() >= 3 })
+		g.awaitModel(b.name, "the model to fail three times", func(m api.ModelStatus) bool { return m.State == api.ModelFailed && starts() >= 3 })
 		text := g.describes(b.name, "failed, 0 of ", b.says, b.exit)
 		if strings.HasSuffix(b.name, "no-import") && !strings.Contains(text, "Traceback (most recent call last)") {
 			t.Errorf("%s: describe has no traceback:\n%s", b.name, text)
@@ -84,7 +85,7 @@ func TestBrokenModels(t *testing.T) {
 			t.Errorf("%s was started %d times: expected at most %d", b.name, n, mostStarts)
 		}
 		if a := g.raw(b.name, "hello"); !a.Default || a.DefaultExplanation != api.NoReplica.Reason() {
-			t.Errorf("%s has failed and answers %v", b.name, a)
+			t.Errorf("the failed model %s answers %v", b.name, a)
 		}
 	}
 	for _, b := range broken {
@@ -99,11 +100,11 @@ func TestBrokenModels(t *testing.T) {
 	}
 	judge(t, s.end(), "ok")
 	if r := g.model("good").Replicas[0]; r.PID != neighbour || r.Restarts != 0 {
-		t.Errorf("the neighbour is process %d, %d restarts: it was %d", r.PID, r.Restarts, neighbour)
+		t.Errorf("the neighbour is process %d with %d restarts: expected process %d", r.PID, r.Restarts, neighbour)
 	}
 }
 
-// What is declared wrongly about capacity is refused as a whole, by a message that names the field and what was expected.
+// A manifest with an invalid capacity is refused as a whole. The message names the field and what was expected.
 func TestCapacityErrors(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--node-memory", "1GiB", "--node-cpu", "4")
@@ -132,7 +133,7 @@ func TestCapacityErrors(t *testing.T) {
 		g.xebec("apply", "-f", manifest(t, c.text)).wants(t, c.what, 1, "", c.says)
 	}
 	if list := g.must("get", "models", "-o", "json"); strings.TrimSpace(list) != "[]" {
-		t.Errorf("after errors alone there is %s", list)
+		t.Errorf("refused manifests declared %s", list)
 	}
 
 	g.apply(testModel("m", nil, "replicas: {min: 2, max: 3}"))
@@ -159,18 +160,18 @@ func TestCapacityErrors(t *testing.T) {
 		g.xebec(append([]string{"scale"}, strings.Fields(c.args)...)...).wants(t, "scale "+c.args, c.status, "", c.says)
 	}
 	if b := g.model("m").Spec.Replicas; b.Min != 2 || b.Max != 3 {
-		t.Errorf("after errors alone the bounds are %+v", b)
+		t.Errorf("after refused commands the bounds are %+v", b)
 	}
 	for _, c := range []struct{ flag, value string }{{"--node-memory", "12"}, {"--node-memory", "lots"}, {"--node-cpu", "-1"}} {
 		refused := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", c.flag, c.value)
 		refused.gone(2)
 		if !strings.Contains(refused.logText(), c.flag) {
-			t.Errorf("serve %s %s said:\n%s", c.flag, c.value, refused.logText())
+			t.Errorf("the log of serve %s %s is\n%s", c.flag, c.value, refused.logText())
 		}
 	}
 }
 
-// xebec scale changes how many processes there are, and what it has set is there again after the gateway was killed.
+// xebec scale changes the number of processes. Its settings survive SIGKILL of the gateway.
 func TestScaleCommand(t *testing.T) {
 	t.Parallel()
 	dataDir := newDir(t)
@@ -185,7 +186,7 @@ func TestScaleCommand(t *testing.T) {
 	processes(2)
 	g.awaitReplicas("m", 2)
 	g.describes("m", "2 to 4", "2 of 2 replicas ready")
-	g.xebec("scale", "m@1", "--min", "2").wants(t, "scale to what is", 0, "m@1 unchanged", "")
+	g.xebec("scale", "m@1", "--min", "2").wants(t, "scale without a change", 0, "m@1 unchanged", "")
 	s := g.startStream("f", 50)
 	s.served(10)
 	g.must("scale", "m", "--replicas", "1")
@@ -202,11 +203,11 @@ func TestScaleCommand(t *testing.T) {
 	g.awaitAsleep("m")
 	g.describes("m", "0 to 1, none after 1s without a query")
 	if a := g.raw("f", "hello"); !a.predicted() {
-		t.Errorf("after the restart it answers %v", a)
+		t.Errorf("after the restart the model answers %v", a)
 	}
 	g.awaitAsleep("m")
 	if events := steps(g.history("m")); len(events) == 0 {
-		t.Error("the history says nothing")
+		t.Error("the history is empty")
 	}
 	changes, err := decode[api.Changes](g.must("scale", "m", "--replicas", "2", "-o", "json"))
 	if err != nil || len(changes.Changes) != 1 || changes.Changes[0].Action != api.Updated {
@@ -215,7 +216,8 @@ func TestScaleCommand(t *testing.T) {
 	processes(2)
 }
 
-// What xebec scale and xebec traffic set is undone at the next start where --config declares the same, and they say so.
+// Settings of xebec scale and xebec traffic are undone at the next start if --config declares the same object. Both
+// commands say so.
 func TestScaleUnderConfig(t *testing.T) {
 	t.Parallel()
 	dataDir, file := newDir(t), manifest(t, testModel("m", nil, "replicas: {min: 1, max: 3}"), "---\nkind: Traffic\nname: m\ntransition: resources\n")
@@ -224,7 +226,7 @@ func TestScaleUnderConfig(t *testing.T) {
 	g.xebec("scale", "m", "--min", "2").wants(t, "scale", 0, "m@1 updated", "note: --config has declared model m@1: if its files still do, the next start takes this back")
 	g.xebec("traffic", "m", "--serving", "1").wants(t, "traffic", 0, "traffic m updated", "note: --config has declared traffic m: ")
 	if said := g.xebec("scale", "own", "--min", "2"); said.status != 0 || said.err != "" {
-		t.Errorf("of a model that --config does not name it says %s", said.err)
+		t.Errorf("scale prints a note about --config for a model that it does not declare: %s", said.err)
 	}
 	g.stop()
 
@@ -236,8 +238,8 @@ func TestScaleUnderConfig(t *testing.T) {
 	}
 }
 
-// Where there is no room for two, the second waits and is told why, as long as the first is asked. When nobody asks the first any more it gives
-// way, though it would not sleep for an hour, and the query that has waited is answered.
+// Two models do not fit on the node together. While the first is queried the second waits, with a reason. When the
+// queries of the first stop it gives way, though its idle time is an hour, and the waiting query is answered.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -258,7 +260,7 @@ func TestNoRoom(t *testing.T) {
 		}
 		asked <- a
 	}()
-	m := g.awaitModel("second", "it waits for room", func(m api.ModelStatus) bool { return m.Capacity.Wanted > m.Capacity.Granted })
+	m := g.awaitModel("second", "the second model to wait for room", func(m api.ModelStatus) bool { return m.Capacity.Wanted > m.Capacity.Granted })
 	if m.State != api.ModelDegraded || len(m.Replicas) != 0 || !strings.Contains(m.Capacity.ShortWhy, "one replica takes 200 MiB of memory, the node has") {
 		t.Errorf("the second is %s, %d replicas, because %q", m.State, len(m.Replicas), m.Capacity.ShortWhy)
 	}
@@ -269,7 +271,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	judge(t, s.end(), "ok")
 	if a := <-asked; !a.predicted() || a.text() != "hello" {
-		t.Errorf("who has waited is answered by %v", a)
+		t.Errorf("the query that waited is answered by %v", a)
 	}
 	g.awaitRunning("first.py", 0)
 	g.awaitRunning("second.py", 1)

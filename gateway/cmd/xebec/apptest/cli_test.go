@@ -11,7 +11,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// wants fails unless a command ended with the status and said what it had to.
+// wants fails unless the command ended with the status and printed the texts.
 func (r result) wants(t *testing.T, what string, status int, out, err string) {
 	t.Helper()
 	if r.status != status || !strings.Contains(r.out, out) || !strings.Contains(r.err, err) {
@@ -19,7 +19,7 @@ func (r result) wants(t *testing.T, what string, status int, out, err string) {
 	}
 }
 
-// Declaring things through the command line: created, unchanged, updated, refused as a whole, tried without effect, deleted.
+// apply creates, changes nothing, updates, refuses a change as a whole, makes a dry run; delete deletes and refuses.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	g := serve(t)
@@ -46,7 +46,7 @@ func TestApply(t *testing.T) {
 	put(testModel("m", nil, "replicas: {min: 2}"))
 	g.xebec("apply", "-f", file, "--wait").wants(t, "apply more replicas", 0, "m@1 updated", "")
 	if m := g.awaitReplicas("m", 2); m.Replicas[0].PID != pid && m.Replicas[1].PID != pid {
-		t.Errorf("the replicas are %+v: expected that process %d went on", m.Replicas, pid)
+		t.Errorf("the replicas are %+v: expected process %d among them", m.Replicas, pid)
 	}
 	put(testModel("m", nil, "replicas: {min: 1}"))
 	g.must("apply", "-f", file)
@@ -58,7 +58,7 @@ func TestApply(t *testing.T) {
 	g.xebec("delete", "model", "m@2").wants(t, "delete a version", 0, "m@2 deleted", "")
 	g.await("version 1 to serve again", versionServes(g, "f", "m@1"))
 
-	g.xebec("delete", "model", "m").wants(t, "delete what is needed", 1, "", "function f needs model m")
+	g.xebec("delete", "model", "m").wants(t, "delete a model in use", 1, "", "function f needs model m")
 	g.xebec("delete", "function", "f").wants(t, "delete", 0, "f deleted", "")
 	if a := g.raw("f", "hello"); a.Status != 404 {
 		t.Errorf("a deleted function answers %v", a)
@@ -67,7 +67,7 @@ func TestApply(t *testing.T) {
 	g.xebec("delete", "model", "m").wants(t, "delete again", 1, "", "no model")
 }
 
-// Errors in manifests name file, line and column, and what was expected; nothing is declared then.
+// Errors in manifests name file, line and column, and what was expected. Nothing is declared.
 func TestManifestErrors(t *testing.T) {
 	t.Parallel()
 	g := serve(t)
@@ -94,7 +94,7 @@ func TestManifestErrors(t *testing.T) {
 		}
 	}
 	if list := g.must("get", "models", "-o", "json"); strings.TrimSpace(list) != "[]" {
-		t.Errorf("after errors alone there is %s", list)
+		t.Errorf("refused manifests declared %s", list)
 	}
 	for _, c := range []struct {
 		args []string
@@ -112,7 +112,7 @@ func TestManifestErrors(t *testing.T) {
 	g.xebec("--admin", "127.0.0.1:1", "get", "models").wants(t, "no gateway", 1, "", "xebec serve")
 }
 
-// A model directory is deployed, called, shown, and its declaration read back as what it was.
+// A model directory is deployed, called and shown, and its printed declaration can be applied.
 func TestDeploy(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--python", python(t))
@@ -127,7 +127,7 @@ run: {command: [python, model.py]}
 	g.xebecIn(dir, "", "deploy", "double").wants(t, "deploy", 0, "model double@1 created\nfunction double created", "")
 	g.xebec("invoke", "double", "--input", "[1.5, -2]", "--slo", "60s").wants(t, "invoke", 0, "[3,-4]\n", "")
 	g.xebecIn(dir, "[[1,2],[3,4]]", "invoke", "double", "--batch", "--input-file", "-", "--slo", "60s").wants(t, "invoke a batch", 0, "[2,4]\n[6,8]\n", "")
-	g.xebec("invoke", "double", "--input", "[1]", "--slo", "60s").wants(t, "invoke wrongly", 1, "", "input")
+	g.xebec("invoke", "double", "--input", "[1]", "--slo", "60s").wants(t, "invoke with a wrong input", 1, "", "input")
 	g.xebec("logs", "double").wants(t, "logs", 0, "loaded", "")
 	g.xebec("get", "models").wants(t, "get", 0, "double", "")
 	for _, kind := range []string{"model", "function", "gateway"} {
@@ -148,7 +148,7 @@ run: {command: [python, model.py]}
 		t.Errorf("describe -o json: %+v", described)
 	}
 
-	// What get prints is what apply takes, and it changes nothing.
+	// apply accepts what get prints, and it changes nothing.
 	for _, format := range []string{"yaml", "json"} {
 		printed := filepath.Join(dir, "double", "printed."+format)
 		if err := os.WriteFile(printed, []byte(g.must("get", "models", "double", "-o", format)), 0o644); err != nil {
@@ -160,10 +160,10 @@ run: {command: [python, model.py]}
 		g.xebecIn(dir, functions, "apply", "-f", "-").wants(t, "apply functions as "+format, 0, "double unchanged\n", "")
 	}
 	g.xebecIn(dir, "", "deploy", "double").wants(t, "deploy again", 0, "double@1 unchanged\n", "")
-	g.xebecIn(dir, "", "deploy", "single").wants(t, "deploy nothing", 1, "", "single")
+	g.xebecIn(dir, "", "deploy", "single").wants(t, "deploy a missing directory", 1, "", "single")
 }
 
-// Models that cannot come up are called failed, with the reason and their last words, and keep nobody else from serving.
+// Models that cannot start fail, with the reason and their last output, and other models serve.
 func TestModelsThatFail(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -198,21 +198,21 @@ run: {command: [%s, model.py]}
 			}
 		}
 		if a := g.json("/"+name+"/predict", `{"input":[1,2]}`, "Xebec-Slo-Ms", "1"); a.Code != "no_replica" && a.Code != "deadline_exceeded" {
-			t.Errorf("%s answers %v: expected that there is no replica", name, a)
+			t.Errorf("%s answers %v: expected no_replica or deadline_exceeded", name, a)
 		}
 		if status, body := g.fetch(bounded(t), "http://"+g.functions+"/v2/models/"+name+"/ready"); status == 200 {
 			t.Errorf("OIP says that %s is ready: %s", name, body)
 		}
 	}
 	if a := g.raw("good", "hello"); !a.predicted() {
-		t.Errorf("beside failed models the good one answers %v", a)
+		t.Errorf("the good model answers %v beside failed ones", a)
 	}
 	r := g.xebec("deploy", filepath.Join(dir, "no-import"))
-	r.wants(t, "deploy what fails", 1, "", "model no-import@1 has failed: exited with code 1")
+	r.wants(t, "deploy a model that fails", 1, "", "model no-import@1 has failed: exited with code 1")
 	if !strings.Contains(r.err, "ModuleNotFoundError") {
-		t.Errorf("deploy does not show the last words of the model:\n%s", r.err)
+		t.Errorf("deploy does not show the last output of the model:\n%s", r.err)
 	}
-	// Mended, it comes up by itself.
+	// After its file is repaired the model starts without a command.
 	writeFile(t, dir, "no-import/model.py", "import xebec\nxebec.serve(lambda batch: batch)\n")
 	g.awaitReplicas("no-import", 1)
 }

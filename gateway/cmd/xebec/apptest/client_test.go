@@ -16,10 +16,10 @@ import (
 	"testing"
 )
 
-// patient is the latency objective of requests whose latency is not the test's business.
+// patient is the latency objective of requests in tests that do not depend on latency.
 const patient = "60000"
 
-// prediction is one query's end as the native dialect tells it.
+// prediction is the result of one query in the native dialect.
 type prediction struct {
 	QueryID            *uint64         `json:"query_id"`
 	Output             json.RawMessage `json:"output"`
@@ -44,7 +44,7 @@ type answer struct {
 	Body   []byte       `json:"-"`
 }
 
-// text decodes an output of bytes.
+// text decodes an output of type bytes.
 func (p prediction) text() string {
 	var encoded string
 	if err := json.Unmarshal(p.Output, &encoded); err != nil {
@@ -62,7 +62,7 @@ func (a answer) predicted() bool { return a.Status == 200 && !a.Default && a.Out
 
 func (a answer) String() string { return fmt.Sprintf("%d %.300s", a.Status, a.Body) }
 
-// post sends a body; headers are names and values in turn.
+// post sends a body. headers are alternating names and values.
 func (g *gateway) post(ctx context.Context, path, contentType string, body []byte, headers ...string) (answer, error) {
 	var a answer
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.functions+path, bytes.NewReader(body))
@@ -100,7 +100,7 @@ func (g *gateway) raw(function, body string, headers ...string) answer {
 	return a
 }
 
-// json calls any path with a JSON body.
+// json sends a JSON body to any path.
 func (g *gateway) json(path, body string, headers ...string) answer {
 	g.t.Helper()
 	a, err := g.post(bounded(g.t), path, "application/json", []byte(body), headers...)
@@ -110,7 +110,7 @@ func (g *gateway) json(path, body string, headers ...string) answer {
 	return a
 }
 
-// fetch is a GET; status 0 means that there was no answer.
+// fetch sends a GET. Status 0 means that there was no answer.
 func (g *gateway) fetch(ctx context.Context, url string) (status int, body string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -128,7 +128,7 @@ func (g *gateway) fetch(ctx context.Context, url string) (status int, body strin
 	return res.StatusCode, string(text)
 }
 
-// load is a closed loop of clients, each of which sends its next request when its last was answered.
+// load is a closed loop of clients: each sends its next request when its last is answered.
 type load struct {
 	g       *gateway
 	stopped atomic.Bool
@@ -139,14 +139,14 @@ type load struct {
 	all     []outcome
 }
 
-// outcome is what one request came to: an answer, or an error of its connection.
+// outcome is the result of one request: an answer, or an error of its connection.
 type outcome struct {
 	sent   string
 	answer answer
 	err    error
 }
 
-// startLoad calls a function with distinct raw inputs until stop, or most requests.
+// startLoad calls a function with distinct raw inputs until stop is called or most requests are sent.
 func (g *gateway) startLoad(function string, clients, most int, headers ...string) *load {
 	l := &load{g: g}
 	ctx := bounded(g.t)
@@ -175,7 +175,7 @@ func (g *gateway) startLoad(function string, clients, most int, headers ...strin
 	return l
 }
 
-// stop ends the load and returns what every request came to.
+// stop ends the load and returns the outcome of every request.
 func (l *load) stop() []outcome {
 	l.stopped.Store(true)
 	l.wg.Wait()
@@ -191,8 +191,8 @@ func (l *load) served(n int64) {
 	})
 }
 
-// judge checks that each request was answered, by the model's output for that very input, by the default, or by one of the
-// codes; that no query was answered twice; and counts the ends: "ok", "default", and codes.
+// judge checks that each request was answered, by the model's output for its own input, by the default, or by one of the
+// codes, and that no query id occurs twice. It returns how many requests ended in "ok", "default" and each code.
 func judge(t *testing.T, all []outcome, codes ...string) map[string]int {
 	t.Helper()
 	ends := map[string]int{}
@@ -223,7 +223,7 @@ func judge(t *testing.T, all []outcome, codes ...string) map[string]int {
 		}
 		if a.QueryID != nil {
 			if ids[*a.QueryID] {
-				t.Errorf("query %d was answered twice", *a.QueryID)
+				t.Errorf("two answers have query id %d", *a.QueryID)
 			}
 			ids[*a.QueryID] = true
 		}
@@ -232,7 +232,7 @@ func judge(t *testing.T, all []outcome, codes ...string) map[string]int {
 	return ends
 }
 
-// result is what a command printed, and its exit status.
+// result is the output and the exit status of a command.
 type result struct {
 	out, err string
 	status   int
@@ -260,7 +260,7 @@ func (g *gateway) xebecIn(dir, stdin string, args ...string) result {
 	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// must runs a command that has to succeed, and returns what it printed.
+// must runs a command that has to succeed, and returns its output.
 func (g *gateway) must(args ...string) string {
 	g.t.Helper()
 	r := g.xebec(args...)

@@ -11,8 +11,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Ten people label a model's versions and one rolls it back, all at once: on one gateway, and on two that share a Redis server. Whatever was
-// acknowledged is there afterwards, and whoever lost is told.
+// Ten clients label a model's versions and one rolls it back, all at once: on one gateway, and on two that share a Redis
+// server. Every acknowledged change is there afterwards, and every refused one was reported as refused.
 func TestChangesOfOneRuleAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) []*gateway{
@@ -29,13 +29,13 @@ func TestChangesOfOneRuleAtOnce(t *testing.T) {
 			g := gateways[0]
 			g.apply(number("m", "echo"), version(number("m", "noop"), "2"))
 			for _, g := range gateways {
-				g.awaitTraffic("m", "2 serves", func(t api.TrafficStatus) bool { return t.Serving == "2" })
+				g.awaitTraffic("m", "version 2 to serve", func(t api.TrafficStatus) bool { return t.Serving == "2" })
 			}
 			for round := range 4 {
 				labelAndRollBack(t, round, gateways)
 				g.must("traffic", "m", "--clear", "labels", "--clear", "rollback")
 				for _, g := range gateways {
-					g.awaitTraffic("m", "2 serves again", func(t api.TrafficStatus) bool {
+					g.awaitTraffic("m", "version 2 to serve again", func(t api.TrafficStatus) bool {
 						return t.Serving == "2" && t.Spec.Rollback == nil && t.Spec.Labels == nil
 					})
 				}
@@ -73,21 +73,21 @@ func labelAndRollBack(t *testing.T, round int, gateways []*gateway) {
 		case r.status == 0:
 			made++
 			if !there {
-				t.Errorf("round %d: change %d was acknowledged and is not there: %s", round, i, toJSON(t, rules.Spec))
+				t.Errorf("round %d: change %d was acknowledged but is not there: %s", round, i, toJSON(t, rules.Spec))
 			}
 		case r.status != 1 || !strings.Contains(r.err, "nothing was changed"):
 			t.Errorf("round %d: change %d ended with status %d and %q", round, i, r.status, r.err)
 		case there:
-			t.Errorf("round %d: change %d was refused and is there: %q", round, i, r.err)
+			t.Errorf("round %d: change %d was refused but is there: %q", round, i, r.err)
 		}
 	}
-	if made < 5 { // one for each time that the last of them has tried
+	if made < 5 { // a refused change has lost each of its attempts to another change
 		t.Errorf("round %d: only %d changes were made", round, made)
 	}
 	t.Logf("round %d: %d of %d changes were made", round, made, len(results))
 }
 
-// What one person does to a model's bounds is not undone by another one's change of what else is there.
+// Concurrent changes of different bounds of a model do not undo each other.
 func TestScaleAtOnce(t *testing.T) {
 	t.Parallel()
 	g := serve(t)
@@ -105,12 +105,12 @@ func TestScaleAtOnce(t *testing.T) {
 		}
 		m, err := g.modelStatus(bounded(t), "m")
 		if err != nil || m.Spec.Replicas.Max != most || int(m.Spec.Replicas.Idle.Minutes()) != idle {
-			t.Errorf("after --max %d and --idle %dm at once there is %+v (%v)", most, idle, m.Spec.Replicas, err)
+			t.Errorf("after concurrent --max %d and --idle %dm the bounds are %+v (%v)", most, idle, m.Spec.Replicas, err)
 		}
 	}
 }
 
-// A program reads an object's tag, and sends it back with its change.
+// A program reads an object's tag and sends it back with its change.
 func TestChangesAtARevisionByHTTP(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--data-dir", newDir(t))
@@ -118,7 +118,7 @@ func TestChangesAtARevisionByHTTP(t *testing.T) {
 	_, unruled, _ := ask(t, g, http.MethodGet, "/v1/traffic/m", "", "")
 	rule := func(label string) string { return traffic("m", `serving: "1"`, "labels: {"+label+`: "1"}`) }
 	if status, _, body := ask(t, g, http.MethodPost, "/v1/apply", unruled, rule("a")); status != 200 || unruled != `"0"` {
-		t.Fatalf("the first rules, at the tag %s of none, are answered by %d %s", unruled, status, body)
+		t.Fatalf("the first rules, with the tag %s for no object, are answered by %d %s", unruled, status, body)
 	}
 	_, first, _ := ask(t, g, http.MethodGet, "/v1/traffic/m", "", "")
 	if status, _, body := ask(t, g, http.MethodPost, "/v1/apply", first, rule("b")); status != 200 {
@@ -131,7 +131,7 @@ func TestChangesAtARevisionByHTTP(t *testing.T) {
 			t.Fatalf("at %s: %d %s (%v)", tag, status, body, err)
 		}
 		if s := failed.Error.Stale[0]; s.Kind != api.KindTraffic || s.Name != "m" || s.Action != "updated" || s.By == "" || s.Time.IsZero() || s.Revision == 0 {
-			t.Errorf("at %s the answer says %+v", tag, s)
+			t.Errorf("with tag %s the answer is %+v", tag, s)
 		}
 	}
 	for _, path := range []string{"/v1/models/m/promote", "/v1/models/m/rollback"} {
@@ -139,30 +139,30 @@ func TestChangesAtARevisionByHTTP(t *testing.T) {
 			t.Errorf("%s at an old revision is answered by %d %s", path, status, body)
 		}
 	}
-	// Several objects at once have their revisions in the documents: all are right, or nothing is changed.
+	// A change of several objects has their revisions in the documents: all must match, or nothing is changed.
 	_, f, _ := ask(t, g, http.MethodGet, "/v1/functions/f", "", "")
 	_, now, _ := ask(t, g, http.MethodGet, "/v1/traffic/m", "", "")
 	two := func(traffic, function string) string {
 		return rule("d") + "revision: " + strings.Trim(traffic, `"`) + "\n---\nkind: Function\nname: f\nmodels: [m]\nslo: 77ms\nrevision: " + strings.Trim(function, `"`) + "\n"
 	}
 	if status, _, body := ask(t, g, http.MethodPost, "/v1/apply", "", two(first, f)); status != 409 {
-		t.Errorf("one of two at an old revision is answered by %d %s", status, body)
+		t.Errorf("two objects, one of them at an old revision, are answered by %d %s", status, body)
 	}
 	if spec, err := g.functionSpec("f"); err != nil || spec.SLO.Milliseconds() == 77 {
-		t.Errorf("half of a change was made: %+v %v", spec, err)
+		t.Errorf("part of a refused change was made: %+v %v", spec, err)
 	}
 	if status, _, body := ask(t, g, http.MethodPost, "/v1/apply", "", two(now, f)); status != 200 {
-		t.Errorf("two objects at their revisions are answered by %d %s", status, body)
+		t.Errorf("two objects at their current revisions are answered by %d %s", status, body)
 	}
 	if status, _, body := ask(t, g, http.MethodDelete, "/v1/functions/f", f, ""); status != 409 {
 		t.Errorf("a deletion at an old revision is answered by %d %s", status, body)
 	}
 	if exported := g.must("export"); strings.Contains(exported, "revision") {
-		t.Errorf("what is exported has revisions, which would be out of date when it is applied:\n%s", exported)
+		t.Errorf("the export has revisions, which would be outdated when it is applied:\n%s", exported)
 	}
 }
 
-// ask calls the admin API, with If-Match unless it is empty, and returns the tag of the answer.
+// ask calls the admin API, with If-Match unless it is empty, and returns the answer's tag.
 func ask(t *testing.T, g *gateway, method, path, match, body string) (status int, tag, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(bounded(t), method, "http://"+g.admin+path, strings.NewReader(body))

@@ -8,29 +8,29 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// maxLoad bounds every load: no test needs more requests to cause what it waits for.
+// maxLoad bounds every load: no test needs more requests to cause its condition.
 const maxLoad = 50_000
 
-// Two replicas, and one of them is killed again and again under load: what it had is evaluated by the other, and no caller
-// notices. The killed replica comes back, and describe says why it went.
+// One of two replicas is killed again and again under load. The other replica evaluates its queries, and every caller
+// gets a prediction. The killed replica is started again, and describe says why it ended.
 func TestKilledWorkerCostsNoAnswer(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
 		testModel("m", []string{"-spin", "5ms"}, "replicas: {min: 2}"), function("f", "m", "slo: 60s")))
 	l := g.startLoad("f", 8, maxLoad)
-	for range 6 { // a killed replica has nearly always begun something; once is enough, and each kill doubles the back-off
+	for range 6 { // a killed replica has nearly always begun a batch; one retried query is enough, and each kill doubles the back-off
 		m := g.awaitReplicas("m", 2)
 		l.served(50)
 		before := restarts(m)
 		kill(t, m.Replicas[0].PID)
-		g.awaitModel("m", "the killed replica is back", func(m api.ModelStatus) bool { return restarts(m) > before && m.ReadyReplicas() == 2 })
+		g.awaitModel("m", "the killed replica to be ready again", func(m api.ModelStatus) bool { return restarts(m) > before && m.ReadyReplicas() == 2 })
 		if g.metrics().of("retries_total", "m") > 0 {
 			break
 		}
 	}
 	ends := judge(t, l.stop(), "ok")
 	if g.metrics().of("retries_total", "m") == 0 {
-		t.Error("no query was retried: expected the queries of killed replicas to be tried again")
+		t.Error("no query was retried: expected retries of the queries of killed replicas")
 	}
 	if exits := lastExits(g.model("m")); !strings.Contains(exits, "SIGKILL") {
 		t.Errorf("the last exits are %q: expected SIGKILL", exits)
@@ -41,8 +41,8 @@ func TestKilledWorkerCostsNoAnswer(t *testing.T) {
 	t.Logf("%v", ends)
 }
 
-// The only replica is killed under load. Its queries wait for the next one, or get the default at their deadline; the service
-// recovers by itself.
+// The only replica is killed under load. Its queries wait for the next replica, or get the default at their deadline. The
+// service recovers by itself.
 func TestKilledOnlyWorkerRecovers(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
@@ -59,16 +59,16 @@ func TestKilledOnlyWorkerRecovers(t *testing.T) {
 
 func kill(t *testing.T, pid int) {
 	t.Helper()
-	if pid <= 0 { // which would mean everybody in this process's group
-		t.Fatalf("kill worker %d: there is no such process", pid)
+	if pid <= 0 { // kill(2) would signal the whole process group
+		t.Fatalf("kill worker %d: expected a positive process id", pid)
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("kill worker %d: %v", pid, err)
 	}
 }
 
-// A query makes its worker hang. Everybody is answered by the deadline's default or by a prediction; the worker is killed after
-// its timeout, and its successor serves.
+// A query makes its worker hang. Every caller gets a prediction, or the default at the deadline. The worker is killed
+// after its timeout, and the next replica serves.
 func TestHungWorkerIsKilled(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
@@ -78,19 +78,19 @@ func TestHungWorkerIsKilled(t *testing.T) {
 
 	hung := g.raw("f", "hang")
 	if want := api.DeadlineExceeded.Reason(); !hung.Default || hung.DefaultExplanation != want || hung.text() != defaultText {
-		t.Errorf("the query that hangs was answered by %v: expected the default, because %q", hung, want)
+		t.Errorf("the hanging query is answered by %v: expected the default with the reason %q", hung, want)
 	}
 	g.awaitMetric(1, "kills_total", "m")
 	l.served(50)
 	m := g.awaitReplicas("m", 1)
 	if !strings.Contains(lastExits(m), "killed: ") {
-		t.Errorf("the last exit is %q: expected that it was killed, and why", lastExits(m))
+		t.Errorf("the last exit is %q: expected that it was killed, with the reason", lastExits(m))
 	}
 	t.Logf("%v; %s", judge(t, l.stop(), "ok", "default"), lastExits(m))
 }
 
-// A query kills every worker that evaluates it. It is tried twice, each time costing one worker, and its batch-mates, tried again
-// apart from it, are answered.
+// A query kills every worker that evaluates it. It is tried twice, which costs one worker each time. Its batch-mates are
+// retried apart from it and answered.
 func TestPoisonQueryCostsTwoBatches(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
@@ -101,21 +101,21 @@ func TestPoisonQueryCostsTwoBatches(t *testing.T) {
 
 	poison := g.raw("f", "die")
 	if poison.Status != 502 || poison.Code != "replica_lost" || poison.Cause != api.ReplicaLost.Reason() {
-		t.Errorf("the poison was answered by %v: expected 502 replica_lost", poison)
+		t.Errorf("the poison query is answered by %v: expected 502 replica_lost", poison)
 	}
 	m := g.awaitModel("m", "2 replicas ready, 2 restarts", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 2 && restarts(m) == 2 })
 	if !strings.Contains(lastExits(m), "code 3") {
 		t.Errorf("the last exits are %q: expected the worker's exit code 3", lastExits(m))
 	}
 	if a := g.raw("g", "die"); !a.Default || a.DefaultExplanation != api.ReplicaLost.Reason() || a.text() != defaultText {
-		t.Errorf("a poison for a function with a default was answered by %v: expected the default", a)
+		t.Errorf("a poison query for a function with a default is answered by %v: expected the default", a)
 	}
 	g.awaitModel("m", "2 replicas ready, 4 restarts", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 2 && restarts(m) == 4 })
 	l.served(50)
 	t.Logf("%v", judge(t, l.stop(), "ok"))
 
 	if a := g.raw("once", "die"); a.Code != "replica_lost" {
-		t.Errorf("a poison for a model that forbids retries was answered by %v", a)
+		t.Errorf("a poison query for a model without retries is answered by %v", a)
 	}
 	g.awaitModel("once", "1 replica ready, 1 restart", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 && restarts(m) == 1 })
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// withBoth counts, of the answers of an ensemble, those in which both members took part, those with one of them, and those with the
-// default.
+// withBoth counts the answers of an ensemble with both members, those with one member, and the defaults. It also counts
+// the answers that name the expensive member as dropped.
 func withBoth(t *testing.T, all []outcome) (both, one, defaults int) {
 	t.Helper()
 	for _, o := range all {
@@ -25,16 +25,16 @@ func withBoth(t *testing.T, all []outcome) (both, one, defaults int) {
 		case len(a.Models) == 1:
 			one++
 			if a.Models[0] != "cheap@1" && !slices.Contains(a.Late, "cheap@1") && !slices.Contains(a.Dropped, "cheap@1") {
-				t.Errorf("%q was answered by %v, which does not say what became of the cheap member", o.sent, a)
+				t.Errorf("%q was answered by %v, which does not say why the cheap member is missing", o.sent, a)
 			}
 		}
 	}
 	return both, one, defaults
 }
 
-// An ensemble of a cheap and a dear model is flooded with ten times what the dear one can do. Its answers get worse, not fewer: most are
-// given without the dear member, which they name as dropped; few are the default; and the metric counts it. When the flood is over both
-// take part again.
+// An ensemble of a cheap and an expensive model gets ten times the load that the expensive one can serve. Quality
+// degrades, not availability: most answers are given without the expensive member and name it as dropped, few are the
+// default, and the metric counts the drops. After the overload both members take part again.
 func TestEnsembleDegradesGracefully(t *testing.T) {
 	t.Parallel()
 	const before, enough = 60, 1200
@@ -42,11 +42,11 @@ func TestEnsembleDegradesGracefully(t *testing.T) {
 		"--python", python(t))
 	g.awaitReplicas("slow", 1)
 	g.awaitReplicas("cheap", 1)
-	// Within what it can do all take part. A profile is believed after 16 batches.
+	// Below capacity both members take part. The scheduler trusts a profile after 16 batches.
 	l := g.startLoad("f", 1, before)
 	l.wg.Wait()
 	if both, one, defaults := withBoth(t, l.stop()); both < before*2/3 {
-		t.Errorf("without overload %d answers are of both members, %d of one, and %d the default: expected nearly all of both", both, one, defaults)
+		t.Errorf("without overload %d answers have both members, %d of one, and %d the default: expected nearly all of both", both, one, defaults)
 	}
 
 	f := g.startFlood("f")
@@ -60,13 +60,13 @@ func TestEnsembleDegradesGracefully(t *testing.T) {
 		}
 	}
 	if one < len(all)/3 || dropped < len(all)/6 || defaults > len(all)/3 || both+one+defaults != len(all) {
-		t.Errorf("of %d answers under overload %d are of both members, %d of one, and %d the default; %d name the dear one as dropped: expected many of one, and few defaults", len(all), both, one, defaults, dropped)
+		t.Errorf("of %d answers under overload %d have both members, %d of one, and %d the default; %d name the expensive one as dropped: expected many of one member, and few defaults", len(all), both, one, defaults, dropped)
 	}
 	if n := g.metrics().samples[`xebec_ensemble_dropped_total{function="f"}`]; n < float64(dropped) {
 		t.Errorf("xebec_ensemble_dropped_total is %v: expected %d", n, dropped)
 	}
 	if p := g.learned("f"); p.Dropped < uint64(dropped) {
-		t.Errorf("describe says that %d were dropped: expected %d", p.Dropped, dropped)
+		t.Errorf("describe counts %d dropped queries: expected %d", p.Dropped, dropped)
 	}
 	next := 0
 	g.await("both members to answer again", func(ctx context.Context) (bool, string) {
@@ -74,11 +74,11 @@ func TestEnsembleDegradesGracefully(t *testing.T) {
 		a, err := g.post(ctx, "/f/predict", "text/plain", fmt.Appendf(nil, "afterwards %d", next))
 		return err == nil && len(a.Models) == 2, fmt.Sprint(a, err)
 	})
-	t.Logf("%d answers: %d of both members, %d of one, %d defaults; %d without the dear one by plan", len(all), both, one, defaults, dropped)
+	t.Logf("%d answers: %d of both members, %d of one, %d defaults; %d without the expensive one by plan", len(all), both, one, defaults, dropped)
 }
 
-// The plan drops what matters least: of two members that are as dear as each other, and share a device, the one that labels have shown to
-// be wrong, though it stands first.
+// The plan drops the least useful member: of two equally expensive members on one device, the one that labels have shown
+// to be wrong, although it is declared first.
 func TestPlanDropsTheLeastUseful(t *testing.T) {
 	t.Parallel()
 	wrong := newDir(t)
@@ -93,7 +93,7 @@ batching: {policy: fixed, max: 2}
 cache: off
 device: gpu0
 `)
-	// Where the two others are late, what the wrong one says alone is not believed.
+	// If the two other members are late, the answer of the wrong one alone has too little confidence.
 	ensemble := function("f", "wrong, slow, cheap", "slo: 1s", "policy: {name: exp4, eta: 0.5}", "min_confidence: 0.5", theDefault)
 	g := serve(t, "--config", slowModel(t, "device: gpu0"), "--config", wrong, "--config", manifest(t, testModel("cheap", nil), ensemble), "--device", "gpu0", "--python", python(t))
 	for i := range 40 {
@@ -108,7 +108,7 @@ device: gpu0
 		t.Fatalf("after labels the candidates are %+v", p.Candidates)
 	}
 	f := g.startFlood("f")
-	g.await("the plan to hold the wrong one back further than the right one", func(context.Context) (bool, string) {
+	g.await("the plan to limit the wrong member more than the right one", func(context.Context) (bool, string) {
 		for _, fn := range g.plan().Functions {
 			if fn.Name == "f" && len(fn.Candidates) == 3 {
 				wrong, right, cheap := fn.Candidates[0], fn.Candidates[1], fn.Candidates[2]
@@ -118,6 +118,6 @@ device: gpu0
 		return false, "the function is not in it"
 	})
 	if ends := judge(t, f.end(), "ok", "default"); ends["default"] > ends["ok"] {
-		t.Errorf("under overload the ends are %v: expected few defaults", ends)
+		t.Errorf("under overload the outcomes are %v: expected few defaults", ends)
 	}
 }

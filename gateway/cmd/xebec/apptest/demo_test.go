@@ -15,7 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// digits are handwritten digits that the demo's models have not seen.
+// digits are handwritten digits that the demo's models were not trained on.
 type digits struct {
 	Pixels [][]float32 `json:"pixels"`
 	Labels []int64     `json:"labels"`
@@ -42,7 +42,7 @@ func heldOut(t *testing.T) digits {
 		t.Fatal(err)
 	}
 	if len(d.Labels) < 300 || len(d.Pixels) != len(d.Labels) {
-		t.Fatalf("%d held-out digits and %d labels: expected some hundreds", len(d.Pixels), len(d.Labels))
+		t.Fatalf("%d held-out digits and %d labels: expected hundreds", len(d.Pixels), len(d.Labels))
 	}
 	return d
 }
@@ -55,7 +55,7 @@ func stderrOf(err error) string {
 	return ""
 }
 
-// accuracy is the share of digits that were got right; every answer must be a prediction.
+// accuracy returns the share of correct digits. Every answer must be a prediction.
 func (d digits) accuracy(t *testing.T, what string, outputs []int64) {
 	t.Helper()
 	if len(outputs) > len(d.Labels) || len(outputs) == 0 {
@@ -71,7 +71,7 @@ func (d digits) accuracy(t *testing.T, what string, outputs []int64) {
 	share := float64(right) / float64(len(outputs))
 	t.Logf("%s: %.3f of %d digits", what, share, len(outputs))
 	if share < 0.9 {
-		t.Errorf("%s: %.3f of the held-out digits are right: expected 0.9", what, share)
+		t.Errorf("%s: %.3f of the held-out digits are right: expected at least 0.9", what, share)
 	}
 }
 
@@ -92,17 +92,17 @@ func floats(v []float32) []byte {
 	return b
 }
 
-// label reads a prediction of a digit.
+// label returns the digit that a prediction names.
 func (p prediction) label(t *testing.T) int64 {
 	t.Helper()
 	var n int64
 	if err := json.Unmarshal(p.Output, &n); err != nil || p.Default {
-		t.Fatalf("the answer %+v (output %s) is no prediction of a digit", p, p.Output)
+		t.Fatalf("the answer %+v (output %s) is not a prediction of a digit", p, p.Output)
 	}
 	return n
 }
 
-// What `make run` serves answers as it says: three models that know digits, in each form that a request can have.
+// The demo answers as `make run` promises: three models classify digits, in each form of a request.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	d := heldOut(t)
@@ -116,10 +116,10 @@ func TestDemo(t *testing.T) {
 		})
 	}
 	t.Run("default", func(t *testing.T) {
-		// Nobody evaluates a digit in a microsecond. The salt keeps the query apart from those that are in the cache by now.
+		// No model evaluates a digit within a microsecond. The salt makes the cache miss, which has these digits by now.
 		a := g.json("/digits-svm/predict", fmt.Sprintf(`{"input":%s,"salt":"new"}`, toJSON(t, d.Pixels[0])), "Xebec-Slo-Ms", "0.001")
 		if a.Status != 200 || !a.Default || string(a.Output) != "-1" || a.DefaultExplanation != api.DeadlineExceeded.Reason() || a.QueryID == nil {
-			t.Errorf("a query without time was answered by %v: expected the default -1 and its reason", a)
+			t.Errorf("a query with a deadline of a microsecond is answered by %v: expected the default -1 and its reason", a)
 		}
 	})
 	t.Run("echo", func(t *testing.T) {
@@ -174,7 +174,7 @@ func batches(t *testing.T, g *gateway, d digits, name string) {
 	}
 }
 
-// oipAnswer is what the Open Inference Protocol answers.
+// oipAnswer is an answer of the Open Inference Protocol.
 type oipAnswer struct {
 	Model   string `json:"model_name"`
 	Version string `json:"model_version"`
@@ -241,7 +241,7 @@ func oipBinary(t *testing.T, g *gateway, d digits, name string) {
 	d.accuracy(t, name+" OIP binary", outputs)
 }
 
-// publicClient lets the protocol's own client judge.
+// publicClient runs the protocol's own client against the gateway.
 func publicClient(t *testing.T, g *gateway, d digits) {
 	if out, err := exec.CommandContext(bounded(t), python(t), "-c", "import tritonclient.http").CombinedOutput(); err != nil {
 		t.Fatalf("%s has no tritonclient (%v: %s): `make venv` installs gateway/cmd/xebec/apptest/requirements.txt", python(t), err, tail(string(out), 1))

@@ -1,43 +1,46 @@
-// Package apptest holds the whole-program tests of xebec: they build the real programs once, run `xebec serve` with real
-// workers as processes, and speak to it only as its users do, over HTTP and through the command line.
+// Package apptest holds the whole-program tests of xebec. They build the real programs once, run `xebec serve` with real
+// workers as processes, and use it only as its users do: over HTTP and through the command line.
 //
 // # What they promise
 //
-// To operators: every row of the design's table of bad input and bad luck that one gateway can meet has a test here that
-// causes it. Workers are killed, hang, raise, return nonsense and speak garbage; bodies are too large, malformed and
-// smuggled; the gateway is killed with SIGKILL under load, and told to end while it works; members of ensembles stop, and the
-// Redis server that keeps what was learned is killed, stopped and started again. To authors of models: the demo
-// answers held-out digits rightly in every dialect, the Open Inference Protocol through its own public client included; what
-// a model says of its confidence and its accuracy, and what it is taught, arrives. To authors of apps: functions get better by
-// feedback, for each user apart. Versions roll out, are validated, split, shadowed, learned about and rolled back under load without
-// a failed query; what was declared is there after SIGKILL, a full disk, a damaged file, a Redis that was killed, emptied or
-// replaced by an older replica; two gateways that share one agree. Stores that earlier programs have written (testdata/stores) are
-// opened without loss. Models run in containers as they do in processes, through the loss of their
-// image, their memory, their engine and their gateway.
+// To operators: each failure and each kind of bad input that one gateway can meet has a test that causes it. Workers are
+// killed, hang, raise exceptions, return nonsense and send garbage. Request bodies are too large, malformed or smuggled.
+// The gateway is killed with SIGKILL under load, and asked to end while it works. Members of ensembles stop. The Redis
+// server that keeps learned state is killed, stopped and started again.
 //
-// To operators again: models sleep, wake, and have as many replicas as their queries need; what they may take at most holds; those that cannot
-// start, crash, eat, fork or stay are told apart from their neighbours, who notice nothing. Zygotes, the reaper and the gateway are killed
-// while models wake.
+// To authors of models: the demo classifies held-out digits correctly in every dialect, also for the public client of the
+// Open Inference Protocol. Confidence and accuracy that a model reports, and feedback for it, arrive. Models run in
+// containers as they do in processes, and survive the loss of their image, their memory, their engine and their gateway.
 //
-// After each test the gateway must end with status 0 on SIGTERM, must have reported no data race, and must leave no process
-// behind: every process of a gateway carries the test's own TMPDIR in its environment, and is found by that.
+// To authors of apps: functions improve by feedback, for each user apart. Versions are rolled out, validated, split,
+// shadowed, compared and rolled back under load without a failed query. Declarations survive SIGKILL, a full disk, a
+// damaged file, and a Redis that was killed, emptied or replaced by an older replica. Two gateways that share a Redis
+// agree. Stores written by earlier programs (testdata/stores) are opened without loss.
+//
+// To operators of large nodes: models sleep, wake, and have as many replicas as their queries need. Resource limits hold.
+// Models that cannot start, crash, use too much memory, fork without end or do not exit do not affect their neighbours.
+// Zygotes, the reaper and the gateway are killed while models wake.
+//
+// After each test the gateway must end with status 0 on SIGTERM, must have reported no data race, and must leave no
+// process behind. Every process of a gateway has the test's own TMPDIR in its environment, by which the harness finds it.
 //
 // # What they never do
 //
-// They import nothing of the program but its nouns (package api) and the Redis server for tests (redistest), reach into no
-// process, judge no time and sleep for nothing: whatever is waited for is a condition, polled until the patience of the test is over.
+// They import nothing of the program except package api and the Redis server for tests (redistest). They do not reach
+// into processes, assert no timing and never sleep: a test waits for a condition, which is polled until patience is over.
 //
 // # What they need
 //
-// The Python environment of `make demo`: build/venv, or the interpreter that XEBEC_TEST_PYTHON names, with the worker binding,
-// scikit-learn, the trained models, and what requirements.txt here lists; and redis-server. For models in containers the Docker engine that
-// XEBEC_TEST_DOCKER names, else dockerd and root to start one; where there is none (XEBEC_TEST_DOCKER=none) these tests are skipped, which
-// .ci/test.sh says. Engines that are killed are always the tests' own. Under `go test -race` the gateway too
-// is built with the race detector. XEBEC_TEST_GATEWAY names another build of the gateway to test.
+// They need redis-server and the Python environment of `make demo`: build/venv, or the interpreter that XEBEC_TEST_PYTHON
+// names, with the worker binding, scikit-learn, the trained models and the requirements in requirements.txt. Models in
+// containers need the Docker engine that XEBEC_TEST_DOCKER names, or dockerd and root to start one. With
+// XEBEC_TEST_DOCKER=none these tests are skipped, and .ci/test.sh says so. Tests that kill an engine always use one of
+// their own. Under `go test -race` the gateway is built with the race detector too.
+// XEBEC_TEST_GATEWAY names another build of the gateway to test.
 //
 // # Where to read next
 //
-// harness_test.go builds and runs the programs, client_test.go asks them, observe_test.go looks at them as operators do. answers_test.go compares
-// over a thousand answers of both ports with recordings: testdata/answers/README.md says how to record them again. The other files are named
-// after what they cause.
+// harness_test.go builds and runs the programs, client_test.go sends requests, observe_test.go reads metrics and status
+// as operators do. answers_test.go compares over a thousand answers of both ports with recordings;
+// testdata/answers/README.md says how to record them again. The other files are named after what they cause.
 package apptest

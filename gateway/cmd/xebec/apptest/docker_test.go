@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Models in containers, on one engine; the tests that kill theirs are in dockerfaults_test.go.
+// Models in containers, on a shared engine. The tests that kill an engine are in dockerfaults_test.go.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	e := theEngine(t)
@@ -34,8 +34,8 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// A compiled model that is alone in its image answers; describe, logs and the engine show its container with its limits; it is removed with
-// its model, and one that runs with its gateway.
+// A compiled model whose image has nothing else answers. describe, logs and the engine show its container with its
+// limits. A container is removed with its model, and a running one with its gateway.
 func containersServe(t *testing.T, e *engine) {
 	g := e.serve(t, "--config", manifest(t,
 		imageModel(t, "m", e.image, "", "limits: {cpu: 0.5, memory: 256MiB, pids: 100}", "replicas: {min: 2}"), function("f", "m", "slo: 60s"),
@@ -44,7 +44,7 @@ func containersServe(t *testing.T, e *engine) {
 	l := g.startLoad("f", 4, 200)
 	l.wg.Wait()
 	if ends := judge(t, l.stop(), "ok"); ends["ok"] != 200 {
-		t.Errorf("the requests ended in %v", ends)
+		t.Errorf("the outcomes are %v", ends)
 	}
 	if a := g.raw("wordy", "hello"); !a.predicted() || a.text() != "hello" {
 		t.Errorf("the other model answers %v", a)
@@ -69,7 +69,7 @@ func containersServe(t *testing.T, e *engine) {
 		t.Errorf("describe says that limits are not enforced:\n%s", text)
 	}
 	g.awaitLog("wordy", "at /model there are 1 files (<nil>)")
-	// One that is declared without a directory does not get the gateway's.
+	// A model declared without a directory does not get the gateway's.
 	bare := strings.Replace(imageModel(t, "bare", e.image, "/unruly"), "dir: ", "# ", 1)
 	if status, body, err := g.applyHTTP(bounded(t), bare); status != 200 {
 		t.Errorf("a model without a directory is declared with %d %s (%v)", status, body, err)
@@ -80,12 +80,12 @@ func containersServe(t *testing.T, e *engine) {
 	g.must("delete", "model", "m")
 	e.awaitContainers(g, "m", 0)
 	if left := e.containers(t, g, ""); len(left) != 2 {
-		t.Errorf("beside the model that was deleted there is %v", left)
+		t.Errorf("after the deletion of a model its containers are %v", left)
 	}
 }
 
-// The images that containers/images builds: a directory with a model in Python is deployed, sees its files at /model, and computes with
-// numpy; a compiled one answers.
+// The images of containers/images: a model directory in Python is deployed, sees its files at /model, and computes with
+// numpy; a compiled model answers.
 func readyMadeImages(t *testing.T, e *engine) {
 	tag := os.Getenv(envImages)
 	if tag == "" {
@@ -127,8 +127,8 @@ xebec.serve(lambda batch: batch @ weights)
 	e.awaitContainers(g, "weigh", 0)
 }
 
-// A model that sleeps has no container. A query wakes it, waits and is answered; when nobody asks any more the container goes; and once
-// more.
+// A sleeping model has no container. A query wakes it, waits and is answered. After its idle time the container is
+// removed. Then the same again.
 func containersSleep(t *testing.T, e *engine) {
 	g := e.serve(t, "--config", manifest(t,
 		imageModel(t, "m", e.image, "", uncached, "replicas: {min: 0, max: 1, idle: 1s}"), function("f", "m", "slo: 1s", "cold_start: 60s")))
@@ -140,7 +140,7 @@ func containersSleep(t *testing.T, e *engine) {
 		if a := g.raw("f", word); !a.predicted() || a.text() != word {
 			t.Errorf("the query that wakes the model is answered by %v", a)
 		}
-		g.awaitModel("m", "it sleeps", func(m api.ModelStatus) bool { return m.State == api.ModelIdle && len(m.Replicas) == 0 })
+		g.awaitModel("m", "the model to sleep", func(m api.ModelStatus) bool { return m.State == api.ModelIdle && len(m.Replicas) == 0 })
 	}
 	e.awaitContainers(g, "m", 0)
 	if c := g.model("m").Capacity.ColdStarts; c == nil || c.Count != 2 {
@@ -148,7 +148,7 @@ func containersSleep(t *testing.T, e *engine) {
 	}
 }
 
-// A version that runs as a process gives way to one in a container, and that one to the process again when it is rolled back, under load: no query fails.
+// A version in a container replaces one in a process, and is rolled back to it, under load. No query fails.
 func rollIntoContainer(t *testing.T, e *engine) {
 	process := testModel("m", nil, uncached)
 	contained := version(imageModel(t, "m", e.image, "", uncached), "2")

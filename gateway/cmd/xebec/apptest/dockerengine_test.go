@@ -14,27 +14,28 @@ import (
 	"testing"
 )
 
-// What the environment says of containers, as for containers/docker and containers/images: the engine's address, or "none"; and the tag of
+// Environment variables, as in containers/docker and containers/images: the engine's address or "none", and the tag of
 // the images that containers/images/build.sh has built on it.
 const (
 	envEngine = "XEBEC_TEST_DOCKER"
 	envImages = "XEBEC_TEST_IMAGES"
 )
 
-// Labels of a gateway's containers, by which operators find them: the gateway's process, and the model.
+// Labels by which operators find a gateway's containers: the gateway's process, and the model.
 const (
 	labelGatewayPID = "io.xebec.gateway.pid"
 	labelModel      = "io.xebec.model"
 )
 
-// engine is a Docker engine, and an image on it that has the programs /worker and /unruly, of which it runs the first.
+// engine is a Docker engine with an image that has the programs /worker and /unruly. By default the image runs /worker.
 type engine struct {
 	address string
-	dir     string // what .ci/docker.sh has started it in; empty for an engine of somebody else's
+	dir     string // the directory of an engine that .ci/docker.sh started; empty for another engine
 	image   string
 }
 
-// theEngine is what the environment names, else one of the test's own. Where none can be had the test is skipped, and everybody told.
+// theEngine returns the engine that the environment names, or starts one for the test. If that is impossible the test is
+// skipped with the reason.
 func theEngine(t *testing.T) *engine {
 	t.Helper()
 	switch address := os.Getenv(envEngine); address {
@@ -65,7 +66,7 @@ func ownEngine(t *testing.T) *engine {
 	case os.Getuid() != 0:
 		noEngine(t, "an engine of the test's own needs root")
 	}
-	dir, err := os.MkdirTemp("/tmp", "xdk") // short, for its sockets
+	dir, err := os.MkdirTemp("/tmp", "xdk") // short, because it holds sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func ownEngine(t *testing.T) *engine {
 		}
 	})
 	if err := e.start(); err != nil {
-		if os.Getenv(envEngine) == "" { // nobody has promised one
+		if os.Getenv(envEngine) == "" { // no engine was promised
 			noEngine(t, err.Error())
 		}
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func (e *engine) start() error {
 	return nil
 }
 
-// kill ends an engine of the test's own without a word.
+// kill ends an engine of the test's own with SIGKILL.
 func (e *engine) kill(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(e.dir, "pid"))
@@ -125,7 +126,7 @@ func (e *engine) command(ctx context.Context, stdin io.Reader, args ...string) *
 	return cmd
 }
 
-// docker runs Docker's own command line, as an operator does, and returns what it printed.
+// docker runs the Docker command line, as an operator does, and returns its output.
 func (e *engine) docker(t *testing.T, args ...string) string {
 	t.Helper()
 	return e.dockerWith(t, nil, args...)
@@ -133,7 +134,7 @@ func (e *engine) docker(t *testing.T, args ...string) string {
 
 func (e *engine) dockerWith(t *testing.T, stdin io.Reader, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience) // tests clear up with it
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // cleanups use it too
 	defer cancel()
 	out, err := e.command(ctx, stdin, args...).Output()
 	if err != nil {
@@ -142,7 +143,7 @@ func (e *engine) dockerWith(t *testing.T, stdin io.Reader, args ...string) strin
 	return strings.TrimSpace(string(out))
 }
 
-// load makes the image, under a name of this run's own.
+// load builds the image, with a name of its own for this run.
 func (e *engine) load(t *testing.T) {
 	t.Helper()
 	var files bytes.Buffer
@@ -165,12 +166,12 @@ func (e *engine) load(t *testing.T) {
 	}
 	e.image = fmt.Sprintf("xebec-apptest:%d", os.Getpid())
 	e.dockerWith(t, &files, "import", "--change", `ENTRYPOINT ["/worker"]`, "--change", "ENV XEBEC_TESTWORKER_MODE=markers", "-", e.image)
-	if e.dir == "" { // else it goes with its engine
+	if e.dir == "" { // otherwise it is removed with its engine
 		t.Cleanup(func() { e.docker(t, "rmi", "--force", e.image) })
 	}
 }
 
-// static compiles a program that needs nothing beside it.
+// static compiles a static program.
 func static(dir, name, pkg string) ([]byte, error) {
 	tool := os.Getenv("GO")
 	if tool == "" {
@@ -185,7 +186,7 @@ func static(dir, name, pkg string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// serve starts a gateway that uses the engine, and after its end looks for containers that it has left.
+// serve starts a gateway that uses the engine. After the gateway's end it checks that no container is left.
 func (e *engine) serve(t *testing.T, args ...string) *gateway {
 	t.Helper()
 	var g *gateway
@@ -198,16 +199,16 @@ func (e *engine) serve(t *testing.T, args ...string) *gateway {
 	return g
 }
 
-// wantNone fails if a gateway that has ended has left containers, and removes them.
+// wantNone fails if a gateway that has ended left containers, and removes them.
 func (e *engine) wantNone(t *testing.T, g *gateway) {
 	t.Helper()
 	if left := e.containers(t, g, ""); len(left) > 0 {
-		t.Errorf("containers are left after the gateway's end: %v", left)
+		t.Errorf("containers outlived the gateway: %v", left)
 		e.docker(t, append([]string{"rm", "--force"}, left...)...)
 	}
 }
 
-// containers are those of a gateway, running or not, by their names; of all its models where none is named.
+// containers returns the names of a gateway's containers, running or not, of one model or, without a name, of all.
 func (e *engine) containers(t *testing.T, g *gateway, model string) []string {
 	t.Helper()
 	args := []string{"ps", "--all", "--format", "{{.Names}}", "--filter", fmt.Sprintf("label=%s=%d", labelGatewayPID, g.cmd.Process.Pid)}
@@ -217,7 +218,7 @@ func (e *engine) containers(t *testing.T, g *gateway, model string) []string {
 	return strings.Fields(e.docker(t, args...))
 }
 
-// awaitContainers waits until there are n of a model.
+// awaitContainers waits until a model has n containers.
 func (e *engine) awaitContainers(g *gateway, model string, n int) {
 	g.t.Helper()
 	g.await(fmt.Sprintf("%d containers of %q", n, model), func(context.Context) (bool, string) {
@@ -226,7 +227,7 @@ func (e *engine) awaitContainers(g *gateway, model string, n int) {
 	})
 }
 
-// awaitLog waits until a model's log has a text: what a container writes comes through its engine, after a while.
+// awaitLog waits until a model's log has a text. A container's output passes through its engine, which delays it.
 func (g *gateway) awaitLog(model, says string) {
 	g.t.Helper()
 	g.await(fmt.Sprintf("%q in the log of %s", says, model), func(context.Context) (bool, string) {
@@ -235,8 +236,8 @@ func (g *gateway) awaitLog(model, says string) {
 	})
 }
 
-// imageModel is a manifest of a model in a container, bytes in and bytes out, with a directory that has one file. command is what stands in
-// the list, empty for what the image runs.
+// imageModel is a manifest of a model in a container, bytes in and bytes out, with a directory of one file. command is
+// the content of the list run.command; empty means the image's own command.
 func imageModel(t *testing.T, name, image, command string, extra ...string) string {
 	t.Helper()
 	dir := openDir(t)
@@ -257,7 +258,7 @@ run: {image: %q%s}
 `, name, dir, image, command, strings.Join(extra, "\n"))
 }
 
-// openDir is a directory that a container's user may read.
+// openDir makes a directory that a container's user may read.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := newDir(t)

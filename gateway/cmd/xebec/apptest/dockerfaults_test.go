@@ -14,16 +14,16 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// neighbour is a model that runs as a process, and nobody's business: whatever else happens, it answers.
+// neighbour is a model that runs as a process. It must answer whatever happens to others.
 func neighbour() string {
 	return testModel("neighbour", nil, uncached) + function("neighbour", "neighbour", "slo: 60s")
 }
 
-// nowhere is an image that no engine has: nothing listens where its registry would be.
+// nowhere is an image that no engine has. No registry listens at its address.
 const nowhere = "127.0.0.1:9/xebec/nowhere:1"
 
-// wantsFailed waits until a model in a container has failed, checks that its description says why, and that its function (f and the
-// model's name) answers by the default meanwhile.
+// wantsFailed waits until a model in a container has failed, and checks that describe says why and that its function
+// answers the default.
 func (g *gateway) wantsFailed(name string, says ...string) {
 	g.t.Helper()
 	m := g.awaitModel(name, "it fails", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
@@ -36,20 +36,22 @@ func (g *gateway) wantsFailed(name string, says ...string) {
 	g.wantsDefault(name)
 }
 
-// wantsDefault asks the function of a model that has no replica. While one is starting the query may wait for it, until its deadline.
+// wantsDefault queries the function of a model without replicas. While a replica starts, the query may wait until its
+// deadline.
 func (g *gateway) wantsDefault(name string) {
 	g.t.Helper()
 	a := g.raw("f-"+name, "hello")
 	if !a.Default || a.text() != defaultText || a.DefaultExplanation != api.NoReplica.Reason() && a.DefaultExplanation != api.DeadlineExceeded.Reason() {
-		g.t.Errorf("%s: its function answers %v: expected the default, because %q", name, a, api.NoReplica.Reason())
+		g.t.Errorf("%s: its function answers %v: expected the default with the reason %q", name, a, api.NoReplica.Reason())
 	}
 }
 
-// defaulted is a function of a model that has a default.
+// defaulted is a function of a model, with a default.
 func defaulted(name string) string { return function("f-"+name, name, "slo: 1s", theDefault) }
 
-// An image that is nowhere, a program that ends at once, one that there is not in the image, and one that says nothing to the gateway: what
-// is declared is taken, describe says what is wrong and what to do, the default answers, and the model beside them does not notice.
+// A missing image, a program that ends at once, a program that the image does not have, and one that never connects to
+// the gateway. Each declaration is accepted, describe says what is wrong and what to do, the default answers, and the
+// neighbour is not affected.
 func imagesThatCannotServe(t *testing.T, e *engine) {
 	g := e.serve(t, "--config", manifest(t, neighbour()))
 	l := g.startLoad("neighbour", 2, maxLoad)
@@ -68,9 +70,9 @@ func imagesThatCannotServe(t *testing.T, e *engine) {
 	g.xebec("apply", "-f", manifest(t, version(imageModel(t, "nowhere", nowhere, "", uncached), "2")), "--wait").
 		wants(t, "apply and wait", 1, "nowhere@2 created", "the image "+nowhere+" is not on this host")
 
-	m := g.awaitModel("mute", "it runs", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 && m.Replicas[0].State == api.ReplicaRunning })
+	m := g.awaitModel("mute", "the container to run", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 && m.Replicas[0].State == api.ReplicaRunning })
 	if m.State != api.ModelStarting || restarts(m) > 0 {
-		t.Errorf("the model whose program says nothing is %s, with %d restarts", m.State, restarts(m))
+		t.Errorf("the model whose program never connects is %s, with %d restarts", m.State, restarts(m))
 	}
 	g.wantsDefault("mute")
 	g.must("delete", "function", "f-mute")
@@ -79,11 +81,11 @@ func imagesThatCannotServe(t *testing.T, e *engine) {
 	l.served(20)
 	judge(t, l.stop(), "ok")
 	if restarts(g.model("neighbour")) > 0 {
-		t.Error("the neighbour was started again")
+		t.Error("the neighbour was restarted")
 	}
 }
 
-// A model whose image is loaded after it was declared comes up by itself.
+// A model whose image is loaded after its declaration starts by itself.
 func imageAppears(t *testing.T, e *engine) {
 	late := fmt.Sprintf("127.0.0.1:9/%s-late", strings.Replace(e.image, ":", ":at-", 1))
 	g := e.serve(t, "--config", manifest(t, imageModel(t, "late", late, "", uncached), defaulted("late")))
@@ -92,21 +94,21 @@ func imageAppears(t *testing.T, e *engine) {
 	e.docker(t, "tag", e.image, late)
 	g.awaitReplicas("late", 1)
 	if a := g.raw("f-late", "hello"); !a.predicted() || a.text() != "hello" {
-		t.Errorf("when its image is there the model answers %v", a)
+		t.Errorf("after its image was loaded the model answers %v", a)
 	}
 }
 
-// A model that takes more memory than it may is killed, which costs its own query and is told by the limit's name. One that starts processes
-// without end is refused more at its limit. Neither disturbs the model beside it, and both answer again.
+// A model that exceeds its memory limit is killed. Only its own query fails, and describe names the limit. A fork bomb is
+// stopped at its limit of processes. Neither affects the neighbour, and both answer again.
 func containerLimits(t *testing.T, e *engine) {
 	g := e.serve(t, "--config", manifest(t, neighbour(),
 		imageModel(t, "eats", e.image, "/unruly", "retry: false", "limits: {memory: 128MiB}", uncached), function("eats", "eats", "slo: 60s", theDefault),
 		imageModel(t, "bomb", e.image, "/unruly", "retry: false", "limits: {pids: 64}", uncached), function("bomb", "bomb", "slo: 60s", theDefault)))
 	l := g.startLoad("neighbour", 2, maxLoad)
 	if a := g.raw("eats", "eat"); !a.Default || a.DefaultExplanation != api.ReplicaLost.Reason() {
-		t.Errorf("the query that takes the memory is answered by %v: expected the default, because %q", a, api.ReplicaLost.Reason())
+		t.Errorf("the query that exhausts memory is answered by %v: expected the default with the reason %q", a, api.ReplicaLost.Reason())
 	}
-	m := g.awaitModel("eats", "it is back", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 && restarts(m) == 1 })
+	m := g.awaitModel("eats", "a new replica", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 && restarts(m) == 1 })
 	if exit := lastExits(m); !strings.Contains(exit, "128 MiB") || !strings.Contains(exit, "limits.memory") {
 		t.Errorf("the last exit is %q: expected the limit and its name", exit)
 	}
@@ -114,10 +116,10 @@ func containerLimits(t *testing.T, e *engine) {
 		t.Errorf("describe does not name the limit:\n%s", text)
 	}
 	if a := g.raw("eats", "bread"); a.text() != "bread" {
-		t.Errorf("afterwards the model answers %v", a)
+		t.Errorf("after the restart the model answers %v", a)
 	}
 
-	// At the limit it may be the worker itself that is refused a thread, which ends it, and everything with it.
+	// At the limit the worker itself may be refused a thread. Then it ends, and its processes with it.
 	a := g.raw("bomb", "bomb")
 	if !strings.Contains(a.text(), "resource temporarily unavailable") && a.DefaultExplanation != api.ReplicaLost.Reason() {
 		t.Errorf("the fork bomb is answered by %v, %q", a, a.text())
@@ -129,12 +131,13 @@ func containerLimits(t *testing.T, e *engine) {
 	})
 	g.must("delete", "function", "bomb")
 	g.must("delete", "model", "bomb")
-	e.awaitContainers(g, "bomb", 0) // nor its processes
+	e.awaitContainers(g, "bomb", 0) // and so no processes
 	l.served(20)
 	judge(t, l.stop(), "ok")
 }
 
-// A program that does not end when it is asked to is killed after the drain timeout, be it that its model is deleted or that the gateway stops.
+// A program that ignores SIGTERM is killed after the drain timeout, both when its model is deleted and when the gateway
+// stops.
 func containerStays(t *testing.T, e *engine) {
 	g := e.serve(t, "--drain-timeout", "1s", "--config", manifest(t,
 		imageModel(t, "a", e.image, "/unruly, stays"), imageModel(t, "b", e.image, "/unruly, stays"),
@@ -148,12 +151,12 @@ func containerStays(t *testing.T, e *engine) {
 	g.must("delete", "model", "a")
 	e.awaitContainers(g, "a", 0)
 	if a := g.raw("b", "hello"); !a.predicted() {
-		t.Errorf("the other one answers %v", a)
+		t.Errorf("the other model answers %v", a)
 	}
 }
 
-// A gateway that was killed leaves containers behind, running or not. The next one on its data directory removes them, starts its own, and
-// leaves alone what is somebody else's.
+// A killed gateway leaves containers behind, running or not. The next one on its data directory removes them and starts
+// its own. It does not touch other containers.
 func gatewayOfContainersKilled(t *testing.T, e *engine) {
 	args := []string{"--data-dir", newDir(t), "--drain-timeout", "1s"}
 	g := e.serve(t, args...)
@@ -167,7 +170,7 @@ func gatewayOfContainersKilled(t *testing.T, e *engine) {
 	kill(t, g.cmd.Process.Pid)
 	g.gone(-1)
 	if left := e.containers(t, g, "stays"); len(left) != 1 {
-		t.Fatalf("of the model that stays there is %v after its gateway was killed: expected one", left)
+		t.Fatalf("after its gateway was killed the model has the containers %v: expected one", left)
 	}
 	next := e.serve(t, args...)
 	for _, name := range []string{"f", "g"} {
@@ -181,20 +184,21 @@ func gatewayOfContainersKilled(t *testing.T, e *engine) {
 	})
 	for i, id := range foreign {
 		if state := e.docker(t, "inspect", "--format", "{{.State.Status}}", id); state != []string{"created", "created", "running"}[i] {
-			t.Errorf("a container of somebody else's is %s", state)
+			t.Errorf("a container that is not the gateway's is %s", state)
 		}
 	}
 }
 
-// The engine is killed while models in containers serve. They serve on; one that ends meanwhile says that the engine is away, and the default
-// answers; new ones can be declared; a model that runs as a process does not notice. When the engine is back all of them serve.
+// The engine is killed while models in containers serve. They keep serving. For one that ends meanwhile describe says
+// that the engine is away, and the default answers. New models can be declared, and a model that runs as a process is not
+// affected. When the engine is back all of them serve.
 func TestEngineKilled(t *testing.T) {
 	t.Parallel()
 	e := ownEngine(t)
 	g := e.serve(t, "--config", manifest(t, neighbour(),
 		imageModel(t, "lives", e.image, "", uncached), defaulted("lives"), imageModel(t, "dies", e.image, "", uncached), defaulted("dies")))
 	l := g.startLoad("neighbour", 2, maxLoad)
-	g.awaitReplicas("lives", 1) // their workers may be ready before the engine has said that they were started
+	g.awaitReplicas("lives", 1) // a worker may be ready before the engine has reported its start
 	g.awaitReplicas("dies", 1)
 	e.kill(t)
 	for _, name := range []string{"lives", "dies"} {
@@ -207,7 +211,7 @@ func TestEngineKilled(t *testing.T) {
 	g.wantsFailed("dies", "the Docker engine at "+e.address)
 	g.wantsFailed("new", "the Docker engine at "+e.address+" does not answer", "systemctl status docker", "DOCKER_HOST")
 	if a := g.raw("f-lives", "hello again"); !a.predicted() || a.text() != "hello again" {
-		t.Errorf("without its engine the model that lives answers %v", a)
+		t.Errorf("without its engine the running model answers %v", a)
 	}
 	l.served(20)
 
@@ -228,9 +232,9 @@ func TestEngineKilled(t *testing.T) {
 	judge(t, l.stop(), "ok")
 }
 
-// The engine hangs: it keeps its connections and answers nothing. Models in containers serve on; of one whose process ends describe says that,
-// and whom the next one waits for. The gateway ends as ever, without a word of processes that do not die, and the next one finds what it could
-// not remove.
+// The engine hangs: it keeps its connections and answers nothing. Models in containers keep serving. For one whose
+// process ends describe says so, and that the next replica waits for the engine. The gateway ends normally, without an
+// error about processes that do not die, and the next one removes the containers that it could not remove.
 func TestEngineHangs(t *testing.T) {
 	t.Parallel()
 	e := ownEngine(t)
@@ -246,7 +250,7 @@ func TestEngineHangs(t *testing.T) {
 	kill(t, g.model("dies").Replicas[0].PID)
 	l.served(20)
 	judge(t, l.stop(), "ok")
-	g.await("describe to say what has ended and what is waited for", func(context.Context) (bool, string) {
+	g.await("describe to say that the replica has ended and what the next one waits for", func(context.Context) (bool, string) {
 		text := g.must("describe", "model", "dies")
 		return strings.Contains(text, "unknown exit code, because the Docker engine at "+e.address+" does not answer") &&
 			strings.Contains(text, "the Docker engine at "+e.address+" does not answer: this replica has been waiting"), text
@@ -261,10 +265,10 @@ func TestEngineHangs(t *testing.T) {
 	stays := g.model("stays").Replicas[0].PID
 	g.stop()
 	if text := g.logText(); strings.Contains(text, "kernel") || strings.Contains(text, "has not ended") {
-		t.Errorf("the gateway says of processes that have ended\n%s", tail(text, 20))
+		t.Errorf("the gateway's log has errors about processes\n%s", tail(text, 20))
 	}
 	if out, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", stays)); err == nil && len(out) > 0 {
-		t.Errorf("%q runs on", out)
+		t.Errorf("the containers %q still run", out)
 	}
 	thaw()
 	next := e.serve(t, args...)
@@ -275,8 +279,8 @@ func TestEngineHangs(t *testing.T) {
 	next.awaitReplicas("dies", 1)
 }
 
-// Where there is no engine, models in containers can be declared. Describe says where one was looked for and what to do, queries get the
-// default, or 503, and everything else is as it was.
+// Without an engine, models in containers can be declared. describe says where the gateway looked for an engine and what
+// to do. Their queries get the default, or 503, and other models are not affected.
 func TestNoEngine(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -312,11 +316,11 @@ func TestNoEngine(t *testing.T) {
 	g := launch(t, newDir(t), "--docker", "tcp://192.0.2.1:2375")
 	g.gone(1)
 	if text := g.logText(); !strings.Contains(text, "expected unix:///path") {
-		t.Errorf("serve --docker tcp:// says\n%s", text)
+		t.Errorf("the log of serve --docker tcp:// is\n%s", text)
 	}
 }
 
-// freeze stops an engine of the test's own until thaw.
+// freeze stops an engine of the test's own until thaw is called.
 func (e *engine) freeze(t *testing.T) (thaw func()) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(e.dir, "pid"))
@@ -330,7 +334,7 @@ func (e *engine) freeze(t *testing.T) (thaw func()) {
 	return freeze(t, pid)
 }
 
-// freeze stops a process until thaw, or the test's end.
+// freeze stops a process until thaw is called or the test ends.
 func freeze(t *testing.T, pid int) (thaw func()) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// watchedModel writes a model that echoes a number, and is validated with 400 queries from draw, and returns its directory.
+// watchedModel writes a model that echoes a number and is validated with 400 queries from draw. It returns its directory.
 func watchedModel(t *testing.T, name string, draw func() int) string {
 	t.Helper()
 	dir := newDir(t)
@@ -31,8 +31,8 @@ validate: {queries: queries.jsonl, expect: labels, min_accuracy: 1}
 	return dir + "/" + name
 }
 
-// What is asked like what was validated shows no drift; what comes from elsewhere shows much, of inputs and of outputs, in describe and in the
-// metrics; and only where it is so.
+// Queries like those of the validation show no drift. Queries from another distribution show high drift of inputs and
+// outputs, in describe and in the metrics, and only for their own model.
 func TestDriftIsSeen(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -43,7 +43,7 @@ func TestDriftIsSeen(t *testing.T) {
 	g.must("deploy", watchedModel(t, "steady", usual))
 	g.must("deploy", watchedModel(t, "shifting", usual))
 	if m := g.model("steady"); m.Version.Drift == nil || m.Version.Drift.Validated != 400 || m.Version.Drift.Input != 0 || m.Version.Drift.Output != 0 {
-		t.Errorf("before anybody asks, drift is %+v", m.Version.Drift)
+		t.Errorf("before the first query the drift is %+v", m.Version.Drift)
 	}
 	if text := g.must("describe", "model", "steady"); !strings.Contains(text, "400 of 400 queries") {
 		t.Errorf("describe says of the validation\n%s", text)
@@ -64,11 +64,11 @@ func TestDriftIsSeen(t *testing.T) {
 		return g.model(model).Version.Drift
 	}
 	if d := serveFrom("steady", usual); d.Input >= 0.1 || d.Output >= 0.1 {
-		t.Errorf("seed %d: of the same distribution drift is %+v: expected less than 0.1", seed, d)
+		t.Errorf("seed %d: for the same distribution the drift is %+v: expected less than 0.1", seed, d)
 	}
 	d := serveFrom("shifting", moved)
 	if d.Input < 0.25 || d.Output < 0.25 || len(d.Features) == 0 || d.Features[0].PSI < 0.25 || !strings.HasPrefix(d.Features[0].Name, "input") && !strings.HasPrefix(d.Features[0].Name, "output") {
-		t.Errorf("seed %d: of another distribution drift is %+v: expected more than 0.25", seed, d)
+		t.Errorf("seed %d: for another distribution the drift is %+v: expected more than 0.25", seed, d)
 	}
 	for model, word := range map[string]string{"steady": "none to speak of", "shifting": "much"} {
 		if text := g.must("describe", "model", model); !strings.Contains(text, "Drift:") || !strings.Contains(text, word) {

@@ -16,7 +16,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// callAdmin speaks to the admin port as a program does that is not this one's command line.
+// callAdmin sends a request to the admin port, as a program other than our command line does.
 func (g *gateway) callAdmin(ctx context.Context, method, path, body string) (status int, answer string, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+g.admin+path, strings.NewReader(body))
 	if err != nil {
@@ -34,12 +34,12 @@ func (g *gateway) callAdmin(ctx context.Context, method, path, body string) (sta
 	return res.StatusCode, string(text), err
 }
 
-// applyHTTP declares what a manifest says, and returns how that was answered.
+// applyHTTP applies a manifest and returns the answer.
 func (g *gateway) applyHTTP(ctx context.Context, text string) (status int, answer string, err error) {
 	return g.callAdmin(ctx, http.MethodPost, "/v1/apply", text)
 }
 
-// history is what `xebec history` prints, newest first; of everything where the name is empty.
+// history returns the output of `xebec history`, newest first. An empty name means all objects.
 func (g *gateway) history(name string) []api.HistoryEvent {
 	g.t.Helper()
 	args := []string{"history", "-o", "json", "--limit", "1000"}
@@ -53,7 +53,7 @@ func (g *gateway) history(name string) []api.HistoryEvent {
 	return h.Events
 }
 
-// itself is the gateway as `xebec describe gateway` shows it.
+// itself returns the gateway as `xebec describe gateway` shows it.
 func (g *gateway) itself() api.GatewayStatus {
 	g.t.Helper()
 	s, err := decode[api.GatewayStatus](g.must("describe", "gateway", "-o", "json"))
@@ -63,7 +63,7 @@ func (g *gateway) itself() api.GatewayStatus {
 	return s
 }
 
-// steps are what the events did, oldest first: "promoted m@2".
+// steps returns what the events did, oldest first, for example "promoted m@2".
 func steps(events []api.HistoryEvent) (all []string) {
 	for _, e := range slices.Backward(events) {
 		name := e.Name
@@ -75,8 +75,8 @@ func steps(events []api.HistoryEvent) (all []string) {
 	return all
 }
 
-// A gateway that is killed, and started again on its data directory with nothing else, is what it was: models, functions, traffic rules and
-// labels, a version that was promoted and one that was rolled back, what was learned, and who did what when, to the last byte.
+// A killed gateway that is started again with only its data directory has everything that it had: models, functions,
+// traffic rules and labels, a promotion and a rollback, learned states, and the same history, byte for byte.
 func TestEverythingDeclaredSurvivesKill(t *testing.T) {
 	t.Parallel()
 	args := []string{"--data-dir", newDir(t)}
@@ -103,7 +103,7 @@ func TestEverythingDeclaredSurvivesKill(t *testing.T) {
 	for _, step := range []string{"created m@1", "created m@2", "promoted m@2", "created m@3", "rolled back m@2"} {
 		_, rest, found := strings.Cut(text, step)
 		if !found {
-			t.Errorf("the history does not tell, in this order, of %q:\n%s", step, strings.Join(steps(g.history("m")), "\n"))
+			t.Errorf("the history lacks, in this order, %q:\n%s", step, strings.Join(steps(g.history("m")), "\n"))
 		}
 		text = rest
 	}
@@ -112,13 +112,13 @@ func TestEverythingDeclaredSurvivesKill(t *testing.T) {
 
 	again := serve(t, args...)
 	if now := again.must("export"); now != export {
-		t.Errorf("before the kill there was\n%s\nand after it there is\n%s", export, now)
+		t.Errorf("before the kill the export was\n%s\nand after it\n%s", export, now)
 	}
 	if now := again.must("history", "-o", "json", "--limit", "1000"); now != history {
-		t.Errorf("before the kill the history was\n%s\nand after it it is\n%s", history, now)
+		t.Errorf("before the kill the history was\n%s\nand after it\n%s", history, now)
 	}
 	if now := again.itself(); now.Revision != revision || revision == 0 || len(now.Sources) != 1 || len(now.Sources[0].Problems) != 0 {
-		t.Errorf("before the kill the revision was %d, and after it the gateway says %+v", revision, now)
+		t.Errorf("before the kill the revision was %d, and after it the gateway has %+v", revision, now)
 	}
 	again.awaitServing("m@2")
 	for f, want := range map[string]string{"f": "m@2", "tried": "m@2"} {
@@ -127,19 +127,19 @@ func TestEverythingDeclaredSurvivesKill(t *testing.T) {
 		}
 	}
 	if a := again.ask("gone", 7, ""); a.Status != 404 {
-		t.Errorf("a function that was deleted answers %v after the kill", a)
+		t.Errorf("a deleted function answers %v after the kill", a)
 	}
 	if a := again.json("/v2/models/m/versions/old/infer", `{"inputs":[{"name":"input","datatype":"INT64","shape":[1],"data":[7]}]}`); a.Status != 200 || !strings.Contains(string(a.Body), `"data":[0]`) {
 		t.Errorf("the label of the version that does not serve answers %v after the kill", a)
 	}
-	after := again.awaitLearned("learns", "what was learned is back", func(p api.PolicyStatus) bool { return total(p.Candidates) > 0 })
+	after := again.awaitLearned("learns", "the learned states", func(p api.PolicyStatus) bool { return total(p.Candidates) > 0 })
 	for i, c := range before.Candidates {
 		if got := after.Candidates[i]; got.Count != c.Count || got.MeanLoss != c.MeanLoss || got.Weight != c.Weight {
-			t.Errorf("before the kill %+v was learned, and after it %+v is known", c, got)
+			t.Errorf("before the kill the candidate was %+v, and after it %+v", c, got)
 		}
 	}
 
-	// The rollback still holds, and ends as it says: with a newer version.
+	// The rollback is still in force, and a newer version ends it.
 	if st, err := again.trafficOf(bounded(t), "m"); err != nil || st.Spec.Rollback == nil || st.Spec.Rollback.From != "3" || st.Spec.Rollback.To != "2" {
 		t.Errorf("after the kill the traffic rules are %+v (%v): expected the rollback from 3 to 2", st, err)
 	}
@@ -150,19 +150,19 @@ func TestEverythingDeclaredSurvivesKill(t *testing.T) {
 	}
 }
 
-// ledger is what a gateway has answered to changes that several clients make: what must be there after it was killed.
+// ledger records the gateway's answers to changes of several clients, which says what must exist after a kill.
 type ledger struct {
 	mu      sync.Mutex
 	there   map[string]bool // acknowledged
-	gone    map[string]bool // whose deletion was acknowledged
-	unsure  map[string]bool // without an answer
+	gone    map[string]bool // deletion acknowledged
+	unsure  map[string]bool // no answer
 	answers int
 }
 
-// twin is the name of a function that is declared together with another one, and never deleted.
+// twin is the name of a function that is declared together with another one and never deleted.
 func twin(name string) string { return name + "-twin" }
 
-// work declares functions over model m, each with its twin, and deletes some of them again, until the gateway is gone.
+// work declares functions over model m, each with its twin, and deletes some of them, until the gateway has ended.
 func (l *ledger) work(ctx context.Context, g *gateway, client string) error {
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("f-%s-%d", client, i)
@@ -221,7 +221,7 @@ func (l *ledger) check(t *testing.T, g *gateway) {
 	}
 	for name := range l.there {
 		if !found[name] {
-			t.Errorf("function %s was acknowledged, and is not there after the kill", name)
+			t.Errorf("function %s was acknowledged but is not there after the kill", name)
 		}
 	}
 	for name := range found {
@@ -229,16 +229,16 @@ func (l *ledger) check(t *testing.T, g *gateway) {
 			continue
 		}
 		if !found[twin(name)] {
-			t.Errorf("after the kill there is function %s, and half of the change with which it came is not", name)
+			t.Errorf("after the kill function %s is there, but its twin from the same change is not", name)
 		}
 		if l.gone[name] {
-			t.Errorf("the deletion of %s was acknowledged, and it is there after the kill", name)
+			t.Errorf("the deletion of %s was acknowledged, but it is there after the kill", name)
 		}
 		if !l.there[name] && !l.unsure[name] {
-			t.Errorf("function %s is there after the kill, and nobody has declared it", name)
+			t.Errorf("function %s is there after the kill, but no client declared it", name)
 		}
 	}
-	for name := range l.unsure { // it is one or the other from now on
+	for name := range l.unsure { // from now on the present state is known
 		delete(l.unsure, name)
 		if found[name] {
 			l.there[name] = true
@@ -248,8 +248,8 @@ func (l *ledger) check(t *testing.T, g *gateway) {
 	}
 }
 
-// What was acknowledged is there after kill -9 at any moment, deletions too, round after round on the same file; the gateway starts with
-// each of them, and serves.
+// Acknowledged changes, deletions included, survive SIGKILL at any moment, round after round on the same file. After each
+// kill the gateway starts and serves.
 func TestAcknowledgedAppliesSurviveKills(t *testing.T) {
 	t.Parallel()
 	args := []string{"--data-dir", newDir(t)}
@@ -272,7 +272,7 @@ func TestAcknowledgedAppliesSurviveKills(t *testing.T) {
 			}
 			return l.count() >= until, fmt.Sprint(l.count())
 		})
-		kill(t, g.cmd.Process.Pid) // while three changes are on their way
+		kill(t, g.cmd.Process.Pid) // while three changes are in flight
 		g.gone(-1)
 		wg.Wait()
 		close(failed)
@@ -293,7 +293,8 @@ func TestAcknowledgedAppliesSurviveKills(t *testing.T) {
 	t.Logf("%d changes were acknowledged, over %d kills", l.count(), rounds)
 }
 
-// Without --data-dir the state lies where the XDG base directory specification says. A second gateway there is told who has it.
+// Without --data-dir the state is where the XDG base directory specification says. A second gateway there is refused, and
+// its log names the first one's process.
 func TestDefaultDataDir(t *testing.T) {
 	t.Parallel()
 	home := newDir(t)
@@ -313,13 +314,13 @@ func TestDefaultDataDir(t *testing.T) {
 	second := start()
 	second.gone(1)
 	if text := second.logText(); !strings.Contains(text, "another gateway") || !strings.Contains(text, filepath.Join(home, "xebec")) || !strings.Contains(text, fmt.Sprint(g.cmd.Process.Pid)) {
-		t.Errorf("a second gateway says:\n%s\nexpected that process %d has %s", text, g.cmd.Process.Pid, home)
+		t.Errorf("the second gateway's log is:\n%s\nexpected that process %d has %s", text, g.cmd.Process.Pid, home)
 	}
 	file := filepath.Join(home, "xebec", "state.db")
 	other := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data-dir", newDir(t), "--store", file)
 	other.gone(1)
 	if text := other.logText(); !strings.Contains(text, fmt.Sprintf("%s is held by process %d", file, g.cmd.Process.Pid)) {
-		t.Errorf("a gateway with another data directory and the same file says:\n%s", text)
+		t.Errorf("with another data directory and the same store file the log is:\n%s", text)
 	}
 	if a := g.ask("f", 5, ""); a.number() != 5 {
 		t.Errorf("the first gateway answers %v", a)
@@ -332,7 +333,8 @@ func TestDefaultDataDir(t *testing.T) {
 	}
 }
 
-// What is exported, of models in several directories, can be applied by another gateway from anywhere: it serves, and exports the same.
+// An export, of models in several directories, can be applied to another gateway from any directory. The other gateway
+// serves the same and exports the same.
 func TestExportIsABackup(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -366,7 +368,7 @@ validate: {queries: queries.jsonl, expect: labels, min_accuracy: 1}
 	again := serve(t)
 	again.xebecIn("/", "", "apply", "-f", file, "--wait").wants(t, "apply the backup", 0, "function either created", "")
 	if got := again.must("export"); got != exported {
-		t.Errorf("exported was\n%s\nand what was made of it exports\n%s", exported, got)
+		t.Errorf("the export was\n%s\nand after applying it the other gateway exports\n%s", exported, got)
 	}
 	if got, want := again.must("export", "-o", "json"), g.must("export", "-o", "json"); got != want {
 		t.Errorf("as JSON:\n%s\nexpected\n%s", got, want)
@@ -379,17 +381,18 @@ validate: {queries: queries.jsonl, expect: labels, min_accuracy: 1}
 	}
 	again.xebecIn("/", "", "apply", "-f", file).wants(t, "apply it again", 0, "unchanged", "")
 	if n := len(again.history("double")); n != 2 { // the model, the function
-		t.Errorf("to apply what is there already is %d events", n-2)
+		t.Errorf("applying an unchanged export adds %d events", n-2)
 	}
 	as := again.must("export", "-o", "json")
 	third := serve(t)
 	third.xebecIn("/", as, "apply", "-f", "-", "--wait").wants(t, "apply JSON from stdin", 0, "traffic zero created", "")
 	if got := third.must("export"); got != exported {
-		t.Errorf("by JSON and stdin it became\n%s\nexpected\n%s", got, exported)
+		t.Errorf("after applying JSON from stdin the export is\n%s\nexpected\n%s", got, exported)
 	}
 }
 
-// A rollback goes to the version that served before also when the gateway has been killed since, and was not there: the history tells.
+// A rollback goes to the version that served before, also if that version is only in the history because the gateway was
+// killed since.
 func TestRollbackAfterKill(t *testing.T) {
 	t.Parallel()
 	args := []string{"--data-dir", newDir(t)}
@@ -405,6 +408,6 @@ func TestRollbackAfterKill(t *testing.T) {
 	g.must("rollback", "m", "--wait")
 	g.awaitServing("m@1")
 	if e := g.history("m")[0]; e.Action != "rolled back" || e.Version != "1" || e.Before != "3" {
-		t.Errorf("the history tells of the rollback as %+v", e)
+		t.Errorf("the rollback in the history is %+v", e)
 	}
 }

@@ -295,7 +295,7 @@ func (s *store) wantNothingLost(g *gateway, want *witness) {
 		})
 	}
 	for name, learned := range want.Learned {
-		g.await("function "+name+" to know what it has learned", func(ctx context.Context) (bool, string) {
+		g.await("function "+name+" to have its learned state", func(ctx context.Context) (bool, string) {
 			for c := range learned.(map[string]any)["contexts"].(map[string]any) {
 				if a, err := g.tryAsk(ctx, name, 7, `,"context":`+toJSON(s.t, c)); err != nil || a.Status != 200 {
 					return false, fmt.Sprint(a, err)
@@ -315,11 +315,11 @@ func (s *store) wantNothingLost(g *gateway, want *witness) {
 		{"traffic", want.Traffic, got.Traffic}, {"history", want.History, got.History}, {"inference log", want.Logged, got.Logged[:min(len(got.Logged), len(want.Logged))]},
 	} {
 		if missing := lost(part.what, part.want, part.got); len(missing) > 0 {
-			s.t.Errorf("the store had what this program does not report:\n%s", strings.Join(missing, "\n"))
+			s.t.Errorf("this program does not report these parts of the store:\n%s", strings.Join(missing, "\n"))
 		}
 	}
 	if files := s.files(); s.server == nil && files != s.had {
-		s.t.Errorf("the data directory has the files %s: it had %s, and nothing in it needs another one", files, s.had)
+		s.t.Errorf("the data directory has the files %s: expected %s", files, s.had)
 	}
 	if sources := g.itself().Sources; slices.ContainsFunc(sources, func(s api.SourceStatus) bool { return len(s.Problems) > 0 }) {
 		s.t.Errorf("the gateway has problems with its store: %+v", sources)
@@ -384,15 +384,15 @@ func TestStoreIsConvertedByALaterProgram(t *testing.T) {
 			t.Errorf("with format %s apply is answered by %d %s, %v: expected 503 that says %q", value, status, answer, err, says)
 		}
 		g.teach("f", 10, 5, "", itself)
-		g.awaitLearned("f", "the store to be away", func(p api.PolicyStatus) bool { return p.Store.Away && p.Store.Pending > 0 })
+		g.awaitLearned("f", "the store to be unavailable", func(p api.PolicyStatus) bool { return p.Store.Away && p.Store.Pending > 0 })
 		formats("1")
 		if p := g.saved("f"); p.Store.Lost != 0 {
-			t.Errorf("%d updates are lost", p.Store.Lost)
+			t.Errorf("%d updates were dropped", p.Store.Lost)
 		}
 	}
 	g.apply(function("more", "right", "slo: 60s"))
 	if n := total(g.learned("f").Candidates); n < 14 || n > 15 {
-		t.Errorf("the gateway knows of %v losses: 15 were told", n)
+		t.Errorf("the gateway has counted %v losses: expected 15", n)
 	}
 }
 
@@ -424,7 +424,7 @@ func TestLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if missing := lost("it", want, got); len(missing) != c.missing {
-			t.Errorf("of %s %s has lost %q: expected %d", c.want, c.got, missing, c.missing)
+			t.Errorf("compared with %s, %s lacks %q: expected %d parts", c.want, c.got, missing, c.missing)
 		}
 	}
 }

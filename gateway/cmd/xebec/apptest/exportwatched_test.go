@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A backup of a gateway with watched models can be applied to one without them, whole, and to one that has them with all that it says of them.
+// A backup of a gateway with watched models can be applied to a gateway without them, and its whole text, comments
+// included, to one that watches them too.
 func TestExportWithWatchedModels(t *testing.T) {
 	t.Parallel()
 	models := newDir(t)
@@ -25,12 +26,12 @@ func TestExportWithWatchedModels(t *testing.T) {
 	bare := serve(t)
 	bare.must("apply", "-f", file, "--wait")
 	if a := bare.ask("f", 7, ""); a.number() != 7 {
-		t.Errorf("from the backup f answers %v", a)
+		t.Errorf("after applying the backup f answers %v", a)
 	}
 	r = g.xebec("export", "-o", "json")
 	r.wants(t, "export -o json", 0, "", "traffic w")
 	if r = bare.xebecIn("", r.out, "apply", "-f", "-"); r.status != 0 || strings.Contains(r.out, "created") {
-		t.Errorf("as JSON the same has status %d and makes %s%s", r.status, r.out, r.err)
+		t.Errorf("applying the JSON backup has status %d and prints %s%s", r.status, r.out, r.err)
 	}
 
 	text, err := os.ReadFile(file)
@@ -46,14 +47,14 @@ func TestExportWithWatchedModels(t *testing.T) {
 	if err := os.WriteFile(whole, []byte(head+strings.ReplaceAll("\n"+rest, "\n# ", "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bare.xebec("apply", "-f", whole).wants(t, "all of it, where the models are not", 1, "", "w")
+	bare.xebec("apply", "-f", whole).wants(t, "apply all of it without the watched models", 1, "", "w")
 	again := serve(t, "--models", models)
 	again.await("the watched model", answers(again, "w", 0, "w@1"))
 	again.must("apply", "-f", whole, "--wait")
 	if a := again.ask("g", 7, ""); !a.predicted() || a.Models[0] != "w@1" {
-		t.Errorf("from all of the backup g answers %v", a)
+		t.Errorf("after applying all of the backup g answers %v", a)
 	}
 	if got, want := again.must("export"), g.must("export"); got != want {
-		t.Errorf("what was made of all of it exports\n%s\nexpected\n%s", got, want)
+		t.Errorf("after applying all of the backup the export is\n%s\nexpected\n%s", got, want)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Feedback by input asks an ensemble's members what they would have said, off the caller's path, and what they have said already is taken
-// from the cache; a label, a verdict and a loss each say something of the members that they are about.
+// For feedback by input the gateway queries an ensemble's members in the background, except for results that the cache
+// has. A label, a verdict and a loss each count for the members that they concern.
 func TestFeedbackByInputForEnsembles(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, threeModels("{name: exp4, eta: 0.5}")))
@@ -22,19 +22,19 @@ func TestFeedbackByInputForEnsembles(t *testing.T) {
 	pending := func(body string, values ...any) {
 		t.Helper()
 		if status, said := g.tell("f", body, values...); status != 202 || said.Status != "pending" {
-			t.Fatalf("feedback by input is answered by %d %+v: expected that it is pending", status, said)
+			t.Fatalf("feedback by input is answered by %d %+v: expected pending", status, said)
 		}
 	}
 	pending(`{"input":5,"label":5}`)
 	p := counted(1)
 	if p.Feedback.Asked != 3 || row(t, p.Candidates, "right").MeanLoss != 0 || row(t, p.Candidates, "wrong").MeanLoss != 1 || row(t, p.Candidates, "worse").MeanLoss != 1 {
-		t.Errorf("after the label of an input that nobody has asked for describe says %+v", p)
+		t.Errorf("after a label for an input that was never queried describe says %+v", p)
 	}
 	g.ask("f", 6, "")
 	pending(`{"input":6,"label":6}`)
-	pending(`{"input":5,"label":5}`) // there is no query that it could be the second one of
+	pending(`{"input":5,"label":5}`) // no query joins it to the first, so it is not a duplicate
 	if p = counted(3); p.Feedback.Asked != 3 {
-		t.Errorf("%d models were asked for what is in the cache: expected none", p.Feedback.Asked-3)
+		t.Errorf("%d models were queried for cached results: expected none", p.Feedback.Asked-3)
 	}
 	for i := range 10 {
 		pending(`{"input":%d,"label":%d}`, 100+i, 100+i)
@@ -42,9 +42,9 @@ func TestFeedbackByInputForEnsembles(t *testing.T) {
 	p = counted(13)
 	right, wrong := row(t, p.Candidates, "right"), row(t, p.Candidates, "wrong")
 	if !(right.Weight > wrong.Weight) || right.Count < 12 || right.Count > 13 {
-		t.Errorf("the weights are those of %+v", p.Candidates)
+		t.Errorf("unexpected weights: %+v", p.Candidates)
 	}
-	// Now the one that is right outweighs the other two, and the verdict is about it alone.
+	// Now the right model outweighs the other two, and a verdict concerns only it.
 	if a := g.ask("f", 7, ""); a.number() != 7 || a.Confidence > 0.99 {
 		t.Errorf("7 is answered by %v", a)
 	}
@@ -60,12 +60,12 @@ func TestFeedbackByInputForEnsembles(t *testing.T) {
 	}
 	m := g.metrics().samples
 	if m[`xebec_feedback_total{function="f",outcome="counted"}`] != 15 || m[`xebec_feedback_losses_total{candidate="right",function="f"}`] != 15 || m[`xebec_feedback_loss_sum{candidate="right",function="f"}`] != 0.25 {
-		t.Errorf("the metrics do not say that 15 feedbacks were counted, with a loss of 0.25 for the model that is right: %v", m)
+		t.Errorf("the metrics do not count 15 feedbacks and a loss of 0.25 for the right model: %v", m)
 	}
 }
 
-// A bandit learns from feedback by input only where it was asked for that input, in that context, and nobody is asked for it; what was
-// joined once is a duplicate.
+// A bandit learns from feedback by input only if that input was queried, in that context. No model is queried for it. A
+// query joined once makes later feedback a duplicate.
 func TestFeedbackByInputForBandits(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, threeModels("exp3")))
@@ -83,7 +83,7 @@ func TestFeedbackByInputForBandits(t *testing.T) {
 	g.ask("f", 5, "", "Xebec-Context", "ann")
 	wants(200, "counted", `{"input":5,"label":5,"context":"ann"}`)
 	g.ask("f", 5, "")
-	wants(200, "counted", `{"input":5,"correct":false}`) // another query, though of the same
+	wants(200, "counted", `{"input":5,"correct":false}`) // another query with the same input
 	p := g.learned("f")
 	if p.Feedback.Counted != 3 || p.Feedback.Duplicate != 1 || p.Feedback.Unknown != 2 || p.Feedback.Asked != 0 || total(p.Candidates) < 2.9 {
 		t.Errorf("describe says %+v", p)
@@ -93,12 +93,12 @@ func TestFeedbackByInputForBandits(t *testing.T) {
 		evaluated += g.metrics().of("model_queries_total", name, "ok")
 	}
 	if evaluated > 3 {
-		t.Errorf("%v queries were evaluated: expected at most the 3 that were asked", evaluated)
+		t.Errorf("%v queries were evaluated: expected at most the 3 queries of the test", evaluated)
 	}
 }
 
-// Every feedback that cannot be counted gets an answer that says why: of a wrong type, about nothing, too late, a second time. A batch has
-// an answer for each, and one that is malformed is refused as a whole.
+// Feedback that cannot be counted is answered with the reason: a wrong type, no subject, too late, or a duplicate. A
+// batch has an answer for each entry, and a malformed batch is refused as a whole.
 func TestFeedbackThatIsNotCounted(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--feedback-window", "2", "--config", manifest(t, threeModels("exp3"), number("only", "echo"), function("g", "only", "slo: 60s", "policy: exp3")))
@@ -118,7 +118,7 @@ func TestFeedbackThatIsNotCounted(t *testing.T) {
 		{"no JSON", "f", `{"query_id":`, 400, "Json error"},
 		{"unknown member", "f", fmt.Sprintf(`{"query_id":%d,"label":1,"feedback_batch":[]}`, id), 400, "feedback_batch"},
 		{"long context", "f", fmt.Sprintf(`{"query_id":%d,"label":1,"context":%q}`, id, strings.Repeat("x", 300)), 400, "context"},
-		{"an id of nobody's", "f", `{"query_id":12345,"label":1}`, 404, "query_id"},
+		{"an unknown id", "f", `{"query_id":12345,"label":1}`, 404, "query_id"},
 		{"an id of another function's", "g", fmt.Sprintf(`{"query_id":%d,"label":1}`, id), 404, "function"},
 		{"an unknown function", "nobody", `{"query_id":1,"label":1}`, 404, "nobody"},
 		{"one of a batch", "f", fmt.Sprintf(`{"feedback_batch":[{"query_id":%d,"label":1},{"query_id":2,"label":"two"}]}`, id), 400, "feedback_batch[1]"},
@@ -128,18 +128,18 @@ func TestFeedbackThatIsNotCounted(t *testing.T) {
 		}
 	}
 	if n := g.learned("f").Feedback.Counted; n != 0 {
-		t.Fatalf("%d of these were counted", n)
+		t.Fatalf("%d of the refused feedbacks were counted", n)
 	}
 	if status, said := g.tell("f", `{"query_id":%d,"label":1}`, id); status != 200 || said.Status != "counted" {
-		t.Errorf("what was refused before is answered, when it is right, by %d %+v", status, said)
+		t.Errorf("a valid feedback after refused ones is answered by %d %+v", status, said)
 	}
 	if status, said := g.tell("f", `{"query_id":%d,"label":1}`, id); status != 200 || said.Status != "duplicate" || said.Cause == "" {
-		t.Errorf("the same again is answered by %d %+v", status, said)
+		t.Errorf("the same feedback again is answered by %d %+v", status, said)
 	}
 	g.ask("f", 2, "")
 	g.ask("f", 3, "")
 	if status, said := g.tell("f", `{"query_id":%d,"label":1}`, id); status != 410 || said.Code != "gone" || !strings.Contains(said.Cause, "--feedback-window") {
-		t.Errorf("feedback for a query that is forgotten is answered by %d %+v", status, said)
+		t.Errorf("feedback for an expired query is answered by %d %+v", status, said)
 	}
 	first, second := *g.ask("f", 4, "").QueryID, *g.ask("f", 5, "").QueryID
 	a := g.json("/f/update", fmt.Sprintf(`{"feedback_batch":[{"query_id":%d,"label":4},{"query_id":%d,"correct":true},{"query_id":%d,"loss":0},{"query_id":%d,"label":1},{"query_id":7,"label":1}]}`, first, second, first, id))
@@ -158,7 +158,8 @@ func TestFeedbackThatIsNotCounted(t *testing.T) {
 	}
 }
 
-// The command line tells feedback by id, by input, and many from a file; prints what became of it; and fails where it was not taken.
+// The command line sends feedback by id, by input, and from a file. It prints the status of each, and fails if any was
+// not taken.
 func TestFeedbackCommand(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, threeModels("exp4")))
@@ -171,7 +172,7 @@ func TestFeedbackCommand(t *testing.T) {
 	g.xebec("feedback", "f", "--input", "9", "--label", "9").wants(t, "by input", 0, "pending\n", "")
 	g.xebec("feedback", "f", "--query-id", "12345", "--label", "1").wants(t, "unknown", 1, "", "no such query")
 	g.xebec("feedback", "f", "--query-id", first, "--label", `"x"`).wants(t, "wrong type", 1, "", "label")
-	g.xebec("feedback", "f", "--query-id", first, "--label", "x").wants(t, "no JSON", 2, "", "not JSON")
+	g.xebec("feedback", "f", "--query-id", first, "--label", "x").wants(t, "label not JSON", 2, "", "not JSON")
 	g.xebec("feedback", "f", "--query-id", first).wants(t, "no verdict", 2, "", "--label")
 	g.xebec("feedback", "nobody", "--query-id", first, "--label", "1").wants(t, "unknown function", 1, "", "nobody")
 

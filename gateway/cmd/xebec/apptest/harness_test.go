@@ -24,26 +24,26 @@ import (
 )
 
 const (
-	// patience is how long a condition may take to come true. It is far more than a busy machine needs: it is there so that
-	// a test that would wait for ever says what for.
+	// patience is how long a condition may take to come true. It is far more than a busy machine needs. It exists so that
+	// a test that would hang says what it waited for.
 	patience = 90 * time.Second
-	// pollEvery is how often a condition is looked at.
+	// pollEvery is the interval at which a condition is checked.
 	pollEvery = 10 * time.Millisecond
-	// sideBySide is how many tests run at a time on a small machine, unless -parallel says so.
+	// sideBySide is the number of tests that run at a time on a small machine, unless -parallel is given.
 	sideBySide = 4
 )
 
-// programs are the real ones, built once for all tests.
+// programs are the real programs, built once for all tests.
 var programs struct {
 	xebec  string
 	worker string // xebec-testworker
 	root   string // holds the programs and every test's directory
-	repo   string // the module's own folder
+	repo   string // the module's folder
 }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Most tests wait for processes most of the time.
+	// The tests mostly wait for processes, so more of them than cores can run at a time.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) && runtime.GOMAXPROCS(0) < sideBySide {
 		_ = f.Value.Set(fmt.Sprint(sideBySide))
 	}
@@ -70,7 +70,7 @@ func build() error {
 		return err
 	}
 	programs.repo = filepath.Join(here, "../../../..")
-	// Short: a socket's path has at most 107 bytes.
+	// The path is short: a socket's path has at most 107 bytes.
 	if programs.root, err = os.MkdirTemp("", "xebec-apptest-"); err != nil {
 		return err
 	}
@@ -105,9 +105,9 @@ func compile(output, pkg string, flags []string) error {
 	return nil
 }
 
-// lookAtSources looks at every file that the programs are made of, once. `go test` caches a result as long as the files that a test
-// itself has opened or looked at stay as they are. It knows nothing of what a compiler reads that the test starts, nor of what TestMain
-// does before the tests run.
+// lookAtSources stats every file that the programs are made of, once. `go test` caches a result as long as the files that
+// the test itself opened or examined are unchanged. It does not see what a compiler started by the test reads, nor what
+// TestMain does before the tests.
 var lookAtSources = sync.OnceValue(func() error {
 	for _, dir := range []string{"api", "shm", "scheduler", "worker", "containers", "gateway", "deploy/demo"} {
 		err := filepath.WalkDir(filepath.Join(programs.repo, dir), func(path string, d fs.DirEntry, err error) error {
@@ -125,7 +125,7 @@ var lookAtSources = sync.OnceValue(func() error {
 	return err
 })
 
-// gateway is one `xebec serve` with everything below it.
+// gateway is one `xebec serve` and its processes.
 type gateway struct {
 	t         *testing.T
 	dir       string // its TMPDIR and working directory
@@ -136,16 +136,17 @@ type gateway struct {
 	cmd    *exec.Cmd
 	log    string
 	exited chan struct{}
-	ended  bool // its end was awaited
+	ended  bool // the test has waited for its end
 }
 
-// serve starts a gateway with the arguments, waits until it is ready, and sees to it that it ends well with the test.
+// serve starts a gateway with the arguments and waits until it is ready. When the test ends it stops the gateway and
+// checks how it ended.
 func serve(t *testing.T, args ...string) *gateway {
 	t.Helper()
 	return serveIn(t, newDir(t), args...)
 }
 
-// serveIn starts a gateway in a directory that exists.
+// serveIn starts a gateway in an existing directory.
 func serveIn(t *testing.T, dir string, args ...string) *gateway {
 	t.Helper()
 	g := launch(t, dir, append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
@@ -153,7 +154,7 @@ func serveIn(t *testing.T, dir string, args ...string) *gateway {
 	return g
 }
 
-// ready waits until a gateway that was launched serves.
+// ready waits until a launched gateway serves.
 func (g *gateway) ready() {
 	g.t.Helper()
 	g.await("the gateway's addresses", g.readAddresses)
@@ -163,13 +164,13 @@ func (g *gateway) ready() {
 	})
 }
 
-// launch runs `xebec serve` and returns at once. It keeps nothing unless the arguments say where.
+// launch runs `xebec serve` and returns at once. The gateway stores nothing unless the arguments name a data directory.
 func launch(t *testing.T, dir string, args ...string) *gateway {
 	t.Helper()
 	return launchWith(t, dir, nil, args...)
 }
 
-// launchWith is launch with more in the environment.
+// launchWith is launch with additional environment variables.
 func launchWith(t *testing.T, dir string, env []string, args ...string) *gateway {
 	t.Helper()
 	if err := lookAtSources(); err != nil {
@@ -188,8 +189,8 @@ func launchWith(t *testing.T, dir string, env []string, args ...string) *gateway
 	g.cmd.Env = append(os.Environ(), "XEBEC_DATA_DIR=none", "TMPDIR="+dir, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	g.cmd.Env = append(g.cmd.Env, env...)
 	g.cmd.Stdout, g.cmd.Stderr = log, log
-	// Should the tests be killed, by their own time limit for one, the gateway goes with them. The kernel sends this signal when
-	// the thread that started the process ends, so a goroutine keeps the thread until then.
+	// If the tests are killed, for example by their time limit, the kernel kills the gateway too. It sends this signal
+	// when the thread that started the process ends, so a goroutine stays locked to that thread.
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
@@ -198,7 +199,7 @@ func launchWith(t *testing.T, dir string, env []string, args ...string) *gateway
 		err := g.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = g.cmd.Wait() // the state says how it ended
+			_ = g.cmd.Wait() // ProcessState says how it ended
 		}
 	}()
 	if err := <-started; err != nil {
@@ -210,13 +211,13 @@ func launchWith(t *testing.T, dir string, env []string, args ...string) *gateway
 		}
 		transport.CloseIdleConnections()
 		if t.Failed() {
-			t.Logf("the gateway's log ends with:\n%s", tail(g.logText(), 60))
+			t.Logf("end of the gateway's log:\n%s", tail(g.logText(), 60))
 		}
 	})
 	return g
 }
 
-// newDir makes a directory with a short name that is gone after the test.
+// newDir makes a directory with a short path, which is removed after the test.
 func newDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(programs.root, "t")
@@ -251,7 +252,7 @@ func tail(text string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// stop asks the gateway to end, and judges how it does: with status 0, without a data race, without leaving a process.
+// stop asks the gateway to end and checks that it ends with status 0, without a data race, and leaves no process.
 func (g *gateway) stop() {
 	g.t.Helper()
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -260,14 +261,14 @@ func (g *gateway) stop() {
 	g.gone(0)
 }
 
-// gone waits until the gateway and everything below it have ended. status -1 means SIGKILL.
+// gone waits until the gateway and its processes have ended. Status -1 means SIGKILL.
 func (g *gateway) gone(status int) {
 	g.t.Helper()
 	g.ended = true
 	select {
 	case <-g.exited:
 	case <-time.After(patience):
-		g.t.Errorf("the gateway has not ended within %v", patience)
+		g.t.Errorf("the gateway did not end within %v", patience)
 		_ = g.cmd.Process.Kill()
 		<-g.exited
 	}
@@ -275,7 +276,7 @@ func (g *gateway) gone(status int) {
 		g.t.Errorf("the gateway ended with %v: expected status %d\n%s", g.cmd.ProcessState, status, tail(g.logText(), 30))
 	}
 	if text := g.logText(); defect.MatchString(text) {
-		g.t.Errorf("the gateway's log tells of a defect:\n%s", text)
+		g.t.Errorf("the gateway's log has a panic or a data race:\n%s", text)
 	}
 	if g.dir == "" {
 		return
@@ -285,17 +286,18 @@ func (g *gateway) gone(status int) {
 		return len(left) == 0, fmt.Sprintf("%v", left)
 	})
 	if err != nil {
-		g.t.Errorf("processes are left after the gateway's end: %v", err)
-		for _, p := range processesOf(g.dir) { // ours, by their TMPDIR
+		g.t.Errorf("processes outlived the gateway: %v", err)
+		for _, p := range processesOf(g.dir) { // the gateway's, by their TMPDIR
 			_ = syscall.Kill(p.pid, syscall.SIGKILL)
 		}
 	}
 }
 
-// defect is what the Go runtime writes when the program is wrong, always at the beginning of a line.
+// defect matches what the Go runtime writes when the program is wrong, always at the beginning of a line.
 var defect = regexp.MustCompile(`(?m)^(WARNING: DATA RACE|panic: |fatal error: )`)
 
-// await fails the test unless the condition comes true; the condition says how things stand. It ends early with the gateway.
+// await waits for the condition, which also returns its state for the failure message. It fails the test when patience is
+// over or the gateway has ended.
 func (g *gateway) await(what string, condition func(context.Context) (bool, string)) {
 	g.t.Helper()
 	err := poll(g.t.Context(), func(ctx context.Context) (bool, string) {
@@ -321,13 +323,13 @@ func (g *gateway) await(what string, condition func(context.Context) (bool, stri
 	}
 }
 
-// poll looks at a condition until it is true.
+// poll checks a condition until it is true.
 func poll(ctx context.Context, condition func(context.Context) (bool, string)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	state := "it was never looked at"
+	state := "it was never checked"
 	for {
 		ok, now := condition(ctx)
 		if ok {
@@ -339,19 +341,19 @@ func poll(ctx context.Context, condition func(context.Context) (bool, string)) e
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("not within %v; last seen: %s", patience, state)
+			return fmt.Errorf("not true within %v; last state: %s", patience, state)
 		}
 	}
 }
 
-// bounded is the test's context with its patience.
+// bounded is the test's context limited to patience.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// python is the interpreter with the binding and the demo's libraries.
+// python returns the interpreter with the binding and the demo's libraries.
 func python(t *testing.T) string {
 	t.Helper()
 	path, err := checkedPython()
@@ -361,7 +363,7 @@ func python(t *testing.T) string {
 	return path
 }
 
-// checkedPython imports the libraries once: that takes seconds on a busy machine.
+// checkedPython imports the libraries once: imports take seconds on a busy machine.
 var checkedPython = sync.OnceValues(func() (string, error) {
 	path := os.Getenv("XEBEC_TEST_PYTHON")
 	if path == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// hello is a HELLO frame (api/spec/worker.md) of a worker that nobody has launched.
+// hello is a HELLO frame (api/spec/worker.md) of a worker that the gateway has not launched.
 func hello(token, model string) []byte {
 	text := func(b []byte, s string) []byte {
 		return append(binary.LittleEndian.AppendUint16(b, uint16(len(s))), s...)
@@ -29,7 +29,7 @@ func hello(token, model string) []byte {
 	return append(binary.LittleEndian.AppendUint32([]byte{2, 0, 0, 0}, uint32(len(body))), body...)
 }
 
-// socketOf finds the workers' socket of a gateway: in its data directory, or the abstract one.
+// socketOf finds the workers' socket of a gateway: in its data directory, or an abstract one.
 func socketOf(t *testing.T, g *gateway, dataDir string) string {
 	t.Helper()
 	if dataDir != "" {
@@ -48,8 +48,8 @@ func socketOf(t *testing.T, g *gateway, dataDir string) string {
 	return ""
 }
 
-// Strangers at the workers' socket, with garbage, with frames that promise too much, with wrong tokens, silent, and many of them:
-// none of them becomes a worker, and queries go on as if they were not there.
+// Unknown clients connect to the workers' socket: they send garbage, frames that announce too much, or wrong tokens, or
+// stay silent, and there are many of them. None becomes a worker, and queries are not affected.
 func TestStrangersAtTheWorkerSocket(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"abstract", "data directory"} {
@@ -67,7 +67,7 @@ func TestStrangersAtTheWorkerSocket(t *testing.T) {
 			l.served(100)
 			judge(t, l.stop(), "ok")
 			if m := g.model("m"); m.Replicas[0].PID != pid || restarts(m) != 0 || len(m.Replicas) != 1 {
-				t.Errorf("the model's replicas are %+v: expected worker %d alone", m.Replicas, pid)
+				t.Errorf("the model's replicas are %+v: expected only worker %d", m.Replicas, pid)
 			}
 		})
 	}
@@ -90,20 +90,20 @@ func strangers(t *testing.T, socket string) {
 		"half of a HELLO": hello("0", "m")[:20],
 	} {
 		c := dialUnix(t, socket)
-		_, _ = c.Write(sent) // the gateway may hang up meanwhile
+		_, _ = c.Write(sent) // the gateway may close the connection meanwhile
 		_ = c.CloseWrite()
 		heard, err := io.ReadAll(c)
 		if isTimeout(err) {
-			t.Errorf("%s: the gateway has not hung up", what)
+			t.Errorf("%s: the gateway has not closed the connection", what)
 		}
 		if len(heard) > 0 && heard[0] != 6 {
 			t.Errorf("%s: the gateway answered with frame %#x: expected REFUSED or nothing", what, heard[0])
 		}
 	}
-	for range 400 { // silent, more than are greeted at a time; those beyond are hung up on
+	for range 400 { // silent connections, more than are accepted for a handshake at a time; the gateway closes those beyond
 		c, err := net.Dial("unix", socket)
 		if err != nil {
-			continue // the backlog is full of the ones before
+			continue // the backlog is full of earlier connections
 		}
 		t.Cleanup(func() { c.Close() })
 	}
@@ -122,15 +122,15 @@ func dialUnix(t *testing.T, socket string) *net.UnixConn {
 	return c
 }
 
-// Workers that were launched by the gateway itself and break the protocol are ended, though they would rather stay, and describe
-// says what they did. Their own model suffers; nobody else does.
+// Workers that the gateway has launched break the protocol. The gateway ends them, although they ignore SIGTERM, and
+// describe says what they did. Only their own model is affected.
 func TestHostileWorkers(t *testing.T) {
 	t.Parallel()
 	script, err := filepath.Abs("testdata/hostile.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	hows := map[string]string{ // and what operators read
+	hows := map[string]string{ // and what describe says
 		"garbage-before-ready": "protocol violation",
 		"garbage":              "protocol violation",
 		"forged":               "protocol violation",
@@ -151,7 +151,7 @@ run: {command: [python, %s, %s]}
 	g := serve(t, "--config", manifest(t, parts...), "--python", python(t), "--drain-timeout", "1s") // they ignore SIGTERM
 	pid := g.awaitReplicas("good", 1).Replicas[0].PID
 	l := g.startLoad("good", 2, maxLoad)
-	victims := g.startLoad("beyond", 1, 1) // somebody must ask it, so that it can answer wrongly
+	victims := g.startLoad("beyond", 1, 1) // it breaks the protocol with its answer, so it needs a query
 	for how, says := range hows {
 		g.awaitModel(how, "ended for what it did", func(m api.ModelStatus) bool { return strings.Contains(lastExits(m), says) })
 		if text := g.must("describe", "model", how); !strings.Contains(text, says) {

@@ -36,7 +36,7 @@ type replayed struct {
 	Damaged  int
 }
 
-// printed reads a log: the queries and the feedback in it.
+// printed reads a log and returns its queries and its feedback.
 func (g *gateway) printed(args ...string) (queries, feedback []logged) {
 	g.t.Helper()
 	r := g.xebec(append([]string{"replay", "--print"}, args...)...)
@@ -68,7 +68,7 @@ func (g *gateway) awaitPrinted(queries, feedback int, args ...string) (q, f []lo
 	return q, f
 }
 
-// replay sends a log again, and returns what is reported and how the command ended.
+// replay replays a log and returns the report and the command's result.
 func (g *gateway) replay(args ...string) (replayed, result) {
 	g.t.Helper()
 	r := g.xebec(append([]string{"replay", "-o", "json", "--rate", "max"}, args...)...)
@@ -79,8 +79,8 @@ func (g *gateway) replay(args ...string) (replayed, result) {
 	return report, r
 }
 
-// What a function was asked, what it answered and what it was told is in the log; and sent again it is answered in the same way by the same
-// version, and by another version in another way, which is counted, and fails the command when it is too much.
+// The log has a function's queries, answers and feedback. Replayed to the same version they get the same answers. Another
+// version answers differently, which the replay counts; too many differences fail the command.
 func TestInferenceLogIsReplayed(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(newDir(t), "log")
@@ -91,7 +91,7 @@ func TestInferenceLogIsReplayed(t *testing.T) {
 		a := g.ask("f", i, "", "Xebec-Context", fmt.Sprintf("user %d", i%3))
 		label := i
 		if i%4 == 3 {
-			label = 0 // of a quarter another answer would have been right
+			label = 0 // for a quarter of the queries another output is right
 		}
 		if status, said := g.tell("f", `{"query_id":%d,"label":%d}`, *a.QueryID, label); status != 200 || said.Status != "counted" {
 			t.Fatalf("feedback is answered by %d %+v", status, said)
@@ -105,13 +105,13 @@ func TestInferenceLogIsReplayed(t *testing.T) {
 	ids := map[uint64]int{}
 	for i, l := range q {
 		if l.Function != "f" || *l.Input != i || l.Output == nil || *l.Output != i || len(l.Models) != 1 || l.Models[0] != "m@1" || l.Code != "ok" || l.Context != fmt.Sprintf("user %d", i%3) || l.Time == "" {
-			t.Errorf("query %d is in the log as %+v", i, l)
+			t.Errorf("query %d is logged as %+v", i, l)
 		}
 		ids[l.QueryID] = i
 	}
 	for _, l := range f {
 		if i, known := ids[l.QueryID]; !known || l.Label == nil || *l.Label != i && (i%4 != 3 || *l.Label != 0) {
-			t.Errorf("in the log there is feedback %+v", l)
+			t.Errorf("unexpected feedback in the log: %+v", l)
 		}
 	}
 	if info, err := os.Stat(log); err != nil || info.Mode().Perm() != 0o700 {
@@ -120,35 +120,36 @@ func TestInferenceLogIsReplayed(t *testing.T) {
 
 	report, r := g.replay(log, "--max-difference", "0")
 	if r.status != 0 || report.Queries != queries || report.Same != queries || report.Accuracy == nil || report.Accuracy.Labels != queries || report.Accuracy.Now != 0.75 || report.Damaged != 0 {
-		t.Errorf("sent again to the same function: status %d, %+v %s", r.status, report, r.err)
+		t.Errorf("replayed to the same function: status %d, %+v %s", r.status, report, r.err)
 	}
-	if again, _ := g.awaitPrinted(2*queries, queries, log); len(again) != 2*queries { // the log was read while it was written to
-		t.Errorf("afterwards the log has %d queries", len(again))
+	if again, _ := g.awaitPrinted(2*queries, queries, log); len(again) != 2*queries { // the log was read while the gateway wrote to it
+		t.Errorf("after the replay the log has %d queries", len(again))
 	}
 	g.apply(version(number("m", "noop"), "2"), traffic("m", `serving: "1"`))
 	report, r = g.replay(log, "--model", "m@2", "--limit", fmt.Sprint(queries), "--max-difference", "0.5")
-	// Version 2 answers 0: right for the first query, and for the quarter of which 0 was the label.
+	// Version 2 answers 0, which is right for the first query and for the quarter with the label 0.
 	if r.status != 1 || !strings.Contains(r.err, "--max-difference") || report.Queries != queries || report.Same != 1 || report.Different != queries-1 || report.Accuracy.Now != 0.25+1.0/queries || report.Accuracy.Then != 0.75 {
-		t.Errorf("sent to another version: status %d, %+v %s", r.status, report, r.err)
+		t.Errorf("replayed to another version: status %d, %+v %s", r.status, report, r.err)
 	}
 	if _, r = g.replay(log, "--model", "m@2", "--limit", fmt.Sprint(queries), "--max-difference", "0.99"); r.status != 0 {
-		t.Errorf("with a difference that is allowed: status %d, %s", r.status, r.err)
+		t.Errorf("with enough allowed differences: status %d, %s", r.status, r.err)
 	}
 	g.apply(function("taught", "m", "slo: 60s"))
 	if report, r = g.replay(log, "--function", "f", "--to", "taught", "--feedback", "--limit", fmt.Sprint(queries)); r.status != 0 || report.Same != queries || report.Feedback["counted"] != queries {
-		t.Errorf("sent to another function, with feedback: status %d, %+v %s", r.status, report, r.err)
+		t.Errorf("replayed to another function, with feedback: status %d, %+v %s", r.status, report, r.err)
 	}
 	g.xebec("replay", log, "--function", "nobody").wants(t, "a function that is not in the log", 1, "", "f")
 	g.xebec("replay", newDir(t)).wants(t, "no log", 1, "", "--inference-log")
 
-	// The log makes the cases of a validation.
+	// The log can be converted to validation cases.
 	cases := g.xebec("replay", log, "--print", "--cases", "--function", "f", "--limit", "8")
 	if cases.status != 0 || strings.Count(cases.out, "\n") != 8 || !strings.Contains(cases.out, `{"input":2,"label":2}`) || !strings.Contains(cases.out, `{"input":3,"label":0}`) {
 		t.Errorf("the cases are: status %d\n%s%s", cases.status, cases.out, cases.err)
 	}
 }
 
-// A log that is sent to the gateway that writes it comes to an end: what the replay adds to it is not sent again, however long it takes.
+// A replay to the gateway that writes the same log ends: queries that the replay adds to the log are not replayed,
+// however long it takes.
 func TestReplayToTheGatewayThatWritesTheLog(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(newDir(t), "log")
@@ -159,17 +160,17 @@ func TestReplayToTheGatewayThatWritesTheLog(t *testing.T) {
 		g.ask("f", i, "")
 	}
 	g.awaitPrinted(queries, 0, log)
-	// At this rate the gateway writes several times meanwhile.
+	// At this rate the gateway writes the log several times during the replay.
 	if report, r := g.replay(log, "--rate", "8", "--concurrency", "1"); r.status != 0 || report.Queries != queries || report.Same != queries || report.Damaged != 0 {
 		t.Errorf("the replay has status %d, %+v %s", r.status, report, r.err)
 	}
 	if again, _ := g.awaitPrinted(2*queries, 0, log); len(again) != 2*queries {
-		t.Errorf("afterwards the log has %d queries, expected %d: replayed ones are logged as others are", len(again), 2*queries)
+		t.Errorf("after the replay the log has %d queries, expected %d: replayed queries are logged too", len(again), 2*queries)
 	}
 }
 
-// Of a sample of one half about half the queries are in the log, and the feedback on those and on no others. A gateway that is killed has
-// written all but the last second.
+// With a sample of one half about half of the queries are logged, and feedback only for those. A killed gateway loses at
+// most the last second of the log.
 func TestInferenceLogOfASample(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(newDir(t), "log")
@@ -178,7 +179,7 @@ func TestInferenceLogOfASample(t *testing.T) {
 	const queries = 400
 	g.teach("f", 1, queries, "", itself)
 	g.ask("all", 7, "")
-	g.awaitPrinted(1, 0, log, "--function", "all") // in the order of the log, so that all before it is there
+	g.awaitPrinted(1, 0, log, "--function", "all") // logged after all others, so they are there too
 	q, f := g.printed(log, "--function", "f")
 	if len(q) < queries*35/100 || len(q) > queries*65/100 { // six standard deviations
 		t.Errorf("of %d queries %d are in the log: expected about half", queries, len(q))
@@ -189,11 +190,11 @@ func TestInferenceLogOfASample(t *testing.T) {
 	}
 	for _, l := range f {
 		if !sampled[l.QueryID] {
-			t.Errorf("there is feedback on query %d, which is not in the log", l.QueryID)
+			t.Errorf("the log has feedback for query %d, but not the query", l.QueryID)
 		}
 	}
 	if len(f) != len(q) {
-		t.Errorf("there are %d queries and %d feedbacks", len(q), len(f))
+		t.Errorf("the log has %d queries and %d feedbacks", len(q), len(f))
 	}
 	l := g.startNumbers("all")
 	g.awaitPrinted(100, 0, log, "--function", "all")
@@ -210,12 +211,12 @@ func TestInferenceLogOfASample(t *testing.T) {
 	second := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--inference-log", log)
 	second.gone(1)
 	if text := second.logText(); !strings.Contains(text, "--inference-log") || !strings.Contains(text, log) {
-		t.Errorf("a second gateway with the same log says\n%s", text)
+		t.Errorf("the output of a second gateway with the same log is\n%s", text)
 	}
 }
 
-// startNumbers asks a function one number after the other until the gateway is gone; the function that it returns waits for that, and says
-// how many were asked.
+// startNumbers queries a function with one number after the other until the gateway has ended. The returned function
+// waits for that and returns the number of queries.
 func (g *gateway) startNumbers(function string) (wait func() int) {
 	ctx := bounded(g.t)
 	asked := make(chan int, 1)
@@ -230,8 +231,8 @@ func (g *gateway) startNumbers(function string) (wait func() int) {
 	return func() int { return <-asked }
 }
 
-// The disk under the inference log is full: every query is answered, what is not written is counted, and when there is room it is written
-// again.
+// The disk of the inference log is full. Every query is answered, records that cannot be written are counted, and logging
+// resumes when there is room.
 func TestInferenceLogOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	dir, full, room, _ := smallDisk(t, 128<<10)
@@ -258,7 +259,7 @@ func TestInferenceLogOnAFullDisk(t *testing.T) {
 	}
 	more("records to be dropped", func(_, dropped float64) bool { return dropped > 0 })
 	if text := g.logText(); !strings.Contains(text, "inference log") {
-		t.Errorf("the gateway's log does not tell of it:\n%s", text)
+		t.Errorf("the gateway's log does not report the full disk:\n%s", text)
 	}
 	before := g.metrics().samples["xebec_inference_log_records_total{}"]
 	room(g)
@@ -266,7 +267,7 @@ func TestInferenceLogOnAFullDisk(t *testing.T) {
 	q, _ := g.awaitPrinted(int(before)+1, 0, log)
 	for _, l := range q {
 		if l.Output == nil || *l.Output != *l.Input {
-			t.Errorf("in the log there is %+v", l)
+			t.Errorf("unexpected record in the log: %+v", l)
 		}
 	}
 }

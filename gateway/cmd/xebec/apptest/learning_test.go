@@ -13,8 +13,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// number is a manifest of a model that xebec-testworker serves, one whole number in and one out. In mode echo it answers its input, in
-// mode noop it answers 0. extra are more lines of the model.
+// number is a manifest of a model served by xebec-testworker, one integer in and one out. In mode echo it answers its
+// input, in mode noop 0. extra are additional lines of the model.
 func number(name, mode string, extra ...string) string {
 	return fmt.Sprintf(`
 ---
@@ -28,15 +28,15 @@ run: {command: [%q, "-mode", %s]}
 `, name, programs.worker, mode, strings.Join(extra, "\n"))
 }
 
-// version is a manifest of another version of what has version 1.
+// version changes a manifest of version 1 to another version.
 func version(manifest, v string) string {
 	return strings.Replace(manifest, `version: "1"`, fmt.Sprintf("version: %q", v), 1)
 }
 
-// stoppable are lines of a model whose worker the test stops: nobody is to take it for one that hangs.
+// stoppable are lines of a model whose worker the test stops: its timeout is so long that it is not killed as hanging.
 const stoppable = "timeout: 10m"
 
-// ask asks a function for a prediction of a number. more are members beside the input, each with a comma before it.
+// ask queries a function with a number. more are members beside the input, each preceded by a comma.
 func (g *gateway) ask(function string, input int, more string, headers ...string) answer {
 	g.t.Helper()
 	a, err := g.tryAsk(bounded(g.t), function, input, more, headers...)
@@ -46,12 +46,12 @@ func (g *gateway) ask(function string, input int, more string, headers ...string
 	return a
 }
 
-// tryAsk is ask for other goroutines than the test's own, and for conditions.
+// tryAsk is ask for conditions and for goroutines other than the test's.
 func (g *gateway) tryAsk(ctx context.Context, function string, input int, more string, headers ...string) (answer, error) {
 	return g.post(ctx, "/"+function+"/predict", "application/json", fmt.Appendf(nil, `{"input":%d%s}`, input, more), headers...)
 }
 
-// number is the output.
+// number returns the output.
 func (p prediction) number() int {
 	n, err := strconv.Atoi(string(p.Output))
 	if err != nil {
@@ -60,7 +60,7 @@ func (p prediction) number() int {
 	return n
 }
 
-// told is what the gateway answers to feedback.
+// told is the answer to feedback.
 type told struct {
 	Status  string `json:"status"`
 	Cause   string `json:"cause"`
@@ -72,7 +72,7 @@ type told struct {
 	} `json:"feedback_results"`
 }
 
-// tell gives feedback to a function and returns what became of it. The body is written like fmt.Sprintf's.
+// tell sends feedback to a function and returns the answer. body is a format with args.
 func (g *gateway) tell(function, format string, values ...any) (status int, t told) {
 	g.t.Helper()
 	a := g.json("/"+function+"/feedback", fmt.Sprintf(format, values...))
@@ -82,7 +82,7 @@ func (g *gateway) tell(function, format string, values ...any) (status int, t to
 	return a.Status, t
 }
 
-// teach asks for n predictions, of inputs from first on, and says what would have been right. more is as ask's.
+// teach sends n queries with inputs from first on, and the right label for each. more is as for ask.
 func (g *gateway) teach(function string, first, n int, more string, right func(input int) int) {
 	g.t.Helper()
 	for input := first; input < first+n; input++ {
@@ -96,11 +96,11 @@ func (g *gateway) teach(function string, first, n int, more string, right func(i
 	}
 }
 
-// itself and zero are what the models in number answer.
+// itself and zero return the answers of the models in number.
 func itself(input int) int { return input }
 func zero(int) int         { return 0 }
 
-// described is a function as describe shows it.
+// described returns a function as describe shows it.
 func (g *gateway) described(ctx context.Context, function string) (f api.FunctionStatus, err error) {
 	status, body := g.fetch(ctx, "http://"+g.admin+"/v1/describe/function/"+function)
 	if status != 200 {
@@ -114,7 +114,7 @@ func (g *gateway) described(ctx context.Context, function string) (f api.Functio
 	return d.Function, err
 }
 
-// learned is what a function has learned until now.
+// learned returns the present state of a function's policy.
 func (g *gateway) learned(function string) api.PolicyStatus {
 	g.t.Helper()
 	f, err := g.described(bounded(g.t), function)
@@ -124,7 +124,7 @@ func (g *gateway) learned(function string) api.PolicyStatus {
 	return *f.Policy
 }
 
-// awaitLearned waits until describe shows what the test wants to see.
+// awaitLearned waits until the function's policy meets a condition.
 func (g *gateway) awaitLearned(function, what string, condition func(api.PolicyStatus) bool) api.PolicyStatus {
 	g.t.Helper()
 	var last api.PolicyStatus
@@ -145,7 +145,7 @@ func (g *gateway) saved(function string) api.PolicyStatus {
 	return g.awaitLearned(function, "everything is in the store", func(p api.PolicyStatus) bool { return p.Store != nil && p.Store.Pending == 0 && !p.Store.Away })
 }
 
-// row is a candidate by its name in the declaration.
+// row returns a candidate by its name in the declaration.
 func row(t *testing.T, all []api.CandidateLearning, ref string) api.CandidateLearning {
 	t.Helper()
 	for _, c := range all {
@@ -157,7 +157,7 @@ func row(t *testing.T, all []api.CandidateLearning, ref string) api.CandidateLea
 	return api.CandidateLearning{}
 }
 
-// ofContext are the candidates as one context sees them.
+// ofContext returns the candidates of one context.
 func ofContext(t *testing.T, p api.PolicyStatus, context string) []api.CandidateLearning {
 	t.Helper()
 	for _, c := range p.Contexts {
@@ -169,7 +169,7 @@ func ofContext(t *testing.T, p api.PolicyStatus, context string) []api.Candidate
 	return nil
 }
 
-// stall stops a model's only worker until release.
+// stall stops a model's only worker until release is called.
 func stall(g *gateway, model string) (release func()) {
 	g.t.Helper()
 	pid := g.awaitReplicas(model, 1).Replicas[0].PID
@@ -178,7 +178,7 @@ func stall(g *gateway, model string) (release func()) {
 	}
 	g.await("every thread of the worker to stop", func(context.Context) (bool, string) { return stopped(pid) })
 	release = sync.OnceFunc(func() {
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && err != syscall.ESRCH { // killed meanwhile
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && err != syscall.ESRCH { // it may have been killed meanwhile
 			g.t.Errorf("resume worker %d: %v", pid, err)
 		}
 	})
@@ -186,27 +186,27 @@ func stall(g *gateway, model string) (release func()) {
 	return release
 }
 
-// apply declares what the manifests say, and fails unless that is taken.
+// apply applies the manifests and fails if they are refused.
 func (g *gateway) apply(parts ...string) string {
 	g.t.Helper()
 	return g.must("apply", "-f", manifest(g.t, parts...), "--wait")
 }
 
-// threeModels is a function over three models of which one answers its input, and the others 0.
+// threeModels is a function over three models, one of which answers its input and the others 0.
 func threeModels(policy string, extra ...string) string {
 	return number("right", "echo") + number("wrong", "noop") + number("worse", "noop") +
 		function("f", "wrong, right, worse", append(extra, "slo: 60s", "policy: "+policy)...)
 }
 
-// A bandit over three models of which one is right sends nearly all queries there after some feedback; describe shows it; and a gateway
-// that is killed has not forgotten it when it comes back, but for what was learned in the last moment.
+// A bandit over three models sends nearly all queries to the right one after some feedback, and describe shows that. A
+// gateway that is killed and restarted still has what it learned, except for the last moment.
 func TestBanditLearnsAndRemembers(t *testing.T) {
 	t.Parallel()
 	const feedbacks, more = 120, 20
 	args := []string{"--config", manifest(t, threeModels("{name: exp3, eta: 0.3}")), "--data-dir", newDir(t)}
 	g := serve(t, args...)
 	if p := g.learned("f"); p.Name != "exp3" || p.Mode != api.PolicyAsksOne || !p.Learns || len(p.Candidates) != 3 || p.Candidates[0].Share > 0.4 {
-		t.Errorf("at first describe says %+v", p)
+		t.Errorf("before any feedback describe says %+v", p)
 	}
 	g.teach("f", 1, feedbacks, "", itself)
 	right := 0
@@ -220,7 +220,7 @@ func TestBanditLearnsAndRemembers(t *testing.T) {
 		}
 	}
 	if right < 80 {
-		t.Errorf("after %d labels %d of 100 queries go to the model that is right: expected nearly all", feedbacks, right)
+		t.Errorf("after %d labels %d of 100 queries go to the right model: expected nearly all", feedbacks, right)
 	}
 	before := g.saved("f")
 	best := row(t, before.Candidates, "right")
@@ -235,14 +235,14 @@ func TestBanditLearnsAndRemembers(t *testing.T) {
 	g.gone(-1)
 
 	again := serve(t, args...)
-	after := again.awaitLearned("f", "what was learned is back", func(p api.PolicyStatus) bool { return total(p.Candidates) >= total(before.Candidates)-1e-9 })
-	// What is told fades, so that the counts are a little less than what was told.
+	after := again.awaitLearned("f", "the learned state", func(p api.PolicyStatus) bool { return total(p.Candidates) >= total(before.Candidates)-1e-9 })
+	// Counts decay with each loss, so they are a little less than the number of losses.
 	if n := total(after.Candidates); n > feedbacks+more || row(t, after.Candidates, "right").Share < 0.8 {
 		t.Errorf("before the kill %+v, and after it %+v", before.Candidates, after.Candidates)
 	}
 }
 
-// total is how many losses the candidates have been told.
+// total returns the number of losses counted for the candidates.
 func total(all []api.CandidateLearning) float64 {
 	n := 0.0
 	for _, c := range all {
@@ -251,8 +251,8 @@ func total(all []api.CandidateLearning) float64 {
 	return n
 }
 
-// Two users of one function learn that different models are right for them, whether they are named in the header or in the body; and a
-// third one begins with what is known of all.
+// Two users of one function learn different models, with the context in the header or in the body. A third user starts
+// from what all users have taught.
 func TestContextsLearnApart(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, number("echoes", "echo")+number("zeros", "noop")+function("f", "echoes, zeros", "slo: 60s", "policy: {name: exp3, eta: 0.3}")), "--data-dir", newDir(t))
@@ -268,7 +268,7 @@ func TestContextsLearnApart(t *testing.T) {
 	}
 	answers := map[string]int{}
 	for input := 1; input <= 50; input++ {
-		if a := g.ask("f", 500+input, `,"context":"bob"`, "Xebec-Context", "ann"); a.number() == 500+input { // the header counts
+		if a := g.ask("f", 500+input, `,"context":"bob"`, "Xebec-Context", "ann"); a.number() == 500+input { // the header takes precedence
 			answers["ann"]++
 		}
 		if a := g.ask("f", 500+input, `,"context":"bob"`); a.number() == 0 {
@@ -276,7 +276,7 @@ func TestContextsLearnApart(t *testing.T) {
 		}
 	}
 	if answers["ann"] < 40 || answers["bob"] < 40 {
-		t.Errorf("of 50 queries each the own model answered %v: expected nearly all", answers)
+		t.Errorf("of 50 queries per user the right model answered %v: expected nearly all", answers)
 	}
 	p := g.learned("f")
 	ann, bob := ofContext(t, p, "ann"), ofContext(t, p, "bob")
@@ -284,7 +284,7 @@ func TestContextsLearnApart(t *testing.T) {
 		t.Errorf("ann's candidates are %+v, bob's %+v", ann, bob)
 	}
 	if n := total(p.Candidates); n < 2*feedbacks*0.9 || n > 2*feedbacks {
-		t.Errorf("over all contexts %v losses are known: expected about %d", n, 2*feedbacks)
+		t.Errorf("over all contexts %v losses are counted: expected about %d", n, 2*feedbacks)
 	}
 	if text := g.must("describe", "function", "f"); !strings.Contains(text, "ann") || !strings.Contains(text, "(all)") {
 		t.Errorf("describe does not show contexts:\n%s", text)
@@ -294,8 +294,8 @@ func TestContextsLearnApart(t *testing.T) {
 	}
 }
 
-// A function that names a model without its version keeps what it has learned when a new version comes; a candidate that is added
-// begins at what the others are worth, one that is removed goes, and neither costs the rest what is known of it.
+// A function that names a model without a version keeps what it has learned when a new version serves. An added candidate
+// starts at the mean of the others, and a removed one is dropped. Neither changes what is known of the rest.
 func TestCandidatesComeAndGo(t *testing.T) {
 	t.Parallel()
 	over := func(models string) string {
@@ -309,13 +309,13 @@ func TestCandidatesComeAndGo(t *testing.T) {
 		t.Helper()
 		for _, ref := range refs {
 			if was, is := row(t, before, ref), row(t, all, ref); is.Count != was.Count || is.MeanLoss != was.MeanLoss {
-				t.Errorf("%s, %s has %v losses of %v: expected that it keeps %v of %v", what, ref, is.Count, is.MeanLoss, was.Count, was.MeanLoss)
+				t.Errorf("%s, %s has %v losses of %v: expected %v of %v", what, ref, is.Count, is.MeanLoss, was.Count, was.MeanLoss)
 			}
 		}
 		// Weights are relative to each other.
 		was, is := row(t, before, "right").Weight/row(t, before, refs[0]).Weight, row(t, all, "right").Weight/row(t, all, refs[0]).Weight
 		if is < 0.99*was || is > 1.01*was {
-			t.Errorf("%s, right weighs %v times what %s does: expected that it stays at %v", what, is, refs[0], was)
+			t.Errorf("%s, the weight of right is %v times that of %s: expected %v", what, is, refs[0], was)
 		}
 	}
 
@@ -331,16 +331,16 @@ func TestCandidatesComeAndGo(t *testing.T) {
 	p := g.learned("f")
 	same("with another candidate", p.Candidates, "wrong", "right")
 	if n := row(t, p.Candidates, "new"); !(n.Share > row(t, p.Candidates, "wrong").Share) || !(n.Share < row(t, p.Candidates, "right").Share) {
-		t.Errorf("the one that is new has %+v of %+v: expected something between the others", n, p.Candidates)
+		t.Errorf("the new candidate has %+v of %+v: expected a value between the others", n, p.Candidates)
 	}
 
 	g.apply(over("right, new"))
 	p = g.learned("f")
 	if len(p.Candidates) != 2 || row(t, p.Candidates, "right").Count != row(t, before, "right").Count {
-		t.Errorf("without one of them the candidates are %+v", p.Candidates)
+		t.Errorf("after the removal of one the candidates are %+v", p.Candidates)
 	}
 	g.must("delete", "model", "wrong")
 	if a := g.ask("f", 9, ""); !a.predicted() {
-		t.Errorf("afterwards the function answers %v", a)
+		t.Errorf("after the changes the function answers %v", a)
 	}
 }

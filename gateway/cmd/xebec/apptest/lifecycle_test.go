@@ -21,7 +21,7 @@ func twoKinds(t *testing.T) string {
 	return dir
 }
 
-// The gateway is killed with SIGKILL under load. Nothing of it stays: no worker, no reaper, nothing in /dev/shm. A new gateway
+// The gateway is killed with SIGKILL under load. No worker, no reaper and nothing in /dev/shm is left. A new gateway
 // takes over the data directory.
 func TestGatewayKilled(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestGatewayKilled(t *testing.T) {
 	for _, p := range all {
 		for _, path := range mapped(p.pid) {
 			if strings.HasPrefix(path, "/dev/shm/") {
-				t.Errorf("%v has mapped %s: expected that nothing has a name in /dev/shm", p, path)
+				t.Errorf("%v has mapped %s: expected no files in /dev/shm", p, path)
 			}
 		}
 	}
@@ -47,7 +47,7 @@ func TestGatewayKilled(t *testing.T) {
 	g.gone(-1)
 	for _, l := range loads {
 		for _, o := range l.stop() {
-			// Whoever was not answered has lost its connection; nobody got half an answer or a wrong one.
+			// A request without an answer has lost its connection. No answer is partial or wrong.
 			if o.err == nil && (!o.answer.predicted() || o.answer.text() != o.sent) {
 				t.Errorf("%q was answered by %v", o.sent, o.answer)
 			}
@@ -55,7 +55,7 @@ func TestGatewayKilled(t *testing.T) {
 	}
 	left, err := filepath.Glob("/dev/shm/*xebec*")
 	if err != nil || len(left) > 0 {
-		t.Errorf("in /dev/shm there is %v (%v)", left, err)
+		t.Errorf("/dev/shm has %v (%v)", left, err)
 	}
 
 	again := serve(t, args...)
@@ -66,7 +66,7 @@ func TestGatewayKilled(t *testing.T) {
 	}
 }
 
-// mapped lists the files that a process has mapped or holds open. One that is gone has none.
+// mapped lists the files that a process has mapped or holds open; none if it has ended.
 func mapped(pid int) []string {
 	var paths []string
 	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -84,7 +84,7 @@ func mapped(pid int) []string {
 	return paths
 }
 
-// The reaper is killed. Its workers go with it, a new one comes, and the service recovers.
+// The reaper is killed. Its workers end with it, a new reaper starts, and the service recovers.
 func TestReaperKilled(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, testModel("m", nil), function("f", "m", "slo: 60s")))
@@ -95,11 +95,12 @@ func TestReaperKilled(t *testing.T) {
 	}
 	g.awaitModel("m", "a new replica", func(m api.ModelStatus) bool { return restarts(m) > 0 && m.ReadyReplicas() == 1 })
 	if a := g.raw("f", "hello"); !a.predicted() {
-		t.Errorf("afterwards the model answers %v", a)
+		t.Errorf("after the restart the model answers %v", a)
 	}
 }
 
-// SIGTERM: what was accepted is answered, those being evaluated as well as those that wait; then everything ends, with status 0.
+// On SIGTERM the gateway answers all accepted queries, those being evaluated and those that wait, and then ends with
+// status 0.
 func TestTermDrains(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
@@ -118,7 +119,7 @@ func TestTermDrains(t *testing.T) {
 	release()
 	l.wg.Wait()
 	if ends := judge(t, l.stop(), "ok"); ends["ok"] != waiting {
-		t.Errorf("what waited ended in %v: expected %d predictions", ends, waiting)
+		t.Errorf("the waiting queries ended in %v: expected %d predictions", ends, waiting)
 	}
 	g.gone(0)
 	if _, err := g.post(bounded(t), "/f/predict", "text/plain", []byte("too late")); err == nil {
@@ -126,7 +127,7 @@ func TestTermDrains(t *testing.T) {
 	}
 }
 
-// Under load as well: every request is answered, or finds no gateway; none gets half an answer.
+// Under load too, each request is answered or finds no gateway. No answer is partial.
 func TestTermUnderLoad(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, testModel("m", []string{"-spin", "1ms"}, "replicas: {min: 2}"), function("f", "m", "slo: 60s")))
@@ -143,12 +144,12 @@ func TestTermUnderLoad(t *testing.T) {
 			t.Errorf("%q was answered by %v", o.sent, o.answer)
 		}
 	}
-	if refused > 16 { // each client stops at its first
-		t.Errorf("%d requests had no answer: expected at most the 16 that came when the gateway was gone", refused)
+	if refused > 16 { // each client stops at its first refused request
+		t.Errorf("%d requests had no answer: expected at most 16, one for each client after the gateway's end", refused)
 	}
 }
 
-// A second gateway on the ports, or the data directory, of the first one says so and ends; the first one does not notice.
+// A second gateway with the ports or the data directory of the first ends with a message. The first is not affected.
 func TestSecondGateway(t *testing.T) {
 	t.Parallel()
 	dataDir := newDir(t)
@@ -164,17 +165,17 @@ func TestSecondGateway(t *testing.T) {
 		second := launch(t, newDir(t), c.args...)
 		second.gone(1)
 		if text := second.logText(); !strings.Contains(text, "another gateway") || !strings.Contains(text, c.says) {
-			t.Errorf("%s: the second gateway said:\n%s\nexpected that another gateway is there, and %s", c.what, text, c.says)
+			t.Errorf("%s: the second gateway's log is\n%s\nexpected that it names another gateway, and %s", c.what, text, c.says)
 		}
 		if a := g.raw("f", c.what); a.text() != c.what {
 			t.Errorf("%s: the first gateway answers %v", c.what, a)
 		}
 	}
-	kill(t, g.model("m").Replicas[0].PID) // the socket is still the first one's: a new worker finds it
+	kill(t, g.model("m").Replicas[0].PID) // the socket still belongs to the first gateway: a new worker connects to it
 	g.awaitModel("m", "a new replica", func(m api.ModelStatus) bool { return restarts(m) == 1 && m.ReadyReplicas() == 1 })
 }
 
-// What serve is told wrongly ends it with a message that names the flag.
+// An invalid argument of serve ends it with a message that names the flag.
 func TestServeArguments(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -194,7 +195,7 @@ func TestServeArguments(t *testing.T) {
 		g := launch(t, newDir(t), append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, c.args...)...)
 		g.gone(c.status)
 		if !strings.Contains(g.logText(), c.says) {
-			t.Errorf("serve %v said:\n%s\nexpected %q", c.args, g.logText(), c.says)
+			t.Errorf("the log of serve %v is\n%s\nexpected %q", c.args, g.logText(), c.says)
 		}
 	}
 }

@@ -15,14 +15,13 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// numbers is a model of four floats, and its function; nothing in these tests may reach its worker.
+// numbers is a model of four floats and its function. In these tests no query may reach its worker.
 func numbers(name string) string {
 	spec := strings.NewReplacer("dtype: bytes, shape: []", "dtype: float32, shape: [4]", "markers", "echo")
 	return spec.Replace(testModel(name, nil)) + function(name, name, "slo: 60s")
 }
 
-// Requests that are wrong in themselves are refused in the dialect's own shape, with a message that says what is wrong, and
-// reach no worker.
+// Invalid requests are refused in the dialect's own format, with a message that says what is wrong, and reach no worker.
 func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, numbers("m")), "--max-body", "64KiB")
@@ -67,8 +66,8 @@ func TestMalformedRequests(t *testing.T) {
 			t.Errorf("%s: answered by %v: expected %d and %q", c.what, a, c.status, c.says)
 		}
 	}
-	// A body over the limit is refused by its announced length, and the connection closed: a client that went on sending might see
-	// only the close, so this one sends nothing more.
+	// A body over the limit is refused by its announced length, and the connection is closed. A client that sends the
+	// body too may see only the close, so this one sends no more.
 	for _, contentType := range []string{"application/json", "application/octet-stream"} {
 		head := fmt.Sprintf("POST /m/predict HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", contentType, 65<<10)
 		if status, closed := g.exchange(head); status != 413 || !closed {
@@ -91,7 +90,7 @@ func nothingReached(g *gateway, name string) {
 	g.t.Helper()
 	for sample, n := range g.metrics().samples {
 		if n > 0 && strings.HasPrefix(sample, "xebec_model_queries_total{") && strings.Contains(sample, fmt.Sprintf("model=%q", name)) {
-			g.t.Errorf("%s is %v: expected that no query was accepted", sample, n)
+			g.t.Errorf("%s is %v: expected 0, because no query was accepted", sample, n)
 		}
 	}
 	m := g.model(name)
@@ -100,7 +99,7 @@ func nothingReached(g *gateway, name string) {
 	}
 }
 
-// dial opens a connection to the function port, for requests that no client would send.
+// dial opens a connection to the function port, for requests that an HTTP client would not send.
 func (g *gateway) dial() net.Conn {
 	g.t.Helper()
 	var d net.Dialer
@@ -116,12 +115,12 @@ func (g *gateway) dial() net.Conn {
 	return c
 }
 
-// exchange sends bytes as they are and returns the status of the first answer (0: none) and whether the connection was closed
-// behind it.
+// exchange sends raw bytes. It returns the status of the first answer (0 for none) and whether the connection was then
+// closed.
 func (g *gateway) exchange(text string) (status int, closed bool) {
 	g.t.Helper()
 	c := g.dial()
-	// The gateway may hang up before it has read everything: the answer counts.
+	// The gateway may close the connection before it has read everything: only the answer matters.
 	_, _ = io.WriteString(c, text)
 	r := bufio.NewReader(c)
 	res, err := http.ReadResponse(r, nil)
@@ -137,7 +136,7 @@ func (g *gateway) exchange(text string) (status int, closed bool) {
 	return res.StatusCode, err == io.EOF
 }
 
-// Requests whose end is ambiguous, or whose head has no end, are refused, and their connections closed.
+// Requests with ambiguous framing or an endless head are refused, and their connections closed.
 func TestAmbiguousAndEndlessRequests(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, numbers("m")))
@@ -171,7 +170,7 @@ func TestAmbiguousAndEndlessRequests(t *testing.T) {
 	}
 }
 
-// Clients that send half a request, or do not read their answers, hold nobody up, and are disconnected in the end.
+// Clients that send half a request, or do not read their answers, block no other client and are disconnected in the end.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, numbers("m"), testModel("big", nil), function("big", "big", "slo: 60s")))
@@ -184,13 +183,13 @@ func TestSlowClients(t *testing.T) {
 		}
 		slow = append(slow, c)
 	}
-	// An answer of 60 MiB does not fit the socket of a client that reads nothing.
+	// An answer of 60 MiB does not fit into the socket buffer of a client that does not read.
 	deaf := g.dial()
 	const input = "big:45000000"
 	if _, err := fmt.Fprintf(deaf, "POST /big/predict HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(input), input); err != nil {
 		t.Fatal(err)
 	}
-	g.awaitModel("big", "its query evaluated", func(m api.ModelStatus) bool { return m.Queries["ok"] == 1 })
+	g.awaitModel("big", "the query to be evaluated", func(m api.ModelStatus) bool { return m.Queries["ok"] == 1 })
 	nothingReached(g, "m")
 	for range 50 {
 		if a := g.json("/m/predict", `{"input":[1,2,3,4]}`); !a.predicted() {
@@ -198,12 +197,12 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 	for i, c := range slow {
-		// Whatever is answered, the end of the connection comes.
+		// Whatever the answer is, the connection must end.
 		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 			t.Fatalf("slow client %d is still connected", i)
 		}
 	}
-	g.await("the gateway to give up on the client that does not read", func(ctx context.Context) (bool, string) {
+	g.await("the gateway to disconnect the client that does not read", func(ctx context.Context) (bool, string) {
 		status, body := g.fetch(ctx, "http://"+g.admin+"/v1/describe/gateway")
 		var s api.GatewayStatus
 		if err := json.Unmarshal([]byte(body), &s); status != 200 || err != nil {
@@ -222,7 +221,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// What clients have asked for and no longer wait for is taken out of the queue, unevaluated, and counted.
+// Queries of clients that have left are removed from the queue without evaluation, and counted.
 func TestClientsThatLeaveAreForgotten(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
@@ -248,7 +247,7 @@ func TestClientsThatLeaveAreForgotten(t *testing.T) {
 	g.awaitMetric(clients, "model_queries_total", "m", "cancelled")
 	release()
 	if m := g.model("m"); m.Replicas[0].Queries != 2 {
-		t.Errorf("the worker evaluated %d queries: expected the 2 that somebody waited for", m.Replicas[0].Queries)
+		t.Errorf("the worker evaluated %d queries: expected the 2 whose clients waited", m.Replicas[0].Queries)
 	}
 	g.await("the requests counted as cancelled", func(ctx context.Context) (bool, string) {
 		m, err := g.scrape(ctx)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The metrics are Prometheus's text format, have every family that operators' dashboards use, count what happened, and do not
-// grow with what clients make up.
+// The metrics are in Prometheus's text format, have every family that dashboards use, and count correctly. Names that
+// clients invent do not add samples.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, testModel("m", nil), function("f", "m", "slo: 60s")))
@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v: expected %v", sample, got, want)
 		}
 	}
-	// Sequential requests: a query is a batch of its own, but for the two requests of several.
+	// The requests are sequential, so each query is a batch of its own, except for the two requests with several queries.
 	if n := m.of("batches_total", "m"); n < queries+3 || n > queries+6 {
 		t.Errorf("%v batches: expected %d to %d", n, queries+3, queries+6)
 	}
@@ -78,10 +78,10 @@ func TestMetrics(t *testing.T) {
 	m = g.metrics()
 	for sample := range m.samples {
 		if strings.Contains(sample, "made-up") {
-			t.Errorf("a client has made up %s", sample)
+			t.Errorf("a client's invented name is in %s", sample)
 		}
 	}
-	if after := count(m); after > before+1 { // invalid_argument is new, once
-		t.Errorf("%d samples became %d by requests that nobody answers", before, after)
+	if after := count(m); after > before+1 { // the code invalid_argument is new, once
+		t.Errorf("invalid requests grew the samples from %d to %d", before, after)
 	}
 }

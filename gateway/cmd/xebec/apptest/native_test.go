@@ -10,8 +10,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// learner is a Python model that learns by itself: for each user it says the label that it was told last, and how often it was told that
-// before.
+// learner is a Python model that learns by itself. For each user it answers the last label that it was taught, and how
+// often it was taught that label before.
 const learner = `
 import base64
 
@@ -49,8 +49,8 @@ models: [learner]
 slo: 60s
 `
 
-// A model with a feedback function of its own gets the labels with their inputs and contexts, whatever its function's policy; what it
-// predicts is not kept, for it changes; and describe shows how accurate it says it is.
+// A model with its own feedback function gets labels with their inputs and contexts, whatever its function's policy. Its
+// predictions are not cached, because they change. describe shows the accuracy that it reports.
 func TestModelsThatLearn(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -58,9 +58,9 @@ func TestModelsThatLearn(t *testing.T) {
 	writeFile(t, dir, "xebec.yaml", learnerManifest)
 	g := serve(t, "--config", dir, "--python", python(t))
 	if a := g.raw("f", "hello", "Xebec-Context", "ann"); a.text() != "nothing yet" {
-		t.Fatalf("at first the model answers %v", a)
+		t.Fatalf("before any label the model answers %v", a)
 	}
-	// Labels have the JSON form of outputs, which is base64, also for the model.
+	// Labels have the JSON form of outputs, which is base64 for bytes.
 	label := func(text string) string { return toJSON(t, []byte(text)) }
 	tell := func(user, input, text string) {
 		t.Helper()
@@ -83,19 +83,19 @@ func TestModelsThatLearn(t *testing.T) {
 	answers("cid", "nothing yet")
 	tell("bob", "good morning", "show the input")
 	answers("bob", "show the input for good morning")
-	tell("ann", "hello", "tea") // the first that is right
+	tell("ann", "hello", "tea") // the first label that equals the prediction
 	g.await("describe to show how accurate the model is", func(ctx context.Context) (bool, string) {
 		m, err := g.describedModel(ctx, "learner")
 		return err == nil && m.Accuracy != nil && *m.Accuracy == 0.25, fmt.Sprintf("%+v %v", m.Accuracy, err)
 	})
 	g.xebec("describe", "model", "learner").wants(t, "describe the model", 0, "25%, says the model", "")
 	if hits, misses, coalesced := g.cacheMetrics("learner"); hits+misses+coalesced != 0 {
-		t.Errorf("of a model that learns the cache counts %v hits, %v misses, %v coalesced", hits, misses, coalesced)
+		t.Errorf("for a model that learns the cache counts %v hits, %v misses, %v coalesced", hits, misses, coalesced)
 	}
 	if p := g.learned("f"); p.Feedback.Counted != 4 || p.Feedback.Taught != 4 || p.Learns {
-		t.Errorf("describe says %+v: expected 4 labels that were counted, and handed to the model", p)
+		t.Errorf("describe says %+v: expected 4 labels counted and passed to the model", p)
 	}
-	// Its labels reach it by input too. Nothing is counted twice, and a verdict is no label.
+	// Labels by input reach the model too. Nothing is counted twice, and a verdict is not a label.
 	if status, said := g.tell("f", `{"input":"hello","label":%s,"context":"cid"}`, label("water")); status != 202 || said.Status != "pending" {
 		t.Errorf("a label by input is answered by %d %+v", status, said)
 	}
@@ -105,7 +105,7 @@ func TestModelsThatLearn(t *testing.T) {
 	g.awaitLearned("f", "6 feedbacks", func(p api.PolicyStatus) bool { return p.Feedback.Counted == 6 && p.Feedback.Taught == 5 })
 }
 
-// describedModel is a model as describe shows it.
+// describedModel returns a model as describe shows it.
 func (g *gateway) describedModel(ctx context.Context, name string) (m api.ModelStatus, err error) {
 	status, body := g.fetch(ctx, "http://"+g.admin+"/v1/describe/model/"+name)
 	if status != 200 {
@@ -118,8 +118,8 @@ func (g *gateway) describedModel(ctx context.Context, name string) (m api.ModelS
 	return d.Models[0], nil
 }
 
-// A model's own confidence is the answer's where it answers alone, counts in an ensemble as a part of its weight, and makes a doubtful
-// answer the default.
+// A model's own confidence is the answer's if it answers alone, scales its weight in an ensemble, and makes an answer of
+// low confidence the default.
 func TestModelsThatSayHowSureTheyAre(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, testModel("unsure", []string{"-confidences"}), testModel("plain", nil), // 0.5
@@ -127,21 +127,21 @@ func TestModelsThatSayHowSureTheyAre(t *testing.T) {
 		function("both", "unsure, plain", "slo: 60s", "policy: exp4")))
 	for range 2 { // also from the cache
 		if a := g.raw("f", "hello"); !a.predicted() || a.Confidence != 0.5 {
-			t.Errorf("a model that is sure by half answers %v", a)
+			t.Errorf("a model with confidence 0.5 answers %v", a)
 		}
 		if a := g.raw("doubtful", "hello"); !a.Default || a.DefaultExplanation != "confidence 0.50 below 0.60" || a.Confidence != 0.5 {
-			t.Errorf("where that is not enough the answer is %v", a)
+			t.Errorf("with a higher min_confidence the answer is %v", a)
 		}
 	}
 	if hits, _, _ := g.cacheMetrics("unsure"); hits != 3 {
-		t.Errorf("the cache had %v of 4: expected 3", hits)
+		t.Errorf("the cache counts %v hits of 4 queries: expected 3", hits)
 	}
 	if a := g.raw("both", "hello"); !a.predicted() || len(a.Models) != 2 || math.Abs(a.Confidence-0.75) > 1e-9 {
-		t.Errorf("with one that says nothing of it the answer is %v: expected a confidence of 0.75", a)
+		t.Errorf("with a model that reports no confidence the answer is %v: expected a confidence of 0.75", a)
 	}
 }
 
-// A model that sees contexts is asked again for another one, though the input is the same, and its answers are kept for each.
+// A model that gets contexts is evaluated once for each context of an input, and its answers are cached per context.
 func TestModelsThatSeeContexts(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, testModel("m", []string{"-contexts"}), function("f", "m", "slo: 60s")))
@@ -160,8 +160,8 @@ func TestModelsThatSeeContexts(t *testing.T) {
 	}
 }
 
-// With every model of a function down the default is given at once, with the reason: long before the deadline, which is beyond the
-// patience of this test. Without a default the caller is told the same.
+// When every model of a function is down the default is given at once, with the reason. It comes long before the
+// deadline, which is longer than patience. Without a default the caller gets the same reason.
 func TestAllModelsDown(t *testing.T) {
 	t.Parallel()
 	broken := func(name string) string {
@@ -172,12 +172,12 @@ func TestAllModelsDown(t *testing.T) {
 		function("single", "a", slo, "default: -1"), function("bandit", "a, b", slo, "default: -1", "policy: exp3"),
 		function("ensemble", "a, b", slo, "default: -1", "policy: exp4"), function("mixed", "a, up", slo, "default: -1", "policy: exp4"),
 		function("prefer", "a, up", slo, "default: -1", "policy: prefer")))
-	for _, name := range []string{"a@1", "b@1"} { // until then a query that comes while a process starts waits for it
+	for _, name := range []string{"a@1", "b@1"} { // until then a query that arrives while a process starts waits for it
 		g.awaitVersion(name, "it has failed again and again", func(m api.ModelStatus) bool { return len(m.Replicas) > 0 && m.Replicas[0].Restarts >= 3 })
 	}
 	for _, name := range []string{"single", "bandit", "ensemble"} {
 		if a := g.ask(name, 5, ""); !a.Default || a.number() != -1 || a.DefaultExplanation != api.NoReplica.Reason() || len(a.Models) != 0 {
-			t.Errorf("%s: with its models down it answers %v: expected the default, because %q", name, a, api.NoReplica.Reason())
+			t.Errorf("%s: with its models down it answers %v: expected the default with the reason %q", name, a, api.NoReplica.Reason())
 		}
 	}
 	for _, name := range []string{"mixed", "prefer"} {
@@ -185,10 +185,10 @@ func TestAllModelsDown(t *testing.T) {
 			t.Errorf("%s: with one of its models down it answers %v", name, a)
 		}
 	}
-	// It comes back by itself.
+	// The function recovers by itself.
 	g.must("delete", "function", "single")
 	g.apply(version(number("a", "echo"), "2"))
-	g.await("the ensemble to answer by the version that works", func(ctx context.Context) (bool, string) {
+	g.await("the ensemble to answer by the working version", func(ctx context.Context) (bool, string) {
 		a, err := g.tryAsk(ctx, "ensemble", 6, "")
 		return err == nil && a.predicted() && a.number() == 6 && fmt.Sprint(a.Models) == "[a@2]", a.String()
 	})

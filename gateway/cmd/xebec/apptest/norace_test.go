@@ -2,5 +2,5 @@
 
 package apptest
 
-// raceDetector: the tests run under it, and so does the gateway.
+// raceDetector reports whether the tests, and so the gateway, are built with the race detector.
 const raceDetector = false

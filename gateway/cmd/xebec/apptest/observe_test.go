@@ -18,7 +18,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// modelStatus asks the admin API for a model that has one version.
+// modelStatus reads a model that has one version from the admin API.
 func (g *gateway) modelStatus(ctx context.Context, name string) (api.ModelStatus, error) {
 	status, body := g.fetch(ctx, "http://"+g.admin+"/v1/models/"+name)
 	var list api.ModelList
@@ -34,7 +34,7 @@ func (g *gateway) modelStatus(ctx context.Context, name string) (api.ModelStatus
 	return list.Models[0], nil
 }
 
-// model is the model as it stands now.
+// model returns the present status of a model.
 func (g *gateway) model(name string) api.ModelStatus {
 	g.t.Helper()
 	m, err := g.modelStatus(bounded(g.t), name)
@@ -44,7 +44,7 @@ func (g *gateway) model(name string) api.ModelStatus {
 	return m
 }
 
-// awaitModel waits until the model is as the test wants it.
+// awaitModel waits until a model meets a condition.
 func (g *gateway) awaitModel(name, what string, condition func(api.ModelStatus) bool) api.ModelStatus {
 	g.t.Helper()
 	var last api.ModelStatus
@@ -73,7 +73,7 @@ func restarts(m api.ModelStatus) int {
 	return n
 }
 
-// lastExits joins what describe says of how the replicas' processes ended.
+// lastExits joins the exits of the replicas' processes as describe shows them.
 func lastExits(m api.ModelStatus) string {
 	var all []string
 	for _, r := range m.Replicas {
@@ -82,8 +82,8 @@ func lastExits(m api.ModelStatus) string {
 	return strings.Join(all, "\n")
 }
 
-// metrics are the samples of one scrape by `name{label="value",…}`, labels in order of their names; of histograms the _count.
-// The second map has the families.
+// metrics has the samples of one scrape by `name{label="value",…}`, with labels sorted by name. A histogram is
+// represented by its _count.
 type metrics struct {
 	samples  map[string]float64
 	families map[string]string // name → type
@@ -135,7 +135,7 @@ func (g *gateway) scrape(ctx context.Context) (metrics, error) {
 	return m, nil
 }
 
-// of is the sample of a model (version 1), with a code or without.
+// of returns the sample of a model (version 1), with a code or without.
 func (m metrics) of(name, model string, code ...string) float64 {
 	if len(code) > 0 {
 		return m.samples[fmt.Sprintf(`xebec_%s{code=%q,model=%q,version="1"}`, name, code[0], model)]
@@ -155,14 +155,14 @@ func (g *gateway) awaitMetric(want float64, name, model string, code ...string) 
 	})
 }
 
-// process is one of the system's.
+// process is a process of this machine.
 type process struct {
 	pid  int
 	name string
 }
 
-// processesOf finds every living process that was started below a gateway with this TMPDIR: the gateway, its reaper, workers,
-// and whatever those started. A zombie has no environment any more.
+// processesOf finds every living process of the gateway with this TMPDIR: the gateway, its reaper, workers, and their
+// children. A zombie has no environment, so it is not found.
 func processesOf(dir string) []process {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -179,18 +179,18 @@ func processesOf(dir string) []process {
 		if err != nil || !bytes.Contains(append([]byte{0}, environ...), append([]byte{0}, marker...)) {
 			continue
 		}
-		cmdline, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")) // for people
+		cmdline, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")) // for messages only
 		found = append(found, process{pid, strings.ReplaceAll(string(cmdline), "\x00", " ")})
 	}
 	return found
 }
 
-// testModel is a manifest of a model that xebec-testworker serves in mode markers, bytes in and bytes out. extra are more lines
-// of the model.
+// testModel is a manifest of a model served by xebec-testworker in mode markers, bytes in and bytes out. extra are
+// additional lines of the model.
 func testModel(name string, flags []string, extra ...string) string {
 	command, err := json.Marshal(append([]string{programs.worker, "-mode", "markers"}, flags...))
 	if err != nil {
-		panic(err) // strings
+		panic(err) // cannot fail: they are strings
 	}
 	return fmt.Sprintf(`
 ---
@@ -204,12 +204,12 @@ run: {command: %s}
 `, name, command, strings.Join(extra, "\n"))
 }
 
-// function is a manifest of a function. extra are more lines.
+// function is a manifest of a function. extra are additional lines.
 func function(name, model string, extra ...string) string {
 	return fmt.Sprintf("\n---\nkind: Function\nname: %s\nmodels: [%s]\n%s\n", name, model, strings.Join(extra, "\n"))
 }
 
-// theDefault is a default output in a function's manifest, and defaultText what it decodes to.
+// theDefault is a default output in a function's manifest; defaultText is its decoded form.
 const (
 	theDefault  = `default: "ZGVmYXVsdA=="`
 	defaultText = "default"
@@ -241,7 +241,7 @@ func writeFile(t *testing.T, dir, name, text string) {
 	}
 }
 
-// versionServes is the condition that a function's answers come from this version.
+// versionServes is the condition that this version answers the function.
 func versionServes(g *gateway, function, version string) func(context.Context) (bool, string) {
 	return func(ctx context.Context) (bool, string) {
 		a, err := g.post(ctx, "/"+function+"/predict", "text/plain", []byte("who?"), "Xebec-Slo-Ms", patient)

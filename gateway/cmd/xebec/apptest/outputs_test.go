@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// misbehaving is a Python model whose only input says what it does wrong.
+// misbehaving is a Python model whose only input selects its fault.
 const misbehaving = `
 import sys
 import numpy
@@ -51,8 +51,8 @@ slo: 60s
 default: [0, -1]
 `
 
-// What a worker does wrong with one batch costs that batch: callers get a code and no text of the worker's, operators get the
-// text, and the worker lives on.
+// A worker's fault with one batch costs only that batch. Callers get a code without the worker's text, operators get the
+// text, and the worker keeps running.
 func TestWrongOutputs(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -63,7 +63,7 @@ func TestWrongOutputs(t *testing.T) {
 	for _, c := range []struct {
 		what, name string
 		code       api.Code
-		operator   string // what the operator reads of it
+		operator   string // what the operator reads
 	}{
 		{"1", "raises", api.ModelError, "a secret of the model's author"},
 		{"2", "wrong number", api.BadOutput, "bad_output"},
@@ -86,7 +86,7 @@ func TestWrongOutputs(t *testing.T) {
 		for _, body := range [][]byte{a.Body, withDefault.Body, direct.Body} {
 			for _, leak := range []string{"secret", "ValueError", "Traceback", "model.py"} {
 				if strings.Contains(string(body), leak) {
-					t.Errorf("%s: the answer tells callers of the worker's inside: %s", c.name, body)
+					t.Errorf("%s: the answer shows callers the worker's text: %s", c.name, body)
 				}
 			}
 		}
@@ -101,18 +101,18 @@ func TestWrongOutputs(t *testing.T) {
 		t.Error("the gateway's log does not have the worker's text")
 	}
 	if a := g.json("/odd/predict", `{"input":9}`); !a.predicted() || string(a.Output) != "[9,9]" {
-		t.Errorf("afterwards the model answers %v: expected [9,9]", a)
+		t.Errorf("after the faults the model answers %v: expected [9,9]", a)
 	}
 	if logs := g.must("logs", "odd"); !strings.Contains(logs, "all is well") {
 		t.Errorf("logs does not have what the model wrote to stderr:\n%s", logs)
 	}
 	if after := g.model("odd"); after.Replicas[0].PID != before.Replicas[0].PID || restarts(after) != 0 {
-		t.Errorf("the worker did not live on: process %d, then %d", before.Replicas[0].PID, after.Replicas[0].PID)
+		t.Errorf("the worker was restarted: process %d, then %d", before.Replicas[0].PID, after.Replicas[0].PID)
 	}
 }
 
-// A compiled worker, the same: panics, errors, outputs that are missing. And outputs that fit no block that was granted at
-// first.
+// The same with a compiled worker: panics, errors and missing outputs. Also outputs that do not fit the block that was
+// granted first.
 func TestBadAndBigOutputs(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, testModel("m", nil), function("f", "m", "slo: 60s")))
@@ -129,9 +129,9 @@ func TestBadAndBigOutputs(t *testing.T) {
 		}
 	}
 	if a := g.raw("f", "still there"); a.text() != "still there" {
-		t.Errorf("afterwards the model answers %v", a)
+		t.Errorf("after the faults the model answers %v", a)
 	}
 	if m := g.model("m"); m.Replicas[0].PID != pid || restarts(m) != 0 {
-		t.Errorf("the worker did not live on: process %d, then %d", pid, m.Replicas[0].PID)
+		t.Errorf("the worker was restarted: process %d, then %d", pid, m.Replicas[0].PID)
 	}
 }

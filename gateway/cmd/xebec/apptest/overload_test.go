@@ -17,8 +17,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// More clients than the queue has room for: those beyond are told so at once, by 503 and Retry-After, or by the default; the
-// others are answered; and the bound of the queue holds.
+// More clients than the queue has room for. Those beyond are refused at once, by 503 and Retry-After or by the default;
+// the others are answered. The queue keeps within its bound.
 func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	const room = 16
@@ -29,7 +29,7 @@ func TestQueueIsBounded(t *testing.T) {
 	waiting := g.startLoad("f", room, room)
 	g.awaitMetric(room, "queue_length", "m")
 
-	// The queue is full and stays so: the worker is busy.
+	// The queue is full and stays full, because the worker is busy.
 	for range 50 {
 		if a := g.raw("f", "one too many"); a.Status != 503 || a.Code != "overloaded" || a.Header.Get("Retry-After") == "" {
 			t.Fatalf("a query beyond the bound was answered by %v, Retry-After %q: expected 503 overloaded", a, a.Header.Get("Retry-After"))
@@ -43,21 +43,21 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	release()
 	if ends := judge(t, waiting.stop(), "ok"); ends["ok"] != room {
-		t.Errorf("those that waited ended in %v: expected %d predictions", ends, room)
+		t.Errorf("the waiting queries ended in %v: expected %d predictions", ends, room)
 	}
 
-	// A closed loop of many more: each request ends in one of the two ways.
+	// A closed loop with many more clients: each request has one of the two outcomes.
 	many := g.startLoad("f", 100, 3000)
 	many.wg.Wait()
 	ends := judge(t, many.stop(), "ok", "overloaded")
 	if ends["ok"] == 0 {
-		t.Errorf("under overload the ends are %v: expected that goodput stays", ends)
+		t.Errorf("under overload the outcomes are %v: expected that goodput stays", ends)
 	}
 	t.Logf("%v", ends)
 }
 
-// occupy stops the only worker of a model of policy none, and gives it a query and the place behind it another, so that what comes
-// next waits in the queue until release lets the worker go on. The model's timeout must be long.
+// occupy stops the only worker of a model with policy none, and fills the worker and the batch behind it with a query
+// each. Later queries wait in the queue until release resumes the worker. The model's timeout must be long.
 func occupy(g *gateway, function, model string) (release func()) {
 	g.t.Helper()
 	pid := g.awaitReplicas(model, 1).Replicas[0].PID
@@ -86,7 +86,7 @@ func occupy(g *gateway, function, model string) (release func()) {
 	}
 }
 
-// stopped reports whether no thread of a process runs.
+// stopped reports whether all threads of a process are stopped.
 func stopped(pid int) (bool, string) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(threads) == 0 {
@@ -95,7 +95,7 @@ func stopped(pid int) (bool, string) {
 	for _, file := range threads {
 		stat, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		if _, rest, ok := strings.Cut(string(stat), ") "); !ok || rest[0] != 'T' {
 			return false, string(stat)
@@ -104,15 +104,15 @@ func stopped(pid int) (bool, string) {
 	return true, ""
 }
 
-// Large bodies that cannot be evaluated are refused by the bytes that wait, long before their number reaches a bound: the gateway's
-// memory stays bounded.
+// Large bodies that cannot be evaluated are refused by their total bytes, long before their number reaches a bound, so
+// the gateway's memory stays bounded.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, testModel("m", nil, "batching: {policy: none}", "timeout: 10m", "cache: off"), function("f", "m", "slo: 60s")))
 	release := occupy(g, "f", "m")
-	// 384 MiB want in; what waits may hold 256 MiB (scheduler.DefaultMaxQueueBytes).
+	// The bodies have 384 MiB; the queue may hold 256 MiB (scheduler.DefaultMaxQueueBytes).
 	const clients, bodyBytes = 48, 8 << 20
-	body := append([]byte("bad"), make([]byte, bodyBytes)...) // taken, it is answered by a code: small
+	body := append([]byte("bad"), make([]byte, bodyBytes)...) // if accepted it is answered by a code, which is small
 	ends := make(chan string, clients)
 	ctx := bounded(t)
 	for range clients {
@@ -124,16 +124,17 @@ func TestMemoryIsBounded(t *testing.T) {
 			ends <- a.Code
 		}()
 	}
-	// The worker is busy, so the first to be answered is one for which there was no room.
+	// The worker is busy, so the first answer is to a query that found no room.
 	counts := map[string]int{<-ends: 1}
 	release()
 	for range clients - 1 {
 		counts[<-ends]++
 	}
 	if counts["bad_output"]+counts["overloaded"] != clients || counts["bad_output"] == 0 || counts["overloaded"] == 0 {
-		t.Errorf("the ends are %v: expected bad_output for those that were taken, and overloaded", counts)
+		t.Errorf("the outcomes are %v: expected bad_output for accepted queries, and overloaded", counts)
 	}
-	// A few times the bodies: buffers grow by doubling, and the collector lags. The race detector shadows every word.
+	// The limit is a few times the bodies: buffers grow by doubling and the garbage collector lags. The race detector
+	// shadows every word.
 	limitMiB := 3 * clients * bodyBytes >> 20
 	if raceDetector {
 		limitMiB *= 4
@@ -145,7 +146,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	t.Logf("%v; at most %d MiB resident", counts, peak)
 }
 
-// peakMiB is the most memory that a process has had resident.
+// peakMiB returns the peak resident memory of a process.
 func peakMiB(t *testing.T, pid int) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -165,7 +166,7 @@ func peakMiB(t *testing.T, pid int) int {
 	return 0
 }
 
-// slow is a Python model that takes as long for a batch as its environment says, however many queries are in it.
+// slow is a Python model that takes a time set by its environment for each batch, whatever the size of the batch.
 const slow = `
 import os
 import time
@@ -179,7 +180,8 @@ def predict(batch):
 xebec.serve(predict)
 `
 
-// slowModel writes a model that evaluates two queries in 20 ms: a hundred a second, whatever the machine. extra are more lines.
+// slowModel writes a model that evaluates two queries in 20 ms: a hundred a second on any machine. extra are additional
+// lines.
 func slowModel(t *testing.T, extra ...string) string {
 	t.Helper()
 	dir := newDir(t)
@@ -196,18 +198,19 @@ cache: off
 	return dir
 }
 
-// flood is an open loop: it goes on sending, whatever becomes of what it has sent.
+// flood is an open loop: it keeps its rate regardless of the answers.
 type flood struct {
 	load
 	done chan struct{}
 }
 
-// startFlood sends about a thousand requests a second with distinct raw inputs, to the functions in turn, until it is ended.
+// startFlood sends about a thousand requests a second with distinct raw inputs, to the functions in turn, until end is
+// called.
 func (g *gateway) startFlood(functions ...string) *flood {
 	const (
 		perTick  = 10
-		mostOut  = 1000  // a machine that cannot keep up sends less: descriptors are bounded
-		mostSent = 20000 // should nobody end it
+		mostOut  = 1000  // bounds open connections; a machine that cannot keep up sends less
+		mostSent = 20000 // bounds a flood that is never ended
 	)
 	f := &flood{load: load{g: g}, done: make(chan struct{})}
 	ctx := bounded(g.t)
@@ -246,7 +249,7 @@ func (g *gateway) startFlood(functions ...string) *flood {
 	return f
 }
 
-// end stops sending and returns what every request came to.
+// end stops the flood and returns the outcome of every request.
 func (f *flood) end() []outcome {
 	if f.stopped.CompareAndSwap(false, true) {
 		close(f.done)
@@ -255,7 +258,7 @@ func (f *flood) end() []outcome {
 	return f.all
 }
 
-// refusals counts those that were told at once that there is too much to do, and checks how they were told.
+// refusals counts the requests that were refused at once as overloaded, and checks their answers.
 func refusals(t *testing.T, all []outcome) (refused, defaults int) {
 	t.Helper()
 	for _, o := range all {
@@ -275,7 +278,7 @@ func refusals(t *testing.T, all []outcome) (refused, defaults int) {
 	return refused, defaults
 }
 
-// accounted checks that the gateway counts the same ends as its clients: the requests to these functions by code.
+// accounted checks that the gateway counts the same outcomes by code as its clients, for the requests to these functions.
 func accounted(g *gateway, want map[string]int, functions ...string) {
 	g.t.Helper()
 	g.await("the gateway's counters to agree with its clients", func(ctx context.Context) (bool, string) {
@@ -296,7 +299,7 @@ func accounted(g *gateway, want map[string]int, functions ...string) {
 	})
 }
 
-// wellAgain waits until a function answers so many requests in a row, one after the other, by predictions.
+// wellAgain waits until a function answers so many consecutive requests by predictions.
 func wellAgain(g *gateway, function string) {
 	g.t.Helper()
 	const inARow = 10
@@ -312,8 +315,8 @@ func wellAgain(g *gateway, function string) {
 	})
 }
 
-// A flood of ten times what a model can evaluate, of queries that have all the time in the world: some are served and the others
-// refused for want of room, each is told so once and in no other way; and when the flood is over everything is as before.
+// A flood of ten times a model's capacity, of queries with a distant deadline. Some are served and the others refused for
+// lack of room, each exactly once. After the flood the model serves as before.
 func TestFloodIsServedOrRefused(t *testing.T) {
 	t.Parallel()
 	const enough = 60
@@ -332,30 +335,30 @@ func TestFloodIsServedOrRefused(t *testing.T) {
 	t.Logf("%v", ends)
 }
 
-// The same where queries have half a second: what would end too late is refused on arrival, by what is known of the replica. A
-// function that asks for less than its share of the same model loses none of its queries. Where there is a default, callers get that
-// instead of a refusal, with the reason.
+// The same with a deadline of half a second. Queries that would finish too late are refused on arrival, according to the
+// replica's profile. A function that stays below its share of the same model loses no query. If there is a default,
+// callers get that with the reason instead of a refusal.
 //
-// That a query is admitted is no promise: on a machine that holds the worker up it may still run into its deadline. So the flood's
-// queries may, and the quiet function's have plenty of time.
+// Admission is not a guarantee: on a machine that delays the worker an admitted query may still miss its deadline. So the
+// flood's queries may miss theirs, and the quiet function's queries have a distant deadline.
 func TestFloodLeavesOthersTheirShare(t *testing.T) {
 	t.Parallel()
 	const enough = 25
 	dir := slowModel(t, function("f", "slow", "slo: 500ms"), function("d", "slow", "slo: 500ms", theDefault), function("quiet", "slow", "slo: 60s"))
 	g := serve(t, "--config", dir, "--python", python(t))
 	g.awaitReplicas("slow", 1)
-	// A profile is believed after 16 batches.
+	// The scheduler trusts a profile after 16 batches.
 	warm := g.startLoad("quiet", 1, 20)
 	warm.wg.Wait()
 
 	f := g.startFlood("f", "d")
 	f.served(1)
-	// One after the other: a third of the model is more than this asks for.
+	// One query after the other: that is less than the third of the model that is this function's share.
 	q := g.startLoad("quiet", 1, enough)
 	q.wg.Wait()
 	all := f.end()
 	if ends := judge(t, append(q.stop(), warm.stop()...), "ok"); ends["ok"] != enough+20 {
-		t.Errorf("beside the flood the quiet function's queries ended in %v: expected predictions only", ends)
+		t.Errorf("during the flood the quiet function's queries ended in %v: expected predictions only", ends)
 	}
 	ends := judge(t, all, "ok", "overloaded", "default", "deadline_exceeded")
 	refused, defaults := refusals(t, all)
@@ -369,7 +372,7 @@ func TestFloodLeavesOthersTheirShare(t *testing.T) {
 		}
 	}
 	if n := reasons[api.Overloaded.Reason()]; n == 0 || n+reasons[api.DeadlineExceeded.Reason()] != defaults {
-		t.Errorf("the reasons of %d defaults are %v: expected %q, and no other but that of the deadline", defaults, reasons, api.Overloaded.Reason())
+		t.Errorf("the reasons of %d defaults are %v: expected %q, or a missed deadline", defaults, reasons, api.Overloaded.Reason())
 	}
 	wellAgain(g, "f")
 	wellAgain(g, "d")

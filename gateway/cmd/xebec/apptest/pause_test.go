@@ -9,8 +9,9 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// The gateway stands still for longer than a worker may take, with queries at the worker, which answers them meanwhile. They have their
-// answers when the gateway goes on; who waited behind them, and has had his deadline, has the default; and nobody is killed.
+// The gateway is stopped for longer than a worker's timeout, while the worker answers its queries. Those queries get
+// their answers when the gateway continues. A query that waited behind them past its deadline gets the default. No worker
+// is killed.
 func TestAPauseKillsNobody(t *testing.T) {
 	t.Parallel()
 	const timeout = 8 * time.Second
@@ -33,7 +34,7 @@ func TestAPauseKillsNobody(t *testing.T) {
 	}
 	g.awaitMetric(2, "in_flight", "m")
 	ask("urgent", "too late", func(a answer) bool { return a.Default && a.DefaultExplanation == api.DeadlineExceeded.Reason() })
-	g.awaitModel("m", "one waits", func(m api.ModelStatus) bool { return m.QueueDepth == 1 })
+	g.awaitModel("m", "one query to wait", func(m api.ModelStatus) bool { return m.QueueDepth == 1 })
 	thaw := freeze(t, g.cmd.Process.Pid)
 	began := time.Now()
 	release()
@@ -48,6 +49,6 @@ func TestAPauseKillsNobody(t *testing.T) {
 	}
 	g.awaitMetric(0, "kills_total", "m")
 	if a := g.raw("f", "hello"); !a.predicted() {
-		t.Errorf("afterwards the model answers %v", a)
+		t.Errorf("after the pause the model answers %v", a)
 	}
 }

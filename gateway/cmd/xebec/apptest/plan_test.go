@@ -12,7 +12,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// plan is what describe scheduler says now.
+// plan returns what describe scheduler shows.
 func (g *gateway) plan() (st api.SchedulerStatus) {
 	g.t.Helper()
 	if err := json.Unmarshal([]byte(g.must("describe", "scheduler", "-o", "json")), &st); err != nil {
@@ -21,8 +21,8 @@ func (g *gateway) plan() (st api.SchedulerStatus) {
 	return st
 }
 
-// A budget that affords a part of the queries of a ladder's first candidate: the second answers the others, and describe says
-// why. Without the budget the first answers everything again; and when it has no replica, the second does.
+// The budget affords only part of the queries on a ladder's first candidate. The second answers the others, and describe
+// says why. Without the budget the first answers all again, and while it has no replica the second does.
 func TestLadder(t *testing.T) {
 	t.Parallel()
 	ladder := func(extra ...string) string {
@@ -46,7 +46,7 @@ func TestLadder(t *testing.T) {
 			}
 			dear, cheap := f.Candidates[0], f.Candidates[1]
 			if f.CostPerSecond > f.BudgetPerSecond*1.000001 {
-				t.Errorf("the plan costs %v of %v", f.CostPerSecond, f.BudgetPerSecond)
+				t.Errorf("the plan's cost is %v of a budget of %v", f.CostPerSecond, f.BudgetPerSecond)
 			}
 			return strings.Contains(dear.Why, "budget") && dear.Evaluated < 1 && cheap.Evaluated > 0, fmt.Sprintf("%+v", f)
 		}
@@ -62,19 +62,19 @@ func TestLadder(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.must("apply", "-f", file)
-	g.await("an answer of the dear model", by("dear@1"))
+	g.await("an answer of the expensive model", by("dear@1"))
 	if err := os.WriteFile(file, []byte(testModel("dear", nil, "cost: 1", "replicas: {min: 0, max: 1, idle: 100ms, window: 1s}")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	g.must("apply", "-f", file)
 	g.awaitAsleep("dear")
 	if ok, last := by("cheap@1")(t.Context()); !ok {
-		t.Errorf("the dear model sleeps, and the function answers %s: expected the cheap one", last)
+		t.Errorf("while the expensive model sleeps the function is answered by %s: expected the cheap one", last)
 	}
-	g.await("an answer of the dear model, which that has woken", by("dear@1"))
+	g.await("an answer of the expensive model, which the query has woken", by("dear@1"))
 }
 
-// A budget without a second candidate refuses what it does not afford, and nothing but that.
+// A budget without a second candidate refuses the queries that it does not afford, and no others.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, testModel("m", nil, "cost: 2"), function("f", "m", "slo: 60s", "budget: 20"), function("g", "m", "slo: 60s", "budget: 20", theDefault)))
@@ -85,7 +85,7 @@ func TestBudget(t *testing.T) {
 	})
 	ends := judge(t, l.stop(), "ok", "overloaded")
 	if ends["ok"] == 0 {
-		t.Errorf("the ends are %v: expected that some are afforded", ends)
+		t.Errorf("the outcomes are %v: expected some predictions", ends)
 	}
 	l = g.startLoad("g", 4, 1<<30)
 	g.await("a default for what the budget does not afford", func(context.Context) (bool, string) {
@@ -95,7 +95,8 @@ func TestBudget(t *testing.T) {
 	l.stop()
 }
 
-// What is known of a model that has gone to sleep can be planned with; of one that was never asked nothing is, and it is said what to do.
+// The profile of a sleeping model is still used for plans. A model that was never queried has none, and the message says
+// how to get one.
 func TestPlanOfAModelThatSleeps(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
@@ -111,10 +112,10 @@ func TestPlanOfAModelThatSleeps(t *testing.T) {
 	for _, of := range []string{"f", "m"} {
 		g.xebec("plan", of, "--rate", "10", "--over", "1m").wants(t, "plan for a model that sleeps", 0, "its profile is what was known of those before", "")
 	}
-	g.xebec("plan", "n", "--rate", "10").wants(t, "plan for a model that was never asked", 1, "", "model never@1 has no profile yet: it takes 16 batches of one replica")
+	g.xebec("plan", "n", "--rate", "10").wants(t, "plan for a model that was never queried", 1, "", "model never@1 has no profile yet: it takes 16 batches of one replica")
 }
 
-// Two models on one device, by turns, answer everything; and a device that the gateway does not have is refused.
+// Two models that take turns on one device answer all queries. A manifest with an unknown device is refused.
 func TestSharedDevice(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--device", "gpu0,gpu1", "--config", manifest(t,
@@ -122,7 +123,7 @@ func TestSharedDevice(t *testing.T) {
 	la, lb := g.startLoad("a", 4, 1<<30), g.startLoad("b", 4, 1<<30)
 	la.served(200)
 	lb.served(200)
-	g.await("both in the plan, on their device", func(context.Context) (bool, string) {
+	g.await("both models in the plan, on their device", func(context.Context) (bool, string) {
 		st := g.plan()
 		for _, d := range st.Devices {
 			if d.Name == "gpu0" && len(d.Tenants) == 2 {
@@ -138,7 +139,7 @@ func TestSharedDevice(t *testing.T) {
 	if err := os.WriteFile(file, []byte(testModel("c", nil, "device: gpu7")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g.xebec("apply", "-f", file).wants(t, "a device that is not there", 1, "", `model c@1: device: there is no device "gpu7" here: expected one of gpu0, gpu1`)
+	g.xebec("apply", "-f", file).wants(t, "a device that does not exist", 1, "", `model c@1: device: there is no device "gpu7" here: expected one of gpu0, gpu1`)
 	g.must("delete", "function", "a")
 	g.must("delete", "model", "a")
 	lb = g.startLoad("b", 4, 1<<30)
@@ -146,14 +147,14 @@ func TestSharedDevice(t *testing.T) {
 	judge(t, lb.stop(), "ok")
 }
 
-// Without planning everything is served, and describe says that it is off.
+// With planning off every query is served, and describe says that it is off.
 func TestPlanningOff(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--epoch", "0", "--config", manifest(t, testModel("m", nil), function("f", "m", "slo: 60s")))
 	l := g.startLoad("f", 4, 200)
 	l.wg.Wait()
 	if ends := judge(t, l.stop(), "ok"); ends["ok"] != 200 {
-		t.Errorf("the ends are %v", ends)
+		t.Errorf("the outcomes are %v", ends)
 	}
 	if st := g.plan(); st.State != api.SchedulerOff || st.Epochs != 0 {
 		t.Errorf("describe scheduler says %+v", st)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What is wrong with a function's policy, its default or its models is refused by apply and by serve, with the file, the line and the
-// reason; and nothing is declared then.
+// Errors in a function's policy, default or models are refused by apply and by serve, with the file, the line and the
+// reason. Nothing is declared.
 func TestPolicyErrors(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, number("a", "echo"), number("b", "noop"), testModel("text", nil)))
@@ -16,7 +16,7 @@ func TestPolicyErrors(t *testing.T) {
 		{"unknown parameter", "policy:", "kind: Function\nname: f\nmodels: [a, b]\npolicy: {name: exp3, etta: 0.1}\n", `exp3 has no such parameter: did you mean "eta"?`},
 		{"parameter of a wrong type", "policy:", "kind: Function\nname: f\nmodels: [a, b]\npolicy: {name: exp3, eta: fast}\n", `"fast" is a string: expected a number`},
 		{"parameter out of range", "policy:", "kind: Function\nname: f\nmodels: [a, b]\npolicy:\n  name: exp3\n  eta: -1\n", "expected a number from"},
-		{"weights of nobody", "policy:", "kind: Function\nname: f\nmodels: [a, b]\npolicy: {name: split, weights: {a: 1, c: 2}}\n", "is not among the function's models"},
+		{"a weight for an unknown model", "policy:", "kind: Function\nname: f\nmodels: [a, b]\npolicy: {name: split, weights: {a: 1, c: 2}}\n", "is not among the function's models"},
 		{"several models of single", "models:", "kind: Function\nname: f\nmodels: [a, b]\n", `the policy "single" takes one`},
 		{"default of a wrong type", "default:", "kind: Function\nname: f\nmodels: [a, b]\npolicy: exp4\ndefault: none\n", "default"},
 		{"doubt without a default", "min_confidence:", "kind: Function\nname: f\nmodels: [a, b]\npolicy: exp4\nmin_confidence: 0.6\n", "needs a default output"},
@@ -27,7 +27,7 @@ func TestPolicyErrors(t *testing.T) {
 		{"unknown loss", "loss:", "kind: Function\nname: f\nmodels: [a]\nloss: cubic\n", "expected"},
 		{"a model that is not there", "models:", "kind: Function\nname: f\nmodels: [a, nobody]\npolicy: exp3\n", "nobody"},
 	} {
-		// A good document comes first: lines are those of the file.
+		// A good document comes first, so the reported lines must be those of the whole file.
 		file := manifest(t, number("new", "echo"), "---\n", c.text)
 		r := g.xebec("apply", "-f", file)
 		r.wants(t, c.what, 1, "", c.says)
@@ -36,8 +36,8 @@ func TestPolicyErrors(t *testing.T) {
 			t.Errorf("%s: the message does not name %s:\n%s", c.what, place, r.err)
 		}
 	}
-	g.xebec("get", "model", "new").wants(t, "after errors alone", 1, "", "no model")
-	g.xebec("get", "function", "f").wants(t, "after errors alone", 1, "", "no function")
+	g.xebec("get", "model", "new").wants(t, "after refused manifests", 1, "", "no model")
+	g.xebec("get", "function", "f").wants(t, "after refused manifests", 1, "", "no function")
 
 	file := manifest(t, number("a", "echo"), number("b", "echo"), function("f", "a, b", "policy: exp33"))
 	failed := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", file)
@@ -50,7 +50,7 @@ func TestPolicyErrors(t *testing.T) {
 	g.xebec("get", "function", "f", "-o", "yaml").wants(t, "get", 0, "eta: 0.2", "")
 }
 
-// Every policy that is shipped serves, learns from labels or at least counts what they say, and shows that in describe.
+// Every policy serves, learns from labels or at least counts them, and shows that in describe.
 func TestEveryPolicyServes(t *testing.T) {
 	t.Parallel()
 	all := []string{"split", "exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"}
@@ -79,11 +79,11 @@ func TestEveryPolicyServes(t *testing.T) {
 			t.Errorf("%s is right in %d of 60 queries", name, right)
 		}
 	}
-	// Those of one context stay with one candidate.
+	// Queries of one context stay with one candidate.
 	first := g.ask("by-split", 1, `,"context":"ann"`)
 	for input := range 20 {
 		if a := g.ask("by-split", input, `,"context":"ann"`); fmt.Sprint(a.Models) != fmt.Sprint(first.Models) {
-			t.Errorf("ann is answered by %v, and before by %v", a.Models, first.Models)
+			t.Errorf("a query of ann is answered by %v, an earlier one by %v", a.Models, first.Models)
 		}
 	}
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
-// declarer declares one function after the other, over model m and each with its twin, and notes what the gateway says.
+// declarer declares one function after the other over model m, each with its twin, and records the gateway's answers.
 type declarer struct {
 	mu       sync.Mutex
 	taken    []string
 	refused  []string          // "nothing was changed"
-	unknown  []string          // 503, and it may have been changed
-	messages map[string]string // of those that were not taken
+	unknown  []string          // 503, and the change may have been made
+	messages map[string]string // of those that failed, by function
 	stopped  atomic.Bool
 	done     chan struct{}
 }
@@ -65,7 +65,7 @@ func (d *declarer) counts() (taken, not int) {
 	return len(d.taken), len(d.refused) + len(d.unknown)
 }
 
-// goesOn waits until more is taken, or not taken.
+// goesOn waits until more changes are accepted, or fail.
 func (d *declarer) goesOn(g *gateway, taken bool) {
 	g.t.Helper()
 	yes, no := d.counts()
@@ -75,30 +75,31 @@ func (d *declarer) goesOn(g *gateway, taken bool) {
 	})
 }
 
-// check compares what was answered with what a gateway has.
+// check compares the recorded answers with what a gateway has.
 func (d *declarer) check(g *gateway) {
 	g.t.Helper()
 	all := exported(bounded(g.t), g)
 	has := func(name string) bool { return strings.Contains(all, "name: "+name+"\n") }
 	for _, name := range d.taken {
 		if !has(name) {
-			g.t.Errorf("function %s was acknowledged, and is not there", name)
+			g.t.Errorf("function %s was acknowledged but is not there", name)
 		}
 	}
 	for _, name := range d.refused {
 		if has(name) || has(twin(name)) {
-			g.t.Errorf("function %s is there, and was answered by %s", name, d.messages[name])
+			g.t.Errorf("function %s is there, but its declaration was answered by %s", name, d.messages[name])
 		}
 	}
 	for _, name := range append(d.taken, d.unknown...) {
 		if has(name) != has(twin(name)) {
-			g.t.Errorf("of function %s and its twin one is there, and one is not", name)
+			g.t.Errorf("only one of function %s and its twin is there", name)
 		}
 	}
 }
 
-// The Redis server is killed, and stopped, while functions are declared and asked. Whatever is declared meanwhile is refused with what to do, or it
-// is said that nobody knows; no query fails; and afterwards everything that was acknowledged is there, and nothing that was refused.
+// The Redis server is killed, and stopped, while functions are declared and queried. A change meanwhile is refused with
+// what to do, or reported as possibly made. No query fails. Afterwards every acknowledged change is there, and no refused
+// one.
 func TestApplyWhileRedisFails(t *testing.T) {
 	t.Parallel()
 	s, a, b := pair(t)
@@ -130,11 +131,11 @@ func TestApplyWhileRedisFails(t *testing.T) {
 		d.check(g)
 	}
 	yes, no := d.counts()
-	t.Logf("%d applies were taken, %d were not (%d of them with an unknown end)", yes, no, len(d.unknown))
+	t.Logf("%d applies were accepted, %d failed (%d of them with an unknown end)", yes, no, len(d.unknown))
 	seen := map[string]bool{}
 	for _, m := range d.messages {
 		if i := strings.Index(m, s.Addr()); i < 0 {
-			t.Errorf("an apply is answered by %s: expected that it says which store", m)
+			t.Errorf("an apply is answered by %s: expected the store's name", m)
 		} else if !seen[m] && len(seen) < 4 {
 			seen[m] = true
 			t.Log(m)
@@ -142,8 +143,8 @@ func TestApplyWhileRedisFails(t *testing.T) {
 	}
 }
 
-// A Redis server that keeps nothing is started again, and is empty: nothing that serves is disturbed, the gateways bring back what was
-// declared, and one that comes later finds it.
+// A Redis server without persistence is restarted, and is empty. Serving is not affected, the gateways restore the
+// declarations, and a gateway that starts later finds them.
 func TestRedisLosesEverything(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Config{})
@@ -154,12 +155,12 @@ func TestRedisLosesEverything(t *testing.T) {
 	asking := []func(){a.keepAsking("f"), b.keepAsking("f")}
 	s.Restart()
 	third := serve(t, "--store", s.URL())
-	third.await("the store to have everything again", func(ctx context.Context) (bool, string) {
+	third.await("the store to have all declarations again", func(ctx context.Context) (bool, string) {
 		now := exported(ctx, third)
 		return now == all, now
 	})
 	if now := awaitSame(a, b, third); now != all {
-		t.Errorf("before there was\n%s\nand afterwards there is\n%s", all, now)
+		t.Errorf("before the restart the export was\n%s\nand after it\n%s", all, now)
 	}
 	third.await("the third gateway to serve", answers(third, "f", 7, "m@1"))
 	a.must("apply", "-f", manifest(t, function("g", "m@stable", "slo: 60s")))
@@ -168,11 +169,11 @@ func TestRedisLosesEverything(t *testing.T) {
 		stop()
 	}
 	if events := a.history("m"); len(events) == 0 || !strings.Contains(events[0].Action+events[0].Detail, "restored") {
-		t.Errorf("the history says %+v: expected that the model was restored", events)
+		t.Errorf("the history says %+v: expected an event that the model was restored", events)
 	}
 }
 
-// command sends one command to a Redis server and returns the first line of the answer.
+// command sends a command to a Redis server and returns the first line of the answer.
 func command(t *testing.T, s *redistest.Server, text string) string {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(bounded(t), "tcp", s.Addr())
@@ -190,22 +191,22 @@ func command(t *testing.T, s *redistest.Server, text string) string {
 	return strings.TrimSpace(answer)
 }
 
-// replicate makes one server a replica of another one, and waits until it has what that has.
+// replicate makes one server a replica of another and waits until it has all its data.
 func replicate(t *testing.T, g *gateway, primary, replica *redistest.Server) {
 	t.Helper()
 	host, port, _ := strings.Cut(primary.Addr(), ":")
 	if answer := command(t, replica, "REPLICAOF "+host+" "+port); !strings.HasPrefix(answer, "+OK") {
 		t.Fatal(answer)
 	}
-	g.await("the replica to be up", func(context.Context) (bool, string) {
+	g.await("the replica to be in sync", func(context.Context) (bool, string) {
 		n := command(t, primary, "WAIT 1 100")
 		return n == ":1", n
 	})
 }
 
-// The primary that the gateways write to becomes a replica while functions are declared, for another server was promoted: applies are
-// refused with what to do, what is written to the new primary shows, and when the old one is the primary again everything goes on with
-// everything that was acknowledged by either.
+// The primary becomes a replica while functions are declared, because another server was promoted. Changes are refused
+// with what to do, and writes to the new primary appear. When the old server is the primary again the gateways continue
+// with every change that either server acknowledged.
 func TestRedisFailsOver(t *testing.T) {
 	t.Parallel()
 	s, a, b := pair(t)
@@ -217,9 +218,10 @@ func TestRedisFailsOver(t *testing.T) {
 	d.goesOn(a, true)
 	replicate(t, a, s, other)
 	d.goesOn(a, true)
-	// With async replication what was acknowledged in the last moment may be lost: the switch waits for the replica, as operators do who can.
+	// Asynchronous replication may lose the last acknowledged changes, so the test waits for the replica before it
+	// switches, as operators should.
 	d.stop()
-	a.await("the replica to have everything", func(context.Context) (bool, string) {
+	a.await("the replica to have all changes", func(context.Context) (bool, string) {
 		n := command(t, s, "WAIT 1 100")
 		return n == ":1", n
 	})
@@ -233,7 +235,7 @@ func TestRedisFailsOver(t *testing.T) {
 	}
 	c := serve(t, "--store", other.URL())
 	c.must("apply", "-f", manifest(t, function("new", "m", "slo: 60s")), "--wait")
-	a.await("what is declared at the new primary", answers(a, "new", 7, "m@1"))
+	a.await("a function declared at the new primary", answers(a, "new", 7, "m@1"))
 	d.check(c)
 
 	if answer := command(t, s, "REPLICAOF NO ONE"); !strings.HasPrefix(answer, "+OK") {
@@ -249,19 +251,19 @@ func TestRedisFailsOver(t *testing.T) {
 	d.check(b)
 	again.check(b)
 	if !strings.Contains(all, "name: new\n") || strings.Contains(all, "name: refused\n") {
-		t.Errorf("in the end there is\n%s", all)
+		t.Errorf("after the failover the export is\n%s", all)
 	}
 }
 
-// A replica that had not heard of the last changes takes the primary's place: what was acknowledged and is lost there goes on serving, and is
-// stored again by the gateways that know it; the history says so.
+// A replica that lacks the last changes replaces the primary. Acknowledged changes that it lacks still serve, and the
+// gateways that know them store them again, which the history says.
 func TestOlderReplicaTakesOver(t *testing.T) {
 	t.Parallel()
 	s, a, b := pair(t)
 	other := redistest.Start(t, redistest.Config{AppendOnly: true})
 	a.apply(number("m", "noop"), function("f", "m", "slo: 60s"))
 	replicate(t, a, s, other)
-	if answer := command(t, other, "REPLICAOF NO ONE"); !strings.HasPrefix(answer, "+OK") { // it hears of nothing from here on
+	if answer := command(t, other, "REPLICAOF NO ONE"); !strings.HasPrefix(answer, "+OK") { // it gets no changes from here on
 		t.Fatal(answer)
 	}
 	a.apply(version(number("m", "echo", "cache: off"), "2"), traffic("m", `serving: "2"`, `labels: {stable: "2"}`), function("f", "m", "slo: 59s"), function("g", "m@stable", "slo: 60s"))
@@ -269,19 +271,19 @@ func TestOlderReplicaTakesOver(t *testing.T) {
 	a.await("version 2", answers(a, "g", 7, "m@2"))
 	all := awaitSame(a, b)
 	asking := []func(){a.keepAsking("f"), a.keepAsking("g"), b.keepAsking("f"), b.keepAsking("g")}
-	replicate(t, a, other, s) // the server at the gateways' address has now what the replica had
+	replicate(t, a, other, s) // the server at the gateways' address now has the replica's data
 	if answer := command(t, s, "REPLICAOF NO ONE"); !strings.HasPrefix(answer, "+OK") {
 		t.Fatal(answer)
 	}
 	third := serve(t, "--store", s.URL())
-	third.await("what was lost to be in the store again", func(ctx context.Context) (bool, string) {
+	third.await("the lost changes to be in the store again", func(ctx context.Context) (bool, string) {
 		now := exported(ctx, third)
 		return now == all, now
 	})
 	if now := awaitSame(a, b, third); now != all {
-		t.Errorf("before there was\n%s\nand afterwards there is\n%s", all, now)
+		t.Errorf("before the takeover the export was\n%s\nand after it\n%s", all, now)
 	}
-	third.await("version 2 at a gateway that came later", answers(third, "g", 7, "m@2"))
+	third.await("version 2 at a gateway that started later", answers(third, "g", 7, "m@2"))
 	a.must("apply", "-f", manifest(t, function("h", "m", "slo: 60s")))
 	b.await("a new function", answers(b, "h", 7, "m@2"))
 	for _, stop := range asking {
@@ -292,8 +294,8 @@ func TestOlderReplicaTakesOver(t *testing.T) {
 	}
 }
 
-// A gateway that starts while its Redis server is away serves what --config declares. When the server comes, that is stored, and what lay there
-// before is there too.
+// A gateway that starts while its Redis server is away serves what --config declares. When the server is back this is
+// stored, and what the store had before is loaded too.
 func TestGatewayStartsBeforeRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Config{AppendOnly: true})
@@ -310,13 +312,13 @@ func TestGatewayStartsBeforeRedis(t *testing.T) {
 		t.Errorf("the log says\n%s", g.logText())
 	}
 	s.Restart()
-	g.await("what lay in the store", answers(g, "before", 0, "old@1"))
+	g.await("the function from the store", answers(g, "before", 0, "old@1"))
 	other := serve(t, "--store", s.URL())
 	other.await("what --config declares to be in the store", answers(other, "f", 5+2, "m@1"))
 	all := awaitSame(g, other)
 	for _, name := range []string{"f", "m", "old", "before"} {
 		if !strings.Contains(all, "name: "+name+"\n") {
-			t.Errorf("%s is not there:\n%s", name, all)
+			t.Errorf("%s is not in the export:\n%s", name, all)
 		}
 	}
 	if events := other.history("f"); len(events) != 1 || !strings.HasPrefix(events[0].By, "--config") {

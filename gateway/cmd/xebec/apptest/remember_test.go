@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// A gateway that is told to end writes what it has learned last: nothing is lost, of all and of each context.
+// A gateway that is asked to end first stores what it has learned last: nothing is lost, globally and for each context.
 func TestStopKeepsEverythingLearned(t *testing.T) {
 	t.Parallel()
 	args := []string{"--config", manifest(t, threeModels("{name: exp4, eta: 0.5}")), "--data-dir", newDir(t)}
@@ -19,17 +19,17 @@ func TestStopKeepsEverythingLearned(t *testing.T) {
 	before := g.learned("f")
 	g.stop()
 	again := serve(t, args...)
-	after := again.awaitLearned("f", "what was learned is back", func(p api.PolicyStatus) bool { return total(p.Candidates) > 0 })
+	after := again.awaitLearned("f", "the learned states", func(p api.PolicyStatus) bool { return total(p.Candidates) > 0 })
 	for i, c := range before.Candidates {
 		if got := after.Candidates[i]; got.Count != c.Count || got.MeanLoss != c.MeanLoss || got.Weight != c.Weight {
-			t.Errorf("before the end %+v, and after it %+v", c, got)
+			t.Errorf("before the restart %+v, and after it %+v", c, got)
 		}
 	}
 	known(again, "ann", "right", "worse")
 	known(again, "bob", "worse", "right")
 }
 
-// known waits until a user's queries find that one model weighs more than twice what another one does.
+// known waits until one model weighs more than twice as much as another for a user.
 func known(g *gateway, user, better, worse string) {
 	g.t.Helper()
 	g.await(fmt.Sprintf("%s to be known", user), func(ctx context.Context) (bool, string) {
@@ -49,8 +49,8 @@ func known(g *gateway, user, better, worse string) {
 	})
 }
 
-// Contexts beyond --contexts leave memory for the store, those that were used last stay, and one that has left is known when it comes
-// again. Their number in memory is bounded, whatever callers make up.
+// Contexts beyond --contexts are moved from memory to the store, least recently used first, and are loaded when they are
+// used again. Their number in memory is bounded, however many contexts clients invent.
 func TestContextsSpillToTheStore(t *testing.T) {
 	t.Parallel()
 	const most = 64
@@ -73,8 +73,8 @@ func TestContextsSpillToTheStore(t *testing.T) {
 	known(g, "ann", "right", "worse")
 }
 
-// What a function has learned goes with it; one that is declared again under its name begins anew. A change of the policy's parameters is
-// no new function; of another policy what was learned is not used.
+// A function's learned state is deleted with it: declared again under its name it starts from nothing. A change of the
+// policy's parameters keeps the state; another policy does not use it.
 func TestDeletedFunctionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	args := []string{"--data-dir", newDir(t)}
@@ -87,7 +87,7 @@ func TestDeletedFunctionsAreForgotten(t *testing.T) {
 	before := g.learned("f")
 	g.apply(over("{name: exp4, eta: 0.6}"))
 	if n := total(g.learned("f").Candidates); n != total(before.Candidates) {
-		t.Errorf("with another parameter %v losses are known: expected %v", n, total(before.Candidates))
+		t.Errorf("with another parameter %v losses are counted: expected %v", n, total(before.Candidates))
 	}
 	g.saved("f")
 	g.must("delete", "function", "f")
@@ -106,7 +106,7 @@ func TestDeletedFunctionsAreForgotten(t *testing.T) {
 		t.Errorf("with another policy it has learned %+v", p)
 	}
 	if text := g.must("describe", "function", "f"); !strings.Contains(text, "state.db") {
-		t.Errorf("describe does not say where it is kept:\n%s", text)
+		t.Errorf("describe does not name the store:\n%s", text)
 	}
 
 	apart := serve(t, "--config", manifest(t, threeModels("exp3")))

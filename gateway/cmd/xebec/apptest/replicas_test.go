@@ -13,14 +13,15 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// sleepy are the bounds of a model that sleeps as soon as nobody has asked it for a second.
+// sleepy are the replica bounds of a model that sleeps after a second without a query.
 const sleepy = "replicas: {min: 0, max: 1, idle: 1s}"
 
-// zygoteProgram is in the command of every zygote.
+// zygoteProgram occurs in the command line of every zygote.
 const zygoteProgram = "xebec._zygote"
 
-// pythonModel is a manifest of a model in Python, bytes in and bytes out. Its program is the file NAME.py in dir, by which its processes
-// are told, for one that was forked shows the environment of its zygote. extra are more lines of the model.
+// pythonModel is a manifest of a Python model, bytes in and bytes out. Its program is NAME.py in dir, and tests find its
+// processes by that name, because a forked process shows the environment of its zygote. extra are additional lines of the
+// model.
 func pythonModel(t *testing.T, dir, name, program string, extra ...string) string {
 	t.Helper()
 	writeFile(t, dir, name+".py", program)
@@ -37,13 +38,13 @@ run: {command: [python, %s.py]}
 `, name, dir, name, strings.Join(extra, "\n"))
 }
 
-// gated has a model of xebec-testworker begin only when the file gate is there.
+// gated lets a model of xebec-testworker start only while the file gate exists.
 func gated(model, gate string) string {
 	wait := fmt.Sprintf(`"/bin/sh", "-c", 'until [ -e %s ]; do sleep 0.02; done; exec "$0" "$@"', %q`, gate, programs.worker)
 	return strings.Replace(model, fmt.Sprintf("%q", programs.worker), wait, 1)
 }
 
-// open makes a gate, shut takes it away.
+// open creates a gate; shut removes it.
 func open(t *testing.T, gate string) {
 	t.Helper()
 	writeFile(t, filepath.Dir(gate), filepath.Base(gate), "open")
@@ -56,7 +57,7 @@ func shut(t *testing.T, gate string) {
 	}
 }
 
-// running are the gateway's processes with this word in their command, but for the gateway itself.
+// running returns the gateway's processes with this word in the command line, without the gateway itself.
 func (g *gateway) running(word string) (found []process) {
 	for _, p := range processesOf(g.dir) {
 		if p.pid != g.cmd.Process.Pid && strings.Contains(p.name, word) {
@@ -66,7 +67,7 @@ func (g *gateway) running(word string) (found []process) {
 	return found
 }
 
-// awaitRunning waits until there are so many processes with this word in their command.
+// awaitRunning waits until n processes have this word in the command line.
 func (g *gateway) awaitRunning(word string, n int) []process {
 	g.t.Helper()
 	var found []process
@@ -77,7 +78,7 @@ func (g *gateway) awaitRunning(word string, n int) []process {
 	return found
 }
 
-// awaitAsleep waits until a model has no replica, and wants none.
+// awaitAsleep waits until a model has no replica and wants none.
 func (g *gateway) awaitAsleep(name string) api.ModelStatus {
 	g.t.Helper()
 	return g.awaitModel(name, "it sleeps", func(m api.ModelStatus) bool {
@@ -85,16 +86,16 @@ func (g *gateway) awaitAsleep(name string) api.ModelStatus {
 	})
 }
 
-// wantsForked fails unless a process was forked from a zygote: it shows the environment that this was started with.
+// wantsForked fails unless a process was forked from a zygote, which means that it has the zygote's initial environment.
 func wantsForked(t *testing.T, p process) {
 	t.Helper()
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
-	if err == nil && strings.Contains("\x00"+string(environ), "\x00XEBEC_MODEL=") { // else it has ended meanwhile
+	if err == nil && strings.Contains("\x00"+string(environ), "\x00XEBEC_MODEL=") { // otherwise it has ended meanwhile
 		t.Errorf("%v was not forked from a zygote", p)
 	}
 }
 
-// lines are a file's, none where there is no such file.
+// lines returns the lines of a file, or none if there is no such file.
 func lines(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -104,14 +105,14 @@ func lines(t *testing.T, path string) []string {
 	return strings.Fields(string(text))
 }
 
-// stream is an open loop: it sends so many requests a second, whatever becomes of what it has sent, until it is ended. The rate may change.
+// stream is an open loop: it sends at a rate regardless of the answers, until it is ended. The rate can be changed.
 type stream struct {
 	load
 	rate atomic.Int64
 	done chan struct{}
 }
 
-// startStream sends distinct raw inputs to a function.
+// startStream sends requests with distinct raw inputs to a function.
 func (g *gateway) startStream(function string, perSecond int64) *stream {
 	const ticksPerSecond = 100
 	s := &stream{load: load{g: g}, done: make(chan struct{})}
@@ -130,7 +131,7 @@ func (g *gateway) startStream(function string, perSecond int64) *stream {
 	s.wg.Go(func() {
 		tick := time.NewTicker(time.Second / ticksPerSecond)
 		defer tick.Stop()
-		owed := int64(0) // hundredths of requests
+		owed := int64(0) // in hundredths of a request
 		for s.sent.Load() < maxLoad {
 			for owed += s.rate.Load(); owed >= ticksPerSecond; owed -= ticksPerSecond {
 				n := s.sent.Add(1)
@@ -147,7 +148,7 @@ func (g *gateway) startStream(function string, perSecond int64) *stream {
 	return s
 }
 
-// end stops sending and returns what every request came to.
+// end stops the stream and returns the outcome of every request.
 func (s *stream) end() []outcome {
 	if s.stopped.CompareAndSwap(false, true) {
 		close(s.done)
@@ -156,7 +157,7 @@ func (s *stream) end() []outcome {
 	return s.all
 }
 
-// unenforced reports whether a model's description says that this machine does not let the gateway enforce a limit.
+// unenforced reports whether a model's description says that the gateway cannot enforce a limit on this machine.
 func unenforced(m api.ModelStatus, limit string) bool {
 	for _, sentence := range m.Capacity.Unenforced {
 		if strings.HasPrefix(sentence, limit) {
@@ -166,7 +167,7 @@ func unenforced(m api.ModelStatus, limit string) bool {
 	return false
 }
 
-// describes fails unless the description of a model says all that.
+// describes fails unless the description of a model has all the texts.
 func (g *gateway) describes(model string, says ...string) string {
 	g.t.Helper()
 	text := g.must("describe", "model", model)
@@ -178,7 +179,7 @@ func (g *gateway) describes(model string, says ...string) string {
 	return text
 }
 
-// wellAgainBy asks until a model answers by itself.
+// wellAgainBy queries a model until it answers by itself.
 func wellAgainBy(g *gateway, what string, ask func() answer) {
 	g.t.Helper()
 	g.await(what+" to answer", func(context.Context) (bool, string) {
@@ -187,7 +188,7 @@ func wellAgainBy(g *gateway, what string, ask func() answer) {
 	})
 }
 
-// hasWorkers is the condition that so many processes of a version run that were not forked.
+// hasWorkers is the condition that a version has n processes that were not forked.
 func (g *gateway) hasWorkers(ref string, n int) func(context.Context) (bool, string) {
 	return func(context.Context) (bool, string) {
 		found := g.workersOf(ref)

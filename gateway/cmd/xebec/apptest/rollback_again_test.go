@@ -7,12 +7,12 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// stays checks where a model's rollback has come to, and that the version that it went to answers and the others are not there.
+// stays checks a model's rollback, that the version it went to answers, and that the other versions are not loaded.
 func (g *gateway) stays(what, from, to string, out ...string) {
 	g.t.Helper()
 	g.awaitServing("m@" + to)
 	for _, v := range out {
-		g.awaitVersion("m@"+v, what+": it is not loaded", func(m api.ModelStatus) bool {
+		g.awaitVersion("m@"+v, what+": the version to be unloaded", func(m api.ModelStatus) bool {
 			return m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired
 		})
 	}
@@ -25,8 +25,8 @@ func (g *gateway) stays(what, from, to string, out ...string) {
 	}
 }
 
-// What one rollback keeps out the next one does, and so does a roll-out that retreats by itself: none of the versions that were found bad
-// answers again, nor after kill -9, until it is promoted or there is a newer one.
+// A rollback after a rollback, or a roll-out that retreats, still keeps out the versions of the first rollback. None of
+// the bad versions answers again, even after SIGKILL, until it is promoted or there is a newer version.
 func TestRollbackAfterRollback(t *testing.T) {
 	t.Parallel()
 	args := []string{"--data-dir", newDir(t)}
@@ -47,7 +47,7 @@ func TestRollbackAfterRollback(t *testing.T) {
 	g.stays("a split undone", "3", "1", "2", "3")
 
 	g.must("traffic", "m", "--rollout", "2", "--min-feedback", "20")
-	g.awaitTraffic("m", "the roll-out", func(s api.TrafficStatus) bool { return len(s.Arms) == 2 })
+	g.awaitTraffic("m", "the roll-out to begin", func(s api.TrafficStatus) bool { return len(s.Arms) == 2 })
 	g.await("the retreat", func(ctx context.Context) (bool, string) {
 		g.teach("f", 1, 20, "", itself)
 		st, err := g.trafficOf(ctx, "m")
@@ -62,7 +62,7 @@ func TestRollbackAfterRollback(t *testing.T) {
 	g.stays("after kill -9", "3", "1", "2", "3")
 	g.must("promote", "m@2", "--wait")
 	g.awaitServing("m@2")
-	g.awaitVersion("m@3", "it is not loaded", func(m api.ModelStatus) bool { return !m.Version.Aspired })
+	g.awaitVersion("m@3", "the version to be unloaded", func(m api.ModelStatus) bool { return !m.Version.Aspired })
 	g.must("traffic", "m", "--clear", "serving")
 	g.stays("an older one promoted, and no more pinned", "3", "2", "3")
 	g.apply(version(good, "4"))

@@ -15,7 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// versionStatus asks the admin API for one version of a model.
+// versionStatus reads one version of a model from the admin API.
 func (g *gateway) versionStatus(ctx context.Context, ref string) (api.ModelStatus, error) {
 	id, err := api.ParseModelRef(ref)
 	if err != nil {
@@ -34,10 +34,10 @@ func (g *gateway) versionStatus(ctx context.Context, ref string) (api.ModelStatu
 			return m, nil
 		}
 	}
-	return api.ModelStatus{}, fmt.Errorf("there is no %s among %d versions", ref, len(list.Models))
+	return api.ModelStatus{}, fmt.Errorf("%s is not among the %d versions", ref, len(list.Models))
 }
 
-// version is a model's version, "name@version", as it stands now.
+// version returns the present status of a version, "name@version".
 func (g *gateway) version(ref string) api.ModelStatus {
 	g.t.Helper()
 	m, err := g.versionStatus(bounded(g.t), ref)
@@ -47,7 +47,7 @@ func (g *gateway) version(ref string) api.ModelStatus {
 	return m
 }
 
-// awaitVersion waits until a version is as the test wants it.
+// awaitVersion waits until a version meets a condition.
 func (g *gateway) awaitVersion(ref, what string, condition func(api.ModelStatus) bool) api.ModelStatus {
 	g.t.Helper()
 	var last api.ModelStatus
@@ -62,19 +62,19 @@ func (g *gateway) awaitVersion(ref, what string, condition func(api.ModelStatus)
 	return last
 }
 
-// awaitPhase waits until a version is there in its life.
+// awaitPhase waits until a version is in a phase.
 func (g *gateway) awaitPhase(ref string, phase api.VersionPhase) api.ModelStatus {
 	g.t.Helper()
 	return g.awaitVersion(ref, "phase "+string(phase), func(m api.ModelStatus) bool { return m.Version.Phase == phase })
 }
 
-// awaitServing waits until a model's name means this version, "name@version".
+// awaitServing waits until a model's name resolves to this version, "name@version".
 func (g *gateway) awaitServing(ref string) api.ModelStatus {
 	g.t.Helper()
 	return g.awaitVersion(ref, "it serves", func(m api.ModelStatus) bool { return m.Serving && m.Version.Phase == api.PhaseAvailable })
 }
 
-// awaitNoProcess waits until nothing of a version runs: what it was may be left as a zombie for a moment, which counts as nothing.
+// awaitNoProcess waits until a version has no process. A zombie does not count.
 func (g *gateway) awaitNoProcess(ref string) {
 	g.t.Helper()
 	g.await("no process of "+ref, func(context.Context) (bool, string) {
@@ -83,7 +83,7 @@ func (g *gateway) awaitNoProcess(ref string) {
 	})
 }
 
-// workersOf are the processes of a version, by the environment that the gateway gives them.
+// workersOf returns the processes of a version, by the environment that the gateway gives them.
 func (g *gateway) workersOf(ref string) (found []process) {
 	name, version, _ := strings.Cut(ref, "@")
 	for _, p := range processesOf(g.dir) {
@@ -96,12 +96,12 @@ func (g *gateway) workersOf(ref string) (found []process) {
 	return found
 }
 
-// traffic is a manifest of a model's rules.
+// traffic is a manifest of a model's traffic rules.
 func traffic(model string, lines ...string) string {
 	return fmt.Sprintf("\n---\nkind: Traffic\nname: %s\n%s\n", model, strings.Join(lines, "\n"))
 }
 
-// trafficOf is how a model's queries are divided now.
+// trafficOf returns the present traffic of a model.
 func (g *gateway) trafficOf(ctx context.Context, model string) (t api.TrafficStatus, err error) {
 	status, body := g.fetch(ctx, "http://"+g.admin+"/v1/traffic/"+model)
 	if status != 200 {
@@ -117,7 +117,7 @@ func (g *gateway) trafficOf(ctx context.Context, model string) (t api.TrafficSta
 	return list.Traffic[0], nil
 }
 
-// awaitTraffic waits until a model's traffic is as the test wants it.
+// awaitTraffic waits until a model's traffic meets a condition.
 func (g *gateway) awaitTraffic(model, what string, condition func(api.TrafficStatus) bool) api.TrafficStatus {
 	g.t.Helper()
 	var last api.TrafficStatus
@@ -132,10 +132,10 @@ func (g *gateway) awaitTraffic(model, what string, condition func(api.TrafficSta
 	return last
 }
 
-// uncached are lines of a model whose answers are not remembered.
+// uncached are lines of a model whose answers are not cached.
 const uncached = "cache: off"
 
-// crowd is some clients, each a load of its own, so that what one of them sees is in the order in which it happened.
+// crowd is several clients, each a load of its own, so that the answers of one client are in order.
 type crowd []*load
 
 func (g *gateway) startCrowd(function string, clients int, headers ...string) (all crowd) {
@@ -145,7 +145,7 @@ func (g *gateway) startCrowd(function string, clients int, headers ...string) (a
 	return all
 }
 
-// served waits until every client has had n more answers.
+// served waits until every client has n more answers.
 func (c crowd) served(n int64) {
 	c[0].g.t.Helper()
 	for _, l := range c {
@@ -153,8 +153,7 @@ func (c crowd) served(n int64) {
 	}
 }
 
-// judge ends the clients and checks that every request of each was answered, by the versions in this order and by no other, each client
-// having seen all of them.
+// judge ends the clients and checks that each client was answered by all these versions in this order, and by no other.
 func (c crowd) judge(t *testing.T, versions ...string) {
 	t.Helper()
 	n := 0
@@ -171,14 +170,14 @@ func (c crowd) judge(t *testing.T, versions ...string) {
 			}
 		}
 		if !slices.Equal(seen, versions) {
-			t.Errorf("a client was answered by %v: expected %v, one after the other", seen, versions)
+			t.Errorf("a client was answered by the versions %v: expected %v", seen, versions)
 		}
 	}
 	t.Logf("%d requests", n)
 }
 
-// Under load a new version takes over when it is ready, a rollback brings the old one back and unloads the new one, and a version that
-// is newer than the bad one ends the rollback: no query fails, and no client goes back to a version that it had left.
+// Under load a new version takes over when it is ready, a rollback restores the old one and unloads the new one, and a
+// version newer than the bad one ends the rollback. No query fails, and each client sees the versions in this order.
 func TestRollOutAndBackUnderLoad(t *testing.T) {
 	t.Parallel()
 	m := testModel("m", nil, uncached)
@@ -203,19 +202,19 @@ func TestRollOutAndBackUnderLoad(t *testing.T) {
 	two := g.awaitPhase("m@2", api.PhaseDeclared)
 	g.awaitNoProcess("m@2")
 	if two.Version.Aspired || len(g.version("m@2").Replicas) > 0 {
-		t.Errorf("the version that was rolled back is %+v with replicas %+v", two.Version, two.Replicas)
+		t.Errorf("the bad version is %+v with replicas %+v", two.Version, two.Replicas)
 	}
 	clients.served(50)
-	rule := g.awaitTraffic("m", "the rollback", func(t api.TrafficStatus) bool { return t.Spec.Rollback != nil })
+	rule := g.awaitTraffic("m", "the rollback to be in force", func(t api.TrafficStatus) bool { return t.Spec.Rollback != nil })
 	if b := rule.Spec.Rollback; b.From != "2" || b.To != "1" || b.Reason != "it was a test" {
 		t.Errorf("the rollback is %+v", b)
 	}
-	// What was applied is applied again, and does not bring the bad version back.
+	// The same manifest is applied again, which does not bring the bad version back.
 	if out := g.must("apply", "-f", manifest(t, m, version(m, "2"), f)); strings.Contains(out, "created") || strings.Contains(out, "updated") {
-		t.Errorf("applied again:\n%s", out)
+		t.Errorf("applying the same manifest again prints\n%s", out)
 	}
 	if phase := g.version("m@2").Version.Phase; phase != api.PhaseDeclared {
-		t.Errorf("applied again the bad version is %s", phase)
+		t.Errorf("after the same manifest was applied again the bad version is %s", phase)
 	}
 
 	g.apply(version(m, "3"))
@@ -223,7 +222,7 @@ func TestRollOutAndBackUnderLoad(t *testing.T) {
 	clients.served(50)
 	clients.judge(t, "m@1", "m@2", "m@1", "m@3")
 	if phase := g.version("m@2").Version.Phase; phase != api.PhaseDeclared {
-		t.Errorf("when a newer version serves the bad one is %s: expected that it is still not loaded", phase)
+		t.Errorf("while a newer version serves the bad one is %s: expected that it is not loaded", phase)
 	}
 	history := g.must("history", "m")
 	for _, says := range []string{"rolled back", "it was a test", "m@3", "created"} {
@@ -231,11 +230,11 @@ func TestRollOutAndBackUnderLoad(t *testing.T) {
 			t.Errorf("the history does not say %q:\n%s", says, history)
 		}
 	}
-	g.xebec("rollback", "m", "--to", "9").wants(t, "rollback to nothing", 1, "", `"9"`)
+	g.xebec("rollback", "m", "--to", "9").wants(t, "rollback to an unknown version", 1, "", `"9"`)
 }
 
-// A version whose process ends at once, and one that never says that it is ready, leave the old one serving; what is wrong is told; they
-// can be removed; and a version that works takes over although a bad one was there.
+// A version whose process ends at once, and one that never becomes ready, leave the old version serving. The reason is
+// shown, they can be deleted, and a later working version takes over.
 func TestVersionThatNeverComesUp(t *testing.T) {
 	t.Parallel()
 	m := testModel("m", nil, uncached)
@@ -244,22 +243,22 @@ func TestVersionThatNeverComesUp(t *testing.T) {
 	g := serve(t, "--config", manifest(t, m, function("f", "m", "slo: 60s")))
 	clients := g.startCrowd("f", 4)
 
-	g.xebec("apply", "-f", manifest(t, ends), "--wait").wants(t, "apply what ends", 1, "m@2 created", "m@2 has failed: exited with code 1")
-	two := g.awaitVersion("m@2", "it fails", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
+	g.xebec("apply", "-f", manifest(t, ends), "--wait").wants(t, "apply a version that ends", 1, "m@2 created", "m@2 has failed: exited with code 1")
+	two := g.awaitVersion("m@2", "the version to fail", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
 	if two.Version.Phase != api.PhaseLoading || two.Serving || !strings.Contains(lastExits(two), "exited with code 1") {
 		t.Errorf("a version whose process ends is %s, %+v, %q", two.Version.Phase, two.Serving, lastExits(two))
 	}
 	g.xebec("describe", "model", "m").wants(t, "describe", 0, "exited with code 1", "")
-	g.xebec("promote", "m@2", "--wait").wants(t, "promote what ends", 1, "traffic m@2", "m@2 has failed: exited with code 1")
+	g.xebec("promote", "m@2", "--wait").wants(t, "promote a version that ends", 1, "traffic m@2", "m@2 has failed: exited with code 1")
 	clients.served(20)
 	g.must("delete", "model", "m@2")
 
 	g.must("apply", "-f", manifest(t, hangs))
-	three := g.awaitVersion("m@3", "it is being started", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 && m.Replicas[0].PID > 0 })
+	three := g.awaitVersion("m@3", "its process to start", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 && m.Replicas[0].PID > 0 })
 	if three.Version.Phase != api.PhaseLoading || three.State != api.ModelStarting || three.Serving {
 		t.Errorf("a version that hangs is %s, %s", three.Version.Phase, three.State)
 	}
-	g.xebec("promote", "m@3", "--wait", "--timeout", "1s").wants(t, "promote what hangs", 1, "traffic m@3", "m@3 does not serve after 1s")
+	g.xebec("promote", "m@3", "--wait", "--timeout", "1s").wants(t, "promote a version that hangs", 1, "traffic m@3", "m@3 does not serve after 1s")
 	clients.served(20)
 	g.must("delete", "model", "m@3")
 	g.awaitNoProcess("m@3")
@@ -270,8 +269,8 @@ func TestVersionThatNeverComesUp(t *testing.T) {
 	clients.judge(t, "m@1", "m@4")
 }
 
-// Under transition: resources the old version is unloaded first. That there are never two at a time is told by a lock that a second
-// process would not get. Queries wait meanwhile, as long as the function's cold start allows, and are answered.
+// Under transition: resources the old version is unloaded first. Each process takes a lock, which shows that there are
+// never two at a time. Queries wait meanwhile, for at most the function's cold start, and are answered.
 func TestTransitionResources(t *testing.T) {
 	t.Parallel()
 	lock := filepath.Join(newDir(t), "lock")
@@ -295,21 +294,22 @@ func TestTransitionResources(t *testing.T) {
 		}
 	}
 	if log := g.logText(); strings.Contains(log, "exited with code 9") {
-		t.Errorf("two versions were there at a time:\n%s", log)
+		t.Errorf("two versions ran at the same time:\n%s", log)
 	}
 	if two := g.version("m@2"); restarts(two) > 0 || two.ReadyReplicas() != 1 {
 		t.Errorf("the version that serves has %d restarts", restarts(two))
 	}
 }
 
-// Under transition: resources, whoever waits for a version that never comes up does not keep the old one from being loaded again.
+// Under transition: resources, queries that wait for a version that never becomes ready do not prevent the old one from
+// being loaded again.
 func TestTransitionResourcesBack(t *testing.T) {
 	t.Parallel()
 	m := testModel("m", nil, uncached)
 	g := serve(t, "--config", manifest(t, m, traffic("m", "transition: resources"), function("f", "m", "slo: 1s", "cold_start: 10m")))
 	const waiting = 5
 	g.must("apply", "-f", manifest(t, strings.Replace(version(m, "2"), programs.worker, "/bin/false", 1)))
-	g.awaitVersion("m@2", "it fails", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
+	g.awaitVersion("m@2", "the version to fail", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
 	g.awaitPhase("m@1", api.PhaseDeclared)
 	ctx, leave := context.WithCancel(bounded(t))
 	var asking sync.WaitGroup
@@ -322,14 +322,15 @@ func TestTransitionResourcesBack(t *testing.T) {
 	}
 	defer asking.Wait()
 	defer leave()
-	g.awaitVersion("m@2", "queries wait for it", func(m api.ModelStatus) bool { return m.QueueDepth == waiting })
+	g.awaitVersion("m@2", "the queries to wait for it", func(m api.ModelStatus) bool { return m.QueueDepth == waiting })
 	g.must("rollback", "m")
 	g.awaitServing("m@1")
 	g.await("version 1 to answer", versionServes(g, "f", "m@1"))
 	g.awaitPhase("m@2", api.PhaseDeclared)
 }
 
-// What the old version has accepted is answered by it before its process ends, however slow it is, while the new one answers what comes.
+// The old version answers all queries that it has accepted before its process ends, however slow it is, while the new one
+// answers new queries.
 func TestDrainingVersionAnswers(t *testing.T) {
 	t.Parallel()
 	m := testModel("m", nil, uncached, "timeout: 10m", "batching: {policy: none}")
@@ -361,7 +362,7 @@ func TestDrainingVersionAnswers(t *testing.T) {
 		}
 	}
 	if len(answers) > 0 || len(g.workersOf("m@1")) == 0 || one.ReadyReplicas() != 1 {
-		t.Errorf("while it drains the old version has answered %d, and has %d processes: expected that it waits", len(answers), len(g.workersOf("m@1")))
+		t.Errorf("while it drains the old version has answered %d queries and has %d processes: expected no answer yet, and its process", len(answers), len(g.workersOf("m@1")))
 	}
 	release()
 	for range slow {
@@ -374,10 +375,11 @@ func TestDrainingVersionAnswers(t *testing.T) {
 	g.awaitNoProcess("m@1")
 }
 
-// A new version takes over when all its replicas are ready, not before; and one that may sleep is woken to be validated, and sleeps again.
+// A new version takes over only when all its replicas are ready. A version that may sleep is woken for its validation,
+// and sleeps again.
 func TestVersionTakesOverWithAllReplicas(t *testing.T) {
 	t.Parallel()
-	// One replica of version 2 gets the place, and begins; whoever comes later waits for the gate.
+	// One replica of version 2 passes the gate and starts; the other waits for the gate to open.
 	dir := newDir(t)
 	first, gate := filepath.Join(dir, "first"), filepath.Join(dir, "gate")
 	second := fmt.Sprintf(`command: [sh, -c, 'mkdir %s 2>/dev/null || while [ ! -e %s ]; do sleep 0.05; done; exec "$@"', sh, `, first, gate)
@@ -385,7 +387,7 @@ func TestVersionTakesOverWithAllReplicas(t *testing.T) {
 	g := serve(t, "--config", manifest(t, m, function("f", "m", "slo: 60s")))
 	clients := g.startCrowd("f", 2)
 	g.must("apply", "-f", manifest(t, strings.Replace(version(m, "2"), "command: [", second, 1)))
-	g.awaitVersion("m@2", "one replica", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 })
+	g.awaitVersion("m@2", "one ready replica", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 })
 	clients.served(50)
 	two := g.version("m@2")
 	if two.Version.Phase != api.PhaseLoading || two.Serving || two.ReadyReplicas() != 1 {
@@ -398,11 +400,11 @@ func TestVersionTakesOverWithAllReplicas(t *testing.T) {
 	clients.served(20)
 	clients.judge(t, "m@1", "m@2")
 
-	// version is of the model's own directory, in which its queries lie.
+	// The path of the queries is relative to the manifest's directory.
 	writeFile(t, dir, "queries.jsonl", `{"input":3,"label":3}`+"\n")
 	writeFile(t, dir, "sleeper.yaml", number("s", "echo", "replicas: {min: 0}", "validate: {queries: queries.jsonl, min_accuracy: 1}"))
 	g.must("apply", "-f", filepath.Join(dir, "sleeper.yaml"))
-	s := g.awaitVersion("s@1", "it was validated and sleeps again", func(m api.ModelStatus) bool {
+	s := g.awaitVersion("s@1", "the version to be validated and asleep", func(m api.ModelStatus) bool {
 		return m.Version.Phase == api.PhaseAvailable && len(m.Replicas) == 0
 	})
 	if v := s.Version.Validation; v == nil || !v.Passed || v.Queries != 1 || v.Matched != 1 || v.Extremes == 0 || !s.Serving || s.State != api.ModelIdle {
@@ -411,7 +413,7 @@ func TestVersionTakesOverWithAllReplicas(t *testing.T) {
 	g.awaitNoProcess("s@1")
 }
 
-// stallProcess stops a worker until release.
+// stallProcess stops a worker until release is called.
 func stallProcess(g *gateway, pid int) (release func()) {
 	g.t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// certificate writes a certificate of 127.0.0.1 that has signed itself, and its key, and returns their files.
+// certificate writes a self-signed certificate for 127.0.0.1 and its key, and returns their files.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	dir := newDir(t)
@@ -63,7 +63,7 @@ func tokens(t *testing.T, path string, mode os.FileMode, lines ...string) {
 	if err := os.WriteFile(fresh, []byte(strings.Join(lines, "\n")+"\n"), mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(fresh, mode); err != nil { // whatever the umask is
+	if err := os.Chmod(fresh, mode); err != nil { // independent of the umask
 		t.Fatal(err)
 	}
 	if err := os.Rename(fresh, path); err != nil {
@@ -80,7 +80,7 @@ func token(t *testing.T) string {
 	return hex.EncodeToString(b[:])
 }
 
-// guarded is a gateway whose admin port is on every address, with TLS and tokens.
+// guarded is a gateway whose admin port listens on all addresses, with TLS and tokens.
 type guarded struct {
 	*gateway
 	url    string
@@ -108,7 +108,7 @@ func serveGuarded(t *testing.T, tokenFile string) *guarded {
 	return &guarded{g, "https://127.0.0.1:" + port, cert, &http.Client{Transport: transport}}
 }
 
-// call makes a request with an Authorization header, unless that is empty.
+// call makes a request, with an Authorization header unless that is empty.
 func (g *guarded) call(authorization, method, path, body string) (status int, answer string, header http.Header) {
 	g.t.Helper()
 	req, err := http.NewRequestWithContext(bounded(g.t), method, g.url+path, strings.NewReader(body))
@@ -131,13 +131,13 @@ func (g *guarded) call(authorization, method, path, body string) (status int, an
 	return res.StatusCode, string(text), res.Header
 }
 
-// cli runs the command line with a token file, against the port with TLS.
+// cli runs the command line with a token file against the TLS port.
 func (g *guarded) cli(tokenFile string, args ...string) result {
 	g.t.Helper()
 	return g.xebec(append([]string{"--admin", g.url, "--ca", g.cert, "--token-file", tokenFile}, args...)...)
 }
 
-// audit waits until a line of the log has all of the parts.
+// audit waits until a line of the log has all parts.
 func (g *gateway) audit(parts ...string) {
 	g.t.Helper()
 	g.await(fmt.Sprintf("a line of the log with %q", parts), func(context.Context) (bool, string) {
@@ -155,8 +155,8 @@ func (g *gateway) audit(parts ...string) {
 	})
 }
 
-// The admin port is served beyond loopback only with a token file that nobody else can read, and with TLS; what is missing is said with the
-// flags to add, and nothing is served.
+// The admin port is served on addresses other than loopback only with TLS and a token file that only its owner can read.
+// Otherwise the gateway names the missing flags and serves nothing.
 func TestAdminPortBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
@@ -187,23 +187,23 @@ func TestAdminPortBeyondLoopback(t *testing.T) {
 		{"the same on loopback", "127.0.0.1:0", []string{"--admin-token-file", open}, []string{open, "chmod 600"}},
 		{"a key that others can read", "0.0.0.0:0", []string{"--admin-token-file", good, "--admin-cert", cert, "--admin-key", openKey}, []string{openKey, "chmod"}},
 		{"a token that can be guessed", "0.0.0.0:0", []string{"--admin-token-file", short, "--admin-cert", cert, "--admin-key", key}, []string{short, "openssl rand"}},
-		{"a key of nobody's", "0.0.0.0:0", []string{"--admin-token-file", good, "--admin-cert", cert, "--admin-key", good}, []string{"--admin-key"}},
+		{"a file that is not a key", "0.0.0.0:0", []string{"--admin-token-file", good, "--admin-cert", cert, "--admin-key", good}, []string{"--admin-key"}},
 	} {
 		g := launch(t, newDir(t), append([]string{"--listen", "127.0.0.1:0", "--admin", c.admin}, c.args...)...)
 		g.gone(1)
 		for _, says := range c.says {
 			if !strings.Contains(g.logText(), says) {
-				t.Errorf("%s: the gateway says\n%s\nexpected %q", c.what, g.logText(), says)
+				t.Errorf("%s: the gateway's log is\n%s\nexpected %q", c.what, g.logText(), says)
 			}
 		}
 		if strings.Contains(g.logText(), "1234") {
-			t.Errorf("%s: the gateway tells the token:\n%s", c.what, g.logText())
+			t.Errorf("%s: the gateway's log has the token:\n%s", c.what, g.logText())
 		}
 	}
 }
 
-// Over TLS whoever has a token of the file does everything, by HTTP and by the command line, under the token's name; all others do nothing, and are
-// logged. A token is given and taken back without a restart. /healthz needs none.
+// Over TLS a token of the file allows everything, by HTTP and by the command line, under the token's name. All other
+// requests are refused and logged. Tokens can be added and removed without a restart. /healthz needs no token.
 func TestTokensOfTheAdminPort(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -231,10 +231,10 @@ func TestTokensOfTheAdminPort(t *testing.T) {
 	}
 	g.audit("refused on the admin port", "127.0.0.1")
 	if status, answer, _ := g.call("Bearer "+first, http.MethodGet, "/v1/models", ""); status != 200 || strings.Contains(answer, `"m"`) {
-		t.Errorf("with the token models are %d %s: expected none yet", status, answer)
+		t.Errorf("with the token GET models is answered by %d %s: expected none yet", status, answer)
 	}
 	if status, answer, _ := g.call("bearer "+robot, http.MethodGet, "/metrics", ""); status != 200 || !strings.Contains(answer, "xebec_") {
-		t.Errorf("with the token /metrics is %d %.200s", status, answer)
+		t.Errorf("with the token /metrics is answered by %d %.200s", status, answer)
 	}
 
 	g.cli(ops, "apply", "-f", manifest(t, model, version(number("m", "noop"), "2")), "--wait").wants(t, "apply with the token", 0, "function f created", "")
@@ -249,10 +249,10 @@ func TestTokensOfTheAdminPort(t *testing.T) {
 	}
 	history := g.cli(ops, "history", "-o", "json").out
 	if !strings.Contains(history, `"by": "ops`) && !strings.Contains(history, `"by":"ops`) {
-		t.Errorf("the history does not say who it was:\n%s", history)
+		t.Errorf("the history does not have the token's name:\n%s", history)
 	}
 
-	// The token is replaced: the new one works at once, the old one no more.
+	// The token is replaced: the new one works at once, and the old one is refused.
 	second := token(t)
 	tokens(t, file, 0o600, "ops2:"+second)
 	if status, answer, _ := g.call("Bearer "+second, http.MethodGet, "/v1/models", ""); status != 200 {
@@ -261,28 +261,28 @@ func TestTokensOfTheAdminPort(t *testing.T) {
 	if status, _, _ := g.call("Bearer "+first, http.MethodGet, "/v1/models", ""); status != 401 {
 		t.Errorf("the old token is answered by %d", status)
 	}
-	// A file that others can read lets nobody in, and the log says why.
+	// If others can read the file all tokens are refused, and the log says why.
 	tokens(t, file, 0o644, "ops2:"+second)
 	if status, answer, _ := g.call("Bearer "+second, http.MethodGet, "/v1/models", ""); status != 401 || !strings.Contains(answer, "log") {
 		t.Errorf("with a file that others can read the token is answered by %d %s", status, answer)
 	}
-	g.await("the log to say why", func(context.Context) (bool, string) { // it tells of one refusal a second
+	g.await("the log to say why", func(context.Context) (bool, string) { // the log has at most one refusal a second
 		g.call("Bearer "+second, http.MethodGet, "/v1/models", "")
 		text := g.logText()
 		return strings.Contains(text, "refused on the admin port") && strings.Contains(text, "chmod 600"), tail(text, 3)
 	})
 	tokens(t, file, 0o600, "ops2:"+second)
 	if status, answer, _ := g.call("Bearer "+second, http.MethodGet, "/v1/models", ""); status != 200 {
-		t.Errorf("when the file is right again the token is answered by %d %s", status, answer)
+		t.Errorf("after the file's mode was repaired the token is answered by %d %s", status, answer)
 	}
 	for what, secret := range map[string]string{"first": first, "second": second, "robot's": robot} {
 		if strings.Contains(g.logText(), secret) {
-			t.Errorf("the log has the %s token in it", what)
+			t.Errorf("the log contains the %s token", what)
 		}
 	}
 }
 
-// Plain HTTP, and bytes that are neither, to the port with TLS are answered cleanly and disturb nobody.
+// Plain HTTP, and garbage, sent to the TLS port are refused and do not affect other requests.
 func TestPlainHTTPToTheTLSPort(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(newDir(t), "tokens")
@@ -306,16 +306,16 @@ func TestPlainHTTPToTheTLSPort(t *testing.T) {
 		if half, ok := conn.(*net.TCPConn); ok {
 			_ = half.CloseWrite()
 		}
-		answer, _ := io.ReadAll(io.LimitReader(conn, 1<<16)) // a connection that is reset has said nothing
+		answer, _ := io.ReadAll(io.LimitReader(conn, 1<<16)) // a reset connection has sent nothing
 		conn.Close()
 		if strings.Contains(string(answer), "200 OK") || strings.Contains(string(answer), `"models"`) {
 			t.Errorf("%s is answered by %q", what, answer)
 		}
 	}
 	if status, answer, _ := g.call("Bearer "+secret, http.MethodGet, "/v1/models", ""); status != 200 {
-		t.Errorf("afterwards the port answers %d %s", status, answer)
+		t.Errorf("a later request is answered by %d %s", status, answer)
 	}
 	if strings.Contains(g.logText(), secret) {
-		t.Error("the log has the token in it")
+		t.Error("the log contains the token")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// awaitShadows waits until the comparisons of a function's shadows have come to so many.
+// awaitShadows waits until the comparisons of a function's shadows have these counts.
 func awaitShadows(g *gateway, function string, same, different, failed uint64) {
 	g.t.Helper()
 	g.await(fmt.Sprintf("%d shadow answers that are the same, %d that differ, %d that failed", same, different, failed), func(ctx context.Context) (bool, string) {
@@ -21,8 +21,8 @@ func awaitShadows(g *gateway, function string, same, different, failed uint64) {
 	})
 }
 
-// Shadow models are asked for the part of the queries that is declared, are compared with the answer that was given, and answer nobody; one
-// that is slow, has failed or is gone changes nothing for callers.
+// Shadow models get the declared part of the queries. Their answers are compared with the given answer and reach no
+// caller. A shadow that is slow, has failed or is gone does not affect callers.
 func TestShadows(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, number("m", "echo"), number("same", "echo", stoppable), number("other", "noop"), number("never", "noop"),
@@ -46,10 +46,10 @@ func TestShadows(t *testing.T) {
 	g.xebec("describe", "function", "f").wants(t, "describe", 0, "10 agreed with the answer, 10 did not, 0 failed", "")
 	g.ask("rare", 3, "")
 	if n := g.metrics().of("model_queries_total", "never", "ok"); n > 0 {
-		t.Errorf("a shadow for one query in a million was asked for the first one")
+		t.Errorf("a shadow for one query in a million got the first query")
 	}
 
-	// Slow: its queries wait, the callers do not.
+	// A slow shadow: its queries wait, callers do not.
 	release := stall(g, "same")
 	for input := 101; input <= 100+queries; input++ {
 		wants(input)
@@ -57,7 +57,7 @@ func TestShadows(t *testing.T) {
 	release()
 	awaitShadows(g, "f", 2*queries, 2*queries, 0)
 
-	// Gone, and back.
+	// A killed shadow, which is restarted.
 	stall(g, "same")
 	wants(200)
 	kill(t, g.model("same").Replicas[0].PID)
@@ -72,10 +72,10 @@ func TestShadows(t *testing.T) {
 	g.apply(function("f", "m", "slo: 60s", "shadow: {other: 1}"))
 	g.must("delete", "model", "same")
 	wants(300)
-	g.xebec("delete", "model", "other").wants(t, "delete a shadow that is needed", 1, "", "function f needs model other")
+	g.xebec("delete", "model", "other").wants(t, "delete a shadow in use", 1, "", "function f needs model other")
 }
 
-// What a shadow says is compared with what the ensemble answers, not with what one of its members does, and teaches the policy nothing.
+// A shadow is compared with the ensemble's answer, not with a member's, and the policy learns nothing from it.
 func TestShadowsOfEnsembles(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, number("a", "noop"), number("b", "echo"), number("c", "echo"), number("s", "echo"),
@@ -89,7 +89,7 @@ func TestShadowsOfEnsembles(t *testing.T) {
 	if err != nil || f.Shadow == nil || len(f.Shadow.Models) != 1 || f.Shadow.Models[0].Model != "s@1" || f.Shadow.Models[0].Part != 1 {
 		t.Fatalf("describe says of the shadow %+v (%v)", f.Shadow, err)
 	}
-	g.await("all to be compared", func(ctx context.Context) (bool, string) {
+	g.await("all comparisons", func(ctx context.Context) (bool, string) {
 		f, err := g.described(ctx, "f")
 		return err == nil && f.Shadow.Same+f.Shadow.Different == 10 && f.Shadow.Same > 0, fmt.Sprintf("%+v %v", f.Shadow, err)
 	})

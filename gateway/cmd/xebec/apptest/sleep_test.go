@@ -13,7 +13,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// svm is a manifest of a scikit-learn classifier that sleeps after a second: which side of a line two numbers are on.
+// svm is a manifest of a scikit-learn classifier that sleeps after a second without a query. It says on which side of a
+// line a point is.
 func svm(t *testing.T) string {
 	t.Helper()
 	dir := newDir(t)
@@ -42,13 +43,14 @@ cache: off
 `, dir)
 }
 
-// A Python model with large libraries has no process until somebody asks for it, through a function or by its own name; he is answered by a worker that was
-// forked from the zygote; when nobody has asked for a second it has no process again. Of all that describe and the metrics tell.
+// A Python model with large libraries has no process until a query arrives, through a function or by the model's own
+// name. A worker forked from the zygote answers it. After a second without a query the model has no process again.
+// describe and the metrics show all of this.
 func TestScaleToZeroAndBack(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--python", python(t), "--config", manifest(t, svm(t), function("f", "svm", "slo: 1s", "cold_start: 60s")))
 	if m := g.awaitAsleep("svm"); len(g.running("svm.py")) != 0 {
-		t.Errorf("before the first query there is %v, state %s", g.running("svm.py"), m.State)
+		t.Errorf("before the first query the processes are %v, state %s", g.running("svm.py"), m.State)
 	}
 	g.awaitRunning(zygoteProgram, 1)
 	g.describes("svm", "idle, 0 of 0 replicas ready", "0 to 2, none after 1s without a query", "numpy, sklearn.svm, joblib")
@@ -60,7 +62,7 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	} {
 		headers := []string{"Xebec-Slo-Ms", patient}
 		if i == 0 {
-			headers = nil // what the function declares is enough
+			headers = nil // the function's own objective is enough
 		}
 		a := g.json(ask.path, ask.body, headers...)
 		if text := strings.Join(strings.Fields(string(a.Body)), ""); a.Status != 200 || !strings.Contains(text, ask.says) {
@@ -70,7 +72,7 @@ func TestScaleToZeroAndBack(t *testing.T) {
 			wantsForked(t, p)
 		}
 		if wanted := g.metrics().of("model_replicas_wanted", "svm"); wanted > 1 {
-			t.Errorf("after one query %v replicas are wanted: expected 1, or 0 when its second is over", wanted)
+			t.Errorf("after one query %v replicas are wanted: expected 1, or 0 after a second", wanted)
 		}
 		g.awaitRunning("svm.py", 0)
 		m := g.awaitAsleep("svm")
@@ -91,8 +93,8 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	}
 }
 
-// A function with a default answers with it at its objective, and says why, while its model takes its time to wake. What was asked meanwhile
-// is evaluated all the same, as long as its caller has said that it is worth that, and whoever asks it next has it from the cache.
+// A function with a default answers it at its objective, with the reason, while its model wakes. If the caller allows
+// more time the query is still evaluated, and the next identical query gets the result from the cache.
 func TestDefaultWhileItWakes(t *testing.T) {
 	t.Parallel()
 	gate := filepath.Join(newDir(t), "gate")
@@ -100,11 +102,11 @@ func TestDefaultWhileItWakes(t *testing.T) {
 	wantsDefault := func(what string, a answer) {
 		t.Helper()
 		if !a.Default || a.text() != defaultText || a.DefaultExplanation != api.NoReplica.Reason() {
-			t.Errorf("%s is answered by %v: expected the default, because %q", what, a, api.NoReplica.Reason())
+			t.Errorf("%s is answered by %v: expected the default with the reason %q", what, a, api.NoReplica.Reason())
 		}
 	}
 	g.awaitAsleep("m")
-	// Nobody knows yet that what it answers may be remembered. The first one is, all the same.
+	// The gateway does not know yet whether the model's answers may be cached. The first answer is cached all the same.
 	wantsDefault("the first query", g.json("/f/predict", `{"input":"first","ttl_ms":60000}`))
 	open(t, gate)
 	g.awaitEntries(1)
@@ -115,7 +117,7 @@ func TestDefaultWhileItWakes(t *testing.T) {
 		t.Errorf("the cache has %v hits: expected one", hits)
 	}
 	if a := g.raw("f", "second", "Xebec-Slo-Ms", patient); !a.predicted() || a.text() != "second" {
-		t.Errorf("awake it answers %v", a)
+		t.Errorf("while awake it answers %v", a)
 	}
 
 	g.awaitAsleep("m")
@@ -125,19 +127,20 @@ func TestDefaultWhileItWakes(t *testing.T) {
 	g.awaitEntries(3)
 	hits, _, _ := g.cacheMetrics("m")
 	if a := g.raw("f", "late"); !a.predicted() || a.text() != "late" {
-		t.Errorf("the same again is answered by %v", a)
+		t.Errorf("the same query again is answered by %v", a)
 	}
 	if now, _, _ := g.cacheMetrics("m"); now != hits+1 {
 		t.Errorf("the cache has %v hits, it had %v: expected one more", now, hits)
 	}
-	// What is remembered needs no replica, and wakes none.
+	// A cached answer needs no replica and wakes none.
 	g.awaitAsleep("m")
 	if a := g.raw("f", "late"); !a.predicted() || a.text() != "late" {
-		t.Errorf("asleep, what is remembered is answered by %v", a)
+		t.Errorf("while the model sleeps a cached query is answered by %v", a)
 	}
 }
 
-// Fifty models of one environment sleep, and share a zygote. All are asked at once: nobody is refused, and each answers for itself.
+// Fifty sleeping models of one environment share a zygote. All are queried at once: no query is refused, and each model
+// answers its own.
 func TestFiftyModelsWakeAtOnce(t *testing.T) {
 	t.Parallel()
 	const models = 50
@@ -158,7 +161,7 @@ xebec.serve(lambda batch: [name + b":" + query for query in batch])
 	g := serve(t, "--python", python(t), "--config", manifest(t, all.String()))
 	g.awaitRunning(zygoteProgram, 1)
 	if early := g.running(".py"); len(early) > 0 {
-		t.Errorf("before the first query there is %v", early)
+		t.Errorf("before the first query the processes are %v", early)
 	}
 	var wg sync.WaitGroup
 	ctx := bounded(t)
@@ -184,7 +187,7 @@ xebec.serve(lambda batch: [name + b":" + query for query in batch])
 	g.xebec("describe", "gateway").wants(t, "describe gateway", 0, fmt.Sprintf("%d model versions", models), "")
 }
 
-// An operator's hint that holds now wakes a model without any query; when the hint is taken away it sleeps again.
+// A hint for the present time wakes a model without a query. When the hint is removed the model sleeps again.
 func TestHintWakesAModel(t *testing.T) {
 	t.Parallel()
 	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
@@ -196,7 +199,7 @@ func TestHintWakesAModel(t *testing.T) {
 	g.apply(declared(fmt.Sprintf("expect: [{rate: 10, from: %q, to: %q}]", at(-time.Minute), at(time.Hour))))
 	m := g.awaitReplicas("m", 1)
 	if m.Capacity.Wanted != 1 || m.Capacity.Reason == "" || m.Capacity.ColdStarts != nil || len(m.Queries) != 0 {
-		t.Errorf("awake by a hint it has capacity %s, queries %v", toJSON(t, m.Capacity), m.Queries)
+		t.Errorf("woken by a hint the model has capacity %s, queries %v", toJSON(t, m.Capacity), m.Queries)
 	}
 	g.describes("m", "1 of 1 replicas ready")
 	g.apply(declared("expect: []"))
@@ -204,8 +207,8 @@ func TestHintWakesAModel(t *testing.T) {
 	g.awaitNoProcess("m@1")
 }
 
-// A gateway that is killed, or told to end, while twenty models wake at once leaves no process: no zygote, no worker that was being forked. Who
-// was accepted by one that was told to end is answered.
+// A gateway that is killed, or asked to end, while twenty models wake at once leaves no process: no zygote and no worker
+// that was being forked. On SIGTERM all accepted queries are answered.
 func TestEndWhileForking(t *testing.T) {
 	t.Parallel()
 	const models = 20
@@ -231,7 +234,7 @@ func TestEndWhileForking(t *testing.T) {
 					}
 				})
 			}
-			g.await("some of them to run", func(context.Context) (bool, string) {
+			g.await("some models to run", func(context.Context) (bool, string) {
 				found := g.running(".py")
 				return len(found) >= 3, fmt.Sprint(found)
 			})
@@ -244,7 +247,7 @@ func TestEndWhileForking(t *testing.T) {
 	}
 }
 
-// A zygote that hangs delays one launch, which then does without it; the next one does not wait.
+// A hung zygote delays one launch, which then proceeds without it. The next launch does not wait.
 func TestZygoteThatHangs(t *testing.T) {
 	t.Parallel()
 	m := pythonModel(t, newDir(t), "plain", "import xebec\nxebec.serve(lambda batch: batch)\n", "preload: [json]", sleepy, uncached)
@@ -264,13 +267,13 @@ func TestZygoteThatHangs(t *testing.T) {
 	g.xebec("logs", "plain").wants(t, "logs", 0, "its zygote did not fork: it did not answer within", "")
 	for _, p := range g.running(zygoteProgram) {
 		if p.pid == zygote.pid {
-			t.Errorf("the zygote that hung is still there: %v", p)
+			t.Errorf("the hung zygote is still there: %v", p)
 		}
 	}
 }
 
-// Two replicas that were forked from one zygote draw different random numbers. Whoever kills the zygote disturbs no replica, and models wake
-// as before; whoever kills the gateway ends the zygote too.
+// Two replicas forked from one zygote draw different random numbers. When the zygote is killed no replica is affected,
+// and models wake as before. When the reaper is killed the zygote ends too.
 func TestZygotes(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -303,16 +306,16 @@ xebec.serve(lambda batch: batch)
 	judge(t, s.end(), "ok")
 	for i, r := range g.awaitReplicas("draw", 2).Replicas {
 		if r.PID != before.Replicas[i].PID || r.Restarts != 0 {
-			t.Errorf("after the end of the zygote replica %d is process %d, %d restarts: it was %d", i, r.PID, r.Restarts, before.Replicas[i].PID)
+			t.Errorf("after the zygote was killed replica %d is process %d with %d restarts: expected process %d", i, r.PID, r.Restarts, before.Replicas[i].PID)
 		}
 	}
 	g.must("scale", "draw", "--min", "0", "--idle", "1s")
-	// A launch tries for a new zygote, a second after the end of the last one at the latest.
+	// A launch starts a new zygote at the latest a second after the end of the last one.
 	const wakes = 5
 	for i := 1; ; i++ {
 		g.awaitAsleep("draw")
 		if a := g.raw("f", fmt.Sprint("wake ", i)); !a.predicted() {
-			t.Errorf("after the end of its zygote the model is woken and answers %v", a)
+			t.Errorf("woken after its zygote was killed the model answers %v", a)
 		}
 		if len(g.running(zygoteProgram)) > 0 {
 			break
@@ -321,18 +324,18 @@ xebec.serve(lambda batch: batch)
 			t.Fatalf("after %d launches there is no new zygote", wakes)
 		}
 	}
-	// The end of the reaper is theirs and the zygote's too, and a new one starts what is needed.
+	// The reaper's end also ends its workers and the zygote. A new reaper starts what is needed.
 	for _, p := range g.running("xebec-reaper") {
 		kill(t, p.pid)
 	}
 	if a := g.raw("f", "hello"); !a.predicted() {
-		t.Errorf("after the end of the reaper it answers %v", a)
+		t.Errorf("after the reaper was killed the model answers %v", a)
 	}
 	kill(t, g.cmd.Process.Pid)
 	g.gone(-1)
 }
 
-// A module that cannot be imported costs nothing but the quick start: the model serves, and its log says why it started slowly.
+// A preload that cannot be imported costs only the fast start: the model serves, and its log says why it started slowly.
 func TestPreloadThatFails(t *testing.T) {
 	t.Parallel()
 	m := pythonModel(t, newDir(t), "plain", "import xebec\nxebec.serve(lambda batch: batch)\n", "preload: [no_such_module]", sleepy)

@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// watchable puts a version of a model where --models looks: worker mode "noop" or "echo".
+// watchable puts a version of a model into the directory of --models. mode is the worker's: "noop" or "echo".
 func watchable(t *testing.T, dir, name, version, mode string) {
 	t.Helper()
 	writeFile(t, dir, filepath.Join(name, version, "xebec.yaml"), fmt.Sprintf(`kind: Model
@@ -22,8 +22,9 @@ run: {command: [%q, -mode, %s]}
 `, name, version, programs.worker, mode))
 }
 
-// Two models of one name, from the store and from a watched directory, or from --config and from there: what is declared serves, the
-// directory's other models too, and `describe gateway` says what is wrong and what to do. When the first one goes the second one serves.
+// Two models of one name, from the store or --config and from a watched directory: the declared one serves, and so do the
+// directory's other models. `describe gateway` says what is wrong and what to do. When the declared one is deleted the
+// directory's serves.
 func TestOneNameFromTwoSources(t *testing.T) {
 	t.Parallel()
 	models := newDir(t)
@@ -46,7 +47,7 @@ func TestOneNameFromTwoSources(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			g := serve(t, append(c.args, "--models", models)...)
 			if a := g.ask("f", 5, ""); a.number() != 5 {
-				t.Errorf("f answers %v: expected what is declared", a)
+				t.Errorf("f answers %v: expected the declared model", a)
 			}
 			g.await("the directory's other model", func(ctx context.Context) (bool, string) {
 				a, err := g.tryAsk(ctx, "other", 5, "")
@@ -68,15 +69,15 @@ func TestOneNameFromTwoSources(t *testing.T) {
 				return err == nil && a.predicted() && a.number() == 0, fmt.Sprint(a, err)
 			})
 			if text := g.must("describe", "gateway"); strings.Contains(text, "remove one") {
-				t.Errorf("when there is one source left describe gateway says:\n%s", text)
+				t.Errorf("with one source left describe gateway prints:\n%s", text)
 			}
 			g.xebec("apply", "-f", declared).wants(t, "apply beside the directory", 1, "", models)
 		})
 	}
 }
 
-// What was declared about a model of a watched directory is kept too: after kill -9 a rollback still holds, although the directory's newest
-// version is the one that was rolled back, and labels and functions mean what they did.
+// Rules for a model of a watched directory are stored too. After SIGKILL a rollback is still in force, although the
+// directory's newest version is the bad one, and labels and functions resolve as before.
 func TestRulesOfWatchedModelsSurviveKill(t *testing.T) {
 	t.Parallel()
 	models := newDir(t)
@@ -96,7 +97,7 @@ func TestRulesOfWatchedModelsSurviveKill(t *testing.T) {
 
 	g = serve(t, args...)
 	if now := g.must("export"); now != export {
-		t.Errorf("before the kill there was\n%s\nand after it\n%s", export, now)
+		t.Errorf("before the kill the export was\n%s\nand after it\n%s", export, now)
 	}
 	if now := g.must("history", "-o", "json"); now != history {
 		t.Errorf("before the kill the history was\n%s\nand after it\n%s", history, now)

@@ -11,18 +11,18 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
-// twoGateways share a Redis server, and have the same function f, an ensemble.
+// twoGateways share a Redis server and have the same function f, an ensemble.
 func twoGateways(t *testing.T, s *redistest.Server) (a, b *gateway) {
 	t.Helper()
 	config := manifest(t, threeModels("{name: exp4, eta: 0.1}"))
 	return serve(t, "--config", config, "--store", s.URL()), serve(t, "--config", config, "--store", s.URL())
 }
 
-// allKnown waits until both gateways know of n losses of each candidate, no more and no less, and weigh them alike. Queries have a gateway
-// read what others have learned.
+// allKnown waits until both gateways have counted n losses of each candidate, no more and no less, with the same weights.
+// Queries make a gateway read what others have learned.
 //
-// What is told fades, by one part in a thousand with each loss (selection.CountLosses): of n there is a little less to be seen, by no
-// more than n²/1000, which is below 1 for the numbers here.
+// Counts decay by one part in a thousand with each loss (selection.CountLosses). The count of n losses is therefore
+// smaller than n by at most n²/1000, which is below 1 for the numbers used here.
 func allKnown(n int, gateways ...*gateway) {
 	gateways[0].t.Helper()
 	for i, g := range gateways {
@@ -38,7 +38,7 @@ func allKnown(n int, gateways ...*gateway) {
 			last = f.Policy.Candidates
 			for _, c := range last {
 				if c.Count > float64(n) {
-					g.t.Fatalf("gateway %d knows of %v losses of %s: %d were told", i, c.Count, c.Ref, n)
+					g.t.Fatalf("gateway %d has counted %v losses of %s: expected %d", i, c.Count, c.Ref, n)
 				}
 				if c.Count <= float64(n)-1 {
 					return false, fmt.Sprintf("%+v, store %+v", last, f.Policy.Store)
@@ -48,14 +48,14 @@ func allKnown(n int, gateways ...*gateway) {
 		})
 		best := slices.MaxFunc(last, func(a, b api.CandidateLearning) int { return int(1e6 * (a.Weight - b.Weight)) })
 		if best.Ref != "right" {
-			g.t.Errorf("gateway %d weighs %+v: expected that the model which is right has the most", i, last)
+			g.t.Errorf("gateway %d weighs %+v: expected the right model to have the largest weight", i, last)
 		}
 	}
 }
 
-// Two gateways that share a Redis server converge to the same weights: what is told to one reaches the other. The server is killed in the
-// middle: predictions and feedback go on, describe and the metrics say that it is away and how much waits. When it is back both converge,
-// and nothing is lost or counted twice.
+// Two gateways that share a Redis server converge to the same weights: feedback to one reaches the other. Meanwhile the
+// server is killed. Predictions and feedback continue, and describe and the metrics say that the store is away and how
+// many updates wait. When it is back both gateways converge, and no update is lost or counted twice.
 func TestGatewaysShareRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Config{AppendOnly: true})
@@ -72,7 +72,7 @@ func TestGatewaysShareRedis(t *testing.T) {
 	a.teach("f", 100, 5, "", itself)
 	b.teach("f", 200, 5, "", itself)
 	for _, g := range []*gateway{a, b} {
-		p := g.awaitLearned("f", "the store to be away", func(p api.PolicyStatus) bool { return p.Store.Away && p.Store.Pending > 0 })
+		p := g.awaitLearned("f", "the store to be unavailable", func(p api.PolicyStatus) bool { return p.Store.Away && p.Store.Pending > 0 })
 		if p.Store.LastError == "" || p.Feedback.Counted != map[*gateway]uint64{a: 13, b: 9}[g] || row(t, p.Candidates, "right").Count <= 15 {
 			t.Errorf("while the store is away describe says %+v, %+v", p, p.Store)
 		}
@@ -89,7 +89,7 @@ func TestGatewaysShareRedis(t *testing.T) {
 	allKnown(24, a, b)
 	for _, g := range []*gateway{a, b} {
 		if st := g.saved("f").Store; st.Lost != 0 {
-			t.Errorf("%d updates are lost", st.Lost)
+			t.Errorf("%d updates were dropped", st.Lost)
 		}
 	}
 	allKnown(24, a, b)
@@ -100,17 +100,17 @@ func TestGatewaysShareRedis(t *testing.T) {
 		}
 	}
 
-	// A third one begins with what is known, and one whose store is another database knows nothing of it.
+	// A third gateway starts with the shared state. One with another database starts without it.
 	third := serve(t, "--config", manifest(t, threeModels("{name: exp4, eta: 0.1}")), "--store", s.URL())
 	allKnown(24, third)
 	apart := serve(t, "--config", manifest(t, threeModels("{name: exp4, eta: 0.1}")), "--store", strings.TrimSuffix(s.URL(), "/0")+"/1")
 	apart.ask("f", 1, "")
 	if n := total(apart.saved("f").Candidates); n != 0 {
-		t.Errorf("a gateway with another database knows of %v losses", n)
+		t.Errorf("a gateway with another database has counted %v losses", n)
 	}
 }
 
-// What is learned for contexts is shared too, and a context that one gateway has never seen is known there when it comes.
+// Learned states of contexts are shared too: a context that one gateway has never seen is known there when it is used.
 func TestContextsAreShared(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Config{})
@@ -138,8 +138,8 @@ func TestContextsAreShared(t *testing.T) {
 	}
 }
 
-// A Redis server that has stopped, and holds its connections, delays no prediction and no feedback: all are answered while it stands
-// still. When it goes on it gets what has waited.
+// A Redis server that is stopped, with its connections open, delays no prediction and no feedback. When it continues it
+// gets the waiting updates.
 func TestStoppedRedisDelaysNobody(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Config{AppendOnly: true})
@@ -147,7 +147,7 @@ func TestStoppedRedisDelaysNobody(t *testing.T) {
 	a.teach("f", 1, 4, "", itself)
 	allKnown(4, a, b)
 	s.Pause()
-	// Each with an input and a context of its own: some of what is asked for would have to be read from the store.
+	// Each query has an input and a context of its own, so some states would have to be read from the store.
 	const queries = 200
 	for i := range queries {
 		more := fmt.Sprintf(`,"context":"user %d"`, i)
@@ -157,16 +157,16 @@ func TestStoppedRedisDelaysNobody(t *testing.T) {
 	}
 	a.teach("f", 1, 10, "", itself)
 	if p := a.learned("f"); p.Store.Pending == 0 || p.Feedback.Counted != 14 {
-		t.Errorf("while the store stands still describe says %+v, %+v", p, p.Store)
+		t.Errorf("while the store is stopped describe says %+v, %+v", p, p.Store)
 	}
 	s.Resume()
 	allKnown(14, a, b)
 	if p := a.saved("f"); p.Store.Lost != 0 {
-		t.Errorf("%d updates are lost", p.Store.Lost)
+		t.Errorf("%d updates were dropped", p.Store.Lost)
 	}
 }
 
-// A store that is no address is refused at the start; a server that is not there is not: serving goes on without it.
+// A --store that is not an address is refused at the start. An unreachable server is not: the gateway serves without it.
 func TestStoreArguments(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ store, says string }{
@@ -177,12 +177,12 @@ func TestStoreArguments(t *testing.T) {
 		g := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", c.store)
 		g.gone(1)
 		if !strings.Contains(g.logText(), c.says) {
-			t.Errorf("serve --store %s said:\n%s", c.store, g.logText())
+			t.Errorf("the log of serve --store %s is:\n%s", c.store, g.logText())
 		}
 	}
 	g := serve(t, "--config", manifest(t, threeModels("exp3")), "--store", "redis://127.0.0.1:1/0")
 	g.teach("f", 1, 10, "", itself)
-	g.awaitLearned("f", "the store to be away", func(p api.PolicyStatus) bool {
+	g.awaitLearned("f", "the store to be unavailable", func(p api.PolicyStatus) bool {
 		return p.Store.Away && p.Store.Pending > 0 && p.Feedback.Counted == 10
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepAsking asks a function, which echoes, for one number after the other until stop, ten at least, and fails the test if one is answered
-// otherwise.
+// keepAsking queries an echoing function with one number after the other, at least ten times, until stop is called. It
+// fails the test if an answer is wrong.
 func (g *gateway) keepAsking(function string) (stop func()) {
 	ctx := bounded(g.t)
 	var done atomic.Bool
@@ -35,7 +35,7 @@ func (g *gateway) keepAsking(function string) (stop func()) {
 	return stop
 }
 
-// savedState is the file of a gateway that declared some things.
+// savedState returns the store file of a gateway with some declarations.
 func savedState(t *testing.T) (file []byte, export string) {
 	t.Helper()
 	dir := newDir(t)
@@ -53,7 +53,7 @@ func savedState(t *testing.T) (file []byte, export string) {
 	return file, export
 }
 
-// startOn starts a gateway on a file, and returns what it has, or that it refused the file.
+// startOn starts a gateway on a store file. It returns the gateway, or reports that the gateway refused the file.
 func startOn(t *testing.T, file []byte) (g *gateway, path string, refused bool) {
 	t.Helper()
 	dir := newDir(t)
@@ -80,15 +80,15 @@ func startOn(t *testing.T, file []byte) (g *gateway, path string, refused bool) 
 	return g, path, refused
 }
 
-// A file of a newer format, one that was cut off or overwritten, and one that is none, are refused with the file's name, what is wrong and
-// what to do; the file stays as it is. Of a byte that was changed anywhere the gateway refuses the file, or says what it cannot read, or is not
-// touched by it: it never serves something else in silence.
+// A file that has a newer format, was truncated or overwritten, or is not a store at all, is refused with its name, what
+// is wrong and what to do, and is not changed. After the change of any byte the gateway refuses the file, reports what it
+// cannot read, or is not affected. It never silently serves something else.
 func TestStoreFileFaults(t *testing.T) {
 	t.Parallel()
 	good, export := savedState(t)
 	page := os.Getpagesize()
 	if !bytes.Contains(good, []byte("format2")) || len(good) < 8*page {
-		t.Fatalf("the file has %d bytes, and has format 2: %v", len(good), bytes.Contains(good, []byte("format2")))
+		t.Fatalf("the file has %d bytes, format 2 found: %v", len(good), bytes.Contains(good, []byte("format2")))
 	}
 	edited := func(edit func(b []byte) []byte) []byte { return edit(bytes.Clone(good)) }
 	for _, c := range []struct {
@@ -118,10 +118,10 @@ func TestStoreFileFaults(t *testing.T) {
 		text := g.logText()
 		for _, says := range append(c.says, path, "--store") {
 			if !strings.Contains(text, says) {
-				t.Errorf("%s: the gateway says\n%s\nexpected %q", c.what, text, says)
+				t.Errorf("%s: the log is\n%s\nexpected %q", c.what, text, says)
 			}
 		}
-		// What is wrong within an object is found when it is read; by then the file has been opened.
+		// Damage within an object is found when the object is read. By then the file was opened, which may change it.
 		if now, err := os.ReadFile(path); c.what != "another value" && (err != nil || !bytes.Equal(now, c.file)) {
 			t.Errorf("%s: the file has changed (%v)", c.what, err)
 		}
@@ -139,7 +139,7 @@ func TestStoreFileFaults(t *testing.T) {
 		case refused:
 			refusals++
 			if text := g.logText(); !strings.Contains(text, path) {
-				t.Errorf("seed %d, bit %#x of byte %d: the gateway says\n%s", seed, bit, at, text)
+				t.Errorf("seed %d, bit %#x of byte %d: the log is\n%s", seed, bit, at, text)
 			}
 			continue
 		case exported(bounded(t), g) == export:
@@ -147,12 +147,12 @@ func TestStoreFileFaults(t *testing.T) {
 		default:
 			told++
 			if s := g.itself(); len(s.Sources[0].Problems) == 0 {
-				t.Errorf("seed %d, bit %#x of byte %d: the gateway declares\n%s\nand before it was\n%s\nwithout a word", seed, bit, at, exported(bounded(t), g), export)
+				t.Errorf("seed %d, bit %#x of byte %d: the gateway silently declares\n%s\nand before it was\n%s", seed, bit, at, exported(bounded(t), g), export)
 			}
 		}
 		g.stop()
 	}
-	t.Logf("of changed bits %d were refused, %d told of, %d without effect", refusals, told, same)
+	t.Logf("of the changed bits %d were refused, %d reported, %d without effect", refusals, told, same)
 }
 
 func slicesSwapped(two []byte) []byte {
@@ -160,7 +160,8 @@ func slicesSwapped(two []byte) []byte {
 	return append(bytes.Clone(two[half:]), two[:half]...)
 }
 
-// The file is overwritten while a gateway has it: what is applied is refused with what to do, what serves goes on, and it ends well.
+// The file is overwritten while a gateway uses it. Changes are refused with what to do, serving continues, and the
+// gateway ends normally.
 func TestStoreFileDamagedWhileServing(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -184,7 +185,7 @@ func TestStoreFileDamagedWhileServing(t *testing.T) {
 	for i := range 3 {
 		status, answer, err := g.applyHTTP(bounded(t), function(fmt.Sprintf("g%d", i), "m", "slo: 60s"))
 		if err != nil || status != 503 || !strings.Contains(answer, path) || !strings.Contains(answer, "restore it from a copy") || !strings.Contains(answer, "nothing was changed") {
-			t.Errorf("an apply is answered by %d %s %v: expected 503, that the file is damaged, and what to do", status, answer, err)
+			t.Errorf("an apply is answered by %d %s %v: expected 503 and a message that the file is damaged, with what to do", status, answer, err)
 		}
 	}
 	if a := g.ask("g0", 5, ""); a.Status != 404 {
@@ -193,17 +194,17 @@ func TestStoreFileDamagedWhileServing(t *testing.T) {
 	g.xebec("history").wants(t, "history of a damaged file", 1, "", path)
 	stop()
 	if a := g.ask("f", 5, ""); a.number() != 5 {
-		t.Errorf("afterwards the function answers %v", a)
+		t.Errorf("after the damage the function answers %v", a)
 	}
 	g.stop()
 	g, _, refused := startOn(t, make([]byte, 0))
-	if refused { // an empty file is a new one
-		t.Errorf("a gateway with an empty file says\n%s", g.logText())
+	if refused { // an empty file is treated as new
+		t.Errorf("with an empty file the log is\n%s", g.logText())
 	}
 }
 
-// smallDisk is a directory on a disk of its own that can be filled. full fills it, and room makes room again. Only root can have a disk of
-// its own; for others it is the gateway that may write no more, which a limit on the size of files does.
+// smallDisk returns a directory on a disk of its own. full fills the disk, and room makes room again. Mounting a disk
+// needs root; for other users a limit on the gateway's file size has the same effect.
 func smallDisk(t *testing.T, size int) (dir string, full, room func(g *gateway), says string) {
 	t.Helper()
 	dir = newDir(t)
@@ -239,8 +240,8 @@ func smallDisk(t *testing.T, size int) (dir string, full, room func(g *gateway),
 	return dir, limit(16 << 10), limit(unix.RLIM_INFINITY), "the file has reached the limit on file sizes"
 }
 
-// The disk is full: what is applied is refused with what to do, whether it is small or large, nothing of it is there, and no query fails. When there
-// is room again it is taken, and after a restart everything that was acknowledged is there.
+// On a full disk changes are refused with what to do, small or large. No part of them is made, and no query fails. When
+// there is room changes are accepted again, and after a restart every acknowledged change is there.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir, full, room, says := smallDisk(t, 1<<20)
@@ -249,7 +250,7 @@ func TestFullDisk(t *testing.T) {
 	g.apply(number("m", "echo", "cache: off"), function("f", "m", "slo: 60s"))
 	stop := g.keepAsking("f")
 	full(g)
-	// The file has some free pages, so that a few small changes may still be taken.
+	// The file has some free pages, so a few small changes may still succeed.
 	var refused string
 	taken := []string{"f"}
 	for i := range 200 {
@@ -265,25 +266,25 @@ func TestFullDisk(t *testing.T) {
 		break
 	}
 	if refused == "" {
-		t.Fatal("everything was taken with a full disk")
+		t.Fatal("all changes were accepted on a full disk")
 	}
 	if a := g.ask(refused, 5, ""); a.Status != 404 {
-		t.Errorf("what was refused answers %v", a)
+		t.Errorf("a refused function answers %v", a)
 	}
 	large := number("large", "echo", "") + "\n---\n" + strings.Replace(number("large2", "echo"), "run: {", "run: {env: {A: "+strings.Repeat("x", 30_000)+"}, ", 1)
 	g.xebec("apply", "-f", manifest(t, large)).wants(t, "a large apply", 1, "", says)
-	g.xebec("get", "model", "large").wants(t, "half of a large apply", 1, "", "no model")
+	g.xebec("get", "model", "large").wants(t, "part of a large apply", 1, "", "no model")
 	room(g)
 	g.must("apply", "-f", manifest(t, function(refused, "m", "slo: 60s")))
 	if a := g.ask(refused, 5, ""); a.number() != 5 {
-		t.Errorf("when there is room %s answers %v", refused, a)
+		t.Errorf("after there is room %s answers %v", refused, a)
 	}
 	stop()
 	all := g.must("export")
 	g.stop()
 	g = serve(t, args...)
 	if now := g.must("export"); now != all {
-		t.Errorf("before the restart there was\n%s\nand after it\n%s", all, now)
+		t.Errorf("before the restart the export was\n%s\nand after it\n%s", all, now)
 	}
 	for _, name := range taken {
 		if a := g.ask(name, 6, ""); a.number() != 6 {
@@ -292,7 +293,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A data directory that cannot be written to is refused at the start, with its name and what is wrong with it.
+// A data directory that cannot be written is refused at the start, with its name and the reason.
 func TestReadOnlyDataDir(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -309,7 +310,7 @@ func TestReadOnlyDataDir(t *testing.T) {
 		g := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data-dir", at)
 		g.gone(1)
 		if text := g.logText(); !strings.Contains(text, at) || !strings.Contains(text, "--data-dir") || !strings.Contains(text, "read-only") && !strings.Contains(text, "permission denied") {
-			t.Errorf("with --data-dir %s the gateway says\n%s", at, text)
+			t.Errorf("with --data-dir %s the log is\n%s", at, text)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// A gateway whose store file is replaced by a copy (a backup that is put back while it runs), or goes with the data directory, acknowledges
-// nothing that no restart will find: changes are refused, with what happened and what to do, in `describe gateway` too; what
-// serves goes on, and when the old file is back changes are taken again.
+// If a gateway's store file is replaced, for example by a backup, or removed with the data directory, the gateway
+// acknowledges no change that a restart would lose. Changes are refused with what happened and what to do, which
+// `describe gateway` shows too. Serving continues, and when the old file is back changes are accepted again.
 func TestStoreFileThatIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -61,7 +61,7 @@ func TestStoreFileThatIsReplaced(t *testing.T) {
 				t.Errorf("meanwhile f answers %v", a)
 			}
 			if export := g.must("export"); strings.Contains(export, "late") || !strings.Contains(export, "name: f") {
-				t.Errorf("what is declared is:\n%s", export)
+				t.Errorf("the export is:\n%s", export)
 			}
 
 			if err := c.undo(dir); err != nil {
@@ -69,11 +69,11 @@ func TestStoreFileThatIsReplaced(t *testing.T) {
 			}
 			g.must("apply", "-f", more)
 			if text := g.must("describe", "gateway"); strings.Contains(text, c.says) {
-				t.Errorf("the file is back, and describe gateway says:\n%s", text)
+				t.Errorf("after the file is back describe gateway prints:\n%s", text)
 			}
 			g.stop()
 			g = serve(t, "--data-dir", dir)
-			g.await("what was acknowledged", func(ctx context.Context) (bool, string) {
+			g.await("the acknowledged changes", func(ctx context.Context) (bool, string) {
 				a, err := g.tryAsk(ctx, "late", 7, "")
 				return err == nil && a.predicted() && a.number() == 7, a.String()
 			})

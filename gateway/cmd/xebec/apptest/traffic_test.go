@@ -15,7 +15,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// infer asks a model's or a version's path of the Open Inference Protocol for one number, and returns the version that answered and what.
+// infer queries a model's or a version's Open Inference Protocol path with a number, and returns the answering version
+// and its output.
 func (g *gateway) infer(path string, input int) (version string, output int) {
 	g.t.Helper()
 	a := g.json("/v2/models/"+path+"/infer", fmt.Sprintf(`{"inputs":[{"name":"input","datatype":"INT64","shape":[1],"data":[%d]}]}`, input))
@@ -29,7 +30,8 @@ func (g *gateway) infer(path string, input int) (version string, output int) {
 	return said.Version, said.Outputs[0].Data[0]
 }
 
-// splitters are the contexts of a test, by the version of m that answers each: every context is asked for twice, and is to get the same.
+// splitters are a test's contexts by the version of m that answers them. Each context is queried twice and must get the
+// same version.
 func (g *gateway) splitters(function string, contexts int) map[string]string {
 	g.t.Helper()
 	of := map[string]string{}
@@ -41,7 +43,7 @@ func (g *gateway) splitters(function string, contexts int) map[string]string {
 				g.t.Fatalf("%s is answered by %v", who, a)
 			}
 			if before := of[who]; round > 0 && before != a.Models[0] {
-				g.t.Errorf("%s was answered by %s, and then by %s", who, before, a.Models[0])
+				g.t.Errorf("context %s was answered by %s, and then by %s", who, before, a.Models[0])
 			}
 			of[who] = a.Models[0]
 		}
@@ -58,8 +60,8 @@ func countOf(of map[string]string, version string) (n int) {
 	return n
 }
 
-// A split gives a part of the contexts to the other version, always the same ones, also after the gateway was started again; more of them
-// when the part grows, and none that had the new version loses it. Who names a version, or a label, gets that.
+// A split sends part of the contexts to the other version, always the same ones, also after a restart. A larger part adds
+// contexts and moves none back. A request that names a version or a label gets it.
 func TestSplit(t *testing.T) {
 	t.Parallel()
 	m := number("m", "echo", uncached)
@@ -74,13 +76,13 @@ func TestSplit(t *testing.T) {
 	data := newDir(t)
 	g := serve(t, "--data-dir", data)
 	g.apply(config)
-	g.awaitTraffic("m", "the split is in force", func(t api.TrafficStatus) bool { return len(t.Arms) == 2 })
+	g.awaitTraffic("m", "the split to be in force", func(t api.TrafficStatus) bool { return len(t.Arms) == 2 })
 	const contexts = 300
 	at30 := g.splitters("f", contexts)
 	if n := countOf(at30, "m@2"); n < contexts*20/100 || n > contexts*40/100 {
 		t.Errorf("of %d contexts %d get the new version: expected about 30 %%", contexts, n)
 	}
-	st := g.awaitTraffic("m", "counts", func(t api.TrafficStatus) bool { return t.Arms[0].Queries+t.Arms[1].Queries == 2*contexts })
+	st := g.awaitTraffic("m", "all queries to be counted", func(t api.TrafficStatus) bool { return t.Arms[0].Queries+t.Arms[1].Queries == 2*contexts })
 	for _, arm := range st.Arms {
 		if want := uint64(2 * countOf(at30, "m@"+arm.Version)); arm.Queries != want || arm.Failed != 0 || (arm.Rule == "split") != (arm.Version == "2") {
 			t.Errorf("an arm is %+v: expected %d queries", arm, want)
@@ -95,7 +97,7 @@ func TestSplit(t *testing.T) {
 		direct[v]++
 	}
 	if direct["2"] < 20 || direct["2"] > 120 {
-		t.Errorf("of 200 requests that address the model %v: expected about 30 %% for version 2", direct)
+		t.Errorf("the versions of 200 requests that address the model are %v: expected about 30 %% for version 2", direct)
 	}
 	for path, want := range map[string]string{"m/versions/canary": "2", "m/versions/stable": "1", "m/versions/1": "1", "m/versions/2": "2"} {
 		for range 10 {
@@ -119,39 +121,40 @@ func TestSplit(t *testing.T) {
 		}
 	}
 	if a := g.ask("f", 7, `,"models":["m@3"]`); a.Status != 400 || !strings.Contains(a.Cause, "m@3") {
-		t.Errorf("a request that names a version that there is not is answered by %v", a)
+		t.Errorf("a request that names an unknown version is answered by %v", a)
 	}
 
 	g.stop()
 	g = serve(t, "--data-dir", data)
-	g.awaitTraffic("m", "the split is in force again", func(t api.TrafficStatus) bool { return len(t.Arms) == 2 })
+	g.awaitTraffic("m", "the split to be in force again", func(t api.TrafficStatus) bool { return len(t.Arms) == 2 })
 	if again := g.splitters("f", contexts); !maps.Equal(at30, again) {
 		t.Error("after a restart other contexts get the new version")
 	}
 	g.must("traffic", "m", "--split", "2=60")
-	g.awaitTraffic("m", "the part grows", func(t api.TrafficStatus) bool { return t.Spec.Split != nil && t.Spec.Split.Percent == 60 })
+	g.awaitTraffic("m", "the split to grow", func(t api.TrafficStatus) bool { return t.Spec.Split != nil && t.Spec.Split.Percent == 60 })
 	at60 := g.splitters("f", contexts)
 	if n := countOf(at60, "m@2"); n < contexts*50/100 || n > contexts*70/100 {
 		t.Errorf("of %d contexts %d get the new version: expected about 60 %%", contexts, n)
 	}
 	for who, v := range at30 {
 		if v == "m@2" && at60[who] != "m@2" {
-			t.Errorf("%s had the new version and lost it when its part grew", who)
+			t.Errorf("context %s had the new version and lost it when the split grew", who)
 		}
 	}
-	g.xebec("apply", "-f", manifest(t, traffic("m", `serving: "1"`, `labels: {stable: "1"}`))).wants(t, "a label that is needed", 1, "", "function canary names m@canary")
-	// The label moves, and with it who names it.
+	g.xebec("apply", "-f", manifest(t, traffic("m", `serving: "1"`, `labels: {stable: "1"}`))).wants(t, "remove a label in use", 1, "", "function canary names m@canary")
+	// The label moves, and so do the functions that name it.
 	g.apply(traffic("m", `serving: "1"`, `labels: {canary: "1"}`))
-	g.await("the label to mean version 1", func(ctx context.Context) (bool, string) {
+	g.await("the label to resolve to version 1", func(ctx context.Context) (bool, string) {
 		a, err := g.tryAsk(ctx, "canary", 7, "")
 		return err == nil && len(a.Models) == 1 && a.Models[0] == "m@1" && a.number() == 7, a.String()
 	})
 	if all := g.splitters("f", 50); countOf(all, "m@2") > 0 {
-		t.Error("without a split the new version answers")
+		t.Error("after the split was removed the new version still answers")
 	}
 }
 
-// A shadow is asked for what the serving version answers, is compared, and answers nobody; one that hangs, is gone or fails delays nobody.
+// A shadow gets the serving version's queries, is compared, and its answers reach no caller. A shadow that hangs, fails
+// or is gone delays no caller.
 func TestTrafficShadow(t *testing.T) {
 	t.Parallel()
 	m := number("m", "echo", uncached, stoppable)
@@ -176,9 +179,9 @@ func TestTrafficShadow(t *testing.T) {
 			t.Fatalf("beside a shadow %d is answered by %v", input, a)
 		}
 	}
-	g.awaitTraffic("m", "the shadow is asked", in("2"))
+	g.awaitTraffic("m", "the shadow to be in force", in("2"))
 	for i := range 20 {
-		wants(i % 2) // what version 2 answers is 0
+		wants(i % 2) // version 2 answers 0
 	}
 	compared(10, 10, 0)
 	if v, out := g.infer("m", 5); v != "1" || out != 5 {
@@ -203,20 +206,20 @@ func TestTrafficShadow(t *testing.T) {
 	g.awaitVersion("m@2", "a new replica", func(m api.ModelStatus) bool { return restarts(m) == 1 && m.ReadyReplicas() == 1 })
 
 	g.apply(three, traffic("m", `shadow: {version: "3", percent: 100}`, `serving: "1"`))
-	g.awaitTraffic("m", "the shadow that fails is asked", in("3"))
+	g.awaitTraffic("m", "the failing shadow to be in force", in("3"))
 	for i := range 10 {
 		wants(i)
 	}
 	compared(0, 0, 10)
 	if one := g.version("m@1"); one.Queries["model_error"] > 0 || one.Queries["overloaded"] > 0 {
-		t.Errorf("beside a shadow version 1 has %v", one.Queries)
+		t.Errorf("beside the failing shadow version 1 has counted %v", one.Queries)
 	}
 	g.must("traffic", "m", "--clear", "shadow")
-	g.awaitTraffic("m", "no shadow", func(t api.TrafficStatus) bool { return t.Shadow == nil })
+	g.awaitTraffic("m", "the shadow to be removed", func(t api.TrafficStatus) bool { return t.Shadow == nil })
 	wants(3)
 }
 
-// rolloutFile is the absolute path of a file that the models here run.
+// rolloutFile returns the absolute path of a file that the models here run.
 func rolloutFile(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata/rollout", name))
@@ -226,7 +229,7 @@ func rolloutFile(t *testing.T, name string) string {
 	return path
 }
 
-// digitsVersion is a manifest of a version of the digits that train.py has written to a folder.
+// digitsVersion is a manifest of a digits version that train.py has written to a folder.
 func digitsVersion(t *testing.T, folder, version string) string {
 	return fmt.Sprintf(`
 ---
@@ -253,7 +256,7 @@ func trained(t *testing.T, folder string) (d digits) {
 	return d
 }
 
-// users are people who ask, and if they know better say so, until stop.
+// users are simulated users that send queries, and feedback if they have labels, until stop is called.
 type users struct {
 	stopped atomic.Bool
 	wg      sync.WaitGroup
@@ -261,7 +264,8 @@ type users struct {
 
 func (u *users) stop() { u.stopped.Store(true); u.wg.Wait() }
 
-// startUsers has so many users ask a function about digits and tell it what they are. Every answer must be a prediction.
+// startUsers starts n users that query a function with digits and send the right labels. Every answer must be a
+// prediction.
 func (g *gateway) startUsers(n int, function string, d digits) *users {
 	u := &users{}
 	ctx := bounded(g.t)
@@ -287,7 +291,7 @@ func (g *gateway) startUsers(n int, function string, d digits) *users {
 	return u
 }
 
-// lastEvent is the newest in a model's history with this action.
+// lastEvent returns the newest event with this action in a model's history.
 func (g *gateway) lastEvent(model, action string) api.HistoryEvent {
 	g.t.Helper()
 	h, err := decode[api.History](g.must("history", model, "-o", "json"))
@@ -299,37 +303,37 @@ func (g *gateway) lastEvent(model, action string) api.HistoryEvent {
 			return e
 		}
 	}
-	g.t.Fatalf("nothing in the history of %s was %s: %+v", model, action, h.Events)
+	g.t.Fatalf("the history of %s has no event %s: %+v", model, action, h.Events)
 	return api.HistoryEvent{}
 }
 
-// A learned roll-out with classifiers of digits: feedback by label moves the answers to a better version, which ends promoted, and away from
-// one that has learned wrong labels, which is rolled back, unloaded, and not loaded again by itself.
+// A learned roll-out of digit classifiers. Label feedback moves queries to a better version, which is then promoted, and
+// away from one trained with wrong labels, which is rolled back, unloaded and not loaded again.
 func TestLearnedRollout(t *testing.T) {
 	t.Parallel()
 	folder := newDir(t)
 	d := trained(t, folder)
 	g := serve(t, "--python", python(t), "--config", manifest(t, digitsVersion(t, folder, "1"), function("f", "digits", "slo: 60s")))
-	// So many that none of the two waits for its 99th percentile to be judged by what a busy machine makes of it.
+	// The limit on latency is so high that a busy machine does not decide the roll-out.
 	guard := "guard: {min_feedback: 60, max_error_increase: 0.15, max_p99_increase: 900}"
 	rollout := func(v string) string {
 		return traffic("digits", fmt.Sprintf("rollout: {version: %q, policy: exp3, %s}", v, guard))
 	}
-	// Nobody asks while a version loads: it does that with the lowest priority.
+	// No user sends queries while a version loads: loading has the lowest priority.
 	begin := func(v, serving string) *users {
 		t.Helper()
 		g.apply(digitsVersion(t, folder, v), rollout(v))
-		st := g.awaitTraffic("digits", "the roll-out has begun", func(t api.TrafficStatus) bool { return t.Rollout != nil })
+		st := g.awaitTraffic("digits", "the roll-out to begin", func(t api.TrafficStatus) bool { return t.Rollout != nil })
 		if st.Rollout.Version != v || st.Rollout.Cap != 0.05 || st.Rollout.Verdict != "undecided" || st.Serving != serving {
-			t.Errorf("at first the roll-out is %+v, serving %s", st.Rollout, st.Serving)
+			t.Errorf("the new roll-out is %+v, serving %s", st.Rollout, st.Serving)
 		}
 		return g.startUsers(4, "f", d)
 	}
 	u := begin("2", "1")
 	g.awaitServing("digits@2")
-	g.awaitTraffic("digits", "the roll-out is over", func(t api.TrafficStatus) bool { return t.Spec.Rollout == nil && t.Spec.Rollback == nil })
+	g.awaitTraffic("digits", "the roll-out to end", func(t api.TrafficStatus) bool { return t.Spec.Rollout == nil && t.Spec.Rollback == nil })
 	if e := g.lastEvent("digits", "promoted"); !strings.HasPrefix(e.By, "rollout") || e.Version != "2" || !strings.Contains(e.Detail, "mean loss") {
-		t.Errorf("of the promotion the history says %+v", e)
+		t.Errorf("the promotion in the history is %+v", e)
 	}
 
 	u.stop()
@@ -340,24 +344,24 @@ func TestLearnedRollout(t *testing.T) {
 		t.Errorf("after the retreat the traffic is %s", toJSON(t, st))
 	}
 	if e := g.lastEvent("digits", "retreated"); !strings.HasPrefix(e.By, "rollout") || e.Version != "3" || !strings.Contains(e.Detail, "mean loss") {
-		t.Errorf("of the retreat the history says %+v", e)
+		t.Errorf("the retreat in the history is %+v", e)
 	}
 	g.awaitPhase("digits@3", api.PhaseDeclared)
 	g.awaitNoProcess("digits@3")
 	g.apply(digitsVersion(t, folder, "1"), digitsVersion(t, folder, "2"))
 	g.must("apply", "-f", manifest(t, digitsVersion(t, folder, "3")))
 	g.must("traffic", "digits", "--latest", "1")
-	g.awaitPhase("digits@1", api.PhaseDeclared) // what latest means is decided by now
+	g.awaitPhase("digits@1", api.PhaseDeclared) // by now the gateway has decided which version is the latest
 	if three := g.version("digits@3"); three.Version.Phase != api.PhaseDeclared || three.Version.Aspired {
 		t.Errorf("the bad version is %+v", three.Version)
 	}
 	a := g.json("/f/predict", fmt.Sprintf(`{"input":%s}`, toJSON(t, d.Pixels[0])))
 	if !a.predicted() || a.Models[0] != "digits@2" {
-		t.Errorf("at the end a digit is answered by %v", a)
+		t.Errorf("after the retreat a digit is answered by %v", a)
 	}
 }
 
-// A roll-out retreats from a version that is slow, and from one that fails, without any feedback.
+// A roll-out retreats from a slow version, and from a failing one, without feedback.
 func TestRolloutRetreats(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ how, guard, reason string }{
@@ -395,7 +399,7 @@ func TestRolloutRetreats(t *testing.T) {
 				t.Errorf("after the retreat the traffic is %s", toJSON(t, st))
 			}
 			if e := g.lastEvent("m", "retreated"); !strings.HasPrefix(e.By, "rollout") || !strings.Contains(e.Detail, c.reason) {
-				t.Errorf("of the retreat the history says %+v", e)
+				t.Errorf("the retreat in the history is %+v", e)
 			}
 			g.awaitPhase("m@2", api.PhaseDeclared)
 			g.awaitNoProcess("m@2")

@@ -15,14 +15,14 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
 )
 
-// pair are two gateways that share a Redis server, and have declared nothing.
+// pair starts two gateways that share a Redis server and have no declarations.
 func pair(t *testing.T) (s *redistest.Server, a, b *gateway) {
 	t.Helper()
 	s = redistest.Start(t, redistest.Config{AppendOnly: true})
 	return s, serve(t, "--store", s.URL()), serve(t, "--store", s.URL())
 }
 
-// answers is the condition that a function answers 7 with a number, of a version.
+// answers is the condition that a function answers 7 with a number, by a version.
 func answers(g *gateway, function string, number int, version string) func(context.Context) (bool, string) {
 	return func(ctx context.Context) (bool, string) {
 		a, err := g.tryAsk(ctx, function, 7, "")
@@ -33,17 +33,17 @@ func answers(g *gateway, function string, number int, version string) func(conte
 	}
 }
 
-// exported is all that a gateway has of what is kept.
+// exported returns everything persistent that a gateway has.
 func exported(ctx context.Context, g *gateway) string {
 	_, body := g.fetch(ctx, "http://"+g.admin+"/v1/export")
 	return body
 }
 
-// awaitSame waits until gateways have the same of what is kept, and returns that.
+// awaitSame waits until the gateways have the same persistent state, and returns it.
 func awaitSame(gateways ...*gateway) string {
 	gateways[0].t.Helper()
 	var all string
-	gateways[0].await("the gateways to have the same", func(ctx context.Context) (bool, string) {
+	gateways[0].await("the gateways to have the same state", func(ctx context.Context) (bool, string) {
 		all = exported(ctx, gateways[0])
 		for _, g := range gateways[1:] {
 			if other := exported(ctx, g); other != all {
@@ -55,8 +55,8 @@ func awaitSame(gateways ...*gateway) string {
 	return all
 }
 
-// What one of two gateways on a Redis server is told shows at the other one: models, functions, versions, traffic rules, promotion, rollback and
-// deletion. Both serve it. The history is one, and tells which gateway took what.
+// A change made at one of two gateways on a Redis server appears at the other: models, functions, versions, traffic
+// rules, promotion, rollback and deletion. Both serve it. They share one history, which names the gateway of each change.
 func TestGatewaysShareWhatIsDeclared(t *testing.T) {
 	t.Parallel()
 	_, a, b := pair(t)
@@ -64,7 +64,7 @@ func TestGatewaysShareWhatIsDeclared(t *testing.T) {
 		t.Helper()
 		start := time.Now()
 		b.await(what+" to show at the other gateway", condition)
-		t.Logf("%s showed at the other gateway after %v", what, time.Since(start).Round(time.Millisecond))
+		t.Logf("%s appeared at the other gateway after %v", what, time.Since(start).Round(time.Millisecond))
 	}
 	a.must("apply", "-f", manifest(t, number("m", "noop"), function("f", "m", "slo: 60s")), "--wait")
 	shown("a function", answers(b, "f", 0, "m@1"))
@@ -80,7 +80,7 @@ func TestGatewaysShareWhatIsDeclared(t *testing.T) {
 		st, err := b.trafficOf(ctx, "m")
 		return err == nil && st.Spec.Labels["old"] == "1", fmt.Sprintf("%+v %v", st, err)
 	})
-	b.must("apply", "-f", manifest(t, function("g", "m@old", "slo: 60s")), "--wait") // and the other way round
+	b.must("apply", "-f", manifest(t, function("g", "m@old", "slo: 60s")), "--wait") // and in the other direction
 	a.await("a function of the other gateway", answers(a, "g", 0, "m@1"))
 	a.must("delete", "function", "g")
 	shown("a deletion", func(ctx context.Context) (bool, string) {
@@ -90,21 +90,21 @@ func TestGatewaysShareWhatIsDeclared(t *testing.T) {
 	awaitSame(a, b)
 	ha, hb := a.must("history", "-o", "json"), b.must("history", "-o", "json")
 	if ha != hb {
-		t.Errorf("one gateway tells the history\n%s\nand the other\n%s", ha, hb)
+		t.Errorf("one gateway's history is\n%s\nand the other's\n%s", ha, hb)
 	}
 	gateways := map[string]string{}
 	for _, e := range a.history("") {
 		gateways[e.Action+" "+e.Name] = e.Gateway
 	}
 	if by := gateways["deleted g"]; by == "" || by == gateways["created g"] || by != gateways["created f"] {
-		t.Errorf("the history says that these gateways took changes: %v", gateways)
+		t.Errorf("the gateways in the history are %v", gateways)
 	}
 	if one, other := a.itself(), b.itself(); one.Revision != other.Revision || one.Revision == 0 || one.Store == nil || !one.Store.Shared {
 		t.Errorf("one gateway says %+v, the other %+v", one, other)
 	}
 }
 
-// A learned roll-out that both gateways take part in is ended by what one of them is told: the verdict holds at both.
+// Two gateways take part in a learned roll-out. The verdict that one of them reaches is valid at both.
 func TestVerdictReachesTheOtherGateway(t *testing.T) {
 	t.Parallel()
 	_, a, b := pair(t)
@@ -133,7 +133,7 @@ func TestVerdictReachesTheOtherGateway(t *testing.T) {
 	awaitSame(a, b)
 	events := b.history("m")
 	if e := events[0]; e.Action != "promoted" || e.Version != "2" || !strings.HasPrefix(e.By, "rollout") || !strings.Contains(e.Detail, "m@2") {
-		t.Errorf("the other gateway tells of the verdict as %+v", e)
+		t.Errorf("the verdict in the other gateway's history is %+v", e)
 	}
 	promoted := 0
 	for _, e := range events {
@@ -146,9 +146,9 @@ func TestVerdictReachesTheOtherGateway(t *testing.T) {
 	}
 }
 
-// Two gateways are told different things of one function at the same time, round after round: each is taken, or refused with a conflict that
-// says where to look, and never both half. In the end both gateways, the store and the history agree on who was last. Different functions at
-// the same time are both taken.
+// Two gateways get different changes of one function at the same time, round after round. Each change is accepted, or
+// refused with a conflict that says where to look, and is never made in part. In the end both gateways, the store and the
+// history agree on the last change. Concurrent changes of different functions are both accepted.
 func TestConcurrentApplies(t *testing.T) {
 	t.Parallel()
 	s, a, b := pair(t)
@@ -187,11 +187,11 @@ func TestConcurrentApplies(t *testing.T) {
 			case r.status == 409 && strings.Contains(r.body, "xebec history same") && strings.Contains(r.body, "changed through another gateway"):
 				conflicts++
 			default:
-				t.Fatalf("round %d, gateway %d: answered by %d %s: expected 200, or 409 that says who to look at", round, i, r.status, r.body)
+				t.Fatalf("round %d, gateway %d: answered by %d %s: expected 200, or 409 that names the object", round, i, r.status, r.body)
 			}
 		}
 		if taken += good; good == 0 {
-			t.Errorf("round %d: both were refused: expected that one is taken", round)
+			t.Errorf("round %d: both changes were refused: expected that one is accepted", round)
 		}
 	}
 	if conflicts == 0 {
@@ -204,7 +204,7 @@ func TestConcurrentApplies(t *testing.T) {
 	}
 	events := a.history("same")
 	if len(events) != taken {
-		t.Errorf("%d changes were taken, and the history tells of %d", taken, len(events))
+		t.Errorf("%d changes were accepted, but the history has %d", taken, len(events))
 	}
 	for i, e := range events[1:] { // newest first
 		if e.Revision >= events[i].Revision {
@@ -213,14 +213,14 @@ func TestConcurrentApplies(t *testing.T) {
 	}
 	f, err := a.functionSpec("same")
 	if _, last, found := strings.Cut(events[0].Detail, "→ "); err != nil || !found || fmt.Sprintf("%q", f.SLO.String()) != last {
-		t.Errorf("the last change in the history is %+v, and the function has %+v (%v)", events[0], f, err)
+		t.Errorf("the last change in the history is %+v, but the function is %+v (%v)", events[0], f, err)
 	}
-	t.Logf("%d rounds: %d changes were taken, %d refused with a conflict", rounds, taken, conflicts)
+	t.Logf("%d rounds: %d changes were accepted, %d refused with a conflict", rounds, taken, conflicts)
 
 	for round := range 10 {
 		for i, r := range both([2]string{function(fmt.Sprintf("a%d", round), "m"), function(fmt.Sprintf("b%d", round), "m")}) {
 			if r.err != nil || r.status != 200 {
-				t.Errorf("round %d, gateway %d: another function at the same time is answered by %d %s %v: expected 200", round, i, r.status, r.body, r.err)
+				t.Errorf("round %d, gateway %d: a concurrent change of another function is answered by %d %s %v: expected 200", round, i, r.status, r.body, r.err)
 			}
 		}
 	}
@@ -234,14 +234,15 @@ func TestConcurrentApplies(t *testing.T) {
 	}
 }
 
-// functionSpec is what is declared of a function.
+// functionSpec returns a function's declaration.
 func (g *gateway) functionSpec(name string) (api.FunctionSpec, error) {
 	f, err := g.described(bounded(g.t), name)
 	return f.Spec, err
 }
 
-// A model that is declared in the store, and lies in a directory that one of the gateways watches: there the directory's serves and describe says what
-// is wrong; at the other gateway the store's does. When it is gone from the directory, the store's serves at both.
+// A model is declared in the store and also lies in a directory that one of the gateways watches. That gateway serves the
+// directory's model, and describe says what is wrong; the other gateway serves the store's. After the model is removed
+// from the directory both serve the store's.
 func TestStoreAndWatchedDirectoryDisagree(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Config{AppendOnly: true})
@@ -251,19 +252,19 @@ func TestStoreAndWatchedDirectoryDisagree(t *testing.T) {
 	b := serve(t, "--store", s.URL(), "--models", models, "--models-interval", "50ms")
 	b.await("the directory's model", answers(b, "m", 0, "m@1"))
 	a.apply(number("m", "echo"), function("f", "m", "slo: 60s"))
-	b.await("describe to tell of the other source", func(context.Context) (bool, string) {
+	b.await("describe to name the other source", func(context.Context) (bool, string) {
 		text := b.must("describe", "gateway")
 		return strings.Contains(text, "model m@1 is declared in the store") && strings.Contains(text, models) && strings.Contains(text, "remove one"), text
 	})
 	a.await("the store's model", answers(a, "f", 7, "m@1"))
 	b.await("the directory's model", answers(b, "m", 0, "m@1"))
-	watchable(t, models, "stays", "1", "noop") // an empty directory would be taken for a disk that is not there
+	watchable(t, models, "stays", "1", "noop") // an empty directory would be treated as a disk that is missing
 	b.await("the directory's other model", answers(b, "stays", 0, "stays@1"))
 	if err := os.RemoveAll(filepath.Join(models, "m")); err != nil {
 		t.Fatal(err)
 	}
 	b.await("the store's model at the other gateway", answers(b, "f", 7, "m@1"))
 	if text := b.must("describe", "gateway"); strings.Contains(text, "remove one") {
-		t.Errorf("when there is one source left describe gateway says:\n%s", text)
+		t.Errorf("with one source left describe gateway prints\n%s", text)
 	}
 }

@@ -10,26 +10,26 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// rejected waits until a version has been rejected, and checks that its description says why, that the command says that it cannot be
-// promoted, and that nothing of it runs any more.
+// rejected waits until a version is rejected. It checks that describe says why, that promote refuses the version, and
+// that it has no process.
 func (g *gateway) rejected(ref string, says ...string) api.ModelStatus {
 	g.t.Helper()
 	m := g.awaitPhase(ref, api.PhaseRejected)
 	text := g.must("describe", "model", m.Spec.Name)
 	for _, s := range says {
 		if !strings.Contains(m.Version.Reason, s) || !strings.Contains(text, s) {
-			g.t.Errorf("of %s the reason is %q: expected %q in it, and in\n%s", ref, m.Version.Reason, s, text)
+			g.t.Errorf("%s has the reason %q: expected %q in it, and in\n%s", ref, m.Version.Reason, s, text)
 		}
 	}
 	if v := m.Version.Validation; v == nil || v.Passed || v.Reason != m.Version.Reason || m.Serving || m.State != api.ModelFailed {
 		g.t.Errorf("%s is %s, serving %v, validation %+v", ref, m.State, m.Serving, v)
 	}
-	g.xebec("promote", ref).wants(g.t, "promote what was rejected", 1, "", ref+" was rejected")
+	g.xebec("promote", ref).wants(g.t, "promote a rejected version", 1, "", ref+" was rejected")
 	g.awaitNoProcess(ref)
 	return m
 }
 
-// queries is a file of the numbers from 1 on with themselves as their labels.
+// queries returns a file of the numbers from 1 to n, each labelled with itself.
 func queries(n int) string {
 	var b strings.Builder
 	for i := 1; i <= n; i++ {
@@ -38,8 +38,8 @@ func queries(n int) string {
 	return b.String()
 }
 
-// A new version has to answer recorded queries as they are labelled, or as the serving one does; else it is rejected with the lines that
-// were wrong, and the old one serves on. What was declared anew is tried again.
+// A new version has to answer recorded queries as labelled, or as the serving version does. Otherwise it is rejected with
+// the first wrong lines, and the old version continues to serve. After a change of its declaration it is validated again.
 func TestValidation(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -66,14 +66,14 @@ func TestValidation(t *testing.T) {
 	wrong := func(lines ...string) string {
 		return version(number("m", "noop", append(lines, uncached, in)...), "3")
 	}
-	g.xebec("apply", "-f", manifest(t, wrong(labels)), "--wait").wants(t, "apply what is wrong", 1, "m@3 created", "m@3 cannot serve: answered 0 of 20 queries as labelled")
+	g.xebec("apply", "-f", manifest(t, wrong(labels)), "--wait").wants(t, "apply a wrong version", 1, "m@3 created", "m@3 cannot serve: answered 0 of 20 queries as labelled")
 	three := g.rejected("m@3", "answered 0 of 20 queries as labelled (0)", "min_accuracy 0.9", "queries.jsonl:1: expected 1, got 0", "queries.jsonl:2: ", "queries.jsonl:3: ")
 	if strings.Contains(three.Version.Reason, "queries.jsonl:4") {
 		t.Errorf("the reason shows more than three lines: %s", three.Version.Reason)
 	}
 	serves("m@2", 6, 6)
 	g.must("apply", "-f", manifest(t, wrong("validate: {queries: queries.jsonl, expect: serving, max_difference: 0.5}")))
-	g.await("version 3 to be tried again", func(ctx context.Context) (bool, string) {
+	g.await("version 3 to be validated again", func(ctx context.Context) (bool, string) {
 		m, err := g.versionStatus(ctx, "m@3")
 		return err == nil && strings.Contains(m.Version.Reason, "differently from m@2 (1)"), m.Version.Reason
 	})
@@ -85,26 +85,26 @@ func TestValidation(t *testing.T) {
 	}
 	serves("m@3", 8, 0)
 
-	// A roll-out of what does not pass is over, and says why.
+	// A roll-out of a version that fails its validation ends with the reason.
 	four := version(number("m", "noop", uncached, in, labels), "4")
 	g.must("apply", "-f", manifest(t, four, traffic("m", `rollout: {version: "4"}`)))
 	st := g.awaitTraffic("m", "the retreat", func(t api.TrafficStatus) bool { return t.Spec.Rollback != nil })
 	if b := st.Spec.Rollback; b.From != "4" || b.To != "3" || !strings.Contains(b.Reason, "answered 0 of 20") || st.Spec.Rollout != nil {
-		t.Errorf("after a roll-out of what does not pass the traffic is %s", toJSON(t, st))
+		t.Errorf("after the roll-out of a version that fails its validation the traffic is %s", toJSON(t, st))
 	}
 	if e := g.lastEvent("m", "retreated"); !strings.HasPrefix(e.By, "rollout") || e.Version != "4" || !strings.Contains(e.Detail, "answered 0 of 20") {
-		t.Errorf("of the retreat the history says %+v", e)
+		t.Errorf("the retreat in the history is %+v", e)
 	}
 	serves("m@3", 9, 0)
 	samples := g.metrics().samples
 	for name, want := range map[string]float64{"validated": 2, "rejected": 3, "retreated": 1} {
 		if got := outcomeOf(samples, name); got != want {
-			t.Errorf("the metrics have %v versions that were %s: expected %v", got, name, want)
+			t.Errorf("the metrics count %v versions with the outcome %s: expected %v", got, name, want)
 		}
 	}
 }
 
-// outcomeOf is how many versions ended so.
+// outcomeOf returns the number of versions with this outcome.
 func outcomeOf(samples map[string]float64, what string) float64 {
 	n := 0.0
 	for name, v := range samples {
@@ -115,8 +115,8 @@ func outcomeOf(samples map[string]float64, what string) float64 {
 	return n
 }
 
-// Files that are missing or broken, workers that end, hang or fail over a query, and models that do not survive extreme inputs: each is
-// told so that somebody can mend it, and disturbs nobody.
+// Missing or broken files, workers that end, hang or fail during a query, and models that fail on extreme inputs: each
+// rejection says what to fix, and serving is not affected.
 func TestRejections(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -147,12 +147,12 @@ func TestRejections(t *testing.T) {
 		g.rejected("m@"+v, c.says...)
 		clients.served(10)
 	}
-	// The file is mended, and the version declared anew, with something else in its declaration.
+	// The file is repaired, and the version is declared again with a change in its declaration.
 	file("broken.jsonl", fine+fine)
 	clients.served(10)
 	g.apply(version(testModel("m", nil, uncached, in, "warmup: {queries: broken.jsonl, repeat: 3}"), "3"))
 	if v := g.awaitServing("m@3").Version.Validation; v == nil || !v.Passed || v.WarmedUp != 6 {
-		t.Errorf("after it was mended version 3 serves, validation %+v", v)
+		t.Errorf("after the repair version 3 serves, validation %+v", v)
 	}
 	clients.served(10)
 	clients.judge(t, "m@1", "m@3")
@@ -179,7 +179,8 @@ validate: {queries: numbers.jsonl, min_accuracy: 1%s}
 	}
 }
 
-// A version that is being warmed up answers nobody, whatever path names it, although its replica is ready; and says that it is not.
+// While a version is warmed up it answers no query on any path, although its replica is ready, and reports that it is not
+// ready.
 func TestVersionAnswersNobodyBeforeItIsWarm(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -189,38 +190,39 @@ func TestVersionAnswersNobodyBeforeItIsWarm(t *testing.T) {
 		fmt.Sprintf(`[%q, "-mode", echo]`, programs.worker), fmt.Sprintf("[python, %q, waits, %q]", rolloutFile(t, "misbehave.py"), gate), 1)
 	g := serve(t, "--python", python(t))
 	g.must("apply", "-f", manifest(t, waits, function("f", "m", "slo: 60s"), function("one", "m@1", "slo: 60s")))
-	g.awaitVersion("m@1", "it is being warmed up", func(m api.ModelStatus) bool {
+	g.awaitVersion("m@1", "the version to be warmed up", func(m api.ModelStatus) bool {
 		return m.Version.Phase == api.PhaseValidating && m.ReadyReplicas() == 1
 	})
 	for _, f := range []string{"f", "one"} {
 		if a := g.ask(f, 3, ""); a.Status != 503 || a.Code != api.NoReplica.String() {
-			t.Errorf("function %s is answered by %v: expected that nobody may answer yet", f, a)
+			t.Errorf("function %s is answered by %v: expected 503 no_replica during the warm-up", f, a)
 		}
 	}
 	for _, path := range []string{"m", "m/versions/1"} {
 		if status, body := g.fetch(bounded(t), "http://"+g.functions+"/v2/models/"+path+"/ready"); status == 200 {
-			t.Errorf("%s is said to be ready: %s", path, body)
+			t.Errorf("during the warm-up %s is ready: %s", path, body)
 		}
 		if a := g.json("/v2/models/"+path+"/infer", `{"inputs":[{"name":"input","datatype":"INT64","shape":[1],"data":[5]}]}`); a.Status != 503 {
-			t.Errorf("%s is answered by %v", path, a)
+			t.Errorf("during the warm-up %s is answered by %v", path, a)
 		}
 	}
 	if status, _ := g.fetch(bounded(t), "http://"+g.functions+"/readyz"); status == 200 {
-		t.Error("the gateway says that it is ready")
+		t.Error("the gateway is ready during the warm-up")
 	}
 	writeFile(t, dir, "gate", "")
 	g.awaitServing("m@1")
 	for _, f := range []string{"f", "one"} {
 		if a := g.ask(f, 3, ""); !a.predicted() || a.number() != 3 {
-			t.Errorf("when it is warm function %s is answered by %v", f, a)
+			t.Errorf("after the warm-up function %s is answered by %v", f, a)
 		}
 	}
 	if status, body := g.fetch(bounded(t), "http://"+g.functions+"/v2/models/m/versions/1/ready"); status != 200 {
-		t.Errorf("when it is warm it is said not to be ready: %d %s", status, body)
+		t.Errorf("after the warm-up the version is not ready: %d %s", status, body)
 	}
 }
 
-// A version that was being warmed up when it was rolled back has not passed, also if it is promoted again before it has ended.
+// A version that is rolled back during its warm-up has not passed, even if it is promoted again before its replicas have
+// ended.
 func TestVersionIsNotResumedUnproven(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -233,7 +235,7 @@ func TestVersionIsNotResumedUnproven(t *testing.T) {
 	g := serve(t, "--drain-timeout", "1s", "--python", python(t), "--config", manifest(t, m, function("f", "m", "slo: 60s")))
 	g.must("apply", "-f", manifest(t, waits))
 	g.awaitPhase("m@2", api.PhaseValidating)
-	// As long as this query is not answered nothing ends.
+	// No replica ends as long as this query is unanswered.
 	release := stallProcess(g, g.version("m@1").Replicas[0].PID)
 	ctx := bounded(t)
 	asked := make(chan answer, 1)
@@ -244,7 +246,7 @@ func TestVersionIsNotResumedUnproven(t *testing.T) {
 		}
 		asked <- a
 	}()
-	g.await("a query to be under way", func(ctx context.Context) (bool, string) {
+	g.await("a query to be in flight", func(ctx context.Context) (bool, string) {
 		status, body := g.fetch(ctx, "http://"+g.admin+"/v1/describe/gateway")
 		d, err := decode[api.GatewayStatus](body)
 		return err == nil && d.Inflight == 1, fmt.Sprint(status, d.Inflight, err)
@@ -253,15 +255,15 @@ func TestVersionIsNotResumedUnproven(t *testing.T) {
 	g.awaitPhase("m@2", api.PhaseDraining)
 	g.must("promote", "m@2")
 	if two := g.version("m@2"); two.Version.Phase != api.PhaseDraining || two.Serving {
-		t.Errorf("promoted while it drains, a version that was never warmed up is %s, serving %v", two.Version.Phase, two.Serving)
+		t.Errorf("a version without a complete warm-up that is promoted while it drains is %s, serving %v", two.Version.Phase, two.Serving)
 	}
 	release()
 	if a := <-asked; !a.predicted() || a.Models[0] != "m@1" {
-		t.Errorf("the query is answered by %v", a)
+		t.Errorf("the query in flight is answered by %v", a)
 	}
 	g.awaitPhase("m@2", api.PhaseValidating)
 	if a := g.ask("f", 6, ""); !a.predicted() || a.Models[0] != "m@1" {
-		t.Errorf("meanwhile a query is answered by %v", a)
+		t.Errorf("during the warm-up a query is answered by %v", a)
 	}
 	writeFile(t, dir, "gate", "")
 	if v := g.awaitServing("m@2").Version.Validation; v == nil || !v.Passed || v.WarmedUp != 1 {

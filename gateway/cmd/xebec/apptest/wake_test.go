@@ -12,8 +12,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// An ensemble whose members both sleep waits for both. One whose cheap member is awake answers by it, and has woken the other for whoever comes
-// next.
+// An ensemble whose members both sleep waits for both. If its cheap member is awake that one answers, and the query wakes
+// the other member for later queries.
 func TestEnsembleOfSleepers(t *testing.T) {
 	t.Parallel()
 	gate := filepath.Join(newDir(t), "gate")
@@ -28,12 +28,12 @@ func TestEnsembleOfSleepers(t *testing.T) {
 		g.awaitAsleep(name)
 	}
 	if a := g.raw("both", "hello"); !a.predicted() || a.text() != "hello" || len(a.Models) != 2 {
-		t.Errorf("an ensemble of two that sleep answers %v: expected both", a)
+		t.Errorf("an ensemble of two sleeping members answers %v: expected both", a)
 	}
 	if a := g.raw("mixed", "hello", "Xebec-Slo-Ms", patient); !a.predicted() || fmt.Sprint(a.Models) != "[up@1]" {
-		t.Errorf("an ensemble of one that sleeps answers %v: expected the other", a)
+		t.Errorf("an ensemble with one sleeping member answers %v: expected the other member", a)
 	}
-	g.awaitModel("slow", "it is woken", func(m api.ModelStatus) bool { return m.Capacity.Wanted == 1 && len(m.Replicas) == 1 })
+	g.awaitModel("slow", "the sleeping member to be woken", func(m api.ModelStatus) bool { return m.Capacity.Wanted == 1 && len(m.Replicas) == 1 })
 	open(t, gate)
 	g.await("both members to answer", func(ctx context.Context) (bool, string) {
 		a, err := g.post(ctx, "/mixed/predict", "text/plain", []byte("hello"), "Xebec-Slo-Ms", patient)
@@ -41,7 +41,7 @@ func TestEnsembleOfSleepers(t *testing.T) {
 	})
 }
 
-// askWhileItWakes sends a query that waits for a model behind a gate, and returns when a replica is being started for it.
+// askWhileItWakes sends a query that waits for a gated model, and returns when a replica is being started for it.
 func askWhileItWakes(g *gateway, function, model string) (answered <-chan answer) {
 	g.t.Helper()
 	got := make(chan answer, 1)
@@ -59,7 +59,7 @@ func askWhileItWakes(g *gateway, function, model string) (answered <-chan answer
 	return got
 }
 
-// A gateway that is told to end while a model wakes answers who waits for it, if it is there in time.
+// A gateway that is asked to end while a model wakes answers the queries that wait for the model, if it starts in time.
 func TestTermWhileWaking(t *testing.T) {
 	t.Parallel()
 	gate := filepath.Join(newDir(t), "gate")
@@ -74,13 +74,13 @@ func TestTermWhileWaking(t *testing.T) {
 	})
 	open(t, gate)
 	if a := <-waits; !a.predicted() || a.text() != "hello" {
-		t.Errorf("who waited for the model is answered by %v", a)
+		t.Errorf("the query that waited for the model is answered by %v", a)
 	}
 	g.gone(0)
 }
 
-// A model that is deleted while it wakes leaves nothing behind, and who waits for it is told. One that is scaled to a fixed number while it wakes
-// serves.
+// A model that is deleted while it wakes leaves nothing behind, and waiting queries get an error. A model that is scaled
+// to a fixed number of replicas while it wakes serves.
 func TestDeletedWhileWaking(t *testing.T) {
 	t.Parallel()
 	gate := filepath.Join(newDir(t), "gate")
@@ -90,7 +90,7 @@ func TestDeletedWhileWaking(t *testing.T) {
 	g.must("delete", "function", "f")
 	g.must("delete", "model", "m")
 	if a := <-waits; a.Status != 503 && a.Status != 404 || a.Code == "" {
-		t.Errorf("who waited for the model is answered by %v", a)
+		t.Errorf("the query that waited for the deleted model is answered by %v", a)
 	}
 	g.awaitNoProcess("m@1")
 	g.apply(m, f)
@@ -98,13 +98,13 @@ func TestDeletedWhileWaking(t *testing.T) {
 	g.must("scale", "m", "--replicas", "2")
 	open(t, gate)
 	if a := <-waits; !a.predicted() {
-		t.Errorf("who waited while the model was scaled is answered by %v", a)
+		t.Errorf("the query that waited while the model was scaled is answered by %v", a)
 	}
 	g.awaitReplicas("m", 2)
 }
 
-// A new version of a model that sleeps is woken to be validated, takes over, and sleeps again; nobody has had to ask. One without a
-// validation takes over asleep.
+// A new version of a sleeping model is woken for its validation, takes over and sleeps again, without a query. A version
+// without a validation takes over asleep.
 func TestVersionsTakeOverAsleep(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -133,19 +133,19 @@ func TestVersionsTakeOverAsleep(t *testing.T) {
 	if a := g.ask("f", 7, ""); !a.predicted() || a.number() != 7 || fmt.Sprint(a.Models) != "[m@3]" {
 		t.Errorf("asleep, the new version answers %v", a)
 	}
-	// One that cannot pass is rejected, and has no process.
+	// A version that fails its validation is rejected, and has no process.
 	g.must("apply", "-f", manifest(t, version(number("m", "noop", uncached, "dir: "+dir, sleepy, validated), "4")))
 	four := g.rejected("m@4", "answered 0 of 20 queries as labelled")
 	if !strings.Contains(four.Version.Reason, "min_accuracy") {
-		t.Errorf("version 4 is rejected because %q", four.Version.Reason)
+		t.Errorf("version 4 is rejected with the reason %q", four.Version.Reason)
 	}
 	if a := g.ask("f", 8, ""); !a.predicted() || a.number() != 8 || fmt.Sprint(a.Models) != "[m@3]" {
 		t.Errorf("beside a rejected version the model answers %v", a)
 	}
 }
 
-// A version that may sleep takes over from one that is awake when it is awake itself: while it starts, however long that takes, the old one
-// answers, and so it does beside one that never comes up.
+// A version that may sleep replaces one that is awake only when it is awake itself. While it starts, however long that
+// takes, the old one answers, also if the new one never becomes ready.
 func TestVersionsTakeOverAwake(t *testing.T) {
 	t.Parallel()
 	const awake = "replicas: {min: 0, max: 1, idle: 1h}"
@@ -156,18 +156,18 @@ func TestVersionsTakeOverAwake(t *testing.T) {
 		t.Helper()
 		for i := range 5 {
 			if a := g.ask("f", i, ""); !a.predicted() || fmt.Sprint(a.Models) != "["+version+"]" {
-				t.Fatalf("answered by %v: expected %s", a, version)
+				t.Fatalf("a query is answered by %v: expected %s", a, version)
 			}
 		}
 	}
 	answeredBy("m@1")
 	g.must("apply", "-f", manifest(t, gated(version(m, "2"), gate)))
-	g.awaitVersion("m@2", "a process that is not ready", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 })
+	g.awaitVersion("m@2", "a replica that is not ready", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 })
 	answeredBy("m@1")
 	open(t, gate)
 	g.awaitServing("m@2")
 	answeredBy("m@2")
 	broken := strings.Replace(version(m, "3"), fmt.Sprintf("%q", programs.worker), `"/bin/false"`, 1)
-	g.xebec("apply", "-f", manifest(t, broken), "--wait").wants(t, "apply what cannot start", 1, "m@3 created", "model m@3 has failed")
+	g.xebec("apply", "-f", manifest(t, broken), "--wait").wants(t, "apply a version that cannot start", 1, "m@3 created", "model m@3 has failed")
 	answeredBy("m@2")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// often is how often the tests' directories are looked at.
+// often is the interval at which the tests' directories are scanned.
 const often = "50ms"
 
 // models is a directory that a gateway watches.
@@ -22,7 +22,7 @@ type models struct {
 	looks int
 }
 
-// watch starts a gateway that watches a directory with what put puts there. That is so new that it is found a moment later.
+// watch starts a gateway that watches a directory filled by put. The gateway finds new files a moment later.
 func watch(t *testing.T, put func(dir string), more ...string) *models {
 	t.Helper()
 	dir := filepath.Join(newDir(t), "models")
@@ -33,13 +33,14 @@ func watch(t *testing.T, put func(dir string), more ...string) *models {
 	return &models{gateway: serve(t, append([]string{"--models", dir, "--models-interval", often}, more...)...), dir: dir}
 }
 
-// versionYAML is the xebec.yaml of a version that echoes bytes. Without a version in it, it has that of its directory.
+// versionYAML is the xebec.yaml of a version that echoes bytes. Without a version in it the name of its directory
+// applies.
 func versionYAML(name, version string, extra ...string) string {
 	text := testModel(name, nil, append(extra, uncached)...)
 	return strings.TrimPrefix(strings.Replace(text, `version: "1"`, fmt.Sprintf("version: %q", version), 1), "\n---\n")
 }
 
-// put makes a version's directory as a deployment should: beside its place, and renamed into it.
+// put makes a version's directory as deployments should: outside, and then renamed into place.
 func put(t *testing.T, dir, name, version string, extra ...string) {
 	t.Helper()
 	half := filepath.Join(dir, name, "."+version)
@@ -49,7 +50,7 @@ func put(t *testing.T, dir, name, version string, extra ...string) {
 	}
 }
 
-// looked waits until the whole directory has been looked at twice: long enough for a model that lies there as a whole to be taken.
+// looked waits until the directory has been scanned twice, after which a complete model in it is declared.
 func (m *models) looked() {
 	m.t.Helper()
 	m.looks++
@@ -61,7 +62,7 @@ func (m *models) looked() {
 	})
 }
 
-// versions are those of m that are declared, in order.
+// versions returns the declared versions of m, in order.
 func (m *models) versions(ctx context.Context) string {
 	status, body := m.fetch(ctx, "http://"+m.admin+"/v1/models/m")
 	list, err := decode[api.ModelList](body)
@@ -75,7 +76,7 @@ func (m *models) versions(ctx context.Context) string {
 	return strings.Join(all, ", ")
 }
 
-// awaitVersions waits until m has these versions, with their phases: "1 declared, 2 available".
+// awaitVersions waits until m has these versions in these phases, for example "1 declared, 2 available".
 func (m *models) awaitVersions(want string) {
 	m.t.Helper()
 	m.await("versions "+want, func(ctx context.Context) (bool, string) {
@@ -84,7 +85,7 @@ func (m *models) awaitVersions(want string) {
 	})
 }
 
-// problems are what describe says that keeps things in sources from being served.
+// problems returns what describe shows as problems with sources.
 func (m *models) problems(ctx context.Context) []string {
 	status, body := m.fetch(ctx, "http://"+m.admin+"/v1/describe/gateway")
 	d, err := decode[api.GatewayStatus](body)
@@ -98,7 +99,8 @@ func (m *models) problems(ctx context.Context) []string {
 	return all
 }
 
-// awaitProblem waits until one of the problems says all of this, and describe shows it; without anything, until there is none.
+// awaitProblem waits until one of the problems has all these texts, and describe shows it. Without texts it waits until
+// there is no problem.
 func (m *models) awaitProblem(says ...string) {
 	m.t.Helper()
 	is := func(text string) bool {
@@ -113,8 +115,8 @@ func (m *models) awaitProblem(says ...string) {
 	}
 }
 
-// A directory of models is served as it changes: a new version when it is complete, and not before; the old one when a new one is broken
-// or is taken away. What cannot be read changes nothing.
+// A directory of models is served as it changes: a new version once it is complete, and the old one again when the new
+// one is broken or removed. Unreadable files change nothing.
 func TestWatchedDirectory(t *testing.T) {
 	t.Parallel()
 	m := watch(t, func(dir string) { put(t, dir, "m", "1") })
@@ -127,7 +129,7 @@ func TestWatchedDirectory(t *testing.T) {
 	clients := m.startCrowd("m", 2, "Xebec-Slo-Ms", patient)
 	clients.served(10)
 
-	// Version 2 comes file by file: first all but what makes it a version, then that, half of it, and with a marker.
+	// Version 2 arrives file by file: first a part of run.sh, then half of xebec.yaml, beside the marker of an incomplete version.
 	two := filepath.Join(m.dir, "m", "2")
 	text := strings.Replace(versionYAML("m", "2"), "command: [", `command: [sh, run.sh, `, 1)
 	script := "exec \"$@\"\n"
@@ -139,14 +141,14 @@ func TestWatchedDirectory(t *testing.T) {
 	writeFile(t, two, "xebec.yaml", text)
 	m.looked()
 	if got := m.versions(bounded(t)); got != "1 available" {
-		t.Errorf("half of version 2 is there, and the versions are: %s", got)
+		t.Errorf("with half of version 2 in place the versions are %s", got)
 	}
 	writeFile(t, two, "run.sh", script)
 	if err := os.Remove(filepath.Join(two, ".incomplete")); err != nil {
 		t.Fatal(err)
 	}
 	answers("m@2")
-	m.awaitVersions("1 declared, 2 available") // the newest is wanted
+	m.awaitVersions("1 declared, 2 available") // the newest is loaded by default
 	if exits := m.version("m@2"); restarts(exits) > 0 {
 		t.Errorf("version 2 was started before it was complete: %s", lastExits(exits))
 	}
@@ -162,7 +164,7 @@ func TestWatchedDirectory(t *testing.T) {
 	m.awaitProblem()
 	clients.served(10)
 
-	// Version 3 is taken away: the newest is version 2 again.
+	// Version 3 is removed: the newest is version 2 again.
 	if err := os.RemoveAll(three); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestWatchedDirectory(t *testing.T) {
 	m.awaitNoProcess("m@3")
 	clients.served(10)
 
-	// The whole directory vanishes, as a disk does, and comes back.
+	// The whole directory vanishes, as a failed disk does, and comes back.
 	away := m.dir + "-away"
 	if err := os.Rename(m.dir, away); err != nil {
 		t.Fatal(err)
@@ -189,7 +191,7 @@ func TestWatchedDirectory(t *testing.T) {
 	clients.judge(t, "m@1", "m@2", "m@3", "m@2", "m@4")
 }
 
-// What the operator says of versions counts more than what the directory would have: all, some, the newest n.
+// The operator's traffic rules take precedence over the directory's default: all versions, some, or the newest n.
 func TestTrafficOverDirectory(t *testing.T) {
 	t.Parallel()
 	m := watch(t, func(dir string) {
@@ -211,42 +213,42 @@ func TestTrafficOverDirectory(t *testing.T) {
 	m.must("delete", "traffic", "m")
 	m.awaitVersions("1 declared, 2 declared, 3 available")
 	clients.served(10)
-	// A version that comes is the newest, unless another was asked for.
+	// An added version becomes the serving one, unless another one is pinned.
 	m.must("traffic", "m", "--serving", "3")
 	put(t, m.dir, "m", "4")
 	m.awaitVersions("1 declared, 2 declared, 3 available, 4 available")
 	clients.served(10)
 	m.xebec("rollback", "m", "--to", "2", "--wait").wants(t, "rollback", 0, "m@2", "")
 	clients.served(10)
-	m.awaitVersions("1 declared, 2 available, 3 declared, 4 available") // version 4 was never asked
-	m.xebec("delete", "model", "m@2").wants(t, "delete what lies in a directory", 1, "", "comes from the watched directory "+m.dir)
+	m.awaitVersions("1 declared, 2 available, 3 declared, 4 available") // version 4 never served
+	m.xebec("delete", "model", "m@2").wants(t, "delete a version of a watched directory", 1, "", "comes from the watched directory "+m.dir)
 	clients.judge(t, "m@3", "m@1", "m@3", "m@2")
 }
 
-// A model's name belongs to one source: what a second one declares of it is refused, and says so.
+// A model's name belongs to one source. A declaration of it by a second source is refused, with the reason.
 func TestModelOfTwoSources(t *testing.T) {
 	t.Parallel()
 	m := watch(t, func(dir string) { put(t, dir, "m", "1") }, "--config", manifest(t, testModel("a", nil, uncached), function("fa", "a", "slo: 60s")))
 	m.awaitServing("m@1")
-	m.xebec("apply", "-f", manifest(t, version(testModel("m", nil), "2"))).wants(t, "apply what is watched", 1, "", "the model comes from the watched directory "+m.dir)
+	m.xebec("apply", "-f", manifest(t, version(testModel("m", nil), "2"))).wants(t, "apply a version of a watched model", 1, "", "the model comes from the watched directory "+m.dir)
 	put(t, m.dir, "a", "2")
 	m.awaitProblem("model a lies in "+m.dir, "declared by apply already")
 	m.looked()
 	if a := m.raw("fa", "hello"); !a.predicted() || a.Models[0] != "a@1" {
-		t.Errorf("the model that was applied answers %v", a)
+		t.Errorf("the applied model answers %v", a)
 	}
 	if status, _ := m.fetch(bounded(t), "http://"+m.admin+"/v1/models/a"); status != 200 || len(m.workersOf("a@2")) > 0 {
-		t.Errorf("model a has the status %d, and processes %v of the directory's version", status, m.workersOf("a@2"))
+		t.Errorf("model a has status %d, and the directory's version has processes %v", status, m.workersOf("a@2"))
 	}
-	// When the applied one is deleted the directory's serves.
+	// When the applied model is deleted the directory's serves.
 	m.must("delete", "function", "fa")
 	m.must("delete", "model", "a")
 	m.awaitServing("a@2")
 	m.awaitProblem()
 	m.await("a function of its name", versionServes(m.gateway, "a", "a@2"))
-	m.xebec("delete", "function", "a").wants(t, "delete what a directory implies", 1, "", m.dir)
+	m.xebec("delete", "function", "a").wants(t, "delete a function implied by a directory", 1, "", m.dir)
 
-	// It goes with the model. Others stay.
+	// The function is deleted with its model. Other models stay.
 	if err := os.RemoveAll(filepath.Join(m.dir, "a")); err != nil {
 		t.Fatal(err)
 	}

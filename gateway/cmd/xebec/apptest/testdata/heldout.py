@@ -1,4 +1,4 @@
-"""Prints the digits that the demo's models have not seen, as JSON: heldout.py DEMO_FOLDER"""
+"""Prints the digits held out from the training of the demo's models, as JSON: heldout.py DEMO_FOLDER"""
 
 import json
 import sys

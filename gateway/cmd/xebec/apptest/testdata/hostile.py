@@ -1,6 +1,6 @@
-"""A worker that was rightly launched and then breaks the protocol: hostile.py HOW
+"""A worker that the gateway has launched and that breaks the protocol: hostile.py HOW
 
-Standard library only. After its misdeed it stays, deaf to everything: to end it is the gateway's business.
+Uses only the standard library. Afterwards it ignores SIGTERM and waits: the gateway has to kill it.
 """
 
 import array
@@ -20,7 +20,7 @@ def frame(kind, payload):
 
 
 def hello(token, model):
-    # No ring: responses are frames on the socket.
+    # Without a ring responses are frames on the socket.
     body = struct.pack("<HHI", 1, 0, 0) + string(token) + string(model) + string(os.environ["XEBEC_VERSION"]) + string("hostile/1") + b"\0"
     return frame(0x02, body)
 
@@ -46,20 +46,20 @@ def main():
         while len(fds) < 2:  # WELCOME, then SEGMENTS with the two descriptors
             data, ancillary, _, _ = s.recvmsg(65536, socket.CMSG_SPACE(2 * fds.itemsize))
             if not data:
-                sys.exit("the gateway hung up before SEGMENTS")
+                sys.exit("the gateway closed the connection before SEGMENTS")
             for _, _, received in ancillary:
                 fds.frombytes(received[: len(received) - len(received) % fds.itemsize])
         s.sendall(frame(0x05, struct.pack("<I", 1)))
         if how == "garbage":
             s.sendall(bytes(range(2, 256)) * 64)
-        if how == "forged":  # an answer to a batch that nobody has sent
+        if how == "forged":  # a response to a batch that was never sent
             s.sendall(response(7, 1, 1, 4096, 8))
-        if how == "beyond":  # to a batch that was sent, an answer that reaches beyond its grant
+        if how == "beyond":  # a response to a real batch that reaches beyond its grant
             buffer = b""
             while True:
                 data = s.recv(65536)
                 if not data:
-                    sys.exit("the gateway hung up")
+                    sys.exit("the gateway closed the connection")
                 buffer = (buffer + data).lstrip(b"\x01")
                 if len(buffer) >= 72 and buffer[0] == 0x10:
                     break

@@ -1,7 +1,7 @@
-"""Asks a gateway through the public client of the Open Inference Protocol: oip.py HOST:PORT HELDOUT.json
+"""Queries a gateway through the public client of the Open Inference Protocol: oip.py HOST:PORT HELDOUT.json
 
-Prints, as JSON, what share of the held-out digits each model gets right in each form of request, and fails if anything that
-the client offers beside does not behave.
+Prints, as JSON, each model's accuracy on the held-out digits in each form of request, and fails if another feature of the client
+does not work.
 """
 
 import json
@@ -34,7 +34,7 @@ def metadata(client):
 
 
 def strings(client):
-    """BYTES, as strings go through the client."""
+    """Strings, which the client sends as BYTES."""
     words = numpy.array(["one", "", "dritter \u00e4\u20ac"], dtype=object)
     for binary in (True, False):
         tensor = http.InferInput("input", [len(words)], "BYTES")

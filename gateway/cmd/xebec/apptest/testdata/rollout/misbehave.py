@@ -1,9 +1,9 @@
-"""A model that echoes numbers, and misbehaves: misbehave.py HOW [FILE]
+"""A model that echoes numbers, with a fault: misbehave.py HOW [FILE]
 
-slow   takes its time with each batch
-fails  raises
-nan    its process ends over a number that is none
-waits  does nothing until FILE is there
+slow   sleeps for SLOW_SECONDS in each batch
+fails  raises an exception
+nan    ends its process on a NaN
+waits  waits until FILE exists
 """
 
 import os
@@ -13,7 +13,7 @@ import time
 import numpy
 import xebec
 
-# Far beyond what a busy machine makes of a quick model's slowest answers.
+# Far longer than the slowest answer of a fast model on a busy machine.
 SLOW_SECONDS = 0.4
 LOOK_SECONDS = 0.02
 
@@ -25,7 +25,7 @@ def predict(batch):
         case "fails":
             raise ValueError("this version is broken")
         case "nan" if numpy.isnan(batch).any():
-            os._exit(7)  # as native code that crashes does
+            os._exit(7)  # like a crash of native code
         case "waits":
             while not os.path.exists(sys.argv[2]):
                 time.sleep(LOOK_SECONDS)

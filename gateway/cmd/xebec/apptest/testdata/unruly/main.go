@@ -1,11 +1,10 @@
-// Command unruly is a model that the tests put into containers, because it does what no model should. It takes bytes and answers them as
-// they came, unless they are
+// Command unruly is a faulty model that the tests run in containers. It echoes its input, except for
 //
-//	eat     it takes memory until it is killed
-//	bomb    it starts processes until that is refused, and answers how many there were and why it ended
+//	eat     it allocates memory until it is killed
+//	bomb    it starts processes until one is refused, and answers their number and the error
 //
-// It begins with how many files it finds at /model. Its argument says more: "stays" ends neither on SIGTERM nor when its gateway is gone, "mute" speaks to nobody at all, and "ends" says
-// so and ends.
+// At its start it prints the number of files in /model. Its argument selects another fault: "stays" ends neither on SIGTERM nor when its
+// gateway has ended, "mute" never connects to the gateway, and "ends" prints an error and ends.
 package main
 
 import (
@@ -42,7 +41,7 @@ func main() {
 	}
 }
 
-// forever does not look like a deadlock to the Go runtime.
+// forever sleeps, because the Go runtime would report an empty select as a deadlock.
 func forever() {
 	for {
 		time.Sleep(time.Hour)
