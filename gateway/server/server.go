@@ -127,7 +127,6 @@ func (s *Server) Start(ctx context.Context) (err error) {
 		return err
 	}
 	declared := len(set.Models)
-	set = nil // it goes with the memory that reading it took
 	if s.cfg.ReleaseMemory {
 		releaseMemory()
 		r := &releaser{log: s.log, idle: func() bool { return s.capacity.Awake() == 0 && s.path.Open() == 0 }}

@@ -154,7 +154,7 @@ func (c *Catalog) BeginStop() {
 // awaitPublished returns when the caller that holds the lock now has published the table that follows from its change.
 func (c *Catalog) awaitPublished() {
 	c.Lock()
-	c.Unlock() //nolint:staticcheck // the lock is what is waited for
+	defer c.Unlock()
 }
 
 // Stopping reports whether the gateway is stopping.

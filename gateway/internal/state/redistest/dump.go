@@ -138,7 +138,7 @@ func (s *Server) client() (*redis.Client, context.Context) {
 	ctx, cancel := context.WithTimeout(context.Background(), dumpTimeout)
 	s.t.Cleanup(func() {
 		cancel()
-		client.Close()
+		_ = client.Close()
 	})
 	return client, ctx
 }
