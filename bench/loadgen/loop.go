@@ -15,21 +15,21 @@ import (
 // A loop is one thread with its connections. Times are nanoseconds since the start of the run.
 type loop struct {
 	opts    *Options
-	cpu     int // to be pinned to, or -1
+	cpu     int // processor to pin the thread to, or -1
 	addr    netip.AddrPort
 	start   time.Time
 	measure int64 // when the measured part begins
-	end     int64 // when it ends: nothing is sent any more
+	end     int64 // when it ends; nothing is sent after that
 	giveUp  int64
 
 	epoll, timer int
-	wake         int // an eventfd: somebody wants the loop to end
+	wake         int // an eventfd that ends the loop
 	conns        []*conn
 	idle         []*conn   // open loop: connections without a request out
 	out          int       // requests without an answer
 	schedule     *Schedule // nil in a closed loop
 	behind       backlog
-	armed        int64 // what the timer is set to
+	armed        int64 // time to which the timer is set
 
 	latency, sendDelay *hdrhistogram.Histogram
 	completed          uint64
@@ -44,21 +44,21 @@ type loop struct {
 type conn struct {
 	slot    int // index in conns, and the event's data
 	fd      int
-	req     int    // index of the request that is out or was last
+	req     int    // index of the current or last request
 	unsent  []byte // of that request
 	in      []byte
 	got     int
 	resp    response // headerBytes is 0 until the header is in
 	due     int64    // from when latency counts
 	busy    bool
-	writing bool // waits for EPOLLOUT too
+	writing bool // also waits for EPOLLOUT
 }
 
 const (
 	// timerSlot and wakeSlot mark the events of the timer and of cancel.
 	timerSlot = -1
 	wakeSlot  = -2
-	// readBytes is the first size of a read buffer: a predict's answer many times over.
+	// readBytes is the initial size of a read buffer: many times the answer of a predict.
 	readBytes = 16 << 10
 	// maxReconnects ends a run against a server that keeps closing connections.
 	maxReconnects = 1000
@@ -96,7 +96,7 @@ func (l *loop) open(connections int) (err error) {
 }
 
 func (l *loop) connect(c *conn) error {
-	// Made anew each time: x/sys writes into it, and loops must not share what is written.
+	// A new address each time, because x/sys writes into it and loops must not share it.
 	var to unix.Sockaddr = &unix.SockaddrInet6{Port: int(l.addr.Port()), Addr: l.addr.Addr().As16()}
 	family := unix.AF_INET6
 	if l.addr.Addr().Is4() {
@@ -107,7 +107,7 @@ func (l *loop) connect(c *conn) error {
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
-	// Connecting blocks: it happens before the run, and on the rare connection that broke.
+	// Connecting blocks. It happens before the run and for the rare broken connection.
 	if err = unix.Connect(fd, to); err == nil {
 		err = errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1), unix.SetNonblock(fd, true),
 			unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.slot)}))
@@ -137,17 +137,17 @@ func (l *loop) close() {
 // cancel makes run return soon, from any goroutine, as long as the loop is open.
 func (l *loop) cancel() {
 	one := [8]byte{1}
-	_, _ = unix.Write(l.wake, one[:]) // fails only when it is readable already
+	_, _ = unix.Write(l.wake, one[:]) // fails only if it is readable already
 }
 
-// run sends and receives until nothing is out after the end. It owns its thread, so that the kernel's scheduler sees one
-// steady thread per loop.
+// run sends and receives until the end, and then until no request is outstanding. It locks its thread, so that the kernel sees one steady
+// thread per loop.
 func (l *loop) run() error {
 	runtime.LockOSThread()
 	if l.cpu < 0 {
 		defer runtime.UnlockOSThread()
 	} else {
-		// The thread stays locked, so that it ends with the goroutine: nobody else shall inherit the pin.
+		// The thread stays locked, so that it ends with the goroutine and no other goroutine inherits the pin.
 		var one unix.CPUSet
 		one.Set(l.cpu)
 		if err := unix.SchedSetaffinity(0, &one); err != nil {
@@ -188,7 +188,7 @@ func (l *loop) run() error {
 			if e.Fd == timerSlot {
 				l.armed = 0
 				var expirations [8]byte
-				_, _ = unix.Read(l.timer, expirations[:]) // only to quieten it; EAGAIN when it was set anew meanwhile
+				_, _ = unix.Read(l.timer, expirations[:]) // only resets it; EAGAIN if it was set again meanwhile
 				continue
 			}
 			if err := l.handle(l.conns[e.Fd], e.Events); err != nil {
@@ -198,8 +198,7 @@ func (l *loop) run() error {
 	}
 }
 
-// arm sets the timer to the next moment at which something is to be done without an answer arriving: the next due request,
-// or the end. A timerfd is exact, while epoll_wait's timeout is in milliseconds.
+// arm sets the timer to the next due request or the end of the run. A timerfd is exact, while the timeout of epoll_wait is in milliseconds.
 func (l *loop) arm(now int64) error {
 	at := l.giveUp
 	if now < l.end {
@@ -219,7 +218,7 @@ func (l *loop) arm(now int64) error {
 	return nil
 }
 
-// sendDue sends what is due by now on free connections, and remembers the rest.
+// sendDue sends the requests that are due on free connections and queues the rest.
 func (l *loop) sendDue(now int64) error {
 	for l.schedule.Due() <= now && l.schedule.Due() < l.end {
 		if due := l.schedule.Next(); !l.behind.push(due) {
@@ -236,7 +235,7 @@ func (l *loop) sendDue(now int64) error {
 	return nil
 }
 
-// send starts a request on a connection that has none out. Latency will count from due.
+// send starts a request on an idle connection. Latency counts from due.
 func (l *loop) send(c *conn, due int64) error {
 	if c.req++; c.req == len(l.opts.Requests) {
 		c.req = 0
@@ -301,7 +300,7 @@ func (l *loop) handle(c *conn, events uint32) error {
 	case n == 0:
 		return l.broken(c, "the server closed the connection")
 	case !c.busy:
-		return l.broken(c, "bytes that nobody asked for")
+		return l.broken(c, "bytes without a request")
 	}
 	c.got += n
 	if c.resp.headerBytes == 0 {
@@ -326,7 +325,7 @@ func (l *loop) handle(c *conn, events uint32) error {
 	case c.got < c.resp.size():
 		return nil
 	case c.got > c.resp.size():
-		return l.broken(c, "bytes that nobody asked for")
+		return l.broken(c, "bytes without a request")
 	}
 	return l.answered(c)
 }
@@ -334,7 +333,7 @@ func (l *loop) handle(c *conn, events uint32) error {
 func (l *loop) answered(c *conn) error {
 	now := l.now()
 	l.judge(c, now)
-	closing := c.resp.close || len(c.unsent) > 0 // answered before the request was read: the connection cannot be used again
+	closing := c.resp.close || len(c.unsent) > 0 // answered before it read the request, so the connection cannot be reused
 	c.got, c.resp, c.busy = 0, response{}, false
 	l.out--
 	if closing {
@@ -346,7 +345,7 @@ func (l *loop) answered(c *conn) error {
 	return l.goOn(c, now)
 }
 
-// judge counts an answer and shows it to the hook.
+// judge counts an answer and calls the hook.
 func (l *loop) judge(c *conn, now int64) {
 	if now >= l.measure && now < l.end {
 		l.completed++
@@ -383,7 +382,7 @@ func (l *loop) count(a Answered, body []byte) {
 	}
 }
 
-// goOn gives a free connection its next request, or none.
+// goOn sends the next request on a free connection, if there is one.
 func (l *loop) goOn(c *conn, now int64) error {
 	switch {
 	case l.schedule != nil:
@@ -395,7 +394,7 @@ func (l *loop) goOn(c *conn, now int64) error {
 	return nil
 }
 
-// broken counts the request that was out on c, if any, as failed, and connects anew.
+// broken counts the outstanding request of c, if any, as failed, and reconnects.
 func (l *loop) broken(c *conn, why string) error {
 	wasBusy := c.busy
 	if wasBusy {
@@ -414,7 +413,7 @@ func (l *loop) broken(c *conn, why string) error {
 }
 
 func (l *loop) drop(c *conn) {
-	unix.Close(c.fd) // which takes it out of the epoll instance
+	unix.Close(c.fd) // also removes it from the epoll instance
 	c.fd = -1
 }
 

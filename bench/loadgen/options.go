@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Request is one request as it goes over the wire, and what its answer must look like.
+// Request is one request as it goes over the wire, and the check of its answer.
 type Request struct {
 	Wire []byte // header and body, see Render
-	// Contains and Equals are checked against the body of answers with status 200, where they are not nil.
+	// Contains and Equals are compared with the body of answers of status 200, unless they are nil.
 	Contains []byte
 	Equals   []byte
 }
 
-// accepts judges an answer of status 200.
+// accepts reports whether the body of an answer of status 200 is right.
 func (r *Request) accepts(body []byte) bool {
 	return (r.Contains == nil || bytes.Contains(body, r.Contains)) && (r.Equals == nil || bytes.Equal(r.Equals, body))
 }
@@ -27,7 +27,7 @@ const (
 	Binary = "application/octet-stream"
 )
 
-// Render writes a POST request. Extra fields are whole lines without their end ("Xebec-Slo-Ms: 50").
+// Render returns a POST request. Extra fields are lines without CRLF ("Xebec-Slo-Ms: 50").
 func Render(host, path, contentType string, body []byte, fields ...string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n", path, host, contentType, len(body))
@@ -42,12 +42,12 @@ func Render(host, path, contentType string, body []byte, fields ...string) []byt
 // Options describe a run. Addr, Requests, Connections and Duration are required.
 type Options struct {
 	Addr string // host:port
-	// Requests are sent in turn by every connection.
+	// Every connection sends the requests in turn.
 	Requests    []Request
 	Connections int
-	// Threads is how many event loops share the connections; 0 means 1, which keeps a core busy at well over 100,000 requests a second.
+	// Threads is the number of event loops that share the connections. 0 means 1, which can send well over 100,000 requests a second.
 	Threads int
-	// CPUs pins the event loops, in turn, to processors by number; nil: wherever the kernel puts them.
+	// CPUs are the processors to which the event loops are pinned, in turn. nil leaves it to the kernel.
 	CPUs []int
 	// Rate is in requests a second; 0 means a closed loop.
 	Rate     float64
@@ -55,29 +55,28 @@ type Options struct {
 	Seed     uint64   // of Poisson arrivals
 	// Warmup is sent but not counted; Duration is the measured part, after it.
 	Warmup, Duration time.Duration
-	// OnMeasure and OnEnd are called, from another goroutine than the loops, when the measured part begins and when it ends:
-	// the place to read the server's CPU time. Either may be nil.
+	// OnMeasure and OnEnd are called when the measured part begins and when it ends, for example to read the server's CPU time. They do not run
+	// in the event loops. Either may be nil.
 	OnMeasure, OnEnd func()
-	// OnAnswer is called for every answer of the run, those to requests of the warm-up included, by the loop that got it: it must be
-	// quick, and with several threads safe for concurrent use. Requests that ended without an answer are in [Result.Errors] only. It
-	// may be nil.
+	// OnAnswer is called for every answer, including those of the warm-up, by the loop that received it. It must be quick, and safe for
+	// concurrent use if there are several threads. Requests without an answer are only in [Result.Errors]. It may be nil.
 	OnAnswer func(Answered)
 }
 
-// Answered is what a hook sees of one answer.
+// Answered describes one answer to OnAnswer.
 type Answered struct {
-	Due    time.Time // of a closed loop: when it was sent
-	Done   time.Time // the last byte of the answer is in
+	Due    time.Time // in a closed loop: when the request was sent
+	Done   time.Time // when the last byte of the answer arrived
 	Status int
-	// Default: status 200 and a function's default output. Wrong: status 200 and not what the request expects.
+	// Default means status 200 with a function's default output, Wrong status 200 with a body that the request does not expect.
 	Default, Wrong bool
 }
 
 const (
-	// maxConnections keeps below the ports of one loopback address.
+	// maxConnections stays below the number of ports of one loopback address.
 	maxConnections = 20_000
 	maxThreads     = 64
-	// graceAfterEnd is how long the answers to the last requests are waited for.
+	// graceAfterEnd is how long the run waits for the answers to the last requests.
 	graceAfterEnd = 10 * time.Second
 )
 

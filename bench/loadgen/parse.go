@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// maxHeaderBytes is far above what any server under test sends; it bounds the search for the end of a header.
+	// maxHeaderBytes bounds the search for the end of a header. It is far more than any server under test sends.
 	maxHeaderBytes = 16 << 10
-	// maxBodyBytes is the gateway's own limit for bodies: an echo cannot be larger.
+	// maxBodyBytes is the gateway's limit for bodies, so an echo cannot be larger.
 	maxBodyBytes = 64 << 20
 )
 
-// response is what is wanted of one HTTP/1.1 response.
+// response is the relevant part of one HTTP/1.1 response.
 type response struct {
 	status      int
 	headerBytes int  // status line, fields and the empty line
@@ -32,8 +32,8 @@ var (
 	errLength        = fmt.Errorf("expected one Content-Length of 0 to %d", maxBodyBytes)
 )
 
-// parseHeader reads the header of the response at the start of buf. ok is false, without an error, while more bytes are
-// needed. Interim responses (1xx) are malformed here: no request of ours asks for them.
+// parseHeader parses the header of the response at the start of buf. If it needs more bytes, ok is false and err nil. Interim responses (1xx) are
+// errors, because no request asks for them.
 func parseHeader(buf []byte) (r response, ok bool, err error) {
 	end := bytes.Index(buf, headerEnd)
 	if end < 0 {
@@ -112,7 +112,7 @@ func parseLength(value []byte) (int, error) {
 	return n, nil
 }
 
-// cutLine returns what stands before the first CRLF, and what stands after it.
+// cutLine splits b at the first CRLF.
 func cutLine(b []byte) (line, rest []byte) {
 	i := bytes.Index(b, headerEnd[:2])
 	if i < 0 {
@@ -123,7 +123,7 @@ func cutLine(b []byte) (line, rest []byte) {
 
 func trim(b []byte) []byte { return bytes.Trim(b, " \t") }
 
-// equalFold compares ASCII letters without case; lower is in lower case.
+// equalFold compares ASCII text without case. lower is in lower case.
 func equalFold(b []byte, lower string) bool {
 	if len(b) != len(lower) {
 		return false

@@ -10,33 +10,32 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Result is what a run saw. Its JSON form is what the command prints.
+// Result is the result of a run. Command loadgen prints its JSON form.
 type Result struct {
 	Mode        string  `json:"mode"` // "closed", "open poisson" or "open constant"
 	Connections int     `json:"connections"`
 	RateTarget  float64 `json:"rate_target_rps,omitempty"`
-	Seconds     float64 `json:"seconds"` // the measured part, by the clock
+	Seconds     float64 `json:"seconds"` // length of the measured part
 
-	// Completed answers arrived in the measured part, whatever their status; RPS is that by the second.
+	// Completed is the number of answers of any status that arrived in the measured part, RPS the same per second.
 	Completed uint64  `json:"completed"`
 	RPS       float64 `json:"rps"`
 
-	// Latency is of the requests that were due (open loop) or sent (closed loop) in the measured part and answered, from that
-	// moment to the last byte of the answer.
+	// Latency covers the answered requests that were due (open loop) or sent (closed loop) in the measured part, from that moment to the last
+	// byte of the answer.
 	Latency Distribution `json:"latency"`
-	// SendDelay is the open loop's own lateness: from due to sent where a connection was free. It is part of Latency and
-	// should be small beside it.
+	// SendDelay is the open loop's own lateness, from due to sent. It is part of Latency and should be small beside it.
 	SendDelay *Distribution `json:"send_delay,omitempty"`
 
 	Status   map[int]uint64 `json:"status"`
-	Defaults uint64         `json:"defaults"` // answers of status 200 that are a function's default output
-	Wrong    uint64         `json:"wrong"`    // answers of status 200 whose body is not what the request expects
+	Defaults uint64         `json:"defaults"` // answers of status 200 with a function's default output
+	Wrong    uint64         `json:"wrong"`    // answers of status 200 with an unexpected body
 	// FirstWrong is the beginning of the first wrong body.
 	FirstWrong string `json:"first_wrong,omitempty"`
-	// Errors counts requests without an answer, by why: connections that failed, answers that could not be read.
+	// Errors counts requests without an answer by reason: failed connections, malformed answers.
 	Errors map[string]uint64 `json:"errors,omitempty"`
-	// Unanswered requests were still out when the run was given up; Dropped ones were due but never sent, for the backlog was full.
-	// Where either is not 0 the latencies are too good to be true.
+	// Unanswered requests were still outstanding at the end of the grace period. Dropped requests were due but never sent, because the backlog
+	// was full. If either is not 0, the latencies are too low.
 	Unanswered uint64 `json:"unanswered,omitempty"`
 	Dropped    uint64 `json:"dropped,omitempty"`
 }
@@ -51,7 +50,7 @@ type Distribution struct {
 	Mean float64 `json:"mean_us"`
 }
 
-// Clean returns nil when every request got an answer of status 200, that was no default and not wrong; else what there was.
+// Clean returns nil if every request got a right answer of status 200 that was not a default output. Otherwise the error lists what happened.
 func (r *Result) Clean() error {
 	var bad []string
 	for _, status := range sortedStatus(r.Status) {
@@ -83,7 +82,7 @@ func (r *Result) Clean() error {
 	return fmt.Errorf("the run is not clean: %s", strings.Join(bad, "; "))
 }
 
-// Failed counts the requests that did not get a right answer.
+// Failed returns the number of requests without a right answer.
 func (r *Result) Failed() uint64 {
 	n := r.Defaults + r.Wrong + r.Unanswered + r.Dropped
 	for status, count := range r.Status {
@@ -107,9 +106,9 @@ func sortedStatus(m map[int]uint64) []int {
 }
 
 const (
-	// maxLatency: what takes longer is recorded as this.
+	// maxLatency is recorded for anything that takes longer.
 	maxLatency = 2 * time.Minute
-	// Three significant digits: 1 ms is told from 1.001 ms.
+	// With three significant digits 1 ms and 1.001 ms are distinct.
 	latencyDigits = 3
 )
 
@@ -118,7 +117,7 @@ func newHistogram() *hdrhistogram.Histogram {
 }
 
 func record(h *hdrhistogram.Histogram, nanos int64) {
-	// In range by the clamp, so that the error cannot happen.
+	// The value is clamped, so there is no error.
 	_ = h.RecordValue(min(max(nanos, 0), int64(maxLatency)))
 }
 

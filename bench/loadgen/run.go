@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Run sends requests as the options say and returns what it saw. An error means that there is no result: bad options, no
-// connection, a server that keeps closing connections, or a cancelled context. Failed requests are part of the result.
+// Run sends requests as the options say and returns the result. It returns an error, and no result, for bad options, if it cannot connect, if the
+// server keeps closing connections, or if the context is cancelled. Failed requests are part of the result.
 func Run(ctx context.Context, opts Options) (*Result, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
@@ -21,7 +21,7 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 		opts.Arrivals = Poisson
 	}
 	addr, err := netip.ParseAddrPort(opts.Addr)
-	if err != nil { // names are not resolved: a run must not depend on a resolver
+	if err != nil { // no names, so that a run does not depend on a resolver
 		return nil, fmt.Errorf("load generator: address %q: expected an IP address and a port, such as 127.0.0.1:1337", opts.Addr)
 	}
 	loops := make([]*loop, opts.Threads)
@@ -52,7 +52,7 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 	return collect(&opts, loops, seconds), nil
 }
 
-// drive runs the loops and calls the hooks; it returns how long the measured part was. All loops have ended when it returns.
+// drive runs the loops, calls the hooks, and returns the length of the measured part. All loops have ended when it returns.
 func drive(ctx context.Context, opts *Options, loops []*loop) (float64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -74,14 +74,14 @@ func drive(ctx context.Context, opts *Options, loops []*loop) (float64, error) {
 		running.Wait()
 		close(done)
 	}()
-	defer func() { // also when a hook panics: the descriptors are closed after this
+	defer func() { // also if a hook panics, because the descriptors are closed after this
 		for _, l := range loops {
 			l.cancel()
 		}
 		<-done
 	}()
 
-	// await returns when the clock of the run shows at.
+	// await waits until at after the start of the run.
 	await := func(at time.Duration) error {
 		timer := time.NewTimer(at - time.Since(start))
 		defer timer.Stop()
@@ -108,14 +108,14 @@ func drive(ctx context.Context, opts *Options, loops []*loop) (float64, error) {
 	}
 	select {
 	case <-done:
-		// A loop that failed has cancelled the context before it ended.
+		// A failed loop cancels the context before it ends.
 		return seconds, context.Cause(ctx)
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
 }
 
-// collect adds up what the loops saw. They have ended.
+// collect adds up the results of the loops, which must have ended.
 func collect(opts *Options, loops []*loop, seconds float64) *Result {
 	r := &Result{Mode: "closed", Connections: opts.Connections, RateTarget: opts.Rate, Seconds: seconds, Status: map[int]uint64{}}
 	latency, sendDelay := newHistogram(), newHistogram()

@@ -203,7 +203,7 @@ func raw(t *testing.T, perConnection int, answer string) string {
 	return listener.Addr().String()
 }
 
-// Connections that the server closes are opened anew; a request that was out on one is an error, not a silence.
+// The generator reopens connections that the server closes. A request that was outstanding on one counts as an error.
 func TestClosedConnections(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
 	for _, c := range []struct {
@@ -213,7 +213,7 @@ func TestClosedConnections(t *testing.T) {
 		{"announced", strings.Replace(fine, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1), ""},
 		{"in the middle of an answer", fine[:len(fine)-1], "closed the connection"},
 		{"garbage", "SSH-2.0-OpenSSH_9.2\r\n\r\n", "expected a response that starts with HTTP/1.1"},
-		{"too much", fine + "y", "bytes that nobody asked for"},
+		{"too much", fine + "y", "bytes without a request"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			addr := raw(t, 1, c.answer)

@@ -6,30 +6,30 @@ import (
 	"math/rand/v2"
 )
 
-// Arrivals says how the gaps between the requests of an open loop are drawn.
+// Arrivals is the distribution of the gaps between requests in an open loop.
 type Arrivals string
 
-// The ways of arrival.
+// The distributions.
 const (
-	// Poisson: independent callers; gaps are exponential. Bursts come by themselves.
+	// Poisson models independent callers: gaps are exponential, so there are bursts.
 	Poisson Arrivals = "poisson"
-	// Constant: a metronome. Kinder than any real load.
+	// Constant has equal gaps, which is easier to serve than any real load.
 	Constant Arrivals = "constant"
 )
 
-// Schedule yields the times at which requests are due, in nanoseconds since the start of the run, never decreasing. It is
-// fixed by its arguments and knows nothing of how the server does: that is what makes the loop open.
+// Schedule yields the times at which requests are due, in nanoseconds since the start of the run, never decreasing. It depends only on its
+// arguments, not on the server, which is what makes the loop open.
 type Schedule struct {
 	gapNanos float64
-	dueNanos float64 // kept as a float, so that gaps that are no whole number of nanoseconds do not drift
+	dueNanos float64 // a float, so that fractional gaps do not accumulate a rounding error
 	random   *rand.Rand
 }
 
-// maxRate is beyond one machine; it keeps gaps above a hundred picoseconds.
+// maxRate exceeds what one machine can send. It keeps gaps above a hundred picoseconds.
 const maxRate = 1e10
 
-// NewSchedule returns the schedule of part number part of parts, which together are rate requests a second: a Poisson process
-// splits into Poisson processes of a part of the rate, a metronome into slower ones that are shifted against each other.
+// NewSchedule returns the schedule of part number part of parts, which together send rate requests a second. A Poisson process splits into
+// slower Poisson processes, constant arrivals into slower ones that are shifted against each other.
 func NewSchedule(rate float64, arrivals Arrivals, seed uint64, part, parts int) (*Schedule, error) {
 	if !(rate > 0) || rate > maxRate {
 		return nil, fmt.Errorf("rate %v: expected more than 0 and at most %g requests a second", rate, maxRate)
@@ -50,7 +50,7 @@ func NewSchedule(rate float64, arrivals Arrivals, seed uint64, part, parts int) 
 	return s, nil
 }
 
-// Due is when the next request is due.
+// Due returns when the next request is due.
 func (s *Schedule) Due() int64 {
 	if s.dueNanos >= math.MaxInt64 {
 		return math.MaxInt64
@@ -58,7 +58,7 @@ func (s *Schedule) Due() int64 {
 	return int64(s.dueNanos)
 }
 
-// Next returns Due and moves on to the request after it.
+// Next returns Due and advances to the next request.
 func (s *Schedule) Next() int64 {
 	due := s.Due()
 	s.advance()
@@ -73,17 +73,17 @@ func (s *Schedule) advance() {
 	s.dueNanos += gap
 }
 
-// backlog holds the due times of requests that no connection was free for, oldest first, in a ring that grows to its bound.
+// backlog holds the due times of requests that wait for a free connection, oldest first, in a ring that grows up to a bound.
 type backlog struct {
 	ring  []int64
 	first int
 	count int
 }
 
-// maxBacklog is 8 MiB of due times: a server that is this far behind will not catch up within a run.
+// maxBacklog is 8 MiB of due times. A server that is this far behind does not catch up within a run.
 const maxBacklog = 1 << 20
 
-// push reports false, and keeps nothing, when the backlog is full.
+// push returns false if the backlog is full.
 func (b *backlog) push(due int64) bool {
 	if b.count == len(b.ring) {
 		if b.count == maxBacklog {

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/internal/resultstest"
 )
@@ -122,6 +120,6 @@ func TestReport(t *testing.T) {
 	}
 	r.Costs = append(r.Costs, cost)
 	resultstest.Contains(t, r.Markdown(), "| zipf-0.9 | mixed | 8 MiB | 0.", "| hit, 256 B in, one goroutine | otter | ", "| requests | sizes | bytes | xebec | otter | plain CLOCK |")
-	dir := resultstest.Kept(t, r, "cache", cmp.AllowUnexported(Cost{}))
+	dir := resultstest.Kept(t, r, "cache")
 	resultstest.Shows(t, dir, "2030-01-02-cache", "2030-01-02-cache", "", "hit ratio in 8 MiB", "zipf-0.9", "plain CLOCK")
 }

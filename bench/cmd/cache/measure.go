@@ -100,15 +100,15 @@ func measureCost(ctx context.Context, k costKind, rounds int, duration time.Dura
 	c := Cost{costKind: k}
 	for round := range rounds {
 		samples := map[string]Sample{}
-		for _, who := range runner.Rotate(round, ours, library) {
+		for _, subject := range runner.Rotate(round, ours, library) {
 			if err := ctx.Err(); err != nil {
 				return c, err
 			}
-			s, err := sample(who, k, costMebibytes, duration)
+			s, err := sample(subject, k, costMebibytes, duration)
 			if err != nil {
-				return c, fmt.Errorf("%s: %s: %w", k, who.name, err)
+				return c, fmt.Errorf("%s: %s: %w", k, subject.name, err)
 			}
-			samples[who.name] = s
+			samples[subject.name] = s
 		}
 		c.Rounds = append(c.Rounds, samples)
 	}
@@ -116,8 +116,8 @@ func measureCost(ctx context.Context, k costKind, rounds int, duration time.Dura
 }
 
 // sample fills a cache until it evicts, or with the objects that are to be hit, and then measures for the duration.
-func sample(who contender, k costKind, mebibytes int, duration time.Duration) (Sample, error) {
-	open := who.open(int64(mebibytes) << 20)
+func sample(subject contender, k costKind, mebibytes int, duration time.Duration) (Sample, error) {
+	open := subject.open(int64(mebibytes) << 20)
 	first := open()
 	in := make([]byte, k.InputBytes)
 	warm := 2 * (mebibytes << 20) / k.InputBytes

@@ -74,11 +74,11 @@ func (r *Report) Markdown() string {
 	fmt.Fprintf(&b, "\n## Costs of one operation\n\nMedians of %d rounds with least and most; each includes the hash of the input. *CPU* is that of the process, including the garbage collector. "+
 		"Misses go to a full cache of %d MiB.\n\n| operation | cache | ns | CPU ns | allocations | bytes allocated |\n|---|---|---|---|---|---|\n", r.Rounds, costMebibytes)
 	for _, c := range r.Costs {
-		for _, who := range []string{ours.name, library.name} {
+		for _, name := range []string{ours.name, library.name} {
 			of := func(f func(Sample) float64) []float64 {
-				return results.Each(c.Rounds, func(m map[string]Sample) float64 { return f(m[who]) })
+				return results.Each(c.Rounds, func(m map[string]Sample) float64 { return f(m[name]) })
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %.1f | %.0f |\n", c.costKind, who,
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %.1f | %.0f |\n", c.costKind, name,
 				results.Spread(0, of(func(s Sample) float64 { return s.Nanos })), results.Spread(0, of(func(s Sample) float64 { return s.CPUNanos })),
 				results.Median(of(func(s Sample) float64 { return s.Allocs })), results.Median(of(func(s Sample) float64 { return s.HeapBytes })))
 		}

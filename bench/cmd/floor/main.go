@@ -1,8 +1,8 @@
-// Command floor is the least that a Hertz server can do for a predict request: it reads the body and answers fixed bytes, the
-// ones that Xebec answers to the same request. What Xebec costs above it is what Xebec is.
+// Command floor does the least that a Hertz server can do for a predict request: it reads the body and answers fixed bytes, those that Xebec
+// answers to the same request. The difference to Xebec is Xebec's own cost.
 //
-// It uses the same transport (netpoll), the same number of Ps and the same limits as the gateway, so that nothing but the path
-// between the body and the answer differs. bench/cmd/compare starts it with an answer that it took from a running gateway.
+// It uses the same transport (netpoll), the same number of Ps and the same limits as the gateway, so that only the path between the body and
+// the answer differs. bench/cmd/compare starts it with an answer that it copied from a running gateway.
 //
 //	floor -listen 127.0.0.1:18000 -answer answer.json
 //
@@ -26,8 +26,8 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/answer"
 )
 
-// The gateway's limits, see DefaultLimits in gateway/http/limits.go: a floor with other timeouts would arm other timers, and one that
-// keeps no large body would allocate it anew for each request.
+// The gateway's limits, see DefaultLimits in gateway/http/limits.go. A floor with other timeouts would arm other timers, and one that
+// keeps no large body would allocate it for each request.
 const (
 	maxBodyBytes   = 64 << 20
 	maxHeaderBytes = 64 << 10
@@ -55,7 +55,7 @@ func run() error {
 	if err := json.Unmarshal(data, &fixed); err != nil {
 		return fmt.Errorf("-answer %s: %w", *file, err)
 	}
-	// Netpoll panics when it cannot bind; a listener of our own says why instead.
+	// Netpoll panics when it cannot bind. Our own listener returns an error instead.
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func run() error {
 		server.WithDisablePrintRoute(true), server.WithDisablePreParseMultipartForm(true), server.WithExitWaitTime(0))
 	h.Name = fixed.Server
 	h.POST("/*path", func(_ context.Context, c *app.RequestContext) {
-		_ = c.Request.Body() // in memory by now, as a predict handler needs it
+		_ = c.Request.Body() // in memory, as a predict handler needs it
 		c.Response.SetStatusCode(fixed.Status)
 		for _, f := range fixed.Fields {
 			c.Response.Header.Set(f[0], f[1])

@@ -10,7 +10,7 @@
 //	a  a roll-out and a rollback under load, in a closed loop that saturates and in an open one at 70 % of that: failed queries, P99
 //	   against quiet seconds before, and how long until the other version serves; of a scikit-learn model, of the same from a zygote,
 //	   and of a compiled worker that answers 0
-//	b  the look-up of the serving version while tables are published all the time (BenchmarkLookup of package gateway, run by `go test`)
+//	b  the look-up of the serving version while tables are published all the time (BenchmarkLookup of package gateway/query, run by `go test`)
 //	c  10,000 declared models, none of which runs: memory, and the time from the start until the gateway is ready, from manifests and
 //	   from the store after kill -9
 //	d  apply of 1,000 models, in one manifest and one by one, to a bbolt file and to Redis with two settings of its fsync

@@ -97,7 +97,7 @@ func (r *Report) lookups(b *strings.Builder) {
 	if len(r.Lookups) == 0 {
 		return
 	}
-	b.WriteString("\n## Looking up the serving version\n\n`BenchmarkLookup` of package gateway.\n\n| | ns | bytes | allocations |\n|---|---|---|---|\n")
+	b.WriteString("\n## Looking up the serving version\n\n`BenchmarkLookup` of package gateway/query.\n\n| | ns | bytes | allocations |\n|---|---|---|---|\n")
 	for _, l := range r.Lookups {
 		fmt.Fprintf(b, "| %s | %s | %.0f | %.0f |\n", strings.ReplaceAll(l.Name, "_", " "), results.Spread(1, l.Nanos), results.Median(l.Bytes), results.Median(l.Allocs))
 	}

@@ -8,21 +8,21 @@ import (
 	"slices"
 )
 
-// Answer is what a server answered. In JSON the body is base64.
+// Answer is an HTTP answer. In JSON the body is base64.
 type Answer struct {
 	Status int         `json:"status"`
 	Server string      `json:"server"` // the Server field
-	Fields [][2]string `json:"fields"` // in the order of their names
+	Fields [][2]string `json:"fields"` // sorted by name
 	Body   []byte      `json:"body"`
 }
 
 // maxBodyBytes bounds an answer that is kept in memory and written to a file.
 const maxBodyBytes = 64 << 20
 
-// own are the fields that a server writes by itself; the value of Server is kept apart.
+// own are the fields that a server sets itself. Server is kept separately.
 var own = []string{"Date", "Content-Length", "Connection", "Server"}
 
-// Of posts body to url and keeps the answer.
+// Of posts body to url and returns the answer.
 func Of(client *http.Client, url, contentType string, body []byte) (*Answer, error) {
 	resp, err := client.Post(url, contentType, bytes.NewReader(body))
 	if err != nil {
@@ -51,7 +51,7 @@ func Of(client *http.Client, url, contentType string, body []byte) (*Answer, err
 	return a, nil
 }
 
-// Equal reports whether two answers are the same for a client.
+// Equal reports whether a client sees the same answer.
 func (a *Answer) Equal(b *Answer) bool {
 	return a.Status == b.Status && a.Server == b.Server && slices.Equal(a.Fields, b.Fields) && bytes.Equal(a.Body, b.Body)
 }

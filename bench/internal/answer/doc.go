@@ -1,6 +1,5 @@
-// Package answer takes one HTTP answer of a server apart, so that another server can give the same: the floor answers exactly the
-// bytes that Xebec answered, and a comparison of the two compares nothing but the way to them.
+// Package answer copies one HTTP answer of a server, so that another server can give the same answer. The floor answers exactly the bytes
+// that Xebec answered, so that a comparison measures only the path to the answer.
 //
-// It never interprets the body. Fields that every server writes by itself (Date, Content-Length, Connection) are left out of the
-// copy.
+// It does not interpret the body. Fields that every server sets itself (Date, Content-Length, Connection) are not copied.
 package answer

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Benchmark is one benchmark, or one of the parts of one, with what every run of it said.
+// Benchmark is one benchmark or sub-benchmark, with the results of every run.
 type Benchmark struct {
 	// Name is without "Benchmark" and without the number of processors: "Plan/1000x4000/busy".
 	Name   string    `json:"name"`
@@ -24,7 +24,7 @@ type Benchmark struct {
 // Options say what to run.
 type Options struct {
 	Go      string // the Go tool
-	Root    string // of the module
+	Root    string // folder of the module
 	Package string // "./scheduler/planner"
 	// Pattern is -bench: regular expressions for the parts of a name, with slashes between them.
 	Pattern   string
@@ -32,7 +32,7 @@ type Options struct {
 	Runs      int
 }
 
-// Run runs the benchmarks, and fails when there are none. The compiler's complaints go to stderr.
+// Run runs the benchmarks. It fails if none matches. The compiler's errors go to stderr.
 func Run(ctx context.Context, o Options) ([]Benchmark, error) {
 	cmd := exec.CommandContext(ctx, o.Go, "test", "-run", "^$", "-bench", o.Pattern, "-benchmem", "-benchtime", o.Benchtime.String(), "-count", strconv.Itoa(o.Runs), o.Package)
 	cmd.Dir = o.Root
@@ -48,11 +48,11 @@ func Run(ctx context.Context, o Options) ([]Benchmark, error) {
 	return all, err
 }
 
-// line is one of `go test -bench -benchmem`: the name, the processors, the count, and numbers with their units, of which a benchmark
-// may have added some.
+// line matches a line of `go test -bench -benchmem`: the name, the processors, the count, and numbers with their units, which may include a
+// benchmark's own.
 var line = regexp.MustCompile(`^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(\S+) ns/op\s+(?:.*\s)?(\S+) B/op\s+(\S+) allocs/op`)
 
-// parse gathers the runs of each benchmark, in the order in which they came first.
+// parse collects the runs of each benchmark, in the order of their first line.
 func parse(text string) ([]Benchmark, error) {
 	var all []Benchmark
 	at := map[string]int{}

@@ -1,5 +1,5 @@
-// Package machine says on what a measurement was taken: a number without its machine means nothing later. It also reads how much
-// CPU time another process has used, to the nanosecond.
+// Package machine describes the machine on which a measurement was taken, because a number without its machine means nothing later. It also
+// reads the CPU time of other processes, to the nanosecond, and starts processes on chosen processors.
 //
-// It reads /proc and asks the kernel's clocks; it changes nothing, and never names the host. Linux only; what cannot be read is "unknown".
+// It reads /proc and the kernel's clocks, and never names the host. Linux only. What cannot be read is "unknown".
 package machine

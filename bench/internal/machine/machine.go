@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what a reader of a measurement wants to know.
+// Machine is what a reader of a measurement needs to know of the machine.
 type Machine struct {
 	CPU    string  `json:"cpu"`
 	Cores  int     `json:"cores"`
 	Kernel string  `json:"kernel"`
 	Go     string  `json:"go"`
-	Load1  float64 `json:"load_1min_at_start"` // of others, when the measurement began: above a tenth of the cores, distrust it
+	Load1  float64 `json:"load_1min_at_start"` // from other programs, at the start; if it exceeds a tenth of the cores, distrust the measurement
 }
 
-// String is one sentence.
+// String describes the machine in one sentence.
 func (m Machine) String() string {
 	return fmt.Sprintf("%s, %d cores, Linux %s, %s; load of the machine when it began: %.2f.", m.CPU, m.Cores, m.Kernel, m.Go, m.Load1)
 }
 
-// Here describes the machine that this process runs on.
+// Here describes the machine of this process.
 func Here() Machine {
 	m := Machine{CPU: "unknown CPU", Cores: runtime.NumCPU(), Kernel: "unknown", Go: runtime.Version()}
 	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -56,8 +56,8 @@ func modelName(cpuinfo []byte) string {
 	return "unknown CPU"
 }
 
-// CPUTime is the user and system time that a process has used in all its threads, those that have ended included. The kernel
-// counts it in nanoseconds for every process (man 3 clock_getcpuclockid), while /proc/PID/stat has ticks of 10 ms.
+// CPUTime returns the user and system time of a process over all its threads, including those that have ended. The kernel counts it in
+// nanoseconds (man 3 clock_getcpuclockid), while /proc/PID/stat has ticks of 10 ms.
 func CPUTime(pid int) (time.Duration, error) {
 	const schedClock = 2 // CPUCLOCK_SCHED: the scheduler's own account, user and system together
 	var ts unix.Timespec
@@ -67,7 +67,7 @@ func CPUTime(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// Cores are the processors that this process may run on, by number, rising.
+// Cores returns the numbers of the processors that this process may run on, in ascending order.
 func Cores() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -82,21 +82,21 @@ func Cores() ([]int, error) {
 	return cores, nil
 }
 
-// OnCores calls start on a thread that may run on these processors only, so that a process which start starts, and all that it
-// starts in turn, keeps to them. With no cores it just calls start.
+// OnCores calls start on a thread that may run only on the given processors. A process that start creates inherits the restriction, and so do
+// its children. With no cores it just calls start.
 func OnCores(cores []int, start func() error) error {
 	if len(cores) == 0 {
 		return start()
 	}
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine, and its affinity with it
+		runtime.LockOSThread() // never unlocked, so that the thread and its affinity end with the goroutine
 		var set unix.CPUSet
 		for _, cpu := range cores {
 			set.Set(cpu)
 		}
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			result <- fmt.Errorf("keep to processors %v: %w", cores, err)
+			result <- fmt.Errorf("restrict to processors %v: %w", cores, err)
 			return
 		}
 		result <- start()

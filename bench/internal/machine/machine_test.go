@@ -67,7 +67,7 @@ func TestOnCoresKeepsChildrenThere(t *testing.T) {
 	if want := fmt.Sprintf("Cpus_allowed_list:\t%d\n", last[0]); !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in\n%s", want, out.String())
 	}
-	// This process is where it was.
+	// The affinity of this process is unchanged.
 	if again, err := Cores(); err != nil || len(again) != len(cores) {
 		t.Errorf("%v before, %v after (%v)", cores, again, err)
 	}

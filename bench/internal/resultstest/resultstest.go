@@ -7,10 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
@@ -43,14 +42,14 @@ func Read[T any](t testing.TB, dir, name string) *T {
 func Kept[T any, P interface {
 	*T
 	results.Report
-}](t testing.TB, report P, kind string, options ...cmp.Option) (dir string) {
+}](t testing.TB, report P, kind string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "results")
 	if _, err := results.Keep(dir, kind, report); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(report, P(Read[T](t, dir, report.Name(kind))), options...); diff != "" {
-		t.Errorf("%s.json differs from the report:\n%s", report.Name(kind), diff)
+	if got := P(Read[T](t, dir, report.Name(kind))); !reflect.DeepEqual(got, report) {
+		t.Errorf("%s.json is read as\n%+v\nwant\n%+v", report.Name(kind), got, report)
 	}
 	return dir
 }

@@ -1,6 +1,6 @@
-// Package server runs a server under test as a child process: it starts the program, waits until it answers, says what it wrote
-// last when it does not, and ends it, gently first.
+// Package server runs a server under test as a child process. It starts the program, waits until it is ready, reports its last output if it
+// does not get ready, and stops it with SIGTERM and then SIGKILL.
 //
-// It does not know what the server is: the caller has the arguments, and the question that a ready server answers. Tail, which
-// keeps what a process wrote last, serves for other children too.
+// It does not know the server: the caller passes the arguments and a readiness check. Tail, which keeps the last output of a process, works for
+// other children, too.
 package server

@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// readyWithin is generous: a Python worker imports scikit-learn on a busy machine.
+	// readyWithin is enough for a Python worker to import scikit-learn on a busy machine.
 	readyWithin = 60 * time.Second
 	pollEvery   = 20 * time.Millisecond
 	stopWithin  = 15 * time.Second
 )
 
-// Options say what to start.
+// Options describe the server.
 type Options struct {
 	Name    string // in messages
 	Program string
 	Args    []string
 	Env     []string // beside this process's
-	// Folder is the working directory. It belongs to the process and is removed with it, also when Start fails; "" stays where
-	// this process is, and removes nothing.
+	// Folder is the working directory. Start takes ownership: the folder is removed when the server stops or fails to start. Empty means this
+	// process's directory, which is not removed.
 	Folder string
-	// Cores are those that the server, and all that it starts, may run on; none: all.
+	// Cores are the processors of the server and its children. None means all.
 	Cores []int
-	// Ready asks the server something; it is called until it returns nil.
+	// Ready checks that the server is ready. Start calls it until it returns nil.
 	Ready func() error
 }
 
@@ -49,16 +49,16 @@ type Process struct {
 func Start(ctx context.Context, o Options) (*Process, error) {
 	p := &Process{Name: o.Name, cmd: exec.Command(o.Program, o.Args...), folder: o.Folder, exited: make(chan struct{})}
 	p.cmd.Dir = o.Folder
-	p.cmd.Env = append(append(os.Environ(), "XEBEC_DATA_DIR=none"), o.Env...) // unless its flags or variables say otherwise
+	p.cmd.Env = append(append(os.Environ(), "XEBEC_DATA_DIR=none"), o.Env...) // flags and Env can override it
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
-	// A Ctrl-C is for this program, which then stops the servers; a terminal would send it to all of them at once.
+	// A process group of its own, so that a terminal's Ctrl-C reaches only this program, which then stops the server.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := machine.OnCores(o.Cores, p.cmd.Start); err != nil {
 		p.removeFolder()
 		return nil, fmt.Errorf("start %s: %w", o.Name, err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // its last words say why it ended
+		_ = p.cmd.Wait() // the server's last output says why it ended
 		close(p.exited)
 	}()
 	if err := p.await(ctx, o.Ready); err != nil {
@@ -89,13 +89,13 @@ func (p *Process) await(ctx context.Context, ready func() error) error {
 	return nil
 }
 
-// PID is the server's process number.
+// PID returns the server's process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// CPU is the time that the server has used, without its workers.
+// CPU returns the CPU time of the server, without its children.
 func (p *Process) CPU() (time.Duration, error) { return machine.CPUTime(p.PID()) }
 
-// LastWords is the end of what the server wrote, for the end of an error message; empty when it was silent.
+// LastWords returns the end of the server's output, formatted for the end of an error message, or "" if there was none.
 func (p *Process) LastWords() string {
 	if words := p.output.String(); words != "" {
 		return "\nlast words of " + p.Name + ":\n" + words
@@ -103,9 +103,9 @@ func (p *Process) LastWords() string {
 	return ""
 }
 
-// Stop ends the server, gently first, and removes its folder.
+// Stop ends the server with SIGTERM, and with SIGKILL if that takes too long, and removes its folder.
 func (p *Process) Stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if the server has ended
 	select {
 	case <-p.exited:
 	case <-time.After(stopWithin):
@@ -117,11 +117,11 @@ func (p *Process) Stop() {
 
 func (p *Process) removeFolder() {
 	if p.folder != "" {
-		_ = os.RemoveAll(p.folder) // what stays is in the system's folder for such
+		_ = os.RemoveAll(p.folder) // leftovers stay in the system's temporary folder
 	}
 }
 
-// FreeAddr is an address that was free a moment ago.
+// FreeAddr returns a loopback address that was free a moment ago.
 func FreeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -48,7 +48,7 @@ func TestStartWaitsAndStopCleansUp(t *testing.T) {
 		t.Errorf("asked %d times, want 3; folder: %v", asked, err)
 	}
 	if p.LastWords() != "" {
-		t.Errorf("it said nothing, and is reported to have said %q", p.LastWords())
+		t.Errorf("the server wrote nothing, but its last words are %q", p.LastWords())
 	}
 	p.Stop() // once more is harmless
 }

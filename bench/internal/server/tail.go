@@ -2,10 +2,10 @@ package server
 
 import "sync"
 
-// tailBytes are enough for an error message with a trace of calls.
+// tailBytes is enough for an error message with a stack trace.
 const tailBytes = 4 << 10
 
-// Tail keeps the last 4 KiB that were written to it. Its zero value is empty; any goroutine may use it.
+// Tail keeps the last 4 KiB written to it. The zero value is empty. It is safe for concurrent use.
 type Tail struct {
 	mu  sync.Mutex
 	buf []byte
