@@ -48,8 +48,8 @@ func TestParseHeader(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, the parser never reads outside it, gives the same answer for more bytes, and agrees with net/http
-// about the status and the length of what it accepts.
+// For any input the parser stays within it, gives the same result for more bytes, and agrees with net/http about the status and length of
+// what it accepts.
 func FuzzParseHeader(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"))
 	f.Add([]byte("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"))

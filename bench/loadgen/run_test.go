@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve starts a server of Go's own; its address is what Options take.
+// serve starts a net/http server and returns its address for Options.
 func serve(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -35,7 +35,7 @@ func post(addr, body string) Request {
 	return Request{Wire: Render(addr, "/noop/predict", "application/json", []byte(body))}
 }
 
-// allowedCPU is one that this process may run on.
+// allowedCPU returns a processor that this process may run on.
 func allowedCPU(t *testing.T) int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -58,7 +58,7 @@ func TestClosedLoopCountsAnswers(t *testing.T) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body))) // Go's server would chunk a long one
 		w.Write(body)
 	})
-	// One small request and one that no socket buffer takes at once.
+	// One small request and one that exceeds every socket buffer.
 	requests := []Request{post(addr, "small"), post(addr, strings.Repeat("large", 200_000))}
 	requests[0].Equals, requests[1].Contains = []byte("small"), []byte("elarge")
 	var hooks []string
@@ -69,7 +69,7 @@ func TestClosedLoopCountsAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each connection sends at least once, however slow the machine is; with no warm-up that is counted.
+	// Each connection sends at least once, even on a slow machine. Without warm-up that counts.
 	if n := r.Status[200]; n < 5 || n > uint64(served.Load()) || len(r.Status) != 1 || r.Wrong+r.Defaults+r.Unanswered != 0 || len(r.Errors) > 0 {
 		t.Errorf("%d served: got %+v", served.Load(), r)
 	}
@@ -81,7 +81,7 @@ func TestClosedLoopCountsAnswers(t *testing.T) {
 	}
 }
 
-// An open loop sends exactly what its schedule says, however many connections it has.
+// An open loop sends exactly what its schedule says, for any number of connections.
 func TestOpenLoopSendsWhatIsDue(t *testing.T) {
 	const rate, warmup, duration = 3000, 50 * time.Millisecond, 200 * time.Millisecond
 	for _, arrivals := range []Arrivals{Poisson, Constant} {
@@ -109,7 +109,7 @@ func TestOpenLoopSendsWhatIsDue(t *testing.T) {
 	}
 }
 
-// A request that waited for a free connection is charged for the wait: this is the correction for coordinated omission.
+// The latency of a request includes its wait for a free connection, which avoids coordinated omission.
 func TestLatencyCountsFromDue(t *testing.T) {
 	l := &loop{opts: &Options{Requests: []Request{{Wire: []byte("x")}}}, measure: 0, end: 1e9, latency: newHistogram()}
 	c := &conn{due: 1e6, in: make([]byte, 10), resp: response{status: 200, headerBytes: 5, bodyBytes: 5}}
@@ -117,7 +117,7 @@ func TestLatencyCountsFromDue(t *testing.T) {
 	if got := distribution(l.latency); got.P50 < 6990 || got.P50 > 7010 {
 		t.Errorf("sent late and answered 7 ms after it was due: got %v µs", got.P50)
 	}
-	// What was due in the warm-up is not counted, wherever its answer comes.
+	// Requests that were due in the warm-up are not counted, even if the answer comes later.
 	l.measure, c.due = 5e6, 4e6
 	l.judge(c, 9e6)
 	if l.latency.TotalCount() != 1 || l.completed != 2 {
@@ -155,7 +155,7 @@ func TestAnswersAreJudged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The hook sees the warm-up too.
+	// The hook also gets the answers of the warm-up.
 	want := map[string]int{"200 default false wrong false": 50, "200 default true wrong false": 50, "200 default false wrong true": 50, "503 default false wrong false": 50}
 	if !maps.Equal(shown, want) {
 		t.Errorf("the hook saw %v: expected %v", shown, want)

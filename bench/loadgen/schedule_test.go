@@ -16,7 +16,7 @@ func mustSchedule(t *testing.T, rate float64, arrivals Arrivals, seed uint64, pa
 	return s
 }
 
-// At 3 requests a second the gap is no whole number of nanoseconds; after an hour the metronome is still where it should be.
+// At 3 requests a second the gap is not a whole number of nanoseconds. Constant arrivals do not drift within an hour.
 func TestConstantDoesNotDrift(t *testing.T) {
 	s := mustSchedule(t, 3, Constant, 0, 0, 1)
 	const n = 3 * 3600
@@ -28,7 +28,7 @@ func TestConstantDoesNotDrift(t *testing.T) {
 	}
 }
 
-// Four metronomes of a quarter of the rate, shifted against each other, are one of the whole rate.
+// Four schedules with a quarter of the rate, shifted against each other, are one schedule with the whole rate.
 func TestConstantPartsInterleave(t *testing.T) {
 	const parts, rate = 4, 1000
 	var schedules []*Schedule
@@ -91,7 +91,7 @@ func TestScheduleRefusesNonsense(t *testing.T) {
 	}
 }
 
-// The backlog is a queue, whatever the order of pushes and pops.
+// The backlog is a queue for any order of pushes and pops.
 func TestBacklogIsAQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b backlog

@@ -23,7 +23,7 @@ func TestWorkloadsAreTheSameForASeed(t *testing.T) {
 	}
 }
 
-// TestSkew: the more skewed, the fewer objects; and a scan's objects come once.
+// TestSkew checks that more skew means fewer objects, and that a scan's objects come once.
 func TestSkew(t *testing.T) {
 	distinct := map[string]int{}
 	for _, w := range workloads(40_000, 1) {
@@ -65,7 +65,7 @@ func TestMixedSizes(t *testing.T) {
 	}
 }
 
-// TestContenders: each of them misses an input once, has it then, keeps a little of much, and tells inputs apart.
+// TestContenders checks that each cache misses an input once, then hits it, keeps only what fits, and distinguishes inputs.
 func TestContenders(t *testing.T) {
 	for _, c := range ratioContenders {
 		call := c.open(1 << 20)()

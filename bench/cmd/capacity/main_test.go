@@ -31,7 +31,7 @@ func demoFolder(t *testing.T, digit string) string {
 	return demo
 }
 
-// What is applied must be what a gateway takes.
+// The gateway must accept the manifests.
 func TestManifests(t *testing.T) {
 	cfg := config{worker: "/bin/worker", demo: demoFolder(t, ""), root: "../../..", image: "xebec-python:latest", starts: 200, declared: 3}
 	folder := t.TempDir()
@@ -150,7 +150,7 @@ func TestReadSplit(t *testing.T) {
 	}
 }
 
-// due are answers that were due every 10 ms for two seconds; what becomes of each is for how to say.
+// due returns answers that were due every 10 ms for two seconds. how decides the outcome of each.
 func due(began time.Time, how func(second float64) (took time.Duration, right bool)) (all []answered) {
 	for i := range 200 {
 		at := time.Duration(i) * 10 * time.Millisecond
@@ -186,7 +186,7 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("%s: first good after %v, again after %v, %v; expected %v, %v, %v", c.name, first, again, good, c.first, c.again, c.good)
 		}
 	}
-	// One in a hundred may be late; what was due before the step or after the end is not looked at.
+	// One in a hundred may be late. Queries that were due before the step or after the end do not count.
 	all := make([]answered, 0, 102)
 	for i := range 100 {
 		all = append(all, answered{began, quick, i > 0})
@@ -247,11 +247,11 @@ func TestReport(t *testing.T) {
 	if !(&Report{}).Empty() || r.Empty() {
 		t.Error("an empty report is not taken for one")
 	}
-	// Parts that were not measured are not in it.
+	// The report leaves out parts that were not measured.
 	if text := (&Report{Decisions: r.Decisions}).Markdown(); strings.Contains(text, "Cold") || strings.Contains(text, "sleep") || strings.Contains(text, "Poisson") {
 		t.Errorf("parts that were not measured:\n%s", text)
 	}
-	// A p99 of few values is none, and then neither met nor missed.
+	// There is no p99 of few values, and no verdict on it.
 	r.ColdStarts[0].Millis = rising(50)
 	resultstest.Contains(t, r.Markdown(), "| forked | 50 | 25.0 | 45.0 | – | 50.0 | p50 ≤ 100 | met |")
 }

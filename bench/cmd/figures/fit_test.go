@@ -12,7 +12,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// points are a profile whose mean and P99 are the same.
+// points returns a profile whose mean and P99 are the same.
 func points(sizesAndMillis ...float64) []ProfilePoint {
 	var out []ProfilePoint
 	for i := 0; i < len(sizesAndMillis); i += 2 {
@@ -37,7 +37,7 @@ func TestFitLineFindsTheLineThatIsThere(t *testing.T) {
 }
 
 func TestFitLineWeighsSmallBatchesToo(t *testing.T) {
-	// 10 % more on the largest moves the fixed part by a fraction of itself, which it would not with absolute errors.
+	// An error of 10 % in the largest batch changes the fixed part only a little. With absolute errors it would change it a lot.
 	got := fitLine(points(1, 1.01, 10, 1.1, 100, 2, 1000, 12.1))
 	if got.FixedMillis < 0.9 || got.FixedMillis > 1.1 || got.R2 < 0.9 || got.R2 > 1 {
 		t.Errorf("got %+v", got)

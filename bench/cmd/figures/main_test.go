@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait"))
 }
 
-// python is the interpreter with the binding.
+// python returns the interpreter with the binding.
 func python(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("XEBEC_TEST_PYTHON")
@@ -38,7 +38,7 @@ func python(t *testing.T) string {
 	return path
 }
 
-// noopModel is the no-op with what the trainer would have left for it: three images and an answer to each.
+// noopModel returns the no-op model with the trainer's files: three images and an answer to each.
 func noopModel(t *testing.T, program string, answers [24]byte) model {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func open(t *testing.T) *rig {
 
 var smoke = config{duration: 15 * time.Millisecond, rounds: 2, statics: 2, settle: 50 * time.Millisecond, repetitions: 3}
 
-// All three figures on a real container; the numbers are whatever they are.
+// All three figures on a real container. The test does not depend on the numbers.
 func TestFiguresOnARealContainer(t *testing.T) {
 	cfg := smoke
 	cfg.python, cfg.figures = python(t), []string{"3", "4", "5"}

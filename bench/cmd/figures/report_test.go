@@ -67,7 +67,7 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// Any choice of figures has a report; a smoke test says that it is one.
+// Any choice of figures has a report. The report of a smoke test says so.
 func TestMarkdownOfAPart(t *testing.T) {
 	whole := sampleReport()
 	for _, r := range []Report{{Profiles: whole.Profiles[:1]}, {Comparisons: whole.Comparisons[1:]}, {Delays: whole.Delays[1:], Quick: true}} {

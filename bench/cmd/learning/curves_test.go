@@ -51,7 +51,7 @@ func TestGroupsAndSplit(t *testing.T) {
 	}
 }
 
-// However queries fall into groups, the groups together are all queries and all errors.
+// For any distribution of queries, the groups together have all queries and all errors.
 func TestGroupsLoseNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := make([]answered, rapid.IntRange(1, 60).Draw(t, "queries"))

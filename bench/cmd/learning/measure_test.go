@@ -26,7 +26,7 @@ func TestQuickIsATenth(t *testing.T) {
 	}
 }
 
-// files writes an experiment as the trainer does, in the folder that load looks in.
+// files writes an experiment like the trainer, in the folder that load reads.
 func files(t *testing.T, queries int) string {
 	t.Helper()
 	models := t.TempDir()
@@ -94,7 +94,7 @@ func TestLoadRefusesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// What is written for the gateway is what the gateway reads.
+// The gateway can read the manifest.
 func TestManifest(t *testing.T) {
 	e, err := load(files(t, 3), "part")
 	if err != nil {
@@ -128,7 +128,7 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// serve answers everything alike and keeps the last request's fields.
+// serve gives every request the same answer and keeps the last request's header.
 func serve(t *testing.T, status int, body string) (*client, *http.Header) {
 	t.Helper()
 	var last http.Header
@@ -207,7 +207,7 @@ func TestSummarize(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := summarize(nil, 4); err == nil {
-		t.Error("a point of nothing")
+		t.Error("a point without queries")
 	}
 }
 
@@ -223,10 +223,10 @@ xebec_feedback_totals{function="ensemble",result="counted"} 5
 		t.Errorf("got %v, %v", got, err)
 	}
 	if _, err := parseCounted(text, "absent"); err == nil {
-		t.Error("a metric that is not there was read")
+		t.Error("a missing metric was read")
 	}
 	if _, err := parseCounted(strings.Replace(text, "120", "many", 1), "ensemble"); err == nil {
-		t.Error("a number that is none was read")
+		t.Error("an invalid number was read")
 	}
 }
 
@@ -237,7 +237,7 @@ func TestAppendFeedback(t *testing.T) {
 	}
 }
 
-// batches is a gateway that answers queries and feedback in batches, and keeps what it was asked.
+// batches is a gateway that answers queries and feedback in batches and records the requests.
 type batches struct {
 	queries struct {
 		Inputs [][]int `json:"input_batch"`
@@ -263,7 +263,7 @@ func (b *batches) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"%s":[%s]}`, field, strings.Repeat(one+",", feedbackBatch-1)+one)
 }
 
-// What is asked is what feedback is given for, and none of it was asked before.
+// Feedback is for the queried inputs, and no input was queried before.
 func TestObserve(t *testing.T) {
 	b := &batches{members: `"a@1","b@1"`}
 	s := httptest.NewServer(b)

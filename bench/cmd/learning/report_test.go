@@ -85,7 +85,7 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// Any choice of parts has a report; a smoke test says that it is one.
+// Any choice of parts has a report. The report of a smoke test says so.
 func TestMarkdownOfAPart(t *testing.T) {
 	whole := sampleReport()
 	for _, r := range []Report{{Ensembles: whole.Ensembles, Quick: true}, {Degradation: whole.Degradation}, {Stragglers: whole.Stragglers}, {Personal: whole.Personal}, {Caching: whole.Caching}} {
@@ -95,7 +95,7 @@ func TestMarkdownOfAPart(t *testing.T) {
 		}
 	}
 	if r := (&Report{}); !r.Empty() {
-		t.Error("a report of nothing is not empty")
+		t.Error("a report without measurements is not empty")
 	}
 }
 

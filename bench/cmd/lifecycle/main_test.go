@@ -32,7 +32,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What is applied must be what a gateway takes.
+// The gateway must accept the manifests.
 func TestManifests(t *testing.T) {
 	cfg := config{worker: "/bin/worker", demo: "../../../deploy/demo/models"}
 	all := []workload{workloadOf(t, cfg, 0), workloadOf(t, cfg, 1)}
@@ -51,7 +51,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// workloadOf is one of the workloads, without the trained model that measuring needs.
+// workloadOf returns a workload without the trained model that measuring needs.
 func workloadOf(t *testing.T, cfg config, i int) workload {
 	t.Helper()
 	all, err := workloadsOf(cfg)
@@ -101,7 +101,7 @@ func TestReport(t *testing.T) {
 	if (&Report{}).unexpected() != nil || !(&Report{}).Empty() || r.Empty() {
 		t.Error("an empty report is not taken for one")
 	}
-	// Parts that were not measured are not in it.
+	// The report leaves out parts that were not measured.
 	if text := (&Report{Lookups: r.Lookups}).Markdown(); strings.Contains(text, "roll-out") || strings.Contains(text, "inference") {
 		t.Errorf("parts that were not measured:\n%s", text)
 	}

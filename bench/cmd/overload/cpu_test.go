@@ -65,7 +65,7 @@ func TestUsageSince(t *testing.T) {
 	}
 }
 
-// The real thing: a child of a process is found, and its time does not count as the process's own.
+// With real processes: the child of a process is found, and its time does not count as the process's own.
 func TestReadUsage(t *testing.T) {
 	child := exec.Command("cat")
 	in, err := child.StdinPipe()

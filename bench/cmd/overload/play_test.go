@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Two streams side by side against a server that is not a gateway: each sees its own answers, all that were due.
+// Two streams run side by side against a server that is not a gateway. Each gets all of its own answers.
 func TestPlayKeepsStreamsApart(t *testing.T) {
 	var asked [2]atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func TestPlayKeepsStreamsApart(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	// Its CPU time is read, and its last words.
+	// The child provides the CPU time and the last words.
 	process, err := server.Start(t.Context(), server.Options{
 		Name: "the gateway", Program: "/bin/sh", Args: []string{"-c", "echo I am ill; exec sleep 600"}, Ready: func() error { return nil },
 	})
@@ -75,7 +75,7 @@ func TestPlayKeepsStreamsApart(t *testing.T) {
 		t.Error("two streams have the same arrivals")
 	}
 
-	// A server that is gone is an error that shows what it said last.
+	// The error for a server that is gone shows its last output.
 	s.Close()
 	if _, err := b.play(t.Context(), b.closed(1, 10*ms)); err == nil || !strings.Contains(err.Error(), "I am ill") {
 		t.Errorf("got %v", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
 
-// sample is a round in which everything is as it should be.
+// sample is a round that meets all targets.
 func sample(setting string, capacity float64) Round {
 	good := Capacity{Load{Function: flood, GoodputRPS: capacity, InTime: 1000}, CPU{Generator: 0.1, Gateway: 0.2, Workers: 1}}
 	r := Round{Setting: setting, CapacityRPS: capacity, CapacityBefore: good, CapacityAfter: good, Recovery: Recovery{FloodSeconds: 3, Recovered: true, AfterMillis: 20}}
@@ -62,7 +62,6 @@ func TestReportSaysWhatWasMetAndWhatMissed(t *testing.T) {
 	}
 }
 
-// What is kept says the same as what was measured, and has its name.
 func TestReportIsKept(t *testing.T) {
 	report := &Report{Taken: results.Taken{When: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)}, Rounds: []Round{sample("planner off", 1000)}}
 	resultstest.Kept(t, report, "overload")
@@ -79,7 +78,7 @@ func TestASingleRoundHasNoSpread(t *testing.T) {
 	}
 }
 
-// The beginning of a load is in the counts but not in the rates.
+// The first moments of a load are in the counts but not in the rates.
 func TestLoad(t *testing.T) {
 	h := heard{
 		stream: stream{function: flood, rate: 100, duration: time.Second}, begin: 100 * ms, end: 1100 * ms,
@@ -106,6 +105,6 @@ func TestLoad(t *testing.T) {
 		t.Errorf("of the admitted %v were late or expired, want %v", got, want)
 	}
 	if got := (Load{}).kept() + (Load{}).missed(); got != 0 {
-		t.Errorf("of nothing %v", got)
+		t.Errorf("without requests: %v", got)
 	}
 }

@@ -59,7 +59,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// every is answers at a steady pace.
+// every returns answers at a steady rate.
 func every(gap, from, to time.Duration, e end) trace {
 	var t trace
 	for at := from; at < to; at += gap {

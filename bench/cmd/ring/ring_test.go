@@ -11,7 +11,7 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/resultstest"
 )
 
-// The test program is its own worker, as the command is.
+// The test program is its own worker, like the command.
 func TestMain(m *testing.M) {
 	if os.Getenv(roleVariable) != "" {
 		if err := serveAsWorker(); err != nil {
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait"))
 }
 
-// Every way answers every slot with the beginning of its own request, with many calls under way, and leaves nothing behind.
+// With many calls in flight every way answers every slot with the beginning of its own request, and leaks nothing.
 func TestEveryWayAnswers(t *testing.T) {
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // the workers end at once under the race detector too
 	for _, w := range ways {

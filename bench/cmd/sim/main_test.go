@@ -32,7 +32,7 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// TestCompare: the same seed gives the same table, and the numbers are those of the report's files.
+// TestCompare checks that the same seed gives the same table, and that the report has its files.
 func TestCompare(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"-compare", "-only", "^recovery$", "-o", "json"}
@@ -69,7 +69,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestScale: the same seeds give the same table, every scaler gets the same queries, and the report has its files.
+// TestScale checks that the same seeds give the same table, every scaler gets the same queries, and the report has its files.
 func TestScale(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"-scale", "-only", "^step-quick$", "-seeds", "1", "-o", "json"}
@@ -102,14 +102,14 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// always wants one number of replicas.
+// always is a scaler that wants a constant number of replicas.
 type always int
 
 func (n always) Decide(*autoscale.Sample) autoscale.Decision {
 	return autoscale.Decision{Replicas: int(n)}
 }
 
-// TestWhatAReplicaServes measures what the traces, and Knative's target, are made of.
+// TestWhatAReplicaServes measures replicaServes, on which the traces and Knative's target are based.
 func TestWhatAReplicaServes(t *testing.T) {
 	const n = 4
 	tr := trace{duration: 2 * minute, initial: n, traffic: func(c float64) []sim.Traffic { return []sim.Traffic{steady(2 * n * c)} }}
@@ -123,8 +123,8 @@ func TestWhatAReplicaServes(t *testing.T) {
 	}
 }
 
-// TestFewMissByChance: at a steady rate hardly a query misses its objective, also where it is so low that one replica or two are enough for it.
-// With 70 % of a single one used, more than one in a hundred does.
+// TestFewMissByChance checks that at a steady rate hardly any query misses its objective, even if the rate is so low that one or two replicas are
+// enough. With a utilization of 70 % of a single replica more than one in a hundred would miss.
 func TestFewMissByChance(t *testing.T) {
 	for _, needs := range []float64{0.3, 0.45, 0.55, 0.65, 1, 1.3} {
 		tr := trace{duration: 20 * minute, initial: 2, startNanos: slowStart, traffic: func(c float64) []sim.Traffic { return []sim.Traffic{steady(needs * c)} }}

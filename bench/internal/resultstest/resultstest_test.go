@@ -7,7 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/results"
 )
 
-// recorder keeps what a test would be blamed for.
+// recorder records the failures of a test.
 type recorder struct {
 	testing.TB
 	missing []any
