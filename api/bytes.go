@@ -12,7 +12,7 @@ var byteUnits = []struct {
 	bytes  int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// ParseBytes reads a number of bytes, from 0: "65536", "64KiB", "64MiB", "1GiB", "2TiB".
+// ParseBytes reads a number of bytes, 0 or more: "65536", "64KiB", "64MiB", "1GiB", "2TiB".
 func ParseBytes(s string) (int64, error) {
 	number, unit := s, int64(1)
 	for _, u := range byteUnits {
@@ -28,7 +28,7 @@ func ParseBytes(s string) (int64, error) {
 	return n * unit, nil
 }
 
-// FormatBytes writes n so that ParseBytes reads the same: "512MiB", "1000".
+// FormatBytes formats n in a form that ParseBytes reads back: "512MiB", "1000".
 func FormatBytes(n int64) string {
 	for _, u := range byteUnits {
 		if n != 0 && n%u.bytes == 0 {

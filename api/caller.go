@@ -2,15 +2,15 @@ package api
 
 import "context"
 
-// Caller identifies who asked for a change, as far as is known.
+// Caller identifies the person or program that asked for a change, as far as the gateway knows it.
 type Caller struct {
-	// Name is what the caller calls itself (the header Xebec-User), or the name of the token that it showed.
+	// Name is the name in the caller's Xebec-User header, or the name of the token that it sent.
 	Name string
-	// Address is where the connection came from.
+	// Address is the remote address of the connection.
 	Address string
 }
 
-// String is the caller as the history shows it.
+// String formats the caller as the history shows it.
 func (c Caller) String() string {
 	switch {
 	case c.Name == "":
@@ -28,7 +28,7 @@ func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerOf returns the caller that ctx carries; the zero Caller if it carries none.
+// CallerOf returns the caller that ctx carries, or the zero Caller.
 func CallerOf(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
@@ -36,7 +36,7 @@ func CallerOf(ctx context.Context) Caller {
 
 // StaleError reports that objects have changed since the caller read them.
 type StaleError struct {
-	// Message is for people: what is declared now, who changed it when, what to do.
+	// Message is for people: what is declared now, who changed it and when, and what to do.
 	Message string
 	Objects []StaleObject
 }

@@ -2,7 +2,8 @@ package api
 
 import "fmt"
 
-// Code says how a query or a call ended. It decides the HTTP and the gRPC status, whatever the dialect; messages only explain it.
+// Code says how a query or a call ended. The code alone decides the HTTP and the gRPC status, in every dialect;
+// messages only explain it.
 type Code uint8
 
 // The codes. Those before InvalidArgument end a query; the others refuse a call. Each comment says what the code means and what an
@@ -12,20 +13,21 @@ const (
 	// DeadlineExceeded: no prediction was ready at the deadline. Compare xebec_queue_seconds with xebec_worker_seconds: long queueing needs
 	// replicas, slow batches a smaller batching objective or a faster model. Or the slo is too short.
 	DeadlineExceeded
-	// Overloaded: the replicas cannot serve the load in time. The query was refused at once, or as soon as it was clear that it would
-	// be late. Retry-After is 1 s.
+	// Overloaded: the replicas cannot serve the load in time. The gateway refused the query on arrival, or as soon as
+	// it knew that the answer would be late. Retry-After is 1 s.
 	Overloaded
-	// NoReplica: no worker of the model was ready in time. See "xebec describe model". Set cold_start to let callers wait for a
-	// model that sleeps or restarts.
+	// NoReplica: no worker of the model was ready in time. See "xebec describe model". Set cold_start to let callers
+	// wait for a model that is asleep or restarting.
 	NoReplica
-	// ModelError: the model's predict raised. See "Last error" in "xebec describe model".
+	// ModelError: the model's predict raised an exception. See "Last error" in "xebec describe model".
 	ModelError
 	// BadOutput: the model returned outputs of the wrong number, type or shape. See "Last error" in "xebec describe model".
 	BadOutput
-	// ReplicaLost: the replica died with the query, and so did the retry, or the model has retry: false. The query may be the cause:
-	// see "xebec logs".
+	// ReplicaLost: the replica died while it evaluated the query, and the retry failed the same way or the model has
+	// retry: false. The query may be the cause: see "xebec logs".
 	ReplicaLost
-	// TooLarge: the query or its output does not fit a batch. Raise batching.max_bytes or send less; nothing above 1 GiB fits.
+	// TooLarge: the query or its output does not fit into a batch. Raise batching.max_bytes or send less. Nothing above
+	// 1 GiB fits.
 	TooLarge
 	// ShuttingDown: the gateway is stopping.
 	ShuttingDown
@@ -33,22 +35,23 @@ const (
 	Cancelled
 	// ModelRemoved: the model version was deleted while the query waited.
 	ModelRemoved
-	// LowConfidence: the prediction is less sure than the request or the function demands. The models disagree, or many of them
-	// were late.
+	// LowConfidence: the prediction's confidence is below what the request or the function demands. The models
+	// disagree, or many of them were late.
 	LowConfidence
 
 	// InvalidArgument: the request is malformed or does not fit the signature. The message says where.
 	InvalidArgument
-	// NotFound: there is no function, model or version of that name.
+	// NotFound: there is no function, model or version with that name.
 	NotFound
-	// Conflict: a version cannot be changed, is still needed, comes from another source, or changed since it was read. In the last
-	// case the answer has "stale": read the object and try again.
+	// Conflict: a version cannot be changed, is still in use, comes from another source, or changed after the caller
+	// read it. In the last case the answer has "stale": read the object and try again.
 	Conflict
-	// Unavailable: the model has no ready replica (readiness of a model), or the store does not accept the change (admin API).
+	// Unavailable: the model has no ready replica (readiness of a model), or the store cannot accept the change (admin
+	// API).
 	Unavailable
-	// Unsupported: the protocol has it, this version of Xebec does not.
+	// Unsupported: the protocol defines it, but this version of Xebec does not implement it.
 	Unsupported
-	// Gone: feedback names a query that was answered too long ago. Raise --feedback-window.
+	// Gone: the feedback is for a query that was answered too long ago. Raise --feedback-window.
 	Gone
 	// Internal: a defect of Xebec. Please report it.
 	Internal
@@ -56,8 +59,9 @@ const (
 	codeCount
 )
 
-// The statuses of gRPC (google.golang.org/grpc/codes) that codes map to, by their numbers on the wire: api imports no library.
-// The retry policies of gRPC clients usually repeat UNAVAILABLE calls, so only codes whose query was not evaluated map to it.
+// The gRPC statuses (google.golang.org/grpc/codes) that codes map to, by their numbers on the wire, because api imports
+// no library. The retry policies of gRPC clients usually repeat UNAVAILABLE calls, so only codes whose query was not
+// evaluated map to it.
 const (
 	grpcOK                 = 0
 	grpcCancelled          = 1
@@ -72,13 +76,13 @@ const (
 	grpcUnavailable        = 14
 )
 
-// codeInfo has a row for every code. Dialects choose the shape of an error; its status comes from here.
+// codeInfo has a row for every code. A dialect chooses the shape of an error; the status comes from here.
 var codeInfo = [codeCount]struct {
 	name string
 	http int
 	grpc int
-	// reason is the sentence that a caller reads as default_explanation when a default output is given instead. The two
-	// that Clipper has are its own words: clients compare them.
+	// reason is the default_explanation that a caller reads if it gets the default output. The two that Clipper also
+	// has are worded as in Clipper, because clients compare them.
 	reason string
 }{
 	OK:               {"ok", 200, grpcOK, ""},
@@ -102,7 +106,7 @@ var codeInfo = [codeCount]struct {
 	Internal:         {"internal", 500, grpcInternal, ""},
 }
 
-// String is the code's name, as metrics and JSON use it.
+// String is the code's name, which metrics and JSON use.
 func (c Code) String() string {
 	if c >= codeCount {
 		return fmt.Sprintf("code(%d)", uint8(c))
@@ -110,7 +114,7 @@ func (c Code) String() string {
 	return codeInfo[c].name
 }
 
-// HTTPStatus is the status that every HTTP dialect answers with.
+// HTTPStatus is the status of the code in every HTTP dialect.
 func (c Code) HTTPStatus() int {
 	if c >= codeCount {
 		return 500
@@ -118,7 +122,7 @@ func (c Code) HTTPStatus() int {
 	return codeInfo[c].http
 }
 
-// GRPCStatus is the number of the gRPC status that every gRPC dialect answers with.
+// GRPCStatus is the number of the code's gRPC status in every gRPC dialect.
 func (c Code) GRPCStatus() int {
 	if c >= codeCount {
 		return grpcInternal
@@ -126,7 +130,7 @@ func (c Code) GRPCStatus() int {
 	return codeInfo[c].grpc
 }
 
-// Reason is one sentence for callers, without a full stop: why there is no prediction.
+// Reason explains to callers, in one sentence without a full stop, why there is no prediction.
 func (c Code) Reason() string {
 	if c >= codeCount {
 		return "unknown"
@@ -134,7 +138,7 @@ func (c Code) Reason() string {
 	return codeInfo[c].reason
 }
 
-// Codes calls yield for every code, in order.
+// Codes iterates over all codes in order.
 func Codes(yield func(Code) bool) {
 	for c := OK; c < codeCount; c++ {
 		if !yield(c) {
@@ -143,14 +147,14 @@ func Codes(yield func(Code) bool) {
 	}
 }
 
-// Error is a failed call: a code and a sentence that says what was wrong, where, and what was expected.
+// Error is a failed call: a code, and a sentence that says what was wrong, where, and what was expected.
 type Error struct {
 	Code    Code
 	Message string
 	Err     error
 }
 
-// Errorf builds an *Error; %w keeps a cause.
+// Errorf returns an *Error. A %w verb keeps the cause.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: err.Error(), Err: err}

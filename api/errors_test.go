@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestEveryCodeHasItsStatuses: each code has a name of its own, and statuses that HTTP and gRPC clients know. Queries that fail have a
-// reason for their callers.
+// TestEveryCodeHasItsStatuses: each code has a unique name and valid HTTP and gRPC statuses. Codes that end a query
+// have a reason for callers.
 func TestEveryCodeHasItsStatuses(t *testing.T) {
 	named := map[string]Code{}
 	count := 0

@@ -2,7 +2,7 @@ package api
 
 import "testing"
 
-// TestFixed: a version's signature and what runs never change; how it is treated may.
+// TestFixed: a version's signature and what it runs never change; the other fields may.
 func TestFixed(t *testing.T) {
 	base := ModelSpec{
 		Name: "m", Version: "1", Inputs: []TensorSpec{{"x", Float32, []int64{4}}}, Outputs: []TensorSpec{{"y", Int64, nil}},

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// ModelID names one immutable version of a model. Versions are strings, ordered as numbers when they are numbers.
+// ModelID names one immutable version of a model. A version is a string; versions that are numbers are ordered as
+// numbers.
 type ModelID struct {
 	Name, Version string
 }
@@ -13,7 +14,7 @@ type ModelID struct {
 // String is "name@version".
 func (m ModelID) String() string { return m.Name + "@" + m.Version }
 
-// ParseModelRef reads "name" or "name@version"; Version is empty in the first case.
+// ParseModelRef reads "name" or "name@version". Without a version, Version is empty.
 func ParseModelRef(s string) (ModelID, error) {
 	name, version, pinned := strings.Cut(s, "@")
 	if err := CheckName("model", name); err != nil {
@@ -27,14 +28,14 @@ func ParseModelRef(s string) (ModelID, error) {
 	return ModelID{Name: name, Version: version}, nil
 }
 
-// ReservedNames are the first path segments on the function port that no function may take.
+// ReservedNames are the first path segments that the function port uses itself; no function may have one as its name.
 var ReservedNames = []string{"v1", "v2", "healthz", "readyz", "metrics", "admin"}
 
 // MaxNameBytes is DNS-1123's limit for a label: names end up in host names, file names and metric labels.
 const MaxNameBytes = 63
 
 // CheckName accepts DNS-1123 labels: lower-case letters, digits and '-', starting and ending with a letter or digit.
-// Names reach URLs, environment variables, cgroup and container names; nothing else is let in.
+// Names become part of URLs, environment variables, cgroup and container names, so nothing else is accepted.
 func CheckName(what, s string) error {
 	if s == "" {
 		return fmt.Errorf("%s name is empty", what)
@@ -67,8 +68,8 @@ func CheckVersion(s string) error {
 	return nil
 }
 
-// CompareVersions orders versions: by number when both are plain numbers, a number after any other string (as releases
-// follow experiments), else by their bytes. It returns -1, 0 or 1.
+// CompareVersions orders versions and returns -1, 0 or 1. Two plain numbers compare as numbers, a number comes after
+// any other string (as releases follow experiments), and other strings compare by their bytes.
 func CompareVersions(a, b string) int {
 	an, bn := isNumber(a), isNumber(b)
 	switch {

@@ -2,37 +2,37 @@ package api
 
 import "math"
 
-// Nanos is a reading of the gateway's monotonic clock, in nanoseconds. Only differences mean anything.
+// Nanos is a reading of the gateway's monotonic clock, in nanoseconds. Only differences have a meaning.
 type Nanos int64
 
-// Never is a time that does not come.
+// Never is later than any reading of the clock.
 const Never Nanos = math.MaxInt64
 
-// Query is one input on its way to one prediction by one model version. A request whose policy asks several models is
-// several queries that share their input data.
+// Query is one input on its way to one prediction by one model version. A request whose policy asks several models
+// becomes several queries that share their input data.
 //
-// Whoever submits a query sets the first group of fields and changes nothing until the scheduler has released it; the
-// transport fills the second group before the query is answered.
+// The component that submits a query sets the first group of fields and changes nothing until the scheduler releases
+// the query. The transport fills the second group before the query is answered.
 type Query struct {
-	// ID names the query to the app; the gateway's own id is part of it.
+	// ID identifies the query to the app. The gateway's own ID is part of it.
 	ID uint64
 	// Function is the index of the function's sub-queue at its model version.
 	Function int32
-	// Context is the caller's context (user, session …), delivered to models that ask for it; may be empty.
+	// Context is the caller's context (user, session …), which models that ask for it receive. It may be empty.
 	Context []byte
 	// Inputs holds one value for each declared input, in the order of the signature.
 	Inputs []Value
-	// Arrived is when the query was accepted, Deadline when its caller wants the answer, Expires (not before Deadline)
-	// until when it is worth evaluating at all.
+	// Arrived is when the query was accepted. Deadline is when its caller wants the answer. Expires, which is not
+	// before Deadline, is when evaluating it stops being worthwhile.
 	Arrived, Deadline, Expires Nanos
 
-	// Outputs holds one value for each declared output, in the order of the signature, when the query ended in OK.
+	// Outputs holds one value for each declared output, in the order of the signature, if the query ended in OK.
 	Outputs []Value
-	// Confidence is what the model itself says of its output, NaN where it says nothing.
+	// Confidence is the confidence that the model reports for its output, NaN if it reports none.
 	Confidence float64
 }
 
-// InputBytes is the number of bytes that the query's inputs and context take in a batch, tables left out.
+// InputBytes is the number of bytes that the query's inputs and context occupy in a batch, without the batch's tables.
 func (q *Query) InputBytes() int {
 	n := len(q.Context)
 	for i := range q.Inputs {
@@ -41,27 +41,28 @@ func (q *Query) InputBytes() int {
 	return n
 }
 
-// Batch is queries that share one call of predict on one replica.
+// Batch is a group of queries that one call of predict evaluates on one replica.
 type Batch struct {
 	// ID increases strictly within a replica.
 	ID uint64
-	// Queries are owned by the scheduler; a transport may read their inputs and write their outputs until it reports the
-	// batch done or its replica gone, and not after.
+	// Queries are owned by the scheduler. A transport may read their inputs and write their outputs until it reports
+	// the batch done or its replica gone.
 	Queries []*Query
-	// Pad is how many copies of the last query are to be added for models that take only full batches.
+	// Pad is the number of copies of the last query to add, for models that accept only full batches.
 	Pad int
 }
 
-// BatchResult is what a transport reports of one batch, exactly once for each batch that Send accepted, unless the
-// replica is reported gone.
+// BatchResult is a transport's report of one batch. The transport reports each batch that Send accepted exactly once,
+// unless it reports the replica gone.
 type BatchResult struct {
 	ID uint64
-	// Code is OK, or why the whole batch has no outputs: ModelError, BadOutput, TooLarge.
+	// Code is OK, or the reason why the whole batch has no outputs: ModelError, BadOutput or TooLarge.
 	Code Code
-	// EvalNanos is the batch's evaluation time as the gateway saw it: from descriptor written to answer seen.
+	// EvalNanos is the batch's evaluation time on the gateway's clock: from writing the descriptor to seeing the
+	// answer.
 	EvalNanos int64
-	// WorkNanos is the time in predict as the worker says; a hint for people, never used for decisions.
+	// WorkNanos is the time in predict that the worker reports. It is for display only; no decision uses it.
 	WorkNanos int64
-	// Detail is the worker's own text for operators, bounded; empty when OK.
+	// Detail is the worker's own text for operators, of bounded length. It is empty if Code is OK.
 	Detail string
 }

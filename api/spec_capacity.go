@@ -6,34 +6,36 @@ import (
 	"time"
 )
 
-// ReplicaBounds say how many replicas a model version has: never fewer than Min or more than Max, and in between what its queries need.
-// With Min 0 a model sleeps when nobody has asked it for Idle, and the next query wakes it.
+// ReplicaBounds says how many replicas a model version has: between Min and Max, as many as its queries need. With Min
+// 0 a model goes to sleep after Idle without queries, and the next query wakes it.
 type ReplicaBounds struct {
 	Min, Max int
-	// Initial is what the version is loaded with; 0: Min.
+	// Initial is the number of replicas that the version is loaded with. 0 means Min.
 	Initial int
 	// Idle is how long a model with Min 0 keeps its last replica without a query.
 	Idle time.Duration
-	// Window is how far back the autoscaler looks for what is needed; a tenth of it is where it looks for a rush ("panic window").
+	// Window is how far back the autoscaler looks at demand. It looks for bursts in a tenth of it (the "panic window").
 	Window time.Duration
-	// Delay is how long less must have been needed before a replica goes.
+	// Delay is how long demand must stay lower before a replica is stopped.
 	Delay time.Duration
-	// Utilization is the part of what a replica can serve within the objective that is planned with, more than 0 and at most 1, for up to
-	// four replicas. More of them need less in reserve together: see package autoscale.
+	// Utilization is the part of a replica's capacity within the objective that the autoscaler plans with, more than 0
+	// and at most 1, for up to four replicas. More replicas together need less reserve: see package autoscale.
 	Utilization float64
-	// Up is how many times the ready replicas may be asked for at once, at least; Down is the part, 1/Down of them, that must stay.
+	// Up is the factor by which the ready replicas may grow in one step. 1/Down is the part of the ready replicas that
+	// a step must leave.
 	Up, Down float64
 }
 
 // Defaults and limits of ReplicaBounds.
 const (
-	// DefaultIdle: a model that is asked every few minutes stays; one that is asked twice a day costs nothing most of the time.
+	// DefaultIdle keeps a model that is asked every few minutes loaded. One that is asked twice a day costs nothing
+	// most of the time.
 	DefaultIdle = 5 * time.Minute
-	// DefaultScaleWindow is as long as the autoscaler of Knative looks back, which operators are used to.
+	// DefaultScaleWindow is the window of Knative's autoscaler, which operators know.
 	DefaultScaleWindow = time.Minute
-	// DefaultScaleDelay: a replica that is started again costs more than one that idles for that long.
+	// DefaultScaleDelay: restarting a replica costs more than letting it idle for that long.
 	DefaultScaleDelay = 30 * time.Second
-	// DefaultUtilization leaves room for what comes in bunches.
+	// DefaultUtilization leaves room for bursts.
 	DefaultUtilization = 0.7
 	DefaultScaleUp     = 10
 	DefaultScaleDown   = 2
@@ -71,10 +73,10 @@ func (r ReplicaBounds) withDefaults() ReplicaBounds {
 	return r
 }
 
-// Scales reports whether the number of replicas is for the autoscaler to say.
+// Scales reports whether the autoscaler decides the number of replicas.
 func (r *ReplicaBounds) Scales() bool { return r.Min < r.Max || r.Min == 0 }
 
-// First is how many replicas a version is loaded with.
+// First is the number of replicas that a version is loaded with.
 func (r *ReplicaBounds) First() int { return max(r.Min, r.Initial) }
 
 func (r *ReplicaBounds) validate(e *FieldErrors) {
@@ -103,31 +105,34 @@ func (r *ReplicaBounds) validate(e *FieldErrors) {
 	checkNumber(e, "replicas.down", r.Down, 1, MaxScaleFactor, "the replicas that may be left at once are the ready ones by this")
 }
 
-// ResourceSpec is what one replica takes of a node. What is declared is where planning starts; what replicas are seen to take replaces it.
+// ResourceSpec is what one replica needs of a node. Planning starts with the declared values and replaces them by
+// measured ones.
 type ResourceSpec struct {
-	// CPU is in cores, 0.5 is half a core; MemoryBytes is what it holds when it is loaded.
+	// CPU is in cores: 0.5 is half a core. MemoryBytes is what a loaded replica holds.
 	CPU         float64
 	MemoryBytes int64
-	// GPU is how many whole GPUs it gets for itself. A model with a Device shares that one in turns, and wants none here.
+	// GPU is the number of whole GPUs that it gets exclusively. A model with a Device shares that device in turns and
+	// must have 0 here.
 	GPU int
 }
 
-// LimitSpec is what one replica may take at most; 0: no limit. Where a limit cannot be enforced, the model's description says so.
+// LimitSpec is the most that one replica may use; 0 means no limit. If a limit cannot be enforced, the model's
+// description says so.
 type LimitSpec struct {
 	CPU         float64
 	MemoryBytes int64
-	// PIDs is how many processes and threads it may have.
+	// PIDs is the number of processes and threads.
 	PIDs int
 }
 
-// Limits of ResourceSpec and LimitSpec: slips of the keyboard.
+// Limits of ResourceSpec and LimitSpec. They catch typing errors.
 const (
 	MaxCPU         = 4096
 	MaxMemoryBytes = 64 << 40
 	MaxGPU         = 64
 	MaxPIDs        = 1 << 20
-	// MinLimitCPU and MinLimitMemoryBytes are the least that an interpreter starts in at all, MinLimitPIDs the least that a library with
-	// threads does.
+	// MinLimitCPU and MinLimitMemoryBytes are the least that an interpreter can start with, MinLimitPIDs the least that
+	// a library with threads can.
 	MinLimitCPU         = 0.01
 	MinLimitMemoryBytes = 16 << 20
 	MinLimitPIDs        = 8
@@ -164,22 +169,22 @@ func (l *LimitSpec) validate(e *FieldErrors, r *ResourceSpec) {
 	}
 }
 
-// ExpectSpec is an operator's hint: from From until To so many queries a second are to be expected, and replicas for them are to be there
-// before they come.
+// ExpectSpec is an operator's hint: from From to To the model gets Rate queries per second, and the replicas for them
+// are started before.
 type ExpectSpec struct {
 	Rate float64
-	// From and To are times of day, "08:00" in the gateway's time zone, every day, or both moments in time in RFC 3339. A time of day To
-	// before From is on the next day.
+	// From and To are both times of day, "08:00" in the gateway's time zone, every day, or both RFC 3339 times. A time
+	// of day To before From is on the next day.
 	From, To string
 }
 
-// MaxExpect bounds a model's hints; MaxExpectRate the rate of one.
+// MaxExpect bounds a model's hints, MaxExpectRate the rate of one.
 const (
 	MaxExpect     = 16
 	MaxExpectRate = 1e9
 )
 
-// timeOfDay reads "08:00" as minutes since midnight; -1: it is something else.
+// timeOfDay parses "08:00" as minutes since midnight. It returns -1 for anything else.
 func timeOfDay(s string) int {
 	t, err := time.Parse("15:04", s)
 	if err != nil || len(s) != len("15:04") {
@@ -188,7 +193,7 @@ func timeOfDay(s string) int {
 	return t.Hour()*60 + t.Minute()
 }
 
-// At reports whether the hint holds at a time, by the time zone that the time is in.
+// At reports whether the hint holds at now, in now's time zone.
 func (x *ExpectSpec) At(now time.Time) bool {
 	if from, to := timeOfDay(x.From), timeOfDay(x.To); from >= 0 && to >= 0 {
 		at := now.Hour()*60 + now.Minute()
@@ -202,7 +207,7 @@ func (x *ExpectSpec) At(now time.Time) bool {
 	return err1 == nil && err2 == nil && !now.Before(from) && now.Before(to)
 }
 
-// During reports whether the hint holds at some moment from begin to end, both included, by the time zone that begin is in.
+// During reports whether the hint holds at any time from begin to end, both included, in begin's time zone.
 func (x *ExpectSpec) During(begin, end time.Time) bool {
 	if end.Before(begin) {
 		return false
@@ -213,7 +218,8 @@ func (x *ExpectSpec) During(begin, end time.Time) bool {
 		last, err2 := time.Parse(time.RFC3339, x.To)
 		return err1 == nil && err2 == nil && first.Before(last) && !end.Before(first) && begin.Before(last)
 	}
-	// Where it does not hold it does so from when clocks next show From, or when they are put forward or back into its time.
+	// If it does not hold at begin, it can start to hold when the clock next shows From, or when the clock is set
+	// forward or back into the interval.
 	for !x.At(begin) {
 		hour, minute, second := begin.Clock()
 		passed := time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second + time.Duration(begin.Nanosecond())
@@ -229,7 +235,7 @@ func (x *ExpectSpec) During(begin, end time.Time) bool {
 	return true
 }
 
-// String is the hint for people: "400/s from 08:00 to 18:30".
+// String formats the hint for people: "400/s from 08:00 to 18:30".
 func (x *ExpectSpec) String() string {
 	return fmt.Sprintf("%.4g/s from %s to %s", x.Rate, x.From, x.To)
 }

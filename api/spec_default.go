@@ -12,16 +12,15 @@ import (
 	"strconv"
 )
 
-// A default output is JSON in the form of the native API: the value of a model's only output, or an object with one member
-// for each output. A number is an element of a numeric tensor, true and false of a bool tensor, a string of base64 of a
-// bytes tensor; arrays nest as the shape says.
+// A default output is JSON in the form of the native API: the value of the model's output if it has one output, else an
+// object with one member for each output. A number is an element of a numeric tensor, true and false are elements of a
+// bool tensor, a base64 string is an element of a bytes tensor. Arrays nest as the shape says.
 
-// MaxDefaultDepth is how deep a default output may nest: an object of outputs, and arrays as deep as a tensor's rank.
+// MaxDefaultDepth is the deepest nesting of a default output: an object of outputs, and arrays up to the largest rank.
 const MaxDefaultDepth = MaxRank + 1
 
-// CanonicalJSON returns raw in the form that a FunctionSpec holds its default in: compact, the members of objects in the
-// order of their names, nothing escaped that need not be, numbers digit for digit as they were. The error says what keeps
-// raw from being a default output.
+// CanonicalJSON returns raw in the form that FunctionSpec.Default has: compact, object members sorted by name, escapes
+// only where JSON requires them, numbers digit for digit as written. The error says why raw cannot be a default output.
 func CanonicalJSON(raw []byte) (json.RawMessage, error) {
 	v, err := decodeExact(raw)
 	if err != nil {
@@ -52,7 +51,7 @@ func decodeExact(raw []byte) (any, error) {
 	return v, nil
 }
 
-// checkPlain refuses what no tensor can hold and what YAML cannot say: deeper nesting, numbers beyond float64.
+// checkPlain refuses what no tensor can hold and YAML cannot express: deeper nesting, and numbers beyond float64.
 func checkPlain(v any, depth int) error {
 	switch v := v.(type) {
 	case json.Number:
@@ -82,7 +81,7 @@ func checkPlain(v any, depth int) error {
 	return nil
 }
 
-// checkDefault judges raw against the outputs. The path of its error is relative to the default.
+// checkDefault checks raw against the outputs. The path of its error is relative to the default.
 func checkDefault(raw json.RawMessage, outputs []TensorSpec) *FieldError {
 	v, err := decodeExact(raw)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// FieldError is one thing that is wrong in a spec.
+// FieldError is one problem in a spec.
 type FieldError struct {
-	// Path names the field as a reader of the manifest writes it: "inputs[0].shape[1]".
+	// Path names the field as it is written in a manifest: "inputs[0].shape[1]".
 	Path string
 	// Message says what is wrong and what was expected.
 	Message string
@@ -18,10 +18,10 @@ type FieldError struct {
 
 func (f FieldError) Error() string { return f.Path + ": " + f.Message }
 
-// FieldErrors is everything that is wrong in a spec, in the order of its fields.
+// FieldErrors lists all problems in a spec, in the order of its fields.
 type FieldErrors []FieldError
 
-// Error has one line for each.
+// Error returns one line for each problem.
 func (e FieldErrors) Error() string {
 	lines := make([]string, len(e))
 	for i, f := range e {
@@ -40,14 +40,14 @@ func (e *FieldErrors) check(path string, err error) {
 	}
 }
 
-// checkNumber refuses what is not between low and high, and NaN with it. What says what the number is.
+// checkNumber reports a value that is not within low to high, NaN included. what says what the number is.
 func checkNumber(e *FieldErrors, path string, v, low, high float64, what string) {
 	if !(v >= low && v <= high) {
 		e.add(path, "%s: expected %s to %s (%s)", number(v), number(low), number(high), what)
 	}
 }
 
-// number writes 1000000000 rather than 1e+09 where that can be read.
+// number writes 1000000000 rather than 1e+09 where plain digits are readable.
 func number(v float64) string {
 	if math.Abs(v) >= 1e-6 && math.Abs(v) < 1e15 {
 		return strconv.FormatFloat(v, 'f', -1, 64)

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // the zones are part of what is tested
+	_ "time/tzdata" // the test cases use these zones
 
 	"pgregory.net/rapid"
 )
@@ -17,7 +17,7 @@ func zone(t interface{ Fatal(...any) }, name string) *time.Location {
 	return l
 }
 
-// TestExpectDuring: a hint holds in an interval when it holds at some moment of it, at its ends too.
+// TestExpectDuring: a hint holds during an interval if it holds at any time in it, both ends included.
 func TestExpectDuring(t *testing.T) {
 	berlin, apia := zone(t, "Europe/Berlin"), zone(t, "Pacific/Apia")
 	on := func(where *time.Location, text string) time.Time {
@@ -59,12 +59,12 @@ func TestExpectDuring(t *testing.T) {
 	}
 }
 
-// TestExpectDuringIsEveryMoment compares with a look at each second, or at each minute of a long interval.
+// TestExpectDuringIsEveryMoment compares During with At for each second, or for each minute of a long interval.
 func TestExpectDuringIsEveryMoment(t *testing.T) {
 	clock := rapid.Custom(func(t *rapid.T) string {
 		return time.Date(2026, 1, 1, rapid.IntRange(0, 23).Draw(t, "hour"), rapid.IntRange(0, 59).Draw(t, "minute"), 0, 0, time.UTC).Format("15:04")
 	})
-	// About these times a zone has changed its clocks: by an hour, by half an hour, by a day.
+	// Around these times a zone changes its clocks: by an hour, by half an hour, by a day.
 	type change struct{ zone, at string }
 	changes := []change{
 		{"UTC", "2026-06-01T00:00:00Z"}, {"Europe/Berlin", "2026-03-29T01:00:00Z"}, {"Europe/Berlin", "2026-10-25T01:00:00Z"}, {"America/New_York", "2026-11-01T06:00:00Z"},
@@ -93,7 +93,7 @@ func TestExpectDuringIsEveryMoment(t *testing.T) {
 	})
 }
 
-// TestExpectSaysWhichTimeIsWrong: the other one is right, and the message says what it has to go with.
+// TestExpectSaysWhichTimeIsWrong: the message names the wrong one of the two times and what the other one requires.
 func TestExpectSaysWhichTimeIsWrong(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{"08:00", "24:00", `expect[0].to: "24:00": the end of a day is "00:00"`},

@@ -12,57 +12,58 @@ import (
 // FunctionSpec declares what an app calls: a named HTTP endpoint over one or several candidate models.
 type FunctionSpec struct {
 	Name string
-	// Models are the candidates: "name" means the model's serving version, "name@version" pins one, "name@label" means the one that the
-	// model's [TrafficSpec] gives that label.
+	// Models are the candidates. "name" means the model's serving version, "name@version" pins a version, "name@label"
+	// means the version that has this label in the model's [TrafficSpec].
 	Models []string
-	// SLO is the latency objective: the longest that a caller waits for its answer.
+	// SLO is the latency objective: the longest time that a caller waits for its answer.
 	SLO time.Duration
-	// Default is the output that is given when there is no prediction: JSON as callers read it, nil for none. It is kept as
-	// text, so that no number loses digits, in the form of [CanonicalJSON].
+	// Default is the output to answer with if there is no prediction: JSON as callers read it, nil for none. It is kept
+	// as text in the form of [CanonicalJSON], so that no number loses digits.
 	Default json.RawMessage
-	// Policy is how the candidates are chosen from and their answers combined.
+	// Policy selects among the candidates and combines their answers.
 	Policy PolicySpec
-	// Loss is how feedback judges an answer.
+	// Loss says how feedback scores an answer.
 	Loss LossSpec
-	// MinConfidence, from 0 to 1, turns an answer of less confidence into the default output.
+	// MinConfidence, from 0 to 1, replaces an answer of lower confidence by the default output.
 	MinConfidence float64
-	// Shadow has models, as in Models, that are asked beside the candidates for a part of the queries, more than 0 and at most
-	// 1: their answers are compared with the one that was given, and shown to nobody else.
+	// Shadow has models, named as in Models, and the part of the queries, more than 0 and at most 1, that each also
+	// evaluates. Their answers are compared with the one that was given and are never returned.
 	Shadow map[string]float64
-	// Weight is the function's share against others where there is not enough for all: of a model's replicas, of a shared
-	// device.
+	// Weight is the function's share relative to other functions where a resource is short: a model's replicas, or a
+	// shared device.
 	Weight float64
-	// Budget is what the evaluations of the function's queries may cost per second, in the unit of [ModelSpec.Cost]; 0: any.
+	// Budget bounds the cost per second of evaluating the function's queries, in the unit of [ModelSpec.Cost]. 0 means
+	// no bound.
 	Budget float64
-	// ColdStart is how long a query may wait for the first replica of a model that has none: its deadline is then
+	// ColdStart is how long a query may wait for the first replica of a model that has none. Its deadline is then
 	// arrival + max(SLO, ColdStart).
 	ColdStart time.Duration
-	// Log is what the inference log takes of the function's queries; nil: nothing.
+	// Log says which of the function's queries the inference log records; nil means none.
 	Log *LogSpec
 }
 
 // Defaults and limits of a function's spec.
 const (
-	// DefaultSLO is where an answer stops feeling immediate to a person.
+	// DefaultSLO is the latency at which an answer stops feeling immediate to a person.
 	DefaultSLO = 100 * time.Millisecond
-	// MaxSLO and MaxColdStart bound how long a connection can be held by a query.
+	// MaxSLO and MaxColdStart bound how long a query can hold a connection.
 	MaxSLO       = 10 * time.Minute
 	MaxColdStart = 10 * time.Minute
 	// MaxModels bounds the candidates of a function.
 	MaxModels = 64
-	// MaxDefaultBytes bounds a default output; it is written into every answer that has no prediction.
+	// MaxDefaultBytes bounds a default output. Every answer without a prediction contains it.
 	MaxDefaultBytes = 64 << 10
-	// DefaultWeight is that of a function which says nothing; MinWeight and MaxWeight keep the smallest share large enough
-	// to be served at all.
+	// DefaultWeight is the weight of a function that sets none. MinWeight and MaxWeight keep the smallest share large
+	// enough to be served at all.
 	DefaultWeight = 1
 	MinWeight     = 0.01
 	MaxWeight     = 100
-	// MaxBudget pays for a thousand of the dearest evaluations a second; more is no bound but a slip of the keyboard.
+	// MaxBudget pays for a thousand of the most expensive evaluations per second. More is a typing error, not a bound.
 	MaxBudget = 1e12
 )
 
-// WithDefaults returns a copy in which every field that has a default is set and the default output is in its canonical
-// form, if it is valid at all. It is idempotent.
+// WithDefaults returns a copy with every unset field that has a default set to it, and with a valid default output in
+// its canonical form. It is idempotent.
 func (f FunctionSpec) WithDefaults() FunctionSpec {
 	if f.SLO == 0 {
 		f.SLO = DefaultSLO
@@ -81,7 +82,7 @@ func (f FunctionSpec) WithDefaults() FunctionSpec {
 	return f
 }
 
-// Validate judges a spec that has its defaults. The error is nil or [FieldErrors] with everything that is wrong.
+// Validate checks a spec that has its defaults. The error is nil or [FieldErrors] with all problems.
 func (f FunctionSpec) Validate() error {
 	var e FieldErrors
 	e.check("name", CheckName("function", f.Name))
@@ -166,9 +167,9 @@ func (f *FunctionSpec) validateDefault(e *FieldErrors) {
 	}
 }
 
-// CheckModel judges the function against one of its models, both with their defaults: the default output must look like
-// the model's, the loss must be one of such outputs, and a batch must not be held longer than the function's callers wait. The error is nil or [FieldErrors]
-// with paths of the function.
+// CheckModel checks the function against one of its models, both with their defaults: the default output must match the
+// model's outputs, the loss must suit them, and the model must not hold a batch as long as the function's callers wait.
+// The error is nil or [FieldErrors] with paths of the function.
 func (f *FunctionSpec) CheckModel(m *ModelSpec) error {
 	var e FieldErrors
 	if m.Batching.Hold >= f.SLO {
@@ -185,8 +186,7 @@ func (f *FunctionSpec) CheckModel(m *ModelSpec) error {
 	return e.err()
 }
 
-// Refs are all models that the function names: the candidates in their order, then those of Shadow in the order of their
-// names.
+// Refs returns all models that the function names: the candidates in their order, then those of Shadow sorted by name.
 func (f *FunctionSpec) Refs() []string {
 	if len(f.Shadow) == 0 {
 		return f.Models
@@ -194,11 +194,11 @@ func (f *FunctionSpec) Refs() []string {
 	return slices.AppendSeq(slices.Clone(f.Models), slices.Values(slices.Sorted(maps.Keys(f.Shadow))))
 }
 
-// CheckCandidates judges the models that a function asks against each other. Callers do not know which of them has answered
-// them, and answers are combined and compared: all take the same inputs, by name, type, shape and order, and return the same
-// outputs, where the name of an only output does not matter. candidates is indexed like [FunctionSpec.Refs] and has the
-// versions that each may mean; one of which nothing is known may be empty. Whether a model fits the function is for
-// [FunctionSpec.CheckModel]. The error is nil or [FieldErrors] with paths of the function.
+// CheckCandidates checks the function's models against each other. Callers do not know which model answers, and answers
+// are combined and compared, so all models must have the same inputs (names, types, shapes and order) and the same
+// outputs (the name of a single output does not matter). candidates is indexed like [FunctionSpec.Refs] and has the
+// versions that each reference may mean; an entry may be empty if none is known. [FunctionSpec.CheckModel] checks
+// whether a model fits the function. The error is nil or [FieldErrors] with paths of the function.
 func (f *FunctionSpec) CheckCandidates(candidates [][]*ModelSpec) error {
 	refs := f.Refs()
 	if len(refs) < 2 {
@@ -228,7 +228,7 @@ func (f *FunctionSpec) CheckCandidates(candidates [][]*ModelSpec) error {
 	return e.err()
 }
 
-// differs says what is first different in b, or "".
+// differs describes the first difference in b, or returns "".
 func differs(a, b []TensorSpec, anyName bool) string {
 	if len(a) != len(b) {
 		return fmt.Sprintf("%d tensors, not %d", len(b), len(a))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The JSON form of a spec has the field names and the duration strings of the manifest, so that what an operator reads in a
-// status is what he may write in a file.
+// The JSON form of a spec has the field names and the duration strings of the manifest, so that an operator can copy
+// what a status shows into a manifest.
 
 type tensorJSON struct {
 	Name  string  `json:"name"`
@@ -145,7 +145,7 @@ func (j replicasJSON) bounds() ReplicaBounds {
 	}
 }
 
-// size is a number of bytes that JSON sees as "512MiB".
+// size is a number of bytes that JSON writes as "512MiB".
 type size int64
 
 func (n size) MarshalText() ([]byte, error) { return []byte(FormatBytes(int64(n))), nil }
@@ -156,7 +156,7 @@ func (n *size) UnmarshalText(text []byte) error {
 	return err
 }
 
-// duration is a time.Duration that JSON sees as "20ms".
+// duration is a time.Duration that JSON writes as "20ms".
 type duration time.Duration
 
 func (d duration) MarshalText() ([]byte, error) {
@@ -199,8 +199,8 @@ func (m ModelSpec) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. It ignores members that it does not know and validates nothing: it is for
-// the answers of a gateway. Manifests are read by the manifest package, which is strict.
+// UnmarshalJSON reads the output of MarshalJSON. It ignores unknown members and validates nothing: it is for a
+// gateway's answers. Package manifest, which is strict, reads manifests.
 func (m *ModelSpec) UnmarshalJSON(data []byte) error {
 	var j modelJSON
 	if err := json.Unmarshal(data, &j); err != nil {
@@ -252,7 +252,7 @@ func (f *FunctionSpec) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if j.Default != nil {
-		// Encoders escape what they find in raw JSON; the canonical form undoes it.
+		// Encoders escape characters in raw JSON. The canonical form undoes that.
 		canonical, err := CanonicalJSON(j.Default)
 		if err != nil {
 			return err
@@ -292,7 +292,7 @@ func tensorsFromJSON(in []tensorJSON) ([]TensorSpec, error) {
 			return nil, err
 		}
 		spec := TensorSpec{Name: t.Name, DType: dtype}
-		if len(t.Shape) > 0 { // a scalar's shape is nil, so that equal specs are equal in memory
+		if len(t.Shape) > 0 { // a scalar's shape is nil, so that equal specs compare equal
 			spec.Shape = t.Shape
 		}
 		specs = append(specs, spec)

@@ -10,77 +10,77 @@ import (
 	"unicode/utf8"
 )
 
-// ModelSpec declares one version of a model: what it takes and returns, how its worker is started, and how the gateway
-// treats it. A spec is immutable once it is declared, as its version is.
+// ModelSpec declares one version of a model: its inputs and outputs, how its worker starts, and how the gateway treats
+// it.
 //
-// The zero value of a field means its default; [ModelSpec.WithDefaults] writes the defaults out and [ModelSpec.Validate]
-// judges the result. The manifest package reads and writes the YAML form.
+// A field's zero value means its default. [ModelSpec.WithDefaults] fills the defaults in and [ModelSpec.Validate]
+// checks the result. Package manifest reads and writes the YAML form.
 type ModelSpec struct {
 	Name    string
 	Version string
-	// Inputs and Outputs are the signature, of one query; the batch dimension is never part of a shape.
+	// Inputs and Outputs are the signature of one query. The batch dimension is never part of a shape.
 	Inputs  []TensorSpec
 	Outputs []TensorSpec
 	Run     RunSpec
-	// Python is the virtual environment whose interpreter "python" means in the command; relative to Dir. Empty: the
-	// gateway's own.
+	// Python is the virtual environment whose interpreter "python" means in the command, relative to Dir. If it is
+	// empty, it is the gateway's own environment.
 	Python string
-	// Preload has the modules that a zygote of that environment has imported before the worker is forked from it; empty: each worker is an
-	// interpreter that starts from nothing.
+	// Preload lists the modules that a zygote of that environment imports before it forks the worker. If it is empty,
+	// each worker starts an interpreter of its own.
 	Preload  []string
 	Replicas ReplicaBounds
-	// Resources is what a replica takes, Limits what it may take at most.
+	// Resources is what one replica needs, Limits the most that it may use.
 	Resources ResourceSpec
 	Limits    LimitSpec
-	// Expect are hints of what is to come.
+	// Expect has hints of future load.
 	Expect   []ExpectSpec
 	Batching BatchingSpec
-	// Retry says whether a query that a dead replica had begun may be tried once more; nil means true.
+	// Retry says whether the gateway may retry a query, once, after the replica that evaluated it died. nil means true.
 	Retry *bool
-	// Timeout is how long a replica may work on one batch before it can be taken for hung. A replica is given up after
-	// max(10 × its P99, Timeout, 1 s).
+	// Timeout is how long a replica may work on one batch before the gateway may consider it hung. It gives a replica
+	// up after max(10 × its P99, Timeout, 1 s).
 	Timeout time.Duration
 	Queue   QueueSpec
-	// Cache is CacheOn, or CacheOff for a model whose outputs are not a function of its inputs alone.
+	// Cache is CacheOn, or CacheOff for a model whose outputs do not depend on its inputs alone.
 	Cache string
-	// Cost is what the evaluation of one query costs, in a unit of the operator's choosing; the budgets of functions are in
-	// the same one. 0: nothing.
+	// Cost is the cost of evaluating one query, in a unit that the operator chooses. Functions' budgets use the same
+	// unit. 0 means free.
 	Cost float64
-	// Device names a device that the model's replicas share with other models, so that they take turns on it; empty: none.
-	// Which devices there are is known to the gateway, not here.
+	// Device names a device that the model's replicas share, in turns, with other models; empty means none. The
+	// gateway, not this package, knows which devices exist.
 	Device string
-	// Warmup and Validation are what a replica, and a version, must have done before it gets traffic; nil: nothing.
+	// Warmup and Validation say what a replica and a version must do before the version gets traffic. nil means
+	// nothing.
 	Warmup     *WarmupSpec
 	Validation *ValidateSpec // "validate" in a manifest
-	// Dir is the directory that relative paths of the spec mean and in which the worker starts. A manifest that does not say
-	// it means the directory that it lies in, and one that says a relative path means that it is relative to there: the
-	// manifest package knows.
+	// Dir is the directory that the spec's relative paths refer to and in which the worker starts. Package manifest
+	// resolves it: it defaults to the manifest's directory, and a relative Dir is relative to that directory.
 	Dir string
 }
 
 // RunSpec says how a worker is started.
 type RunSpec struct {
-	// Command is the program and its arguments, never passed through a shell. With an Image it takes the place of the image's own
-	// command, and may be missing.
+	// Command is the program and its arguments. No shell interprets them. With an Image it replaces the image's own
+	// command and may be empty.
 	Command []string
-	// Image is a container image; empty: the command runs as a process of the gateway's host.
+	// Image is a container image. If it is empty, the command runs as a process on the gateway's host.
 	Image string
 	// Env is added to the worker's environment.
 	Env map[string]string
 }
 
-// BatchingSpec says how queries are put together.
+// BatchingSpec says how queries are grouped into batches.
 type BatchingSpec struct {
 	// Policy is BatchAIMD, BatchQuantile, BatchFixed or BatchNone.
 	Policy string
-	// Max is the largest number of queries in a batch; for BatchFixed it is the size of a batch.
+	// Max is the largest number of queries in a batch. With BatchFixed it is the size of every batch.
 	Max int
 	// MaxBytes is the largest number of input bytes in a batch.
 	MaxBytes int64
-	// Hold is how long a batch that is not full may wait for more queries.
+	// Hold is how long a batch that is not full waits for more queries.
 	Hold time.Duration
-	// Objective is the evaluation time of a batch that BatchAIMD and BatchQuantile aim at; 0 means two fifths of the smallest SLO
-	// among the model's functions.
+	// Objective is the evaluation time of a batch that BatchAIMD and BatchQuantile aim at. 0 means two fifths of the
+	// smallest SLO among the model's functions.
 	Objective time.Duration
 	// Pad fills a fixed batch with copies of its last query, for models compiled for one batch size.
 	Pad bool
@@ -94,9 +94,11 @@ type QueueSpec struct {
 
 // The batching policies.
 const (
-	// BatchAIMD raises the largest batch by a little while the objective is met, and lowers it by a part when it is missed.
+	// BatchAIMD raises the largest batch by a small step while the objective is met, and lowers it by a factor when it
+	// is missed.
 	BatchAIMD = "aimd"
-	// BatchQuantile takes the largest batch from a regression of the 99th percentile of evaluation times on batch sizes.
+	// BatchQuantile derives the largest batch from a regression of the 99th percentile of evaluation times on batch
+	// sizes.
 	BatchQuantile = "quantile"
 	BatchFixed    = "fixed"
 	BatchNone     = "none"
@@ -111,33 +113,33 @@ const (
 // Defaults of a model's spec.
 const (
 	DefaultVersion = "1"
-	// DefaultBatchMax lets AIMD and quantile regression find their own cap: on the linear models that we measured it settles
-	// below this.
+	// DefaultBatchMax lets AIMD and quantile regression find their own cap. It is above the caps at which the measured
+	// linear models settle.
 	DefaultBatchMax = 4096
-	// DefaultBatchBytes takes one request body of the default limit.
+	// DefaultBatchBytes fits one request body of the default limit.
 	DefaultBatchBytes = 64 << 20
 	// DefaultQueueMax is four of the largest default batches.
 	DefaultQueueMax = 4 * DefaultBatchMax
-	// DefaultModelTimeout is generous: the first batch of a model that compiles itself may take many seconds, and killing it
-	// then would start it all over again.
+	// DefaultModelTimeout is generous: the first batch of a model that compiles itself may take many seconds, and
+	// killing the replica would restart the compilation.
 	DefaultModelTimeout = 30 * time.Second
 )
 
-// Limits of a model's spec. They exist so that every size that is computed from a spec is known to be sane.
+// Limits of a model's spec. They keep every size that is computed from a spec sane.
 const (
-	// MaxTensors is the worker protocol's limit for inputs and for outputs.
+	// MaxTensors is the worker protocol's limit for inputs, and for outputs.
 	MaxTensors = 64
 	// MaxTensorNameBytes keeps the largest signature within one frame of the worker protocol (64 KiB).
 	MaxTensorNameBytes = 255
-	// MaxReplicas is beyond what one machine runs; it catches slips of the keyboard.
+	// MaxReplicas exceeds what one machine can run. It catches typing errors.
 	MaxReplicas = 1024
 	// MaxBatch bounds the tables of a batch block: 65,536 entries of 16 bytes are 1 MiB.
 	MaxBatch = 65536
-	// MaxBatchBytes bounds a segment's slab to a few times this.
+	// MaxBatchBytes bounds a segment's slab to a small multiple of it.
 	MaxBatchBytes = 4 << 30
-	// MaxQueue bounds the memory of a queue that nobody drains.
+	// MaxQueue bounds the memory of a queue that no replica drains.
 	MaxQueue = 1 << 20
-	// MaxHold is where holding a batch stops being a matter of throughput: a longer one is a mistake in units.
+	// MaxHold bounds the hold: a longer one no longer improves throughput and is probably an error in the unit.
 	MaxHold = 100 * time.Millisecond
 	// MaxTimeout bounds how long a hung replica can stay.
 	MaxTimeout = time.Hour
@@ -151,14 +153,14 @@ const (
 	MaxPathBytes = 4096
 )
 
-// ID names the model version.
+// ID returns the name and version.
 func (m *ModelSpec) ID() ModelID { return ModelID{Name: m.Name, Version: m.Version} }
 
-// Signature is what the model takes and returns. It shares the spec's slices.
+// Signature returns the model's inputs and outputs. It shares the spec's slices.
 func (m *ModelSpec) Signature() Signature { return Signature{Inputs: m.Inputs, Outputs: m.Outputs} }
 
-// Fixed names the first field in which another spec of the same version differs that may not: what it takes and returns, and what runs. It
-// is empty where the other one only treats the version differently.
+// Fixed names the first immutable field in which another spec of the same version differs: the signature, or what the
+// worker runs with. It is empty if other only treats the version differently.
 func (m *ModelSpec) Fixed(other *ModelSpec) string {
 	switch {
 	case !sameTensors(m.Inputs, other.Inputs):
@@ -181,7 +183,8 @@ func (m *ModelSpec) Fixed(other *ModelSpec) string {
 	return ""
 }
 
-// SameSignature reports whether the answers of two versions can stand for each other: they take and return the same tensors.
+// SameSignature reports whether answers of the two versions are interchangeable: they have the same input and output
+// tensors.
 func (m *ModelSpec) SameSignature(other *ModelSpec) bool {
 	return sameTensors(m.Inputs, other.Inputs) && sameTensors(m.Outputs, other.Outputs)
 }
@@ -192,10 +195,10 @@ func sameTensors(a, b []TensorSpec) bool {
 	})
 }
 
-// Retries reports whether a query that a dead replica had begun may be tried once more.
+// Retries reports whether the gateway may retry, once, a query whose replica died.
 func (m *ModelSpec) Retries() bool { return m.Retry == nil || *m.Retry }
 
-// FixedInputBytes is the number of bytes of one query's inputs of fixed size; inputs of varying size count nothing.
+// FixedInputBytes is the number of bytes of one query's inputs of fixed size. Inputs of varying size count as 0.
 func (m *ModelSpec) FixedInputBytes() int64 {
 	var n int64
 	for _, t := range m.Inputs {
@@ -204,8 +207,8 @@ func (m *ModelSpec) FixedInputBytes() int64 {
 	return n
 }
 
-// WithDefaults returns a copy in which every field that has a default is set. It changes nothing that is set, and it is
-// idempotent. Bounds {0, 0} mean {1, 1}; {0, n} is a model that may sleep; {n, 0} means {n, n}.
+// WithDefaults returns a copy with every unset field that has a default set to it. It is idempotent. Replica bounds {0,
+// 0} mean {1, 1}; {0, n} is a model that may sleep; {n, 0} means {n, n}.
 func (m ModelSpec) WithDefaults() ModelSpec {
 	if m.Version == "" {
 		m.Version = DefaultVersion
@@ -243,7 +246,7 @@ func (m ModelSpec) WithDefaults() ModelSpec {
 	return m
 }
 
-// Validate judges a spec that has its defaults. The error is nil or [FieldErrors] with everything that is wrong.
+// Validate checks a spec that has its defaults. The error is nil or [FieldErrors] with all problems.
 func (m ModelSpec) Validate() error {
 	var e FieldErrors
 	e.check("name", CheckName("model", m.Name))
@@ -280,7 +283,7 @@ func (m ModelSpec) Validate() error {
 	return e.err()
 }
 
-// validateTensors reports whether all of them are valid, so that sizes may be computed.
+// validateTensors reports whether all specs are valid, so that sizes may be computed from them.
 func validateTensors(e *FieldErrors, path string, specs []TensorSpec) bool {
 	before := len(*e)
 	if len(specs) == 0 {
@@ -321,7 +324,7 @@ func checkTensorName(name string) string {
 	return ""
 }
 
-// validateTensor returns the bytes of one query's data where they are fixed and sane, else 0.
+// validateTensor returns the bytes of one query's data if the size is fixed and valid, else 0.
 func validateTensor(e *FieldErrors, at string, t TensorSpec) int64 {
 	ok := true
 	if !t.DType.Valid() {
@@ -345,7 +348,7 @@ func validateTensor(e *FieldErrors, at string, t TensorSpec) int64 {
 	if !ok || t.DType == Bytes {
 		return 0
 	}
-	// The known dimensions alone must fit, the unknown ones counted as 1.
+	// The known dimensions must fit, with unknown ones counted as 1.
 	n := int64(t.DType.Size())
 	for _, d := range t.Shape {
 		if d > 0 && n > math.MaxInt64/d {
@@ -446,10 +449,10 @@ func validatePath(e *FieldErrors, path, s string) {
 	}
 }
 
-// maxImageBytes is what registries take: 255 for a name, 128 for a tag, a digest and a host's name.
+// maxImageBytes is what registries accept: 255 for a name, 128 for a tag, plus a digest and a host name.
 const maxImageBytes = 512
 
-// checkImage says what keeps a string from being a reference to a container image. The engine says more.
+// checkImage reports why a string cannot be a reference to a container image. The container engine checks the rest.
 func checkImage(s string) error {
 	if len(s) > maxImageBytes {
 		return fmt.Errorf("has %d bytes: expected at most %d", len(s), maxImageBytes)
@@ -463,7 +466,8 @@ func checkImage(s string) error {
 	return nil
 }
 
-// execText reports whether s can be handed to a program: no NUL ends it early, and JSON and YAML can carry it.
+// execText reports whether s can be an argument of a program: it has no NUL to end it early, and JSON and YAML can
+// represent it.
 func execText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 func plainText(s string) bool {

@@ -9,45 +9,46 @@ import (
 	"unicode/utf8"
 )
 
-// PolicySpec names a function's selection policy and its parameters. In a manifest it is the name alone, `policy: exp3`, or
-// a mapping of the name and the parameters, `policy: {name: exp3, eta: 0.1}`.
+// PolicySpec names a function's selection policy and its parameters. In a manifest it is the name alone, `policy:
+// exp3`, or a mapping of the name and the parameters, `policy: {name: exp3, eta: 0.1}`.
 type PolicySpec struct {
-	// Name is one of the shipped policies, or of one that was added: which names and parameters there are, and what values
-	// they may have, is known to the gateway, not here.
+	// Name is a shipped policy or one that the program adds. The gateway, not this package, knows which names,
+	// parameters and values exist.
 	Name string
-	// Params are float64, bool, string, or map[string]float64 (a number for each of some models); nil when there are none.
+	// Params are float64, bool, string, or map[string]float64 (numbers by model). nil means none.
 	Params map[string]any
 }
 
 // The shipped policies.
 const (
-	// PolicySingle asks one model and answers what it says.
+	// PolicySingle asks one model and returns its answer.
 	PolicySingle = "single"
-	// PolicyPrefer has candidates in order of preference: each query is answered by one of them, the first that capacity and
-	// the budget allow.
+	// PolicyPrefer has candidates in order of preference. The first one that capacity and the budget allow answers the
+	// query.
 	PolicyPrefer = "prefer"
-	// PolicySplit divides the queries by fixed weights; those of one context stay with one candidate.
+	// PolicySplit divides the queries by fixed weights. Queries of one context stay with one candidate.
 	PolicySplit = "split"
-	// PolicyExp3 asks one candidate for each query and learns from feedback which one is best.
+	// PolicyExp3 asks one candidate for each query and learns from feedback which is best.
 	PolicyExp3 = "exp3"
-	// PolicyExp4 asks all candidates, answers what their weighted majority says or their weighted mean, and learns the weights.
+	// PolicyExp4 asks all candidates, answers with their weighted majority or weighted mean, and learns the weights.
 	PolicyExp4 = "exp4"
-	// PolicyEpsilonGreedy asks the candidate of the smallest mean loss, and now and then another one.
+	// PolicyEpsilonGreedy asks the candidate with the smallest mean loss, and occasionally another one.
 	PolicyEpsilonGreedy = "epsilon-greedy"
-	// PolicyUCB1 asks the candidate that could be the best by the bounds of what is known of it.
+	// PolicyUCB1 asks the candidate with the best confidence bound.
 	PolicyUCB1 = "ucb1"
-	// PolicyThompson asks each candidate as often as it is likely to be the best.
+	// PolicyThompson asks each candidate with the probability that it is the best.
 	PolicyThompson = "thompson"
 )
 
-// LossSpec says how far from its label an output is, from 0 (right) to 1 (as wrong as can be). In a manifest it is the kind
-// alone, `loss: absolute`, or a mapping, `loss: {kind: absolute, scale: 10, tolerance: 1}`.
+// LossSpec says how far an output is from its label, from 0 (right) to 1 (as wrong as possible). In a manifest it is
+// the kind alone, `loss: absolute`, or a mapping, `loss: {kind: absolute, scale: 10, tolerance: 1}`.
 type LossSpec struct {
-	// Kind is LossZeroOne, LossAbsolute or LossSquared; empty: as the candidates' output asks for, see [LossSpec.For].
+	// Kind is LossZeroOne, LossAbsolute or LossSquared. If it is empty, the type of the candidates' output decides: see
+	// [LossSpec.For].
 	Kind string
-	// Scale is the difference from the label at which a number is as wrong as can be; 0: DefaultLossScale.
+	// Scale is the difference from the label that counts as a loss of 1. 0 means DefaultLossScale.
 	Scale float64
-	// Tolerance is how far two numbers may be apart, in each element, and still agree; 0: a tenth of Scale.
+	// Tolerance is how far two numbers may be apart, in each element, and still agree. 0 means a tenth of Scale.
 	Tolerance float64
 }
 
@@ -55,26 +56,27 @@ type LossSpec struct {
 const (
 	// LossZeroOne is 0 for an output that equals its label, else 1.
 	LossZeroOne = "zero-one"
-	// LossAbsolute is the mean of |output - label| / Scale over the elements, LossSquared that of its square; at most 1.
+	// LossAbsolute is the mean of |output - label| / Scale over the elements, LossSquared the mean of its square; both
+	// are at most 1.
 	LossAbsolute = "absolute"
 	LossSquared  = "squared"
 )
 
 // Defaults and limits of policies, losses and shadows.
 const (
-	// MaxPolicyParams is a few times what any policy has.
+	// MaxPolicyParams is several times what any policy has.
 	MaxPolicyParams = 16
 	// MaxPolicyTextBytes bounds a parameter that is a string.
 	MaxPolicyTextBytes = 256
 	// DefaultLossScale suits outputs from 0 to 1.
 	DefaultLossScale = 1
-	// MaxLossScale, and its inverse as the smallest, keep squares of quotients finite.
+	// MaxLossScale, and its inverse as the minimum, keep squares of quotients finite.
 	MaxLossScale = 1e12
-	// MaxShadow bounds the models that are asked beside the candidates: each costs what a candidate costs, and answers nobody.
+	// MaxShadow bounds a function's shadow models. Each costs as much as a candidate and answers no caller.
 	MaxShadow = 8
 )
 
-// String is the policy as a person reads it: "exp3", or "exp3 (eta 0.1, floor 0.02)".
+// String formats the policy for people: "exp3", or "exp3 (eta 0.1, floor 0.02)".
 func (p PolicySpec) String() string {
 	if len(p.Params) == 0 {
 		return p.Name
@@ -106,7 +108,7 @@ func paramText(v any) string {
 	return fmt.Sprint(v)
 }
 
-// Equal reports whether both say the same.
+// Equal reports whether p and q have the same name and parameters.
 func (p PolicySpec) Equal(q PolicySpec) bool {
 	return p.Name == q.Name && maps.EqualFunc(p.Params, q.Params, func(a, b any) bool {
 		if m, ok := a.(map[string]float64); ok {
@@ -118,7 +120,7 @@ func (p PolicySpec) Equal(q PolicySpec) bool {
 	})
 }
 
-// MarshalJSON writes the name alone where there are no parameters.
+// MarshalJSON writes the name alone if there are no parameters, else an object.
 func (p PolicySpec) MarshalJSON() ([]byte, error) {
 	if len(p.Params) == 0 {
 		return json.Marshal(p.Name)
@@ -219,7 +221,7 @@ func checkFinite(e *FieldErrors, at string, v float64) {
 	}
 }
 
-// paramName accepts what cannot be taken for a path of fields.
+// paramName accepts names that cannot be mistaken for a path of fields.
 func paramName(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -230,8 +232,8 @@ func paramName(s string) bool {
 	return s != "" && len(s) <= MaxNameBytes && utf8.ValidString(s)
 }
 
-// For writes out what the spec leaves to the function's outputs: one float tensor is judged by absolute loss, anything else
-// is right or wrong. Of numeric losses Scale and Tolerance are set, of zero-one loss neither.
+// For resolves what the spec leaves to the function's outputs. A single float tensor gets absolute loss, anything else
+// zero-one loss. In the result Scale and Tolerance are set for a numeric loss, and zero for zero-one loss.
 func (l LossSpec) For(outputs []TensorSpec) LossSpec {
 	if l.Kind == "" {
 		l.Kind = LossZeroOne
@@ -251,7 +253,7 @@ func (l LossSpec) For(outputs []TensorSpec) LossSpec {
 	return l
 }
 
-// Numeric reports whether the loss is a difference between numbers; of a spec that [LossSpec.For] has written.
+// Numeric reports whether the loss is a difference between numbers. The spec must come from [LossSpec.For].
 func (l LossSpec) Numeric() bool { return l.Kind == LossAbsolute || l.Kind == LossSquared }
 
 type lossJSON struct {
@@ -260,7 +262,7 @@ type lossJSON struct {
 	Tolerance float64 `json:"tolerance,omitempty"`
 }
 
-// MarshalJSON writes the kind alone where nothing else is set.
+// MarshalJSON writes the kind alone if nothing else is set, else an object.
 func (l LossSpec) MarshalJSON() ([]byte, error) {
 	if l.Scale == 0 && l.Tolerance == 0 {
 		return json.Marshal(l.Kind)
@@ -305,7 +307,7 @@ func (l *LossSpec) validate(e *FieldErrors) {
 	}
 }
 
-// check judges the loss against the outputs that it is to be computed from.
+// check checks that the loss can be computed from the model's outputs.
 func (l *LossSpec) check(e *FieldErrors, m *ModelSpec) {
 	switch numeric := len(m.Outputs) == 1 && isNumeric(m.Outputs[0].DType); {
 	case numeric:

@@ -2,31 +2,34 @@ package api
 
 import "strings"
 
-// WarmupSpec has queries that a new version must have answered before it gets traffic. What it answers is not looked at.
+// WarmupSpec names queries that a new version must answer before it gets traffic. The answers are not checked.
 type WarmupSpec struct {
-	// Queries is a file of recorded queries, relative to the model's directory: one JSON object a line, {"input": …} as callers write it,
-	// plain or, with a name that ends in .zst, compressed. The replicas that the version is loaded with evaluate them, Repeat times each (1 when
-	// 0); those that come later are not warmed up.
+	// Queries is a file of recorded queries, relative to the model's directory: one JSON object a line, {"input": …} as
+	// callers write it, plain or, if the name ends in .zst, compressed. The replicas that the version is loaded with
+	// evaluate the queries, Repeat times each (0 means 1). Replicas that start later are not warmed up.
 	Queries string
 	Repeat  int
 }
 
-// ValidateSpec is what a new version must prove before it gets traffic.
+// ValidateSpec is the check that a new version must pass before it gets traffic.
 type ValidateSpec struct {
-	// Queries is a file as in [WarmupSpec]; its lines may have a "label" beside the "input".
+	// Queries is a file as in [WarmupSpec]. Its lines may have a "label" beside the "input".
 	Queries string
-	// Expect is what the answers are compared with: ExpectLabels, those in the file (the default), or ExpectServing, what the version that
-	// serves answers to the same queries (the first version has none to be compared with, and passes).
+	// Expect is what the answers are compared with. ExpectLabels (the default) means the labels in the file.
+	// ExpectServing means the serving version's answers to the same queries; the first version has nothing to be
+	// compared with and passes.
 	Expect string
-	// MinAccuracy is the least part of the queries that must be answered as expected, from 0 to 1; for ExpectLabels.
+	// MinAccuracy is the smallest part of the queries, from 0 to 1, that must be answered as expected. It is for
+	// ExpectLabels.
 	MinAccuracy float64
-	// MaxDifference is the largest part of the queries that may be answered otherwise than by the serving version, from 0 to 1; for
-	// ExpectServing.
+	// MaxDifference is the largest part of the queries, from 0 to 1, that the version may answer differently from the
+	// serving version. It is for ExpectServing.
 	MaxDifference float64
-	// Tolerance is how far two floating-point elements may be apart, absolutely or as a part of the expected one, and count as equal.
+	// Tolerance is how far two floating-point elements may be apart, absolutely or relative to the expected one, and
+	// still count as equal.
 	Tolerance float64
-	// Extremes says whether the version must also survive extreme and malformed inputs, which may be refused, but must not end or hang a
-	// replica; nil means true.
+	// Extremes says whether the version must also survive extreme and malformed inputs: it may refuse them, but they
+	// must not end or hang a replica. nil means true.
 	Extremes *bool
 }
 
@@ -36,13 +39,13 @@ const (
 	ExpectServing = "serving"
 )
 
-// LogSpec says which part of a function's queries the inference log takes, with their answers and feedback.
+// LogSpec says which part of a function's queries the inference log records, with their answers and feedback.
 type LogSpec struct {
 	// Sample is from 0 to 1.
 	Sample float64
 }
 
-// Limits of these.
+// Limits of warm-up and validation.
 const (
 	MaxWarmupRepeat = 1000
 	MaxTolerance    = 1e12
@@ -111,8 +114,8 @@ func (v *ValidateSpec) validate(e *FieldErrors) {
 	checkNumber(e, "validate.tolerance", v.Tolerance, 0, MaxTolerance, "the difference up to which numbers agree")
 }
 
-// validateQueries judges the name of a file of queries. It lies in the model's directory: a version is what is in there, and whoever may
-// only write there must not have the gateway read other files.
+// validateQueries checks the name of a file of queries. The file must lie in the model's directory: its content belongs
+// to the version, and write access to the directory must not make the gateway read other files.
 func validateQueries(e *FieldErrors, at, path string) {
 	before := len(*e)
 	validatePath(e, at, path)

@@ -25,7 +25,7 @@ func validFunction() FunctionSpec {
 	return FunctionSpec{Name: "digits", Models: []string{"digits-svm"}, Default: json.RawMessage("-1")}
 }
 
-// bounds are replica bounds with the defaults written out.
+// bounds returns replica bounds with the defaults filled in.
 func bounds(least, most int) ReplicaBounds {
 	return ReplicaBounds{
 		Min: least, Max: most, Idle: 5 * time.Minute, Window: time.Minute, Delay: 30 * time.Second, Utilization: 0.7, Up: 10, Down: 2,
@@ -442,7 +442,7 @@ func TestLogLineText(t *testing.T) {
 	}
 }
 
-// checkError wants an error that contains the text, or none for "".
+// checkError expects an error that contains the text, or no error for "".
 func checkError(t *testing.T, err error, want string) {
 	t.Helper()
 	switch {

@@ -7,76 +7,81 @@ import (
 	"strings"
 )
 
-// TrafficSpec says which versions of a model are to be loaded, and which of them answer. A model without one has the zero
-// value's: what its source aspires to is loaded, and the newest version that may serve answers.
+// TrafficSpec says which versions of a model are loaded and which of them answer. A model without one has the zero
+// value's rules: it loads the versions that its source asks for, and the newest eligible version answers.
 type TrafficSpec struct {
-	// Model is the model's name; in a manifest the field is "name".
+	// Model is the model's name. In a manifest the field is "name".
 	Model string
-	// Versions says which of the versions that there are the operator wants to be loaded.
+	// Versions selects the versions to load among those that exist.
 	Versions VersionPolicy
-	// Transition is TransitionAvailability, or TransitionResources for a model of which two versions cannot be loaded at a time.
+	// Transition is TransitionAvailability, or TransitionResources for a model that cannot have two versions loaded at
+	// a time.
 	Transition string
-	// Serving pins the version that answers; empty: the newest that may, and that is not named by Split, Shadow or Rollout.
+	// Serving pins the version that answers. If it is empty, the newest eligible version that Split, Shadow and Rollout
+	// do not name answers.
 	Serving string
-	// Split gives another version a part of the live answers, the same callers' contexts always.
+	// Split gives another version a part of the live answers. A caller's context always gets the same version.
 	Split *VersionShare
-	// Shadow asks another version too, for a part of the queries: its answers are compared and counted, and given to nobody.
+	// Shadow asks another version too, for a part of the queries. Its answers are compared and counted, but never
+	// returned.
 	Shadow *VersionShare
 	// Rollout lets feedback move the answers to another version.
 	Rollout *RolloutSpec
 	// Labels are other names for versions: "stable" in "digits@stable".
 	Labels map[string]string
-	// Rollback is there after a rollback, until it is over.
+	// Rollback is set from a rollback until it is over.
 	Rollback *RollbackSpec
 }
 
-// VersionPolicy chooses versions. At most one of its fields is set; none means what the source that declares them aspires to:
-// the newest of a directory of models, all of what was applied.
+// VersionPolicy selects versions. At most one of its fields is set. If none is, the versions' source decides: a
+// directory of models loads the newest, apply loads all that were applied.
 type VersionPolicy struct {
-	// Latest is how many of the newest versions.
+	// Latest selects this many of the newest versions.
 	Latest int
 	All    bool
-	// Specific names them.
+	// Specific lists the versions.
 	Specific []string
 }
 
-// VersionShare is a version and its part of a model's queries, in percent, more than 0 and at most 100.
+// VersionShare is a version and its part of a model's queries, in percent: more than 0 and at most 100.
 type VersionShare struct {
 	Version string
 	Percent float64
 }
 
-// RolloutSpec is a learned roll-out: a selection policy of those that ask one candidate moves the answers between the serving
-// version and this one by what feedback says of them, within Guard. It ends in a promotion or in a retreat.
+// RolloutSpec is a learned roll-out. A selection policy that asks one candidate per query moves the answers between the
+// serving version and this one according to feedback, within Guard. It ends in a promotion or in a retreat.
 type RolloutSpec struct {
 	Version string
 	Policy  PolicySpec
 	Guard   GuardSpec
 }
 
-// GuardSpec is what a version that is rolled out may not do. A field that is 0 has its default.
+// GuardSpec bounds how much worse the version that is rolled out may be. A field that is 0 has its default.
 type GuardSpec struct {
-	// MinFeedback is how many answers of each of the two versions must have been judged before anything is concluded.
+	// MinFeedback is how many answers of each of the two versions must have feedback before the roll-out can end.
 	MinFeedback int
-	// MaxErrorIncrease is how much higher the new version's mean loss, and its part of failed queries, may be: 0.02 is two in a hundred.
+	// MaxErrorIncrease bounds how much higher the new version's mean loss, and its part of failed queries, may be: 0.02
+	// is two in a hundred.
 	MaxErrorIncrease float64
-	// MaxP99Increase is how much longer its 99th percentile may be, as a part of the serving version's: 0.5 is half as long again.
+	// MaxP99Increase bounds how much longer its 99th percentile may be, relative to the serving version's: 0.5 is half
+	// as long again.
 	MaxP99Increase float64
 }
 
-// RollbackSpec remembers a rollback: versions newer than To and not newer than From are not loaded, unless a function names them, and To
-// answers, until a version newer than From may serve, or From or a newer one is promoted.
+// RollbackSpec records a rollback. Versions newer than To and not newer than From are not loaded unless a function
+// names them, and To answers, until a version newer than From may serve, or From or a newer version is promoted.
 type RollbackSpec struct {
 	From, To string
-	// Reason is for people: who or what found the version bad.
+	// Reason is for people: why the version was bad, and who or what found it.
 	Reason string
 }
 
-// The ways from one version to the next (TensorFlow-Serving's aspired versions policies).
+// The transitions from one version to the next (TensorFlow-Serving's aspired versions policies).
 const (
-	// TransitionAvailability loads the new version before the old one is unloaded.
+	// TransitionAvailability loads the new version before it unloads the old one.
 	TransitionAvailability = "availability"
-	// TransitionResources unloads the old one first: meanwhile nobody answers.
+	// TransitionResources unloads the old version first. In between no version answers.
 	TransitionResources = "resources"
 )
 
@@ -85,14 +90,14 @@ const (
 	DefaultMinFeedback      = 200
 	DefaultMaxErrorIncrease = 0.02
 	DefaultMaxP99Increase   = 0.5
-	// MaxMinFeedback bounds how long a roll-out can go without a conclusion: more feedback tells nothing that this does not.
+	// MaxMinFeedback bounds how long a roll-out can go without a conclusion. More feedback adds no information.
 	MaxMinFeedback = 1e9
-	// MaxP99Factor is where a latency guard guards nothing any more.
+	// MaxP99Factor bounds a latency guard; a larger one would guard nothing.
 	MaxP99Factor = 1000
-	// MaxLabels and MaxSpecific bound what a person can have an overview of.
+	// MaxLabels and MaxSpecific bound what a person can keep track of.
 	MaxLabels   = 64
 	MaxSpecific = 64
-	// MaxLatest is more versions of one model than anybody keeps: beyond it, all of them are meant.
+	// MaxLatest exceeds the number of versions that a model can reasonably have. Use "all" instead.
 	MaxLatest = 10_000
 	// MaxReasonBytes bounds a rollback's reason.
 	MaxReasonBytes = 1024
@@ -101,14 +106,13 @@ const (
 // RolloutPolicies are the policies that a roll-out can have: those that ask one candidate for each query.
 var RolloutPolicies = []string{PolicyExp3, PolicyEpsilonGreedy, PolicyUCB1, PolicyThompson, PolicySplit}
 
-// WithDefaults returns a copy in which every field that has a default is set. It changes nothing that is set, and it is
-// idempotent.
+// WithDefaults returns a copy with every unset field that has a default set to it. It is idempotent.
 func (t TrafficSpec) WithDefaults() TrafficSpec {
 	if t.Transition == "" {
 		t.Transition = TransitionAvailability
 	}
 	if t.Rollout != nil {
-		r := *t.Rollout // the caller's stays as it is
+		r := *t.Rollout // do not change the caller's
 		if r.Policy.Name == "" {
 			r.Policy.Name = PolicyExp3
 		}
@@ -126,8 +130,8 @@ func (t TrafficSpec) WithDefaults() TrafficSpec {
 	return t
 }
 
-// Validate judges a spec that has its defaults. The error is nil or [FieldErrors] with everything that is wrong. Which versions there are
-// is known to the gateway, not here.
+// Validate checks a spec that has its defaults. The error is nil or [FieldErrors] with all problems. The gateway, not
+// this package, knows which versions exist.
 func (t TrafficSpec) Validate() error {
 	var e FieldErrors
 	e.check("name", CheckName("model", t.Model))
@@ -175,7 +179,7 @@ func (p *VersionPolicy) validate(e *FieldErrors) {
 	}
 }
 
-// checkNamedVersion judges a field that must name a version.
+// checkNamedVersion checks a field that must name a version.
 func checkNamedVersion(e *FieldErrors, at, version string) {
 	if version == "" {
 		e.add(at, "is missing: expected a version of the model")
@@ -184,7 +188,7 @@ func checkNamedVersion(e *FieldErrors, at, version string) {
 	e.check(at, CheckVersion(version))
 }
 
-// checkOtherVersion judges one that must not be the serving one.
+// checkOtherVersion checks a field that must name a version other than the serving one.
 func checkOtherVersion(e *FieldErrors, at, version, serving string) {
 	checkNamedVersion(e, at, version)
 	if version != "" && version == serving {
@@ -228,7 +232,8 @@ func (r *RolloutSpec) validate(e *FieldErrors, serving string) {
 	}
 }
 
-// validateLabels keeps labels and versions apart: "digits@canary" must not mean two things, and a label must not look like a number.
+// validateLabels keeps labels and versions apart: "digits@canary" must not be ambiguous, and a label must not look like
+// a number.
 func (t *TrafficSpec) validateLabels(e *FieldErrors) {
 	if len(t.Labels) > MaxLabels {
 		e.add("labels", "has %d labels: expected at most %d", len(t.Labels), MaxLabels)
@@ -251,7 +256,7 @@ func (t *TrafficSpec) validateLabels(e *FieldErrors) {
 	}
 }
 
-// named are the versions that the spec names, some more than once.
+// named returns the versions that the spec names, possibly with duplicates.
 func (t *TrafficSpec) named() []string {
 	all := append(slices.Clone(t.Versions.Specific), t.Serving)
 	for _, s := range []*VersionShare{t.Split, t.Shadow} {

@@ -69,7 +69,7 @@ func (t *TrafficSpec) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// allVersions is the policy that takes all versions, as manifests write it.
+// allVersions is how manifests write the policy that selects all versions.
 const allVersions = "all"
 
 type versionPolicyJSON struct {

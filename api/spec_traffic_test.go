@@ -267,7 +267,7 @@ func TestTrafficJSON(t *testing.T) {
 	}
 }
 
-// exactError wants an error of just this text, or none for "".
+// exactError expects an error with exactly this text, or no error for "".
 func exactError(t *testing.T, err error, want string) {
 	t.Helper()
 	got := ""

@@ -2,12 +2,13 @@ package api
 
 import "time"
 
-// VersionPhase is where a model version is in its life: the states of TensorFlow-Serving's servables, and validation.
+// VersionPhase is a model version's phase in its life cycle: the states of TensorFlow-Serving's servables, plus
+// validation.
 type VersionPhase string
 
-// The phases. gateway/registry has the legal steps between them.
+// The phases. gateway/registry lists the legal transitions.
 const (
-	// PhaseDeclared: it is known, and not wanted to be loaded.
+	// PhaseDeclared: it is known but should not be loaded.
 	PhaseDeclared VersionPhase = "declared"
 	// PhaseLoading: a replica is starting.
 	PhaseLoading VersionPhase = "loading"
@@ -15,61 +16,62 @@ const (
 	PhaseValidating VersionPhase = "validating"
 	// PhaseAvailable: it may get traffic.
 	PhaseAvailable VersionPhase = "available"
-	// PhaseDraining: it gets no traffic any more, and answers what it has accepted.
+	// PhaseDraining: it gets no more traffic and finishes the queries that it has accepted.
 	PhaseDraining VersionPhase = "draining"
-	// PhaseRejected: it did not pass its warm-up or validation, and is not tried again unless it is declared anew.
+	// PhaseRejected: it failed its warm-up or validation. It is not retried until it is declared again.
 	PhaseRejected VersionPhase = "rejected"
 )
 
-// VersionStatus is a version's place in the life of its model.
+// VersionStatus is a version's state in its model's life cycle.
 type VersionStatus struct {
 	Phase VersionPhase `json:"phase"`
 	Since time.Time    `json:"since,omitzero"`
-	// Aspired says whether it is wanted to be loaded; Source is who declares it: "apply", or the directory that is watched.
+	// Aspired says whether it should be loaded. Source is where its declaration comes from: "apply", or the watched
+	// directory.
 	Aspired bool   `json:"aspired"`
 	Source  string `json:"source,omitempty"`
-	// Reason is for people: why it is in this phase, what failed.
+	// Reason is for people: why it is in this phase, and what failed.
 	Reason     string            `json:"reason,omitempty"`
 	Labels     []string          `json:"labels,omitempty"`
 	Validation *ValidationStatus `json:"validation,omitempty"`
 	Drift      *DriftStatus      `json:"drift,omitempty"`
 }
 
-// ValidationStatus is what warm-up and validation came to.
+// ValidationStatus is the result of warm-up and validation.
 type ValidationStatus struct {
 	Passed bool      `json:"passed"`
 	At     time.Time `json:"at,omitzero"`
 	TookMS int64     `json:"took_ms"`
-	// WarmedUp is how many warm-up queries were evaluated, Queries how many were compared, Matched how many of those as expected, Failed how
-	// many without an answer; Expect is what they were compared with, "labels" or "name@version".
+	// WarmedUp is the number of warm-up queries evaluated. Queries is the number of queries compared; Matched of them
+	// were as expected and Failed got no answer. Expect is what they were compared with, "labels" or "name@version".
 	WarmedUp int    `json:"warmed_up"`
 	Queries  int    `json:"queries"`
 	Matched  int    `json:"matched"`
 	Failed   int    `json:"failed"`
 	Expect   string `json:"expect,omitempty"`
-	// Extremes is how many extreme inputs were tried, Refused how many of them the model refused.
+	// Extremes is the number of extreme inputs tried. The model refused Refused of them.
 	Extremes int `json:"extremes"`
 	Refused  int `json:"refused"`
-	// Reason says why it did not pass.
+	// Reason says why it failed.
 	Reason string `json:"reason,omitempty"`
 }
 
-// DriftStatus compares what is served with what was validated, by population stability indices: below 0.1 nothing has changed to speak
-// of, from 0.25 on much has.
+// DriftStatus compares served queries with those of the validation, by population stability indices: below 0.1 means no
+// notable change, 0.25 or more means a large one.
 type DriftStatus struct {
-	// Validated is how many queries the comparison stands on, Served how many lately.
+	// Validated is the number of validation queries compared, Served the number of recent ones.
 	Validated int `json:"validated"`
 	Served    int `json:"served"`
 	// Input and Output are the largest index of an input and of an output.
 	Input  float64 `json:"input"`
 	Output float64 `json:"output"`
-	// Features are those that have moved most.
+	// Features are those with the largest indices.
 	Features []FeatureDrift `json:"features,omitempty"`
 }
 
 // FeatureDrift is one element of an input or output tensor.
 type FeatureDrift struct {
-	// Name is "input[3]", or "output" for what is taken as a whole.
+	// Name is "input[3]", or "output" for a tensor that is compared as a whole.
 	Name string  `json:"name"`
 	PSI  float64 `json:"psi"`
 	// Validated and Served are the means of numbers, or the most frequent labels.
@@ -77,14 +79,14 @@ type FeatureDrift struct {
 	Served    string `json:"served,omitempty"`
 }
 
-// TrafficStatus is how a model's queries are divided between its versions now.
+// TrafficStatus is how a model's queries are currently divided between its versions.
 type TrafficStatus struct {
 	Spec TrafficSpec `json:"spec"`
-	// Revision is the number of the spec's last change, 0 where nobody has declared it: see [ObjectRevision].
+	// Revision is the number of the spec's last change, 0 if it is not declared: see [ObjectRevision].
 	Revision uint64 `json:"revision"`
-	// Declared says whether somebody has declared Spec; otherwise it is the default.
+	// Declared says whether Spec was declared. Otherwise it is the default.
 	Declared bool `json:"declared"`
-	// Serving is the version that answers what no rule gives to others; empty: none may.
+	// Serving is the version that answers queries that no other rule takes. It is empty if no version may serve.
 	Serving string `json:"serving,omitempty"`
 	// Arms are the versions that answer or are compared.
 	Arms    []ArmStatus     `json:"arms,omitempty"`
@@ -92,8 +94,8 @@ type TrafficStatus struct {
 	Rollout *RolloutStatus  `json:"rollout,omitempty"`
 }
 
-// ComparedStatus counts the answers of a version that a traffic rule compares with the serving one's, since the rule was set, on this
-// gateway.
+// ComparedStatus counts the answers of a version that a traffic rule compares with the serving version's, since the
+// rule was set, on this gateway.
 type ComparedStatus struct {
 	Version   string `json:"version"`
 	Same      uint64 `json:"same"`
@@ -101,7 +103,7 @@ type ComparedStatus struct {
 	Failed    uint64 `json:"failed"`
 }
 
-// ArmStatus is one version that a traffic rule has to do with. Counts are since the rule was set, on this gateway.
+// ArmStatus is one version that a traffic rule names. Counts are since the rule was set, on this gateway.
 type ArmStatus struct {
 	Version string `json:"version"`
 	// Rule is "serving", "split", "shadow" or "rollout".
@@ -116,12 +118,12 @@ type ArmStatus struct {
 	P99MS    float64 `json:"p99_ms"`
 }
 
-// RolloutStatus is how far a learned roll-out is.
+// RolloutStatus is the progress of a learned roll-out.
 type RolloutStatus struct {
 	Version string `json:"version"`
-	// Cap is the largest part of the queries that the new version may get so far: it doubles as feedback comes.
+	// Cap is the largest part of the queries that the new version may get so far. It doubles as feedback arrives.
 	Cap float64 `json:"cap"`
-	// Verdict is "undecided", "promote" or "retreat", Reason the numbers behind it.
+	// Verdict is "undecided", "promote" or "retreat". Reason gives the numbers behind it.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
 }
@@ -130,37 +132,37 @@ type RolloutStatus struct {
 type SourceStatus struct {
 	Name   string `json:"name"`
 	Models int    `json:"models"`
-	// Problems are what keeps something in it from being served.
+	// Problems say why parts of the source are not served.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// HistoryEvent is one change of what is declared: who did what when.
+// HistoryEvent is one change of a declaration.
 type HistoryEvent struct {
-	// Revision is the store's after the change, without a store the gateway's own count: the same for all objects that were changed
-	// together.
+	// Revision is the store's revision after the change, or the gateway's own count if there is no store. Objects that
+	// changed together have the same one.
 	Revision uint64    `json:"revision"`
 	Time     time.Time `json:"time"`
-	// By is who asked for it, as far as they have said; Gateway is which gateway took it.
+	// By is the caller who asked for it, as far as known. Gateway is the gateway that accepted it.
 	By      string `json:"by"`
 	Gateway string `json:"gateway,omitempty"`
-	// Action is what was done: "created", "updated", "deleted", "promoted", "rolled back", "retreated", "restored" (the
-	// store had lost it, and a gateway has put it back).
+	// Action is "created", "updated", "deleted", "promoted", "rolled back", "retreated" or "restored" (the store had
+	// lost it, and a gateway put it back).
 	Action  string `json:"action"`
 	Kind    Kind   `json:"kind"`
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
-	// Before is, of a promotion and what takes one back, the version that served before.
+	// Before is the version that served before a promotion, or before a promotion was undone.
 	Before string `json:"before,omitempty"`
 	// Detail is one line for people: which fields changed.
 	Detail string `json:"detail,omitempty"`
 }
 
-// History answers a question for it, newest first.
+// History lists changes, newest first.
 type History struct {
 	Events []HistoryEvent `json:"events"`
 }
 
-// TrafficList answers a question for traffic.
+// TrafficList lists models' traffic.
 type TrafficList struct {
 	Traffic []TrafficStatus `json:"traffic"`
 }

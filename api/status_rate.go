@@ -1,7 +1,7 @@
 package api
 
-// RateStatus is how busy something has been in the last seconds: the figures that "xebec top" shows and that change faster than
-// counters since the start tell.
+// RateStatus has rates over the last seconds, which "xebec top" shows. Unlike counters since the start, they follow the
+// current load.
 type RateStatus struct {
 	// QueriesPerSecond counts the answers of any code.
 	QueriesPerSecond float64 `json:"queries_per_second"`

@@ -2,18 +2,18 @@ package api
 
 import "time"
 
-// SchedulerStatus is the plan in force, and the numbers that it follows from: what GET /v1/describe/scheduler answers.
+// SchedulerStatus is the current plan and the numbers behind it, as GET /v1/describe/scheduler returns them.
 //
-// Parts are from 0 to 1, rates are per second, costs in the operator's own unit ([ModelSpec.Cost]). No number is infinite
-// or NaN: what is not known is 0. Reasons are sentences for people.
+// Parts are from 0 to 1, rates are per second, and costs are in the operator's unit ([ModelSpec.Cost]). No number is
+// infinite or NaN; unknown ones are 0. Reasons are sentences for people.
 type SchedulerStatus struct {
 	State SchedulerState `json:"state"`
-	// EpochMicros is how often a plan is made; 0: never.
+	// EpochMicros is the interval between plans; 0 means that none are made.
 	EpochMicros int64 `json:"epoch_micros"`
 	// Epochs counts the plans since the gateway started.
 	Epochs uint64 `json:"epochs"`
-	// PlannedAt is when the last plan was made, PlanMicros how long that took (rounded up), PlanP99Micros the 99th percentile
-	// of all plans.
+	// PlannedAt is when the last plan was made. PlanMicros is how long that took (rounded up), PlanP99Micros the 99th
+	// percentile over all plans.
 	PlannedAt     time.Time            `json:"planned_at,omitzero"`
 	PlanMicros    int64                `json:"plan_micros"`
 	PlanP99Micros int64                `json:"plan_p99_micros"`
@@ -27,26 +27,26 @@ type SchedulerState string
 
 // The states of the epoch planner.
 const (
-	// SchedulerOff: planning was turned off; nothing is restricted.
+	// SchedulerOff: planning was turned off. Nothing is restricted.
 	SchedulerOff SchedulerState = "off"
-	// SchedulerAsleep: there is no traffic to plan for; the next query wakes it.
+	// SchedulerAsleep: there is no traffic to plan for. The next query resumes planning.
 	SchedulerAsleep SchedulerState = "asleep"
 	// SchedulerAwake: a plan is made every epoch.
 	SchedulerAwake SchedulerState = "awake"
 )
 
-// FunctionPlanStatus is what the plan decides for one function: which candidates evaluate its queries.
+// FunctionPlanStatus is the plan for one function: which candidates evaluate its queries.
 type FunctionPlanStatus struct {
 	Name   string  `json:"name"`
 	Weight float64 `json:"weight"`
-	// QueriesPerSecond is how many arrive, before anything is refused.
+	// QueriesPerSecond is the arrival rate, before any query is refused.
 	QueriesPerSecond float64 `json:"queries_per_second"`
 	SLOMicros        int64   `json:"slo_micros"`
-	// BudgetPerSecond is what the evaluations may cost, 0 for no bound; CostPerSecond what they are planned to cost.
+	// BudgetPerSecond bounds the cost of the evaluations, 0 for no bound. CostPerSecond is their planned cost.
 	BudgetPerSecond float64           `json:"budget_per_second,omitempty"`
 	CostPerSecond   float64           `json:"cost_per_second"`
 	Candidates      []CandidateStatus `json:"candidates"`
-	// Refused is the part of the queries that nobody evaluates, RefusedWhy what bounds the others.
+	// Refused is the part of the queries that no candidate evaluates. RefusedWhy says what bounds the others.
 	Refused    float64 `json:"refused"`
 	RefusedWhy string  `json:"refused_why,omitempty"`
 }
@@ -55,28 +55,29 @@ type FunctionPlanStatus struct {
 type CandidateStatus struct {
 	// Model is "name@version".
 	Model string `json:"model"`
-	// Evaluated is the part of the function's queries that it is asked for, Why what that is bounded by.
+	// Evaluated is the part of the function's queries that it evaluates. Why says what bounds it.
 	Evaluated float64 `json:"evaluated"`
-	// Gain is how much its answer is worth, from 0 to 1; Cost what one evaluation costs.
+	// Gain is the value of its answer, from 0 to 1. Cost is the cost of one evaluation.
 	Gain float64 `json:"gain"`
 	Cost float64 `json:"cost"`
 	Why  string  `json:"why,omitempty"`
 }
 
-// ModelPlanStatus is what the plan decides for one model version: how its batches are made, and which replicas serve whom.
+// ModelPlanStatus is the plan for one model version: how its batches are made, and which replicas serve which
+// functions.
 type ModelPlanStatus struct {
 	// Model is "name@version".
 	Model string `json:"model"`
-	// Known says that enough has been seen of its replicas to plan with; otherwise nothing is restricted.
+	// Known says that there are enough measurements of its replicas to plan with. Otherwise nothing is restricted.
 	Known bool `json:"known"`
-	// CapacityPerSecond is how many queries its replicas can evaluate, 0 while that is not known. DemandPerSecond is what
-	// would be asked of it if every function had its wish, PlannedPerSecond what is.
+	// CapacityPerSecond is the number of queries that its replicas can evaluate, 0 while it is not known.
+	// DemandPerSecond is the load if every function got what it wants, PlannedPerSecond the planned load.
 	CapacityPerSecond float64 `json:"capacity_per_second"`
 	DemandPerSecond   float64 `json:"demand_per_second"`
 	PlannedPerSecond  float64 `json:"planned_per_second"`
 	// Utilisation is the planned part of the capacity, 0 while that is not known.
 	Utilisation float64 `json:"utilisation"`
-	// DirectShed is the part of the queries that address the model itself which is refused.
+	// DirectShed is the refused part of the queries that address the model directly.
 	DirectShed float64 `json:"direct_shed,omitempty"`
 	// Execution is "whole", "split" or "stream".
 	Execution    string `json:"execution"`
@@ -84,21 +85,21 @@ type ModelPlanStatus struct {
 	// HoldMicros is how long a batch that is not full waits for more queries.
 	HoldMicros int64  `json:"hold_micros"`
 	HoldWhy    string `json:"hold_why,omitempty"`
-	// Device is the device that it shares, empty for none.
+	// Device is the device that it shares; empty for none.
 	Device   string              `json:"device,omitempty"`
 	Replicas []ReplicaPlanStatus `json:"replicas"`
 }
 
-// ReplicaPlanStatus is what the plan decides for one replica.
+// ReplicaPlanStatus is the plan for one replica.
 type ReplicaPlanStatus struct {
 	ID uint64 `json:"id"`
-	// CapLearned is the largest batch that its controller allows, CapPlanned the one that the plan does: 0 for no further
-	// bound, and CapWhy says why.
+	// CapLearned is the largest batch that its controller allows. CapPlanned is the plan's bound, 0 for none, and
+	// CapWhy its reason.
 	CapLearned int    `json:"cap_learned"`
 	CapPlanned int    `json:"cap_planned"`
 	CapWhy     string `json:"cap_why,omitempty"`
-	// Shares are the functions that it serves and their weights against each other; of those with 0 it takes only what is
-	// left. Empty: all functions of the model, by their own weights.
+	// Shares are the functions that it serves and their relative weights. A function with 0 gets only spare capacity.
+	// If it is empty, the replica serves all functions of the model by their own weights.
 	Shares []ShareStatus `json:"shares,omitempty"`
 }
 
@@ -121,7 +122,7 @@ type DevicePlanStatus struct {
 type TenantStatus struct {
 	// Model is "name@version".
 	Model string `json:"model"`
-	// TurnMicros is how long its turn is, Share its part of a round of turns.
+	// TurnMicros is the length of its turn. Share is its part of a round of turns.
 	TurnMicros int64   `json:"turn_micros"`
 	Share      float64 `json:"share"`
 }

@@ -10,7 +10,7 @@ import (
 // DType is the element type of a tensor. The numbers are those of the worker protocol (api/spec/worker.md) and never change.
 type DType uint8
 
-// The element types. Names in YAML are numpy's ("float32"), names in the Open Inference Protocol are its own ("FP32").
+// The element types. YAML uses numpy's names ("float32"), the Open Inference Protocol its own ("FP32").
 const (
 	InvalidDType DType = 0
 	Bool         DType = 1
@@ -28,7 +28,7 @@ const (
 	Bytes        DType = 13
 )
 
-// MaxRank is the largest number of dimensions of one query's tensor; numpy stops at 64, no model we know of passes 8.
+// MaxRank is the largest number of dimensions of one query's tensor. numpy stops at 64; no model known to us exceeds 8.
 const MaxRank = 16
 
 type dtypeInfo struct {
@@ -46,7 +46,7 @@ var dtypes = [...]dtypeInfo{
 // Valid reports whether d is one of the element types.
 func (d DType) Valid() bool { return d > InvalidDType && int(d) < len(dtypes) }
 
-// Size is the number of bytes of one element, 0 for BYTES (whose elements vary) and for an invalid type.
+// Size is the number of bytes of one element. It is 0 for BYTES, whose elements vary in size, and for an invalid type.
 func (d DType) Size() int {
 	if !d.Valid() {
 		return 0
@@ -54,7 +54,7 @@ func (d DType) Size() int {
 	return dtypes[d].size
 }
 
-// String is numpy's name of the type, as YAML and messages use it.
+// String is numpy's name of the type, which YAML and messages use.
 func (d DType) String() string {
 	if !d.Valid() {
 		return fmt.Sprintf("dtype(%d)", uint8(d))
@@ -70,7 +70,7 @@ func (d DType) OIP() string {
 	return dtypes[d].oip
 }
 
-// ParseDType reads numpy's name of a type. "string" and "str" are UTF-8 BYTES.
+// ParseDType reads numpy's name of a type. "string" and "str" mean BYTES that hold UTF-8.
 func ParseDType(s string) (DType, error) {
 	if s == "string" || s == "str" {
 		return Bytes, nil
@@ -101,15 +101,15 @@ func dtypeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// TensorSpec declares one named input or output of a model, of one query: the batch dimension is never part of Shape.
-// A dimension of -1 may be anything.
+// TensorSpec declares one named input or output of a model, for one query: the batch dimension is never part of Shape.
+// A dimension of -1 accepts any size.
 type TensorSpec struct {
 	Name  string
 	DType DType
 	Shape []int64
 }
 
-// Fixed reports whether every query's data has the same number of bytes: a numeric type and no -1 in the shape.
+// Fixed reports whether every query's data has the same number of bytes: the type is numeric and the shape has no -1.
 func (t TensorSpec) Fixed() bool {
 	if t.DType == Bytes {
 		return false
@@ -122,8 +122,8 @@ func (t TensorSpec) Fixed() bool {
 	return true
 }
 
-// ItemBytes is the number of bytes of one query's data when the tensor is Fixed, else 0. Validate has made sure that it
-// does not overflow.
+// ItemBytes is the number of bytes of one query's data if the tensor is Fixed, else 0. It does not overflow for a
+// validated spec.
 func (t TensorSpec) ItemBytes() int {
 	if !t.Fixed() {
 		return 0
@@ -135,10 +135,10 @@ func (t TensorSpec) ItemBytes() int {
 	return int(n)
 }
 
-// MaxItemBytes bounds the data of one tensor of one query; HTTP bodies are bounded well below it.
+// MaxItemBytes bounds the data of one tensor of one query. The limit of HTTP bodies is far below it.
 const MaxItemBytes = 1 << 30
 
-// Elements is the product of dims, or -1 if one of them is negative or the product passes [MaxItemBytes].
+// Elements is the product of dims, or -1 if a dimension is negative or the product exceeds [MaxItemBytes].
 func Elements(dims []int64) int64 {
 	n := int64(1)
 	for _, d := range dims {
@@ -153,7 +153,8 @@ func Elements(dims []int64) int64 {
 	return n
 }
 
-// FitsShape reports whether dims is an instance of the declared shape: the same rank and equal wherever the shape is not -1.
+// FitsShape reports whether dims matches the declared shape: it has the same rank and is equal wherever the shape is
+// not -1.
 func FitsShape(shape, dims []int64) bool {
 	if len(shape) != len(dims) {
 		return false
@@ -171,7 +172,7 @@ func (t TensorSpec) String() string {
 	return t.DType.String() + ShapeString(t.Shape)
 }
 
-// ShapeString writes a shape as people do: "[2, 64]".
+// ShapeString formats a shape for people: "[2, 64]".
 func ShapeString(dims []int64) string {
 	var b strings.Builder
 	b.WriteByte('[')
@@ -185,20 +186,20 @@ func ShapeString(dims []int64) string {
 	return b.String()
 }
 
-// Signature is what a model takes and returns, for one query.
+// Signature declares the inputs and outputs of a model, for one query.
 type Signature struct {
 	Inputs  []TensorSpec
 	Outputs []TensorSpec
 }
 
-// Value is the raw data of one tensor of one query. The package essay says how the bytes are laid out.
+// Value is the raw data of one tensor of one query. The package documentation describes the layout of the bytes.
 type Value struct {
 	Data []byte
-	// Dims are the actual dimensions where the declared tensor is not Fixed and has a rank; empty otherwise.
+	// Dims are the actual dimensions if the declared tensor is not Fixed and has a rank; otherwise it is empty.
 	Dims []int64
 }
 
-// Check reports in which way a value is not what the spec declares: its dimensions, or the length of its data.
+// Check reports how a value deviates from the spec, in its dimensions or in the length of its data.
 func (t TensorSpec) Check(v *Value) error {
 	if t.Fixed() || len(t.Shape) == 0 {
 		if len(v.Dims) > 0 {
@@ -232,7 +233,7 @@ func (t TensorSpec) Check(v *Value) error {
 	return nil
 }
 
-// Float16 arithmetic is not in Go: a float16 is converted at the edges (JSON) by these two.
+// Go has no float16 arithmetic. These two functions convert a float16 where JSON is read and written.
 
 // Float16ToFloat32 widens IEEE 754 binary16 bits; exact.
 func Float16ToFloat32(h uint16) float32 {
@@ -254,7 +255,7 @@ func Float16ToFloat32(h uint16) float32 {
 	return f
 }
 
-// Float64ToFloat16 rounds to nearest, ties to even, in one step: rounding to float32 on the way would round twice.
+// Float64ToFloat16 rounds to nearest, ties to even, in one step. Going through float32 would round twice.
 func Float64ToFloat16(f float64) uint16 {
 	bits := math.Float64bits(f)
 	sign := uint16(bits>>48) & 0x8000

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestCheck: a value fits its spec in dimensions and length, or is refused with what was expected.
+// TestCheck: a value whose dimensions and length fit the spec passes; any other gets an error that says what was
+// expected.
 func TestCheck(t *testing.T) {
 	floats := TensorSpec{Name: "x", DType: Float32, Shape: []int64{2, 2}}
 	rows := TensorSpec{Name: "x", DType: Int16, Shape: []int64{-1, 2}}

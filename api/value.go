@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// Number is an element type of a numeric tensor, except for bool and float16.
+// Number is an element type of a numeric tensor, except bool and float16.
 type Number interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
 }
 
-// Numbers returns the value of a tensor whose elements are x, in row-major order. The element type must be the tensor's. Where the
-// tensor's shape has a -1 the caller sets Dims.
+// Numbers returns the value of a tensor with the elements x in row-major order. T must match the tensor's element type.
+// If the tensor's shape has a -1, the caller sets Dims.
 func Numbers[T Number](x ...T) Value {
 	data, err := binary.Append(make([]byte, 0, len(x)*binary.Size(T(0))), binary.LittleEndian, x)
 	if err != nil {
@@ -20,8 +20,8 @@ func Numbers[T Number](x ...T) Value {
 	return Value{Data: data}
 }
 
-// NumbersOf returns the elements of a numeric tensor's value in row-major order. The error says that the value does not consist of
-// elements of this size.
+// NumbersOf returns the elements of a numeric tensor's value in row-major order. It fails if the data is not a whole
+// number of elements of T's size.
 func NumbersOf[T Number](v Value) ([]T, error) {
 	size := binary.Size(T(0))
 	if len(v.Data)%size != 0 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestNumbers: elements come back as they went in, little endian in between.
+// TestNumbers: NumbersOf returns the elements that Numbers was given; the data is little-endian.
 func TestNumbers(t *testing.T) {
 	v := Numbers[float32](1, -0.5, math.MaxFloat32)
 	if !slices.Equal(v.Data[:4], []byte{0, 0, 0x80, 0x3f}) || len(v.Data) != 12 {

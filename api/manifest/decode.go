@@ -16,29 +16,32 @@ import (
 
 // Limits of a manifest.
 const (
-	// MaxBytes holds 10,000 models with their defaults written out, as tools send and export them: some 500 bytes each as YAML, 900 as JSON.
-	// The reader takes up to 100 bytes of memory for each byte of the worst text there is, about 30 of one like that.
+	// MaxBytes holds 10,000 models with all defaults, as tools send and export them: about 500 bytes each as YAML, 900
+	// as JSON. The reader needs up to 100 bytes of memory for each byte of the worst possible text, and about 30 for
+	// such a manifest.
 	MaxBytes = 12 << 20
-	// MaxDocuments bounds the specs that come out of one manifest.
+	// MaxDocuments bounds the specs of one manifest.
 	MaxDocuments = 16384
-	// MaxDepth is more than the deepest field that has a meaning (a default output of the largest rank).
+	// MaxDepth exceeds the depth of every valid field, the deepest being a default output of the largest rank.
 	MaxDepth = 32
 )
 
 const expectedKinds = "kind: Model, kind: Function or kind: Traffic"
 
-// ModelFile is the file that makes a directory a model directory. In it, and only there, a document without kind is a Model.
+// ModelFile is the file that makes a directory a model directory. Only in this file is a document without a kind a
+// Model.
 const ModelFile = "xebec.yaml"
 
-// Decode reads the documents of one manifest, YAML or JSON; a list at the top is a list of documents. The name is that of
-// the file, for messages. Models have the Dir that is written, which may be none or relative: see [Set.SetDir]. The error is [Errors].
+// Decode reads the documents of one manifest, YAML or JSON. A list at the top level is a list of documents. The name is
+// the file's, for messages. Models keep the Dir that is written, which may be empty or relative: see [Set.SetDir]. The
+// error is [Errors].
 func Decode(name string, data []byte) (*Set, error) {
 	return (&decoder{file: name}).decode(data)
 }
 
-// DecodeRequest is Decode of what a program sends to be applied. There each document may have the field "revision" besides its own: that
-// at which the sender has read the object, 0 where it is not declared. They come back beside the set; of documents without the field there
-// is none. Files have no such field, for it would be out of date after the first apply.
+// DecodeRequest is Decode for the body of an apply request. There each document may also have the field "revision": the
+// revision at which the client read the object, 0 if it is not declared. The revisions that are given are returned
+// beside the set. Files cannot have the field, because it would be out of date after the first apply.
 func DecodeRequest(name string, data []byte) (*Set, []api.ObjectRevision, error) {
 	d := &decoder{file: name, revised: true}
 	set, err := d.decode(data)
@@ -74,7 +77,7 @@ func (d *decoder) decode(data []byte) (*Set, error) {
 	return &d.set, nil
 }
 
-// parse returns the documents' root nodes; documents that hold nothing but comments are left out.
+// parse returns the root nodes of the documents. It leaves out documents that have only comments.
 func parse(name string, data []byte) ([]*yaml.Node, error) {
 	if !utf8.Valid(data) {
 		return nil, syntaxError(name, data, errors.New("the file is not UTF-8 text"))
@@ -120,14 +123,14 @@ type decoder struct {
 	kindless bool
 	errs     Errors
 	set      Set
-	// positions are those of the present document's fields; functionFields and trafficFields keep them for each function and each model's
-	// traffic of the set.
+	// positions are those of the current document's fields. functionFields and trafficFields keep them for each
+	// function and each model's traffic of the set.
 	positions      map[string]*yaml.Node
 	functionFields []map[string]*yaml.Node
 	trafficFields  []map[string]*yaml.Node
-	// lines is where each object was declared.
+	// lines has the line that declares each object.
 	lines map[string]int
-	// revised: documents may say at which revision their object is expected, and revisions are those that do.
+	// revised permits documents to have a revision; revisions are those that were given.
 	revised   bool
 	revisions []api.ObjectRevision
 }
@@ -138,8 +141,9 @@ func (d *decoder) errorf(n *yaml.Node, path, format string, args ...any) {
 	}
 }
 
-// plain refuses what manifests do without, all over the document: anchors and aliases (a small file must not become a large
-// set), tags (they choose types behind the reader's back), keys that are not strings, keys that are there twice.
+// plain refuses features of YAML that manifests do not have, in the whole document: anchors and aliases (they make a
+// small file a large set), tags (they choose types without the reader seeing it), keys that are not strings, and
+// duplicate keys.
 func (d *decoder) plain(n *yaml.Node, depth int) bool {
 	switch {
 	case n.Kind == yaml.AliasNode:
@@ -187,7 +191,7 @@ func (d *decoder) document(root *yaml.Node) {
 		return
 	}
 	if d.revised {
-		o.get("revision") // it is known, and is read when the object's name is
+		o.get("revision") // makes it a known field; revision reads it once the name is known
 	}
 	kind := o.text("kind")
 	if kind == "" && len(d.errs) == before {
@@ -228,18 +232,18 @@ func (d *decoder) document(root *yaml.Node) {
 	}
 }
 
-// revision takes the revision at which an object is expected, if the document says one.
+// revision records the revision at which an object is expected, if the document has one.
 func (d *decoder) revision(o *object, kind api.Kind, name, version string) {
-	if n := o.values["revision"]; d.revised && n != nil && n.ShortTag() != "!!null" { // null was reported
+	if n := o.values["revision"]; d.revised && n != nil && n.ShortTag() != "!!null" { // get has reported a null
 		revision := o.integer("revision", 0)
 		d.revisions = append(d.revisions, api.ObjectRevision{Kind: kind, Name: name, Version: version, Revision: uint64(max(revision, 0))})
 	}
 }
 
-// once reports an object that was declared before.
+// once reports an object that is declared twice.
 func (d *decoder) once(what string, before int) {
 	if len(d.errs) > before {
-		return // its name may be part of what is wrong
+		return // the error may be in its name
 	}
 	if first, twice := d.lines[what]; twice {
 		d.errorf(d.position("name"), "name", "%s is declared twice: first at line %d", what, first)
@@ -248,7 +252,8 @@ func (d *decoder) once(what string, before int) {
 	d.lines[what] = d.position("name").Line
 }
 
-// finish reports unknown fields and, when the document could be read at all, what the spec itself finds wrong.
+// finish reports unknown fields. If the document has no errors so far, it also reports the problems that validate
+// finds.
 func (d *decoder) finish(o *object, before int, validate func() error) {
 	o.done()
 	if len(d.errs) > before {
@@ -267,7 +272,7 @@ func (d *decoder) fieldErrors(err error) {
 	}
 }
 
-// position finds the node of a path, or of the nearest field around it that is there.
+// position returns the node of a path, or of the nearest enclosing field that is present.
 func (d *decoder) position(path string) *yaml.Node {
 	for {
 		if n := d.positions[path]; n != nil {
@@ -277,9 +282,9 @@ func (d *decoder) position(path string) *yaml.Node {
 	}
 }
 
-// checkTogether judges functions and traffic against the models that the same manifest declares. A name without a version is judged
-// only where the manifest has one version of it, and a label only where it declares that too; what they mean otherwise, the
-// gateway knows.
+// checkTogether checks functions and traffic against the models of the same manifest. It checks a reference without a
+// version only if the manifest has exactly one version of the model, and a label only if the manifest declares it. The
+// gateway resolves all others.
 func (d *decoder) checkTogether() {
 	if len(d.errs) > 0 {
 		return
@@ -318,7 +323,7 @@ func (d *decoder) checkTogether() {
 	}
 }
 
-// meant are the versions that a reference means: all, where it names none; else the one of that name, or of that label.
+// meant returns the versions that a reference means: all if it names none, else the one with that name or label.
 func meant(versions []*api.ModelSpec, named string, labels map[string]string) []*api.ModelSpec {
 	if named == "" {
 		return versions
@@ -333,7 +338,8 @@ func meant(versions []*api.ModelSpec, named string, labels map[string]string) []
 	return nil
 }
 
-// checkLabels refuses a label that one of the model's versions has for its name: the version would be meant.
+// checkLabels refuses a label that is also the name of one of the model's versions, because a reference to it would
+// mean the version.
 func (d *decoder) checkLabels(t *api.TrafficSpec, versions []*api.ModelSpec) {
 	var errs api.FieldErrors
 	for _, m := range versions {

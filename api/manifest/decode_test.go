@@ -15,7 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// example is the manifest of the package essay.
+// example is like the first manifest of the package documentation.
 const example = `kind: Model
 name: digits-svm
 version: "1"
@@ -70,7 +70,7 @@ func TestExampleAsJSON(t *testing.T) {
 	}
 }
 
-// modelWith is a model whose document ends in the given lines; they begin at line 6.
+// modelWith returns a model whose document ends with the given lines; the first of them is line 6.
 func modelWith(lines string) string {
 	return `kind: Model
 name: m
@@ -80,12 +80,12 @@ run: {command: [python, model.py]}
 ` + lines
 }
 
-// functionWith is a function whose document ends in the given lines; they begin at line 4.
+// functionWith returns a function whose document ends with the given lines; the first of them is line 4.
 func functionWith(lines string) string {
 	return "kind: Function\nname: f\nmodels: [m]\n" + lines
 }
 
-// bounds are replica bounds with the defaults written out.
+// bounds returns replica bounds with the defaults filled in.
 func bounds(least, most int) api.ReplicaBounds {
 	return api.ModelSpec{Replicas: api.ReplicaBounds{Min: least, Max: most}}.WithDefaults().Replicas
 }
@@ -342,7 +342,7 @@ func TestModelFileNeedsNoKind(t *testing.T) {
 }
 
 func TestVersionsAreNotGuessed(t *testing.T) {
-	// With two versions in the set nobody can say here which one serves: the default is not judged.
+	// With two versions in the set, the serving version is unknown: the default is not checked.
 	text := modelWith("version: 1\n---\n") + strings.Replace(modelWith("version: 2\n---\n"), "int64", "bool", 1) + functionWith("default: 1\n")
 	if _, err := Decode("f.yaml", []byte(text)); err != nil {
 		t.Error(err)

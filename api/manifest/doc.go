@@ -1,5 +1,5 @@
-// Package manifest reads and writes what an operator declares: models, functions and how models' queries are divided between
-// their versions, as YAML (or JSON) documents.
+// Package manifest reads and writes an operator's declarations: models, functions, and how models' queries are divided between
+// their versions, as YAML or JSON documents.
 //
 //	kind: Model
 //	name: digits-svm
@@ -7,7 +7,7 @@
 //	inputs:  [{name: input, dtype: float32, shape: [64]}]    # of one query; -1 = any
 //	outputs: [{name: output, dtype: int64, shape: []}]
 //	run: {command: [python, model.py]}
-//	warmup: {queries: warmup.jsonl}                          # before it gets traffic
+//	warmup: {queries: warmup.jsonl}                          # evaluated before it gets traffic
 //	validate: {queries: holdout.jsonl, min_accuracy: 0.9}
 //	---
 //	kind: Function
@@ -21,7 +21,7 @@
 //	models: [digits-svm, digits-logreg, digits-forest]
 //	policy: {name: exp4, eta: 0.1}                           # or its name alone
 //	loss: zero-one                                           # or {kind: absolute, scale: 10, tolerance: 1}
-//	shadow: {digits-nn: 0.05}                                # sees one query in twenty, answers none
+//	shadow: {digits-nn: 0.05}                                # evaluates one query in twenty, answers none
 //	default: -1
 //	min_confidence: 0.6
 //	log: {sample: 0.1}                                       # one query in ten, for the inference log
@@ -35,30 +35,27 @@
 //
 // # What it promises
 //
-// To the person who wrote the file: nothing is guessed and nothing is dropped. An unknown field, a field that is there
-// twice, a number without its unit, a null, an anchor or a tag is an error, and every error names the file, the line and
-// the column, the field, and what was expected. Up to [MaxErrors] are reported at once, so that a file is not mended one
-// run at a time.
+// To the author of a file: nothing is guessed and nothing is ignored. An unknown field, a duplicate field, a number without its unit, a
+// null, an anchor or a tag is an error. Every error names the file, the line and the column, the field, and what was expected. Decoding
+// reports up to [MaxErrors] errors at once, so that the author can fix them in one pass.
 //
-// To the gateway: a [Set] that comes out of here has its defaults written out and is valid by itself. What it refers to
-// outside of itself (a model that is not in the set, a policy's parameters) is for the gateway to check; the set remembers
-// where its fields were written, so that what the gateway refuses is refused with the line too ([Set.Refuse]), and a tool
-// that sent a set there finds the lines of the files it had read ([Set.Relocate]).
+// To the gateway: a decoded [Set] has its defaults filled in and is valid by itself. References to things outside of the set (a model that
+// is not in it, a policy's parameters) are for the gateway to check. The set keeps the positions of its fields, so that an error that the
+// gateway finds has a line too ([Set.Refuse]), and a tool that sent the set finds the lines in the files that it read ([Set.Relocate]).
 //
-// To programs that edit what a gateway has: [DecodeRequest], for the gateway, also takes the revision at which an object was read. Files
+// To programs that edit what a gateway has: [DecodeRequest], for the gateway, also reads the revision at which an object was read. Files
 // have none.
 //
-// To scripts: decoding what [Set.YAML] or [Set.JSON] wrote gives the same set again, models' directories included, from wherever
-// in the file system.
+// To scripts: decoding the output of [Set.YAML] or [Set.JSON] gives the same set, models' directories included, in any directory.
 //
 // # What it never does
 //
-// It never follows a reference, reads a variable, or runs anything. It never takes more memory than a small multiple of
-// [MaxBytes]: aliases, the usual way to make a small file large, do not exist here.
+// It never follows a reference, reads a variable, or runs anything. Its memory is bounded by a small multiple of [MaxBytes]: it does not
+// support aliases, the usual way to make a small file large.
 //
 // # Where to read next
 //
-// decode.go turns documents into specs; object.go has the strict readers of fields; json.go reads JSON with positions,
-// because YAML's own reader takes most of JSON but not all of it. The meaning of the fields is api's: spec_model.go,
+// decode.go turns documents into objects; object.go has the strict readers of fields; json.go reads JSON with positions,
+// because YAML's own reader accepts most of JSON but not all of it. Package api defines the meaning of the fields: spec_model.go,
 // spec_quality.go, spec_function.go, spec_policy.go and spec_traffic.go.
 package manifest

@@ -13,8 +13,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// YAML writes the set as a stream of documents: models, functions, traffic. The models' directories are in it, so that it means the same
-// wherever it lies.
+// YAML writes the set as a stream of documents: models, functions, traffic. It includes the models' directories, so
+// that the text means the same wherever it is stored.
 func (s *Set) YAML() ([]byte, error) {
 	docs, err := s.documents()
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Set) documents() ([][]byte, error) {
 	return docs, nil
 }
 
-// YAMLFromJSON writes any one JSON text as YAML, members in the order they have.
+// YAMLFromJSON writes one JSON text as YAML. It keeps the order of members.
 func YAMLFromJSON(text []byte) ([]byte, error) {
 	if !json.Valid(text) {
 		return nil, errors.New("not JSON")
@@ -115,14 +115,14 @@ func quote(n *yaml.Node) {
 	}
 }
 
-// harmless is text that reads the same in every style of YAML; everything else is put in double quotes, where the escapes
-// are those of JSON. (What would read as a number or a boolean is quoted by the writer itself.)
+// harmless matches text that reads the same in every style of YAML. All other text is written in double quotes, where
+// the escapes are those of JSON. (The YAML writer itself quotes text that would read as a number or a boolean.)
 var harmless = regexp.MustCompile(`^[A-Za-z0-9_./][A-Za-z0-9_./@-]*$`)
 
-// oldBoolean is what readers of YAML 1.1 take for true or false; ours does not, others do.
+// oldBoolean matches what readers of YAML 1.1 read as true or false. Ours does not.
 var oldBoolean = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
 
-// blockFields are written one item a line; whatever else is a list or a mapping inside a document stays on its line.
+// blockFields are written one item a line. Any other list or mapping in a document is written on one line.
 var blockFields = []string{"", "inputs", "outputs", "run", "env"}
 
 func style(n *yaml.Node, field string) {

@@ -9,24 +9,25 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// MaxErrors is how many errors are reported of one file: more than fit a screen help nobody.
+// MaxErrors bounds the errors that are reported of one file. More than fit a screen do not help.
 const MaxErrors = 20
 
-// Error is one thing that is wrong in a manifest.
+// Error is one problem in a manifest.
 type Error struct {
-	// File is the name that the manifest was decoded under.
+	// File is the name that was passed to Decode.
 	File string
-	// Line and Column count from 1. A file that cannot be read at all has Line 0.
+	// Line and Column count from 1. Line is 0 for a file that cannot be read at all.
 	Line, Column int
-	// Kind, Name and Version are those of the object, where the error does not come from reading the file, which shows it.
+	// Kind, Name and Version identify the object. They are empty for errors of reading the file, where the position
+	// identifies it.
 	Kind          api.Kind
 	Name, Version string
-	// Path is the field, "inputs[0].shape[1]"; empty when it is about the file or a document.
+	// Path is the field, "inputs[0].shape[1]". It is empty if the error is about the file or a document.
 	Path    string
 	Message string
 }
 
-// Error is "file:line:column: function name: path: message", less what is not known.
+// Error returns "file:line:column: function name: path: message", without the parts that are not known.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.File != "" {
@@ -51,10 +52,10 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Errors is everything that was found wrong, in the order of the file, at most MaxErrors of it.
+// Errors lists the problems in the order of the file, at most MaxErrors of them.
 type Errors []*Error
 
-// Error has one line for each.
+// Error returns one line for each error.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, one := range e {
@@ -72,8 +73,9 @@ func (e Errors) Unwrap() []error {
 	return all
 }
 
-// Problems are the errors as a gateway answers them to whoever sent the manifest: without positions, which are those of the
-// text that was sent, but with the objects, so that the sender can find them in the text it had. Errors in reading are none.
+// Problems returns the errors in the form in which a gateway sends them to the client: with the objects, so that the
+// client can find them in its own files, and without positions, which refer to the text that was sent. Errors of
+// reading the text are left out.
 func (e Errors) Problems() []api.Problem {
 	var all []api.Problem
 	for _, one := range e {
@@ -86,8 +88,8 @@ func (e Errors) Problems() []api.Problem {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntaxError gives the reader's error a position. The YAML reader knows the line only; the column is where the line's text
-// begins.
+// syntaxError adds a position to the reader's error. The YAML reader reports only the line; the column is that of the
+// line's first character after the indentation.
 func syntaxError(file string, data []byte, err error) Errors {
 	e := &Error{File: file, Line: 1, Column: 1}
 	text := err.Error()

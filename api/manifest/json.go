@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// jsonNodes reads one JSON text, known to be valid, into the nodes that YAML would have given. YAML contains JSON on paper
-// only: its reader refuses surrogate pairs ("\ud83d\ude00") and some characters that JSON leaves as they are.
+// jsonNodes reads one JSON text, known to be valid, into the nodes that a YAML reader would return. YAML contains JSON
+// only in theory: its reader refuses surrogate pairs ("\ud83d\ude00") and some characters that JSON does not escape.
 func jsonNodes(data []byte) (*yaml.Node, error) {
 	r := &jsonReader{dec: json.NewDecoder(bytes.NewReader(data)), data: data, line: 1, column: 1}
 	r.dec.UseNumber()
@@ -30,7 +30,7 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 		return nil, err
 	}
 	if depth > MaxDepth {
-		return n, nil // the check of the whole tree refuses it, with the position
+		return n, nil // plain refuses it, with the position
 	}
 	switch token := token.(type) {
 	case json.Delim:
@@ -59,7 +59,8 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 		_, err := r.dec.Token() // the closing bracket
 		return n, err
 	case json.Number:
-		// YAML's own reading of the digits: it takes whole numbers beyond 64 bits for floats, and would otherwise write a tag.
+		// Use YAML's interpretation of the digits: it reads whole numbers beyond 64 bits as floats, and would otherwise
+		// write a tag.
 		n.Value = token.String()
 		if n.Tag = (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag(); n.Tag != "!!int" {
 			n.Tag = "!!float"
@@ -76,7 +77,7 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 
 // token reads the next token and returns a scalar node at its position.
 func (r *jsonReader) token() (json.Token, *yaml.Node, error) {
-	// The decoder's offset is where the last token ended; blanks and one comma or colon lie between.
+	// The decoder's offset is the end of the last token. Blanks and one comma or colon may follow.
 	r.advance(int(r.dec.InputOffset()))
 	for r.at < len(r.data) && bytes.IndexByte([]byte(" \t\r\n,:"), r.data[r.at]) >= 0 {
 		r.advance(r.at + 1)

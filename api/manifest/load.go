@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Load reads a manifest, or all manifests that lie in a directory (*.yaml, *.yml, *.json; not those in folders below), as
-// one set. Models get the directory that their file lies in as their Dir, as an absolute path; one that a manifest gives them is
-// relative to there.
+// Load reads a manifest, or all manifests in a directory (*.yaml, *.yml, *.json; subdirectories are not read), as one
+// set. The Dir of a model becomes an absolute path: the directory of its file, or the model's own dir relative to that
+// directory.
 func Load(path string) (*Set, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -57,7 +57,8 @@ func Load(path string) (*Set, error) {
 	return &all, nil
 }
 
-// LoadModelDir reads the xebec.yaml of a model directory: exactly one model, and functions and traffic if it declares any.
+// LoadModelDir reads the xebec.yaml of a model directory. It must declare exactly one model, and may declare functions
+// and traffic.
 func LoadModelDir(dir string) (*Set, error) {
 	path := filepath.Join(dir, ModelFile)
 	info, err := os.Stat(dir)
@@ -99,7 +100,7 @@ func loadFile(path string) (*Set, error) {
 		return nil, fileError(path, err)
 	}
 	set.SetDir(dir)
-	for i := range set.Models { // a model directory is one, for an image too
+	for i := range set.Models { // a model directory is mounted for an image too
 		if m := &set.Models[i]; m.Dir == "" && filepath.Base(path) == ModelFile {
 			m.Dir = dir
 		}
@@ -107,7 +108,8 @@ func loadFile(path string) (*Set, error) {
 	return set, nil
 }
 
-// merge adds the objects of a file, if none of them is there yet; origin remembers where each was declared.
+// merge adds the objects of a file unless one of them is already declared. origin maps each object to the file that
+// declares it.
 func (s *Set) merge(from *Set, file string, origin map[string]string) Errors {
 	var errs Errors
 	claim := func(what string) {
@@ -132,7 +134,7 @@ func (s *Set) merge(from *Set, file string, origin map[string]string) Errors {
 	return errs
 }
 
-// fileError drops the name of the system call: "models.yaml: no such file or directory".
+// fileError leaves out the name of the system call: "models.yaml: no such file or directory".
 func fileError(path string, err error) error {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {

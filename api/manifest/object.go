@@ -14,7 +14,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// object reads the fields of one mapping. Each reader asks for one field; done reports the fields that nobody asked for.
+// object reads the fields of one mapping. Each reader reads one field; done reports the fields that were not read.
 type object struct {
 	d      *decoder
 	node   *yaml.Node
@@ -24,7 +24,7 @@ type object struct {
 	known  []string
 }
 
-// object returns nil, after reporting it, when the node is not a mapping.
+// object returns nil, after reporting it, if the node is not a mapping.
 func (d *decoder) object(n *yaml.Node, path string) *object {
 	if n.Kind != yaml.MappingNode {
 		d.errorf(n, path, "%s: expected a mapping of fields", describe(n))
@@ -45,9 +45,9 @@ func (o *object) at(name string) string {
 	return o.path + "." + name
 }
 
-// get returns the field's node, nil when it is not there or is null, which is reported.
+// get returns the field's node. It returns nil if the field is missing, or null, which it reports.
 func (o *object) get(name string) *yaml.Node {
-	if !slices.Contains(o.known, name) { // some are looked at before they are read
+	if !slices.Contains(o.known, name) { // some fields are read twice
 		o.known = append(o.known, name)
 	}
 	n := o.values[name]
@@ -62,7 +62,7 @@ func (o *object) get(name string) *yaml.Node {
 	return n
 }
 
-// done reports the fields that are not known.
+// done reports unknown fields.
 func (o *object) done() {
 	for i := 0; i+1 < len(o.node.Content); i += 2 {
 		key := o.node.Content[i]
@@ -98,7 +98,7 @@ func (d *decoder) text(n *yaml.Node, path string) string {
 	return n.Value
 }
 
-// word reads a scalar of any type as it was written: a version 1.10 is not the number 1.1. Empty strings are allowed.
+// word reads a scalar of any type as it is written: a version 1.10 is not the number 1.1. It may be empty.
 func (d *decoder) word(n *yaml.Node, path string) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		d.errorf(n, path, "%s: expected a string", describe(n))
@@ -132,7 +132,7 @@ func (d *decoder) integer(n *yaml.Node, path string) (int64, bool) {
 	return v, true
 }
 
-// count is an integer that fits an int.
+// count reads an integer that fits an int.
 func (o *object) count(name string, low int64) int {
 	v := o.integer(name, low)
 	if int64(int(v)) != v {
@@ -141,7 +141,8 @@ func (o *object) count(name string, low int64) int {
 	return int(v)
 }
 
-// float reads a number that is finite and not negative; positive refuses zero, where zero would silently become the default.
+// float reads a finite number that is not negative. positive also refuses zero, for fields where zero would mean the
+// default.
 func (o *object) float(name string, positive bool) float64 {
 	n := o.get(name)
 	if n == nil {
@@ -159,7 +160,7 @@ func (o *object) float(name string, positive bool) float64 {
 	return v
 }
 
-// finite reads a number of either sign.
+// finite reads a finite number of either sign.
 func (d *decoder) finite(n *yaml.Node, path string) (float64, bool) {
 	if beyondFloat(n) {
 		d.errorf(n, path, "%s is beyond the largest float64", clip(n.Value))
@@ -177,7 +178,7 @@ func (d *decoder) finite(n *yaml.Node, path string) (float64, bool) {
 	return v + 0, true // no -0, which would not survive being written
 }
 
-// beyondFloat finds the numbers that YAML takes for text, for they are beyond the largest float64.
+// beyondFloat reports whether n is a number beyond the largest float64. YAML reads such a number as text.
 func beyondFloat(n *yaml.Node) bool {
 	_, err := strconv.ParseFloat(n.Value, 64)
 	return n.Kind == yaml.ScalarNode && errors.Is(err, strconv.ErrRange)
@@ -195,7 +196,7 @@ func (o *object) boolean(name string) (v, given bool) {
 	return n.Value == "true" || n.Value == "True" || n.Value == "TRUE", true
 }
 
-// duration reads "20ms"; plain 0 needs no unit. positive refuses zero, where zero would silently become the default.
+// duration reads "20ms". 0 needs no unit. positive refuses zero, for fields where zero would mean the default.
 func (o *object) duration(name string, positive bool) time.Duration {
 	n := o.get(name)
 	if n == nil {
@@ -222,7 +223,6 @@ func (o *object) duration(name string, positive bool) time.Duration {
 	return v
 }
 
-// list calls each for every item of a sequence.
 // bytes reads "512MiB", or a plain number of bytes.
 func (o *object) bytes(name string) int64 {
 	n := o.get(name)
@@ -243,6 +243,7 @@ func (o *object) bytes(name string) int64 {
 	return v
 }
 
+// list calls each for every item of a sequence.
 func (o *object) list(name string, each func(n *yaml.Node, path string)) {
 	n := o.get(name)
 	if n == nil {
@@ -293,7 +294,7 @@ func describe(n *yaml.Node) string {
 	return clip(strconv.Quote(n.Value)) + " is a string"
 }
 
-// clip keeps messages to one line of sane length.
+// clip limits s to one line of 60 characters for use in a message.
 func clip(s string) string {
 	const limit = 60
 	runes := []rune(strings.ToValidUTF8(s, "?"))
@@ -308,7 +309,7 @@ func clip(s string) string {
 	return string(runes[:limit]) + "…"
 }
 
-// nearest finds the name that s is a slip of the keyboard away from.
+// nearest returns the name that s is most likely a misspelling of, or "".
 func nearest(s string, names []string) string {
 	best, distance := "", 3
 	for _, name := range names {
@@ -325,7 +326,7 @@ func nearest(s string, names []string) string {
 	return best
 }
 
-// edits is Levenshtein's distance, by Wagner and Fischer's table kept to one row.
+// edits is the Levenshtein distance, by Wagner and Fischer's algorithm with one row of the table.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

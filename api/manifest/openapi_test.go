@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The description of the HTTP API has the fields that manifests have, and no other.
+// The OpenAPI description has exactly the fields that manifests have.
 func TestEveryFieldIsDescribed(t *testing.T) {
 	text, err := os.ReadFile("../spec/openapi.yaml")
 	if err != nil {
@@ -23,7 +23,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
-	// Each document has one field that no object has, at the end of the one that is to be known.
+	// Each document has an unknown field at the end of the path, so that the error lists the known ones.
 	const unknown = "there-is-none-of-this-name: 1"
 	for _, c := range []struct{ schema, path, text string }{
 		{"ModelSpec", "", modelWith(unknown)},

@@ -31,7 +31,7 @@ models: [m]
 {kind: Function, name: f, models: [m], revision: 9223372036854775807}
 `
 
-// A request says at which revisions its objects were read, where it wants to; a file has no such field.
+// A document of a request may have the revision at which its object was read; a document of a file may not.
 func TestRevisionsOfARequest(t *testing.T) {
 	set, revisions, err := DecodeRequest("manifest", []byte(threeKinds))
 	if err != nil {

@@ -75,7 +75,7 @@ a:
 	}
 }
 
-// Decoding what was encoded gives the same set, for every valid set.
+// Decoding an encoded set returns the same set, for every valid set.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := drawSet(t)
@@ -227,7 +227,7 @@ func drawQuality(t *rapid.T, m *api.ModelSpec) {
 func drawFunction(t *rapid.T) api.FunctionSpec {
 	f := api.FunctionSpec{
 		Name: "f" + name.Draw(t, "name"),
-		// A name that no drawn model has: whether a default fits a model is another test's matter.
+		// Use a name that no drawn model has: another test checks that a default fits a model.
 		Models:    rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"other-model-of-the-set", "other-model-of-the-set@1.0", "one-more-that-is-not-drawn"}), 1, 3, rapid.ID[string]).Draw(t, "models"),
 		Weight:    amount(api.MinWeight, api.MaxWeight).Draw(t, "weight"),
 		Budget:    amount(0, api.MaxBudget).Draw(t, "budget"),
@@ -264,7 +264,7 @@ func drawFunction(t *rapid.T) api.FunctionSpec {
 }
 
 func drawTraffic(t *rapid.T) api.TrafficSpec {
-	// No label is among the versions; some of these read like something else in YAML.
+	// No label is among the versions. Some of these read as another type in YAML.
 	version := rapid.SampledFrom([]string{"1", "007", "1.10", "0x1f", "1e3", "2026-01-02", "true", "null", "no", "V", "0"})
 	share := func(what string) *api.VersionShare {
 		if !rapid.Bool().Draw(t, "has "+what) {
@@ -371,8 +371,8 @@ func drawJSON(t *rapid.T, depth int) any {
 	}
 }
 
-// FuzzDecode holds two promises: the decoder takes no harm from any bytes, and whatever it accepts is valid and survives
-// being written and read again.
+// FuzzDecode checks that the decoder survives any bytes, and that what it accepts is valid and survives being written
+// and read again.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{example, `{"kind": "Function", "name": "f", "models": ["m"], "default": {"a": [1e3, "\ud83d\ude00"]}}`,
 		"- kind: Function\n  name: f\n  models: [m]\n  slo: 1.5s\n", "a: &a [x]\nb: *a\n", "kind: Function\n\tname: f\n", "? [a]\n: b\n", "%YAML 1.1\n---\nkind: Model\n...\n",

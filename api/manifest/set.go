@@ -13,11 +13,11 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Set is what one or several manifests declare. Every spec has its defaults and is valid by itself; no model version, no
-// function and no model's traffic is there twice.
+// Set is the content of one or several manifests. Every spec has its defaults and is valid by itself. No object is in a
+// set twice.
 //
-// A set that was decoded remembers where its fields were written, so that whoever judges it later can still name the line:
-// see [Set.Refuse]. Specs may be appended to the lists; of those nothing is remembered.
+// A decoded set keeps the positions of its fields, so that a later check can still report the line: see [Set.Refuse].
+// Callers may append specs to the lists; those have no positions.
 type Set struct {
 	Models    []api.ModelSpec
 	Functions []api.FunctionSpec
@@ -27,7 +27,7 @@ type Set struct {
 	models, functions, traffic []source
 }
 
-// source is where one object was written: its fields by path, "" for the document itself.
+// source is where one object is written: its fields by path, with "" for the document itself.
 type source struct {
 	file   string
 	fields []place
@@ -38,12 +38,12 @@ type place struct {
 	line, column int32
 }
 
-// Len is the number of objects in the set.
+// Len returns the number of objects in the set.
 func (s *Set) Len() int { return len(s.Models) + len(s.Functions) + len(s.Traffic) }
 
-// SetDir says in which directory the models were declared: what relative paths in their specs mean, where a model has no dir
-// of its own. A relative one is joined to it, an absolute one stays. A model with an image and without a dir keeps to what is in the image: it
-// is not shown what happens to lie beside a manifest. With an empty dir nothing is changed; see [Set.CheckDirs].
+// SetDir sets the directory that the models' relative paths refer to. A relative dir of a model is joined to it, an
+// absolute one stays. A model with an image and without a dir keeps none, because its files are in the image and it
+// must not see what is beside the manifest. An empty dir changes nothing; see [Set.CheckDirs].
 func (s *Set) SetDir(dir string) {
 	if dir == "" {
 		return
@@ -55,8 +55,8 @@ func (s *Set) SetDir(dir string) {
 	}
 }
 
-// CheckDirs refuses the models whose dir is relative to nobody knows what: those of a manifest that came without the directory
-// that it lay in. A model without any dir passes. The error is nil or [Errors].
+// CheckDirs refuses models with a relative dir, for manifests that arrive without the directory that they were in. A
+// model without a dir passes. The error is nil or [Errors].
 func (s *Set) CheckDirs() error {
 	var errs Errors
 	for i := range s.Models {
@@ -71,7 +71,7 @@ func (s *Set) CheckDirs() error {
 	return errs
 }
 
-// Append adds the objects of another set, with what is remembered of them. Whether they are there already is for the caller.
+// Append adds the objects of another set with their positions. The caller ensures that no object is in both.
 func (s *Set) Append(from *Set) {
 	s.models = append(padded(s.models, len(s.Models)), padded(from.models, len(from.Models))...)
 	s.functions = append(padded(s.functions, len(s.Functions)), padded(from.functions, len(from.Functions))...)
@@ -81,13 +81,13 @@ func (s *Set) Append(from *Set) {
 	s.Traffic = append(s.Traffic, from.Traffic...)
 }
 
-// padded makes the list as long as its specs; those without a source get an empty one.
+// padded makes the list as long as its specs. Specs without a source get an empty one.
 func padded(list []source, n int) []source {
 	return append(list[:min(len(list), n):len(list)], make([]source, max(0, n-len(list)))...)
 }
 
-// Locate says where a field of object i of its kind was written, "models.yaml:12:9"; of one that was not written, where the
-// nearest field around it was. It is "" where nothing is known.
+// Locate returns the position of a field of object i of its kind, "models.yaml:12:9". For a field that is not written
+// it returns the position of the nearest enclosing field. It returns "" if nothing is known.
 func (s *Set) Locate(kind api.Kind, i int, path string) string {
 	file, at := s.find(kind, i, path)
 	if at == nil {
@@ -119,10 +119,10 @@ func (s *Set) find(kind api.Kind, i int, path string) (string, *place) {
 	}
 }
 
-// around is the path of the field that a field is part of.
+// around returns the path of the enclosing field.
 func around(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
 
-// Index finds an object of the set by its name, and a model by its version too; -1 when it is not there.
+// Index returns the index of an object by its name, for a model also by its version, or -1.
 func (s *Set) Index(kind api.Kind, name, version string) int {
 	switch kind {
 	case api.KindFunction:
@@ -133,8 +133,8 @@ func (s *Set) Index(kind api.Kind, name, version string) int {
 	return slices.IndexFunc(s.Models, func(m api.ModelSpec) bool { return m.Name == name && m.Version == version })
 }
 
-// Refuse turns what is wrong with object i of its kind into [Errors] that name the object and the lines: one for each of
-// [api.FieldErrors], else one for the whole object. It is nil when err is.
+// Refuse turns the problems with object i of its kind into [Errors] with the object's name and the lines: one for each
+// of [api.FieldErrors], else one for the whole object. It returns nil if err is nil.
 func (s *Set) Refuse(kind api.Kind, i int, err error) error {
 	if err == nil {
 		return nil
@@ -172,8 +172,8 @@ func (s *Set) name(kind api.Kind, i int) (name, version string) {
 	return name, version
 }
 
-// Relocate turns problems that a gateway found in this set, as it was sent there, into [Errors] with the lines of the files
-// that it was read from. Problems with objects that are not in the set keep their texts.
+// Relocate turns the problems that a gateway found in this set into [Errors] with the lines of the files that the set
+// was read from. Problems with objects that are not in the set keep their texts.
 func (s *Set) Relocate(problems []api.Problem) Errors {
 	errs := make(Errors, 0, len(problems))
 	for _, p := range problems {
@@ -189,9 +189,9 @@ func (s *Set) Relocate(problems []api.Problem) Errors {
 	return errs
 }
 
-// remember keeps the positions of a document's fields. Of a model only those at its top are kept: there can be ten thousand
-// models, and what is judged after decoding is whole fields. Of a default output only its own: it can have as many elements as
-// the file has bytes.
+// remember keeps the positions of a document's fields. Of a model it keeps only those of top-level fields: there can be
+// ten thousand models, and later checks are about whole fields. Of a default output it keeps only its own position,
+// because the output can have as many elements as the file has bytes.
 func remember(file string, kind api.Kind, positions map[string]*yaml.Node) source {
 	of := source{file: file, fields: make([]place, 0, len(positions))}
 	for path, n := range positions {

@@ -44,7 +44,7 @@ func TestLocate(t *testing.T) {
 	}{
 		{api.KindModel, 0, "", "models.yaml:2:1"},
 		{api.KindModel, 0, "device", "models.yaml:7:9"},
-		{api.KindModel, 0, "inputs[0].shape[0]", "models.yaml:4:9"}, // no deeper, for models
+		{api.KindModel, 0, "inputs[0].shape[0]", "models.yaml:4:9"}, // models keep no deeper positions
 		{api.KindModel, 0, "cost", "models.yaml:2:1"},
 		{api.KindModel, 1, "", ""},
 		{api.KindFunction, 0, "models[1]", "models.yaml:12:3"},
@@ -52,7 +52,7 @@ func TestLocate(t *testing.T) {
 		{api.KindFunction, 0, "policy.weights.b@1", "models.yaml:15:26"},
 		{api.KindFunction, 0, "policy.weights.c@1.5", "models.yaml:15:12"},
 		{api.KindFunction, 0, "policy.eta", "models.yaml:14:3"},
-		{api.KindFunction, 0, "default.x[0]", "models.yaml:16:10"}, // nor for defaults
+		{api.KindFunction, 0, "default.x[0]", "models.yaml:16:10"}, // nor do defaults
 		{api.KindFunction, 0, "loss", "models.yaml:9:1"},
 		{api.KindFunction, 1, "policy", ""},
 		{api.KindFunction, -1, "policy", ""},
@@ -86,7 +86,7 @@ func TestRefuse(t *testing.T) {
 		t.Errorf("nothing was refused with %v", err)
 	}
 
-	// What a gateway refuses of the text that it was sent is found in the files that the sender has.
+	// A problem that a gateway reports for the text that it received is located in the client's files.
 	set.Functions = set.Functions[:1]
 	text, err := set.JSON()
 	if err != nil {
@@ -107,7 +107,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// Objects keep their positions when the manifests of a directory are put together, and when sets are appended.
+// Objects keep their positions when the manifests of a directory are merged and when sets are appended.
 func TestPositionsOfSeveralFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -141,7 +141,8 @@ func TestPositionsOfSeveralFiles(t *testing.T) {
 	}
 }
 
-// A container sees a directory that was named, or a model directory, and not what happens to lie beside a manifest.
+// A container gets a directory that is named, or a model directory, but not the directory that a manifest happens to be
+// in.
 func TestDirOfImages(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

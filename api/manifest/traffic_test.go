@@ -14,7 +14,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// trafficWith is a model's traffic whose document ends in the given lines; they begin at line 3.
+// trafficWith returns a model's traffic whose document ends with the given lines; the first of them is line 3.
 func trafficWith(lines string) string { return "kind: Traffic\nname: digits\n" + lines }
 
 func TestTrafficExample(t *testing.T) {
@@ -177,7 +177,7 @@ func TestTrafficErrors(t *testing.T) {
 	}
 }
 
-// A label means a version, also where a function is judged against the models of its manifest.
+// A label means a version, also when a function is checked against the models of its manifest.
 func TestLabelsOfFunctions(t *testing.T) {
 	two := modelWith("version: 1\n---\n") + strings.Replace(modelWith("version: 2\n---\n"), "float32, shape: [2]", "float32, shape: [3]", 1) +
 		"kind: Traffic\nname: m\nlabels: {stable: 1, canary: 2, gone: 3}\n---\n"
@@ -189,7 +189,7 @@ func TestLabelsOfFunctions(t *testing.T) {
 		{"[m@2]", `default: "x" is a string: expected a number (int64) (outputs of model m@2)`},
 		{"[m@gone]", ""},
 		{"[m@unknown]", ""},
-		{"[m]", ""}, // two versions, and which one serves is not known
+		{"[m]", ""}, // two versions, and the serving one is unknown
 	} {
 		_, err := Decode("f.yaml", []byte(function(c.models)))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasSuffix(err.Error(), c.want)) {
@@ -238,7 +238,7 @@ func TestTrafficIsLocated(t *testing.T) {
 	}
 }
 
-// A model's dir is relative to the directory of its manifest, wherever that is read.
+// A model's dir is relative to the directory of its manifest, wherever that is read from.
 func TestDir(t *testing.T) {
 	dir := write(t, map[string]string{
 		"models.yaml": modelWith("dir: below/m\n---\n") + strings.Replace(modelWith("dir: /elsewhere\n---\n"), "name: m", "name: n", 1) + strings.Replace(modelWith(""), "name: m", "name: o", 1),
@@ -261,7 +261,7 @@ func TestDir(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What is written means the same wherever it lies.
+	// The written form means the same in any directory.
 	text, err := set.YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestDir(t *testing.T) {
 		t.Errorf("(-first +again):\n%s", diff)
 	}
 
-	// Where nobody says what it is relative to, a relative one is refused.
+	// A relative dir is refused if the manifest's directory is unknown.
 	sent, err := Decode("manifest", []byte(modelWith("dir: below/m\n---\n")+functionWith("")))
 	if err != nil {
 		t.Fatal(err)
@@ -297,13 +297,13 @@ func TestDir(t *testing.T) {
 	}
 }
 
-// Ten thousand models with all that they may have can be sent and exported at once.
+// Ten thousand models with all fields can be sent and exported at once.
 func TestManyModelsFit(t *testing.T) {
 	one, err := Decode("f.yaml", []byte(modelWith("dir: /srv/models/digits/12\nwarmup: {queries: warmup.jsonl}\nvalidate: {queries: holdout.jsonl, min_accuracy: 0.9}\n")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 100 // stand for a hundred times as many
+	const n = 100 // extrapolated a hundred times
 	many := &Set{}
 	for i := range n {
 		m := one.Models[0]
@@ -338,7 +338,7 @@ func TestTrafficOfADirectory(t *testing.T) {
 	}
 }
 
-// The manifest of the package essay is one.
+// The manifest in the package documentation is valid.
 func TestEssay(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
