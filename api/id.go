@@ -32,7 +32,7 @@ func ParseModelRef(s string) (ModelID, error) {
 var ReservedNames = []string{"v1", "v2", "healthz", "readyz", "metrics", "admin"}
 
 // MaxNameBytes is DNS-1123's limit for a label: names end up in host names, file names and metric labels.
-const MaxNameBytes = 63
+const MaxNameBytes = 63 //xebec:limit a name or version
 
 // CheckName accepts DNS-1123 labels: lower-case letters, digits and '-', starting and ending with a letter or digit.
 // Names become part of URLs, environment variables, cgroup and container names, so nothing else is accepted.

@@ -40,10 +40,10 @@ const (
 	DefaultScaleUp     = 10
 	DefaultScaleDown   = 2
 
-	MaxIdle        = 30 * 24 * time.Hour
-	MinScaleWindow = time.Second
-	MaxScaleWindow = time.Hour
-	MaxScaleFactor = 1000
+	MaxIdle        = 30 * 24 * time.Hour //xebec:limit longest `replicas.idle`
+	MinScaleWindow = time.Second         //xebec:limit shortest `replicas.window`
+	MaxScaleWindow = time.Hour           //xebec:limit longest `replicas.window` and `replicas.delay`
+	MaxScaleFactor = 1000                //xebec:limit `replicas.up` and `replicas.down`
 )
 
 func (r ReplicaBounds) withDefaults() ReplicaBounds {
@@ -127,15 +127,15 @@ type LimitSpec struct {
 
 // Limits of ResourceSpec and LimitSpec. They catch typing errors.
 const (
-	MaxCPU         = 4096
-	MaxMemoryBytes = 64 << 40
-	MaxGPU         = 64
-	MaxPIDs        = 1 << 20
+	MaxCPU         = 4096     //xebec:limit cores of a replica and of the node
+	MaxMemoryBytes = 64 << 40 //xebec:limit memory of a replica and of the node
+	MaxGPU         = 64       //xebec:limit GPUs of a replica
+	MaxPIDs        = 1 << 20  //xebec:limit `limits.pids`
 	// MinLimitCPU and MinLimitMemoryBytes are the least that an interpreter can start with, MinLimitPIDs the least that
 	// a library with threads can.
 	MinLimitCPU         = 0.01
-	MinLimitMemoryBytes = 16 << 20
-	MinLimitPIDs        = 8
+	MinLimitMemoryBytes = 16 << 20 //xebec:limit smallest `limits.memory`
+	MinLimitPIDs        = 8        //xebec:limit smallest `limits.pids`
 )
 
 func (r *ResourceSpec) validate(e *FieldErrors, device string) {
@@ -180,8 +180,8 @@ type ExpectSpec struct {
 
 // MaxExpect bounds a model's hints, MaxExpectRate the rate of one.
 const (
-	MaxExpect     = 16
-	MaxExpectRate = 1e9
+	MaxExpect     = 16  //xebec:limit `expect` hints of a version
+	MaxExpectRate = 1e9 //xebec:limit queries per second of an `expect` hint
 )
 
 // timeOfDay parses "08:00" as minutes since midnight. It returns -1 for anything else.
@@ -275,7 +275,7 @@ func validateExpect(e *FieldErrors, hints []ExpectSpec) {
 }
 
 // MaxPreload bounds the modules that a zygote imports for a model.
-const MaxPreload = 64
+const MaxPreload = 64 //xebec:limit preloaded modules of a version
 
 func validatePreload(e *FieldErrors, modules []string, run *RunSpec) {
 	if len(modules) == 0 {

@@ -17,7 +17,7 @@ import (
 // bool tensor, a base64 string is an element of a bytes tensor. Arrays nest as the shape says.
 
 // MaxDefaultDepth is the deepest nesting of a default output: an object of outputs, and arrays up to the largest rank.
-const MaxDefaultDepth = MaxRank + 1
+const MaxDefaultDepth = MaxRank + 1 //xebec:limit nesting of a default output
 
 // CanonicalJSON returns raw in the form that FunctionSpec.Default has: compact, object members sorted by name, escapes
 // only where JSON requires them, numbers digit for digit as written. The error says why raw cannot be a default output.

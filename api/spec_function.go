@@ -47,19 +47,19 @@ const (
 	// DefaultSLO is the latency at which an answer stops feeling immediate to a person.
 	DefaultSLO = 100 * time.Millisecond
 	// MaxSLO and MaxColdStart bound how long a query can hold a connection.
-	MaxSLO       = 10 * time.Minute
-	MaxColdStart = 10 * time.Minute
+	MaxSLO       = 10 * time.Minute //xebec:limit `slo`
+	MaxColdStart = 10 * time.Minute //xebec:limit `cold_start`
 	// MaxModels bounds the candidates of a function.
-	MaxModels = 64
+	MaxModels = 64 //xebec:limit candidates of a function
 	// MaxDefaultBytes bounds a default output. Every answer without a prediction contains it.
-	MaxDefaultBytes = 64 << 10
+	MaxDefaultBytes = 64 << 10 //xebec:limit a default output
 	// DefaultWeight is the weight of a function that sets none. MinWeight and MaxWeight keep the smallest share large
 	// enough to be served at all.
 	DefaultWeight = 1
 	MinWeight     = 0.01
-	MaxWeight     = 100
+	MaxWeight     = 100 //xebec:limit `weight`
 	// MaxBudget pays for a thousand of the most expensive evaluations per second. More is a typing error, not a bound.
-	MaxBudget = 1e12
+	MaxBudget = 1e12 //xebec:limit `budget`
 )
 
 // WithDefaults returns a copy with every unset field that has a default set to it, and with a valid default output in

@@ -117,40 +117,40 @@ const (
 	// linear models settle.
 	DefaultBatchMax = 4096
 	// DefaultBatchBytes fits one request body of the default limit.
-	DefaultBatchBytes = 64 << 20
+	DefaultBatchBytes = 64 << 20 //xebec:limit input bytes in a batch, unless the model sets `batching.max_bytes`
 	// DefaultQueueMax is four of the largest default batches.
-	DefaultQueueMax = 4 * DefaultBatchMax
+	DefaultQueueMax = 4 * DefaultBatchMax //xebec:limit queries that wait, unless the model sets `queue.max`
 	// DefaultModelTimeout is generous: the first batch of a model that compiles itself may take many seconds, and
 	// killing the replica would restart the compilation.
-	DefaultModelTimeout = 30 * time.Second
+	DefaultModelTimeout = 30 * time.Second //xebec:limit silence of a replica, unless the model sets `timeout`
 )
 
 // Limits of a model's spec. They keep every size that is computed from a spec sane.
 const (
 	// MaxTensors is the worker protocol's limit for inputs, and for outputs.
-	MaxTensors = 64
+	MaxTensors = 64 //xebec:limit inputs, and outputs, of a model
 	// MaxTensorNameBytes keeps the largest signature within one frame of the worker protocol (64 KiB).
-	MaxTensorNameBytes = 255
+	MaxTensorNameBytes = 255 //xebec:limit a tensor's name
 	// MaxReplicas exceeds what one machine can run. It catches typing errors.
-	MaxReplicas = 1024
+	MaxReplicas = 1024 //xebec:limit replicas of a version
 	// MaxBatch bounds the tables of a batch block: 65,536 entries of 16 bytes are 1 MiB.
-	MaxBatch = 65536
+	MaxBatch = 65536 //xebec:limit queries in a batch
 	// MaxBatchBytes bounds a segment's slab to a small multiple of it.
-	MaxBatchBytes = 4 << 30
+	MaxBatchBytes = 4 << 30 //xebec:limit `batching.max_bytes`
 	// MaxQueue bounds the memory of a queue that no replica drains.
-	MaxQueue = 1 << 20
+	MaxQueue = 1 << 20 //xebec:limit `queue.max`
 	// MaxHold bounds the hold: a longer one no longer improves throughput and is probably an error in the unit.
-	MaxHold = 100 * time.Millisecond
+	MaxHold = 100 * time.Millisecond //xebec:limit `batching.hold`
 	// MaxTimeout bounds how long a hung replica can stay.
-	MaxTimeout = time.Hour
+	MaxTimeout = time.Hour //xebec:limit `timeout` and `batching.objective`
 	// MaxCost leaves room for any unit of money or energy, and keeps sums of costs exact enough to compare.
-	MaxCost = 1e9
+	MaxCost = 1e9 //xebec:limit `cost`
 	// MaxArgs, MaxEnv and MaxRunBytes stay well below the kernel's limits for execve (128 KiB a string, 2 MiB together).
-	MaxArgs     = 256
-	MaxEnv      = 256
-	MaxRunBytes = 64 << 10
+	MaxArgs     = 256      //xebec:limit words of `run.command`
+	MaxEnv      = 256      //xebec:limit variables of `run.env`
+	MaxRunBytes = 64 << 10 //xebec:limit command and environment together
 	// MaxPathBytes is PATH_MAX.
-	MaxPathBytes = 4096
+	MaxPathBytes = 4096 //xebec:limit a path in a manifest
 )
 
 // ID returns the name and version.

@@ -65,15 +65,15 @@ const (
 // Defaults and limits of policies, losses and shadows.
 const (
 	// MaxPolicyParams is several times what any policy has.
-	MaxPolicyParams = 16
+	MaxPolicyParams = 16 //xebec:limit parameters of a policy
 	// MaxPolicyTextBytes bounds a parameter that is a string.
-	MaxPolicyTextBytes = 256
+	MaxPolicyTextBytes = 256 //xebec:limit a text parameter of a policy
 	// DefaultLossScale suits outputs from 0 to 1.
 	DefaultLossScale = 1
 	// MaxLossScale, and its inverse as the minimum, keep squares of quotients finite.
-	MaxLossScale = 1e12
+	MaxLossScale = 1e12 //xebec:limit `loss.scale` and `loss.tolerance`, and their inverses
 	// MaxShadow bounds a function's shadow models. Each costs as much as a candidate and answers no caller.
-	MaxShadow = 8
+	MaxShadow = 8 //xebec:limit shadows of a function
 )
 
 // String formats the policy for people: "exp3", or "exp3 (eta 0.1, floor 0.02)".

@@ -47,8 +47,8 @@ type LogSpec struct {
 
 // Limits of warm-up and validation.
 const (
-	MaxWarmupRepeat = 1000
-	MaxTolerance    = 1e12
+	MaxWarmupRepeat = 1000 //xebec:limit `warmup.repeat`
+	MaxTolerance    = 1e12 //xebec:limit `validate.tolerance`
 )
 
 // withDefaults returns a copy, nil for nil.

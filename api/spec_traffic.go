@@ -91,16 +91,16 @@ const (
 	DefaultMaxErrorIncrease = 0.02
 	DefaultMaxP99Increase   = 0.5
 	// MaxMinFeedback bounds how long a roll-out can go without a conclusion. More feedback adds no information.
-	MaxMinFeedback = 1e9
+	MaxMinFeedback = 1e9 //xebec:limit `rollout.guard.min_feedback`
 	// MaxP99Factor bounds a latency guard; a larger one would guard nothing.
-	MaxP99Factor = 1000
+	MaxP99Factor = 1000 //xebec:limit `rollout.guard.max_p99_increase`
 	// MaxLabels and MaxSpecific bound what a person can keep track of.
-	MaxLabels   = 64
-	MaxSpecific = 64
+	MaxLabels   = 64 //xebec:limit labels of a model
+	MaxSpecific = 64 //xebec:limit versions in `versions.specific`
 	// MaxLatest exceeds the number of versions that a model can reasonably have. Use "all" instead.
-	MaxLatest = 10_000
+	MaxLatest = 10_000 //xebec:limit `versions.latest`
 	// MaxReasonBytes bounds a rollback's reason.
-	MaxReasonBytes = 1024
+	MaxReasonBytes = 1024 //xebec:limit reason of a rollback
 )
 
 // RolloutPolicies are the policies that a roll-out can have: those that ask one candidate for each query.

@@ -36,7 +36,7 @@ const (
 )
 
 // MaxStatusContexts is the number of contexts that a function's status shows.
-const MaxStatusContexts = 20
+const MaxStatusContexts = 20 //xebec:limit contexts that `describe function` shows
 
 // CandidateLearning is the learned state of one candidate, in one context or over all.
 type CandidateLearning struct {

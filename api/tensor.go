@@ -29,7 +29,7 @@ const (
 )
 
 // MaxRank is the largest number of dimensions of one query's tensor. numpy stops at 64; no model known to us exceeds 8.
-const MaxRank = 16
+const MaxRank = 16 //xebec:limit dimensions of one query's tensor
 
 type dtypeInfo struct {
 	numpy, oip string
@@ -136,7 +136,7 @@ func (t TensorSpec) ItemBytes() int {
 }
 
 // MaxItemBytes bounds the data of one tensor of one query. The limit of HTTP bodies is far below it.
-const MaxItemBytes = 1 << 30
+const MaxItemBytes = 1 << 30 //xebec:limit one tensor of one query
 
 // Elements is the product of dims, or -1 if a dimension is negative or the product exceeds [MaxItemBytes].
 func Elements(dims []int64) int64 {

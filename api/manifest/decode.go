@@ -19,9 +19,9 @@ const (
 	// MaxBytes holds 10,000 models with all defaults, as tools send and export them: about 500 bytes each as YAML, 900
 	// as JSON. The reader needs up to 100 bytes of memory for each byte of the worst possible text, and about 30 for
 	// such a manifest.
-	MaxBytes = 12 << 20
+	MaxBytes = 12 << 20 //xebec:limit a manifest, and a body of the admin API
 	// MaxDocuments bounds the specs of one manifest.
-	MaxDocuments = 16384
+	MaxDocuments = 16384 //xebec:limit documents in a manifest
 	// MaxDepth exceeds the depth of every valid field, the deepest being a default output of the largest rank.
 	MaxDepth = 32
 )
