@@ -9,21 +9,23 @@ import (
 // ReplicaBounds says how many replicas a model version has: between Min and Max, as many as its queries need. With Min
 // 0 a model goes to sleep after Idle without queries, and the next query wakes it.
 type ReplicaBounds struct {
-	Min, Max int
+	Min int `json:"min"`
+	Max int `json:"max" field:"min=1"`
 	// Initial is the number of replicas that the version is loaded with. 0 means Min.
-	Initial int
+	Initial int `json:"initial,omitempty"`
 	// Idle is how long a model with Min 0 keeps its last replica without a query.
-	Idle time.Duration
+	Idle time.Duration `json:"idle,omitempty" field:"positive"`
 	// Window is how far back the autoscaler looks at demand. It looks for bursts in a tenth of it (the "panic window").
-	Window time.Duration
+	Window time.Duration `json:"window,omitempty" field:"positive"`
 	// Delay is how long demand must stay lower before a replica is stopped.
-	Delay time.Duration
+	Delay time.Duration `json:"delay,omitempty" field:"positive"`
 	// Utilization is the part of a replica's capacity within the objective that the autoscaler plans with, more than 0
 	// and at most 1, for up to four replicas. More replicas together need less reserve: see package autoscale.
-	Utilization float64
+	Utilization float64 `json:"utilization,omitempty" field:"positive"`
 	// Up is the factor by which the ready replicas may grow in one step. 1/Down is the part of the ready replicas that
 	// a step must leave.
-	Up, Down float64
+	Up   float64 `json:"up,omitempty" field:"positive"`
+	Down float64 `json:"down,omitempty" field:"positive"`
 }
 
 // Defaults and limits of ReplicaBounds.
@@ -109,20 +111,20 @@ func (r *ReplicaBounds) validate(e *FieldErrors) {
 // measured ones.
 type ResourceSpec struct {
 	// CPU is in cores: 0.5 is half a core. MemoryBytes is what a loaded replica holds.
-	CPU         float64
-	MemoryBytes int64
+	CPU         float64 `json:"cpu,omitempty"`
+	MemoryBytes int64   `json:"memory,omitempty" field:"bytes"`
 	// GPU is the number of whole GPUs that it gets exclusively. A model with a Device shares that device in turns and
 	// must have 0 here.
-	GPU int
+	GPU int `json:"gpu,omitempty"`
 }
 
 // LimitSpec is the most that one replica may use; 0 means no limit. If a limit cannot be enforced, the model's
 // description says so.
 type LimitSpec struct {
-	CPU         float64
-	MemoryBytes int64
+	CPU         float64 `json:"cpu,omitempty" field:"positive"`
+	MemoryBytes int64   `json:"memory,omitempty" field:"bytes"`
 	// PIDs is the number of processes and threads.
-	PIDs int
+	PIDs int `json:"pids,omitempty" field:"min=1"`
 }
 
 // Limits of ResourceSpec and LimitSpec. They catch typing errors.
@@ -172,10 +174,11 @@ func (l *LimitSpec) validate(e *FieldErrors, r *ResourceSpec) {
 // ExpectSpec is an operator's hint: from From to To the model gets Rate queries per second, and the replicas for them
 // are started before.
 type ExpectSpec struct {
-	Rate float64
+	Rate float64 `json:"rate" field:"positive"`
 	// From and To are both times of day, "08:00" in the gateway's time zone, every day, or both RFC 3339 times. A time
 	// of day To before From is on the next day.
-	From, To string
+	From string `json:"from" field:"moment"`
+	To   string `json:"to" field:"moment"`
 }
 
 // MaxExpect bounds a model's hints, MaxExpectRate the rate of one.

@@ -11,35 +11,35 @@ import (
 
 // FunctionSpec declares what an app calls: a named HTTP endpoint over one or several candidate models.
 type FunctionSpec struct {
-	Name string
+	Name string `json:"name"`
 	// Models are the candidates. "name" means the model's serving version, "name@version" pins a version, "name@label"
 	// means the version that has this label in the model's [TrafficSpec].
-	Models []string
+	Models []string `json:"models"`
 	// SLO is the latency objective: the longest time that a caller waits for its answer.
-	SLO time.Duration
+	SLO time.Duration `json:"slo,omitempty" field:"positive"`
 	// Default is the output to answer with if there is no prediction: JSON as callers read it, nil for none. It is kept
 	// as text in the form of [CanonicalJSON], so that no number loses digits.
-	Default json.RawMessage
+	Default json.RawMessage `json:"default,omitempty"`
 	// Policy selects among the candidates and combines their answers.
-	Policy PolicySpec
+	Policy PolicySpec `json:"policy,omitzero"`
 	// Loss says how feedback scores an answer.
-	Loss LossSpec
+	Loss LossSpec `json:"loss,omitzero"`
 	// MinConfidence, from 0 to 1, replaces an answer of lower confidence by the default output.
-	MinConfidence float64
+	MinConfidence float64 `json:"min_confidence,omitempty"`
 	// Shadow has models, named as in Models, and the part of the queries, more than 0 and at most 1, that each also
 	// evaluates. Their answers are compared with the one that was given and are never returned.
-	Shadow map[string]float64
+	Shadow map[string]float64 `json:"shadow,omitempty"`
 	// Weight is the function's share relative to other functions where a resource is short: a model's replicas, or a
 	// shared device.
-	Weight float64
+	Weight float64 `json:"weight,omitempty" field:"positive"`
 	// Budget bounds the cost per second of evaluating the function's queries, in the unit of [ModelSpec.Cost]. 0 means
 	// no bound.
-	Budget float64
+	Budget float64 `json:"budget,omitempty"`
 	// ColdStart is how long a query may wait for the first replica of a model that has none. Its deadline is then
 	// arrival + max(SLO, ColdStart).
-	ColdStart time.Duration
+	ColdStart time.Duration `json:"cold_start,omitempty"`
 	// Log says which of the function's queries the inference log records; nil means none.
-	Log *LogSpec
+	Log *LogSpec `json:"log,omitempty"`
 }
 
 // Defaults and limits of a function's spec.

@@ -2,147 +2,49 @@ package api
 
 import (
 	"encoding/json"
+	"reflect"
 	"time"
 )
 
-// The JSON form of a spec has the field names and the duration strings of the manifest, so that an operator can copy
-// what a status shows into a manifest.
+// The JSON form of a spec has the field names and the value formats of the manifest, so that an operator can copy what a
+// status shows into a manifest. The fields' tags declare it. encoding/json does the work, on types that jsonForm derives from the specs.
 
-type tensorJSON struct {
-	Name  string  `json:"name"`
-	DType string  `json:"dtype"`
-	Shape []int64 `json:"shape"`
+// MarshalJSON writes the spec with the names of the manifest.
+func (m ModelSpec) MarshalJSON() ([]byte, error) { return writeSpec(reflect.ValueOf(m), modelForm) }
+
+// UnmarshalJSON reads the output of MarshalJSON. It ignores unknown members and validates nothing: it is for a gateway's
+// answers. Package manifest, which is strict, reads manifests.
+func (m *ModelSpec) UnmarshalJSON(data []byte) error {
+	return readSpec(data, reflect.ValueOf(m).Elem(), modelForm)
 }
 
-type modelJSON struct {
-	Name      string        `json:"name"`
-	Version   string        `json:"version"`
-	Inputs    []tensorJSON  `json:"inputs"`
-	Outputs   []tensorJSON  `json:"outputs"`
-	Run       runJSON       `json:"run"`
-	Python    string        `json:"python,omitempty"`
-	Preload   []string      `json:"preload,omitempty"`
-	Replicas  replicasJSON  `json:"replicas"`
-	Resources resourcesJSON `json:"resources,omitzero"`
-	Limits    limitsJSON    `json:"limits,omitzero"`
-	Expect    []expectJSON  `json:"expect,omitempty"`
-	Batching  batchingJSON  `json:"batching"`
-	Retry     *bool         `json:"retry,omitempty"`
-	Timeout   duration      `json:"timeout,omitempty"`
-	Queue     queueJSON     `json:"queue"`
-	Cache     string        `json:"cache,omitempty"`
-	Cost      float64       `json:"cost,omitempty"`
-	Device    string        `json:"device,omitempty"`
-	Warmup    *warmupJSON   `json:"warmup,omitempty"`
-	Validate  *validateJSON `json:"validate,omitempty"`
-	Dir       string        `json:"dir,omitempty"`
+// MarshalJSON writes the spec with the names of the manifest.
+func (f FunctionSpec) MarshalJSON() ([]byte, error) {
+	return writeSpec(reflect.ValueOf(f), functionForm)
 }
 
-type warmupJSON struct {
-	Queries string `json:"queries"`
-	Repeat  int    `json:"repeat,omitempty"`
-}
-
-type validateJSON struct {
-	Queries       string  `json:"queries"`
-	Expect        string  `json:"expect,omitempty"`
-	MinAccuracy   float64 `json:"min_accuracy,omitempty"`
-	MaxDifference float64 `json:"max_difference,omitempty"`
-	Tolerance     float64 `json:"tolerance,omitempty"`
-	Extremes      *bool   `json:"extremes,omitempty"`
-}
-
-type runJSON struct {
-	Command []string          `json:"command,omitempty"`
-	Image   string            `json:"image,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-}
-
-type replicasJSON struct {
-	Min         int      `json:"min"`
-	Max         int      `json:"max"`
-	Initial     int      `json:"initial,omitempty"`
-	Idle        duration `json:"idle,omitempty"`
-	Window      duration `json:"window,omitempty"`
-	Delay       duration `json:"delay,omitempty"`
-	Utilization float64  `json:"utilization,omitempty"`
-	Up          float64  `json:"up,omitempty"`
-	Down        float64  `json:"down,omitempty"`
-}
-
-type resourcesJSON struct {
-	CPU         float64 `json:"cpu,omitempty"`
-	MemoryBytes size    `json:"memory,omitempty"`
-	GPU         int     `json:"gpu,omitempty"`
-}
-
-type limitsJSON struct {
-	CPU         float64 `json:"cpu,omitempty"`
-	MemoryBytes size    `json:"memory,omitempty"`
-	PIDs        int     `json:"pids,omitempty"`
-}
-
-type expectJSON struct {
-	Rate float64 `json:"rate"`
-	From string  `json:"from"`
-	To   string  `json:"to"`
-}
-
-func convertAll[To, From any](in []From, convert func(From) To) []To {
-	if in == nil {
-		return nil
+// UnmarshalJSON reads the output of MarshalJSON; see [ModelSpec.UnmarshalJSON].
+func (f *FunctionSpec) UnmarshalJSON(data []byte) error {
+	if err := readSpec(data, reflect.ValueOf(f).Elem(), functionForm); err != nil {
+		return err
 	}
-	out := make([]To, len(in))
-	for i := range in {
-		out[i] = convert(in[i])
+	if f.Default != nil {
+		// Encoders escape characters in raw JSON. The canonical form undoes that.
+		canonical, err := CanonicalJSON(f.Default)
+		if err != nil {
+			return err
+		}
+		f.Default = canonical
 	}
-	return out
+	return nil
 }
 
-type batchingJSON struct {
-	Policy    string   `json:"policy,omitempty"`
-	Max       int      `json:"max,omitempty"`
-	MaxBytes  int64    `json:"max_bytes,omitempty"`
-	Hold      duration `json:"hold,omitempty"`
-	Objective duration `json:"objective,omitempty"`
-	Pad       bool     `json:"pad,omitempty"`
-}
+// MarshalJSON writes the spec with the names of the manifest.
+func (t TrafficSpec) MarshalJSON() ([]byte, error) { return writeSpec(reflect.ValueOf(t), trafficForm) }
 
-type queueJSON struct {
-	Max int `json:"max,omitempty"`
-}
-
-type functionJSON struct {
-	Name          string             `json:"name"`
-	Models        []string           `json:"models"`
-	SLO           duration           `json:"slo,omitempty"`
-	Default       json.RawMessage    `json:"default,omitempty"`
-	Policy        *PolicySpec        `json:"policy,omitempty"`
-	Loss          *LossSpec          `json:"loss,omitempty"`
-	MinConfidence float64            `json:"min_confidence,omitempty"`
-	Shadow        map[string]float64 `json:"shadow,omitempty"`
-	Weight        float64            `json:"weight,omitempty"`
-	Budget        float64            `json:"budget,omitempty"`
-	ColdStart     duration           `json:"cold_start,omitempty"`
-	Log           *logJSON           `json:"log,omitempty"`
-}
-
-type logJSON struct {
-	Sample float64 `json:"sample"`
-}
-
-func replicasToJSON(r ReplicaBounds) replicasJSON {
-	return replicasJSON{
-		Min: r.Min, Max: r.Max, Initial: r.Initial, Idle: duration(r.Idle), Window: duration(r.Window), Delay: duration(r.Delay),
-		Utilization: r.Utilization, Up: r.Up, Down: r.Down,
-	}
-}
-
-func (j replicasJSON) bounds() ReplicaBounds {
-	return ReplicaBounds{
-		Min: j.Min, Max: j.Max, Initial: j.Initial, Idle: time.Duration(j.Idle), Window: time.Duration(j.Window), Delay: time.Duration(j.Delay),
-		Utilization: j.Utilization, Up: j.Up, Down: j.Down,
-	}
+// UnmarshalJSON reads the output of MarshalJSON; see [ModelSpec.UnmarshalJSON].
+func (t *TrafficSpec) UnmarshalJSON(data []byte) error {
+	return readSpec(data, reflect.ValueOf(t).Elem(), trafficForm)
 }
 
 // size is a number of bytes that JSON writes as "512MiB".
@@ -159,9 +61,7 @@ func (n *size) UnmarshalText(text []byte) error {
 // duration is a time.Duration that JSON writes as "20ms".
 type duration time.Duration
 
-func (d duration) MarshalText() ([]byte, error) {
-	return []byte(time.Duration(d).String()), nil
-}
+func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
 func (d *duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
@@ -169,133 +69,111 @@ func (d *duration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// MarshalJSON writes the spec with the names of the manifest.
-func (m ModelSpec) MarshalJSON() ([]byte, error) {
-	return json.Marshal(modelJSON{
-		Name:      m.Name,
-		Version:   m.Version,
-		Inputs:    tensorsToJSON(m.Inputs),
-		Outputs:   tensorsToJSON(m.Outputs),
-		Run:       runJSON(m.Run),
-		Python:    m.Python,
-		Preload:   m.Preload,
-		Replicas:  replicasToJSON(m.Replicas),
-		Resources: resourcesJSON{m.Resources.CPU, size(m.Resources.MemoryBytes), m.Resources.GPU},
-		Limits:    limitsJSON{m.Limits.CPU, size(m.Limits.MemoryBytes), m.Limits.PIDs},
-		Expect:    convertAll(m.Expect, func(x ExpectSpec) expectJSON { return expectJSON(x) }),
-		Batching: batchingJSON{
-			Policy: m.Batching.Policy, Max: m.Batching.Max, MaxBytes: m.Batching.MaxBytes,
-			Hold: duration(m.Batching.Hold), Objective: duration(m.Batching.Objective), Pad: m.Batching.Pad,
-		},
-		Retry:    m.Retry,
-		Timeout:  duration(m.Timeout),
-		Queue:    queueJSON(m.Queue),
-		Cache:    m.Cache,
-		Cost:     m.Cost,
-		Device:   m.Device,
-		Warmup:   (*warmupJSON)(m.Warmup),
-		Validate: (*validateJSON)(m.Validation),
-		Dir:      m.Dir,
-	})
+// dtypeName is an element type that JSON writes as its name.
+type dtypeName DType
+
+func (d dtypeName) MarshalText() ([]byte, error) { return []byte(DType(d).String()), nil }
+
+func (d *dtypeName) UnmarshalText(text []byte) error {
+	v, err := ParseDType(string(text))
+	*d = dtypeName(v)
+	return err
 }
 
-// UnmarshalJSON reads the output of MarshalJSON. It ignores unknown members and validates nothing: it is for a
-// gateway's answers. Package manifest, which is strict, reads manifests.
-func (m *ModelSpec) UnmarshalJSON(data []byte) error {
-	var j modelJSON
-	if err := json.Unmarshal(data, &j); err != nil {
+var (
+	modelForm    = jsonForm(reflect.TypeFor[ModelSpec]())
+	functionForm = jsonForm(reflect.TypeFor[FunctionSpec]())
+	trafficForm  = jsonForm(reflect.TypeFor[TrafficSpec]())
+)
+
+// jsonForm derives the type that encoding/json reads and writes in place of t. It has t's fields and tags, with the types above for values
+// that have another form in JSON. Fields with a MarshalJSON of their own stay as they are.
+func jsonForm(t reflect.Type) reflect.Type {
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return reflect.TypeFor[duration]()
+	case reflect.TypeFor[DType]():
+		return reflect.TypeFor[dtypeName]()
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return reflect.PointerTo(jsonForm(t.Elem()))
+	case reflect.Slice:
+		return reflect.SliceOf(jsonForm(t.Elem()))
+	case reflect.Struct:
+		fields := make([]reflect.StructField, t.NumField())
+		for i := range fields {
+			f := t.Field(i)
+			switch {
+			case f.Tag.Get("field") == "bytes":
+				f.Type = reflect.TypeFor[size]()
+			case !f.Type.Implements(reflect.TypeFor[json.Marshaler]()):
+				f.Type = jsonForm(f.Type)
+			}
+			fields[i] = f
+		}
+		return reflect.StructOf(fields)
+	}
+	return t
+}
+
+func writeSpec(spec reflect.Value, form reflect.Type) ([]byte, error) {
+	v := reflect.New(form)
+	toForm(v.Elem(), spec)
+	return json.Marshal(v.Interface())
+}
+
+// readSpec replaces the spec, if data can be read.
+func readSpec(data []byte, spec reflect.Value, form reflect.Type) error {
+	v := reflect.New(form)
+	if err := json.Unmarshal(data, v.Interface()); err != nil {
 		return err
 	}
-	inputs, err := tensorsFromJSON(j.Inputs)
-	if err != nil {
-		return err
-	}
-	outputs, err := tensorsFromJSON(j.Outputs)
-	if err != nil {
-		return err
-	}
-	*m = ModelSpec{
-		Name: j.Name, Version: j.Version, Inputs: inputs, Outputs: outputs,
-		Run: RunSpec(j.Run), Python: j.Python, Preload: j.Preload, Replicas: j.Replicas.bounds(),
-		Resources: ResourceSpec{j.Resources.CPU, int64(j.Resources.MemoryBytes), j.Resources.GPU},
-		Limits:    LimitSpec{j.Limits.CPU, int64(j.Limits.MemoryBytes), j.Limits.PIDs},
-		Expect:    convertAll(j.Expect, func(x expectJSON) ExpectSpec { return ExpectSpec(x) }),
-		Batching: BatchingSpec{
-			Policy: j.Batching.Policy, Max: j.Batching.Max, MaxBytes: j.Batching.MaxBytes,
-			Hold: time.Duration(j.Batching.Hold), Objective: time.Duration(j.Batching.Objective), Pad: j.Batching.Pad,
-		},
-		Retry: j.Retry, Timeout: time.Duration(j.Timeout), Queue: QueueSpec(j.Queue), Cache: j.Cache,
-		Cost: j.Cost, Device: j.Device, Warmup: (*WarmupSpec)(j.Warmup), Validation: (*ValidateSpec)(j.Validate), Dir: j.Dir,
-	}
+	spec.SetZero()
+	fromForm(spec, v.Elem())
 	return nil
 }
 
-// MarshalJSON writes the spec with the names of the manifest.
-func (f FunctionSpec) MarshalJSON() ([]byte, error) {
-	j := functionJSON{
-		Name: f.Name, Models: f.Models, SLO: duration(f.SLO), Default: f.Default, MinConfidence: f.MinConfidence, Shadow: f.Shadow,
-		Weight: f.Weight, Budget: f.Budget, ColdStart: duration(f.ColdStart), Log: (*logJSON)(f.Log),
+// toForm copies a spec into its zero JSON form. Both share maps and lists of strings. Other lists are never nil, so that JSON has [].
+func toForm(dst, src reflect.Value) {
+	if src.Kind() == reflect.Slice && src.IsNil() && isList(src.Type()) {
+		dst.Set(reflect.MakeSlice(dst.Type(), 0, 0))
+		return
 	}
-	if f.Policy.Name != "" || f.Policy.Params != nil {
-		j.Policy = &f.Policy
-	}
-	if f.Loss != (LossSpec{}) {
-		j.Loss = &f.Loss
-	}
-	return json.Marshal(j)
+	convert(dst, src, toForm)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote; see [ModelSpec.UnmarshalJSON].
-func (f *FunctionSpec) UnmarshalJSON(data []byte) error {
-	var j functionJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return err
+// fromForm copies back. Lists without an element become nil, so that equal specs compare equal: a scalar's shape is nil.
+func fromForm(dst, src reflect.Value) {
+	if src.Kind() == reflect.Slice && src.Len() == 0 && isList(src.Type()) {
+		return
 	}
-	if j.Default != nil {
-		// Encoders escape characters in raw JSON. The canonical form undoes that.
-		canonical, err := CanonicalJSON(j.Default)
-		if err != nil {
-			return err
-		}
-		j.Default = canonical
-	}
-	*f = FunctionSpec{
-		Name: j.Name, Models: j.Models, SLO: time.Duration(j.SLO), Default: j.Default, MinConfidence: j.MinConfidence, Shadow: j.Shadow,
-		Weight: j.Weight, Budget: j.Budget, ColdStart: time.Duration(j.ColdStart), Log: (*LogSpec)(j.Log),
-	}
-	if j.Policy != nil {
-		f.Policy = *j.Policy
-	}
-	if j.Loss != nil {
-		f.Loss = *j.Loss
-	}
-	return nil
+	convert(dst, src, fromForm)
 }
 
-func tensorsToJSON(specs []TensorSpec) []tensorJSON {
-	out := make([]tensorJSON, len(specs))
-	for i, t := range specs {
-		shape := t.Shape
-		if shape == nil {
-			shape = []int64{}
-		}
-		out[i] = tensorJSON{t.Name, t.DType.String(), shape}
-	}
-	return out
+func isList(t reflect.Type) bool {
+	return t.Elem().Kind() != reflect.String && t.Elem().Kind() != reflect.Uint8
 }
 
-func tensorsFromJSON(in []tensorJSON) ([]TensorSpec, error) {
-	var specs []TensorSpec
-	for _, t := range in {
-		dtype, err := ParseDType(t.DType)
-		if err != nil {
-			return nil, err
+func convert(dst, src reflect.Value, each func(dst, src reflect.Value)) {
+	switch t := src.Type(); {
+	case t == dst.Type():
+		dst.Set(src)
+	case t.Kind() == reflect.Struct:
+		for i := range src.NumField() {
+			each(dst.Field(i), src.Field(i))
 		}
-		spec := TensorSpec{Name: t.Name, DType: dtype}
-		if len(t.Shape) > 0 { // a scalar's shape is nil, so that equal specs compare equal
-			spec.Shape = t.Shape
+	case t.Kind() == reflect.Pointer:
+		if !src.IsNil() {
+			dst.Set(reflect.New(dst.Type().Elem()))
+			each(dst.Elem(), src.Elem())
 		}
-		specs = append(specs, spec)
+	case t.Kind() == reflect.Slice:
+		dst.Set(reflect.MakeSlice(dst.Type(), src.Len(), src.Len()))
+		for i := range src.Len() {
+			each(dst.Index(i), src.Index(i))
+		}
+	default:
+		dst.Set(src.Convert(dst.Type()))
 	}
-	return specs, nil
 }

@@ -16,80 +16,80 @@ import (
 // A field's zero value means its default. [ModelSpec.WithDefaults] fills the defaults in and [ModelSpec.Validate]
 // checks the result. Package manifest reads and writes the YAML form.
 type ModelSpec struct {
-	Name    string
-	Version string
+	Name    string `json:"name"`
+	Version string `json:"version" field:"version"`
 	// Inputs and Outputs are the signature of one query. The batch dimension is never part of a shape.
-	Inputs  []TensorSpec
-	Outputs []TensorSpec
-	Run     RunSpec
+	Inputs  []TensorSpec `json:"inputs"`
+	Outputs []TensorSpec `json:"outputs"`
+	Run     RunSpec      `json:"run"`
 	// Python is the virtual environment whose interpreter "python" means in the command, relative to Dir. If it is
 	// empty, it is the gateway's own environment.
-	Python string
+	Python string `json:"python,omitempty"`
 	// Preload lists the modules that a zygote of that environment imports before it forks the worker. If it is empty,
 	// each worker starts an interpreter of its own.
-	Preload  []string
-	Replicas ReplicaBounds
+	Preload  []string      `json:"preload,omitempty"`
+	Replicas ReplicaBounds `json:"replicas"`
 	// Resources is what one replica needs, Limits the most that it may use.
-	Resources ResourceSpec
-	Limits    LimitSpec
+	Resources ResourceSpec `json:"resources,omitzero"`
+	Limits    LimitSpec    `json:"limits,omitzero"`
 	// Expect has hints of future load.
-	Expect   []ExpectSpec
-	Batching BatchingSpec
+	Expect   []ExpectSpec `json:"expect,omitempty" field:"one"`
+	Batching BatchingSpec `json:"batching"`
 	// Retry says whether the gateway may retry a query, once, after the replica that evaluated it died. nil means true.
-	Retry *bool
+	Retry *bool `json:"retry,omitempty"`
 	// Timeout is how long a replica may work on one batch before the gateway may consider it hung. It gives a replica
 	// up after max(10 × its P99, Timeout, 1 s).
-	Timeout time.Duration
-	Queue   QueueSpec
+	Timeout time.Duration `json:"timeout,omitempty" field:"positive"`
+	Queue   QueueSpec     `json:"queue"`
 	// Cache is CacheOn, or CacheOff for a model whose outputs do not depend on its inputs alone.
-	Cache string
+	Cache string `json:"cache,omitempty" field:"switch"`
 	// Cost is the cost of evaluating one query, in a unit that the operator chooses. Functions' budgets use the same
 	// unit. 0 means free.
-	Cost float64
+	Cost float64 `json:"cost,omitempty"`
 	// Device names a device that the model's replicas share, in turns, with other models; empty means none. The
 	// gateway, not this package, knows which devices exist.
-	Device string
+	Device string `json:"device,omitempty"`
 	// Warmup and Validation say what a replica and a version must do before the version gets traffic. nil means
 	// nothing.
-	Warmup     *WarmupSpec
-	Validation *ValidateSpec // "validate" in a manifest
+	Warmup     *WarmupSpec   `json:"warmup,omitempty"`
+	Validation *ValidateSpec `json:"validate,omitempty"` // "validate" in a manifest
 	// Dir is the directory that the spec's relative paths refer to and in which the worker starts. Package manifest
 	// resolves it: it defaults to the manifest's directory, and a relative Dir is relative to that directory.
-	Dir string
+	Dir string `json:"dir,omitempty"`
 }
 
 // RunSpec says how a worker is started.
 type RunSpec struct {
 	// Command is the program and its arguments. No shell interprets them. With an Image it replaces the image's own
 	// command and may be empty.
-	Command []string
+	Command []string `json:"command,omitempty" field:"word"`
 	// Image is a container image. If it is empty, the command runs as a process on the gateway's host.
-	Image string
+	Image string `json:"image,omitempty"`
 	// Env is added to the worker's environment.
-	Env map[string]string
+	Env map[string]string `json:"env,omitempty" field:"word"`
 }
 
 // BatchingSpec says how queries are grouped into batches.
 type BatchingSpec struct {
 	// Policy is BatchAIMD, BatchQuantile, BatchFixed or BatchNone.
-	Policy string
+	Policy string `json:"policy,omitempty"`
 	// Max is the largest number of queries in a batch. With BatchFixed it is the size of every batch.
-	Max int
+	Max int `json:"max,omitempty" field:"min=1"`
 	// MaxBytes is the largest number of input bytes in a batch.
-	MaxBytes int64
+	MaxBytes int64 `json:"max_bytes,omitempty" field:"min=1"`
 	// Hold is how long a batch that is not full waits for more queries.
-	Hold time.Duration
+	Hold time.Duration `json:"hold,omitempty"`
 	// Objective is the evaluation time of a batch that BatchAIMD and BatchQuantile aim at. 0 means two fifths of the
 	// smallest SLO among the model's functions.
-	Objective time.Duration
+	Objective time.Duration `json:"objective,omitempty" field:"positive"`
 	// Pad fills a fixed batch with copies of its last query, for models compiled for one batch size.
-	Pad bool
+	Pad bool `json:"pad,omitempty"`
 }
 
 // QueueSpec bounds the queue of a model version.
 type QueueSpec struct {
 	// Max is the largest number of queries that may wait.
-	Max int
+	Max int `json:"max,omitempty" field:"min=1"`
 }
 
 // The batching policies.

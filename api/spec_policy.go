@@ -45,11 +45,11 @@ const (
 type LossSpec struct {
 	// Kind is LossZeroOne, LossAbsolute or LossSquared. If it is empty, the type of the candidates' output decides: see
 	// [LossSpec.For].
-	Kind string
+	Kind string `json:"kind,omitempty"`
 	// Scale is the difference from the label that counts as a loss of 1. 0 means DefaultLossScale.
-	Scale float64
+	Scale float64 `json:"scale,omitempty" field:"positive"`
 	// Tolerance is how far two numbers may be apart, in each element, and still agree. 0 means a tenth of Scale.
-	Tolerance float64
+	Tolerance float64 `json:"tolerance,omitempty" field:"positive"`
 }
 
 // The kinds of loss.
@@ -256,11 +256,8 @@ func (l LossSpec) For(outputs []TensorSpec) LossSpec {
 // Numeric reports whether the loss is a difference between numbers. The spec must come from [LossSpec.For].
 func (l LossSpec) Numeric() bool { return l.Kind == LossAbsolute || l.Kind == LossSquared }
 
-type lossJSON struct {
-	Kind      string  `json:"kind,omitempty"`
-	Scale     float64 `json:"scale,omitempty"`
-	Tolerance float64 `json:"tolerance,omitempty"`
-}
+// lossJSON is the object form, without the methods.
+type lossJSON LossSpec
 
 // MarshalJSON writes the kind alone if nothing else is set, else an object.
 func (l LossSpec) MarshalJSON() ([]byte, error) {

@@ -7,30 +7,30 @@ type WarmupSpec struct {
 	// Queries is a file of recorded queries, relative to the model's directory: one JSON object a line, {"input": …} as
 	// callers write it, plain or, if the name ends in .zst, compressed. The replicas that the version is loaded with
 	// evaluate the queries, Repeat times each (0 means 1). Replicas that start later are not warmed up.
-	Queries string
-	Repeat  int
+	Queries string `json:"queries"`
+	Repeat  int    `json:"repeat,omitempty" field:"min=1"`
 }
 
 // ValidateSpec is the check that a new version must pass before it gets traffic.
 type ValidateSpec struct {
 	// Queries is a file as in [WarmupSpec]. Its lines may have a "label" beside the "input".
-	Queries string
+	Queries string `json:"queries"`
 	// Expect is what the answers are compared with. ExpectLabels (the default) means the labels in the file.
 	// ExpectServing means the serving version's answers to the same queries; the first version has nothing to be
 	// compared with and passes.
-	Expect string
+	Expect string `json:"expect,omitempty"`
 	// MinAccuracy is the smallest part of the queries, from 0 to 1, that must be answered as expected. It is for
 	// ExpectLabels.
-	MinAccuracy float64
+	MinAccuracy float64 `json:"min_accuracy,omitempty"`
 	// MaxDifference is the largest part of the queries, from 0 to 1, that the version may answer differently from the
 	// serving version. It is for ExpectServing.
-	MaxDifference float64
+	MaxDifference float64 `json:"max_difference,omitempty"`
 	// Tolerance is how far two floating-point elements may be apart, absolutely or relative to the expected one, and
 	// still count as equal.
-	Tolerance float64
+	Tolerance float64 `json:"tolerance,omitempty"`
 	// Extremes says whether the version must also survive extreme and malformed inputs: it may refuse them, but they
 	// must not end or hang a replica. nil means true.
-	Extremes *bool
+	Extremes *bool `json:"extremes,omitempty"`
 }
 
 // The values of ValidateSpec.Expect.
@@ -42,7 +42,7 @@ const (
 // LogSpec says which part of a function's queries the inference log records, with their answers and feedback.
 type LogSpec struct {
 	// Sample is from 0 to 1.
-	Sample float64
+	Sample float64 `json:"sample" need:"the part of the queries that the inference log takes, from 0 to 1"`
 }
 
 // Limits of warm-up and validation.

@@ -11,70 +11,71 @@ import (
 // value's rules: it loads the versions that its source asks for, and the newest eligible version answers.
 type TrafficSpec struct {
 	// Model is the model's name. In a manifest the field is "name".
-	Model string
+	Model string `json:"name"`
 	// Versions selects the versions to load among those that exist.
-	Versions VersionPolicy
+	Versions VersionPolicy `json:"versions,omitzero"`
 	// Transition is TransitionAvailability, or TransitionResources for a model that cannot have two versions loaded at
 	// a time.
-	Transition string
+	Transition string `json:"transition,omitempty"`
 	// Serving pins the version that answers. If it is empty, the newest eligible version that Split, Shadow and Rollout
 	// do not name answers.
-	Serving string
+	Serving string `json:"serving,omitempty" field:"version"`
 	// Split gives another version a part of the live answers. A caller's context always gets the same version.
-	Split *VersionShare
+	Split *VersionShare `json:"split,omitempty"`
 	// Shadow asks another version too, for a part of the queries. Its answers are compared and counted, but never
 	// returned.
-	Shadow *VersionShare
+	Shadow *VersionShare `json:"shadow,omitempty"`
 	// Rollout lets feedback move the answers to another version.
-	Rollout *RolloutSpec
+	Rollout *RolloutSpec `json:"rollout,omitempty"`
 	// Labels are other names for versions: "stable" in "digits@stable".
-	Labels map[string]string
+	Labels map[string]string `json:"labels,omitempty" field:"version"`
 	// Rollback is set from a rollback until it is over.
-	Rollback *RollbackSpec
+	Rollback *RollbackSpec `json:"rollback,omitempty"`
 }
 
 // VersionPolicy selects versions. At most one of its fields is set. If none is, the versions' source decides: a
 // directory of models loads the newest, apply loads all that were applied.
 type VersionPolicy struct {
 	// Latest selects this many of the newest versions.
-	Latest int
-	All    bool
+	Latest int  `json:"latest,omitempty" field:"min=1"`
+	All    bool `json:"-"`
 	// Specific lists the versions.
-	Specific []string
+	Specific []string `json:"specific,omitempty" field:"version"`
 }
 
 // VersionShare is a version and its part of a model's queries, in percent: more than 0 and at most 100.
 type VersionShare struct {
-	Version string
-	Percent float64
+	Version string  `json:"version" field:"version"`
+	Percent float64 `json:"percent" field:"positive"`
 }
 
 // RolloutSpec is a learned roll-out. A selection policy that asks one candidate per query moves the answers between the
 // serving version and this one according to feedback, within Guard. It ends in a promotion or in a retreat.
 type RolloutSpec struct {
-	Version string
-	Policy  PolicySpec
-	Guard   GuardSpec
+	Version string     `json:"version" field:"version"`
+	Policy  PolicySpec `json:"policy,omitzero"`
+	Guard   GuardSpec  `json:"guard,omitzero"`
 }
 
 // GuardSpec bounds how much worse the version that is rolled out may be. A field that is 0 has its default.
 type GuardSpec struct {
 	// MinFeedback is how many answers of each of the two versions must have feedback before the roll-out can end.
-	MinFeedback int
+	MinFeedback int `json:"min_feedback,omitempty" field:"min=1"`
 	// MaxErrorIncrease bounds how much higher the new version's mean loss, and its part of failed queries, may be: 0.02
 	// is two in a hundred.
-	MaxErrorIncrease float64
+	MaxErrorIncrease float64 `json:"max_error_increase,omitempty" field:"positive"`
 	// MaxP99Increase bounds how much longer its 99th percentile may be, relative to the serving version's: 0.5 is half
 	// as long again.
-	MaxP99Increase float64
+	MaxP99Increase float64 `json:"max_p99_increase,omitempty" field:"positive"`
 }
 
 // RollbackSpec records a rollback. Versions newer than To and not newer than From are not loaded unless a function
 // names them, and To answers, until a version newer than From may serve, or From or a newer version is promoted.
 type RollbackSpec struct {
-	From, To string
+	From string `json:"from" field:"version"`
+	To   string `json:"to" field:"version"`
 	// Reason is for people: why the version was bad, and who or what found it.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 }
 
 // The transitions from one version to the next (TensorFlow-Serving's aspired versions policies).

@@ -6,76 +6,11 @@ import (
 	"fmt"
 )
 
-type trafficJSON struct {
-	Name       string            `json:"name"`
-	Versions   VersionPolicy     `json:"versions,omitzero"`
-	Transition string            `json:"transition,omitempty"`
-	Serving    string            `json:"serving,omitempty"`
-	Split      *shareJSON        `json:"split,omitempty"`
-	Shadow     *shareJSON        `json:"shadow,omitempty"`
-	Rollout    *rolloutJSON      `json:"rollout,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"`
-	Rollback   *rollbackJSON     `json:"rollback,omitempty"`
-}
-
-type shareJSON struct {
-	Version string  `json:"version"`
-	Percent float64 `json:"percent"`
-}
-
-type rolloutJSON struct {
-	Version string     `json:"version"`
-	Policy  PolicySpec `json:"policy,omitzero"`
-	Guard   guardJSON  `json:"guard,omitzero"`
-}
-
-type guardJSON struct {
-	MinFeedback      int     `json:"min_feedback,omitempty"`
-	MaxErrorIncrease float64 `json:"max_error_increase,omitempty"`
-	MaxP99Increase   float64 `json:"max_p99_increase,omitempty"`
-}
-
-type rollbackJSON struct {
-	From   string `json:"from"`
-	To     string `json:"to"`
-	Reason string `json:"reason,omitempty"`
-}
-
-// MarshalJSON writes the spec with the names of the manifest.
-func (t TrafficSpec) MarshalJSON() ([]byte, error) {
-	j := trafficJSON{
-		Name: t.Model, Versions: t.Versions, Transition: t.Transition, Serving: t.Serving, Split: (*shareJSON)(t.Split), Shadow: (*shareJSON)(t.Shadow),
-		Labels: t.Labels, Rollback: (*rollbackJSON)(t.Rollback),
-	}
-	if r := t.Rollout; r != nil {
-		j.Rollout = &rolloutJSON{r.Version, r.Policy, guardJSON(r.Guard)}
-	}
-	return json.Marshal(j)
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote; see [ModelSpec.UnmarshalJSON].
-func (t *TrafficSpec) UnmarshalJSON(data []byte) error {
-	var j trafficJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return err
-	}
-	*t = TrafficSpec{
-		Model: j.Name, Versions: j.Versions, Transition: j.Transition, Serving: j.Serving, Split: (*VersionShare)(j.Split), Shadow: (*VersionShare)(j.Shadow),
-		Labels: j.Labels, Rollback: (*RollbackSpec)(j.Rollback),
-	}
-	if r := j.Rollout; r != nil {
-		t.Rollout = &RolloutSpec{r.Version, r.Policy, GuardSpec(r.Guard)}
-	}
-	return nil
-}
-
 // allVersions is how manifests write the policy that selects all versions.
 const allVersions = "all"
 
-type versionPolicyJSON struct {
-	Latest   int      `json:"latest,omitempty"`
-	Specific []string `json:"specific,omitempty"`
-}
+// versionPolicyJSON is the object form, without the methods.
+type versionPolicyJSON VersionPolicy
 
 // MarshalJSON writes "all", or an object with latest or specific.
 func (p VersionPolicy) MarshalJSON() ([]byte, error) {
@@ -85,7 +20,7 @@ func (p VersionPolicy) MarshalJSON() ([]byte, error) {
 		}
 		return json.Marshal(allVersions)
 	}
-	return json.Marshal(versionPolicyJSON{p.Latest, p.Specific})
+	return json.Marshal(versionPolicyJSON(p))
 }
 
 // UnmarshalJSON reads both forms.
@@ -103,6 +38,6 @@ func (p *VersionPolicy) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return fmt.Errorf("versions: expected %q, or an object with latest or specific: %w", allVersions, err)
 	}
-	p.Latest, p.Specific = j.Latest, j.Specific
+	*p = VersionPolicy(j)
 	return nil
 }

@@ -104,9 +104,9 @@ func dtypeNames() string {
 // TensorSpec declares one named input or output of a model, for one query: the batch dimension is never part of Shape.
 // A dimension of -1 accepts any size.
 type TensorSpec struct {
-	Name  string
-	DType DType
-	Shape []int64
+	Name  string  `json:"name"`
+	DType DType   `json:"dtype"`
+	Shape []int64 `json:"shape" need:"the dimensions of one query, [] for a single element"`
 }
 
 // Fixed reports whether every query's data has the same number of bytes: the type is numeric and the shape has no -1.
