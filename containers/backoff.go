@@ -17,7 +17,13 @@ type Backoff struct {
 // DefaultBackoff restarts almost at once after the first failure, which may be a single bad batch, then every half
 // minute, which is often enough for a person who has just repaired the model, and after some minutes of that every five
 // minutes.
-var DefaultBackoff = Backoff{First: 100 * time.Millisecond, Max: 30 * time.Second, Healthy: 30 * time.Second, LongAfter: 15, Long: 5 * time.Minute}
+var DefaultBackoff = Backoff{
+	First:     100 * time.Millisecond, //xebec:limit first delay of a restart
+	Max:       30 * time.Second,       //xebec:limit longest delay of a restart
+	Healthy:   30 * time.Second,
+	LongAfter: 15,              //xebec:limit failures in a row after which the delay is longer
+	Long:      5 * time.Minute, //xebec:limit this longer delay
+}
 
 // After returns the number of consecutive failures, including this one, and the delay until the next attempt. failures
 // is the number before, healthy how long the replica was ready (0: never), u a uniform random number from [0, 1). With

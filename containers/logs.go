@@ -10,10 +10,10 @@ import (
 const (
 	// maxLogLines and maxLogBytes bound the log of one model version: enough for the tracebacks of a crash loop, and 10
 	// MB for ten models with much output. The gateway's own log keeps more.
-	maxLogLines = 1000
-	maxLogBytes = 1 << 20
+	maxLogLines = 1000    //xebec:limit lines kept of a version's output
+	maxLogBytes = 1 << 20 //xebec:limit bytes kept of a version's output
 	// maxLineBytes is where a line is cut, so that a worker that prints a tensor does not displace all other lines.
-	maxLineBytes = 8 << 10
+	maxLineBytes = 8 << 10 //xebec:limit one line of output
 )
 
 // Stream is where a line came from.

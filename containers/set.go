@@ -18,9 +18,9 @@ const (
 	DefaultGrace = 10 * time.Second
 	// DefaultReadyWithin bounds the time from start to ready. A large model on a cold disk takes minutes; one that
 	// takes longer is considered stuck.
-	DefaultReadyWithin = 10 * time.Minute
+	DefaultReadyWithin = 10 * time.Minute //xebec:limit from a process's start to a ready worker
 	// failedAfter is the number of consecutive failures after which a replica's state is Failed rather than BackingOff.
-	failedAfter = 3
+	failedAfter = 3 //xebec:limit failures in a row after which a replica counts as failed
 	// killWait is how long Close waits for a process after SIGKILL. Only one that hangs in the kernel takes longer.
 	killWait = 10 * time.Second
 )

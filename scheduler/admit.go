@@ -9,7 +9,7 @@ import (
 const (
 	// probeNanos is the interval of probes: one query per interval is let through to a replica although its profile
 	// predicts that it will be late.
-	probeNanos = api.Nanos(1e9)
+	probeNanos = api.Nanos(1e9) //xebec:limit interval between queries admitted against a profile
 	// longDeadlineNanos: a query with at least this long until its deadline is never refused because of a profile.
 	longDeadlineNanos = int64(3600e9)
 )

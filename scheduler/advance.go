@@ -5,7 +5,7 @@ import "github.com/xebec-serving/xebec/api"
 const (
 	// hungMinNanos is the shortest time after which a replica may count as hung, whatever its profile: garbage
 	// collection or a storm of page faults is not a hang.
-	hungMinNanos = int64(1e9)
+	hungMinNanos = int64(1e9) //xebec:limit no replica counts as hung sooner
 	// hungColdNanos applies to replicas whose profile is not known and whose model sets no timeout.
 	hungColdNanos = int64(10e9)
 	// hungFactor: a healthy replica answers within hungFactor times its P99.
@@ -14,7 +14,7 @@ const (
 	// this process itself stalled (it was stopped or swapped out, or its machine was), the first check runs before the
 	// driver has read the answers that arrived during the stall. Reading them takes microseconds, or the next one or
 	// two time slices on a busy machine.
-	hungAgainNanos = int64(100e6)
+	hungAgainNanos = int64(100e6) //xebec:limit time between the two checks that find a replica hung
 )
 
 // Advance tells the machine that time has passed. It answers queries in flight whose deadlines are over and kills

@@ -37,7 +37,7 @@ func (p Policy) String() string {
 // bound takes the bound.
 const (
 	// DefaultDepth is one batch in evaluation and one behind it, so that a busy replica never waits for a hand-over.
-	DefaultDepth = 2
+	DefaultDepth = 2 //xebec:limit batches that a replica holds
 	// MaxDepth bounds what a dead replica takes with it, and stays below the number of entries of any ring.
 	MaxDepth = 64
 	// DefaultMaxQueue is two seconds of work for a model at 8,000 queries/s. A caller whose query would wait longer has
@@ -46,7 +46,7 @@ const (
 	// MaxMaxQueue keeps a queue's own memory (24 bytes an entry, and the item) below a few GiB.
 	MaxMaxQueue = 1 << 22
 	// DefaultMaxQueueBytes bounds the memory of waiting inputs; a count alone would admit 16384 pictures of 600 KiB.
-	DefaultMaxQueueBytes = 256 << 20
+	DefaultMaxQueueBytes = 256 << 20 //xebec:limit input bytes that wait for a version
 	// DefaultMaxBatch is beyond the size at which any model that we measured still gains from larger batches.
 	DefaultMaxBatch = 4096
 	// MaxMaxBatch bounds the tables allocated per batch.
@@ -54,7 +54,7 @@ const (
 	// DefaultMaxBatchBytes admits one body of the HTTP limit (64 MiB).
 	DefaultMaxBatchBytes = 64 << 20
 	// MaxHoldNanos: a hold longer than 100 ms is a mistake in units.
-	MaxHoldNanos = int64(100e6)
+	MaxHoldNanos = int64(100e6) //xebec:limit `batching.hold`, in effect
 )
 
 // Batching says how batches are formed.

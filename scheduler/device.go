@@ -28,7 +28,7 @@ type tenant struct {
 
 const (
 	// DefaultTurnNanos is a tenant's turn unless a plan sets one: half of an epoch.
-	DefaultTurnNanos = int64(5e6)
+	DefaultTurnNanos = int64(5e6) //xebec:limit a turn on a shared device, unless the plan sets another
 	// maxDebtTurns bounds what one endless batch, or a hung replica, costs its model version afterwards.
 	maxDebtTurns = 16
 )

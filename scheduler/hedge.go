@@ -9,7 +9,7 @@ const (
 	// HedgeBurst is how many queries may be sent twice at once, after a quiet time and at the start. A late batch may
 	// have a hundred queries, and they cannot wait until the tokens have been earned. Of a larger batch the most urgent
 	// go.
-	HedgeBurst = 128
+	HedgeBurst = 128 //xebec:limit queries that may be hedged at once; 2 % of the queries in the long run
 	// hedgeFactor times the careful prediction for a batch of that size is late. Half as much happens by chance.
 	hedgeFactor = 2
 	// hedgeMinNanos: no batch is late before this. A driver's clock may wake the machine that late, and handing a

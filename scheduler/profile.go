@@ -8,7 +8,7 @@ import (
 
 const (
 	// knownSamples is how many batches must have been seen before a profile is trusted.
-	knownSamples = 16
+	knownSamples = 16 //xebec:limit batches before a profile is believed
 	// sampleDecay is the weight that older samples keep at each new one: the fit remembers about 32 batches.
 	sampleDecay = 1 - 1.0/32
 	// idleHalfLifeNanos is the idle time in which a sample loses half its weight. Where queries are rare, as when only

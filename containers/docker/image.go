@@ -16,7 +16,7 @@ import (
 
 const (
 	// pullWithin bounds one pull: ten gigabytes, the size of images with GPU libraries, at 50 Mbit/s.
-	pullWithin = 30 * time.Minute
+	pullWithin = 30 * time.Minute //xebec:limit pull of an image
 	// progressEvery is how often a pull reports its progress.
 	progressEvery = 3 * time.Second
 	// maxLayers bounds the layers tracked for a pull; the engine's own limit for an image is 127.

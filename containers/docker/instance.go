@@ -28,7 +28,7 @@ const (
 	drainWait = 5 * time.Second
 	// signalWithin is how long the engine has to deliver a signal, which takes it milliseconds, before the signal goes
 	// to the process directly.
-	signalWithin = 2 * time.Second
+	signalWithin = 2 * time.Second //xebec:limit signal through the engine; then the process is signalled directly
 	// reportWithin is how long the engine has to report the exit of a container whose process has ended, or
 	// silentWithin if it did not answer before. A healthy engine takes about 100 ms, because it cleans up first, and
 	// several times that on a busy machine. Owners report after 5 s a process that outlives its connection.
@@ -38,7 +38,7 @@ const (
 	pauseMax = 2 * time.Second
 	// lostAfter is how long an engine may be away until a replica that is not visible otherwise is given up: longer
 	// than an update of the engine.
-	lostAfter = 5 * time.Minute
+	lostAfter = 5 * time.Minute //xebec:limit time without the engine after which a replica that cannot be observed otherwise is given up
 	// signalledFrom plus a signal's number is the exit code of a process that the signal ended.
 	signalledFrom = 128
 )

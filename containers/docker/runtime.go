@@ -29,11 +29,11 @@ const (
 	defaultHost = "unix:///var/run/docker.sock"
 	// maxCreates bounds containers that are being created and started at once: this loads the disk and the kernel, and
 	// more at a time are slower.
-	maxCreates = 4
+	maxCreates = 4 //xebec:limit containers that are created at a time
 	// callWithin bounds a request to the engine, createWithin those that set up a container, which can take long on a
 	// slow disk.
-	callWithin   = 15 * time.Second
-	createWithin = time.Minute
+	callWithin   = 15 * time.Second //xebec:limit answer of the engine
+	createWithin = time.Minute      //xebec:limit creation and start of a container
 	// closeGrace is how long replicas have to end by themselves when the Runtime is closed, closeWait how long Close
 	// waits after it has killed them. silentWait replaces closeWait if the engine does not answer and the processes
 	// have been signalled directly.

@@ -29,10 +29,10 @@ const (
 	// 64 MiB hold lock files, sockets and the caches that libraries keep there.
 	tmpOptions = "rw,noexec,nosuid,nodev,size=67108864,mode=1777"
 	// shmBytes bounds /dev/shm: libraries put semaphores and small queues there. Batches do not pass through it.
-	shmBytes = 16 << 20
+	shmBytes = 16 << 20 //xebec:limit `/dev/shm` of a container
 	// defaultPIDs bounds processes and threads if the launch does not. A numerical library starts one thread per core
 	// for each of its pools, for which 512 suffices on large machines, and a fork bomb is stopped.
-	defaultPIDs = 512
+	defaultPIDs = 512 //xebec:limit processes and threads in a container without `limits.pids`
 	// nobody is the user of replicas whose image does not name another one that is not root. Linux shows it as the
 	// owner of files of unknown users, and it should own nothing.
 	nobody = "65534:65534"

@@ -24,8 +24,8 @@ type Budget struct {
 // The part of the memory that is reserved for the gateway and the system: see the package documentation.
 const (
 	reserveShare    = 8
-	minReserveBytes = 256 << 20
-	maxReserveBytes = 4 << 30
+	minReserveBytes = 256 << 20 //xebec:limit memory left to the gateway and the system: an eighth of the machine, at least this, never more than half
+	maxReserveBytes = 4 << 30   //xebec:limit the same, at most
 )
 
 // Detect returns what this machine has for replicas, or the control group that this process runs in. With an error, the

@@ -25,10 +25,10 @@ const (
 	maxForkBytes  = 64 << 10
 	maxForkAnswer = 64 << 10
 	// importWait bounds the imports: minutes on a cold disk. A zygote that takes longer is stuck.
-	importWait = 5 * time.Minute
+	importWait = 5 * time.Minute //xebec:limit imports of a zygote
 	// forkWait bounds a fork, which takes milliseconds. A zygote that takes longer has been swapped out or hangs, and
 	// its launch is faster without it.
-	forkWait = 5 * time.Second
+	forkWait = 5 * time.Second //xebec:limit a fork
 )
 
 // perLaunch lists the variables that differ between launches of one model. They are set in the forked process, and a

@@ -15,15 +15,15 @@ const (
 	// maxZygotes bounds the zygotes of a host: each holds its libraries' memory (50 to 500 MiB) whether or not anything
 	// is forked from it. Models with the same environment share one, and few hosts have more than a handful of
 	// environments.
-	maxZygotes = 8
+	maxZygotes = 8 //xebec:limit zygotes
 	// maxRemembered bounds the records of zygotes that do not run: when they failed, and when they may be tried again.
 	maxRemembered = 64
 	// zygoteIdle is how long a zygote must have been unused before it is ended to make room. Otherwise nine
 	// environments that take turns would make each launch wait for a new zygote.
-	zygoteIdle = time.Minute
+	zygoteIdle = time.Minute //xebec:limit idle time after which a zygote may be replaced by another
 	// zygoteWait is the age of an importing zygote at which launches stop waiting for it. Until then a process of its
 	// own would not be faster, because it would import the same from the beginning.
-	zygoteWait = 30 * time.Second
+	zygoteWait = 30 * time.Second //xebec:limit age of a zygote, still importing, at which launches stop waiting for it
 )
 
 // zygoteBackoff is how soon the next launch tries a failed zygote again: soon after a crash, and within minutes for

@@ -11,7 +11,7 @@ import (
 )
 
 // maxPEMBytes is more than any chain of certificates needs.
-const maxPEMBytes = 1 << 20
+const maxPEMBytes = 1 << 20 //xebec:limit a certificate with its chain, and its key
 
 // Certificate is a certificate and its key, in two PEM files that are read again when they change, so a renewal needs
 // no restart. While the files do not match, which happens briefly during a renewal, the last matching pair is used. It

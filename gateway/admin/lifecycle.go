@@ -17,7 +17,7 @@ const (
 	// DefaultHistory fills a screen or two.
 	DefaultHistory = 50
 	// MaxHistory bounds the size of one answer.
-	MaxHistory = 1000
+	MaxHistory = 1000 //xebec:limit history entries in one answer
 )
 
 func (h *handlers) traffics(ctx context.Context, c *app.RequestContext) (any, error) {

@@ -20,7 +20,7 @@ const (
 	// MaxLogLines is the number of lines that are kept for a model version.
 	MaxLogLines = 1000
 	// MaxFollowers bounds the connections that follow logs: enough for each terminal of a large team.
-	MaxFollowers = 32
+	MaxFollowers = 32 //xebec:limit connections that follow logs
 )
 
 // Content types of an answer with logs: one JSON object a line, or text.

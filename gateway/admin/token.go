@@ -14,12 +14,12 @@ import (
 // Limits of token files.
 const (
 	// MinTokenBytes is the length from which a random token cannot be guessed: 16 characters of base64 have 96 bits.
-	MinTokenBytes = 16
+	MinTokenBytes = 16 //xebec:limit shortest token
 	// MaxTokenBytes is longer than any issuer's token, and shorter than the limit of a header.
-	MaxTokenBytes = 4096
+	MaxTokenBytes = 4096 //xebec:limit longest token
 	// maxTokens and maxTokenFileBytes bound the work for one request.
-	maxTokens         = 256
-	maxTokenFileBytes = 64 << 10
+	maxTokens         = 256      //xebec:limit tokens in a file
+	maxTokenFileBytes = 64 << 10 //xebec:limit a token file
 	maxTokenNameBytes = 64
 )
 

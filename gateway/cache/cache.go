@@ -13,11 +13,12 @@ import (
 const (
 	// MaxEntryBytes bounds the inputs and outputs of an entry, in addition to a quarter of a shard. It bounds the work
 	// that is done while holding a lock.
-	MaxEntryBytes = 1 << 20
+	MaxEntryBytes = 1 << 20 //xebec:limit inputs and outputs of a cached query, or a quarter of a shard if that is less
 	// maxValues bounds the number of inputs, and of outputs, of an entry; api.MaxTensors is well below it.
-	maxValues = 255
+	maxValues = 255 //xebec:limit tensors of a cached query
 
-	maxShards     = 64
+	maxShards = 64 //xebec:limit shards of the cache
+	//xebec:limit smallest shard, if there is more than one
 	minShardBytes = 4 << 20 // a smaller shard would refuse entries of MaxEntryBytes
 	entryShare    = 4       // an entry takes at most 1/entryShare of a shard
 	sweepSlots    = 256     // index slots that Drop processes under one lock

@@ -45,9 +45,9 @@ type flight struct {
 
 const (
 	flightBytes  = 32
-	flightBlocks = 16 // one flight for this many blocks of a shard, at most maxFlights
-	maxFlights   = 4096
-	slotBytes    = 4 // of the index, and of the ghosts
+	flightBlocks = 16   // one flight for this many blocks of a shard, at most maxFlights
+	maxFlights   = 4096 //xebec:limit evaluations in a shard that other queries may wait for
+	slotBytes    = 4    // of the index, and of the ghosts
 )
 
 // init sizes the shard for maxBytes. It returns false if not even one entry fits.

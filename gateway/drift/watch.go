@@ -12,7 +12,7 @@ import (
 const (
 	// windowQueries is the number of observations in a window. The current window and the previous, full one are the
 	// served queries.
-	windowQueries = 4096
+	windowQueries = 4096 //xebec:limit queries in each of the two windows that drift is computed from
 	// minServed is the least number of served queries for a report.
 	minServed = 200
 	// maxReported is the most features in a report.

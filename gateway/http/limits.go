@@ -14,5 +14,12 @@ type Limits struct {
 
 // DefaultLimits suit a gateway that its apps connect to.
 func DefaultLimits() Limits {
-	return Limits{BodyBytes: 64 << 20, HeaderBytes: 64 << 10, Connections: 16384, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute}
+	return Limits{
+		BodyBytes:    64 << 20,         //xebec:limit body of a request; `--max-body`
+		HeaderBytes:  64 << 10,         //xebec:limit headers of a request
+		Connections:  16384,            //xebec:limit open client connections; more are closed
+		ReadTimeout:  30 * time.Second, //xebec:limit silence within a request
+		WriteTimeout: 30 * time.Second, //xebec:limit time for a client to take its answer
+		IdleTimeout:  3 * time.Minute,  //xebec:limit silence between requests on a connection
+	}
 }

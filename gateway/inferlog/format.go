@@ -9,7 +9,7 @@ import (
 // Limits of what is written, which the reader enforces.
 const (
 	// MaxRecordBytes bounds one encoded record together with its schema: an image of 600 KB is logged, a video is not.
-	MaxRecordBytes = 1 << 20
+	MaxRecordBytes = 1 << 20 //xebec:limit a query in the inference log; larger ones are not logged
 	// maxBlockBytes bounds a frame's uncompressed bytes. A record larger than Config.BlockBytes has its own frame.
 	maxBlockBytes = MaxRecordBytes
 	// maxStoredBytes bounds a frame's stored bytes. A block that compression would enlarge is stored uncompressed;

@@ -36,14 +36,14 @@ type Config struct {
 
 // Defaults and limits of a Config.
 const (
-	DefaultMaxBytes   = 1 << 30
-	DefaultFileBytes  = 64 << 20
-	DefaultBlockBytes = 256 << 10
-	DefaultBlocks     = 32
-	DefaultFlush      = time.Second
+	DefaultMaxBytes   = 1 << 30     //xebec:limit all files of the inference log; `--inference-log-max`
+	DefaultFileBytes  = 64 << 20    //xebec:limit one file, or a quarter of all if that is less
+	DefaultBlockBytes = 256 << 10   //xebec:limit bytes that are compressed together
+	DefaultBlocks     = 32          //xebec:limit blocks that wait for the disk
+	DefaultFlush      = time.Second //xebec:limit how long a record stays in memory
 
 	// MinMaxBytes leaves room for several files of the largest frames.
-	MinMaxBytes = 8 << 20
+	MinMaxBytes = 8 << 20 //xebec:limit smallest `--inference-log-max`
 )
 
 // wakeBlocks is how many sealed blocks wake the writer. Waking a goroutine is a system call on the query path. This

@@ -19,16 +19,16 @@ const (
 	// MaxContextBytes is the longest context that has a state of its own.
 	MaxContextBytes = 256
 	// DefaultContexts is the number of contexts of a function in memory. With five candidates they take four megabytes.
-	DefaultContexts = 16384
+	DefaultContexts = 16384 //xebec:limit contexts of a function in memory; `--contexts`
 	// DefaultMaxPending is how many states may have deltas that the store has not confirmed. With five candidates they
 	// take about 40 MB.
-	DefaultMaxPending = 65536
+	DefaultMaxPending = 65536 //xebec:limit contexts whose changes wait for the store
 	// DefaultSharedFlush limits the delay after which other gateways see what this one has learned. DefaultFileFlush is
 	// longer: each flush synchronises the file, which wears the device, and no other gateway reads it.
-	DefaultSharedFlush = 10 * time.Millisecond
-	DefaultFileFlush   = time.Second
+	DefaultSharedFlush = 10 * time.Millisecond //xebec:limit interval between writes of what was learned to Redis
+	DefaultFileFlush   = time.Second           //xebec:limit interval between writes of what was learned to a file
 	// DefaultRefresh is the greatest age of what a gateway has read of other gateways' learning.
-	DefaultRefresh = 250 * time.Millisecond
+	DefaultRefresh = 250 * time.Millisecond //xebec:limit interval between reads of what other gateways have learned
 )
 
 // Config configures a table. The zero value keeps everything in memory.

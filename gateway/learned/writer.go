@@ -17,9 +17,9 @@ import (
 const (
 	// minBackoff and maxBackoff bound the pause after a failed call.
 	minBackoff = 100 * time.Millisecond
-	maxBackoff = 5 * time.Second
+	maxBackoff = 5 * time.Second //xebec:limit longest interval between attempts while the store is unreachable
 	// callTimeout limits a call to a store that has no timeout of its own.
-	callTimeout = 10 * time.Second
+	callTimeout = 10 * time.Second //xebec:limit time for a call of the store
 	// maxGroup is the number of states in one call: enough to amortise the round trip, few enough not to block the
 	// store.
 	maxGroup = 512

@@ -22,10 +22,10 @@ import (
 const (
 	// MaxCases and MaxBytes are the defaults of [ReadCases]. More queries add little information, and all are held in
 	// memory.
-	MaxCases = 100_000
-	MaxBytes = 256 << 20
+	MaxCases = 100_000   //xebec:limit queries in a file of recorded queries
+	MaxBytes = 256 << 20 //xebec:limit its text when decompressed, and its tensors
 	// MaxLineBytes is the default limit of a request's body.
-	MaxLineBytes = 64 << 20
+	MaxLineBytes = 64 << 20 //xebec:limit one line of it
 	// maxWindowBytes is the zstd decoder's own default.
 	maxWindowBytes = 128 << 20
 )

@@ -12,13 +12,13 @@ import (
 // Limits of extreme inputs.
 const (
 	// MaxExtremes is the most extremes: validation should take seconds.
-	MaxExtremes = 256
+	MaxExtremes = 256 //xebec:limit extreme inputs of a version
 	// longBytes is the size of a long input with an open size.
 	longBytes = 1 << 20
 	// maxExtremeBytes bounds the inputs of one extreme, because larger requests are refused by default.
 	// maxExtremesBytes bounds all of them together.
-	maxExtremeBytes  = 64 << 20
-	maxExtremesBytes = 256 << 20
+	maxExtremeBytes  = 64 << 20  //xebec:limit one extreme input
+	maxExtremesBytes = 256 << 20 //xebec:limit all extreme inputs of a version
 )
 
 // Extreme is an input at a limit of a signature.

@@ -11,7 +11,7 @@ import (
 )
 
 // MaxAveraged is how many elements a numeric output may have to be averaged; larger ones are compared as labels are.
-const MaxAveraged = 4096
+const MaxAveraged = 4096 //xebec:limit elements of an output that an ensemble averages; larger outputs are compared
 
 // averagedOver is about how many predictions a model's running average covers.
 const averagedOver = 1000

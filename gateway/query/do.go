@@ -79,7 +79,7 @@ func (p *Path) Feedback(function string, f Feedback, input []api.Value) (Outcome
 
 // asksAtOnce is how many queries of Ask are in a model's queue at a time: enough for its batches, and few enough that others do not wait
 // long behind them.
-const asksAtOnce = 64
+const asksAtOnce = 64 //xebec:limit warm-up and validation queries in a model's queue at a time
 
 // Ask has one model version evaluate queries for the gateway itself, also a Closed one: neither caches nor traffic rules see them, and they
 // are not counted. inputs has the values of each query, as the signature declares them; they stay the caller's. Each query may take as long

@@ -72,7 +72,7 @@ func (o Outcome) Reason() string { return outcomes[o].reason }
 func (o Outcome) Code() api.Code { return outcomes[o].code }
 
 // feedbackDeadline is the least time that models have which are asked for feedback. No caller waits for them.
-const feedbackDeadline = api.Nanos(time.Second)
+const feedbackDeadline = api.Nanos(time.Second) //xebec:limit time for models that are asked because of feedback, or the `slo` if that is longer
 
 // AskFeedback addresses the function that feedback is about. Next begins a query for each input that feedback names, Learn takes the
 // feedback, and Drop ends the request: it is never submitted.
@@ -181,7 +181,7 @@ func newLearning(p *Path) *learning {
 }
 
 // maxAsking bounds the feedback that waits for predictions.
-const maxAsking = 1024
+const maxAsking = 1024 //xebec:limit feedback that waits for predictions
 
 // askForFeedback has every candidate predict the input, to join the predictions with the feedback when they are there.
 func (p *Path) askForFeedback(fn *Function, f *Feedback) Outcome {

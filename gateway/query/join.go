@@ -16,13 +16,13 @@ import (
 )
 
 // DefaultJoins is how many of the last queries feedback can be joined with, by default.
-const DefaultJoins = 1 << 16
+const DefaultJoins = 1 << 16 //xebec:limit recent queries that feedback can name by `query_id`; `--feedback-window`
 
 // keptInputBytes bounds the inputs that are kept for models that learn from labels, over all queries.
-const keptInputBytes = 64 << 20
+const keptInputBytes = 64 << 20 //xebec:limit remembered inputs for models that learn from labels
 
 // keptValueBytes bounds the numeric predictions that are kept of one query, to compute losses from.
-const keptValueBytes = 1 << 10
+const keptValueBytes = 1 << 10 //xebec:limit numeric predictions remembered for a query; beyond it a label by `query_id` teaches nothing
 
 // joins remembers how the last queries were answered, so that feedback can be joined with them. It is a ring: a query's slot follows from
 // its id, and later queries overwrite earlier ones.

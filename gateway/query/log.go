@@ -67,7 +67,7 @@ func (fn *Function) logFeedback(id uint64, f *Feedback) {
 
 // driftEvery is how often a model's queries are looked at for drift at most: a window of some thousand queries is then of the last seconds,
 // and looking costs nothing.
-const driftEvery = api.Nanos(time.Millisecond)
+const driftEvery = api.Nanos(time.Millisecond) //xebec:limit interval between queries sampled for drift
 
 // watchDrift shows a sample of what is served to the model's Drift.
 func (m *member) watchDrift() {

@@ -8,7 +8,7 @@ import (
 // What a request to a function may demand of its queries. Call these after AskFunction, before Submit.
 
 // MaxContextBytes bounds a caller's context: it is a name, not a document.
-const MaxContextBytes = 256
+const MaxContextBytes = 256 //xebec:limit a caller's context
 
 // SetContext says which user or session the request is from, and what distinguishes equal inputs for the cache. Both are copied.
 func (r *Request) SetContext(context, salt []byte) error {

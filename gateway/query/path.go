@@ -26,7 +26,7 @@ type Config struct {
 }
 
 // DefaultMaxBatch bounds the queries of one request.
-const DefaultMaxBatch = 4096
+const DefaultMaxBatch = 4096 //xebec:limit queries in one request
 
 // Path holds the table that requests look things up in, the ids of queries, and what is remembered for feedback. It starts no
 // goroutine and needs no end.

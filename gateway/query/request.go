@@ -84,10 +84,10 @@ type Request struct {
 }
 
 // MaxSLO bounds the time that a request may give its queries. What takes longer is a job, not a query.
-const MaxSLO = 10 * time.Minute
+const MaxSLO = 10 * time.Minute //xebec:limit `Xebec-Slo-Ms`
 
 // DirectDeadline is the deadline of a request that addresses a model and names none: models have no latency objective.
-const DirectDeadline = 30 * time.Second
+const DirectDeadline = 30 * time.Second //xebec:limit deadline of a request that addresses a model (Open Inference Protocol)
 
 // Init binds the request to its path and to its owner, for good.
 func (r *Request) Init(p *Path, owner Owner) {

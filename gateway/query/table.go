@@ -232,7 +232,7 @@ type Choice interface {
 
 // DefaultColdStart is how long a query waits for a sleeping model if its function declares no cold start and has no default to answer
 // with sooner. An interpreter with large libraries takes about that long to start.
-const DefaultColdStart = 10 * time.Second
+const DefaultColdStart = 10 * time.Second //xebec:limit wait for a sleeping model when the function has neither a default nor `cold_start`
 
 // coldStart is how long a query of the function may wait for the model's first replica.
 func (fn *Function) coldStart(m *Model) time.Duration {

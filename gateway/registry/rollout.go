@@ -53,12 +53,12 @@ const (
 	boundZ = 3
 	// minJudged is how many answers of the new version must be judged before it can be found worse, whatever the guard
 	// says: with fewer, the mean loss is not normally distributed.
-	minJudged = 30
+	minJudged = 30 //xebec:limit judged answers before a version can be found worse
 	// minQueries is the same limit for failures, which need no feedback.
-	minQueries = 50
+	minQueries = 50 //xebec:limit answers before a version can be found to fail more
 	// minTimed is how many answers a 99th percentile needs. Of 200 it is the third slowest; of fewer, any pause can
 	// determine it.
-	minTimed = 200
+	minTimed = 200 //xebec:limit timed answers of each version that a 99th percentile needs
 	// tailSpread is the relative standard error of a 99th percentile times √n for an exponential tail: √(0.01·0.99) /
 	// (0.01·ln 100) (the variance of a sample quantile is p(1−p)/(n·f²)).
 	tailSpread = 2.16

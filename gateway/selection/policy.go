@@ -3,7 +3,7 @@ package selection
 import "math/bits"
 
 // MaxCandidates is the most candidates that a function can have: a set of them is one machine word.
-const MaxCandidates = 64
+const MaxCandidates = 64 //xebec:limit candidates of a policy
 
 // Set is a set of candidate indices: bit i is candidate i.
 type Set uint64

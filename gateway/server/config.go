@@ -19,7 +19,7 @@ import (
 
 const (
 	// DefaultCacheBytes holds a million answers of small models, and leaves a small machine most of its memory.
-	DefaultCacheBytes = 256 << 20
+	DefaultCacheBytes = 256 << 20 //xebec:limit prediction cache; `--cache`
 	// NoPort as an address opens no port: the gateway is used in process only.
 	NoPort = "none"
 )
@@ -104,7 +104,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = zap.NewNop()
 	}
 	if c.DrainTimeout == 0 {
-		c.DrainTimeout = 10 * time.Second
+		c.DrainTimeout = 10 * time.Second //xebec:limit time for an orderly stop; `--drain-timeout`
 	}
 	if c.Version == "" {
 		c.Version = "dev"

@@ -74,7 +74,7 @@ func (d dataDir) replicaSockets() (dir string, remove func(), err error) {
 }
 
 // maxOwnerBytes is what a label may reasonably have; a longer file was written by another program.
-const maxOwnerBytes = 256
+const maxOwnerBytes = 256 //xebec:limit name that labels a gateway's containers
 
 // owner is the name of this gateway's containers: the same after a restart, where there is a directory to keep it in.
 func (d dataDir) owner() (string, error) {

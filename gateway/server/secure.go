@@ -74,7 +74,7 @@ type adminListener struct {
 }
 
 // adminReadTimeout is enough for the largest manifest over a slow line.
-const adminReadTimeout = 30 * time.Second
+const adminReadTimeout = 30 * time.Second //xebec:limit time for a request to the admin port and for its handshake
 
 // listen opens the admin port.
 func (s *security) listen(address string) (*adminListener, error) {

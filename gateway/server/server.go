@@ -31,7 +31,7 @@ import (
 )
 
 // closeStoreWithin bounds how long the end waits for a store that takes the last deltas.
-const closeStoreWithin = 5 * time.Second
+const closeStoreWithin = 5 * time.Second //xebec:limit last write to the store when the gateway stops
 
 // Server is a gateway. Its parts are in packages of their own; a Server only makes them, in order, and takes them down.
 type Server struct {

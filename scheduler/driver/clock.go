@@ -13,7 +13,7 @@ import (
 // together. It is a power of two, a quarter of a millisecond. An idle process still looks at most once a millisecond,
 // because Go's runtime sleeps no more precisely when nothing else runs, so this tick costs as much as one of 1 ms. A
 // busy process wakes in time and answers six times as close to the deadline as with 1 ms.
-const tickNanos = 1 << 18
+const tickNanos = 1 << 18 //xebec:limit granularity of deadlines
 
 // Clock is the process's monotonic clock and wakes lanes when their time has come. It is never early. It is up to a
 // quarter of a millisecond late, plus what Go's runtime and the operating system add, which is at most 1 ms in an idle

@@ -12,13 +12,13 @@ import (
 
 const (
 	// DefaultEpoch is the default planning period.
-	DefaultEpoch = 10 * time.Millisecond
+	DefaultEpoch = 10 * time.Millisecond //xebec:limit interval between plans; `--epoch`
 	// idleEpochs is how many epochs without a query a lane stays awake, so that its estimated rate decays instead of
 	// breaking off.
-	idleEpochs = 100
+	idleEpochs = 100 //xebec:limit epochs without a query after which a lane is not planned
 	// maxPlanningShare bounds the cost of planning: an epoch is stretched so that making a plan takes at most
 	// 1/maxPlanningShare of it, but to at most maxStretch times its length. Waiting for busy lanes does not count.
-	maxPlanningShare = 20
+	maxPlanningShare = 20 //xebec:limit planning takes at most one part in this many of a core
 	// gainsEpochs: policies are asked for gains once in this many epochs, because what they learn changes slowly
 	// compared with a rate.
 	gainsEpochs = 16

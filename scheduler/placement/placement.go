@@ -17,7 +17,7 @@ const (
 	// IdleNanos is the time without queries after which a model counts as idle. Its replicas beyond Min are then
 	// evicted before any others, the longest unused first. It is about ten times the start of a small model: if more
 	// models are in use than fit, a start is then a tenth of a replica's time.
-	IdleNanos = 5e9
+	IdleNanos = 5e9 //xebec:limit time without a query after which a model gives its room to others
 	// maxReplicas bounds what a model can want and have, to bound the work. It is 64 times what a spec may ask for.
 	maxReplicas = 1 << 16
 	// maxRounds bounds how often a plan for several nodes is planned again on itself: see contend. Two rounds suffice

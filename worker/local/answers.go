@@ -14,7 +14,7 @@ import (
 
 const (
 	// maxDetailBytes bounds a worker's error text.
-	maxDetailBytes = 8 << 10
+	maxDetailBytes = 8 << 10 //xebec:limit a worker's error text
 	// maxIdleBytes bounds what one wake-up reads without completing a frame. An honest worker has at most part of a
 	// frame and a bell or two in flight. A worker that floods its socket would keep the poller from other replicas.
 	maxIdleBytes = 2 * (wire.HeaderBytes + wire.MaxPayload)

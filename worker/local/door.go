@@ -17,7 +17,7 @@ import (
 const (
 	// maxDoors bounds open doors. A door is open from launch to HELLO, typically for seconds, and few containers start
 	// at a time.
-	maxDoors = 256
+	maxDoors = 256 //xebec:limit sockets for containers that are starting
 	// maxSocketPath is the capacity of sockaddr_un without the final zero.
 	maxSocketPath = 107
 	// doorFile is the socket's name in a door's directory. It is short because the whole path has to fit maxSocketPath.

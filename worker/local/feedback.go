@@ -16,7 +16,7 @@ import (
 const (
 	// maxFeedbackWaiting bounds the feedback batches that wait at one replica. Sixteen outlast a pause of the model.
 	// More would only be older by the time they are learned.
-	maxFeedbackWaiting = 16
+	maxFeedbackWaiting = 16 //xebec:limit batches of labels that wait at a replica; the oldest is dropped
 	// A side request waits for a moment without predictions, but not longer than feedbackPatience times the duration of
 	// the previous one or feedbackPatienceNanos, whichever is more. Under a load without such moments feedback takes at
 	// most a tenth of the worker's time and interrupts predictions at most twenty times a second.

@@ -11,11 +11,11 @@ import (
 
 const (
 	// ringEntries bounds the batches outstanding at one replica. The usual depth is 2.
-	ringEntries = 64
+	ringEntries = 64 //xebec:limit descriptors in a ring
 	// firstSegmentMin and firstSegmentMax bound a replica's first segments. Prefaulting takes about 1.6 µs per page, so
 	// 8 MiB take 3 ms. Segments grow when more is needed.
-	firstSegmentMin = 1 << 20
-	firstSegmentMax = 8 << 20
+	firstSegmentMin = 1 << 20 //xebec:limit smallest segment
+	firstSegmentMax = 8 << 20 //xebec:limit largest first segment
 	// minGrant leaves room for an error's text where outputs are small.
 	minGrant = 4096
 )

@@ -22,13 +22,13 @@ import (
 // helloTimeout and readyTimeout are the protocol's: the hub closes a connection that does not speak in time. Tests
 // shorten them.
 var (
-	helloTimeout = 10 * time.Second
-	readyTimeout = 60 * time.Second
+	helloTimeout = 10 * time.Second //xebec:limit from connecting to HELLO
+	readyTimeout = 60 * time.Second //xebec:limit from SEGMENTS to READY
 )
 
 // maxPendingHandshakes bounds connections that have not said HELLO. Only the gateway's user can connect, so nothing
 // larger is expected than a burst of replicas that start at once.
-const maxPendingHandshakes = 256
+const maxPendingHandshakes = 256 //xebec:limit workers in a handshake
 
 // acceptRetryDelay is how long to wait after a failed accept. The usual cause is a lack of file descriptors, which
 // another component must close, so retrying at once would spin.
@@ -36,7 +36,7 @@ const acceptRetryDelay = 50 * time.Millisecond
 
 // DefaultMaxSegmentBytes bounds a segment. It is sixteen times the largest request body and four times
 // [worker.MaxBatchBytes], so that a pipeline of two such batches fits after rounding up to size classes.
-const DefaultMaxSegmentBytes = 1 << 30
+const DefaultMaxSegmentBytes = 1 << 30 //xebec:limit largest segment; batches that need more end as `too_large`
 
 var (
 	_ worker.Transport = (*Hub)(nil)

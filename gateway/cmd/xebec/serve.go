@@ -149,13 +149,13 @@ The admin port is served on other addresses than loopback only with TLS and to c
 
 // Bounds of flags: beyond them is a slip of the keyboard. A remembered query takes some hundred bytes, a context in memory too.
 const (
-	maxCacheBytes     = 1 << 40
-	maxFeedbackWindow = 1 << 24
-	maxContexts       = 1 << 22
+	maxCacheBytes     = 1 << 40 //xebec:limit `--cache`
+	maxFeedbackWindow = 1 << 24 //xebec:limit `--feedback-window`
+	maxContexts       = 1 << 22 //xebec:limit `--contexts`
 	minLogBytes       = inferlog.MinMaxBytes
 	maxLogBytes       = 1 << 50
-	minModelsEvery    = 10 * time.Millisecond
-	maxModelsEvery    = time.Hour
+	minModelsEvery    = 10 * time.Millisecond //xebec:limit shortest `--models-interval`
+	maxModelsEvery    = time.Hour             //xebec:limit longest `--models-interval`
 )
 
 // noDataDir is what --data-dir is called where nothing is to be kept.
@@ -179,9 +179,9 @@ func (c *cli) defaultDataDir() string {
 // What --epoch may be, beside 0: with shorter ones planning costs more than it gains, with longer ones a plan is about a load
 // that is gone.
 const (
-	minEpoch     = time.Millisecond
+	minEpoch     = time.Millisecond //xebec:limit shortest `--epoch`
 	defaultEpoch = 10 * time.Millisecond
-	maxEpoch     = 10 * time.Second
+	maxEpoch     = 10 * time.Second //xebec:limit longest `--epoch`
 )
 
 // checkEpoch returns --epoch as the configuration has it, where planning is off when negative.

@@ -16,7 +16,7 @@ import (
 )
 
 // scaleEvery is the period of the autoscaler. Waking a sleeping version does not wait for it.
-const scaleEvery = 250 * time.Millisecond
+const scaleEvery = 250 * time.Millisecond //xebec:limit interval between autoscaling decisions
 
 // Config is what a Capacity needs of the gateway.
 type Config struct {

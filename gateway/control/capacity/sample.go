@@ -83,7 +83,7 @@ func (m *Member) remember(p api.KnownProfile, interceptNanos, slopeNanos float64
 }
 
 // knownBatches is how many batches a replica must have evaluated before its times are used, as in package scheduler.
-const knownBatches = 16
+const knownBatches = 16 //xebec:limit batches before a profile is used for capacity
 
 // expected is the largest rate that the operator's hints announce for now, or for the time when a replica that is started now
 // will be ready.
@@ -102,4 +102,4 @@ func (m *Member) expected(now time.Time) (rate float64) {
 }
 
 // expectAhead is the minimum time by which replicas are started before a hint begins.
-const expectAhead = 30 * time.Second
+const expectAhead = 30 * time.Second //xebec:limit how long before an `expect` hint replicas are started, or two starts if those take longer

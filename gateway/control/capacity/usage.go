@@ -8,7 +8,7 @@ import (
 )
 
 // measureEvery is the period of usage measurements. One costs about a tenth of a millisecond per process.
-const measureEvery = 5 * time.Second
+const measureEvery = 5 * time.Second //xebec:limit interval between measurements of replicas
 
 // usage is what one replica of a version was measured to use.
 type usage struct {

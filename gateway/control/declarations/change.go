@@ -17,9 +17,9 @@ import (
 
 const (
 	// commitWithin bounds a commit: a store that has not answered by then is away.
-	commitWithin = 10 * time.Second
+	commitWithin = 10 * time.Second //xebec:limit time for a commit to the store
 	// commitAttempts is how often a change is judged again because another gateway changed something else meanwhile.
-	commitAttempts = 8
+	commitAttempts = 8 //xebec:limit how often a change is validated again after a concurrent change
 )
 
 // edit is a change of what is declared: judged, and not made yet.

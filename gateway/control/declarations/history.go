@@ -63,7 +63,7 @@ func shown(raw json.RawMessage) string {
 }
 
 // maxRemembered bounds the history of a gateway without a store.
-const maxRemembered = 1000
+const maxRemembered = 1000 //xebec:limit history entries of a gateway without a store
 
 // remember logs events, and keeps them where there is no store that does.
 func (d *Declarations) remember(events []api.HistoryEvent, revision uint64) {

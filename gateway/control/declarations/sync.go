@@ -19,11 +19,11 @@ import (
 
 const (
 	// syncEvery is how often a shared store is read: two intervals and a change are well below a second.
-	syncEvery = 250 * time.Millisecond
+	syncEvery = 250 * time.Millisecond //xebec:limit interval between reads of a shared store
 	// syncBackoff is the longest time between attempts while the store is away.
-	syncBackoff = 5 * time.Second
+	syncBackoff = 5 * time.Second //xebec:limit longest interval between reads while the store is unreachable
 	// firstSync is how long the start waits for a store that does not answer, before it serves what --config declares without it.
-	firstSync = 3 * time.Second
+	firstSync = 3 * time.Second //xebec:limit how long a start waits for Redis
 )
 
 // asConfig names --config as the caller.

@@ -136,7 +136,7 @@ func (d *Declarations) Traffic(_ context.Context, model string) ([]api.TrafficSt
 }
 
 // superviseEvery is how often roll-outs are judged.
-const superviseEvery = time.Second
+const superviseEvery = time.Second //xebec:limit interval between judgements of a roll-out
 
 // superviseRollouts declares the end of each roll-out on which there is a verdict, until ctx ends.
 func (d *Declarations) superviseRollouts(ctx context.Context) {

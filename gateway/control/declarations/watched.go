@@ -24,10 +24,10 @@ const (
 	// watchEvery is how often watched directories are scanned, unless configured.
 	watchEvery = time.Second
 	// scanWithin bounds the first scan of a watched directory, which holds up the start.
-	scanWithin = 30 * time.Second
+	scanWithin = 30 * time.Second //xebec:limit first scan of a watched directory, which delays the start
 	// settleWithin is how long a gateway that has just started is not ready because files are still being copied to a watched
 	// directory.
-	settleWithin = 10 * time.Second
+	settleWithin = 10 * time.Second //xebec:limit how long a starting gateway waits for files that are being copied into a watched directory
 )
 
 // watched is a directory of models. Its fields below watcher are guarded by the catalog's lock.

@@ -145,7 +145,7 @@ func (d *Deployment) DetachQueue(function string) (o Orphan, ok bool) {
 }
 
 // crashLoop is how many launches in a row may fail before queries stop waiting for the next one.
-const crashLoop = 3
+const crashLoop = 3 //xebec:limit failed starts in a row after which no query waits for the next start
 
 // Crashing reports whether it has no replica and its launches keep failing.
 func (d *Deployment) Crashing() bool {

@@ -299,4 +299,4 @@ func (e events) Gone(r worker.Replica, end worker.End) {
 }
 
 // lingerTime is how long a process may outlive its connection. One that was drained has the time to drain.
-const lingerTime = 5 * time.Second
+const lingerTime = 5 * time.Second //xebec:limit time that a process may outlive its connection

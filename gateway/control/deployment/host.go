@@ -87,7 +87,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 }
 
 // directColdStart is how long requests that address a model may wait for its first replica.
-const directColdStart = 30 * time.Second
+const directColdStart = 30 * time.Second //xebec:limit wait for a first replica by requests that address a model
 
 // command resolves "python" to the interpreter of the environment that the spec names, else to the gateway's own.
 func (h *Host) command(spec *api.ModelSpec) []string {

@@ -143,7 +143,7 @@ func CountsByCode(counts []uint64) map[string]uint64 {
 }
 
 // accuracyWithin bounds how long a description waits for models to report their accuracy.
-const accuracyWithin = time.Second
+const accuracyWithin = time.Second //xebec:limit time for replicas to report their accuracy
 
 // Accuracy asks the replicas how accurate the model has been, and returns the mean of the answers that come in time; nil: none.
 func (d *Deployment) Accuracy(ctx context.Context) *float64 {

@@ -11,11 +11,12 @@ import (
 
 const (
 	// maxLessons bounds the labels that wait for a model that learns by itself. Beyond it the oldest are dropped.
-	maxLessons     = 1024
+	maxLessons = 1024 //xebec:limit labels that wait for a model that learns
+	//xebec:limit inputs of these labels
 	maxLessonBytes = 64 << 20 // of inputs and labels that wait
 	// maxTaught bounds the labels of one batch, maxTaughtBytes their inputs, except for the first one's.
-	maxTaught      = 256
-	maxTaughtBytes = 8 << 20
+	maxTaught      = 256     //xebec:limit labels handed to a model at once
+	maxTaughtBytes = 8 << 20 //xebec:limit inputs of these labels
 )
 
 // lessons are labels on their way to a model's replicas. While the replicas learn from one batch, the next one gathers.

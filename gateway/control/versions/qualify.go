@@ -16,7 +16,7 @@ import (
 )
 
 // qualifyWithin bounds one query of warm-up or validation, where the model's timeout is longer.
-const qualifyWithin = 30 * time.Second
+const qualifyWithin = 30 * time.Second //xebec:limit time for a warm-up or validation query, or the model's `timeout` if that is shorter
 
 // qualify warms a loaded version up and validates it. The result moves it on.
 func (s *State) qualify(v *Version) {

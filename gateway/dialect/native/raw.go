@@ -27,7 +27,7 @@ var (
 
 // borrowBytes is the size from which a raw body is not copied: the transport keeps it until the scheduler has released the query. Below
 // it, the copy costs less than the goroutine that waits.
-const borrowBytes = 32 << 10
+const borrowBytes = 32 << 10 //xebec:limit raw bodies of at least this size are not copied
 
 // readRaw makes the body the only input of the only query.
 func (c *call) readRaw(body []byte) error {

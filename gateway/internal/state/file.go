@@ -25,7 +25,7 @@ import (
 
 const (
 	// fileLockTimeout is how long opening waits for a gateway that is about to exit and still holds the file.
-	fileLockTimeout = time.Second
+	fileLockTimeout = time.Second //xebec:limit wait for another gateway to release the file
 )
 
 // policyBucket has a bucket for each function with a record for each policy and context.

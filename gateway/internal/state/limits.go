@@ -11,9 +11,9 @@ import (
 // Limits of states. They bound the growth of a state, and keep what is read within what can have been written.
 const (
 	// maxFields is 64 candidates with 64 numbers each.
-	maxFields = 64 * 64
+	maxFields = 64 * 64 //xebec:limit numbers in a policy state
 	// maxFieldBytes holds a model's name, its version and the name of the number.
-	maxFieldBytes = 512
+	maxFieldBytes = 512 //xebec:limit name of such a number
 	// maxNameBytes is the length of a DNS name; names of functions and policies are shorter.
 	maxNameBytes = 253
 	// maxContextBytes is the longest context that the gateway accepts.

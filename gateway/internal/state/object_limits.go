@@ -27,9 +27,10 @@ type objectLimits struct {
 
 var defaultLimits = objectLimits{
 	objects: MaxObjects, events: MaxEvents, historyBytes: MaxHistoryBytes,
-	tombstones: 100_000,
-	commits:    2048, // twice what Commit.ID promises
-	page:       redisPage,
+	tombstones: 100_000, //xebec:limit deleted objects that a store remembers; a gateway that was away longer reads everything
+	//xebec:limit commits that are recognised when they are sent again
+	commits: 2048, // twice what Commit.ID promises
+	page:    redisPage,
 }
 
 func tooManyObjects(n, limit int) error {

@@ -79,15 +79,15 @@ type Event struct {
 // Limits of objects.
 const (
 	// MaxObjects is more than anyone declares. It bounds what is read at the start.
-	MaxObjects = 1 << 17
+	MaxObjects = 1 << 17 //xebec:limit models, functions and traffic rules in the store
 	// MaxObjectBytes bounds the data of one object and of one event.
-	MaxObjectBytes = 1 << 20
+	MaxObjectBytes = 1 << 20 //xebec:limit one object, and one history entry
 	// MaxCommitBytes bounds a commit as a whole.
-	MaxCommitBytes = 64 << 20
+	MaxCommitBytes = 64 << 20 //xebec:limit one commit
 	// MaxEvents is how many events the history keeps. The oldest are dropped.
-	MaxEvents = 100_000
+	MaxEvents = 100_000 //xebec:limit history entries; the oldest are dropped
 	// MaxHistoryBytes bounds all events together. The oldest are dropped.
-	MaxHistoryBytes = 128 << 20
+	MaxHistoryBytes = 128 << 20 //xebec:limit bytes of the history
 )
 
 // StaleError says that the store's revision is not the one that the commit was made against.

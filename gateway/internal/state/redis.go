@@ -23,9 +23,9 @@ const (
 	redisPrefix  = "xebec:policy:"
 	numberPrefix = "n:"
 
-	redisDialTimeout = 2 * time.Second
+	redisDialTimeout = 2 * time.Second //xebec:limit connection to Redis
 	// redisTimeout bounds the write of a pipeline, and the wait for its answers.
-	redisTimeout = time.Second
+	redisTimeout = time.Second //xebec:limit answer of Redis to a pipeline
 	// redisPool is one connection for the writer and some for concurrent readers.
 	redisPool = 4
 	// redisPipeline is how many states a pipeline has: enough to amortise the round trip, and few enough to finish well within a second
@@ -38,7 +38,7 @@ const (
 	// A state remembers a writer's sequence number for a day, and this many writers. An update that is sent again after that counts
 	// twice.
 	writerMemorySeconds = 24 * 60 * 60
-	writersRemembered   = 256
+	writersRemembered   = 256 //xebec:limit gateways that a state in Redis remembers for exactly-once writes
 )
 
 //go:embed merge.lua

@@ -11,7 +11,7 @@ import (
 
 // MaxDepth bounds the nesting of a JSON text. Tensors have at most [api.MaxRank] dimensions, and no dialect's envelope
 // is deep. 64 is also the number of bits with which [Reader.Skip] tracks open brackets.
-const MaxDepth = 64
+const MaxDepth = 64 //xebec:limit nesting of JSON
 
 // maxPath bounds the segments of a path in an error: the names of a dialect's envelope, an index into the batch, an
 // input's name and one index for each dimension.

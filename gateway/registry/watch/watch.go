@@ -18,12 +18,12 @@ import (
 const (
 	// MaxVersions is the most version directories that are examined: with more, the directory was probably named by
 	// mistake.
-	MaxVersions = 65536
+	MaxVersions = 65536 //xebec:limit version directories in a watched directory
 	// MaxTreeEntries and MaxTreeDepth bound how much of a version's directory is compared.
-	MaxTreeEntries = 10_000
-	MaxTreeDepth   = 16
+	MaxTreeEntries = 10_000 //xebec:limit files of a version that are compared to find out whether its copy is complete
+	MaxTreeDepth   = 16     //xebec:limit nesting of these files
 	// MaxProblems is the most problems in a report; one more gives the number of the others.
-	MaxProblems = 256
+	MaxProblems = 256 //xebec:limit problems that are shown
 	// maxListing bounds the entries of a directory of models or versions, which may have other entries.
 	maxListing = 2 * MaxVersions
 	// maxProblemBytes bounds the text of one problem, which may quote a whole broken file.
@@ -34,7 +34,7 @@ const (
 	defaultEvery = time.Second
 	// quietFor is how long a tree must be unchanged for the first scan to accept it immediately: longer than any pause
 	// during a copy.
-	quietFor = 10 * time.Second
+	quietFor = 10 * time.Second //xebec:limit age of files that the first scan accepts at once
 	// racyFor is longer than the resolution of any file system's times (two seconds on FAT).
 	racyFor = 2 * time.Second
 )
