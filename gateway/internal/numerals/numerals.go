@@ -1,0 +1,34 @@
+package numerals
+
+import (
+	"math"
+	"strconv"
+)
+
+// Short writes four significant digits, and every digit before the point: 0.07188, 12.35, 123456.
+func Short(v float64) string {
+	if math.Abs(v) < 1000 {
+		v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64) // it reads what it wrote itself
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
+// Percent writes a fraction as a percentage with four significant digits: 0.125 is 12.5%.
+func Percent(fraction float64) string { return Short(100*fraction) + "%" }
+
+// Thousands rounds to a whole number and groups its digits by three: 1,234,567.
+func Thousands(v float64) string {
+	digits := strconv.FormatFloat(v, 'f', 0, 64)
+	if math.IsInf(v, 0) || math.IsNaN(v) {
+		return digits
+	}
+	sign := ""
+	if digits[0] == '-' {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
