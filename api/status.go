@@ -109,6 +109,18 @@ func (m *ModelStatus) ReadyReplicas() int {
 	return n
 }
 
+// CountQueries splits queries that are counted by code into those that got a prediction and those that did not.
+func CountQueries(byCode map[string]uint64) (ok, failed uint64) {
+	for code, n := range byCode {
+		if code == OK.String() {
+			ok += n
+		} else {
+			failed += n
+		}
+	}
+	return ok, failed
+}
+
 // ReplicaStatus is the current state of one replica. Its counters are those of its current process.
 type ReplicaStatus struct {
 	ID    uint64       `json:"id"`

@@ -20,21 +20,21 @@ import (
 const (
 	// adminTimeout bounds calls to the admin port, which answers from memory.
 	adminTimeout = 30 * time.Second
-	// dialTimeout is far more than a machine that is there needs.
+	// dialTimeout is far more than a reachable machine needs.
 	dialTimeout = 5 * time.Second
-	// maxAnswerBytes bounds what is read of an answer: 10,000 models take some 20 MB.
+	// maxAnswerBytes bounds an answer. 10,000 models take about 20 MB.
 	maxAnswerBytes = 256 << 20
 )
 
 func newHTTPClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext},
-		// An admin port redirects nobody; a server that does is something else.
+		// The admin port never redirects; a server that does is something else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// baseURL takes "host:port" as well as "http://host:port".
+// baseURL accepts "host:port" and "http://host:port".
 func baseURL(flag, address string) (string, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
@@ -46,7 +46,7 @@ func baseURL(flag, address string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// hostPort is an address without its scheme, for listening.
+// hostPort is an address to listen on, without the scheme.
 func hostPort(flag, address string) (string, error) {
 	base, err := baseURL(flag, address)
 	if err != nil {
@@ -63,10 +63,10 @@ func (c *cli) get(ctx context.Context, path string, into any) error {
 	return c.call(ctx, http.MethodGet, path, "", nil, into)
 }
 
-// header is one more header of a request.
+// header is an additional header of a request.
 type header struct{ name, value string }
 
-// call speaks to the admin port and decodes its answer; into may be a *[]byte for the answer as it came.
+// call sends a request to the admin port and decodes the answer; with a *[]byte, into gets the answer undecoded.
 func (c *cli) call(ctx context.Context, method, path, contentType string, body []byte, into any, more ...header) error {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
@@ -84,12 +84,17 @@ func (c *cli) call(ctx context.Context, method, path, contentType string, body [
 		return nil
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("the admin port at %s answers what this version of xebec does not understand: %w; are both of one version?", c.admin, err)
+		return c.notUnderstood(err)
 	}
 	return nil
 }
 
-// send returns an answer with status 200; every other one is an error. The caller closes the body.
+// notUnderstood is the error for an answer of the admin port that this program cannot decode.
+func (c *cli) notUnderstood(err error) error {
+	return fmt.Errorf("cannot read the answer of the admin port at %s: %w; is the gateway of the same version as this program?", c.admin, err)
+}
+
+// send returns an answer with status 200. Any other status is an error. The caller closes the body.
 func (c *cli) send(ctx context.Context, method, path, contentType, accept string, body []byte, more ...header) (*http.Response, error) {
 	base, err := baseURL("--admin", c.admin)
 	if err != nil {
@@ -124,9 +129,9 @@ func (c *cli) send(ctx context.Context, method, path, contentType, accept string
 	var failed api.ErrorBody
 	if json.Unmarshal(answer, &failed) != nil || failed.Error.Message == "" {
 		if bytes.HasPrefix(answer, []byte("Client sent an HTTP request to an HTTPS server")) {
-			return nil, fmt.Errorf("the admin port at %s speaks TLS: say --admin https://%s", c.admin, strings.TrimPrefix(base, "http://"))
+			return nil, fmt.Errorf("the admin port at %s speaks TLS: give --admin https://%s", c.admin, strings.TrimPrefix(base, "http://"))
 		}
-		return nil, fmt.Errorf("%s at %s does not answer like the admin port of a xebec gateway (%s): is --admin right?", method+" "+path, c.admin, res.Status)
+		return nil, fmt.Errorf("%s is not the admin port of a xebec gateway: it answers %s to %s %s; is --admin right?", c.admin, res.Status, method, path)
 	}
 	return nil, &remoteError{failed.Error}
 }
@@ -135,19 +140,19 @@ func readAnswer(res *http.Response) ([]byte, error) {
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the gateway's answer broke off: %w", err)
+		return nil, fmt.Errorf("the gateway's answer was cut off: %w", err)
 	case len(answer) > maxAnswerBytes:
-		return nil, fmt.Errorf("the gateway's answer has more than %d bytes", maxAnswerBytes)
+		return nil, fmt.Errorf("the gateway's answer is larger than %d bytes", maxAnswerBytes)
 	}
 	return answer, nil
 }
 
-// remoteError is an error that the gateway answered with.
+// remoteError is an error that the gateway returned.
 type remoteError struct{ api.ErrorInfo }
 
 func (e *remoteError) Error() string { return e.Message }
 
-// unreachable says what to do when there is no answer at all.
+// unreachable says what to do if there is no answer at all.
 func unreachable(ctx context.Context, err error, what, flag, address string) error {
 	var netError net.Error
 	var untrusted *untrustedError
@@ -157,14 +162,14 @@ func unreachable(ctx context.Context, err error, what, flag, address string) err
 	case errors.As(err, &untrusted):
 		return untrusted
 	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && flag == "--admin" && !strings.HasPrefix(address, "https://"):
-		return fmt.Errorf("the %s at %s closed the connection without an answer: does it speak TLS? then say %s https://%s", what, address, flag, strings.TrimPrefix(address, "http://"))
+		return fmt.Errorf("the %s at %s closed the connection without an answer: if it speaks TLS, give %s https://%s", what, address, flag, strings.TrimPrefix(address, "http://"))
 	case errors.As(err, &netError) && netError.Timeout():
-		return fmt.Errorf("the gateway's %s at %s does not answer in time: %w", what, address, rootCause(err))
+		return fmt.Errorf("the gateway's %s at %s did not answer in time: %w", what, address, rootCause(err))
 	}
-	return fmt.Errorf("no gateway answers at %s (its %s): %w\nstart one with \"xebec serve\", or say with %s where it is", address, what, rootCause(err), flag)
+	return fmt.Errorf("no gateway answers at %s (its %s): %w\nstart one with \"xebec serve\", or give its address with %s", address, what, rootCause(err), flag)
 }
 
-// rootCause drops the layers that repeat method and URL.
+// rootCause drops the layers that repeat the method and the URL.
 func rootCause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -1,17 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestNodeOfWhichTooMuchIsTaken: nobody has less than nothing free.
-func TestNodeOfWhichTooMuchIsTaken(t *testing.T) {
-	var out bytes.Buffer
-	c := &cli{out: &out}
+// TestOvercommittedNode: at least 0 is free.
+func TestOvercommittedNode(t *testing.T) {
+	c := newConsole("")
 	n := api.NodeStatus{
 		Budget: api.ResourceStatus{CPU: 2, MemoryBytes: 600 << 20, GPU: 1}, Free: api.ResourceStatus{CPU: -0.5, MemoryBytes: -30 << 20, GPU: -1}, From: "what the machine has", Awake: 3,
 	}
@@ -19,7 +17,7 @@ func TestNodeOfWhichTooMuchIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "0 of 2 cores free, 0 of 600 MiB of memory, 0 of 1 GPUs (what the machine has)"
-	if !strings.Contains(out.String(), want) {
-		t.Errorf("got\n%sexpected %q", out.String(), want)
+	if got := c.stdout.String(); !strings.Contains(got, want) {
+		t.Errorf("got\n%sexpected %q", got, want)
 	}
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// A file of feedback goes in requests of so many items, or of so many bytes and one item: below the gateway's own limits.
+// A file of feedback is sent in requests of up to feedbackItems items and about feedbackBytes bytes. The gateway's
+// limits are higher.
 const (
 	feedbackItems = 1000
 	feedbackBytes = 4 << 20
@@ -40,10 +41,10 @@ func (c *cli) feedbackCommand() *cobra.Command {
 		Short: "Tell a function how good its predictions were",
 		Long: `Tell a function how good its predictions were, so that its selection policy learns which models to ask.
 
-A prediction is named by the query_id of its answer, of which feedback counts once, or by its input. How good it was is said by
-what would have been right (--label), by whether the answer was right (--correct), or by how wrong it was (--loss, from 0 to 1).
+Name a prediction by the query_id of its answer, for which feedback counts once, or by its input. Rate it with the right output (--label),
+with whether the answer was right (--correct), or with how wrong it was (--loss, from 0 to 1).
 
--f takes many: one JSON object after the other, with the members query_id or input, label or correct or loss, and context; or
+-f reads many: one JSON object after the other, with the members query_id or input, label or correct or loss, and context; or
 {"feedback_batch": [...]}.`,
 		Example: `  xebec feedback digits --query-id 42 --label 7
   xebec feedback digits --query-id 43 --correct false --context user-17
@@ -65,38 +66,38 @@ what would have been right (--label), by whether the answer was right (--correct
 		},
 	}
 	flags := cmd.Flags()
-	flags.Uint64Var(&o.queryID, "query-id", 0, "the query_id of the answer")
-	flags.StringVar(&o.input, "input", "", "the input that was predicted, as JSON")
-	flags.StringVar(&o.label, "label", "", "the output that would have been right, as JSON")
+	flags.Uint64Var(&o.queryID, "query-id", 0, "query_id of the answer")
+	flags.StringVar(&o.input, "input", "", "input of the prediction, as JSON")
+	flags.StringVar(&o.label, "label", "", "the right output, as JSON")
 	flags.StringVar(&o.correct, "correct", "", "whether the answer was right: true or false")
 	flags.Float64Var(&o.loss, "loss", 0, "how wrong the answer was, from 0 to 1")
-	flags.StringVar(&o.context, "context", "", "whom the prediction was for, such as a user")
-	flags.StringVarP(&o.file, "file", "f", "", "file of feedback as JSON objects, - for stdin")
+	flags.StringVar(&o.context, "context", "", "context of the prediction, such as a user")
+	flags.StringVarP(&o.file, "file", "f", "", "file of feedback as JSON objects; - is stdin")
 	outputFlag(cmd, &o.format)
 	return cmd
 }
 
-// body is the request for one feedback.
+// body is the request for feedback on one prediction.
 func (o *feedbackOptions) body(cmd *cobra.Command) ([]byte, error) {
-	about, err := oneOf(cmd, "which prediction is it about?", "query-id", "input")
+	about, err := oneOf(cmd, "no prediction is named", "query-id", "input")
 	if err != nil {
 		return nil, err
 	}
-	verdict, err := oneOf(cmd, "how good was it?", "label", "correct", "loss")
+	verdict, err := oneOf(cmd, "no verdict is given", "label", "correct", "loss")
 	if err != nil {
 		return nil, err
 	}
 	body := fmt.Appendf(nil, `{"query_id":%d`, o.queryID)
 	if about == "input" {
-		if !json.Valid([]byte(o.input)) {
-			return nil, usagef("--input is not JSON: %.60q; a string needs quotes of its own, as in --input '\"text\"'", o.input)
+		if err := checkJSON("--input", "--input", []byte(o.input)); err != nil {
+			return nil, err
 		}
 		body = fmt.Appendf(nil, `{"input":%s`, o.input)
 	}
 	switch verdict {
 	case "label":
-		if !json.Valid([]byte(o.label)) {
-			return nil, usagef("--label is not JSON: %.60q; a string needs quotes of its own, as in --label '\"text\"'", o.label)
+		if err := checkJSON("--label", "--label", []byte(o.label)); err != nil {
+			return nil, err
 		}
 		body = fmt.Appendf(body, `,"label":%s`, o.label)
 	case "correct":
@@ -120,8 +121,8 @@ func (o *feedbackOptions) body(cmd *cobra.Command) ([]byte, error) {
 	return append(body, '}'), nil
 }
 
-// oneOf returns the flag that was given, of those of which one is to be.
-func oneOf(cmd *cobra.Command, question string, names ...string) (string, error) {
+// oneOf returns the flag that was given. It fails if none or several of them were.
+func oneOf(cmd *cobra.Command, problem string, names ...string) (string, error) {
 	given := ""
 	for _, name := range names {
 		switch {
@@ -133,12 +134,12 @@ func oneOf(cmd *cobra.Command, question string, names ...string) (string, error)
 		}
 	}
 	if given == "" {
-		return "", usagef("%s Give one of --%s, or -f FILE", question, strings.Join(names, ", --"))
+		return "", usagef("%s: give one of --%s, or -f FILE", problem, strings.Join(names, ", --"))
 	}
 	return given, nil
 }
 
-// feedbackResult is what became of one feedback; those of a batch are in the order of the request.
+// feedbackResult is the answer to one item of feedback, or to a batch, in the order of the request.
 type feedbackResult struct {
 	Status  string            `json:"status"`
 	Cause   string            `json:"cause"`
@@ -161,7 +162,7 @@ func (c *cli) feedbackOne(ctx context.Context, function string, body []byte, for
 	return err
 }
 
-// feed sends one request of feedback and returns the answer to it; one that is not 200 or 202 is an error.
+// feed sends one request of feedback and returns the answer. A status other than 200 and 202 is an error.
 func (c *cli) feed(ctx context.Context, function string, body []byte, header http.Header) ([]byte, error) {
 	header.Set("Content-Type", "application/json")
 	res, text, err := c.ask(ctx, "/"+function+"/feedback", body, header)
@@ -169,20 +170,20 @@ func (c *cli) feed(ctx context.Context, function string, body []byte, header htt
 		return nil, err
 	}
 	var failed prediction
-	switch taken := res.code == http.StatusOK || res.code == http.StatusAccepted; {
-	case json.Unmarshal(text, &failed) != nil, !taken && failed.Cause == "":
-		return nil, c.strange(res)
-	case !taken:
+	switch accepted := res.code == http.StatusOK || res.code == http.StatusAccepted; {
+	case json.Unmarshal(text, &failed) != nil, !accepted && failed.Cause == "":
+		return nil, c.notAGateway(res.text)
+	case !accepted:
 		return nil, fmt.Errorf("function %s: %s (%s)", function, failed.Cause, res.text)
 	}
 	return text, nil
 }
 
-// feedbackFile sends the feedback of a file in requests of many, and says what became of it.
+// feedbackFile sends the feedback of a file in batches, and prints the outcome.
 func (c *cli) feedbackFile(cmd *cobra.Command, function string, o *feedbackOptions) error {
 	for _, name := range []string{"query-id", "input", "label", "correct", "loss"} {
 		if cmd.Flags().Changed(name) {
-			return usagef("--%s is one feedback, and -f is many: give one or the other", name)
+			return usagef("--%s and -f contradict each other: -f reads all feedback from a file", name)
 		}
 	}
 	in, name := c.in, "stdin"
@@ -215,11 +216,11 @@ func (c *cli) feedbackFile(cmd *cobra.Command, function string, o *feedbackOptio
 			}
 		}
 		if err != nil {
-			return after(len(all), fmt.Errorf("%s: %w", name, err))
+			return acceptedBefore(len(all), fmt.Errorf("%s: %w", name, err))
 		}
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("%s: has no feedback", name)
+		return fmt.Errorf("%s has no feedback", name)
 	}
 	return c.showFeedback(o.format, all, counts)
 }
@@ -235,7 +236,7 @@ func (c *cli) feedMany(ctx context.Context, function string, items []json.RawMes
 		return nil, err
 	}
 	if len(answer.Results) != len(items) {
-		return nil, fmt.Errorf("the gateway answers %d results to %d feedbacks: are both of one version?", len(answer.Results), len(items))
+		return nil, fmt.Errorf("the gateway returned %d results for %d items: is it of the same version as this program?", len(answer.Results), len(items))
 	}
 	return answer.Results, nil
 }
@@ -248,12 +249,12 @@ func asBytes(items []json.RawMessage) [][]byte {
 	return all
 }
 
-// after says how much was taken before an error.
-func after(taken int, err error) error {
-	if taken == 0 {
+// acceptedBefore adds to an error how many items must not be sent again.
+func acceptedBefore(n int, err error) error {
+	if n == 0 {
 		return err
 	}
-	return fmt.Errorf("%w (%d feedbacks before were taken: leave them out next time)", err, taken)
+	return fmt.Errorf("%w (the %d items before it were accepted: do not send them again)", err, n)
 }
 
 // tally counts results by status.
@@ -268,42 +269,27 @@ func tally(counts map[string]int, results []json.RawMessage) error {
 	return nil
 }
 
-// showFeedback prints what became of all, and fails if some of it was not taken.
+// showFeedback prints the outcome, and fails if some feedback was not accepted.
 func (c *cli) showFeedback(format string, all []json.RawMessage, counts map[string]int) error {
 	if format == formatTable {
-		var parts []string
-		for status, n := range counts {
-			parts = append(parts, fmt.Sprintf("%d %s", n, status))
-		}
-		slices.SortFunc(parts, func(a, b string) int {
-			_, a, _ = strings.Cut(a, " ")
-			_, b, _ = strings.Cut(b, " ")
-			return strings.Compare(a, b)
-		})
-		fmt.Fprintln(c.out, strings.Join(parts, ", "))
-	} else {
-		text, err := json.Marshal(map[string]any{"feedback_results": all})
-		if err != nil {
-			return err
-		}
-		if err := c.print(format, text); err != nil {
-			return err
-		}
+		fmt.Fprintln(c.out, countsText(counts))
+	} else if err := c.printJSON(format, map[string]any{"feedback_results": all}); err != nil {
+		return err
 	}
 	if lost := counts["late"] + counts["unknown"] + counts["busy"]; lost > 0 {
-		return fmt.Errorf("%d of %d feedbacks were not taken", lost, len(all))
+		return fmt.Errorf("%d of %d items of feedback were not accepted", lost, len(all))
 	}
 	return nil
 }
 
-// feedbackStream reads objects one after the other, and those within a feedback_batch.
+// feedbackStream reads JSON objects, and unpacks each feedback_batch.
 type feedbackStream struct {
 	dec   *json.Decoder
 	ahead []json.RawMessage
 	read  int // objects
 }
 
-// next returns the items of one request, none at the end.
+// next returns the items of one request; none at the end.
 func (s *feedbackStream) next() ([]json.RawMessage, error) {
 	size := 0
 	for len(s.ahead) < feedbackItems && size < feedbackBytes {

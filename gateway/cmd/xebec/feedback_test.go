@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// many is so many feedbacks as JSON lines, with the ids 0, 1, 2 …
+// many is n items of feedback as JSON lines, with the ids 0, 1, 2 …
 func many(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -16,11 +16,11 @@ func many(n int) string {
 	return b.String()
 }
 
-func TestFeedbackOfAFileGoesInParts(t *testing.T) {
+func TestFeedbackFileIsSentInBatches(t *testing.T) {
 	g := newFakeGateway(t)
-	out := execute(t, g, "", many(2*feedbackItems+1), []string{"feedback", "digits", "-f", "-"})
+	out := execute(t, g, many(2*feedbackItems+1), []string{"feedback", "digits", "-f", "-"})
 	requests := strings.Split(out, "\n> POST")
-	if len(requests) != 4 || !strings.HasPrefix(out, "667 counted, 667 duplicate, 667 late\n! xebec: 667 of 2001 feedbacks were not taken\n") {
+	if len(requests) != 4 || !strings.HasPrefix(out, "667 counted, 667 duplicate, 667 late\n! xebec: 667 of 2001 items of feedback were not accepted\n") {
 		t.Fatalf("%d parts; %.300s", len(requests), out)
 	}
 	next := 0
@@ -50,14 +50,14 @@ func TestFeedbackOfAFileGoesInParts(t *testing.T) {
 	}
 }
 
-func TestFeedbackThatBreaksOffSaysWhatWasTaken(t *testing.T) {
-	out := execute(t, newFakeGateway(t), "", many(3*feedbackItems), []string{"feedback", "full", "-f", "-"})
-	if want := "! xebec: stdin: function full: the gateway is shutting down (503 Service Unavailable) (2000 feedbacks before were taken: leave them out next time)\n"; !strings.Contains(out, want) {
+func TestFeedbackThatFailsSaysWhatWasAccepted(t *testing.T) {
+	out := execute(t, newFakeGateway(t), many(3*feedbackItems), []string{"feedback", "full", "-f", "-"})
+	if want := "! xebec: stdin: function full: the gateway is shutting down (503 Service Unavailable) (the 2000 items before it were accepted: do not send them again)\n"; !strings.Contains(out, want) {
 		t.Errorf("%.300s\nwant %s", out, want)
 	}
 }
 
-// A large feedback_batch is cut too, and large items end a request before it has as many as it may.
+// A large feedback_batch is split too, and large items end a request early.
 func TestFeedbackStream(t *testing.T) {
 	items := strings.TrimSuffix(strings.ReplaceAll(many(feedbackItems+2), "\n", ","), ",")
 	large := `{"query_id": 1, "label": "` + strings.Repeat("x", feedbackBytes/2) + `"}`

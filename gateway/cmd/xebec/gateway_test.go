@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,25 +19,26 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Hertz, which serve brings in, keeps one goroutine for the Date header.
+	// Hertz, which serve links in, has a goroutine for the Date header.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/cloudwego/hertz/pkg/protocol.UpdateServerDate.func1"))
 }
 
 var then = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// fakeGateway answers both ports with what a gateway with two models would.
+// fakeGateway answers on both ports like a gateway with two models.
 type fakeGateway struct {
 	*httptest.Server
 	mu sync.Mutex
-	// requests are those that were not for reading, with their bodies.
+	// requests are those that change something, with their bodies.
 	requests []string
-	// polls counts how often the model "slow" was asked for: it is ready the third time.
+	// polls counts the requests for the model "slow": it is ready the third time.
 	polls int
-	// asks counts how often the traffic of the model "slow" was asked for: version 1 serves from the third time on.
+	// asks counts the requests for the traffic of the model "slow": version 1 serves from the third time on.
 	asks int
-	// changed counts how often somebody else was faster by the rules of the models "busy", twice, and "contested", always.
+	// changed counts the conflicts about the rules of the models "busy", which has two, and "contested", which has one
+	// each time.
 	changed int
-	// plans counts the questions for the plan: there is none at first.
+	// plans counts the requests for the plan: the first one finds none.
 	plans int
 }
 
@@ -75,7 +77,7 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, r *http.Request) {
 		body := g.note(r)
 		if strings.Contains(body, `"kind":"Traffic"`) {
-			if g.faster(w, body) {
+			if g.conflict(w, body) {
 				return
 			}
 			_, name, _ := strings.Cut(body, `"name":"`)
@@ -123,6 +125,7 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 	})
 	mux.HandleFunc("POST /{function}/predict", g.predict)
 	mux.HandleFunc("POST /{function}/feedback", g.feedback)
+	mux.HandleFunc("POST /v2/models/{model}/versions/{version}/infer", g.infer)
 	g.Server = httptest.NewServer(mux)
 	t.Cleanup(g.Close)
 	return g
@@ -164,7 +167,7 @@ func (g *fakeGateway) note(r *http.Request) (body string) {
 	return body
 }
 
-// take returns what was noted since the last time.
+// take returns the requests since the last call.
 func (g *fakeGateway) take() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -235,7 +238,7 @@ func (g *fakeGateway) models(w http.ResponseWriter, r *http.Request) {
 		g.mu.Unlock()
 		m := simple("slow", api.ModelStarting)
 		switch polls % 3 {
-		case 2: // its replicas are ready, and it is validated
+		case 2: // its replicas are ready, and it is being validated
 			m = simple("slow", api.ModelReady)
 			m.Version.Phase = api.PhaseValidating
 		case 0:
@@ -260,7 +263,19 @@ func (g *fakeGateway) models(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// feedback counts what has an even query id, and has forgotten the others.
+// infer answers [1.5, 2] as binary data of the Open Inference Protocol.
+func (g *fakeGateway) infer(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("version") != "2" {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"error":"no such version"}`)
+		return
+	}
+	const head = `{"outputs":[{"name":"y","shape":[1,2],"datatype":"FP64","parameters":{"binary_data_size":16}}]}`
+	w.Header().Set("Inference-Header-Content-Length", strconv.Itoa(len(head)))
+	_, _ = w.Write(append([]byte(head), float64s(1.5, 2)...))
+}
+
+// feedback accepts even query ids and has forgotten odd ones. In a batch, the id modulo 3 decides.
 func (g *fakeGateway) feedback(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		QueryID uint64 `json:"query_id"`
@@ -305,7 +320,7 @@ func digits() api.FunctionStatus {
 	}
 }
 
-// learning is a function with a policy that learns.
+// learning is a function whose policy learns.
 func learning() api.FunctionStatus {
 	f := digits()
 	f.Spec = api.FunctionSpec{
@@ -327,7 +342,7 @@ func learning() api.FunctionStatus {
 	return f
 }
 
-// plan is that of a gateway that was just started, then one of a gateway under load.
+// plan is first that of a gateway that has just started, then that of a gateway under load.
 func (g *fakeGateway) plan() api.SchedulerStatus {
 	g.mu.Lock()
 	defer g.mu.Unlock()

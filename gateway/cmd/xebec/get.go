@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,18 +23,18 @@ func (c *cli) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get models|functions|replicas|traffic [NAME]",
 		Short: "List models, functions, replicas or traffic rules",
-		Long: `List models, functions, replicas or traffic rules. The NAME of replicas and of a traffic rule is that of their model.
+		Long: `List models, functions, replicas or traffic rules. Replicas and traffic rules are named by their model.
 
-PHASE is where a version is in its life: declared, loading, validating, available, draining or rejected. SHARE is the part of its model's
-queries that it answers; * is the version that serves.
+PHASE is the stage of a version's life: declared, loading, validating, available, draining or rejected. SHARE is the share of its model's
+queries that it answers. SERVING marks the version that serves with *.
 
-With -o yaml or -o json, models, functions and traffic rules are printed as declarations, with their defaults written out, in the form that
-"xebec apply" takes. How they stand is printed by "xebec describe".`,
+With -o yaml or -o json, models, functions and traffic rules are printed as declarations, with their defaults, in the form that "xebec
+apply" reads. "xebec describe" prints their status.`,
 		Example: `  xebec get models
   xebec get functions digits -o yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
-				return usagef("get what? Expected %s, and a name or none", strings.Join(kinds, ", "))
+				return usagef("nothing to get: expected one of %s, and a name if you want only one", strings.Join(kinds, ", "))
 			}
 			return nil
 		},
@@ -55,24 +55,28 @@ With -o yaml or -o json, models, functions and traffic rules are printed as decl
 			case api.KindTraffic:
 				return c.getTraffic(cmd.Context(), name, format)
 			}
-			return usagef("get %s: expected %s", args[0], strings.Join(kinds, ", "))
+			return usagef("get %s: expected one of %s", args[0], strings.Join(kinds, ", "))
 		},
 	}
 	outputFlag(cmd, &format)
 	return cmd
 }
 
-// models asks for all models, or for the versions of one.
-func (c *cli) models(ctx context.Context, name string) ([]api.ModelStatus, error) {
-	path := "/v1/models"
+// list gets a list from a path, or the part of it under a name.
+func (c *cli) list(ctx context.Context, path, what, name string, into any) error {
 	if name != "" {
-		if err := api.CheckName("model", name); err != nil {
-			return nil, usageError{err}
+		if err := api.CheckName(what, name); err != nil {
+			return usageError{err}
 		}
 		path += "/" + name
 	}
+	return c.get(ctx, path, into)
+}
+
+// models gets all models, or the versions of one, sorted.
+func (c *cli) models(ctx context.Context, name string) ([]api.ModelStatus, error) {
 	var list api.ModelList
-	err := c.get(ctx, path, &list)
+	err := c.list(ctx, "/v1/models", "model", name, &list)
 	slices.SortStableFunc(list.Models, func(a, b api.ModelStatus) int {
 		if a.Spec.Name != b.Spec.Name {
 			return strings.Compare(a.Spec.Name, b.Spec.Name)
@@ -106,7 +110,7 @@ func (c *cli) getModels(ctx context.Context, name, format string) error {
 			if m.Serving {
 				serving = "*"
 			}
-			ok, failed := counts(m.Queries)
+			ok, failed := api.CountQueries(m.Queries)
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%d\t%s\n", m.Spec.Name, m.Spec.Version, orDash(string(m.Version.Phase)), serving, shares.of(m), m.State,
 				m.ReadyReplicas(), wantedReplicas(m), m.QueueDepth, ok, failed, c.age(m.Created))
 		}
@@ -114,15 +118,8 @@ func (c *cli) getModels(ctx context.Context, name, format string) error {
 }
 
 func (c *cli) getFunctions(ctx context.Context, name, format string) error {
-	path := "/v1/functions"
-	if name != "" {
-		if err := api.CheckName("function", name); err != nil {
-			return usageError{err}
-		}
-		path += "/" + name
-	}
 	var list api.FunctionList
-	if err := c.get(ctx, path, &list); err != nil {
+	if err := c.list(ctx, "/v1/functions", "function", name, &list); err != nil {
 		return err
 	}
 	functions := list.Functions
@@ -137,15 +134,15 @@ func (c *cli) getFunctions(ctx context.Context, name, format string) error {
 	return c.table("NAME\tMODELS\tSLO\tREADY\tOK\tDEFAULTS\tFAILED\tAGE", len(functions), "functions", func(w io.Writer) {
 		for i := range functions {
 			f := &functions[i]
-			ok, failed := counts(f.Queries)
-			failed -= min(f.Defaults, failed) // a query that was given the default has an answer
+			ok, failed := api.CountQueries(f.Queries)
+			failed -= min(f.Defaults, failed) // a default is an answer
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", f.Spec.Name, strings.Join(f.Spec.Models, ","), f.Spec.SLO,
 				yesNo(f.Ready), ok, f.Defaults, failed, c.age(f.Created))
 		}
 	})
 }
 
-// replica is a replica with the version that it serves.
+// replica is a replica with its model version.
 type replica struct {
 	Model   string `json:"model"`
 	Version string `json:"version"`
@@ -164,11 +161,7 @@ func (c *cli) getReplicas(ctx context.Context, model, format string) error {
 		}
 	}
 	if format != formatTable {
-		text, err := json.Marshal(all)
-		if err != nil {
-			return err
-		}
-		return c.print(format, text)
+		return c.printJSON(format, all)
 	}
 	return c.table("MODEL\tVERSION\tREPLICA\tPID\tSTATE\tSINCE\tRESTARTS\tCAP\tMEAN\tP99\tQUERIES", len(all), "replicas", func(w io.Writer) {
 		for _, r := range all {
@@ -193,7 +186,7 @@ func (c *cli) printSet(format string, set *manifest.Set) error {
 	return err
 }
 
-// table writes aligned columns; of an empty one it says so on stderr, so that a script reads nothing.
+// table writes aligned columns. If there are no rows it says so on stderr, so that a script reads nothing.
 func (c *cli) table(head string, rows int, what string, write func(io.Writer)) error {
 	if rows == 0 {
 		fmt.Fprintf(c.err, "no %s\n", what)
@@ -205,19 +198,26 @@ func (c *cli) table(head string, rows int, what string, write func(io.Writer)) e
 	return w.Flush()
 }
 
-// counts sums queries that had a prediction and those that had none.
-func counts(byCode map[string]uint64) (ok, failed uint64) {
-	for code, n := range byCode {
-		if code == api.OK.String() {
-			ok += n
-		} else {
-			failed += n
+// countsText is "2 late, 12 ok": the counts that are not 0, sorted by name.
+func countsText[N int | uint64](byName map[string]N) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		if n := byName[name]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, name))
 		}
 	}
-	return ok, failed
+	return strings.Join(parts, ", ")
 }
 
-// age is how long ago t was, in the largest unit that says something.
+// plural is "1 replica" or "2 replicas".
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// age is how long ago t was, in the one or two largest units.
 func (c *cli) age(t time.Time) string {
 	if t.IsZero() {
 		return "-"

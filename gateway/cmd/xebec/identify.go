@@ -14,10 +14,11 @@ import (
 	"github.com/xebec-serving/xebec/gateway/admin"
 )
 
-// maxCABytes bounds a file of certificates; the largest that systems have is a quarter of it.
+// maxCABytes bounds a file of certificates. The largest that systems ship is a quarter of it.
 const maxCABytes = 1 << 20
 
-// credentials are what a gateway beyond loopback asks for, read when the first request is made: completion and serve make none.
+// credentials are for a gateway beyond loopback. They are read for the first request, because completion and serve make
+// none.
 type credentials struct {
 	once  sync.Once
 	token string
@@ -25,7 +26,7 @@ type credentials struct {
 	err   error
 }
 
-// identify adds to a request for the admin port who asks, and the token.
+// identify adds the caller and the token to a request for the admin port.
 func (c *cli) identify(req *http.Request) error {
 	c.credentials.once.Do(c.readCredentials)
 	if c.credentials.err != nil {
@@ -38,7 +39,7 @@ func (c *cli) identify(req *http.Request) error {
 		return nil
 	}
 	if req.URL.Scheme != "https" && !loopbackHost(req.URL.Hostname()) {
-		return usagef("--token-file is not used with http://%s: everybody between here and there could read the token: say --admin https://%s", req.URL.Host, req.URL.Host)
+		return usagef("--token-file cannot be used with http://%s, because the token could be read on the way: give --admin https://%s", req.URL.Host, req.URL.Host)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.credentials.token)
 	return nil
@@ -58,9 +59,9 @@ func (c *cli) readCredentials() {
 	}
 }
 
-// whoAsks is how this program says who runs it.
-func (c *cli) whoAsks() string {
-	host, _ := os.Hostname() // a machine without a name has users all the same
+// caller is the name of the user, which the gateway writes into the history.
+func (c *cli) caller() string {
+	host, _ := os.Hostname() // a machine may have no name
 	user := c.env("USER", c.env("LOGNAME", ""))
 	if user == "" {
 		user = fmt.Sprintf("uid%d", os.Getuid())
@@ -68,7 +69,7 @@ func (c *cli) whoAsks() string {
 	return callerName(user, host)
 }
 
-// trust makes the certificates of --ca the ones by which TLS ports are known.
+// trust makes the client verify TLS ports with the certificates of --ca.
 func (c *cli) trust() error {
 	text, err := c.readInput(c.ca, maxCABytes)
 	if err != nil {
@@ -76,7 +77,7 @@ func (c *cli) trust() error {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return fmt.Errorf("--ca %s: there is no certificate in it: expected PEM, -----BEGIN CERTIFICATE-----", c.ca)
+		return fmt.Errorf("--ca %s: the file has no certificate: expected PEM, -----BEGIN CERTIFICATE-----", c.ca)
 	}
 	transport, ok := c.http.Transport.(*http.Transport)
 	if !ok {
@@ -86,7 +87,7 @@ func (c *cli) trust() error {
 	return nil
 }
 
-// callerName is "user@host" in plain ASCII, as long as the header Xebec-User may be.
+// callerName is "user@host" in plain ASCII, within the bounds of the header Xebec-User.
 func callerName(user, host string) string {
 	const most = 64 // of each of them
 	plain := func(s string) string {
@@ -105,7 +106,7 @@ func callerName(user, host string) string {
 	return user + "@" + host
 }
 
-// loopbackHost reports whether what is sent to a host stays on this machine.
+// loopbackHost reports whether a host is this machine.
 func loopbackHost(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
@@ -114,17 +115,17 @@ func loopbackHost(host string) bool {
 // untrustedError is about a certificate.
 type untrustedError struct{ error }
 
-// notTrusted says what to do about a certificate that is not taken.
+// notTrusted says what to do about a certificate that is not trusted.
 func notTrusted(err error, ca string) error {
 	var verification *tls.CertificateVerificationError
 	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &verification) && ca == "":
-		return &untrustedError{fmt.Errorf("the gateway's certificate is not taken: %w: --ca FILE names the certificates to trust", verification.Err)}
+		return &untrustedError{fmt.Errorf("the gateway's certificate is not trusted: %w: --ca FILE names the certificates to trust", verification.Err)}
 	case errors.As(err, &verification):
-		return &untrustedError{fmt.Errorf("the gateway's certificate is not taken: %w: is --ca %s right?", verification.Err, ca)}
+		return &untrustedError{fmt.Errorf("the gateway's certificate is not trusted: %w: is --ca %s right?", verification.Err, ca)}
 	case errors.As(err, &header):
-		return &untrustedError{fmt.Errorf("there is no TLS at this address: %w: is it http:// instead of https://?", header)}
+		return &untrustedError{fmt.Errorf("the address does not speak TLS: %w: should it be http:// instead of https://?", header)}
 	}
 	return err
 }

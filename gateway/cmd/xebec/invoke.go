@@ -15,7 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// maxInputBytes bounds what invoke reads; a gateway's own limit is lower unless it was told otherwise.
+// maxInputBytes bounds an input. The gateway's own limit is lower by default.
 const maxInputBytes = 1 << 30
 
 type invokeOptions struct {
@@ -34,9 +34,9 @@ func (c *cli) invokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invoke FUNCTION [--input JSON | --input-file FILE | --raw FILE]",
 		Short: "Call a function and print its output",
-		Long: `Call a function and print its output, one line of JSON for each query; with -o json or -o yaml the whole answer.
+		Long: `Call a function and print its output, one line of JSON per query, or with -o json and -o yaml the whole answer.
 
-A default output is an output: the command succeeds and says why on stderr.`,
+A default output counts as an output: the command succeeds, and stderr says why it was given.`,
 		Example: `  xebec invoke digits --input-file digit.json
   xebec invoke digits --batch --input '[[0, 1.5], [2, 0]]' -o json
   xebec invoke digits --input-file digit.json --context user-17 --min-confidence 0.6
@@ -55,17 +55,17 @@ A default output is an output: the command succeeds and says why on stderr.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.input, "input", "", "the input, as JSON")
-	flags.StringVar(&o.inputFile, "input-file", "", "file with the input as JSON, - for stdin")
-	flags.StringVar(&o.raw, "raw", "", "file that is the input as it is, - for stdin")
-	flags.StringVar(&o.contentType, "content-type", "application/octet-stream", "type of a raw input")
-	flags.BoolVar(&o.batch, "batch", false, "the input is a list of inputs, one for each query")
+	flags.StringVar(&o.input, "input", "", "input as JSON")
+	flags.StringVar(&o.inputFile, "input-file", "", "file with the input as JSON; - is stdin")
+	flags.StringVar(&o.raw, "raw", "", "file that is sent unchanged as the input; - is stdin")
+	flags.StringVar(&o.contentType, "content-type", "application/octet-stream", "content type of a --raw input")
+	flags.BoolVar(&o.batch, "batch", false, "the input is a list of inputs, one per query")
 	flags.DurationVar(&o.slo, "slo", 0, "latency objective for this call (default the function's own)")
-	flags.StringVar(&o.context, "context", "", "whom the call is for, such as a user: what was learned for this context selects the models")
-	flags.StringSliceVar(&o.models, "models", nil, "candidates that may be asked, as name or name@version, several with commas (default all)")
-	flags.Float64Var(&o.minConfidence, "min-confidence", 0, "an answer of less confidence, from 0 to 1, becomes the default output (default the function's own)")
-	flags.StringVar(&o.salt, "salt", "", "part of the key in the prediction cache: calls of another salt are answered apart")
-	flags.DurationVar(&o.ttl, "ttl", 0, "how long a query is worth evaluating for the cache when its caller has been answered")
+	flags.StringVar(&o.context, "context", "", "context of the call, such as a user; what was learned for this context selects the models")
+	flags.StringSliceVar(&o.models, "models", nil, "candidates to choose from, as name or name@version, separated by commas (default all)")
+	flags.Float64Var(&o.minConfidence, "min-confidence", 0, "give the default output instead of an answer with less confidence, from 0 to 1 (default the function's own)")
+	flags.StringVar(&o.salt, "salt", "", "part of the prediction cache's key: calls with different salts do not share predictions")
+	flags.DurationVar(&o.ttl, "ttl", 0, "how long a query may still be evaluated for the cache after its caller was answered")
 	outputFlag(cmd, &o.format)
 	return cmd
 }
@@ -78,17 +78,17 @@ func (c *cli) invokeBody(cmd *cobra.Command, o *invokeOptions) (body []byte, con
 		}
 	}
 	if given > 1 {
-		return nil, "", usagef("the input is given twice: expected one of --input, --input-file and --raw")
+		return nil, "", usagef("several inputs are given: expected one of --input, --input-file and --raw")
 	}
 	if o.batch && cmd.Flags().Changed("raw") {
-		return nil, "", usagef("a raw input is one query: --batch goes with --input and --input-file")
+		return nil, "", usagef("a raw input is one query: --batch needs --input or --input-file")
 	}
 	var input []byte
 	switch flags := cmd.Flags(); {
 	case flags.Changed("raw"):
 		for _, name := range []string{"models", "min-confidence", "salt", "ttl"} {
 			if flags.Changed(name) {
-				return nil, "", usagef("--%s goes with --input and --input-file: a raw input has no place for it", name)
+				return nil, "", usagef("--%s needs --input or --input-file: a raw input has no place for it", name)
 			}
 		}
 		body, err = c.readInput(o.raw, maxInputBytes)
@@ -100,10 +100,10 @@ func (c *cli) invokeBody(cmd *cobra.Command, o *invokeOptions) (body []byte, con
 	case flags.Changed("input"):
 		input = []byte(o.input)
 	default:
-		return nil, "", usagef("what is the input? Give --input JSON, --input-file FILE or --raw FILE")
+		return nil, "", usagef("no input: give --input JSON, --input-file FILE or --raw FILE")
 	}
-	if !json.Valid(input) {
-		return nil, "", usagef("the input is not JSON: %.60q; a string needs quotes of its own, as in --input '\"text\"'", input)
+	if err := checkJSON("the input", "--input", input); err != nil {
+		return nil, "", err
 	}
 	field := "input"
 	if o.batch {
@@ -119,7 +119,15 @@ func (c *cli) invokeBody(cmd *cobra.Command, o *invokeOptions) (body []byte, con
 	return fmt.Appendf(nil, "{%q:%s%s}", field, input, options), "application/json", nil
 }
 
-// members are what a request says beside its input, each with a comma before it.
+// checkJSON fails if what the user gave is not JSON. A string without quotes is the usual mistake.
+func checkJSON(what, flag string, text []byte) error {
+	if json.Valid(text) {
+		return nil
+	}
+	return usagef("%s is not JSON: %.60q; a string needs quotes of its own, as in %s '\"text\"'", what, text, flag)
+}
+
+// members are the members of a request beside its input, each with a comma before it.
 func (o *invokeOptions) members(cmd *cobra.Command) ([]byte, error) {
 	var all []byte
 	for _, m := range []struct {
@@ -147,7 +155,7 @@ func (o *invokeOptions) members(cmd *cobra.Command) ([]byte, error) {
 	return all, nil
 }
 
-// prediction is what invoke reads of an answer of the native API.
+// prediction is the part of an answer of the native API that the commands read.
 type prediction struct {
 	Output             json.RawMessage `json:"output"`
 	Default            bool            `json:"default"`
@@ -175,7 +183,7 @@ func (c *cli) invoke(cmd *cobra.Command, function string, body []byte, contentTy
 	}
 	var answer prediction
 	if err := json.Unmarshal(text, &answer); err != nil {
-		return c.strange(res)
+		return c.notAGateway(res.text)
 	}
 	if o.format != formatTable {
 		if err := c.print(o.format, text); err != nil {
@@ -185,10 +193,10 @@ func (c *cli) invoke(cmd *cobra.Command, function string, body []byte, contentTy
 	return c.showAnswer(function, res, answer, o)
 }
 
-// contextHeader names the caller's context where the body has no place for it.
+// contextHeader has the context of a request whose body has no place for it.
 const contextHeader = "Xebec-Context"
 
-// ask sends a body to the function port and reads the answer, whatever its status.
+// ask sends a request to the function port and reads the answer, whatever its status.
 func (c *cli) ask(ctx context.Context, path string, body []byte, header http.Header) (status, []byte, error) {
 	base, err := baseURL("--server", c.server)
 	if err != nil {
@@ -205,21 +213,22 @@ func (c *cli) ask(ctx context.Context, path string, body []byte, header http.Hea
 	}
 	defer res.Body.Close()
 	text, err := readAnswer(res)
-	return status{res.StatusCode, res.Status}, text, err
+	return status{res.StatusCode, res.Status, res.Header}, text, err
 }
 
-// status is how the function port answered.
+// status is the head of an answer of the function port. text is the code with its name, such as "404 Not Found".
 type status struct {
-	code int
-	text string
+	code   int
+	text   string
+	header http.Header
 }
 
-// strange is the error for an answer that is not one of ours.
-func (c *cli) strange(res status) error {
-	return fmt.Errorf("%s does not answer like the function port of a xebec gateway (%s): is --server right?", c.server, res.text)
+// notAGateway is the error for an answer that a function port would not give.
+func (c *cli) notAGateway(statusText string) error {
+	return fmt.Errorf("%s is not the function port of a xebec gateway: it answers %s; is --server right?", c.server, statusText)
 }
 
-// showAnswer prints the outputs, notes what people should know, and fails if a query has.
+// showAnswer prints the outputs, notes defaults on stderr, and fails if a query has no output.
 func (c *cli) showAnswer(function string, res status, answer prediction, o *invokeOptions) error {
 	all := answer.BatchPredictions
 	if all == nil {
@@ -237,7 +246,7 @@ func (c *cli) showAnswer(function string, res status, answer prediction, o *invo
 				fmt.Fprintf(c.err, "query%s: %s (%s)\n", which, p.Cause, p.Code)
 			}
 			if o.format == formatTable && answer.BatchPredictions != nil {
-				fmt.Fprintln(c.out, "null") // line i belongs to query i
+				fmt.Fprintln(c.out, "null") // line i is query i
 			}
 			continue
 		}

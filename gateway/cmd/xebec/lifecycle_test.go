@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,7 +19,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// dividedTraffic is a model in the middle of everything at once.
+// dividedTraffic is a model with every kind of rule at once.
 func dividedTraffic() api.TrafficStatus {
 	return api.TrafficStatus{
 		Spec: api.TrafficSpec{
@@ -42,7 +42,7 @@ func plainTraffic(model string) api.TrafficStatus {
 	return api.TrafficStatus{Spec: api.TrafficSpec{Model: model}.WithDefaults(), Serving: "1"}
 }
 
-// contested is the traffic of a model whose rules somebody else changes all the time: each time there is one label more.
+// contested is the traffic of a model whose rules another caller keeps changing: each time it has one more label.
 func (g *fakeGateway) contested(model string) api.TrafficStatus {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,8 +54,8 @@ func (g *fakeGateway) contested(model string) api.TrafficStatus {
 	return t
 }
 
-// faster refuses a change because somebody else was.
-func (g *fakeGateway) faster(w http.ResponseWriter, body string) bool {
+// conflict refuses a change because another one came before.
+func (g *fakeGateway) conflict(w http.ResponseWriter, body string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	busy := strings.Contains(body, `"name":"busy"`)
@@ -94,7 +94,7 @@ func (g *fakeGateway) lifecycle(mux *http.ServeMux) {
 				t.Serving = ""
 			}
 			g.mu.Unlock()
-		case "never": // its rule names a version that is loading for ever
+		case "never": // its rule names a version that never finishes loading
 		case "broken", "rejected":
 			t.Serving = ""
 		default:
@@ -105,8 +105,8 @@ func (g *fakeGateway) lifecycle(mux *http.ServeMux) {
 	})
 	moved := func(w http.ResponseWriter, r *http.Request) {
 		body := g.note(r)
-		if r.PathValue("name") == "nobody" {
-			refuse(w, api.NotFound, `no model "nobody"`)
+		if r.PathValue("name") == "missing" {
+			refuse(w, api.NotFound, `no model "missing"`)
 			return
 		}
 		version := ""
@@ -142,7 +142,7 @@ func (g *fakeGateway) lifecycle(mux *http.ServeMux) {
 	})
 }
 
-// exported is what the fake gateway has declared.
+// exported is the export of the fake gateway.
 const exported = `kind: Model
 name: digits-svm
 version: "2"
@@ -165,8 +165,8 @@ func TestExportToAFile(t *testing.T) {
 	if err := os.Symlink(file, link); err != nil {
 		t.Fatal(err)
 	}
-	if out := execute(t, g, dir, "", []string{"export", "--file", link}); out != "" {
-		t.Errorf("said %q", out)
+	if out := execute(t, g, "", []string{"export", "--file", link}); out != "" {
+		t.Errorf("the output is %q, want none", out)
 	}
 	text, err := os.ReadFile(file)
 	if want := "# application/yaml\n" + exported; err != nil || string(text) != want {
@@ -176,13 +176,13 @@ func TestExportToAFile(t *testing.T) {
 		t.Errorf("the file has mode %v, %v", info.Mode(), err)
 	}
 	for path, want := range map[string]string{dir: "is not a regular file", filepath.Join(dir, "none", "f"): "no such file", "/dev/null": "is not a regular file"} {
-		if out := execute(t, g, dir, "", []string{"export", "--file", path}); !strings.Contains(out, want) || !strings.Contains(out, "exit status 1") {
+		if out := execute(t, g, "", []string{"export", "--file", path}); !strings.Contains(out, want) || !strings.Contains(out, "exit status 1") {
 			t.Errorf("%s: got %q, want %q", path, out, want)
 		}
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 2 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("temporary files are left: %v, %v", left, err)
 	}
 }
 
@@ -198,7 +198,7 @@ func secured(t *testing.T, asked *http.Header) (address, ca string) {
 		}
 		answer(w, api.FunctionList{Functions: []api.FunctionStatus{digits()}})
 	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are refused as they should be
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // some handshakes fail on purpose
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	ca = filepath.Join(t.TempDir(), "ca.pem")
@@ -235,29 +235,26 @@ func TestCredentials(t *testing.T) {
 		{"an unknown certificate", nil, []string{"--admin", address, "--token-file", good}, 1, "--ca FILE names the certificates to trust"},
 		{"a file that others can read", nil, []string{"--admin", address, "--ca", ca, "--token-file", open}, 1, "--token-file: the token file " + open + " has mode 0644, which gives others access: chmod 600"},
 		{"an empty file", nil, []string{"--admin", address, "--ca", ca, "--token-file", empty}, 1, "has no token in it"},
-		{"no certificate", nil, []string{"--admin", address, "--ca", good, "--token-file", good}, 1, "there is no certificate in it"},
+		{"no certificate", nil, []string{"--admin", address, "--ca", good, "--token-file", good}, 1, "the file has no certificate"},
 		{"no such certificate", nil, []string{"--admin", address, "--ca", filepath.Join(dir, "none"), "--token-file", good}, 1, "--ca: open "},
-		{"in the clear", nil, []string{"--admin", "http://192.0.2.1:1338", "--token-file", good}, 2, "everybody between here and there could read the token: say --admin https://192.0.2.1:1338"},
-		{"without TLS", nil, []string{"--admin", "http" + strings.TrimPrefix(address, "https"), "--token-file", good}, 1, "speaks TLS: say --admin " + address},
+		{"in the clear", nil, []string{"--admin", "http://192.0.2.1:1338", "--token-file", good}, 2, "because the token could be read on the way: give --admin https://192.0.2.1:1338"},
+		{"without TLS", nil, []string{"--admin", "http" + strings.TrimPrefix(address, "https"), "--token-file", good}, 1, "speaks TLS: give --admin " + address},
 	} {
 		asked = nil
-		var stdout, stderr bytes.Buffer
-		env := map[string]string{"USER": "ann b"}
-		for name, value := range c.env {
-			env[name] = value
-		}
-		x := &cli{in: strings.NewReader(""), out: &stdout, err: &stderr, getenv: func(name string) string { return env[name] }, now: time.Now, pollEvery: time.Millisecond}
-		code := x.run(t.Context(), append([]string{"get", "functions"}, c.args...))
-		if code != c.code || !strings.Contains(stderr.String(), c.want) || strings.Contains(stderr.String(), "0123456789") {
-			t.Errorf("%s: exit status %d, %q; want %d, %q", c.name, code, stderr.String(), c.code, c.want)
+		x := newConsole("")
+		x.env["USER"] = "ann b"
+		maps.Copy(x.env, c.env)
+		code, _, stderr := x.run(t.Context(), append([]string{"get", "functions"}, c.args...)...)
+		if code != c.code || !strings.Contains(stderr, c.want) || strings.Contains(stderr, "0123456789") {
+			t.Errorf("%s: exit status %d, %q; want %d, %q", c.name, code, stderr, c.code, c.want)
 		}
 		if user := asked.Get("Xebec-User"); asked != nil && !strings.HasPrefix(user, "ann_b@") {
-			t.Errorf("%s: the gateway was told that %q asks", c.name, user)
+			t.Errorf("%s: the gateway was told that the user is %q", c.name, user)
 		}
 	}
 }
 
-// What a person or a machine is called does not get in the way of a header.
+// Any name of a user or a machine fits into a header.
 func TestCallerName(t *testing.T) {
 	for _, c := range [][3]string{
 		{"ann", "laptop", "ann@laptop"}, {"ann", "", "ann"}, {"Ännchen", "köln", "_nnchen@k_ln"}, {"a\nb", "c\x00d", "a_b@c_d"},

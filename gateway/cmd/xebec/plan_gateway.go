@@ -5,57 +5,70 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/cmd/xebec/capacity"
-	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/gateway/forecast"
 )
 
-// planSamples is how many batches a replica must have evaluated before its profile is planned with.
-const planSamples = 16
-
-// planTarget fills in what the gateway knows of a function or model, where the flags do not say it. It returns what is to be noted, and the
-// functions that ask the model.
-func (c *cli) planTarget(ctx context.Context, o *planOptions, q *capacity.Question) (notes, functions []string, err error) {
+// planTarget completes a question with what the gateway reports about a function or model, unless flags say it. It
+// returns notes, and the functions that ask the model.
+func (c *cli) planTarget(ctx context.Context, o *planOptions, q *forecast.Question) (notes, functions []string, err error) {
 	id, err := api.ParseModelRef(o.target)
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
 	m, askedBy, err := c.planModel(ctx, id)
 	if err != nil {
-		return nil, nil, planWithout(err)
+		return nil, nil, orPlanWithout(err)
 	}
 	for i := range askedBy {
 		functions = append(functions, askedBy[i].Spec.Name)
 	}
-	if err := planObjective(o, q, m, askedBy); err != nil {
-		return nil, nil, err
+	slo, coldStart := forecast.ObjectiveOf(askedBy)
+	if o.slo == 0 {
+		if q.Model.SLONanos = int64(slo); slo == 0 {
+			return nil, nil, fmt.Errorf("model %s has no objective, because no function asks it: give one, such as --slo 50ms", m.Spec.ID())
+		}
+	}
+	if !o.changed("cold-start") {
+		q.Model.ColdStartNanos = int64(coldStart)
 	}
 	if o.profile == "" {
-		var note string
-		if q.Model.Profile, note, err = planProfile(m); err != nil {
-			return nil, nil, err
+		var remembered uint64
+		if q.Model.Profile, remembered, err = forecast.ProfileOf(m); err != nil {
+			return nil, nil, profileHint(err)
 		}
-		if note != "" {
-			notes = append(notes, note)
+		if remembered > 0 {
+			notes = append(notes, fmt.Sprintf("its replicas have evaluated fewer than %d batches: the profile is that of earlier ones, from %d batches", forecast.MinBatches, remembered))
 		}
 	}
-	q.Model.Config = planConfig(&m.Spec)
+	q.Model.Config = forecast.ConfigOf(&m.Spec)
 	if !o.changed("start") && m.Capacity != nil && m.Capacity.StartMS > 0 {
 		q.Model.StartNanos = int64(m.Capacity.StartMS * 1e6)
 	}
-	if err := planBounds(o, q, &m.Spec.Replicas); err != nil {
+	if err := o.bounds(q, &m.Spec.Replicas); err != nil {
 		return nil, nil, err
 	}
-	notes = append(notes, fmt.Sprintf("planned for model %s, asked by %s", m.Spec.ID(), orDash(strings.Join(functions, ", "))))
+	notes = append(notes, fmt.Sprintf("planned for model %s, which %s", m.Spec.ID(), asking(functions)))
 	if m.Spec.Device != "" {
-		notes = append(notes, fmt.Sprintf("it shares the device %s in turns: this is planned as if it had it alone, and one per replica", m.Spec.Device))
+		notes = append(notes, fmt.Sprintf("the model shares the device %s: the plan assumes that each replica has a device to itself", m.Spec.Device))
 	}
 	return notes, functions, nil
 }
 
-// planModel finds the model version that a name means: of a function the one that answers it, of a model the one that serves.
+// asking is "function digits asks".
+func asking(functions []string) string {
+	switch len(functions) {
+	case 0:
+		return "no function asks"
+	case 1:
+		return "function " + functions[0] + " asks"
+	}
+	return "functions " + strings.Join(functions, ", ") + " ask"
+}
+
+// planModel finds the model version that a name means: the one that answers a function, or the one of a model that
+// serves.
 func (c *cli) planModel(ctx context.Context, id api.ModelID) (*api.ModelStatus, []api.FunctionStatus, error) {
 	var remote *remoteError
 	if id.Version == "" {
@@ -63,7 +76,7 @@ func (c *cli) planModel(ctx context.Context, id api.ModelID) (*api.ModelStatus, 
 		err := c.get(ctx, "/v1/describe/function/"+id.Name, &f)
 		switch {
 		case err == nil:
-			m, err := planOneModel(&f)
+			m, err := onlyModel(&f)
 			return m, []api.FunctionStatus{f.Function}, err
 		case !errors.As(err, &remote) || remote.Code != api.NotFound.String():
 			return nil, nil, err
@@ -72,7 +85,7 @@ func (c *cli) planModel(ctx context.Context, id api.ModelID) (*api.ModelStatus, 
 	var d api.ModelDescription
 	if err := c.get(ctx, "/v1/describe/model/"+id.Name, &d); err != nil {
 		if errors.As(err, &remote) && remote.Code == api.NotFound.String() {
-			return nil, nil, &remoteError{api.ErrorInfo{Code: remote.Code, Message: fmt.Sprintf("there is no function and no model %q: %q and %q list them", id.Name, "xebec get functions", "xebec get models")}}
+			return nil, nil, &remoteError{api.ErrorInfo{Code: remote.Code, Message: fmt.Sprintf("there is no function or model %q: %q and %q list them", id.Name, "xebec get functions", "xebec get models")}}
 		}
 		return nil, nil, err
 	}
@@ -93,7 +106,8 @@ func (c *cli) planModel(ctx context.Context, id api.ModelID) (*api.ModelStatus, 
 	return nil, nil, &remoteError{api.ErrorInfo{Code: api.NotFound.String(), Message: problem}}
 }
 
-func planOneModel(f *api.FunctionDescription) (*api.ModelStatus, error) {
+// onlyModel is the model of a function that has one.
+func onlyModel(f *api.FunctionDescription) (*api.ModelStatus, error) {
 	ids := make([]string, len(f.Models))
 	for i := range f.Models {
 		ids[i] = f.Models[i].Spec.ID().String()
@@ -105,127 +119,62 @@ func planOneModel(f *api.FunctionDescription) (*api.ModelStatus, error) {
 	case 0:
 		problem = "no version of its models is loaded; give --profile and --slo instead"
 	default:
-		problem = fmt.Sprintf("it asks several models: plan for each of %s, with its part of the queries", strings.Join(ids, ", "))
+		problem = fmt.Sprintf("it asks several models: plan for each of %s with its share of the queries", strings.Join(ids, ", "))
 	}
-	return nil, &remoteError{api.ErrorInfo{Code: api.InvalidArgument.String(), Message: fmt.Sprintf("function %s cannot be planned for: %s", f.Function.Spec.Name, problem)}}
+	return nil, &remoteError{api.ErrorInfo{Code: api.InvalidArgument.String(), Message: fmt.Sprintf("cannot plan for function %s: %s", f.Function.Spec.Name, problem)}}
 }
 
-// planObjective takes the tightest one of the functions that ask the model.
-func planObjective(o *planOptions, q *capacity.Question, m *api.ModelStatus, functions []api.FunctionStatus) error {
-	var slo time.Duration
-	for i := range functions {
-		f := &functions[i].Spec
-		if slo == 0 || f.SLO < slo {
-			slo = f.SLO
-			if !o.changed("cold-start") {
-				q.Model.ColdStartNanos = int64(f.ColdStart)
-			}
-		}
+// profileHint adds what the user can do about a missing profile.
+func profileHint(err error) error {
+	const orGive = "or give the time of a batch, such as --profile 2ms+0.1ms"
+	switch {
+	case errors.Is(err, forecast.ErrTooFewBatches):
+		return fmt.Errorf("%w; send it %d queries or more, several at a time (\"xebec replay\", a request with \"input_batch\"), %s", err, forecast.MinBatches, orGive)
+	case errors.Is(err, forecast.ErrSingleQueries):
+		return fmt.Errorf("%w; send several queries at a time (\"xebec replay\", a request with \"input_batch\"), %s", err, orGive)
+	case errors.Is(err, forecast.ErrNoBatchTimes):
+		return fmt.Errorf("%w; if it is older than this program, upgrade it, %s", err, orGive)
 	}
-	if o.slo == 0 {
-		if q.Model.SLONanos = int64(slo); slo == 0 {
-			return fmt.Errorf("no function asks model %s, so that it has no objective: give one, as --slo 50ms", m.Spec.ID())
-		}
-	}
-	return nil
+	return err
 }
 
-// planProfile is the mean over the replicas that have shown enough; where none has, as of a model that sleeps, it is what the gateway
-// remembers, and a note says so.
-func planProfile(m *api.ModelStatus) (p capacity.Profile, note string, err error) {
-	n, most, single := 0.0, uint64(0), m.Spec.Batching.Max > 1 // most: batches; single: of one query all of them, although larger ones may come
-	add := func(intercept, slope float64, ones bool) {
-		n++
-		p.FixedNanos += intercept * 1e3
-		p.EachNanos += slope * 1e3
-		single = single && slope == 0 && ones
-	}
-	for i := range m.Replicas {
-		r := &m.Replicas[i].Profile
-		most = max(most, r.Samples)
-		if r.Samples >= planSamples && planTimes(r.InterceptMicros, r.SlopeMicros) {
-			add(r.InterceptMicros, r.SlopeMicros, m.Replicas[i].Queries <= m.Replicas[i].Batches)
-		}
-	}
-	if m.Capacity != nil && n == 0 {
-		if k := m.Capacity.Profile; k != nil && k.Batches >= planSamples && planTimes(k.InterceptMicros, k.SlopeMicros) {
-			add(k.InterceptMicros, k.SlopeMicros, k.MeanBatch <= 1)
-			note = fmt.Sprintf("no replica of it has evaluated %d batches now: its profile is what was known of those before, from %d batches", planSamples, k.Batches)
-		}
+// bounds overrides the question's bounds with those of the model, except where a flag is given.
+func (o *planOptions) bounds(q *forecast.Question, r *api.ReplicaBounds) error {
+	flags := q.Bounds
+	b := forecast.BoundsOf(r, flags)
+	if o.changed("min") {
+		b.Min = flags.Min
 	}
 	switch {
-	case n == 0 && most >= planSamples:
-		return p, "", fmt.Errorf("the gateway does not say what a batch of model %s takes: is it of an older version than this program? Then say it, as --profile 2ms+0.1ms", m.Spec.ID())
-	case n == 0:
-		has := fmt.Sprintf("has evaluated %d", most)
-		if len(m.Replicas) == 0 {
-			has = "is there now, or was known before"
-		}
-		return p, "", fmt.Errorf("model %s has no profile yet: it takes %d batches of one replica, and none %s; ask it %d times or more, with several inputs at a time "+
-			"(\"xebec invoke\", \"xebec replay\", a request with \"input_batch\"), or say what a batch takes, as --profile 2ms+0.1ms", m.Spec.ID(), planSamples, has, planSamples)
+	case o.changed("max"):
+		b.Max = flags.Max
+	case r.Scales():
+		b.Max = max(b.Max, b.Min)
 	}
-	if single {
-		return p, "", fmt.Errorf("all batches of model %s have had one query, so that nobody knows what larger ones take: send it several at a time (\"xebec replay\", a request with \"input_batch\"), "+
-			"or say what a batch takes, as --profile 2ms+0.1ms", m.Spec.ID())
+	if o.changed("idle") {
+		b.IdleNanos = flags.IdleNanos
 	}
-	p.FixedNanos /= n
-	p.EachNanos /= n
-	return p, note, nil
-}
-
-// planTimes reports whether a batch can take so long.
-func planTimes(interceptMicros, slopeMicros float64) bool {
-	return interceptMicros >= 0 && slopeMicros >= 0 && interceptMicros+slopeMicros > 0
-}
-
-// planConfig is how the gateway schedules the model.
-func planConfig(spec *api.ModelSpec) scheduler.Config {
-	c := scheduler.DefaultConfig()
-	c.MaxQueue = spec.Queue.Max
-	c.Retry = spec.Retries()
-	c.Batching = scheduler.Batching{
-		Policy: scheduler.AIMD, MaxBatch: spec.Batching.Max, MaxBatchBytes: int(spec.Batching.MaxBytes), HoldNanos: int64(spec.Batching.Hold),
-		ObjectiveNanos: int64(spec.Batching.Objective), Pad: spec.Batching.Pad,
+	if o.changed("window") {
+		b.WindowNanos = flags.WindowNanos
 	}
-	switch spec.Batching.Policy {
-	case api.BatchFixed:
-		c.Batching.Policy = scheduler.Fixed
-	case api.BatchNone:
-		c.Batching.Policy = scheduler.None
-	case api.BatchQuantile:
-		c.Batching.Policy = scheduler.Quantile
+	if o.changed("delay") {
+		b.DelayNanos = flags.DelayNanos
 	}
-	return c
-}
-
-// planBounds takes the model's for those that no flag says. A number that is fixed says nothing of how it would be scaled.
-func planBounds(o *planOptions, q *capacity.Question, r *api.ReplicaBounds) error {
-	b := &q.Bounds
-	if r.Scales() {
-		if !o.changed("min") {
-			b.Min = r.Min
-		}
-		if !o.changed("max") {
-			b.Max = max(r.Max, b.Min)
-		}
-	}
-	for _, d := range []struct {
-		flag string
-		of   *int64
-		says time.Duration
-	}{{"idle", &b.IdleNanos, r.Idle}, {"window", &b.WindowNanos, r.Window}, {"delay", &b.DelayNanos, r.Delay}} {
-		if !o.changed(d.flag) && d.says > 0 {
-			*d.of = int64(d.says)
-		}
-	}
-	if !o.changed("utilization") && r.Utilization > 0 {
-		b.Utilization = r.Utilization
-	}
-	if r.Up > 0 && r.Down > 0 {
-		b.Up, b.Down = r.Up, r.Down
+	if o.changed("utilization") {
+		b.Utilization = flags.Utilization
 	}
 	if b.Max > 0 && b.Min > b.Max {
 		return usagef("--max %d is less than the model's replicas.min, %d: give --min too", b.Max, b.Min)
 	}
+	q.Bounds = b
 	return nil
+}
+
+// orPlanWithout adds to an unreachable gateway how to plan without one.
+func orPlanWithout(err error) error {
+	var remote *remoteError
+	if errors.As(err, &remote) || errors.Is(err, context.Canceled) || errors.As(err, new(usageError)) {
+		return err
+	}
+	return fmt.Errorf("%w\nor plan without a gateway: xebec plan --profile 2ms+0.1ms --slo 50ms --rate 2000", err)
 }

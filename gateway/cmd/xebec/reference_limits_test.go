@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 )
 
 // A limit is a constant, a field of a literal or an assignment with a comment `//xebec:limit WHAT IT BOUNDS` at its line, or on the line
@@ -160,12 +162,12 @@ func quantity(name string, v types.TypeAndValue) string {
 	case bytes:
 		for _, unit := range []string{"B", "KiB", "MiB", "GiB", "TiB"} {
 			if n < 1024 || n%1024 != 0 {
-				return thousands(float64(n)) + " " + unit
+				return numerals.Thousands(float64(n)) + " " + unit
 			}
 			n /= 1024
 		}
 	}
-	return thousands(float64(n))
+	return numerals.Thousands(float64(n))
 }
 
 func duration(d time.Duration) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,7 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 )
 
-// The addresses of a gateway that was started without being told others.
+// The addresses of a gateway that was started without flags.
 const (
 	defaultServer = "127.0.0.1:1337"
 	defaultAdmin  = "127.0.0.1:1338"
@@ -30,14 +31,14 @@ const (
 	exitUsage   = 2
 )
 
-// cli is what all commands share. Nothing in this package is global, so that tests run commands side by side.
+// cli is what all commands share. The package has no global state, so tests run commands in parallel.
 type cli struct {
 	in       io.Reader
 	out, err io.Writer
 	getenv   func(string) string
 
 	admin, server string
-	// tokenFile and ca are files: with the admin port's token, and with the certificates that a port with TLS is known by.
+	// tokenFile has the token for the admin port, ca the certificates that a TLS port is verified with.
 	tokenFile, ca string
 	now           func() time.Time
 	pollEvery     time.Duration
@@ -45,7 +46,7 @@ type cli struct {
 	credentials   credentials
 }
 
-// usageError is a command that was not understood.
+// usageError is a command line that was not understood.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
@@ -53,7 +54,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // run executes one command line and returns the exit status.
 func (c *cli) run(ctx context.Context, args []string) int {
 	c.http = newHTTPClient()
-	c.credentials.user = c.whoAsks()
+	c.credentials.user = c.caller()
 	defer c.http.CloseIdleConnections()
 	root := c.root()
 	root.SetArgs(args)
@@ -66,7 +67,6 @@ func (c *cli) run(ctx context.Context, args []string) int {
 	}
 	var usage usageError
 	switch {
-	case errors.Is(err, errSilent):
 	case errors.As(err, &usage):
 		fmt.Fprintf(c.err, "xebec: %s\n", err)
 		return exitUsage
@@ -77,9 +77,6 @@ func (c *cli) run(ctx context.Context, args []string) int {
 	}
 	return exitFailure
 }
-
-// errSilent fails a command that has said all there is to say.
-var errSilent = errors.New("failed")
 
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
@@ -92,7 +89,7 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("there is no command %q: %q lists them", args[0], "xebec help")
+				return usagef("there is no command %q: %q lists the commands", args[0], "xebec help")
 			}
 			return cmd.Help()
 		},
@@ -100,36 +97,46 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 	}
 	root.PersistentFlags().StringVar(&c.admin, "admin", c.env("XEBEC_ADMIN", defaultAdmin), "address of the gateway's admin port (XEBEC_ADMIN)")
 	root.PersistentFlags().StringVar(&c.server, "server", c.env("XEBEC_SERVER", defaultServer), "address of the gateway's function port (XEBEC_SERVER)")
-	root.PersistentFlags().StringVar(&c.tokenFile, "token-file", c.env("XEBEC_TOKEN_FILE", ""), "file with the token that the admin port asks for (XEBEC_TOKEN_FILE)")
-	root.PersistentFlags().StringVar(&c.ca, "ca", c.env("XEBEC_CA", ""), "file with the certificates to trust in an https:// address, instead of the system's (XEBEC_CA)")
+	root.PersistentFlags().StringVar(&c.tokenFile, "token-file", c.env("XEBEC_TOKEN_FILE", ""), "file with the token for the admin port (XEBEC_TOKEN_FILE)")
+	root.PersistentFlags().StringVar(&c.ca, "ca", c.env("XEBEC_CA", ""), "file with the certificates to trust at https:// addresses, instead of the system's (XEBEC_CA)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w: see %q", err, cmd.CommandPath()+" --help")
 	})
 	root.AddCommand(c.serveCommand(), c.applyCommand(), c.deployCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
 		c.deleteCommand(), c.logsCommand(), c.trafficCommand(), c.promoteCommand(), c.rollbackCommand(), c.historyCommand(), c.exportCommand(),
-		c.topCommand(), c.replayCommand(), c.scaleCommand(), c.planCommand(),
-		c.versionCommand())
+		c.topCommand(), c.replayCommand(), c.scaleCommand(), c.planCommand(), c.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }
 
-func (c *cli) env(name, otherwise string) string {
+// env reads an environment variable with a default.
+func (c *cli) env(name, byDefault string) string {
 	if v := c.getenv(name); v != "" {
 		return v
 	}
-	return otherwise
+	return byDefault
 }
 
-// exactly takes as many arguments as it has names, and says so in their words.
+// exactly takes one argument for each name, and names them in its error.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == len(names):
 			return nil
 		case len(names) == 0:
-			return usagef("%s takes no arguments but flags; got %q", cmd.CommandPath(), args[0])
+			return usagef("%s takes flags but no arguments; got %q", cmd.CommandPath(), args[0])
 		}
 		return usagef("%s takes %s; got %d arguments", cmd.CommandPath(), strings.Join(names, " "), len(args))
+	}
+}
+
+// atMostOne takes one argument or none.
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("%s takes at most %s; got %d arguments", cmd.CommandPath(), what, len(args))
+		}
+		return nil
 	}
 }
 
@@ -144,8 +151,7 @@ const (
 func outputFlag(cmd *cobra.Command, format *string) {
 	formats := []string{formatTable, formatJSON, formatYAML}
 	cmd.Flags().StringVarP(format, "output", "o", formatTable, "what to print: "+strings.Join(formats, ", "))
-	// The only error is a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(cmd, "output", formats...)
 	inner := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !slices.Contains(formats, *format) {
@@ -155,7 +161,13 @@ func outputFlag(cmd *cobra.Command, format *string) {
 	}
 }
 
-// kindArgument reads "model", "models", "function" …; replicas and the gateway are no kinds of declarations.
+// completeFlag completes the value of a flag with fixed words.
+func completeFlag(cmd *cobra.Command, flag string, words ...string) {
+	// The only error is a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// kindArgument reads "model", "models", "function" …. Replicas and the gateway are not declared, so they have no kind.
 func kindArgument(s string) (api.Kind, bool) {
 	switch strings.ToLower(s) {
 	case "model", "models":
@@ -168,7 +180,7 @@ func kindArgument(s string) (api.Kind, bool) {
 	return "", false
 }
 
-// names completes the names of what the gateway has.
+// names are the names of all objects of a kind. It is for completion, so errors count as no names.
 func (c *cli) names(ctx context.Context, kind api.Kind) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
@@ -203,22 +215,24 @@ func (c *cli) names(ctx context.Context, kind api.Kind) []string {
 	return slices.Compact(all)
 }
 
-// completionTimeout is how long a person waits for the Tab key.
+// completionTimeout is how long the Tab key may take.
 const completionTimeout = time.Second
 
 type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// completeName completes the only argument with names of a kind.
-func (c *cli) completeName(kind api.Kind) completion {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+// completeName completes the only argument with the names of some kinds.
+func (c *cli) completeName(kinds ...api.Kind) completion {
+	return func(cmd *cobra.Command, args []string, _ string) (all []string, _ cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			for _, kind := range kinds {
+				all = append(all, c.names(cmd.Context(), kind)...)
+			}
 		}
-		return c.names(cmd.Context(), kind), cobra.ShellCompDirectiveNoFileComp
+		return all, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeKindAndName completes first one of the kinds, then a name of it.
+// completeKindAndName completes a kind, then a name of that kind.
 func (c *cli) completeKindAndName(kinds ...string) completion {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch len(args) {
@@ -252,12 +266,12 @@ func (c *cli) readInput(path string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s has more than %d bytes", path, limit)
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
 	}
 	return data, nil
 }
 
-// print writes JSON as it is asked for.
+// print writes JSON in the format of -o.
 func (c *cli) print(format string, text []byte) error {
 	var err error
 	if format == formatYAML {
@@ -266,8 +280,17 @@ func (c *cli) print(format string, text []byte) error {
 		text, err = indented(text)
 	}
 	if err != nil {
-		return fmt.Errorf("the gateway's answer cannot be printed: %w", err)
+		return fmt.Errorf("cannot print the gateway's answer: %w", err)
 	}
 	_, err = c.out.Write(text)
 	return err
+}
+
+// printJSON encodes a value and writes it in the format of -o.
+func (c *cli) printJSON(format string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.print(format, text)
 }

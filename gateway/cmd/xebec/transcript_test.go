@@ -1,20 +1,17 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestTranscripts runs the commands of testdata/*.txt against a fake gateway. A transcript shows what a person sees: stdout,
-// then stderr with "! " before each line, then the exit status unless it is 0; and with "> " the requests that change
-// something. Run with -rewrite to write the files anew.
+// TestTranscripts runs the commands of testdata/transcripts against a fake gateway. A transcript shows what a user
+// sees: stdout, then stderr with "! " before each line, then the exit status unless it is 0. "> " marks requests that
+// change something. -rewrite writes the files again.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
 		g := newFakeGateway(t)
@@ -32,7 +29,7 @@ func TestTranscripts(t *testing.T) {
 				return ""
 			case "xebec":
 				command, stdin, _ := strings.Cut(d.Input, "\n")
-				out := execute(t, g, dir, stdin, words(strings.ReplaceAll(command, "$DIR", dir)))
+				out := execute(t, g, stdin, words(strings.ReplaceAll(command, "$DIR", dir)))
 				return strings.NewReplacer(dir, "$DIR", strings.ReplaceAll(dir, "/", "%2F"), "$DIR", g.Listener.Addr().String(), "$GATEWAY").Replace(out)
 			}
 			d.Fatalf(t, "unknown directive %q", d.Cmd)
@@ -41,28 +38,7 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-func execute(t *testing.T, g *fakeGateway, dir, stdin string, args []string) string {
-	var stdout, stderr bytes.Buffer
-	env := map[string]string{"XEBEC_ADMIN": g.Listener.Addr().String(), "XEBEC_SERVER": g.URL}
-	c := &cli{
-		in: strings.NewReader(stdin), out: &stdout, err: &stderr, getenv: func(name string) string { return env[name] },
-		now: func() time.Time { return then.Add(65 * time.Minute) }, pollEvery: time.Millisecond,
-	}
-	code := c.run(t.Context(), args)
-	out := stdout.String()
-	for line := range strings.Lines(stderr.String()) {
-		out += "! " + line
-	}
-	for _, r := range g.take() {
-		out += "> " + strings.ReplaceAll(r, "\n", "\n> ") + "\n"
-	}
-	if code != 0 {
-		out += fmt.Sprintf("exit status %d\n", code)
-	}
-	return out
-}
-
-// words splits a command line at blanks; single quotes hold words together.
+// words splits a command line at blanks. Single quotes keep words together.
 func words(line string) []string {
 	var all []string
 	for i, part := range strings.Split(line, "'") {

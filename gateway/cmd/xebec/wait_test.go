@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -14,19 +13,22 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-func waiting(g *fakeGateway, stderr *bytes.Buffer) *cli {
-	return &cli{err: stderr, out: stderr, admin: g.URL, now: time.Now, pollEvery: time.Millisecond, http: g.Client()}
+func waiting(g *fakeGateway) *console {
+	x := newConsole("")
+	x.admin, x.http, x.now = g.URL, g.Client(), time.Now
+	return x
 }
 
 func created(name string) []api.Change {
 	return []api.Change{{Kind: api.KindModel, Name: name, Version: "1", Action: api.Created}}
 }
 
-// Nothing is said in the first second; then each state once.
+// A command is silent for a second, and then reports each state once.
 func TestProgress(t *testing.T) {
-	var said bytes.Buffer
+	x := newConsole("")
 	at := then
-	p := progress{c: &cli{err: &said, now: func() time.Time { return at }}, began: then}
+	x.now = func() time.Time { return at }
+	p := progress{c: x.cli, began: then}
 	for _, step := range []struct {
 		after time.Duration
 		state string
@@ -34,26 +36,26 @@ func TestProgress(t *testing.T) {
 		at = then.Add(step.after)
 		p.report(step.state)
 	}
-	if diff := cmp.Diff("starting (after 1s)\nready (after 3s)\n", said.String()); diff != "" {
+	if diff := cmp.Diff("starting (after 1s)\nready (after 3s)\n", x.stderr.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestWaitUntilReady(t *testing.T) {
 	g := newFakeGateway(t)
-	if err := waiting(g, &bytes.Buffer{}).waitFor(t.Context(), created("slow"), waitOptions{wait: true, timeout: time.Minute}); err != nil {
+	if err := waiting(g).waitFor(t.Context(), created("slow"), waitOptions{wait: true, timeout: time.Minute}); err != nil {
 		t.Error(err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.polls != 3 {
-		t.Errorf("asked %d times, want 3", g.polls)
+		t.Errorf("the gateway was polled %d times, want 3", g.polls)
 	}
 }
 
 func TestWaitGivesUp(t *testing.T) {
 	g := newFakeGateway(t)
-	err := waiting(g, &bytes.Buffer{}).waitFor(t.Context(), created("never"), waitOptions{wait: true, timeout: 10 * time.Millisecond})
+	err := waiting(g).waitFor(t.Context(), created("never"), waitOptions{wait: true, timeout: 10 * time.Millisecond})
 	if want := "model never@1 is not ready after 10ms (--timeout)"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q in it", err, want)
 	}
@@ -63,7 +65,7 @@ func TestWaitIsInterrupted(t *testing.T) {
 	g := newFakeGateway(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	err := waiting(g, &bytes.Buffer{}).waitFor(ctx, created("never"), waitOptions{wait: true, timeout: time.Minute})
+	err := waiting(g).waitFor(ctx, created("never"), waitOptions{wait: true, timeout: time.Minute})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
@@ -83,7 +85,8 @@ func TestParseBytes(t *testing.T) {
 }
 
 func TestAge(t *testing.T) {
-	c := &cli{now: func() time.Time { return then }}
+	c := newConsole("")
+	c.now = func() time.Time { return then }
 	for ago, want := range map[time.Duration]string{
 		-time.Second: "0s", 59 * time.Second: "59s", 61 * time.Second: "1m1s", 90 * time.Minute: "1h30m", 47 * time.Hour: "47h0m", 72 * time.Hour: "3d",
 	} {
@@ -92,6 +95,6 @@ func TestAge(t *testing.T) {
 		}
 	}
 	if got := c.age(time.Time{}); got != "-" {
-		t.Errorf("never: got %q", got)
+		t.Errorf("the zero time: got %q, want -", got)
 	}
 }

@@ -180,7 +180,7 @@ func TestFeedbackCommand(t *testing.T) {
 	writeFile(t, g.dir, "labels.jsonl", lines)
 	g.xebec("feedback", "f", "-f", "labels.jsonl").wants(t, "a file", 0, "2 counted, 1 duplicate\n", "")
 	r := g.xebecIn(g.dir, `{"feedback_batch":[{"query_id":1,"label":1},{"input":4,"label":4}]}`, "feedback", "f", "-f", "-", "-o", "json")
-	r.wants(t, "stdin", 1, `"unknown"`, "1 of 2 feedbacks were not taken")
+	r.wants(t, "stdin", 1, `"unknown"`, "1 of 2 items of feedback were not accepted")
 	var said told
 	if err := json.Unmarshal([]byte(r.out), &said); err != nil || len(said.Results) != 2 || said.Results[1].Status != "pending" {
 		t.Errorf("-o json prints %s (%v)", r.out, err)

@@ -107,12 +107,12 @@ func TestPlanOfAModelThatSleeps(t *testing.T) {
 		}
 	}
 	awake := g.xebec("plan", "f", "--rate", "10", "--over", "1m")
-	awake.wants(t, "plan for a model that is awake", 0, "asked by f", "")
+	awake.wants(t, "plan for a model that is awake", 0, "which function f asks", "")
 	g.awaitAsleep("m")
 	for _, of := range []string{"f", "m"} {
-		g.xebec("plan", of, "--rate", "10", "--over", "1m").wants(t, "plan for a model that sleeps", 0, "its profile is what was known of those before", "")
+		g.xebec("plan", of, "--rate", "10", "--over", "1m").wants(t, "plan for a model that sleeps", 0, "the profile is that of earlier ones", "")
 	}
-	g.xebec("plan", "n", "--rate", "10").wants(t, "plan for a model that was never queried", 1, "", "model never@1 has no profile yet: it takes 16 batches of one replica")
+	g.xebec("plan", "n", "--rate", "10").wants(t, "plan for a model that was never queried", 1, "", "model never@1: it has no profile yet: a replica must evaluate 16 batches")
 }
 
 // Two models that take turns on one device answer all queries. A manifest with an unknown device is refused.

@@ -1,0 +1,94 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// sameOutput compares two outputs in the JSON of answers. Floating-point numbers may differ by tolerance, absolutely or
+// as a fraction of the number in a.
+func sameOutput(specs []api.TensorSpec, a, b []byte, tolerance float64) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, okX := decodeOutput(a)
+	y, okY := decodeOutput(b)
+	if !okX || !okY {
+		return false
+	}
+	if len(specs) == 1 {
+		return sameJSON(x, y, isFloat(specs[0].DType), tolerance)
+	}
+	p, okP := x.(map[string]any)
+	q, okQ := y.(map[string]any)
+	if !okP || !okQ || len(p) != len(q) {
+		return false
+	}
+	for i := range specs {
+		v, okV := p[specs[i].Name]
+		w, okW := q[specs[i].Name]
+		if !okV || !okW || !sameJSON(v, w, isFloat(specs[i].DType), tolerance) {
+			return false
+		}
+	}
+	return true
+}
+
+func isFloat(d api.DType) bool { return d == api.Float16 || d == api.Float32 || d == api.Float64 }
+
+func decodeOutput(text []byte) (v any, ok bool) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber() // int64 does not fit into float64
+	return v, d.Decode(&v) == nil
+}
+
+// sameJSON compares one output. Objects are never the same: an output has none.
+func sameJSON(a, b any, float bool, tolerance float64) bool {
+	switch a := a.(type) {
+	case []any:
+		b, ok := b.([]any)
+		if !ok || len(a) != len(b) {
+			return false
+		}
+		for i := range a {
+			if !sameJSON(a[i], b[i], float, tolerance) {
+				return false
+			}
+		}
+		return true
+	case json.Number:
+		b, ok := b.(json.Number)
+		return ok && (a == b || sameNumber(a, b, float, tolerance))
+	case map[string]any:
+		return false
+	}
+	if _, ok := b.(map[string]any); ok {
+		return false
+	}
+	if _, ok := b.([]any); ok {
+		return false
+	}
+	return a == b
+}
+
+func sameNumber(a, b json.Number, float bool, tolerance float64) bool {
+	if !float {
+		x, errX := strconv.ParseInt(string(a), 10, 64)
+		y, errY := strconv.ParseInt(string(b), 10, 64)
+		if errX == nil && errY == nil {
+			return x == y
+		}
+		tolerance = 0 // 7.0 and 7 are the same
+	}
+	x, errX := a.Float64()
+	y, errY := b.Float64()
+	if errX != nil || errY != nil {
+		return false
+	}
+	d := math.Abs(x - y)
+	return d <= tolerance || d <= tolerance*math.Abs(x)
+}
