@@ -28,9 +28,10 @@ func (c *cli) applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIR|-",
 		Short: "Declare models, functions and traffic rules",
-		Long: `Declare the models, functions and traffic rules of manifests (YAML or JSON). What is declared already and has not changed stays as it is.
+		Long: `Declare the models, functions and traffic rules of manifests (YAML or JSON). Objects that are declared already and have not changed are
+left alone.
 
-Relative paths in a manifest mean the directory that it lies in; of one that is read from stdin, the working directory.`,
+Relative paths in a manifest are relative to its directory, or to the working directory if it is read from stdin.`,
 		Example: `  xebec apply -f models.yaml
   xebec apply -f manifests/ --dry-run`,
 		Args: exactly(),
@@ -53,14 +54,14 @@ Relative paths in a manifest mean the directory that it lies in; of one that is 
 			return c.waitFor(cmd.Context(), all.Changes, wait)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "manifest, directory of manifests, or - for stdin; may be given several times")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "manifest, directory of manifests, or - for stdin; may be repeated")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would change, and change nothing")
 	wait.flags(cmd, false)
 	outputFlag(cmd, &format)
 	return cmd
 }
 
-// applyOne sends one manifest, or those of one directory, which are applied together or not at all.
+// applyOne sends a manifest, or all manifests of a directory, which are applied together or not at all.
 func (c *cli) applyOne(ctx context.Context, file string, dryRun bool) (api.Changes, error) {
 	var changes api.Changes
 	set, base, err := c.loadManifest(file)
@@ -70,7 +71,7 @@ func (c *cli) applyOne(ctx context.Context, file string, dryRun bool) (api.Chang
 	return c.applySet(ctx, set, base, dryRun)
 }
 
-// applySet sends a set; base is what its relative paths mean, empty where it has none.
+// applySet sends a set. base is the directory of its relative paths, "" if it has none.
 func (c *cli) applySet(ctx context.Context, set *manifest.Set, base string, dryRun bool, more ...header) (changes api.Changes, err error) {
 	body, err := set.JSON()
 	if err != nil {
@@ -86,33 +87,39 @@ func (c *cli) applySet(ctx context.Context, set *manifest.Set, base string, dryR
 	err = c.call(ctx, http.MethodPost, strings.TrimSuffix("/v1/apply?"+q.Encode(), "?"), "application/json", body, &changes, more...)
 	var refused *remoteError
 	if errors.As(err, &refused) && len(refused.Problems) > 0 {
-		// The gateway knows the lines of what it was sent, which nobody else has seen.
+		// The gateway reports lines of the JSON that it was sent; the user knows those of the files.
 		err = set.Relocate(refused.Problems)
 	}
 	return changes, err
 }
 
-// editAttempts is how often an object is read, edited and declared because somebody else was faster. Somebody succeeds each time, so of five who
-// change the same object at once all do.
+// editAttempts is how often an edit is tried. One of several concurrent edits succeeds each time, so five of them all
+// do.
 const editAttempts = 5
 
-// edit declares what read has made of one object, at the revision that it was read at: what others declare meanwhile is not undone, but
-// read and edited in its turn.
-func (c *cli) edit(ctx context.Context, read func() (edited *manifest.Set, revision uint64, err error)) (changes api.Changes, err error) {
-	var last error
+// edit changes one object and prints the change. read reads the object, edits it, and returns it with the revision that
+// it read. If another change comes between, nothing is overwritten: edit reads the object again.
+func (c *cli) edit(ctx context.Context, format string, read func() (edited *manifest.Set, revision uint64, err error)) error {
+	var conflict *remoteError
 	for range editAttempts {
 		set, revision, err := read()
 		if err != nil {
-			return changes, err
+			return err
 		}
-		changes, err = c.applySet(ctx, set, "", false, header{"If-Match", fmt.Sprintf("%q", strconv.FormatUint(revision, 10))})
-		var refused *remoteError
-		if !errors.As(err, &refused) || len(refused.Stale) == 0 {
-			return changes, err
+		changes, err := c.applySet(ctx, set, "", false, header{"If-Match", fmt.Sprintf("%q", strconv.FormatUint(revision, 10))})
+		if errors.As(err, &conflict) && len(conflict.Stale) > 0 {
+			continue
 		}
-		last = refused
+		if err != nil {
+			return err
+		}
+		if err := c.printChanges(format, changes); err != nil {
+			return err
+		}
+		c.noteConfig(ctx, changes.Changes)
+		return nil
 	}
-	return changes, fmt.Errorf("others change it all the time, so it was tried %d times: %w", editAttempts, last)
+	return fmt.Errorf("gave up after %d attempts, because others keep changing it: %w", editAttempts, conflict)
 }
 
 func (c *cli) loadManifest(file string) (set *manifest.Set, base string, err error) {
@@ -153,8 +160,8 @@ func (c *cli) deployCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deploy DIR",
 		Short: "Declare a model directory and wait until it is served",
-		Long: `Declare the model of a model directory: a directory with a file ` + manifest.ModelFile + `, the model's code and its parameters. A function of
-the model's name is declared with it, unless there is one. The gateway must see the directory under the same path.`,
+		Long: `Declare the model of a model directory: a directory with the file ` + manifest.ModelFile + `, the model's code and its parameters. If there is
+no function with the model's name, one is declared too. The gateway must see the directory under the same path.`,
 		Example: "  xebec deploy ./digits-svm",
 		Args:    exactly("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -162,7 +169,7 @@ the model's name is declared with it, unless there is one. The gateway must see 
 			if err != nil {
 				return err
 			}
-			// Read it here first: the errors of a manifest are then about the path that was typed.
+			// Read it here first, so that errors name the path that was typed.
 			if _, err = manifest.LoadModelDir(args[0]); err != nil {
 				return err
 			}
@@ -188,11 +195,7 @@ the model's name is declared with it, unless there is one. The gateway must see 
 // printChanges writes a line for each change: "model digits-svm@1 created".
 func (c *cli) printChanges(format string, changes api.Changes) error {
 	if format != formatTable {
-		text, err := json.Marshal(changes)
-		if err != nil {
-			return err
-		}
-		return c.print(format, text)
+		return c.printJSON(format, changes)
 	}
 	note := ""
 	if changes.DryRun {

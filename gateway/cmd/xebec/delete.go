@@ -15,8 +15,8 @@ func (c *cli) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete model NAME[@VERSION] | delete function NAME | delete traffic MODEL",
 		Short: "Delete a model, one of its versions, a function, or a model's traffic rule",
-		Long: `Delete a model with all its versions, one version of it, or a function. Queries that wait are answered first as far as their
-deadlines allow; replicas are drained. A model without a traffic rule is answered by the newest version that may serve.`,
+		Long: `Delete a model with all its versions, one version of it, a function, or the traffic rule of a model. Waiting queries are answered first if
+their deadlines allow it, and replicas are drained. Without a traffic rule, the newest version of a model that may serve answers.`,
 		Example: `  xebec delete function digits
   xebec delete model digits-svm@2
   xebec delete traffic digits-svm`,
@@ -26,7 +26,7 @@ deadlines allow; replicas are drained. A model without a traffic rule is answere
 					return nil
 				}
 			}
-			return usagef("delete what? Expected: model NAME, model NAME@VERSION, function NAME or traffic MODEL")
+			return usagef("nothing to delete: expected model NAME, model NAME@VERSION, function NAME or traffic MODEL")
 		},
 		ValidArgsFunction: c.completeKindAndName("model", "function", "traffic"),
 		RunE: func(cmd *cobra.Command, args []string) error {

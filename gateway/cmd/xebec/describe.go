@@ -13,23 +13,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 )
 
 func (c *cli) describeCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "describe model|function NAME, or describe gateway|scheduler",
-		Short: "Show how a model, a function, the gateway or the scheduler's plan stands, and why",
-		Long: `Show how a model, a function, the gateway or the scheduler's plan stands, and why.
+		Short: "Show the status of a model, a function, the gateway or the scheduler's plan, with reasons",
+		Long: `Show the status of a model, a function, the gateway or the scheduler's plan, with reasons.
 
-Of a model it shows where each version is in its life and why, what its validation came to, how far what is served has moved from what
-was validated, and how queries are divided between the versions.
+For a model: the stage of each version's life and the reason, the result of its validation, how far queries and answers have drifted from
+the validated ones, and how queries are divided between the versions.
 
-The plan is made anew every epoch ("xebec serve --epoch"): which models evaluate each function's queries, how their batches are
-made, and how models that share a device take turns. Each choice is followed by the reason for it.
+For a function: what its policy has learned about each candidate, over all contexts and for some of those in memory: the share of the
+queries that it gets, the weight of its answer, the number of losses and their mean.
 
-Of a function it shows what its policy has learned of each candidate, over all contexts and for some of those in memory: the
-part of the queries that ask it, what its answer counts, the losses that it was told and their mean.`,
+For the scheduler: the plan of the last epoch ("xebec serve --epoch"): which models evaluate each function's queries, how their batches are
+formed, and how models take turns on a shared device. Each choice comes with its reason.`,
 		Example: `  xebec describe model digits-svm
   xebec describe function digits -o json
   xebec describe scheduler`,
@@ -42,7 +43,7 @@ part of the queries that ask it, what its answer counts, the losses that it was 
 					return nil
 				}
 			}
-			return usagef("describe what? Expected: model NAME, function NAME, gateway or scheduler")
+			return usagef("nothing to describe: expected model NAME, function NAME, gateway or scheduler")
 		},
 		ValidArgsFunction: c.completeKindAndName("model", "function", "gateway", "scheduler"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +70,7 @@ part of the queries that ask it, what its answer counts, the losses that it was 
 	return cmd
 }
 
-// page is a description for people: aligned fields, indented by what they belong to.
+// page is a description for people: aligned fields, indented below what they belong to.
 type page struct {
 	c *cli
 	w *tabwriter.Writer
@@ -85,13 +86,13 @@ func (c *cli) describe(ctx context.Context, path, format string, show func(*page
 	}
 	return c.page(func(p *page) error {
 		if err := show(p, answer); err != nil {
-			return fmt.Errorf("the admin port at %s answers what this version of xebec does not understand: %w; are both of one version?", c.admin, err)
+			return c.notUnderstood(err)
 		}
 		return nil
 	})
 }
 
-// page writes what show puts on it, or nothing when that fails.
+// page prints what show writes, or nothing if show fails.
 func (c *cli) page(show func(*page) error) error {
 	var out bytes.Buffer
 	p := &page{c: c, w: tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)}
@@ -105,19 +106,19 @@ func (c *cli) page(show func(*page) error) error {
 	return err
 }
 
-// field writes a line unless there is nothing to say.
+// field writes a line unless the value is empty.
 func (p *page) field(indent int, name, value string) {
 	if value != "" {
 		fmt.Fprintf(p.w, "%s%s:\t%s\n", strings.Repeat("  ", indent), name, value)
 	}
 }
 
-// text writes a value of several lines below its name.
+// text writes lines below a name.
 func (p *page) text(indent int, name string, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
-	p.flush() // columns do not reach over free text
+	p.flush() // columns do not extend across free text
 	fmt.Fprintf(p.w, "%s%s:\n", strings.Repeat("  ", indent), name)
 	for _, line := range lines {
 		fmt.Fprintf(p.w, "%s%s\n", strings.Repeat("  ", indent+1), p.c.clean(strings.ReplaceAll(line, "\t", "    ")))
@@ -125,7 +126,7 @@ func (p *page) text(indent int, name string, lines []string) {
 	p.flush()
 }
 
-// flush ends the present columns. It writes to memory.
+// flush ends the present columns. Writing to memory does not fail.
 func (p *page) flush() { _ = p.w.Flush() }
 
 func (p *page) since(t time.Time) string {
@@ -151,18 +152,7 @@ func (p *page) conditions(indent int, all []api.Condition) {
 }
 
 func (p *page) queries(indent int, byCode map[string]uint64) {
-	codes := make([]string, 0, len(byCode))
-	for code, n := range byCode {
-		if n > 0 {
-			codes = append(codes, fmt.Sprintf("%d %s", n, code))
-		}
-	}
-	slices.SortFunc(codes, func(a, b string) int {
-		_, a, _ = strings.Cut(a, " ")
-		_, b, _ = strings.Cut(b, " ")
-		return strings.Compare(a, b)
-	})
-	p.field(indent, "Queries", strings.Join(codes, ", "))
+	p.field(indent, "Queries", countsText(byCode))
 }
 
 func showModel(p *page, answer []byte) error {
@@ -215,7 +205,7 @@ func (p *page) model(m *api.ModelStatus) {
 	}
 	p.field(0, "Batching", batching)
 	if m.Spec.Cost > 0 {
-		p.field(0, "Cost", figure(m.Spec.Cost)+" a query")
+		p.field(0, "Cost", numerals.Short(m.Spec.Cost)+" a query")
 	}
 	p.field(0, "Device", m.Spec.Device)
 	p.cache(m)
@@ -237,7 +227,7 @@ func (p *page) replica(r *api.ReplicaStatus) {
 	fmt.Fprintf(p.w, "Replica %d:\n", r.ID)
 	p.field(1, "State", string(r.State)+" since "+p.since(r.Since))
 	p.field(1, "Next attempt", attempt(r.NextAttempt))
-	p.field(1, "Process", strings.TrimPrefix(fmt.Sprintf("%s, %d restarts", pid(r.PID), r.Restarts), "-, "))
+	p.field(1, "Process", strings.TrimPrefix(fmt.Sprintf("%s, %s", pid(r.PID), plural(r.Restarts, "restart")), "-, "))
 	binding := r.Binding
 	if binding != "" {
 		transport := "descriptors through the socket"
@@ -277,10 +267,10 @@ func showFunction(p *page, answer []byte) error {
 	}
 	p.declared(&f.Spec)
 	if f.Spec.Weight != api.DefaultWeight && f.Spec.Weight > 0 {
-		p.field(0, "Weight", figure(f.Spec.Weight))
+		p.field(0, "Weight", numerals.Short(f.Spec.Weight))
 	}
 	if f.Spec.Budget > 0 {
-		p.field(0, "Budget", figure(f.Spec.Budget)+" per second")
+		p.field(0, "Budget", numerals.Short(f.Spec.Budget)+" per second")
 	}
 	output := string(f.Spec.Default)
 	if output == "" {
@@ -316,7 +306,7 @@ func showGateway(p *page, answer []byte) error {
 		ready += ", stopping"
 	}
 	p.field(0, "Ready", ready)
-	p.field(0, "Has", fmt.Sprintf("%d models, %d functions, %d replicas", g.Models, g.Functions, g.Replicas))
+	p.field(0, "Has", strings.Join([]string{plural(g.Models, "model"), plural(g.Functions, "function"), plural(g.Replicas, "replica")}, ", "))
 	p.node(g.Node)
 	p.field(0, "In flight", fmt.Sprintf("%d queries", g.Inflight))
 	p.caches(g.Cache)
@@ -329,7 +319,7 @@ func showGateway(p *page, answer []byte) error {
 	return nil
 }
 
-// attempt is when the next process starts.
+// attempt is when the next process will start.
 func attempt(t time.Time) string {
 	if t.IsZero() {
 		return ""

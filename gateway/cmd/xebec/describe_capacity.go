@@ -5,9 +5,10 @@ import (
 	"strings"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 )
 
-// wantedReplicas is how many replicas a version is to have now.
+// wantedReplicas is how many replicas a version should have now.
 func wantedReplicas(m *api.ModelStatus) int {
 	if m.Capacity != nil {
 		return m.Capacity.Wanted
@@ -20,7 +21,7 @@ func readyOf(m *api.ModelStatus) string {
 	return fmt.Sprintf("%d of %d replicas ready", m.ReadyReplicas(), wantedReplicas(m))
 }
 
-// capacity says how many replicas a version has, why, and what they take.
+// capacity writes how many replicas a version has, why, and what they need.
 func (p *page) capacity(m *api.ModelStatus) {
 	c := m.Capacity
 	if c == nil {
@@ -44,17 +45,17 @@ func (p *page) capacity(m *api.ModelStatus) {
 	if c.Reason != "" {
 		wanted += ": " + c.Reason
 		if c.Rate > 0 && c.PerReplica > 0 {
-			wanted += fmt.Sprintf(" (%s queries/s, %s for each replica)", figure(c.Rate), figure(c.PerReplica))
+			wanted += fmt.Sprintf(" (%s queries/s, %s per replica)", numerals.Short(c.Rate), numerals.Short(c.PerReplica))
 		}
 		if c.Panic {
-			wanted += ", in a rush"
+			wanted += ", in panic mode"
 		}
 	}
 	p.field(0, "Wanted", wanted)
 	if c.Granted < c.Wanted {
 		p.field(0, "Granted", fmt.Sprintf("%d: %s", c.Granted, c.ShortWhy))
 	}
-	p.field(0, "Takes", takes(c))
+	p.field(0, "Per replica", needs(c))
 	p.field(0, "Limits", limitsText(&m.Spec.Limits))
 	p.text(0, "Not enforced", c.Unenforced)
 	if len(m.Spec.Preload) > 0 {
@@ -62,43 +63,50 @@ func (p *page) capacity(m *api.ModelStatus) {
 	}
 	start := ""
 	if c.StartMS > 0 {
-		start = fmt.Sprintf("a replica takes %s", millis(c.StartMS))
+		start = fmt.Sprintf("a replica starts in %s", millis(c.StartMS))
 	}
 	if s := c.ColdStarts; s != nil {
-		start += fmt.Sprintf("; %d cold starts: P50 %s, P99 %s, the last one %s", s.Count, millis(s.P50MS), millis(s.P99MS), millis(s.LastMS))
+		start += fmt.Sprintf("; %s: P50 %s, P99 %s, the last one %s", plural(int(s.Count), "cold start"), millis(s.P50MS), millis(s.P99MS), millis(s.LastMS))
 	}
 	p.field(0, "Start", start)
 	if h := m.Hedges; h != nil {
-		p.field(0, "Hedged", fmt.Sprintf("%d queries went to a second replica too, which was first %d times", h.Hedged, h.Wins))
+		p.field(0, "Hedged", fmt.Sprintf("%d queries went to a second replica too, which answered first %d times", h.Hedged, h.Wins))
 	}
 }
 
-// takes is what is planned with for one replica, empty where that is nothing.
-func takes(c *api.CapacityStatus) string {
+// needs is what the placement of a replica assumes that it needs, "" if that is nothing.
+func needs(c *api.CapacityStatus) string {
 	var parts []string
 	if c.Takes.CPU > 0 {
-		parts = append(parts, figure(c.Takes.CPU)+" cores")
+		parts = append(parts, cores(c.Takes.CPU))
 	}
 	if c.Takes.MemoryBytes > 0 {
 		measured := ""
 		if c.Measured {
-			measured = ", as measured"
+			measured = ", measured"
 		}
 		parts = append(parts, fmt.Sprintf("%d MiB of memory%s", c.Takes.MemoryBytes>>20, measured))
 	}
 	if c.Takes.GPU > 0 {
-		parts = append(parts, fmt.Sprintf("%d GPUs", c.Takes.GPU))
+		parts = append(parts, plural(c.Takes.GPU, "GPU"))
 	}
 	if c.UsedCPU > 0 {
-		parts = append(parts, figure(c.UsedCPU)+" cores used lately")
+		parts = append(parts, cores(c.UsedCPU)+" used recently")
 	}
 	return strings.Join(parts, "; ")
+}
+
+func cores(n float64) string {
+	if n == 1 {
+		return "1 core"
+	}
+	return numerals.Short(n) + " cores"
 }
 
 func limitsText(l *api.LimitSpec) string {
 	var parts []string
 	if l.CPU > 0 {
-		parts = append(parts, figure(l.CPU)+" cores")
+		parts = append(parts, cores(l.CPU))
 	}
 	if l.MemoryBytes > 0 {
 		parts = append(parts, api.FormatBytes(l.MemoryBytes)+" of memory")
@@ -109,12 +117,12 @@ func limitsText(l *api.LimitSpec) string {
 	return strings.Join(parts, ", ")
 }
 
-// node is what the gateway's machine has for replicas. Where more is taken than there is, nothing is free.
+// node writes what the gateway's machine has for replicas. If more is in use than the machine has, 0 is free.
 func (p *page) node(n *api.NodeStatus) {
 	if n == nil {
 		return
 	}
-	text := fmt.Sprintf("%s of %s cores free, %d of %d MiB of memory", figure(max(0, n.Free.CPU)), figure(n.Budget.CPU), max(0, n.Free.MemoryBytes>>20), n.Budget.MemoryBytes>>20)
+	text := fmt.Sprintf("%s of %s free, %d of %d MiB of memory", numerals.Short(max(0, n.Free.CPU)), cores(n.Budget.CPU), max(0, n.Free.MemoryBytes>>20), n.Budget.MemoryBytes>>20)
 	if n.Budget.GPU > 0 {
 		text += fmt.Sprintf(", %d of %d GPUs", max(0, n.Free.GPU), n.Budget.GPU)
 	}
@@ -122,7 +130,7 @@ func (p *page) node(n *api.NodeStatus) {
 		text += " (" + n.From + ")"
 	}
 	p.field(0, "Node", text)
-	p.field(0, "Awake", fmt.Sprintf("%d model versions", n.Awake))
+	p.field(0, "Awake", plural(n.Awake, "model version"))
 	if n.Zygotes > 0 {
 		p.field(0, "Zygotes", fmt.Sprintf("%d, which hold %d MiB", n.Zygotes, n.ZygoteBytes>>20))
 	}

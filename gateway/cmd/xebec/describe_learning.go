@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 )
 
-// declared writes what a function's declaration says of how its models are chosen from and judged.
+// declared writes what a function declares about choosing models and judging their answers.
 func (p *page) declared(f *api.FunctionSpec) {
 	p.field(0, "Policy", f.Policy.String())
 	if l := f.Loss; l != (api.LossSpec{}) {
@@ -17,25 +18,25 @@ func (p *page) declared(f *api.FunctionSpec) {
 			parts = append(parts, l.Kind)
 		}
 		if l.Scale > 0 {
-			parts = append(parts, "scale "+figure(l.Scale))
+			parts = append(parts, "scale "+numerals.Short(l.Scale))
 		}
 		if l.Tolerance > 0 {
-			parts = append(parts, "tolerance "+figure(l.Tolerance))
+			parts = append(parts, "tolerance "+numerals.Short(l.Tolerance))
 		}
 		p.field(0, "Loss", strings.Join(parts, ", "))
 	}
 	if f.MinConfidence > 0 {
-		p.field(0, "Confidence", "at least "+figure(f.MinConfidence)+", or else the default")
+		p.field(0, "Confidence", "at least "+numerals.Short(f.MinConfidence)+", otherwise the default")
 	}
 }
 
-// learning writes what a policy does with feedback, and below, in the page's last tables, what it has learned.
+// learning writes what a policy does with feedback. The tables at the end of the page say what it has learned.
 func (p *page) learning(s *api.PolicyStatus) {
 	if s == nil {
 		return
 	}
 	if s.Mode == api.PolicyAsksSeveral {
-		p.field(0, "Missing", fmt.Sprintf("%d predictions were late, %d had no room in the plan", s.Late, s.Dropped))
+		p.field(0, "Missing", fmt.Sprintf("%d predictions were late, %d were left out by the plan", s.Late, s.Dropped))
 	}
 	p.field(0, "Feedback", feedbackText(s.Feedback))
 	if !s.Learns {
@@ -52,7 +53,7 @@ func feedbackText(f api.FeedbackStatus) string {
 		what string
 	}{
 		{f.Duplicate, "duplicate"}, {f.Late, "late"}, {f.Unknown, "unknown"}, {f.Refused, "refused"}, {f.Nothing, "about no candidate"},
-		{f.Asked, "models asked for it"}, {f.Taught, "labels handed to models"},
+		{f.Asked, "models asked to judge it"}, {f.Taught, "labels passed to models"},
 	} {
 		if c.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
@@ -61,26 +62,26 @@ func feedbackText(f api.FeedbackStatus) string {
 	return strings.Join(parts, ", ")
 }
 
-// store writes where what is learned is kept, and what has not got there.
+// store writes where learned state is kept, and what has not been written yet.
 func (p *page) store(name string, s *api.StoreStatus) {
 	if s == nil {
-		p.field(0, name, "memory only: it is lost when the gateway ends")
+		p.field(0, name, "memory only: it is lost when the gateway stops")
 		return
 	}
 	text := s.Name
 	if s.Shared {
 		text += ", which other gateways may share"
 	}
-	text += fmt.Sprintf("; %d states wait to be written", s.Pending)
+	text += fmt.Sprintf("; %d states to be written", s.Pending)
 	if s.Lost > 0 {
-		text += fmt.Sprintf(", %d updates are lost", s.Lost)
+		text += fmt.Sprintf(", %d updates lost", s.Lost)
 	}
-	p.field(0, name, p.why(text))
+	p.field(0, name, p.c.cell(text))
 	switch {
 	case s.Away && !s.LastSuccess.IsZero():
-		p.field(0, "Store", p.why("away: "+s.LastError+"; last heard of "+p.since(s.LastSuccess)))
+		p.field(0, "Store", p.c.cell("away: "+s.LastError+"; last reached "+p.since(s.LastSuccess)))
 	case s.Away:
-		p.field(0, "Store", p.why("away: "+s.LastError))
+		p.field(0, "Store", p.c.cell("away: "+s.LastError))
 	default:
 		p.field(0, "Last written", p.since(s.LastSuccess))
 	}
@@ -96,19 +97,19 @@ func (p *page) shadow(s *api.ShadowStatus) {
 		if m.Model != "" && m.Model != m.Ref {
 			parts[i] += " (" + m.Model + ")"
 		}
-		parts[i] += " sees " + percent(m.Part)
+		parts[i] += " sees " + numerals.Percent(m.Part)
 	}
-	p.field(0, "Shadow", fmt.Sprintf("%s; %d agreed with the answer, %d did not, %d failed, %d had no room", strings.Join(parts, ", "), s.Same, s.Different, s.Failed, s.Dropped))
+	p.field(0, "Shadow", fmt.Sprintf("%s; %d agreed with the answer, %d did not, %d failed, %d were dropped", strings.Join(parts, ", "), s.Same, s.Different, s.Failed, s.Dropped))
 }
 
-// learned writes the tables of what a policy has learned of its candidates, over all contexts and for each.
+// learned writes what a policy has learned about its candidates, over all contexts and for each context.
 func (p *page) learned(s *api.PolicyStatus) {
 	if s == nil {
 		return
 	}
 	rows := p.candidates(nil, "(all)", s.Candidates)
 	for i := range s.Contexts {
-		rows = p.candidates(rows, p.why(s.Contexts[i].Context), s.Contexts[i].Candidates)
+		rows = p.candidates(rows, p.c.cell(s.Contexts[i].Context), s.Contexts[i].Candidates)
 	}
 	p.table("CONTEXT\tCANDIDATE\tVERSION\tSHARE\tWEIGHT\tLOSSES\tMEAN LOSS\tMEAN ANSWER", rows)
 }
@@ -120,54 +121,54 @@ func (p *page) candidates(rows [][]string, context string, all []api.CandidateLe
 			version = v
 		}
 		if c.Count > 0 {
-			loss = figure(c.MeanLoss)
+			loss = numerals.Short(c.MeanLoss)
 		}
 		if len(c.Mean) > 0 {
 			mean = means(c.Mean)
 		}
-		rows = append(rows, []string{context, c.Ref, version, percent(c.Share), figure(c.Weight), figure(c.Count), loss, mean})
+		rows = append(rows, []string{context, c.Ref, version, numerals.Percent(c.Share), numerals.Short(c.Weight), numerals.Short(c.Count), loss, mean})
 	}
 	return rows
 }
 
-// means are the first of a running average's elements.
+// means shows the first elements of a running average.
 func means(all []float64) string {
 	const most = 4
 	parts := make([]string, 0, most+1)
 	for i, v := range all {
 		if i == most {
-			parts = append(parts, fmt.Sprintf("… %d in all", len(all)))
+			parts = append(parts, fmt.Sprintf("… (%d)", len(all)))
 			break
 		}
-		parts = append(parts, figure(v))
+		parts = append(parts, numerals.Short(v))
 	}
 	return strings.Join(parts, " ")
 }
 
-// cache writes how the prediction cache serves a model.
+// cache writes how well the prediction cache serves a model.
 func (p *page) cache(m *api.ModelStatus) {
 	c := m.Cache
 	switch {
 	case m.Spec.Cache != api.CacheOn:
 		p.field(0, "Cache", m.Spec.Cache)
 	case c == nil || !c.On:
-		p.field(0, "Cache", "off, though declared on: the gateway has none, or the model learns from labels")
+		p.field(0, "Cache", "off, though declared on: the gateway has no cache, or the model learns from labels")
 	default:
 		text := fmt.Sprintf("on, %d hits, %d misses, %d waited for an identical query", c.Hits, c.Misses, c.Coalesced)
 		if all := c.Hits + c.Misses + c.Coalesced; all > 0 {
-			text += ": " + percent(float64(c.Hits+c.Coalesced)/float64(all)) + " not evaluated"
+			text += ": " + numerals.Percent(float64(c.Hits+c.Coalesced)/float64(all)) + " not evaluated"
 		}
 		if c.Bypassed > 0 {
-			text += fmt.Sprintf("; %d found no room", c.Bypassed)
+			text += fmt.Sprintf("; %d did not fit", c.Bypassed)
 		}
 		p.field(0, "Cache", text)
 	}
 	if m.Accuracy != nil {
-		p.field(0, "Accuracy", percent(*m.Accuracy)+", says the model")
+		p.field(0, "Accuracy", numerals.Percent(*m.Accuracy)+", as the model reports")
 	}
 }
 
-// caches writes what the gateway's prediction cache holds.
+// caches writes what the prediction cache holds.
 func (p *page) caches(c *api.CacheStatus) {
 	if c == nil {
 		p.field(0, "Cache", "off")
@@ -180,16 +181,16 @@ func (p *page) caches(c *api.CacheStatus) {
 	p.field(0, "Cache", text)
 }
 
-// bytesText writes a size as people do.
+// bytesText writes a size in the largest unit.
 func bytesText(n int64) string {
 	const kibi = 1024
 	switch {
 	case n < kibi:
 		return strconv.FormatInt(n, 10) + " B"
 	case n < kibi*kibi:
-		return figure(float64(n)/kibi) + " KiB"
+		return numerals.Short(float64(n)/kibi) + " KiB"
 	case n < kibi*kibi*kibi:
-		return figure(float64(n)/kibi/kibi) + " MiB"
+		return numerals.Short(float64(n)/kibi/kibi) + " MiB"
 	}
-	return figure(float64(n)/kibi/kibi/kibi) + " GiB"
+	return numerals.Short(float64(n)/kibi/kibi/kibi) + " GiB"
 }

@@ -3,11 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 )
 
 func showScheduler(p *page, answer []byte) error {
@@ -30,10 +30,10 @@ func showScheduler(p *page, answer []byte) error {
 	var turns [][]string
 	for _, d := range s.Devices {
 		for _, t := range d.Tenants {
-			turns = append(turns, []string{d.Name, percent(d.Busy), t.Model, micros(t.TurnMicros), percent(t.Share)})
+			turns = append(turns, []string{d.Name, numerals.Percent(d.Busy), t.Model, micros(t.TurnMicros), numerals.Percent(t.Share)})
 		}
 		if len(d.Tenants) == 0 {
-			turns = append(turns, []string{d.Name, percent(d.Busy), "-", "-", "-"})
+			turns = append(turns, []string{d.Name, numerals.Percent(d.Busy), "-", "-", "-"})
 		}
 	}
 	p.table("DEVICE\tBUSY\tMODEL\tTURN\tSHARE", turns)
@@ -45,11 +45,11 @@ func (p *page) plannedFunctions(functions []api.FunctionPlanStatus) {
 	for _, f := range functions {
 		budget := "-"
 		if f.BudgetPerSecond > 0 {
-			budget = figure(f.BudgetPerSecond)
+			budget = numerals.Short(f.BudgetPerSecond)
 		}
-		rows = append(rows, []string{f.Name, figure(f.Weight), figure(f.QueriesPerSecond), micros(f.SLOMicros), figure(f.CostPerSecond), budget, percent(f.Refused), p.why(f.RefusedWhy)})
+		rows = append(rows, []string{f.Name, numerals.Short(f.Weight), numerals.Short(f.QueriesPerSecond), micros(f.SLOMicros), numerals.Short(f.CostPerSecond), budget, numerals.Percent(f.Refused), p.c.cell(f.RefusedWhy)})
 		for _, c := range f.Candidates {
-			candidates = append(candidates, []string{f.Name, c.Model, percent(c.Evaluated), figure(c.Gain), figure(c.Cost), p.why(c.Why)})
+			candidates = append(candidates, []string{f.Name, c.Model, numerals.Percent(c.Evaluated), numerals.Short(c.Gain), numerals.Short(c.Cost), p.c.cell(c.Why)})
 		}
 	}
 	p.table("FUNCTION\tWEIGHT\tQUERIES/S\tSLO\tCOST/S\tBUDGET/S\tREFUSED\tWHY", rows)
@@ -61,7 +61,7 @@ func (p *page) plannedModels(models []api.ModelPlanStatus) {
 	for _, m := range models {
 		capacity, busy, device, hold := "unknown", "-", m.Device, "none"
 		if m.Known {
-			capacity, busy = figure(m.CapacityPerSecond), percent(m.Utilisation)
+			capacity, busy = numerals.Short(m.CapacityPerSecond), numerals.Percent(m.Utilisation)
 		}
 		if device == "" {
 			device = "-"
@@ -69,22 +69,22 @@ func (p *page) plannedModels(models []api.ModelPlanStatus) {
 		if m.HoldMicros > 0 {
 			hold = micros(m.HoldMicros)
 		}
-		rows = append(rows, []string{m.Model, device, capacity, figure(m.DemandPerSecond), figure(m.PlannedPerSecond), busy, percent(m.DirectShed)})
-		batches = append(batches, []string{m.Model, "execution", m.Execution, p.why(m.ExecutionWhy)}, []string{m.Model, "hold", hold, p.why(m.HoldWhy)})
+		rows = append(rows, []string{m.Model, device, capacity, numerals.Short(m.DemandPerSecond), numerals.Short(m.PlannedPerSecond), busy, numerals.Percent(m.DirectShed)})
+		batches = append(batches, []string{m.Model, "execution", m.Execution, p.c.cell(m.ExecutionWhy)}, []string{m.Model, "hold", hold, p.c.cell(m.HoldWhy)})
 		for _, r := range m.Replicas {
 			limit := "as learned"
 			if r.CapPlanned > 0 {
 				limit = strconv.Itoa(r.CapPlanned)
 			}
-			replicas = append(replicas, []string{m.Model, strconv.FormatUint(r.ID, 10), strconv.Itoa(r.CapLearned), limit, shares(r.Shares), p.why(r.CapWhy)})
+			replicas = append(replicas, []string{m.Model, strconv.FormatUint(r.ID, 10), strconv.Itoa(r.CapLearned), limit, shares(r.Shares), p.c.cell(r.CapWhy)})
 		}
 	}
 	p.table("MODEL\tDEVICE\tCAPACITY/S\tDEMAND/S\tPLANNED/S\tBUSY\tDIRECT REFUSED", rows)
-	p.table("MODEL\tBATCHES\tARE\tWHY", batches)
+	p.table("MODEL\tBATCHES\tPLAN\tWHY", batches)
 	p.table("MODEL\tREPLICA\tCAP LEARNED\tCAP PLANNED\tSERVES\tWHY", replicas)
 }
 
-// table writes aligned columns under a blank line, and nothing when there are no rows.
+// table writes a blank line and aligned columns, or nothing if there are no rows.
 func (p *page) table(head string, rows [][]string) {
 	if len(rows) == 0 {
 		return
@@ -99,15 +99,7 @@ func (p *page) table(head string, rows [][]string) {
 	p.flush()
 }
 
-// why is a reason, in one cell.
-func (p *page) why(reason string) string {
-	if reason == "" {
-		return "-"
-	}
-	return p.c.clean(strings.Join(strings.Fields(reason), " "))
-}
-
-// shares lists the functions that a replica serves, with their weights.
+// shares lists the functions that a replica serves, with their weights; "(direct)" are requests to the model itself.
 func shares(all []api.ShareStatus) string {
 	if len(all) == 0 {
 		return "all"
@@ -118,19 +110,7 @@ func shares(all []api.ShareStatus) string {
 		if name == "" {
 			name = "(direct)"
 		}
-		parts[i] = name + " " + figure(s.Share)
+		parts[i] = name + " " + numerals.Short(s.Share)
 	}
 	return strings.Join(parts, ", ")
 }
-
-// figure writes a number with four digits that count, never in powers of ten.
-func figure(v float64) string {
-	if math.Abs(v) < 1000 {
-		v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64) // of its own writing
-		return strconv.FormatFloat(v, 'f', -1, 64)
-	}
-	return strconv.FormatFloat(v, 'f', 0, 64)
-}
-
-// percent writes a part of one.
-func percent(part float64) string { return figure(100*part) + "%" }

@@ -9,16 +9,17 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 )
 
-// An export has no models of watched directories, and a gateway without these directories refuses, whole, a manifest with functions and
-// rules of models that it lacks. So these are told apart: in YAML they stay as comments, for the backup is to be complete; JSON has no comments.
+// An export has no models of watched directories. A gateway without these directories refuses a whole manifest if one
+// function or rule in it needs such a model. So these functions and rules are separated: in YAML they become comments,
+// to keep the backup complete. JSON has no comments.
 
-// watchedHead stands above what is commented out.
-const watchedHead = `# What follows needs models that come from watched directories, which are not in this file. Where these models are there, take away
-# the "# " at the beginning of the lines, and apply the file.
+// watchedHead stands above the comments.
+const watchedHead = `# The objects below need models of watched directories, which are not in this file. On a gateway with these models, remove "# " at the
+# beginning of the lines, and apply the file.
 `
 
-// onWatched are the functions and the traffic rules of an export that need models which are not in it.
-func onWatched(set *manifest.Set) (alone, watched *manifest.Set) {
+// splitWatched separates the functions and traffic rules that need models which are not in the set.
+func splitWatched(set *manifest.Set) (alone, watched *manifest.Set) {
 	there := map[string]bool{}
 	for i := range set.Models {
 		there[set.Models[i].Name] = true
@@ -45,8 +46,8 @@ func onWatched(set *manifest.Set) (alone, watched *manifest.Set) {
 	return alone, watched
 }
 
-// portable is an export that a gateway without watched directories takes, and what there is to say of what it would not have taken; an
-// export without any such thing is as it came.
+// portable makes an export that a gateway without watched directories accepts. note names what it left out. If nothing
+// needs to be left out, the export is unchanged.
 func portable(answer []byte, format string) (text []byte, note string, err error) {
 	if empty(answer) {
 		return answer, "", nil
@@ -55,7 +56,7 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 	if err != nil {
 		return nil, "", err
 	}
-	alone, watched := onWatched(set)
+	alone, watched := splitWatched(set)
 	if watched.Len() == 0 {
 		return answer, "", nil
 	}
@@ -66,11 +67,10 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 	for i := range watched.Traffic {
 		names = append(names, "traffic "+watched.Traffic[i].Model)
 	}
-	const why = "%s: left out, for models of watched directories that they need are not in an export"
-	note = fmt.Sprintf(why, listedNames(names))
+	note = listedNames(names) + ": left out, because they need models of watched directories, which an export does not include"
 	if format == formatJSON {
 		text, err = alone.JSON()
-		return text, note + "; -o yaml has them as comments", err
+		return text, note + "; -o yaml keeps them as comments", err
 	}
 	text, err = alone.YAML()
 	if err != nil {
@@ -87,10 +87,10 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 	for line := range bytes.Lines(rest) {
 		text = append(append(text, "# "...), line...)
 	}
-	return text, note + "; they are comments at its end", nil
+	return text, note + "; they are comments at the end", nil
 }
 
-// empty says of an export that nothing is declared: in YAML it is a comment then, in JSON an empty list.
+// empty reports whether an export declares nothing: it is only a comment in YAML, an empty list in JSON.
 func empty(export []byte) bool {
 	for line := range bytes.Lines(export) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' && string(line) != "[]" {
@@ -100,7 +100,7 @@ func empty(export []byte) bool {
 	return true
 }
 
-// maxListedNames is how many names a message has before it only counts.
+// maxListedNames is how many names a message lists; it counts the others.
 const maxListedNames = 10
 
 func listedNames(names []string) string {

@@ -9,7 +9,7 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 )
 
-// watchedExport is the export of a gateway that has one model of its own, and one of a watched directory.
+// watchedExport is the export of a gateway with a declared model and a model of a watched directory.
 const watchedExport = exported + `---
 kind: Function
 name: both
@@ -30,7 +30,7 @@ name: watched
 versions: {latest: 2}
 `
 
-// names are what a manifest declares.
+// names are the objects of a manifest.
 func names(t *testing.T, text string) (all []string) {
 	t.Helper()
 	set, err := manifest.Decode("test", []byte(text))
@@ -49,8 +49,8 @@ func names(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestExportOfWatchedModels: what needs models that are not in an export does not keep a gateway without them from taking the rest, is named,
-// and is there all the same for a gateway that has them.
+// TestExportOfWatchedModels: a gateway without the watched models accepts an export. The note names what was left out,
+// and the comments have it for a gateway with these models.
 func TestExportOfWatchedModels(t *testing.T) {
 	whole := names(t, watchedExport)
 	alone := []string{"digits-svm@2", "digits", "traffic digits-svm"}
@@ -59,7 +59,7 @@ func TestExportOfWatchedModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(alone, names(t, string(text))); diff != "" {
-		t.Errorf("a bare gateway would read (-want +got):\n%s", diff)
+		t.Errorf("a gateway without the models would read (-want +got):\n%s", diff)
 	}
 	for _, says := range []string{"function both", "function shadowed", "traffic watched", "comments"} {
 		if !strings.Contains(note, says) {
@@ -74,7 +74,7 @@ func TestExportOfWatchedModels(t *testing.T) {
 	got := names(t, before+uncommented.String())
 	want := []string{"digits-svm@2", "digits", "both", "shadowed", "traffic digits-svm", "traffic watched"}
 	if diff := cmp.Diff(want, got); !found || diff != "" || len(want) != len(whole) {
-		t.Errorf("without the comment signs it has (-want +got):\n%s", diff)
+		t.Errorf("without the comment signs the export has (-want +got):\n%s", diff)
 	}
 
 	text, note, err = portable([]byte(watchedExport), formatJSON)
@@ -82,15 +82,15 @@ func TestExportOfWatchedModels(t *testing.T) {
 		t.Errorf("as JSON: %v, %q, %s", err, note, diff)
 	}
 	if text, note, err = portable([]byte(exported), formatYAML); err != nil || note != "" || string(text) != exported {
-		t.Errorf("what needs nothing else is %q, %q, %v: expected it as it came", text, note, err)
+		t.Errorf("an export without watched models became %q, %q, %v: expected it unchanged", text, note, err)
 	}
 	onlyWatched := strings.TrimPrefix(watchedExport, exported+"---\n")
 	if text, _, err = portable([]byte(onlyWatched), formatYAML); err != nil || strings.Contains(string(text), "\nkind") {
-		t.Errorf("with nothing else it is %q, %v", text, err)
+		t.Errorf("an export with nothing else became %q, %v", text, err)
 	}
 }
 
-// TestExportOfNothing: where nothing is declared there is nothing to say.
+// TestExportOfNothing: an export without objects is unchanged and has no note.
 func TestExportOfNothing(t *testing.T) {
 	for format, text := range map[string]string{formatYAML: "# Nothing is declared.\n", formatJSON: "[]\n"} {
 		if got, note, err := portable([]byte(text), format); err != nil || note != "" || string(got) != text {

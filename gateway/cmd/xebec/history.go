@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,23 +24,13 @@ func (c *cli) historyCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "history [NAME]",
-		Short: "Show who changed what when",
-		Long: `Show the last changes of what is declared, newest first: of the model or function NAME, or of everything. WHO is what callers said of
-themselves, or the name of the token that they came with, and where they came from.`,
+		Short: "Show who changed what, and when",
+		Long: `Show the last changes to declarations, newest first: to the model or function NAME, or to everything. WHO is the name that
+the caller gave, or that of its token, and its address.`,
 		Example: `  xebec history digits
   xebec history --limit 200 -o json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef("%s takes NAME or nothing; got %d arguments", cmd.CommandPath(), len(args))
-			}
-			return nil
-		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return append(c.names(cmd.Context(), api.KindModel), c.names(cmd.Context(), api.KindFunction)...), cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              atMostOne("one NAME"),
+		ValidArgsFunction: c.completeName(api.KindModel, api.KindFunction),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 1 || limit > admin.MaxHistory {
 				return usagef("--limit %d: expected 1 to %d", limit, admin.MaxHistory)
@@ -67,17 +56,12 @@ func (c *cli) history(ctx context.Context, path, format string) error {
 		return err
 	}
 	if format != formatTable {
-		text, err := json.Marshal(h)
-		if err != nil {
-			return err
-		}
-		return c.print(format, text)
+		return c.printJSON(format, h)
 	}
-	p := &page{c: c}
 	return c.table("TIME\tREVISION\tWHO\tACTION\tWHAT\tDETAIL", len(h.Events), "changes", func(w io.Writer) {
 		for _, e := range h.Events {
 			what := changeName(api.Change{Kind: e.Kind, Name: e.Name, Version: e.Version})
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", e.Time.In(c.zone()).Format(time.RFC3339), e.Revision, p.why(e.By), p.why(e.Action), p.why(what), p.why(e.Detail))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", e.Time.In(c.zone()).Format(time.RFC3339), e.Revision, c.cell(e.By), c.cell(e.Action), c.cell(what), c.cell(e.Detail))
 		}
 	})
 }
@@ -86,12 +70,13 @@ func (c *cli) exportCommand() *cobra.Command {
 	var file, format string
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Print everything that is declared, to keep it or to apply it elsewhere",
-		Long: `Print everything that is declared, in the form that "xebec apply" takes: models, functions, traffic rules. Models that a watched
-directory declares are not in it: the directory is. What needs such models is a comment at the end, so that any gateway takes the rest. Nor
-is in it what policies have learned.
+		Short: "Print everything that is declared, to back it up or to apply it elsewhere",
+		Long: `Print everything that is declared, in the form that "xebec apply" reads: models, functions, traffic rules.
 
-What models have in their environments is in it too: a file of --file can be read by nobody else.`,
+Models of a watched directory are not included, because the directory declares them. Functions and rules that need such models are
+comments at the end, so that any gateway accepts the rest. What policies have learned is not included either.
+
+The environment variables of models are included, so only the owner of a --file can read it.`,
 		Example: `  xebec export --file backup.yaml
   xebec apply -f backup.yaml`,
 		Args: exactly(),
@@ -107,33 +92,25 @@ What models have in their environments is in it too: a file of --file can be rea
 			return c.export(cmd.Context(), accept, format, file)
 		},
 	}
-	cmd.Flags().StringVar(&file, "file", "", "file to write; one that is there is replaced when the new one is whole")
+	cmd.Flags().StringVar(&file, "file", "", "file to write; an existing file is replaced once the new one is complete")
 	cmd.Flags().StringVarP(&format, "output", "o", formatYAML, "what to print: yaml, json")
-	// The only error is a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formatYAML, formatJSON}, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(cmd, "output", formatYAML, formatJSON)
 	return cmd
 }
 
 func (c *cli) export(ctx context.Context, accept, format, file string) error {
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	res, err := c.send(ctx, http.MethodGet, "/v1/export", "", accept, nil)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	answer, err := readAnswer(res)
-	if err != nil {
+	var answer []byte
+	if err := c.call(ctx, http.MethodGet, "/v1/export", "", nil, &answer, header{"Accept", accept}); err != nil {
 		return err
 	}
 	text, note, err := portable(answer, format)
-	if err != nil { // a gateway of another version: what it says is worth keeping all the same
-		text, note = answer, fmt.Sprintf("this version of xebec does not understand all of the export, and prints it as it came: %v", err)
+	if err != nil { // the gateway is of another version; its export is still a backup
+		text, note = answer, fmt.Sprintf("this version of xebec cannot read all of the export, and prints it unchanged: %v", err)
 	}
 	if file == "" {
 		_, err = c.out.Write(text)
 	} else if err = replaceFile(file, text); err != nil {
-		err = fmt.Errorf("--file %s: %w; what was there before is as it was", file, err)
+		err = fmt.Errorf("--file %s: %w; the file was not changed", file, err)
 	}
 	if err == nil && note != "" {
 		fmt.Fprintln(c.err, note)
@@ -141,11 +118,12 @@ func (c *cli) export(ctx context.Context, accept, format, file string) error {
 	return err
 }
 
-// replaceFile writes a file that only its owner can read. Under its name there is the old content or the new one, whatever happens.
+// replaceFile writes a file that only its owner can read. Whatever happens, the file has the old content or all of the
+// new one.
 func replaceFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil {
 		if !info.Mode().IsRegular() {
-			return errors.New("it is there, and is not a regular file")
+			return errors.New("it exists, and is not a regular file")
 		}
 		if path, err = filepath.EvalSymlinks(path); err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -18,9 +17,10 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/admin"
+	"github.com/xebec-serving/xebec/gateway/internal/terminal"
 )
 
-// maxLogLineBytes is far more than the gateway keeps of a line, escaped.
+// maxLogLineBytes is far more than a line that the gateway keeps, as JSON.
 const maxLogLineBytes = 1 << 20
 
 func (c *cli) logsCommand() *cobra.Command {
@@ -32,8 +32,8 @@ func (c *cli) logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs MODEL[@VERSION]",
 		Short: "Print what a model's replicas have written",
-		Long: `Print what the replicas of a model have written to stdout and stderr: when, version/replica, and the line. With -o json each
-line is a JSON object.`,
+		Long: `Print what the replicas of a model have written to stdout and stderr: the time, version/replica, and the line. With -o json each line is
+a JSON object.`,
 		Example:           "  xebec logs digits-svm -f",
 		Args:              exactly("MODEL"),
 		ValidArgsFunction: c.completeName(api.KindModel),
@@ -57,9 +57,9 @@ line is a JSON object.`,
 			return c.logs(cmd.Context(), "/v1/models/"+id.Name+"/logs?"+q.Encode(), format)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on printing lines as they come, until interrupted")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new lines until interrupted")
 	cmd.Flags().IntVarP(&lines, "lines", "n", admin.DefaultLogLines, "how many past lines to print")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "what to print: text, json (one object a line)")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "what to print: text, json (one object per line)")
 	return cmd
 }
 
@@ -81,7 +81,7 @@ func (c *cli) logs(ctx context.Context, path, format string) error {
 			Failed *api.ErrorInfo `json:"error"`
 		}
 		if err := json.Unmarshal(text, &line); err != nil {
-			return fmt.Errorf("the admin port at %s answers what this version of xebec does not understand: %w", c.admin, err)
+			return c.notUnderstood(err)
 		}
 		if line.Failed != nil {
 			return &remoteError{*line.Failed}
@@ -95,23 +95,24 @@ func (c *cli) logs(ctx context.Context, path, format string) error {
 		}
 	}
 	switch err := scan.Err(); {
-	case ctx.Err() != nil: // interrupted: that is how following ends
+	case ctx.Err() != nil: // an interrupt is how following ends
 		return nil
 	case err != nil && !errors.Is(err, context.Canceled):
-		return fmt.Errorf("the gateway's answer broke off: %w", err)
+		return fmt.Errorf("the gateway's answer was cut off: %w", err)
 	}
 	return nil
 }
 
-// logText is a line in the zone of whoever reads it.
+// logText is a line in the reader's time zone.
 func (c *cli) logText(line api.LogLine) string {
 	line.Time = line.Time.In(c.zone())
 	return c.clean(line.String())
 }
 
-// clean keeps a model's output from driving a person's terminal; files and pipes get it as it is.
+// clean replaces control characters if stdout is a terminal, so that a model's output cannot drive it. Files and pipes
+// get the text unchanged.
 func (c *cli) clean(s string) string {
-	if !c.terminal() {
+	if !terminal.Is(c.out) {
 		return s
 	}
 	return strings.Map(func(r rune) rune {
@@ -122,14 +123,12 @@ func (c *cli) clean(s string) string {
 	}, s)
 }
 
-// terminal reports whether stdout is one.
-func (c *cli) terminal() bool {
-	f, ok := c.out.(*os.File)
-	if !ok {
-		return false
+// cell is text for one cell of a table.
+func (c *cli) cell(text string) string {
+	if text == "" {
+		return "-"
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return c.clean(strings.Join(strings.Fields(text), " "))
 }
 
 func (c *cli) zone() *time.Location { return c.now().Location() }

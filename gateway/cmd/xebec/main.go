@@ -11,10 +11,10 @@ import (
 )
 
 func main() {
-	// The gateway starts this program a second time, as the reaper that outlives it.
+	// The gateway starts this program again as its reaper, which outlives it.
 	process.MaybeReaper()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks for an orderly end, the second one ends the program as if it were not caught.
+	// The first signal asks for an orderly end. The second is not caught.
 	context.AfterFunc(ctx, stop)
 	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, now: time.Now, pollEvery: pollInterval}
 	os.Exit(c.run(ctx, os.Args[1:]))

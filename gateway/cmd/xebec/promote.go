@@ -21,8 +21,8 @@ func (c *cli) promoteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "promote MODEL[@VERSION]",
 		Short: "Make a version of a model the one that serves",
-		Long: `Make a version of a model the one that serves, and end the model's split, shadow, roll-out and rollback. Without a VERSION it is that
-of the roll-out, split or shadow there is, else the newest one.`,
+		Long: `Make a version of a model the one that serves, and end the model's split, shadow, roll-out and rollback. Without VERSION, promote takes
+the version of the roll-out, split or shadow, otherwise the newest one.`,
 		Example: `  xebec promote digits
   xebec promote digits@4 --wait`,
 		Args:              exactly("MODEL[@VERSION]"),
@@ -52,8 +52,8 @@ func (c *cli) rollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback MODEL",
 		Short: "Make an older version of a model serve again",
-		Long: `Make an older version of a model serve: that of --to, else the one that served before. The version that serves now, and those between
-the two, are not loaded again until a version that is newer may serve, or one of them is promoted.`,
+		Long: `Make an older version of a model serve: that of --to, otherwise the one that served before. The present version, and those between the
+two, are not loaded again until a newer version may serve, or one of them is promoted.`,
 		Example: `  xebec rollback digits
   xebec rollback digits --to 3 --reason 'takes sevens for ones' --wait`,
 		Args:              exactly("MODEL"),
@@ -75,19 +75,19 @@ the two, are not loaded again until a version that is newer may serve, or one of
 			return c.move(cmd.Context(), api.ModelID{Name: args[0], Version: to}, "rollback", request, format, wait)
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "version that is to serve")
-	cmd.Flags().StringVar(&reason, "reason", "", "what is wrong with the version that serves, for people who read the history")
+	cmd.Flags().StringVar(&to, "to", "", "version to serve")
+	cmd.Flags().StringVar(&reason, "reason", "", "what is wrong with the present version, for the history")
 	wait.servingFlags(cmd)
 	outputFlag(cmd, &format)
 	return cmd
 }
 
 func (w *waitOptions) servingFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the version serves, or cannot")
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the version serves, or cannot serve")
 	cmd.Flags().DurationVar(&w.timeout, "timeout", 2*time.Minute, "how long to wait")
 }
 
-// completeVersion completes MODEL, and then MODEL@VERSION.
+// completeVersion completes MODEL, then MODEL@VERSION.
 func (c *cli) completeVersion(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -110,7 +110,7 @@ func (c *cli) completeVersion(cmd *cobra.Command, args []string, typed string) (
 	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
-// move asks for a promotion or a rollback to id's version; an empty one is for the gateway to choose.
+// move requests a promotion or rollback to a version. Without one, the gateway chooses.
 func (c *cli) move(ctx context.Context, id api.ModelID, what string, request map[string]string, format string, wait waitOptions) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -132,21 +132,19 @@ func (c *cli) move(ctx context.Context, id api.ModelID, what string, request map
 	defer cancel()
 	err = c.waitUntilItServes(waiting, &id, &progress{c: c, began: c.now()})
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
-		return fmt.Errorf("model %s does not serve after %s (--timeout); the gateway goes on: %q shows how it stands",
+		return fmt.Errorf("model %s does not serve after %s (--timeout); the gateway keeps trying: %q shows its status",
 			strings.TrimSuffix(id.String(), "@"), wait.timeout, "xebec describe model "+id.Name)
 	}
 	return err
 }
 
-// waitUntilItServes waits until a model's traffic goes to a version; where none is named, to the one that its rule names by then, which
-// it fills in.
+// waitUntilItServes waits until a model's traffic goes to a version. Without one, it waits for the version that the
+// model's rule names, and fills it in.
 func (c *cli) waitUntilItServes(ctx context.Context, id *api.ModelID, p *progress) error {
-	tick := time.NewTicker(c.pollEvery)
-	defer tick.Stop()
-	for {
+	return c.until(ctx, func() (bool, error) {
 		t, err := c.trafficOf(ctx, id.Name)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if id.Version == "" {
 			id.Version = t.Spec.Serving
@@ -159,13 +157,9 @@ func (c *cli) waitUntilItServes(ctx context.Context, id *api.ModelID, p *progres
 		}
 		if id.Version == "" {
 			p.report(fmt.Sprintf("no version of model %s may serve yet", id.Name))
-		} else if _, may, err := c.judge(ctx, *id, p); err != nil || may && t.Serving == id.Version {
-			return err
+			return false, nil
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		_, may, err := c.judge(ctx, *id, p)
+		return may && t.Serving == id.Version, err
+	})
 }

@@ -20,11 +20,11 @@ func (c *cli) scaleCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "scale MODEL[@VERSION]",
-		Short: "Change between which bounds a model's replicas follow its queries",
-		Long: `Change the bounds of a model version's replicas; without a version, of the one that serves. What no flag names stays as it is: a --min above
-the most that there may be is refused, as is a --max below the fewest, and both have to be said.
+		Short: "Change the bounds of a model's replicas",
+		Long: `Change the bounds of a model version's replicas; without a version, of the one that serves. Bounds without a flag stay as they are. So a
+--min above the present maximum is refused, and a --max below the present minimum: give both.
 
-With --min below --max the number of replicas follows the queries. With --min 0 a model that nobody has asked for --idle has none: the
+With --min below --max the number of replicas follows the queries. With --min 0, a model without a query for --idle has no replicas: the
 next query starts one and waits for it. --replicas N is --min N --max N.`,
 		Example: `  xebec scale digits --min 0 --max 4 --idle 10m
   xebec scale digits@3 --replicas 2
@@ -37,15 +37,15 @@ next query starts one and waits for it. --replicas N is --min N --max N.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&edit.min, "min", 0, "the fewest replicas; 0: the model may sleep")
-	f.IntVar(&edit.max, "max", 0, "the most")
-	f.IntVar(&edit.replicas, "replicas", 0, "so many, always")
-	f.DurationVar(&edit.idle, "idle", 0, "how long a model with --min 0 keeps its last replica without a query")
+	f.IntVar(&edit.min, "min", 0, "fewest replicas; with 0 the model may sleep")
+	f.IntVar(&edit.max, "max", 0, "most replicas")
+	f.IntVar(&edit.replicas, "replicas", 0, "fixed number of replicas")
+	f.DurationVar(&edit.idle, "idle", 0, "with --min 0: how long the last replica stays without a query")
 	outputFlag(cmd, &format)
 	return cmd
 }
 
-// scaleEdit is what the flags say; given reports whether a flag is there.
+// scaleEdit has the values of the flags. given reports whether a flag was given.
 type scaleEdit struct {
 	min, max, replicas int
 	idle               time.Duration
@@ -55,12 +55,12 @@ type scaleEdit struct {
 func (e *scaleEdit) apply(r *api.ReplicaBounds) error {
 	switch {
 	case e.given("replicas") && (e.given("min") || e.given("max")):
-		return usagef("--replicas is --min and --max at once: give it alone, or those two")
+		return usagef("--replicas sets both --min and --max: give it alone, or those two")
 	case !e.given("replicas") && !e.given("min") && !e.given("max") && !e.given("idle"):
 		return usagef("nothing to change: give --min, --max, --replicas or --idle")
 	case e.given("replicas"):
 		if e.replicas < 1 {
-			return usagef("--replicas %d: expected 1 to %d; for a model that may sleep: --min 0", e.replicas, api.MaxReplicas)
+			return usagef("--replicas %d: expected 1 to %d; --min 0 lets a model sleep", e.replicas, api.MaxReplicas)
 		}
 		r.Min, r.Max = e.replicas, e.replicas
 	}
@@ -74,9 +74,9 @@ func (e *scaleEdit) apply(r *api.ReplicaBounds) error {
 	}
 	switch {
 	case e.given("min") && !e.given("max") && r.Min > r.Max && r.Min <= api.MaxReplicas:
-		return usagef("--min %d is more than replicas.max, %d: give --max too, as --min %d --max %d", r.Min, r.Max, r.Min, r.Min)
+		return usagef("--min %d is more than replicas.max, %d: give --max too, such as --min %d --max %d", r.Min, r.Max, r.Min, r.Min)
 	case e.given("max") && !e.given("min") && r.Min > r.Max:
-		return usagef("--max %d is less than replicas.min, %d: give --min too, as --min %d --max %d", r.Max, r.Min, r.Max, r.Max)
+		return usagef("--max %d is less than replicas.min, %d: give --min too, such as --min %d --max %d", r.Max, r.Min, r.Max, r.Max)
 	}
 	if r.Initial != 0 {
 		r.Initial = min(max(r.Initial, r.Min), r.Max)
@@ -92,7 +92,7 @@ func (c *cli) scale(ctx context.Context, ref, format string, edit *scaleEdit) er
 	if err != nil {
 		return usageError{err}
 	}
-	changes, err := c.edit(ctx, func() (*manifest.Set, uint64, error) {
+	return c.edit(ctx, format, func() (*manifest.Set, uint64, error) {
 		models, err := c.models(ctx, id.Name)
 		if err != nil {
 			return nil, 0, err
@@ -102,7 +102,7 @@ func (c *cli) scale(ctx context.Context, ref, format string, edit *scaleEdit) er
 			m = findVersion(models, id)
 		}
 		if m == nil {
-			return nil, 0, fmt.Errorf("model %s is not declared: %q lists what is", ref, "xebec get models")
+			return nil, 0, fmt.Errorf("model %s is not declared: %q lists the models", ref, "xebec get models")
 		}
 		spec := m.Spec
 		if err := edit.apply(&spec.Replicas); err != nil {
@@ -113,18 +113,10 @@ func (c *cli) scale(ctx context.Context, ref, format string, edit *scaleEdit) er
 		}
 		return &manifest.Set{Models: []api.ModelSpec{spec}}, m.Revision, spec.Validate()
 	})
-	if err != nil {
-		return err
-	}
-	if err := c.printChanges(format, changes); err != nil {
-		return err
-	}
-	c.noteConfig(ctx, changes.Changes)
-	return nil
 }
 
-// noteConfig says on stderr which of the changes hold only until the gateway starts again, because --config has declared the object as well
-// and does so at each start. The history knows; one that cannot be read is no failure of what was changed.
+// noteConfig warns about changes that the next start of the gateway undoes, because --config declares the objects at
+// each start. The history says so. If it cannot be read there is no warning: the change itself succeeded.
 func (c *cli) noteConfig(ctx context.Context, changes []api.Change) {
 	for _, ch := range changes {
 		var h api.History
@@ -135,12 +127,12 @@ func (c *cli) noteConfig(ctx context.Context, changes []api.Change) {
 			return e.By == "--config" && e.Kind == ch.Kind && e.Name == ch.Name && e.Version == ch.Version
 		}
 		if slices.ContainsFunc(h.Events, byConfig) {
-			fmt.Fprintf(c.err, "note: --config has declared %s: if its files still do, the next start takes this back; change it there too\n", changeName(ch))
+			fmt.Fprintf(c.err, "note: --config declared %s: if its files still do, the next start undoes this change; change it there too\n", changeName(ch))
 		}
 	}
 }
 
-// served is the version that answers; else the newest.
+// served is the version that serves, otherwise the newest.
 func served(models []api.ModelStatus) *api.ModelStatus {
 	var newest *api.ModelStatus
 	for i := range models {

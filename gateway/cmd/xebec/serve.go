@@ -27,19 +27,18 @@ func (c *cli) serveCommand() *cobra.Command {
 		Short: "Run a gateway",
 		Long: `Run a gateway: functions on --listen, the admin API and metrics on --admin.
 
---config names manifests to apply at the start: a file, or a directory with manifests and model directories. It may be given
-several times. --models names a directory that is watched: a version of a model is what lies in NAME/VERSION below it, and of each
-model the newest is served, unless its traffic rules say otherwise. The gateway runs until it gets SIGTERM or SIGINT; it then
-answers what it has accepted, and stops its replicas.
+--config names manifests to apply at the start: a file, or a directory with manifests and model directories. --models names a
+directory to watch: NAME/VERSION below it is a version of a model, and the newest version of each model serves unless traffic rules
+say otherwise. The gateway runs until it gets SIGTERM or SIGINT. It then answers the queries that it has accepted, and stops its
+replicas.
 
 Models that name the same --device take turns on it.
 
-What is declared, who declared it, and what selection policies learn from feedback is kept in --store, else in the file state.db of
---data-dir, and is there again after a restart. The address of a Redis server that asks for a password is better given in XEBEC_STORE
-than on the command line, which other users can read. --data-dir none keeps nothing.
+Declarations, their history, and what selection policies learn from feedback are kept in --store, or else in the file state.db of
+--data-dir, and survive a restart. If a Redis server needs a password, give its address in XEBEC_STORE: other users can read the
+command line. --data-dir none keeps nothing.
 
-The admin port is served on other addresses than loopback only with TLS and to callers with a token: --admin-token-file,
---admin-cert and --admin-key.`,
+Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admin-cert and --admin-key.`,
 		Example: `  xebec serve --config models/
   xebec serve --listen 0.0.0.0:1337 --data-dir /var/lib/xebec --config /etc/xebec
   xebec serve --config models/ --device gpu0,gpu1
@@ -121,14 +120,14 @@ The admin port is served on other addresses than loopback only with TLS and to c
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&cfg.Manifests, "config", nil, "manifest, or directory of manifests and model directories at any depth, to apply at each start; may be given several times")
+	flags.StringArrayVar(&cfg.Manifests, "config", nil, "manifest, or directory of manifests and model directories at any depth, to apply at each start; may be repeated")
 	flags.StringVar(&cfg.Listen, "listen", defaultServer, "address of the function port; it has no authentication")
 	flags.StringVar(&cfg.DataDir, "data-dir", "", `directory for the gateway's own files, made with mode 0700; one for each gateway; "none" keeps nothing (XEBEC_DATA_DIR) (default xebec in $XDG_STATE_HOME or ~/.local/state)`)
-	flags.StringArrayVar(&cfg.Models, "models", nil, "directory to watch for models, in NAME/VERSION; may be given several times")
+	flags.StringArrayVar(&cfg.Models, "models", nil, "directory to watch for models, in NAME/VERSION; may be repeated")
 	flags.DurationVar(&cfg.ModelsEvery, "models-interval", time.Second, "how often to look at watched directories, 10ms to 1h")
 	flags.StringVar(&cfg.InferenceLog, "inference-log", "", "directory of the inference log, for functions that declare log (default none)")
 	flags.StringVar(&logBytes, "inference-log-max", logBytes, "bound of all files of the inference log, in bytes or with KiB, MiB, GiB; at least 8MiB")
-	flags.StringVar(&cfg.AdminTokenFile, "admin-token-file", "", "file with the tokens that the admin port accepts, one a line, TOKEN or NAME:TOKEN; mode 0600 (default none)")
+	flags.StringVar(&cfg.AdminTokenFile, "admin-token-file", "", "file with the tokens that the admin port accepts, one per line, TOKEN or NAME:TOKEN; mode 0600 (default none)")
 	flags.StringVar(&cfg.AdminCert, "admin-cert", "", "certificate of the admin port with its chain, PEM (default none)")
 	flags.StringVar(&cfg.AdminKey, "admin-key", "", "key of the admin port's certificate, PEM (default none)")
 	flags.StringVar(&cfg.Python, "python", "", `interpreter that "python" means in commands of models that name no environment (default python3)`)
@@ -136,7 +135,7 @@ The admin port is served on other addresses than loopback only with TLS and to c
 	flags.StringVar(&maxBody, "max-body", maxBody, "largest request body, in bytes or with KiB, MiB, GiB; below 2GiB")
 	flags.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long requests and replicas may take to finish when the gateway stops")
 	flags.DurationVar(&epoch, "epoch", epoch, "how often to plan which models answer which queries, 1ms to 10s; 0 turns planning off")
-	flags.StringSliceVar(&cfg.Devices, "device", nil, "name of a device that models may share, several with commas (default the NVIDIA devices of this machine, as gpu0 and so on)")
+	flags.StringSliceVar(&cfg.Devices, "device", nil, "names of devices that models may share, separated by commas (default the NVIDIA devices of this machine, as gpu0 and so on)")
 	flags.Float64Var(&cfg.NodeCPU, "node-cpu", 0, "cores that this machine has for replicas (default what the system reports)")
 	flags.StringVar(&nodeMemory, "node-memory", "", "memory that this machine has for replicas, in bytes or with KiB, MiB, GiB (default what the system reports, less a reserve)")
 	flags.StringVar(&cfg.Docker, "docker", "", "Docker engine of this host for models with an image: unix:///PATH (default DOCKER_HOST, else unix:///var/run/docker.sock)")
@@ -147,7 +146,8 @@ The admin port is served on other addresses than loopback only with TLS and to c
 	return cmd
 }
 
-// Bounds of flags: beyond them is a slip of the keyboard. A remembered query takes some hundred bytes, a context in memory too.
+// Bounds of flags, which catch typing errors. A remembered query takes a few hundred bytes, and so does a context in
+// memory.
 const (
 	maxCacheBytes     = 1 << 40 //xebec:limit `--cache`
 	maxFeedbackWindow = 1 << 24 //xebec:limit `--feedback-window`
@@ -158,11 +158,11 @@ const (
 	maxModelsEvery    = time.Hour             //xebec:limit longest `--models-interval`
 )
 
-// noDataDir is what --data-dir is called where nothing is to be kept.
+// noDataDir is the value of --data-dir that keeps nothing.
 const noDataDir = "none"
 
-// defaultDataDir is where a gateway keeps its files unless it is told: where the XDG base directory specification puts a program's
-// state. Where there is no home nothing is kept.
+// defaultDataDir is where a gateway keeps its files by default: the state directory of the XDG base directory
+// specification. Without a home it is "", which keeps nothing.
 func (c *cli) defaultDataDir() string {
 	if dir := c.getenv("XEBEC_DATA_DIR"); dir != "" {
 		return dir
@@ -176,15 +176,15 @@ func (c *cli) defaultDataDir() string {
 	return ""
 }
 
-// What --epoch may be, beside 0: with shorter ones planning costs more than it gains, with longer ones a plan is about a load
-// that is gone.
+// Bounds of --epoch, unless it is 0. With a shorter epoch planning costs more than it gains; with a longer one the plan
+// is for a past load.
 const (
 	minEpoch     = time.Millisecond //xebec:limit shortest `--epoch`
 	defaultEpoch = 10 * time.Millisecond
 	maxEpoch     = 10 * time.Second //xebec:limit longest `--epoch`
 )
 
-// checkEpoch returns --epoch as the configuration has it, where planning is off when negative.
+// checkEpoch converts --epoch for the configuration, where a negative epoch turns planning off.
 func checkEpoch(epoch time.Duration) (time.Duration, error) {
 	switch {
 	case epoch == 0:
@@ -201,7 +201,7 @@ func checkDevices(names []string) error {
 			return usagef("--device: %w", err)
 		}
 		if slices.Contains(names[:i], name) {
-			return usagef("--device: %q is there twice", name)
+			return usagef("--device: %q is given twice", name)
 		}
 	}
 	return nil

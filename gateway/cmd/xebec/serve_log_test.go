@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// stuck is a pipe that nobody reads until it is opened.
+// stuck is a pipe that is not read until it is opened.
 type stuck struct {
 	open chan struct{}
 	mu   sync.Mutex

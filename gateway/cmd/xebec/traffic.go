@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -23,16 +22,16 @@ func (c *cli) trafficCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "traffic MODEL",
-		Short: "Show, or change, how a model's queries are divided between its versions",
-		Long: `Show how a model's queries are divided between its versions, and with flags, change it. What no flag names stays as it is.
+		Short: "Show or change how a model's queries are divided between its versions",
+		Long: `Show how a model's queries are divided between its versions, or change it with flags. Parts of the rule without a flag stay as they are.
 
-  --serving  pins the version that answers; "newest" lets it be the newest that may
-  --split    gives another version a part of the answers, in percent, the same contexts always
-  --shadow   asks another version too, for a part of the queries, and compares its answers; nobody is given them
-  --rollout  lets feedback move the answers to another version, within a guard that takes them back
-  --label    gives a version another name: digits@canary; "canary=" takes it away
+  --serving  pins the version that answers; "newest" follows the newest version that may serve
+  --split    gives a percentage of the answers to another version, always for the same contexts
+  --shadow   asks another version too for a percentage of the queries, and only compares its answers
+  --rollout  lets feedback move the answers to another version; a guard moves them back if it is worse
+  --label    gives a version another name: digits@canary; "canary=" removes the label
 
-"xebec promote" and "xebec rollback" end what is under way.`,
+"xebec promote" and "xebec rollback" end a split, a shadow or a roll-out.`,
 		Example: `  xebec traffic digits
   xebec traffic digits --serving 3 --split 4=10
   xebec traffic digits --rollout 4 --min-feedback 500
@@ -55,7 +54,7 @@ func (c *cli) trafficCommand() *cobra.Command {
 	return cmd
 }
 
-// trafficEdit is what the flags say of a spec; given reports whether a flag is there.
+// trafficEdit has the values of the flags. given reports whether a flag was given.
 type trafficEdit struct {
 	serving, split, shadow, rollout, policy, transition string
 	minFeedback, latest                                 int
@@ -66,10 +65,10 @@ type trafficEdit struct {
 	given func(flag string) bool
 }
 
-// The flags of a roll-out, beside --rollout.
+// rolloutFlags are the flags of a roll-out, beside --rollout.
 var rolloutFlags = []string{"policy", "min-feedback", "max-error-increase", "max-p99-increase"}
 
-// clearable are the parts that --clear takes, each with what removes it.
+// clearable are the parts that --clear removes.
 var clearable = map[string]func(*api.TrafficSpec){
 	"split":    func(t *api.TrafficSpec) { t.Split = nil },
 	"shadow":   func(t *api.TrafficSpec) { t.Shadow = nil },
@@ -82,26 +81,25 @@ var clearable = map[string]func(*api.TrafficSpec){
 
 func (e *trafficEdit) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&e.serving, "serving", "", `version that answers, or "newest"`)
+	f.StringVar(&e.serving, "serving", "", `version that serves, or "newest"`)
 	f.StringVar(&e.split, "split", "", "VERSION=PERCENT of the answers")
-	f.StringVar(&e.shadow, "shadow", "", "VERSION=PERCENT of the queries, to compare")
-	f.StringVar(&e.rollout, "rollout", "", "version that feedback may move the answers to")
-	f.StringVar(&e.policy, "policy", api.PolicyExp3, "how a roll-out chooses: "+strings.Join(api.RolloutPolicies, ", "))
-	f.IntVar(&e.minFeedback, "min-feedback", api.DefaultMinFeedback, "judged answers of each version before a roll-out is concluded")
-	f.Float64Var(&e.maxErrorIncrease, "max-error-increase", api.DefaultMaxErrorIncrease, "how much higher the new version's mean loss and part of failures may be")
-	f.Float64Var(&e.maxP99Increase, "max-p99-increase", api.DefaultMaxP99Increase, "how much longer its 99th percentile may be: 0.5 is half as long again")
-	f.StringArrayVar(&e.labels, "label", nil, "LABEL=VERSION, or LABEL= to remove it; may be given several times")
+	f.StringVar(&e.shadow, "shadow", "", "VERSION=PERCENT of the queries to compare")
+	f.StringVar(&e.rollout, "rollout", "", "version to move the answers to, as feedback allows")
+	f.StringVar(&e.policy, "policy", api.PolicyExp3, "policy of the roll-out: "+strings.Join(api.RolloutPolicies, ", "))
+	f.IntVar(&e.minFeedback, "min-feedback", api.DefaultMinFeedback, "answers of each version that need feedback before the roll-out can end")
+	f.Float64Var(&e.maxErrorIncrease, "max-error-increase", api.DefaultMaxErrorIncrease, "how much higher the mean loss and the failure rate of the new version may be")
+	f.Float64Var(&e.maxP99Increase, "max-p99-increase", api.DefaultMaxP99Increase, "how much longer the P99 of the new version may be; 0.5 means 50% longer")
+	f.StringArrayVar(&e.labels, "label", nil, "LABEL=VERSION, or LABEL= to remove the label; may be repeated")
 	f.IntVar(&e.latest, "latest", 0, "load this many of the newest versions")
 	f.BoolVar(&e.all, "all", false, "load all versions")
 	f.StringSliceVar(&e.specific, "specific", nil, "load these versions: 3,4")
-	f.StringVar(&e.transition, "transition", "", "availability: load the new version first; resources: unload the old one first")
+	f.StringVar(&e.transition, "transition", "", "availability: load the new version first; resources: unload the old version first")
 	parts := slices.Sorted(maps.Keys(clearable))
-	f.StringArrayVar(&e.clear, "clear", nil, "remove a part of the rule: "+strings.Join(parts, ", ")+"; may be given several times")
+	f.StringArrayVar(&e.clear, "clear", nil, "remove a part of the rule: "+strings.Join(parts, ", ")+"; may be repeated")
 	for flag, words := range map[string][]string{
 		"clear": parts, "policy": api.RolloutPolicies, "transition": {api.TransitionAvailability, api.TransitionResources}, "serving": {"newest"},
 	} {
-		// The only error is a flag that does not exist.
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		completeFlag(cmd, flag, words...)
 	}
 }
 
@@ -110,13 +108,13 @@ func (e *trafficEdit) any() bool {
 	return slices.ContainsFunc(slices.Concat(rolloutFlags, others), e.given)
 }
 
-// apply changes what the flags name, and nothing else.
+// apply changes the parts of the rule that have a flag.
 func (e *trafficEdit) apply(t *api.TrafficSpec) error {
 	for _, part := range e.clear {
 		remove, ok := clearable[part]
 		switch {
 		case !ok:
-			return usagef("--clear %s: expected %s", part, strings.Join(slices.Sorted(maps.Keys(clearable)), ", "))
+			return usagef("--clear %s: expected one of %s", part, strings.Join(slices.Sorted(maps.Keys(clearable)), ", "))
 		case e.given(part):
 			return usagef("--clear %s and --%s contradict each other", part, part)
 		}
@@ -172,7 +170,7 @@ func (e *trafficEdit) applyRollout(t *api.TrafficSpec) error {
 			return nil
 		}
 		if t.Rollout == nil {
-			return usagef("--%s is about a roll-out, and there is none: say --rollout VERSION", rolloutFlags[of])
+			return usagef("--%s needs a roll-out: give --rollout VERSION", rolloutFlags[of])
 		}
 	}
 	r := api.RolloutSpec{}
@@ -196,7 +194,7 @@ func (e *trafficEdit) applyRollout(t *api.TrafficSpec) error {
 	}
 	for i, zero := range []bool{e.policy == "", e.minFeedback == 0, e.maxErrorIncrease == 0, e.maxP99Increase == 0} {
 		if zero {
-			return usagef("--%s is empty: leave it out for its default", rolloutFlags[i])
+			return usagef("--%s is empty: leave the flag out for the default", rolloutFlags[i])
 		}
 	}
 	t.Rollout = &r
@@ -214,9 +212,9 @@ func (e *trafficEdit) applyVersions(t *api.TrafficSpec) error {
 	case len(given) == 0:
 		return nil
 	case len(given) > 1:
-		return usagef("%s say different things: expected one of them", strings.Join(given, " and "))
+		return usagef("%s contradict each other: expected one of them", strings.Join(given, " and "))
 	case e.given("latest") && e.latest == 0, e.given("all") && !e.all, e.given("specific") && len(e.specific) == 0:
-		return usagef("%s names no version: --clear versions leaves it to where the model comes from", given[0])
+		return usagef("%s names no version: --clear versions leaves the choice to the model's source", given[0])
 	}
 	t.Versions = api.VersionPolicy{Latest: e.latest, All: e.all, Specific: e.specific}
 	return nil
@@ -244,26 +242,19 @@ func (e *trafficEdit) applyLabels(t *api.TrafficSpec) error {
 	return nil
 }
 
-// traffic asks for the rules of all models that have one, or for how one model stands.
+// traffic gets the rules of all models that have one, or the traffic of one model.
 func (c *cli) traffic(ctx context.Context, model string) ([]api.TrafficStatus, error) {
-	path := "/v1/traffic"
-	if model != "" {
-		if err := api.CheckName("model", model); err != nil {
-			return nil, usageError{err}
-		}
-		path += "/" + model
-	}
 	var list api.TrafficList
-	err := c.get(ctx, path, &list)
+	err := c.list(ctx, "/v1/traffic", "model", model, &list)
 	slices.SortStableFunc(list.Traffic, func(a, b api.TrafficStatus) int { return strings.Compare(a.Spec.Model, b.Spec.Model) })
 	return list.Traffic, err
 }
 
-// trafficOf asks for one model's.
+// trafficOf gets the traffic of one model.
 func (c *cli) trafficOf(ctx context.Context, model string) (*api.TrafficStatus, error) {
 	all, err := c.traffic(ctx, model)
 	if err == nil && len(all) != 1 {
-		err = fmt.Errorf("the admin port at %s answers with %d traffic rules of model %s: expected one; are both of one version?", c.admin, len(all), model)
+		err = c.notUnderstood(fmt.Errorf("it has %d traffic rules of model %s, expected one", len(all), model))
 	}
 	if err != nil {
 		return nil, err
@@ -272,7 +263,7 @@ func (c *cli) trafficOf(ctx context.Context, model string) (*api.TrafficStatus, 
 }
 
 func (c *cli) changeTraffic(ctx context.Context, model, format string, e *trafficEdit) error {
-	changes, err := c.edit(ctx, func() (*manifest.Set, uint64, error) {
+	return c.edit(ctx, format, func() (*manifest.Set, uint64, error) {
 		now, err := c.trafficOf(ctx, model)
 		if err != nil {
 			return nil, 0, err
@@ -282,20 +273,12 @@ func (c *cli) changeTraffic(ctx context.Context, model, format string, e *traffi
 		if err := e.apply(&spec); err != nil {
 			return nil, 0, err
 		}
-		// The gateway judges it too; here the errors are about what was typed.
+		// The gateway validates it too. Here the errors are about what was typed.
 		if spec = spec.WithDefaults(); spec.Validate() != nil {
 			return nil, 0, usageError{spec.Validate()}
 		}
 		return &manifest.Set{Traffic: []api.TrafficSpec{spec}}, now.Revision, nil
 	})
-	if err != nil {
-		return err
-	}
-	if err := c.printChanges(format, changes); err != nil {
-		return err
-	}
-	c.noteConfig(ctx, changes.Changes)
-	return nil
 }
 
 func (c *cli) showTraffic(ctx context.Context, model, format string) error {
@@ -304,11 +287,7 @@ func (c *cli) showTraffic(ctx context.Context, model, format string) error {
 		return err
 	}
 	if format != formatTable {
-		text, err := json.Marshal(t)
-		if err != nil {
-			return err
-		}
-		return c.print(format, text)
+		return c.printJSON(format, t)
 	}
 	var versions []api.ModelStatus
 	if len(t.Arms) > 1 {

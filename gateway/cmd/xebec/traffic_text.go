@@ -7,16 +7,17 @@ import (
 	"strings"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 )
 
-// answerShares are the parts of the answers that versions give, by model and version.
+// answerShares are the shares of the answers that versions give.
 type answerShares map[api.ModelID]float64
 
 func sharesOf(traffic []api.TrafficStatus) answerShares {
 	s := answerShares{}
 	for i := range traffic {
 		for _, arm := range traffic[i].Arms {
-			if arm.Rule != "shadow" { // its answers are given to nobody
+			if arm.Rule != "shadow" { // its answers are only compared
 				s[api.ModelID{Name: traffic[i].Spec.Model, Version: arm.Version}] += arm.Share
 			}
 		}
@@ -24,19 +25,19 @@ func sharesOf(traffic []api.TrafficStatus) answerShares {
 	return s
 }
 
-// of is a version's share, for a table. Of a model that no rule divides the serving version has all.
+// of is a version's share, for a table. Without a rule that divides a model's queries, the serving version answers all.
 func (s answerShares) of(m *api.ModelStatus) string {
-	part, divided := s[m.Spec.ID()]
+	fraction, divided := s[m.Spec.ID()]
 	switch {
 	case divided:
-		return percent(part)
+		return numerals.Percent(fraction)
 	case m.Serving && (m.Version.Phase == api.PhaseAvailable || m.Version.Phase == ""):
-		return percent(1)
+		return numerals.Percent(1)
 	}
 	return "-"
 }
 
-// rules are what a spec says of who answers, in words.
+// rules are the rules of a spec, in short.
 func rules(t *api.TrafficSpec) []string {
 	var all []string
 	if t.Serving != "" {
@@ -47,7 +48,7 @@ func rules(t *api.TrafficSpec) []string {
 		of   *api.VersionShare
 	}{{"split", t.Split}, {"shadow", t.Shadow}} {
 		if share.of != nil {
-			all = append(all, fmt.Sprintf("%s %s=%s%%", share.name, share.of.Version, figure(share.of.Percent)))
+			all = append(all, fmt.Sprintf("%s %s=%s%%", share.name, share.of.Version, numerals.Short(share.of.Percent)))
 		}
 	}
 	if t.Rollout != nil {
@@ -77,18 +78,18 @@ func labelsText(labels map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// traffic writes the fields of how a model's queries are divided.
+// traffic writes how a model's queries are divided.
 func (p *page) traffic(indent int, t *api.TrafficStatus) {
 	spec := &t.Spec
 	serving := t.Serving
 	switch {
 	case serving == "":
-		serving = "none: no version may"
+		serving = "none: no version may serve"
 	case spec.Serving == serving:
 		serving += ", pinned"
 	}
 	if spec.Serving != "" && spec.Serving != t.Serving {
-		serving += "; " + spec.Serving + " is pinned, and may not yet"
+		serving += "; " + spec.Serving + " is pinned, but may not serve yet"
 	}
 	p.field(indent, "Serving", serving)
 	versions := versionsText(spec.Versions)
@@ -101,10 +102,10 @@ func (p *page) traffic(indent int, t *api.TrafficStatus) {
 	p.field(indent, "Versions wanted", versions)
 	p.field(indent, "Labels", labelsText(spec.Labels))
 	if s := spec.Split; s != nil {
-		p.field(indent, "Split", fmt.Sprintf("version %s answers %s%%", s.Version, figure(s.Percent)))
+		p.field(indent, "Split", fmt.Sprintf("version %s answers %s%%", s.Version, numerals.Short(s.Percent)))
 	}
 	if s := spec.Shadow; s != nil {
-		text := fmt.Sprintf("version %s sees %s%%", s.Version, figure(s.Percent))
+		text := fmt.Sprintf("version %s sees %s%%", s.Version, numerals.Short(s.Percent))
 		if got := t.Shadow; got != nil {
 			text += fmt.Sprintf("; %d agreed with the answer, %d did not, %d failed", got.Same, got.Different, got.Failed)
 		}
@@ -112,37 +113,37 @@ func (p *page) traffic(indent int, t *api.TrafficStatus) {
 	}
 	if r := spec.Rollout; r != nil {
 		p.field(indent, "Rollout", fmt.Sprintf("version %s by %s, after %d judged answers of each: mean loss and failures at most %s higher, P99 at most %s longer",
-			r.Version, r.Policy, r.Guard.MinFeedback, figure(r.Guard.MaxErrorIncrease), percent(r.Guard.MaxP99Increase)))
+			r.Version, r.Policy, r.Guard.MinFeedback, numerals.Short(r.Guard.MaxErrorIncrease), numerals.Percent(r.Guard.MaxP99Increase)))
 	}
 	if r := t.Rollout; r != nil {
-		p.field(indent, "So far", fmt.Sprintf("version %s may answer at most %s", r.Version, percent(r.Cap)))
+		p.field(indent, "So far", fmt.Sprintf("version %s may answer at most %s", r.Version, numerals.Percent(r.Cap)))
 		verdict := r.Verdict
 		if r.Reason != "" {
-			verdict += ": " + p.why(r.Reason)
+			verdict += ": " + p.c.cell(r.Reason)
 		}
 		p.field(indent, "Verdict", verdict)
 	}
 	if r := spec.Rollback; r != nil {
 		text := fmt.Sprintf("from %s to %s, until a version newer than %s may serve", r.From, r.To, r.From)
 		if r.Reason != "" {
-			text += ": " + p.why(r.Reason)
+			text += ": " + p.c.cell(r.Reason)
 		}
 		p.field(indent, "Rolled back", text)
 	}
 }
 
-// noReplica stands where a rule's share would be misleading: queries go to whom there is.
+// noReplica replaces the share of a version without replicas, whose queries go to other versions.
 const noReplica = "no replica: others answer"
 
-// share is the part of the answers that an arm gives as its model's versions, all of those that there are, stand: of a split or a roll-out
-// whose one version has no replica the other one answers all.
+// share is the share of the answers that an arm gives now. In a split or a roll-out, if one version has no replica, the
+// other one answers everything. versions are all versions of the model.
 func share(arm *api.ArmStatus, t *api.TrafficStatus, versions []api.ModelStatus) string {
 	without := func(version string) bool {
 		m := findVersion(versions, api.ModelID{Name: t.Spec.Model, Version: version})
 		return m != nil && m.ReadyReplicas() == 0
 	}
 	if arm.Rule == "shadow" {
-		return percent(arm.Share)
+		return numerals.Percent(arm.Share)
 	}
 	for _, other := range t.Arms {
 		if other.Rule == "shadow" || other.Version == arm.Version || without(other.Version) == without(arm.Version) {
@@ -151,18 +152,18 @@ func share(arm *api.ArmStatus, t *api.TrafficStatus, versions []api.ModelStatus)
 		if without(arm.Version) {
 			return noReplica
 		}
-		return percent(1)
+		return numerals.Percent(1)
 	}
-	return percent(arm.Share)
+	return numerals.Percent(arm.Share)
 }
 
-// arms writes the table of what came of the versions that answer or are compared.
+// arms writes a table of the versions that answer or are compared.
 func (p *page) arms(t *api.TrafficStatus, versions []api.ModelStatus) {
 	rows := make([][]string, 0, len(t.Arms))
 	for _, a := range t.Arms {
 		loss := "-"
 		if a.Feedback > 0 {
-			loss = figure(a.MeanLoss)
+			loss = numerals.Short(a.MeanLoss)
 		}
 		rows = append(rows, []string{
 			a.Version, a.Rule, share(&a, t, versions), fmt.Sprint(a.Queries), fmt.Sprint(a.Failed), fmt.Sprint(a.Feedback), loss,
@@ -176,10 +177,10 @@ func millis(ms float64) string {
 	if ms <= 0 {
 		return "-"
 	}
-	return figure(ms) + "ms"
+	return numerals.Short(ms) + "ms"
 }
 
-// lifecycle writes where a version is in its life, and why.
+// lifecycle writes the stage of a version's life, and why.
 func (p *page) lifecycle(v *api.VersionStatus) {
 	if v.Phase == "" {
 		return
@@ -189,11 +190,11 @@ func (p *page) lifecycle(v *api.VersionStatus) {
 		phase += " since " + p.since(v.Since)
 	}
 	if !v.Aspired {
-		phase += ", not wanted to be loaded"
+		phase += ", not to be loaded"
 	}
 	p.field(0, "Phase", phase)
 	if v.Reason != "" {
-		p.field(0, "Reason", p.why(v.Reason))
+		p.field(0, "Reason", p.c.cell(v.Reason))
 	}
 	p.field(0, "Source", v.Source)
 	p.field(0, "Labels", strings.Join(v.Labels, ", "))
@@ -207,9 +208,9 @@ func (p *page) validation(v *api.ValidationStatus) {
 	}
 	text := "passed"
 	if !v.Passed {
-		text = "not passed"
+		text = "failed"
 		if v.Reason != "" {
-			text += ": " + p.why(v.Reason)
+			text += ": " + p.c.cell(v.Reason)
 		}
 	}
 	p.field(0, "Validation", text)
@@ -218,7 +219,7 @@ func (p *page) validation(v *api.ValidationStatus) {
 		parts = append(parts, fmt.Sprintf("%d warm-up queries", v.WarmedUp))
 	}
 	if v.Queries > 0 {
-		matched := fmt.Sprintf("%d of %d queries (%s) as expected (%s)", v.Matched, v.Queries, percent(float64(v.Matched)/float64(v.Queries)), orDash(v.Expect))
+		matched := fmt.Sprintf("%d of %d queries (%s) as expected (%s)", v.Matched, v.Queries, numerals.Percent(float64(v.Matched)/float64(v.Queries)), orDash(v.Expect))
 		if v.Failed > 0 {
 			matched += fmt.Sprintf(", %d without an answer", v.Failed)
 		}
@@ -233,38 +234,38 @@ func (p *page) validation(v *api.ValidationStatus) {
 	p.field(1, "At", p.since(v.At))
 }
 
-// The bounds of the population stability index that people go by.
+// The usual bounds of the population stability index.
 const (
-	driftToSpeakOf = 0.1
-	driftMuch      = 0.25
+	someDrift  = 0.1
+	largeDrift = 0.25
 )
 
 func (p *page) drift(d *api.DriftStatus) {
 	if d == nil {
 		return
 	}
-	word := "none to speak of"
+	word := "small"
 	switch most := max(d.Input, d.Output); {
-	case most >= driftMuch:
-		word = "much"
-	case most >= driftToSpeakOf:
+	case most >= largeDrift:
+		word = "large"
+	case most >= someDrift:
 		word = "some"
 	}
-	p.field(0, "Drift", fmt.Sprintf("%s: input %s, output %s (stability index of %d queries against %d validated ones)",
-		word, figure(d.Input), figure(d.Output), d.Served, d.Validated))
+	p.field(0, "Drift", fmt.Sprintf("%s: input %s, output %s (population stability index of %d queries, compared with %d validated ones)",
+		word, numerals.Short(d.Input), numerals.Short(d.Output), d.Served, d.Validated))
 	for _, f := range d.Features {
-		text := figure(f.PSI)
+		text := numerals.Short(f.PSI)
 		if f.Validated != "" || f.Served != "" {
-			text += fmt.Sprintf(", %s when validated, %s now", p.why(f.Validated), p.why(f.Served))
+			text += fmt.Sprintf(", %s when validated, %s now", p.c.cell(f.Validated), p.c.cell(f.Served))
 		}
 		p.field(1, f.Name, text)
 	}
 }
 
-// sources writes where model versions come from, and what keeps something there from being served.
+// sources writes where model versions come from, and the problems there.
 func (p *page) sources(all []api.SourceStatus) {
 	for i := range all {
-		p.field(0, "Source", fmt.Sprintf("%s, %d models", p.why(all[i].Name), all[i].Models))
+		p.field(0, "Source", fmt.Sprintf("%s, %s", p.c.cell(all[i].Name), plural(all[i].Models, "model")))
 		p.text(1, "Problems", all[i].Problems)
 	}
 }

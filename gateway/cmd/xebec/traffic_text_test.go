@@ -6,7 +6,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// TestShareOfAVersionWithoutReplica: the table says who answers, not who would.
+// TestShareOfAVersionWithoutReplica: the table shows which versions answer now.
 func TestShareOfAVersionWithoutReplica(t *testing.T) {
 	version := func(name string, states ...api.ReplicaState) api.ModelStatus {
 		m := api.ModelStatus{Spec: api.ModelSpec{Name: "m", Version: name}}
@@ -27,9 +27,9 @@ func TestShareOfAVersionWithoutReplica(t *testing.T) {
 		{"all have replicas", []api.ModelStatus{one, two, three}, [3]string{"80%", "20%", "5%"}},
 		{"the split's version has none", []api.ModelStatus{one, version("2", api.ReplicaBackoff), three}, [3]string{"100%", noReplica, "5%"}},
 		{"the serving one has none", []api.ModelStatus{version("1"), two, three}, [3]string{noReplica, "100%", "5%"}},
-		{"none of the two has", []api.ModelStatus{version("1"), version("2"), three}, [3]string{"80%", "20%", "5%"}},
+		{"neither of the two has", []api.ModelStatus{version("1"), version("2"), three}, [3]string{"80%", "20%", "5%"}},
 		{"the shadow has none", []api.ModelStatus{one, two, version("3")}, [3]string{"80%", "20%", "5%"}},
-		{"nothing is known of them", nil, [3]string{"80%", "20%", "5%"}},
+		{"their status is unknown", nil, [3]string{"80%", "20%", "5%"}},
 	} {
 		for i := range traffic.Arms {
 			if got := share(&traffic.Arms[i], traffic, c.versions); got != c.want[i] {

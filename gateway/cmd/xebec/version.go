@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,7 +11,7 @@ import (
 // version is set by the linker in releases: -ldflags "-X main.version=v1.2.3".
 var version string
 
-// buildInfo says what this program was built from.
+// buildInfo describes the build of this program.
 type buildInfo struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -51,16 +50,12 @@ func (c *cli) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
-		Long:  `Print the version of this program. That of a running gateway is part of "xebec describe gateway".`,
+		Long:  `Print the version of this program. "xebec describe gateway" prints that of a running gateway.`,
 		Args:  exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			b := buildVersion()
 			if format != formatTable {
-				text, err := json.Marshal(b)
-				if err != nil {
-					return err
-				}
-				return c.print(format, text)
+				return c.printJSON(format, b)
 			}
 			line := "xebec " + b.Version
 			if b.Commit != "" {

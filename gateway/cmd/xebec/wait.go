@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// pollInterval is how often a command that waits looks; what it waits for takes seconds.
+	// pollInterval is how often a waiting command polls. What it waits for takes seconds.
 	pollInterval = 200 * time.Millisecond
-	// quietTime is how long a command may say nothing.
+	// quietTime is how long a command may be silent.
 	quietTime = time.Second
 )
 
@@ -25,11 +25,11 @@ type waitOptions struct {
 }
 
 func (w *waitOptions) flags(cmd *cobra.Command, byDefault bool) {
-	cmd.Flags().BoolVar(&w.wait, "wait", byDefault, "wait until every declared model is ready, or has failed")
+	cmd.Flags().BoolVar(&w.wait, "wait", byDefault, "wait until every declared model is ready or has failed")
 	cmd.Flags().DurationVar(&w.timeout, "timeout", 2*time.Minute, "how long to wait")
 }
 
-// waitFor waits until the models that were declared are ready. It fails with the reason when one of them does.
+// waitFor waits until the declared models are ready. If one of them fails, it fails with the reason.
 func (c *cli) waitFor(ctx context.Context, changes []api.Change, w waitOptions) error {
 	if !w.wait {
 		return nil
@@ -43,7 +43,7 @@ func (c *cli) waitFor(ctx context.Context, changes []api.Change, w waitOptions) 
 		}
 		if err := c.waitForModel(waiting, changeID(ch), &p); err != nil {
 			if ctx.Err() == nil && waiting.Err() != nil {
-				return fmt.Errorf("model %s is not ready after %s (--timeout); the gateway goes on: %q shows how it stands", changeID(ch), w.timeout, "xebec describe model "+ch.Name)
+				return fmt.Errorf("model %s is not ready after %s (--timeout); the gateway keeps trying: %q shows its status", changeID(ch), w.timeout, "xebec describe model "+ch.Name)
 			}
 			return err
 		}
@@ -51,18 +51,25 @@ func (c *cli) waitFor(ctx context.Context, changes []api.Change, w waitOptions) 
 	return nil
 }
 
-// waitForModel waits until a version has its replicas and may serve: where it is validated, until it has passed. A version that nobody
-// wants loaded, such as one older than the newest, is waited for no longer.
+// waitForModel waits until a version has its replicas and may serve, which includes its validation. It does not wait
+// for a version that is not to be loaded, such as one that is older than the newest.
 func (c *cli) waitForModel(ctx context.Context, id api.ModelID, p *progress) error {
+	return c.until(ctx, func() (bool, error) {
+		m, may, err := c.judge(ctx, id, p)
+		if err != nil {
+			return false, err
+		}
+		return may && (m.State == api.ModelReady || m.State == api.ModelIdle) || m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired, nil
+	})
+}
+
+// until polls until done returns true or an error, or ctx ends.
+func (c *cli) until(ctx context.Context, done func() (bool, error)) error {
 	tick := time.NewTicker(c.pollEvery)
 	defer tick.Stop()
 	for {
-		m, may, err := c.judge(ctx, id, p)
-		if err != nil {
+		if ok, err := done(); ok || err != nil {
 			return err
-		}
-		if may && (m.State == api.ModelReady || m.State == api.ModelIdle) || m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired {
-			return nil
 		}
 		select {
 		case <-tick.C:
@@ -72,7 +79,7 @@ func (c *cli) waitForModel(ctx context.Context, id api.ModelID, p *progress) err
 	}
 }
 
-// judge says whether a version may serve, and tells how it stands. It fails when the version never will by itself.
+// judge reports whether a version may serve, and its progress. It fails if the version will not serve without a change.
 func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (m *api.ModelStatus, may bool, err error) {
 	models, err := c.models(ctx, id.Name)
 	if err != nil {
@@ -80,7 +87,7 @@ func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (m *api.Mo
 	}
 	m = findVersion(models, id)
 	if m == nil {
-		return nil, false, fmt.Errorf("there is no model %s, or no more", id)
+		return nil, false, fmt.Errorf("model %s does not exist, or was deleted", id)
 	}
 	p.report(fmt.Sprintf("model %s is %s, %s", id, m.Version.Phase, readyOf(m)))
 	switch {
@@ -89,14 +96,14 @@ func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (m *api.Mo
 		if reason == "" {
 			reason = "it did not pass its validation"
 		}
-		return nil, false, errors.New(c.clean(fmt.Sprintf("model %s cannot serve: %s; %q has the details", id, reason, "xebec describe model "+id.Name)))
+		return nil, false, errors.New(c.clean(fmt.Sprintf("model %s cannot serve: %s; %q shows the details", id, reason, "xebec describe model "+id.Name)))
 	case m.State == api.ModelFailed:
 		return nil, false, c.failure(m)
 	}
 	return m, m.Version.Phase == api.PhaseAvailable, nil
 }
 
-// failure tells why a model has no replica: how the last process ended, and the last lines that it wrote.
+// failure says why a model has no replica. It prints the last lines of output, and returns how the last process ended.
 func (c *cli) failure(m *api.ModelStatus) error {
 	const lastLines = 10
 	logs := m.Logs[max(0, len(m.Logs)-lastLines):]
@@ -109,7 +116,7 @@ func (c *cli) failure(m *api.ModelStatus) error {
 			reason = r.LastExit
 		}
 	}
-	return fmt.Errorf("model %s has failed: %s; the gateway tries again: %q has the whole output", m.Spec.ID(), reason, "xebec logs "+m.Spec.Name)
+	return fmt.Errorf("model %s has failed: %s; the gateway keeps trying: %q shows the whole output", m.Spec.ID(), reason, "xebec logs "+m.Spec.Name)
 }
 
 func findVersion(models []api.ModelStatus, id api.ModelID) *api.ModelStatus {
@@ -121,7 +128,7 @@ func findVersion(models []api.ModelStatus, id api.ModelID) *api.ModelStatus {
 	return nil
 }
 
-// progress says on stderr what is waited for, once it takes more than a moment, and again when it changes.
+// progress says on stderr what a command waits for, after quietTime and whenever it changes.
 type progress struct {
 	c     *cli
 	began time.Time

@@ -21,7 +21,7 @@ func TestReplicasFollowTheLoad(t *testing.T) {
 	if c := up.Capacity; c.Wanted < 3 || c.Wanted > 4 || c.Granted != c.Wanted || c.Reason == "" || c.Rate <= 0 || c.PerReplica <= 0 {
 		t.Errorf("unexpected capacity under load: %s", toJSON(t, c))
 	}
-	g.describes("slow", "1 to 4", " queries/s, ", " for each replica)")
+	g.describes("slow", "1 to 4", " queries/s, ", " per replica)")
 	if n := g.metrics().of("model_replicas_wanted", "slow"); n < 3 {
 		t.Errorf("xebec_model_replicas_wanted is %v", n)
 	}
@@ -223,8 +223,8 @@ func TestScaleUnderConfig(t *testing.T) {
 	dataDir, file := newDir(t), manifest(t, testModel("m", nil, "replicas: {min: 1, max: 3}"), "---\nkind: Traffic\nname: m\ntransition: resources\n")
 	g := serve(t, "--data-dir", dataDir, "--config", file)
 	g.apply(testModel("own", nil, "replicas: {min: 1, max: 3}"))
-	g.xebec("scale", "m", "--min", "2").wants(t, "scale", 0, "m@1 updated", "note: --config has declared model m@1: if its files still do, the next start takes this back")
-	g.xebec("traffic", "m", "--serving", "1").wants(t, "traffic", 0, "traffic m updated", "note: --config has declared traffic m: ")
+	g.xebec("scale", "m", "--min", "2").wants(t, "scale", 0, "m@1 updated", "note: --config declared model m@1: if its files still do, the next start undoes this change")
+	g.xebec("traffic", "m", "--serving", "1").wants(t, "traffic", 0, "traffic m updated", "note: --config declared traffic m: ")
 	if said := g.xebec("scale", "own", "--min", "2"); said.status != 0 || said.err != "" {
 		t.Errorf("scale prints a note about --config for a model that it does not declare: %s", said.err)
 	}

@@ -104,7 +104,7 @@ func TestManifestErrors(t *testing.T) {
 		{[]string{"frobnicate"}, "frobnicate"},
 		{[]string{"get", "models", "-o", "xml"}, "xml"},
 		{[]string{"invoke", "f", "--input", "hello"}, "not JSON"},
-		{[]string{"delete", "model"}, "delete what"},
+		{[]string{"delete", "model"}, "nothing to delete"},
 	} {
 		g.xebec(c.args...).wants(t, strings.Join(c.args, " "), 2, "", c.says)
 	}

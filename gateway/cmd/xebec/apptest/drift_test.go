@@ -70,7 +70,7 @@ func TestDriftIsSeen(t *testing.T) {
 	if d.Input < 0.25 || d.Output < 0.25 || len(d.Features) == 0 || d.Features[0].PSI < 0.25 || !strings.HasPrefix(d.Features[0].Name, "input") && !strings.HasPrefix(d.Features[0].Name, "output") {
 		t.Errorf("seed %d: for another distribution the drift is %+v: expected more than 0.25", seed, d)
 	}
-	for model, word := range map[string]string{"steady": "none to speak of", "shifting": "much"} {
+	for model, word := range map[string]string{"steady": "small", "shifting": "large"} {
 		if text := g.must("describe", "model", model); !strings.Contains(text, "Drift:") || !strings.Contains(text, word) {
 			t.Errorf("describe says of %s\n%s\nexpected %q", model, text, word)
 		}

@@ -38,7 +38,7 @@ func TestExportWithWatchedModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, rest, found := strings.Cut(string(text), "# What follows")
+	head, rest, found := strings.Cut(string(text), "# The objects below")
 	_, rest, _ = strings.Cut(rest, "apply the file.\n")
 	if !found {
 		t.Fatalf("the backup has no comments:\n%s", text)

@@ -88,7 +88,7 @@ func TestModelsThatLearn(t *testing.T) {
 		m, err := g.describedModel(ctx, "learner")
 		return err == nil && m.Accuracy != nil && *m.Accuracy == 0.25, fmt.Sprintf("%+v %v", m.Accuracy, err)
 	})
-	g.xebec("describe", "model", "learner").wants(t, "describe the model", 0, "25%, says the model", "")
+	g.xebec("describe", "model", "learner").wants(t, "describe the model", 0, "25%, as the model reports", "")
 	if hits, misses, coalesced := g.cacheMetrics("learner"); hits+misses+coalesced != 0 {
 		t.Errorf("for a model that learns the cache counts %v hits, %v misses, %v coalesced", hits, misses, coalesced)
 	}

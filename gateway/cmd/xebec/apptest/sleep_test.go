@@ -83,7 +83,7 @@ func TestScaleToZeroAndBack(t *testing.T) {
 			t.Errorf("xebec_cold_start_seconds counts %v: expected %d", n, i+1)
 		}
 	}
-	g.describes("svm", "idle, 0 of 0 replicas ready", "a replica takes ", "; 3 cold starts: P50 ")
+	g.describes("svm", "idle, 0 of 0 replicas ready", "a replica starts in ", "; 3 cold starts: P50 ")
 	d, err := decode[api.ModelDescription](g.must("describe", "model", "svm", "-o", "json"))
 	if err != nil || len(d.Models) != 1 || d.Models[0].Capacity == nil || d.Models[0].Capacity.ColdStarts == nil || d.Models[0].Capacity.ColdStarts.Count != 3 {
 		t.Errorf("describe -o json: %v, %s", err, toJSON(t, d))
