@@ -137,7 +137,7 @@ func TestRejections(t *testing.T) {
 		{"a broken line", "warmup: {queries: " + file("broken.jsonl", fine+fine+`{"input":`+"\n") + "}", []string{"warm-up", "broken.jsonl:3"}},
 		{"a misspelt member", "validate: {queries: " + file("misspelt.jsonl", fine+`{"input":"hello","lable":"aGVsbG8="}`+"\n") + "}", []string{"validation", "misspelt.jsonl:2", "lable"}},
 		{"no queries", "validate: {queries: " + file("empty.jsonl", "") + "}", []string{"empty.jsonl", "no queries"}},
-		{"no labels", "validate: {queries: " + file("unlabelled.jsonl", fine) + "}", []string{"unlabelled.jsonl", "no labels"}},
+		{"no labels", "validate: {queries: " + file("unlabelled.jsonl", fine) + "}", []string{"unlabelled.jsonl", "none of its 1 queries has a label"}},
 		{"a worker that ends", "retry: false\nwarmup: {queries: " + file("die.jsonl", fine+`{"input":"die"}`+"\n") + "}", []string{"warm-up: die.jsonl:"}},
 		{"a worker that hangs", "retry: false\ntimeout: 1s\nwarmup: {queries: " + file("hang.jsonl", `{"input":"hang"}`+"\n") + "}", []string{"warm-up: hang.jsonl:1"}},
 		{"a model that fails", "warmup: {queries: " + file("error.jsonl", `{"input":"error"}`+"\n") + "}", []string{"warm-up: error.jsonl:1", "the marker error"}},
