@@ -11,43 +11,45 @@ import (
 
 // Dialect is a protocol of clients.
 type Dialect interface {
-	// Routes are those that the dialect serves. Their requests go to p.
+	// Routes returns the routes that the dialect serves. Their requests go to p.
 	Routes(p *query.Path) []Route
-	// AppendError appends the body of an answer that has failed. The transport calls it for errors that no route's function sees: a
-	// path that no route has, at or below one of the dialect's.
+	// AppendError appends the body of an error answer. The transport calls it for errors outside all routes' functions:
+	// an unknown path at or below one of the dialect's paths.
 	AppendError(dst []byte, e *api.Error) []byte
 }
 
 // Route is a method, a path and the function that serves them.
 type Route struct {
 	Method string
-	// Path begins with a slash. A segment {name} matches any text; a route with a literal segment goes before it.
+	// Path begins with a slash. A segment {name} matches any text; a literal segment takes precedence over it.
 	Path string
-	// Serve calls Answer or Submit of its Exchange, once.
+	// Serve calls Answer or Submit of its Exchange exactly once.
 	Serve func(Exchange)
 }
 
-// Exchange is one request of a client, and the way to answer it, while the route's function runs.
+// Exchange is a client's request, and the means to answer it. It is valid while the route's function runs.
 type Exchange interface {
-	// Param is the text that a segment {name} of the route has matched.
+	// Param returns the text that the route's segment {name} has matched.
 	Param(name string) string
-	// Header is the value of a header field; nil: there is none. Names have their canonical form: "Xebec-Context".
+	// Header returns the value of a header field, or nil if the request has none. Names have their canonical form, for
+	// example "Xebec-Context".
 	Header(name string) []byte
-	// Body is the whole body.
+	// Body returns the whole body.
 	Body() []byte
-	// Answer answers at once. The answer is the caller's again when it returns.
+	// Answer answers at once. The caller owns a again when it returns.
 	Answer(a *Answer)
-	// Submit submits the call's request. The call's answer is written after Settled has rendered it, before or after Submit returns.
+	// Submit submits the call's request. The transport writes the call's answer after Settled has rendered it, before or
+	// after Submit returns.
 	Submit(c *Call)
 }
 
-// Answer is what a dialect has rendered.
+// Answer is a rendered answer.
 type Answer struct {
 	Status      int
 	ContentType string // empty: the transport's default
 	Fields      []Field
 	Body        []byte
-	// Wire is memory that transports may use to put the answer together. Dialects leave it alone.
+	// Wire is memory in which a transport may assemble the answer. Dialects must not use it.
 	Wire []byte
 }
 
@@ -62,8 +64,8 @@ const JSON = "application/json"
 
 var retryAfter = Field{"Retry-After", []byte("1")}
 
-// Reset makes it an empty answer of this status, in JSON, and keeps its memory. Every dialect says with status 503 that the client may come
-// again.
+// Reset makes a an empty JSON answer with this status and keeps its memory. With status 503 it adds a Retry-After header,
+// in every dialect.
 func (a *Answer) Reset(status int) {
 	a.Status, a.ContentType, a.Fields, a.Body = status, JSON, a.Fields[:0], a.Body[:0]
 	if status == 503 {
@@ -71,8 +73,8 @@ func (a *Answer) Reset(status int) {
 	}
 }
 
-// Call is the part of a request's state that all dialects have. A dialect's state embeds it by value, and implements the other two methods
-// of [query.Owner], Settled and Released.
+// Call is the part of a request's state that all dialects share. A dialect's state embeds it by value and implements the
+// other two methods of [query.Owner], Settled and Released.
 type Call struct {
 	query.Request
 	// Answer is written by Settled.
@@ -83,12 +85,12 @@ type Call struct {
 
 // Replier writes answers.
 type Replier interface {
-	// Reply writes the call's answer, which is valid until it returns, or as long as it retains the call. It never blocks, and calls
-	// Delivered when the client has its answer.
+	// Reply writes the call's answer, which is valid until Reply returns, or longer if it retains the call. Reply never
+	// blocks. It calls Delivered when the client has its answer.
 	Reply(c *Call)
 }
 
-// Submit submits the request, with the way of its answer. It is for transports: dialects call their Exchange's.
+// Submit submits the request; to writes its answer. It is for transports: a dialect calls its Exchange's Submit.
 func (c *Call) Submit(to Replier) {
 	c.to = to
 	c.Request.Submit()
@@ -101,7 +103,7 @@ func (c *Call) Deliver() {
 	to.Reply(c)
 }
 
-// Fail answers with an error, in the dialect's shape.
+// Fail answers with an error in the dialect's format.
 func Fail(x Exchange, d Dialect, err error) {
 	e := Error(err)
 	var a Answer
@@ -110,7 +112,7 @@ func Fail(x Exchange, d Dialect, err error) {
 	x.Answer(&a)
 }
 
-// Error is err as an error with a code. What has none is a defect, of which clients learn nothing more.
+// Error returns err as an error with a code. An error without a code is a defect, whose text clients do not see.
 func Error(err error) *api.Error {
 	var e *api.Error
 	if errors.As(err, &e) {
@@ -119,7 +121,8 @@ func Error(err error) *api.Error {
 	return &api.Error{Code: api.Internal, Message: "internal error", Err: err}
 }
 
-// SLO reads the header Xebec-Slo-Ms, with which clients of any dialect may set how long their queries may take. 0: it is not there.
+// SLO reads the header Xebec-Slo-Ms, by which clients of any dialect set a request's latency objective. It returns 0
+// without the header.
 func SLO(x Exchange) (time.Duration, error) {
 	v := x.Header("Xebec-Slo-Ms")
 	if len(v) == 0 {

@@ -1,31 +1,32 @@
-// Package dialect defines what a protocol of clients is to the gateway: routes, and the shape of an error.
+// Package dialect defines a dialect, which is a protocol of clients: its routes, and the format of its errors.
 //
-// A dialect is one package. It reads a request that arrives at one of its routes straight into a pooled [query.Request], hands it to the
-// [Exchange], and renders the answer when the path calls it back. It never sees a connection, so the same dialect serves HTTP
-// (package gateway/http) and callers of this process ([Local]). The path never asks which dialect a request is in.
+// A dialect is one package. It parses a request to one of its routes into a pooled [query.Request], submits it through
+// the [Exchange], and renders the answer when the path calls it back. It never sees a connection, so the same dialect
+// serves HTTP (package gateway/http) and callers in this process ([Local]). The path does not depend on the dialect of a
+// request.
 //
-// # To write one
+// # How to write one
 //
 // Implement [Dialect]: Routes returns each [Route] with the function that serves it. That function
 //
-//  1. takes its own state for one request from its pool; the state embeds a [Call], whose Init was given the path and the state;
+//  1. takes the state of one request from its pool; the state embeds a [Call], whose Init got the path and the state;
 //  2. calls Open, and AskFunction or AskModel with a parameter of the route;
-//  3. writes the inputs of each query where Next says, and sets what else the request says;
-//  4. calls the Exchange's Submit. The state is the path's from there on. If anything is wrong it calls Refuse or Drop instead, and
-//     answers with [Fail].
+//  3. writes the inputs of each query where Next says, and sets the request's options;
+//  4. calls the Exchange's Submit. From then on the path owns the state. On an error the function calls Refuse or Drop
+//     instead, and answers with [Fail].
 //
-// The state implements the rest of [query.Owner]: Settled renders into the Call's [Answer] what Query(i) has for each query, and
-// Released resets the state and returns it to the pool. Deliver is the Call's.
+// The state implements the rest of [query.Owner]: Settled renders the results of each Query(i) into the Call's [Answer],
+// and Released resets the state and returns it to the pool. The Call implements Deliver.
 //
-// dialect_test.go in the module's root is a complete one, outside the gateway, and CONTRIBUTING.md walks through it.
+// dialect_test.go in the module's root is a complete example outside the gateway, and CONTRIBUTING.md walks through it.
 //
-// # What holds for all
+// # Common to all dialects
 //
-// The same [api.Code] has the same status in every dialect; a dialect chooses the shape of the body. A header that means the same
-// everywhere is read here ([SLO]), and so are the health documents ([Health]).
+// An [api.Code] has the same status in every dialect; a dialect chooses the format of the body. This package reads the
+// header that all dialects share ([SLO]) and serves the health documents ([Health]).
 //
 // # What it never does
 //
-// A dialect keeps nothing of an Exchange after it has returned from the route's function: parameters, headers and body are the
-// transport's memory. A body that a query has borrowed is the exception, and the Exchange waits for that one.
+// A dialect keeps nothing of an Exchange after the route's function has returned: parameters, headers and body are the
+// transport's memory. The exception is a body that a query has borrowed: the Exchange waits until it is released.
 package dialect

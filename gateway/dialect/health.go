@@ -6,7 +6,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 )
 
-// Health serves the documents that say whether the gateway lives and whether it is ready. ready says why it is not.
+// Health serves the documents that say whether the gateway is alive and ready. ready also returns the reason if it is
+// not.
 func Health(ready func() (bool, string)) (live, readiness func(Exchange)) {
 	live = func(x Exchange) {
 		x.Answer(&Answer{Status: 200, ContentType: JSON, Body: []byte(`{"live":true}`)})

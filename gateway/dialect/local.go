@@ -9,8 +9,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/query"
 )
 
-// Local is a dialect spoken by callers of this process: the same routes, bytes and path, without a connection. [query.Path.Do] is for callers
-// that have values instead of bytes.
+// Local is a dialect for callers in this process: the same routes, bytes and path, without a connection. Callers that
+// have values instead of bytes use [query.Path.Do].
 type Local struct {
 	dialect Dialect
 	routes  []Route
@@ -19,7 +19,7 @@ type Local struct {
 // NewLocal makes a dialect's routes callable.
 func NewLocal(p *query.Path, d Dialect) *Local { return &Local{d, d.Routes(p)} }
 
-// Message is a request of a caller of this process.
+// Message is a request of a caller in this process.
 type Message struct {
 	Method, Path string
 	// Header has the header fields by their canonical names; may be nil.
@@ -27,8 +27,8 @@ type Message struct {
 	Body   []byte
 }
 
-// Do answers a message. The answer, also one that says that something is wrong, is in memory of its own. The error is that of ctx, which has
-// ended before the answer.
+// Do answers a message. The answer, which may be an error answer, has memory of its own. Do returns an error only if ctx
+// ends before the answer.
 func (l *Local) Do(ctx context.Context, m *Message) (*Answer, error) {
 	x := &localExchange{ctx: ctx, message: m, done: make(chan struct{}, 1)}
 	if serve := l.find(m, x); serve != nil {
@@ -54,7 +54,7 @@ func (l *Local) find(m *Message, x *localExchange) (serve func(Exchange)) {
 	return serve
 }
 
-// localExchange is a Message on its way.
+// localExchange is the Exchange of a Message.
 type localExchange struct {
 	ctx     context.Context
 	message *Message
@@ -108,9 +108,9 @@ func (x *localExchange) Submit(c *Call) {
 	c.Delivered()
 	c.Release()
 	if released != nil {
-		<-released // the body is the caller's
+		<-released // the caller owns the body again
 	}
 }
 
-// Reply tells the caller.
+// Reply signals Submit.
 func (x *localExchange) Reply(*Call) { x.done <- struct{}{} }

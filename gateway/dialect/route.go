@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// CheckRoutes reports routes that no transport can serve: malformed ones, and those that are there twice.
+// CheckRoutes reports routes that no transport can serve: malformed ones and duplicates.
 func CheckRoutes(routes []Route) error {
 	seen := map[string]bool{}
 	for _, r := range routes {
@@ -42,13 +42,13 @@ func parameter(segment string) (name string, is bool, err error) {
 	return name, true, nil
 }
 
-// Literal is how much of the route's path is the same for all requests: what is before the first parameter.
+// Literal returns the beginning of the route's path that all its requests share, up to the first parameter.
 func (r *Route) Literal() string {
 	head, _, _ := strings.Cut(r.Path, "{")
 	return head
 }
 
-// match matches a path, and appends the parameters' names and values. exact counts the segments that are literal.
+// match matches a path and appends the parameters' names and values. exact is the number of literal segments.
 func (r *Route) match(path string, params []string) (matched []string, exact int, ok bool) {
 	pattern, rest := r.Path[1:], strings.TrimPrefix(path, "/")
 	for {

@@ -15,19 +15,20 @@ import (
 	"github.com/xebec-serving/xebec/gateway/dialect"
 )
 
-// conn is a client's connection, to which the goroutine that ends a query may write the answer.
+// conn is a client's connection. The goroutine that ends a query may write the answer to it.
 //
-// At most one answer is pending: a later request of the same connection waits in its handler, before it is submitted, until the answer before
-// it has been written. A pending answer goes out by a non-blocking send on a duplicate of the descriptor, which conn owns: netpoll may
-// close its own while the answer is being written, and the number may be used again by then. What the socket does not take at once is
-// written by a goroutine, so a client that does not read never blocks a poller.
+// At most one answer is pending: a later request of the same connection waits in its handler, before it is submitted,
+// until the previous answer has been written. A pending answer is written by a non-blocking send on a duplicate of the
+// descriptor. conn owns the duplicate: netpoll may close its own descriptor during the write, and its number may be
+// reused. A goroutine writes what the socket does not accept at once, so a client that does not read never blocks a
+// poller.
 type conn struct {
 	*hertznet.Conn
 	server   *Server
 	nc       netpoll.Connection
 	fd       int // the duplicate
 	state    atomic.Uint32
-	wake     chan struct{} // capacity 1: an answer that a handler waits for is written
+	wake     chan struct{} // capacity 1: the answer that a handler waits for has been written
 	refs     atomic.Int32  // users of fd: the open connection, and a pending answer
 	call     atomic.Pointer[dialect.Call]
 	exchange exchange
@@ -39,7 +40,7 @@ const (
 	connAwaited        // and a handler waits for that
 )
 
-// connContext brings the connection from accept to its requests without a look-up by key.
+// connContext passes the connection from accept to its requests without a lookup by key.
 type connContext struct {
 	context.Context
 	conn *conn
@@ -63,7 +64,7 @@ func (s *Server) newTransporter(o *config.Options) network.Transporter {
 		}
 		cn, err := newConn(s, hc, nc)
 		if err != nil {
-			return context.Background() // no descriptor left: answers are written by handlers
+			return context.Background() // out of descriptors: handlers write the answers
 		}
 		if !s.track(cn) {
 			cn.unref()
@@ -106,7 +107,8 @@ func newConn(s *Server, hc *hertznet.Conn, nc netpoll.Connection) (*conn, error)
 	return c, nil
 }
 
-// expect announces an answer that Reply will write. Only the connection's handler calls it, when the answer before it is written.
+// expect announces an answer that Reply will write. Only the connection's handler calls it, after the previous answer has
+// been written.
 func (c *conn) expect(call *dialect.Call) {
 	c.refs.Add(1)
 	c.call.Store(call)
@@ -132,7 +134,7 @@ func (c *conn) Reply(call *dialect.Call) {
 		n = int(sent)
 	}
 	if n == len(p) || errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR {
-		c.written(call) // or the client is away, which netpoll notices by itself
+		c.written(call) // or the client has left, which netpoll notices by itself
 		return
 	}
 	call.Retain()
@@ -148,7 +150,7 @@ func (c *conn) Reply(call *dialect.Call) {
 }
 
 func (c *conn) written(call *dialect.Call) {
-	if !call.Borrowed() { // else its handler is still there
+	if !call.Borrowed() { // otherwise its handler still runs
 		call.Delivered()
 	}
 	c.call.Store(nil)
@@ -158,10 +160,10 @@ func (c *conn) written(call *dialect.Call) {
 	c.unref()
 }
 
-// abandon is called when the client has gone: its query, if one is under way, need not be evaluated.
+// abandon is called when the client has disconnected: a query in flight need not be evaluated.
 func (c *conn) abandon() {
 	if call := c.call.Load(); call != nil && call.TryRetain() {
-		if c.call.Load() == call { // it is still this connection's, and has not been recycled meanwhile
+		if c.call.Load() == call { // it still belongs to this connection and was not recycled meanwhile
 			call.Cancel()
 		}
 		call.Release()
@@ -174,7 +176,7 @@ func (c *conn) unref() {
 	}
 }
 
-// Malloc, WriteBinary, Flush and Close are Hertz's way to write; they keep the order of answers.
+// Malloc, WriteBinary, Flush and Close are Hertz's interface for writing. They keep the order of answers.
 
 func (c *conn) Malloc(n int) ([]byte, error) {
 	c.awaitWritten()
@@ -188,7 +190,7 @@ func (c *conn) WriteBinary(b []byte) (int, error) {
 
 func (c *conn) Flush() error {
 	if c.state.Load() != connIdle {
-		return nil // Hertz flushes after every handler; the pending answer is not its to write
+		return nil // Hertz flushes after every handler, but the pending answer is not its own
 	}
 	return c.Conn.Flush()
 }

@@ -2,28 +2,29 @@
 //
 // # The way of a request
 //
-// server.go gives each route of each dialect to Hertz. A request that Hertz has read passes the framing check (framing.go) and becomes
-// an [exchange]; the dialect parses its body into pooled memory and submits it. The handler returns then: nothing of Hertz's context
-// or body is kept, and the connection may read ahead. A handler stays only while a query borrows a large body, or where it must write
-// the answer itself: on connections that end with it, and while the gateway drains.
+// server.go registers each route of each dialect with Hertz. A request that Hertz has read passes the framing check
+// (framing.go) and becomes an [exchange]; the dialect parses its body into pooled memory and submits it. The handler then
+// returns. It keeps nothing of Hertz's context or body, and the connection may read ahead. A handler stays only while a
+// query borrows a large body, or if it must write the answer itself: on connections that close after the answer, and
+// while the gateway drains.
 //
-// The answer is written by whatever goroutine ended the last query (conn.go): the dialect has rendered it, write.go puts the head before
-// it, and one non-blocking send on the connection's descriptor takes it away. Answers keep the order of requests: a later request of
-// the same connection waits before it is submitted, until the answer before it has been written.
+// The goroutine that ended the last query writes the answer (conn.go): the dialect has rendered it, write.go prepends the
+// head, and one non-blocking send on the connection's descriptor writes it. Answers keep the order of requests: a later
+// request of the same connection is submitted only after the previous answer has been written.
 //
 // # What all dialects share
 //
-// [Limits] bound what a client can make the gateway hold. Requests whose length two parsers could read differently are refused. Paths that
-// no route has are answered in the shape of the dialect whose routes they resemble most, with the same status everywhere. /healthz and
-// /readyz say whether the gateway lives and is ready.
+// [Limits] bound what clients can make the gateway hold. Requests whose length two parsers could read differently are
+// refused. Unknown paths are answered in the format of the dialect whose routes they resemble most, with the same status
+// in all dialects. /healthz and /readyz say whether the gateway is alive and ready.
 //
 // # The end
 //
-// Shutdown stops accepting, waits until every accepted request has its answer, and closes the connections. A client that goes away
-// cancels what is still queued for it.
+// Shutdown stops accepting, waits until every accepted request is answered, and closes the connections. When a client
+// disconnects, its queued queries are cancelled.
 //
 // # What it never does
 //
-// It knows no model, no JSON of a dialect and no policy. Hertz's types, and netpoll's, end here. It is not to be embedded: callers of the
-// same process use query.Path.Do or dialect.Local.
+// It knows no models, no policies and no dialect's JSON. No package behind it sees a type of Hertz or netpoll. Programs
+// do not embed it: callers in the same process use query.Path.Do or dialect.Local.
 package http

@@ -9,17 +9,17 @@ import (
 	"github.com/xebec-serving/xebec/gateway/dialect"
 )
 
-// exchange is a request that Hertz has read, on its handler's goroutine. A connection has one, which its requests use one after the other.
+// exchange is a request that Hertz has read, on its handler's goroutine. Consecutive requests of a connection share one.
 type exchange struct {
 	server   *Server
 	c        *app.RequestContext
-	conn     *conn // nil: Hertz's own, on which only handlers can write
+	conn     *conn // nil: Hertz's own connection, on which only handlers can write
 	answered bool
-	done     chan struct{} // capacity 1: the answer that the handler writes is rendered
-	released chan struct{} // capacity 1: the body is not used any more
+	done     chan struct{} // capacity 1: the answer that the handler writes has been rendered
+	released chan struct{} // capacity 1: the body has been released
 }
 
-// init is called for each connection, or for each request of a connection of Hertz's own.
+// init is called for each connection, or for each request if the connection is Hertz's own.
 func (x *exchange) init(s *Server, cn *conn) {
 	x.server, x.conn = s, cn
 	x.done, x.released = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -47,7 +47,7 @@ func (s *Server) handler(serve func(dialect.Exchange)) app.HandlerFunc {
 func (x *exchange) Param(name string) string { return x.c.Param(name) }
 
 func (x *exchange) Header(name string) []byte {
-	if name == "Content-Type" { // each request asks for it
+	if name == "Content-Type" { // every request reads it
 		return x.c.Request.Header.ContentType()
 	}
 	return x.c.Request.Header.Peek(name)
@@ -55,7 +55,7 @@ func (x *exchange) Header(name string) []byte {
 
 func (x *exchange) Body() []byte { return x.c.Request.Body() }
 
-// Answer answers through Hertz, which copies the answer and writes it when the handler has returned.
+// Answer answers through Hertz, which copies the answer and writes it after the handler has returned.
 func (x *exchange) Answer(a *dialect.Answer) {
 	x.answered = true
 	r := &x.c.Response
@@ -69,8 +69,8 @@ func (x *exchange) Answer(a *dialect.Answer) {
 	r.SetBody(a.Body)
 }
 
-// Submit submits the call. Where the connection allows, the handler is done then, and the goroutine that ends the last query answers; else the
-// handler waits.
+// Submit submits the call. If the connection supports it the handler is done, and the goroutine that ends the last query
+// writes the answer. Otherwise the handler waits.
 func (x *exchange) Submit(call *dialect.Call) {
 	if x.conn != nil {
 		x.conn.awaitWritten()
@@ -103,13 +103,13 @@ func (x *exchange) submitAndWait(call *dialect.Call) {
 		x.conn.call.Store(nil)
 	}
 	x.Answer(&call.Answer)
-	if !call.Borrowed() { // else the handler stays, and Shutdown waits for it
+	if !call.Borrowed() { // otherwise the handler stays, and Shutdown waits for it
 		call.Delivered()
 	}
 	call.Release()
 }
 
-// Reply tells the handler that waits.
+// Reply signals the waiting handler.
 func (x *exchange) Reply(*dialect.Call) { x.done <- struct{}{} }
 
 // hijacked tells Hertz that the handler has taken care of the answer.

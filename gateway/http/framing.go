@@ -10,8 +10,9 @@ import (
 	"github.com/xebec-serving/xebec/gateway/dialect"
 )
 
-// RefuseAmbiguousFraming is a middleware that refuses requests whose length two parsers could read differently, which is how requests are
-// smuggled. Hertz keeps only what it understood, so the middleware looks at the raw header lines. shape is that of the refusal.
+// RefuseAmbiguousFraming is a middleware that refuses requests whose length two parsers could read differently, which
+// would allow request smuggling. Hertz keeps only the headers that it understood, so the middleware checks the raw header
+// lines. shape renders the refusal.
 func RefuseAmbiguousFraming(shape dialect.Dialect) app.HandlerFunc {
 	return func(_ context.Context, c *app.RequestContext) {
 		if e := ambiguousFraming(c.Request.Header.RawHeaders()); e != nil {

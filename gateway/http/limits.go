@@ -2,17 +2,17 @@ package http
 
 import "time"
 
-// Limits bound what a client can make the gateway hold.
+// Limits bound what clients can make the gateway hold.
 type Limits struct {
 	BodyBytes    int           // larger bodies are refused with 413
 	HeaderBytes  int           // all headers of a request
-	Connections  int           // open at a time; more are closed at once
+	Connections  int           // open at a time; further ones are closed at once
 	ReadTimeout  time.Duration // silence in the middle of a request
-	WriteTimeout time.Duration // a client that does not take its answer
+	WriteTimeout time.Duration // for a client that does not read its answer
 	IdleTimeout  time.Duration // silence between requests
 }
 
-// DefaultLimits suit a gateway that its apps connect to.
+// DefaultLimits suit a gateway to which apps connect directly.
 func DefaultLimits() Limits {
 	return Limits{
 		BodyBytes:    64 << 20,         //xebec:limit body of a request; `--max-body`

@@ -20,15 +20,15 @@ import (
 	"github.com/xebec-serving/xebec/gateway/query"
 )
 
-// Config is what a server needs to know.
+// Config configures a server.
 type Config struct {
 	// Path takes the requests.
 	Path     *query.Path
 	Listener net.Listener
 	Limits   Limits
-	// Dialects are served beside each other. The first one's shape is that of errors that no dialect's routes are near to.
+	// Dialects are served side by side. The first one renders errors for paths that resemble no dialect's routes.
 	Dialects []dialect.Dialect
-	// Ready reports whether /readyz says 200, and if not why.
+	// Ready reports whether /readyz answers 200, and if not why.
 	Ready func() (bool, string)
 	// Reply chooses which goroutine writes answers; the zero value is ReplyAsync.
 	Reply ReplyMode
@@ -37,8 +37,8 @@ type Config struct {
 // ReplyMode says which goroutine writes an answer to its connection.
 type ReplyMode string
 
-// ReplyAsync lets the goroutine that ends the last query write the answer. ReplyWait keeps a goroutine waiting for each request, which costs
-// one more wake-up.
+// ReplyAsync lets the goroutine that ends the last query write the answer. ReplyWait keeps a goroutine waiting for each
+// request, which costs an additional wake-up.
 const (
 	ReplyAsync ReplyMode = "async"
 	ReplyWait  ReplyMode = "wait"
@@ -48,27 +48,27 @@ const (
 type Server struct {
 	cfg       Config
 	hertz     *server.Hertz
-	transport network.Transporter // Hertz's, which it makes when it is made itself
+	transport network.Transporter // Hertz's transport, which it makes in hertz.New
 	served    chan struct{}
 	draining  atomic.Bool
-	date      atomic.Pointer[[]byte] // the head of an answer up to its content type, with today's Date
+	date      atomic.Pointer[[]byte] // the head of an answer up to its content type, with the current Date
 	literals  []literal
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 }
 
-// literal is what the paths of one route have in common.
+// literal is the beginning that the paths of a route share.
 type literal struct {
 	text    string
 	dialect dialect.Dialect
 }
 
-// SilenceHertz turns off Hertz's own log, for the whole process: what matters is in answers and metrics, and clients must not be
-// able to fill a log. A program calls it once; a library does not.
+// SilenceHertz turns off Hertz's own log for the whole process: answers and metrics have what matters, and clients must
+// not be able to fill a log. A program calls it once; a library does not.
 func SilenceHertz() { hlog.SetLevel(hlog.LevelFatal) }
 
-// New makes a server on a listener of its own. It fails if two dialects claim the same route. Serve starts the server.
+// New makes a server with its own listener. It fails if two dialects claim the same route. Serve starts the server.
 func New(cfg Config) (*Server, error) {
 	if len(cfg.Dialects) == 0 {
 		return nil, fmt.Errorf("no dialect: expected one or more")
@@ -117,10 +117,10 @@ func (s *Server) makeHertz() {
 	})
 }
 
-// hertzPath writes {name} as Hertz does.
+// hertzPath converts {name} to Hertz's syntax.
 func hertzPath(path string) string { return strings.NewReplacer("{", ":", "}", "").Replace(path) }
 
-// nearest is the dialect with the route that has the longest literal beginning in common with the path.
+// nearest returns the dialect whose route shares the longest literal beginning with the path.
 func (s *Server) nearest(path string) dialect.Dialect {
 	best := literal{dialect: s.cfg.Dialects[0]}
 	for _, l := range s.literals {
@@ -131,14 +131,14 @@ func (s *Server) nearest(path string) dialect.Dialect {
 	return best.dialect
 }
 
-// answerError answers what no dialect has seen.
+// answerError answers a request that reached no dialect.
 func answerError(c *app.RequestContext, shape dialect.Dialect, e *api.Error, status int) {
 	c.Response.SetStatusCode(status)
 	c.Response.Header.SetContentType(dialect.JSON)
 	c.Response.SetBody(shape.AppendError(nil, e))
 }
 
-// Serve answers until Shutdown. It returns after the listener has been closed.
+// Serve serves until Shutdown. It returns after the listener has been closed.
 func (s *Server) Serve() error {
 	defer close(s.served)
 	stop := make(chan struct{})
@@ -147,8 +147,8 @@ func (s *Server) Serve() error {
 	return s.hertz.Run()
 }
 
-// Shutdown stops accepting, waits until every accepted request is answered or ctx is done, and closes the connections. Answers that are given
-// meanwhile end their connection.
+// Shutdown stops accepting, waits until every accepted request is answered or ctx is done, and closes the connections.
+// Answers sent meanwhile close their connection.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.draining.Store(true)
 	stopping, cancel := context.WithCancel(context.Background())
@@ -174,7 +174,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// stopTransport asks until it has stopped: a shutdown that overtakes the start finds nothing to stop.
+// stopTransport retries until the transport has stopped: a shutdown that comes before the start finds nothing to stop.
 func (s *Server) stopTransport(ctx context.Context) {
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
@@ -188,7 +188,7 @@ func (s *Server) stopTransport(ctx context.Context) {
 	}
 }
 
-// track takes a new connection in, or reports that there are too many.
+// track registers a new connection, or reports that there are too many.
 func (s *Server) track(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

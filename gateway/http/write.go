@@ -8,10 +8,10 @@ import (
 	"github.com/xebec-serving/xebec/gateway/dialect"
 )
 
-// defaultContentType is Hertz's, for answers that name none.
+// defaultContentType is Hertz's content type for answers that name none.
 const defaultContentType = "text/plain; charset=utf-8"
 
-// appendAnswer puts an answer together as it goes onto the wire.
+// appendAnswer appends an answer as it is written to the connection.
 func (s *Server) appendAnswer(b []byte, a *dialect.Answer) []byte {
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(a.Status), 10)
@@ -43,7 +43,7 @@ func statusText(status int) string {
 	return http.StatusText(status)
 }
 
-// keepDate stamps the Date header once a second, not once an answer.
+// keepDate updates the Date header once a second instead of for each answer.
 func (s *Server) keepDate(stop <-chan struct{}) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()

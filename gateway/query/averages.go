@@ -10,10 +10,11 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// MaxAveraged is how many elements a numeric output may have to be averaged; larger ones are compared as labels are.
+// MaxAveraged is the largest number of elements of a numeric output that is averaged; larger ones are compared like
+// labels.
 const MaxAveraged = 4096 //xebec:limit elements of an output that an ensemble averages; larger outputs are compared
 
-// averagedOver is about how many predictions a model's running average covers.
+// averagedOver is roughly the number of predictions that a running average covers.
 const averagedOver = 1000
 
 // Averages are the running averages of each candidate's predictions, for functions with a numeric output. In an ensemble they replace the
@@ -28,7 +29,8 @@ type Averages struct {
 	mean  []float64
 }
 
-// NewAverages returns nil if outputs are not averaged: several outputs, or one without a fixed number of elements, or with too many.
+// NewAverages returns nil if outputs are not averaged: several outputs, or one whose number of elements is not fixed or
+// too large.
 func NewAverages(sig api.Signature, candidates int) *Averages {
 	if len(sig.Outputs) != 1 || !sig.Outputs[0].Fixed() {
 		return nil
@@ -41,13 +43,13 @@ func NewAverages(sig api.Signature, candidates int) *Averages {
 	return &Averages{dtype: out.DType, width: width, count: make([]float64, candidates), mean: make([]float64, candidates*width)}
 }
 
-// SetTolerance sets how far a prediction may be from the answer and still agree with it.
+// SetTolerance sets how far a prediction may be from the answer to agree with it.
 func (a *Averages) SetTolerance(tolerance float64) { a.tolerance.Store(math.Float64bits(tolerance)) }
 
-// Candidates is how many candidates there are averages of.
+// Candidates returns the number of candidates.
 func (a *Averages) Candidates() int { return len(a.count) }
 
-// Mean is candidate i's running average; nil before its first prediction.
+// Mean returns candidate i's running average, or nil before its first prediction.
 func (a *Averages) Mean(i int) []float64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +78,7 @@ func (a *Averages) same(x, y []api.Value) bool {
 	return true
 }
 
-// add takes one prediction into candidate i's average, unless it has elements that are not numbers.
+// add adds a prediction to candidate i's average, unless it has elements that are not numbers.
 func (a *Averages) add(i int, row []float64) {
 	for _, v := range row {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -86,7 +88,7 @@ func (a *Averages) add(i int, row []float64) {
 	a.count[i] = min(a.count[i]+1, averagedOver)
 	mean := a.mean[i*a.width:][:a.width]
 	for j, v := range row {
-		mean[j] += v/a.count[i] - mean[j]/a.count[i] // the difference itself may be too large for a number
+		mean[j] += v/a.count[i] - mean[j]/a.count[i] // v-mean[j] itself could overflow
 	}
 }
 
@@ -126,7 +128,7 @@ func number(dtype api.DType, b []byte) float64 {
 	}
 }
 
-// appendNumbers writes elements of a type of fixed size; integers are rounded and cut to what the type holds.
+// appendNumbers writes elements of a type of fixed size. Integers are rounded and clamped to the type's range.
 func appendNumbers(dst []byte, dtype api.DType, values []float64) []byte {
 	le := binary.LittleEndian
 	for _, v := range values {

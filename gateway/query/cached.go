@@ -6,16 +6,17 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
-// The states of member.alarmed. A member that waits at the cache holds two references to its request: one until the cache has called back,
-// or cannot any more; one until its alarm has rung, or was stopped in time.
+// The states of member.alarmed. A member that waits at the cache holds two references to its request: one until the cache
+// has called back or can no longer do so, and one until its alarm has rung or was stopped in time.
 const (
 	alarmUnset uint32 = iota
 	alarmSet
 	alarmOver  // the cache has called back
-	alarmAgain // the cache has called back before the alarm was set, and the member is to be evaluated after all
+	alarmAgain // the cache has called back before the alarm was set, and the member must be evaluated after all
 )
 
-// lookUp looks in the caches of the query's members. It reports whether the query needs a lane, or would if the plan had room for it.
+// lookUp looks in the caches of the query's members. It reports whether the query needs a lane, or would need one if the
+// plan had room for it.
 func (q *Query) lookUp() (needsLane bool) {
 	needsLane = q.dropped != 0
 	for _, m := range q.members {
@@ -25,7 +26,7 @@ func (q *Query) lookUp() (needsLane bool) {
 	return needsLane
 }
 
-// saltFor is what distinguishes equal inputs: the caller's salt and, for models that see it, the context.
+// saltFor returns what distinguishes equal inputs: the caller's salt and, for models that see it, the context.
 func (q *Query) saltFor(contextual bool) []byte {
 	if contextual {
 		return q.request.contextSalt
@@ -33,7 +34,7 @@ func (q *Query) saltFor(contextual bool) []byte {
 	return q.request.salt
 }
 
-// key is the query's key in the caches.
+// key returns the query's key in the caches.
 func (q *Query) key(contextual bool) cache.Key {
 	i := 0
 	if contextual {
@@ -45,7 +46,7 @@ func (q *Query) key(contextual bool) cache.Key {
 	return q.keys[i]
 }
 
-// lookUp asks the model's cache. A member goes to its lane if its prediction is neither there nor being evaluated.
+// lookUp looks in the model's cache. The member goes to its lane if its prediction is neither cached nor being evaluated.
 func (m *member) lookUp() {
 	r := m.query.request
 	handle := m.model.usableCache()
@@ -61,8 +62,8 @@ func (m *member) lookUp() {
 	}
 }
 
-// askCache asks the cache. If it returns true, the member has ended or will be called back, and releases the reference to the request that
-// the caller gave it. If it returns false, the member must be evaluated, and the reference is still the caller's.
+// askCache looks in the cache. If it returns true, the member has ended or will be called back, and releases the caller's
+// reference to the request. If it returns false, the member must be evaluated, and the caller still owns the reference.
 func (m *member) askCache(handle *cache.Model) bool {
 	m.wait.Owner, m.wait.Outputs, m.wait.Until = m, m.Outputs, m.Deadline
 	q, r := m.query, m.query.request
@@ -74,7 +75,7 @@ func (m *member) askCache(handle *cache.Model) bool {
 		return true
 	case cache.Wait:
 		timers := r.path.cfg.Timers
-		r.refs.Add(1) // the alarm's
+		r.refs.Add(1) // for the alarm
 		timers.Set(&m.alarm, m.Deadline)
 		if m.alarmed.CompareAndSwap(alarmUnset, alarmSet) {
 			return true
@@ -86,7 +87,7 @@ func (m *member) askCache(handle *cache.Model) bool {
 		if m.alarmed.Load() == alarmOver {
 			return true
 		}
-		if !stopped { // its time is up, and the lane will say so
+		if !stopped { // the deadline has passed, and the lane will report it
 			return false
 		}
 		m.alarmed.Store(alarmUnset)
@@ -97,7 +98,7 @@ func (m *member) askCache(handle *cache.Model) bool {
 	return false
 }
 
-// takeCached makes the outputs that the cache has copied the member's.
+// takeCached makes the outputs that the cache has copied the member's result.
 func (m *member) takeCached() { m.SetResult(m.wait.Outputs, m.wait.Confidence) }
 
 // Filled is called by the cache: the evaluation that the member waits for has succeeded.
@@ -106,8 +107,9 @@ func (m *member) Filled(*cache.Waiter) {
 	m.waited(api.OK)
 }
 
-// Failed is called by the cache: the evaluation that the member waits for has failed. If it ran out of time, of which this query may have
-// more, or its caller has left, the member asks for itself; for want of time only once.
+// Failed is called by the cache: the evaluation that the member waits for has failed. If that query ran out of time, of
+// which this one may have more, or its caller has left, the member is evaluated itself. After a timeout it does so only
+// once.
 func (m *member) Failed(_ *cache.Waiter, code api.Code) {
 	r := m.query.request
 	r.refs.Add(1)
@@ -118,25 +120,25 @@ func (m *member) Failed(_ *cache.Waiter, code api.Code) {
 	}
 	m.retried = code != api.Cancelled
 	if m.alarmed.CompareAndSwap(alarmUnset, alarmAgain) {
-		return // askCache sees it
+		return // askCache handles it
 	}
 	m.alarmed.Store(alarmOver)
-	if !r.path.cfg.Timers.Stop(&m.alarm) { // it rings, or has
+	if !r.path.cfg.Timers.Stop(&m.alarm) { // it is ringing, or has rung
 		m.end(api.DeadlineExceeded)
 		r.Release()
 		return
 	}
-	r.Release() // the alarm's
+	r.Release() // of the alarm
 	m.alarmed.Store(alarmUnset)
 	if handle := m.model.usableCache(); handle != nil && m.askCache(handle) {
 		return
 	}
-	if m.model.Closed.Load() { // it is being unloaded meanwhile
+	if m.model.Closed.Load() { // it is being unloaded
 		m.end(api.NoReplica)
 		r.Release()
 		return
 	}
-	m.submit() // with the reference that it has
+	m.submit() // with the reference that the member holds
 }
 
 // waited ends a member that waited for another query's evaluation.
@@ -159,15 +161,15 @@ func (m *member) Ring(*driver.Alarm) {
 	r.Release()
 }
 
-// fill gives the model's prediction to the cache, and to the queries that wait for it.
+// fill passes the prediction to the cache and to the queries that wait for it.
 func (m *member) fill() {
 	m.leads = false
 	result := m.Result()
 	m.wait.Fill(result.Outputs, result.Confidence)
 }
 
-// keep caches the first prediction of a version, if its worker has declared since that it may be cached: a sleeping model is asked before
-// that is known.
+// keep caches the first prediction of a version, if its worker has declared meanwhile that it may be cached. A sleeping
+// model is queried before that is known.
 func (m *member) keep() {
 	handle := m.model.usableCache()
 	if handle == nil {

@@ -20,8 +20,8 @@ type scratch struct {
 	values    []float64 // of each candidate
 	out       []float64
 	output    [1]api.Value // an averaged answer
-	all       []*member    // of both steps
-	peek      cache.Waiter // to see what is in the cache
+	all       []*member    // members of both steps
+	peek      cache.Waiter // to look into caches
 }
 
 func (q *Query) scratchpad() *scratch {
@@ -31,7 +31,7 @@ func (q *Query) scratchpad() *scratch {
 	return q.scratch
 }
 
-// combine makes one answer of the members' predictions. True: the policy asks more members first.
+// combine makes one answer of the members' predictions. It returns true if the policy asks more members first.
 func (q *Query) combine(fn *Function) bool {
 	s := q.scratch
 	c := &s.combining
@@ -84,7 +84,7 @@ func (q *Query) combine(fn *Function) bool {
 	return false
 }
 
-// class is the index of the first member with the same outputs.
+// class returns the index of the first member with the same outputs.
 func (q *Query) class(m *member) uint64 {
 	for i, other := range q.all() {
 		if other == m || !other.shadow && other.code == api.OK && sameOutputs(other.Result().Outputs, m.Result().Outputs) {
@@ -113,7 +113,7 @@ func (q *Query) askMore(fn *Function) bool {
 	fn.Selector.Select(r.context, in, &s.selection)
 	ask := s.selection.Ask & in.Allowed
 	for rest := ask; rest != 0; rest &= rest - 1 {
-		if m, _ := r.target(rest.First()); m.Closed.Load() { // it is being unloaded meanwhile
+		if m, _ := r.target(rest.First()); m.Closed.Load() { // it is being unloaded
 			ask = ask.Without(rest.First())
 		}
 	}
@@ -127,7 +127,7 @@ func (q *Query) askMore(fn *Function) bool {
 		i := rest.First()
 		model, queue := r.target(i)
 		m := q.ask(&q.second, model, queue, i)
-		m.Deadline, m.Expires = q.members[0].Deadline, q.members[0].Expires // the query's, whatever became of the model since
+		m.Deadline, m.Expires = q.members[0].Deadline, q.members[0].Expires // those of the query, even if the model's state has changed since
 	}
 	s.all = append(append(s.all[:0], q.members...), q.second...)
 	for _, m := range q.second {
@@ -143,7 +143,7 @@ func (q *Query) askMore(fn *Function) bool {
 	return true
 }
 
-// fillValues writes the predictions that have arrived, and the running averages of candidates whose have not.
+// fillValues writes the predictions that have arrived, and for the other candidates their running averages.
 func (q *Query) fillValues(fn *Function) {
 	s, c := q.scratch, &q.scratch.combining
 	a := fn.Averages

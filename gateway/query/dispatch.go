@@ -1,6 +1,7 @@
 package query
 
-// dispatch hands the members that must be evaluated to their lanes, those of one lane together: they are likely to share a batch.
+// dispatch hands the members that must be evaluated to their lanes. Members of one lane go together, so that they can
+// share a batch.
 func (r *Request) dispatch() {
 	width := 1 + len(r.direct)
 	if fn := r.fn; fn != nil {

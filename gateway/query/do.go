@@ -9,10 +9,10 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// Queries are what Do asks: one query or several, of one function or one model.
+// Queries are the argument of Do: one or several queries to one function or one model.
 type Queries struct {
-	// Function is the function to ask. If it is empty, Model is asked: a version or label of it or, without a version, what its traffic
-	// rules choose.
+	// Function is the function to ask. If it is empty Model is asked: a version or label of it or, if Version is empty
+	// too, the version that its traffic rules choose.
 	Function string
 	Model    api.ModelID
 	// Inputs has for each query one value for each input of the signature.
@@ -20,8 +20,8 @@ type Queries struct {
 	// Within replaces the latency objective; 0: the function's, or DirectDeadline for a model.
 	Within time.Duration
 
-	// The rest is for functions only. Context and Salt are those of SetContext, Models and Version those of Restrict and
-	// RestrictVersion. MinConfidence replaces the function's; 0: it does not. TTL is that of SetTTL.
+	// The remaining fields are for functions only. Context and Salt are as for SetContext, Models and Version as for
+	// Restrict and RestrictVersion, TTL as for SetTTL. MinConfidence replaces the function's, unless it is 0.
 	Context, Salt string
 	Models        []string
 	Version       string
@@ -29,22 +29,23 @@ type Queries struct {
 	TTL           time.Duration
 }
 
-// Answer is the result of one query, in memory of its own.
+// Answer is the result of one query, with memory of its own.
 type Answer struct {
 	ID   uint64
 	Code api.Code
-	// Outputs are valid if Code is OK. Confidence is NaN if nothing says how sure the answer is.
+	// Outputs are valid if Code is OK. Confidence is NaN if no confidence was computed.
 	Outputs    []api.Value
 	Confidence float64
 	// Default is the JSON of the function's default output, if Code is not OK and the function has one.
 	Default []byte
-	// What became of the models that were asked, as in Parts.
+	// The models that were asked, by their results, as in Parts.
 	Answered, Late, Failed, Dropped []api.ModelID
 }
 
-// Do answers the queries of a caller in this process, on the same way as those of any dialect. It waits for the answers or the end of ctx;
-// the error says why there are none: the queries are malformed, what they ask does not exist, or ctx has ended. The inputs stay the
-// caller's. dst is used for the answers, with the memory that its elements have, if it is large enough.
+// Do answers queries of a caller in this process, on the same path as those of any dialect. It waits for the answers or
+// the end of ctx. An error means that there are no answers: the queries are malformed, what they ask does not exist, or
+// ctx has ended. The caller keeps the inputs. Do stores the answers in dst and reuses the memory of its elements, if it
+// is large enough.
 func (p *Path) Do(ctx context.Context, qs *Queries, dst []Answer) ([]Answer, error) {
 	w := p.waits.Get().(*wait)
 	w.Open()
@@ -60,8 +61,8 @@ func (p *Path) Do(ctx context.Context, qs *Queries, dst []Answer) ([]Answer, err
 	return dst, nil
 }
 
-// Feedback takes feedback of a caller in this process, on the same way as that of any dialect. If input is not nil it says which prediction
-// the feedback is about, instead of f.QueryID.
+// Feedback takes feedback of a caller in this process, on the same path as that of any dialect. If input is not nil it
+// identifies the prediction, instead of f.QueryID.
 func (p *Path) Feedback(function string, f Feedback, input []api.Value) (Outcome, error) {
 	w := p.waits.Get().(*wait)
 	w.Open()
@@ -77,13 +78,14 @@ func (p *Path) Feedback(function string, f Feedback, input []api.Value) (Outcome
 	return w.Learn(&f), nil
 }
 
-// asksAtOnce is how many queries of Ask are in a model's queue at a time: enough for its batches, and few enough that others do not wait
-// long behind them.
+// asksAtOnce is the number of queries of one Ask in a model's queue at a time: enough for the model's batches, and few
+// enough that other queries do not wait long behind them.
 const asksAtOnce = 64 //xebec:limit warm-up and validation queries in a model's queue at a time
 
-// Ask has one model version evaluate queries for the gateway itself, also a Closed one: neither caches nor traffic rules see them, and they
-// are not counted. inputs has the values of each query, as the signature declares them; they stay the caller's. Each query may take as long
-// as within. If ctx ends, or the model loses its replicas, Ask returns the answers that it has and the reason.
+// Ask makes one model version evaluate queries for the gateway itself, even if the version is Closed. The queries bypass
+// caches and traffic rules and are not counted. inputs has the values of each query as in the signature; the caller keeps
+// them. Each query may take up to within. If ctx ends, or the model loses its replicas, Ask returns the answers so far
+// and the reason.
 func (p *Path) Ask(ctx context.Context, m *Model, inputs [][]api.Value, within time.Duration) ([]Answer, error) {
 	answers := make([]Answer, 0, len(inputs))
 	for len(inputs) > 0 {
@@ -131,13 +133,13 @@ func newWait(p *Path) *wait {
 	return w
 }
 
-// Settled leaves the results to the caller.
+// Settled leaves the results for the caller.
 func (w *wait) Settled() api.Code { return w.Code() }
 
 // Deliver wakes the caller.
 func (w *wait) Deliver() { w.done <- struct{}{} }
 
-// Released returns it to its pool.
+// Released returns the request to its pool.
 func (w *wait) Released() {
 	select {
 	case <-w.done: // its caller has left
@@ -146,7 +148,7 @@ func (w *wait) Released() {
 	w.path.waits.Put(w)
 }
 
-// do submits the request and waits for it. Without an error, the caller releases it.
+// do submits the request and waits for it. If it returns nil the caller must release the request.
 func (w *wait) do(ctx context.Context) error {
 	w.Retain()
 	w.Submit()
@@ -162,7 +164,7 @@ func (w *wait) do(ctx context.Context) error {
 	}
 }
 
-// prepare reads the queries into the request.
+// prepare copies the queries into the request.
 func (w *wait) prepare(qs *Queries) error {
 	if err := w.address(qs); err != nil {
 		return err
@@ -181,7 +183,7 @@ func (w *wait) prepare(qs *Queries) error {
 	return nil
 }
 
-// address finds what the queries ask, and sets what they demand of it.
+// address finds the function or model, and sets the request's options.
 func (w *wait) address(qs *Queries) error {
 	var err error
 	if qs.Function == "" {
@@ -265,7 +267,7 @@ func (w *wait) prepareFeedback(f *Feedback, input []api.Value) error {
 	return nil
 }
 
-// appendAnswers copies the results, into the memory behind dst where there is any.
+// appendAnswers copies the results and reuses the memory behind dst.
 func (w *wait) appendAnswers(dst []Answer) []Answer {
 	for _, q := range w.queries {
 		n := len(dst)
@@ -296,7 +298,7 @@ func (w *wait) appendIDs(dst []api.ModelID, set selection.Set) []api.ModelID {
 	return dst
 }
 
-// copyValues copies the outputs of a query that has any.
+// copyValues copies the outputs of a query, if it has any.
 func copyValues(dst []api.Value, q *Query) []api.Value {
 	if q.Code != api.OK {
 		return dst[:0]
@@ -314,12 +316,12 @@ func copyValues(dst []api.Value, q *Query) []api.Value {
 	return dst
 }
 
-// copyValue copies a value into the memory of another one.
+// copyValue copies a value and reuses the memory of dst.
 func copyValue(dst, src *api.Value) {
 	dst.Data, dst.Dims = append(dst.Data[:0], src.Data...), append(dst.Dims[:0], src.Dims...)
 }
 
-// checkValues reports in which way values are not what specs declare; nothing wrong may reach a worker.
+// checkValues returns an error if values do not match specs, so that no malformed input reaches a worker.
 func checkValues(specs []api.TensorSpec, values []api.Value) error {
 	if len(values) != len(specs) {
 		return fmt.Errorf("%d values: expected %d", len(values), len(specs))

@@ -8,20 +8,20 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// Feedback is what an app has found out about one answer.
+// Feedback is what an app has learned about one answer.
 type Feedback struct {
-	// Of is the query of this request that has the input that was predicted; nil: QueryID names the query that was answered.
+	// Of is a query of this request with the input that was predicted. If it is nil QueryID names the answered query.
 	Of      *Query
 	QueryID uint64
 	// Verdict says how good the answer was.
 	Verdict Verdict
-	// Label is the right output, LabelText the same as it was sent: models that learn by themselves and the inference log get the
-	// text.
+	// Label is the right output, and LabelText its text as sent, which goes to models that learn by themselves and to the
+	// inference log.
 	Label     []api.Value
 	LabelText []byte
-	// Loss is from 0, right, to 1, wrong.
+	// Loss is from 0 (right) to 1 (wrong).
 	Loss float64
-	// Context is that of the query. With Of it is a part of what the query is found by.
+	// Context is that of the query. With Of the query is found by its input and its context.
 	Context []byte
 }
 
@@ -35,16 +35,16 @@ const (
 	VerdictLoss                   // Loss says how wrong the answer was
 )
 
-// Outcome is what became of a Feedback.
+// Outcome is the result of a Feedback.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Counted        Outcome = iota
-	Pending                // models are being asked; it is counted when they have answered
-	Duplicate              // the query has had its feedback
-	NothingToLearn         // no model made a prediction that the feedback is about
-	TooLate                // the query is forgotten
+	Pending                // models are being queried; it is counted when they have answered
+	Duplicate              // the query already has feedback
+	NothingToLearn         // no model made the prediction that the feedback is about
+	TooLate                // the query is no longer remembered
 	UnknownQuery           // there was no such query
 	Busy                   // too much feedback waits for predictions
 )
@@ -62,20 +62,20 @@ var outcomes = [...]struct {
 	Busy:           {"busy", "too much feedback waits for predictions of its inputs: come again later, or send query_id instead of input", api.Overloaded},
 }
 
-// String is the outcome's name.
+// String returns the outcome's name.
 func (o Outcome) String() string { return outcomes[o].name }
 
-// Reason says why feedback was not counted; empty if it was, or will be.
+// Reason says why feedback was not counted; empty if it was or will be.
 func (o Outcome) Reason() string { return outcomes[o].reason }
 
-// Code is that of a request whose only feedback has this outcome.
+// Code is the code of a request whose only feedback has this outcome.
 func (o Outcome) Code() api.Code { return outcomes[o].code }
 
-// feedbackDeadline is the least time that models have which are asked for feedback. No caller waits for them.
+// feedbackDeadline is the minimum time for models that are queried for feedback. No caller waits for them.
 const feedbackDeadline = api.Nanos(time.Second) //xebec:limit time for models that are asked because of feedback, or the `slo` if that is longer
 
-// AskFeedback addresses the function that feedback is about. Next begins a query for each input that feedback names, Learn takes the
-// feedback, and Drop ends the request: it is never submitted.
+// AskFeedback addresses the function that feedback is about. Next begins a query for each input in the feedback, Learn
+// takes the feedback, and Drop ends the request, which is never submitted.
 func (r *Request) AskFeedback(function string) error {
 	fn, err := r.find(function)
 	if err != nil {
@@ -85,7 +85,8 @@ func (r *Request) AskFeedback(function string) error {
 	return nil
 }
 
-// Learn joins one feedback with the query that it is about: the policy and the models learn, and the inference log gets it.
+// Learn joins a feedback with the query that it is about. The policy and the models learn from it, and the inference log
+// gets it.
 func (r *Request) Learn(f *Feedback) Outcome {
 	fn := r.fn
 	if r.feedback == nil {
@@ -131,7 +132,7 @@ func (r *Request) joinFeedback(fn *Function, f *Feedback) Outcome {
 	}
 	then := j.fn // the function as it was when the query was answered
 	if f.Verdict == VerdictLabel && !sameSpecs(then.Candidates[0].Model.Signature.Outputs, fn.Candidates[0].Model.Signature.Outputs) {
-		return TooLate // the label is one of other outputs
+		return TooLate // the label is for other outputs
 	}
 	if !then.learn(j, f, &r.feedback.numbers) {
 		return NothingToLearn
@@ -139,15 +140,16 @@ func (r *Request) joinFeedback(fn *Function, f *Feedback) Outcome {
 	return Counted
 }
 
-// sameSpecs reports whether labels of the one are labels of the other.
+// sameSpecs reports whether labels of one signature are valid for the other.
 func sameSpecs(a, b []api.TensorSpec) bool {
 	return slices.EqualFunc(a, b, func(a, b api.TensorSpec) bool { return a.DType == b.DType && slices.Equal(a.Shape, b.Shape) })
 }
 
-// joinsByInput functions ask one candidate by chance. Feedback by input is for that candidate: asking another would teach something else.
+// joinsByInput functions ask one candidate at random. Feedback by input is for that candidate; querying another one would
+// teach something else.
 func (fn *Function) joinsByInput() bool { return fn.Selects && fn.Mode == selection.One }
 
-// countFeedback counts an outcome; what is pending is counted when it is known.
+// countFeedback counts an outcome. A pending one is counted when it is known.
 func (fn *Function) countFeedback(o Outcome) {
 	l := fn.Learning
 	switch o {
@@ -166,7 +168,8 @@ func (fn *Function) countFeedback(o Outcome) {
 	}
 }
 
-// learning is a request of the path's own: it asks models for the predictions that a feedback is about. No caller waits for it.
+// learning is a request of the path itself that queries models for the predictions that a feedback is about. No caller
+// waits for it.
 type learning struct {
 	Request
 	given  Feedback
@@ -183,7 +186,8 @@ func newLearning(p *Path) *learning {
 // maxAsking bounds the feedback that waits for predictions.
 const maxAsking = 1024 //xebec:limit feedback that waits for predictions
 
-// askForFeedback has every candidate predict the input, to join the predictions with the feedback when they are there.
+// askForFeedback queries every candidate with the input, and joins the predictions with the feedback when they have
+// arrived.
 func (p *Path) askForFeedback(fn *Function, f *Feedback) Outcome {
 	if p.asking.Add(1) > maxAsking {
 		p.asking.Add(-1)
@@ -195,7 +199,7 @@ func (p *Path) askForFeedback(fn *Function, f *Feedback) Outcome {
 	l.learning, l.stats, l.refused, l.minConfidence = true, nil, false, 0
 	l.slo = max(l.slo, feedbackDeadline)
 	if _, err := l.Next(); err != nil {
-		panic(err) // one query is never too many
+		panic(err) // a single query is never too many
 	}
 	l.first.Inputs, f.Of.Inputs = f.Of.Inputs, l.first.Inputs
 	l.keepContext(f.Context, nil)
@@ -205,7 +209,7 @@ func (p *Path) askForFeedback(fn *Function, f *Feedback) Outcome {
 	return Pending
 }
 
-// take copies a feedback: the request that it came with ends before it is learned.
+// take copies a feedback, because its request ends before the predictions arrive.
 func (l *learning) take(f *Feedback) {
 	to := &l.given
 	to.Verdict, to.Loss = f.Verdict, f.Loss
@@ -254,10 +258,10 @@ func (l *learning) Settled() api.Code {
 // Deliver has nothing to deliver.
 func (l *learning) Deliver() {}
 
-// Released returns it to its pool.
+// Released returns the request to its pool.
 func (l *learning) Released() { l.path.learnings.Put(l) }
 
-// wouldAnswer finds the candidates whose prediction a caller would have been given, if any.
+// wouldAnswer determines the candidates whose prediction would have been the answer, if any.
 func (q *Query) wouldAnswer(fn *Function, j *joined) {
 	j.agreed, j.given = j.arrived, true
 	if fn.Selects {

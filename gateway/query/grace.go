@@ -9,30 +9,32 @@ import (
 // graceTurns is how many turns have counters of their own.
 const graceTurns = 64
 
-// grace tells when every reader that may still act on something old has left. A request is a reader from before it looks at the table until
-// its queries are in their lanes, which look after them from there on; not until it is answered, which may be long.
+// grace reports when every reader that may still use something old has left. A request is a reader from before it loads
+// the table until its queries are in their lanes, which track them from then on. It is not a reader until it is answered,
+// which may take long.
 //
-// Readers count themselves in the current turn. A writer that has published something begins the next turn, and may wait until no reader of
-// an earlier turn is left (McKenney's sleepable read-copy-update, with more than two counters, so that later readers are not waited for).
-// Readers never wait.
+// Readers count themselves in the current turn. A writer that has published something begins the next turn, and may wait
+// until no reader of an earlier turn is left (McKenney's sleepable read-copy-update, with more than two counters, so that
+// writers do not wait for later readers). Readers never wait.
 type grace struct {
 	turn    atomic.Uint64
 	readers [graceTurns]struct {
 		n atomic.Int64
-		_ [56]byte // turns are counted in cache lines of their own
+		_ [56]byte // each turn is counted in a cache line of its own
 	}
 	waiting atomic.Int32 // writers that wait for readers to leave
 
 	mu   sync.Mutex
 	of   [graceTurns]uint64 // the turn of each counter
-	owed bool               // the last turn could not begin: its counter still has readers
+	owed bool               // the last turn could not begin, because its counter still has readers
 	gone chan struct{}      // closed when a counter has reached 0
 }
 
 func (g *grace) init() { g.gone = make(chan struct{}) }
 
-// enter counts a reader, before it looks, and returns the counter for leave. A reader that is held up between reading the turn and counting
-// itself is counted in too early a turn: it sees what is new, and at worst is waited for in vain.
+// enter counts a reader before it loads anything, and returns the counter for leave. A reader that is delayed between
+// reading the turn and counting itself is counted in too early a turn. It sees the new table, and at worst a writer waits
+// for it in vain.
 func (g *grace) enter() uint32 {
 	i := uint32(g.turn.Load() % graceTurns)
 	g.readers[i].n.Add(1)
@@ -48,7 +50,8 @@ func (g *grace) leave(i uint32) {
 	}
 }
 
-// next begins a turn, after something was published. It never waits: if the counter for the turn is in use, a later call of wait begins it.
+// next begins a turn after something was published. It never waits: if the turn's counter is in use, a later call of wait
+// begins the turn.
 func (g *grace) next() {
 	g.mu.Lock()
 	g.owed = !g.begin()
@@ -67,7 +70,7 @@ func (g *grace) begin() bool {
 	return true
 }
 
-// wait returns when all readers that entered before the last call of next have left, or ctx ends.
+// wait waits until all readers that entered before the last call of next have left, or ctx ends.
 func (g *grace) wait(ctx context.Context) error {
 	var turn uint64
 	begun := func() bool { // with the lock held
@@ -90,7 +93,7 @@ func (g *grace) wait(ctx context.Context) error {
 	})
 }
 
-// until returns when done returns true. It calls done with the lock held, whenever a counter has reached 0.
+// until waits until done returns true. It calls done with the lock held, whenever a counter has reached 0.
 func (g *grace) until(ctx context.Context, done func() bool) error {
 	g.waiting.Add(1)
 	defer g.waiting.Add(-1)

@@ -15,17 +15,17 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// DefaultJoins is how many of the last queries feedback can be joined with, by default.
+// DefaultJoins is the default number of recent queries that feedback can be joined with.
 const DefaultJoins = 1 << 16 //xebec:limit recent queries that feedback can name by `query_id`; `--feedback-window`
 
-// keptInputBytes bounds the inputs that are kept for models that learn from labels, over all queries.
+// keptInputBytes bounds the inputs kept for models that learn from labels, over all queries.
 const keptInputBytes = 64 << 20 //xebec:limit remembered inputs for models that learn from labels
 
-// keptValueBytes bounds the numeric predictions that are kept of one query, to compute losses from.
+// keptValueBytes bounds the numeric predictions kept of one query, from which losses are computed.
 const keptValueBytes = 1 << 10 //xebec:limit numeric predictions remembered for a query; beyond it a label by `query_id` teaches nothing
 
-// joins remembers how the last queries were answered, so that feedback can be joined with them. It is a ring: a query's slot follows from
-// its id, and later queries overwrite earlier ones.
+// joins remembers how the recent queries were answered, so that feedback can be joined with them. It is a ring: a query's
+// id determines its slot, and later queries overwrite earlier ones.
 type joins struct {
 	slots   []join
 	gateway uint64 // the part of every id that names this gateway
@@ -40,21 +40,21 @@ type join struct {
 	mu   sync.Mutex
 	id   uint64
 	fn   *Function // nil: empty
-	used bool      // it has had its feedback
+	used bool      // it has feedback
 	past
 	digest     cache.Key
 	inputBytes int64
 	packed     []byte   // context; p and class of each that was asked; p of each with a rule; predictions of each that arrived; inputs
-	inline     [64]byte // packed's memory, where it suffices
+	inline     [64]byte // packed's memory if it suffices
 }
 
-// past is the part of a query that does not vary in size.
+// past is the fixed-size part of a query.
 type past struct {
 	asked, arrived, agreed selection.Set
 	ruled, other           selection.Set // candidates with a traffic rule, and those of them whose other version was asked
-	given                  bool          // the answer was what models said, not the default
+	given                  bool          // the answer was a prediction, not the default
 	contextBytes           int
-	values, inputs         bool // they are kept
+	values, inputs         bool // whether they are kept
 }
 
 // joined is an unpacked copy of a join. Its slices are its own memory.
@@ -71,7 +71,7 @@ type joined struct {
 	packed  []byte
 }
 
-// newJoins makes room for n queries, rounded up to a power of two; none if n is 0 or less.
+// newJoins makes room for n queries, rounded up to a power of two, or for none if n is at most 0.
 func newJoins(n int, ids *queryIDs) *joins {
 	if n <= 0 {
 		return &joins{}
@@ -95,7 +95,7 @@ func outputClass(outputs []api.Value) uint64 {
 	return h
 }
 
-// put remembers a query that has been settled.
+// put remembers a settled query.
 func (j *joins) put(q *Query) {
 	if len(j.slots) == 0 {
 		return
@@ -106,7 +106,7 @@ func (j *joins) put(q *Query) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fn != nil && (s.id-q.ID)&(1<<sequenceBits-1) < 1<<(sequenceBits-1) {
-		return // it was answered so late that a newer query has its slot
+		return // it was answered so late that a newer query has the slot
 	}
 	j.kept.Add(-s.inputBytes)
 	s.id, s.fn, s.used, s.inputBytes = q.ID, fn, false, 0
@@ -155,7 +155,7 @@ func (j *joins) put(q *Query) {
 	}
 }
 
-// digest is how feedback by input finds the query: of its context and its inputs.
+// digest returns the key by which feedback by input finds the query, of its context and its inputs.
 func (q *Query) digest() cache.Key {
 	r := q.request
 	if len(r.salt) == 0 {
@@ -170,7 +170,7 @@ func (q *Query) digest() cache.Key {
 	return r.path.cfg.Cache.Key(b[:n+2], q.Inputs)
 }
 
-// predicted is the data of a candidate's prediction.
+// predicted returns the data of a candidate's prediction.
 func (q *Query) predicted(candidate int) []byte {
 	if m := q.member(candidate); m != nil {
 		return m.Result().Outputs[0].Data
@@ -202,17 +202,17 @@ func (j *joins) keepInputs(s *join, b []byte, inputs []api.Value) []byte {
 	return b
 }
 
-// found is the result of looking for a query.
+// found is the result of a lookup of a query.
 type found uint8
 
 const (
 	foundIt found = iota
 	foundUsed
-	foundLate    // it was this gateway's, and is forgotten
-	foundUnknown // there was none
+	foundLate    // it was this gateway's, and is no longer remembered
+	foundUnknown // there was no such query
 )
 
-// take copies the query with the id, for its only feedback.
+// take copies the query with the id, and marks that it has feedback.
 func (j *joins) take(id uint64, fn *Function, to *joined) found {
 	if len(j.slots) == 0 {
 		return foundLate
@@ -256,7 +256,7 @@ func (j *joins) takeByInput(digest cache.Key, fn *Function, to *joined) found {
 	return foundIt
 }
 
-// forget drops the queries of a function that was deleted.
+// forget drops the queries of a deleted function.
 func (j *joins) forget(function string) {
 	for i := range j.slots {
 		s := &j.slots[i]

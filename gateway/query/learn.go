@@ -7,7 +7,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// learn teaches policies, rules and models what a feedback says of a query's predictions. It reports whether it says anything of any.
+// learn teaches policies, rules and models what a feedback says about a query's predictions. It reports whether any of
+// them learned.
 func (fn *Function) learn(j *joined, f *Feedback, numbers *[2][]float64) bool {
 	if f.Verdict == VerdictLabel && len(j.inputs) > 0 {
 		fn.teach(j, f.LabelText)
@@ -41,7 +42,8 @@ func (fn *Function) learn(j *joined, f *Feedback, numbers *[2][]float64) bool {
 	return true
 }
 
-// observation is the argument of Observe with its memory: it goes through an interface, and would be allocated each time.
+// observation is the argument of Observe with its memory. It is passed through an interface, so it would be allocated
+// each time.
 type observation struct {
 	selection.Feedback
 	p, losses [selection.MaxCandidates]float64
@@ -49,7 +51,7 @@ type observation struct {
 
 var observations = sync.Pool{New: func() any { return new(observation) }}
 
-// loss is what a feedback says of candidate i's prediction; NaN: nothing.
+// loss returns the loss of candidate i's prediction, or NaN if the feedback says nothing about it.
 func (fn *Function) loss(j *joined, i int, f *Feedback, numbers *[2][]float64) float64 {
 	switch {
 	case f.Verdict == VerdictLabel && fn.Averages == nil:

@@ -8,10 +8,10 @@ import (
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 )
 
-// wall knows the time of day at a time of Config.Now. It looks at the clock once a second at most: a look for every query is a part of what
-// logging a small one costs.
+// wall converts a time of Config.Now to the time of day. It reads the clock at most once a second: reading it for every
+// query would be a noticeable part of the cost of logging a small one.
 type wall struct {
-	read       atomic.Int64 // when it looked last, 0: never
+	read       atomic.Int64 // when it last read the clock, 0: never
 	zeroMicros atomic.Int64 // when Config.Now was 0
 }
 
@@ -24,7 +24,7 @@ func (w *wall) micros(at, now api.Nanos) int64 {
 	return w.zeroMicros.Load() + int64(at)/1000
 }
 
-// log hands a sample of the request's queries to the inference log.
+// log passes a sample of the request's queries to the inference log.
 func (r *Request) log(took api.Nanos) {
 	fn, at := r.fn, r.path.wall.micros(r.arrived, r.arrived+took)
 	for _, q := range r.queries {
@@ -48,7 +48,7 @@ func (r *Request) log(took api.Nanos) {
 	}
 }
 
-// logFeedback hands feedback to the inference log, if the log has the query too.
+// logFeedback passes feedback to the inference log, if the log has the query.
 func (fn *Function) logFeedback(id uint64, f *Feedback) {
 	if !fn.Log.Sampled(id) {
 		return
@@ -65,11 +65,11 @@ func (fn *Function) logFeedback(id uint64, f *Feedback) {
 	fn.Log.Feedback(&entry)
 }
 
-// driftEvery is how often a model's queries are looked at for drift at most: a window of some thousand queries is then of the last seconds,
-// and looking costs nothing.
+// driftEvery is the minimum interval between queries of a model that are sampled for drift. A window of some thousand
+// queries then covers the last seconds, and sampling costs nothing.
 const driftEvery = api.Nanos(time.Millisecond) //xebec:limit interval between queries sampled for drift
 
-// watchDrift shows a sample of what is served to the model's Drift.
+// watchDrift passes a sample of the served queries to the model's Drift.
 func (m *member) watchDrift() {
 	r := m.query.request
 	now, last := int64(r.path.cfg.Now()), m.model.driftSeen.Load()

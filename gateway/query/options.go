@@ -5,12 +5,13 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// What a request to a function may demand of its queries. Call these after AskFunction, before Submit.
+// Options of a request to a function. Call these after AskFunction and before Submit.
 
-// MaxContextBytes bounds a caller's context: it is a name, not a document.
+// MaxContextBytes bounds a caller's context, which is a name and not a document.
 const MaxContextBytes = 256 //xebec:limit a caller's context
 
-// SetContext says which user or session the request is from, and what distinguishes equal inputs for the cache. Both are copied.
+// SetContext sets the request's user or session, and the salt that distinguishes equal inputs for the cache. Both are
+// copied.
 func (r *Request) SetContext(context, salt []byte) error {
 	if len(context) > MaxContextBytes {
 		return api.Errorf(api.InvalidArgument, "the context has %d bytes: expected at most %d; it names a user or a session", len(context), MaxContextBytes)
@@ -20,7 +21,7 @@ func (r *Request) SetContext(context, salt []byte) error {
 }
 
 func (r *Request) keepContext(context, salt []byte) {
-	if len(context)+len(salt) == 0 { // equal to a request for which neither was set
+	if len(context)+len(salt) == 0 { // the same as a request that sets neither
 		r.context, r.salt, r.contextSalt = nil, nil, nil
 		return
 	}
@@ -38,7 +39,8 @@ func (r *Request) SetMinConfidence(confidence float64) error {
 	return nil
 }
 
-// SetTTL says until when, from arrival, the queries are worth evaluating for the cache, if that is later than their deadline.
+// SetTTL sets until when, from arrival, the queries are worth evaluating for the cache, if that is later than their
+// deadline.
 func (r *Request) SetTTL(d api.Nanos) { r.ttl = min(d, api.Nanos(MaxSLO)) }
 
 // Restrict allows only these candidates, each given as name or name@version.
@@ -58,7 +60,8 @@ func (r *Request) Restrict(models [][]byte) error {
 	return nil
 }
 
-// RestrictVersion allows only candidates that have a version of that name, and makes the request ask that version. Call it after Restrict.
+// RestrictVersion allows only candidates that have this version, and makes the request ask that version. Call it after
+// Restrict.
 func (r *Request) RestrictVersion(version []byte) error {
 	fn, only := r.fn, r.only
 	if only == 0 {
@@ -81,7 +84,7 @@ func (r *Request) RestrictVersion(version []byte) error {
 	return nil
 }
 
-// named reports whether "name" or "name@version" means candidate i. If it names a version, the request asks that one.
+// named reports whether "name" or "name@version" names candidate i. If it names a version, the request asks that version.
 func (r *Request) named(i int, name []byte) bool {
 	c := &r.fn.Candidates[i]
 	switch {
@@ -104,7 +107,7 @@ func (r *Request) force(i int, other bool) {
 	}
 }
 
-// pickAllowed chooses another candidate for the request if it may not ask the one that the plan has picked.
+// pickAllowed chooses another candidate for the request if the candidate that the plan has picked is not allowed.
 func (r *Request) pickAllowed() {
 	if r.only == 0 || r.fn.Selects || r.only.Has(r.candidate) {
 		return

@@ -12,38 +12,39 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
-// Config is what a path needs to know.
+// Config configures a path.
 type Config struct {
 	Now func() api.Nanos
 	// MaxBatch bounds the queries of one request; DefaultMaxBatch when 0.
 	MaxBatch int
-	// Cache is that of the models; a small one when nil.
+	// Cache is the models' cache; a small one if nil.
 	Cache *cache.Cache
-	// Timers end what waits for another query's evaluation; needed if any model has a cache.
+	// Timers end members that wait for another query's evaluation at their deadline. They are needed if any model has a
+	// cache.
 	Timers *driver.Timers
-	// Joins is how many of the last queries feedback can be joined with: DefaultJoins when 0, none when negative.
+	// Joins is the number of recent queries that feedback can be joined with: DefaultJoins if 0, none if negative.
 	Joins int
 }
 
 // DefaultMaxBatch bounds the queries of one request.
 const DefaultMaxBatch = 4096 //xebec:limit queries in one request
 
-// Path holds the table that requests look things up in, the ids of queries, and what is remembered for feedback. It starts no
-// goroutine and needs no end.
+// Path holds the table, the ids of queries, and the recent queries for feedback. It starts no goroutine and need not be
+// closed.
 type Path struct {
 	cfg     Config
 	table   atomic.Pointer[Table]
-	readers grace // requests that act on a table
+	readers grace // requests that use a table
 	ids     queryIDs
 	joins   *joins
 	asking  atomic.Int32 // feedback that waits for predictions
 	wall    wall         // for the inference log
 
-	open    atomic.Int64  // requests whose callers wait for an answer
-	drained chan struct{} // capacity 1: told when open reaches 0
+	open    atomic.Int64  // requests that are not delivered
+	drained chan struct{} // capacity 1: signalled when open reaches 0
 
-	queries   sync.Pool // of requests with several
-	members   sync.Pool // of queries with several
+	queries   sync.Pool // of requests with several queries
+	members   sync.Pool // of queries with several members
 	waits     sync.Pool // requests of Do and Ask
 	learnings sync.Pool
 }
@@ -71,38 +72,38 @@ func New(cfg Config) *Path {
 	return p
 }
 
-// Publish replaces the table. Requests under way keep what they have looked up, until Quiesce says that they have ended.
+// Publish replaces the table. Requests in flight keep what they have looked up until Quiesce says that they have ended.
 func (p *Path) Publish(t *Table) {
 	t.seal()
 	p.table.Store(t)
 	p.readers.next()
 }
 
-// Quiesce returns when the queries of every request that had begun before the call are in their lanes, or ctx ends. Later requests see
-// the table that is in force now, or a later one.
+// Quiesce waits until the queries of every request opened before the call are in their lanes, or ctx ends. Later requests
+// see the current table or a newer one.
 func (p *Path) Quiesce(ctx context.Context) error {
 	p.readers.next()
 	return p.readers.wait(ctx)
 }
 
-// Model finds a model's serving version, or the version or label that is named.
+// Model returns a model's serving version, or the named version or label.
 func (p *Path) Model(name, version string) (*Model, error) {
 	return p.table.Load().model(name, version)
 }
 
-// Versions are the versions of a model, in their order, without labels.
+// Versions returns the versions of a model in order, without labels.
 func (p *Path) Versions(name string) []string { return p.table.Load().versions(name) }
 
 // MaxBatch bounds the queries of one request.
 func (p *Path) MaxBatch() int { return p.cfg.MaxBatch }
 
-// Forget drops what is remembered of the queries of a function that was deleted.
+// Forget drops the remembered queries of a deleted function.
 func (p *Path) Forget(function string) { p.joins.forget(function) }
 
 // Open is the number of requests that are not answered.
 func (p *Path) Open() int { return int(p.open.Load()) }
 
-// Drain returns when every open request is answered, or ctx ends. The caller has seen to it that no others begin.
+// Drain waits until every open request is answered, or ctx ends. The caller must have stopped new requests.
 func (p *Path) Drain(ctx context.Context) error {
 	for p.open.Load() > 0 {
 		select {
@@ -114,8 +115,8 @@ func (p *Path) Drain(ctx context.Context) error {
 	return nil
 }
 
-// queryIDs makes numbers that fit a JavaScript number: 10 bits that name the gateway, 43 that count. Both start at random, so
-// that a gateway that restarts does not name new queries like old ones.
+// queryIDs makes ids that fit the integers of a JavaScript number: 10 bits for the gateway and 43 for a sequence number.
+// Both start at random, so that a restarted gateway does not reuse the ids of earlier queries.
 type queryIDs struct {
 	gateway uint64
 	next    atomic.Uint64

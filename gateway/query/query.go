@@ -11,51 +11,51 @@ import (
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
-// Query is one query of a request. It asks its members, and is settled when the last of them has ended; each ends at its deadline at
-// the latest.
+// Query is one query of a request. It asks its members, and is settled when the last of them has ended. Each member ends
+// at its deadline at the latest.
 type Query struct {
 	ID     uint64
 	Inputs []api.Value
 
-	// The results. Outputs are valid when Code is OK, or LowConfidence. Confidence is NaN if nothing says how sure the answer is.
+	// The results. Outputs are valid if Code is OK or LowConfidence. Confidence is NaN if no confidence was computed.
 	Code       api.Code
 	Outputs    []api.Value
 	Confidence float64
 
 	request *Request
 	first   member    // most queries ask one model
-	members []*member // in the order of candidates, then shadows and tees; not changed after they have been submitted
-	second  []*member // asked in a second step, after the first answers
-	todo    int       // the first of members that dispatch has not looked at
+	members []*member // in the order of candidates, then shadows and tees; not changed after they were submitted
+	second  []*member // members of a second step, after the first answers
+	todo    int       // index of the first member that dispatch has not looked at
 	waiting atomic.Int32
 
-	// asked, arrived and dropped are candidates: the plan had no room for those dropped. agreed are those whose own prediction is the
-	// answer.
+	// asked, arrived, dropped and agreed are sets of candidates. The plan had no room for those in dropped. The
+	// prediction of those in agreed is the answer.
 	asked, arrived, dropped, agreed selection.Set
 
-	cold    bool         // no candidate has a replica: it may wait for the first one
-	teed    bool         // a member is that of a Tee
+	cold    bool         // no candidate has a replica: the query may wait for the first one
+	teed    bool         // a member belongs to a Tee
 	wish    int          // the candidate that a policy that asks one would have asked without limits
 	keys    [2]cache.Key // of salt and inputs: without and with the context
 	keyed   [2]bool      // which of them are known
-	scratch *scratch     // for policies that select; kept with the query
+	scratch *scratch     // for functions that select; kept with the query
 }
 
-// member is one model that is asked for one query.
+// member is the evaluation of one query by one model.
 type member struct {
 	scheduler.Item
 	query     *Query
 	model     *Model
 	candidate int
 	code      api.Code
-	arm       *Arm // that counts its answer; may be nil
-	shadow    bool // its answer is compared, not given
-	evaluated bool // it goes, or went, to its lane
-	// contextual models see contexts: predictions for one context are not for another. unvetted: no worker had declared its
-	// capabilities, so it was not known whether the prediction may be cached.
+	arm       *Arm // counts the member's answer; may be nil
+	shadow    bool // its answer is only compared
+	evaluated bool // it needs its lane
+	// contextual models see contexts, so a prediction holds for one context only. unvetted means that no worker had
+	// declared its capabilities, so it was not known whether the prediction may be cached.
 	contextual, unvetted bool
 
-	// Where the model has a cache: wait is its place there. As a leader it evaluates what others wait for.
+	// If the model has a cache, wait is the member's place in it. A leader evaluates what other members wait for.
 	wait    cache.Waiter
 	leads   bool
 	retried bool
@@ -67,14 +67,14 @@ type member struct {
 
 func (m *member) init() { m.Item.Owner, m.alarm.Owner = m, m }
 
-// Parts says what became of the candidates of a query.
+// Parts groups the candidates of a query by their results.
 type Parts struct {
-	// Answered have a prediction. Late had none at the deadline, or nothing to evaluate the query; Failed have failed at it; for
-	// Dropped the plan had no room.
+	// Answered have made a prediction. Late had none at the deadline, or no replica to evaluate the query. Failed have
+	// failed. The plan had no room for Dropped.
 	Answered, Late, Failed, Dropped selection.Set
 }
 
-// Parts is what became of the query's candidates. If the function does not select, it has Answered only.
+// Parts returns the results of the query's candidates. If the function does not select, only Answered is set.
 func (q *Query) Parts() Parts {
 	p := Parts{Answered: q.arrived}
 	if fn := q.request.fn; fn == nil || !fn.Selects {
@@ -95,17 +95,17 @@ func (q *Query) Parts() Parts {
 	return p
 }
 
-// begin makes it a query that asks nothing yet.
+// begin resets the query to one without members.
 func (q *Query) begin(id uint64) {
 	q.ID = id
-	q.waiting.Store(1) // until Submit has submitted all
+	q.waiting.Store(1) // until Submit has submitted all members
 	q.members, q.second, q.todo = q.members[:0], q.second[:0], 0
 	q.asked, q.arrived, q.dropped, q.agreed = 0, 0, 0, 0
 	q.Code, q.Outputs, q.Confidence = api.OK, nil, math.NaN()
 	q.keyed, q.cold, q.teed = [2]bool{}, true, false
 }
 
-// all has the members of both steps.
+// all returns the members of both steps.
 func (q *Query) all() []*member {
 	if len(q.second) == 0 {
 		return q.members
@@ -113,7 +113,7 @@ func (q *Query) all() []*member {
 	return q.scratch.all
 }
 
-// member is the one that asks the candidate; nil: none does.
+// member returns the member of the candidate, or nil.
 func (q *Query) member(candidate int) *member {
 	for _, m := range q.all() {
 		if m.candidate == candidate {
@@ -123,7 +123,7 @@ func (q *Query) member(candidate int) *member {
 	return nil
 }
 
-// drop gives back what the query holds, after it was released.
+// drop releases the query's memory after the request was released.
 func (q *Query) drop() {
 	if r := q.request; r.submitted.Load() {
 		if r.fn != nil && len(r.fn.Shadows) > 0 {

@@ -11,50 +11,52 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Owner is what a Request is embedded in: a dialect's state for one request. Settled and Deliver are called by the goroutine that ends
-// the last query, often one that reads workers' rings, so they must not block.
+// Owner is what a Request is embedded in: the state that a dialect keeps for one request. Settled and Deliver run on the
+// goroutine that ends the last query, often one that reads workers' rings, so they must not block.
 type Owner interface {
-	// Settled: every query has ended. The owner renders its answer from the request, and returns the code that the request is
-	// counted with.
+	// Settled is called when every query has ended. The owner renders its answer from the request and returns the code
+	// with which the request is counted.
 	Settled() api.Code
-	// Deliver: the request has been counted and logged. The owner sends its answer. If it has not finished when Deliver returns, it
-	// must have called Retain, and calls Release when it has.
+	// Deliver is called after the request has been counted and logged. The owner sends its answer. If the answer is not
+	// sent when Deliver returns, the owner must have called Retain, and calls Release when it is sent.
 	Deliver()
-	// Released: nothing uses the request any more, and it is ready for the next Open. The owner resets its own state and may return
-	// itself to its pool, as the last thing that it does.
+	// Released is called when nothing uses the request any more and it is ready for the next Open. The owner resets its
+	// own state. It may return itself to its pool, as its last step.
 	Released()
 }
 
-// Request is one request: one query or several to one function or one model, and their common answer. It is embedded by value in its
-// Owner, which pools it, so that a request allocates nothing.
+// Request is one request to a function or a model, with one or several queries and their common answer. Its Owner embeds
+// it by value and is pooled, so that a request allocates nothing.
 //
-// Its caller calls Init once, and for each request Open, AskFunction or AskModel, Next for each query, and Submit or Drop. Nothing of it
-// may be touched after Submit or Drop, but by the Owner's methods. The exceptions are Retain before Submit, which keeps the request until
-// Release, and what is documented for any time.
+// The caller calls Init once. For each request it calls Open, AskFunction or AskModel, Next for each query, and Submit or
+// Drop. After Submit or Drop only the Owner's methods may touch the request. There are two exceptions: a caller that
+// calls Retain before Submit keeps the request until Release, and some methods say that they may be called at any time.
 type Request struct {
 	path  *Path
 	owner Owner
 
-	// What is asked. fn is nil if the request addresses a model. model has the signature of the inputs, and is asked, through its
-	// sub-queue queue, unless the function's policy chooses for each query; candidate is the one that it is a version of.
+	// What the request asks. fn is nil if it addresses a model. model has the signature of the inputs and evaluates the
+	// queries, through its sub-queue queue, unless the function's policy chooses for each query. candidate is the index
+	// of the candidate that model belongs to.
 	fn        *Function
 	model     *Model
 	queue     int32
 	candidate int
-	stats     *obs.Endpoint // nil: the request is the gateway's own, and not counted
+	stats     *obs.Endpoint // nil: the gateway's own request, which is not counted
 	arrived   api.Nanos
 	slo       api.Nanos
-	refused   bool // the plan has no room for it
+	refused   bool // the plan has no room for the request
 	learning  bool // its predictions are for feedback, not for a caller
-	unlisted  bool // a request of Ask: neither caches nor shadows see it
+	unlisted  bool // a request of Ask, which bypasses caches and shadows
 
-	// What the request demands of its queries.
+	// Limits on what the request's queries may ask.
 	only          selection.Set // candidates that may be asked; 0: all
-	forced        selection.Set // candidates whose version the request names,
-	forcedOther   selection.Set // and those of them for which that is the other one
+	forced        selection.Set // candidates whose version the request names
+	forcedOther   selection.Set // those of forced for which it names the other version
 	minConfidence float64
 	ttl           api.Nanos // from arrival; 0: until the deadline
-	// context and salt lie in text one behind the other, followed by the context's length: contextSalt is all of it.
+	// text holds the context, the salt and the context's length, in this order. context and salt are slices of it, and
+	// contextSalt is all of it.
 	context, salt, contextSalt []byte
 	text                       []byte
 
@@ -66,37 +68,38 @@ type Request struct {
 	first   Query             // most requests have one query
 	batch   []*scheduler.Item // members on their way to a lane
 
-	pending   atomic.Int32 // queries that have not ended, and one while they are being submitted
-	refs      atomic.Int32 // unreleased members, one for the answer, one until Submit returns, and those of Retain
-	submitted atomic.Bool  // Cancel may look at the members
-	delivered atomic.Bool  // Drain does not wait for it
+	pending   atomic.Int32 // queries that have not ended, and one while queries are being submitted
+	refs      atomic.Int32 // unreleased members, one for the answer, one until Submit returns, and one for each Retain
+	submitted atomic.Bool  // Cancel may read the members
+	delivered atomic.Bool  // Drain does not wait for the request
 
-	reading bool   // it acts on a table,
-	turn    uint32 // since this turn of the path's readers
+	reading bool   // the request uses a table
+	turn    uint32 // the turn of the path's readers in which it began to
 
-	// A borrowed body is the only query's input until the request is released; own is the input's buffer meanwhile.
+	// A borrowed body is the input of the only query until the request is released. own keeps the input's buffer
+	// meanwhile.
 	borrowed bool
 	own      []byte
 	released chan<- struct{}
 
-	record   inferlog.Record // its memory is kept
-	feedback *joinedFeedback // for Feedback; its memory is kept
+	record   inferlog.Record // reused by later requests
+	feedback *joinedFeedback // for Feedback; reused by later requests
 }
 
-// MaxSLO bounds the time that a request may give its queries. What takes longer is a job, not a query.
+// MaxSLO bounds the latency objective of a request. Longer work is a job, not a query.
 const MaxSLO = 10 * time.Minute //xebec:limit `Xebec-Slo-Ms`
 
-// DirectDeadline is the deadline of a request that addresses a model and names none: models have no latency objective.
+// DirectDeadline is the deadline of a request that addresses a model and sets none: models have no latency objective.
 const DirectDeadline = 30 * time.Second //xebec:limit deadline of a request that addresses a model (Open Inference Protocol)
 
-// Init binds the request to its path and to its owner, for good.
+// Init binds the request to its path and its owner. It is called once.
 func (r *Request) Init(p *Path, owner Owner) {
 	r.path, r.owner = p, owner
 	r.first.first.init()
 }
 
-// Open begins a request. From here until Submit or Drop it acts on the table in force, and Quiesce waits for it; Drain waits until it is
-// answered.
+// Open begins a request. Until Submit or Drop the request uses the current table, and Quiesce waits for it. Drain waits
+// until the request is answered.
 func (r *Request) Open() {
 	p := r.path
 	p.open.Add(1)
@@ -105,7 +108,7 @@ func (r *Request) Open() {
 	r.refs.Store(2)
 }
 
-// AskFunction addresses a function, and chooses a candidate if its plan chooses for whole requests.
+// AskFunction addresses a function. If its plan chooses for whole requests, AskFunction picks the candidate.
 func (r *Request) AskFunction(name string) error {
 	fn, err := r.find(name)
 	if err != nil {
@@ -130,7 +133,8 @@ func (r *Request) askFunction(fn *Function) {
 	r.model, r.queue = fn.Candidates[r.candidate].Model, fn.Candidates[r.candidate].Queue
 }
 
-// AskModel addresses a model: the version or label that is named, or what its traffic rules choose if version is empty.
+// AskModel addresses the named version or label of a model. If version is empty the model's traffic rules choose the
+// version.
 func (r *Request) AskModel(name, version string) error {
 	t := r.path.table.Load()
 	m, err := t.model(name, version)
@@ -148,8 +152,8 @@ func (r *Request) AskModel(name, version string) error {
 // Within replaces the function's latency objective, or a model's DirectDeadline.
 func (r *Request) Within(d time.Duration) { r.slo = api.Nanos(min(d, MaxSLO)) }
 
-// Next begins the next query and returns its inputs, one for each that the signature declares. The caller writes their Data and Dims
-// from the start (appends to [:0]), so that their memory is used again. An error means that the request has too many queries.
+// Next begins the next query and returns its inputs, one for each in the signature. The caller overwrites their Data and
+// Dims (it appends to [:0]), so that their memory is reused. An error means that the request has too many queries.
 func (r *Request) Next() ([]api.Value, error) {
 	if len(r.queries) >= r.path.cfg.MaxBatch {
 		return nil, api.Errorf(api.InvalidArgument, "more than %d inputs in one request: split it", r.path.cfg.MaxBatch)
@@ -170,9 +174,9 @@ func (r *Request) Next() ([]api.Value, error) {
 	return q.Inputs, nil
 }
 
-// Borrow makes body the Data of the first input of the only query without copying it, if it can, and reports whether it did. The body's
-// owner keeps it unchanged until the request is released, which NotifyReleased tells it. A query that asks several models cannot borrow:
-// the slowest of them would keep the body long after the answer.
+// Borrow makes body the Data of the only query's first input without copying it, and reports whether it did. The body
+// must not change until the request is released, which NotifyReleased reports. Borrow refuses if the query asks several
+// models: the slowest of them would keep the body long after the answer.
 func (r *Request) Borrow(body []byte) bool {
 	if fn := r.fn; fn != nil && (fn.Selects || len(fn.Shadows)+len(fn.Tees) > 0) || len(r.direct) > 0 {
 		return false
@@ -186,11 +190,12 @@ func (r *Request) Borrow(body []byte) bool {
 // Borrowed reports whether the request has borrowed a body.
 func (r *Request) Borrowed() bool { return r.borrowed }
 
-// NotifyReleased sends one value to ch, which has room for it, after the request has been released. Call it before Submit.
+// NotifyReleased makes the request send one value to ch when it is released. ch must have room for it. Call it before
+// Submit.
 func (r *Request) NotifyReleased(ch chan<- struct{}) { r.released = ch }
 
-// Submit sends the request's queries on their way: each chooses the models that it asks, looks in their caches, and goes to their lanes for
-// the rest. The Owner is told when they have ended, which may be before Submit returns.
+// Submit sends the queries on their way: each chooses the models that it asks, looks in their caches, and goes to their
+// lanes for the rest. The Owner is called back when they have ended, which may be before Submit returns.
 func (r *Request) Submit() {
 	r.begin()
 	needLane := 0
@@ -205,13 +210,13 @@ func (r *Request) Submit() {
 	r.leaveTable()
 	r.submitted.Store(true)
 	for _, q := range r.queries {
-		q.memberEnded() // the one that begin has counted
+		q.memberEnded() // the one that q.begin has added
 	}
 	r.queryEnded()
 	r.Release()
 }
 
-// begin numbers the queries, and decides what holds for all of them: which candidates and which of their versions may be asked.
+// begin numbers the queries and decides for all of them which candidates, and which of their versions, may be asked.
 func (r *Request) begin() {
 	p, n := r.path, len(r.queries)
 	r.pending.Store(int32(n) + 1)
@@ -228,14 +233,14 @@ func (r *Request) begin() {
 	}
 }
 
-// Drop gives up a request that was not submitted.
+// Drop abandons a request that was not submitted.
 func (r *Request) Drop() {
 	if r.refs.Add(-2) == 0 {
 		r.recycle()
 	}
 }
 
-// Refuse is Drop, and counts the request as one that its dialect could not read.
+// Refuse is Drop, and counts the request as malformed.
 func (r *Request) Refuse() {
 	switch {
 	case r.stats != nil:
@@ -246,14 +251,14 @@ func (r *Request) Refuse() {
 	r.Drop()
 }
 
-// Function is what the request addresses; nil if that is a model.
+// Function returns the addressed function, or nil if the request addresses a model.
 func (r *Request) Function() *Function { return r.fn }
 
-// Model has the signature of the request's inputs and outputs. It is the version that is asked, unless the function's policy chooses for
-// each query.
+// Model returns the model whose signature the inputs and outputs have. It is the version that is asked, unless the
+// function's policy chooses for each query.
 func (r *Request) Model() *Model { return r.model }
 
-// Candidate is the version that the request asks as the function's candidate.
+// Candidate returns the version that the request asks as candidate i.
 func (r *Request) Candidate(i int) *Model {
 	if r.fn == nil {
 		return r.model
@@ -262,16 +267,16 @@ func (r *Request) Candidate(i int) *Model {
 	return m
 }
 
-// MinConfidence is the confidence below which an answer is replaced by the function's default.
+// MinConfidence is the confidence below which the function's default replaces the answer.
 func (r *Request) MinConfidence() float64 { return r.minConfidence }
 
-// Len is how many queries the request has.
+// Len returns the number of queries.
 func (r *Request) Len() int { return len(r.queries) }
 
-// Query is query i. Its results may be read from Settled on, until the request is released.
+// Query returns query i. Its results are valid from Settled until the request is released.
 func (r *Request) Query(i int) *Query { return r.queries[i] }
 
-// Code is that of the first query that did not end in OK.
+// Code returns the code of the first query that did not end in OK.
 func (r *Request) Code() api.Code {
 	for _, q := range r.queries {
 		if q.Code != api.OK {
@@ -281,12 +286,13 @@ func (r *Request) Code() api.Code {
 	return api.OK
 }
 
-// Retain keeps the request from being released until Release is called as often. The caller holds the request already: it has not called
-// Submit yet, or is inside one of the Owner's methods.
+// Retain keeps the request from being released until a matching Release. The caller must already hold the request: it has
+// not called Submit yet, or is inside one of the Owner's methods.
 func (r *Request) Retain() { r.refs.Add(1) }
 
-// TryRetain is Retain for a caller that does not hold the request, at any time; false: it has been released. If the caller's pointer may be
-// out of date, the request may be another one by now, and must be looked at again.
+// TryRetain is Retain for a caller that does not hold the request. It may be called at any time and returns false if the
+// request has been released. The caller must then check that it still is the request it meant, because a pooled request
+// may have been reused.
 func (r *Request) TryRetain() bool {
 	for {
 		n := r.refs.Load()
@@ -299,15 +305,15 @@ func (r *Request) TryRetain() bool {
 	}
 }
 
-// Release lets go of the request. The last one to do so releases it.
+// Release undoes one Retain. The last Release releases the request.
 func (r *Request) Release() {
 	if r.refs.Add(-1) == 0 {
 		r.recycle()
 	}
 }
 
-// Delivered says that the caller has its answer, or is gone: Drain does not wait for what the request still does, for stragglers, shadows
-// and caches. A request that is released is delivered.
+// Delivered says that the caller has its answer or has left. Drain then no longer waits for stragglers, shadows and
+// caches of the request. A released request counts as delivered.
 func (r *Request) Delivered() {
 	if r.delivered.Swap(true) {
 		return
@@ -320,8 +326,8 @@ func (r *Request) Delivered() {
 	}
 }
 
-// Cancel says that the caller went away: what is still queued need not be evaluated. The caller of Cancel has retained the request.
-// Members that were asked in a second step, and those that wait for another query's evaluation, end by themselves.
+// Cancel says that the caller has left, so queued members need not be evaluated. The caller of Cancel must hold the
+// request. Members of a second step, and those that wait for another query's evaluation, end without it.
 func (r *Request) Cancel() {
 	if !r.submitted.Load() {
 		return
@@ -335,7 +341,7 @@ func (r *Request) Cancel() {
 	}
 }
 
-// leaveTable ends the time in which the request acts on the table that it has seen.
+// leaveTable ends the request's use of the table.
 func (r *Request) leaveTable() {
 	if r.reading {
 		r.reading = false
@@ -343,7 +349,7 @@ func (r *Request) leaveTable() {
 	}
 }
 
-// recycle makes a request that nothing uses ready for the next one.
+// recycle makes a request that nothing uses ready for the next Open.
 func (r *Request) recycle() {
 	if r.borrowed {
 		r.queries[0].Inputs[0].Data = r.own

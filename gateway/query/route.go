@@ -12,48 +12,48 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// Route is a model's traffic rule as one candidate of a function, or a request that addresses the model, sees it: some of the queries for
-// the serving version go to another one. Immutable once published.
+// Route is a model's traffic rule as applied to one candidate of a function, or to requests that address the model: part
+// of the queries for the serving version go to another version. It is immutable once published.
 type Route struct {
 	Rule  *Rule
 	Model *Model
 	Queue int32
 }
 
-// Rule divides live answers between the serving version of a model and another one: by a fixed part, the same for all queries of a
-// context, or as a policy learns. It outlives the tables that it is in.
+// Rule divides queries between the serving version of a model and another one: by a fixed part, the same for all queries
+// of a context, or by a policy that learns. A Rule is kept when tables are replaced.
 type Rule struct {
-	// Serving and Other count what the two have answered.
+	// Serving and Other count the answers of the two versions.
 	Serving, Other Arm
-	// Selector, if there is one, learns which of the two, 0 or 1, to ask, within the part. It sees no contexts.
+	// Selector, if not nil, learns which of the two versions, 0 or 1, to ask, within the part. It sees no contexts.
 	Selector Selector
 
-	part atomic.Uint64 // bits: of the queries, for Other
+	part atomic.Uint64 // bits of a float64: the part of the queries that goes to Other
 	seed uint64        // of the hash of contexts
 }
 
-// NewRule makes a rule that gives nothing to the other version yet. Rules of the same name send the same contexts there, on every gateway.
+// NewRule makes a rule with part 0. Rules of the same name send the same contexts to the other version, on every gateway.
 func NewRule(name string, s Selector) *Rule { return &Rule{Selector: s, seed: xxh3.HashString(name)} }
 
-// SetPart says which part of the queries, from 0 to 1, goes to the other version. With a Selector it is the limit of its wish for that
-// version.
+// SetPart sets the part of the queries, from 0 to 1, that goes to the other version. With a Selector it is the upper
+// limit for that version.
 func (r *Rule) SetPart(part float64) { r.part.Store(math.Float64bits(part)) }
 
-// Part is what SetPart has set.
+// Part returns the value set by SetPart.
 func (r *Rule) Part() float64 { return math.Float64frombits(r.part.Load()) }
 
-// Arm is what one version of a rule has answered.
+// Arm counts the answers of one version of a rule.
 type Arm struct {
 	Queries, Failed atomic.Uint64
-	// Latency is of the queries that it evaluated.
+	// Latency is that of the queries that it evaluated.
 	Latency obs.Latency
-	// Losses is what feedback has said, Squares the sum of their squares.
+	// Losses is the sum of the losses from feedback, Squares the sum of their squares.
 	Losses  obs.Loss
 	Squares obs.Sum
 }
 
-// Tee is the other kind of rule: another version is asked a sample of a candidate's queries as well. Its answers are compared with the
-// candidate's, and never given.
+// Tee is the other kind of rule: another version also gets a sample of a candidate's queries. Its answers are compared
+// with the candidate's and never returned.
 type Tee struct {
 	Candidate
 	Of   int // the candidate
@@ -61,16 +61,16 @@ type Tee struct {
 	Seen *Seen
 }
 
-// Seen counts the comparisons of a Tee. It outlives the tables that it is in.
+// Seen counts the comparisons of a Tee. It is kept when tables are replaced.
 type Seen struct {
 	Same, Different, Failed atomic.Uint64
 	// Serving and Other are the two versions.
 	Serving, Other Arm
 }
 
-// rules is what a request's rules have decided, for all of its queries alike, so that they may share a batch.
+// rules is what a request's rules have decided. It is the same for all of its queries, so that they can share a batch.
 type rules struct {
-	ruled, other selection.Set // candidates with a rule; those that go to the other version
+	ruled, other selection.Set // candidates with a rule; those of them that go to the other version
 	p            [selection.MaxCandidates]float64
 	limits       [2]float64
 	query        selection.Query
@@ -113,7 +113,8 @@ func (r *Request) routeModel(t *Table, serving *Model) *Model {
 	return serving
 }
 
-// decide reports whether the other version is asked, and how likely that was. If only one of the two has a replica it is that one.
+// decide reports whether the other version is asked, and with which probability that was decided. If only one of the two
+// versions has a replica it is asked.
 func (r *Request) decide(serving *Model, route *Route) (other bool, p float64) {
 	otherServes, servingServes := route.Model.servesOrWakes(), serving.servesOrWakes()
 	if !otherServes {
@@ -145,7 +146,7 @@ func (r *Request) decide(serving *Model, route *Route) (other bool, p float64) {
 	return false, 1 - part
 }
 
-// target is the version that the request asks as the candidate, and its sub-queue.
+// target returns the version that the request asks as the candidate, and its sub-queue.
 func (r *Request) target(candidate int) (*Model, int32) {
 	c := &r.fn.Candidates[candidate]
 	if r.rules.other.Has(candidate) {
@@ -154,7 +155,7 @@ func (r *Request) target(candidate int) (*Model, int32) {
 	return c.Model, c.Queue
 }
 
-// armOf counts a candidate's answers; nil: no rule does.
+// armOf returns the Arm that counts a candidate's answers, or nil if no rule does.
 func (r *Request) armOf(candidate int) *Arm {
 	if r.fn == nil {
 		return r.arm
@@ -184,7 +185,7 @@ func (a *Arm) observe(code api.Code, evaluated bool, took api.Nanos) {
 	}
 }
 
-// learn takes in what feedback has said of one of the rule's two versions, which was asked with probability p.
+// learn passes feedback on one of the rule's two versions, which was asked with probability p, to the rule.
 func (r *Rule) learn(other bool, p, loss float64) {
 	arm, i := &r.Serving, 0
 	if other {
@@ -221,7 +222,7 @@ func (q *Query) addTees() {
 	}
 }
 
-// tees are those of the request. Their members are numbered from width on, behind candidates and shadows.
+// tees returns those of the request. Their members are numbered from width on, after candidates and shadows.
 func (r *Request) tees() (list []Tee, width int) {
 	if r.fn == nil {
 		return r.direct, 1
@@ -229,7 +230,7 @@ func (r *Request) tees() (list []Tee, width int) {
 	return r.fn.Tees, len(r.fn.Candidates) + len(r.fn.Shadows)
 }
 
-// compareTees counts how often they give the same answer as the version that they are compared with.
+// compareTees counts how often a tee gives the same answer as the version that it is compared with.
 func (q *Query) compareTees() {
 	r := q.request
 	list, width := r.tees()

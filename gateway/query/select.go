@@ -41,7 +41,7 @@ func (q *Query) choose() {
 	}
 }
 
-// chooseByPolicy asks the function's policy, within what the plan has room for.
+// chooseByPolicy lets the function's policy choose within what the plan has room for.
 func (q *Query) chooseByPolicy(fn *Function) {
 	r := q.request
 	allowed, ready := r.allowed()
@@ -56,7 +56,7 @@ func (q *Query) chooseByPolicy(fn *Function) {
 	if fn.Choice != nil && !r.learning {
 		if fn.Mode == selection.Several {
 			planned := selection.Set(fn.Choice.Members())
-			if planned == 0 || allowed&planned != 0 { // else all that it counts on have lost their replicas since
+			if planned == 0 || allowed&planned != 0 { // otherwise all candidates of the plan have lost their replicas since
 				q.dropped = allowed &^ planned
 				allowed &= planned
 			}
@@ -96,8 +96,8 @@ func (q *Query) chooseByPolicy(fn *Function) {
 	}
 }
 
-// choose lets the policy choose. It returns the candidate that a policy that asks one would have asked without limits, which the next plan
-// wants to know.
+// choose lets the policy choose. It also returns the candidate that a policy that asks one would have asked without
+// limits, which the next plan needs.
 func (s *scratch) choose(fn *Function, context []byte) (wish int) {
 	limits := s.query.Limits
 	s.query.Limits = nil
@@ -123,8 +123,8 @@ func (q *Query) askDroppedIfCached(fn *Function) {
 	}
 }
 
-// allowed are the candidates that the request may ask and that have replicas. If none has (ready is false), they are those that may get one
-// in time.
+// allowed returns the candidates that the request may ask and that have replicas. If there is none, ready is false, and
+// it returns the candidates that may get a replica in time.
 func (r *Request) allowed() (allowed selection.Set, ready bool) {
 	fn, only := r.fn, r.only
 	if only == 0 {
@@ -158,7 +158,7 @@ func (r *Request) allowed() (allowed selection.Set, ready bool) {
 	return serving, true
 }
 
-// ask makes the query ask one more model.
+// ask adds a member for one model to the query.
 func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *member {
 	r := q.request
 	m := &q.first
@@ -177,7 +177,7 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 			}
 			wait = max(wait, api.Nanos(cold))
 		}
-		if model.CacheOn.Load() { // for later callers that ask the same, although this one gets its default
+		if model.CacheOn.Load() { // for later identical queries, even if this one gets the default
 			keep = max(keep, api.Nanos(DefaultColdStart))
 		}
 	}
@@ -231,7 +231,7 @@ func (q *Query) compareShadows(fn *Function) {
 	}
 }
 
-// tellPlan tells the next plan which candidates the policy wished for, as far as caches did not have their predictions.
+// tellPlan reports to the next plan which candidates the policy wished for, except for cached predictions.
 func (r *Request) tellPlan(needLane int) {
 	fn := r.fn
 	if needLane == 0 || fn == nil || !fn.Selects || fn.Choice == nil {

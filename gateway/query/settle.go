@@ -5,8 +5,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// Answered is called by the lane. Queries that wait for the same prediction get it now, too: the release may be a while off, if a late
-// replica still has the query.
+// Answered is called by the lane. Queries that wait for the same prediction get it now, because the release may come
+// later, if a late replica still has the query.
 func (m *member) Answered(_ *scheduler.Item, code api.Code) {
 	m.end(code)
 	if m.leads && code == api.OK {
@@ -14,8 +14,8 @@ func (m *member) Answered(_ *scheduler.Item, code api.Code) {
 	}
 }
 
-// Released is called by the lane: the outputs do not change any more. Queries that wait for the same prediction get it, even if it is too
-// late for this one.
+// Released is called by the lane: the outputs no longer change. Queries that wait for the same prediction get it, even if
+// it is too late for this one.
 func (m *member) Released(_ *scheduler.Item, final api.Code) {
 	switch {
 	case m.unvetted && final == api.OK:
@@ -33,7 +33,7 @@ func (m *member) Released(_ *scheduler.Item, final api.Code) {
 	m.query.request.Release()
 }
 
-// end is how a member has ended for its query.
+// end records the member's result for its query.
 func (m *member) end(code api.Code) {
 	m.code = code
 	r := m.query.request
@@ -48,26 +48,26 @@ func (m *member) end(code api.Code) {
 	}
 }
 
-// memberEnded counts one thing less that the query waits for; the last one settles the query.
+// memberEnded decrements the count of things that the query waits for; the last one settles the query.
 func (q *Query) memberEnded() {
 	if q.waiting.Add(-1) == 0 {
 		q.settle()
 	}
 }
 
-// settle makes the query's result of its members' predictions, or asks more members.
+// settle makes the query's result from its members' predictions, or asks more members.
 func (q *Query) settle() {
 	r := q.request
 	switch fn := r.fn; {
-	case len(q.members) == 0: // it could ask none, and the code says why
-	case r.learning: // feedback makes what it wants of the members
+	case len(q.members) == 0: // no model could be asked, and the code says why
+	case r.learning: // feedback uses the members' predictions itself
 	case fn != nil && fn.Selects:
 		if q.combine(fn) {
 			return
 		}
 	default:
 		m := q.members[0]
-		if q.Code = m.code; m.code == api.OK { // else the outputs may be being written
+		if q.Code = m.code; m.code == api.OK { // otherwise the outputs may still be written
 			result := m.Result()
 			q.Outputs, q.Confidence = result.Outputs, result.Confidence
 			q.arrived, q.agreed = q.asked, q.asked
@@ -82,14 +82,14 @@ func (q *Query) settle() {
 	r.queryEnded()
 }
 
-// queryEnded counts one query as ended, and finally the submitting of all; the last one finishes the request.
+// queryEnded counts one query, or the submission of all, as ended. The last one finishes the request.
 func (r *Request) queryEnded() {
 	if r.pending.Add(-1) == 0 {
 		r.finish()
 	}
 }
 
-// finish has the owner answer. It runs on the goroutine that ended the last query.
+// finish makes the owner answer. It runs on the goroutine that ended the last query.
 func (r *Request) finish() {
 	code := r.owner.Settled()
 	if r.stats != nil {

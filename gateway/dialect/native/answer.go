@@ -9,8 +9,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// Settled renders Clipper's answer, extended by confidence and models. A batch in which a query has an output is an answer; a request
-// without any has the status of its code.
+// Settled renders Clipper's answer, extended by confidence and models. A batch in which at least one query has an output
+// is an answer. A request without any output has the status of its code.
 func (c *call) Settled() api.Code {
 	n, code := c.Len(), c.Code()
 	failed := 0
@@ -85,7 +85,7 @@ func (c *call) appendPrediction(out []byte, q *query.Query) []byte {
 	return append(out, `"}`...)
 }
 
-// appendConfidence writes 1 if nothing says how sure the answer is: one model agrees with itself.
+// appendConfidence writes 1 if no confidence was computed: one model agrees with itself.
 func appendConfidence(out []byte, confidence float64) []byte {
 	if confidence >= 0 && confidence <= 1 {
 		return strconv.AppendFloat(out, confidence, 'g', -1, 64)
@@ -109,7 +109,7 @@ func (c *call) appendParts(out []byte, q *query.Query) []byte {
 	return out
 }
 
-// appendModels writes the name@version of each, which has no characters that JSON escapes.
+// appendModels writes the name@version of each model, which has no characters that JSON escapes.
 func (c *call) appendModels(out []byte, begin string, set selection.Set) []byte {
 	out = append(out, begin...)
 	for rest := set; rest != 0; rest &= rest - 1 {
@@ -123,7 +123,7 @@ func (c *call) appendModels(out []byte, begin string, set selection.Set) []byte 
 	return append(out, ']')
 }
 
-// appendOutputs writes one output as itself, several as an object.
+// appendOutputs writes a single output as itself, and several as an object.
 func (c *call) appendOutputs(out []byte, q *query.Query) []byte {
 	specs := c.Model().Signature.Outputs
 	if len(specs) == 1 {

@@ -9,12 +9,12 @@
 //
 // # The way of a request
 //
-// native.go parses the body into a pooled call and submits it. raw.go takes bodies that are the input itself; large ones are not
-// copied. answer.go renders the answer when the path calls back. feedback.go is the way of feedback, which the path takes without
-// submitting anything. api/spec/openapi.yaml describes all of it.
+// native.go parses the body into a pooled call and submits it. raw.go reads bodies that are the input itself, large ones
+// without a copy. answer.go renders the answer when the path calls back. feedback.go serves feedback, for which no
+// request is submitted. api/spec/openapi.yaml describes all of it.
 //
 // # What it never does
 //
-// It decides nothing about queries: which models are asked, what an answer is and what feedback teaches is package query's. It knows
-// JSON from package tensorjson, and no connection.
+// It decides nothing about queries: package query chooses the models, combines answers and learns from feedback. It uses
+// package tensorjson for JSON, and sees no connection.
 package native

@@ -56,7 +56,7 @@ func (s *service) feedback(x dialect.Exchange) {
 	f.Drop()
 }
 
-// read parses the request, and judges all of it before any is counted.
+// read parses the request and validates all of it before any feedback is counted.
 func (f *feedback) read(body, contextHeader []byte) error {
 	sig := &f.Model().Signature
 	if err := f.parsed.Parse(body, sig.Inputs, f, f.service.path.MaxBatch()); err != nil {
@@ -82,7 +82,8 @@ func (f *feedback) read(body, contextHeader []byte) error {
 	return nil
 }
 
-// learn gives each feedback to the path and renders what became of it. A request with one feedback that is not taken is an error.
+// learn passes each feedback to the path and renders the outcomes. A request with a single feedback that is not counted
+// is an error.
 func (f *feedback) learn() error {
 	a, items := &f.answer, f.parsed.Items
 	a.Reset(200)
@@ -109,7 +110,7 @@ func (f *feedback) learn() error {
 	return nil
 }
 
-// learnItem gives feedback i to the path.
+// learnItem passes feedback i to the path.
 func (f *feedback) learnItem(i int) (query.Outcome, error) {
 	item, given := &f.parsed.Items[i], &f.given
 	*given = query.Feedback{QueryID: item.QueryID, Verdict: query.VerdictLoss, Loss: item.Loss, Context: item.Context}

@@ -65,7 +65,7 @@ func (s *service) predict(x dialect.Exchange) {
 	x.Submit(&c.Call)
 }
 
-// address finds the function, and how long its queries may take.
+// address finds the function, and reads the request's latency objective.
 func (c *call) address(x dialect.Exchange) error {
 	if err := c.AskFunction(x.Param("function")); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (c *call) address(x dialect.Exchange) error {
 	return err
 }
 
-// read reads the queries, and what the request demands of them.
+// read reads the queries and the request's options.
 func (c *call) read(x dialect.Exchange) error {
 	var err error
 	if isRaw(x.Header("Content-Type")) {
@@ -115,7 +115,7 @@ func (c *call) read(x dialect.Exchange) error {
 	return nil
 }
 
-// The two kinds of error that Clipper knows.
+// The two error names of Clipper.
 const (
 	jsonError  = "Json error"
 	queryError = "Query processing error"
@@ -134,7 +134,7 @@ func appendError(dst []byte, kind string, e *api.Error) []byte {
 	return append(dst, `"}`...)
 }
 
-// failBody answers with an error, and says whether the body was not JSON or did not mean anything.
+// failBody answers with an error, and distinguishes bodies that are not JSON from bodies that are not a valid request.
 func failBody(x dialect.Exchange, err error) {
 	if isRaw(x.Header("Content-Type")) || json.Valid(x.Body()) {
 		dialect.Fail(x, Dialect{}, err)
@@ -143,7 +143,7 @@ func failBody(x dialect.Exchange, err error) {
 	dialect.Fail(x, malformed{}, err)
 }
 
-// malformed is the dialect's error shape for bodies that are not JSON.
+// malformed is the dialect with the error format for bodies that are not JSON.
 type malformed struct{ Dialect }
 
 func (malformed) AppendError(dst []byte, e *api.Error) []byte { return appendError(dst, jsonError, e) }

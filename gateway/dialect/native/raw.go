@@ -6,8 +6,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// isRaw reports whether a body of this type is the input itself. All other bodies are JSON: curl says
-// application/x-www-form-urlencoded by default.
+// isRaw reports whether a body of this type is the input itself. All other bodies are parsed as JSON, also
+// application/x-www-form-urlencoded, which is curl's default.
 func isRaw(contentType []byte) bool {
 	if len(contentType) == 0 || bytes.HasPrefix(contentType, jsonType) {
 		return false
@@ -25,8 +25,8 @@ var (
 	rawTypes = [][]byte{[]byte("application/octet-stream"), []byte("text/plain"), []byte("image/"), []byte("audio/"), []byte("video/")}
 )
 
-// borrowBytes is the size from which a raw body is not copied: the transport keeps it until the scheduler has released the query. Below
-// it, the copy costs less than the goroutine that waits.
+// borrowBytes is the size from which a raw body is borrowed, not copied: the transport keeps it until the scheduler has
+// released the query. A smaller body is cheaper to copy than a goroutine is to keep waiting.
 const borrowBytes = 32 << 10 //xebec:limit raw bodies of at least this size are not copied
 
 // readRaw makes the body the only input of the only query.
@@ -63,7 +63,7 @@ func (c *call) readRaw(body []byte) error {
 	return nil
 }
 
-// rawDims finds the one dimension that is not declared.
+// rawDims computes the one dimension that is not declared.
 func rawDims(dims []int64, spec api.TensorSpec, n int) ([]int64, error) {
 	unit, open := int64(spec.DType.Size()), -1
 	for i, d := range spec.Shape {

@@ -12,18 +12,19 @@ import (
 
 // Dialect is the protocol over REST.
 type Dialect struct {
-	// Version is the server's, Ready says whether it is ready, and if not why: for the documents that the protocol has of them.
+	// Version is the server's version. Ready reports whether the server is ready, and if not why. Both are for the
+	// protocol's server documents.
 	Version string
 	Ready   func() (bool, string)
 }
 
-// extensions are the parts of the protocol beyond its core that are served.
+// extensions are the served extensions of the protocol.
 var extensions = []string{"binary_tensor_data"}
 
-// jsonLength is the header field with the length of the JSON in front of binary tensors.
+// jsonLength is the header field with the length of the JSON that precedes binary tensors.
 const jsonLength = "Inference-Header-Content-Length"
 
-// Routes are those of models, and of the server's documents.
+// Routes returns the routes of models and of the server's documents.
 func (d Dialect) Routes(p *query.Path) []dialect.Route {
 	s := &service{dialect: d, path: p}
 	s.calls.New = func() any { return s.newCall() }
@@ -57,8 +58,8 @@ type call struct {
 	dialect.Call
 	service *service
 	parsed  Request
-	id      []byte // the memory of parsed.ID
-	length  []byte // of the header field with the JSON's length
+	id      []byte // memory of parsed.ID
+	length  []byte // memory for the header field with the JSON's length
 }
 
 func (s *service) newCall() *call {
@@ -85,7 +86,7 @@ func (s *service) infer(x dialect.Exchange) {
 		dialect.Fail(x, s.dialect, err)
 		return
 	}
-	if c.parsed.ID != nil { // it is echoed in the answer, when the body is not there any more
+	if c.parsed.ID != nil { // the answer echoes it, after the body is gone
 		c.id = append(c.id[:0], c.parsed.ID...)
 		c.parsed.ID = c.id
 	}
@@ -117,7 +118,8 @@ func (c *call) address(x dialect.Exchange) (slo time.Duration, jsonLen int, err 
 	return slo, jsonLen, nil
 }
 
-// Settled renders the protocol's answer. A request is one tensor of several queries: if one query has no output, the request has none.
+// Settled renders the protocol's answer. The queries of a request share one tensor, so if one query has no output the
+// request fails.
 func (c *call) Settled() api.Code {
 	a, code := &c.Answer, c.Code()
 	a.Reset(code.HTTPStatus())

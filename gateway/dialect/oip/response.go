@@ -9,13 +9,14 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 )
 
-// AppendResponse appends the answer to req, whose n queries have outputs output(query, index in the signature). jsonLen is
-// 0 when the answer is JSON alone; otherwise it is the length of the JSON, to be set as Inference-Header-Content-Length,
-// and raw data follow it. Data in JSON are flat, floats with the fewest digits that read back, NaN and the infinities
-// null, BYTES as strings.
+// AppendResponse appends the answer to req, whose n queries have the outputs output(query, index in the signature).
+// jsonLen is 0 if the answer is only JSON. Otherwise it is the length of the JSON, which the caller sends as
+// Inference-Header-Content-Length, and binary data follow the JSON. Data in JSON are flat: floats have the fewest digits
+// that read back exactly, NaN and the infinities are null, BYTES are strings.
 //
-// Outputs of differing dimensions cannot be one tensor, nor can BYTES that are not UTF-8 be JSON: both are an *api.Error
-// with code InvalidArgument that says what to ask for instead. On an error the returned body is dst as it was.
+// Outputs of different dimensions do not fit one tensor, and BYTES that are not UTF-8 do not fit JSON. Both are an
+// *api.Error with code InvalidArgument that says what to request instead. On an error the returned body is dst,
+// unchanged.
 func AppendResponse(dst []byte, model, version string, req *Request, sig *api.Signature, n int, output func(query, tensor int) *api.Value) (body []byte, jsonLen int, err error) {
 	if n < 1 || !req.Batched && n != 1 {
 		return dst, 0, api.Errorf(api.Internal, "an answer of %d queries to a request of %d", n, req.Queries)
@@ -75,13 +76,13 @@ type column struct {
 	spec  *api.TensorSpec
 	index int
 	n     int
-	// dims are the dimensions of every query's value, elements their product.
+	// dims are the dimensions of each query's value, and elements is their product.
 	dims       []int64
 	elements   int64
 	binarySize int64
 }
 
-// measure finds the dimensions that all queries share, and checks that the values hold what they say.
+// measure determines the dimensions that all queries share, and checks that each value has as much data as they need.
 func (c *column) measure(output func(query, tensor int) *api.Value) error {
 	c.dims = c.spec.Shape
 	for q := range c.n {
@@ -108,7 +109,7 @@ func (c *column) measure(output func(query, tensor int) *api.Value) error {
 	return nil
 }
 
-// holds reports whether a value's data are as long as its elements.
+// holds reports whether a value's data has the length of its elements.
 func (c *column) holds(v *api.Value) bool {
 	if c.spec.DType != api.Bytes {
 		return int64(len(v.Data)) == c.elements*int64(c.spec.DType.Size())

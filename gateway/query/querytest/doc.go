@@ -1,4 +1,4 @@
-// Package querytest has what tests of the path of a query and of dialects need in place of a scheduler and of workers: a [Lane] whose test says
-// what becomes of each query, and functions that end one as a scheduler would. It imports neither, so that package query can test
-// itself with it, and it is no part of any program.
+// Package querytest fakes schedulers and workers for tests of the query path and of dialects: a [Lane] whose test
+// decides what becomes of each query, and functions that end a query like a scheduler does. It imports neither package
+// query nor a dialect, so that package query can use it in its own tests. No program links it.
 package querytest

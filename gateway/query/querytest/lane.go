@@ -10,15 +10,15 @@ import (
 
 // Lane is a model's lane.
 type Lane struct {
-	// Submit gets each query that is submitted. It ends the query with End, at once or later.
+	// Submit gets each submitted query. It ends the query with End, at once or later.
 	Submit func(it *scheduler.Item)
-	// Cancelled gets the ids of queries that are cancelled; may be nil.
+	// Cancelled gets the ids of cancelled queries; may be nil.
 	Cancelled chan uint64
 }
 
-// SubmitAll hands each item to Submit.
+// SubmitAll passes each item to Submit.
 func (l *Lane) SubmitAll(items []*scheduler.Item) {
-	for _, it := range append([]*scheduler.Item(nil), items...) { // the slice is the caller's when the last item has been handed over
+	for _, it := range append([]*scheduler.Item(nil), items...) { // the caller owns the slice again after the last item
 		l.Submit(it)
 	}
 }
@@ -50,7 +50,7 @@ func (Instant) SubmitAll(items []*scheduler.Item) {
 	}
 }
 
-// End ends a query as a scheduler does, and releases it.
+// End ends a query like a scheduler does, and releases it.
 func End(it *scheduler.Item, code api.Code, outputs ...[]byte) {
 	it.Outputs = it.Outputs[:0]
 	for _, data := range outputs {
