@@ -170,7 +170,7 @@ func (w *wait) prepare(qs *Queries) error {
 		return err
 	}
 	if len(qs.Inputs) == 0 {
-		return api.Errorf(api.InvalidArgument, "expected one query or more, found none")
+		return api.Errorf(api.InvalidArgument, "expected at least one query, found none")
 	}
 	for i, values := range qs.Inputs {
 		if err := checkValues(w.model.Signature.Inputs, values); err != nil {

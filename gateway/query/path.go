@@ -109,7 +109,7 @@ func (p *Path) Drain(ctx context.Context) error {
 		select {
 		case <-p.drained:
 		case <-ctx.Done():
-			return fmt.Errorf("%d requests were not answered when the time to drain was over", p.Open())
+			return fmt.Errorf("%d requests were not answered within the drain timeout", p.Open())
 		}
 	}
 	return nil
