@@ -64,8 +64,8 @@ func (t *Table) versions(name string) []string {
 	return list
 }
 
-// Lane is where the queries of one model version go. SubmitAll never blocks and does not keep the slice after it returns; the
-// items' owners are told the rest.
+// Lane takes the queries of one model version. SubmitAll never blocks and does not keep the slice after it returns; results go to
+// the items' owners.
 type Lane interface {
 	SubmitAll(items []*scheduler.Item)
 	Cancel(it *scheduler.Item)
@@ -153,7 +153,8 @@ func (m *Model) usableCache() *cache.Model {
 	return m.Cache
 }
 
-// Function is one function as the path sees it; immutable once published. What it counts and learns outlives it.
+// Function is one function as the path sees it. It is immutable once published; its counters and learned state are kept when it is
+// replaced.
 type Function struct {
 	Name      string
 	SLO       time.Duration
@@ -164,10 +165,10 @@ type Function struct {
 	MinConfidence float64
 	// Candidates are the models that may answer the function's queries; all of them have the same signature.
 	Candidates []Candidate
-	// Choice says what the plan has room for; nil: everything.
+	// Choice is the plan for the function; nil: no limits.
 	Choice Choice
-	// Selects: Selector chooses for each query which candidates to ask: one or, with Mode Several, any number. Otherwise Choice picks
-	// a candidate for each request. Selector learns from feedback either way.
+	// Selects says that Selector chooses the candidates for each query: one or, with Mode Several, any number. Otherwise Choice picks
+	// a candidate for each request. Selector learns from feedback in both cases.
 	Selects  bool
 	Mode     selection.Mode
 	Selector Selector
@@ -175,7 +176,7 @@ type Function struct {
 	Loss selection.Loss
 	// Averages are for functions whose numeric outputs are averaged; nil: outputs are labels.
 	Averages *Averages
-	// Shadows are asked too, for a part of the queries, and compared; so are Tees, each with the candidate that it belongs to.
+	// Shadows also get part of the queries, and are compared with the answer; Tees are compared with their own candidate.
 	Shadows []Shadow
 	Tees    []Tee
 	// Log takes a sample of the queries; nil: none.
