@@ -178,7 +178,7 @@ func TestWatchedDirectory(t *testing.T) {
 	if err := os.Rename(m.dir, away); err != nil {
 		t.Fatal(err)
 	}
-	m.awaitProblem(m.dir, "stays as it is")
+	m.awaitProblem(m.dir, "its previous contents are kept")
 	clients.served(10)
 	m.awaitVersions("1 declared, 2 available")
 	if err := os.Rename(away, m.dir); err != nil {
