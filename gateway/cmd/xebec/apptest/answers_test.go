@@ -231,7 +231,7 @@ func (r *recorder) stall(d *datadriven.TestData) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.resume = stallProcess(r.g, pid)
+	r.resume = freeze(r.g.t, pid)
 }
 
 var (

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
@@ -332,18 +330,4 @@ func (e *engine) freeze(t *testing.T) (thaw func()) {
 		t.Fatal(err)
 	}
 	return freeze(t, pid)
-}
-
-// freeze stops a process until thaw is called or the test ends.
-func freeze(t *testing.T, pid int) (thaw func()) {
-	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatalf("stop process %d: %v", pid, err)
-	}
-	thaw = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
-	t.Cleanup(thaw)
-	if err := poll(t.Context(), func(context.Context) (bool, string) { return stopped(pid) }); err != nil {
-		t.Fatalf("waited for every thread of process %d to stop: %v", pid, err)
-	}
-	return thaw
 }

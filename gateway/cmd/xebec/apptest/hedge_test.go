@@ -24,7 +24,7 @@ func TestHedging(t *testing.T) {
 	})
 	judge(t, warm.stop(), "ok")
 
-	release := stallProcess(g, m.Replicas[0].PID)
+	release := freeze(t, m.Replicas[0].PID)
 	l := g.startLoad("f", 2, maxLoad)
 	g.await("the other replica to answer first", func(ctx context.Context) (bool, string) {
 		m, err := g.scrape(ctx)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
@@ -172,18 +170,7 @@ func ofContext(t *testing.T, p api.PolicyStatus, context string) []api.Candidate
 // stall stops a model's only worker until release is called.
 func stall(g *gateway, model string) (release func()) {
 	g.t.Helper()
-	pid := g.awaitReplicas(model, 1).Replicas[0].PID
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		g.t.Fatalf("stop worker %d: %v", pid, err)
-	}
-	g.await("every thread of the worker to stop", func(context.Context) (bool, string) { return stopped(pid) })
-	release = sync.OnceFunc(func() {
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && err != syscall.ESRCH { // it may have been killed meanwhile
-			g.t.Errorf("resume worker %d: %v", pid, err)
-		}
-	})
-	g.t.Cleanup(release)
-	return release
+	return freeze(g.t, g.awaitReplicas(model, 1).Replicas[0].PID)
 }
 
 // apply applies the manifests and fails if they are refused.

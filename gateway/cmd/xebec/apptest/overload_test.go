@@ -60,16 +60,7 @@ func TestQueueIsBounded(t *testing.T) {
 // each. Later queries wait in the queue until release resumes the worker. The model's timeout must be long.
 func occupy(g *gateway, function, model string) (release func()) {
 	g.t.Helper()
-	pid := g.awaitReplicas(model, 1).Replicas[0].PID
-	signal := func(s syscall.Signal) {
-		if err := syscall.Kill(pid, s); err != nil {
-			g.t.Errorf("signal %v to worker %d: %v", s, pid, err)
-		}
-	}
-	signal(syscall.SIGSTOP)
-	g.await("every thread of the worker to stop", func(context.Context) (bool, string) { return stopped(pid) })
-	resume := sync.OnceFunc(func() { signal(syscall.SIGCONT) })
-	g.t.Cleanup(resume)
+	resume := stall(g, model)
 	var wg sync.WaitGroup
 	ctx := bounded(g.t)
 	for range 2 {
@@ -84,6 +75,24 @@ func occupy(g *gateway, function, model string) (release func()) {
 		resume()
 		wg.Wait()
 	}
+}
+
+// freeze stops a process until thaw is called or the test ends.
+func freeze(t *testing.T, pid int) (thaw func()) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatalf("stop process %d: %v", pid, err)
+	}
+	thaw = sync.OnceFunc(func() {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && err != syscall.ESRCH { // it may have been killed meanwhile
+			t.Errorf("resume process %d: %v", pid, err)
+		}
+	})
+	t.Cleanup(thaw)
+	if err := poll(t.Context(), func(context.Context) (bool, string) { return stopped(pid) }); err != nil {
+		t.Fatalf("waited for every thread of process %d to stop: %v", pid, err)
+	}
+	return thaw
 }
 
 // stopped reports whether all threads of a process are stopped.

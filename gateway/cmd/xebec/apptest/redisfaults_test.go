@@ -155,10 +155,7 @@ func TestRedisLosesEverything(t *testing.T) {
 	asking := []func(){a.keepAsking("f"), b.keepAsking("f")}
 	s.Restart()
 	third := serve(t, "--store", s.URL())
-	third.await("the store to have all declarations again", func(ctx context.Context) (bool, string) {
-		now := exported(ctx, third)
-		return now == all, now
-	})
+	third.awaitExport("the store to have all declarations again", all)
 	if now := awaitSame(a, b, third); now != all {
 		t.Errorf("before the restart the export was\n%s\nand after it\n%s", all, now)
 	}
@@ -276,10 +273,7 @@ func TestOlderReplicaTakesOver(t *testing.T) {
 		t.Fatal(answer)
 	}
 	third := serve(t, "--store", s.URL())
-	third.await("the lost changes to be in the store again", func(ctx context.Context) (bool, string) {
-		now := exported(ctx, third)
-		return now == all, now
-	})
+	third.awaitExport("the lost changes to be in the store again", all)
 	if now := awaitSame(a, b, third); now != all {
 		t.Errorf("before the takeover the export was\n%s\nand after it\n%s", all, now)
 	}

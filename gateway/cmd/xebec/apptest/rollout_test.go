@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
@@ -411,16 +410,4 @@ func TestVersionTakesOverWithAllReplicas(t *testing.T) {
 		t.Errorf("the version that may sleep is %s, %s, validation %+v", s.Version.Phase, s.State, v)
 	}
 	g.awaitNoProcess("s@1")
-}
-
-// stallProcess stops a worker until release is called.
-func stallProcess(g *gateway, pid int) (release func()) {
-	g.t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		g.t.Fatalf("stop worker %d: %v", pid, err)
-	}
-	g.await("every thread of the worker to stop", func(context.Context) (bool, string) { return stopped(pid) })
-	release = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // it may have been killed meanwhile
-	g.t.Cleanup(release)
-	return release
 }

@@ -257,7 +257,7 @@ func TestZygoteThatHangs(t *testing.T) {
 	}
 	zygote := g.awaitRunning(zygoteProgram, 1)[0]
 	g.awaitAsleep("plain")
-	stallProcess(g, zygote.pid)
+	freeze(t, zygote.pid)
 	for _, text := range []string{"while its zygote hangs", "afterwards"} {
 		if a := g.raw("f", text); !a.predicted() || a.text() != text {
 			t.Errorf("%s it answers %v", text, a)

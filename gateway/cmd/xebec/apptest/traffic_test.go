@@ -191,13 +191,13 @@ func TestTrafficShadow(t *testing.T) {
 	g.xebec("describe", "model", "m").wants(t, "describe", 0, "10 agreed with the answer, 11 did not, 0 failed", "")
 
 	pid := g.version("m@2").Replicas[0].PID
-	release := stallProcess(g, pid)
+	release := freeze(t, pid)
 	for i := range 20 {
 		wants(i % 2)
 	}
 	release()
 	compared(20, 21, 0)
-	stallProcess(g, pid)
+	freeze(t, pid)
 	wants(1)
 	kill(t, pid)
 	for i := range 20 {

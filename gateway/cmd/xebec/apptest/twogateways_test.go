@@ -39,6 +39,15 @@ func exported(ctx context.Context, g *gateway) string {
 	return body
 }
 
+// awaitExport waits until the gateway has this persistent state.
+func (g *gateway) awaitExport(what, want string) {
+	g.t.Helper()
+	g.await(what, func(ctx context.Context) (bool, string) {
+		now := exported(ctx, g)
+		return now == want, now
+	})
+}
+
 // awaitSame waits until the gateways have the same persistent state, and returns it.
 func awaitSame(gateways ...*gateway) string {
 	gateways[0].t.Helper()

@@ -236,7 +236,7 @@ func TestVersionIsNotResumedUnproven(t *testing.T) {
 	g.must("apply", "-f", manifest(t, waits))
 	g.awaitPhase("m@2", api.PhaseValidating)
 	// No replica ends as long as this query is unanswered.
-	release := stallProcess(g, g.version("m@1").Replicas[0].PID)
+	release := freeze(t, g.version("m@1").Replicas[0].PID)
 	ctx := bounded(t)
 	asked := make(chan answer, 1)
 	go func() {
