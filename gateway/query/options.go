@@ -33,7 +33,7 @@ func (r *Request) keepContext(context, salt []byte) {
 // SetMinConfidence replaces the function's MinConfidence.
 func (r *Request) SetMinConfidence(confidence float64) error {
 	if confidence > 0 && r.fn.Default == nil {
-		return api.Errorf(api.InvalidArgument, "min_confidence: function %s has no default output to answer instead", r.fn.Name)
+		return api.Errorf(api.InvalidArgument, "min_confidence: function %s has no default output to give instead", r.fn.Name)
 	}
 	r.minConfidence = confidence
 	return nil
@@ -54,7 +54,7 @@ func (r *Request) Restrict(models [][]byte) error {
 			}
 		}
 		if !found {
-			return api.Errorf(api.InvalidArgument, "models: %q is not a candidate of function %s: expected some of %s", name, fn.Name, fn.candidateNames())
+			return api.Errorf(api.InvalidArgument, "models: %q is no candidate of function %s: expected some of %s", name, fn.Name, fn.candidateNames())
 		}
 	}
 	return nil

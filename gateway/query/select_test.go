@@ -181,7 +181,7 @@ func TestPerQueryModels(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]string{
-		`{"input":[1,2,3,4],"models":["z"]}`:                               "is not a candidate of function f: expected some of a@1, b@1, c@1",
+		`{"input":[1,2,3,4],"models":["z"]}`:                               "is no candidate of function f: expected some of a@1, b@1, c@1",
 		`{"input":[1,2,3,4],"version":"9"}`:                                "has the version",
 		`{"input":[1,2,3,4],"context":"` + strings.Repeat("x", 300) + `"}`: "300 bytes",
 	} {

@@ -197,7 +197,7 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 		{"no input", predict, `{}`, 400, []string{"input_batch"}},
 		{"too many", predict, `{"input_batch":[` + strings.TrimSuffix(strings.Repeat("[1,2,3,4],", 9), ",") + `]}`, 400, []string{"more than 8 inputs"}},
 		{"unknown function", "/g/predict", input, 404, []string{"no function", `\"g\"`}},
-		{"unknown model", predict, `{"input":[1,2,3,4],"models":["z"]}`, 400, []string{"is not a candidate of function f: expected some of m@1"}},
+		{"unknown model", predict, `{"input":[1,2,3,4],"models":["z"]}`, 400, []string{"is no candidate of function f: expected some of m@1"}},
 		{"unknown version", predict, `{"input":[1,2,3,4],"version":"9"}`, 400, []string{"has the version"}},
 		{"empty version", predict, `{"input":[1,2,3,4],"version":""}`, 400, []string{"has the version"}},
 		{"no default", predict, `{"input":[1,2,3,4],"min_confidence":0.3}`, 400, []string{"no default output"}},

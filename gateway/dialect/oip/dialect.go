@@ -162,7 +162,7 @@ func (s *service) modelMetadata(x dialect.Exchange) {
 func (s *service) modelReady(x dialect.Exchange) {
 	m, err := s.path.Model(x.Param("model"), x.Param("version"))
 	if err == nil && !m.Available() {
-		err = api.Errorf(api.Unavailable, "model %s has no ready replica", m.ID)
+		err = api.Errorf(api.Unavailable, "model %s has no replica that is ready", m.ID)
 	}
 	if err != nil {
 		dialect.Fail(x, s.dialect, err)

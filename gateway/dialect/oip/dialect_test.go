@@ -183,9 +183,9 @@ func TestDocuments(t *testing.T) {
 	get("/v2/models/x", 404, `{"error":"no model \"x\""}`)
 	get("/v2/models/m/ready", 200, ``)
 	f.model.Ready.Store(0)
-	get("/v2/models/m/ready", 503, `{"error":"model m@1 has no ready replica"}`)
+	get("/v2/models/m/ready", 503, `{"error":"model m@1 has no replica that is ready"}`)
 	f.model.Asleep.Store(true)
 	get("/v2/models/m/versions/1/ready", 200, ``)
 	f.model.Closed.Store(true)
-	get("/v2/models/m/ready", 503, `{"error":"model m@1 has no ready replica"}`)
+	get("/v2/models/m/ready", 503, `{"error":"model m@1 has no replica that is ready"}`)
 }
