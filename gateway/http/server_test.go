@@ -204,7 +204,7 @@ func TestPipelinedRequestsAreAnsweredInOrderWithTheirOwnInputs(t *testing.T) {
 	}
 }
 
-func TestAClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
+func TestAClientThatDoesNotReadDelaysNoOther(t *testing.T) {
 	big := bytes.Repeat([]byte{7}, 3<<20)
 	items := make(chan *scheduler.Item, 64)
 	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it })
