@@ -13,6 +13,11 @@
 // [Query] is one input on its way to one prediction by one model version; a [Batch] is a group of queries that share
 // one call of the model's predict.
 //
+// # Specs
+//
+// Each spec is declared once, in its struct. A field's json tag is its name in manifests and in JSON, its other tags say how
+// a manifest's value is read. The JSON form (spec_json.go) and package manifest (fields.go) both follow the tags.
+//
 // # Data
 //
 // A [Value] is the raw data of one tensor of one query: little-endian, row-major, without names or types. The model's

@@ -203,14 +203,14 @@ func (d *decoder) document(root *yaml.Node) {
 	}
 	switch api.Kind(kind) {
 	case api.KindModel:
-		spec := d.model(o).WithDefaults()
+		spec := read[api.ModelSpec](o, modelPlan).WithDefaults()
 		d.finish(o, before, spec.Validate)
 		d.once("model "+spec.ID().String(), before)
 		d.set.Models = append(d.set.Models, spec)
 		d.set.models = append(d.set.models, remember(d.file, api.KindModel, d.positions))
 		d.revision(o, api.KindModel, spec.Name, spec.Version)
 	case api.KindFunction:
-		spec := d.function(o).WithDefaults()
+		spec := read[api.FunctionSpec](o, functionPlan).WithDefaults()
 		d.finish(o, before, spec.Validate)
 		d.once("function "+spec.Name, before)
 		d.set.Functions = append(d.set.Functions, spec)
@@ -218,7 +218,7 @@ func (d *decoder) document(root *yaml.Node) {
 		d.functionFields = append(d.functionFields, d.positions)
 		d.revision(o, api.KindFunction, spec.Name, "")
 	case api.KindTraffic:
-		spec := d.traffic(o).WithDefaults()
+		spec := read[api.TrafficSpec](o, trafficPlan).WithDefaults()
 		d.finish(o, before, spec.Validate)
 		d.once("traffic "+spec.Model, before)
 		d.set.Traffic = append(d.set.Traffic, spec)

@@ -55,7 +55,7 @@
 //
 // # Where to read next
 //
-// decode.go turns documents into objects; object.go has the strict readers of fields; json.go reads JSON with positions,
+// decode.go turns documents into objects; fields.go reads them by the tags of the specs; object.go has the strict readers of fields; json.go reads JSON with positions,
 // because YAML's own reader accepts most of JSON but not all of it. Package api defines the meaning of the fields: spec_model.go,
 // spec_quality.go, spec_function.go, spec_policy.go and spec_traffic.go.
 package manifest

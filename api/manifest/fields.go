@@ -2,87 +2,245 @@ package manifest
 
 import (
 	"encoding/json"
-	"math"
+	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/xebec-serving/xebec/api"
 )
 
-func (d *decoder) model(o *object) api.ModelSpec {
-	m := api.ModelSpec{
-		Name:    o.text("name"),
-		Version: d.version(o, "version"),
-		Inputs:  d.tensors(o, "inputs"),
-		Outputs: d.tensors(o, "outputs"),
-	}
-	o.part("run", func(o *object) {
-		o.list("command", func(n *yaml.Node, path string) { m.Run.Command = append(m.Run.Command, d.word(n, path)) })
-		m.Run.Image = o.text("image")
-		m.Run.Env = d.env(o)
-	})
-	m.Python = o.text("python")
-	o.part("replicas", func(o *object) {
-		m.Replicas = api.ReplicaBounds{
-			Min: o.count("min", 0), Max: o.count("max", 1), Initial: o.count("initial", 0),
-			Idle: o.duration("idle", true), Window: o.duration("window", true), Delay: o.duration("delay", true),
-			Utilization: o.float("utilization", true), Up: o.float("up", true), Down: o.float("down", true),
-		}
-		// A spec cannot tell "min: 0" from no min; here it can.
-		switch _, given := o.values["min"]; {
-		case !given && m.Replicas.Max > 0:
-			m.Replicas.Min = 1
-		case given && m.Replicas.Min == 0 && m.Replicas.Max == 0:
-			m.Replicas.Max = 1
-		}
-	})
-	o.part("resources", func(o *object) {
-		m.Resources = api.ResourceSpec{CPU: o.float("cpu", false), MemoryBytes: o.bytes("memory"), GPU: o.count("gpu", 0)}
-	})
-	o.part("limits", func(o *object) {
-		m.Limits = api.LimitSpec{CPU: o.float("cpu", true), MemoryBytes: o.bytes("memory"), PIDs: o.count("pids", 1)}
-	})
-	o.list("preload", func(n *yaml.Node, path string) { m.Preload = append(m.Preload, d.text(n, path)) })
-	m.Expect = d.expect(o)
-	o.part("batching", func(o *object) {
-		m.Batching.Policy = o.text("policy")
-		m.Batching.Max = o.count("max", 1)
-		m.Batching.MaxBytes = o.integer("max_bytes", 1)
-		m.Batching.Hold = o.duration("hold", false)
-		m.Batching.Objective = o.duration("objective", true)
-		m.Batching.Pad, _ = o.boolean("pad")
-	})
-	if retry, given := o.boolean("retry"); given {
-		m.Retry = &retry
-	}
-	m.Timeout = o.duration("timeout", true)
-	o.part("queue", func(o *object) { m.Queue.Max = o.count("max", 1) })
-	m.Cache = d.cache(o)
-	m.Cost = o.float("cost", false)
-	m.Device = o.text("device")
-	d.quality(o, &m)
-	m.Dir = o.text("dir")
-	return m
+// The fields of a spec are those of its struct in package api, in its order. A field's type and its tags say how it is read:
+//
+//	json:"name"        its name; "-" for none
+//	need:"WHAT"        it must be there; WHAT is what is expected
+//	field:"positive"   zero is refused, in a number or duration where it would mean the default
+//	field:"min=1"      the smallest whole number, 0 without it
+//	field:"bytes"      a number of bytes, "512MiB"
+//	field:"word"       a scalar of any type as it is written
+//	field:"version"    a version: 1.10 as well as "1.10"
+//	field:"moment"     a time of day or an RFC 3339 time, as it is written
+//	field:"switch"     on or off
+//	field:"one"        one object as well as a list of them
+//
+// A type whose form is its own has a hook in readerOf.
+
+// plan says how the fields of one type are read.
+type plan struct {
+	fields []field
+	// after, if not nil, completes what the fields say together.
+	after func(o *object, v reflect.Value)
 }
 
-// expect takes one hint or a list of them.
-func (d *decoder) expect(o *object) (hints []api.ExpectSpec) {
-	one := func(n *yaml.Node, path string) {
-		o := d.object(n, path)
-		if o == nil {
+type field struct {
+	index      int
+	name, need string
+	read       reader
+}
+
+// reader reads the field of that name into v, which is zero.
+type reader func(o *object, name string, v reflect.Value)
+
+var (
+	modelPlan    = planOf(reflect.TypeFor[api.ModelSpec]())
+	functionPlan = planOf(reflect.TypeFor[api.FunctionSpec]())
+	trafficPlan  = planOf(reflect.TypeFor[api.TrafficSpec]())
+)
+
+func planOf(t reflect.Type) *plan {
+	p := &plan{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "-" {
+			p.fields = append(p.fields, field{i, name, f.Tag.Get("need"), readerOf(f.Type, f.Tag.Get("field"))})
+		}
+	}
+	if t == reflect.TypeFor[api.ReplicaBounds]() {
+		p.after = replicaBounds
+	}
+	return p
+}
+
+// read reads all fields into a zero struct.
+func (p *plan) read(o *object, v reflect.Value) {
+	for i := range p.fields {
+		f := &p.fields[i]
+		f.read(o, f.name, v.Field(f.index))
+		if f.need != "" && o.values[f.name] == nil {
+			o.d.errorf(o.node, o.at(f.name), "is missing: expected %s", f.need)
+		}
+	}
+	if p.after != nil {
+		p.after(o, v)
+	}
+}
+
+func read[T any](o *object, p *plan) (spec T) {
+	p.read(o, reflect.ValueOf(&spec).Elem())
+	return spec
+}
+
+// readerOf returns the reader of a type with the options of a field tag. It panics where there is none.
+func readerOf(t reflect.Type, option string) reader {
+	positive := option == "positive"
+	low := int64(0)
+	if text, ok := strings.CutPrefix(option, "min="); ok {
+		low, _ = strconv.ParseInt(text, 10, 64)
+	}
+	switch t {
+	case reflect.TypeFor[api.PolicySpec]():
+		return set((*decoder).policy)
+	case reflect.TypeFor[api.LossSpec]():
+		return lossReader(planOf(t))
+	case reflect.TypeFor[api.VersionPolicy]():
+		return versionsReader(planOf(t))
+	case reflect.TypeFor[api.DType]():
+		return set((*decoder).dtype)
+	case reflect.TypeFor[json.RawMessage]():
+		return set((*decoder).anyField)
+	case reflect.TypeFor[time.Duration]():
+		return func(o *object, name string, v reflect.Value) { v.SetInt(int64(o.duration(name, positive))) }
+	case reflect.TypeFor[map[string]float64]():
+		return set((*decoder).numbers)
+	case reflect.TypeFor[map[string]string]():
+		if option == "version" {
+			return set((*decoder).labels)
+		}
+		return set((*decoder).env)
+	case reflect.TypeFor[*bool]():
+		return func(o *object, name string, v reflect.Value) {
+			if given, ok := o.boolean(name); ok {
+				v.Set(reflect.ValueOf(&given))
+			}
+		}
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return func(o *object, name string, v reflect.Value) { v.SetString(textReaders[option](o, name)) }
+	case reflect.Int:
+		return func(o *object, name string, v reflect.Value) { v.SetInt(int64(o.count(name, low))) }
+	case reflect.Int64:
+		if option == "bytes" {
+			return func(o *object, name string, v reflect.Value) { v.SetInt(o.bytes(name)) }
+		}
+		return func(o *object, name string, v reflect.Value) { v.SetInt(o.integer(name, low)) }
+	case reflect.Float64:
+		return func(o *object, name string, v reflect.Value) { v.SetFloat(o.float(name, positive)) }
+	case reflect.Bool:
+		return func(o *object, name string, v reflect.Value) {
+			given, _ := o.boolean(name)
+			v.SetBool(given)
+		}
+	case reflect.Struct:
+		p := planOf(t)
+		return func(o *object, name string, v reflect.Value) { o.part(name, func(o *object) { p.read(o, v) }) }
+	case reflect.Pointer:
+		p := planOf(t.Elem())
+		return func(o *object, name string, v reflect.Value) {
+			o.part(name, func(o *object) {
+				v.Set(reflect.New(t.Elem()))
+				p.read(o, v.Elem())
+			})
+		}
+	case reflect.Slice:
+		return listReader(t, option)
+	}
+	panic(fmt.Sprintf("manifest: no reader of %s", t))
+}
+
+// textReaders are the readers of a string, by the option of its tag.
+var textReaders = map[string]func(o *object, name string) string{
+	"":        (*object).text,
+	"version": func(o *object, name string) string { return o.d.version(o, name) },
+	"moment":  func(o *object, name string) string { return o.d.moment(o, name) },
+	"switch":  func(o *object, name string) string { return o.d.onOff(o, name) },
+}
+
+// itemReaders are the readers of an item of a list of strings.
+var itemReaders = map[string]func(d *decoder, n *yaml.Node, path string) string{
+	"": (*decoder).text, "word": (*decoder).word, "version": (*decoder).versionText,
+}
+
+func set[T any](read func(d *decoder, o *object, name string) T) reader {
+	return func(o *object, name string, v reflect.Value) {
+		*v.Addr().Interface().(*T) = read(o.d, o, name)
+	}
+}
+
+func listReader(t reflect.Type, option string) reader {
+	switch t.Elem().Kind() {
+	case reflect.String:
+		read := itemReaders[option]
+		return func(o *object, name string, v reflect.Value) {
+			list := v.Addr().Interface().(*[]string)
+			o.list(name, func(n *yaml.Node, path string) { *list = append(*list, read(o.d, n, path)) })
+		}
+	case reflect.Int64:
+		return func(o *object, name string, v reflect.Value) {
+			list := v.Addr().Interface().(*[]int64)
+			o.list(name, func(n *yaml.Node, path string) {
+				item, _ := o.d.integer(n, path)
+				*list = append(*list, item)
+			})
+		}
+	}
+	p := planOf(t.Elem())
+	return func(o *object, name string, v reflect.Value) {
+		d := o.d
+		item := func(n *yaml.Node, path string) {
+			if sub := d.object(n, path); sub != nil {
+				one := reflect.New(t.Elem()).Elem()
+				p.read(sub, one)
+				sub.done()
+				v.Set(reflect.Append(v, one))
+			}
+		}
+		if n := o.values[name]; option == "one" && n != nil && n.Kind == yaml.MappingNode {
+			item(o.get(name), o.at(name)+"[0]")
 			return
 		}
-		hints = append(hints, api.ExpectSpec{Rate: o.float("rate", true), From: d.moment(o, "from"), To: d.moment(o, "to")})
-		o.done()
+		o.list(name, item)
 	}
-	if n := o.get("expect"); n != nil && n.Kind == yaml.MappingNode {
-		one(n, o.at("expect")+"[0]")
-		return hints
+}
+
+// replicaBounds tells "min: 0" from no min, which a spec cannot.
+func replicaBounds(o *object, v reflect.Value) {
+	r := v.Addr().Interface().(*api.ReplicaBounds)
+	switch _, given := o.values["min"]; {
+	case !given && r.Max > 0:
+		r.Min = 1
+	case given && r.Min == 0 && r.Max == 0:
+		r.Max = 1
 	}
-	o.list("expect", one)
-	return hints
+}
+
+func (d *decoder) dtype(o *object, name string) api.DType {
+	n := o.get(name)
+	if n == nil {
+		return api.InvalidDType
+	}
+	dtype, err := api.ParseDType(d.text(n, o.at(name)))
+	if err != nil && n.ShortTag() == "!!str" {
+		d.errorf(n, o.at(name), "%s", err.Error())
+	}
+	return dtype
+}
+
+// onOff reads on and off with and without quotes. Some YAML writers take them for booleans and quote them, some do not.
+func (d *decoder) onOff(o *object, name string) string {
+	n := o.get(name)
+	switch {
+	case n == nil:
+		return ""
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!bool":
+		d.errorf(n, o.at(name), "%s: expected off or on", describe(n))
+		return ""
+	}
+	return d.text(n, o.at(name))
 }
 
 // moment takes "08:00" and an RFC 3339 time with and without quotes, as it was written.
@@ -96,24 +254,6 @@ func (d *decoder) moment(o *object, name string) string {
 		return ""
 	}
 	return n.Value
-}
-
-func (d *decoder) function(o *object) api.FunctionSpec {
-	f := api.FunctionSpec{Name: o.text("name")}
-	o.list("models", func(n *yaml.Node, path string) { f.Models = append(f.Models, d.text(n, path)) })
-	f.SLO = o.duration("slo", true)
-	if n := o.get("default"); n != nil {
-		f.Default = d.anyJSON(n, "default")
-	}
-	f.Policy = d.policy(o)
-	f.Loss = d.loss(o)
-	f.MinConfidence = o.float("min_confidence", false)
-	f.Shadow = d.numbers(o, "shadow")
-	f.Weight = o.float("weight", true)
-	f.Budget = o.float("budget", false)
-	f.ColdStart = o.duration("cold_start", false)
-	f.Log = d.log(o)
-	return f
 }
 
 // version takes 1 and 1.10 as well as "1" and "1.10": what was written is the version.
@@ -135,60 +275,22 @@ func (d *decoder) versionText(n *yaml.Node, path string) string {
 	return n.Value
 }
 
-// cache takes on and off with and without quotes; some YAML writers hold them for booleans and quote them, some do not.
-func (d *decoder) cache(o *object) string {
-	n := o.get("cache")
-	if n != nil && n.Kind == yaml.ScalarNode && n.ShortTag() == "!!bool" {
-		d.errorf(n, "cache", "%s: expected off or on", describe(n))
-		return ""
-	}
-	return o.text("cache")
-}
-
-func (d *decoder) tensors(o *object, name string) []api.TensorSpec {
-	var specs []api.TensorSpec
-	o.list(name, func(n *yaml.Node, path string) {
-		o := d.object(n, path)
-		if o == nil {
-			return
-		}
-		spec := api.TensorSpec{Name: o.text("name")}
-		if given := o.get("dtype"); given != nil {
-			dtype, err := api.ParseDType(d.text(given, o.at("dtype")))
-			if err != nil && given.ShortTag() == "!!str" {
-				d.errorf(given, o.at("dtype"), "%s", err.Error())
-			}
-			spec.DType = dtype
-		}
-		if o.values["shape"] == nil {
-			d.errorf(n, o.at("shape"), "is missing: expected the dimensions of one query, [] for a single element")
-		}
-		o.list("shape", func(n *yaml.Node, path string) {
-			dim, _ := d.integer(n, path)
-			spec.Shape = append(spec.Shape, dim)
-		})
-		o.done()
-		specs = append(specs, spec)
-	})
-	return specs
-}
-
-func (d *decoder) env(o *object) map[string]string {
-	n := o.get("env")
+func (d *decoder) env(o *object, name string) map[string]string {
+	n := o.get(name)
 	if n == nil {
 		return nil
 	}
-	path := o.at("env")
+	path := o.at(name)
 	if n.Kind != yaml.MappingNode {
 		d.errorf(n, path, "%s: expected a mapping of names to values", describe(n))
 		return nil
 	}
 	env := make(map[string]string, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, value := n.Content[i].Value, n.Content[i+1]
-		at := path + "." + name
+		key, value := n.Content[i].Value, n.Content[i+1]
+		at := path + "." + key
 		d.positions[at] = n.Content[i]
-		env[name] = d.word(value, at)
+		env[key] = d.word(value, at)
 	}
 	if len(env) == 0 {
 		return nil
@@ -196,64 +298,49 @@ func (d *decoder) env(o *object) map[string]string {
 	return env
 }
 
-// anyJSON turns a node into canonical JSON; nil, after reporting it, where that cannot be.
-func (d *decoder) anyJSON(n *yaml.Node, path string) json.RawMessage {
-	before := len(d.errs)
-	value := d.anyValue(n, path)
-	if len(d.errs) > before {
+// labels reads a mapping of labels to versions; nil when it is not there or has nothing in it.
+func (d *decoder) labels(o *object, name string) map[string]string {
+	n := o.get(name)
+	if n == nil {
 		return nil
 	}
-	raw, err := json.Marshal(value)
-	if err == nil {
-		raw, err = api.CanonicalJSON(raw)
-	}
-	if err != nil {
-		d.errorf(n, path, "%s", err.Error())
+	path := o.at(name)
+	if n.Kind != yaml.MappingNode {
+		d.errorf(n, path, "%s: expected a mapping of labels to versions", describe(n))
 		return nil
 	}
-	return raw
-}
-
-func (d *decoder) anyValue(n *yaml.Node, path string) any {
-	switch n.Kind {
-	case yaml.SequenceNode:
-		list := []any{}
-		d.list(n, path, func(n *yaml.Node, path string) { list = append(list, d.anyValue(n, path)) })
-		return list
-	case yaml.MappingNode:
-		object := make(map[string]any, len(n.Content)/2)
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			object[n.Content[i].Value] = d.anyValue(n.Content[i+1], path+"."+clip(n.Content[i].Value))
+	var labels map[string]string
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		label, value := n.Content[i].Value, n.Content[i+1]
+		d.positions[path+"."+label] = value
+		if labels == nil {
+			labels = make(map[string]string, len(n.Content)/2)
 		}
-		return object
+		labels[label] = d.versionText(value, path+"."+clip(label))
 	}
-	switch n.ShortTag() {
-	case "!!null":
-		return nil
-	case "!!bool":
-		return strings.EqualFold(n.Value, "true")
-	case "!!int", "!!float":
-		return d.number(n, path)
-	}
-	return n.Value
+	return labels
 }
 
-// number keeps the digits where they are a number of JSON too, and converts YAML's other spellings (0x10, 1_000, .5).
-func (d *decoder) number(n *yaml.Node, path string) any {
-	if json.Valid([]byte(n.Value)) {
-		return json.Number(n.Value)
+// numbers reads a mapping of names to finite numbers; nil when it is not there or has nothing in it.
+func (d *decoder) numbers(o *object, name string) map[string]float64 {
+	n := o.get(name)
+	if n == nil {
+		return nil
 	}
-	var i int64
-	var u uint64
-	var f float64
-	switch {
-	case n.ShortTag() == "!!int" && n.Decode(&i) == nil:
-		return json.Number(strconv.FormatInt(i, 10))
-	case n.ShortTag() == "!!int" && n.Decode(&u) == nil:
-		return json.Number(strconv.FormatUint(u, 10))
-	case n.Decode(&f) == nil && !math.IsNaN(f) && !math.IsInf(f, 0):
-		return json.Number(strconv.FormatFloat(f, 'g', -1, 64))
+	path := o.at(name)
+	if n.Kind != yaml.MappingNode {
+		d.errorf(n, path, "%s: expected a mapping of models to numbers", describe(n))
+		return nil
 	}
-	d.errorf(n, path, "%s: expected a number that JSON can carry", clip(n.Value))
-	return nil
+	var numbers map[string]float64
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i].Value, n.Content[i+1]
+		at := path + "." + key
+		d.positions[at] = value
+		if numbers == nil {
+			numbers = make(map[string]float64, len(n.Content)/2)
+		}
+		numbers[key], _ = d.finite(value, path+"."+clip(key))
+	}
+	return numbers
 }
