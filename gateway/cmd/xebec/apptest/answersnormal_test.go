@@ -19,6 +19,7 @@ type placeholders struct {
 	values    map[string]string // placeholder → text
 	known     map[string]string // kind and text → placeholder
 	count     map[string]int    // by kind
+	omitted   string            // a member that the answer at hand is recorded without
 }
 
 func newPlaceholders() *placeholders {
@@ -62,7 +63,10 @@ var (
 	ordinal  = regexp.MustCompile(`\b(process|replica) \d+\b`)
 	// logSource is the beginning of a line of a model's log: time, version, replica.
 	logSource = regexp.MustCompile(`(<time> \S+)/\d+`)
-	elapsed   = regexp.MustCompile(`\b(after|in|within|took) \d+(\.\d+)?(ns|µs|ms|s| s)\b`)
+	// machine and room are what the gateway found on the machine, and what is left of it.
+	machine = regexp.MustCompile(`\([^;("]*(\([^;)"]*\)[^;("]*)*; as --node-cpu`)
+	room    = regexp.MustCompile(`of which (\d+) cores, \d+ MiB`)
+	elapsed = regexp.MustCompile(`\b(after|in|within|took) \d+(\.\d+)?(ns|µs|ms|s| s)\b`)
 )
 
 // normalise replaces what varies in a text: addresses, paths, times, revisions, numbers of processes and replicas.
@@ -78,6 +82,8 @@ func (p *placeholders) normalise(text string) string {
 	})
 	text = ordinal.ReplaceAllString(text, "$1 <n>")
 	text = logSource.ReplaceAllString(text, "$1/<n>")
+	text = machine.ReplaceAllString(text, "(<machine>; as --node-cpu")
+	text = room.ReplaceAllString(text, "of which $1 cores, <n> MiB")
 	return elapsed.ReplaceAllString(text, "$1 <time>")
 }
 
@@ -190,6 +196,9 @@ func (p *placeholders) object(name string, dec *json.Decoder) *node {
 		key, _ := dec.Token()
 		var value json.RawMessage
 		_ = dec.Decode(&value)
+		if key == p.omitted {
+			continue
+		}
 		if kid := p.node(name, key.(string), value); kid.scalar != "" || kid.open != "" {
 			n.keys, n.kids = append(n.keys, strconv.Quote(key.(string))+":"), append(n.kids, kid)
 		}

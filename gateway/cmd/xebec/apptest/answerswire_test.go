@@ -49,6 +49,7 @@ func (r *recorder) dial(port string) *wire {
 //	answers=N  wait for N answers
 //	end        the request is incomplete, and the client shuts its side of the connection
 //	omit-body  do not record the body
+//	omit=NAME  do not record the members of that name
 //	later      do not wait for the answer: the directive "collect" returns it
 func (r *recorder) ask(d *datadriven.TestData) string {
 	request := r.request(d)
@@ -65,6 +66,10 @@ func (r *recorder) ask(d *datadriven.TestData) string {
 	count := 1
 	if d.HasArg("answers") {
 		d.ScanArgs(r.t, "answers", &count)
+	}
+	r.names.omitted = ""
+	if d.HasArg("omit") {
+		d.ScanArgs(r.t, "omit", &r.names.omitted)
 	}
 	var out []string
 	var last httpAnswer
