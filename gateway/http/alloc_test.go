@@ -79,7 +79,7 @@ func newWire(tb testing.TB, policy string, models int, keeps bool) (*wire, *quer
 		m.Ready.Store(1)
 		if keeps {
 			m.Cache = c.Model()
-			m.Told.Store(true)
+			m.CapabilitiesKnown.Store(true)
 			m.CacheOn.Store(true)
 		}
 		fn.Candidates = append(fn.Candidates, query.Candidate{Model: m})

@@ -95,7 +95,7 @@ func select3(tb testing.TB, p *Path, fn *Function, policy string, keeps bool) {
 		m.Ready.Store(1)
 		if keeps {
 			m.Cache = p.cfg.Cache.Model()
-			m.Told.Store(true)
+			m.CapabilitiesKnown.Store(true)
 			m.CacheOn.Store(true)
 		}
 		fn.Candidates = append(fn.Candidates, Candidate{Model: m})

@@ -68,7 +68,7 @@ func newCore(tb testing.TB, policy string, models int, cacheBytes int64, replica
 		m.Ready.Store(1)
 		if cacheBytes > 0 {
 			m.Cache = c.Model()
-			m.Told.Store(true)
+			m.CapabilitiesKnown.Store(true)
 			m.CacheOn.Store(true)
 		}
 		fn.Candidates = append(fn.Candidates, Candidate{Model: m})

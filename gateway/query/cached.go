@@ -52,7 +52,7 @@ func (m *member) lookUp() {
 	handle := m.model.usableCache()
 	if handle == nil || r.unlisted {
 		m.evaluated = true
-		m.unvetted = handle == nil && !r.unlisted && !m.model.Told.Load()
+		m.unvetted = handle == nil && !r.unlisted && !m.model.CapabilitiesKnown.Load()
 		return
 	}
 	r.refs.Add(1)

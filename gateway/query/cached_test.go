@@ -65,7 +65,7 @@ func TestTheFirstPredictionIsKept(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			items := make(chan *scheduler.Item, 10)
 			c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached, withDefault("-1"), func(f *fixture) {
-				f.fn.Candidates[0].Model.Told.Store(false)
+				f.fn.Candidates[0].Model.CapabilitiesKnown.Store(false)
 				f.fn.ColdStart = time.Minute
 			})
 			ask := func(body string) (answer chan prediction) {
@@ -78,7 +78,7 @@ func TestTheFirstPredictionIsKept(t *testing.T) {
 			m := c.fn.Candidates[0].Model
 			m.Contextual.Store(tc.contextual)
 			m.Teachable.Store(tc.teachable)
-			m.Told.Store(true)
+			m.CapabilitiesKnown.Store(true)
 			if tc.late {
 				it.Owner.Answered(it, api.DeadlineExceeded)
 				if got := <-first; !got.Default {

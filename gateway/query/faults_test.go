@@ -128,7 +128,7 @@ func TestContextsBeforeTheFirstReplica(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached, func(f *fixture) {
 		f.fn.Candidates[0].Model.Ready.Store(0)
-		f.fn.Candidates[0].Model.Told.Store(false)
+		f.fn.Candidates[0].Model.CapabilitiesKnown.Store(false)
 		f.fn.ColdStart = time.Minute
 	})
 	answers := make(chan prediction, 2)
@@ -145,7 +145,7 @@ func TestContextsBeforeTheFirstReplica(t *testing.T) {
 	})
 	m := c.fn.Candidates[0].Model
 	m.Contextual.Store(true)
-	m.Told.Store(true)
+	m.CapabilitiesKnown.Store(true)
 	m.Ready.Store(1)
 	says(11)(ann)
 	if bob == nil {
@@ -325,7 +325,7 @@ func TestShadowsAlarmAndFill(t *testing.T) {
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)}, func(f *fixture) {
 		shadow = NewModel(api.ModelID{Name: "new", Version: "2"}, floats4, &querytest.Lane{Submit: func(it *scheduler.Item) { held <- it }}, 0, new(obs.Endpoint))
 		shadow.Cache = f.p.cfg.Cache.Model()
-		shadow.Told.Store(true)
+		shadow.CapabilitiesKnown.Store(true)
 		shadow.CacheOn.Store(true)
 		shadow.Ready.Store(1)
 		f.fn.Shadows = []Shadow{{Candidate: Candidate{Model: shadow, Queue: 3}, Part: 1}}

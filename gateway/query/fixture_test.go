@@ -301,7 +301,7 @@ func (c *crowd) weights(context string) []float64 {
 func cached(f *fixture) {
 	for _, cand := range f.fn.Candidates {
 		cand.Model.Cache = f.p.cfg.Cache.Model()
-		cand.Model.Told.Store(true)
+		cand.Model.CapabilitiesKnown.Store(true)
 		cand.Model.CacheOn.Store(true)
 	}
 }

@@ -300,7 +300,7 @@ func TestAsk(t *testing.T) {
 	m.Closed.Store(true)
 	m.Cache = c.cache.Model()
 	m.CacheOn.Store(true)
-	m.Told.Store(true)
+	m.CapabilitiesKnown.Store(true)
 	var inputs [][]api.Value
 	for i := range 3 * asksAtOnce {
 		inputs = append(inputs, []api.Value{{Data: []byte{byte(i), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}})

@@ -92,8 +92,8 @@ type Model struct {
 	// Cache keeps the model's predictions, while CacheOn; nil: it has none.
 	Cache   *cache.Model
 	CacheOn atomic.Bool
-	// Told: a worker has declared the model's capabilities. Until then nothing is cached, because the model may see contexts.
-	Told atomic.Bool
+	// CapabilitiesKnown: a worker has declared the model's capabilities. Until then nothing is cached, because the model may see contexts.
+	CapabilitiesKnown atomic.Bool
 	// Contextual models see the caller's context, which is then a part of the cache key. Teachable models learn from labels, which
 	// Teach sends to every replica; their predictions change and are not cached. Both are capabilities that workers declare.
 	Contextual, Teachable atomic.Bool
@@ -147,7 +147,7 @@ func (m *Model) servesOrWakes() bool {
 
 // usableCache is the model's cache; nil if its predictions must not be cached.
 func (m *Model) usableCache() *cache.Model {
-	if m.Cache == nil || !m.CacheOn.Load() || !m.Told.Load() || m.Teachable.Load() {
+	if m.Cache == nil || !m.CacheOn.Load() || !m.CapabilitiesKnown.Load() || m.Teachable.Load() {
 		return nil
 	}
 	return m.Cache

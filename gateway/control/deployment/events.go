@@ -167,7 +167,7 @@ func (e events) Ready(r worker.Replica) {
 	d.mu.Unlock()
 	d.model.Contextual.Store(is.Capabilities.Contexts)
 	d.model.Teachable.Store(is.Capabilities.Feedback)
-	d.model.Told.Store(true)
+	d.model.CapabilitiesKnown.Store(true)
 	if is.Capabilities.Feedback {
 		go d.teachNext() // what was gathered while there was no replica
 	}
