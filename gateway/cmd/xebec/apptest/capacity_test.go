@@ -143,11 +143,11 @@ func TestCapacityErrors(t *testing.T) {
 		says   string
 	}{
 		{"m", 2, "nothing to change: give --min, --max, --replicas or --idle"},
-		{"m --replicas 1 --min 1", 2, "--replicas is --min and --max at once"},
-		{"m --replicas 0", 2, "--replicas 0: expected 1 to 1024; for a model that may sleep: --min 0"},
+		{"m --replicas 1 --min 1", 2, "--replicas sets both --min and --max"},
+		{"m --replicas 0", 2, "--replicas 0: expected 1 to 1024; --min 0 lets a model sleep"},
 		{"m --max 0", 2, "--max 0: expected 1 to 1024"},
-		{"m --max 1", 2, "--max 1 is less than replicas.min, 2: give --min too, as --min 1 --max 1"},
-		{"m --min 5", 2, "--min 5 is more than replicas.max, 3: give --max too, as --min 5 --max 5"},
+		{"m --max 1", 2, "--max 1 is less than replicas.min, 2: give --min too, such as --min 1 --max 1"},
+		{"m --min 5", 2, "--min 5 is more than replicas.max, 3: give --max too, such as --min 5 --max 5"},
 		{"m --min -1", 1, "replicas.min: -1: expected 0 to 1024"},
 		{"m --min 2000 --max 2000", 1, "replicas.min: 2000: expected 0 to 1024"},
 		{"m --min 3 --max 2", 1, "replicas.min: 3 is more than replicas.max, 2"},
