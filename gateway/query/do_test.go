@@ -68,7 +68,7 @@ func TestDoRefuses(t *testing.T) {
 		`no function "g"`:               {Function: "g", Inputs: in},
 		`no model "x"`:                  {Model: api.ModelID{Name: "x"}, Inputs: in},
 		`no model "m@9"`:                {Model: api.ModelID{Name: "m", Version: "9"}, Inputs: in},
-		"expected at least one query":    {Function: "f"},
+		"expected at least one query":   {Function: "f"},
 		"query 1: input: 3 bytes":       {Function: "f", Inputs: [][]api.Value{in[0], values(1, 2, 3)}},
 		"query 0: 2 values: expected 1": {Function: "f", Inputs: [][]api.Value{{in[0][0], in[0][0]}}},
 		"more than 8 inputs":            {Function: "f", Inputs: [][]api.Value{in[0], in[0], in[0], in[0], in[0], in[0], in[0], in[0], in[0]}},
