@@ -35,7 +35,7 @@ type LimitReporter interface {
 // is a Raiser.
 type QuietReporter interface {
 	// Quiet returns why quiet launches do not start quietly, nil if they do.
-	Quiet() error
+	QuietUnsupported() error
 }
 
 // Chooser is a Runtime that passes each launch on to another Runtime, as package mux does.

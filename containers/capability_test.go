@@ -21,7 +21,7 @@ func (*preloading) Preload([]Launch)           {}
 func (*preloading) Zygotes() []int             { return nil }
 func (*sweeping) Sweep(context.Context) error  { return nil }
 func (*limiting) Unenforced(l Limits) []string { return nil }
-func (*hushing) Quiet() error                  { return nil }
+func (*hushing) QuietUnsupported() error       { return nil }
 func (c *choosing) Chosen(l Launch) Runtime {
 	if l.Image != "" {
 		return c.images

@@ -137,8 +137,8 @@ func (m *Machine) AddFunction(weight float64) int32 {
 	return f.index
 }
 
-// Weigh changes the weight that a function was attached with.
-func (m *Machine) Weigh(index int32, weight float64) {
+// SetWeight changes the weight that a function was attached with.
+func (m *Machine) SetWeight(index int32, weight float64) {
 	if f := m.function(index); f != nil {
 		f.weight = weight
 		m.reweigh()
@@ -193,10 +193,10 @@ func (m *Machine) reweigh() {
 	}
 }
 
-// Release frees the memory of batches and queues if the machine has no replicas and holds no queries. A model version
-// may sleep for days, and thousands of sleeping ones may each have had a rush once. Release changes nothing else; the
+// FreeBuffers frees the memory of batches and queues if the machine has no replicas and holds no queries. A model version
+// may sleep for days, and thousands of sleeping ones may each have had a rush once. FreeBuffers changes nothing else; the
 // memory is allocated again on demand. Call it after the actions of the last Ready have been carried out.
-func (m *Machine) Release() {
+func (m *Machine) FreeBuffers() {
 	if len(m.replicas) > 0 || m.held > 0 {
 		return
 	}

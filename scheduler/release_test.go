@@ -16,7 +16,7 @@ func TestReleaseFreesBuffers(t *testing.T) {
 			c.m.Arrive(c.now, &Item{Query: api.Query{Arrived: c.now, Deadline: c.now + 60e9, Expires: c.now + 60e9}})
 		}
 		c.settle()
-		c.m.Release() // must keep everything while queries wait
+		c.m.FreeBuffers() // must keep everything while queries wait
 		c.m.ReplicaReady(c.now, id, 2)
 		c.settle()
 		c.until(c.now + 60e9)
@@ -26,13 +26,13 @@ func TestReleaseFreesBuffers(t *testing.T) {
 	}
 	for id := ReplicaID(1); id <= 2; id++ {
 		rush(id)
-		c.m.Release()
+		c.m.FreeBuffers()
 		if len(c.m.replicas) != 1 || c.m.byID[id] == nil {
 			t.Fatal("Release dropped a replica that is not gone")
 		}
 		c.m.ReplicaGone(c.now, id, nil)
 		c.settle()
-		c.m.Release()
+		c.m.FreeBuffers()
 		kept := cap(c.m.freeFlights) + cap(c.m.deferred) + cap(c.m.late.heap) + cap(c.m.retries.heap) + cap(c.m.functions[0].queue.heap) +
 			cap(c.m.out.Ends) + cap(c.m.out.Dispatches) + cap(c.m.out.Evaluated) + cap(c.m.out.Drained) + cap(c.m.out.Kills)
 		if kept > 0 || c.m.replicas != nil || c.m.byID != nil {

@@ -17,7 +17,7 @@ func BenchmarkPushPop(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.Push(&d)
-		p.MustRing()
+		p.ShouldRing()
 		if ok, err := c.Pop(&d, 1); !ok || err != nil {
 			b.Fatal(ok, err)
 		}

@@ -25,7 +25,7 @@
 //     the last process that maps it or holds its descriptor has ended, however it ended.
 //   - No wake-up is lost if both sides follow the order below. doorbell.pml is a model of that order. model.sh checks
 //     it, and checks that the model's wrong variants fail.
-//   - [Producer.Push], [Producer.MustRing], [Consumer.Pop], [Slab.Alloc] and [Slab.Free] allocate nothing in steady
+//   - [Producer.Push], [Producer.ShouldRing], [Consumer.Pop], [Slab.Alloc] and [Slab.Free] allocate nothing in steady
 //     state and never block.
 //   - Whatever the peer writes, the worst outcome is [ErrCursor]. A cursor of the peer is checked before it is used, a
 //     descriptor is copied once, and every decision uses the copy and private memory. The caller must check the content
@@ -41,7 +41,7 @@
 //
 // # The duties of a caller
 //
-// To send, write the block and [Producer.Push] the descriptor. After a run of pushes call [Producer.MustRing] once and
+// To send, write the block and [Producer.Push] the descriptor. After a run of pushes call [Producer.ShouldRing] once and
 // write one bell to the socket if it returns true.
 //
 // To receive, in this order and no other:

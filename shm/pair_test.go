@@ -124,7 +124,7 @@ func (s *side) read(fd uintptr) (some bool) {
 
 // bell rings if the peer sleeps.
 func (s *side) bell() error {
-	if !s.MustRing() {
+	if !s.ShouldRing() {
 		return nil
 	}
 	if err := s.raw.Write(s.bellFn); err != nil {

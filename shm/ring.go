@@ -11,7 +11,7 @@ import (
 // The doorbell needs an ordering that release and acquire do not give: a store must be visible before a later load of
 // another word is done (store-load). By the Go memory model every operation of sync/atomic is sequentially consistent,
 // on amd64 through XCHG and on arm64 through STLR and LDAR, which keep their mutual order. So the atomic store of tail
-// in Push and the atomic load of sleep in MustRing have between them the full fence that the specification requires,
+// in Push and the atomic load of sleep in ShouldRing have between them the full fence that the specification requires,
 // and so have the store of sleep and the load of tail in PrepareSleep. Do not replace any of them by a plain access for
 // speed.
 
@@ -56,12 +56,12 @@ func (p *Producer) Push(d *Descriptor) {
 	p.tail.Store(n + 1)
 }
 
-// MustRing reports whether the peer sleeps, or is about to, and has not been rung for yet. If so, it records the sleep
+// ShouldRing reports whether the peer sleeps, or is about to, and has not been rung for yet. If so, it records the sleep
 // as rung for, and the caller must send a bell. Call it once after each run of pushes.
 //
 // It would miss a peer that sleeps 2³¹ times in a row unseen and is then checked at exactly the value last rung for.
 // That takes hours of nothing but sleeping and waking, and then a chance of one in 2³¹.
-func (p *Producer) MustRing() bool {
+func (p *Producer) ShouldRing() bool {
 	sleep := p.peerSleep.Load() // the full fence before it: see the top of this file
 	if sleep&1 == 0 || sleep == p.rung {
 		return false

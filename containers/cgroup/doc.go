@@ -4,7 +4,7 @@
 // # What it promises
 //
 // The caller starts replicas as processes. [Open] finds out where groups can be made, and for which resources; for a
-// resource that cannot be limited, [Manager.Able] returns a reason that an operator can act on. [Manager.Create] makes
+// resource that cannot be limited, [Manager.Unsupported] returns a reason that an operator can act on. [Manager.Create] makes
 // a [Group], whose [Places] a process is put into. Everything that the process starts is in the group too, whatever it
 // does to its process group, its session and its environment, so that no process escapes [Places.Kill]. [Group.Events]
 // says afterwards whether the kernel killed for memory.
@@ -46,7 +46,7 @@
 // first. There is no swap. When nothing can be freed the kernel kills: in version 2 the whole group, in version 1 its
 // largest process. PIDs: the fork that exceeds the limit fails with EAGAIN. Processor time: CPUMillis = 1500 is 150 ms
 // in every 100 ms, over all processors; a group that has used its quota waits for the next period. A group with a limit
-// of processor time is one unit for the scheduler, which does not compare niceness across such units; [Group.Hush] is
+// of processor time is one unit for the scheduler, which does not compare niceness across such units; [Group.SetQuiet] is
 // for replicas that should yield. Their common directory has the weight of all of them together, so that ten busy
 // groups beside one busy gateway thread get 10/11 of the processors rather than half.
 //

@@ -53,7 +53,7 @@ type part struct {
 }
 
 // Create makes a group with those limits of CPUMillis, MemoryBytes and PIDs that can be enforced. Limits of 0, and
-// those for which [Manager.Able] returns an error, are left out. Name is for operators who look at cgroups; a number
+// those for which [Manager.Unsupported] returns an error, are left out. Name is for operators who look at cgroups; a number
 // makes it unique. The error says what could not be set; then nothing is left of the group.
 func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) {
 	g := &Group{manager: m, limits: limits}
@@ -183,9 +183,9 @@ func (g *Group) Started() {
 	}
 }
 
-// Hush gives the group the least share of contended processors, or undoes that. A group without a limit of processor
+// SetQuiet gives the group the least share of contended processors, or undoes that. A group without a limit of processor
 // time has no share of its own and is not changed.
-func (g *Group) Hush(quiet bool) error {
+func (g *Group) SetQuiet(quiet bool) error {
 	for _, p := range g.parts {
 		for _, r := range p.hierarchy.resources {
 			if r != CPU {

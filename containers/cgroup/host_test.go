@@ -26,7 +26,7 @@ func openHost(t *testing.T) *Manager {
 	m := Open("/")
 	t.Cleanup(m.Close)
 	for _, r := range resources {
-		if err := m.Able(r); err != nil {
+		if err := m.Unsupported(r); err != nil {
 			t.Logf("cannot be limited here: %v", err)
 		}
 	}
@@ -138,8 +138,8 @@ func TestHostGroup(t *testing.T) {
 		}
 	}
 	for _, r := range resources {
-		if limited[r] != (m.Able(r) == nil) {
-			t.Errorf("%s: limited %v, but Able returns %v", r, limited[r], m.Able(r))
+		if limited[r] != (m.Unsupported(r) == nil) {
+			t.Errorf("%s: limited %v, but Able returns %v", r, limited[r], m.Unsupported(r))
 		}
 	}
 	pid := forked(t, g.Places(), "/bin/sleep", "1000")
@@ -317,7 +317,7 @@ func TestHostLeft(t *testing.T) {
 	}
 	if len(m.hierarchies) == 0 {
 		for _, r := range resources {
-			if m.Able(r) == nil {
+			if m.Unsupported(r) == nil {
 				t.Errorf("%s can be limited, but has no hierarchy", r)
 			}
 		}
@@ -350,7 +350,7 @@ func TestHostWeight(t *testing.T) {
 	check("3072")
 	groups[2].Remove()
 	check("2048")
-	if err := groups[0].Hush(true); err != nil {
+	if err := groups[0].SetQuiet(true); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range groups[0].parts {
@@ -362,8 +362,8 @@ func TestHostWeight(t *testing.T) {
 			t.Errorf("weight of a quiet group %s, expected %s", got, want)
 		}
 	}
-	if (m.Able(CPU) == nil) != (len(groups[0].parts) == 1) {
-		t.Errorf("%d parts, but Able returns %v", len(groups[0].parts), m.Able(CPU))
+	if (m.Unsupported(CPU) == nil) != (len(groups[0].parts) == 1) {
+		t.Errorf("%d parts, but Able returns %v", len(groups[0].parts), m.Unsupported(CPU))
 	}
 }
 
@@ -372,7 +372,7 @@ func TestNoProc(t *testing.T) {
 	m := Open(t.TempDir())
 	defer m.Close()
 	for _, r := range resources {
-		if err := m.Able(r); err == nil || !strings.Contains(err.Error(), "/proc/self/mountinfo") {
+		if err := m.Unsupported(r); err == nil || !strings.Contains(err.Error(), "/proc/self/mountinfo") {
 			t.Errorf("%s: %v, expected it to name the file", r, err)
 		}
 	}

@@ -303,8 +303,8 @@ func (m *Manager) isDescendant(pid int) bool {
 	return false
 }
 
-// Able returns nil if a resource can be limited, or why not and what to do, as a clause without a full stop.
-func (m *Manager) Able(r Resource) error { return m.reasons[r] }
+// Unsupported returns nil if a resource can be limited, or why not and what to do, as a clause without a full stop.
+func (m *Manager) Unsupported(r Resource) error { return m.reasons[r] }
 
 // Close removes the directories of the groups if they are empty. A cgroup that the gateway itself has moved to stays
 // while it runs.

@@ -187,7 +187,7 @@ func openTree(t *testing.T, tr *tree) *Manager { return open(tr, t.TempDir(), ga
 func checkAble(t *testing.T, m *Manager, want map[Resource]string) {
 	t.Helper()
 	for _, r := range resources {
-		err := m.Able(r)
+		err := m.Unsupported(r)
 		if want[r] == "" && err != nil || want[r] != "" && (err == nil || !strings.Contains(err.Error(), want[r])) {
 			t.Errorf("%s: %v, expected %q", r, err, want[r])
 		}
@@ -219,11 +219,11 @@ func TestUnifiedAlone(t *testing.T) {
 			t.Errorf("%s is %q, expected %q", file, values[file], want)
 		}
 	}
-	if err := g.Hush(true); err != nil || values["cpu.weight"] != "1" {
-		t.Errorf("after Hush(true): weight %q, error %v", values["cpu.weight"], err)
+	if err := g.SetQuiet(true); err != nil || values["cpu.weight"] != "1" {
+		t.Errorf("after SetQuiet(true): weight %q, error %v", values["cpu.weight"], err)
 	}
-	if err := g.Hush(false); err != nil || values["cpu.weight"] != "100" {
-		t.Errorf("after Hush(false): weight %q, error %v", values["cpu.weight"], err)
+	if err := g.SetQuiet(false); err != nil || values["cpu.weight"] != "100" {
+		t.Errorf("after SetQuiet(false): weight %q, error %v", values["cpu.weight"], err)
 	}
 	g.Started()
 	values["memory.events"], values["pids.events"] = "low 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 1\n", "max 4\n"
@@ -242,8 +242,8 @@ func TestUnifiedAlone(t *testing.T) {
 	if tr.groups[g.parts[0].dir] != nil {
 		t.Error("the group is still there")
 	}
-	if err := g.Hush(true); err != nil {
-		t.Errorf("Hush after Remove: %v", err)
+	if err := g.SetQuiet(true); err != nil {
+		t.Errorf("SetQuiet after Remove: %v", err)
 	}
 
 	// A second Manager of the same process finds it where it has moved to.

@@ -128,11 +128,11 @@ func (r *Runtime) Sweep(ctx context.Context) error {
 }
 
 // Quiet implements [containers.QuietReporter]. It returns the reasons of all runtimes that have one.
-func (r *Runtime) Quiet() error {
+func (r *Runtime) QuietUnsupported() error {
 	var errs []error
 	for _, route := range r.routes {
 		if q, ok := route.Runtime.(containers.QuietReporter); ok {
-			errs = append(errs, q.Quiet())
+			errs = append(errs, q.QuietUnsupported())
 		}
 	}
 	return errors.Join(errs...)

@@ -48,7 +48,7 @@ func (a *able) Preload(launches []containers.Launch) {
 
 func (a *able) Zygotes() []int                        { return a.pids }
 func (a *able) Unenforced(containers.Limits) []string { return []string{a.name + " says"} }
-func (a *able) Quiet() error                          { return a.err }
+func (a *able) QuietUnsupported() error               { return a.err }
 func (a *able) Sweep(context.Context) error {
 	a.note("sweeps")
 	return a.err
@@ -133,11 +133,11 @@ func TestForwarding(t *testing.T) {
 		t.Errorf("%v, expected the error of the one that failed", err)
 	}
 	wantCalls(t, calls, "images sweeps", "processes sweeps")
-	if err := r.Quiet(); !errors.Is(err, images.err) {
+	if err := r.QuietUnsupported(); !errors.Is(err, images.err) {
 		t.Errorf("%v, expected why launches of one runtime are not quiet", err)
 	}
 	images.err = nil
-	if err := errors.Join(r.Sweep(t.Context()), r.Quiet()); err != nil {
+	if err := errors.Join(r.Sweep(t.Context()), r.QuietUnsupported()); err != nil {
 		t.Error(err)
 	}
 }
@@ -169,7 +169,7 @@ func TestNothingToForwardTo(t *testing.T) {
 	var calls []string
 	r := mux.New(mux.Route{Runtime: &plain{name: "plain", calls: &calls}})
 	r.Preload([]containers.Launch{launch("a", "")})
-	if err := errors.Join(r.Sweep(t.Context()), r.Quiet()); err != nil || r.Zygotes() != nil {
+	if err := errors.Join(r.Sweep(t.Context()), r.QuietUnsupported()); err != nil || r.Zygotes() != nil {
 		t.Errorf("%v, zygotes %v", err, r.Zygotes())
 	}
 	wantCalls(t, calls)

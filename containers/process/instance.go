@@ -85,7 +85,7 @@ func (in *instance) Signal(term bool) error {
 // Raise implements [containers.Raiser].
 func (in *instance) Raise() error {
 	if in.lowShare {
-		if err := in.group.Hush(false); err != nil {
+		if err := in.group.SetQuiet(false); err != nil {
 			return err
 		}
 	}

@@ -33,15 +33,15 @@ func (r *Runtime) Unenforced(l containers.Limits) []string {
 	}
 	m := r.cgroups()
 	var all []string
-	if err := m.Able(cgroup.Memory); l.MemoryBytes > 0 && err != nil {
+	if err := m.Unsupported(cgroup.Memory); l.MemoryBytes > 0 && err != nil {
 		all = append(all, fmt.Sprintf("limits.memory (%s) does not bind a replica as a whole: %v. Instead each of its processes may map that much private writable memory: "+
 			"one that maps more gets an error (a MemoryError in Python) and is not killed; what is mapped and never used counts, shared memory and files do not.",
 			api.FormatBytes(l.MemoryBytes), err))
 	}
-	if err := m.Able(cgroup.PIDs); l.PIDs > 0 && err != nil {
+	if err := m.Unsupported(cgroup.PIDs); l.PIDs > 0 && err != nil {
 		all = append(all, fmt.Sprintf("limits.pids (%d) is not enforced, and a replica may start as many processes and threads as the gateway's user may: %v.", l.PIDs, err))
 	}
-	if err := m.Able(cgroup.CPU); l.CPUMillis > 0 && err != nil {
+	if err := m.Unsupported(cgroup.CPU); l.CPUMillis > 0 && err != nil {
 		all = append(all, fmt.Sprintf("limits.cpu (%s) is not enforced, and a replica takes what processor time it can get: %v.",
 			strconv.FormatFloat(float64(l.CPUMillis)/1000, 'g', -1, 64), err))
 	}
@@ -56,14 +56,14 @@ func (r *Runtime) confined(l containers.Launch) (*cgroup.Group, containers.Limit
 		return nil, limits, nil
 	}
 	m := r.cgroups()
-	if memory := uint64(max(0, limits.MemoryBytes)); memory > 0 && m.Able(cgroup.Memory) != nil {
+	if memory := uint64(max(0, limits.MemoryBytes)); memory > 0 && m.Unsupported(cgroup.Memory) != nil {
 		if limits.DataBytes == 0 || limits.DataBytes > memory {
 			limits.DataBytes = memory
 		}
 	}
 	group, err := m.Create(l.Model.String(), limits)
 	if err == nil && l.Quiet {
-		if err = group.Hush(true); err != nil {
+		if err = group.SetQuiet(true); err != nil {
 			group.Remove()
 		}
 	}

@@ -26,7 +26,7 @@ import (
 const eat = `rm -f pipe; mkfifo pipe; head -c 2147483648 /dev/zero >pipe & exec tail -c 1073741824 pipe >/dev/null`
 
 // able reports whether a resource can be limited here.
-func able(r *Runtime, resource cgroup.Resource) bool { return r.cgroups().Able(resource) == nil }
+func able(r *Runtime, resource cgroup.Resource) bool { return r.cgroups().Unsupported(resource) == nil }
 
 // groupDirs returns the directories of an instance's cgroup.
 func groupDirs(in containers.Instance) []string {

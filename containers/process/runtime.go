@@ -83,7 +83,7 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 
 // Quiet returns nil if quiet launches start quietly, or why their priority stays the gateway's own (where the kernel
 // groups processes by session, the session's group is lowered anyway). It starts the reaper, which tests this.
-func (r *Runtime) Quiet() error {
+func (r *Runtime) QuietUnsupported() error {
 	k, err := r.reaper()
 	if err != nil {
 		return err

@@ -220,10 +220,10 @@ func (m *Model) Fetch(k Key, salt []byte, inputs []api.Value, w *Waiter) bool {
 	return true
 }
 
-// Keep adds a prediction that was evaluated outside of Request, because it was not known at the start of the query
-// whether it may be cached. An existing or pending entry stays as it is. Keep does not retain its arguments and is not
+// Add adds a prediction that was evaluated outside of Request, because it was not known at the start of the query
+// whether it may be cached. An existing or pending entry stays as it is. Add does not retain its arguments and is not
 // counted as a request.
-func (m *Model) Keep(k Key, salt []byte, inputs, outputs []api.Value, confidence float64) {
+func (m *Model) Add(k Key, salt []byte, inputs, outputs []api.Value, confidence float64) {
 	c := m.cache
 	n := len(salt) + encodedBytes(inputs)
 	if n > c.maxEntryBytes || len(inputs) > maxValues || m.dropped.Load() {

@@ -98,7 +98,7 @@ func TestHitReturnsWhatWasFilled(t *testing.T) {
 func TestKeep(t *testing.T) {
 	c := small(t)
 	m := c.Model()
-	keep := func(in, out string) { m.Keep(m.Key(nil, one(in)), nil, one(in), one(out), math.NaN()) }
+	keep := func(in, out string) { m.Add(m.Key(nil, one(in)), nil, one(in), one(out), math.NaN()) }
 	keep("a", "first")
 	keep("a", "second")
 	if g := got(m, "a"); g != "first" {

@@ -110,7 +110,7 @@ func childFull() {
 	fatal(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: fullLimit, Max: unlimited.Max}))
 	s := l.Function("digits", digitsIn, digitsOut, 1)
 	var report fullReport
-	for id := uint64(0); !l.Stats().Away; id++ {
+	for id := uint64(0); !l.Stats().Unavailable; id++ {
 		s.Add(query(id * 0x9e3779b97f4a7c15)) // ids that do not compress
 		if id%100 == 99 {
 			fatal(l.Flush(context.Background()))
@@ -140,7 +140,7 @@ func TestFullDisk(t *testing.T) {
 	if !strings.Contains(r.Full.LastError, syscall.EFBIG.Error()) || r.Full.Dropped.Write != 100 || r.Full.KeptBytes > fullLimit || r.Logged == 0 {
 		t.Errorf("while the disk was full: %+v", r.Full)
 	}
-	if r.Again.Away || r.Again.Records != r.Logged+1 || r.Again.Files != 2 {
+	if r.Again.Unavailable || r.Again.Records != r.Logged+1 || r.Again.Files != 2 {
 		t.Errorf("after that: %+v", r.Again)
 	}
 	all, sum := readAll(t, dir)

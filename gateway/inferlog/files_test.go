@@ -160,7 +160,7 @@ func TestRemovedDirectory(t *testing.T) {
 	}
 	s.Add(query(1))
 	mustFlush(t, l)
-	if stats := l.Stats(); !stats.Away || stats.Dropped.Write != 1 || stats.LastError == "" {
+	if stats := l.Stats(); !stats.Unavailable || stats.Dropped.Write != 1 || stats.LastError == "" {
 		t.Errorf("%+v", stats)
 	}
 	if err := os.Mkdir(cfg.Dir, 0o700); err != nil {
@@ -170,7 +170,7 @@ func TestRemovedDirectory(t *testing.T) {
 	s.Add(query(2))
 	mustFlush(t, l)
 	all, _ := readAll(t, cfg.Dir)
-	if len(all) != 1 || all[0].Record.ID != 2 || l.Stats().Away {
+	if len(all) != 1 || all[0].Record.ID != 2 || l.Stats().Unavailable {
 		t.Errorf("%s, %+v", fmt.Sprint(all), l.Stats())
 	}
 }

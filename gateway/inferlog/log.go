@@ -155,20 +155,20 @@ type Stats struct {
 	// Files and KeptBytes describe the directory.
 	Files     int
 	KeptBytes int64
-	// Away means that the files cannot be written now. LastError is the last failure, empty if there was none.
-	Away      bool
-	LastError string
+	// Unavailable means that the files cannot be written now. LastError is the last failure, empty if there was none.
+	Unavailable bool
+	LastError   string
 }
 
 // Dropped counts records that were not logged, by reason.
 type Dropped struct {
-	// Busy: the writer was behind. TooLarge: the record is larger than MaxRecordBytes. Unfit: it does not fit its
+	// Busy: the writer was behind. TooLarge: the record is larger than MaxRecordBytes. SchemaMismatch: it does not fit its
 	// stream's schema. Write: writing failed. Closed: it came after Close.
-	Busy, TooLarge, Unfit, Write, Closed uint64
+	Busy, TooLarge, SchemaMismatch, Write, Closed uint64
 }
 
 // Total returns the number of dropped records.
-func (d Dropped) Total() uint64 { return d.Busy + d.TooLarge + d.Unfit + d.Write + d.Closed }
+func (d Dropped) Total() uint64 { return d.Busy + d.TooLarge + d.SchemaMismatch + d.Write + d.Closed }
 
 // Open starts to log into a directory. Only one gateway may log into a directory at a time. Files are created when
 // there is something to write, so a full disk is not an error here.
@@ -246,10 +246,10 @@ func (l *Log) Stats() Stats {
 	s := Stats{
 		Records: l.records.Load(), Feedback: l.feedbacks.Load(), RawBytes: l.rawBytes.Load(), WrittenBytes: l.writtenBytes.Load(),
 		Dropped: Dropped{
-			Busy: l.dropped[dropBusy].Load(), TooLarge: l.dropped[dropTooLarge].Load(), Unfit: l.dropped[dropUnfit].Load(),
+			Busy: l.dropped[dropBusy].Load(), TooLarge: l.dropped[dropTooLarge].Load(), SchemaMismatch: l.dropped[dropUnfit].Load(),
 			Write: l.dropped[dropWrite].Load(), Closed: l.dropped[dropClosed].Load(),
 		},
-		Files: int(l.files.Load()), KeptBytes: l.kept.Load(), Away: l.w.away.Load(),
+		Files: int(l.files.Load()), KeptBytes: l.kept.Load(), Unavailable: l.w.away.Load(),
 	}
 	if f := l.failed.Load(); f != nil {
 		s.LastError = f.message

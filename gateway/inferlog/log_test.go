@@ -237,7 +237,7 @@ func TestDroppedRecords(t *testing.T) {
 	s.Add(&ok)
 	mustClose(t, l)
 	s.Add(&ok)
-	if got, want := l.Stats().Dropped, (Dropped{Unfit: 4, TooLarge: 2, Closed: 1}); got != want {
+	if got, want := l.Stats().Dropped, (Dropped{SchemaMismatch: 4, TooLarge: 2, Closed: 1}); got != want {
 		t.Errorf("dropped %+v, want %+v", got, want)
 	}
 	all, sum := readAll(t, l.cfg.Dir)
@@ -347,7 +347,7 @@ func TestTemporaryDiskFailure(t *testing.T) {
 	now = now.Add(retryAfter)
 	add(4) // retried in a new file
 	stats := l.Stats()
-	if !stats.Away || !strings.Contains(stats.LastError, errBroken.Error()) || stats.Dropped != (Dropped{Write: 3}) {
+	if !stats.Unavailable || !strings.Contains(stats.LastError, errBroken.Error()) || stats.Dropped != (Dropped{Write: 3}) {
 		t.Errorf("%+v", stats)
 	}
 	if got := names(t, cfg.Dir); len(got) != 1 || stats.Files != 1 {
@@ -357,7 +357,7 @@ func TestTemporaryDiskFailure(t *testing.T) {
 	now = now.Add(retryAfter)
 	add(5)
 	add(6)
-	if stats = l.Stats(); stats.Away || stats.Records != 3 || stats.LastError == "" || stats.Files != 2 {
+	if stats = l.Stats(); stats.Unavailable || stats.Records != 3 || stats.LastError == "" || stats.Files != 2 {
 		t.Errorf("%+v", stats)
 	}
 	all, sum := readAll(t, cfg.Dir)

@@ -29,7 +29,7 @@ func TestAllocQueryAndFeedback(t *testing.T) {
 			var q selection.Query
 			var out selection.Selection
 			var context []byte
-			combining := selection.Combining{Selected: selection.All(5), Answers: []selection.Answer{{Candidate: 1}, {Candidate: 2}}}
+			combining := selection.Combination{Selected: selection.All(5), Answers: []selection.Answer{{Candidate: 1}, {Candidate: 2}}}
 			fb := selection.Feedback{P: make([]float64, 5), Losses: make([]float64, 5)}
 			n := uint64(0)
 			query := func() {

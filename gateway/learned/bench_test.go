@@ -16,7 +16,7 @@ func benchmarkQuery(b *testing.B, contexts, feedback uint64) {
 	b.RunParallel(func(pb *testing.PB) {
 		var context []byte
 		var out selection.Selection
-		combining := selection.Combining{Selected: selection.All(5), Answers: []selection.Answer{{Candidate: 1}}}
+		combining := selection.Combination{Selected: selection.All(5), Answers: []selection.Answer{{Candidate: 1}}}
 		fb := selection.Feedback{P: []float64{1, 1, 1, 1, 1}, Losses: make([]float64, 5)}
 		n := uint64(0)
 		var q selection.Query

@@ -26,7 +26,7 @@ type tally struct {
 	Unused float64 // a parameter that changes nothing
 }
 
-const slotWeight = selection.OwnSlots
+const slotWeight = selection.FirstOwnSlot
 
 func (p tally) Name() string {
 	if p.name != "" {
@@ -37,7 +37,7 @@ func (p tally) Name() string {
 
 func (p tally) Mode() selection.Mode { return selection.One }
 func (p tally) Learns() bool         { return !p.silent }
-func (p tally) Slots() int           { return selection.OwnSlots + 1 }
+func (p tally) Slots() int           { return selection.FirstOwnSlot + 1 }
 
 func (p tally) Init(s selection.State) {
 	clear(s.V)
@@ -58,7 +58,7 @@ func (p tally) Join(s selection.State, i int) {
 	s.Row(i)[slotWeight] = sum / float64(s.Candidates()-1)
 }
 
-func (p tally) Descend(global, s selection.State) {
+func (p tally) InitContext(global, s selection.State) {
 	clear(s.V)
 	for i := range s.Candidates() {
 		s.Row(i)[slotWeight] = global.Row(i)[slotWeight]
@@ -93,7 +93,7 @@ func (p tally) Gains(s selection.State, dst []float64) {
 	}
 }
 
-func (p tally) Combine(c *selection.Combining) {
+func (p tally) Combine(c *selection.Combination) {
 	c.Winner, c.Confidence = -1, 0
 	for _, a := range c.Answers {
 		if c.Winner < 0 || c.State.Row(a.Candidate)[slotWeight] > c.State.Row(c.Winner)[slotWeight] {

@@ -97,7 +97,7 @@ func (f *Function) Select(context []byte, q *selection.Query, out *selection.Sel
 }
 
 // Combine lets the policy combine the answers that have arrived. It sets c.State, which is not valid afterwards.
-func (f *Function) Combine(context []byte, c *selection.Combining) {
+func (f *Function) Combine(context []byte, c *selection.Combination) {
 	v := f.open(context)
 	c.State = v.state
 	f.policy.Combine(c)

@@ -48,7 +48,7 @@ func TestHangingStoreBlocksNothing(t *testing.T) {
 		context := fmt.Sprint(i % 20)
 		ask(f, context)
 		loss(f, context, i%2, 0.5)
-		f.Combine([]byte(context), &selection.Combining{Selected: selection.All(2), Answers: []selection.Answer{{Candidate: 0}}})
+		f.Combine([]byte(context), &selection.Combination{Selected: selection.All(2), Answers: []selection.Answer{{Candidate: 0}}})
 		f.Gains(make([]float64, 2))
 		f.Report(3)
 		if i%100 == 0 {

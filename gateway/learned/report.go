@@ -19,8 +19,8 @@ type Report struct {
 // ContextReport describes what was learned for one context.
 type ContextReport struct {
 	Context string
-	// Own means that something was learned about this context. Otherwise it follows the global state.
-	Own bool
+	// HasOwnState means that something was learned about this context. Otherwise it follows the global state.
+	HasOwnState bool
 	// Pending means that the store has not confirmed everything.
 	Pending bool
 	Rows    []Row
@@ -81,7 +81,7 @@ func (f *Function) reportAt(s *shard, depth int) (ContextReport, bool) {
 	}
 	e := &s.entries[i]
 	return ContextReport{
-		Context: string(s.context(e)), Own: e.flags&followsGlobal == 0, Pending: e.record != none, Rows: f.rows(s.state(i)),
+		Context: string(s.context(e)), HasOwnState: e.flags&followsGlobal == 0, Pending: e.record != none, Rows: f.rows(s.state(i)),
 	}, true
 }
 
@@ -89,7 +89,7 @@ func (f *Function) rows(s selection.State) []Row {
 	refs := f.Candidates()
 	shares, weights := make([]float64, len(refs)), make([]float64, len(refs))
 	f.policy.Shares(s, selection.All(len(refs)), shares)
-	selection.Weigh(f.policy, s, weights)
+	selection.CandidateWeights(f.policy, s, weights)
 	rows := make([]Row, len(refs))
 	for i, ref := range refs {
 		rows[i] = Row{Ref: ref, Share: shares[i], Weight: weights[i], Count: s.Row(i)[selection.SlotCount]}

@@ -174,7 +174,7 @@ func (st *states) touch(s *shard, context []byte, hash xxh3.Uint128, p selection
 func (st *states) descend(s *shard, i int32, p selection.Policy) {
 	g := &st.global
 	g.mu.RLock()
-	p.Descend(st.layout.state(g.value), s.state(i))
+	p.InitContext(st.layout.state(g.value), s.state(i))
 	s.entries[i].version = g.version.Load()
 	g.mu.RUnlock()
 }

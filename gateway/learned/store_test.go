@@ -44,7 +44,7 @@ func TestRedisKilledInTheMiddle(t *testing.T) {
 	learn(200) // some updates are in flight when the server dies
 	server.Kill()
 	learn(200)
-	until(t, "the gateways notice", func() bool { return tables[0].Stats().Away && tables[1].Stats().Away })
+	until(t, "the gateways notice", func() bool { return tables[0].Stats().Unavailable && tables[1].Stats().Unavailable })
 	server.Restart()
 	written(tables[:]...)
 	learn(200)

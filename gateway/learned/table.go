@@ -261,7 +261,7 @@ type Stats struct {
 	LastError   string
 	LastErrorAt time.Time
 	LastSuccess time.Time
-	Away        bool
+	Unavailable bool
 }
 
 // Stats returns the current metrics.

@@ -48,7 +48,7 @@ func TestCombineSeesTheContextsState(t *testing.T) {
 	loss(f, "ann", 0, 0.5)
 	loss(f, "", 1, 0.9)
 	for context, want := range map[string]int{"ann": 1, "": 0} {
-		c := selection.Combining{Selected: selection.All(2), Answers: []selection.Answer{{Candidate: 0}, {Candidate: 1}}}
+		c := selection.Combination{Selected: selection.All(2), Answers: []selection.Answer{{Candidate: 0}, {Candidate: 1}}}
 		f.Combine([]byte(context), &c)
 		if c.Winner != want {
 			t.Errorf("context %q: candidate %d wins, want %d", context, c.Winner, want)
@@ -294,7 +294,7 @@ func TestReport(t *testing.T) {
 	if r.Policy != "tally" || len(r.Global) != 2 || r.Global[0] != want || r.Global[1].Loss != 0 || r.InMemory != 2 || len(r.Contexts) != 2 {
 		t.Fatalf("got %+v", r)
 	}
-	if bob, ann := r.Contexts[0], r.Contexts[1]; bob.Context != "bob" || bob.Own || ann.Context != "ann" || !ann.Own || ann.Rows[0] != want {
+	if bob, ann := r.Contexts[0], r.Contexts[1]; bob.Context != "bob" || bob.HasOwnState || ann.Context != "ann" || !ann.HasOwnState || ann.Rows[0] != want {
 		t.Errorf("got %+v", r.Contexts)
 	}
 	if r := f.Report(0); len(r.Contexts) != 0 || r.InMemory != 2 {

@@ -173,8 +173,8 @@ func (t *Table) call(states int, ask func(ctx context.Context) ([][]state.Total,
 	}
 	now := time.Now()
 	w.mu.Lock()
-	wasAway := w.stats.Away
-	w.stats.Away = err != nil
+	wasAway := w.stats.Unavailable
+	w.stats.Unavailable = err != nil
 	w.stats.Refused += int64(len(refused))
 	switch {
 	case err != nil:

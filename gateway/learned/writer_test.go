@@ -26,7 +26,7 @@ func TestWrittenBehind(t *testing.T) {
 		t.Fatalf("%d merges before the flush, %+v: want none, and the context and the global state pending", c.merges, table.Stats())
 	}
 	table.advance(DefaultSharedFlush)
-	if s := table.Stats(); c.merges != 1 || s.Pending != 0 || s.Flushes != 1 || s.Away || s.LastError != "" {
+	if s := table.Stats(); c.merges != 1 || s.Pending != 0 || s.Flushes != 1 || s.Unavailable || s.LastError != "" {
 		t.Fatalf("%d merges, %+v: want one for both states, and nothing pending", c.merges, s)
 	}
 	for _, context := range []string{"", "ann"} {
@@ -129,7 +129,7 @@ func TestStoreIsAway(t *testing.T) {
 	merges := c.merges
 	table.advance(time.Minute)
 	s := table.Stats()
-	if s.Pending != 4 || s.Lost != 10 || !s.Away || !strings.Contains(s.LastError, "away") || s.Errors == 0 {
+	if s.Pending != 4 || s.Lost != 10 || !s.Unavailable || !strings.Contains(s.LastError, "away") || s.Errors == 0 {
 		t.Errorf("got %+v: want three contexts and the global state pending, ten deltas of five other contexts lost, and the error", s)
 	}
 	if tries := c.merges - merges; tries < 12 || tries > 25 {
@@ -138,7 +138,7 @@ func TestStoreIsAway(t *testing.T) {
 	near(t, "7, which learns in memory", weights(f, "7"), -7)
 	c.away = false
 	table.advance(maxBackoff)
-	if s := table.Stats(); s.Pending != 0 || s.Away {
+	if s := table.Stats(); s.Pending != 0 || s.Unavailable {
 		t.Errorf("got %+v: want nothing pending when the store is back", s)
 	}
 	near(t, "0, in the store", []float64{c.field(key("f", "0"), "a/2")}, 0)
@@ -277,7 +277,7 @@ func TestRefusedState(t *testing.T) {
 				}
 			}
 			near(t, "the refused state, here", weights(f, refused), before...)
-			if s := table.Stats(); s.Pending != 0 || s.Lost != 1 || s.Refused != 2 || s.Errors != 0 || s.Away || !strings.Contains(s.LastError, "something else lies there") {
+			if s := table.Stats(); s.Pending != 0 || s.Lost != 1 || s.Refused != 2 || s.Errors != 0 || s.Unavailable || !strings.Contains(s.LastError, "something else lies there") {
 				t.Errorf("got %+v: want nothing pending, one delta lost, and two refusals: of a read and of a write", s)
 			}
 			delete(server.states, key("f", refused))

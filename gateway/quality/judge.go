@@ -75,7 +75,7 @@ type judge struct {
 
 func (j *judge) compare(c *Case, got Answer, want []api.Value) {
 	j.s.Queries++
-	if got.Code == api.OK && Same(j.outputs, got.Outputs, want, j.v.Tolerance) {
+	if got.Code == api.OK && EqualOutputs(j.outputs, got.Outputs, want, j.v.Tolerance) {
 		j.s.Matched++
 		return
 	}
@@ -152,9 +152,9 @@ func show(specs []api.TensorSpec, values []api.Value) string {
 	return string(b)
 }
 
-// Same reports whether two versions' outputs are the same: equal shapes, floating-point elements no further apart than
+// EqualOutputs reports whether two versions' outputs are the same: equal shapes, floating-point elements no further apart than
 // tolerance·max(1, |b|), and everything else exactly equal. NaN equals NaN, and an infinity equals only itself.
-func Same(specs []api.TensorSpec, a, b []api.Value, tolerance float64) bool {
+func EqualOutputs(specs []api.TensorSpec, a, b []api.Value, tolerance float64) bool {
 	if len(a) != len(specs) || len(b) != len(specs) {
 		return false
 	}

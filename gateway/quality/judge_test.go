@@ -49,7 +49,7 @@ func TestSame(t *testing.T) {
 		{api.Float16, half, nan, -nan, 0, true},
 	} {
 		spec := []api.TensorSpec{tensor("y", c.d)}
-		if got := Same(spec, []api.Value{{Data: c.of(c.a)}}, []api.Value{{Data: c.of(c.b)}}, c.tolerance); got != c.want {
+		if got := EqualOutputs(spec, []api.Value{{Data: c.of(c.a)}}, []api.Value{{Data: c.of(c.b)}}, c.tolerance); got != c.want {
 			t.Errorf("%s: Same(%v, %v) with tolerance %v: %t", c.d, c.a, c.b, c.tolerance, got)
 		}
 	}
@@ -69,7 +69,7 @@ func TestSame(t *testing.T) {
 		{"both", flat, []api.Value{{Data: ints64(1)}, {Data: []byte("a")}}, []api.Value{{Data: ints64(1)}, {Data: []byte("a")}}, true},
 		{"a missing output", flat, []api.Value{{Data: ints64(1)}}, []api.Value{{Data: ints64(1)}}, false},
 	} {
-		if got := Same(c.specs, c.a, c.b, 0.5); got != c.want {
+		if got := EqualOutputs(c.specs, c.a, c.b, 0.5); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}

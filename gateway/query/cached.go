@@ -177,5 +177,5 @@ func (m *member) keep() {
 	}
 	q, result := m.query, m.Result()
 	salt := q.saltFor(m.model.Contextual.Load())
-	handle.Keep(handle.Key(salt, q.Inputs), salt, q.Inputs, result.Outputs, result.Confidence)
+	handle.Add(handle.Key(salt, q.Inputs), salt, q.Inputs, result.Outputs, result.Confidence)
 }

@@ -20,14 +20,14 @@ func newScript() *script { return &script{picks: make(chan int, 1)} }
 
 func (s *script) Pick() int { return <-s.picks }
 
-func (s *script) Refuse(queries int) { s.refused.Add(int64(queries)) }
+func (s *script) CountRefused(queries int) { s.refused.Add(int64(queries)) }
 
 // What the plan says of functions that select.
 func (s *script) Members() uint64            { panic("Members is called") }
-func (s *script) Arrived(int)                { panic("Arrived is called") }
+func (s *script) CountArrived(int)           { panic("Arrived is called") }
 func (s *script) Limits([]float64) []float64 { panic("Limits is called") }
-func (s *script) Refusing() bool             { panic("Refusing is called") }
-func (s *script) Wish(int)                   { panic("Wish is called") }
+func (s *script) ShouldRefuse() bool         { panic("Refusing is called") }
+func (s *script) CountWish(int)              { panic("Wish is called") }
 
 // TestPlannedCandidates: each request goes to the candidate that the plan has picked. A request that the plan has no room for is refused, and
 // no model is asked.

@@ -14,7 +14,7 @@ import (
 type scratch struct {
 	query     selection.Query
 	selection selection.Selection
-	combining selection.Combining
+	combining selection.Combination
 	limits    [selection.MaxCandidates]float64
 	answers   []selection.Answer
 	values    []float64 // of each candidate
@@ -35,7 +35,7 @@ func (q *Query) scratchpad() *scratch {
 func (q *Query) combine(fn *Function) bool {
 	s := q.scratch
 	c := &s.combining
-	*c = selection.Combining{Selected: q.asked, Answers: s.answers[:0], Winner: -1}
+	*c = selection.Combination{Selected: q.asked, Answers: s.answers[:0], Winner: -1}
 	first := api.OK
 	for _, m := range q.all() {
 		if m.shadow {

@@ -77,7 +77,7 @@
 //
 // Queries are sampled for the inference log by their ids, so that their feedback is sampled too. A model's drift is
 // computed from at most one query a millisecond. A remembered query takes about 200 bytes, and is forgotten after
-// [DefaultJoins] others. Feedback by id must reach the gateway that answered. Outputs that are neither labels nor one
+// [DefaultFeedbackWindow] others. Feedback by id must reach the gateway that answered. Outputs that are neither labels nor one
 // tensor of at most [MaxAveraged] numbers are compared, not averaged.
 //
 // Package querytest has lanes for tests of the path and of dialects.

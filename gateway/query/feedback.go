@@ -232,7 +232,7 @@ func (l *learning) Settled() api.Code {
 	for _, m := range q.members {
 		j.asked, j.p[m.candidate] = j.asked.With(m.candidate), 1
 		if m.evaluated {
-			fn.Learning.Asked.Add(1)
+			fn.Learning.ModelsAsked.Add(1)
 		}
 		if m.code != api.OK {
 			continue

@@ -15,8 +15,8 @@ import (
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
-// DefaultJoins is the default number of recent queries that feedback can be joined with.
-const DefaultJoins = 1 << 16 //xebec:limit recent queries that feedback can name by `query_id`; `--feedback-window`
+// DefaultFeedbackWindow is the default number of recent queries that feedback can be joined with.
+const DefaultFeedbackWindow = 1 << 16 //xebec:limit recent queries that feedback can name by `query_id`; `--feedback-window`
 
 // keptInputBytes bounds the inputs kept for models that learn from labels, over all queries.
 const keptInputBytes = 64 << 20 //xebec:limit remembered inputs for models that learn from labels

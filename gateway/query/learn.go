@@ -95,6 +95,6 @@ func (fn *Function) teach(j *joined, label []byte) {
 func (fn *Function) teachModel(m *Model, j *joined, label []byte) {
 	if m.Teachable.Load() && m.Teach != nil {
 		m.Teach(j.inputs, j.context, label)
-		fn.Learning.Taught.Add(1)
+		fn.Learning.ModelsTaught.Add(1)
 	}
 }

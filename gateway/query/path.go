@@ -22,8 +22,8 @@ type Config struct {
 	// Timers end members that wait for another query's evaluation at their deadline. They are needed if any model has a
 	// cache.
 	Timers *driver.Timers
-	// Joins is the number of recent queries that feedback can be joined with: DefaultJoins if 0, none if negative.
-	Joins int
+	// FeedbackWindow is the number of recent queries that feedback can be joined with: DefaultFeedbackWindow if 0, none if negative.
+	FeedbackWindow int
 }
 
 // DefaultMaxBatch bounds the queries of one request.
@@ -57,8 +57,8 @@ func New(cfg Config) *Path {
 	if cfg.Cache == nil {
 		cfg.Cache = cache.New(0)
 	}
-	if cfg.Joins == 0 {
-		cfg.Joins = DefaultJoins
+	if cfg.FeedbackWindow == 0 {
+		cfg.FeedbackWindow = DefaultFeedbackWindow
 	}
 	p := &Path{cfg: cfg, drained: make(chan struct{}, 1)}
 	p.readers.init()
@@ -67,7 +67,7 @@ func New(cfg Config) *Path {
 	p.waits.New = func() any { return newWait(p) }
 	p.learnings.New = func() any { return newLearning(p) }
 	p.ids.init()
-	p.joins = newJoins(cfg.Joins, &p.ids)
+	p.joins = newJoins(cfg.FeedbackWindow, &p.ids)
 	p.table.Store(&Table{})
 	return p
 }

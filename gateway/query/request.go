@@ -225,7 +225,7 @@ func (r *Request) begin() {
 		r.route()
 	}
 	if r.refused {
-		r.fn.Choice.Refuse(n)
+		r.fn.Choice.CountRefused(n)
 	}
 	seq := p.ids.take(n)
 	for i, q := range r.queries {
@@ -244,7 +244,7 @@ func (r *Request) Drop() {
 func (r *Request) Refuse() {
 	switch {
 	case r.stats != nil:
-		r.stats.Refuse(api.InvalidArgument)
+		r.stats.CountMalformed(api.InvalidArgument)
 	case r.fn != nil:
 		r.fn.Learning.Refused.Add(1)
 	}

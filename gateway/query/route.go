@@ -56,13 +56,13 @@ type Arm struct {
 // with the candidate's and never returned.
 type Tee struct {
 	Candidate
-	Of   int // the candidate
-	Part float64
-	Seen *Seen
+	Of       int // the candidate
+	Part     float64
+	Compared *Comparison
 }
 
-// Seen counts the comparisons of a Tee. It is kept when tables are replaced.
-type Seen struct {
+// Comparison counts the comparisons of a Tee. It is kept when tables are replaced.
+type Comparison struct {
 	Same, Different, Failed atomic.Uint64
 	// Serving and Other are the two versions.
 	Serving, Other Arm
@@ -213,11 +213,11 @@ func (q *Query) addTees() {
 			continue
 		}
 		m := q.ask(&q.members, t.Model, t.Queue, width+i)
-		m.shadow, m.arm = true, &t.Seen.Other
+		m.shadow, m.arm = true, &t.Compared.Other
 		q.waiting.Add(-1)
 		q.teed = true
 		if of := q.member(t.Of); of.arm == nil {
-			of.arm = &t.Seen.Serving
+			of.arm = &t.Compared.Serving
 		}
 	}
 }
@@ -247,11 +247,11 @@ func (q *Query) compareTees() {
 		switch {
 		case of == nil || of.code != api.OK: // there is nothing to compare with
 		case m.code != api.OK:
-			t.Seen.Failed.Add(1)
+			t.Compared.Failed.Add(1)
 		case averages.same(of.Result().Outputs, m.Result().Outputs):
-			t.Seen.Same.Add(1)
+			t.Compared.Same.Add(1)
 		default:
-			t.Seen.Different.Add(1)
+			t.Compared.Different.Add(1)
 		}
 	}
 }

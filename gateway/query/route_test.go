@@ -191,12 +191,12 @@ func TestRolloutLearns(t *testing.T) {
 // TestTee: the other version is asked too, and its answers are compared and never given. No caller waits for it when it hangs or fails.
 func TestTee(t *testing.T) {
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)})
-	seen := new(Seen)
+	seen := new(Comparison)
 	var answer atomic.Pointer[func(*scheduler.Item)]
 	set := func(a func(*scheduler.Item)) { answer.Store(&a) }
 	other := c.other(0, func(it *scheduler.Item) { (*answer.Load())(it) })
 	c.republish(func(fn *Function) {
-		fn.Tees = []Tee{{Candidate: Candidate{Model: other, Queue: 2}, Part: 1, Seen: seen}}
+		fn.Tees = []Tee{{Candidate: Candidate{Model: other, Queue: 2}, Part: 1, Compared: seen}}
 	})
 	for _, behaviour := range []func(*scheduler.Item){says(1), says(2), fails(api.ModelError)} {
 		set(behaviour)
@@ -233,7 +233,7 @@ func TestTee(t *testing.T) {
 
 // awaitCompared waits until n answers have been compared, or should have been. Comparing happens when the last goroutine lets go of a query,
 // which may be the one that has sent its answer.
-func awaitCompared(t *testing.T, seen *Seen, n uint64) {
+func awaitCompared(t *testing.T, seen *Comparison, n uint64) {
 	t.Helper()
 	look, deadline := time.NewTicker(time.Millisecond), time.After(20*time.Second)
 	defer look.Stop()
@@ -250,13 +250,13 @@ func awaitCompared(t *testing.T, seen *Seen, n uint64) {
 func TestRulesOfDirectRequests(t *testing.T) {
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)})
 	m, other := c.fn.Candidates[0].Model, c.other(0, says(2))
-	rule, seen := NewRule("a", nil), new(Seen)
+	rule, seen := NewRule("a", nil), new(Comparison)
 	rule.SetPart(1)
 	table := *c.p.table.Load()
 	table.Models = map[string]*Model{"a": m}
 	table.Versions = map[api.ModelID]*Model{m.ID: m, other.ID: other, {Name: "a", Version: "canary"}: other}
 	table.Routes = map[string]*Route{"a": {Rule: rule, Model: other}}
-	table.Tees = map[string][]Tee{"a": {{Candidate: Candidate{Model: other}, Part: 1, Seen: seen}}}
+	table.Tees = map[string][]Tee{"a": {{Candidate: Candidate{Model: other}, Part: 1, Compared: seen}}}
 	c.p.Publish(&table)
 	do := func(version string) ([]Answer, error) {
 		in := []api.Value{{Data: appendNumbers(nil, api.Float32, []float64{1, 2, 3, 4})}}

@@ -61,7 +61,7 @@ func (q *Query) chooseByPolicy(fn *Function) {
 				allowed &= planned
 			}
 		} else {
-			refusing = fn.Choice.Refusing()
+			refusing = fn.Choice.ShouldRefuse()
 			in.Limits = fn.Choice.Limits(s.limits[:len(fn.Candidates)])
 		}
 	}
@@ -75,7 +75,7 @@ func (q *Query) chooseByPolicy(fn *Function) {
 	}
 	if refusing {
 		s.selection.Ask = 0
-		fn.Choice.Wish(q.wish)
+		fn.Choice.CountWish(q.wish)
 	}
 	q.asked = s.selection.Ask
 	q.askDroppedIfCached(fn)
@@ -85,7 +85,7 @@ func (q *Query) chooseByPolicy(fn *Function) {
 	if q.asked == 0 {
 		q.Code = api.Overloaded
 		if fn.Choice != nil {
-			fn.Choice.Refuse(1)
+			fn.Choice.CountRefused(1)
 		}
 		return
 	}
@@ -204,7 +204,7 @@ func (q *Query) addShadows(fn *Function) {
 			continue
 		}
 		if sh.Choice != nil {
-			sh.Choice.Arrived(1)
+			sh.Choice.CountArrived(1)
 			if sh.Choice.Members()&1 == 0 {
 				fn.Learning.ShadowsDropped.Add(1)
 				continue
@@ -226,7 +226,7 @@ func (q *Query) compareShadows(fn *Function) {
 		case fn.Averages.same(q.Outputs, m.Result().Outputs):
 			fn.Learning.ShadowsSame.Add(1)
 		default:
-			fn.Learning.ShadowsOther.Add(1)
+			fn.Learning.ShadowsDifferent.Add(1)
 		}
 	}
 }
@@ -238,12 +238,12 @@ func (r *Request) tellPlan(needLane int) {
 		return
 	}
 	if fn.Mode == selection.Several {
-		fn.Choice.Arrived(needLane)
+		fn.Choice.CountArrived(needLane)
 		return
 	}
 	for _, q := range r.queries {
 		if len(q.members) > 0 && q.members[0].evaluated {
-			fn.Choice.Wish(q.wish)
+			fn.Choice.CountWish(q.wish)
 		}
 	}
 }

@@ -201,11 +201,11 @@ type planned struct {
 	refused  atomic.Int32
 }
 
-func (p *planned) Members() uint64 { return p.members.Load() }
-func (p *planned) Arrived(int)     {}
-func (p *planned) Refuse(n int)    { p.refused.Add(int32(n)) }
-func (p *planned) Refusing() bool  { return p.refusing.Load() }
-func (p *planned) Wish(i int)      { p.wishes[i].Add(1) }
+func (p *planned) Members() uint64    { return p.members.Load() }
+func (p *planned) CountArrived(int)        {}
+func (p *planned) CountRefused(n int) { p.refused.Add(int32(n)) }
+func (p *planned) ShouldRefuse() bool     { return p.refusing.Load() }
+func (p *planned) CountWish(i int)         { p.wishes[i].Add(1) }
 func (p *planned) Limits(dst []float64) []float64 {
 	if p.limits == nil {
 		return nil
@@ -274,8 +274,8 @@ func TestShadowsAreComparedAndNeverAnswer(t *testing.T) {
 			t.Errorf("answered %+v", got)
 		}
 	}
-	poll(t, func() bool { return c.fn.Learning.ShadowsSame.Load()+c.fn.Learning.ShadowsOther.Load() == 3 })
-	if same, other := c.fn.Learning.ShadowsSame.Load(), c.fn.Learning.ShadowsOther.Load(); same != 1 || other != 2 || len(shadowed) != 3 || <-shadowed != 3 {
+	poll(t, func() bool { return c.fn.Learning.ShadowsSame.Load()+c.fn.Learning.ShadowsDifferent.Load() == 3 })
+	if same, other := c.fn.Learning.ShadowsSame.Load(), c.fn.Learning.ShadowsDifferent.Load(); same != 1 || other != 2 || len(shadowed) != 3 || <-shadowed != 3 {
 		t.Errorf("%d were asked, %d said the same, %d something else", len(shadowed), same, other)
 	}
 }

@@ -208,7 +208,7 @@ type Shadow struct {
 // Selector is a policy with what it has learned: *learned.Function is one.
 type Selector interface {
 	Select(context []byte, q *selection.Query, out *selection.Selection)
-	Combine(context []byte, c *selection.Combining)
+	Combine(context []byte, c *selection.Combination)
 	Observe(context []byte, f *selection.Feedback)
 }
 
@@ -217,18 +217,18 @@ type Selector interface {
 type Choice interface {
 	// Pick is the index of the candidate that the next request goes to; -1: it is to be refused. For functions that do not select.
 	Pick() int
-	// Refuse counts refused queries.
-	Refuse(queries int)
-	// Members are the candidates that the next query may ask, for policies that ask several. Arrived counts the queries that need
+	// CountRefused counts refused queries.
+	CountRefused(queries int)
+	// Members are the candidates that the next query may ask, for policies that ask several. CountArrived counts the queries that need
 	// any.
 	Members() uint64
-	Arrived(queries int)
-	// Limits writes to dst what part of the policy's wish for each candidate there is room for, and returns it; nil: all. Refusing
+	CountArrived(queries int)
+	// Limits writes to dst what part of the policy's wish for each candidate there is room for, and returns it; nil: all. ShouldRefuse
 	// says that the next query is to be refused. Wish counts the candidate that the policy would have asked. For policies that ask
 	// one.
 	Limits(dst []float64) []float64
-	Refusing() bool
-	Wish(candidate int)
+	ShouldRefuse() bool
+	CountWish(candidate int)
 }
 
 // DefaultColdStart is how long a query waits for a sleeping model if its function declares no cold start and has no default to answer

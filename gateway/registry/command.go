@@ -157,10 +157,10 @@ func rollBackTo(t api.TrafficSpec, bad, to, reason string) api.TrafficSpec {
 	return t
 }
 
-// TakeBack returns a model's traffic spec after the version that was tried out has proved worse: a rollback to the
+// RetreatRollout returns a model's traffic spec after the version that was tried out has proved worse: a rollback to the
 // serving version or, if a rollback is about to replace that one, to its replacement. m, t and errors are as in
 // [Promote].
-func TakeBack(t api.TrafficSpec, m *Model, reason string) (api.TrafficSpec, error) {
+func RetreatRollout(t api.TrafficSpec, m *Model, reason string) (api.TrafficSpec, error) {
 	if m.Serving != "" && isLeaving(&t, m.Serving) {
 		to := t.Rollback.To
 		next := rollBackTo(t, badVersion(&t, m, m.Serving, to), to, reason)

@@ -167,7 +167,7 @@ func TestTakeBack(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			m := model(t, c.versions, c.before, all)
-			got, err := TakeBack(*m.Traffic, m, "bad")
+			got, err := RetreatRollout(*m.Traffic, m, "bad")
 			check(t, got, err, c.after, c.code, c.message)
 		})
 	}

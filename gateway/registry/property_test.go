@@ -74,7 +74,7 @@ func TestAnyModel(t *testing.T) {
 		}
 		for _, a := range Next(m) {
 			x, want := state[a.Version], aspired[a.Version]
-			legal := map[Do]bool{Load: want && x.State == Declared, Resume: want && x.State == Draining && x.Resumable, Unload: !want && x.State.loaded()}
+			legal := map[StepKind]bool{Load: want && x.State == Declared, Resume: want && x.State == Draining && x.Resumable, Unload: !want && x.State.loaded()}
 			if !legal[a.Do] {
 				t.Errorf("step %v of %+v, aspired %v", a, x, want)
 			}

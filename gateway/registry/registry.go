@@ -52,13 +52,13 @@ type Model struct {
 	Serving string
 }
 
-// Do is a kind of step.
-type Do uint8
+// StepKind is a kind of step.
+type StepKind uint8
 
 // Kinds of steps.
 const (
 	// Load: Declared → Loading.
-	Load Do = iota + 1
+	Load StepKind = iota + 1
 	// Unload: Loading, Validating or Available → Draining.
 	Unload
 	// Resume: Draining → Available, only if Resumable.
@@ -68,5 +68,5 @@ const (
 // Action is the next step of one version.
 type Action struct {
 	Version string
-	Do      Do
+	Do      StepKind
 }

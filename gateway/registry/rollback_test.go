@@ -101,7 +101,7 @@ func (o *rollbackWorld) decide(t *rapid.T) {
 		_ = o.promote(maybe(t, "promote", o.names()))
 	case 4:
 		if o.t.Rollout != nil {
-			next, err := TakeBack(o.t, &o.m, "bad")
+			next, err := RetreatRollout(o.t, &o.m, "bad")
 			if o.back(t, next, err, false) != nil {
 				o.t.Rollout = nil
 			}

@@ -224,7 +224,7 @@ func TestStates(t *testing.T) {
 	if len(names) != int(beyond)+1 || len(phases) != int(Rejected)+1 {
 		t.Errorf("%d names, %d phases", len(names), len(phases))
 	}
-	if got := fmt.Sprint(beyond.Phase(), " ", Do(9), " ", Verdict(9)); got != "declared Do(9) undecided" {
+	if got := fmt.Sprint(beyond.Phase(), " ", StepKind(9), " ", Verdict(9)); got != "declared Do(9) undecided" {
 		t.Errorf("undefined values: %s", got)
 	}
 }

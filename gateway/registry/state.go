@@ -59,7 +59,7 @@ func (s State) Phase() api.VersionPhase {
 func (s State) loaded() bool { return s == Loading || s == Validating || s == Available }
 
 // String returns the step's name, for logs and messages.
-func (d Do) String() string {
+func (d StepKind) String() string {
 	switch d {
 	case Load:
 		return "load"

@@ -25,7 +25,7 @@ func TestPoliciesDoNotAlloc(t *testing.T) {
 			if n := testing.AllocsPerRun(200, func() {
 				b.p.Shares(b.q.State, b.q.Allowed, dst)
 				b.p.Gains(b.q.State, dst)
-				Weigh(b.p, b.q.State, dst)
+				CandidateWeights(b.p, b.q.State, dst)
 			}); n > 0 {
 				t.Errorf("%s: Shares, Gains and Weigh allocate %v times", name, n)
 			}

@@ -11,7 +11,7 @@ type cycle struct {
 	p          Policy
 	q          Query
 	out        Selection
-	c          Combining
+	c          Combination
 	f          Feedback
 	r          random
 	unanswered int
@@ -21,7 +21,7 @@ func newCycle(t testing.TB, name string, candidates, width int) *cycle {
 	p, s := newPolicy(t, name, nil, candidates)
 	b := &cycle{p: p, r: 1}
 	b.q = Query{State: s, Allowed: All(candidates), Limits: make([]float64, candidates)}
-	b.c = Combining{State: s, Selected: All(candidates), Width: width, Known: All(candidates), Tolerance: 1,
+	b.c = Combination{State: s, Selected: All(candidates), Width: width, Known: All(candidates), Tolerance: 1,
 		Values: make([]float64, candidates*width), Out: make([]float64, width)}
 	b.f = Feedback{State: s, Selected: 1, P: make([]float64, candidates), Losses: make([]float64, candidates), Delta: make([]float64, len(s.V))}
 	for i := range candidates {

@@ -16,7 +16,7 @@ const agreeSlack = 1e-9
 // Confidence is the weight of the candidates whose own prediction agrees with the answer, divided by the weight of all
 // that were asked: a late candidate agrees with nothing. The paper counts models instead, which is the same for equal
 // weights. The single answer of a single candidate has that candidate's own confidence, or 1.
-func Vote(c *Combining, weights *Vector) {
+func Vote(c *Combination, weights *Vector) {
 	c.Winner, c.Agreed, c.Confidence = -1, 0, 0
 	total := 0.0
 	for t := c.Selected; t != 0; t &= t - 1 {
@@ -49,7 +49,7 @@ func (a *Answer) weight(weights *Vector) float64 {
 
 // vote finds the class with the most weight and returns that weight. With at most 64 answers, comparing all pairs is
 // faster than a table and needs no memory.
-func (c *Combining) vote(weights *Vector) float64 {
+func (c *Combination) vote(weights *Vector) float64 {
 	counted := Set(0) // indices in Answers whose class has been weighed
 	most := -1.0
 	for a := range c.Answers {
@@ -74,7 +74,7 @@ func (c *Combining) vote(weights *Vector) float64 {
 
 // average fills Out and returns the weight of the answers that agree with it. If there is only one usable prediction,
 // Out is a copy of it.
-func (c *Combining) average(weights *Vector) float64 {
+func (c *Combination) average(weights *Vector) float64 {
 	if len(c.Answers) == 0 {
 		return 0
 	}
@@ -133,7 +133,7 @@ func (c *Combining) average(weights *Vector) float64 {
 	return support
 }
 
-func (c *Combining) values(i int) []float64 { return c.Values[i*c.Width : (i+1)*c.Width] }
+func (c *Combination) values(i int) []float64 { return c.Values[i*c.Width : (i+1)*c.Width] }
 
 func finite(v []float64) bool {
 	for _, x := range v {

@@ -22,7 +22,7 @@
 // state: it treats NaN, infinities and other implausible numbers as if nothing were known.
 //
 // A new candidate starts at the mean of the others (Join). A new context starts from the global state, with less
-// certainty (Descend). Neither changes another row: deploying a model forgets nothing.
+// certainty (InitContext). Neither changes another row: deploying a model forgets nothing.
 //
 // # The policies
 //

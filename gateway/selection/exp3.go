@@ -2,8 +2,8 @@ package selection
 
 // slotWeight holds a candidate's log-weight, in the policies with weights. Their rows have weightSlots slots.
 const (
-	slotWeight  = OwnSlots
-	weightSlots = OwnSlots + 1
+	slotWeight  = FirstOwnSlot
+	weightSlots = FirstOwnSlot + 1
 )
 
 func init() {
@@ -27,7 +27,7 @@ func init() {
 // probability with which it was. It adds the fraction γ of even exploration, as in Auer et al., and the bound on lags
 // (weights.go).
 type exp3 struct {
-	AsksOne
+	SingleCandidate
 	named
 	eta, gamma, depth float64
 }
@@ -40,7 +40,7 @@ func (p *exp3) Join(s State, i int) {
 	joinWeights(s, slotWeight, i, p.depth)
 }
 
-func (p *exp3) Descend(global, s State) {
+func (p *exp3) InitContext(global, s State) {
 	descendCounts(global, s)
 	descendWeights(global, s, slotWeight, p.depth)
 }

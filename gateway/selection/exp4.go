@@ -39,7 +39,7 @@ func (p *exp4) Join(s State, i int) {
 	joinWeights(s, slotWeight, i, p.depth)
 }
 
-func (p *exp4) Descend(global, s State) {
+func (p *exp4) InitContext(global, s State) {
 	descendCounts(global, s)
 	descendWeights(global, s, slotWeight, p.depth)
 }
@@ -129,7 +129,7 @@ func (p *exp4) Weights(s State, dst []float64) {
 	copy(dst, w[:])
 }
 
-func (p *exp4) Combine(c *Combining) {
+func (p *exp4) Combine(c *Combination) {
 	var w Vector
 	p.weights(c.State, &w)
 	Vote(c, &w)

@@ -73,7 +73,7 @@ func TestDefinitions(t *testing.T) {
 			t.Errorf("%s rejects its own defaults: %v", name, err)
 			continue
 		}
-		if p.Name() != name || d.Doc == "" || p.Slots() < OwnSlots {
+		if p.Name() != name || d.Doc == "" || p.Slots() < FirstOwnSlot {
 			t.Errorf("%s: Name is %s, Doc %q, %d slots", name, p.Name(), d.Doc, p.Slots())
 		}
 	}
@@ -255,7 +255,7 @@ func TestLosses(t *testing.T) {
 
 // TestTiesGoToTheFirst: of classes with equal weight the one with the lowest candidate wins, in any order of answers.
 func TestTiesGoToTheFirst(t *testing.T) {
-	c := Combining{Selected: All(4), Answers: []Answer{{3, 7, math.NaN()}, {1, 8, math.NaN()}, {2, 7, math.NaN()}, {0, 8, math.NaN()}}}
+	c := Combination{Selected: All(4), Answers: []Answer{{3, 7, math.NaN()}, {1, 8, math.NaN()}, {2, 7, math.NaN()}, {0, 8, math.NaN()}}}
 	weights := even
 	Vote(&c, &weights)
 	if c.Winner != 0 || c.Agreed != All(2) || c.Confidence != 0.5 {

@@ -44,7 +44,7 @@ type State struct {
 const (
 	SlotCount = iota
 	SlotLoss
-	OwnSlots // the first slot that belongs to the policy
+	FirstOwnSlot // the first slot that belongs to the policy
 )
 
 // Row returns candidate i's numbers.
@@ -72,14 +72,14 @@ type Policy interface {
 	Mode() Mode
 	// Learns reports whether feedback changes anything.
 	Learns() bool
-	// Slots is the length of a row, at least OwnSlots.
+	// Slots is the length of a row, at least FirstOwnSlot.
 	Slots() int
 	// Init writes the state of a function about which nothing is known.
 	Init(s State)
 	// Join writes row i for a candidate that was just added: the mean of the other rows.
 	Join(s State, i int)
-	// Descend writes the initial state s of a new context, from the function's global state.
-	Descend(global, s State)
+	// InitContext writes the initial state s of a new context, from the function's global state.
+	InitContext(global, s State)
 	// Select chooses the candidates to ask. The caller may call it again when the first answers have arrived, and
 	// Select may then ask for more.
 	Select(q *Query, out *Selection)
@@ -89,7 +89,7 @@ type Policy interface {
 	// this order when capacity is short.
 	Gains(s State, dst []float64)
 	// Combine makes one answer out of those that have arrived.
-	Combine(c *Combining)
+	Combine(c *Combination)
 	// Observe writes the change to the state that the feedback causes.
 	Observe(f *Feedback)
 }
@@ -132,8 +132,8 @@ type Answer struct {
 	Confidence float64
 }
 
-// Combining is one query whose answers are to be combined: the inputs of Combine, then its results.
-type Combining struct {
+// Combination is one query whose answers are to be combined: the inputs of Combine, then its results.
+type Combination struct {
 	State State
 	// Selected is the set of all candidates that were asked, including those that have not answered.
 	Selected Set

@@ -14,7 +14,7 @@ const preferGain = 0.9
 // prefer trusts the order of the declaration: the first candidate is the best, and the others replace it when the plan
 // has no room for it.
 type prefer struct {
-	AsksOne
+	SingleCandidate
 	named
 }
 

@@ -108,7 +108,7 @@ func TestSharesAndGains(t *testing.T) {
 		shares, gains, weights := make([]float64, s.Candidates()), make([]float64, s.Candidates()), make([]float64, s.Candidates())
 		p.Shares(s, allowed, shares)
 		p.Gains(s, gains)
-		Weigh(p, s, weights)
+		CandidateWeights(p, s, weights)
 		sum, weight := 0.0, 0.0
 		for i, x := range shares {
 			if !(x >= 0 && x <= 1+1e-12) || x > 0 && !allowed.Has(i) {
@@ -182,7 +182,7 @@ func TestObserveSurvivesAnything(t *testing.T) {
 	})
 }
 
-// TestJoinAndDescend: from any state Join and Descend write plausible rows, and a new context is not too certain.
+// TestJoinAndDescend: from any state Join and InitContext write plausible rows, and a new context is not too certain.
 func TestJoinAndDescend(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, s := anyPolicy(t, anyFloat())
@@ -200,7 +200,7 @@ func TestJoinAndDescend(t *testing.T) {
 			}
 		}
 		child := State{s.Slots, make([]float64, len(s.V))}
-		p.Descend(s, child)
+		p.InitContext(s, child)
 		for at, v := range child.V {
 			if !plausible(v) {
 				t.Fatalf("%s: number %d of the context's state is %v", name, at, v)
@@ -242,7 +242,7 @@ func TestMerging(t *testing.T) {
 				}
 			}
 			shares[order] = make([]float64, s.Candidates())
-			Weigh(p, State{s.Slots, sums[order]}, shares[order])
+			CandidateWeights(p, State{s.Slots, sums[order]}, shares[order])
 		}
 		for i := range sums[0] {
 			if math.Abs(sums[0][i]-sums[1][i]) > 1e-9 {
@@ -264,7 +264,7 @@ func TestVoteSurvivesAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, p, s := anyPolicy(t, anyFloat())
 		n := s.Candidates()
-		c := Combining{State: s, Selected: Set(rapid.Uint64().Draw(t, "selected")) & All(n)}
+		c := Combination{State: s, Selected: Set(rapid.Uint64().Draw(t, "selected")) & All(n)}
 		arrived := Set(0)
 		for w := c.Selected; w != 0; w &= w - 1 {
 			if rapid.Bool().Draw(t, "in time") {
@@ -295,7 +295,7 @@ func TestVoteSurvivesAnything(t *testing.T) {
 func TestVoteIgnoresOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "answers")
-		c := Combining{Selected: All(n)}
+		c := Combination{Selected: All(n)}
 		var w Vector
 		for i := range n {
 			w[i] = rapid.SampledFrom([]float64{0.125, 0.25, 0.5}).Draw(t, "weight")

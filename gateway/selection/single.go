@@ -10,7 +10,7 @@ func init() {
 
 // single asks candidate 0 or none: a function that names one model means that model.
 type single struct {
-	AsksOne
+	SingleCandidate
 	named
 }
 

@@ -35,7 +35,7 @@ func init() {
 // split compares candidates in production. Feedback does not change its choices, but it counts each candidate's losses
 // for comparison. A weight of 0 means never, even if no other candidate is available.
 type split struct {
-	AsksOne
+	SingleCandidate
 	named
 	weight Vector
 	key    [MaxCandidates]uint64 // hashes of the candidates' names, so that their order does not matter

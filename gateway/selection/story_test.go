@@ -25,7 +25,7 @@ type world struct {
 	answers  []Answer
 	losses   []float64
 	delta    []float64
-	combined Combining
+	combined Combination
 }
 
 func newWorld(t testing.TB, seed uint64, name string, params map[string]any, candidates int) *world {
@@ -70,7 +70,7 @@ func (w *world) query(rates []float64) {
 		}
 	}
 	q := Query{State: w.state, Allowed: All(n), Seed: w.next()}
-	w.combined = Combining{State: w.state}
+	w.combined = Combination{State: w.state}
 	w.answers = w.answers[:0]
 	var p Vector
 	for w.p.Select(&q, &w.out); w.out.Ask != 0; w.p.Select(&q, &w.out) {
@@ -252,7 +252,7 @@ func TestMillionUpdates(t *testing.T) {
 				observe(at, c.loss)
 				if at%10000 == 0 {
 					sum := 0.0
-					Weigh(p, s, shares)
+					CandidateWeights(p, s, shares)
 					for _, x := range shares {
 						sum += x
 						if !(x >= 0) {
@@ -267,7 +267,7 @@ func TestMillionUpdates(t *testing.T) {
 			for at := range 10000 {
 				observe(at, func(_, i int) float64 { return float64(min(3-i, 1)) }) // now the last candidate is right
 			}
-			if Weigh(p, s, shares); !(shares[3] > 0.5) {
+			if CandidateWeights(p, s, shares); !(shares[3] > 0.5) {
 				t.Errorf("%s, %s: at the end shares %.3f", name, c.name, shares)
 			}
 		}
@@ -372,8 +372,8 @@ func TestContextLearnsForItself(t *testing.T) {
 			shares := make([]float64, 4)
 			for _, rates := range [][]float64{typical, other} {
 				context := newWorld(t, seed+100, name, nil, 4)
-				context.p.Descend(global.state, context.state)
-				if Weigh(context.p, context.state, shares); shares[0] < 0.4 {
+				context.p.InitContext(global.state, context.state)
+				if CandidateWeights(context.p, context.state, shares); shares[0] < 0.4 {
 					t.Errorf("%s, seed %d: a new context starts with %.3f", name, seed, shares)
 				}
 				for range 1000 {
@@ -383,7 +383,7 @@ func TestContextLearnsForItself(t *testing.T) {
 				if rates[0] > rates[1] {
 					best = 1
 				}
-				if Weigh(context.p, context.state, shares); shares[best] < 0.5 {
+				if CandidateWeights(context.p, context.state, shares); shares[best] < 0.5 {
 					t.Errorf("%s, seed %d: after 1,000 queries the weights of a context whose best model is %d are %.3f", name, seed, best, shares)
 				}
 			}
@@ -433,7 +433,7 @@ func TestJoiningModelIsFound(t *testing.T) {
 				w.query([]float64{0.3, 0.2, 0.4, 0.05})
 			}
 			shares := make([]float64, 4)
-			if Weigh(w.p, w.state, shares); shares[3] < 0.55 {
+			if CandidateWeights(w.p, w.state, shares); shares[3] < 0.55 {
 				t.Errorf("%s, seed %d: shares %.3f", name, seed, shares)
 			}
 		}

@@ -74,7 +74,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		case "gains":
 			s.p.Gains(s.State, dst)
 		default:
-			Weigh(s.p, s.State, dst)
+			CandidateWeights(s.p, s.State, dst)
 		}
 		return fmt.Sprintf("%.3f\n", dst)
 	case "join":
@@ -84,7 +84,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		return s.rows()
 	case "descend":
 		child := State{s.Slots, make([]float64, len(s.V))}
-		s.p.Descend(s.State, child)
+		s.p.InitContext(s.State, child)
 		s.State = child
 		return s.rows()
 	default:
@@ -197,7 +197,7 @@ func (s *script) feedback(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (s *script) combine(t *testing.T, d *datadriven.TestData) string {
-	c := Combining{State: s.State, Selected: set(t, d, "selected")}
+	c := Combination{State: s.State, Selected: set(t, d, "selected")}
 	d.MaybeScanArgs(t, "width", &c.Width)
 	for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
 		if f := strings.Fields(line); len(f) > 1 {

@@ -15,9 +15,9 @@ import "math"
 // depthOf returns the depth at which k-1 rows together weigh about floor, relative to the best row's weight of 1.
 func depthOf(k int, floor float64) float64 { return max(math.Log(max(float64(k), 2)/floor), 0) }
 
-// Weigh writes a policy's opinion of each candidate as fractions that sum to 1: its weights if it has any, otherwise
+// CandidateWeights writes a policy's opinion of each candidate as fractions that sum to 1: its weights if it has any, otherwise
 // the shares of the queries that it would ask.
-func Weigh(p Policy, s State, dst []float64) {
+func CandidateWeights(p Policy, s State, dst []float64) {
 	if w, ok := p.(interface{ Weights(State, []float64) }); ok {
 		w.Weights(s, dst)
 		return

@@ -119,7 +119,7 @@ func (c Config) withDefaults() Config {
 		c.CacheBytes = DefaultCacheBytes
 	}
 	if c.FeedbackWindow == 0 {
-		c.FeedbackWindow = query.DefaultJoins
+		c.FeedbackWindow = query.DefaultFeedbackWindow
 	}
 	if c.Contexts == 0 {
 		c.Contexts = learned.DefaultContexts

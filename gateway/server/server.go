@@ -182,7 +182,7 @@ func (s *Server) make() error {
 	}
 	s.cache = cache.New(cfg.CacheBytes)
 	s.path = query.New(query.Config{
-		Now: s.clock.Now, Cache: s.cache, Timers: driver.NewTimers(s.clock), Joins: cfg.FeedbackWindow,
+		Now: s.clock.Now, Cache: s.cache, Timers: driver.NewTimers(s.clock), FeedbackWindow: cfg.FeedbackWindow,
 	})
 	s.makeControl(workDir)
 	return nil

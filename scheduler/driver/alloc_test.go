@@ -30,14 +30,14 @@ func TestChoiceDoesNotAlloc(t *testing.T) {
 		for _, c := range []*Choice{one, all, shares} {
 			c.Set(p)
 			c.SetGains(gains)
-			c.Refuse(1)
+			c.CountRefused(1)
 			c.Planned(dst)
 		}
 		one.Pick()
-		all.Arrived(1)
+		all.CountArrived(1)
 		all.Members()
-		shares.Wish(1)
-		shares.Refusing()
+		shares.CountWish(1)
+		shares.ShouldRefuse()
 		shares.Limits(dst)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -11,8 +11,8 @@ import (
 // to. It is written once per epoch and read for every query, both without a lock. In the other direction it carries to
 // the planner what only the query path sees: arrivals, refusals, and the candidates that the policy wished for.
 //
-// The mode decides which methods apply. One: Pick. All: Arrived and Members. Shares: Refusing, Limits and Wish. Refuse
-// and SetGains apply to all modes.
+// The mode decides which methods apply. One: Pick. All: CountArrived and Members. Shares: ShouldRefuse, Limits and
+// CountWish. CountRefused and SetGains apply to all modes.
 type Choice struct {
 	mode planner.Mode
 	lane *Lane // marked active by queries that may reach no lane; may be nil
@@ -102,9 +102,9 @@ func (c *Choice) Members() uint64 {
 	return set
 }
 
-// Refusing reports whether to refuse the next query of a function with mode Shares, because the plan has no room for it
+// ShouldRefuse reports whether to refuse the next query of a function with mode Shares, because the plan has no room for it
 // at any candidate.
-func (c *Choice) Refusing() bool {
+func (c *Choice) ShouldRefuse() bool {
 	t := c.planned.Load()
 	if t == nil {
 		return false
@@ -128,19 +128,19 @@ func (c *Choice) Limits(dst []float64) []float64 {
 	return dst[:len(t.values)]
 }
 
-// Wish counts a query that the policy would give to candidate i if there were no limits. It is called for queries that
+// CountWish counts a query that the policy would give to candidate i if there were no limits. It is called for queries that
 // need the scheduler, refused ones included.
-func (c *Choice) Wish(i int) { c.wished[i].Add(1) }
+func (c *Choice) CountWish(i int) { c.wished[i].Add(1) }
 
-// Arrived counts n queries of a function with mode All that need the scheduler, refused ones included.
-func (c *Choice) Arrived(n int) {
+// CountArrived counts n queries of a function with mode All that need the scheduler, refused ones included.
+func (c *Choice) CountArrived(n int) {
 	c.arrived.Add(uint64(n))
 	c.markLaneActive()
 }
 
-// Refuse counts n queries that were refused because of Pick, Members or Refusing. No lane sees them, so the planner
+// CountRefused counts n queries that were refused because of Pick, Members or ShouldRefuse. No lane sees them, so the planner
 // learns of them here.
-func (c *Choice) Refuse(n int) {
+func (c *Choice) CountRefused(n int) {
 	c.refused.Add(uint64(n))
 	c.markLaneActive()
 }
@@ -168,9 +168,9 @@ func (c *Choice) gain(i int) (gain float64, ok bool) {
 // Refused is the number of queries that have been refused.
 func (c *Choice) Refused() uint64 { return c.refused.Load() }
 
-// Dropping is the set of candidates that the plan limits. With mode All: members left out of some or all queries. With
+// Limited is the set of candidates that the plan limits. With mode All: members left out of some or all queries. With
 // mode Shares: candidates that get less than the policy wishes.
-func (c *Choice) Dropping() uint64 {
+func (c *Choice) Limited() uint64 {
 	if t := c.planned.Load(); t != nil {
 		return t.drops.Load()
 	}

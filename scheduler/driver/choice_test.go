@@ -34,7 +34,7 @@ func TestChoiceKeepsToItsParts(t *testing.T) {
 			i := ch.Pick()
 			if i < 0 {
 				i = 3
-				ch.Refuse(2)
+				ch.CountRefused(2)
 			}
 			got[i]++
 		}
@@ -65,7 +65,7 @@ func TestRefusalsWakeThePlanner(t *testing.T) {
 	if ch.Pick() != -1 {
 		t.Fatal("not refused")
 	}
-	ch.Refuse(1)
+	ch.CountRefused(1)
 	select {
 	case <-e.kicks:
 	default:
@@ -74,7 +74,7 @@ func TestRefusalsWakeThePlanner(t *testing.T) {
 	if e.activeLanes.Load() != l || !l.active.Load() {
 		t.Error("the lane is not on the epoch's list")
 	}
-	ch.Refuse(1) // once is enough
+	ch.CountRefused(1) // once is enough
 	if l.nextActive != nil {
 		t.Error("the lane is on the list twice")
 	}
@@ -109,15 +109,15 @@ func TestMembersKeepToTheirParts(t *testing.T) {
 			if d := float64(asked[i]) - 100*part; math.Abs(d) > 2 {
 				t.Errorf("parts %v: member %d evaluates %d of 100", parts, i, asked[i])
 			}
-			if dropped := ch.Dropping()>>i&1 != 0; dropped != (part < fullPart) {
-				t.Errorf("parts %v: %b are dropped", parts, ch.Dropping())
+			if dropped := ch.Limited()>>i&1 != 0; dropped != (part < fullPart) {
+				t.Errorf("parts %v: %b are dropped", parts, ch.Limited())
 			}
 		}
 	}
 	ch := NewChoice(planner.All, 3, nil)
 	for _, p := range []*planner.FunctionPlan{nil, {}, {Evaluate: []float64{1, 1, 1}}} {
 		ch.Set(&planner.FunctionPlan{Evaluate: []float64{0, 0, 0}})
-		if ch.Set(p); ch.Members() != ^uint64(0) || ch.Dropping() != 0 {
+		if ch.Set(p); ch.Members() != ^uint64(0) || ch.Limited() != 0 {
 			t.Errorf("%+v limits something", p)
 		}
 	}
@@ -145,12 +145,12 @@ func TestLimitsAndRefusals(t *testing.T) {
 		ch.Set(c.plan)
 		got, refused := ch.Limits(dst), 0
 		for range 100 {
-			if ch.Refusing() {
+			if ch.ShouldRefuse() {
 				refused++
 			}
 		}
-		if !slices.Equal(got, c.limits) || (got == nil) != (c.limits == nil) || ch.Dropping() != c.drops {
-			t.Errorf("%+v: limits %v, dropping %b", c.plan, got, ch.Dropping())
+		if !slices.Equal(got, c.limits) || (got == nil) != (c.limits == nil) || ch.Limited() != c.drops {
+			t.Errorf("%+v: limits %v, dropping %b", c.plan, got, ch.Limited())
 		}
 		if d := refused - c.refused; d < -2 || d > 2 {
 			t.Errorf("%+v: %d of 100 are refused, want %d", c.plan, refused, c.refused)
@@ -162,10 +162,10 @@ func TestLimitsAndRefusals(t *testing.T) {
 func TestCountsAndGainsForPlanner(t *testing.T) {
 	for mode, want := range map[planner.Mode]uint64{planner.One: 5, planner.Shares: 5, planner.All: 7} {
 		ch := NewChoice(mode, 2, nil)
-		ch.Refuse(5)
-		ch.Arrived(7)
-		ch.Wish(1)
-		ch.Wish(1)
+		ch.CountRefused(5)
+		ch.CountArrived(7)
+		ch.CountWish(1)
+		ch.CountWish(1)
 		c := choices{ch}
 		if got := c.Counted(0); got != want || ch.Refused() != 5 {
 			t.Errorf("mode %d: %d are counted, want %d", mode, got, want)
@@ -203,8 +203,8 @@ func TestChoiceConcurrentReads(t *testing.T) {
 					t.Errorf("limits %v", limits)
 					return
 				}
-				shares.Refusing()
-				all.Arrived(1)
+				shares.ShouldRefuse()
+				all.CountArrived(1)
 			}
 		}()
 	}

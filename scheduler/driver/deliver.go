@@ -70,7 +70,7 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 	}
 	if len(l.gone) > 0 && len(l.replicas) == 0 { // most versions sleep most of the time
 		l.gone, l.replicas, l.actions = nil, nil, scheduler.Actions{}
-		l.machine.Release()
+		l.machine.FreeBuffers()
 	}
 	l.gone = l.gone[:0]
 }

@@ -52,7 +52,7 @@ func TestLanesTakeTurns(t *testing.T) {
 	var all []*tenantWorker
 	for i := range lanes {
 		l := NewLane(scheduler.Config{Shared: true, Batching: scheduler.Batching{Policy: scheduler.Fixed, MaxBatch: 3}}, c)
-		l.Share(dev)
+		l.AttachDevice(dev)
 		l.AddFunction(1)
 		w := &tenantWorker{lane: l, batches: make(chan *api.Batch, 8), using: &using, bit: 1 << i, t: t}
 		all = append(all, w)
@@ -74,7 +74,7 @@ func TestLanesTakeTurns(t *testing.T) {
 	asking.Wait()
 	for _, w := range all {
 		w.lane.ReplicaGone(1, nil)
-		w.lane.Leave()
+		w.lane.DetachDevice()
 		close(w.batches)
 	}
 	workers.Wait()
@@ -93,7 +93,7 @@ func TestLeaveReleasesDevice(t *testing.T) {
 	var tickets [2]*ticket
 	for i := range lanes {
 		lanes[i] = NewLane(scheduler.Config{Shared: true}, c)
-		lanes[i].Share(dev)
+		lanes[i].AttachDevice(dev)
 		lanes[i].AddFunction(1)
 		replicas[i] = newManual()
 		lanes[i].AddReplica(1, replicas[i], 0)
@@ -106,7 +106,7 @@ func TestLeaveReleasesDevice(t *testing.T) {
 		t.Fatal("the second lane uses the device outside of its turn")
 	default:
 	}
-	lanes[0].Leave()
+	lanes[0].DetachDevice()
 	other := <-replicas[1].batches
 	lanes[1].BatchDone(1, &api.BatchResult{ID: other.ID})
 	tickets[1].want(api.OK, api.OK)
@@ -115,5 +115,5 @@ func TestLeaveReleasesDevice(t *testing.T) {
 	for i := range lanes {
 		lanes[i].ReplicaGone(1, nil)
 	}
-	lanes[1].Leave()
+	lanes[1].DetachDevice()
 }

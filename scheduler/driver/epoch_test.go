@@ -69,7 +69,7 @@ func TestBudgetIsKept(t *testing.T) {
 	c, l, ch, e := planned(t, 1, 1)
 	refused := func() bool {
 		if ch.Pick() < 0 {
-			ch.Refuse(1)
+			ch.CountRefused(1)
 			return true
 		}
 		ask(t, c, l)
@@ -151,7 +151,7 @@ func TestPlanIsApplied(t *testing.T) {
 	t.Cleanup(c.Close)
 	dev := NewDevice()
 	l := NewLane(scheduler.Config{Shared: true}, c)
-	l.Share(dev)
+	l.AttachDevice(dev)
 	l.AddFunction(1)
 	ch := NewChoice(planner.One, 1, l)
 	top := topology(l, ch, 0, 0)

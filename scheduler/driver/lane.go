@@ -73,13 +73,13 @@ func NewLane(cfg scheduler.Config, clock *Clock) *Lane {
 	return l
 }
 
-// Share makes the lane a tenant of a device that it shares with other lanes in turns. The lane's configuration must
-// have Shared set. Call Share at most once, before anything else.
-func (l *Lane) Share(d *Device) { l.device, l.tenant = d, d.attach(l) }
+// AttachDevice makes the lane a tenant of a device that it shares with other lanes in turns. The lane's configuration must
+// have Shared set. Call AttachDevice at most once, before anything else.
+func (l *Lane) AttachDevice(d *Device) { l.device, l.tenant = d, d.attach(l) }
 
-// Leave gives up the lane's place at its device, if it has one. Call it at most once, when the lane holds no query and
+// DetachDevice gives up the lane's place at its device, if it has one. Call it at most once, when the lane holds no query and
 // gets no more.
-func (l *Lane) Leave() {
+func (l *Lane) DetachDevice() {
 	if l.device != nil {
 		l.device.detach(l)
 	}
@@ -143,10 +143,10 @@ func (l *Lane) AddFunction(weight float64) (index int32) {
 	return index
 }
 
-// Weigh changes the weight that a function was attached with.
-func (l *Lane) Weigh(index int32, weight float64) {
+// SetWeight changes the weight that a function was attached with.
+func (l *Lane) SetWeight(index int32, weight float64) {
 	l.mu.Lock()
-	l.round(func(api.Nanos) { l.machine.Weigh(index, weight) })
+	l.round(func(api.Nanos) { l.machine.SetWeight(index, weight) })
 }
 
 // RemoveFunction detaches a function. Queries that were accepted are served; later ones end as ModelRemoved.

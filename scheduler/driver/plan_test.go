@@ -36,7 +36,7 @@ func newPlanWorld(t *testing.T, models int, shared bool) *planWorld {
 		l := NewLane(scheduler.Config{Shared: shared}, c)
 		if shared {
 			info.Device = 0
-			l.Share(w.top.Devices[0])
+			l.AttachDevice(w.top.Devices[0])
 		}
 		w.top.Models = append(w.top.Models, info)
 		w.top.Lanes = append(w.top.Lanes, l)
@@ -95,7 +95,7 @@ func (w *planWorld) members(function int, ch *Choice, n int) []int {
 			}
 		}
 	}
-	ch.Arrived(n)
+	ch.CountArrived(n)
 	return asked
 }
 
@@ -121,8 +121,8 @@ func TestEnsembleLosesMembersAsPlanned(t *testing.T) {
 		total += perEpoch
 	}
 	w.run(traffic)
-	if ch.Dropping() != 0 || ch.Members() != ^uint64(0) || ch.Planned(make([]float64, 3)) != nil {
-		t.Errorf("members %b are dropped although there is room for all", ch.Dropping())
+	if ch.Limited() != 0 || ch.Members() != ^uint64(0) || ch.Planned(make([]float64, 3)) != nil {
+		t.Errorf("members %b are dropped although there is room for all", ch.Limited())
 	}
 	// 500/s: one evaluation of each is half of the device. Up to three quarters there is room for a second one of half
 	// of them. The declared gains fall from first to last.
@@ -140,7 +140,7 @@ func TestEnsembleLosesMembersAsPlanned(t *testing.T) {
 	for i, want := range []float64{0, 0.5, 1} {
 		w.about("gains set by the policy, member's part", float64(asked[i])/float64(total), want)
 	}
-	if got := ch.Dropping(); got != 0b011 {
+	if got := ch.Limited(); got != 0b011 {
 		t.Errorf("members %b are dropped, want the first two", got)
 	}
 	if parts := ch.Planned(make([]float64, 3)); len(parts) != 3 || parts[0] > 0.03 || parts[2] != 1 {
@@ -149,7 +149,7 @@ func TestEnsembleLosesMembersAsPlanned(t *testing.T) {
 	e := w.Epoch
 	e.index, e.functionsOf = map[*Lane]int32{}, [][]int32{{0}, {0}, {0}}
 	e.retire(1)
-	if ch.Dropping() != 0 || ch.Members() != ^uint64(0) {
+	if ch.Limited() != 0 || ch.Members() != ^uint64(0) {
 		t.Error("a plan is in force after its lane has fallen asleep")
 	}
 }
@@ -175,9 +175,9 @@ func TestPolicyIsLimitedAsPlanned(t *testing.T) {
 			if queries%10 == 0 {
 				wish = 1
 			}
-			ch.Wish(wish)
-			if ch.Refusing() {
-				ch.Refuse(1)
+			ch.CountWish(wish)
+			if ch.ShouldRefuse() {
+				ch.CountRefused(1)
 				refused++
 				continue
 			}
@@ -199,15 +199,15 @@ func TestPolicyIsLimitedAsPlanned(t *testing.T) {
 	first, second, _ := settled() // 500/s: 450 and 50
 	w.about("as wished, the first's part", first, 0.9)
 	w.about("as wished, the second's", second, 0.1)
-	if ch.Limits(make([]float64, 2)) != nil || ch.Refusing() || ch.Dropping() != 0 {
+	if ch.Limits(make([]float64, 2)) != nil || ch.ShouldRefuse() || ch.Limited() != 0 {
 		t.Error("a limit or refusal although there is room for everything")
 	}
 	perEpoch = 15 // 1,500/s: the first can serve 900 of 1,350; the second has room
 	first, second, _ = settled()
 	w.about("at 1,500/s the first's part", first, 0.6)
 	w.about("at 1,500/s the second's", second, 0.4)
-	if limits := ch.Limits(make([]float64, 2)); len(limits) != 2 || limits[1] != 1 || ch.Dropping() != 1 {
-		t.Errorf("limits %v, dropping %b", limits, ch.Dropping())
+	if limits := ch.Limits(make([]float64, 2)); len(limits) != 2 || limits[1] != 1 || ch.Limited() != 1 {
+		t.Errorf("limits %v, dropping %b", limits, ch.Limited())
 	}
 	perEpoch = 95 // 9,500/s: five times the capacity of both; two and a half times the capacity is admitted
 	_, _, no := settled()
@@ -224,7 +224,7 @@ func TestShadowLeavesLiveUnaffected(t *testing.T) {
 	traffic := func() {
 		for range liveRate {
 			if queries++; live.Pick() < 0 {
-				live.Refuse(1)
+				live.CountRefused(1)
 				refused++
 			} else {
 				w.snaps[0].Functions[0].Arrived++
@@ -273,7 +273,7 @@ func TestMembersWakeTogether(t *testing.T) {
 	t.Cleanup(e.Close)
 	e.Set(top)
 	eventually(func() bool { return e.next.Load() == top && status(e).Awake == 0 })
-	ch.Arrived(1)
+	ch.CountArrived(1)
 	eventually(func() bool { return status(e).Awake == 3 })
 	eventually(func() bool { return status(e).Awake == 0 })
 

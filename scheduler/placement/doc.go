@@ -3,7 +3,7 @@
 // autoscaler decides what a model needs for its traffic; the caller starts and stops replicas as decided here. The
 // planner promises the caller that nothing is started beyond a budget, that nothing is stopped without need, and that a
 // plan for a finished plan changes nothing. It promises operators that every shortage follows a rule and names it
-// ([Short]).
+// ([Shortage]).
 //
 // # With enough for all
 //

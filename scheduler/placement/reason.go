@@ -1,11 +1,11 @@
 package placement
 
-// Short says why a model gets less than it wants.
-type Short uint8
+// Shortage says why a model gets less than it wants.
+type Shortage uint8
 
 const (
 	// NotShort: the model gets what it wants.
-	NotShort Short = iota
+	NotShort Shortage = iota
 	// NoRoom: the missing replicas do not fit now, and the claims that have the room are as good or better.
 	NoRoom
 	// Fragmented: the nodes together have room for one more, but no single node has.
@@ -34,7 +34,7 @@ var shortTexts = [shorts]string{
 }
 
 // String returns a few words for logs and metrics. The caller says what an operator can do about it.
-func (s Short) String() string {
+func (s Shortage) String() string {
 	if s >= shorts {
 		return "unknown"
 	}

@@ -53,7 +53,7 @@ type Output struct {
 	Placed []int32
 	// Granted is each model's sum over the nodes. Short says why it is less than wanted.
 	Granted []int32
-	Short   []Short
+	Short   []Shortage
 	// Free is what is left on each node, negative if running replicas take more than the budget.
 	Free []Resources
 }

@@ -33,9 +33,9 @@ type CandidateInfo struct {
 	Gain float64
 }
 
-// Wishes returns what machines do not know about the topology's functions. The Collector asks it in each epoch, for the
+// PolicySource returns what machines do not know about the topology's functions. The Collector asks it in each epoch, for the
 // functions that are awake.
-type Wishes interface {
+type PolicySource interface {
 	// Counted returns a count since the start: with the modes One and Shares the function's queries that were refused
 	// before they reached a machine, with mode All the queries that arrived.
 	Counted(function int) uint64
@@ -72,13 +72,13 @@ type Collector struct {
 
 	owners  [][]int32    // of each model's sub-queues: the topology's function, or directQueue
 	meters  [][]Meter    // of each model's sub-queues
-	counted []Meter      // of each function: Wishes.Counted
+	counted []Meter      // of each function: PolicySource.Counted
 	shares  []shareMeter // of each function; used with mode Shares
-	wishes  Wishes
+	wishes  PolicySource
 }
 
 // NewCollector makes a collector. The topology must not change afterwards.
-func NewCollector(t *Topology, wishes Wishes) *Collector {
+func NewCollector(t *Topology, wishes PolicySource) *Collector {
 	c := &Collector{
 		topology: t, functionAt: make([]int32, len(t.Functions)), modelAt: make([]int32, len(t.Models)),
 		owners: make([][]int32, len(t.Models)), meters: make([][]Meter, len(t.Models)),

@@ -8,7 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// wishes is a stub of Wishes.
+// wishes is a stub of PolicySource.
 type wishes struct {
 	counted uint64
 	gains   map[int]float64 // by candidate

@@ -66,7 +66,7 @@
 // others can replace. New gets 900 of its 1,400. The other 500 go to old, where they gain most: [FunctionPlan].Evaluate
 // is 45 %, 45 % and 10 %. [FunctionPlan].Limits, which restricts the policy's choices, is 0.643, 1 and 0.999: queries
 // withheld by a limit go to candidates with the limit 1. A policy may state new gains and wishes in every epoch; see
-// [Wishes].
+// [PolicySource].
 //
 // # In the background
 //

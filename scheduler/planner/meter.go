@@ -78,7 +78,7 @@ func (m *shareMeter) init(candidates int) {
 
 // observe records what has been wished and writes the shares. It adds one virtual query divided by the gains, so that
 // no share is 0 whose gain is not, and the shares of few queries are not all or nothing.
-func (m *shareMeter) observe(now api.Nanos, wishes Wishes, function int, candidates []Candidate) {
+func (m *shareMeter) observe(now api.Nanos, wishes PolicySource, function int, candidates []Candidate) {
 	keep := 1.0
 	if m.started && now > m.at {
 		keep = math.Exp(-(float64(now) - float64(m.at)) / shareNanos)

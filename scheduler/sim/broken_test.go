@@ -238,7 +238,7 @@ func TestBrokenPlan(t *testing.T) {
 	found := 0
 	for seed := range uint64(40) {
 		spec := Random(seed)
-		spec.Policy = Wild
+		spec.Policy = RandomPlans
 		spec.Engine = func(m *ModelSpec) Engine {
 			return &broken{Engine: NewMachine(m.Config), filter: func(_ *broken, _ api.Nanos, in *Input) bool { return in.Kind != SetPlan }}
 		}

@@ -72,7 +72,7 @@ func (p policies) Wished(function, candidate int) uint64 {
 // epoch makes a plan from the engines' snapshots and puts it in force.
 func (p *planning) epoch() {
 	w := p.w
-	if w.spec.Policy == Wild {
+	if w.spec.Policy == RandomPlans {
 		for _, m := range w.models {
 			w.setPlan(m, p.wild.plan(m))
 		}

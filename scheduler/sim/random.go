@@ -15,7 +15,7 @@ import (
 func Random(seed uint64) *Spec {
 	g := gen{stream(seed, 7)}
 	s := &Spec{
-		Seed: seed, Policy: one(g, Planned, Planned, Unplanned, Wild), Check: true,
+		Seed: seed, Policy: one(g, Planned, Planned, Unplanned, RandomPlans), Check: true,
 		Duration:   api.Nanos(g.between(100e6, 500e6)),
 		EpochNanos: one(g, int64(0), 0, 1e6, 30e6),
 		LateNanos:  one(g, int64(0), 1, 5e6),

@@ -126,8 +126,8 @@ const (
 	Tick
 	// Single sends queries one by one.
 	Single
-	// Wild is our scheduler under random plans, for tests: a machine keeps its promises whatever the plan.
-	Wild
+	// RandomPlans is our scheduler under random plans, for tests: a machine keeps its promises whatever the plan.
+	RandomPlans
 )
 
 // Policies lists the policies in the order of a report.

@@ -195,7 +195,7 @@ func (w *world) build() error {
 			return err
 		}
 	}
-	if s.Policy == Planned || s.Policy == Wild {
+	if s.Policy == Planned || s.Policy == RandomPlans {
 		w.planning = newPlanning(w)
 		w.events.push(event{at: api.Nanos(w.planning.epochNanos), kind: epochEnds})
 	}

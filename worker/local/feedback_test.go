@@ -110,7 +110,7 @@ func TestSideAnswersThatContradict(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 				st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
-				var told *workertest.Told
+				var told *workertest.LearnerCall
 				if c.kind == wire.KindFeedback {
 					told = st.FeedbackTexts("a", "1", "b", "2")
 				} else {
@@ -171,7 +171,7 @@ func TestInvalidAccuracies(t *testing.T) {
 			asked.WantValue(value)
 		}
 		for status, code := range map[wire.Status]api.Code{wire.StatusModelError: api.ModelError, wire.StatusBadOutput: api.BadOutput, wire.StatusUnsupported: api.ModelError} {
-			for _, told := range []*workertest.Told{st.Accuracy(), st.FeedbackTexts("x", "1")} {
+			for _, told := range []*workertest.LearnerCall{st.Accuracy(), st.FeedbackTexts("x", "1")} {
 				res := workertest.Answer(st.w.Next())
 				res.Status = status
 				st.w.Respond(res)
@@ -234,7 +234,7 @@ func le64(bits uint64) []byte {
 func TestFeedbackBeyondTheQueue(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
-		told := []*workertest.Told{st.FeedbackTexts("x", "0")}
+		told := []*workertest.LearnerCall{st.FeedbackTexts("x", "0")}
 		with := st.w.Next()
 		for i := range local.MaxFeedbackWaiting + 3 {
 			told = append(told, st.FeedbackTexts("x", fmt.Sprint(i+1)))
@@ -308,7 +308,7 @@ func TestFeedbackGrowsSegments(t *testing.T) {
 func TestFeedbackOfAWorkerThatGoes(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
 		st := newStage(t, poller, capabilities|learner, workertest.Text(), 2, 0)
-		told := []*workertest.Told{st.FeedbackTexts("x", "0"), st.FeedbackTexts("y", "1"), st.Accuracy()}
+		told := []*workertest.LearnerCall{st.FeedbackTexts("x", "0"), st.FeedbackTexts("y", "1"), st.Accuracy()}
 		st.w.Next()
 		st.w.Write((&wire.Leaving{Reason: "I must"}).Append(nil))
 		st.Events.WaitLeaving(t)

@@ -67,7 +67,7 @@ func TestFeedbackAmongMorePredictions(t *testing.T) {
 	flying := make(chan *api.Batch, 3)
 	flying <- st.Send(workertest.Texts("x")...)
 	flying <- st.Send(workertest.Texts("x")...)
-	told := []*workertest.Told{st.FeedbackTexts("x", "1"), st.FeedbackTexts("x", "2")}
+	told := []*workertest.LearnerCall{st.FeedbackTexts("x", "1"), st.FeedbackTexts("x", "2")}
 	renewed := make(chan struct{})
 	// The lane sends from within Done.
 	st.Events.OnDone = func(r worker.Replica, _ *api.BatchResult) {

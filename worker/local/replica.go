@@ -347,7 +347,7 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 	req.Put((*[64]byte)(&d))
 	e.gen.producer.Push(&d)
 	e.putAt = e.gen.producer.Pushed()
-	if e.gen.producer.MustRing() {
+	if e.gen.producer.ShouldRing() {
 		r.writeLocked(bell, nil)
 	}
 }

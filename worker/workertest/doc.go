@@ -12,7 +12,7 @@
 //
 // [Gateway] and [Session] serve all of these: a transport, one replica's life, and a record of its batches. Every
 // session checks, whatever else its test is about: each batch that Send took is reported done once or is outstanding
-// when the replica is gone; each call of a Learner ([Told]) ends once; events do not overlap; nothing comes after Gone;
+// when the replica is gone; each call of a Learner ([LearnerCall]) ends once; events do not overlap; nothing comes after Gone;
 // no descriptor, mapping or connection outlives the transport.
 //
 // The package never sleeps, measures no time and skips nothing: a test that cannot run fails with what to install. The

@@ -161,7 +161,7 @@ type Session struct {
 	Replica worker.Replica
 	sent    map[uint64]*api.Batch
 	last    uint64
-	told    []*Told
+	told    []*LearnerCall
 }
 
 // NewSession waits until the launched worker is ready.

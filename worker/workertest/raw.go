@@ -280,7 +280,7 @@ func (w *Raw) Push(res wire.Response) {
 
 // Bell rings if the gateway sleeps.
 func (w *Raw) Bell() {
-	if w.Producer.MustRing() {
+	if w.Producer.ShouldRing() {
 		w.Write(wire.AppendBell(nil))
 	}
 }

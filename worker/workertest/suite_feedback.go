@@ -34,7 +34,7 @@ func testFeedback(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")
 	unknown := r.Accuracy()
 	unknown.Want(api.ModelError)
-	wantText := func(told *Told, what, part string) {
+	wantText := func(told *LearnerCall, what, part string) {
 		t.Helper()
 		if text := told.Detail(); !strings.HasPrefix(text, what) || !strings.Contains(text, part) || r.Replica.Stats().LastError != text {
 			t.Errorf("detail %q, LastError %q: expected both to begin with %q and to have %q", text, r.Replica.Stats().LastError, what, part)
@@ -82,7 +82,7 @@ func testFeedbackAmongPredictions(t *testing.T, su *suite) {
 	const depth = 3
 	r := su.start(t, Text(), depth, 0, model(Markers), EnvFeedback+"=1")
 	var flying []*api.Batch
-	var told []*Told
+	var told []*LearnerCall
 	for i := range 60 {
 		if len(flying) == depth {
 			r.WantTexts(flying[0], string(flying[0].Queries[0].Inputs[0].Data))
@@ -131,7 +131,7 @@ func testStopInFeedback(t *testing.T, su *suite) {
 func testKilledInFeedback(t *testing.T, su *suite) {
 	g := newGate(t)
 	r := su.start(t, Text(), 2, 0, model(Markers), EnvFeedback+"=1")
-	told := []*Told{r.FeedbackTexts("x", fmt.Sprintf("%q", g.marker())), r.FeedbackTexts("y", "true"), r.Accuracy()}
+	told := []*LearnerCall{r.FeedbackTexts("x", fmt.Sprintf("%q", g.marker())), r.FeedbackTexts("y", "true"), r.Accuracy()}
 	g.reached()
 	first, second := r.Send(Texts("one")...), r.Send(Texts("two")...)
 	if err := r.process.Signal(syscall.SIGKILL); err != nil {

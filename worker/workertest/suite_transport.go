@@ -256,7 +256,7 @@ func testOldestLabelsGiveWay(t *testing.T, su *suite) {
 	first := r.FeedbackTexts("x", fmt.Sprintf("%q", gate.marker()))
 	gate.reached()
 	const more = 200
-	var all []*Told
+	var all []*LearnerCall
 	for i := range more {
 		all = append(all, r.FeedbackTexts(fmt.Sprint("label ", i), "true"))
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/xebec-serving/xebec/worker"
 )
 
-// Told is one call of a Learner and its end. Session.End checks that each ended once.
-type Told struct {
+// LearnerCall is one call of a Learner and its end. Session.End checks that each ended once.
+type LearnerCall struct {
 	tb    TB
 	times atomic.Int32
 	ended chan struct{}
@@ -19,8 +19,8 @@ type Told struct {
 	text  string
 }
 
-func (s *Session) tell() (*Told, func(float64, api.Code, string)) {
-	t := &Told{tb: s.TB, ended: make(chan struct{})}
+func (s *Session) tell() (*LearnerCall, func(float64, api.Code, string)) {
+	t := &LearnerCall{tb: s.TB, ended: make(chan struct{})}
 	s.told = append(s.told, t)
 	return t, func(value float64, code api.Code, detail string) {
 		if t.times.Add(1) == 1 {
@@ -31,7 +31,7 @@ func (s *Session) tell() (*Told, func(float64, api.Code, string)) {
 }
 
 // Feedback sends the replica labels, one per query of b.
-func (s *Session) Feedback(b *api.Batch, labels ...string) *Told {
+func (s *Session) Feedback(b *api.Batch, labels ...string) *LearnerCall {
 	t, done := s.tell()
 	raw := make([][]byte, len(labels))
 	for i, label := range labels {
@@ -47,7 +47,7 @@ func (s *Session) Feedback(b *api.Batch, labels ...string) *Told {
 }
 
 // FeedbackTexts sends the replica labels for texts: text, label, text, label …
-func (s *Session) FeedbackTexts(pairs ...string) *Told {
+func (s *Session) FeedbackTexts(pairs ...string) *LearnerCall {
 	var texts, labels []string
 	for i := 0; i < len(pairs); i += 2 {
 		texts, labels = append(texts, pairs[i]), append(labels, pairs[i+1])
@@ -60,7 +60,7 @@ func (s *Session) FeedbackTexts(pairs ...string) *Told {
 }
 
 // Accuracy asks the replica for its accuracy.
-func (s *Session) Accuracy() *Told {
+func (s *Session) Accuracy() *LearnerCall {
 	t, done := s.tell()
 	l, ok := s.Replica.(worker.Learner)
 	if !ok {
@@ -72,7 +72,7 @@ func (s *Session) Accuracy() *Told {
 }
 
 // Wait blocks until the call has ended and returns its code.
-func (t *Told) Wait() api.Code {
+func (t *LearnerCall) Wait() api.Code {
 	t.tb.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -85,14 +85,14 @@ func (t *Told) Wait() api.Code {
 }
 
 // Detail waits for the end and returns its text.
-func (t *Told) Detail() string {
+func (t *LearnerCall) Detail() string {
 	t.tb.Helper()
 	t.Wait()
 	return t.text
 }
 
 // Want waits for an end with this code.
-func (t *Told) Want(code api.Code) {
+func (t *LearnerCall) Want(code api.Code) {
 	t.tb.Helper()
 	if got := t.Wait(); got != code {
 		t.tb.Fatalf("the call of the Learner ended in %v, expected %v", got, code)
@@ -100,7 +100,7 @@ func (t *Told) Want(code api.Code) {
 }
 
 // WantValue waits for an accuracy.
-func (t *Told) WantValue(value float64) {
+func (t *LearnerCall) WantValue(value float64) {
 	t.tb.Helper()
 	if t.Want(api.OK); t.value != value {
 		t.tb.Fatalf("the accuracy is %v, expected %v", t.value, value)
@@ -108,4 +108,4 @@ func (t *Told) WantValue(value float64) {
 }
 
 // Ended reports whether the call has ended.
-func (t *Told) Ended() bool { return t.times.Load() > 0 }
+func (t *LearnerCall) Ended() bool { return t.times.Load() > 0 }

@@ -95,7 +95,7 @@ func (l *ringLink) call(slot int) error {
 	binary.LittleEndian.PutUint64(d[:], uint64(slot))
 	l.mu.Lock()
 	l.push.Push(&d)
-	ring := l.push.MustRing()
+	ring := l.push.ShouldRing()
 	l.mu.Unlock()
 	if ring {
 		if _, err := l.conn.Write(oneBell); err != nil {
@@ -196,7 +196,7 @@ func ringWorker(load Load) error {
 			to := shm.SlabOffset(ringEntries) + slot*blockBytes(load.AnswerBytes)
 			copy(b.Bytes()[to:to+uint64(load.AnswerBytes)], a.Bytes()[from:])
 			push.Push(&d)
-			if push.MustRing() {
+			if push.ShouldRing() {
 				if _, err := unix.Write(childSocket, oneBell); err != nil {
 					return ignoreClosed(err)
 				}

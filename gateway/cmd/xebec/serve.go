@@ -141,7 +141,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringVar(&cfg.Docker, "docker", "", "Docker engine of this host for models with an image: unix:///PATH (default DOCKER_HOST, else unix:///var/run/docker.sock)")
 	flags.StringVar(&cache, "cache", cache, "memory for the prediction cache, in bytes or with KiB, MiB, GiB; 0 turns it off")
 	flags.StringVar(&cfg.Store, "store", "", "store of declarations and learned state: a file, or redis://[USER:PASSWORD@]HOST:PORT[/DB], which gateways may share (XEBEC_STORE) (default state.db in --data-dir)")
-	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", query.DefaultJoins, "how many recent queries feedback can name by query_id; 0 for none")
+	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", query.DefaultFeedbackWindow, "how many recent queries feedback can name by query_id; 0 for none")
 	flags.IntVar(&cfg.Contexts, "contexts", learned.DefaultContexts, "how many contexts of each function are kept in memory; the others wait in the store")
 	return cmd
 }

@@ -73,7 +73,7 @@ type seat struct {
 	want     int
 	granted  int
 	set      int // the count that the supervisor was given last
-	short    placement.Short
+	short    placement.Shortage
 	decision autoscale.Decision
 	scaler   *autoscale.Scaler
 	// The scaler's input.

@@ -78,7 +78,7 @@ func (b *bench) join(name, more string) *fake {
 		if err := f.set.Close(context.Background()); err != nil {
 			b.t.Error(err)
 		}
-		f.lane.Leave()
+		f.lane.DetachDevice()
 	})
 	b.keys++
 	b.Join(&f.Member, f, Joining{ID: f.spec.ID(), Key: b.keys, Lane: f.lane, Set: f.set, Model: f.model})

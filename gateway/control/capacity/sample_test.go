@@ -46,7 +46,7 @@ func TestCountsNeverFall(t *testing.T) {
 		<-m.submit(f)
 		<-m.submit(g)
 	}
-	refusing.Refuse(10) // the plan had no place for them
+	refusing.CountRefused(10) // the plan had no place for them
 	sample := func() (arrived, refused uint64) {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -172,7 +172,7 @@ func (d *Declarations) conclude(ctx context.Context, over versions.Verdict) erro
 			d.keepLabels(f, &spec, over.Version)
 			return counted(d.trafficEdit(ctx, f, spec, "promoted", over.Version, over.Reason), &d.rolledOut), nil
 		}
-		spec, err := registry.TakeBack(*f.Traffic, s.Registry(f), over.Reason)
+		spec, err := registry.RetreatRollout(*f.Traffic, s.Registry(f), over.Reason)
 		if err != nil { // it was an older version: nothing has to be kept from loading
 			spec = *f.Traffic
 			spec.Rollout = nil

@@ -122,7 +122,7 @@ func (d *Deployment) Weigh(function string, weight float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if q, ok := d.queues[function]; ok {
-		d.lane.Weigh(q, weight)
+		d.lane.SetWeight(q, weight)
 	}
 }
 
@@ -210,7 +210,7 @@ func (d *Deployment) Close(ctx context.Context, code api.Code) error {
 	d.lane.Close(code)
 	d.Release()
 	err := d.set.Close(ctx)
-	d.lane.Leave()
+	d.lane.DetachDevice()
 	d.logs.Close()
 	d.model.Cache.Drop()
 	return err

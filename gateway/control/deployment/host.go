@@ -61,7 +61,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	d.preloads = h.preloadKind(&spec)
 	d.lane = driver.NewLane(laneConfig(&spec, 0), h.Clock)
 	if spec.Device != "" {
-		d.lane.Share(h.Devices[spec.Device])
+		d.lane.AttachDevice(h.Devices[spec.Device])
 	}
 	direct := d.lane.AddFunction(1)
 	d.model = query.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
@@ -78,7 +78,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	})
 	if err != nil {
 		d.lane.Close(api.ModelRemoved)
-		d.lane.Leave()
+		d.lane.DetachDevice()
 		return nil, err
 	}
 	d.set = set

@@ -20,7 +20,7 @@ func (h *Host) CheckRuntime() {
 	q, ok := h.Runtime.(containers.QuietReporter)
 	if !ok {
 		h.Log.Info("the runtime does not report whether replicas that are loaded while others serve have a lower priority than these")
-	} else if err := q.Quiet(); err != nil {
+	} else if err := q.QuietUnsupported(); err != nil {
 		h.Log.Warn("replicas that are loaded while others serve have the same priority as these", zap.Error(err))
 	}
 }

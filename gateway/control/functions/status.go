@@ -76,7 +76,7 @@ func (f *function) policyStatus(s *versions.State, contexts int) *api.PolicyStat
 		}
 	}
 	for _, c := range report.Contexts {
-		if c.Own {
+		if c.HasOwnState {
 			st.Contexts = append(st.Contexts, api.ContextStatus{Context: c.Context, Candidates: candidateStatus(s, c.Rows)})
 		}
 	}
@@ -98,7 +98,7 @@ func candidateStatus(s *versions.State, rows []learned.Row) []api.CandidateLearn
 func feedbackStatus(l *obs.Learning) api.FeedbackStatus {
 	return api.FeedbackStatus{
 		Counted: l.Counted.Load(), Duplicate: l.Duplicates.Load(), Late: l.TooLate.Load(), Unknown: l.Unknown.Load(), Refused: l.Refused.Load(),
-		Nothing: l.Nothing.Load(), Asked: l.Asked.Load(), Taught: l.Taught.Load(),
+		Nothing: l.Nothing.Load(), Asked: l.ModelsAsked.Load(), Taught: l.ModelsTaught.Load(),
 	}
 }
 
@@ -108,7 +108,7 @@ func (f *function) shadowStatus(s *versions.State) *api.ShadowStatus {
 		return nil
 	}
 	l := f.learning
-	st := &api.ShadowStatus{Same: l.ShadowsSame.Load(), Different: l.ShadowsOther.Load(), Failed: l.ShadowsFailed.Load(), Dropped: l.ShadowsDropped.Load()}
+	st := &api.ShadowStatus{Same: l.ShadowsSame.Load(), Different: l.ShadowsDifferent.Load(), Failed: l.ShadowsFailed.Load(), Dropped: l.ShadowsDropped.Load()}
 	for _, ref := range sortedNames(f.shadows) {
 		m := api.ShadowModelStatus{Ref: ref, Part: f.spec.Shadow[ref]}
 		if v := s.Resolve(ref); v != nil {

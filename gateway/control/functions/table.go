@@ -120,7 +120,7 @@ func addRules(t *query.Table, family *versions.Family) {
 		t.Routes[family.Name] = &query.Route{Rule: r.Rule, Model: v.Model(), Queue: v.Model().Direct}
 	}
 	if r, v := family.Tee(); r != nil {
-		t.Tees[family.Name] = []query.Tee{{Candidate: query.Candidate{Model: v.Model(), Queue: v.Model().Direct}, Part: r.Part, Seen: r.Seen}}
+		t.Tees[family.Name] = []query.Tee{{Candidate: query.Candidate{Model: v.Model(), Queue: v.Model().Direct}, Part: r.Part, Compared: r.Seen}}
 	}
 }
 
@@ -131,7 +131,7 @@ func (f *function) addRules(fn *query.Function, c *query.Candidate, family *vers
 	}
 	if r, v := family.Tee(); r != nil {
 		fn.Tees = append(fn.Tees, query.Tee{
-			Candidate: query.Candidate{Model: v.Model(), Queue: f.shadowQueue(v)}, Of: len(fn.Candidates), Part: r.Part, Seen: r.Seen,
+			Candidate: query.Candidate{Model: v.Model(), Queue: f.shadowQueue(v)}, Of: len(fn.Candidates), Part: r.Part, Compared: r.Seen,
 		})
 	}
 }

@@ -112,7 +112,7 @@ func (r *Reader) store() *api.StoreStatus {
 	}
 	st := r.cfg.Learned.Stats()
 	return &api.StoreStatus{
-		Name: r.cfg.Store.Name(), Shared: r.cfg.Store.Shared(), Away: st.Away, Pending: st.Pending, Lost: st.Lost,
+		Name: r.cfg.Store.Name(), Shared: r.cfg.Store.Shared(), Away: st.Unavailable, Pending: st.Pending, Lost: st.Lost,
 		LastSuccess: st.LastSuccess, LastError: st.LastError, LastErrorAt: st.LastErrorAt,
 	}
 }

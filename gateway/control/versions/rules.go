@@ -35,8 +35,8 @@ type Rule struct {
 	Kind string
 	// Part is the share of the queries of a split or a shadow.
 	Part  float64
-	Rule  *query.Rule // of a split or a roll-out
-	Seen  *query.Seen // of a shadow
+	Rule  *query.Rule       // of a split or a roll-out
+	Seen  *query.Comparison // of a shadow
 	Plans map[string]*PlannedArm
 
 	key            string
@@ -134,7 +134,7 @@ func (s *State) ruleFor(f *Family, kind, other, more string) *Rule {
 	}
 	r := &Rule{key: key, Kind: kind, serving: f.Serving, other: other, Plans: map[string]*PlannedArm{}}
 	if kind == Shadow {
-		r.Seen = new(query.Seen)
+		r.Seen = new(query.Comparison)
 	} else {
 		r.Rule = query.NewRule(f.Name, nil)
 	}

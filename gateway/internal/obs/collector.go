@@ -59,7 +59,7 @@ type CacheSample struct {
 
 // StateSample describes the policy states in memory and on their way to the store. Kept means that there is a store.
 type StateSample struct {
-	Kept, Away            bool
+	HasStore, Unavailable bool
 	Contexts, Pending     int64
 	Lost, Errors, Evicted uint64
 }
@@ -289,9 +289,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(cacheCollided, s.Cache.Collisions)
 	gauge(stateContexts, float64(s.State.Contexts))
 	count(stateEvicted, s.State.Evicted)
-	if s.State.Kept {
+	if s.State.HasStore {
 		away := 0.0
-		if s.State.Away {
+		if s.State.Unavailable {
 			away = 1
 		}
 		gauge(stateAway, away)
@@ -320,12 +320,12 @@ func (f *FunctionSample) learning(ch chan<- prometheus.Metric) {
 	}
 	for outcome, n := range map[string]uint64{
 		"counted": l.Counted.Load(), "duplicate": l.Duplicates.Load(), "late": l.TooLate.Load(), "unknown": l.Unknown.Load(), "refused": l.Refused.Load(),
-		"nothing_to_learn": l.Nothing.Load(), "models_asked": l.Asked.Load(), "models_taught": l.Taught.Load(),
+		"nothing_to_learn": l.Nothing.Load(), "models_asked": l.ModelsAsked.Load(), "models_taught": l.ModelsTaught.Load(),
 	} {
 		nonzero(fnFeedback, float64(n), outcome)
 	}
 	for outcome, n := range map[string]uint64{
-		"same": l.ShadowsSame.Load(), "different": l.ShadowsOther.Load(), "failed": l.ShadowsFailed.Load(), "dropped": l.ShadowsDropped.Load(),
+		"same": l.ShadowsSame.Load(), "different": l.ShadowsDifferent.Load(), "failed": l.ShadowsFailed.Load(), "dropped": l.ShadowsDropped.Load(),
 	} {
 		nonzero(fnShadow, float64(n), outcome)
 	}

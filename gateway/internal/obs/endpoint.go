@@ -44,8 +44,8 @@ func (e *Endpoint) Observe(code api.Code, n int, took api.Nanos) {
 	s.buckets[bucketOf(int64(took), endpointSubBits, endpointOctaves)].Add(1)
 }
 
-// Refuse counts a request that was refused before timing started.
-func (e *Endpoint) Refuse(code api.Code) {
+// CountMalformed counts a request that was refused before timing started.
+func (e *Endpoint) CountMalformed(code api.Code) {
 	e.stripe().codes[min(int(code), maxCodes-1)].Add(1)
 }
 

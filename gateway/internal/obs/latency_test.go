@@ -126,7 +126,7 @@ func TestQuantileAtTheEdges(t *testing.T) {
 	if r := e.Read(); r.Count != 0 || r.Quantile(0.99) != 0 || r.Buckets != nil {
 		t.Errorf("an endpoint without requests: %+v", r)
 	}
-	e.Refuse(api.InvalidArgument)
+	e.CountMalformed(api.InvalidArgument)
 	if r := e.Read(); r.Codes[api.InvalidArgument] != 1 || r.Count != 0 || r.Quantile(0.5) != 0 {
 		t.Errorf("an endpoint that refused one request: %+v", r)
 	}

@@ -10,12 +10,12 @@ import (
 type Learning struct {
 	// Feedback by outcome. Nothing: it was accepted but says nothing about any model.
 	Counted, Duplicates, TooLate, Unknown, Refused, Nothing atomic.Uint64
-	// Asked counts models that were asked because of feedback. Taught counts labels that were passed to models.
-	Asked, Taught atomic.Uint64
+	// ModelsAsked counts models that were asked because of feedback. ModelsTaught counts labels that were passed to models.
+	ModelsAsked, ModelsTaught atomic.Uint64
 	// Late counts ensemble members without a prediction at the deadline, Dropped those for which the plan had no room.
 	Late, Dropped atomic.Uint64
 	// Predictions of shadows, by outcome.
-	ShadowsSame, ShadowsOther, ShadowsFailed, ShadowsDropped atomic.Uint64
+	ShadowsSame, ShadowsDifferent, ShadowsFailed, ShadowsDropped atomic.Uint64
 }
 
 // Loss sums the losses of one candidate's predictions.

@@ -39,7 +39,7 @@ func TestStripesAddUp(t *testing.T) {
 			defer wg.Done()
 			for range 1000 {
 				e.Observe(api.Overloaded, 2, 1e6)
-				e.Refuse(api.InvalidArgument)
+				e.CountMalformed(api.InvalidArgument)
 			}
 		}()
 	}
@@ -134,7 +134,7 @@ func TestScrapeHasThePlan(t *testing.T) {
 // TestScrapeOfUnusedVersions: a version that never had a replica or a query has only one row.
 func TestScrapeOfUnusedVersions(t *testing.T) {
 	var asked Endpoint
-	asked.Refuse(api.NoReplica)
+	asked.CountMalformed(api.NoReplica)
 	text, _ := render(t, NewScrape(func() Snapshot {
 		return Snapshot{Models: []ModelSample{
 			{Name: "never", Version: "1", Ended: map[string]uint64{}}, {Name: "once", Version: "1", Ended: map[string]uint64{"no_replica": 1}},

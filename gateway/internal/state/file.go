@@ -239,8 +239,8 @@ func (f *fileStore) Forget(ctx context.Context, function string) error {
 	})
 }
 
-// Held returns an error if the path no longer refers to the open file. What is written then would be missing after a restart.
-func (f *fileStore) Held() error {
+// CheckPath returns an error if the path no longer refers to the open file. What is written then would be missing after a restart.
+func (f *fileStore) CheckPath() error {
 	const then = "; until then nothing is written. Serving continues, and xebec export prints what is declared"
 	named, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -267,7 +267,7 @@ func (e lostError) Error() string { return e.text }
 // update is bbolt's Update, refused if the file is not at its path when the change begins.
 func (f *fileStore) update(change func(tx *bolt.Tx) error) error {
 	return f.db.Update(func(tx *bolt.Tx) error {
-		if err := f.Held(); err != nil {
+		if err := f.CheckPath(); err != nil {
 			return err
 		}
 		return change(tx)
@@ -279,7 +279,7 @@ func (f *fileStore) updateHeld(change func(tx *bolt.Tx) error) error {
 	if err := f.update(change); err != nil {
 		return err
 	}
-	return f.Held()
+	return f.CheckPath()
 }
 
 // guard runs op, which uses the file, and explains its error. bbolt panics over invalid pages, and the memory map faults if the file was

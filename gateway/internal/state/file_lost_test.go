@@ -63,7 +63,7 @@ func TestFileNotAtItsPathRefusesChanges(t *testing.T) {
 			_, err = s.Merge(short(t), []Update{add(k, 2, 1)})
 			wantError(t, err, path, way.says)
 			wantError(t, s.Forget(short(t), "f"), path, way.says)
-			wantError(t, s.Held(), path, way.says)
+			wantError(t, s.CheckPath(), path, way.says)
 			wantTotals(t, load(t, s, k), Total{"n", 1})
 			if c, err := s.Changes(short(t), 0); err != nil || len(c.Objects) != 1 || c.Revision != base {
 				t.Errorf("the content from before is %+v, %v", c, err)
@@ -75,7 +75,7 @@ func TestFileNotAtItsPathRefusesChanges(t *testing.T) {
 			if err := os.Rename(moved, path); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Held(); err != nil {
+			if err := s.CheckPath(); err != nil {
 				t.Errorf("after the file was moved back: %v", err)
 			}
 			commit(t, s, again)

@@ -62,7 +62,7 @@ func (f *fileStore) commit(c *Commit, stage func(*bolt.Tx, *Commit) (uint64, []O
 		if !again {
 			f.deleted.note(revision, c.Put, deleted, f.limits.tombstones)
 		}
-		if err := f.Held(); err != nil { // the file went away meanwhile, and may come back with the change or without
+		if err := f.CheckPath(); err != nil { // the file went away meanwhile, and may come back with the change or without
 			return 0, &UnknownError{err}
 		}
 	case staged && f.hasCommit(c.ID):

@@ -183,11 +183,11 @@ func (q *Request) input(inputs []api.TensorSpec, sink Sink) error {
 	if len(inputs) == 1 {
 		return q.r.Value(&values[0], &inputs[0])
 	}
-	return q.r.Record(values, inputs)
+	return q.r.Values(values, inputs)
 }
 
-// Record reads an object that maps the specs' names to one query's values: all of them, in any order, and no others.
-func (r *Reader) Record(values []api.Value, specs []api.TensorSpec) error {
+// Values reads an object that maps the specs' names to one query's values: all of them, in any order, and no others.
+func (r *Reader) Values(values []api.Value, specs []api.TensorSpec) error {
 	return r.record(values, specs, "input")
 }
 

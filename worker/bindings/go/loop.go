@@ -343,7 +343,7 @@ func (w *worker) respond(r *wire.Response) error {
 	var d shm.Descriptor
 	r.Put((*[wire.DescriptorBytes]byte)(&d))
 	w.gen.producer.Push(&d)
-	if w.gen.producer.MustRing() {
+	if w.gen.producer.ShouldRing() {
 		return w.conn.send(bell)
 	}
 	return nil

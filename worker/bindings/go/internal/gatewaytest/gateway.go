@@ -310,7 +310,7 @@ func (g *Gateway) Put(r *wire.Request) {
 	var d shm.Descriptor
 	r.Put((*[wire.DescriptorBytes]byte)(&d))
 	g.producer.Push(&d)
-	if g.producer.MustRing() {
+	if g.producer.ShouldRing() {
 		g.Send(wire.AppendBell(nil))
 	}
 }

@@ -1,39 +1,39 @@
 package selection
 
-// AsksOne is what policies of mode One have in common, for embedding. It learns and remembers nothing, weighs all
+// SingleCandidate is what policies of mode One have in common, for embedding. It learns and remembers nothing, weighs all
 // candidates equally, and derives an answer's gain from its candidate's record. The confidence of an answer is the
 // candidate's own.
-type AsksOne struct{}
+type SingleCandidate struct{}
 
 // Mode returns One.
-func (AsksOne) Mode() Mode { return One }
+func (SingleCandidate) Mode() Mode { return One }
 
 // Learns returns false.
-func (AsksOne) Learns() bool { return false }
+func (SingleCandidate) Learns() bool { return false }
 
-// Slots returns OwnSlots: the slots that every policy's rows have.
-func (AsksOne) Slots() int { return OwnSlots }
+// Slots returns FirstOwnSlot: the slots that every policy's rows have.
+func (SingleCandidate) Slots() int { return FirstOwnSlot }
 
 // Init writes zeros.
-func (AsksOne) Init(s State) { clear(s.V) }
+func (SingleCandidate) Init(s State) { clear(s.V) }
 
 // Join gives row i the others' mean loss, with the weight of one observation.
-func (AsksOne) Join(s State, i int) { joinCounts(s, i) }
+func (SingleCandidate) Join(s State, i int) { joinCounts(s, i) }
 
-// Descend gives a context the global mean losses, with the weight of a few observations.
-func (AsksOne) Descend(global, s State) { descendCounts(global, s) }
+// InitContext gives a context the global mean losses, with the weight of a few observations.
+func (SingleCandidate) InitContext(global, s State) { descendCounts(global, s) }
 
 // Gains writes 1 minus each candidate's mean loss.
-func (AsksOne) Gains(s State, dst []float64) { accuracy(s, dst) }
+func (SingleCandidate) Gains(s State, dst []float64) { accuracy(s, dst) }
 
 // Combine returns the only answer, or the vote of several.
-func (AsksOne) Combine(c *Combining) {
+func (SingleCandidate) Combine(c *Combination) {
 	equal := even
 	Vote(c, &equal)
 }
 
 // Observe changes nothing.
-func (AsksOne) Observe(*Feedback) {}
+func (SingleCandidate) Observe(*Feedback) {}
 
 // even gives all candidates the same weight.
 var even = func() (v Vector) {
@@ -43,9 +43,9 @@ var even = func() (v Vector) {
 	return v
 }()
 
-// Counting is AsksOne for policies that learn only from counts and sums of losses (slots 0 and 1).
+// Counting is SingleCandidate for policies that learn only from counts and sums of losses (slots 0 and 1).
 type Counting struct {
-	AsksOne
+	SingleCandidate
 	// Memory is the number of the function's observations that are remembered, as a mean age. 0 means all of them.
 	Memory float64
 }
