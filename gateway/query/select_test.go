@@ -202,10 +202,10 @@ type planned struct {
 }
 
 func (p *planned) Members() uint64    { return p.members.Load() }
-func (p *planned) CountArrived(int)        {}
+func (p *planned) CountArrived(int)   {}
 func (p *planned) CountRefused(n int) { p.refused.Add(int32(n)) }
-func (p *planned) ShouldRefuse() bool     { return p.refusing.Load() }
-func (p *planned) CountWish(i int)         { p.wishes[i].Add(1) }
+func (p *planned) ShouldRefuse() bool { return p.refusing.Load() }
+func (p *planned) CountWish(i int)    { p.wishes[i].Add(1) }
 func (p *planned) Limits(dst []float64) []float64 {
 	if p.limits == nil {
 		return nil
