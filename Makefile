@@ -14,6 +14,7 @@ DATA      ?= build/demo-data
 LISTEN    ?= 127.0.0.1:1337
 ADMIN     ?= 127.0.0.1:1338
 BENCHARGS ?=
+SOAKARGS  ?=
 SEED      ?=
 SEEDS     ?= 5000
 
@@ -63,6 +64,11 @@ fuzz: need-go ## run every fuzz target for FUZZTIME each
 .PHONY: bench
 bench: build demo ## run all benchmarks; results go to bench/results
 	@bench/run.sh $(BENCHARGS)
+
+.PHONY: soak
+soak: build ## half an hour of everything at once: no wrong answer, nothing that grows
+	@$(GO) build -trimpath -o bin/soak ./bench/cmd/soak
+	@bin/soak $(SOAKARGS)
 
 .PHONY: sim
 sim: need-go ## simulate the scheduler: SEEDS random worlds, or one SEED with its transcript

@@ -95,7 +95,10 @@ doorbell() {
 	.ci/need.sh spin && .ci/need.sh cc && shm/model.sh
 }
 
-all=(prepare architecture docker go-race allocations python-binding demo doorbell-model)
+# A minute of everything at once. It needs the machine for itself: under the race detector's load clients give up too early.
+soak() { "$go" run ./bench/cmd/soak -duration 60s -lives 3 -redis redis-server -out ''; }
+
+all=(prepare architecture docker go-race allocations python-binding demo doorbell-model soak)
 for name in "${only[@]}"; do
 	if [[ " ${all[*]} " != *" $name "* ]]; then
 		echo "error: there is no stage '$name'; expected one of: ${all[*]}" >&2
@@ -111,6 +114,7 @@ stage allocations allocations
 stage python-binding python_binding
 stage demo demo_models
 stage doorbell-model doorbell
+stage soak soak
 
 echo
 echo 'Summary'
