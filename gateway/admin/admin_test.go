@@ -66,7 +66,7 @@ func TestAnswers(t *testing.T) {
 		{"POST", "/v1/models/digits-svm/promote", "{}", []string{asJSON}, `{"changes":[{"kind":"Traffic","name":"digits-svm","action":"updated"}]}`},
 		{"POST", "/v1/models/digits-svm/rollback", `{"to": "1", "reason": "wrong sevens"}`, []string{asJSON}, `{"changes":[{"kind":"Traffic","name":"digits-svm","version":"1","action":"updated"}]}`},
 		{"GET", "/v1/history", "", nil, `{"events":[{"revision":7,"time":"2026-01-02T03:04:05Z","by":"ann@laptop (127.0.0.1)","action":"promoted","kind":"Traffic","name":"digits-svm","version":"2"}]}`},
-		{"GET", "/v1/history/unknown?limit=1", "", nil, `{"events":[]}`},
+		{"GET", "/v1/history/unchanged?limit=1", "", nil, `{"events":[]}`},
 		{"GET", "/v1/describe/scheduler", "", nil, `{"state":"awake","epoch_micros":10000,"epochs":12,"planned_at":"2026-01-02T03:04:05Z","plan_micros":40,"plan_p99_micros":90,"functions":[{"name":"digits","weight":1,"queries_per_second":100,"slo_micros":20000,"cost_per_second":0,"candidates":[{"model":"digits-svm@2","evaluated":1,"gain":1,"cost":0}],"refused":0},{"name":"new","weight":2,"queries_per_second":0,"slo_micros":0,"cost_per_second":0,"candidates":[],"refused":0}],` +
 			`"models":[{"model":"digits-svm@2","known":false,"capacity_per_second":0,"demand_per_second":0,"planned_per_second":0,"utilisation":0,"execution":"whole","hold_micros":0,"replicas":[]}],"devices":[]}`},
 		{"GET", "/v1/version", "", nil, `{"version":"v1.2.3","go_version":"go1.26"}`},

@@ -96,7 +96,7 @@ func (f *fakeControl) Models(_ context.Context, name string) ([]api.ModelStatus,
 	switch name {
 	case "", "digits-svm":
 		return []api.ModelStatus{model("1"), model("2")}, nil
-	case "single":
+	case "single", "unchanged":
 		m := model("1")
 		m.Spec.Name, m.Revision = name, 6
 		return []api.ModelStatus{m}, nil
@@ -176,7 +176,7 @@ func (f *fakeControl) History(_ context.Context, name string, limit int) ([]api.
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, fmt.Sprintf("%s %d", name, limit))
-	if f.err != nil || name == "unknown" {
+	if f.err != nil || name == "unknown" || name == "unchanged" {
 		return nil, f.err
 	}
 	return []api.HistoryEvent{{Revision: 7, Time: testTime, By: "ann@laptop (127.0.0.1)", Action: "promoted", Kind: api.KindTraffic, Name: "digits-svm", Version: "2"}}, nil

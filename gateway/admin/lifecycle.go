@@ -154,7 +154,24 @@ func (h *handlers) events(ctx context.Context, c *app.RequestContext, name strin
 		}
 	}
 	events, err := h.control.History(ctx, name, limit)
+	if err == nil && len(events) == 0 && name != "" {
+		err = h.exists(ctx, name)
+	}
 	return api.History{Events: notNil(events)}, err
+}
+
+// exists returns an error if neither a model nor a function has the name. Rules can outlive the versions of their model.
+func (h *handlers) exists(ctx context.Context, name string) error {
+	if _, err := h.control.Models(ctx, name); !isNotFound(err) {
+		return err
+	}
+	if _, err := h.control.Functions(ctx, name); !isNotFound(err) {
+		return err
+	}
+	if _, err := h.control.Traffic(ctx, name); !isNotFound(err) {
+		return err
+	}
+	return api.Errorf(api.NotFound, "no model or function %q, now or in the history", name)
 }
 
 // export answers all declarations as YAML, or as JSON if the Accept header names it.

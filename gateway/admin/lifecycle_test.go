@@ -102,3 +102,24 @@ func TestAudit(t *testing.T) {
 		}
 	}
 }
+
+// A name without changes is found only if something has that name: a model of a watched directory has no history.
+func TestHistoryOfOneName(t *testing.T) {
+	for _, c := range []struct {
+		path   string
+		status int
+		want   string
+	}{
+		{"/v1/history/digits-svm", 200, `"action":"promoted"`},
+		{"/v1/history/unchanged", 200, `{"events":[]}`},
+		{"/v1/history/unknown", 404, `"code":"not_found"`},
+		{"/v1/history/Digits", 400, `"code":"invalid_argument"`},
+		{"/v1/history/a..b", 400, `"code":"invalid_argument"`},
+		{"/v1/history/-?limit=1", 400, `"code":"invalid_argument"`},
+	} {
+		got := ask(engine(&fakeControl{}), "GET", c.path, "")
+		if got.Code != c.status || !strings.Contains(got.Body.String(), c.want) {
+			t.Errorf("%s: got %d %s, want %d with %s", c.path, got.Code, got.Body, c.status, c.want)
+		}
+	}
+}
