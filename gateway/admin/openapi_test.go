@@ -66,8 +66,8 @@ func (d openapi) operations(t *testing.T, port string) []string {
 func TestEveryRouteIsDescribed(t *testing.T) {
 	doc, _ := readOpenAPI(t)
 	parameter := regexp.MustCompile(`:(\w+)`)
-	// The server adds these three beside the admin API.
-	routes := []string{"GET /healthz", "GET /metrics", "GET /readyz"}
+	// The server adds these beside the admin API.
+	routes := []string{"GET /healthz", "GET /metrics", "GET /openapi.yaml", "GET /readyz"}
 	for _, r := range engine(&fakeControl{}).Routes() {
 		routes = append(routes, r.Method+" "+parameter.ReplaceAllString(r.Path, "{$1}"))
 	}

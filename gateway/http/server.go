@@ -77,7 +77,9 @@ func New(cfg Config) (*Server, error) {
 		cfg.Reply = ReplyAsync
 	}
 	live, ready := dialect.Health(cfg.Ready)
-	routes := []dialect.Route{{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}}
+	routes := []dialect.Route{
+		{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
+	}
 	s := &Server{cfg: cfg, served: make(chan struct{}), conns: map[*conn]struct{}{}}
 	for _, d := range cfg.Dialects {
 		for _, r := range d.Routes(cfg.Path) {

@@ -46,6 +46,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 		}
 		c.Data(200, contentType, body)
 	}))
+	h.GET("/openapi.yaml", http.Handler(http.Description()))
 	h.GET("/healthz", func(_ context.Context, c *app.RequestContext) { c.JSON(200, map[string]bool{"live": true}) })
 	h.GET("/readyz", options.Guard(func(_ context.Context, c *app.RequestContext) {
 		ok, why := s.Ready()
