@@ -24,6 +24,9 @@
 // 127.0.0.1 does not. On any port, a request must not have a foreign Origin or be marked cross-site by the browser, and
 // its body must have a type that a form cannot send.
 //
+// Metrics, health and the description of the API, which the server adds ([Options.Public]), are for any program: they
+// need no token, and only a foreign Host is refused, on loopback.
+//
 // All tokens have the same permissions. They identify people in the audit and in the history, and can be revoked one by
 // one. The header Xebec-User is used if the token has no name; it is a courtesy and proves nothing.
 //

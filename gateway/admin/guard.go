@@ -3,7 +3,7 @@ package admin
 import (
 	"context"
 	"net"
-	"net/url"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/browser"
 )
 
 // Options configure access to the port and its logging.
@@ -21,19 +22,30 @@ type Options struct {
 	// Tokens are the valid tokens; every caller must send one. nil means that no token is required.
 	Tokens *Tokens
 	// AnyHost accepts every Host header, because the port is reached under unknown names. It has an effect only with
-	// Tokens: a page that rebinds its name to our address has no token, and a browser does not add one.
+	// Tokens: a page that rebinds its name to our address has no token, and a browser does not add one. The handlers of
+	// [Options.Public] need no token, and none is asked for where the port is not on a loopback address.
 	AnyHost bool
+	// AllowedHosts are hosts that handlers of [Options.Public] accept beside loopback ones, for a proxy on this machine
+	// that passes on the Host of its clients.
+	AllowedHosts browser.Hosts
 }
 
-// Guard checks the caller's token, if tokens are required, before calling next. It is for handlers that the server adds
-// beside the admin API.
-func (o Options) Guard(next app.HandlerFunc) app.HandlerFunc {
+// Public makes a handler that any program may use without a token: scrapers, probes, and readers of the description. On a
+// loopback address it refuses a foreign Host, which a page has that rebinds its name to our address. A request without
+// Host (HTTP/1.0) is no browser's.
+func (o Options) Public(next app.HandlerFunc) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
-		if _, ok := o.admit(c); ok {
-			next(ctx, c)
+		host := string(c.Request.Header.Host())
+		if !o.AnyHost && host != "" && !browser.Loopback(host) && !o.AllowedHosts.Has(host) {
+			writeErrorAs(c, 403, "forbidden", "the Host header "+strconv.Quote(clip(host))+" is not a loopback name or address: behind a proxy, add the host to --allowed-hosts")
+			return
 		}
+		next(ctx, c)
 	}
 }
+
+// clip bounds what an error quotes of a header.
+func clip(s string) string { return s[:min(len(s), 80)] }
 
 // admit returns the name of the caller's token. Without a valid token it answers the request and returns false.
 func (o Options) admit(c *app.RequestContext) (name string, ok bool) {
@@ -121,32 +133,14 @@ func peer(c *app.RequestContext) string {
 // A browser sets Host from the page's address, Origin on everything except plain navigation and image loads, and
 // Sec-Fetch-Site on everything. A page can set none of them.
 func rejectReason(host, origin, fetchSite string, anyHost bool) string {
-	if !anyHost && !loopback(host) {
+	if !anyHost && !browser.Loopback(host) {
 		return "the Host header is not a loopback name or address: the admin port is for programs on this machine, such as xebec --admin 127.0.0.1:1338"
 	}
-	if origin != "" {
-		u, err := url.Parse(origin)
-		if err != nil || u.Host == "" || !strings.EqualFold(u.Host, host) {
-			return "the request comes from a page of another origin: the admin port does not answer web pages"
-		}
+	if origin != "" && !browser.SameOrigin(origin, host) {
+		return "the request comes from a page of another origin: the admin port does not answer web pages"
 	}
-	switch fetchSite {
-	case "", "none", "same-origin":
-		return ""
+	if browser.CrossSite(fetchSite) {
+		return "the request comes from a page of another site: the admin port does not answer web pages"
 	}
-	return "the request comes from a page of another site: the admin port does not answer web pages"
-}
-
-// loopback reports whether host, with or without a port, is localhost or a loopback address.
-func loopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	} else {
-		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	return ""
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/xebec-serving/xebec/gateway/internal/browser"
 )
 
 const (
@@ -233,13 +235,36 @@ func TestRefusedRequests(t *testing.T) {
 	if got := ask(e, "GET", "/v1/models", "", "Authorization: Bearer "+tokenA, "Origin: https://evil.example"); got.Code != 403 {
 		t.Errorf("a page of another origin: %d", got.Code)
 	}
-	// Handlers beside the API.
-	reached := 0
-	e.GET("/metrics", o.Guard(func(_ context.Context, _ *app.RequestContext) { reached++ }))
-	ask(e, "GET", "/metrics", "")
-	ask(e, "GET", "/metrics", "", "Authorization: Bearer "+tokenA)
-	if reached != 1 {
-		t.Errorf("/metrics was reached %d times, want once", reached)
+}
+
+// Handlers beside the API need no token. A foreign Host is refused where the port is on loopback.
+func TestPublicHandlers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	writeTokens(t, path, tokenA)
+	tokens, err := OpenTokens(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := browser.ParseHosts([]string{"*.proxy.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		o    Options
+		want map[string]int // status by Host
+	}{
+		{Options{Tokens: tokens}, map[string]int{"127.0.0.1:1338": 200, "localhost": 200, "": 200, "gateway.example": 403, "10.0.0.5": 403}},
+		{Options{AllowedHosts: hosts}, map[string]int{"[::1]:1": 200, "a.proxy.example": 200, "gateway.example": 403}},
+		{Options{Tokens: tokens, AnyHost: true}, map[string]int{"gateway.example": 200, "10.0.0.5:1338": 200}},
+	} {
+		e := engineWith(&fakeControl{}, c.o)
+		e.GET("/metrics", c.o.Public(func(_ context.Context, c *app.RequestContext) { c.SetStatusCode(200) }))
+		for host, want := range c.want {
+			got := ask(e, "GET", "/metrics", "", "Host: "+host)
+			if got.Code != want || want == 403 && !strings.Contains(got.Body.String(), "--allowed-hosts") {
+				t.Errorf("Host %q: got %d %s, want %d", host, got.Code, got.Body, want)
+			}
+		}
 	}
 }
 

@@ -16,9 +16,10 @@ import (
 )
 
 // newAdmin makes the server of the admin port. It uses Hertz's standard transport, which can stream followed logs; latency does not
-// matter here. If tokens are required, only /healthz works without one: it reveals only that the gateway runs.
+// matter here. If tokens are required, metrics, health and the description work without one, for scrapers and probes.
 func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	options := ln.security.options(s.log)
+	options.AllowedHosts = s.hosts
 	settings := []config.Option{
 		hertz.WithListener(ln), hertz.WithHostPorts(ln.Addr().String()), hertz.WithTransport(standard.NewTransporter),
 		hertz.WithMaxRequestBodySize(admin.MaxBodyBytes), hertz.WithMaxHeaderBytes(64 << 10), hertz.WithReadTimeout(ln.readTimeout),
@@ -38,7 +39,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	admin.Register(h, control{s.declared, s.status}, options)
 	h.NoRoute(admin.NoRoute)
 	scrape := obs.NewScrape(s.status.Read)
-	h.GET("/metrics", options.Guard(func(_ context.Context, c *app.RequestContext) {
+	h.GET("/metrics", options.Public(func(_ context.Context, c *app.RequestContext) {
 		body, contentType, err := scrape.Render()
 		if err != nil {
 			c.String(500, "%v", err)
@@ -46,9 +47,9 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 		}
 		c.Data(200, contentType, body)
 	}))
-	h.GET("/openapi.yaml", http.Handler(http.Description()))
-	h.GET("/healthz", func(_ context.Context, c *app.RequestContext) { c.JSON(200, map[string]bool{"live": true}) })
-	h.GET("/readyz", options.Guard(func(_ context.Context, c *app.RequestContext) {
+	h.GET("/openapi.yaml", options.Public(http.Handler(http.Description())))
+	h.GET("/healthz", options.Public(func(_ context.Context, c *app.RequestContext) { c.JSON(200, map[string]bool{"live": true}) }))
+	h.GET("/readyz", options.Public(func(_ context.Context, c *app.RequestContext) {
 		ok, why := s.Ready()
 		status := 200
 		if !ok {

@@ -67,6 +67,10 @@ type Config struct {
 	// AdminTokenFile has the tokens that the admin port asks for, AdminCert and AdminKey are its certificate and key in PEM:
 	// all three are needed where Admin is not a loopback address.
 	AdminTokenFile, AdminCert, AdminKey string
+	// AllowedHosts are host names by which browsers reach the function port, beside loopback names and addresses: that of a
+	// proxy that passes on Host, for example. *.example.com stands for every name below example.com. On the admin port
+	// they count for the routes that need no token.
+	AllowedHosts []string
 	// Version is the program's, for people.
 	Version string
 	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.

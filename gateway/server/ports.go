@@ -8,10 +8,14 @@ import (
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/dialect/oip"
 	"github.com/xebec-serving/xebec/gateway/http"
+	"github.com/xebec-serving/xebec/gateway/internal/browser"
 )
 
 // listen opens the ports. Requests wait until serve.
 func (s *Server) listen() (err error) {
+	if s.hosts, err = browser.ParseHosts(s.cfg.AllowedHosts); err != nil {
+		return fmt.Errorf("--allowed-hosts: %w", err)
+	}
 	var secure *security
 	if s.cfg.Admin != NoPort {
 		if secure, err = s.cfg.adminSecurity(); err != nil {

@@ -142,7 +142,7 @@ func TestBeyondLoopback(t *testing.T) {
 	for _, c := range []struct {
 		path   string
 		closed int
-	}{{"/v1/models", 401}, {"/v1/export", 401}, {"/metrics", 401}, {"/readyz", 401}, {"/v1/profile/heap", 401}, {"/healthz", 200}} {
+	}{{"/v1/models", 401}, {"/v1/export", 401}, {"/v1/profile/heap", 401}, {"/metrics", 200}, {"/readyz", 200}, {"/healthz", 200}, {"/openapi.yaml", 200}} {
 		for authorization, want := range map[string]int{"": c.closed, "Bearer 0123456789abcdeF": c.closed, "Bearer " + adminToken: 200} {
 			if got, body := ask("GET", c.path, authorization); got != want {
 				t.Errorf("%s with %q: got %d %.200s, want %d", c.path, authorization, got, body, want)
@@ -211,30 +211,47 @@ func TestSilentCallersAreCutOff(t *testing.T) {
 	}
 }
 
-// On loopback a token is required only if a token file is configured.
+// On loopback a token is required only if a token file is configured. Scrapers and probes need none, but a foreign Host is
+// refused on every route, unless it is an allowed one, for the routes that need no token.
 func TestOnLoopback(t *testing.T) {
 	files, _ := secrets(t)
 	for _, c := range []struct {
 		cfg  Config
 		want int
 	}{{Config{}, 200}, {Config{AdminTokenFile: files.AdminTokenFile}, 401}} {
-		c.cfg.Admin, c.cfg.Logger = "127.0.0.1:0", zap.NewNop()
+		c.cfg.Admin, c.cfg.Logger, c.cfg.AllowedHosts = "127.0.0.1:0", zap.NewNop(), []string{"*.proxy.example"}
 		address := adminOf(t, c.cfg)
 		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-		for host, want := range map[string]int{"": c.want, "gateway.example": 403} {
-			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+address+"/v1/models", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Host = host
-			res, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			res.Body.Close()
-			if res.StatusCode != want {
-				t.Errorf("token file %q, Host %q: got %d, want %d", c.cfg.AdminTokenFile, host, res.StatusCode, want)
+		for _, path := range []string{"/v1/models", "/metrics", "/readyz", "/healthz", "/openapi.yaml"} {
+			for host, want := range map[string]int{"": 200, "localhost:1338": 200, "gateway.example": 403, "a.proxy.example": 200} {
+				if path == "/v1/models" && want == 200 {
+					want = c.want
+				}
+				if path == "/v1/models" && host == "a.proxy.example" {
+					want = 403 // the API is for programs on this machine, whatever a proxy calls it
+				}
+				req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+address+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Host = host
+				res, err := client.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				if err != nil || res.StatusCode != want || want == 403 && path != "/v1/models" && !strings.Contains(string(body), "--allowed-hosts") {
+					t.Errorf("%s with token file %q, Host %q: got %d %.200s, want %d", path, c.cfg.AdminTokenFile, host, res.StatusCode, body, want)
+				}
 			}
 		}
+	}
+}
+
+func TestAllowedHostsAreChecked(t *testing.T) {
+	s := New(Config{Listen: NoPort, Admin: NoPort, AllowedHosts: []string{"https://a.example"}})
+	if err := s.listen(); err == nil || !strings.Contains(err.Error(), `--allowed-hosts: host "https://a.example"`) {
+		t.Errorf("got %v", err)
 	}
 }

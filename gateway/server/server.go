@@ -22,6 +22,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/versions"
 	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
+	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
@@ -60,7 +61,8 @@ type Server struct {
 	declared   *declarations.Declarations
 	status     *status.Reader
 
-	function    net.Listener // nil: no port
+	hosts       browser.Hosts // that browsers may name
+	function    net.Listener  // nil: no port
 	admin       *adminListener
 	http        *http.Server
 	adminHTTP   *hertz.Hertz

@@ -13,6 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
+	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/server"
@@ -64,6 +65,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			}
 			if err = checkDevices(cfg.Devices); err != nil {
 				return err
+			}
+			if _, err = browser.ParseHosts(cfg.AllowedHosts); err != nil {
+				return usagef("--allowed-hosts: %w", err)
 			}
 			if cfg.CacheBytes, err = parseBytes(cache, 0, maxCacheBytes); err != nil {
 				return usagef("--cache %s: %w", cache, err)
@@ -130,6 +134,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringVar(&cfg.AdminTokenFile, "admin-token-file", "", "file with the tokens that the admin port accepts, one per line, TOKEN or NAME:TOKEN; mode 0600 (default none)")
 	flags.StringVar(&cfg.AdminCert, "admin-cert", "", "certificate of the admin port with its chain, PEM (default none)")
 	flags.StringVar(&cfg.AdminKey, "admin-key", "", "key of the admin port's certificate, PEM (default none)")
+	flags.StringSliceVar(&cfg.AllowedHosts, "allowed-hosts", nil, "hosts by which browsers reach the function port beside loopback ones, such as that of a proxy, separated by commas; *.example.com means all names below example.com (default none)")
 	flags.StringVar(&cfg.Python, "python", "", `interpreter that "python" means in commands of models that name no environment (default python3)`)
 	flags.StringVar(&logLevel, "log-level", logLevel, "least severe log entries to write to stderr: debug, info, warn, error")
 	flags.StringVar(&maxBody, "max-body", maxBody, "largest request body, in bytes or with KiB, MiB, GiB; below 2GiB")
