@@ -40,6 +40,8 @@ type FunctionSpec struct {
 	ColdStart time.Duration `json:"cold_start,omitempty"`
 	// Log says which of the function's queries the inference log records; nil means none.
 	Log *LogSpec `json:"log,omitempty"`
+	// CORS says which web pages may call the function; nil means only those of the gateway's own origin.
+	CORS *CORSSpec `json:"cors,omitempty"`
 }
 
 // Defaults and limits of a function's spec.
@@ -74,6 +76,7 @@ func (f FunctionSpec) WithDefaults() FunctionSpec {
 	if f.Weight == 0 {
 		f.Weight = DefaultWeight
 	}
+	f.CORS = f.CORS.withDefaults()
 	if f.Default != nil {
 		if canonical, err := CanonicalJSON(f.Default); err == nil {
 			f.Default = canonical
@@ -107,6 +110,7 @@ func (f FunctionSpec) Validate() error {
 		e.add("cold_start", "%s: expected 0 to %s", f.ColdStart, MaxColdStart)
 	}
 	f.Log.validate(&e)
+	f.CORS.validate(&e)
 	return e.err()
 }
 

@@ -38,6 +38,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 		{"ModelSpec", "validate", modelWith("validate: {" + unknown + "}")},
 		{"FunctionSpec", "", functionWith(unknown)},
 		{"FunctionSpec", "log", functionWith("log: {sample: 1, " + unknown + "}")},
+		{"FunctionSpec", "cors", functionWith("cors: {origins: ['*'], " + unknown + "}")},
 		{"TrafficSpec", "", trafficWith(unknown)},
 		{"TrafficSpec", "rollout", trafficWith("rollout: {" + unknown + "}")},
 		{"TrafficSpec", "rollout.guard", trafficWith("rollout: {guard: {" + unknown + "}}")},

@@ -260,6 +260,14 @@ func drawFunction(t *rapid.T) api.FunctionSpec {
 	if rapid.Bool().Draw(t, "has log") {
 		f.Log = &api.LogSpec{Sample: amount(0, 1).Draw(t, "sample")}
 	}
+	if rapid.Bool().Draw(t, "has cors") {
+		f.CORS = &api.CORSSpec{
+			Origins: rapid.SampledFrom([][]string{{"*"}, {"https://app.example.com", "http://localhost:3000"}}).Draw(t, "origins"),
+			Headers: rapid.SampledFrom([][]string{nil, {"X-Tenant", "null"}}).Draw(t, "headers"),
+			MaxAge:  time.Duration(rapid.Int64Range(0, int64(api.MaxCORSMaxAge)).Draw(t, "max age")),
+		}
+		f.CORS.Credentials = f.CORS.Origins[0] != "*" && rapid.Bool().Draw(t, "credentials")
+	}
 	return f.WithDefaults()
 }
 

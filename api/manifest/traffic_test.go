@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -103,6 +104,12 @@ func TestTrafficFields(t *testing.T) {
 		{"dir", modelWith("dir: models/m"), func(s *Set) (any, any) { return s.Models[0].Dir, "models/m" }},
 		{"log", functionWith("log: {sample: 0.1}"), func(s *Set) (any, any) { return s.Functions[0].Log, &api.LogSpec{Sample: 0.1} }},
 		{"log of nothing", functionWith("log: {sample: 0}"), func(s *Set) (any, any) { return s.Functions[0].Log, &api.LogSpec{} }},
+		{"cors", functionWith("cors: {origins: [https://app.example.com, 'http://localhost:3000'], credentials: true, headers: [X-Tenant], max_age: 1h}"), func(s *Set) (any, any) {
+			return s.Functions[0].CORS, &api.CORSSpec{Origins: []string{"https://app.example.com", "http://localhost:3000"}, Credentials: true, Headers: []string{"X-Tenant"}, MaxAge: time.Hour}
+		}},
+		{"cors of every page", functionWith("cors: {origins: ['*']}"), func(s *Set) (any, any) {
+			return s.Functions[0].CORS, &api.CORSSpec{Origins: []string{"*"}, MaxAge: 10 * time.Minute}
+		}},
 		{"no log", functionWith(""), func(s *Set) (any, any) { return s.Functions[0].Log == nil, true }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -86,6 +86,9 @@ func (p *Path) Quiesce(ctx context.Context) error {
 	return p.readers.wait(ctx)
 }
 
+// Function returns a function, or nil if there is none.
+func (p *Path) Function(name string) *Function { return p.table.Load().Functions[name] }
+
 // Model returns a model's serving version, or the named version or label.
 func (p *Path) Model(name, version string) (*Model, error) {
 	return p.table.Load().model(name, version)

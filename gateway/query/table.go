@@ -161,6 +161,8 @@ type Function struct {
 	ColdStart time.Duration
 	// Default is the JSON of the default output; nil when the function has none. The path does not look into it.
 	Default []byte
+	// CORS says which pages may call the function from a browser; nil: none of another origin. The path does not look into it.
+	CORS *api.CORSSpec
 	// MinConfidence is the confidence below which an answer is replaced by Default; 0: none.
 	MinConfidence float64
 	// Candidates are the models that may answer the function's queries; all of them have the same signature.

@@ -251,7 +251,7 @@ var manifestKinds = []struct {
 		`{"kind": "Model", "name": "m", "inputs": [{"name": "x", "dtype": "bytes", "shape": []}], "outputs": [{"name": "y", "dtype": "int64", "shape": []}], "run": {"command": ["a"]}}`,
 		[]string{`{"warmup": {"queries": "w"}, "validate": {"queries": "v"}}`, `{"validate": {"queries": "v", "expect": "serving"}}`, `{"replicas": {"max": 1024}}`}},
 	{"Function", "FunctionSpec", "What an app calls. Everything can be applied again at any time.",
-		`{"kind": "Function", "name": "f", "models": ["m"]}`, []string{`{"default": 0}`, `{"loss": {"kind": "absolute"}, "log": {"sample": 0}}`}},
+		`{"kind": "Function", "name": "f", "models": ["m"]}`, []string{`{"default": 0}`, `{"loss": {"kind": "absolute"}, "log": {"sample": 0}, "cors": {"origins": ["https://a.example"]}}`}},
 	{"Traffic", "TrafficSpec", "The rules of one model, named after it: which versions are loaded and which of them answer. Rules apply to callers that name the model without a version.",
 		`{"kind": "Traffic", "name": "m"}`,
 		[]string{`{"rollout": {"version": "4"}}`, `{"split": {"version": "4", "percent": 1}, "shadow": {"version": "4", "percent": 1}}`, `{"rollback": {"from": "4", "to": "3"}}`}},

@@ -52,7 +52,7 @@ func (fs *Functions) Publish(s *versions.State) {
 // not let happen.
 func (fs *Functions) publish(s *versions.State, f *function) (*query.Function, *versions.Version) {
 	fn := &query.Function{
-		Name: f.spec.Name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default, MinConfidence: f.spec.MinConfidence,
+		Name: f.spec.Name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default, CORS: f.spec.CORS, MinConfidence: f.spec.MinConfidence,
 		Selects: f.selects(), Mode: f.policy.Mode(), Selector: f.learned, Stats: f.stats, Learning: f.learning, Losses: f.losses,
 	}
 	var first *versions.Version
