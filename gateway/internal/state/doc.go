@@ -49,6 +49,7 @@
 // Objects, the history and the IDs of the last commits are in buckets of their own; object_record.go has the layout. No other process writes to
 // the file, so deleted objects are remembered in memory only, and changes are found by scanning all objects.
 //
+// A file is made under another name and linked to its path when it is complete, so an empty one has lost its content and is refused.
 // A truncated or overwritten file is an error and does not end the gateway. bbolt's pages have no checksums, so records have them: a number that
 // was altered on disk is refused and never used. Data lost with a page that bbolt can skip looks as if it had never existed. The number
 // of objects is stored, so a lost object is noticed. bbolt trusts its pages, and one wrong bit can send it into a loop or onto pages in

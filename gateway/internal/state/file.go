@@ -73,6 +73,9 @@ func (f *fileStore) open() error {
 			return f.file, err
 		},
 	}
+	if err := f.create(); err != nil {
+		return err
+	}
 	db, err := bolt.Open(f.path, 0o600, options)
 	if err != nil {
 		return err
@@ -100,6 +103,57 @@ func (f *fileStore) open() error {
 		f.deleted.start(head.revision)
 		return nil
 	})
+}
+
+// unfinishedSuffix names a store that is being made.
+const unfinishedSuffix = ".new"
+
+// create makes the file if there is none. A store is made under another name and linked to its path when it is complete, so a file
+// without content at the path is one that has lost it, and not one that this program was about to write.
+func (f *fileStore) create() error {
+	info, err := os.Stat(f.path)
+	switch {
+	case err == nil && info.Mode().IsRegular() && info.Size() == 0:
+		return damagedError{errors.New("it is empty, and a store never is")}
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	unfinished := f.path + unfinishedSuffix
+	db, err := bolt.Open(unfinished, 0o600, &bolt.Options{Timeout: fileLockTimeout})
+	if err != nil && !errors.Is(err, bolterrors.ErrTimeout) && os.Remove(unfinished) == nil { // left by a program that was killed
+		db, err = bolt.Open(unfinished, 0o600, &bolt.Options{Timeout: fileLockTimeout})
+	}
+	if err != nil {
+		return errors.Join(err, removeIfThere(unfinished))
+	}
+	defer db.Close() // after the file has left its first name: who waits for its lock finds the store at its path
+	if err := os.Link(unfinished, f.path); err != nil {
+		if _, there := os.Stat(f.path); there != nil { // a file system without links, or another program has just linked its own
+			return os.Rename(unfinished, f.path)
+		}
+	}
+	if err := removeIfThere(unfinished); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(f.path))
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// syncDir makes the names in a folder durable.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (f *fileStore) Shared() bool { return false }

@@ -24,6 +24,45 @@ func TestFileIsHeldByOneProcess(t *testing.T) {
 	wantTotals(t, load(t, mustOpen(t, path), someKey), Total{"n", 1})
 }
 
+// A gateway that was killed while it made its first store starts again: the unfinished file has another name.
+func TestFileWhoseCreationWasInterrupted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	for _, unfinished := range []string{"", "half of a page"} {
+		if err := os.WriteFile(path+unfinishedSuffix, []byte(unfinished), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := mustOpen(t, path)
+		merge(t, s, add(someKey, 1, 1))
+		s.Close()
+		if names, err := os.ReadDir(filepath.Dir(path)); err != nil || len(names) != 1 {
+			t.Errorf("the folder has %v, %v: want the store alone", names, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Of programs that make the same store at the same time one gets it, and the others are told who holds it.
+func TestFileMadeByTwoAtOnce(t *testing.T) {
+	for range 10 {
+		path := filepath.Join(t.TempDir(), "state.db")
+		errs := make(chan error)
+		for range 2 {
+			go func() { errs <- (&fileStore{path: path}).create() }()
+		}
+		for range 2 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		mustOpen(t, path)
+		if names, err := os.ReadDir(filepath.Dir(path)); err != nil || len(names) != 1 {
+			t.Errorf("the folder has %v, %v: want the store alone", names, err)
+		}
+	}
+}
+
 func TestFindLock(t *testing.T) {
 	const table = `1: POSIX  ADVISORY  WRITE 11 fd:01:77 0 EOF
 2: FLOCK  ADVISORY  READ  12 fd:01:77 0 EOF
@@ -72,6 +111,7 @@ func TestFilesThatCannotBeOpened(t *testing.T) {
 		{dir, "is a folder"},
 		{write("text", strings.Repeat("this is no database\n", 10000)), "is damaged or not a store"},
 		{write("short", "x"), "is damaged or not a store"},
+		{write("emptied", ""), "is damaged or not a store"},
 		{bucket("foreign", "users", "ann", "1"), "a bbolt file of another program"},
 		{bucket("newer", "xebec", "format", "3"), `format "3"`},
 		{bucket("strange", "xebec", "other", "1"), `format ""`},
