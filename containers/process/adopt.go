@@ -18,7 +18,7 @@ func (r *reaper) adopt(q request, release int) {
 		r.answer(failure(q.ID, stepAdopt, unix.ESRCH)) // it ends with the descriptor
 		return
 	}
-	if step, err := confine(q.PID, q); err != nil {
+	if step, err := r.confine(q.PID, q); err != nil {
 		_ = unix.Kill(-q.PID, unix.SIGKILL)
 		r.answer(failure(q.ID, step, err))
 		return

@@ -34,8 +34,12 @@
 //
 // A session and a process group of its own; stdin from /dev/null; pipes for stdout and stderr; no other descriptor,
 // whatever the gateway or its parents have open; the environment of its launch on top of the variables listed at
-// [Inherited]; no_new_privs; no core dumps (they would hold clients' data); the limits of its launch. Signals have
-// their defaults.
+// [Inherited]; no_new_privs; no core dumps (they would hold clients' data); the limits of its launch; an OOM score that
+// is 300 above the gateway's, so that the kernel ends a replica first when memory runs out. (Lowering the gateway's own
+// score would need privilege: systemd's OOMScoreAdjust= does that.) Signals have their defaults.
+//
+// The reaper and the zygotes are not dumpable, and a gateway that calls [Conceal] is not either: a process of the same
+// user cannot trace them, or read their memory, environment and descriptors.
 //
 // The command is executed without a shell. An absolute path is used as it is. A relative path with a slash is looked up
 // in the model's directory. A bare name is looked up in the model's directory first and then in PATH, as the worker

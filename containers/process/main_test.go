@@ -104,6 +104,8 @@ func act(mode string) {
 		actUnprivileged()
 	case "limited gateway": // has a replica with limits
 		actLimitedGateway()
+	case "concealed reaper": // looks into its own reaper
+		actPeer()
 	case "quiet gateway": // has a quiet replica
 		actQuietGateway()
 	default:

@@ -61,7 +61,9 @@ type reaper struct {
 	// raised.
 	nice        int
 	cannotRaise error
-	quietly     chan<- func() // the thread that starts quiet workers; nil: none is quiet
+	// oom is this process's own adjustment of the OOM score, which is the gateway's.
+	oom     int
+	quietly chan<- func() // the thread that starts quiet workers; nil: none is quiet
 
 	// mu is held over fork and over reap, so that no process in the tables can have been reaped and its pid reused.
 	mu       sync.Mutex
@@ -121,17 +123,23 @@ func (r *reaper) becomeReaper() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
+	// It holds the environments of all launches.
+	if err := Conceal(); err != nil {
+		return err
+	}
+	var err error
+	if r.oom, err = oomAdj("self"); err != nil {
+		return fmt.Errorf("read its own OOM score: %w", err)
+	}
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil { // a worker's core dump would hold clients' data
 		return fmt.Errorf("disable core dumps: %w", err)
 	}
 	if name, err := unix.BytePtrFromString(reaperName); err == nil {
 		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) // only for ps
 	}
-	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
+	if r.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open /dev/null: %w", err)
 	}
-	r.null = null
 	r.probePriority()
 	return closeOnExec()
 }
@@ -217,7 +225,7 @@ func (r *reaper) launch(q request, fds []int) {
 	// From here on there is a child to wait for, whatever is reported about it.
 	r.launched++
 	r.more.Signal()
-	if step, err := confine(pid, q); err != nil {
+	if step, err := r.confine(pid, q); err != nil {
 		_ = unix.Kill(-pid, unix.SIGKILL)
 		r.answer(failure(q.ID, step, err))
 		return
@@ -230,9 +238,10 @@ func (r *reaper) launch(q request, fds []int) {
 	r.answer(reply{Op: opStarted, ID: q.ID, PID: pid, Quiet: w.low || w.autogroup >= 0})
 }
 
-// confine puts a process that has just been started into its launch's cgroup, if it has one and is not there yet, and
-// sets the per-process limits. They apply from its next system call on, before it has had time to allocate anything.
-func confine(pid int, q request) (step string, err error) {
+// confine raises the OOM score of a process that has just been started, puts it into its launch's cgroup, if it has one
+// and is not there yet, and sets the per-process limits. They apply from its next system call on, before it has had time to allocate anything.
+func (r *reaper) confine(pid int, q request) (step string, err error) {
+	offerToOOM(pid, r.oom)
 	if err := q.Groups.Add(pid); err != nil {
 		return "cgroup", err
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -486,5 +487,56 @@ func TestNewWithoutMaybeReaper(t *testing.T) {
 	defer armed.Store(true)
 	if _, err := New(); err == nil || !strings.Contains(err.Error(), "MaybeReaper") {
 		t.Errorf("error %v: expected it to name MaybeReaper", err)
+	}
+}
+
+// When memory runs out the kernel ends a replica, with what it has started, before the gateway.
+func TestWorkersGoFirstWhenMemoryRunsOut(t *testing.T) {
+	own, err := oomAdj("self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRuntime(t)
+	out := newOutput()
+	waitExit(t, start(t, r, shell(t, `sleep 0; cat /proc/self/oom_score_adj`, out)))
+	if lines, want := out.all(), strconv.Itoa(min(oomMax, own+oomAbove)); len(lines) != 1 || lines[0] != want {
+		t.Errorf("a worker's child has the OOM score adjustment %q: expected %s, above this process's %d", lines, want, own)
+	}
+	if reaper, err := oomAdj(strconv.Itoa(reaperOf(t, r))); err != nil || reaper != own {
+		t.Errorf("the reaper has the adjustment %d, error %v: expected this process's %d", reaper, err, own)
+	}
+}
+
+// A process of the same user can neither read the reaper's environment nor its memory.
+func TestReaperIsConcealed(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), modeEnv+"=concealed reaper")
+	if os.Geteuid() == 0 { // privileges would open everything
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	out, err := cmd.CombinedOutput()
+	if want := "environ: permission denied\nmem: permission denied\nmaps: permission denied\n"; err != nil || string(out) != want {
+		t.Errorf("%q, error %v: expected %q", out, err, want)
+	}
+}
+
+// actPeer tries to look into its own reaper.
+func actPeer() {
+	r, err := New()
+	if err != nil {
+		fatal(err)
+	}
+	if _, err := r.reaper(); err != nil {
+		fatal(err)
+	}
+	for _, file := range []string{"environ", "mem", "maps"} {
+		f, err := os.Open(filepath.Join("/proc", strconv.Itoa(r.link.cmd.Process.Pid), file))
+		if err == nil {
+			_, err = f.Read(make([]byte, 1))
+		}
+		fmt.Printf("%s: %v\n", file, errors.Unwrap(err))
+	}
+	if err := r.Close(); err != nil {
+		fatal(err)
 	}
 }

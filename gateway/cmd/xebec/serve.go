@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers/process"
 	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
@@ -91,6 +92,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 				if cfg.NodeMemoryBytes, err = parseBytes(nodeMemory, 1<<20, api.MaxMemoryBytes); err != nil {
 					return usagef("--node-memory %s: %w", nodeMemory, err)
 				}
+			}
+			if err := process.Conceal(); err != nil {
+				return err
 			}
 			if cmd.Flags().Changed("token-file") || cmd.Flags().Changed("ca") {
 				return usagef("--token-file and --ca are for commands that call a gateway: serve takes --admin-token-file, --admin-cert and --admin-key")

@@ -60,6 +60,7 @@ SETTLE_SECONDS = 1.0  # a joined thread is still listed for a moment
 MARKER = b"XEBEC_LAUNCH"
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _CONTROL_BYTES = socket.CMSG_SPACE(3 * 4)
 
 
@@ -178,6 +179,8 @@ class Zygote:
         self._reaper = os.getppid()
         self._env = dict(os.environb)  # before the imports
         self._libc = ctypes.CDLL(None)
+        # Workers of other models, which run as the same user, can neither trace this process nor read its memory.
+        self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
         self._arguments, self._environment = strings_of_this_process()
         self._places: dict[str, int] = {}
 
@@ -243,6 +246,7 @@ class Zygote:
             self._sock.send(answer or b'{"error": "the forked process ended at once"}')
             return False
         try:
+            self._libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # as after exec: the reaper looks for the marker
             self._rename(request)  # first, because processes with the zygote's marker are killed with the zygote
             if os.fork():
                 os._exit(0)
