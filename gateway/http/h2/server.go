@@ -1,0 +1,263 @@
+package h2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/hertz/pkg/protocol"
+	"github.com/cloudwego/hertz/pkg/protocol/suite"
+	"golang.org/x/net/http2"
+)
+
+// Bounds of a connection.
+const (
+	// maxStreams bounds the requests of one connection that are served at a time.
+	maxStreams = 250 //xebec:limit requests at a time on an HTTP/2 connection
+	// windowBytes bounds what a client may send ahead of what has been read.
+	windowBytes = 1 << 20 //xebec:limit unread bytes of a request's body on an HTTP/2 connection
+	// connectionWindowBytes is the same for all streams of a connection together.
+	connectionWindowBytes = 4 << 20 //xebec:limit unread bytes of all bodies on an HTTP/2 connection
+	// pingAfter is how long a connection with open streams may be silent before it is pinged, and pingTimeout how long the
+	// answer may take.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second //xebec:limit time for an HTTP/2 client to answer a ping
+)
+
+// Options are what HTTP/2 shares with HTTP/1.1.
+type Options struct {
+	BodyBytes    int           // larger bodies are refused with 413
+	HeaderBytes  int           // all header fields of a request
+	IdleTimeout  time.Duration // without a stream
+	WriteTimeout time.Duration // in which the client must read something
+	// BodyGrace is how long a body may take at any rate. After that it must have come at MinRate bytes a second on
+	// average; 0: at any rate.
+	BodyGrace time.Duration
+	MinRate   int
+	// Refuse answers a request that did not reach Hertz's engine: its status and a message for the error document.
+	Refuse func(c *app.RequestContext, status int, message string)
+	// Draining reports whether answers should ask clients to leave. May be nil.
+	Draining func() bool
+	// Reserve takes room for n more bytes of a body, or reports that there is none; Return gives it back. Both nil: there
+	// is always room.
+	Reserve func(n int) bool
+	Return  func(n int)
+	// CheckTarget refuses targets that two servers could read differently. May be nil.
+	CheckTarget func(target []byte) error
+}
+
+// Factory makes the protocol server that Hertz's engine uses for connections with ALPN protocol "h2".
+type Factory struct{ Options }
+
+// New implements suite.ServerFactory.
+func (f Factory) New(core suite.Core) (protocol.Server, error) { return New(core, f.Options), nil }
+
+// Server serves connections.
+type Server struct {
+	core    suite.Core
+	options Options
+	http2   *http2.Server
+	// base never listens: it tells http2 its limits, and its connections when to go away.
+	base    *http.Server
+	uploads sync.Pool // *upload
+}
+
+// New makes a server for an engine.
+func New(core suite.Core, o Options) *Server {
+	s := &Server{core: core, options: o, base: &http.Server{MaxHeaderBytes: o.HeaderBytes, ErrorLog: log.New(io.Discard, "", 0)}} // clients must not fill a log
+	s.http2 = &http2.Server{
+		MaxConcurrentStreams: maxStreams, MaxUploadBufferPerStream: windowBytes, MaxUploadBufferPerConnection: connectionWindowBytes,
+		IdleTimeout: o.IdleTimeout, WriteByteTimeout: o.WriteTimeout, ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout,
+	}
+	if err := http2.ConfigureServer(s.base, s.http2); err != nil {
+		panic(err) // it fails only for TLS settings, and base has none
+	}
+	s.uploads.New = func() any { return new(upload) }
+	return s
+}
+
+// Serve serves one connection until it ends. What conn has read ahead is served first.
+func (s *Server) Serve(ctx context.Context, conn network.Conn) error {
+	if err := conn.SetDeadline(time.Time{}); err != nil { // that of the handshake: http2 has its own
+		return err
+	}
+	s.http2.ServeConn(conn, &http2.ServeConnOpts{Context: ctx, BaseConfig: s.base, Handler: http.HandlerFunc(s.serve)})
+	return nil
+}
+
+// Shutdown asks the clients of all connections to open no further streams.
+func (s *Server) Shutdown(ctx context.Context) { _ = s.base.Shutdown(ctx) } // it has no listener that could fail
+
+// refusal is why a request does not reach the engine.
+type refusal struct {
+	status  int
+	message string
+}
+
+// serve passes one request through Hertz's engine.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	c := s.core.GetCtxPool().Get().(*app.RequestContext)
+	u := s.uploads.Get().(*upload)
+	defer func() {
+		c.Reset()
+		s.core.GetCtxPool().Put(c)
+		u.reset(&s.options)
+		s.uploads.Put(u)
+	}()
+	refused := s.check(r)
+	if refused == nil {
+		refused = u.read(&s.options, w, r)
+	}
+	fill(&c.Request, r, u.body)
+	if refused == nil {
+		s.core.ServeHTTP(r.Context(), c)
+	} else {
+		s.options.Refuse(c, refused.status, refused.message)
+	}
+	s.answer(w, c, r.Method == http.MethodHead)
+}
+
+// check refuses what needs no body to be refused.
+func (s *Server) check(r *http.Request) *refusal {
+	if s.options.CheckTarget != nil {
+		if err := s.options.CheckTarget([]byte(r.URL.EscapedPath())); err != nil {
+			return &refusal{http.StatusBadRequest, err.Error()}
+		}
+	}
+	if r.ContentLength > int64(s.options.BodyBytes) {
+		return s.options.tooLarge()
+	}
+	return nil
+}
+
+func (o *Options) tooLarge() *refusal {
+	return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes, which is what this gateway takes", o.BodyBytes)}
+}
+
+// upload is the body of a request.
+type upload struct {
+	body     []byte
+	reserved int
+	deadline time.Time
+}
+
+// keepBytes is the largest buffer that is kept for another request.
+const keepBytes = 64 << 10
+
+func (u *upload) reset(o *Options) {
+	if u.reserved > 0 && o.Return != nil {
+		o.Return(u.reserved)
+	}
+	if cap(u.body) > keepBytes {
+		u.body = nil
+	}
+	*u = upload{body: u.body[:0]}
+}
+
+// read reads the body.
+func (u *upload) read(o *Options, w http.ResponseWriter, r *http.Request) *refusal {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	control, began := http.NewResponseController(w), time.Now()
+	for {
+		if refused := u.grow(o, r.ContentLength); refused != nil {
+			return refused
+		}
+		if err := u.extend(o, control, began); err != nil {
+			return &refusal{http.StatusInternalServerError, err.Error()}
+		}
+		n, err := r.Body.Read(u.body[len(u.body):cap(u.body)])
+		u.body = u.body[:len(u.body)+n]
+		switch {
+		case len(u.body) > o.BodyBytes:
+			return o.tooLarge()
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return &refusal{http.StatusRequestTimeout, fmt.Sprintf("the body came more slowly than %d bytes a second", o.MinRate)}
+		case err != nil:
+			return &refusal{http.StatusBadRequest, "the body ended early: " + err.Error()}
+		}
+	}
+}
+
+// grow makes room to read into. A body of known length gets its room step by step, too: its length is only a claim.
+func (u *upload) grow(o *Options, length int64) *refusal {
+	if len(u.body) < cap(u.body) {
+		return nil
+	}
+	more := max(4<<10, len(u.body))
+	if left := int(length) + 1 - len(u.body); length > 0 && left > 0 { // +1: the end is read without growing
+		more = min(left, max(more, windowBytes))
+	}
+	if o.Reserve != nil && !o.Reserve(more) {
+		return &refusal{http.StatusServiceUnavailable, "the gateway has no memory for another body now: send it again later"}
+	}
+	u.reserved += more
+	u.body = append(make([]byte, 0, len(u.body)+more), u.body...)
+	return nil
+}
+
+// extend moves the body's deadline on as bytes come, in steps, because setting it wakes the connection's goroutine.
+func (u *upload) extend(o *Options, control *http.ResponseController, began time.Time) error {
+	const step = time.Second
+	if o.MinRate <= 0 {
+		return nil
+	}
+	deadline := began.Add(o.BodyGrace + time.Duration(len(u.body))*time.Second/time.Duration(o.MinRate))
+	if deadline.Sub(u.deadline) < step {
+		return nil
+	}
+	u.deadline = deadline
+	return control.SetReadDeadline(deadline)
+}
+
+// fill makes Hertz's request. http2 has checked names and values of the fields.
+func fill(to *protocol.Request, r *http.Request, body []byte) {
+	to.Header.SetProtocol("HTTP/2.0")
+	to.Header.SetMethod(r.Method)
+	to.SetRequestURI(r.URL.RequestURI())
+	to.SetHost(r.Host)
+	for name, values := range r.Header {
+		for _, v := range values {
+			to.Header.Add(name, v)
+		}
+	}
+	to.Header.SetContentLength(len(body))
+	to.SetBodyRaw(body)
+}
+
+// answer writes what the engine answered.
+func (s *Server) answer(w http.ResponseWriter, c *app.RequestContext, head bool) {
+	header := w.Header()
+	c.Response.Header.VisitAll(func(key, value []byte) {
+		switch name := string(key); name {
+		case "Connection", "Keep-Alive", "Transfer-Encoding", "Content-Length": // RFC 9113, section 8.2.2; http2 counts for itself
+		default:
+			header.Add(name, string(value))
+		}
+	})
+	body := c.Response.Body()
+	if length := c.Response.Header.ContentLength(); head && length > 0 {
+		header.Set("Content-Length", strconv.Itoa(length))
+	} else if !head {
+		header.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	if s.options.Draining != nil && s.options.Draining() {
+		header.Set("Connection", "close") // http2 sends GOAWAY for it
+	}
+	w.WriteHeader(c.Response.StatusCode())
+	if !head {
+		_, _ = w.Write(body) // it fails if the client has left
+	}
+}
