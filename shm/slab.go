@@ -49,10 +49,6 @@ func NewSlab(offset, sizeBytes uint64) *Slab {
 	return &Slab{offset: offset, end: offset + sizeBytes&^(BlockAlign-1), carved: offset}
 }
 
-// BlockBytes returns the capacity of the block that Alloc(n) carves from a slab with room: the real cost of n bytes.
-// Use it to choose the size of a segment.
-func BlockBytes(n uint64) uint64 { return classUnits(classAbove(units(n))) * BlockAlign }
-
 // Alloc takes a block of at least n bytes whose offset is a multiple of 64. It returns false if there is none now. The
 // caller owns the block until it calls Free, exactly once.
 //

@@ -152,11 +152,12 @@ func TestSlabRestartsWhenAllIsFree(t *testing.T) {
 	}
 }
 
-func TestBlockBytes(t *testing.T) {
+// TestFreshBlocksHaveTheirClass: from a slab with room a block has the size of the smallest class that holds it.
+func TestFreshBlocksHaveTheirClass(t *testing.T) {
 	s := NewSlab(0, 1<<20)
 	for _, n := range []uint64{0, 1, 64, 65, 257, 3072, 100_000} {
-		if got, want := mustAlloc(t, s, n).Cap, BlockBytes(n); got != want {
-			t.Errorf("%d bytes took %d: BlockBytes says %d", n, got, want)
+		if got, want := mustAlloc(t, s, n).Cap, classUnits(classAbove(units(n)))*BlockAlign; got != want {
+			t.Errorf("%d bytes took a block of %d, want %d", n, got, want)
 		}
 	}
 }
