@@ -67,19 +67,6 @@ const (
 	Leaving
 )
 
-// String is the name for display and metrics.
-func (s ReplicaState) String() string {
-	switch s {
-	case Serving:
-		return "serving"
-	case Draining:
-		return "draining"
-	case Leaving:
-		return "leaving"
-	}
-	return "unknown"
-}
-
 // ReplicaSnapshot is one replica. Replicas are listed in the order in which they became ready.
 type ReplicaSnapshot struct {
 	ID    ReplicaID

@@ -174,7 +174,7 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		s.m.Advance(s.now)
 	case "done":
 		if len(s.sent[id()]) == 0 {
-			return "mistake in the transcript: this replica has no outstanding batch\n"
+			t.Fatalf("%s: replica %d has no outstanding batch", d.Pos, id())
 		}
 		s.done(id(), uint64(num("batch", 0)), code(t, d, set["code"]))
 	case "send-fails":
@@ -433,6 +433,11 @@ func collapse(names []string) string {
 		i = j
 	}
 	return strings.Join(out, " ")
+}
+
+// String returns the state's name in transcripts.
+func (s ReplicaState) String() string {
+	return [...]string{Serving: "serving", Draining: "draining", Leaving: "leaving"}[s]
 }
 
 func (s *story) state() string {
