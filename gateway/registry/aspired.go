@@ -20,16 +20,6 @@ func Aspired(m *Model) map[string]bool {
 	return wanted
 }
 
-// Over reports whether the model's rollback has ended: a version newer than the one that was rolled back is available
-// and may serve. Without a rollback it returns false.
-//
-// A bad version that is not declared at the moment does not end the rollback: a directory that is read again, or is
-// half copied, would bring it back.
-func Over(m *Model) bool {
-	v := newView(m)
-	return v.over
-}
-
 // Targets returns, without duplicates, the versions that a model's rules try out beside the serving version: those of
 // the split, the shadow and the roll-out. They serve only if no other version can.
 func Targets(t *api.TrafficSpec) []string {
@@ -75,7 +65,9 @@ type view struct {
 	wants     []want // by the index of Versions
 	targets   []string
 	resources bool
-	// over means that there is a rollback and it has ended.
+	// over means that there is a rollback and it has ended: a version newer than the one that was rolled back is
+	// available and may serve. A bad version that is not declared at the moment does not end it: a directory that is
+	// read again, or is half copied, would bring it back.
 	over bool
 	// requested is the version requested by name: the pinned one, or the one that was rolled back to. It need not be
 	// declared. requestedIndex is its index, or -1 if it is not declared or was rejected.

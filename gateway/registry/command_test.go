@@ -139,7 +139,7 @@ func TestRollback(t *testing.T) {
 			if err == nil {
 				now := *m
 				now.Traffic = &got
-				if Over(&now) && before.Serving == "" {
+				if newView(&now).over && before.Serving == "" {
 					t.Error("the rollback is over as soon as it begins")
 				}
 			}

@@ -50,7 +50,7 @@
 //
 // A rollback {from: 4, to: 3} excludes all versions newer than 3 and not newer than 4 from every policy and every
 // label. A function, a pin or a rule that names an excluded version still gets it. The exclusion lasts as long as the
-// rollback is in the spec, also after it is [Over], because "latest" must never bring the bad version back. Leaving it
+// rollback is in the spec, also after it has ended, because "latest" must never bring the bad version back. Leaving it
 // in the spec costs nothing. Promoting 4, or anything newer, removes it; promoting an older version narrows it to what
 // is newer than that. The next rollback replaces it, and the excluded range grows only at its newer end: after {from:
 // 4, to: 3}, a rollback of 3 in favour of 2 is {from: 4, to: 2}, because {from: 3, to: 2} would admit 4 again. So a

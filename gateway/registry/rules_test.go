@@ -172,7 +172,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestOver(t *testing.T) {
+func TestRollbackEnds(t *testing.T) {
 	for _, c := range []struct {
 		why, versions string
 		traffic       api.TrafficSpec
@@ -189,7 +189,7 @@ func TestOver(t *testing.T) {
 		{"the pinned version does", "3 available, 5 available", api.TrafficSpec{Serving: "5", Rollback: back43}, true},
 		{"a missing bad version does not", "3 available", api.TrafficSpec{Rollback: back43}, false},
 	} {
-		if got := Over(model(t, c.versions, c.traffic, all)); got != c.want {
+		if got := newView(model(t, c.versions, c.traffic, all)).over; got != c.want {
 			t.Errorf("%s: %v", c.why, got)
 		}
 	}
@@ -224,7 +224,7 @@ func TestStates(t *testing.T) {
 	if len(names) != int(beyond)+1 || len(phases) != int(Rejected)+1 {
 		t.Errorf("%d names, %d phases", len(names), len(phases))
 	}
-	if got := fmt.Sprint(beyond.Phase(), " ", StepKind(9), " ", Verdict(9)); got != "declared Do(9) undecided" {
+	if got := fmt.Sprint(beyond.Phase(), " ", Verdict(9)); got != "declared undecided" {
 		t.Errorf("undefined values: %s", got)
 	}
 }

@@ -57,16 +57,3 @@ func (s State) Phase() api.VersionPhase {
 
 // loaded reports whether something of a version runs or is about to, which Unload would end.
 func (s State) loaded() bool { return s == Loading || s == Validating || s == Available }
-
-// String returns the step's name, for logs and messages.
-func (d StepKind) String() string {
-	switch d {
-	case Load:
-		return "load"
-	case Unload:
-		return "unload"
-	case Resume:
-		return "resume"
-	}
-	return "Do(" + strconv.Itoa(int(d)) + ")"
-}

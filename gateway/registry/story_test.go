@@ -76,7 +76,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) error {
 		}
 		w.show(next)
 	case "over":
-		w.log = append(w.log, map[bool]string{true: "the rollback is over", false: "the rollback holds"}[Over(&w.m)])
+		w.log = append(w.log, map[bool]string{true: "the rollback is over", false: "the rollback holds"}[newView(&w.m).over])
 	default:
 		return w.happen(t, d, names)
 	}

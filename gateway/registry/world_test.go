@@ -118,6 +118,11 @@ func orNone(s string) string {
 }
 
 // String returns one line for each version, newest first, with its state and flags.
+// String returns the step's name in transcripts.
+func (d StepKind) String() string {
+	return [...]string{Load: "load", Unload: "unload", Resume: "resume"}[d]
+}
+
 func (w *world) String() string {
 	aspired := Aspired(&w.m)
 	var b strings.Builder

@@ -14,12 +14,10 @@ const (
 	Squared
 )
 
+// lossNames are the names of the kinds as declarations write them.
 var lossNames = [...]string{"zero-one", "absolute", "squared"}
 
 func (k LossKind) String() string { return lossNames[k] }
-
-// LossNames returns the names of the kinds as declarations write them, in the order of LossKind.
-func LossNames() []string { return append([]string(nil), lossNames[:]...) }
 
 // LossKindOf returns the kind with that name.
 func LossKindOf(name string) (LossKind, bool) {

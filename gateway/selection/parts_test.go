@@ -243,7 +243,7 @@ func TestLosses(t *testing.T) {
 			t.Errorf("%+v of %v, label %v: %v, want %v", c.loss, c.prediction, c.label, got, c.want)
 		}
 	}
-	for i, name := range LossNames() {
+	for i, name := range lossNames {
 		if k, ok := LossKindOf(name); !ok || int(k) != i || k.String() != name {
 			t.Errorf("%s is %v", name, k)
 		}

@@ -8,6 +8,11 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
+// String returns the dimension's name within a sentence.
+func (d Dimension) String() string {
+	return [...]string{NoDimension: "", CPU: "CPU", Memory: "memory", GPUs: "GPUs"}[d]
+}
+
 // problem returns what is wrong with a plan, by what every plan promises, or "". The amounts must be valid.
 func problem(in *Input, out *Output) string {
 	nodes := len(in.Nodes)

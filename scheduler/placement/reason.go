@@ -52,21 +52,6 @@ const (
 	GPUs
 )
 
-// String returns the dimension's name for use within a sentence.
-func (d Dimension) String() string {
-	switch d {
-	case NoDimension:
-		return ""
-	case CPU:
-		return "CPU"
-	case Memory:
-		return "memory"
-	case GPUs:
-		return "GPUs"
-	}
-	return "unknown"
-}
-
 // Fits reports whether a replica that takes the given resources fits on one of the nodes if nothing else runs there. If
 // not, lacks is the dimension that is exceeded most on the node that comes closest, the first one if there are several,
 // or NoDimension without nodes. It serves to refuse a model when it is declared rather than each time it is wanted.

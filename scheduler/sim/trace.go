@@ -106,19 +106,6 @@ func parseSpan(s string) (api.Nanos, error) {
 	return api.Nanos(d), nil
 }
 
-// Write writes the trace as ParseTrace reads it, a line for each query, the functions in order of their names.
-func (t Trace) Write(w io.Writer) error {
-	out := bufio.NewWriter(w)
-	for _, name := range t.Names() {
-		for _, at := range t[name] {
-			if _, err := fmt.Fprintf(out, "%s %s\n", time.Duration(at), name); err != nil {
-				return err
-			}
-		}
-	}
-	return out.Flush()
-}
-
 // span is a time for display.
 func span(d api.Nanos) time.Duration { return time.Duration(d) }
 
