@@ -209,39 +209,27 @@ func (r *reader) parse(line []byte) (Case, error) {
 func (r *reader) checkMembers(line []byte) (labelled bool, err error) {
 	m := &r.members
 	m.Reset(line)
-	if err := m.Object(); err != nil {
-		return false, err
-	}
 	var input, label bool
-	for first := true; ; first = false {
-		name, ok, err := m.Member(first)
-		if err != nil {
-			return false, err
-		}
-		if !ok {
-			break
-		}
+	err = m.Members(func(name []byte) error {
 		switch string(name) {
 		case "input":
 			if input {
-				return false, m.Errorf("duplicate member \"input\"")
+				return m.Errorf("duplicate member \"input\"")
 			}
 			input = true
 		case "label":
 			if label {
-				return false, m.Errorf("duplicate member \"label\"")
+				return m.Errorf("duplicate member \"label\"")
 			}
 			label = true
-			if m.Null() { // as in feedback, null means no label
-				continue
-			}
-			labelled = true
+			labelled = m.Peek() != 'n' // as in feedback, null means no label
 		default:
-			return false, m.Errorf("unknown member %.40q: a recorded query has only \"input\" and \"label\"", name)
+			return m.Errorf("unknown member %.40q: a recorded query has only \"input\" and \"label\"", name)
 		}
-		if err := m.Skip(); err != nil {
-			return false, err
-		}
+		return m.Skip()
+	})
+	if err != nil {
+		return false, err
 	}
 	if !input {
 		return false, m.Errorf("expected a member \"input\"")

@@ -45,22 +45,8 @@ func (q *Request) dims(t *tensor) []int64 {
 func (q *Request) inputs() error {
 	r := &q.r
 	r.Push("inputs")
-	if err := r.Array(); err != nil {
+	if err := r.Elements(q.input); err != nil {
 		return err
-	}
-	for i := 0; ; i++ {
-		ok, err := r.Element(i == 0)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		r.PushIndex(i)
-		if err := q.input(); err != nil {
-			return err
-		}
-		r.Pop()
 	}
 	r.Pop()
 	return nil
@@ -68,22 +54,12 @@ func (q *Request) inputs() error {
 
 // input reads one tensor of "inputs". Its members may come in any order: data that come before the shape are passed over
 // and read when the object has ended.
-func (q *Request) input() error {
+func (q *Request) input(int) error {
 	r := &q.r
-	if err := r.Object(); err != nil {
-		return err
-	}
 	q.tensors = append(q.tensors, tensor{binarySize: -1})
 	t := &q.tensors[len(q.tensors)-1]
 	var datatype []byte
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
+	err := r.Members(func(name []byte) (err error) {
 		switch string(name) {
 		case "name":
 			if err = once(r, &t.given, hasName, "name"); err == nil {
@@ -110,9 +86,10 @@ func (q *Request) input() error {
 		default:
 			err = r.Skip()
 		}
-		if err != nil {
-			return err
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return q.endInput(t, datatype)
 }
@@ -124,8 +101,8 @@ func (q *Request) inputName(t *tensor) error {
 	if err != nil {
 		return err
 	}
-	if t.index = find(q.sig.Inputs, name, len(q.tensors)-1); t.index < 0 {
-		return r.Errorf("the model has no input %q: expected %s", printable(name), names(q.sig.Inputs))
+	if t.index = tensorjson.Find(q.sig.Inputs, name, len(q.tensors)-1); t.index < 0 {
+		return r.Errorf("the model has no input %q: expected %s", printable(name), tensorjson.Names(q.sig.Inputs))
 	}
 	if q.seen&(1<<t.index) != 0 {
 		return r.Errorf("the input %q is there twice", q.sig.Inputs[t.index].Name)
@@ -138,18 +115,7 @@ func (q *Request) inputName(t *tensor) error {
 func (q *Request) shape(t *tensor) error {
 	r := &q.r
 	r.Push("shape")
-	if err := r.Array(); err != nil {
-		return err
-	}
-	for {
-		ok, err := r.Element(t.rank == 0)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		r.PushIndex(t.rank)
+	err := r.Elements(func(int) error {
 		if t.rank == maxRequestRank {
 			return r.Errorf("too many dimensions: expected at most %d", maxRequestRank)
 		}
@@ -162,7 +128,10 @@ func (q *Request) shape(t *tensor) error {
 		}
 		t.shape[t.rank] = d
 		t.rank++
-		r.Pop()
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	r.Pop()
 	return nil
@@ -170,22 +139,7 @@ func (q *Request) shape(t *tensor) error {
 
 func (q *Request) inputParameters(t *tensor) error {
 	r := &q.r
-	r.Push("parameters")
-	if r.Null() {
-		r.Pop()
-		return nil
-	}
-	if err := r.Object(); err != nil {
-		return err
-	}
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
+	return parameters(r, func(name []byte) (err error) {
 		switch string(name) {
 		case "binary_data_size":
 			r.Push("binary_data_size")
@@ -202,12 +156,8 @@ func (q *Request) inputParameters(t *tensor) error {
 		default:
 			err = r.Skip()
 		}
-		if err != nil {
-			return err
-		}
-	}
-	r.Pop()
-	return nil
+		return err
+	})
 }
 
 // claim takes n bytes of the binary part for a tensor.
@@ -453,18 +403,6 @@ func batchShape(shape []int64) string {
 		return "[-1]"
 	}
 	return "[-1, " + s[1:]
-}
-
-// names lists the tensors of a signature for a message.
-func names(specs []api.TensorSpec) string {
-	var out []byte
-	for i := range specs {
-		if i > 0 {
-			out = append(out, ", "...)
-		}
-		out = tensorjson.AppendString(out, specs[i].Name)
-	}
-	return string(out)
 }
 
 // printable shortens and cleans a caller's name for a message.

@@ -2,6 +2,7 @@ package oip
 
 import (
 	"errors"
+
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 )
@@ -97,14 +98,7 @@ func (q *Request) Parse(body []byte, jsonLen int, sig *api.Signature, sink tenso
 // envelope reads the request's object.
 func (q *Request) envelope() error {
 	r := &q.r
-	if err := r.Object(); err != nil {
-		return err
-	}
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil || !ok {
-			return err
-		}
+	return r.Members(func(name []byte) (err error) {
 		switch string(name) {
 		case "id":
 			err = once(r, &q.members, hasID, "id")
@@ -126,10 +120,8 @@ func (q *Request) envelope() error {
 		default:
 			err = r.Skip()
 		}
-		if err != nil {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 // once refuses a member that was there before.
@@ -143,22 +135,7 @@ func once(r *tensorjson.Reader, seen *member, bit member, name string) error {
 
 func (q *Request) requestParameters() error {
 	r := &q.r
-	r.Push("parameters")
-	if r.Null() {
-		r.Pop()
-		return nil
-	}
-	if err := r.Object(); err != nil {
-		return err
-	}
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
+	return parameters(r, func(name []byte) (err error) {
 		switch string(name) {
 		case "binary_data_output":
 			r.Push("binary_data_output")
@@ -173,7 +150,15 @@ func (q *Request) requestParameters() error {
 		default:
 			err = r.Skip() // the protocol leaves other parameters to servers
 		}
-		if err != nil {
+		return err
+	})
+}
+
+// parameters reads the member "parameters", which may be null, and calls parameter to read the value of each.
+func parameters(r *tensorjson.Reader, parameter func(name []byte) error) error {
+	r.Push("parameters")
+	if !r.Null() {
+		if err := r.Members(parameter); err != nil {
 			return err
 		}
 	}
@@ -188,19 +173,8 @@ func (q *Request) outputs() error {
 		r.Pop()
 		return nil
 	}
-	if err := r.Array(); err != nil {
-		return err
-	}
 	var seen uint64
-	for i := 0; ; i++ {
-		ok, err := r.Element(i == 0)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		r.PushIndex(i)
+	err := r.Elements(func(int) error {
 		o, err := q.output()
 		if err != nil {
 			return err
@@ -210,7 +184,10 @@ func (q *Request) outputs() error {
 		}
 		seen |= 1 << o.Index
 		q.Outputs = append(q.Outputs, o)
-		r.Pop()
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	r.Pop()
 	return nil
@@ -221,28 +198,18 @@ func (q *Request) output() (Output, error) {
 	r := &q.r
 	o := Output{Index: -1}
 	var seen member
-	if err := r.Object(); err != nil {
-		return o, err
-	}
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil {
-			return o, err
-		}
-		if !ok {
-			break
-		}
+	err := r.Members(func(name []byte) (err error) {
 		switch string(name) {
 		case "name":
 			if err = once(r, &seen, hasName, "name"); err != nil {
-				return o, err
+				return err
 			}
 			r.Push("name")
 			if name, err = r.String(); err != nil {
-				return o, err
+				return err
 			}
-			if o.Index = find(q.sig.Outputs, name, len(q.Outputs)); o.Index < 0 {
-				return o, r.Errorf("the model has no output %q: expected %s", printable(name), names(q.sig.Outputs))
+			if o.Index = tensorjson.Find(q.sig.Outputs, name, len(q.Outputs)); o.Index < 0 {
+				return r.Errorf("the model has no output %q: expected %s", printable(name), tensorjson.Names(q.sig.Outputs))
 			}
 			r.Pop()
 		case "parameters":
@@ -252,9 +219,10 @@ func (q *Request) output() (Output, error) {
 		default:
 			err = r.Skip()
 		}
-		if err != nil {
-			return o, err
-		}
+		return err
+	})
+	if err != nil {
+		return o, err
 	}
 	if o.Index < 0 {
 		return o, r.Errorf("the member \"name\" is missing")
@@ -265,22 +233,7 @@ func (q *Request) output() (Output, error) {
 // outputParameters reads the parameters of a requested output.
 func (q *Request) outputParameters(o *Output) error {
 	r := &q.r
-	r.Push("parameters")
-	if r.Null() {
-		r.Pop()
-		return nil
-	}
-	if err := r.Object(); err != nil {
-		return err
-	}
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
+	return parameters(r, func(name []byte) (err error) {
 		switch string(name) {
 		case "binary_data":
 			r.Push("binary_data")
@@ -294,12 +247,8 @@ func (q *Request) outputParameters(o *Output) error {
 		default:
 			err = r.Skip()
 		}
-		if err != nil {
-			return err
-		}
-	}
-	r.Pop()
-	return nil
+		return err
+	})
 }
 
 // complete checks that all inputs are there, and decides which outputs are answered.
@@ -332,18 +281,4 @@ func unsupported(r *tensorjson.Reader, message string) error {
 		e.Code = api.Unsupported
 	}
 	return err
-}
-
-// find is the index of the spec of that name, -1 when there is none. Tensors mostly come in the order of the signature,
-// so the look-up begins at a hint.
-func find(specs []api.TensorSpec, name []byte, hint int) int {
-	if hint < len(specs) && specs[hint].Name == string(name) {
-		return hint
-	}
-	for i := range specs {
-		if specs[i].Name == string(name) {
-			return i
-		}
-	}
-	return -1
 }

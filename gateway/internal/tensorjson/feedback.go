@@ -75,18 +75,8 @@ func (f *Feedback) Parse(body []byte, inputs []api.TensorSpec, sink Sink, maxIte
 // parseObject parses the request's object, which is a feedback item itself unless it has a batch of them.
 func (f *Feedback) parseObject() error {
 	r := &f.r
-	if err := r.Object(); err != nil {
-		return err
-	}
 	var it FeedbackItem
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
+	err := r.Members(func(name []byte) error {
 		if string(name) == "feedback_batch" {
 			if f.Batch {
 				return r.Errorf("duplicate member %q", name)
@@ -102,60 +92,34 @@ func (f *Feedback) parseObject() error {
 		if f.Batch && it.Has != 0 {
 			return r.Errorf("expected \"feedback_batch\" or the members of one feedback, found both")
 		}
-	}
-	if f.Batch {
 		return nil
+	})
+	if err != nil || f.Batch {
+		return err
 	}
 	return f.add(&it)
 }
 
 func (f *Feedback) batch() error {
-	r := &f.r
 	f.Batch = true
-	if err := r.Array(); err != nil {
+	if err := f.r.Elements(f.item); err != nil {
 		return err
 	}
-	for {
-		ok, err := r.Element(len(f.Items) == 0)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		r.PushIndex(len(f.Items))
-		if err := f.item(); err != nil {
-			return err
-		}
-		r.Pop()
-	}
 	if len(f.Items) == 0 {
-		return r.Errorf("expected at least one feedback, found an empty array")
+		return f.r.Errorf("expected at least one feedback, found an empty array")
 	}
 	return nil
 }
 
-func (f *Feedback) item() error {
-	r := &f.r
-	if len(f.Items) == f.maxItems {
-		return r.Errorf("more than %d feedback items in one request: split it", f.maxItems)
-	}
-	if err := r.Object(); err != nil {
-		return err
+func (f *Feedback) item(i int) error {
+	if i == f.maxItems {
+		return f.r.Errorf("more than %d feedback items in one request: split it", f.maxItems)
 	}
 	var it FeedbackItem
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return f.add(&it)
-		}
-		if err := f.member(&it, name); err != nil {
-			return err
-		}
+	if err := f.r.Members(func(name []byte) error { return f.member(&it, name) }); err != nil {
+		return err
 	}
+	return f.add(&it)
 }
 
 // add appends an item that has one name and one rating.

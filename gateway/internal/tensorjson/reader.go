@@ -154,6 +154,42 @@ func (r *Reader) Element(first bool) (ok bool, err error) {
 	return false, r.Expected("',' or ']'")
 }
 
+// Members reads an object. It calls member after the name and the colon of each, to read the value; an error of member
+// ends the object and is returned unchanged.
+func (r *Reader) Members(member func(name []byte) error) error {
+	if err := r.Object(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		name, ok, err := r.Member(first)
+		if err != nil || !ok {
+			return err
+		}
+		if err := member(name); err != nil {
+			return err
+		}
+	}
+}
+
+// Elements reads an array. It calls element to read each one, the i-th with i, which is in the path meanwhile; an error
+// of element ends the array and is returned unchanged.
+func (r *Reader) Elements(element func(i int) error) error {
+	if err := r.Array(); err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		ok, err := r.Element(i == 0)
+		if err != nil || !ok {
+			return err
+		}
+		r.PushIndex(i)
+		if err := element(i); err != nil {
+			return err
+		}
+		r.Pop()
+	}
+}
+
 // Null reads null if it is next, and reports whether it did.
 func (r *Reader) Null() bool {
 	if r.Peek() == 'n' && hasPrefix(r.body, r.pos, "null") {

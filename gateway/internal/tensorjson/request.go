@@ -75,20 +75,8 @@ func (q *Request) Parse(body []byte, inputs []api.TensorSpec, sink Sink) error {
 	if len(inputs) > MaxInputs {
 		return api.Errorf(api.Internal, "the signature declares %d inputs: expected at most %d", len(inputs), MaxInputs)
 	}
-	if err := r.Object(); err != nil {
+	if err := r.Members(func(name []byte) error { return q.member(name, inputs, sink) }); err != nil {
 		return err
-	}
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		if err := q.member(name, inputs, sink); err != nil {
-			return err
-		}
 	}
 	if q.Queries == 0 {
 		return r.Errorf("expected a member \"input\" or \"input_batch\"")
@@ -145,27 +133,12 @@ func (q *Request) onlyInput(name string) error {
 }
 
 func (q *Request) batch(inputs []api.TensorSpec, sink Sink) error {
-	r := &q.r
 	q.Batch = true
-	if err := r.Array(); err != nil {
+	if err := q.r.Elements(func(int) error { return q.input(inputs, sink) }); err != nil {
 		return err
 	}
-	for {
-		ok, err := r.Element(q.Queries == 0)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		r.PushIndex(q.Queries)
-		if err := q.input(inputs, sink); err != nil {
-			return err
-		}
-		r.Pop()
-	}
 	if q.Queries == 0 {
-		return r.Errorf("expected at least one input, found an empty array")
+		return q.r.Errorf("expected at least one input, found an empty array")
 	}
 	return nil
 }
@@ -194,23 +167,15 @@ func (r *Reader) Values(values []api.Value, specs []api.TensorSpec) error {
 // record is Record with a word for the values in messages.
 func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string) error {
 	if r.Peek() != '{' {
-		return r.Expected("an object of the " + what + "s " + names(specs))
+		return r.Expected("an object of the " + what + "s " + Names(specs))
 	}
-	r.pos++
 	var seen uint64
 	// Members are usually in the order of the signature: each search starts after the last match.
 	at := 0
-	for first := true; ; first = false {
-		name, ok, err := r.Member(first)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		i := find(specs, name, at)
+	err := r.Members(func(name []byte) error {
+		i := Find(specs, name, at)
 		if i < 0 {
-			return r.Errorf("unknown %s %q: expected %s", what, clip(name), names(specs))
+			return r.Errorf("unknown %s %q: expected %s", what, clip(name), Names(specs))
 		}
 		if seen&(1<<i) != 0 {
 			return r.Errorf("duplicate %s %q", what, specs[i].Name)
@@ -222,6 +187,10 @@ func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string)
 		}
 		r.Pop()
 		at = i + 1
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	for i := range specs {
 		if seen&(1<<i) == 0 {
@@ -231,8 +200,9 @@ func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string)
 	return nil
 }
 
-// find returns the index of the spec with that name, searching cyclically from at, or -1.
-func find(specs []api.TensorSpec, name []byte, at int) int {
+// Find returns the index of the spec with that name, or -1. It searches cyclically from at, 0 to len(specs): tensors
+// mostly come in the order of the signature.
+func Find(specs []api.TensorSpec, name []byte, at int) int {
 	for k := range specs {
 		i := at + k
 		if i >= len(specs) {
@@ -245,7 +215,8 @@ func find(specs []api.TensorSpec, name []byte, at int) int {
 	return -1
 }
 
-func names(specs []api.TensorSpec) string {
+// Names lists the specs' names for a message.
+func Names(specs []api.TensorSpec) string {
 	var out []byte
 	for i := range specs {
 		if i > 0 {
@@ -308,27 +279,16 @@ func (q *Request) models() error {
 	if err != nil || !present {
 		return err
 	}
-	if err := r.Array(); err != nil {
-		return err
-	}
-	for {
-		ok, err := r.Element(len(q.Models) == 0)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		r.PushIndex(len(q.Models))
-		if len(q.Models) == MaxModels {
+	err = r.Elements(func(i int) error {
+		if i == MaxModels {
 			return r.Errorf("too many models: expected at most %d", MaxModels)
 		}
 		s, err := r.String()
-		if err != nil {
-			return err
-		}
 		q.Models = append(q.Models, s)
-		r.Pop()
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if len(q.Models) == 0 {
 		return r.Errorf("expected at least one model, found an empty array")
