@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,25 +15,19 @@ import (
 // TestStories runs the transcripts in testdata: an event above the dashes, the machine's decisions below. Time stands
 // still unless a story says wait.
 func TestStories(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no transcripts in testdata (%v)", err)
-	}
-	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			var s *story
-			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-				if d.Cmd == "new" {
-					s = newStory(t, d)
-					return ""
-				}
-				if s == nil {
-					t.Fatalf("%s: a transcript must start with new", d.Pos)
-				}
-				return s.do(t, d)
-			})
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var s *story
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "new" {
+				s = newStory(t, d)
+				return ""
+			}
+			if s == nil {
+				t.Fatalf("%s: a transcript must start with new", d.Pos)
+			}
+			return s.do(t, d)
 		})
-	}
+	})
 }
 
 type story struct {

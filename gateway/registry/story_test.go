@@ -2,7 +2,6 @@ package registry
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,29 +12,23 @@ import (
 // TestStories runs the transcripts in testdata: an event above the line of dashes, and below it the resulting steps and
 // the state of the model.
 func TestStories(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no transcripts in testdata (%v)", err)
-	}
-	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			w := newWorld(api.TrafficSpec{})
-			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-				w.log = nil
-				if d.Cmd == "new" {
-					w = newWorld(api.TrafficSpec{})
-					w.m.Default.Latest = 1
-					if d.HasArg("all") {
-						w.m.Default = api.VersionPolicy{All: true}
-					}
-				} else if err := w.do(t, d); err != nil {
-					return "refused: " + err.Error() + "\n"
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		w := newWorld(api.TrafficSpec{})
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			w.log = nil
+			if d.Cmd == "new" {
+				w = newWorld(api.TrafficSpec{})
+				w.m.Default.Latest = 1
+				if d.HasArg("all") {
+					w.m.Default = api.VersionPolicy{All: true}
 				}
-				w.reconcile(-1)
-				return strings.Join(append(w.log, w.String()), "\n")
-			})
+			} else if err := w.do(t, d); err != nil {
+				return "refused: " + err.Error() + "\n"
+			}
+			w.reconcile(-1)
+			return strings.Join(append(w.log, w.String()), "\n")
 		})
-	}
+	})
 }
 
 func (w *world) do(t *testing.T, d *datadriven.TestData) error {

@@ -3,7 +3,6 @@ package autoscale
 import (
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,24 +21,18 @@ import (
 // scheduler/testdata: overload in refusal.txt, queueing in bounds.txt, cancelling in cancel.txt, changes of capacity in
 // replicas.txt and drain.txt.
 func TestStories(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no stories in testdata (%v)", err)
-	}
-	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			var s *story
-			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-				switch {
-				case d.Cmd == "new":
-					s = newStory(t, d)
-				case s == nil:
-					d.Fatalf(t, "a story begins with new")
-				}
-				return s.do(t, d)
-			})
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var s *story
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch {
+			case d.Cmd == "new":
+				s = newStory(t, d)
+			case s == nil:
+				d.Fatalf(t, "a story begins with new")
+			}
+			return s.do(t, d)
 		})
-	}
+	})
 }
 
 type story struct {

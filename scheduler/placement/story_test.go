@@ -2,8 +2,6 @@ package placement
 
 import (
 	"fmt"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,16 +14,10 @@ import (
 // in GiB, CPU in cores. Planned replicas run in the next plan. Every plan is checked against what all plans promise,
 // and planned again on itself.
 func TestStories(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no stories in testdata (%v)", err)
-	}
-	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			s := newStory()
-			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.do(t, d) })
-		})
-	}
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := newStory()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.do(t, d) })
+	})
 }
 
 type story struct {
@@ -92,37 +84,28 @@ func (s *story) set(t *testing.T, d *datadriven.TestData) {
 	for _, arg := range d.CmdArgs[1:] {
 		switch arg.Key {
 		case "wanted":
-			m.Wanted = int(number(t, d, arg))
+			arg.Scan(t, 0, &m.Wanted)
 		case "min":
-			m.Min = int(number(t, d, arg))
+			arg.Scan(t, 0, &m.Min)
 		case "weight":
-			m.Weight = number(t, d, arg)
+			arg.Scan(t, 0, &m.Weight)
 		case "rate":
-			m.Rate = number(t, d, arg)
+			arg.Scan(t, 0, &m.Rate)
 		case "waiting":
-			m.Waiting = int(number(t, d, arg))
+			arg.Scan(t, 0, &m.Waiting)
 			m.LastUsed = s.in.Now
 		case "used":
 			m.LastUsed = s.in.Now
 		case "unused":
-			by, err := time.ParseDuration(arg.Vals[0])
-			if err != nil {
-				t.Fatalf("%s: %v", d.Pos, err)
-			}
+			var by time.Duration
+			arg.Scan(t, 0, &by)
 			m.LastUsed = s.in.Now - api.Nanos(by)
 		case "fixed":
 			m.Fixed = true
 		case "free":
 			m.Fixed = false
 		case "runs":
-			m.Placed = nil
-			for _, val := range arg.Vals {
-				n, err := strconv.Atoi(val)
-				if err != nil {
-					t.Fatalf("%s: %v", d.Pos, err)
-				}
-				m.Placed = append(m.Placed, int32(n))
-			}
+			d.ScanArgs(t, "runs", &m.Placed)
 		default:
 			resource(t, d, &m.Takes, arg)
 		}
@@ -130,7 +113,8 @@ func (s *story) set(t *testing.T, d *datadriven.TestData) {
 }
 
 func resource(t *testing.T, d *datadriven.TestData, r *Resources, arg datadriven.CmdArg) {
-	v := number(t, d, arg)
+	var v float64
+	arg.Scan(t, 0, &v)
 	switch arg.Key {
 	case "cpu":
 		r.CPUMillis = int64(v * 1000)
@@ -141,17 +125,6 @@ func resource(t *testing.T, d *datadriven.TestData, r *Resources, arg datadriven
 	default:
 		t.Fatalf("%s: unknown argument %s", d.Pos, arg.Key)
 	}
-}
-
-func number(t *testing.T, d *datadriven.TestData, arg datadriven.CmdArg) float64 {
-	if len(arg.Vals) != 1 {
-		t.Fatalf("%s: %s takes one number", d.Pos, arg.Key)
-	}
-	v, err := strconv.ParseFloat(arg.Vals[0], 64)
-	if err != nil {
-		t.Fatalf("%s: %v", d.Pos, err)
-	}
-	return v
 }
 
 // plan makes a plan and shows it: with the argument changes only the models that changed, with total only the number of

@@ -3,7 +3,6 @@ package planner
 import (
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,16 +15,10 @@ import (
 // TestStories runs the transcripts in testdata: functions and models are the input, the plan is the output. Every plan
 // is also checked against what all plans promise.
 func TestStories(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no stories in testdata (%v)", err)
-	}
-	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			s := &story{planner: New()}
-			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.do(t, d) })
-		})
-	}
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &story{planner: New()}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.do(t, d) })
+	})
 }
 
 type story struct {
