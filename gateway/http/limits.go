@@ -17,7 +17,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		BodyBytes:    64 << 20,         //xebec:limit body of a request; `--max-body`
 		HeaderBytes:  64 << 10,         //xebec:limit headers of a request
-		Connections:  16384,            //xebec:limit open client connections; more are closed
+		Connections:  16384,            //xebec:limit open client connections; more are closed; `--max-connections`
 		ReadTimeout:  30 * time.Second, //xebec:limit silence within a request
 		WriteTimeout: 30 * time.Second, //xebec:limit time for a client to take its answer
 		IdleTimeout:  3 * time.Minute,  //xebec:limit silence between requests on a connection

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"time"
 
@@ -29,6 +30,11 @@ type Config struct {
 	// Listen and Admin are the addresses of the function port and the admin port; 127.0.0.1:1337 and 127.0.0.1:1338 when
 	// empty, none when NoPort. On other addresses than loopback the admin port needs AdminTokenFile and TLS.
 	Listen, Admin string
+	// Listeners are ports that are open already, for example by systemd. They replace the addresses above, and the gateway closes
+	// them. The rules for the admin port hold for its real address.
+	Listeners Listeners
+	// Connections bounds the client connections of the function port; 16,384 when 0. Each takes two descriptors.
+	Connections int
 	// DataDir holds what the gateway keeps, and the socket that workers connect to. When empty nothing is kept, and the
 	// socket has an abstract name, which vanishes with the gateway.
 	DataDir string
@@ -94,7 +100,19 @@ type Config struct {
 	ReleaseMemory bool
 }
 
+// Listeners are open ports; nil: it is opened by its address.
+type Listeners struct{ Functions, Admin net.Listener }
+
 func (c Config) withDefaults() Config {
+	if c.Listeners.Functions != nil {
+		c.Listen = c.Listeners.Functions.Addr().String()
+	}
+	if c.Listeners.Admin != nil {
+		c.Admin = c.Listeners.Admin.Addr().String()
+	}
+	if c.Connections == 0 {
+		c.Connections = http.DefaultLimits().Connections
+	}
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:1337"
 	}

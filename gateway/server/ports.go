@@ -8,7 +8,9 @@ import (
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/dialect/oip"
 	"github.com/xebec-serving/xebec/gateway/http"
+	"github.com/xebec-serving/xebec/gateway/internal/accept"
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
+	"go.uber.org/zap"
 )
 
 // listen opens the ports. Requests wait until serve.
@@ -23,18 +25,45 @@ func (s *Server) listen() (err error) {
 		}
 	}
 	if s.cfg.Listen != NoPort {
-		if s.function, err = net.Listen("tcp", s.cfg.Listen); err != nil {
-			return fmt.Errorf("listen on the function port: %w; is another gateway running? --listen chooses another address", err)
+		ln := s.cfg.Listeners.Functions
+		if ln == nil {
+			if ln, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+				return fmt.Errorf("listen on the function port: %w; is another gateway running? --listen chooses another address", err)
+			}
+		}
+		s.onClose(func() error { ln.Close(); return nil })
+		if s.function, err = accept.New(ln, accept.Config{Report: s.notAccepted("functions")}); err != nil {
+			return err
 		}
 		s.onClose(func() error { s.function.Close(); return nil })
 	}
 	if secure != nil {
-		if s.admin, err = secure.listen(s.cfg.Admin); err != nil {
+		if s.admin, err = secure.listen(s.cfg.Admin, s.cfg.Listeners.Admin, s.notAccepted("admin")); err != nil {
 			return err
 		}
 		s.onClose(func() error { s.admin.Close(); return nil })
 	}
 	return nil
+}
+
+// notAccepted logs the connections that a port could not take.
+func (s *Server) notAccepted(port string) func(uint64, error) {
+	return func(failed uint64, newest error) {
+		s.log.Warn("connections were not accepted: raise the limit of open files (ulimit -n, LimitNOFILE) or lower --max-connections if they are too many for it",
+			zap.String("port", port), zap.Uint64("connections", failed), zap.Error(newest))
+	}
+}
+
+// acceptErrors counts the connections that each port could not take.
+func (s *Server) acceptErrors() map[string]uint64 {
+	counts := map[string]uint64{}
+	if s.function != nil {
+		counts["functions"] = s.function.Failed()
+	}
+	if s.admin != nil {
+		counts["admin"] = s.admin.Failed()
+	}
+	return counts
 }
 
 // Listen is the address of the function port; empty: there is none.
@@ -57,9 +86,13 @@ func (s *Server) Admin() string {
 func (s *Server) serve() (err error) {
 	if s.function != nil {
 		limits := http.DefaultLimits()
-		limits.BodyBytes = int(s.cfg.MaxBodyBytes)
+		limits.BodyBytes, limits.Connections = int(s.cfg.MaxBodyBytes), s.cfg.Connections
+		pollable, err := s.function.Pollable()
+		if err != nil {
+			return err
+		}
 		s.http, err = http.New(http.Config{
-			Path: s.path, Listener: s.function, Limits: limits, Ready: s.Ready, Reply: s.cfg.Reply,
+			Path: s.path, Listener: pollable, Limits: limits, Ready: s.Ready, Reply: s.cfg.Reply,
 			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}}, s.cfg.Dialects...),
 		})
 		if err != nil {

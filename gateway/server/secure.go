@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/xebec-serving/xebec/gateway/admin"
+	"github.com/xebec-serving/xebec/gateway/internal/accept"
 )
 
 // security says who may use the admin port. A caller that reaches it can run programs, so the rules are few and have no exceptions:
@@ -67,7 +68,7 @@ func isLoopback(host string) bool {
 
 // adminListener is the admin port's listener together with its access rules, so that it cannot be served without them.
 type adminListener struct {
-	net.Listener
+	*accept.Listener
 	security *security
 	// readTimeout bounds how long a request or a TLS handshake may take to arrive.
 	readTimeout time.Duration
@@ -76,18 +77,27 @@ type adminListener struct {
 // adminReadTimeout is enough for the largest manifest over a slow line.
 const adminReadTimeout = 30 * time.Second //xebec:limit time for a request to the admin port and for its handshake
 
-// listen opens the admin port.
-func (s *security) listen(address string) (*adminListener, error) {
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen on the admin port: %w; is another gateway running? --admin chooses another address", err)
+// adminConnections is enough for scrapes, probes and people, and leaves most descriptors to the function port.
+const adminConnections = 512 //xebec:limit open connections to the admin port; more are closed
+
+// listen opens the admin port, unless it is open already. notAccepted is told about connections that were not accepted.
+func (s *security) listen(address string, ln net.Listener, notAccepted func(uint64, error)) (_ *adminListener, err error) {
+	if ln == nil {
+		if ln, err = net.Listen("tcp", address); err != nil {
+			return nil, fmt.Errorf("listen on the admin port: %w; is another gateway running? --admin chooses another address", err)
+		}
 	}
 	// /etc/hosts may map "localhost" to another address.
 	if at, ok := ln.Addr().(*net.TCPAddr); s.loopback && (!ok || !at.IP.IsLoopback()) {
 		ln.Close()
 		return nil, fmt.Errorf("--admin %q resolves to %s on this machine, which is not a loopback address: use 127.0.0.1", address, ln.Addr())
 	}
-	return &adminListener{ln, s, adminReadTimeout}, nil
+	bounded, err := accept.New(ln, accept.Config{Connections: adminConnections, Report: notAccepted})
+	if err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return &adminListener{bounded, s, adminReadTimeout}, nil
 }
 
 // options returns the options of the admin API.

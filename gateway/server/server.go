@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/versions"
 	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
+	"github.com/xebec-serving/xebec/gateway/internal/accept"
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/learned"
@@ -61,8 +61,8 @@ type Server struct {
 	declared   *declarations.Declarations
 	status     *status.Reader
 
-	hosts       browser.Hosts // that browsers may name
-	function    net.Listener  // nil: no port
+	hosts       browser.Hosts    // that browsers may name
+	function    *accept.Listener // nil: no port
 	admin       *adminListener
 	http        *http.Server
 	adminHTTP   *hertz.Hertz
@@ -234,6 +234,7 @@ func (s *Server) makeControl(workDir string) {
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
 		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,
 		Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), Started: s.started,
+		AcceptErrors: s.acceptErrors,
 	})
 }
 

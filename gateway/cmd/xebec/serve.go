@@ -58,6 +58,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			if cfg.Admin, err = hostPort("--admin", c.admin); err != nil {
 				return err
 			}
+			if cfg.Connections < 1 || cfg.Connections > maxConnections {
+				return usagef("--max-connections %d: expected 1 to %d", cfg.Connections, maxConnections)
+			}
 			if cfg.DrainTimeout <= 0 {
 				return usagef("--drain-timeout %s: expected more than 0", cfg.DrainTimeout)
 			}
@@ -120,6 +123,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			}
 			defer closeLog()
 			cfg.Logger, cfg.ReleaseMemory = log, true
+			cfg.Connections = fitConnections(cfg.Connections, log)
 			if runtime.GOMAXPROCS(0) < 2 {
 				runtime.GOMAXPROCS(2) // with one P the poller and its work take turns: 5–15 ms at the 99th percentile
 			}
@@ -142,6 +146,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringVar(&cfg.Python, "python", "", `interpreter that "python" means in commands of models that name no environment (default python3)`)
 	flags.StringVar(&logLevel, "log-level", logLevel, "least severe log entries to write to stderr: debug, info, warn, error")
 	flags.StringVar(&maxBody, "max-body", maxBody, "largest request body, in bytes or with KiB, MiB, GiB; below 2GiB")
+	flags.IntVar(&cfg.Connections, "max-connections", http.DefaultLimits().Connections, "most client connections of the function port at a time; each needs two open files")
 	flags.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long requests and replicas may take to finish when the gateway stops")
 	flags.DurationVar(&epoch, "epoch", epoch, "how often to plan which models answer which queries, 1ms to 10s; 0 turns planning off")
 	flags.StringSliceVar(&cfg.Devices, "device", nil, "names of devices that models may share, separated by commas (default the NVIDIA devices of this machine, as gpu0 and so on)")
@@ -161,6 +166,7 @@ const (
 	maxCacheBytes     = 1 << 40 //xebec:limit `--cache`
 	maxFeedbackWindow = 1 << 24 //xebec:limit `--feedback-window`
 	maxContexts       = 1 << 22 //xebec:limit `--contexts`
+	maxConnections    = 1 << 20 //xebec:limit `--max-connections`
 	minLogBytes       = inferlog.MinMaxBytes
 	maxLogBytes       = 1 << 50
 	minModelsEvery    = 10 * time.Millisecond //xebec:limit shortest `--models-interval`

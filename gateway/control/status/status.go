@@ -41,6 +41,8 @@ type Config struct {
 	Version, DataDir string
 	Listen, Admin    string // addresses of the ports
 	Started          time.Time
+	// AcceptErrors counts the connections that each port could not take.
+	AcceptErrors func() map[string]uint64
 }
 
 // Reader describes the gateway. It changes nothing.

@@ -27,6 +27,8 @@ type Snapshot struct {
 	// Epochs counts the scheduler's plans. PlanTime is the time to make them, in seconds.
 	Epochs   uint64
 	PlanTime Histogram
+	// AcceptErrors counts connections that were not accepted, by port: "functions", "admin".
+	AcceptErrors map[string]uint64
 }
 
 // FunctionSample describes one function.
@@ -145,6 +147,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	buildInfo      = desc("build_info", "The gateway's version; always 1.", "version", "goversion")
 	startTime      = desc("start_time_seconds", "When the gateway started, in unix time.")
+	acceptErrors   = desc("accept_errors_total", "Connections that a port (functions, admin) did not accept or closed at once: no descriptors, or on the admin port too many connections.", "port")
 	fnRequests     = desc("function_requests_total", "Requests to functions, by the code of their first query that did not end in ok, also where the caller got a default.", "function", "code")
 	fnQueries      = desc("function_queries_total", "Queries in requests to functions.", "function")
 	fnLatency      = desc("function_latency_seconds", "From the request's acceptance to its answer.", "function")
@@ -191,7 +194,7 @@ var (
 	stateLost      = desc("policy_lost_updates_total", "Changes that will never be written because too many were waiting.")
 	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
 	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
-	allDescriptors = []*prometheus.Desc{buildInfo, startTime, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
+	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLosses, fnLossSum, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
@@ -233,6 +236,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(buildInfo, 1, s.Version, runtime.Version())
 	gauge(startTime, float64(s.Started.UnixMilli())/1000)
+	for port, n := range s.AcceptErrors {
+		count(acceptErrors, n, port)
+	}
 	count(schedEpochs, s.Epochs)
 	hist(schedPlan, s.PlanTime)
 	for _, d := range s.Devices {

@@ -1,0 +1,20 @@
+// Package accept makes listeners that outlive the errors of accept.
+//
+// A process that runs out of file descriptors gets an error from accept, and a server that returns it has ended although nothing is
+// wrong with its port. So a [Listener] returns no error except after Close. What it does instead:
+//
+//   - Out of descriptors (EMFILE, ENFILE): the waiting connection must leave the kernel's queue, or accept is asked about it again at
+//     once, and its client waits for an answer that will not come. The listener keeps one descriptor in reserve. It closes that one,
+//     accepts the newest connection in its place, closes it, and opens the reserve again. Those that were accepted before stay.
+//   - A connection that has gone before it was accepted (ECONNABORTED and the network's errors): it is forgotten.
+//   - Anything else, and a reserve that another part of the process was faster to take: a pause, and another attempt.
+//
+// All of these are counted, and reported at most once in ten seconds.
+//
+// A listener may also bound how many of its connections are open at a time. A further one is closed, and counted likewise.
+//
+// Accept blocks, as servers with a goroutine for each connection expect. [Listener.Pollable] has the same behaviour for a server that
+// polls the descriptor itself. A Listener is used in one of the two ways.
+//
+// The package knows nothing of what is spoken on the connections.
+package accept

@@ -1,0 +1,214 @@
+package accept
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// pause is the time between attempts where another one at once would fail again. It is short because a poller may be the
+	// one that waits.
+	pause = time.Millisecond
+	// reportEvery bounds how often failures are reported: a client decides how many there are.
+	reportEvery = 10 * time.Second //xebec:limit how often failures to accept connections are logged
+)
+
+// Config configures a listener. Its zero value bounds nothing and reports nothing.
+type Config struct {
+	// Connections is how many may be open at a time; 0: any number. Only Accept counts them, not what Pollable returns.
+	Connections int
+	// Report is told how many connections could not be accepted since the last report, and the newest reason. The goroutine that
+	// accepts calls it.
+	Report func(failed uint64, newest error)
+}
+
+// Listener is a net.Listener whose Accept returns no error except after Close.
+type Listener struct {
+	net.Listener
+	cfg    Config
+	raw    syscall.RawConn
+	open   atomic.Int64
+	failed atomic.Uint64
+	ended  chan struct{}
+	end    sync.Once
+
+	mu      sync.Mutex
+	reserve int // a descriptor to do without; -1: another part of the process was faster to take it
+	report  reporter
+}
+
+// New makes a listener of one that the system made, and owns it.
+func New(ln net.Listener, cfg Config) (*Listener, error) {
+	sc, ok := ln.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("listen on %s: a %T has no file descriptor: expected a listener of package net", ln.Addr(), ln)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", ln.Addr(), err)
+	}
+	l := &Listener{Listener: ln, cfg: cfg, raw: raw, ended: make(chan struct{})}
+	if l.reserve, err = openReserve(); err != nil {
+		return nil, fmt.Errorf("listen on %s: keep a descriptor in reserve: %w", ln.Addr(), err)
+	}
+	return l, nil
+}
+
+func openReserve() (int, error) { return unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) }
+
+// Failed counts the connections that were not accepted, or closed at once.
+func (l *Listener) Failed() uint64 { return l.failed.Load() }
+
+// Close stops accepting. Connections that were accepted stay open.
+func (l *Listener) Close() error {
+	err := l.Listener.Close()
+	l.end.Do(func() {
+		close(l.ended)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.reserve >= 0 {
+			unix.Close(l.reserve)
+			l.reserve = -1
+		}
+	})
+	return err
+}
+
+// Accept waits for a connection. The only error is that the listener is closed.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		switch {
+		case err == nil && (l.cfg.Connections == 0 || l.open.Add(1) <= int64(l.cfg.Connections)):
+			return &counted{Conn: c, open: &l.open}, nil
+		case err == nil:
+			l.open.Add(-1)
+			c.Close()
+			l.fail(fmt.Errorf("%d connections are open, which is the limit", l.cfg.Connections))
+		case l.closed() || errors.Is(err, net.ErrClosed):
+			return nil, err
+		case l.failedToAccept(err):
+			select {
+			case <-time.After(pause):
+			case <-l.ended:
+			}
+		}
+	}
+}
+
+func (l *Listener) closed() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// failedToAccept does what an error of accept asks for. again reports that another attempt at once would fail too.
+func (l *Listener) failedToAccept(err error) (again bool) {
+	l.fail(err)
+	if isOutOfDescriptors(err) {
+		return !l.dropNewest()
+	}
+	return !isOfConnection(err)
+}
+
+func isOutOfDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
+// isOfConnection reports that an error concerns the connection that was to be accepted, and not the listener: accept(2) passes on
+// what has already gone wrong on the new connection.
+func isOfConnection(err error) bool {
+	for _, e := range []error{unix.ECONNABORTED, unix.EINTR, unix.EPROTO, unix.ENETDOWN, unix.ENOPROTOOPT, unix.EHOSTDOWN, unix.ENONET, unix.EHOSTUNREACH, unix.ENETUNREACH} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropNewest takes the waiting connection in place of the reserve and closes it. It returns false if the descriptor that the reserve
+// gave up is not to be had any more.
+func (l *Listener) dropNewest() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed() {
+		return true
+	}
+	if l.reserve >= 0 {
+		unix.Close(l.reserve)
+		l.reserve = -1
+		if fd, _, err := l.accept4(); err == nil {
+			unix.Close(fd)
+		}
+	}
+	fd, err := openReserve()
+	if err != nil {
+		return false
+	}
+	l.reserve = fd
+	return true
+}
+
+// accept4 accepts a connection without waiting. EAGAIN means that there is none.
+func (l *Listener) accept4() (fd int, peer unix.Sockaddr, err error) {
+	closed := l.raw.Control(func(listener uintptr) {
+		fd, peer, err = unix.Accept4(int(listener), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	})
+	if closed != nil {
+		return -1, nil, closed
+	}
+	return fd, peer, err
+}
+
+// fail counts a connection that was not accepted, and reports it if it is time to.
+func (l *Listener) fail(err error) {
+	l.failed.Add(1)
+	if l.cfg.Report == nil {
+		return
+	}
+	l.mu.Lock()
+	n := l.report.failed(time.Now())
+	l.mu.Unlock()
+	if n > 0 {
+		l.cfg.Report(n, err)
+	}
+}
+
+// reporter decides when to report.
+type reporter struct {
+	since uint64 // failures that were not reported
+	last  time.Time
+}
+
+// failed notes a failure. It returns how many are to be reported now; 0: none yet.
+func (r *reporter) failed(now time.Time) (n uint64) {
+	r.since++
+	if !r.last.IsZero() && now.Sub(r.last) < reportEvery {
+		return 0
+	}
+	n, r.since, r.last = r.since, 0, now
+	return n
+}
+
+// counted is an accepted connection.
+type counted struct {
+	net.Conn
+	open *atomic.Int64
+	once sync.Once
+}
+
+func (c *counted) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { c.open.Add(-1) })
+	return err
+}

@@ -1,0 +1,73 @@
+package accept
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pollable is a listener for a server that polls its descriptor, such as netpoll: Accept does not wait, and returns nil and no error
+// if there is no connection. What it accepts has a descriptor and no other methods that work; the server reads and writes by itself.
+type Pollable struct {
+	*Listener
+	fd int
+}
+
+// Pollable returns the listener in the form for servers that poll. Closing either closes both.
+func (l *Listener) Pollable() (*Pollable, error) {
+	p := &Pollable{Listener: l}
+	return p, l.raw.Control(func(fd uintptr) { p.fd = int(fd) })
+}
+
+// Fd is the descriptor to poll. It belongs to the listener, and is nonblocking.
+func (p *Pollable) Fd() int { return p.fd }
+
+// Accept returns a connection, or nil if there is none now.
+func (p *Pollable) Accept() (net.Conn, error) {
+	fd, peer, err := p.accept4()
+	switch {
+	case err == nil:
+		c := &polled{fd: fd, local: p.Addr(), remote: address(peer)}
+		if _, tcp := c.local.(*net.TCPAddr); tcp {
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // an answer is sent at once, or with the next one if that fails
+		}
+		return c, nil
+	case errors.Is(err, unix.EAGAIN), p.closed(), errors.Is(err, net.ErrClosed):
+		return nil, nil
+	case p.failedToAccept(err):
+		time.Sleep(pause) // the poller would ask again at once
+	}
+	return nil, nil
+}
+
+// polled is what a polling server needs of a connection. It reads and writes on the descriptor, which it owns.
+type polled struct {
+	net.Conn      // nil: it is not used to read and write
+	fd            int
+	local, remote net.Addr
+}
+
+func (c *polled) Fd() int              { return c.fd }
+func (c *polled) LocalAddr() net.Addr  { return c.local }
+func (c *polled) RemoteAddr() net.Addr { return c.remote }
+func (c *polled) Close() error         { return unix.Close(c.fd) }
+
+func address(peer unix.Sockaddr) net.Addr {
+	switch a := peer.(type) {
+	case *unix.SockaddrInet4:
+		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port}
+	case *unix.SockaddrInet6:
+		zone := ""
+		if a.ZoneId != 0 {
+			if i, err := net.InterfaceByIndex(int(a.ZoneId)); err == nil {
+				zone = i.Name
+			}
+		}
+		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: zone}
+	case *unix.SockaddrUnix:
+		return &net.UnixAddr{Name: a.Name, Net: "unix"}
+	}
+	return &net.TCPAddr{}
+}
