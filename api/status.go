@@ -211,6 +211,23 @@ type GatewayStatus struct {
 	Conditions []Condition    `json:"conditions,omitempty"`
 }
 
+// Readiness is the answer of /readyz. Ready means that the declarations have been read and queries are accepted; models that are asleep
+// count as available. Problems are there with ?verbose: what cannot answer, although it is declared.
+type Readiness struct {
+	Ready    bool               `json:"ready"`
+	Reason   string             `json:"reason,omitempty"`
+	Problems []ReadinessProblem `json:"problems,omitempty"`
+}
+
+// ReadinessProblem is a function or a model version that cannot answer queries.
+type ReadinessProblem struct {
+	Kind    Kind       `json:"kind"`
+	Name    string     `json:"name"`
+	Version string     `json:"version,omitempty"`
+	State   ModelState `json:"state"`
+	Reason  string     `json:"reason,omitempty"`
+}
+
 // LogLine is one line of a replica's output, or of the gateway's messages about the replica.
 type LogLine struct {
 	Time    time.Time `json:"time"`

@@ -31,6 +31,8 @@ type Route struct {
 type Exchange interface {
 	// Param returns the text that the route's segment {name} has matched.
 	Param(name string) string
+	// HasQuery reports whether the query string has a parameter of this name.
+	HasQuery(name string) bool
 	// Header returns the value of a header field, or nil if the request has none. Names have their canonical form, for
 	// example "Xebec-Context".
 	Header(name string) []byte
@@ -51,6 +53,8 @@ type Answer struct {
 	Body        []byte
 	// Wire is memory in which a transport may assemble the answer. Dialects must not use it.
 	Wire []byte
+
+	retry [8]byte // the value of Retry-After
 }
 
 // Field is a header field of an answer.
@@ -72,6 +76,23 @@ func (a *Answer) Reset(status int) {
 		a.Fields = append(a.Fields, retryAfter)
 	}
 }
+
+// RetryAfter tells the client of an answer with status 503 when to come again: the time is rounded up to seconds, and is at least
+// one.
+func (a *Answer) RetryAfter(d time.Duration) {
+	if d <= time.Second {
+		return
+	}
+	seconds := int64((min(d, maxRetryAfter) + time.Second - 1) / time.Second)
+	for i := range a.Fields {
+		if f := &a.Fields[i]; f.Name == retryAfter.Name {
+			f.Value = strconv.AppendInt(a.retry[:0], seconds, 10)
+		}
+	}
+}
+
+// maxRetryAfter bounds what a model with slow starts makes clients wait.
+const maxRetryAfter = time.Hour //xebec:limit longest Retry-After
 
 // Call is the part of a request's state that all dialects share. A dialect's state embeds it by value and implements the
 // other two methods of [query.Owner], Settled and Released.

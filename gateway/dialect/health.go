@@ -1,37 +1,35 @@
 package dialect
 
 import (
-	"strconv"
+	"encoding/json"
 
-	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
+	"github.com/xebec-serving/xebec/api"
 )
 
 // Health serves the documents that say whether the gateway is alive and ready. ready also returns the reason if it is
-// not.
-func Health(ready func() (bool, string)) (live, readiness func(Exchange)) {
+// not. problems, which may be nil, lists for /readyz?verbose what cannot answer.
+func Health(ready func() (bool, string), problems func() []api.ReadinessProblem) (live, readiness func(Exchange)) {
 	live = func(x Exchange) {
 		x.Answer(&Answer{Status: 200, ContentType: JSON, Body: []byte(`{"live":true}`)})
 	}
 	readiness = func(x Exchange) {
-		ok, why := ready()
-		a := Answer{Status: 200, ContentType: JSON}
-		if !ok {
-			a.Status = 503
-		} else {
-			why = ""
+		var r api.Readiness
+		if r.Ready, r.Reason = ready(); r.Ready {
+			r.Reason = ""
 		}
-		a.Body = appendReadiness(nil, ok, why)
+		if problems != nil && x.HasQuery("verbose") {
+			r.Problems = problems()
+		}
+		var a Answer
+		a.Reset(200)
+		if !r.Ready {
+			a.Reset(503)
+		}
+		var err error
+		if a.Body, err = json.Marshal(&r); err != nil {
+			panic(err) // cannot fail: it is texts and a bool
+		}
 		x.Answer(&a)
 	}
 	return live, readiness
-}
-
-func appendReadiness(dst []byte, ready bool, why string) []byte {
-	dst = append(dst, `{"ready":`...)
-	dst = strconv.AppendBool(dst, ready)
-	if why != "" {
-		dst = append(dst, `,"reason":`...)
-		dst = tensorjson.AppendString(dst, why)
-	}
-	return append(dst, '}')
 }

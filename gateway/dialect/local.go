@@ -73,6 +73,8 @@ func (x *localExchange) Param(name string) string {
 	return ""
 }
 
+func (x *localExchange) HasQuery(string) bool { return false } // messages have no query string
+
 func (x *localExchange) Header(name string) []byte {
 	if v, ok := x.message.Header[name]; ok {
 		return []byte(v)

@@ -40,6 +40,8 @@ func (w *wire) Param(name string) string {
 	return w.addressed
 }
 
+func (w *wire) HasQuery(string) bool { return false }
+
 func (w *wire) Header(name string) []byte {
 	if name == "Content-Type" {
 		return w.contentType

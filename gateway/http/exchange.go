@@ -46,6 +46,8 @@ func (s *Server) handler(serve func(dialect.Exchange)) app.HandlerFunc {
 
 func (x *exchange) Param(name string) string { return x.c.Param(name) }
 
+func (x *exchange) HasQuery(name string) bool { return x.c.QueryArgs().Has(name) }
+
 func (x *exchange) Header(name string) []byte {
 	if name == "Content-Type" { // every request reads it
 		return x.c.Request.Header.ContentType()

@@ -30,6 +30,8 @@ type Config struct {
 	Dialects []dialect.Dialect
 	// Ready reports whether /readyz answers 200, and if not why.
 	Ready func() (bool, string)
+	// Problems are what /readyz?verbose lists beside; may be nil.
+	Problems func() []api.ReadinessProblem
 	// Reply chooses which goroutine writes answers; the zero value is ReplyAsync.
 	Reply ReplyMode
 }
@@ -76,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Reply == "" {
 		cfg.Reply = ReplyAsync
 	}
-	live, ready := dialect.Health(cfg.Ready)
+	live, ready := dialect.Health(cfg.Ready, cfg.Problems)
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
 	}

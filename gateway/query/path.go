@@ -24,6 +24,9 @@ type Config struct {
 	Timers *driver.Timers
 	// FeedbackWindow is the number of recent queries that feedback can be joined with: DefaultFeedbackWindow if 0, none if negative.
 	FeedbackWindow int
+	// Unread says why names may be missing that are declared: the declarations have not been read. Empty: they have been. It is
+	// asked for each unknown name; nil: they always have been.
+	Unread func() string
 }
 
 // DefaultMaxBatch bounds the queries of one request.
@@ -91,7 +94,7 @@ func (p *Path) Function(name string) *Function { return p.table.Load().Functions
 
 // Model returns a model's serving version, or the named version or label.
 func (p *Path) Model(name, version string) (*Model, error) {
-	return p.table.Load().model(name, version)
+	return p.model(p.table.Load(), name, version)
 }
 
 // Versions returns the versions of a model in order, without labels.

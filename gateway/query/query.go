@@ -51,6 +51,7 @@ type member struct {
 	arm       *Arm // counts the member's answer; may be nil
 	shadow    bool // its answer is only compared
 	evaluated bool // it needs its lane
+	cold      bool // its model had no replica when it was asked
 	// contextual models see contexts, so a prediction holds for one context only. unvetted means that no worker had
 	// declared its capabilities, so it was not known whether the prediction may be cached.
 	contextual, unvetted bool

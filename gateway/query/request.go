@@ -121,7 +121,7 @@ func (r *Request) AskFunction(name string) error {
 func (r *Request) find(function string) (*Function, error) {
 	fn := r.path.table.Load().Functions[function]
 	if fn == nil {
-		return nil, api.Errorf(api.NotFound, "no function %q: `xebec get functions` lists those that exist", function)
+		return nil, r.path.unknown("function", function, ": `xebec get functions` lists those that exist")
 	}
 	return fn, nil
 }
@@ -137,7 +137,7 @@ func (r *Request) askFunction(fn *Function) {
 // version.
 func (r *Request) AskModel(name, version string) error {
 	t := r.path.table.Load()
-	m, err := t.model(name, version)
+	m, err := r.path.model(t, name, version)
 	if err != nil {
 		return err
 	}
@@ -284,6 +284,23 @@ func (r *Request) Code() api.Code {
 		}
 	}
 	return api.OK
+}
+
+// RetryAfter is when the request may succeed if replicas were not there in time: as long as the slowest of their starts takes, 0 if
+// that is unknown. Call it from Settled on.
+func (r *Request) RetryAfter() time.Duration {
+	var longest int64
+	for _, q := range r.queries {
+		if q.Code != api.NoReplica {
+			continue
+		}
+		for _, m := range q.all() {
+			if m.code == api.NoReplica {
+				longest = max(longest, m.model.StartNanos.Load())
+			}
+		}
+	}
+	return time.Duration(longest)
 }
 
 // Retain keeps the request from being released until a matching Release. The caller must already hold the request: it has

@@ -166,7 +166,8 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 		m = r.path.members.Get().(*member)
 	}
 	wait, keep := r.slo, r.ttl
-	if model.Ready.Load() == 0 {
+	m.cold = model.Ready.Load() == 0
+	if m.cold {
 		if q.cold {
 			cold := model.ColdStart
 			switch {

@@ -35,6 +35,9 @@ func (m *member) Released(_ *scheduler.Item, final api.Code) {
 
 // end records the member's result for its query.
 func (m *member) end(code api.Code) {
+	if m.cold && code == api.DeadlineExceeded {
+		code = api.NoReplica // the start was too slow, not the model
+	}
 	m.code = code
 	r := m.query.request
 	if m.arm != nil {

@@ -38,7 +38,7 @@ func (t *Table) seal() {
 }
 
 // model finds a model's serving version, or the version or label that is named.
-func (t *Table) model(name, version string) (*Model, error) {
+func (p *Path) model(t *Table, name, version string) (*Model, error) {
 	m := t.Models[name]
 	if version != "" {
 		m = t.Versions[api.ModelID{Name: name, Version: version}]
@@ -47,9 +47,19 @@ func (t *Table) model(name, version string) (*Model, error) {
 		if version != "" {
 			name += "@" + version
 		}
-		return nil, api.Errorf(api.NotFound, "no model %q", name)
+		return nil, p.unknown("model", name, "")
 	}
 	return m, nil
+}
+
+// unknown is the error for a name that is not in the table. Before the declarations have been read, nothing can be said about names.
+func (p *Path) unknown(kind, name, hint string) error {
+	if p.cfg.Unread != nil {
+		if why := p.cfg.Unread(); why != "" {
+			return api.Errorf(api.Unavailable, "%s %q is not known yet: %s", kind, name, why)
+		}
+	}
+	return api.Errorf(api.NotFound, "no %s %q%s", kind, name, hint)
 }
 
 // versions are the versions of a model, in their order, without labels.
@@ -85,6 +95,9 @@ type Model struct {
 	// Ready counts the connected replicas. With none, queries may wait ColdStart for the first one.
 	Ready     atomic.Int32
 	ColdStart time.Duration
+	// StartNanos is how long starts of replicas take, as measured; 0: there was none. Queries that a start is too slow for are told
+	// to come again after it.
+	StartNanos atomic.Int64
 	// Down: no replica is ready, and none is about to be.
 	Down atomic.Bool
 	// Closed versions answer no queries but those of [Path.Ask]: they are not loaded, or have not been validated yet.

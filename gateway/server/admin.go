@@ -9,6 +9,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/network/standard"
+	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/admin"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/http"
@@ -50,12 +51,15 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	h.GET("/openapi.yaml", options.Public(http.Handler(http.Description())))
 	h.GET("/healthz", options.Public(func(_ context.Context, c *app.RequestContext) { c.JSON(200, map[string]bool{"live": true}) }))
 	h.GET("/readyz", options.Public(func(_ context.Context, c *app.RequestContext) {
-		ok, why := s.Ready()
+		var r api.Readiness
 		status := 200
-		if !ok {
+		if r.Ready, r.Reason = s.Ready(); !r.Ready {
 			status = 503
 		}
-		c.JSON(status, map[string]any{"ready": ok, "reason": why})
+		if c.QueryArgs().Has("verbose") {
+			r.Problems = s.Problems()
+		}
+		c.JSON(status, r)
 	}))
 	return h
 }

@@ -77,6 +77,8 @@ type Config struct {
 	// proxy that passes on Host, for example. *.example.com stands for every name below example.com. On the admin port
 	// they count for the routes that need no token.
 	AllowedHosts []string
+	// ReadyRequires are functions without which the gateway is not ready; "all" means all that are declared.
+	ReadyRequires []string
 	// Version is the program's, for people.
 	Version string
 	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.

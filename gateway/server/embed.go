@@ -29,9 +29,13 @@ func (s *Server) Delete(ctx context.Context, kind api.Kind, id api.ModelID, seen
 	return s.declared.Delete(ctx, kind, id, seen...)
 }
 
-// Ready reports whether every model that wants replicas has a version that may answer, and if not why. Queries are accepted before
-// that; they wait for the first replica.
+// Ready reports whether everything that is declared has been read and queries are accepted, and if not why. At the start it also
+// waits until every model that wants replicas has its first one or has failed to get it. Models that sleep, and models that fail
+// later, do not make a gateway unready, unless a function of Config.ReadyRequires needs them.
 func (s *Server) Ready() (ready bool, why string) { return s.status.Ready() }
+
+// Problems lists functions and model versions that are declared and cannot answer.
+func (s *Server) Problems() []api.ReadinessProblem { return s.status.Problems() }
 
 // Models describes all versions of a model, or of all models where name is empty.
 func (s *Server) Models(ctx context.Context, name string) ([]api.ModelStatus, error) {

@@ -44,7 +44,7 @@ func (r *ableRuntime) Unenforced(l containers.Limits) []string {
 	return []string{"limits.memory is for show."}
 }
 
-func (r *ableRuntime) Quiet() error { return r.loud }
+func (r *ableRuntime) QuietUnsupported() error { return r.loud }
 
 func newAble() *ableRuntime {
 	return &ableRuntime{idleRuntime: *newIdle(), swept: make(chan struct{}, 16)}

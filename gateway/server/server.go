@@ -185,6 +185,7 @@ func (s *Server) make() error {
 	s.cache = cache.New(cfg.CacheBytes)
 	s.path = query.New(query.Config{
 		Now: s.clock.Now, Cache: s.cache, Timers: driver.NewTimers(s.clock), FeedbackWindow: cfg.FeedbackWindow,
+		Unread: func() string { return s.declared.Unread() },
 	})
 	s.makeControl(workDir)
 	return nil
@@ -233,7 +234,7 @@ func (s *Server) makeControl(workDir string) {
 	s.status = status.New(status.Config{
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
 		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,
-		Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), Started: s.started,
+		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), Started: s.started,
 		AcceptErrors: s.acceptErrors,
 	})
 }

@@ -108,8 +108,13 @@ func TestDeleteKeepsWhatFunctionsNeed(t *testing.T) {
 }
 
 func TestReadinessNamesWhatItWaitsFor(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.yaml")
+	if err := os.WriteFile(file, []byte(model+fn), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s, _, addr := started(t, Config{})
-	ready := func() (int, string) {
+	_, _, waiting := started(t, Config{Manifests: []string{file}})
+	ready := func(addr string) (int, string) {
 		t.Helper()
 		resp, err := http.Get("http://" + addr + "/readyz")
 		if err != nil {
@@ -119,14 +124,17 @@ func TestReadinessNamesWhatItWaitsFor(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(body)
 	}
-	if status, body := ready(); status != 200 {
+	if status, body := ready(addr); status != 200 {
 		t.Errorf("with nothing declared: %d %s", status, body)
+	}
+	if status, body := ready(waiting); status != 503 || !strings.Contains(body, "m@1") {
+		t.Errorf("with a replica that does not come: %d %s", status, body)
 	}
 	if _, err := s.Apply(context.Background(), decoded(t, model+fn), false); err != nil {
 		t.Fatal(err)
 	}
-	if status, body := ready(); status != 503 || !strings.Contains(body, "m@1") {
-		t.Errorf("with a replica that does not come: %d %s", status, body)
+	if status, body := ready(addr); status != 200 {
+		t.Errorf("what is declared later makes the gateway unready: %d %s", status, body)
 	}
 }
 

@@ -75,6 +75,9 @@ func (c *ColdStarts) Started(took time.Duration, quiet bool) {
 	c.startNanos.Store(int64(keep*mean + (1-keep)*float64(took)))
 }
 
+// StartTime is how long starts take; 0: there has been none.
+func (c *ColdStarts) StartTime() time.Duration { return time.Duration(c.startNanos.Load()) }
+
 // status is for people; nil: the version was never woken.
 func (c *ColdStarts) status() *api.ColdStartStatus {
 	c.mu.Lock()

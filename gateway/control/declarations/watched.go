@@ -299,11 +299,29 @@ func (d *Declarations) SourcesRead() bool {
 	return true
 }
 
+// Unread returns why not everything that is declared is known yet, or "" if it is: a shared store that did not answer at the start, or
+// a watched directory. Once everything has been read it stays known.
+func (d *Declarations) Unread() string {
+	if d.read.Load() {
+		return ""
+	}
+	if d.shared() && !d.synced.Load() {
+		return fmt.Sprintf("the store %s has not been read yet, because it does not answer", d.cfg.Store.Name())
+	}
+	d.cfg.Catalog.Lock()
+	defer d.cfg.Catalog.Unlock()
+	if !d.SourcesRead() {
+		return "a watched directory of models has not been read yet"
+	}
+	d.read.Store(true)
+	return ""
+}
+
 // StoreProblem returns why the store takes no change, as far as it knows that without being asked for one. A disk may hang, so
 // the catalog's lock is not held.
 func (d *Declarations) StoreProblem() string {
-	if held, ok := d.cfg.Store.(interface{ Held() error }); ok {
-		if err := held.Held(); err != nil {
+	if file, ok := d.cfg.Store.(interface{ CheckPath() error }); ok {
+		if err := file.CheckPath(); err != nil {
 			return err.Error()
 		}
 	}

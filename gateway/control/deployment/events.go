@@ -156,6 +156,7 @@ func (e events) Ready(r worker.Replica) {
 	if l := d.launches[is.ID]; l != nil {
 		l.worker, l.ready = r, time.Now()
 		d.Cold.Started(l.ready.Sub(l.began), d.quiet.Load())
+		d.model.StartNanos.Store(int64(d.Cold.StartTime()))
 	}
 	if d.connected == nil {
 		d.connected = map[worker.Replica]bool{}

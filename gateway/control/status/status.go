@@ -1,11 +1,15 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"sort"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +42,8 @@ type Config struct {
 	Store        state.Store   // nil: what is learned is lost with the gateway
 	CacheBytes   int64
 
+	// ReadyRequires are functions without which the gateway is not ready; "all": all of them.
+	ReadyRequires    []string
 	Version, DataDir string
 	Listen, Admin    string // addresses of the ports
 	Started          time.Time
@@ -49,6 +55,7 @@ type Config struct {
 type Reader struct {
 	cfg      Config
 	draining atomic.Bool
+	settled  atomic.Bool // every version that is to answer had a replica once, or failed to get one
 }
 
 // New makes a Reader.
@@ -57,26 +64,119 @@ func New(cfg Config) *Reader { return &Reader{cfg: cfg} }
 // SetDraining says that the gateway is stopping.
 func (r *Reader) SetDraining() { r.draining.Store(true) }
 
-// Ready is what /readyz says. The gateway is ready when every model that wants replicas has a version that may answer or has
-// failed to get one, and so has every version that a function names.
+// Ready is what /readyz says. The gateway is ready when what is declared has been read and, at the start, every version that is to
+// answer has its first replica or has failed to get one. After that only a stop and required functions make it unready: queries
+// are accepted, and what cannot answer is for Problems.
 func (r *Reader) Ready() (bool, string) {
 	if r.draining.Load() {
 		return false, "the gateway is stopping"
 	}
+	if why := r.cfg.Declarations.Unread(); why != "" {
+		return false, why
+	}
+	if !r.settled.Load() {
+		if waiting := r.waiting(); len(waiting) > 0 {
+			return false, "waiting for the first replica of " + firstOf(waiting)
+		}
+		r.settled.Store(true)
+	}
+	if len(r.cfg.ReadyRequires) > 0 {
+		if missing := r.missing(); len(missing) > 0 {
+			return false, "required functions cannot answer: " + firstOf(missing)
+		}
+	}
+	return true, ""
+}
+
+func (r *Reader) waiting() []string {
 	s := r.cfg.Catalog.Lock()
 	defer r.cfg.Catalog.Unlock()
-	if !r.cfg.Declarations.SourcesRead() {
-		return false, "a watched directory of models has not been read yet"
+	return s.Waiting()
+}
+
+// firstOf lists some of the names.
+func firstOf(names []string) string {
+	const few = 5
+	sort.Strings(names)
+	if more := len(names) - few; more > 0 {
+		return fmt.Sprintf("%v and %d more", names[:few], more)
 	}
-	waiting := s.Waiting()
-	if len(waiting) == 0 {
-		return true, ""
+	return fmt.Sprint(names)
+}
+
+// all is the name that requires all functions.
+const all = "all"
+
+// missing returns the required functions that cannot answer, or are not declared.
+func (r *Reader) missing() (missing []string) {
+	_, functions := r.problems()
+	required := r.cfg.ReadyRequires
+	if slices.Contains(required, all) {
+		required = slices.Collect(maps.Keys(functions))
 	}
-	sort.Strings(waiting)
-	if more := len(waiting) - 5; more > 0 {
-		return false, fmt.Sprintf("waiting for the first replica of %v and %d more", waiting[:5], more)
+	for _, name := range required {
+		if p, declared := functions[name]; !declared || p != nil {
+			missing = append(missing, name)
+		}
 	}
-	return false, fmt.Sprintf("waiting for the first replica of %v", waiting)
+	return missing
+}
+
+// Problems lists what is declared and cannot answer: functions first, then versions of models.
+func (r *Reader) Problems() []api.ReadinessProblem {
+	out, functions := r.problems()
+	for _, p := range functions {
+		if p != nil {
+			out = append(out, *p)
+		}
+	}
+	slices.SortFunc(out, func(a, b api.ReadinessProblem) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), api.CompareVersions(a.Version, b.Version))
+	})
+	return out
+}
+
+// problems returns the versions that cannot answer, and every function with its problem, nil if it has none. A function can answer
+// if one of its candidates has a replica or sleeps. Nothing is wrong with a model that still starts, but a function without
+// another one cannot answer yet.
+func (r *Reader) problems() (models []api.ReadinessProblem, functions map[string]*api.ReadinessProblem) {
+	ctx := context.Background()
+	versions, _ := r.Models(ctx, "")    // without a name there is
+	declared, _ := r.Functions(ctx, "") // no error
+	states := map[string]api.ModelState{}
+	for i := range versions {
+		m := &versions[i]
+		id := m.Spec.ID()
+		state, why := m.State, ""
+		for _, c := range m.Conditions {
+			if c.Status == api.ConditionFalse && c.Message != "" {
+				why = c.Message
+			}
+		}
+		states[id.String()] = state
+		if state == api.ModelFailed || state == api.ModelDegraded {
+			models = append(models, api.ReadinessProblem{Kind: api.KindModel, Name: id.Name, Version: id.Version, State: state, Reason: why})
+		}
+	}
+	functions = map[string]*api.ReadinessProblem{}
+	for _, f := range declared {
+		p := &api.ReadinessProblem{Kind: api.KindFunction, Name: f.Spec.Name, State: api.ModelFailed, Reason: "none of its models can answer: " + strings.Join(f.Spec.Models, ", ")}
+		for _, model := range f.Models {
+			switch states[model] {
+			case api.ModelReady, api.ModelIdle, api.ModelDegraded:
+				p = nil
+			case api.ModelStarting:
+				if p != nil {
+					p.State = api.ModelStarting
+				}
+			}
+			if p == nil {
+				break
+			}
+		}
+		functions[f.Spec.Name] = p
+	}
+	return models, functions
 }
 
 // Gateway describes the gateway itself.

@@ -25,6 +25,9 @@ func (c *call) Settled() api.Code {
 	}
 	a := &c.Answer
 	a.Reset(status)
+	if status == 503 {
+		a.RetryAfter(c.RetryAfter())
+	}
 	out := a.Body
 	if c.parsed.Batch {
 		out = append(out, `{"batch_predictions":[`...)

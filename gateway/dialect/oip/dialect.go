@@ -28,7 +28,7 @@ const jsonLength = "Inference-Header-Content-Length"
 func (d Dialect) Routes(p *query.Path) []dialect.Route {
 	s := &service{dialect: d, path: p}
 	s.calls.New = func() any { return s.newCall() }
-	live, ready := dialect.Health(d.Ready)
+	live, ready := dialect.Health(d.Ready, nil)
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/v2", Serve: s.serverMetadata},
 		{Method: "GET", Path: "/v2/health/live", Serve: live},
@@ -124,6 +124,7 @@ func (c *call) Settled() api.Code {
 	a, code := &c.Answer, c.Code()
 	a.Reset(code.HTTPStatus())
 	if code != api.OK {
+		a.RetryAfter(c.RetryAfter())
 		a.Body = AppendError(a.Body, code.Reason())
 		return code
 	}

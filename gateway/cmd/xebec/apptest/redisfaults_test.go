@@ -297,7 +297,27 @@ func TestGatewayStartsBeforeRedis(t *testing.T) {
 	first.apply(number("old", "noop"), function("before", "old", "slo: 60s"))
 	first.stop()
 	s.Kill()
-	g := serve(t, "--store", s.URL(), "--config", manifest(t, number("m", "echo"), function("f", "m", "slo: 60s")))
+	g := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", s.URL(), "--config", manifest(t, number("m", "echo"), function("f", "m", "slo: 60s")))
+	g.await("the gateway's addresses", g.readAddresses)
+	g.awaitReplicas("m", 1)
+	for _, port := range []string{g.functions, g.admin} {
+		if status, body := g.fetch(bounded(t), "http://"+port+"/readyz"); status != 503 || !strings.Contains(body, "has not been read yet") {
+			t.Errorf("a gateway that has not read its store says: %d %s", status, body)
+		}
+	}
+	// What the store has is not known, so a name that is unknown now may exist.
+	for _, path := range []string{"/before/predict", "/before/feedback", "/v2/models/old/infer", "/v2/models/old"} {
+		ask := func() (int, string) {
+			a := g.json(path, `{"input":1,"label":1,"inputs":[{"name":"input","datatype":"INT64","shape":[1],"data":[5]}]}`)
+			return a.Status, a.Header.Get("Retry-After") + " " + string(a.Body)
+		}
+		if path == "/v2/models/old" {
+			ask = func() (int, string) { return g.fetch(bounded(t), "http://"+g.functions+path) }
+		}
+		if status, body := ask(); status != 503 || !strings.Contains(body, "is not known yet") {
+			t.Errorf("%s: %d %s: expected 503, because the name may be in the store", path, status, body)
+		}
+	}
 	if a := g.ask("f", 5, ""); a.number() != 5 {
 		t.Errorf("without its store the gateway answers %v", a)
 	}
@@ -306,7 +326,11 @@ func TestGatewayStartsBeforeRedis(t *testing.T) {
 		t.Errorf("the log says\n%s", g.logText())
 	}
 	s.Restart()
+	g.ready()
 	g.await("the function from the store", answers(g, "before", 0, "old@1"))
+	if a := g.json("/none/predict", `{"input":1}`); a.Status != 404 {
+		t.Errorf("a function that does not exist is answered by %v: expected 404, because the store has been read", a)
+	}
 	other := serve(t, "--store", s.URL())
 	other.await("what --config declares to be in the store", answers(other, "f", 5+2, "m@1"))
 	all := awaitSame(g, other)

@@ -206,8 +206,8 @@ func TestVersionAnswersNobodyBeforeItIsWarm(t *testing.T) {
 			t.Errorf("during the warm-up %s is answered by %v", path, a)
 		}
 	}
-	if status, _ := g.fetch(bounded(t), "http://"+g.functions+"/readyz"); status == 200 {
-		t.Error("the gateway is ready during the warm-up")
+	if status, body := g.fetch(bounded(t), "http://"+g.functions+"/readyz"); status != 200 {
+		t.Errorf("a version that warms up makes the gateway unready: %d %s", status, body)
 	}
 	writeFile(t, dir, "gate", "")
 	g.awaitServing("m@1")
