@@ -85,6 +85,7 @@ var rules = []rule{
 	{"gateway/dialect", []string{"api", "gateway/query", "gateway/internal/tensorjson"}, false, "it defines what a dialect is and knows no particular one"},
 	{"gateway/dialect/...", []string{"api", "gateway/dialect", "gateway/query", "gateway/selection", "gateway/internal/tensorjson"}, false,
 		"a dialect parses and renders: it works with any transport, so it imports none, and it can be left out, so no other dialect imports it"},
+	{"gateway/http/http1", []string{"api"}, true, "the parser is a state machine: bytes and the time in, events out; it is fuzzed without a socket and driven by any poller"},
 	{"gateway/http/coding", []string{"api"}, false, "it turns bytes into bytes: what a body is for, and which connection it came from, is for others to know"},
 	{"gateway/http", []string{"api", "api/spec", "gateway/dialect", "gateway/http/...", "gateway/internal/browser", "gateway/query"}, false, "the HTTP edge serves any dialect: gateway/server, the composition, chooses which"},
 	{"gateway/control/capacity", []string{"api", "containers", "containers/node", "scheduler", "scheduler/autoscale", "scheduler/driver", "scheduler/placement", "gateway/internal/obs", "gateway/query"}, false,
