@@ -148,6 +148,7 @@ var homes = []home{
 	{"github.com/moby/moby", []string{"containers/docker/..."}, "the container engine is one way of running replicas: no other package talks to it"},
 	{"github.com/containerd/errdefs", []string{"containers/docker/..."}, "it classifies the errors of the container engine"},
 	{"go.uber.org/zap", []string{"gateway/server", "gateway/control/...", "gateway/cmd/...", "gateway/admin", "gateway/inferlog", "gateway/learned", "gateway/registry/watch", "scheduler/driver", "worker/local", "containers/..."}, "the composition makes loggers and passes them to drivers; pure packages do not log"},
+	{"github.com/coreos/go-systemd/v22", []string{"gateway/cmd/..."}, "a service manager starts programs, never libraries"},
 	{"github.com/spf13/cobra", []string{"gateway/cmd/..."}, "flags belong to programs, never to libraries"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"bench/..."}, "only the load generator uses it"},
 	{"gonum.org/v1/plot", []string{"bench/..."}, "figures are drawn by bench"},

@@ -9,6 +9,7 @@ require (
 	github.com/cloudwego/netpoll v0.7.2
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/containerd/errdefs v1.0.0
+	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/google/go-cmp v0.7.0
 	github.com/klauspost/compress v1.20.3

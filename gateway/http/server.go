@@ -111,7 +111,7 @@ func (s *Server) makeHertz() {
 	)
 	first := s.cfg.Dialects[0]
 	s.hertz.Name = "xebec"
-	s.hertz.Use(RefuseAmbiguousFraming(first))
+	s.hertz.Use(RefuseAmbiguousFraming(first), s.closeWhileDraining)
 	s.hertz.NoRoute(func(_ context.Context, c *app.RequestContext) {
 		e := api.Errorf(api.NotFound, "no route %s: functions are called by POST /{function}/predict", c.Path())
 		answerError(c, s.nearest(string(c.Path())), e, e.Code.HTTPStatus())
@@ -151,10 +151,20 @@ func (s *Server) Serve() error {
 	return s.hertz.Run()
 }
 
+// CloseAfterAnswers makes each answer close its connection from now on.
+func (s *Server) CloseAfterAnswers() { s.draining.Store(true) }
+
+// closeWhileDraining is for answers that Hertz writes. No others are written while draining.
+func (s *Server) closeWhileDraining(_ context.Context, c *app.RequestContext) {
+	if s.draining.Load() {
+		c.Response.SetConnectionClose()
+	}
+}
+
 // Shutdown stops accepting, waits until every accepted request is answered or ctx is done, and closes the connections.
 // Answers sent meanwhile close their connection.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.draining.Store(true)
+	s.CloseAfterAnswers()
 	stopping, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() {

@@ -108,7 +108,7 @@ type Log struct {
 	ids     uint64             // number of streams made
 
 	woken   chan struct{} // capacity 1: there are sealed blocks
-	flushes chan chan struct{}
+	flushes chan flush
 	stop    chan struct{}
 	stopped chan struct{}
 
@@ -186,7 +186,7 @@ func open(cfg Config, create func(string) (file, error)) (*Log, error) {
 	l := &Log{
 		cfg: cfg, dir: dir, streams: map[string]*Stream{},
 		sealed: make([]*block, 0, cfg.Blocks), free: make([]*block, cfg.Blocks), woken: make(chan struct{}, 1),
-		flushes: make(chan chan struct{}), stop: make(chan struct{}), stopped: make(chan struct{}),
+		flushes: make(chan flush), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	for i := range l.free {
 		l.free[i] = &block{}
@@ -218,15 +218,27 @@ func (l *Log) Close(ctx context.Context) error {
 	}
 }
 
+// flush asks the writer for everything that was added before.
+type flush struct {
+	done chan struct{}
+	next bool // and to end the current file
+}
+
 // Flush returns when everything that was added before has been written, or dropped because writing failed; or when ctx
 // ends.
-func (l *Log) Flush(ctx context.Context) error {
+func (l *Log) Flush(ctx context.Context) error { return l.flush(ctx, false) }
+
+// Reopen is Flush that also ends the current file: what comes later is in another one. Another program may then move the files
+// that there are.
+func (l *Log) Reopen(ctx context.Context) error { return l.flush(ctx, true) }
+
+func (l *Log) flush(ctx context.Context, next bool) error {
 	l.mu.Lock()
 	l.seal()
 	l.mu.Unlock()
 	done := make(chan struct{})
 	select {
-	case l.flushes <- done:
+	case l.flushes <- flush{done, next}:
 	case <-l.stopped:
 		return nil
 	case <-ctx.Done():

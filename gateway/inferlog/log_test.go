@@ -524,3 +524,27 @@ func TestSizes(t *testing.T) {
 		}
 	}
 }
+
+// After Reopen another program may move the files that there are: what comes later is in another one.
+func TestReopenGoesOnInANewFile(t *testing.T) {
+	dir := t.TempDir()
+	l := mustOpen(t, manualConfig(dir))
+	s := l.Function("digits", digitsIn, digitsOut, 1)
+	for id := range uint64(2) {
+		if err := l.Reopen(t.Context()); err != nil { // the first time there is no file
+			t.Fatal(err)
+		}
+		s.Add(query(id))
+		mustFlush(t, l)
+		files, err := listFiles(dir)
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%d files, %v: want 1", len(files), err)
+		}
+		if err := l.Reopen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(dir, files[0].name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -79,9 +79,12 @@ func (l *Log) run() {
 			l.seal()
 			l.mu.Unlock()
 			l.writeFilled()
-		case done := <-l.flushes:
+		case f := <-l.flushes:
 			l.writeSealed()
-			close(done)
+			if f.next {
+				l.w.end()
+			}
+			close(f.done)
 		case <-l.stop:
 			l.writeSealed()
 			l.w.end()

@@ -48,6 +48,8 @@ type Config struct {
 	Logger *zap.Logger
 	// DrainTimeout bounds how long requests and replicas may take to finish when the gateway stops; 10 s when 0.
 	DrainTimeout time.Duration
+	// LameDuck is how long Run and Stop quiesce before they drain; not at all when 0.
+	LameDuck time.Duration
 	// Epoch is the period of the planner; 10 ms when 0, no planning when negative.
 	Epoch time.Duration
 	// Devices names the devices that models may share and then use in turns. Nil: the NVIDIA devices of this machine, as gpu0

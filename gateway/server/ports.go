@@ -98,11 +98,11 @@ func (s *Server) serve() (err error) {
 		if err != nil {
 			return err
 		}
-		s.ports.Go(func() { s.portStopped <- s.http.Serve() })
+		s.ports.Go(func() { s.portEnded("function", s.http.Serve()) })
 	}
 	if s.admin != nil {
 		s.adminHTTP = s.newAdmin(s.admin)
-		s.ports.Go(func() { s.portStopped <- s.adminHTTP.Run() })
+		s.ports.Go(func() { s.portEnded("admin", s.adminHTTP.Run()) })
 	}
 	return nil
 }

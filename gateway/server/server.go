@@ -43,6 +43,7 @@ type Server struct {
 	endLife    context.CancelFunc
 	background sync.WaitGroup // what the end waits for
 	serving    atomic.Bool    // the ports are open
+	ending     atomic.Bool    // the ports are being closed
 	closers    []func() error // in the order in which things were made
 
 	runtime    containers.Runtime
@@ -67,7 +68,7 @@ type Server struct {
 	http        *http.Server
 	adminHTTP   *hertz.Hertz
 	ports       sync.WaitGroup
-	portStopped chan error
+	portStopped chan error // the failure of a port; see Failed
 }
 
 // New makes a gateway. Start starts it; a gateway that is not started holds nothing.
@@ -78,7 +79,7 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Run starts a gateway, serves until ctx ends, and shuts it down. started, if not nil, is called with the addresses of the two
+// Run starts a gateway, serves until ctx ends, and stops it as Stop does. started, if not nil, is called with the addresses of the two
 // ports once both listen. Run returns nil after an orderly end.
 func Run(ctx context.Context, cfg Config, started func(listen, admin string)) error {
 	s := New(cfg)
@@ -88,16 +89,12 @@ func Run(ctx context.Context, cfg Config, started func(listen, admin string)) er
 	if started != nil {
 		started(s.Listen(), s.Admin())
 	}
-	var err error
 	select {
 	case <-ctx.Done():
-		s.log.Info("stopping: no new requests; those accepted are answered", zap.Duration("at_most", s.cfg.DrainTimeout))
-	case err = <-s.portStopped:
-		err = errors.Join(errors.New("a port stopped serving"), err)
+		return s.Stop(context.Background(), context.Background())
+	case err := <-s.Failed():
+		return errors.Join(err, s.Stop(ctx, context.Background()))
 	}
-	drain, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
-	defer cancel()
-	return errors.Join(err, s.Shutdown(drain))
 }
 
 // Start makes the gateway's parts, reads the store, applies what Config.Manifests declare and opens the ports. When it returns nil
@@ -106,11 +103,11 @@ func Run(ctx context.Context, cfg Config, started func(listen, admin string)) er
 func (s *Server) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.stop(), s.close())
+			err = errors.Join(err, s.stop(context.Background()), s.close())
 		}
 	}()
 	s.started = time.Now()
-	set, err := declarations.Load(s.cfg.Manifests)
+	set, err := s.loadManifests()
 	if err != nil {
 		return err
 	}
@@ -285,13 +282,19 @@ func (s *Server) openInferenceLog() (err error) {
 // Shutdown stops accepting requests, answers those that were accepted as far as ctx allows, and takes everything down. It returns
 // nil after an orderly end.
 func (s *Server) Shutdown(ctx context.Context) error {
+	return s.shutdown(ctx, context.Background())
+}
+
+// shutdown is Shutdown with a bound for the replicas' end, besides Config.DrainTimeout.
+func (s *Server) shutdown(ctx, replicas context.Context) error {
+	s.ending.Store(true)
 	s.status.SetDraining()
 	if s.http != nil {
 		if err := s.http.Shutdown(ctx); err != nil {
 			s.log.Warn(err.Error())
 		}
 	}
-	err := s.stop()
+	err := s.stop(replicas)
 	if s.adminHTTP != nil {
 		now, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
@@ -304,12 +307,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // stop ends every version at once.
-func (s *Server) stop() error {
+func (s *Server) stop(within context.Context) error {
 	s.endLife()
 	if s.catalog == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
+	ctx, cancel := context.WithTimeout(within, s.cfg.DrainTimeout)
 	defer cancel()
 	s.catalog.BeginStop()
 	release := s.declared.Hold() // a change that is being stored ends first; the store bounds how long that takes

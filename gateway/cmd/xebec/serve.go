@@ -22,7 +22,7 @@ import (
 
 func (c *cli) serveCommand() *cobra.Command {
 	cfg := server.Config{Version: buildVersion().Version}
-	nodeMemory, logLevel := "", "info"
+	nodeMemory, logLevel, logFormat := "", "info", logConsole
 	maxBody, cache, epoch, logBytes := "64MiB", "256MiB", defaultEpoch, "1GiB"
 	cmd := &cobra.Command{
 		Use:   "serve [--config FILE|DIR]",
@@ -31,8 +31,11 @@ func (c *cli) serveCommand() *cobra.Command {
 
 --config names manifests to apply at the start: a file, or a directory with manifests and model directories. --models names a
 directory to watch: NAME/VERSION below it is a version of a model, and the newest version of each model serves unless traffic rules
-say otherwise. The gateway runs until it gets SIGTERM or SIGINT. It then answers the queries that it has accepted, and stops its
-replicas.
+say otherwise.
+
+The gateway runs until it gets SIGTERM or SIGINT. It then answers the queries that it has accepted, and stops its replicas. With
+--lame-duck it goes on serving for a while after SIGTERM, and /readyz answers 503. A further signal ends that, the next one cuts off
+what is not answered. SIGHUP applies --config again; what is invalid is logged and changes nothing.
 
 Models that name the same --device take turns on it.
 
@@ -63,6 +66,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			}
 			if cfg.DrainTimeout <= 0 {
 				return usagef("--drain-timeout %s: expected more than 0", cfg.DrainTimeout)
+			}
+			if cfg.LameDuck < 0 || cfg.LameDuck > maxLameDuck {
+				return usagef("--lame-duck %s: expected 0 to %s", cfg.LameDuck, maxLameDuck)
 			}
 			if cfg.Epoch, err = checkEpoch(epoch); err != nil {
 				return err
@@ -117,7 +123,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			if cfg.DataDir == noDataDir {
 				cfg.DataDir = ""
 			}
-			log, closeLog, err := newLogger(logLevel, c.err)
+			log, closeLog, err := newLogger(logLevel, logFormat, c.err)
 			if err != nil {
 				return err
 			}
@@ -128,7 +134,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 				runtime.GOMAXPROCS(2) // with one P the poller and its work take turns: 5–15 ms at the 99th percentile
 			}
 			http.SilenceHertz()
-			return server.Run(cmd.Context(), cfg, nil)
+			return runGateway(cmd.Context(), cfg)
 		},
 	}
 	flags := cmd.Flags()
@@ -146,9 +152,11 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringSliceVar(&cfg.ReadyRequires, "ready-requires", nil, "functions without which /readyz says 503, separated by commas, or all (default none: a function that fails is shown by /readyz?verbose)")
 	flags.StringVar(&cfg.Python, "python", "", `interpreter that "python" means in commands of models that name no environment (default python3)`)
 	flags.StringVar(&logLevel, "log-level", logLevel, "least severe log entries to write to stderr: debug, info, warn, error")
+	flags.StringVar(&logFormat, "log-format", logFormat, "format of log entries: console, for people, or json, one object a line")
 	flags.StringVar(&maxBody, "max-body", maxBody, "largest request body, in bytes or with KiB, MiB, GiB; below 2GiB")
 	flags.IntVar(&cfg.Connections, "max-connections", http.DefaultLimits().Connections, "most client connections of the function port at a time; each needs two open files")
 	flags.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long requests and replicas may take to finish when the gateway stops")
+	flags.DurationVar(&cfg.LameDuck, "lame-duck", 0, "how long to go on serving after SIGTERM while /readyz answers 503, so that load balancers notice; 0 to 1h (default 0)")
 	flags.DurationVar(&epoch, "epoch", epoch, "how often to plan which models answer which queries, 1ms to 10s; 0 turns planning off")
 	flags.StringSliceVar(&cfg.Devices, "device", nil, "names of devices that models may share, separated by commas (default the NVIDIA devices of this machine, as gpu0 and so on)")
 	flags.Float64Var(&cfg.NodeCPU, "node-cpu", 0, "cores that this machine has for replicas (default what the system reports)")
@@ -164,10 +172,11 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 // Bounds of flags, which catch typing errors. A remembered query takes a few hundred bytes, and so does a context in
 // memory.
 const (
-	maxCacheBytes     = 1 << 40 //xebec:limit `--cache`
-	maxFeedbackWindow = 1 << 24 //xebec:limit `--feedback-window`
-	maxContexts       = 1 << 22 //xebec:limit `--contexts`
-	maxConnections    = 1 << 20 //xebec:limit `--max-connections`
+	maxCacheBytes     = 1 << 40   //xebec:limit `--cache`
+	maxFeedbackWindow = 1 << 24   //xebec:limit `--feedback-window`
+	maxContexts       = 1 << 22   //xebec:limit `--contexts`
+	maxConnections    = 1 << 20   //xebec:limit `--max-connections`
+	maxLameDuck       = time.Hour //xebec:limit `--lame-duck`
 	minLogBytes       = inferlog.MinMaxBytes
 	maxLogBytes       = 1 << 50
 	minModelsEvery    = 10 * time.Millisecond //xebec:limit shortest `--models-interval`

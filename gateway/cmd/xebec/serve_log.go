@@ -4,20 +4,43 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
+// The formats of the log.
+const (
+	logConsole = "console"
+	logJSON    = "json"
+)
+
 // newLogger makes the gateway's log on w. close writes what waits; it is called at the end.
-func newLogger(level string, w io.Writer) (log *zap.Logger, close func(), err error) {
+func newLogger(level, format string, w io.Writer) (log *zap.Logger, close func(), err error) {
 	l, err := zap.ParseAtomicLevel(level)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--log-level %q: expected debug, info, warn or error", level)
 	}
-	out := newAsyncWriter(w)
-	core := zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), out, l)
-	return zap.New(core), out.close, nil
+	encoder := zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig())
+	switch format {
+	case logConsole:
+	case logJSON:
+		c := zap.NewProductionEncoderConfig()
+		c.TimeKey, c.EncodeTime = "time", zapcore.RFC3339NanoTimeEncoder
+		encoder = zapcore.NewJSONEncoder(c)
+	default:
+		return nil, nil, fmt.Errorf("--log-format %q: expected %s or %s", format, logConsole, logJSON)
+	}
+	out := newAsyncWriter(w, func(n int) []byte {
+		line, err := encoder.Clone().EncodeEntry(zapcore.Entry{Level: zapcore.WarnLevel, Time: time.Now(), Message: "log lines were dropped: stderr was not read in time"}, []zapcore.Field{zap.Int("lines", n)})
+		if err != nil {
+			return fmt.Appendf(nil, "%d log lines were dropped\n", n)
+		}
+		defer line.Free()
+		return append([]byte(nil), line.Bytes()...)
+	})
+	return zap.New(zapcore.NewCore(encoder, out, l)), out.close, nil
 }
 
 // maxPendingLogLines bounds the lines that wait for a stderr that is not read.
@@ -29,14 +52,16 @@ type asyncWriter struct {
 	out   io.Writer
 	lines chan []byte
 	done  chan struct{}
+	// droppedLine is the line that tells of dropped ones.
+	droppedLine func(n int) []byte
 
 	mu      sync.Mutex
 	dropped int
 	closed  bool
 }
 
-func newAsyncWriter(out io.Writer) *asyncWriter {
-	w := &asyncWriter{out: out, lines: make(chan []byte, maxPendingLogLines), done: make(chan struct{})}
+func newAsyncWriter(out io.Writer, droppedLine func(int) []byte) *asyncWriter {
+	w := &asyncWriter{out: out, lines: make(chan []byte, maxPendingLogLines), done: make(chan struct{}), droppedLine: droppedLine}
 	go func() {
 		defer close(w.done)
 		for line := range w.lines {
@@ -55,7 +80,7 @@ func (w *asyncWriter) Write(p []byte) (int, error) {
 	}
 	if w.dropped > 0 {
 		select {
-		case w.lines <- fmt.Appendf(nil, "%d log lines were dropped: stderr was not read in time\n", w.dropped):
+		case w.lines <- w.droppedLine(w.dropped):
 			w.dropped = 0
 		default:
 		}

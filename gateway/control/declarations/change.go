@@ -46,6 +46,9 @@ func (d *Declarations) change(ctx context.Context, dryRun bool, p plan, seen ...
 	changes, err := func() ([]api.Change, error) {
 		d.declaring.Lock()
 		defer d.declaring.Unlock()
+		if why := d.refusing.Load(); why != nil {
+			return nil, why
+		}
 		return d.changeHeld(ctx, dryRun, p, seen...)
 	}()
 	return changes, d.explain(ctx, err)

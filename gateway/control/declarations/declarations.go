@@ -48,6 +48,7 @@ type Declarations struct {
 
 	// declaring is held while declarations change, also while the store is asked. It is taken before the catalog's lock.
 	declaring sync.Mutex
+	refusing  atomic.Pointer[api.Error]
 	synced    atomic.Bool   // the store has been read
 	read      atomic.Bool   // everything has been read: see Unread
 	unsaved   *manifest.Set // what --config declares, until the store takes it; guarded by declaring
@@ -72,6 +73,10 @@ func New(cfg Config) *Declarations {
 	}
 	return d
 }
+
+// Refuse lets every change that is asked for fail with this error, until it is nil again. A change that is being stored ends first.
+// What other gateways declare is still taken in.
+func (d *Declarations) Refuse(why *api.Error) { d.refusing.Store(why) }
 
 // Hold keeps changes from being made until the returned function is called. A change that is being stored ends first.
 func (d *Declarations) Hold() (release func()) {

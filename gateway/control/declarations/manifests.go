@@ -16,27 +16,32 @@ import (
 const maxModelDirs = 65536
 
 // Load reads every path as manifests, or as a directory with manifests and, at any depth, model directories. A model directory
-// declares a function of its model's name, unless a function of that name is declared anywhere.
-func Load(paths []string) (*manifest.Set, error) {
+// declares a function of its model's name, unless a function of that name is declared anywhere. warnings name the directories that
+// have neither: one may be filled later.
+func Load(paths []string) (set *manifest.Set, warnings []string, err error) {
 	all := &manifest.Set{}
 	for _, path := range paths {
 		set, err := loadPath(path)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		if set == nil {
+			warnings = append(warnings, fmt.Sprintf("--config %s: has neither manifests (*.yaml, *.yml, *.json) nor model directories (with a %s)", path, manifest.ModelFile))
+			continue
 		}
 		all.Append(set)
 	}
 	declared := map[string]bool{}
 	for _, f := range all.Functions {
 		if declared[f.Name] {
-			return nil, fmt.Errorf("--config: function %s is declared twice", f.Name)
+			return nil, nil, fmt.Errorf("--config: function %s is declared twice", f.Name)
 		}
 		declared[f.Name] = true
 	}
 	dirOf := map[api.ModelID]string{}
 	for _, m := range all.Models {
 		if other, twice := dirOf[m.ID()]; twice {
-			return nil, fmt.Errorf("--config: model %s is declared twice, in %s and in %s", m.ID(), other, m.Dir)
+			return nil, nil, fmt.Errorf("--config: model %s is declared twice, in %s and in %s", m.ID(), other, m.Dir)
 		}
 		dirOf[m.ID()] = m.Dir
 	}
@@ -46,7 +51,7 @@ func Load(paths []string) (*manifest.Set, error) {
 			all.Functions = append(all.Functions, implied(m.Name))
 		}
 	}
-	return all, nil
+	return all, warnings, nil
 }
 
 // fromModelDir reports whether the spec came from a model directory rather than from a manifest beside others.
@@ -55,6 +60,7 @@ func fromModelDir(m api.ModelSpec) bool {
 	return err == nil
 }
 
+// loadPath returns nil for a directory that has nothing to read.
 func loadPath(path string) (*manifest.Set, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -92,6 +98,9 @@ func loadPath(path string) (*manifest.Set, error) {
 	if len(dirs) == 1 && dirs[0] == filepath.Clean(path) {
 		return loadModelDir(path)
 	}
+	if len(dirs) == 0 && !plain {
+		return nil, nil
+	}
 	if plain {
 		if all, err = manifest.Load(path); err != nil {
 			return nil, err
@@ -109,9 +118,6 @@ func loadPath(path string) (*manifest.Set, error) {
 			continue
 		}
 		all.Append(set)
-	}
-	if len(dirs) == 0 && !plain {
-		errs = append(errs, fmt.Errorf("--config %s: has neither manifests (*.yaml, *.yml, *.json) nor model directories (with a %s)", path, manifest.ModelFile))
 	}
 	return all, errors.Join(errs...)
 }

@@ -17,7 +17,7 @@ func TestTheSameModelInTwoPlacesIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Load(paths); err == nil || !strings.Contains(err.Error(), "declared twice") {
+	if _, _, err := Load(paths); err == nil || !strings.Contains(err.Error(), "declared twice") {
 		t.Errorf("Load: %v", err)
 	}
 }
@@ -38,9 +38,9 @@ func TestConfigDirectories(t *testing.T) {
 	write("models/m/xebec.yaml", model)
 	write("models/n/xebec.yaml", strings.Replace(model, "name: m", "name: n", 1))
 	write("models/.old/xebec.yaml", "not: read")
-	set, err := Load([]string{dir})
-	if err != nil {
-		t.Fatal(err)
+	set, warnings, err := Load([]string{dir})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
 	}
 	names := ""
 	for _, f := range set.Functions {
@@ -52,7 +52,9 @@ func TestConfigDirectories(t *testing.T) {
 	if set.Functions[0].SLO != 20*time.Millisecond {
 		t.Errorf("the declared function was replaced by the implied one: %v", set.Functions[0])
 	}
-	if _, err := Load([]string{t.TempDir()}); err == nil || !strings.Contains(err.Error(), "neither manifests") {
-		t.Errorf("an empty directory: %v", err)
+	empty := t.TempDir()
+	set, warnings, err = Load([]string{empty, dir})
+	if err != nil || len(set.Models) != 2 || len(warnings) != 1 || !strings.Contains(warnings[0], empty) || !strings.Contains(warnings[0], "neither manifests") {
+		t.Errorf("with an empty directory: %d models, %q, %v", len(set.Models), warnings, err)
 	}
 }

@@ -96,6 +96,11 @@ func (d *Declarations) applyConfig(ctx context.Context, set *manifest.Set) error
 	return err
 }
 
+// Reapply applies again what --config declares, or nothing of it.
+func (d *Declarations) Reapply(ctx context.Context, set *manifest.Set) ([]api.Change, error) {
+	return d.Apply(asConfig(ctx), set, false)
+}
+
 // keepInSync takes in what other gateways declare, until ctx ends.
 func (d *Declarations) keepInSync(ctx context.Context) {
 	wait := syncEvery

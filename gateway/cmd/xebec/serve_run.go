@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/server"
+)
+
+// maxPendingSignals is more than a person sends while a reload runs. Signals beyond it are dropped.
+const maxPendingSignals = 16
+
+// runGateway runs a gateway until a signal ends it.
+func runGateway(ctx context.Context, cfg server.Config) error {
+	signals := make(chan os.Signal, maxPendingSignals)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	var err error
+	if cfg.Listeners, err = activatedListeners(); err != nil {
+		return err
+	}
+	s := server.New(cfg)
+	if err := s.Start(ctx); err != nil {
+		return err
+	}
+	m := manager{cfg.Logger}
+	m.ready()
+	defer m.watch(func() { s.Ready() })()
+	r := running{gateway: s, lameDuck: cfg.LameDuck, signals: signals, letGo: func() { signal.Stop(signals) }, manager: m, log: cfg.Logger}
+	return r.run()
+}
+
+// gateway is what signals do something to.
+type gateway interface {
+	Reload(context.Context) ([]api.Change, error)
+	Stop(lameDuck, drain context.Context) error
+	Failed() <-chan error
+}
+
+// running is a gateway whose life signals rule. SIGTERM begins its end with the lame duck, SIGINT without. While it ends, another one
+// of these ends the lame duck, and the next one the drain. SIGHUP reloads and never ends anything.
+type running struct {
+	gateway
+	lameDuck time.Duration
+	signals  <-chan os.Signal
+	letGo    func() // leaves further signals to the system, which ends the process at once
+	manager  manager
+	log      *zap.Logger
+}
+
+func (r *running) run() error {
+	for {
+		select {
+		case err := <-r.Failed():
+			r.manager.stopping()
+			return errors.Join(err, r.end(0))
+		case sig := <-r.signals:
+			switch sig {
+			case syscall.SIGHUP:
+				r.reload()
+			case syscall.SIGTERM:
+				r.manager.stopping()
+				return r.end(r.lameDuck)
+			default:
+				r.manager.stopping()
+				return r.end(0)
+			}
+		}
+	}
+}
+
+// end stops the gateway, sooner with each signal.
+func (r *running) end(lameDuck time.Duration) error {
+	quiesce, endLameDuck := context.WithTimeout(context.Background(), lameDuck)
+	defer endLameDuck()
+	drain, endDrain := context.WithCancel(context.Background())
+	defer endDrain()
+	ended := make(chan error, 1)
+	go func() { ended <- r.Stop(quiesce, drain) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case sig := <-r.signals:
+			switch {
+			case sig == syscall.SIGHUP:
+				r.log.Info("the configuration is not applied again: the gateway is stopping")
+			case quiesce.Err() == nil:
+				r.log.Info("another signal: the lame duck ends", zap.Stringer("signal", sig))
+				endLameDuck()
+			default:
+				r.log.Warn("another signal: what is not answered now is cut off; one more ends the process at once", zap.Stringer("signal", sig))
+				endDrain()
+				r.letGo()
+			}
+		}
+	}
+}
+
+// reload applies the configuration again. If it is invalid, what serves goes on serving.
+func (r *running) reload() {
+	r.manager.reloading()
+	defer r.manager.ready()
+	changes, err := r.Reload(context.Background())
+	if err != nil {
+		r.log.Error("the configuration is not applied; what serves goes on serving", zap.Error(err))
+		return
+	}
+	count := map[api.Action]int{}
+	for _, c := range changes {
+		count[c.Action]++
+	}
+	r.log.Info("the configuration is applied again", zap.Int("created", count[api.Created]), zap.Int("updated", count[api.Updated]), zap.Int("unchanged", count[api.Unchanged]))
+}
