@@ -173,6 +173,14 @@ func launch(t *testing.T, dir string, args ...string) *gateway {
 // launchWith is launch with additional environment variables.
 func launchWith(t *testing.T, dir string, env []string, args ...string) *gateway {
 	t.Helper()
+	cmd := exec.Command(programs.xebec, append([]string{"serve"}, args...)...)
+	cmd.Env = env
+	return launchCommand(t, dir, cmd)
+}
+
+// launchCommand is launch of a command that becomes a gateway, with the environment variables that it has besides the usual ones.
+func launchCommand(t *testing.T, dir string, cmd *exec.Cmd) *gateway {
+	t.Helper()
 	if err := lookAtSources(); err != nil {
 		t.Fatal(err)
 	}
@@ -184,10 +192,9 @@ func launchWith(t *testing.T, dir string, env []string, args ...string) *gateway
 	}
 	defer log.Close()
 	g.log = log.Name()
-	g.cmd = exec.Command(programs.xebec, append([]string{"serve"}, args...)...)
+	g.cmd = cmd
 	g.cmd.Dir = dir
-	g.cmd.Env = append(os.Environ(), "XEBEC_DATA_DIR=none", "TMPDIR="+dir, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
-	g.cmd.Env = append(g.cmd.Env, env...)
+	g.cmd.Env = slices.Concat(os.Environ(), []string{"XEBEC_DATA_DIR=none", "TMPDIR=" + dir, "GORACE=halt_on_error=1 atexit_sleep_ms=0"}, g.cmd.Env)
 	g.cmd.Stdout, g.cmd.Stderr = log, log
 	// If the tests are killed, for example by their time limit, the kernel kills the gateway too. It sends this signal
 	// when the thread that started the process ends, so a goroutine stays locked to that thread.
