@@ -125,7 +125,8 @@ var unsettled = regexp.MustCompile(`"state":"(starting|running|stopping|degraded
 // serve starts the gateway with the flags of the directive, and with its input as --config. With the argument "unready" it does not wait until
 // the models are ready.
 func (r *recorder) serve(d *datadriven.TestData) {
-	args := []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+	// The log warns where the machine's limit of open files has no room for the default number of connections.
+	args := []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--max-connections", "64"}
 	for _, a := range d.CmdArgs {
 		if strings.HasPrefix(a.Key, "--") {
 			args = append(args, a.Key+"="+r.names.expand(strings.Join(a.Vals, ",")))
