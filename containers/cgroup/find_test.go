@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/xebec-serving/xebec/containers/internal/procfs"
 )
 
 const (
@@ -46,7 +48,7 @@ func TestFindOwn(t *testing.T) {
 		{"malformed files", "- -\n1 2 3 - cgroup2\n\n::\n", "x\n:::\n1:memory:relative\n", Memory, "", false, "is mounted"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			dir, isUnified, err := findOwn(parseMounts([]byte(tc.mounts)), parseMembership([]byte(tc.paths)), tc.resource)
+			dir, isUnified, err := findOwn(procfs.ParseMounts([]byte(tc.mounts)), procfs.ParseMembership([]byte(tc.paths)), tc.resource)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("%q and error %v: expected an error with %q", dir, err, tc.err)
@@ -61,21 +63,6 @@ func TestFindOwn(t *testing.T) {
 }
 
 func TestParseProc(t *testing.T) {
-	const stat = "42 (a) b) (c) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 1000 10\n"
-	if start, ok := parseStart([]byte(stat)); !ok || start != 12345 {
-		t.Errorf("start %d, %v: expected 12345", start, ok)
-	}
-	if parent, ok := parseParent([]byte(stat)); !ok || parent != 7 {
-		t.Errorf("parent %d, %v: expected 7", parent, ok)
-	}
-	for _, short := range []string{"", ")", "42 (x) S", "42 (x) S x 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 x"} {
-		if start, ok := parseStart([]byte(short)); ok {
-			t.Errorf("start %d of %q", start, short)
-		}
-		if parent, ok := parseParent([]byte(short)); ok {
-			t.Errorf("parent %d of %q", parent, short)
-		}
-	}
 	if pids := parsePIDs([]byte("12\n0\nx\n-3\n7")); !slices.Equal(pids, []int{12, 0, 7}) {
 		t.Errorf("pids %v", pids)
 	}
@@ -102,11 +89,11 @@ func FuzzFindOwn(f *testing.F) {
 	f.Add([]byte(version2Mounts), []byte("0::/../x\n"))
 	f.Add([]byte(`30 23 0:26 /a\040b /c\011d rw - cgroup2 cgroup2 rw`), []byte("0::/a b/c/..\n"))
 	f.Fuzz(func(t *testing.T, mountinfo, membership []byte) {
-		mounts, paths := parseMounts(mountinfo), parseMembership(membership)
+		mounts, paths := procfs.ParseMounts(mountinfo), procfs.ParseMembership(membership)
 		for _, r := range resources {
 			dir, _, err := findOwn(mounts, paths, r)
-			if err == nil && !slices.ContainsFunc(mounts, func(m mount) bool {
-				point := path.Clean(m.point)
+			if err == nil && !slices.ContainsFunc(mounts, func(m procfs.Mount) bool {
+				point := path.Clean(m.Point)
 				return dir == point || strings.HasPrefix(dir, strings.TrimSuffix(point, "/")+"/")
 			}) {
 				t.Errorf("%q is below no mount of %+v", dir, mounts)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/internal/procfs"
 )
 
 // These tests run with whatever the machine allows. Where it allows no groups, they check what the package reports.
@@ -244,7 +245,7 @@ func unifiedDir(t *testing.T) (dir string, real bool) {
 	if err != nil {
 		return none, false
 	}
-	own, isUnified, err := findOwn(parseMounts(mountinfo), parseMembership(membership), "no such controller")
+	own, isUnified, err := findOwn(procfs.ParseMounts(mountinfo), procfs.ParseMembership(membership), "no such controller")
 	if err != nil || !isUnified {
 		return none, false
 	}

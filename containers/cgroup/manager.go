@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/internal/procfs"
 )
 
 // Resource is what is limited, by the name of the kernel's controller.
@@ -85,7 +86,7 @@ func open(f files, root string, pid int) *Manager {
 		return m
 	}
 	m.name = prefix + strconv.Itoa(pid) + "-" + strconv.FormatUint(start, 10)
-	m.find(parseMounts(mounts), parseMembership(membership))
+	m.find(procfs.ParseMounts(mounts), procfs.ParseMembership(membership))
 	kept := m.hierarchies[:0]
 	for _, h := range m.hierarchies {
 		m.removeLeft(h.own)
@@ -103,15 +104,15 @@ func (m *Manager) started(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	start, ok := parseStart(b)
+	st, ok := procfs.ParseStat(b)
 	if !ok {
 		return 0, fmt.Errorf("/proc/%d/stat is not as expected: %.60q", pid, b)
 	}
-	return start, nil
+	return st.Start, nil
 }
 
 // find groups the resources by the directory in which their groups will be.
-func (m *Manager) find(mounts []mount, paths map[string]string) {
+func (m *Manager) find(mounts []procfs.Mount, paths map[string]string) {
 	for _, r := range resources {
 		dir, isUnified, err := findOwn(mounts, paths, r)
 		if err != nil {
@@ -294,11 +295,11 @@ func (m *Manager) isDescendant(pid int) bool {
 		if err != nil {
 			return true
 		}
-		parent, ok := parseParent(b)
+		st, ok := procfs.ParseStat(b)
 		if !ok {
 			return false
 		}
-		pid = parent
+		pid = st.Parent
 	}
 	return false
 }

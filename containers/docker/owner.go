@@ -1,11 +1,12 @@
 package docker
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/xebec-serving/xebec/containers/internal/procfs"
 )
 
 // The labels of every container that this package makes. They name its gateway process, so that another gateway, or the
@@ -54,19 +55,8 @@ func startOf(pid int) (ticks uint64, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	return parseStart(b)
-}
-
-// parseStart parses /proc/PID/stat (proc_pid_stat(5)). The name in parentheses may contain parentheses and spaces, so
-// fields are counted from its end.
-func parseStart(stat []byte) (ticks uint64, ok bool) {
-	const fieldState, fieldStart = 0, 19
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= fieldStart || bytes.ContainsAny(fields[fieldState], "ZX") {
-		return 0, false
-	}
-	ticks, err := strconv.ParseUint(string(fields[fieldStart]), 10, 64)
-	return ticks, err == nil
+	st, ok := procfs.ParseStat(b)
+	return st.Start, ok && !st.Zombie
 }
 
 func (o owner) labels() map[string]string {

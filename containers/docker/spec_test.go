@@ -106,15 +106,7 @@ func TestAbandoned(t *testing.T) {
 	}
 }
 
-func TestParseStart(t *testing.T) {
-	rest := strings.Repeat("0 ", 18) + "4711 0 0"
-	for stat, want := range map[string]uint64{
-		"1 (xebec) S " + rest: 4711, "1 (a) b) (c) R " + rest: 4711, "1 (dead) Z " + rest: 0, "1 (dead) X " + rest: 0, "": 0, "1 (short) S 1 2": 0,
-	} {
-		if got, ok := parseStart([]byte(stat)); got != want || ok != (want != 0) {
-			t.Errorf("%q: %d, %v", stat, got, ok)
-		}
-	}
+func TestStartOf(t *testing.T) {
 	if start, ok := startOf(os.Getpid()); !ok || start == 0 {
 		t.Error("startOf does not find this process")
 	}

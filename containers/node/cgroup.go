@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/xebec-serving/xebec/containers/internal/procfs"
 )
 
 // limits is what control groups allow; 0: no limit.
@@ -44,119 +45,35 @@ func limitsOf(root fs.FS) (limits, error) {
 	if err != nil {
 		return l, fmt.Errorf("read where control groups are mounted: %w", err)
 	}
-	hierarchies := parseMounts(mounts)
-	for _, g := range parseGroups(own) {
-		for _, h := range hierarchies {
-			if h.holds(g.controller) {
-				l.apply(root, h, g)
+	groups := procfs.ParseMembership(own)
+	for _, m := range procfs.ParseMounts(mounts) {
+		controllers := m.Controllers
+		if m.Unified {
+			controllers = []string{procfs.Unified}
+		}
+		for _, c := range controllers {
+			if in, ok := groups[c]; ok && (m.Unified || c == "cpu" || c == "memory") {
+				l.apply(root, m, c, in)
 			}
 		}
 	}
 	return l, nil
 }
 
-// group is a line of /proc/PID/cgroup, one for each relevant controller.
-type group struct {
-	controller string // "": all of version 2
-	path       string
-}
-
-// parseGroups parses /proc/PID/cgroup (cgroups(7)): "hierarchy:controllers:path" on each line, for version 2 "0::path".
-func parseGroups(text []byte) (groups []group) {
-	for line := range bytes.Lines(text) {
-		fields := strings.SplitN(strings.TrimRight(string(line), "\n"), ":", 3)
-		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") {
-			continue
-		}
-		if fields[0] == "0" && fields[1] == "" {
-			groups = append(groups, group{"", fields[2]})
-		}
-		for c := range strings.SplitSeq(fields[1], ",") {
-			if c == "cpu" || c == "memory" {
-				groups = append(groups, group{c, fields[2]})
-			}
-		}
-	}
-	return groups
-}
-
-// hierarchy is the mount point of a tree of control groups.
-type hierarchy struct {
-	v2    bool
-	cpu   bool
-	mem   bool
-	root  string // the group that is visible at point
-	point string
-}
-
-func (h *hierarchy) holds(controller string) bool {
-	switch controller {
-	case "cpu":
-		return h.cpu
-	case "memory":
-		return h.mem
-	}
-	return h.v2
-}
-
-// parseMounts parses /proc/PID/mountinfo (proc_pid_mountinfo(5)): "id parent major:minor root point options fields… -
-// type source super".
-func parseMounts(text []byte) (found []hierarchy) {
-	for line := range bytes.Lines(text) {
-		before, after, ok := strings.Cut(strings.TrimRight(string(line), "\n"), " - ")
-		fields, rest := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(rest) < 1 {
-			continue
-		}
-		h := hierarchy{root: unescape(fields[3]), point: unescape(fields[4]), v2: rest[0] == "cgroup2"}
-		if !h.v2 && rest[0] != "cgroup" || !strings.HasPrefix(h.root, "/") || !strings.HasPrefix(h.point, "/") {
-			continue
-		}
-		if !h.v2 && len(rest) > 2 {
-			for option := range strings.SplitSeq(rest[2], ",") {
-				h.cpu, h.mem = h.cpu || option == "cpu", h.mem || option == "memory"
-			}
-		}
-		if h.v2 || h.cpu || h.mem {
-			found = append(found, h)
-		}
-	}
-	return found
-}
-
-// unescape undoes the kernel's escaping of blanks in paths: three octal digits after a backslash.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(c))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
-
-// apply applies the limits of the group and of all above it, up to the mount point.
-func (l *limits) apply(root fs.FS, h hierarchy, g group) {
-	below, ok := strings.CutPrefix(g.path, strings.TrimSuffix(h.root, "/"))
+// apply applies the limits of a group and of all above it, up to the mount point.
+func (l *limits) apply(root fs.FS, m procfs.Mount, controller, group string) {
+	below, ok := strings.CutPrefix(group, strings.TrimSuffix(m.Root, "/"))
 	if !ok || below != "" && !strings.HasPrefix(below, "/") || strings.HasPrefix(below, "/..") {
 		below = "/" // the group is not in the visible part of the hierarchy: use what is visible
 	}
-	point := path.Clean(h.point)
+	point := path.Clean(m.Point)
 	for range maxDepth {
 		below = path.Clean("/" + below)
 		dir := strings.TrimPrefix(path.Join(point, below), "/")
-		if h.v2 {
+		if m.Unified {
 			l.applyV2(root, dir)
 		} else {
-			l.applyV1(root, dir, g.controller)
+			l.applyV1(root, dir, controller)
 		}
 		if below == "/" {
 			return

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/xebec-serving/xebec/containers/internal/procfs"
 )
 
 const (
@@ -41,7 +43,7 @@ type Meter struct {
 	round uint64
 	next  int // index, among all replicas' processes, of the first one whose page tables the next reading walks
 	// State of the current reading.
-	all   []stat
+	all   []procfs.Stat
 	at    map[int]int32 // index in all, by pid
 	owner []int32       // index in pids, by index in all; -1: none
 	buf   []byte
@@ -129,8 +131,8 @@ func (m *Meter) list() {
 			if err != nil || pid <= 0 || len(m.all) == MaxProcesses {
 				continue
 			}
-			st, ok := parseStat(m.read(name, "stat", maxStatBytes))
-			if _, twice := m.at[pid]; ok && !twice && st.pid == pid {
+			st, ok := procfs.ParseStat(m.read(name, "stat", maxStatBytes))
+			if _, twice := m.at[pid]; ok && !twice && st.PID == pid && st.Session >= 0 {
 				m.at[pid] = int32(len(m.all))
 				m.all = append(m.all, st)
 			}
@@ -156,20 +158,20 @@ func (m *Meter) assign(pids []int) {
 	const maxAncestors = 64 // the list is no snapshot: reused pids could form a cycle
 	for i := range m.all {
 		at := int32(i)
-		session := m.all[i].session
+		session := m.all[i].Session
 		for range maxAncestors {
 			if m.owner[at] >= 0 {
 				break
 			}
-			parent, ok := m.at[m.all[at].ppid]
-			if !ok || m.all[parent].session != session || m.all[parent].start > m.all[at].start { // a parent younger than its child has a reused pid
+			parent, ok := m.at[m.all[at].Parent]
+			if !ok || m.all[parent].Session != session || m.all[parent].Start > m.all[at].Start { // a parent younger than its child has a reused pid
 				break
 			}
 			at = parent
 		}
 		if m.owner[at] < 0 {
 			leader, ok := m.at[session]
-			if !ok || m.all[leader].session != session || m.all[leader].start > m.all[at].start {
+			if !ok || m.all[leader].Session != session || m.all[leader].Start > m.all[at].Start {
 				continue
 			}
 			at = leader
@@ -184,11 +186,11 @@ func (m *Meter) begin(now time.Time, pids []int) {
 	for i, pid := range pids {
 		var s sum
 		at, ok := m.at[pid]
-		if ok && m.owner[at] == int32(i) && !m.all[at].zombie {
+		if ok && m.owner[at] == int32(i) && !m.all[at].Zombie {
 			p := m.known[pid]
-			s.again = p != nil && p.start == m.all[at].start && !p.since.IsZero()
+			s.again = p != nil && p.start == m.all[at].Start && !p.since.IsZero()
 			if !s.again {
-				p = &process{start: m.all[at].start, since: now}
+				p = &process{start: m.all[at].Start, since: now}
 				m.known[pid] = p
 			}
 			s.root, s.due = p, s.again && now.Sub(p.since) >= minInterval
@@ -215,26 +217,26 @@ func (m *Meter) measure(dst []Usage) {
 			continue
 		}
 		s, u := &m.sums[m.owner[i]], &dst[m.owner[i]]
-		p := m.known[st.pid]
-		if p == nil || p.start != st.start {
-			p = &process{start: st.start}
-			m.known[st.pid] = p // if its replica existed before, all of its time is new
+		p := m.known[st.PID]
+		if p == nil || p.start != st.Start {
+			p = &process{start: st.Start}
+			m.known[st.PID] = p // if its replica existed before, all of its time is new
 		}
-		if s.due && st.ticks > p.ticks {
-			s.ticks += st.ticks - p.ticks
+		if s.due && st.Ticks > p.ticks {
+			s.ticks += st.Ticks - p.ticks
 		}
 		if s.due || !s.again {
-			p.ticks = st.ticks
+			p.ticks = st.Ticks
 		}
 		p.round = m.round
 		if turn := (nth - m.next + ours) % ours; turn < MaxRollups || p.memory == 0 {
-			if n, ok := m.memory(st.pid, turn < MaxRollups); ok && !st.zombie {
+			if n, ok := m.memory(st.PID, turn < MaxRollups); ok && !st.Zombie {
 				p.memory = n
 			}
 		}
 		nth++
 		u.Processes++
-		if !st.zombie {
+		if !st.Zombie {
 			u.MemoryBytes += min(p.memory, math.MaxInt64-u.MemoryBytes)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// procfs is a fake /proc.
-type procfs struct {
+// fakeProc is a fake /proc.
+type fakeProc struct {
 	t   *testing.T
 	dir string
 }
@@ -27,7 +27,7 @@ type entry struct {
 	pss, anon, shmem   int
 }
 
-func (p procfs) set(entries ...entry) {
+func (p fakeProc) set(entries ...entry) {
 	p.t.Helper()
 	for _, e := range entries {
 		dir := filepath.Join(p.dir, strconv.Itoa(e.pid))
@@ -56,7 +56,7 @@ func (p procfs) set(entries ...entry) {
 	}
 }
 
-func (p procfs) end(pids ...int) {
+func (p fakeProc) end(pids ...int) {
 	for _, pid := range pids {
 		if err := os.RemoveAll(filepath.Join(p.dir, strconv.Itoa(pid))); err != nil {
 			p.t.Fatal(err)
@@ -64,8 +64,8 @@ func (p procfs) end(pids ...int) {
 	}
 }
 
-func newProcfs(t *testing.T) (procfs, *Meter) {
-	p := procfs{t, t.TempDir()}
+func newProcfs(t *testing.T) (fakeProc, *Meter) {
+	p := fakeProc{t, t.TempDir()}
 	for _, name := range []string{"self", "sys", "0", "-1", "99999999999"} {
 		if err := os.MkdirAll(filepath.Join(p.dir, name), 0o755); err != nil {
 			t.Fatal(err)

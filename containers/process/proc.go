@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/containers/internal/procfs"
 )
 
 const (
@@ -29,40 +31,9 @@ type stat struct {
 	start uint64
 }
 
-// parseStat parses /proc/PID/stat (proc_pid_stat(5)). The command name in parentheses may contain anything, including
-// parentheses and spaces, so fields are counted from the last closing parenthesis.
 func parseStat(b []byte) (stat, bool) {
-	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-	if open < 1 || end < open {
-		return stat{}, false
-	}
-	pid, err := strconv.Atoi(string(bytes.TrimSpace(b[:open])))
-	if err != nil || pid <= 0 {
-		return stat{}, false
-	}
-	const fieldState, fieldParent, fieldGroup, fieldNice, fieldStart = 0, 1, 2, 16, 19 // counted from the field after the name
-	fields := bytes.Fields(b[end+1:])
-	if len(fields) <= fieldStart {
-		return stat{}, false
-	}
-	ppid, err := strconv.Atoi(string(fields[fieldParent]))
-	if err != nil || ppid < 0 {
-		return stat{}, false
-	}
-	pgrp, err := strconv.Atoi(string(fields[fieldGroup]))
-	if err != nil {
-		return stat{}, false
-	}
-	nice, err := strconv.Atoi(string(fields[fieldNice]))
-	if err != nil {
-		return stat{}, false
-	}
-	start, err := strconv.ParseUint(string(fields[fieldStart]), 10, 64)
-	if err != nil {
-		return stat{}, false
-	}
-	state := fields[fieldState][0]
-	return stat{pid: pid, ppid: ppid, pgrp: pgrp, nice: nice, start: start, zombie: state == 'Z' || state == 'X'}, true
+	st, ok := procfs.ParseStat(b)
+	return stat{pid: st.PID, ppid: st.Parent, pgrp: st.Group, nice: st.Nice, start: st.Start, zombie: st.Zombie}, ok
 }
 
 func readStat(pid int) (stat, bool) {
