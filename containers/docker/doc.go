@@ -72,7 +72,7 @@
 // one must be pulled by hand (docker login, docker pull), and the error says so. It does not check whether a worker is
 // connected.
 //
-// An error that needs an operator is a [*LaunchError]: no such image, a directory that the container's user cannot
+// An error that needs an operator is a [*containers.LaunchError]: no such image, a directory that the container's user cannot
 // read, limits that the engine refuses. An engine that does not answer is an ordinary error, because it may come back.
 //
 // Start reading at [Runtime].Start, then spec.go (the container's configuration), instance.go (a container's life) and

@@ -12,23 +12,8 @@ import (
 	"github.com/xebec-serving/xebec/containers"
 )
 
-// LaunchError says why a replica cannot be started until an operator has changed something.
-type LaunchError struct {
-	// Message says what is wrong, where, and what to do.
-	Message string
-	Err     error
-}
-
-func (e *LaunchError) Error() string { return e.Message }
-func (e *LaunchError) Unwrap() error { return e.Err }
-
-// Permanent implements [containers.Permanent].
-func (e *LaunchError) Permanent() bool { return true }
-
-var _ containers.Permanent = (*LaunchError)(nil)
-
-func launchErrorf(cause error, format string, args ...any) *LaunchError {
-	return &LaunchError{Message: fmt.Sprintf(format, args...), Err: cause}
+func launchErrorf(cause error, format string, args ...any) *containers.LaunchError {
+	return &containers.LaunchError{Message: fmt.Sprintf(format, args...), Err: cause}
 }
 
 var errClosed = errors.New("containers can no longer be started: the gateway is stopping")

@@ -132,7 +132,7 @@ func New(cfg Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Start implements [containers.Runtime]. An error that is a [*LaunchError] needs an operator; any other may be
+// Start implements [containers.Runtime]. An error that is a [*containers.LaunchError] needs an operator; any other may be
 // temporary. A missing image is pulled first, which l.Stderr reports.
 func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.Instance, error) {
 	r.mu.Lock()

@@ -137,7 +137,7 @@ func TestConfig(t *testing.T) {
 	}
 	defer r.Close()
 	_, err = r.Start(t.Context(), containers.Launch{Image: "x", Env: []string{"XEBEC_SOCKET=" + listen(t, t.TempDir())}})
-	var permanent *LaunchError
+	var permanent *containers.LaunchError
 	if !errors.As(err, &permanent) || !strings.Contains(err.Error(), "ssh://elsewhere") {
 		t.Errorf("%v", err)
 	}

@@ -44,7 +44,7 @@
 // The command is executed without a shell. An absolute path is used as it is. A relative path with a slash is looked up
 // in the model's directory. A bare name is looked up in the model's directory first and then in PATH, as the worker
 // sees it. argv[0] is the resolved path. Errors that can be found before anything starts are returned as a
-// [*LaunchError] that says what to do. A command that is a shell script should exec its last program: SIGTERM goes to
+// [*containers.LaunchError] that says what to do. A command that is a shell script should exec its last program: SIGTERM goes to
 // the first process only, and when that one ends, the others are killed.
 //
 // # Limits

@@ -27,7 +27,7 @@ func TestFailedLaunchLeavesNoGroup(t *testing.T) {
 	_, err := r.Start(t.Context(), containers.Launch{
 		Dir: dir, Command: []string{"garbage"}, Limits: containers.Limits{PIDs: 20, MemoryBytes: 64 << 20, CPUMillis: 1000},
 	})
-	var launchError *LaunchError
+	var launchError *containers.LaunchError
 	if !errors.As(err, &launchError) {
 		t.Fatalf("error %v: expected a LaunchError", err)
 	}

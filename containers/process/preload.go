@@ -82,7 +82,7 @@ func (r *Runtime) fork(ctx context.Context, k *link, path string, l containers.L
 	if errors.Is(err, errStale) { // a new zygote takes its place
 		in, err = r.zygotes.fork(ctx, k, spec, path, l)
 	}
-	var permanent *LaunchError
+	var permanent *containers.LaunchError
 	switch {
 	case err == nil:
 		return in, nil

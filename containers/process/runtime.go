@@ -49,7 +49,7 @@ func New() (*Runtime, error) {
 	return &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/"}, nil
 }
 
-// Start implements [containers.Runtime]. An error that is a [*LaunchError] needs an operator; any other may be
+// Start implements [containers.Runtime]. An error that is a [*containers.LaunchError] needs an operator; any other may be
 // temporary.
 func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.Instance, error) {
 	if len(l.Command) == 0 {

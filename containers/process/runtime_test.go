@@ -405,7 +405,7 @@ func TestStartErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := r.Start(t.Context(), containers.Launch{Dir: tc.dir, Command: tc.command, Env: tc.env})
-			var launchError *LaunchError
+			var launchError *containers.LaunchError
 			if !errors.As(err, &launchError) || !launchError.Permanent() || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v: expected a permanent one with %q", err, tc.want)
 			}
