@@ -1,5 +1,7 @@
 package scheduler
 
+import "github.com/xebec-serving/xebec/api"
+
 // Policy selects how a replica's batch cap is found.
 type Policy uint8
 
@@ -97,6 +99,29 @@ type Config struct {
 // DefaultConfig is the configuration of a model version that declares nothing.
 func DefaultConfig() Config {
 	return Config{Retry: true, Hedge: true}.normal()
+}
+
+// ConfigOf returns the configuration that a model's spec declares. The caller adds Shared and TimeoutNanos where batches
+// really run, which a simulation has not, and an objective that follows from the functions' SLO.
+func ConfigOf(spec *api.ModelSpec) Config {
+	c := DefaultConfig()
+	c.MaxQueue = spec.Queue.Max
+	c.Retry = spec.Retries()
+	c.Batching = Batching{
+		MaxBatch: spec.Batching.Max, MaxBatchBytes: int(spec.Batching.MaxBytes), HoldNanos: int64(spec.Batching.Hold),
+		ObjectiveNanos: int64(spec.Batching.Objective), Pad: spec.Batching.Pad,
+	}
+	switch spec.Batching.Policy {
+	case api.BatchFixed:
+		c.Batching.Policy = Fixed
+	case api.BatchNone:
+		c.Batching.Policy = None
+	case api.BatchQuantile:
+		c.Batching.Policy = Quantile
+	default:
+		c.Batching.Policy = AIMD
+	}
+	return c
 }
 
 // normal fills in defaults and applies bounds.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -122,6 +123,21 @@ func TestConfigBounds(t *testing.T) {
 	for s, want := range map[string]string{AIMD.String(): "aimd", Fixed.String(): "fixed", None.String(): "none", Policy(9).String(): "unknown"} {
 		if s != want {
 			t.Errorf("%q, want %q", s, want)
+		}
+	}
+}
+
+func TestConfigOf(t *testing.T) {
+	spec := api.ModelSpec{Batching: api.BatchingSpec{Policy: api.BatchQuantile, Max: 64, Hold: time.Millisecond, Objective: time.Second, Pad: true}}.WithDefaults()
+	c := ConfigOf(&spec)
+	want := Batching{Policy: Quantile, MaxBatch: 64, MaxBatchBytes: int(spec.Batching.MaxBytes), HoldNanos: 1e6, ObjectiveNanos: 1e9, Pad: true}
+	if c.Batching != want || c.MaxQueue != spec.Queue.Max || c.Retry != spec.Retries() {
+		t.Errorf("got %+v, want %+v", c, want)
+	}
+	for policy, want := range map[string]Policy{api.BatchFixed: Fixed, api.BatchNone: None, "": AIMD} {
+		spec.Batching.Policy = policy
+		if got := ConfigOf(&spec).Batching.Policy; got != want {
+			t.Errorf("policy %q is %s, want %s", policy, got, want)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/autoscale"
 )
 
@@ -76,26 +75,6 @@ func ObjectiveOf(functions []api.FunctionStatus) (slo, coldStart time.Duration) 
 		}
 	}
 	return slo, coldStart
-}
-
-// ConfigOf is how a gateway schedules a model.
-func ConfigOf(spec *api.ModelSpec) scheduler.Config {
-	c := scheduler.DefaultConfig()
-	c.MaxQueue = spec.Queue.Max
-	c.Retry = spec.Retries()
-	c.Batching = scheduler.Batching{
-		Policy: scheduler.AIMD, MaxBatch: spec.Batching.Max, MaxBatchBytes: int(spec.Batching.MaxBytes), HoldNanos: int64(spec.Batching.Hold),
-		ObjectiveNanos: int64(spec.Batching.Objective), Pad: spec.Batching.Pad,
-	}
-	switch spec.Batching.Policy {
-	case api.BatchFixed:
-		c.Batching.Policy = scheduler.Fixed
-	case api.BatchNone:
-		c.Batching.Policy = scheduler.None
-	case api.BatchQuantile:
-		c.Batching.Policy = scheduler.Quantile
-	}
-	return c
 }
 
 // BoundsOf overrides b with what a model declares. A model with a fixed number of replicas declares no Min and Max for

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/scheduler/autoscale"
 )
 
@@ -73,20 +72,5 @@ func TestObjectiveOf(t *testing.T) {
 	}
 	if slo, coldStart = ObjectiveOf(nil); slo != 0 || coldStart != 0 {
 		t.Errorf("without functions: %v and %v, want 0", slo, coldStart)
-	}
-}
-
-func TestConfigOf(t *testing.T) {
-	spec := api.ModelSpec{Batching: api.BatchingSpec{Policy: api.BatchQuantile, Max: 64, Hold: time.Millisecond, Objective: time.Second, Pad: true}}.WithDefaults()
-	c := ConfigOf(&spec)
-	want := scheduler.Batching{Policy: scheduler.Quantile, MaxBatch: 64, MaxBatchBytes: int(spec.Batching.MaxBytes), HoldNanos: 1e6, ObjectiveNanos: 1e9, Pad: true}
-	if c.Batching != want || c.MaxQueue != spec.Queue.Max || c.Retry != spec.Retries() {
-		t.Errorf("got %+v, want %+v", c, want)
-	}
-	for policy, want := range map[string]scheduler.Policy{api.BatchFixed: scheduler.Fixed, api.BatchNone: scheduler.None, "": scheduler.AIMD} {
-		spec.Batching.Policy = policy
-		if got := ConfigOf(&spec).Batching.Policy; got != want {
-			t.Errorf("policy %q is %s, want %s", policy, got, want)
-		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/forecast"
+	"github.com/xebec-serving/xebec/scheduler"
 )
 
 // planTarget completes a question with what the gateway reports about a function or model, unless flags say it. It
@@ -42,7 +43,7 @@ func (c *cli) planTarget(ctx context.Context, o *planOptions, q *forecast.Questi
 			notes = append(notes, fmt.Sprintf("its replicas have evaluated fewer than %d batches: the profile is that of earlier ones, from %d batches", forecast.MinBatches, remembered))
 		}
 	}
-	q.Model.Config = forecast.ConfigOf(&m.Spec)
+	q.Model.Config = scheduler.ConfigOf(&m.Spec)
 	if !o.changed("start") && m.Capacity != nil && m.Capacity.StartMS > 0 {
 		q.Model.StartNanos = int64(m.Capacity.StartMS * 1e6)
 	}

@@ -225,27 +225,13 @@ func (d *Deployment) dir() string {
 
 // laneConfig is a spec in the scheduler's terms. slo is the smallest objective among the model's functions, 0 when it has none.
 func laneConfig(spec *api.ModelSpec, slo time.Duration) scheduler.Config {
-	c := scheduler.DefaultConfig()
-	c.MaxQueue = spec.Queue.Max
-	c.Retry = spec.Retries()
+	c := scheduler.ConfigOf(spec)
 	c.Shared = spec.Device != ""
 	c.TimeoutNanos = int64(spec.Timeout)
 	b := &c.Batching
-	b.MaxBatch, b.MaxBatchBytes = min(spec.Batching.Max, maxFixedBatch(spec)), int(spec.Batching.MaxBytes)
-	b.HoldNanos, b.Pad = int64(spec.Batching.Hold), spec.Batching.Pad
-	b.ObjectiveNanos = int64(spec.Batching.Objective)
+	b.MaxBatch = min(b.MaxBatch, maxFixedBatch(spec))
 	if b.ObjectiveNanos == 0 {
 		b.ObjectiveNanos = int64(slo * 2 / 5)
-	}
-	switch spec.Batching.Policy {
-	case api.BatchFixed:
-		b.Policy = scheduler.Fixed
-	case api.BatchNone:
-		b.Policy = scheduler.None
-	case api.BatchQuantile:
-		b.Policy = scheduler.Quantile
-	default:
-		b.Policy = scheduler.AIMD
 	}
 	return c
 }
