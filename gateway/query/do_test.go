@@ -92,7 +92,7 @@ func TestDoRefuses(t *testing.T) {
 	}
 }
 
-// TestDoEndsWithItsContext: the caller leaves at once, its query is cancelled, and the request is used again when the lane has released it.
+// TestDoEndsWithItsContext: the caller leaves at once, its query is cancelled, and the request is reused once the lane has released it.
 func TestDoEndsWithItsContext(t *testing.T) {
 	items := make(chan *scheduler.Item, 1)
 	f := serve(t, floats4, func(it *scheduler.Item) { items <- it })

@@ -46,8 +46,8 @@ func TestFeedbackAfterTheOutputsChanged(t *testing.T) {
 	c.feed(fmt.Sprintf(`{"query_id":%d,"label":1.5}`, id), TooLate)
 }
 
-// TestOfAnotherFunctionsPredictions: what was copied for one feedback is not used for the next.
-func TestOfAnotherFunctionsPredictions(t *testing.T) {
+// TestFeedbackBuffersAreCleared: what was copied for one feedback is not used for the next.
+func TestFeedbackBuffersAreCleared(t *testing.T) {
 	c := gather(t, "exp4", nil, floatsList(1000), []func(*scheduler.Item){zeros(1000)})
 	id := c.ask(input).ID
 	w := newWait(c.p)
@@ -105,7 +105,7 @@ func TestFeedbackOfTwoFunctions(t *testing.T) {
 	}
 }
 
-// TestVerdictByInputWithEveryModelDown: no model can be asked, and the request and the feedback end all the same.
+// TestVerdictByInputWithEveryModelDown: no model can be asked, and both the request and the feedback end.
 func TestVerdictByInputWithEveryModelDown(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(1)}, withDefault("-1"), func(f *fixture) {
 		for _, cand := range f.fn.Candidates {
@@ -166,8 +166,8 @@ func TestContextsBeforeTheFirstReplica(t *testing.T) {
 	}
 }
 
-// TestTwoLeadersThatLeave: a query whose client is still there does not end as cancelled.
-func TestTwoLeadersThatLeave(t *testing.T) {
+// TestTwoCancelledLeaders: a query whose client is still there does not end as cancelled.
+func TestTwoCancelledLeaders(t *testing.T) {
 	items := make(chan *scheduler.Item, 10)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){func(it *scheduler.Item) { items <- it }}, cached)
 	answers := make(chan api.Code, 10)
@@ -228,7 +228,7 @@ func TestJoinsForgetLargeInputs(t *testing.T) {
 	w.Drop()
 }
 
-// TestVerdictOnADefault: a verdict on the default output says nothing about models whose answer was not given.
+// TestVerdictOnADefault: a verdict on the default output is no loss of the models whose answers were not used.
 func TestVerdictOnADefault(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2), says(3), says(3), says(4)}, withDefault("-1"),
 		func(f *fixture) { f.fn.MinConfidence = 0.6 })
@@ -244,8 +244,8 @@ func TestVerdictOnADefault(t *testing.T) {
 	}
 }
 
-// TestShadowsCodeIsNotRead (with -race): combining does not look at a shadow, which may be ending.
-func TestShadowsCodeIsNotRead(t *testing.T) {
+// TestCombineIgnoresShadows (with -race): combining does not look at a shadow, which may be ending.
+func TestCombineIgnoresShadows(t *testing.T) {
 	var done sync.WaitGroup
 	c := gather(t, "exp4", nil, floatsOut, []func(*scheduler.Item){saysFloat(1), fails(api.DeadlineExceeded)}, func(f *fixture) {
 		m := NewModel(api.ModelID{Name: "new", Version: "2"}, floatsOut, &querytest.Lane{Submit: func(it *scheduler.Item) {
@@ -261,8 +261,8 @@ func TestShadowsCodeIsNotRead(t *testing.T) {
 	done.Wait()
 }
 
-// TestTwoMembersAskAgain (with -race): members of one query that ask for themselves at the same time do not share memory.
-func TestTwoMembersAskAgain(t *testing.T) {
+// TestTwoMembersRetryAtOnce (with -race): members of one query that retry at the same time do not share memory.
+func TestTwoMembersRetryAtOnce(t *testing.T) {
 	type got struct {
 		lane int
 		it   *scheduler.Item
@@ -318,8 +318,8 @@ type slowOwner struct{ hold chan struct{} }
 func (s *slowOwner) Filled(*cache.Waiter)           { <-s.hold }
 func (s *slowOwner) Failed(*cache.Waiter, api.Code) { <-s.hold }
 
-// TestShadowsAlarmAndFill: a shadow waits for another query's evaluation, and its deadline comes while earlier waiters are being called.
-func TestShadowsAlarmAndFill(t *testing.T) {
+// TestShadowDeadlineDuringFill: a shadow waits for another query's evaluation, and its deadline comes while earlier waiters are being called.
+func TestShadowDeadlineDuringFill(t *testing.T) {
 	var shadow *Model
 	held := make(chan *scheduler.Item, 1)
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)}, func(f *fixture) {

@@ -188,7 +188,7 @@ func TestRolloutLearns(t *testing.T) {
 	}
 }
 
-// TestTee: the other version is asked too, and its answers are compared and never given. No caller waits for it when it hangs or fails.
+// TestTee: the other version is asked too, and its answers are compared but never returned. No caller waits for it when it hangs or fails.
 func TestTee(t *testing.T) {
 	c := gather(t, "single", nil, floats4, []func(*scheduler.Item){says(1)})
 	seen := new(Comparison)

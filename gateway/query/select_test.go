@@ -56,8 +56,8 @@ func TestEnsembleAverages(t *testing.T) {
 	}
 }
 
-// TestDoubtfulAnswersBecomeTheDefault, by the function's bound or the query's.
-func TestDoubtfulAnswersBecomeTheDefault(t *testing.T) {
+// TestLowConfidenceGivesTheDefault, by the function's bound or the query's.
+func TestLowConfidenceGivesTheDefault(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2), says(3), says(3), says(4)}, withDefault("-1"),
 		func(f *fixture) { f.fn.MinConfidence = 0.6 })
 	got := c.ask(input)
@@ -234,7 +234,7 @@ func TestPlanDropsMembers(t *testing.T) {
 	}
 }
 
-// TestPlanLimitsABandit: queries withheld by a limit go to other models, and the plan is told the wishes.
+// TestPlanLimitsABandit: queries withheld by a limit go to other models, and the wishes are reported to the plan.
 func TestPlanLimitsABandit(t *testing.T) {
 	plan := &planned{limits: []float64{0, 1}}
 	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(1), says(2)}, func(f *fixture) { f.fn.Choice = plan })
@@ -244,7 +244,7 @@ func TestPlanLimitsABandit(t *testing.T) {
 		}
 	}
 	if a, b := plan.wishes[0].Load(), plan.wishes[1].Load(); a < 25 || b < 25 {
-		t.Errorf("of 100 queries the plan was told the wishes %d and %d", a, b)
+		t.Errorf("of 100 queries the wishes reported to the plan are %d and %d", a, b)
 	}
 	plan.refusing.Store(true)
 	if code := c.code(input); code != api.Overloaded || plan.refused.Load() != 1 {
@@ -280,8 +280,8 @@ func TestShadowsAreComparedAndNeverAnswer(t *testing.T) {
 	}
 }
 
-// TestAllDown: with no model to ask and nothing to wait for, the default is given at once.
-func TestAllDown(t *testing.T) {
+// TestNoModelAvailable: if no model is available and none is starting, the query gets the default at once.
+func TestNoModelAvailable(t *testing.T) {
 	for _, policy := range []string{"single", "exp3", "exp4"} {
 		models := []func(*scheduler.Item){func(*scheduler.Item) { t.Error("a model without replicas was asked") }, nil}
 		if policy == "single" {
@@ -299,7 +299,7 @@ func TestAllDown(t *testing.T) {
 	}
 }
 
-// TestAskingInTwoSteps: the heaviest are asked first, the rest only where they disagree.
+// TestAskingInTwoSteps: the members with the most weight are asked first, the others only if these disagree.
 func TestAskingInTwoSteps(t *testing.T) {
 	var agree atomic.Bool
 	agree.Store(true)
@@ -320,8 +320,8 @@ func TestAskingInTwoSteps(t *testing.T) {
 	}
 }
 
-// TestStragglersDoNotHoldUpTheEnd: Drain does not wait for a request that is answered, whatever still runs for the cache.
-func TestStragglersDoNotHoldUpTheEnd(t *testing.T) {
+// TestDrainDoesNotWaitForStragglers: Drain does not wait for a request that is answered, whatever still runs for the cache.
+func TestDrainDoesNotWaitForStragglers(t *testing.T) {
 	held := make(chan *scheduler.Item, 1)
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), func(it *scheduler.Item) { it.Owner.Answered(it, api.DeadlineExceeded); held <- it }})
 	if got := c.ask(input); fmt.Sprint(got.Late) != "[b@1]" {
@@ -349,7 +349,7 @@ func TestVerdictsByInput(t *testing.T) {
 	}
 }
 
-// TestLabelsAreForwarded: a model that learns by itself gets the label with the input and the context that it predicted for.
+// TestLabelsAreForwarded: a model that learns online gets the label with the input and the context that it predicted for.
 func TestLabelsAreForwarded(t *testing.T) {
 	type taught struct{ input, context, label string }
 	got := make(chan taught, 4)

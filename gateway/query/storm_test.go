@@ -15,8 +15,8 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-// TestPlanOfTheDead: a plan that still counts on a model that has lost its replicas does not refuse queries that another can answer.
-func TestPlanOfTheDead(t *testing.T) {
+// TestPlanForAModelWithoutReplicas: a plan that still counts on a model that has lost its replicas does not refuse queries that another can answer.
+func TestPlanForAModelWithoutReplicas(t *testing.T) {
 	plan := &planned{}
 	plan.members.Store(2) // b only
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){says(1), says(2)}, func(f *fixture) { f.fn.Choice = plan; f.fn.Candidates[1].Model.Ready.Store(0) })
@@ -122,7 +122,7 @@ func TestFailedAtTheDeadline(t *testing.T) {
 	poll(t, func() bool { return c.p.Open() == 0 })
 }
 
-// TestClosedLane: a cache leader at a lane that refuses everything at once, with followers. No follower waits for ever.
+// TestClosedLane: a cache leader at a lane that refuses everything at once, with followers. Every follower ends.
 func TestClosedLane(t *testing.T) {
 	c := gather(t, "exp4", nil, floats4, []func(*scheduler.Item){fails(api.Overloaded), fails(api.ModelRemoved)}, cached, withDefault("-1"))
 	var wg sync.WaitGroup

@@ -15,13 +15,13 @@ const maxRequestRank = api.MaxRank + 1
 type tensor struct {
 	// index is the input's place in the signature.
 	index int
-	// given is what of the tensor's object has been read.
+	// given has the members of the tensor's object that have been read.
 	given member
 	shape [maxRequestRank]int64
 	rank  int
-	// dataPos is where in the JSON "data" stands.
+	// dataPos is the offset of the value of "data" in the JSON.
 	dataPos int
-	// binarySize is the parameter binary_data_size, -1 when there was none.
+	// binarySize is the parameter binary_data_size, -1 if it is absent.
 	binarySize int
 }
 
@@ -52,8 +52,8 @@ func (q *Request) inputs() error {
 	return nil
 }
 
-// input reads one tensor of "inputs". Its members may come in any order: data that come before the shape are passed over
-// and read when the object has ended.
+// input reads one tensor of "inputs". Its members may come in any order: if "data" comes before the members that say how
+// to read it, it is skipped, and read at the end of the object.
 func (q *Request) input(int) error {
 	r := &q.r
 	q.tensors = append(q.tensors, tensor{binarySize: -1})
@@ -160,7 +160,7 @@ func (q *Request) inputParameters(t *tensor) error {
 	})
 }
 
-// claim takes n bytes of the binary part for a tensor.
+// claim reserves n bytes of the binary part for a tensor.
 func (q *Request) claim(t *tensor, n int64) error {
 	switch {
 	case n < 0:
@@ -175,7 +175,7 @@ func (q *Request) claim(t *tensor, n int64) error {
 	return nil
 }
 
-// data reads the member "data", or notes where it stands while something that it depends on is still to come.
+// data reads the member "data". If a member that says how to read it has not come yet, data only notes its position.
 func (q *Request) data(t *tensor, datatype []byte) error {
 	const needed = hasName | hasShape | hasDatatype
 	r := &q.r
@@ -277,7 +277,7 @@ func (q *Request) check(t *tensor, datatype []byte) error {
 	return nil
 }
 
-// checkBinarySize holds binary_data_size against the shape.
+// checkBinarySize compares binary_data_size with the shape.
 func (q *Request) checkBinarySize(t *tensor) error {
 	spec := &q.sig.Inputs[t.index]
 	elements := api.Elements(t.shape[:t.rank])
@@ -291,7 +291,7 @@ func (q *Request) checkBinarySize(t *tensor) error {
 	return nil
 }
 
-// storage takes the queries' inputs from the sink, once the first tensor has told how many there are.
+// storage takes the inputs of each query from the sink. The first tensor has determined the number of queries.
 func (q *Request) storage() error {
 	for len(q.rows) < q.Queries {
 		row, err := q.sink.Next()
@@ -306,7 +306,7 @@ func (q *Request) storage() error {
 	return nil
 }
 
-// setDims writes the dimensions into the values of a tensor that has any to write.
+// setDims sets the dimensions of a tensor's values. Those of a tensor of fixed shape stay empty.
 func (q *Request) setDims(t *tensor) {
 	spec := &q.sig.Inputs[t.index]
 	dims := q.dims(t)
@@ -345,7 +345,7 @@ func (q *Request) binary(data []byte) error {
 	return nil
 }
 
-// split deals a numeric tensor's raw data out to the queries.
+// split distributes a numeric tensor's raw data over the queries.
 func (q *Request) split(t *tensor, spec *api.TensorSpec, part []byte) error {
 	if spec.DType == api.Bool {
 		for i, c := range part {
@@ -362,8 +362,8 @@ func (q *Request) split(t *tensor, spec *api.TensorSpec, part []byte) error {
 	return nil
 }
 
-// splitBytes deals a BYTES tensor's elements out: each is led by its length, and stays so unless the query's tensor has
-// rank 0, when the element is the value.
+// splitBytes distributes a BYTES tensor's elements over the queries. An element is stored with the length before it,
+// unless the query's tensor has rank 0: then the element alone is the value.
 func (q *Request) splitBytes(t *tensor, spec *api.TensorSpec, part []byte) error {
 	dims := q.dims(t)
 	elements := api.Elements(dims)
@@ -393,10 +393,10 @@ func (q *Request) splitBytes(t *tensor, spec *api.TensorSpec, part []byte) error
 	return nil
 }
 
-// shapeOf writes a tensor's shape for a message.
+// shapeOf formats a tensor's shape for a message.
 func shapeOf(t *tensor) string { return api.ShapeString(t.shape[:t.rank]) }
 
-// batchShape writes a declared shape as the protocol has it, with the batch dimension.
+// batchShape formats a declared shape with the batch dimension, as requests have it.
 func batchShape(shape []int64) string {
 	s := api.ShapeString(shape)
 	if len(shape) == 0 {
@@ -405,7 +405,7 @@ func batchShape(shape []int64) string {
 	return "[-1, " + s[1:]
 }
 
-// printable shortens and cleans a caller's name for a message.
+// printable shortens a name from a request for a message, without cutting a character in two.
 func printable(name []byte) string {
 	const most = 63
 	if len(name) > most {

@@ -7,7 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 )
 
-// WholeBody is the JSON length of a request that came without the header Inference-Header-Content-Length.
+// WholeBody is the JSON length of a request without the header Inference-Header-Content-Length.
 const WholeBody = -1
 
 // Output is one output that a request asks for.
@@ -21,16 +21,16 @@ type Output struct {
 // Request is one infer request. Slices alias the body or the request's own buffers and live until the next Parse, and no
 // longer than the body. One Request is reused for many bodies by one goroutine at a time.
 type Request struct {
-	// ID is the caller's "id", to be echoed; nil when there was none.
+	// ID is the request's "id", which the response repeats; nil if it is absent.
 	ID []byte
 	// Queries is n, the leading dimension of every input.
 	Queries int
-	// Batched is false when the inputs came in the declared shapes, without a leading dimension: one query, whose outputs
-	// have none either.
+	// Batched is false if the inputs have the declared shapes, without a leading dimension: one query, whose outputs have
+	// none either.
 	Batched bool
-	// Outputs are what to answer, in this order: those that were asked for, or all of the signature.
+	// Outputs are the outputs of the response, in order: the requested ones, or all of the signature.
 	Outputs []Output
-	// TimeoutMicros is the request parameter "timeout", 0 when there was none.
+	// TimeoutMicros is the request parameter "timeout", 0 if it is absent.
 	TimeoutMicros int64
 
 	r     tensorjson.Reader
@@ -43,11 +43,12 @@ type Request struct {
 	// first is the name of the input that decided Queries and Batched; empty before.
 	first string
 	seen  uint64
-	// binaryLen is the length of the binary part, binaryLeft what no input has claimed of it.
+	// binaryLen is the length of the binary part, binaryLeft the part of it that no input has claimed.
 	binaryLen, binaryLeft int
 	hasHeader             bool
 	members               member
-	// binaryDefault is binary_data_output; binaryChosen has the bit of each of Outputs that made its own choice.
+	// binaryDefault is binary_data_output; binaryChosen has the bit of each output that has the
+	// parameter binary_data, which overrides it.
 	binaryDefault bool
 	binaryChosen  uint64
 }
@@ -64,8 +65,8 @@ const (
 
 // Parse reads the body of an infer request for a model of that signature. jsonLen is the length of the JSON that the body
 // begins with, from the header, or [WholeBody]. Inputs are written to storage from sink, once for each query; a request
-// of more than maxQueries queries is refused before any is taken. On an error, an *api.Error, the request means nothing
-// and what the sink has given out is the caller's to take back.
+// of more than maxQueries queries is refused before any is taken. After an error, which is an *api.Error, the result is
+// not valid, and the caller reclaims what the sink has returned.
 func (q *Request) Parse(body []byte, jsonLen int, sig *api.Signature, sink tensorjson.Sink, maxQueries int) error {
 	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros = nil, 0, false, q.Outputs[:0], 0
 	q.sig, q.sink, q.limit = sig, sink, maxQueries
@@ -124,7 +125,7 @@ func (q *Request) envelope() error {
 	})
 }
 
-// once refuses a member that was there before.
+// once refuses a member that the object already had.
 func once(r *tensorjson.Reader, seen *member, bit member, name string) error {
 	if *seen&bit != 0 {
 		return r.Errorf("the member %q is there twice", name)
@@ -251,7 +252,7 @@ func (q *Request) outputParameters(o *Output) error {
 	})
 }
 
-// complete checks that all inputs are there, and decides which outputs are answered.
+// complete checks that no input is missing, and determines the outputs.
 func (q *Request) complete() error {
 	for i := range q.sig.Inputs {
 		if spec := &q.sig.Inputs[i]; q.seen&(1<<i) == 0 {
