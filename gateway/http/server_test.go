@@ -204,7 +204,7 @@ func TestPipelinedRequestsAreAnsweredInOrderWithTheirOwnInputs(t *testing.T) {
 	}
 }
 
-func TestAClientThatDoesNotReadDelaysNoOther(t *testing.T) {
+func TestSlowReaderDelaysNoOtherClient(t *testing.T) {
 	big := bytes.Repeat([]byte{7}, 3<<20)
 	items := make(chan *scheduler.Item, 64)
 	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it })
@@ -244,7 +244,7 @@ func TestAClientThatDoesNotReadDelaysNoOther(t *testing.T) {
 	}
 }
 
-func TestALargeRawBodyIsTheQuerysUntilItIsReleased(t *testing.T) {
+func TestLargeRawBodyIsBorrowedUntilReleased(t *testing.T) {
 	items := make(chan *scheduler.Item, 8)
 	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it }, withDefault("null"))
 	c, r := f.raw()
@@ -269,7 +269,7 @@ func TestALargeRawBodyIsTheQuerysUntilItIsReleased(t *testing.T) {
 	}
 }
 
-func TestAClientThatGoesAwayCancelsItsQueries(t *testing.T) {
+func TestDisconnectCancelsQueries(t *testing.T) {
 	items := make(chan *scheduler.Item, 1)
 	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it }, func(f *fixture) { f.lane.Cancelled = make(chan uint64, 1) })
 	c, _ := f.raw()
@@ -282,7 +282,7 @@ func TestAClientThatGoesAwayCancelsItsQueries(t *testing.T) {
 	querytest.End(it, api.Cancelled) // the answer has no client any more, which does no harm
 }
 
-func TestConnectionsThatEndAreAnsweredFirst(t *testing.T) {
+func TestClosingConnectionsAreAnsweredFirst(t *testing.T) {
 	items := make(chan *scheduler.Item, 1)
 	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it })
 	for _, head := range []string{"POST /f/predict HTTP/1.0\r\n", "POST /f/predict HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"} {
@@ -398,8 +398,8 @@ func TestErrorsOfTheEdge(t *testing.T) {
 	}
 }
 
-// TestUnavailableSaysWhenToComeAgain: status 503 comes with Retry-After, whichever goroutine writes it.
-func TestUnavailableSaysWhenToComeAgain(t *testing.T) {
+// TestUnavailableHasRetryAfter: status 503 comes with Retry-After, whichever goroutine writes it.
+func TestUnavailableHasRetryAfter(t *testing.T) {
 	f := serve(t, querytest.Floats4, func(it *scheduler.Item) { querytest.End(it, api.Overloaded) })
 	for _, connection := range []string{"keep-alive", "close"} {
 		status, header, body := f.post("/f/predict", "application/json", `{"input":[1,2,3,4]}`, "Connection", connection)
@@ -409,8 +409,8 @@ func TestUnavailableSaysWhenToComeAgain(t *testing.T) {
 	}
 }
 
-// TestRoutesThatClash: two dialects with the same route make no server.
-func TestRoutesThatClash(t *testing.T) {
+// TestConflictingRoutes: a server with two dialects that have the same route is refused.
+func TestConflictingRoutes(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
