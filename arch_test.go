@@ -114,6 +114,7 @@ var exceptFrom = []struct{ packages, imports, reason string }{
 	{"gateway/...", "worker/wire/...", "the wire protocol lies behind worker"},
 	{"gateway/...", "worker/bindings/...", "bindings are for workers, which are separate processes"},
 	{"gateway/...", "worker/memory/...", "the in-memory transport is for tests"},
+	{"gateway/...", "containers/containerstest", "its replicas run nothing: they are for tests"},
 }
 
 // bans keep packages of the standard library, and those below them, out of packages that are not pure but must not use these.

@@ -3,13 +3,13 @@ package capacity
 import (
 	"context"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/containerstest"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/scheduler"
@@ -70,7 +70,7 @@ func (b *bench) join(name, more string) *fake {
 	f := &fake{b: b, spec: set.Models[0], lane: driver.NewLane(scheduler.DefaultConfig(), b.clock)}
 	f.direct = f.lane.AddFunction(1)
 	f.model = query.NewModel(f.spec.ID(), f.spec.Signature(), f.lane, f.direct, new(obs.Endpoint))
-	if f.set, err = containers.NewSet(containers.Config{Model: f.spec.ID(), Runtime: runtime{}, Command: f.spec.Run.Command, Dir: "/"}); err != nil {
+	if f.set, err = containers.NewSet(containers.Config{Model: f.spec.ID(), Runtime: containerstest.Idle{}, Command: f.spec.Run.Command, Dir: "/"}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
@@ -143,26 +143,6 @@ func (r answering) Send(b *api.Batch) error {
 }
 
 func (answering) Kill(string) {}
-
-// runtime starts replicas that end when they are told to.
-type runtime struct{}
-
-func (runtime) Start(context.Context, containers.Launch) (containers.Instance, error) {
-	gone := make(chan struct{})
-	return &instance{gone: gone, end: sync.OnceFunc(func() { close(gone) })}, nil
-}
-
-func (runtime) Close() error { return nil }
-
-type instance struct {
-	gone chan struct{}
-	end  func()
-}
-
-func (i *instance) PID() int                { return 1 }
-func (i *instance) Exited() <-chan struct{} { return i.gone }
-func (i *instance) Exit() containers.Exit   { return containers.Exit{At: time.Now()} }
-func (i *instance) Signal(bool) error       { i.end(); return nil }
 
 // woken reports whether the version has been called and not looked at yet.
 func (f *fake) woken() bool {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
-	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/containerstest"
 	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/control/capacity"
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
@@ -89,7 +89,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 	changed := func(model string) { catalog.Changed(model) }
 	cfg.Capacity = capacity.New(capacity.Config{CPU: 4, MemoryBytes: 1 << 30, Now: clock.Now, Life: life, Changed: changed, Log: log})
 	cfg.Host = &deployment.Host{
-		Clock: clock, Transport: transport, Runtime: idleRuntime{}, Capacity: cfg.Capacity, Cache: cache.New(1 << 20), WorkDir: "/", Drain: 10 * time.Second,
+		Clock: clock, Transport: transport, Runtime: containerstest.Idle{}, Capacity: cfg.Capacity, Cache: cache.New(1 << 20), WorkDir: "/", Drain: 10 * time.Second,
 		Devices: map[string]*driver.Device{"gpu0": driver.NewDevice()}, Changed: changed, Log: log,
 	}
 	path := query.New(query.Config{Now: clock.Now, Cache: cfg.Host.Cache, Timers: driver.NewTimers(clock)})
@@ -248,22 +248,3 @@ func (s *faulty) Commit(ctx context.Context, c *state.Commit) (uint64, error) {
 	}
 	return s.Backend.Commit(ctx, c)
 }
-
-type idleRuntime struct{}
-
-func (idleRuntime) Start(context.Context, containers.Launch) (containers.Instance, error) {
-	gone := make(chan struct{})
-	return &idleInstance{gone: gone, end: sync.OnceFunc(func() { close(gone) })}, nil
-}
-
-func (idleRuntime) Close() error { return nil }
-
-type idleInstance struct {
-	gone chan struct{}
-	end  func()
-}
-
-func (i *idleInstance) PID() int                { return 1 }
-func (i *idleInstance) Exited() <-chan struct{} { return i.gone }
-func (i *idleInstance) Exit() containers.Exit   { return containers.Exit{At: time.Now()} }
-func (i *idleInstance) Signal(bool) error       { i.end(); return nil }

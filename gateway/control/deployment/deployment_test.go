@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/containerstest"
 	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/control/capacity"
 	"github.com/xebec-serving/xebec/scheduler/driver"
@@ -36,7 +36,7 @@ func newHost(t *testing.T) *Host {
 	})
 	log := zap.NewNop()
 	return &Host{
-		Clock: clock, Transport: transport, Runtime: idleRuntime{}, Cache: cache.New(1 << 20), WorkDir: "/", Drain: 10 * time.Second, Log: log,
+		Clock: clock, Transport: transport, Runtime: containerstest.Idle{}, Cache: cache.New(1 << 20), WorkDir: "/", Drain: 10 * time.Second, Log: log,
 		Capacity: capacity.New(capacity.Config{CPU: 4, MemoryBytes: 1 << 30, Now: clock.Now, Life: context.Background(), Changed: func(string) {}, Log: log}),
 		Changed:  func(string) {},
 	}
@@ -69,17 +69,8 @@ func decoded(t *testing.T, text string) api.ModelSpec {
 const sleeper = "kind: Model\nname: m\nversion: \"1\"\ninputs: [{name: input, dtype: float32, shape: [4]}]\noutputs: [{name: output, dtype: int32, shape: []}]\n" +
 	"run: {command: [python, model.py]}\nreplicas: {min: 0, max: 1}\n"
 
-type idleRuntime struct{}
-
-func (idleRuntime) Start(context.Context, containers.Launch) (containers.Instance, error) {
-	gone := make(chan struct{})
-	return &idleInstance{gone: gone, end: sync.OnceFunc(func() { close(gone) })}, nil
-}
-
-func (idleRuntime) Close() error { return nil }
-
 // brokenRuntime starts nothing, and trying again is no use.
-type brokenRuntime struct{ idleRuntime }
+type brokenRuntime struct{ containerstest.Idle }
 
 func (brokenRuntime) Start(context.Context, containers.Launch) (containers.Instance, error) {
 	return nil, noSuchCommand{errors.New("no such command")}
@@ -88,16 +79,6 @@ func (brokenRuntime) Start(context.Context, containers.Launch) (containers.Insta
 type noSuchCommand struct{ error }
 
 func (noSuchCommand) Permanent() bool { return true }
-
-type idleInstance struct {
-	gone chan struct{}
-	end  func()
-}
-
-func (i *idleInstance) PID() int                { return 1 }
-func (i *idleInstance) Exited() <-chan struct{} { return i.gone }
-func (i *idleInstance) Exit() containers.Exit   { return containers.Exit{At: time.Now()} }
-func (i *idleInstance) Signal(bool) error       { i.end(); return nil }
 
 // A deployed spec is equal to the declared one, and shares equal parts with the one before it.
 func TestSpecsShareEqualParts(t *testing.T) {
