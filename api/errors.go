@@ -152,6 +152,8 @@ type Error struct {
 	Code    Code
 	Message string
 	Err     error
+	// RequestID is the X-Request-Id of the request that failed, where the error is about to be rendered; empty elsewhere.
+	RequestID string
 }
 
 // Errorf returns an *Error. A %w verb keeps the cause.

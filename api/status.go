@@ -354,6 +354,8 @@ type ErrorBody struct {
 type ErrorInfo struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	// RequestID is the X-Request-Id of the answer, by which the gateway's log has the request.
+	RequestID string `json:"request_id,omitempty"`
 	// Problems lists the problems in the message one by one, if declarations were refused for their content.
 	Problems []Problem `json:"problems,omitempty"`
 	// Stale lists the objects that changed after the caller read them, if that is why nothing was changed. Reading them

@@ -34,9 +34,10 @@ type Exchange interface {
 	// HasQuery reports whether the query string has a parameter of this name.
 	HasQuery(name string) bool
 	// Header returns the value of a header field, or nil if the request has none. Names have their canonical form, for
-	// example "Xebec-Context".
+	// example "Xebec-Context". X-Request-Id is there in every request of a connection: the transport makes those that
+	// clients do not send.
 	Header(name string) []byte
-	// Body returns the whole body.
+	// Body returns the whole body, without content codings.
 	Body() []byte
 	// Answer answers at once. The caller owns a again when it returns.
 	Answer(a *Answer)
@@ -100,6 +101,8 @@ type Call struct {
 	query.Request
 	// Answer is written by Settled.
 	Answer Answer
+	// Identity is filled by the transport before it submits the call, so Settled can read it.
+	Identity Identity
 
 	to Replier
 }
@@ -126,10 +129,11 @@ func (c *Call) Deliver() {
 
 // Fail answers with an error in the dialect's format.
 func Fail(x Exchange, d Dialect, err error) {
-	e := Error(err)
+	e := *Error(err) // a copy: the error may be shared
+	e.RequestID = string(x.Header("X-Request-Id"))
 	var a Answer
 	a.Reset(e.Code.HTTPStatus())
-	a.Body = d.AppendError(a.Body, e)
+	a.Body = d.AppendError(a.Body, &e)
 	x.Answer(&a)
 }
 

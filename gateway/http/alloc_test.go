@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudwego/hertz/pkg/protocol"
+
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/dialect"
@@ -55,11 +57,14 @@ func (w *wire) Answer(a *dialect.Answer) {
 	w.status, w.answer = a.Status, append(w.answer[:0], a.Body...)
 }
 
-func (w *wire) Submit(c *dialect.Call) { c.Submit(w) }
+func (w *wire) Submit(c *dialect.Call) {
+	c.Identity.RequestID = appendRequestID(c.Identity.RequestID[:0])
+	c.Submit(w)
+}
 
 func (w *wire) Reply(c *dialect.Call) {
 	a := &c.Answer
-	a.Wire = w.s.appendAnswer(a.Wire[:0], a)
+	a.Wire = w.s.appendAnswer(a.Wire[:0], c)
 	if w.status = a.Status; w.keep {
 		w.answer = append(w.answer[:0], a.Body...)
 	}
@@ -171,6 +176,52 @@ func TestAllocsOfSelecting(t *testing.T) {
 				t.Errorf("%s, cache %v: %.1f allocations a query with its feedback, want none", policy, keeps, n)
 			}
 		}
+	}
+}
+
+// header is the header of a request with these fields.
+func header(fields ...string) *protocol.RequestHeader {
+	h := new(protocol.RequestHeader)
+	h.Set("Accept", "*/*")
+	for i := 0; i < len(fields); i += 2 {
+		h.Add(fields[i], fields[i+1])
+	}
+	return h
+}
+
+// clientHeaders are what clients send: nothing of ours, what a library sends, and everything.
+var clientHeaders = map[string]*protocol.RequestHeader{
+	"plain":   header(),
+	"library": header("Accept-Encoding", "gzip, deflate", "Connection", "keep-alive"),
+	"traced": header("Accept-Encoding", "gzip, deflate, br, zstd", "X-Request-Id", "5e9d0a0c-1b6c-4f5e-9a56-0c6f6f3a7f11",
+		"Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "Tracestate", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"),
+}
+
+// TestAllocsOfIdentity: to name a request takes no memory, whatever it sends.
+func TestAllocsOfIdentity(t *testing.T) {
+	for name, h := range clientHeaders {
+		a, call := new(about), new(dialect.Call)
+		once := func() {
+			a.read(h)
+			call.Identity.Set(&a.Identity)
+		}
+		once()
+		if n := testing.AllocsPerRun(1000, once); n != 0 {
+			t.Errorf("%s: %.1f allocations a request, want none", name, n)
+		}
+	}
+}
+
+func BenchmarkIdentity(b *testing.B) {
+	for _, name := range []string{"plain", "library", "traced"} {
+		b.Run(name, func(b *testing.B) {
+			a, call := new(about), new(dialect.Call)
+			b.ReportAllocs()
+			for b.Loop() {
+				a.read(clientHeaders[name])
+				call.Identity.Set(&a.Identity)
+			}
+		})
 	}
 }
 

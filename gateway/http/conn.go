@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/http/coding"
 )
 
 // conn is a client's connection. The goroutine that ends a query may write the answer to it.
@@ -31,6 +32,7 @@ type conn struct {
 	wake     chan struct{} // capacity 1: the answer that a handler waits for has been written
 	refs     atomic.Int32  // users of fd: the open connection, and a pending answer
 	call     atomic.Pointer[dialect.Call]
+	accept   coding.Coding // of the pending answer
 	exchange exchange
 }
 
@@ -109,8 +111,9 @@ func newConn(s *Server, hc *hertznet.Conn, nc netpoll.Connection) (*conn, error)
 
 // expect announces an answer that Reply will write. Only the connection's handler calls it, after the previous answer has
 // been written.
-func (c *conn) expect(call *dialect.Call) {
+func (c *conn) expect(call *dialect.Call, accept coding.Coding) {
 	c.refs.Add(1)
+	c.accept = accept
 	c.call.Store(call)
 	c.state.Store(connPending)
 }
@@ -122,10 +125,23 @@ func (c *conn) awaitWritten() {
 	}
 }
 
-// Reply writes the call's answer. If the socket is full a goroutine writes the rest, and retains the call.
+// Reply writes the call's answer. If the socket is full a goroutine writes the rest, and retains the call. A goroutine also
+// compresses: the one that calls Reply has other queries to end.
 func (c *conn) Reply(call *dialect.Call) {
 	a := &call.Answer
-	p := c.server.appendAnswer(a.Wire[:0], a)
+	if c.accept != coding.Identity && len(a.Body) >= coding.CompressFrom && !encoded(a) {
+		call.Retain()
+		go func() {
+			small := coding.Compress(c.accept, a.Body)
+			a.Wire = c.server.appendCompressed(a.Wire[:0], call, c.accept, small)
+			if small != nil {
+				small.Free()
+			}
+			c.finish(call, a.Wire)
+		}()
+		return
+	}
+	p := c.server.appendAnswer(a.Wire[:0], call)
 	a.Wire = p
 	// A raw system call: the socket takes the answer in less time than handing over the P would cost.
 	sent, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
@@ -138,15 +154,18 @@ func (c *conn) Reply(call *dialect.Call) {
 		return
 	}
 	call.Retain()
-	go func() {
-		_, _ = c.Conn.WriteBinary(p[n:]) // Flush returns the error; it is bounded by the connection's write timeout
-		if err := c.Conn.Flush(); err != nil {
-			a.Wire = nil // netpoll may still refer to it: it must not carry another answer
-			c.nc.Close()
-		}
-		c.written(call)
-		call.Release()
-	}()
+	go c.finish(call, p[n:])
+}
+
+// finish writes the rest of an answer on a goroutine of its own, and releases the call.
+func (c *conn) finish(call *dialect.Call, rest []byte) {
+	_, _ = c.Conn.WriteBinary(rest) // Flush returns the error; it is bounded by the connection's write timeout
+	if err := c.Conn.Flush(); err != nil {
+		call.Answer.Wire = nil // netpoll may still refer to it: it must not carry another answer
+		c.nc.Close()
+	}
+	c.written(call)
+	call.Release()
 }
 
 func (c *conn) written(call *dialect.Call) {

@@ -14,6 +14,7 @@ type exchange struct {
 	server   *Server
 	c        *app.RequestContext
 	conn     *conn // nil: Hertz's own connection, on which only handlers can write
+	about    about
 	answered bool
 	done     chan struct{} // capacity 1: the answer that the handler writes has been rendered
 	released chan struct{} // capacity 1: the body has been released
@@ -25,20 +26,29 @@ func (x *exchange) init(s *Server, cn *conn) {
 	x.done, x.released = make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
+// exchangeOf returns the exchange of a request.
+func (s *Server) exchangeOf(c *app.RequestContext) *exchange {
+	if cn, ok := c.GetConn().(*conn); ok {
+		return &cn.exchange
+	}
+	const key = "xebec.exchange"
+	if x, ok := c.Value(key).(*exchange); ok {
+		return x
+	}
+	x := new(exchange)
+	x.init(s, nil)
+	c.Set(key, x)
+	return x
+}
+
 // handler serves a route.
 func (s *Server) handler(serve func(dialect.Exchange)) app.HandlerFunc {
 	return func(_ context.Context, c *app.RequestContext) {
-		var x *exchange
-		if cn, ok := c.GetConn().(*conn); ok {
-			x = &cn.exchange
-		} else {
-			x = new(exchange)
-			x.init(s, nil)
-		}
+		x := s.exchangeOf(c)
 		x.c, x.answered = c, false
 		serve(x)
 		if !x.answered {
-			answerError(c, s.cfg.Dialects[0], api.Errorf(api.Internal, "internal error"), api.Internal.HTTPStatus())
+			s.refuse(c, api.Errorf(api.Internal, "internal error"), api.Internal.HTTPStatus())
 		}
 		x.c = nil
 	}
@@ -49,8 +59,11 @@ func (x *exchange) Param(name string) string { return x.c.Param(name) }
 func (x *exchange) HasQuery(name string) bool { return x.c.QueryArgs().Has(name) }
 
 func (x *exchange) Header(name string) []byte {
-	if name == "Content-Type" { // every request reads it
+	switch name {
+	case "Content-Type": // every request reads it
 		return x.c.Request.Header.ContentType()
+	case headerRequestID:
+		return x.about.RequestID
 	}
 	return x.c.Request.Header.Peek(name)
 }
@@ -77,14 +90,15 @@ func (x *exchange) Submit(call *dialect.Call) {
 	if x.conn != nil {
 		x.conn.awaitWritten()
 	}
+	call.Identity.Set(&x.about.Identity)
 	borrowed := call.Borrowed()
 	if borrowed {
 		call.NotifyReleased(x.released)
 	}
-	if h := &x.c.Request.Header; x.conn != nil && x.server.cfg.Reply == ReplyAsync && !x.server.draining.Load() && !h.ConnectionClose() && h.IsHTTP11() {
+	if h := &x.c.Request.Header; x.conn != nil && x.server.cfg.Reply == ReplyAsync && !x.server.draining.Load() && !h.ConnectionClose() && h.IsHTTP11() && !h.IsHead() {
 		x.answered = true
 		x.c.Response.HijackWriter(hijacked{})
-		x.conn.expect(call)
+		x.conn.expect(call, x.about.accept)
 		call.Submit(x.conn)
 	} else {
 		x.submitAndWait(call)

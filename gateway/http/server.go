@@ -13,7 +13,6 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/network"
-	"github.com/cloudwego/hertz/pkg/protocol/consts"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
@@ -97,6 +96,7 @@ func New(cfg Config) (*Server, error) {
 	for _, r := range routes {
 		s.hertz.Handle(r.Method, hertzPath(r.Path), s.handler(r.Serve))
 	}
+	CompleteMethods(s.hertz, s.noRoute, s.refuse)
 	return s, nil
 }
 
@@ -111,14 +111,12 @@ func (s *Server) makeHertz() {
 	)
 	first := s.cfg.Dialects[0]
 	s.hertz.Name = "xebec"
-	s.hertz.Use(RefuseAmbiguousFraming(first), s.closeWhileDraining)
-	s.hertz.NoRoute(func(_ context.Context, c *app.RequestContext) {
-		e := api.Errorf(api.NotFound, "no route %s: functions are called by POST /{function}/predict", c.Path())
-		answerError(c, s.nearest(string(c.Path())), e, e.Code.HTTPStatus())
-	})
-	s.hertz.NoMethod(func(_ context.Context, c *app.RequestContext) {
-		answerError(c, first, api.Errorf(api.Unsupported, "%s is not a method of %s", c.Method(), c.Path()), consts.StatusMethodNotAllowed)
-	})
+	s.hertz.Use(s.edge, RefuseAmbiguousFraming(first), s.closeWhileDraining)
+}
+
+func (s *Server) noRoute(_ context.Context, c *app.RequestContext) {
+	e := api.Errorf(api.NotFound, "no route %s: functions are called by POST /{function}/predict", c.Path())
+	s.refuse(c, e, e.Code.HTTPStatus())
 }
 
 // hertzPath converts {name} to Hertz's syntax.
@@ -133,6 +131,12 @@ func (s *Server) nearest(path string) dialect.Dialect {
 		}
 	}
 	return best.dialect
+}
+
+// refuse answers a request that no route takes, in the format of the nearest dialect.
+func (s *Server) refuse(c *app.RequestContext, e *api.Error, status int) {
+	e.RequestID = string(s.exchangeOf(c).about.RequestID)
+	answerError(c, s.nearest(string(c.Path())), e, status)
 }
 
 // answerError answers a request that reached no dialect.

@@ -388,8 +388,8 @@ func TestErrorsOfTheEdge(t *testing.T) {
 		{"/v1/models/m:predict", 404, `{"error":"Query processing error"`},
 		{"/v2/models/m/infers", 404, `{"error":"no route /v2/models/m/infers`},
 		{"/v2x", 404, `{"error":"no route /v2x`},
-		{"/healthz", 405, `{"error":"Query processing error","cause":"POST is not a method of /healthz","code":"unsupported"}`},
-		{"/v2", 405, `{"error":"Query processing error"`},
+		{"/healthz", 405, `{"error":"Query processing error","cause":"POST is not a method of /healthz: expected GET, HEAD, OPTIONS","code":"unsupported","request_id":"`},
+		{"/v2", 405, `{"error":"POST is not a method of /v2: expected GET, HEAD, OPTIONS"}`},
 	} {
 		status, header, body := f.post(c.path, "application/json", `{}`)
 		if status != c.status || !strings.HasPrefix(body, c.want) || header.Get("Content-Type") != "application/json" {

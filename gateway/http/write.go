@@ -2,17 +2,25 @@ package http
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/http/coding"
 )
 
 // defaultContentType is Hertz's content type for answers that name none.
 const defaultContentType = "text/plain; charset=utf-8"
 
-// appendAnswer appends an answer as it is written to the connection.
-func (s *Server) appendAnswer(b []byte, a *dialect.Answer) []byte {
+// appendAnswer appends a call's answer as it is written to the connection.
+func (s *Server) appendAnswer(b []byte, call *dialect.Call) []byte {
+	return s.appendCompressed(b, call, coding.Identity, nil)
+}
+
+// appendCompressed is appendAnswer with the compressed body; nil: the body stays as it is.
+func (s *Server) appendCompressed(b []byte, call *dialect.Call, c coding.Coding, small *coding.Body) []byte {
+	a, body := &call.Answer, call.Answer.Body
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(a.Status), 10)
 	b = append(b, ' ')
@@ -24,8 +32,26 @@ func (s *Server) appendAnswer(b []byte, a *dialect.Answer) []byte {
 	} else {
 		b = append(b, defaultContentType...)
 	}
+	if len(body) >= coding.CompressFrom {
+		b = append(b, "\r\nVary: Accept-Encoding"...)
+	}
+	if small != nil {
+		body = small.Bytes
+		b = append(b, "\r\nContent-Encoding: "...)
+		b = append(b, c.String()...)
+	}
 	b = append(b, "\r\nContent-Length: "...)
-	b = strconv.AppendInt(b, int64(len(a.Body)), 10)
+	b = strconv.AppendInt(b, int64(len(body)), 10)
+	b = append(b, "\r\nX-Request-Id: "...)
+	b = append(b, call.Identity.RequestID...)
+	if len(call.Identity.TraceParent) > 0 {
+		b = append(b, "\r\nTraceparent: "...)
+		b = append(b, call.Identity.TraceParent...)
+		if len(call.Identity.TraceState) > 0 {
+			b = append(b, "\r\nTracestate: "...)
+			b = append(b, call.Identity.TraceState...)
+		}
+	}
 	for i := range a.Fields {
 		b = append(b, "\r\n"...)
 		b = append(b, a.Fields[i].Name...)
@@ -33,7 +59,12 @@ func (s *Server) appendAnswer(b []byte, a *dialect.Answer) []byte {
 		b = append(b, a.Fields[i].Value...)
 	}
 	b = append(b, "\r\n\r\n"...)
-	return append(b, a.Body...)
+	return append(b, body...)
+}
+
+// encoded reports whether the dialect has chosen a content coding itself.
+func encoded(a *dialect.Answer) bool {
+	return slices.ContainsFunc(a.Fields, func(f dialect.Field) bool { return f.Name == headerContentEncoding })
 }
 
 func statusText(status int) string {

@@ -85,7 +85,12 @@ func (c *call) appendPrediction(out []byte, q *query.Query) []byte {
 	out = append(out, q.Code.Reason()...)
 	out = append(out, `","code":"`...)
 	out = append(out, q.Code.String()...)
-	return append(out, `"}`...)
+	out = append(out, '"')
+	if id := c.Identity.RequestID; len(id) > 0 && !c.parsed.Batch {
+		out = append(out, `,"request_id":`...)
+		out = tensorjson.AppendString(out, id)
+	}
+	return append(out, '}')
 }
 
 // appendConfidence writes 1 if no confidence was computed: one model agrees with itself.

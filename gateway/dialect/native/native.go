@@ -131,7 +131,12 @@ func appendError(dst []byte, kind string, e *api.Error) []byte {
 	dst = tensorjson.AppendString(dst, e.Message)
 	dst = append(dst, `,"code":"`...)
 	dst = append(dst, e.Code.String()...)
-	return append(dst, `"}`...)
+	dst = append(dst, '"')
+	if e.RequestID != "" {
+		dst = append(dst, `,"request_id":`...)
+		dst = tensorjson.AppendString(dst, e.RequestID)
+	}
+	return append(dst, '}')
 }
 
 // failBody answers with an error, and distinguishes bodies that are not JSON from bodies that are not a valid request.

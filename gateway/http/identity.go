@@ -1,0 +1,113 @@
+package http
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/protocol"
+
+	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/http/coding"
+)
+
+// Header fields that the edge reads and writes, in their canonical form.
+const (
+	headerRequestID       = "X-Request-Id"
+	headerTraceParent     = "Traceparent"
+	headerTraceState      = "Tracestate"
+	headerAcceptEncoding  = "Accept-Encoding"
+	headerContentEncoding = "Content-Encoding"
+	headerVary            = "Vary"
+)
+
+// A request without an X-Request-Id gets one: 64 random bits of the process, and the number of the request in hexadecimal.
+// It is made for every request, because a client that reports a problem has no other name for it; that takes some 20 ns.
+var (
+	processID = func() string {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails
+		return hex.EncodeToString(b[:]) + "-"
+	}()
+	requests atomic.Uint64
+)
+
+func appendRequestID(dst []byte) []byte {
+	return strconv.AppendUint(append(dst, processID...), requests.Add(1), 16)
+}
+
+// about is what a request's header says that is for the edge and no dialect. Its memory is reused.
+type about struct {
+	dialect.Identity
+	accept  coding.Coding // of the answer
+	codings []byte        // of the body; the request's memory
+	given   int           // how often X-Request-Id is there
+	traces  int           // how often traceparent is there
+	lists   int           // how many Accept-Encoding and Content-Encoding fields there are
+}
+
+// read reads the header. It looks at each field once: looking four names up would cost more than all the rest.
+func (a *about) read(h *protocol.RequestHeader) {
+	a.RequestID, a.TraceParent, a.TraceState = a.RequestID[:0], a.TraceParent[:0], a.TraceState[:0]
+	a.accept, a.codings, a.given, a.traces, a.lists = coding.Identity, nil, 0, 0, 0
+	h.VisitAllCustomHeader(a.visit)
+	if a.given != 1 || len(a.RequestID) == 0 {
+		a.RequestID = appendRequestID(a.RequestID[:0])
+	}
+	if a.traces != 1 || len(a.TraceParent) == 0 {
+		a.TraceParent, a.TraceState = a.TraceParent[:0], a.TraceState[:0]
+	}
+	if a.lists > 1 {
+		a.accept = coding.Choose(joined(h, headerAcceptEncoding))
+		a.codings = joined(h, headerContentEncoding)
+	}
+}
+
+func (a *about) visit(name, value []byte) {
+	switch string(name) {
+	case headerRequestID:
+		if a.given++; dialect.ValidRequestID(value) {
+			a.RequestID = append(a.RequestID[:0], value...)
+		}
+	case headerTraceParent:
+		a.traces++
+		a.TraceParent = append(a.TraceParent[:0], dialect.ParseTraceParent(value)...)
+	case headerTraceState:
+		before := len(a.TraceState)
+		if before > 0 { // several fields are one list (W3C Trace Context, section 3.3.1)
+			a.TraceState = append(a.TraceState, ',')
+		}
+		if a.TraceState = append(a.TraceState, value...); !dialect.ValidTraceState(a.TraceState) {
+			a.TraceState = a.TraceState[:before]
+		}
+	case headerAcceptEncoding:
+		a.lists++
+		a.accept = coding.Choose(value)
+	case headerContentEncoding:
+		a.lists++
+		a.codings = value
+	}
+}
+
+// joined returns the list that all fields of a name make together (RFC 9110, section 5.3).
+func joined(h *protocol.RequestHeader, name string) []byte {
+	var list []byte
+	for _, v := range h.PeekAll(name) {
+		list = append(append(list, v...), ',')
+	}
+	return list
+}
+
+// name writes the identity to an answer that Hertz writes.
+func name(c *app.RequestContext, id *dialect.Identity) {
+	h := &c.Response.Header
+	h.SetBytesV(headerRequestID, id.RequestID)
+	if len(id.TraceParent) > 0 {
+		h.SetBytesV(headerTraceParent, id.TraceParent)
+		if len(id.TraceState) > 0 {
+			h.SetBytesV(headerTraceState, id.TraceState)
+		}
+	}
+}
