@@ -15,6 +15,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/route"
+	"go.uber.org/zap"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
@@ -65,6 +66,26 @@ func Register(r route.IRoutes, control Control, o Options) {
 // NoRoute answers requests without a route with the API's form of errors. Use it as the server's NoRoute.
 func NoRoute(_ context.Context, c *app.RequestContext) {
 	writeError(c, api.Errorf(api.NotFound, "%s %.100q is not part of the admin API: see api/spec/openapi.yaml; functions are called on the function port", c.Method(), c.Path()))
+}
+
+// Refuse answers a request that reaches no handler of the API, in its form of errors.
+func Refuse(c *app.RequestContext, e *api.Error, status int) {
+	writeErrorAs(c, status, e.Code.String(), e.Message)
+}
+
+// requestID returns the request's X-Request-Id, which the port's first middleware has validated or made.
+func requestID(c *app.RequestContext) string { return string(c.Request.Header.Peek("X-Request-Id")) }
+
+// identity has the fields that name a request in the log.
+func identity(c *app.RequestContext) []zap.Field {
+	var fields []zap.Field
+	if id := requestID(c); id != "" {
+		fields = append(fields, zap.String("request_id", id))
+	}
+	if trace := c.Response.Header.Peek("Traceparent"); len(trace) > 0 { // a valid one is already in the answer
+		fields = append(fields, zap.ByteString("traceparent", trace))
+	}
+	return fields
 }
 
 func (h *handlers) apply(ctx context.Context, c *app.RequestContext) (any, error) {
@@ -432,6 +453,7 @@ func writeErrorAs(c *app.RequestContext, status int, code, message string) {
 }
 
 func writeErrorInfo(c *app.RequestContext, status int, info api.ErrorInfo) {
+	info.RequestID = requestID(c)
 	body, _ := json.Marshal(api.ErrorBody{Error: info}) // only strings: cannot fail
 	writeJSON(c, status, body)
 }

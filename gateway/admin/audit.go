@@ -46,9 +46,9 @@ func (h *handlers) audited(action string, next handler) handler {
 			return value, err
 		}
 		caller := api.CallerOf(ctx)
-		fields := []zap.Field{
+		fields := append([]zap.Field{
 			zap.String("user", caller.Name), zap.String("address", caller.Address), zap.String("action", action), zap.Strings("what", truncateList(of.what)),
-		}
+		}, identity(c)...)
 		if err != nil {
 			code := api.Internal
 			var known *api.Error

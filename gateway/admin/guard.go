@@ -57,8 +57,8 @@ func (o Options) admit(c *app.RequestContext) (name string, ok bool) {
 		return name, true
 	}
 	if log, since, total := o.Tokens.refuse(); log && o.Log != nil {
-		o.Log.Warn("refused on the admin port", zap.String("address", peer(c)), zap.NamedError("why", refusal), zap.Error(detail),
-			zap.Uint64("requests", since), zap.Uint64("requests_ever", total))
+		o.Log.Warn("refused on the admin port", append([]zap.Field{zap.String("address", peer(c)), zap.NamedError("why", refusal), zap.Error(detail),
+			zap.Uint64("requests", since), zap.Uint64("requests_ever", total)}, identity(c)...)...)
 	}
 	c.Response.Header.Set("WWW-Authenticate", `Bearer realm="xebec"`)
 	writeErrorAs(c, 401, "unauthorized", refusal.Error())

@@ -40,6 +40,12 @@ func (h *handlers) logs(ctx context.Context, c *app.RequestContext) (any, error)
 	if err != nil {
 		return nil, err
 	}
+	if c.IsHead() { // what GET would begin with
+		if err = h.control.Logs(ctx, api.LogQuery{Model: q.Model, Version: q.Version}, func(api.LogLine) error { return nil }); err == nil {
+			logHeader(c)
+		}
+		return nil, err
+	}
 	if q.Follow {
 		if h.followers.Add(1) > MaxFollowers {
 			h.followers.Add(-1)
@@ -47,7 +53,7 @@ func (h *handlers) logs(ctx context.Context, c *app.RequestContext) (any, error)
 		}
 		defer h.followers.Add(-1)
 	}
-	s := &logStream{c: c, json: strings.Contains(string(c.Request.Header.Peek("Accept")), ndjson), flush: q.Follow}
+	s := &logStream{c: c, json: wantsJSON(c), flush: q.Follow}
 	err = h.control.Logs(ctx, q, s.emit)
 	switch {
 	case err == nil:
@@ -95,17 +101,25 @@ type logStream struct {
 	buf    bytes.Buffer
 }
 
+func wantsJSON(c *app.RequestContext) bool {
+	return strings.Contains(string(c.Request.Header.Peek("Accept")), ndjson)
+}
+
+func logHeader(c *app.RequestContext) {
+	c.SetStatusCode(200)
+	c.Response.Header.Set("Cache-Control", "no-store")
+	c.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	c.Response.Header.SetContentType(textLogs)
+	if wantsJSON(c) {
+		c.Response.Header.SetContentType(ndjson)
+	}
+}
+
 func (s *logStream) start() {
 	if s.w != nil {
 		return
 	}
-	s.c.SetStatusCode(200)
-	s.c.Response.Header.Set("Cache-Control", "no-store")
-	s.c.Response.Header.Set("X-Content-Type-Options", "nosniff")
-	s.c.Response.Header.SetContentType(textLogs)
-	if s.json {
-		s.c.Response.Header.SetContentType(ndjson)
-	}
+	logHeader(s.c)
 	s.w = resp.NewChunkedBodyWriter(&s.c.Response, s.c.GetWriter())
 	s.c.Response.HijackWriter(s.w)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/network/standard"
+
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/admin"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
@@ -25,6 +26,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 		hertz.WithListener(ln), hertz.WithHostPorts(ln.Addr().String()), hertz.WithTransport(standard.NewTransporter),
 		hertz.WithMaxRequestBodySize(admin.MaxBodyBytes), hertz.WithMaxHeaderBytes(64 << 10), hertz.WithReadTimeout(ln.readTimeout),
 		hertz.WithIdleTimeout(time.Minute), hertz.WithExitWaitTime(0), hertz.WithDisablePrintRoute(true), hertz.WithSenseClientDisconnection(true),
+		hertz.WithHandleMethodNotAllowed(true), hertz.WithRedirectTrailingSlash(false),
 	}
 	// Hertz itself bounds every request of a connection except the first.
 	settings = append(settings, hertz.WithOnConnect(func(ctx context.Context, conn network.Conn) context.Context {
@@ -36,14 +38,13 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	}
 	h := hertz.New(settings...)
 	h.Name = "xebec"
-	h.Use(http.RefuseAmbiguousFraming(native.Dialect{}))
+	h.Use(http.Edge(admin.MaxBodyBytes, admin.Refuse), http.RefuseAmbiguousFraming(native.Dialect{}))
 	admin.Register(h, control{s.declared, s.status}, options)
-	h.NoRoute(admin.NoRoute)
 	scrape := obs.NewScrape(s.status.Read)
 	h.GET("/metrics", options.Public(func(_ context.Context, c *app.RequestContext) {
 		body, contentType, err := scrape.Render()
 		if err != nil {
-			c.String(500, "%v", err)
+			admin.Refuse(c, api.Errorf(api.Internal, "the metrics cannot be rendered: %w", err), 500)
 			return
 		}
 		c.Data(200, contentType, body)
@@ -61,5 +62,6 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 		}
 		c.JSON(status, r)
 	}))
+	http.CompleteMethods(h, admin.NoRoute, admin.Refuse)
 	return h
 }
