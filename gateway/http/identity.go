@@ -3,7 +3,6 @@ package http
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -23,8 +22,9 @@ const (
 	headerVary            = "Vary"
 )
 
-// A request without an X-Request-Id gets one: 64 random bits of the process, and the number of the request in hexadecimal.
-// It is made for every request, because a client that reports a problem has no other name for it; that takes some 20 ns.
+// A request without an X-Request-Id gets one: 64 random bits of the process and the number of the request, in hexadecimal.
+// It is made for every request, because a client that reports a problem has no other name for it; with the header's other
+// fields that takes 40 to 70 ns.
 var (
 	processID = func() string {
 		var b [8]byte
@@ -35,7 +35,12 @@ var (
 )
 
 func appendRequestID(dst []byte) []byte {
-	return strconv.AppendUint(append(dst, processID...), requests.Add(1), 16)
+	const digits = "0123456789abcdef"
+	dst, n := append(dst, processID...), requests.Add(1)
+	for shift := 44; shift >= 0; shift -= 4 {
+		dst = append(dst, digits[n>>shift&15])
+	}
+	return dst
 }
 
 // about is what a request's header says that is for the edge and no dialect. Its memory is reused.

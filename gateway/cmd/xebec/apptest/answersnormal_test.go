@@ -66,7 +66,9 @@ var (
 	// machine and room are what the gateway found on the machine, and what is left of it.
 	machine = regexp.MustCompile(`\([^;("]*(\([^;)"]*\)[^;("]*)*; as --node-cpu`)
 	room    = regexp.MustCompile(`of which (\d+) cores, \d+ MiB`)
-	elapsed = regexp.MustCompile(`\b(after|in|within|took) \d+(\.\d+)?(ns|µs|ms|s| s)\b`)
+	// requestID is an X-Request-Id that the gateway has made.
+	requestID = regexp.MustCompile(`\b[0-9a-f]{16}-[0-9a-f]{12}\b`)
+	elapsed   = regexp.MustCompile(`\b(after|in|within|took) \d+(\.\d+)?(ns|µs|ms|s| s)\b`)
 )
 
 // normalise replaces what varies in a text: addresses, paths, times, revisions, numbers of processes and replicas.
@@ -76,6 +78,7 @@ func (p *placeholders) normalise(text string) string {
 	}
 	text = timestamp.ReplaceAllString(text, "<time>")
 	text = httpDate.ReplaceAllString(text, "<date>")
+	text = requestID.ReplaceAllString(text, "<request>")
 	text = revision.ReplaceAllStringFunc(text, func(match string) string {
 		m := revision.FindStringSubmatch(match)
 		return m[1] + p.numbered("revision", m[2])
@@ -99,6 +102,8 @@ var variable = map[string]string{
 	"cache.bytes": "<bytes>", "held_bytes": "<bytes>", "cache.max_bytes": "<bytes>", "node.from": "<machine>",
 	// Present once the gateway has measured them.
 	"measured": "", "used_cpu": "", "capacity.profile": "",
+	// The header X-Request-Id, which every answer has.
+	"request_id": "",
 	// Present once the roll-out has been judged, which happens every second.
 	"rollout.reason": "",
 }

@@ -263,10 +263,10 @@ func readLine(r *bufio.Reader) (string, error) {
 
 // usual are the headers of most answers of a port. A recording does not show them; it says which of them are missing.
 var usual = map[string][]string{
-	"function": {"Content-Length: <length>", "Content-Type: application/json", "Date: <date>", "Server: xebec"},
+	"function": {"Content-Length: <length>", "Content-Type: application/json", "Date: <date>", "Server: xebec", "X-Request-Id: <request>"},
 	"admin": {
 		"Cache-Control: no-store", "Content-Length: <length>", "Content-Type: application/json", "Date: <date>", "Server: xebec",
-		"X-Content-Type-Options: nosniff",
+		"X-Content-Type-Options: nosniff", "X-Request-Id: <request>",
 	},
 }
 
