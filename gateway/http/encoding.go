@@ -1,6 +1,8 @@
 package http
 
 import (
+	"context"
+
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/protocol/consts"
 
@@ -9,30 +11,44 @@ import (
 	"github.com/xebec-serving/xebec/gateway/http/coding"
 )
 
-// decodeBody replaces the request's body by the one without content codings, so that handlers never see them. The caller
-// frees it after the handlers; it is nil if the body had none.
-func decodeBody(c *app.RequestContext, codings []byte, limit int) (*coding.Body, *api.Error) {
-	if len(codings) == 0 {
-		return nil, nil
+// serveDecoded calls the handlers with the body without its content codings, so that no handler sees them.
+func (p *port) serveDecoded(ctx context.Context, c *app.RequestContext, a *about) {
+	encoded := c.Request.Body()
+	reserved := coding.Room(len(encoded), p.bodyBytes) // more than it will be
+	if p.memory != nil && !p.memory.Reserve(reserved) {
+		c.Response.Header.Set("Retry-After", "1")
+		e := api.Errorf(api.Overloaded, "the bodies of other requests take all of the memory for bodies (--body-memory): send the request again later")
+		p.refuse(c, e, e.Code.HTTPStatus())
+		c.Abort()
+		return
 	}
-	body, err := coding.Decode(codings, c.Request.Body(), limit)
-	if err != nil {
-		return nil, dialect.Error(err)
-	}
-	c.Request.Header.Del(headerContentEncoding)
+	body, err := coding.Decode(a.codings, encoded, p.bodyBytes)
+	size := 0
 	if body != nil {
+		size = len(body.Bytes)
 		c.Request.SetBodyRaw(body.Bytes)
 	}
-	return body, nil
-}
-
-// decodeStatus is the status of a body that was not decoded, and says which codings are.
-func decodeStatus(c *app.RequestContext, e *api.Error) int {
-	if e.Code != api.Unsupported {
-		return e.Code.HTTPStatus()
+	if p.memory != nil {
+		p.memory.Return(reserved - size)
+		defer p.memory.Return(size)
 	}
-	c.Response.Header.Set(headerAcceptEncoding, coding.Supported) // RFC 9110, section 12.5.3
-	return consts.StatusUnsupportedMediaType
+	if err != nil {
+		e := dialect.Error(err)
+		status := e.Code.HTTPStatus()
+		if e.Code == api.Unsupported {
+			c.Response.Header.Set(headerAcceptEncoding, coding.Supported) // RFC 9110, section 12.5.3
+			status = consts.StatusUnsupportedMediaType
+		}
+		p.refuse(c, e, status)
+		c.Abort()
+		return
+	}
+	c.Request.Header.Del(headerContentEncoding)
+	c.Next(ctx)
+	if body != nil {
+		c.Request.ResetBody()
+		body.Free()
+	}
 }
 
 // compressBody compresses the answer that Hertz will write, if the client accepts that and it is worth it. An answer with

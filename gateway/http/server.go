@@ -27,6 +27,8 @@ type Config struct {
 	Limits   Limits
 	// Dialects are served side by side. The first one renders errors for paths that resemble no dialect's routes.
 	Dialects []dialect.Dialect
+	// Memory is the budget for bodies that are decoded; nil: only Limits.BodyBytes bounds each.
+	Memory Memory
 	// Ready reports whether /readyz answers 200, and if not why.
 	Ready func() (bool, string)
 	// Problems are what /readyz?verbose lists beside; may be nil.
@@ -50,6 +52,7 @@ type Server struct {
 	cfg       Config
 	hertz     *server.Hertz
 	transport network.Transporter // Hertz's transport, which it makes in hertz.New
+	port      port
 	served    chan struct{}
 	draining  atomic.Bool
 	date      atomic.Pointer[[]byte] // the head of an answer up to its content type, with the current Date
@@ -92,6 +95,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("dialects: %w", err)
 	}
 	s.stampDate(time.Now())
+	s.port = port{bodyBytes: cfg.Limits.BodyBytes, memory: cfg.Memory, refuse: s.refuse}
 	s.makeHertz()
 	for _, r := range routes {
 		s.hertz.Handle(r.Method, hertzPath(r.Path), s.handler(r.Serve))
@@ -111,7 +115,7 @@ func (s *Server) makeHertz() {
 	)
 	first := s.cfg.Dialects[0]
 	s.hertz.Name = "xebec"
-	s.hertz.Use(s.edge, RefuseAmbiguousFraming(first), s.closeWhileDraining)
+	s.hertz.Use(s.middleware, RefuseAmbiguousFraming(first), s.closeWhileDraining)
 }
 
 func (s *Server) noRoute(_ context.Context, c *app.RequestContext) {
@@ -135,12 +139,18 @@ func (s *Server) nearest(path string) dialect.Dialect {
 
 // refuse answers a request that no route takes, in the format of the nearest dialect.
 func (s *Server) refuse(c *app.RequestContext, e *api.Error, status int) {
-	e.RequestID = string(s.exchangeOf(c).about.RequestID)
+	name(c, &s.exchangeOf(c).about.Identity)
 	answerError(c, s.nearest(string(c.Path())), e, status)
 }
 
-// answerError answers a request that reached no dialect.
+// answerError answers a request that reached no dialect, perhaps not even the middleware that names it.
 func answerError(c *app.RequestContext, shape dialect.Dialect, e *api.Error, status int) {
+	if len(c.Response.Header.Peek(headerRequestID)) == 0 {
+		var a about
+		a.read(&c.Request.Header)
+		name(c, &a.Identity)
+	}
+	e.RequestID = string(c.Response.Header.Peek(headerRequestID))
 	c.Response.SetStatusCode(status)
 	c.Response.Header.SetContentType(dialect.JSON)
 	c.Response.SetBody(shape.AppendError(nil, e))

@@ -43,6 +43,7 @@ type fixture struct {
 
 	connections int // the limit, 0 for the default
 	reply       ReplyMode
+	memory      Memory
 	once        sync.Once
 }
 
@@ -81,7 +82,7 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 	if f.connections > 0 {
 		limits.Connections = f.connections
 	}
-	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply}); err != nil {
+	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply, Memory: f.memory}); err != nil {
 		t.Fatal(err)
 	}
 	go f.s.Serve()

@@ -38,7 +38,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	}
 	h := hertz.New(settings...)
 	h.Name = "xebec"
-	h.Use(http.Edge(admin.MaxBodyBytes, admin.Refuse), http.RefuseAmbiguousFraming(native.Dialect{}))
+	h.Use(http.Middleware(admin.MaxBodyBytes, nil, admin.Refuse), http.RefuseAmbiguousFraming(native.Dialect{}))
 	admin.Register(h, control{s.declared, s.status}, options)
 	scrape := obs.NewScrape(s.status.Read)
 	h.GET("/metrics", options.Public(func(_ context.Context, c *app.RequestContext) {

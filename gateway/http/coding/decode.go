@@ -62,7 +62,7 @@ func Decode(codings, body []byte, limit int) (*Body, error) {
 	}
 	running <- struct{}{}
 	defer func() { <-running }()
-	allowed := min(limit, max(RatioFrom, MaxRatio*len(body)))
+	allowed := Room(len(body), limit)
 	var decoded *Body
 	for i := len(chain) - 1; i >= 0; i-- {
 		next := bodies.Get().(*Body)
@@ -78,6 +78,9 @@ func Decode(codings, body []byte, limit int) (*Body, error) {
 	}
 	return decoded, nil
 }
+
+// Room is how large a body of so many bytes may be when it is decoded, where limit bounds all bodies.
+func Room(bytes, limit int) int { return min(limit, max(RatioFrom, MaxRatio*bytes)) }
 
 // failure says why a body was not decoded.
 func failure(coding string, err error, allowed, limit int) error {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
@@ -82,6 +83,59 @@ func TestBodiesThatAreNotDecoded(t *testing.T) {
 				t.Errorf("%s with %q: Accept-Encoding %q", path, c.coding, offers)
 			}
 		}
+	}
+}
+
+// budget has room for so many bytes.
+type budget struct{ left, least atomic.Int64 }
+
+func (b *budget) Reserve(n int) bool {
+	left := b.left.Add(-int64(n))
+	if left < 0 {
+		b.left.Add(int64(n))
+		return false
+	}
+	b.least.Store(min(b.least.Load(), left))
+	return true
+}
+
+func (b *budget) Return(n int) { b.left.Add(int64(n)) }
+
+// TestDecodedBodiesHaveABudget: it is taken while a body is decoded and as long as a query has it, and given back then.
+func TestDecodedBodiesHaveABudget(t *testing.T) {
+	const all = 3 << 20
+	b := new(budget)
+	b.left.Store(all)
+	b.least.Store(all)
+	items := make(chan *scheduler.Item, 1)
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it }, func(f *fixture) { f.memory = b })
+	c, r := f.raw()
+	body := gzipped(t, strings.Repeat("\x00", 700<<10)) // borrowed by the query
+	io.WriteString(c, request("/f/predict", body, "Content-Type: text/plain\r\nContent-Encoding: gzip\r\n"))
+	it := <-items
+	if left := b.left.Load(); left != all-700<<10 {
+		t.Errorf("%d bytes are left while the query has its body", left)
+	}
+	if b.left.Add(-2<<20) < 0 { // another port's bodies
+		t.Fatal("the budget is gone")
+	}
+	status, header, text := f.post("/f/predict", "text/plain", body, "Content-Encoding", "gzip")
+	if status != 503 || header.Get("Retry-After") != "1" || !strings.Contains(text, `"code":"overloaded"`) {
+		t.Errorf("without room: %d %s", status, text)
+	}
+	b.Return(2 << 20)
+	querytest.End(it, api.OK, []byte("ok"))
+	if status, text := readAnswer(t, r); status != 200 {
+		t.Errorf("answered %d %s", status, text)
+	}
+	io.WriteString(c, request("/none/predict", gzipped(t, "x"), "Content-Encoding: gzip\r\n"))
+	readAnswer(t, r)
+	if status, _, _ := f.post("/f/predict", "text/plain", "broken", "Content-Encoding", "gzip"); status != 400 {
+		t.Errorf("a broken body: %d", status)
+	}
+	f.shutdown(t.Context()) // handlers have ended
+	if left := b.left.Load(); left != all || b.least.Load() > all-1<<20 {
+		t.Errorf("%d bytes are left in the end and were %d at the least, of %d", left, b.least.Load(), all)
 	}
 }
 
