@@ -39,3 +39,15 @@ func TestTraceContexts(t *testing.T) {
 		}
 	}
 }
+
+// FuzzTraceParent: what is passed on is a traceparent of its own, which is passed on unchanged.
+func FuzzTraceParent(f *testing.F) {
+	f.Add([]byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))
+	f.Add([]byte("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-the-future-brings"))
+	f.Fuzz(func(t *testing.T, v []byte) {
+		got := ParseTraceParent(v)
+		if got != nil && (len(got) != traceParentBytes || string(ParseTraceParent(got)) != string(got)) {
+			t.Fatalf("%q becomes %q", v, got)
+		}
+	})
+}

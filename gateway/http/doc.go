@@ -18,6 +18,14 @@
 // refused. Unknown paths are answered in the format of the dialect whose routes they resemble most, with the same status
 // in all dialects. /healthz and /readyz say whether the gateway is alive and ready.
 //
+// # What every request and answer has
+//
+// The first middleware (middleware.go) is the same on the admin port. It reads the fields that are for no dialect in one
+// pass over the header (identity.go): X-Request-Id, the trace context, Accept-Encoding and Content-Encoding. A body with
+// content codings is decoded before a dialect sees it (encoding.go, package coding). An answer names its request, and is
+// compressed if it is large and the client asks; a goroutine of its own does that where the goroutine that ended the query
+// writes the answer. HEAD, OPTIONS and other methods are in methods.go.
+//
 // # The end
 //
 // Shutdown stops accepting, waits until every accepted request is answered, and closes the connections. When a client

@@ -128,7 +128,7 @@ const encoderWindow = 512 << 10
 
 var zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(cap(running)),
-		zstd.WithWindowSize(encoderWindow), zstd.WithLowerEncoderMem(true))
+		zstd.WithWindowSize(encoderWindow), zstd.WithLowerEncoderMem(true), zstd.WithAllLitEntropyCompression(true)) // numbers have few different bytes
 	if err != nil {
 		panic(err) // the options are constants
 	}
@@ -148,19 +148,33 @@ func (s *slice) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var gzipWriters = sync.Pool{New: func() any {
-	w := new(gzipWriter)
-	w.Writer, _ = gzip.NewWriterLevel(&w.to, gzip.BestSpeed) // the level exists
-	return w
-}}
+func gzipWriters(level int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		w := new(gzipWriter)
+		w.Writer, _ = gzip.NewWriterLevel(&w.to, level) // the level exists
+		return w
+	}}
+}
+
+// repeating are fast writers that look for repetitions, and store what has none as it is. counting are faster ones that only
+// give frequent bytes short codes: lists of numbers have no repetitions, but few different bytes.
+var repeating, counting = gzipWriters(gzip.BestSpeed), gzipWriters(gzip.HuffmanOnly)
 
 func appendGzip(dst, body []byte) []byte {
-	w := gzipWriters.Get().(*gzipWriter)
+	dst = gzipWith(repeating, dst, body)
+	if len(dst) > len(body)/4*3 {
+		dst = gzipWith(counting, dst[:0], body)
+	}
+	return dst
+}
+
+func gzipWith(writers *sync.Pool, dst, body []byte) []byte {
+	w := writers.Get().(*gzipWriter)
 	w.to = dst
 	w.Reset(&w.to)
 	_, _ = w.Write(body) // appending does not fail
 	_ = w.Close()
 	dst, w.to = w.to, nil
-	gzipWriters.Put(w)
+	writers.Put(w)
 	return dst
 }

@@ -2,6 +2,7 @@ package coding
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,6 +26,15 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// numbers is an answer as models give it: nothing repeats in it.
+func numbers() []byte {
+	var list []byte
+	for i := range 1500 {
+		list = strconv.AppendFloat(append(list, ','), float64(i)*0.61803398875, 'g', 8, 32)
+	}
+	return list
+}
+
 func TestCompressedBodiesComeBack(t *testing.T) {
 	text := []byte(strings.Repeat(`{"output":[0.125,1,17]}`, 10_000))
 	for _, c := range []Coding{Gzip, Zstd} {
@@ -40,11 +50,45 @@ func TestCompressedBodiesComeBack(t *testing.T) {
 			small.Free()
 			back.Free()
 		}
+		if out := Compress(c, numbers()); out == nil || len(out.Bytes) > len(numbers())/2 {
+			t.Errorf("%v does not halve a list of numbers", c)
+		}
 		if out := Compress(c, noise(5000)); out != nil {
 			t.Errorf("%v: noise became %d bytes of 5000", c, len(out.Bytes))
 		}
 	}
 	if Compress(Identity, text) != nil {
 		t.Error("identity has a compressed body")
+	}
+}
+
+// FuzzChoose: any Accept-Encoding ends in a coding that we have, and never in one that it names with weight 0 alone.
+func FuzzChoose(f *testing.F) {
+	f.Add([]byte("gzip;q=0.5, deflate, br, zstd;q=0.25, *;q=0"))
+	f.Add([]byte(";,q=;gzip;q=1.0000"))
+	f.Fuzz(func(t *testing.T, accept []byte) {
+		if c := Choose(accept); c >= codings {
+			t.Fatalf("%d", c)
+		}
+		if c := Choose(append(bytes.Clone(accept), ", gzip;q=0, zstd;q=0"...)); c != Identity {
+			t.Fatalf("%q: %v although both are refused in the end", accept, c)
+		}
+	})
+}
+
+func BenchmarkCompress(b *testing.B) {
+	body := numbers()
+	for _, c := range []Coding{Gzip, Zstd} {
+		b.Run(c.String(), func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			size := 0
+			for b.Loop() {
+				out := Compress(c, body)
+				size = len(out.Bytes)
+				out.Free()
+			}
+			b.ReportMetric(float64(len(body))/float64(size), "ratio")
+		})
 	}
 }
