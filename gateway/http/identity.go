@@ -105,8 +105,8 @@ func joined(h *protocol.RequestHeader, name string) []byte {
 	return list
 }
 
-// name writes the identity to an answer that Hertz writes.
-func name(c *app.RequestContext, id *dialect.Identity) {
+// nameAnswer writes the identity to an answer that Hertz writes.
+func nameAnswer(c *app.RequestContext, id *dialect.Identity) {
 	h := &c.Response.Header
 	h.SetBytesV(headerRequestID, id.RequestID)
 	if len(id.TraceParent) > 0 {

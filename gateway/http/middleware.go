@@ -39,7 +39,7 @@ func Middleware(bodyBytes int, memory Memory, refuse Refuse) app.HandlerFunc {
 		defer pool.Put(a)
 		a.read(&c.Request.Header)
 		c.Request.Header.Set(headerRequestID, string(a.RequestID))
-		name(c, &a.Identity) // now, because a handler may stream its answer
+		nameAnswer(c, &a.Identity) // now, because a handler may stream its answer
 		p.serve(ctx, c, a)
 	}
 }
@@ -69,7 +69,7 @@ func (p *port) complete(c *app.RequestContext, a *about) {
 		p.refuse(c, api.Errorf(api.InvalidArgument, "the request has no Host, or its target is not a path"), status)
 	}
 	if len(c.Response.Header.Peek(headerRequestID)) == 0 {
-		name(c, &a.Identity)
+		nameAnswer(c, &a.Identity)
 	}
 	compressBody(c, a.accept)
 	if c.IsHead() {

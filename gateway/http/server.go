@@ -139,7 +139,7 @@ func (s *Server) nearest(path string) dialect.Dialect {
 
 // refuse answers a request that no route takes, in the format of the nearest dialect.
 func (s *Server) refuse(c *app.RequestContext, e *api.Error, status int) {
-	name(c, &s.exchangeOf(c).about.Identity)
+	nameAnswer(c, &s.exchangeOf(c).about.Identity)
 	answerError(c, s.nearest(string(c.Path())), e, status)
 }
 
@@ -148,7 +148,7 @@ func answerError(c *app.RequestContext, shape dialect.Dialect, e *api.Error, sta
 	if len(c.Response.Header.Peek(headerRequestID)) == 0 {
 		var a about
 		a.read(&c.Request.Header)
-		name(c, &a.Identity)
+		nameAnswer(c, &a.Identity)
 	}
 	e.RequestID = string(c.Response.Header.Peek(headerRequestID))
 	c.Response.SetStatusCode(status)
