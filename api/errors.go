@@ -55,6 +55,9 @@ const (
 	Gone
 	// Internal: a defect of Xebec. Please report it.
 	Internal
+	// Forbidden: a browser sent the request for a page that may not call the function. See cors of a function, and
+	// --allowed-hosts.
+	Forbidden
 
 	codeCount
 )
@@ -68,6 +71,7 @@ const (
 	grpcInvalidArgument    = 3
 	grpcDeadlineExceeded   = 4
 	grpcNotFound           = 5
+	grpcPermissionDenied   = 7
 	grpcResourceExhausted  = 8
 	grpcFailedPrecondition = 9
 	grpcAborted            = 10
@@ -104,6 +108,7 @@ var codeInfo = [codeCount]struct {
 	Unsupported:      {"unsupported", 501, grpcUnimplemented, ""},
 	Gone:             {"gone", 410, grpcNotFound, ""},
 	Internal:         {"internal", 500, grpcInternal, ""},
+	Forbidden:        {"forbidden", 403, grpcPermissionDenied, ""},
 }
 
 // String is the code's name, which metrics and JSON use.

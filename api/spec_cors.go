@@ -2,8 +2,8 @@ package api
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -95,15 +95,24 @@ func validOrigin(s string) bool {
 	if s == anyOrigin {
 		return true
 	}
-	if len(s) > maxOriginBytes || s != strings.ToLower(s) {
-		return false
+	scheme, rest, ok := strings.Cut(s, "://")
+	host, port := rest, ""
+	if end := strings.LastIndexByte(rest, ':'); end > strings.LastIndexByte(rest, ']') {
+		host, port = rest[:end], rest[end+1:]
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 || port[0] == '0' || scheme == "http" && n == 80 || scheme == "https" && n == 443 {
+			return false
+		}
 	}
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" || u.Hostname() == "" || s != u.Scheme+"://"+u.Host || strings.ContainsAny(u.Host, "*@ ,") || strings.HasSuffix(u.Host, ":") {
-		return false
+	name := strings.Trim(host, lowerCharacters+".-_") == ""
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		name = strings.Trim(host[1:len(host)-1], "0123456789abcdef:.") == "" && len(host) > 2
 	}
-	return !(u.Scheme == "http" && u.Port() == "80" || u.Scheme == "https" && u.Port() == "443")
+	return ok && len(s) <= maxOriginBytes && scheme != "" && strings.Trim(scheme, lowerCharacters+"+.-") == "" && host != "" && name
 }
+
+// lowerCharacters are the letters and digits of an origin.
+const lowerCharacters = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 // Allows reports whether a page of this origin may call the function. every is true if every page may.
 func (c *CORSSpec) Allows(origin string) (allowed, every bool) {

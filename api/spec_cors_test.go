@@ -32,7 +32,7 @@ func TestCORS(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"", "null", "app.example.com", "https://", "https://App.example.com", "https://a.example/", "https://a.example/x", "https://a.example:443", "http://a.example:80",
-		"https://*.example.com", "https://a@b.example", "https://a.example:", "https://a.example?x", "https://a.example#x", "https://a.example,https://b.example", "https://a b", "//a.example",
+		"https://*.example.com", "https://a@b.example", "https://a.example:", "https://a.example?x", "https://a.example#x", "https://a.example,https://b.example", "https://a b", "//a.example", "https://a.example:0", "https://a.example:+1", "https://a.example:65536", "https://[::1", "https://[]", "https://[a.example]",
 		"https://" + strings.Repeat("a", maxOriginBytes),
 	} {
 		f := validFunction()

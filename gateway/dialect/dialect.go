@@ -21,7 +21,8 @@ type Dialect interface {
 // Route is a method, a path and the function that serves them.
 type Route struct {
 	Method string
-	// Path begins with a slash. A segment {name} matches any text; a literal segment takes precedence over it.
+	// Path begins with a slash. A segment {name} matches any text; a literal segment takes precedence over it. A path that
+	// begins with /{function} addresses a function, whose declaration says which web pages may use it.
 	Path string
 	// Serve calls Answer or Submit of its Exchange exactly once.
 	Serve func(Exchange)
@@ -51,7 +52,9 @@ type Answer struct {
 	Status      int
 	ContentType string // empty: the transport's default
 	Fields      []Field
-	Body        []byte
+	// Transport has fields that the transport adds. Dialects must not use it, and Reset keeps it.
+	Transport []Field
+	Body      []byte
 	// Wire is memory in which a transport may assemble the answer. Dialects must not use it.
 	Wire []byte
 

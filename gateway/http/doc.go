@@ -26,6 +26,12 @@
 // compressed if it is large and the client asks; a goroutine of its own does that where the goroutine that ended the query
 // writes the answer. HEAD, OPTIONS and other methods are in methods.go.
 //
+// # Web pages
+//
+// A browser sends requests for any page to any port. guard.go refuses those of pages that may not use the gateway; a
+// function's cors (cors.go) says which may, and answers tell the browser so. Requests of programs are told by two missing
+// headers.
+//
 // # The end
 //
 // Shutdown stops accepting, waits until every accepted request is answered, and closes the connections. When a client

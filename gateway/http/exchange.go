@@ -15,6 +15,7 @@ type exchange struct {
 	c        *app.RequestContext
 	conn     *conn // nil: Hertz's own connection, on which only handlers can write
 	about    about
+	fields   []dialect.Field // that the guard adds to the answer
 	answered bool
 	done     chan struct{} // capacity 1: the answer that the handler writes has been rendered
 	released chan struct{} // capacity 1: the body has been released
@@ -91,6 +92,7 @@ func (x *exchange) Submit(call *dialect.Call) {
 		x.conn.awaitWritten()
 	}
 	call.Identity.Set(&x.about.Identity)
+	call.Answer.Transport = x.fields
 	borrowed := call.Borrowed()
 	if borrowed {
 		call.NotifyReleased(x.released)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/query"
 )
 
@@ -29,6 +30,8 @@ type Config struct {
 	Dialects []dialect.Dialect
 	// Memory is the budget for bodies that are decoded; nil: only Limits.BodyBytes bounds each.
 	Memory Memory
+	// AllowedHosts are hosts that pages may name beside loopback ones.
+	AllowedHosts browser.Hosts
 	// Ready reports whether /readyz answers 200, and if not why.
 	Ready func() (bool, string)
 	// Problems are what /readyz?verbose lists beside; may be nil.
@@ -57,6 +60,8 @@ type Server struct {
 	draining  atomic.Bool
 	date      atomic.Pointer[[]byte] // the head of an answer up to its content type, with the current Date
 	literals  []literal
+	loopback  bool           // the listener is on loopback
+	functions functionRoutes // that pages may ask for
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -94,6 +99,10 @@ func New(cfg Config) (*Server, error) {
 	if err := dialect.CheckRoutes(routes); err != nil {
 		return nil, fmt.Errorf("dialects: %w", err)
 	}
+	if a, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {
+		s.loopback = a.IP.IsLoopback()
+	}
+	s.functions = newFunctionRoutes(routes)
 	s.stampDate(time.Now())
 	s.port = port{bodyBytes: cfg.Limits.BodyBytes, memory: cfg.Memory, refuse: s.refuse}
 	s.makeHertz()
@@ -115,7 +124,7 @@ func (s *Server) makeHertz() {
 	)
 	first := s.cfg.Dialects[0]
 	s.hertz.Name = "xebec"
-	s.hertz.Use(s.middleware, RefuseAmbiguousFraming(first), s.closeWhileDraining)
+	s.hertz.Use(s.middleware, RefuseAmbiguousFraming(first), s.guard, s.closeWhileDraining)
 }
 
 func (s *Server) noRoute(_ context.Context, c *app.RequestContext) {

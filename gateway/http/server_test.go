@@ -20,6 +20,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/dialect/oip"
+	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/query/querytest"
@@ -44,6 +45,7 @@ type fixture struct {
 	connections int // the limit, 0 for the default
 	reply       ReplyMode
 	memory      Memory
+	hosts       browser.Hosts
 	once        sync.Once
 }
 
@@ -82,7 +84,7 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 	if f.connections > 0 {
 		limits.Connections = f.connections
 	}
-	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply, Memory: f.memory}); err != nil {
+	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply, Memory: f.memory, AllowedHosts: f.hosts}); err != nil {
 		t.Fatal(err)
 	}
 	go f.s.Serve()

@@ -58,6 +58,12 @@ func (s *Server) appendCompressed(b []byte, call *dialect.Call, c coding.Coding,
 		b = append(b, ": "...)
 		b = append(b, a.Fields[i].Value...)
 	}
+	for i := range a.Transport {
+		b = append(b, "\r\n"...)
+		b = append(b, a.Transport[i].Name...)
+		b = append(b, ": "...)
+		b = append(b, a.Transport[i].Value...)
+	}
 	b = append(b, "\r\n\r\n"...)
 	return append(b, body...)
 }

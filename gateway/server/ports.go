@@ -92,7 +92,7 @@ func (s *Server) serve() (err error) {
 			return err
 		}
 		s.http, err = http.New(http.Config{
-			Path: s.path, Listener: pollable, Limits: limits, Ready: s.Ready, Problems: s.Problems, Reply: s.cfg.Reply,
+			Path: s.path, Listener: pollable, Limits: limits, Ready: s.Ready, Problems: s.Problems, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
 			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}}, s.cfg.Dialects...),
 		})
 		if err != nil {
