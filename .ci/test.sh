@@ -84,6 +84,9 @@ allocations() {
 # The tests run every case on both engines of the binding: the C extension's ring, and frames on the socket.
 python_binding() { (cd worker/bindings/python && ../../../build/venv/bin/python -m pytest -q); }
 
+# Both ports of a gateway answer as api/spec/openapi.yaml says.
+described() { .ci/schemathesis.sh; }
+
 demo_models() { build/venv/bin/python -m pytest -q deploy/demo/tests; }
 
 # The doorbell as a Promela model, checked exhaustively for lost wake-ups.
@@ -98,7 +101,7 @@ doorbell() {
 # A minute of everything at once. It needs the machine for itself: under the race detector's load clients give up too early.
 soak() { "$go" run ./bench/cmd/soak -duration 60s -lives 3 -redis redis-server -out ''; }
 
-all=(prepare architecture docker go-race allocations python-binding demo doorbell-model soak)
+all=(prepare architecture docker go-race allocations described python-binding demo doorbell-model soak)
 for name in "${only[@]}"; do
 	if [[ " ${all[*]} " != *" $name "* ]]; then
 		echo "error: there is no stage '$name'; expected one of: ${all[*]}" >&2
@@ -111,6 +114,7 @@ stage architecture architecture
 stage docker docker_engine
 stage go-race go_race
 stage allocations allocations
+stage described described
 stage python-binding python_binding
 stage demo demo_models
 stage doorbell-model doorbell

@@ -27,15 +27,15 @@ func (h *handlers) profile(ctx context.Context, c *app.RequestContext) (any, err
 	if err != nil {
 		return nil, err
 	}
+	seconds := defaultProfileSeconds
+	if v, given := q["seconds"]; given {
+		if seconds, err = strconv.Atoi(v); err != nil || seconds < 1 || seconds > maxProfileSeconds {
+			return nil, api.Errorf(api.InvalidArgument, "seconds=%.20q: expected 1 to %d", v, maxProfileSeconds)
+		}
+	}
 	var body bytes.Buffer
 	switch name := c.Param("name"); name {
 	case "cpu":
-		seconds := defaultProfileSeconds
-		if v, given := q["seconds"]; given {
-			if seconds, err = strconv.Atoi(v); err != nil || seconds < 1 || seconds > maxProfileSeconds {
-				return nil, api.Errorf(api.InvalidArgument, "seconds=%.20q: expected 1 to %d", v, maxProfileSeconds)
-			}
-		}
 		if err := cpuProfile(ctx, &body, time.Duration(seconds)*time.Second); err != nil {
 			return nil, err
 		}

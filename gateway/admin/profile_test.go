@@ -20,7 +20,7 @@ func TestProfilesArePprofs(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", path, n, err)
 		}
 	}
-	for path, want := range map[string]int{"/v1/profile/secrets": 404, "/v1/profile/cpu?seconds=0": 400, "/v1/profile/cpu?seconds=3600": 400, "/v1/profile/heap?debug=1": 400} {
+	for path, want := range map[string]int{"/v1/profile/secrets": 404, "/v1/profile/cpu?seconds=0": 400, "/v1/profile/cpu?seconds=3600": 400, "/v1/profile/heap?debug=1": 400, "/v1/profile/heap?seconds=61": 400} {
 		if got := ask(e, "GET", path, "").Result().StatusCode(); got != want {
 			t.Errorf("%s: %d, want %d", path, got, want)
 		}
