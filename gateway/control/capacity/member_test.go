@@ -33,6 +33,11 @@ func TestALoadingVersionIsNotEvicted(t *testing.T) {
 
 // A version whose launches keep failing has no claim to the room of another one. When that one sleeps, it is tried again.
 func TestAFailingVersionGivesItsRoomToOthers(t *testing.T) {
+	t.Run("in a gateway that has just started", func(t *testing.T) { failingVersion(t, 0) })
+	t.Run("later", func(t *testing.T) { failingVersion(t, api.Nanos(time.Minute)) })
+}
+
+func failingVersion(t *testing.T, ahead api.Nanos) {
 	b := newBench(t, 1<<30)
 	broken := b.join("broken", "replicas: {min: 1, max: 1}\nresources: {memory: 700MiB}")
 	broken.Serve(false)
@@ -44,7 +49,7 @@ func TestAFailingVersionGivesItsRoomToOthers(t *testing.T) {
 	if broken.Asked() != 1 || !fine.NoRoom() {
 		t.Fatalf("while nothing has failed, the always-on version has %d replicas", broken.Asked())
 	}
-	broken.crashing, b.ahead = true, api.Nanos(time.Minute)
+	broken.crashing, b.ahead = true, ahead
 	fine.submit(fine.direct)
 	b.tick()
 	if broken.Asked() != 0 {

@@ -1,9 +1,14 @@
 package capacity
 
 import (
+	"math"
+
 	"github.com/xebec-serving/xebec/scheduler/placement"
 	"go.uber.org/zap"
 )
+
+// neverUsed is a time of last use that is long ago also for a gateway that has just started, whose clock begins at 0.
+const neverUsed = math.MinInt64
 
 // The methods of this file need Capacity.mu.
 
@@ -29,7 +34,7 @@ func (c *Capacity) place() {
 			m.Fixed = st.set == st.want && int(c.placed[i]) == st.want
 		}
 		if st.m.version.Crashing() { // it is retried where there is room, and has no claim to the room of a version that can answer
-			m.Min, m.Fixed, m.Waiting, m.Rate, m.LastUsed = 0, false, 0, 0, 0
+			m.Min, m.Fixed, m.Waiting, m.Rate, m.LastUsed = 0, false, 0, 0, neverUsed
 		}
 		c.in.Models = append(c.in.Models, m)
 	}
