@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sort"
@@ -261,7 +262,7 @@ func (d *Declarations) checkLabels(f *versions.Family, t *api.TrafficSpec) error
 	if f == nil || f.Traffic == nil {
 		return nil
 	}
-	for label := range f.Traffic.Labels {
+	for _, label := range slices.Sorted(maps.Keys(f.Traffic.Labels)) {
 		if t != nil {
 			if _, stays := t.Labels[label]; stays {
 				continue
@@ -326,7 +327,8 @@ func checkTraffic(t *api.TrafficSpec, models []*api.ModelSpec) error {
 	for i, v := range t.Versions.Specific {
 		find(fmt.Sprintf("versions.specific[%d]", i), v)
 	}
-	for label, v := range t.Labels {
+	for _, label := range slices.Sorted(maps.Keys(t.Labels)) {
+		v := t.Labels[label]
 		find("labels."+label, v)
 		if byVersion[label] != nil {
 			errs = append(errs, api.FieldError{Path: "labels." + label, Message: "is the name of a version of the model: choose another label"})
@@ -378,8 +380,8 @@ func namedBy(t *api.TrafficSpec, version string) string {
 	case t.Rollback != nil && t.Rollback.To == version:
 		return "rollback"
 	}
-	for label, v := range t.Labels {
-		if v == version {
+	for _, label := range slices.Sorted(maps.Keys(t.Labels)) {
+		if t.Labels[label] == version {
 			return "label " + label
 		}
 	}

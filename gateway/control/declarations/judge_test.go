@@ -46,3 +46,16 @@ func TestRefusalsNameTheLine(t *testing.T) {
 		})
 	}
 }
+
+// Of several reasons the message names the same one each time, whatever the order of a map.
+func TestARefusalNamesTheFirstLabel(t *testing.T) {
+	labels := map[string]string{}
+	for _, name := range []string{"h", "b", "f", "a", "g", "c", "e", "d"} {
+		labels[name] = "1"
+	}
+	for range 20 {
+		if where := namedBy(&api.TrafficSpec{Labels: labels}, "1"); where != "label a" {
+			t.Fatalf("the version is named by %s, want label a", where)
+		}
+	}
+}
