@@ -59,6 +59,9 @@
 // changes and vanish with the process, so the change is refused. Two stat calls cost nothing beside a disk sync. Reads go on working,
 // and changes work again once the file is moved back.
 //
+// A [Handover] lets two gateways have a file one after the other while both serve. Until the new one has it, a copy answers for objects; once
+// the old one has let it go, what that one still learns goes through the new one, as another writer.
+//
 // # In Redis
 //
 // [OpenRedis] keeps each state in a hash, xebec:policy:FUNCTION:POLICY:CONTEXT. Function and policy are escaped as in URLs so that

@@ -68,9 +68,11 @@ func (f *fileStore) open() error {
 		// a panic there, over a damaged file, could not be recovered.
 		NoFreelistSync: false,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			var err error
-			f.file, err = os.OpenFile(name, flag, mode)
-			return f.file, err
+			file, err := os.OpenFile(name, flag, mode)
+			if f.file == nil { // bbolt opens a file again to copy it
+				f.file = file
+			}
+			return file, err
 		},
 	}
 	if err := f.create(); err != nil {
@@ -156,6 +158,13 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
+// copyTo writes the file as it is between two changes to another path, where it replaces what is there.
+func (f *fileStore) copyTo(path string) error {
+	return f.guard(func() error {
+		return f.db.View(func(tx *bolt.Tx) error { return tx.CopyFile(path, 0o600) })
+	})
+}
+
 func (f *fileStore) Shared() bool { return false }
 func (f *fileStore) Name() string { return f.path }
 
@@ -180,6 +189,11 @@ func fileKey(k Key) []byte {
 }
 
 func (f *fileStore) Merge(ctx context.Context, updates []Update) ([][]Total, error) {
+	return f.mergeAs(ctx, f.writer, updates)
+}
+
+// mergeAs is Merge for a writer, whose sequence numbers are its own.
+func (f *fileStore) mergeAs(ctx context.Context, writer [16]byte, updates []Update) ([][]Total, error) {
 	var results [][]Total
 	var refused refusals
 	if err := ctx.Err(); err != nil {
@@ -189,7 +203,7 @@ func (f *fileStore) Merge(ctx context.Context, updates []Update) ([][]Total, err
 		return f.updateHeld(func(tx *bolt.Tx) error {
 			results, refused = make([][]Total, len(updates)), nil
 			for i := range updates {
-				totals, reason, err := f.mergeOne(tx, &updates[i])
+				totals, reason, err := f.mergeOne(tx, writer, &updates[i])
 				if err != nil {
 					return err
 				}
@@ -208,7 +222,7 @@ func (f *fileStore) Merge(ctx context.Context, updates []Update) ([][]Total, err
 }
 
 // mergeOne applies one update. It returns the state's totals, or the reason why the update is refused.
-func (f *fileStore) mergeOne(tx *bolt.Tx, u *Update) ([]Total, string, error) {
+func (f *fileStore) mergeOne(tx *bolt.Tx, writer [16]byte, u *Update) ([]Total, string, error) {
 	if err := u.check(); err != nil {
 		return nil, err.Error(), nil
 	}
@@ -221,7 +235,7 @@ func (f *fileStore) mergeOne(tx *bolt.Tx, u *Update) ([]Total, string, error) {
 	if err != nil {
 		return nil, damagedRecord(err), nil
 	}
-	changed, reason := r.apply(f.writer, u)
+	changed, reason := r.apply(writer, u)
 	if reason != "" {
 		return nil, reason, nil
 	}

@@ -119,7 +119,7 @@ func TestFileLeavesItsPathDuringAnUpdate(t *testing.T) {
 		if err := os.Rename(path, path+".away"); err != nil {
 			return err
 		}
-		_, _, err := s.mergeOne(tx, &u)
+		_, _, err := s.mergeOne(tx, s.writer, &u)
 		return err
 	})
 	wantError(t, err, path, "was removed or moved away")
