@@ -189,3 +189,43 @@ func TestClose(t *testing.T) {
 		}
 	})
 }
+
+// A table whose store comes later calls nothing before Begin, and has read the store when Begin returns.
+func TestStoreThatComesLater(t *testing.T) {
+	server := newFakeServer()
+	first := New(Config{Store: server.connect(), Flush: time.Millisecond})
+	loss(first.Declare("f", tally{}, []string{"a", "b"}), "", 0, 0.5)
+	closeTable(t, first)
+
+	table := New(Config{Store: server.connect(), Flush: time.Millisecond, Later: true})
+	f := table.Declare("f", tally{}, []string{"a", "b"})
+	near(t, "before the store is there", weights(f, ""), 1, 1)
+	if s := table.Stats(); !s.LastSuccess.IsZero() || s.Errors != 0 {
+		t.Errorf("got %+v: want no call before Begin", s)
+	}
+	if err := table.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	near(t, "after Begin", weights(f, ""), 0.5, 1)
+	closeTable(t, table)
+	closeTable(t, New(Config{Store: server.connect(), Later: true})) // it never began: there is nothing to write
+}
+
+// Reread takes in what another writer has added, for the function and for every context in memory, where nothing else would.
+func TestReread(t *testing.T) {
+	server := newFakeServer()
+	tables, functions := [2]*Table{}, [2]*Function{}
+	for i := range tables {
+		tables[i] = New(Config{Store: server.connect(), Flush: time.Millisecond, Refresh: -1})
+		functions[i] = tables[i].Declare("f", tally{}, []string{"a", "b"})
+		ask(functions[i], "ann")
+		until(t, "the states are read", func() bool { return tables[i].Stats().Loads == 2 })
+	}
+	loss(functions[1], "ann", 0, 0.5)
+	closeTable(t, tables[1])
+	tables[0].Reread()
+	until(t, "the states are read again", func() bool { return tables[0].Stats().Refreshes >= 2 })
+	near(t, "global", weights(functions[0], ""), 0.5, 1)
+	near(t, "ann", weights(functions[0], "ann"), 0.5, 1)
+	closeTable(t, tables[0])
+}

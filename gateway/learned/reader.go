@@ -114,6 +114,27 @@ func (t *Table) refresh(clock func() time.Time) error {
 	return err
 }
 
+// rereadAll reads every state in memory again, if Reread was called.
+func (t *Table) rereadAll(func() time.Time) error {
+	w := &t.writer
+	if !w.reread.Swap(false) {
+		return nil
+	}
+	var requests []readRequest
+	t.mu.Lock()
+	for _, f := range t.functions {
+		if f.learns {
+			requests = f.states.settledStates(requests, func(*shard, *entry) bool { return true })
+		}
+	}
+	t.mu.Unlock()
+	if err := t.readAgain(requests); err != nil {
+		w.reread.Store(true)
+		return err
+	}
+	return nil
+}
+
 func (t *Table) readUsed() error {
 	w := &t.writer
 	used := w.used
@@ -127,9 +148,15 @@ func (t *Table) readUsed() error {
 		}
 		t.mu.Unlock()
 	}
+	return t.readAgain(requests) // after an error, states that are still used are queued again
+}
+
+// readAgain reads states that have been read before.
+func (t *Table) readAgain(requests []readRequest) error {
+	w := &t.writer
 	for group := range slices.Chunk(requests, maxGroup) {
 		if err := t.read(group); err != nil {
-			return err // states that are still used are queued again
+			return err
 		}
 		w.count(&w.stats.Refreshes, len(group))
 	}
@@ -139,6 +166,12 @@ func (t *Table) readUsed() error {
 // used appends the states that were used since the last call, except those with updates of their own: the answers to
 // the updates bring the same totals.
 func (st *states) used(requests []readRequest) []readRequest {
+	return st.settledStates(requests, func(s *shard, e *entry) bool { return e.seen == s.round })
+}
+
+// settledStates appends the states without updates of their own: the global one, and of the contexts, from the most recently used
+// one, those before the first that is not to be read. It begins another round of use.
+func (st *states) settledStates(requests []readRequest, read func(*shard, *entry) bool) []readRequest {
 	g := &st.global
 	g.mu.RLock()
 	if !g.open && !g.wanted {
@@ -152,7 +185,7 @@ func (st *states) used(requests []readRequest) []readRequest {
 	for i := range *shards {
 		s := &(*shards)[i]
 		s.mu.Lock()
-		for at := s.newest; at != none && s.entries[at].seen == s.round; at = s.entries[at].older {
+		for at := s.newest; at != none && read(s, &s.entries[at]); at = s.entries[at].older {
 			if e := &s.entries[at]; e.record == none && e.flags&wanted == 0 {
 				requests = append(requests, readRequest{st.lineage, string(s.context(e)), refreshed})
 			}

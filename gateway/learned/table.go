@@ -42,6 +42,8 @@ type Config struct {
 	Flush, Refresh time.Duration
 	// MaxPending is how many contexts' states may have unwritten deltas; 0 means DefaultMaxPending.
 	MaxPending int
+	// Later: the store is not there yet, and is not called before Begin.
+	Later bool
 	// Log receives a message when the store goes down and comes back; nil means no logging.
 	Log *zap.Logger
 }
@@ -103,10 +105,35 @@ type note struct {
 // New returns a table. With a store it starts a goroutine, which Close stops.
 func New(cfg Config) *Table {
 	t := newTable(cfg)
-	if t.store != nil {
+	if t.store != nil && !cfg.Later {
 		go t.run()
 	}
 	return t
+}
+
+// Begin reads the states that are wanted and begins to write, in a table of Config.Later whose store is there now. When the error is
+// not nil the rest is read later.
+func (t *Table) Begin() error {
+	if t.store == nil || !t.cfg.Later || t.writer.begun {
+		return nil
+	}
+	t.writer.begun = true
+	defer func() { go t.run() }()
+	t.takeNotes()
+	for len(t.writer.load) > 0 {
+		if err := t.load(time.Now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Reread reads every state in memory again, because another writer has added to the store. It returns at once.
+func (t *Table) Reread() {
+	if t.store != nil {
+		t.writer.reread.Store(true)
+		t.kick()
+	}
 }
 
 // newTable is New without the goroutine.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -50,6 +51,9 @@ type writer struct {
 	stop  chan struct{}
 	done  chan struct{}
 	close sync.Once
+	// begun: the store of a table of Config.Later has come. reread: every state in memory is to be read again.
+	begun  bool
+	reread atomic.Bool
 	// calls is the parent of all calls to the store. Cancelling it aborts them.
 	calls  context.Context
 	cancel context.CancelFunc
@@ -100,7 +104,7 @@ func (t *Table) run() {
 }
 
 // tasks are what a step does, in order.
-var tasks = [...]func(t *Table, clock func() time.Time) error{(*Table).forgetDeleted, (*Table).load, (*Table).flush, (*Table).refresh}
+var tasks = [...]func(t *Table, clock func() time.Time) error{(*Table).forgetDeleted, (*Table).load, (*Table).flush, (*Table).rereadAll, (*Table).refresh}
 
 // step does what is due and returns the time of the next step. Zero means that only a kick makes a step necessary.
 func (t *Table) step(clock func() time.Time) time.Time {
@@ -383,7 +387,7 @@ func (w *writer) addFlight(st *states, context string, led ledger, storeComplete
 // Close writes what is left and stops the table's goroutine. It waits for the store until ctx is done, and its error
 // says how many states could not be written. The table can still be used afterwards, in memory only.
 func (t *Table) Close(ctx context.Context) error {
-	if t.store == nil {
+	if t.store == nil || t.cfg.Later && !t.writer.begun {
 		return nil
 	}
 	w := &t.writer
