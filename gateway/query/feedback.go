@@ -111,7 +111,7 @@ func (r *Request) joinFeedback(fn *Function, f *Feedback) Outcome {
 	var got found
 	switch {
 	case f.Of == nil:
-		got = p.joins.take(f.QueryID, fn, j)
+		got = p.takeAny(f.QueryID, fn, j)
 	case !fn.joinsByInput():
 		return p.askForFeedback(fn, f)
 	default:

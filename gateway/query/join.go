@@ -290,6 +290,7 @@ func (to *joined) copy(s *join) {
 			to.data[rest.First()], b = b[:size:size], b[size:]
 		}
 	}
+	to.ruled &= s.fn.ruled // in another process the function may have fewer rules
 	to.inputs = to.inputs[:0]
 	for s.past.inputs && len(b) > 0 {
 		n := le.Uint32(b)

@@ -35,13 +35,14 @@ const DefaultMaxBatch = 4096 //xebec:limit queries in one request
 // Path holds the table, the ids of queries, and the recent queries for feedback. It starts no goroutine and need not be
 // closed.
 type Path struct {
-	cfg     Config
-	table   atomic.Pointer[Table]
-	readers grace // requests that use a table
-	ids     queryIDs
-	joins   *joins
-	asking  atomic.Int32 // feedback that waits for predictions
-	wall    wall         // for the inference log
+	cfg       Config
+	table     atomic.Pointer[Table]
+	readers   grace // requests that use a table
+	ids       queryIDs
+	joins     *joins
+	inherited inherited
+	asking    atomic.Int32 // feedback that waits for predictions
+	wall      wall         // for the inference log
 
 	open    atomic.Int64  // requests that are not delivered
 	drained chan struct{} // capacity 1: signalled when open reaches 0
@@ -104,7 +105,10 @@ func (p *Path) Versions(name string) []string { return p.table.Load().versions(n
 func (p *Path) MaxBatch() int { return p.cfg.MaxBatch }
 
 // Forget drops the remembered queries of a deleted function.
-func (p *Path) Forget(function string) { p.joins.forget(function) }
+func (p *Path) Forget(function string) {
+	p.joins.forget(function)
+	p.inherited.forget(function)
+}
 
 // Open is the number of requests that are not answered.
 func (p *Path) Open() int { return int(p.open.Load()) }
