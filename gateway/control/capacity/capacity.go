@@ -48,9 +48,10 @@ type Capacity struct {
 	}
 
 	mu     sync.Mutex
-	seats  map[*Member]*seat // of versions that have replicas, or want some
-	order  []*seat           // of seats, by key: results do not depend on the order of a map
-	hinted map[*Member]bool  // serving versions with hints of expected load
+	floors map[api.ModelID]int // replicas that versions have at least, whatever their queries need; nil: none
+	seats  map[*Member]*seat   // of versions that have replicas, or want some
+	order  []*seat             // of seats, by key: results do not depend on the order of a map
+	hinted map[*Member]bool    // serving versions with hints of expected load
 	// ending is what one replica uses, of versions that have no seat any more and whose replicas may still be ending.
 	ending       map[*Member]placement.Resources
 	planner      *placement.Planner

@@ -164,8 +164,9 @@ func (m *Member) Serve(takesOver bool) {
 		c.hinted[m] = true
 	}
 	st := c.seats[m]
+	first := max(spec.Replicas.First(), c.floor(m))
 	if st == nil {
-		if spec.Replicas.First() == 0 {
+		if first == 0 {
 			if c.awaited(m) { // by queries that came when it could not be woken yet
 				m.Wake()
 			}
@@ -174,7 +175,7 @@ func (m *Member) Serve(takesOver bool) {
 		}
 		st = c.seatOf(m)
 	}
-	if st.fixed && spec.Replicas.First() == 0 && !takesOver && !c.awaited(m) { // it was awake only to be validated
+	if st.fixed && first == 0 && !takesOver && !c.awaited(m) { // it was awake only to be validated
 		c.end(st)
 		m.version.CountChanged()
 		m.model.Asleep.Store(true)
@@ -184,7 +185,7 @@ func (m *Member) Serve(takesOver bool) {
 		return
 	}
 	st.fixed, st.last = false, c.cfg.Now()
-	st.want = max(st.want, spec.Replicas.First())
+	st.want = max(st.want, first)
 	c.place()
 }
 
