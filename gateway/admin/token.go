@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/xebec-serving/xebec/gateway/internal/secret"
 )
 
 // Limits of token files.
@@ -35,7 +37,7 @@ type Tokens struct {
 	now func() time.Time
 
 	mu    sync.Mutex
-	file  secretFile
+	file  secret.File
 	known []token
 	err   error // of the last read
 
@@ -61,15 +63,15 @@ func openTokens(path string, now func() time.Time) (*Tokens, error) {
 	return t, nil
 }
 
-func tokenFile(path string, now func() time.Time) secretFile {
-	return secretFile{path: path, what: "token file", maxBytes: maxTokenFileBytes, forbidden: 0o077, chmodArg: "600", now: now}
+func tokenFile(path string, now func() time.Time) secret.File {
+	return secret.File{Path: path, What: "token file", MaxBytes: maxTokenFileBytes, Forbidden: 0o077, ChmodArg: "600", Now: now}
 }
 
 // ReadToken returns the first token of a file, for use by a client. The file must satisfy the same rules as a
 // gateway's.
 func ReadToken(path string) (string, error) {
 	file := tokenFile(path, time.Now)
-	data, err := file.read()
+	data, err := file.Read()
 	if err != nil {
 		return "", err
 	}
@@ -83,12 +85,12 @@ func ReadToken(path string) (string, error) {
 }
 
 func (t *Tokens) load() {
-	data, err := t.file.read()
+	data, err := t.file.Read()
 	t.known, t.err = nil, err
 	if err != nil {
 		return
 	}
-	t.err = eachToken(t.file.path, data, func(name, secret string) {
+	t.err = eachToken(t.file.Path, data, func(name, secret string) {
 		t.known = append(t.known, token{name: name, hash: sha256.Sum256([]byte(secret))})
 	})
 	if t.err != nil {
@@ -157,7 +159,7 @@ func (t *Tokens) Check(authorization string) (name string, refusal, detail error
 	hash := sha256.Sum256([]byte(secret))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.file.changed() {
+	if t.file.Changed() {
 		t.load()
 	}
 	if t.err != nil {

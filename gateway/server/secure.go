@@ -11,14 +11,15 @@ import (
 
 	"github.com/xebec-serving/xebec/gateway/admin"
 	"github.com/xebec-serving/xebec/gateway/internal/accept"
+	"github.com/xebec-serving/xebec/gateway/internal/secret"
 )
 
 // security says who may use the admin port. A caller that reaches it can run programs, so the rules are few and have no exceptions:
 // on a loopback address every program of this machine may use it; on any other address only callers with a token, over TLS.
 type security struct {
 	loopback    bool
-	tokens      *admin.Tokens      // nil: no token is required, on loopback only
-	certificate *admin.Certificate // nil: plain HTTP, on loopback only
+	tokens      *admin.Tokens       // nil: no token is required, on loopback only
+	certificate *secret.Certificate // nil: plain HTTP, on loopback only
 }
 
 // adminSecurity checks the address and reads the files. Its errors name the flags to add.
@@ -41,7 +42,7 @@ func (c Config) adminSecurity() (*security, error) {
 		}
 	}
 	if c.AdminCert != "" {
-		if s.certificate, err = admin.OpenCertificate(c.AdminCert, c.AdminKey); err != nil {
+		if s.certificate, err = secret.OpenCertificate(c.AdminCert, c.AdminKey); err != nil {
 			return nil, fmt.Errorf("--admin-cert, --admin-key: %w", err)
 		}
 	}
@@ -103,7 +104,7 @@ func (s *security) listen(address string, ln net.Listener, notAccepted func(uint
 // options returns the options of the admin API.
 func (s *security) options(log *zap.Logger) admin.Options {
 	if s.certificate != nil {
-		s.certificate.Log = log
+		s.certificate.Log, s.certificate.Port = log, "admin"
 	}
 	return admin.Options{Log: log, Tokens: s.tokens, AnyHost: !s.loopback}
 }

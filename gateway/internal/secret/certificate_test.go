@@ -1,4 +1,4 @@
-package admin
+package secret
 
 import (
 	"crypto/ecdsa"
@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,10 +97,10 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if got := handshake(t, c); got != "third" {
 		t.Errorf("repaired: got %q", got)
 	}
-	if n := lines.FilterMessage("the admin port has a new certificate").Len(); n != 2 {
+	if n := lines.FilterMessage("a port has a new certificate").Len(); n != 2 {
 		t.Errorf("%d renewals were logged, want 2", n)
 	}
-	told := lines.FilterMessage("the admin port keeps its old certificate").Len()
+	told := lines.FilterMessage("a port keeps its old certificate").Len()
 	if told < 2 || told > 4 {
 		t.Errorf("%d failures were logged, want one for each", told)
 	}
@@ -137,5 +138,81 @@ func TestRefusedCertificates(t *testing.T) {
 		if _, err := OpenCertificate(c.cert, c.key); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
+	}
+}
+
+// TestClientsNeedACertificate: a client's certificate must come from an authority in the file, as it is at the handshake.
+func TestClientsNeedACertificate(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	day := time.Now().Add(24 * time.Hour)
+	for _, name := range []string{"server", "alice", "bob"} {
+		issue(t, path(name+".pem"), path(name+".key"), name, day)
+	}
+	authorities := path("authorities.pem")
+	trust := func(name string) {
+		t.Helper()
+		text, err := os.ReadFile(path(name + ".pem"))
+		if err == nil {
+			err = os.WriteFile(authorities, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	trust("alice")
+	c, err := OpenCertificate(path("server.pem"), path("server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := OpenAuthorities(authorities)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logged := observer.New(zap.InfoLevel)
+	a.Log, a.Port = zap.New(core), "functions"
+	config := c.TLS("h2", "http/1.1")
+	a.Require(config)
+	connect := func(client string) error {
+		t.Helper()
+		mine := &tls.Config{InsecureSkipVerify: true} // the server's name is not what is tested
+		if client != "" {
+			pair, err := tls.LoadX509KeyPair(path(client+".pem"), path(client+".key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			mine.Certificates = []tls.Certificate{pair}
+		}
+		near, far := net.Pipe()
+		defer near.Close()
+		go func() {
+			s := tls.Client(far, mine)
+			_ = s.Handshake() // the server's side says what went wrong
+			far.Close()
+		}()
+		return tls.Server(near, config).Handshake()
+	}
+	for client, want := range map[string]bool{"alice": true, "bob": false, "": false} {
+		if err := connect(client); (err == nil) != want {
+			t.Errorf("client %q: %v", client, err)
+		}
+	}
+	trust("bob")
+	for client, want := range map[string]bool{"alice": false, "bob": true} {
+		if err := connect(client); (err == nil) != want {
+			t.Errorf("after the change, client %q: %v", client, err)
+		}
+	}
+	if err := os.WriteFile(authorities, []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect("bob"); err != nil {
+		t.Errorf("a file that cannot be used took effect: %v", err)
+	}
+	if err := connect("bob"); err != nil || logged.Len() != 1 {
+		t.Errorf("error %v, %d lines were logged, expected one", err, logged.Len())
+	}
+	if _, err := OpenAuthorities(authorities); err == nil || !strings.Contains(err.Error(), "no certificate in PEM") {
+		t.Errorf("a file without certificates: %v", err)
 	}
 }
