@@ -1,8 +1,6 @@
 package http
 
 import (
-	"context"
-
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/protocol/consts"
 
@@ -11,21 +9,15 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
 )
 
-// Header fields that browsers send, in their canonical form.
-var (
-	headerOrigin    = []byte("Origin")
-	headerFetchSite = []byte("Sec-Fetch-Site")
-)
-
-// guard is a middleware that refuses requests which a browser sends for a page that may not use the gateway. Requests of
-// programs have neither of the two headers and pass at once, whatever their Host is: a proxy may pass on any.
-func (s *Server) guard(ctx context.Context, c *app.RequestContext) {
-	h := &c.Request.Header
-	origin, site := h.PeekArgBytes(headerOrigin), h.PeekArgBytes(headerFetchSite)
-	if len(origin) == 0 && len(site) == 0 {
-		return // Hertz calls the next handler
+// guard reports whether a request is served. If not it has answered the request: a browser sent it for a page that may not
+// use the gateway, or asks what a page may send. Requests of programs have neither of two headers and pass at once,
+// whatever their Host is: a proxy may pass on any.
+func (s *Server) guard(c *app.RequestContext, x *exchange) bool {
+	a := &x.about
+	if len(a.origin) == 0 && len(a.site) == 0 {
+		return true
 	}
-	p := page{origin: string(origin), site: string(site), host: string(h.Host()), origins: len(h.PeekAll("Origin"))}
+	p := page{origin: string(a.origin), site: string(a.site), host: string(c.Request.Header.Host()), origins: a.origins}
 	name, method := s.functions.function(c.Path()), string(c.Method())
 	var cors *api.CORSSpec
 	if name != "" {
@@ -36,27 +28,24 @@ func (s *Server) guard(ctx context.Context, c *app.RequestContext) {
 			c.Response.Header.Set("Vary", "Origin")
 		}
 	}
-	preflight := name != "" && method == consts.MethodOptions && len(h.Peek("Access-Control-Request-Method")) > 0
+	preflight := name != "" && method == consts.MethodOptions && len(c.Request.Header.Peek("Access-Control-Request-Method")) > 0
 	allowed, every := cors.Allows(p.origin)
 	switch {
 	case allowed && p.origins == 1 && preflight:
 		setFields(c, preflightFields(cors, p.origin, every))
 		c.Response.SetStatusCode(consts.StatusNoContent)
-		c.Abort()
+		return false
 	case allowed && p.origins == 1:
 		fields := answerFields(cors, p.origin, every)
 		setFields(c, fields)
-		if cn, ok := c.GetConn().(*conn); ok { // its answers may not be Hertz's
-			cn.exchange.fields = append(fields, vary)
-			defer func() { cn.exchange.fields = nil }()
-		}
-		c.Next(ctx)
-	default:
-		if e := s.refusal(&p, name, method, preflight); e != nil {
-			s.refuse(c, e, e.Code.HTTPStatus())
-			c.Abort()
-		}
+		x.fields = append(fields, vary) // for answers that Hertz does not write
+		return true
 	}
+	e := s.refusal(&p, name, method, preflight)
+	if e != nil {
+		s.refuse(c, e, e.Code.HTTPStatus())
+	}
+	return e == nil
 }
 
 // page is what a browser says of the page that sends a request.

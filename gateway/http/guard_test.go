@@ -198,6 +198,18 @@ func TestCORS(t *testing.T) {
 	}
 }
 
+// TestCORSOfBodiesThatAreNotDecoded: a page is judged before its body is decoded, and is shown why a body was not.
+func TestCORSOfBodiesThatAreNotDecoded(t *testing.T) {
+	f := serve(t, querytest.Floats4, querytest.Sum, withCORS(&api.CORSSpec{Origins: []string{"https://app.example"}}))
+	for origin, want := range map[string]int{"https://app.example": 415, "https://evil.example": 403} {
+		resp, body := f.send("POST", "/f/predict", "x", "Host: x", "Content-Encoding: unknown", "Origin: "+origin)
+		shown := resp.Header.Get("Access-Control-Allow-Origin") == origin
+		if resp.StatusCode != want || shown != (want == 415) || resp.Header.Get("X-Request-Id") == "" {
+			t.Errorf("%s: %d %s %v, want %d", origin, resp.StatusCode, body, resp.Header, want)
+		}
+	}
+}
+
 // TestCORSOfAnAnswerThatIsPending: the fields of a page's answer are its own, even if a program's request is already read.
 func TestCORSOfAnAnswerThatIsPending(t *testing.T) {
 	items := make(chan *scheduler.Item, 2)
@@ -251,15 +263,16 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// BenchmarkGuard is what the guard costs a program's request.
+// BenchmarkGuard is what a program's request costs before it is decoded: its header is read for names, codings and pages.
 func BenchmarkGuard(b *testing.B) {
-	s, c := &Server{}, app.NewContext(0)
+	s, x, c := &Server{}, new(exchange), app.NewContext(0)
 	c.Request.SetRequestURI("/f/predict")
 	for name, value := range map[string]string{"Host": "x", "User-Agent": "test", "Accept": "*/*", "Accept-Encoding": "gzip", "Content-Type": "application/json", "X-Request-Id": "1"} {
 		c.Request.Header.Set(name, value)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.guard(b.Context(), c)
+		x.about.read(&c.Request.Header)
+		s.guard(c, x)
 	}
 }

@@ -20,6 +20,8 @@ const (
 	headerAcceptEncoding  = "Accept-Encoding"
 	headerContentEncoding = "Content-Encoding"
 	headerVary            = "Vary"
+	headerOrigin          = "Origin"
+	headerFetchSite       = "Sec-Fetch-Site"
 )
 
 // A request without an X-Request-Id gets one: 64 random bits of the process and the number of the request, in hexadecimal.
@@ -51,12 +53,16 @@ type about struct {
 	given   int           // how often X-Request-Id is there
 	traces  int           // how often traceparent is there
 	lists   int           // how many Accept-Encoding and Content-Encoding fields there are
+	origin  []byte        // of the page that a browser sends the request for; the request's memory
+	site    []byte        // Sec-Fetch-Site; the request's memory
+	origins int           // how often Origin is there
 }
 
 // read reads the header. It looks at each field once: looking four names up would cost more than all the rest.
 func (a *about) read(h *protocol.RequestHeader) {
 	a.RequestID, a.TraceParent, a.TraceState = a.RequestID[:0], a.TraceParent[:0], a.TraceState[:0]
 	a.accept, a.codings, a.given, a.traces, a.lists = coding.Identity, nil, 0, 0, 0
+	a.origin, a.site, a.origins = nil, nil, 0
 	h.VisitAllCustomHeader(a.visit)
 	if a.given != 1 || len(a.RequestID) == 0 {
 		a.RequestID = appendRequestID(a.RequestID[:0])
@@ -87,6 +93,11 @@ func (a *about) visit(name, value []byte) {
 		if a.TraceState = append(a.TraceState, value...); !dialect.ValidTraceState(a.TraceState) {
 			a.TraceState = a.TraceState[:before]
 		}
+	case headerOrigin:
+		a.origins++
+		a.origin = value
+	case headerFetchSite:
+		a.site = value
 	case headerAcceptEncoding:
 		a.lists++
 		a.accept = coding.Choose(value)

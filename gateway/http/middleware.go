@@ -44,11 +44,19 @@ func Middleware(bodyBytes int, memory Memory, refuse Refuse) app.HandlerFunc {
 	}
 }
 
-// middleware is the first one of the function port. It completes the answers that Hertz writes; conn.go writes the others.
+// middleware is the first one of the function port. It judges pages before it decodes what they send, and completes the
+// answers that Hertz writes; conn.go writes the others.
 func (s *Server) middleware(ctx context.Context, c *app.RequestContext) {
-	a := &s.exchangeOf(c).about
+	x := s.exchangeOf(c)
+	a := &x.about
 	a.read(&c.Request.Header)
+	if !s.guard(c, x) {
+		c.Abort()
+		s.port.complete(c, a)
+		return
+	}
 	s.port.serve(ctx, c, a)
+	x.fields = nil
 }
 
 // serve decodes the body, calls the handlers, and completes the answer.

@@ -124,7 +124,7 @@ func (s *Server) makeHertz() {
 	)
 	first := s.cfg.Dialects[0]
 	s.hertz.Name = "xebec"
-	s.hertz.Use(s.middleware, RefuseAmbiguousFraming(first), s.guard, s.closeWhileDraining)
+	s.hertz.Use(s.middleware, RefuseAmbiguousFraming(first), s.closeWhileDraining)
 }
 
 func (s *Server) noRoute(_ context.Context, c *app.RequestContext) {
