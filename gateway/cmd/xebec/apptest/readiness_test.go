@@ -1,6 +1,7 @@
 package apptest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -35,11 +36,12 @@ func (g *gateway) burst(function string) []answer {
 // there was none and when to come again: 503, not 504, because the model is not what was slow.
 func TestColdBurst(t *testing.T) {
 	t.Parallel()
-	gate := filepath.Join(newDir(t), "gate")
+	dir := newDir(t)
+	gate, lateGate := filepath.Join(dir, "gate"), filepath.Join(dir, "late")
 	g := serve(t, "--config", manifest(t,
 		gated(testModel("m", nil, sleepy), gate), function("slow", "m", "slo: 100ms", "cold_start: 1s"), function("f", "m", "slo: 60s"),
 		// One query a batch, each of which takes a while: the replica is there, and most of the burst is too late for it.
-		testModel("late", []string{"-spin", "100ms"}, sleepy, "batching: {policy: fixed, max: 1}"), function("late", "late", "slo: 100ms", "cold_start: 1s")))
+		gated(testModel("late", []string{"-spin", "200ms"}, sleepy, "batching: {policy: fixed, max: 1}"), lateGate), function("late", "late", "slo: 100ms", "cold_start: 5s")))
 	for _, a := range g.burst("slow") {
 		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); a.Status != 503 || a.Code != api.NoReplica.String() || err != nil || after < 1 {
 			t.Fatalf("a query for which the start was too slow is answered by %v with Retry-After %d (%v): expected 503 no_replica", a, after, err)
@@ -53,7 +55,16 @@ func TestColdBurst(t *testing.T) {
 			t.Fatalf("query %d of a burst that wakes its model is answered by %v", i, a)
 		}
 	}
-	for _, a := range g.burst("late") {
+	answered := make(chan []answer)
+	go func() { answered <- g.burst("late") }()
+	g.await("the burst to be there", func(ctx context.Context) (bool, string) {
+		_, body := g.fetch(ctx, "http://"+g.admin+"/v1/describe/gateway")
+		var s api.GatewayStatus
+		err := json.Unmarshal([]byte(body), &s)
+		return err == nil && s.Inflight == 64, body
+	})
+	open(t, lateGate)
+	for _, a := range <-answered {
 		if !a.predicted() && (a.Status != 503 || a.Code == api.DeadlineExceeded.String()) {
 			t.Errorf("a query that came before the first replica is answered by %v: expected 503", a)
 		}

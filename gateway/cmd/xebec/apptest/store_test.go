@@ -180,7 +180,11 @@ func TestStoreArguments(t *testing.T) {
 			t.Errorf("the log of serve --store %s is:\n%s", c.store, g.logText())
 		}
 	}
-	g := serve(t, "--config", manifest(t, threeModels("exp3")), "--store", "redis://127.0.0.1:1/0")
+	g := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", manifest(t, threeModels("exp3")), "--store", "redis://127.0.0.1:1/0")
+	g.await("the gateway's addresses", g.readAddresses) // it is not ready without its store, and serves what --config declares
+	for _, m := range []string{"right", "wrong", "worse"} {
+		g.awaitReplicas(m, 1)
+	}
 	g.teach("f", 1, 10, "", itself)
 	g.awaitLearned("f", "the store to be unavailable", func(p api.PolicyStatus) bool {
 		return p.Store.Away && p.Store.Pending > 0 && p.Feedback.Counted == 10
