@@ -15,6 +15,8 @@ type Budget struct {
 	// CPUMillis is in thousandths of a core.
 	CPUMillis   int64
 	MemoryBytes int64
+	// TotalBytes is the memory before anything was reserved: the machine's, or the control group's limit if it is less.
+	TotalBytes int64
 	// GPUs are CUDA's numbers of the GPUs.
 	GPUs []int
 	// From names the source of each number, for operators.
@@ -50,7 +52,7 @@ func detect(root fs.FS, cpus int, visible string, restricted bool) (Budget, erro
 		total, memoryFrom, memoryErr = l, "limit in "+groups.memoryFrom, nil
 	}
 	reserved := min(max(total/reserveShare, minReserveBytes), maxReserveBytes, total/2)
-	b.MemoryBytes = total - reserved
+	b.MemoryBytes, b.TotalBytes = total-reserved, total
 	gpus, gpuFrom := gpusOf(root, visible, restricted)
 	b.GPUs = gpus
 

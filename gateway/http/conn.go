@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/cloudwego/hertz/pkg/common/config"
@@ -34,7 +35,14 @@ type conn struct {
 	call     atomic.Pointer[dialect.Call]
 	accept   coding.Coding // of the pending answer
 	exchange exchange
+
+	accepted time.Time
+	begun    atomic.Bool // its first byte has come, or the sweep has closed it
 }
+
+// begin reports whether the connection's first byte was not too late. A connection that sends nothing has no goroutine that could
+// wait for a deadline, so the server looks for such connections once a second.
+func (c *conn) begin() bool { return c.begun.CompareAndSwap(false, true) }
 
 const (
 	connIdle    uint32 = iota
@@ -103,7 +111,7 @@ func newConn(s *Server, hc *hertznet.Conn, nc netpoll.Connection) (*conn, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: hc, server: s, nc: nc, fd: fd, wake: make(chan struct{}, 1)}
+	c := &conn{Conn: hc, server: s, nc: nc, fd: fd, wake: make(chan struct{}, 1), accepted: time.Now()}
 	c.refs.Store(1)
 	c.exchange.init(s, c)
 	return c, nil
@@ -159,8 +167,7 @@ func (c *conn) Reply(call *dialect.Call) {
 
 // finish writes the rest of an answer on a goroutine of its own, and releases the call.
 func (c *conn) finish(call *dialect.Call, rest []byte) {
-	_, _ = c.Conn.WriteBinary(rest) // Flush returns the error; it is bounded by the connection's write timeout
-	if err := c.Conn.Flush(); err != nil {
+	if err := c.server.edge.writePaced(c.Conn, rest); err != nil {
 		call.Answer.Wire = nil // netpoll may still refer to it: it must not carry another answer
 		c.nc.Close()
 	}
@@ -210,6 +217,9 @@ func (c *conn) WriteBinary(b []byte) (int, error) {
 func (c *conn) Flush() error {
 	if c.state.Load() != connIdle {
 		return nil // Hertz flushes after every handler, but the pending answer is not its own
+	}
+	if err := c.Conn.SetWriteTimeout(c.server.cfg.Limits.writeTimeout()); err != nil {
+		return err
 	}
 	return c.Conn.Flush()
 }

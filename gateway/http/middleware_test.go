@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
@@ -86,37 +85,20 @@ func TestBodiesThatAreNotDecoded(t *testing.T) {
 	}
 }
 
-// budget has room for so many bytes.
-type budget struct{ left, least atomic.Int64 }
-
-func (b *budget) Reserve(n int) bool {
-	left := b.left.Add(-int64(n))
-	if left < 0 {
-		b.left.Add(int64(n))
-		return false
-	}
-	b.least.Store(min(b.least.Load(), left))
-	return true
-}
-
-func (b *budget) Return(n int) { b.left.Add(int64(n)) }
-
 // TestDecodedBodiesHaveABudget: it is taken while a body is decoded and as long as a query has it, and given back then.
 func TestDecodedBodiesHaveABudget(t *testing.T) {
 	const all = 3 << 20
-	b := new(budget)
-	b.left.Store(all)
-	b.least.Store(all)
+	b := NewBodies(all)
 	items := make(chan *scheduler.Item, 1)
-	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it }, func(f *fixture) { f.memory = b })
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { items <- it }, func(f *fixture) { f.bodies = b })
 	c, r := f.raw()
 	body := gzipped(t, strings.Repeat("\x00", 700<<10)) // borrowed by the query
 	io.WriteString(c, request("/f/predict", body, "Content-Type: text/plain\r\nContent-Encoding: gzip\r\n"))
 	it := <-items
-	if left := b.left.Load(); left != all-700<<10 {
-		t.Errorf("%d bytes are left while the query has its body", left)
+	if used := b.Used(); used != 700<<10+int64(len(body)) { // decoded and as it came
+		t.Errorf("%d bytes are used while the query has its body", used)
 	}
-	if b.left.Add(-2<<20) < 0 { // another port's bodies
+	if !b.Reserve(2 << 20) { // another port's bodies
 		t.Fatal("the budget is gone")
 	}
 	status, header, text := f.post("/f/predict", "text/plain", body, "Content-Encoding", "gzip")
@@ -134,8 +116,8 @@ func TestDecodedBodiesHaveABudget(t *testing.T) {
 		t.Errorf("a broken body: %d", status)
 	}
 	f.shutdown(t.Context()) // handlers have ended
-	if left := b.left.Load(); left != all || b.least.Load() > all-1<<20 {
-		t.Errorf("%d bytes are left in the end and were %d at the least, of %d", left, b.least.Load(), all)
+	if used := b.Used(); used != 0 {
+		t.Errorf("%d bytes are used in the end", used)
 	}
 }
 

@@ -13,9 +13,11 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/hertz/pkg/protocol/suite"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/http/http1"
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/query"
 )
@@ -28,14 +30,16 @@ type Config struct {
 	Limits   Limits
 	// Dialects are served side by side. The first one renders errors for paths that resemble no dialect's routes.
 	Dialects []dialect.Dialect
-	// Memory is the budget for bodies that are decoded; nil: only Limits.BodyBytes bounds each.
-	Memory Memory
 	// AllowedHosts are hosts that pages may name beside loopback ones.
 	AllowedHosts browser.Hosts
 	// Ready reports whether /readyz answers 200, and if not why.
 	Ready func() (bool, string)
 	// Problems are what /readyz?verbose lists beside; may be nil.
 	Problems func() []api.ReadinessProblem
+	// Bodies is the memory of requests' bodies, shared with other ports; one without a limit when nil.
+	Bodies *Bodies
+	// Refusals counts what reaches no route; nil: not counted.
+	Refusals *Refusals
 	// Reply chooses which goroutine writes answers; the zero value is ReplyAsync.
 	Reply ReplyMode
 }
@@ -62,6 +66,7 @@ type Server struct {
 	literals  []literal
 	loopback  bool           // the listener is on loopback
 	functions functionRoutes // that pages may ask for
+	edge      *Edge
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -85,6 +90,12 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Reply == "" {
 		cfg.Reply = ReplyAsync
 	}
+	if cfg.Bodies == nil {
+		cfg.Bodies = NewBodies(0)
+	}
+	if cfg.Refusals == nil {
+		cfg.Refusals = new(Refusals)
+	}
 	live, ready := dialect.Health(cfg.Ready, cfg.Problems)
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
@@ -104,7 +115,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.functions = newFunctionRoutes(routes)
 	s.stampDate(time.Now())
-	s.port = port{bodyBytes: cfg.Limits.BodyBytes, memory: cfg.Memory, refuse: s.refuse}
+	s.port = port{bodyBytes: cfg.Limits.BodyBytes, memory: cfg.Bodies, refuse: s.refuse}
 	s.makeHertz()
 	for _, r := range routes {
 		s.hertz.Handle(r.Method, hertzPath(r.Path), s.handler(r.Serve))
@@ -114,17 +125,15 @@ func New(cfg Config) (*Server, error) {
 }
 
 func (s *Server) makeHertz() {
-	l := &s.cfg.Limits
 	s.hertz = server.New(
 		server.WithListener(s.cfg.Listener), server.WithHostPorts(s.cfg.Listener.Addr().String()), server.WithTransport(s.newTransporter),
-		server.WithMaxRequestBodySize(l.BodyBytes), server.WithMaxKeepBodySize(l.BodyBytes), server.WithMaxHeaderBytes(l.HeaderBytes),
-		server.WithReadTimeout(l.ReadTimeout), server.WithWriteTimeout(l.WriteTimeout), server.WithIdleTimeout(l.IdleTimeout),
 		server.WithExitWaitTime(0), server.WithDisablePrintRoute(true), server.WithDisablePreParseMultipartForm(true),
 		server.WithRedirectTrailingSlash(false), server.WithHandleMethodNotAllowed(true), server.WithDisableHeaderNamesNormalizing(false),
 	)
-	first := s.cfg.Dialects[0]
 	s.hertz.Name = "xebec"
-	s.hertz.Use(s.middleware, RefuseAmbiguousFraming(first), s.closeWhileDraining)
+	s.edge = &Edge{Limits: s.cfg.Limits, Bodies: s.cfg.Bodies, Refusals: s.cfg.Refusals, Refuse: s.refuseUnread}
+	s.hertz.AddProtocol(suite.HTTP1, s.edge)
+	s.hertz.Use(s.middleware, s.closeWhileDraining)
 }
 
 func (s *Server) noRoute(_ context.Context, c *app.RequestContext) {
@@ -149,6 +158,11 @@ func (s *Server) nearest(path string) dialect.Dialect {
 // refuse answers a request that no route takes, in the format of the nearest dialect.
 func (s *Server) refuse(c *app.RequestContext, e *api.Error, status int) {
 	nameAnswer(c, &s.exchangeOf(c).about.Identity)
+	answerError(c, s.nearest(string(c.Path())), e, status)
+}
+
+// refuseUnread answers a request that did not pass the edge: nothing has read its identity, the exchange may have another's.
+func (s *Server) refuseUnread(c *app.RequestContext, e *api.Error, status int) {
 	answerError(c, s.nearest(string(c.Path())), e, status)
 }
 
@@ -234,6 +248,26 @@ func (s *Server) track(c *conn) bool {
 	}
 	s.conns[c] = struct{}{}
 	return true
+}
+
+// sweep closes the connections whose first byte is late.
+func (s *Server) sweep(now time.Time) {
+	limit := s.cfg.Limits.FirstByteTimeout
+	if limit <= 0 {
+		return
+	}
+	s.mu.Lock()
+	var late []*conn
+	for c := range s.conns {
+		if !c.begun.Load() && now.Sub(c.accepted) > limit && c.begin() {
+			late = append(late, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range late { // closing untracks
+		s.cfg.Refusals.count(http1.FirstByte)
+		c.nc.Close()
+	}
 }
 
 func (s *Server) untrack(c *conn) {

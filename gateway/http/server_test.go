@@ -44,7 +44,8 @@ type fixture struct {
 
 	connections int // the limit, 0 for the default
 	reply       ReplyMode
-	memory      Memory
+	bodies      *Bodies
+	limits      func(*Limits)
 	hosts       browser.Hosts
 	once        sync.Once
 }
@@ -84,7 +85,10 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 	if f.connections > 0 {
 		limits.Connections = f.connections
 	}
-	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply, Memory: f.memory, AllowedHosts: f.hosts}); err != nil {
+	if f.limits != nil {
+		f.limits(&limits)
+	}
+	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply, Bodies: f.bodies, AllowedHosts: f.hosts}); err != nil {
 		t.Fatal(err)
 	}
 	go f.s.Serve()
@@ -306,7 +310,7 @@ func TestAmbiguousFramingIsRefused(t *testing.T) {
 	for _, head := range []string{"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\ncontent-length: 5\r\n", "Content-Length: 5\r\nContent-Length: 6\r\n"} {
 		c, r := f.raw()
 		io.WriteString(c, "POST /f/predict HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"+head+"\r\n5\r\nhello\r\n0\r\n\r\n")
-		if status, body := readAnswer(t, r); status != 400 || !strings.Contains(body, "send one of them, once") {
+		if status, body := readAnswer(t, r); status != 400 || !strings.Contains(body, ": send one") {
 			t.Errorf("%q is answered %d %s", head, status, body)
 		}
 	}

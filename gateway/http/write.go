@@ -80,7 +80,7 @@ func statusText(status int) string {
 	return http.StatusText(status)
 }
 
-// keepDate updates the Date header once a second instead of for each answer.
+// keepDate updates the Date header once a second instead of for each answer, and looks for connections that send nothing.
 func (s *Server) keepDate(stop <-chan struct{}) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -88,6 +88,7 @@ func (s *Server) keepDate(stop <-chan struct{}) {
 		select {
 		case now := <-t.C:
 			s.stampDate(now)
+			s.sweep(now)
 		case <-stop:
 			return
 		}

@@ -2,17 +2,14 @@ package server
 
 import (
 	"context"
-	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	hertz "github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/common/config"
-	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/network/standard"
-
+	"github.com/cloudwego/hertz/pkg/protocol/suite"
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/admin"
-	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 )
@@ -24,21 +21,20 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	options.AllowedHosts = s.hosts
 	settings := []config.Option{
 		hertz.WithListener(ln), hertz.WithHostPorts(ln.Addr().String()), hertz.WithTransport(standard.NewTransporter),
-		hertz.WithMaxRequestBodySize(admin.MaxBodyBytes), hertz.WithMaxHeaderBytes(64 << 10), hertz.WithReadTimeout(ln.readTimeout),
-		hertz.WithIdleTimeout(time.Minute), hertz.WithExitWaitTime(0), hertz.WithDisablePrintRoute(true), hertz.WithSenseClientDisconnection(true),
+		hertz.WithExitWaitTime(0), hertz.WithDisablePrintRoute(true), hertz.WithSenseClientDisconnection(true),
 		hertz.WithHandleMethodNotAllowed(true), hertz.WithRedirectTrailingSlash(false),
 	}
-	// Hertz itself bounds every request of a connection except the first.
-	settings = append(settings, hertz.WithOnConnect(func(ctx context.Context, conn network.Conn) context.Context {
-		_ = conn.SetReadTimeout(ln.readTimeout) // if the connection is gone, the next read fails
-		return ctx
-	}))
 	if c := ln.security.certificate; c != nil {
 		settings = append(settings, hertz.WithTLS(c.TLS()))
 	}
 	h := hertz.New(settings...)
 	h.Name = "xebec"
-	h.Use(http.Middleware(admin.MaxBodyBytes, nil, admin.Refuse), http.RefuseAmbiguousFraming(native.Dialect{}))
+	h.Use(http.Middleware(admin.MaxBodyBytes, s.bodies, admin.Refuse))
+	limits := s.cfg.limits()
+	limits.BodyBytes = admin.MaxBodyBytes
+	h.AddProtocol(suite.HTTP1, &http.Edge{
+		Limits: limits, Bodies: s.bodies, Refusals: &s.refusals.admin, Refuse: admin.Refuse, TLS: ln.security.certificate != nil,
+	})
 	admin.Register(h, control{s.declared, s.status}, options)
 	scrape := obs.NewScrape(s.status.Read)
 	h.GET("/metrics", options.Public(func(_ context.Context, c *app.RequestContext) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/node"
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/learned"
@@ -75,6 +76,14 @@ type Config struct {
 	// AdminTokenFile has the tokens that the admin port asks for, AdminCert and AdminKey are its certificate and key in PEM:
 	// all three are needed where Admin is not a loopback address.
 	AdminTokenFile, AdminCert, AdminKey string
+	// FirstByteTimeout bounds the time from accept to a connection's first byte (30 s when 0), HeaderTimeout that from a request's
+	// first byte to the end of its header (10 s), IdleTimeout that between requests (3 min). Negative: no bound.
+	FirstByteTimeout, HeaderTimeout, IdleTimeout time.Duration
+	// MinRate is how many bytes a second of a body must come, and of an answer must be taken; 16 KiB when 0, any when negative.
+	MinRate int64
+	// BodyMemoryBytes bounds the bodies of requests in flight, of both ports together; when 0 a quarter of the machine's memory or
+	// of the control group's limit, no bound when negative.
+	BodyMemoryBytes int64
 	// AllowedHosts are host names by which browsers reach the function port, beside loopback names and addresses: that of a
 	// proxy that passes on Host, for example. *.example.com stands for every name below example.com. On the admin port
 	// they count for the routes that need no token.
@@ -151,6 +160,33 @@ func (c Config) withDefaults() Config {
 		c.Contexts = learned.DefaultContexts
 	}
 	return c
+}
+
+// limits are those of connections to either port.
+func (c Config) limits() http.Limits {
+	l := http.DefaultLimits()
+	l.BodyBytes, l.Connections = int(c.MaxBodyBytes), c.Connections
+	for _, set := range []struct{ from, to *time.Duration }{{&c.FirstByteTimeout, &l.FirstByteTimeout}, {&c.HeaderTimeout, &l.HeaderTimeout}, {&c.IdleTimeout, &l.IdleTimeout}} {
+		if *set.from != 0 {
+			*set.to = max(*set.from, 0)
+		}
+	}
+	if c.MinRate != 0 {
+		l.MinRate = int(max(c.MinRate, 0))
+	}
+	return l
+}
+
+// bodyMemoryShare is the part of the memory that bodies may take by default.
+const bodyMemoryShare = 4 //xebec:limit bodies in flight: a quarter of the memory; `--body-memory`
+
+// bodyMemory returns the budget of bodies in flight; 0: there is none.
+func (c Config) bodyMemory() int64 {
+	if c.BodyMemoryBytes != 0 {
+		return max(c.BodyMemoryBytes, 0)
+	}
+	found, _ := node.Detect() // what could not be read is 0, and capacity reports it
+	return found.TotalBytes / bodyMemoryShare
 }
 
 // nvidiaDevices are the devices that NVIDIA's driver shows: /dev/nvidia0 is gpu0.

@@ -66,6 +66,18 @@ func (s *Server) acceptErrors() map[string]uint64 {
 	return counts
 }
 
+// edgeRefused counts the requests that each port refused before they reached a route, by reason.
+func (s *Server) edgeRefused() map[string]map[string]uint64 {
+	counts := map[string]map[string]uint64{}
+	if s.function != nil {
+		counts["functions"] = s.refusals.functions.Read()
+	}
+	if s.admin != nil {
+		counts["admin"] = s.refusals.admin.Read()
+	}
+	return counts
+}
+
 // Listen is the address of the function port; empty: there is none.
 func (s *Server) Listen() string {
 	if s.function == nil {
@@ -85,14 +97,13 @@ func (s *Server) Admin() string {
 // serve answers requests on the ports.
 func (s *Server) serve() (err error) {
 	if s.function != nil {
-		limits := http.DefaultLimits()
-		limits.BodyBytes, limits.Connections = int(s.cfg.MaxBodyBytes), s.cfg.Connections
 		pollable, err := s.function.Pollable()
 		if err != nil {
 			return err
 		}
 		s.http, err = http.New(http.Config{
-			Path: s.path, Listener: pollable, Limits: limits, Ready: s.Ready, Problems: s.Problems, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
+			Path: s.path, Listener: pollable, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
+			Bodies: s.bodies, Refusals: &s.refusals.functions,
 			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}}, s.cfg.Dialects...),
 		})
 		if err != nil {

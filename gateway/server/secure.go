@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -71,12 +70,7 @@ func isLoopback(host string) bool {
 type adminListener struct {
 	*accept.Listener
 	security *security
-	// readTimeout bounds how long a request or a TLS handshake may take to arrive.
-	readTimeout time.Duration
 }
-
-// adminReadTimeout is enough for the largest manifest over a slow line.
-const adminReadTimeout = 30 * time.Second //xebec:limit time for a request to the admin port and for its handshake
 
 // adminConnections is enough for scrapes, probes and people, and leaves most descriptors to the function port.
 const adminConnections = 512 //xebec:limit open connections to the admin port; more are closed
@@ -98,7 +92,7 @@ func (s *security) listen(address string, ln net.Listener, notAccepted func(uint
 		ln.Close()
 		return nil, err
 	}
-	return &adminListener{bounded, s, adminReadTimeout}, nil
+	return &adminListener{bounded, s}, nil
 }
 
 // options returns the options of the admin API.

@@ -174,11 +174,11 @@ func TestSilentCallersAreCutOff(t *testing.T) {
 	cfg, _ := secrets(t)
 	for _, c := range []Config{{Admin: "127.0.0.1:0"}, {Admin: "0.0.0.0:0", AdminTokenFile: cfg.AdminTokenFile, AdminCert: cfg.AdminCert, AdminKey: cfg.AdminKey}} {
 		c.Listen, c.Logger = "127.0.0.1:0", zap.NewNop()
+		c.FirstByteTimeout, c.HeaderTimeout = 10*time.Millisecond, 10*time.Millisecond
 		s := New(c)
 		if err := s.listen(); err != nil {
 			t.Fatal(err)
 		}
-		s.admin.readTimeout = 10 * time.Millisecond
 		h := s.newAdmin(s.admin)
 		done := make(chan error, 1)
 		go func() { done <- h.Run() }()

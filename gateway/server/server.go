@@ -62,6 +62,8 @@ type Server struct {
 	declared   *declarations.Declarations
 	status     *status.Reader
 
+	bodies      *http.Bodies // of requests to both ports
+	refusals    struct{ functions, admin http.Refusals }
 	hosts       browser.Hosts    // that browsers may name
 	function    *accept.Listener // nil: no port
 	admin       *adminListener
@@ -74,7 +76,7 @@ type Server struct {
 // New makes a gateway. Start starts it; a gateway that is not started holds nothing.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, portStopped: make(chan error, 2)}
+	s := &Server{cfg: cfg, log: cfg.Logger, portStopped: make(chan error, 2), bodies: http.NewBodies(cfg.bodyMemory())}
 	s.life, s.endLife = context.WithCancel(context.Background())
 	return s
 }
@@ -126,11 +128,14 @@ func (s *Server) Start(ctx context.Context) (err error) {
 		return err
 	}
 	declared := len(set.Models)
+	var afterBodies func()
 	if s.cfg.ReleaseMemory {
+		afterBodies = releaseMemory
 		releaseMemory()
 		r := &releaser{log: s.log, idle: func() bool { return s.capacity.Awake() == 0 && s.path.Open() == 0 }}
 		s.inBackground(func() { r.run(s.life) })
 	}
+	s.inBackground(func() { s.bodies.Run(s.life, afterBodies) })
 	s.declared.Run(s.life, s.inBackground)
 	s.inBackground(func() { s.capacity.Run(s.life) })
 	s.serving.Store(true)
@@ -232,7 +237,7 @@ func (s *Server) makeControl(workDir string) {
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
 		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,
 		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), Started: s.started,
-		AcceptErrors: s.acceptErrors,
+		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused,
 	})
 }
 

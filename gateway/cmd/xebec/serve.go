@@ -24,6 +24,7 @@ func (c *cli) serveCommand() *cobra.Command {
 	cfg := server.Config{Version: buildVersion().Version}
 	nodeMemory, logLevel, logFormat := "", "info", logConsole
 	maxBody, cache, epoch, logBytes := "64MiB", "256MiB", defaultEpoch, "1GiB"
+	minRate, bodyMemory := "16KiB", ""
 	cmd := &cobra.Command{
 		Use:   "serve [--config FILE|DIR]",
 		Short: "Run a gateway",
@@ -54,6 +55,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			var err error
 			if cfg.MaxBodyBytes, err = parseBytes(maxBody, 1, math.MaxInt32); err != nil {
 				return usagef("--max-body %s: %w", maxBody, err)
+			}
+			if err = edgeFlags(&cfg, minRate, bodyMemory); err != nil {
+				return err
 			}
 			if cfg.Listen, err = hostPort("--listen", cfg.Listen); err != nil {
 				return err
@@ -155,6 +159,12 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringVar(&logFormat, "log-format", logFormat, "format of log entries: console, for people, or json, one object a line")
 	flags.StringVar(&maxBody, "max-body", maxBody, "largest request body, in bytes or with KiB, MiB, GiB; below 2GiB")
 	flags.IntVar(&cfg.Connections, "max-connections", http.DefaultLimits().Connections, "most client connections of the function port at a time; each needs two open files")
+	limits := http.DefaultLimits()
+	flags.DurationVar(&cfg.FirstByteTimeout, "first-byte-timeout", limits.FirstByteTimeout, "how long a connection may be open before it sends something; 0 for any time")
+	flags.DurationVar(&cfg.HeaderTimeout, "header-timeout", limits.HeaderTimeout, "how long the header of a request may take to arrive; 0 for any time")
+	flags.DurationVar(&cfg.IdleTimeout, "idle-timeout", limits.IdleTimeout, "how long a connection may be silent between requests; 0 for any time")
+	flags.StringVar(&minRate, "min-rate", minRate, "lowest rate at which a body must arrive and an answer be read after 10 seconds, in bytes a second or with KiB, MiB, GiB; 0 for any rate")
+	flags.StringVar(&bodyMemory, "body-memory", "", "memory for the bodies of all requests in flight on both ports, in bytes or with KiB, MiB, GiB; 0 for any amount (default a quarter of the memory of the machine or of its control group)")
 	flags.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long requests and replicas may take to finish when the gateway stops")
 	flags.DurationVar(&cfg.LameDuck, "lame-duck", 0, "how long to go on serving after SIGTERM while /readyz answers 503, so that load balancers notice; 0 to 1h (default 0)")
 	flags.DurationVar(&epoch, "epoch", epoch, "how often to plan which models answer which queries, 1ms to 10s; 0 turns planning off")
@@ -169,6 +179,34 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	return cmd
 }
 
+// edgeFlags reads the flags that bound connections. In a flag 0 means no bound, in a Config the default.
+func edgeFlags(cfg *server.Config, minRate, bodyMemory string) (err error) {
+	for name, d := range map[string]*time.Duration{"--first-byte-timeout": &cfg.FirstByteTimeout, "--header-timeout": &cfg.HeaderTimeout, "--idle-timeout": &cfg.IdleTimeout} {
+		if *d < 0 {
+			return usagef("%s %s: expected 0 or more", name, *d)
+		}
+		if *d == 0 {
+			*d = -1
+		}
+	}
+	if cfg.MinRate, err = parseBytes(minRate, 0, maxMinRate); err != nil {
+		return usagef("--min-rate %s: %w", minRate, err)
+	}
+	if cfg.MinRate == 0 {
+		cfg.MinRate = -1
+	}
+	if bodyMemory == "" {
+		return nil
+	}
+	if cfg.BodyMemoryBytes, err = parseBytes(bodyMemory, 0, maxBodyMemory); err != nil {
+		return usagef("--body-memory %s: %w", bodyMemory, err)
+	}
+	if cfg.BodyMemoryBytes == 0 {
+		cfg.BodyMemoryBytes = -1
+	}
+	return nil
+}
+
 // Bounds of flags, which catch typing errors. A remembered query takes a few hundred bytes, and so does a context in
 // memory.
 const (
@@ -176,6 +214,8 @@ const (
 	maxFeedbackWindow = 1 << 24   //xebec:limit `--feedback-window`
 	maxContexts       = 1 << 22   //xebec:limit `--contexts`
 	maxConnections    = 1 << 20   //xebec:limit `--max-connections`
+	maxMinRate        = 1 << 30   //xebec:limit `--min-rate`
+	maxBodyMemory     = 1 << 50   //xebec:limit `--body-memory`
 	maxLameDuck       = time.Hour //xebec:limit `--lame-duck`
 	minLogBytes       = inferlog.MinMaxBytes
 	maxLogBytes       = 1 << 50

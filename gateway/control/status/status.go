@@ -49,6 +49,8 @@ type Config struct {
 	Started          time.Time
 	// AcceptErrors counts the connections that each port could not take.
 	AcceptErrors func() map[string]uint64
+	// EdgeRefused counts the requests that each port refused before they reached a route, by reason.
+	EdgeRefused func() map[string]map[string]uint64
 }
 
 // Reader describes the gateway. It changes nothing.

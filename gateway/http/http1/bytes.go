@@ -39,7 +39,6 @@ func isToken(b []byte) bool {
 	return len(b) > 0
 }
 
-// isHost accepts an empty host: RFC 9112, 3.2 has clients send one if their target has no authority.
 func isHost(b []byte) bool {
 	for _, c := range b {
 		if class[c]&host == 0 {

@@ -10,6 +10,8 @@ const (
 	FirstByte                // the connection's first byte has not come in time,
 	HeaderTime               // or the rest of a head,
 	Rate                     // or a body came too slowly
+	NoRoom                   // for callers: they have no memory for the body,
+	Unread                   // or the client does not take its answer
 	Idle                     // no further request has come in time: a usual end
 	Incomplete               // the client closed within a request
 )

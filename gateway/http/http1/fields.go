@@ -77,11 +77,11 @@ func (h *Head) readTarget(from, end int) *Failure {
 	if stop > from {
 		h.path = span{uint32(from), uint32(stop)}
 	}
-	return checkPath(h.Path())
+	return CheckPath(h.Path())
 }
 
-// checkPath refuses paths that a proxy and the gateway could read as different ones.
-func checkPath(path []byte) *Failure {
+// CheckPath refuses paths, still percent-encoded, that a proxy and the gateway could read as different ones. It returns nil for others.
+func CheckPath(path []byte) *Failure {
 	dots, plain := 0, false // of the segment
 	if len(path) > 1 && path[1] == '/' {
 		return errEmptySegment
@@ -167,7 +167,7 @@ func (h *Head) judge(l *Limits) *Failure {
 				if h.host >= 0 {
 					return errHostTwice
 				}
-				if h.host = i; !isHost(value) {
+				if h.host = i; len(value) == 0 || !isHost(value) { // RFC 9110, 4.2.1: an http URI has a host
 					return errHost
 				}
 			}

@@ -66,11 +66,15 @@ func (p *Parser) Begin(l *Limits, now api.Nanos) {
 	p.head.reset()
 }
 
-// Again forgets the request, whose answer is out: the connection waits for the next one.
+// Again forgets the request, whose answer is out: the connection waits for the next one. Called again while it waits, it begins
+// the idle time anew, for callers whose answers go out later.
 func (p *Parser) Again(now api.Nanos) {
-	if p.state == complete {
+	switch p.state {
+	case complete:
 		p.state, p.since = idle, now
 		p.head.reset()
+	case idle:
+		p.since = now
 	}
 }
 

@@ -104,7 +104,7 @@ var framings = []struct {
 	{"9112-3.2", "two Hosts in HTTP/1.0", "GET /a HTTP/1.0\r\nHost: x\r\nHost: x\r\n\r\n", 400, 0},
 	{"9112-3.2", "a Host with a path", "GET /a HTTP/1.1\r\nHost: x/y\r\n\r\n", 400, 0},
 	{"9112-3.2", "a list of Hosts is no host", "GET /a HTTP/1.1\r\nHost: x y\r\n\r\n", 400, 0},
-	{"9112-3.2", "an empty Host", "GET /a HTTP/1.1\r\nHost:\r\n\r\n", ok, 1},
+	{"9110-4.2.1", "an empty Host", "GET /a HTTP/1.1\r\nHost:\r\n\r\n", 400, 0},
 	{"9112-3.2", "an IPv6 Host", "GET /a HTTP/1.1\r\nHost: [::1]:1337\r\n\r\n", ok, 1},
 	{"9112-3.2", "a fragment", "GET /a#b HTTP/1.1\r\nHost: x\r\n\r\n", 400, 0},
 	{"9112-3.2", "a raw byte over 127", "GET /\xc3\xa4 HTTP/1.1\r\nHost: x\r\n\r\n", 400, 0},

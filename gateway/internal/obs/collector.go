@@ -29,6 +29,8 @@ type Snapshot struct {
 	PlanTime Histogram
 	// AcceptErrors counts connections that were not accepted, by port: "functions", "admin".
 	AcceptErrors map[string]uint64
+	// EdgeRefused counts requests that reached no route, by port and reason.
+	EdgeRefused map[string]map[string]uint64
 }
 
 // FunctionSample describes one function.
@@ -148,6 +150,7 @@ var (
 	buildInfo      = desc("build_info", "The gateway's version; always 1.", "version", "goversion")
 	startTime      = desc("start_time_seconds", "When the gateway started, in unix time.")
 	acceptErrors   = desc("accept_errors_total", "Connections that a port (functions, admin) did not accept or closed at once: no descriptors, or on the admin port too many connections.", "port")
+	edgeRefused    = desc("edge_refused_total", "Requests and connections that a port (functions, admin) refused before they reached a route. Reasons: framing (malformed or not supported), too_large, first_byte_timeout, header_timeout, rate (the body came too slowly), body_memory (--body-memory is used up), unread_answer (the client did not take its answer).", "port", "reason")
 	fnRequests     = desc("function_requests_total", "Requests to functions, by the code of their first query that did not end in ok, also where the caller got a default.", "function", "code")
 	fnQueries      = desc("function_queries_total", "Queries in requests to functions.", "function")
 	fnLatency      = desc("function_latency_seconds", "From the request's acceptance to its answer.", "function")
@@ -194,7 +197,7 @@ var (
 	stateLost      = desc("policy_lost_updates_total", "Changes that will never be written because too many were waiting.")
 	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
 	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
-	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
+	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLosses, fnLossSum, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
@@ -238,6 +241,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(startTime, float64(s.Started.UnixMilli())/1000)
 	for port, n := range s.AcceptErrors {
 		count(acceptErrors, n, port)
+	}
+	for port, reasons := range s.EdgeRefused {
+		for reason, n := range reasons {
+			count(edgeRefused, n, port, reason)
+		}
 	}
 	count(schedEpochs, s.Epochs)
 	hist(schedPlan, s.PlanTime)

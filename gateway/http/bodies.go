@@ -1,0 +1,161 @@
+package http
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	smallestBody = 10 // 1 KiB, as a power of two
+	// largestPooled is the largest size, as a power of two, that lies in Go's heap. Larger bodies have mappings of their own:
+	// their memory returns to the system without a collection, and does not let the heap grow to twice its size.
+	largestPooled = 16
+	// bodyIdle is how long a mapping stays resident after its last use.
+	bodyIdle = 2 * time.Second //xebec:limit how long memory of large bodies is kept after use
+)
+
+// Bodies is the memory for requests' bodies of all connections of all ports, and its budget.
+type Bodies struct {
+	limit  int64
+	used   atomic.Int64
+	passed atomic.Int64 // bytes of mapped bodies, ever
+	pools  [largestPooled + 1]sync.Pool
+
+	mu   sync.Mutex
+	free [64][]*body // mapped, by power of two; the last used stand last
+}
+
+// body is the memory of one body. Its holder owns it until put.
+type body struct {
+	bytes    []byte // what has come; its capacity is the memory
+	class    int
+	reserved int64
+	idle     time.Time // when it was put back
+	resident bool
+}
+
+// NewBodies makes a budget of so many bytes; 0: any number.
+func NewBodies(limitBytes int64) *Bodies { return &Bodies{limit: limitBytes} }
+
+// Reserve takes n bytes of the budget, or reports that it has none left.
+func (b *Bodies) Reserve(n int) bool {
+	if used := b.used.Add(int64(n)); b.limit > 0 && used > b.limit {
+		b.used.Add(-int64(n))
+		return false
+	}
+	return true
+}
+
+// Return gives n bytes back to the budget.
+func (b *Bodies) Return(n int) { b.used.Add(-int64(n)) }
+
+// Used returns how many bytes are reserved.
+func (b *Bodies) Used() int64 { return b.used.Load() }
+
+// take returns memory for n bytes, or nil without room in the budget.
+func (b *Bodies) take(n int) *body {
+	if !b.Reserve(n) {
+		return nil
+	}
+	class := max(smallestBody, bits.Len(uint(n-1)))
+	var m *body
+	if class <= largestPooled {
+		if m, _ = b.pools[class].Get().(*body); m == nil {
+			m = &body{bytes: make([]byte, 0, 1<<class), class: class}
+		}
+	} else {
+		b.passed.Add(int64(n))
+		if m = b.mapped(class); m == nil {
+			b.Return(n)
+			return nil
+		}
+	}
+	m.reserved = int64(n)
+	return m
+}
+
+func (b *Bodies) mapped(class int) *body {
+	b.mu.Lock()
+	if n := len(b.free[class]); n > 0 {
+		m := b.free[class][n-1]
+		b.free[class] = b.free[class][:n-1]
+		b.mu.Unlock()
+		return m
+	}
+	b.mu.Unlock()
+	// Only pages that a body touches become resident, so rounding up costs addresses, not memory. A huge page would.
+	p, err := unix.Mmap(-1, 0, 1<<class, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil
+	}
+	_ = unix.Madvise(p, unix.MADV_NOHUGEPAGE) // kernels without huge pages refuse
+	return &body{bytes: p[:0], class: class}
+}
+
+// grow returns memory for n bytes with what has come so far, or nil without room; then m is still the caller's.
+func (b *Bodies) grow(m *body, n int) *body {
+	larger := b.take(n)
+	if larger != nil && m != nil {
+		larger.bytes = append(larger.bytes, m.bytes...)
+		b.put(m)
+	}
+	return larger
+}
+
+// put takes memory back. The caller keeps nothing of it.
+func (b *Bodies) put(m *body) {
+	b.used.Add(-m.reserved)
+	m.bytes = m.bytes[:0]
+	if m.class <= largestPooled {
+		b.pools[m.class].Put(m)
+		return
+	}
+	m.idle, m.resident = time.Now(), true
+	b.mu.Lock()
+	b.free[m.class] = append(b.free[m.class], m)
+	b.mu.Unlock()
+}
+
+// trim gives the pages of mappings back that have not been used since then. The addresses stay, at most as many as bodies were
+// held at a time: whoever reads a body that it has returned sees zeros instead of ending the process.
+func (b *Bodies) trim(before time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for class := range b.free {
+		for _, m := range b.free[class] {
+			if m.resident && m.idle.Before(before) {
+				_ = unix.Madvise(m.bytes[:cap(m.bytes)], unix.MADV_DONTNEED) // it cannot fail on such a mapping
+				m.resident = false
+			}
+		}
+	}
+}
+
+// Run gives memory back to the system until ctx is done. After a burst of large bodies it calls released once, if not nil: buffers
+// of the network below keep as much as the bodies had, in the heap.
+func (b *Bodies) Run(ctx context.Context, released func()) {
+	const burst = 64 << 20 // less is not worth a collection
+	t := time.NewTicker(bodyIdle / 2)
+	defer t.Stop()
+	var seen, last int64
+	for {
+		select {
+		case now := <-t.C:
+			b.trim(now.Add(-bodyIdle))
+			passed := b.passed.Load()
+			if quiet := passed == last; quiet && passed-seen >= burst && released != nil {
+				released()
+				seen = passed
+			}
+			last = passed
+		case <-ctx.Done():
+			b.trim(time.Now())
+			return
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package http
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/common/utils"
+	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/hertz/pkg/protocol"
+	"github.com/cloudwego/hertz/pkg/protocol/consts"
+	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
+	"github.com/cloudwego/hertz/pkg/protocol/suite"
+	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/http/http1"
+)
+
+// Edge reads a port's requests: it is Hertz's factory for HTTP/1.1 (Engine.AddProtocol). Framing, limits, deadlines and the memory
+// of bodies are decided here, by package http1; routes and contexts are Hertz's. Both ports have one.
+type Edge struct {
+	// Limits bound each connection.
+	Limits Limits
+	// Bodies is the memory of bodies, shared by all ports.
+	Bodies *Bodies
+	// Refusals counts what did not reach a route.
+	Refusals *Refusals
+	// Refuse renders the refusal of a request. The request has what is known of its head.
+	Refuse Refuse
+	// TLS says that connections are encrypted.
+	TLS bool
+}
+
+// New implements suite.ServerFactory.
+func (e *Edge) New(core suite.Core) (protocol.Server, error) {
+	l := &loop{Edge: e, core: core, limits: e.Limits.parser(), began: time.Now()}
+	if limit := e.Bodies.limit; limit > 0 { // what can never have room is too large
+		l.limits.BodyBytes = min(l.limits.BodyBytes, limit)
+	}
+	l.readers.New = func() any { return new(reader) }
+	return l, nil
+}
+
+// loop serves the connections of a port, each on a goroutine.
+type loop struct {
+	*Edge
+	core    suite.Core
+	limits  http1.Limits
+	began   time.Time
+	readers sync.Pool // *reader
+}
+
+func (l *loop) now() api.Nanos { return api.Nanos(time.Since(l.began)) }
+
+// sensing is Hertz's standard connection where a handler's context ends when the client leaves.
+type sensing interface {
+	DetectConnectionClose()
+	AbortBlockingRead()
+}
+
+// Serve serves a connection until it ends. Hertz closes it.
+func (l *loop) Serve(ctx context.Context, c network.Conn) error {
+	rc := l.core.GetCtxPool().Get().(*app.RequestContext)
+	r := l.readers.Get().(*reader)
+	own, _ := c.(*conn)
+	if own == nil {
+		c = &flushing{Conn: c, limits: &l.Limits}
+	} else if !own.begin() {
+		return nil // the sweep was faster
+	}
+	r.loop, r.conn, r.own, r.rc, r.filled = l, c, own, rc, false
+	r.parser.Begin(&l.limits, l.now())
+	rc.SetConn(c)
+	rc.Request.SetIsTLS(l.TLS)
+	defer func() {
+		r.dropBody()
+		r.loop, r.conn, r.own, r.rc = nil, nil, nil, nil
+		l.readers.Put(r)
+		if !rc.IsExiled() {
+			rc.Reset()
+			l.core.GetCtxPool().Put(rc)
+		}
+	}()
+	for r.serveOne(ctx) {
+		rc.ResetWithoutConn()
+		r.filled = false
+		r.dropBody()
+		r.parser.Again(l.now())
+	}
+	return nil
+}
+
+// serveOne serves a request and reports whether the connection goes on.
+func (r *reader) serveOne(ctx context.Context) bool {
+	if f := r.receive(); f != nil {
+		r.refuse(f)
+		return false
+	}
+	rc, l, h := r.rc, r.loop, r.parser.Head()
+	if s, senses := r.senses(); senses {
+		s.DetectConnectionClose()
+		defer s.AbortBlockingRead()
+	}
+	l.core.ServeHTTP(ctx, rc)
+	closing := h.Close || rc.Response.ConnectionClose() || !l.core.IsRunning()
+	if closing {
+		rc.Response.Header.SetCanonical(connection, closes)
+	} else if h.Minor == 0 {
+		rc.Response.Header.SetCanonical(connection, keepsAlive)
+	}
+	rc.Response.SkipBody = rc.Response.SkipBody || rc.Request.Header.IsHead()
+	if w := rc.Response.GetHijackWriter(); w != nil { // the handler has written the answer, or will
+		return w.Finalize() == nil && r.conn.Flush() == nil && !closing
+	}
+	return r.write() == nil && !closing
+}
+
+var connection, closes, keepsAlive = []byte("Connection"), []byte("close"), []byte("keep-alive")
+
+func (r *reader) senses() (sensing, bool) {
+	if f, ok := r.conn.(*flushing); ok {
+		s, ok := f.Conn.(sensing)
+		return s, ok
+	}
+	return nil, false
+}
+
+// write writes Hertz's answer. The client must take it at the lowest rate.
+func (r *reader) write() error {
+	a := &r.rc.Response
+	a.Header.SetServerBytes(serverName)
+	body := a.BodyBytes()
+	if a.IsBodyStream() || a.SkipBody || len(body) <= pacedBytes {
+		if err := resp.Write(a, r.conn); err != nil {
+			return err
+		}
+		return r.conn.Flush()
+	}
+	a.Header.SetContentLength(len(body))
+	if err := resp.WriteHeader(&a.Header, r.conn); err != nil {
+		return err
+	}
+	return r.loop.writePaced(r.conn, body)
+}
+
+var serverName = []byte("xebec")
+
+// refuse answers a request that does not reach a route, in the shape of the dialect whose path it has. The connection ends.
+func (r *reader) refuse(f *http1.Failure) {
+	r.loop.Refusals.count(f.Reason)
+	if f.Status == 0 {
+		return
+	}
+	r.dropBody()
+	rc := r.rc
+	if len(r.parser.Head().Path()) > 0 && !r.filled {
+		r.fill()
+	}
+	r.loop.Refuse(rc, &api.Error{Code: codeOf(f.Status), Message: f.Text}, f.Status)
+	rc.Response.SetConnectionClose()
+	rc.Response.Header.SetCanonical(connection, closes)
+	if f.Status == consts.StatusServiceUnavailable {
+		rc.Response.Header.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+	}
+	rc.Response.SkipBody = string(r.parser.Head().Method()) == "HEAD"
+	if r.write() == nil {
+		r.linger()
+	}
+}
+
+const (
+	retryAfterSeconds = 1
+	// lingerTime and lingerBytes bound how long a refused request is read on.
+	lingerTime  = time.Second //xebec:limit how long the rest of a refused request is read and dropped
+	lingerBytes = 256 << 10   //xebec:limit how much of a refused request is read and dropped
+)
+
+// linger drops what still comes: closing with unread bytes would reset the connection, and the client might never see the
+// answer (RFC 9112, 9.6).
+func (r *reader) linger() {
+	if r.own != nil {
+		_ = unix.Shutdown(r.own.fd, unix.SHUT_WR) // if the client has left, the next read says so
+	}
+	end := time.Now().Add(lingerTime)
+	for dropped := 0; dropped < lingerBytes; {
+		left := time.Until(end)
+		if left <= 0 || r.conn.SetReadTimeout(left) != nil {
+			return
+		}
+		if _, err := r.conn.Peek(1); err != nil {
+			return
+		}
+		n := r.conn.Len()
+		dropped += n
+		if r.conn.Skip(n) != nil || r.conn.Release() != nil {
+			return
+		}
+	}
+}
+
+// fill passes the head to Hertz. Names become canonical in place.
+func (r *reader) fill() {
+	h, to := r.parser.Head(), &r.rc.Request.Header
+	r.filled = true
+	to.SetMethodBytes(h.Method())
+	r.target = append(r.target[:0], h.Path()...)
+	if q := h.Query(); len(q) > 0 {
+		r.target = append(append(r.target, '?'), q...)
+	}
+	to.SetRequestURIBytes(r.target)
+	to.SetHostBytes(h.Host())
+	to.SetConnectionClose(h.Close)
+	if to.SetProtocol(consts.HTTP11); h.Minor == 0 {
+		to.SetProtocol(consts.HTTP10)
+	}
+	for i := range h.Fields() {
+		name, value := h.Field(i)
+		utils.NormalizeHeaderKey(name, false)
+		switch string(name) {
+		case "Host", "Transfer-Encoding":
+		case "Connection":
+			if !h.Close {
+				to.AddArgBytes(name, value, false)
+			}
+		case "Content-Type":
+			to.SetContentTypeBytes(value)
+		case "User-Agent":
+			to.SetUserAgentBytes(value)
+		case "Content-Length":
+			to.InitContentLengthWithValue(int(h.Length))
+			to.SetContentLengthBytes(value)
+		default:
+			to.AddArgBytes(name, value, false)
+		}
+	}
+}
