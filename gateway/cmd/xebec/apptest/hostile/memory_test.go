@@ -1,0 +1,97 @@
+package hostile
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// Trailers have the bound of header fields: 32 MiB of them are refused at once, and not kept.
+func TestTrailersTakeNoMemory(t *testing.T) {
+	g := startEdge(t, acceptProgram(t), "--max-body", "1MiB")
+	g.ports(func(port, address string) {
+		before := g.kilobytes("VmHWM")
+		c := g.dial(address)
+		_, _ = io.WriteString(c, "POST /none/x/y/z HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+		part := []byte(strings.Repeat("Trailer-Field: "+strings.Repeat("x", 1000)+"\r\n", 1000))
+		for range 32 {
+			if _, err := c.Write(part); err != nil {
+				break // refused, as it should be
+			}
+		}
+		g.until(port+" refuses", func() bool {
+			return g.metric(fmt.Sprintf("xebec_edge_refused_total{port=%q,reason=\"too_large\"}", port)) == "1"
+		})
+		if grown := g.kilobytes("VmHWM") - before; grown > 16<<10 {
+			t.Errorf("%s: 32 MiB of trailers took %d KiB", port, grown)
+		}
+	})
+}
+
+// All connections of both ports share one budget of bodies. What it had no room for is refused, and what large bodies took goes
+// back to the system.
+func TestBodiesShareOneBudget(t *testing.T) {
+	g := startEdge(t, acceptProgram(t), "--max-body", "4MiB", "--body-memory", "8MiB")
+	const size = 3 << 20
+	upload := func(address string) net.Conn {
+		c := g.dial(address)
+		if _, err := fmt.Fprintf(c, "POST /none/x/y/z HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\nx", size); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	g.ports(func(_, holds string) {
+		held := []net.Conn{upload(holds), upload(holds)}
+		g.ports(func(port, address string) {
+			var header http.Header
+			g.until(port+" has no room", func() bool { // the two above may still be on their way
+				c := g.dial(address)
+				defer c.Close()
+				if _, err := fmt.Fprintf(c, "POST /none/x/y/z HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", size); err != nil {
+					t.Fatal(err)
+				}
+				answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				header = answer.Header
+				return answer.StatusCode == 503 && answer.Close
+			})
+			if header.Get("Retry-After") == "" {
+				t.Errorf("%s: no Retry-After in %v", port, header)
+			}
+		})
+		for _, c := range held {
+			c.Close()
+		}
+	})
+	g.ports(func(port, address string) {
+		g.until(port+" has room again", func() bool {
+			c := upload(address)
+			defer c.Close()
+			if _, err := io.WriteString(c, strings.Repeat("x", size-1)); err != nil {
+				return false
+			}
+			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+			return err == nil && answer.StatusCode == 404
+		})
+	})
+	idle := g.kilobytes("VmRSS")
+	var full []net.Conn
+	for range 2 { // as much as has room
+		c := upload(g.functions)
+		if _, err := io.WriteString(c, strings.Repeat("x", size-2)); err != nil {
+			t.Fatal(err)
+		}
+		full = append(full, c)
+	}
+	g.until("the bodies are resident", func() bool { return g.kilobytes("VmRSS") > idle+4<<10 })
+	for _, c := range full {
+		c.Close()
+	}
+	g.until("their memory is given back", func() bool { return g.kilobytes("VmRSS") < idle+3<<10 })
+}
