@@ -111,8 +111,13 @@ func refusal(t *testing.T, what string, c net.Conn, status int) http.Header {
 	}
 	body, err := io.ReadAll(answer.Body)
 	answer.Body.Close()
-	var document struct{ Error, Cause, Code string }
-	if err != nil || json.Unmarshal(body, &document) != nil || document.Code == "" || document.Cause == "" {
+	var function struct{ Cause, Code string } // the documents of the two ports
+	var admin struct {
+		Error struct{ Message, Code string }
+	}
+	known := json.Unmarshal(body, &function) == nil && function.Code != "" && function.Cause != "" ||
+		json.Unmarshal(body, &admin) == nil && admin.Error.Code != "" && admin.Error.Message != ""
+	if err != nil || !known {
 		t.Errorf("%s: the error document is %q, %v", what, body, err)
 	}
 	if answer.StatusCode != status || !answer.Close {

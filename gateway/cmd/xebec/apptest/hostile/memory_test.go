@@ -37,54 +37,43 @@ func TestTrailersTakeNoMemory(t *testing.T) {
 func TestBodiesShareOneBudget(t *testing.T) {
 	g := startEdge(t, acceptProgram(t), "--max-body", "4MiB", "--body-memory", "8MiB")
 	const size = 3 << 20
-	upload := func(address string) net.Conn {
+	// begin asks whether a body has room. If it has, the connection holds it.
+	begin := func(address string) (net.Conn, *http.Response) {
 		c := g.dial(address)
-		if _, err := fmt.Fprintf(c, "POST /none/x/y/z HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\nx", size); err != nil {
+		if _, err := fmt.Fprintf(c, "POST /none/x/y/z HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", size); err != nil {
 			t.Fatal(err)
 		}
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, answer
+	}
+	hold := func(port, address string) (c net.Conn) {
+		g.until(port+" has room", func() bool { // connections that ended may still have theirs
+			var answer *http.Response
+			c, answer = begin(address)
+			return answer.StatusCode == 100
+		})
 		return c
 	}
-	g.ports(func(_, holds string) {
-		held := []net.Conn{upload(holds), upload(holds)}
+	g.ports(func(port, holds string) {
+		held := []net.Conn{hold(port, holds), hold(port, holds)}
 		g.ports(func(port, address string) {
-			var header http.Header
-			g.until(port+" has no room", func() bool { // the two above may still be on their way
-				c := g.dial(address)
-				defer c.Close()
-				if _, err := fmt.Fprintf(c, "POST /none/x/y/z HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", size); err != nil {
-					t.Fatal(err)
-				}
-				answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				header = answer.Header
-				return answer.StatusCode == 503 && answer.Close
-			})
-			if header.Get("Retry-After") == "" {
-				t.Errorf("%s: no Retry-After in %v", port, header)
+			_, answer := begin(address)
+			if answer.StatusCode != 503 || !answer.Close || answer.Header.Get("Retry-After") == "" {
+				t.Errorf("%s: without room: %s, close %v, %v", port, answer.Status, answer.Close, answer.Header)
 			}
 		})
 		for _, c := range held {
 			c.Close()
 		}
 	})
-	g.ports(func(port, address string) {
-		g.until(port+" has room again", func() bool {
-			c := upload(address)
-			defer c.Close()
-			if _, err := io.WriteString(c, strings.Repeat("x", size-1)); err != nil {
-				return false
-			}
-			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-			return err == nil && answer.StatusCode == 404
-		})
-	})
 	idle := g.kilobytes("VmRSS")
 	var full []net.Conn
 	for range 2 { // as much as has room
-		c := upload(g.functions)
-		if _, err := io.WriteString(c, strings.Repeat("x", size-2)); err != nil {
+		c := hold("functions", g.functions)
+		if _, err := io.WriteString(c, strings.Repeat("x", size-1)); err != nil {
 			t.Fatal(err)
 		}
 		full = append(full, c)
