@@ -58,17 +58,6 @@ type ModelSpec struct {
 	Dir string `json:"dir,omitempty"`
 }
 
-// RunSpec says how a worker is started.
-type RunSpec struct {
-	// Command is the program and its arguments. No shell interprets them. With an Image it replaces the image's own
-	// command and may be empty.
-	Command []string `json:"command,omitempty" field:"word"`
-	// Image is a container image. If it is empty, the command runs as a process on the gateway's host.
-	Image string `json:"image,omitempty"`
-	// Env is added to the worker's environment.
-	Env map[string]string `json:"env,omitempty" field:"word"`
-}
-
 // BatchingSpec says how queries are grouped into batches.
 type BatchingSpec struct {
 	// Policy is BatchAIMD, BatchQuantile, BatchFixed or BatchNone.
@@ -167,7 +156,7 @@ func (m *ModelSpec) Fixed(other *ModelSpec) string {
 		return "inputs"
 	case !sameTensors(m.Outputs, other.Outputs):
 		return "outputs"
-	case !slices.Equal(m.Run.Command, other.Run.Command) || m.Run.Image != other.Run.Image || !maps.Equal(m.Run.Env, other.Run.Env):
+	case !slices.Equal(m.Run.Command, other.Run.Command) || m.Run.Image != other.Run.Image || m.Run.isolation() != other.Run.isolation() || m.Run.network() != other.Run.network() || !maps.Equal(m.Run.Env, other.Run.Env):
 		return "run"
 	case m.Python != other.Python:
 		return "python"
@@ -366,47 +355,6 @@ func validateTensor(e *FieldErrors, at string, t TensorSpec) int64 {
 	return int64(t.ItemBytes())
 }
 
-func (r *RunSpec) validate(e *FieldErrors) {
-	switch {
-	case r.Image != "":
-		e.check("run.image", checkImage(r.Image))
-	case len(r.Command) == 0:
-		e.add("run.command", "is empty: expected the program that serves the model and its arguments, such as [python, model.py]")
-	}
-	if len(r.Command) > 0 && r.Command[0] == "" {
-		e.add("run.command[0]", "is empty: expected a program")
-	}
-	if len(r.Command) > MaxArgs {
-		e.add("run.command", "has %d arguments: expected at most %d", len(r.Command), MaxArgs)
-	}
-	total := 0
-	for i, arg := range r.Command {
-		total += len(arg)
-		if !execText(arg) {
-			e.add(fmt.Sprintf("run.command[%d]", i), "%q: expected UTF-8 text without NUL", arg)
-		}
-	}
-	if len(r.Env) > MaxEnv {
-		e.add("run.env", "has %d variables: expected at most %d", len(r.Env), MaxEnv)
-		return
-	}
-	for _, name := range sortedKeys(r.Env) {
-		total += len(name) + len(r.Env[name])
-		at := "run.env." + name
-		switch {
-		case !envName(name):
-			e.add("run.env", "%q is not the name of a variable: expected letters, digits and '_', not starting with a digit", name)
-		case strings.HasPrefix(name, "XEBEC_"):
-			e.add(at, "names that start with XEBEC_ are set by the gateway")
-		case !execText(r.Env[name]):
-			e.add(at, "the value is not UTF-8 text without NUL")
-		}
-	}
-	if total > MaxRunBytes {
-		e.add("run", "command and environment take %d bytes: expected at most %d", total, MaxRunBytes)
-	}
-}
-
 func (b *BatchingSpec) validate(e *FieldErrors) {
 	switch b.Policy {
 	case BatchAIMD, BatchQuantile:
@@ -447,23 +395,6 @@ func validatePath(e *FieldErrors, path, s string) {
 	case !execText(s):
 		e.add(path, "%q: expected UTF-8 text without NUL", s)
 	}
-}
-
-// maxImageBytes is what registries accept: 255 for a name, 128 for a tag, plus a digest and a host name.
-const maxImageBytes = 512
-
-// checkImage reports why a string cannot be a reference to a container image. The container engine checks the rest.
-func checkImage(s string) error {
-	if len(s) > maxImageBytes {
-		return fmt.Errorf("has %d bytes: expected at most %d", len(s), maxImageBytes)
-	}
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || i > 0 && strings.IndexByte("._-/:@+", c) >= 0) {
-			return fmt.Errorf("%q is not the name of an image: expected one such as digits:3 or registry.example.com/team/digits:3", s)
-		}
-	}
-	return nil
 }
 
 // execText reports whether s can be an argument of a program: it has no NUL to end it early, and JSON and YAML can

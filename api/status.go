@@ -139,6 +139,10 @@ type ReplicaStatus struct {
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 	// Binding is the name and version of the worker's binding: "xebec-python/0.1.0".
 	Binding string `json:"binding,omitempty"`
+	// Isolation names the layers that isolate its process. NotIsolated has a sentence for each layer that it lacks on
+	// this machine: which, why, and what to do.
+	Isolation   []string `json:"isolation,omitempty"`
+	NotIsolated []string `json:"not_isolated,omitempty"`
 	// Ring says whether descriptors go through shared memory rather than the socket.
 	Ring bool `json:"ring,omitempty"`
 	// Cap is the largest batch that it is sent now, Outstanding the number of queries that it holds.

@@ -3,7 +3,7 @@ package containers
 import "context"
 
 // Optional capabilities. A [Runtime] may have any of them, and works without. Callers use [As] to find them. [Raiser]
-// is the capability of an [Instance].
+// and [IsolationReporter] are capabilities of an [Instance].
 
 // Preloader is a Runtime that can import modules before the launch that needs them ([Launch].Preload). Without it such
 // a launch imports everything itself.
@@ -36,6 +36,13 @@ type LimitReporter interface {
 type QuietReporter interface {
 	// Quiet returns why quiet launches do not start quietly, nil if they do.
 	QuietUnsupported() error
+}
+
+// IsolationReporter is an Instance that knows what it is isolated by. Without it, nothing is said about isolation.
+type IsolationReporter interface {
+	// Isolation returns the names of the layers that the replica has, and one sentence for each that it asked for and
+	// does not have, with the reason.
+	Isolation() (layers, missing []string)
 }
 
 // Chooser is a Runtime that passes each launch on to another Runtime, as package mux does.

@@ -29,6 +29,8 @@ type Launch struct {
 	// harmless variables of its own, which Env overrides.
 	Env    []string
 	Limits Limits
+	// Isolation says what the replica is kept apart from. Containers have all of it.
+	Isolation Isolation
 	// Quiet asks for the lowest CPU priority at start, so that loading takes no time from serving replicas. An Instance
 	// that grants it is a [Raiser]. Other runtimes start the replica at the gateway's own priority.
 	Quiet bool
@@ -36,6 +38,26 @@ type Launch struct {
 	// closed. A Write must not block. If nil, the output is discarded.
 	Stdout, Stderr io.Writer
 }
+
+// Isolation is what a launch asks for. The zero value asks for as much as the machine gives, without a network.
+type Isolation struct {
+	Level IsolationLevel
+	// Network gives the replica the host's network. Otherwise it has a loopback interface of its own and no other.
+	Network bool
+}
+
+// IsolationLevel says how much isolation a launch needs.
+type IsolationLevel uint8
+
+// The levels.
+const (
+	// IsolateAuto takes every layer that the machine gives. The Instance says which those are.
+	IsolateAuto IsolationLevel = iota
+	// IsolateStrict refuses to start where a layer is missing.
+	IsolateStrict
+	// IsolateNone starts the replica as a plain process of the gateway's user.
+	IsolateNone
+)
 
 // Limits bound one replica. Zero means the gateway's own limit.
 type Limits struct {

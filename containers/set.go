@@ -29,13 +29,14 @@ const (
 type Config struct {
 	Model   api.ModelID
 	Runtime Runtime
-	// Dir, Command, Image, Preload, Env and Limits go into every [Launch].
-	Dir     string
-	Command []string
-	Image   string
-	Preload []string
-	Env     []string
-	Limits  Limits
+	// Dir, Command, Image, Preload, Env, Limits and Isolation go into every [Launch].
+	Dir       string
+	Command   []string
+	Image     string
+	Preload   []string
+	Env       []string
+	Limits    Limits
+	Isolation Isolation
 	// Prepare is called before each launch with its replica number. It returns what to add to Env: the address of the
 	// gateway and a one-time token. Each Prepare that returned no error is followed by exactly one event Exited.
 	Prepare func(replica uint64) (env []string, err error)

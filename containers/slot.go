@@ -21,6 +21,8 @@ type slot struct {
 	replica  uint64
 	pid      int
 	quiet    bool
+	layers   []string // of isolation, and what is missing
+	missing  []string
 	restarts int
 	failures int // consecutive
 	next     time.Time
@@ -136,7 +138,7 @@ func (sl *slot) launch(l *attempt) outcome {
 	stdout, stderr := sl.set.logs.Writer(l.replica, Stdout), sl.set.logs.Writer(l.replica, Stderr)
 	inst, err := cfg.Runtime.Start(sl.ctx, Launch{
 		Replica: l.replica, Model: cfg.Model, Dir: cfg.Dir, Command: cfg.Command, Image: cfg.Image, Preload: cfg.Preload,
-		Env: append(append([]string(nil), cfg.Env...), env...), Limits: cfg.Limits, Quiet: quiet, Stdout: stdout, Stderr: stderr,
+		Env: append(append([]string(nil), cfg.Env...), env...), Limits: cfg.Limits, Isolation: cfg.Isolation, Quiet: quiet, Stdout: stdout, Stderr: stderr,
 	})
 	if err != nil {
 		var p Permanent
@@ -149,6 +151,13 @@ func (sl *slot) launch(l *attempt) outcome {
 	if !quiet || !can {
 		raiser = nil
 	}
+	var layers, missing []string
+	if r, ok := inst.(IsolationReporter); ok {
+		layers, missing = r.Isolation()
+	}
+	sl.set.mu.Lock()
+	sl.layers, sl.missing = layers, missing
+	sl.set.mu.Unlock()
 	sl.started(l, inst.PID(), raiser != nil)
 	sl.await(l, inst, raiser)
 	_ = stdout.Close() // writers of the log cannot fail
@@ -307,6 +316,7 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 		ev.Reason += ", although it was not asked to end"
 	}
 	sl.attempt, sl.pid, sl.quiet = nil, 0, false
+	sl.layers, sl.missing = nil, nil
 	sl.lastExit, sl.lastExitAt, sl.lastExitLines = ev.Reason, out.exit.At, lines
 	var delay time.Duration
 	if asked {

@@ -45,6 +45,8 @@ type Status struct {
 	Since time.Time
 	// Quiet says that it runs at the lowest priority, because it is not ready yet or cannot be raised.
 	Quiet bool
+	// Layers are those that isolate it, Missing says which it lacks and why: see [IsolationReporter].
+	Layers, Missing []string
 	// Restarts counts the launches after the first.
 	Restarts int
 	// NextAttempt is set in BackingOff and Failed.
@@ -65,7 +67,7 @@ func (s *Set) Status() []Status {
 	all := make([]Status, 0, len(s.slots))
 	for _, sl := range s.slots {
 		all = append(all, Status{
-			Replica: sl.replica, PID: sl.pid, State: sl.state, Since: sl.since, Quiet: sl.quiet, Restarts: sl.restarts, NextAttempt: sl.next,
+			Replica: sl.replica, PID: sl.pid, State: sl.state, Since: sl.since, Quiet: sl.quiet, Layers: sl.layers, Missing: sl.missing, Restarts: sl.restarts, NextAttempt: sl.next,
 			LastExit: sl.lastExit, LastExitAt: sl.lastExitAt, LastExitLines: sl.lastExitLines,
 		})
 	}

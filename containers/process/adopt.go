@@ -1,7 +1,10 @@
 package process
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,7 +17,12 @@ const stepAdopt = "parent"
 func (r *reaper) adopt(q request, release int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.adoptable(q) {
+	parent, inside := os.Getpid(), q.PID
+	zygote := r.byID[q.Zygote]
+	if zygote != nil && zygote.forked != nil { // it reports pids of its own namespace
+		parent, q.PID = zygote.pid, childOf(zygote.pid, inside)
+	}
+	if !r.adoptable(q, parent) {
 		r.answer(failure(q.ID, stepAdopt, unix.ESRCH)) // it ends with the descriptor
 		return
 	}
@@ -23,7 +31,7 @@ func (r *reaper) adopt(q request, release int) {
 		r.answer(failure(q.ID, step, err))
 		return
 	}
-	w := &worker{id: q.ID, pid: q.PID, marker: q.Marker, autogroup: -1, groups: q.Groups}
+	w := &worker{id: q.ID, pid: q.PID, lead: q.PID, marker: q.Marker, autogroup: -1, groups: q.Groups}
 	if q.Quiet {
 		if r.quietly != nil {
 			// It has one thread, and threads that it creates inherit from that.
@@ -31,19 +39,50 @@ func (r *reaper) adopt(q request, release int) {
 		}
 		r.lower(w)
 	}
-	r.byID[w.id], r.byPID[w.pid] = w, w
+	r.byID[w.id] = w
+	if zygote != nil && zygote.forked != nil {
+		w.inside = true
+		zygote.forked[inside] = w
+	} else {
+		r.byPID[w.pid] = w
+	}
 	r.answer(reply{Op: opStarted, ID: q.ID, PID: w.pid, Quiet: w.low || w.autogroup >= 0})
 	_, _ = unix.Write(release, []byte{1}) // if it has ended meanwhile, reap notices
 }
 
-// adoptable reports whether the process is what the zygote claims, which is not trusted: a living child of this process
-// that is no worker yet, leads its group and its session, and has this launch's marker. The caller holds r.mu, so the
+// adoptable reports whether the process is what the zygote claims, which is not trusted: a living child of this process,
+// or of its zygote's launcher, that is no worker yet, leads its group and its session, and has this launch's marker. The caller holds r.mu, so the
 // pid cannot be reused.
-func (r *reaper) adoptable(q request) bool {
+func (r *reaper) adoptable(q request, parent int) bool {
 	st, ok := readStat(q.PID)
-	if !ok || st.zombie || st.ppid != os.Getpid() || st.pgrp != q.PID || r.byPID[q.PID] != nil {
+	if !ok || st.zombie || st.ppid != parent || st.pgrp != q.PID || r.byPID[q.PID] != nil {
 		return false
 	}
 	session, err := unix.Getsid(q.PID)
 	return err == nil && session == q.PID && marked(q.PID, q.Marker+"\x00")
+}
+
+// childOf returns the pid of the child of parent whose pid in its own namespace is inside; 0 if there is none.
+func childOf(parent, inside int) int {
+	for _, st := range processes() {
+		if st.ppid == parent && innermost(st.pid) == inside {
+			return st.pid
+		}
+	}
+	return 0
+}
+
+// innermost returns a process's pid in its own pid namespace, which comes last in the line NSpid of its status.
+func innermost(pid int) int {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(b) {
+		if fields := bytes.Fields(line); len(fields) > 1 && string(fields[0]) == "NSpid:" {
+			n, _ := strconv.Atoi(string(fields[len(fields)-1]))
+			return n
+		}
+	}
+	return 0
 }

@@ -41,13 +41,13 @@ func TestZygoteReaperKilled(t *testing.T) {
 // actPythonGateway is a gateway with a forked worker that has children of its own. Its arguments are in the
 // environment.
 func actPythonGateway() {
-	r, err := New()
+	r, err := New(Config{})
 	if err != nil {
 		fatal(err)
 	}
 	out := newOutput()
 	l := containers.Launch{
-		Replica: 1, Dir: os.Getenv(modeEnv + "_DIR"), Command: []string{os.Getenv(modeEnv + "_PYTHON"), "model.py"}, Preload: []string{"tale"},
+		Isolation: plain, Replica: 1, Dir: os.Getenv(modeEnv + "_DIR"), Command: []string{os.Getenv(modeEnv + "_PYTHON"), "model.py"}, Preload: []string{"tale"},
 		Env: []string{"PYTHONPATH=" + os.Getenv(modeEnv+"_LIB")}, Stdout: out, Stderr: out,
 	}
 	in, err := r.Start(context.Background(), l)

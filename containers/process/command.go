@@ -80,6 +80,17 @@ func checkProgram(path string) error {
 	return nil
 }
 
+// launchFailure converts the reaper's answer to a launch that failed.
+func launchFailure(path string, p reply) error {
+	switch {
+	case p.Step == stepLayer:
+		return launchErrorf(os.ErrPermission, "run.isolation is strict, and this machine does not give every layer: %s", p.Text)
+	case p.Text != "":
+		return fmt.Errorf("start %s: %s", path, p.Text)
+	}
+	return execError(path, p.Step, syscall.Errno(p.Errno))
+}
+
 // execError converts a failed exec into an error message. The program existed and was executable just before.
 func execError(path string, step string, errno syscall.Errno) error {
 	if step != "exec" {

@@ -26,7 +26,7 @@
 //     of a launch has the variable XEBEC_LAUNCH in its environment, and the reaper looks for it among its descendants.
 //
 // A descendant that has both left its group and overwritten its environment is missed when its worker ends. It ends
-// with the gateway, unless the launch has a cgroup (below). If gateway and reaper are killed at the same instant,
+// with the gateway, unless the launch has a pid namespace or a cgroup (below). If gateway and reaper are killed at the same instant,
 // workers die, but children that they have put into the background do not. A process that hangs inside the kernel dies
 // when the kernel allows it.
 //
@@ -46,6 +46,32 @@
 // sees it. argv[0] is the resolved path. Errors that can be found before anything starts are returned as a
 // [*containers.LaunchError] that says what to do. A command that is a shell script should exec its last program: SIGTERM goes to
 // the first process only, and when that one ends, the others are killed.
+//
+// # Isolation
+//
+// A launch is isolated unless it says otherwise ([containers.Isolation]). The reaper then starts a launcher, this program
+// executed once more, in namespaces of its own, and the launcher starts the worker:
+//
+//		reaper ── launcher (pid 1 of a pid namespace) ── worker (session, group) ── its children
+//		  ╚══ socket pair: the request; which layers hold, and the worker's pid; its wait status ══╝
+//
+//	  - User, mount, pid, IPC and network namespaces. The worker sees its own processes, and a loopback interface. When its
+//	    first process ends, the kernel kills everything in the pid namespace, whatever session and environment it has.
+//	  - A view of the host's file system, under the same paths: read-only, without what [Config].Hidden lists. /tmp, /var/tmp,
+//	    /dev/shm, TMPDIR and /run are its own. What the launch names (its directory, program, arguments, environment) is shown
+//	    where it lies in one of these.
+//	  - Landlock: it writes to its temporary directories and to devices, and signals its own processes only.
+//	  - A filter that forbids the system calls of debuggers, mounts, namespaces, io_uring, BPF, keys and modules.
+//	  - No capabilities. A replica of a root gateway has a user of its own, if other users may read the model and its
+//	    program.
+//	  - At most 4096 processes and threads.
+//
+// A machine may refuse some of it: an old kernel, a container, a distribution that restricts user namespaces. Without
+// namespaces, Landlock hides the files and forbids TCP instead, and the rest holds. [containers.IsolationReporter] says
+// for each instance what it has, and what it lacks and why; a strict launch is refused instead. GPU devices stay usable.
+//
+// The launcher drops capabilities on the thread that forks the worker and keeps them on others, because the kernel
+// translates a pid that a process reports for another one only if that has them.
 //
 // # Limits
 //
@@ -95,6 +121,8 @@
 //   - Strays are recognised by the environment that a process began with, and a forked process began with its zygote's.
 //     So between the two forks the launch's marker is written over the zygote's, in the memory that /proc/PID/environ
 //     shows: the worker has its launch's marker from the start. All markers have the same length for that.
+//   - A zygote of isolated launches has no namespaces, because its forks are children of the reaper. It is restricted by
+//     Landlock and the filter of system calls, and so are its forks. A strict launch is not forked.
 //   - The end of a zygote does not end other processes. A failed zygote is tried again by the next launch after a delay
 //     that doubles from 1 s to 5 min.
 //   - A launch that cannot be forked is started normally, and its stderr begins with the reason: its zygote cannot
@@ -111,9 +139,11 @@
 // # For programs that embed it
 //
 // Call [MaybeReaper] first in main, before flags, logging and listeners, and in the TestMain of every test that starts
-// a Runtime. [New] returns an error without it. The program's package initialisation runs in the reaper too, so it
-// should start nothing.
+// a Runtime. [New] returns an error without it. The program's package initialisation runs in the reaper and in each
+// launcher too, so it should start nothing. Call [Conceal] too, unless another part of the program must be dumpable.
 //
-// Start reading at [Runtime], then link.go (the gateway's side), reaper.go (the other side) and priority.go. limits.go
+// Start reading at [Runtime], then link.go (the gateway's side), reaper.go (the other side) and priority.go. isolation.go
+// decides what isolates a launch, isolate.go starts the launcher, sandbox.go is the launcher with view.go and restrict.go.
+// limits.go
 // connects both to package cgroup; zygotes.go and zygote.go fork.
 package process

@@ -48,13 +48,16 @@ type request struct {
 	Dir    []byte   `json:"dir,omitempty"`
 	Env    [][]byte `json:"env,omitempty"`
 	Marker string   `json:"marker,omitempty"` // the value of markerName in Env
-	// PID is the process to adopt.
-	PID int `json:"pid,omitempty"`
+	// PID is the process to adopt, as its zygote knows it. Zygote is the launch of that.
+	PID    int    `json:"pid,omitempty"`
+	Zygote uint64 `json:"zygote,omitempty"`
 
 	OpenFiles uint64 `json:"open_files,omitempty"`
 	DataBytes uint64 `json:"data_bytes,omitempty"`
 	// Groups is the replica's cgroup, if its limits need one.
 	Groups cgroup.Places `json:"groups,omitempty"`
+	// Sandbox isolates it; nil: it is a plain process.
+	Sandbox *sandbox `json:"sandbox,omitempty"`
 	// Quiet: start it at the lowest priority, if that can be undone.
 	Quiet bool `json:"quiet,omitempty"`
 
@@ -69,6 +72,11 @@ type reply struct {
 	PID int    `json:"pid,omitempty"`
 	// Quiet: it was started at the lowest priority.
 	Quiet bool `json:"quiet,omitempty"`
+	// Layers and Missing, with started, say how it is isolated.
+	Layers  []string `json:"layers,omitempty"`
+	Missing []string `json:"missing,omitempty"`
+	// Text says in words what failed, where Errno does not.
+	Text string `json:"text,omitempty"`
 	// Errno and Step say what failed and at which step; with hello, why no replica can be quiet.
 	Errno int    `json:"errno,omitempty"`
 	Step  string `json:"step,omitempty"`

@@ -25,7 +25,7 @@ func TestFailedLaunchLeavesNoGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := r.Start(t.Context(), containers.Launch{
-		Dir: dir, Command: []string{"garbage"}, Limits: containers.Limits{PIDs: 20, MemoryBytes: 64 << 20, CPUMillis: 1000},
+		Isolation: plain, Dir: dir, Command: []string{"garbage"}, Limits: containers.Limits{PIDs: 20, MemoryBytes: 64 << 20, CPUMillis: 1000},
 	})
 	var launchError *containers.LaunchError
 	if !errors.As(err, &launchError) {
@@ -120,7 +120,7 @@ func TestGatewayKilledWithGroups(t *testing.T) {
 // actLimitedGateway is a gateway with a replica that has limits. It prints its processes and cgroups, and waits to be
 // killed.
 func actLimitedGateway() {
-	r, err := New()
+	r, err := New(Config{})
 	if err != nil {
 		fatal(err)
 	}

@@ -31,12 +31,14 @@ type instance struct {
 	link *link
 	id   uint64
 	path string
-	// The link's reading goroutine writes pid, quiet, raiseErr and exit: pid and quiet before it sends to answered,
+	// The link's reading goroutine writes pid, quiet, layers, missing, raiseErr and exit: pid and quiet before it sends to answered,
 	// raiseErr before it closes raised, exit before it closes exited.
 	pid      int
 	quiet    bool
 	raiseErr error
 	exit     containers.Exit
+	// layers and missing are what isolates it: see [containers.IsolationReporter].
+	layers, missing []string
 
 	// limits are those of its processes, and those of its cgroup, which may be nil. lowShare: the group was made with
 	// the least share of processors. killed is set when the owner has requested the kill.
@@ -61,6 +63,9 @@ type outputStream struct {
 func (in *instance) PID() int                { return in.pid }
 func (in *instance) Exited() <-chan struct{} { return in.exited }
 func (in *instance) Exit() containers.Exit   { return in.exit }
+
+// Isolation implements [containers.IsolationReporter].
+func (in *instance) Isolation() (layers, missing []string) { return in.layers, in.missing }
 
 // Signal implements [containers.Instance]. SIGTERM goes to the replica's first process only, as with a container
 // engine, so that its helpers live until it has drained. SIGKILL goes to its whole process group, and processes that
@@ -118,7 +123,11 @@ func (in *instance) Raise() error {
 // openStreams makes the pipes and returns their write ends, stdout's first, which the caller closes. They are blocking
 // descriptors, as programs expect of their stdout.
 func (in *instance) openStreams(l containers.Launch) (writeEnds []int, err error) {
-	for _, to := range []io.Writer{l.Stdout, l.Stderr} {
+	stderr := l.Stderr
+	if hints := hintsFor(l); stderr != nil && len(hints) > 0 {
+		stderr = &hinter{to: stderr, hints: hints}
+	}
+	for _, to := range []io.Writer{l.Stdout, stderr} {
 		var end int
 		if to == nil {
 			end, err = unix.Open("/dev/null", unix.O_WRONLY|unix.O_CLOEXEC, 0)

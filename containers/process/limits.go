@@ -61,7 +61,11 @@ func (r *Runtime) confined(l containers.Launch) (*cgroup.Group, containers.Limit
 			limits.DataBytes = memory
 		}
 	}
-	group, err := m.Create(l.Model.String(), limits)
+	grouped := limits
+	if limits.PIDs > 0 && l.Isolation.Level != containers.IsolateNone {
+		grouped.PIDs += launcherTasks
+	}
+	group, err := m.Create(l.Model.String(), grouped)
 	if err == nil && l.Quiet {
 		if err = group.SetQuiet(true); err != nil {
 			group.Remove()

@@ -46,6 +46,9 @@ type link struct {
 	// confined makes the cgroup of a launch, nil if it needs none, and returns the limits for its single processes.
 	confined func(containers.Launch) (*cgroup.Group, containers.Limits, error)
 
+	// isolation decides what isolates a launch: see [Runtime.isolation].
+	isolation func(l containers.Launch, path string, env []string, id uint64, zygote bool) *sandbox
+
 	writing sync.Mutex // held while a request is written
 	hungUp  bool       // guarded by writing
 
@@ -171,7 +174,7 @@ func (k *link) launch(ctx context.Context, environ []string, path string, l cont
 	if err != nil {
 		return nil, err
 	}
-	q, err := k.launchRequest(in, environ, l)
+	q, err := k.launchRequest(in, environ, l, len(more) > 0)
 	if err == nil {
 		err = k.ask(q, append(slices.Clone(fds), more...)...)
 	}
@@ -240,7 +243,7 @@ func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
 	return in, nil
 }
 
-func (k *link) launchRequest(in *instance, environ []string, l containers.Launch) (request, error) {
+func (k *link) launchRequest(in *instance, environ []string, l containers.Launch, zygote bool) (request, error) {
 	marker := fmt.Sprintf("%s-%020d", k.nonce, in.id) // all of one length, so that one can be written over another
 	env, err := workerEnv(marker, environ, l.Env)
 	if err != nil {
@@ -255,6 +258,7 @@ func (k *link) launchRequest(in *instance, environ []string, l containers.Launch
 	return request{
 		Op: opLaunch, ID: in.id, Path: []byte(in.path), Argv: toBytes(argv), Dir: []byte(l.Dir), Env: toBytes(env), Marker: marker,
 		OpenFiles: in.limits.OpenFiles, DataBytes: in.limits.DataBytes, Groups: in.places(), Quiet: l.Quiet,
+		Sandbox: k.isolation(l, in.path, env, in.id, zygote),
 	}, nil
 }
 
@@ -327,6 +331,9 @@ func (k *link) handle(p reply) {
 		k.mu.Unlock()
 		if in != nil && in.pid == 0 {
 			in.pid, in.quiet = p.PID, p.Quiet
+			if p.Layers != nil { // an adopted process has its zygote's
+				in.layers, in.missing = p.Layers, p.Missing
+			}
 			in.pump()
 			in.answered <- nil
 		}
@@ -340,7 +347,7 @@ func (k *link) handle(p reply) {
 	case opFailed:
 		if in := k.take(p.ID); in != nil {
 			in.closeStreams()
-			in.answered <- execError(in.path, p.Step, syscall.Errno(p.Errno))
+			in.answered <- launchFailure(in.path, p)
 		}
 	case opExited:
 		if in := k.take(p.ID); in != nil {

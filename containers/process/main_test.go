@@ -106,6 +106,10 @@ func act(mode string) {
 		actLimitedGateway()
 	case "concealed reaper": // looks into its own reaper
 		actPeer()
+	case "spy":
+		actSpy()
+	case "spied gateway": // has a spy among its replicas
+		actSpiedGateway()
 	case "quiet gateway": // has a quiet replica
 		actQuietGateway()
 	default:
@@ -138,7 +142,7 @@ func spawn(mode string, session bool) int {
 
 // actGateway is a gateway with two families of workers. It prints their pids and waits to be killed.
 func actGateway() {
-	r, err := New()
+	r, err := New(Config{})
 	if err != nil {
 		fatal(err)
 	}
@@ -224,10 +228,13 @@ func self() string {
 	return path
 }
 
+// plain is no isolation: most tests are about what holds for processes without it. isolation_test.go has the others.
+var plain = containers.Isolation{Level: containers.IsolateNone}
+
 // launch returns a launch of one of the modes; both streams go to out.
 func launch(replica uint64, mode string, out *output) containers.Launch {
 	return containers.Launch{
-		Replica: replica, Model: api.ModelID{Name: "m", Version: "1"}, Dir: filepath.Dir(self()),
+		Isolation: plain, Replica: replica, Model: api.ModelID{Name: "m", Version: "1"}, Dir: filepath.Dir(self()),
 		Command: []string{self()}, Env: []string{modeEnv + "=" + mode, "GORACE=" + noRaceSleep}, Stdout: out, Stderr: out,
 	}
 }
@@ -235,14 +242,14 @@ func launch(replica uint64, mode string, out *output) containers.Launch {
 // shell returns a launch of a script by /bin/sh.
 func shell(t *testing.T, script string, out *output, args ...string) containers.Launch {
 	return containers.Launch{
-		Replica: 1, Model: api.ModelID{Name: "m", Version: "1"}, Dir: t.TempDir(),
+		Isolation: plain, Replica: 1, Model: api.ModelID{Name: "m", Version: "1"}, Dir: t.TempDir(),
 		Command: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Stdout: out, Stderr: out,
 	}
 }
 
 func newRuntime(t *testing.T) *Runtime {
 	t.Helper()
-	r, err := New()
+	r, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ var tryRaise = func(nice int) error {
 // lower records that a worker is low, and lowers its scheduling group. The caller holds r.mu.
 func (r *reaper) lower(w *worker) {
 	w.low = r.quietly != nil
-	w.autogroup = lowerAutogroup(w.pid)
+	w.autogroup = lowerAutogroup(w.lead)
 }
 
 // lowerAutogroup lowers the scheduling group of a session and returns a descriptor to raise it by, or -1 if there is
@@ -223,18 +223,22 @@ func (r *reaper) raiseOnce(id uint64) (pid int, marker, step string, err error, 
 		return 0, "", "", nil, true
 	}
 	if w.low {
-		if err := unix.Setpriority(unix.PRIO_PGRP, w.pid, r.nice); err != nil {
-			return w.pid, w.marker, "raise the CPU priority", err, false
+		err := unix.Setpriority(unix.PRIO_PGRP, w.lead, r.nice)
+		if err == unix.ESRCH && (w.inside || w.lead != w.pid) { // its launcher has reaped it
+			return 0, "", "", nil, true
+		}
+		if err != nil {
+			return w.lead, w.marker, "raise the CPU priority", err, false
 		}
 	}
 	if w.autogroup >= 0 {
 		// Zero is the value of a session that was never lowered, whatever the niceness of its threads.
 		if _, err := unix.Write(w.autogroup, []byte("0")); err != nil {
-			return w.pid, w.marker, "raise the CPU priority of the session (/proc/PID/autogroup)", err, false
+			return w.lead, w.marker, "raise the CPU priority of the session (/proc/PID/autogroup)", err, false
 		}
 		w.closeAutogroup()
 	}
-	return w.pid, w.marker, "", nil, false
+	return w.lead, w.marker, "", nil, false
 }
 
 // lowThreads counts the low threads of a worker, and raises those of its processes that have left its group.

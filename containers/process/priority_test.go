@@ -278,7 +278,7 @@ func actUnprivileged() {
 
 // actQuietGateway supervises a quiet replica, marks it as ready, and prints the results.
 func actQuietGateway() {
-	r, err := New()
+	r, err := New(Config{})
 	if err != nil {
 		fatal(err)
 	}

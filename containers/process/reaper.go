@@ -39,15 +39,24 @@ const (
 // armed says that the program can become a reaper: MaybeReaper has been called.
 var armed atomic.Bool
 
-// MaybeReaper turns the process into a reaper, and never returns, if a [Runtime] started it as one. Otherwise it does
+// MaybeReaper turns the process into a reaper, or into the launcher of an isolated replica, and never returns, if a
+// [Runtime] or its reaper started it as one. Otherwise it does
 // nothing. A program that uses a Runtime calls it before anything else: first in main, and first in TestMain. [New]
 // returns an error in a program that has not.
 func MaybeReaper() {
 	armed.Store(true)
-	if len(os.Args) != 1 || os.Args[0] != reaperName || os.Getenv(reaperEnv) == "" {
+	if len(os.Args) != 1 || os.Getenv(reaperEnv) == "" {
 		return
 	}
-	if err := runReaper(); err != nil {
+	run := runReaper
+	switch os.Args[0] {
+	case reaperName:
+	case launcherName:
+		run = runLauncher
+	default:
+		return
+	}
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -61,6 +70,8 @@ type reaper struct {
 	// raised.
 	nice        int
 	cannotRaise error
+	// noNamespaces says why replicas get no namespaces, nil if they do. It is found out by the first that should.
+	noNamespaces error
 	// oom is this process's own adjustment of the OOM score, which is the gateway's.
 	oom     int
 	quietly chan<- func() // the thread that starts quiet workers; nil: none is quiet
@@ -86,6 +97,19 @@ type worker struct {
 	low       bool
 	autogroup int
 	groups    cgroup.Places
+
+	// lead leads its process group and session. It is pid, unless pid is a launcher; 0 until that has reported.
+	lead int
+	// quiet: it is to be lowered when its launcher has reported.
+	quiet bool
+	// forked are the processes that a zygote in a pid namespace has forked, by their pids in there; nil for others. They
+	// are inside: children of its launcher, which reports their ends.
+	forked map[int]*worker
+	inside bool
+	// followed is closed when its launcher's messages have been read; nil without one. status is what the launcher has
+	// reported of the replica's end, and is read afterwards.
+	followed chan struct{}
+	status   *uint32
 }
 
 // runReaper is the reaper's main. It returns when the gateway is gone and nothing is left below this process. The
@@ -134,14 +158,19 @@ func (r *reaper) becomeReaper() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil { // a worker's core dump would hold clients' data
 		return fmt.Errorf("disable core dumps: %w", err)
 	}
-	if name, err := unix.BytePtrFromString(reaperName); err == nil {
-		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) // only for ps
-	}
+	setName(reaperName)
 	if r.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open /dev/null: %w", err)
 	}
 	r.probePriority()
 	return closeOnExec()
+}
+
+// setName sets the name of the calling thread, for ps.
+func setName(name string) {
+	if b, err := unix.BytePtrFromString(name); err == nil {
+		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(b)), 0, 0, 0)
+	}
 }
 
 // hello says that the reaper runs, and if no replica can be quiet, why.
@@ -207,6 +236,10 @@ func (r *reaper) serve() error {
 }
 
 func (r *reaper) launch(q request, fds []int) {
+	if q.Sandbox != nil {
+		r.isolate(q, fds)
+		return
+	}
 	argv, env := toStrings(q.Argv), toStrings(q.Env)
 	files := []uintptr{uintptr(r.null)}
 	for _, fd := range fds {
@@ -230,7 +263,7 @@ func (r *reaper) launch(q request, fds []int) {
 		r.answer(failure(q.ID, step, err))
 		return
 	}
-	w := &worker{id: q.ID, pid: pid, marker: q.Marker, autogroup: -1, groups: q.Groups}
+	w := &worker{id: q.ID, pid: pid, lead: pid, marker: q.Marker, autogroup: -1, groups: q.Groups}
 	if q.Quiet {
 		r.lower(w)
 	}
@@ -245,17 +278,8 @@ func (r *reaper) confine(pid int, q request) (step string, err error) {
 	if err := q.Groups.Add(pid); err != nil {
 		return "cgroup", err
 	}
-	for _, l := range []struct {
-		step     string
-		resource int
-		value    uint64
-	}{{"limit of open files", unix.RLIMIT_NOFILE, q.OpenFiles}, {"limit of data", unix.RLIMIT_DATA, q.DataBytes}} {
-		if l.value == 0 {
-			continue
-		}
-		if err := unix.Prlimit(pid, l.resource, &unix.Rlimit{Cur: l.value, Max: l.value}, nil); err != nil {
-			return l.step, err
-		}
+	if err := setLimits(pid, q); err != nil {
+		return "limits of a process", err
 	}
 	return "", nil
 }
@@ -268,14 +292,23 @@ func (r *reaper) signal(q request) {
 	case w == nil: // gone; the reply is on its way
 	case q.Kill:
 		w.kill()
+	case w.lead == 0: // it has not begun: there is nothing to finish
+		w.kill()
 	default:
-		_ = unix.Kill(w.pid, unix.SIGTERM)
+		_ = unix.Kill(w.lead, unix.SIGTERM)
 	}
 }
 
 // kill kills a worker, its process group and everything in its cgroup, if it has one. The caller holds r.mu.
 func (w *worker) kill() {
+	if w.forked != nil && w.lead != 0 { // what a zygote has forked outlives it
+		_ = unix.Kill(-w.lead, unix.SIGKILL)
+		return
+	}
 	_ = unix.Kill(-w.pid, unix.SIGKILL)
+	if w.lead != 0 && w.lead != w.pid {
+		_ = unix.Kill(-w.lead, unix.SIGKILL)
+	}
 	w.groups.Kill()
 }
 
@@ -329,8 +362,13 @@ func peekDead() (int, error) {
 // reap reaps a child. For a worker it first kills the rest of its group and the strays that left it.
 func (r *reaper) reap(pid int) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	w := r.byPID[pid]
+	r.mu.Unlock()
+	if w != nil && w.followed != nil {
+		<-w.followed // its launcher has ended, and its socket with it
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if w != nil {
 		w.kill()
 		killStrays(w.marker)
@@ -343,7 +381,30 @@ func (r *reaper) reap(pid int) {
 	delete(r.byID, w.id)
 	delete(r.byPID, pid)
 	w.closeAutogroup()
+	for inside := range w.forked { // they have ended with their launcher
+		r.ended(w, inside, uint32(unix.SIGKILL))
+	}
+	if w.id == 0 { // it has been answered
+		return
+	}
+	if w.status != nil {
+		status = unix.WaitStatus(*w.status)
+	}
 	r.answer(reply{Op: opExited, ID: w.id, PID: pid, Status: uint32(status)})
+}
+
+// ended answers the end of a process that a zygote's launcher has reaped. The caller holds r.mu.
+func (r *reaper) ended(zygote *worker, inside int, status uint32) {
+	w := zygote.forked[inside]
+	if w == nil {
+		return // an orphan, or a fork that was not adopted
+	}
+	delete(zygote.forked, inside)
+	delete(r.byID, w.id)
+	w.groups.Kill()
+	killStrays(w.marker)
+	w.closeAutogroup()
+	r.answer(reply{Op: opExited, ID: w.id, PID: w.pid, Status: status})
 }
 
 // killStrays kills what a dead worker has left behind outside its group, by the marker in the environment. It repeats

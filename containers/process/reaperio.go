@@ -12,20 +12,9 @@ import (
 // receive reads one request and its descriptors, which are close-on-exec. The caller closes them. io.EOF means that the
 // gateway is gone.
 func (r *reaper) receive() (request, []int, error) {
-	var header [frameHeaderBytes]byte
-	fds, err := receiveHeader(header[:])
+	body, with, err := receiveFrame(reaperFD)
+	fds := with.fds
 	if err != nil {
-		closeAll(fds)
-		return request{}, nil, err
-	}
-	n, err := frameLen(header)
-	if err != nil {
-		closeAll(fds)
-		return request{}, nil, err
-	}
-	body := make([]byte, n)
-	if _, err := io.ReadFull(blockingReader{}, body); err != nil {
-		closeAll(fds)
 		return request{}, nil, err
 	}
 	q, err := decodeRequest(body)
@@ -35,39 +24,73 @@ func (r *reaper) receive() (request, []int, error) {
 	return q, fds, err
 }
 
-func receiveHeader(header []byte) (fds []int, err error) {
-	oob := make([]byte, unix.CmsgSpace(maxFrameFDs*4))
+// ancillary is what came with a frame: descriptors, and the pid of the credentials if the socket passes them.
+type ancillary struct {
+	fds []int
+	pid int
+}
+
+// receiveFrame reads a frame from a blocking socket. After an error the descriptors are closed.
+func receiveFrame(fd int) (body []byte, with ancillary, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(with.fds)
+		}
+	}()
+	var header [frameHeaderBytes]byte
+	if with, err = receiveHeader(fd, header[:]); err != nil {
+		return nil, with, err
+	}
+	n, err := frameLen(header)
+	if err != nil {
+		return nil, with, err
+	}
+	body = make([]byte, n)
+	_, err = io.ReadFull(blockingReader(fd), body)
+	return body, with, err
+}
+
+func receiveHeader(fd int, header []byte) (with ancillary, err error) {
+	oob := make([]byte, unix.CmsgSpace(maxFrameFDs*4)+unix.CmsgSpace(unix.SizeofUcred))
 	for got := 0; got < len(header); {
-		n, oobn, _, _, err := unix.Recvmsg(reaperFD, header[got:], oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, _, _, err := unix.Recvmsg(fd, header[got:], oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			return fds, err
+			return with, err
 		case n == 0:
-			return fds, io.EOF
+			return with, io.EOF
 		}
 		got += n
 		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 		if err != nil {
-			return fds, err
+			return with, err
 		}
 		for i := range messages {
+			if messages[i].Header.Type == unix.SCM_CREDENTIALS {
+				cred, err := unix.ParseUnixCredentials(&messages[i])
+				if err != nil {
+					return with, err
+				}
+				with.pid = int(cred.Pid)
+				continue
+			}
 			more, err := unix.ParseUnixRights(&messages[i])
 			if err != nil {
-				return fds, err
+				return with, err
 			}
-			fds = append(fds, more...)
+			with.fds = append(with.fds, more...)
 		}
 	}
-	return fds, nil
+	return with, nil
 }
 
-type blockingReader struct{}
+type blockingReader int
 
-func (blockingReader) Read(p []byte) (int, error) {
+func (r blockingReader) Read(p []byte) (int, error) {
 	for {
-		n, err := unix.Read(reaperFD, p)
+		n, err := unix.Read(int(r), p)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -84,23 +107,7 @@ func (blockingReader) Read(p []byte) (int, error) {
 // reaper once the socket is full, until it continues or ends: there are no other requests to the reaper then.
 func (r *reaper) answer(p reply) { _ = r.send(p) }
 
-func (r *reaper) send(p reply) error {
-	frame, err := appendFrame(nil, p)
-	if err != nil {
-		return err
-	}
-	for len(frame) > 0 {
-		n, err := unix.SendmsgN(reaperFD, frame, nil, nil, unix.MSG_NOSIGNAL)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		frame = frame[n:]
-	}
-	return nil
-}
+func (r *reaper) send(p reply) error { return sendFrame(reaperFD, p) }
 
 func closeAll(fds []int) {
 	for _, fd := range fds {

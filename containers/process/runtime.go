@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/xebec-serving/xebec/containers"
@@ -18,6 +19,12 @@ type Runtime struct {
 	environ []string
 	zygotes *zygotes
 	root    string // of /proc and /sys, for cgroups
+	hidden  []string
+	noHost  string
+	sockets string
+	// root0: this process is root's. Then uids is the block of its replicas' users.
+	root0 bool
+	uids  int
 
 	limiting sync.Mutex
 	manager  *cgroup.Manager // nil before the first launch with limits that need it
@@ -39,14 +46,23 @@ var (
 
 var errRuntimeClosed = errors.New("processes can no longer be started: the gateway is stopping")
 
-// New returns a Runtime whose workers inherit from this process's environment the variables listed at [Inherited]. The
+// New returns a Runtime. Its workers inherit from this process's environment the variables listed at [Inherited]. The
 // reaper starts with the first launch.
-func New() (*Runtime, error) {
+func New(cfg Config) (*Runtime, error) {
 	if !armed.Load() {
 		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain); otherwise a second copy of the program would run instead of the reaper")
 	}
 	environ := os.Environ()
-	return &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/"}, nil
+	r := &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/", noHost: cfg.NoHostNetwork, sockets: cfg.Sockets, root0: os.Geteuid() == 0, uids: newUIDs()}
+	for _, path := range cfg.Hidden {
+		if path, err := filepath.Abs(path); err == nil && path != "/" {
+			r.hidden = append(r.hidden, path)
+		}
+		if target, err := filepath.EvalSymlinks(path); err == nil && target != path {
+			r.hidden = append(r.hidden, target)
+		}
+	}
+	return r, nil
 }
 
 // Start implements [containers.Runtime]. An error that is a [*containers.LaunchError] needs an operator; any other may be
@@ -54,6 +70,9 @@ func New() (*Runtime, error) {
 func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.Instance, error) {
 	if len(l.Command) == 0 {
 		return nil, launchErrorf(os.ErrInvalid, "the command is empty: expected a program and its arguments")
+	}
+	if l.Isolation.Network && r.noHost != "" {
+		return nil, launchErrorf(os.ErrPermission, "run.network: %s", r.noHost)
 	}
 	// Find errors before anything is started: the messages are better here.
 	env, err := workerEnv("", r.environ, l.Env)
@@ -123,7 +142,7 @@ func (r *Runtime) reaper() (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.confined = r.confined
+	k.confined, k.isolation = r.confined, r.isolation
 	r.link = k
 	return k, nil
 }

@@ -153,7 +153,7 @@ func noZombies(t *testing.T, reaper int) {
 }
 
 func TestCloseEndsEverything(t *testing.T) {
-	r, err := New()
+	r, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,7 +485,7 @@ func TestManyLaunches(t *testing.T) {
 func TestNewWithoutMaybeReaper(t *testing.T) {
 	armed.Store(false)
 	defer armed.Store(true)
-	if _, err := New(); err == nil || !strings.Contains(err.Error(), "MaybeReaper") {
+	if _, err := New(Config{}); err == nil || !strings.Contains(err.Error(), "MaybeReaper") {
 		t.Errorf("error %v: expected it to name MaybeReaper", err)
 	}
 }
@@ -522,7 +522,7 @@ func TestReaperIsConcealed(t *testing.T) {
 
 // actPeer tries to look into its own reaper.
 func actPeer() {
-	r, err := New()
+	r, err := New(Config{})
 	if err != nil {
 		fatal(err)
 	}

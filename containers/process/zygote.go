@@ -41,6 +41,8 @@ type zygoteSpec struct {
 	path    string // of the interpreter
 	preload []string
 	env     []string // without perLaunch, sorted
+	// isolation is the zygote's, and so its forks'.
+	isolation containers.Isolation
 }
 
 // specOf returns the spec of the zygote that a launch can be forked from, or false if it must be started normally. path
@@ -48,7 +50,7 @@ type zygoteSpec struct {
 func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 	words := l.Command[1:]
 	switch {
-	case len(l.Preload) == 0 || len(words) == 0:
+	case len(l.Preload) == 0 || len(words) == 0 || l.Isolation.Level == containers.IsolateStrict:
 		return zygoteSpec{}, false
 	case words[0] == "-m":
 		if len(words) == 1 {
@@ -57,7 +59,7 @@ func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 	case words[0] == "" || strings.HasPrefix(words[0], "-"): // options of the interpreter only work for a new one
 		return zygoteSpec{}, false
 	}
-	s := zygoteSpec{path: path, preload: slices.Clone(l.Preload)}
+	s := zygoteSpec{path: path, preload: slices.Clone(l.Preload), isolation: l.Isolation}
 	for _, entry := range l.Env {
 		if name, _, _ := strings.Cut(entry, "="); !matches(perLaunch, name) {
 			s.env = append(s.env, entry)
@@ -73,7 +75,7 @@ func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 
 func (s zygoteSpec) key() string {
 	all := slices.Concat([]string{s.path}, s.preload, []string{""}, s.env) // no module's name is empty, and none contains a zero byte
-	return strings.Join(all, "\x00")
+	return fmt.Sprintf("%v\x00%s", s.isolation, strings.Join(all, "\x00"))
 }
 
 // zygote is one process that has imported modules and forks. Its goroutine is run; all others wait for ready first.
@@ -165,7 +167,7 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 	z.conn = conn.(*net.UnixConn)
 	command := append([]string{s.path, "-m", zygoteModule}, s.preload...)
 	in, err := z.link.launch(ctx, environ, s.path, containers.Launch{
-		Dir: "/", Command: command, Env: s.env, Quiet: true, Stdout: z.words, Stderr: z.words,
+		Dir: "/", Command: command, Env: s.env, Isolation: s.isolation, Quiet: true, Stdout: z.words, Stderr: z.words,
 	}, int(theirs.Fd()))
 	if err != nil {
 		conn.Close()
@@ -248,7 +250,7 @@ func (z *zygote) fork(ctx context.Context, environ []string, path string, l cont
 
 // child forks, and returns the request to adopt the child and the descriptor to send with it, which the caller closes.
 func (z *zygote) child(ctx context.Context, in *instance, environ []string, l containers.Launch, outputs []int) (q request, release int, err error) {
-	q, err = z.link.launchRequest(in, environ, l)
+	q, err = z.link.launchRequest(in, environ, l, false)
 	if err != nil {
 		return q, -1, err
 	}
@@ -272,8 +274,9 @@ func (z *zygote) child(ctx context.Context, in *instance, environ []string, l co
 		unix.Close(gate[1])
 		return q, -1, err
 	}
-	q.Op, q.PID = opAdopt, answer.PID
-	q.Path, q.Argv, q.Dir, q.Env = nil, nil, nil, nil
+	q.Op, q.PID, q.Zygote = opAdopt, answer.PID, z.in.id
+	q.Path, q.Argv, q.Dir, q.Env, q.Sandbox = nil, nil, nil, nil, nil
+	in.layers, in.missing = z.in.Isolation()
 	return q, gate[1], nil
 }
 

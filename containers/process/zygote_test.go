@@ -74,7 +74,7 @@ func (m models) launch(t *testing.T, preload []string, script string, out *outpu
 		t.Fatal(err)
 	}
 	return containers.Launch{
-		Replica: 1, Model: api.ModelID{Name: "m", Version: "1"}, Dir: dir, Command: append([]string{m.python, "model.py"}, args...), Preload: preload,
+		Isolation: plain, Replica: 1, Model: api.ModelID{Name: "m", Version: "1"}, Dir: dir, Command: append([]string{m.python, "model.py"}, args...), Preload: preload,
 		Env: []string{"PYTHONPATH=" + filepath.Join(m.dir, "lib"), "PYTHONDONTWRITEBYTECODE=1", "XEBEC_TOKEN=" + strconv.Itoa(len(args))}, Stdout: out, Stderr: out,
 	}
 }

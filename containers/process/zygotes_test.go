@@ -263,7 +263,7 @@ func TestImportIsQuiet(t *testing.T) {
 // A Runtime can be closed while a zygote imports and a launch waits for it.
 func TestCloseWhileImporting(t *testing.T) {
 	m, _ := gated(t)
-	r, err := New()
+	r, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/containers/docker"
@@ -10,10 +11,31 @@ import (
 	"go.uber.org/zap"
 )
 
+// hiddenPaths are the paths that no model may see: what the gateway keeps, what opens the admin port, and clients' data.
+func hiddenPaths(cfg Config, dir dataDir) (all []string) {
+	for _, path := range []string{string(dir), cfg.AdminTokenFile, cfg.AdminKey, cfg.InferenceLog} {
+		if path != "" {
+			all = append(all, path)
+		}
+	}
+	if cfg.Store != "" && !strings.Contains(cfg.Store, "://") {
+		all = append(all, cfg.Store)
+	}
+	return all
+}
+
+// noHostNetwork says why no model may have the host's network: it could deploy a model without isolation.
+func noHostNetwork(cfg Config) string {
+	if cfg.AdminTokenFile != "" || cfg.Admin == NoPort {
+		return ""
+	}
+	return `"host" is refused while the admin port asks for no token: a model could use it to deploy one without isolation. Start the gateway with --admin-token-file`
+}
+
 // newRuntime makes what starts replicas on this host: a launch with an image goes to the container engine, every other one to
 // processes. Neither starts anything before it is needed. Whether there is an engine shows when a container is launched.
-func newRuntime(cfg Config, dir dataDir, log *zap.Logger) (containers.Runtime, error) {
-	processes, err := process.New()
+func newRuntime(cfg Config, dir dataDir, sockets string, log *zap.Logger) (containers.Runtime, error) {
+	processes, err := process.New(process.Config{Hidden: hiddenPaths(cfg, dir), Sockets: sockets, NoHostNetwork: noHostNetwork(cfg)})
 	if err != nil {
 		return nil, err
 	}

@@ -157,8 +157,16 @@ func (s *Server) make() error {
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
+	sockets := ""
+	if cfg.Transport == nil {
+		var remove func()
+		if sockets, remove, err = dir.replicaSockets(); err != nil {
+			return fmt.Errorf("make a directory for the sockets of replicas: %w", err)
+		}
+		s.onClose(func() error { remove(); return nil })
+	}
 	if s.runtime = cfg.Runtime; s.runtime == nil {
-		if s.runtime, err = newRuntime(cfg, dir, s.log); err != nil {
+		if s.runtime, err = newRuntime(cfg, dir, sockets, s.log); err != nil {
 			return err
 		}
 	}
@@ -172,7 +180,7 @@ func (s *Server) make() error {
 	if cfg.Transport != nil {
 		s.transport, err = cfg.Transport(s.clock.Now)
 	} else {
-		s.transport, err = sharedMemory(cfg, dir, s.clock.Now)
+		s.transport, err = sharedMemory(cfg, dir, sockets, s.clock.Now)
 	}
 	if err != nil {
 		return err
@@ -207,7 +215,7 @@ func (s *Server) makeControl(workDir string) {
 	})
 	s.host = &deployment.Host{
 		Clock: s.clock, Transport: s.transport, Runtime: s.runtime, Capacity: s.capacity, Cache: s.cache, CacheBytes: cfg.CacheBytes, Devices: devices,
-		Python: cfg.Python, WorkDir: workDir, Drain: cfg.DrainTimeout, Log: s.log,
+		Python: cfg.Python, NoHostNetwork: noHostNetwork(cfg), WorkDir: workDir, Drain: cfg.DrainTimeout, Log: s.log,
 		Changed: func(model string) { s.catalog.Changed(model) },
 	}
 	s.host.CheckRuntime()

@@ -48,7 +48,7 @@ func openRig() (*rig, error) {
 	if r.hub, err = local.Listen(local.Config{Socket: filepath.Join(dir, "workers"), Now: r.clock.Now}); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
-	if r.runtime, err = process.New(); err != nil {
+	if r.runtime, err = process.New(process.Config{}); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	return r, nil

@@ -237,6 +237,8 @@ func (p *page) replica(r *api.ReplicaStatus) {
 		binding += ", " + transport
 	}
 	p.field(1, "Binding", binding)
+	p.field(1, "Isolation", strings.Join(r.Isolation, "; "))
+	p.text(1, "Not isolated", r.NotIsolated)
 	p.field(1, "Served", fmt.Sprintf("%d queries in %d batches; cap %d, %d queries outstanding", r.Queries, r.Batches, r.Cap, r.Outstanding))
 	if r.Profile.Samples > 0 {
 		p.field(1, "Evaluation", fmt.Sprintf("mean %s, P99 %s over %d batches", micros(r.Profile.MeanMicros), micros(r.Profile.P99Micros), r.Profile.Samples))

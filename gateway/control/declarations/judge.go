@@ -79,6 +79,9 @@ func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *de
 		if m.Device != "" && d.cfg.Host.Devices[m.Device] == nil {
 			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, api.FieldErrors{{Path: "device", Message: fmt.Sprintf("there is no device %q here: expected %s", m.Device, d.cfg.Host.DeviceNames())}})
 		}
+		if m.Run.Network == api.NetworkHost && d.cfg.Host.NoHostNetwork != "" {
+			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, api.FieldErrors{{Path: "run.network", Message: d.cfg.Host.NoHostNetwork}})
+		}
 		v := s.Version(m.ID())
 		if f := s.Family(m.Name); f != nil && f.Source != versions.Applied && len(f.Versions) > 0 {
 			return nil, refuse(set, api.KindModel, i, api.Conflict, comesFrom(f, v, m))

@@ -19,7 +19,7 @@ import (
 func (d *Deployment) prepare(replica uint64) ([]string, error) {
 	spec := d.Spec()
 	env, withdraw, err := d.h.Transport.Expect(worker.Expectation{
-		Replica: replica, Model: d.id, Signature: spec.Signature(), Isolated: spec.Run.Image != "",
+		Replica: replica, Model: d.id, Signature: spec.Signature(), Isolated: apart(spec),
 		Depth: scheduler.DefaultDepth, BatchHint: min(spec.Batching.Max, 256), Events: events{d}, FeedbackTimeout: spec.Timeout,
 	})
 	if err != nil {

@@ -33,6 +33,8 @@ type Host struct {
 	Devices map[string]*driver.Device
 	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty.
 	Python string
+	// NoHostNetwork says why no model may have the host's network; empty: they may.
+	NoHostNetwork string
 	// WorkDir is where processes of models without a directory run.
 	WorkDir string
 	// Drain bounds how long replicas may take to end.
@@ -73,7 +75,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	d.model.Wake = d.Wake
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(&spec),
-		Limits:  limitsOf(&spec),
+		Limits: limitsOf(&spec), Isolation: isolationOf(&spec),
 		Prepare: d.prepare, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, Grace: h.Drain, Quiet: d.quiet.Load,
 	})
 	if err != nil {
@@ -117,6 +119,21 @@ func environment(spec *api.ModelSpec) []string {
 	}
 	return env
 }
+
+// isolationOf is a spec's isolation as runtimes know it.
+func isolationOf(m *api.ModelSpec) containers.Isolation {
+	i := containers.Isolation{Network: m.Run.Network == api.NetworkHost}
+	switch m.Run.Isolation {
+	case api.IsolationStrict:
+		i.Level = containers.IsolateStrict
+	case api.IsolationNone:
+		i.Level = containers.IsolateNone
+	}
+	return i
+}
+
+// apart reports whether a worker may run as another user in other namespaces, so that it needs a socket of its own.
+func apart(m *api.ModelSpec) bool { return m.Run.Image != "" || m.Run.Isolation != api.IsolationNone }
 
 // limitsOf are a spec's limits as runtimes know them.
 func limitsOf(m *api.ModelSpec) containers.Limits {

@@ -123,7 +123,7 @@ func (h *Host) preloadKind(spec *api.ModelSpec) string {
 // launch is what a runtime knows of the version's launches before there is one.
 func (d *Deployment) launch() containers.Launch {
 	spec := d.Spec()
-	return containers.Launch{Model: d.id, Dir: d.dir(), Command: d.h.command(spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(spec), Limits: limitsOf(spec)}
+	return containers.Launch{Model: d.id, Dir: d.dir(), Command: d.h.command(spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(spec), Limits: limitsOf(spec), Isolation: isolationOf(spec)}
 }
 
 // unenforced says which of the version's limits are not enforced here, or may not be.

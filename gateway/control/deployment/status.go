@@ -106,7 +106,8 @@ func silentReplica(replicas []api.ReplicaStatus) string {
 }
 
 func (d *Deployment) replicaStatus(st containers.Status, scheduled map[uint64]scheduler.ReplicaSnapshot) api.ReplicaStatus {
-	r := api.ReplicaStatus{ID: st.Replica, PID: st.PID, Since: st.Since, Restarts: st.Restarts, NextAttempt: st.NextAttempt, LastExit: st.LastExit}
+	r := api.ReplicaStatus{ID: st.Replica, PID: st.PID, Since: st.Since, Restarts: st.Restarts, NextAttempt: st.NextAttempt, LastExit: st.LastExit,
+		Isolation: st.Layers, NotIsolated: st.Missing}
 	r.State = api.ReplicaState(st.State.String()) // the two packages use the same names for the same states; a test checks it
 	d.mu.Lock()
 	if l := d.launches[st.Replica]; l != nil {

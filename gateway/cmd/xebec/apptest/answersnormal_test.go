@@ -106,6 +106,8 @@ var variable = map[string]string{
 	"request_id": "",
 	// Present once the roll-out has been judged, which happens every second.
 	"rollout.reason": "",
+	// What the machine gives.
+	"replicas.isolation": "", "replicas.not_isolated": "",
 }
 
 // body renders a body: JSON is laid out over lines and its variable members are replaced, other text is normalised, other bytes are quoted. A

@@ -348,7 +348,7 @@ func TestExportIsABackup(t *testing.T) {
 name: %s
 inputs:  [{name: input, dtype: int64, shape: []}]
 outputs: [{name: output, dtype: int64, shape: []}]
-run: {command: [./run.sh, -mode, %s], env: {PLACE: "%s: \"a\" 'b' #c"}}
+run: {isolation: none, command: [./run.sh, -mode, %s], env: {PLACE: "%s: \"a\" 'b' #c"}}
 warmup: {queries: queries.jsonl, repeat: 3}
 validate: {queries: queries.jsonl, expect: labels, min_accuracy: 1}
 `, filepath.Base(name), []string{"echo", "noop"}[i], name))

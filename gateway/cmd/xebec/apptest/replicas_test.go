@@ -38,10 +38,16 @@ run: {command: [python, %s.py]}
 `, name, dir, name, strings.Join(extra, "\n"))
 }
 
-// gated lets a model of xebec-testworker start only while the file gate exists.
+// gated lets a model of xebec-testworker start only while the file gate exists. It is not isolated: it looks into a
+// directory of the test.
 func gated(model, gate string) string {
 	wait := fmt.Sprintf(`"/bin/sh", "-c", 'until [ -e %s ]; do sleep 0.02; done; exec "$0" "$@"', %q`, gate, programs.worker)
-	return strings.Replace(model, fmt.Sprintf("%q", programs.worker), wait, 1)
+	return plain(strings.Replace(model, fmt.Sprintf("%q", programs.worker), wait, 1))
+}
+
+// plain lets a model write beside itself, and see the directories of the test.
+func plain(model string) string {
+	return strings.Replace(model, "run: {", "run: {isolation: none, ", 1)
 }
 
 // open creates a gate; shut removes it.

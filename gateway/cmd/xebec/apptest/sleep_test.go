@@ -19,14 +19,18 @@ func svm(t *testing.T) string {
 	t.Helper()
 	dir := newDir(t)
 	writeFile(t, dir, "svm.py", `
+import os
+import tempfile
+
 import joblib
 import numpy
 import xebec
 from sklearn.svm import SVC
 
 corners = numpy.array([[-1, -1], [-2, -1], [1, 1], [2, 1]])
-joblib.dump(SVC(kernel="linear").fit(corners, [0, 0, 1, 1]), "svm.joblib")
-classifier = joblib.load("svm.joblib")
+kept = os.path.join(tempfile.gettempdir(), f"svm-{os.getpid()}.joblib")
+joblib.dump(SVC(kernel="linear").fit(corners, [0, 0, 1, 1]), kept)
+classifier = joblib.load(kept)
 xebec.serve(lambda batch: classifier.predict(batch))
 `)
 	return fmt.Sprintf(`
