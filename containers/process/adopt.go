@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -64,12 +65,41 @@ func (r *reaper) adoptable(q request, parent int) bool {
 
 // childOf returns the pid of the child of parent whose pid in its own namespace is inside; 0 if there is none.
 func childOf(parent, inside int) int {
-	for _, st := range processes() {
-		if st.ppid == parent && innermost(st.pid) == inside {
-			return st.pid
+	for _, pid := range childrenOf(parent) {
+		if innermost(pid) == inside {
+			return pid
 		}
 	}
 	return 0
+}
+
+// childrenOf lists a process's children. The kernel has lists (CONFIG_PROC_CHILDREN), which are shorter than that of all
+// processes; newer children come later.
+func childrenOf(parent int) (pids []int) {
+	folder := filepath.Join("/proc", strconv.Itoa(parent), "task")
+	names, err := os.ReadDir(folder)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(filepath.Join(folder, name.Name(), "children"))
+		if err != nil { // not in this kernel
+			pids = nil
+			for _, st := range processes() {
+				if st.ppid == parent {
+					pids = append(pids, st.pid)
+				}
+			}
+			return pids
+		}
+		for _, field := range bytes.Fields(b) {
+			if pid, err := strconv.Atoi(string(field)); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	slices.Reverse(pids)
+	return pids
 }
 
 // innermost returns a process's pid in its own pid namespace, which comes last in the line NSpid of its status.

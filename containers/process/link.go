@@ -174,8 +174,9 @@ func (k *link) launch(ctx context.Context, environ []string, path string, l cont
 	if err != nil {
 		return nil, err
 	}
-	q, err := k.launchRequest(in, environ, l, len(more) > 0)
+	q, err := k.launchRequest(in, environ, l)
 	if err == nil {
+		q.Sandbox = k.isolation(l, path, toStrings(q.Env), in.id, len(more) > 0)
 		err = k.ask(q, append(slices.Clone(fds), more...)...)
 	}
 	closeAll(fds)
@@ -243,7 +244,7 @@ func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
 	return in, nil
 }
 
-func (k *link) launchRequest(in *instance, environ []string, l containers.Launch, zygote bool) (request, error) {
+func (k *link) launchRequest(in *instance, environ []string, l containers.Launch) (request, error) {
 	marker := fmt.Sprintf("%s-%020d", k.nonce, in.id) // all of one length, so that one can be written over another
 	env, err := workerEnv(marker, environ, l.Env)
 	if err != nil {
@@ -258,7 +259,6 @@ func (k *link) launchRequest(in *instance, environ []string, l containers.Launch
 	return request{
 		Op: opLaunch, ID: in.id, Path: []byte(in.path), Argv: toBytes(argv), Dir: []byte(l.Dir), Env: toBytes(env), Marker: marker,
 		OpenFiles: in.limits.OpenFiles, DataBytes: in.limits.DataBytes, Groups: in.places(), Quiet: l.Quiet,
-		Sandbox: k.isolation(l, in.path, env, in.id, zygote),
 	}, nil
 }
 

@@ -250,7 +250,7 @@ func (z *zygote) fork(ctx context.Context, environ []string, path string, l cont
 
 // child forks, and returns the request to adopt the child and the descriptor to send with it, which the caller closes.
 func (z *zygote) child(ctx context.Context, in *instance, environ []string, l containers.Launch, outputs []int) (q request, release int, err error) {
-	q, err = z.link.launchRequest(in, environ, l, false)
+	q, err = z.link.launchRequest(in, environ, l)
 	if err != nil {
 		return q, -1, err
 	}
@@ -275,7 +275,7 @@ func (z *zygote) child(ctx context.Context, in *instance, environ []string, l co
 		return q, -1, err
 	}
 	q.Op, q.PID, q.Zygote = opAdopt, answer.PID, z.in.id
-	q.Path, q.Argv, q.Dir, q.Env, q.Sandbox = nil, nil, nil, nil, nil
+	q.Path, q.Argv, q.Dir, q.Env = nil, nil, nil, nil
 	in.layers, in.missing = z.in.Isolation()
 	return q, gate[1], nil
 }
