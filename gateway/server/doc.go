@@ -23,7 +23,8 @@
 //
 // # Order of the end
 //
-// The listener closes. Every accepted request is answered, or the time to drain is over. Queues are closed, workers are told to
+// Quiesce announces the end while everything goes on: readiness is refused, answers close their connections, nothing can be changed any
+// more. Stop does so for Config.LameDuck. Then the listener closes. Every accepted request is answered, or the time to drain is over. Queues are closed, workers are told to
 // drain, and their processes end. What was learned is written to the store, as far as it answers. The reaper ends last. However a
 // gateway ends, the reaper outlives it just long enough to end every replica, so nothing is left behind.
 //

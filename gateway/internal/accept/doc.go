@@ -6,6 +6,7 @@
 //   - Out of descriptors (EMFILE, ENFILE): the waiting connection must leave the kernel's queue, or accept is asked about it again at
 //     once, and its client waits for an answer that will not come. The listener keeps one descriptor in reserve. It closes that one,
 //     accepts the newest connection in its place, closes it, and opens the reserve again. Those that were accepted before stay.
+//     The kernel looks for a descriptor before it looks for a connection, so the same error without a waiting connection is no failure.
 //   - A connection that has gone before it was accepted (ECONNABORTED and the network's errors): it is forgotten.
 //   - Anything else, and a reserve that another part of the process was faster to take: a pause, and another attempt.
 //

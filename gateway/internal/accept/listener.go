@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// pause is the time between attempts where another one at once would fail again. It is short because a poller may be the
-	// one that waits.
+	// pause is the time between attempts where another one at once would fail again: also where a process without descriptors
+	// waits for a connection. It is short because a poller may be the one that waits.
 	pause = time.Millisecond
 	// reportEvery bounds how often failures are reported: a client decides how many there are.
 	reportEvery = 10 * time.Second //xebec:limit how often failures to accept connections are logged
@@ -90,8 +90,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return &counted{Conn: c, open: &l.open}, nil
 		case err == nil:
 			l.open.Add(-1)
-			c.Close()
 			l.fail(fmt.Errorf("%d connections are open, which is the limit", l.cfg.Connections))
+			c.Close()
 		case l.closed() || errors.Is(err, net.ErrClosed):
 			return nil, err
 		case l.failedToAccept(err):
@@ -114,10 +114,14 @@ func (l *Listener) closed() bool {
 
 // failedToAccept does what an error of accept asks for. again reports that another attempt at once would fail too.
 func (l *Listener) failedToAccept(err error) (again bool) {
-	l.fail(err)
 	if isOutOfDescriptors(err) {
-		return !l.dropNewest()
+		dropped, reserved := l.dropNewest()
+		if dropped || !reserved {
+			l.fail(err)
+		}
+		return !dropped // the kernel looks for a descriptor before it looks for a connection
 	}
+	l.fail(err)
 	return !isOfConnection(err)
 }
 
@@ -136,27 +140,28 @@ func isOfConnection(err error) bool {
 	return false
 }
 
-// dropNewest takes the waiting connection in place of the reserve and closes it. It returns false if the descriptor that the reserve
-// gave up is not to be had any more.
-func (l *Listener) dropNewest() bool {
+// dropNewest takes the waiting connection, if there is one, in place of the reserve and closes it. reserved is false if the descriptor
+// that the reserve gave up is not to be had any more.
+func (l *Listener) dropNewest() (dropped, reserved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed() {
-		return true
+		return false, true
 	}
 	if l.reserve >= 0 {
 		unix.Close(l.reserve)
 		l.reserve = -1
 		if fd, _, err := l.accept4(); err == nil {
 			unix.Close(fd)
+			dropped = true
 		}
 	}
 	fd, err := openReserve()
 	if err != nil {
-		return false
+		return dropped, false
 	}
 	l.reserve = fd
-	return true
+	return dropped, true
 }
 
 // accept4 accepts a connection without waiting. EAGAIN means that there is none.
