@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/http/h2"
 	"github.com/xebec-serving/xebec/gateway/http/http1"
 )
 
@@ -32,6 +34,10 @@ type Edge struct {
 	Refuse Refuse
 	// TLS says that connections are encrypted.
 	TLS bool
+	// HTTP2 serves connections that begin with HTTP/2's preface; nil: they are refused.
+	HTTP2 func(suite.Core) *h2.Server
+
+	answering atomic.Int64 // requests whose handler has not returned, or whose answer Hertz still writes
 }
 
 // New implements suite.ServerFactory.
@@ -41,6 +47,9 @@ func (e *Edge) New(core suite.Core) (protocol.Server, error) {
 		l.limits.BodyBytes = min(l.limits.BodyBytes, limit)
 	}
 	l.readers.New = func() any { return new(reader) }
+	if e.HTTP2 != nil {
+		l.http2 = e.HTTP2(core)
+	}
 	return l, nil
 }
 
@@ -51,6 +60,7 @@ type loop struct {
 	limits  http1.Limits
 	began   time.Time
 	readers sync.Pool // *reader
+	http2   *h2.Server
 }
 
 func (l *loop) now() api.Nanos { return api.Nanos(time.Since(l.began)) }
@@ -84,21 +94,39 @@ func (l *loop) Serve(ctx context.Context, c network.Conn) error {
 			l.core.GetCtxPool().Put(rc)
 		}
 	}()
-	for r.serveOne(ctx) {
+	for first := true; ; first = false {
+		f := r.receive()
+		if f != nil && f.Reason == http1.HTTP2 && first && l.http2 != nil && r.skipPreface() {
+			return l.http2.ServeAfterPreface(ctx, c)
+		}
+		if f != nil {
+			r.refuse(f)
+			return nil
+		}
+		if !r.serveOne(ctx) {
+			return nil
+		}
 		rc.ResetWithoutConn()
 		r.filled = false
 		r.dropBody()
 		r.parser.Again(l.now())
 	}
-	return nil
 }
 
-// serveOne serves a request and reports whether the connection goes on.
-func (r *reader) serveOne(ctx context.Context) bool {
-	if f := r.receive(); f != nil {
-		r.refuse(f)
+// skipPreface skips what follows the first line of HTTP/2's preface, and reports whether it is right.
+func (r *reader) skipPreface() bool {
+	const rest = "\r\nSM\r\n\r\n"
+	b, err := r.conn.Peek(len(rest)) // within the time for a header that the last wait has set
+	if err != nil || string(b) != rest {
 		return false
 	}
+	return r.conn.Skip(len(rest)) == nil && r.conn.Release() == nil && r.conn.SetReadTimeout(0) == nil
+}
+
+// serveOne serves the request that was received, and reports whether the connection goes on.
+func (r *reader) serveOne(ctx context.Context) bool {
+	r.loop.answering.Add(1)
+	defer r.loop.answering.Add(-1)
 	rc, l, h := r.rc, r.loop, r.parser.Head()
 	if s, senses := r.senses(); senses {
 		s.DetectConnectionClose()

@@ -13,7 +13,8 @@ import (
 type exchange struct {
 	server   *Server
 	c        *app.RequestContext
-	conn     *conn // nil: Hertz's own connection, on which only handlers can write
+	ctx      context.Context // ends when the client leaves, where the connection can tell
+	conn     *conn           // nil: Hertz's own connection, on which only handlers can write
 	about    about
 	fields   []dialect.Field // that the guard adds to the answer
 	answered bool
@@ -44,14 +45,14 @@ func (s *Server) exchangeOf(c *app.RequestContext) *exchange {
 
 // handler serves a route.
 func (s *Server) handler(serve func(dialect.Exchange)) app.HandlerFunc {
-	return func(_ context.Context, c *app.RequestContext) {
+	return func(ctx context.Context, c *app.RequestContext) {
 		x := s.exchangeOf(c)
-		x.c, x.answered = c, false
+		x.c, x.ctx, x.answered = c, ctx, false
 		serve(x)
 		if !x.answered {
 			s.refuse(c, api.Errorf(api.Internal, "internal error"), api.Internal.HTTPStatus())
 		}
-		x.c = nil
+		x.c, x.ctx = nil, nil
 	}
 }
 
@@ -116,7 +117,7 @@ func (x *exchange) submitAndWait(call *dialect.Call) {
 	}
 	call.Retain()
 	call.Submit(x)
-	<-x.done
+	x.awaitAnswer(call)
 	if x.conn != nil {
 		x.conn.call.Store(nil)
 	}
@@ -125,6 +126,16 @@ func (x *exchange) submitAndWait(call *dialect.Call) {
 		call.Delivered()
 	}
 	call.Release()
+}
+
+// awaitAnswer waits for the answer. If the client leaves first, as HTTP/2 says by the request's context, the call is cancelled.
+func (x *exchange) awaitAnswer(call *dialect.Call) {
+	select {
+	case <-x.done:
+	case <-x.ctx.Done():
+		call.Cancel()
+		<-x.done
+	}
 }
 
 // Reply signals the waiting handler.

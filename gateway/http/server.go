@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"strings"
@@ -11,12 +12,14 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/protocol/suite"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/http/h2"
 	"github.com/xebec-serving/xebec/gateway/http/http1"
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/query"
@@ -32,6 +35,9 @@ type Config struct {
 	Dialects []dialect.Dialect
 	// AllowedHosts are hosts that pages may name beside loopback ones.
 	AllowedHosts browser.Hosts
+	// TLS makes the port speak TLS, with HTTP/2 for clients that offer it. Listener must then accept, not poll. nil: clear
+	// text, with HTTP/2 for clients with prior knowledge.
+	TLS *tls.Config
 	// Ready reports whether /readyz answers 200, and if not why.
 	Ready func() (bool, string)
 	// Problems are what /readyz?verbose lists beside; may be nil.
@@ -68,8 +74,10 @@ type Server struct {
 	functions functionRoutes // that pages may ask for
 	edge      *Edge
 
-	mu    sync.Mutex
-	conns map[*conn]struct{}
+	mu        sync.Mutex
+	conns     map[*conn]struct{}
+	encrypted map[*trackedConn]struct{}
+	http2     *h2.Server // made when the server begins to serve
 }
 
 // literal is the beginning that the paths of a route share.
@@ -100,7 +108,7 @@ func New(cfg Config) (*Server, error) {
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
 	}
-	s := &Server{cfg: cfg, served: make(chan struct{}), conns: map[*conn]struct{}{}}
+	s := &Server{cfg: cfg, served: make(chan struct{}), conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}}
 	for _, d := range cfg.Dialects {
 		for _, r := range d.Routes(cfg.Path) {
 			routes = append(routes, r)
@@ -125,14 +133,24 @@ func New(cfg Config) (*Server, error) {
 }
 
 func (s *Server) makeHertz() {
-	s.hertz = server.New(
-		server.WithListener(s.cfg.Listener), server.WithHostPorts(s.cfg.Listener.Addr().String()), server.WithTransport(s.newTransporter),
+	ln, transport := s.cfg.Listener, s.newTransporter
+	var options []config.Option
+	if s.cfg.TLS != nil {
+		ln, transport = &tracked{ln, s}, s.newTLSTransporter
+		options = append(options, server.WithTLS(s.cfg.TLS), server.WithALPN(true), server.WithReadTimeout(s.cfg.Limits.FirstByteTimeout)) // of the handshake
+	}
+	s.hertz = server.New(append(options,
+		server.WithListener(ln), server.WithHostPorts(ln.Addr().String()), server.WithTransport(transport),
 		server.WithExitWaitTime(0), server.WithDisablePrintRoute(true), server.WithDisablePreParseMultipartForm(true),
 		server.WithRedirectTrailingSlash(false), server.WithHandleMethodNotAllowed(true), server.WithDisableHeaderNamesNormalizing(false),
-	)
+	)...)
 	s.hertz.Name = "xebec"
-	s.edge = &Edge{Limits: s.cfg.Limits, Bodies: s.cfg.Bodies, Refusals: s.cfg.Refusals, Refuse: s.refuseUnread}
+	s.edge = &Edge{
+		Limits: s.cfg.Limits, Bodies: s.cfg.Bodies, Refusals: s.cfg.Refusals, Refuse: s.refuseUnread, TLS: s.cfg.TLS != nil,
+		HTTP2: s.newHTTP2,
+	}
 	s.hertz.AddProtocol(suite.HTTP1, s.edge)
+	s.hertz.AddProtocol(suite.HTTP2, http2Factory{s})
 	s.hertz.Use(s.middleware, s.closeWhileDraining)
 }
 
@@ -209,7 +227,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		_ = s.hertz.Shutdown(stopping) // closes the listener at once, then waits for connections to be idle
 		s.stopTransport(stopping)
 	}()
+	s.mu.Lock()
+	http2 := s.http2
+	s.mu.Unlock()
+	if http2 != nil {
+		http2.Shutdown(ctx)
+	}
 	err := s.cfg.Path.Drain(ctx)
+	s.awaitAnswers(ctx, http2)
 	s.mu.Lock()
 	var open []*conn
 	for c := range s.conns {
@@ -219,10 +244,30 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range open {
 		c.nc.Close()
 	}
+	s.closeEncrypted()
 	cancel()
 	<-stopped
 	<-s.served
 	return err
+}
+
+// lastAnswers bounds how long the end waits for clients that take their last answers, and for those of HTTP/2 to leave.
+const lastAnswers = 3 * time.Second //xebec:limit time for clients to take their last answers when the gateway stops
+
+// awaitAnswers waits until handlers have written the answers that the path has given them. The answers that other goroutines
+// write are a part of Drain.
+func (s *Server) awaitAnswers(ctx context.Context, http2 *h2.Server) {
+	ctx, cancel := context.WithTimeout(ctx, lastAnswers)
+	defer cancel()
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for s.edge.answering.Load() > 0 || http2 != nil && http2.Open() > 0 {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // stopTransport retries until the transport has stopped: a shutdown that comes before the start finds nothing to stop.

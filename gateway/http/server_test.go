@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,6 +48,7 @@ type fixture struct {
 	bodies      *Bodies
 	limits      func(*Limits)
 	hosts       browser.Hosts
+	tls         *tls.Config
 	once        sync.Once
 }
 
@@ -88,7 +90,7 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 	if f.limits != nil {
 		f.limits(&limits)
 	}
-	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply, Bodies: f.bodies, AllowedHosts: f.hosts}); err != nil {
+	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply, Bodies: f.bodies, AllowedHosts: f.hosts, TLS: f.tls}); err != nil {
 		t.Fatal(err)
 	}
 	go f.s.Serve()

@@ -25,7 +25,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 		hertz.WithHandleMethodNotAllowed(true), hertz.WithRedirectTrailingSlash(false),
 	}
 	if c := ln.security.certificate; c != nil {
-		settings = append(settings, hertz.WithTLS(c.TLS()))
+		settings = append(settings, hertz.WithTLS(c.TLS("http/1.1")))
 	}
 	h := hertz.New(settings...)
 	h.Name = "xebec"

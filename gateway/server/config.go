@@ -84,6 +84,9 @@ type Config struct {
 	// BodyMemoryBytes bounds the bodies of requests in flight, of both ports together; when 0 a quarter of the machine's memory or
 	// of the control group's limit, no bound when negative.
 	BodyMemoryBytes int64
+	// Cert and Key are the certificate and the key of the function port in PEM; without them it speaks clear text. ClientCA has
+	// the authorities of clients' certificates, which every client must then have. All are read again when they change.
+	Cert, Key, ClientCA string
 	// AllowedHosts are host names by which browsers reach the function port, beside loopback names and addresses: that of a
 	// proxy that passes on Host, for example. *.example.com stands for every name below example.com. On the admin port
 	// they count for the routes that need no token.

@@ -32,7 +32,14 @@ func (s *Server) listen() (err error) {
 			}
 		}
 		s.onClose(func() error { ln.Close(); return nil })
-		if s.function, err = accept.New(ln, accept.Config{Report: s.notAccepted("functions")}); err != nil {
+		bound := accept.Config{Report: s.notAccepted("functions")}
+		if s.functionTLS, err = s.cfg.functionTLS(s.log); err != nil {
+			return err
+		}
+		if s.functionTLS != nil {
+			bound.Connections = s.cfg.Connections // without TLS the port counts for itself
+		}
+		if s.function, err = accept.New(ln, bound); err != nil {
 			return err
 		}
 		s.onClose(func() error { s.function.Close(); return nil })
@@ -97,12 +104,14 @@ func (s *Server) Admin() string {
 // serve answers requests on the ports.
 func (s *Server) serve() (err error) {
 	if s.function != nil {
-		pollable, err := s.function.Pollable()
-		if err != nil {
-			return err
+		var ln net.Listener = s.function
+		if s.functionTLS == nil {
+			if ln, err = s.function.Pollable(); err != nil {
+				return err
+			}
 		}
 		s.http, err = http.New(http.Config{
-			Path: s.path, Listener: pollable, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
+			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
 			Bodies: s.bodies, Refusals: &s.refusals.functions,
 			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}}, s.cfg.Dialects...),
 		})

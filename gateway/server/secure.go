@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -46,6 +47,35 @@ func (c Config) adminSecurity() (*security, error) {
 		}
 	}
 	return s, nil
+}
+
+// functionTLS is the configuration of the function port; nil: clear text.
+func (c Config) functionTLS(log *zap.Logger) (*tls.Config, error) {
+	const port = "functions"
+	if (c.Cert == "") != (c.Key == "") {
+		return nil, errors.New("--cert and --key belong together: give both, or neither")
+	}
+	if c.Cert == "" {
+		if c.ClientCA != "" {
+			return nil, errors.New("--client-ca needs --cert and --key: clients show certificates over TLS only")
+		}
+		return nil, nil
+	}
+	certificate, err := secret.OpenCertificate(c.Cert, c.Key)
+	if err != nil {
+		return nil, fmt.Errorf("--cert, --key: %w", err)
+	}
+	certificate.Log, certificate.Port = log, port
+	config := certificate.TLS("h2", "http/1.1")
+	if c.ClientCA != "" {
+		authorities, err := secret.OpenAuthorities(c.ClientCA)
+		if err != nil {
+			return nil, fmt.Errorf("--client-ca: %w", err)
+		}
+		authorities.Log, authorities.Port = log, port
+		authorities.Require(config)
+	}
+	return config, nil
 }
 
 // missing returns the flags that are still needed for an address that is not loopback.

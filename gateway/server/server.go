@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -65,6 +66,7 @@ type Server struct {
 	bodies      *http.Bodies // of requests to both ports
 	refusals    struct{ functions, admin http.Refusals }
 	hosts       browser.Hosts    // that browsers may name
+	functionTLS *tls.Config      // nil: clear text
 	function    *accept.Listener // nil: no port
 	admin       *adminListener
 	http        *http.Server

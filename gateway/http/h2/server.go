@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -55,12 +56,6 @@ type Options struct {
 	CheckTarget func(target []byte) error
 }
 
-// Factory makes the protocol server that Hertz's engine uses for connections with ALPN protocol "h2".
-type Factory struct{ Options }
-
-// New implements suite.ServerFactory.
-func (f Factory) New(core suite.Core) (protocol.Server, error) { return New(core, f.Options), nil }
-
 // Server serves connections.
 type Server struct {
 	core    suite.Core
@@ -68,7 +63,8 @@ type Server struct {
 	http2   *http2.Server
 	// base never listens: it tells http2 its limits, and its connections when to go away.
 	base    *http.Server
-	uploads sync.Pool // *upload
+	open    atomic.Int64 // connections
+	uploads sync.Pool    // *upload
 }
 
 // New makes a server for an engine.
@@ -87,15 +83,29 @@ func New(core suite.Core, o Options) *Server {
 
 // Serve serves one connection until it ends. What conn has read ahead is served first.
 func (s *Server) Serve(ctx context.Context, conn network.Conn) error {
+	return s.serveConn(ctx, conn, false)
+}
+
+// ServeAfterPreface is Serve for a connection whose preface has been read.
+func (s *Server) ServeAfterPreface(ctx context.Context, conn network.Conn) error {
+	return s.serveConn(ctx, conn, true)
+}
+
+func (s *Server) serveConn(ctx context.Context, conn network.Conn, prefaced bool) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil { // that of the handshake: http2 has its own
 		return err
 	}
-	s.http2.ServeConn(conn, &http2.ServeConnOpts{Context: ctx, BaseConfig: s.base, Handler: http.HandlerFunc(s.serve)})
+	s.open.Add(1)
+	defer s.open.Add(-1)
+	s.http2.ServeConn(conn, &http2.ServeConnOpts{Context: ctx, BaseConfig: s.base, Handler: http.HandlerFunc(s.serve), SawClientPreface: prefaced})
 	return nil
 }
 
 // Shutdown asks the clients of all connections to open no further streams.
 func (s *Server) Shutdown(ctx context.Context) { _ = s.base.Shutdown(ctx) } // it has no listener that could fail
+
+// Open counts the connections.
+func (s *Server) Open() int { return int(s.open.Load()) }
 
 // refusal is why a request does not reach the engine.
 type refusal struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 	hertz "github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/network/standard"
+	"github.com/cloudwego/hertz/pkg/protocol"
 	"github.com/cloudwego/hertz/pkg/protocol/suite"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -76,7 +77,7 @@ func start(t *testing.T, change func(*Options)) *server {
 	certificate.Close()
 
 	h := hertz.New(hertz.WithListener(ln), hertz.WithTransport(standard.NewTransporter), hertz.WithTLS(config), hertz.WithALPN(true), hertz.WithExitWaitTime(0), hertz.WithDisablePrintRoute(true))
-	h.AddProtocol(suite.HTTP2, Factory{o})
+	h.AddProtocol(suite.HTTP2, factory(o))
 	h.POST("/echo/:name", func(_ context.Context, c *app.RequestContext) {
 		s.served.Add(1)
 		c.Response.Header.Set("X-Name", c.Param("name"))
@@ -348,3 +349,8 @@ func field(name, value string) []byte {
 	_ = e.WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: true}) // a buffer takes everything
 	return bytes.Clone(b.Bytes())
 }
+
+// factory makes the server for Hertz.
+type factory Options
+
+func (f factory) New(core suite.Core) (protocol.Server, error) { return New(core, Options(f)), nil }

@@ -14,6 +14,7 @@ const (
 	Unread                   // or the client does not take its answer
 	Idle                     // no further request has come in time: a usual end
 	Incomplete               // the client closed within a request
+	HTTP2                    // not a failure for callers that speak HTTP/2: the connection begins with its preface
 )
 
 // Failure is why a request is refused. Failures are values of this package and are never changed.
@@ -42,6 +43,7 @@ var (
 	errMethod         = bad("the method is not a token")
 	errVersionSyntax  = bad("the request line does not end with a version: expected HTTP/1.1 or HTTP/1.0")
 	errVersion        = &Failure{505, Framing, "the protocol version is not supported: expected HTTP/1.1 or HTTP/1.0"}
+	errHTTP2          = &Failure{505, HTTP2, "HTTP/2 is not spoken here: expected HTTP/1.1"}
 	errTarget         = bad("the request target has a byte that must be percent-encoded, or a fragment")
 	errTargetForm     = bad("the request target is neither a path nor an http or https URI with a host")
 	errAsterisk       = bad("only OPTIONS has the target *")

@@ -19,6 +19,9 @@ func (h *Head) readLine(from, end int) *Failure {
 	if first == last {
 		return errRequestLine
 	}
+	if string(line) == preface {
+		return errHTTP2
+	}
 	if version[5] != '1' || version[7] > '1' {
 		return errVersion
 	}
@@ -26,6 +29,9 @@ func (h *Head) readLine(from, end int) *Failure {
 	h.method = span{uint32(from), uint32(from + first)}
 	return h.readTarget(from+first+1, from+last)
 }
+
+// preface is the first line of an HTTP/2 connection with prior knowledge, RFC 9113, 3.4.
+const preface = "PRI * HTTP/2.0"
 
 // readTarget reads the request target, RFC 9112, 3.2.
 func (h *Head) readTarget(from, end int) *Failure {
