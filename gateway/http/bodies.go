@@ -139,7 +139,7 @@ func (b *Bodies) trim(before time.Time) {
 // Run gives memory back to the system until ctx is done. After a burst of large bodies it calls released once, if not nil: buffers
 // of the network below keep as much as the bodies had, in the heap.
 func (b *Bodies) Run(ctx context.Context, released func()) {
-	const burst = 64 << 20 // less is not worth a collection
+	const burst = 16 << 20 // less is not worth a collection
 	t := time.NewTicker(bodyIdle / 2)
 	defer t.Stop()
 	var seen, last int64

@@ -35,8 +35,8 @@ func TestTrailersTakeNoMemory(t *testing.T) {
 // All connections of both ports share one budget of bodies. What it had no room for is refused, and what large bodies took goes
 // back to the system.
 func TestBodiesShareOneBudget(t *testing.T) {
-	g := startEdge(t, acceptProgram(t), "--max-body", "4MiB", "--body-memory", "8MiB")
-	const size = 3 << 20
+	g := startEdge(t, acceptProgram(t), "--max-body", "8MiB", "--body-memory", "20MiB")
+	const size = 8 << 20
 	// begin asks whether a body has room. If it has, the connection holds it.
 	begin := func(address string) (net.Conn, *http.Response) {
 		c := g.dial(address)
@@ -78,9 +78,9 @@ func TestBodiesShareOneBudget(t *testing.T) {
 		}
 		full = append(full, c)
 	}
-	g.until("the bodies are resident", func() bool { return g.kilobytes("VmRSS") > idle+4<<10 })
+	g.until("the bodies are resident", func() bool { return g.kilobytes("VmRSS") > idle+12<<10 })
 	for _, c := range full {
 		c.Close()
 	}
-	g.until("their memory is given back", func() bool { return g.kilobytes("VmRSS") < idle+3<<10 })
+	g.until("their memory is given back", func() bool { return g.kilobytes("VmRSS") < idle+6<<10 })
 }
