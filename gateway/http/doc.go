@@ -2,10 +2,12 @@
 //
 // # The way of a request
 //
-// server.go registers each route of each dialect with Hertz. A request that Hertz has read passes the framing check
-// (framing.go) and becomes an [exchange]; the dialect parses its body into pooled memory and submits it. The handler then
-// returns. It keeps nothing of Hertz's context or body, and the connection may read ahead. A handler stays only while a
-// query borrows a large body, or if it must write the answer itself: on connections that close after the answer, and
+// server.go registers each route of each dialect with Hertz, and [Edge] as Hertz's HTTP/1.1 (edge.go, receive.go): a goroutine
+// for each connection reads it, and package http1 says what was read. Framing, limits and deadlines are decided there. A body
+// lies in memory of [Bodies], the one budget of both ports, and is read straight to its place; large ones are mapped and given
+// back to the system soon after. A complete request passes Hertz's middlewares and becomes an [exchange]; the dialect parses its
+// body into pooled memory and submits it. The handler then returns. It keeps nothing of Hertz's context or body, and the
+// connection may read ahead. A handler stays only while a query borrows a large body, or if it must write the answer itself: on connections that close after the answer, and
 // while the gateway drains.
 //
 // The goroutine that ended the last query writes the answer (conn.go): the dialect has rendered it, write.go prepends the
@@ -14,9 +16,9 @@
 //
 // # What all dialects share
 //
-// [Limits] bound what clients can make the gateway hold. Requests whose length two parsers could read differently are
-// refused. Unknown paths are answered in the format of the dialect whose routes they resemble most, with the same status
-// in all dialects. /healthz and /readyz say whether the gateway is alive and ready.
+// [Limits] bound what clients can make the gateway hold. Requests that two parsers could read differently are refused
+// in the dialect's own shape, counted by [Refusals], and end their connection. Unknown paths are answered in the format of
+// the dialect whose routes they resemble most, with the same status in all dialects. /healthz and /readyz say whether the gateway is alive and ready.
 //
 // # What every request and answer has
 //
