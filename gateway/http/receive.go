@@ -49,6 +49,9 @@ func (r *reader) receive() *http1.Failure {
 			if r.readsBody() {
 				continue
 			}
+			if r.conn.Release() != nil { // Read does not give netpoll's last buffer back
+				return left
+			}
 			_, _, f := r.parse(nil) // the end follows from the length
 			return f
 		}
