@@ -479,3 +479,44 @@ func TestIsolatedIsLikePlain(t *testing.T) {
 		t.Errorf("error %v: expected that of exec", err)
 	}
 }
+
+// What is hidden stays hidden when the host replaces it while the replica runs.
+func TestHiddenFileIsReplaced(t *testing.T) {
+	// The file must not lie in a directory that the replica has of its own.
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(home, ".xebec-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	secret := filepath.Join(dir, "token")
+	replace := func(text string) {
+		if err := errors.Join(os.WriteFile(secret+".new", []byte(text), 0o600), os.Rename(secret+".new", secret)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace("old")
+	r, err := New(Config{Hidden: []string{secret}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	out := newOutput()
+	l := shell(t, `echo ready; until [ -e go ]; do sleep 0.01; done; cat "$1"; echo; echo end`, out, secret)
+	l.Isolation = containers.Isolation{}
+	in := start(t, r, l)
+	out.until(t, "ready")
+	replace("new")
+	if err := os.WriteFile(filepath.Join(l.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range out.until(t, "end") {
+		if strings.Contains(line, "new") || strings.Contains(line, "old") {
+			t.Errorf("it reads %q", line)
+		}
+	}
+	waitExit(t, in)
+}

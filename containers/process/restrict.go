@@ -66,10 +66,17 @@ func (s *sandbox) landlock() (abi int, err error) {
 	}
 	hidden := toStrings(s.Hidden)
 	rules := []landlock.Rule{landlock.RWDirs("/dev").WithIoctlDev().IgnoreIfMissing()}
+	// A mount that covers a path vanishes when the host replaces what is there, for instance a token file by rename. So
+	// hidden paths get no rule either. Only a zygote relies on its mounts: models that are declared later lie anywhere.
 	readable := []string{"/"}
-	if !s.Namespaces { // else a view without them is mounted
+	if !s.Namespaces || !s.Control {
 		if readable, err = around("/", existing(hidden)); err != nil {
 			return abi, err
+		}
+	}
+	for _, path := range existing(toStrings(s.Reveal)) {
+		if within(path, hidden) != "" { // a model, or its socket, in the gateway's directory
+			readable = append(readable, path)
 		}
 	}
 	var dirs, files []string
@@ -81,11 +88,12 @@ func (s *sandbox) landlock() (abi int, err error) {
 		}
 	}
 	rules = append(rules, landlock.RODirs(dirs...).IgnoreIfMissing(), landlock.ROFiles(files...).IgnoreIfMissing())
-	if !s.Namespaces { // it holds the files of its own processes, and programs write there, for instance names of threads
+	if !s.Namespaces && os.Geteuid() != 0 { // it holds the files of its own processes, and programs write there, for instance names of threads.
+		// For root it also holds the kernel's parameters.
 		rules = append(rules, landlock.RWDirs("/proc").IgnoreIfMissing())
 	}
 	for _, dir := range append([]string{"/tmp", "/var/tmp", "/dev/shm"}, string(s.Tmp)) {
-		if dir == "" || !isDir(dir) || !s.Namespaces && above(dir, hidden) {
+		if dir == "" || !isDir(dir) || (!s.Namespaces || s.Control) && above(dir, hidden) {
 			continue
 		}
 		rules = append(rules, landlock.RWDirs(dir).WithRefer().IgnoreIfMissing())
