@@ -121,8 +121,9 @@
 //   - Strays are recognised by the environment that a process began with, and a forked process began with its zygote's.
 //     So between the two forks the launch's marker is written over the zygote's, in the memory that /proc/PID/environ
 //     shows: the worker has its launch's marker from the start. All markers have the same length for that.
-//   - A zygote of isolated launches has no namespaces, because its forks are children of the reaper. It is restricted by
-//     Landlock and the filter of system calls, and so are its forks. A strict launch is not forked.
+//   - A zygote of isolated launches has namespaces, and its forks share them. They are children of its launcher, which
+//     reports their ends to the reaper, and stays until the last one has ended. Its view has the host's /tmp, read-only,
+//     where the models of its forks may lie. A strict launch is not forked.
 //   - The end of a zygote does not end other processes. A failed zygote is tried again by the next launch after a delay
 //     that doubles from 1 s to 5 min.
 //   - A launch that cannot be forked is started normally, and its stderr begins with the reason: its zygote cannot
