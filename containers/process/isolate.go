@@ -205,6 +205,9 @@ func (r *reaper) exitedInside(w *worker, v verdict) {
 	default:
 		w.status = &v.Status
 	}
+	if w.forked != nil && w.id == 0 && len(w.forked) == 0 {
+		_ = unix.Kill(w.pid, unix.SIGKILL) // zygote and forks have ended, so nothing else in their pid namespace is needed
+	}
 }
 
 // begun answers a launch whose replica runs.

@@ -51,8 +51,7 @@ attempt("ptrace", lambda: call(101, 16, gateway, 0, 0))
 attempt("unshare", lambda: os.unshare(os.CLONE_NEWUSER) if hasattr(os, "unshare") else call(272, 0x10000000))
 if os.fork() == 0:
     os.setsid()
-    while True:
-        signal.pause()
+    os.execve("/bin/sleep", ["sleep", "1000"], {})
 print("ready", flush=True)
 signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
 while True:
@@ -60,7 +59,7 @@ while True:
 `
 
 // A worker that was forked from a zygote has its zygote's isolation, and is to its owner as any other: its pid, its
-// exit code, SIGTERM and a kill. It outlives its zygote.
+// exit code, SIGTERM and a kill. It outlives its zygote. A daemon without an environment ends with the last of them.
 func TestForkedIsIsolated(t *testing.T) {
 	m := newModels(t, tale)
 	secret := filepath.Join(t.TempDir(), "token")
@@ -110,7 +109,6 @@ func TestForkedIsIsolated(t *testing.T) {
 	if exit := waitExit(t, killed); exit.Signal != int(syscall.SIGKILL) {
 		t.Errorf("exit %+v: expected SIGKILL", exit)
 	}
-	waitGone(t, child)
 	if err := z.in.Signal(false); err != nil {
 		t.Fatal(err)
 	}
@@ -120,12 +118,14 @@ func TestForkedIsIsolated(t *testing.T) {
 		t.Fatalf("it ended with its zygote: %v", polite.Exit())
 	default:
 	}
+	other := watch(t, "the other's daemon", daemonOf(t, polite.PID()))
 	if err := polite.Signal(true); err != nil {
 		t.Fatal(err)
 	}
 	if exit := waitExit(t, polite); exit.Code != 7 || exit.Reason != "" {
 		t.Errorf("exit %+v: expected its own code 7", exit)
 	}
+	waitGone(t, child, other)
 }
 
 // daemonOf returns the child of a process.
