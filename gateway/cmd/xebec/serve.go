@@ -143,7 +143,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&cfg.Manifests, "config", nil, "manifest, or directory of manifests and model directories at any depth, to apply at each start; may be repeated")
-	flags.StringVar(&cfg.Listen, "listen", defaultServer, "address of the function port; it has no authentication")
+	flags.StringVar(&cfg.Listen, "listen", defaultServer, "address of the function port; it has no authentication but --client-ca")
 	flags.StringVar(&cfg.DataDir, "data-dir", "", `directory for the gateway's own files, made with mode 0700; one for each gateway; "none" keeps nothing (XEBEC_DATA_DIR) (default xebec in $XDG_STATE_HOME or ~/.local/state)`)
 	flags.StringArrayVar(&cfg.Models, "models", nil, "directory to watch for models, in NAME/VERSION; may be repeated")
 	flags.DurationVar(&cfg.ModelsEvery, "models-interval", time.Second, "how often to look at watched directories, 10ms to 1h")

@@ -33,7 +33,7 @@ func certificate(t *testing.T) (cert, key string) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "xebec"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
@@ -317,5 +317,73 @@ func TestPlainHTTPToTheTLSPort(t *testing.T) {
 	}
 	if strings.Contains(g.logText(), secret) {
 		t.Error("the log contains the token")
+	}
+}
+
+// The function port with a certificate speaks HTTP/1.1 and HTTP/2 over TLS and no clear text; with authorities it refuses
+// clients without a certificate. Without one it speaks HTTP/2 with clients that begin with it.
+func TestFunctionPortOverTLS(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	files := manifest(t, testModel("m", nil), function("f", "m", "slo: 60s"))
+	text, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	client := func(protocols *http.Protocols, own ...tls.Certificate) *http.Client {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: own}, Protocols: protocols}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &http.Client{Transport: transport}
+	}
+	predict := func(c *http.Client, url string) (string, error) {
+		req, err := http.NewRequestWithContext(bounded(t), http.MethodPost, url+"/f/predict", strings.NewReader("hello"))
+		if err != nil {
+			return "", err
+		}
+		req.Header.Set("Content-Type", "text/plain")
+		res, err := c.Do(req)
+		if err != nil {
+			return "", err
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		return fmt.Sprintf("%s %d %s", res.Proto, res.StatusCode, body), err
+	}
+	var http1, http2, clear http.Protocols
+	http1.SetHTTP1(true)
+	http2.SetHTTP2(true)
+	clear.SetUnencryptedHTTP2(true)
+
+	g := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cert", cert, "--key", key, "--config", files)
+	g.await("the gateway's addresses", g.readAddresses)
+	g.awaitReplicas("m", 1)
+	for proto, p := range map[string]*http.Protocols{"HTTP/1.1 200": &http1, "HTTP/2.0 200": &http2} {
+		if got, err := predict(client(p), "https://"+g.functions); err != nil || !strings.HasPrefix(got, proto) || !strings.Contains(got, `"output":"aGVsbG8="`) {
+			t.Errorf("%s: %v, %s", proto, err, got)
+		}
+	}
+	if got, err := predict(client(&http1), "http://"+g.functions); err == nil && !strings.Contains(got, " 400 ") {
+		t.Errorf("clear text is answered by %s", got)
+	}
+
+	g = launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cert", cert, "--key", key, "--client-ca", cert, "--config", files)
+	g.await("the gateway's addresses", g.readAddresses)
+	g.awaitReplicas("m", 1)
+	if got, err := predict(client(&http2), "https://"+g.functions); err == nil {
+		t.Errorf("a client without a certificate is answered by %s", got)
+	}
+	if got, err := predict(client(&http2, pair), "https://"+g.functions); err != nil || !strings.HasPrefix(got, "HTTP/2.0 200") {
+		t.Errorf("a client with a certificate: %v, %s", err, got)
+	}
+
+	g = serve(t, "--config", files)
+	if got, err := predict(client(&clear), "http://"+g.functions); err != nil || !strings.HasPrefix(got, "HTTP/2.0 200") {
+		t.Errorf("HTTP/2 in clear text: %v, %s", err, got)
 	}
 }
