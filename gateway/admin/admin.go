@@ -445,6 +445,9 @@ func writeError(c *app.RequestContext, err error) {
 	if errors.As(err, &stale) {
 		info.Stale = stale.Objects
 	}
+	if code == api.Unavailable {
+		c.Response.Header.Set("Retry-After", "1")
+	}
 	writeErrorInfo(c, code.HTTPStatus(), info)
 }
 
