@@ -119,8 +119,8 @@ func (m *Manager) find(mounts []procfs.Mount, paths map[string]string) {
 			m.reasons[r] = err
 			continue
 		}
-		if isUnified { // another Manager of this process may have moved it
-			dir = strings.TrimSuffix(dir, "/"+m.name+"/"+leaf)
+		if isUnified {
+			dir = outOfLeaf(dir)
 		}
 		i := slices.IndexFunc(m.hierarchies, func(h hierarchy) bool { return h.own == dir })
 		if i < 0 {
@@ -129,6 +129,18 @@ func (m *Manager) find(mounts []procfs.Mount, paths map[string]string) {
 		}
 		m.hierarchies[i].resources = append(m.hierarchies[i].resources, r)
 	}
+}
+
+// outOfLeaf is the cgroup in which a gateway has its own directory, for a process in the leaf of that directory: another Manager of
+// this process has moved it there, or the gateway that has started this one.
+func outOfLeaf(dir string) string {
+	if path.Base(dir) != leaf {
+		return dir
+	}
+	if _, _, ok := parseName(path.Base(path.Dir(dir))); !ok {
+		return dir
+	}
+	return path.Dir(path.Dir(dir))
 }
 
 // prepare makes a hierarchy's base, and drops the resources that cannot be limited there.

@@ -391,3 +391,25 @@ func TestUnifiedLeftStuck(t *testing.T) {
 		}
 	})
 }
+
+// A gateway that was started by another one, to take over from it, begins in the leaf of that one. It makes its groups beside those of
+// the other, and does not move anything.
+func TestUnifiedSuccessor(t *testing.T) {
+	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1, 101: gatewayPID})
+	checkAble(t, openTree(t, tr), nil)
+	const next = 101
+	leafDir := baseDir + "/gateway"
+	tr.groups[leafDir].pids = append(tr.groups[leafDir].pids, next)
+	tr.see(next)
+	m := open(tr, "/", next)
+	checkAble(t, m, nil)
+	if base := m.hierarchies[0].base; path.Dir(base) != ownDir || base == baseDir {
+		t.Errorf("the second gateway makes its groups in %s", base)
+	}
+	if pids := tr.groups[leafDir].pids; !slices.Equal(pids, []int{gatewayPID, next}) {
+		t.Errorf("in the leaf of the first: %v", pids)
+	}
+	if names, _ := tr.list(ownDir); len(names) != 2 {
+		t.Errorf("%v: want a directory of each", names)
+	}
+}
