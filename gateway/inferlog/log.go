@@ -28,6 +28,8 @@ type Config struct {
 	BlockBytes, Blocks int
 	// Flush is how long a record may wait in memory; 1 s if 0.
 	Flush time.Duration
+	// Locked is Dir, opened and locked by another process, which goes on writing to it and ends soon; nil: it is locked here.
+	Locked *os.File
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Log receives a message when the log cannot be written and when it can be again; nil means no logging.
@@ -179,9 +181,11 @@ func open(cfg Config, create func(string) (file, error)) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := lockDir(cfg.Dir)
-	if err != nil {
-		return nil, err
+	dir := cfg.Locked
+	if dir == nil {
+		if dir, err = lockDir(cfg.Dir); err != nil {
+			return nil, err
+		}
 	}
 	l := &Log{
 		cfg: cfg, dir: dir, streams: map[string]*Stream{},
@@ -198,6 +202,9 @@ func open(cfg Config, create func(string) (file, error)) (*Log, error) {
 	go l.run()
 	return l, nil
 }
+
+// Dir is the log's directory with its lock, for another process that writes to it too. The caller must not close it.
+func (l *Log) Dir() *os.File { return l.dir }
 
 // Close writes what is in memory and ends the log. If ctx ends first, Close returns its error and unwritten records may
 // be lost. The writer still stops as soon as the disk permits.

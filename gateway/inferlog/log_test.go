@@ -463,6 +463,12 @@ func TestOpenRefuses(t *testing.T) {
 	if _, err := Open(Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), "another gateway") {
 		t.Errorf("two gateways opened the same directory: %v", err)
 	}
+	lock, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", l.Dir().Fd())) // another process inherits the descriptor; here it need only be one
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := mustOpen(t, Config{Dir: dir, Locked: lock})
+	mustClose(t, next)
 	mustClose(t, l)
 	again, err := Open(Config{Dir: dir})
 	if err != nil {
