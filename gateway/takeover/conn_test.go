@@ -1,0 +1,241 @@
+package takeover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connected are both ends of a connection at a socket file.
+func connected(t *testing.T) (here, there *Conn) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket has %v, %v", info, err)
+	}
+	if here, err = Dial(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	c, err := ln.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if there, err = NewConn(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { here.Close(); there.Close() })
+	return here, there
+}
+
+// A listening socket arrives with its message, and accepts in its new place what was connected before.
+func TestSendFiles(t *testing.T) {
+	here, there := connected(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := ln.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := here.Send(KindWelcome, WelcomeMessage{Version: Version, Files: []string{"function"}}, file); err != nil {
+		t.Fatal(err)
+	}
+	if flags, err := unix.FcntlInt(rawFD(t, file), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
+		t.Errorf("the socket blocks after it was sent: %v", err)
+	}
+	file.Close()
+	ln.Close()
+	f, files, err := there.Receive()
+	if err != nil || f.Kind != KindWelcome || len(files) != 1 {
+		t.Fatalf("got %v with %d files: %v", f.Kind, len(files), err)
+	}
+	got, err := net.FileListener(files[0])
+	files[0].Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	c, err := got.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if there.PID() != os.Getpid() {
+		t.Errorf("the other process is %d", there.PID())
+	}
+}
+
+func rawFD(t *testing.T, f *os.File) (fd uintptr) {
+	t.Helper()
+	raw, err := f.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(n uintptr) { fd = n })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// Calls go in both directions at once, answers come in any order, and the end of the other process ends those that wait.
+func TestCalls(t *testing.T) {
+	here, there := connected(t)
+	ended := make(chan struct{}, 2)
+	for _, c := range []*Conn{here, there} {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			for {
+				f, _, err := c.Receive()
+				if err != nil {
+					c.EndCalls()
+					return
+				}
+				if f.Kind == KindAnswer {
+					err = c.Answered(f)
+				} else {
+					go func() {
+						_ = c.Answer(f, func(op string, body []byte) (any, error) {
+							if op == "fail" {
+								return nil, errors.New("it cannot")
+							}
+							return op + string(body), nil
+						})
+					}()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	asked := make(chan error)
+	for i := range 50 {
+		go func() {
+			c := here
+			if i%2 == 0 {
+				c = there
+			}
+			var got string
+			err := c.Call(t.Context(), "say", i, &got)
+			if err == nil && got != fmt.Sprintf("say%d", i) {
+				err = fmt.Errorf("call %d is answered %s", i, got)
+			}
+			asked <- err
+		}()
+	}
+	for range 50 {
+		if err := <-asked; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := here.Call(t.Context(), "fail", nil, nil); err == nil || err.Error() != "it cannot" {
+		t.Errorf("got %v", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	var ignored string
+	if err := here.Call(over, "say", 1, &ignored); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	there.conn.Close()
+	<-ended
+	<-ended
+	if err := here.Call(t.Context(), "say", 1, &ignored); err == nil {
+		t.Error("a call to a process that is gone was answered")
+	}
+}
+
+// Bytes that are no frame end the connection with an error that says why.
+func TestMalformed(t *testing.T) {
+	for want, b := range map[string][]byte{
+		"kind 0": {0, 0, 0, 0, 0}, "kind 200": {0, 0, 0, 0, 200}, "expected at most": {255, 255, 255, 255, 1}, "EOF": {1, 0},
+	} {
+		here, there := connected(t)
+		if _, err := here.conn.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		here.conn.CloseWrite()
+		if _, _, err := there.Receive(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want %q", b, err, want)
+		}
+	}
+	here, there := connected(t)
+	if err := here.Send(KindPast, make([]byte, MaxFrameBytes+1)); err == nil {
+		t.Error("a frame over the bound was sent")
+	}
+	here.conn.CloseWrite()
+	if _, _, err := there.Receive(); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// Whatever bytes come, Receive returns frames or an error, and no message decodes into a panic.
+func FuzzReceive(f *testing.F) {
+	for _, kind := range []Kind{KindHello, KindPast, KindCall} {
+		frame, err := appendFrame(nil, kind, []byte(`{"version":1,"id":7,"body":{}}`))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(frame)
+	}
+	f.Add([]byte{1, 2, 3, 4, 5, 6})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 4096 {
+			return // more than the socket takes without a reader
+		}
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := [2]net.Conn{}
+		for i, fd := range fds {
+			file := os.NewFile(uintptr(fd), "")
+			ends[i], err = net.FileConn(file)
+			file.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ends[i].Close()
+		}
+		c := &Conn{conn: ends[1].(*net.UnixConn), process: -1, waiting: map[uint64]chan Answer{}}
+		if _, err := ends[0].Write(b); err != nil {
+			t.Fatal(err)
+		}
+		ends[0].Close()
+		for {
+			frame, files, err := c.Receive()
+			if err != nil {
+				return
+			}
+			if len(files) > 0 {
+				t.Fatal("files came from nowhere")
+			}
+			for _, into := range []any{&Hello{}, &WelcomeMessage{}, &Abort{}, &Call{}, &Answer{}, &Upgrade{}, &Result{}} {
+				_ = frame.Decode(into)
+			}
+			_ = c.Answered(frame)
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package takeover
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+)
+
+// Version is the version of the protocol. A process refuses another one's.
+const Version = 1
+
+// MaxFrameBytes bounds a frame. The largest are calls with what was learned, a few hundred states at a time; a larger call fails, and
+// its caller makes a smaller one.
+const MaxFrameBytes = 16 << 20 //xebec:limit one message between two processes of a gateway in a takeover
+
+// headerBytes are the length of the payload, 4 bytes with the lowest first, and the kind.
+const headerBytes = 5
+
+// Kind is what a frame has.
+type Kind uint8
+
+// The kinds. All payloads are JSON except that of past, which is a record of package query.
+const (
+	KindHello Kind = iota + 1
+	KindWelcome
+	KindReady
+	KindRelease
+	KindServing
+	KindAbort // before the commit point: Reason
+	KindCall  // after the commit point, in both directions
+	KindAnswer
+	KindPast
+	KindDone
+	KindUpgrade // from the command line: start a new process
+	KindProgress
+	KindResult // the answer to the command line
+	kinds
+)
+
+// Hello begins a takeover.
+type Hello struct {
+	Version int    `json:"version"`
+	Program string `json:"program"`
+}
+
+// WelcomeMessage is what the new process needs to load.
+type WelcomeMessage struct {
+	Version int    `json:"version"`
+	Program string `json:"program"`
+	// Files says what the descriptors are that come with the message, in their order.
+	Files []string `json:"files"`
+	// Store is the old process's store, and Copy a copy of what is declared if that is a file.
+	Store string `json:"store"`
+	Copy  string `json:"copy,omitempty"`
+	// Second: the new process uses the second set of names in the data directory.
+	Second bool `json:"second"`
+	// Replicas is how many replicas versions have, by "name@version".
+	Replicas map[string]int `json:"replicas,omitempty"`
+}
+
+// Abort says why a takeover has ended.
+type Abort struct {
+	Reason string `json:"reason"`
+}
+
+// Call asks the other process for something, Answer is its answer.
+type Call struct {
+	ID   uint64          `json:"id"`
+	Op   string          `json:"op"`
+	Body json.RawMessage `json:"body"`
+}
+
+// Answer is the answer to a call.
+type Answer struct {
+	ID    uint64          `json:"id"`
+	Error string          `json:"error,omitempty"`
+	Body  json.RawMessage `json:"body,omitempty"`
+}
+
+// Upgrade asks a gateway to start a new process of itself.
+type Upgrade struct {
+	Binary string `json:"binary,omitempty"` // empty: the file of the running program, which may be another one by now
+}
+
+// Result ends an upgrade. Error is empty if the new process serves.
+type Result struct {
+	Error string `json:"error,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+}
+
+// Frame is one message.
+type Frame struct {
+	Kind    Kind
+	Payload []byte
+}
+
+// Decode reads the payload of a message in JSON.
+func (f Frame) Decode(into any) error {
+	if err := json.Unmarshal(f.Payload, into); err != nil {
+		return fmt.Errorf("message %d of a takeover: %w", f.Kind, err)
+	}
+	return nil
+}
+
+// appendFrame appends a frame.
+func appendFrame(b []byte, kind Kind, payload []byte) ([]byte, error) {
+	if len(payload) > MaxFrameBytes {
+		return b, fmt.Errorf("a message of a takeover has %d bytes, expected at most %d", len(payload), MaxFrameBytes)
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
+	return append(append(b, byte(kind)), payload...), nil
+}
+
+// parseHeader parses the header of a frame.
+func parseHeader(b [headerBytes]byte) (kind Kind, payloadBytes int, err error) {
+	n := binary.LittleEndian.Uint32(b[:])
+	kind = Kind(b[4])
+	if n > MaxFrameBytes {
+		return 0, 0, fmt.Errorf("a message of a takeover has %d bytes, expected at most %d", n, MaxFrameBytes)
+	}
+	if kind == 0 || kind >= kinds {
+		return 0, 0, fmt.Errorf("a message of a takeover has the kind %d, expected 1 to %d", kind, kinds-1)
+	}
+	return kind, int(n), nil
+}
