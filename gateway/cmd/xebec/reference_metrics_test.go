@@ -99,8 +99,8 @@ func everyMetric() obs.Snapshot {
 	learning.ShadowsSame.Add(1)
 	candidates := []obs.CandidateSample{{Ref: "m", Share: 0.5, Losses: 1, LossSum: 1}, {Ref: "n", Share: 0.5}}
 	return obs.Snapshot{
-		EdgeRefused: map[string]map[string]uint64{"functions": {"framing": 1}},
-		Version:     "0", Started: time.Unix(1, 0), Epochs: 1, PlanTime: h, Devices: []obs.DeviceSample{{Name: "gpu0"}},
+		AcceptErrors: map[string]uint64{"admin": 1}, EdgeRefused: map[string]map[string]uint64{"functions": {"framing": 1}},
+		Version: "0", Started: time.Unix(1, 0), Epochs: 1, PlanTime: h, Devices: []obs.DeviceSample{{Name: "gpu0"}},
 		Functions: []obs.FunctionSample{{
 			Name: "f", Endpoint: endpoint.Read(), Planned: []obs.PlannedSample{{Model: "m", Version: "1", Part: 1}}, Learning: learning, Candidates: candidates,
 		}},
