@@ -52,11 +52,11 @@ func TestDo(t *testing.T) {
 	if answers, err := f.p.Do(t.Context(), qs, nil); err != nil || answers[0].Code != api.OK || string(answers[0].Outputs[0].Data) != "x" {
 		t.Errorf("the model answers %+v, %v", answers, err)
 	}
-	if r := f.fn.Stats.Read(); r.Codes[api.ModelError] != 3 || r.Queries != 9 {
+	if r := f.fn.Stats.Read(); r.Codes[api.ModelError] != 3 || r.Queries != 9 || r.SLOMisses != 3 {
 		t.Errorf("the function's requests are counted %+v", r)
 	}
-	if n := f.fn.Candidates[0].Model.Stats.Read().Queries; n != 1 {
-		t.Errorf("%d queries to the model are counted, want 1", n)
+	if r := f.fn.Candidates[0].Model.Stats.Read(); r.Queries != 1 || r.SLOHits+r.SLOMisses != 0 {
+		t.Errorf("%d queries to the model are counted, want 1, and no objective: %+v", r.Queries, r)
 	}
 }
 

@@ -97,7 +97,11 @@ func (r *Request) finish() {
 	code := r.owner.Settled()
 	if r.stats != nil {
 		took := r.path.cfg.Now() - r.arrived
-		r.stats.Observe(code, len(r.queries), took)
+		if r.fn != nil {
+			r.stats.ObserveSLO(code, len(r.queries), took, r.slo)
+		} else {
+			r.stats.Observe(code, len(r.queries), took) // models have no latency objective
+		}
 		if r.fn != nil && r.fn.Log != nil {
 			r.log(took)
 		}

@@ -55,7 +55,7 @@ func metricPage(t *testing.T) string {
 		}
 	}
 	b := newPage("Metrics", "`GET /metrics` on the admin port, in Prometheus's text format. The usual `go_` and `process_` families are there too. [Monitoring](../monitoring.md) says\n"+
-		"which ones to watch. Histograms, and the families of feedback, ensembles and shadows, appear with their first event; `xebec_policy_share` appears where a\n"+
+		"which ones to watch. Histograms, and the families of objectives, feedback, ensembles and shadows, appear with their first event; `xebec_policy_share` appears where a\n"+
 		"function has several candidates, the families of the store where there is one.")
 	addTable(b, "metric", "type", "labels", "meaning")
 	slices.Sort(names)
@@ -91,7 +91,7 @@ func declaredMetrics(t *testing.T) (names []string) {
 func everyMetric() obs.Snapshot {
 	h := obs.Histogram{Count: 1, Sum: 1, Buckets: map[float64]uint64{1: 1}}
 	var endpoint obs.Endpoint
-	endpoint.Observe(api.OK, 1, 1)
+	endpoint.ObserveSLO(api.OK, 1, 1, 1)
 	learning := &obs.Learning{}
 	learning.Counted.Add(1)
 	learning.Late.Add(1)

@@ -154,6 +154,7 @@ var (
 	fnRequests     = desc("function_requests_total", "Requests to functions, by the code of their first query that did not end in ok, also where the caller got a default.", "function", "code")
 	fnQueries      = desc("function_queries_total", "Queries in requests to functions.", "function")
 	fnLatency      = desc("function_latency_seconds", "From the request's acceptance to its answer.", "function")
+	fnSLO          = desc("function_slo_total", "Requests to functions by outcome: hit (predictions for all of its queries within the latency objective: the function's slo, or the request's own), miss (a default, an error, or later). Requests that are malformed or that the caller gave up are neither.", "function", "outcome")
 	modelRequests  = desc("model_requests_total", "Requests that addressed the model itself (Open Inference Protocol), by how they ended.", "model", "version", "code")
 	modelLatency   = desc("model_latency_seconds", "From acceptance to answer, of requests that addressed the model itself.", "model", "version")
 	modelQueries   = desc("model_queries_total", "Queries that the model's queue took, by how they ended. Queries that the cache answers or the plan refuses are not included.", "model", "version", "code")
@@ -197,7 +198,7 @@ var (
 	stateLost      = desc("policy_lost_updates_total", "Changes that will never be written because too many were waiting.")
 	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
 	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
-	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, fnRequests, fnQueries, fnLatency, modelRequests, modelLatency, modelQueries, modelQueue,
+	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLosses, fnLossSum, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
@@ -256,6 +257,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		requests(fnRequests, f.Endpoint, f.Name)
 		count(fnQueries, f.Endpoint.Queries, f.Name)
 		hist(fnLatency, f.Endpoint.latency(), f.Name)
+		if r := &f.Endpoint; r.SLOHits+r.SLOMisses > 0 { // most of ten thousand functions never get a request
+			count(fnSLO, r.SLOHits, f.Name, "hit")
+			count(fnSLO, r.SLOMisses, f.Name, "miss")
+		}
 		for _, p := range mergePlanned(f.Planned) {
 			gauge(fnPlanned, p.Part, f.Name, p.Model, p.Version)
 		}

@@ -3,6 +3,7 @@ package obs
 import (
 	"math/rand/v2"
 	"sync/atomic"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -25,6 +26,8 @@ type stripe struct {
 	codes   [maxCodes]atomic.Uint64
 	queries atomic.Uint64
 	nanos   atomic.Uint64
+	hits    atomic.Uint64
+	misses  atomic.Uint64
 	buckets [endpointBuckets]atomic.Uint64
 	_       [64]byte
 }
@@ -36,8 +39,26 @@ type Endpoint struct {
 }
 
 // Observe counts one request of n queries that ended with code after the given time.
-func (e *Endpoint) Observe(code api.Code, n int, took api.Nanos) {
+func (e *Endpoint) Observe(code api.Code, n int, took api.Nanos) { observe(e.stripe(), code, n, took) }
+
+// ObserveSLO is Observe for a request with a latency objective.
+func (e *Endpoint) ObserveSLO(code api.Code, n int, took, slo api.Nanos) {
 	s := e.stripe()
+	observe(s, code, n, took)
+	switch {
+	case code == api.Cancelled || code == api.InvalidArgument: // the caller's doing
+	case code == api.OK && took <= slo+sloGrace:
+		s.hits.Add(1)
+	default:
+		s.misses.Add(1)
+	}
+}
+
+// sloGrace is how long after its objective an answer still meets it. At the deadline an ensemble answers from the predictions
+// that it has: the timer that ends the wait is up to a tick of 0.26 ms late, and the thread that runs it has to wake.
+const sloGrace = api.Nanos(time.Millisecond)
+
+func observe(s *stripe, code api.Code, n int, took api.Nanos) {
 	s.codes[min(int(code), maxCodes-1)].Add(1)
 	s.queries.Add(uint64(n))
 	s.nanos.Add(uint64(max(took, 0)))
@@ -68,8 +89,11 @@ type Reading struct {
 	Codes   [maxCodes]uint64
 	Queries uint64
 	Seconds float64
-	Count   uint64
-	Buckets map[float64]uint64 // cumulative, by upper bound in seconds, one an octave; nil when Count is 0
+	// SLOHits and SLOMisses count the requests that met their latency objective and those that did not. Requests that the
+	// caller got wrong or gave up are neither.
+	SLOHits, SLOMisses uint64
+	Count              uint64
+	Buckets            map[float64]uint64 // cumulative, by upper bound in seconds, one an octave; nil when Count is 0
 
 	fine [endpointBuckets]uint64 // not cumulative
 }
@@ -91,6 +115,8 @@ func (e *Endpoint) Read() Reading {
 			r.fine[b] += s.buckets[b].Load()
 		}
 		r.Queries += s.queries.Load()
+		r.SLOHits += s.hits.Load()
+		r.SLOMisses += s.misses.Load()
 		nanos += s.nanos.Load()
 	}
 	r.Seconds = float64(nanos) / 1e9
@@ -127,6 +153,8 @@ func (r *Reading) Empty() bool {
 func (r Reading) Since(earlier Reading) Reading {
 	d := r
 	d.Queries -= earlier.Queries
+	d.SLOHits -= earlier.SLOHits
+	d.SLOMisses -= earlier.SLOMisses
 	d.Seconds = max(0, r.Seconds-earlier.Seconds)
 	reset := r.Queries < earlier.Queries
 	for c, n := range earlier.Codes {

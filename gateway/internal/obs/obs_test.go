@@ -53,9 +53,39 @@ func TestStripesAddUp(t *testing.T) {
 	}
 }
 
+// TestWithinObjective: a request is a hit if it has predictions within its objective, give or take the precision of a timer. What the
+// caller got wrong or gave up says nothing about the gateway.
+func TestWithinObjective(t *testing.T) {
+	const ms = api.Nanos(time.Millisecond)
+	for _, c := range []struct {
+		code         api.Code
+		took, slo    api.Nanos
+		hits, misses uint64
+	}{
+		{api.OK, 19 * ms, 20 * ms, 1, 0},
+		{api.OK, 20*ms + ms/2, 20 * ms, 1, 0}, // an ensemble that answers at its deadline
+		{api.OK, 22 * ms, 20 * ms, 0, 1},      // it waited for a cold start
+		{api.DeadlineExceeded, 20 * ms, 20 * ms, 0, 1},
+		{api.Overloaded, ms, 20 * ms, 0, 1}, // the caller gets a default or an error, at once
+		{api.LowConfidence, ms, 20 * ms, 0, 1},
+		{api.ModelError, ms, 20 * ms, 0, 1},
+		{api.Cancelled, ms, 20 * ms, 0, 0},
+		{api.InvalidArgument, ms, 20 * ms, 0, 0},
+	} {
+		var e Endpoint
+		e.Observe(api.OK, 1, ms) // it has no objective
+		before := e.Read()
+		e.ObserveSLO(c.code, 3, c.took, c.slo)
+		r := e.Read().Since(before)
+		if r.SLOHits != c.hits || r.SLOMisses != c.misses || r.Codes[c.code] != 1 || r.Queries != 3 || r.Count != 1 {
+			t.Errorf("%v after %v of %v: %d hits and %d misses, want %d and %d (%+v)", c.code, c.took, c.slo, r.SLOHits, r.SLOMisses, c.hits, c.misses, r.Codes)
+		}
+	}
+}
+
 func TestScrapeIsPrometheusText(t *testing.T) {
 	var fn, m Endpoint
-	fn.Observe(api.OK, 3, 5e6)
+	fn.ObserveSLO(api.OK, 3, 5e6, 5e6)
 	s := NewScrape(func() Snapshot {
 		return Snapshot{
 			Version: "v1", Started: time.Unix(1000, 0),
@@ -67,7 +97,8 @@ func TestScrapeIsPrometheusText(t *testing.T) {
 	_, families := render(t, s)
 	for name, want := range map[string]string{
 		"xebec_function_requests_total": `label:{name:"code"  value:"ok"}`, "xebec_replicas_ready": `gauge:{value:2}`,
-		"xebec_queue_seconds": `sample_count:1`, "xebec_build_info": `value:"v1"`, "go_goroutines": "gauge",
+		"xebec_function_slo_total": `label:{name:"outcome" value:"hit"} counter:{value:1}`,
+		"xebec_queue_seconds":      `sample_count:1`, "xebec_build_info": `value:"v1"`, "go_goroutines": "gauge",
 	} {
 		if got := families[name]; !strings.Contains(got, strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("%s is %q, want %s in it", name, got, want)
