@@ -28,32 +28,53 @@ func (f *Family) Status(v *Version) api.VersionStatus {
 // TrafficStatus is how the family's queries are divided. The revision is left out.
 func (f *Family) TrafficStatus() api.TrafficStatus {
 	st := api.TrafficStatus{Spec: *f.Spec(), Declared: f.Traffic != nil, Serving: f.InForce()}
-	main := api.ArmStatus{Version: f.Serving, Rule: "serving", Share: 1}
+	for _, a := range f.arms() {
+		st.Arms = append(st.Arms, a.status())
+	}
 	if r := f.rules.tee; r != nil {
-		main = armStatus(r.serving, "serving", 1, &r.Seen.Serving)
-		st.Arms = append(st.Arms, armStatus(r.other, r.Kind, 0, &r.Seen.Other))
 		st.Shadow = &api.ComparedStatus{Version: r.other, Same: r.Seen.Same.Load(), Different: r.Seen.Different.Load(), Failed: r.Seen.Failed.Load()}
 	}
-	if r := f.rules.live; r != nil {
-		share := r.share()
-		main = armStatus(r.serving, "serving", 1-share, &r.Rule.Serving)
-		st.Arms = append([]api.ArmStatus{armStatus(r.other, r.Kind, share, &r.Rule.Other)}, st.Arms...)
-		if r.learned != nil {
-			st.Rollout = &api.RolloutStatus{Version: r.other, Cap: r.cap, Verdict: r.verdict.String(), Reason: r.reason}
-		}
-	}
-	if st.Serving != "" {
-		st.Arms = append([]api.ArmStatus{main}, st.Arms...)
+	if r := f.rules.live; r != nil && r.learned != nil {
+		st.Rollout = &api.RolloutStatus{Version: r.other, Cap: r.cap, Verdict: r.verdict.String(), Reason: r.reason}
 	}
 	return st
 }
 
-func armStatus(version, kind string, share float64, a *query.Arm) api.ArmStatus {
-	n, sum := a.Losses.Read()
-	st := api.ArmStatus{
-		Version: version, Rule: kind, Share: share, Queries: a.Queries.Load(), Failed: a.Failed.Load(), Feedback: n,
-		P50MS: a.Latency.Quantile(0.5) / 1e6, P99MS: a.Latency.Quantile(0.99) / 1e6,
+// arm is one version's part of the family's queries.
+type arm struct {
+	version, kind string
+	share         float64
+	seen          *query.Arm // nil: no rule counts
+}
+
+// arms are the version that serves, unless it does not answer now, and then those that the rules in force give queries to.
+func (f *Family) arms() (all []arm) {
+	main := arm{version: f.Serving, kind: "serving", share: 1}
+	if r := f.rules.live; r != nil {
+		share := r.share()
+		main = arm{r.serving, "serving", 1 - share, &r.Rule.Serving}
+		all = append(all, arm{r.other, r.Kind, share, &r.Rule.Other})
 	}
+	if r := f.rules.tee; r != nil {
+		if main.seen == nil {
+			main = arm{r.serving, "serving", 1, &r.Seen.Serving}
+		}
+		all = append(all, arm{r.other, r.Kind, 0, &r.Seen.Other})
+	}
+	if f.InForce() != "" {
+		all = append([]arm{main}, all...)
+	}
+	return all
+}
+
+func (a arm) status() api.ArmStatus {
+	st := api.ArmStatus{Version: a.version, Rule: a.kind, Share: a.share}
+	if a.seen == nil {
+		return st
+	}
+	n, sum := a.seen.Losses.Read()
+	st.Queries, st.Failed, st.Feedback = a.seen.Queries.Load(), a.seen.Failed.Load(), n
+	st.P50MS, st.P99MS = a.seen.Latency.Quantile(0.5)/1e6, a.seen.Latency.Quantile(0.99)/1e6
 	if n > 0 {
 		st.MeanLoss = sum / float64(n)
 	}
@@ -75,19 +96,22 @@ func (s *State) Read(out *obs.LifecycleSample) {
 		}
 	}
 	for name, f := range s.families {
-		st := f.TrafficStatus()
-		if len(st.Arms) < 2 {
+		arms := f.arms()
+		if len(arms) < 2 {
 			continue
 		}
-		for _, a := range st.Arms {
-			arm := obs.ArmSample{
-				Model: name, Version: a.Version, Rule: a.Rule, Share: a.Share, Queries: a.Queries, Failed: a.Failed, Feedback: a.Feedback,
-				LossSum: a.MeanLoss * float64(a.Feedback),
+		for _, a := range arms {
+			if a.seen == nil {
+				continue
 			}
-			if a.Rule == Shadow && st.Shadow != nil {
-				arm.Same, arm.Different = st.Shadow.Same, st.Shadow.Different
+			n, sum := a.seen.Losses.Read()
+			sample := obs.ArmSample{
+				Model: name, Version: a.version, Rule: a.kind, Share: a.share, Queries: a.seen.Queries.Load(), Failed: a.seen.Failed.Load(), Feedback: n, LossSum: sum,
 			}
-			out.Arms = append(out.Arms, arm)
+			if a.kind == Shadow {
+				sample.Same, sample.Different = f.rules.tee.Seen.Same.Load(), f.rules.tee.Seen.Different.Load()
+			}
+			out.Arms = append(out.Arms, sample)
 		}
 	}
 }
