@@ -115,7 +115,7 @@ def losses(gateway):
         text = response.read().decode()
     found = {name: [0.0, 0.0] for name in train.CLASSIFIERS}
     for line in text.splitlines():
-        for at, family in enumerate(("xebec_feedback_losses_total", "xebec_feedback_loss_sum")):
+        for at, family in enumerate(("xebec_feedback_loss_count", "xebec_feedback_loss_sum")):
             for name in found:
                 if line.startswith(f'{family}{{candidate="{name}",function="digits"}}'):
                     found[name][at] = float(line.split()[-1])

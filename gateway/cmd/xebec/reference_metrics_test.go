@@ -35,8 +35,10 @@ func metricPage(t *testing.T) string {
 		default:
 			name, _, _ := strings.Cut(words[0], "{")
 			f := families[name]
-			if f == nil { // of a histogram
-				f = families[strings.TrimSuffix(name, "_bucket")]
+			for _, part := range []string{"_bucket", "_count"} { // of a histogram or a summary
+				if f == nil {
+					f = families[strings.TrimSuffix(name, part)]
+				}
 			}
 			if f != nil && f.labels == "" {
 				var all []string

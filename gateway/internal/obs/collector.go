@@ -181,8 +181,7 @@ var (
 	schedPlan      = desc("scheduler_plan_seconds", "How long a plan took to make.")
 	fnFeedback     = desc("feedback_total", "Feedback by outcome: counted, duplicate, late, unknown, refused (malformed, or too much is waiting), nothing_to_learn. models_asked counts models asked because of feedback, models_taught labels handed to models.", "function", "outcome")
 	fnShare        = desc("policy_share", "The part of a function's queries that its policy asks a candidate for, over all contexts.", "function", "candidate")
-	fnLosses       = desc("feedback_losses_total", "Losses that feedback reported for a candidate's predictions.", "function", "candidate")
-	fnLossSum      = desc("feedback_loss_sum", "Sum of the losses reported for a candidate, each from 0 to 1. Its rate divided by the rate of xebec_feedback_losses_total is the candidate's error rate.", "function", "candidate")
+	fnLoss         = desc("feedback_loss", "Losses that feedback reported for a candidate's predictions, each from 0 to 1. The rate of _sum divided by the rate of _count is the candidate's error rate.", "function", "candidate")
 	fnLate         = desc("ensemble_late_total", "Ensemble members without a prediction when the answer was due. If xebec_queue_seconds rises too, there are too few replicas; if not, a model straggles.", "function")
 	fnDropped      = desc("ensemble_dropped_total", "Ensemble members that were not asked because the plan had no room.", "function")
 	fnShadow       = desc("shadow_predictions_total", "Predictions of shadow models, compared with the answer: same, different, failed, dropped.", "function", "outcome")
@@ -201,7 +200,7 @@ var (
 	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
-		fnFeedback, fnShare, fnLosses, fnLossSum, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
+		fnFeedback, fnShare, fnLoss, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
 		stateContexts, stateEvicted, statePending, stateLost, stateErrors, stateAway}
 )
 
@@ -351,8 +350,9 @@ func (f *FunctionSample) learning(ch chan<- prometheus.Metric) {
 	nonzero(fnLate, float64(l.Late.Load()))
 	nonzero(fnDropped, float64(l.Dropped.Load()))
 	for _, c := range f.Candidates {
-		nonzero(fnLosses, float64(c.Losses), c.Ref)
-		nonzero(fnLossSum, c.LossSum, c.Ref)
+		if c.Losses > 0 {
+			ch <- prometheus.MustNewConstSummary(fnLoss, c.Losses, c.LossSum, nil, f.Name, c.Ref)
+		}
 		if len(f.Candidates) > 1 {
 			ch <- prometheus.MustNewConstMetric(fnShare, prometheus.GaugeValue, c.Share, f.Name, c.Ref)
 		}

@@ -45,8 +45,7 @@ var (
 	armShare     = desc("traffic_share", "The part of a model's queries that a traffic rule gives a version.", "model", "version", "rule")
 	armQueries   = desc("traffic_queries_total", "Queries that a version answered under a traffic rule, since the rule was set.", "model", "version", "rule")
 	armFailed    = desc("traffic_failed_total", "Queries under a traffic rule that had no answer.", "model", "version", "rule")
-	armFeedback  = desc("traffic_feedback_total", "Queries under a traffic rule that feedback has judged.", "model", "version", "rule")
-	armLoss      = desc("traffic_loss_sum", "Sum of the losses reported under a traffic rule, each from 0 to 1.", "model", "version", "rule")
+	armLoss      = desc("traffic_loss", "Losses that feedback reported for a version's answers under a traffic rule, each from 0 to 1. The rate of _sum divided by the rate of _count is the version's error rate.", "model", "version", "rule")
 	armCompared  = desc("traffic_compared_total", "Answers of a shadow version, compared with the serving version's: same, different.", "model", "version", "outcome")
 	driftIndex   = desc("model_drift", "Drift: population stability index of served against validated queries, the largest of the inputs and the largest of the outputs.", "model", "version", "of")
 	logRecords   = desc("inference_log_records_total", "Records of the inference log.")
@@ -55,7 +54,7 @@ var (
 	logWritten   = desc("inference_log_written_bytes_total", "Bytes written to the inference log.")
 
 	lifecycleDescriptors = []*prometheus.Desc{
-		lifePhases, lifeOutcomes, lifeRevision, armShare, armQueries, armFailed, armFeedback, armLoss, armCompared, driftIndex,
+		lifePhases, lifeOutcomes, lifeRevision, armShare, armQueries, armFailed, armLoss, armCompared, driftIndex,
 		logRecords, logDropped, logRaw, logWritten,
 	}
 )
@@ -72,8 +71,7 @@ func (l *LifecycleSample) collect(gauge func(*prometheus.Desc, float64, ...strin
 		gauge(armShare, a.Share, a.Model, a.Version, a.Rule)
 		count(armQueries, a.Queries, a.Model, a.Version, a.Rule)
 		count(armFailed, a.Failed, a.Model, a.Version, a.Rule)
-		count(armFeedback, a.Feedback, a.Model, a.Version, a.Rule)
-		ch <- prometheus.MustNewConstMetric(armLoss, prometheus.CounterValue, a.LossSum, a.Model, a.Version, a.Rule)
+		ch <- prometheus.MustNewConstSummary(armLoss, a.Feedback, a.LossSum, nil, a.Model, a.Version, a.Rule)
 		if a.Rule == "shadow" {
 			count(armCompared, a.Same, a.Model, a.Version, "same")
 			count(armCompared, a.Different, a.Model, a.Version, "different")

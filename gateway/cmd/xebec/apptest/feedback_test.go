@@ -59,7 +59,7 @@ func TestFeedbackByInputForEnsembles(t *testing.T) {
 		t.Errorf("after a loss of 0.25 for the answer the candidates are %+v", p.Candidates)
 	}
 	m := g.metrics().samples
-	if m[`xebec_feedback_total{function="f",outcome="counted"}`] != 15 || m[`xebec_feedback_losses_total{candidate="right",function="f"}`] != 15 || m[`xebec_feedback_loss_sum{candidate="right",function="f"}`] != 0.25 {
+	if m[`xebec_feedback_total{function="f",outcome="counted"}`] != 15 || m[`xebec_feedback_loss_count{candidate="right",function="f"}`] != 15 || m[`xebec_feedback_loss_sum{candidate="right",function="f"}`] != 0.25 {
 		t.Errorf("the metrics do not count 15 feedbacks and a loss of 0.25 for the right model: %v", m)
 	}
 }

@@ -83,7 +83,7 @@ func lastExits(m api.ModelStatus) string {
 }
 
 // metrics has the samples of one scrape by `name{label="value",…}`, with labels sorted by name. A histogram is
-// represented by its _count.
+// represented by its _count, a summary by its _count and its _sum.
 type metrics struct {
 	samples  map[string]float64
 	families map[string]string // name → type
@@ -122,6 +122,9 @@ func (g *gateway) scrape(ctx context.Context) (metrics, error) {
 			switch {
 			case sample.GetHistogram() != nil:
 				at, value = "_count"+at, float64(sample.GetHistogram().GetSampleCount())
+			case sample.GetSummary() != nil:
+				m.samples[name+"_sum"+at] = sample.GetSummary().GetSampleSum()
+				at, value = "_count"+at, float64(sample.GetSummary().GetSampleCount())
 			case sample.GetCounter() != nil:
 				value = sample.GetCounter().GetValue()
 			case sample.GetGauge() != nil:
