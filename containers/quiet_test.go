@@ -178,7 +178,7 @@ func TestQuietAndGone(t *testing.T) {
 		// Kill does not wait for Raise.
 		h.set.MarkReady(3)
 		synctest.Wait()
-		h.set.Kill(3, "it hangs")
+		h.set.Kill(3, Hung, "it hangs")
 		synctest.Wait()
 		if st := h.wantState(Failed); st.LastExit != "killed: it hangs" || !slices.Equal(r.replicas(), []uint64{2, 3}) {
 			t.Errorf("status %+v, raised %v", st, r.replicas())

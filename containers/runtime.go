@@ -114,6 +114,9 @@ type Exit struct {
 	// Reason is set if Code and Signal do not tell: the replica could not be started, was lost, or ended at one of its
 	// limits.
 	Reason string
+	// Cause is OutOfMemory or Lost where the runtime knows that. Otherwise it is 0, and follows from the rest and from
+	// what the supervisor did.
+	Cause Cause
 }
 
 // Permanent is implemented by a Start error, and returns true, if trying again is useless until a person has changed

@@ -50,6 +50,8 @@ type Config struct {
 	NextReplica func() uint64
 	// Logs receives the output of all replicas; nil makes one, which Close closes.
 	Logs *Logs
+	// Counts counts launches and exits; nil makes one.
+	Counts *Counts
 	// Zero values mean DefaultBackoff, DefaultGrace, DefaultReadyWithin and math/rand.
 	Backoff     Backoff
 	Grace       time.Duration
@@ -132,6 +134,9 @@ func NewSet(cfg Config) (*Set, error) {
 	}
 	if cfg.Event == nil {
 		cfg.Event = func(Event) {}
+	}
+	if cfg.Counts == nil {
+		cfg.Counts = new(Counts)
 	}
 	s := &Set{cfg: cfg, logs: cfg.Logs, hard: make(chan struct{})}
 	if s.logs == nil {
@@ -249,9 +254,9 @@ func (s *Set) MarkReady(replica uint64) {
 	}
 }
 
-// Kill ends a replica at once, because it hangs or broke the protocol. The reason is for operators. The replica is
-// restarted with back-off, as after a crash. Kill ignores replicas that are gone.
-func (s *Set) Kill(replica uint64, reason string) {
+// Kill ends a replica at once, because it hangs or broke the protocol. The cause is for counting, the reason for
+// operators. The replica is restarted with back-off, as after a crash. Kill ignores replicas that are gone.
+func (s *Set) Kill(replica uint64, cause Cause, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sl := s.find(replica)
@@ -259,6 +264,9 @@ func (s *Set) Kill(replica uint64, reason string) {
 		return
 	}
 	sl.attempt.killed, sl.attempt.killReason = true, reason
+	if !sl.stopped { // otherwise it ends because it is not wanted, and this only hastens it
+		sl.attempt.killCause = cause
+	}
 	close(sl.attempt.kill)
 }
 

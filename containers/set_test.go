@@ -108,8 +108,8 @@ func TestKill(t *testing.T) {
 		h := newHarness(t, nil)
 		h.count(1)
 		h.set.MarkReady(1)
-		h.set.Kill(1, "it broke the protocol")
-		h.set.Kill(1, "again")
+		h.set.Kill(1, Violation, "it broke the protocol")
+		h.set.Kill(1, Hung, "again")
 		synctest.Wait()
 		st := h.wantState(BackingOff)
 		if in := h.runtime.last(); st.LastExit != "killed: it broke the protocol" || !slices.Equal(in.asked(), []bool{false}) {
@@ -117,7 +117,7 @@ func TestKill(t *testing.T) {
 		}
 		pass(time.Second)
 		h.wantState(Running)
-		h.set.Kill(1, "late news of the dead one")
+		h.set.Kill(1, Hung, "late news of the dead one")
 		h.set.MarkReady(1)
 		synctest.Wait()
 		if st := h.wantState(Running); st.Replica != 2 {
@@ -134,7 +134,7 @@ func TestKillOfOneThatCrashed(t *testing.T) {
 		h.count(1)
 		in := h.runtime.last()
 		in.behave(false, true)
-		h.set.Kill(1, "its connection broke")
+		h.set.Kill(1, Stayed, "its connection broke")
 		synctest.Wait()
 		in.end(Exit{Code: -1, Signal: 11})
 		synctest.Wait()
@@ -172,7 +172,7 @@ func TestKillCutsTheGraceShort(t *testing.T) {
 		h.count(1)
 		h.count(0)
 		h.wantState(Stopping)
-		h.set.Kill(1, "it hangs")
+		h.set.Kill(1, Hung, "it hangs")
 		synctest.Wait()
 		if left := h.set.Status(); len(left) != 0 {
 			t.Errorf("left: %+v", left)
@@ -253,7 +253,7 @@ func TestNewsBeforeStartReturns(t *testing.T) {
 		h.close()
 
 		h = newHarness(t, nil)
-		h.runtime.onStart = func(l Launch) { h.set.Kill(l.Replica, "it spoke garbage") }
+		h.runtime.onStart = func(l Launch) { h.set.Kill(l.Replica, Violation, "it spoke garbage") }
 		h.count(1)
 		if st := h.wantState(BackingOff); st.LastExit != "killed: it spoke garbage" {
 			t.Errorf("status %+v", st)

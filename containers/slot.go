@@ -42,6 +42,7 @@ type attempt struct {
 	readyAt    time.Time
 	killed     bool
 	killReason string
+	killCause  Cause
 	killError  error // why the runtime could not kill it
 }
 
@@ -119,8 +120,10 @@ func (sl *slot) beginAttempt() *attempt {
 		s.last++
 		l.replica = s.last
 	}
+	s.cfg.Counts.launches.Add(1)
 	if sl.replica != 0 {
 		sl.restarts++
+		s.cfg.Counts.restarts.Add(1)
 	}
 	sl.replica, sl.attempt, sl.next = l.replica, l, time.Time{}
 	sl.setState(Starting)
@@ -166,7 +169,7 @@ func (sl *slot) launch(l *attempt) outcome {
 }
 
 func notStarted(err error) Exit {
-	return Exit{Code: -1, At: time.Now(), Reason: err.Error()}
+	return Exit{Code: -1, At: time.Now(), Reason: err.Error(), Cause: NotStarted}
 }
 
 func (sl *slot) started(l *attempt, pid int, quiet bool) {
@@ -225,7 +228,7 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 				continue
 			default:
 			}
-			sl.set.Kill(l.replica, fmt.Sprintf("it was not ready within %v", sl.set.cfg.ReadyWithin))
+			sl.set.Kill(l.replica, Unready, fmt.Sprintf("it was not ready within %v", sl.set.cfg.ReadyWithin))
 		case <-l.kill:
 		case <-sl.ctx.Done():
 			sl.stopping()
@@ -306,6 +309,7 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 
 	s.mu.Lock()
 	asked := sl.stopped
+	s.cfg.Counts.exits[l.cause(out.exit, asked)].Add(1)
 	ev := Event{Kind: Exited, Replica: l.replica, PID: sl.pid, Exit: out.exit, Asked: asked, Reason: out.exit.String()}
 	switch {
 	case l.killed && out.exit.Signal == sigKill:

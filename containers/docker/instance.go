@@ -405,7 +405,7 @@ func (in *instance) resume() {
 }
 
 func (in *instance) lost(format string, args ...any) containers.Exit {
-	return containers.Exit{Code: -1, At: time.Now(), Reason: fmt.Sprintf(format, args...)}
+	return containers.Exit{Code: -1, At: time.Now(), Reason: fmt.Sprintf(format, args...), Cause: containers.Lost}
 }
 
 // ended queries the engine about the end. there is false if the container no longer exists.
@@ -437,6 +437,9 @@ func (in *instance) exitOf(code int, outOfMemory bool) containers.Exit {
 	}
 	limit := in.launch.Limits.MemoryBytes
 	killed := exit.Signal == int(syscall.SIGKILL)
+	if outOfMemory {
+		exit.Cause = containers.OutOfMemory
+	}
 	switch {
 	case outOfMemory && killed && limit > 0:
 		exit.Reason = fmt.Sprintf("killed by the kernel: it exceeded its memory limit of %s (limits.memory)", size(limit))

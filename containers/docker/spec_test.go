@@ -64,6 +64,8 @@ func TestExitOf(t *testing.T) {
 		in.endRequested.Store(c.asked)
 		if exit := in.exitOf(c.code, c.oom); exit.String() != c.want || exit.Signal != c.signal {
 			t.Errorf("code %d: %q, signal %d; expected %q, %d", c.code, exit, exit.Signal, c.want, c.signal)
+		} else if (exit.Cause == containers.OutOfMemory) != c.oom {
+			t.Errorf("code %d, out of memory: %t: it is counted as %v", c.code, c.oom, exit.Cause)
 		}
 	}
 }

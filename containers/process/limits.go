@@ -82,6 +82,9 @@ func explain(exit containers.Exit, ev cgroup.Events, l containers.Limits, killed
 	if killed || exit.Reason != "" || exit.Signal == 0 && exit.Code == 0 {
 		return exit
 	}
+	if ev.OOMKills > 0 {
+		exit.Cause = containers.OutOfMemory
+	}
 	memory := api.FormatBytes(l.MemoryBytes)
 	switch byKernel := exit.Signal == int(syscall.SIGKILL); {
 	case ev.OOMKills > 0 && byKernel && ev.OverLimit:

@@ -372,8 +372,12 @@ func TestExplain(t *testing.T) {
 		{"lost", containers.Exit{Code: -1, Reason: "ended with its reaper"}, cgroup.Events{OOMKills: 1}, false, "ended with its reaper"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := explain(tc.exit, tc.ev, limits, tc.killed).String(); got != tc.want {
+			exit := explain(tc.exit, tc.ev, limits, tc.killed)
+			if got := exit.String(); got != tc.want {
 				t.Errorf("%q, expected %q", got, tc.want)
+			}
+			if memory := strings.Contains(tc.want, "limits.memory"); memory != (exit.Cause == containers.OutOfMemory) {
+				t.Errorf("%q is counted as %v", tc.want, exit.Cause)
 			}
 		})
 	}

@@ -368,7 +368,7 @@ func (k *link) abandon(reason string) {
 			in.answered <- errors.New(reason)
 			continue
 		}
-		k.finish(in, containers.Exit{Code: -1, At: time.Now(), Reason: "ended with its reaper: " + reason})
+		k.finish(in, containers.Exit{Code: -1, At: time.Now(), Reason: "ended with its reaper: " + reason, Cause: containers.Lost})
 	}
 }
 

@@ -143,7 +143,7 @@ func (l link) Send(b *api.Batch) error { return l.r.Send(b) }
 // Kill ends both the connection and the process: a worker that hangs does not notice that its connection ended.
 func (l link) Kill(reason string) {
 	l.r.Kill(reason)
-	go l.d.set.Kill(l.r.Info().ID, reason) // the caller holds a lane; the supervisor has locks of its own
+	go l.d.set.Kill(l.r.Info().ID, containers.Hung, reason) // the caller holds a lane; the supervisor has locks of its own
 }
 
 // events receives what the transport reports of the deployment's workers.
@@ -259,7 +259,7 @@ func (e events) Leaving(r worker.Replica, reason string) {
 	d.h.Log.Info("replica leaving", zap.Stringer("model", d.id), zap.Uint64("replica", id), zap.String("reason", reason))
 	d.lane.DrainReplica(scheduler.ReplicaID(id), func() {
 		r.Drain()
-		time.AfterFunc(d.h.Drain, func() { d.set.Kill(id, "it asked to leave and stayed") })
+		time.AfterFunc(d.h.Drain, func() { d.set.Kill(id, containers.Stayed, "it asked to leave and stayed") })
 	})
 	d.h.Changed(d.id.Name)
 }
@@ -287,14 +287,14 @@ func (e events) Gone(r worker.Replica, end worker.End) {
 	}
 	d.h.Log.Log(level, "replica disconnected", zap.Stringer("model", d.id), zap.Uint64("replica", id), zap.String("reason", end.Reason))
 	if end.Violation {
-		go d.set.Kill(id, end.Reason)
+		go d.set.Kill(id, containers.Violation, end.Reason)
 	} else {
 		// It is most likely ending, and its exit status says more than the gateway could. A process that stays is ended later.
 		linger := lingerTime
 		if leaving {
 			linger = max(linger, d.h.Drain)
 		}
-		time.AfterFunc(linger, func() { d.set.Kill(id, end.Reason+", but its process went on") })
+		time.AfterFunc(linger, func() { d.set.Kill(id, containers.Stayed, end.Reason+", but its process went on") })
 	}
 	d.h.Changed(d.id.Name)
 }
