@@ -247,7 +247,7 @@ func (s *Server) makeControl(workDir string) {
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
 		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,
 		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), Started: s.started,
-		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused,
+		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Replicas: s.host.Replicas,
 	})
 }
 

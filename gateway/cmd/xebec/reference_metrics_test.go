@@ -110,7 +110,8 @@ func everyMetric() obs.Snapshot {
 			Name: "m", Version: "1", Ready: 1, Endpoint: endpoint.Read(), QueueTime: h, BatchSize: h, WorkerTime: h, DeadlineLate: h,
 			Ended: map[string]uint64{"ok": 1}, Cache: map[string]uint64{"hit": 1},
 		}},
-		State: obs.StateSample{HasStore: true},
+		Replicas: []obs.ReplicaSample{{Name: "m", Version: "1", Exits: map[string]uint64{"stopped": 1}}},
+		State:    obs.StateSample{HasStore: true},
 		Capacity: obs.CapacitySample{
 			Models:     []obs.ModelCapacitySample{{Name: "m", Version: "1"}},
 			ColdStarts: []obs.ColdStartSample{{Name: "m", Version: "1", Waits: h}},

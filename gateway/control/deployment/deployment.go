@@ -39,6 +39,7 @@ type Deployment struct {
 	quiet          atomic.Bool  // its replicas start at the lowest priority: others serve
 
 	rate obs.Rate // of its queries, as it is shown
+	left sync.Once
 
 	mu       sync.Mutex
 	queues   map[string]int32 // sub-queue by function
@@ -210,6 +211,7 @@ func (d *Deployment) Close(ctx context.Context, code api.Code) error {
 	d.lane.Close(code)
 	d.Release()
 	err := d.set.Close(ctx)
+	d.left.Do(func() { d.h.tally.leave(d.id) })
 	d.lane.DetachDevice()
 	d.logs.Close()
 	d.model.Cache.Drop()

@@ -44,6 +44,7 @@ type Host struct {
 	Log     *zap.Logger
 
 	replicas, keys atomic.Uint64
+	tally          tally
 
 	mu       sync.Mutex
 	similar  api.ModelSpec   // the last one that was deployed, which compact shares with
@@ -76,9 +77,10 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(&spec),
 		Limits: limitsOf(&spec), Isolation: isolationOf(&spec),
-		Prepare: d.prepare, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, Grace: h.Drain, Quiet: d.quiet.Load,
+		Prepare: d.prepare, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, Counts: h.tally.take(d.id), Grace: h.Drain, Quiet: d.quiet.Load,
 	})
 	if err != nil {
+		h.tally.leave(d.id)
 		d.lane.Close(api.ModelRemoved)
 		d.lane.DetachDevice()
 		return nil, err

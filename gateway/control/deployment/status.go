@@ -83,14 +83,6 @@ func (d *Deployment) Status() api.ModelStatus {
 	return m
 }
 
-// Restarts is how often the supervisor has started replicas again.
-func (d *Deployment) Restarts() (n uint64) {
-	for _, st := range d.set.Status() {
-		n += uint64(st.Restarts)
-	}
-	return n
-}
-
 // silentAfter is when a process whose worker has not connected is worth a remark. Large models load for longer.
 const silentAfter = 10 * time.Second
 

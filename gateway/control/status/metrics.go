@@ -16,7 +16,7 @@ import (
 func (r *Reader) Read() obs.Snapshot {
 	s := r.cfg.Catalog.Lock()
 	defer r.cfg.Catalog.Unlock()
-	out := obs.Snapshot{Started: r.cfg.Started, Version: r.cfg.Version, AcceptErrors: r.cfg.AcceptErrors(), EdgeRefused: r.cfg.EdgeRefused()}
+	out := obs.Snapshot{Started: r.cfg.Started, Version: r.cfg.Version, AcceptErrors: r.cfg.AcceptErrors(), EdgeRefused: r.cfg.EdgeRefused(), Replicas: r.cfg.Replicas()}
 	r.cfg.Functions.Read(s, &out)
 	var snap scheduler.Snapshot
 	for id, v := range s.Versions() {
@@ -42,7 +42,7 @@ func (r *Reader) Read() obs.Snapshot {
 func modelSample(id api.ModelID, v *versions.Version, snap *scheduler.Snapshot) obs.ModelSample {
 	lane := v.Lane()
 	m := obs.ModelSample{
-		Name: id.Name, Version: id.Version, Ready: v.Ready(), Endpoint: v.Model().Stats.Read(), Restarts: v.Restarts(),
+		Name: id.Name, Version: id.Version, Ready: v.Ready(), Endpoint: v.Model().Stats.Read(),
 		QueueTime: histogram(lane.QueueNanos(), 1e-9, firstNanosLog2, lastNanosLog2), BatchSize: histogram(lane.BatchSize(), 1, firstSizeLog2, lastSizeLog2),
 		WorkerTime: histogram(lane.EvalNanos(), 1e-9, firstNanosLog2, lastNanosLog2), DeadlineLate: histogram(lane.LateNanos(), 1e-9, firstNanosLog2, lastNanosLog2),
 	}
@@ -50,7 +50,7 @@ func modelSample(id api.ModelID, v *versions.Version, snap *scheduler.Snapshot) 
 	m.Queued, m.InFlight = snap.Queued+snap.Late+snap.Retrying, snap.Held-snap.Queued-snap.Late-snap.Retrying
 	m.Ended = deployment.CountsByCode(snap.Counters.Ended[:])
 	m.Hedged, m.HedgeWins = snap.Counters.Hedged, snap.Counters.HedgeWins
-	m.Batches, m.Retries, m.Kills = snap.Counters.Batches, snap.Counters.Retries, snap.Counters.Kills
+	m.Batches, m.Retries = snap.Counters.Batches, snap.Counters.Retries
 	if st := v.Model().Cache.Stats(); st != (cache.ModelStats{}) {
 		m.Cache = map[string]uint64{"hit": st.Hits, "miss": st.Misses, "coalesced": st.Coalesced, "bypass": st.Bypassed}
 	}

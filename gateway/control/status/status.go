@@ -21,6 +21,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/functions"
 	"github.com/xebec-serving/xebec/gateway/control/versions"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
@@ -51,6 +52,8 @@ type Config struct {
 	AcceptErrors func() map[string]uint64
 	// EdgeRefused counts the requests that each port refused before they reached a route, by reason.
 	EdgeRefused func() map[string]map[string]uint64
+	// Replicas counts restarts and exits by version, also of versions that are gone.
+	Replicas func() []obs.ReplicaSample
 }
 
 // Reader describes the gateway. It changes nothing.

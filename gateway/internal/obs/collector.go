@@ -19,6 +19,7 @@ type Snapshot struct {
 	Started   time.Time
 	Functions []FunctionSample
 	Models    []ModelSample
+	Replicas  []ReplicaSample
 	Devices   []DeviceSample
 	Cache     CacheSample
 	State     StateSample
@@ -93,15 +94,24 @@ type ModelSample struct {
 	Cache                            map[string]uint64
 	QueueTime, BatchSize, WorkerTime Histogram
 	Ended                            map[string]uint64
-	Batches, Retries, Kills          uint64
+	Batches, Retries                 uint64
 	// Hedged counts queries that were sent to a second replica, HedgeWins those that the second replica answered first.
 	Hedged, HedgeWins uint64
-	Restarts          uint64
 	// CapacityPerSecond is how many queries the replicas can evaluate, 0 while unknown. PlannedPerSecond is how many
 	// they are planned to evaluate.
 	CapacityPerSecond, PlannedPerSecond float64
 	// DeadlineLate is the delay after the deadline at which queries without a prediction were answered, in seconds.
 	DeadlineLate Histogram
+}
+
+// ReplicaSample counts what happened to the replicas of one version since the gateway started. No count ever falls.
+type ReplicaSample struct {
+	Name, Version string
+	// Gone: the version does not exist any more.
+	Gone     bool
+	Restarts uint64
+	// Exits has every reason.
+	Exits map[string]uint64
 }
 
 // Histogram has cumulative counts by upper bound.
@@ -163,10 +173,10 @@ var (
 	modelWorker    = desc("worker_seconds", "Evaluation time of a batch, as the gateway sees it.", "model", "version")
 	modelBatches   = desc("batches_total", "Batches that came back.", "model", "version")
 	modelRetries   = desc("retries_total", "Queries tried again after their replica died.", "model", "version")
-	modelKills     = desc("kills_total", "Replicas killed because they hung.", "model", "version")
 	modelHedged    = desc("hedged_queries_total", "Queries sent to a second replica because the first one was late beyond its own profile.", "model", "version")
 	modelHedgeWins = desc("hedge_wins_total", "Hedged queries that the second replica answered first.", "model", "version")
-	modelRestarts  = desc("replica_restarts_total", "Restarts of the replicas that exist now.", "model", "version")
+	replicaStarts  = desc("replica_restarts_total", "Launches of replicas that followed one that had ended by itself or was killed. Versions that are gone keep it.", "model", "version")
+	replicaExits   = desc("replica_exits_total", "Replicas that ended, by reason: exited (by itself, whatever its exit code), killed (by a signal that the gateway did not send), oom (the kernel killed it or one of its processes for want of memory), unready (not ready in time), hung (it did not take or answer a batch in time), violation (it broke the worker protocol), stayed (it had disconnected and went on), lost (its reaper or its container engine went away), not_started, stopped (it was not wanted any more). Versions that are gone keep it.", "model", "version", "reason")
 	modelReplicas  = desc("replicas_ready", "Connected replicas that take batches. A version that never had a replica and was never asked has only this series.", "model", "version")
 	modelQueued    = desc("queue_length", "Queries that wait.", "model", "version")
 	modelInFlight  = desc("in_flight", "Queries in batches that are with a replica.", "model", "version")
@@ -198,7 +208,7 @@ var (
 	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
 	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
 	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
-		modelBatch, modelWorker, modelBatches, modelRetries, modelKills, modelRestarts, modelReplicas, modelQueued, modelInFlight,
+		modelBatch, modelWorker, modelBatches, modelRetries, replicaStarts, replicaExits, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLoss, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
 		stateContexts, stateEvicted, statePending, stateLost, stateErrors, stateAway}
@@ -283,10 +293,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		hist(modelWorker, m.WorkerTime, m.Name, m.Version)
 		count(modelBatches, m.Batches, m.Name, m.Version)
 		count(modelRetries, m.Retries, m.Name, m.Version)
-		count(modelKills, m.Kills, m.Name, m.Version)
 		count(modelHedged, m.Hedged, m.Name, m.Version)
 		count(modelHedgeWins, m.HedgeWins, m.Name, m.Version)
-		count(modelRestarts, m.Restarts, m.Name, m.Version)
 		gauge(modelQueued, float64(m.Queued), m.Name, m.Version)
 		gauge(modelInFlight, float64(m.InFlight), m.Name, m.Version)
 		gauge(modelCapacity, m.CapacityPerSecond, m.Name, m.Version)
@@ -295,6 +303,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		for outcome, n := range m.Cache {
 			if n > 0 { // most of ten thousand models never get a query
 				count(modelCache, n, m.Name, m.Version, outcome)
+			}
+		}
+	}
+	for _, r := range s.Replicas {
+		count(replicaStarts, r.Restarts, r.Name, r.Version)
+		for reason, n := range r.Exits {
+			if n > 0 || !r.Gone { // a counter that begins at 1 has, to Prometheus, never risen
+				count(replicaExits, n, r.Name, r.Version, reason)
 			}
 		}
 	}
@@ -319,10 +335,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// active reports whether a version has a replica, has had a query, or has failed to start. Most of ten thousand models
+// active reports whether a version has a replica or has had a query. Most of ten thousand models
 // have none of these for days, and fifteen zeros for each of them would be most of a scrape.
 func (m *ModelSample) active() bool {
-	return m.Ready > 0 || m.Queued > 0 || m.InFlight > 0 || m.Batches > 0 || m.Restarts > 0 || len(m.Ended) > 0 || len(m.Cache) > 0 || !m.Endpoint.Empty()
+	return m.Ready > 0 || m.Queued > 0 || m.InFlight > 0 || m.Batches > 0 || len(m.Ended) > 0 || len(m.Cache) > 0 || !m.Endpoint.Empty()
 }
 
 // learning exports a function's feedback once there is any: most of ten thousand functions never get any.

@@ -85,6 +85,7 @@ xebec.serve(predict)
 	}
 	if bound {
 		g.describes("eater", "ended by SIGKILL: it took more than its memory limit of 100MiB (limits.memory)")
+		g.awaitExits(2, "eater", "oom")
 	} else {
 		g.describes("eater", "MemoryError")
 	}

@@ -80,7 +80,7 @@ func TestHungWorkerIsKilled(t *testing.T) {
 	if want := api.DeadlineExceeded.Reason(); !hung.Default || hung.DefaultExplanation != want || hung.text() != defaultText {
 		t.Errorf("the hanging query is answered by %v: expected the default with the reason %q", hung, want)
 	}
-	g.awaitMetric(1, "kills_total", "m")
+	g.awaitExits(1, "m", "hung")
 	l.served(50)
 	m := g.awaitReplicas("m", 1)
 	if !strings.Contains(lastExits(m), "killed: ") {

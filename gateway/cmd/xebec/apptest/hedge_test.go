@@ -48,7 +48,7 @@ func TestHedging(t *testing.T) {
 		return len(now.Replicas) == 2 && now.Replicas[0].Queries > m.Replicas[0].Queries+10
 	})
 	judge(t, after.stop(), "ok")
-	if m := g.model("m"); restarts(m) != 0 || g.metrics().of("kills_total", "m") != 0 || strings.Contains(lastExits(m), "killed") {
+	if m := g.model("m"); restarts(m) != 0 || g.metrics().exits("m", "hung") != 0 || strings.Contains(lastExits(m), "killed") {
 		t.Errorf("%d restarts, %q: expected no restart of the stopped replica", restarts(m), lastExits(m))
 	}
 }

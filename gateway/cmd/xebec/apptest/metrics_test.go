@@ -4,7 +4,46 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/xebec-serving/xebec/api"
 )
+
+// Restarts and exits are counted by reason, for as long as the gateway lives: not the replica, nor the version.
+func TestExitsAreCounted(t *testing.T) {
+	t.Parallel()
+	g := serve(t)
+	declared := testModel("m", nil, "retry: false", "replicas: {min: 1, max: 1}") + function("f", "m", "slo: 60s")
+	g.apply(declared)
+	first := g.awaitReplicas("m", 1).Replicas[0].PID
+	if n, there := g.metrics().samples[`xebec_replica_exits_total{model="m",reason="killed",version="1"}`]; n != 0 || !there {
+		t.Errorf("before the first exit its counter is %v (%t): expected 0, because a counter that begins at 1 never rises", n, there)
+	}
+	kill(t, first)
+	g.awaitExits(1, "m", "killed")
+	g.awaitModel("m", "the next replica", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 && m.Replicas[0].PID != first })
+	g.raw("f", "die")
+	g.awaitExits(1, "m", "exited")
+	g.awaitModel("m", "a third replica", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 && restarts(m) == 2 })
+	g.must("delete", "function", "f")
+	g.must("delete", "model", "m")
+	g.awaitExits(1, "m", "stopped")
+	want := func(when string, stopped float64) {
+		t.Helper()
+		m := g.metrics()
+		if m.of("replica_restarts_total", "m") != 2 || m.exits("m", "killed") != 1 || m.exits("m", "exited") != 1 || m.exits("m", "stopped") != stopped {
+			t.Errorf("%s there are %v restarts, and %v, %v and %v replicas were killed, exited and were stopped: expected 2, 1, 1, %v", when,
+				m.of("replica_restarts_total", "m"), m.exits("m", "killed"), m.exits("m", "exited"), m.exits("m", "stopped"), stopped)
+		}
+	}
+	want("after the version has gone", 1)
+	g.apply(declared)
+	g.awaitReplicas("m", 1)
+	want("after it was declared again", 1)
+	g.must("delete", "function", "f")
+	g.must("delete", "model", "m")
+	g.awaitExits(2, "m", "stopped")
+	want("after it has gone again", 2)
+}
 
 // The metrics are in Prometheus's text format, have every family that dashboards use, and count correctly. Names that
 // clients invent do not add samples.
@@ -28,7 +67,7 @@ func TestMetrics(t *testing.T) {
 		"function_requests_total": "counter", "function_queries_total": "counter", "function_latency_seconds": "histogram",
 		"model_requests_total": "counter", "model_latency_seconds": "histogram", "model_queries_total": "counter",
 		"queue_seconds": "histogram", "batch_size": "histogram", "worker_seconds": "histogram",
-		"batches_total": "counter", "retries_total": "counter", "kills_total": "counter", "replica_restarts_total": "counter",
+		"batches_total": "counter", "retries_total": "counter", "replica_exits_total": "counter", "function_slo_total": "counter", "replica_restarts_total": "counter",
 		"replicas_ready": "gauge", "queue_length": "gauge", "in_flight": "gauge",
 	} {
 		if got := m.families["xebec_"+family]; got != kind {
@@ -43,6 +82,8 @@ func TestMetrics(t *testing.T) {
 	for sample, want := range map[string]float64{
 		`xebec_function_requests_total{code="ok",function="f"}`:               queries + 1,
 		`xebec_function_requests_total{code="model_error",function="f"}`:      1,
+		`xebec_function_slo_total{function="f",outcome="hit"}`:                queries + 1,
+		`xebec_function_slo_total{function="f",outcome="miss"}`:               1,
 		`xebec_function_queries_total{function="f"}`:                          queries + 4,
 		`xebec_function_latency_seconds_count{function="f"}`:                  queries + 2,
 		`xebec_model_requests_total{code="ok",model="m",version="1"}`:         1,

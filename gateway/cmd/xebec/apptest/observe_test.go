@@ -146,6 +146,23 @@ func (m metrics) of(name, model string, code ...string) float64 {
 	return m.samples[fmt.Sprintf(`xebec_%s{model=%q,version="1"}`, name, model)]
 }
 
+// exits is how many replicas of a model (version 1) ended for the reason.
+func (m metrics) exits(model, reason string) float64 {
+	return m.samples[fmt.Sprintf(`xebec_replica_exits_total{model=%q,reason=%q,version="1"}`, model, reason)]
+}
+
+// awaitExits waits until so many replicas of a model ended for the reason.
+func (g *gateway) awaitExits(want float64, model, reason string) {
+	g.t.Helper()
+	g.await(fmt.Sprintf("%v replicas of %s to have ended: %s", want, model, reason), func(ctx context.Context) (bool, string) {
+		m, err := g.scrape(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		return m.exits(model, reason) == want, fmt.Sprint(m.exits(model, reason))
+	})
+}
+
 // awaitMetric waits until a model's sample has a value.
 func (g *gateway) awaitMetric(want float64, name, model string, code ...string) {
 	g.t.Helper()

@@ -47,7 +47,7 @@ func TestAPauseKillsNobody(t *testing.T) {
 	if restarts(m) > 0 || m.ReadyReplicas() != 1 || m.Replicas[0].PID != pid {
 		t.Errorf("the worker was ended: %s", lastExits(m))
 	}
-	g.awaitMetric(0, "kills_total", "m")
+	g.awaitExits(0, "m", "hung")
 	if a := g.raw("f", "hello"); !a.predicted() {
 		t.Errorf("after the pause the model answers %v", a)
 	}
