@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
@@ -66,6 +69,21 @@ func metricPage(t *testing.T) string {
 		addRow(b, code(name), f.kind, f.labels, linkNames(f.help))
 	}
 	return b.String()
+}
+
+// TestMetricNames: Prometheus's linter, which promtool check metrics runs, finds nothing in any metric that there is.
+func TestMetricNames(t *testing.T) {
+	body, _, err := obs.NewScrape(everyMetric).Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.New(bytes.NewReader(body)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
 }
 
 // declaredMetrics are the names in the sources of obs.

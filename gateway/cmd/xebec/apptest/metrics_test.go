@@ -1,7 +1,9 @@
 package apptest
 
 import (
+	"context"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -43,6 +45,54 @@ func TestExitsAreCounted(t *testing.T) {
 	g.must("delete", "model", "m")
 	g.awaitExits(2, "m", "stopped")
 	want("after it has gone again", 2)
+}
+
+// TestMetricsAreClean: Prometheus's own linter finds nothing in a scrape of a gateway that uses most of what there is. (Every other
+// scrape of these tests is linted too.) Where promtool is installed, it agrees.
+func TestMetricsAreClean(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	g := serveIn(t, dir, "--data-dir", dir+"/data", "--inference-log", dir+"/log", "--device", "gpu0", "--node-cpu", "4", "--node-memory", "8GiB", "--config", manifest(t,
+		number("right", "echo"), number("wrong", "noop", "cache: on"), version(number("right", "noop"), "2"),
+		"\n---\nkind: Traffic\nname: right\nserving: \"1\"\nsplit: {version: \"2\", percent: 50}\n",
+		number("asleep", "echo", "device: gpu0", "replicas: {min: 0, max: 1}"), testModel("text", nil),
+		function("all", "right, wrong", "slo: 60s", "policy: exp4", "log: {sample: 1}"), function("one", "right", "slo: 60s", "shadow: {wrong: 1}"),
+		function("asleep", "asleep", "slo: 60s", "cold_start: 60s"), function("safe", "text", "slo: 60s", theDefault)))
+	for range 8 {
+		for _, f := range []string{"all", "one", "asleep"} {
+			if a := g.json("/"+f+"/predict", `{"input":7}`); !a.predicted() {
+				t.Errorf("%s answers %v", f, a)
+			}
+		}
+		g.json("/all/feedback", `{"input":7,"label":7}`)
+		g.json("/v2/models/right/infer", `{"inputs":[{"name":"input","datatype":"INT64","shape":[1],"data":[7]}]}`)
+	}
+	g.raw("safe", "die")
+	g.awaitExits(1, "text", "exited")
+	g.await("the feedback to be counted", func(ctx context.Context) (bool, string) {
+		m, err := g.scrape(ctx)
+		return err == nil && m.samples[`xebec_feedback_loss_count{candidate="right",function="all"}`] == 8, fmt.Sprint(err, m.samples)
+	})
+	m := g.metrics() // it is linted
+	for family, kind := range map[string]string{
+		"feedback_loss": "summary", "traffic_loss": "summary", "traffic_queries_total": "counter", "shadow_predictions_total": "counter", "cold_start_seconds": "histogram",
+		"inference_log_records_total": "counter", "policy_store_away": "gauge", "device_busy_ratio": "gauge", "function_planned_share": "gauge",
+		"cache_requests_total": "counter", "replica_exits_total": "counter", "replica_restarts_total": "counter", "function_slo_total": "counter",
+	} {
+		if got := m.families["xebec_"+family]; got != kind {
+			t.Errorf("xebec_%s is a %q: expected a %s", family, got, kind)
+		}
+	}
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		return // the linter behind it has already said what it would say
+	}
+	_, body := g.fetch(bounded(t), "http://"+g.admin+"/metrics")
+	cmd := exec.CommandContext(bounded(t), promtool, "check", "metrics")
+	cmd.Stdin = strings.NewReader(body)
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
 }
 
 // The metrics are in Prometheus's text format, have every family that dashboards use, and count correctly. Names that

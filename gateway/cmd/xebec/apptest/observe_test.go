@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
@@ -103,6 +104,9 @@ func (g *gateway) scrape(ctx context.Context) (metrics, error) {
 	status, body := g.fetch(ctx, "http://"+g.admin+"/metrics")
 	if status != 200 {
 		return m, fmt.Errorf("metrics: %d %s", status, body)
+	}
+	if problems, err := promlint.New(strings.NewReader(body)).Lint(); err != nil || len(problems) > 0 {
+		return m, fmt.Errorf("metrics are not as Prometheus wants them: %+v, %v", problems, err)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
