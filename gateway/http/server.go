@@ -216,6 +216,31 @@ func (s *Server) closeWhileDraining(_ context.Context, c *app.RequestContext) {
 	}
 }
 
+// AwaitClosed waits until every connection has closed, after CloseAfterAnswers, or until ctx ends. Clients of HTTP/2 are told to leave.
+func (s *Server) AwaitClosed(ctx context.Context) error {
+	s.mu.Lock()
+	http2 := s.http2
+	s.mu.Unlock()
+	if http2 != nil {
+		http2.Shutdown(ctx)
+	}
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		s.mu.Lock()
+		n := len(s.conns) + len(s.encrypted)
+		s.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d connections are still open", n)
+		}
+	}
+}
+
 // Shutdown stops accepting, waits until every accepted request is answered or ctx is done, and closes the connections.
 // Answers sent meanwhile close their connection.
 func (s *Server) Shutdown(ctx context.Context) error {

@@ -103,6 +103,16 @@ func lockDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
+// isDir reports whether the open directory is the one at the path.
+func isDir(dir *os.File, path string) bool {
+	have, err := dir.Stat()
+	if err != nil {
+		return false
+	}
+	at, err := os.Stat(path)
+	return err == nil && os.SameFile(have, at)
+}
+
 func lock(dir *os.File) error {
 	for {
 		err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -182,6 +182,10 @@ func open(cfg Config, create func(string) (file, error)) (*Log, error) {
 		return nil, err
 	}
 	dir := cfg.Locked
+	if dir != nil && !isDir(dir, cfg.Dir) {
+		dir.Close() // the other process had another directory
+		dir = nil
+	}
 	if dir == nil {
 		if dir, err = lockDir(cfg.Dir); err != nil {
 			return nil, err

@@ -29,7 +29,13 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	}
 	h := hertz.New(settings...)
 	h.Name = "xebec"
-	h.Use(http.Middleware(admin.MaxBodyBytes, s.bodies, admin.Refuse))
+	h.Use(http.Middleware(admin.MaxBodyBytes, s.bodies, admin.Refuse), func(_ context.Context, c *app.RequestContext) {
+		select {
+		case <-s.Superseded(): // the next request of this client is for the process that has taken over
+			c.SetConnectionClose()
+		default:
+		}
+	})
 	limits := s.cfg.limits()
 	limits.BodyBytes = admin.MaxBodyBytes
 	h.AddProtocol(suite.HTTP1, &http.Edge{

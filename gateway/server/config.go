@@ -39,6 +39,12 @@ type Config struct {
 	// DataDir holds what the gateway keeps, and the socket that workers connect to. When empty nothing is kept, and the
 	// socket has an abstract name, which vanishes with the gateway.
 	DataDir string
+	// Takeover lets the gateway take over from the one that runs with DataDir, which then ends: it gets that one's listening sockets,
+	// store and knowledge, and no request fails.
+	Takeover bool
+	// StartSuccessor starts a process of a program that takes over from this gateway: this process's own program where binary is empty.
+	// Wait returns when that process has ended. Nil: `xebec upgrade` is refused.
+	StartSuccessor func(binary string) (pid int, wait func() error, err error)
 	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty.
 	Python string
 	// Manifests are files or directories to apply at the start; in directories also the model directories below.

@@ -5,37 +5,108 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// The files of a data directory.
+// The files of a data directory. Two processes have it while one takes over from the other; the second one has names of its own.
 const (
 	stateFile   = "state.db"
-	socketFile  = "worker.sock"
-	socketsDir  = "doors"      // of replicas in containers
-	ownerFile   = "gateway.id" // the name that this gateway's containers are labelled with
-	maxPathUnix = 107          // what fits sun_path with its final zero
+	copyFile    = "takeover.db" // of the store, for a process that takes over
+	lockFile    = "gateway.lock"
+	controlFile = "control.sock" // of the command line and of a process that takes over
+	ownerFile   = "gateway.id"   // the name that this gateway's containers are labelled with
+	maxPathUnix = 107            // what fits sun_path with its final zero
 )
 
-// dataDir is where a gateway keeps its files; empty: nowhere.
-type dataDir string
+var (
+	socketFiles = [2]string{"worker.sock", "worker2.sock"}
+	socketsDirs = [2]string{"doors", "doors2"} // of replicas in containers
+)
 
-// openDataDir makes the directory. An empty path is none.
+// lockWithin is how long a start waits for a gateway that is about to end.
+const lockWithin = time.Second //xebec:limit wait for another gateway to leave the data directory
+
+// dataDir is where a gateway keeps its files. Its zero value is nowhere.
+type dataDir struct {
+	path string
+	set  int      // which names of sockets it uses
+	lock *os.File // held while the gateway runs, or one that takes over from it
+}
+
+// openDataDir makes the directory and locks it. An empty path is none.
 func openDataDir(path string) (dataDir, error) {
 	if path == "" {
-		return "", nil
+		return dataDir{}, nil
 	}
+	d, err := findDataDir(path)
+	if err != nil {
+		return dataDir{}, err
+	}
+	if d.lock, err = os.OpenFile(filepath.Join(d.path, lockFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return dataDir{}, fmt.Errorf("--data-dir %s: %w: name a directory that can be written to", d.path, err)
+	}
+	if err := d.lockNow(); err != nil {
+		return dataDir{}, errors.Join(err, d.lock.Close())
+	}
+	for _, left := range []string{copyFile, socketFiles[1], socketsDirs[1]} { // by a process that was killed
+		_ = os.RemoveAll(filepath.Join(d.path, left)) // what is left is in the way of nothing but a takeover, which says so
+	}
+	return d, nil
+}
+
+// inheritDataDir is the directory of a process that takes over, with the lock of the one before it.
+func inheritDataDir(path string, lock *os.File, set int) (dataDir, error) {
+	d, err := findDataDir(path)
+	d.lock, d.set = lock, set
+	return d, err
+}
+
+func findDataDir(path string) (dataDir, error) {
 	dir, err := filepath.Abs(path)
 	if err != nil {
-		return "", fmt.Errorf("--data-dir %s: %w", path, err)
+		return dataDir{}, fmt.Errorf("--data-dir %s: %w", path, err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("--data-dir %s: %w: name a directory that can be made, or none to keep nothing", dir, err)
+		return dataDir{}, fmt.Errorf("--data-dir %s: %w: name a directory that can be made, or none to keep nothing", dir, err)
 	}
-	return dataDir(dir), nil
+	return dataDir{path: dir}, nil
+}
+
+// lockNow locks the directory against other gateways. The lock ends with the process, even if it is killed.
+func (d dataDir) lockNow() error {
+	late := time.NewTimer(lockWithin)
+	defer late.Stop()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			if err := d.lock.Truncate(0); err != nil {
+				return fmt.Errorf("--data-dir %s: %w", d.path, err)
+			}
+			_, err = d.lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+			return err
+		case errors.Is(err, unix.ENOLCK), errors.Is(err, unix.ENOTSUP): // a file system without locks
+			return nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return fmt.Errorf("--data-dir %s: lock it: %w", d.path, err)
+		}
+		select {
+		case <-again.C:
+		case <-late.C:
+			holder, _ := io.ReadAll(io.LimitReader(d.lock, 20))
+			return fmt.Errorf("--data-dir %s is in use by another gateway, process %s: choose another directory, or take over from that one with `xebec upgrade`", d.path, bytes.TrimSpace(holder))
+		}
+	}
 }
 
 // sockets counts the gateways of this process, whose abstract sockets must differ.
@@ -43,28 +114,33 @@ var sockets atomic.Uint64
 
 // socket is the name of the socket that workers connect to.
 func (d dataDir) socket() (string, error) {
-	if d == "" {
+	if d.path == "" {
 		return fmt.Sprintf("@xebec-%d-%d-%d", os.Getpid(), time.Now().UnixNano(), sockets.Add(1)), nil
 	}
-	socket := filepath.Join(string(d), socketFile)
-	if len(socket) > maxPathUnix {
-		return "", fmt.Errorf("--data-dir %s: the socket in it has a path of %d bytes, but the system takes %d: choose a shorter directory", string(d), len(socket), maxPathUnix)
+	longest := filepath.Join(d.path, socketFiles[1])
+	if len(longest) > maxPathUnix {
+		return "", fmt.Errorf("--data-dir %s: the socket in it has a path of %d bytes, but the system takes %d: choose a shorter directory", d.path, len(longest), maxPathUnix)
 	}
-	return socket, nil
+	return filepath.Join(d.path, socketFiles[d.set]), nil
 }
 
+// control is the socket at which the gateway can be asked to be replaced; empty: it cannot.
+func (d dataDir) control() string { return d.file(controlFile) }
+
 // store is where declarations are kept unless configured; empty: nowhere.
-func (d dataDir) store() string {
-	if d == "" {
+func (d dataDir) store() string { return d.file(stateFile) }
+
+func (d dataDir) file(name string) string {
+	if d.path == "" {
 		return ""
 	}
-	return filepath.Join(string(d), stateFile)
+	return filepath.Join(d.path, name)
 }
 
 // replicaSockets is the directory of the sockets that containers connect to, and what removes it.
 func (d dataDir) replicaSockets() (dir string, remove func(), err error) {
-	if d != "" {
-		dir = filepath.Join(string(d), socketsDir)
+	if d.path != "" {
+		dir = filepath.Join(d.path, socketsDirs[d.set])
 		return dir, func() {}, os.MkdirAll(dir, 0o700)
 	}
 	if dir, err = os.MkdirTemp("", "xebec-doors-"); err != nil {
@@ -79,18 +155,18 @@ const maxOwnerBytes = 256 //xebec:limit name that labels a gateway's containers
 // owner is the name of this gateway's containers: the same after a restart, where there is a directory to keep it in.
 func (d dataDir) owner() (string, error) {
 	fresh := rand.Text()
-	if d == "" {
+	if d.path == "" {
 		return fresh, nil
 	}
-	file := filepath.Join(string(d), ownerFile)
+	file := filepath.Join(d.path, ownerFile)
 	switch known, err := os.ReadFile(file); {
 	case err == nil && len(known) > 0 && len(known) <= maxOwnerBytes:
 		return string(bytes.TrimSpace(known)), nil
 	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("--data-dir %s: read the name of this gateway's containers: %w", string(d), err)
+		return "", fmt.Errorf("--data-dir %s: read the name of this gateway's containers: %w", d.path, err)
 	}
 	if err := os.WriteFile(file, []byte(fresh+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("--data-dir %s: keep the name of this gateway's containers: %w: name a directory that can be written to", string(d), err)
+		return "", fmt.Errorf("--data-dir %s: keep the name of this gateway's containers: %w: name a directory that can be written to", d.path, err)
 	}
 	return fresh, nil
 }

@@ -25,7 +25,13 @@ func (s *Server) listen() (err error) {
 		}
 	}
 	if s.cfg.Listen != NoPort {
-		ln := s.cfg.Listeners.Functions
+		ln, err := s.before.listener(fileFunction, "--listen", s.cfg.Listen)
+		if err != nil {
+			return err
+		}
+		if ln == nil {
+			ln = s.cfg.Listeners.Functions
+		}
 		if ln == nil {
 			if ln, err = net.Listen("tcp", s.cfg.Listen); err != nil {
 				return fmt.Errorf("listen on the function port: %w; is another gateway running? --listen chooses another address", err)
@@ -45,7 +51,14 @@ func (s *Server) listen() (err error) {
 		s.onClose(func() error { s.function.Close(); return nil })
 	}
 	if secure != nil {
-		if s.admin, err = secure.listen(s.cfg.Admin, s.cfg.Listeners.Admin, s.notAccepted("admin")); err != nil {
+		inherited, err := s.before.listener(fileAdmin, "--admin", s.cfg.Admin)
+		if err != nil {
+			return err
+		}
+		if inherited == nil {
+			inherited = s.cfg.Listeners.Admin
+		}
+		if s.admin, err = secure.listen(s.cfg.Admin, inherited, s.notAccepted("admin")); err != nil {
 			return err
 		}
 		s.onClose(func() error { s.admin.Close(); return nil })

@@ -13,7 +13,7 @@ import (
 
 // hiddenPaths are the paths that no model may see: what the gateway keeps, what opens the admin port, and clients' data.
 func hiddenPaths(cfg Config, dir dataDir) (all []string) {
-	for _, path := range []string{string(dir), cfg.AdminTokenFile, cfg.AdminKey, cfg.InferenceLog} {
+	for _, path := range []string{dir.path, cfg.AdminTokenFile, cfg.AdminKey, cfg.InferenceLog} {
 		if path != "" {
 			all = append(all, path)
 		}

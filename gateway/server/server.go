@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,8 +51,10 @@ type Server struct {
 	runtime    containers.Runtime
 	transport  worker.Transport
 	clock      *driver.Clock
-	epoch      *driver.Epoch // nil: planning is off
-	store      state.Backend // nil: nothing outlives the gateway
+	epoch      *driver.Epoch   // nil: planning is off
+	store      state.Backend   // nil: nothing outlives the gateway
+	handover   *state.Handover // the store if it is a file
+	guest      state.Learned   // the store, for the process that this one has taken over from; nil: that one has it itself
 	learned    *learned.Table
 	inferences *inferlog.Log // nil: none is kept
 	cache      *cache.Cache
@@ -73,6 +76,10 @@ type Server struct {
 	adminHTTP   *hertz.Hertz
 	ports       sync.WaitGroup
 	portStopped chan error // the failure of a port; see Failed
+
+	dir        dataDir
+	before     *predecessor // nil: this process takes over from none
+	succession succession
 }
 
 // New makes a gateway. Start starts it; a gateway that is not started holds nothing.
@@ -80,6 +87,7 @@ func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Logger, portStopped: make(chan error, 2), bodies: http.NewBodies(cfg.bodyMemory())}
 	s.life, s.endLife = context.WithCancel(context.Background())
+	s.succession.init()
 	return s
 }
 
@@ -98,6 +106,8 @@ func Run(ctx context.Context, cfg Config, started func(listen, admin string)) er
 		return s.Stop(context.Background(), context.Background())
 	case err := <-s.Failed():
 		return errors.Join(err, s.Stop(ctx, context.Background()))
+	case <-s.Superseded():
+		return s.Stop(ctx, context.Background())
 	}
 }
 
@@ -107,6 +117,7 @@ func Run(ctx context.Context, cfg Config, started func(listen, admin string)) er
 func (s *Server) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
+			s.before.giveUp(err)
 			err = errors.Join(err, s.stop(context.Background()), s.close())
 		}
 	}()
@@ -114,6 +125,11 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	set, err := s.loadManifests()
 	if err != nil {
 		return err
+	}
+	if s.cfg.Takeover {
+		if err := s.meet(ctx); err != nil {
+			return err
+		}
 	}
 	if err := s.listen(); err != nil {
 		return err
@@ -126,6 +142,9 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	publisher.Go(func() { s.catalog.Run(publishing) })
 	s.onClose(func() error { stopPublishing(); publisher.Wait(); return nil })
 
+	if s.before != nil {
+		s.capacity.KeepAtLeast(s.before.floors())
+	}
 	if err := s.declared.Begin(ctx, set); err != nil {
 		return err
 	}
@@ -140,8 +159,18 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	s.inBackground(func() { s.bodies.Run(s.life, afterBodies) })
 	s.declared.Run(s.life, s.inBackground)
 	s.inBackground(func() { s.capacity.Run(s.life) })
+	if s.before != nil {
+		if err := s.takeOver(ctx); err != nil {
+			return err
+		}
+	}
 	s.serving.Store(true)
 	if err := s.serve(); err != nil {
+		return err
+	}
+	if s.before != nil {
+		s.tookOver()
+	} else if err := s.listenForSuccessor(); err != nil {
 		return err
 	}
 	s.log.Info("serving", zap.String("functions", s.Listen()), zap.String("admin", s.Admin()), zap.Int("models", declared), zap.String("version", s.cfg.Version))
@@ -151,10 +180,11 @@ func (s *Server) Start(ctx context.Context) (err error) {
 // make makes the parts, each from those before it.
 func (s *Server) make() error {
 	cfg := s.cfg
-	dir, err := openDataDir(cfg.DataDir)
+	err := s.openDir()
 	if err != nil {
 		return err
 	}
+	dir := s.dir
 	workDir, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
@@ -257,14 +287,13 @@ func (s *Server) openStore(dir dataDir) error {
 		where = dir.store()
 	}
 	if where != "" {
-		store, err := state.Open(where)
-		if err != nil {
+		if err := s.openStoreAt(where); err != nil {
 			return fmt.Errorf("--store: %w", err)
 		}
-		s.store = store
-		s.onClose(store.Close)
+		s.onClose(s.store.Close)
 	}
-	s.learned = learned.New(learned.Config{Store: s.store, Contexts: s.cfg.Contexts, Log: s.log})
+	later := s.before != nil && s.handover != nil
+	s.learned = learned.New(learned.Config{Store: s.store, Contexts: s.cfg.Contexts, Log: s.log, Later: later})
 	s.onClose(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closeStoreWithin)
 		defer cancel()
@@ -276,11 +305,45 @@ func (s *Server) openStore(dir dataDir) error {
 	return nil
 }
 
+// openStoreAt opens a file, or a server.
+func (s *Server) openStoreAt(where string) (err error) {
+	switch {
+	case s.before != nil:
+		if s.store, s.handover, err = s.before.store(where); err == nil && s.handover != nil {
+			s.guest = s.handover.Guest()
+		}
+	case strings.Contains(where, "://"):
+		s.store, err = state.Open(where)
+	default:
+		if s.handover, err = state.OwnFile(where); err == nil {
+			s.store = s.handover
+		}
+	}
+	return err
+}
+
+// openDir opens the data directory, or takes it over.
+func (s *Server) openDir() (err error) {
+	if s.before != nil {
+		set := 0
+		if s.before.welcome.Second {
+			set = 1
+		}
+		s.dir, err = inheritDataDir(s.cfg.DataDir, s.before.take(fileLock), set)
+	} else {
+		s.dir, err = openDataDir(s.cfg.DataDir)
+	}
+	if err == nil && s.dir.lock != nil {
+		s.onClose(s.dir.lock.Close)
+	}
+	return err
+}
+
 func (s *Server) openInferenceLog() (err error) {
 	if s.cfg.InferenceLog == "" {
 		return nil
 	}
-	if s.inferences, err = inferlog.Open(inferlog.Config{Dir: s.cfg.InferenceLog, MaxBytes: s.cfg.InferenceLogBytes, Log: s.log}); err != nil {
+	if s.inferences, err = inferlog.Open(inferlog.Config{Dir: s.cfg.InferenceLog, MaxBytes: s.cfg.InferenceLogBytes, Locked: s.before.take(fileLog), Log: s.log}); err != nil {
 		return fmt.Errorf("--inference-log: %w", err)
 	}
 	s.onClose(func() error {
@@ -303,11 +366,20 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // shutdown is Shutdown with a bound for the replicas' end, besides Config.DrainTimeout.
 func (s *Server) shutdown(ctx, replicas context.Context) error {
 	s.ending.Store(true)
+	successor := s.succession.settle()
+	if successor != nil && s.http != nil {
+		if err := s.http.AwaitClosed(ctx); err != nil {
+			s.log.Info("closing the connections that are left", zap.Error(err))
+		}
+	}
 	s.status.SetDraining()
 	if s.http != nil {
 		if err := s.http.Shutdown(ctx); err != nil {
 			s.log.Warn(err.Error())
 		}
+	}
+	if successor != nil {
+		s.passOn(successor)
 	}
 	err := s.stop(replicas)
 	if s.adminHTTP != nil {
@@ -318,7 +390,9 @@ func (s *Server) shutdown(ctx, replicas context.Context) error {
 	}
 	s.ports.Wait()
 	s.log.Info("stopped")
-	return errors.Join(err, s.close())
+	err = errors.Join(err, s.close())
+	s.succession.end(successor)
+	return err
 }
 
 // stop ends every version at once.

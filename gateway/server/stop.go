@@ -24,9 +24,9 @@ func (s *Server) Quiesce() {
 }
 
 // Stop ends the gateway in order. It quiesces for Config.LameDuck, as long as lameDuck allows, and then shuts down within
-// Config.DrainTimeout, as long as drain allows. It returns nil after an orderly end.
+// Config.DrainTimeout, as long as drain allows. One that another process has replaced does not quiesce: that one serves. It returns nil after an orderly end.
 func (s *Server) Stop(lameDuck, drain context.Context) error {
-	if s.cfg.LameDuck > 0 && lameDuck.Err() == nil {
+	if s.cfg.LameDuck > 0 && lameDuck.Err() == nil && !s.succession.isOver() {
 		s.log.Info("stopping soon: /readyz answers 503, requests are still accepted", zap.Duration("for", s.cfg.LameDuck))
 		s.Quiesce()
 		over := time.NewTimer(s.cfg.LameDuck)

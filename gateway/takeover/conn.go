@@ -99,6 +99,9 @@ func NewConn(c *net.UnixConn) (*Conn, error) {
 	return &Conn{conn: c, peer: *cred, process: process, waiting: map[uint64]chan Answer{}}, nil
 }
 
+// EndReceive ends Receive, now and later.
+func (c *Conn) EndReceive() { _ = c.conn.CloseRead() } // it fails only if the connection has ended
+
 // PID is the other process's.
 func (c *Conn) PID() int { return int(c.peer.Pid) }
 

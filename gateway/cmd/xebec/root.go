@@ -104,7 +104,7 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 	})
 	root.AddCommand(c.serveCommand(), c.applyCommand(), c.deployCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
 		c.deleteCommand(), c.logsCommand(), c.trafficCommand(), c.promoteCommand(), c.rollbackCommand(), c.historyCommand(), c.exportCommand(),
-		c.topCommand(), c.replayCommand(), c.scaleCommand(), c.planCommand(), c.versionCommand())
+		c.topCommand(), c.replayCommand(), c.scaleCommand(), c.planCommand(), c.upgradeCommand(), c.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }

@@ -137,12 +137,14 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			if runtime.GOMAXPROCS(0) < 2 {
 				runtime.GOMAXPROCS(2) // with one P the poller and its work take turns: 5–15 ms at the 99th percentile
 			}
+			cfg.StartSuccessor = startSuccessor
 			http.SilenceHertz()
 			return runGateway(cmd.Context(), cfg)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&cfg.Manifests, "config", nil, "manifest, or directory of manifests and model directories at any depth, to apply at each start; may be repeated")
+	flags.BoolVar(&cfg.Takeover, "takeover", false, "take over from the gateway that runs with --data-dir, which then ends, without a failed request; xebec upgrade does it")
 	flags.StringVar(&cfg.Listen, "listen", defaultServer, "address of the function port; it has no authentication but --client-ca")
 	flags.StringVar(&cfg.DataDir, "data-dir", "", `directory for the gateway's own files, made with mode 0700; one for each gateway; "none" keeps nothing (XEBEC_DATA_DIR) (default xebec in $XDG_STATE_HOME or ~/.local/state)`)
 	flags.StringArrayVar(&cfg.Models, "models", nil, "directory to watch for models, in NAME/VERSION; may be repeated")

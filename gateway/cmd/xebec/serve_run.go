@@ -42,6 +42,8 @@ type gateway interface {
 	Reload(context.Context) ([]api.Change, error)
 	Stop(lameDuck, drain context.Context) error
 	Failed() <-chan error
+	Superseded() <-chan struct{}
+	Successor() int
 }
 
 // running is a gateway whose life signals rule. SIGTERM begins its end with the lame duck, SIGINT without. While it ends, another one
@@ -61,6 +63,9 @@ func (r *running) run() error {
 		case err := <-r.Failed():
 			r.manager.stopping()
 			return errors.Join(err, r.end(0))
+		case <-r.Superseded():
+			r.manager.succeeded(r.Successor())
+			return r.end(0)
 		case sig := <-r.signals:
 			switch sig {
 			case syscall.SIGHUP:

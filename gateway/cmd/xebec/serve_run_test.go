@@ -22,7 +22,9 @@ type scripted struct {
 	reload error
 }
 
-func (s *scripted) Failed() <-chan error { return s.failed }
+func (s *scripted) Superseded() <-chan struct{} { return nil }
+func (s *scripted) Successor() int              { return 0 }
+func (s *scripted) Failed() <-chan error        { return s.failed }
 
 func (s *scripted) Reload(context.Context) ([]api.Change, error) {
 	s.events <- "reload"

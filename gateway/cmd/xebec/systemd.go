@@ -64,6 +64,9 @@ type manager struct{ log *zap.Logger }
 func (m manager) ready()    { m.tell(daemon.SdNotifyReady) }
 func (m manager) stopping() { m.tell(daemon.SdNotifyStopping) }
 
+// succeeded says which process is the service from now on. That one may not say so itself: it is not the service's main process yet.
+func (m manager) succeeded(pid int) { m.tell(fmt.Sprintf("MAINPID=%d", pid)) }
+
 // reloading says when the reload began, so that a ready of before is not mistaken for its end.
 func (m manager) reloading() {
 	m.tell(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())

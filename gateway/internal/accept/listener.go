@@ -38,9 +38,13 @@ type Listener struct {
 	failed atomic.Uint64
 	ended  chan struct{}
 	end    sync.Once
+	// stopped: another process accepts.
+	stopped chan struct{}
+	stop    sync.Once
 
 	mu      sync.Mutex
 	reserve int // a descriptor to do without; -1: another part of the process was faster to take it
+	events  int // of Pollable: an epoll with the socket; -1: none
 	report  reporter
 }
 
@@ -54,7 +58,7 @@ func New(ln net.Listener, cfg Config) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", ln.Addr(), err)
 	}
-	l := &Listener{Listener: ln, cfg: cfg, raw: raw, ended: make(chan struct{})}
+	l := &Listener{Listener: ln, cfg: cfg, raw: raw, ended: make(chan struct{}), stopped: make(chan struct{}), events: -1}
 	if l.reserve, err = openReserve(); err != nil {
 		return nil, fmt.Errorf("listen on %s: keep a descriptor in reserve: %w", ln.Addr(), err)
 	}
@@ -68,6 +72,7 @@ func (l *Listener) Failed() uint64 { return l.failed.Load() }
 
 // Close stops accepting. Connections that were accepted stay open.
 func (l *Listener) Close() error {
+	l.unpoll() // the socket may live on in another process, and would be reported here for as long
 	err := l.Listener.Close()
 	l.end.Do(func() {
 		close(l.ended)
@@ -77,8 +82,41 @@ func (l *Listener) Close() error {
 			unix.Close(l.reserve)
 			l.reserve = -1
 		}
+		if l.events >= 0 {
+			unix.Close(l.events)
+			l.events = -1
+		}
 	})
 	return err
+}
+
+// Stop leaves new connections to another process that has the same socket. Connections go on; Accept waits for Close.
+func (l *Listener) Stop() {
+	l.stop.Do(func() {
+		close(l.stopped)
+		if d, ok := l.Listener.(interface{ SetDeadline(time.Time) error }); ok {
+			_ = d.SetDeadline(time.Unix(1, 0)) // wakes Accept; it fails only if the listener is closed
+		}
+		l.unpoll()
+	})
+}
+
+// unpoll takes the socket out of the epoll of Pollable.
+func (l *Listener) unpoll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.events >= 0 {
+		_ = l.raw.Control(func(fd uintptr) { _ = unix.EpollCtl(l.events, unix.EPOLL_CTL_DEL, int(fd), nil) }) // both fail only if it is not there
+	}
+}
+
+func (l *Listener) isStopped() bool {
+	select {
+	case <-l.stopped:
+		return true
+	default:
+		return false
+	}
 }
 
 // Accept waits for a connection. The only error is that the listener is closed.
@@ -94,6 +132,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 			c.Close()
 		case l.closed() || errors.Is(err, net.ErrClosed):
 			return nil, err
+		case l.isStopped():
+			<-l.ended
+			return nil, net.ErrClosed
 		case l.failedToAccept(err):
 			select {
 			case <-time.After(pause):

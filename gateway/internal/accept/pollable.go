@@ -12,20 +12,39 @@ import (
 // if there is no connection. What it accepts has a descriptor and no other methods that work; the server reads and writes by itself.
 type Pollable struct {
 	*Listener
-	fd int
+	fd int // an epoll with the socket
 }
 
 // Pollable returns the listener in the form for servers that poll. Closing either closes both.
 func (l *Listener) Pollable() (*Pollable, error) {
-	p := &Pollable{Listener: l}
-	return p, l.raw.Control(func(fd uintptr) { p.fd = int(fd) })
+	// The server polls an epoll, out of which Stop takes the socket: the server itself could only stop by closing, and netpoll closes its
+	// idle connections with its listener.
+	events, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	err = l.raw.Control(func(fd uintptr) {
+		failed = unix.EpollCtl(events, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+	})
+	if err = errors.Join(err, failed); err != nil {
+		unix.Close(events)
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = events
+	return &Pollable{l, events}, nil
 }
 
-// Fd is the descriptor to poll. It belongs to the listener, and is nonblocking.
+// Fd is the descriptor to poll. It belongs to the listener.
 func (p *Pollable) Fd() int { return p.fd }
 
 // Accept returns a connection, or nil if there is none now.
 func (p *Pollable) Accept() (net.Conn, error) {
+	if p.isStopped() {
+		return nil, nil
+	}
 	fd, peer, err := p.accept4()
 	switch {
 	case err == nil:

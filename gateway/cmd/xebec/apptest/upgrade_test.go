@@ -1,0 +1,313 @@
+package apptest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
+)
+
+// upgradable is a gateway whose replicas begin to load when the file "gate" is in their directory.
+type upgradable struct {
+	*gateway
+	dataDir, models string
+	pid             int // of the process that serves
+}
+
+// behindGate is a model that waits for the gate.
+func behindGate(name, mode string, extra ...string) string {
+	return strings.Replace(number(name, mode, extra...), `{command: ["`, `{command: [sh, -c, 'until [ -e gate ]; do sleep 0.02; done; exec "$@"', sh, "`, 1)
+}
+
+func serveUpgradable(t *testing.T, args ...string) *upgradable {
+	t.Helper()
+	u := &upgradable{dataDir: newDir(t), models: newDir(t)}
+	writeFile(t, u.models, "models.yaml", behindGate("right", "echo", "replicas: {min: 2}")+behindGate("wrong", "noop", "replicas: {min: 0, max: 1, idle: 1h}")+
+		function("f", "wrong, right", "slo: 60s", "policy: exp4")+function("g", "right", "slo: 60s"))
+	u.open()
+	u.gateway = serve(t, append([]string{"--config", u.models, "--data-dir", u.dataDir, "--drain-timeout", "3s"}, args...)...)
+	u.pid = u.cmd.Process.Pid
+	t.Cleanup(u.end)
+	u.ask("f", 1, "") // wakes the model that sleeps
+	return u
+}
+
+func (u *upgradable) gate() string { return filepath.Join(u.models, "gate") }
+func (u *upgradable) open()        { _ = os.WriteFile(u.gate(), nil, 0o644) }
+func (u *upgradable) shut()        { _ = os.Remove(u.gate()) }
+
+// end ends the process that serves, and checks that nothing is left.
+func (u *upgradable) end() {
+	if u.pid == u.cmd.Process.Pid {
+		return // the harness does it
+	}
+	_ = syscall.Kill(u.pid, syscall.SIGTERM)
+	err := poll(context.Background(), func(context.Context) (bool, string) {
+		left := processesOf(u.dir)
+		return len(left) == 0, fmt.Sprintf("%v", left)
+	})
+	if err != nil {
+		u.t.Errorf("processes outlived the gateway: %v", err)
+		for _, p := range processesOf(u.dir) {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+	}
+	if text := u.logText(); defect.MatchString(text) {
+		u.t.Errorf("the log has a panic or a data race:\n%s", text)
+	}
+}
+
+// oldEnds waits until the first process has ended, with status 0.
+func (u *upgradable) oldEnds() {
+	u.t.Helper()
+	select {
+	case <-u.exited:
+	case <-time.After(patience):
+		u.t.Fatal("the old process does not end")
+	}
+	if !u.cmd.ProcessState.Success() {
+		u.t.Errorf("the old process ended with %v\n%s", u.cmd.ProcessState, tail(u.logText(), 40))
+	}
+}
+
+var servesLine = regexp.MustCompile(`process (\d+) serves`)
+
+// upgrade runs the command in the background. The returned function waits for it, and returns its result.
+func (u *upgradable) upgrade(args ...string) (wait func() result) {
+	done := make(chan result, 1)
+	go func() { done <- u.xebec(append([]string{"upgrade", "--data-dir", u.dataDir}, args...)...) }()
+	return func() result {
+		u.t.Helper()
+		r := <-done
+		if found := servesLine.FindStringSubmatch(r.out); found != nil {
+			u.pid, _ = strconv.Atoi(found[1])
+			u.ended = true // the first process may end at any time from now on
+		}
+		return r
+	}
+}
+
+func (u *upgradable) logs(line string) {
+	u.t.Helper()
+	u.await("the log to say "+line, func(context.Context) (bool, string) { return strings.Contains(u.logText(), line), tail(u.logText(), 5) })
+}
+
+// loop is an open loop: requests are sent at their times, whatever became of those before.
+type loop struct {
+	stop   chan struct{}
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	sent   int
+	failed []string
+}
+
+// startLoop sends a request to a function at each interval on each of some connections that are kept, and one on a connection of its
+// own. Nothing is tried again.
+func (u *upgradable) startLoop(function string, kept int, interval time.Duration) *loop {
+	l := &loop{stop: make(chan struct{})}
+	one := func(c net.Conn, n int) (net.Conn, error) {
+		var err error
+		if c == nil {
+			if c, err = net.Dial("tcp", u.functions); err != nil {
+				return nil, err
+			}
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		body := fmt.Sprintf(`{"input":%d}`, n)
+		fmt.Fprintf(c, "POST /%s/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", function, len(body), body)
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		var a prediction
+		text, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = json.Unmarshal(text, &a)
+		}
+		if err == nil && (r.StatusCode != 200 || string(a.Output) != strconv.Itoa(n)) {
+			err = fmt.Errorf("%d %s", r.StatusCode, text)
+		}
+		if r.Close || err != nil {
+			c.Close()
+			c = nil
+		}
+		return c, err
+	}
+	count := func(err error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.sent++; err != nil {
+			l.failed = append(l.failed, err.Error())
+		}
+	}
+	for i := range kept {
+		l.wg.Go(func() {
+			var c net.Conn
+			tick := time.NewTicker(interval)
+			defer tick.Stop()
+			for n := i; ; n += kept {
+				select {
+				case <-tick.C:
+				case <-l.stop:
+					if c != nil {
+						c.Close()
+					}
+					return
+				}
+				var err error
+				c, err = one(c, n)
+				count(err)
+			}
+		})
+	}
+	l.wg.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-tick.C:
+				l.wg.Go(func() {
+					c, err := one(nil, n)
+					count(err)
+					if c != nil {
+						c.Close()
+					}
+				})
+			case <-l.stop:
+				return
+			}
+		}
+	})
+	u.t.Cleanup(func() { l.end(u.t) })
+	return l
+}
+
+// end stops the loop, and fails the test for every request that failed.
+func (l *loop) end(t *testing.T) {
+	t.Helper()
+	select {
+	case <-l.stop:
+		return
+	default:
+	}
+	close(l.stop)
+	l.wg.Wait()
+	if len(l.failed) > 0 {
+		t.Errorf("%d of %d requests failed, first: %s", len(l.failed), l.sent, l.failed[0])
+	}
+	t.Logf("%d requests, %d failed", l.sent, len(l.failed))
+}
+
+// more waits until so many more requests were answered.
+func (l *loop) more(u *upgradable, n int) {
+	u.t.Helper()
+	l.mu.Lock()
+	until := l.sent + n
+	l.mu.Unlock()
+	u.await("more requests", func(context.Context) (bool, string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.sent >= until, fmt.Sprint(l.sent)
+	})
+}
+
+// stores runs a test with a file, and with a Redis server.
+func stores(t *testing.T, test func(t *testing.T, args ...string)) {
+	t.Run("file", func(t *testing.T) { t.Parallel(); test(t) })
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, "--store", redistest.Start(t, redistest.Config{}).URL())
+	})
+}
+
+// A gateway is upgraded under an open loop, twice. No request fails, what was declared and learned is there, feedback on queries that
+// the old process has answered counts once, and changes are refused while the new one loads and possible afterwards.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	stores(t, func(t *testing.T, args ...string) {
+		u := serveUpgradable(t, args...)
+		ids := [4]uint64{}
+		for i := range ids {
+			ids[i] = *u.ask("f", 7, "").QueryID
+		}
+		if status, said := u.tell("f", `{"query_id":%d,"label":7}`, ids[0]); status != 200 || said.Status != "counted" {
+			t.Fatalf("feedback is answered by %d %+v", status, said)
+		}
+		l := u.startLoop("g", 4, 10*time.Millisecond)
+		l.more(u, 50)
+		u.shut()
+		wait := u.upgrade()
+		u.logs("loads its replicas and then takes over")
+		declared := manifest(t, function("late", "right", "slo: 60s"))
+		if r := u.xebec("apply", "-f", declared); r.status == 0 || !strings.Contains(r.err, "taking over") {
+			t.Errorf("apply during the takeover: status %d %s%s", r.status, r.out, r.err)
+		}
+		if a, err := u.client.Post("http://"+u.admin+"/v1/apply", "application/yaml", strings.NewReader(function("late", "right", "slo: 60s"))); err != nil {
+			t.Error(err)
+		} else if a.Body.Close(); a.StatusCode != 503 || a.Header.Get("Retry-After") == "" {
+			t.Errorf("apply during the takeover is answered %+v: expected 503 with Retry-After", a)
+		}
+		if r := u.xebec("upgrade", "--data-dir", u.dataDir); r.status == 0 || !strings.Contains(r.err, "already") {
+			t.Errorf("a second upgrade: status %d %s%s", r.status, r.out, r.err)
+		}
+		if status, said := u.tell("f", `{"query_id":%d,"label":7}`, ids[1]); status != 200 || said.Status != "counted" {
+			t.Errorf("feedback while the new process loads is answered by %d %+v", status, said)
+		}
+		u.open()
+		if r := wait(); r.status != 0 || u.pid == u.cmd.Process.Pid {
+			t.Fatalf("upgrade: status %d %s%s", r.status, r.out, r.err)
+		}
+		if status, said := u.tell("f", `{"query_id":%d,"label":7}`, ids[2]); status != 200 || said.Status != "counted" {
+			t.Errorf("feedback on a query of the old process is answered by %d %+v", status, said)
+		}
+		l.more(u, 50)
+		u.oldEnds()
+		for i, want := range []string{"duplicate", "duplicate", "duplicate", "counted"} {
+			if _, said := u.tell("f", `{"query_id":%d,"label":7}`, ids[i]); said.Status != want {
+				t.Errorf("feedback %d after the upgrade is answered by %+v: expected %s", i, said, want)
+			}
+		}
+		// Each of the four feedbacks has counted once: the count decays by a thousandth with each.
+		u.awaitLearned("f", "four feedbacks", func(p api.PolicyStatus) bool { return p.Candidates[1].Count > 3.9 && p.Candidates[1].Count < 4 })
+		u.must("apply", "-f", declared, "--wait")
+		if a := u.ask("late", 3, ""); a.number() != 3 {
+			t.Errorf("the function that was declared after the upgrade answers %v", a)
+		}
+		if m := u.model("wrong"); m.ReadyReplicas() != 1 {
+			t.Errorf("the model that was awake has %d replicas", m.ReadyReplicas())
+		}
+
+		before := u.pid // the new process can be upgraded as well
+		if r := u.upgrade()(); r.status != 0 || u.pid == before {
+			t.Fatalf("the second upgrade: status %d %s%s", r.status, r.out, r.err)
+		}
+		l.more(u, 50)
+		u.await("the second process to end", func(context.Context) (bool, string) {
+			return errors.Is(syscall.Kill(before, 0), syscall.ESRCH), ""
+		})
+		if a := u.ask("late", 3, ""); a.number() != 3 {
+			t.Errorf("after the second upgrade the function answers %v", a)
+		}
+		if _, said := u.tell("f", `{"query_id":%d,"label":7}`, ids[3]); said.Status != "duplicate" {
+			t.Errorf("feedback after the second upgrade is answered by %+v", said)
+		}
+		l.end(t)
+	})
+}

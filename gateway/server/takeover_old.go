@@ -1,0 +1,618 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/takeover"
+)
+
+const (
+	// firstMessageWithin bounds how long a process that has connected to the control socket may say nothing.
+	firstMessageWithin = 10 * time.Second //xebec:limit time from connecting to the control socket to the first message
+	// maxControl bounds the connections to the control socket. There is one takeover at a time; others are told so.
+	maxControl = 8 //xebec:limit connections to the control socket
+)
+
+var errTakingOver = api.Errorf(api.Unavailable, "another process of this gateway is taking over: nothing was changed; try again in a moment")
+
+// succession is how this gateway is replaced: the control socket, and the process that takes over.
+type succession struct {
+	mu       sync.Mutex
+	ln       *net.UnixListener
+	running  sync.WaitGroup
+	to       *takeover.Conn // the process that takes over, or wants to; nil: none
+	machine  *takeover.Machine
+	decided  chan struct{} // closed when that one has failed, or serves
+	started  *startedProcess
+	stopping chan struct{}
+	stopOnce sync.Once
+	// superseded is closed at the commit point.
+	superseded chan struct{}
+}
+
+// startedProcess is a process that `xebec upgrade` has started.
+type startedProcess struct {
+	pid     int
+	outcome chan error // capacity 1
+}
+
+func (s *succession) init() {
+	s.stopping, s.superseded = make(chan struct{}), make(chan struct{})
+}
+
+// Superseded is closed when another process has taken over: it serves, and this gateway is to be shut down. Shutdown waits for the
+// connections that this one still has.
+func (s *Server) Superseded() <-chan struct{} { return s.succession.superseded }
+
+// Successor is the process that has taken over; 0: none has.
+func (s *Server) Successor() int {
+	if !s.succession.isOver() {
+		return 0
+	}
+	s.succession.mu.Lock()
+	defer s.succession.mu.Unlock()
+	return s.succession.to.PID()
+}
+
+// listenForSuccessor opens the control socket, at which a process asks to take over.
+func (s *Server) listenForSuccessor() error {
+	path := s.dir.control()
+	if path == "" {
+		return nil
+	}
+	ln, err := takeover.Listen(path)
+	if err != nil {
+		return fmt.Errorf("open the control socket: %w", err)
+	}
+	su := &s.succession
+	su.mu.Lock()
+	defer su.mu.Unlock()
+	select {
+	case <-su.stopping:
+		return ln.Close()
+	default:
+	}
+	su.ln = ln
+	slots := make(chan struct{}, maxControl)
+	su.running.Go(func() {
+		for {
+			c, err := ln.AcceptUnix()
+			if err != nil {
+				if !errors.Is(err, net.ErrClosed) {
+					s.log.Warn("the control socket is closed: this gateway cannot be taken over", zap.Error(err))
+				}
+				return
+			}
+			select {
+			case slots <- struct{}{}:
+			default:
+				c.Close()
+				continue
+			}
+			su.running.Go(func() {
+				defer func() { <-slots }()
+				conn, err := takeover.NewConn(c)
+				if err != nil {
+					s.log.Warn("a process may not use the control socket", zap.Error(err))
+					return
+				}
+				defer conn.Close()
+				s.serveControl(conn)
+			})
+		}
+	})
+	return nil
+}
+
+// serveControl does what a process asks for at the control socket.
+func (s *Server) serveControl(conn *takeover.Conn) {
+	if conn.SetReceiveDeadline(time.Now().Add(firstMessageWithin)) != nil {
+		return
+	}
+	unhook := context.AfterFunc(s.life, conn.EndReceive)
+	f, files, err := conn.Receive()
+	unhook()
+	for _, file := range files {
+		file.Close()
+	}
+	if err != nil || conn.SetReceiveDeadline(time.Time{}) != nil {
+		return
+	}
+	switch f.Kind {
+	case takeover.KindHello:
+		var hello takeover.Hello
+		if err := f.Decode(&hello); err != nil {
+			s.log.Warn("a process asks to take over and cannot be understood", zap.Error(err))
+			return
+		}
+		s.give(conn, hello)
+	case takeover.KindUpgrade:
+		var u takeover.Upgrade
+		err := f.Decode(&u)
+		pid := 0
+		if err == nil {
+			pid, err = s.upgrade(conn, u.Binary)
+		}
+		r := takeover.Result{PID: pid}
+		if err != nil {
+			r.Error = err.Error()
+		}
+		_ = conn.Send(takeover.KindResult, r)
+	}
+}
+
+// upgrade starts a process that takes over, and waits until it has.
+func (s *Server) upgrade(conn *takeover.Conn, binary string) (pid int, err error) {
+	switch {
+	case s.cfg.StartSuccessor == nil:
+		return 0, errors.New("this gateway is part of another program, which has to be replaced as a whole: start the new one with Config.Takeover")
+	case os.Getpid() == 1:
+		return 0, errors.New("this gateway is process 1, and its container ends with it: replace the container")
+	}
+	p := &startedProcess{outcome: make(chan error, 1)}
+	su := &s.succession
+	su.mu.Lock()
+	if su.started != nil || su.to != nil {
+		su.mu.Unlock()
+		return 0, errors.New("another process is taking over already")
+	}
+	su.started = p
+	su.mu.Unlock()
+	defer func() {
+		su.mu.Lock()
+		su.started = nil
+		su.mu.Unlock()
+	}()
+	pid, wait, err := s.cfg.StartSuccessor(binary)
+	if err != nil {
+		return 0, err
+	}
+	s.log.Info("started a process that is to take over", zap.Int("process", pid))
+	_ = conn.Send(takeover.KindProgress, takeover.Result{PID: pid})
+	ended := make(chan error, 1)
+	go func() { ended <- wait() }() // it outlives this process if it takes over
+	select {
+	case err = <-p.outcome:
+	case err = <-ended:
+		su.mu.Lock()
+		to, decided := su.to, su.decided
+		su.mu.Unlock()
+		if to != nil {
+			<-decided
+		}
+		select {
+		case err = <-p.outcome: // it knows better why
+		default:
+			err = fmt.Errorf("process %d has ended before it could take over (%w): the log says why", pid, errors.Join(err, errors.New("without success")))
+		}
+	case <-su.stopping:
+		err = errors.New("the gateway is stopping")
+	}
+	return pid, err
+}
+
+// give lets a process take over.
+func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
+	su := &s.succession
+	su.mu.Lock()
+	if su.to != nil {
+		su.mu.Unlock()
+		_ = conn.Send(takeover.KindAbort, takeover.Abort{Reason: "another process is taking over already"})
+		return
+	}
+	g := &giver{Server: s, conn: conn, machine: takeover.Giver(), events: make(chan takeover.Event, 8), decided: make(chan struct{})}
+	su.to, su.decided = conn, g.decided
+	su.mu.Unlock()
+	var receiving sync.WaitGroup
+	receiving.Go(g.receive)
+	err := g.run(hello)
+	su.mu.Lock()
+	if p := su.started; p != nil {
+		p.outcome <- err // only one takeover at a time ends while the process is known
+		su.started = nil
+	}
+	if err != nil {
+		su.to = nil
+	}
+	su.mu.Unlock()
+	if err == nil {
+		close(su.superseded)
+	}
+	close(g.decided)
+	if err != nil {
+		s.log.Error("a process has not taken over; this one goes on", zap.Int("process", conn.PID()), zap.Error(err))
+		conn.EndReceive()
+	}
+	receiving.Wait()
+}
+
+// giver is the old process's side of a takeover.
+type giver struct {
+	*Server
+	conn    *takeover.Conn
+	machine *takeover.Machine
+	events  chan takeover.Event
+	decided chan struct{}
+	thaw    func()
+
+	mu     sync.Mutex
+	reason string // of the other side's abort
+}
+
+// receive receives what the new process says, until it is gone.
+func (g *giver) receive() {
+	for {
+		f, files, err := g.conn.Receive()
+		for _, file := range files {
+			file.Close()
+		}
+		if err == nil {
+			err = g.hear(f)
+		}
+		if err != nil {
+			g.conn.EndCalls()
+			select {
+			case g.events <- takeover.Gone:
+			case <-g.decided:
+			}
+			return
+		}
+	}
+}
+
+func (g *giver) hear(f takeover.Frame) error {
+	event := takeover.Gone
+	switch f.Kind {
+	case takeover.KindReady:
+		event = takeover.GotReady
+	case takeover.KindServing:
+		event = takeover.GotServing
+	case takeover.KindAbort:
+		event = takeover.GotAbort
+		var a takeover.Abort
+		if err := f.Decode(&a); err != nil {
+			return err
+		}
+		g.mu.Lock()
+		g.reason = a.Reason
+		g.mu.Unlock()
+	case takeover.KindAnswer:
+		return g.conn.Answered(f)
+	case takeover.KindCall:
+		return g.conn.Answer(f, func(op string, body []byte) (any, error) {
+			var q pastQuestion
+			if err := json.Unmarshal(body, &q); err != nil || op != opPast {
+				return nil, errors.Join(fmt.Errorf("%q is not known here", op), err)
+			}
+			return g.path.TakePast(q.ID, q.Function), nil
+		})
+	default:
+		return fmt.Errorf("message %d must not come", f.Kind)
+	}
+	select {
+	case g.events <- event:
+	case <-g.decided:
+	}
+	return nil
+}
+
+// run takes the takeover to its end. It returns nil when the new process serves.
+func (g *giver) run(hello takeover.Hello) (err error) {
+	g.log.Info("a process asks to take over", zap.Int("process", g.conn.PID()), zap.String("its_version", hello.Program))
+	limit := time.NewTimer(loadWithin)
+	defer limit.Stop()
+	stopping := g.succession.stopping
+	e := takeover.GotHello
+	for {
+		action, violation := g.machine.Next(e)
+		why := errors.Join(violation, g.why(e), err)
+		switch action {
+		case takeover.Prepare, takeover.Release:
+			if action == takeover.Prepare {
+				err = g.prepare(hello)
+			} else {
+				limit.Reset(commitWithin)
+				err = g.release()
+			}
+			if e = takeover.Done; err != nil {
+				e = takeover.Failed
+			}
+			continue
+		case takeover.Welcome:
+			if err := g.welcome(); err != nil {
+				g.log.Warn("a process that asks to take over cannot be answered", zap.Error(err))
+				g.conn.EndReceive() // its end follows
+			} else {
+				g.log.Info("a process loads its replicas and then takes over; nothing can be changed until then", zap.Int("process", g.conn.PID()))
+			}
+		case takeover.Refuse, takeover.Resume:
+			g.resume(why)
+			return why
+		case takeover.Reclaim:
+			g.reclaim(why)
+			return why
+		case takeover.Drain:
+			g.drain()
+			return nil
+		}
+		if g.machine.State() == takeover.Ended {
+			return why
+		}
+		select {
+		case e = <-g.events:
+			if e == takeover.Gone && g.conn.HasDied() {
+				e = takeover.Died
+			}
+		case <-limit.C:
+			e = takeover.Expired
+		case <-stopping:
+			e, stopping = takeover.Stopping, nil
+		}
+	}
+}
+
+// why says what an event means for people.
+func (g *giver) why(e takeover.Event) error {
+	switch e {
+	case takeover.GotAbort:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return errors.New(g.reason)
+	case takeover.Gone, takeover.Died, takeover.Expired:
+		return fmt.Errorf("process %d %s while this one was %s", g.conn.PID(), map[takeover.Event]string{
+			takeover.Gone: "closed the connection", takeover.Died: "died", takeover.Expired: "did not answer in time",
+		}[e], g.machine.State())
+	case takeover.Stopping:
+		return errors.New("the gateway is stopping")
+	}
+	return nil
+}
+
+// prepare checks that there is room for both processes, refuses changes from now on, and copies what is declared.
+func (g *giver) prepare(hello takeover.Hello) error {
+	if hello.Version != takeover.Version {
+		return fmt.Errorf("it speaks version %d of the takeover, and this process (%s) version %d: restart the gateway instead", hello.Version, g.cfg.Version, takeover.Version)
+	}
+	if err := g.capacity.FitsTwice(); err != nil {
+		return fmt.Errorf("%w: scale models down, or restart the gateway instead", err)
+	}
+	g.declared.Refuse(errTakingOver)
+	g.thaw = func() { g.declared.Refuse(nil) }
+	g.declared.Hold()() // a change that is being stored ends first
+	if g.handover == nil {
+		return nil
+	}
+	return g.handover.Copy(g.dir.file(copyFile))
+}
+
+func (g *giver) welcome() error {
+	w := takeover.WelcomeMessage{Version: takeover.Version, Program: g.cfg.Version, Second: g.dir.set == 0, Replicas: map[string]int{}}
+	for id, n := range g.capacity.Replicas() {
+		w.Replicas[id.String()] = n
+	}
+	if g.store != nil {
+		w.Store = g.store.Name()
+	}
+	if g.handover != nil {
+		w.Copy = g.dir.file(copyFile)
+	}
+	var files []*os.File
+	add := func(name string, f *os.File) { w.Files, files = append(w.Files, name), append(files, f) }
+	var listeners []*os.File
+	defer func() {
+		for _, f := range listeners {
+			f.Close()
+		}
+	}()
+	addListener := func(name string, ln net.Listener) error {
+		tcp, ok := ln.(interface{ File() (*os.File, error) })
+		if !ok {
+			return fmt.Errorf("the %s has no descriptor", name)
+		}
+		f, err := tcp.File()
+		if err == nil {
+			listeners = append(listeners, f)
+			add(name, f)
+		}
+		return err
+	}
+	if g.function != nil {
+		if err := addListener(fileFunction, g.function.Listener); err != nil {
+			return err
+		}
+	}
+	if g.admin != nil {
+		if err := addListener(fileAdmin, g.admin.Listener.Listener); err != nil {
+			return err
+		}
+	}
+	add(fileLock, g.dir.lock)
+	if g.inferences != nil {
+		add(fileLog, g.inferences.Dir())
+	}
+	return g.conn.Send(takeover.KindWelcome, w, files...)
+}
+
+// release lets the store go.
+func (g *giver) release() error {
+	if g.handover != nil {
+		if err := g.handover.Release(); err != nil {
+			return err
+		}
+	}
+	return g.conn.Send(takeover.KindRelease, nil)
+}
+
+// resume lets things be changed again. The new process is told why it does not take over.
+func (g *giver) resume(why error) {
+	if g.thaw != nil {
+		g.thaw()
+	}
+	if g.handover != nil {
+		_ = os.Remove(g.dir.file(copyFile)) // the next takeover writes over what is left
+	}
+	reason := "it has ended the takeover"
+	if why != nil {
+		reason = why.Error()
+	}
+	_ = g.conn.Send(takeover.KindAbort, takeover.Abort{Reason: reason})
+}
+
+// reclaim takes the store back from a process that may have it.
+func (g *giver) reclaim(why error) {
+	if err := g.conn.Kill(); err != nil {
+		g.log.Error("the process that was to take over cannot be ended", zap.Error(err))
+	}
+	if g.handover != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeStoreWithin)
+		defer cancel()
+		if err := g.handover.Take(ctx); err != nil {
+			g.log.Error("the store is lost: what serves goes on serving, and nothing can be changed or kept until the gateway is restarted", zap.Error(err))
+		}
+	}
+	g.resume(why)
+}
+
+// drain leaves new connections to the new process.
+func (g *giver) drain() {
+	if g.function != nil {
+		g.http.CloseAfterAnswers()
+		g.function.Stop()
+	}
+	if g.admin != nil {
+		g.admin.Stop()
+	}
+	if g.handover != nil {
+		g.handover.PassOn(farStore{g.conn})
+	}
+	g.log.Info("another process has taken over: this one answers what it has accepted, and ends", zap.Int("process", g.conn.PID()))
+}
+
+// settle ends a takeover that has not reached its commit point, or waits for it. It returns the connection to the process that has
+// taken over; nil: there is none.
+func (s *succession) settle() *takeover.Conn {
+	s.mu.Lock()
+	s.stopOnce.Do(func() { close(s.stopping) })
+	if s.ln != nil {
+		s.ln.Close()
+		s.ln = nil
+	}
+	to, decided := s.to, s.decided
+	s.mu.Unlock()
+	if to == nil {
+		return nil
+	}
+	<-decided
+	if s.isOver() {
+		return to
+	}
+	return nil
+}
+
+// isOver reports whether another process has taken over.
+func (s *succession) isOver() bool {
+	select {
+	case <-s.superseded:
+		return true
+	default:
+		return false
+	}
+}
+
+// passOn gives the new process what only this one knows.
+func (s *Server) passOn(to *takeover.Conn) {
+	err := s.path.PassOn(func(record []byte) error { return to.Send(takeover.KindPast, record) })
+	if err != nil {
+		s.log.Warn("queries that this process has answered are forgotten: feedback on them is refused", zap.Error(err))
+	}
+}
+
+// end says that this process is done.
+func (s *succession) end(to *takeover.Conn) {
+	if to != nil {
+		_ = to.Send(takeover.KindDone, nil)
+		to.EndReceive()
+	}
+	s.running.Wait()
+}
+
+// StartProcess starts a program that takes over from the gateway of this process, with the same arguments and environment. It is what
+// the command passes as Config.StartSuccessor.
+func StartProcess(binary string, args []string) (pid int, wait func() error, err error) {
+	if binary == "" {
+		if binary, err = os.Executable(); err != nil {
+			return 0, nil, err
+		}
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer null.Close()
+	// What a service manager has said to this process alone.
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "LISTEN_") || strings.HasPrefix(v, "WATCHDOG_PID=")
+	})
+	p, err := os.StartProcess(binary, append([]string{binary}, args...), &os.ProcAttr{Env: env, Files: []*os.File{null, os.Stdout, os.Stderr}})
+	if err != nil {
+		return 0, nil, fmt.Errorf("start %s: %w", binary, err)
+	}
+	return p.Pid, func() error {
+		st, err := p.Wait()
+		if err == nil && !st.Success() {
+			err = errors.New(st.String())
+		}
+		return err
+	}, nil
+}
+
+// Upgrade asks the gateway that runs with a data directory to start a process of a program that takes over from it, and waits until
+// that has happened or failed. An empty binary is the gateway's own program. started is called with the new process's id.
+func Upgrade(ctx context.Context, dataDir, binary string, started func(pid int)) (pid int, err error) {
+	dir, err := findDataDir(dataDir)
+	if err != nil {
+		return 0, err
+	}
+	conn, err := takeover.Dial(ctx, dir.control())
+	if err != nil {
+		return 0, fmt.Errorf("no gateway answers in %s: --data-dir names the directory of the one to replace: %w", dir.path, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, conn.EndReceive)()
+	if err := conn.Send(takeover.KindUpgrade, takeover.Upgrade{Binary: binary}); err != nil {
+		return 0, err
+	}
+	for {
+		f, files, err := conn.Receive()
+		for _, file := range files {
+			file.Close()
+		}
+		if err != nil {
+			return 0, errors.Join(context.Cause(ctx), fmt.Errorf("the gateway, process %d, has ended the connection; its log says what became of the upgrade: %w", conn.PID(), err))
+		}
+		var r takeover.Result
+		if err := f.Decode(&r); err != nil {
+			return 0, err
+		}
+		switch {
+		case f.Kind == takeover.KindProgress:
+			started(r.PID)
+		case r.Error != "":
+			return 0, errors.New(r.Error)
+		default:
+			return r.PID, nil
+		}
+	}
+}
