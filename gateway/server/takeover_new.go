@@ -47,6 +47,7 @@ type predecessor struct {
 	files   map[string]*os.File
 	events  chan takeover.Event
 	reading sync.WaitGroup
+	over    chan struct{} // closed when the old process is gone
 
 	mu     sync.Mutex
 	reason string // of its abort
@@ -65,7 +66,7 @@ func (s *Server) meet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--takeover: no gateway answers in %s: start without --takeover if none runs there: %w", dir.path, err)
 	}
-	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8)}
+	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8), over: make(chan struct{})}
 	s.before = b
 	s.onClose(func() error { err := conn.Close(); b.reading.Wait(); b.closeFiles(); return err })
 	if err := conn.Send(takeover.KindHello, takeover.Hello{Version: takeover.Version, Program: s.cfg.Version}); err != nil {
@@ -178,6 +179,7 @@ func (b *predecessor) store(where string) (state.Backend, *state.Handover, error
 func (s *Server) follow() {
 	b := s.before
 	b.reading.Go(func() {
+		defer close(b.over)
 		for {
 			f, files, err := b.conn.Receive()
 			for _, file := range files {
@@ -332,7 +334,7 @@ func (s *Server) tookOver() {
 	_ = b.conn.Send(takeover.KindServing, nil) // if it fails, the old process is gone
 	s.inBackground(func() {
 		select {
-		case <-b.events:
+		case <-b.over:
 		case <-s.life.Done():
 			return
 		}

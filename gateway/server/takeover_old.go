@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -151,56 +149,6 @@ func (s *Server) serveControl(conn *takeover.Conn) {
 		}
 		_ = conn.Send(takeover.KindResult, r)
 	}
-}
-
-// upgrade starts a process that takes over, and waits until it has.
-func (s *Server) upgrade(conn *takeover.Conn, binary string) (pid int, err error) {
-	switch {
-	case s.cfg.StartSuccessor == nil:
-		return 0, errors.New("this gateway is part of another program, which has to be replaced as a whole: start the new one with Config.Takeover")
-	case os.Getpid() == 1:
-		return 0, errors.New("this gateway is process 1, and its container ends with it: replace the container")
-	}
-	p := &startedProcess{outcome: make(chan error, 1)}
-	su := &s.succession
-	su.mu.Lock()
-	if su.started != nil || su.to != nil {
-		su.mu.Unlock()
-		return 0, errors.New("another process is taking over already")
-	}
-	su.started = p
-	su.mu.Unlock()
-	defer func() {
-		su.mu.Lock()
-		su.started = nil
-		su.mu.Unlock()
-	}()
-	pid, wait, err := s.cfg.StartSuccessor(binary)
-	if err != nil {
-		return 0, err
-	}
-	s.log.Info("started a process that is to take over", zap.Int("process", pid))
-	_ = conn.Send(takeover.KindProgress, takeover.Result{PID: pid})
-	ended := make(chan error, 1)
-	go func() { ended <- wait() }() // it outlives this process if it takes over
-	select {
-	case err = <-p.outcome:
-	case err = <-ended:
-		su.mu.Lock()
-		to, decided := su.to, su.decided
-		su.mu.Unlock()
-		if to != nil {
-			<-decided
-		}
-		select {
-		case err = <-p.outcome: // it knows better why
-		default:
-			err = fmt.Errorf("process %d has ended before it could take over (%w): the log says why", pid, errors.Join(err, errors.New("without success")))
-		}
-	case <-su.stopping:
-		err = errors.New("the gateway is stopping")
-	}
-	return pid, err
 }
 
 // give lets a process take over.
@@ -546,73 +494,4 @@ func (s *succession) end(to *takeover.Conn) {
 		to.EndReceive()
 	}
 	s.running.Wait()
-}
-
-// StartProcess starts a program that takes over from the gateway of this process, with the same arguments and environment. It is what
-// the command passes as Config.StartSuccessor.
-func StartProcess(binary string, args []string) (pid int, wait func() error, err error) {
-	if binary == "" {
-		if binary, err = os.Executable(); err != nil {
-			return 0, nil, err
-		}
-	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer null.Close()
-	// What a service manager has said to this process alone.
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "LISTEN_") || strings.HasPrefix(v, "WATCHDOG_PID=")
-	})
-	p, err := os.StartProcess(binary, append([]string{binary}, args...), &os.ProcAttr{Env: env, Files: []*os.File{null, os.Stdout, os.Stderr}})
-	if err != nil {
-		return 0, nil, fmt.Errorf("start %s: %w", binary, err)
-	}
-	return p.Pid, func() error {
-		st, err := p.Wait()
-		if err == nil && !st.Success() {
-			err = errors.New(st.String())
-		}
-		return err
-	}, nil
-}
-
-// Upgrade asks the gateway that runs with a data directory to start a process of a program that takes over from it, and waits until
-// that has happened or failed. An empty binary is the gateway's own program. started is called with the new process's id.
-func Upgrade(ctx context.Context, dataDir, binary string, started func(pid int)) (pid int, err error) {
-	dir, err := findDataDir(dataDir)
-	if err != nil {
-		return 0, err
-	}
-	conn, err := takeover.Dial(ctx, dir.control())
-	if err != nil {
-		return 0, fmt.Errorf("no gateway answers in %s: --data-dir names the directory of the one to replace: %w", dir.path, err)
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, conn.EndReceive)()
-	if err := conn.Send(takeover.KindUpgrade, takeover.Upgrade{Binary: binary}); err != nil {
-		return 0, err
-	}
-	for {
-		f, files, err := conn.Receive()
-		for _, file := range files {
-			file.Close()
-		}
-		if err != nil {
-			return 0, errors.Join(context.Cause(ctx), fmt.Errorf("the gateway, process %d, has ended the connection; its log says what became of the upgrade: %w", conn.PID(), err))
-		}
-		var r takeover.Result
-		if err := f.Decode(&r); err != nil {
-			return 0, err
-		}
-		switch {
-		case f.Kind == takeover.KindProgress:
-			started(r.PID)
-		case r.Error != "":
-			return 0, errors.New(r.Error)
-		default:
-			return r.PID, nil
-		}
-	}
 }
