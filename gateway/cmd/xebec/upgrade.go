@@ -32,14 +32,14 @@ it does not; the log of the gateway has the rest.`,
 				dataDir = c.defaultDataDir()
 			}
 			if dataDir == "" || dataDir == noDataDir {
-				return usagef("--data-dir: expected the directory of the gateway to replace; one that keeps nothing cannot be replaced")
+				return fmt.Errorf("--data-dir: expected the directory of the gateway to replace; one that keeps nothing cannot be replaced")
 			}
 			if binary != "" {
 				if binary, err = filepath.Abs(binary); err != nil {
 					return err
 				}
 				if info, err := os.Stat(binary); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-					return usagef("--binary %s: expected a program that can be executed", binary)
+					return fmt.Errorf("--binary %s: expected a program that can be executed", binary)
 				}
 			}
 			pid, err := server.Upgrade(cmd.Context(), dataDir, binary, func(pid int) {
