@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,11 +63,12 @@ func TestCausesOfExits(t *testing.T) {
 // TestStartsThatFailAreCounted: a launch that could not be prepared, and one that the runtime could not make.
 func TestStartsThatFailAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counts, prepares := new(Counts), true
+		counts := new(Counts)
+		var full atomic.Bool
 		h := newHarness(t, func(cfg *Config) {
 			cfg.Counts = counts
 			cfg.Prepare = func(uint64) ([]string, error) {
-				if prepares {
+				if !full.Load() {
 					return nil, nil
 				}
 				return nil, errors.New("there is no GPU left")
@@ -75,7 +77,7 @@ func TestStartsThatFailAreCounted(t *testing.T) {
 		h.runtime.fail = errors.New("no such file")
 		h.count(1)
 		h.wantExits(counts, map[Cause]uint64{NotStarted: 1})
-		prepares = false
+		full.Store(true)
 		pass(75 * time.Millisecond)
 		h.wantExits(counts, map[Cause]uint64{NotStarted: 2})
 		if err := h.set.Close(context.Background()); err != nil {

@@ -55,7 +55,7 @@ func TestMetricsAreClean(t *testing.T) {
 	g := serveIn(t, dir, "--data-dir", dir+"/data", "--inference-log", dir+"/log", "--device", "gpu0", "--node-cpu", "4", "--node-memory", "8GiB", "--config", manifest(t,
 		number("right", "echo"), number("wrong", "noop", "cache: on"), version(number("right", "noop"), "2"),
 		"\n---\nkind: Traffic\nname: right\nserving: \"1\"\nsplit: {version: \"2\", percent: 50}\n",
-		number("asleep", "echo", "device: gpu0", "replicas: {min: 0, max: 1}"), testModel("text", nil),
+		number("asleep", "echo", "device: gpu0", "replicas: {min: 0, max: 1}"), testModel("text", nil, "retry: false"),
 		function("all", "right, wrong", "slo: 60s", "policy: exp4", "log: {sample: 1}"), function("one", "right", "slo: 60s", "shadow: {wrong: 1}"),
 		function("asleep", "asleep", "slo: 60s", "cold_start: 60s"), function("safe", "text", "slo: 60s", theDefault)))
 	for range 8 {
