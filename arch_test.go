@@ -92,7 +92,7 @@ var rules = []rule{
 	{"gateway/http", []string{"api", "api/spec", "gateway/dialect", "gateway/http/...", "gateway/internal/browser", "gateway/query"}, false, "the HTTP edge serves any dialect: gateway/server, the composition, chooses which"},
 	{"gateway/control/capacity", []string{"api", "containers", "containers/node", "scheduler", "scheduler/autoscale", "scheduler/driver", "scheduler/placement", "gateway/internal/obs", "gateway/query"}, false,
 		"it counts replicas: a version is an interface to it, and what is declared or served is for others to decide"},
-	{"gateway/control/deployment", []string{"api", "containers", "scheduler", "scheduler/driver", "worker", "gateway/cache", "gateway/control/capacity", "gateway/internal/obs", "gateway/query"}, false,
+	{"gateway/control/deployment", []string{"api", "containers", "scheduler", "scheduler/driver", "worker", "gateway/cache", "gateway/control/capacity", "gateway/internal/obs", "gateway/internal/secret", "gateway/query"}, false,
 		"it is one version and what serves it: it knows no other version, no function and no transport"},
 	{"gateway/control/versions", []string{"api", "gateway/control/deployment", "gateway/drift", "gateway/internal/obs", "gateway/learned", "gateway/quality", "gateway/query", "gateway/registry", "gateway/selection", "scheduler/driver"}, false,
 		"it moves versions through their lives: functions are an interface to it, and what is declared comes from outside"},

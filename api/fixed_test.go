@@ -6,7 +6,7 @@ import "testing"
 func TestFixed(t *testing.T) {
 	base := ModelSpec{
 		Name: "m", Version: "1", Inputs: []TensorSpec{{"x", Float32, []int64{4}}}, Outputs: []TensorSpec{{"y", Int64, nil}},
-		Run: RunSpec{Command: []string{"a", "b"}, Env: map[string]string{"A": "b"}}, Python: ".venv", Device: "gpu0",
+		Run: RunSpec{Command: []string{"a", "b"}, Env: map[string]EnvValue{"A": {Value: "b"}}}, Python: ".venv", Device: "gpu0",
 	}
 	for _, c := range []struct {
 		want   string
@@ -17,7 +17,8 @@ func TestFixed(t *testing.T) {
 		{"outputs", func(m *ModelSpec) { m.Outputs = []TensorSpec{{"y", Int32, nil}} }},
 		{"outputs", func(m *ModelSpec) { m.Outputs = append(m.Outputs, TensorSpec{Name: "z"}) }},
 		{"run", func(m *ModelSpec) { m.Run.Command = []string{"a"} }},
-		{"run", func(m *ModelSpec) { m.Run.Env = map[string]string{"A": "c"} }},
+		{"run", func(m *ModelSpec) { m.Run.Env = map[string]EnvValue{"A": {Value: "c"}} }},
+		{"run", func(m *ModelSpec) { m.Run.Env = map[string]EnvValue{"A": {File: "b"}} }},
 		{"run", func(m *ModelSpec) { m.Run.Image = "i" }},
 		{"python", func(m *ModelSpec) { m.Python = "" }},
 		{"device", func(m *ModelSpec) { m.Device = "gpu1" }},

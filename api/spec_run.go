@@ -19,7 +19,7 @@ type RunSpec struct {
 	// Network is NetworkNone when empty, or NetworkHost.
 	Network string `json:"network,omitempty"`
 	// Env is added to the worker's environment.
-	Env map[string]string `json:"env,omitempty" field:"word"`
+	Env map[string]EnvValue `json:"env,omitempty"`
 }
 
 // The levels of isolation, and the networks, of a worker.
@@ -82,18 +82,7 @@ func (r *RunSpec) validate(e *FieldErrors) {
 		e.add("run.env", "has %d variables: expected at most %d", len(r.Env), MaxEnv)
 		return
 	}
-	for _, name := range sortedKeys(r.Env) {
-		total += len(name) + len(r.Env[name])
-		at := "run.env." + name
-		switch {
-		case !envName(name):
-			e.add("run.env", "%q is not the name of a variable: expected letters, digits and '_', not starting with a digit", name)
-		case strings.HasPrefix(name, "XEBEC_"):
-			e.add(at, "names that start with XEBEC_ are set by the gateway")
-		case !execText(r.Env[name]):
-			e.add(at, "the value is not UTF-8 text without NUL")
-		}
-	}
+	total += validateEnv(e, r.Env)
 	if total > MaxRunBytes {
 		e.add("run", "command and environment take %d bytes: expected at most %d", total, MaxRunBytes)
 	}

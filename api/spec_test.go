@@ -129,10 +129,12 @@ func TestModelValidation(t *testing.T) {
 		{"preload of a bad name", func(m *ModelSpec) { m.Preload = []string{"os; import sys"} }, "preload[0]:"},
 		{"preload of what is not Python", func(m *ModelSpec) { m.Preload, m.Run.Command = []string{"numpy"}, []string{"./svm"} }, "preload: is for commands that begin with python"},
 		{"preload and interpreter options", func(m *ModelSpec) { m.Preload, m.Run.Command = []string{"numpy"}, []string{"python", "-O", "model.py"} }, "preload: expected a command"},
-		{"environment name", func(m *ModelSpec) { m.Run.Env = map[string]string{"1A": ""} }, `run.env: "1A" is not the name of a variable`},
-		{"reserved environment", func(m *ModelSpec) { m.Run.Env = map[string]string{"XEBEC_TOKEN": "x"} }, "run.env.XEBEC_TOKEN: names that start with XEBEC_"},
-		{"environment value", func(m *ModelSpec) { m.Run.Env = map[string]string{"A": "\xff"} }, "run.env.A: the value is not UTF-8"},
-		{"run bytes", func(m *ModelSpec) { m.Run.Env = map[string]string{"A": strings.Repeat("x", 70000)} }, "run: command and environment take"},
+		{"environment name", func(m *ModelSpec) { m.Run.Env = map[string]EnvValue{"1A": {Value: ""}} }, `run.env: "1A" is not the name of a variable`},
+		{"reserved environment", func(m *ModelSpec) { m.Run.Env = map[string]EnvValue{"XEBEC_TOKEN": {Value: "x"}} }, "run.env.XEBEC_TOKEN: names that start with XEBEC_"},
+		{"environment value", func(m *ModelSpec) { m.Run.Env = map[string]EnvValue{"A": {Value: "\xff"}} }, "run.env.A: the value is not UTF-8"},
+		{"masked value", func(m *ModelSpec) { m.Run.Env = map[string]EnvValue{"A": {Masked: true}} }, "run.env.A: the value is masked"},
+		{"path of a value", func(m *ModelSpec) { m.Run.Env = map[string]EnvValue{"A": {File: "a\x00"}} }, "run.env.A.valueFrom.file: "},
+		{"run bytes", func(m *ModelSpec) { m.Run.Env = map[string]EnvValue{"A": {Value: strings.Repeat("x", 70000)}} }, "run: command and environment take"},
 		{"python", func(m *ModelSpec) { m.Python = long }, "python: has 5000 bytes"},
 		{"min over max", func(m *ModelSpec) { m.Replicas = bounds(3, 2) }, "replicas.min: 3 is more than replicas.max, 2"},
 		{"negative min", func(m *ModelSpec) { m.Replicas = bounds(-1, 2) }, "replicas.min: -1: expected 0 to 1024"},
@@ -388,7 +390,7 @@ func TestCandidatesHaveTheSameSignature(t *testing.T) {
 
 func TestSpecJSONRoundTrip(t *testing.T) {
 	m := validModel().WithDefaults()
-	m.Run.Env = map[string]string{"A": "<&>"}
+	m.Run.Env = map[string]EnvValue{"A": {Value: "<&>"}, "B": {File: "/a/b"}, "C": {Masked: true}, "D": {}}
 	m.Batching.Hold = 1500 * time.Microsecond
 	m.Cost, m.Device = 0.1, "gpu0"
 	no := false

@@ -27,7 +27,10 @@ type Launch struct {
 	Preload []string
 	// Env is the worker's environment, "NAME=value" each; a later entry wins. A runtime adds only a short list of
 	// harmless variables of its own, which Env overrides.
-	Env    []string
+	Env []string
+	// Secret names the variables of Env whose values no other launch may see. A [Preloader] does not have them in what launches
+	// share.
+	Secret []string
 	Limits Limits
 	// Isolation says what the replica is kept apart from. Containers have all of it.
 	Isolation Isolation

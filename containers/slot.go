@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -137,11 +139,17 @@ func (sl *slot) launch(l *attempt) outcome {
 	if err != nil {
 		return outcome{exit: notStarted(fmt.Errorf("its launch could not be prepared: %w", err))}
 	}
+	var secrets []string
+	if cfg.Secrets != nil {
+		if secrets, err = cfg.Secrets(l.replica); err != nil {
+			return outcome{exit: notStarted(fmt.Errorf("it could not be started: %w", err)), prepared: true}
+		}
+	}
 	quiet := sl.set.wantsQuiet()
 	stdout, stderr := sl.set.logs.Writer(l.replica, Stdout), sl.set.logs.Writer(l.replica, Stderr)
 	inst, err := cfg.Runtime.Start(sl.ctx, Launch{
 		Replica: l.replica, Model: cfg.Model, Dir: cfg.Dir, Command: cfg.Command, Image: cfg.Image, Preload: cfg.Preload,
-		Env: append(append([]string(nil), cfg.Env...), env...), Limits: cfg.Limits, Isolation: cfg.Isolation, Quiet: quiet, Stdout: stdout, Stderr: stderr,
+		Env: slices.Concat(cfg.Env, secrets, env), Secret: names(secrets), Limits: cfg.Limits, Isolation: cfg.Isolation, Quiet: quiet, Stdout: stdout, Stderr: stderr,
 	})
 	if err != nil {
 		var p Permanent
@@ -166,6 +174,15 @@ func (sl *slot) launch(l *attempt) outcome {
 	_ = stdout.Close() // writers of the log cannot fail
 	_ = stderr.Close()
 	return outcome{exit: inst.Exit(), prepared: true}
+}
+
+// names are the names of "NAME=value" entries.
+func names(env []string) (all []string) {
+	for _, entry := range env {
+		name, _, _ := strings.Cut(entry, "=")
+		all = append(all, name)
+	}
+	return all
 }
 
 func notStarted(err error) Exit {

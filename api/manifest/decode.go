@@ -48,6 +48,12 @@ func DecodeRequest(name string, data []byte) (*Set, []api.ObjectRevision, error)
 	return set, d.revisions, err
 }
 
+// DecodeShown is Decode for what a gateway shows: values of environment variables may be masked. The set is for people, and
+// for programs that pick from it: it cannot be applied.
+func DecodeShown(name string, data []byte) (*Set, error) {
+	return (&decoder{file: name, shown: true}).decode(data)
+}
+
 func (d *decoder) decode(data []byte) (*Set, error) {
 	name := d.file
 	if len(data) > MaxBytes {
@@ -133,6 +139,8 @@ type decoder struct {
 	// revised permits documents to have a revision; revisions are those that were given.
 	revised   bool
 	revisions []api.ObjectRevision
+	// shown permits masked values.
+	shown bool
 }
 
 func (d *decoder) errorf(n *yaml.Node, path, format string, args ...any) {
@@ -204,7 +212,11 @@ func (d *decoder) document(root *yaml.Node) {
 	switch api.Kind(kind) {
 	case api.KindModel:
 		spec := read[api.ModelSpec](o, modelPlan).WithDefaults()
-		d.finish(o, before, spec.Validate)
+		judged := spec
+		if d.shown && spec.HasMasks() {
+			judged.Run.Env = nil
+		}
+		d.finish(o, before, judged.Validate)
 		d.once("model "+spec.ID().String(), before)
 		d.set.Models = append(d.set.Models, spec)
 		d.set.models = append(d.set.models, remember(d.file, api.KindModel, d.positions))

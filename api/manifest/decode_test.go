@@ -120,7 +120,10 @@ func TestFields(t *testing.T) {
 		{"an image", strings.Replace(modelWith(""), "command: [python, model.py]", "image: registry.example.com/svm:1", 1), func(s *Set) (any, any) { return s.Models[0].Run, api.RunSpec{Image: "registry.example.com/svm:1"} }},
 		{"no retry", modelWith("retry: false"), func(s *Set) (any, any) { return s.Models[0].Retries(), false }},
 		{"environment of numbers", strings.Replace(modelWith(""), "model.py]", "model.py, --port, 80], env: {OMP_NUM_THREADS: 1, A: 'x y'}", 1), func(s *Set) (any, any) {
-			return s.Models[0].Run, api.RunSpec{Command: []string{"python", "model.py", "--port", "80"}, Env: map[string]string{"OMP_NUM_THREADS": "1", "A": "x y"}}
+			return s.Models[0].Run, api.RunSpec{Command: []string{"python", "model.py", "--port", "80"}, Env: map[string]api.EnvValue{"OMP_NUM_THREADS": {Value: "1"}, "A": {Value: "x y"}}}
+		}},
+		{"environment from files", strings.Replace(modelWith(""), "model.py]", "model.py], env: {A: x, TOKEN: {valueFrom: {file: ../token}}}", 1), func(s *Set) (any, any) {
+			return s.Models[0].Run.Env, map[string]api.EnvValue{"A": {Value: "x"}, "TOKEN": {File: "../token"}}
 		}},
 		{"batching", modelWith("batching: {policy: fixed, max: 8, max_bytes: 0x100000, hold: 1.5ms, objective: 10ms, pad: true}"), func(s *Set) (any, any) {
 			return s.Models[0].Batching, api.BatchingSpec{Policy: "fixed", Max: 8, MaxBytes: 1 << 20, Hold: 1500 * time.Microsecond, Objective: 10 * time.Millisecond, Pad: true}
@@ -224,6 +227,11 @@ func TestErrors(t *testing.T) {
 		{"retry", modelWith("retry: maybe"), `f.yaml:6:8: retry: "maybe" is a string: expected true or false`},
 		{"cache", modelWith("cache: true"), `f.yaml:6:8: cache: true is a boolean: expected off or on`},
 		{"environment", strings.Replace(modelWith(""), "model.py]", "model.py], env: [A]", 1), `run.env: is a list: expected a mapping of names to values`},
+		{"environment of one text", strings.Replace(modelWith(""), "model.py]", "model.py], env: s3cret", 1), `run.env: is a text: expected a mapping of names to values`},
+		{"environment from nowhere", strings.Replace(modelWith(""), "model.py]", "model.py], env: {A: {}}", 1), `run.env.A: expected a text, or {valueFrom: {file: PATH}}`},
+		{"environment from no file", strings.Replace(modelWith(""), "model.py]", "model.py], env: {A: {valueFrom: {}}}", 1), `run.env.A.valueFrom.file: is missing: expected the path of a file that has the value`},
+		{"environment from elsewhere", strings.Replace(modelWith(""), "model.py]", "model.py], env: {A: {value: s3cret}}", 1), `run.env.A.value: there is no such field`},
+		{"environment masked and from a file", strings.Replace(modelWith(""), "model.py]", "model.py], env: {A: {masked: true, valueFrom: {file: a}}}", 1), `run.env.A: expected a text, or {valueFrom: {file: PATH}}`},
 		{"environment null", strings.Replace(modelWith(""), "model.py]", "model.py], env: {A: }", 1), `run.env.A: is null: expected a string`},
 		{"environment name", strings.Replace(modelWith(""), "model.py]", "model.py], env: {XEBEC_A: 1}", 1), `f.yaml:5:42: run.env.XEBEC_A: names that start with XEBEC_ are set by the gateway`},
 		{"image", strings.Replace(modelWith(""), "command: [python, model.py]", "image: x y", 1), `f.yaml:5:14: run.image: "x y" is not the name of an image`},

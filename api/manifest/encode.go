@@ -24,6 +24,9 @@ func (s *Set) YAML() ([]byte, error) {
 		return nil, nil
 	}
 	var out bytes.Buffer
+	if slices.ContainsFunc(s.Models, func(m api.ModelSpec) bool { return m.HasMasks() }) {
+		out.WriteString(maskedHead)
+	}
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
 	for _, doc := range docs {
@@ -42,6 +45,10 @@ func (s *Set) YAML() ([]byte, error) {
 	}
 	return out.Bytes(), nil
 }
+
+// maskedHead stands above documents with masked values.
+const maskedHead = `# Values of environment variables are masked here, and a manifest with masked values cannot be applied: --show-secrets shows the values.
+`
 
 // JSON writes the set as a list of documents; see [Set.YAML].
 func (s *Set) JSON() ([]byte, error) {

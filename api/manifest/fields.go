@@ -110,6 +110,7 @@ func readerOf(t reflect.Type, option string) reader {
 		if option == "version" {
 			return set((*decoder).labels)
 		}
+	case reflect.TypeFor[map[string]api.EnvValue]():
 		return set((*decoder).env)
 	case reflect.TypeFor[*bool]():
 		return func(o *object, name string, v reflect.Value) {
@@ -273,29 +274,6 @@ func (d *decoder) versionText(n *yaml.Node, path string) string {
 		d.errorf(n, path, "is empty: give it a value or leave it out")
 	}
 	return n.Value
-}
-
-func (d *decoder) env(o *object, name string) map[string]string {
-	n := o.get(name)
-	if n == nil {
-		return nil
-	}
-	path := o.at(name)
-	if n.Kind != yaml.MappingNode {
-		d.errorf(n, path, "%s: expected a mapping of names to values", describe(n))
-		return nil
-	}
-	env := make(map[string]string, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i].Value, n.Content[i+1]
-		at := path + "." + key
-		d.positions[at] = n.Content[i]
-		env[key] = d.word(value, at)
-	}
-	if len(env) == 0 {
-		return nil
-	}
-	return env
 }
 
 // labels reads a mapping of labels to versions; nil when it is not there or has nothing in it.

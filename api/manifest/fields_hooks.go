@@ -103,6 +103,56 @@ func versionsReader(p *plan) reader {
 	}
 }
 
+// env reads a mapping of names to values. No message quotes a value: it may be secret.
+func (d *decoder) env(o *object, name string) map[string]api.EnvValue {
+	n := o.get(name)
+	if n == nil {
+		return nil
+	}
+	path := o.at(name)
+	if n.Kind != yaml.MappingNode {
+		what := "is a text"
+		if n.Kind == yaml.SequenceNode {
+			what = "is a list"
+		}
+		d.errorf(n, path, "%s: expected a mapping of names to values", what)
+		return nil
+	}
+	env := make(map[string]api.EnvValue, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i].Value, n.Content[i+1]
+		at := path + "." + key
+		d.positions[at] = n.Content[i]
+		if value.Kind == yaml.MappingNode {
+			env[key] = d.envSource(value, at)
+		} else {
+			env[key] = api.EnvValue{Value: d.word(value, at)}
+		}
+	}
+	if len(env) == 0 {
+		return nil
+	}
+	return env
+}
+
+// envSource reads {valueFrom: {file: PATH}}, and {masked: true}, which a gateway shows in place of a text.
+func (d *decoder) envSource(n *yaml.Node, path string) (v api.EnvValue) {
+	before := len(d.errs)
+	o := d.object(n, path)
+	o.part("valueFrom", func(from *object) {
+		v.File = from.text("file")
+		if from.values["file"] == nil {
+			d.errorf(from.node, from.at("file"), "is missing: expected the path of a file that has the value")
+		}
+	})
+	v.Masked, _ = o.boolean("masked")
+	o.done()
+	if (v.File == "") == !v.Masked && len(d.errs) == before {
+		d.errorf(n, path, "expected a text, or {valueFrom: {file: PATH}}")
+	}
+	return v
+}
+
 // anyField reads any value as canonical JSON, nil if there is none.
 func (d *decoder) anyField(o *object, name string) json.RawMessage {
 	if n := o.get(name); n != nil {

@@ -17,7 +17,7 @@ import (
 
 func TestYAMLForPeople(t *testing.T) {
 	set := exampleSet()
-	set.Models[0].Run.Env = map[string]string{"OMP_NUM_THREADS": "1", "TEXT": "two words"}
+	set.Models[0].Run.Env = map[string]api.EnvValue{"OMP_NUM_THREADS": {Value: "1"}, "TEXT": {Value: "two words"}, "TOKEN": {File: "/run/secrets/a b"}}
 	got, err := set.YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -34,6 +34,7 @@ run:
   env:
     OMP_NUM_THREADS: "1"
     TEXT: "two words"
+    TOKEN: {valueFrom: {file: "/run/secrets/a b"}}
 replicas: {min: 1, max: 2, idle: 5m0s, window: 1m0s, delay: 30s, utilization: 0.7, up: 10, down: 2}
 batching: {policy: aimd, max: 4096, max_bytes: 67108864}
 retry: true
@@ -51,6 +52,50 @@ weight: 1
 `
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a gateway shows has no value of an environment variable, says so, and is refused by every reader but the one for shown manifests.
+func TestMaskedValuesCannotBeApplied(t *testing.T) {
+	shown := exampleSet()
+	declared := map[string]api.EnvValue{"A": {Value: "s3cret"}, "EMPTY": {}, "TOKEN": {File: "token"}}
+	shown.Models[0].Run.Env = declared
+	shown.Models[0] = shown.Models[0].WithoutSecrets()
+	if declared["A"].Value != "s3cret" {
+		t.Error("the mask has changed what is declared")
+	}
+	yaml, err := shown.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	json, err := shown.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(yaml), "# Values of environment variables are masked") || !strings.Contains(string(yaml), "TOKEN: {valueFrom: {file: token}}") {
+		t.Errorf("shown:\n%s", yaml)
+	}
+	for _, text := range [][]byte{yaml, json} {
+		if strings.Contains(string(text), "s3cret") {
+			t.Errorf("a value is shown:\n%s", text)
+		}
+		for _, decode := range []func() error{
+			func() error { _, err := Decode("f.yaml", text); return err },
+			func() error { _, _, err := DecodeRequest("f.yaml", text); return err },
+		} {
+			for _, name := range []string{"A", "EMPTY"} {
+				if err := decode(); err == nil || !strings.Contains(err.Error(), "run.env."+name+": the value is masked, so it is not known: read the declaration again with --show-secrets") {
+					t.Errorf("got %v", err)
+				}
+			}
+		}
+		again, err := DecodeShown("f.yaml", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(shown, again, cmpopts.IgnoreUnexported(Set{})); diff != "" {
+			t.Errorf("(-shown +read):\n%s", diff)
+		}
 	}
 }
 
@@ -161,6 +206,13 @@ func drawTensors(t *rapid.T, label string) []api.TensorSpec {
 	return specs
 }
 
+var envValue = rapid.Custom(func(t *rapid.T) api.EnvValue {
+	if file := text.Draw(t, "file"); file != "" && rapid.Bool().Draw(t, "from a file") {
+		return api.EnvValue{File: file}
+	}
+	return api.EnvValue{Value: text.Draw(t, "value")}
+})
+
 func drawModel(t *rapid.T) api.ModelSpec {
 	m := api.ModelSpec{
 		Name:    name.Draw(t, "name"),
@@ -168,7 +220,7 @@ func drawModel(t *rapid.T) api.ModelSpec {
 		Outputs: drawTensors(t, "outputs"),
 		Run: api.RunSpec{
 			Command: append([]string{"python"}, rapid.SliceOfN(text, 0, 3).Draw(t, "arguments")...),
-			Env:     rapid.MapOfN(rapid.StringMatching(`[a-wA-W_][a-z0-9_]{0,5}`), text, 0, 3).Draw(t, "env"),
+			Env:     rapid.MapOfN(rapid.StringMatching(`[a-wA-W_][a-z0-9_]{0,5}`), envValue, 0, 3).Draw(t, "env"),
 		},
 		Python:  text.Draw(t, "python"),
 		Timeout: time.Duration(duration.Draw(t, "timeout")),

@@ -61,7 +61,7 @@ func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 	}
 	s := zygoteSpec{path: path, preload: slices.Clone(l.Preload), isolation: l.Isolation}
 	for _, entry := range l.Env {
-		if name, _, _ := strings.Cut(entry, "="); !matches(perLaunch, name) {
+		if name, _, _ := strings.Cut(entry, "="); !matches(perLaunch, name) && !slices.Contains(l.Secret, name) {
 			s.env = append(s.env, entry)
 		}
 	}

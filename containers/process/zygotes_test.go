@@ -330,6 +330,21 @@ func TestPerLaunchVariables(t *testing.T) {
 	}
 }
 
+// Launches that differ in secrets share a zygote, which sees none of them.
+func TestSecretsStayOutOfZygotes(t *testing.T) {
+	m := newModels(t, map[string]string{"early": "import os\nseen = os.environ.get('KEY')\n"})
+	r := newRuntime(t)
+	base := m.launch(t, []string{"early"}, "import os, early\nprint(early.seen, os.environ['KEY'])\n", nil)
+	for _, key := range []string{"one", "other"} {
+		l := base
+		l.Env, l.Secret = append(slices.Clone(l.Env), "KEY="+key), []string{"KEY"}
+		if lines := run(t, r, l); !slices.Equal(lines, []string{"None " + key}) {
+			t.Errorf("output %q", lines)
+		}
+	}
+	theZygote(t, r)
+}
+
 // variant returns a launch with an environment of its own, and so a zygote of its own.
 func (m models) variant(t *testing.T, i int) containers.Launch {
 	t.Helper()

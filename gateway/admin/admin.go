@@ -152,15 +152,20 @@ func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, erro
 }
 
 func (h *handlers) models(ctx context.Context, c *app.RequestContext) (any, error) {
-	if _, err := query(c); err != nil {
+	secrets, err := h.secrets(ctx, c, "models")
+	if err != nil {
 		return nil, err
 	}
 	models, err := h.control.Models(ctx, "")
-	return api.ModelList{Models: notNil(models)}, err
+	return api.ModelList{Models: shown(models, secrets)}, err
 }
 
 func (h *handlers) model(ctx context.Context, c *app.RequestContext) (any, error) {
-	name, err := nameOf(c, "model")
+	name, err := nameOf(c, "model", "secrets")
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := h.secrets(ctx, c, "Model "+name)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +173,7 @@ func (h *handlers) model(ctx context.Context, c *app.RequestContext) (any, error
 	if len(models) == 1 && err == nil {
 		tag(c, models[0].Revision)
 	}
-	return api.ModelList{Models: notNil(models)}, err
+	return api.ModelList{Models: shown(models, secrets)}, err
 }
 
 func (h *handlers) functions(ctx context.Context, c *app.RequestContext) (any, error) {
@@ -228,7 +233,11 @@ func (h *handlers) deleteFunction(ctx context.Context, c *app.RequestContext) (a
 }
 
 func (h *handlers) describeModel(ctx context.Context, c *app.RequestContext) (any, error) {
-	name, err := nameOf(c, "model")
+	name, err := nameOf(c, "model", "secrets")
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := h.secrets(ctx, c, "Model "+name)
 	if err != nil {
 		return nil, err
 	}
@@ -247,11 +256,15 @@ func (h *handlers) describeModel(ctx context.Context, c *app.RequestContext) (an
 		})
 	})
 	traffic, err := h.trafficOf(ctx, name)
-	return api.ModelDescription{Models: notNil(models), Traffic: traffic, Functions: notNil(users)}, err
+	return api.ModelDescription{Models: shown(models, secrets), Traffic: traffic, Functions: notNil(users)}, err
 }
 
 func (h *handlers) describeFunction(ctx context.Context, c *app.RequestContext) (any, error) {
-	name, err := nameOf(c, "function")
+	name, err := nameOf(c, "function", "secrets")
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := h.secrets(ctx, c, "Function "+name)
 	if err != nil {
 		return nil, err
 	}
@@ -278,6 +291,7 @@ func (h *handlers) describeFunction(ctx context.Context, c *app.RequestContext) 
 			}
 		}
 	}
+	d.Models = shown(d.Models, secrets)
 	return d, nil
 }
 

@@ -207,7 +207,7 @@ func TestRefusals(t *testing.T) {
 		{"a reason of two lines", "POST", "/v1/models/m/rollback", `{"reason": "a\nb"}`, []string{asJSON}, 400, "invalid_argument", `reason "a\nb": expected one line of at most 1024 bytes`},
 		{"no history", "GET", "/v1/history?limit=0", "", nil, 400, "invalid_argument", `limit="0": expected 1 to 1000`},
 		{"too much history", "GET", "/v1/history/m?limit=1001", "", nil, 400, "invalid_argument", `limit="1001": expected 1 to 1000`},
-		{"a part of the export", "GET", "/v1/export?name=m", "", nil, 400, "invalid_argument", `unknown query parameter "name": expected none`},
+		{"a part of the export", "GET", "/v1/export?name=m", "", nil, 400, "invalid_argument", `unknown query parameter "name": expected secrets`},
 		{"a user with a bell", "GET", "/v1/models", "", []string{"Xebec-User: a\ab"}, 400, "invalid_argument", "the header Xebec-User"},
 		{"a long user", "GET", "/v1/models", "", []string{"Xebec-User: " + strings.Repeat("x", 129)}, 400, "invalid_argument", "expected at most 128 bytes of printable text"},
 		{"a user with a bidirectional override", "GET", "/v1/models", "", []string{"Xebec-User: a\u202eb"}, 400, "invalid_argument", "the header Xebec-User"},

@@ -38,6 +38,8 @@ type fakeControl struct {
 	seen []api.ObjectRevision
 	// nothing makes Export return an empty set.
 	nothing bool
+	// env is the environment of the models. With it, Export has one of them.
+	env map[string]api.EnvValue
 	// err is the error of every method, if set.
 	err error
 	// lines provides the future lines for Logs; logsErr is its error.
@@ -95,7 +97,11 @@ func (f *fakeControl) Models(_ context.Context, name string) ([]api.ModelStatus,
 	}
 	switch name {
 	case "", "digits-svm":
-		return []api.ModelStatus{model("1"), model("2")}, nil
+		all := []api.ModelStatus{model("1"), model("2")}
+		for i := range all {
+			all[i].Spec.Run.Env = f.env
+		}
+		return all, nil
 	case "single", "unchanged":
 		m := model("1")
 		m.Spec.Name, m.Revision = name, 6
@@ -189,7 +195,13 @@ func (f *fakeControl) Export(context.Context) (*manifest.Set, error) {
 	if f.nothing {
 		return &manifest.Set{}, nil
 	}
-	return &manifest.Set{Functions: []api.FunctionSpec{function().Spec}}, nil
+	set := &manifest.Set{Functions: []api.FunctionSpec{function().Spec}}
+	if f.env != nil {
+		m := model("1").Spec
+		m.Run.Env = f.env
+		set.Models = []api.ModelSpec{m}
+	}
+	return set, nil
 }
 
 func (f *fakeControl) Logs(ctx context.Context, q api.LogQuery, emit func(api.LogLine) error) error {

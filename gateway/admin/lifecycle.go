@@ -176,12 +176,18 @@ func (h *handlers) exists(ctx context.Context, name string) error {
 
 // export answers all declarations as YAML, or as JSON if the Accept header names it.
 func (h *handlers) export(ctx context.Context, c *app.RequestContext) (any, error) {
-	if _, err := query(c); err != nil {
+	secrets, err := h.secrets(ctx, c, "all declarations")
+	if err != nil {
 		return nil, err
 	}
 	set, err := h.control.Export(ctx)
 	if err != nil {
 		return nil, err
+	}
+	for i := range set.Models {
+		if !secrets {
+			set.Models[i] = set.Models[i].WithoutSecrets() // the set is a copy
+		}
 	}
 	encode, contentType := set.YAML, "application/yaml"
 	if strings.Contains(string(c.Request.Header.Peek("Accept")), "application/json") {

@@ -50,8 +50,8 @@ func TestManifests(t *testing.T) {
 		if spec.Replicas.Min != 0 || spec.Replicas.Idle != 200*time.Millisecond {
 			t.Errorf("%s: replicas %+v: it does not sleep soon", m.name, spec.Replicas)
 		}
-		if spec.Run.Env["MARKS"] != m.marks {
-			t.Errorf("%s: marks in %q, expected %q", m.name, spec.Run.Env["MARKS"], m.marks)
+		if spec.Run.Env["MARKS"].Value != m.marks {
+			t.Errorf("%s: marks in %q, expected %q", m.name, spec.Run.Env["MARKS"].Value, m.marks)
 		}
 		if m.bounded {
 			bounded++

@@ -117,7 +117,7 @@ func TestManifest(t *testing.T) {
 		t.Fatalf("got %+v", set)
 	}
 	good := set.Models[0]
-	if good.Run.Command[1] != "/somewhere/with a space/learning/model.py" || good.Run.Env["DEGRADED_WHILE"] != "/a/switch" || good.Run.Env["LEARNED"] != filepath.Join(e.dir, "part.good.joblib") {
+	if good.Run.Command[1] != "/somewhere/with a space/learning/model.py" || good.Run.Env["DEGRADED_WHILE"].Value != "/a/switch" || good.Run.Env["LEARNED"].Value != filepath.Join(e.dir, "part.good.joblib") {
 		t.Errorf("got %+v", good.Run)
 	}
 	if good.Cache == set.Models[1].Cache {

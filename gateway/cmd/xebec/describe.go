@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -17,7 +18,10 @@ import (
 )
 
 func (c *cli) describeCommand() *cobra.Command {
-	var format string
+	var (
+		format  string
+		secrets bool
+	)
 	cmd := &cobra.Command{
 		Use:   "describe model|function NAME, or describe gateway|scheduler",
 		Short: "Show the status of a model, a function, the gateway or the scheduler's plan, with reasons",
@@ -58,15 +62,19 @@ formed, and how models take turns on a shared device. Each choice comes with its
 					return usageError{err}
 				}
 				path = "/v1/describe/" + what + "/" + args[1]
+				path = withSecrets(path, secrets)
 				show = showModel
 				if kind == api.KindFunction {
 					show = showFunction
 				}
+			} else if secrets {
+				return usagef("--show-secrets shows environments of models: expected describe model NAME or describe function NAME")
 			}
 			return c.describe(cmd.Context(), path, format, show)
 		},
 	}
 	outputFlag(cmd, &format)
+	secretsFlag(cmd, &secrets)
 	return cmd
 }
 
@@ -195,6 +203,7 @@ func (p *page) model(m *api.ModelStatus) {
 	p.field(0, "Directory", m.Dir)
 	p.field(0, "Image", m.Spec.Run.Image)
 	p.field(0, "Command", strings.Join(m.Spec.Run.Command, " "))
+	p.environment(m.Spec.Run.Env)
 	p.capacity(m)
 	p.field(0, "Inputs", tensors(m.Spec.Inputs))
 	p.field(0, "Outputs", tensors(m.Spec.Outputs))
@@ -220,6 +229,22 @@ func (p *page) model(m *api.ModelStatus) {
 		lines[i] = line.String()
 	}
 	p.text(0, "Last output", lines)
+}
+
+// environment writes a line for each variable of a model.
+func (p *page) environment(env map[string]api.EnvValue) {
+	lines := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		switch v := env[name]; {
+		case v.Masked:
+			lines = append(lines, name+", masked")
+		case v.File != "":
+			lines = append(lines, name+" from the file "+v.File)
+		default:
+			lines = append(lines, name+"="+v.Value)
+		}
+	}
+	p.text(0, "Environment", lines)
 }
 
 func (p *page) replica(r *api.ReplicaStatus) {

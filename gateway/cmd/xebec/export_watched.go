@@ -52,13 +52,19 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 	if empty(answer) {
 		return answer, "", nil
 	}
-	set, err := manifest.Decode("export", answer)
+	set, err := manifest.DecodeShown("export", answer)
 	if err != nil {
 		return nil, "", err
 	}
+	if n := masks(set); n > 0 {
+		note = fmt.Sprintf("%s of environment variables are masked, so this export cannot be applied: --show-secrets includes them", plural(n, "value"))
+	}
 	alone, watched := splitWatched(set)
 	if watched.Len() == 0 {
-		return answer, "", nil
+		return answer, note, nil
+	}
+	if note != "" {
+		note += "\n"
 	}
 	var names []string
 	for i := range watched.Functions {
@@ -67,7 +73,7 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 	for i := range watched.Traffic {
 		names = append(names, "traffic "+watched.Traffic[i].Model)
 	}
-	note = listedNames(names) + ": left out, because they need models of watched directories, which an export does not include"
+	note += listedNames(names) + ": left out, because they need models of watched directories, which an export does not include"
 	if format == formatJSON {
 		text, err = alone.JSON()
 		return text, note + "; -o yaml keeps them as comments", err
@@ -88,6 +94,18 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 		text = append(append(text, "# "...), line...)
 	}
 	return text, note + "; they are comments at the end", nil
+}
+
+// masks counts the values of the set that are masked.
+func masks(set *manifest.Set) (n int) {
+	for i := range set.Models {
+		for _, v := range set.Models[i].Run.Env {
+			if v.Masked {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // empty reports whether an export declares nothing: it is only a comment in YAML, an empty list in JSON.

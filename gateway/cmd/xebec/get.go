@@ -18,7 +18,10 @@ import (
 )
 
 func (c *cli) getCommand() *cobra.Command {
-	var format string
+	var (
+		format  string
+		secrets bool
+	)
 	kinds := []string{"models", "functions", "replicas", "traffic"}
 	cmd := &cobra.Command{
 		Use:   "get models|functions|replicas|traffic [NAME]",
@@ -29,7 +32,8 @@ PHASE is the stage of a version's life: declared, loading, validating, available
 queries that it answers. SERVING marks the version that serves with *.
 
 With -o yaml or -o json, models, functions and traffic rules are printed as declarations, with their defaults, in the form that "xebec
-apply" reads. "xebec describe" prints their status.`,
+apply" reads. "xebec describe" prints their status. Values of models' environment variables are masked unless --show-secrets is given, and
+"xebec apply" refuses masked ones.`,
 		Example: `  xebec get models
   xebec get functions digits -o yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -44,12 +48,16 @@ apply" reads. "xebec describe" prints their status.`,
 			if len(args) == 2 {
 				name = args[1]
 			}
+			kind, _ := kindArgument(args[0])
+			if secrets && (kind != api.KindModel || format == formatTable) {
+				return usagef("--show-secrets shows environments of models: expected get models with -o yaml or -o json")
+			}
 			if strings.EqualFold(args[0], "replicas") || strings.EqualFold(args[0], "replica") {
 				return c.getReplicas(cmd.Context(), name, format)
 			}
-			switch kind, _ := kindArgument(args[0]); kind {
+			switch kind {
 			case api.KindModel:
-				return c.getModels(cmd.Context(), name, format)
+				return c.getModels(cmd.Context(), name, format, secrets)
 			case api.KindFunction:
 				return c.getFunctions(cmd.Context(), name, format)
 			case api.KindTraffic:
@@ -59,7 +67,21 @@ apply" reads. "xebec describe" prints their status.`,
 		},
 	}
 	outputFlag(cmd, &format)
+	secretsFlag(cmd, &secrets)
 	return cmd
+}
+
+// secretsFlag adds --show-secrets.
+func secretsFlag(cmd *cobra.Command, show *bool) {
+	cmd.Flags().BoolVar(show, "show-secrets", false, "show the values of models' environment variables; the gateway's log says who saw them")
+}
+
+// withSecrets is a path of the admin API, with the parameter that asks for the values of environment variables.
+func withSecrets(path string, show bool) string {
+	if show {
+		path += "?secrets=true"
+	}
+	return path
 }
 
 // list gets a list from a path, or the part of it under a name.
@@ -73,10 +95,22 @@ func (c *cli) list(ctx context.Context, path, what, name string, into any) error
 	return c.get(ctx, path, into)
 }
 
-// models gets all models, or the versions of one, sorted.
+// models gets all models, or the versions of one, sorted, with masked environments.
 func (c *cli) models(ctx context.Context, name string) ([]api.ModelStatus, error) {
+	return c.modelsWith(ctx, name, false)
+}
+
+// modelsWith is models, with secrets if these are asked for.
+func (c *cli) modelsWith(ctx context.Context, name string, secrets bool) ([]api.ModelStatus, error) {
+	path := "/v1/models"
+	if name != "" {
+		if err := api.CheckName("model", name); err != nil {
+			return nil, usageError{err}
+		}
+		path += "/" + name
+	}
 	var list api.ModelList
-	err := c.list(ctx, "/v1/models", "model", name, &list)
+	err := c.get(ctx, withSecrets(path, secrets), &list)
 	slices.SortStableFunc(list.Models, func(a, b api.ModelStatus) int {
 		if a.Spec.Name != b.Spec.Name {
 			return strings.Compare(a.Spec.Name, b.Spec.Name)
@@ -86,8 +120,8 @@ func (c *cli) models(ctx context.Context, name string) ([]api.ModelStatus, error
 	return list.Models, err
 }
 
-func (c *cli) getModels(ctx context.Context, name, format string) error {
-	models, err := c.models(ctx, name)
+func (c *cli) getModels(ctx context.Context, name, format string, secrets bool) error {
+	models, err := c.modelsWith(ctx, name, secrets)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,10 @@ func (c *cli) history(ctx context.Context, path, format string) error {
 }
 
 func (c *cli) exportCommand() *cobra.Command {
-	var file, format string
+	var (
+		file, format string
+		secrets      bool
+	)
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Print everything that is declared, to back it up or to apply it elsewhere",
@@ -76,8 +79,9 @@ func (c *cli) exportCommand() *cobra.Command {
 Models of a watched directory are not included, because the directory declares them. Functions and rules that need such models are
 comments at the end, so that any gateway accepts the rest. What policies have learned is not included either.
 
-The environment variables of models are included, so only the owner of a --file can read it.`,
-		Example: `  xebec export --file backup.yaml
+Values of models' environment variables are masked, and "xebec apply" refuses an export with masked values. A backup needs
+--show-secrets. Only the owner of a --file can read it.`,
+		Example: `  xebec export --show-secrets --file backup.yaml
   xebec apply -f backup.yaml`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -89,18 +93,19 @@ The environment variables of models are included, so only the owner of a --file 
 			default:
 				return usagef("-o %s: expected %s or %s", format, formatYAML, formatJSON)
 			}
-			return c.export(cmd.Context(), accept, format, file)
+			return c.export(cmd.Context(), accept, format, file, secrets)
 		},
 	}
 	cmd.Flags().StringVar(&file, "file", "", "file to write; an existing file is replaced once the new one is complete")
 	cmd.Flags().StringVarP(&format, "output", "o", formatYAML, "what to print: yaml, json")
 	completeFlag(cmd, "output", formatYAML, formatJSON)
+	secretsFlag(cmd, &secrets)
 	return cmd
 }
 
-func (c *cli) export(ctx context.Context, accept, format, file string) error {
+func (c *cli) export(ctx context.Context, accept, format, file string, secrets bool) error {
 	var answer []byte
-	if err := c.call(ctx, http.MethodGet, "/v1/export", "", nil, &answer, header{"Accept", accept}); err != nil {
+	if err := c.call(ctx, http.MethodGet, withSecrets("/v1/export", secrets), "", nil, &answer, header{"Accept", accept}); err != nil {
 		return err
 	}
 	text, note, err := portable(answer, format)

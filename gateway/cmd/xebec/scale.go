@@ -93,7 +93,7 @@ func (c *cli) scale(ctx context.Context, ref, format string, edit *scaleEdit) er
 		return usageError{err}
 	}
 	return c.edit(ctx, format, func() (*manifest.Set, uint64, error) {
-		models, err := c.models(ctx, id.Name)
+		models, err := c.modelsWith(ctx, id.Name, true) // all of it is sent back
 		if err != nil {
 			return nil, 0, err
 		}

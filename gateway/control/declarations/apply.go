@@ -42,7 +42,7 @@ func (d *Declarations) planApply(ctx context.Context, s *versions.State, set *ma
 				}
 				e.fresh = append(e.fresh, fresh)
 			} else {
-				detail = differences(s.Version(spec.ID()).Spec(), spec)
+				detail = differences(s.Version(spec.ID()).Spec().WithoutSecrets(), spec.WithoutSecrets())
 			}
 			e.put.Models = append(e.put.Models, *spec)
 		case at < len(set.Functions):

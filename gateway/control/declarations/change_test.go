@@ -155,6 +155,21 @@ func TestTheHistoryHasTheRulesThatAreDeletedWithTheModel(t *testing.T) {
 	t.Errorf("the history has %+v", events)
 }
 
+// The history shows no value of an environment variable.
+func TestTheHistoryMasksTheEnvironment(t *testing.T) {
+	b := begun(t, Config{})
+	secretive := strings.Replace(model, "A: b", "A: s3cret", 1)
+	b.mustApply(secretive)
+	b.mustApply(strings.Replace(secretive, "run: {", "run: {isolation: auto, ", 1)) // the default, spelt out
+	events, err := b.History(context.Background(), "m", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := events[0].Detail; len(events) != 2 || !strings.Contains(d, `"isolation":"auto"`) || strings.Contains(d, "s3cret") {
+		t.Errorf("the history has %+v", events)
+	}
+}
+
 // A function that is declared while a directory of its name is being deployed stays.
 func TestDeployDoesNotReplaceAFunction(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "m")

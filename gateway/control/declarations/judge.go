@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sort"
@@ -96,6 +97,9 @@ func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *de
 				c.Action = api.Updated
 			}
 		}
+		if err := checkFiles(m); err != nil {
+			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, err)
+		}
 		if err := d.cfg.Capacity.Fits(m); err != nil && c.Action != api.Unchanged {
 			if d.cfg.Serving() {
 				return nil, refuse(set, api.KindModel, i, api.InvalidArgument, err)
@@ -106,6 +110,16 @@ func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *de
 		changes = append(changes, c)
 	}
 	return changes, nil
+}
+
+// checkFiles judges the paths of files that have values of the model's environment.
+func checkFiles(m *api.ModelSpec) error {
+	for _, name := range slices.Sorted(maps.Keys(m.Run.Env)) {
+		if file := m.Run.Env[name].File; file != "" && m.Dir == "" && !filepath.IsAbs(file) {
+			return api.FieldErrors{{Path: "run.env." + name + ".valueFrom.file", Message: fmt.Sprintf("%q is relative, and the model has no directory: expected an absolute path, or a model with dir", file)}}
+		}
+	}
+	return nil
 }
 
 // judgeOthers judges what is not in the set against what would be declared with it. touched are the models of which the set says

@@ -77,7 +77,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(&spec),
 		Limits: limitsOf(&spec), Isolation: isolationOf(&spec),
-		Prepare: d.prepare, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, Counts: h.tally.take(d.id), Grace: h.Drain, Quiet: d.quiet.Load,
+		Prepare: d.prepare, Secrets: d.secrets, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, Counts: h.tally.take(d.id), Grace: h.Drain, Quiet: d.quiet.Load,
 	})
 	if err != nil {
 		h.tally.leave(d.id)
@@ -112,14 +112,6 @@ func (h *Host) command(spec *api.ModelSpec) []string {
 		cmd[0] = "python3"
 	}
 	return cmd
-}
-
-func environment(spec *api.ModelSpec) []string {
-	var env []string
-	for name, value := range spec.Run.Env {
-		env = append(env, name+"="+value)
-	}
-	return env
 }
 
 // isolationOf is a spec's isolation as runtimes know it.

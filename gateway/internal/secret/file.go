@@ -24,7 +24,11 @@ type File struct {
 	Now       func() time.Time
 
 	seen os.FileInfo // at the last read; nil: read again
+	mode os.FileMode
 }
+
+// Mode returns the file's mode at the last Read.
+func (f *File) Mode() os.FileMode { return f.mode }
 
 // Again makes Changed report true until the next Read.
 func (f *File) Again() { f.seen = nil }
@@ -55,6 +59,7 @@ func (f *File) Read() ([]byte, error) {
 	if err := f.check(info); err != nil {
 		return nil, err
 	}
+	f.mode = info.Mode()
 	data, err := io.ReadAll(io.LimitReader(file, f.MaxBytes+1))
 	switch {
 	case err != nil:

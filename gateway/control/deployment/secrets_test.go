@@ -1,0 +1,148 @@
+package deployment
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/containerstest"
+)
+
+func TestSecretValue(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, content string, mode os.FileMode) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	longest := strings.Repeat("x", maxSecretBytes)
+	put("line", "s3cret\n", 0o600)
+	put("bare", "s3cret", 0o640)
+	put("lines", "a\n\n", 0o600)
+	put("dos", "a\r\n", 0o600)
+	put("return", "a\r", 0o600)
+	put("empty", "", 0o604)
+	put("longest", longest, 0o600)
+	put("longer", longest+"x", 0o600)
+	put("nul", "s3cret\x00", 0o600)
+	put("binary", "s3cret\xff", 0o600)
+	if err := os.Symlink("line", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dir, path, value string
+		open             bool
+		err              string
+	}{
+		{dir, "line", "s3cret", false, ""},
+		{"/elsewhere", filepath.Join(dir, "bare"), "s3cret", false, ""},
+		{dir, "lines", "a\n", false, ""},
+		{dir, "dos", "a", false, ""},
+		{dir, "return", "a\r", false, ""},
+		{dir, "empty", "", true, ""},
+		{dir, "link", "s3cret", false, ""},
+		{dir, "longest", longest, false, ""},
+		{dir, "longer", "", false, "has more than 65536 bytes: is it the right file?"},
+		{dir, "nul", "", false, "has a NUL byte at offset 6"},
+		{dir, "binary", "", false, "is not UTF-8 text"},
+		{dir, "missing", "", false, "missing: no such file or directory"},
+		{dir, ".", "", false, "is not a regular file"},
+		{"", "line", "", false, "is relative, and the model has no directory: expected an absolute path"},
+	} {
+		value, open, err := secretValue(c.dir, c.path)
+		switch {
+		case c.err != "":
+			if err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%s: got %v, expected %q", c.path, err, c.err)
+			}
+		case err != nil || value != c.value || open != c.open:
+			t.Errorf("%s: got %.20q, open %v (%v)", c.path, value, open, err)
+		}
+	}
+}
+
+// keeper starts nothing and tells how it was asked to.
+type keeper struct {
+	containerstest.Idle
+	launches chan containers.Launch
+}
+
+func (k keeper) Start(ctx context.Context, l containers.Launch) (containers.Instance, error) {
+	k.launches <- l
+	return k.Idle.Start(ctx, l)
+}
+
+// A value is read at each start; without its file a start fails, and the status says which field is wrong. Only starts see values.
+func TestValuesFromFiles(t *testing.T) {
+	h := newHost(t)
+	k := keeper{launches: make(chan containers.Launch, 1)}
+	h.Runtime = k
+	failed := make(chan struct{}, 16)
+	h.Changed = func(string) { failed <- struct{}{} }
+	spec := decoded(t, strings.Replace(sleeper, "model.py]}", "model.py], env: {A: b, KEY: {valueFrom: {file: key}}}}", 1))
+	spec.Dir = t.TempDir()
+	d, err := h.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(context.Background(), api.ShuttingDown); err != nil {
+			t.Error(err)
+		}
+	})
+	d.Load(1)
+	<-failed
+	const want = "run.env.KEY.valueFrom.file: cannot open the file: open "
+	if m := d.Status(); !strings.Contains(m.Replicas[0].LastExit, want) || !strings.Contains(m.Conditions[0].Message, want) {
+		t.Errorf("last exit %q, conditions %+v", m.Replicas[0].LastExit, m.Conditions)
+	}
+	path := filepath.Join(spec.Dir, "key")
+	if err := os.WriteFile(path, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l := <-k.launches
+	if !slices.Equal(l.Env[:2], []string{"A=b", "KEY=s3cret"}) || !slices.Equal(l.Secret, []string{"KEY"}) {
+		t.Errorf("launch %+v", l)
+	}
+	if lines := d.Logs().TailOf(l.Replica, LogLines); len(lines) == 0 || !strings.Contains(lines[0].Text, "run.env.KEY: every user of this machine can read the file key: chmod o-rwx") {
+		t.Errorf("log: %+v", lines)
+	}
+	if shared := d.launch(); !slices.Equal(shared.Env, []string{"A=b"}) {
+		t.Errorf("what launches share has the environment %v", shared.Env)
+	}
+}
+
+// Files together may not have more than one of them may have.
+func TestValuesFromFilesHaveABound(t *testing.T) {
+	h := newHost(t)
+	spec := decoded(t, strings.Replace(sleeper, "model.py]}", "model.py], env: {A: {valueFrom: {file: a}}, B: {valueFrom: {file: a}}}}", 1))
+	spec.Dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(spec.Dir, "a"), []byte(strings.Repeat("x", maxSecretBytes/2+1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := h.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(context.Background(), api.ShuttingDown); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := d.secrets(1); err == nil || !strings.Contains(err.Error(), "run.env.B.valueFrom.file: with it the values from files take 65538 bytes: expected at most 65536 together") {
+		t.Errorf("got %v", err)
+	}
+}
