@@ -62,6 +62,9 @@ const (
 	codeCount
 )
 
+// CodeCount is the number of codes, for arrays that are indexed by them.
+const CodeCount = int(codeCount)
+
 // The gRPC statuses (google.golang.org/grpc/codes) that codes map to, by their numbers on the wire, because api imports
 // no library. The retry policies of gRPC clients usually repeat UNAVAILABLE calls, so only codes whose query was not
 // evaluated map to it.

@@ -3,7 +3,7 @@ package scheduler
 import "github.com/xebec-serving/xebec/api"
 
 // Codes is the number of codes that a query can end with or be refused with, for arrays indexed by code.
-const Codes = int(api.Internal) + 1
+const Codes = api.CodeCount
 
 // Counters are totals since the machine was made; they never decrease.
 type Counters struct {
