@@ -26,7 +26,9 @@ func connectionsWithin(limit uint64) int {
 // fitConnections returns how many client connections to take: as many as wanted, or what the limit of open files leaves room for. The
 // soft limit needs no raising: the Go runtime has raised it to the hard one before main, and gives the programs that it starts the
 // original one.
-func fitConnections(wanted int, log *zap.Logger) int {
+//
+// asked: the number was given, not the default. Then a limit that is too low is worth a warning.
+func fitConnections(wanted int, asked bool, log *zap.Logger) int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		log.Warn("the limit of open files is not known", zap.Error(err))
@@ -36,7 +38,11 @@ func fitConnections(wanted int, log *zap.Logger) int {
 		return wanted
 	}
 	fit := min(wanted, connectionsWithin(limit.Cur))
-	log.Warn("the limit of open files is too low for --max-connections, so fewer are taken: raise the hard limit (ulimit -Hn, LimitNOFILE), or give --max-connections what fits",
+	say := log.Info
+	if asked {
+		say = log.Warn
+	}
+	say("the limit of open files is too low for --max-connections, so fewer are taken: raise the hard limit (ulimit -Hn, LimitNOFILE), or give --max-connections what fits",
 		zap.Int("max_connections", wanted), zap.Uint64("needs", neededDescriptors(wanted)), zap.Uint64("limit", limit.Cur), zap.Int("taken", fit))
 	return fit
 }

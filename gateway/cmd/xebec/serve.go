@@ -133,7 +133,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			}
 			defer closeLog()
 			cfg.Logger, cfg.ReleaseMemory = log, true
-			cfg.Connections = fitConnections(cfg.Connections, log)
+			cfg.Connections = fitConnections(cfg.Connections, cmd.Flags().Changed("max-connections"), log)
 			if runtime.GOMAXPROCS(0) < 2 {
 				runtime.GOMAXPROCS(2) // with one P the poller and its work take turns: 5–15 ms at the 99th percentile
 			}
