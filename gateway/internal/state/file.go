@@ -309,7 +309,7 @@ func (f *fileStore) Forget(ctx context.Context, function string) error {
 
 // CheckPath returns an error if the path no longer refers to the open file. What is written then would be missing after a restart.
 func (f *fileStore) CheckPath() error {
-	const then = "; until then nothing is written. Serving continues, and xebec export prints what is declared"
+	const then = "; until then nothing is written. Serving continues, and xebec export --show-secrets prints what is declared"
 	named, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return lostError{fmt.Sprintf("%s was removed or moved away while this gateway has it open: move it back, or restart the gateway with an empty store and apply an export%s", f.path, then)}

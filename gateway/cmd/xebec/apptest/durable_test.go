@@ -359,18 +359,18 @@ validate: {queries: queries.jsonl, expect: labels, min_accuracy: 1}
 	g.apply(version(number("zero", "noop"), "2"), function("either", "double, zero@stable", "slo: 60s", "policy: {name: epsilon-greedy, epsilon: 0.25}", "default: 5", "log: {sample: 0.5}"),
 		traffic("zero", `versions: {specific: ["1", "2"]}`, `serving: "1"`, `shadow: {version: "2", percent: 12.5}`, `labels: {stable: "1", canary: "2"}`))
 	file := filepath.Join(newDir(t), "backup.yaml")
-	g.must("export", "--file", file)
-	exported := g.must("export")
+	g.must("export", "--show-secrets", "--file", file)
+	exported := g.must("export", "--show-secrets")
 	if text, err := os.ReadFile(file); err != nil || string(text) != exported {
 		t.Errorf("export --file wrote %s (%v): expected\n%s", text, err, exported)
 	}
 
 	again := serve(t)
 	again.xebecIn("/", "", "apply", "-f", file, "--wait").wants(t, "apply the backup", 0, "function either created", "")
-	if got := again.must("export"); got != exported {
+	if got := again.must("export", "--show-secrets"); got != exported {
 		t.Errorf("the export was\n%s\nand after applying it the other gateway exports\n%s", exported, got)
 	}
-	if got, want := again.must("export", "-o", "json"), g.must("export", "-o", "json"); got != want {
+	if got, want := again.must("export", "--show-secrets", "-o", "json"), g.must("export", "--show-secrets", "-o", "json"); got != want {
 		t.Errorf("as JSON:\n%s\nexpected\n%s", got, want)
 	}
 	if a := again.ask("double", 21, ""); a.number() != 21 {
@@ -383,10 +383,10 @@ validate: {queries: queries.jsonl, expect: labels, min_accuracy: 1}
 	if n := len(again.history("double")); n != 2 { // the model, the function
 		t.Errorf("applying an unchanged export adds %d events", n-2)
 	}
-	as := again.must("export", "-o", "json")
+	as := again.must("export", "--show-secrets", "-o", "json")
 	third := serve(t)
 	third.xebecIn("/", as, "apply", "-f", "-", "--wait").wants(t, "apply JSON from stdin", 0, "traffic zero created", "")
-	if got := third.must("export"); got != exported {
+	if got := third.must("export", "--show-secrets"); got != exported {
 		t.Errorf("after applying JSON from stdin the export is\n%s\nexpected\n%s", got, exported)
 	}
 }
