@@ -16,7 +16,11 @@ func (h *handlers) secrets(ctx context.Context, c *app.RequestContext, what stri
 	if err != nil {
 		return false, err
 	}
-	asked, err := q.boolean("secrets")
+	value, given := q["secrets"]
+	if given && value != "true" && value != "false" {
+		return false, api.Errorf(api.InvalidArgument, "the query parameter secrets=%.40q: expected true or false", value)
+	}
+	asked := value == "true"
 	if asked && h.options.Log != nil {
 		caller := api.CallerOf(ctx)
 		h.options.Log.Named("audit").Info("secrets are read", append([]zap.Field{
