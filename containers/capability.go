@@ -9,7 +9,8 @@ import "context"
 // a launch imports everything itself.
 type Preloader interface {
 	// Preload announces all launches to come. The last call counts. The runtime prepares what these launches need and
-	// releases what none of them needs. It does not wait. It uses Dir, Command, Image, Preload and Env of each launch.
+	// releases what none of them needs. It does not wait. It uses Model, Dir, Command, Image, Preload, Env and the
+	// names in Secret of each launch, whose values may be missing.
 	Preload(launches []Launch)
 	// Zygotes returns the processes on this host that hold preloaded modules. They are not replicas, and their memory
 	// comes on top of the replicas'.

@@ -28,8 +28,8 @@ type Launch struct {
 	// Env is the worker's environment, "NAME=value" each; a later entry wins. A runtime adds only a short list of
 	// harmless variables of its own, which Env overrides.
 	Env []string
-	// Secret names the variables of Env whose values no other launch may see. A [Preloader] does not have them in what launches
-	// share.
+	// Secret names the variables of Env whose values no launch of another model may see. A [Preloader] shares nothing of such a
+	// launch with other models, and its imports do not see the values.
 	Secret []string
 	Limits Limits
 	// Isolation says what the replica is kept apart from. Containers have all of it.

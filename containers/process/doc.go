@@ -113,7 +113,8 @@
 // The rules for zygotes:
 //
 //   - There is one zygote for each interpreter, list of modules and environment; the variables that differ between
-//     launches (XEBEC_*, visible devices) do not count. [Runtime.Preload] says which zygotes will be needed. There are
+//     launches (XEBEC_*, visible devices) do not count. A model with secrets has a zygote of its own, whose imports do
+//     not see them: forks of one zygote can read each other. [Runtime.Preload] says which zygotes will be needed. There are
 //     at most 8. The one that has been idle longest, for at least a minute, is ended to make room for another.
 //   - A forked worker is a worker: everything above holds for it. It sets its own parent-death signal once the reaper
 //     is its parent, and checks that it still is. Until the reaper adopts it, it waits at a pipe whose other end goes

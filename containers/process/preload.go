@@ -10,7 +10,8 @@ import (
 
 // Preload announces all launches that are to come. The zygotes of those with a Preload are started now, up to the
 // maximum, so that no launch has to wait for the imports. Zygotes that none of them needs are ended. It does not wait.
-// Each call replaces the last one. Only Dir, Command, Preload and Env of a launch matter. A launch that was not
+// Each call replaces the last one. Only Model, Dir, Command, Preload, Env, Isolation and
+// the names in Secret of a launch matter. A launch that was not
 // announced gets a zygote when it arrives.
 func (r *Runtime) Preload(launches []containers.Launch) {
 	r.mu.Lock()

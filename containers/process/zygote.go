@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
 )
 
@@ -43,6 +44,9 @@ type zygoteSpec struct {
 	env     []string // without perLaunch, sorted
 	// isolation is the zygote's, and so its forks'.
 	isolation containers.Isolation
+	// owner is the model whose launches have secrets, and the zygote for itself: forks of one zygote can read each other's
+	// memory, and every fork has what earlier requests left in the zygote's. Zero for launches without secrets.
+	owner api.ModelID
 }
 
 // specOf returns the spec of the zygote that a launch can be forked from, or false if it must be started normally. path
@@ -60,6 +64,9 @@ func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 		return zygoteSpec{}, false
 	}
 	s := zygoteSpec{path: path, preload: slices.Clone(l.Preload), isolation: l.Isolation}
+	if len(l.Secret) > 0 {
+		s.owner = l.Model
+	}
 	for _, entry := range l.Env {
 		if name, _, _ := strings.Cut(entry, "="); !matches(perLaunch, name) && !slices.Contains(l.Secret, name) {
 			s.env = append(s.env, entry)
@@ -75,7 +82,7 @@ func specOf(path string, l containers.Launch) (zygoteSpec, bool) {
 
 func (s zygoteSpec) key() string {
 	all := slices.Concat([]string{s.path}, s.preload, []string{""}, s.env) // no module's name is empty, and none contains a zero byte
-	return fmt.Sprintf("%v\x00%s", s.isolation, strings.Join(all, "\x00"))
+	return fmt.Sprintf("%v\x00%v\x00%s", s.isolation, s.owner, strings.Join(all, "\x00"))
 }
 
 // zygote is one process that has imported modules and forks. Its goroutine is run; all others wait for ready first.

@@ -330,7 +330,7 @@ func TestPerLaunchVariables(t *testing.T) {
 	}
 }
 
-// Launches that differ in secrets share a zygote, which sees none of them.
+// Launches of one model share a zygote though their secrets differ, and its imports see none of them.
 func TestSecretsStayOutOfZygotes(t *testing.T) {
 	m := newModels(t, map[string]string{"early": "import os\nseen = os.environ.get('KEY')\n"})
 	r := newRuntime(t)
@@ -343,6 +343,64 @@ func TestSecretsStayOutOfZygotes(t *testing.T) {
 		}
 	}
 	theZygote(t, r)
+}
+
+// memorySpy looks for a text in the memory of other processes. It knows the text's beginning from its arguments.
+const memorySpy = `
+import os, sys, early
+wanted = (sys.argv[1] + "-s3cret").encode()
+
+def seen(pid):
+    try:
+        with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+            for region in maps:
+                span, mode = region.split()[:2]
+                start, end = (int(n, 16) for n in span.split("-"))
+                if not mode.startswith("rw"):
+                    continue
+                try:
+                    memory.seek(start)
+                    if wanted in memory.read(end - start):
+                        return True
+                except (OSError, ValueError):
+                    pass
+    except OSError:
+        pass
+    return False
+
+print("forked" if early.born != os.getpid() else "alone")
+print([pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid() and seen(pid)])
+`
+
+// A model's secrets are closed to other models that would otherwise share its zygote: forks of one zygote can read each other.
+func TestSecretsAreClosedToOtherModels(t *testing.T) {
+	m := newModels(t, map[string]string{"early": "import os\nborn = os.getpid()\n"})
+	r := newRuntime(t)
+	secretly := func(model, key string, l containers.Launch) containers.Launch {
+		l.Model.Name, l.Isolation = model, containers.Isolation{}
+		l.Env, l.Secret = append(slices.Clone(l.Env), "KEY="+key), []string{"KEY"}
+		return l
+	}
+	out := newOutput()
+	in := start(t, r, secretly("victim", "victims-s3cret", m.launch(t, []string{"early"}, "import signal\nprint('up', flush=True)\nsignal.pause()\n", out)))
+	out.until(t, "up")
+	lines := run(t, r, secretly("spy", "own", m.launch(t, []string{"early"}, memorySpy, nil, "victims")))
+	layers, missing := in.(containers.IsolationReporter).Isolation()
+	if !strings.Contains(strings.Join(layers, " "), layerNS) {
+		t.Logf("this machine gives it no namespaces: %q", missing)
+	} else if !slices.Equal(lines, []string{"forked", "[]"}) {
+		t.Errorf("output %q: expected a fork that sees the secret nowhere", lines)
+	}
+	r.zygotes.mu.Lock()
+	n := len(r.zygotes.byKey)
+	r.zygotes.mu.Unlock()
+	if n != 2 {
+		t.Errorf("two models with secrets have %d zygotes", n)
+	}
+	if err := in.Signal(false); err != nil {
+		t.Fatal(err)
+	}
+	waitExit(t, in)
 }
 
 // variant returns a launch with an environment of its own, and so a zygote of its own.

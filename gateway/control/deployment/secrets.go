@@ -24,11 +24,8 @@ func (d *Deployment) secrets(replica uint64) ([]string, error) {
 	spec := d.Spec()
 	var env []string
 	total := 0
-	for _, name := range slices.Sorted(maps.Keys(spec.Run.Env)) {
+	for _, name := range secretNames(spec) {
 		path := spec.Run.Env[name].File
-		if path == "" {
-			continue
-		}
 		value, open, err := secretValue(spec.Dir, path)
 		if total += len(value); err == nil && total > maxSecretBytes {
 			err = fmt.Errorf("with it the values from files take %d bytes: expected at most %d together", total, maxSecretBytes)
@@ -70,6 +67,16 @@ func secretValue(dir, path string) (value string, open bool, err error) {
 		return "", false, fmt.Errorf("the file %s is not UTF-8 text: encode its content, for example as base64", path)
 	}
 	return string(data), f.Mode().Perm()&0o004 != 0, nil
+}
+
+// secretNames are the variables whose values are in files, sorted.
+func secretNames(spec *api.ModelSpec) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(spec.Run.Env)) {
+		if spec.Run.Env[name].File != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // environment is what the spec says of the environment, without what is in files.

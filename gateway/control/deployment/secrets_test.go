@@ -125,6 +125,25 @@ func TestValuesFromFiles(t *testing.T) {
 	}
 }
 
+// A model with values from files has a zygote of its own. It is announced as it will be asked for: otherwise it would import twice.
+func TestAModelWithValuesFromFilesHasItsOwnZygote(t *testing.T) {
+	h := newHost(t)
+	kind := func(name, file string) string {
+		spec := api.ModelSpec{Name: name, Version: "1", Preload: []string{"numpy"}, Run: api.RunSpec{Command: []string{"python", "model.py"}}}
+		if file != "" {
+			spec.Run.Env = map[string]api.EnvValue{"KEY": {File: file}}
+		}
+		return h.preloadKind(&spec)
+	}
+	if kind("a", "") != kind("b", "") || kind("a", "/key") == kind("b", "/key") || kind("a", "/key") == kind("a", "") {
+		t.Errorf("kinds %q, %q, %q, %q", kind("a", ""), kind("b", ""), kind("a", "/key"), kind("b", "/key"))
+	}
+	d := deploy(t, h, strings.Replace(sleeper, "model.py]}", "model.py], env: {A: b, KEY: {valueFrom: {file: /key}}}}", 1))
+	if l := d.launch(); !slices.Equal(l.Secret, []string{"KEY"}) || !slices.Equal(l.Env, []string{"A=b"}) {
+		t.Errorf("announced as %+v", l)
+	}
+}
+
 // Files together may not have more than one of them may have.
 func TestValuesFromFilesHaveABound(t *testing.T) {
 	h := newHost(t)
