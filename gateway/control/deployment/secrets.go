@@ -26,7 +26,10 @@ func (d *Deployment) secrets(replica uint64) ([]string, error) {
 	total := 0
 	for _, name := range secretNames(spec) {
 		path := spec.Run.Env[name].File
-		value, open, err := secretValue(spec.Dir, path)
+		if !filepath.IsAbs(path) && spec.Dir != "" {
+			path = filepath.Join(spec.Dir, path)
+		}
+		value, open, err := secretValue(path)
 		if total += len(value); err == nil && total > maxSecretBytes {
 			err = fmt.Errorf("with it the values from files take %d bytes: expected at most %d together", total, maxSecretBytes)
 		}
@@ -34,7 +37,7 @@ func (d *Deployment) secrets(replica uint64) ([]string, error) {
 			return nil, fmt.Errorf("run.env.%s.valueFrom.file: %w", name, err)
 		}
 		if open {
-			warning := fmt.Sprintf("run.env.%s: every user of this machine can read the file %s: chmod o-rwx", name, path)
+			warning := fmt.Sprintf("run.env.%s: every user of this machine can read the file of its value: chmod o-rwx %s", name, path)
 			d.logs.Add(replica, containers.System, warning)
 			d.h.Log.Warn("a value is not secret", zap.Stringer("model", d.id), zap.Uint64("replica", replica), zap.String("reason", warning))
 		}
@@ -45,12 +48,9 @@ func (d *Deployment) secrets(replica uint64) ([]string, error) {
 
 // secretValue reads the value that a file has. A newline at its end, which editors add, does not belong to it. open reports whether
 // any user may read it. No error quotes the content.
-func secretValue(dir, path string) (value string, open bool, err error) {
+func secretValue(path string) (value string, open bool, err error) {
 	if !filepath.IsAbs(path) {
-		if dir == "" {
-			return "", false, fmt.Errorf("%q is relative, and the model has no directory: expected an absolute path", path)
-		}
-		path = filepath.Join(dir, path)
+		return "", false, fmt.Errorf("%q is relative, and the model has no directory: expected an absolute path", path)
 	}
 	f := secret.File{Path: path, What: "file", MaxBytes: maxSecretBytes, Now: time.Now}
 	data, err := f.Read()

@@ -40,26 +40,30 @@ func TestSecretValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		dir, path, value string
-		open             bool
-		err              string
+		path, value string
+		open        bool
+		err         string
 	}{
-		{dir, "line", "s3cret", false, ""},
-		{"/elsewhere", filepath.Join(dir, "bare"), "s3cret", false, ""},
-		{dir, "lines", "a\n", false, ""},
-		{dir, "dos", "a", false, ""},
-		{dir, "return", "a\r", false, ""},
-		{dir, "empty", "", true, ""},
-		{dir, "link", "s3cret", false, ""},
-		{dir, "longest", longest, false, ""},
-		{dir, "longer", "", false, "has more than 65536 bytes: is it the right file?"},
-		{dir, "nul", "", false, "has a NUL byte at offset 6"},
-		{dir, "binary", "", false, "is not UTF-8 text"},
-		{dir, "missing", "", false, "missing: no such file or directory"},
-		{dir, ".", "", false, "is not a regular file"},
-		{"", "line", "", false, "is relative, and the model has no directory: expected an absolute path"},
+		{"line", "s3cret", false, ""},
+		{"bare", "s3cret", false, ""},
+		{"lines", "a\n", false, ""},
+		{"dos", "a", false, ""},
+		{"return", "a\r", false, ""},
+		{"empty", "", true, ""},
+		{"link", "s3cret", false, ""},
+		{"longest", longest, false, ""},
+		{"longer", "", false, "has more than 65536 bytes: is it the right file?"},
+		{"nul", "", false, "has a NUL byte at offset 6"},
+		{"binary", "", false, "is not UTF-8 text"},
+		{"missing", "", false, "missing: no such file or directory"},
+		{".", "", false, "is not a regular file"},
+		{"relative", "", false, "is relative, and the model has no directory: expected an absolute path"},
 	} {
-		value, open, err := secretValue(c.dir, c.path)
+		path := filepath.Join(dir, c.path)
+		if c.path == "relative" {
+			path = c.path
+		}
+		value, open, err := secretValue(path)
 		switch {
 		case c.err != "":
 			if err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "s3cret") {
@@ -117,7 +121,7 @@ func TestValuesFromFiles(t *testing.T) {
 	if !slices.Equal(l.Env[:2], []string{"A=b", "KEY=s3cret"}) || !slices.Equal(l.Secret, []string{"KEY"}) {
 		t.Errorf("launch %+v", l)
 	}
-	if lines := d.Logs().TailOf(l.Replica, LogLines); len(lines) == 0 || !strings.Contains(lines[0].Text, "run.env.KEY: every user of this machine can read the file key: chmod o-rwx") {
+	if lines := d.Logs().TailOf(l.Replica, LogLines); len(lines) == 0 || !strings.Contains(lines[0].Text, "run.env.KEY: every user of this machine can read the file of its value: chmod o-rwx "+path) {
 		t.Errorf("log: %+v", lines)
 	}
 	if shared := d.launch(); !slices.Equal(shared.Env, []string{"A=b"}) {
@@ -149,6 +153,7 @@ func TestValuesFromFilesHaveABound(t *testing.T) {
 	h := newHost(t)
 	spec := decoded(t, strings.Replace(sleeper, "model.py]}", "model.py], env: {A: {valueFrom: {file: a}}, B: {valueFrom: {file: a}}}}", 1))
 	spec.Dir = t.TempDir()
+	spec.Run.Env["B"] = api.EnvValue{File: filepath.Join(spec.Dir, "a")} // the same file
 	if err := os.WriteFile(filepath.Join(spec.Dir, "a"), []byte(strings.Repeat("x", maxSecretBytes/2+1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
