@@ -122,7 +122,7 @@ func (b *Bodies) put(m *body) {
 }
 
 // trim gives the pages of mappings back that have not been used since then. The addresses stay, at most as many as bodies were
-// held at a time: whoever reads a body that it has returned sees zeros instead of ending the process.
+// held at a time: a goroutine that reads a body it has returned sees zeros, and does not end the process.
 func (b *Bodies) trim(before time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -104,7 +104,7 @@ func TestExpectations(t *testing.T) {
 	f.s.cfg.Bodies.Return(998)
 }
 
-// Memory of large bodies is used again, and is zero for whoever reads it after it was given back.
+// Memory of large bodies is used again, and reads as zeros after it was given back.
 func TestBodiesAreGivenBack(t *testing.T) {
 	b := NewBodies(1 << 20)
 	m := b.take(600 << 10)

@@ -31,7 +31,7 @@ type reader struct {
 	filled bool // Hertz's context has the head
 }
 
-// left is a client that has left: there is nobody to answer.
+// left is a client that has left: no answer can reach it.
 var left = &http1.Failure{Reason: http1.Incomplete}
 
 // receive reads a request into Hertz's context.

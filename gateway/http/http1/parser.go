@@ -67,7 +67,7 @@ func (p *Parser) Begin(l *Limits, now api.Nanos) {
 }
 
 // Again forgets the request, whose answer is out: the connection waits for the next one. Called again while it waits, it begins
-// the idle time anew, for callers whose answers go out later.
+// the idle time again, for callers whose answers go out later.
 func (p *Parser) Again(now api.Nanos) {
 	switch p.state {
 	case complete:
