@@ -255,6 +255,7 @@ func actSpy() {
 	try("write to /etc", os.WriteFile("/etc/xebec-spy", nil, 0o600))
 	try("write to /tmp", os.WriteFile("/tmp/x", nil, 0o600))
 	try("write to /dev/shm", os.WriteFile("/dev/shm/x", nil, 0o600))
+	_ = os.Remove("/dev/shm/x") // without namespaces it is the host's
 	try("write to TMPDIR", os.WriteFile(filepath.Join(os.TempDir(), "x"), nil, 0o600))
 	try("write a kernel parameter", os.WriteFile("/proc/sys/kernel/core_pattern", []byte("core"), 0o600))
 	list := func(path string) error {
