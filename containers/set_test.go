@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,12 +43,15 @@ func TestLife(t *testing.T) {
 // Secrets are asked for at each launch. The launch names them, and fails if they cannot be had.
 func TestSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var missing error
-		asked := 0
+		var missing atomic.Bool
+		var asked atomic.Int32
 		h := newHarness(t, func(cfg *Config) {
 			cfg.Secrets = func(replica uint64) ([]string, error) {
-				asked++
-				return []string{fmt.Sprintf("KEY=k=%d", replica), "B="}, missing
+				asked.Add(1)
+				if missing.Load() {
+					return nil, errors.New("no such file")
+				}
+				return []string{fmt.Sprintf("KEY=k=%d", replica), "B="}, nil
 			}
 		})
 		h.count(1)
@@ -56,18 +60,18 @@ func TestSecrets(t *testing.T) {
 		if l := in.launch; !slices.Equal(l.Env, []string{"A=1", "KEY=k=1", "B=", "TOKEN=1"}) || !slices.Equal(l.Secret, []string{"KEY", "B"}) {
 			t.Errorf("launch %+v", l)
 		}
-		missing = errors.New("no such file")
+		missing.Store(true)
 		in.end(Exit{Code: 1})
 		pass(75 * time.Millisecond)
 		h.wantState(BackingOff)
 		if ev := h.lastEvent(); ev.Kind != Exited || ev.Replica != 2 || !strings.Contains(ev.Reason, "it could not be started: no such file") {
 			t.Errorf("event %+v", ev)
 		}
-		missing = nil
+		missing.Store(false)
 		pass(150 * time.Millisecond)
 		h.wantState(Running)
-		if in := h.runtime.last(); asked != 3 || in.launch.Env[1] != "KEY=k=3" {
-			t.Errorf("asked %d times, launched with %v", asked, in.launch.Env)
+		if in := h.runtime.last(); asked.Load() != 3 || in.launch.Env[1] != "KEY=k=3" {
+			t.Errorf("asked %d times, launched with %v", asked.Load(), in.launch.Env)
 		}
 		h.runtime.last().behave(true, false)
 		h.close()
