@@ -155,8 +155,9 @@
 //
 // The first failure is not reported: the query waits for its other batch, until its deadline if necessary. When both
 // have failed, the outcome of the query's own batch counts as if there had been no twin: an error ends it, and a lost
-// query is tried once more, alone. If the twin's replica also died on it, it is not tried again. Once a query is
-// answered, it is not retried and later outcomes are ignored. A result that is too late for the caller still fills the
+// query is tried once more, alone. If the twin was alone and its replica also died, that try has been made, and the query
+// is not tried again; of twins that were lost together, each is, so that a query that kills its replicas takes no other
+// with it (it then costs three). Once a query is answered, it is not retried and later outcomes are ignored. A result that is too late for the caller still fills the
 // cache.
 //
 // Each replica learns from what it evaluated itself. The late batch counts once, when it comes back, as it would

@@ -205,7 +205,7 @@ func (m *Machine) batchEnded(fl *flight, how outcome, code api.Code) {
 	for _, it := range fl.items {
 		switch {
 		case fl.hedge:
-			m.twinBatchEnded(it, how, code)
+			m.twinBatchEnded(it, how, code, len(fl.items) == 1)
 		case fl.hedged && it.hedged:
 			m.ownBatchEnded(it, how, code)
 		case how == evaluated:
@@ -225,6 +225,10 @@ func (m *Machine) finishOrRetry(it *Item, how outcome, code api.Code) {
 	case lost:
 		m.retry(it)
 	case notBegun:
+		if it.suspect && !it.retried {
+			m.retry(it) // its twin's replica died: it must not join a batch of others
+			return
+		}
 		m.requeue(it)
 	}
 }
@@ -244,12 +248,15 @@ func (m *Machine) ownBatchEnded(it *Item, how outcome, code api.Code) {
 	}
 }
 
-// twinBatchEnded handles the end of the twin's batch. The query's own batch may have ended before.
-func (m *Machine) twinBatchEnded(tw *Item, how outcome, code api.Code) {
+// twinBatchEnded handles the end of the twin's batch, in which the twin may have been alone. The query's own batch may
+// have ended before.
+func (m *Machine) twinBatchEnded(tw *Item, how outcome, code api.Code, alone bool) {
 	it := tw.twinOf
 	tw.place, tw.Inputs, tw.Context = nowhere, nil, nil
-	// A query that two replicas have died on is not tried on a third.
-	it.retried = it.retried || how == lost
+	// A replica that died on the query alone has shown what a retry would show. One that died on several has not: the
+	// mates of a query that kills were twice beside it, and are still owed a batch of their own.
+	it.retried = it.retried || how == lost && alone
+	it.suspect = it.suspect || how == lost
 	first := it.place == inFlight || !it.isOK()
 	if first && how == evaluated && code == api.OK {
 		it.winner = &tw.Query

@@ -22,6 +22,7 @@ type Item struct {
 	place      place
 	answered   bool
 	retried    bool // lost once with a replica; must travel in a batch of its own
+	suspect    bool // a replica died on its twin
 	probe      bool // admitted, and evaluated, although a profile predicts that it will be late
 	hedged     bool // sent twice
 	// While place is twinPending: how its own batch has ended.

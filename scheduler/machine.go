@@ -224,7 +224,7 @@ func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	m.seq++
 	it.acceptedAt = m.now
 	it.bytes = it.InputBytes()
-	it.place, it.answered, it.retried, it.probe, it.hedged, it.winner = nowhere, false, false, false, false, nil
+	it.place, it.answered, it.retried, it.suspect, it.probe, it.hedged, it.winner = nowhere, false, false, false, false, false, nil
 	m.counters.Arrived++
 	m.rate.count(m.now)
 	if m.anyRejected {
