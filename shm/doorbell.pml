@@ -131,6 +131,7 @@ active proctype Consumer()
 {
 	byte mine = 0;		/* the private copy of the sleep counter */
 	byte seen;
+	bool unread = true;	/* something may lie in the socket that was not read since it was last waited for */
 
 	do
 	:: 	/* take */
@@ -142,7 +143,10 @@ active proctype Consumer()
 		:: else ->
 			/* sleep */
 #ifndef DRAIN_AFTER
-			readSocketEmpty();		/* 1 */
+			if	/* 1: a caller that has read since its last wait may leave it out */
+			:: readSocketEmpty(); unread = false
+			:: !unread
+			fi;
 #endif
 			mine++;				/* 2 */
 			sleepStores!mine;
@@ -157,6 +161,7 @@ active proctype Consumer()
 			if
 			:: seen != head ->
 				mine++;
+				unread = true;
 				sleepStores!mine
 			:: else ->
 #ifdef DRAIN_AFTER
@@ -167,7 +172,7 @@ end_parked:			nempty(socket);		/* 5 */
 				sleepStores!mine;
 				if	/* now or at the next step 1: a caller may do either */
 				:: readSocketEmpty()
-				:: skip
+				:: unread = true
 				fi
 			fi
 		fi

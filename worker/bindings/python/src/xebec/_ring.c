@@ -71,6 +71,7 @@ typedef struct {
     uint64_t entries;
     uint64_t taken, put;      /* own cursors; segment B has copies for the gateway */
     uint32_t sleep;           /* own sleep counter, copied in the same way */
+    int unread;               /* the socket may have bells of a sleep that did not wait */
     uint32_t rung;            /* the peer's sleep value that was last rung for; 0 is even and so never such a value */
     unsigned char *received;
     PyObject *violation;      /* the exception to raise when the gateway breaks the protocol */
@@ -227,21 +228,31 @@ static PyObject *ring_next(PyObject *self, PyObject *arg)
     int midframe = PyObject_IsTrue(arg);
     PyObject *event = take(r);
     while (event == NULL && !PyErr_Occurred()) {
-        event = receive(r, midframe); /* step 1: read the socket empty before declaring sleep */
-        if (event != NULL || PyErr_Occurred())
-            break;
+        /*
+         * Step 1. A wait ends with a read, so there is something to read only if the peer rang for a sleep that found
+         * requests instead of waiting. Reading it then keeps bells from piling up.
+         */
+        if (r->unread) {
+            r->unread = 0;
+            event = receive(r, midframe);
+            if (event != NULL || PyErr_Occurred())
+                break;
+        }
         if (park(r)) {
             int interrupted = wait_readable(r); /* step 5 */
             awake(r);
             if (interrupted < 0 || (interrupted && PyErr_CheckSignals() < 0))
                 return NULL;
-            if (interrupted)
+            if (interrupted) {
+                r->unread = 1;
                 Py_RETURN_NONE;
+            }
             event = receive(r, midframe);
             if (event != NULL || PyErr_Occurred())
                 break;
         } else {
             awake(r);
+            r->unread = 1;
         }
         event = take(r);
     }
