@@ -53,7 +53,8 @@
 // A truncated or overwritten file is an error and does not end the gateway. bbolt's pages have no checksums, so records have them: a number that
 // was altered on disk is refused and never used. Data lost with a page that bbolt can skip looks as if it had never existed. The number
 // of objects is stored, so a lost object is noticed. bbolt trusts its pages, and one wrong bit can send it into a loop or onto pages in
-// use, so file_check.go verifies their structure before bbolt reads them. When the disk is full, commits fail and acknowledged ones remain.
+// use, so file_check.go verifies their structure before bbolt reads them. Two meta pages name the newest commit and the one before; if either is
+// damaged the file is refused, because bbolt would silently go back to the other. When the disk is full, commits fail and acknowledged ones remain.
 //
 // Each change checks, before and after, that the path still refers to the open file. A file that was removed, or replaced by a copy, would take
 // changes and vanish with the process, so the change is refused. Two stat calls cost nothing beside a disk sync. Reads go on working,

@@ -28,6 +28,7 @@ const (
 	branchPage, leafPage          = 0x01, 0x02
 	freePage                      = 0x10
 	metaBytes, bucketBytes        = 64, 16
+	metaMagic, metaVersion        = 0xED0CDAED, 2
 	noFreePage             uint64 = 1<<64 - 1
 	// Our files nest 2 buckets and have few levels of pages. Keys and inline buckets are no longer than bbolt's longest key.
 	maxBucketDepth, maxPageDepth = 8, 64
@@ -54,7 +55,15 @@ func checkPages(file *os.File, pageSize int) error {
 	return c.free(free)
 }
 
-// meta reads the meta page that bbolt will use: the newer of the two with a valid checksum.
+// meta checks both meta pages and returns what the newer one says. bbolt writes them in turns, and opens a file of which one page is invalid with the
+// other: if that is the page of the last commit, an acknowledged change is gone silently. Which of the two was the newer cannot be told when
+// one is damaged, so the file is refused in any case.
+//
+// A power cut while bbolt writes a meta page does not damage it: the 64 bytes lie within one sector, and disks write a sector completely or not at
+// all. On a disk that tears sectors such a file is refused too, though only a change that was not acknowledged yet is missing.
+//
+// The pages are read while this process holds bbolt's lock on the file, because another process may write one until then. bbolt has only read by
+// then.
 func (c *pageCheck) meta() (root, free uint64, err error) {
 	newest, found := uint64(0), false
 	for i := range int64(2) {
@@ -62,10 +71,10 @@ func (c *pageCheck) meta() (root, free uint64, err error) {
 		if _, err := c.file.ReadAt(meta[:], i*int64(c.size)+pageHeader); err != nil {
 			return 0, 0, err
 		}
-		sum := fnv.New64a()
-		sum.Write(meta[:56])
-		transaction := binary.LittleEndian.Uint64(meta[48:])
-		if sum.Sum64() == binary.LittleEndian.Uint64(meta[56:]) && (!found || transaction > newest) {
+		if wrong := metaDamage(&meta); wrong != "" {
+			return 0, 0, damagedError{fmt.Errorf("meta page %d of 0 and 1, at byte %d, has %s; without it the last change could be missing unnoticed", i, i*int64(c.size), wrong)}
+		}
+		if transaction := binary.LittleEndian.Uint64(meta[48:]); !found || transaction > newest {
 			newest, found = transaction, true
 			root, free, c.end = binary.LittleEndian.Uint64(meta[16:]), binary.LittleEndian.Uint64(meta[32:]), binary.LittleEndian.Uint64(meta[40:])
 		}
@@ -74,11 +83,28 @@ func (c *pageCheck) meta() (root, free uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	if pages := uint64(info.Size()) / uint64(c.size); !found || c.end < 2 || c.end > pages {
+	if pages := uint64(info.Size()) / uint64(c.size); c.end < 2 || c.end > pages {
 		return 0, 0, damagedError{fmt.Errorf("its meta page says that it has %d pages, and it has %d", c.end, pages)}
 	}
 	c.used = make([]bool, c.end)
 	return root, free, nil
+}
+
+// metaDamage returns what is wrong with a meta page, or "".
+func metaDamage(meta *[metaBytes]byte) string {
+	magic, version := binary.LittleEndian.Uint32(meta[:]), binary.LittleEndian.Uint32(meta[4:])
+	sum := fnv.New64a()
+	sum.Write(meta[:56])
+	stored := binary.LittleEndian.Uint64(meta[56:])
+	switch {
+	case magic != metaMagic:
+		return fmt.Sprintf("the magic number %#x, expected %#x", magic, uint32(metaMagic))
+	case version != metaVersion:
+		return fmt.Sprintf("version %d, expected %d", version, metaVersion)
+	case sum.Sum64() != stored:
+		return fmt.Sprintf("the checksum %#x, expected %#x", stored, sum.Sum64())
+	}
+	return ""
 }
 
 // read marks a page and the ones that it continues on as used. It returns the first page and the length of all of them together.
