@@ -30,7 +30,7 @@ type Edge struct {
 	Bodies *Bodies
 	// Refusals counts what did not reach a route.
 	Refusals *Refusals
-	// Refuse renders the refusal of a request. The request has what is known of its head.
+	// Refuse renders the refusal of a request. The request has what is known of its head, and an X-Request-Id.
 	Refuse Refuse
 	// TLS says that connections are encrypted.
 	TLS bool
@@ -187,6 +187,7 @@ func (r *reader) refuse(f *http1.Failure) {
 	if len(r.parser.Head().Path()) > 0 && !r.filled {
 		r.fill()
 	}
+	nameRefused(rc)
 	r.loop.Refuse(rc, &api.Error{Code: codeOf(f.Status), Message: f.Text}, f.Status)
 	rc.Response.SetConnectionClose()
 	rc.Response.Header.SetCanonical(connection, closes)

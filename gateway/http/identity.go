@@ -127,3 +127,14 @@ func nameAnswer(c *app.RequestContext, id *dialect.Identity) {
 		}
 	}
 }
+
+// nameRefused names a request that perhaps did not reach the first middleware, and its answer. What is rendered then finds the id in both.
+func nameRefused(c *app.RequestContext) {
+	if len(c.Response.Header.Peek(headerRequestID)) > 0 {
+		return
+	}
+	var a about
+	a.read(&c.Request.Header)
+	c.Request.Header.Set(headerRequestID, string(a.RequestID))
+	nameAnswer(c, &a.Identity)
+}

@@ -39,7 +39,8 @@ func Middleware(bodyBytes int, memory Memory, refuse Refuse) app.HandlerFunc {
 		defer pool.Put(a)
 		a.read(&c.Request.Header)
 		c.Request.Header.Set(headerRequestID, string(a.RequestID))
-		nameAnswer(c, &a.Identity) // now, because a handler may stream its answer
+		c.Response.Header.SetServerBytes(serverName) // this and the next now, because a handler may stream its answer
+		nameAnswer(c, &a.Identity)
 		p.serve(ctx, c, a)
 	}
 }

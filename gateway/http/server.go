@@ -186,11 +186,7 @@ func (s *Server) refuseUnread(c *app.RequestContext, e *api.Error, status int) {
 
 // answerError answers a request that reached no dialect, perhaps not even the middleware that names it.
 func answerError(c *app.RequestContext, shape dialect.Dialect, e *api.Error, status int) {
-	if len(c.Response.Header.Peek(headerRequestID)) == 0 {
-		var a about
-		a.read(&c.Request.Header)
-		nameAnswer(c, &a.Identity)
-	}
+	nameRefused(c)
 	e.RequestID = string(c.Response.Header.Peek(headerRequestID))
 	c.Response.SetStatusCode(status)
 	c.Response.Header.SetContentType(dialect.JSON)
