@@ -172,7 +172,9 @@ type FunctionStatus struct {
 	// Ready says whether a query would find a replica.
 	Ready bool `json:"ready"`
 	// Models are the versions that its candidates currently mean.
-	Models  []string  `json:"models,omitempty"`
+	Models []string `json:"models,omitempty"`
+	// Created is when the function was declared first, since it was deleted last. It is missing if the history does not reach back, and for a
+	// function of a watched directory.
 	Created time.Time `json:"created,omitzero"`
 	// Queries counts its queries by the name of their code, since the gateway started. Defaults counts those answered
 	// with the default output.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -286,7 +287,7 @@ func showFunction(p *page, answer []byte) error {
 	f := &d.Function
 	p.field(0, "Function", f.Spec.Name)
 	p.field(0, "Ready", yesNo(f.Ready))
-	p.field(0, "Created", p.since(f.Created))
+	p.field(0, "Created", cmp.Or(p.since(f.Created), "unknown"))
 	p.field(0, "Models", strings.Join(f.Spec.Models, ", "))
 	p.field(0, "SLO", f.Spec.SLO.String())
 	if f.Spec.ColdStart > 0 {

@@ -71,6 +71,7 @@ func (d *Declarations) remember(events []api.HistoryEvent, revision uint64) {
 		events[i].Revision = revision
 		d.cfg.Log.Info("declared", zap.String("action", events[i].Action), zap.String("kind", string(events[i].Kind)), zap.String("name", events[i].Name), zap.String("version", events[i].Version), zap.String("by", events[i].By))
 	}
+	d.ledger.noteCreated(events)
 	if d.cfg.Store == nil {
 		d.ledger.remember(events)
 	}

@@ -134,11 +134,16 @@ func (d *Declarations) resync(ctx context.Context) error {
 	d.declaring.Lock()
 	defer d.declaring.Unlock()
 	if d.unsaved != nil {
-		return d.saveUnsaved(ctx)
+		err := d.saveUnsaved(ctx)
+		if err == nil {
+			d.searchCreated(ctx)
+		}
+		return err
 	}
 	if err := d.catchUp(ctx, nil); err != nil {
 		return err
 	}
+	d.searchCreated(ctx)
 	d.retryDisplaced()
 	return d.restore(ctx)
 }

@@ -3,7 +3,6 @@ package functions
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
@@ -42,14 +41,13 @@ type Functions struct {
 
 // function is a declared function. Guarded by Functions.mu.
 type function struct {
-	spec    api.FunctionSpec
-	source  string // as a version's
-	created time.Time
-	stats   *obs.Endpoint // outlives changes of the spec
-	rate    *obs.Rate
-	key     uint64
-	choice  *driver.Choice // among its candidates; nil until it has any
-	lanes   []*driver.Lane // of the candidates that choice is for
+	spec   api.FunctionSpec
+	source string        // as a version's
+	stats  *obs.Endpoint // outlives changes of the spec
+	rate   *obs.Rate
+	key    uint64
+	choice *driver.Choice // among its candidates; nil until it has any
+	lanes  []*driver.Lane // of the candidates that choice is for
 
 	policy   selection.Policy
 	learned  *learned.Function
@@ -125,7 +123,7 @@ func PolicyOf(f *api.FunctionSpec) (selection.Policy, error) {
 func (fs *Functions) Put(s *versions.State, spec api.FunctionSpec, source string) error {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	f := &function{created: time.Now(), stats: new(obs.Endpoint), rate: new(obs.Rate), key: fs.cfg.NextKey()}
+	f := &function{stats: new(obs.Endpoint), rate: new(obs.Rate), key: fs.cfg.NextKey()}
 	if old := fs.all[spec.Name]; old != nil {
 		*f = *old
 		for _, v := range s.Versions() {

@@ -14,7 +14,7 @@ import (
 )
 
 // Status describes the function of the name, or all by name where it is empty. contexts bounds how many contexts are shown. The
-// catalog's lock is held. Revisions and the store's state are left out.
+// catalog's lock is held. Revisions, times of creation and the store's state are left out.
 func (fs *Functions) Status(s *versions.State, name string, contexts int) []api.FunctionStatus {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -29,7 +29,7 @@ func (fs *Functions) Status(s *versions.State, name string, contexts int) []api.
 
 func (f *function) status(s *versions.State, contexts int) api.FunctionStatus {
 	read := f.stats.Read()
-	st := api.FunctionStatus{Spec: f.spec, Created: f.created, Queries: deployment.CountsByCode(read.Codes[:]), Rate: f.rate.Look(read, time.Now())}
+	st := api.FunctionStatus{Spec: f.spec, Queries: deployment.CountsByCode(read.Codes[:]), Rate: f.rate.Look(read, time.Now())}
 	if f.spec.Default != nil {
 		for c, n := range read.Codes {
 			if api.Code(c) != api.OK && api.Code(c) != api.InvalidArgument {

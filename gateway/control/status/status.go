@@ -309,6 +309,7 @@ func (r *Reader) Functions(_ context.Context, name string) ([]api.FunctionStatus
 	}
 	for i := range out {
 		out[i].Revision = r.cfg.Declarations.Revision(api.KindFunction, out[i].Spec.Name)
+		out[i].Created = r.cfg.Declarations.Created(out[i].Spec.Name)
 		out[i].Policy.Store = r.store()
 	}
 	return out, nil
