@@ -55,11 +55,11 @@ def picture(pixels):
 
 
 def commands(url, digit):
-    """Yields shell lines that can be pasted as they are. The first sets DIGIT."""
-    yield f"DIGIT='{json.dumps({'input': digit['pixels']}, separators=(',', ':'))}'"
+    """Yields shell lines that can be pasted as they are. The first sets DIGIT to the 64 pixels, as in README and the guide."""
+    yield f"DIGIT='{json.dumps(digit['pixels'], separators=(',', ':'))}'"
     for name in ("digits-svm", "digits-forest", "digits-logreg", "digits"):
-        yield f"curl -s {url}/{name}/predict -d \"$DIGIT\""
-    yield f"curl -s {url}/digits/feedback -d \"${{DIGIT%\\}}}},\\\"label\\\":{digit['label']}}}\""
+        yield f'curl -s {url}/{name}/predict -d "{{\\"input\\": $DIGIT}}"'
+    yield f'curl -s {url}/digits/feedback -d "{{\\"input\\": $DIGIT, \\"label\\": {digit["label"]}}}"'
     yield f"curl -s {url}/noop/predict -d '{{\"input\": [1, 2.5, -3]}}'"
     yield f"curl -s {url}/echo/predict -H 'Content-Type: text/plain' -d 'hello'"
 
