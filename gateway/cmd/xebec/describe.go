@@ -253,7 +253,7 @@ func (p *page) replica(r *api.ReplicaStatus) {
 	fmt.Fprintf(p.w, "Replica %d:\n", r.ID)
 	p.field(1, "State", string(r.State)+" since "+p.since(r.Since))
 	p.field(1, "Next attempt", attempt(r.NextAttempt))
-	p.field(1, "Process", strings.TrimPrefix(fmt.Sprintf("%s, %s", pid(r.PID), plural(r.Restarts, "restart")), "-, "))
+	p.field(1, "Process", strings.TrimPrefix(fmt.Sprintf("%s, %s", pid(r.PID), numerals.Count(r.Restarts, "restart")), "-, "))
 	binding := r.Binding
 	if binding != "" {
 		transport := "descriptors through the socket"
@@ -334,7 +334,7 @@ func showGateway(p *page, answer []byte) error {
 		ready += ", stopping"
 	}
 	p.field(0, "Ready", ready)
-	p.field(0, "Has", strings.Join([]string{plural(g.Models, "model"), plural(g.Functions, "function"), plural(g.Replicas, "replica")}, ", "))
+	p.field(0, "Has", strings.Join([]string{numerals.Count(g.Models, "model"), numerals.Count(g.Functions, "function"), numerals.Count(g.Replicas, "replica")}, ", "))
 	p.node(g.Node)
 	p.field(0, "In flight", fmt.Sprintf("%d queries", g.Inflight))
 	p.caches(g.Cache)

@@ -18,7 +18,7 @@ func wantedReplicas(m *api.ModelStatus) int {
 
 // readyOf is "2 of 3 replicas ready".
 func readyOf(m *api.ModelStatus) string {
-	return fmt.Sprintf("%d of %d replicas ready", m.ReadyReplicas(), wantedReplicas(m))
+	return fmt.Sprintf("%d of %s ready", m.ReadyReplicas(), numerals.Count(wantedReplicas(m), "replica"))
 }
 
 // capacity writes how many replicas a version has, why, and what they need.
@@ -66,7 +66,7 @@ func (p *page) capacity(m *api.ModelStatus) {
 		start = fmt.Sprintf("a replica starts in %s", millis(c.StartMS))
 	}
 	if s := c.ColdStarts; s != nil {
-		start += fmt.Sprintf("; %s: P50 %s, P99 %s, the last one %s", plural(int(s.Count), "cold start"), millis(s.P50MS), millis(s.P99MS), millis(s.LastMS))
+		start += fmt.Sprintf("; %s: P50 %s, P99 %s, the last one %s", numerals.Count(int(s.Count), "cold start"), millis(s.P50MS), millis(s.P99MS), millis(s.LastMS))
 	}
 	p.field(0, "Start", start)
 	if h := m.Hedges; h != nil {
@@ -88,7 +88,7 @@ func needs(c *api.CapacityStatus) string {
 		parts = append(parts, fmt.Sprintf("%d MiB of memory%s", c.Takes.MemoryBytes>>20, measured))
 	}
 	if c.Takes.GPU > 0 {
-		parts = append(parts, plural(c.Takes.GPU, "GPU"))
+		parts = append(parts, numerals.Count(c.Takes.GPU, "GPU"))
 	}
 	if c.UsedCPU > 0 {
 		parts = append(parts, cores(c.UsedCPU)+" used recently")
@@ -130,7 +130,7 @@ func (p *page) node(n *api.NodeStatus) {
 		text += " (" + n.From + ")"
 	}
 	p.field(0, "Node", text)
-	p.field(0, "Awake", plural(n.Awake, "model version"))
+	p.field(0, "Awake", numerals.Count(n.Awake, "model version"))
 	if n.Zygotes > 0 {
 		p.field(0, "Zygotes", fmt.Sprintf("%d, which hold %d MiB", n.Zygotes, n.ZygoteBytes>>20))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 )
 
 // An export has no models of watched directories. A gateway without these directories refuses a whole manifest if one
@@ -57,7 +58,7 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 		return nil, "", err
 	}
 	if n := masks(set); n > 0 {
-		note = fmt.Sprintf("%s of environment variables are masked, so this export cannot be applied: --show-secrets includes them", plural(n, "value"))
+		note = fmt.Sprintf("%s of environment variables are masked, so this export cannot be applied: --show-secrets includes them", numerals.Count(n, "value"))
 	}
 	alone, watched := splitWatched(set)
 	if watched.Len() == 0 {

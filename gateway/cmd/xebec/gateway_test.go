@@ -194,7 +194,7 @@ func svm(version string) api.ModelStatus {
 			Unenforced: []string{"limits.pids (64) is not enforced."},
 		},
 		Hedges:     &api.HedgeStatus{Hedged: 7, Wins: 6},
-		Conditions: []api.Condition{{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: "1 of 1 replicas are ready"}},
+		Conditions: []api.Condition{{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: "1 of 1 replica is ready"}},
 		Replicas: []api.ReplicaStatus{{
 			ID: 4, PID: 4242, State: api.ReplicaReady, Since: then.Add(time.Minute), Restarts: 1, LastExit: "exit status 1 after 0.3 s",
 			LastError: "ValueError: shapes do not match\n  in predict", LastErrorAt: then.Add(30 * time.Minute), Binding: "xebec-python/0.1.0", Ring: true,

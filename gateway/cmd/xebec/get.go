@@ -243,14 +243,6 @@ func countsText[N int | uint64](byName map[string]N) string {
 	return strings.Join(parts, ", ")
 }
 
-// plural is "1 replica" or "2 replicas".
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // age is how long ago t was, in the one or two largest units.
 func (c *cli) age(t time.Time) string {
 	if t.IsZero() {

@@ -19,7 +19,7 @@ func (c *cli) printPlan(p *forecast.Plan, o *planOptions) error {
 	fmt.Fprintf(&out, "A batch of n takes %s; %s%% of the queries within %s; %s.\n\n",
 		p.Profile.Profile(), numerals.Short(p.Percentile), planMillis(p.SLOMillis), planTraffic(&p.Traffic))
 	planTable(&out, p)
-	fmt.Fprintf(&out, "\n* %s with a batch cap of %d: %s.\n", replicasText(p.Recommended.Replicas), p.Recommended.Cap, p.Recommended.Reason)
+	fmt.Fprintf(&out, "\n* %s with a batch cap of %d: %s.\n", numerals.Count(p.Recommended.Replicas, "replica"), p.Recommended.Cap, p.Recommended.Reason)
 	for _, note := range p.Notes {
 		fmt.Fprintf(&out, "%s.\n", strings.ToUpper(note[:1])+note[1:])
 	}
@@ -86,13 +86,6 @@ func planTraffic(t *forecast.TrafficUsed) string {
 		return fmt.Sprintf("%s queries per second, %s", numerals.Short(t.Peak), t.Shape)
 	}
 	return fmt.Sprintf("%s to %s queries per second, %s", numerals.Short(t.Low), numerals.Short(t.Peak), t.Shape)
-}
-
-func replicasText(n int) string {
-	if n == 1 {
-		return "1 replica"
-	}
-	return fmt.Sprintf("%d replicas", n)
 }
 
 func planLatency(millis *float64) string {

@@ -265,7 +265,7 @@ func (p *page) drift(d *api.DriftStatus) {
 // sources writes where model versions come from, and the problems there.
 func (p *page) sources(all []api.SourceStatus) {
 	for i := range all {
-		p.field(0, "Source", fmt.Sprintf("%s, %s", p.c.cell(all[i].Name), plural(all[i].Models, "model")))
+		p.field(0, "Source", fmt.Sprintf("%s, %s", p.c.cell(all[i].Name), numerals.Count(all[i].Models, "model")))
 		p.text(1, "Problems", all[i].Problems)
 	}
 }

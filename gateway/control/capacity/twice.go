@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 	"github.com/xebec-serving/xebec/scheduler/placement"
 )
 
@@ -72,9 +73,9 @@ func (c *Capacity) Missing() (missing []string) {
 	for id, wanted := range c.floors {
 		floor, awake := floors[id]
 		if !awake && !answers[id.Name] {
-			missing = append(missing, fmt.Sprintf("%s has 0 of %d replicas", id, wanted))
+			missing = append(missing, fmt.Sprintf("%s has 0 of %s", id, numerals.Count(wanted, "replica")))
 		} else if awake && ready[id] < floor {
-			missing = append(missing, fmt.Sprintf("%s has %d of %d replicas", id, ready[id], floor))
+			missing = append(missing, fmt.Sprintf("%s has %d of %s", id, ready[id], numerals.Count(floor, "replica")))
 		}
 	}
 	slices.Sort(missing)

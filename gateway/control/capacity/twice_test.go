@@ -41,7 +41,7 @@ func TestKeepAtLeast(t *testing.T) {
 	never := b.join("never", "replicas: {min: 0, max: 1}")
 	id := func(name string) api.ModelID { return api.ModelID{Name: name, Version: "1"} }
 	b.KeepAtLeast(map[api.ModelID]int{id("sleeper"): 5, id("steady"): 3, {Name: "steady", Version: "0"}: 1})
-	if got := strings.Join(b.Missing(), "; "); got != "sleeper@1 has 0 of 5 replicas; steady@0 has 0 of 1 replicas; steady@1 has 0 of 3 replicas" {
+	if got := strings.Join(b.Missing(), "; "); got != "sleeper@1 has 0 of 5 replicas; steady@0 has 0 of 1 replica; steady@1 has 0 of 3 replicas" {
 		t.Errorf("before anything is loaded: %s", got)
 	}
 	for _, f := range []*fake{sleeper, steady, never} {

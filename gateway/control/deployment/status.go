@@ -8,6 +8,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 	"github.com/xebec-serving/xebec/scheduler"
 	"github.com/xebec-serving/xebec/worker"
 )
@@ -50,7 +51,7 @@ func (d *Deployment) Status() api.ModelStatus {
 	m.Capacity = d.Member.Status()
 	m.Capacity.Unenforced = d.unenforced()
 	wanted := m.Capacity.Wanted
-	c := api.Condition{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: fmt.Sprintf("%d of %d replicas are ready", ready, wanted)}
+	c := api.Condition{Type: "Ready", Status: api.ConditionTrue, Reason: "ReplicasReady", Message: readyText(ready, wanted)}
 	switch {
 	case wanted == 0 && ready == 0 && failures < crashLoop:
 		m.State = api.ModelIdle
@@ -178,4 +179,13 @@ func (d *Deployment) Accuracy(ctx context.Context) *float64 {
 	}
 	mean := sum / float64(n)
 	return &mean
+}
+
+// readyText is "1 of 1 replica is ready" or "2 of 3 replicas are ready".
+func readyText(ready, wanted int) string {
+	verb := "are"
+	if ready == 1 || wanted == 1 {
+		verb = "is"
+	}
+	return fmt.Sprintf("%d of %s %s ready", ready, numerals.Count(wanted, "replica"), verb)
 }

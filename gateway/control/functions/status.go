@@ -8,6 +8,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
 	"github.com/xebec-serving/xebec/gateway/control/versions"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/selection"
@@ -47,11 +48,20 @@ func (f *function) status(s *versions.State, contexts int) api.FunctionStatus {
 		st.Models = append(st.Models, v.ID().String())
 		if ready := v.Ready(); ready > 0 && !st.Ready {
 			st.Ready = true
-			c.Status, c.Reason, c.Message = api.ConditionTrue, "ReplicasReady", fmt.Sprintf("%d replicas of %s are ready", ready, v.ID())
+			c.Status, c.Reason, c.Message = api.ConditionTrue, "ReplicasReady", readyText(ready, v.ID())
 		}
 	}
 	st.Conditions = []api.Condition{c}
 	return st
+}
+
+// readyText is "1 replica of m@1 is ready" or "2 replicas of m@1 are ready".
+func readyText(ready int, id api.ModelID) string {
+	verb := "are"
+	if ready == 1 {
+		verb = "is"
+	}
+	return fmt.Sprintf("%s of %s %s ready", numerals.Count(ready, "replica"), id, verb)
 }
 
 // policyStatus is what a function's policy does and has learned.

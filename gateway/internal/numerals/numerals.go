@@ -14,6 +14,14 @@ func Short(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
+// Count writes a number and its noun, whose plural ends in s: "1 replica", "2 replicas".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
 // Percent writes a fraction as a percentage with four significant digits: 0.125 is 12.5%.
 func Percent(fraction float64) string { return Short(100*fraction) + "%" }
 

@@ -36,3 +36,11 @@ func TestNumerals(t *testing.T) {
 		}
 	}
 }
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 replicas", 1: "1 replica", 2: "2 replicas"} {
+		if got := Count(n, "replica"); got != want {
+			t.Errorf("Count(%d) is %q, want %q", n, got, want)
+		}
+	}
+}

@@ -104,7 +104,7 @@ func TestMemoryLimitTooSmall(t *testing.T) {
 	if unenforced(m, "limits.memory") {
 		says = "MemoryError"
 	}
-	g.describes("large", "failed, 0 of 1 replicas ready", says)
+	g.describes("large", "failed, 0 of 1 replica ready", says)
 	g.must("delete", "function", "f")
 	g.must("delete", "model", "large")
 	g.apply(declared("500MiB"), function("f", "large", "slo: 60s"))
@@ -191,7 +191,7 @@ finally:
 	g.awaitRunning("stubborn.py", 1)
 	s.served(10)
 	judge(t, s.end(), "ok")
-	text := g.describes("stubborn", "1 of 1 replicas ready", "staying")
+	text := g.describes("stubborn", "1 of 1 replica ready", "staying")
 	if !strings.Contains(text, "did not end within 1s of SIGTERM and is killed") && !strings.Contains(text, "it asked to leave and stayed") {
 		t.Errorf("describe does not say why the replica was killed:\n%s", text)
 	}

@@ -205,7 +205,7 @@ func TestHintWakesAModel(t *testing.T) {
 	if m.Capacity.Wanted != 1 || m.Capacity.Reason == "" || m.Capacity.ColdStarts != nil || len(m.Queries) != 0 {
 		t.Errorf("woken by a hint the model has capacity %s, queries %v", toJSON(t, m.Capacity), m.Queries)
 	}
-	g.describes("m", "1 of 1 replicas ready")
+	g.describes("m", "1 of 1 replica ready")
 	g.apply(declared("expect: []"))
 	g.awaitAsleep("m")
 	g.awaitNoProcess("m@1")
