@@ -37,7 +37,7 @@ type feedbackOptions struct {
 func (c *cli) feedbackCommand() *cobra.Command {
 	var o feedbackOptions
 	cmd := &cobra.Command{
-		Use:   "feedback FUNCTION (--query-id N | --input JSON) (--label JSON | --correct true|false | --loss X), or feedback FUNCTION -f FILE",
+		Use:   "feedback FUNCTION (--query-id N | --input JSON) (--label JSON | --correct true|false | --loss 0..1) | -f FILE",
 		Short: "Tell a function how good its predictions were",
 		Long: `Tell a function how good its predictions were, so that its selection policy learns which models to ask.
 

@@ -65,8 +65,9 @@ A default output counts as an output: the command succeeds, and stderr says why 
 	flags.StringSliceVar(&o.models, "models", nil, "candidates to choose from, as name or name@version, separated by commas (default all)")
 	flags.Float64Var(&o.minConfidence, "min-confidence", 0, "give the default output instead of an answer with less confidence, from 0 to 1 (default the function's own)")
 	flags.StringVar(&o.salt, "salt", "", "part of the prediction cache's key: calls with different salts do not share predictions")
-	flags.DurationVar(&o.ttl, "ttl", 0, "how long a query may still be evaluated for the cache after its caller was answered")
+	flags.DurationVar(&o.ttl, "ttl", 0, "how long after its arrival a query may still be evaluated for the cache, such as 500ms or 2s; without effect if shorter than the latency objective (default the objective)")
 	outputFlag(cmd, &o.format)
+	flags.Lookup("output").Usage = "what to print: table (each query's output, a line of JSON each), json or yaml (the whole answer, with its query_id), such as -o json"
 	return cmd
 }
 

@@ -25,8 +25,8 @@ type waitOptions struct {
 }
 
 func (w *waitOptions) flags(cmd *cobra.Command, byDefault bool) {
-	cmd.Flags().BoolVar(&w.wait, "wait", byDefault, "wait until every declared model is ready or has failed")
-	cmd.Flags().DurationVar(&w.timeout, "timeout", 2*time.Minute, "how long to wait")
+	cmd.Flags().BoolVar(&w.wait, "wait", byDefault, "wait until every declared model is ready or has failed, for at most --timeout; true or false, such as --wait=false")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 2*time.Minute, "longest wait, such as 30s or 5m")
 }
 
 // waitFor waits until the declared models are ready. If one of them fails, it fails with the reason.
