@@ -4,101 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 )
-
-// edge is a gateway without functions: what is tested here lies before the routes.
-type edge struct {
-	limited
-	pid int
-}
-
-func startEdge(t *testing.T, program string, args ...string) *edge {
-	t.Helper()
-	dir := t.TempDir()
-	g := &edge{limited: limited{t: t, log: filepath.Join(dir, "log"), exited: make(chan struct{})}}
-	log, err := os.Create(g.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd := exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data-dir", "none"}, args...)...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TMPDIR="+dir)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		defer close(g.exited)
-		runtime.LockOSThread() // the signal comes when this thread ends
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
-	g.pid = cmd.Process.Pid
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-g.exited:
-		case <-time.After(acceptPatience):
-			t.Error("the gateway does not end")
-			_ = cmd.Process.Kill()
-			<-g.exited
-		}
-		if code := cmd.ProcessState.ExitCode(); code != 0 {
-			t.Errorf("the gateway ended with status %d", code)
-		}
-		if t.Failed() {
-			t.Log(g.text())
-		}
-	})
-	g.until("it serves", func() bool {
-		found := regexp.MustCompile(`serving\s+\{"functions": "([^"]+)", "admin": "([^"]+)"`).FindStringSubmatch(g.text())
-		if found == nil {
-			return false
-		}
-		g.functions, g.admin = found[1], found[2]
-		return true
-	})
-	return g
-}
-
-// ports calls do for both ports.
-func (g *edge) ports(do func(port, address string)) {
-	do("functions", g.functions)
-	do("admin", g.admin)
-}
-
-func (g *edge) dial(address string) net.Conn {
-	g.t.Helper()
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(acceptPatience)); err != nil {
-		g.t.Fatal(err)
-	}
-	return c
-}
 
 // refusal reads an answer that ends its connection: its header, and the error document that it must have.
 func refusal(t *testing.T, what string, c net.Conn, status int) http.Header {
@@ -129,32 +42,11 @@ func refusal(t *testing.T, what string, c net.Conn, status int) http.Header {
 	return answer.Header
 }
 
-// kilobytes is a line of /proc/PID/status.
-func (g *edge) kilobytes(name string) int {
-	g.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.pid))
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			n, err := strconv.Atoi(strings.Fields(value)[0])
-			if err != nil {
-				g.t.Fatal(err)
-			}
-			return n
-		}
-	}
-	g.t.Fatalf("no %s in\n%s", name, text)
-	return 0
-}
-
-const next = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
 // Requests that hide another one, or that a proxy could take for another one, are refused with their connection. The request
 // behind them is not answered.
 func TestFramingOfRequests(t *testing.T) {
-	g := startEdge(t, acceptProgram(t), "--max-body", "1MiB")
+	t.Parallel()
+	g := serve(t, "--max-body", "1MiB")
 	post := func(fields, body string) string {
 		return "POST /v1/echo HTTP/1.1\r\nHost: localhost\r\n" + fields + "\r\n" + body
 	}
@@ -194,7 +86,7 @@ func TestFramingOfRequests(t *testing.T) {
 }
 
 // answers: what RFC 9112 allows is understood.
-func (g *edge) answers(port, address string) {
+func (g *gateway) answers(port, address string) {
 	g.t.Helper()
 	for what, sent := range map[string]string{
 		"chunk extensions":  "POST /v1/none/x/y/z HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0;c\r\nT: u\r\n\r\n",
@@ -202,9 +94,7 @@ func (g *edge) answers(port, address string) {
 		"body of two parts": "POST /v1/none/x/y/z HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000\r\n\r\n" + strings.Repeat(" ", 20000),
 	} {
 		c := g.dial(address)
-		if _, err := io.WriteString(c, sent+next); err != nil {
-			g.t.Fatal(err)
-		}
+		g.send(c, sent+next)
 		r := bufio.NewReader(c)
 		for i, want := range []int{404, 200} {
 			answer, err := http.ReadResponse(r, nil)

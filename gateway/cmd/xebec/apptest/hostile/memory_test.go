@@ -12,7 +12,8 @@ import (
 
 // Trailers have the bound of header fields: 32 MiB of them are refused at once, and not kept.
 func TestTrailersTakeNoMemory(t *testing.T) {
-	g := startEdge(t, acceptProgram(t), "--max-body", "1MiB")
+	t.Parallel()
+	g := serve(t, "--max-body", "1MiB")
 	g.ports(func(port, address string) {
 		before := g.kilobytes("VmHWM")
 		c := g.dial(address)
@@ -35,7 +36,8 @@ func TestTrailersTakeNoMemory(t *testing.T) {
 // All connections of both ports share one budget of bodies. What it had no room for is refused, and what large bodies took goes
 // back to the system.
 func TestBodiesShareOneBudget(t *testing.T) {
-	g := startEdge(t, acceptProgram(t), "--max-body", "8MiB", "--body-memory", "20MiB")
+	t.Parallel()
+	g := serve(t, "--max-body", "8MiB", "--body-memory", "20MiB")
 	const size = 8 << 20
 	// begin asks whether a body has room. If it has, the connection holds it.
 	begin := func(address string) (net.Conn, *http.Response) {

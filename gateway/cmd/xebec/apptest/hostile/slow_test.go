@@ -14,7 +14,8 @@ import (
 // longer than any of them.
 func TestSlowClients(t *testing.T) {
 	const every = 50 * time.Millisecond
-	g := startEdge(t, acceptProgram(t), "--first-byte-timeout", "300ms", "--header-timeout", "500ms", "--idle-timeout", "600ms")
+	t.Parallel()
+	g := serve(t, "--first-byte-timeout", "300ms", "--header-timeout", "500ms", "--idle-timeout", "600ms")
 	g.ports(func(port, address string) {
 		silent, slow, idle := g.dial(address), g.dial(address), g.dial(address)
 		if _, err := io.WriteString(idle, next); err != nil {
@@ -49,7 +50,7 @@ func TestSlowClients(t *testing.T) {
 }
 
 // steady sends a body that takes twice as long as a header may.
-func (g *edge) steady(port, address string, every time.Duration) {
+func (g *gateway) steady(port, address string, every time.Duration) {
 	g.t.Helper()
 	const parts, size = 20, 4 << 10
 	c := g.dial(address)
