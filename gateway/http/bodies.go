@@ -26,8 +26,9 @@ type Bodies struct {
 	passed atomic.Int64 // bytes of mapped bodies, ever
 	pools  [largestPooled + 1]sync.Pool
 
-	mu   sync.Mutex
-	free [64][]*body // mapped, by power of two; the last used stand last
+	mu    sync.Mutex
+	free  [64][]*body // mapped, by power of two; the last used stand last
+	dirty int64       // resident bytes of free
 }
 
 // body is the memory of one body. Its holder owns it until put.
@@ -36,7 +37,7 @@ type body struct {
 	class    int
 	reserved int64
 	idle     time.Time // when it was put back
-	resident bool
+	resident int       // bytes that are in memory while it is free
 }
 
 // NewBodies makes a budget of so many bytes; 0: any number.
@@ -81,13 +82,19 @@ func (b *Bodies) take(n int) *body {
 
 func (b *Bodies) mapped(class int) *body {
 	b.mu.Lock()
+	var m *body
 	if n := len(b.free[class]); n > 0 {
-		m := b.free[class][n-1]
+		m = b.free[class][n-1]
 		b.free[class] = b.free[class][:n-1]
-		b.mu.Unlock()
-		return m
+		b.dirty -= int64(m.resident)
+	}
+	for i := 0; i < len(b.free) && b.limit > 0 && b.used.Load()+b.dirty > b.limit; i++ { // a body has room that others have just left
+		b.release(b.free[i], time.Time{})
 	}
 	b.mu.Unlock()
+	if m != nil {
+		return m
+	}
 	// Only pages that a body touches become resident, so rounding up costs addresses, not memory. A huge page would.
 	p, err := unix.Mmap(-1, 0, 1<<class, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
@@ -109,14 +116,16 @@ func (b *Bodies) grow(m *body, n int) *body {
 
 // put takes memory back. The caller keeps nothing of it.
 func (b *Bodies) put(m *body) {
-	b.used.Add(-m.reserved)
+	defer b.used.Add(-m.reserved)
+	touched := len(m.bytes)
 	m.bytes = m.bytes[:0]
 	if m.class <= largestPooled {
 		b.pools[m.class].Put(m)
 		return
 	}
-	m.idle, m.resident = time.Now(), true
+	m.idle, m.resident = time.Now(), max(m.resident, touched)
 	b.mu.Lock()
+	b.dirty += int64(m.resident)
 	b.free[m.class] = append(b.free[m.class], m)
 	b.mu.Unlock()
 }
@@ -127,11 +136,18 @@ func (b *Bodies) trim(before time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for class := range b.free {
-		for _, m := range b.free[class] {
-			if m.resident && m.idle.Before(before) {
-				_ = unix.Madvise(m.bytes[:cap(m.bytes)], unix.MADV_DONTNEED) // it cannot fail on such a mapping
-				m.resident = false
-			}
+		b.release(b.free[class], before)
+	}
+}
+
+// release gives the pages of those mappings back that have not been used since then, or of all if the time is zero. Its caller
+// holds the lock.
+func (b *Bodies) release(free []*body, before time.Time) {
+	for _, m := range free {
+		if m.resident > 0 && (before.IsZero() || m.idle.Before(before)) {
+			_ = unix.Madvise(m.bytes[:cap(m.bytes)], unix.MADV_DONTNEED) // it cannot fail on such a mapping
+			b.dirty -= int64(m.resident)
+			m.resident = 0
 		}
 	}
 }

@@ -128,3 +128,25 @@ func TestBodiesAreGivenBack(t *testing.T) {
 		t.Errorf("after it was given back %q is there, %d bytes are reserved", kept[0], b.Used())
 	}
 }
+
+// Memory that bodies of one size have left is within the budget while bodies of another size come.
+func TestIdleMemoryIsWithinTheBudget(t *testing.T) {
+	const limit = 1 << 20
+	b := NewBodies(limit)
+	left := map[*byte]int{}
+	for _, size := range []int{1000 << 10, 500 << 10, 250 << 10, 500 << 10, 130 << 10} {
+		m := b.take(size)
+		resident := int(b.Used())
+		for p, n := range left {
+			if *p != 0 && p != &m.bytes[:1][0] {
+				resident += n
+			}
+		}
+		if resident > limit {
+			t.Errorf("with a body of %d bytes %d are resident: expected at most %d", size, resident, limit)
+		}
+		m.bytes = append(m.bytes, strings.Repeat("x", size)...)
+		left[&m.bytes[0]] = size
+		b.put(m)
+	}
+}
